@@ -1,0 +1,13 @@
+# Warnings and sanitizers for our own code; every target links moracle_flags privately.
+add_library(moracle_flags INTERFACE)
+target_compile_options(moracle_flags INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Werror)
+# Contraction would let the compiler fuse a*b+c where the ISA allows it, so that the scalar reference would round
+# differently from one translation unit to the next; kernels that want FMA say so with intrinsics.
+target_compile_options(moracle_flags INTERFACE -ffp-contract=off)
+
+if(MORACLE_SANITIZE)
+  string(REPLACE ";" "," _sanitizers "${MORACLE_SANITIZE}")
+  target_compile_options(moracle_flags INTERFACE -fsanitize=${_sanitizers} -fno-sanitize-recover=all
+                                                 -fno-omit-frame-pointer)
+  target_link_options(moracle_flags INTERFACE -fsanitize=${_sanitizers})
+endif()
