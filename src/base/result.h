@@ -12,12 +12,12 @@ namespace moracle {
 // What went wrong while reading something. `code` is a stable identifier of the violated rule ("header.length",
 // "quant.group", ...), the other members are for people. Any of them may be empty but `code` and `found`.
 struct Error {
-  std::string code;    // rule, dotted: "<area>.<rule>"
-  std::string file;    // path that was read
-  std::string where;   // tensor name, byte offset or JSON pointer inside the file
-  std::string wanted;  // what the rule asks for
-  std::string found;   // what was there
-  std::string advice;  // what the user can do
+  std::string code{};    // rule, dotted: "<area>.<rule>"
+  std::string file{};    // path that was read
+  std::string where{};   // tensor name, byte offset or JSON pointer inside the file
+  std::string wanted{};  // what the rule asks for
+  std::string found{};   // what was there
+  std::string advice{};  // what the user can do
 
   // One line: "file: where: wanted X, found Y (rule); advice".
   [[nodiscard]] std::string message() const;
