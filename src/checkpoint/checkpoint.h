@@ -1,0 +1,61 @@
+// A model folder, opened and validated: config.json and the tensors of its safetensors files, mapped, not copied.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace moracle {
+
+// Element types of the safetensors format that can be stored.
+enum class Dtype : std::uint8_t { boolean, u8, i8, u16, i16, u32, i32, u64, i64, f8_e4m3, f8_e5m2, f8_e8m0, f4, bf16, f16, f32, f64 };
+
+[[nodiscard]] std::string_view to_string(Dtype dtype);  // the spelling of the file format: "BF16", "F8_E4M3", ...
+[[nodiscard]] int bits_of(Dtype dtype);
+
+// One tensor of a validated file. `bytes` points into the mapping and lives as long as the Checkpoint.
+struct TensorView {
+  std::string name;
+  Dtype dtype = Dtype::u8;
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> bytes;
+  std::string file;           // path of the shard
+  std::uint64_t offset = 0;   // of the first byte, from the start of the file
+
+  [[nodiscard]] std::int64_t elements() const;
+};
+
+// Immutable after open; shared by whatever reads lazily from the mapping.
+class Checkpoint {
+ public:
+  // Opens a folder in Hugging Face layout. Every header is validated as a whole before anything is used: reliability
+  // rules "header.*", "tensor.*", "dtype.*", "number.range", "shape.overflow", "offset.*", "shard.*", "lfs.pointer",
+  // "pickle.refused". Reads headers only; no tensor byte is touched.
+  static Result<std::shared_ptr<const Checkpoint>> open(const std::filesystem::path& folder);
+
+  virtual ~Checkpoint() = default;
+
+  [[nodiscard]] virtual const std::filesystem::path& folder() const = 0;
+  [[nodiscard]] virtual const Json& config() const = 0;  // config.json
+  [[nodiscard]] virtual const std::map<std::string, TensorView, std::less<>>& tensors() const = 0;
+  [[nodiscard]] virtual std::uint64_t total_bytes() const = 0;  // of all tensors
+
+  [[nodiscard]] const TensorView* find(std::string_view name) const;
+
+  // Tells whether the files are still those that were opened (size, mtime, inode) and whether a page vanished under a
+  // reader. Called at the end of a load. Errors: "file.changed", "file.truncated".
+  [[nodiscard]] virtual Result<> verify_unchanged() const = 0;
+
+  // Tells the system that these bytes will not be read again soon, so that a load does not keep file and packed copy.
+  virtual void release(std::span<const std::byte> bytes) const = 0;
+};
+
+}  // namespace moracle
