@@ -1,0 +1,73 @@
+// What a kernel implementation offers: it packs canonical weights once, at load, and the packed layer runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "oracle/card.h"
+#include "oracle/decide.h"
+#include "scheme/activation.h"
+#include "scheme/canonical.h"
+
+namespace moracle {
+
+// The hot path's surroundings. Workspace was sized by workspace_bytes and is reused from layer to layer.
+struct RunContext {
+  ThreadPool& pool;
+  std::span<std::byte> workspace;
+};
+
+// Tokens of one call with their routing.
+struct ExpertsInput {
+  std::int64_t tokens = 0;
+  std::int64_t top_k = 0;
+  const float* x = nullptr;           // [tokens, hidden], f32
+  const std::int32_t* ids = nullptr;  // [tokens, top_k], 0 <= id < experts, or -1: contributes nothing
+  const float* weights = nullptr;     // [tokens, top_k]
+};
+
+// The routed experts of one layer in a kernel's own layout.
+class PackedExperts {
+ public:
+  virtual ~PackedExperts() = default;
+  [[nodiscard]] virtual std::size_t bytes() const = 0;
+  // Enough for any call of at most `tokens` tokens on a pool of `threads`.
+  [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, std::int64_t top_k, int threads) const = 0;
+  // out[tokens, hidden] = sum over the chosen experts of weight * w2(act(w13 x)). Overwrites `out`; no allocation.
+  virtual void run(const RunContext& context, const ExpertsInput& input, float* out) const = 0;
+};
+
+// One linear layer: y[tokens, out] = x[tokens, in] W^T + bias.
+class PackedLinear {
+ public:
+  virtual ~PackedLinear() = default;
+  [[nodiscard]] virtual std::size_t bytes() const = 0;
+  [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, int threads) const = 0;
+  virtual void run(const RunContext& context, std::int64_t tokens, const float* x, float* y) const = 0;
+};
+
+struct PackOptions {
+  ThreadPool& pool;
+  ActivationSpec activation{};  // of experts
+};
+
+// The implementation behind a card. A card without one in this build is `not_built`.
+struct KernelImplementation {
+  const KernelCard* card;
+  Result<std::unique_ptr<PackedExperts>> (*pack_experts)(const CanonicalExperts&, const PackOptions&);
+  Result<std::unique_ptr<PackedLinear>> (*pack_linear)(const CanonicalLinear&, const PackOptions&);
+};
+
+// Null when this build has no implementation of the card.
+[[nodiscard]] const KernelImplementation* find_implementation(std::string_view card_id);
+
+// The priority table that serves a scheme. Errors: "oracle.no_table" when no table knows the scheme.
+[[nodiscard]] Result<const Table*> table_for(const Scheme& scheme);
+[[nodiscard]] std::span<const Table* const> all_tables();
+
+}  // namespace moracle

@@ -1,0 +1,58 @@
+// What the oracle is asked.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "scheme/activation.h"
+#include "scheme/quant_key.h"
+
+namespace moracle {
+
+enum class ProblemKind : std::uint8_t { experts, linear };
+
+// How experts are chosen from router logits; named as in the field.
+enum class Routing : std::uint8_t {
+  softmax_topk,  // weights not renormalized
+  softmax_topk_renorm,
+  topk_softmax,  // gpt-oss
+  sigmoid,
+  sigmoid_renorm,
+  sigmoid_bias_renorm,   // bias only chooses
+  grouped_sigmoid_bias,  // DeepSeek-V3 "noaux_tc"
+  grouped_softmax,       // DeepSeek-V2
+  sqrtsoftplus_bias,     // DeepSeek-V4
+  hash,
+  llama4,
+  unspecified,
+};
+[[nodiscard]] std::string_view to_string(Routing routing);
+
+// How one layer is spread over ranks.
+struct ParallelLayout {
+  int tp = 1;
+  int ep = 1;
+  int dp = 1;
+  bool operator==(const ParallelLayout&) const = default;
+};
+
+struct Problem {
+  ProblemKind kind = ProblemKind::experts;
+  Scheme scheme{};
+  std::int64_t experts = 1;  // 1 for a linear
+  std::int64_t top_k = 1;
+  std::int64_t hidden = 0;        // in of a linear
+  std::int64_t intermediate = 0;  // out of a linear
+  ActivationSpec activation{};
+  Routing routing = Routing::unspecified;
+  bool bias = false;
+  bool zero_points = false;
+  bool act_order = false;
+  Element dtype = Element::bf16;  // of activations at the layer's edge, as the model declares
+  ParallelLayout parallel{};
+  std::string source_layout{};  // publisher's format, for rules on where a checkpoint came from
+  bool operator==(const Problem&) const = default;
+};
+
+}  // namespace moracle

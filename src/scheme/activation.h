@@ -1,0 +1,41 @@
+// The gated activation between w13 and w2 of an expert.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace moracle {
+
+// g and u are the gate and up halves. The field's names; formulas are evaluated in f32.
+//   silu                  silu(g) * u, with g clamped from above and u on both sides where `limit` > 0
+//   gelu, gelu_tanh       erf / tanh form of gelu(g) * u
+//   swigluoai             min(g,L) * sigmoid(alpha * min(g,L)) * (clamp(u,-L,L) + beta)
+//   swiglustep            min(silu(g), L) * clamp(u, -L, L)
+//   situ                  beta * tanh(g/beta) * sigmoid(g) * u
+//   relu2_no_mul ...      ungated, on the whole of w1
+enum class ActivationFn : std::uint8_t {
+  silu,
+  gelu,
+  gelu_tanh,
+  swigluoai,
+  swiglustep,
+  situ,
+  relu2_no_mul,
+  silu_no_mul,
+  gelu_no_mul
+};
+
+struct ActivationSpec {
+  ActivationFn fn = ActivationFn::silu;
+  float alpha = 1.702F;  // swigluoai
+  float beta = 1.0F;     // swigluoai, situ
+  float limit = 0.0F;    // 0: no clamp
+  bool operator==(const ActivationSpec&) const = default;
+};
+
+[[nodiscard]] std::string_view to_string(ActivationFn fn);
+
+// out[i] = activation(gate[i], up[i]); the scalar definition every kernel is held against.
+[[nodiscard]] float apply_activation(const ActivationSpec& spec, float gate, float up);
+
+}  // namespace moracle

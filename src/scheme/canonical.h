@@ -1,0 +1,95 @@
+// The one description of quantized weights that every publisher's format decodes into and every kernel packs from.
+//
+// It is lazy: a MatrixSource is a cursor on the mapped checkpoint. A packer reads panels of rows, so that a load holds
+// the packed copy and a few panels of scratch, never a second copy of the model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "scheme/quant_key.h"
+
+namespace moracle {
+
+// Rows [begin, end) of one weight matrix [out, in] in canonical form. The vectors are reused from panel to panel.
+//
+// Quantized elements: value(r, k) = decode(codes[r, k], zero(r, g)) * scales[r, g] * global_scale, with g = g_idx[k]
+// where the matrix has a group index, else k / group_cols. Integer codes are offset-binary: decode = code - zero, zero
+// = zeros[r, g] or 2^(bits-1) when symmetric. Float codes decode by their element type.
+// Unquantized elements: value(r, k) = values[r, k].
+struct MatrixPanel {
+  std::int64_t rows = 0;
+  std::vector<std::uint8_t> codes;  // [rows, cols], one code a byte; empty when unquantized
+  std::vector<float> scales;        // [rows, groups], finite; whatever the granularity, expanded over rows
+  std::vector<std::uint8_t> zeros;  // [rows, groups]; empty when symmetric
+  std::vector<float> values;        // [rows, cols] when unquantized, else empty
+};
+
+// What is constant over one matrix.
+struct MatrixSpec {
+  std::string name;       // module path on disk, for messages
+  std::int64_t rows = 0;  // out
+  std::int64_t cols = 0;  // in
+  QuantKey key{};
+  std::int64_t group_cols = 0;  // columns that share a scale; cols for channel and tensor granularity; 0 unquantized
+  std::int64_t groups = 0;      // ceil(cols / group_cols); 0 unquantized
+  float global_scale = 1.0F;    // second level, multiplies; 1 where the scheme has none
+  // Act-order: group of each input column, [cols]; empty when columns are in group order. Each group owns exactly
+  // group_cols columns (the last may own fewer).
+  std::vector<std::int32_t> g_idx{};
+};
+
+class MatrixSource {
+ public:
+  virtual ~MatrixSource() = default;
+  [[nodiscard]] const MatrixSpec& spec() const { return spec_; }
+  // Decodes rows [begin, end) into `out`. Thread-safe. Errors: "value.nan" and its like, naming tensor and index.
+  [[nodiscard]] virtual Result<> read(std::int64_t begin, std::int64_t end, MatrixPanel& out) const = 0;
+  // Tells the system that this matrix has been packed and its file pages may go.
+  virtual void release() const {}
+
+ protected:
+  explicit MatrixSource(MatrixSpec spec) : spec_(std::move(spec)) {}
+  MatrixSpec spec_;
+};
+
+// One weight with what belongs to it.
+struct CanonicalLinear {
+  std::shared_ptr<const MatrixSource> weight;
+  std::vector<float> bias{};             // [out] or empty
+  std::optional<QuantKey> activation{};  // activation quantization that the scheme asks for
+  std::optional<float> input_scale{};    // static activation scale, multiplies on dequantization
+
+  [[nodiscard]] Scheme scheme() const { return {weight->spec().key, activation}; }
+};
+
+// The routed experts of one layer. Logical w13 is gate over up, [2 * intermediate, hidden]; gate and up are kept apart
+// because they may differ in scales, global scale and group index. Interleaved rows on disk arrive here split.
+struct CanonicalExperts {
+  struct Expert {
+    CanonicalLinear gate;  // [intermediate, hidden]
+    CanonicalLinear up;    // [intermediate, hidden]
+    CanonicalLinear down;  // [hidden, intermediate]
+  };
+  std::string name;  // "model.layers.3.mlp.experts"
+  std::int64_t hidden = 0;
+  std::int64_t intermediate = 0;
+  Scheme scheme{};  // the same for every expert
+  bool zero_points = false;
+  bool act_order = false;
+  bool bias = false;
+  std::vector<Expert> experts;
+};
+
+// Reads a whole matrix as f32 [rows, cols], all scales applied. For references and tests.
+Result<std::vector<float>> dequantize(const MatrixSource& source);
+
+// Dequantizes one panel of `spec` into `out` [panel.rows, cols].
+void dequantize_panel(const MatrixSpec& spec, const MatrixPanel& panel, std::span<float> out);
+
+}  // namespace moracle
