@@ -1,0 +1,105 @@
+// A loaded model: takes ragged batches of sequences, returns logits.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "checkpoint/checkpoint.h"
+#include "kernels/kernel.h"
+#include "machine/machine.h"
+#include "oracle/decide.h"
+
+namespace moracle {
+
+struct ModelInfo {
+  std::string architecture;  // model_type: "qwen3_moe"
+  std::string format;        // publisher's format: "gptq", ..., "none"
+  std::int64_t layers = 0;
+  std::int64_t hidden = 0;
+  std::int64_t vocabulary = 0;
+  std::int64_t max_positions = 0;
+  std::int64_t experts = 0;  // per layer
+  std::int64_t experts_per_token = 0;
+};
+
+// One module of the model as the checkpoint has it, and what the oracle decided for it.
+struct ModuleReport {
+  std::string name;  // "model.layers.3.mlp.experts", "model.layers.3.self_attn.q_proj", "lm_head"
+  std::string kind;  // "experts", "linear", "router", "norm", "embedding"
+  Scheme scheme{};
+  std::string excluded_by{};         // rule that left it unquantized, as written in the config
+  std::optional<Problem> problem{};  // experts and linears only
+  std::optional<Decision> decision{};
+  std::uint64_t bytes = 0;  // on disk
+};
+
+// Everything that can be said from headers alone: what the modules are, which kernel each gets, what is wrong.
+// Keeps the canonical (lazy) weights, so that a load goes on from here.
+class LoadPlan {
+ public:
+  // Reads config.json by family and format, opens every module, claims every tensor, asks the oracle. Touches no
+  // weight. Errors: everything reliability rows 15-18, 22, 25 name; a pinned backend that cannot serve.
+  static Result<std::unique_ptr<LoadPlan>> make(std::shared_ptr<const Checkpoint> checkpoint, const Machine& machine,
+                                                const Policy& policy);
+  virtual ~LoadPlan() = default;
+  [[nodiscard]] virtual const ModelInfo& info() const = 0;
+  [[nodiscard]] virtual const std::vector<ModuleReport>& modules() const = 0;
+  [[nodiscard]] virtual const std::vector<std::string>& warnings() const = 0;
+  [[nodiscard]] virtual std::uint64_t parameters() const = 0;  // logical weights, not bytes
+  // Canonical experts and their activation, by index in modules() (kind "experts"); for `verify`.
+  [[nodiscard]] virtual const CanonicalExperts& experts_at(std::size_t module) const = 0;
+  [[nodiscard]] virtual const CanonicalLinear& linear_at(std::size_t module) const = 0;
+};
+
+struct LoadProgress {
+  std::uint64_t bytes_done = 0;
+  std::uint64_t bytes_total = 0;
+};
+
+// State of one sequence: paged key/value blocks per layer. Copyable by fork(); freed with the object.
+class SequenceState {
+ public:
+  virtual ~SequenceState() = default;
+  [[nodiscard]] virtual std::int64_t length() const = 0;  // tokens held
+  [[nodiscard]] virtual std::unique_ptr<SequenceState> fork() const = 0;
+};
+
+// A ragged batch: sequence s owns ids[spans[s].begin, + count), which continue its state at positions[...].
+struct Batch {
+  struct Span {
+    std::int64_t begin = 0;
+    std::int64_t count = 0;
+  };
+  std::span<const std::int32_t> ids;
+  std::span<const std::int32_t> positions;
+  std::span<const Span> spans;
+};
+
+enum class LogitRows : std::uint8_t { last_of_each, all };
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  [[nodiscard]] virtual const ModelInfo& info() const = 0;
+  [[nodiscard]] virtual Result<std::unique_ptr<SequenceState>> new_sequence() const = 0;
+  // Sizes workspaces for batches of up to `tokens` tokens; later calls with no more allocate nothing in the layers.
+  virtual Result<> reserve(std::int64_t tokens) = 0;
+  // Appends the batch to the states and writes f32 logits [rows, vocabulary], rows = spans or ids by `rows`.
+  // Errors: "model.context" (prompt beyond max_positions), "model.token" (id out of range), "numeric.nan".
+  virtual Result<> forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
+                           std::vector<float>& logits) = 0;
+};
+
+// Packs every module of the plan with the kernels the plan decided on; reads the file once. On error nothing is left.
+// The plan's checkpoint may be dropped afterwards: serving never depends on the mapping.
+Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool,
+                                          const std::function<void(const LoadProgress&)>& progress);
+
+}  // namespace moracle
