@@ -12,23 +12,19 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "checkpoint/dtype.h"
 
 namespace moracle {
 
-// Element types of the safetensors format that can be stored.
-enum class Dtype : std::uint8_t { boolean, u8, i8, u16, i16, u32, i32, u64, i64, f8_e4m3, f8_e5m2, f8_e8m0, f4, bf16, f16, f32, f64 };
-
-[[nodiscard]] std::string_view to_string(Dtype dtype);  // the spelling of the file format: "BF16", "F8_E4M3", ...
-[[nodiscard]] int bits_of(Dtype dtype);
-
-// One tensor of a validated file. `bytes` points into the mapping and lives as long as the Checkpoint.
+// One tensor of a validated file. `bytes` points into the mapping and lives as long as the Checkpoint. Row-major,
+// little endian, and not aligned: the format does not ask for it, so elements wider than a byte are read with memcpy.
 struct TensorView {
   std::string name;
   Dtype dtype = Dtype::u8;
   std::vector<std::int64_t> shape;
   std::span<const std::byte> bytes;
-  std::string file;           // path of the shard
-  std::uint64_t offset = 0;   // of the first byte, from the start of the file
+  std::string file;          // path of the shard
+  std::uint64_t offset = 0;  // of the first byte, from the start of the file
 
   [[nodiscard]] std::int64_t elements() const;
 };

@@ -1,0 +1,169 @@
+#include "checkpoint/checkpoint.h"
+
+#include <system_error>
+#include <utility>
+
+#include "base/checked.h"
+#include "checkpoint/json_scanner.h"
+#include "checkpoint/safetensors_file.h"
+#include "checkpoint/shard_plan.h"
+
+namespace moracle {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFolderAdvice =
+    "name a folder with config.json, model.safetensors (or shards and model.safetensors.index.json) and tokenizer.json";
+
+class FolderCheckpoint final : public Checkpoint {
+ public:
+  FolderCheckpoint(fs::path folder, Json config) : folder_(std::move(folder)), config_(std::move(config)) {}
+
+  // Opens one file and takes its tensors. Errors: "tensor.duplicate" across files.
+  Result<> add(const std::string& file);
+  // Whether tensors and index agree, both ways.
+  Result<> check_index(const ShardIndex& index) const;
+  Result<> sum_bytes();
+
+  const fs::path& folder() const override { return folder_; }
+  const Json& config() const override { return config_; }
+  const std::map<std::string, TensorView, std::less<>>& tensors() const override { return tensors_; }
+  std::uint64_t total_bytes() const override { return total_bytes_; }
+  Result<> verify_unchanged() const override;
+  void release(std::span<const std::byte> bytes) const override;
+
+ private:
+  fs::path folder_;
+  Json config_;
+  std::vector<std::unique_ptr<MappedFile>> mappings_;
+  std::map<std::string, TensorView, std::less<>> tensors_;
+  std::uint64_t total_bytes_ = 0;
+};
+
+Result<> FolderCheckpoint::add(const std::string& file) {
+  MORACLE_ASSIGN(SafetensorsFile opened, SafetensorsFile::open(folder_ / file));
+  mappings_.push_back(opened.take_mapping());
+  SafetensorsFile::Tensors incoming = opened.take_tensors();
+  tensors_.merge(incoming);  // leaves behind what is there already
+  if (incoming.empty()) return Ok{};
+  const auto& [name, view] = *incoming.begin();
+  return Error{.code = "tensor.duplicate",
+               .file = view.file,
+               .where = printable(name),
+               .wanted = "each tensor in one file",
+               .found = "one of the same name in " + tensors_.find(name)->second.file,
+               .advice = "remove the file that does not belong to the checkpoint"};
+}
+
+Result<> FolderCheckpoint::check_index(const ShardIndex& index) const {
+  const auto mismatch = [&](const std::string& name, std::string wanted, std::string found) {
+    return Error{.code = "shard.missing",
+                 .file = index.path,
+                 .where = printable(name),
+                 .wanted = std::move(wanted),
+                 .found = std::move(found),
+                 .advice = "index and shards are of different versions; download both again"};
+  };
+  for (const auto& [name, number] : index.tensors) {
+    const std::string& shard = index.files[number];
+    const TensorView* view = find(name);
+    if (view == nullptr) return mismatch(name, "the tensor in " + printable(shard), "it is in no shard");
+    if (view->file != (folder_ / shard).string()) {
+      return mismatch(name, "the tensor in " + printable(shard), "it is in " + view->file);
+    }
+  }
+  if (tensors_.size() == index.tensors.size()) return Ok{};
+  for (const auto& [name, view] : tensors_) {
+    if (!index.tensors.contains(name))
+      return mismatch(name, "every tensor of " + view.file + " listed", "not this one");
+  }
+  return Ok{};
+}
+
+Result<> FolderCheckpoint::sum_bytes() {
+  for (const auto& [name, view] : tensors_) {
+    const auto sum = checked_add<std::uint64_t>(total_bytes_, view.bytes.size());
+    if (!sum) return Error{.code = "shape.overflow", .file = view.file, .where = printable(name), .found = "a sum"};
+    total_bytes_ = *sum;
+  }
+  return Ok{};
+}
+
+Result<> FolderCheckpoint::verify_unchanged() const {
+  for (const auto& mapping : mappings_) MORACLE_TRY(mapping->verify_unchanged());
+  return Ok{};
+}
+
+void FolderCheckpoint::release(std::span<const std::byte> bytes) const {
+  for (const auto& mapping : mappings_) mapping->release(bytes);
+}
+
+Result<Json> read_config(const fs::path& folder) {
+  std::error_code code;
+  if (!fs::is_directory(folder, code)) {
+    return Error{.code = "file.open",
+                 .file = folder.string(),
+                 .wanted = "a model folder",
+                 .found = fs::exists(folder, code) ? "a file" : "no such folder",
+                 .advice = kFolderAdvice};
+  }
+  const fs::path path = folder / "config.json";
+  if (!fs::exists(path, code)) {
+    return Error{.code = "file.open",
+                 .file = folder.string(),
+                 .wanted = "a model folder",
+                 .found = "a folder without config.json",
+                 .advice = kFolderAdvice};
+  }
+  MORACLE_ASSIGN(Json config, read_json(path));
+  if (!config.is_object()) {
+    return Error{.code = "config.type", .file = path.string(), .wanted = "an object", .found = config.type_name()};
+  }
+  return config;
+}
+
+// A shard that the index names must be there before any other is opened: a cut download is told at once.
+Result<> check_shards_exist(const fs::path& folder, const ShardIndex& index) {
+  for (const std::string& file : index.files) {
+    std::error_code code;
+    if (fs::exists(folder / file, code)) continue;
+    return Error{.code = "shard.missing",
+                 .file = (folder / file).string(),
+                 .wanted = "the file that " + index.path + " names",
+                 .found = "no such file",
+                 .advice = "download the missing shard"};
+  }
+  return Ok{};
+}
+
+}  // namespace
+
+std::int64_t TensorView::elements() const {
+  return checked_product(std::span<const std::int64_t>(shape)).value_or(0);  // never overflows: checked at open
+}
+
+const TensorView* Checkpoint::find(std::string_view name) const {
+  const auto it = tensors().find(name);
+  return it == tensors().end() ? nullptr : &it->second;
+}
+
+Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const fs::path& folder) {
+  MORACLE_ASSIGN(Json config, read_config(folder));
+  MORACLE_ASSIGN(const ShardPlan plan, plan_shards(folder));
+  auto checkpoint = std::make_shared<FolderCheckpoint>(folder, std::move(config));
+  if (plan.index) MORACLE_TRY(check_shards_exist(folder, *plan.index));
+  for (const std::string& file : plan.files) MORACLE_TRY(checkpoint->add(file));
+  if (checkpoint->tensors().empty()) {
+    return Error{.code = "checkpoint.missing",
+                 .file = folder.string(),
+                 .wanted = "weights",
+                 .found = "safetensors files without a single tensor"};
+  }
+  if (plan.index) MORACLE_TRY(checkpoint->check_index(*plan.index));
+  MORACLE_TRY(checkpoint->sum_bytes());
+  return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
+}
+
+}  // namespace moracle

@@ -1,0 +1,84 @@
+// A regular file, mapped read-only.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/result.h"
+#include "checkpoint/mapping_guard.h"
+
+namespace moracle {
+
+// An open descriptor; closes it.
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd = -1) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  ~FileDescriptor();
+  [[nodiscard]] int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+// A regular file opened for reading: enough to read a header before anything is mapped.
+class InputFile {
+ public:
+  // Errors: "file.open" when it is absent, unreadable or not a regular file.
+  static Result<InputFile> open(const std::filesystem::path& path);
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] std::uint64_t size() const { return static_cast<std::uint64_t>(identity_.st_size); }
+  // The first `count` bytes. Errors: "file.read", "file.truncated" when there are fewer.
+  Result<std::string> read_start(std::size_t count) const;
+
+ private:
+  friend class MappedFile;
+  std::string path_;
+  FileDescriptor fd_;
+  struct stat identity_{};
+};
+
+// The whole of a file in memory, under a MappingGuard.
+class MappedFile {
+ public:
+  // `file` is not empty. Errors: "file.map".
+  static Result<std::unique_ptr<MappedFile>> map(InputFile file);
+
+  [[nodiscard]] std::span<const std::byte> bytes() const { return pages_.bytes; }
+  [[nodiscard]] const std::string& path() const { return path_; }
+  // Compares size, mtime and inode of what the path names now with what was opened. Errors: "file.changed",
+  // "file.truncated" (also when a reader met a missing page).
+  [[nodiscard]] Result<> verify_unchanged() const;
+  // Drops the resident pages that lie wholly within `part`; nothing when `part` is not of this mapping.
+  void release(std::span<const std::byte> part) const;
+
+ private:
+  struct Pages {  // unmaps
+    explicit Pages(std::span<const std::byte> mapped) : bytes(mapped) {}
+    ~Pages();
+    Pages(const Pages&) = delete;
+    Pages& operator=(const Pages&) = delete;
+    std::span<const std::byte> bytes;
+  };
+  MappedFile(std::string path, const struct stat& identity, std::span<const std::byte> mapped)
+      : path_(std::move(path)), identity_(identity), pages_(mapped), guard_(mapped.data(), mapped.size()) {}
+  std::string path_;
+  struct stat identity_;
+  Pages pages_;
+  MappingGuard guard_;  // after the pages: it ends before they do
+};
+
+}  // namespace moracle

@@ -1,0 +1,217 @@
+#include "checkpoint/shard_plan.h"
+
+#include <algorithm>
+#include <charconv>
+#include <system_error>
+#include <utility>
+
+#include "base/json.h"
+#include "checkpoint/json_scanner.h"
+
+namespace moracle {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMaxIndexBytes = std::size_t{256} << 20;
+constexpr std::size_t kMaxShards = 8192;
+constexpr int kIndexDepth = 16;  // of what the index holds besides weight_map
+constexpr std::string_view kExtension = ".safetensors";
+
+Result<> check_shard_path(const std::string& shard, const std::string& tensor, const std::string& index_path) {
+  const fs::path path(shard);
+  const bool leaves = path.is_absolute() || std::find(path.begin(), path.end(), "..") != path.end();
+  if (leaves || shard.find('\0') != std::string::npos || path.extension() != kExtension) {
+    return Error{.code = "shard.path",
+                 .file = index_path,
+                 .where = printable(tensor),
+                 .wanted = "a .safetensors file inside the model folder",
+                 .found = printable(shard),
+                 .advice = "do not use this checkpoint unless you know who wrote its index"};
+  }
+  return Ok{};
+}
+
+// Reads the weight_map object into an index.
+class WeightMapReader {
+ public:
+  WeightMapReader(JsonScanner& scanner, ShardIndex& index) : scanner_(scanner), index_(index) {}
+
+  Result<> read() {
+    return scanner_.object([&](std::string tensor, std::uint64_t byte) -> Result<> {
+      MORACLE_ASSIGN(std::string shard, scanner_.string());
+      auto known = numbers_.find(shard);
+      if (known == numbers_.end()) {
+        MORACLE_TRY(check_shard_path(shard, tensor, index_.path));
+        if (index_.files.size() == kMaxShards)
+          return scanner_.error("at most " + std::to_string(kMaxShards) + " files");
+        index_.files.push_back(shard);
+        known = numbers_.emplace(std::move(shard), static_cast<std::uint32_t>(index_.files.size() - 1)).first;
+      }
+      // Writers sort the names, so the end is nearly always the place.
+      const std::size_t before = index_.tensors.size();
+      const auto place = index_.tensors.emplace_hint(index_.tensors.end(), std::move(tensor), known->second);
+      if (index_.tensors.size() == before) {
+        return Error{.code = "tensor.duplicate",
+                     .file = index_.path,
+                     .where = printable(place->first) + " at byte " + std::to_string(byte),
+                     .wanted = "each name once",
+                     .found = "a second one of this name",
+                     .advice = "the file is damaged or hostile; download it again"};
+      }
+      return Ok{};
+    });
+  }
+
+ private:
+  JsonScanner& scanner_;
+  ShardIndex& index_;
+  std::map<std::string, std::uint32_t> numbers_;
+};
+
+// "model-00002-of-00003.safetensors" -> {"model-", "-of-00003", 3}.
+struct Numbering {
+  std::string set;
+  std::uint64_t total = 0;
+};
+
+std::optional<Numbering> numbering_of(const std::string& file) {
+  const std::string stem = file.substr(0, file.size() - kExtension.size());
+  const auto of = stem.rfind("-of-");
+  if (of == std::string::npos || of == 0) return std::nullopt;
+  const auto dash = stem.find_last_not_of("0123456789", of - 1);
+  if (dash == std::string::npos || dash + 1 == of) return std::nullopt;
+  std::uint64_t total = 0;
+  const char* const end = stem.data() + stem.size();
+  const auto [stop, code] = std::from_chars(stem.data() + of + 4, end, total);
+  if (code != std::errc{} || stop != end) return std::nullopt;
+  return Numbering{.set = stem.substr(0, dash + 1) + "*" + stem.substr(of), .total = total};
+}
+
+// Without an index nothing but the names tells that a shard is missing.
+Result<> check_complete(const std::vector<std::string>& files, const fs::path& folder) {
+  std::map<std::string, std::pair<std::uint64_t, std::uint64_t>> sets;  // set -> {found, total}
+  for (const std::string& file : files) {
+    if (const auto numbering = numbering_of(file)) {
+      auto& [found, total] = sets[numbering->set];
+      ++found;
+      total = numbering->total;
+    }
+  }
+  for (const auto& [set, counts] : sets) {
+    if (counts.first == counts.second) continue;
+    return Error{.code = "shard.missing",
+                 .file = folder.string(),
+                 .where = set + std::string(kExtension),
+                 .wanted = std::to_string(counts.second) + " files",
+                 .found = std::to_string(counts.first),
+                 .advice = "download the missing files and " + std::string(kIndexName)};
+  }
+  return Ok{};
+}
+
+struct Listing {
+  std::vector<std::string> safetensors;
+  std::vector<std::string> pickles;
+};
+
+Result<Listing> list_folder(const fs::path& folder) {
+  Listing listing;
+  std::error_code code;
+  fs::directory_iterator it(folder, code);
+  for (; !code && it != fs::directory_iterator(); it.increment(code)) {
+    const fs::path name = it->path().filename();
+    const fs::path extension = name.extension();
+    if (extension == kExtension) {
+      listing.safetensors.push_back(name.string());
+    } else if (extension == ".bin" || extension == ".pt" || extension == ".pth" || extension == ".ckpt") {
+      listing.pickles.push_back(name.string());
+    }
+  }
+  if (code) {
+    return Error{.code = "file.open", .file = folder.string(), .wanted = "a readable folder", .found = code.message()};
+  }
+  std::sort(listing.safetensors.begin(), listing.safetensors.end());
+  std::sort(listing.pickles.begin(), listing.pickles.end());
+  return listing;
+}
+
+Error no_weights(const Listing& listing, const fs::path& folder) {
+  if (!listing.pickles.empty()) {
+    return Error{.code = "pickle.refused",
+                 .file = (folder / listing.pickles.front()).string(),
+                 .wanted = "weights in *.safetensors files",
+                 .found = "only pickle files, which run code when they are read",
+                 .advice = "convert the checkpoint to safetensors with a tool you trust"};
+  }
+  return Error{.code = "checkpoint.missing",
+               .file = folder.string(),
+               .wanted = "weights: model.safetensors, or shards with " + std::string(kIndexName),
+               .found = "no *.safetensors file",
+               .advice = "download the weights as well"};
+}
+
+}  // namespace
+
+Result<ShardIndex> parse_shard_index(std::string_view text, const std::string& path) {
+  ShardIndex index;
+  index.path = path;
+  JsonScanner scanner(text, 0, path, "json.syntax");
+  bool has_map = false;
+  MORACLE_TRY(scanner.object([&](const std::string& key, std::uint64_t byte) -> Result<> {
+    if (key != "weight_map") return scanner.skip_value(kIndexDepth);
+    if (has_map) {
+      return Error{.code = "json.duplicate",
+                   .file = path,
+                   .where = "weight_map at byte " + std::to_string(byte),
+                   .wanted = "each key once",
+                   .found = "a key that occurs twice"};
+    }
+    has_map = true;
+    return WeightMapReader(scanner, index).read();
+  }));
+  MORACLE_TRY(scanner.expect_end());
+  if (index.tensors.empty()) {
+    return Error{.code = "shard.index",
+                 .file = path,
+                 .where = "/weight_map",
+                 .wanted = "an object that names the file of each tensor",
+                 .found = has_map ? "an empty one" : "nothing"};
+  }
+  return index;
+}
+
+Result<ShardPlan> plan_shards(const fs::path& folder) {
+  std::error_code code;
+  const fs::path index_path = folder / kIndexName;
+  ShardPlan plan;
+  if (fs::exists(index_path, code)) {
+    MORACLE_ASSIGN(const std::string text, read_text(index_path, kMaxIndexBytes));
+    MORACLE_ASSIGN(plan.index, parse_shard_index(text, index_path.string()));
+    plan.files = plan.index->files;
+    const bool knows_single = std::find(plan.files.begin(), plan.files.end(), "model.safetensors") != plan.files.end();
+    if (!knows_single && fs::exists(folder / "model.safetensors", code)) {
+      return Error{.code = "shard.ambiguous",
+                   .file = (folder / "model.safetensors").string(),
+                   .wanted = "one set of weights",
+                   .found = "this file beside " + std::string(kIndexName) + ", which does not name it",
+                   .advice = "move one of the two away"};
+    }
+    return plan;
+  }
+  MORACLE_ASSIGN(Listing listing, list_folder(folder));
+  auto& files = listing.safetensors;
+  if (files.empty()) return no_weights(listing, folder);
+  if (std::find(files.begin(), files.end(), "model.safetensors") != files.end()) {
+    plan.files = {"model.safetensors"};
+    return plan;
+  }
+  std::copy_if(files.begin(), files.end(), std::back_inserter(plan.files),
+               [](const std::string& file) { return file.starts_with("model-"); });
+  if (plan.files.empty()) plan.files = std::move(files);
+  MORACLE_TRY(check_complete(plan.files, folder));
+  return plan;
+}
+
+}  // namespace moracle
