@@ -40,7 +40,7 @@ Result<AtomicFile> AtomicFile::create(const std::filesystem::path& path, std::ui
   if (fd.get() < 0) return write_error(errno, path.string(), "create a file beside it");
   AtomicFile file(path.string(), temporary, std::move(fd));
   if (expected > 0 && fallocate(file.fd_.get(), 0, 0, static_cast<off_t>(expected)) != 0 && errno != EOPNOTSUPP &&
-      errno != ENOSYS) {
+      errno != EINTR && errno != ENOSYS) {
     return write_error(errno, file.path_, "reserve its space");
   }
   return file;

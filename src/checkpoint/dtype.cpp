@@ -49,7 +49,10 @@ const DtypeRow& row_of(Dtype dtype) {
 
 std::string shape_text(std::span<const std::int64_t> shape) {
   std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  for (const std::int64_t dim : shape) {
+    if (text.size() > 1) text += ", ";
+    text += std::to_string(dim);
+  }
   return text + "]";
 }
 

@@ -28,7 +28,10 @@ std::string quoted(const std::string& name) {
 
 std::string entry_text(const TensorSpec& tensor, std::uint64_t begin, std::uint64_t end) {
   std::string shape;
-  for (const std::int64_t dim : tensor.shape) shape += (shape.empty() ? "" : ",") + std::to_string(dim);
+  for (const std::int64_t dim : tensor.shape) {
+    if (!shape.empty()) shape += ',';
+    shape += std::to_string(dim);
+  }
   return quoted(tensor.name) + ":{\"dtype\":\"" + std::string(to_string(tensor.dtype)) + "\",\"shape\":[" + shape +
          "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(end) + "]}";
 }
@@ -57,7 +60,8 @@ Result<Layout> lay_out(const std::vector<TensorSpec>& tensors, const std::string
     if (!size.ok()) return with_place(std::move(size).error());
     const auto end = checked_add(static_cast<std::int64_t>(layout.data_bytes), static_cast<std::int64_t>(*size));
     if (!end) return with_place(Error{.code = "shape.overflow", .wanted = "a file below 2^63 bytes", .found = "more"});
-    json += (json.size() == 1 ? "" : ",") + entry_text(tensor, layout.data_bytes, static_cast<std::uint64_t>(*end));
+    if (json.size() > 1) json += ',';
+    json += entry_text(tensor, layout.data_bytes, static_cast<std::uint64_t>(*end));
     layout.sizes.push_back(*size);
     layout.data_bytes = static_cast<std::uint64_t>(*end);
   }
