@@ -36,7 +36,7 @@ namespace moracle {
 
 // Two's complement nibble <-> integer, and offset-binary (uint4b8 / uint8b128) helpers.
 [[nodiscard]] constexpr int decode_int4(std::uint8_t nibble) {
-  return static_cast<int>(nibble & 15U ^ 8U) - 8;
+  return static_cast<int>((nibble & 15U) ^ 8U) - 8;
 }
 [[nodiscard]] constexpr std::uint8_t encode_int4(int value) {
   return static_cast<std::uint8_t>(value & 15);

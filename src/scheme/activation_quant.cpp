@@ -1,0 +1,84 @@
+#include "scheme/activation_quant.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "scheme/codes.h"
+
+namespace moracle {
+namespace {
+
+float absolute_max(std::span<const float> x) {
+  float amax = 0.0F;
+  for (const float value : x) amax = std::max(amax, std::fabs(value));
+  return amax;
+}
+
+// E8M0 byte of a block whose largest magnitude is amax. E2M1 reaches 2^2, hence the 2.
+std::uint8_t mxfp4_scale(float amax, Mxfp4Scale rule) {
+  std::uint32_t bits = std::bit_cast<std::uint32_t>(amax == 0.0F ? 0x1p-126F : amax);
+  if (rule == Mxfp4Scale::even) bits += 0x200000U;  // 1.75 and above carries into the exponent
+  const int exponent = static_cast<int>(bits >> 23 & 0xFFU) - 127;
+  return static_cast<std::uint8_t>(std::clamp(exponent - 2, -127, 127) + 127);
+}
+
+// Runs body(x, codes, scale byte) over blocks of `width`.
+template <class Body>
+void for_blocks(std::span<const float> x, std::size_t width, std::span<std::uint8_t> codes,
+                std::span<std::uint8_t> scales, Body body) {
+  const std::size_t count = std::min(x.size(), codes.size());
+  for (std::size_t block = 0; block < scales.size() && block * width < count; ++block) {
+    const std::size_t begin = block * width;
+    const std::size_t size = std::min(width, count - begin);
+    body(x.subspan(begin, size), codes.subspan(begin, size), scales[block]);
+  }
+}
+
+}  // namespace
+
+float int8_dynamic_scale(std::span<const float> x) {
+  return std::max(absolute_max(x), 1e-10F) / 127.0F;
+}
+
+void quantize_int8(std::span<const float> x, float scale, std::span<std::int8_t> q) {
+  const std::size_t count = std::min(x.size(), q.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    const float steps = std::nearbyint(x[i] / scale);
+    // The comparison is false for NaN, which no integer can hold.
+    q[i] = static_cast<std::int8_t>(steps >= -127.0F ? std::min(steps, 127.0F) : -127.0F);
+  }
+}
+
+float fp8_dynamic_scale(std::span<const float> x) {
+  return std::max(absolute_max(x) / 448.0F, 1.0F / (448.0F * 512.0F));
+}
+
+void quantize_fp8(std::span<const float> x, float scale, std::span<std::uint8_t> q) {
+  const std::size_t count = std::min(x.size(), q.size());
+  for (std::size_t i = 0; i < count; ++i) q[i] = encode_e4m3(x[i] / scale);
+}
+
+void quantize_mxfp4(std::span<const float> x, Mxfp4Scale rule, std::span<std::uint8_t> codes,
+                    std::span<std::uint8_t> scales) {
+  for_blocks(x, 32, codes, scales, [rule](std::span<const float> in, std::span<std::uint8_t> out, std::uint8_t& scale) {
+    scale = mxfp4_scale(absolute_max(in), rule);
+    // A power of two: multiplying by its reciprocal is exact.
+    const float inverse = std::ldexp(1.0F, 127 - static_cast<int>(scale));
+    for (std::size_t i = 0; i < in.size(); ++i) out[i] = encode_e2m1(in[i] * inverse);
+  });
+}
+
+void quantize_nvfp4(std::span<const float> x, float global, std::span<std::uint8_t> codes,
+                    std::span<std::uint8_t> scales) {
+  constexpr float kSixth = 1.0F / 6.0F;
+  for_blocks(x, 16, codes, scales,
+             [global](std::span<const float> in, std::span<std::uint8_t> out, std::uint8_t& scale) {
+               scale = encode_e4m3(global * (absolute_max(in) * kSixth));
+               const float step = decode_e4m3(scale) * (1.0F / global);
+               const float inverse = step == 0.0F ? 0.0F : 1.0F / step;
+               for (std::size_t i = 0; i < in.size(); ++i) out[i] = encode_e2m1(in[i] * inverse);
+             });
+}
+
+}  // namespace moracle

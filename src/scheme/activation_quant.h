@@ -1,0 +1,35 @@
+// Scalar activation quantizers: the arithmetic every kernel with quantized activations is held against.
+//
+// The input is f32 and never rounded to 16 bits first. Divisions are true f32 divisions: multiplying by a reciprocal
+// flips codes near ties. Rounding is to nearest, ties to even. `x` and the outputs of one call have the sizes stated;
+// spans of other sizes are cut to the shortest.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace moracle {
+
+// INT8 of one token: scale = max(amax, 1e-10) / 127, q = rne(x / scale) within [-127, 127].
+[[nodiscard]] float int8_dynamic_scale(std::span<const float> x);
+void quantize_int8(std::span<const float> x, float scale, std::span<std::int8_t> q);
+
+// FP8 E4M3 of one token, one group of 128, or a tensor: scale = max(amax / 448, 1 / (448 * 512)), q = e4m3(x / scale)
+// saturating. A static scale is used as stored, widened to f32.
+[[nodiscard]] float fp8_dynamic_scale(std::span<const float> x);
+void quantize_fp8(std::span<const float> x, float scale, std::span<std::uint8_t> q);
+
+// How the shared exponent of a block of 32 is found: `even` rounds amax up where its mantissa is 1.75 or more (the
+// rule of the publishers' tools), `floor` truncates (the OCP text).
+enum class Mxfp4Scale : std::uint8_t { even, floor };
+// codes: E2M1, one a byte, [n]; scales: E8M0, [ceil(n / 32)].
+void quantize_mxfp4(std::span<const float> x, Mxfp4Scale rule, std::span<std::uint8_t> codes,
+                    std::span<std::uint8_t> scales);
+
+// NVFP4: block scales e4m3(global * amax / 6) over 16 elements under one f32 multiplier `global` (448 * 6 / amax of the
+// calibration data; the reciprocal of a stored de-quantizing input scale). codes: E2M1, one a byte, [n]; scales: E4M3,
+// [ceil(n / 16)]. The value of a code is decode_e2m1(code) * (decode_e4m3(scale) / global).
+void quantize_nvfp4(std::span<const float> x, float global, std::span<std::uint8_t> codes,
+                    std::span<std::uint8_t> scales);
+
+}  // namespace moracle

@@ -1,0 +1,100 @@
+#include "scheme/canonical.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/checked.h"
+#include "scheme/codes.h"
+
+namespace moracle {
+namespace {
+
+using Table = std::array<float, 256>;
+
+template <class Decode>
+Table make_table(Decode decode) {
+  Table table{};
+  for (std::size_t code = 0; code < table.size(); ++code) table[code] = decode(static_cast<std::uint8_t>(code));
+  return table;
+}
+
+// Values of the float codes; null for integers, whose value depends on the zero point.
+const Table* float_table(Element element) {
+  static const Table e4m3 = make_table(decode_e4m3);
+  static const Table e5m2 = make_table(decode_e5m2);
+  static const Table e2m1 = make_table(decode_e2m1);
+  static const Table e2m3 = make_table(decode_e2m3);
+  static const Table e3m2 = make_table(decode_e3m2);
+  switch (element) {
+    case Element::e4m3:
+      return &e4m3;
+    case Element::e5m2:
+      return &e5m2;
+    case Element::e2m1:
+      return &e2m1;
+    case Element::e2m3:
+      return &e2m3;
+    case Element::e3m2:
+      return &e3m2;
+    default:
+      return nullptr;
+  }
+}
+
+struct Row {
+  const std::uint8_t* codes;
+  const float* scales;
+  const std::uint8_t* zeros;  // null when symmetric
+  float* out;
+};
+
+// The scale is multiplied with the second level first, then with the element: the order of the published NVFP4
+// reference, and without effect where there is no second level.
+void dequantize_row(const MatrixSpec& spec, const Table* table, const Row& row) {
+  const int neutral = 1 << (bits_of(spec.key.element) - 1);
+  const std::int64_t width = std::max<std::int64_t>(1, spec.group_cols);
+  for (std::int64_t k = 0; k < spec.cols; ++k) {
+    const std::int64_t group = spec.g_idx.empty() ? k / width : spec.g_idx[narrow<std::size_t>(k)];
+    const float scale = row.scales[group] * spec.global_scale;
+    const int zero = row.zeros == nullptr ? neutral : row.zeros[group];
+    const float element = table != nullptr ? (*table)[row.codes[k]] : static_cast<float>(row.codes[k] - zero);
+    row.out[k] = element * scale;
+  }
+}
+
+}  // namespace
+
+void dequantize_panel(const MatrixSpec& spec, const MatrixPanel& panel, std::span<float> out) {
+  if (!spec.key.quantized()) {
+    std::copy_n(panel.values.begin(), std::min(panel.values.size(), out.size()), out.begin());
+    return;
+  }
+  const Table* table = float_table(spec.key.element);
+  for (std::int64_t r = 0; r < panel.rows; ++r) {
+    const auto element = narrow<std::size_t>(r * spec.cols);
+    const auto group = narrow<std::size_t>(r * spec.groups);
+    dequantize_row(spec, table,
+                   {panel.codes.data() + element, panel.scales.data() + group,
+                    panel.zeros.empty() ? nullptr : panel.zeros.data() + group, out.data() + element});
+  }
+}
+
+Result<std::vector<float>> dequantize(const MatrixSource& source) {
+  constexpr std::int64_t kPanelRows = 64;
+  const MatrixSpec& spec = source.spec();
+  const auto elements = checked_mul(spec.rows, spec.cols);
+  if (!elements || *elements < 0)
+    return Error{.code = "shape.overflow", .where = spec.name, .found = "more elements than can be counted"};
+  std::vector<float> values(narrow<std::size_t>(*elements));
+  MatrixPanel panel;
+  for (std::int64_t begin = 0; begin < spec.rows; begin += kPanelRows) {
+    const std::int64_t end = std::min(spec.rows, begin + kPanelRows);
+    MORACLE_TRY(source.read(begin, end, panel));
+    dequantize_panel(spec, panel,
+                     std::span(values).subspan(narrow<std::size_t>(begin * spec.cols),
+                                               narrow<std::size_t>((end - begin) * spec.cols)));
+  }
+  return values;
+}
+
+}  // namespace moracle
