@@ -1,0 +1,32 @@
+// The inner loops that every model shares beside its expert kernels: attention, norms, activations, routing.
+#pragma once
+
+#include <cstdint>
+
+namespace moracle {
+
+// One implementation of each loop per instruction set. All operands are f32 and may be unaligned; `n` may be any
+// length. Every result depends on its own inputs alone and is accumulated in one fixed order, so that a row computed
+// in a tile of many equals the row computed alone, bit by bit.
+struct VectorOps {
+  const char* name;  // "scalar", "avx2", "avx512"
+  float (*dot)(const float* a, const float* b, std::int64_t n);
+  // C[m, n] = A[m, k] B[k, n], or C += with `accumulate`; each element sums over k in ascending order.
+  void (*gemm)(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, const float* b,
+               std::int64_t ldb, float* c, std::int64_t ldc, bool accumulate);
+  void (*add)(const float* x, float* y, std::int64_t n);        // y += x
+  void (*scale)(float factor, float* x, std::int64_t n);        // x *= factor
+  float (*max)(const float* x, std::int64_t n);                 // -inf when n is 0; NaN elements are skipped or kept
+  float (*exp_sub_sum)(float shift, float* x, std::int64_t n);  // x = exp(x - shift); returns the sum
+  void (*silu_mul)(const float* gate, const float* up, float* out, std::int64_t n);  // gate * sigmoid(gate) * up
+  // y = weight * x / sqrt(mean(x^2) + eps); y may be x.
+  void (*rms_norm)(const float* x, const float* weight, float eps, float* y, std::int64_t n);
+  // (a, b) = (a cos - b sin, b cos + a sin), elementwise.
+  void (*rotate)(float* a, float* b, const float* cos, const float* sin, std::int64_t n);
+};
+
+[[nodiscard]] const VectorOps& scalar_vector_ops();
+[[nodiscard]] const VectorOps& avx2_vector_ops();    // callable where the CPU has AVX2 and FMA
+[[nodiscard]] const VectorOps& avx512_vector_ops();  // callable where the CPU has AVX-512 F, BW, DQ, VL
+
+}  // namespace moracle

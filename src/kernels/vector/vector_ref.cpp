@@ -1,0 +1,89 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "kernels/vector/vector_ops.h"
+
+namespace moracle {
+
+namespace {
+
+// Eight partial sums: the error of a long sum grows with the length of each chain.
+constexpr std::int64_t kChains = 8;
+
+float dot(const float* a, const float* b, std::int64_t n) {
+  std::array<float, kChains> chain{};
+  std::int64_t i = 0;
+  for (; i + kChains <= n; i += kChains) {
+    for (std::int64_t j = 0; j < kChains; ++j) chain[static_cast<std::size_t>(j)] += a[i + j] * b[i + j];
+  }
+  for (std::int64_t j = 0; i < n; ++i, ++j) chain[static_cast<std::size_t>(j)] += a[i] * b[i];
+  float sum = 0.0F;
+  for (const float part : chain) sum += part;
+  return sum;
+}
+
+void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, const float* b,
+          std::int64_t ldb, float* c, std::int64_t ldc, bool accumulate) {
+  for (std::int64_t row = 0; row < m; ++row) {
+    float* out = c + row * ldc;
+    if (!accumulate) std::fill(out, out + n, 0.0F);
+    for (std::int64_t i = 0; i < k; ++i) {
+      const float factor = a[row * lda + i];
+      const float* from = b + i * ldb;
+      for (std::int64_t j = 0; j < n; ++j) out[j] += factor * from[j];
+    }
+  }
+}
+
+void add(const float* x, float* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] += x[i];
+}
+
+void scale(float factor, float* x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+float max(const float* x, std::int64_t n) {
+  float best = -std::numeric_limits<float>::infinity();
+  for (std::int64_t i = 0; i < n; ++i) best = std::max(best, x[i]);
+  return best;
+}
+
+float exp_sub_sum(float shift, float* x, std::int64_t n) {
+  float sum = 0.0F;
+  for (std::int64_t i = 0; i < n; ++i) {
+    x[i] = std::exp(x[i] - shift);
+    sum += x[i];
+  }
+  return sum;
+}
+
+void silu_mul(const float* gate, const float* up, float* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] = gate[i] / (1.0F + std::exp(-gate[i])) * up[i];
+}
+
+void rms_norm(const float* x, const float* weight, float eps, float* y, std::int64_t n) {
+  const float inverse = 1.0F / std::sqrt(dot(x, x, n) / static_cast<float>(n) + eps);
+  for (std::int64_t i = 0; i < n; ++i) y[i] = weight[i] * (x[i] * inverse);
+}
+
+void rotate(float* a, float* b, const float* cos, const float* sin, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float x = a[i];
+    const float y = b[i];
+    a[i] = x * cos[i] - y * sin[i];
+    b[i] = y * cos[i] + x * sin[i];
+  }
+}
+
+constexpr VectorOps kOps{"scalar", dot, gemm, add, scale, max, exp_sub_sum, silu_mul, rms_norm, rotate};
+
+}  // namespace
+
+const VectorOps& scalar_vector_ops() {
+  return kOps;
+}
+
+}  // namespace moracle

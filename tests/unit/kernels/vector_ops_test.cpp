@@ -1,0 +1,165 @@
+#include "kernels/vector/vector_ops.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "kernels/vector/select.h"
+#include "machine/machine.h"
+
+namespace moracle {
+namespace {
+
+std::vector<const VectorOps*> every_implementation() {
+  std::vector<const VectorOps*> all{&scalar_vector_ops()};
+  const CpuFeatures features = probe_machine().cpu_features;
+  if (has(features, CpuFeature::avx2)) all.push_back(&avx2_vector_ops());
+  if (has(features, CpuFeature::avx512)) all.push_back(&avx512_vector_ops());
+  return all;
+}
+
+std::vector<float> random_values(std::size_t count, unsigned seed) {
+  std::mt19937 engine(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(engine);
+  return values;
+}
+
+constexpr std::int64_t kLengths[] = {0, 1, 3, 7, 8, 15, 16, 17, 31, 63, 64, 65, 129, 1000};
+
+TEST(VectorOps, ExpIsWithinTwoUlp) {
+  for (const VectorOps* ops : every_implementation()) {
+    SCOPED_TRACE(ops->name);
+    double worst = 0.0;
+    std::vector<float> x;
+    for (float value = -87.3F; value < 88.7F; value += 0.00137F) x.push_back(value);
+    std::vector<float> y = x;
+    ops->exp_sub_sum(0.0F, y.data(), static_cast<std::int64_t>(y.size()));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double want = std::exp(static_cast<double>(x[i]));
+      const float rounded = static_cast<float>(want);
+      const double ulp = static_cast<double>(std::nextafter(rounded, INFINITY)) - static_cast<double>(rounded);
+      worst = std::max(worst, std::abs(static_cast<double>(y[i]) - want) / ulp);
+    }
+    EXPECT_LT(worst, 2.0);
+  }
+}
+
+TEST(VectorOps, ExpAtTheEnds) {
+  for (const VectorOps* ops : every_implementation()) {
+    SCOPED_TRACE(ops->name);
+    std::vector<float> x{0.0F, -INFINITY, -200.0F, 100.0F, -100.0F, NAN};
+    ops->exp_sub_sum(0.0F, x.data(), static_cast<std::int64_t>(x.size()));
+    EXPECT_EQ(x[0], 1.0F);
+    EXPECT_EQ(x[1], 0.0F);
+    EXPECT_EQ(x[2], 0.0F);
+    EXPECT_EQ(x[3], INFINITY);
+    EXPECT_NEAR(x[4], std::exp(-100.0), 2e-45);  // subnormal: absolute error of one step
+    EXPECT_TRUE(std::isnan(x[5]));
+  }
+}
+
+TEST(VectorOps, ReductionsMatchDouble) {
+  for (const VectorOps* ops : every_implementation()) {
+    for (const std::int64_t n : kLengths) {
+      SCOPED_TRACE(std::string(ops->name) + " n=" + std::to_string(n));
+      const auto a = random_values(static_cast<std::size_t>(n), 1);
+      const auto b = random_values(static_cast<std::size_t>(n), 2);
+      double dot = 0.0;
+      double magnitude = 0.0;
+      float largest = -INFINITY;
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        dot += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+        magnitude += std::abs(static_cast<double>(a[i]) * static_cast<double>(b[i]));
+        largest = std::max(largest, a[i]);
+      }
+      // Each chain rounds at most n times, each time by half an ulp of at most the sum of magnitudes.
+      EXPECT_NEAR(ops->dot(a.data(), b.data(), n), dot, magnitude * static_cast<double>(n + 4) * 6e-8);
+      EXPECT_EQ(ops->max(a.data(), n), largest);
+      auto e = a;
+      double sum = 0.0;
+      for (const float value : a) sum += std::exp(static_cast<double>(value) - 0.5);
+      EXPECT_NEAR(ops->exp_sub_sum(0.5F, e.data(), n), sum, sum * static_cast<double>(n + 4) * 6e-8);
+    }
+  }
+}
+
+TEST(VectorOps, GemmMatchesDoubleAndEachRowAlone) {
+  for (const VectorOps* ops : every_implementation()) {
+    for (const std::int64_t n : {1, 5, 16, 33, 64, 96, 128}) {
+      for (const std::int64_t m : {1, 3, 4, 9}) {
+        SCOPED_TRACE(std::string(ops->name) + " n=" + std::to_string(n) + " m=" + std::to_string(m));
+        const std::int64_t k = 37;
+        const auto a = random_values(static_cast<std::size_t>(m * k), 3);
+        const auto b = random_values(static_cast<std::size_t>(k * n), 4);
+        const auto start = random_values(static_cast<std::size_t>(m * n), 5);
+        auto c = start;
+        ops->gemm(m, n, k, a.data(), k, b.data(), n, c.data(), n, true);
+        for (std::int64_t i = 0; i < m; ++i) {
+          std::vector<float> row(start.begin() + i * n, start.begin() + (i + 1) * n);
+          ops->gemm(1, n, k, a.data() + i * k, k, b.data(), n, row.data(), n, true);
+          EXPECT_EQ(std::memcmp(row.data(), c.data() + i * n, static_cast<std::size_t>(n) * sizeof(float)), 0);
+          for (std::int64_t j = 0; j < n; ++j) {
+            double want = static_cast<double>(start[static_cast<std::size_t>(i * n + j)]);
+            for (std::int64_t t = 0; t < k; ++t) {
+              want += static_cast<double>(a[static_cast<std::size_t>(i * k + t)]) *
+                      static_cast<double>(b[static_cast<std::size_t>(t * n + j)]);
+            }
+            ASSERT_NEAR(c[static_cast<std::size_t>(i * n + j)], want, 1e-4);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(VectorOps, ElementwiseMatchesTheScalarForm) {
+  const VectorOps& scalar = scalar_vector_ops();
+  for (const VectorOps* ops : every_implementation()) {
+    for (const std::int64_t n : kLengths) {
+      if (n == 0) continue;
+      SCOPED_TRACE(std::string(ops->name) + " n=" + std::to_string(n));
+      const auto size = static_cast<std::size_t>(n);
+      const auto a = random_values(size, 6);
+      const auto b = random_values(size, 7);
+      const auto c = random_values(size, 8);
+      const auto s = random_values(size, 9);
+      std::vector<float> got(size + 1, 42.0F);  // one more element shows a write past the end
+      std::vector<float> want(size + 1, 42.0F);
+      ops->silu_mul(a.data(), b.data(), got.data(), n);
+      scalar.silu_mul(a.data(), b.data(), want.data(), n);
+      for (std::size_t i = 0; i <= size; ++i) ASSERT_NEAR(got[i], want[i], std::abs(want[i]) * 1e-6F);
+      ops->rms_norm(a.data(), b.data(), 1e-6F, got.data(), n);
+      scalar.rms_norm(a.data(), b.data(), 1e-6F, want.data(), n);
+      for (std::size_t i = 0; i <= size; ++i) ASSERT_NEAR(got[i], want[i], std::abs(want[i]) * 1e-6F);
+      auto x = a;
+      auto y = b;
+      auto x2 = a;
+      auto y2 = b;
+      ops->rotate(x.data(), y.data(), c.data(), s.data(), n);
+      scalar.rotate(x2.data(), y2.data(), c.data(), s.data(), n);
+      EXPECT_EQ(x, x2);
+      EXPECT_EQ(y, y2);
+      ops->add(a.data(), x.data(), n);
+      scalar.add(a.data(), x2.data(), n);
+      ops->scale(0.37F, x.data(), n);
+      scalar.scale(0.37F, x2.data(), n);
+      EXPECT_EQ(x, x2);
+    }
+  }
+}
+
+TEST(VectorOps, SelectTakesTheWidest) {
+  EXPECT_STREQ(vector_ops(0).name, "scalar");
+#if defined(__x86_64__)
+  EXPECT_STREQ(vector_ops(CpuFeatures{} | CpuFeature::avx2).name, "avx2");
+  EXPECT_STREQ(vector_ops(CpuFeature::avx2 | CpuFeature::avx512).name, "avx512");
+#endif
+}
+
+}  // namespace
+}  // namespace moracle
