@@ -1,0 +1,92 @@
+#include "moe/moe_layer.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+
+#include "base/checked.h"
+#include "base/memory.h"
+
+namespace moracle {
+
+namespace {
+
+// A task is a few router rows against a run of tokens: the rows stay in the first-level cache over the run, and a
+// single token still spreads over all cores.
+constexpr std::int64_t kExpertTile = 8;
+constexpr std::int64_t kTokenTile = 64;
+
+std::size_t count(std::int64_t n) {
+  return static_cast<std::size_t>(n);
+}
+
+}  // namespace
+
+std::size_t MoeLayer::bytes() const {
+  return parts_.experts->bytes() + sizeof(float) * (parts_.router.size() + parts_.router_bias.size() +
+                                                    parts_.correction_bias.size() + parts_.chosen.size());
+}
+
+std::size_t MoeLayer::workspace_bytes(std::int64_t tokens, int threads) const {
+  const RoutingSpec& routing = parts_.routing;
+  return BumpArena::cost<float>(count(tokens * routing.experts)) +
+         BumpArena::cost<float>(count(routing_scratch(routing) * threads)) +
+         BumpArena::cost<std::int32_t>(count(tokens * routing.top_k)) +
+         BumpArena::cost<float>(count(tokens * routing.top_k)) + BumpArena::kAlignment +
+         parts_.experts->workspace_bytes(tokens, routing.top_k, threads);
+}
+
+void MoeLayer::router_logits(ThreadPool& pool, std::int64_t tokens, const float* x, float* logits) const {
+  const std::int64_t experts = parts_.routing.experts;
+  const std::int64_t expert_tiles = ceil_div(experts, kExpertTile);
+  pool.parallel_for(ceil_div(tokens, kTokenTile) * expert_tiles, [&](std::int64_t task, int) {
+    const std::int64_t first = task % expert_tiles * kExpertTile;
+    const std::int64_t begin = task / expert_tiles * kTokenTile;
+    for (std::int64_t t = begin; t < std::min(begin + kTokenTile, tokens); ++t) {
+      for (std::int64_t e = first; e < std::min(first + kExpertTile, experts); ++e) {
+        const float bias = parts_.router_bias.empty() ? 0.0F : parts_.router_bias[count(e)];
+        logits[t * experts + e] =
+            parts_.ops->dot(x + t * parts_.hidden, parts_.router.data() + e * parts_.hidden, parts_.hidden) + bias;
+      }
+    }
+  });
+}
+
+std::int64_t MoeLayer::run(const RunContext& context, std::int64_t tokens, const float* x,
+                           const std::int32_t* token_ids, float* out) const {
+  const RoutingSpec& routing = parts_.routing;
+  const std::int64_t top_k = routing.top_k;
+  BumpArena arena(context.workspace);
+  const auto logits = arena.take<float>(count(tokens * routing.experts));
+  const std::int64_t scratch_size = routing_scratch(routing);
+  const auto scratch = arena.take<float>(count(scratch_size * context.pool.threads()));
+  const auto ids = arena.take<std::int32_t>(count(tokens * top_k));
+  const auto weights = arena.take<float>(count(tokens * top_k));
+  const std::span<std::byte> rest =
+      arena.take<std::byte>(parts_.experts->workspace_bytes(tokens, top_k, context.pool.threads()));
+
+  router_logits(context.pool, tokens, x, logits.data());
+  std::atomic<std::int64_t> first_bad{std::numeric_limits<std::int64_t>::max()};
+  context.pool.parallel_for(ceil_div(tokens, kTokenTile), [&](std::int64_t tile, int thread) {
+    for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, tokens); ++t) {
+      RoutingRow row{.logits = logits.subspan(count(t * routing.experts), count(routing.experts)),
+                     .bias = parts_.correction_bias};
+      if (!parts_.chosen.empty())
+        row.chosen = std::span(parts_.chosen).subspan(count(token_ids[t] * top_k), count(top_k));
+      const bool finite =
+          route(routing, row, scratch.subspan(count(thread * scratch_size), count(scratch_size)),
+                ids.subspan(count(t * top_k), count(top_k)), weights.subspan(count(t * top_k), count(top_k)));
+      if (!finite) {
+        std::int64_t seen = first_bad.load();
+        while (t < seen && !first_bad.compare_exchange_weak(seen, t)) {
+        }
+      }
+    }
+  });
+  const ExpertsInput input{.tokens = tokens, .top_k = top_k, .x = x, .ids = ids.data(), .weights = weights.data()};
+  parts_.experts->run(RunContext{context.pool, rest}, input, out);
+  const std::int64_t bad = first_bad.load();
+  return bad == std::numeric_limits<std::int64_t>::max() ? -1 : bad;
+}
+
+}  // namespace moracle

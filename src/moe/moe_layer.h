@@ -1,0 +1,46 @@
+// One mixture-of-experts layer: router, choice of experts, experts, weighted sum.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/kernel.h"
+#include "kernels/vector/vector_ops.h"
+#include "moe/routing.h"
+
+namespace moracle {
+
+class MoeLayer {
+ public:
+  struct Parts {
+    RoutingSpec routing{};
+    std::int64_t hidden = 0;
+    std::vector<float> router{};           // [experts, hidden]
+    std::vector<float> router_bias{};      // [experts] or empty: added to the logits
+    std::vector<float> correction_bias{};  // [experts] or empty: added to the scores, for the choice only
+    std::vector<std::int32_t> chosen{};    // hash layers: [vocabulary, top_k]
+    std::unique_ptr<PackedExperts> experts{};
+    const VectorOps* ops = nullptr;
+  };
+  explicit MoeLayer(Parts parts) : parts_(std::move(parts)) {}
+
+  [[nodiscard]] std::size_t bytes() const;
+  // Enough for any call of at most `tokens` tokens on a pool of `threads`.
+  [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const;
+
+  // out[tokens, hidden] = routed experts of x[tokens, hidden]; overwrites `out`. `token_ids` [tokens] is read by hash
+  // layers only. Returns the first token whose router logits are not finite, or -1; such a token gets a zero row, the
+  // others are unaffected. No allocation.
+  std::int64_t run(const RunContext& context, std::int64_t tokens, const float* x, const std::int32_t* token_ids,
+                   float* out) const;
+
+ private:
+  void router_logits(ThreadPool& pool, std::int64_t tokens, const float* x, float* logits) const;
+
+  Parts parts_;
+};
+
+}  // namespace moracle
