@@ -1,0 +1,224 @@
+#include <sys/stat.h>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/safetensors_file.h"
+#include "support/test_data.h"
+#include "unit/checkpoint/fixture.h"
+
+namespace moracle {
+namespace {
+
+using test::braces;
+using test::expect_error;
+using test::safetensors_text;
+using test::tensor_text;
+
+std::string file_with(const std::string& name) {
+  return safetensors_text(braces(tensor_text(name, "U8", "[4]", "[0,4]")), 4);
+}
+
+class CheckpointFolder : public test::FolderTest {
+ protected:
+  void SetUp() override {
+    FolderTest::SetUp();
+    put("config.json", "{\"model_type\":\"qwen3_moe\"}");
+  }
+  Result<std::shared_ptr<const Checkpoint>> open() const { return Checkpoint::open(folder_); }
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  void put_index(const std::string& weight_map) const {
+    put("model.safetensors.index.json",
+        fmt::format("{{\"metadata\":{{\"total_size\":8}},\"weight_map\":{}}}", weight_map));
+  }
+};
+
+TEST_F(CheckpointFolder, OpensASingleFile) {
+  put("model.safetensors", file_with("a"));
+  put("consolidated.safetensors", file_with("other"));
+  const auto checkpoint = open();
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message();
+  EXPECT_EQ((*checkpoint)->config().at("model_type"), "qwen3_moe");
+  EXPECT_EQ((*checkpoint)->tensors().size(), 1U);
+  EXPECT_EQ((*checkpoint)->total_bytes(), 4U);
+  const TensorView* view = (*checkpoint)->find("a");
+  ASSERT_NE(view, nullptr);
+  EXPECT_EQ((*checkpoint)->find("b"), nullptr);
+  EXPECT_EQ(view->elements(), 4);
+  EXPECT_EQ(view->file, path("model.safetensors"));
+  EXPECT_EQ(view->offset, std::filesystem::file_size(folder_ / "model.safetensors") - 4);
+  ASSERT_EQ(view->bytes.size(), 4U);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(std::to_integer<std::size_t>(view->bytes[i]), i);
+  EXPECT_TRUE((*checkpoint)->verify_unchanged().ok());
+}
+
+TEST_F(CheckpointFolder, OpensShardsByTheirIndex) {
+  put("model-00001-of-00002.safetensors", file_with("a"));
+  put("model-00002-of-00002.safetensors", file_with("b"));
+  put("consolidated.safetensors", file_with("a"));
+  put_index(R"({"b":"model-00002-of-00002.safetensors","a":"model-00001-of-00002.safetensors"})");
+  const auto checkpoint = open();
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message();
+  EXPECT_EQ((*checkpoint)->total_bytes(), 8U);
+  EXPECT_EQ((*checkpoint)->find("b")->file, path("model-00002-of-00002.safetensors"));
+}
+
+TEST_F(CheckpointFolder, OpensFilesWithoutAnIndexWhenNamesDoNotCollide) {
+  put("one.safetensors", file_with("a"));
+  put("two.safetensors", file_with("b"));
+  const auto checkpoint = open();
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message();
+  EXPECT_EQ((*checkpoint)->tensors().size(), 2U);
+  put("three.safetensors", file_with("a"));
+  expect_error(open(), "tensor.duplicate", {path("three.safetensors"), path("one.safetensors"), "'a'"});
+}
+
+TEST_F(CheckpointFolder, FollowsLinksToFiles) {
+  std::filesystem::create_directory(folder_ / "blobs");
+  put("blobs/1f2e", file_with("a"));
+  std::filesystem::create_symlink("blobs/1f2e", folder_ / "model.safetensors");
+  const auto checkpoint = open();
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message();
+}
+
+TEST_F(CheckpointFolder, SaysWhatAModelFolderIs) {
+  expect_error(Checkpoint::open(folder_ / "nowhere"), "file.open", {path("nowhere"), "no such folder", "config.json"});
+  expect_error(Checkpoint::open(folder_ / "config.json"), "file.open", {path("config.json"), "found a file"});
+  std::filesystem::remove(folder_ / "config.json");
+  expect_error(open(), "file.open", {folder_.string(), "a folder without config.json", "tokenizer.json"});
+  put("config.json", "[1]");
+  expect_error(open(), "config.type", {path("config.json"), "wanted an object", "found array"});
+  put("config.json", "{");
+  expect_error(open(), "json.syntax", {path("config.json"), "byte"});
+}
+
+TEST_F(CheckpointFolder, RefusesPicklesAndEmptyFolders) {
+  expect_error(open(), "checkpoint.missing", {folder_.string(), "model.safetensors", "no *.safetensors file"});
+  put("pytorch_model-00001-of-00002.bin", "\x80\x02}q");
+  expect_error(open(), "pickle.refused", {path("pytorch_model-00001-of-00002.bin"), "*.safetensors", "only pickle"});
+  put("model.safetensors", safetensors_text("{}", 0));
+  expect_error(open(), "checkpoint.missing", {folder_.string(), "without a single tensor"});
+}
+
+TEST_F(CheckpointFolder, RefusesAnIndexWithoutItsShard) {
+  put("model-00001-of-00002.safetensors", file_with("a"));
+  put_index(R"({"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors"})");
+  expect_error(open(), "shard.missing",
+               {path("model-00002-of-00002.safetensors"), path("model.safetensors.index.json"), "no such file"});
+  put("model-00002-of-00002.safetensors", file_with("c"));
+  expect_error(open(), "shard.missing",
+               {path("model.safetensors.index.json"), "'b'", "model-00002-of-00002", "it is in no shard"});
+  put("model-00002-of-00002.safetensors",
+      safetensors_text(braces(tensor_text("b", "U8", "[]", "[0,1]") + "," + tensor_text("c", "U8", "[]", "[1,2]")), 2));
+  expect_error(open(), "shard.missing", {path("model.safetensors.index.json"), "'c'", "listed", "not this one"});
+}
+
+TEST_F(CheckpointFolder, RefusesATensorInTheWrongShard) {
+  put("model-00001-of-00002.safetensors", file_with("b"));
+  put("model-00002-of-00002.safetensors", file_with("a"));
+  put_index(R"({"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors"})");
+  expect_error(open(), "shard.missing",
+               {"'a'", "the tensor in 'model-00001-of-00002.safetensors'", path("model-00002-of-00002.safetensors")});
+  put("model-00001-of-00002.safetensors", file_with("a"));
+  expect_error(open(), "tensor.duplicate",
+               {"'a'", path("model-00001-of-00002.safetensors"), path("model-00002-of-00002.safetensors")});
+}
+
+TEST_F(CheckpointFolder, KeepsShardPathsInside) {
+  for (const std::string hostile : {"../x.safetensors", "/etc/x.safetensors", "a/../../x.safetensors", "..",
+                                    "pytorch_model.bin", "", "a\\u0000.safetensors"}) {
+    SCOPED_TRACE(hostile);
+    put_index(fmt::format("{{\"w\":\"{}\"}}", hostile));
+    expect_error(open(), "shard.path", {path("model.safetensors.index.json"), "'w'", "inside the model folder"});
+  }
+}
+
+TEST_F(CheckpointFolder, RefusesBrokenIndices) {
+  put_index(R"({"a":"m.safetensors","a":"m.safetensors"})");
+  expect_error(open(), "tensor.duplicate", {path("model.safetensors.index.json"), "'a'", "byte"});
+  put_index("{}");
+  expect_error(open(), "shard.index", {path("model.safetensors.index.json"), "weight_map", "an empty one"});
+  put("model.safetensors.index.json", "{\"metadata\":{}}");
+  expect_error(open(), "shard.index", {"found nothing"});
+  put("model.safetensors.index.json", braces("\"metadata\":" + std::string(1000, '[')));
+  expect_error(open(), "json.depth", {path("model.safetensors.index.json"), "byte 28"});
+  put_index("{\"a\":1}");
+  expect_error(open(), "json.syntax", {"byte", "wanted a string"});
+  put_index(R"({"a":"m.safetensors"})");
+  put("model.safetensors", file_with("a"));
+  expect_error(open(), "shard.ambiguous", {path("model.safetensors"), "does not name it"});
+}
+
+TEST_F(CheckpointFolder, CountsNumberedShardsWithoutAnIndex) {
+  put("model-00001-of-00003.safetensors", file_with("a"));
+  put("model-00003-of-00003.safetensors", file_with("b"));
+  expect_error(open(), "shard.missing", {"model-*-of-00003", "wanted 3 files", "found 2"});
+  put("model-00002-of-00003.safetensors", file_with("c"));
+  EXPECT_TRUE(open().ok());
+}
+
+TEST_F(CheckpointFolder, FindsACutShardBeforeAnyUse) {
+  const std::string whole = file_with("a");
+  put("model.safetensors", std::string_view(whole).substr(0, whole.size() - 1));
+  expect_error(
+      open(), "file.truncated",
+      {path("model.safetensors"), "'a'", std::to_string(whole.size()), std::to_string(whole.size() - 1), "cut"});
+  put("model.safetensors", std::string_view(whole).substr(0, 20));
+  expect_error(open(), "header.length", {path("model.safetensors"), "at most 12 bytes", "cut"});
+  put("model.safetensors", "");
+  expect_error(open(), "header.too_small", {path("model.safetensors"), "found 0 bytes"});
+  put("model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 77\n");
+  expect_error(open(), "lfs.pointer",
+               {path("model.safetensors"), "git-LFS pointer, 77 bytes expected", "git lfs pull"});
+}
+
+TEST_F(CheckpointFolder, RefusesWhatIsNoRegularFile) {
+  ASSERT_EQ(mkfifo(path("model.safetensors").c_str(), 0600), 0);
+  expect_error(open(), "file.open", {path("model.safetensors"), "pipe"});  // and does not wait for a writer
+  std::filesystem::remove(folder_ / "model.safetensors");
+  std::filesystem::create_directory(folder_ / "model.safetensors");
+  expect_error(open(), "file.open", {path("model.safetensors"), "folder"});
+}
+
+void open_all_below(const std::filesystem::path& root) {
+  int opened = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(root)) {
+    if (!entry.is_directory()) continue;
+    SCOPED_TRACE(entry.path().string());
+    const auto checkpoint = Checkpoint::open(entry.path());
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message();
+    std::uint64_t sum = 0;
+    for (const auto& [name, view] : (*checkpoint)->tensors()) {
+      EXPECT_EQ(name, view.name);
+      EXPECT_EQ(static_cast<std::uint64_t>(view.elements() * bits_of(view.dtype)), view.bytes.size() * 8);
+      sum += view.bytes.size();
+    }
+    EXPECT_EQ(sum, (*checkpoint)->total_bytes());
+    EXPECT_TRUE((*checkpoint)->verify_unchanged().ok());
+    ++opened;
+  }
+  EXPECT_GT(opened, 0);
+}
+
+TEST(RealCheckpoints, OfTheSourceTreeOpen) {
+  open_all_below(test::data_dir() / "checkpoints");
+}
+
+TEST(RealCheckpoints, OfTheReferenceCollectionOpen) {
+  const auto shared = test::shared_dir();
+  if (!shared) GTEST_SKIP() << "the reference collection is not there";
+  open_all_below(*shared / "checkpoints");
+}
+
+TEST(SafetensorsFileTest, OpensSingleFiles) {
+  int opened = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(test::data_dir() / "golden")) {
+    if (entry.path().extension() != ".safetensors") continue;
+    const auto file = SafetensorsFile::open(entry.path());
+    ASSERT_TRUE(file.ok()) << file.error().message();
+    EXPECT_FALSE(file->tensors().empty());
+    ++opened;
+  }
+  EXPECT_GT(opened, 0);
+}
+
+}  // namespace
+}  // namespace moracle
