@@ -1,0 +1,71 @@
+#include "base/result.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+namespace moracle {
+namespace {
+
+Result<int> positive(int value) {
+  if (value <= 0) return Error{.code = "test.range", .found = std::to_string(value)};
+  return value;
+}
+
+Result<> check(int value) {
+  MORACLE_TRY(positive(value));
+  return Ok{};
+}
+
+Result<int> sum(int a, int b) {
+  MORACLE_ASSIGN(const int first, positive(a));
+  MORACLE_ASSIGN(const int second, positive(b));
+  return first + second;
+}
+
+TEST(Result, CarriesAValueOrAnError) {
+  const auto good = positive(3);
+  ASSERT_TRUE(good.ok());
+  EXPECT_TRUE(static_cast<bool>(good));
+  EXPECT_EQ(*good, 3);
+  const auto bad = positive(-3);
+  ASSERT_FALSE(bad.ok());
+  EXPECT_EQ(bad.error().code, "test.range");
+}
+
+TEST(Result, MacrosHandErrorsOn) {
+  EXPECT_TRUE(check(1).ok());
+  EXPECT_EQ(check(0).error().found, "0");
+  EXPECT_EQ(*sum(1, 2), 3);
+  EXPECT_EQ(sum(-1, -2).error().found, "-1");
+  EXPECT_EQ(sum(1, -2).error().found, "-2");
+}
+
+TEST(Result, MovesWhatCannotBeCopied) {
+  Result<std::unique_ptr<int>> result(std::make_unique<int>(7));
+  const std::unique_ptr<int> taken = std::move(result).value();
+  EXPECT_EQ(*taken, 7);
+}
+
+// An Error is a value type as any other: a Result may hold one on either side of the fence.
+TEST(Result, TellsAnErrorFromAString) {
+  const Result<std::string> text(std::string("text"));
+  EXPECT_TRUE(text.ok());
+  const Result<std::string> error(Error{.code = "c", .found = "f"});
+  EXPECT_FALSE(error.ok());
+}
+
+TEST(Error, MessageNamesEveryPartOnce) {
+  const Error full{.code = "area.rule", .file = "f", .where = "w", .wanted = "x", .found = "y", .advice = "z"};
+  EXPECT_EQ(full.message(), "f: w: wanted x, found y [area.rule]; z");
+}
+
+TEST(Error, MessageLeavesOutWhatIsEmpty) {
+  EXPECT_EQ((Error{.code = "c", .found = "y"}.message()), "y [c]");
+  EXPECT_EQ((Error{.code = "c", .file = "f", .found = "y"}.message()), "f: y [c]");
+  EXPECT_EQ((Error{.code = "c", .where = "w", .wanted = "x", .found = "y"}.message()), "w: wanted x, found y [c]");
+  EXPECT_EQ((Error{.code = "c", .wanted = "x", .found = "y", .advice = "z"}.message()), "wanted x, found y [c]; z");
+}
+
+}  // namespace
+}  // namespace moracle
