@@ -64,18 +64,21 @@ void dequantize_row(const MatrixSpec& spec, const Table* table, const Row& row) 
 
 }  // namespace
 
-void dequantize_panel(const MatrixSpec& spec, const MatrixPanel& panel, std::span<float> out) {
+void dequantize_row(const MatrixSpec& spec, const MatrixPanel& panel, std::int64_t row, std::span<float> out) {
+  const auto element = narrow<std::size_t>(row * spec.cols);
   if (!spec.key.quantized()) {
-    std::copy_n(panel.values.begin(), std::min(panel.values.size(), out.size()), out.begin());
+    std::copy_n(panel.values.begin() + narrow<std::ptrdiff_t>(element), spec.cols, out.begin());
     return;
   }
-  const Table* table = float_table(spec.key.element);
+  const auto group = narrow<std::size_t>(row * spec.groups);
+  dequantize_row(spec, float_table(spec.key.element),
+                 {panel.codes.data() + element, panel.scales.data() + group,
+                  panel.zeros.empty() ? nullptr : panel.zeros.data() + group, out.data()});
+}
+
+void dequantize_panel(const MatrixSpec& spec, const MatrixPanel& panel, std::span<float> out) {
   for (std::int64_t r = 0; r < panel.rows; ++r) {
-    const auto element = narrow<std::size_t>(r * spec.cols);
-    const auto group = narrow<std::size_t>(r * spec.groups);
-    dequantize_row(spec, table,
-                   {panel.codes.data() + element, panel.scales.data() + group,
-                    panel.zeros.empty() ? nullptr : panel.zeros.data() + group, out.data() + element});
+    dequantize_row(spec, panel, r, out.subspan(narrow<std::size_t>(r * spec.cols), narrow<std::size_t>(spec.cols)));
   }
 }
 

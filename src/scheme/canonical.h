@@ -92,4 +92,7 @@ Result<std::vector<float>> dequantize(const MatrixSource& source);
 // Dequantizes one panel of `spec` into `out` [panel.rows, cols].
 void dequantize_panel(const MatrixSpec& spec, const MatrixPanel& panel, std::span<float> out);
 
+// The same for row `row` of the panel, into `out` [cols].
+void dequantize_row(const MatrixSpec& spec, const MatrixPanel& panel, std::int64_t row, std::span<float> out);
+
 }  // namespace moracle

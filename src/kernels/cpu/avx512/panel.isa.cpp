@@ -1,0 +1,109 @@
+// AVX-512 micro-kernels without BF16: f32 activations, f32 multiply-add.
+//
+// q4, per 64-byte load of 16 rows x 8 columns: 7 shifts and 8 permutes of a 16-entry f32 table make 8 registers, one a
+// column, each used by T multiply-adds. Two FMA units at 512 bits retire two a cycle, the permutes one; so from T = 2
+// on the multiply-adds bound the loop, below that the permutes do, at about 8 cycles per 64 bytes.
+#include <immintrin.h>
+
+#include "kernels/cpu/panel.h"
+
+namespace moracle::cpu {
+namespace {
+
+#include "kernels/cpu/avx512/vectors512.inc"
+
+#include "kernels/cpu/panel_body.inc"
+
+#include "kernels/cpu/avx512/dense512.inc"
+
+alignas(64) constexpr float kQ4Table[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+
+struct Q4 {
+  using Input = float;
+  static constexpr std::int64_t kBytes = 128;
+  static constexpr float kOffset = 8.0F;
+  __m512 table = _mm512_load_ps(kQ4Table);
+  template <int T, class Acc>
+  void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
+#pragma GCC unroll 2
+    for (int r = 0; r < 2; ++r) {
+      __m512i words = _mm512_loadu_si512(at + r * 64);
+#pragma GCC unroll 8
+      for (int n = 0; n < 8; ++n) {
+        const __m512 w = _mm512_permutexvar_ps(words, table);  // reads the low 4 bits of each lane
+        const int k = n < 4 ? 2 * n : 2 * (n - 4) + 1;
+#pragma GCC unroll 6
+        for (int t = 0; t < T; ++t) {
+          __m512& sum = acc.value[t][r][n % chains<T>()];
+          sum = V::fma(w, V::set1(x[t][column + k]), sum);
+        }
+        words = _mm512_srli_epi32(words, 4);
+      }
+    }
+  }
+};
+
+struct Q8 {
+  using Input = float;
+  static constexpr std::int64_t kBytes = 256;
+  static constexpr float kOffset = 128.0F;
+  template <int T, class Acc>
+  void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; ++k) {
+#pragma GCC unroll 2
+      for (int r = 0; r < 2; ++r) {
+        const __m512i words = _mm512_loadu_si512(at + k / 4 * 128 + r * 64);
+        const auto up = static_cast<unsigned>(24 - 8 * (k % 4));
+        const __m512 w = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, up), 24));
+#pragma GCC unroll 6
+        for (int t = 0; t < T; ++t) {
+          __m512& sum = acc.value[t][r][k % chains<T>()];
+          sum = V::fma(w, V::set1(x[t][column + k]), sum);
+        }
+      }
+    }
+  }
+};
+
+struct DenseBf16 {
+  using Input = float;
+  static constexpr std::int64_t kBytes = 512;
+  template <int T, class Acc>
+  void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
+    const __m512i high_half = _mm512_set1_epi32(static_cast<int>(0xFFFF0000U));
+#pragma GCC unroll 4
+    for (int p = 0; p < 4; ++p) {
+#pragma GCC unroll 2
+      for (int r = 0; r < 2; ++r) {
+        const __m512i words = _mm512_loadu_si512(at + p * 128 + r * 64);
+        const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+        const __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(words, high_half));
+#pragma GCC unroll 6
+        for (int t = 0; t < T; ++t) {
+          __m512& first = acc.value[t][r][2 * p % chains<T>()];
+          first = V::fma(even, V::set1(x[t][column + 2 * p]), first);
+          __m512& second = acc.value[t][r][(2 * p + 1) % chains<T>()];
+          second = V::fma(odd, V::set1(x[t][column + 2 * p + 1]), second);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace
+
+const PanelOps kAvx512Ops = {
+    .q4 = {MORACLE_QUANTIZED_TILES(Q4, false), MORACLE_QUANTIZED_TILES(Q4, true)},
+    .q8 = {MORACLE_QUANTIZED_TILES(Q8, false), MORACLE_QUANTIZED_TILES(Q8, true)},
+    .bf16 = MORACLE_TILES(multiply_dense, DenseBf16),
+    .f16 = MORACLE_TILES(multiply_dense, DenseF16),
+    .f32 = MORACLE_TILES(multiply_dense, DenseF32),
+    .integer_input = InputForm::f32,
+    .bf16_input = InputForm::f32,
+    .to_bf16 = nullptr,
+    .activate = activate,
+    .weighted_sum = weighted_sum,
+};
+
+}  // namespace moracle::cpu

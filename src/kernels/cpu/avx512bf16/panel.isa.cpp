@@ -1,0 +1,141 @@
+// AVX-512 BF16 micro-kernels: 16-bit activations, bf16 products, f32 accumulation (VDPBF16PS).
+//
+// q4, per 64-byte load of 16 rows x 8 columns: 3 shifts and 4 table permutes make 4 registers of bf16 pairs, each used
+// by T multiply-adds whose activation pair is a broadcast memory operand. Codes minus 8 (or 128) are integers below
+// 2^8, exact in bf16, so the only roundings are those of the activations and of the f32 sums. Registers for a tile of
+// 6 tokens x 32 rows: 12 accumulators, 12 totals, the table, and up to 5 for the decoded pairs. At T = 6 the permutes
+// and shifts (7) hide under the 24 multiply-adds, which issue one a cycle; at T = 1 a 64-byte load costs about 5
+// cycles, more than DRAM delivers to one core, so decode is bound by memory.
+#include <immintrin.h>
+
+#include "kernels/cpu/panel.h"
+
+namespace moracle::cpu {
+namespace {
+
+#include "kernels/cpu/avx512/vectors512.inc"
+
+#include "kernels/cpu/panel_body.inc"
+
+#include "kernels/cpu/avx512/dense512.inc"
+
+inline __m512bh broadcast_pair(const std::uint16_t* x) {
+  std::int32_t pair;
+  __builtin_memcpy(&pair, x, sizeof pair);
+  return reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
+}
+
+// bf16 of code - 8 for codes 0..15, twice: the permute reads 5 index bits and the fifth is a neighbour's.
+alignas(64) constexpr std::uint16_t kQ4Table[32] = {0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80,
+                                                    0x0000, 0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0, 0x40E0,
+                                                    0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80,
+                                                    0x0000, 0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0, 0x40E0};
+
+struct Q4 {
+  using Input = std::uint16_t;
+  static constexpr std::int64_t kBytes = 128;
+  static constexpr float kOffset = 8.0F;
+  __m512i table = _mm512_load_si512(kQ4Table);
+  template <int T, class Acc>
+  void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
+    constexpr int kChains = chains<T>();
+#pragma GCC unroll 2
+    for (int r = 0; r < 2; ++r) {
+      __m512i words = _mm512_loadu_si512(at + r * 64);
+#pragma GCC unroll 4
+      for (int p = 0; p < 4; ++p) {
+        const auto weights = reinterpret_cast<__m512bh>(_mm512_permutexvar_epi16(words, table));
+#pragma GCC unroll 6
+        for (int t = 0; t < T; ++t) {
+          __m512& sum = acc.value[t][r][p % kChains];
+          sum = _mm512_dpbf16_ps(sum, weights, broadcast_pair(x[t] + column + 2 * p));
+        }
+        words = _mm512_srli_epi16(words, 4);
+      }
+    }
+  }
+};
+
+// q8: bytes are sign-extended, converted and narrowed to bf16 pairs; integers of 8 bits are exact on the way.
+struct Q8 {
+  using Input = std::uint16_t;
+  static constexpr std::int64_t kBytes = 256;
+  static constexpr float kOffset = 128.0F;
+
+  // bf16 pair of bytes 2 and 3 of each lane.
+  static __m512bh upper_pair(__m512i words) {
+    const __m512i high_half = _mm512_set1_epi32(static_cast<int>(0xFFFF0000U));
+    const __m512 even = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, 8), 24));
+    const __m512 odd = _mm512_cvtepi32_ps(_mm512_srai_epi32(words, 24));
+    // (high_half & odd) | (even >> 16)
+    return reinterpret_cast<__m512bh>(_mm512_ternarylogic_epi32(
+        high_half, _mm512_castps_si512(odd), _mm512_srli_epi32(_mm512_castps_si512(even), 16), 0xEA));
+  }
+
+  template <int T, class Acc>
+  void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
+#pragma GCC unroll 4
+    for (int p = 0; p < 4; ++p) {
+#pragma GCC unroll 2
+      for (int r = 0; r < 2; ++r) {
+        const __m512i words = _mm512_loadu_si512(at + p / 2 * 128 + r * 64);
+        const __m512bh weights = upper_pair(p % 2 == 0 ? _mm512_slli_epi32(words, 16) : words);
+#pragma GCC unroll 6
+        for (int t = 0; t < T; ++t) {
+          __m512& sum = acc.value[t][r][p % chains<T>()];
+          sum = _mm512_dpbf16_ps(sum, weights, broadcast_pair(x[t] + column + 2 * p));
+        }
+      }
+    }
+  }
+};
+
+struct DenseBf16 {
+  using Input = std::uint16_t;
+  static constexpr std::int64_t kBytes = 512;
+  template <int T, class Acc>
+  void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
+#pragma GCC unroll 4
+    for (int p = 0; p < 4; ++p) {
+#pragma GCC unroll 2
+      for (int r = 0; r < 2; ++r) {
+        const auto weights = reinterpret_cast<__m512bh>(_mm512_loadu_si512(at + p * 128 + r * 64));
+#pragma GCC unroll 6
+        for (int t = 0; t < T; ++t) {
+          __m512& sum = acc.value[t][r][p % chains<T>()];
+          sum = _mm512_dpbf16_ps(sum, weights, broadcast_pair(x[t] + column + 2 * p));
+        }
+      }
+    }
+  }
+};
+
+void to_bf16(const float* in, std::uint16_t* out, std::int64_t count) {
+  std::int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i),
+                        reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(_mm512_loadu_ps(in + i))));
+  }
+  if (i < count) {
+    const auto mask = static_cast<__mmask16>((1U << static_cast<unsigned>(count - i)) - 1U);
+    const __m256i tail = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, in + i)));
+    _mm256_mask_storeu_epi16(out + i, mask, tail);
+  }
+}
+
+}  // namespace
+
+const PanelOps kAvx512Bf16Ops = {
+    .q4 = {MORACLE_QUANTIZED_TILES(Q4, false), MORACLE_QUANTIZED_TILES(Q4, true)},
+    .q8 = {MORACLE_QUANTIZED_TILES(Q8, false), MORACLE_QUANTIZED_TILES(Q8, true)},
+    .bf16 = MORACLE_TILES(multiply_dense, DenseBf16),
+    .f16 = MORACLE_TILES(multiply_dense, DenseF16),
+    .f32 = MORACLE_TILES(multiply_dense, DenseF32),
+    .integer_input = InputForm::bf16,
+    .bf16_input = InputForm::bf16,
+    .to_bf16 = to_bf16,
+    .activate = activate,
+    .weighted_sum = weighted_sum,
+};
+
+}  // namespace moracle::cpu

@@ -1,0 +1,350 @@
+// Driver of one layer's routed experts over the panel micro-kernels.
+//
+// Weights of an expert lie in one stretch: gate panel, up panel, gate panel, ... then the w2 panels, so that the thread
+// that works on an expert reads one sequential stream. Every weight is read once per call, for all tokens that share
+// the expert. Work is spread as (expert, run of panels) items, drawn dynamically, which evens out ragged routing.
+#include <algorithm>
+
+#include "base/checked.h"
+#include "base/first_error.h"
+#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/packed_matrix.h"
+#include "kernels/expert_schedule.h"
+
+namespace moracle::cpu {
+
+namespace {
+
+constexpr std::int64_t kItemsPerThread = 8;
+constexpr std::int64_t kMaxTopK = 64;
+
+// What differs from expert to expert beside the weights.
+struct ExpertExtras {
+  std::vector<std::int32_t> gate_order, up_order, down_order;   // empty: columns in order
+  std::vector<float> gate_bias, up_bias, down_bias;             // empty: none
+  float gate_scale = 1.0F, up_scale = 1.0F, down_scale = 1.0F;  // second-level scales
+};
+
+struct Layout {
+  PanelFormat w13;  // of gate and of up
+  PanelFormat w2;
+  std::int64_t experts = 0;
+  std::int64_t hidden = 0;
+  std::int64_t intermediate = 0;
+  bool gate_order = false;  // some expert reorders its columns: activations are prepared per slot, not per token
+  bool up_order = false;    // up differs from gate somewhere
+  [[nodiscard]] std::size_t w13_bytes() const { return 2 * w13.bytes(); }
+  [[nodiscard]] std::size_t expert_bytes() const { return w13_bytes() + w2.bytes(); }
+};
+
+// Memory of one call, in one order for sizing and for use.
+struct Workspace {
+  ExpertSchedule schedule;
+  std::span<std::byte> x, x_up;        // prepared inputs, per token or per slot position
+  std::span<float> x_sums, x_up_sums;  // [rows, groups]
+  std::span<float> h;                  // activated w13 output, [slots, padded intermediate]
+  std::span<std::byte> h_rows;
+  std::span<float> h_sums;
+  std::span<float> y;        // [slots, padded hidden]
+  std::span<float> scratch;  // [threads, widest row]
+  std::int64_t scratch_stride = 0;
+};
+
+class CpuExperts final : public PackedExperts {
+ public:
+  CpuExperts(const PanelOps& ops, const Layout& layout, const ActivationArgs& activation, PageBuffer memory,
+             std::vector<ExpertExtras> extras)
+      : ops_(ops), layout_(layout), activation_(activation), memory_(std::move(memory)), extras_(std::move(extras)) {}
+
+  [[nodiscard]] std::size_t bytes() const override { return memory_.size(); }
+
+  [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, std::int64_t top_k, int threads) const override {
+    const auto slots = static_cast<std::size_t>(tokens * top_k);
+    const std::size_t rows = input_rows(tokens, top_k);
+    const std::size_t x_bytes = BumpArena::cost<std::byte>(rows * layout_.w13.input_stride());
+    const std::size_t x_sums = BumpArena::cost<float>(rows * static_cast<std::size_t>(layout_.w13.groups));
+    return ExpertSchedule::bytes(tokens, top_k, layout_.experts) + (layout_.up_order ? 2 : 1) * (x_bytes + x_sums) +
+           BumpArena::cost<float>(slots * static_cast<std::size_t>(layout_.w13.padded_rows())) +
+           BumpArena::cost<std::byte>(slots * layout_.w2.input_stride()) +
+           BumpArena::cost<float>(slots * static_cast<std::size_t>(layout_.w2.groups)) +
+           BumpArena::cost<float>(slots * static_cast<std::size_t>(layout_.w2.padded_rows())) +
+           BumpArena::cost<float>(static_cast<std::size_t>(threads * widest_row()));
+  }
+
+  void run(const RunContext& context, const ExpertsInput& input, float* out) const override {
+    Workspace work = take_workspace(context, input);
+    prepare_inputs(context, input, work);
+    const auto hit = narrow<std::int64_t>(work.schedule.hit.size());
+    spread(context, hit, layout_.w13.panels, [&](std::int64_t expert, std::int64_t begin, std::int64_t end) {
+      for (std::int64_t p = begin; p < end; ++p) multiply_w13(work, input, expert, p);
+    });
+    prepare_hidden(context, work);
+    spread(context, hit, layout_.w2.panels, [&](std::int64_t expert, std::int64_t begin, std::int64_t end) {
+      for (std::int64_t p = begin; p < end; ++p) multiply_w2(work, expert, p);
+    });
+    combine(context, input, work, out);
+  }
+
+ private:
+  [[nodiscard]] std::int64_t widest_row() const {
+    return std::max(layout_.w13.padded_cols(), layout_.w2.padded_cols());
+  }
+  [[nodiscard]] std::size_t input_rows(std::int64_t tokens, std::int64_t top_k) const {
+    return static_cast<std::size_t>(layout_.gate_order ? tokens * top_k : tokens);
+  }
+
+  Workspace take_workspace(const RunContext& context, const ExpertsInput& input) const {
+    BumpArena arena(context.workspace);
+    Workspace work;
+    work.schedule = ExpertSchedule::make(input, layout_.experts, arena);
+    const auto slots = static_cast<std::size_t>(input.tokens * input.top_k);
+    const std::size_t rows = input_rows(input.tokens, input.top_k);
+    const auto groups = static_cast<std::size_t>(layout_.w13.groups);
+    work.x = arena.take<std::byte>(rows * layout_.w13.input_stride());
+    work.x_sums = arena.take<float>(rows * groups);
+    work.x_up = work.x;
+    work.x_up_sums = work.x_sums;
+    if (layout_.up_order) {
+      work.x_up = arena.take<std::byte>(rows * layout_.w13.input_stride());
+      work.x_up_sums = arena.take<float>(rows * groups);
+    }
+    work.h = arena.take<float>(slots * static_cast<std::size_t>(layout_.w13.padded_rows()));
+    work.h_rows = arena.take<std::byte>(slots * layout_.w2.input_stride());
+    work.h_sums = arena.take<float>(slots * static_cast<std::size_t>(layout_.w2.groups));
+    work.y = arena.take<float>(slots * static_cast<std::size_t>(layout_.w2.padded_rows()));
+    work.scratch_stride = widest_row();
+    work.scratch = arena.take<float>(static_cast<std::size_t>(context.pool.threads() * work.scratch_stride));
+    return work;
+  }
+
+  // Cuts (hit experts) x (panels) into items of one expert and a run of panels.
+  template <class Body>
+  void spread(const RunContext& context, std::int64_t hit, std::int64_t panels, Body body) const {
+    if (hit == 0) return;
+    const std::int64_t wanted = context.pool.threads() * kItemsPerThread;
+    const std::int64_t parts = std::clamp(ceil_div(wanted, hit), std::int64_t{1}, panels);
+    context.pool.parallel_for(hit * parts, [&](std::int64_t item, int) {
+      const std::int64_t part = item % parts;
+      body(item / parts, panels * part / parts, panels * (part + 1) / parts);
+    });
+  }
+
+  void prepare_inputs(const RunContext& context, const ExpertsInput& input, Workspace& work) const {
+    const PanelFormat& format = layout_.w13;
+    const bool per_slot = layout_.gate_order;
+    const std::int64_t rows = per_slot ? narrow<std::int64_t>(work.schedule.slots.size()) : input.tokens;
+    context.pool.parallel_for(rows, [&](std::int64_t row, int thread) {
+      const auto at = static_cast<std::size_t>(row);
+      std::int64_t token = row;
+      const ExpertExtras* extras = nullptr;
+      if (per_slot) {
+        const auto slot = static_cast<std::size_t>(work.schedule.slots[at]);
+        token = narrow<std::int64_t>(slot) / input.top_k;
+        extras = &extras_[static_cast<std::size_t>(input.ids[slot])];
+      }
+      const float* x = input.x + token * layout_.hidden;
+      float* scratch = work.scratch.data() + thread * work.scratch_stride;
+      const auto prepare = [&](std::span<const std::int32_t> order, std::span<std::byte> to, std::span<float> sums) {
+        prepare_row(ops_, format, order, x, scratch, to.data() + at * format.input_stride(),
+                    format.zeros ? sums.data() + row * format.groups : nullptr);
+      };
+      prepare(extras != nullptr ? extras->gate_order : std::span<const std::int32_t>{}, work.x, work.x_sums);
+      if (layout_.up_order) prepare(extras->up_order, work.x_up, work.x_up_sums);
+    });
+  }
+
+  void multiply_w13(const Workspace& work, const ExpertsInput& input, std::int64_t hit, std::int64_t panel) const {
+    const PanelFormat& format = layout_.w13;
+    const auto e = static_cast<std::size_t>(work.schedule.hit[static_cast<std::size_t>(hit)]);
+    const ExpertExtras& extras = extras_[e];
+    const std::byte* gate =
+        memory_.data() + e * layout_.expert_bytes() + static_cast<std::size_t>(2 * panel) * format.panel_bytes;
+    const std::byte* up = gate + format.panel_bytes;
+    const std::int64_t first = work.schedule.offsets[e];
+    const Tiles tiles(work.schedule.offsets[e + 1] - first);
+    alignas(64) float g[kMaxTile * kPanelRows];
+    alignas(64) float u[kMaxTile * kPanelRows];
+    for (std::int64_t i = 0; i < tiles.size(); ++i) {
+      const int tile = narrow<int>(tiles.begin(i + 1) - tiles.begin(i));
+      const std::int64_t position = first + tiles.begin(i);
+      TileRows gate_rows{};
+      TileRows up_rows{};
+      for (int t = 0; t < tile; ++t) {
+        std::int64_t row = position + t;
+        if (!layout_.gate_order) row = work.schedule.slots[static_cast<std::size_t>(row)] / input.top_k;
+        const auto at = static_cast<std::size_t>(row) * format.input_stride();
+        gate_rows.x[t] = work.x.data() + at;
+        gate_rows.sums[t] = work.x_sums.data() + row * format.groups;
+        up_rows.x[t] = work.x_up.data() + at;
+        up_rows.sums[t] = work.x_up_sums.data() + row * format.groups;
+      }
+      multiply_tile(format, extras.gate_scale, gate_rows, tile, gate, g, kPanelRows);
+      multiply_tile(format, extras.up_scale, up_rows, tile, up, u, kPanelRows);
+      add_bias(extras.gate_bias, panel, tile, g);
+      add_bias(extras.up_bias, panel, tile, u);
+      for (int t = 0; t < tile; ++t) {
+        ActivationArgs activation = activation_;
+        activation.gate = g + t * kPanelRows;
+        activation.up = u + t * kPanelRows;
+        activation.out = work.h.data() + (position + t) * format.padded_rows() + panel * kPanelRows;
+        activation.count = kPanelRows;
+        ops_.activate(activation);
+      }
+    }
+  }
+
+  static void add_bias(const std::vector<float>& bias, std::int64_t panel, int tile, float* values) {
+    if (bias.empty()) return;
+    const auto first = static_cast<std::size_t>(panel * kPanelRows);
+    const std::size_t count = std::min(static_cast<std::size_t>(kPanelRows), bias.size() - first);
+    for (int t = 0; t < tile; ++t) {
+      for (std::size_t r = 0; r < count; ++r) values[static_cast<std::size_t>(t * kPanelRows) + r] += bias[first + r];
+    }
+  }
+
+  void prepare_hidden(const RunContext& context, Workspace& work) const {
+    const PanelFormat& format = layout_.w2;
+    const auto hit = narrow<std::int64_t>(work.schedule.hit.size());
+    context.pool.parallel_for(hit, [&](std::int64_t item, int thread) {
+      const auto e = static_cast<std::size_t>(work.schedule.hit[static_cast<std::size_t>(item)]);
+      for (std::int64_t row = work.schedule.offsets[e]; row < work.schedule.offsets[e + 1]; ++row) {
+        prepare_row(ops_, format, extras_[e].down_order, work.h.data() + row * layout_.w13.padded_rows(),
+                    work.scratch.data() + thread * work.scratch_stride,
+                    work.h_rows.data() + static_cast<std::size_t>(row) * format.input_stride(),
+                    format.zeros ? work.h_sums.data() + row * format.groups : nullptr);
+      }
+    });
+  }
+
+  void multiply_w2(const Workspace& work, std::int64_t hit, std::int64_t panel) const {
+    const PanelFormat& format = layout_.w2;
+    const auto e = static_cast<std::size_t>(work.schedule.hit[static_cast<std::size_t>(hit)]);
+    const std::byte* weights = memory_.data() + e * layout_.expert_bytes() + layout_.w13_bytes() +
+                               static_cast<std::size_t>(panel) * format.panel_bytes;
+    const std::int64_t first = work.schedule.offsets[e];
+    const Tiles tiles(work.schedule.offsets[e + 1] - first);
+    for (std::int64_t i = 0; i < tiles.size(); ++i) {
+      const int tile = narrow<int>(tiles.begin(i + 1) - tiles.begin(i));
+      const std::int64_t position = first + tiles.begin(i);
+      TileRows rows{};
+      for (int t = 0; t < tile; ++t) {
+        rows.x[t] = work.h_rows.data() + static_cast<std::size_t>(position + t) * format.input_stride();
+        rows.sums[t] = work.h_sums.data() + (position + t) * format.groups;
+      }
+      float* y = work.y.data() + position * format.padded_rows() + panel * kPanelRows;
+      multiply_tile(format, extras_[e].down_scale, rows, tile, weights, y, format.padded_rows());
+      if (extras_[e].down_bias.empty()) continue;
+      for (int t = 0; t < tile; ++t) add_bias(extras_[e].down_bias, panel, 1, y + t * format.padded_rows());
+    }
+  }
+
+  // Sums a token's choices in the order of its choices, whatever the schedule was.
+  void combine(const RunContext& context, const ExpertsInput& input, const Workspace& work, float* out) const {
+    context.pool.parallel_for(input.tokens, [&](std::int64_t token, int) {
+      const float* rows[kMaxTopK];
+      float weights[kMaxTopK];
+      std::int64_t count = 0;
+      for (std::int64_t j = 0; j < input.top_k; ++j) {
+        const auto slot = static_cast<std::size_t>(token * input.top_k + j);
+        const std::int64_t position = work.schedule.position[slot];
+        if (position < 0) continue;
+        rows[count] = work.y.data() + position * layout_.w2.padded_rows();
+        weights[count++] = input.weights[slot];
+      }
+      ops_.weighted_sum(rows, weights, count, out + token * layout_.hidden, layout_.hidden);
+    });
+  }
+
+  const PanelOps& ops_;
+  Layout layout_;
+  ActivationArgs activation_;
+  PageBuffer memory_;
+  std::vector<ExpertExtras> extras_;
+};
+
+Result<ActivationArgs> activation_args(const ActivationSpec& spec) {
+  ActivationArgs args{.fn = PanelActivation::silu,
+                      .alpha = spec.alpha,
+                      .beta = spec.beta,
+                      .limit = spec.limit,
+                      .gate = nullptr,
+                      .up = nullptr,
+                      .out = nullptr,
+                      .count = 0};
+  switch (spec.fn) {
+    case ActivationFn::silu:
+      args.fn = PanelActivation::silu;
+      return args;
+    case ActivationFn::gelu_tanh:
+      args.fn = PanelActivation::gelu_tanh;
+      return args;
+    case ActivationFn::swigluoai:
+      args.fn = PanelActivation::swigluoai;
+      return args;
+    case ActivationFn::swiglustep:
+      args.fn = PanelActivation::swiglustep;
+      return args;
+    default:
+      return Error{.code = "kernel.activation",
+                   .wanted = "silu, gelu_tanh, swigluoai or swiglustep",
+                   .found = std::string(to_string(spec.fn))};
+  }
+}
+
+Result<> pack_expert(const CanonicalExperts::Expert& expert, const Layout& layout, ExpertExtras& extras,
+                     std::byte* memory) {
+  extras.gate_order = column_order(expert.gate.weight->spec());
+  extras.up_order = column_order(expert.up.weight->spec());
+  extras.down_order = column_order(expert.down.weight->spec());
+  extras.gate_bias = expert.gate.bias;
+  extras.up_bias = expert.up.bias;
+  extras.down_bias = expert.down.bias;
+  extras.gate_scale = expert.gate.weight->spec().global_scale;
+  extras.up_scale = expert.up.weight->spec().global_scale;
+  extras.down_scale = expert.down.weight->spec().global_scale;
+  MatrixPanel scratch;
+  const PanelFormat& w13 = layout.w13;
+  MORACLE_TRY(
+      pack_panels(*expert.gate.weight, w13, extras.gate_order, 0, w13.panels, memory, 2 * w13.panel_bytes, scratch));
+  MORACLE_TRY(pack_panels(*expert.up.weight, w13, extras.up_order, 0, w13.panels, memory + w13.panel_bytes,
+                          2 * w13.panel_bytes, scratch));
+  MORACLE_TRY(pack_panels(*expert.down.weight, layout.w2, extras.down_order, 0, layout.w2.panels,
+                          memory + layout.w13_bytes(), layout.w2.panel_bytes, scratch));
+  expert.gate.weight->release();
+  expert.up.weight->release();
+  expert.down.weight->release();
+  return Ok{};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PackedExperts>> pack_experts(const PanelOps& ops, const CanonicalExperts& experts,
+                                                    const PackOptions& options) {
+  MORACLE_ASSIGN(const ActivationArgs activation, activation_args(options.activation));
+  Layout layout;
+  layout.experts = narrow<std::int64_t>(experts.experts.size());
+  layout.hidden = experts.hidden;
+  layout.intermediate = experts.intermediate;
+  MORACLE_ASSIGN(layout.w13, panel_format(experts.experts.front().gate.weight->spec(), ops));
+  MORACLE_ASSIGN(layout.w2, panel_format(experts.experts.front().down.weight->spec(), ops));
+  for (const auto& expert : experts.experts) {
+    const auto& gate = expert.gate.weight->spec().g_idx;
+    const auto& up = expert.up.weight->spec().g_idx;
+    layout.gate_order = layout.gate_order || !gate.empty() || !up.empty();
+    layout.up_order = layout.up_order || gate != up;
+  }
+  const std::size_t stride = layout.expert_bytes();
+  MORACLE_ASSIGN(PageBuffer memory, PageBuffer::allocate(stride * experts.experts.size()));
+  std::vector<ExpertExtras> extras(experts.experts.size());
+  FirstError failed;
+  options.pool.parallel_for(layout.experts, [&](std::int64_t e, int) {
+    if (failed.failed()) return;
+    const auto at = static_cast<std::size_t>(e);
+    failed.keep(e, pack_expert(experts.experts[at], layout, extras[at], memory.data() + at * stride));
+  });
+  MORACLE_TRY(failed.take());
+  return std::unique_ptr<PackedExperts>(
+      std::make_unique<CpuExperts>(ops, layout, activation, std::move(memory), std::move(extras)));
+}
+
+}  // namespace moracle::cpu

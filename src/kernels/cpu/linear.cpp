@@ -1,0 +1,115 @@
+// Driver of one linear layer over the panel micro-kernels.
+#include <algorithm>
+
+#include "base/checked.h"
+#include "base/first_error.h"
+#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/packed_matrix.h"
+
+namespace moracle::cpu {
+
+namespace {
+
+// Work items per thread: enough to even out, few enough that a thread reads long runs of panels.
+constexpr std::int64_t kItemsPerThread = 8;
+
+class CpuLinear final : public PackedLinear {
+ public:
+  CpuLinear(const PanelOps& ops, PanelFormat format, PageBuffer memory, std::vector<std::int32_t> order,
+            std::vector<float> bias, float global_scale)
+      : ops_(ops),
+        format_(format),
+        memory_(std::move(memory)),
+        order_(std::move(order)),
+        bias_(std::move(bias)),
+        global_scale_(global_scale) {}
+
+  [[nodiscard]] std::size_t bytes() const override { return memory_.size(); }
+
+  [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override {
+    const auto rows = static_cast<std::size_t>(tokens);
+    return BumpArena::cost<std::byte>(rows * format_.input_stride()) +
+           BumpArena::cost<float>(rows * static_cast<std::size_t>(format_.groups)) +
+           BumpArena::cost<float>(static_cast<std::size_t>(threads * format_.padded_cols()));
+  }
+
+  void run(const RunContext& context, std::int64_t tokens, const float* x, float* y) const override {
+    BumpArena arena(context.workspace);
+    const std::size_t stride = format_.input_stride();
+    const auto rows = arena.take<std::byte>(static_cast<std::size_t>(tokens) * stride);
+    const auto sums = arena.take<float>(static_cast<std::size_t>(tokens * format_.groups));
+    const auto scratch = arena.take<float>(static_cast<std::size_t>(context.pool.threads() * format_.padded_cols()));
+    context.pool.parallel_for(tokens, [&](std::int64_t t, int thread) {
+      prepare_row(ops_, format_, order_, x + t * format_.cols, scratch.data() + thread * format_.padded_cols(),
+                  rows.data() + static_cast<std::size_t>(t) * stride,
+                  format_.zeros ? sums.data() + t * format_.groups : nullptr);
+    });
+    const std::int64_t items = std::min(format_.panels, context.pool.threads() * kItemsPerThread);
+    context.pool.parallel_for(items, [&](std::int64_t item, int) {
+      const std::int64_t end = format_.panels * (item + 1) / items;
+      for (std::int64_t p = format_.panels * item / items; p < end; ++p) {
+        multiply_panel(p, tokens, rows.data(), sums.data(), y);
+      }
+    });
+  }
+
+ private:
+  void multiply_panel(std::int64_t panel, std::int64_t tokens, const std::byte* rows, const float* sums,
+                      float* y) const {
+    alignas(64) float out[kMaxTile * kPanelRows];
+    const std::size_t stride = format_.input_stride();
+    const std::int64_t first = panel * kPanelRows;
+    const std::int64_t count = std::min(kPanelRows, format_.rows - first);
+    const Tiles tiles(tokens);
+    for (std::int64_t i = 0; i < tiles.size(); ++i) {
+      const std::int64_t begin = tiles.begin(i);
+      const int tile = narrow<int>(tiles.begin(i + 1) - begin);
+      TileRows tile_rows{};
+      for (int t = 0; t < tile; ++t) {
+        tile_rows.x[t] = rows + static_cast<std::size_t>(begin + t) * stride;
+        tile_rows.sums[t] = sums + (begin + t) * format_.groups;
+      }
+      multiply_tile(format_, global_scale_, tile_rows, tile,
+                    memory_.data() + static_cast<std::size_t>(panel) * format_.panel_bytes, out, kPanelRows);
+      for (int t = 0; t < tile; ++t) {
+        float* to = y + (begin + t) * format_.rows + first;
+        for (std::int64_t r = 0; r < count; ++r) {
+          to[r] = out[t * kPanelRows + r] + (bias_.empty() ? 0.0F : bias_[static_cast<std::size_t>(first + r)]);
+        }
+      }
+    }
+  }
+
+  const PanelOps& ops_;
+  PanelFormat format_;
+  PageBuffer memory_;
+  std::vector<std::int32_t> order_;
+  std::vector<float> bias_;
+  float global_scale_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<PackedLinear>> pack_linear(const PanelOps& ops, const CanonicalLinear& linear,
+                                                  const PackOptions& options) {
+  const MatrixSource& source = *linear.weight;
+  MORACLE_ASSIGN(const PanelFormat format, panel_format(source.spec(), ops));
+  MORACLE_ASSIGN(PageBuffer memory, PageBuffer::allocate(format.bytes()));
+  std::vector<std::int32_t> order = column_order(source.spec());
+  constexpr std::int64_t kPanelsPerItem = 16;
+  FirstError failed;
+  options.pool.parallel_for(ceil_div(format.panels, kPanelsPerItem), [&](std::int64_t item, int) {
+    const std::int64_t begin = item * kPanelsPerItem;
+    const std::int64_t end = std::min(begin + kPanelsPerItem, format.panels);
+    MatrixPanel scratch;
+    failed.keep(item, pack_panels(source, format, order, begin, end,
+                                  memory.data() + static_cast<std::size_t>(begin) * format.panel_bytes,
+                                  format.panel_bytes, scratch));
+  });
+  MORACLE_TRY(failed.take());
+  source.release();
+  return std::unique_ptr<PackedLinear>(std::make_unique<CpuLinear>(ops, format, std::move(memory), std::move(order),
+                                                                   linear.bias, source.spec().global_scale));
+}
+
+}  // namespace moracle::cpu

@@ -1,0 +1,75 @@
+// Canonical matrices in the panel layout: packing, and the preparation of the activations that meet them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/memory.h"
+#include "base/result.h"
+#include "kernels/cpu/panel.h"
+#include "scheme/canonical.h"
+
+namespace moracle::cpu {
+
+// How one matrix is stored. Two matrices of one scheme and shape have the same format.
+struct PanelFormat {
+  PanelCode code = PanelCode::f32;
+  PanelScale scale = PanelScale::f32;
+  bool zeros = false;
+  InputForm input = InputForm::f32;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t group_cols = 0;  // cols where the code is dense
+  std::int64_t groups = 1;
+  std::int64_t steps = 0;  // of 8 columns, in every group but the last
+  std::int64_t last_steps = 0;
+  std::int64_t panels = 0;
+  std::size_t panel_bytes = 0;
+  const PanelMultiply* multiply = nullptr;  // [kMaxTile]
+
+  [[nodiscard]] std::int64_t padded_cols() const { return ((groups - 1) * steps + last_steps) * kStepColumns; }
+  [[nodiscard]] std::int64_t padded_rows() const { return panels * kPanelRows; }
+  [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(panels) * panel_bytes; }
+  [[nodiscard]] std::size_t input_bytes() const { return input == InputForm::bf16 ? 2 : 4; }  // per value
+  // Bytes from one prepared activation row to the next. An odd number of cache lines, so that the rows of a tile do not
+  // fall into one set of the first-level cache.
+  [[nodiscard]] std::size_t input_stride() const;
+};
+
+// Errors: "kernel.scheme" where the layout has no code for the matrix; cards keep such matrices away.
+Result<PanelFormat> panel_format(const MatrixSpec& spec, const PanelOps& ops);
+
+// Columns in stored order: column_order[p] is the input column at packed position p. Empty: columns in order.
+[[nodiscard]] std::vector<std::int32_t> column_order(const MatrixSpec& spec);
+
+// Packs panels [begin, end) of `source`; panel p goes to out + (p - begin) * stride. `panel` is scratch.
+Result<> pack_panels(const MatrixSource& source, const PanelFormat& format, std::span<const std::int32_t> order,
+                     std::int64_t begin, std::int64_t end, std::byte* out, std::size_t stride, MatrixPanel& panel);
+
+// One activation row in the form that `format` multiplies: reordered, zero-padded, rounded to bf16 where the kernel
+// wants that, with the sum of each group where zero points are stored. `scratch` holds padded_cols() f32.
+void prepare_row(const PanelOps& ops, const PanelFormat& format, std::span<const std::int32_t> order, const float* x,
+                 float* scratch, std::byte* row, float* sums);
+
+// Rows of one tile of tokens.
+struct TileRows {
+  const std::byte* x[kMaxTile];
+  const float* sums[kMaxTile];
+};
+// out[tile, 32] (row stride `out_stride`) = tile rows times one panel.
+void multiply_tile(const PanelFormat& format, float global_scale, const TileRows& rows, int tile,
+                   const std::byte* panel, float* out, std::int64_t out_stride);
+
+// Splits `count` tokens into near-equal tiles of at most kMaxTile, instead of full ones and a tail of one.
+struct Tiles {
+  explicit Tiles(std::int64_t count) : count_(count), tiles_((count + kMaxTile - 1) / kMaxTile) {}
+  [[nodiscard]] std::int64_t size() const { return tiles_; }
+  [[nodiscard]] std::int64_t begin(std::int64_t tile) const { return count_ * tile / tiles_; }
+
+ private:
+  std::int64_t count_;
+  std::int64_t tiles_;
+};
+
+}  // namespace moracle::cpu

@@ -1,0 +1,82 @@
+// The panel layout that all CPU kernels share, and the table of micro-kernels that one instruction set provides.
+//
+// A weight matrix [rows, cols] is stored as panels of 32 output rows. One 32-bit lane belongs to one row, so a vector
+// register holds the same columns of 8 or 16 rows, the activation is the broadcast operand, and no horizontal sum is
+// ever needed. Inside a panel the columns run in order, with scales inline, so a thread reads one sequential stream:
+//
+//   q4      group { steps, 32 scales, 32 zero points (u8, if any) }; step: 32 lanes x u32
+//           lane: low half nibble p = column 2p, high half nibble p = column 2p + 1, so that a 16-bit table permute of
+//           the word shifted by 4p yields the bf16 pair (2p, 2p + 1) that VDPBF16PS multiplies
+//   q8      the same; step: 2 x { 32 lanes x u32 }, a byte a code in column order, stored as two's complement
+//   bf16    step: 4 x { 32 lanes x 2 bf16 }
+//   f16     step: 4 x { 32 lanes x 2 f16 }
+//   f32     step: 8 x { 32 lanes x f32 }
+//
+// A step is 8 columns of 32 rows, whatever the code; groups and the last step are padded with codes that the zero
+// padding of the activations makes harmless.
+//
+// This header is included by the per-ISA files: plain structs only, no inline function that a linker could pick from
+// a file compiled for an instruction set the CPU lacks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace moracle::cpu {
+
+enum class PanelCode : std::uint8_t { q4, q8, bf16, f16, f32 };
+enum class PanelScale : std::uint8_t { f16, bf16, f32 };
+enum class InputForm : std::uint8_t { f32, bf16 };
+
+constexpr std::int64_t kPanelRows = 32;
+constexpr std::int64_t kStepColumns = 8;
+constexpr std::int64_t kMaxTile = 6;
+
+// One call: `tile` tokens against one panel. The kernel is chosen by tile size, so the count is not repeated here.
+struct PanelArgs {
+  const void* x[kMaxTile];      // activation rows in the kernel's input form, zero-padded to whole steps
+  const float* sums[kMaxTile];  // per group: sum of the row's activations; read only where zero points are stored
+  const std::byte* panel;
+  std::int64_t groups;      // 1 for dense codes
+  std::int64_t steps;       // of every group but the last
+  std::int64_t last_steps;  // of the last group
+  PanelScale scale;
+  float global_scale;  // second-level scale, 1 where there is none
+  float* out;          // [tile, out_stride], 32 values a row
+  std::int64_t out_stride;
+};
+using PanelMultiply = void (*)(const PanelArgs&);
+
+// Gated activations that are vectorized; the parameters are those of ActivationSpec.
+enum class PanelActivation : std::uint8_t { silu, gelu_tanh, swigluoai, swiglustep };
+struct ActivationArgs {
+  PanelActivation fn;
+  float alpha;
+  float beta;
+  float limit;
+  const float* gate;
+  const float* up;
+  float* out;
+  std::int64_t count;
+};
+
+// Everything one instruction set provides.
+struct PanelOps {
+  PanelMultiply q4[2][kMaxTile];  // [has zero points][tile - 1]
+  PanelMultiply q8[2][kMaxTile];
+  PanelMultiply bf16[kMaxTile];
+  PanelMultiply f16[kMaxTile];
+  PanelMultiply f32[kMaxTile];
+  InputForm integer_input;  // of q4 and q8
+  InputForm bf16_input;     // of bf16 weights; f16 and f32 weights always take f32
+  void (*to_bf16)(const float* in, std::uint16_t* out, std::int64_t count);  // round to nearest even
+  void (*activate)(const ActivationArgs&);
+  // out[i] = sum over j of weights[j] * rows[j][i], j ascending.
+  void (*weighted_sum)(const float* const* rows, const float* weights, std::int64_t count, float* out, std::int64_t n);
+};
+
+extern const PanelOps kAvx512Bf16Ops;
+extern const PanelOps kAvx512Ops;
+extern const PanelOps kAvx2Ops;
+
+}  // namespace moracle::cpu

@@ -1,0 +1,52 @@
+// Implementations of this build, one line a card.
+#include <algorithm>
+#include <array>
+
+#include "kernels/cards.h"
+#include "kernels/kernel.h"
+#include "kernels/ref/ref.h"
+#if defined(__x86_64__)
+#include "kernels/cpu/dispatch.h"
+#endif
+
+namespace moracle {
+
+namespace {
+
+#if defined(__x86_64__)
+template <const cpu::PanelOps& Ops>
+Result<std::unique_ptr<PackedExperts>> panel_experts(const CanonicalExperts& experts, const PackOptions& options) {
+  return cpu::pack_experts(Ops, experts, options);
+}
+template <const cpu::PanelOps& Ops>
+Result<std::unique_ptr<PackedLinear>> panel_linear(const CanonicalLinear& linear, const PackOptions& options) {
+  return cpu::pack_linear(Ops, linear, options);
+}
+template <const cpu::PanelOps& Ops>
+constexpr KernelImplementation panel(const KernelCard& card) {
+  return {&card, panel_experts<Ops>, panel_linear<Ops>};
+}
+#endif
+
+constexpr KernelImplementation kImplementations[] = {
+#if defined(__x86_64__)
+    panel<cpu::kAvx512Bf16Ops>(kCardAvx512Bf16Wna16),
+    panel<cpu::kAvx512Bf16Ops>(kCardAvx512Bf16Dense),
+    panel<cpu::kAvx512Ops>(kCardAvx512Wna16),
+    panel<cpu::kAvx512Ops>(kCardAvx512Dense),
+    panel<cpu::kAvx2Ops>(kCardAvx2Wna16),
+    panel<cpu::kAvx2Ops>(kCardAvx2Dense),
+#endif
+    {&kCardRefWna16, ref::pack_experts, ref::pack_linear},
+    {&kCardRefDense, ref::pack_experts, ref::pack_linear},
+};
+
+}  // namespace
+
+const KernelImplementation* find_implementation(std::string_view card_id) {
+  const auto* it = std::find_if(std::begin(kImplementations), std::end(kImplementations),
+                                [&](const KernelImplementation& row) { return row.card->id == card_id; });
+  return it == std::end(kImplementations) ? nullptr : it;
+}
+
+}  // namespace moracle
