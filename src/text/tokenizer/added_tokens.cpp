@@ -1,0 +1,179 @@
+#include "text/tokenizer/added_tokens.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "text/tokenizer/component.h"
+#include "text/unicode.h"
+
+namespace moracle {
+namespace {
+
+// Bounds the work of matching at one place; real tokens have a few dozen bytes.
+constexpr std::size_t kMaxText = 4096;
+
+std::size_t previous_character(std::string_view text, std::size_t end) {
+  std::size_t at = end - 1;
+  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) --at;
+  return at;
+}
+
+bool word_before(std::string_view text, std::size_t at) {
+  return at > 0 && unicode::is_word(unicode::decode_at(text, previous_character(text, at)).code);
+}
+
+bool word_after(std::string_view text, std::size_t at) {
+  return at < text.size() && unicode::is_word(unicode::decode_at(text, at).code);
+}
+
+}  // namespace
+
+std::uint32_t TextMatcher::child(std::uint32_t node, unsigned char byte) const {
+  if (node == 0) return roots_[byte];
+  for (const auto& [label, next] : nodes_[node].children) {
+    if (label == byte) return next;
+  }
+  return 0;
+}
+
+void TextMatcher::add(std::string_view text, std::int32_t value) {
+  std::uint32_t node = 0;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    std::uint32_t next = child(node, byte);
+    if (next == 0) {
+      next = static_cast<std::uint32_t>(nodes_.size());
+      nodes_.emplace_back();
+      if (node == 0) {
+        roots_[byte] = next;
+      } else {
+        nodes_[node].children.emplace_back(byte, next);
+      }
+    }
+    node = next;
+  }
+  auto& place = nodes_[node].value;
+  if (node != 0 && (place < 0 || value < place)) place = value;
+}
+
+std::optional<TextMatcher::Match> TextMatcher::find(std::string_view text, std::size_t at) const {
+  if (empty()) return std::nullopt;
+  for (; at < text.size(); ++at) {
+    std::optional<Match> longest;
+    std::uint32_t node = 0;
+    for (std::size_t end = at; end < text.size(); ++end) {
+      node = child(node, static_cast<unsigned char>(text[end]));
+      if (node == 0) break;
+      if (nodes_[node].value >= 0) longest = Match{at, end + 1, nodes_[node].value};
+    }
+    if (longest) return longest;
+  }
+  return std::nullopt;
+}
+
+Result<AddedTokens> AddedTokens::from_json(const Json& json, const std::string& file, const std::string& pointer,
+                                           const Vocabulary& model, const Normalizer& normalizer) {
+  AddedTokens result;
+  if (json.is_null()) return result;
+  if (!json.is_array()) {
+    return Error{
+        .code = "config.type", .file = file, .where = pointer, .wanted = "an array", .found = json.type_name()};
+  }
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    MORACLE_TRY(result.add(json[i], file, fmt::format("{}/{}", pointer, i), model, normalizer));
+  }
+  for (const auto& [id, token] : result.tokens_) {
+    (token.normalized ? result.normalized_ : result.raw_).add(token.text, id);
+  }
+  return result;
+}
+
+Result<> AddedTokens::add(const Json& json, const std::string& file, const std::string& pointer,
+                          const Vocabulary& model, const Normalizer& normalizer) {
+  if (!json.is_object()) {
+    return Error{
+        .code = "config.type", .file = file, .where = pointer, .wanted = "an object", .found = json.type_name()};
+  }
+  const JsonReader reader(json, file, pointer);
+  if (json.contains("id")) {
+    MORACLE_TRY(token_id(json["id"], file, pointer + "/id"));
+  }
+  MORACLE_ASSIGN(const std::string content, required_string(reader, "content"));
+  MORACLE_ASSIGN(const bool special, required_boolean(reader, "special"));
+  Token token;
+  token.text = content;
+  MORACLE_ASSIGN(token.single_word, required_boolean(reader, "single_word"));
+  MORACLE_ASSIGN(token.lstrip, required_boolean(reader, "lstrip"));
+  MORACLE_ASSIGN(token.rstrip, required_boolean(reader, "rstrip"));
+  MORACLE_ASSIGN(token.normalized, required_boolean(reader, "normalized"));
+  if (content.empty()) return Ok{};
+  if (content.size() > kMaxText) {
+    return unsupported(file, pointer + "/content", "at most 4096 bytes", fmt::format("{} bytes", content.size()));
+  }
+
+  auto known = id(content);
+  if (!known) known = model.id(content);
+  if (!known) {
+    const std::size_t next = model.size() + unknown_++;
+    if (next >= std::numeric_limits<std::int32_t>::max()) {
+      return Error{.code = "tokenizer.id", .file = file, .where = pointer, .wanted = "ids below 2^31", .found = "more"};
+    }
+    known = static_cast<std::int32_t>(next);
+  }
+  if (token.normalized) {
+    NormalizedText text{content, 0};
+    MORACLE_TRY(normalizer.apply(text));
+    token.text = std::move(text.text);
+  }
+  ids_.insert_or_assign(content, *known);
+  if (special) specials_.insert(content);
+  largest_ = std::max(largest_, *known);
+  tokens_.insert_or_assign(*known, std::move(token));
+  return Ok{};
+}
+
+void AddedTokens::split(std::string_view text, bool normalized, std::vector<Section>& sections) const {
+  sections.clear();
+  const TextMatcher& matcher = normalized ? normalized_ : raw_;
+  std::size_t covered = 0;
+  for (auto match = matcher.find(text, 0); match; match = matcher.find(text, match->end)) {
+    const Token& token = tokens_.at(match->value);
+    std::size_t begin = match->begin;
+    std::size_t end = match->end;
+    if (token.single_word && (word_before(text, begin) || word_after(text, end))) continue;
+    if (token.lstrip) {
+      while (begin > 0) {
+        const std::size_t before = previous_character(text, begin);
+        if (!unicode::is_white_space(unicode::decode_at(text, before).code)) break;
+        begin = before;
+      }
+      begin = std::max(begin, covered);  // the token before may have taken the spaces
+    }
+    if (token.rstrip) {
+      while (end < text.size()) {
+        const auto next = unicode::decode_at(text, end);
+        if (!unicode::is_white_space(next.code)) break;
+        end += next.size;
+      }
+    }
+    if (covered < begin) sections.push_back({covered, begin, -1});
+    sections.push_back({begin, end, match->value});
+    covered = end;
+  }
+  if (covered < text.size()) sections.push_back({covered, text.size(), -1});
+}
+
+std::optional<std::int32_t> AddedTokens::id(std::string_view text) const {
+  const auto found = ids_.find(text);
+  return found == ids_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<std::string_view> AddedTokens::text(std::int32_t id) const {
+  const auto found = tokens_.find(id);
+  return found == tokens_.end() ? std::nullopt : std::optional<std::string_view>(found->second.text);
+}
+
+}  // namespace moracle

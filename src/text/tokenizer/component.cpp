@@ -1,0 +1,92 @@
+#include "text/tokenizer/component.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "text/unicode.h"
+
+namespace moracle {
+
+Error unsupported(const std::string& file, const std::string& pointer, std::string wanted, std::string found) {
+  return {.code = "tokenizer.unsupported",
+          .file = file,
+          .where = pointer,
+          .wanted = std::move(wanted),
+          .found = std::move(found)};
+}
+
+Result<std::string> component_type(const Json& json, const std::string& file, const std::string& pointer) {
+  if (!json.is_object()) return unsupported(file, pointer, "an object with a type", json.type_name());
+  const auto type = json.find("type");
+  if (type == json.end() || !type->is_string()) {
+    return unsupported(file, pointer + "/type", "the name of a component", "none");
+  }
+  return type->get<std::string>();
+}
+
+Result<const Json*> sequence_items(const Json& json, const char* key, const std::string& file,
+                                   const std::string& pointer, int depth) {
+  if (depth >= kMaxSequenceDepth) return unsupported(file, pointer, "sequences nested less than 16 deep", "more");
+  const auto items = json.find(key);
+  if (items == json.end() || !items->is_array()) {
+    return Error{.code = "config.type",
+                 .file = file,
+                 .where = pointer + "/" + key,
+                 .wanted = "an array",
+                 .found = items == json.end() ? "nothing" : items->type_name()};
+  }
+  return &*items;
+}
+
+namespace {
+
+Result<> require(const JsonReader& reader, std::string_view key, const char* wanted) {
+  if (reader.has(key)) return Ok{};
+  return Error{.code = "config.missing",
+               .file = reader.file(),
+               .where = reader.pointer(key),
+               .wanted = wanted,
+               .found = "nothing"};
+}
+
+}  // namespace
+
+Result<std::string> required_string(const JsonReader& reader, std::string_view key) {
+  MORACLE_TRY(require(reader, key, "a string"));
+  return reader.string_or(key, "");
+}
+
+Result<bool> required_boolean(const JsonReader& reader, std::string_view key) {
+  MORACLE_TRY(require(reader, key, "true or false"));
+  return reader.boolean_or(key, false);
+}
+
+Result<std::string> required_character(const JsonReader& reader, std::string_view key) {
+  MORACLE_ASSIGN(std::string text, required_string(reader, key));
+  if (text.empty() || unicode::decode_at(text, 0).size != text.size()) {
+    return unsupported(reader.file(), reader.pointer(key), "one character",
+                       fmt::format("{} bytes of text", text.size()));
+  }
+  return text;
+}
+
+Result<std::int32_t> token_id(const Json& json, const std::string& file, const std::string& pointer) {
+  const auto fits = [&] {
+    if (json.is_number_unsigned()) {
+      return json.get<std::uint64_t>() < static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max());
+    }
+    return json.is_number_integer() && json.get<std::int64_t>() >= 0 &&
+           json.get<std::int64_t>() < std::numeric_limits<std::int32_t>::max();
+  };
+  if (!fits()) {
+    return Error{.code = "tokenizer.id",
+                 .file = file,
+                 .where = pointer,
+                 .wanted = "a token id from 0 to 2^31 - 2",
+                 .found = json.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 80)};
+  }
+  return json.get<std::int32_t>();
+}
+
+}  // namespace moracle

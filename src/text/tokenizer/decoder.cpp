@@ -1,0 +1,372 @@
+#include "text/tokenizer/decoder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "text/tokenizer/byte_level.h"
+#include "text/tokenizer/component.h"
+#include "text/unicode.h"
+
+namespace moracle {
+namespace {
+
+constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
+
+class OutputStage final : public DecodeStage {
+ public:
+  OutputStage(std::string& out, bool spaced) : DecodeStage(nullptr), out_(out), spaced_(spaced) {}
+  void fragment(std::string_view text) override {
+    if (spaced_ && !first_ && !in_token_) out_ += ' ';
+    in_token_ = true;
+    out_ += text;
+  }
+  void end_token() override {
+    if (!in_token_) fragment("");
+    in_token_ = false;
+    first_ = false;
+  }
+  void finish() override {
+    first_ = true;
+    in_token_ = false;
+  }
+
+ private:
+  std::string& out_;
+  bool spaced_;
+  bool first_ = true;
+  bool in_token_ = false;
+};
+
+// Joins all tokens into one.
+class FuseStage final : public DecodeStage {
+ public:
+  using DecodeStage::DecodeStage;
+  void fragment(std::string_view text) override { next().fragment(text); }
+  void end_token() override {}
+  void finish() override {
+    next().end_token();
+    next().finish();
+  }
+};
+
+// A stage that needs whole tokens: collects the fragments.
+class TokenStage : public DecodeStage {
+ public:
+  using DecodeStage::DecodeStage;
+  void fragment(std::string_view text) final { token_ += text; }
+  void end_token() final {
+    token(token_);
+    token_.clear();
+  }
+
+ protected:
+  virtual void token(std::string_view text) = 0;
+  void pass(std::string_view text) const {
+    next().fragment(text);
+    next().end_token();
+  }
+
+ private:
+  std::string token_;
+};
+
+// Characters of the byte alphabet to bytes, bytes to text. A token with any other character stands for its own UTF-8.
+class ByteLevelStage final : public TokenStage {
+ public:
+  using TokenStage::TokenStage;
+  void finish() override {
+    if (!pending_.empty()) next().fragment(kReplacementCharacter);
+    pending_.clear();
+    next().end_token();
+    next().finish();
+  }
+
+ private:
+  void token(std::string_view text) override {
+    const std::size_t before = pending_.size();
+    for (std::size_t at = 0; at < text.size();) {
+      const auto character = unicode::decode_at(text, at);
+      const auto byte = byte_of_character(character.code);
+      if (!byte) {
+        pending_.resize(before);
+        pending_ += text;
+        break;
+      }
+      pending_.push_back(static_cast<char>(*byte));
+      at += character.size;
+    }
+    emit_characters();
+  }
+
+  // Whole characters go on; bytes that cannot become one are replaced, one mark for each longest prefix of a character.
+  void emit_characters() {
+    std::string out;
+    std::size_t at = 0;
+    while (at < pending_.size()) {
+      const auto rest = std::string_view(pending_).substr(at);
+      const auto prefix = unicode::character_prefix(rest);
+      if (prefix.complete) {
+        out += rest.substr(0, prefix.size);
+      } else if (prefix.size == rest.size()) {
+        break;  // the next token may complete it
+      } else {
+        out += kReplacementCharacter;
+      }
+      at += std::max<std::size_t>(prefix.size, 1);
+    }
+    pending_.erase(0, at);
+    if (!out.empty()) next().fragment(out);
+  }
+
+  std::string pending_;
+};
+
+// Tokens <0x00> .. <0xFF> are bytes. A run of them is one token if it is well-formed, else one mark a byte, so a run is
+// held until it ends.
+class ByteFallbackStage final : public TokenStage {
+ public:
+  using TokenStage::TokenStage;
+  void finish() override {
+    flush();
+    next().finish();
+  }
+
+ private:
+  static int hex_value(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if ((c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F')) return (c | 0x20) - 'a' + 10;
+    return -1;
+  }
+
+  static std::optional<char> byte_of(std::string_view text) {
+    if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return std::nullopt;
+    const int low = hex_value(text[4]);
+    const int high = text[3] == '+' ? 0 : hex_value(text[3]);  // the library's number parser takes a plus sign
+    if (high < 0 || low < 0) return std::nullopt;
+    return static_cast<char>(high * 16 + low);
+  }
+
+  void token(std::string_view text) override {
+    if (const auto byte = byte_of(text)) {
+      run_.push_back(*byte);
+    } else {
+      flush();
+      pass(text);
+    }
+  }
+
+  void flush() {
+    if (run_.empty()) return;
+    if (!unicode::find_invalid_utf8(run_)) {
+      pass(run_);
+    } else {
+      for (std::size_t i = 0; i < run_.size(); ++i) pass(kReplacementCharacter);
+    }
+    run_.clear();
+  }
+
+  std::string run_;
+};
+
+// Removes up to `start` leading and `stop` trailing copies of a character from every token.
+class StripStage final : public DecodeStage {
+ public:
+  StripStage(DecodeStage* next, std::string content, std::size_t start, std::size_t stop)
+      : DecodeStage(next), content_(std::move(content)), start_(start), stop_(stop), leading_(start) {}
+  void fragment(std::string_view text) override {
+    while (leading_ > 0 && text.starts_with(content_)) {
+      text.remove_prefix(content_.size());
+      --leading_;
+    }
+    if (!text.empty()) leading_ = 0;
+    if (stop_ == 0) {
+      if (!text.empty()) next().fragment(text);
+    } else {
+      held_ += text;
+    }
+  }
+  void end_token() override {
+    std::string_view text = held_;
+    for (std::size_t i = 0; i < stop_ && !text.empty() && text.ends_with(content_); ++i) {
+      text.remove_suffix(content_.size());
+    }
+    if (!text.empty()) next().fragment(text);
+    held_.clear();
+    leading_ = start_;
+    next().end_token();
+  }
+  void finish() override { next().finish(); }
+
+ private:
+  std::string content_;
+  std::size_t start_, stop_;
+  std::size_t leading_;  // copies that may still be removed from the current token
+  std::string held_;
+};
+
+class ReplaceStage final : public DecodeStage {
+ public:
+  ReplaceStage(DecodeStage* next, Pattern pattern, std::string content)
+      : DecodeStage(next), pattern_(std::move(pattern)), content_(std::move(content)) {}
+  void fragment(std::string_view text) override {
+    held_ += text;
+    const std::string& literal = pattern_.literal_text();
+    if (literal.empty()) return;  // a regular expression may look at the whole token
+    std::string out;
+    std::size_t at = 0;
+    for (auto found = held_.find(literal); found != std::string::npos; found = held_.find(literal, at)) {
+      out.append(held_, at, found - at);
+      out += content_;
+      at = found + literal.size();
+    }
+    std::size_t open = std::min(literal.size() - 1, held_.size() - at);  // the end may begin another match
+    while (open > 0 && !std::string_view(literal).starts_with(std::string_view(held_).substr(held_.size() - open))) {
+      --open;
+    }
+    out.append(held_, at, held_.size() - open - at);
+    held_.erase(0, held_.size() - open);
+    if (!out.empty()) next().fragment(out);
+  }
+  void end_token() override {
+    if (pattern_.literal_text().empty()) replace_matches();
+    if (!held_.empty()) next().fragment(held_);
+    held_.clear();
+    next().end_token();
+  }
+  void finish() override { next().finish(); }
+
+ private:
+  void replace_matches() {
+    std::vector<MatchSpan> matches;
+    if (held_.empty() || !pattern_.find_all(held_, matches).ok()) return;  // past the limits a token stays as it is
+    std::string out;
+    std::size_t at = 0;
+    for (const auto& match : matches) {
+      out.append(held_, at, match.begin - at);
+      out += content_;
+      at = match.end;
+    }
+    out.append(held_, at);
+    held_ = std::move(out);
+  }
+
+  Pattern pattern_;
+  std::string content_;
+  std::string held_;
+};
+
+// The mark becomes a space, but in the first token, where encoding may have put it, it vanishes.
+class MetaspaceStage final : public DecodeStage {
+ public:
+  MetaspaceStage(DecodeStage* next, std::string mark, bool prepended)
+      : DecodeStage(next), mark_(std::move(mark)), prepended_(prepended) {}
+  void fragment(std::string_view text) override {
+    std::string out;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t size = unicode::decode_at(text, at).size;
+      const auto character = text.substr(at, size);
+      if (character != mark_) {
+        out += character;
+      } else if (!first_ || !prepended_) {
+        out += ' ';
+      }
+      at += size;
+    }
+    if (!out.empty()) next().fragment(out);
+  }
+  void end_token() override {
+    first_ = false;
+    next().end_token();
+  }
+  void finish() override {
+    first_ = true;
+    next().finish();
+  }
+
+ private:
+  std::string mark_;
+  bool prepended_;
+  bool first_ = true;
+};
+
+}  // namespace
+
+struct StageMaker {
+  DecodeStage* next;
+
+  std::unique_ptr<DecodeStage> operator()(const Decoder::ByteLevel& /*step*/) const {
+    return std::make_unique<ByteLevelStage>(next);
+  }
+  std::unique_ptr<DecodeStage> operator()(const Decoder::ByteFallback& /*step*/) const {
+    return std::make_unique<ByteFallbackStage>(next);
+  }
+  std::unique_ptr<DecodeStage> operator()(const Decoder::Fuse& /*step*/) const {
+    return std::make_unique<FuseStage>(next);
+  }
+  std::unique_ptr<DecodeStage> operator()(const Decoder::Strip& step) const {
+    return std::make_unique<StripStage>(next, step.content, step.start, step.stop);
+  }
+  std::unique_ptr<DecodeStage> operator()(const Decoder::Replace& step) const {
+    return std::make_unique<ReplaceStage>(next, step.pattern, step.content);
+  }
+  std::unique_ptr<DecodeStage> operator()(const Decoder::Metaspace& step) const {
+    return std::make_unique<MetaspaceStage>(next, step.replacement, step.prepended);
+  }
+};
+
+Result<Decoder> Decoder::from_json(const Json& json, const std::string& file, const std::string& pointer) {
+  Decoder decoder;
+  decoder.spaced_ = json.is_null();
+  if (!json.is_null()) MORACLE_TRY(decoder.append(json, file, pointer, 0));
+  return decoder;
+}
+
+Result<> Decoder::append(const Json& json, const std::string& file, const std::string& pointer, int depth) {
+  MORACLE_ASSIGN(const std::string type, component_type(json, file, pointer));
+  const JsonReader reader(json, file, pointer);
+  if (type == "Sequence") {
+    MORACLE_ASSIGN(const Json* items, sequence_items(json, "decoders", file, pointer, depth));
+    for (std::size_t i = 0; i < items->size(); ++i) {
+      MORACLE_TRY(append((*items)[i], file, fmt::format("{}/decoders/{}", pointer, i), depth + 1));
+    }
+  } else if (type == "ByteLevel") {
+    steps_.emplace_back(ByteLevel{});
+  } else if (type == "ByteFallback") {
+    steps_.emplace_back(ByteFallback{});
+  } else if (type == "Fuse") {
+    steps_.emplace_back(Fuse{});
+  } else if (type == "Strip") {
+    MORACLE_ASSIGN(std::string content, required_character(reader, "content"));
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+    MORACLE_ASSIGN(const std::int64_t start, reader.integer("start", 0, kMost));
+    MORACLE_ASSIGN(const std::int64_t stop, reader.integer("stop", 0, kMost));
+    steps_.emplace_back(Strip{std::move(content), static_cast<std::size_t>(start), static_cast<std::size_t>(stop)});
+  } else if (type == "Replace") {
+    MORACLE_ASSIGN(Pattern pattern, Pattern::from_json(json.value("pattern", Json()), file, pointer + "/pattern"));
+    MORACLE_ASSIGN(std::string content, required_string(reader, "content"));
+    steps_.emplace_back(Replace{std::move(pattern), std::move(content)});
+  } else if (type == "Metaspace") {
+    MORACLE_ASSIGN(std::string replacement, required_character(reader, "replacement"));
+    MORACLE_ASSIGN(const std::string scheme, reader.string_or("prepend_scheme", "always"));
+    MORACLE_ASSIGN(const bool prefix, reader.boolean_or("add_prefix_space", true));
+    steps_.emplace_back(Metaspace{std::move(replacement), scheme != "never" && prefix});
+  } else {
+    return unsupported(file, pointer + "/type", "a known decoder", type);
+  }
+  return Ok{};
+}
+
+DecodeChain Decoder::chain() const {
+  DecodeChain chain;
+  chain.stages_.push_back(std::make_unique<OutputStage>(*chain.output_, spaced_));
+  for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
+    chain.stages_.push_back(std::visit(StageMaker{chain.stages_.back().get()}, *step));
+  }
+  return chain;
+}
+
+}  // namespace moracle

@@ -1,0 +1,55 @@
+// The "normalizer" of a tokenizer.json: rewrites the text between added tokens.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "text/tokenizer/pieces.h"
+#include "text/tokenizer/regex.h"
+#include "text/unicode.h"
+
+namespace moracle {
+
+class Normalizer {
+ public:
+  // Reads the value at `pointer` (null: nothing to do). Types: NFC, NFD, NFKC, NFKD, Prepend, Replace, Lowercase,
+  // Strip, StripAccents, ByteLevel, Sequence; any other is "tokenizer.unsupported".
+  static Result<Normalizer> from_json(const Json& json, const std::string& file, const std::string& pointer);
+
+  // Error: "tokenizer.regex_limit".
+  Result<> apply(NormalizedText& text) const;
+
+  [[nodiscard]] bool empty() const { return steps_.empty(); }
+
+ private:
+  struct Prepend {
+    std::string text;
+  };
+  struct Replace {
+    Pattern pattern;
+    std::string content;
+  };
+  struct Lowercase {};
+  struct Strip {
+    bool left, right;
+  };
+  struct StripAccents {};
+  struct ByteLevel {};
+  using Step = std::variant<unicode::NormalForm, Prepend, Replace, Lowercase, Strip, StripAccents, ByteLevel>;
+
+  Result<> append(const Json& json, const std::string& file, const std::string& pointer, int depth);
+  static Result<> apply_step(unicode::NormalForm form, NormalizedText& text);
+  static Result<> apply_step(const Prepend& step, NormalizedText& text);
+  static Result<> apply_step(const Replace& step, NormalizedText& text);
+  static Result<> apply_step(const Lowercase& step, NormalizedText& text);
+  static Result<> apply_step(const Strip& step, NormalizedText& text);
+  static Result<> apply_step(const StripAccents& step, NormalizedText& text);
+  static Result<> apply_step(const ByteLevel& step, NormalizedText& text);
+
+  std::vector<Step> steps_;
+};
+
+}  // namespace moracle

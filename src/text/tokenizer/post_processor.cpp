@@ -1,0 +1,107 @@
+#include "text/tokenizer/post_processor.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "text/tokenizer/component.h"
+
+namespace moracle {
+namespace {
+
+// A template may repeat the text; more than this would only multiply memory.
+constexpr std::size_t kMaxParts = 256;
+
+}  // namespace
+
+Result<PostProcessor> PostProcessor::from_json(const Json& json, const std::string& file, const std::string& pointer) {
+  PostProcessor result;
+  if (!json.is_null()) MORACLE_TRY(result.append(json, file, pointer, 0));
+  return result;
+}
+
+Result<> PostProcessor::append(const Json& json, const std::string& file, const std::string& pointer, int depth) {
+  MORACLE_ASSIGN(const std::string type, component_type(json, file, pointer));
+  if (type == "ByteLevel") return Ok{};
+  if (type == "TemplateProcessing") return append_template(json, file, pointer);
+  if (type == "BertProcessing" || type == "RobertaProcessing") return append_frame(json, file, pointer);
+  if (type != "Sequence") return unsupported(file, pointer + "/type", "a known post-processor", type);
+  MORACLE_ASSIGN(const Json* items, sequence_items(json, "processors", file, pointer, depth));
+  for (std::size_t i = 0; i < items->size(); ++i) {
+    MORACLE_TRY(append((*items)[i], file, fmt::format("{}/processors/{}", pointer, i), depth + 1));
+  }
+  return Ok{};
+}
+
+// [cls] text [sep]; both members are [token, id].
+Result<> PostProcessor::append_frame(const Json& json, const std::string& file, const std::string& pointer) {
+  Template frame(3);
+  frame[1].text = true;
+  for (const auto& [key, place] : {std::pair{"cls", 0}, std::pair{"sep", 2}}) {
+    const Json pair = json.value(key, Json());
+    if (!pair.is_array() || pair.size() != 2) {
+      return unsupported(file, pointer + "/" + key, "a pair of a token and its id", pair.type_name());
+    }
+    MORACLE_ASSIGN(const std::int32_t id, token_id(pair[1], file, fmt::format("{}/{}/1", pointer, key)));
+    frame[static_cast<std::size_t>(place)].ids.push_back(id);
+  }
+  steps_.push_back(std::move(frame));
+  return Ok{};
+}
+
+Result<> PostProcessor::append_template(const Json& json, const std::string& file, const std::string& pointer) {
+  const Json single = json.value("single", Json());
+  if (!single.is_array() || single.size() > kMaxParts) {
+    return unsupported(file, pointer + "/single", "an array of at most 256 parts", single.type_name());
+  }
+  const Json tokens = json.value("special_tokens", Json());
+  Template parts;
+  std::size_t texts = 0;
+  for (std::size_t i = 0; i < single.size(); ++i) {
+    const std::string where = fmt::format("{}/single/{}", pointer, i);
+    const auto member = [&](const char* kind) -> const Json* {
+      if (!single[i].is_object() || single[i].size() != 1) return nullptr;
+      const auto part = single[i].find(kind);
+      if (part == single[i].end() || !part->is_object()) return nullptr;
+      const auto id = part->find("id");
+      return id != part->end() && id->is_string() ? &*id : nullptr;
+    };
+    if (const Json* sequence = member("Sequence")) {
+      if (*sequence != "A" || ++texts > 1) return unsupported(file, where, "the sequence A, once", sequence->dump());
+      parts.push_back({.text = true, .ids = {}});
+      continue;
+    }
+    const Json* name = member("SpecialToken");
+    if (name == nullptr) return unsupported(file, where, "a Sequence or a SpecialToken", single[i].type_name());
+    const auto& key = name->get_ref<const std::string&>();
+    const Json* token = tokens.is_object() && tokens.contains(key) ? &tokens[key] : nullptr;
+    if (token == nullptr || !token->is_object() || !token->contains("ids") || !(*token)["ids"].is_array()) {
+      return unsupported(file, where, "a token with ids in special_tokens", key);
+    }
+    Part part;
+    for (const Json& id : (*token)["ids"]) {
+      MORACLE_ASSIGN(const std::int32_t value, token_id(id, file, pointer + "/special_tokens/" + key + "/ids"));
+      part.ids.push_back(value);
+    }
+    parts.push_back(std::move(part));
+  }
+  steps_.push_back(std::move(parts));
+  return Ok{};
+}
+
+void PostProcessor::apply(std::vector<std::int32_t>& ids, bool add_special_tokens) const {
+  for (const auto& parts : steps_) {
+    std::vector<std::int32_t> out;
+    out.reserve(ids.size() + parts.size());
+    for (const auto& part : parts) {
+      if (part.text) {
+        out.insert(out.end(), ids.begin(), ids.end());
+      } else if (add_special_tokens) {
+        out.insert(out.end(), part.ids.begin(), part.ids.end());
+      }
+    }
+    ids = std::move(out);
+  }
+}
+
+}  // namespace moracle

@@ -1,0 +1,35 @@
+// The "post_processor" of a tokenizer.json: puts special tokens around the ids of a text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace moracle {
+
+class PostProcessor {
+ public:
+  // Reads the value at `pointer` (null: nothing to do). Types: TemplateProcessing (its "single"), BertProcessing,
+  // RobertaProcessing, ByteLevel (which only moves offsets), Sequence; any other is "tokenizer.unsupported".
+  static Result<PostProcessor> from_json(const Json& json, const std::string& file, const std::string& pointer);
+
+  void apply(std::vector<std::int32_t>& ids, bool add_special_tokens) const;
+
+ private:
+  struct Part {
+    bool text = false;  // the ids so far; else the tokens below
+    std::vector<std::int32_t> ids;
+  };
+  using Template = std::vector<Part>;
+
+  Result<> append(const Json& json, const std::string& file, const std::string& pointer, int depth);
+  Result<> append_template(const Json& json, const std::string& file, const std::string& pointer);
+  Result<> append_frame(const Json& json, const std::string& file, const std::string& pointer);
+
+  std::vector<Template> steps_;
+};
+
+}  // namespace moracle

@@ -1,0 +1,295 @@
+#include "text/tokenizer/pre_tokenizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "text/tokenizer/byte_level.h"
+#include "text/tokenizer/component.h"
+#include "text/unicode.h"
+
+namespace moracle {
+namespace {
+
+constexpr std::string_view kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+// A stretch of one piece, a delimiter or not.
+struct Segment {
+  std::size_t begin, end;
+  bool delimiter;
+};
+
+// Covers [0, size) with the matches and what lies between them.
+void cover(const std::vector<MatchSpan>& matches, std::size_t size, bool invert, std::vector<Segment>& segments) {
+  segments.clear();
+  std::size_t at = 0;
+  for (const auto& match : matches) {
+    if (match.begin > at) segments.push_back({at, match.begin, invert});
+    segments.push_back({match.begin, match.end, !invert});
+    at = match.end;
+  }
+  if (at < size) segments.push_back({at, size, invert});
+}
+
+// Joins or drops segments as the behavior asks.
+void arrange(std::vector<Segment>& segments, SplitBehavior behavior) {
+  if (behavior == SplitBehavior::kIsolated) return;
+  if (behavior == SplitBehavior::kRemoved) {
+    std::erase_if(segments, [](const Segment& s) { return s.delimiter; });
+    return;
+  }
+  const bool backward = behavior == SplitBehavior::kMergedWithNext;
+  if (backward) std::reverse(segments.begin(), segments.end());
+  std::vector<Segment> joined;
+  bool previous = false;
+  for (const auto& segment : segments) {
+    const bool join =
+        behavior == SplitBehavior::kContiguous ? segment.delimiter == previous : segment.delimiter && !previous;
+    if (join && !joined.empty()) {
+      (backward ? joined.back().begin : joined.back().end) = backward ? segment.begin : segment.end;
+    } else {
+      joined.push_back(segment);
+    }
+    previous = segment.delimiter;
+  }
+  if (backward) std::reverse(joined.begin(), joined.end());
+  segments = std::move(joined);
+}
+
+Piece slice(const Piece& piece, std::size_t begin, std::size_t end) {
+  return {piece.begin + begin, piece.begin + end, piece.head > begin ? std::min(piece.head, end) - begin : 0,
+          piece.head > begin};
+}
+
+// Cuts every piece where `find` (piece text -> matches) says.
+template <class Find>
+Result<> split_pieces(PieceList& list, SplitBehavior behavior, bool invert, const Find& find) {
+  std::vector<Piece> pieces;
+  pieces.reserve(list.pieces.size());
+  std::vector<MatchSpan> matches;
+  std::vector<Segment> segments;
+  for (const auto& piece : list.pieces) {
+    MORACLE_TRY(find(list.view(piece), matches));
+    cover(matches, piece.end - piece.begin, invert, segments);
+    arrange(segments, behavior);
+    for (const auto& segment : segments) {
+      if (segment.end > segment.begin) pieces.push_back(slice(piece, segment.begin, segment.end));
+    }
+  }
+  list.pieces = std::move(pieces);
+  return Ok{};
+}
+
+// Writes every piece anew into a fresh buffer; `write(out, piece, text)` appends it and returns the new head.
+template <class Write>
+void rewrite_pieces(PieceList& list, const Write& write) {
+  std::string out;
+  out.reserve(list.text.size() + list.text.size() / 4);
+  for (auto& piece : list.pieces) {
+    const std::size_t begin = out.size();
+    const std::size_t head = write(out, piece, list.view(piece));
+    piece.begin = begin;
+    piece.end = out.size();
+    piece.head = head;
+  }
+  list.text = std::move(out);
+}
+
+Result<SplitBehavior> behavior_of(const JsonReader& reader, const std::string& name) {
+  static constexpr std::pair<std::string_view, SplitBehavior> kNames[] = {
+      {"Isolated", SplitBehavior::kIsolated},
+      {"Removed", SplitBehavior::kRemoved},
+      {"MergedWithPrevious", SplitBehavior::kMergedWithPrevious},
+      {"MergedWithNext", SplitBehavior::kMergedWithNext},
+      {"Contiguous", SplitBehavior::kContiguous}};
+  for (const auto& [known, behavior] : kNames) {
+    if (name == known) return behavior;
+  }
+  return unsupported(reader.file(), reader.pointer("behavior"), "a known split behavior", name);
+}
+
+}  // namespace
+
+Result<PreTokenizer> PreTokenizer::from_json(const Json& json, const std::string& file, const std::string& pointer) {
+  PreTokenizer result;
+  if (!json.is_null()) MORACLE_TRY(result.add(json, file, pointer, 0));
+  return result;
+}
+
+Result<> PreTokenizer::add(const Json& json, const std::string& file, const std::string& pointer, int depth) {
+  MORACLE_ASSIGN(const std::string type, component_type(json, file, pointer));
+  const JsonReader reader(json, file, pointer);
+  if (type == "Sequence") {
+    MORACLE_ASSIGN(const Json* items, sequence_items(json, "pretokenizers", file, pointer, depth));
+    for (std::size_t i = 0; i < items->size(); ++i) {
+      MORACLE_TRY(add((*items)[i], file, fmt::format("{}/pretokenizers/{}", pointer, i), depth + 1));
+    }
+    return Ok{};
+  }
+  if (type == "Split") return add_split(json, reader, pointer);
+  if (type == "ByteLevel") return add_byte_level(reader);
+  if (type == "Metaspace") return add_metaspace(reader);
+  if (type == "Digits") {
+    MORACLE_ASSIGN(const bool individual, required_boolean(reader, "individual_digits"));
+    steps_.emplace_back(
+        Characters{&unicode::is_numeric, individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous});
+  } else if (type == "Punctuation") {
+    MORACLE_ASSIGN(const std::string name, reader.string_or("behavior", "Isolated"));
+    MORACLE_ASSIGN(const SplitBehavior behavior, behavior_of(reader, name));
+    steps_.emplace_back(Characters{&unicode::is_punctuation, behavior});
+  } else if (type == "WhitespaceSplit") {
+    steps_.emplace_back(Characters{&unicode::is_white_space, SplitBehavior::kRemoved});
+  } else if (type == "Whitespace") {
+    steps_.emplace_back(Whitespace{});
+  } else {
+    return unsupported(file, pointer + "/type", "a known pre-tokenizer", type);
+  }
+  return Ok{};
+}
+
+Result<> PreTokenizer::add_split(const Json& json, const JsonReader& reader, const std::string& pointer) {
+  MORACLE_ASSIGN(Pattern pattern,
+                 Pattern::from_json(json.value("pattern", Json()), reader.file(), pointer + "/pattern"));
+  MORACLE_ASSIGN(const std::string name, required_string(reader, "behavior"));
+  MORACLE_ASSIGN(const SplitBehavior behavior, behavior_of(reader, name));
+  MORACLE_ASSIGN(const bool invert, required_boolean(reader, "invert"));
+  steps_.emplace_back(Split{std::move(pattern), behavior, invert});
+  return Ok{};
+}
+
+Result<> PreTokenizer::add_byte_level(const JsonReader& reader) {
+  MORACLE_ASSIGN(Pattern pattern, Pattern::regex(kGpt2Pattern));
+  MORACLE_ASSIGN(const bool prefix, required_boolean(reader, "add_prefix_space"));
+  MORACLE_ASSIGN(const bool use_regex, reader.boolean_or("use_regex", true));
+  steps_.emplace_back(ByteLevel{std::move(pattern), prefix, use_regex});
+  return Ok{};
+}
+
+Result<> PreTokenizer::add_metaspace(const JsonReader& reader) {
+  MORACLE_ASSIGN(std::string replacement, required_character(reader, "replacement"));
+  MORACLE_ASSIGN(const std::string scheme, reader.string_or("prepend_scheme", "always"));
+  MORACLE_ASSIGN(const bool split, reader.boolean_or("split", true));
+  MORACLE_ASSIGN(const bool legacy_prefix, reader.boolean_or("add_prefix_space", true));
+  auto prepend = Metaspace::Prepend::kAlways;
+  if (scheme == "first") {
+    prepend = Metaspace::Prepend::kFirst;
+  } else if (scheme == "never") {
+    prepend = Metaspace::Prepend::kNever;
+  } else if (scheme != "always") {
+    return unsupported(reader.file(), reader.pointer("prepend_scheme"), "always, first or never", scheme);
+  }
+  if (!legacy_prefix && prepend != Metaspace::Prepend::kNever) {
+    return unsupported(reader.file(), reader.pointer("add_prefix_space"), "true, or the prepend_scheme never", "false");
+  }
+  steps_.emplace_back(Metaspace{std::move(replacement), prepend, split});
+  return Ok{};
+}
+
+Result<> PreTokenizer::apply(PieceList& list) const {
+  for (const auto& step : steps_) {
+    MORACLE_TRY(std::visit([&](const auto& s) { return apply_step(s, list); }, step));
+  }
+  return Ok{};
+}
+
+Result<> PreTokenizer::apply_step(const Split& step, PieceList& list) {
+  return split_pieces(list, step.behavior, step.invert,
+                      [&](std::string_view text, auto& matches) { return step.pattern.find_all(text, matches); });
+}
+
+Result<> PreTokenizer::apply_step(const ByteLevel& step, PieceList& list) {
+  if (step.add_prefix_space) {
+    rewrite_pieces(list, [](std::string& out, const Piece& piece, std::string_view text) {
+      const bool prefix = !text.starts_with(' ');
+      if (prefix) out.push_back(' ');
+      out += text;
+      return piece.head + (prefix && piece.head > 0 ? 1 : 0);
+    });
+  }
+  if (step.use_regex) {
+    MORACLE_TRY(split_pieces(list, SplitBehavior::kIsolated, false, [&](std::string_view text, auto& matches) {
+      return step.pattern.find_all(text, matches);
+    }));
+  }
+  rewrite_pieces(list, [](std::string& out, const Piece& piece, std::string_view text) {
+    const std::size_t begin = out.size();
+    append_byte_level(out, text.substr(0, piece.head));
+    const std::size_t head = out.size() - begin;
+    append_byte_level(out, text.substr(piece.head));
+    return head;
+  });
+  return Ok{};
+}
+
+Result<> PreTokenizer::apply_step(const Metaspace& step, PieceList& list) {
+  rewrite_pieces(list, [&](std::string& out, const Piece& piece, std::string_view text) {
+    const bool marked = text.starts_with(' ') || text.starts_with(step.replacement);
+    const bool wanted =
+        step.prepend == Metaspace::Prepend::kAlways || (step.prepend == Metaspace::Prepend::kFirst && piece.at_start);
+    const std::size_t begin = out.size();
+    const bool prefix = wanted && !marked;
+    if (prefix) out += step.replacement;
+    std::size_t head = 0;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      if (text[i] == ' ') {
+        out += step.replacement;
+      } else {
+        out.push_back(text[i]);
+      }
+      if (i + 1 == piece.head) head = out.size() - begin;
+    }
+    return head;
+  });
+  if (!step.split) return Ok{};
+  const auto find = [&](std::string_view text, std::vector<MatchSpan>& matches) -> Result<> {
+    matches.clear();
+    for (auto at = text.find(step.replacement); at != std::string_view::npos;) {
+      matches.push_back({at, at + step.replacement.size()});
+      at = text.find(step.replacement, at + step.replacement.size());
+    }
+    return Ok{};
+  };
+  return split_pieces(list, SplitBehavior::kMergedWithNext, false, find);
+}
+
+Result<> PreTokenizer::apply_step(const Characters& step, PieceList& list) {
+  const auto find = [&](std::string_view text, std::vector<MatchSpan>& matches) -> Result<> {
+    matches.clear();
+    for (std::size_t at = 0; at < text.size();) {
+      const auto next = unicode::decode_at(text, at);
+      if (step.is_delimiter(next.code)) matches.push_back({at, at + next.size});
+      at += next.size;
+    }
+    return Ok{};
+  };
+  return split_pieces(list, step.behavior, false, find);
+}
+
+Result<> PreTokenizer::apply_step(const Whitespace& /*step*/, PieceList& list) {
+  enum class Kind { kSpace, kWord, kOther };
+  const auto find = [](std::string_view text, std::vector<MatchSpan>& matches) -> Result<> {
+    matches.clear();
+    Kind previous = Kind::kSpace;
+    for (std::size_t at = 0; at < text.size();) {
+      const auto next = unicode::decode_at(text, at);
+      Kind kind = Kind::kOther;
+      if (unicode::is_white_space(next.code)) kind = Kind::kSpace;
+      if (unicode::is_word(next.code)) kind = Kind::kWord;
+      if (kind != Kind::kSpace) {
+        if (kind == previous) {
+          matches.back().end = at + next.size;
+        } else {
+          matches.push_back({at, at + next.size});
+        }
+      }
+      previous = kind;
+      at += next.size;
+    }
+    return Ok{};
+  };
+  return split_pieces(list, SplitBehavior::kRemoved, true, find);
+}
+
+}  // namespace moracle

@@ -1,0 +1,64 @@
+// The "pre_tokenizer" of a tokenizer.json: cuts normalized text into pieces that are merged separately.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "text/tokenizer/pieces.h"
+#include "text/tokenizer/regex.h"
+
+namespace moracle {
+
+// What becomes of the delimiters that a pattern finds.
+enum class SplitBehavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
+
+class PreTokenizer {
+ public:
+  // Reads the value at `pointer` (null: nothing to do). Types: Split, ByteLevel, Metaspace, Digits, Punctuation,
+  // Whitespace, WhitespaceSplit, Sequence; any other is "tokenizer.unsupported".
+  static Result<PreTokenizer> from_json(const Json& json, const std::string& file, const std::string& pointer);
+
+  // Error: "tokenizer.regex_limit".
+  Result<> apply(PieceList& list) const;
+
+ private:
+  struct Split {
+    Pattern pattern;
+    SplitBehavior behavior;
+    bool invert;
+  };
+  struct ByteLevel {
+    Pattern pattern;
+    bool add_prefix_space;
+    bool use_regex;
+  };
+  struct Metaspace {
+    enum class Prepend { kAlways, kFirst, kNever };
+    std::string replacement;
+    Prepend prepend;
+    bool split;
+  };
+  struct Characters {  // one delimiter a character
+    bool (*is_delimiter)(char32_t);
+    SplitBehavior behavior;
+  };
+  struct Whitespace {};  // keeps runs of word characters and runs of other visible characters
+  using Step = std::variant<Split, ByteLevel, Metaspace, Characters, Whitespace>;
+
+  Result<> add(const Json& json, const std::string& file, const std::string& pointer, int depth);
+  Result<> add_split(const Json& json, const JsonReader& reader, const std::string& pointer);
+  Result<> add_byte_level(const JsonReader& reader);
+  Result<> add_metaspace(const JsonReader& reader);
+  static Result<> apply_step(const Split& step, PieceList& list);
+  static Result<> apply_step(const ByteLevel& step, PieceList& list);
+  static Result<> apply_step(const Metaspace& step, PieceList& list);
+  static Result<> apply_step(const Characters& step, PieceList& list);
+  static Result<> apply_step(const Whitespace& step, PieceList& list);
+
+  std::vector<Step> steps_;
+};
+
+}  // namespace moracle

@@ -1,0 +1,73 @@
+// Text <-> token ids: reads a Hugging Face tokenizer.json and agrees with the `tokenizers` library id for id.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace moracle {
+
+struct EncodeOptions {
+  bool add_special_tokens = true;  // whether the post-processor's tokens (e.g. a leading <s>) are added
+};
+
+// An immutable tokenizer; copies share their tables, and one object may be used by many threads.
+class Tokenizer {
+ public:
+  // Reads tokenizer.json of a model folder. Errors: those of read_json and from_json.
+  static Result<Tokenizer> load(const std::filesystem::path& folder);
+
+  // Errors: "tokenizer.unsupported" (a component or pattern we do not implement; `where` is its JSON pointer),
+  // "tokenizer.id" (token id negative, too large or taken twice), "tokenizer.merge" (merge of or into an unknown
+  // token), "tokenizer.version", and those of JsonReader. `file` only labels the errors.
+  static Result<Tokenizer> from_json(const Json& json, const std::string& file);
+
+  // Token ids of a UTF-8 text. Added tokens inside the text become their ids. Errors: "text.utf8" (`where`: byte
+  // offset), "tokenizer.regex_limit" (a pattern that backtracks too much on this text), "tokenizer.unknown_token"
+  // (an unknown character and an unk_token that is not in the vocabulary).
+  Result<std::vector<std::int32_t>> encode(std::string_view utf8, EncodeOptions options = {}) const;
+
+  // The text of a sequence of ids; unknown ids are left out. Always well-formed UTF-8: bytes that are no character
+  // become U+FFFD.
+  std::string decode(std::span<const std::int32_t> ids, bool skip_special_tokens = true) const;
+
+  // One more than the largest id.
+  std::int32_t vocab_size() const;
+  std::optional<std::int32_t> token_to_id(std::string_view token) const;
+  // The token as the vocabulary spells it (e.g. "Ġthe"). The view lives as long as any copy of this tokenizer.
+  std::optional<std::string_view> id_to_token(std::int32_t id) const;
+
+ private:
+  friend class DetokenizerStream;
+  struct State;
+  explicit Tokenizer(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+
+  std::shared_ptr<const State> state_;
+};
+
+// Incremental decode: the concatenated results of push() and finish() equal decode() of all ids. Never emits half a
+// UTF-8 character. Text is held back only while a later id could still change it.
+class DetokenizerStream {
+ public:
+  explicit DetokenizerStream(const Tokenizer& tokenizer, bool skip_special_tokens = true);
+  DetokenizerStream(DetokenizerStream&&) noexcept;
+  DetokenizerStream& operator=(DetokenizerStream&&) noexcept;
+  ~DetokenizerStream();
+
+  std::string push(std::int32_t id);
+  std::string finish();  // what was held back; the stream then starts anew
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moracle

@@ -1,0 +1,220 @@
+#include "text/unicode.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "text/unicode_tables.h"
+
+namespace moracle::unicode {
+namespace {
+
+template <class Row>
+const Row* find_range(std::span<const Row> rows, char32_t code) {
+  const auto after = std::upper_bound(rows.begin(), rows.end(), code,
+                                      [](char32_t value, const Row& row) { return value < row.first; });
+  if (after == rows.begin()) return nullptr;
+  const Row& row = *(after - 1);
+  return code <= row.last ? &row : nullptr;
+}
+
+template <class Row, std::size_t N>
+const Row* find_range(const Row (&rows)[N], char32_t code) {
+  return find_range(std::span<const Row>(rows), code);
+}
+
+constexpr bool is_continuation(unsigned char byte) {
+  return (byte & 0xC0U) == 0x80U;
+}
+
+// Length of the character that `lead` starts and the range its second byte must lie in; length 0: not a lead byte.
+struct Lead {
+  std::size_t size;
+  unsigned char low, high;
+};
+constexpr Lead lead_of(unsigned char lead) {
+  if (lead < 0x80) return {1, 0, 0};
+  if (lead < 0xC2) return {0, 0, 0};
+  if (lead < 0xE0) return {2, 0x80, 0xBF};
+  if (lead == 0xE0) return {3, 0xA0, 0xBF};
+  if (lead == 0xED) return {3, 0x80, 0x9F};
+  if (lead < 0xF0) return {3, 0x80, 0xBF};
+  if (lead == 0xF0) return {4, 0x90, 0xBF};
+  if (lead < 0xF4) return {4, 0x80, 0xBF};
+  if (lead == 0xF4) return {4, 0x80, 0x8F};
+  return {0, 0, 0};
+}
+
+constexpr bool is_ascii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+using CodePoints = std::vector<utf8proc_int32_t>;
+
+int combining_class(utf8proc_int32_t code) {
+  return utf8proc_get_property(code)->combining_class;
+}
+
+// Appends the composed or decomposed form of `segment` (code points of well-formed text without inert ones).
+void append_normalized(std::string& out, CodePoints& segment, NormalForm form) {
+  for (std::size_t i = 0; i < segment.size();) {  // canonical ordering: each run of marks, stably by combining class
+    std::size_t end = i;
+    while (end < segment.size() && combining_class(segment[end]) != 0) ++end;
+    if (end - i > 1) {
+      std::stable_sort(segment.begin() + static_cast<std::ptrdiff_t>(i),
+                       segment.begin() + static_cast<std::ptrdiff_t>(end),
+                       [](auto a, auto b) { return combining_class(a) < combining_class(b); });
+    }
+    i = std::max(end, i + 1);
+  }
+  if (form == NormalForm::kNfc || form == NormalForm::kNfkc) {
+    const auto size = utf8proc_normalize_utf32(segment.data(), static_cast<utf8proc_ssize_t>(segment.size()),
+                                               static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+    if (size >= 0) segment.resize(static_cast<std::size_t>(size));
+  }
+  for (const auto code : segment) append_utf8(out, static_cast<char32_t>(code));
+  segment.clear();
+}
+
+void append_decomposed(CodePoints& segment, char32_t code, bool compatibility) {
+  auto options = static_cast<int>(UTF8PROC_DECOMPOSE) | static_cast<int>(UTF8PROC_STABLE);
+  if (compatibility) options |= static_cast<int>(UTF8PROC_COMPAT);
+  std::array<utf8proc_int32_t, 32> parts{};  // the longest decomposition, that of U+FDFA, has 18 code points
+  int boundary = 0;
+  const auto size = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code), parts.data(), parts.size(),
+                                            static_cast<utf8proc_option_t>(options), &boundary);
+  if (size <= 0 || size > static_cast<utf8proc_ssize_t>(parts.size())) {
+    segment.push_back(static_cast<utf8proc_int32_t>(code));
+  } else {
+    segment.insert(segment.end(), parts.begin(), parts.begin() + size);
+  }
+}
+
+}  // namespace
+
+Decoded decode_at(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[at + i]); };
+  const std::size_t size = lead_of(byte(0)).size;
+  if (size <= 1 || text.size() - at < size) return {byte(0), 1};
+  char32_t code = byte(0) & (0x7FU >> size);
+  for (std::size_t i = 1; i < size; ++i) code = (code << 6) | (byte(i) & 0x3FU);
+  return {code, size};
+}
+
+CharacterPrefix character_prefix(std::string_view text) {
+  const Lead lead = lead_of(static_cast<unsigned char>(text[0]));
+  std::size_t size = 1;
+  for (; size < lead.size && size < text.size(); ++size) {
+    const auto byte = static_cast<unsigned char>(text[size]);
+    if (size == 1 ? byte < lead.low || byte > lead.high : !is_continuation(byte)) break;
+  }
+  return {lead.size == 0 ? 0 : size, lead.size == size};
+}
+
+std::optional<std::size_t> find_invalid_utf8(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const CharacterPrefix prefix = character_prefix(text.substr(at, 4));
+    if (!prefix.complete) return at;
+    at += prefix.size;
+  }
+  return std::nullopt;
+}
+
+void append_utf8(std::string& out, char32_t code) {
+  const auto put = [&](char32_t byte) { out.push_back(static_cast<char>(byte)); };
+  if (code < 0x80) {
+    put(code);
+  } else if (code < 0x800) {
+    put(0xC0 | (code >> 6));
+    put(0x80 | (code & 0x3F));
+  } else if (code < 0x10000) {
+    put(0xE0 | (code >> 12));
+    put(0x80 | ((code >> 6) & 0x3F));
+    put(0x80 | (code & 0x3F));
+  } else {
+    put(0xF0 | (code >> 18));
+    put(0x80 | ((code >> 12) & 0x3F));
+    put(0x80 | ((code >> 6) & 0x3F));
+    put(0x80 | (code & 0x3F));
+  }
+}
+
+Category category(char32_t code) {
+  if (const auto* row = find_range(unicode_tables::kNewCategories, code)) return {row->major, row->minor};
+  const char* name = utf8proc_category_string(static_cast<utf8proc_int32_t>(code));
+  return {name[0], name[1]};
+}
+
+bool is_white_space(char32_t code) {
+  return (code >= 0x9 && code <= 0xD) || code == 0x20 || code == 0x85 || code == 0xA0 || code == 0x1680 ||
+         (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 || code == 0x202F || code == 0x205F ||
+         code == 0x3000;
+}
+
+bool is_numeric(char32_t code) {
+  return category(code).major == 'N' || find_range(unicode_tables::kExtraNumeric, code) != nullptr;
+}
+
+bool is_word(char32_t code) {
+  if (code == 0x200C || code == 0x200D) return true;
+  // Other_Alphabetic outside the letters and marks: circled and squared Latin letters.
+  if ((code >= 0x24B6 && code <= 0x24E9) || (code >= 0x1F130 && code <= 0x1F149) ||
+      (code >= 0x1F150 && code <= 0x1F169) || (code >= 0x1F170 && code <= 0x1F189)) {
+    return true;
+  }
+  const Category c = category(code);
+  return c.major == 'L' || c.major == 'M' || (c.major == 'N' && c.minor != 'o') || (c.major == 'P' && c.minor == 'c');
+}
+
+bool is_punctuation(char32_t code) {
+  if (code < 0x80)
+    return code > 0x20 && code < 0x7F &&
+           (code < '0' || (code > '9' && code < 'A') || (code > 'Z' && code < 'a') || code > 'z');
+  if (find_range(unicode_tables::kExtraPunctuation, code) != nullptr) return true;
+  return category(code).major == 'P' && find_range(unicode_tables::kNotPunctuation, code) == nullptr;
+}
+
+bool is_accent(char32_t code) {
+  if (code < 0x300) return false;
+  if (find_range(unicode_tables::kExtraAccents, code) != nullptr) return true;
+  return category(code).major == 'M' && find_range(unicode_tables::kNotAccents, code) == nullptr;
+}
+
+std::string normalize(std::string_view text, NormalForm form) {
+  if (is_ascii(text)) return std::string(text);
+  const bool compatibility = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
+  std::string out;
+  out.reserve(text.size());
+  CodePoints segment;
+  for (std::size_t at = 0; at < text.size();) {
+    const Decoded next = decode_at(text, at);
+    at += next.size;
+    if (next.code < 0x80) {  // an ASCII character starts a new segment: nothing before it composes with it
+      append_normalized(out, segment, form);
+      segment.push_back(static_cast<utf8proc_int32_t>(next.code));
+    } else if (find_range(unicode_tables::kNormalizationInert, next.code) != nullptr) {
+      append_normalized(out, segment, form);
+      append_utf8(out, next.code);
+    } else {
+      append_decomposed(segment, next.code, compatibility);
+    }
+  }
+  append_normalized(out, segment, form);
+  return out;
+}
+
+void append_lower(std::string& out, char32_t code) {
+  if (code == 0x130) {
+    out += "i\xCC\x87";
+  } else if (const auto* row = find_range(unicode_tables::kLower, code)) {
+    append_utf8(out, static_cast<char32_t>(static_cast<std::int32_t>(code) + row->offset));
+  } else {
+    append_utf8(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code))));
+  }
+}
+
+}  // namespace moracle::unicode

@@ -1,0 +1,54 @@
+// UTF-8 and the Unicode properties that text processing acts on. The version of every property is the one that Hugging
+// Face `tokenizers` uses (see unicode_tables.h), so that both libraries cut a text at the same places.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace moracle::unicode {
+
+// One decoded code point and how many bytes it took.
+struct Decoded {
+  char32_t code = 0;
+  std::size_t size = 0;
+};
+
+// The code point at `at` (< text.size()) of well-formed UTF-8. Ill-formed bytes decode as themselves, one at a time.
+[[nodiscard]] Decoded decode_at(std::string_view text, std::size_t at);
+
+// Byte offset of the first ill-formed sequence (overlong, surrogate, > U+10FFFF or cut off); empty when there is none.
+[[nodiscard]] std::optional<std::size_t> find_invalid_utf8(std::string_view text);
+
+// Number of bytes of the longest well-formed or still completable prefix of one character: `complete` says which.
+// size 0: the first byte cannot start a character. Requires a non-empty text.
+struct CharacterPrefix {
+  std::size_t size = 0;
+  bool complete = false;
+};
+[[nodiscard]] CharacterPrefix character_prefix(std::string_view text);
+
+void append_utf8(std::string& out, char32_t code);
+
+// General category, two letters: {'L', 'u'}, ..., {'C', 'n'}.
+struct Category {
+  char major = 'C';
+  char minor = 'n';
+};
+[[nodiscard]] Category category(char32_t code);
+
+[[nodiscard]] bool is_white_space(char32_t code);  // property White_Space
+[[nodiscard]] bool is_numeric(char32_t code);      // categories Nd, Nl, No
+[[nodiscard]] bool is_word(char32_t code);         // Alphabetic, M, Nd, Pc, Join_Control: \w of Unicode TR18
+[[nodiscard]] bool is_punctuation(char32_t code);  // category P and the ASCII symbols
+[[nodiscard]] bool is_accent(char32_t code);       // what StripAccents removes
+
+enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
+// Linear in the text but for sorting runs of combining marks.
+[[nodiscard]] std::string normalize(std::string_view text, NormalForm form);
+
+// Lower case of one code point appended to `out` (one code point, or two for U+0130). No context rules.
+void append_lower(std::string& out, char32_t code);
+
+}  // namespace moracle::unicode
