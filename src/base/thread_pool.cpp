@@ -71,7 +71,14 @@ void ThreadPool::parallel_for(std::int64_t count, FunctionRef<void(std::int64_t,
   }
   wake_.notify_all();
   work_on(job_, 0);
-  while (running_.load(std::memory_order_acquire) != 0) relax();
+  // Workers end within a task of each other; when cores are oversubscribed the one awaited may need this core.
+  for (int spin = 0; running_.load(std::memory_order_acquire) != 0; ++spin) {
+    if (spin < kSpins) {
+      relax();
+    } else {
+      std::this_thread::yield();
+    }
+  }
 }
 
 }  // namespace moracle
