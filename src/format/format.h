@@ -79,10 +79,17 @@ class Format {
 // list of known formats, "config.contradiction", ...
 Result<std::unique_ptr<Format>> make_format(const Checkpoint& checkpoint);
 
+// Opens a module that is unquantized whatever the format says of it: routers, heads that a family
+// keeps in full precision. "<path>.weight" [out, in] and "<path>.bias". Errors: "tensor.missing",
+// "config.contradiction" for a dtype that only quantized weights have, "tensor.shape".
+Result<CanonicalLinear> open_plain(const ModuleRef& module, TensorLedger& ledger);
+
 // Where a layer's routed experts may be stored; families list the layouts their publishers use, the first whose tensors
 // exist is taken. "{e}" stands for the expert number.
 struct ExpertsLayout {
-  std::string gate, up, down;         // per expert: "model.layers.3.mlp.experts.{e}.gate_proj"
+  // Per expert: "model.layers.3.mlp.experts.{e}.gate_proj". Without "{e}" a name stacks one projection of all experts:
+  // "model.layers.3.moe.gate_proj" [E, N, K]; gate_up with "{e}" is one [2N, K] matrix an expert.
+  std::string gate, up, down;
   std::string gate_up, stacked_down;  // stacked: "model.layers.3.mlp.experts.gate_up_proj" [E, 2N, K], down [E, K, N]
   bool interleaved = false;           // stacked: gate and up rows alternate
   bool transposed = false;            // stacked: [E, K, 2N] and [E, N, K]

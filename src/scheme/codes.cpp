@@ -54,22 +54,10 @@ std::uint8_t encode(const SmallFloat& format, float value) {
 
 }  // namespace
 
-float decode_bf16(std::uint16_t code) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(code) << 16);
-}
-
 std::uint16_t encode_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if (std::isnan(value)) return static_cast<std::uint16_t>(bits >> 16 | 0x40U);
   return static_cast<std::uint16_t>((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16);
-}
-
-float decode_f16(std::uint16_t code) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(code & 0x8000U) << 16;
-  const std::uint32_t magnitude = static_cast<std::uint32_t>(code & 0x7FFFU) << 13;
-  if (magnitude >= 0x0F800000U) return std::bit_cast<float>(sign | magnitude | 0x70000000U);
-  // Multiplying by 2^112 moves the exponent from bias 15 to bias 127 and normalizes subnormals, exactly.
-  return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112F));
 }
 
 std::uint16_t encode_f16(float value) {

@@ -2,14 +2,25 @@
 // against these.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 namespace moracle {
 
 // 16-bit floats. Encoding rounds to nearest, ties to even; f32 NaN stays NaN.
-[[nodiscard]] float decode_bf16(std::uint16_t code);
+// Decoding is inline because loads decode every scale and every unquantized weight with it.
+[[nodiscard]] inline float decode_bf16(std::uint16_t code) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(code) << 16);
+}
 [[nodiscard]] std::uint16_t encode_bf16(float value);
-[[nodiscard]] float decode_f16(std::uint16_t code);
+[[nodiscard]] inline float decode_f16(std::uint16_t code) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(code & 0x8000U) << 16;
+  const std::uint32_t magnitude = static_cast<std::uint32_t>(code & 0x7FFFU) << 13;
+  // Multiplying by 2^112 moves the exponent from bias 15 to bias 127 and normalizes subnormals, exactly. Infinity and
+  // NaN keep their fraction under the larger exponent field.
+  const auto finite = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112F);
+  return std::bit_cast<float>(sign | (magnitude >= 0x0F800000U ? magnitude | 0x70000000U : finite));
+}
 [[nodiscard]] std::uint16_t encode_f16(float value);
 
 // OCP FP8 E4M3 (FN: no infinity, NaN 0x7F/0xFF, max 448) and E5M2 (IEEE-like). Encoding saturates to the largest finite

@@ -1,0 +1,202 @@
+// Finds and opens the routed experts of one layer.
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "format/format.h"
+
+namespace moracle {
+namespace {
+
+constexpr std::string_view kPlaceholder = "{e}";
+constexpr std::size_t kMaxListed = 20;
+
+bool per_expert(std::string_view name) {
+  return name.find(kPlaceholder) != std::string_view::npos;
+}
+
+std::string expert_path(std::string_view pattern, std::int64_t expert) {
+  const std::size_t at = pattern.find(kPlaceholder);
+  if (at == std::string_view::npos) return std::string(pattern);
+  return fmt::format("{}{}{}", pattern.substr(0, at), expert, pattern.substr(at + kPlaceholder.size()));
+}
+
+// Numbers of the experts that are stored: "<prefix><number><suffix>" and "<prefix><number><suffix>.<part>".
+std::set<std::int64_t> stored_experts(std::string_view pattern, const TensorLedger& ledger) {
+  const std::size_t at = pattern.find(kPlaceholder);
+  const std::string prefix(pattern.substr(0, at));
+  const std::string suffix(pattern.substr(at + kPlaceholder.size()));
+  std::set<std::int64_t> numbers;
+  const auto& tensors = ledger.checkpoint()->tensors();
+  for (auto it = tensors.lower_bound(prefix); it != tensors.end() && it->first.starts_with(prefix); ++it) {
+    const char* const begin = it->first.data() + prefix.size();
+    const char* const end = it->first.data() + it->first.size();
+    std::int64_t number = 0;
+    const auto [rest, error] = std::from_chars(begin, end, number);
+    if (error != std::errc{} || number < 0) continue;
+    const std::string_view tail(rest, static_cast<std::size_t>(end - rest));
+    if (!tail.starts_with(suffix)) continue;
+    if (tail.size() == suffix.size() || tail[suffix.size()] == '.') numbers.insert(number);
+  }
+  return numbers;
+}
+
+bool stored(std::string_view name, const TensorLedger& ledger) {
+  return !name.empty() && (ledger.find(name) != nullptr || ledger.has_module(name));
+}
+
+// The names of a layout: two when gate and up are one matrix, else three.
+std::vector<std::string> names_in(const ExpertsLayout& layout) {
+  if (!layout.gate_up.empty()) return {layout.gate_up, layout.stacked_down};
+  return {layout.gate, layout.up, layout.down};
+}
+
+bool exists(const ExpertsLayout& layout, const TensorLedger& ledger) {
+  for (const std::string& pattern : names_in(layout)) {
+    const std::string* const name = &pattern;
+    if (per_expert(*name) ? !stored_experts(*name, ledger).empty() : stored(*name, ledger)) return true;
+  }
+  return false;
+}
+
+std::string list_numbers(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (std::size_t i = 0; i < numbers.size() && i < kMaxListed; ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(numbers[i]);
+  if (numbers.size() > kMaxListed) text += ", ...";
+  return text;
+}
+
+Error count_error(const ExpertsRef& ref, const TensorLedger& ledger, std::string where, std::string found) {
+  return Error{.code = "experts.count",
+               .file = ledger.checkpoint()->folder().string(),
+               .where = std::move(where),
+               .wanted = fmt::format("experts 0 to {}", ref.experts - 1),
+               .found = std::move(found)};
+}
+
+// Every projection of every expert, no gap and no extra.
+Result<> check_numbers(const ExpertsRef& ref, const ExpertsLayout& layout, const TensorLedger& ledger) {
+  for (const std::string& name : names_in(layout)) {
+    if (!per_expert(name)) continue;
+    const std::set<std::int64_t> numbers = stored_experts(name, ledger);
+    // No more gaps than can be listed, so that a config of a billion experts costs nothing.
+    std::vector<std::int64_t> gaps;
+    for (std::int64_t e = 0; e < ref.experts && gaps.size() <= kMaxListed; ++e)
+      if (!numbers.contains(e)) gaps.push_back(e);
+    if (!gaps.empty())
+      return count_error(ref, ledger, name, fmt::format("{} experts; missing: {}", numbers.size(), list_numbers(gaps)));
+    const std::vector<std::int64_t> extra(numbers.lower_bound(ref.experts), numbers.end());
+    if (!extra.empty())
+      return count_error(
+          ref, ledger, name,
+          fmt::format("{} experts; beyond the config's number: {}", numbers.size(), list_numbers(extra)));
+  }
+  return Ok{};
+}
+
+struct ExpertModules {
+  ModuleRef gate, up, down;
+};
+
+std::string sibling(const std::string& path, std::string_view last) {
+  const std::size_t dot = path.rfind('.');
+  return dot == std::string::npos ? std::string(last) : fmt::format("{}.{}", path.substr(0, dot), last);
+}
+
+// One projection: its own tensor per expert, or a slice of a tensor that stacks this projection of all experts.
+ModuleRef projection(const ExpertsRef& ref, const std::string& pattern, std::int64_t expert, std::int64_t out,
+                     std::int64_t in) {
+  ModuleRef module{.path = expert_path(pattern, expert), .fused = {ref.name}, .out = out, .in = in};
+  if (per_expert(pattern))
+    module.fused.push_back(fmt::format("{}.{}", ref.name, expert));
+  else
+    module.slice = ModuleRef::Slice{.expert = expert, .experts = ref.experts, .total_rows = out};
+  return module;
+}
+
+// Gate and up in one matrix: stacked over the experts, or one matrix an expert, which is a stack of one.
+ExpertModules stacked_modules(const ExpertsRef& ref, const ExpertsLayout& layout, std::int64_t expert) {
+  const std::int64_t n = ref.intermediate;
+  ExpertModules modules;
+  modules.gate = projection(ref, layout.gate_up, expert, n, ref.hidden);
+  if (!modules.gate.slice) modules.gate.slice = ModuleRef::Slice{.expert = 0, .experts = 1};
+  modules.gate.slice->total_rows = 2 * n;
+  modules.gate.slice->row_stride = layout.interleaved ? 2 : 1;
+  modules.gate.slice->transposed = layout.transposed;
+  modules.up = modules.gate;
+  modules.up.slice->row_begin = layout.interleaved ? 1 : n;
+  modules.down = projection(ref, layout.stacked_down, expert, ref.hidden, n);
+  if (modules.down.slice) modules.down.slice->transposed = layout.transposed;
+  return modules;
+}
+
+ExpertModules modules_of(const ExpertsRef& ref, const ExpertsLayout& layout, std::int64_t expert) {
+  if (!layout.gate_up.empty()) return stacked_modules(ref, layout, expert);
+  ExpertModules modules{.gate = projection(ref, layout.gate, expert, ref.intermediate, ref.hidden),
+                        .up = projection(ref, layout.up, expert, ref.intermediate, ref.hidden),
+                        .down = projection(ref, layout.down, expert, ref.hidden, ref.intermediate)};
+  for (ModuleRef* half : {&modules.gate, &modules.up}) {
+    half->fused.push_back(sibling(half->path, "gate_up_proj"));
+    if (half->slice) half->slice->transposed = layout.transposed;
+  }
+  if (modules.down.slice) modules.down.slice->transposed = layout.transposed;
+  return modules;
+}
+
+// One expert kernel serves a layer, so all projections of all experts share one scheme.
+Result<> check_alike(const CanonicalExperts& experts, const CanonicalLinear& first, const CanonicalLinear& other,
+                     const TensorLedger& ledger) {
+  const auto describe = [](const CanonicalLinear& linear) {
+    return fmt::format("{} {}{}", linear.weight->spec().name, to_string(linear.scheme()),
+                       linear.bias.empty() ? "" : " with bias");
+  };
+  if (first.scheme() == other.scheme() && first.bias.empty() == other.bias.empty()) return Ok{};
+  return Error{.code = "experts.scheme",
+               .file = ledger.checkpoint()->folder().string(),
+               .where = experts.name,
+               .wanted = "the same scheme for every expert and projection: " + describe(first),
+               .found = describe(other)};
+}
+
+}  // namespace
+
+Result<CanonicalExperts> open_experts(const Format& format, const ExpertsRef& ref, TensorLedger& ledger) {
+  const ExpertsLayout* layout = nullptr;
+  for (const ExpertsLayout& candidate : ref.layouts)
+    if (layout == nullptr && exists(candidate, ledger)) layout = &candidate;
+  if (layout == nullptr) return count_error(ref, ledger, ref.name, "none");
+  constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
+  for (const std::int64_t size : {ref.experts, ref.hidden, ref.intermediate})
+    if (size < 1 || size > kMaxSize)
+      return Error{.code = "config.range",
+                   .where = ref.name,
+                   .wanted = "numbers of experts, hidden and intermediate columns from 1 to 2^31",
+                   .found = std::to_string(size)};
+  MORACLE_TRY(check_numbers(ref, *layout, ledger));
+
+  CanonicalExperts experts;
+  experts.name = ref.name;
+  experts.hidden = ref.hidden;
+  experts.intermediate = ref.intermediate;
+  for (std::int64_t e = 0; e < ref.experts; ++e) {
+    const ExpertModules modules = modules_of(ref, *layout, e);
+    CanonicalExperts::Expert expert;
+    MORACLE_ASSIGN(expert.gate, format.open(modules.gate, ledger));
+    MORACLE_ASSIGN(expert.up, format.open(modules.up, ledger));
+    MORACLE_ASSIGN(expert.down, format.open(modules.down, ledger));
+    experts.experts.push_back(std::move(expert));
+    for (const CanonicalLinear* linear :
+         {&experts.experts.back().gate, &experts.experts.back().up, &experts.experts.back().down}) {
+      MORACLE_TRY(check_alike(experts, experts.experts.front().gate, *linear, ledger));
+      experts.act_order = experts.act_order || !linear->weight->spec().g_idx.empty();
+    }
+  }
+  const CanonicalLinear& first = experts.experts.front().gate;
+  experts.scheme = first.scheme();
+  experts.zero_points = !first.weight->spec().key.symmetric;
+  experts.bias = !first.bias.empty();
+  return experts;
+}
+
+}  // namespace moracle

@@ -1,0 +1,96 @@
+#include "format/int_module.h"
+
+#include <fmt/format.h>
+
+#include "base/checked.h"
+#include "format/tensor_check.h"
+
+namespace moracle {
+namespace {
+
+ScaleType scale_type(Dtype dtype) {
+  if (dtype == Dtype::f32) return ScaleType::f32;
+  return dtype == Dtype::f16 ? ScaleType::f16 : ScaleType::bf16;
+}
+
+std::vector<std::int64_t> codes_shape(std::int64_t bits, std::int64_t packed, std::int64_t across, bool words_first) {
+  const std::int64_t words = ceil_div(packed, 32 / bits);
+  return words_first ? std::vector<std::int64_t>{words, across} : std::vector<std::int64_t>{across, words};
+}
+
+}  // namespace
+
+QuantKey IntScheme::key(Dtype scale_dtype) const {
+  return QuantKey{
+      .element = bits == 4 ? Element::int4 : Element::int8,
+      .scale = scale_type(scale_dtype),
+      .granularity = group_size < 0 ? Granularity::channel() : Granularity::group(narrow<std::int32_t>(group_size)),
+      .symmetric = symmetric};
+}
+
+Result<> check_scales(const TensorView& scales, const IntScheme& scheme, const ModuleRef& module, bool by_out) {
+  MORACLE_TRY(expect_dtype(scales, {Dtype::bf16, Dtype::f16, Dtype::f32}));
+  const std::int64_t groups = scheme.groups(module.in);
+  const std::vector<std::int64_t> wanted =
+      by_out ? std::vector<std::int64_t>{module.out, groups} : std::vector<std::int64_t>{groups, module.out};
+  const std::vector<std::int64_t>& found = scales.shape;
+  if (groups == 1 && (found == std::vector{module.out} || found == std::vector{module.out, std::int64_t{1}} ||
+                      found == std::vector{std::int64_t{1}, module.out}))
+    return expect_shape(scales, found);
+  const bool other_groups = found.size() == 2 && found[by_out ? 0 : 1] == module.out && found[by_out ? 1 : 0] != groups;
+  if (other_groups)
+    return tensor_error("quant.group", scales,
+                        fmt::format("{} groups of {} over {} inputs", groups, scheme.group_cols(module.in), module.in),
+                        fmt::format("{} groups", found[by_out ? 1 : 0]));
+  return expect_shape(scales, wanted);
+}
+
+Result<> check_codes(const TensorView& codes, std::int64_t bits, std::int64_t packed, std::int64_t across,
+                     bool words_first) {
+  MORACLE_TRY(expect_dtype(codes, {Dtype::i32, Dtype::u32}));
+  const auto wanted = codes_shape(bits, packed, across, words_first);
+  if (codes.shape != wanted) {
+    for (const std::int64_t other : {2, 4, 8})
+      if (other != bits && codes.shape == codes_shape(other, packed, across, words_first))
+        return tensor_error("config.contradiction", codes,
+                            fmt::format("{}-bit codes {}, as the config says", bits, shape_text(wanted)),
+                            fmt::format("{}-bit codes {}", other, shape_text(codes.shape)));
+  }
+  return expect_shape(codes, wanted);
+}
+
+MatrixSpec int_spec(const ModuleRef& module, const IntScheme& scheme, Dtype scale_dtype,
+                    std::vector<std::int32_t> g_idx) {
+  return MatrixSpec{.name = module.path,
+                    .rows = module.out,
+                    .cols = module.in,
+                    .key = scheme.key(scale_dtype),
+                    .group_cols = scheme.group_cols(module.in),
+                    .groups = scheme.groups(module.in),
+                    .g_idx = std::move(g_idx)};
+}
+
+Error stacked_error(const ModuleRef& module, const TensorLedger& ledger, std::string_view format) {
+  return Error{.code = "quant.unsupported",
+               .file = ledger.checkpoint()->folder().string(),
+               .where = module.path,
+               .wanted = fmt::format("one tensor per expert, or unquantized experts, in a {} checkpoint", format),
+               .found = "stacked experts that are not BF16, F16 or F32"};
+}
+
+Error absent_error(const ModuleRef& module, const TensorLedger& ledger, std::string_view codes_part) {
+  const bool some = ledger.has_module(module.path);
+  return Error{.code = some ? "quant.incomplete" : "tensor.missing",
+               .file = ledger.checkpoint()->folder().string(),
+               .where = fmt::format("{}.{}", module.path, codes_part),
+               .wanted = fmt::format("the weight of {}, quantized or not", module.path),
+               .found = some ? "other tensors of the module, but neither this one nor a plain weight" : "no tensor"};
+}
+
+std::vector<std::string> value_warnings(const ValueNotes& notes) {
+  const std::uint64_t count = notes.zero_scales.load(std::memory_order_relaxed);
+  if (count == 0) return {};
+  return {fmt::format("{} scales of zero over codes that are not zero: these weights are lost", count)};
+}
+
+}  // namespace moracle

@@ -1,0 +1,48 @@
+// What the integer formats share when they open one module.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "format/format.h"
+#include "format/packed_int.h"
+
+namespace moracle {
+
+// Bits, group and symmetry of one module's weight, as its config says.
+struct IntScheme {
+  std::int64_t bits = 4;         // 4 or 8
+  std::int64_t group_size = -1;  // columns; -1: one scale a row
+  bool symmetric = true;
+
+  [[nodiscard]] std::int64_t group_cols(std::int64_t cols) const {
+    return group_size < 0 || group_size > cols ? cols : group_size;
+  }
+  [[nodiscard]] std::int64_t groups(std::int64_t cols) const { return (cols - 1) / group_cols(cols) + 1; }
+  // The key of weights whose scales have this dtype.
+  [[nodiscard]] QuantKey key(Dtype scale_dtype) const;
+};
+
+// Scales [groups, out] or, `by_out`, [out, groups]. One scale a row may also be stored as [out], [out, 1] or [1, out].
+// Errors: "tensor.dtype"; "quant.group" with group size, inputs and what is stored; "tensor.shape".
+Result<> check_scales(const TensorView& scales, const IntScheme& scheme, const ModuleRef& module, bool by_out);
+
+// The codes of a matrix whose words run along `packed` elements of the other dimension: [words, across] or, swapped,
+// [across, words]. Errors: "tensor.dtype"; "config.contradiction" when the shape is that of other bits; "tensor.shape".
+Result<> check_codes(const TensorView& codes, std::int64_t bits, std::int64_t packed, std::int64_t across,
+                     bool words_first);
+
+// The spec that the module's source gets. `g_idx` as check_group_index returns it.
+[[nodiscard]] MatrixSpec int_spec(const ModuleRef& module, const IntScheme& scheme, Dtype scale_dtype,
+                                  std::vector<std::int32_t> g_idx);
+
+// The error of a stacked 3-D tensor that is not stored plainly.
+[[nodiscard]] Error stacked_error(const ModuleRef& module, const TensorLedger& ledger, std::string_view format);
+
+// A module that must be stored quantized or plainly but is neither.
+[[nodiscard]] Error absent_error(const ModuleRef& module, const TensorLedger& ledger, std::string_view codes_part);
+
+// "3 scales of zero ..." when there were some.
+[[nodiscard]] std::vector<std::string> value_warnings(const ValueNotes& notes);
+
+}  // namespace moracle

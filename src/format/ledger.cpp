@@ -1,0 +1,54 @@
+#include <string>
+
+#include "format/format.h"
+
+namespace moracle {
+namespace {
+
+Error missing(const Checkpoint& checkpoint, std::string_view name) {
+  return Error{.code = "tensor.missing",
+               .file = checkpoint.folder().string(),
+               .where = std::string(name),
+               .wanted = "a tensor of this name",
+               .found = "none"};
+}
+
+Error taken_twice(const TensorView& tensor) {
+  return Error{.code = "tensor.twice",
+               .file = tensor.file,
+               .where = tensor.name,
+               .wanted = "each tensor to be used once",
+               .found = "a second use"};
+}
+
+}  // namespace
+
+bool TensorLedger::has_module(std::string_view module) const {
+  const std::string prefix = std::string(module) + ".";
+  const auto at = checkpoint_->tensors().lower_bound(prefix);
+  return at != checkpoint_->tensors().end() && at->first.starts_with(prefix);
+}
+
+Result<const TensorView*> TensorLedger::claim(std::string_view name) {
+  const TensorView* tensor = find(name);
+  if (tensor == nullptr) return missing(*checkpoint_, name);
+  if (shared_.contains(name) || !claimed_.emplace(name).second) return taken_twice(*tensor);
+  return tensor;
+}
+
+Result<const TensorView*> TensorLedger::claim_shared(std::string_view name) {
+  const TensorView* tensor = find(name);
+  if (tensor == nullptr) return missing(*checkpoint_, name);
+  if (claimed_.contains(name)) return taken_twice(*tensor);
+  shared_.emplace(name);
+  return tensor;
+}
+
+std::vector<std::string> TensorLedger::unclaimed() const {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : checkpoint_->tensors())
+    if (!claimed_.contains(name) && !shared_.contains(name)) names.push_back(name);
+  return names;
+}
+
+}  // namespace moracle

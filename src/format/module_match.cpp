@@ -1,0 +1,202 @@
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "format/module_match.h"
+
+#include <fmt/format.h>
+#include <pcre2.h>
+
+#include <algorithm>
+
+namespace moracle {
+namespace {
+
+constexpr std::size_t kMaxPatternBytes = 4096;
+constexpr std::size_t kMaxRegexes = 1024;
+// Module names have some hundred bytes: a pattern that takes more steps is broken or hostile.
+constexpr std::uint32_t kMatchSteps = 100'000;
+
+Error pattern_error(const std::string& text, std::string found) {
+  return Error{.code = "config.pattern",
+               .where = fmt::format("\"{:.200}\"", text),
+               .wanted = "a regular expression for module names",
+               .found = std::move(found)};
+}
+
+// Walks text and pattern once, going back to the last star on a mismatch.
+bool wildcard_match(std::string_view pattern, std::string_view text) {
+  std::size_t p = 0;
+  std::size_t t = 0;
+  std::size_t star = std::string_view::npos;
+  std::size_t resume = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = t;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
+      ++p;
+      ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+bool component_match(std::string_view part, std::string_view name) {
+  if (part.empty()) return false;
+  for (std::size_t at = name.find(part); at != std::string_view::npos; at = name.find(part, at + 1)) {
+    const std::size_t end = at + part.size();
+    const bool left = at == 0 || name[at - 1] == '.' || part.front() == '.';
+    const bool right = end == name.size() || name[end] == '.' || part.back() == '.';
+    if (left && right) return true;
+  }
+  return false;
+}
+
+std::string without_language_model(const std::string& name) {
+  constexpr std::string_view kInfix = "language_model.";
+  const std::size_t at = name.find(kInfix);
+  if (at == std::string::npos || (at > 0 && name[at - 1] != '.')) return name;
+  return name.substr(0, at) + name.substr(at + kInfix.size());
+}
+
+}  // namespace
+
+struct Pattern::Regex {
+  pcre2_code* code = nullptr;
+  pcre2_match_context* context = nullptr;
+  Regex() = default;
+  Regex(const Regex&) = delete;
+  Regex& operator=(const Regex&) = delete;
+  ~Regex() {
+    pcre2_match_context_free(context);
+    pcre2_code_free(code);
+  }
+};
+
+Result<Pattern> Pattern::compile(Kind kind, std::string text) {
+  Pattern pattern;
+  pattern.kind_ = kind;
+  pattern.text_ = std::move(text);
+  if (pattern.text_.size() > kMaxPatternBytes)
+    return pattern_error(pattern.text_, std::to_string(pattern.text_.size()) + " bytes");
+  if (kind != Kind::regex) return pattern;
+  auto regex = std::make_shared<Regex>();
+  int code = 0;
+  PCRE2_SIZE offset = 0;
+  regex->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.text_.data()), pattern.text_.size(),
+                              PCRE2_ANCHORED | PCRE2_NEVER_BACKSLASH_C, &code, &offset, nullptr);
+  if (regex->code == nullptr) {
+    PCRE2_UCHAR message[256] = {};
+    pcre2_get_error_message(code, message, sizeof message);
+    return pattern_error(pattern.text_,
+                         std::string(reinterpret_cast<const char*>(message)) + " at byte " + std::to_string(offset));
+  }
+  regex->context = pcre2_match_context_create(nullptr);
+  if (regex->context == nullptr) return pattern_error(pattern.text_, "no memory to compile it");
+  pcre2_set_match_limit(regex->context, kMatchSteps);
+  pcre2_set_depth_limit(regex->context, kMatchSteps);
+  pattern.regex_ = std::move(regex);
+  return pattern;
+}
+
+Result<bool> Pattern::matches(std::string_view name) const {
+  switch (kind_) {
+    case Kind::exact:
+      return name == text_;
+    case Kind::component:
+      return component_match(text_, name);
+    case Kind::wildcard:
+      return wildcard_match(text_, name);
+    case Kind::regex:
+      break;
+  }
+  pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
+  if (data == nullptr) return pattern_error(text_, "no memory to match it");
+  const int rc =
+      pcre2_match(regex_->code, reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, 0, data, regex_->context);
+  pcre2_match_data_free(data);
+  if (rc >= 0) return true;
+  if (rc == PCRE2_ERROR_NOMATCH) return false;
+  return pattern_error(text_, "more than " + std::to_string(kMatchSteps) + " steps to match \"" +
+                                  std::string(name.substr(0, 200)) + "\"");
+}
+
+std::vector<std::string> names_of(const ModuleRef& module) {
+  std::vector<std::string> names{module.path};
+  names.insert(names.end(), module.fused.begin(), module.fused.end());
+  const std::size_t count = names.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    std::string stripped = without_language_model(names[i]);
+    if (stripped != names[i]) names.push_back(std::move(stripped));
+  }
+  return names;
+}
+
+Result<> PatternList::add(Pattern::Kind kind, std::string text) {
+  if (kind == Pattern::Kind::regex && ++regexes_ > kMaxRegexes)
+    return Error{.code = "config.range",
+                 .where = fmt::format("\"{:.200}\"", text),
+                 .wanted = "at most " + std::to_string(kMaxRegexes) + " regular expressions",
+                 .found = "more"};
+  MORACLE_ASSIGN(Pattern pattern, Pattern::compile(kind, std::move(text)));
+  const int index = static_cast<int>(patterns_.size());
+  if (kind == Pattern::Kind::exact)
+    exact_.emplace(pattern.text(), index);
+  else
+    searched_.push_back(index);
+  patterns_.push_back(std::move(pattern));
+  hit_.push_back(0);
+  return Ok{};
+}
+
+Result<int> PatternList::first_index(const std::vector<std::string>& names) const {
+  int best = -1;
+  for (const std::string& name : names) {
+    const auto at = exact_.lower_bound({name, 0});
+    if (at != exact_.end() && at->first == name && (best < 0 || at->second < best)) best = at->second;
+  }
+  for (const int index : searched_) {
+    if (best >= 0 && index > best) break;
+    for (const std::string& name : names) {
+      MORACLE_ASSIGN(const bool match, patterns_[static_cast<std::size_t>(index)].matches(name));
+      if (!match) continue;
+      best = index;
+      break;
+    }
+    if (best == index) break;
+  }
+  if (best >= 0) hit_[static_cast<std::size_t>(best)] = 1;
+  return best;
+}
+
+std::vector<std::string> PatternList::unmatched(const Checkpoint& checkpoint) const {
+  std::vector<std::string> texts;
+  std::set<std::string, std::less<>> stems;  // made when the first search needs them
+  for (std::size_t i = 0; i < patterns_.size(); ++i) {
+    if (hit_[i] != 0) continue;
+    const Pattern& pattern = patterns_[i];
+    // A model may hold modules that no format was asked about: routers, vision towers, unused heads.
+    bool found = false;
+    if (pattern.kind() == Pattern::Kind::exact) {
+      const auto at = checkpoint.tensors().lower_bound(pattern.text() + ".");
+      found = (at != checkpoint.tensors().end() && at->first.starts_with(pattern.text() + ".")) ||
+              checkpoint.find(pattern.text()) != nullptr;
+    } else {
+      if (stems.empty())
+        for (const auto& [name, tensor] : checkpoint.tensors()) stems.insert(name.substr(0, name.rfind('.')));
+      for (const std::string& stem : stems) {
+        const auto match = pattern.matches(stem);
+        found = match.ok() && match.value();
+        if (found || !match.ok()) break;
+      }
+    }
+    if (!found) texts.push_back(pattern.text());
+  }
+  return texts;
+}
+
+}  // namespace moracle

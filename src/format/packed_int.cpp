@@ -1,0 +1,240 @@
+#include "format/packed_int.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+
+#include "base/checked.h"
+#include "format/tensor_check.h"
+#include "format/unpack.h"
+#include "scheme/codes.h"
+
+namespace moracle {
+namespace {
+
+class PackedIntSource final : public MatrixSource {
+ public:
+  PackedIntSource(MatrixSpec spec, const PackedIntLayout& layout, const PackedIntTensors& tensors,
+                  std::shared_ptr<const Checkpoint> checkpoint, std::shared_ptr<ValueNotes> notes)
+      : MatrixSource(std::move(spec)),
+        layout_(layout),
+        codes_(*tensors.codes),
+        scales_(*tensors.scales),
+        checkpoint_(std::move(checkpoint)),
+        notes_(std::move(notes)),
+        bits_(bits_of(spec_.key.element)),
+        per_word_(32 / bits_) {
+    if (tensors.zeros != nullptr) zeros_ = *tensors.zeros;
+  }
+
+  Result<> read(std::int64_t begin, std::int64_t end, MatrixPanel& out) const override {
+    if (begin < 0 || begin > end || end > spec_.rows)
+      return tensor_error("panel.range", codes_, fmt::format("rows within [0, {})", spec_.rows),
+                          fmt::format("[{}, {})", begin, end));
+    out.rows = end - begin;
+    out.values.clear();
+    out.codes.resize(narrow<std::size_t>(out.rows * spec_.cols));
+    out.scales.resize(narrow<std::size_t>(out.rows * spec_.groups));
+    read_codes(begin, out);
+    MORACLE_TRY(read_zeros(begin, out));
+    return read_scales(begin, out);
+  }
+
+  void release() const override {
+    checkpoint_->release(codes_.bytes);
+    checkpoint_->release(scales_.bytes);
+    checkpoint_->release(zeros_.bytes);
+  }
+
+ private:
+  void read_codes(std::int64_t begin, MatrixPanel& out) const {
+    const UnpackPanel panel{.words = codes_.bytes.data(),
+                            .row_begin = begin,
+                            .rows = out.rows,
+                            .total_rows = spec_.rows,
+                            .cols = spec_.cols,
+                            .bits = bits_,
+                            .out = out.codes.data()};
+    switch (layout_.codes) {
+      case PackedIntLayout::Codes::words_along_in_by_in:
+        return unpack_words_along_in_by_in(panel);
+      case PackedIntLayout::Codes::words_along_out_by_in:
+        return unpack_words_along_out_by_in(panel, layout_.column_of_nibble);
+      case PackedIntLayout::Codes::words_along_in_by_out:
+        return unpack_words_along_in_by_out(panel);
+    }
+  }
+
+  [[nodiscard]] std::int64_t scale_index(std::int64_t row, std::int64_t group) const {
+    return layout_.scales_by_out ? row * spec_.groups + group : group * spec_.rows + row;
+  }
+
+  template <class Decode>
+  Result<> decode_scales(std::int64_t begin, std::size_t width, MatrixPanel& out, Decode decode) const {
+    bool suspicious = false;
+    // Group by group: the tensor is read along its rows whichever way it lies.
+    for (std::int64_t g = 0; g < spec_.groups; ++g)
+      for (std::int64_t r = 0; r < out.rows; ++r) {
+        const auto index = narrow<std::size_t>(scale_index(begin + r, g));
+        const float scale = decode(scales_.bytes.data() + index * width);
+        out.scales[narrow<std::size_t>(r * spec_.groups + g)] = scale;
+        suspicious |= !(std::fabs(scale) < HUGE_VALF) || scale == 0.0F;
+      }
+    return suspicious ? inspect_scales(begin, out) : Result<>(Ok{});
+  }
+
+  Result<> read_scales(std::int64_t begin, MatrixPanel& out) const {
+    switch (scales_.dtype) {
+      case Dtype::f32:
+        return decode_scales(begin, 4, out, [](const std::byte* at) { return load<float>(at); });
+      case Dtype::bf16:
+        return decode_scales(begin, 2, out, [](const std::byte* at) { return decode_bf16(load<std::uint16_t>(at)); });
+      default:
+        return decode_scales(begin, 2, out, [](const std::byte* at) { return decode_f16(load<std::uint16_t>(at)); });
+    }
+  }
+
+  // The rare path: something is NaN, infinite or zero.
+  Result<> inspect_scales(std::int64_t begin, const MatrixPanel& out) const {
+    for (std::int64_t r = 0; r < out.rows; ++r)
+      for (std::int64_t g = 0; g < spec_.groups; ++g) {
+        const float scale = out.scales[narrow<std::size_t>(r * spec_.groups + g)];
+        if (!std::isfinite(scale)) return value_error(scales_, scale_index(begin + r, g), scale);
+        if (scale == 0.0F && has_codes(r, g, out)) notes_->zero_scales.fetch_add(1, std::memory_order_relaxed);
+      }
+    return all_scales_zero() ? tensor_error("value.zero_scales", scales_, "scales that are not all zero",
+                                            "nothing but zeros: the tensor was never written")
+                             : Result<>(Ok{});
+  }
+
+  // Whether group g of panel row r holds a code other than the one that means zero.
+  [[nodiscard]] bool has_codes(std::int64_t r, std::int64_t g, const MatrixPanel& out) const {
+    const unsigned zero = out.zeros.empty() ? 1U << (bits_ - 1) : out.zeros[narrow<std::size_t>(r * spec_.groups + g)];
+    const std::uint8_t* codes = out.codes.data() + r * spec_.cols;
+    const bool sorted = spec_.g_idx.empty();
+    const std::int64_t begin = sorted ? g * spec_.group_cols : 0;
+    const std::int64_t end = sorted ? std::min(spec_.cols, begin + spec_.group_cols) : spec_.cols;
+    for (std::int64_t k = begin; k < end; ++k)
+      if ((sorted || spec_.g_idx[narrow<std::size_t>(k)] == g) && codes[k] != zero) return true;
+    return false;
+  }
+
+  // Stops at the first scale that is not zero, so that it is only long for a tensor that will be refused.
+  [[nodiscard]] bool all_scales_zero() const {
+    const std::uint8_t sign = 0x80;
+    const std::size_t width = scales_.dtype == Dtype::f32 ? 4 : 2;
+    for (std::size_t i = 0; i < scales_.bytes.size(); ++i) {
+      const auto byte = std::to_integer<std::uint8_t>(scales_.bytes[i]);
+      if (byte != 0 && !(i % width == width - 1 && byte == sign)) return false;
+    }
+    return true;
+  }
+
+  // The word that holds the zero point of (row, group).
+  [[nodiscard]] std::uint32_t zero_word(std::int64_t row, std::int64_t group) const {
+    const std::int64_t words = ceil_div(spec_.rows, per_word_);
+    const std::int64_t word = layout_.zeros == PackedIntLayout::Zeros::by_group
+                                  ? group * words + row / per_word_
+                                  : row / per_word_ * spec_.groups + group;
+    return load<std::uint32_t>(zeros_.bytes.data() + word * 4);
+  }
+
+  [[nodiscard]] unsigned stored_zero(std::int64_t row, std::int64_t group) const {
+    const auto column = narrow<std::size_t>(row % per_word_);
+    const unsigned nibble = bits_ == 4 ? nibble_of_column_[column] : static_cast<unsigned>(column);
+    return zero_word(row, group) >> (nibble * static_cast<unsigned>(bits_)) & ((1U << bits_) - 1U);
+  }
+
+  Result<> read_zeros(std::int64_t begin, MatrixPanel& out) const {
+    out.zeros.clear();
+    if (layout_.zeros == PackedIntLayout::Zeros::none) return Ok{};
+    if (spec_.key.symmetric) return check_neutral(begin, out.rows);
+    const unsigned limit = (1U << bits_) - 1U;
+    out.zeros.resize(narrow<std::size_t>(out.rows * spec_.groups));
+    for (std::int64_t r = 0; r < out.rows; ++r)
+      for (std::int64_t g = 0; g < spec_.groups; ++g) {
+        const unsigned zero = stored_zero(begin + r, g) + static_cast<unsigned>(layout_.zero_offset);
+        if (zero > limit) return zero_error(begin + r, g, zero);
+        out.zeros[narrow<std::size_t>(r * spec_.groups + g)] = static_cast<std::uint8_t>(zero);
+      }
+    return Ok{};
+  }
+
+  Error zero_error(std::int64_t row, std::int64_t group, unsigned zero) const {
+    return tensor_error("value.zero_point", zeros_,
+                        fmt::format("a zero point of at most {} for row {}, group {}", (1U << bits_) - 1U, row, group),
+                        std::to_string(zero));
+  }
+
+  // A symmetric scheme has one zero point. Publishers that store it all the same write the neutral code, or that code
+  // less one (the older GPTQ convention), or nothing at all.
+  Result<> check_neutral(std::int64_t begin, std::int64_t rows) const {
+    const unsigned neutral = 1U << (bits_ - 1);
+    const std::uint32_t ones = bits_ == 4 ? 0x11111111U : 0x01010101U;
+    for (std::int64_t r = begin; r < begin + rows; ++r)
+      for (std::int64_t g = 0; g < spec_.groups; ++g) {
+        const std::uint32_t word = zero_word(r, g);
+        if (word == neutral * ones || word == (neutral - 1U) * ones || word == 0U) continue;
+        const unsigned stored = stored_zero(r, g);
+        if (stored == neutral || stored + 1U == neutral || stored == 0U) continue;
+        return tensor_error("config.contradiction", zeros_,
+                            fmt::format("zero points of {}, since the config says symmetric", neutral),
+                            fmt::format("{} for row {}, group {}", stored, r, g));
+      }
+    return Ok{};
+  }
+
+  PackedIntLayout layout_;
+  TensorView codes_;
+  TensorView scales_;
+  TensorView zeros_;
+  std::shared_ptr<const Checkpoint> checkpoint_;
+  std::shared_ptr<ValueNotes> notes_;
+  int bits_;
+  std::int64_t per_word_;
+  std::array<std::uint8_t, 8> nibble_of_column_ = inverse(layout_.column_of_nibble);
+
+  static std::array<std::uint8_t, 8> inverse(const std::array<std::uint8_t, 8>& column_of_nibble) {
+    std::array<std::uint8_t, 8> inverse{};
+    for (std::size_t i = 0; i < inverse.size(); ++i) inverse[column_of_nibble[i] & 7U] = static_cast<std::uint8_t>(i);
+    return inverse;
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const MatrixSource> make_packed_int(MatrixSpec spec, const PackedIntLayout& layout,
+                                                    const PackedIntTensors& tensors,
+                                                    std::shared_ptr<const Checkpoint> checkpoint,
+                                                    std::shared_ptr<ValueNotes> notes) {
+  return std::make_shared<PackedIntSource>(std::move(spec), layout, tensors, std::move(checkpoint), std::move(notes));
+}
+
+Result<std::vector<std::int32_t>> check_group_index(const TensorView& tensor, std::int64_t cols,
+                                                    std::int64_t group_cols) {
+  MORACLE_TRY(expect_shape(tensor, {cols}));
+  MORACLE_ASSIGN(std::vector<std::int32_t> g_idx, read_integers(tensor));
+  const std::int64_t groups = ceil_div(cols, group_cols);
+  std::vector<std::int64_t> members(narrow<std::size_t>(groups), 0);
+  bool trivial = true;
+  for (std::size_t k = 0; k < g_idx.size(); ++k) {
+    const std::int32_t group = g_idx[k];
+    if (group < 0 || group >= groups)
+      return tensor_error("quant.act_order", tensor, fmt::format("a group in [0, {})", groups),
+                          fmt::format("{} at element {}", group, k));
+    ++members[narrow<std::size_t>(group)];
+    trivial = trivial && group == narrow<std::int64_t>(k) / group_cols;
+  }
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const std::int64_t wanted = std::min(group_cols, cols - g * group_cols);
+    const std::int64_t found = members[narrow<std::size_t>(g)];
+    if (found != wanted)
+      return tensor_error("quant.act_order", tensor, fmt::format("{} columns in group {}", wanted, g),
+                          std::to_string(found));
+  }
+  if (trivial) g_idx.clear();
+  return g_idx;
+}
+
+}  // namespace moracle

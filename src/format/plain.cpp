@@ -1,0 +1,222 @@
+#include "format/plain.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+
+#include "base/checked.h"
+#include "format/tensor_check.h"
+#include "scheme/codes.h"
+
+namespace moracle {
+namespace {
+
+// Where one matrix lies inside a tensor, in elements.
+struct Strides {
+  std::int64_t origin = 0;
+  std::int64_t row = 0;     // from one row to the next
+  std::int64_t column = 1;  // from one column to the next
+  std::int64_t expert = 0;  // of this expert's first element inside a stacked tensor, for messages
+};
+
+QuantKey plain_key(Dtype dtype) {
+  return QuantKey{.element = dtype == Dtype::f32 ? Element::f32 : dtype == Dtype::f16 ? Element::f16 : Element::bf16};
+}
+
+struct Bf16 {
+  static constexpr std::int64_t kBytes = 2;
+  static float at(const std::byte* p) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(load<std::uint16_t>(p)) << 16);
+  }
+};
+struct F16 {
+  static constexpr std::int64_t kBytes = 2;
+  static float at(const std::byte* p) { return decode_f16(load<std::uint16_t>(p)); }
+};
+struct F32 {
+  static constexpr std::int64_t kBytes = 4;
+  static float at(const std::byte* p) { return load<float>(p); }
+};
+
+// Converts `count` elements; false when one is NaN or infinite (all exponent bits set), found without a branch so that
+// the loop vectorizes.
+template <class T>
+bool convert(const std::byte* from, std::int64_t count, std::int64_t stride, float* to) {
+  std::uint32_t bad = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float value = T::at(from + i * stride * T::kBytes);
+    bad |= static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(value) & 0x7F800000U) == 0x7F800000U);
+    to[i] = value;
+  }
+  return bad == 0;
+}
+
+class PlainSource final : public MatrixSource {
+ public:
+  PlainSource(MatrixSpec spec, std::shared_ptr<const Checkpoint> checkpoint, const TensorView& tensor, Strides strides)
+      : MatrixSource(std::move(spec)), checkpoint_(std::move(checkpoint)), tensor_(tensor), strides_(strides) {}
+
+  Result<> read(std::int64_t begin, std::int64_t end, MatrixPanel& out) const override {
+    if (begin < 0 || begin > end || end > spec_.rows)
+      return tensor_error("panel.range", tensor_, fmt::format("rows within [0, {})", spec_.rows),
+                          fmt::format("[{}, {})", begin, end));
+    out.rows = end - begin;
+    out.codes.clear();
+    out.scales.clear();
+    out.zeros.clear();
+    out.values.resize(narrow<std::size_t>(out.rows * spec_.cols));
+    if (tensor_.dtype == Dtype::f32) return read_rows<F32>(begin, out);
+    return tensor_.dtype == Dtype::f16 ? read_rows<F16>(begin, out) : read_rows<Bf16>(begin, out);
+  }
+
+  void release() const override { checkpoint_->release(tensor_.bytes); }
+
+ private:
+  template <class T>
+  Result<> read_rows(std::int64_t begin, MatrixPanel& out) const {
+    for (std::int64_t r = 0; r < out.rows; ++r) {
+      const std::int64_t first = strides_.origin + (begin + r) * strides_.row;
+      const std::byte* from = tensor_.bytes.data() + first * T::kBytes;
+      float* to = out.values.data() + r * spec_.cols;
+      // The contiguous case is a call of its own: a constant stride is what vectorizes.
+      const bool finite = strides_.column == 1 ? convert<T>(from, spec_.cols, 1, to)
+                                               : convert<T>(from, spec_.cols, strides_.column, to);
+      if (finite) continue;
+      for (std::int64_t k = 0; k < spec_.cols; ++k)
+        if (!std::isfinite(to[k])) return value_error(tensor_, strides_.expert + first + k * strides_.column, to[k]);
+    }
+    return Ok{};
+  }
+
+  std::shared_ptr<const Checkpoint> checkpoint_;
+  TensorView tensor_;  // of a stacked tensor, the bytes of one expert
+  Strides strides_;
+};
+
+std::string weight_name(const ModuleRef& module, const TensorLedger& ledger) {
+  if (module.slice && ledger.find(module.path) != nullptr) return module.path;
+  return module.path + ".weight";
+}
+
+Result<const TensorView*> find_weight(const ModuleRef& module, const TensorLedger& ledger) {
+  const std::string name = weight_name(module, ledger);
+  const TensorView* tensor = ledger.find(name);
+  if (tensor == nullptr)
+    return Error{.code = "tensor.missing",
+                 .file = ledger.checkpoint()->folder().string(),
+                 .where = name,
+                 .wanted = "the weight of " + module.path,
+                 .found = "no such tensor"};
+  if (!is_float(tensor->dtype)) {
+    Error error =
+        tensor_error("config.contradiction", *tensor, "BF16, F16 or F32, since the config leaves it unquantized",
+                     std::string(to_string(tensor->dtype)));
+    error.advice = "the tensor is quantized, but quantization_config does not say how";
+    return error;
+  }
+  return tensor;
+}
+
+MatrixSpec plain_spec(const ModuleRef& module, const TensorView& tensor) {
+  return MatrixSpec{.name = module.path, .rows = module.out, .cols = module.in, .key = plain_key(tensor.dtype)};
+}
+
+// Rows `row_begin`, `row_begin + row_stride`, ... of one expert must lie inside it.
+Result<> check_slice(const ModuleRef& module, const TensorView& tensor) {
+  const ModuleRef::Slice& slice = *module.slice;
+  if (tensor.shape.size() == 3 && tensor.shape[0] != slice.experts)
+    return tensor_error("experts.count", tensor, std::to_string(slice.experts) + " experts",
+                        std::to_string(tensor.shape[0]));
+  const auto last = checked_mul(module.out - 1, slice.row_stride);
+  const bool inside = module.out > 0 && slice.row_begin >= 0 && slice.row_stride > 0 && last &&
+                      *last < slice.total_rows - slice.row_begin && slice.expert >= 0 && slice.expert < slice.experts;
+  if (!inside)
+    return tensor_error("tensor.shape", tensor, fmt::format("room for {} rows of {}", module.out, module.path),
+                        std::to_string(slice.total_rows) + " rows an expert");
+  std::vector<std::int64_t> shape = slice.transposed ? std::vector{slice.experts, module.in, slice.total_rows}
+                                                     : std::vector{slice.experts, slice.total_rows, module.in};
+  // A stack of one may be stored without its first dimension.
+  if (slice.experts == 1 && tensor.shape.size() == 2) shape.erase(shape.begin());
+  return expect_shape(tensor, shape);
+}
+
+// A stacked bias [experts, rows]: this module's part of it.
+Result<std::vector<float>> open_slice_bias(const ModuleRef& module, TensorLedger& ledger) {
+  const ModuleRef::Slice& slice = *module.slice;
+  const std::string joined = module.path + "_bias";
+  const std::string dotted = module.path + ".bias";
+  const std::string& name = ledger.find(joined) != nullptr ? joined : dotted;
+  if (ledger.find(name) == nullptr) return std::vector<float>{};
+  MORACLE_ASSIGN(const TensorView* whole, ledger.claim_shared(name));
+  const bool single = slice.experts == 1 && whole->shape.size() == 1;
+  MORACLE_TRY(
+      expect_shape(*whole, single ? std::vector{slice.total_rows} : std::vector{slice.experts, slice.total_rows}));
+  TensorView row = *whole;
+  const auto row_bytes = narrow<std::size_t>(slice.total_rows) * narrow<std::size_t>(bits_of(row.dtype) / 8);
+  row.bytes = row.bytes.subspan(narrow<std::size_t>(slice.expert) * row_bytes, row_bytes);
+  MORACLE_ASSIGN(const std::vector<float> all, read_floats(row));
+  std::vector<float> bias(narrow<std::size_t>(module.out));
+  for (std::size_t r = 0; r < bias.size(); ++r)
+    bias[r] = all[narrow<std::size_t>(slice.row_begin) + r * narrow<std::size_t>(slice.row_stride)];
+  return bias;
+}
+
+Result<CanonicalLinear> open_slice(const ModuleRef& module, TensorLedger& ledger) {
+  MORACLE_ASSIGN(const TensorView* found, find_weight(module, ledger));
+  MORACLE_TRY(check_slice(module, *found));
+  MORACLE_TRY(ledger.claim_shared(found->name));
+  const ModuleRef::Slice& slice = *module.slice;
+  TensorView tensor = *found;
+  const std::size_t expert_bytes = tensor.bytes.size() / narrow<std::size_t>(slice.experts);
+  tensor.bytes = tensor.bytes.subspan(narrow<std::size_t>(slice.expert) * expert_bytes, expert_bytes);
+  Strides strides = slice.transposed ? Strides{slice.row_begin, slice.row_stride, slice.total_rows}
+                                     : Strides{slice.row_begin * module.in, slice.row_stride * module.in, 1};
+  strides.expert = slice.expert * slice.total_rows * module.in;
+  CanonicalLinear linear;
+  linear.weight = std::make_shared<PlainSource>(plain_spec(module, tensor), ledger.checkpoint(), tensor, strides);
+  MORACLE_ASSIGN(linear.bias, open_slice_bias(module, ledger));
+  return linear;
+}
+
+class PlainFormat final : public Format {
+ public:
+  std::string_view name() const override { return "none"; }
+  Result<ModuleScheme> scheme_of(const ModuleRef& module, const TensorLedger& ledger) const override {
+    MORACLE_ASSIGN(const Scheme scheme, plain_scheme(module, ledger));
+    return ModuleScheme{.scheme = scheme};
+  }
+  Result<CanonicalLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
+    return open_plain(module, ledger);
+  }
+};
+
+}  // namespace
+
+Result<CanonicalLinear> open_plain(const ModuleRef& module, TensorLedger& ledger) {
+  if (module.slice) return open_slice(module, ledger);
+  MORACLE_ASSIGN(const TensorView* tensor, find_weight(module, ledger));
+  MORACLE_TRY(expect_shape(*tensor, {module.out, module.in}));
+  MORACLE_TRY(ledger.claim(tensor->name));
+  CanonicalLinear linear;
+  linear.weight = std::make_shared<PlainSource>(plain_spec(module, *tensor), ledger.checkpoint(), *tensor,
+                                                Strides{0, module.in, 1});
+  MORACLE_ASSIGN(linear.bias, open_bias(module, ledger));
+  return linear;
+}
+
+Result<Scheme> plain_scheme(const ModuleRef& module, const TensorLedger& ledger) {
+  MORACLE_ASSIGN(const TensorView* tensor, find_weight(module, ledger));
+  return Scheme{.weight = plain_key(tensor->dtype)};
+}
+
+bool stored_plain(const ModuleRef& module, const TensorLedger& ledger) {
+  const TensorView* tensor = ledger.find(weight_name(module, ledger));
+  return tensor != nullptr && is_float(tensor->dtype);
+}
+
+std::unique_ptr<Format> make_plain() {
+  return std::make_unique<PlainFormat>();
+}
+
+}  // namespace moracle
