@@ -6,7 +6,7 @@
 namespace moracle::cpu {
 namespace {
 
-#include "kernels/cpu/calibrate_body.h"
+#include "kernels/cpu/calibrate_body.inc"
 
 // Latency 4 at up to two a cycle: twelve chains cover it.
 constexpr int kChains = 12;
@@ -26,7 +26,7 @@ void multiply(std::int64_t rounds, float* out) {
 
 }  // namespace
 
-const CalibrationOps kAvx512Calibration{
-    "f32 FMA, 512 bit", kChains * 16 * 2.0, multiply, read_all, expand_all4, expand_all8};
+const CalibrationOps kAvx512Calibration{"f32 FMA, 512 bit", kChains * 16 * 2.0, multiply,
+                                        read_all,           expand_all4,        expand_all8};
 
 }  // namespace moracle::cpu

@@ -6,7 +6,7 @@
 namespace moracle::cpu {
 namespace {
 
-#include "kernels/cpu/calibrate_body.h"
+#include "kernels/cpu/calibrate_body.inc"
 
 // Latency 6 at one a cycle on the cores at hand, two on others: twelve chains cover both.
 constexpr int kChains = 12;

@@ -1,0 +1,38 @@
+#include "engine/bench_model.h"
+
+#include "base/memory.h"
+#include "engine/random.h"
+
+namespace moracle {
+
+Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& options) {
+  const ModelInfo& info = session.info();
+  if (options.prompt + options.generate > info.max_positions) {
+    return Error{.code = "model.context",
+                 .wanted = "prompt and generate of at most " + std::to_string(info.max_positions) + " tokens together",
+                 .found = std::to_string(options.prompt + options.generate)};
+  }
+  Random random(1);
+  std::vector<std::int32_t> prompt;
+  for (std::int64_t i = 0; i < options.prompt; ++i)
+    prompt.push_back(static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(info.vocabulary))));
+
+  GenerateOptions generation;
+  generation.interrupted = options.interrupted;
+  MORACLE_TRY(session.model().reserve(std::min(options.prompt, kPrefillChunk)));
+  {
+    generation.max_tokens = 1;
+    MORACLE_ASSIGN(const auto warm_up, session.model().new_sequence());
+    MORACLE_TRY(generate(session.model(), *warm_up, {prompt.data(), 1}, generation));
+  }
+  // The first token comes out of the prefill; the rest are decode steps.
+  generation.max_tokens = options.generate + 1;
+  MORACLE_ASSIGN(const auto state, session.model().new_sequence());
+  MORACLE_ASSIGN(const Generation generated, generate(session.model(), *state, prompt, generation));
+  return BenchModelResult{.load_s = session.load_seconds(),
+                          .timing = generated.timing,
+                          .peak_rss_bytes = peak_resident_bytes(),
+                          .interrupted = generated.finish == FinishReason::interrupted};
+}
+
+}  // namespace moracle

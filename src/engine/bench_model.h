@@ -1,0 +1,29 @@
+// Times a whole model: load, prefill and decode.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "base/result.h"
+#include "engine/session.h"
+
+namespace moracle {
+
+struct BenchModelOptions {
+  std::int64_t prompt = 512;
+  std::int64_t generate = 64;
+  std::function<bool()> interrupted;  // may be empty
+};
+
+struct BenchModelResult {
+  double load_s = 0;
+  GenerationTiming timing;
+  std::size_t peak_rss_bytes = 0;
+  bool interrupted = false;
+};
+
+// Feeds pseudo-random token ids and decodes greedily, whatever the tokens are; one untimed token goes before. Errors:
+// "model.context" when prompt and generate exceed the model's context, those of generate.
+Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& options);
+
+}  // namespace moracle

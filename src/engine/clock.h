@@ -1,0 +1,18 @@
+// Elapsed seconds on the monotonic clock.
+#pragma once
+
+#include <chrono>
+
+namespace moracle {
+
+class Stopwatch {
+ public:
+  [[nodiscard]] double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace moracle

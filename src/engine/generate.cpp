@@ -1,0 +1,115 @@
+#include "engine/generate.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "engine/clock.h"
+
+namespace moracle {
+
+namespace {
+
+double rate(std::int64_t tokens, double seconds) {
+  return tokens > 0 && seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
+}
+
+// Feeds tokens to one sequence and returns the logits after the last of them.
+class Feeder {
+ public:
+  Feeder(Model& model, SequenceState& state) : model_(model), state_(&state) {}
+
+  Result<> feed(std::span<const std::int32_t> ids) {
+    const std::int64_t begin = state_->length();
+    positions_.resize(ids.size());
+    std::iota(positions_.begin(), positions_.end(), static_cast<std::int32_t>(begin));
+    const Batch::Span whole{.begin = 0, .count = static_cast<std::int64_t>(ids.size())};
+    return model_.forward({.ids = ids, .positions = positions_, .spans = {&whole, 1}}, {&state_, 1},
+                          LogitRows::last_of_each, logits_);
+  }
+  [[nodiscard]] std::span<const float> logits() const { return logits_; }
+
+ private:
+  Model& model_;
+  SequenceState* state_;
+  std::vector<std::int32_t> positions_;
+  std::vector<float> logits_;
+};
+
+}  // namespace
+
+std::string_view to_string(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::stop:
+      return "stop";
+    case FinishReason::length:
+      return "length";
+    case FinishReason::interrupted:
+      return "interrupted";
+  }
+  return "";
+}
+
+double GenerationTiming::prefill_tok_s() const {
+  return rate(prefill_tokens, prefill_s);
+}
+
+double GenerationTiming::decode_tok_s() const {
+  return rate(decode_tokens, decode_s);
+}
+
+Result<Generation> generate(Model& model, SequenceState& state, std::span<const std::int32_t> prompt,
+                            const GenerateOptions& options) {
+  MORACLE_TRY(check(options.sampling));
+  if (prompt.empty()) {
+    return Error{.code = "prompt.empty", .wanted = "a prompt of at least one token", .found = "none"};
+  }
+  const auto prompt_tokens = static_cast<std::int64_t>(prompt.size());
+  const std::int64_t room = model.info().max_positions - state.length() - prompt_tokens;
+  if (room < 0) {
+    return Error{.code = "model.context",
+                 .wanted = "at most " + std::to_string(model.info().max_positions) + " tokens in all",
+                 .found = std::to_string(state.length() + prompt_tokens) + " tokens of prompt",
+                 .advice = "shorten the prompt"};
+  }
+  MORACLE_TRY(model.reserve(std::min(prompt_tokens, kPrefillChunk)));
+
+  const auto interrupted = [&] { return options.interrupted && options.interrupted(); };
+  Generation result;
+  Feeder feeder(model, state);
+  const Stopwatch prefill;
+  for (std::int64_t begin = 0; begin < prompt_tokens; begin += kPrefillChunk) {
+    const std::int64_t count = std::min(kPrefillChunk, prompt_tokens - begin);
+    MORACLE_TRY(feeder.feed(prompt.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count))));
+    result.timing.prefill_tokens += count;
+    if (interrupted()) {
+      result.finish = FinishReason::interrupted;
+      return result;
+    }
+  }
+  result.timing.prefill_s = prefill.seconds();
+
+  Sampler sampler(options.sampling);
+  // The last token chosen is not fed back, so a full context still yields one token.
+  const std::int64_t limit = std::min(options.max_tokens, room + 1);
+  const Stopwatch decode;
+  while (static_cast<std::int64_t>(result.ids.size()) < limit) {
+    MORACLE_ASSIGN(const std::int32_t id, sampler.sample(feeder.logits()));
+    result.ids.push_back(id);
+    if (options.on_token) options.on_token(id);
+    if (std::binary_search(options.stop_ids.begin(), options.stop_ids.end(), id)) {
+      result.finish = FinishReason::stop;
+      break;
+    }
+    if (interrupted()) {
+      result.finish = FinishReason::interrupted;
+      break;
+    }
+    if (static_cast<std::int64_t>(result.ids.size()) == limit) break;
+    MORACLE_TRY(feeder.feed({&result.ids.back(), 1}));
+    ++result.timing.decode_tokens;
+  }
+  result.timing.decode_s = decode.seconds();
+  return result;
+}
+
+}  // namespace moracle

@@ -1,0 +1,59 @@
+// The generation loop: prefill, then one token at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/generation_config.h"
+#include "engine/sampler.h"
+#include "model/model.h"
+
+namespace moracle {
+
+enum class FinishReason : std::uint8_t {
+  stop,         // an end-of-sequence token
+  length,       // max_tokens, or the model's context is full
+  interrupted,  // the caller asked to stop
+};
+[[nodiscard]] std::string_view to_string(FinishReason reason);  // "stop", "length", "interrupted"
+
+struct GenerateOptions {
+  SamplingOptions sampling;
+  std::int64_t max_tokens = 512;
+  std::vector<std::int32_t> stop_ids;  // sorted; empty: never stops by itself
+  // Called with each token as it is chosen, the stopping one included.
+  std::function<void(std::int32_t id)> on_token;
+  // Asked between steps; true ends the generation with what there is.
+  std::function<bool()> interrupted;
+};
+
+struct GenerationTiming {
+  double prefill_s = 0;
+  std::int64_t prefill_tokens = 0;
+  double decode_s = 0;
+  std::int64_t decode_tokens = 0;  // tokens that were fed back one by one
+
+  [[nodiscard]] double prefill_tok_s() const;
+  [[nodiscard]] double decode_tok_s() const;
+};
+
+struct Generation {
+  std::vector<std::int32_t> ids;  // generated, the stopping one included
+  FinishReason finish = FinishReason::length;
+  GenerationTiming timing;
+};
+
+// Prompts are fed in pieces of this many tokens, which bounds the workspace and lets an interrupt act early.
+inline constexpr std::int64_t kPrefillChunk = 512;
+
+// Appends `prompt` (not empty) to `state` and generates. Errors: "prompt.empty", "model.context" when the prompt leaves
+// no room for one token, "numeric.nan", and those of Model::forward.
+Result<Generation> generate(Model& model, SequenceState& state, std::span<const std::int32_t> prompt,
+                            const GenerateOptions& options);
+
+}  // namespace moracle

@@ -1,0 +1,60 @@
+// One packed experts layer with the workspace to run it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "base/memory.h"
+#include "base/result.h"
+#include "kernels/kernel.h"
+
+namespace moracle {
+
+// Tokens and routing of one call, owned.
+struct LayerInput {
+  std::int64_t tokens = 0;
+  std::int64_t hidden = 0;
+  std::int64_t top_k = 0;
+  std::vector<float> x;           // [tokens, hidden]
+  std::vector<std::int32_t> ids;  // [tokens, top_k]
+  std::vector<float> weights;     // [tokens, top_k]
+  [[nodiscard]] ExpertsInput view() const { return view(tokens); }
+  [[nodiscard]] ExpertsInput view(std::int64_t first_tokens) const {
+    return {.tokens = first_tokens, .top_k = top_k, .x = x.data(), .ids = ids.data(), .weights = weights.data()};
+  }
+};
+
+// How two outputs of one layer differ.
+struct LayerDifference {
+  double max_abs = 0;
+  double mean_abs = 0;
+  double relative = 0;  // |a - b| / |b|, Euclidean norms over all tokens
+  double cosine = 1;
+  bool finite = true;            // of a
+  bool reference_finite = true;  // of b
+};
+[[nodiscard]] LayerDifference compare_outputs(const std::vector<float>& a, const std::vector<float>& b);
+
+class LayerRunner {
+ public:
+  // Packs with the card's implementation. Errors: "oracle.not_built", those of pack_experts.
+  static Result<LayerRunner> pack(const KernelCard& card, const CanonicalExperts& experts,
+                                  const ActivationSpec& activation, ThreadPool& pool);
+  // Sizes the workspace for calls of up to `tokens` tokens. Errors: "memory.allocate".
+  Result<> reserve(std::int64_t tokens, std::int64_t top_k);
+  void run(const ExpertsInput& input, float* out);
+  [[nodiscard]] const PackedExperts& packed() const { return *packed_; }
+
+ private:
+  LayerRunner(std::unique_ptr<PackedExperts> packed, ThreadPool& pool) : packed_(std::move(packed)), pool_(&pool) {}
+  std::unique_ptr<PackedExperts> packed_;
+  ThreadPool* pool_;
+  PageBuffer workspace_;
+};
+
+// The card of backend "ref" in the table of a scheme. Errors: "oracle.no_table", "oracle.no_reference".
+Result<const KernelCard*> reference_card(const Scheme& scheme);
+
+}  // namespace moracle

@@ -1,0 +1,51 @@
+// Chooses the next token from logits.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/random.h"
+
+namespace moracle {
+
+struct SamplingOptions {
+  double temperature = 0.0;  // 0: greedy; else logits are divided by it
+  std::int64_t top_k = 0;    // 0: off; keep the k most likely
+  double top_p = 1.0;        // (0, 1]; keep the shortest most-likely prefix whose mass reaches it
+  double min_p = 0.0;        // [0, 1]; drop what is less likely than min_p times the most likely
+  std::uint64_t seed = 0;
+};
+
+// Errors: "sampling.range" naming the option.
+[[nodiscard]] Result<> check(const SamplingOptions& options);
+
+// The filters apply in the order temperature, top-k, top-p, min-p, each on what the one before kept. Ties go to the
+// lowest id. The same seed and logits give the same tokens.
+class Sampler {
+ public:
+  explicit Sampler(const SamplingOptions& options) : options_(options), random_(options.seed) {}
+  // Errors: "numeric.nan" when a logit is NaN or +infinity or all are -infinity.
+  [[nodiscard]] Result<std::int32_t> sample(std::span<const float> logits);
+
+ private:
+  struct Candidate {
+    float logit;
+    std::int32_t id;
+  };
+  static bool likelier(const Candidate& a, const Candidate& b) {
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+  }
+  void keep_top_k();
+  void weigh(float best);
+  void keep_top_p();
+  [[nodiscard]] std::int32_t draw(double threshold);
+
+  SamplingOptions options_;
+  Random random_;
+  std::vector<Candidate> candidates_;
+  std::vector<double> weights_;  // unnormalized probabilities of candidates_
+};
+
+}  // namespace moracle

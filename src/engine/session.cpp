@@ -1,0 +1,67 @@
+#include "engine/session.h"
+
+#include "engine/clock.h"
+
+namespace moracle {
+
+Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
+  const Stopwatch watch;
+  std::unique_ptr<Session> session(new Session);
+  session->folder_ = options.folder;
+  MORACLE_ASSIGN(auto checkpoint, Checkpoint::open(options.folder));
+  const Json config = checkpoint->config();
+  MORACLE_ASSIGN(auto plan, LoadPlan::make(std::move(checkpoint), options.machine, options.policy));
+  if (options.on_plan) options.on_plan(*plan);
+  MORACLE_ASSIGN(session->generation_, load_generation_config(options.folder, config, plan->info().vocabulary));
+  if (options.needs_text) {
+    MORACLE_ASSIGN(session->tokenizer_, Tokenizer::load(options.folder));
+    MORACLE_ASSIGN(session->chat_template_, ChatTemplate::load(options.folder));
+  }
+  session->modules_ = plan->modules();
+  session->warnings_ = plan->warnings();
+  session->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : options.machine.cores);
+  const auto progress = options.on_progress ? options.on_progress : [](const LoadProgress&) {};
+  MORACLE_ASSIGN(session->model_, load_model(*plan, *session->pool_, progress));
+  session->load_seconds_ = watch.seconds();
+  return session;
+}
+
+std::map<std::string, std::string> Session::backends() const {
+  std::map<std::string, std::string> result;
+  for (const ModuleReport& module : modules_) {
+    if (!module.decision || module.decision->winner == nullptr) continue;
+    const std::string backend(module.decision->winner->backend);
+    std::string& names = result[module.kind];
+    if (("," + names + ",").find("," + backend + ",") != std::string::npos) continue;
+    names += (names.empty() ? "" : ",") + backend;
+  }
+  return result;
+}
+
+Result<std::vector<std::int32_t>> Session::encode_prompt(std::string_view text, bool special) const {
+  MORACLE_ASSIGN(auto ids, tokenizer_->encode(text, {.add_special_tokens = special}));
+  if (ids.empty() && generation_.bos_id) ids.push_back(*generation_.bos_id);
+  if (ids.empty()) {
+    return Error{.code = "prompt.empty",
+                 .wanted = "a prompt of at least one token",
+                 .found = "an empty prompt",
+                 .advice = "this model has no begin-of-sequence token to start from"};
+  }
+  return ids;
+}
+
+Result<std::string> Session::render_chat(const Json& messages) const {
+  if (!chat_template_) {
+    return Error{.code = "template.missing",
+                 .file = folder_.string(),
+                 .wanted = "a chat template (chat_template.jinja or tokenizer_config.json)",
+                 .found = "none",
+                 .advice = "give a plain prompt instead"};
+  }
+  Json context = chat_template_->special_tokens().is_object() ? chat_template_->special_tokens() : Json::object();
+  context["messages"] = messages;
+  context["add_generation_prompt"] = true;
+  return chat_template_->render(context);
+}
+
+}  // namespace moracle

@@ -1,0 +1,77 @@
+// A model folder, opened, decided on and loaded: what every command that computes starts from.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "engine/generate.h"
+#include "engine/generation_config.h"
+#include "machine/machine.h"
+#include "model/model.h"
+#include "text/template/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace moracle {
+
+struct SessionOptions {
+  std::filesystem::path folder;
+  Machine machine;  // the running one
+  Policy policy;
+  int threads = 0;                               // 0: the machine's cores
+  bool needs_text = true;                        // false: commands that work on token ids do without a tokenizer
+  std::function<void(const LoadPlan&)> on_plan;  // before the weights are read; may be empty
+  std::function<void(const LoadProgress&)> on_progress;  // may be empty; called from several threads
+};
+
+class Session {
+ public:
+  // Small files first, so that a broken tokenizer does not cost a load. Errors: those of Checkpoint::open,
+  // LoadPlan::make, load_model, Tokenizer::load, ChatTemplate::load and load_generation_config.
+  static Result<std::unique_ptr<Session>> open(const SessionOptions& options);
+
+  [[nodiscard]] Model& model() { return *model_; }
+  [[nodiscard]] ThreadPool& pool() { return *pool_; }
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
+  [[nodiscard]] const ModelInfo& info() const { return model_->info(); }
+  [[nodiscard]] const std::vector<ModuleReport>& modules() const { return modules_; }
+  [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
+  [[nodiscard]] const GenerationConfig& generation() const { return generation_; }
+  // Only with `needs_text`.
+  [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
+  [[nodiscard]] const std::optional<ChatTemplate>& chat_template() const { return chat_template_; }
+  [[nodiscard]] double load_seconds() const { return load_seconds_; }
+  // Layer kind ("experts", "linear") -> backend; several of one kind are joined by commas.
+  [[nodiscard]] std::map<std::string, std::string> backends() const;
+
+  // Token ids of a prompt, with the tokenizer's own post-processor (`special`), or without where a chat template has
+  // written the special tokens. An empty result becomes the begin-of-sequence token where the model has one. Errors:
+  // "prompt.empty", those of Tokenizer::encode.
+  Result<std::vector<std::int32_t>> encode_prompt(std::string_view text, bool special) const;
+
+  // The chat template applied to `messages` ([{"role","content"}]), with the opening of the assistant's turn. Errors:
+  // "template.missing", those of ChatTemplate::render.
+  Result<std::string> render_chat(const Json& messages) const;
+
+ private:
+  Session() = default;
+
+  std::filesystem::path folder_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Model> model_;
+  std::vector<ModuleReport> modules_;
+  std::vector<std::string> warnings_;
+  GenerationConfig generation_;
+  std::optional<Tokenizer> tokenizer_;
+  std::optional<ChatTemplate> chat_template_;
+  double load_seconds_ = 0;
+};
+
+}  // namespace moracle

@@ -1,0 +1,136 @@
+#include "engine/verify.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/checked.h"
+#include "engine/random.h"
+
+namespace moracle {
+
+namespace {
+
+// Unit-variance inputs, and every expert hit in turn with weights that sum to one.
+LayerInput spread_input(const CanonicalExperts& experts, std::int64_t tokens, std::int64_t top_k, std::uint64_t seed) {
+  LayerInput input{.tokens = tokens, .hidden = experts.hidden, .top_k = top_k, .x = {}, .ids = {}, .weights = {}};
+  Random random(seed);
+  const auto count = static_cast<std::int64_t>(experts.experts.size());
+  input.x.resize(static_cast<std::size_t>(tokens * experts.hidden));
+  for (float& value : input.x) value = random.normal();
+  for (std::int64_t slot = 0; slot < tokens * top_k; ++slot) {
+    input.ids.push_back(static_cast<std::int32_t>(slot % count));
+    input.weights.push_back(static_cast<float>(0.5 + random.uniform()));
+  }
+  for (std::int64_t token = 0; token < tokens; ++token) {
+    float* weights = input.weights.data() + token * top_k;
+    float sum = 0;
+    for (std::int64_t j = 0; j < top_k; ++j) sum += weights[j];
+    for (std::int64_t j = 0; j < top_k; ++j) weights[j] /= sum;
+  }
+  return input;
+}
+
+Result<std::vector<float>> run_layer(const KernelCard& card, const CanonicalExperts& experts,
+                                     const ActivationSpec& activation, const LayerInput& input, ThreadPool& pool) {
+  MORACLE_ASSIGN(LayerRunner runner, LayerRunner::pack(card, experts, activation, pool));
+  MORACLE_TRY(runner.reserve(input.tokens, input.top_k));
+  std::vector<float> out(static_cast<std::size_t>(input.tokens * experts.hidden));
+  runner.run(input.view(), out.data());
+  return out;
+}
+
+std::vector<const MatrixSource*> matrices_of(const CanonicalExperts& experts) {
+  std::vector<const MatrixSource*> matrices;
+  for (const auto& expert : experts.experts) {
+    for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down})
+      matrices.push_back(linear->weight.get());
+  }
+  return matrices;
+}
+
+bool has_error(const std::vector<Finding>& findings) {
+  return std::any_of(findings.begin(), findings.end(),
+                     [](const Finding& finding) { return finding.severity == Finding::Severity::error; });
+}
+
+Result<> verify_experts(const ModuleReport& module, const CanonicalExperts& experts, ThreadPool& pool,
+                        std::uint64_t seed, Verification& result) {
+  const std::vector<Finding> findings = examine_all(matrices_of(experts), true, pool);
+  result.findings.insert(result.findings.end(), findings.begin(), findings.end());
+  MORACLE_ASSIGN(const KernelCard* card, winner_of(*module.decision, *module.problem));
+  MORACLE_ASSIGN(const KernelCard* reference, reference_card(module.scheme));
+  const LayerInput input = spread_input(experts, result.tokens, module.problem->top_k, seed);
+  auto computed = run_layer(*card, experts, module.problem->activation, input, pool);
+  auto expected = run_layer(*reference, experts, module.problem->activation, input, pool);
+  for (const auto* outcome : {&computed, &expected}) {
+    if (outcome->ok()) continue;
+    // A weight that no kernel can pack was reported as a finding; anything else is a failure of this command.
+    if (has_error(findings)) return Ok{};
+    return outcome->error();
+  }
+  LayerVerdict verdict{.name = module.name,
+                       .backend = std::string(card->backend),
+                       .difference = compare_outputs(*computed, *expected),
+                       .bound = relative_error_bound(*card, module.scheme),
+                       .ok = false};
+  if (!verdict.difference.reference_finite && !has_error(findings)) {
+    result.findings.push_back({.tensor = experts.name,
+                               .finding = "the reference computes NaN or Inf from ordinary inputs",
+                               .severity = Finding::Severity::error});
+  }
+  // Where even the reference is not finite there is nothing to hold the backend against.
+  verdict.ok = !verdict.difference.reference_finite ||
+               (verdict.difference.finite && verdict.difference.relative <= verdict.bound);
+  result.layers.push_back(std::move(verdict));
+  return Ok{};
+}
+
+}  // namespace
+
+bool Verification::checkpoint_ok() const {
+  return !has_error(findings);
+}
+
+bool Verification::backend_ok() const {
+  return std::all_of(layers.begin(), layers.end(), [](const LayerVerdict& layer) { return layer.ok; });
+}
+
+double relative_error_bound(const KernelCard& card, const Scheme& scheme) {
+  constexpr double kF32 = 1e-5;
+  constexpr double kBf16 = 4 * 1.4142135623730951 / 512;
+  constexpr double kEightBits = 0.15;
+  constexpr double kFourBits = 0.6;
+  if (card.backend == "ref") return kF32;
+  if (scheme.activation && scheme.activation->element == Element::e2m1) return kFourBits;
+  if (scheme.activation || card.numerics == Numerics::fast) return kEightBits;
+  const bool bf16 = has(card.cpu_features, CpuFeature::avx512_bf16) || has(card.cpu_features, CpuFeature::amx_bf16) ||
+                    card.device != DeviceKind::cpu;
+  return bf16 ? kBf16 : kF32;
+}
+
+Result<Verification> verify(const LoadPlan& plan, ThreadPool& pool, const VerifyOptions& options) {
+  Verification result;
+  const ModelInfo& info = plan.info();
+  result.tokens = options.tokens;
+  if (info.experts_per_token > 0)
+    result.tokens = std::max(options.tokens, ceil_div(info.experts, info.experts_per_token));
+  const auto& modules = plan.modules();
+  for (std::size_t i = 0; i < modules.size(); ++i) {
+    if (options.interrupted && options.interrupted()) {
+      result.interrupted = true;
+      break;
+    }
+    const ModuleReport& module = modules[i];
+    if (module.kind == "experts" && module.decision && module.problem) {
+      MORACLE_TRY(verify_experts(module, plan.experts_at(i), pool, i, result));
+    } else if (module.kind == "linear") {
+      const auto findings = examine_all({plan.linear_at(i).weight.get()}, false, pool);
+      result.findings.insert(result.findings.end(), findings.begin(), findings.end());
+    }
+    if (options.on_progress)
+      options.on_progress(static_cast<std::int64_t>(i) + 1, static_cast<std::int64_t>(modules.size()));
+  }
+  return result;
+}
+
+}  // namespace moracle
