@@ -49,41 +49,49 @@ const PanelMultiply* kernels_for(const PanelOps& ops, PanelCode code, bool zeros
   return nullptr;
 }
 
-// Where column c (0..7) of a step sits in a row's words.
-constexpr unsigned q4_shift(std::int64_t c) {
-  return static_cast<unsigned>(c % 2 * 16 + c / 2 * 4);
+// Codes of the 8 columns from packed position `p` on, byte i = column i; positions from `end` on are zero.
+std::uint64_t eight_codes(const std::uint8_t* row, std::span<const std::int32_t> order, std::int64_t p,
+                          std::int64_t end) {
+  std::uint64_t codes = 0;
+  if (order.empty() && p + kStepColumns <= end) {
+    std::memcpy(&codes, row + p, sizeof codes);
+    return codes;
+  }
+  for (std::int64_t i = 0; i < std::min(kStepColumns, end - p); ++i) {
+    const auto column = order.empty() ? p + i : std::int64_t{order[static_cast<std::size_t>(p + i)]};
+    codes |= std::uint64_t{row[column]} << static_cast<unsigned>(8 * i);
+  }
+  return codes;
 }
 
-// Writes the codes of one row into every step of one group. `column(p)` is the source column of packed position p.
-template <class Column>
-void pack_q4_row(const std::uint8_t* codes, std::int64_t first, std::int64_t count, std::int64_t row, std::byte* out,
-                 Column column) {
-  for (std::int64_t c = 0; c < count; c += kStepColumns, out += 128) {
-    std::uint32_t word = 0;
-    const std::int64_t here = std::min(kStepColumns, count - c);
-    for (std::int64_t i = 0; i < here; ++i) {
-      word |= static_cast<std::uint32_t>(codes[column(first + c + i)]) << q4_shift(i);
+// Eight nibbles in eight bytes to the q4 lane: even columns in the low half, odd ones in the high half, each in order.
+std::uint32_t q4_lane(std::uint64_t codes) {
+  const auto half = [](std::uint64_t bytes) {
+    const std::uint64_t even = bytes & 0x000F000F000F000FU;
+    const std::uint64_t pairs = even | even >> 12U;  // nibbles 0, 1 in byte 0 and nibbles 2, 3 in byte 4
+    return static_cast<std::uint32_t>((pairs & 0xFFU) | (pairs >> 24U & 0xFF00U));
+  };
+  return half(codes) | half(codes >> 8U) << 16U;
+}
+
+// Writes one row's codes of one group into the steps that begin at `out`.
+void pack_row(PanelCode code, const std::uint8_t* codes, std::span<const std::int32_t> order, std::int64_t first,
+              std::int64_t end, std::int64_t row, std::byte* out) {
+  constexpr std::int64_t kLine = kPanelRows * 4;
+  for (std::int64_t p = first; p < end; p += kStepColumns) {
+    const std::uint64_t eight = eight_codes(codes, order, p, end);
+    if (code == PanelCode::q4) {
+      const std::uint32_t lane = q4_lane(eight);
+      std::memcpy(out + row * 4, &lane, sizeof lane);
+      out += kLine;
+    } else {
+      const std::uint64_t signed_codes = eight ^ 0x8080808080808080U;
+      const std::uint32_t lanes[2] = {static_cast<std::uint32_t>(signed_codes),
+                                      static_cast<std::uint32_t>(signed_codes >> 32U)};
+      std::memcpy(out + row * 4, &lanes[0], sizeof lanes[0]);
+      std::memcpy(out + kLine + row * 4, &lanes[1], sizeof lanes[1]);
+      out += 2 * kLine;
     }
-    std::memcpy(out + row * 4, &word, sizeof word);
-  }
-}
-
-template <class Column>
-void pack_q8_row(const std::uint8_t* codes, std::int64_t first, std::int64_t count, std::int64_t row, std::byte* out,
-                 Column column) {
-  for (std::int64_t c = 0; c < count; ++c) {
-    const std::int64_t at = c / 4 * 128 + row * 4 + c % 4;
-    out[at] = static_cast<std::byte>(codes[column(first + c)] ^ 0x80U);
-  }
-}
-
-template <class Column>
-void pack_codes(const PanelFormat& format, const std::uint8_t* codes, std::int64_t first, std::int64_t count,
-                std::int64_t row, std::byte* out, Column column) {
-  if (format.code == PanelCode::q4) {
-    pack_q4_row(codes, first, count, row, out, column);
-  } else {
-    pack_q8_row(codes, first, count, row, out, column);
   }
 }
 
@@ -106,12 +114,7 @@ void pack_quantized(const PanelFormat& format, std::span<const std::int32_t> ord
     std::byte* tail = out + static_cast<std::size_t>(steps) * step_bytes(format.code);
     for (std::int64_t row = 0; row < rows; ++row) {
       const std::uint8_t* codes = panel.codes.data() + (first_row + row) * format.cols;
-      if (order.empty()) {
-        pack_codes(format, codes, first, count, row, out, [](std::int64_t p) { return p; });
-      } else {
-        pack_codes(format, codes, first, count, row, out,
-                   [&](std::int64_t p) { return std::int64_t{order[static_cast<std::size_t>(p)]}; });
-      }
+      pack_row(format.code, codes, order, first, first + count, row, out);
       const auto at = static_cast<std::size_t>((first_row + row) * format.groups + g);
       pack_scale(format.scale, panel.scales[at], row, tail);
       if (format.zeros) tail[scale_bytes + static_cast<std::size_t>(row)] = static_cast<std::byte>(panel.zeros[at]);
