@@ -173,7 +173,7 @@ std::optional<ClassText> posix_class(std::string_view name) {
   if (name == "word") return maybe_complement(word_items(), negated);
   if (name == "xdigit") return maybe_complement("0-9a-fA-F", negated);
   if (name == "cntrl") return maybe_complement(category_items("Cc"), negated);
-  if (name == "punct") return maybe_complement(category_items("P") + "$+<=>\\^`|~", negated);
+  if (name == "punct") return maybe_complement(category_items("P") + category_items("S"), negated);
   return std::nullopt;
 }
 

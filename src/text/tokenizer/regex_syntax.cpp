@@ -83,7 +83,7 @@ class Translator {
         continue;
       }
       MORACLE_ASSIGN(std::string atom, parse_atom(flags, depth));
-      MORACLE_ASSIGN(const std::string repeated, parse_repeats(std::move(atom)));
+      MORACLE_ASSIGN(const std::string repeated, parse_repeats(flags, std::move(atom)));
       text += repeated;
       if (text.size() > kMaxResult) return refuse("a pattern that expands to more than 4 MiB");
     }
@@ -122,8 +122,10 @@ class Translator {
     return Interval{fmt::format("{{{}{}{}}}", low.empty() ? "0" : low, comma ? "," : "", high), !comma};
   }
 
-  Result<std::string> parse_repeats(std::string atom) {
+  Result<std::string> parse_repeats(Flags flags, std::string atom) {
     for (bool repeated = false;; repeated = true) {
+      while (flags.extended && skip_extended()) {
+      }
       const char c = peek();
       std::string suffix;
       if (!at_end() && (c == '*' || c == '+' || c == '?')) {
