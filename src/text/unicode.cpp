@@ -59,16 +59,29 @@ int combining_class(utf8proc_int32_t code) {
   return utf8proc_get_property(code)->combining_class;
 }
 
+// Canonical ordering of one run of marks: by combining class, equal ones as they stand.
+void order_marks(std::span<utf8proc_int32_t> marks) {
+  constexpr unsigned kCodeBits = 21;
+  constexpr unsigned kIndexBits = 34;
+  std::vector<std::uint64_t> keys;
+  keys.reserve(marks.size());
+  for (const auto mark : marks) {
+    const auto mark_class = static_cast<std::uint64_t>(combining_class(mark));
+    keys.push_back((mark_class << (kCodeBits + kIndexBits)) | (std::uint64_t{keys.size()} << kCodeBits) |
+                   static_cast<std::uint64_t>(mark));
+  }
+  std::sort(keys.begin(), keys.end());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    marks[i] = static_cast<utf8proc_int32_t>(keys[i] & ((std::uint64_t{1} << kCodeBits) - 1));
+  }
+}
+
 // Appends the composed or decomposed form of `segment` (code points of well-formed text without inert ones).
 void append_normalized(std::string& out, CodePoints& segment, NormalForm form) {
-  for (std::size_t i = 0; i < segment.size();) {  // canonical ordering: each run of marks, stably by combining class
+  for (std::size_t i = 0; i < segment.size();) {
     std::size_t end = i;
     while (end < segment.size() && combining_class(segment[end]) != 0) ++end;
-    if (end - i > 1) {
-      std::stable_sort(segment.begin() + static_cast<std::ptrdiff_t>(i),
-                       segment.begin() + static_cast<std::ptrdiff_t>(end),
-                       [](auto a, auto b) { return combining_class(a) < combining_class(b); });
-    }
+    if (end - i > 1) order_marks(std::span(segment).subspan(i, end - i));
     i = std::max(end, i + 1);
   }
   if (form == NormalForm::kNfc || form == NormalForm::kNfkc) {

@@ -1,0 +1,293 @@
+#include "text/tokenizer/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "support/test_data.h"
+#include "text/unicode.h"
+
+namespace moracle {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+// A tokenizer of a few characters; the members given replace the defaults.
+Json small(const Json& members = Json::object(), const Json& model_members = Json::object()) {
+  Json json = {{"version", "1.0"},
+               {"model",
+                {{"type", "BPE"},
+                 {"vocab", {{"a", 0}, {"b", 1}, {"c", 2}, {"ab", 3}, {"abc", 4}, {" ", 5}}},
+                 {"merges", {"a b", "ab c"}}}}};
+  if (!members.is_null()) json.update(members);  // {} is null
+  json["model"].update(model_members);
+  return json;
+}
+
+Result<Tokenizer> read(const Json& json) {
+  return Tokenizer::from_json(json, "tokenizer.json");
+}
+
+// The ids of a text, or {-1} when reading or encoding fails.
+Ids encode(const Json& json, std::string_view text, EncodeOptions options = {}) {
+  const auto tokenizer = read(json);
+  if (!tokenizer.ok()) return {-1};
+  auto ids = tokenizer->encode(text, options);
+  return ids.ok() ? *std::move(ids) : Ids{-1};
+}
+
+// "code at place", or "" when it reads.
+std::string refusal(const Json& json) {
+  const auto tokenizer = read(json);
+  return tokenizer.ok() ? "" : tokenizer.error().code + " at " + tokenizer.error().where;
+}
+
+Json split(const std::string& pattern) {
+  return {{"pre_tokenizer",
+           {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}}}};
+}
+
+Json added(const std::string& content, bool special = false) {
+  return {{"id", 6},         {"content", content},  {"single_word", false}, {"lstrip", false},
+          {"rstrip", false}, {"normalized", false}, {"special", special}};
+}
+
+TEST(Tokenizer, MergesByRankThenFromTheLeft) {
+  EXPECT_EQ(encode(small(), "abcabab"), (Ids{4, 3, 3}));
+  EXPECT_EQ(encode(small(), "bca"), (Ids{1, 2, 0}));
+  EXPECT_EQ(encode(small(), ""), Ids{});
+}
+
+TEST(Tokenizer, CharactersOutsideTheVocabulary) {
+  EXPECT_EQ(encode(small(), "azb"), (Ids{3}));  // they vanish before the merges
+  EXPECT_EQ(encode(small({}, {{"unk_token", "c"}}), "zzb"), (Ids{2, 2, 1}));
+  EXPECT_EQ(encode(small({}, {{"unk_token", "c"}, {"fuse_unk", true}}), "zzb"), (Ids{2, 1}));
+  const auto tokenizer = read(small({}, {{"unk_token", "missing"}}));
+  ASSERT_TRUE(tokenizer.ok());
+  EXPECT_EQ(tokenizer->encode("ab")->size(), 1U);
+  EXPECT_EQ(tokenizer->encode("z").error().code, "tokenizer.unknown_token");
+}
+
+TEST(Tokenizer, LooksUpTokens) {
+  const auto tokenizer = read(small({{"added_tokens", {added("<x>", true)}}}));
+  ASSERT_TRUE(tokenizer.ok());
+  EXPECT_EQ(tokenizer->vocab_size(), 7);
+  EXPECT_EQ(tokenizer->token_to_id("<x>"), 6);
+  EXPECT_EQ(tokenizer->token_to_id("abc"), 4);
+  EXPECT_EQ(tokenizer->token_to_id("nope"), std::nullopt);
+  EXPECT_EQ(tokenizer->id_to_token(6), "<x>");
+  EXPECT_EQ(tokenizer->id_to_token(-1), std::nullopt);
+  EXPECT_EQ(tokenizer->id_to_token(7), std::nullopt);
+}
+
+TEST(Tokenizer, CopiesAndStreamsOutliveTheOriginal) {
+  auto first = read(small());
+  ASSERT_TRUE(first.ok());
+  const Tokenizer copy = *first;
+  DetokenizerStream stream(*first);
+  first = Error{.code = "gone"};
+  EXPECT_EQ(*copy.encode("abc"), Ids{4});
+  EXPECT_EQ(stream.push(4), "abc");
+}
+
+TEST(Tokenizer, NamesTheByteOfInvalidUtf8) {
+  const auto tokenizer = read(small());
+  ASSERT_TRUE(tokenizer.ok());
+  using namespace std::string_literals;
+  const std::pair<std::string, std::string> cases[] = {
+      {"a\xFF"s, "byte 1"},         {"ab\xC3"s, "byte 2"},           {"\xC0\x80"s, "byte 0"},
+      {"a\xED\xA0\x80"s, "byte 1"}, {"\xF4\x90\x80\x80"s, "byte 0"}, {"\xE2\x82z"s, "byte 0"},
+      {"\x80"s, "byte 0"},          {"abc\xF0\x9F\x98"s, "byte 3"}};
+  for (const auto& [text, where] : cases) {
+    const auto ids = tokenizer->encode(text);
+    ASSERT_FALSE(ids.ok()) << text;
+    EXPECT_EQ(ids.error().code, "text.utf8");
+    EXPECT_EQ(ids.error().where, where) << text;
+  }
+  EXPECT_TRUE(tokenizer->encode("a\0b"s).ok());
+}
+
+TEST(Tokenizer, RefusesBadIds) {
+  for (const Json& id :
+       {Json(-1), Json(std::int64_t{1} << 31), Json(std::int64_t{1} << 32), Json(1.5), Json("1"), Json(nullptr),
+        Json(std::numeric_limits<std::uint64_t>::max()), Json(std::numeric_limits<std::int32_t>::max())}) {
+    EXPECT_EQ(refusal(small({}, {{"vocab", {{"a", id}}}, {"merges", Json::array()}})), "tokenizer.id at /model/vocab/a")
+        << id.dump();
+    Json token = added("<x>");
+    token["id"] = id;
+    EXPECT_EQ(refusal(small({{"added_tokens", {token}}})), "tokenizer.id at /added_tokens/0/id") << id.dump();
+  }
+  EXPECT_EQ(refusal(small({}, {{"vocab", {{"a", 0}, {"b", 0}}}, {"merges", Json::array()}})),
+            "tokenizer.id at /model/vocab/b");
+  EXPECT_EQ(refusal(small({}, {{"vocab", {{"a", 2147483646}}}, {"merges", Json::array()}})), "");
+}
+
+TEST(Tokenizer, RefusesBadMerges) {
+  for (const Json& merge : {Json("a"), Json("a b c"), Json("a  b"), Json(3), Json("a z"), Json("b c"), Json("")}) {
+    EXPECT_EQ(refusal(small({}, {{"merges", {"a b", merge}}})), "tokenizer.merge at /model/merges/1") << merge.dump();
+  }
+  for (const char* merge : {R"(["a"])", R"(["a", "b", "c"])", R"(["a", 1])", R"("a b")", R"(["z", "b"])", "null"}) {
+    Json json = small();
+    json["model"]["merges"] = Json::parse(std::string(R"([["a", "b"], )") + merge + "]");
+    EXPECT_EQ(refusal(json), "tokenizer.merge at /model/merges/1") << merge;
+  }
+  EXPECT_EQ(refusal(small({}, {{"continuing_subword_prefix", "####"}})), "tokenizer.merge at /model/merges/0");
+}
+
+TEST(Tokenizer, MergesOfTheEmptyTokenEnd) {
+  // "" + "a" = "a" again and again: a cycle of merges, which has nothing to merge as no symbol is empty.
+  const Json model =
+      Json::parse(R"({"vocab": {"": 0, "a": 1, "aa": 2}, "merges": [["", "a"], ["a", ""], ["a", "a"]]})");
+  EXPECT_EQ(encode(small({}, model), "aaa"), (Ids{2, 1}));
+}
+
+TEST(Tokenizer, RefusesUnknownComponentsByTheirPlace) {
+  const Json unknown = {{"type", "Precompiled"}, {"precompiled_charsmap", ""}};
+  EXPECT_EQ(refusal(small({{"normalizer", unknown}})), "tokenizer.unsupported at /normalizer/type");
+  EXPECT_EQ(refusal(small({{"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {unknown}}}}})),
+            "tokenizer.unsupported at /pre_tokenizer/pretokenizers/0/type");
+  EXPECT_EQ(refusal(small({{"post_processor", unknown}})), "tokenizer.unsupported at /post_processor/type");
+  EXPECT_EQ(refusal(small({{"decoder", {{"type", "Sequence"}, {"decoders", {{{"type", "Fuse"}}, unknown}}}}})),
+            "tokenizer.unsupported at /decoder/decoders/1/type");
+  EXPECT_EQ(refusal(small({}, {{"type", "Unigram"}})), "tokenizer.unsupported at /model/type");
+  EXPECT_EQ(refusal(small({}, {{"dropout", 0.1}})), "tokenizer.unsupported at /model/dropout");
+  EXPECT_EQ(refusal(small({}, {{"dropout", nullptr}})), "");
+  EXPECT_EQ(refusal(small({{"version", "2.0"}})), "tokenizer.version at /version");
+  EXPECT_EQ(refusal(Json::array()), "config.type at ");
+  EXPECT_EQ(refusal(small({{"normalizer", "NFC"}})), "tokenizer.unsupported at /normalizer");
+  EXPECT_EQ(refusal(small({{"added_tokens", {added(std::string(5000, 'x'))}}})),
+            "tokenizer.unsupported at /added_tokens/0/content");
+}
+
+TEST(Tokenizer, RefusesDeepSequences) {
+  Json nested = {{"type", "Sequence"}, {"normalizers", Json::array()}};
+  for (int i = 0; i < 1000; ++i) nested = {{"type", "Sequence"}, {"normalizers", {nested}}};
+  EXPECT_EQ(refusal(small({{"normalizer", nested}})).substr(0, 21), "tokenizer.unsupported");
+}
+
+TEST(Tokenizer, RefusesPatternsItCannotExpress) {
+  const std::string place = "tokenizer.unsupported at /pre_tokenizer/pattern/Regex";
+  for (const char* pattern :
+       {"(a)\\1",      "a\\K",    "\\G",      "\\X",         "(?(1)a)",      "(?~a)", "\\p{Nonsense}",
+        "(",           ")",       "[a",       "*",           "(?i:\\p{Lu})", "\\xE9", "[z-a]",
+        "[[:alpha:]]", "[\\d-z]", "a{99999}", "\\x{110000}", "\\x{d800}",    "\\",    "(?<n>",
+        "\\p{L",       "(?s)a",   "(?<=a+)b", "\\g<1>",      "\\C"}) {
+    EXPECT_EQ(refusal(small(split(pattern))), place) << pattern;
+  }
+  EXPECT_EQ(refusal(small(split(std::string(5000, '(') + std::string(5000, ')')))), place);
+  EXPECT_EQ(refusal(small(split(std::string(5000, '[') + "a" + std::string(5000, ']')))), place);
+  EXPECT_EQ(refusal(small(split(std::string(100000, 'a')))), place);
+  std::string doubling = "a";
+  for (int i = 0; i < 50; ++i) doubling = "(?:" + doubling + "){100}";
+  EXPECT_EQ(refusal(small(split(doubling))), place);
+}
+
+TEST(Tokenizer, EndsPatternsThatBacktrackForever) {
+  const auto tokenizer = read(small(split("(?:a|a|aa)*[b-d]")));
+  ASSERT_TRUE(tokenizer.ok());
+  const auto start = std::chrono::steady_clock::now();
+  const auto ids = tokenizer->encode(std::string(4000, 'a'));
+  ASSERT_FALSE(ids.ok());
+  EXPECT_EQ(ids.error().code, "tokenizer.regex_limit");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+}
+
+TEST(Tokenizer, AddsSpecialTokensWhenAsked) {
+  const Json part_x = {{"SpecialToken", {{"id", "x"}, {"type_id", 0}}}};
+  const Json part_a = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+  Json post = {{"type", "TemplateProcessing"},
+               {"single", {part_x, part_a, part_x}},
+               {"special_tokens", {{"x", {{"id", "x"}, {"ids", {2, 5}}, {"tokens", {"c", " "}}}}}}};
+  EXPECT_EQ(encode(small({{"post_processor", post}}), "ab"), (Ids{2, 5, 3, 2, 5}));
+  EXPECT_EQ(encode(small({{"post_processor", post}}), "ab", {.add_special_tokens = false}), Ids{3});
+  post["special_tokens"] = Json::object();
+  EXPECT_EQ(refusal(small({{"post_processor", post}})), "tokenizer.unsupported at /post_processor/single/0");
+  post["single"] = {{{"Sequence", {{"id", "B"}}}}};
+  EXPECT_EQ(refusal(small({{"post_processor", post}})), "tokenizer.unsupported at /post_processor/single/0");
+}
+
+TEST(Tokenizer, ByteTokensAreTwoHexadecimalDigits) {
+  const Json model = {{"vocab", {{"<0x-1>", 0}, {"<0xE4>", 1}, {"<0xbd>", 2}, {"<0xA0>", 3}, {"<0xGG>", 4}, {"a", 5}}},
+                      {"merges", Json::array()}};
+  const auto tokenizer = read(small({{"decoder", {{"type", "ByteFallback"}}}}, model));
+  ASSERT_TRUE(tokenizer.ok());
+  EXPECT_EQ(tokenizer->decode(Ids{0, 4}), "<0x-1><0xGG>");
+  EXPECT_EQ(tokenizer->decode(Ids{1, 2, 3, 5}),
+            "\xE4\xBD\xA0"
+            "a");
+  EXPECT_EQ(tokenizer->decode(Ids{1, 2, 5}),
+            "\xEF\xBF\xBD\xEF\xBF\xBD"
+            "a");
+  EXPECT_EQ(tokenizer->decode(Ids{-5, 99, 5}), "a");
+}
+
+TEST(Tokenizer, StreamEmitsWholeCharactersAsSoonAsTheyAreCertain) {
+  const auto tokenizer =
+      Tokenizer::from_json(*read_json(test::data_dir() / "tokenizer" / "qwen3moe.json"), "qwen3moe.json");
+  ASSERT_TRUE(tokenizer.ok());
+  const std::string text = "caf\xC3\xA9 \xF0\x9F\x91\xA9\xF0\x9F\x8F\xBD \xE4\xBD\xA0\xE5\xA5\xBD";
+  const auto ids = tokenizer->encode(text);
+  ASSERT_TRUE(ids.ok());
+  DetokenizerStream stream(*tokenizer);
+  for (int round = 0; round < 2; ++round) {  // finish() makes the stream ready for another text
+    std::string all;
+    for (const auto id : *ids) {
+      const std::string part = stream.push(id);
+      EXPECT_EQ(unicode::find_invalid_utf8(part), std::nullopt);
+      all += part;
+    }
+    EXPECT_EQ(all, text);
+    EXPECT_EQ(stream.finish(), "");
+  }
+}
+
+// A text without any break of 330 KB: merging is n log n, and no pattern backtracks over it more than a few times.
+TEST(Tokenizer, LongTextsWithoutABreak) {
+  std::string letters(330'000, 'a');
+  std::uint32_t state = 1;
+  for (auto& c : letters) {
+    state = state * 1664525U + 1013904223U;
+    c = static_cast<char>('a' + (state >> 24) % 26);
+  }
+  std::string marks = "a";
+  for (int i = 0; i < 80'000; ++i) marks += i % 2 == 0 ? "\xCC\x81" : "\xCC\xA3";  // to be reordered
+  const std::string texts[] = {std::string(330'000, 'a'), letters,
+                               std::string(330'000, ' '), std::string(330'000, '\n'),
+                               std::string(330'000, 'A'), marks};
+  for (const char* name : {"qwen3moe", "mixtral", "gpt_oss", "deepseek"}) {
+    const auto json = read_json(test::data_dir() / "tokenizer" / (std::string(name) + ".json"));
+    const auto tokenizer = Tokenizer::from_json(*json, name);
+    ASSERT_TRUE(tokenizer.ok());
+    for (const auto& text : texts) {
+      const auto start = std::chrono::steady_clock::now();
+      const auto ids = tokenizer->encode(text);
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+      ASSERT_TRUE(ids.ok()) << ids.error().message();
+      RecordProperty(std::string(name) + "_ms", static_cast<int>(seconds.count() * 1000));
+      EXPECT_LT(seconds.count(), 5.0) << name << " " << text.substr(0, 8);  // far below, but for sanitizers
+      if (text != marks) {
+        EXPECT_EQ(tokenizer->decode(*ids), text);
+      }
+    }
+  }
+}
+
+TEST(Tokenizer, LoadsAFolder) {
+  const auto folder = test::data_dir() / "checkpoints" / "mixtral-awq-w4g32";
+  const auto tokenizer = Tokenizer::load(folder);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message();
+  const auto ids = tokenizer->encode("Hello");
+  ASSERT_TRUE(ids.ok());
+  EXPECT_EQ(ids->front(), 1);
+  EXPECT_EQ(tokenizer->decode(*ids), "Hello");
+  EXPECT_FALSE(Tokenizer::load(folder / "nothing").ok());
+}
+
+}  // namespace
+}  // namespace moracle
