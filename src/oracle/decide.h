@@ -39,7 +39,8 @@ enum class Rule : std::uint8_t {
   source_layout,
   not_built,
 };
-[[nodiscard]] std::string_view to_string(Rule rule);  // the contract's spelling: "quant_scheme", "override", ...
+// The contract's spelling: "quant_scheme", "override", ...
+[[nodiscard]] std::string_view to_string(Rule rule);
 
 struct Reason {
   Rule rule;
@@ -51,6 +52,7 @@ struct Candidate {
   const KernelCard* card;
   bool supported;
   std::vector<Reason> reasons;  // every mismatch, the first in check order first
+  std::string_view why{};       // what the row's place in the table rests on
 };
 
 struct Policy {
@@ -64,30 +66,74 @@ struct Policy {
 struct TableRow {
   const KernelCard* card;
   std::string_view why;
+  // The row exists only on machines that one of these describes; none: on every machine. A card whose place depends on
+  // the machine has one row per place.
+  std::span<const DeviceRule> only_on{};
+  std::span<const DeviceRule> not_on{};
+};
+// A name that users type where it is not a card's `backend`. A name with several rows means all those backends.
+struct BackendName {
+  std::string_view typed;
+  std::string_view backend;
 };
 struct Table {
   std::string_view name;  // "wna16", "unquantized"
   std::span<const TableRow> rows;
-  // Card ids this build can run; empty span with `all_built` = every card.
+  // Whether this build can run a card; null: it can run every card of kind `own`. Cards of other kinds never run.
   bool (*built)(std::string_view card_id) = nullptr;
+  std::span<const BackendName> names{};  // empty: users type the cards' backends
+  bool emulation_in_place = false;       // emulation is ranked where its row is; else behind every other card
 };
+
+// Accepted by --backend for this table, each once, in table order.
+[[nodiscard]] std::vector<std::string> backend_names(const Table& table);
 
 struct Decision {
   const KernelCard* winner = nullptr;  // null: nobody can serve, or the pinned one cannot
   std::vector<Candidate> trace;        // every card of the table, in priority order
   std::vector<std::string> warnings;
   std::string machine_fingerprint;
+  // What would win if every card of the table had an implementation here: the answer to "what would that machine
+  // choose". Equal to `winner` when nothing better is missing.
+  const KernelCard* best_if_built = nullptr;
+  std::string table;                       // name of the table that was walked
+  std::optional<std::string> pinned;       // as asked for
+  std::vector<std::string> backend_names;  // the table's, for messages
 };
 
-// Walks the table, checks every card against every rule, collects all mismatches. Never fails: a decision without a
-// winner is a decision. An unknown pinned name yields no winner and an `override` reason on every candidate.
+// Every mismatch between one card and the question, in check order: device, library, no_act_and_mul, activation,
+// quant_scheme, zero_points, act_order, parallel_config, hash_routing, decomposed_required, routing,
+// router_logits_dtype, dtype, bias, shape, activation_format, source_layout, batch_invariance, lora, policy. Pure.
+[[nodiscard]] std::vector<Reason> mismatches(const Problem& problem, const Machine& machine, const Policy& policy,
+                                             const KernelCard& card);
+[[nodiscard]] bool matches(const DeviceRule& rule, const Machine& machine);
+
+// Walks the table, checks every card against every rule, collects all mismatches (`override` and `not_built` come after
+// those above). Never fails: a decision without a winner is a decision. Pure: reads its arguments and nothing else.
+//   pinned     every card of another name gets an `override` reason; the pinned ones keep their own. An unknown name
+//              yields no winner and an `override` reason on every candidate.
+//   preferred  its first supported card wins; if none is, the best other one does, with one warning.
+//   emulation  wins only where nothing else can, with a warning.
+//   reference  (any_device_of_host) ranks behind everything; when it wins without having been named, there is a
+//   warning.
 [[nodiscard]] Decision decide(const Problem& problem, const Machine& machine, const Policy& policy, const Table& table);
 
-// The winner, or an error "oracle.no_backend" / "oracle.pinned" whose text carries the whole trail.
+// The winner, or an error "oracle.no_backend" / "oracle.pinned" whose `found` carries the whole trail, one line a
+// candidate.
 [[nodiscard]] Result<const KernelCard*> winner_of(const Decision& decision, const Problem& problem);
 
 // Renderings. The one-line form is what a load prints; the table is what `explain` prints.
-[[nodiscard]] std::string explain_line(const Problem& problem, const Decision& decision);
-[[nodiscard]] Json trace_json(const Decision& decision);  // [{"backend","supported","kind","reasons":[...]}]
+// `layers`: how many layers share the decision.
+//   "experts x48 [128 experts, top-8, 2048 -> 768]: int4 g128 sym, 16-bit activations -> avx512bf16 (2 others can, 1
+//   cannot)", on one line.
+[[nodiscard]] std::string explain_line(const Problem& problem, const Decision& decision, std::size_t layers = 1);
+// "int4 g128 sym, 16-bit activations"
+[[nodiscard]] std::string scheme_text(const Scheme& scheme);
+// "[128 experts, top-8, 2048 -> 768]", of a linear "[2048 -> 4096]"
+[[nodiscard]] std::string shape_text(const Problem& problem);
+// "device: wanted cpu with avx2, found cpu x86_64 with none"
+[[nodiscard]] std::string reason_text(const Reason& reason);
+// [{"backend", "card", "supported", "kind", "reasons": [{"rule", "wanted", "found"}]}]
+[[nodiscard]] Json trace_json(const Decision& decision);
 
 }  // namespace moracle

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -29,6 +30,22 @@ enum class Routing : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(Routing routing);
 
+// How tokens reach the experts: one list of tokens with their routes, or a padded batch per expert.
+enum class ActivationFormat : std::uint8_t { standard, batched };
+[[nodiscard]] std::string_view to_string(ActivationFormat format);
+
+// Ungated experts have w1 alone; there is no up half to multiply with.
+[[nodiscard]] constexpr bool is_gated(ActivationFn fn) {
+  switch (fn) {
+    case ActivationFn::relu2_no_mul:
+    case ActivationFn::silu_no_mul:
+    case ActivationFn::gelu_no_mul:
+      return false;
+    default:
+      return true;
+  }
+}
+
 // How one layer is spread over ranks.
 struct ParallelLayout {
   int tp = 1;
@@ -42,8 +59,8 @@ struct Problem {
   Scheme scheme{};
   std::int64_t experts = 1;  // 1 for a linear
   std::int64_t top_k = 1;
-  std::int64_t hidden = 0;        // in of a linear
-  std::int64_t intermediate = 0;  // out of a linear
+  std::int64_t hidden = 0;        // in of a linear; as this rank holds it
+  std::int64_t intermediate = 0;  // out of a linear; as this rank holds it
   ActivationSpec activation{};
   Routing routing = Routing::unspecified;
   bool bias = false;
@@ -52,6 +69,13 @@ struct Problem {
   Element dtype = Element::bf16;  // of activations at the layer's edge, as the model declares
   ParallelLayout parallel{};
   std::string source_layout{};  // publisher's format, for rules on where a checkpoint came from
+  ActivationFormat activation_format = ActivationFormat::standard;
+  std::string all2all{};                         // how expert-parallel ranks exchange tokens; empty: they do not
+  bool load_balancing = false;                   // experts move between ranks at run time (EPLB)
+  bool hash_routing = false;                     // routes come from token ids, not from logits
+  bool decomposed_required = false;              // routes are adjusted between the router and the experts
+  std::optional<Element> router_logits_dtype{};  // empty: `dtype`
+  bool lora = false;                             // adapters on the experts
   bool operator==(const Problem&) const = default;
 };
 

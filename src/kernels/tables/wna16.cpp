@@ -1,0 +1,28 @@
+// Integer weights, 16-bit activations.
+#include <array>
+
+#include "kernels/cards.h"
+#include "kernels/tables/table_list.h"
+
+namespace moracle {
+namespace {
+
+constexpr std::array kRows{
+    TableRow{&kCardAvx512Bf16Wna16, "one VDPBF16PS does two multiply-adds a lane"},
+    TableRow{&kCardAvx512Wna16, "16 lanes a vector"},
+    TableRow{&kCardAvx2Wna16, "8 lanes a vector"},
+    TableRow{&kCardRefWna16, "scalar; for proof, not for speed"},
+};
+static_assert(listed_once(kRows));
+
+bool serves(const Scheme& scheme) {
+  const QuantKey& weight = scheme.weight;
+  return weight.quantized() && (weight.element == Element::int4 || weight.element == Element::int8) &&
+         !scheme.activation;
+}
+
+}  // namespace
+
+constinit const SchemeTable kWna16Table{{.name = "wna16", .rows = kRows, .built = is_built}, serves};
+
+}  // namespace moracle

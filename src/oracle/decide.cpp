@@ -1,0 +1,174 @@
+#include "oracle/decide.h"
+
+#include <algorithm>
+
+namespace moracle {
+namespace {
+
+void add_once(std::vector<std::string>& names, std::string_view name) {
+  if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
+  return out.empty() ? "none" : out;
+}
+
+// Whether the name a user typed means this backend.
+bool means(const Table& table, std::string_view typed, std::string_view backend) {
+  if (table.names.empty()) return typed == backend;
+  return std::any_of(table.names.begin(), table.names.end(),
+                     [&](const BackendName& name) { return name.typed == typed && name.backend == backend; });
+}
+
+bool row_exists(const TableRow& row, const Machine& machine) {
+  const auto fits = [&machine](const DeviceRule& rule) { return matches(rule, machine); };
+  if (!row.only_on.empty() && std::none_of(row.only_on.begin(), row.only_on.end(), fits)) return false;
+  return std::none_of(row.not_on.begin(), row.not_on.end(), fits);
+}
+
+Candidate examine(const TableRow& row, const Problem& problem, const Machine& machine, const Policy& policy,
+                  const Table& table) {
+  const KernelCard& card = *row.card;
+  Candidate candidate{&card, false, mismatches(problem, machine, policy, card), row.why};
+  if (policy.pinned && !means(table, *policy.pinned, card.backend))
+    candidate.reasons.push_back({Rule::override_, *policy.pinned, std::string(card.backend)});
+  if (card.kind != CardKind::own) {
+    candidate.reasons.push_back({Rule::not_built, "an implementation in this build",
+                                 card.kind == CardKind::foreign ? "capabilities and layout" : "capabilities only"});
+  } else if (table.built != nullptr && !table.built(card.id)) {
+    candidate.reasons.push_back({Rule::not_built, "an implementation in this build", "none"});
+  }
+  candidate.supported = candidate.reasons.empty();
+  return candidate;
+}
+
+bool only_unbuilt(const Candidate& candidate) {
+  return std::all_of(candidate.reasons.begin(), candidate.reasons.end(),
+                     [](const Reason& reason) { return reason.rule == Rule::not_built; });
+}
+
+// Lower is better; table order decides among equals.
+int rank_of(const KernelCard& card, const Policy& policy, const Table& table) {
+  if (policy.preferred && means(table, *policy.preferred, card.backend)) return 0;
+  if (card.any_device_of_host) return 3;
+  return card.numerics == Numerics::emulation && !table.emulation_in_place ? 2 : 1;
+}
+
+// The best candidate among those that `can` accepts.
+template <class Can>
+const Candidate* best_of(const Decision& decision, const Policy& policy, const Table& table, Can can) {
+  const Candidate* best = nullptr;
+  int best_rank = 0;
+  for (const Candidate& candidate : decision.trace) {
+    if (!can(candidate)) continue;
+    const int rank = rank_of(*candidate.card, policy, table);
+    if (best == nullptr || rank < best_rank) {
+      best = &candidate;
+      best_rank = rank;
+    }
+  }
+  return best;
+}
+
+// Why the preferred backend did not win; empty when it did.
+std::string fallback_warning(const Decision& decision, const Policy& policy, const Table& table) {
+  if (!policy.preferred || policy.pinned) return "";
+  const std::string then =
+      decision.winner == nullptr ? "; no other can either" : "; using " + std::string(decision.winner->backend);
+  const Candidate* first = nullptr;
+  for (const Candidate& candidate : decision.trace) {
+    if (!means(table, *policy.preferred, candidate.card->backend)) continue;
+    if (candidate.supported) return "";
+    if (first == nullptr) first = &candidate;
+  }
+  if (first == nullptr) {
+    return "preferred backend " + *policy.preferred + " is not known here (known: " + joined(decision.backend_names) +
+           ")" + then;
+  }
+  return "preferred backend " + *policy.preferred + " cannot serve this layer (" + reason_text(first->reasons.front()) +
+         ")" + then;
+}
+
+void warn(Decision& decision, const Policy& policy, const Table& table) {
+  if (std::string text = fallback_warning(decision, policy, table); !text.empty())
+    decision.warnings.push_back(std::move(text));
+  const KernelCard* winner = decision.winner;
+  if (winner == nullptr) return;
+  const bool named = (policy.pinned && means(table, *policy.pinned, winner->backend)) ||
+                     (policy.preferred && means(table, *policy.preferred, winner->backend));
+  if (winner->any_device_of_host && !named) {
+    decision.warnings.push_back("no optimised kernel can serve this layer: the reference kernel " +
+                                std::string(winner->backend) + " runs it, far slower");
+  }
+  if (winner->numerics == Numerics::emulation) {
+    decision.warnings.push_back(std::string(winner->backend) +
+                                " emulates this scheme: it dequantizes the weights on the fly");
+  }
+}
+
+std::string trail(const Decision& decision) {
+  std::string text;
+  for (const Candidate& candidate : decision.trace) {
+    text += "\n  " + std::string(candidate.card->backend) + " (" + std::string(candidate.card->id) + "): ";
+    if (candidate.supported) text += "can serve it";
+    for (std::size_t i = 0; i < candidate.reasons.size(); ++i)
+      text += (i == 0 ? "" : "; ") + reason_text(candidate.reasons[i]);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> backend_names(const Table& table) {
+  std::vector<std::string> names;
+  for (const BackendName& name : table.names) add_once(names, name.typed);
+  if (!table.names.empty()) return names;
+  for (const TableRow& row : table.rows) add_once(names, row.card->backend);
+  return names;
+}
+
+Decision decide(const Problem& problem, const Machine& machine, const Policy& policy, const Table& table) {
+  Decision decision;
+  decision.table = table.name;
+  decision.pinned = policy.pinned;
+  decision.backend_names = backend_names(table);
+  decision.machine_fingerprint = machine.fingerprint();
+  decision.trace.reserve(table.rows.size());
+  for (const TableRow& row : table.rows) {
+    if (row_exists(row, machine)) decision.trace.push_back(examine(row, problem, machine, policy, table));
+  }
+  const auto supported = [](const Candidate& candidate) { return candidate.supported; };
+  if (const Candidate* best = best_of(decision, policy, table, supported)) decision.winner = best->card;
+  if (const Candidate* best = best_of(decision, policy, table, only_unbuilt)) decision.best_if_built = best->card;
+  warn(decision, policy, table);
+  return decision;
+}
+
+Result<const KernelCard*> winner_of(const Decision& decision, const Problem& problem) {
+  if (decision.winner != nullptr) return decision.winner;
+  const std::string question = (problem.kind == ProblemKind::experts ? "experts " : "linear ") + shape_text(problem) +
+                               ", " + scheme_text(problem.scheme);
+  const std::string names = joined(decision.backend_names);
+  Error error{.code = "oracle.no_backend",
+              .where = question,
+              .wanted = "a backend of this build that can serve it on this machine",
+              .found = "none of these can:" + trail(decision),
+              .advice = "--device and --policy change what is possible"};
+  if (decision.pinned) {
+    const auto& known = decision.backend_names;
+    error.code = "oracle.pinned";
+    if (std::find(known.begin(), known.end(), *decision.pinned) == known.end()) {
+      error.wanted = "a backend of the table " + decision.table + ": " + names;
+      error.found = "\"" + *decision.pinned + "\", which it does not know:" + trail(decision);
+    } else {
+      error.wanted = "the backend " + *decision.pinned + ", as asked for";
+      error.found = "that it cannot serve this layer:" + trail(decision);
+    }
+    error.advice = "leave the backend out to let the oracle choose, or name one of " + names;
+  }
+  return error;
+}
+
+}  // namespace moracle

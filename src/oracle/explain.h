@@ -1,0 +1,43 @@
+// The oracle's decisions for people and for programs: one entry per distinct question, not per layer.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "oracle/decide.h"
+
+namespace moracle {
+
+struct ExplainedLayer {
+  std::string name;  // "model.layers.3.mlp.experts"
+  Problem problem;
+  Decision decision;
+};
+
+// Layers that asked the same question got the same answer.
+struct ExplainedGroup {
+  std::vector<std::string> names;  // in the order given
+  Problem problem;
+  Decision decision;
+};
+[[nodiscard]] std::vector<ExplainedGroup> group_layers(std::span<const ExplainedLayer> layers);
+
+// {"a.0.x", "a.1.x", "a.3.x", "b"} -> {"a.{0-1,3}.x", "b"}: the first number that is a whole component of the path is
+// folded, whatever the order of the names.
+[[nodiscard]] std::vector<std::string> compress_names(std::span<const std::string> names);
+
+struct ExplainOptions {
+  bool all = false;    // every candidate with all reasons; else the winner and those ranked above it
+  bool color = false;  // ANSI colours, for terminals
+};
+// Text of many lines, each ending in a newline. Names from a checkpoint are shown without control characters.
+[[nodiscard]] std::string render_explain(std::span<const ExplainedGroup> groups, const ExplainOptions& options);
+
+// [{"names", "scheme": {"weight", "activation"}, "backend", "if_built", "trace", "warnings"}]; "activation" is null
+// where activations stay at 16 bits, "backend" is null without a winner, "if_built" is best_if_built's backend.
+[[nodiscard]] Json explain_json(std::span<const ExplainedGroup> groups);
+
+}  // namespace moracle

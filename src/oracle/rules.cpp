@@ -1,0 +1,255 @@
+// One card against one question: every rule is checked, whatever the others found.
+#include <algorithm>
+
+#include "oracle/decide.h"
+
+namespace moracle {
+namespace {
+
+template <class T>
+bool contains(std::span<const T> list, const T& value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+template <class List, class Text>
+std::string joined(const List& list, std::string_view between, Text text) {
+  std::string out;
+  for (const auto& item : list) {
+    if (!out.empty()) out += between;
+    out += text(item);
+  }
+  return out;
+}
+
+std::string joined(std::span<const std::string_view> list) {
+  return joined(list, ", ", [](std::string_view item) { return std::string(item); });
+}
+
+std::string element_text(Element element) {
+  return to_string(QuantKey{.element = element});
+}
+
+std::string machine_text(const Machine& machine) {
+  std::string text = std::string(to_string(machine.device)) + ' ' + machine.arch;
+  if (machine.device == DeviceKind::cpu) text += " with " + feature_list(machine.cpu_features);
+  return text;
+}
+
+std::string device_text(const DeviceRule& rule) {
+  std::string text(to_string(rule.device));
+  if (!rule.arch.empty()) text += ' ' + std::string(rule.arch);
+  if (rule.cpu_features != 0) text += " with " + feature_list(rule.cpu_features);
+  const auto capability = [](int value) { return std::to_string(value / 10) + '.' + std::to_string(value % 10); };
+  const bool lowest = rule.min_capability > 0;
+  const bool highest = rule.max_capability < 9999;
+  if (lowest && highest && rule.min_capability == rule.max_capability) {
+    text += " of capability " + capability(rule.min_capability);
+  } else if (lowest || highest) {
+    text += " of capability";
+    if (lowest) text += " from " + capability(rule.min_capability);
+    if (highest) text += " to " + capability(rule.max_capability);
+  }
+  return text;
+}
+
+bool same_scale(ScaleType rule, ScaleType found) {
+  if (rule != ScaleType::f32) return rule == found;
+  return found == ScaleType::f32 || found == ScaleType::f16 || found == ScaleType::bf16;
+}
+
+bool weight_matches(const SchemeRule& rule, std::span<const std::int32_t> group_sizes, const QuantKey& key) {
+  if (rule.element != key.element || !same_scale(rule.scale, key.scale)) return false;
+  if (rule.scale == ScaleType::none) return true;
+  const Granularity& granularity = key.granularity;
+  if (rule.granularity != granularity.kind || rule.second_level != key.second_level) return false;
+  if (!key.symmetric && !rule.allow_asymmetric) return false;
+  if (rule.rows != 0 && rule.rows != granularity.rows) return false;
+  if (rule.cols != 0) return rule.cols == granularity.cols;
+  return rule.granularity != Granularity::Kind::group || group_sizes.empty() || contains(group_sizes, granularity.cols);
+}
+
+// As to_string(QuantKey) spells a key, with every accepted width.
+std::string rule_text(const SchemeRule& rule, std::span<const std::int32_t> group_sizes) {
+  QuantKey key{.element = rule.element,
+               .scale = rule.scale,
+               .granularity = {rule.granularity, rule.rows, rule.cols},
+               .second_level = rule.second_level};
+  const auto respell = [](std::string text, std::string_view from, const std::string& to) {
+    const std::size_t at = text.find(from);
+    return at == std::string::npos ? text : text.replace(at, from.size(), to);
+  };
+  const bool any_width = rule.granularity == Granularity::Kind::group && rule.cols == 0;
+  if (any_width) key.granularity = Granularity::channel();
+  std::string text = respell(to_string(key), " block 0x0", " block");
+  if (any_width) {
+    text = respell(text, " channel",
+                   group_sizes.empty() ? " group" : " g" + joined(group_sizes, "/", [](std::int32_t width) {
+                                                      return std::to_string(width);
+                                                    }));
+  }
+  if (rule.allow_asymmetric && rule.scale != ScaleType::none) text += " sym or asym";
+  if (rule.activation) text += " with " + to_string(rule.activation_key) + " activations";
+  return text;
+}
+
+class Checker {
+ public:
+  Checker(const Problem& problem, const Machine& machine, const Policy& policy, const KernelCard& card)
+      : problem_(problem), machine_(machine), policy_(policy), card_(card) {}
+
+  std::vector<Reason> run() {
+    check_machine();
+    if (problem_.kind == ProblemKind::experts) check_activation();
+    check_scheme();
+    if (problem_.kind == ProblemKind::experts) {
+      check_parallel();
+      check_router();
+    }
+    check_edge();
+    check_shape();
+    check_surroundings();
+    return std::move(reasons_);
+  }
+
+ private:
+  void miss(Rule rule, std::string wanted, std::string found) {
+    reasons_.push_back({rule, std::move(wanted), std::move(found)});
+  }
+
+  void check_machine() {
+    const DeviceRule single{.device = card_.device, .cpu_features = card_.cpu_features};
+    const std::span<const DeviceRule> rules = card_.devices.empty() ? std::span(&single, 1) : card_.devices;
+    const bool fits = card_.any_device_of_host || std::any_of(rules.begin(), rules.end(), [this](const DeviceRule& r) {
+                        return matches(r, machine_);
+                      });
+    if (!fits) miss(Rule::device, joined(rules, " or ", device_text), machine_text(machine_));
+    for (const std::string_view library : card_.libraries) {
+      if (!machine_.has_library(library)) miss(Rule::library, std::string(library), "not on this machine");
+    }
+  }
+
+  void check_activation() {
+    const ActivationFn fn = problem_.activation.fn;
+    const bool lists_ungated =
+        std::any_of(card_.activations.begin(), card_.activations.end(), [](ActivationFn f) { return !is_gated(f); });
+    if (!is_gated(fn) && !card_.ungated.value_or(lists_ungated))
+      miss(Rule::no_act_and_mul, "experts with a gate", "experts without one");
+    if (!contains(card_.activations, fn)) {
+      miss(Rule::activation, joined(card_.activations, ", ", [](ActivationFn f) { return std::string(to_string(f)); }),
+           std::string(to_string(fn)));
+    }
+  }
+
+  void check_scheme() {
+    const Scheme& scheme = problem_.scheme;
+    const auto fits = [&](const SchemeRule& rule) {
+      if (!weight_matches(rule, card_.group_sizes, scheme.weight)) return false;
+      return rule.activation ? scheme.activation == rule.activation_key : !scheme.activation.has_value();
+    };
+    if (std::none_of(card_.schemes.begin(), card_.schemes.end(), fits)) {
+      miss(Rule::quant_scheme,
+           joined(card_.schemes, "; ", [this](const SchemeRule& rule) { return rule_text(rule, card_.group_sizes); }),
+           scheme_text(scheme));
+    }
+    if (problem_.zero_points && !card_.zero_points) miss(Rule::zero_points, "symmetric weights", "zero points");
+    if (problem_.act_order && !card_.act_order) miss(Rule::act_order, "columns in group order", "a group index");
+  }
+
+  void check_parallel() {
+    const ParallelRule& rule = card_.parallel;
+    const ParallelLayout& layout = problem_.parallel;
+    std::string refused;
+    const auto refuse = [&refused](const std::string& what) { refused += (refused.empty() ? "" : ", ") + what; };
+    if (layout.tp > 1 && !rule.tp) refuse("tp " + std::to_string(layout.tp));
+    if (layout.ep > 1 && !rule.ep) refuse("ep " + std::to_string(layout.ep));
+    if (layout.dp > 1 && !rule.dp) refuse("dp " + std::to_string(layout.dp));
+    if (problem_.load_balancing && !rule.load_balancing) refuse("load balancing");
+    if (!problem_.all2all.empty() && contains(rule.refused_all2all, std::string_view(problem_.all2all)))
+      refuse("all2all " + problem_.all2all);
+    if (!refused.empty()) miss(Rule::parallel_config, "a layout without it", refused);
+  }
+
+  void check_router() {
+    const RouterRule& rule = card_.router;
+    if (!rule.monolithic) return;
+    if ((problem_.hash_routing || problem_.routing == Routing::hash) && !rule.hash_routing)
+      miss(Rule::hash_routing, "routes from router logits", "routes from token ids");
+    if (problem_.decomposed_required)
+      miss(Rule::decomposed_required, "routing inside the kernel", "routes that are adjusted after routing");
+    if (!rule.routings.empty() && !contains(rule.routings, problem_.routing)) {
+      miss(Rule::routing, joined(rule.routings, ", ", [](Routing r) { return std::string(to_string(r)); }),
+           std::string(to_string(problem_.routing)));
+    }
+    const Element logits = problem_.router_logits_dtype.value_or(problem_.dtype);
+    if (!rule.logits_dtypes.empty() && !contains(rule.logits_dtypes, logits))
+      miss(Rule::router_logits_dtype, joined(rule.logits_dtypes, ", ", element_text), element_text(logits));
+  }
+
+  void check_edge() {
+    if (!card_.dtypes.empty() && !contains(card_.dtypes, problem_.dtype))
+      miss(Rule::dtype, joined(card_.dtypes, ", ", element_text), element_text(problem_.dtype));
+    if (problem_.bias && !card_.bias) miss(Rule::bias, "no bias", "a bias");
+  }
+
+  void check_multiple(std::string_view what, std::int64_t value, std::int64_t multiple) {
+    if (value >= 1 && (multiple <= 1 || value % multiple == 0)) return;
+    miss(Rule::shape, std::string(what) + " a multiple of " + std::to_string(std::max<std::int64_t>(1, multiple)),
+         std::to_string(value));
+  }
+
+  void check_shape() {
+    const bool experts = problem_.kind == ProblemKind::experts;
+    if (experts ? !card_.serves_experts : !card_.serves_linear)
+      miss(Rule::shape, experts ? "a linear layer" : "experts", experts ? "experts" : "a linear layer");
+    check_multiple(experts ? "hidden size" : "inputs", problem_.hidden, card_.hidden_multiple);
+    check_multiple(experts ? "intermediate size" : "outputs", problem_.intermediate, card_.intermediate_multiple);
+    if (!experts) return;
+    if (problem_.top_k < card_.min_top_k || problem_.top_k > card_.max_top_k) {
+      miss(Rule::shape, "top-k from " + std::to_string(card_.min_top_k) + " to " + std::to_string(card_.max_top_k),
+           std::to_string(problem_.top_k));
+    }
+    if (card_.max_experts > 0 && problem_.experts > card_.max_experts)
+      miss(Rule::shape, "at most " + std::to_string(card_.max_experts) + " experts", std::to_string(problem_.experts));
+  }
+
+  void check_surroundings() {
+    if (problem_.kind == ProblemKind::experts && problem_.activation_format != card_.activation_format) {
+      miss(Rule::activation_format, std::string(to_string(card_.activation_format)),
+           std::string(to_string(problem_.activation_format)));
+    }
+    const std::string_view layout = problem_.source_layout;
+    if (!card_.source_layouts.empty() && !contains(card_.source_layouts, layout)) {
+      miss(Rule::source_layout, joined(card_.source_layouts), layout.empty() ? "unknown" : problem_.source_layout);
+    } else if (contains(card_.refused_layouts, layout)) {
+      miss(Rule::source_layout, "not " + joined(card_.refused_layouts), problem_.source_layout);
+    }
+    if (policy_.batch_invariant && !card_.batch_invariant) {
+      miss(Rule::batch_invariance, "one accumulation order for every batch",
+           card_.accumulation.empty() ? "an order that depends on the batch" : std::string(card_.accumulation));
+    }
+    if (problem_.lora && !card_.lora) miss(Rule::lora, "no adapters", "adapters on the experts");
+    if (card_.numerics == Numerics::fast && policy_.numerics == Numerics::exact)
+      miss(Rule::policy, "policy fast", "policy exact");
+  }
+
+  const Problem& problem_;
+  const Machine& machine_;
+  const Policy& policy_;
+  const KernelCard& card_;
+  std::vector<Reason> reasons_;
+};
+
+}  // namespace
+
+bool matches(const DeviceRule& rule, const Machine& machine) {
+  return rule.device == machine.device && (machine.cpu_features & rule.cpu_features) == rule.cpu_features &&
+         (rule.arch.empty() || rule.arch == machine.arch) && machine.capability >= rule.min_capability &&
+         machine.capability <= rule.max_capability;
+}
+
+std::vector<Reason> mismatches(const Problem& problem, const Machine& machine, const Policy& policy,
+                               const KernelCard& card) {
+  return Checker(problem, machine, policy, card).run();
+}
+
+}  // namespace moracle

@@ -1,0 +1,62 @@
+// One-line renderings and the trace as JSON.
+#include <algorithm>
+
+#include "oracle/decide.h"
+
+namespace moracle {
+
+std::string scheme_text(const Scheme& scheme) {
+  std::string text = to_string(scheme.weight);
+  if (scheme.activation) {
+    text += ", " + to_string(*scheme.activation) + (scheme.activation->dynamic ? "" : " static") + " activations";
+  } else if (scheme.weight.quantized()) {
+    text += ", 16-bit activations";
+  }
+  return text;
+}
+
+std::string shape_text(const Problem& problem) {
+  const std::string sizes = std::to_string(problem.hidden) + " -> " + std::to_string(problem.intermediate);
+  if (problem.kind == ProblemKind::linear) return "[" + sizes + "]";
+  return "[" + std::to_string(problem.experts) + " experts, top-" + std::to_string(problem.top_k) + ", " + sizes + "]";
+}
+
+std::string reason_text(const Reason& reason) {
+  return std::string(to_string(reason.rule)) + ": wanted " + reason.wanted + ", found " + reason.found;
+}
+
+std::string explain_line(const Problem& problem, const Decision& decision, std::size_t layers) {
+  std::string text = problem.kind == ProblemKind::experts ? "experts" : "linear";
+  if (layers > 1) text += " x" + std::to_string(layers);
+  text += " " + shape_text(problem) + ": " + scheme_text(problem.scheme) + " -> ";
+  const auto can = std::count_if(decision.trace.begin(), decision.trace.end(),
+                                 [](const Candidate& candidate) { return candidate.supported; });
+  const auto cannot = static_cast<std::ptrdiff_t>(decision.trace.size()) - can;
+  if (decision.winner == nullptr) {
+    text += "none (" + std::to_string(cannot) + " cannot)";
+  } else {
+    const auto others = can - 1;
+    text += std::string(decision.winner->backend) + " (" + std::to_string(others) +
+            (others == 1 ? " other can, " : " others can, ") + std::to_string(cannot) + " cannot)";
+  }
+  if (decision.best_if_built != decision.winner && decision.best_if_built != nullptr)
+    text += ", " + std::string(decision.best_if_built->backend) + " if this build had it";
+  return text;
+}
+
+Json trace_json(const Decision& decision) {
+  Json trace = Json::array();
+  for (const Candidate& candidate : decision.trace) {
+    Json reasons = Json::array();
+    for (const Reason& reason : candidate.reasons)
+      reasons.push_back({{"rule", to_string(reason.rule)}, {"wanted", reason.wanted}, {"found", reason.found}});
+    trace.push_back({{"backend", candidate.card->backend},
+                     {"card", candidate.card->id},
+                     {"supported", candidate.supported},
+                     {"kind", to_string(candidate.card->kind)},
+                     {"reasons", std::move(reasons)}});
+  }
+  return trace;
+}
+
+}  // namespace moracle
