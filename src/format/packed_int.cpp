@@ -152,8 +152,8 @@ class PackedIntSource final : public MatrixSource {
     if (spec_.key.symmetric) return check_neutral(begin, out.rows);
     const unsigned limit = (1U << bits_) - 1U;
     out.zeros.resize(narrow<std::size_t>(out.rows * spec_.groups));
-    for (std::int64_t r = 0; r < out.rows; ++r)
-      for (std::int64_t g = 0; g < spec_.groups; ++g) {
+    for (std::int64_t g = 0; g < spec_.groups; ++g)
+      for (std::int64_t r = 0; r < out.rows; ++r) {
         const unsigned zero = stored_zero(begin + r, g) + static_cast<unsigned>(layout_.zero_offset);
         if (zero > limit) return zero_error(begin + r, g, zero);
         out.zeros[narrow<std::size_t>(r * spec_.groups + g)] = static_cast<std::uint8_t>(zero);
