@@ -218,6 +218,8 @@ Result<BenchLayerResult> LayerBench::run() {
     if (baseline.ok()) baseline_.emplace(std::move(baseline).value());
   }
   for (const std::int64_t tokens : options_.tokens) {
+    if (options_.interrupted && options_.interrupted())
+      return Error{.code = "interrupted", .found = "benchmark stopped"};
     MORACLE_ASSIGN(BenchLayerRow row, time_row(tokens));
     result_.rows.push_back(row);
   }

@@ -24,6 +24,7 @@ struct BenchLayerOptions {
   int threads = 0;                                   // 0: the machine's cores
   bool baseline = true;                              // also time dequantizing to bf16 and multiplying densely
   std::function<void(const std::string&)> on_phase;  // what is being done; may be empty
+  std::function<bool()> interrupted;                 // asked between rows; may be empty
 };
 
 struct BenchLayerRow {
@@ -34,8 +35,8 @@ struct BenchLayerRow {
   std::int64_t experts = 0;       // activated, mean over the iterations
   std::int64_t weight_bytes = 0;  // of the activated experts, once each, as published
   double weight_gb_s = 0;
-  double gflop_s = 0;              // 6 * tokens * top_k * hidden * intermediate operations
-  double rel_err = 0;              // against ref, the first tokens of the same call
+  double gflop_s = 0;                // 6 * tokens * top_k * hidden * intermediate operations
+  double rel_err = 0;                // against ref, the first tokens of the same call
   std::optional<double> floor_us{};  // max(weight_bytes / read bandwidth, operations / peak), both measured here
   std::optional<double> dequantize_to_bf16_us{};  // median of the plain alternative
 };
@@ -53,7 +54,7 @@ struct BenchLayerResult {
 
 // The copies of the layer together exceed twice the last-level cache and 600 MB (memory allowing), so that weights
 // come from memory; the routing is drawn anew for each iteration and is not timed. Errors: "oracle.no_table",
-// "oracle.no_backend", "oracle.pinned", "quant.group", "memory.plan".
+// "oracle.no_backend", "oracle.pinned", "quant.group", "memory.plan", "interrupted".
 Result<BenchLayerResult> bench_layer(const BenchLayerOptions& options);
 
 }  // namespace moracle

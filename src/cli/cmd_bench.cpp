@@ -1,0 +1,186 @@
+// moracle bench layer and bench model.
+#include <fmt/format.h>
+
+#include "cli/interrupt.h"
+#include "cli/options.h"
+#include "cli/program.h"
+#include "engine/bench_layer.h"
+#include "engine/bench_model.h"
+
+namespace moracle::cli {
+
+namespace {
+
+struct LayerCommand : ComputeOptions {
+  std::string shape;
+  std::string scheme;
+  std::string tokens = "1,4,16,64,512";
+  bool baseline = true;
+  bool json = false;
+};
+
+Json calibration_json(const std::optional<Calibration>& calibration) {
+  if (!calibration) return nullptr;
+  return {{"read_gb_s", calibration->read_gb_s}, {"gflop_s", calibration->gflop_s}, {"unit", calibration->unit}};
+}
+
+Json layer_json(const LayerCommand& options, const BenchLayerResult& result) {
+  const auto optional = [](const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); };
+  Json rows = Json::array();
+  for (const BenchLayerRow& row : result.rows) {
+    rows.push_back({{"tokens", row.tokens},
+                    {"median_us", row.median_us},
+                    {"min_us", row.min_us},
+                    {"iterations", row.iterations},
+                    {"experts", row.experts},
+                    {"weight_bytes", row.weight_bytes},
+                    {"weight_gb_s", row.weight_gb_s},
+                    {"gflop_s", row.gflop_s},
+                    {"rel_err", row.rel_err},
+                    {"floor_us", optional(row.floor_us)},
+                    {"dequantize_to_bf16_us", optional(row.dequantize_to_bf16_us)}});
+  }
+  return {{"backend", result.backend},
+          {"device", result.device},
+          {"threads", result.threads},
+          {"shape", options.shape},
+          {"scheme", options.scheme},
+          {"copies", result.copies},
+          {"packed_bytes", result.packed_bytes},
+          {"calibration", {{"before", calibration_json(result.before)}, {"after", calibration_json(result.after)}}},
+          {"rows", std::move(rows)}};
+}
+
+std::string layer_text(const LayerCommand& options, const BenchLayerResult& result) {
+  std::string text =
+      fmt::format("{} {} on {}, {} threads, backend {}: {} copies, {} packed\n", options.shape, options.scheme,
+                  result.device, result.threads, result.backend, result.copies, human_bytes(result.packed_bytes));
+  for (const auto& [when, calibration] : {std::pair{"before", result.before}, std::pair{"after", result.after}}) {
+    if (!calibration) continue;
+    text += fmt::format("machine {}: read {:.1f} GB/s, {:.0f} GFLOP/s ({})\n", when, calibration->read_gb_s,
+                        calibration->gflop_s, calibration->unit);
+  }
+  std::vector<std::vector<std::string>> rows = {{"tokens", "median us", "min us", "experts", "GB/s", "GFLOP/s",
+                                                 "floor us", "times floor", "bf16 detour us", "rel. error"}};
+  for (const BenchLayerRow& row : result.rows) {
+    const auto cell = [](const std::optional<double>& value) { return value ? fmt::format("{:.0f}", *value) : "-"; };
+    rows.push_back({std::to_string(row.tokens), fmt::format("{:.1f}", row.median_us), fmt::format("{:.1f}", row.min_us),
+                    std::to_string(row.experts), fmt::format("{:.1f}", row.weight_gb_s),
+                    fmt::format("{:.1f}", row.gflop_s), cell(row.floor_us),
+                    row.floor_us ? fmt::format("{:.2f}", row.median_us / *row.floor_us) : "-",
+                    cell(row.dequantize_to_bf16_us), fmt::format("{:.1e}", row.rel_err)});
+  }
+  return text + text_table(rows, std::vector<bool>(rows.front().size(), true));
+}
+
+Result<int> layer_command(const LayerCommand& options, Console& console) {
+  BenchLayerOptions bench;
+  MORACLE_ASSIGN(bench.shape, parse_layer_shape(options.shape));
+  MORACLE_ASSIGN(bench.scheme, find_scheme(options.scheme));
+  MORACLE_ASSIGN(bench.tokens, parse_integers(options.tokens, "--tokens", 1, 1 << 20));
+  MORACLE_ASSIGN(bench.machine, options.machine());
+  bench.policy = options.policy_value();
+  bench.threads = options.threads;
+  bench.baseline = options.baseline;
+  bench.interrupted = [] { return interrupted(); };
+  bench.on_phase = [&](const std::string& phase) { console.note("moracle: " + phase + "\n"); };
+  MORACLE_ASSIGN(const BenchLayerResult result, bench_layer(bench));
+  if (options.json) {
+    console.json(layer_json(options, result));
+  } else {
+    console.out(layer_text(options, result));
+  }
+  return 0;
+}
+
+void add_layer(CLI::App& bench, Program& program) {
+  CLI::App* command = bench.add_subcommand("layer", "Time one experts layer with random weights, routing excluded");
+  auto options = std::make_shared<LayerCommand>();
+  options->add(*command);
+  command->add_option("--shape", options->shape, "A known shape, or E=..,K=..,N=..,topk=..")
+      ->type_name("NAME")
+      ->required();
+  command->add_option("--scheme", options->scheme, "A known scheme")->type_name("S")->required();
+  command->add_option("--tokens", options->tokens, "Token counts to time")->type_name("1,4,...")->capture_default_str();
+  command->add_flag("!--no-baseline", options->baseline, "Skip timing the dequantize-to-bf16 alternative");
+  add_json(*command, options->json);
+  std::string names = "Shapes:";
+  for (const std::string& name : layer_shape_names()) names += " " + name;
+  names += "\nSchemes:";
+  for (const std::string& name : scheme_names()) names += " " + name;
+  command->footer(names + "\nExample:\n  moracle bench layer --shape qwen3-30b-a3b --scheme int4-g128 --tokens 1,512");
+  command->callback([options, &program] {
+    program.action = [options, &program] {
+      const auto code = layer_command(*options, program.console);
+      return code.ok() ? *code : program.console.fail(code.error());
+    };
+  });
+}
+
+struct ModelCommand : ModelOptions {
+  std::int64_t prompt = 512;
+  std::int64_t generate = 64;
+  bool json = false;
+};
+
+Result<int> model_command(const ModelCommand& options, Console& console) {
+  MORACLE_ASSIGN(const auto session, options.open(console, false));
+  const BenchModelOptions bench{
+      .prompt = options.prompt, .generate = options.generate, .interrupted = [] { return interrupted(); }};
+  MORACLE_ASSIGN(const BenchModelResult result, bench_model(*session, bench));
+  if (result.interrupted) return interrupt_exit_code();
+  const auto backends = session->backends();
+  const auto experts = backends.find("experts");
+  if (options.json) {
+    console.json({{"load_s", result.load_s},
+                  {"prefill_tok_s", result.timing.prefill_tok_s()},
+                  {"decode_tok_s", result.timing.decode_tok_s()},
+                  {"prefill_tokens", result.timing.prefill_tokens},
+                  {"decode_tokens", result.timing.decode_tokens},
+                  {"peak_rss_bytes", result.peak_rss_bytes},
+                  {"backend", experts != backends.end() ? Json(experts->second) : Json(nullptr)},
+                  {"backends", backends},
+                  {"threads", session->pool().threads()}});
+    return 0;
+  }
+  console.out(
+      fmt::format("load         {:.2f} s\nprefill      {:.1f} tokens/s ({} tokens)\ndecode       {:.1f} tokens/s "
+                  "({} tokens)\npeak memory  {}\n",
+                  result.load_s, result.timing.prefill_tok_s(), result.timing.prefill_tokens,
+                  result.timing.decode_tok_s(), result.timing.decode_tokens, human_bytes(result.peak_rss_bytes)));
+  return 0;
+}
+
+void add_whole_model(CLI::App& bench, Program& program) {
+  CLI::App* command = bench.add_subcommand("model", "Time a whole model: load, prefill, decode, peak memory");
+  auto options = std::make_shared<ModelCommand>();
+  options->add(*command);
+  command->add_option("--prompt", options->prompt, "Tokens of the prompt")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(whole_number(1, 1 << 24));
+  command->add_option("--generate", options->generate, "Tokens to decode")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(whole_number(1, 1 << 24));
+  add_json(*command, options->json);
+  command->footer("Example:\n  moracle bench model ./Qwen3-30B-A3B-GPTQ-Int4 --prompt 512 --generate 64");
+  command->callback([options, &program] {
+    program.action = [options, &program] {
+      const auto code = model_command(*options, program.console);
+      return code.ok() ? *code : program.console.fail(code.error());
+    };
+  });
+}
+
+}  // namespace
+
+void add_bench(CLI::App& root, Program& program) {
+  CLI::App* command = root.add_subcommand("bench", "Benchmarks");
+  command->require_subcommand(1);
+  add_layer(*command, program);
+  add_whole_model(*command, program);
+  command->footer("Example:\n  moracle bench layer --shape qwen3-30b-a3b --scheme int4-g128 --tokens 1,512");
+}
+
+}  // namespace moracle::cli

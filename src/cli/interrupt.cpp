@@ -1,0 +1,52 @@
+#include "cli/interrupt.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+
+namespace moracle::cli {
+
+namespace {
+
+std::atomic<int> pending{0};
+static_assert(std::atomic<int>::is_always_lock_free, "set from a signal handler");
+
+void note_signal(int signal) {
+  if (pending.exchange(signal) != 0) _exit(128 + signal);
+}
+
+}  // namespace
+
+void prepare_process() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (fcntl(fd, F_GETFD) >= 0) continue;
+    const int opened = open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
+    if (opened >= 0 && opened != fd) {
+      dup2(opened, fd);
+      close(opened);
+    }
+  }
+  struct sigaction action = {};
+  sigemptyset(&action.sa_mask);
+  action.sa_handler = note_signal;  // without SA_RESTART, so that a waiting read returns
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  action.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &action, nullptr);
+}
+
+bool interrupted() {
+  return pending.load(std::memory_order_relaxed) != 0;
+}
+
+int interrupt_exit_code() {
+  return 128 + pending.load(std::memory_order_relaxed);
+}
+
+void clear_interrupt() {
+  pending.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace moracle::cli

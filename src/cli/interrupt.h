@@ -1,0 +1,16 @@
+// Ctrl-C and its like: noted in a flag, acted on between steps.
+#pragma once
+
+namespace moracle::cli {
+
+// Opens /dev/null for standard descriptors that are closed (a model file must never become standard output), ignores
+// SIGPIPE and notes SIGINT and SIGTERM. A second one ends the process at once.
+void prepare_process();
+
+[[nodiscard]] bool interrupted();
+// 128 + the signal's number.
+[[nodiscard]] int interrupt_exit_code();
+// For the interactive chat: Ctrl-C ended one answer, not the program.
+void clear_interrupt();
+
+}  // namespace moracle::cli

@@ -1,0 +1,164 @@
+#include "cli/options.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
+#include "cli/interrupt.h"
+
+namespace moracle::cli {
+
+namespace {
+
+constexpr int kMostThreads = 1024;
+
+std::optional<std::int64_t> to_integer(const std::string& text) {
+  std::int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, failed] = std::from_chars(text.data(), end, value);
+  if (failed != std::errc{} || stop != end) return std::nullopt;
+  return value;
+}
+
+[[noreturn]] void leave_load(Console& console) {
+  console.note("\nmoracle: interrupted while loading\n");
+  _exit(interrupt_exit_code());
+}
+
+}  // namespace
+
+CLI::Validator whole_number(std::int64_t low, std::int64_t high) {
+  return CLI::Validator(
+      [low, high](const std::string& text) -> std::string {
+        const auto value = to_integer(text);
+        if (value && *value >= low && *value <= high) return "";
+        return fmt::format("wanted a whole number from {} to {}, found '{}'", low, high, text);
+      },
+      "");
+}
+
+CLI::Validator real_number(std::function<bool(double)> accepts, std::string wanted) {
+  return CLI::Validator(
+      [accepts = std::move(accepts), wanted = std::move(wanted)](const std::string& text) -> std::string {
+        char* end = nullptr;
+        const double value = std::strtod(text.c_str(), &end);
+        const bool whole = !text.empty() && end == text.c_str() + text.size();
+        if (whole && std::isfinite(value) && accepts(value)) return "";
+        return "wanted " + wanted + ", found '" + text + "'";
+      },
+      "");
+}
+
+Result<std::vector<std::int64_t>> parse_integers(const std::string& text, const std::string& option, std::int64_t low,
+                                                 std::int64_t high) {
+  std::vector<std::int64_t> values;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    const auto value = to_integer(part);
+    if (!value || *value < low || *value > high) {
+      return Error{.code = "usage",
+                   .where = option,
+                   .wanted = fmt::format("whole numbers from {} to {}, separated by commas", low, high),
+                   .found = "'" + part + "'"};
+    }
+    values.push_back(*value);
+    begin = end + 1;
+  }
+  return values;
+}
+
+void BackendOptions::add(CLI::App& command, bool with_batch_invariant) {
+  command.add_option("--backend", backend, "Pin a backend: it serves, or the command fails with the reasons")
+      ->type_name("NAME");
+  command.add_option("--policy", policy, "exact: the scheme as published; fast: activations may be quantized further")
+      ->type_name("exact|fast")
+      ->check(CLI::IsMember({"exact", "fast"}));
+  if (with_batch_invariant) {
+    command.add_flag("--batch-invariant", batch_invariant, "Only kernels with one accumulation order for every batch");
+  }
+}
+
+Policy BackendOptions::policy_value() const {
+  Policy value;
+  value.numerics = policy == "fast" ? Numerics::fast : Numerics::exact;
+  value.batch_invariant = batch_invariant;
+  if (!backend.empty()) value.pinned = backend;
+  return value;
+}
+
+void ComputeOptions::add(CLI::App& command, bool with_batch_invariant) {
+  BackendOptions::add(command, with_batch_invariant);
+  command.add_option("--threads", threads, "Threads to compute with (default: the cores of this machine)")
+      ->type_name("N")
+      ->check(whole_number(1, kMostThreads));
+  command.add_option("--device", device, "Where to compute: cpu, or a name or file that describes this machine")
+      ->type_name("D");
+}
+
+Result<Machine> ComputeOptions::machine() const {
+  Machine here = probe_machine();
+  if (device == "cpu") return here;
+  MORACLE_ASSIGN(const Machine named, resolve_machine(device));
+  if (named.fingerprint() == here.fingerprint()) return here;
+  return Error{.code = "device.elsewhere",
+               .where = "--device",
+               .wanted = "a device of this machine (cpu)",
+               .found = "'" + device + "'",
+               .advice = "`moracle explain --device " + device + "` says what would be chosen there"};
+}
+
+void add_model(CLI::App& command, std::string& model) {
+  command.add_option("model", model, "Folder in Hugging Face layout: config.json, *.safetensors, tokenizer.json")
+      ->type_name("MODEL")
+      ->required();
+}
+
+void add_json(CLI::App& command, bool& json) {
+  command.add_flag("--json", json, "Print one JSON document on standard output and nothing else there");
+}
+
+void ModelOptions::add(CLI::App& command) {
+  add_model(command, model);
+  ComputeOptions::add(command);
+  command.add_flag("--no-cache", no_cache, "Accepted for scripts; this version has no pack cache to turn off");
+}
+
+std::string decision_lines(const LoadPlan& plan) {
+  std::string text;
+  std::vector<std::string> seen;
+  for (const ModuleReport& module : plan.modules()) {
+    if (module.kind != "experts" || !module.problem || !module.decision) continue;
+    const std::string line = explain_line(*module.problem, *module.decision);
+    if (std::find(seen.begin(), seen.end(), line) != seen.end()) continue;
+    seen.push_back(line);
+    text += "moracle: " + line + "\n";
+    for (const std::string& warning : module.decision->warnings) text += "moracle: warning: " + warning + "\n";
+  }
+  for (const std::string& warning : plan.warnings()) text += "moracle: warning: " + warning + "\n";
+  return text;
+}
+
+Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, bool needs_text) const {
+  MORACLE_ASSIGN(Machine here, machine());
+  SessionOptions options;
+  options.folder = model;
+  options.machine = std::move(here);
+  options.policy = policy_value();
+  options.threads = threads;
+  options.needs_text = needs_text;
+  options.on_plan = [&console](const LoadPlan& plan) { console.note(decision_lines(plan)); };
+  options.on_progress = [&console](const LoadProgress& progress) {
+    if (interrupted()) leave_load(console);
+    console.progress("loading", static_cast<double>(progress.bytes_done), static_cast<double>(progress.bytes_total));
+  };
+  auto session = Session::open(options);
+  console.end_progress();
+  if (interrupted()) leave_load(console);
+  return session;
+}
+
+}  // namespace moracle::cli

@@ -1,0 +1,64 @@
+// Options that several commands share, and the checks that make wrong values wrong usage.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/console.h"
+#include "engine/session.h"
+#include "machine/machine.h"
+#include "oracle/decide.h"
+
+namespace moracle::cli {
+
+// Validators; their messages name the limits, CLI11 puts the option's name in front.
+[[nodiscard]] CLI::Validator whole_number(std::int64_t low, std::int64_t high);
+[[nodiscard]] CLI::Validator real_number(std::function<bool(double)> accepts, std::string wanted);
+
+// "1,4,16" -> numbers of at least `low`. Errors: "usage" naming the option.
+Result<std::vector<std::int64_t>> parse_integers(const std::string& text, const std::string& option, std::int64_t low,
+                                                 std::int64_t high);
+
+// How kernels are chosen.
+struct BackendOptions {
+  std::string backend;  // empty: the oracle's choice
+  std::string policy = "exact";
+  bool batch_invariant = false;
+
+  void add(CLI::App& command, bool with_batch_invariant = true);
+  [[nodiscard]] Policy policy_value() const;
+};
+
+// What every command that computes takes.
+struct ComputeOptions : BackendOptions {
+  int threads = 0;
+  std::string device = "cpu";
+
+  void add(CLI::App& command, bool with_batch_invariant = true);
+  // Errors: "device.unknown", "device.elsewhere" when the device is not this machine.
+  [[nodiscard]] Result<Machine> machine() const;
+};
+
+struct ModelOptions : ComputeOptions {
+  std::string model;
+  bool no_cache = false;
+
+  void add(CLI::App& command);
+  // Opens and loads with progress, and tells the oracle's decisions on standard error. An interrupt while loading ends
+  // the process: there is nothing to keep.
+  Result<std::unique_ptr<Session>> open(Console& console, bool needs_text) const;
+};
+
+void add_model(CLI::App& command, std::string& model);
+void add_json(CLI::App& command, bool& json);
+
+// The oracle's choices for a plan's layers, one line per distinct one of the experts.
+[[nodiscard]] std::string decision_lines(const LoadPlan& plan);
+
+}  // namespace moracle::cli

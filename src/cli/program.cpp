@@ -1,0 +1,75 @@
+#include "cli/program.h"
+
+#include <exception>
+
+#include "cli/interrupt.h"
+
+namespace moracle::cli {
+
+namespace {
+
+void add_commands(CLI::App& app, Program& program) {
+  add_run(app, program);
+  add_inspect(app, program);
+  add_explain(app, program);
+  add_eval(app, program);
+  add_logits(app, program);
+  add_verify(app, program);
+  add_bench(app, program);
+  add_synth(app, program);
+  add_devices(app, program);
+}
+
+// The command that the user was in when something was wrong, for the hint.
+std::string command_path(const CLI::App& app) {
+  std::string path = "moracle";
+  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+    at = at->get_subcommands().front();
+    path += " " + at->get_name();
+  }
+  return path;
+}
+
+int parse_and_run(CLI::App& app, Program& program, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    const CLI::App* at = &app;
+    while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+    program.console.out(at->help(at == &app ? "" : command_path(app)));
+    return program.console.finish(0);
+  } catch (const CLI::CallForVersion&) {
+    program.console.out("moracle " MORACLE_VERSION "\n");
+    return program.console.finish(0);
+  } catch (const CLI::ParseError& error) {
+    program.console.note("moracle: wrong usage: " + std::string(error.what()) + "\ntry `" + command_path(app) +
+                         " --help`\n");
+    return 2;
+  }
+  return program.console.finish(program.action());
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv) {
+  prepare_process();
+  Program program;
+  try {
+    CLI::App app("Runs quantized mixture-of-experts models as published, and says which kernel serves them and why.",
+                 "moracle");
+    app.set_version_flag("--version", "moracle " MORACLE_VERSION, "Print the version");
+    app.require_subcommand(1);
+    app.footer(
+        "Example:\n  moracle run ./Qwen3-30B-A3B-GPTQ-Int4 -p \"The three laws of robotics are\" -n 64\n"
+        "Each command has its own --help.");
+    add_commands(app, program);
+    return parse_and_run(app, program, argc, argv);
+  } catch (const std::bad_alloc&) {
+    program.console.note("moracle: error: out of memory\n");
+  } catch (const std::exception& error) {
+    program.console.note("moracle: error: " + std::string(error.what()) + "\n");
+  }
+  return 1;
+}
+
+}  // namespace moracle::cli
