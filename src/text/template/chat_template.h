@@ -1,0 +1,51 @@
+// Chat templates: a sandboxed subset of Jinja that renders what transformers' apply_chat_template renders
+// (trim_blocks, lstrip_blocks, loop controls, the generation tag, raise_exception, strftime_now and its own tojson).
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace moracle {
+
+// A template and its context are hostile input. One step is one node walked, one element or some 128 bytes copied;
+// `depth` bounds the nesting of the source, of values and of macro calls.
+struct TemplateLimits {
+  std::size_t steps = 2'000'000;
+  int depth = 200;
+  std::size_t output_bytes = std::size_t{16} << 20;
+};
+
+class ChatTemplate {
+ public:
+  // Errors: "template.syntax" (with the line), "template.limit".
+  static Result<ChatTemplate> parse(std::string source, std::string file, TemplateLimits limits = {});
+
+  // The template of a model folder: chat_template.jinja, else "chat_template" of tokenizer_config.json (a string, or a
+  // list of {name, template} with one named "default"). Reads the special tokens, too. nullopt: the folder has none.
+  // Errors: those of parse and read_json, "template.config".
+  static Result<std::optional<ChatTemplate>> load(const std::filesystem::path& folder);
+
+  // `context`: messages, tools, add_generation_prompt, bos_token, eos_token and any further variables. Values keep the
+  // key order of an ordered_json; a Json is sorted by key.
+  // Errors: "template.raised" (raise_exception; its message), "template.type" (Python would raise),
+  // "template.undefined", "template.limit".
+  [[nodiscard]] Result<std::string> render(const Json& context) const;
+  [[nodiscard]] Result<std::string> render(const nlohmann::ordered_json& context) const;
+
+  // {"bos_token": "...", "eos_token": "...", ...}, to be merged into the context; an empty object after parse().
+  [[nodiscard]] const Json& special_tokens() const { return special_tokens_; }
+
+ private:
+  struct Program;
+  std::shared_ptr<const Program> program_;
+  Json special_tokens_ = Json::object();
+};
+
+}  // namespace moracle

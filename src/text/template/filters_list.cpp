@@ -1,0 +1,401 @@
+// Filters over sequences and dicts.
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+#include <utility>
+
+#include "text/template/filters_number.h"
+#include "text/template/interpreter.h"
+#include "text/template/unicode.h"
+
+namespace moracle::jinja {
+namespace {
+
+// A dotted path of names and positions, as map(attribute=...) and its kin take it.
+class Path {
+ public:
+  static std::optional<Path> parse(Interpreter& in, const std::optional<Value>& attribute) {
+    Path path;
+    if (!attribute || attribute->is_none()) return path;
+    if (!attribute->text()) {
+      path.parts_.push_back(*attribute);
+      return path;
+    }
+    std::string_view rest = attribute->text()->bytes;
+    for (;;) {
+      const std::size_t dot = rest.find('.');
+      const std::string_view part = rest.substr(0, dot);
+      std::int64_t position = 0;
+      const auto parsed = std::from_chars(part.data(), part.data() + part.size(), position);
+      const bool digits =
+          !part.empty() && part[0] != '-' && parsed.ec == std::errc{} && parsed.ptr == part.data() + part.size();
+      path.parts_.push_back(digits ? Value::integer(position) : Value::text(std::string(part)));
+      if (!in.charge(1)) return std::nullopt;
+      if (dot == std::string_view::npos) return path;
+      rest.remove_prefix(dot + 1);
+    }
+  }
+
+  Maybe get(Interpreter& in, Value item, const Value* fallback = nullptr) const {
+    for (const Value& part : parts_) {
+      const Maybe next = in.item(item, part);
+      if (!next) return std::nullopt;
+      item = next->is_undefined() && fallback ? *fallback : *next;
+    }
+    return item;
+  }
+
+ private:
+  std::vector<Value> parts_;
+};
+
+Maybe fold_case(Interpreter& in, const Value& value) {
+  if (!value.text()) return value;
+  if (!in.charge(value.text()->bytes.size() / 16)) return std::nullopt;
+  return in.text(to_lower(value.text()->bytes));
+}
+
+// The indices of `keys` in order; ties keep their order, also when reversed.
+std::optional<std::vector<std::size_t>> order(Interpreter& in, const std::vector<Value>& keys, bool reverse) {
+  std::vector<std::size_t> indices(keys.size());
+  std::iota(indices.begin(), indices.end(), std::size_t{0});
+  std::stable_sort(indices.begin(), indices.end(), [&](std::size_t a, std::size_t b) {
+    return (reverse ? in.less(keys[b], keys[a]) : in.less(keys[a], keys[b])).value_or(false);
+  });
+  if (in.failed()) return std::nullopt;
+  return indices;
+}
+
+bool flag(const std::optional<Value>& value) {
+  return value && value->truthy();
+}
+
+Maybe join(Interpreter& in, const Value& value, Arguments& arguments) {
+  const auto bound = bind(in, "join", arguments, {"d", "attribute"});
+  const auto items = bound ? in.iterate(value) : std::nullopt;
+  const auto separator = items ? ((*bound)[0] ? in.str(*(*bound)[0]) : std::string()) : std::nullopt;
+  const auto path = separator ? Path::parse(in, (*bound)[1]) : std::nullopt;
+  if (!path) return std::nullopt;
+  std::string out;
+  for (std::size_t i = 0; i < items->size(); ++i) {
+    const Maybe item = path->get(in, (*items)[i]);
+    const auto bytes = item ? in.str(*item) : std::nullopt;
+    if (!bytes) return std::nullopt;
+    if (i > 0) out += *separator;
+    out += *bytes;
+    if (out.size() > in.limits().output_bytes) break;
+  }
+  return in.text(std::move(out));
+}
+
+Maybe length(Interpreter& in, const Value& value, Arguments& arguments) {
+  return bind(in, "length", arguments, {}) ? in.length(value) : std::nullopt;
+}
+
+Maybe first(Interpreter& in, const Value& value, Arguments& arguments) {
+  if (!bind(in, "first", arguments, {})) return std::nullopt;
+  if (const auto* iterator = value.as<IteratorPtr>()) {
+    Iterator& source = **iterator;
+    if (source.next < source.items.size()) return source.items[source.next++];
+    return Interpreter::undefined("No first item, sequence was empty.");
+  }
+  const auto items = in.iterate(value);
+  if (!items) return std::nullopt;
+  return items->empty() ? Interpreter::undefined("No first item, sequence was empty.") : items->front();
+}
+
+Maybe last(Interpreter& in, const Value& value, Arguments& arguments) {
+  if (!bind(in, "last", arguments, {})) return std::nullopt;
+  if (value.as<IteratorPtr>()) return in.type_error("'generator' object is not reversible");
+  const auto items = in.iterate(value);
+  if (!items) return std::nullopt;
+  return items->empty() ? Interpreter::undefined("No last item, sequence was empty.") : items->back();
+}
+
+Maybe fallback(Interpreter& in, const Value& value, Arguments& arguments) {
+  const auto bound = bind(in, "default", arguments, {"default_value", "boolean"});
+  if (!bound) return std::nullopt;
+  if (value.is_undefined() || (flag((*bound)[1]) && !value.truthy())) return (*bound)[0].value_or(Value::text(""));
+  return value;
+}
+
+Maybe list(Interpreter& in, const Value& value, Arguments& arguments) {
+  auto items = bind(in, "list", arguments, {}) ? in.iterate(value) : std::nullopt;
+  return items ? in.sequence(std::move(*items)) : std::nullopt;
+}
+
+std::optional<std::vector<Value>> pairs(Interpreter& in, const Dict& dict) {
+  std::vector<Value> out;
+  for (const auto& [key, value] : dict.items()) {
+    Maybe pair = in.sequence({key, value}, Flavour::tuple);
+    if (!pair) return std::nullopt;
+    out.push_back(std::move(*pair));
+  }
+  return out;
+}
+
+Maybe items(Interpreter& in, const Value& value, Arguments& arguments) {
+  if (!bind(in, "items", arguments, {})) return std::nullopt;
+  if (value.is_undefined()) return in.iterator({});
+  if (!value.dict()) return in.type_error("Can only get item pairs from a mapping.");
+  auto all = pairs(in, *value.dict());
+  return all ? in.iterator(std::move(*all)) : std::nullopt;
+}
+
+Maybe dictsort(Interpreter& in, const Value& value, Arguments& arguments) {
+  const auto bound = bind(in, "dictsort", arguments, {"case_sensitive", "by", "reverse"});
+  if (!bound) return std::nullopt;
+  if (value.is_undefined()) return in.undefined_error(value);
+  if (!value.dict()) return in.type_error("dictsort of '" + std::string(value.type_name()) + "'");
+  const std::string by = (*bound)[1] && (*bound)[1]->text() ? (*bound)[1]->text()->bytes : (*bound)[1] ? "" : "key";
+  if (by != "key" && by != "value") return in.type_error("You can only sort by either \"key\" or \"value\"");
+  const auto all = pairs(in, *value.dict());
+  if (!all) return std::nullopt;
+  std::vector<Value> keys;
+  for (const auto& [key, item] : value.dict()->items()) {
+    const Value& wanted = by == "key" ? key : item;
+    Maybe folded = flag((*bound)[0]) ? Maybe(wanted) : fold_case(in, wanted);
+    if (!folded) return std::nullopt;
+    keys.push_back(std::move(*folded));
+  }
+  const auto sorted = order(in, keys, flag((*bound)[2]));
+  if (!sorted) return std::nullopt;
+  std::vector<Value> out;
+  for (const std::size_t i : *sorted) out.push_back((*all)[i]);
+  return in.sequence(std::move(out));
+}
+
+Maybe sort(Interpreter& in, const Value& value, Arguments& arguments) {
+  const auto bound = bind(in, "sort", arguments, {"reverse", "case_sensitive", "attribute"});
+  const auto all = bound ? in.iterate(value) : std::nullopt;
+  if (!all) return std::nullopt;
+  // "a,b" sorts by a, then by b.
+  std::vector<Path> paths;
+  std::string names = (*bound)[2] && (*bound)[2]->text() ? (*bound)[2]->text()->bytes : std::string();
+  for (std::size_t begin = 0;;) {
+    const std::size_t comma = names.find(',', begin);
+    const auto path = Path::parse(in, names.empty() ? (*bound)[2] : Value::text(names.substr(begin, comma - begin)));
+    if (!path) return std::nullopt;
+    paths.push_back(*path);
+    if (comma == std::string::npos) break;
+    begin = comma + 1;
+  }
+  std::vector<Value> keys;
+  for (const Value& item : *all) {
+    std::vector<Value> parts;
+    for (const Path& path : paths) {
+      const Maybe part = path.get(in, item);
+      Maybe folded = !part || flag((*bound)[1]) ? part : fold_case(in, *part);
+      if (!folded) return std::nullopt;
+      parts.push_back(std::move(*folded));
+    }
+    Maybe key = in.sequence(std::move(parts));
+    if (!key) return std::nullopt;
+    keys.push_back(std::move(*key));
+  }
+  const auto sorted = order(in, keys, flag((*bound)[0]));
+  if (!sorted) return std::nullopt;
+  std::vector<Value> out;
+  for (const std::size_t i : *sorted) out.push_back((*all)[i]);
+  return in.sequence(std::move(out));
+}
+
+Maybe unique(Interpreter& in, const Value& value, Arguments& arguments) {
+  const auto bound = bind(in, "unique", arguments, {"case_sensitive", "attribute"});
+  const auto all = bound ? in.iterate(value) : std::nullopt;
+  const auto path = all ? Path::parse(in, (*bound)[1]) : std::nullopt;
+  if (!path) return std::nullopt;
+  Dict seen;
+  std::vector<Value> out;
+  for (const Value& item : *all) {
+    const Maybe part = path->get(in, item);
+    const Maybe key = !part || flag((*bound)[0]) ? part : fold_case(in, *part);
+    if (!key) return std::nullopt;
+    const std::size_t before = seen.size();
+    if (!in.insert(&seen, *key, Value())) return std::nullopt;
+    if (seen.size() > before) out.push_back(item);
+  }
+  return in.iterator(std::move(out));
+}
+
+Maybe reverse(Interpreter& in, const Value& value, Arguments& arguments) {
+  if (!bind(in, "reverse", arguments, {})) return std::nullopt;
+  if (value.text()) {
+    std::u32string points = to_points(value.text()->bytes);
+    std::reverse(points.begin(), points.end());
+    return in.text(from_points(points));
+  }
+  auto all = in.iterate(value);
+  if (!all) return std::nullopt;
+  std::reverse(all->begin(), all->end());
+  return value.as<IteratorPtr>() ? in.sequence(std::move(*all)) : in.iterator(std::move(*all));
+}
+
+// map(attribute=...) or map("filter", ...).
+Maybe map(Interpreter& in, const Value& value, Arguments& arguments) {
+  const auto all = in.iterate(value);
+  if (!all) return std::nullopt;
+  std::vector<Value> out;
+  if (arguments.positional.empty() && !arguments.named.empty()) {
+    const auto bound = bind(in, "map", arguments, {"attribute", "default"}, 1);
+    const auto path = bound ? Path::parse(in, (*bound)[0]) : std::nullopt;
+    if (!path) return std::nullopt;
+    const auto& missing = (*bound)[1];
+    for (const Value& item : *all) {
+      Maybe mapped = path->get(in, item, missing && !missing->is_none() ? &*missing : nullptr);
+      if (!mapped) return std::nullopt;
+      out.push_back(std::move(*mapped));
+    }
+    return in.iterator(std::move(out));
+  }
+  if (arguments.positional.empty() || !arguments.positional[0].text())
+    return in.type_error("map requires a filter argument");
+  const std::string name = arguments.positional[0].text()->bytes;
+  for (const Value& item : *all) {
+    Arguments given{{arguments.positional.begin() + 1, arguments.positional.end()}, arguments.named};
+    Maybe mapped = in.apply_filter(name, item, given);
+    if (!mapped) return std::nullopt;
+    out.push_back(std::move(*mapped));
+  }
+  return in.iterator(std::move(out));
+}
+
+// select, reject, selectattr and rejectattr.
+template <bool keeps, bool of_attribute>
+Maybe choose(Interpreter& in, const Value& value, Arguments& arguments) {
+  const auto all = in.iterate(value);
+  if (!all) return std::nullopt;
+  std::size_t used = 0;
+  std::optional<Value> attribute;
+  if (of_attribute) {
+    if (arguments.positional.empty()) return in.type_error("Missing parameter for attribute name");
+    attribute = arguments.positional[used++];
+  }
+  const auto path = Path::parse(in, attribute);
+  if (!path) return std::nullopt;
+  std::optional<std::string> test;
+  if (used < arguments.positional.size()) {
+    if (!arguments.positional[used].text()) return in.type_error("the name of a test is no string");
+    test = arguments.positional[used++].text()->bytes;
+  }
+  const std::vector<Value> rest(arguments.positional.begin() + static_cast<std::ptrdiff_t>(used),
+                                arguments.positional.end());
+  std::vector<Value> out;
+  for (const Value& item : *all) {
+    const Maybe tested = path->get(in, item);
+    if (!tested) return std::nullopt;
+    bool passes = tested->truthy();
+    if (test) {
+      Arguments given{rest, arguments.named};
+      const auto answer = in.charge(1) ? in.apply_test(*test, *tested, given) : std::nullopt;
+      if (!answer) return std::nullopt;
+      passes = *answer;
+    }
+    if (passes == keeps) out.push_back(item);
+  }
+  return in.iterator(std::move(out));
+}
+
+template <bool largest>
+Maybe extreme(Interpreter& in, const Value& value, Arguments& arguments) {
+  const auto bound = bind(in, "max", arguments, {"case_sensitive", "attribute"});
+  const auto all = bound ? in.iterate(value) : std::nullopt;
+  const auto path = all ? Path::parse(in, (*bound)[1]) : std::nullopt;
+  if (!path) return std::nullopt;
+  Maybe best_key;
+  std::size_t best = 0;
+  for (std::size_t i = 0; i < all->size(); ++i) {
+    const Maybe part = path->get(in, (*all)[i]);
+    const Maybe key = !part || flag((*bound)[0]) ? part : fold_case(in, *part);
+    if (!key) return std::nullopt;
+    const auto better = !best_key ? std::optional<bool>(true)
+                        : largest ? in.less(*best_key, *key)
+                                  : in.less(*key, *best_key);
+    if (!better) return std::nullopt;
+    if (!*better) continue;
+    best = i;
+    best_key = key;
+  }
+  return best_key ? (*all)[best] : Interpreter::undefined("No aggregated item, sequence was empty.");
+}
+
+Maybe sum(Interpreter& in, const Value& value, Arguments& arguments) {
+  const auto bound = bind(in, "sum", arguments, {"attribute", "start"});
+  const auto all = bound ? in.iterate(value) : std::nullopt;
+  const auto path = all ? Path::parse(in, (*bound)[0]) : std::nullopt;
+  if (!path) return std::nullopt;
+  Maybe total = (*bound)[1].value_or(Value::integer(0));
+  if (total->text()) return in.type_error("sum() can't sum strings");
+  for (const Value& item : *all) {
+    const Maybe part = path->get(in, item);
+    if (!part) return std::nullopt;
+    total = in.binary("+", *total, *part);
+    if (!total) return std::nullopt;
+  }
+  return total;
+}
+
+Maybe batch(Interpreter& in, const Value& value, Arguments& arguments) {
+  const auto bound = bind(in, "batch", arguments, {"linecount", "fill_with"}, 1);
+  const auto all = bound ? in.iterate(value) : std::nullopt;
+  if (!all) return std::nullopt;
+  const auto count = (*bound)[0]->index();
+  if (!count || *count < 1) return in.type_error("batch needs a positive count");
+  std::vector<Value> out, line;
+  const auto flush = [&] {
+    Maybe made = in.sequence(std::exchange(line, {}));
+    if (made) out.push_back(std::move(*made));
+    return made.has_value();
+  };
+  for (const Value& item : *all) {
+    if (static_cast<std::int64_t>(line.size()) == *count && !flush()) return std::nullopt;
+    line.push_back(item);
+  }
+  const auto& filler = (*bound)[1];
+  while (!line.empty() && filler && !filler->is_none() && static_cast<std::int64_t>(line.size()) < *count) {
+    if (!in.charge(1)) return std::nullopt;
+    line.push_back(*filler);
+  }
+  if (!line.empty() && !flush()) return std::nullopt;
+  return in.iterator(std::move(out));
+}
+
+constexpr std::pair<std::string_view, Filter> kFilters[] = {
+    {"join", join},
+    {"length", length},
+    {"count", length},
+    {"first", first},
+    {"last", last},
+    {"default", fallback},
+    {"d", fallback},
+    {"list", list},
+    {"items", items},
+    {"dictsort", dictsort},
+    {"sort", sort},
+    {"unique", unique},
+    {"reverse", reverse},
+    {"map", map},
+    {"select", choose<true, false>},
+    {"reject", choose<false, false>},
+    {"selectattr", choose<true, true>},
+    {"rejectattr", choose<false, true>},
+    {"min", extreme<false>},
+    {"max", extreme<true>},
+    {"sum", sum},
+    {"batch", batch},
+    {"int", filter_int},
+    {"float", filter_float},
+    {"round", filter_round},
+    {"abs", filter_abs},
+};
+
+}  // namespace
+
+Filter find_list_filter(std::string_view name) {
+  for (const auto& [known, filter] : kFilters) {
+    if (known == name) return filter;
+  }
+  return nullptr;
+}
+
+}  // namespace moracle::jinja

@@ -1,0 +1,349 @@
+#include "text/template/interpreter.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "text/template/callables.h"
+
+namespace moracle::jinja {
+namespace {
+
+// A walk needs a few hundred bytes of stack per node; a macro call counts for several.
+constexpr int kNodesPerLevel = 10;
+constexpr std::size_t kBytesPerStep = 128;
+
+}  // namespace
+
+const Value* Scope::find(std::string_view name) const {
+  for (const auto& [key, value] : names) {
+    if (key == name) return &value;
+  }
+  return nullptr;
+}
+
+void Scope::set(std::string_view name, Value value) {
+  for (auto& [key, old] : names) {
+    if (key != name) continue;
+    old = std::move(value);
+    return;
+  }
+  names.emplace_back(name, std::move(value));
+}
+
+Interpreter::Level::Level(Interpreter* in, int weight)
+    : in_(in), weight_(weight), ok_(in->level_ + weight <= in->limits_.depth * kNodesPerLevel) {
+  in_->level_ += weight_;
+  if (!ok_) in_->limit("recursion that is too deep");
+}
+
+// Namespaces and macros may hold each other. Both lists keep every member alive while the links are cut, so nothing is
+// destroyed recursively.
+Interpreter::~Interpreter() {
+  for (const auto& space : spaces_) space->attributes.clear();
+  for (const auto& macro : macros_) macro->release();
+}
+
+std::nullopt_t Interpreter::fail(std::string_view code, std::string found) {
+  if (!error_) {
+    error_ = Error{.code = std::string(code),
+                   .file = file_,
+                   .where = line_ > 0 ? "line " + std::to_string(line_) : "",
+                   .found = std::move(found)};
+  }
+  return std::nullopt;
+}
+
+std::nullopt_t Interpreter::undefined_error(const Value& value) {
+  const auto* undefined = value.as<Undefined>();
+  std::string why = undefined && undefined->why ? *undefined->why : "an undefined value";
+  if (undefined && undefined->forbidden) return fail("template.type", std::move(why));
+  return fail("template.undefined", std::move(why));
+}
+
+bool Interpreter::charge(std::size_t steps) {
+  if (error_) return false;
+  if (steps > left_) {
+    left_ = 0;
+    limit("more than " + std::to_string(limits_.steps) + " steps");
+    return false;
+  }
+  left_ -= steps;
+  return true;
+}
+
+bool Interpreter::charge_search(std::size_t text, std::size_t needle) {
+  if (needle > text) return charge(1);
+  return charge(1 + text / 1024 + (text - needle + 1) / 64 * needle / 64);
+}
+
+Value Interpreter::undefined(std::string why, bool forbidden) {
+  return Value(Value::Data(Undefined{std::make_shared<const std::string>(std::move(why)), forbidden}));
+}
+
+Maybe Interpreter::text(std::string bytes, bool markup) {
+  if (bytes.size() > limits_.output_bytes)
+    return limit("text of more than " + std::to_string(limits_.output_bytes) + " bytes");
+  if (!charge(bytes.size() / kBytesPerStep)) return std::nullopt;
+  return Value::text(std::move(bytes), markup);
+}
+
+Maybe Interpreter::sequence(std::vector<Value> items, Flavour flavour) {
+  if (!charge(items.size())) return std::nullopt;
+  auto made = std::make_shared<Sequence>();
+  for (const Value& item : items) made->depth = std::max(made->depth, 1 + item.depth());
+  if (made->depth > limits_.depth) return limit("a value nested too deeply");
+  made->items = std::move(items);
+  made->flavour = flavour;
+  return Value(Value::Data(SequencePtr(std::move(made))));
+}
+
+Maybe Interpreter::iterator(std::vector<Value> items) {
+  if (!charge(items.size())) return std::nullopt;
+  auto made = std::make_shared<Iterator>();
+  for (const Value& item : items) made->depth = std::max(made->depth, 1 + item.depth());
+  if (made->depth > limits_.depth) return limit("a value nested too deeply");
+  made->items = std::move(items);
+  return Value(Value::Data(IteratorPtr(std::move(made))));
+}
+
+Maybe Interpreter::dict(std::shared_ptr<Dict> dict) {
+  if (dict->depth > limits_.depth) return limit("a value nested too deeply");
+  return Value(Value::Data(DictPtr(std::move(dict))));
+}
+
+bool Interpreter::insert(Dict* dict, Value key, Value value) {
+  if (!key.hashable()) {
+    type_error("unhashable type: '" + std::string(key.type_name()) + "'");
+    return false;
+  }
+  // A key that is not text is looked for one by one.
+  if (!charge(key.text() ? 2 : 2 + dict->size() / 4)) return false;
+  dict->set(std::move(key), std::move(value));
+  return true;
+}
+
+Value Interpreter::space(std::shared_ptr<Space> space) {
+  spaces_.push_back(space);
+  return Value(Value::Data(std::move(space)));
+}
+
+Result<std::string> Interpreter::run(const Body& body, DictPtr context) {
+  context_ = std::move(context);
+  std::string out;
+  out_ = &out;
+  const Flow flow = execute(body, std::make_shared<Scope>());
+  out_ = nullptr;
+  if (flow == Flow::failed || error_) return *error_;
+  return out;
+}
+
+bool Interpreter::write(std::string_view bytes) {
+  if (out_->size() + bytes.size() > limits_.output_bytes) {
+    limit("an output of more than " + std::to_string(limits_.output_bytes) + " bytes");
+    return false;
+  }
+  if (!charge(bytes.size() / kBytesPerStep)) return false;
+  out_->append(bytes);
+  return true;
+}
+
+std::optional<std::string> Interpreter::capture(const Body& body, const ScopePtr& scope, Flow* flow) {
+  std::string buffer;
+  std::string* outer = std::exchange(out_, &buffer);
+  const Flow result = execute(body, scope);
+  out_ = outer;
+  if (flow) *flow = result;
+  if (result == Flow::failed) return std::nullopt;
+  return buffer;
+}
+
+Flow Interpreter::execute(const Body& body, const ScopePtr& scope) {
+  const Level level(this, 1);
+  if (!level.ok()) return Flow::failed;
+  for (const auto& stmt : body) {
+    if (!charge(1)) return Flow::failed;
+    line_ = stmt->line;
+    const Flow flow = statement(*stmt, scope);
+    if (flow != Flow::normal) return flow;
+  }
+  return Flow::normal;
+}
+
+Flow Interpreter::statement(const Stmt& stmt, const ScopePtr& scope) {
+  switch (stmt.kind) {
+    case StmtKind::data:
+      return write(stmt.text) ? Flow::normal : Flow::failed;
+    case StmtKind::output:
+      return output(stmt, scope);
+    case StmtKind::branch:
+      return branch(stmt, scope);
+    case StmtKind::loop:
+      return loop(stmt, scope);
+    case StmtKind::assign:
+      return set(stmt, scope);
+    case StmtKind::macro:
+      scope->set(stmt.text, make_macro(stmt, scope));
+      return Flow::normal;
+    case StmtKind::call:
+      return call_block(stmt, scope);
+    case StmtKind::filter:
+      return filter_block(stmt, scope);
+    case StmtKind::scope:
+      return with(stmt, scope);
+    case StmtKind::leave:
+      return Flow::leave;
+    case StmtKind::next:
+      return Flow::next;
+  }
+  return Flow::failed;
+}
+
+Flow Interpreter::output(const Stmt& stmt, const ScopePtr& scope) {
+  const Maybe value = evaluate(*stmt.expr, scope);
+  if (!value) return Flow::failed;
+  const auto bytes = str(*value);
+  return bytes && write(*bytes) ? Flow::normal : Flow::failed;
+}
+
+Flow Interpreter::branch(const Stmt& stmt, const ScopePtr& scope) {
+  for (std::size_t i = 0; i < stmt.conditions.size(); ++i) {
+    const Maybe condition = evaluate(*stmt.conditions[i], scope);
+    if (!condition) return Flow::failed;
+    if (condition->truthy()) return execute(stmt.bodies[i], scope);
+  }
+  if (stmt.bodies.size() > stmt.conditions.size()) return execute(stmt.bodies.back(), scope);
+  return Flow::normal;
+}
+
+Flow Interpreter::loop(const Stmt& stmt, const ScopePtr& scope) {
+  const Maybe value = evaluate(*stmt.expr, scope);
+  if (!value) return Flow::failed;
+  auto items = iterate(*value);
+  if (!items) return Flow::failed;
+  return run_loop(stmt, std::move(*items), scope, 1);
+}
+
+Flow Interpreter::run_loop(const Stmt& stmt, std::vector<Value> items, const ScopePtr& scope, int depth) {
+  const auto state = std::make_shared<Loop>(stmt, std::move(items), scope, depth);
+  if (state->depth > limits_.depth) {
+    limit("a value nested too deeply");
+    return Flow::failed;
+  }
+  bool any = false;
+  for (;;) {
+    const auto more = state->advance(*this);
+    if (!more) return Flow::failed;
+    if (!*more) break;
+    any = true;
+    if (!charge(1)) return Flow::failed;
+    const auto inner = std::make_shared<Scope>(Scope{scope, {}});
+    inner->set("loop", Value(Value::Data(ObjectPtr(state))));
+    if (!assign(*stmt.target, state->current(), inner)) return Flow::failed;
+    const Flow flow = execute(stmt.bodies[0], inner);
+    if (flow == Flow::failed) return flow;
+    if (flow == Flow::leave) break;
+  }
+  if (any || stmt.bodies.size() < 2) return Flow::normal;
+  return execute(stmt.bodies[1], std::make_shared<Scope>(Scope{scope, {}}));
+}
+
+std::optional<std::string> Interpreter::capture_loop(const Stmt& stmt, std::vector<Value> items, const ScopePtr& scope,
+                                                     int depth) {
+  const Level level(this, kNodesPerLevel);
+  if (!level.ok()) return std::nullopt;
+  std::string buffer;
+  std::string* outer = std::exchange(out_, &buffer);
+  const Flow flow = run_loop(stmt, std::move(items), scope, depth);
+  out_ = outer;
+  if (flow == Flow::failed) return std::nullopt;
+  return buffer;
+}
+
+Flow Interpreter::set(const Stmt& stmt, const ScopePtr& scope) {
+  if (stmt.expr) {
+    const Maybe value = evaluate(*stmt.expr, scope);
+    return value && assign(*stmt.target, *value, scope) ? Flow::normal : Flow::failed;
+  }
+  Flow flow = Flow::normal;
+  auto captured = capture(stmt.bodies[0], std::make_shared<Scope>(Scope{scope, {}}), &flow);
+  if (!captured) return Flow::failed;
+  if (flow != Flow::normal) return flow;
+  Maybe value = text(std::move(*captured));
+  if (value && stmt.filter) value = evaluate_filter(*stmt.filter, scope, &*value);
+  return value && assign(*stmt.target, *value, scope) ? Flow::normal : Flow::failed;
+}
+
+bool Interpreter::assign(const Expr& target, const Value& value, const ScopePtr& scope) {
+  if (target.kind == ExprKind::name) {
+    scope->set(target.name, value);
+    return charge(1 + scope->names.size() / 16);
+  }
+  if (target.kind == ExprKind::member) {
+    const Maybe holder = evaluate_name(target, scope);
+    if (!holder) return false;
+    const auto* space = holder->as<SpacePtr>();
+    if (!space) {
+      type_error("an assignment to a member of '" + target.name + "', which is no namespace");
+      return false;
+    }
+    (*space)->set(target.names[0], value);
+    return charge(1 + (*space)->attributes.size() / 16);
+  }
+  const auto items = iterate(value);
+  if (!items) return false;
+  if (items->size() != target.children.size()) {
+    type_error(std::to_string(items->size()) + " values for " + std::to_string(target.children.size()) + " names");
+    return false;
+  }
+  for (std::size_t i = 0; i < items->size(); ++i) {
+    if (!assign(*target.children[i], (*items)[i], scope)) return false;
+  }
+  return true;
+}
+
+Value Interpreter::make_macro(const Stmt& stmt, const ScopePtr& scope) {
+  macros_.push_back(std::make_shared<Macro>(stmt, scope));
+  return Value(Value::Data(ObjectPtr(macros_.back())));
+}
+
+Flow Interpreter::call_block(const Stmt& stmt, const ScopePtr& scope) {
+  const Value caller = make_macro(stmt, scope);
+  const Maybe value = evaluate_call(*stmt.expr, scope, &caller);
+  if (!value) return Flow::failed;
+  const auto bytes = str(*value);
+  return bytes && write(*bytes) ? Flow::normal : Flow::failed;
+}
+
+Flow Interpreter::filter_block(const Stmt& stmt, const ScopePtr& scope) {
+  Flow flow = Flow::normal;
+  auto captured = capture(stmt.bodies[0], std::make_shared<Scope>(Scope{scope, {}}), &flow);
+  if (!captured) return Flow::failed;
+  if (flow != Flow::normal) return flow;
+  const Maybe input = text(std::move(*captured));
+  const Maybe value = input ? evaluate_filter(*stmt.filter, scope, &*input) : std::nullopt;
+  if (!value) return Flow::failed;
+  const auto bytes = str(*value);
+  return bytes && write(*bytes) ? Flow::normal : Flow::failed;
+}
+
+Flow Interpreter::with(const Stmt& stmt, const ScopePtr& scope) {
+  const auto inner = std::make_shared<Scope>(Scope{scope, {}});
+  for (std::size_t i = 0; i < stmt.targets.size(); ++i) {
+    const Maybe value = evaluate(*stmt.values[i], scope);
+    if (!value || !assign(*stmt.targets[i], *value, inner)) return Flow::failed;
+  }
+  return execute(stmt.bodies[0], inner);
+}
+
+Maybe Interpreter::call(const Value& function, Arguments& arguments) {
+  if (!charge(1 + arguments.positional.size() + arguments.named.size())) return std::nullopt;
+  if (function.is_undefined()) return undefined_error(function);
+  const auto* object = function.as<ObjectPtr>();
+  if (!object || !(*object)->callable())
+    return type_error("'" + std::string(function.type_name()) + "' object is not callable");
+  const Level level(this, kNodesPerLevel);
+  if (!level.ok()) return std::nullopt;
+  return (*object)->call(*this, arguments);
+}
+
+}  // namespace moracle::jinja

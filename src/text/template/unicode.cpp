@@ -1,0 +1,274 @@
+#include "text/template/unicode.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace moracle::jinja {
+namespace {
+
+utf8proc_category_t category(char32_t point) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(point));
+}
+
+bool is_cased(char32_t point) {
+  const auto kind = category(point);
+  return kind == UTF8PROC_CATEGORY_LU || kind == UTF8PROC_CATEGORY_LL || kind == UTF8PROC_CATEGORY_LT;
+}
+
+bool is_letter(char32_t point) {
+  const auto kind = category(point);
+  return kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO;
+}
+
+// The full case mappings that change the number of code points and occur in living text; utf8proc has only the simple
+// ones.
+struct Expansion {
+  char32_t from;
+  const char* upper;
+  const char* title;
+};
+constexpr Expansion kExpansions[] = {
+    {0x00DF, "SS", "Ss"},   {0x0149, "\u02BCN", "\u02BCN"}, {0xFB00, "FF", "Ff"},
+    {0xFB01, "FI", "Fi"},   {0xFB02, "FL", "Fl"},           {0xFB03, "FFI", "Ffi"},
+    {0xFB04, "FFL", "Ffl"}, {0xFB05, "ST", "St"},           {0xFB06, "ST", "St"},
+};
+
+void append_upper(std::string* out, char32_t point, bool title) {
+  for (const auto& [from, upper, titled] : kExpansions) {
+    if (from != point) continue;
+    out->append(title ? titled : upper);
+    return;
+  }
+  const auto code = static_cast<utf8proc_int32_t>(point);
+  append_point(out, static_cast<char32_t>(title ? utf8proc_totitle(code) : utf8proc_toupper(code)));
+}
+
+// `text` and `at` give the neighbours: a sigma that ends a word has its own form.
+void append_lower(std::string* out, char32_t point, std::string_view text, std::size_t begin, std::size_t end) {
+  if (point == 0x0130) {
+    out->append("i\u0307");
+    return;
+  }
+  if (point == 0x03A3) {
+    bool letter_before = false, letter_after = false;
+    if (begin > 0) {
+      std::size_t at = previous_point(text, begin);
+      letter_before = is_letter(next_point(text, &at));
+    }
+    if (end < text.size()) letter_after = is_letter(next_point(text, &end));
+    append_point(out, letter_before && !letter_after ? 0x03C2 : 0x03C3);
+    return;
+  }
+  append_point(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(point))));
+}
+
+}  // namespace
+
+bool valid_utf8(std::string_view text) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    if (static_cast<unsigned char>(text[at]) < 0x80) {
+      ++at;
+      continue;
+    }
+    utf8proc_int32_t point = 0;
+    const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
+                                         static_cast<utf8proc_ssize_t>(text.size() - at), &point);
+    if (length <= 0) return false;
+    at += static_cast<std::size_t>(length);
+  }
+  return true;
+}
+
+std::size_t count_points(std::string_view text) {
+  return static_cast<std::size_t>(std::count_if(
+      text.begin(), text.end(), [](char unit) { return (static_cast<unsigned char>(unit) & 0xC0U) != 0x80U; }));
+}
+
+char32_t next_point(std::string_view text, std::size_t* at) {
+  const auto lead = static_cast<unsigned char>(text[*at]);
+  const std::size_t wanted = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  const std::size_t length = std::min(wanted, text.size() - *at);
+  char32_t point = length == 1 ? lead : lead & (0x7FU >> length);
+  for (std::size_t i = 1; i < length; ++i) {
+    point = (point << 6U) | (static_cast<unsigned char>(text[*at + i]) & 0x3FU);
+  }
+  *at += length;
+  return point;
+}
+
+std::size_t previous_point(std::string_view text, std::size_t at) {
+  do {
+    --at;
+  } while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U);
+  return at;
+}
+
+void append_point(std::string* out, char32_t point) {
+  utf8proc_uint8_t units[4];
+  const auto length = utf8proc_encode_char(static_cast<utf8proc_int32_t>(point), units);
+  out->append(reinterpret_cast<const char*>(units), static_cast<std::size_t>(length));
+}
+
+std::u32string to_points(std::string_view text) {
+  std::u32string points;
+  points.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) points.push_back(next_point(text, &at));
+  return points;
+}
+
+std::string from_points(std::u32string_view points) {
+  std::string text;
+  text.reserve(points.size());
+  for (const char32_t point : points) append_point(&text, point);
+  return text;
+}
+
+bool is_space(char32_t point) {
+  return (point >= 9 && point <= 13) || (point >= 28 && point <= 32) || point == 0x85 || point == 0xA0 ||
+         point == 0x1680 || (point >= 0x2000 && point <= 0x200A) || point == 0x2028 || point == 0x2029 ||
+         point == 0x202F || point == 0x205F || point == 0x3000;
+}
+
+bool is_word(char32_t point) {
+  const auto kind = category(point);
+  return point == '_' || is_letter(point) || (kind >= UTF8PROC_CATEGORY_ND && kind <= UTF8PROC_CATEGORY_NO);
+}
+
+bool is_printable(char32_t point) {
+  if (point == ' ') return true;
+  const auto kind = category(point);
+  return kind != UTF8PROC_CATEGORY_CN && kind < UTF8PROC_CATEGORY_ZS;
+}
+
+std::string to_upper(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) append_upper(&out, next_point(text, &at), false);
+  return out;
+}
+
+std::string to_lower(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t begin = at;
+    const char32_t point = next_point(text, &at);
+    append_lower(&out, point, text, begin, at);
+  }
+  return out;
+}
+
+std::string to_title(std::string_view text) {
+  std::string out;
+  bool inside = false;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t begin = at;
+    const char32_t point = next_point(text, &at);
+    if (inside) {
+      append_lower(&out, point, text, begin, at);
+    } else {
+      append_upper(&out, point, true);
+    }
+    inside = is_cased(point);
+  }
+  return out;
+}
+
+std::string to_capitalized(std::string_view text) {
+  std::string out;
+  if (text.empty()) return out;
+  std::size_t at = 0;
+  append_upper(&out, next_point(text, &at), true);
+  while (at < text.size()) {
+    const std::size_t begin = at;
+    const char32_t point = next_point(text, &at);
+    append_lower(&out, point, text, begin, at);
+  }
+  return out;
+}
+
+std::string swap_case(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t begin = at;
+    const char32_t point = next_point(text, &at);
+    if (category(point) == UTF8PROC_CATEGORY_LU) {
+      append_lower(&out, point, text, begin, at);
+    } else if (category(point) == UTF8PROC_CATEGORY_LL) {
+      append_upper(&out, point, false);
+    } else {
+      append_point(&out, point);
+    }
+  }
+  return out;
+}
+
+bool has_class(std::string_view text, std::string_view name) {
+  bool cased = false, all = true, titled = true, after_cased = false, lower = true, upper = true;
+  for (std::size_t at = 0; at < text.size();) {
+    const char32_t point = next_point(text, &at);
+    const auto kind = category(point);
+    const bool is_upper = kind == UTF8PROC_CATEGORY_LU || kind == UTF8PROC_CATEGORY_LT;
+    if (is_upper) lower = false;
+    if (kind == UTF8PROC_CATEGORY_LL || kind == UTF8PROC_CATEGORY_LT) upper = false;
+    if (is_cased(point) && is_upper == after_cased) titled = false;
+    after_cased = is_cased(point);
+    cased = cased || after_cased;
+    const bool decimal = kind == UTF8PROC_CATEGORY_ND;
+    const bool superscript = point == 0xB2 || point == 0xB3 || point == 0xB9 || (point >= 0x2070 && point <= 0x2089);
+    if (name == "alpha") all = all && is_letter(point);
+    if (name == "decimal") all = all && decimal;
+    if (name == "digit") all = all && (decimal || superscript);
+    if (name == "numeric") all = all && kind >= UTF8PROC_CATEGORY_ND && kind <= UTF8PROC_CATEGORY_NO;
+    if (name == "alnum") all = all && is_word(point) && point != '_';
+    if (name == "space") all = all && is_space(point);
+    if (name == "printable") all = all && is_printable(point);
+    if (name == "ascii") all = all && point < 0x80;
+  }
+  if (name == "lower") return cased && lower;
+  if (name == "upper") return cased && upper;
+  if (name == "title") return cased && titled;
+  if (name == "ascii" || name == "printable") return all;
+  return all && !text.empty();
+}
+
+std::string_view strip(std::string_view text, Side side, const std::string_view* characters) {
+  std::u32string set = characters ? to_points(*characters) : std::u32string();
+  std::sort(set.begin(), set.end());
+  const auto goes = [&](char32_t point) {
+    return characters ? std::binary_search(set.begin(), set.end(), point) : is_space(point);
+  };
+  std::size_t begin = 0, end = text.size();
+  while (side != Side::right && begin < end) {
+    std::size_t at = begin;
+    if (!goes(next_point(text, &at))) break;
+    begin = at;
+  }
+  while (side != Side::left && end > begin) {
+    const std::size_t start = previous_point(text, end);
+    std::size_t at = start;
+    if (!goes(next_point(text, &at))) break;
+    end = start;
+  }
+  return text.substr(begin, end - begin);
+}
+
+std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
+  std::vector<std::string_view> lines;
+  std::size_t start = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = at;
+    const char32_t point = next_point(text, &at);
+    const bool ends = (point >= 10 && point <= 13) || (point >= 0x1C && point <= 0x1E) || point == 0x85 ||
+                      point == 0x2028 || point == 0x2029;
+    if (!ends) continue;
+    if (point == '\r' && at < text.size() && text[at] == '\n') ++at;
+    lines.push_back(text.substr(start, (keep_ends ? at : end) - start));
+    start = at;
+  }
+  if (start < text.size()) lines.push_back(text.substr(start));
+  return lines;
+}
+
+}  // namespace moracle::jinja

@@ -1,0 +1,161 @@
+#include "text/template/value.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace moracle::jinja {
+
+Value Value::text(std::string bytes, bool markup) {
+  return Value(Data(std::make_shared<const Text>(Text{std::move(bytes), markup})));
+}
+
+const Text* Value::text() const {
+  const auto* pointer = as<TextPtr>();
+  return pointer ? pointer->get() : nullptr;
+}
+
+const Sequence* Value::sequence() const {
+  const auto* pointer = as<SequencePtr>();
+  return pointer ? pointer->get() : nullptr;
+}
+
+const Dict* Value::dict() const {
+  const auto* pointer = as<DictPtr>();
+  return pointer ? pointer->get() : nullptr;
+}
+
+std::optional<std::int64_t> Value::index() const {
+  if (const auto* integer = as<std::int64_t>()) return *integer;
+  if (const auto* boolean = as<bool>()) return *boolean ? 1 : 0;
+  return std::nullopt;
+}
+
+double Value::number() const {
+  if (const auto* real = as<double>()) return *real;
+  return static_cast<double>(index().value_or(0));
+}
+
+bool Value::truthy() const {
+  if (is_undefined() || is_none()) return false;
+  if (const auto* real = as<double>()) return *real != 0.0;
+  if (const auto integer = index()) return *integer != 0;
+  if (const auto* string = text()) return !string->bytes.empty();
+  if (const auto* list = sequence()) return !list->items.empty();
+  if (const auto* map = dict()) return map->size() != 0;
+  return true;
+}
+
+int Value::depth() const {
+  if (const auto* list = sequence()) return list->depth;
+  if (const auto* map = dict()) return map->depth;
+  if (const auto* iterator = as<IteratorPtr>()) return (*iterator)->depth;
+  if (const auto* object = as<ObjectPtr>()) return (*object)->depth;
+  return 0;
+}
+
+bool Value::hashable() const {
+  if (dict()) return false;
+  const auto* list = sequence();
+  if (!list) return true;
+  if (list->flavour != Flavour::tuple) return list->flavour != Flavour::list;
+  return std::all_of(list->items.begin(), list->items.end(), [](const Value& item) { return item.hashable(); });
+}
+
+const void* Value::address() const {
+  if (const auto* string = text()) return string;
+  if (const auto* list = sequence()) return list;
+  if (const auto* map = dict()) return map;
+  if (const auto* iterator = as<IteratorPtr>()) return iterator->get();
+  if (const auto* space = as<SpacePtr>()) return space->get();
+  if (const auto* object = as<ObjectPtr>()) return object->get();
+  return nullptr;
+}
+
+std::string_view Value::type_name() const {
+  static constexpr std::string_view kNames[] = {"Undefined", "NoneType", "bool",      "int",       "float",   "str",
+                                                "list",      "dict",     "generator", "Namespace", "function"};
+  if (const auto* list = sequence()) {
+    static constexpr std::string_view kFlavours[] = {"list",      "tuple",       "range",
+                                                     "dict_keys", "dict_values", "dict_items"};
+    return kFlavours[static_cast<std::size_t>(list->flavour)];
+  }
+  return kNames[data_.index()];
+}
+
+bool key_equal(const Value& a, const Value& b) {
+  if (a.is_number() && b.is_number()) {
+    if (a.as<double>() || b.as<double>()) return a.number() == b.number();
+    return a.index() == b.index();
+  }
+  if (a.text() || b.text()) return a.text() && b.text() && a.text()->bytes == b.text()->bytes;
+  if (a.is_none() || b.is_none()) return a.is_none() && b.is_none();
+  if (a.is_undefined() || b.is_undefined()) return a.is_undefined() && b.is_undefined();
+  const auto* left = a.sequence();
+  const auto* right = b.sequence();
+  if (!left || !right || left->flavour != Flavour::tuple || right->flavour != Flavour::tuple)
+    return a.address() == b.address();
+  return std::equal(left->items.begin(), left->items.end(), right->items.begin(), right->items.end(), key_equal);
+}
+
+void Dict::set(Value key, Value value) {
+  if (const Value* old = find(key)) {
+    *const_cast<Value*>(old) = std::move(value);
+    return;
+  }
+  depth = std::max({depth, 1 + key.depth(), 1 + value.depth()});
+  if (const auto* string = key.text()) {
+    by_text_.emplace(string->bytes, items_.size());
+  } else {
+    other_.push_back(items_.size());
+  }
+  items_.emplace_back(std::move(key), std::move(value));
+}
+
+const Value* Dict::find(std::string_view key) const {
+  const auto found = by_text_.find(std::string(key));
+  return found == by_text_.end() ? nullptr : &items_[found->second].second;
+}
+
+const Value* Dict::find(const Value& key) const {
+  if (const auto* string = key.text()) return find(string->bytes);
+  for (const std::size_t position : other_) {
+    if (key_equal(items_[position].first, key)) return &items_[position].second;
+  }
+  return nullptr;
+}
+
+const Value* Space::find(std::string_view name) const {
+  for (const auto& [key, value] : attributes) {
+    if (key == name) return &value;
+  }
+  return nullptr;
+}
+
+void Space::set(std::string_view name, Value value) {
+  for (auto& [key, old] : attributes) {
+    if (key != name) continue;
+    old = std::move(value);
+    return;
+  }
+  attributes.emplace_back(name, std::move(value));
+}
+
+std::string format_float(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  char buffer[64];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
+  const std::string_view scientific(buffer, static_cast<std::size_t>(end - buffer));
+  const std::size_t mark = scientific.find('e');
+  int exponent = 0;
+  const char* first = scientific.data() + mark + 1;
+  std::from_chars(*first == '+' ? first + 1 : first, end, exponent);
+  if (exponent < -4 || exponent >= 16) return std::string(scientific);
+  const auto plain = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed).ptr;
+  std::string out(buffer, static_cast<std::size_t>(plain - buffer));
+  if (out.find('.') == std::string::npos) out += ".0";
+  return out;
+}
+
+}  // namespace moracle::jinja
