@@ -23,6 +23,7 @@ struct ExpertExtras {
   std::vector<std::int32_t> gate_order, up_order, down_order;   // empty: columns in order
   std::vector<float> gate_bias, up_bias, down_bias;             // empty: none
   float gate_scale = 1.0F, up_scale = 1.0F, down_scale = 1.0F;  // second-level scales
+  std::optional<float> gate_input, up_input, down_input;        // static activation scales
 };
 
 struct Layout {
@@ -31,8 +32,8 @@ struct Layout {
   std::int64_t experts = 0;
   std::int64_t hidden = 0;
   std::int64_t intermediate = 0;
-  bool gate_order = false;  // some expert reorders its columns: activations are prepared per slot, not per token
-  bool up_order = false;    // up differs from gate somewhere
+  bool per_slot = false;  // inputs depend on the expert (column order, static scale): prepared per slot, not per token
+  bool own_up = false;    // inputs of up differ from those of gate somewhere
   [[nodiscard]] std::size_t w13_bytes() const { return 2 * w13.bytes(); }
   [[nodiscard]] std::size_t expert_bytes() const { return w13_bytes() + w2.bytes(); }
 };
@@ -40,11 +41,9 @@ struct Layout {
 // Memory of one call, in one order for sizing and for use.
 struct Workspace {
   ExpertSchedule schedule;
-  std::span<std::byte> x, x_up;        // prepared inputs, per token or per slot position
-  std::span<float> x_sums, x_up_sums;  // [rows, groups]
-  std::span<float> h;                  // activated w13 output, [slots, padded intermediate]
-  std::span<std::byte> h_rows;
-  std::span<float> h_sums;
+  PreparedRows x, x_up;      // inputs of gate and of up, per token or per slot position
+  std::span<float> h;        // activated w13 output, [slots, padded intermediate]
+  PreparedRows h_rows;       // the same, as inputs of w2
   std::span<float> y;        // [slots, padded hidden]
   std::span<float> scratch;  // [threads, widest row]
   std::int64_t scratch_stride = 0;
@@ -61,12 +60,10 @@ class CpuExperts final : public PackedExperts {
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, std::int64_t top_k, int threads) const override {
     const auto slots = static_cast<std::size_t>(tokens * top_k);
     const std::size_t rows = input_rows(tokens, top_k);
-    const std::size_t x_bytes = BumpArena::cost<std::byte>(rows * layout_.w13.input_stride());
-    const std::size_t x_sums = BumpArena::cost<float>(rows * static_cast<std::size_t>(layout_.w13.groups));
-    return ExpertSchedule::bytes(tokens, top_k, layout_.experts) + (layout_.up_order ? 2 : 1) * (x_bytes + x_sums) +
+    return ExpertSchedule::bytes(tokens, top_k, layout_.experts) +
+           (layout_.own_up ? 2 : 1) * PreparedRows::bytes(layout_.w13, rows) +
            BumpArena::cost<float>(slots * static_cast<std::size_t>(layout_.w13.padded_rows())) +
-           BumpArena::cost<std::byte>(slots * layout_.w2.input_stride()) +
-           BumpArena::cost<float>(slots * static_cast<std::size_t>(layout_.w2.groups)) +
+           PreparedRows::bytes(layout_.w2, slots) +
            BumpArena::cost<float>(slots * static_cast<std::size_t>(layout_.w2.padded_rows())) +
            BumpArena::cost<float>(static_cast<std::size_t>(threads * widest_row()));
   }
@@ -90,7 +87,7 @@ class CpuExperts final : public PackedExperts {
     return std::max(layout_.w13.padded_cols(), layout_.w2.padded_cols());
   }
   [[nodiscard]] std::size_t input_rows(std::int64_t tokens, std::int64_t top_k) const {
-    return static_cast<std::size_t>(layout_.gate_order ? tokens * top_k : tokens);
+    return static_cast<std::size_t>(layout_.per_slot ? tokens * top_k : tokens);
   }
 
   Workspace take_workspace(const RunContext& context, const ExpertsInput& input) const {
@@ -99,18 +96,10 @@ class CpuExperts final : public PackedExperts {
     work.schedule = ExpertSchedule::make(input, layout_.experts, arena);
     const auto slots = static_cast<std::size_t>(input.tokens * input.top_k);
     const std::size_t rows = input_rows(input.tokens, input.top_k);
-    const auto groups = static_cast<std::size_t>(layout_.w13.groups);
-    work.x = arena.take<std::byte>(rows * layout_.w13.input_stride());
-    work.x_sums = arena.take<float>(rows * groups);
-    work.x_up = work.x;
-    work.x_up_sums = work.x_sums;
-    if (layout_.up_order) {
-      work.x_up = arena.take<std::byte>(rows * layout_.w13.input_stride());
-      work.x_up_sums = arena.take<float>(rows * groups);
-    }
+    work.x = PreparedRows::take(layout_.w13, rows, arena);
+    work.x_up = layout_.own_up ? PreparedRows::take(layout_.w13, rows, arena) : work.x;
     work.h = arena.take<float>(slots * static_cast<std::size_t>(layout_.w13.padded_rows()));
-    work.h_rows = arena.take<std::byte>(slots * layout_.w2.input_stride());
-    work.h_sums = arena.take<float>(slots * static_cast<std::size_t>(layout_.w2.groups));
+    work.h_rows = PreparedRows::take(layout_.w2, slots, arena);
     work.y = arena.take<float>(slots * static_cast<std::size_t>(layout_.w2.padded_rows()));
     work.scratch_stride = widest_row();
     work.scratch = arena.take<float>(static_cast<std::size_t>(context.pool.threads() * work.scratch_stride));
@@ -131,25 +120,22 @@ class CpuExperts final : public PackedExperts {
 
   void prepare_inputs(const RunContext& context, const ExpertsInput& input, Workspace& work) const {
     const PanelFormat& format = layout_.w13;
-    const bool per_slot = layout_.gate_order;
+    const bool per_slot = layout_.per_slot;
     const std::int64_t rows = per_slot ? narrow<std::int64_t>(work.schedule.slots.size()) : input.tokens;
     context.pool.parallel_for(rows, [&](std::int64_t row, int thread) {
-      const auto at = static_cast<std::size_t>(row);
       std::int64_t token = row;
-      const ExpertExtras* extras = nullptr;
+      const ExpertExtras* extras = &extras_.front();  // without per_slot all experts prepare alike
       if (per_slot) {
-        const auto slot = static_cast<std::size_t>(work.schedule.slots[at]);
+        const auto slot = static_cast<std::size_t>(work.schedule.slots[static_cast<std::size_t>(row)]);
         token = narrow<std::int64_t>(slot) / input.top_k;
         extras = &extras_[static_cast<std::size_t>(input.ids[slot])];
       }
       const float* x = input.x + token * layout_.hidden;
       float* scratch = work.scratch.data() + thread * work.scratch_stride;
-      const auto prepare = [&](std::span<const std::int32_t> order, std::span<std::byte> to, std::span<float> sums) {
-        prepare_row(ops_, format, order, x, scratch, to.data() + at * format.input_stride(),
-                    format.zeros ? sums.data() + row * format.groups : nullptr);
-      };
-      prepare(extras != nullptr ? extras->gate_order : std::span<const std::int32_t>{}, work.x, work.x_sums);
-      if (layout_.up_order) prepare(extras->up_order, work.x_up, work.x_up_sums);
+      prepare_row(ops_, format, extras->gate_order, extras->gate_input, x, scratch, work.x.row(format, row));
+      if (layout_.own_up) {
+        prepare_row(ops_, format, extras->up_order, extras->up_input, x, scratch, work.x_up.row(format, row));
+      }
     });
   }
 
@@ -167,19 +153,17 @@ class CpuExperts final : public PackedExperts {
     for (std::int64_t i = 0; i < tiles.size(); ++i) {
       const int tile = narrow<int>(tiles.begin(i + 1) - tiles.begin(i));
       const std::int64_t position = first + tiles.begin(i);
-      TileRows gate_rows{};
-      TileRows up_rows{};
+      PreparedRow gate_rows[kMaxTile];
+      PreparedRow up_rows[kMaxTile];
       for (int t = 0; t < tile; ++t) {
         std::int64_t row = position + t;
-        if (!layout_.gate_order) row = work.schedule.slots[static_cast<std::size_t>(row)] / input.top_k;
-        const auto at = static_cast<std::size_t>(row) * format.input_stride();
-        gate_rows.x[t] = work.x.data() + at;
-        gate_rows.sums[t] = work.x_sums.data() + row * format.groups;
-        up_rows.x[t] = work.x_up.data() + at;
-        up_rows.sums[t] = work.x_up_sums.data() + row * format.groups;
+        if (!layout_.per_slot) row = work.schedule.slots[static_cast<std::size_t>(row)] / input.top_k;
+        gate_rows[t] = work.x.row(format, row);
+        up_rows[t] = work.x_up.row(format, row);
       }
-      multiply_tile(format, extras.gate_scale, gate_rows, tile, gate, g, kPanelRows);
-      multiply_tile(format, extras.up_scale, up_rows, tile, up, u, kPanelRows);
+      const auto count = static_cast<std::size_t>(tile);
+      multiply_tile(format, extras.gate_scale, {gate_rows, count}, gate, g, kPanelRows);
+      multiply_tile(format, extras.up_scale, {up_rows, count}, up, u, kPanelRows);
       add_bias(extras.gate_bias, panel, tile, g);
       add_bias(extras.up_bias, panel, tile, u);
       for (int t = 0; t < tile; ++t) {
@@ -208,10 +192,9 @@ class CpuExperts final : public PackedExperts {
     context.pool.parallel_for(hit, [&](std::int64_t item, int thread) {
       const auto e = static_cast<std::size_t>(work.schedule.hit[static_cast<std::size_t>(item)]);
       for (std::int64_t row = work.schedule.offsets[e]; row < work.schedule.offsets[e + 1]; ++row) {
-        prepare_row(ops_, format, extras_[e].down_order, work.h.data() + row * layout_.w13.padded_rows(),
-                    work.scratch.data() + thread * work.scratch_stride,
-                    work.h_rows.data() + static_cast<std::size_t>(row) * format.input_stride(),
-                    format.zeros ? work.h_sums.data() + row * format.groups : nullptr);
+        prepare_row(ops_, format, extras_[e].down_order, extras_[e].down_input,
+                    work.h.data() + row * layout_.w13.padded_rows(), work.scratch.data() + thread * work.scratch_stride,
+                    work.h_rows.row(format, row));
       }
     });
   }
@@ -226,13 +209,11 @@ class CpuExperts final : public PackedExperts {
     for (std::int64_t i = 0; i < tiles.size(); ++i) {
       const int tile = narrow<int>(tiles.begin(i + 1) - tiles.begin(i));
       const std::int64_t position = first + tiles.begin(i);
-      TileRows rows{};
-      for (int t = 0; t < tile; ++t) {
-        rows.x[t] = work.h_rows.data() + static_cast<std::size_t>(position + t) * format.input_stride();
-        rows.sums[t] = work.h_sums.data() + (position + t) * format.groups;
-      }
+      PreparedRow rows[kMaxTile];
+      for (int t = 0; t < tile; ++t) rows[t] = work.h_rows.row(format, position + t);
       float* y = work.y.data() + position * format.padded_rows() + panel * kPanelRows;
-      multiply_tile(format, extras_[e].down_scale, rows, tile, weights, y, format.padded_rows());
+      multiply_tile(format, extras_[e].down_scale, {rows, static_cast<std::size_t>(tile)}, weights, y,
+                    format.padded_rows());
       if (extras_[e].down_bias.empty()) continue;
       for (int t = 0; t < tile; ++t) add_bias(extras_[e].down_bias, panel, 1, y + t * format.padded_rows());
     }
@@ -302,6 +283,9 @@ Result<> pack_expert(const CanonicalExperts::Expert& expert, const Layout& layou
   extras.gate_scale = expert.gate.weight->spec().global_scale;
   extras.up_scale = expert.up.weight->spec().global_scale;
   extras.down_scale = expert.down.weight->spec().global_scale;
+  extras.gate_input = expert.gate.input_scale;
+  extras.up_input = expert.up.input_scale;
+  extras.down_input = expert.down.input_scale;
   MatrixPanel scratch;
   const PanelFormat& w13 = layout.w13;
   MORACLE_TRY(
@@ -325,13 +309,16 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const PanelOps& ops, const C
   layout.experts = narrow<std::int64_t>(experts.experts.size());
   layout.hidden = experts.hidden;
   layout.intermediate = experts.intermediate;
-  MORACLE_ASSIGN(layout.w13, panel_format(experts.experts.front().gate.weight->spec(), ops));
-  MORACLE_ASSIGN(layout.w2, panel_format(experts.experts.front().down.weight->spec(), ops));
+  MORACLE_ASSIGN(layout.w13, panel_format(experts.experts.front().gate, ops));
+  MORACLE_ASSIGN(layout.w2, panel_format(experts.experts.front().down, ops));
   for (const auto& expert : experts.experts) {
     const auto& gate = expert.gate.weight->spec().g_idx;
     const auto& up = expert.up.weight->spec().g_idx;
-    layout.gate_order = layout.gate_order || !gate.empty() || !up.empty();
-    layout.up_order = layout.up_order || gate != up;
+    const auto& first = experts.experts.front();
+    layout.own_up = layout.own_up || gate != up || expert.gate.input_scale != expert.up.input_scale;
+    layout.per_slot = layout.per_slot || !gate.empty() || !up.empty() ||
+                      expert.gate.input_scale != first.gate.input_scale ||
+                      expert.up.input_scale != first.up.input_scale;
   }
   const std::size_t stride = layout.expert_bytes();
   MORACLE_ASSIGN(PageBuffer memory, PageBuffer::allocate(stride * experts.experts.size()));

@@ -16,65 +16,55 @@ constexpr std::int64_t kItemsPerThread = 8;
 class CpuLinear final : public PackedLinear {
  public:
   CpuLinear(const PanelOps& ops, PanelFormat format, PageBuffer memory, std::vector<std::int32_t> order,
-            std::vector<float> bias, float global_scale)
+            std::vector<float> bias, float global_scale, std::optional<float> input_scale)
       : ops_(ops),
         format_(format),
         memory_(std::move(memory)),
         order_(std::move(order)),
         bias_(std::move(bias)),
-        global_scale_(global_scale) {}
+        global_scale_(global_scale),
+        input_scale_(input_scale) {}
 
   [[nodiscard]] std::size_t bytes() const override { return memory_.size(); }
 
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override {
-    const auto rows = static_cast<std::size_t>(tokens);
-    return BumpArena::cost<std::byte>(rows * format_.input_stride()) +
-           BumpArena::cost<float>(rows * static_cast<std::size_t>(format_.groups)) +
+    return PreparedRows::bytes(format_, static_cast<std::size_t>(tokens)) +
            BumpArena::cost<float>(static_cast<std::size_t>(threads * format_.padded_cols()));
   }
 
   void run(const RunContext& context, std::int64_t tokens, const float* x, float* y) const override {
     BumpArena arena(context.workspace);
-    const std::size_t stride = format_.input_stride();
-    const auto rows = arena.take<std::byte>(static_cast<std::size_t>(tokens) * stride);
-    const auto sums = arena.take<float>(static_cast<std::size_t>(tokens * format_.groups));
+    const PreparedRows rows = PreparedRows::take(format_, static_cast<std::size_t>(tokens), arena);
     const auto scratch = arena.take<float>(static_cast<std::size_t>(context.pool.threads() * format_.padded_cols()));
     context.pool.parallel_for(tokens, [&](std::int64_t t, int thread) {
-      prepare_row(ops_, format_, order_, x + t * format_.cols, scratch.data() + thread * format_.padded_cols(),
-                  rows.data() + static_cast<std::size_t>(t) * stride,
-                  format_.zeros ? sums.data() + t * format_.groups : nullptr);
+      prepare_row(ops_, format_, order_, input_scale_, x + t * format_.cols,
+                  scratch.data() + thread * format_.padded_cols(), rows.row(format_, t));
     });
     const std::int64_t items = std::min(format_.panels, context.pool.threads() * kItemsPerThread);
     context.pool.parallel_for(items, [&](std::int64_t item, int) {
       const std::int64_t end = format_.panels * (item + 1) / items;
-      for (std::int64_t p = format_.panels * item / items; p < end; ++p) {
-        multiply_panel(p, tokens, rows.data(), sums.data(), y);
-      }
+      for (std::int64_t p = format_.panels * item / items; p < end; ++p) multiply_panel(p, tokens, rows, y);
     });
   }
 
  private:
-  void multiply_panel(std::int64_t panel, std::int64_t tokens, const std::byte* rows, const float* sums,
-                      float* y) const {
+  void multiply_panel(std::int64_t panel, std::int64_t tokens, const PreparedRows& rows, float* y) const {
     alignas(64) float out[kMaxTile * kPanelRows];
-    const std::size_t stride = format_.input_stride();
     const std::int64_t first = panel * kPanelRows;
     const std::int64_t count = std::min(kPanelRows, format_.rows - first);
     const Tiles tiles(tokens);
     for (std::int64_t i = 0; i < tiles.size(); ++i) {
       const std::int64_t begin = tiles.begin(i);
-      const int tile = narrow<int>(tiles.begin(i + 1) - begin);
-      TileRows tile_rows{};
-      for (int t = 0; t < tile; ++t) {
-        tile_rows.x[t] = rows + static_cast<std::size_t>(begin + t) * stride;
-        tile_rows.sums[t] = sums + (begin + t) * format_.groups;
-      }
-      multiply_tile(format_, global_scale_, tile_rows, tile,
+      const auto tile = narrow<std::size_t>(tiles.begin(i + 1) - begin);
+      PreparedRow tile_rows[kMaxTile];
+      for (std::size_t t = 0; t < tile; ++t) tile_rows[t] = rows.row(format_, begin + narrow<std::int64_t>(t));
+      multiply_tile(format_, global_scale_, {tile_rows, tile},
                     memory_.data() + static_cast<std::size_t>(panel) * format_.panel_bytes, out, kPanelRows);
-      for (int t = 0; t < tile; ++t) {
-        float* to = y + (begin + t) * format_.rows + first;
+      for (std::size_t t = 0; t < tile; ++t) {
+        float* to = y + (begin + narrow<std::int64_t>(t)) * format_.rows + first;
+        const float* from = out + t * kPanelRows;
         for (std::int64_t r = 0; r < count; ++r) {
-          to[r] = out[t * kPanelRows + r] + (bias_.empty() ? 0.0F : bias_[static_cast<std::size_t>(first + r)]);
+          to[r] = from[r] + (bias_.empty() ? 0.0F : bias_[static_cast<std::size_t>(first + r)]);
         }
       }
     }
@@ -86,6 +76,7 @@ class CpuLinear final : public PackedLinear {
   std::vector<std::int32_t> order_;
   std::vector<float> bias_;
   float global_scale_;
+  std::optional<float> input_scale_;
 };
 
 }  // namespace
@@ -93,7 +84,7 @@ class CpuLinear final : public PackedLinear {
 Result<std::unique_ptr<PackedLinear>> pack_linear(const PanelOps& ops, const CanonicalLinear& linear,
                                                   const PackOptions& options) {
   const MatrixSource& source = *linear.weight;
-  MORACLE_ASSIGN(const PanelFormat format, panel_format(source.spec(), ops));
+  MORACLE_ASSIGN(const PanelFormat format, panel_format(linear, ops));
   MORACLE_ASSIGN(PageBuffer memory, PageBuffer::allocate(format.bytes()));
   std::vector<std::int32_t> order = column_order(source.spec());
   constexpr std::int64_t kPanelsPerItem = 16;
@@ -108,8 +99,8 @@ Result<std::unique_ptr<PackedLinear>> pack_linear(const PanelOps& ops, const Can
   });
   MORACLE_TRY(failed.take());
   source.release();
-  return std::unique_ptr<PackedLinear>(std::make_unique<CpuLinear>(ops, format, std::move(memory), std::move(order),
-                                                                   linear.bias, source.spec().global_scale));
+  return std::unique_ptr<PackedLinear>(std::make_unique<CpuLinear>(
+      ops, format, std::move(memory), std::move(order), linear.bias, source.spec().global_scale, linear.input_scale));
 }
 
 }  // namespace moracle::cpu

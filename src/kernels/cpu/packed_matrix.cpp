@@ -5,24 +5,33 @@
 #include <numeric>
 
 #include "base/checked.h"
+#include "scheme/activation_codes.h"
 #include "scheme/codes.h"
 
 namespace moracle::cpu {
 
 namespace {
 
-PanelScale stored_scale(ScaleType type) {
-  // The published 16-bit scales are kept as they are; everything else is exact in f32.
+PanelScale stored_scale(ScaleType type) {  // kept as published
   if (type == ScaleType::f16) return PanelScale::f16;
   if (type == ScaleType::bf16) return PanelScale::bf16;
+  if (type == ScaleType::e4m3) return PanelScale::e4m3;
+  if (type == ScaleType::e8m0) return PanelScale::e8m0;
   return PanelScale::f32;
+}
+
+std::size_t scale_bytes(PanelScale scale) {
+  if (scale == PanelScale::f32) return 4;
+  return scale == PanelScale::f16 || scale == PanelScale::bf16 ? 2 : 1;
 }
 
 std::size_t step_bytes(PanelCode code) {
   switch (code) {
     case PanelCode::q4:
+    case PanelCode::e2m1:
       return 128;
     case PanelCode::q8:
+    case PanelCode::e4m3:
       return 256;
     case PanelCode::bf16:
     case PanelCode::f16:
@@ -33,12 +42,22 @@ std::size_t step_bytes(PanelCode code) {
   return 0;
 }
 
-const PanelMultiply* kernels_for(const PanelOps& ops, PanelCode code, bool zeros) {
-  switch (code) {
+bool quantized(PanelCode code) {
+  return step_bytes(code) <= 256;
+}
+
+const PanelMultiply* kernels_for(const PanelOps& ops, const PanelFormat& format) {
+  const int scaled = format.group_input_scales ? 1 : 0;
+  const int zeros = format.zeros ? 1 : 0;
+  switch (format.code) {
     case PanelCode::q4:
-      return ops.q4[zeros ? 1 : 0];
+      return ops.q4[scaled][zeros];
     case PanelCode::q8:
-      return ops.q8[zeros ? 1 : 0];
+      return ops.q8[scaled][zeros];
+    case PanelCode::e2m1:
+      return ops.e2m1[scaled];
+    case PanelCode::e4m3:
+      return ops.e4m3[scaled];
     case PanelCode::bf16:
       return ops.bf16;
     case PanelCode::f16:
@@ -47,6 +66,27 @@ const PanelMultiply* kernels_for(const PanelOps& ops, PanelCode code, bool zeros
       return ops.f32;
   }
   return nullptr;
+}
+
+std::optional<PanelCode> code_for(Element element) {
+  switch (element) {
+    case Element::int4:
+      return PanelCode::q4;
+    case Element::int8:
+      return PanelCode::q8;
+    case Element::e2m1:
+      return PanelCode::e2m1;
+    case Element::e4m3:
+      return PanelCode::e4m3;
+    case Element::bf16:
+      return PanelCode::bf16;
+    case Element::f16:
+      return PanelCode::f16;
+    case Element::f32:
+      return PanelCode::f32;
+    default:
+      return std::nullopt;
+  }
 }
 
 // Codes of the 8 columns from packed position `p` on, byte i = column i; positions from `end` on are zero.
@@ -74,39 +114,59 @@ std::uint32_t q4_lane(std::uint64_t codes) {
   return half(codes) | half(codes >> 8U) << 16U;
 }
 
+// Eight bytes to the two lanes of a byte code.
+std::uint64_t byte_lanes(PanelCode code, std::uint64_t codes) {
+  if (code == PanelCode::q8) return codes ^ 0x8080808080808080U;  // offset-binary to two's complement
+  // e4m3: swap bytes 1 and 2 of each lane
+  return (codes & 0xFF0000FFFF0000FFU) | (codes & 0x00FF000000FF0000U) >> 8U | (codes & 0x0000FF000000FF00U) << 8U;
+}
+
 // Writes one row's codes of one group into the steps that begin at `out`.
 void pack_row(PanelCode code, const std::uint8_t* codes, std::span<const std::int32_t> order, std::int64_t first,
               std::int64_t end, std::int64_t row, std::byte* out) {
   constexpr std::int64_t kLine = kPanelRows * 4;
   for (std::int64_t p = first; p < end; p += kStepColumns) {
     const std::uint64_t eight = eight_codes(codes, order, p, end);
-    if (code == PanelCode::q4) {
+    if (step_bytes(code) == kLine) {
       const std::uint32_t lane = q4_lane(eight);
       std::memcpy(out + row * 4, &lane, sizeof lane);
       out += kLine;
     } else {
-      const std::uint64_t signed_codes = eight ^ 0x8080808080808080U;
-      const std::uint32_t lanes[2] = {static_cast<std::uint32_t>(signed_codes),
-                                      static_cast<std::uint32_t>(signed_codes >> 32U)};
-      std::memcpy(out + row * 4, &lanes[0], sizeof lanes[0]);
-      std::memcpy(out + kLine + row * 4, &lanes[1], sizeof lanes[1]);
+      const std::uint64_t lanes = byte_lanes(code, eight);
+      const auto low = static_cast<std::uint32_t>(lanes);
+      const auto high = static_cast<std::uint32_t>(lanes >> 32U);
+      std::memcpy(out + row * 4, &low, sizeof low);
+      std::memcpy(out + kLine + row * 4, &high, sizeof high);
       out += 2 * kLine;
     }
   }
 }
 
 void pack_scale(PanelScale form, float scale, std::int64_t row, std::byte* out) {
-  if (form == PanelScale::f32) {
-    std::memcpy(out + row * 4, &scale, 4);
-    return;
+  std::uint16_t half = 0;
+  switch (form) {
+    case PanelScale::f32:
+      std::memcpy(out + row * 4, &scale, 4);
+      return;
+    case PanelScale::e4m3:
+      out[row] = static_cast<std::byte>(encode_e4m3(scale));
+      return;
+    case PanelScale::e8m0:
+      out[row] = static_cast<std::byte>(encode_e8m0(scale));
+      return;
+    case PanelScale::f16:
+      half = encode_f16(scale);
+      break;
+    case PanelScale::bf16:
+      half = encode_bf16(scale);
+      break;
   }
-  const std::uint16_t code = form == PanelScale::f16 ? encode_f16(scale) : encode_bf16(scale);
-  std::memcpy(out + row * 2, &code, 2);
+  std::memcpy(out + row * 2, &half, 2);
 }
 
 void pack_quantized(const PanelFormat& format, std::span<const std::int32_t> order, const MatrixPanel& panel,
                     std::int64_t first_row, std::int64_t rows, std::byte* out) {
-  const std::size_t scale_bytes = kPanelRows * (format.scale == PanelScale::f32 ? 4U : 2U);
+  const std::size_t scales_bytes = kPanelRows * scale_bytes(format.scale);
   for (std::int64_t g = 0; g < format.groups; ++g) {
     const std::int64_t steps = g + 1 == format.groups ? format.last_steps : format.steps;
     const std::int64_t first = g * format.group_cols;
@@ -115,11 +175,12 @@ void pack_quantized(const PanelFormat& format, std::span<const std::int32_t> ord
     for (std::int64_t row = 0; row < rows; ++row) {
       const std::uint8_t* codes = panel.codes.data() + (first_row + row) * format.cols;
       pack_row(format.code, codes, order, first, first + count, row, out);
-      const auto at = static_cast<std::size_t>((first_row + row) * format.groups + g);
+      const std::int64_t stored = first / format.stored_group_cols;  // groups may be finer than the stored ones
+      const auto at = static_cast<std::size_t>((first_row + row) * format.stored_groups() + stored);
       pack_scale(format.scale, panel.scales[at], row, tail);
-      if (format.zeros) tail[scale_bytes + static_cast<std::size_t>(row)] = static_cast<std::byte>(panel.zeros[at]);
+      if (format.zeros) tail[scales_bytes + static_cast<std::size_t>(row)] = static_cast<std::byte>(panel.zeros[at]);
     }
-    out = tail + scale_bytes + (format.zeros ? static_cast<std::size_t>(kPanelRows) : 0);
+    out = tail + scales_bytes + (format.zeros ? static_cast<std::size_t>(kPanelRows) : 0);
   }
 }
 
@@ -146,50 +207,45 @@ std::size_t PanelFormat::input_stride() const {
   return (lines | 1U) * kLine;
 }
 
-Result<PanelFormat> panel_format(const MatrixSpec& spec, const PanelOps& ops) {
+Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& ops) {
+  const MatrixSpec& spec = linear.weight->spec();
+  const auto code = code_for(spec.key.element);
+  if (!code) {
+    return Error{.code = "kernel.scheme",
+                 .where = spec.name,
+                 .wanted = "int4, int8, e2m1, e4m3 or unquantized weights",
+                 .found = to_string(linear.scheme())};
+  }
   PanelFormat format;
   format.rows = spec.rows;
   format.cols = spec.cols;
-  switch (spec.key.element) {
-    case Element::int4:
-      format.code = PanelCode::q4;
-      break;
-    case Element::int8:
-      format.code = PanelCode::q8;
-      break;
-    case Element::bf16:
-      format.code = PanelCode::bf16;
-      break;
-    case Element::f16:
-      format.code = PanelCode::f16;
-      break;
-    case Element::f32:
-      format.code = PanelCode::f32;
-      break;
-    default:
-      return Error{.code = "kernel.scheme",
-                   .where = spec.name,
-                   .wanted = "int4, int8 or unquantized weights",
-                   .found = to_string(spec.key)};
-  }
-  const bool quantized = spec.key.quantized();
-  format.zeros = quantized && !spec.key.symmetric;
+  format.code = *code;
+  const bool has_scales = spec.key.quantized();
+  format.zeros = has_scales && !spec.key.symmetric;
   format.scale = stored_scale(spec.key.scale);
-  format.group_cols = quantized ? spec.group_cols : spec.cols;
-  format.groups = quantized ? spec.groups : 1;
+  format.stored_group_cols = has_scales ? spec.group_cols : spec.cols;
+  format.group_cols = format.stored_group_cols;
+  if (linear.activation) {
+    format.activation = linear.activation;
+    if (linear.activation->granularity.kind == Granularity::Kind::group) {
+      format.group_input_scales = true;
+      format.group_cols = std::min<std::int64_t>(format.group_cols, linear.activation->granularity.cols);
+    }
+  }
+  format.groups = has_scales ? ceil_div(spec.cols, format.group_cols) : 1;
   format.steps = ceil_div(format.group_cols, kStepColumns);
   format.last_steps = ceil_div(spec.cols - (format.groups - 1) * format.group_cols, kStepColumns);
   format.panels = ceil_div(spec.rows, kPanelRows);
   const auto steps = static_cast<std::size_t>((format.groups - 1) * format.steps + format.last_steps);
   format.panel_bytes = steps * step_bytes(format.code);
-  if (quantized) {
+  if (has_scales) {
     const std::size_t group_tail =
-        static_cast<std::size_t>(kPanelRows) * ((format.scale == PanelScale::f32 ? 4U : 2U) + (format.zeros ? 1U : 0U));
+        static_cast<std::size_t>(kPanelRows) * (scale_bytes(format.scale) + (format.zeros ? 1U : 0U));
     format.panel_bytes += static_cast<std::size_t>(format.groups) * group_tail;
   }
-  format.multiply = kernels_for(ops, format.code, format.zeros);
+  format.multiply = kernels_for(ops, format);
   format.input = InputForm::f32;
-  if (format.code == PanelCode::q4 || format.code == PanelCode::q8) format.input = ops.integer_input;
+  if (quantized(format.code)) format.input = ops.quantized_input;
   if (format.code == PanelCode::bf16) format.input = ops.bf16_input;
   return format;
 }
@@ -217,7 +273,7 @@ Result<> pack_panels(const MatrixSource& source, const PanelFormat& format, std:
       const std::int64_t rows = std::min(kPanelRows, end_row - first_row - row);
       std::byte* at = out + static_cast<std::size_t>(q - begin) * stride;
       std::memset(at, 0, format.panel_bytes);  // padding rows and columns hold zero scales and codes
-      if (format.code == PanelCode::q4 || format.code == PanelCode::q8) {
+      if (quantized(format.code)) {
         pack_quantized(format, order, panel, row, rows, at);
       } else {
         pack_dense(format, panel, row, rows, at);
@@ -227,25 +283,10 @@ Result<> pack_panels(const MatrixSource& source, const PanelFormat& format, std:
   return Ok{};
 }
 
-void prepare_row(const PanelOps& ops, const PanelFormat& format, std::span<const std::int32_t> order, const float* x,
-                 float* scratch, std::byte* row, float* sums) {
-  const auto cols = static_cast<std::size_t>(format.cols);
-  const auto padded = static_cast<std::size_t>(format.padded_cols());
-  float* values = format.input == InputForm::f32 ? reinterpret_cast<float*>(row) : scratch;
-  if (order.empty()) {
-    std::copy(x, x + cols, values);
-  } else {
-    for (std::size_t p = 0; p < cols; ++p) values[p] = x[order[p]];
-  }
-  std::fill(values + cols, values + padded, 0.0F);
-  if (format.input == InputForm::bf16) {
-    auto* rounded = reinterpret_cast<std::uint16_t*>(row);
-    ops.to_bf16(values, rounded, narrow<std::int64_t>(padded));
-    if (sums != nullptr) {  // the sums belong to the values that are multiplied, so after the rounding
-      for (std::size_t p = 0; p < padded; ++p) values[p] = decode_bf16(rounded[p]);
-    }
-  }
-  if (sums == nullptr) return;
+namespace {
+
+// Sums belong to the numbers that are multiplied, so they are taken after quantization and rounding.
+void sum_groups(const PanelFormat& format, const float* values, float* sums) {
   for (std::int64_t g = 0; g < format.groups; ++g) {
     const std::int64_t first = g * format.group_cols;
     const std::int64_t end = std::min(first + format.group_cols, format.cols);
@@ -255,23 +296,89 @@ void prepare_row(const PanelOps& ops, const PanelFormat& format, std::span<const
   }
 }
 
-void multiply_tile(const PanelFormat& format, float global_scale, const TileRows& rows, int tile,
+// Replaces a row by the numbers its codes stand for, and writes their scales, one per group of the weight or one.
+void quantize_row(const PanelFormat& format, std::optional<float> input_scale, float* values, float* scales) {
+  const std::span<float> row{values, static_cast<std::size_t>(format.cols)};
+  const QuantKey& key = *format.activation;
+  const std::int64_t width = key.granularity.kind == Granularity::Kind::group ? key.granularity.cols : format.cols;
+  for (std::int64_t first = 0; first < format.cols; first += width) {
+    const auto count = static_cast<std::size_t>(std::min(width, format.cols - first));
+    const float scale = quantize_to_codes(key, input_scale, row.subspan(static_cast<std::size_t>(first), count));
+    if (!format.group_input_scales) {
+      scales[0] = scale;
+      continue;
+    }
+    const std::int64_t end = std::min(first + width, format.cols);
+    for (std::int64_t g = first / format.group_cols; g * format.group_cols < end; ++g) scales[g] = scale;
+  }
+}
+
+}  // namespace
+
+void prepare_row(const PanelOps& ops, const PanelFormat& format, std::span<const std::int32_t> order,
+                 std::optional<float> input_scale, const float* x, float* scratch, const PreparedRow& row) {
+  const auto cols = static_cast<std::size_t>(format.cols);
+  const auto padded = static_cast<std::size_t>(format.padded_cols());
+  float* values = format.input == InputForm::f32 ? reinterpret_cast<float*>(row.x) : scratch;
+  if (order.empty()) {
+    std::copy(x, x + cols, values);
+  } else {
+    for (std::size_t p = 0; p < cols; ++p) values[p] = x[order[p]];
+  }
+  std::fill(values + cols, values + padded, 0.0F);
+  if (format.activation) quantize_row(format, input_scale, values, row.scales);
+  if (format.input == InputForm::bf16) {
+    auto* rounded = reinterpret_cast<std::uint16_t*>(row.x);
+    ops.to_bf16(values, rounded, narrow<std::int64_t>(padded));
+    if (format.zeros) {
+      for (std::size_t p = 0; p < padded; ++p) values[p] = decode_bf16(rounded[p]);
+    }
+  }
+  if (format.zeros) sum_groups(format, values, row.sums);
+}
+
+std::size_t PreparedRows::bytes(const PanelFormat& format, std::size_t rows) {
+  const auto groups = static_cast<std::size_t>(format.groups);
+  return BumpArena::cost<std::byte>(rows * format.input_stride()) +
+         BumpArena::cost<float>(format.zeros ? rows * groups : 0) +
+         BumpArena::cost<float>(rows * format.input_scale_count());
+}
+
+PreparedRows PreparedRows::take(const PanelFormat& format, std::size_t rows, BumpArena& arena) {
+  const auto groups = static_cast<std::size_t>(format.groups);
+  return {.x = arena.take<std::byte>(rows * format.input_stride()),
+          .sums = arena.take<float>(format.zeros ? rows * groups : 0),
+          .scales = arena.take<float>(rows * format.input_scale_count())};
+}
+
+PreparedRow PreparedRows::row(const PanelFormat& format, std::int64_t index) const {
+  const auto at = static_cast<std::size_t>(index);
+  return {.x = x.data() + at * format.input_stride(),
+          .sums = format.zeros ? sums.data() + at * static_cast<std::size_t>(format.groups) : nullptr,
+          .scales = format.activation ? scales.data() + at * format.input_scale_count() : nullptr};
+}
+
+void multiply_tile(const PanelFormat& format, float global_scale, std::span<const PreparedRow> rows,
                    const std::byte* panel, float* out, std::int64_t out_stride) {
   PanelArgs args{.x = {},
                  .sums = {},
+                 .input_scales = {},
                  .panel = panel,
                  .groups = format.groups,
                  .steps = format.steps,
                  .last_steps = format.last_steps,
                  .scale = format.scale,
-                 .global_scale = global_scale,
+                 .global_scale = {},
                  .out = out,
                  .out_stride = out_stride};
-  for (int t = 0; t < tile; ++t) {
-    args.x[t] = rows.x[t];
-    args.sums[t] = rows.sums[t];
+  for (std::size_t t = 0; t < rows.size(); ++t) {
+    args.x[t] = rows[t].x;
+    args.sums[t] = rows[t].sums;
+    args.input_scales[t] = rows[t].scales;
+    args.global_scale[t] = global_scale;
+    if (format.activation && !format.group_input_scales) args.global_scale[t] *= rows[t].scales[0];
   }
-  format.multiply[tile - 1](args);
+  format.multiply[rows.size() - 1](args);
 }
 
 }  // namespace moracle::cpu

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,17 +21,27 @@ struct PanelFormat {
   InputForm input = InputForm::f32;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  std::int64_t group_cols = 0;  // cols where the code is dense
+  std::int64_t group_cols = 0;         // cols where the code is dense
+  std::int64_t stored_group_cols = 0;  // of the checkpoint; a multiple of group_cols, which follows finer input scales
   std::int64_t groups = 1;
   std::int64_t steps = 0;  // of 8 columns, in every group but the last
   std::int64_t last_steps = 0;
   std::int64_t panels = 0;
   std::size_t panel_bytes = 0;
+  // Quantization of the activations that meet this matrix, and whether its scales are per group of the weight (else one
+  // per token, or static).
+  std::optional<QuantKey> activation{};
+  bool group_input_scales = false;
   const PanelMultiply* multiply = nullptr;  // [kMaxTile]
 
   [[nodiscard]] std::int64_t padded_cols() const { return ((groups - 1) * steps + last_steps) * kStepColumns; }
   [[nodiscard]] std::int64_t padded_rows() const { return panels * kPanelRows; }
   [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(panels) * panel_bytes; }
+  [[nodiscard]] std::int64_t stored_groups() const { return (cols + stored_group_cols - 1) / stored_group_cols; }
+  [[nodiscard]] std::size_t input_scale_count() const {  // scales of one prepared row
+    if (!activation) return 0;
+    return group_input_scales ? static_cast<std::size_t>(groups) : 1;
+  }
   [[nodiscard]] std::size_t input_bytes() const { return input == InputForm::bf16 ? 2 : 4; }  // per value
   // Bytes from one prepared activation row to the next. An odd number of cache lines, so that the rows of a tile do not
   // fall into one set of the first-level cache.
@@ -38,7 +49,7 @@ struct PanelFormat {
 };
 
 // Errors: "kernel.scheme" where the layout has no code for the matrix; cards keep such matrices away.
-Result<PanelFormat> panel_format(const MatrixSpec& spec, const PanelOps& ops);
+Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& ops);
 
 // Columns in stored order: column_order[p] is the input column at packed position p. Empty: columns in order.
 [[nodiscard]] std::vector<std::int32_t> column_order(const MatrixSpec& spec);
@@ -47,18 +58,32 @@ Result<PanelFormat> panel_format(const MatrixSpec& spec, const PanelOps& ops);
 Result<> pack_panels(const MatrixSource& source, const PanelFormat& format, std::span<const std::int32_t> order,
                      std::int64_t begin, std::int64_t end, std::byte* out, std::size_t stride, MatrixPanel& panel);
 
-// One activation row in the form that `format` multiplies: reordered, zero-padded, rounded to bf16 where the kernel
-// wants that, with the sum of each group where zero points are stored. `scratch` holds padded_cols() f32.
-void prepare_row(const PanelOps& ops, const PanelFormat& format, std::span<const std::int32_t> order, const float* x,
-                 float* scratch, std::byte* row, float* sums);
-
-// Rows of one tile of tokens.
-struct TileRows {
-  const std::byte* x[kMaxTile];
-  const float* sums[kMaxTile];
+// Where the parts of one prepared activation row go.
+struct PreparedRow {
+  std::byte* x = nullptr;   // padded_cols() values in the format's input form
+  float* sums = nullptr;    // [groups], where zero points are stored
+  float* scales = nullptr;  // quantized activations: [groups] with group_input_scales, else [1]
 };
+
+// Prepares one activation row: reordered, zero-padded, quantized where the scheme says so, rounded to bf16 where the
+// kernel wants that, with the sum of each group where zero points are stored. `input_scale` is the static scale of the
+// scheme, if it has one; `scratch` holds padded_cols() f32.
+void prepare_row(const PanelOps& ops, const PanelFormat& format, std::span<const std::int32_t> order,
+                 std::optional<float> input_scale, const float* x, float* scratch, const PreparedRow& row);
+
+// Storage for the prepared rows of one matrix.
+struct PreparedRows {
+  std::span<std::byte> x;
+  std::span<float> sums;
+  std::span<float> scales;
+
+  static PreparedRows take(const PanelFormat& format, std::size_t rows, BumpArena& arena);
+  [[nodiscard]] static std::size_t bytes(const PanelFormat& format, std::size_t rows);
+  [[nodiscard]] PreparedRow row(const PanelFormat& format, std::int64_t index) const;
+};
+
 // out[tile, 32] (row stride `out_stride`) = tile rows times one panel.
-void multiply_tile(const PanelFormat& format, float global_scale, const TileRows& rows, int tile,
+void multiply_tile(const PanelFormat& format, float global_scale, std::span<const PreparedRow> rows,
                    const std::byte* panel, float* out, std::int64_t out_stride);
 
 // Splits `count` tokens into near-equal tiles of at most kMaxTile, instead of full ones and a tail of one.

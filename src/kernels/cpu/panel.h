@@ -7,7 +7,9 @@
 //   q4      group { steps, 32 scales, 32 zero points (u8, if any) }; step: 32 lanes x u32
 //           lane: low half nibble p = column 2p, high half nibble p = column 2p + 1, so that a 16-bit table permute of
 //           the word shifted by 4p yields the bf16 pair (2p, 2p + 1) that VDPBF16PS multiplies
+//   e2m1    as q4, without zero points
 //   q8      the same; step: 2 x { 32 lanes x u32 }, a byte a code in column order, stored as two's complement
+//   e4m3    as q8, bytes in the order 0, 2, 1, 3: the columns of a bf16 pair meet after one 16-bit shift
 //   bf16    step: 4 x { 32 lanes x 2 bf16 }
 //   f16     step: 4 x { 32 lanes x 2 f16 }
 //   f32     step: 8 x { 32 lanes x f32 }
@@ -24,8 +26,8 @@
 
 namespace moracle::cpu {
 
-enum class PanelCode : std::uint8_t { q4, q8, bf16, f16, f32 };
-enum class PanelScale : std::uint8_t { f16, bf16, f32 };
+enum class PanelCode : std::uint8_t { q4, e2m1, q8, e4m3, bf16, f16, f32 };
+enum class PanelScale : std::uint8_t { f16, bf16, f32, e4m3, e8m0 };
 enum class InputForm : std::uint8_t { f32, bf16 };
 
 constexpr std::int64_t kPanelRows = 32;
@@ -36,13 +38,16 @@ constexpr std::int64_t kMaxTile = 6;
 struct PanelArgs {
   const void* x[kMaxTile];      // activation rows in the kernel's input form, zero-padded to whole steps
   const float* sums[kMaxTile];  // per group: sum of the row's activations; read only where zero points are stored
+  // Quantized activations: x holds their codes as numbers, and these the scales that belong to them, per group of the
+  // weight. Read only by the kernels for such activations.
+  const float* input_scales[kMaxTile];
   const std::byte* panel;
   std::int64_t groups;      // 1 for dense codes
   std::int64_t steps;       // of every group but the last
   std::int64_t last_steps;  // of the last group
   PanelScale scale;
-  float global_scale;  // second-level scale, 1 where there is none
-  float* out;          // [tile, out_stride], 32 values a row
+  float global_scale[kMaxTile];  // per token: second-level scale of the weight times the token's own scale; 1 if none
+  float* out;                    // [tile, out_stride], 32 values a row
   std::int64_t out_stride;
 };
 using PanelMultiply = void (*)(const PanelArgs&);
@@ -62,13 +67,16 @@ struct ActivationArgs {
 
 // Everything one instruction set provides.
 struct PanelOps {
-  PanelMultiply q4[2][kMaxTile];  // [has zero points][tile - 1]
-  PanelMultiply q8[2][kMaxTile];
+  // [quantized activations with a scale a group][has zero points][tile - 1]
+  PanelMultiply q4[2][2][kMaxTile];
+  PanelMultiply q8[2][2][kMaxTile];
+  PanelMultiply e2m1[2][kMaxTile];  // [quantized activations with a scale a group][tile - 1]
+  PanelMultiply e4m3[2][kMaxTile];
   PanelMultiply bf16[kMaxTile];
   PanelMultiply f16[kMaxTile];
   PanelMultiply f32[kMaxTile];
-  InputForm integer_input;  // of q4 and q8
-  InputForm bf16_input;     // of bf16 weights; f16 and f32 weights always take f32
+  InputForm quantized_input;  // of q4, q8, e2m1 and e4m3
+  InputForm bf16_input;       // of bf16 weights; f16 and f32 weights always take f32
   void (*to_bf16)(const float* in, std::uint16_t* out, std::int64_t count);  // round to nearest even
   void (*activate)(const ActivationArgs&);
   // out[i] = sum over j of weights[j] * rows[j][i], j ascending.

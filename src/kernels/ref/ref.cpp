@@ -10,6 +10,7 @@
 #include "base/first_error.h"
 #include "kernels/expert_schedule.h"
 #include "kernels/ref/ref.h"
+#include "scheme/activation_codes.h"
 
 namespace moracle::ref {
 
@@ -22,9 +23,15 @@ struct RefMatrix {
   MatrixSpec spec;
   MatrixPanel all;
   std::vector<float> bias;
+  std::optional<QuantKey> activation;
+  std::optional<float> input_scale;
 
   static Result<RefMatrix> copy(const CanonicalLinear& linear) {
-    RefMatrix matrix{.spec = linear.weight->spec(), .all = {}, .bias = linear.bias};
+    RefMatrix matrix{.spec = linear.weight->spec(),
+                     .all = {},
+                     .bias = linear.bias,
+                     .activation = linear.activation,
+                     .input_scale = linear.input_scale};
     MORACLE_TRY(linear.weight->read(0, matrix.spec.rows, matrix.all));
     linear.weight->release();
     return matrix;
@@ -32,6 +39,14 @@ struct RefMatrix {
 
   [[nodiscard]] std::size_t bytes() const {
     return all.codes.size() + all.zeros.size() + 4 * (all.scales.size() + all.values.size());
+  }
+
+  // The input as this matrix sees it: quantized and dequantized where the scheme says so. `scratch` holds cols f32.
+  [[nodiscard]] const float* input(const float* x, float* scratch) const {
+    if (!activation) return x;
+    std::copy_n(x, spec.cols, scratch);
+    quantize_dequantize_row(*activation, input_scale, {scratch, static_cast<std::size_t>(spec.cols)});
+    return scratch;
   }
 
   // Row `r` as f32 into `out` [cols].
@@ -64,20 +79,29 @@ class RefLinear final : public PackedLinear {
  public:
   explicit RefLinear(RefMatrix matrix) : matrix_(std::move(matrix)) {}
   [[nodiscard]] std::size_t bytes() const override { return matrix_.bytes(); }
-  [[nodiscard]] std::size_t workspace_bytes(std::int64_t, int threads) const override {
-    return BumpArena::cost<float>(static_cast<std::size_t>(threads * matrix_.spec.cols));
+  [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override {
+    return BumpArena::cost<float>(static_cast<std::size_t>(threads * matrix_.spec.cols)) +
+           BumpArena::cost<float>(static_cast<std::size_t>(tokens * matrix_.spec.cols)) +
+           BumpArena::cost<const float*>(static_cast<std::size_t>(tokens));
   }
   void run(const RunContext& context, std::int64_t tokens, const float* x, float* y) const override {
     BumpArena arena(context.workspace);
     const MatrixSpec& spec = matrix_.spec;
     const auto scratch = arena.take<float>(static_cast<std::size_t>(context.pool.threads() * spec.cols));
+    const auto quantized = arena.take<float>(static_cast<std::size_t>(tokens * spec.cols));
+    const auto inputs = arena.take<const float*>(static_cast<std::size_t>(tokens));
+    context.pool.parallel_for(tokens, [&](std::int64_t t, int) {
+      inputs[static_cast<std::size_t>(t)] = matrix_.input(x + t * spec.cols, quantized.data() + t * spec.cols);
+    });
     context.pool.parallel_for(ceil_div(spec.rows, kRowsPerItem), [&](std::int64_t item, int thread) {
       float* row = scratch.data() + thread * spec.cols;
       const std::int64_t end = std::min((item + 1) * kRowsPerItem, spec.rows);
       for (std::int64_t r = item * kRowsPerItem; r < end; ++r) {
         matrix_.row(r, row);
         const float bias = matrix_.bias.empty() ? 0.0F : matrix_.bias[static_cast<std::size_t>(r)];
-        for (std::int64_t t = 0; t < tokens; ++t) y[t * spec.rows + r] = dot(row, x + t * spec.cols, spec.cols) + bias;
+        for (std::int64_t t = 0; t < tokens; ++t) {
+          y[t * spec.rows + r] = dot(row, inputs[static_cast<std::size_t>(t)], spec.cols) + bias;
+        }
       }
     });
   }
@@ -104,61 +128,94 @@ class RefExperts final : public PackedExperts {
   }
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, std::int64_t top_k, int threads) const override {
     const auto slots = static_cast<std::size_t>(tokens * top_k);
+    const auto width = static_cast<std::size_t>(std::max(hidden_, intermediate_));
     return ExpertSchedule::bytes(tokens, top_k, narrow<std::int64_t>(experts_.size())) +
-           BumpArena::cost<float>(slots * static_cast<std::size_t>(intermediate_)) +
-           BumpArena::cost<float>(slots * static_cast<std::size_t>(hidden_)) +
-           BumpArena::cost<float>(static_cast<std::size_t>(threads * 2 * std::max(hidden_, intermediate_)));
+           3 * BumpArena::cost<const float*>(slots) + 5 * BumpArena::cost<float>(slots * width) +
+           BumpArena::cost<float>(static_cast<std::size_t>(threads) * 2 * width);
   }
 
   void run(const RunContext& context, const ExpertsInput& input, float* out) const override {
     BumpArena arena(context.workspace);
-    const ExpertSchedule schedule = ExpertSchedule::make(input, narrow<std::int64_t>(experts_.size()), arena);
-    const auto slots = static_cast<std::size_t>(input.tokens * input.top_k);
-    const auto h = arena.take<float>(slots * static_cast<std::size_t>(intermediate_));
-    const auto y = arena.take<float>(slots * static_cast<std::size_t>(hidden_));
+    const Work work = take_work(context, input, arena);
+    const ExpertSchedule& schedule = work.schedule;
     const std::int64_t width = std::max(hidden_, intermediate_);
-    const auto scratch = arena.take<float>(static_cast<std::size_t>(context.pool.threads() * 2 * width));
     const auto rows = [&](std::int64_t count, auto body) {
       const std::int64_t items = ceil_div(count, kRowsPerItem);
       context.pool.parallel_for(narrow<std::int64_t>(schedule.hit.size()) * items, [&](std::int64_t item, int thread) {
         const auto e = static_cast<std::size_t>(schedule.hit[static_cast<std::size_t>(item / items)]);
         const std::int64_t begin = item % items * kRowsPerItem;
         for (std::int64_t r = begin; r < std::min(begin + kRowsPerItem, count); ++r) {
-          body(e, r, scratch.data() + thread * 2 * width);
+          body(e, r, work.scratch.data() + thread * 2 * width);
         }
       });
     };
-    rows(intermediate_, [&](std::size_t e, std::int64_t r, float* row) { w13_row(schedule, input, e, r, row, h); });
-    rows(hidden_, [&](std::size_t e, std::int64_t r, float* row) { w2_row(schedule, e, r, row, h, y); });
-    combine(context, schedule, input, y, out);
+    const auto each_slot = [&](auto body) {
+      context.pool.parallel_for(narrow<std::int64_t>(schedule.slots.size()), [&](std::int64_t at, int) {
+        const std::int32_t slot = schedule.slots[static_cast<std::size_t>(at)];
+        body(at, slot / input.top_k, experts_[static_cast<std::size_t>(input.ids[slot])]);
+      });
+    };
+    each_slot([&](std::int64_t at, std::int64_t token, const Expert& expert) {
+      const float* x = input.x + token * hidden_;
+      const auto slot = static_cast<std::size_t>(at);
+      work.gate_in[slot] = expert.gate.input(x, work.quantized[0].data() + at * hidden_);
+      work.up_in[slot] = expert.up.input(x, work.quantized[1].data() + at * hidden_);
+    });
+    rows(intermediate_, [&](std::size_t e, std::int64_t r, float* row) { w13_row(work, e, r, row); });
+    each_slot([&](std::int64_t at, std::int64_t, const Expert& expert) {
+      work.down_in[static_cast<std::size_t>(at)] =
+          expert.down.input(work.h.data() + at * intermediate_, work.quantized[2].data() + at * intermediate_);
+    });
+    rows(hidden_, [&](std::size_t e, std::int64_t r, float* row) { w2_row(work, e, r, row); });
+    combine(context, schedule, input, work.y, out);
   }
 
  private:
+  struct Work {
+    ExpertSchedule schedule;
+    std::span<const float*> gate_in, up_in, down_in;  // each slot's input as the expert's matrices see it
+    std::span<float> quantized[3];                    // where those inputs live when the scheme quantizes them
+    std::span<float> h, y, scratch;
+  };
+
+  Work take_work(const RunContext& context, const ExpertsInput& input, BumpArena& arena) const {
+    const auto slots = static_cast<std::size_t>(input.tokens * input.top_k);
+    const auto width = static_cast<std::size_t>(std::max(hidden_, intermediate_));
+    Work work;
+    work.schedule = ExpertSchedule::make(input, narrow<std::int64_t>(experts_.size()), arena);
+    work.gate_in = arena.take<const float*>(slots);
+    work.up_in = arena.take<const float*>(slots);
+    work.down_in = arena.take<const float*>(slots);
+    for (auto& part : work.quantized) part = arena.take<float>(slots * width);
+    work.h = arena.take<float>(slots * static_cast<std::size_t>(intermediate_));
+    work.y = arena.take<float>(slots * static_cast<std::size_t>(hidden_));
+    work.scratch = arena.take<float>(static_cast<std::size_t>(context.pool.threads()) * 2 * width);
+    return work;
+  }
+
   static float bias_of(const RefMatrix& matrix, std::int64_t r) {
     return matrix.bias.empty() ? 0.0F : matrix.bias[static_cast<std::size_t>(r)];
   }
 
-  void w13_row(const ExpertSchedule& schedule, const ExpertsInput& input, std::size_t e, std::int64_t r, float* row,
-               std::span<float> h) const {
+  void w13_row(const Work& work, std::size_t e, std::int64_t r, float* row) const {
     const Expert& expert = experts_[e];
     float* up_row = row + std::max(hidden_, intermediate_);
     expert.gate.row(r, row);
     expert.up.row(r, up_row);
-    for (std::int64_t at = schedule.offsets[e]; at < schedule.offsets[e + 1]; ++at) {
-      const float* x = input.x + schedule.slots[static_cast<std::size_t>(at)] / input.top_k * hidden_;
-      const float gate = dot(row, x, hidden_) + bias_of(expert.gate, r);
-      const float up = dot(up_row, x, hidden_) + bias_of(expert.up, r);
-      h[static_cast<std::size_t>(at * intermediate_ + r)] = apply_activation(activation_, gate, up);
+    for (std::int64_t at = work.schedule.offsets[e]; at < work.schedule.offsets[e + 1]; ++at) {
+      const auto slot = static_cast<std::size_t>(at);
+      const float gate = dot(row, work.gate_in[slot], hidden_) + bias_of(expert.gate, r);
+      const float up = dot(up_row, work.up_in[slot], hidden_) + bias_of(expert.up, r);
+      work.h[static_cast<std::size_t>(at * intermediate_ + r)] = apply_activation(activation_, gate, up);
     }
   }
 
-  void w2_row(const ExpertSchedule& schedule, std::size_t e, std::int64_t r, float* row, std::span<const float> h,
-              std::span<float> y) const {
+  void w2_row(const Work& work, std::size_t e, std::int64_t r, float* row) const {
     const RefMatrix& down = experts_[e].down;
     down.row(r, row);
-    for (std::int64_t at = schedule.offsets[e]; at < schedule.offsets[e + 1]; ++at) {
-      y[static_cast<std::size_t>(at * hidden_ + r)] =
-          dot(row, h.data() + at * intermediate_, intermediate_) + bias_of(down, r);
+    for (std::int64_t at = work.schedule.offsets[e]; at < work.schedule.offsets[e + 1]; ++at) {
+      work.y[static_cast<std::size_t>(at * hidden_ + r)] =
+          dot(row, work.down_in[static_cast<std::size_t>(at)], intermediate_) + bias_of(down, r);
     }
   }
 

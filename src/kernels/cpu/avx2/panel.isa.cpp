@@ -39,6 +39,19 @@ struct V {
   static Reg load_u8(const std::byte* p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
+  static __m256i bytes(const std::byte* p) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
+  // The byte's exponent and mantissa at the place of f32's are the value times 2^-120; subnormals come out right, too.
+  static Reg e4m3_of(__m256i codes) {
+    const __m256i magnitude = _mm256_slli_epi32(_mm256_and_si256(codes, _mm256_set1_epi32(0x7F)), 20);
+    const __m256i sign = _mm256_slli_epi32(_mm256_and_si256(codes, _mm256_set1_epi32(0x80)), 24);
+    return _mm256_mul_ps(_mm256_castsi256_ps(_mm256_or_si256(magnitude, sign)), _mm256_set1_ps(0x1p120F));
+  }
+  static Reg load_e4m3(const std::byte* p) { return e4m3_of(bytes(p)); }
+  static Reg load_e8m0(const std::byte* p) {  // code 0 is 2^-127, a subnormal: half of the smallest exponent's pattern
+    return _mm256_castsi256_ps(_mm256_max_epu32(_mm256_slli_epi32(bytes(p), 23), _mm256_set1_epi32(0x00400000)));
+  }
 };
 
 inline __m256i load_words(const std::byte* at) {
@@ -68,6 +81,55 @@ struct Q4 {
           sum = V::fma(w, V::set1(x[t][column + k]), sum);
         }
         words = _mm256_srli_epi32(words, 4);
+      }
+    }
+  }
+};
+
+// e2m1: the low 3 bits index a table of 8, bit 3 is the sign.
+struct E2m1 {
+  using Input = float;
+  static constexpr std::int64_t kBytes = 128;
+  __m256 table = _mm256_setr_ps(0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F);
+  template <int T, class Acc>
+  void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
+    const __m256i sign_bit = _mm256_set1_epi32(8);
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; ++r) {
+      __m256i words = load_words(at + r * 32);
+#pragma GCC unroll 8
+      for (int n = 0; n < 8; ++n) {
+        const __m256i sign = _mm256_slli_epi32(_mm256_and_si256(words, sign_bit), 28);
+        const __m256 w = _mm256_or_ps(_mm256_permutevar8x32_ps(table, words), _mm256_castsi256_ps(sign));
+        const int k = n < 4 ? 2 * n : 2 * (n - 4) + 1;
+#pragma GCC unroll 6
+        for (int t = 0; t < T; ++t) {
+          __m256& sum = acc.value[t][r][n % chains<T>()];
+          sum = V::fma(w, V::set1(x[t][column + k]), sum);
+        }
+        words = _mm256_srli_epi32(words, 4);
+      }
+    }
+  }
+};
+
+struct E4m3 {
+  using Input = float;
+  static constexpr std::int64_t kBytes = 256;
+  template <int T, class Acc>
+  void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; ++k) {
+      constexpr int kByte[4] = {0, 2, 1, 3};
+#pragma GCC unroll 4
+      for (int r = 0; r < 4; ++r) {
+        const __m256i words = load_words(at + k / 4 * 128 + r * 32);
+        const __m256 w = V::e4m3_of(_mm256_srli_epi32(words, 8 * kByte[k % 4]));
+#pragma GCC unroll 6
+        for (int t = 0; t < T; ++t) {
+          __m256& sum = acc.value[t][r][k % chains<T>()];
+          sum = V::fma(w, V::set1(x[t][column + k]), sum);
+        }
       }
     }
   }
@@ -161,12 +223,14 @@ struct DenseF32 {
 }  // namespace
 
 const PanelOps kAvx2Ops = {
-    .q4 = {MORACLE_QUANTIZED_TILES(Q4, false), MORACLE_QUANTIZED_TILES(Q4, true)},
-    .q8 = {MORACLE_QUANTIZED_TILES(Q8, false), MORACLE_QUANTIZED_TILES(Q8, true)},
+    .q4 = MORACLE_INTEGER_TILES(Q4),
+    .q8 = MORACLE_INTEGER_TILES(Q8),
+    .e2m1 = MORACLE_FLOAT_TILES(E2m1),
+    .e4m3 = MORACLE_FLOAT_TILES(E4m3),
     .bf16 = MORACLE_TILES(multiply_dense, DenseBf16),
     .f16 = MORACLE_TILES(multiply_dense, DenseF16),
     .f32 = MORACLE_TILES(multiply_dense, DenseF32),
-    .integer_input = InputForm::f32,
+    .quantized_input = InputForm::f32,
     .bf16_input = InputForm::f32,
     .to_bf16 = nullptr,
     .activate = activate,

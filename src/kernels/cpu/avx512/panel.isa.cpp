@@ -16,13 +16,18 @@ namespace {
 
 #include "kernels/cpu/avx512/dense512.inc"
 
-alignas(64) constexpr float kQ4Table[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+struct CodeTable {
+  alignas(64) float values[16];
+};
+constexpr CodeTable kIntegers = {{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}};
+constexpr CodeTable kE2m1 = {{0, 0.5F, 1, 1.5F, 2, 3, 4, 6, -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6}};
 
-struct Q4 {
+template <const CodeTable& Table>
+struct Nibbles {
   using Input = float;
   static constexpr std::int64_t kBytes = 128;
   static constexpr float kOffset = 8.0F;
-  __m512 table = _mm512_load_ps(kQ4Table);
+  __m512 table = _mm512_load_ps(Table.values);
   template <int T, class Acc>
   void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
 #pragma GCC unroll 2
@@ -43,6 +48,9 @@ struct Q4 {
   }
 };
 
+using Q4 = Nibbles<kIntegers>;
+using E2m1 = Nibbles<kE2m1>;
+
 struct Q8 {
   using Input = float;
   static constexpr std::int64_t kBytes = 256;
@@ -56,6 +64,28 @@ struct Q8 {
         const __m512i words = _mm512_loadu_si512(at + k / 4 * 128 + r * 64);
         const auto up = static_cast<unsigned>(24 - 8 * (k % 4));
         const __m512 w = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, up), 24));
+#pragma GCC unroll 6
+        for (int t = 0; t < T; ++t) {
+          __m512& sum = acc.value[t][r][k % chains<T>()];
+          sum = V::fma(w, V::set1(x[t][column + k]), sum);
+        }
+      }
+    }
+  }
+};
+
+struct E4m3 {
+  using Input = float;
+  static constexpr std::int64_t kBytes = 256;
+  template <int T, class Acc>
+  void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; ++k) {
+      constexpr unsigned kByte[4] = {0, 2, 1, 3};
+#pragma GCC unroll 2
+      for (int r = 0; r < 2; ++r) {
+        const __m512i words = _mm512_loadu_si512(at + k / 4 * 128 + r * 64);
+        const __m512 w = V::e4m3_of(_mm512_srli_epi32(words, 8 * kByte[k % 4]));
 #pragma GCC unroll 6
         for (int t = 0; t < T; ++t) {
           __m512& sum = acc.value[t][r][k % chains<T>()];
@@ -94,12 +124,14 @@ struct DenseBf16 {
 }  // namespace
 
 const PanelOps kAvx512Ops = {
-    .q4 = {MORACLE_QUANTIZED_TILES(Q4, false), MORACLE_QUANTIZED_TILES(Q4, true)},
-    .q8 = {MORACLE_QUANTIZED_TILES(Q8, false), MORACLE_QUANTIZED_TILES(Q8, true)},
+    .q4 = MORACLE_INTEGER_TILES(Q4),
+    .q8 = MORACLE_INTEGER_TILES(Q8),
+    .e2m1 = MORACLE_FLOAT_TILES(E2m1),
+    .e4m3 = MORACLE_FLOAT_TILES(E4m3),
     .bf16 = MORACLE_TILES(multiply_dense, DenseBf16),
     .f16 = MORACLE_TILES(multiply_dense, DenseF16),
     .f32 = MORACLE_TILES(multiply_dense, DenseF32),
-    .integer_input = InputForm::f32,
+    .quantized_input = InputForm::f32,
     .bf16_input = InputForm::f32,
     .to_bf16 = nullptr,
     .activate = activate,

@@ -25,17 +25,25 @@ inline __m512bh broadcast_pair(const std::uint16_t* x) {
   return reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
 }
 
-// bf16 of code - 8 for codes 0..15, twice: the permute reads 5 index bits and the fifth is a neighbour's.
-alignas(64) constexpr std::uint16_t kQ4Table[32] = {0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80,
-                                                    0x0000, 0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0, 0x40E0,
-                                                    0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80,
-                                                    0x0000, 0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0, 0x40E0};
+// bf16 of each of 16 codes, twice: the permute reads 5 index bits and the fifth is a neighbour's.
+struct CodeTable {
+  alignas(64) std::uint16_t values[32];
+};
+constexpr CodeTable kIntegers = {{0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80,  // -8 .. -1
+                                  0x0000, 0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0, 0x40E0,  // 0 .. 7
+                                  0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80,
+                                  0x0000, 0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0, 0x40E0}};
+constexpr CodeTable kE2m1 = {{0x0000, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0,  // 0 .. 6
+                              0x8000, 0xBF00, 0xBF80, 0xBFC0, 0xC000, 0xC040, 0xC080, 0xC0C0,  // -0 .. -6
+                              0x0000, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0,
+                              0x8000, 0xBF00, 0xBF80, 0xBFC0, 0xC000, 0xC040, 0xC080, 0xC0C0}};
 
-struct Q4 {
+template <const CodeTable& Table>
+struct Nibbles {
   using Input = std::uint16_t;
   static constexpr std::int64_t kBytes = 128;
   static constexpr float kOffset = 8.0F;
-  __m512i table = _mm512_load_si512(kQ4Table);
+  __m512i table = _mm512_load_si512(Table.values);
   template <int T, class Acc>
   void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
     constexpr int kChains = chains<T>();
@@ -55,6 +63,9 @@ struct Q4 {
     }
   }
 };
+
+using Q4 = Nibbles<kIntegers>;
+using E2m1 = Nibbles<kE2m1>;
 
 // q8: bytes are sign-extended, converted and narrowed to bf16 pairs; integers of 8 bits are exact on the way.
 struct Q8 {
@@ -84,6 +95,72 @@ struct Q8 {
         for (int t = 0; t < T; ++t) {
           __m512& sum = acc.value[t][r][p % chains<T>()];
           sum = _mm512_dpbf16_ps(sum, weights, broadcast_pair(x[t] + column + 2 * p));
+        }
+      }
+    }
+  }
+};
+
+// bf16 of the 128 magnitudes of E4M3, high and low bytes apart, for a 7-bit byte permute.
+struct E4m3Table {
+  alignas(64) std::uint8_t high[128];
+  alignas(64) std::uint8_t low[128];
+};
+constexpr E4m3Table make_e4m3_table() {
+  E4m3Table table{};
+  for (int code = 0; code < 128; ++code) {
+    int exponent = code >> 3;
+    int mantissa = code & 7;
+    int bits = 0;
+    if (exponent > 0) {
+      bits = (exponent + 120) << 7 | mantissa << 4;
+    } else if (mantissa > 0) {  // m * 2^-9, normalized
+      exponent = 121;
+      while (mantissa < 8) {
+        mantissa <<= 1;
+        --exponent;
+      }
+      bits = exponent << 7 | (mantissa & 7) << 4;
+    }
+    table.high[code] = static_cast<std::uint8_t>(bits >> 8);
+    table.low[code] = static_cast<std::uint8_t>(bits & 0xFF);
+  }
+  return table;
+}
+constexpr E4m3Table kE4m3 = make_e4m3_table();
+
+// e4m3: two byte permutes look up 64 codes; shifts and merges make the pairs. All values are exact in bf16. Needs VBMI.
+struct E4m3 {
+  using Input = std::uint16_t;
+  static constexpr std::int64_t kBytes = 256;
+  __m512i high0 = _mm512_load_si512(kE4m3.high);
+  __m512i high1 = _mm512_load_si512(kE4m3.high + 64);
+  __m512i low0 = _mm512_load_si512(kE4m3.low);
+  __m512i low1 = _mm512_load_si512(kE4m3.low + 64);
+  template <int T, class Acc>
+  void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
+    const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
+    const __m512i low_byte = _mm512_set1_epi16(0x00FF);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+#pragma GCC unroll 2
+      for (int r = 0; r < 2; ++r) {
+        const __m512i codes = _mm512_loadu_si512(at + half * 128 + r * 64);
+        const __m512i low = _mm512_permutex2var_epi8(low0, codes, low1);
+        // high | (codes & sign)
+        const __m512i high =
+            _mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(high0, codes, high1), codes, sign, 0xF8);
+        // (high << 8) | (low & 0x00FF), and (high & 0xFF00) | (low >> 8): a select by `low_byte`.
+        const __m512i pairs[2] = {_mm512_ternarylogic_epi32(low_byte, low, _mm512_slli_epi16(high, 8), 0xCA),
+                                  _mm512_ternarylogic_epi32(low_byte, _mm512_srli_epi16(low, 8), high, 0xCA)};
+#pragma GCC unroll 2
+        for (int p = 0; p < 2; ++p) {
+#pragma GCC unroll 6
+          for (int t = 0; t < T; ++t) {
+            __m512& sum = acc.value[t][r][(half * 2 + p) % chains<T>()];
+            sum = _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(pairs[p]),
+                                   broadcast_pair(x[t] + column + half * 4 + 2 * p));
+          }
         }
       }
     }
@@ -126,12 +203,14 @@ void to_bf16(const float* in, std::uint16_t* out, std::int64_t count) {
 }  // namespace
 
 const PanelOps kAvx512Bf16Ops = {
-    .q4 = {MORACLE_QUANTIZED_TILES(Q4, false), MORACLE_QUANTIZED_TILES(Q4, true)},
-    .q8 = {MORACLE_QUANTIZED_TILES(Q8, false), MORACLE_QUANTIZED_TILES(Q8, true)},
+    .q4 = MORACLE_INTEGER_TILES(Q4),
+    .q8 = MORACLE_INTEGER_TILES(Q8),
+    .e2m1 = MORACLE_FLOAT_TILES(E2m1),
+    .e4m3 = MORACLE_FLOAT_TILES(E4m3),
     .bf16 = MORACLE_TILES(multiply_dense, DenseBf16),
     .f16 = MORACLE_TILES(multiply_dense, DenseF16),
     .f32 = MORACLE_TILES(multiply_dense, DenseF32),
-    .integer_input = InputForm::bf16,
+    .quantized_input = InputForm::bf16,
     .bf16_input = InputForm::bf16,
     .to_bf16 = to_bf16,
     .activate = activate,
