@@ -1,0 +1,128 @@
+#include "model/blocks.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/checked.h"
+#include "base/first_error.h"
+#include "scheme/codes.h"
+
+namespace moracle {
+
+namespace {
+
+std::size_t count(std::int64_t n) {
+  return static_cast<std::size_t>(n);
+}
+
+constexpr std::int64_t kEmbeddingRows = 256;  // rows that one task of the load reads
+
+template <class T, class Encode>
+void store_rows(const std::vector<float>& values, std::byte* to, Encode encode) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const T code = encode(values[i]);
+    std::memcpy(to + i * sizeof(T), &code, sizeof(T));
+  }
+}
+
+}  // namespace
+
+void Norm::run(const ForwardContext& context, std::int64_t rows, const float* x, float* y) const {
+  const auto size = static_cast<std::int64_t>(weight.size());
+  context.pool.parallel_for(ceil_div(rows, kTokenTile), [&](std::int64_t tile, int) {
+    for (std::int64_t row = tile * kTokenTile; row < std::min((tile + 1) * kTokenTile, rows); ++row) {
+      context.ops.rms_norm(x + row * size, weight.data(), eps, y + row * size, size);
+    }
+  });
+}
+
+Result<Embedding> Embedding::load(const MatrixSource& source, ThreadPool& pool) {
+  const MatrixSpec& spec = source.spec();
+  Embedding embedding;
+  embedding.width_ = spec.cols;
+  // A quantized table is widened: it is read one row a token, so its size matters more than its speed, but no
+  // publisher quantizes it together with the experts.
+  if (!spec.key.quantized()) embedding.element_ = spec.key.element;
+  const std::size_t element_bytes = embedding.element_ == Element::f32 ? 4 : 2;
+  MORACLE_ASSIGN(embedding.table_, PageBuffer::allocate(count(spec.rows) * count(spec.cols) * element_bytes));
+  FirstError errors;
+  std::vector<MatrixPanel> panels(count(pool.threads()));
+  std::vector<std::vector<float>> widened(count(pool.threads()));
+  pool.parallel_for(ceil_div(spec.rows, kEmbeddingRows), [&](std::int64_t task, int thread) {
+    if (errors.failed()) return;
+    const std::int64_t begin = task * kEmbeddingRows;
+    MatrixPanel& panel = panels[count(thread)];
+    Result<> read = source.read(begin, std::min(begin + kEmbeddingRows, spec.rows), panel);
+    if (!read.ok()) return errors.keep(task, std::move(read));
+    std::byte* to = embedding.table_.data() + count(begin) * count(spec.cols) * element_bytes;
+    if (spec.key.quantized()) {
+      std::vector<float>& values = widened[count(thread)];
+      values.resize(count(panel.rows * spec.cols));
+      dequantize_panel(spec, panel, values);
+      store_rows<float>(values, to, [](float value) { return value; });
+    } else if (embedding.element_ == Element::bf16) {
+      store_rows<std::uint16_t>(panel.values, to, encode_bf16);  // exact: the values came from this width
+    } else if (embedding.element_ == Element::f16) {
+      store_rows<std::uint16_t>(panel.values, to, encode_f16);
+    } else {
+      store_rows<float>(panel.values, to, [](float value) { return value; });
+    }
+  });
+  MORACLE_TRY(errors.take());
+  return embedding;
+}
+
+void Embedding::lookup(std::int32_t id, float* out) const {
+  if (element_ == Element::f32) {
+    std::memcpy(out, table_.data() + count(id) * count(width_) * sizeof(float), count(width_) * sizeof(float));
+    return;
+  }
+  const std::byte* row = table_.data() + count(id) * count(width_) * sizeof(std::uint16_t);
+  for (std::int64_t i = 0; i < width_; ++i) {
+    std::uint16_t code = 0;
+    std::memcpy(&code, row + count(i) * sizeof code, sizeof code);
+    out[i] = element_ == Element::bf16 ? decode_bf16(code) : decode_f16(code);
+  }
+}
+
+std::size_t linear_workspace(std::initializer_list<const PackedLinear*> linears, std::int64_t tokens, int threads) {
+  std::size_t most = 0;
+  for (const PackedLinear* linear : linears) most = std::max(most, linear->workspace_bytes(tokens, threads));
+  return most;
+}
+
+std::size_t DenseMlp::bytes() const {
+  return parts_.gate->bytes() + parts_.up->bytes() + parts_.down->bytes();
+}
+
+std::size_t DenseMlp::workspace_bytes(std::int64_t tokens, int threads) const {
+  return 2 * BumpArena::cost<float>(count(tokens * parts_.intermediate)) + BumpArena::kAlignment +
+         linear_workspace({parts_.gate.get(), parts_.up.get(), parts_.down.get()}, tokens, threads);
+}
+
+std::int64_t DenseMlp::run(const ForwardContext& context, const float* x, float* out) const {
+  const std::int64_t tokens = context.tokens;
+  const std::int64_t width = parts_.intermediate;
+  BumpArena arena(context.workspace);
+  float* gate = arena.take<float>(count(tokens * width)).data();
+  float* up = arena.take<float>(count(tokens * width)).data();
+  const RunContext run = context.run_context(arena.take<std::byte>(
+      linear_workspace({parts_.gate.get(), parts_.up.get(), parts_.down.get()}, tokens, context.pool.threads())));
+  parts_.gate->run(run, tokens, x, gate);
+  parts_.up->run(run, tokens, x, up);
+  const bool plain_silu = parts_.activation.fn == ActivationFn::silu && parts_.activation.limit == 0.0F;
+  context.pool.parallel_for(ceil_div(tokens, kTokenTile), [&](std::int64_t tile, int) {
+    const std::int64_t begin = tile * kTokenTile * width;
+    const std::int64_t end = std::min((tile + 1) * kTokenTile, tokens) * width;
+    if (plain_silu) {
+      context.ops.silu_mul(gate + begin, up + begin, gate + begin, end - begin);
+    } else {
+      for (std::int64_t i = begin; i < end; ++i) gate[i] = apply_activation(parts_.activation, gate[i], up[i]);
+    }
+  });
+  parts_.down->run(run, tokens, gate, out);
+  return -1;
+}
+
+}  // namespace moracle

@@ -1,0 +1,74 @@
+// config.json of a language model, whichever of its two spellings it uses.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "checkpoint/checkpoint.h"
+#include "scheme/activation.h"
+#include "scheme/quant_key.h"
+
+namespace moracle {
+
+// What every family has, with the family's defaults filled in where a key is absent. All values are in range, and
+// products of any three of them fit 63 bits.
+struct CommonConfig {
+  std::int64_t hidden = 0;
+  std::int64_t layers = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;  // divides heads
+  std::int64_t head_dim = 0;  // even; 0 as a default: hidden / heads
+  std::int64_t vocabulary = 0;
+  std::int64_t max_positions = 0;
+  double norm_eps = 1e-6;
+  bool tied = false;  // lm_head shares the embedding
+  Element dtype = Element::bf16;
+};
+
+// Largest values that any published model comes near; beyond them a config is refused.
+inline constexpr std::int64_t kMaxLayers = 4096;
+inline constexpr std::int64_t kMaxHidden = std::int64_t{1} << 18;
+inline constexpr std::int64_t kMaxIntermediate = std::int64_t{1} << 20;
+inline constexpr std::int64_t kMaxHeads = 4096;
+inline constexpr std::int64_t kMaxHeadDim = 4096;
+inline constexpr std::int64_t kMaxVocabulary = std::int64_t{1} << 24;
+inline constexpr std::int64_t kMaxExperts = 8192;
+inline constexpr std::int64_t kMaxTopK = 64;
+inline constexpr std::int64_t kMaxPositions = (std::int64_t{1} << 31) - 1;
+
+// The text model's part of a config: the file itself, or its "text_config".
+class ModelConfig {
+ public:
+  // Errors: "config.type", "config.missing" (no model_type).
+  static Result<ModelConfig> of(const Checkpoint& checkpoint);
+
+  // Types under which a family may know the model: the text part's own, then the whole model's.
+  [[nodiscard]] const std::vector<std::string>& model_types() const { return model_types_; }
+  [[nodiscard]] const JsonReader& reader() const { return reader_; }
+
+  // Errors: "config.type", "config.range", with the JSON pointer.
+  [[nodiscard]] Result<CommonConfig> common(const CommonConfig& defaults) const;
+  // A key that two generations spell differently. Errors: also "config.contradiction" when both are there and differ.
+  [[nodiscard]] Result<std::int64_t> either(std::string_view key, std::string_view other, std::int64_t fallback,
+                                            std::int64_t low, std::int64_t high) const;
+  // "hidden_act" or `key`. Errors: "config.unsupported".
+  [[nodiscard]] Result<ActivationFn> activation(std::string_view key = "hidden_act") const;
+  // A list of layer numbers. Errors: "config.type", "config.range".
+  [[nodiscard]] Result<std::vector<std::int64_t>> layer_list(std::string_view key, std::int64_t layers) const;
+
+  // An error about one key of this config.
+  [[nodiscard]] Error error(std::string code, std::string_view key, std::string wanted, std::string found) const;
+
+ private:
+  ModelConfig(JsonReader reader, std::vector<std::string> model_types)
+      : reader_(std::move(reader)), model_types_(std::move(model_types)) {}
+
+  JsonReader reader_;
+  std::vector<std::string> model_types_;
+};
+
+}  // namespace moracle

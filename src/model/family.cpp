@@ -1,0 +1,133 @@
+#include "model/family.h"
+
+#include <algorithm>
+#include <array>
+
+#include "model/families/families.h"
+
+namespace moracle {
+
+namespace {
+
+constexpr std::array kFamilies{
+    &kMixtral,
+    &kQwen3Moe,
+};
+
+}  // namespace
+
+std::span<const Family* const> families() {
+  return kFamilies;
+}
+
+Result<const Family*> find_family(const ModelConfig& config) {
+  std::string known;
+  for (const std::string& type : config.model_types()) {
+    for (const Family* family : families()) {
+      if (std::find(family->model_types.begin(), family->model_types.end(), type) != family->model_types.end()) {
+        return family;
+      }
+    }
+  }
+  for (const Family* family : families()) {
+    for (const std::string_view type : family->model_types) known += (known.empty() ? "" : ", ") + std::string(type);
+  }
+  return Error{.code = "config.unsupported",
+               .file = config.reader().file(),
+               .where = "/model_type",
+               .wanted = "one of " + known,
+               .found = config.model_types().front()};
+}
+
+std::string find_root(const TensorLedger& ledger) {
+  for (const char* root : {"model.", "model.language_model.", "language_model.model.", ""}) {
+    if (ledger.has_module(std::string(root) + "embed_tokens")) return root;
+  }
+  return "model.";
+}
+
+ModelSpec common_spec(const ModelConfig& config, const CommonConfig& common, const TensorLedger& ledger,
+                      const std::string& root) {
+  ModelSpec spec;
+  spec.info.architecture = config.model_types().front();
+  spec.info.layers = common.layers;
+  spec.info.hidden = common.hidden;
+  spec.info.vocabulary = common.vocabulary;
+  spec.info.max_positions = common.max_positions;
+  spec.dtype = common.dtype;
+  spec.embedding = {.path = root + "embed_tokens", .out = common.vocabulary, .in = common.hidden};
+  if (!common.tied) {
+    const bool nested = !ledger.has_module("lm_head") && ledger.has_module("language_model.lm_head");
+    spec.head = {.path = nested ? "language_model.lm_head" : "lm_head", .out = common.vocabulary, .in = common.hidden};
+  } else {
+    spec.harmless.prefixes.emplace_back("lm_head.");  // a copy of the embedding that some exporters write
+  }
+  spec.final_norm = norm_spec(root + "norm", common.hidden, common.norm_eps);
+  for (const char* prefix : {"visual.", "model.visual.", "vision_tower.", "model.vision_tower.",
+                             "multi_modal_projector.", "model.multi_modal_projector.", "mtp.", "model.mtp."}) {
+    spec.harmless.prefixes.emplace_back(prefix);
+  }
+  // KV-cache scales only matter to a quantized cache; keys and values are kept in f32 here.
+  for (const char* suffix : {".rotary_emb.inv_freq", ".k_scale", ".v_scale", ".kv_scale", ".q_scale"}) {
+    spec.harmless.suffixes.emplace_back(suffix);
+  }
+  return spec;
+}
+
+NormSpec norm_spec(std::string path, std::int64_t size, double eps) {
+  NormSpec spec;
+  spec.path = std::move(path);
+  spec.size = size;
+  spec.eps = static_cast<float>(eps);
+  return spec;
+}
+
+AttentionSpec attention_spec(const std::string& path, const CommonConfig& common, bool bias) {
+  const std::int64_t q_size = common.heads * common.head_dim;
+  const std::int64_t kv_size = common.kv_heads * common.head_dim;
+  const std::vector<std::string> fused{path + ".qkv_proj"};
+  AttentionSpec spec;
+  spec.q = {.path = path + ".q_proj", .fused = fused, .out = q_size, .in = common.hidden, .bias = bias};
+  spec.k = {.path = path + ".k_proj", .fused = fused, .out = kv_size, .in = common.hidden, .bias = bias};
+  spec.v = {.path = path + ".v_proj", .fused = fused, .out = kv_size, .in = common.hidden, .bias = bias};
+  spec.o = {.path = path + ".o_proj", .out = common.hidden, .in = q_size, .bias = bias};
+  spec.heads = common.heads;
+  spec.kv_heads = common.kv_heads;
+  spec.head_dim = common.head_dim;
+  return spec;
+}
+
+DenseSpec dense_spec(const std::string& path, std::int64_t hidden, std::int64_t intermediate,
+                     ActivationSpec activation) {
+  const std::vector<std::string> fused{path + ".gate_up_proj"};
+  DenseSpec spec;
+  spec.gate = {.path = path + ".gate_proj", .fused = fused, .out = intermediate, .in = hidden};
+  spec.up = {.path = path + ".up_proj", .fused = fused, .out = intermediate, .in = hidden};
+  spec.down = {.path = path + ".down_proj", .out = hidden, .in = intermediate};
+  spec.activation = activation;
+  return spec;
+}
+
+ExpertsLayout per_expert(std::string gate, std::string up, std::string down) {
+  ExpertsLayout layout{};
+  layout.gate = std::move(gate);
+  layout.up = std::move(up);
+  layout.down = std::move(down);
+  return layout;
+}
+
+ExpertsLayout stacked(std::string gate_up, std::string down) {
+  ExpertsLayout layout{};
+  layout.gate_up = std::move(gate_up);
+  layout.stacked_down = std::move(down);
+  return layout;
+}
+
+std::size_t add_rope(ModelSpec& spec, const RopeSpec& rope) {
+  const auto found = std::find(spec.ropes.begin(), spec.ropes.end(), rope);
+  const auto index = static_cast<std::size_t>(found - spec.ropes.begin());
+  if (found == spec.ropes.end()) spec.ropes.push_back(rope);
+  return index;
+}
+
+}  // namespace moracle

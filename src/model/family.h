@@ -1,0 +1,50 @@
+// Model families: one file and one line in the registry each.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "format/format.h"
+#include "model/config.h"
+#include "model/spec.h"
+
+namespace moracle {
+
+struct Family {
+  std::span<const std::string_view> model_types;
+  // Turns config.json into a spec. `ledger` tells which of several spellings of a name the checkpoint uses.
+  Result<ModelSpec> (*describe)(const ModelConfig& config, const TensorLedger& ledger);
+};
+
+[[nodiscard]] std::span<const Family* const> families();
+// Errors: "config.unsupported" at /model_type, listing the known types.
+Result<const Family*> find_family(const ModelConfig& config);
+
+// --- Parts that families share -------------------------------------------------------------------------------------
+
+// What precedes "embed_tokens", "layers" and "norm" in this checkpoint: "model.", "model.language_model.", ... or "".
+[[nodiscard]] std::string find_root(const TensorLedger& ledger);
+
+// Embedding, head and final norm, the sizes of `info`, and the tensors that any checkpoint may carry along.
+[[nodiscard]] ModelSpec common_spec(const ModelConfig& config, const CommonConfig& common, const TensorLedger& ledger,
+                                    const std::string& root);
+
+// A norm over `size` elements.
+[[nodiscard]] NormSpec norm_spec(std::string path, std::int64_t size, double eps);
+
+// q, k, v and o projections below `path` ("model.layers.0.self_attn"), with biases where `bias`.
+[[nodiscard]] AttentionSpec attention_spec(const std::string& path, const CommonConfig& common, bool bias);
+
+// gate, up and down projections below `path` ("model.layers.0.mlp").
+[[nodiscard]] DenseSpec dense_spec(const std::string& path, std::int64_t hidden, std::int64_t intermediate,
+                                   ActivationSpec activation);
+
+// Experts stored one by one ("{e}" is the number), or stacked in two 3-D tensors.
+[[nodiscard]] ExpertsLayout per_expert(std::string gate, std::string up, std::string down);
+[[nodiscard]] ExpertsLayout stacked(std::string gate_up, std::string down);
+
+// Index of the rope in the spec, added if it is not there yet.
+std::size_t add_rope(ModelSpec& spec, const RopeSpec& rope);
+
+}  // namespace moracle

@@ -1,0 +1,358 @@
+#include "model/plan.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "format/plain.h"
+#include "format/tensor_check.h"
+#include "model/family.h"
+
+namespace moracle {
+
+namespace {
+
+bool concerns(const Policy& policy, const Table& table, ProblemKind kind) {
+  if (!policy.pinned) return true;
+  return std::any_of(table.rows.begin(), table.rows.end(), [&](const TableRow& row) {
+    const bool serves = kind == ProblemKind::experts ? row.card->serves_experts : row.card->serves_linear;
+    return row.card->backend == *policy.pinned && serves;
+  });
+}
+
+Problem linear_problem(const CanonicalLinear& linear, Element dtype, std::string_view format) {
+  const MatrixSpec& spec = linear.weight->spec();
+  Problem problem;
+  problem.kind = ProblemKind::linear;
+  problem.scheme = linear.scheme();
+  problem.hidden = spec.cols;
+  problem.intermediate = spec.rows;
+  problem.bias = !linear.bias.empty();
+  problem.zero_points = !spec.key.symmetric;
+  problem.act_order = !spec.g_idx.empty();
+  problem.dtype = dtype;
+  problem.source_layout = format;
+  return problem;
+}
+
+Problem experts_problem(const CanonicalExperts& experts, const MoeSpec& moe, Element dtype, std::string_view format) {
+  Problem problem;
+  problem.kind = ProblemKind::experts;
+  problem.scheme = experts.scheme;
+  problem.experts = moe.routing.experts;
+  problem.top_k = moe.routing.top_k;
+  problem.hidden = experts.hidden;
+  problem.intermediate = experts.intermediate;
+  problem.activation = moe.activation;
+  problem.routing = moe.routing.method;
+  problem.bias = experts.bias;
+  problem.zero_points = experts.zero_points;
+  problem.act_order = experts.act_order;
+  problem.dtype = dtype;
+  problem.source_layout = format;
+  return problem;
+}
+
+bool is_harmless(const std::string& name, const Harmless& harmless, std::int64_t layers) {
+  for (const std::string& prefix : harmless.prefixes) {
+    if (name.starts_with(prefix)) return true;
+  }
+  for (const std::string& suffix : harmless.suffixes) {
+    if (name.ends_with(suffix)) return true;
+  }
+  if (harmless.layers.empty() || !name.starts_with(harmless.layers)) return false;
+  std::int64_t number = 0;
+  const char* const begin = name.data() + harmless.layers.size();
+  const auto [rest, error] = std::from_chars(begin, name.data() + name.size(), number);
+  return error == std::errc{} && rest != begin && number >= layers;
+}
+
+}  // namespace
+
+// Walks a spec once, front to back: opens every module, asks the oracle, and claims every tensor.
+class Planner {
+ public:
+  Planner(std::shared_ptr<const Checkpoint> checkpoint, const Machine& machine, const Policy& policy)
+      : machine_(machine), policy_(policy), ledger_(checkpoint), plan_(std::make_unique<Plan>()) {
+    plan_->checkpoint_ = std::move(checkpoint);
+    plan_->machine_ = machine;
+  }
+
+  Result<std::unique_ptr<Plan>> run() {
+    MORACLE_ASSIGN(const ModelConfig config, ModelConfig::of(*ledger_.checkpoint()));
+    MORACLE_ASSIGN(const Family* const family, find_family(config));
+    MORACLE_ASSIGN(format_, make_format(*ledger_.checkpoint()));
+    MORACLE_ASSIGN(plan_->spec_, family->describe(config, ledger_));
+    plan_->spec_.info.format = format_->name();
+    MORACLE_TRY(walk());
+    MORACLE_TRY(check_leftovers());
+    for (std::string& warning : format_->warnings()) plan_->warnings_.push_back(std::move(warning));
+    return std::move(plan_);
+  }
+
+ private:
+  Result<> walk() {
+    const ModelSpec& spec = plan_->spec_;
+    MORACLE_TRY(embedding(spec.embedding));
+    for (const LayerSpec& layer : spec.layers) {
+      MORACLE_TRY(norm(layer.input_norm));
+      MORACLE_TRY(std::visit([&](const auto& mixer) { return open(mixer); }, layer.mixer));
+      MORACLE_TRY(norm(layer.post_norm));
+      MORACLE_TRY(std::visit([&](const auto& feed_forward) { return open(feed_forward); }, layer.feed_forward));
+    }
+    MORACLE_TRY(norm(spec.final_norm));
+    return spec.head.path.empty() ? tied_head(spec.embedding) : linear(spec.head);
+  }
+
+  Result<> open(const AttentionSpec& spec) {
+    for (const LinearSpec* projection : {&spec.q, &spec.k, &spec.v}) MORACLE_TRY(linear(*projection));
+    for (const NormSpec& qk : spec.qk_norm) MORACLE_TRY(norm(qk));
+    if (!spec.sinks.empty()) MORACLE_TRY(vector(spec.sinks, spec.sinks, "sinks", spec.heads));
+    return linear(spec.o);
+  }
+
+  Result<> open(const DenseSpec& spec) {
+    for (const LinearSpec* projection : {&spec.gate, &spec.up, &spec.down}) MORACLE_TRY(linear(*projection));
+    return Ok{};
+  }
+
+  Result<> open(const MoeSpec& spec) {
+    MORACLE_TRY(router(spec));
+    if (!spec.correction_bias.empty()) {
+      const std::string name = first_stored(spec.correction_bias);
+      MORACLE_TRY(vector(spec.correction_bias.front(), name, "router", spec.routing.experts));
+    }
+    MORACLE_ASSIGN(CanonicalExperts experts, open_experts(*format_, spec.experts, ledger_));
+    const Problem problem = experts_problem(experts, spec, plan_->spec_.dtype, format_->name());
+    ModuleReport report{.name = spec.experts.name, .kind = "experts", .scheme = experts.scheme};
+    if (!experts.scheme.weight.quantized()) {
+      const CanonicalLinear& first = experts.experts.front().gate;
+      ModuleRef ref;
+      ref.path = first.weight->spec().name;
+      ref.out = experts.intermediate;
+      ref.in = experts.hidden;
+      report.excluded_by = exclusion(ref);
+    }
+    report.bytes = experts_bytes(spec.experts);
+    OpenedModule opened;
+    MORACLE_TRY(decide_for(problem, report, opened));
+    plan_->parameters_ += static_cast<std::uint64_t>(3 * spec.routing.experts) *
+                          static_cast<std::uint64_t>(experts.hidden * experts.intermediate);
+    opened.experts = std::move(experts);
+    return add(std::move(report), std::move(opened));
+  }
+
+  Result<> linear(const LinearSpec& spec) {
+    const ModuleRef ref = ref_of(spec);
+    MORACLE_ASSIGN(const ModuleScheme scheme, format_->scheme_of(ref, ledger_));
+    OpenedModule opened;
+    MORACLE_ASSIGN(opened.linear, format_->open(ref, ledger_));
+    if (spec.bias && opened.linear.bias.empty()) {
+      return Error{.code = "tensor.missing",
+                   .file = ledger_.checkpoint()->folder().string(),
+                   .where = spec.path + ".bias",
+                   .wanted = "a bias, which config.json says there is",
+                   .found = "no such tensor"};
+    }
+    return add_linear(spec.path, scheme.excluded_by, module_bytes(spec.path + "."), std::move(opened));
+  }
+
+  // The head's weights are the embedding's, which the walk has opened first.
+  Result<> tied_head(const LinearSpec& embedding) {
+    OpenedModule opened;
+    opened.linear = plan_->opened_[plan_->index_of(embedding.path)].linear;
+    return add_linear("lm_head", "", 0, std::move(opened));
+  }
+
+  Result<> add_linear(const std::string& name, std::string excluded_by, std::uint64_t bytes, OpenedModule opened) {
+    ModuleReport report{
+        .name = name, .kind = "linear", .scheme = opened.linear.scheme(), .excluded_by = std::move(excluded_by)};
+    report.bytes = bytes;
+    MORACLE_TRY(decide_for(linear_problem(opened.linear, plan_->spec_.dtype, format_->name()), report, opened));
+    if (bytes != 0) count_parameters(opened.linear);
+    return add(std::move(report), std::move(opened));
+  }
+
+  Result<> embedding(const LinearSpec& spec) {
+    ModuleRef ref = ref_of(spec);
+    ref.module_class = "Embedding";
+    OpenedModule opened;
+    if (stored_plain(ref, ledger_)) {
+      MORACLE_ASSIGN(opened.linear, open_plain(ref, ledger_));
+    } else {
+      MORACLE_ASSIGN(opened.linear, format_->open(ref, ledger_));
+    }
+    count_parameters(opened.linear);
+    ModuleReport report{.name = spec.path, .kind = "embedding", .scheme = opened.linear.scheme()};
+    report.bytes = module_bytes(spec.path + ".");
+    return add(std::move(report), std::move(opened));
+  }
+
+  // Routers are left unquantized by every publisher, listed as ignored or not; one that is stored quantized all the
+  // same is dequantized.
+  Result<> router(const MoeSpec& spec) {
+    std::vector<std::string> weights;
+    for (const std::string& path : spec.router) weights.push_back(path + ".weight");
+    std::string path = first_stored(weights);
+    path.resize(path.size() - std::string_view(".weight").size());
+    for (const std::string& candidate : spec.router) {
+      if (ledger_.find(path + ".weight") == nullptr && ledger_.has_module(candidate)) path = candidate;
+    }
+    ModuleRef ref;
+    ref.path = path;
+    ref.out = spec.routing.experts;
+    ref.in = spec.experts.hidden;
+    OpenedModule opened;
+    std::string excluded_by = exclusion(ref);
+    if (stored_plain(ref, ledger_)) {
+      MORACLE_ASSIGN(opened.linear, open_plain(ref, ledger_));
+    } else {
+      MORACLE_ASSIGN(opened.linear, format_->open(ref, ledger_));
+    }
+    count_parameters(opened.linear);
+    ModuleReport report{.name = spec.router.front(),
+                        .kind = "router",
+                        .scheme = opened.linear.scheme(),
+                        .excluded_by = std::move(excluded_by)};
+    report.bytes = module_bytes(path + ".");
+    return add(std::move(report), std::move(opened));
+  }
+
+  Result<> norm(const NormSpec& spec) { return vector(spec.path, spec.path + ".weight", "norm", spec.size); }
+
+  Result<> vector(const std::string& module, const std::string& tensor, std::string_view kind, std::int64_t size) {
+    OpenedModule opened;
+    MORACLE_ASSIGN(opened.tensor, ledger_.claim(tensor));
+    if (!is_float(opened.tensor->dtype)) {
+      return tensor_error("tensor.dtype", *opened.tensor, "BF16, F16 or F32",
+                          std::string(to_string(opened.tensor->dtype)));
+    }
+    MORACLE_TRY(expect_shape(*opened.tensor, {size}));
+    plan_->parameters_ += static_cast<std::uint64_t>(size);
+    ModuleReport report{.name = module, .kind = std::string(kind)};
+    report.bytes = opened.tensor->bytes.size();
+    return add(std::move(report), std::move(opened));
+  }
+
+  // Distinct problems are decided once: a model has a handful, in thousands of modules.
+  Result<> decide_for(const Problem& problem, ModuleReport& report, OpenedModule& opened) {
+    auto known = std::find_if(decided_.begin(), decided_.end(), [&](const auto& d) { return d.first == problem; });
+    if (known == decided_.end()) {
+      MORACLE_ASSIGN(const Table* const table, table_for(problem.scheme));
+      Policy policy = policy_;
+      // A pin is about experts; other modules follow it where their table knows the backend.
+      if (problem.kind == ProblemKind::linear && !concerns(policy_, *table, problem.kind)) policy.pinned.reset();
+      Decision decision = decide(problem, machine_, policy, *table);
+      if (decision.winner == nullptr && policy.pinned) {
+        Error error = winner_of(decision, problem).error();
+        error.where = report.name;
+        return error;
+      }
+      for (const std::string& warning : decision.warnings) plan_->warnings_.push_back(report.name + ": " + warning);
+      decided_.emplace_back(problem, std::move(decision));
+      known = std::prev(decided_.end());
+    }
+    report.problem = problem;
+    report.decision = known->second;
+    opened.winner = known->second.winner;
+    return Ok{};
+  }
+
+  Result<> add(ModuleReport report, OpenedModule opened) {
+    if (!plan_->indices_.emplace(report.name, plan_->reports_.size()).second) {
+      return Error{.code = "tensor.duplicate", .where = report.name, .wanted = "each module once", .found = "it twice"};
+    }
+    plan_->reports_.push_back(std::move(report));
+    plan_->opened_.push_back(std::move(opened));
+    return Ok{};
+  }
+
+  Result<> check_leftovers() {
+    constexpr std::size_t kListed = 10;
+    std::string list;
+    const TensorView* first = nullptr;
+    std::size_t unused = 0;
+    bool cache_scales = false;
+    for (const std::string& name : ledger_.unclaimed()) {
+      if (is_harmless(name, plan_->spec_.harmless, plan_->spec_.info.layers)) {
+        cache_scales = cache_scales || name.ends_with(".k_scale") || name.ends_with(".kv_scale");
+        continue;
+      }
+      if (unused++ == 0) first = ledger_.find(name);
+      if (unused <= kListed) list += (unused == 1 ? "" : ", ") + name;
+    }
+    if (cache_scales) plan_->warnings_.emplace_back("stored KV-cache scales are not used: keys and values stay f32");
+    if (unused == 0) return Ok{};
+    if (unused > kListed) list += ", ...";
+    return Error{.code = "tensor.unused",
+                 .file = first->file,
+                 .where = first->name,
+                 .wanted = "every tensor to belong to a module of " + plan_->spec_.info.architecture,
+                 .found = std::to_string(unused) + " unused: " + list,
+                 .advice = "config.json may not be the one of these weights"};
+  }
+
+  static ModuleRef ref_of(const LinearSpec& spec) {
+    return {.path = spec.path, .fused = spec.fused, .out = spec.out, .in = spec.in};
+  }
+
+  // The first of several names that is stored, or the first.
+  [[nodiscard]] const std::string& first_stored(const std::vector<std::string>& names) const {
+    const auto found = std::find_if(names.begin(), names.end(),
+                                    [&](const std::string& name) { return ledger_.find(name) != nullptr; });
+    return found == names.end() ? names.front() : *found;
+  }
+
+  [[nodiscard]] std::string exclusion(const ModuleRef& ref) const {
+    const auto scheme = format_->scheme_of(ref, ledger_);
+    return scheme.ok() ? scheme->excluded_by : "";
+  }
+
+  void count_parameters(const CanonicalLinear& linear) {
+    const MatrixSpec& spec = linear.weight->spec();
+    plan_->parameters_ += static_cast<std::uint64_t>(spec.rows * spec.cols) + linear.bias.size();
+  }
+
+  // Stored bytes of all tensors whose name begins so.
+  [[nodiscard]] std::uint64_t module_bytes(const std::string& prefix) const {
+    std::uint64_t bytes = 0;
+    const auto& tensors = ledger_.checkpoint()->tensors();
+    for (auto it = tensors.lower_bound(prefix); it != tensors.end() && it->first.starts_with(prefix); ++it) {
+      bytes += it->second.bytes.size();
+    }
+    return bytes;
+  }
+
+  // The experts may lie under any of their layouts' names; a name within another's is not counted twice.
+  [[nodiscard]] std::uint64_t experts_bytes(const ExpertsRef& ref) const {
+    std::set<std::string> prefixes;
+    for (const ExpertsLayout& layout : ref.layouts) {
+      for (const std::string* name : {&layout.gate, &layout.up, &layout.down, &layout.gate_up, &layout.stacked_down}) {
+        if (!name->empty()) prefixes.insert(name->substr(0, name->find("{e}")));
+      }
+    }
+    std::uint64_t bytes = 0;
+    std::string last;
+    for (const std::string& prefix : prefixes) {
+      if (!last.empty() && prefix.starts_with(last)) continue;
+      bytes += module_bytes(prefix);
+      last = prefix;
+    }
+    return bytes;
+  }
+
+  const Machine& machine_;
+  const Policy& policy_;
+  TensorLedger ledger_;
+  std::unique_ptr<Format> format_;
+  std::unique_ptr<Plan> plan_;
+  std::vector<std::pair<Problem, Decision>> decided_;
+};
+
+Result<std::unique_ptr<LoadPlan>> LoadPlan::make(std::shared_ptr<const Checkpoint> checkpoint, const Machine& machine,
+                                                 const Policy& policy) {
+  MORACLE_ASSIGN(std::unique_ptr<Plan> plan, Planner(std::move(checkpoint), machine, policy).run());
+  return std::unique_ptr<LoadPlan>(std::move(plan));
+}
+
+}  // namespace moracle

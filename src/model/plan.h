@@ -1,0 +1,53 @@
+// The plan behind LoadPlan: a family's spec with every module opened and decided.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/model.h"
+#include "model/spec.h"
+
+namespace moracle {
+
+// What the plan keeps of one module until it is packed. Which members are set depends on the kind.
+struct OpenedModule {
+  CanonicalLinear linear{};            // linear, router, embedding
+  CanonicalExperts experts{};          // experts
+  const TensorView* tensor = nullptr;  // norm, sinks, correction bias
+  const KernelCard* winner = nullptr;  // linear, experts: null when nobody can serve
+};
+
+class Plan final : public LoadPlan {
+ public:
+  [[nodiscard]] const ModelInfo& info() const override { return spec_.info; }
+  [[nodiscard]] const std::vector<ModuleReport>& modules() const override { return reports_; }
+  [[nodiscard]] const std::vector<std::string>& warnings() const override { return warnings_; }
+  [[nodiscard]] std::uint64_t parameters() const override { return parameters_; }
+  [[nodiscard]] const CanonicalExperts& experts_at(std::size_t module) const override {
+    return opened_[module].experts;
+  }
+  [[nodiscard]] const CanonicalLinear& linear_at(std::size_t module) const override { return opened_[module].linear; }
+
+  [[nodiscard]] const ModelSpec& spec() const { return spec_; }
+  [[nodiscard]] const Checkpoint& checkpoint() const { return *checkpoint_; }
+  [[nodiscard]] const Machine& machine() const { return machine_; }
+  // By the name in its report; every module of the spec has one.
+  [[nodiscard]] std::size_t index_of(const std::string& name) const { return indices_.find(name)->second; }
+  [[nodiscard]] const OpenedModule& opened(std::size_t module) const { return opened_[module]; }
+
+ private:
+  friend class Planner;
+
+  ModelSpec spec_;
+  std::shared_ptr<const Checkpoint> checkpoint_;
+  Machine machine_;
+  std::vector<ModuleReport> reports_;
+  std::vector<OpenedModule> opened_;
+  std::map<std::string, std::size_t, std::less<>> indices_;
+  std::vector<std::string> warnings_;
+  std::uint64_t parameters_ = 0;
+};
+
+}  // namespace moracle

@@ -1,0 +1,187 @@
+#include "model/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <optional>
+
+namespace moracle {
+
+namespace {
+
+// Where the values come from: one object of rope_parameters, or rope_scaling with the keys around it.
+struct Source {
+  const Json* object = nullptr;  // null: nothing but the defaults
+  std::string pointer;
+};
+
+Result<Source> find_source(const ModelConfig& config, const std::string& layer_type) {
+  const JsonReader& reader = config.reader();
+  const std::string key = reader.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (!reader.has(key)) return Source{};
+  const Json& json = reader.json().at(key);
+  if (!json.is_object()) return config.error("config.type", key, "an object", json.type_name());
+  const bool per_type = std::any_of(json.begin(), json.end(), [](const Json& value) { return value.is_object(); });
+  if (!per_type) return Source{&json, reader.pointer(key)};
+  const auto entry = json.find(layer_type);
+  if (entry == json.end() || !entry->is_object()) {
+    return config.error("config.missing", key, "an entry for layer type '" + layer_type + "'", "none");
+  }
+  return Source{&*entry, reader.pointer(key) + "/" + layer_type};
+}
+
+Error range_error(const JsonReader& reader, std::string_view key, std::string wanted, double found) {
+  return Error{.code = "config.range",
+               .file = reader.file(),
+               .where = reader.pointer(key),
+               .wanted = std::move(wanted),
+               .found = std::to_string(found)};
+}
+
+Result<double> positive(const JsonReader& reader, std::string_view key, double fallback, double high) {
+  MORACLE_ASSIGN(const double value, reader.number_or(key, fallback));
+  if (!(value > 0.0) || value > high) {
+    return range_error(reader, key, "a number above 0, at most " + std::to_string(high), value);
+  }
+  return value;
+}
+
+// A key that newer files keep among the rope parameters and older ones beside them.
+Result<double> inner_or_outer(const JsonReader& inner, const JsonReader& outer, std::string_view key, double fallback,
+                              double high) {
+  return positive(inner.has(key) ? inner : outer, key, fallback, high);
+}
+
+double mscale(double factor, double c) {
+  return factor > 1.0 ? 0.1 * c * std::log(factor) + 1.0 : 1.0;
+}
+
+Result<double> attention_factor(const JsonReader& reader, double factor) {
+  if (reader.has("attention_factor")) return positive(reader, "attention_factor", 1.0, 1e6);
+  MORACLE_ASSIGN(const double first, reader.number_or("mscale", 0.0));
+  MORACLE_ASSIGN(const double all, reader.number_or("mscale_all_dim", 0.0));
+  if (first == 0.0 || all == 0.0) return mscale(factor, 1.0);
+  const double ratio = mscale(factor, first) / mscale(factor, all);
+  if (!(ratio > 0.0) || ratio > 1e6) return range_error(reader, "mscale", "a usable ratio to mscale_all_dim", first);
+  return ratio;
+}
+
+struct Frequencies {
+  std::vector<double> inv_freq;
+  double scale = 1.0;
+  double reach = 0.0;  // positions
+};
+
+Result<Frequencies> yarn(const JsonReader& reader, double theta, std::int64_t dims, double max_positions) {
+  YarnSpec spec;
+  MORACLE_ASSIGN(spec.original_positions, positive(reader, "original_max_position_embeddings", max_positions, 1e12));
+  MORACLE_ASSIGN(spec.factor, positive(reader, "factor", std::max(1.0, max_positions / spec.original_positions), 1e6));
+  MORACLE_ASSIGN(spec.beta_fast, positive(reader, "beta_fast", 32.0, 1e9));
+  MORACLE_ASSIGN(spec.beta_slow, positive(reader, "beta_slow", 1.0, 1e9));
+  MORACLE_ASSIGN(spec.truncate, reader.boolean_or("truncate", true));
+  if (theta <= 1.0) return range_error(reader, "rope_theta", "more than 1 for yarn", theta);
+  MORACLE_ASSIGN(const double scale, attention_factor(reader, spec.factor));
+  return Frequencies{yarn_frequencies(spec, theta, dims), scale, spec.original_positions * spec.factor};
+}
+
+Result<Frequencies> llama3(const JsonReader& reader, double theta, std::int64_t dims, double max_positions) {
+  Llama3Spec spec;
+  MORACLE_ASSIGN(spec.factor, positive(reader, "factor", 8.0, 1e6));
+  MORACLE_ASSIGN(spec.low_freq_factor, positive(reader, "low_freq_factor", 1.0, 1e6));
+  MORACLE_ASSIGN(spec.high_freq_factor, positive(reader, "high_freq_factor", 4.0, 1e6));
+  MORACLE_ASSIGN(spec.original_positions, positive(reader, "original_max_position_embeddings", max_positions, 1e12));
+  if (spec.high_freq_factor <= spec.low_freq_factor) {
+    return range_error(reader, "high_freq_factor", "more than low_freq_factor", spec.high_freq_factor);
+  }
+  return Frequencies{llama3_frequencies(spec, theta, dims), 1.0, 0.0};
+}
+
+Result<Frequencies> frequencies(const JsonReader& reader, double theta, std::int64_t dims, double max_positions) {
+  const std::string_view key = reader.has("rope_type") ? "rope_type" : "type";
+  MORACLE_ASSIGN(const std::string type, reader.string_or(key, "default"));
+  // "mrope" only differs from the default for images: text has the same position in every section.
+  if (type == "default" || type == "mrope") return Frequencies{plain_frequencies(theta, dims)};
+  if (type == "linear") {
+    MORACLE_ASSIGN(const double factor, positive(reader, "factor", 1.0, 1e6));
+    Frequencies result{plain_frequencies(theta, dims), 1.0, max_positions * factor};
+    for (double& f : result.inv_freq) f /= factor;
+    return result;
+  }
+  if (type == "yarn") return yarn(reader, theta, dims, max_positions);
+  if (type == "llama3") return llama3(reader, theta, dims, max_positions);
+  return Error{.code = "config.unsupported",
+               .file = reader.file(),
+               .where = reader.pointer(key),
+               .wanted = "default, linear, yarn or llama3",
+               .found = type};
+}
+
+}  // namespace
+
+std::vector<double> plain_frequencies(double theta, std::int64_t dims) {
+  std::vector<double> inv_freq;
+  for (std::int64_t i = 0; i < dims / 2; ++i) {
+    inv_freq.push_back(std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(dims)));
+  }
+  return inv_freq;
+}
+
+std::vector<double> yarn_frequencies(const YarnSpec& yarn, double theta, std::int64_t dims) {
+  const auto d = static_cast<double>(dims);
+  // The (fractional) pair that turns `rotations` times within the original context.
+  const auto dimension = [&](double rotations) {
+    return d * std::log(yarn.original_positions / (2.0 * std::numbers::pi * rotations)) / (2.0 * std::log(theta));
+  };
+  double low = dimension(yarn.beta_fast);
+  double high = dimension(yarn.beta_slow);
+  if (yarn.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, d - 1.0);
+  if (low == high) high += 0.001;  // a ramp of no width would divide by zero
+  std::vector<double> inv_freq = plain_frequencies(theta, dims);
+  for (std::size_t i = 0; i < inv_freq.size(); ++i) {
+    const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    inv_freq[i] = inv_freq[i] / yarn.factor * ramp + inv_freq[i] * (1.0 - ramp);
+  }
+  return inv_freq;
+}
+
+std::vector<double> llama3_frequencies(const Llama3Spec& llama3, double theta, std::int64_t dims) {
+  std::vector<double> inv_freq = plain_frequencies(theta, dims);
+  for (double& f : inv_freq) {
+    const double turns = llama3.original_positions * f / (2.0 * std::numbers::pi);
+    const double keep =
+        std::clamp((turns - llama3.low_freq_factor) / (llama3.high_freq_factor - llama3.low_freq_factor), 0.0, 1.0);
+    f = (1.0 - keep) * f / llama3.factor + keep * f;
+  }
+  return inv_freq;
+}
+
+Result<RopeSpec> parse_rope(const ModelConfig& config, const RopeDefaults& defaults) {
+  MORACLE_ASSIGN(const Source source, find_source(config, defaults.layer_type));
+  const Json empty = Json::object();
+  const JsonReader& outer = config.reader();
+  const JsonReader inner(source.object != nullptr ? *source.object : empty, outer.file(), source.pointer);
+  MORACLE_ASSIGN(const double theta, inner_or_outer(inner, outer, "rope_theta", defaults.theta, 1e15));
+  MORACLE_ASSIGN(const double factor,
+                 inner_or_outer(inner, outer, "partial_rotary_factor", defaults.rotary_factor, 1.0));
+  RopeSpec rope;
+  rope.rotary_dims = static_cast<std::int64_t>(static_cast<double>(defaults.head_dim) * factor);
+  if (rope.rotary_dims < 2 || rope.rotary_dims % 2 != 0) {
+    const JsonReader& holder = inner.has("partial_rotary_factor") ? inner : outer;
+    return range_error(holder, "partial_rotary_factor", "an even number of rotated dimensions",
+                       static_cast<double>(rope.rotary_dims));
+  }
+  MORACLE_ASSIGN(const Frequencies found,
+                 frequencies(inner, theta, rope.rotary_dims, static_cast<double>(defaults.max_positions)));
+  for (const double f : found.inv_freq) rope.inv_freq.push_back(static_cast<float>(f));
+  rope.scale = static_cast<float>(found.scale);
+  const double reach = std::min(found.reach, static_cast<double>(kMaxPositions));
+  rope.max_positions = std::max(defaults.max_positions, static_cast<std::int64_t>(reach));
+  return rope;
+}
+
+}  // namespace moracle

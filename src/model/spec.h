@@ -1,0 +1,86 @@
+// What a family says about one model: every module with its name, shape and role. The plan opens the modules a spec
+// names, the loader builds the forward pass from the same spec; neither knows any family.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "format/format.h"
+#include "model/model.h"
+#include "model/rope.h"
+#include "moe/routing.h"
+#include "scheme/activation.h"
+
+namespace moracle {
+
+struct LinearSpec {
+  std::string path{};                // "model.layers.0.self_attn.q_proj"
+  std::vector<std::string> fused{};  // fused modules it is a shard of
+  std::int64_t out = 0;
+  std::int64_t in = 0;
+  bool bias = false;  // must be stored; one that is stored unasked is used as well
+};
+
+struct NormSpec {
+  std::string path{};  // "model.layers.0.input_layernorm"; the tensor is "<path>.weight"
+  std::int64_t size = 0;
+  float eps = 1e-6F;
+  bool one_plus = false;  // y = (1 + w) x / rms instead of w x / rms
+};
+
+// Grouped-query attention with rotary positions.
+struct AttentionSpec {
+  LinearSpec q{}, k{}, v{}, o{};
+  std::vector<NormSpec>
+      qk_norm{};  // empty, or {q, k}: over each head when size is head_dim, else over the whole vector
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t window = 0;  // tokens a query sees including itself; 0: all before it
+  std::size_t rope = 0;     // index into ModelSpec::ropes
+  std::string sinks{};      // tensor [heads] of attention-sink logits; empty: none
+};
+using MixerSpec = std::variant<AttentionSpec>;
+
+struct DenseSpec {
+  LinearSpec gate{}, up{}, down{};
+  ActivationSpec activation{};
+};
+
+struct MoeSpec {
+  // Where the router may be stored, "<path>.weight" [experts, hidden]: the first that exists is taken.
+  std::vector<std::string> router{};
+  std::vector<std::string> correction_bias{};  // tensors [experts]; empty: the method has none
+  RoutingSpec routing{};
+  ExpertsRef experts{};
+  ActivationSpec activation{};
+};
+
+struct LayerSpec {
+  NormSpec input_norm{};
+  MixerSpec mixer{};
+  NormSpec post_norm{};
+  std::variant<DenseSpec, MoeSpec> feed_forward{};
+};
+
+// Tensors that a checkpoint may hold and the text model does not need.
+struct Harmless {
+  std::vector<std::string> prefixes{};  // "visual."
+  std::vector<std::string> suffixes{};  // ".rotary_emb.inv_freq"
+  std::string layers{};                 // "model.layers.": numbers from the layer count on are draft heads
+};
+
+struct ModelSpec {
+  ModelInfo info{};
+  Element dtype = Element::bf16;
+  LinearSpec embedding{};  // rows are tokens: out = vocabulary, in = hidden
+  LinearSpec head{};       // of the same shape; path empty: tied to the embedding
+  NormSpec final_norm{};
+  std::vector<LayerSpec> layers{};
+  std::vector<RopeSpec> ropes{};
+  Harmless harmless{};
+};
+
+}  // namespace moracle

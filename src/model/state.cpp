@@ -1,0 +1,69 @@
+#include "model/state.h"
+
+#include <cstring>
+
+#include "base/checked.h"
+
+namespace moracle {
+
+namespace {
+
+Result<PageBuffer> copy_of(const PageBuffer& from) {
+  MORACLE_ASSIGN(PageBuffer to, PageBuffer::allocate(from.size()));
+  if (from.size() != 0) std::memcpy(to.data(), from.data(), from.size());
+  return to;
+}
+
+std::size_t bytes_of(std::int64_t floats) {
+  return static_cast<std::size_t>(floats) * sizeof(float);
+}
+
+}  // namespace
+
+StateLayout::StateLayout(const std::vector<LayerState>& layers) {
+  // Each share starts on a cache line.
+  constexpr std::int64_t kLine = 16;
+  for (const LayerState& layer : layers) {
+    offsets_.push_back({block_floats_, fixed_floats_});
+    block_floats_ += round_up(layer.block_floats, kLine);
+    fixed_floats_ += round_up(layer.fixed_floats, kLine);
+  }
+}
+
+Result<std::unique_ptr<PagedState>> PagedState::make(std::shared_ptr<const StateLayout> layout) {
+  std::unique_ptr<PagedState> state(new PagedState(std::move(layout)));
+  MORACLE_ASSIGN(state->fixed_, PageBuffer::allocate(bytes_of(state->layout_->fixed_floats())));
+  return state;
+}
+
+std::unique_ptr<SequenceState> PagedState::fork() const {
+  std::unique_ptr<PagedState> copy(new PagedState(layout_));
+  auto fixed = copy_of(fixed_);
+  if (!fixed.ok()) return nullptr;
+  copy->fixed_ = std::move(*fixed);
+  // Blocks that were reserved but hold nothing yet are not worth a copy.
+  const std::int64_t used = ceil_div(length_, kBlockTokens);
+  for (std::int64_t i = 0; i < used; ++i) {
+    auto block = copy_of(blocks_[static_cast<std::size_t>(i)]);
+    if (!block.ok()) return nullptr;
+    copy->blocks_.push_back(std::move(*block));
+  }
+  copy->length_ = length_;
+  return copy;
+}
+
+Result<> PagedState::reserve(std::int64_t length) {
+  const auto wanted = static_cast<std::size_t>(ceil_div(length, kBlockTokens));
+  const std::size_t before = blocks_.size();
+  while (blocks_.size() < wanted) {
+    auto block = PageBuffer::allocate(bytes_of(layout_->block_floats()));
+    if (!block.ok()) {
+      blocks_.resize(before);
+      return std::move(block).error();
+    }
+    blocks_.push_back(std::move(*block));
+  }
+  return Ok{};
+}
+
+}  // namespace moracle

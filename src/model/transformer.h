@@ -1,0 +1,63 @@
+// The forward pass that all families share: embedding, pre-norm residual layers, final norm, head.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "model/blocks.h"
+#include "model/model.h"
+
+namespace moracle {
+
+struct TransformerLayer {
+  Norm input_norm;
+  std::unique_ptr<Mixer> mixer;
+  Norm post_norm;
+  std::unique_ptr<FeedForward> feed_forward;
+};
+
+class Transformer final : public Model {
+ public:
+  struct Parts {
+    ModelInfo info{};
+    Embedding embedding{};
+    std::vector<TransformerLayer> layers{};
+    Norm final_norm{};
+    std::unique_ptr<PackedLinear> head{};
+    std::vector<RopeSpec> ropes{};
+    const VectorOps* ops = nullptr;
+  };
+  // The pool outlives the model.
+  Transformer(Parts parts, ThreadPool& pool);
+
+  [[nodiscard]] const ModelInfo& info() const override { return parts_.info; }
+  [[nodiscard]] Result<std::unique_ptr<SequenceState>> new_sequence() const override;
+  Result<> reserve(std::int64_t tokens) override;
+  // Also "model.batch" (spans that do not tile the ids, a state of another model or twice), "model.positions".
+  // On any error no state has changed its length. Called from one thread at a time.
+  Result<> forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
+                   std::vector<float>& logits) override;
+
+ private:
+  struct Buffers;
+
+  [[nodiscard]] std::size_t block_workspace(std::int64_t tokens) const;
+  Result<> check(const Batch& batch, std::span<SequenceState* const> states);
+  Result<> check_tokens(const Batch& batch, const SequenceSpan& span) const;
+  void fill_rope_tables(const Batch& batch, std::span<const RopeTable> tables) const;
+  Result<> run_layers(const ForwardContext& context, Buffers& buffers) const;
+  Result<> write_logits(const ForwardContext& context, LogitRows rows, Buffers& buffers,
+                        std::vector<float>& logits) const;
+  [[nodiscard]] Error numeric_error(std::int64_t token, const std::string& place) const;
+
+  Parts parts_;
+  ThreadPool& pool_;
+  std::shared_ptr<const StateLayout> state_layout_;
+  PageBuffer workspace_;
+  std::int64_t reserved_tokens_ = 0;
+  // Kept between calls so that a call of a known size allocates nothing.
+  std::vector<SequenceSpan> spans_;
+  std::vector<const SequenceState*> seen_;
+};
+
+}  // namespace moracle
