@@ -89,10 +89,11 @@ Result<CanonicalLinear> open_plain(const ModuleRef& module, TensorLedger& ledger
 struct ExpertsLayout {
   // Per expert: "model.layers.3.mlp.experts.{e}.gate_proj". Without "{e}" a name stacks one projection of all experts:
   // "model.layers.3.moe.gate_proj" [E, N, K]; gate_up with "{e}" is one [2N, K] matrix an expert.
-  std::string gate, up, down;
-  std::string gate_up, stacked_down;  // stacked: "model.layers.3.mlp.experts.gate_up_proj" [E, 2N, K], down [E, K, N]
-  bool interleaved = false;           // stacked: gate and up rows alternate
-  bool transposed = false;            // stacked: [E, K, 2N] and [E, N, K]
+  std::string gate{}, up{}, down{};
+  std::string gate_up{},
+      stacked_down{};        // stacked: "model.layers.3.mlp.experts.gate_up_proj" [E, 2N, K], down [E, K, N]
+  bool interleaved = false;  // stacked: gate and up rows alternate
+  bool transposed = false;   // stacked: [E, K, 2N] and [E, N, K]
 };
 
 struct ExpertsRef {

@@ -42,6 +42,11 @@ Result<> check_scales(const TensorView& scales, const IntScheme& scheme, const M
     return tensor_error("quant.group", scales,
                         fmt::format("{} groups of {} over {} inputs", groups, scheme.group_cols(module.in), module.in),
                         fmt::format("{} groups", found[by_out ? 1 : 0]));
+  // A last group that is smaller is believed only where no size of equal groups gives as many of them.
+  const std::int64_t width = scheme.group_cols(module.in);
+  if (module.in % width != 0 && module.in % groups == 0)
+    return tensor_error("quant.group", scales, fmt::format("a group size that divides {} inputs", module.in),
+                        fmt::format("{}, with {} groups stored", width, groups));
   return expect_shape(scales, wanted);
 }
 

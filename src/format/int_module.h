@@ -24,6 +24,7 @@ struct IntScheme {
 };
 
 // Scales [groups, out] or, `by_out`, [out, groups]. One scale a row may also be stored as [out], [out, 1] or [1, out].
+// A group size that does not divide the inputs is accepted where the number of groups proves it.
 // Errors: "tensor.dtype"; "quant.group" with group size, inputs and what is stored; "tensor.shape".
 Result<> check_scales(const TensorView& scales, const IntScheme& scheme, const ModuleRef& module, bool by_out);
 
