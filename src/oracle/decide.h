@@ -58,8 +58,8 @@ struct Candidate {
 struct Policy {
   Numerics numerics = Numerics::exact;
   bool batch_invariant = false;
-  std::optional<std::string> pinned;     // backend name: must serve or the call fails with the trail
-  std::optional<std::string> preferred;  // may fall back, with one warning
+  std::optional<std::string> pinned{};     // backend name: must serve or the call fails with the trail
+  std::optional<std::string> preferred{};  // may fall back, with one warning
 };
 
 // One row of a priority table. The order of rows is the priority, `why` says what it rests on.

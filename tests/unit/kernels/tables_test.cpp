@@ -1,0 +1,77 @@
+// The priority tables of this build.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "kernels/cards.h"
+#include "kernels/kernel.h"
+
+namespace moracle {
+namespace {
+
+Scheme int4(Granularity granularity, bool symmetric = true) {
+  return {.weight = {
+              .element = Element::int4, .scale = ScaleType::f16, .granularity = granularity, .symmetric = symmetric}};
+}
+
+TEST(Tables, EveryCardOnceAndIdsAreUnique) {
+  std::map<std::string_view, const KernelCard*> by_id;
+  std::set<std::string_view> names;
+  for (const Table* table : all_tables()) {
+    EXPECT_TRUE(names.insert(table->name).second) << table->name;
+    ASSERT_FALSE(table->rows.empty());
+    std::set<std::string_view> here;
+    for (const TableRow& row : table->rows) {
+      EXPECT_TRUE(here.insert(row.card->id).second) << table->name << ": " << row.card->id;
+      EXPECT_FALSE(row.why.empty()) << row.card->id;
+      EXPECT_FALSE(row.card->backend.empty()) << row.card->id;
+      EXPECT_FALSE(row.card->summary.empty()) << row.card->id;
+      EXPECT_FALSE(row.card->schemes.empty()) << row.card->id;
+      const auto [at, fresh] = by_id.emplace(row.card->id, row.card);
+      EXPECT_TRUE(fresh || at->second == row.card) << "two cards are called " << row.card->id;
+    }
+    EXPECT_TRUE(table->rows.back().card->any_device_of_host) << table->name << ": the reference is last";
+  }
+}
+
+TEST(Tables, OfAScheme) {
+  for (const auto& scheme :
+       {int4(Granularity::group(128)), int4(Granularity::channel()), int4(Granularity::group(32), false)})
+    EXPECT_EQ((*table_for(scheme))->name, "wna16");
+  for (const Element element : {Element::bf16, Element::f16, Element::f32})
+    EXPECT_EQ((*table_for({.weight = {.element = element}}))->name, "unquantized");
+  Scheme unknown = int4(Granularity::group(128));
+  unknown.activation = QuantKey{
+      .element = Element::e5m2, .scale = ScaleType::f32, .granularity = Granularity::tensor(), .second_level = true};
+  const auto none = table_for(unknown);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().code, "oracle.no_table");
+  EXPECT_NE(none.error().wanted.find("wna16"), std::string::npos);
+}
+
+// What each level of x86 gets, and that linears go the same way as experts.
+TEST(Tables, MachinesGetTheKernelOfTheirLevel) {
+  const std::map<std::string, std::string> expected{
+      {"zen4", "avx512bf16"}, {"sapphire-rapids", "avx512bf16"}, {"icelake-server", "avx512"}, {"skylake-x", "avx512"},
+      {"zen3", "avx2"},       {"generic-x86-64", "ref"}};
+  for (const auto& scheme : {int4(Granularity::group(128)), Scheme{}}) {
+    for (const ProblemKind kind : {ProblemKind::experts, ProblemKind::linear}) {
+      const Problem problem{
+          .kind = kind, .scheme = scheme, .experts = 128, .top_k = 8, .hidden = 2048, .intermediate = 768};
+      for (const auto& [name, backend] : expected) {
+        const Decision decision = decide(problem, *resolve_machine(name), {}, **table_for(scheme));
+        ASSERT_NE(decision.best_if_built, nullptr) << name;
+        EXPECT_EQ(decision.best_if_built->backend, backend) << name;
+        EXPECT_EQ(backend_names(**table_for(scheme)),
+                  (std::vector<std::string>{"avx512bf16", "avx512", "avx2", "ref"}));
+#if defined(__x86_64__)
+        EXPECT_EQ(decision.winner, decision.best_if_built) << name;
+#endif
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moracle
