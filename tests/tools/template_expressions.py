@@ -593,9 +593,10 @@ TABLE = ["{{ " + expression + " }}" for expression in EXPRESSIONS] + STATEMENTS
 
 ATOMS = ["s", "e", "t", "n", "z", "neg", "f", "yes", "no", "nil", "l", "m", "words", "u", "rows", "nope", "1", "0", "2.5", "'ab'", "''", "' x '",
          "[1, 2]", "{'a': 1}", "(1, 'b')", "none", "true", "m.a", "rows[0]", "rows[0].k", "s[1:3]"]
-FILTERS = ["upper", "lower", "trim", "length", "first", "last", "list", "join(',')", "string", "int", "float", "abs", "sort", "reverse", "title",
-           "capitalize", "default('d')", "tojson", "tojson(indent=1)", "map('string')", "select", "reject", "unique", "sum", "min", "max", "items",
-           "replace('a', 'b')", "round", "d('x', true)", "map(attribute='k')", "selectattr('k')", "dictsort", "indent", "wordcount", "e", "batch(2)"]
+# The lazy filters are read at once: when a generator fails, and where it lives in memory, is not part of the contract.
+FILTERS = ["upper", "lower", "trim", "length", "first", "last", "list", "join(',')", "string", "int", "float", "abs", "sort", "reverse|list", "title",
+           "capitalize", "default('d')", "tojson", "tojson(indent=1)", "map('string')|list", "select|list", "reject|list", "unique|list", "sum", "min", "max", "items|list",
+           "replace('a', 'b')", "round", "d('x', true)", "map(attribute='k')|list", "selectattr('k')|list", "dictsort", "indent", "wordcount", "e", "batch(2)|list"]
 TESTS = ["defined", "undefined", "none", "string", "number", "integer", "float", "boolean", "mapping", "iterable", "sequence", "true", "false", "odd",
          "even", "in l", "in s", "eq 1", "lower", "upper", "callable", "sameas none", "gt 1"]
 METHODS = [".strip()", ".split()", ".split(',')", ".upper()", ".items()", ".get('a')", ".keys()", ".title()", ".startswith('H')", ".a", ".k", "[0]",

@@ -233,6 +233,7 @@ Maybe reverse(Interpreter& in, const Value& value, Arguments& arguments) {
 
 // map(attribute=...) or map("filter", ...).
 Maybe map(Interpreter& in, const Value& value, Arguments& arguments) {
+  if (!value.truthy()) return in.iterator({});  // as jinja2: even where it is no sequence
   const auto all = in.iterate(value);
   if (!all) return std::nullopt;
   std::vector<Value> out;
@@ -263,6 +264,7 @@ Maybe map(Interpreter& in, const Value& value, Arguments& arguments) {
 // select, reject, selectattr and rejectattr.
 template <bool keeps, bool of_attribute>
 Maybe choose(Interpreter& in, const Value& value, Arguments& arguments) {
+  if (!value.truthy()) return in.iterator({});
   const auto all = in.iterate(value);
   if (!all) return std::nullopt;
   std::size_t used = 0;

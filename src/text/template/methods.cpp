@@ -77,7 +77,6 @@ Maybe affix_method(Interpreter& in, const Value& self, Arguments& arguments) {
   const Maybe part =
       in.slice(self, (*bound)[1].value_or(Value::none()), (*bound)[2].value_or(Value::none()), Value::none());
   if (!part) return std::nullopt;
-  if (!part->text()) return in.type_error("slice indices must be integers or None");
   const std::string_view text = part->text()->bytes;
   std::vector<Value> candidates = {*(*bound)[0]};
   if (const auto* list = (*bound)[0]->sequence(); list && list->flavour == Flavour::tuple) candidates = list->items;
@@ -119,7 +118,6 @@ Maybe find_text(Interpreter& in, const Value& self, Arguments& arguments) {
   const Maybe part =
       start ? in.slice(self, Value::integer(*start), (*bound)[2].value_or(Value::none()), Value::none()) : Maybe();
   if (!part) return std::nullopt;
-  if (!part->text()) return in.type_error("slice indices must be integers or None");
   const std::string& text = part->text()->bytes;
   const std::string& wanted = (*bound)[0]->text()->bytes;
   if (!in.charge_search(text.size(), wanted.size())) return std::nullopt;

@@ -325,14 +325,13 @@ Maybe Interpreter::slice(const Value& object, const Value& start, const Value& s
   Maybe given[3];
   for (std::size_t i = 0; i < 3; ++i) {
     if (parts[i]->is_none()) continue;
-    // Python raises TypeError, which Jinja turns into an undefined value.
-    if (!parts[i]->index()) return undefined("slice indices must be integers or None");
+    if (!parts[i]->index()) return type_error("slice indices must be integers or None");
     given[i] = *parts[i];
   }
   const std::int64_t stride = given[2] ? *given[2]->index() : 1;
   const auto* list = object.sequence();
   if ((!list || list->flavour > Flavour::range) && !object.text())
-    return undefined("'" + std::string(object.type_name()) + " object' has no slices");
+    return type_error("'" + std::string(object.type_name()) + "' object has no slices");
   if (stride == 0) return type_error("slice step cannot be zero");
   if (stride == std::numeric_limits<std::int64_t>::min()) return limit("a slice step of 64 bits");
   const Maybe count = length(object);
