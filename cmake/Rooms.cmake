@@ -3,6 +3,8 @@
 # Headers are included as "room/file.h". Each room gets a private include root (a folder holding one link to the
 # room's sources), so an include of a room that is not a dependency does not resolve and the build fails.
 #
+# The roots lie beside the build folder, so that several builds of one tree share compiler cache entries.
+#
 #   moracle_room(format DEPENDS base checkpoint scheme [LIBRARIES fmt::fmt])
 function(moracle_room name)
   cmake_parse_arguments(ROOM "" "" "DEPENDS;LIBRARIES;EXCLUDE" ${ARGN})
@@ -10,7 +12,8 @@ function(moracle_room name)
   foreach(excluded IN LISTS ROOM_EXCLUDE)
     list(FILTER sources EXCLUDE REGEX "${excluded}")
   endforeach()
-  set(include_root "${CMAKE_BINARY_DIR}/rooms/${name}")
+  set(include_root "${CMAKE_BINARY_DIR}/../rooms/${name}")
+  cmake_path(NORMAL_PATH include_root)
   file(MAKE_DIRECTORY "${include_root}")
   file(CREATE_LINK "${CMAKE_CURRENT_SOURCE_DIR}" "${include_root}/${name}" SYMBOLIC)
 
