@@ -43,22 +43,9 @@ SamplingOptions sampling_of(const RunOptions& options, const Session& session) {
 // Generates after `prompt` on `state`; hands text pieces to `emit` as they are settled.
 Result<Generation> stream(Session& session, SequenceState& state, std::span<const std::int32_t> prompt,
                           const RunOptions& options, const Console& console,
-                          const std::function<void(const std::string&)>& emit) {
-  DetokenizerStream detokenizer(session.tokenizer());
-  GenerateOptions generation;
-  generation.sampling = sampling_of(options, session);
-  generation.max_tokens = options.max_tokens;
-  generation.stop_ids = session.generation().eos_ids;
-  generation.interrupted = [&console] { return interrupted() || console.closed(); };
-  generation.on_token = [&](std::int32_t id) {
-    if (session.generation().stops(id)) return;
-    const std::string piece = detokenizer.push(id);
-    if (!piece.empty()) emit(piece);
-  };
-  auto result = generate(session.model(), state, prompt, generation);
-  const std::string rest = detokenizer.finish();
-  if (!rest.empty()) emit(rest);
-  return result;
+                          const std::function<void(std::string_view)>& emit) {
+  const Completion completion{.sampling = sampling_of(options, session), .max_tokens = options.max_tokens};
+  return complete(session, state, prompt, completion, emit, [&] { return interrupted() || console.closed(); });
 }
 
 std::string timing_line(const Session& session, const Generation& generation) {
@@ -105,7 +92,7 @@ Result<int> run_once(const RunOptions& options, Console& console) {
   MORACLE_ASSIGN(const auto state, session->model().new_sequence());
   std::string text;
   MORACLE_ASSIGN(const Generation generation,
-                 stream(*session, *state, ids, options, console, [&](const std::string& piece) {
+                 stream(*session, *state, ids, options, console, [&](std::string_view piece) {
                    text += piece;
                    if (!options.json) console.out(piece);
                  }));
@@ -134,7 +121,7 @@ class Conversation {
     }
     std::string text;
     MORACLE_ASSIGN(const Generation generation, stream(session_, *state_, std::span(ids).subspan(seen_.size()), options,
-                                                       console, [&](const std::string& piece) {
+                                                       console, [&](std::string_view piece) {
                                                          text += piece;
                                                          console.out(piece);
                                                        }));

@@ -64,4 +64,24 @@ Result<std::string> Session::render_chat(const Json& messages) const {
   return chat_template_->render(context);
 }
 
+Result<Generation> complete(Session& session, SequenceState& state, std::span<const std::int32_t> prompt,
+                            const Completion& completion, const std::function<void(std::string_view)>& on_text,
+                            const std::function<bool()>& interrupted) {
+  DetokenizerStream detokenizer(session.tokenizer());
+  GenerateOptions options;
+  options.sampling = completion.sampling;
+  options.max_tokens = completion.max_tokens;
+  options.stop_ids = session.generation().eos_ids;
+  options.interrupted = interrupted;
+  options.on_token = [&](std::int32_t id) {
+    if (session.generation().stops(id)) return;
+    const std::string piece = detokenizer.push(id);
+    if (!piece.empty()) on_text(piece);
+  };
+  auto generation = generate(session.model(), state, prompt, options);
+  const std::string rest = detokenizer.finish();
+  if (!rest.empty()) on_text(rest);
+  return generation;
+}
+
 }  // namespace moracle

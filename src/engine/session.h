@@ -74,4 +74,16 @@ class Session {
   double load_seconds_ = 0;
 };
 
+// What a caller chooses about one completion.
+struct Completion {
+  SamplingOptions sampling;
+  std::int64_t max_tokens = 512;
+};
+
+// generate() with text: `on_text` gets pieces as they are settled, never half a character, and never the
+// end-of-sequence token. It stops at the model's end-of-sequence tokens. `interrupted` may be empty.
+Result<Generation> complete(Session& session, SequenceState& state, std::span<const std::int32_t> prompt,
+                            const Completion& completion, const std::function<void(std::string_view)>& on_text,
+                            const std::function<bool()>& interrupted);
+
 }  // namespace moracle
