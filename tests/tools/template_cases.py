@@ -10,6 +10,7 @@ The test reads a further file of cases named by MORACLE_TEMPLATE_CASES.
 import argparse
 import copy
 import datetime
+import functools
 import json
 import pathlib
 import random
@@ -62,9 +63,14 @@ def environment():
 ENV = environment()
 
 
+@functools.lru_cache(maxsize=4)
+def compiled(source):
+    return ENV.from_string(source)
+
+
 def outcome(source, context):
     try:
-        template = ENV.from_string(source)
+        template = compiled(source)
     except (jinja2.TemplateSyntaxError, jinja2.TemplateAssertionError, SyntaxError) as error:
         return {"error": "syntax", "message": str(error)}
     try:

@@ -1,11 +1,11 @@
 // Filters over sequences and dicts.
 #include <algorithm>
 #include <charconv>
-#include <numeric>
 #include <utility>
 
 #include "text/template/filters_number.h"
 #include "text/template/interpreter.h"
+#include "text/template/order.h"
 #include "text/template/unicode.h"
 
 namespace moracle::jinja {
@@ -57,9 +57,7 @@ Maybe fold_case(Interpreter& in, const Value& value) {
 
 // The indices of `keys` in order; ties keep their order, also when reversed.
 std::optional<std::vector<std::size_t>> order(Interpreter& in, const std::vector<Value>& keys, bool reverse) {
-  std::vector<std::size_t> indices(keys.size());
-  std::iota(indices.begin(), indices.end(), std::size_t{0});
-  std::stable_sort(indices.begin(), indices.end(), [&](std::size_t a, std::size_t b) {
+  auto indices = stable_order(keys.size(), [&](std::size_t a, std::size_t b) {
     return (reverse ? in.less(keys[b], keys[a]) : in.less(keys[a], keys[b])).value_or(false);
   });
   if (in.failed()) return std::nullopt;

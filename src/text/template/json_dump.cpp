@@ -1,10 +1,10 @@
 // json.dumps as transformers calls it from tojson: no HTML escaping, non-ASCII kept by default.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "text/template/interpreter.h"
+#include "text/template/order.h"
 #include "text/template/unicode.h"
 
 namespace moracle::jinja {
@@ -94,14 +94,10 @@ bool Dumper::list(const std::vector<Value>& items, int level) {
 }
 
 bool Dumper::dict(const Dict& dict, int level) {
-  std::vector<std::size_t> order(dict.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  if (sort) {
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      return in_.less(dict.items()[a].first, dict.items()[b].first).value_or(false);
-    });
-    if (in_.failed()) return false;
-  }
+  const std::vector<std::size_t> order = stable_order(dict.size(), [&](std::size_t a, std::size_t b) {
+    return sort && in_.less(dict.items()[a].first, dict.items()[b].first).value_or(false);
+  });
+  if (in_.failed()) return false;
   out.push_back('{');
   for (std::size_t i = 0; i < order.size(); ++i) {
     const auto& [name, item] = dict.items()[order[i]];

@@ -30,6 +30,56 @@ struct Undefined {
 };
 struct None {};
 
+struct Text;
+struct Sequence;
+class Dict;
+struct Iterator;
+struct Space;
+class Object;
+using TextPtr = std::shared_ptr<const Text>;
+using SequencePtr = std::shared_ptr<const Sequence>;
+using DictPtr = std::shared_ptr<const Dict>;
+using IteratorPtr = std::shared_ptr<Iterator>;
+using SpacePtr = std::shared_ptr<Space>;
+using ObjectPtr = std::shared_ptr<Object>;
+
+class Value {
+ public:
+  using Data = std::variant<Undefined, None, bool, std::int64_t, double, TextPtr, SequencePtr, DictPtr, IteratorPtr,
+                            SpacePtr, ObjectPtr>;
+  Value() = default;
+  Value(Data data) : data_(std::move(data)) {}  // NOLINT(google-explicit-constructor)
+  static Value none() { return Value(Data(None{})); }
+  static Value boolean(bool value) { return Value(Data(value)); }
+  static Value integer(std::int64_t value) { return Value(Data(value)); }
+  static Value real(double value) { return Value(Data(value)); }
+  // Without limits: for text that is as long as what the template or the context already holds.
+  static Value text(std::string bytes, bool markup = false);
+
+  template <class T>
+  [[nodiscard]] const T* as() const {
+    return std::get_if<T>(&data_);
+  }
+  [[nodiscard]] bool is_undefined() const { return as<Undefined>() != nullptr; }
+  [[nodiscard]] bool is_none() const { return as<None>() != nullptr; }
+  [[nodiscard]] const Text* text() const;
+  [[nodiscard]] const Sequence* sequence() const;
+  [[nodiscard]] const Dict* dict() const;
+  [[nodiscard]] bool is_number() const { return as<std::int64_t>() || as<double>() || as<bool>(); }
+  // An int or a bool, as Python's operator.index takes them.
+  [[nodiscard]] std::optional<std::int64_t> index() const;
+  [[nodiscard]] double number() const;  // of an int, a bool or a float
+  [[nodiscard]] bool truthy() const;
+  [[nodiscard]] int depth() const;
+  [[nodiscard]] bool hashable() const;
+  [[nodiscard]] const void* address() const;  // of what is on the heap, else nullptr
+  // Python's name of the type, for messages.
+  [[nodiscard]] std::string_view type_name() const;
+
+ private:
+  Data data_;
+};
+
 // UTF-8, always valid. `markup`: already escaped (the safe and escape filters); joining escapes the other side.
 struct Text {
   std::string bytes;
@@ -87,50 +137,6 @@ class Object {
   [[nodiscard]] virtual bool callable() const { return true; }
   [[nodiscard]] virtual std::string repr() const { return "<function>"; }
   int depth = 1;
-};
-
-using TextPtr = std::shared_ptr<const Text>;
-using SequencePtr = std::shared_ptr<const Sequence>;
-using DictPtr = std::shared_ptr<const Dict>;
-using IteratorPtr = std::shared_ptr<Iterator>;
-using SpacePtr = std::shared_ptr<Space>;
-using ObjectPtr = std::shared_ptr<Object>;
-
-class Value {
- public:
-  using Data = std::variant<Undefined, None, bool, std::int64_t, double, TextPtr, SequencePtr, DictPtr, IteratorPtr,
-                            SpacePtr, ObjectPtr>;
-  Value() = default;
-  Value(Data data) : data_(std::move(data)) {}  // NOLINT(google-explicit-constructor)
-  static Value none() { return Value(Data(None{})); }
-  static Value boolean(bool value) { return Value(Data(value)); }
-  static Value integer(std::int64_t value) { return Value(Data(value)); }
-  static Value real(double value) { return Value(Data(value)); }
-  // Without limits: for text that is as long as what the template or the context already holds.
-  static Value text(std::string bytes, bool markup = false);
-
-  template <class T>
-  [[nodiscard]] const T* as() const {
-    return std::get_if<T>(&data_);
-  }
-  [[nodiscard]] bool is_undefined() const { return as<Undefined>() != nullptr; }
-  [[nodiscard]] bool is_none() const { return as<None>() != nullptr; }
-  [[nodiscard]] const Text* text() const;
-  [[nodiscard]] const Sequence* sequence() const;
-  [[nodiscard]] const Dict* dict() const;
-  [[nodiscard]] bool is_number() const { return as<std::int64_t>() || as<double>() || as<bool>(); }
-  // An int or a bool, as Python's operator.index takes them.
-  [[nodiscard]] std::optional<std::int64_t> index() const;
-  [[nodiscard]] double number() const;  // of an int, a bool or a float
-  [[nodiscard]] bool truthy() const;
-  [[nodiscard]] int depth() const;
-  [[nodiscard]] bool hashable() const;
-  [[nodiscard]] const void* address() const;  // of what is on the heap, else nullptr
-  // Python's name of the type, for messages.
-  [[nodiscard]] std::string_view type_name() const;
-
- private:
-  Data data_;
 };
 
 struct Arguments {
