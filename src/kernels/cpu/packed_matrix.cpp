@@ -254,8 +254,9 @@ std::vector<std::int32_t> column_order(const MatrixSpec& spec) {
   if (spec.g_idx.empty()) return {};
   std::vector<std::int32_t> order(static_cast<std::size_t>(spec.cols));
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-    return spec.g_idx[static_cast<std::size_t>(a)] < spec.g_idx[static_cast<std::size_t>(b)];
+  const auto group = [&](std::int32_t column) { return spec.g_idx[static_cast<std::size_t>(column)]; };
+  std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+    return group(a) != group(b) ? group(a) < group(b) : a < b;  // columns of a group stay in their order
   });
   return order;
 }
