@@ -1,0 +1,211 @@
+// The shapes of every command's answer, on a small real checkpoint.
+#include <cmath>
+
+#include "cli/cli_fixture.h"
+
+namespace moracle::test {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+void expect_keys(const Json& object, const Strings& keys) {
+  ASSERT_TRUE(object.is_object()) << object.dump();
+  for (const std::string& key : keys) EXPECT_TRUE(object.contains(key)) << key << " in " << object.dump();
+}
+
+Json reference(const char* name) {
+  auto json = read_json(std::filesystem::path(model_path(name)) / "ref.json");
+  EXPECT_TRUE(json.ok());
+  return *json;
+}
+
+double eval_nll(const char* model, const Strings& more) {
+  Strings arguments = {
+      "eval", model_path(model), "--text", (data_dir() / "checkpoints" / "heldout.txt").string(), "--limit", "4096"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const Json json = json_of(arguments);
+  expect_keys(json, {"tokens", "scored", "mean_nll", "perplexity", "seconds"});
+  EXPECT_EQ(json.at("tokens"), 4096);
+  EXPECT_EQ(json.at("scored"), 4088);
+  EXPECT_NEAR(json.at("perplexity").get<double>(), std::exp(json.at("mean_nll").get<double>()), 1e-9);
+  return json.at("mean_nll").get<double>();
+}
+
+TEST_F(CliTest, RunPrintsTheContract) {
+  const Json json = json_of({"run", model_path(), "-p", "And God said unto Moses,", "-n", "8", "--temperature", "0"});
+  expect_keys(json, {"text", "prompt_ids", "ids", "finish_reason", "backend", "timing", "peak_rss_bytes"});
+  expect_keys(json.at("timing"),
+              {"load_s", "prefill_s", "prefill_tokens", "decode_s", "decode_tokens", "prefill_tok_s", "decode_tok_s"});
+  EXPECT_EQ(json.at("ids").size(), 8U);
+  EXPECT_EQ(json.at("finish_reason"), "length");
+  EXPECT_FALSE(json.at("prompt_ids").empty());
+  EXPECT_TRUE(json.at("backend").contains("experts"));
+  EXPECT_FALSE(json.at("text").get<std::string>().empty());
+}
+
+TEST_F(CliTest, RunIsTheSameForAnyNumberOfThreadsAndFromRunToRun) {
+  const Strings arguments = {
+      "run",           model_path(), "-p",       "The purpose of the package manager is to", "-n", "24",
+      "--temperature", "0",          "--threads"};
+  const auto with = [&](const char* threads) {
+    Strings all = arguments;
+    all.emplace_back(threads);
+    return json_of(all);
+  };
+  const Json one = with("1");
+  EXPECT_EQ(one.at("ids"), with("2").at("ids"));
+  EXPECT_EQ(one.at("text"), with("3").at("text"));
+}
+
+TEST_F(CliTest, RunStreamsTheSameTextAsJsonTells) {
+  const Strings arguments = {"run", model_path(),    "-p",  "In the beginning", "-n",
+                             "12",  "--temperature", "0.8", "--seed",           "5"};
+  const RunOutcome plain = moracle_run(arguments);
+  EXPECT_EQ(plain.code, 0);
+  EXPECT_EQ(plain.out, json_of(arguments).at("text").get<std::string>() + "\n");
+  EXPECT_NE(plain.err.find("tokens/s"), std::string::npos);
+  EXPECT_EQ(plain.err.find('\r'), std::string::npos) << "a progress bar outside of a terminal";
+}
+
+TEST_F(CliTest, RunReadsPromptsFromFilesAndAppliesTheTemplate) {
+  std::ofstream(folder_ / "prompt.txt") << "And God said unto Moses,";
+  const Json file = json_of({"run", model_path(), "-f", (folder_ / "prompt.txt").string(), "-n", "2"});
+  const Json text = json_of({"run", model_path(), "-p", "And God said unto Moses,", "-n", "2"});
+  EXPECT_EQ(file.at("prompt_ids"), text.at("prompt_ids"));
+  const Json chat = json_of({"run", model_path(), "--chat", "-p", "And God said unto Moses,", "-n", "2"});
+  EXPECT_EQ(chat.at("prompt_ids").front(), 4094);  // <|im_start|>
+  EXPECT_GT(chat.at("prompt_ids").size(), text.at("prompt_ids").size());
+}
+
+TEST_F(CliTest, EvalAgreesWithTheReference) {
+  for (const char* model : {"qwen3moe-gptq-w4g128-sym", "qwen3moe-gptq-w4g32-actorder", "mixtral-awq-w4g32"}) {
+    const double wanted = reference(model).at("nll").at("weight_only_dequant_fp32").get<double>();
+    const double chosen = eval_nll(model, {});
+    std::printf("[ %s: default NLL %.6f, reference %.6f ]\n", model, chosen, wanted);
+    EXPECT_NEAR(chosen, wanted, wanted * 1e-3) << model;
+  }
+}
+
+TEST_F(CliTest, EvalOfTheReferenceBackendAgreesClosely) {
+  const char* model = "qwen3moe-gptq-w4g128-sym";
+  const double wanted = reference(model).at("nll").at("weight_only_dequant_fp32").get<double>();
+  EXPECT_NEAR(eval_nll(model, {"--backend", "ref"}), wanted, wanted * 1e-4);
+}
+
+TEST_F(CliTest, LogitsWritesATensor) {
+  const auto file = folder_ / "logits.safetensors";
+  const Json json = json_of({"logits", model_path(), "--ids", "1,2,3", "--out", file.string()});
+  EXPECT_EQ(json.at("tokens"), 3);
+  const TensorPlace place = find_tensor(file, "logits");
+  EXPECT_EQ(place.end - place.begin, 3U * 4096 * 4);
+  EXPECT_EQ(std::filesystem::file_size(file), place.end);
+}
+
+TEST_F(CliTest, InspectPrintsTheContract) {
+  const Json json = json_of({"inspect", model_path()});
+  expect_keys(json, {"architecture", "format", "total_bytes", "parameters", "experts_per_layer", "experts_per_token",
+                     "layers", "warnings"});
+  EXPECT_EQ(json.at("architecture"), "qwen3_moe");
+  EXPECT_EQ(json.at("format"), "gptq");
+  EXPECT_EQ(json.at("experts_per_layer"), 16);
+  EXPECT_EQ(json.at("experts_per_token"), 4);
+  int experts = 0;
+  for (const Json& layer : json.at("layers")) {
+    expect_keys(layer, {"name", "kind", "scheme", "excluded_by"});
+    experts += layer.at("kind") == "experts" ? 1 : 0;
+  }
+  EXPECT_EQ(experts, 3);
+  const RunOutcome text = moracle_run({"inspect", model_path()});
+  EXPECT_EQ(text.code, 0);
+  EXPECT_NE(text.out.find("qwen3_moe"), std::string::npos);
+}
+
+TEST_F(CliTest, ExplainPrintsTheContract) {
+  const Json json = json_of({"explain", model_path()});
+  expect_keys(json, {"device", "layers"});
+  ASSERT_FALSE(json.at("layers").empty());
+  for (const Json& layer : json.at("layers")) {
+    expect_keys(layer, {"names", "scheme", "backend", "trace", "warnings"});
+    expect_keys(layer.at("scheme"), {"weight", "activation"});
+    for (const Json& candidate : layer.at("trace")) {
+      expect_keys(candidate, {"backend", "supported", "kind", "reasons"});
+      for (const Json& reason : candidate.at("reasons")) expect_keys(reason, {"rule", "wanted", "found"});
+      EXPECT_EQ(candidate.at("supported"), candidate.at("reasons").empty());
+    }
+  }
+  EXPECT_EQ(moracle_run({"explain", model_path(), "--all"}).code, 0);
+}
+
+TEST_F(CliTest, ExplainDecidesForOtherMachines) {
+  const Json names = json_of({"devices"}).at("names");
+  ASSERT_FALSE(names.empty());
+  for (const Json& name : names) {
+    const Json json = json_of({"explain", model_path(), "--device", name.get<std::string>()});
+    EXPECT_FALSE(json.at("layers").empty()) << name;
+  }
+  const RunOutcome reference_tables = moracle_run({"explain", model_path(), "--engine", "reference"});
+  EXPECT_EQ(reference_tables.code, 1);
+}
+
+TEST_F(CliTest, VerifyFindsASoundCheckpointSound) {
+  const Json json = json_of({"verify", model_path()});
+  expect_keys(json, {"layers", "checkpoint_findings", "ok"});
+  EXPECT_EQ(json.at("ok"), true);
+  ASSERT_EQ(json.at("layers").size(), 3U);
+  for (const Json& layer : json.at("layers")) {
+    expect_keys(layer, {"name", "backend", "max_abs_err", "mean_abs_err", "rel_err", "cosine"});
+    EXPECT_GT(layer.at("cosine").get<double>(), 0.9999);
+  }
+}
+
+TEST_F(CliTest, BenchLayerPrintsTheContract) {
+  const Json json = json_of({"bench", "layer", "--shape", "E=8,K=256,N=128,topk=2", "--scheme", "int4-g128", "--tokens",
+                             "1,4", "--no-baseline"});
+  expect_keys(json, {"backend", "device", "threads", "rows"});
+  ASSERT_EQ(json.at("rows").size(), 2U);
+  for (const Json& row : json.at("rows")) {
+    expect_keys(row, {"tokens", "median_us", "min_us", "experts", "weight_bytes", "weight_gb_s", "gflop_s", "rel_err"});
+    EXPECT_LT(row.at("rel_err").get<double>(), 0.012);
+    const auto experts = row.at("experts").get<std::int64_t>();
+    EXPECT_EQ(row.at("weight_bytes").get<std::int64_t>(), experts * 3 * (256 * 128 / 2 + 256 * 128 / 128 * 2));
+  }
+  EXPECT_EQ(json.at("rows")[0].at("experts"), 2);
+}
+
+TEST_F(CliTest, BenchModelPrintsTheContract) {
+  const Json json = json_of({"bench", "model", model_path(), "--prompt", "16", "--generate", "4"});
+  expect_keys(json, {"load_s", "prefill_tok_s", "decode_tok_s", "peak_rss_bytes", "backend", "threads"});
+  EXPECT_EQ(json.at("decode_tokens"), 4);
+  EXPECT_GT(json.at("decode_tok_s").get<double>(), 0.0);
+}
+
+TEST_F(CliTest, DevicesTellsMachineAndNames) {
+  const Json json = json_of({"devices"});
+  expect_keys(json, {"machine", "names"});
+  EXPECT_EQ(json.at("names")[0], "cpu");
+}
+
+TEST_F(CliTest, HelpHasAnExampleEverywhere) {
+  for (const Strings& command : std::vector<Strings>{{},
+                                                     {"run"},
+                                                     {"inspect"},
+                                                     {"explain"},
+                                                     {"eval"},
+                                                     {"logits"},
+                                                     {"verify"},
+                                                     {"bench"},
+                                                     {"bench", "layer"},
+                                                     {"bench", "model"},
+                                                     {"synth"},
+                                                     {"devices"}}) {
+    Strings arguments = command;
+    arguments.emplace_back("--help");
+    const RunOutcome outcome = moracle_run(arguments);
+    EXPECT_EQ(outcome.code, 0);
+    EXPECT_NE(outcome.out.find("Example:"), std::string::npos) << outcome.out;
+  }
+  EXPECT_EQ(moracle_run({"--version"}).out.rfind("moracle ", 0), 0U);
+}
+
+}  // namespace
+}  // namespace moracle::test

@@ -1,0 +1,165 @@
+// Wrong usage, broken checkpoints, broken outputs: one clear sentence, the right exit code, nothing left behind.
+#include "cli/cli_fixture.h"
+
+namespace moracle::test {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+void expect_failure(const Strings& arguments, int code, const Strings& words) {
+  const RunOutcome outcome = moracle_run(arguments);
+  std::string line;
+  for (const std::string& argument : arguments) line += " " + argument;
+  EXPECT_EQ(outcome.code, code) << line << "\n" << outcome.err;
+  EXPECT_EQ(outcome.out, "") << line;
+  for (const std::string& word : words)
+    EXPECT_NE(outcome.err.find(word), std::string::npos) << line << ": no '" << word << "' in\n" << outcome.err;
+}
+
+TEST_F(CliTest, WrongUsageIsTwoAndNamesTheOption) {
+  const std::string model = model_path();
+  expect_failure({}, 2, {"--help"});
+  expect_failure({"sing"}, 2, {"--help"});
+  expect_failure({"run"}, 2, {"model", "moracle run --help"});
+  expect_failure({"run", model, "--nonsense"}, 2, {"--nonsense"});
+  expect_failure({"run", model}, 2, {"-p"});
+  expect_failure({"run", model, "-p", "a", "-f", "b"}, 2, {"--file"});
+  for (const auto& [option, value] : std::vector<std::pair<std::string, std::string>>{{"-n", "-3"},
+                                                                                      {"-n", "0"},
+                                                                                      {"-n", "1e3"},
+                                                                                      {"--temperature", "nan"},
+                                                                                      {"--temperature", "-1"},
+                                                                                      {"--temperature", "inf"},
+                                                                                      {"--temperature", "hot"},
+                                                                                      {"--top-p", "0"},
+                                                                                      {"--top-p", "1.5"},
+                                                                                      {"--min-p", "-0.1"},
+                                                                                      {"--top-k", "-1"},
+                                                                                      {"--seed", "abc"},
+                                                                                      {"--threads", "0"},
+                                                                                      {"--threads", "99999"},
+                                                                                      {"--policy", "wild"}}) {
+    const std::string name = option == "-n" ? "--max-tokens" : option;
+    expect_failure({"run", model, "-p", "x", option, value}, 2, {name});
+  }
+  expect_failure({"eval", model}, 2, {"--text"});
+  expect_failure({"eval", model, "--text", "x", "--window", "1"}, 2, {"--window"});
+  expect_failure({"logits", model, "--ids", "1,x", "--out", "y"}, 2, {"--ids"});
+  expect_failure({"logits", model, "--ids", "-1", "--out", "y"}, 2, {"--ids"});
+  expect_failure({"bench"}, 2, {"bench --help"});
+  expect_failure({"bench", "layer", "--shape", "huge", "--scheme", "bf16"}, 2, {"qwen3-30b-a3b"});
+  expect_failure({"bench", "layer", "--shape", "gpt-oss-20b", "--scheme", "int3"}, 2, {"int4-g32"});
+  expect_failure({"explain", model, "--device", "abacus"}, 2, {"abacus"});
+}
+
+TEST_F(CliTest, WorkThatCannotBeDoneIsOneAndSaysWhy) {
+  const std::string model = model_path();
+  expect_failure({"run", (folder_ / "nowhere").string(), "-p", "x"}, 1, {"nowhere"});
+  expect_failure({"inspect", folder_.string()}, 1, {"config.json"});
+  expect_failure({"run", model, "-p", "x", "--backend", "abacus"}, 1, {"abacus"});
+  expect_failure({"run", model, "-p", ""}, 1, {"prompt"});
+  expect_failure({"run", model, "-f", (folder_ / "no.txt").string()}, 1, {"no.txt"});
+  expect_failure({"eval", model, "--text", (folder_ / "no.txt").string()}, 1, {"no.txt"});
+  expect_failure({"eval", model, "--text", (data_dir() / "checkpoints" / "heldout.txt").string(), "--window", "4096"},
+                 1, {"2048"});
+  expect_failure({"logits", model, "--ids", "99999", "--out", (folder_ / "x").string()}, 1, {"99999"});
+  expect_failure({"bench", "layer", "--shape", "gpt-oss-20b", "--scheme", "int4-g128"}, 1, {"128", "2880"});
+  expect_failure({"synth", "qwen3-30b-a3b", "--scheme", "mxfp4", "--out", (folder_ / "s").string()}, 1,
+                 {"synth.unsupported", "int4-g128"});
+  expect_failure({"synth", "qwen3-30b-a3b", "--scheme", "bf16", "--out", model}, 1, {"synth.exists"});
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+TEST_F(CliTest, ATruncatedFileIsRefusedByName) {
+  const auto model = copy_model();
+  std::filesystem::resize_file(model / "model.safetensors", 7'000'000);
+  for (const char* command : {"inspect", "explain", "verify"})
+    expect_failure({command, model.string()}, 1, {"model.safetensors"});
+  expect_failure({"run", model.string(), "-p", "x"}, 1, {"model.safetensors"});
+}
+
+TEST_F(CliTest, ANaNScaleIsRefusedByTensor) {
+  const auto model = copy_model();
+  const std::string tensor = "model.layers.1.mlp.experts.3.up_proj.scales";
+  const TensorPlace place = find_tensor(model / "model.safetensors", tensor);
+  overwrite(model / "model.safetensors", place.begin + 10, std::string("\x00\x7E", 2));
+  expect_failure({"run", model.string(), "-p", "x"}, 1, {"model.layers.1.mlp.experts.3.up_proj"});
+  const Json json = json_of({"verify", model.string()}, 1);
+  EXPECT_EQ(json.at("ok"), false);
+  EXPECT_EQ(json.at("fault"), "checkpoint");
+  ASSERT_FALSE(json.at("checkpoint_findings").empty());
+  EXPECT_NE(json.dump().find("experts.3.up_proj"), std::string::npos);
+}
+
+TEST_F(CliTest, VerifyFindsDeadAndSaturatedExperts) {
+  const auto model = copy_model();
+  const auto file = model / "model.safetensors";
+  const TensorPlace dead = find_tensor(file, "model.layers.0.mlp.experts.2.down_proj.qweight");
+  overwrite(file, dead.begin, std::string(dead.end - dead.begin, '\x88'));
+  const TensorPlace saturated = find_tensor(file, "model.layers.2.mlp.experts.5.gate_proj.qweight");
+  overwrite(file, saturated.begin, std::string(saturated.end - saturated.begin, '\xF0'));
+  const Json json = json_of({"verify", model.string()}, 1);
+  EXPECT_EQ(json.at("fault"), "checkpoint");
+  const std::string findings = json.at("checkpoint_findings").dump();
+  EXPECT_NE(findings.find("model.layers.0.mlp.experts.2.down_proj"), std::string::npos) << findings;
+  EXPECT_NE(findings.find("dead expert"), std::string::npos) << findings;
+  EXPECT_NE(findings.find("model.layers.2.mlp.experts.5.gate_proj"), std::string::npos) << findings;
+  EXPECT_NE(findings.find("saturated"), std::string::npos) << findings;
+}
+
+TEST_F(CliTest, ARenamedExpertIsRefusedByName) {
+  const auto model = copy_model();
+  std::ifstream in(model / "model.safetensors", std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  in.close();
+  const std::string name = "model.layers.1.mlp.experts.7.gate_proj.qweight";
+  const std::size_t at = bytes.find(name);
+  ASSERT_NE(at, std::string::npos);
+  overwrite(model / "model.safetensors", at, "model.layers.1.mlp.experts.7.hate_proj.qweight");
+  expect_failure({"run", model.string(), "-p", "x"}, 1, {"model.layers.1.mlp.experts.7.gate_proj"});
+  expect_failure({"explain", model.string()}, 1, {"model.layers.1.mlp.experts.7.gate_proj"});
+}
+
+TEST_F(CliTest, CtrlCKeepsThePartialText) {
+  const RunOutcome outcome = moracle_run({"run", model_path(), "-p", "And", "-n", "2000", "--temperature", "1"},
+                                         {.signal_on = " ", .signal = SIGINT});
+  EXPECT_EQ(outcome.code, 130) << outcome.err;
+  EXPECT_FALSE(outcome.signalled);
+  const RunOutcome terminated =
+      moracle_run({"eval", model_path(), "--text", (data_dir() / "checkpoints" / "heldout.txt").string(), "--backend",
+                   "ref", "--threads", "1"},
+                  {.signal_on = "moracle: ", .signal = SIGTERM});
+  EXPECT_EQ(terminated.code, 143) << terminated.err;
+  EXPECT_FALSE(terminated.signalled);
+}
+
+TEST_F(CliTest, CtrlCLeavesNoHalfCheckpoint) {
+  const RunOutcome outcome = moracle_run(
+      {"synth", "qwen3-30b-a3b", "--scheme", "int4-g128", "--layers", "4", "--out", (folder_ / "new").string()},
+      {.signal_after_s = 0.3});
+  EXPECT_EQ(outcome.code, 130) << outcome.err;
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+TEST_F(CliTest, AReaderThatGoesAwayIsNoError) {
+  const RunOutcome outcome =
+      moracle_run({"run", model_path(), "-p", "And", "-n", "400", "--temperature", "1"}, {.hang_up_after = 5});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_FALSE(outcome.signalled);
+  EXPECT_EQ(outcome.err.find("error"), std::string::npos) << outcome.err;
+  EXPECT_EQ(moracle_run({"inspect", model_path()}, {.close_stdout = true}).code, 0);
+}
+
+TEST_F(CliTest, AFullDiskIsAnError) {
+  for (const Strings& arguments : std::vector<Strings>{
+           {"inspect", model_path(), "--json"}, {"run", model_path(), "-p", "And", "-n", "4"}, {"--help"}}) {
+    const RunOutcome outcome = moracle_run(arguments, {.stdout_path = "/dev/full"});
+    EXPECT_EQ(outcome.code, 1) << arguments[0];
+    EXPECT_NE(outcome.err.find("standard output"), std::string::npos) << outcome.err;
+  }
+  expect_failure({"logits", model_path(), "--ids", "1", "--out", "/dev/full"}, 1, {"/dev/full"});
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+}
+
+}  // namespace
+}  // namespace moracle::test

@@ -1,0 +1,104 @@
+// Runs a program and collects what it says.
+#pragma once
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace moracle::test {
+
+struct RunOptions {
+  std::string stdout_path;        // open this file for standard output instead of a pipe
+  bool close_stdout = false;      // start without a standard output
+  std::size_t hang_up_after = 0;  // close the reading end of standard output after so many bytes
+  std::string signal_on;          // send `signal` once standard error or output contains this text
+  int signal = SIGINT;
+  double signal_after_s = 0;  // or send it after this time
+  double limit_s = 300;
+};
+
+struct RunOutcome {
+  int code = -1;  // exit code; 128 + n when a signal ended it
+  bool signalled = false;
+  bool timed_out = false;
+  std::string out;
+  std::string err;
+};
+
+// Standard input is empty.
+inline RunOutcome run_process(const std::vector<std::string>& arguments, const RunOptions& options = {}) {
+  std::array<int, 2> out{};
+  std::array<int, 2> err{};
+  RunOutcome outcome;
+  if (pipe2(out.data(), O_CLOEXEC) != 0 || pipe2(err.data(), O_CLOEXEC) != 0) return outcome;
+  const pid_t child = fork();
+  if (child == 0) {
+    const int null = open("/dev/null", O_RDONLY);
+    dup2(null, 0);
+    if (options.close_stdout) {
+      close(1);
+    } else {
+      dup2(options.stdout_path.empty() ? out[1] : open(options.stdout_path.c_str(), O_WRONLY), 1);
+    }
+    dup2(err[1], 2);
+    std::vector<char*> argv;
+    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  close(out[1]);
+  close(err[1]);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(options.limit_s);
+  const auto started = std::chrono::steady_clock::now();
+  bool sent = options.signal_on.empty() && options.signal_after_s <= 0;
+  std::array<pollfd, 2> polls = {pollfd{out[0], POLLIN, 0}, pollfd{err[0], POLLIN, 0}};
+  while (polls[0].fd >= 0 || polls[1].fd >= 0) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      outcome.timed_out = true;
+      kill(child, SIGKILL);
+      break;
+    }
+    poll(polls.data(), polls.size(), 20);
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started;
+    if (!sent && options.signal_after_s > 0 && elapsed.count() > options.signal_after_s) {
+      sent = true;
+      kill(child, options.signal);
+    }
+    for (std::size_t i = 0; i < 2; ++i) {
+      if (polls[i].fd < 0 || (polls[i].revents & (POLLIN | POLLHUP)) == 0) continue;
+      std::array<char, 4096> buffer{};
+      const ssize_t count = read(polls[i].fd, buffer.data(), buffer.size());
+      std::string& text = i == 0 ? outcome.out : outcome.err;
+      if (count > 0) text.append(buffer.data(), static_cast<std::size_t>(count));
+      const bool hang_up = i == 0 && options.hang_up_after > 0 && text.size() >= options.hang_up_after;
+      if (count <= 0 || hang_up) {
+        close(polls[i].fd);
+        polls[i].fd = -1;
+      }
+      if (!sent && !options.signal_on.empty() && text.find(options.signal_on) != std::string::npos) {
+        sent = true;
+        kill(child, options.signal);
+      }
+    }
+  }
+  for (const pollfd& one : polls) {
+    if (one.fd >= 0) close(one.fd);
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  outcome.signalled = WIFSIGNALED(status);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
+}
+
+}  // namespace moracle::test

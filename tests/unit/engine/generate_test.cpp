@@ -1,0 +1,167 @@
+#include "engine/generate.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/evaluate.h"
+
+namespace moracle {
+namespace {
+
+class CountedState final : public SequenceState {
+ public:
+  [[nodiscard]] std::int64_t length() const override { return length_; }
+  [[nodiscard]] std::unique_ptr<SequenceState> fork() const override { return std::make_unique<CountedState>(*this); }
+  void append(std::int64_t count) { length_ += count; }
+
+ private:
+  std::int64_t length_ = 0;
+};
+
+// After token t it expects t + 1 (modulo the vocabulary) with a logit of 2, all others 0.
+class SuccessorModel final : public Model {
+ public:
+  explicit SuccessorModel(std::int64_t positions) {
+    info_.vocabulary = 10;
+    info_.max_positions = positions;
+  }
+  [[nodiscard]] const ModelInfo& info() const override { return info_; }
+  [[nodiscard]] Result<std::unique_ptr<SequenceState>> new_sequence() const override {
+    return std::unique_ptr<SequenceState>(std::make_unique<CountedState>());
+  }
+  Result<> reserve(std::int64_t tokens) override {
+    reserved = std::max(reserved, tokens);
+    return Ok{};
+  }
+  Result<> forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
+                   std::vector<float>& logits) override {
+    calls.emplace_back(batch.ids.begin(), batch.ids.end());
+    EXPECT_EQ(batch.positions.front(), states[0]->length());
+    EXPECT_EQ(batch.positions.back(), states[0]->length() + std::ssize(batch.ids) - 1);
+    EXPECT_LE(std::ssize(batch.ids), reserved);
+    static_cast<CountedState*>(states[0])->append(std::ssize(batch.ids));
+    const std::size_t first = rows == LogitRows::all ? 0 : batch.ids.size() - 1;
+    logits.clear();
+    for (std::size_t i = first; i < batch.ids.size(); ++i) {
+      std::vector<float> row(10, 0.0F);
+      row[static_cast<std::size_t>((batch.ids[i] + 1) % 10)] = poison ? std::nanf("") : 2.0F;
+      logits.insert(logits.end(), row.begin(), row.end());
+    }
+    return Ok{};
+  }
+
+  std::vector<std::vector<std::int32_t>> calls;
+  std::int64_t reserved = 0;
+  bool poison = false;
+
+ private:
+  ModelInfo info_;
+};
+
+Result<Generation> generate_from(SuccessorModel& model, std::vector<std::int32_t> prompt,
+                                 const GenerateOptions& options) {
+  const auto state = model.new_sequence();
+  return generate(model, **state, prompt, options);
+}
+
+TEST(Generate, StopsAtEitherOfSeveralEndTokens) {
+  SuccessorModel model(100);
+  const auto result = generate_from(model, {1, 2}, {.stop_ids = {6, 9}});
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->ids, (std::vector<std::int32_t>{3, 4, 5, 6}));
+  EXPECT_EQ(result->finish, FinishReason::stop);
+  EXPECT_EQ(result->timing.prefill_tokens, 2);
+  EXPECT_EQ(result->timing.decode_tokens, 3);  // the stopping token is not fed back
+  EXPECT_EQ(model.calls.size(), 4U);
+}
+
+TEST(Generate, StopsAtTheLimit) {
+  SuccessorModel model(100);
+  const auto result = generate_from(model, {8}, {.max_tokens = 4});
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->ids, (std::vector<std::int32_t>{9, 0, 1, 2}));
+  EXPECT_EQ(result->finish, FinishReason::length);
+  EXPECT_EQ(result->timing.decode_tokens, 3);
+}
+
+TEST(Generate, AnEndTokenAtTheLimitIsAStop) {
+  SuccessorModel model(100);
+  const auto result = generate_from(model, {1}, {.max_tokens = 2, .stop_ids = {3}});
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->finish, FinishReason::stop);
+}
+
+TEST(Generate, StopsWhenTheContextIsFull) {
+  SuccessorModel model(5);
+  const auto result = generate_from(model, {1, 2, 3}, {.max_tokens = 50});
+  ASSERT_TRUE(result.ok());
+  // Positions 3 and 4 are fed, the third token is chosen but has no place.
+  EXPECT_EQ(result->ids.size(), 3U);
+  EXPECT_EQ(result->finish, FinishReason::length);
+}
+
+TEST(Generate, RefusesPromptsThatAreEmptyOrTooLong) {
+  SuccessorModel model(3);
+  EXPECT_EQ(generate_from(model, {}, {}).error().code, "prompt.empty");
+  EXPECT_EQ(generate_from(model, {1, 2, 3, 4}, {}).error().code, "model.context");
+  EXPECT_TRUE(model.calls.empty());
+  EXPECT_TRUE(generate_from(model, {1, 2, 3}, {}).ok());
+}
+
+TEST(Generate, AnInterruptKeepsWhatThereIs) {
+  SuccessorModel model(100);
+  int tokens = 0;
+  GenerateOptions options;
+  options.on_token = [&](std::int32_t) { ++tokens; };
+  options.interrupted = [&] { return tokens == 2; };
+  const auto result = generate_from(model, {0}, options);
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->ids, (std::vector<std::int32_t>{1, 2}));
+  EXPECT_EQ(result->finish, FinishReason::interrupted);
+}
+
+TEST(Generate, LongPromptsAreFedInPieces) {
+  SuccessorModel model(10'000);
+  const std::vector<std::int32_t> prompt(static_cast<std::size_t>(2 * kPrefillChunk + 1), 4);
+  const auto result = generate_from(model, prompt, {.max_tokens = 1});
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->ids, std::vector<std::int32_t>{5});
+  ASSERT_EQ(model.calls.size(), 3U);
+  EXPECT_EQ(model.calls[2].size(), 1U);
+}
+
+TEST(Generate, NumbersThatAreNoneEndIt) {
+  SuccessorModel model(100);
+  model.poison = true;
+  EXPECT_EQ(generate_from(model, {1}, {}).error().code, "numeric.nan");
+}
+
+// Windows of 4 over 10 tokens: 4 + 4 + 2, of which 3 + 3 + 1 are scored. Following tokens cost -log softmax of logit 2
+// among nine zeros, others that of a zero.
+TEST(Evaluate, ScoresIndependentWindows) {
+  SuccessorModel model(100);
+  ThreadPool pool(2);
+  const std::vector<std::int32_t> ids = {0, 1, 2, 3, 9, 0, 5, 6, 1, 1};
+  const auto result = evaluate(model, pool, ids, {.window = 4});
+  ASSERT_TRUE(result.ok()) << result.error().message();
+  EXPECT_EQ(result->tokens, 10);
+  EXPECT_EQ(result->scored, 7);
+  const double total = std::log(std::exp(2.0) + 9);
+  EXPECT_NEAR(result->mean_nll, (5 * (total - 2) + 2 * total) / 7, 1e-12);
+  EXPECT_NEAR(result->perplexity, std::exp(result->mean_nll), 1e-12);
+}
+
+TEST(Evaluate, RefusesWindowsAndTextsWithoutAnythingToScore) {
+  SuccessorModel model(100);
+  ThreadPool pool(1);
+  const std::vector<std::int32_t> ids = {0, 1, 2};
+  EXPECT_EQ(evaluate(model, pool, ids, {.window = 1}).error().code, "eval.window");
+  EXPECT_EQ(evaluate(model, pool, ids, {.window = 101}).error().code, "eval.window");
+  EXPECT_EQ(evaluate(model, pool, std::span(ids).first(1), {.window = 8}).error().code, "eval.short");
+  model.poison = true;
+  EXPECT_EQ(evaluate(model, pool, ids, {.window = 8}).error().code, "numeric.nan");
+}
+
+}  // namespace
+}  // namespace moracle
