@@ -135,6 +135,7 @@ class Interpreter {
   std::optional<bool> compare(std::string_view op, const Value& a, const Value& b);
   bool arguments(const Expr& expr, const ScopePtr& scope, Arguments* out);
   bool append_repr(const Value& value, std::string* out, int depth);
+  bool append_sequence(const Sequence& list, std::string_view name, std::string* out, int depth);
 
   Maybe add(const Value& a, const Value& b);
   Maybe multiply(const Value& a, const Value& b);

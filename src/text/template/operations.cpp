@@ -83,18 +83,6 @@ bool Interpreter::append_repr(const Value& value, std::string* out, int depth) {
     return false;
   }
   if (!charge(1)) return false;
-  const auto each = [&](const auto& items, auto&& append) {
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      if (i > 0) out->append(", ");
-      if (!append(items[i])) return false;
-    }
-    return true;
-  };
-  const auto pair = [&](const std::pair<Value, Value>& item) {
-    if (!append_repr(item.first, out, depth + 1)) return false;
-    out->append(": ");
-    return append_repr(item.second, out, depth + 1);
-  };
   if (value.is_undefined()) {
     out->append("Undefined");
   } else if (value.is_none()) {
@@ -111,21 +99,16 @@ bool Interpreter::append_repr(const Value& value, std::string* out, int depth) {
     append_quoted(string->bytes, out);
     if (string->markup) out->append(")");
   } else if (const auto* list = value.sequence()) {
-    if (list->flavour == Flavour::range) {
-      out->append("range(" + std::to_string(list->start) + ", " + std::to_string(list->stop));
-      out->append(list->step == 1 ? ")" : ", " + std::to_string(list->step) + ")");
-      return true;
-    }
-    const bool view = list->flavour >= Flavour::keys;
-    if (view) out->append(value.type_name()).append("(");
-    out->push_back(list->flavour == Flavour::tuple ? '(' : '[');
-    if (!each(list->items, [&](const Value& item) { return append_repr(item, out, depth + 1); })) return false;
-    if (list->flavour == Flavour::tuple && list->items.size() == 1) out->push_back(',');
-    out->push_back(list->flavour == Flavour::tuple ? ')' : ']');
-    if (view) out->push_back(')');
+    return append_sequence(*list, value.type_name(), out, depth);
   } else if (const auto* map = value.dict()) {
     out->push_back('{');
-    if (!each(map->items(), pair)) return false;
+    bool first = true;
+    for (const auto& [key, item] : map->items()) {
+      if (!std::exchange(first, false)) out->append(", ");
+      if (!append_repr(key, out, depth + 1)) return false;
+      out->append(": ");
+      if (!append_repr(item, out, depth + 1)) return false;
+    }
     out->push_back('}');
   } else if (const auto* space = value.as<SpacePtr>()) {
     out->append("<Namespace {");
@@ -142,6 +125,25 @@ bool Interpreter::append_repr(const Value& value, std::string* out, int depth) {
   } else {
     out->append("<generator object>");
   }
+  return true;
+}
+
+bool Interpreter::append_sequence(const Sequence& list, std::string_view name, std::string* out, int depth) {
+  if (list.flavour == Flavour::range) {
+    out->append("range(" + std::to_string(list.start) + ", " + std::to_string(list.stop));
+    out->append(list.step == 1 ? ")" : ", " + std::to_string(list.step) + ")");
+    return true;
+  }
+  const bool view = list.flavour >= Flavour::keys, tuple = list.flavour == Flavour::tuple;
+  if (view) out->append(name).append("(");
+  out->push_back(tuple ? '(' : '[');
+  for (std::size_t i = 0; i < list.items.size(); ++i) {
+    if (i > 0) out->append(", ");
+    if (!append_repr(list.items[i], out, depth + 1)) return false;
+  }
+  if (tuple && list.items.size() == 1) out->push_back(',');
+  out->push_back(tuple ? ')' : ']');
+  if (view) out->push_back(')');
   return true;
 }
 
