@@ -551,6 +551,9 @@ l|sort(reverse=true)|first
 '%s' % nil
 '%s' % [1, 2]
 '100%' % ()
+'a' % nope
+'a' % l
+'a' % 1
 """.strip("\n").split("\n")
 
 STATEMENTS = [

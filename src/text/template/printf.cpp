@@ -119,13 +119,14 @@ class PercentFormat {
       out += *piece;
       if (out.size() > in_.limits().output_bytes) return in_.limit("a formatted text that is too long");
     }
-    const bool leftover = positional_ ? next_ < positional_->size() : !used_ && !values_.dict() && !is_list();
+    const bool leftover = positional_ ? next_ < positional_->size() : !used_ && !has_items();
     if (leftover) return in_.type_error("not all arguments converted during string formatting");
     return in_.text(std::move(out));
   }
 
  private:
-  [[nodiscard]] bool is_list() const { return values_.sequence() != nullptr; }
+  // Python takes whatever has __getitem__ for a mapping, of which some may be left over.
+  [[nodiscard]] bool has_items() const { return values_.sequence() || values_.dict() || values_.is_undefined(); }
 
   std::optional<Value> take() {
     if (positional_) {
