@@ -1,0 +1,279 @@
+// The attention block against a plain double implementation, with the parts no small checkpoint has: sinks, partial
+// rotary dimensions, norms over whole vectors.
+#include "model/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "kernels/vector/select.h"
+
+namespace moracle {
+namespace {
+
+class DenseLinear final : public PackedLinear {
+ public:
+  DenseLinear(std::int64_t out, std::int64_t in, std::mt19937& rng) : out_(out), in_(in) {
+    std::normal_distribution<float> normal(0.0F, 1.0F / std::sqrt(static_cast<float>(in)));
+    weights.resize(static_cast<std::size_t>(out * in));
+    for (float& weight : weights) weight = normal(rng);
+  }
+  [[nodiscard]] std::size_t bytes() const override { return weights.size() * sizeof(float); }
+  [[nodiscard]] std::size_t workspace_bytes(std::int64_t, int) const override { return 0; }
+  void run(const RunContext&, std::int64_t tokens, const float* x, float* y) const override {
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      for (std::int64_t o = 0; o < out_; ++o) {
+        y[t * out_ + o] = scalar_vector_ops().dot(x + t * in_, weights.data() + o * in_, in_);
+      }
+    }
+  }
+  [[nodiscard]] std::vector<double> times(const std::vector<double>& x) const {
+    std::vector<double> y(static_cast<std::size_t>(out_), 0.0);
+    for (std::size_t o = 0; o < y.size(); ++o) {
+      for (std::size_t i = 0; i < x.size(); ++i) y[o] += static_cast<double>(weights[o * x.size() + i]) * x[i];
+    }
+    return y;
+  }
+  std::vector<float> weights;
+
+ private:
+  std::int64_t out_;
+  std::int64_t in_;
+};
+
+struct Shape {
+  std::int64_t heads = 6;
+  std::int64_t kv_heads = 2;
+  std::int64_t head_dim = 20;
+  std::int64_t rotary_dims = 12;
+  std::int64_t window = 0;
+  bool sinks = false;
+  bool whole_norm = false;
+  std::int64_t hidden = 24;
+};
+
+// Owns an attention block and what its definition needs.
+struct Fixture {
+  explicit Fixture(const Shape& s) : setup(s) {
+    std::mt19937 rng(11);
+    Attention::Parts parts;
+    auto make = [&](std::int64_t out, std::int64_t in, const DenseLinear*& view) {
+      auto linear = std::make_unique<DenseLinear>(out, in, rng);
+      view = linear.get();
+      return linear;
+    };
+    parts.q = make(s.heads * s.head_dim, s.hidden, q);
+    parts.k = make(s.kv_heads * s.head_dim, s.hidden, k);
+    parts.v = make(s.kv_heads * s.head_dim, s.hidden, v);
+    parts.o = make(s.hidden, s.heads * s.head_dim, o);
+    std::normal_distribution<float> normal;
+    if (s.sinks) {
+      for (std::int64_t h = 0; h < s.heads; ++h) sinks.push_back(normal(rng) * 3.0F);
+    }
+    parts.sinks = sinks;
+    const auto norm = [&](std::int64_t size) {
+      Norm n;
+      for (std::int64_t i = 0; i < size; ++i) n.weight.push_back(1.0F + 0.3F * normal(rng));
+      return n;
+    };
+    q_norm = norm(s.whole_norm ? s.heads * s.head_dim : s.head_dim);
+    k_norm = norm(s.whole_norm ? s.kv_heads * s.head_dim : s.head_dim);
+    parts.q_norm = q_norm;
+    parts.k_norm = k_norm;
+    parts.heads = s.heads;
+    parts.kv_heads = s.kv_heads;
+    parts.head_dim = s.head_dim;
+    parts.rotary_dims = s.rotary_dims;
+    parts.window = s.window;
+    inv_freq = plain_frequencies(10000.0, s.rotary_dims);
+    attention = std::make_unique<Attention>(std::move(parts));
+    layout = std::make_shared<const StateLayout>(std::vector<LayerState>{attention->state()});
+  }
+
+  std::vector<float> run(PagedState& state, const std::vector<float>& x, const VectorOps& ops, int threads) const {
+    ThreadPool pool(threads);
+    const auto tokens = static_cast<std::int64_t>(x.size()) / setup.hidden;
+    EXPECT_TRUE(state.reserve(state.length() + tokens).ok());
+    std::vector<float> cos;
+    std::vector<float> sin;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      for (const double f : inv_freq) {
+        cos.push_back(static_cast<float>(std::cos(static_cast<double>(state.length() + t) * f)));
+        sin.push_back(static_cast<float>(std::sin(static_cast<double>(state.length() + t) * f)));
+      }
+    }
+    const RopeTable table{cos.data(), sin.data()};
+    const SequenceSpan span{.begin = 0, .count = tokens, .start = state.length(), .state = &state};
+    std::vector<std::byte> workspace(attention->workspace_bytes(tokens, threads));
+    const ForwardContext context{
+        .pool = pool, .ops = ops, .workspace = workspace, .tokens = tokens, .spans = {&span, 1}, .ropes = {&table, 1}};
+    std::vector<float> out(x.size());
+    attention->run(context, x.data(), out.data());
+    state.set_length(state.length() + tokens);
+    return out;
+  }
+
+  static void apply_norm(std::vector<double>& x, const Norm& norm) {
+    const std::size_t size = norm.weight.size();
+    for (std::size_t begin = 0; begin < x.size(); begin += size) {
+      double square = 0.0;
+      for (std::size_t i = 0; i < size; ++i) square += x[begin + i] * x[begin + i];
+      const double rms = std::sqrt(square / static_cast<double>(size) + 1e-6);
+      for (std::size_t i = 0; i < size; ++i) x[begin + i] *= static_cast<double>(norm.weight[i]) / rms;
+    }
+  }
+  void rotate(std::vector<double>& x, std::size_t position) const {
+    const std::size_t half = inv_freq.size();
+    for (std::size_t begin = 0; begin < x.size(); begin += static_cast<std::size_t>(setup.head_dim)) {
+      for (std::size_t i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(position) * inv_freq[i];
+        const double a = x[begin + i];
+        const double b = x[begin + i + half];
+        x[begin + i] = a * std::cos(angle) - b * std::sin(angle);
+        x[begin + i + half] = b * std::cos(angle) + a * std::sin(angle);
+      }
+    }
+  }
+
+  [[nodiscard]] std::vector<double> naive(const std::vector<float>& x) const {
+    const auto dim = static_cast<std::size_t>(setup.head_dim);
+    const auto width = static_cast<std::size_t>(setup.hidden);
+    const auto group = static_cast<std::size_t>(setup.heads / setup.kv_heads);
+    std::vector<std::vector<double>> keys;
+    std::vector<std::vector<double>> values;
+    std::vector<double> out;
+    for (std::size_t t = 0; t < x.size() / width; ++t) {
+      const std::vector<double> row(x.begin() + static_cast<std::ptrdiff_t>(t * width),
+                                    x.begin() + static_cast<std::ptrdiff_t>((t + 1) * width));
+      std::vector<double> query = q->times(row);
+      keys.push_back(k->times(row));
+      values.push_back(v->times(row));
+      apply_norm(query, q_norm);
+      apply_norm(keys.back(), k_norm);
+      rotate(query, t);
+      rotate(keys.back(), t);
+      std::vector<double> joined(query.size(), 0.0);
+      for (std::size_t h = 0; h < static_cast<std::size_t>(setup.heads); ++h) {
+        double total = sinks.empty() ? 0.0 : std::exp(static_cast<double>(sinks[h]));
+        for (std::size_t j = 0; j <= t; ++j) {
+          if (setup.window != 0 && t - j >= static_cast<std::size_t>(setup.window)) continue;
+          double score = 0.0;
+          for (std::size_t d = 0; d < dim; ++d) score += query[h * dim + d] * keys[j][h / group * dim + d];
+          const double weight = std::exp(score / std::sqrt(static_cast<double>(dim)));
+          total += weight;
+          for (std::size_t d = 0; d < dim; ++d) joined[h * dim + d] += weight * values[j][h / group * dim + d];
+        }
+        for (std::size_t d = 0; d < dim; ++d) joined[h * dim + d] /= total;
+      }
+      for (const double value : o->times(joined)) out.push_back(value);
+    }
+    return out;
+  }
+
+  Shape setup;
+  const DenseLinear* q = nullptr;
+  const DenseLinear* k = nullptr;
+  const DenseLinear* v = nullptr;
+  const DenseLinear* o = nullptr;
+  Norm q_norm, k_norm;
+  std::vector<float> sinks;
+  std::vector<double> inv_freq;
+  std::unique_ptr<Attention> attention;
+  std::shared_ptr<const StateLayout> layout;
+};
+
+std::vector<float> random_input(std::int64_t tokens, std::int64_t hidden) {
+  std::mt19937 rng(12);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(static_cast<std::size_t>(tokens * hidden));
+  for (float& value : x) value = normal(rng);
+  return x;
+}
+
+void expect_matches(const Fixture& fixture, const std::vector<float>& x, const std::vector<float>& got) {
+  const auto want = fixture.naive(x);
+  ASSERT_EQ(got.size(), want.size());
+  double largest = 0.0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    largest = std::max(largest, std::abs(static_cast<double>(got[i]) - want[i]));
+  }
+  EXPECT_LT(largest, 1e-5);  // values are about 1; sums of up to 130 f32 terms
+}
+
+std::vector<const VectorOps*> implementations() {
+  return {&scalar_vector_ops(), &vector_ops(probe_machine().cpu_features)};
+}
+
+TEST(Attention, MatchesTheDefinition) {
+  const std::vector<Shape> setups{
+      {},
+      {.sinks = true},
+      {.window = 10, .sinks = true},
+      {.window = 1},
+      {.window = 64},
+      {.whole_norm = true},
+      {.heads = 2, .kv_heads = 2, .head_dim = 128, .rotary_dims = 128},
+      {.heads = 40, .kv_heads = 1, .head_dim = 6, .rotary_dims = 6},
+      {.heads = 3, .kv_heads = 3, .head_dim = 34, .rotary_dims = 2, .window = 65},
+  };
+  for (const VectorOps* ops : implementations()) {
+    for (std::size_t i = 0; i < setups.size(); ++i) {
+      const Fixture fixture(setups[i]);
+      for (const std::int64_t tokens : {1, 63, 64, 65, 129}) {
+        SCOPED_TRACE(std::string(ops->name) + " setup " + std::to_string(i) + " tokens " + std::to_string(tokens));
+        auto state = PagedState::make(fixture.layout);
+        ASSERT_TRUE(state.ok());
+        const auto x = random_input(tokens, fixture.setup.hidden);
+        expect_matches(fixture, x, fixture.run(**state, x, *ops, 2));
+      }
+    }
+  }
+}
+
+TEST(Attention, AnyCutAndThreadCountGivesTheSameBits) {
+  const Fixture fixture({.window = 50, .sinks = true});
+  const auto hidden = static_cast<std::ptrdiff_t>(fixture.setup.hidden);
+  const auto x = random_input(140, hidden);
+  for (const VectorOps* ops : implementations()) {
+    auto whole_state = PagedState::make(fixture.layout);
+    const auto whole = fixture.run(**whole_state, x, *ops, 3);
+    auto state = PagedState::make(fixture.layout);
+    std::vector<float> pieces;
+    std::ptrdiff_t done = 0;
+    for (const std::ptrdiff_t count : {1, 62, 1, 1, 1, 7, 64, 3}) {
+      const std::vector<float> piece(x.begin() + done * hidden, x.begin() + (done + count) * hidden);
+      const auto out = fixture.run(**state, piece, *ops, 1);
+      pieces.insert(pieces.end(), out.begin(), out.end());
+      done += count;
+    }
+    EXPECT_EQ(whole, pieces) << ops->name;
+  }
+}
+
+TEST(PagedState, GrowsInBlocksAndStartsAsZero) {
+  const auto layout = std::make_shared<const StateLayout>(
+      std::vector<LayerState>{{.block_floats = 10, .fixed_floats = 3}, {.block_floats = 20}, {.fixed_floats = 5}});
+  auto made = PagedState::make(layout);
+  ASSERT_TRUE(made.ok());
+  PagedState& state = **made;
+  ASSERT_TRUE(state.reserve(65).ok());
+  state.block(0, 1)[9] = 1.0F;
+  state.block(1, 1)[0] = 2.0F;
+  state.fixed(0)[2] = 3.0F;
+  state.fixed(2)[0] = 4.0F;
+  EXPECT_EQ(state.block(0, 0)[9], 0.0F);
+  EXPECT_EQ(state.block(1, 1)[19], 0.0F);
+  state.set_length(65);
+  const auto copy = state.fork();
+  ASSERT_NE(copy, nullptr);
+  auto& forked = dynamic_cast<PagedState&>(*copy);
+  EXPECT_EQ(forked.length(), 65);
+  EXPECT_EQ(forked.block(0, 1)[9], 1.0F);
+  EXPECT_EQ(forked.fixed(2)[0], 4.0F);
+  forked.block(0, 1)[9] = 7.0F;
+  EXPECT_EQ(state.block(0, 1)[9], 1.0F);
+}
+
+}  // namespace
+}  // namespace moracle

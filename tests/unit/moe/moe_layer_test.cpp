@@ -1,0 +1,134 @@
+#include "moe/moe_layer.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "kernels/vector/select.h"
+
+namespace moracle {
+namespace {
+
+// Expert e multiplies its input by e + 1.
+class ScalingExperts final : public PackedExperts {
+ public:
+  explicit ScalingExperts(std::int64_t hidden) : hidden_(hidden) {}
+  [[nodiscard]] std::size_t bytes() const override { return 100; }
+  [[nodiscard]] std::size_t workspace_bytes(std::int64_t, std::int64_t, int) const override { return 1000; }
+  void run(const RunContext& context, const ExpertsInput& input, float* out) const override {
+    EXPECT_GE(context.workspace.size(), 1000U);
+    for (std::int64_t t = 0; t < input.tokens; ++t) {
+      for (std::int64_t i = 0; i < hidden_; ++i) {
+        float sum = 0.0F;
+        for (std::int64_t k = 0; k < input.top_k; ++k) {
+          const std::int32_t id = input.ids[t * input.top_k + k];
+          if (id >= 0) {
+            sum += input.weights[t * input.top_k + k] * static_cast<float>(id + 1) * input.x[t * hidden_ + i];
+          }
+        }
+        out[t * hidden_ + i] = sum;
+      }
+    }
+  }
+
+ private:
+  std::int64_t hidden_;
+};
+
+constexpr std::int64_t kHidden = 8;
+constexpr std::int64_t kExperts = 21;  // not a multiple of any tile
+
+// Expert e likes feature e % 8, and high numbers more.
+MoeLayer make_layer(const VectorOps& ops) {
+  MoeLayer::Parts parts;
+  parts.routing = {.method = Routing::topk_softmax, .experts = kExperts, .top_k = 2};
+  parts.hidden = kHidden;
+  parts.router.assign(kExperts * kHidden, 0.0F);
+  for (std::int64_t e = 0; e < kExperts; ++e) {
+    parts.router[static_cast<std::size_t>(e * kHidden + e % kHidden)] = static_cast<float>(e + 1);
+    parts.router_bias.push_back(e == 20 ? 1000.0F : 0.0F);  // always chosen
+  }
+  parts.experts = std::make_unique<ScalingExperts>(kHidden);
+  parts.ops = &ops;
+  return MoeLayer(std::move(parts));
+}
+
+struct Ran {
+  std::int64_t bad = 0;
+  std::vector<float> out;
+};
+
+Ran run(const MoeLayer& layer, const std::vector<float>& x, int threads) {
+  ThreadPool pool(threads);
+  const auto tokens = static_cast<std::int64_t>(x.size()) / kHidden;
+  std::vector<std::byte> workspace(layer.workspace_bytes(tokens, threads));
+  Ran ran;
+  ran.out.assign(x.size(), -1.0F);
+  ran.bad = layer.run({pool, workspace}, tokens, x.data(), nullptr, ran.out.data());
+  return ran;
+}
+
+TEST(MoeLayer, RoutesEachTokenToItsExperts) {
+  const MoeLayer layer = make_layer(scalar_vector_ops());
+  std::vector<float> x(kHidden, 0.0F);
+  x[3] = 1e4F;  // experts 3, 11 and 19 compete; 19 wins with logit 2e5, beyond the biased expert's 1000
+  const Ran ran = run(layer, x, 1);
+  EXPECT_EQ(ran.bad, -1);
+  EXPECT_FLOAT_EQ(ran.out[3], 20.0F * 1e4F);  // softmax of (2e5, 1.2e5) is (1, 0)
+  EXPECT_EQ(ran.out[0], 0.0F);
+}
+
+TEST(MoeLayer, AnyThreadCountGivesTheSameBits) {
+  std::mt19937 rng(5);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(150 * kHidden);
+  for (float& value : x) value = normal(rng);
+  const MoeLayer layer = make_layer(vector_ops(probe_machine().cpu_features));
+  const Ran one = run(layer, x, 1);
+  const Ran four = run(layer, x, 4);
+  EXPECT_EQ(one.bad, -1);
+  EXPECT_EQ(one.out, four.out);
+}
+
+TEST(MoeLayer, ABadTokenIsNamedAndHarmsNoOther) {
+  std::mt19937 rng(6);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(100 * kHidden);
+  for (float& value : x) value = normal(rng);
+  const MoeLayer layer = make_layer(scalar_vector_ops());
+  const Ran good = run(layer, x, 2);
+  auto broken = x;
+  broken[80 * kHidden] = std::numeric_limits<float>::quiet_NaN();
+  broken[70 * kHidden + 1] = std::numeric_limits<float>::infinity();
+  const Ran bad = run(layer, broken, 2);
+  EXPECT_EQ(bad.bad, 70);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const bool damaged = i / kHidden == 70 || i / kHidden == 80;
+    EXPECT_EQ(bad.out[i], damaged ? 0.0F : good.out[i]);
+  }
+}
+
+TEST(MoeLayer, HashLayersTakeTheGivenExperts) {
+  MoeLayer::Parts parts;
+  parts.routing = {.method = Routing::hash, .experts = 4, .top_k = 1};
+  parts.hidden = kHidden;
+  parts.router.assign(4 * kHidden, 0.0F);
+  parts.chosen = {3, 0, 2};
+  parts.experts = std::make_unique<ScalingExperts>(kHidden);
+  parts.ops = &scalar_vector_ops();
+  const MoeLayer layer(std::move(parts));
+  ThreadPool pool(1);
+  std::vector<std::byte> workspace(layer.workspace_bytes(2, 1));
+  const std::vector<float> x(2 * kHidden, 1.0F);
+  std::vector<float> out(x.size());
+  const std::int32_t ids[] = {2, 0};
+  EXPECT_EQ(layer.run({pool, workspace}, 2, x.data(), ids, out.data()), -1);
+  EXPECT_FLOAT_EQ(out[0], 3.0F);
+  EXPECT_FLOAT_EQ(out[kHidden], 4.0F);
+}
+
+}  // namespace
+}  // namespace moracle

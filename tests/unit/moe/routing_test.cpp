@@ -1,0 +1,103 @@
+#include "moe/routing.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace moracle {
+namespace {
+
+using testing::ElementsAre;
+
+struct Routed {
+  bool finite = false;
+  std::vector<std::int32_t> ids;
+  std::vector<float> weights;
+};
+
+Routed run(RoutingSpec spec, const std::vector<float>& logits, const std::vector<float>& bias = {}) {
+  spec.experts = static_cast<std::int64_t>(logits.size());
+  Routed routed;
+  routed.ids.resize(static_cast<std::size_t>(spec.top_k));
+  routed.weights.resize(static_cast<std::size_t>(spec.top_k));
+  std::vector<float> scratch(static_cast<std::size_t>(routing_scratch(spec)));
+  routed.finite = route(spec, {.logits = logits, .bias = bias}, scratch, routed.ids, routed.weights);
+  return routed;
+}
+
+RoutingSpec top(std::int64_t k, Routing method = Routing::softmax_topk_renorm) {
+  return {.method = method, .top_k = k};
+}
+
+TEST(Routing, BestFirstAndTheLowerIndexAmongEquals) {
+  EXPECT_THAT(run(top(3), {1, 3, 2, 3, 0}).ids, ElementsAre(1, 3, 2));
+  EXPECT_THAT(run(top(4), {5, 5, 5, 5, 5}).ids, ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(run(top(2, Routing::sigmoid), {0, 2, 2, 2}).ids, ElementsAre(1, 2));
+  EXPECT_THAT(run(top(2, Routing::topk_softmax), {7, 7, 7}).ids, ElementsAre(0, 1));
+}
+
+TEST(Routing, AllExpertsAreChosen) {
+  const Routed routed = run(top(3, Routing::softmax_topk), {0, 1, 2});
+  EXPECT_THAT(routed.ids, ElementsAre(2, 1, 0));
+  EXPECT_FLOAT_EQ(routed.weights[0] + routed.weights[1] + routed.weights[2], 1.0F);
+}
+
+TEST(Routing, LogitsThatAreNotFiniteChooseNobody) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                          -std::numeric_limits<float>::infinity()}) {
+    const Routed routed = run(top(2), {0, bad, 1});
+    EXPECT_FALSE(routed.finite);
+    EXPECT_THAT(routed.ids, ElementsAre(-1, -1));
+    EXPECT_THAT(routed.weights, ElementsAre(0, 0));
+  }
+}
+
+TEST(Routing, ExtremeLogitsKeepFiniteWeights) {
+  for (const Routing method :
+       {Routing::softmax_topk, Routing::softmax_topk_renorm, Routing::topk_softmax, Routing::sigmoid,
+        Routing::sigmoid_renorm, Routing::sqrtsoftplus_bias, Routing::llama4, Routing::grouped_softmax}) {
+    for (const float size : {1e30F, -1e30F, 3e38F, -3e38F}) {
+      const Routed routed = run(top(2, method), {size, size, -size, 0});
+      EXPECT_TRUE(routed.finite);
+      for (const float weight : routed.weights) EXPECT_TRUE(std::isfinite(weight)) << to_string(method) << " " << size;
+    }
+  }
+}
+
+TEST(Routing, ScoresThatUnderflowWeighNothing) {
+  const Routed routed = run(top(2, Routing::sigmoid_renorm), {-300, -300, -300});
+  EXPECT_THAT(routed.ids, ElementsAre(0, 1));
+  EXPECT_THAT(routed.weights, ElementsAre(0, 0));
+}
+
+TEST(Routing, BiasChoosesButDoesNotWeigh) {
+  const Routed routed = run(top(1, Routing::sigmoid_bias_renorm), {0, 1, 2}, {10, 0, 0});
+  EXPECT_THAT(routed.ids, ElementsAre(0));
+  EXPECT_FLOAT_EQ(routed.weights[0], 1.0F);
+  RoutingSpec open = top(1, Routing::sigmoid_bias_renorm);
+  open.renormalize = false;
+  open.factor = 2.5F;
+  EXPECT_FLOAT_EQ(run(open, {0, 1, 2}, {10, 0, 0}).weights[0], 0.5F * 2.5F);
+}
+
+TEST(Routing, GroupsOutsideTheBestAreOut) {
+  RoutingSpec spec = top(2, Routing::grouped_sigmoid_bias);
+  spec.groups = 2;
+  spec.top_groups = 1;
+  // Group 0 holds the best single score, group 1 the best pair.
+  EXPECT_THAT(run(spec, {5, -9, 2, 2}).ids, ElementsAre(2, 3));
+  spec.method = Routing::grouped_softmax;
+  EXPECT_THAT(run(spec, {5, -9, 2, 2}).ids, ElementsAre(0, 1));
+}
+
+TEST(Routing, Llama4WeighsBySigmoid) {
+  const Routed routed = run(top(1, Routing::llama4), {-1, 2, 0});
+  EXPECT_THAT(routed.ids, ElementsAre(1));
+  EXPECT_FLOAT_EQ(routed.weights[0], 1.0F / (1.0F + std::exp(-2.0F)));
+}
+
+}  // namespace
+}  // namespace moracle
