@@ -210,7 +210,7 @@ class StripStage final : public DecodeStage {
 
 class ReplaceStage final : public DecodeStage {
  public:
-  ReplaceStage(DecodeStage* next, Pattern pattern, std::string content)
+  ReplaceStage(DecodeStage* next, TextPattern pattern, std::string content)
       : DecodeStage(next), pattern_(std::move(pattern)), content_(std::move(content)) {}
   void fragment(std::string_view text) override {
     held_ += text;
@@ -254,7 +254,7 @@ class ReplaceStage final : public DecodeStage {
     held_ = std::move(out);
   }
 
-  Pattern pattern_;
+  TextPattern pattern_;
   std::string content_;
   std::string held_;
 };
@@ -346,7 +346,7 @@ Result<> Decoder::append(const Json& json, const std::string& file, const std::s
     MORACLE_ASSIGN(const std::int64_t stop, reader.integer("stop", 0, kMost));
     steps_.emplace_back(Strip{std::move(content), static_cast<std::size_t>(start), static_cast<std::size_t>(stop)});
   } else if (type == "Replace") {
-    MORACLE_ASSIGN(Pattern pattern, Pattern::from_json(json.value("pattern", Json()), file, pointer + "/pattern"));
+    MORACLE_ASSIGN(TextPattern pattern, TextPattern::from_json(json.value("pattern", Json()), file, pointer + "/pattern"));
     MORACLE_ASSIGN(std::string content, required_string(reader, "content"));
     steps_.emplace_back(Replace{std::move(pattern), std::move(content)});
   } else if (type == "Metaspace") {

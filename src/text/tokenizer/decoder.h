@@ -69,7 +69,7 @@ class Decoder {
     std::size_t start, stop;
   };
   struct Replace {
-    Pattern pattern;
+    TextPattern pattern;
     std::string content;
   };
   struct Metaspace {

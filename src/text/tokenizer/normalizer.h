@@ -29,7 +29,7 @@ class Normalizer {
     std::string text;
   };
   struct Replace {
-    Pattern pattern;
+    TextPattern pattern;
     std::string content;
   };
   struct Lowercase {};

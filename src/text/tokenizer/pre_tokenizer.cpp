@@ -150,8 +150,8 @@ Result<> PreTokenizer::add(const Json& json, const std::string& file, const std:
 }
 
 Result<> PreTokenizer::add_split(const Json& json, const JsonReader& reader, const std::string& pointer) {
-  MORACLE_ASSIGN(Pattern pattern,
-                 Pattern::from_json(json.value("pattern", Json()), reader.file(), pointer + "/pattern"));
+  MORACLE_ASSIGN(TextPattern pattern,
+                 TextPattern::from_json(json.value("pattern", Json()), reader.file(), pointer + "/pattern"));
   MORACLE_ASSIGN(const std::string name, required_string(reader, "behavior"));
   MORACLE_ASSIGN(const SplitBehavior behavior, behavior_of(reader, name));
   MORACLE_ASSIGN(const bool invert, required_boolean(reader, "invert"));
@@ -160,7 +160,7 @@ Result<> PreTokenizer::add_split(const Json& json, const JsonReader& reader, con
 }
 
 Result<> PreTokenizer::add_byte_level(const JsonReader& reader) {
-  MORACLE_ASSIGN(Pattern pattern, Pattern::regex(kGpt2Pattern));
+  MORACLE_ASSIGN(TextPattern pattern, TextPattern::regex(kGpt2Pattern));
   MORACLE_ASSIGN(const bool prefix, required_boolean(reader, "add_prefix_space"));
   MORACLE_ASSIGN(const bool use_regex, reader.boolean_or("use_regex", true));
   steps_.emplace_back(ByteLevel{std::move(pattern), prefix, use_regex});

@@ -26,12 +26,12 @@ class PreTokenizer {
 
  private:
   struct Split {
-    Pattern pattern;
+    TextPattern pattern;
     SplitBehavior behavior;
     bool invert;
   };
   struct ByteLevel {
-    Pattern pattern;
+    TextPattern pattern;
     bool add_prefix_space;
     bool use_regex;
   };

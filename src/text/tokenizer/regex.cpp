@@ -48,11 +48,11 @@ std::string message_of(int code) {
 
 }  // namespace
 
-struct Pattern::Program {
+struct TextPattern::Program {
   Code code;
 };
 
-Result<Pattern> Pattern::regex(std::string_view pattern) {
+Result<TextPattern> TextPattern::regex(std::string_view pattern) {
   MORACLE_ASSIGN(const std::string text, to_pcre2(pattern));
   const CompileContext context(pcre2_compile_context_create(nullptr));
   if (context == nullptr) return Error{.code = "memory", .found = "no memory for a regular expression"};
@@ -68,19 +68,19 @@ Result<Pattern> Pattern::regex(std::string_view pattern) {
                  .found = message_of(status)};
   }
   pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // without JIT the interpreter runs the same program
-  Pattern result;
+  TextPattern result;
   result.program_ = std::make_shared<const Program>(Program{std::move(code)});
   return result;
 }
 
-Result<Pattern> Pattern::literal(std::string text) {
+Result<TextPattern> TextPattern::literal(std::string text) {
   if (text.empty()) return regex("");
-  Pattern result;
+  TextPattern result;
   result.literal_ = std::move(text);
   return result;
 }
 
-Result<Pattern> Pattern::from_json(const Json& json, const std::string& file, const std::string& pointer) {
+Result<TextPattern> TextPattern::from_json(const Json& json, const std::string& file, const std::string& pointer) {
   const auto text_of = [&](const char* kind) -> const Json* {
     if (!json.is_object() || json.size() != 1) return nullptr;
     const auto found = json.find(kind);
@@ -106,7 +106,7 @@ Result<Pattern> Pattern::from_json(const Json& json, const std::string& file, co
   return result;
 }
 
-Result<> Pattern::find_all(std::string_view text, std::vector<MatchSpan>& matches) const {
+Result<> TextPattern::find_all(std::string_view text, std::vector<MatchSpan>& matches) const {
   matches.clear();
   if (!literal_.empty()) {
     for (std::size_t at = text.find(literal_); at != std::string_view::npos; at = text.find(literal_, at)) {

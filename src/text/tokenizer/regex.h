@@ -18,13 +18,13 @@ struct MatchSpan {
 };
 
 // What Split and Replace search for: a literal string or a regular expression. Immutable; copies share the program.
-class Pattern {
+class TextPattern {
  public:
   // Error: "tokenizer.unsupported" (see to_pcre2, and patterns that PCRE2 refuses).
-  static Result<Pattern> regex(std::string_view pattern);
-  static Result<Pattern> literal(std::string text);
+  static Result<TextPattern> regex(std::string_view pattern);
+  static Result<TextPattern> literal(std::string text);
   // {"Regex": "..."} or {"String": "..."}; `pointer` is its place in `file`.
-  static Result<Pattern> from_json(const Json& json, const std::string& file, const std::string& pointer);
+  static Result<TextPattern> from_json(const Json& json, const std::string& file, const std::string& pointer);
 
   // All matches from left to right, not overlapping; an empty match directly after a match is left out.
   // Error: "tokenizer.regex_limit": too much backtracking, so that hostile patterns end.
