@@ -12,7 +12,7 @@ namespace moracle {
 struct BenchModelOptions {
   std::int64_t prompt = 512;
   std::int64_t generate = 64;
-  std::function<bool()> interrupted;  // may be empty
+  std::function<bool()> interrupted{};  // may be empty
 };
 
 struct BenchModelResult {

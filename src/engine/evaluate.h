@@ -15,8 +15,8 @@ namespace moracle {
 
 struct EvaluateOptions {
   std::int64_t window = 512;  // tokens; at least 2 and at most the model's context
-  std::function<void(std::int64_t done, std::int64_t total)> on_progress;  // tokens; may be empty
-  std::function<bool()> interrupted;                                       // asked between windows; may be empty
+  std::function<void(std::int64_t done, std::int64_t total)> on_progress{};  // tokens; may be empty
+  std::function<bool()> interrupted{};                                       // asked between windows; may be empty
 };
 
 struct Evaluation {

@@ -23,13 +23,13 @@ enum class FinishReason : std::uint8_t {
 [[nodiscard]] std::string_view to_string(FinishReason reason);  // "stop", "length", "interrupted"
 
 struct GenerateOptions {
-  SamplingOptions sampling;
+  SamplingOptions sampling{};
   std::int64_t max_tokens = 512;
-  std::vector<std::int32_t> stop_ids;  // sorted; empty: never stops by itself
+  std::vector<std::int32_t> stop_ids{};  // sorted; empty: never stops by itself
   // Called with each token as it is chosen, the stopping one included.
-  std::function<void(std::int32_t id)> on_token;
+  std::function<void(std::int32_t id)> on_token{};
   // Asked between steps; true ends the generation with what there is.
-  std::function<bool()> interrupted;
+  std::function<bool()> interrupted{};
 };
 
 struct GenerationTiming {

@@ -76,7 +76,7 @@ class Session {
 
 // What a caller chooses about one completion.
 struct Completion {
-  SamplingOptions sampling;
+  SamplingOptions sampling{};
   std::int64_t max_tokens = 512;
 };
 

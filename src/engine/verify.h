@@ -17,8 +17,8 @@ namespace moracle {
 
 struct VerifyOptions {
   std::int64_t tokens = 32;  // raised where needed so that every expert is hit
-  std::function<void(std::int64_t done, std::int64_t total)> on_progress;  // modules; may be empty
-  std::function<bool()> interrupted;                                       // may be empty
+  std::function<void(std::int64_t done, std::int64_t total)> on_progress{};  // modules; may be empty
+  std::function<bool()> interrupted{};                                       // may be empty
 };
 
 struct LayerVerdict {

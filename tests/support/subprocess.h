@@ -16,10 +16,10 @@
 namespace moracle::test {
 
 struct RunOptions {
-  std::string stdout_path;        // open this file for standard output instead of a pipe
+  std::string stdout_path{};      // open this file for standard output instead of a pipe
   bool close_stdout = false;      // start without a standard output
   std::size_t hang_up_after = 0;  // close the reading end of standard output after so many bytes
-  std::string signal_on;          // send `signal` once standard error or output contains this text
+  std::string signal_on{};        // send `signal` once standard error or output contains this text
   int signal = SIGINT;
   double signal_after_s = 0;  // or send it after this time
   double limit_s = 300;
