@@ -1,6 +1,9 @@
 #include "oracle/decide.h"
 
 #include <algorithm>
+#include <iterator>
+
+#include "oracle/select.h"
 
 namespace moracle {
 namespace {
@@ -22,18 +25,37 @@ bool means(const Table& table, std::string_view typed, std::string_view backend)
                      [&](const BackendName& name) { return name.typed == typed && name.backend == backend; });
 }
 
-bool row_exists(const TableRow& row, const Machine& machine) {
-  const auto fits = [&machine](const DeviceRule& rule) { return matches(rule, machine); };
-  if (!row.only_on.empty() && std::none_of(row.only_on.begin(), row.only_on.end(), fits)) return false;
-  return std::none_of(row.not_on.begin(), row.not_on.end(), fits);
-}
-
 Candidate examine(const TableRow& row, const Problem& problem, const Machine& machine, const Policy& policy,
-                  const Table& table) {
+                  const Table& table, const RowSelection& selection) {
   const KernelCard& card = *row.card;
-  Candidate candidate{&card, false, mismatches(problem, machine, policy, card), row.why};
-  if (policy.pinned && !means(table, *policy.pinned, card.backend))
-    candidate.reasons.push_back({Rule::override_, *policy.pinned, std::string(card.backend)});
+  Candidate candidate{&card, false, {}, row.why, backend_of(row), problem.scheme.activation};
+  for (const Refusal& refusal : row.refusals) {
+    if (std::optional<Reason> reason = refused(refusal, problem, machine, policy)) {
+      reason->by_row = true;
+      candidate.reasons.push_back(*std::move(reason));
+    }
+  }
+  const bool own_key = row.activation != RowActivation::as_asked;
+  const bool own_format = row.in_own_format && selection.restricted;
+  std::vector<Reason> found;
+  if (own_key || own_format) {
+    Problem question = problem;
+    if (own_key) question.scheme.activation.reset();
+    if (row.activation == RowActivation::given) question.scheme.activation = row.activation_key;
+    if (own_format) question.activation_format = card.activation_format;
+    candidate.activation = question.scheme.activation;
+    found = mismatches(question, machine, policy, card);
+  } else {
+    found = mismatches(problem, machine, policy, card);
+  }
+  if (candidate.reasons.empty()) {
+    candidate.reasons = std::move(found);
+  } else {
+    std::move(found.begin(), found.end(), std::back_inserter(candidate.reasons));
+  }
+  if (!selection.takes(candidate.backend)) {
+    candidate.reasons.push_back({Rule::override_, std::string(selection.wanted), std::string(candidate.backend)});
+  }
   if (card.kind != CardKind::own) {
     candidate.reasons.push_back({Rule::not_built, "an implementation in this build",
                                  card.kind == CardKind::foreign ? "capabilities and layout" : "capabilities only"});
@@ -50,8 +72,10 @@ bool only_unbuilt(const Candidate& candidate) {
 }
 
 // Lower is better; table order decides among equals.
-int rank_of(const KernelCard& card, const Policy& policy, const Table& table) {
-  if (policy.preferred && means(table, *policy.preferred, card.backend)) return 0;
+int rank_of(const Candidate& candidate, const Policy& policy, const Table& table) {
+  const KernelCard& card = *candidate.card;
+  const std::string_view backend = candidate.backend;
+  if (policy.preferred && means(table, *policy.preferred, backend)) return 0;
   if (card.any_device_of_host) return 3;
   return card.numerics == Numerics::emulation && !table.emulation_in_place ? 2 : 1;
 }
@@ -63,7 +87,7 @@ const Candidate* best_of(const Decision& decision, const Policy& policy, const T
   int best_rank = 0;
   for (const Candidate& candidate : decision.trace) {
     if (!can(candidate)) continue;
-    const int rank = rank_of(*candidate.card, policy, table);
+    const int rank = rank_of(candidate, policy, table);
     if (best == nullptr || rank < best_rank) {
       best = &candidate;
       best_rank = rank;
@@ -79,7 +103,7 @@ std::string fallback_warning(const Decision& decision, const Policy& policy, con
       decision.winner == nullptr ? "; no other can either" : "; using " + std::string(decision.winner->backend);
   const Candidate* first = nullptr;
   for (const Candidate& candidate : decision.trace) {
-    if (!means(table, *policy.preferred, candidate.card->backend)) continue;
+    if (!means(table, *policy.preferred, candidate.backend)) continue;
     if (candidate.supported) return "";
     if (first == nullptr) first = &candidate;
   }
@@ -108,10 +132,24 @@ void warn(Decision& decision, const Policy& policy, const Table& table) {
   }
 }
 
+// What the surroundings asked for and did not get, and activations that are not quantized as asked.
+void warn_of_request(Decision& decision, const Problem& problem) {
+  if (!decision.best_candidate) return;
+  const Candidate& best = decision.trace[*decision.best_candidate];
+  if (decision.forced != nullptr && decision.forced->fallback && best.backend != decision.forced->backend) {
+    decision.warnings.push_back("the surroundings ask for " + std::string(decision.forced->backend) +
+                                ", which cannot serve this layer; " + std::string(best.backend) + " can");
+  }
+  if (problem.scheme.activation && !best.activation) {
+    decision.warnings.push_back("no backend here quantizes activations to " + to_string(*problem.scheme.activation) +
+                                ": " + std::string(best.backend) + " takes them at 16 bits");
+  }
+}
+
 std::string trail(const Decision& decision) {
   std::string text;
   for (const Candidate& candidate : decision.trace) {
-    text += "\n  " + std::string(candidate.card->backend) + " (" + std::string(candidate.card->id) + "): ";
+    text += "\n  " + std::string(candidate.backend) + " (" + std::string(candidate.card->id) + "): ";
     if (candidate.supported) text += "can serve it";
     for (std::size_t i = 0; i < candidate.reasons.size(); ++i)
       text += (i == 0 ? "" : "; ") + reason_text(candidate.reasons[i]);
@@ -125,7 +163,7 @@ std::vector<std::string> backend_names(const Table& table) {
   std::vector<std::string> names;
   for (const BackendName& name : table.names) add_once(names, name.typed);
   if (!table.names.empty()) return names;
-  for (const TableRow& row : table.rows) add_once(names, row.card->backend);
+  for (const TableRow& row : table.rows) add_once(names, backend_of(row));
   return names;
 }
 
@@ -135,14 +173,30 @@ Decision decide(const Problem& problem, const Machine& machine, const Policy& po
   decision.pinned = policy.pinned;
   decision.backend_names = backend_names(table);
   decision.machine_fingerprint = machine.fingerprint();
-  decision.trace.reserve(table.rows.size());
-  for (const TableRow& row : table.rows) {
-    if (row_exists(row, machine)) decision.trace.push_back(examine(row, problem, machine, policy, table));
-  }
+  const RowSelection selection = select_rows(problem, machine, policy, table);
+  decision.verdict = selection.verdict;
+  decision.forced = selection.forced;
+  decision.pin_unknown = selection.unknown;
+  decision.pin_without_variant = selection.without_variant;
+  if (!decision.verdict.empty()) return decision;
+  decision.trace.reserve(selection.rows.size());
+  for (const TableRow* row : selection.rows)
+    decision.trace.push_back(examine(*row, problem, machine, policy, table, selection));
   const auto supported = [](const Candidate& candidate) { return candidate.supported; };
   if (const Candidate* best = best_of(decision, policy, table, supported)) decision.winner = best->card;
-  if (const Candidate* best = best_of(decision, policy, table, only_unbuilt)) decision.best_if_built = best->card;
+  if (const Candidate* best = best_of(decision, policy, table, only_unbuilt)) {
+    decision.best_if_built = best->card;
+    decision.best_candidate = static_cast<std::size_t>(best - decision.trace.data());
+  } else if (decision.forced != nullptr && decision.forced->otherwise != nullptr) {
+    decision.best_if_built = decision.forced->otherwise;
+    decision.unchecked = true;
+  } else {
+    const auto counts = [&](const Exhausted& row) { return holds(row.when, problem, machine, policy); };
+    const auto it = std::find_if(table.exhausted.begin(), table.exhausted.end(), counts);
+    if (it != table.exhausted.end()) decision.exhausted = &*it;
+  }
   warn(decision, policy, table);
+  warn_of_request(decision, problem);
   return decision;
 }
 

@@ -102,7 +102,7 @@ void render_candidate(const Candidate& candidate, const Decision& decision, std:
   const std::string verdict = padded(verdict_of(candidate, decision), 8);
   const bool chosen = candidate.card == decision.winner;
   out += chosen ? "  * " : "    ";
-  out += padded(printable(candidate.card->backend), width) + "  ";
+  out += padded(printable(candidate.backend), width) + "  ";
   out += chosen ? paint.good(verdict) : candidate.supported ? verdict : paint.bad(verdict);
   const std::string indent(4 + width + 2 + 8 + 2, ' ');
   std::string text = note_of(candidate);
@@ -161,7 +161,7 @@ std::string render_explain(std::span<const ExplainedGroup> groups, const Explain
   const Painter paint(options.color);
   std::size_t width = 0;
   for (const ExplainedGroup& group : groups) {
-    for (const Candidate& candidate : group.decision.trace) width = std::max(width, candidate.card->backend.size());
+    for (const Candidate& candidate : group.decision.trace) width = std::max(width, candidate.backend.size());
   }
   std::string out;
   for (const ExplainedGroup& group : groups) {

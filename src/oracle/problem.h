@@ -40,6 +40,7 @@ enum class ActivationFormat : std::uint8_t { standard, batched };
     case ActivationFn::relu2_no_mul:
     case ActivationFn::silu_no_mul:
     case ActivationFn::gelu_no_mul:
+    case ActivationFn::gelu_tanh_no_mul:
       return false;
     default:
       return true;
@@ -51,7 +52,16 @@ struct ParallelLayout {
   int tp = 1;
   int ep = 1;
   int dp = 1;
+  int sp = 1;  // ranks that share one sequence
   bool operator==(const ParallelLayout&) const = default;
+};
+
+// Parameters of the activation as a publisher stated them; empty: not stated, whatever the default is.
+struct StatedActivation {
+  std::optional<float> limit{};
+  std::optional<float> alpha{};
+  std::optional<float> beta{};
+  bool operator==(const StatedActivation&) const = default;
 };
 
 struct Problem {
@@ -76,6 +86,9 @@ struct Problem {
   bool decomposed_required = false;              // routes are adjusted between the router and the experts
   std::optional<Element> router_logits_dtype{};  // empty: `dtype`
   bool lora = false;                             // adapters on the experts
+  StatedActivation stated_activation{};
+  std::int32_t code_bits = 0;     // of integer codes narrower than their element, 2 to 7; 0: the element's
+  std::int32_t source_group = 0;  // group width in the checkpoint, -1: one group a row, where the key does not say
   bool operator==(const Problem&) const = default;
 };
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "oracle/decide.h"
+#include "oracle/scheme_rule.h"
 
 namespace moracle {
 namespace {
@@ -88,6 +89,8 @@ std::string rule_text(const SchemeRule& rule, std::span<const std::int32_t> grou
                                                     }));
   }
   if (rule.allow_asymmetric && rule.scale != ScaleType::none) text += " sym or asym";
+  if (rule.narrow_codes) text += " of 2 to 7 bits";
+  if (rule.any_activation) text += " with any activations";
   if (rule.activation) text += " with " + to_string(rule.activation_key) + " activations";
   return text;
 }
@@ -98,6 +101,7 @@ class Checker {
       : problem_(problem), machine_(machine), policy_(policy), card_(card) {}
 
   std::vector<Reason> run() {
+    refuse(CheckOrder::before_all);
     check_machine();
     if (problem_.kind == ProblemKind::experts) check_activation();
     check_scheme();
@@ -108,10 +112,21 @@ class Checker {
     check_edge();
     check_shape();
     check_surroundings();
+    refuse(CheckOrder::after_all);
     return std::move(reasons_);
   }
 
  private:
+  void refuse(CheckOrder order, std::optional<Rule> rule = std::nullopt) {
+    for (const Refusal& refusal : card_.refusals) {
+      if (refusal.order != order || (rule && refusal.rule != *rule)) continue;
+      if (std::optional<Reason> reason = refused(refusal, problem_, machine_, policy_))
+        reasons_.push_back(*std::move(reason));
+    }
+  }
+  // The refusals that are checked together with a rule.
+  void refuse_with(Rule rule) { refuse(CheckOrder::with_rule, rule); }
+
   void miss(Rule rule, std::string wanted, std::string found) {
     reasons_.push_back({rule, std::move(wanted), std::move(found)});
   }
@@ -126,6 +141,8 @@ class Checker {
     for (const std::string_view library : card_.libraries) {
       if (!machine_.has_library(library)) miss(Rule::library, std::string(library), "not on this machine");
     }
+    refuse_with(Rule::device);
+    refuse_with(Rule::library);
   }
 
   void check_activation() {
@@ -138,19 +155,20 @@ class Checker {
       miss(Rule::activation, joined(card_.activations, ", ", [](ActivationFn f) { return std::string(to_string(f)); }),
            std::string(to_string(fn)));
     }
+    refuse_with(Rule::activation);
   }
 
   void check_scheme() {
     const Scheme& scheme = problem_.scheme;
     const auto fits = [&](const SchemeRule& rule) {
-      if (!weight_matches(rule, card_.group_sizes, scheme.weight)) return false;
-      return rule.activation ? scheme.activation == rule.activation_key : !scheme.activation.has_value();
+      return scheme_matches(rule, card_.group_sizes, scheme, problem_.code_bits);
     };
     if (std::none_of(card_.schemes.begin(), card_.schemes.end(), fits)) {
       miss(Rule::quant_scheme,
            joined(card_.schemes, "; ", [this](const SchemeRule& rule) { return rule_text(rule, card_.group_sizes); }),
            scheme_text(scheme));
     }
+    refuse_with(Rule::quant_scheme);
     if (problem_.zero_points && !card_.zero_points) miss(Rule::zero_points, "symmetric weights", "zero points");
     if (problem_.act_order && !card_.act_order) miss(Rule::act_order, "columns in group order", "a group index");
   }
@@ -159,22 +177,30 @@ class Checker {
     const ParallelRule& rule = card_.parallel;
     const ParallelLayout& layout = problem_.parallel;
     std::string refused;
-    const auto refuse = [&refused](const std::string& what) { refused += (refused.empty() ? "" : ", ") + what; };
-    if (layout.tp > 1 && !rule.tp) refuse("tp " + std::to_string(layout.tp));
-    if (layout.ep > 1 && !rule.ep) refuse("ep " + std::to_string(layout.ep));
-    if (layout.dp > 1 && !rule.dp) refuse("dp " + std::to_string(layout.dp));
-    if (problem_.load_balancing && !rule.load_balancing) refuse("load balancing");
-    if (!problem_.all2all.empty() && contains(rule.refused_all2all, std::string_view(problem_.all2all)))
-      refuse("all2all " + problem_.all2all);
+    const auto add = [&refused](const std::string& what) { refused += (refused.empty() ? "" : ", ") + what; };
+    if (layout.tp > 1 && !rule.tp) add("tp " + std::to_string(layout.tp));
+    if (layout.ep > 1 && !rule.ep) add("ep " + std::to_string(layout.ep));
+    if (layout.dp > 1 && !rule.dp) add("dp " + std::to_string(layout.dp));
+    if (problem_.load_balancing && !rule.load_balancing) add("load balancing");
+    const std::string_view all2all = problem_.all2all;
+    const bool accepted = rule.accepted_all2all.empty() || contains(rule.accepted_all2all, all2all);
+    if (!all2all.empty() && (!rule.all2all || !accepted || contains(rule.refused_all2all, all2all)))
+      add("all2all " + problem_.all2all);
     if (!refused.empty()) miss(Rule::parallel_config, "a layout without it", refused);
+    refuse_with(Rule::parallel_config);
   }
 
   void check_router() {
     const RouterRule& rule = card_.router;
-    if (!rule.monolithic) return;
+    if (rule.monolithic) check_own_routing(rule);
+    refuse_with(Rule::routing);
+    refuse_with(Rule::router_logits_dtype);
+  }
+
+  void check_own_routing(const RouterRule& rule) {
     if ((problem_.hash_routing || problem_.routing == Routing::hash) && !rule.hash_routing)
       miss(Rule::hash_routing, "routes from router logits", "routes from token ids");
-    if (problem_.decomposed_required)
+    if (problem_.decomposed_required && !rule.adjusted_routes)
       miss(Rule::decomposed_required, "routing inside the kernel", "routes that are adjusted after routing");
     if (!rule.routings.empty() && !contains(rule.routings, problem_.routing)) {
       miss(Rule::routing, joined(rule.routings, ", ", [](Routing r) { return std::string(to_string(r)); }),
@@ -203,6 +229,7 @@ class Checker {
       miss(Rule::shape, experts ? "a linear layer" : "experts", experts ? "experts" : "a linear layer");
     check_multiple(experts ? "hidden size" : "inputs", problem_.hidden, card_.hidden_multiple);
     check_multiple(experts ? "intermediate size" : "outputs", problem_.intermediate, card_.intermediate_multiple);
+    refuse_with(Rule::shape);
     if (!experts) return;
     if (problem_.top_k < card_.min_top_k || problem_.top_k > card_.max_top_k) {
       miss(Rule::shape, "top-k from " + std::to_string(card_.min_top_k) + " to " + std::to_string(card_.max_top_k),
@@ -213,7 +240,8 @@ class Checker {
   }
 
   void check_surroundings() {
-    if (problem_.kind == ProblemKind::experts && problem_.activation_format != card_.activation_format) {
+    if (problem_.kind == ProblemKind::experts && !card_.any_activation_format &&
+        problem_.activation_format != card_.activation_format) {
       miss(Rule::activation_format, std::string(to_string(card_.activation_format)),
            std::string(to_string(problem_.activation_format)));
     }
@@ -240,6 +268,13 @@ class Checker {
 };
 
 }  // namespace
+
+bool scheme_matches(const SchemeRule& rule, std::span<const std::int32_t> group_sizes, const Scheme& scheme,
+                    std::int32_t code_bits) {
+  if (rule.narrow_codes != (code_bits != 0) || !weight_matches(rule, group_sizes, scheme.weight)) return false;
+  if (rule.any_activation) return true;
+  return rule.activation ? scheme.activation == rule.activation_key : !scheme.activation.has_value();
+}
 
 bool matches(const DeviceRule& rule, const Machine& machine) {
   return rule.device == machine.device && (machine.cpu_features & rule.cpu_features) == rule.cpu_features &&

@@ -50,7 +50,7 @@ Json trace_json(const Decision& decision) {
     Json reasons = Json::array();
     for (const Reason& reason : candidate.reasons)
       reasons.push_back({{"rule", to_string(reason.rule)}, {"wanted", reason.wanted}, {"found", reason.found}});
-    trace.push_back({{"backend", candidate.card->backend},
+    trace.push_back({{"backend", candidate.backend},
                      {"card", candidate.card->id},
                      {"supported", candidate.supported},
                      {"kind", to_string(candidate.card->kind)},

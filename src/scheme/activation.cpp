@@ -50,6 +50,12 @@ std::string_view to_string(ActivationFn fn) {
       return "silu_no_mul";
     case ActivationFn::gelu_no_mul:
       return "gelu_no_mul";
+    case ActivationFn::gelu_tanh_no_mul:
+      return "gelu_tanh_no_mul";
+    case ActivationFn::swigluoai_split:
+      return "swigluoai_split";
+    case ActivationFn::relu2:
+      return "relu2";
   }
   return "unknown";
 }
@@ -64,7 +70,8 @@ float apply_activation(const ActivationSpec& spec, float gate, float up) {
       return gelu(gate) * up;
     case ActivationFn::gelu_tanh:
       return gelu_tanh(gate) * up;
-    case ActivationFn::swigluoai: {
+    case ActivationFn::swigluoai:
+    case ActivationFn::swigluoai_split: {
       const float g = clamp_above(gate, spec.limit);
       return g * sigmoid(spec.alpha * g) * (clamp_both(up, spec.limit) + spec.beta);
     }
@@ -73,14 +80,17 @@ float apply_activation(const ActivationSpec& spec, float gate, float up) {
       return clamp_above(gate * sigmoid(gate), spec.limit) * clamp_both(up, spec.limit);
     case ActivationFn::situ:
       return spec.beta * std::tanh(gate / spec.beta) * sigmoid(gate) * up;
-    case ActivationFn::relu2_no_mul: {
+    case ActivationFn::relu2_no_mul:
+    case ActivationFn::relu2: {
       const float g = gate < 0.0F ? 0.0F : gate;
-      return g * g;
+      return spec.fn == ActivationFn::relu2 ? g * g * up : g * g;
     }
     case ActivationFn::silu_no_mul:
       return gate * sigmoid(gate);
     case ActivationFn::gelu_no_mul:
       return gelu(gate);
+    case ActivationFn::gelu_tanh_no_mul:
+      return gelu_tanh(gate);
   }
   return 0.0F;
 }

@@ -12,6 +12,8 @@ namespace moracle {
 //   swigluoai             min(g,L) * sigmoid(alpha * min(g,L)) * (clamp(u,-L,L) + beta)
 //   swiglustep            min(silu(g), L) * clamp(u, -L, L)
 //   situ                  beta * tanh(g/beta) * sigmoid(g) * u
+//   swigluoai_split       swigluoai whose halves a publisher keeps apart instead of interleaving their rows
+//   relu2                 relu(g)^2 * u
 //   relu2_no_mul ...      ungated, on the whole of w1
 enum class ActivationFn : std::uint8_t {
   silu,
@@ -22,7 +24,10 @@ enum class ActivationFn : std::uint8_t {
   situ,
   relu2_no_mul,
   silu_no_mul,
-  gelu_no_mul
+  gelu_no_mul,
+  gelu_tanh_no_mul,
+  swigluoai_split,
+  relu2
 };
 
 struct ActivationSpec {

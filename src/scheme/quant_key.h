@@ -33,9 +33,10 @@ struct QuantKey {
   Element element = Element::bf16;
   ScaleType scale = ScaleType::none;
   Granularity granularity{};
-  bool dynamic = false;       // scales are computed from the data at run time (activations)
-  bool symmetric = true;      // false: zero points are stored
-  bool second_level = false;  // a further fp32 scale per tensor over the block scales (NVFP4)
+  bool dynamic = false;                 // scales are computed from the data at run time (activations)
+  bool symmetric = true;                // false: zero points are stored
+  bool second_level = false;            // a further fp32 scale per tensor over the block scales (NVFP4)
+  bool second_level_per_token = false;  // that scale is computed per token at run time
   bool operator==(const QuantKey&) const = default;
 
   [[nodiscard]] constexpr bool quantized() const { return scale != ScaleType::none; }

@@ -1,0 +1,163 @@
+// AMD GPUs: AITER and the RDNA3 kernel.
+#pragma once
+
+#include <array>
+
+#include "kernels/foreign/vocabulary.h"
+
+namespace moracle::reference {
+
+inline constexpr std::array kAiterDevices{rocm("gfx942"), rocm("gfx950"), rocm("gfx1250")};
+inline constexpr std::array<std::string_view, 1> kAiterLibraries{"aiter"};
+inline constexpr std::array kAiterFp8BlockSchemes{w(kFp8Static128BlockSym, kFp8Dynamic128Sym)};
+inline constexpr std::array kAiterActivations{Fn::silu, Fn::gelu, Fn::situ, Fn::swigluoai, Fn::swigluoai_split};
+inline constexpr std::array kAiterRefusals{
+    Refusal{.rule = Rule::device, .unless = Condition{.facts = {kAiterOn, kAiterExpertsOn}}}};
+inline constexpr KernelCard kCardAiterFp8BlockExperts = described({.id = "reference.AiterFp8BlockExperts",
+                                                                   .backend = "aiter",
+                                                                   .summary = "AITER FP8, 128 x 128 blocks",
+                                                                   .devices = kAiterDevices,
+                                                                   .libraries = kAiterLibraries,
+                                                                   .schemes = kAiterFp8BlockSchemes,
+                                                                   .activations = kAiterActivations,
+                                                                   .ungated = false,
+                                                                   .parallel = {.refused_all2all = kNvlink},
+                                                                   .refusals = kAiterRefusals});
+
+inline constexpr std::array kAiterFp8ChannelSchemes{w(kFp8StaticChannelSym, kFp8DynamicTokenSym)};
+inline constexpr KernelCard kCardAiterFp8ChannelExperts = described({.id = "reference.AiterFp8ChannelExperts",
+                                                                     .backend = "aiter",
+                                                                     .summary = "AITER FP8, channel x token",
+                                                                     .devices = kAiterDevices,
+                                                                     .libraries = kAiterLibraries,
+                                                                     .schemes = kAiterFp8ChannelSchemes,
+                                                                     .activations = kAiterActivations,
+                                                                     .ungated = false,
+                                                                     .parallel = {.refused_all2all = kNvlink},
+                                                                     .refusals = kAiterRefusals});
+
+inline constexpr std::array kAiterFp8TensorSchemes{w(kFp8StaticTensorSym, kFp8DynamicTensorSym),
+                                                   w(kFp8StaticTensorSym, kFp8StaticTensorSym)};
+inline constexpr KernelCard kCardAiterFp8TensorExperts = described({.id = "reference.AiterFp8TensorExperts",
+                                                                    .backend = "aiter",
+                                                                    .summary = "AITER FP8, one scale a tensor",
+                                                                    .devices = kAiterDevices,
+                                                                    .libraries = kAiterLibraries,
+                                                                    .schemes = kAiterFp8TensorSchemes,
+                                                                    .activations = kAiterActivations,
+                                                                    .ungated = false,
+                                                                    .parallel = {.refused_all2all = kNvlink},
+                                                                    .refusals = kAiterRefusals});
+
+inline constexpr std::array kAiterUnquantizedSchemes{kUnquantized};
+inline constexpr KernelCard kCardAiterUnquantizedExperts = described({.id = "reference.AiterUnquantizedExperts",
+                                                                      .backend = "aiter",
+                                                                      .summary = "AITER, unquantized",
+                                                                      .devices = kAiterDevices,
+                                                                      .libraries = kAiterLibraries,
+                                                                      .schemes = kAiterUnquantizedSchemes,
+                                                                      .activations = kAiterActivations,
+                                                                      .ungated = false,
+                                                                      .parallel = {.refused_all2all = kNvlink},
+                                                                      .refusals = kAiterRefusals});
+
+inline constexpr std::array kAiterMxfp4Schemes{w(kMxfp4Static), w(kMxfp4Static, kMxfp4Dynamic)};
+inline constexpr std::array kAiterMxfp4Refusals{
+    Refusal{.rule = Rule::device, .unless = Condition{.facts = {kAiterOn, kAiterExpertsOn}}},
+    Refusal{.rule = Rule::quant_scheme, .unless = Condition{.devices = {rocm("gfx950")}}}};
+inline constexpr KernelCard kCardAiterMxfp4Experts = described({.id = "reference.AiterMxfp4Experts",
+                                                                .backend = "aiter",
+                                                                .summary = "AITER CK MXFP4, gfx950",
+                                                                .devices = kAiterDevices,
+                                                                .libraries = kAiterLibraries,
+                                                                .schemes = kAiterMxfp4Schemes,
+                                                                .activations = kAiterActivations,
+                                                                .ungated = false,
+                                                                .parallel = {.refused_all2all = kNvlink},
+                                                                .refusals = kAiterMxfp4Refusals});
+
+inline constexpr std::array kAiterMxfp8Devices{rocm("gfx950"), rocm("gfx1250")};
+inline constexpr std::array kAiterMxfp8Schemes{w(kMxfp8Static, kMxfp8Dynamic)};
+inline constexpr std::array kAiterMxfp8Refusals{
+    Refusal{.rule = Rule::device, .unless = Condition{.facts = {kAiterOn, kAiterExpertsOn}}},
+    Refusal{.rule = Rule::activation,
+            .order = CheckOrder::after_all,
+            .unless = Condition{.activations = {Fn::silu, Fn::swigluoai_split}}},
+    Refusal{.rule = Rule::activation,
+            .label = "swiglu_params",
+            .order = CheckOrder::after_all,
+            .when = {.activations = {Fn::swigluoai_split}},
+            .unless = Condition{.alpha = 1.702F, .beta = 1.0F}}};
+inline constexpr KernelCard kCardAiterMxfp8Experts = described({.id = "reference.AiterMxfp8Experts",
+                                                                .backend = "aiter",
+                                                                .summary = "AITER MXFP8",
+                                                                .devices = kAiterMxfp8Devices,
+                                                                .libraries = kAiterLibraries,
+                                                                .schemes = kAiterMxfp8Schemes,
+                                                                .activations = kAllButRelu2,
+                                                                .lora = true,
+                                                                .refusals = kAiterMxfp8Refusals});
+
+inline constexpr std::array kAiterW4A16MonolithicSchemes{w(kMxfp4Static)};
+inline constexpr std::array kAiterW4A16MonolithicActivations{Fn::silu, Fn::swigluoai};
+inline constexpr std::array kAiterW4A16MonolithicRoutings{Routing::grouped_sigmoid_bias, Routing::sqrtsoftplus_bias,
+                                                          Routing::topk_softmax, Routing::softmax_topk_renorm};
+inline constexpr std::array kAiterW4A16MonolithicRefusals{
+    Refusal{.rule = Rule::device, .unless = Condition{.facts = {kAiterOn}}}};
+inline constexpr KernelCard kCardAiterW4A16ExpertsMonolithic =
+    described({.id = "reference.AiterW4A16ExpertsMonolithic",
+               .backend = "aiter",
+               .summary = "AITER Triton MXFP4, 16-bit activations",
+               .devices = kAiterDevices,
+               .libraries = kAiterLibraries,
+               .schemes = kAiterW4A16MonolithicSchemes,
+               .activations = kAiterW4A16MonolithicActivations,
+               .ungated = false,
+               .parallel = {.dp = false, .load_balancing = false, .all2all = false},
+               .router = {.monolithic = true, .routings = kAiterW4A16MonolithicRoutings, .hash_routing = true},
+               .refusals = kAiterW4A16MonolithicRefusals});
+
+inline constexpr std::array kAiterW4A8MonolithicSchemes{w(kMxfp4Static, kFp8StaticTensorSym)};
+inline constexpr std::array kAiterW4A8MonolithicActivations{Fn::swigluoai};
+inline constexpr std::array kAiterW4A8MonolithicRoutings{Routing::topk_softmax, Routing::softmax_topk_renorm};
+inline constexpr KernelCard kCardAiterW4A8ExpertsMonolithic =
+    described({.id = "reference.AiterW4A8ExpertsMonolithic",
+               .backend = "aiter",
+               .summary = "AITER Triton MXFP4, static FP8 activations",
+               .devices = kAiterMxfp8Devices,
+               .libraries = kAiterLibraries,
+               .schemes = kAiterW4A8MonolithicSchemes,
+               .activations = kAiterW4A8MonolithicActivations,
+               .ungated = false,
+               .parallel = {.ep = false, .dp = false, .load_balancing = false, .all2all = false},
+               .router = {.monolithic = true, .routings = kAiterW4A8MonolithicRoutings},
+               .refusals = kAiterW4A16MonolithicRefusals});
+
+inline constexpr std::array kAiterW4A4MonolithicDevices{rocm("gfx1250")};
+inline constexpr std::array kAiterW4A4MonolithicSchemes{w(kMxfp4Static, kMxfp4Dynamic)};
+inline constexpr std::array kAiterW4A4MonolithicActivations{Fn::silu, Fn::swigluoai, Fn::swigluoai_split};
+inline constexpr KernelCard kCardAiterW4A4ExpertsMonolithic =
+    described({.id = "reference.AiterW4A4ExpertsMonolithic",
+               .backend = "aiter",
+               .summary = "AITER Triton MXFP4, MXFP4 activations",
+               .devices = kAiterW4A4MonolithicDevices,
+               .libraries = kAiterLibraries,
+               .schemes = kAiterW4A4MonolithicSchemes,
+               .activations = kAiterW4A4MonolithicActivations,
+               .ungated = false,
+               .parallel = {.dp = false, .load_balancing = false, .all2all = false},
+               .router = {.monolithic = true, .routings = kAiterW4A16MonolithicRoutings}});
+
+inline constexpr std::array kRdna3WNA16Devices{rocm("gfx1100")};
+inline constexpr std::array<std::string_view, 1> kRdna3WNA16Libraries{"rdna3_wna16"};
+inline constexpr std::array kRdna3WNA16Schemes{w(kInt4Static), w(kInt4Static32)};
+inline constexpr KernelCard kCardRdna3WNA16Experts = described({.id = "reference.Rdna3WNA16Experts",
+                                                                .backend = "rdna3",
+                                                                .summary = "int4 on gfx1100",
+                                                                .devices = kRdna3WNA16Devices,
+                                                                .libraries = kRdna3WNA16Libraries,
+                                                                .schemes = kRdna3WNA16Schemes,
+                                                                .activations = kAllButRelu2,
+                                                                .parallel = {.refused_all2all = kNvlink}});
+
+}  // namespace moracle::reference

@@ -1,0 +1,125 @@
+// FlashInfer kernels besides TRT-LLM, and b12x.
+#pragma once
+
+#include <array>
+
+#include "kernels/foreign/vocabulary.h"
+
+namespace moracle::reference {
+
+inline constexpr std::array kFlashInferDevices{kSm90, kSm10x, kSm12x};
+inline constexpr std::array kFlashInferSchemes{kUnquantized,
+                                               w(kFp8StaticTensorSym, kFp8StaticTensorSym),
+                                               w(kFp8Static128BlockSym, kFp8Dynamic128Sym),
+                                               w(kMxfp4Static),
+                                               w(kMxfp4Static, kMxfp8Dynamic),
+                                               w(kNvfp4Static, kNvfp4Dynamic)};
+inline constexpr std::array kFlashInferActivations{Fn::silu, Fn::gelu_tanh, Fn::swigluoai, Fn::swigluoai_split,
+                                                   Fn::relu2_no_mul};
+inline constexpr std::array kFlashInferRefusals{
+    Refusal{.rule = Rule::quant_scheme,
+            .when = {.devices = {cuda(91)}, .schemes = {w(kFp8Static128BlockSym, kFp8Dynamic128Sym), w(kMxfp4Static)}}},
+    Refusal{.rule = Rule::quant_scheme,
+            .when = {.devices = {cuda(0, 99)},
+                     .schemes = {w(kMxfp4Static, kMxfp8Dynamic), w(kNvfp4Static, kNvfp4Dynamic)}}}};
+inline constexpr KernelCard kCardFlashInferExperts = described({.id = "reference.FlashInferExperts",
+                                                                .backend = "flashinfer_cutlass",
+                                                                .summary = "FlashInfer CUTLASS",
+                                                                .devices = kFlashInferDevices,
+                                                                .libraries = kFlashInfer,
+                                                                .schemes = kFlashInferSchemes,
+                                                                .activations = kFlashInferActivations,
+                                                                .refusals = kFlashInferRefusals});
+
+inline constexpr std::array kFlashInferCuteDSLDevices{kSm10x};
+inline constexpr std::array kFlashInferCuteDSLSchemes{w(kNvfp4Static, kNvfp4Dynamic),
+                                                      w(kNvfp4Static, kNvfp4DynamicToken)};
+inline constexpr std::array kFlashInferCuteDSLActivations{Fn::silu, Fn::swigluoai, Fn::swigluoai_split,
+                                                          Fn::relu2_no_mul, Fn::situ};
+inline constexpr KernelCard kCardFlashInferCuteDSLExperts = described({.id = "reference.FlashInferCuteDSLExperts",
+                                                                       .backend = "flashinfer_cutedsl",
+                                                                       .summary = "NVFP4 in CuTe DSL",
+                                                                       .devices = kFlashInferCuteDSLDevices,
+                                                                       .libraries = kFlashInfer,
+                                                                       .schemes = kFlashInferCuteDSLSchemes,
+                                                                       .activations = kFlashInferCuteDSLActivations});
+
+inline constexpr std::array kFlashInferCuteDSLBatchedSchemes{w(kNvfp4Static, kNvfp4Dynamic)};
+inline constexpr KernelCard kCardFlashInferCuteDSLBatchedExperts =
+    described({.id = "reference.FlashInferCuteDSLBatchedExperts",
+               .backend = "flashinfer_cutedsl",
+               .summary = "NVFP4 in CuTe DSL, one batch an expert",
+               .devices = kFlashInferCuteDSLDevices,
+               .libraries = kFlashInfer,
+               .schemes = kFlashInferCuteDSLBatchedSchemes,
+               .activations = kSilu,
+               .ungated = false,
+               .activation_format = ActivationFormat::batched});
+
+inline constexpr std::array kFlashInferB12xDevices{kSm12x};
+inline constexpr std::array kFlashInferB12xSchemes{w(kNvfp4Static, kNvfp4Dynamic), w(kNvfp4Static)};
+inline constexpr std::array kFlashInferB12xActivations{Fn::silu, Fn::gelu_tanh, Fn::relu2_no_mul};
+inline constexpr KernelCard kCardFlashInferB12xExperts =
+    described({.id = "reference.FlashInferB12xExperts",
+               .backend = "flashinfer_b12x",
+               .summary = "NVFP4 on 12.x; 16-bit activations are quantized inside the kernel",
+               .devices = kFlashInferB12xDevices,
+               .libraries = kFlashInfer,
+               .schemes = kFlashInferB12xSchemes,
+               .activations = kFlashInferB12xActivations,
+               .parallel = {.ep = false, .all2all = false}});
+
+inline constexpr std::array<std::string_view, 1> kB12xLibraries{"b12x"};
+inline constexpr std::array kB12xSchemes{w(kMxfp4Static, kMxfp8Dynamic), w(kMxfp4Static),
+                                         w(kNvfp4Static, kNvfp4Dynamic), w(kNvfp4Static, kMxfp8Dynamic),
+                                         w(kNvfp4Static)};
+inline constexpr std::array kB12xActivations{Fn::silu, Fn::situ, Fn::swigluoai_split, Fn::relu2_no_mul};
+inline constexpr std::array kB12xRefusals{
+    Refusal{.rule = Rule::bias, .label = "bias", .order = CheckOrder::before_all, .when = {.bias = true}},
+    Refusal{.rule = Rule::dtype, .label = "dtype", .order = CheckOrder::before_all, .when = {.dtypes = {Element::f32}}},
+    Refusal{.rule = Rule::activation,
+            .order = CheckOrder::before_all,
+            .when = {.schemes = {w(kMxfp4Static, kMxfp8Dynamic), w(kNvfp4Static, kMxfp8Dynamic)}},
+            .unless = Condition{.activations = {Fn::silu, Fn::situ}}},
+    Refusal{.rule = Rule::shape,
+            .order = CheckOrder::before_all,
+            .when = {.schemes = {w(kMxfp4Static, kMxfp8Dynamic), w(kNvfp4Static, kMxfp8Dynamic)}, .hidden_off = 256}},
+    Refusal{.rule = Rule::shape, .order = CheckOrder::before_all, .when = {.intermediate_off = 32}}};
+inline constexpr KernelCard kCardB12xExperts = described({.id = "reference.B12xExperts",
+                                                          .backend = "b12x",
+                                                          .summary = "MXFP4 and NVFP4 on 12.x",
+                                                          .devices = kFlashInferB12xDevices,
+                                                          .libraries = kB12xLibraries,
+                                                          .schemes = kB12xSchemes,
+                                                          .activations = kB12xActivations,
+                                                          .parallel = {.ep = false, .all2all = false},
+                                                          .refusals = kB12xRefusals});
+
+inline constexpr std::array kFlashInferMoeEpSchemes{any(kMxfp4Static), any(kNvfp4Static)};
+inline constexpr std::array<std::string_view, 2> kFlashInferMoeEpRefusedExchanges{"deepep_low_latency", "nixl_ep"};
+inline constexpr std::array kFlashInferMoeEpRefusals{
+    Refusal{.rule = Rule::routing, .when = {.routings = {Routing::llama4}}},
+    Refusal{.rule = Rule::parallel_config, .when = {.ep = false}},
+    Refusal{.rule = Rule::quant_scheme,
+            .label = "a16_nvfp4",
+            .order = CheckOrder::after_all,
+            .when = {.schemes = {w(kNvfp4Static)}}},
+    Refusal{.rule = Rule::bias, .label = "bias", .order = CheckOrder::after_all, .when = {.bias = true}},
+    Refusal{.rule = Rule::dtype,
+            .label = "dtype",
+            .order = CheckOrder::after_all,
+            .when = {.dtypes = {Element::f16, Element::f32}}}};
+inline constexpr KernelCard kCardFlashInferMoeEpExperts =
+    described({.id = "reference.FlashInferMoeEpExperts",
+               .backend = "flashinfer_moe_ep_cutedsl",
+               .summary = "dispatch, experts and combine in one launch",
+               .devices = kFlashInferCuteDSLDevices,
+               .libraries = kFlashInfer,
+               .schemes = kFlashInferMoeEpSchemes,
+               .activations = kSilu,
+               .ungated = false,
+               .parallel = {.refused_all2all = kFlashInferMoeEpRefusedExchanges},
+               .any_activation_format = true,
+               .refusals = kFlashInferMoeEpRefusals});
+
+}  // namespace moracle::reference

@@ -1,0 +1,202 @@
+// Triton kernels, the emulations built on them, and the triton_kernels of OpenAI.
+#pragma once
+
+#include <array>
+
+#include "kernels/foreign/vocabulary.h"
+
+namespace moracle::reference {
+
+inline constexpr std::array kTritonSchemes{kUnquantized,
+                                           w(kInt8StaticChannelSym, kInt8DynamicTokenSym),
+                                           w(kInt8StaticTensorSym, kInt8DynamicTensorSym),
+                                           kFp8AnyBlock128,
+                                           w(kFp8StaticChannelSym, kFp8DynamicTokenSym),
+                                           w(kFp8StaticTensorSym, kFp8DynamicTokenSym),
+                                           w(kFp8StaticTensorSym, kFp8StaticTensorSym),
+                                           w(kFp8StaticTensorSym, kFp8DynamicTensorSym)};
+inline constexpr std::array kTritonRefusals{
+    Refusal{.rule = Rule::quant_scheme, .when = {.devices = {cuda(0, 88)}, .schemes = kFp8Weights}},
+    Refusal{.rule = Rule::shape,
+            .label = "num_experts",
+            .order = CheckOrder::after_all,
+            .when = {.devices = {cuda(), rocm()}, .min_experts = 993}}};
+inline constexpr KernelCard kCardTritonExperts = described({.id = "reference.TritonExperts",
+                                                            .backend = "triton",
+                                                            .summary = "Triton, unquantized, FP8 and INT8",
+                                                            .devices = kAllGpus,
+                                                            .schemes = kTritonSchemes,
+                                                            .activations = kAllButRelu2,
+                                                            .batch_invariant = true,
+                                                            .parallel = {.refused_all2all = kNvlink},
+                                                            .lora = true,
+                                                            .refusals = kTritonRefusals});
+
+inline constexpr std::array kBatchedTritonSchemes{kUnquantized,
+                                                  w(kFp8Static128BlockSym, kFp8Dynamic128Sym),
+                                                  w(kFp8StaticChannelSym, kFp8DynamicTokenSym),
+                                                  w(kFp8StaticTensorSym, kFp8DynamicTokenSym),
+                                                  w(kFp8StaticTensorSym, kFp8StaticTensorSym),
+                                                  w(kFp8StaticTensorSym, kFp8DynamicTensorSym)};
+inline constexpr std::array kBatchedTritonRefusals{
+    Refusal{.rule = Rule::activation,
+            .when = {.devices = {kXpu}, .activations = {Fn::situ, Fn::swiglustep, Fn::swigluoai_split}}},
+    Refusal{
+        .rule = Rule::quant_scheme,
+        .when = {.schemes = kFp8Weights},
+        .unless = Condition{.devices = {cuda(89), rocm("gfx942"), rocm("gfx950"), rocm("gfx1201"), rocm("gfx1250")}}}};
+inline constexpr KernelCard kCardBatchedTritonExperts = described({.id = "reference.BatchedTritonExperts",
+                                                                   .backend = "triton",
+                                                                   .summary = "Triton, one batch an expert",
+                                                                   .devices = kAllGpus,
+                                                                   .schemes = kBatchedTritonSchemes,
+                                                                   .activations = kAllButRelu2,
+                                                                   .activation_format = ActivationFormat::batched,
+                                                                   .refusals = kBatchedTritonRefusals});
+
+inline constexpr std::array kTritonWNA16Schemes{any(kInt4Static), any(kInt4Static32), any(kInt4StaticAsym),
+                                                any(kInt4Static32Asym), any(kInt8Static)};
+inline constexpr std::array kTritonWNA16Activations{
+    Fn::silu,       Fn::gelu,        Fn::gelu_tanh,   Fn::swigluoai,        Fn::swigluoai_split,
+    Fn::swiglustep, Fn::silu_no_mul, Fn::gelu_no_mul, Fn::gelu_tanh_no_mul, Fn::relu2_no_mul};
+inline constexpr std::array kTritonWNA16Refusals{Refusal{.rule = Rule::shape,
+                                                         .label = "num_experts",
+                                                         .order = CheckOrder::after_all,
+                                                         .when = {.devices = {cuda(), rocm()}, .min_experts = 993}}};
+inline constexpr KernelCard kCardTritonWNA16Experts = described({.id = "reference.TritonWNA16Experts",
+                                                                 .backend = "triton",
+                                                                 .summary = "Triton, integer weights",
+                                                                 .devices = kAllGpus,
+                                                                 .schemes = kTritonWNA16Schemes,
+                                                                 .activations = kTritonWNA16Activations,
+                                                                 .batch_invariant = true,
+                                                                 .parallel = {.refused_all2all = kNvlink},
+                                                                 .lora = true,
+                                                                 .refusals = kTritonWNA16Refusals});
+
+inline constexpr std::array kInt4EmulationTritonDevices{cuda(), rocm()};
+inline constexpr std::array kInt4EmulationTritonSchemes{w(kInt4Static), w(kInt4Static32), w(kInt4StaticAsym),
+                                                        w(kInt4Static32Asym)};
+inline constexpr KernelCard kCardInt4EmulationTritonExperts = described({.id = "reference.Int4EmulationTritonExperts",
+                                                                         .backend = "emulation",
+                                                                         .summary = "int4 dequantized on the fly",
+                                                                         .numerics = Numerics::emulation,
+                                                                         .devices = kInt4EmulationTritonDevices,
+                                                                         .schemes = kInt4EmulationTritonSchemes,
+                                                                         .activations = kAllButRelu2,
+                                                                         .batch_invariant = true,
+                                                                         .parallel = {.refused_all2all = kNvlink},
+                                                                         .lora = true,
+                                                                         .refusals = kTritonWNA16Refusals});
+
+inline constexpr std::array kMxfp8EmulationTritonDevices{cuda(), rocm(), kXpu, host()};
+inline constexpr std::array kMxfp8EmulationTritonSchemes{w(kMxfp8Static, kMxfp8Dynamic)};
+inline constexpr KernelCard kCardMxfp8EmulationTritonExperts = described({.id = "reference.Mxfp8EmulationTritonExperts",
+                                                                          .backend = "emulation",
+                                                                          .summary = "MXFP8 dequantized on the fly",
+                                                                          .numerics = Numerics::emulation,
+                                                                          .devices = kMxfp8EmulationTritonDevices,
+                                                                          .schemes = kMxfp8EmulationTritonSchemes,
+                                                                          .activations = kAllButRelu2,
+                                                                          .batch_invariant = true,
+                                                                          .parallel = {.refused_all2all = kNvlink},
+                                                                          .lora = true,
+                                                                          .refusals = kTritonWNA16Refusals});
+
+inline constexpr std::array kMxfp8NativeTritonDevices{rocm("gfx950"), rocm("gfx1250")};
+inline constexpr KernelCard kCardMxfp8NativeTritonExperts = described({.id = "reference.Mxfp8NativeTritonExperts",
+                                                                       .backend = "triton",
+                                                                       .summary = "Triton, MXFP8 in hardware",
+                                                                       .devices = kMxfp8NativeTritonDevices,
+                                                                       .schemes = kMxfp8EmulationTritonSchemes,
+                                                                       .activations = kAllButRelu2,
+                                                                       .batch_invariant = true,
+                                                                       .parallel = {.refused_all2all = kNvlink},
+                                                                       .lora = true,
+                                                                       .refusals = kTritonWNA16Refusals});
+
+inline constexpr std::array kNvfp4QuantizationEmulationTritonSchemes{w(kNvfp4Static, kNvfp4Dynamic)};
+inline constexpr std::array kNvfp4QuantizationEmulationTritonRefusals{
+    Refusal{.rule = Rule::lora, .order = CheckOrder::before_all, .when = {.lora = true}},
+    Refusal{.rule = Rule::bias, .label = "bias", .order = CheckOrder::before_all, .when = {.bias = true}},
+    Refusal{.rule = Rule::shape,
+            .label = "num_experts",
+            .order = CheckOrder::after_all,
+            .when = {.devices = {cuda(), rocm()}, .min_experts = 993}}};
+inline constexpr KernelCard kCardNvfp4QuantizationEmulationTritonExperts =
+    described({.id = "reference.Nvfp4QuantizationEmulationTritonExperts",
+               .backend = "emulation",
+               .summary = "NVFP4 weights and activations emulated",
+               .numerics = Numerics::emulation,
+               .devices = kAllGpus,
+               .schemes = kNvfp4QuantizationEmulationTritonSchemes,
+               .activations = kAllButRelu2,
+               .batch_invariant = true,
+               .parallel = {.refused_all2all = kNvlink},
+               .lora = true,
+               .refusals = kNvfp4QuantizationEmulationTritonRefusals});
+
+inline constexpr std::array kOcpMxQuantizationEmulationTritonSchemes{any(kMxfp4Static)};
+inline constexpr std::array kOcpMxQuantizationEmulationTritonRefusals{
+    Refusal{.rule = Rule::library,
+            .label = "library",
+            .order = CheckOrder::before_all,
+            .unless = Condition{.libraries = {"quark"}}},
+    Refusal{.rule = Rule::shape,
+            .label = "num_experts",
+            .order = CheckOrder::after_all,
+            .when = {.devices = {cuda(), rocm()}, .min_experts = 993}}};
+inline constexpr KernelCard kCardOcpMxQuantizationEmulationTritonExperts =
+    described({.id = "reference.OCP_MXQuantizationEmulationTritonExperts",
+               .backend = "emulation",
+               .summary = "any OCP MX scheme emulated",
+               .numerics = Numerics::emulation,
+               .devices = kAllGpus,
+               .schemes = kOcpMxQuantizationEmulationTritonSchemes,
+               .activations = kAllButRelu2,
+               .batch_invariant = true,
+               .parallel = {.refused_all2all = kNvlink},
+               .lora = true,
+               .refusals = kOcpMxQuantizationEmulationTritonRefusals});
+
+inline constexpr std::array kOAITritonMxfp4MonolithicDevices{cuda(90, 129),  rocm("gfx90a"),  rocm("gfx942"),
+                                                             rocm("gfx950"), rocm("gfx1100"), rocm("gfx1201")};
+inline constexpr std::array<std::string_view, 1> kOAITritonMxfp4MonolithicLibraries{"triton_kernels"};
+inline constexpr std::array kOAITritonMxfp4MonolithicSchemes{w(kMxfp4Static)};
+inline constexpr std::array kOAITritonMxfp4MonolithicActivations{Fn::swigluoai};
+inline constexpr std::array kOAITritonMxfp4MonolithicRoutings{Routing::topk_softmax, Routing::softmax_topk_renorm};
+inline constexpr KernelCard kCardOAITritonMxfp4ExpertsMonolithic =
+    described({.id = "reference.OAITritonMxfp4ExpertsMonolithic",
+               .backend = "triton",
+               .summary = "triton_kernels MXFP4, routing inside",
+               .devices = kOAITritonMxfp4MonolithicDevices,
+               .libraries = kOAITritonMxfp4MonolithicLibraries,
+               .schemes = kOAITritonMxfp4MonolithicSchemes,
+               .activations = kOAITritonMxfp4MonolithicActivations,
+               .ungated = false,
+               .parallel = {.dp = false, .load_balancing = false, .all2all = false},
+               .router = {.monolithic = true, .routings = kOAITritonMxfp4MonolithicRoutings}});
+
+inline constexpr KernelCard kCardOAITritonExperts = described({.id = "reference.OAITritonExperts",
+                                                               .backend = "triton",
+                                                               .summary = "triton_kernels MXFP4",
+                                                               .devices = kOAITritonMxfp4MonolithicDevices,
+                                                               .libraries = kOAITritonMxfp4MonolithicLibraries,
+                                                               .schemes = kOAITritonMxfp4MonolithicSchemes,
+                                                               .activations = kOAITritonMxfp4MonolithicActivations,
+                                                               .ungated = false});
+
+inline constexpr std::array kUnfusedOAITritonActivations{Fn::silu, Fn::gelu, Fn::swigluoai, Fn::swigluoai_split,
+                                                         Fn::swiglustep};
+inline constexpr KernelCard kCardUnfusedOAITritonExperts =
+    described({.id = "reference.UnfusedOAITritonExperts",
+               .backend = "triton_unfused",
+               .summary = "triton_kernels MXFP4, activation apart",
+               .devices = kOAITritonMxfp4MonolithicDevices,
+               .libraries = kOAITritonMxfp4MonolithicLibraries,
+               .schemes = kOAITritonMxfp4MonolithicSchemes,
+               .activations = kUnfusedOAITritonActivations,
+               .ungated = false,
+               .lora = true});
+
+}  // namespace moracle::reference

@@ -1,0 +1,116 @@
+#include "oracle/select.h"
+
+namespace moracle {
+namespace {
+
+class Selector {
+ public:
+  Selector(const Problem& problem, const Machine& machine, const Policy& policy, const Table& table)
+      : problem_(problem), machine_(machine), policy_(policy), table_(table) {}
+
+  RowSelection run() {
+    give_verdict();
+    if (!selection_.verdict.empty()) return selection_;
+    force();
+    if (!selection_.restricted && pinned()) take_pin();
+    // Where users type the cards' own names, a pin changes no order.
+    const bool named_first = selection_.restricted && !table_.names.empty();
+    if (named_first) take_named_rows();
+    for (const TableRow& row : table_.rows) {
+      if (named_first && selection_.takes(backend_of(row))) continue;
+      if (!row.on_request && in_play(row)) selection_.rows.push_back(&row);
+    }
+    return selection_;
+  }
+
+ private:
+  bool true_here(const Condition& when, const std::optional<Condition>& unless) const {
+    return holds(when, problem_, machine_, policy_) && !(unless && holds(*unless, problem_, machine_, policy_));
+  }
+  bool pinned() const {
+    const auto& none = table_.names_as_auto;
+    return policy_.pinned && std::find(none.begin(), none.end(), *policy_.pinned) == none.end();
+  }
+
+  void give_verdict() {
+    for (const Verdict& verdict : table_.verdicts) {
+      if (!verdict.pinned.empty() && policy_.pinned != verdict.pinned) continue;
+      if (!true_here(verdict.when, verdict.unless)) continue;
+      selection_.verdict = verdict.code;
+      return;
+    }
+  }
+
+  void force() {
+    for (const ForcedRule& rule : table_.forced) {
+      if ((pinned() && !rule.over_pin) || !true_here(rule.when, rule.unless)) continue;
+      selection_.forced = &rule;
+      if (rule.fallback) return;
+      selection_.restricted = true;
+      selection_.wanted = rule.backend;
+      selection_.backends = {rule.backend};
+      return;
+    }
+  }
+
+  void take_pin() {
+    const std::string_view typed = *policy_.pinned;
+    selection_.restricted = true;
+    selection_.wanted = typed;
+    if (table_.names.empty()) {
+      selection_.backends = {typed};
+      const auto named = [typed](const TableRow& row) { return backend_of(row) == typed; };
+      selection_.unknown = std::none_of(table_.rows.begin(), table_.rows.end(), named);
+      return;
+    }
+    bool known = false;
+    for (const BackendName& name : table_.names) {
+      if (name.typed != typed) continue;
+      known = true;
+      if (!name.when || holds(*name.when, problem_, machine_, policy_)) selection_.backends.push_back(name.backend);
+    }
+    selection_.unknown = !known;
+    selection_.without_variant = known && selection_.backends.empty();
+  }
+
+  // In the order of the names. A name reaches its backend wherever the machine is another one, so that the answer says
+  // why it cannot; of several places of a backend, the one that counts here or else the first.
+  void take_named_rows() {
+    const std::span<const TableRow> rows = table_.rows;
+    for (const std::string_view backend : selection_.backends) {
+      std::size_t place = rows.size();
+      bool counts = false;
+      for (std::size_t i = 0; i < rows.size() && !counts; ++i) {
+        if (backend_of(rows[i]) != backend) continue;
+        counts = in_play(rows[i]);
+        if (counts || place == rows.size()) place = i;
+      }
+      for (; place < rows.size() && backend_of(rows[place]) == backend; ++place) {
+        if (!counts || in_play(rows[place])) selection_.rows.push_back(&rows[place]);
+      }
+    }
+  }
+
+  bool in_play(const TableRow& row) const {
+    const auto fits = [this](const DeviceRule& rule) { return matches(rule, machine_); };
+    const auto true_now = [this](const Condition& condition) { return holds(condition, problem_, machine_, policy_); };
+    if (!row.only_on.empty() && std::none_of(row.only_on.begin(), row.only_on.end(), fits)) return false;
+    if (std::any_of(row.not_on.begin(), row.not_on.end(), fits)) return false;
+    if (!row.when.empty() && std::none_of(row.when.begin(), row.when.end(), true_now)) return false;
+    return std::none_of(row.unless.begin(), row.unless.end(), true_now);
+  }
+
+  const Problem& problem_;
+  const Machine& machine_;
+  const Policy& policy_;
+  const Table& table_;
+  RowSelection selection_;
+};
+
+}  // namespace
+
+RowSelection select_rows(const Problem& problem, const Machine& machine, const Policy& policy, const Table& table) {
+  return Selector(problem, machine, policy, table).run();
+}
+
+}  // namespace moracle
