@@ -74,7 +74,7 @@ TEST(Forward, MatchesDouble) {
     // Lengths around the 64 positions of a block.
     const auto ids = tokens(130, 3);
     const auto want = forward.run(ids);
-    for (const std::size_t length : {1, 63, 64, 65, 129, 130}) {
+    for (const std::size_t length : {1U, 63U, 64U, 65U, 129U, 130U}) {
       SCOPED_TRACE(length);
       const auto state = new_state(*loaded.model);
       const auto got = run(*loaded.model, *state, {ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(length)});
@@ -235,7 +235,7 @@ TEST(Forward, ForkGoesItsOwnWay) {
   const Loaded loaded = load_tiny(tiny);
   ASSERT_NE(loaded.model, nullptr);
   Model& model = *loaded.model;
-  for (const std::size_t length : {0, 10, 64, 100}) {
+  for (const std::size_t length : {0U, 10U, 64U, 100U}) {
     SCOPED_TRACE(length);
     const auto prompt = tokens(length, 12);
     const auto state = new_state(model);
