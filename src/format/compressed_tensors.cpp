@@ -21,7 +21,7 @@ struct Group {
   CtGroup config;
   PatternList names;
   std::vector<std::string> classes;  // targets that may be class names: all but regexes
-  std::unique_ptr<CtScheme> scheme;
+  std::shared_ptr<const StoredScheme> scheme;
 };
 
 // What the config says about one module: a group, or the reason for none.
@@ -30,13 +30,13 @@ struct Verdict {
   std::string excluded_by{};
 };
 
-Result<std::unique_ptr<CtScheme>> make_scheme(const QuantConfig& config, const CtGroup& group,
-                                              const std::shared_ptr<ValueNotes>& notes) {
+Result<std::shared_ptr<const StoredScheme>> make_scheme(const QuantConfig& config, const CtGroup& group,
+                                                        const std::shared_ptr<ValueNotes>& notes) {
   std::string known;
   for (const CtSchemeRow& row : ct_schemes()) {
     known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", row.format, row.what);
     if (row.format != group.format) continue;
-    MORACLE_ASSIGN(std::unique_ptr<CtScheme> scheme, row.make(group, notes));
+    std::shared_ptr<const StoredScheme> scheme = row.make(group, notes);
     if (scheme != nullptr) return scheme;
   }
   return config.error("quant.unsupported", "config_groups/" + group.name, "one of: " + known,
@@ -157,7 +157,7 @@ class CompressedTensors final : public Format {
     }
     const std::string_view part = verdict.group->scheme->codes_part();
     const TensorView* codes = ledger.find(fmt::format("{}.{}", module.path, part));
-    if (codes == nullptr && plain)
+    if (plain && (codes == nullptr || part == "weight"))
       return Error{.code = "quant.incomplete",
                    .file = ledger.checkpoint()->folder().string(),
                    .where = fmt::format("{}.{}", module.path, part),
@@ -166,7 +166,7 @@ class CompressedTensors final : public Format {
                    .found = "an unquantized weight",
                    .advice = "if the module is meant to be unquantized, add it to the ignore list of config.json"};
     if (codes == nullptr) return absent_error(module, ledger, part);
-    if (plain && part != "weight")
+    if (plain)
       return tensor_error("quant.ambiguous", *codes, "one weight for " + module.path,
                           "both " + module.path + ".weight and this");
     return verdict;

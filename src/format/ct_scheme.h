@@ -7,10 +7,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "format/format.h"
-#include "format/packed_int.h"
 #include "format/quant_config.h"
+#include "format/stored_scheme.h"
 
 namespace moracle {
 
@@ -21,8 +22,10 @@ struct CtArgs {
   bool symmetric = true;
   std::string strategy;  // tensor, channel, group, tensor_group, block, token
   std::int64_t group_size = -1;
-  std::string dynamic = "false";  // false, true, local
-  std::string actorder;           // "", static, weight, group, dynamic
+  std::string dynamic = "false";    // false, true, local
+  std::string actorder;             // "", static, weight, group, dynamic
+  std::vector<std::int64_t> block;  // rows, columns of a block
+  std::string scale_dtype;          // "torch.uint8", ..., "" unsaid
 
   [[nodiscard]] std::string text() const;  // "int4 group 128", for messages
 };
@@ -34,21 +37,11 @@ struct CtGroup {
   std::optional<CtArgs> activation{};
 };
 
-// How one config group stores and reads its modules.
-class CtScheme {
- public:
-  virtual ~CtScheme() = default;
-  // The tensor without which a module is not quantized: "weight_packed".
-  [[nodiscard]] virtual std::string_view codes_part() const = 0;
-  [[nodiscard]] virtual Scheme scheme(const ModuleRef& module, const TensorLedger& ledger) const = 0;
-  [[nodiscard]] virtual Result<CanonicalLinear> open(const ModuleRef& module, TensorLedger& ledger) const = 0;
-};
-
 struct CtSchemeRow {
   std::string_view format;  // the group's format
   std::string_view what;    // for messages: "int4 and int8 weights, ..."
   // Null when the group is of this format but not of this scheme.
-  Result<std::unique_ptr<CtScheme>> (*make)(const CtGroup& group, const std::shared_ptr<ValueNotes>& notes);
+  std::shared_ptr<const StoredScheme> (*make)(const CtGroup& group, const std::shared_ptr<ValueNotes>& notes);
 };
 
 [[nodiscard]] std::span<const CtSchemeRow> ct_schemes();
@@ -56,7 +49,17 @@ struct CtSchemeRow {
 // Errors: "config.type", "config.range", "config.missing".
 Result<CtGroup> parse_ct_group(const QuantConfig& config, const std::string& name, const Json& group);
 
-Result<std::unique_ptr<CtScheme>> make_ct_pack_quantized(const CtGroup& group,
-                                                         const std::shared_ptr<ValueNotes>& notes);
+// The key of a group's activations; empty inside for none. Empty outside when there is no such scheme.
+[[nodiscard]] std::optional<std::optional<QuantKey>> ct_activation(const CtGroup& group);
+
+std::shared_ptr<const StoredScheme> make_ct_pack_quantized(const CtGroup& group,
+                                                           const std::shared_ptr<ValueNotes>& notes);
+std::shared_ptr<const StoredScheme> make_ct_int_quantized(const CtGroup& group,
+                                                          const std::shared_ptr<ValueNotes>& notes);
+std::shared_ptr<const StoredScheme> make_ct_float_quantized(const CtGroup& group,
+                                                            const std::shared_ptr<ValueNotes>& notes);
+std::shared_ptr<const StoredScheme> make_ct_mxfp8(const CtGroup& group, const std::shared_ptr<ValueNotes>& notes);
+std::shared_ptr<const StoredScheme> make_ct_nvfp4(const CtGroup& group, const std::shared_ptr<ValueNotes>& notes);
+std::shared_ptr<const StoredScheme> make_ct_mxfp4(const CtGroup& group, const std::shared_ptr<ValueNotes>& notes);
 
 }  // namespace moracle

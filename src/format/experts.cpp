@@ -41,8 +41,10 @@ std::set<std::int64_t> stored_experts(std::string_view pattern, const TensorLedg
   return numbers;
 }
 
+// As a tensor, as a module, or as stacked blocks of codes.
 bool stored(std::string_view name, const TensorLedger& ledger) {
-  return !name.empty() && (ledger.find(name) != nullptr || ledger.has_module(name));
+  return !name.empty() && (ledger.find(name) != nullptr || ledger.has_module(name) ||
+                           ledger.find(std::string(name) + "_blocks") != nullptr);
 }
 
 // The names of a layout: two when gate and up are one matrix, else three.
@@ -51,12 +53,26 @@ std::vector<std::string> names_in(const ExpertsLayout& layout) {
   return {layout.gate, layout.up, layout.down};
 }
 
-bool exists(const ExpertsLayout& layout, const TensorLedger& ledger) {
-  for (const std::string& pattern : names_in(layout)) {
-    const std::string* const name = &pattern;
-    if (per_expert(*name) ? !stored_experts(*name, ledger).empty() : stored(*name, ledger)) return true;
+enum class Found : std::uint8_t { none, some, all };
+
+Found look_for(const ExpertsLayout& layout, const TensorLedger& ledger) {
+  std::size_t found = 0;
+  const std::vector<std::string> names = names_in(layout);
+  for (const std::string& name : names)
+    if (per_expert(name) ? !stored_experts(name, ledger).empty() : stored(name, ledger)) ++found;
+  return found == 0 ? Found::none : found == names.size() ? Found::all : Found::some;
+}
+
+// Layouts share names: the first of which every name is stored, else the first of which any is, for the messages that
+// follow from what it lacks.
+const ExpertsLayout* choose(const ExpertsRef& ref, const TensorLedger& ledger) {
+  const ExpertsLayout* partial = nullptr;
+  for (const ExpertsLayout& layout : ref.layouts) {
+    const Found found = look_for(layout, ledger);
+    if (found == Found::all) return &layout;
+    if (found == Found::some && partial == nullptr) partial = &layout;
   }
-  return false;
+  return partial;
 }
 
 std::string list_numbers(const std::vector<std::int64_t>& numbers) {
@@ -162,9 +178,7 @@ Result<> check_alike(const CanonicalExperts& experts, const CanonicalLinear& fir
 }  // namespace
 
 Result<CanonicalExperts> open_experts(const Format& format, const ExpertsRef& ref, TensorLedger& ledger) {
-  const ExpertsLayout* layout = nullptr;
-  for (const ExpertsLayout& candidate : ref.layouts)
-    if (layout == nullptr && exists(candidate, ledger)) layout = &candidate;
+  const ExpertsLayout* const layout = choose(ref, ledger);
   if (layout == nullptr) return count_error(ref, ledger, ref.name, "none");
   constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
   for (const std::int64_t size : {ref.experts, ref.hidden, ref.intermediate})

@@ -13,5 +13,9 @@ namespace moracle {
 Result<std::unique_ptr<Format>> make_gptq(const QuantConfig& config);
 Result<std::unique_ptr<Format>> make_awq(const QuantConfig& config);
 Result<std::unique_ptr<Format>> make_compressed_tensors(const QuantConfig& config);
+Result<std::unique_ptr<Format>> make_quark(const QuantConfig& config);
+Result<std::unique_ptr<Format>> make_modelopt(const QuantConfig& config);
+Result<std::unique_ptr<Format>> make_fp8(const QuantConfig& config);
+Result<std::unique_ptr<Format>> make_mxfp4(const QuantConfig& config);
 
 }  // namespace moracle

@@ -37,6 +37,8 @@ class PackedIntSource final : public MatrixSource {
     out.codes.resize(narrow<std::size_t>(out.rows * spec_.cols));
     out.scales.resize(narrow<std::size_t>(out.rows * spec_.groups));
     read_codes(begin, out);
+    if (layout_.twos_complement)
+      for (std::uint8_t& code : out.codes) code ^= sign_bit();
     MORACLE_TRY(read_zeros(begin, out));
     return read_scales(begin, out);
   }
@@ -140,7 +142,19 @@ class PackedIntSource final : public MatrixSource {
     return load<std::uint32_t>(zeros_.bytes.data() + word * 4);
   }
 
+  // What turns a two's complement code into an offset-binary one.
+  [[nodiscard]] std::uint8_t sign_bit() const { return static_cast<std::uint8_t>(1U << (bits_ - 1)); }
+
   [[nodiscard]] unsigned stored_zero(std::int64_t row, std::int64_t group) const {
+    if (layout_.zeros == PackedIntLayout::Zeros::bytes_by_out) {
+      const auto byte = load<std::int8_t>(zeros_.bytes.data() + row * spec_.groups + group);
+      return static_cast<unsigned>(byte + static_cast<int>(sign_bit()));  // out of range when above the largest code
+    }
+    const unsigned zero = packed_zero(row, group);
+    return layout_.twos_complement ? zero ^ sign_bit() : zero;
+  }
+
+  [[nodiscard]] unsigned packed_zero(std::int64_t row, std::int64_t group) const {
     const auto column = narrow<std::size_t>(row % per_word_);
     const unsigned nibble = bits_ == 4 ? nibble_of_column_[column] : static_cast<unsigned>(column);
     return zero_word(row, group) >> (nibble * static_cast<unsigned>(bits_)) & ((1U << bits_) - 1U);
@@ -172,12 +186,16 @@ class PackedIntSource final : public MatrixSource {
   Result<> check_neutral(std::int64_t begin, std::int64_t rows) const {
     const unsigned neutral = 1U << (bits_ - 1);
     const std::uint32_t ones = bits_ == 4 ? 0x11111111U : 0x01010101U;
+    // Where zero points are signed there is but one that is neutral.
+    const bool exact = layout_.twos_complement || layout_.zeros == PackedIntLayout::Zeros::bytes_by_out;
     for (std::int64_t r = begin; r < begin + rows; ++r)
       for (std::int64_t g = 0; g < spec_.groups; ++g) {
-        const std::uint32_t word = zero_word(r, g);
-        if (word == neutral * ones || word == (neutral - 1U) * ones || word == 0U) continue;
+        if (!exact) {
+          const std::uint32_t word = zero_word(r, g);
+          if (word == neutral * ones || word == (neutral - 1U) * ones || word == 0U) continue;
+        }
         const unsigned stored = stored_zero(r, g);
-        if (stored == neutral || stored + 1U == neutral || stored == 0U) continue;
+        if (stored == neutral || (!exact && (stored + 1U == neutral || stored == 0U))) continue;
         return tensor_error("config.contradiction", zeros_,
                             fmt::format("zero points of {}, since the config says symmetric", neutral),
                             fmt::format("{} for row {}, group {}", stored, r, g));

@@ -24,13 +24,15 @@ struct PackedIntLayout {
   };
   enum class Zeros : std::uint8_t {
     none,
-    by_group,  // [groups, out / per_word]
-    by_out     // [out / per_word, groups]
+    by_group,     // [groups, out / per_word]
+    by_out,       // [out / per_word, groups]
+    bytes_by_out  // I8 [out, groups], two's complement
   };
   Codes codes = Codes::words_along_in_by_in;
   Zeros zeros = Zeros::none;
-  bool scales_by_out = false;  // [out, groups], else [groups, out]
-  int zero_offset = 0;         // added to a stored zero point
+  bool scales_by_out = false;    // [out, groups], else [groups, out]
+  int zero_offset = 0;           // added to a stored zero point
+  bool twos_complement = false;  // codes and zero points; else unsigned
   // Column of nibble i within the eight columns of a word, where words run along the output.
   std::array<std::uint8_t, 8> column_of_nibble{0, 1, 2, 3, 4, 5, 6, 7};
 };

@@ -141,27 +141,6 @@ Result<> check_slice(const ModuleRef& module, const TensorView& tensor) {
   return expect_shape(tensor, shape);
 }
 
-// A stacked bias [experts, rows]: this module's part of it.
-Result<std::vector<float>> open_slice_bias(const ModuleRef& module, TensorLedger& ledger) {
-  const ModuleRef::Slice& slice = *module.slice;
-  const std::string joined = module.path + "_bias";
-  const std::string dotted = module.path + ".bias";
-  const std::string& name = ledger.find(joined) != nullptr ? joined : dotted;
-  if (ledger.find(name) == nullptr) return std::vector<float>{};
-  MORACLE_ASSIGN(const TensorView* whole, ledger.claim_shared(name));
-  const bool single = slice.experts == 1 && whole->shape.size() == 1;
-  MORACLE_TRY(
-      expect_shape(*whole, single ? std::vector{slice.total_rows} : std::vector{slice.experts, slice.total_rows}));
-  TensorView row = *whole;
-  const auto row_bytes = narrow<std::size_t>(slice.total_rows) * narrow<std::size_t>(bits_of(row.dtype) / 8);
-  row.bytes = row.bytes.subspan(narrow<std::size_t>(slice.expert) * row_bytes, row_bytes);
-  MORACLE_ASSIGN(const std::vector<float> all, read_floats(row));
-  std::vector<float> bias(narrow<std::size_t>(module.out));
-  for (std::size_t r = 0; r < bias.size(); ++r)
-    bias[r] = all[narrow<std::size_t>(slice.row_begin) + r * narrow<std::size_t>(slice.row_stride)];
-  return bias;
-}
-
 Result<CanonicalLinear> open_slice(const ModuleRef& module, TensorLedger& ledger) {
   MORACLE_ASSIGN(const TensorView* found, find_weight(module, ledger));
   MORACLE_TRY(check_slice(module, *found));
@@ -192,6 +171,26 @@ class PlainFormat final : public Format {
 };
 
 }  // namespace
+
+Result<std::vector<float>> open_slice_bias(const ModuleRef& module, TensorLedger& ledger) {
+  const ModuleRef::Slice& slice = *module.slice;
+  const std::string joined = module.path + "_bias";
+  const std::string dotted = module.path + ".bias";
+  const std::string& name = ledger.find(joined) != nullptr ? joined : dotted;
+  if (ledger.find(name) == nullptr) return std::vector<float>{};
+  MORACLE_ASSIGN(const TensorView* whole, ledger.claim_shared(name));
+  const bool single = slice.experts == 1 && whole->shape.size() == 1;
+  MORACLE_TRY(
+      expect_shape(*whole, single ? std::vector{slice.total_rows} : std::vector{slice.experts, slice.total_rows}));
+  TensorView row = *whole;
+  const auto row_bytes = narrow<std::size_t>(slice.total_rows) * narrow<std::size_t>(bits_of(row.dtype) / 8);
+  row.bytes = row.bytes.subspan(narrow<std::size_t>(slice.expert) * row_bytes, row_bytes);
+  MORACLE_ASSIGN(const std::vector<float> all, read_floats(row));
+  std::vector<float> bias(narrow<std::size_t>(module.out));
+  for (std::size_t r = 0; r < bias.size(); ++r)
+    bias[r] = all[narrow<std::size_t>(slice.row_begin) + r * narrow<std::size_t>(slice.row_stride)];
+  return bias;
+}
 
 Result<CanonicalLinear> open_plain(const ModuleRef& module, TensorLedger& ledger) {
   if (module.slice) return open_slice(module, ledger);

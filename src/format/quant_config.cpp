@@ -29,10 +29,16 @@ const Json* at_pointer(const Json& config, std::string_view pointer) {
 
 // Old files name no method: the keys of each tool are its own.
 std::string implied_method(const Json& values) {
+  if (values.contains("quant_algo")) return "modelopt";
   if (values.contains("config_groups")) return "compressed-tensors";
   if (values.contains("w_bit") || values.contains("q_group_size") || values.contains("zero_point")) return "awq";
   if (values.contains("bits") && values.contains("desc_act")) return "gptq";
   return "";
+}
+
+std::string implied_or_stated(const Json& values) {
+  const auto method = values.find("quant_method");
+  return method != values.end() && method->is_string() ? method->get<std::string>() : implied_method(values);
 }
 
 Result<> add_side_file(const Checkpoint& checkpoint, QuantConfig& config) {
@@ -49,6 +55,46 @@ Result<> add_side_file(const Checkpoint& checkpoint, QuantConfig& config) {
       if (!config.values.contains(key) || config.values[key].is_null()) config.values[key] = value;
     return Ok{};
   }
+  return Ok{};
+}
+
+constexpr std::string_view kModelOptFile = "hf_quant_config.json";
+
+// ModelOpt nests its keys one level deeper in one of its two styles.
+Result<> unwrap_quantization(QuantConfig& config) {
+  const auto nested = config.values.find("quantization");
+  if (nested == config.values.end() || nested->is_null()) return Ok{};
+  if (!nested->is_object()) return config.error("config.type", "quantization", "an object", nested->type_name());
+  const Json method = config.values.value("quant_method", Json());
+  config.values = Json(*nested);
+  if (!method.is_null()) config.values["quant_method"] = method;
+  config.pointer += "/quantization";
+  return Ok{};
+}
+
+// ModelOpt's own file beside config.json. It completes a section of ModelOpt's and must not say otherwise.
+Result<> add_modelopt_file(const Checkpoint& checkpoint, QuantConfig& config) {
+  const std::filesystem::path path = checkpoint.folder() / kModelOptFile;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return Ok{};
+  const std::string method = implied_or_stated(config.values);
+  if (!method.empty() && !method.starts_with("modelopt")) return Ok{};
+  QuantConfig side{.file = path.string(), .pointer = "", .side_file = "", .method = ""};
+  MORACLE_ASSIGN(side.values, read_json(path));
+  if (!side.values.is_object()) return side.error("config.type", "", "an object", side.values.type_name());
+  MORACLE_TRY(unwrap_quantization(side));
+  if (config.file.empty()) {
+    config = std::move(side);
+    return Ok{};
+  }
+  for (const auto& [key, value] : side.values.items()) {
+    Json& own = config.values[key];
+    if (key == "quant_algo" && !own.is_null() && own != value)
+      return side.error("config.contradiction", key, own.dump().substr(0, 200) + ", as config.json says",
+                        value.dump().substr(0, 200));
+    if (own.is_null()) own = value;
+  }
+  config.side_file = path.string();
   return Ok{};
 }
 
@@ -115,7 +161,13 @@ Result<QuantConfig> find_quant_config(const Checkpoint& checkpoint) {
     config.values = *section;
     break;
   }
+  MORACLE_TRY(unwrap_quantization(config));
   MORACLE_TRY(add_side_file(checkpoint, config));
+  MORACLE_TRY(add_modelopt_file(checkpoint, config));
+  if (checkpoint.config().is_object()) {
+    const auto type = checkpoint.config().find("model_type");
+    if (type != checkpoint.config().end() && type->is_string()) config.model_type = type->get<std::string>();
+  }
   if (config.values.empty() && config.file.empty()) return config;
   MORACLE_ASSIGN(config.method, config.reader().string_or("quant_method", ""));
   if (config.method.empty()) config.method = implied_method(config.values);

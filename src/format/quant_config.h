@@ -19,7 +19,8 @@ struct QuantConfig {
   std::string file;
   std::string pointer;  // "/quantization_config", "/text_config/quantization_config", "/compression_config" or ""
   std::string side_file;
-  std::string method;  // quant_method, or what the keys imply; empty: unquantized
+  std::string method;        // quant_method, or what the keys imply; empty: unquantized
+  std::string model_type{};  // of config.json: one method may store different models differently
 
   [[nodiscard]] JsonReader reader() const { return JsonReader(values, file, pointer); }
   [[nodiscard]] Error error(std::string code, std::string_view key, std::string wanted, std::string found) const;

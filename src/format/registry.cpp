@@ -18,6 +18,14 @@ constexpr std::array kFormats{
     Row{"gptq", make_gptq},
     Row{"awq", make_awq},
     Row{"compressed-tensors", make_compressed_tensors},
+    Row{"quark", make_quark},
+    Row{"modelopt", make_modelopt},
+    Row{"modelopt_fp4", make_modelopt},
+    Row{"modelopt_mixed", make_modelopt},
+    Row{"modelopt_mxfp8", make_modelopt},
+    Row{"mxfp8", make_modelopt},
+    Row{"fp8", make_fp8},
+    Row{"mxfp4", make_mxfp4},
 };
 
 }  // namespace

@@ -63,7 +63,12 @@ struct CanonicalLinear {
   std::shared_ptr<const MatrixSource> weight;
   std::vector<float> bias{};             // [out] or empty
   std::optional<QuantKey> activation{};  // activation quantization that the scheme asks for
-  std::optional<float> input_scale{};    // static activation scale, multiplies on dequantization
+  // Of a static activation key: the scale, as stored and widened to f32, which multiplies on dequantization. Each
+  // projection has its own: gate and up, and the experts, may differ. Of a key with a second level (NVFP4): the f32
+  // multiplier G under which block scales are computed, 448 * 6 / amax of the calibration data; that is a stored
+  // input_global_scale (compressed-tensors), or 1 / a stored input_scale (ModelOpt) or input_scale_2 (Quark).
+  // Empty for other dynamic keys.
+  std::optional<float> input_scale{};
 
   [[nodiscard]] Scheme scheme() const { return {weight->spec().key, activation}; }
 };

@@ -57,10 +57,19 @@ void open_all(const std::filesystem::path& folder, Summary& summary) {
     ExpertsRef ref{.name = prefix + "mlp.experts", .layouts = {}};
     ref.layouts.push_back({.gate = mixtral + "w1", .up = mixtral + "w3", .down = mixtral + "w2"});
     ref.layouts.push_back({.gate = qwen + "gate_proj", .up = qwen + "up_proj", .down = qwen + "down_proj"});
-    ref.experts = number({"num_experts", "n_routed_experts", "num_local_experts"});
+    const std::string step = prefix + "moe.experts.{e}.";
+    const std::string oss = prefix + "mlp.experts.";
+    ref.layouts.push_back({.gate = step + "gate_proj", .up = step + "up_proj", .down = step + "down_proj"});
+    ref.layouts.push_back({.gate_up = oss + "{e}.gate_up_proj", .stacked_down = oss + "{e}.down_proj"});
+    ref.layouts.back().interleaved = true;
+    ref.layouts.push_back({.gate_up = oss + "gate_up_proj", .stacked_down = oss + "down_proj"});
+    ref.layouts.back().interleaved = true;
+    ref.layouts.back().transposed = true;
+    ref.experts = number({"num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts"});
     ref.hidden = number({"hidden_size"});
     ref.intermediate = number({"moe_intermediate_size", "intermediate_size"});
-    if (layer < number({"first_k_dense_replace"})) continue;
+    const auto& tensors = (*checkpoint)->tensors();
+    if (tensors.lower_bound(prefix + "mlp.gate_proj.") != tensors.lower_bound(prefix + "mlp.gate_proj/")) continue;
     const auto experts = open_experts(**format, ref, ledger);
     ASSERT_TRUE(experts.ok()) << experts.error().message();
     for (const auto& expert : experts->experts)
@@ -73,10 +82,10 @@ void open_all(const std::filesystem::path& folder, Summary& summary) {
     ModuleRef module{.path = stem, .fused = {}};
     if (const TensorView* weight = ledger.find(stem + ".weight"); weight != nullptr && is_matrix(*weight)) {
       module.out = weight->shape[0];
-      module.in = weight->shape[1];
+      module.in = weight->shape[1] * (weight->dtype == Dtype::u8 ? 2 : 1);
     } else if (const TensorView* packed = ledger.find(stem + ".weight_packed"); packed != nullptr) {
       module.out = packed->shape[0];
-      module.in = packed->shape[1] * 8;
+      module.in = packed->shape[1] * (packed->dtype == Dtype::u8 ? 2 : 8);
     } else if (const TensorView* codes = ledger.find(stem + ".qweight"); codes != nullptr) {
       const TensorView* scales = ledger.find(stem + ".scales");
       ASSERT_NE(scales, nullptr);
@@ -128,6 +137,15 @@ TEST(FormatCheckpoints, InTheLargerCollection) {
   check(root, {"qwen3moe-ct-w4a16-g128-asym", {"W: int4 g128 asym", "W: bf16"}});
   check(root, {"glm4moe-ct-w4a16-g128", {"W: int4 g128 sym", "W: bf16"}});
   check(root, {"qwen35moe-ct-w4a16-g128", {"W: int4 g128 sym", "W: bf16"}});
+  const std::string int8 = "W: int8 channel, A: int8 token dynamic";
+  check(root, {"qwen3moe-ct-w8a8-int8", {int8, "W: bf16"}});
+  check(root, {"quark-int8-ptpc-step3p5", {int8, "W: bf16"}});
+  check(root, {"dsv3-ct-fp8-block", {"W: fp8 block 128x128, A: fp8 g128 dynamic", "W: bf16"}});
+  check(root, {"qwen3moe-ct-nvfp4-w4a4", {"W: nvfp4, A: nvfp4 dynamic", "W: bf16"}});
+  check(root, {"native-mxfp4-gpt_oss", {"W: mxfp4", "W: bf16"}});
+  check(root, {"quark-mxfp4-a8fp8-qwen3_moe", {"W: mxfp4, A: fp8 tensor static", "W: bf16"}});
+  check(root, {"quark-mxfp4-a4-gpt_oss", {"W: mxfp4, A: mxfp4 dynamic", "W: bf16"}});
+  check(root, {"modelopt-w4a16nvfp4-qwen3_moe", {"W: nvfp4", "W: bf16"}});
 }
 
 }  // namespace

@@ -125,7 +125,7 @@ std::vector<Case> config_cases() {
        set("quant_method", "hqq"),
        "config.unsupported",
        {"/quantization_config/quant_method", "gptq, awq, compressed-tensors", "hqq"}},
-      {"quark", gptq, set("quant_method", "quark"), "config.unsupported", {"one of gptq", "quark"}},
+      {"another method", gptq, set("quant_method", "bitsandbytes"), "config.unsupported", {"one of gptq", "quark"}},
       {"no method, no hint",
        gptq,
        both(drop_key("quant_method"), drop_key("desc_act")),

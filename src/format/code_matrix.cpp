@@ -1,0 +1,196 @@
+#include "format/code_matrix.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/checked.h"
+#include "format/tensor_check.h"
+#include "scheme/codes.h"
+
+namespace moracle {
+namespace {
+
+// Bytes that hold the codes of one row.
+std::int64_t row_bytes(CodeForm form, std::int64_t cols) {
+  if (form == CodeForm::nibbles) return ceil_div(cols, 2);
+  return form == CodeForm::six_bits ? ceil_div(cols * 6, 8) : cols;
+}
+
+void spread(CodeForm form, std::uint8_t offset, const std::uint8_t* from, std::int64_t cols, std::uint8_t* to) {
+  switch (form) {
+    case CodeForm::bytes:
+      std::memcpy(to, from, narrow<std::size_t>(cols));
+      return;
+    case CodeForm::signed_bytes:
+      for (std::int64_t k = 0; k < cols; ++k) to[k] = static_cast<std::uint8_t>(from[k] + offset);
+      return;
+    case CodeForm::nibbles:
+      for (std::int64_t k = 0; k + 1 < cols; k += 2) {
+        to[k] = from[k / 2] & 15U;
+        to[k + 1] = from[k / 2] >> 4;
+      }
+      if (cols % 2 != 0) to[cols - 1] = from[cols / 2] & 15U;
+      return;
+    case CodeForm::six_bits:
+      for (std::int64_t k = 0; k < cols; ++k) {
+        const std::int64_t bit = k * 6;
+        unsigned pair = from[bit / 8];
+        if (bit % 8 > 2) pair |= static_cast<unsigned>(from[bit / 8 + 1]) << 8;
+        to[k] = static_cast<std::uint8_t>(pair >> (bit % 8) & 63U);
+      }
+      return;
+  }
+}
+
+class CodeSource final : public MatrixSource {
+ public:
+  CodeSource(MatrixSpec spec, CodeMatrix matrix, std::shared_ptr<const Checkpoint> checkpoint,
+             std::shared_ptr<ValueNotes> notes)
+      : MatrixSource(std::move(spec)),
+        matrix_(std::move(matrix)),
+        checkpoint_(std::move(checkpoint)),
+        notes_(std::move(notes)),
+        neutral_(static_cast<std::uint8_t>(1U << (bits_of(spec_.key.element) - 1))) {}
+
+  Result<> read(std::int64_t begin, std::int64_t end, MatrixPanel& out) const override {
+    if (begin < 0 || begin > end || end > spec_.rows)
+      return tensor_error("panel.range", matrix_.codes.tensor, fmt::format("rows within [0, {})", spec_.rows),
+                          fmt::format("[{}, {})", begin, end));
+    out.rows = end - begin;
+    out.values.clear();
+    out.codes.resize(narrow<std::size_t>(out.rows * spec_.cols));
+    out.scales.resize(narrow<std::size_t>(out.rows * spec_.groups));
+    out.zeros.clear();
+    if (!matrix_.zeros.empty()) {
+      const auto first = matrix_.zeros.begin() + narrow<std::ptrdiff_t>(begin * spec_.groups);
+      out.zeros.assign(first, first + narrow<std::ptrdiff_t>(out.rows * spec_.groups));
+    }
+    read_codes(begin, out);
+    MORACLE_TRY(check_codes(begin, out));
+    return read_scales(begin, out);
+  }
+
+  void release() const override {
+    checkpoint_->release(matrix_.codes.tensor.bytes);
+    checkpoint_->release(matrix_.scales.tensor.bytes);
+  }
+
+ private:
+  void read_codes(std::int64_t begin, MatrixPanel& out) const {
+    const RowGrid& grid = matrix_.codes;
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(grid.tensor.bytes.data());
+    const std::int64_t width = row_bytes(matrix_.form, spec_.cols);
+    std::vector<std::uint8_t> gathered(grid.transposed ? narrow<std::size_t>(width) : 0);
+    for (std::int64_t r = 0; r < out.rows; ++r) {
+      const std::int64_t row = grid.stored_row(begin + r);
+      const std::uint8_t* from = bytes + row * width;
+      if (grid.transposed) {
+        for (std::int64_t i = 0; i < width; ++i) gathered[narrow<std::size_t>(i)] = bytes[i * grid.total_rows + row];
+        from = gathered.data();
+      }
+      spread(matrix_.form, neutral_, from, spec_.cols, out.codes.data() + r * spec_.cols);
+    }
+  }
+
+  // E4M3 has a code that is no number, and int4 held in bytes has room for codes that are none.
+  Result<> check_codes(std::int64_t begin, const MatrixPanel& out) const {
+    const bool e4m3 = spec_.key.element == Element::e4m3;
+    const bool int4 = spec_.key.element == Element::int4;
+    if (!e4m3 && !int4) return Ok{};
+    const auto wrong = [e4m3](std::uint8_t code) { return e4m3 ? (code & 0x7FU) == 0x7FU : code > 15U; };
+    unsigned bad = 0;
+    for (const std::uint8_t code : out.codes) bad |= static_cast<unsigned>(wrong(code));
+    if (bad == 0) return Ok{};
+    for (std::size_t i = 0; i < out.codes.size(); ++i) {
+      if (!wrong(out.codes[i])) continue;
+      const std::int64_t row = begin + narrow<std::int64_t>(i) / spec_.cols;
+      const std::int64_t column = narrow<std::int64_t>(i) % spec_.cols;
+      const std::string where = fmt::format("row {}, column {} of {}", row, column, spec_.name);
+      if (e4m3) return tensor_error("value.nan", matrix_.codes.tensor, "a finite number at " + where, "NaN");
+      return tensor_error("value.range", matrix_.codes.tensor, "an integer from -8 to 7 at " + where,
+                          std::to_string(static_cast<int>(static_cast<std::int8_t>(out.codes[i] - neutral_))));
+    }
+    return Ok{};
+  }
+
+  [[nodiscard]] std::int64_t scale_index(std::int64_t row, std::int64_t group) const {
+    if (matrix_.scale_rows == 0) return 0;
+    const RowGrid& grid = matrix_.scales;
+    const std::int64_t stored = grid.stored_row(row) / matrix_.scale_rows;
+    return grid.transposed ? group * ceil_div(grid.total_rows, matrix_.scale_rows) + stored
+                           : stored * spec_.groups + group;
+  }
+
+  [[nodiscard]] float scale_at(std::int64_t index) const {
+    const std::byte* at = matrix_.scales.tensor.bytes.data() + index * (bits_of(matrix_.scales.tensor.dtype) / 8);
+    switch (matrix_.scales.tensor.dtype) {
+      case Dtype::f32:
+        return load<float>(at);
+      case Dtype::bf16:
+        return decode_bf16(load<std::uint16_t>(at));
+      case Dtype::f16:
+        return decode_f16(load<std::uint16_t>(at));
+      default:
+        return spec_.key.scale == ScaleType::e4m3 ? decode_e4m3(load<std::uint8_t>(at))
+                                                  : decode_e8m0(load<std::uint8_t>(at));
+    }
+  }
+
+  Result<> read_scales(std::int64_t begin, MatrixPanel& out) const {
+    bool zero = false;
+    for (std::int64_t r = 0; r < out.rows; ++r)
+      for (std::int64_t g = 0; g < spec_.groups; ++g) {
+        const std::int64_t index = scale_index(begin + r, g);
+        const float scale = scale_at(index);
+        if (!std::isfinite(scale)) return value_error(matrix_.scales.tensor, matrix_.scales.origin + index, scale);
+        // Scale types that a config may promise and a float tensor holds all the same.
+        if (spec_.key.scale == ScaleType::e8m0 && decode_e8m0(encode_e8m0(scale)) != scale)
+          return tensor_error("value.range", matrix_.scales.tensor, fmt::format("a power of two at element {}", index),
+                              fmt::format("{}", scale));
+        zero = zero || scale == 0.0F;
+        out.scales[narrow<std::size_t>(r * spec_.groups + g)] = scale;
+      }
+    return zero ? inspect_zeros(out) : Result<>(Ok{});
+  }
+
+  Result<> inspect_zeros(const MatrixPanel& out) const {
+    for (std::int64_t r = 0; r < out.rows; ++r)
+      for (std::int64_t g = 0; g < spec_.groups; ++g) {
+        const auto at = narrow<std::size_t>(r * spec_.groups + g);
+        if (out.scales[at] == 0.0F && has_codes(r, g, out)) notes_->zero_scales.fetch_add(1, std::memory_order_relaxed);
+      }
+    const std::int64_t count =
+        narrow<std::int64_t>(matrix_.scales.tensor.bytes.size()) / (bits_of(matrix_.scales.tensor.dtype) / 8);
+    for (std::int64_t i = 0; i < count; ++i)
+      if (scale_at(i) != 0.0F) return Ok{};
+    return tensor_error("value.zero_scales", matrix_.scales.tensor, "scales that are not all zero",
+                        "nothing but zeros: the tensor was never written");
+  }
+
+  // Whether group g of panel row r holds a code other than those that mean zero.
+  [[nodiscard]] bool has_codes(std::int64_t r, std::int64_t g, const MatrixPanel& out) const {
+    const bool integer = spec_.key.element == Element::int8 || spec_.key.element == Element::int4;
+    const auto at = narrow<std::size_t>(r * spec_.groups + g);
+    const std::uint8_t zero = !integer ? 0 : out.zeros.empty() ? neutral_ : out.zeros[at];
+    const std::uint8_t* codes = out.codes.data() + r * spec_.cols;
+    for (std::int64_t k = g * spec_.group_cols; k < std::min(spec_.cols, (g + 1) * spec_.group_cols); ++k)
+      if (codes[k] != zero && (integer || codes[k] != neutral_)) return true;  // of floats, the sign bit alone is -0
+    return false;
+  }
+
+  CodeMatrix matrix_;
+  std::shared_ptr<const Checkpoint> checkpoint_;
+  std::shared_ptr<ValueNotes> notes_;
+  std::uint8_t neutral_;  // code of zero of a symmetric integer; sign bit of a float
+};
+
+}  // namespace
+
+std::shared_ptr<const MatrixSource> make_code_matrix(MatrixSpec spec, CodeMatrix matrix,
+                                                     std::shared_ptr<const Checkpoint> checkpoint,
+                                                     std::shared_ptr<ValueNotes> notes) {
+  return std::make_shared<CodeSource>(std::move(spec), std::move(matrix), std::move(checkpoint), std::move(notes));
+}
+
+}  // namespace moracle

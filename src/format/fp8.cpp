@@ -1,0 +1,112 @@
+// quant_method fp8: weight E4M3 [out, in]; weight_scale [] and, for static activations, input_scale []; or by blocks
+// weight_scale_inv [ceil(out / rows), ceil(in / cols)], which multiplies in spite of its name.
+//
+// DeepSeek-V4 (model_type deepseek_v4): blocks named `scale`, E8M0; experts may be MXFP4, U8 or I8 [out, in / 2] with
+// `scale` E8M0 [out, in / 32]. The stored type of each module decides.
+#include <fmt/format.h>
+
+#include "base/checked.h"
+#include "format/code_module.h"
+#include "format/formats.h"
+#include "format/module_match.h"
+#include "format/plain.h"
+
+namespace moracle {
+namespace {
+
+class Fp8 final : public SchemeFormat {
+ public:
+  static Result<std::unique_ptr<Format>> make(const QuantConfig& config) {
+    auto format = std::make_unique<Fp8>();
+    MORACLE_TRY(format->read_lists(config));
+    MORACLE_ASSIGN(const std::string activation, config.reader().string_or("activation_scheme", ""));
+    if (activation.empty()) return config.error("config.missing", "activation_scheme", "static or dynamic", "nothing");
+    if (activation != "static" && activation != "dynamic")
+      return config.error("quant.unsupported", "activation_scheme", "static or dynamic", activation);
+    MORACLE_ASSIGN(const std::string element, config.reader().string_or("fmt", "e4m3"));
+    if (element != "e4m3" && element != "float8_e4m3fn")
+      return config.error("quant.unsupported", "fmt", "e4m3", element);
+    MORACLE_ASSIGN(const std::string scales, config.reader().string_or("scale_fmt", ""));
+    if (!scales.empty() && scales != "ue8m0" && scales != "float")
+      return config.error("quant.unsupported", "scale_fmt", "ue8m0 or float", scales);
+    MORACLE_ASSIGN(const std::string experts, config.reader().string_or("moe_quant_algo", ""));
+    if (!experts.empty()) return config.error("quant.unsupported", "moe_quant_algo", "none", experts);
+    MORACLE_TRY(format->make_scheme(config, activation == "static"));
+    return std::unique_ptr<Format>(std::move(format));
+  }
+
+  std::string_view name() const override { return "fp8"; }
+
+  std::vector<std::string> warnings() const override {
+    std::vector<std::string> texts = SchemeFormat::warnings();
+    if (checkpoint() == nullptr) return texts;
+    for (const std::string& text : ignored_.unmatched(*checkpoint()))
+      texts.push_back(fmt::format("ignored layers: \"{}\" matches no module", text));
+    return texts;
+  }
+
+ protected:
+  Result<Verdict> configured(const ModuleRef& module, const TensorLedger& ledger) const override {
+    MORACLE_ASSIGN(const int index, ignored_.first_index(names_of(module)));
+    if (index >= 0) return Verdict{.rule = ignored_.at(static_cast<std::size_t>(index)).text()};
+    const TensorView* codes = find_part(ledger, module, "weight");
+    const bool fp4 =
+        codes != nullptr && (codes->dtype == Dtype::u8 || codes->dtype == Dtype::i8 || codes->dtype == Dtype::f4);
+    return Verdict{.scheme = fp4 && fp4_ != nullptr ? fp4_ : fp8_, .rule = "quant_method fp8"};
+  }
+
+  // Published configs list nothing of what stays in full precision: heads, routers, small projections.
+  Result<bool> plain_allowed(const ModuleRef& /*module*/) const override { return true; }
+
+ private:
+  Result<> read_lists(const QuantConfig& config) {
+    for (const char* key : {"ignored_layers", "modules_to_not_convert"}) {
+      MORACLE_ASSIGN(const std::vector<std::string> texts, config.strings(key));
+      for (const std::string& text : texts) MORACLE_TRY(ignored_.add(Pattern::Kind::component, text));
+    }
+    return Ok{};
+  }
+
+  Result<> make_scheme(const QuantConfig& config, bool is_static) {
+    CodeScheme scheme{.weight = fp8_key(Granularity::tensor())};
+    const auto size = config.values.find("weight_block_size");
+    const bool blocks = size != config.values.end() && !size->is_null();
+    // Without stored scales every token gets its own.
+    scheme.activation = is_static ? fp8_key(Granularity::tensor()) : dynamic(fp8_key(Granularity::token()));
+    if (blocks) {
+      const bool pair =
+          size->is_array() && size->size() == 2 && (*size)[0].is_number_integer() && (*size)[1].is_number_integer();
+      constexpr std::int32_t kMax = 1 << 20;
+      if (!pair || (*size)[0] < 1 || (*size)[1] < 1 || (*size)[0] > kMax || (*size)[1] > kMax)
+        return config.error("config.range", "weight_block_size", "two positive numbers", size->dump().substr(0, 200));
+      if (is_static)
+        return config.error("config.contradiction", "activation_scheme", "dynamic, since weights have blocks",
+                            "static");
+      const auto cols = (*size)[1].get<std::int32_t>();
+      scheme.weight = fp8_key(Granularity::block((*size)[0].get<std::int32_t>(), cols));
+      scheme.activation = dynamic(fp8_key(Granularity::group(cols)));
+      scheme.parts.scales = {"weight_scale_inv", "weight_scale"};
+    }
+    if (config.model_type == "deepseek_v4") {
+      scheme.parts.scales = {"scale"};
+      scheme.weight.scale = ScaleType::e8m0;
+      CodeScheme fp4{.weight = mx_key(Element::e2m1), .form = CodeForm::nibbles, .activation = scheme.activation};
+      fp4.parts.scales = {"scale"};
+      fp4_ = make_code_scheme(std::move(fp4), notes());
+    }
+    fp8_ = make_code_scheme(std::move(scheme), notes());
+    return Ok{};
+  }
+
+  PatternList ignored_;
+  std::shared_ptr<const StoredScheme> fp8_;
+  std::shared_ptr<const StoredScheme> fp4_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Format>> make_fp8(const QuantConfig& config) {
+  return Fp8::make(config);
+}
+
+}  // namespace moracle
