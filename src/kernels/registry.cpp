@@ -31,13 +31,33 @@ constexpr KernelImplementation panel(const KernelCard& card) {
 constexpr KernelImplementation kImplementations[] = {
 #if defined(__x86_64__)
     panel<cpu::kAvx512Bf16Ops>(kCardAvx512Bf16Wna16),
+    panel<cpu::kAvx512Bf16Ops>(kCardAvx512Bf16Int8),
+    panel<cpu::kAvx512Bf16Ops>(kCardAvx512Bf16W4A8),
+    panel<cpu::kAvx512Bf16Ops>(kCardAvx512Bf16Fp8),
+    panel<cpu::kAvx512Bf16Ops>(kCardAvx512Bf16Mxfp4),
+    panel<cpu::kAvx512Bf16Ops>(kCardAvx512Bf16Nvfp4),
     panel<cpu::kAvx512Bf16Ops>(kCardAvx512Bf16Dense),
     panel<cpu::kAvx512Ops>(kCardAvx512Wna16),
+    panel<cpu::kAvx512Ops>(kCardAvx512Int8),
+    panel<cpu::kAvx512Ops>(kCardAvx512W4A8),
+    panel<cpu::kAvx512Ops>(kCardAvx512Fp8),
+    panel<cpu::kAvx512Ops>(kCardAvx512Mxfp4),
+    panel<cpu::kAvx512Ops>(kCardAvx512Nvfp4),
     panel<cpu::kAvx512Ops>(kCardAvx512Dense),
     panel<cpu::kAvx2Ops>(kCardAvx2Wna16),
+    panel<cpu::kAvx2Ops>(kCardAvx2Int8),
+    panel<cpu::kAvx2Ops>(kCardAvx2W4A8),
+    panel<cpu::kAvx2Ops>(kCardAvx2Fp8),
+    panel<cpu::kAvx2Ops>(kCardAvx2Mxfp4),
+    panel<cpu::kAvx2Ops>(kCardAvx2Nvfp4),
     panel<cpu::kAvx2Ops>(kCardAvx2Dense),
 #endif
     {&kCardRefWna16, ref::pack_experts, ref::pack_linear},
+    {&kCardRefInt8, ref::pack_experts, ref::pack_linear},
+    {&kCardRefW4A8, ref::pack_experts, ref::pack_linear},
+    {&kCardRefFp8, ref::pack_experts, ref::pack_linear},
+    {&kCardRefMxfp4, ref::pack_experts, ref::pack_linear},
+    {&kCardRefNvfp4, ref::pack_experts, ref::pack_linear},
     {&kCardRefDense, ref::pack_experts, ref::pack_linear},
 };
 

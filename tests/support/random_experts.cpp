@@ -28,9 +28,18 @@ Result<> MemoryMatrix::read(std::int64_t begin, std::int64_t end, MatrixPanel& o
 namespace {
 
 float representable(ScaleType type, float value) {
-  if (type == ScaleType::f16) return decode_f16(encode_f16(value));
-  if (type == ScaleType::bf16) return decode_bf16(encode_bf16(value));
-  return value;
+  switch (type) {
+    case ScaleType::f16:
+      return decode_f16(encode_f16(value));
+    case ScaleType::bf16:
+      return decode_bf16(encode_bf16(value));
+    case ScaleType::e4m3:
+      return decode_e4m3(encode_e4m3(value));
+    case ScaleType::e8m0:
+      return decode_e8m0(encode_e8m0(value));
+    default:
+      return value;
+  }
 }
 
 float representable(Element element, float value) {
@@ -39,19 +48,37 @@ float representable(Element element, float value) {
   return value;
 }
 
+// The largest magnitude an element code stands for, zero points aside.
+float largest(Element element) {
+  if (element == Element::e4m3) return 448.0F;
+  if (element == Element::e2m1) return 6.0F;
+  return static_cast<float>((1 << bits_of(element)) - 1);
+}
+
 void fill_quantized(const MatrixSpec& spec, std::mt19937& rng, MatrixPanel& panel) {
   const int top = (1 << bits_of(spec.key.element)) - 1;
   std::uniform_int_distribution<int> code(0, top);
-  const float unit = 2.0F / (static_cast<float>(top) * std::sqrt(static_cast<float>(spec.cols)));
+  const float unit = 2.0F / (largest(spec.key.element) * std::sqrt(static_cast<float>(spec.cols)) * spec.global_scale);
   std::uniform_real_distribution<float> scale(0.5F * unit, 1.5F * unit);
   panel.codes.resize(static_cast<std::size_t>(spec.rows * spec.cols));
-  for (auto& c : panel.codes) c = static_cast<std::uint8_t>(code(rng));
+  for (auto& c : panel.codes) {
+    c = static_cast<std::uint8_t>(code(rng));
+    if (spec.key.element == Element::e4m3 && (c & 0x7FU) == 0x7FU) c ^= 1U;  // not NaN
+  }
   panel.scales.resize(static_cast<std::size_t>(spec.rows * spec.groups));
   for (auto& s : panel.scales) s = representable(spec.key.scale, scale(rng));
   if (!spec.key.symmetric) {
     panel.zeros.resize(panel.scales.size());
     for (auto& z : panel.zeros) z = static_cast<std::uint8_t>(code(rng));
   }
+}
+
+std::optional<float> static_scale(const std::optional<QuantKey>& activation, std::mt19937& rng) {
+  if (!activation) return std::nullopt;
+  std::uniform_real_distribution<float> amax(3.0F, 4.0F);  // of inputs of unit variance
+  if (activation->second_level) return 448.0F * 6.0F / amax(rng);
+  if (activation->dynamic) return std::nullopt;
+  return amax(rng) / (activation->element == Element::int8 ? 127.0F : 448.0F);
 }
 
 std::vector<std::int32_t> shuffled_groups(const MatrixSpec& spec, std::mt19937& rng) {
@@ -67,8 +94,10 @@ CanonicalLinear make_linear(const MatrixRecipe& recipe, std::vector<std::int32_t
   MatrixPanel panel;
   panel.rows = recipe.rows;
   if (recipe.key.quantized()) {
-    spec.group_cols =
-        recipe.key.granularity.kind == Granularity::Kind::group ? recipe.key.granularity.cols : recipe.cols;
+    const Granularity& granularity = recipe.key.granularity;
+    const bool grouped = granularity.kind == Granularity::Kind::group || granularity.kind == Granularity::Kind::block;
+    spec.group_cols = grouped ? granularity.cols : recipe.cols;
+    if (recipe.key.second_level) spec.global_scale = 0.0078F;
     spec.groups = ceil_div(recipe.cols, spec.group_cols);
     fill_quantized(spec, rng, panel);
     if (recipe.act_order) spec.g_idx = g_idx.empty() ? shuffled_groups(spec, rng) : std::move(g_idx);
@@ -78,6 +107,8 @@ CanonicalLinear make_linear(const MatrixRecipe& recipe, std::vector<std::int32_t
     for (auto& v : panel.values) v = representable(recipe.key.element, value(rng));
   }
   CanonicalLinear linear{.weight = std::make_shared<MemoryMatrix>(std::move(spec), std::move(panel))};
+  linear.activation = recipe.activation;
+  linear.input_scale = static_scale(recipe.activation, rng);
   if (recipe.bias) {
     std::normal_distribution<float> bias(0.0F, 0.5F);
     linear.bias.resize(static_cast<std::size_t>(recipe.rows));
@@ -96,13 +127,15 @@ CanonicalExperts random_experts(const ExpertsRecipe& recipe, std::mt19937& rng) 
   CanonicalExperts experts{.name = "random.experts",
                            .hidden = recipe.hidden,
                            .intermediate = recipe.intermediate,
-                           .scheme = {.weight = recipe.key},
+                           .scheme = {.weight = recipe.key, .activation = recipe.activation},
                            .zero_points = !recipe.key.symmetric,
                            .act_order = recipe.act_order,
                            .bias = recipe.bias,
                            .experts = {}};
-  const MatrixRecipe wide{recipe.key, recipe.intermediate, recipe.hidden, recipe.act_order, recipe.bias};
-  const MatrixRecipe narrow_{recipe.key, recipe.hidden, recipe.intermediate, recipe.act_order, recipe.bias};
+  const MatrixRecipe wide{recipe.key,    recipe.activation, recipe.intermediate,
+                          recipe.hidden, recipe.act_order,  recipe.bias};
+  const MatrixRecipe narrow_{recipe.key,          recipe.activation, recipe.hidden,
+                             recipe.intermediate, recipe.act_order,  recipe.bias};
   for (std::int64_t e = 0; e < recipe.experts; ++e) {
     CanonicalExperts::Expert expert;
     expert.gate = make_linear(wide, {}, rng);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -12,6 +13,7 @@ namespace moracle::test {
 
 struct MatrixRecipe {
   QuantKey key{};
+  std::optional<QuantKey> activation{};
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   bool act_order = false;
@@ -28,12 +30,14 @@ class MemoryMatrix final : public MatrixSource {
   MatrixPanel all_;
 };
 
-// Codes uniform over their range, scales around 1 / sqrt(cols) and exactly representable in the key's scale type, zero
-// points uniform, groups shuffled over the columns where act_order.
+// Codes uniform over the finite ones, scales such that values are around 1 / sqrt(cols) and exactly representable in
+// the key's scale type, zero points uniform, groups shuffled over the columns where act_order. Static activation scales
+// suit inputs of unit variance and differ from matrix to matrix.
 CanonicalLinear random_linear(const MatrixRecipe& recipe, std::mt19937& rng);
 
 struct ExpertsRecipe {
   QuantKey key{};
+  std::optional<QuantKey> activation{};
   std::int64_t experts = 4;
   std::int64_t hidden = 64;
   std::int64_t intermediate = 64;

@@ -3,33 +3,11 @@
 
 #include <array>
 
+#include "kernels/schemes.card.h"
 #include "oracle/card.h"
 
 namespace moracle {
 
-inline constexpr std::array kRefWna16Schemes{
-    SchemeRule{.element = Element::int4,
-               .scale = ScaleType::f32,
-               .granularity = Granularity::Kind::group,
-               .allow_asymmetric = true},
-    SchemeRule{.element = Element::int4,
-               .scale = ScaleType::f32,
-               .granularity = Granularity::Kind::channel,
-               .allow_asymmetric = true},
-    SchemeRule{.element = Element::int8,
-               .scale = ScaleType::f32,
-               .granularity = Granularity::Kind::group,
-               .allow_asymmetric = true},
-    SchemeRule{.element = Element::int8,
-               .scale = ScaleType::f32,
-               .granularity = Granularity::Kind::channel,
-               .allow_asymmetric = true},
-};
-inline constexpr std::array kRefDenseSchemes{
-    SchemeRule{.element = Element::bf16},
-    SchemeRule{.element = Element::f16},
-    SchemeRule{.element = Element::f32},
-};
 inline constexpr std::array kRefActivations{ActivationFn::silu,      ActivationFn::gelu,       ActivationFn::gelu_tanh,
                                             ActivationFn::swigluoai, ActivationFn::swiglustep, ActivationFn::situ};
 
@@ -48,7 +26,12 @@ constexpr KernelCard ref_card(std::string_view id, std::span<const SchemeRule> s
           .batch_invariant = true,
           .accumulation = "f32, 16 partial sums over k, added pairwise"};
 }
-inline constexpr KernelCard kCardRefWna16 = ref_card("ref.wna16", kRefWna16Schemes);
-inline constexpr KernelCard kCardRefDense = ref_card("ref.dense", kRefDenseSchemes);
+inline constexpr KernelCard kCardRefWna16 = ref_card("ref.wna16", schemes::kWna16);
+inline constexpr KernelCard kCardRefInt8 = ref_card("ref.int8", schemes::kInt8);
+inline constexpr KernelCard kCardRefW4A8 = ref_card("ref.w4a8", schemes::kW4A8);
+inline constexpr KernelCard kCardRefFp8 = ref_card("ref.fp8", schemes::kFp8);
+inline constexpr KernelCard kCardRefMxfp4 = ref_card("ref.mxfp4", schemes::kMxfp4);
+inline constexpr KernelCard kCardRefNvfp4 = ref_card("ref.nvfp4", schemes::kNvfp4);
+inline constexpr KernelCard kCardRefDense = ref_card("ref.dense", schemes::kUnquantized);
 
 }  // namespace moracle

@@ -7,7 +7,8 @@
 namespace moracle {
 namespace {
 
-constexpr std::array kTables{&kWna16Table, &kUnquantizedTable};
+constexpr std::array kTables{&kWna16Table, &kInt8Table,  &kW4A8Table,       &kFp8Table,
+                             &kMxfp4Table, &kNvfp4Table, &kUnquantizedTable};
 
 }  // namespace
 

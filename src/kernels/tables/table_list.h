@@ -15,6 +15,11 @@ struct SchemeTable {
 };
 
 extern const SchemeTable kWna16Table;
+extern const SchemeTable kInt8Table;
+extern const SchemeTable kW4A8Table;
+extern const SchemeTable kFp8Table;
+extern const SchemeTable kMxfp4Table;
+extern const SchemeTable kNvfp4Table;
 extern const SchemeTable kUnquantizedTable;
 
 [[nodiscard]] bool is_built(std::string_view card_id);

@@ -1,0 +1,26 @@
+// E4M3 weights with float scales; activations as published, or 16-bit.
+#include <array>
+
+#include "kernels/cards.h"
+#include "kernels/tables/table_list.h"
+
+namespace moracle {
+namespace {
+
+constexpr std::array kRows{
+    TableRow{&kCardAvx512Bf16Fp8, "one VDPBF16PS does two multiply-adds a lane, and every code is exact in bf16"},
+    TableRow{&kCardAvx512Fp8, "16 lanes a vector"},
+    TableRow{&kCardAvx2Fp8, "8 lanes a vector"},
+    TableRow{&kCardRefFp8, "scalar; for proof, not for speed"},
+};
+static_assert(listed_once(kRows));
+
+bool serves(const Scheme& scheme) {
+  return scheme.weight.quantized() && scheme.weight.element == Element::e4m3 && scheme.weight.scale != ScaleType::e8m0;
+}
+
+}  // namespace
+
+constinit const SchemeTable kFp8Table{{.name = "fp8", .rows = kRows, .built = is_built}, serves};
+
+}  // namespace moracle

@@ -1,0 +1,26 @@
+// E2M1 weights with E8M0 scales per 32; activations 16-bit, FP8 or MXFP4.
+#include <array>
+
+#include "kernels/cards.h"
+#include "kernels/tables/table_list.h"
+
+namespace moracle {
+namespace {
+
+constexpr std::array kRows{
+    TableRow{&kCardAvx512Bf16Mxfp4, "one VDPBF16PS does two multiply-adds a lane, and every code is exact in bf16"},
+    TableRow{&kCardAvx512Mxfp4, "16 lanes a vector"},
+    TableRow{&kCardAvx2Mxfp4, "8 lanes a vector"},
+    TableRow{&kCardRefMxfp4, "scalar; for proof, not for speed"},
+};
+static_assert(listed_once(kRows));
+
+bool serves(const Scheme& scheme) {
+  return scheme.weight.element == Element::e2m1 && scheme.weight.scale == ScaleType::e8m0;
+}
+
+}  // namespace
+
+constinit const SchemeTable kMxfp4Table{{.name = "mxfp4", .rows = kRows, .built = is_built}, serves};
+
+}  // namespace moracle

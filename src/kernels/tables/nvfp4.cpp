@@ -1,0 +1,26 @@
+// E2M1 weights with E4M3 scales per 16 under an fp32 scale; activations 16-bit or NVFP4.
+#include <array>
+
+#include "kernels/cards.h"
+#include "kernels/tables/table_list.h"
+
+namespace moracle {
+namespace {
+
+constexpr std::array kRows{
+    TableRow{&kCardAvx512Bf16Nvfp4, "one VDPBF16PS does two multiply-adds a lane, and every code is exact in bf16"},
+    TableRow{&kCardAvx512Nvfp4, "16 lanes a vector"},
+    TableRow{&kCardAvx2Nvfp4, "8 lanes a vector"},
+    TableRow{&kCardRefNvfp4, "scalar; for proof, not for speed"},
+};
+static_assert(listed_once(kRows));
+
+bool serves(const Scheme& scheme) {
+  return scheme.weight.element == Element::e2m1 && scheme.weight.scale == ScaleType::e4m3;
+}
+
+}  // namespace
+
+constinit const SchemeTable kNvfp4Table{{.name = "nvfp4", .rows = kRows, .built = is_built}, serves};
+
+}  // namespace moracle
