@@ -54,7 +54,7 @@ struct Lanes {
 }  // namespace
 }  // namespace moracle
 
-#include "kernels/vector/vector_ops_simd.h"
+#include "kernels/vector/vector_ops_body.inc"
 
 namespace moracle {
 

@@ -1,9 +1,3 @@
-#if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 warns of its own "undefined" operands inside the AVX-512 intrinsics (GCC bug 105593).
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-
 #include <immintrin.h>
 
 #include <cstdint>
@@ -51,7 +45,7 @@ struct Lanes {
 }  // namespace
 }  // namespace moracle
 
-#include "kernels/vector/vector_ops_simd.h"
+#include "kernels/vector/vector_ops_body.inc"
 
 namespace moracle {
 
