@@ -144,7 +144,8 @@ struct Condition {
 enum class CheckOrder : std::uint8_t { with_rule, before_all, after_all };
 struct Refusal {
   Rule rule = Rule::device;
-  std::string_view label{};  // the cause in one word, "num_experts"; may be empty
+  std::string_view label{};   // the cause in one word, "num_experts"; may be empty
+  std::string_view wanted{};  // what would be admitted, for people; empty: something else
   CheckOrder order = CheckOrder::with_rule;
   Condition when{};
   std::optional<Condition> unless{};

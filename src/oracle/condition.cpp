@@ -1,5 +1,6 @@
 // Conditions as data against one question.
 #include <algorithm>
+#include <string>
 
 #include "oracle/decide.h"
 #include "oracle/scheme_rule.h"
@@ -65,6 +66,29 @@ bool holds_for_sizes(const Condition& condition, const Problem& problem) {
          (condition.max_top_k == 0 || problem.top_k <= condition.max_top_k);
 }
 
+// What of the question a rule looks at.
+std::string found_text(Rule rule, const Problem& problem, const Machine& machine) {
+  switch (rule) {
+    case Rule::activation:
+      return std::string(to_string(problem.activation.fn));
+    case Rule::quant_scheme:
+      return scheme_text(problem.scheme);
+    case Rule::shape:
+      return shape_text(problem);
+    case Rule::device:
+    case Rule::library:
+      return std::string(to_string(machine.device)) + ' ' + machine.arch;
+    case Rule::parallel_config:
+      return "ep " + std::to_string(problem.parallel.ep) + (problem.all2all.empty() ? "" : " over ") + problem.all2all;
+    case Rule::routing:
+      return std::string(to_string(problem.routing));
+    case Rule::source_layout:
+      return problem.source_layout.empty() ? "unknown" : problem.source_layout;
+    default:
+      return "otherwise";
+  }
+}
+
 }  // namespace
 
 bool holds(const Condition& condition, const Problem& problem, const Machine& machine, const Policy& policy) {
@@ -86,9 +110,11 @@ std::optional<Reason> refused(const Refusal& refusal, const Problem& problem, co
                               const Policy& policy) {
   if (!holds(refusal.when, problem, machine, policy)) return std::nullopt;
   if (refusal.unless && holds(*refusal.unless, problem, machine, policy)) return std::nullopt;
-  const std::string_view cause = refusal.label.empty() ? to_string(refusal.rule) : refusal.label;
-  return Reason{refusal.rule, "a question that the card's rule on " + std::string(cause) + " admits", "one it refuses",
-                refusal.label};
+  Reason reason{refusal.rule, {}, {}, refusal.label};
+  if (!policy.explain) return reason;
+  reason.wanted = refusal.wanted.empty() ? std::string("something else") : std::string(refusal.wanted);
+  reason.found = found_text(refusal.rule, problem, machine);
+  return reason;
 }
 
 }  // namespace moracle

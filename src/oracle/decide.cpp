@@ -29,6 +29,12 @@ Candidate examine(const TableRow& row, const Problem& problem, const Machine& ma
                   const Table& table, const RowSelection& selection) {
   const KernelCard& card = *row.card;
   Candidate candidate{&card, false, {}, row.why, backend_of(row), problem.scheme.activation};
+  const auto add = [&](Rule rule, std::string_view wanted, std::string_view found) {
+    Reason& reason = candidate.reasons.emplace_back(Reason{rule, {}, {}});
+    if (!policy.explain) return;
+    reason.wanted = wanted;
+    reason.found = found;
+  };
   for (const Refusal& refusal : row.refusals) {
     if (std::optional<Reason> reason = refused(refusal, problem, machine, policy)) {
       reason->by_row = true;
@@ -54,13 +60,13 @@ Candidate examine(const TableRow& row, const Problem& problem, const Machine& ma
     std::move(found.begin(), found.end(), std::back_inserter(candidate.reasons));
   }
   if (!selection.takes(candidate.backend)) {
-    candidate.reasons.push_back({Rule::override_, std::string(selection.wanted), std::string(candidate.backend)});
+    add(Rule::override_, selection.wanted, candidate.backend);
   }
   if (card.kind != CardKind::own) {
-    candidate.reasons.push_back({Rule::not_built, "an implementation in this build",
-                                 card.kind == CardKind::foreign ? "capabilities and layout" : "capabilities only"});
+    add(Rule::not_built, "an implementation in this build",
+        card.kind == CardKind::foreign ? "capabilities and layout" : "capabilities only");
   } else if (table.built != nullptr && !table.built(card.id)) {
-    candidate.reasons.push_back({Rule::not_built, "an implementation in this build", "none"});
+    add(Rule::not_built, "an implementation in this build", "none");
   }
   candidate.supported = candidate.reasons.empty();
   return candidate;
@@ -171,8 +177,10 @@ Decision decide(const Problem& problem, const Machine& machine, const Policy& po
   Decision decision;
   decision.table = table.name;
   decision.pinned = policy.pinned;
-  decision.backend_names = backend_names(table);
-  decision.machine_fingerprint = machine.fingerprint();
+  if (policy.explain) {
+    decision.backend_names = backend_names(table);
+    decision.machine_fingerprint = machine.fingerprint();
+  }
   const RowSelection selection = select_rows(problem, machine, policy, table);
   decision.verdict = selection.verdict;
   decision.forced = selection.forced;
@@ -191,12 +199,16 @@ Decision decide(const Problem& problem, const Machine& machine, const Policy& po
     decision.best_if_built = decision.forced->otherwise;
     decision.unchecked = true;
   } else {
-    const auto counts = [&](const Exhausted& row) { return holds(row.when, problem, machine, policy); };
+    const auto counts = [&](const Exhausted& row) {
+      return (row.pinned.empty() || policy.pinned == row.pinned) && holds(row.when, problem, machine, policy);
+    };
     const auto it = std::find_if(table.exhausted.begin(), table.exhausted.end(), counts);
     if (it != table.exhausted.end()) decision.exhausted = &*it;
   }
-  warn(decision, policy, table);
-  warn_of_request(decision, problem);
+  if (policy.explain) {
+    warn(decision, policy, table);
+    warn_of_request(decision, problem);
+  }
   return decision;
 }
 

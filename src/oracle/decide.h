@@ -40,6 +40,8 @@ struct Policy {
   std::optional<std::string> preferred{};  // may fall back, with one warning
   // What the surroundings say, by name: environment variables, and what a caller states about itself.
   std::vector<std::pair<std::string, std::string>> facts{};
+  // false: the choice and its rules alone, without texts, fingerprint and names; for those who ask by the thousand.
+  bool explain = true;
 };
 
 // Which activation key a row's card is asked about.
@@ -92,6 +94,7 @@ struct Exhausted {
   std::string_view code;  // "no_backend"
   Condition when{};
   std::string_view backend{};  // whose first reason is the error's; empty: none's
+  std::string_view pinned{};   // only for those who typed this name
 };
 struct Table {
   std::string_view name;  // "wna16", "unquantized"

@@ -1,5 +1,6 @@
 // One card against one question: every rule is checked, whatever the others found.
 #include <algorithm>
+#include <type_traits>
 
 #include "oracle/decide.h"
 #include "oracle/scheme_rule.h"
@@ -127,8 +128,21 @@ class Checker {
   // The refusals that are checked together with a rule.
   void refuse_with(Rule rule) { refuse(CheckOrder::with_rule, rule); }
 
-  void miss(Rule rule, std::string wanted, std::string found) {
-    reasons_.push_back({rule, std::move(wanted), std::move(found)});
+  // Texts, or functions that make them: they are made where they are wanted.
+  template <class Wanted, class Found>
+  void miss(Rule rule, const Wanted& wanted, const Found& found) {
+    Reason& reason = reasons_.emplace_back(Reason{rule, {}, {}});
+    if (!policy_.explain) return;
+    reason.wanted = text_of(wanted);
+    reason.found = text_of(found);
+  }
+  template <class Text>
+  static std::string text_of(const Text& text) {
+    if constexpr (std::is_invocable_v<Text>) {
+      return text();
+    } else {
+      return std::string(text);
+    }
   }
 
   void check_machine() {
@@ -137,7 +151,9 @@ class Checker {
     const bool fits = card_.any_device_of_host || std::any_of(rules.begin(), rules.end(), [this](const DeviceRule& r) {
                         return matches(r, machine_);
                       });
-    if (!fits) miss(Rule::device, joined(rules, " or ", device_text), machine_text(machine_));
+    if (!fits) {
+      miss(Rule::device, [&] { return joined(rules, " or ", device_text); }, [&] { return machine_text(machine_); });
+    }
     for (const std::string_view library : card_.libraries) {
       if (!machine_.has_library(library)) miss(Rule::library, std::string(library), "not on this machine");
     }
@@ -152,8 +168,8 @@ class Checker {
     if (!is_gated(fn) && !card_.ungated.value_or(lists_ungated))
       miss(Rule::no_act_and_mul, "experts with a gate", "experts without one");
     if (!contains(card_.activations, fn)) {
-      miss(Rule::activation, joined(card_.activations, ", ", [](ActivationFn f) { return std::string(to_string(f)); }),
-           std::string(to_string(fn)));
+      const auto name = [](ActivationFn f) { return std::string(to_string(f)); };
+      miss(Rule::activation, [&] { return joined(card_.activations, ", ", name); }, to_string(fn));
     }
     refuse_with(Rule::activation);
   }
@@ -164,9 +180,8 @@ class Checker {
       return scheme_matches(rule, card_.group_sizes, scheme, problem_.code_bits);
     };
     if (std::none_of(card_.schemes.begin(), card_.schemes.end(), fits)) {
-      miss(Rule::quant_scheme,
-           joined(card_.schemes, "; ", [this](const SchemeRule& rule) { return rule_text(rule, card_.group_sizes); }),
-           scheme_text(scheme));
+      const auto text = [this](const SchemeRule& rule) { return rule_text(rule, card_.group_sizes); };
+      miss(Rule::quant_scheme, [&] { return joined(card_.schemes, "; ", text); }, [&] { return scheme_text(scheme); });
     }
     refuse_with(Rule::quant_scheme);
     if (problem_.zero_points && !card_.zero_points) miss(Rule::zero_points, "symmetric weights", "zero points");
@@ -203,8 +218,8 @@ class Checker {
     if (problem_.decomposed_required && !rule.adjusted_routes)
       miss(Rule::decomposed_required, "routing inside the kernel", "routes that are adjusted after routing");
     if (!rule.routings.empty() && !contains(rule.routings, problem_.routing)) {
-      miss(Rule::routing, joined(rule.routings, ", ", [](Routing r) { return std::string(to_string(r)); }),
-           std::string(to_string(problem_.routing)));
+      const auto name = [](Routing r) { return std::string(to_string(r)); };
+      miss(Rule::routing, [&] { return joined(rule.routings, ", ", name); }, to_string(problem_.routing));
     }
     const Element logits = problem_.router_logits_dtype.value_or(problem_.dtype);
     if (!rule.logits_dtypes.empty() && !contains(rule.logits_dtypes, logits))
@@ -242,8 +257,7 @@ class Checker {
   void check_surroundings() {
     if (problem_.kind == ProblemKind::experts && !card_.any_activation_format &&
         problem_.activation_format != card_.activation_format) {
-      miss(Rule::activation_format, std::string(to_string(card_.activation_format)),
-           std::string(to_string(problem_.activation_format)));
+      miss(Rule::activation_format, to_string(card_.activation_format), to_string(problem_.activation_format));
     }
     const std::string_view layout = problem_.source_layout;
     if (!card_.source_layouts.empty() && !contains(card_.source_layouts, layout)) {
@@ -253,7 +267,7 @@ class Checker {
     }
     if (policy_.batch_invariant && !card_.batch_invariant) {
       miss(Rule::batch_invariance, "one accumulation order for every batch",
-           card_.accumulation.empty() ? "an order that depends on the batch" : std::string(card_.accumulation));
+           card_.accumulation.empty() ? std::string_view("an order that depends on the batch") : card_.accumulation);
     }
     if (problem_.lora && !card_.lora) miss(Rule::lora, "no adapters", "adapters on the experts");
     if (card_.numerics == Numerics::fast && policy_.numerics == Numerics::exact)

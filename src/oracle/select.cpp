@@ -83,7 +83,8 @@ class Selector {
       for (std::size_t i = 0; i < rows.size() && !counts; ++i) {
         if (backend_of(rows[i]) != backend) continue;
         counts = in_play(rows[i]);
-        if (counts || place == rows.size()) place = i;
+        // Where none counts, one that could without being named says more than one that could not.
+        if (counts || place == rows.size() || (rows[place].on_request && !rows[i].on_request)) place = i;
       }
       for (; place < rows.size() && backend_of(rows[place]) == backend; ++place) {
         if (!counts || in_play(rows[place])) selection_.rows.push_back(&rows[place]);

@@ -11,8 +11,9 @@ inline constexpr std::array kAiterDevices{rocm("gfx942"), rocm("gfx950"), rocm("
 inline constexpr std::array<std::string_view, 1> kAiterLibraries{"aiter"};
 inline constexpr std::array kAiterFp8BlockSchemes{w(kFp8Static128BlockSym, kFp8Dynamic128Sym)};
 inline constexpr std::array kAiterActivations{Fn::silu, Fn::gelu, Fn::situ, Fn::swigluoai, Fn::swigluoai_split};
-inline constexpr std::array kAiterRefusals{
-    Refusal{.rule = Rule::device, .unless = Condition{.facts = {kAiterOn, kAiterExpertsOn}}}};
+inline constexpr std::array kAiterRefusals{Refusal{.rule = Rule::device,
+                                                   .wanted = "the switch that turns it on, or another device",
+                                                   .unless = Condition{.facts = {kAiterOn, kAiterExpertsOn}}}};
 inline constexpr KernelCard kCardAiterFp8BlockExperts = described({.id = "reference.AiterFp8BlockExperts",
                                                                    .backend = "aiter",
                                                                    .summary = "AITER FP8, 128 x 128 blocks",
@@ -62,9 +63,12 @@ inline constexpr KernelCard kCardAiterUnquantizedExperts = described({.id = "ref
                                                                       .refusals = kAiterRefusals});
 
 inline constexpr std::array kAiterMxfp4Schemes{w(kMxfp4Static), w(kMxfp4Static, kMxfp4Dynamic)};
-inline constexpr std::array kAiterMxfp4Refusals{
-    Refusal{.rule = Rule::device, .unless = Condition{.facts = {kAiterOn, kAiterExpertsOn}}},
-    Refusal{.rule = Rule::quant_scheme, .unless = Condition{.devices = {rocm("gfx950")}}}};
+inline constexpr std::array kAiterMxfp4Refusals{Refusal{.rule = Rule::device,
+                                                        .wanted = "the switch that turns it on, or another device",
+                                                        .unless = Condition{.facts = {kAiterOn, kAiterExpertsOn}}},
+                                                Refusal{.rule = Rule::quant_scheme,
+                                                        .wanted = "a scheme that this device has",
+                                                        .unless = Condition{.devices = {rocm("gfx950")}}}};
 inline constexpr KernelCard kCardAiterMxfp4Experts = described({.id = "reference.AiterMxfp4Experts",
                                                                 .backend = "aiter",
                                                                 .summary = "AITER CK MXFP4, gfx950",
@@ -79,12 +83,16 @@ inline constexpr KernelCard kCardAiterMxfp4Experts = described({.id = "reference
 inline constexpr std::array kAiterMxfp8Devices{rocm("gfx950"), rocm("gfx1250")};
 inline constexpr std::array kAiterMxfp8Schemes{w(kMxfp8Static, kMxfp8Dynamic)};
 inline constexpr std::array kAiterMxfp8Refusals{
-    Refusal{.rule = Rule::device, .unless = Condition{.facts = {kAiterOn, kAiterExpertsOn}}},
+    Refusal{.rule = Rule::device,
+            .wanted = "the switch that turns it on, or another device",
+            .unless = Condition{.facts = {kAiterOn, kAiterExpertsOn}}},
     Refusal{.rule = Rule::activation,
+            .wanted = "an activation that the kernel has",
             .order = CheckOrder::after_all,
             .unless = Condition{.activations = {Fn::silu, Fn::swigluoai_split}}},
     Refusal{.rule = Rule::activation,
             .label = "swiglu_params",
+            .wanted = "activation parameters that the kernel applies",
             .order = CheckOrder::after_all,
             .when = {.activations = {Fn::swigluoai_split}},
             .unless = Condition{.alpha = 1.702F, .beta = 1.0F}}};
@@ -103,7 +111,9 @@ inline constexpr std::array kAiterW4A16MonolithicActivations{Fn::silu, Fn::swigl
 inline constexpr std::array kAiterW4A16MonolithicRoutings{Routing::grouped_sigmoid_bias, Routing::sqrtsoftplus_bias,
                                                           Routing::topk_softmax, Routing::softmax_topk_renorm};
 inline constexpr std::array kAiterW4A16MonolithicRefusals{
-    Refusal{.rule = Rule::device, .unless = Condition{.facts = {kAiterOn}}}};
+    Refusal{.rule = Rule::device,
+            .wanted = "the switch that turns it on, or another device",
+            .unless = Condition{.facts = {kAiterOn}}}};
 inline constexpr KernelCard kCardAiterW4A16ExpertsMonolithic =
     described({.id = "reference.AiterW4A16ExpertsMonolithic",
                .backend = "aiter",

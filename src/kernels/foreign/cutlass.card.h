@@ -59,6 +59,7 @@ inline constexpr std::array kCutlassW4A8Fp8Devices{kSm90};
 inline constexpr std::array kCutlassW4A8Fp8Schemes{w(kInt4Static, kFp8DynamicTokenSym)};
 inline constexpr std::array kCutlassW4A8Fp8Refusals{Refusal{.rule = Rule::dtype,
                                                             .label = "dtype",
+                                                            .wanted = "another type at the edge",
                                                             .order = CheckOrder::before_all,
                                                             .when = {.dtypes = {Element::f16, Element::f32}}}};
 inline constexpr KernelCard kCardCutlassExpertsW4A8Fp8 = described({.id = "reference.CutlassExpertsW4A8Fp8",
@@ -76,8 +77,11 @@ inline constexpr std::array kDeepGemmSchemes{w(kFp8Static128BlockSym, kFp8Dynami
                                              w(kMxfp8Static, kMxfp8Dynamic)};
 inline constexpr std::array kDeepGemmActivations{Fn::silu, Fn::swiglustep, Fn::swigluoai_split};
 inline constexpr std::array kDeepGemmRefusals{
-    Refusal{.rule = Rule::device, .unless = Condition{.facts = {{"VLLM_USE_DEEP_GEMM", "0", false}}}},
+    Refusal{.rule = Rule::device,
+            .wanted = "the switch that turns it on, or another device",
+            .unless = Condition{.facts = {{"VLLM_USE_DEEP_GEMM", "0", false}}}},
     Refusal{.rule = Rule::quant_scheme,
+            .wanted = "a scheme that this device has",
             .when = {.schemes = {any(kMxfp8Static)}},
             .unless = Condition{.devices = {kSm10x}}}};
 inline constexpr KernelCard kCardDeepGemmExperts = described({.id = "reference.DeepGemmExperts",
@@ -93,7 +97,9 @@ inline constexpr KernelCard kCardDeepGemmExperts = described({.id = "reference.D
 
 inline constexpr std::array kTritonOrDeepGemmSchemes{w(kFp8Static128BlockSym, kFp8Dynamic128Sym)};
 inline constexpr std::array kTritonOrDeepGemmRefusals{
-    Refusal{.rule = Rule::device, .unless = Condition{.facts = {{"VLLM_USE_DEEP_GEMM", "0", false}}}}};
+    Refusal{.rule = Rule::device,
+            .wanted = "the switch that turns it on, or another device",
+            .unless = Condition{.facts = {{"VLLM_USE_DEEP_GEMM", "0", false}}}}};
 inline constexpr KernelCard kCardTritonOrDeepGemmExperts =
     described({.id = "reference.TritonOrDeepGemmExperts",
                .backend = "deep_gemm",
@@ -134,7 +140,8 @@ inline constexpr KernelCard kCardDeepGemmFP4Experts = described({.id = "referenc
 inline constexpr std::array<std::string_view, 1> kHPCLibraries{"hpc"};
 inline constexpr std::array kHPCSchemes{w(kFp8Static128BlockSym, kFp8Dynamic128Sym),
                                         w(kFp8StaticTensorSym, kFp8StaticTensorSym)};
-inline constexpr std::array kHPCRefusals{Refusal{.rule = Rule::shape, .when = {.hidden_off = 128}}};
+inline constexpr std::array kHPCRefusals{
+    Refusal{.rule = Rule::shape, .wanted = "a hidden size in multiples of 128", .when = {.hidden_off = 128}}};
 inline constexpr KernelCard kCardHPCExperts = described({.id = "reference.HPCExperts",
                                                          .backend = "hpc",
                                                          .summary = "HPC FP8",

@@ -18,8 +18,10 @@ inline constexpr std::array kFlashInferActivations{Fn::silu, Fn::gelu_tanh, Fn::
                                                    Fn::relu2_no_mul};
 inline constexpr std::array kFlashInferRefusals{
     Refusal{.rule = Rule::quant_scheme,
+            .wanted = "a scheme that this device has",
             .when = {.devices = {cuda(91)}, .schemes = {w(kFp8Static128BlockSym, kFp8Dynamic128Sym), w(kMxfp4Static)}}},
     Refusal{.rule = Rule::quant_scheme,
+            .wanted = "a scheme that this device has",
             .when = {.devices = {cuda(0, 99)},
                      .schemes = {w(kMxfp4Static, kMxfp8Dynamic), w(kNvfp4Static, kNvfp4Dynamic)}}}};
 inline constexpr KernelCard kCardFlashInferExperts = described({.id = "reference.FlashInferExperts",
@@ -75,16 +77,29 @@ inline constexpr std::array kB12xSchemes{w(kMxfp4Static, kMxfp8Dynamic), w(kMxfp
                                          w(kNvfp4Static)};
 inline constexpr std::array kB12xActivations{Fn::silu, Fn::situ, Fn::swigluoai_split, Fn::relu2_no_mul};
 inline constexpr std::array kB12xRefusals{
-    Refusal{.rule = Rule::bias, .label = "bias", .order = CheckOrder::before_all, .when = {.bias = true}},
-    Refusal{.rule = Rule::dtype, .label = "dtype", .order = CheckOrder::before_all, .when = {.dtypes = {Element::f32}}},
+    Refusal{.rule = Rule::bias,
+            .label = "bias",
+            .wanted = "no bias",
+            .order = CheckOrder::before_all,
+            .when = {.bias = true}},
+    Refusal{.rule = Rule::dtype,
+            .label = "dtype",
+            .wanted = "another type at the edge",
+            .order = CheckOrder::before_all,
+            .when = {.dtypes = {Element::f32}}},
     Refusal{.rule = Rule::activation,
+            .wanted = "an activation that the kernel has",
             .order = CheckOrder::before_all,
             .when = {.schemes = {w(kMxfp4Static, kMxfp8Dynamic), w(kNvfp4Static, kMxfp8Dynamic)}},
             .unless = Condition{.activations = {Fn::silu, Fn::situ}}},
     Refusal{.rule = Rule::shape,
+            .wanted = "a hidden size in multiples of 256",
             .order = CheckOrder::before_all,
             .when = {.schemes = {w(kMxfp4Static, kMxfp8Dynamic), w(kNvfp4Static, kMxfp8Dynamic)}, .hidden_off = 256}},
-    Refusal{.rule = Rule::shape, .order = CheckOrder::before_all, .when = {.intermediate_off = 32}}};
+    Refusal{.rule = Rule::shape,
+            .wanted = "an intermediate size in multiples of 32",
+            .order = CheckOrder::before_all,
+            .when = {.intermediate_off = 32}}};
 inline constexpr KernelCard kCardB12xExperts = described({.id = "reference.B12xExperts",
                                                           .backend = "b12x",
                                                           .summary = "MXFP4 and NVFP4 on 12.x",
@@ -98,15 +113,21 @@ inline constexpr KernelCard kCardB12xExperts = described({.id = "reference.B12xE
 inline constexpr std::array kFlashInferMoeEpSchemes{any(kMxfp4Static), any(kNvfp4Static)};
 inline constexpr std::array<std::string_view, 2> kFlashInferMoeEpRefusedExchanges{"deepep_low_latency", "nixl_ep"};
 inline constexpr std::array kFlashInferMoeEpRefusals{
-    Refusal{.rule = Rule::routing, .when = {.routings = {Routing::llama4}}},
-    Refusal{.rule = Rule::parallel_config, .when = {.ep = false}},
+    Refusal{.rule = Rule::routing, .wanted = "another routing", .when = {.routings = {Routing::llama4}}},
+    Refusal{.rule = Rule::parallel_config, .wanted = "another layout over ranks", .when = {.ep = false}},
     Refusal{.rule = Rule::quant_scheme,
             .label = "a16_nvfp4",
+            .wanted = "quantized activations",
             .order = CheckOrder::after_all,
             .when = {.schemes = {w(kNvfp4Static)}}},
-    Refusal{.rule = Rule::bias, .label = "bias", .order = CheckOrder::after_all, .when = {.bias = true}},
+    Refusal{.rule = Rule::bias,
+            .label = "bias",
+            .wanted = "no bias",
+            .order = CheckOrder::after_all,
+            .when = {.bias = true}},
     Refusal{.rule = Rule::dtype,
             .label = "dtype",
+            .wanted = "another type at the edge",
             .order = CheckOrder::after_all,
             .when = {.dtypes = {Element::f16, Element::f32}}}};
 inline constexpr KernelCard kCardFlashInferMoeEpExperts =

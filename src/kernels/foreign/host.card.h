@@ -44,8 +44,10 @@ inline constexpr KernelCard kCardCPUExpertsFp8W8A8 = described(
      .router = {.monolithic = true, .routings = kCPUFp8Routings, .hash_routing = true, .adjusted_routes = true}});
 
 inline constexpr std::array kCPUInt8Schemes{w(kInt8StaticChannelSym, kInt8DynamicTokenSym)};
-inline constexpr std::array kCPUInt8Refusals{
-    Refusal{.rule = Rule::shape, .order = CheckOrder::after_all, .when = {.hidden_off = 32}}};
+inline constexpr std::array kCPUInt8Refusals{Refusal{.rule = Rule::shape,
+                                                     .wanted = "a hidden size in multiples of 32",
+                                                     .order = CheckOrder::after_all,
+                                                     .when = {.hidden_off = 32}}};
 inline constexpr KernelCard kCardCPUExpertsInt8 = described(
     {.id = "reference.CPUExpertsInt8",
      .backend = "cpu",
@@ -71,12 +73,15 @@ inline constexpr KernelCard kCardCPUExpertsMxfp4 = described(
 
 inline constexpr std::array kX86CPUUnquantizedSchemes{kUnquantized};
 inline constexpr std::array kX86CPUUnquantizedActivations{Fn::silu, Fn::gelu, Fn::gelu_tanh, Fn::swigluoai};
-inline constexpr std::array kX86CPUUnquantizedRefusals{
-    Refusal{.rule = Rule::dtype,
-            .label = "dtype",
-            .order = CheckOrder::after_all,
-            .when = {.dtypes = {Element::f16, Element::f32}}},
-    Refusal{.rule = Rule::shape, .order = CheckOrder::after_all, .when = {.hidden_off = 32}}};
+inline constexpr std::array kX86CPUUnquantizedRefusals{Refusal{.rule = Rule::dtype,
+                                                               .label = "dtype",
+                                                               .wanted = "another type at the edge",
+                                                               .order = CheckOrder::after_all,
+                                                               .when = {.dtypes = {Element::f16, Element::f32}}},
+                                                       Refusal{.rule = Rule::shape,
+                                                               .wanted = "a hidden size in multiples of 32",
+                                                               .order = CheckOrder::after_all,
+                                                               .when = {.hidden_off = 32}}};
 inline constexpr KernelCard kCardX86CPUUnquantizedExperts = described({.id = "reference.X86CPUUnquantizedExperts",
                                                                        .backend = "cpu",
                                                                        .summary = "unquantized, AMX",
@@ -88,6 +93,7 @@ inline constexpr KernelCard kCardX86CPUUnquantizedExperts = described({.id = "re
 inline constexpr std::array kArmCPUUnquantizedDevices{host_arch("aarch64")};
 inline constexpr std::array kArmCPUUnquantizedRefusals{Refusal{.rule = Rule::dtype,
                                                                .label = "dtype",
+                                                               .wanted = "another type at the edge",
                                                                .order = CheckOrder::after_all,
                                                                .when = {.dtypes = {Element::f16, Element::f32}}}};
 inline constexpr KernelCard kCardArmCPUUnquantizedExperts = described({.id = "reference.ArmCPUUnquantizedExperts",
@@ -99,12 +105,15 @@ inline constexpr KernelCard kCardArmCPUUnquantizedExperts = described({.id = "re
                                                                        .refusals = kArmCPUUnquantizedRefusals});
 
 inline constexpr std::array kPowerCPUUnquantizedDevices{host_arch("ppc64le")};
-inline constexpr std::array kPowerCPUUnquantizedRefusals{
-    Refusal{.rule = Rule::dtype,
-            .label = "dtype",
-            .order = CheckOrder::after_all,
-            .when = {.dtypes = {Element::f16, Element::f32}}},
-    Refusal{.rule = Rule::shape, .order = CheckOrder::after_all, .when = {.hidden_off = 16}}};
+inline constexpr std::array kPowerCPUUnquantizedRefusals{Refusal{.rule = Rule::dtype,
+                                                                 .label = "dtype",
+                                                                 .wanted = "another type at the edge",
+                                                                 .order = CheckOrder::after_all,
+                                                                 .when = {.dtypes = {Element::f16, Element::f32}}},
+                                                         Refusal{.rule = Rule::shape,
+                                                                 .wanted = "a hidden size in multiples of 16",
+                                                                 .order = CheckOrder::after_all,
+                                                                 .when = {.hidden_off = 16}}};
 inline constexpr KernelCard kCardPowerCPUUnquantizedExperts = described({.id = "reference.PowerCPUUnquantizedExperts",
                                                                          .backend = "cpu",
                                                                          .summary = "unquantized, POWER",
@@ -136,9 +145,14 @@ inline constexpr KernelCard kCardZenCPUExpertsInt8 = described(
      .router = {.monolithic = true, .routings = kCPUInt4Routings, .hash_routing = true, .adjusted_routes = true}});
 
 inline constexpr std::array<std::string_view, 1> kArmCPUInt8Libraries{"cpu_int8"};
-inline constexpr std::array kArmCPUInt8Refusals{
-    Refusal{.rule = Rule::shape, .order = CheckOrder::after_all, .when = {.hidden_off = 32}},
-    Refusal{.rule = Rule::shape, .order = CheckOrder::after_all, .when = {.intermediate_off = 32}}};
+inline constexpr std::array kArmCPUInt8Refusals{Refusal{.rule = Rule::shape,
+                                                        .wanted = "a hidden size in multiples of 32",
+                                                        .order = CheckOrder::after_all,
+                                                        .when = {.hidden_off = 32}},
+                                                Refusal{.rule = Rule::shape,
+                                                        .wanted = "an intermediate size in multiples of 32",
+                                                        .order = CheckOrder::after_all,
+                                                        .when = {.intermediate_off = 32}}};
 inline constexpr KernelCard kCardArmCPUExpertsInt8 = described({.id = "reference.ArmCPUExpertsInt8",
                                                                 .backend = "cpu",
                                                                 .summary = "INT8, Arm",
@@ -149,12 +163,15 @@ inline constexpr KernelCard kCardArmCPUExpertsInt8 = described({.id = "reference
                                                                 .parallel = {.ep = false},
                                                                 .refusals = kArmCPUInt8Refusals});
 
-inline constexpr std::array kPowerCPUInt8Refusals{
-    Refusal{.rule = Rule::shape, .order = CheckOrder::after_all, .when = {.hidden_off = 16}},
-    Refusal{.rule = Rule::dtype,
-            .label = "dtype",
-            .order = CheckOrder::after_all,
-            .when = {.dtypes = {Element::f16, Element::f32}}}};
+inline constexpr std::array kPowerCPUInt8Refusals{Refusal{.rule = Rule::shape,
+                                                          .wanted = "a hidden size in multiples of 16",
+                                                          .order = CheckOrder::after_all,
+                                                          .when = {.hidden_off = 16}},
+                                                  Refusal{.rule = Rule::dtype,
+                                                          .label = "dtype",
+                                                          .wanted = "another type at the edge",
+                                                          .order = CheckOrder::after_all,
+                                                          .when = {.dtypes = {Element::f16, Element::f32}}}};
 inline constexpr KernelCard kCardPowerCPUExpertsInt8 = described({.id = "reference.PowerCPUExpertsInt8",
                                                                   .backend = "cpu",
                                                                   .summary = "INT8, POWER",
@@ -166,12 +183,16 @@ inline constexpr KernelCard kCardPowerCPUExpertsInt8 = described({.id = "referen
                                                                   .refusals = kPowerCPUInt8Refusals});
 
 inline constexpr std::array kZentorchInt4Schemes{w(kInt4Static), w(kInt4Static32)};
-inline constexpr std::array kZentorchInt4Refusals{
-    Refusal{.rule = Rule::dtype,
-            .label = "dtype",
-            .order = CheckOrder::after_all,
-            .when = {.dtypes = {Element::f16, Element::f32}}},
-    Refusal{.rule = Rule::shape, .label = "topk", .order = CheckOrder::after_all, .when = {.max_top_k = 1}}};
+inline constexpr std::array kZentorchInt4Refusals{Refusal{.rule = Rule::dtype,
+                                                          .label = "dtype",
+                                                          .wanted = "another type at the edge",
+                                                          .order = CheckOrder::after_all,
+                                                          .when = {.dtypes = {Element::f16, Element::f32}}},
+                                                  Refusal{.rule = Rule::shape,
+                                                          .label = "topk",
+                                                          .wanted = "two or more experts a token",
+                                                          .order = CheckOrder::after_all,
+                                                          .when = {.max_top_k = 1}}};
 inline constexpr KernelCard kCardZentorchExpertsInt4 =
     described({.id = "reference.ZentorchExpertsInt4",
                .backend = "cpu",

@@ -54,8 +54,10 @@ inline constexpr std::array kHummingSchemes{w(kInt4Static),
                                             w(kNvfp4Static, kNvfp4Dynamic),
                                             w(kNvfp4Static, kNvfp4DynamicToken),
                                             any(kMxfp4Static)};
-inline constexpr std::array kBatchedHummingGroupedRefusals{
-    Refusal{.rule = Rule::parallel_config, .label = "gemm_type", .order = CheckOrder::after_all}};
+inline constexpr std::array kBatchedHummingGroupedRefusals{Refusal{.rule = Rule::parallel_config,
+                                                                   .label = "gemm_type",
+                                                                   .wanted = "the preferred way to group tokens",
+                                                                   .order = CheckOrder::after_all}};
 inline constexpr KernelCard kCardBatchedHummingGroupedExperts =
     described({.id = "reference.BatchedHummingGroupedExperts",
                .backend = "humming",
@@ -71,10 +73,12 @@ inline constexpr KernelCard kCardBatchedHummingGroupedExperts =
 inline constexpr std::array kHummingGroupedRefusals{
     Refusal{.rule = Rule::parallel_config,
             .label = "gemm_type",
+            .wanted = "the preferred way to group tokens",
             .order = CheckOrder::after_all,
             .when = {.facts = {{"VLLM_HUMMING_MOE_GEMM_TYPE", "indexed"}}}},
     Refusal{.rule = Rule::parallel_config,
             .label = "gemm_type",
+            .wanted = "the preferred way to group tokens",
             .order = CheckOrder::after_all,
             .when = {.facts = {{"VLLM_HUMMING_MOE_GEMM_TYPE", "grouped", false}}, .ep = false}}};
 inline constexpr KernelCard kCardHummingGroupedExperts = described({.id = "reference.HummingGroupedExperts",
@@ -90,10 +94,12 @@ inline constexpr KernelCard kCardHummingGroupedExperts = described({.id = "refer
 inline constexpr std::array kHummingIndexedRefusals{
     Refusal{.rule = Rule::parallel_config,
             .label = "gemm_type",
+            .wanted = "the preferred way to group tokens",
             .order = CheckOrder::after_all,
             .when = {.facts = {{"VLLM_HUMMING_MOE_GEMM_TYPE", "grouped"}}}},
     Refusal{.rule = Rule::parallel_config,
             .label = "gemm_type",
+            .wanted = "the preferred way to group tokens",
             .order = CheckOrder::after_all,
             .when = {.facts = {{"VLLM_HUMMING_MOE_GEMM_TYPE", "indexed", false}}, .ep = true}}};
 inline constexpr KernelCard kCardHummingIndexedExperts = described({.id = "reference.HummingIndexedExperts",

@@ -15,12 +15,14 @@ inline constexpr std::array kTritonSchemes{kUnquantized,
                                            w(kFp8StaticTensorSym, kFp8DynamicTokenSym),
                                            w(kFp8StaticTensorSym, kFp8StaticTensorSym),
                                            w(kFp8StaticTensorSym, kFp8DynamicTensorSym)};
-inline constexpr std::array kTritonRefusals{
-    Refusal{.rule = Rule::quant_scheme, .when = {.devices = {cuda(0, 88)}, .schemes = kFp8Weights}},
-    Refusal{.rule = Rule::shape,
-            .label = "num_experts",
-            .order = CheckOrder::after_all,
-            .when = {.devices = {cuda(), rocm()}, .min_experts = 993}}};
+inline constexpr std::array kTritonRefusals{Refusal{.rule = Rule::quant_scheme,
+                                                    .wanted = "a scheme that this device has",
+                                                    .when = {.devices = {cuda(0, 88)}, .schemes = kFp8Weights}},
+                                            Refusal{.rule = Rule::shape,
+                                                    .label = "num_experts",
+                                                    .wanted = "at most 992 experts",
+                                                    .order = CheckOrder::after_all,
+                                                    .when = {.devices = {cuda(), rocm()}, .min_experts = 993}}};
 inline constexpr KernelCard kCardTritonExperts = described({.id = "reference.TritonExperts",
                                                             .backend = "triton",
                                                             .summary = "Triton, unquantized, FP8 and INT8",
@@ -40,9 +42,11 @@ inline constexpr std::array kBatchedTritonSchemes{kUnquantized,
                                                   w(kFp8StaticTensorSym, kFp8DynamicTensorSym)};
 inline constexpr std::array kBatchedTritonRefusals{
     Refusal{.rule = Rule::activation,
+            .wanted = "an activation that the kernel has",
             .when = {.devices = {kXpu}, .activations = {Fn::situ, Fn::swiglustep, Fn::swigluoai_split}}},
     Refusal{
         .rule = Rule::quant_scheme,
+        .wanted = "a scheme that this device has",
         .when = {.schemes = kFp8Weights},
         .unless = Condition{.devices = {cuda(89), rocm("gfx942"), rocm("gfx950"), rocm("gfx1201"), rocm("gfx1250")}}}};
 inline constexpr KernelCard kCardBatchedTritonExperts = described({.id = "reference.BatchedTritonExperts",
@@ -61,6 +65,7 @@ inline constexpr std::array kTritonWNA16Activations{
     Fn::swiglustep, Fn::silu_no_mul, Fn::gelu_no_mul, Fn::gelu_tanh_no_mul, Fn::relu2_no_mul};
 inline constexpr std::array kTritonWNA16Refusals{Refusal{.rule = Rule::shape,
                                                          .label = "num_experts",
+                                                         .wanted = "at most 992 experts",
                                                          .order = CheckOrder::after_all,
                                                          .when = {.devices = {cuda(), rocm()}, .min_experts = 993}}};
 inline constexpr KernelCard kCardTritonWNA16Experts = described({.id = "reference.TritonWNA16Experts",
@@ -117,10 +122,15 @@ inline constexpr KernelCard kCardMxfp8NativeTritonExperts = described({.id = "re
 
 inline constexpr std::array kNvfp4QuantizationEmulationTritonSchemes{w(kNvfp4Static, kNvfp4Dynamic)};
 inline constexpr std::array kNvfp4QuantizationEmulationTritonRefusals{
-    Refusal{.rule = Rule::lora, .order = CheckOrder::before_all, .when = {.lora = true}},
-    Refusal{.rule = Rule::bias, .label = "bias", .order = CheckOrder::before_all, .when = {.bias = true}},
+    Refusal{.rule = Rule::lora, .wanted = "no adapters", .order = CheckOrder::before_all, .when = {.lora = true}},
+    Refusal{.rule = Rule::bias,
+            .label = "bias",
+            .wanted = "no bias",
+            .order = CheckOrder::before_all,
+            .when = {.bias = true}},
     Refusal{.rule = Rule::shape,
             .label = "num_experts",
+            .wanted = "at most 992 experts",
             .order = CheckOrder::after_all,
             .when = {.devices = {cuda(), rocm()}, .min_experts = 993}}};
 inline constexpr KernelCard kCardNvfp4QuantizationEmulationTritonExperts =
@@ -140,10 +150,12 @@ inline constexpr std::array kOcpMxQuantizationEmulationTritonSchemes{any(kMxfp4S
 inline constexpr std::array kOcpMxQuantizationEmulationTritonRefusals{
     Refusal{.rule = Rule::library,
             .label = "library",
+            .wanted = "the library that emulates",
             .order = CheckOrder::before_all,
             .unless = Condition{.libraries = {"quark"}}},
     Refusal{.rule = Rule::shape,
             .label = "num_experts",
+            .wanted = "at most 992 experts",
             .order = CheckOrder::after_all,
             .when = {.devices = {cuda(), rocm()}, .min_experts = 993}}};
 inline constexpr KernelCard kCardOcpMxQuantizationEmulationTritonExperts =

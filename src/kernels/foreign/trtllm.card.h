@@ -13,8 +13,11 @@ inline constexpr std::array kTrtLlmMxint4MonolithicActivations{Fn::silu, Fn::swi
 inline constexpr std::array kTrtLlmMxint4MonolithicRoutings{
     Routing::llama4, Routing::topk_softmax, Routing::softmax_topk_renorm, Routing::grouped_sigmoid_bias};
 inline constexpr std::array kTrtLlmMxint4MonolithicRefusals{
-    Refusal{.rule = Rule::device, .unless = Condition{.facts = {{"VLLM_USE_FLASHINFER_MOE_INT4", "1"}}}},
+    Refusal{.rule = Rule::device,
+            .wanted = "the switch that turns it on, or another device",
+            .unless = Condition{.facts = {{"VLLM_USE_FLASHINFER_MOE_INT4", "1"}}}},
     Refusal{.rule = Rule::router_logits_dtype,
+            .wanted = "16-bit router logits",
             .when = {.logits_dtypes = {Element::f32}},
             .unless = Condition{.routings = {Routing::grouped_sigmoid_bias}}}};
 inline constexpr KernelCard kCardTrtLlmMxint4ExpertsMonolithic =
@@ -43,20 +46,26 @@ inline constexpr std::array kTrtLlmFp8MonolithicRoutings{Routing::grouped_sigmoi
                                                          Routing::llama4};
 inline constexpr std::array kTrtLlmFp8MonolithicLogits{Element::bf16, Element::f32};
 inline constexpr std::array kTrtLlmFp8MonolithicRefusals{
-    Refusal{.rule = Rule::parallel_config, .when = {.sp = true}},
+    Refusal{.rule = Rule::parallel_config, .wanted = "another layout over ranks", .when = {.sp = true}},
     Refusal{.rule = Rule::routing,
+            .wanted = "another routing",
             .when = {.routings = {Routing::llama4}},
             .unless = Condition{.schemes = {w(kFp8StaticTensorSym, kFp8StaticTensorSym)}}},
     Refusal{.rule = Rule::activation,
             .label = "swiglu_params",
+            .wanted = "activation parameters that the kernel applies",
             .order = CheckOrder::after_all,
             .when = {.activations = kUngated, .stated_activation = true}},
     Refusal{.rule = Rule::activation,
             .label = "swiglu_params",
+            .wanted = "activation parameters that the kernel applies",
             .order = CheckOrder::after_all,
             .when = {.schemes = {w(kFp8StaticTensorSym, kFp8StaticTensorSym)}, .stated_activation = true}},
-    Refusal{
-        .rule = Rule::shape, .label = "num_experts", .order = CheckOrder::after_all, .when = {.min_experts = 2049}}};
+    Refusal{.rule = Rule::shape,
+            .label = "num_experts",
+            .wanted = "at most 2048 experts",
+            .order = CheckOrder::after_all,
+            .when = {.min_experts = 2049}}};
 inline constexpr KernelCard kCardTrtLlmFp8ExpertsMonolithic =
     described({.id = "reference.TrtLlmFp8ExpertsMonolithic",
                .backend = "flashinfer_trtllm",
@@ -79,14 +88,19 @@ inline constexpr std::array<std::string_view, 5> kTrtLlmFp8ModularExchanges{
 inline constexpr std::array kTrtLlmFp8ModularRefusals{
     Refusal{.rule = Rule::activation,
             .label = "swiglu_params",
+            .wanted = "activation parameters that the kernel applies",
             .order = CheckOrder::after_all,
             .when = {.activations = kUngated, .stated_activation = true}},
     Refusal{.rule = Rule::activation,
             .label = "swiglu_params",
+            .wanted = "activation parameters that the kernel applies",
             .order = CheckOrder::after_all,
             .when = {.schemes = {w(kFp8StaticTensorSym, kFp8StaticTensorSym)}, .stated_activation = true}},
-    Refusal{
-        .rule = Rule::shape, .label = "num_experts", .order = CheckOrder::after_all, .when = {.min_experts = 2049}}};
+    Refusal{.rule = Rule::shape,
+            .label = "num_experts",
+            .wanted = "at most 2048 experts",
+            .order = CheckOrder::after_all,
+            .when = {.min_experts = 2049}}};
 inline constexpr KernelCard kCardTrtLlmFp8ExpertsModular =
     described({.id = "reference.TrtLlmFp8ExpertsModular",
                .backend = "flashinfer_trtllm",
@@ -107,8 +121,11 @@ inline constexpr std::array kTrtLlmBf16MonolithicRoutings{Routing::grouped_sigmo
                                                           Routing::sigmoid_renorm,
                                                           Routing::softmax_topk_renorm,
                                                           Routing::sigmoid};
-inline constexpr std::array kTrtLlmBf16MonolithicRefusals{Refusal{
-    .rule = Rule::shape, .label = "num_experts", .order = CheckOrder::after_all, .when = {.min_experts = 2049}}};
+inline constexpr std::array kTrtLlmBf16MonolithicRefusals{Refusal{.rule = Rule::shape,
+                                                                  .label = "num_experts",
+                                                                  .wanted = "at most 2048 experts",
+                                                                  .order = CheckOrder::after_all,
+                                                                  .when = {.min_experts = 2049}}};
 inline constexpr KernelCard kCardTrtLlmBf16ExpertsMonolithic =
     described({.id = "reference.TrtLlmBf16ExpertsMonolithic",
                .backend = "flashinfer_trtllm",
@@ -124,9 +141,12 @@ inline constexpr KernelCard kCardTrtLlmBf16ExpertsMonolithic =
 inline constexpr std::array<std::string_view, 2> kTrtLlmBf16ModularRefusedExchanges{"deepep_high_throughput",
                                                                                     "allgather_reducescatter"};
 inline constexpr std::array kTrtLlmBf16ModularRefusals{
-    Refusal{.rule = Rule::parallel_config, .when = {.all2all = false}},
-    Refusal{
-        .rule = Rule::shape, .label = "num_experts", .order = CheckOrder::after_all, .when = {.min_experts = 2049}}};
+    Refusal{.rule = Rule::parallel_config, .wanted = "another layout over ranks", .when = {.all2all = false}},
+    Refusal{.rule = Rule::shape,
+            .label = "num_experts",
+            .wanted = "at most 2048 experts",
+            .order = CheckOrder::after_all,
+            .when = {.min_experts = 2049}}};
 inline constexpr KernelCard kCardTrtLlmBf16ExpertsModular =
     described({.id = "reference.TrtLlmBf16ExpertsModular",
                .backend = "flashinfer_trtllm",
