@@ -230,6 +230,7 @@ Result<std::int64_t> JsonScanner::count() {
   MORACLE_ASSIGN(const std::string_view token, number());
   std::int64_t value = 0;
   const char* const end = token.data() + token.size();
+  // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): from_chars takes the end, not a terminated string
   const auto [stop, code] = std::from_chars(token.data(), end, value);
   if (code != std::errc{} || stop != end || token.front() == '-') {
     return Error{.code = "number.range",

@@ -121,6 +121,7 @@ void MappedFile::release(std::span<const std::byte> part) const {
   if (begin < base || begin - base > pages_.bytes.size() || part.size() > pages_.bytes.size() - (begin - base)) return;
   const std::uintptr_t first = (begin + page - 1) / page * page;
   const std::uintptr_t last = (begin + part.size()) / page * page;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the address was rounded as a number
   if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 

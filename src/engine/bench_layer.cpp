@@ -1,6 +1,7 @@
 #include "engine/bench_layer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "engine/bench_baseline.h"
@@ -156,7 +157,7 @@ Result<BenchLayerRow> LayerBench::time_row(std::int64_t tokens) {
   const double median = median_of(times);
   row.median_us = median * 1e6;
   row.min_us = *std::min_element(times.begin(), times.end()) * 1e6;
-  row.experts = static_cast<std::int64_t>(hit / static_cast<double>(times.size()) + 0.5);
+  row.experts = std::llround(hit / static_cast<double>(times.size()));
   const QuantKey& key = options_.scheme.scheme.weight;
   row.weight_bytes = row.experts * (2 * published_bytes(key, shape.intermediate, shape.hidden) +
                                     published_bytes(key, shape.hidden, shape.intermediate));

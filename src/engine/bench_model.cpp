@@ -14,6 +14,7 @@ Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& 
   }
   Random random(1);
   std::vector<std::int32_t> prompt;
+  prompt.reserve(static_cast<std::size_t>(options.prompt));
   for (std::int64_t i = 0; i < options.prompt; ++i)
     prompt.push_back(static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(info.vocabulary))));
 

@@ -346,7 +346,8 @@ Result<> Decoder::append(const Json& json, const std::string& file, const std::s
     MORACLE_ASSIGN(const std::int64_t stop, reader.integer("stop", 0, kMost));
     steps_.emplace_back(Strip{std::move(content), static_cast<std::size_t>(start), static_cast<std::size_t>(stop)});
   } else if (type == "Replace") {
-    MORACLE_ASSIGN(TextPattern pattern, TextPattern::from_json(json.value("pattern", Json()), file, pointer + "/pattern"));
+    MORACLE_ASSIGN(TextPattern pattern,
+                   TextPattern::from_json(json.value("pattern", Json()), file, pointer + "/pattern"));
     MORACLE_ASSIGN(std::string content, required_string(reader, "content"));
     steps_.emplace_back(Replace{std::move(pattern), std::move(content)});
   } else if (type == "Metaspace") {

@@ -35,7 +35,8 @@ Result<> Normalizer::append(const Json& json, const std::string& file, const std
     MORACLE_ASSIGN(std::string text, required_string(reader, "prepend"));
     steps_.emplace_back(Prepend{std::move(text)});
   } else if (type == "Replace") {
-    MORACLE_ASSIGN(TextPattern pattern, TextPattern::from_json(json.value("pattern", Json()), file, pointer + "/pattern"));
+    MORACLE_ASSIGN(TextPattern pattern,
+                   TextPattern::from_json(json.value("pattern", Json()), file, pointer + "/pattern"));
     MORACLE_ASSIGN(std::string content, required_string(reader, "content"));
     steps_.emplace_back(Replace{std::move(pattern), std::move(content)});
   } else if (type == "Lowercase") {
