@@ -146,15 +146,20 @@ class ModelOpt final : public SchemeFormat {
   }
 
   Result<> add_layers(const QuantConfig& config) {
-    MORACLE_ASSIGN(const std::vector<std::string> names, config.ordered_keys("quantized_layers"));
-    if (names.empty()) return config.error("config.missing", "quantized_layers", "an object with layers", "none");
-    for (const std::string& name : names) {
-      const Json& layer = config.values["quantized_layers"][name];
+    const auto layers = config.values.find("quantized_layers");
+    if (layers == config.values.end() || layers->empty())
+      return config.error("config.missing", "quantized_layers", "an object with layers", "none");
+    if (!layers->is_object()) return config.error("config.type", "quantized_layers", "an object", layers->type_name());
+    for (const auto& [name, layer] : layers->items()) {
       const std::string pointer = "quantized_layers/" + name;
       if (!layer.is_object()) return config.error("config.type", pointer, "an object", layer.type_name());
       MORACLE_ASSIGN(const std::string algorithm,
                      JsonReader(layer, config.file, config.pointer + "/" + pointer).string_or("quant_algo", ""));
-      MORACLE_ASSIGN(layers_[name], make_algorithm(config, layer, pointer + "/", algorithm));
+      MORACLE_ASSIGN(const std::shared_ptr<const StoredScheme> scheme,
+                     make_algorithm(config, layer, pointer + "/", algorithm));
+      // Modules are asked for with and without the infix that some exporters insert.
+      for (const std::string& spelling : names_of(ModuleRef{.path = name, .fused = {}}))
+        layers_.emplace(spelling, scheme);
     }
     return Ok{};
   }
@@ -166,8 +171,6 @@ class ModelOpt final : public SchemeFormat {
   [[nodiscard]] Layers::const_iterator layer_of(const std::string& name) const {
     const auto exact = layers_.find(name);
     if (exact != layers_.end()) return exact;
-    for (const char* prefix : {"language_model.", "model.language_model."})
-      if (const auto nested = layers_.find(prefix + name); nested != layers_.end()) return nested;
     const auto below = layers_.lower_bound(name + ".");
     return below != layers_.end() && below->first.starts_with(name + ".") ? below : layers_.end();
   }

@@ -23,8 +23,12 @@ class Quark final : public SchemeFormat {
     MORACLE_ASSIGN(const std::vector<std::string> exclude, config.strings("exclude"));
     for (const std::string& text : exclude) {
       const bool regex = text.starts_with("re:");
-      MORACLE_TRY(
-          format->exclude_.add(regex ? Pattern::Kind::regex : Pattern::Kind::exact, regex ? text.substr(3) : text));
+      const bool wildcard = !regex && text.find('*') != std::string::npos;
+      MORACLE_TRY((wildcard ? format->loose_ : format->exclude_)
+                      .add(wildcard ? Pattern::Kind::wildcard
+                           : regex  ? Pattern::Kind::regex
+                                    : Pattern::Kind::exact,
+                           regex ? text.substr(3) : text));
     }
     if (!config.reader().has("global_quant_config"))
       return config.error("config.missing", "global_quant_config", "an object", "nothing");
@@ -59,7 +63,11 @@ class Quark final : public SchemeFormat {
     return Verdict{.scheme = rule->scheme, .rule = rule->text};
   }
 
-  Result<bool> plain_allowed(const ModuleRef& /*module*/) const override { return false; }
+  // Names are not patterns here, but some exports hold patterns all the same: they explain what is stored unquantized.
+  Result<bool> plain_allowed(const ModuleRef& module) const override {
+    MORACLE_ASSIGN(const int index, loose_.first_index(names_of(module)));
+    return index >= 0;
+  }
 
  private:
   Result<> check_section(const QuantConfig& config) {
@@ -143,6 +151,7 @@ class Quark final : public SchemeFormat {
   std::vector<Pattern> names_;  // of by_name_
   std::vector<Rule> by_class_;
   PatternList exclude_;
+  PatternList loose_;
   PatternList cache_;
 };
 
