@@ -2,9 +2,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <fstream>
+
 #include "cli/options.h"
 #include "cli/program.h"
 #include "engine/explain_plan.h"
+#include "kernels/foreign/reference_request.h"
 
 namespace moracle::cli {
 
@@ -14,16 +17,42 @@ struct ExplainCommand : BackendOptions {
   std::string model;
   std::string device = "cpu";
   std::string engine = "moracle";
+  std::string requests;
   bool all = false;
   bool json = false;
 };
 
+// One answer a line. A line that cannot be read is told of, and the rest is answered.
+Result<> answer_requests(const std::string& path, Console& console) {
+  std::ifstream file(path);
+  if (!file) return Error{.code = "file.open", .file = path, .wanted = "a readable file of requests", .found = "none"};
+  std::string line;
+  std::optional<Error> first;
+  for (std::int64_t number = 1; std::getline(file, line) && !console.closed(); ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const Result<std::string> answer = answer_reference_request(line);
+    if (answer.ok()) {
+      console.out(answer.value() + "\n");
+      continue;
+    }
+    Error error = answer.error();
+    error.file = path + ":" + std::to_string(number);
+    console.note(error.code + " " + error.file + " " + error.where + ": " + error.found + "\n");
+    if (!first) first = std::move(error);
+  }
+  if (first) return *first;
+  if (file.bad()) return Error{.code = "file.read", .file = path, .wanted = "a readable file", .found = "an error"};
+  return Ok{};
+}
+
 Result<> explain(const ExplainCommand& options, Console& console) {
+  if (!options.requests.empty()) return answer_requests(options.requests, console);
   if (options.engine != "moracle") {
-    return Error{.code = "engine.unavailable",
-                 .where = "--engine",
-                 .wanted = "moracle",
-                 .found = "'" + options.engine + "', whose tables are not part of this version"};
+    return Error{.code = "engine.requests_only",
+                 .where = "--engine " + options.engine,
+                 .wanted = "--requests FILE with it",
+                 .found = "a model",
+                 .advice = "the reference engine's tables answer requests in its own form"};
   }
   MORACLE_ASSIGN(const Machine machine, resolve_machine(options.device));
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(options.model));
@@ -45,7 +74,15 @@ Result<> explain(const ExplainCommand& options, Console& console) {
 void add_explain(CLI::App& root, Program& program) {
   CLI::App* command = root.add_subcommand("explain", "The oracle's decision for each distinct layer, and its reasons");
   auto options = std::make_shared<ExplainCommand>();
-  add_model(*command, options->model);
+  CLI::Option* model =
+      command->add_option("model", options->model, "Folder in Hugging Face layout: config.json, *.safetensors")
+          ->type_name("MODEL");
+  CLI::Option* requests =
+      command
+          ->add_option("--requests", options->requests,
+                       "Answer each line {id, oracle, platform, request} as the reference engine's oracle would")
+          ->type_name("FILE.jsonl")
+          ->excludes(model);
   options->add(*command);
   command->add_option("--device", options->device, "Machine to decide for: cpu, a name (see `devices`), a JSON file")
       ->type_name("NAME|FILE.json");
@@ -55,7 +92,8 @@ void add_explain(CLI::App& root, Program& program) {
   command->add_flag("--all", options->all, "All reasons of every candidate, and the linear layers too");
   add_json(*command, options->json);
   command->footer("Reads headers only, no weight.\nExample:\n  moracle explain ./gpt-oss-20b --device h200 --all");
-  command->callback([options, &program] {
+  command->callback([options, &program, model, requests] {
+    if (model->count() + requests->count() == 0) throw CLI::RequiredError("MODEL or --requests FILE.jsonl");
     program.action = [options, &program] {
       const auto result = explain(*options, program.console);
       return result.ok() ? 0 : program.console.fail(result.error());

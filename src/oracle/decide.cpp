@@ -121,6 +121,10 @@ std::string fallback_warning(const Decision& decision, const Policy& policy, con
          ")" + then;
 }
 
+std::string emulation_text(std::string_view backend) {
+  return std::string(backend) + " emulates this scheme: it dequantizes the weights on the fly";
+}
+
 void warn(Decision& decision, const Policy& policy, const Table& table) {
   if (std::string text = fallback_warning(decision, policy, table); !text.empty())
     decision.warnings.push_back(std::move(text));
@@ -132,16 +136,15 @@ void warn(Decision& decision, const Policy& policy, const Table& table) {
     decision.warnings.push_back("no optimised kernel can serve this layer: the reference kernel " +
                                 std::string(winner->backend) + " runs it, far slower");
   }
-  if (winner->numerics == Numerics::emulation) {
-    decision.warnings.push_back(std::string(winner->backend) +
-                                " emulates this scheme: it dequantizes the weights on the fly");
-  }
+  if (winner->numerics == Numerics::emulation) decision.warnings.push_back(emulation_text(winner->backend));
 }
 
 // What the surroundings asked for and did not get, and activations that are not quantized as asked.
 void warn_of_request(Decision& decision, const Problem& problem) {
   if (!decision.best_candidate) return;
   const Candidate& best = decision.trace[*decision.best_candidate];
+  if (decision.winner == nullptr && best.card->numerics == Numerics::emulation)
+    decision.warnings.push_back(emulation_text(best.backend));
   if (decision.forced != nullptr && decision.forced->fallback && best.backend != decision.forced->backend) {
     decision.warnings.push_back("the surroundings ask for " + std::string(decision.forced->backend) +
                                 ", which cannot serve this layer; " + std::string(best.backend) + " can");
