@@ -7,6 +7,7 @@
 #include "cli/options.h"
 #include "cli/program.h"
 #include "engine/explain_plan.h"
+#include "kernels/foreign/reference_layer.h"
 #include "kernels/foreign/reference_request.h"
 
 namespace moracle::cli {
@@ -45,18 +46,33 @@ Result<> answer_requests(const std::string& path, Console& console) {
   return Ok{};
 }
 
+// What the reference engine would choose for the experts of a model.
+Result<> explain_reference(const LoadPlan& plan, const Machine& machine, const ExplainCommand& options,
+                           Console& console) {
+  std::vector<ExplainedLayer> layers;
+  for (const ModuleReport& module : plan.modules()) {
+    if (!module.problem || module.kind != "experts") continue;
+    MORACLE_ASSIGN(const ReferenceLayer layer, as_reference(*module.problem, options.policy_value()));
+    layers.push_back({module.name, *module.problem, decide(layer.problem, machine, layer.policy, *layer.table)});
+  }
+  const auto groups = group_layers(layers);
+  if (options.json) {
+    console.json({{"device", to_json(machine)}, {"layers", explain_json(groups)}, {"warnings", Json::array()}});
+    return Ok{};
+  }
+  console.out(fmt::format("{} on {}, by the reference engine's tables\n\n", options.model, machine.name));
+  console.out(render_explain(groups, {.all = options.all, .color = is_terminal(STDOUT_FILENO)}));
+  return Ok{};
+}
+
 Result<> explain(const ExplainCommand& options, Console& console) {
   if (!options.requests.empty()) return answer_requests(options.requests, console);
-  if (options.engine != "moracle") {
-    return Error{.code = "engine.requests_only",
-                 .where = "--engine " + options.engine,
-                 .wanted = "--requests FILE with it",
-                 .found = "a model",
-                 .advice = "the reference engine's tables answer requests in its own form"};
-  }
   MORACLE_ASSIGN(const Machine machine, resolve_machine(options.device));
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(options.model));
-  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, machine, options.policy_value()));
+  const bool reference = options.engine == "reference";
+  // The reference's names are not those of Moracle's own tables.
+  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, machine, reference ? Policy{} : options.policy_value()));
+  if (reference) return explain_reference(*plan, machine, options, console);
   if (options.json) {
     console.json(explain_plan_json(*plan, machine));
     return Ok{};
