@@ -1,6 +1,6 @@
 // How long a decision takes: every line of a file of requests, with the texts of its reasons and without.
-//   g++ -O2 -std=c++20 -Isrc bench/decide_bench.cpp <the libraries of the rooms kernels oracle scheme machine base>
-//   zcat tests/data/decisions/decisions-train.jsonl.gz | decide_bench
+//   cmake --build build/release --target decide_bench
+//   zcat tests/data/decisions/decisions-train.jsonl.gz | build/release/bench/decide_bench
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
