@@ -39,8 +39,8 @@ bool runs_here(const KernelCard& card) {
 
 // Relative error of a linear's output. Quantized activations are the same codes in both, exact in bf16 and f32, so only
 // the order of f32 sums differs: sqrt(K) * 2^-24 and a margin, well below 1e-5. The same holds for 16-bit activations
-// on kernels that keep them in f32. bf16 has 8 significant bits, so rounding to it is off by at most 2^-8 of each value,
-// independently, which also bounds the relative error of a sum of many terms.
+// on kernels that keep them in f32. bf16 has 8 significant bits, so rounding to it is off by at most 2^-8 of each
+// value, independently, which also bounds the relative error of a sum of many terms.
 double linear_bound(const KernelCard& card, const Scheme& scheme) {
   const Element element = scheme.weight.element;
   const bool rounds = has(card.cpu_features, CpuFeature::avx512_bf16) && !scheme.activation &&
