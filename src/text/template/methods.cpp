@@ -36,7 +36,7 @@ std::optional<std::int64_t> integer_argument(Interpreter& in, const Bound& bound
                                              std::int64_t fallback) {
   if (!bound[i]) return fallback;
   if (!bound[i]->index()) return in.type_error("an integer is wanted, not " + std::string(bound[i]->type_name()));
-  return *bound[i]->index();
+  return bound[i]->index();
 }
 
 template <Side side>

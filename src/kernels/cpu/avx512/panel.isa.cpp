@@ -30,20 +30,25 @@ struct Nibbles {
   __m512 table = _mm512_load_ps(Table.values);
   template <int T, class Acc>
   void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
-#pragma GCC unroll 2
-    for (int r = 0; r < 2; ++r) {
-      __m512i words = _mm512_loadu_si512(at + r * 64);
+    __m512i words[2] = {_mm512_loadu_si512(at), _mm512_loadu_si512(at + 64)};
+    // Columns outside, registers inside: each broadcast serves both halves at once and dies, so that nothing is
+    // spilled.
 #pragma GCC unroll 8
-      for (int n = 0; n < 8; ++n) {
-        const __m512 w = _mm512_permutexvar_ps(words, table);  // reads the low 4 bits of each lane
-        const int k = n < 4 ? 2 * n : 2 * (n - 4) + 1;
+    for (int n = 0; n < 8; ++n) {
+      const int k = n < 4 ? 2 * n : 2 * (n - 4) + 1;
+      // The permute reads the low 4 bits of each lane.
+      const __m512 w[2] = {_mm512_permutexvar_ps(words[0], table), _mm512_permutexvar_ps(words[1], table)};
 #pragma GCC unroll 6
-        for (int t = 0; t < T; ++t) {
+      for (int t = 0; t < T; ++t) {
+        const __m512 value = V::set1(x[t][column + k]);
+#pragma GCC unroll 2
+        for (int r = 0; r < 2; ++r) {
           __m512& sum = acc.value[t][r][n % chains<T>()];
-          sum = V::fma(w, V::set1(x[t][column + k]), sum);
+          sum = V::fma(w[r], value, sum);
         }
-        words = _mm512_srli_epi32(words, 4);
       }
+      words[0] = _mm512_srli_epi32(words[0], 4);
+      words[1] = _mm512_srli_epi32(words[1], 4);
     }
   }
 };
