@@ -16,7 +16,8 @@ std::size_t count(std::int64_t n) {
   return static_cast<std::size_t>(n);
 }
 
-constexpr std::int64_t kEmbeddingRows = 256;  // rows that one task of the load reads
+constexpr std::int64_t kEmbeddingRows = 256;   // rows that one task of the load reads
+constexpr std::int64_t kTasksPerRelease = 32;  // file pages are given back on the way, not beside the whole copy
 
 template <class T, class Encode>
 void store_rows(const std::vector<float>& values, std::byte* to, Encode encode) {
@@ -68,6 +69,7 @@ Result<Embedding> Embedding::load(const MatrixSource& source, ThreadPool& pool) 
     } else {
       store_rows<float>(panel.values, to, [](float value) { return value; });
     }
+    if (task % kTasksPerRelease == kTasksPerRelease - 1) source.release();
   });
   MORACLE_TRY(errors.take());
   return embedding;

@@ -88,6 +88,7 @@ Result<std::unique_ptr<PackedLinear>> pack_linear(const PanelOps& ops, const Can
   MORACLE_ASSIGN(PageBuffer memory, PageBuffer::allocate(format.bytes()));
   std::vector<std::int32_t> order = column_order(source.spec());
   constexpr std::int64_t kPanelsPerItem = 16;
+  constexpr std::int64_t kItemsPerRelease = 16;  // a head of 600 MB must not stay mapped beside its packed copy
   FirstError failed;
   options.pool.parallel_for(ceil_div(format.panels, kPanelsPerItem), [&](std::int64_t item, int) {
     const std::int64_t begin = item * kPanelsPerItem;
@@ -96,6 +97,7 @@ Result<std::unique_ptr<PackedLinear>> pack_linear(const PanelOps& ops, const Can
     failed.keep(item, pack_panels(source, format, order, begin, end,
                                   memory.data() + static_cast<std::size_t>(begin) * format.panel_bytes,
                                   format.panel_bytes, scratch));
+    if (item % kItemsPerRelease == kItemsPerRelease - 1) source.release();
   });
   MORACLE_TRY(failed.take());
   source.release();
