@@ -41,9 +41,18 @@ TEST(Tables, OfAScheme) {
     EXPECT_EQ((*table_for(scheme))->name, "wna16");
   for (const Element element : {Element::bf16, Element::f16, Element::f32})
     EXPECT_EQ((*table_for({.weight = {.element = element}}))->name, "unquantized");
-  Scheme unknown = int4(Granularity::group(128));
-  unknown.activation = QuantKey{
-      .element = Element::e5m2, .scale = ScaleType::f32, .granularity = Granularity::tensor(), .second_level = true};
+  Scheme w4a8 = int4(Granularity::group(128));
+  w4a8.activation =
+      QuantKey{.element = Element::int8, .scale = ScaleType::f32, .granularity = Granularity::token(), .dynamic = true};
+  EXPECT_EQ((*table_for(w4a8))->name, "w4a8");
+  const Scheme mxfp4{
+      .weight = {.element = Element::e2m1, .scale = ScaleType::e8m0, .granularity = Granularity::group(32)}};
+  EXPECT_EQ((*table_for(mxfp4))->name, "mxfp4");
+  const Scheme fp8{
+      .weight = {.element = Element::e4m3, .scale = ScaleType::f32, .granularity = Granularity::block(128, 128)}};
+  EXPECT_EQ((*table_for(fp8))->name, "fp8");
+  const Scheme unknown{
+      .weight = {.element = Element::e5m2, .scale = ScaleType::f32, .granularity = Granularity::tensor()}};
   const auto none = table_for(unknown);
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().code, "oracle.no_table");
