@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "base/checked.h"
@@ -125,6 +126,50 @@ std::int64_t DenseMlp::run(const ForwardContext& context, const float* x, float*
   });
   parts_.down->run(run, tokens, gate, out);
   return -1;
+}
+
+std::size_t MoeFeedForward::bytes() const {
+  return parts_.routed.bytes() + (parts_.shared ? parts_.shared->bytes() : 0) +
+         (parts_.shared_gate != nullptr ? parts_.shared_gate->bytes() : 0);
+}
+
+std::size_t MoeFeedForward::rest_bytes(std::int64_t tokens, int threads) const {
+  const std::size_t gate = parts_.shared_gate != nullptr ? parts_.shared_gate->workspace_bytes(tokens, threads) : 0;
+  return std::max(parts_.shared->workspace_bytes(tokens, threads), gate);
+}
+
+std::size_t MoeFeedForward::workspace_bytes(std::int64_t tokens, int threads) const {
+  const std::size_t routed = parts_.routed.workspace_bytes(tokens, threads);
+  if (!parts_.shared) return routed;
+  return std::max(routed, BumpArena::cost<float>(count(tokens * parts_.hidden)) +
+                              BumpArena::cost<float>(count(tokens)) + BumpArena::kAlignment +
+                              rest_bytes(tokens, threads));
+}
+
+std::int64_t MoeFeedForward::run(const ForwardContext& context, const float* x, float* out) const {
+  const std::int64_t bad =
+      parts_.routed.run(context.run_context(context.workspace), context.tokens, x, context.ids, out);
+  if (parts_.shared) add_shared(context, x, out);
+  return bad;
+}
+
+void MoeFeedForward::add_shared(const ForwardContext& context, const float* x, float* out) const {
+  const std::int64_t tokens = context.tokens;
+  const std::int64_t hidden = parts_.hidden;
+  BumpArena arena(context.workspace);
+  float* const shared = arena.take<float>(count(tokens * hidden)).data();
+  float* const gate = arena.take<float>(count(tokens)).data();
+  ForwardContext rest = context;
+  rest.workspace = arena.take<std::byte>(rest_bytes(tokens, context.pool.threads()));
+  parts_.shared->run(rest, x, shared);
+  const bool gated = parts_.shared_gate != nullptr;
+  if (gated) parts_.shared_gate->run(rest.run_context(rest.workspace), tokens, x, gate);
+  context.pool.parallel_for(ceil_div(tokens, kTokenTile), [&](std::int64_t tile, int) {
+    for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, tokens); ++t) {
+      if (gated) context.ops.scale(1.0F / (1.0F + std::exp(-gate[t])), shared + t * hidden, hidden);
+      context.ops.add(shared + t * hidden, out + t * hidden, hidden);
+    }
+  });
 }
 
 }  // namespace moracle

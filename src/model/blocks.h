@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -108,19 +109,26 @@ class DenseMlp final : public FeedForward {
   Parts parts_;
 };
 
+// Routed experts, and beside them what sees every token: routed(x) + shared(x), or + sigmoid(gate x) * shared(x).
 class MoeFeedForward final : public FeedForward {
  public:
-  explicit MoeFeedForward(MoeLayer layer) : layer_(std::move(layer)) {}
-  [[nodiscard]] std::size_t bytes() const override { return layer_.bytes(); }
-  [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override {
-    return layer_.workspace_bytes(tokens, threads);
-  }
-  std::int64_t run(const ForwardContext& context, const float* x, float* out) const override {
-    return layer_.run(context.run_context(context.workspace), context.tokens, x, context.ids, out);
-  }
+  struct Parts {
+    MoeLayer routed;
+    std::int64_t hidden = 0;
+    std::optional<DenseMlp> shared{};
+    std::unique_ptr<PackedLinear> shared_gate{};  // [1, hidden] or null: the shared expert counts whole
+  };
+  explicit MoeFeedForward(Parts parts) : parts_(std::move(parts)) {}
+  [[nodiscard]] std::size_t bytes() const override;
+  [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override;
+  std::int64_t run(const ForwardContext& context, const float* x, float* out) const override;
 
  private:
-  MoeLayer layer_;
+  // Of the parts that run one after the other.
+  [[nodiscard]] std::size_t rest_bytes(std::int64_t tokens, int threads) const;
+  void add_shared(const ForwardContext& context, const float* x, float* out) const;
+
+  Parts parts_;
 };
 
 // Largest workspace of several linears that run one after the other.

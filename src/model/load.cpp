@@ -130,13 +130,18 @@ class Loader {
   }
 
   Result<std::unique_ptr<FeedForward>> build(const DenseSpec& spec) {
+    MORACLE_ASSIGN(DenseMlp mlp, dense_mlp(spec));
+    return std::unique_ptr<FeedForward>(std::make_unique<DenseMlp>(std::move(mlp)));
+  }
+
+  Result<DenseMlp> dense_mlp(const DenseSpec& spec) {
     DenseMlp::Parts parts;
     MORACLE_ASSIGN(parts.gate, linear(spec.gate.path));
     MORACLE_ASSIGN(parts.up, linear(spec.up.path));
     MORACLE_ASSIGN(parts.down, linear(spec.down.path));
     parts.intermediate = spec.gate.out;
     parts.activation = spec.activation;
-    return std::unique_ptr<FeedForward>(std::make_unique<DenseMlp>(std::move(parts)));
+    return DenseMlp(std::move(parts));
   }
 
   Result<std::unique_ptr<FeedForward>> build(const MoeSpec& spec) {
@@ -159,7 +164,14 @@ class Loader {
     parts.routing = spec.routing;
     parts.hidden = spec.experts.hidden;
     parts.ops = ops_;
-    return std::unique_ptr<FeedForward>(std::make_unique<MoeFeedForward>(MoeLayer(std::move(parts))));
+    MoeFeedForward::Parts layer{.routed = MoeLayer(std::move(parts)), .hidden = spec.experts.hidden};
+    if (spec.shared) {
+      MORACLE_ASSIGN(layer.shared, dense_mlp(spec.shared->mlp));
+      if (!spec.shared->gate.path.empty()) {
+        MORACLE_ASSIGN(layer.shared_gate, linear(spec.shared->gate.path));
+      }
+    }
+    return std::unique_ptr<FeedForward>(std::make_unique<MoeFeedForward>(std::move(layer)));
   }
 
   static void release(const CanonicalExperts& experts) {

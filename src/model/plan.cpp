@@ -139,7 +139,13 @@ class Planner {
     plan_->parameters_ += static_cast<std::uint64_t>(3 * spec.routing.experts) *
                           static_cast<std::uint64_t>(experts.hidden * experts.intermediate);
     opened.experts = std::move(experts);
-    return add(std::move(report), std::move(opened));
+    MORACLE_TRY(add(std::move(report), std::move(opened)));
+    return spec.shared ? open(*spec.shared) : Result<>(Ok{});
+  }
+
+  Result<> open(const SharedExpertSpec& spec) {
+    MORACLE_TRY(open(spec.mlp));
+    return spec.gate.path.empty() ? Result<>(Ok{}) : linear(spec.gate);
   }
 
   Result<> linear(const LinearSpec& spec) {

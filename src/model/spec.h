@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -49,6 +50,12 @@ struct DenseSpec {
   ActivationSpec activation{};
 };
 
+// Sees every token, whatever the router chooses: y = routed(x) + mlp(x), or + sigmoid(gate x) * mlp(x).
+struct SharedExpertSpec {
+  DenseSpec mlp{};
+  LinearSpec gate{};  // [1, hidden]; path empty: none
+};
+
 struct MoeSpec {
   // Where the router may be stored, "<path>.weight" [experts, hidden]: the first that exists is taken.
   std::vector<std::string> router{};
@@ -56,6 +63,7 @@ struct MoeSpec {
   RoutingSpec routing{};
   ExpertsRef experts{};
   ActivationSpec activation{};
+  std::optional<SharedExpertSpec> shared{};
 };
 
 struct LayerSpec {

@@ -1,0 +1,145 @@
+// The feed-forward block of a mixture of experts with what runs beside the routed ones, against plain double.
+#include "model/blocks.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <random>
+
+#include "kernels/vector/select.h"
+#include "support/dense_linear.h"
+
+namespace moracle {
+namespace {
+
+using test::DenseLinear;
+
+constexpr std::int64_t kHidden = 12;
+constexpr std::int64_t kWidth = 20;
+
+// Every routed expert returns its input.
+class IdentityExperts final : public PackedExperts {
+ public:
+  [[nodiscard]] std::size_t bytes() const override { return 100; }
+  [[nodiscard]] std::size_t workspace_bytes(std::int64_t, std::int64_t, int) const override { return 64; }
+  void run(const RunContext&, const ExpertsInput& input, float* out) const override {
+    for (std::int64_t t = 0; t < input.tokens; ++t) {
+      const float weight = input.ids[t] < 0 ? 0.0F : input.weights[t];
+      for (std::int64_t i = 0; i < kHidden; ++i) out[t * kHidden + i] = weight * input.x[t * kHidden + i];
+    }
+  }
+};
+
+enum class Shared : std::uint8_t { none, plain, gated };
+
+struct Fixture {
+  explicit Fixture(Shared kind) {
+    std::mt19937 rng(3);
+    const auto make = [&](std::int64_t out, std::int64_t in, const DenseLinear*& view) {
+      auto linear = std::make_unique<DenseLinear>(out, in, rng);
+      view = linear.get();
+      return linear;
+    };
+    MoeLayer::Parts routed;
+    routed.routing = {.method = Routing::sigmoid, .experts = 3, .top_k = 1, .factor = 2.0F};
+    routed.hidden = kHidden;
+    routed.router.assign(3 * kHidden, 0.0F);  // every score is a half
+    routed.experts = std::make_unique<IdentityExperts>();
+    routed.ops = &scalar_vector_ops();
+    MoeFeedForward::Parts parts{.routed = MoeLayer(std::move(routed)), .hidden = kHidden};
+    if (kind != Shared::none) {
+      parts.shared.emplace(DenseMlp::Parts{.gate = make(kWidth, kHidden, gate),
+                                           .up = make(kWidth, kHidden, up),
+                                           .down = make(kHidden, kWidth, down),
+                                           .intermediate = kWidth});
+    }
+    if (kind == Shared::gated) parts.shared_gate = make(1, kHidden, shared_gate);
+    block.emplace(std::move(parts));
+  }
+
+  [[nodiscard]] std::vector<double> expect(const std::vector<double>& x) const {
+    std::vector<double> y = x;  // factor 2 times a half
+    if (gate == nullptr) return y;
+    const auto silu = [](double g) { return g / (1.0 + std::exp(-g)); };
+    const std::vector<double> g = gate->times(x);
+    std::vector<double> u = up->times(x);
+    for (std::size_t i = 0; i < u.size(); ++i) u[i] *= silu(g[i]);
+    const std::vector<double> shared = down->times(u);
+    const double weight = shared_gate == nullptr ? 1.0 : 1.0 / (1.0 + std::exp(-shared_gate->times(x)[0]));
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] += weight * shared[i];
+    return y;
+  }
+
+  const DenseLinear* gate = nullptr;
+  const DenseLinear* up = nullptr;
+  const DenseLinear* down = nullptr;
+  const DenseLinear* shared_gate = nullptr;
+  std::optional<MoeFeedForward> block;
+};
+
+struct Ran {
+  std::int64_t bad = 0;
+  std::vector<float> out;
+};
+
+Ran run(const MoeFeedForward& block, const std::vector<float>& x, int threads) {
+  ThreadPool pool(threads);
+  const auto tokens = static_cast<std::int64_t>(x.size()) / kHidden;
+  std::vector<std::byte> workspace(block.workspace_bytes(tokens, threads));
+  const ForwardContext context{.pool = pool,
+                               .ops = scalar_vector_ops(),
+                               .workspace = workspace,
+                               .tokens = tokens,
+                               .ids = nullptr,
+                               .spans = {},
+                               .ropes = {}};
+  Ran ran{.bad = 0, .out = std::vector<float>(x.size(), -1.0F)};
+  ran.bad = block.run(context, x.data(), ran.out.data());
+  return ran;
+}
+
+std::vector<float> tokens(std::int64_t count) {
+  std::mt19937 rng(4);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(static_cast<std::size_t>(count * kHidden));
+  for (float& value : x) value = normal(rng);
+  return x;
+}
+
+TEST(MoeFeedForward, AddsTheSharedExpert) {
+  for (const Shared kind : {Shared::none, Shared::plain, Shared::gated}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    const Fixture fixture(kind);
+    for (const std::int64_t count : {1, 7, 8, 33}) {
+      const std::vector<float> x = tokens(count);
+      const Ran two = run(*fixture.block, x, 2);
+      EXPECT_EQ(two.bad, -1);
+      EXPECT_EQ(two.out, run(*fixture.block, x, 1).out);
+      for (auto row = x.begin(); row != x.end(); row += kHidden) {
+        const std::vector<double> want = fixture.expect({row, row + kHidden});
+        const auto* const got = two.out.data() + (row - x.begin());
+        for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(static_cast<double>(got[i]), want[i], 2e-6);
+      }
+    }
+  }
+}
+
+TEST(MoeFeedForward, CountsTheSharedExpertsBytes) {
+  const std::size_t routed = Fixture(Shared::none).block->bytes();
+  const std::size_t shared = 3 * kWidth * kHidden * sizeof(float);
+  EXPECT_EQ(Fixture(Shared::plain).block->bytes(), routed + shared);
+  EXPECT_EQ(Fixture(Shared::gated).block->bytes(), routed + shared + kHidden * sizeof(float));
+}
+
+TEST(MoeFeedForward, NamesABadToken) {
+  const Fixture fixture(Shared::gated);
+  std::vector<float> x = tokens(20);
+  x[9 * kHidden] = std::numeric_limits<float>::quiet_NaN();
+  const Ran ran = run(*fixture.block, x, 2);
+  EXPECT_EQ(ran.bad, 9);
+}
+
+}  // namespace
+}  // namespace moracle
