@@ -30,10 +30,11 @@ struct Attention::Tile {
 };
 
 struct Attention::Buffers {
-  float* q = nullptr;    // [tokens, heads * head_dim]
-  float* k = nullptr;    // [tokens, kv_heads * head_dim]
-  float* v = nullptr;    // the same
-  float* out = nullptr;  // [tokens, heads * head_dim]
+  float* q = nullptr;          // [tokens, heads * query_stride]
+  float* k = nullptr;          // [tokens, kv_heads * head_dim]
+  float* v = nullptr;          // the same
+  float* out = nullptr;        // [tokens, heads * head_dim]
+  float* head_gate = nullptr;  // [tokens, heads] with parts_.head_gate
   std::span<Tile> tiles;
 };
 
@@ -66,17 +67,22 @@ LayerState Attention::state() const {
 }
 
 std::size_t Attention::bytes() const {
-  return parts_.q->bytes() + parts_.k->bytes() + parts_.v->bytes() + parts_.o->bytes();
+  return parts_.q->bytes() + parts_.k->bytes() + parts_.v->bytes() + parts_.o->bytes() +
+         (parts_.head_gate ? parts_.head_gate->bytes() : 0);
 }
 
 std::size_t Attention::linear_bytes(std::int64_t tokens, int threads) const {
-  return linear_workspace({parts_.q.get(), parts_.k.get(), parts_.v.get(), parts_.o.get()}, tokens, threads);
+  return linear_workspace({parts_.q.get(), parts_.k.get(), parts_.v.get(), parts_.o.get(), parts_.head_gate.get()},
+                          tokens, threads);
 }
 
 std::size_t Attention::workspace_bytes(std::int64_t tokens, int threads) const {
-  const std::int64_t q_floats = tokens * parts_.heads * parts_.head_dim;
+  const std::int64_t q_floats = tokens * parts_.heads * query_stride();
+  const std::int64_t out_floats = tokens * parts_.heads * parts_.head_dim;
   const std::int64_t kv_floats = tokens * parts_.kv_heads * parts_.head_dim;
-  return 2 * BumpArena::cost<float>(count(q_floats)) + 2 * BumpArena::cost<float>(count(kv_floats)) +
+  return BumpArena::cost<float>(count(q_floats)) + BumpArena::cost<float>(count(out_floats)) +
+         2 * BumpArena::cost<float>(count(kv_floats)) +
+         (parts_.head_gate ? BumpArena::cost<float>(count(tokens * parts_.heads)) : 0) +
          BumpArena::cost<Tile>(count(tokens)) +
          BumpArena::cost<float>(count(threads * Scratch::floats(tile_rows(), parts_.head_dim))) +
          BumpArena::kAlignment + linear_bytes(tokens, threads);
@@ -87,10 +93,11 @@ void Attention::run(const ForwardContext& context, const float* x, float* out) c
   const int threads = context.pool.threads();
   BumpArena arena(context.workspace);
   Buffers buffers;
-  buffers.q = arena.take<float>(count(tokens * parts_.heads * parts_.head_dim)).data();
+  buffers.q = arena.take<float>(count(tokens * parts_.heads * query_stride())).data();
   buffers.out = arena.take<float>(count(tokens * parts_.heads * parts_.head_dim)).data();
   buffers.k = arena.take<float>(count(tokens * parts_.kv_heads * parts_.head_dim)).data();
   buffers.v = arena.take<float>(count(tokens * parts_.kv_heads * parts_.head_dim)).data();
+  if (parts_.head_gate) buffers.head_gate = arena.take<float>(count(tokens * parts_.heads)).data();
   buffers.tiles = arena.take<Tile>(count(tokens));
   const std::int64_t scratch_floats = Scratch::floats(tile_rows(), parts_.head_dim);
   float* scratch_memory = arena.take<float>(count(threads * scratch_floats)).data();
@@ -99,6 +106,7 @@ void Attention::run(const ForwardContext& context, const float* x, float* out) c
   parts_.q->run(run, tokens, x, buffers.q);
   parts_.k->run(run, tokens, x, buffers.k);
   parts_.v->run(run, tokens, x, buffers.v);
+  if (parts_.head_gate) parts_.head_gate->run(run, tokens, x, buffers.head_gate);
   norm_and_rotate(context, buffers);
   append(context, buffers);
 
@@ -118,23 +126,25 @@ void Attention::run(const ForwardContext& context, const float* x, float* out) c
 }
 
 void Attention::norm_and_rotate(const ForwardContext& context, const Buffers& buffers) const {
-  const RopeTable& rope = context.ropes[parts_.rope];
   const std::int64_t dim = parts_.head_dim;
   const std::int64_t half = parts_.rotary_dims / 2;
-  const auto prepare = [&](std::int64_t token, float* vector, std::int64_t heads, const Norm& norm) {
+  const RopeTable rope = half == 0 ? RopeTable{} : context.ropes[parts_.rope];
+  const auto prepare = [&](std::int64_t token, float* vector, std::int64_t heads, std::int64_t stride,
+                           const Norm& norm) {
     const auto norm_size = static_cast<std::int64_t>(norm.weight.size());
-    for (std::int64_t at = 0; norm_size != 0 && at < heads * dim; at += norm_size) {
+    const std::int64_t norm_step = norm_size == dim ? stride : norm_size;
+    for (std::int64_t at = 0; norm_size != 0 && at < heads * stride; at += norm_step) {
       context.ops.rms_norm(vector + at, norm.weight.data(), norm.eps, vector + at, norm_size);
     }
-    for (std::int64_t head = 0; head < heads; ++head) {
-      float* const first = vector + head * dim;
+    for (std::int64_t head = 0; half != 0 && head < heads; ++head) {
+      float* const first = vector + head * stride;
       context.ops.rotate(first, first + half, rope.cos + token * half, rope.sin + token * half, half);
     }
   };
   context.pool.parallel_for(ceil_div(context.tokens, kTokenTile), [&](std::int64_t tile, int) {
     for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, context.tokens); ++t) {
-      prepare(t, buffers.q + t * parts_.heads * dim, parts_.heads, parts_.q_norm);
-      prepare(t, buffers.k + t * parts_.kv_heads * dim, parts_.kv_heads, parts_.k_norm);
+      prepare(t, buffers.q + t * parts_.heads * query_stride(), parts_.heads, query_stride(), parts_.q_norm);
+      prepare(t, buffers.k + t * parts_.kv_heads * dim, parts_.kv_heads, dim, parts_.k_norm);
     }
   });
 }
@@ -163,8 +173,10 @@ void Attention::attend(const ForwardContext& context, const Tile& tile, std::int
   const std::int64_t rows = tile.queries * group_;
   const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
   for (std::int64_t query = 0; query < tile.queries; ++query) {
-    const float* const from = buffers.q + ((tile.row + query) * parts_.heads + kv_head * group_) * dim;
-    std::copy_n(from, group_ * dim, scratch.q + query * group_ * dim);
+    for (std::int64_t i = 0; i < group_; ++i) {
+      const float* const from = buffers.q + ((tile.row + query) * parts_.heads + kv_head * group_ + i) * query_stride();
+      std::copy_n(from, dim, scratch.q + (query * group_ + i) * dim);
+    }
   }
   context.ops.scale(scale, scratch.q, rows * dim);
   std::fill_n(scratch.out, rows * dim, 0.0F);
@@ -211,6 +223,14 @@ void Attention::attend_block(const ForwardContext& context, const Tile& tile, st
   ops.gemm(rows, dim, stored, scratch.scores, kBlockTokens, values, dim, scratch.out, dim, true);
 }
 
+void Attention::gate(const ForwardContext& context, const Buffers& buffers, std::int64_t token, std::int64_t head,
+                     float* out) const {
+  const std::int64_t dim = parts_.head_dim;
+  const std::int64_t index = token * parts_.heads + head;
+  if (parts_.element_gate) context.ops.sigmoid_mul(buffers.q + index * query_stride() + dim, out, out, dim);
+  if (parts_.head_gate) context.ops.scale(1.0F / (1.0F + std::exp(-buffers.head_gate[index])), out, dim);
+}
+
 void Attention::finish(const Tile& tile, std::int64_t kv_head, const Buffers& buffers, const ForwardContext& context,
                        Scratch& scratch) const {
   const std::int64_t dim = parts_.head_dim;
@@ -225,9 +245,11 @@ void Attention::finish(const Tile& tile, std::int64_t kv_head, const Buffers& bu
       factor = std::exp(scratch.maximum[row] - maximum);
       sum = sum * factor + std::exp(sink - maximum);
     }
-    float* const out = buffers.out + ((tile.row + row / group_) * parts_.heads + head) * dim;
+    const std::int64_t token = tile.row + row / group_;
+    float* const out = buffers.out + (token * parts_.heads + head) * dim;
     std::copy_n(scratch.out + row * dim, dim, out);
     context.ops.scale(factor / sum, out, dim);
+    gate(context, buffers, token, head, out);
   }
 }
 

@@ -15,12 +15,14 @@ class Attention final : public Mixer {
  public:
   struct Parts {
     std::unique_ptr<PackedLinear> q, k, v, o;
+    std::unique_ptr<PackedLinear> head_gate{};  // null, or [heads, hidden]: a sigmoid gate on each head's output
+    bool element_gate = false;   // q gives [q | gate] for each head: a sigmoid gate on each element of the output
     Norm q_norm{}, k_norm{};     // weight empty: none; [head_dim]: each head; else the whole vector
     std::vector<float> sinks{};  // [heads] or empty
     std::int64_t heads = 0;
     std::int64_t kv_heads = 0;
     std::int64_t head_dim = 0;
-    std::int64_t rotary_dims = 0;
+    std::int64_t rotary_dims = 0;  // 0: no rope
     std::int64_t window = 0;
     std::size_t rope = 0;   // index into ForwardContext::ropes
     std::size_t layer = 0;  // index into the sequence state
@@ -42,6 +44,10 @@ class Attention final : public Mixer {
   [[nodiscard]] std::int64_t value_offset() const { return parts_.kv_heads * parts_.head_dim * kBlockTokens; }
   [[nodiscard]] std::size_t linear_bytes(std::int64_t tokens, int threads) const;
   [[nodiscard]] std::int64_t tile_rows() const { return tile_queries_ * group_; }
+  // From one head's query to the next one's in what q gives.
+  [[nodiscard]] std::int64_t query_stride() const {
+    return parts_.element_gate ? 2 * parts_.head_dim : parts_.head_dim;
+  }
 
   void norm_and_rotate(const ForwardContext& context, const Buffers& buffers) const;
   void append(const ForwardContext& context, const Buffers& buffers) const;
@@ -49,6 +55,8 @@ class Attention final : public Mixer {
               Scratch& scratch) const;
   void attend_block(const ForwardContext& context, const Tile& tile, std::int64_t kv_head, std::int64_t block,
                     Scratch& scratch) const;
+  void gate(const ForwardContext& context, const Buffers& buffers, std::int64_t token, std::int64_t head,
+            float* out) const;
   void finish(const Tile& tile, std::int64_t kv_head, const Buffers& buffers, const ForwardContext& context,
               Scratch& scratch) const;
 

@@ -91,7 +91,9 @@ void Embedding::lookup(std::int32_t id, float* out) const {
 
 std::size_t linear_workspace(std::initializer_list<const PackedLinear*> linears, std::int64_t tokens, int threads) {
   std::size_t most = 0;
-  for (const PackedLinear* linear : linears) most = std::max(most, linear->workspace_bytes(tokens, threads));
+  for (const PackedLinear* linear : linears) {
+    if (linear != nullptr) most = std::max(most, linear->workspace_bytes(tokens, threads));
+  }
   return most;
 }
 

@@ -131,7 +131,7 @@ class MoeFeedForward final : public FeedForward {
   Parts parts_;
 };
 
-// Largest workspace of several linears that run one after the other.
+// Largest workspace of several linears that run one after the other; null ones are none.
 [[nodiscard]] std::size_t linear_workspace(std::initializer_list<const PackedLinear*> linears, std::int64_t tokens,
                                            int threads);
 

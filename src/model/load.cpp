@@ -119,12 +119,18 @@ class Loader {
       MORACLE_ASSIGN(parts.sinks, floats(spec.sinks));
     }
     MORACLE_ASSIGN(parts.o, linear(spec.o.path));
+    if (spec.head_gate) {
+      MORACLE_ASSIGN(parts.head_gate, linear(spec.head_gate->path));
+    }
+    parts.element_gate = spec.element_gate;
     parts.heads = spec.heads;
     parts.kv_heads = spec.kv_heads;
     parts.head_dim = spec.head_dim;
-    parts.rotary_dims = plan_.spec().ropes[spec.rope].rotary_dims;
+    if (spec.rope) {
+      parts.rotary_dims = plan_.spec().ropes[*spec.rope].rotary_dims;
+      parts.rope = *spec.rope;
+    }
     parts.window = spec.window;
-    parts.rope = spec.rope;
     parts.layer = layer;
     return std::unique_ptr<Mixer>(std::make_unique<Attention>(std::move(parts)));
   }

@@ -108,6 +108,7 @@ class Planner {
     for (const LinearSpec* projection : {&spec.q, &spec.k, &spec.v}) MORACLE_TRY(linear(*projection));
     for (const NormSpec& qk : spec.qk_norm) MORACLE_TRY(norm(qk));
     if (!spec.sinks.empty()) MORACLE_TRY(vector(spec.sinks, spec.sinks, "sinks", spec.heads));
+    if (spec.head_gate) MORACLE_TRY(linear(*spec.head_gate));
     return linear(spec.o);
   }
 

@@ -34,14 +34,18 @@ struct NormSpec {
 // Grouped-query attention with rotary positions.
 struct AttentionSpec {
   LinearSpec q{}, k{}, v{}, o{};
+  // q's rows are, head by head, [q (head_dim) | gate (head_dim)]: the attended values are multiplied by sigmoid(gate),
+  // element by element, before o. Norms of q are then over each head.
+  bool element_gate = false;
+  std::optional<LinearSpec> head_gate{};  // [heads, hidden]: head h's values are multiplied by sigmoid of its row
   std::vector<NormSpec>
       qk_norm{};  // empty, or {q, k}: over each head when size is head_dim, else over the whole vector
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
-  std::int64_t window = 0;  // tokens a query sees including itself; 0: all before it
-  std::size_t rope = 0;     // index into ModelSpec::ropes
-  std::string sinks{};      // tensor [heads] of attention-sink logits; empty: none
+  std::int64_t window = 0;            // tokens a query sees including itself; 0: all before it
+  std::optional<std::size_t> rope{};  // index into ModelSpec::ropes; none: positions do not turn the heads
+  std::string sinks{};                // tensor [heads] of attention-sink logits; empty: none
 };
 using MixerSpec = std::variant<AttentionSpec>;
 

@@ -18,7 +18,8 @@ struct VectorOps {
   void (*scale)(float factor, float* x, std::int64_t n);        // x *= factor
   float (*max)(const float* x, std::int64_t n);                 // -inf when n is 0; NaN elements are skipped or kept
   float (*exp_sub_sum)(float shift, float* x, std::int64_t n);  // x = exp(x - shift); returns the sum
-  void (*silu_mul)(const float* gate, const float* up, float* out, std::int64_t n);  // gate * sigmoid(gate) * up
+  void (*silu_mul)(const float* gate, const float* up, float* out, std::int64_t n);    // gate * sigmoid(gate) * up
+  void (*sigmoid_mul)(const float* gate, const float* x, float* out, std::int64_t n);  // sigmoid(gate) * x
   // y = weight * x / sqrt(mean(x^2) + eps); y may be x.
   void (*rms_norm)(const float* x, const float* weight, float eps, float* y, std::int64_t n);
   // (a, b) = (a cos - b sin, b cos + a sin), elementwise.

@@ -64,6 +64,10 @@ void silu_mul(const float* gate, const float* up, float* out, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) out[i] = gate[i] / (1.0F + std::exp(-gate[i])) * up[i];
 }
 
+void sigmoid_mul(const float* gate, const float* x, float* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] = x[i] / (1.0F + std::exp(-gate[i]));
+}
+
 void rms_norm(const float* x, const float* weight, float eps, float* y, std::int64_t n) {
   const float inverse = 1.0F / std::sqrt(dot(x, x, n) / static_cast<float>(n) + eps);
   for (std::int64_t i = 0; i < n; ++i) y[i] = weight[i] * (x[i] * inverse);
@@ -78,7 +82,7 @@ void rotate(float* a, float* b, const float* cos, const float* sin, std::int64_t
   }
 }
 
-constexpr VectorOps kOps{"scalar", dot, gemm, add, scale, max, exp_sub_sum, silu_mul, rms_norm, rotate};
+constexpr VectorOps kOps{"scalar", dot, gemm, add, scale, max, exp_sub_sum, silu_mul, sigmoid_mul, rms_norm, rotate};
 
 }  // namespace
 

@@ -133,6 +133,13 @@ TEST(VectorOps, ElementwiseMatchesTheScalarForm) {
       ops->silu_mul(a.data(), b.data(), got.data(), n);
       scalar.silu_mul(a.data(), b.data(), want.data(), n);
       for (std::size_t i = 0; i <= size; ++i) ASSERT_NEAR(got[i], want[i], std::abs(want[i]) * 1e-6F);
+      ops->sigmoid_mul(a.data(), b.data(), got.data(), n);
+      scalar.sigmoid_mul(a.data(), b.data(), want.data(), n);
+      for (std::size_t i = 0; i < size; ++i) {
+        ASSERT_NEAR(want[i], b[i] / (1.0F + std::exp(-a[i])), std::abs(want[i]) * 1e-6F);
+        ASSERT_NEAR(got[i], want[i], std::abs(want[i]) * 1e-6F);
+      }
+      EXPECT_EQ(got[size], 42.0F);
       ops->rms_norm(a.data(), b.data(), 1e-6F, got.data(), n);
       scalar.rms_norm(a.data(), b.data(), 1e-6F, want.data(), n);
       for (std::size_t i = 0; i <= size; ++i) ASSERT_NEAR(got[i], want[i], std::abs(want[i]) * 1e-6F);

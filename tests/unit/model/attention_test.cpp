@@ -1,11 +1,12 @@
 // The attention block against a plain double implementation, with the parts no small checkpoint has: sinks, partial
-// rotary dimensions, norms over whole vectors.
+// rotary dimensions or none, norms over whole vectors, gates on the output.
 #include "model/attention.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
+#include <utility>
 
 #include "kernels/vector/select.h"
 #include "support/dense_linear.h"
@@ -23,6 +24,8 @@ struct Shape {
   std::int64_t window = 0;
   bool sinks = false;
   bool whole_norm = false;
+  bool element_gate = false;
+  bool head_gate = false;
   std::int64_t hidden = 24;
 };
 
@@ -36,10 +39,12 @@ struct Fixture {
       view = linear.get();
       return linear;
     };
-    parts.q = make(s.heads * s.head_dim, s.hidden, q);
+    parts.q = make(s.heads * s.head_dim * (s.element_gate ? 2 : 1), s.hidden, q);
     parts.k = make(s.kv_heads * s.head_dim, s.hidden, k);
     parts.v = make(s.kv_heads * s.head_dim, s.hidden, v);
     parts.o = make(s.hidden, s.heads * s.head_dim, o);
+    if (s.head_gate) parts.head_gate = make(s.heads, s.hidden, head_gate);
+    parts.element_gate = s.element_gate;
     std::normal_distribution<float> normal;
     if (s.sinks) {
       for (std::int64_t h = 0; h < s.heads; ++h) sinks.push_back(normal(rng) * 3.0F);
@@ -109,6 +114,17 @@ struct Fixture {
     }
   }
 
+  // Takes every head's second half out of what q gives: the gates of its elements.
+  [[nodiscard]] std::vector<double> split_gates(std::vector<double>& query) const {
+    std::vector<double> gates;
+    if (!setup.element_gate) return gates;
+    const std::vector<double> both = std::exchange(query, {});
+    const auto dim = static_cast<std::size_t>(setup.head_dim);
+    for (std::size_t i = 0; i < both.size(); ++i) (i / dim % 2 == 0 ? query : gates).push_back(both[i]);
+    return gates;
+  }
+  static double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
   [[nodiscard]] std::vector<double> naive(const std::vector<float>& x) const {
     const auto dim = static_cast<std::size_t>(setup.head_dim);
     const auto width = static_cast<std::size_t>(setup.hidden);
@@ -120,6 +136,8 @@ struct Fixture {
       const std::vector<double> row(x.begin() + static_cast<std::ptrdiff_t>(t * width),
                                     x.begin() + static_cast<std::ptrdiff_t>((t + 1) * width));
       std::vector<double> query = q->times(row);
+      const std::vector<double> gates = split_gates(query);
+      const std::vector<double> head_gates = setup.head_gate ? head_gate->times(row) : std::vector<double>{};
       keys.push_back(k->times(row));
       values.push_back(v->times(row));
       apply_norm(query, q_norm);
@@ -137,7 +155,11 @@ struct Fixture {
           total += weight;
           for (std::size_t d = 0; d < dim; ++d) joined[h * dim + d] += weight * values[j][h / group * dim + d];
         }
-        for (std::size_t d = 0; d < dim; ++d) joined[h * dim + d] /= total;
+        for (std::size_t d = h * dim; d < (h + 1) * dim; ++d) {
+          joined[d] /= total;
+          if (setup.element_gate) joined[d] *= sigmoid(gates[d]);
+          if (setup.head_gate) joined[d] *= sigmoid(head_gates[h]);
+        }
       }
       for (const double value : o->times(joined)) out.push_back(value);
     }
@@ -149,6 +171,7 @@ struct Fixture {
   const DenseLinear* k = nullptr;
   const DenseLinear* v = nullptr;
   const DenseLinear* o = nullptr;
+  const DenseLinear* head_gate = nullptr;
   Norm q_norm, k_norm;
   std::vector<float> sinks;
   std::vector<double> inv_freq;
@@ -189,6 +212,13 @@ TEST(Attention, MatchesTheDefinition) {
       {.heads = 2, .kv_heads = 2, .head_dim = 128, .rotary_dims = 128},
       {.heads = 40, .kv_heads = 1, .head_dim = 6, .rotary_dims = 6},
       {.heads = 3, .kv_heads = 3, .head_dim = 34, .rotary_dims = 2, .window = 65},
+      {.rotary_dims = 0},
+      {.element_gate = true},
+      {.rotary_dims = 4, .window = 10, .sinks = true, .element_gate = true},
+      {.heads = 1, .kv_heads = 1, .element_gate = true},
+      {.head_gate = true},
+      {.rotary_dims = 0, .window = 20, .element_gate = true, .head_gate = true},
+      {.whole_norm = true, .head_gate = true},
   };
   for (const VectorOps* ops : implementations()) {
     for (std::size_t i = 0; i < setups.size(); ++i) {
@@ -205,7 +235,7 @@ TEST(Attention, MatchesTheDefinition) {
 }
 
 TEST(Attention, AnyCutAndThreadCountGivesTheSameBits) {
-  const Fixture fixture({.window = 50, .sinks = true});
+  const Fixture fixture({.window = 50, .sinks = true, .element_gate = true, .head_gate = true});
   const auto hidden = static_cast<std::ptrdiff_t>(fixture.setup.hidden);
   const auto x = random_input(140, hidden);
   for (const VectorOps* ops : implementations()) {
