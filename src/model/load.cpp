@@ -4,6 +4,7 @@
 #include "format/tensor_check.h"
 #include "kernels/vector/select.h"
 #include "model/attention.h"
+#include "model/delta_net.h"
 #include "model/plan.h"
 #include "model/transformer.h"
 
@@ -133,6 +134,32 @@ class Loader {
     parts.window = spec.window;
     parts.layer = layer;
     return std::unique_ptr<Mixer>(std::make_unique<Attention>(std::move(parts)));
+  }
+
+  // Null for a spec without a path.
+  Result<std::unique_ptr<PackedLinear>> optional_linear(const LinearSpec& spec) {
+    if (spec.path.empty()) return std::unique_ptr<PackedLinear>{};
+    return linear(spec.path);
+  }
+
+  Result<std::unique_ptr<Mixer>> build(const DeltaNetSpec& spec, std::size_t layer) {
+    DeltaNet::Parts parts;
+    MORACLE_ASSIGN(parts.qkv, linear(spec.qkv.path));
+    MORACLE_ASSIGN(parts.z, optional_linear(spec.z));
+    MORACLE_ASSIGN(parts.b, linear(spec.b.path));
+    MORACLE_ASSIGN(parts.a, optional_linear(spec.a));
+    MORACLE_ASSIGN(parts.conv, floats(spec.conv));
+    MORACLE_ASSIGN(parts.a_log, floats(spec.a_log));
+    MORACLE_ASSIGN(parts.dt_bias, floats(spec.dt_bias));
+    MORACLE_ASSIGN(parts.norm, norm(spec.norm));
+    MORACLE_ASSIGN(parts.out, linear(spec.out.path));
+    parts.key_heads = spec.key_heads;
+    parts.value_heads = spec.value_heads;
+    parts.key_dim = spec.key_dim;
+    parts.value_dim = spec.value_dim;
+    parts.kernel = spec.kernel;
+    parts.layer = layer;
+    return std::unique_ptr<Mixer>(std::make_unique<DeltaNet>(std::move(parts)));
   }
 
   Result<std::unique_ptr<FeedForward>> build(const DenseSpec& spec) {

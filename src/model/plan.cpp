@@ -112,6 +112,19 @@ class Planner {
     return linear(spec.o);
   }
 
+  Result<> open(const DeltaNetSpec& spec) {
+    for (const LinearSpec* projection : {&spec.qkv, &spec.z, &spec.b, &spec.a}) {
+      if (!projection->path.empty()) MORACLE_TRY(linear(*projection));
+    }
+    const std::int64_t channels = 2 * spec.key_heads * spec.key_dim + spec.value_heads * spec.value_dim;
+    MORACLE_TRY(tensor(spec.conv, spec.conv + ".weight", "convolution", {channels, 1, spec.kernel}));
+    for (const std::string& name : {spec.a_log, spec.dt_bias}) {
+      MORACLE_TRY(vector(name, name, "recurrence", spec.value_heads));
+    }
+    MORACLE_TRY(norm(spec.norm));
+    return linear(spec.out);
+  }
+
   Result<> open(const DenseSpec& spec) {
     for (const LinearSpec* projection : {&spec.gate, &spec.up, &spec.down}) MORACLE_TRY(linear(*projection));
     return Ok{};
@@ -227,15 +240,23 @@ class Planner {
 
   Result<> norm(const NormSpec& spec) { return vector(spec.path, spec.path + ".weight", "norm", spec.size); }
 
-  Result<> vector(const std::string& module, const std::string& tensor, std::string_view kind, std::int64_t size) {
+  Result<> vector(const std::string& module, const std::string& name, std::string_view kind, std::int64_t size) {
+    return tensor(module, name, kind, {size});
+  }
+
+  // An unquantized tensor that is read whole.
+  Result<> tensor(const std::string& module, const std::string& name, std::string_view kind,
+                  const std::vector<std::int64_t>& shape) {
     OpenedModule opened;
-    MORACLE_ASSIGN(opened.tensor, ledger_.claim(tensor));
+    MORACLE_ASSIGN(opened.tensor, ledger_.claim(name));
     if (!is_float(opened.tensor->dtype)) {
       return tensor_error("tensor.dtype", *opened.tensor, "BF16, F16 or F32",
                           std::string(to_string(opened.tensor->dtype)));
     }
-    MORACLE_TRY(expect_shape(*opened.tensor, {size}));
-    plan_->parameters_ += static_cast<std::uint64_t>(size);
+    MORACLE_TRY(expect_shape(*opened.tensor, shape));
+    std::uint64_t size = 1;
+    for (const std::int64_t dim : shape) size *= static_cast<std::uint64_t>(dim);
+    plan_->parameters_ += size;
     ModuleReport report{.name = module, .kind = std::string(kind)};
     report.bytes = opened.tensor->bytes.size();
     return add(std::move(report), std::move(opened));

@@ -47,7 +47,24 @@ struct AttentionSpec {
   std::optional<std::size_t> rope{};  // index into ModelSpec::ropes; none: positions do not turn the heads
   std::string sinks{};                // tensor [heads] of attention-sink logits; empty: none
 };
-using MixerSpec = std::variant<AttentionSpec>;
+
+// Gated delta net: a recurrence with a state of fixed size.
+struct DeltaNetSpec {
+  // Separate: qkv [q | k | v], z [value_heads * value_dim, hidden], b and a [value_heads, hidden]. Grouped, paths of z
+  // and a empty: qkv's rows lie key head by key head as [q | k | v | z], b's as [b | a].
+  LinearSpec qkv{}, z{}, b{}, a{}, out{};
+  std::string conv{};     // module; "<conv>.weight" [channels, 1, kernel]
+  std::string a_log{};    // tensor [value_heads]
+  std::string dt_bias{};  // tensor [value_heads]
+  NormSpec norm{};        // over value_dim
+  std::int64_t key_heads = 0;
+  std::int64_t value_heads = 0;
+  std::int64_t key_dim = 0;
+  std::int64_t value_dim = 0;
+  std::int64_t kernel = 0;
+};
+
+using MixerSpec = std::variant<AttentionSpec, DeltaNetSpec>;
 
 struct DenseSpec {
   LinearSpec gate{}, up{}, down{};

@@ -32,7 +32,9 @@ StateLayout::StateLayout(const std::vector<LayerState>& layers) {
 
 Result<std::unique_ptr<PagedState>> PagedState::make(std::shared_ptr<const StateLayout> layout) {
   std::unique_ptr<PagedState> state(new PagedState(std::move(layout)));
-  MORACLE_ASSIGN(state->fixed_, PageBuffer::allocate(bytes_of(state->layout_->fixed_floats())));
+  const std::size_t fixed_bytes = bytes_of(state->layout_->fixed_floats());
+  MORACLE_ASSIGN(state->fixed_, PageBuffer::allocate(fixed_bytes));
+  MORACLE_ASSIGN(state->next_fixed_, PageBuffer::allocate(fixed_bytes));
   return state;
 }
 
@@ -41,6 +43,9 @@ std::unique_ptr<SequenceState> PagedState::fork() const {
   auto fixed = copy_of(fixed_);
   if (!fixed.ok()) return nullptr;
   copy->fixed_ = std::move(*fixed);
+  auto next_fixed = PageBuffer::allocate(fixed_.size());
+  if (!next_fixed.ok()) return nullptr;
+  copy->next_fixed_ = std::move(*next_fixed);
   // Blocks that were reserved but hold nothing yet are not worth a copy.
   const std::int64_t used = ceil_div(length_, kBlockTokens);
   for (std::int64_t i = 0; i < used; ++i) {

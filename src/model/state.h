@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/memory.h"
@@ -47,12 +48,19 @@ class PagedState final : public SequenceState {
 
   // Makes room for `length` positions. Errors: "memory.allocate"; the state is then as before.
   Result<> reserve(std::int64_t length);
-  void set_length(std::int64_t length) { length_ = length; }
+  // The end of a call that worked: its positions are held, and next_fixed() becomes fixed().
+  void commit(std::int64_t length) {
+    length_ = length;
+    std::swap(fixed_, next_fixed_);
+  }
 
   [[nodiscard]] float* block(std::size_t layer, std::int64_t index) {
     return floats(blocks_[static_cast<std::size_t>(index)]) + layout_->block_offset(layer);
   }
-  [[nodiscard]] float* fixed(std::size_t layer) { return floats(fixed_) + layout_->fixed_offset(layer); }
+  // What the held positions left behind. A call reads it and writes all of its own into next_fixed(), so that one that
+  // fails has changed nothing.
+  [[nodiscard]] const float* fixed(std::size_t layer) { return floats(fixed_) + layout_->fixed_offset(layer); }
+  [[nodiscard]] float* next_fixed(std::size_t layer) { return floats(next_fixed_) + layout_->fixed_offset(layer); }
   [[nodiscard]] const StateLayout* layout() const { return layout_.get(); }
 
  private:
@@ -62,6 +70,7 @@ class PagedState final : public SequenceState {
   std::shared_ptr<const StateLayout> layout_;
   std::vector<PageBuffer> blocks_;
   PageBuffer fixed_;
+  PageBuffer next_fixed_;
   std::int64_t length_ = 0;
 };
 

@@ -235,7 +235,7 @@ Result<> Transformer::forward(const Batch& batch, std::span<SequenceState* const
   });
   MORACLE_TRY(run_layers(context, buffers));
   MORACLE_TRY(write_logits(context, rows, buffers, logits));
-  for (const SequenceSpan& span : spans_) span.state->set_length(span.start + span.count);
+  for (const SequenceSpan& span : spans_) span.state->commit(span.start + span.count);
   return Ok{};
 }
 

@@ -34,7 +34,7 @@ class Transformer final : public Model {
   [[nodiscard]] Result<std::unique_ptr<SequenceState>> new_sequence() const override;
   Result<> reserve(std::int64_t tokens) override;
   // Also "model.batch" (spans that do not tile the ids, a state of another model or twice), "model.positions".
-  // On any error no state has changed its length. Called from one thread at a time.
+  // On any error every state is as before. Called from one thread at a time.
   Result<> forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
                    std::vector<float>& logits) override;
 

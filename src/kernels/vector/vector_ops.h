@@ -5,6 +5,21 @@
 
 namespace moracle {
 
+// One token of a gated delta rule (Yang et al., arXiv 2412.06464) on `n` columns of a state S [rows, n]:
+//   m = decay k^T S;  S = decay S + k (beta (v - m))^T;  out = q^T S
+// Columns do not depend on each other; sums over rows are in ascending order.
+struct DeltaStep {
+  std::int64_t rows = 0;
+  std::int64_t n = 0;
+  const float* key = nullptr;    // [rows]
+  const float* query = nullptr;  // [rows]
+  const float* value = nullptr;  // [n]
+  float decay = 1.0F;
+  float beta = 0.0F;
+  float* state = nullptr;  // [rows, n], row after row
+  float* out = nullptr;    // [n]
+};
+
 // One implementation of each loop per instruction set. All operands are f32 and may be unaligned; `n` may be any
 // length. Every result depends on its own inputs alone and is accumulated in one fixed order, so that a row computed
 // in a tile of many equals the row computed alone, bit by bit.
@@ -24,6 +39,7 @@ struct VectorOps {
   void (*rms_norm)(const float* x, const float* weight, float eps, float* y, std::int64_t n);
   // (a, b) = (a cos - b sin, b cos + a sin), elementwise.
   void (*rotate)(float* a, float* b, const float* cos, const float* sin, std::int64_t n);
+  void (*delta_step)(const DeltaStep& step);
 };
 
 [[nodiscard]] const VectorOps& scalar_vector_ops();

@@ -160,6 +160,48 @@ TEST(VectorOps, ElementwiseMatchesTheScalarForm) {
   }
 }
 
+TEST(VectorOps, DeltaStepMatchesDoubleAndEachColumnAlone) {
+  for (const VectorOps* ops : every_implementation()) {
+    for (const std::int64_t n : {1, 7, 16, 33, 64, 130}) {
+      SCOPED_TRACE(std::string(ops->name) + " n=" + std::to_string(n));
+      const std::int64_t rows = 37;
+      const auto key = random_values(static_cast<std::size_t>(rows), 10);
+      const auto query = random_values(static_cast<std::size_t>(rows), 11);
+      const auto value = random_values(static_cast<std::size_t>(n), 12);
+      const auto start = random_values(static_cast<std::size_t>(rows * n), 13);
+      const float decay = 0.75F;
+      const float beta = 0.3F;
+      auto state = start;
+      std::vector<float> out(static_cast<std::size_t>(n) + 1, 42.0F);
+      ops->delta_step({rows, n, key.data(), query.data(), value.data(), decay, beta, state.data(), out.data()});
+      EXPECT_EQ(out.back(), 42.0F);
+      for (std::int64_t j = 0; j < n; ++j) {
+        const auto at = [&](std::int64_t i) { return static_cast<std::size_t>(i * n + j); };
+        std::vector<float> column;
+        double held = 0.0;
+        for (std::int64_t i = 0; i < rows; ++i) {
+          column.push_back(start[at(i)]);
+          held += 0.75 * static_cast<double>(start[at(i)]) * static_cast<double>(key[static_cast<std::size_t>(i)]);
+        }
+        const auto column_value = value[static_cast<std::size_t>(j)];
+        const double delta = static_cast<double>(beta) * (static_cast<double>(column_value) - held);
+        double want = 0.0;
+        for (std::int64_t i = 0; i < rows; ++i) {
+          const auto row = static_cast<std::size_t>(i);
+          const double next = 0.75 * static_cast<double>(start[at(i)]) + static_cast<double>(key[row]) * delta;
+          ASSERT_NEAR(state[at(i)], next, 1e-5);
+          want += static_cast<double>(query[row]) * next;
+        }
+        float alone = 0.0F;
+        ops->delta_step({rows, 1, key.data(), query.data(), &column_value, decay, beta, column.data(), &alone});
+        ASSERT_NEAR(out[static_cast<std::size_t>(j)], want, 1e-4);
+        ASSERT_EQ(out[static_cast<std::size_t>(j)], alone);
+        for (std::int64_t i = 0; i < rows; ++i) ASSERT_EQ(state[at(i)], column[static_cast<std::size_t>(i)]);
+      }
+    }
+  }
+}
+
 TEST(VectorOps, SelectTakesTheWidest) {
   EXPECT_STREQ(vector_ops(0).name, "scalar");
 #if defined(__x86_64__)

@@ -88,7 +88,7 @@ struct Fixture {
         .pool = pool, .ops = ops, .workspace = workspace, .tokens = tokens, .spans = {&span, 1}, .ropes = {&table, 1}};
     std::vector<float> out(x.size());
     attention->run(context, x.data(), out.data());
-    state.set_length(state.length() + tokens);
+    state.commit(state.length() + tokens);
     return out;
   }
 
@@ -263,17 +263,23 @@ TEST(PagedState, GrowsInBlocksAndStartsAsZero) {
   ASSERT_TRUE(state.reserve(65).ok());
   state.block(0, 1)[9] = 1.0F;
   state.block(1, 1)[0] = 2.0F;
-  state.fixed(0)[2] = 3.0F;
-  state.fixed(2)[0] = 4.0F;
+  state.next_fixed(0)[2] = 3.0F;
+  state.next_fixed(2)[0] = 4.0F;
+  EXPECT_EQ(state.fixed(2)[0], 0.0F);
   EXPECT_EQ(state.block(0, 0)[9], 0.0F);
   EXPECT_EQ(state.block(1, 1)[19], 0.0F);
-  state.set_length(65);
+  state.commit(65);
   const auto copy = state.fork();
   ASSERT_NE(copy, nullptr);
   auto& forked = dynamic_cast<PagedState&>(*copy);
   EXPECT_EQ(forked.length(), 65);
   EXPECT_EQ(forked.block(0, 1)[9], 1.0F);
+  EXPECT_EQ(forked.fixed(0)[2], 3.0F);
   EXPECT_EQ(forked.fixed(2)[0], 4.0F);
+  forked.next_fixed(2)[0] = 5.0F;
+  forked.commit(66);
+  EXPECT_EQ(forked.fixed(2)[0], 5.0F);
+  EXPECT_EQ(state.fixed(2)[0], 4.0F);
   forked.block(0, 1)[9] = 7.0F;
   EXPECT_EQ(state.block(0, 1)[9], 1.0F);
 }
