@@ -136,8 +136,10 @@ void Attention::norm_and_rotate(const ForwardContext& context, const Buffers& bu
     for (std::int64_t at = 0; norm_size != 0 && at < heads * stride; at += norm_step) {
       context.ops.rms_norm(vector + at, norm.weight.data(), norm.eps, vector + at, norm_size);
     }
-    for (std::int64_t head = 0; half != 0 && head < heads; ++head) {
+    for (std::int64_t head = 0; head < heads; ++head) {
       float* const first = vector + head * stride;
+      clip(first, dim);
+      if (half == 0) continue;
       context.ops.rotate(first, first + half, rope.cos + token * half, rope.sin + token * half, half);
     }
   };
@@ -145,8 +147,14 @@ void Attention::norm_and_rotate(const ForwardContext& context, const Buffers& bu
     for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, context.tokens); ++t) {
       prepare(t, buffers.q + t * parts_.heads * query_stride(), parts_.heads, query_stride(), parts_.q_norm);
       prepare(t, buffers.k + t * parts_.kv_heads * dim, parts_.kv_heads, dim, parts_.k_norm);
+      clip(buffers.v + t * parts_.kv_heads * dim, parts_.kv_heads * dim);
     }
   });
+}
+
+void Attention::clip(float* vector, std::int64_t size) const {
+  if (parts_.clip == 0.0F) return;
+  for (std::int64_t i = 0; i < size; ++i) vector[i] = std::clamp(vector[i], -parts_.clip, parts_.clip);
 }
 
 void Attention::append(const ForwardContext& context, const Buffers& buffers) const {

@@ -24,6 +24,7 @@ class Attention final : public Mixer {
     std::int64_t head_dim = 0;
     std::int64_t rotary_dims = 0;  // 0: no rope
     std::int64_t window = 0;
+    float clip = 0.0F;      // bound on q, k and v after the norms; 0: none
     std::size_t rope = 0;   // index into ForwardContext::ropes
     std::size_t layer = 0;  // index into the sequence state
   };
@@ -50,6 +51,7 @@ class Attention final : public Mixer {
   }
 
   void norm_and_rotate(const ForwardContext& context, const Buffers& buffers) const;
+  void clip(float* vector, std::int64_t size) const;
   void append(const ForwardContext& context, const Buffers& buffers) const;
   void attend(const ForwardContext& context, const Tile& tile, std::int64_t kv_head, const Buffers& buffers,
               Scratch& scratch) const;

@@ -128,4 +128,39 @@ Result<std::vector<std::int64_t>> ModelConfig::layer_list(std::string_view key, 
   return list;
 }
 
+Result<std::vector<std::string>> ModelConfig::layer_kinds(std::string_view key, std::int64_t layers,
+                                                          std::span<const std::string_view> known) const {
+  std::vector<std::string> kinds;
+  if (!reader_.has(key)) return kinds;
+  const Json& json = reader_.json().at(std::string(key));
+  if (!json.is_array()) return error("config.type", key, "a list of kinds of layers", json.type_name());
+  if (json.size() < static_cast<std::size_t>(layers)) {
+    return error("config.range", key, "a kind for each of " + std::to_string(layers) + " layers",
+                 std::to_string(json.size()));
+  }
+  for (std::size_t l = 0; l < static_cast<std::size_t>(layers); ++l) {
+    const Json& item = json[l];
+    if (!item.is_string()) return error("config.type", key, "a list of kinds of layers", item.type_name());
+    kinds.push_back(item.get<std::string>());
+    if (std::find(known.begin(), known.end(), kinds.back()) != known.end()) continue;
+    std::string list;
+    for (const std::string_view kind : known) list += (list.empty() ? "" : ", ") + std::string(kind);
+    return error("config.unsupported", key, "one of " + list, kinds.back());
+  }
+  return kinds;
+}
+
+Result<float> ModelConfig::positive(std::string_view key, double fallback, double high) const {
+  MORACLE_ASSIGN(const double value, reader_.number_or(key, fallback));
+  if (value > 0.0 && value <= high) return static_cast<float>(value);
+  return error("config.range", key, "a number above 0, at most " + std::to_string(high), std::to_string(value));
+}
+
+Result<> ModelConfig::only(std::string_view key, const Json& value) const {
+  if (!reader_.has(key)) return Ok{};
+  const Json& found = reader_.json().at(std::string(key));
+  if (found == value) return Ok{};
+  return error("config.unsupported", key, value.dump(), found.dump());
+}
+
 }  // namespace moracle

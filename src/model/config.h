@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,6 +60,15 @@ class ModelConfig {
   [[nodiscard]] Result<ActivationFn> activation(std::string_view key = "hidden_act") const;
   // A list of layer numbers. Errors: "config.type", "config.range".
   [[nodiscard]] Result<std::vector<std::int64_t>> layer_list(std::string_view key, std::int64_t layers) const;
+
+  // What kind each layer is, by a list that may go on for draft heads; empty where the key is absent. Errors:
+  // "config.type", "config.range" (fewer than `layers`), "config.unsupported" (a kind that is not among `known`).
+  [[nodiscard]] Result<std::vector<std::string>> layer_kinds(std::string_view key, std::int64_t layers,
+                                                             std::span<const std::string_view> known) const;
+  // Errors: "config.type", "config.range" unless 0 < value <= high.
+  [[nodiscard]] Result<float> positive(std::string_view key, double fallback, double high) const;
+  // Refuses a key that asks for what is not there: it is absent, null or `value`. Errors: "config.unsupported".
+  [[nodiscard]] Result<> only(std::string_view key, const Json& value) const;
 
   // An error about one key of this config.
   [[nodiscard]] Error error(std::string code, std::string_view key, std::string wanted, std::string found) const;

@@ -10,8 +10,7 @@ namespace moracle {
 namespace {
 
 constexpr std::array kFamilies{
-    &kMixtral,
-    &kQwen3Moe,
+    &kGlm4Moe, &kGptOss, &kMixtral, &kOlmoe, &kQwen3Moe,
 };
 
 }  // namespace
@@ -97,6 +96,36 @@ AttentionSpec attention_spec(const std::string& path, const CommonConfig& common
   return spec;
 }
 
+Result<RoutingSpec> sigmoid_bias_routing(const ModelConfig& config, const RoutingSpec& defaults) {
+  const JsonReader& reader = config.reader();
+  MORACLE_TRY(config.only("scoring_func", "sigmoid"));
+  MORACLE_TRY(config.only("topk_method", "noaux_tc"));
+  RoutingSpec r = defaults;
+  MORACLE_ASSIGN(r.experts, config.either("n_routed_experts", "num_local_experts", defaults.experts, 1, kMaxExperts));
+  MORACLE_ASSIGN(r.top_k, reader.integer_or("num_experts_per_tok", defaults.top_k, 1, std::min(kMaxTopK, r.experts)));
+  MORACLE_ASSIGN(r.groups, reader.integer_or("n_group", defaults.groups, 1, r.experts));
+  MORACLE_ASSIGN(r.top_groups, reader.integer_or("topk_group", defaults.top_groups, 1, r.groups));
+  if (r.experts % r.groups != 0) {
+    return config.error("config.range", "n_group", "a divisor of " + std::to_string(r.experts) + " experts",
+                        std::to_string(r.groups));
+  }
+  if (r.top_k > r.experts / r.groups * r.top_groups) {
+    return config.error("config.range", "num_experts_per_tok", "no more experts than the chosen groups have",
+                        std::to_string(r.top_k));
+  }
+  MORACLE_ASSIGN(r.renormalize, reader.boolean_or("norm_topk_prob", defaults.renormalize));
+  MORACLE_ASSIGN(r.factor, config.positive("routed_scaling_factor", static_cast<double>(defaults.factor), 1e6));
+  r.method = r.groups > 1 ? Routing::grouped_sigmoid_bias : Routing::sigmoid_bias_renorm;
+  return r;
+}
+
+LayerSpec layer_spec(const std::string& path, const CommonConfig& common) {
+  LayerSpec spec;
+  spec.input_norm = norm_spec(path + ".input_layernorm", common.hidden, common.norm_eps);
+  spec.post_norm = norm_spec(path + ".post_attention_layernorm", common.hidden, common.norm_eps);
+  return spec;
+}
+
 DenseSpec dense_spec(const std::string& path, std::int64_t hidden, std::int64_t intermediate,
                      ActivationSpec activation) {
   const std::vector<std::string> fused{path + ".gate_up_proj"};
@@ -121,6 +150,12 @@ ExpertsLayout stacked(std::string gate_up, std::string down) {
   layout.gate_up = std::move(gate_up);
   layout.stacked_down = std::move(down);
   return layout;
+}
+
+std::vector<ExpertsLayout> usual_layouts(const std::string& experts) {
+  const std::string one = experts + ".{e}.";
+  return {per_expert(one + "gate_proj", one + "up_proj", one + "down_proj"),
+          stacked(experts + ".gate_up_proj", experts + ".down_proj")};
 }
 
 std::size_t add_rope(ModelSpec& spec, const RopeSpec& rope) {

@@ -36,6 +36,13 @@ Result<const Family*> find_family(const ModelConfig& config);
 // q, k, v and o projections below `path` ("model.layers.0.self_attn"), with biases where `bias`.
 [[nodiscard]] AttentionSpec attention_spec(const std::string& path, const CommonConfig& common, bool bias);
 
+// Routing by sigmoid scores, with a bias that only chooses and, where "n_group" asks for it, in groups (DeepSeek-V3,
+// arXiv 2412.19437, section 2.1.2). `defaults` are the config class's.
+[[nodiscard]] Result<RoutingSpec> sigmoid_bias_routing(const ModelConfig& config, const RoutingSpec& defaults);
+
+// A layer with the usual names of its two norms, below `path` ("model.layers.0").
+[[nodiscard]] LayerSpec layer_spec(const std::string& path, const CommonConfig& common);
+
 // gate, up and down projections below `path` ("model.layers.0.mlp").
 [[nodiscard]] DenseSpec dense_spec(const std::string& path, std::int64_t hidden, std::int64_t intermediate,
                                    ActivationSpec activation);
@@ -43,6 +50,8 @@ Result<const Family*> find_family(const ModelConfig& config);
 // Experts stored one by one ("{e}" is the number), or stacked in two 3-D tensors.
 [[nodiscard]] ExpertsLayout per_expert(std::string gate, std::string up, std::string down);
 [[nodiscard]] ExpertsLayout stacked(std::string gate_up, std::string down);
+// Both, with gate_proj, up_proj, down_proj and gate_up_proj below `experts` ("model.layers.0.mlp.experts").
+[[nodiscard]] std::vector<ExpertsLayout> usual_layouts(const std::string& experts);
 
 // Index of the rope in the spec, added if it is not there yet.
 std::size_t add_rope(ModelSpec& spec, const RopeSpec& rope);

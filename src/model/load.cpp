@@ -132,6 +132,7 @@ class Loader {
       parts.rope = *spec.rope;
     }
     parts.window = spec.window;
+    parts.clip = spec.clip;
     parts.layer = layer;
     return std::unique_ptr<Mixer>(std::make_unique<Attention>(std::move(parts)));
   }

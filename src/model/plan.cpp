@@ -137,6 +137,7 @@ class Planner {
       MORACLE_TRY(vector(spec.correction_bias.front(), name, "router", spec.routing.experts));
     }
     MORACLE_ASSIGN(CanonicalExperts experts, open_experts(*format_, spec.experts, ledger_));
+    if (spec.bias && !experts.bias) return missing_bias(spec.experts.name);
     const Problem problem = experts_problem(experts, spec, plan_->spec_.dtype, format_->name());
     ModuleReport report{.name = spec.experts.name, .kind = "experts", .scheme = experts.scheme};
     if (!experts.scheme.weight.quantized()) {
@@ -167,13 +168,7 @@ class Planner {
     MORACLE_ASSIGN(const ModuleScheme scheme, format_->scheme_of(ref, ledger_));
     OpenedModule opened;
     MORACLE_ASSIGN(opened.linear, format_->open(ref, ledger_));
-    if (spec.bias && opened.linear.bias.empty()) {
-      return Error{.code = "tensor.missing",
-                   .file = ledger_.checkpoint()->folder().string(),
-                   .where = spec.path + ".bias",
-                   .wanted = "a bias, which config.json says there is",
-                   .found = "no such tensor"};
-    }
+    if (spec.bias && opened.linear.bias.empty()) return missing_bias(spec.path + ".bias");
     return add_linear(spec.path, scheme.excluded_by, module_bytes(spec.path + "."), std::move(opened));
   }
 
@@ -229,6 +224,7 @@ class Planner {
     } else {
       MORACLE_ASSIGN(opened.linear, format_->open(ref, ledger_));
     }
+    if (spec.bias && opened.linear.bias.empty()) return missing_bias(path + ".bias");
     count_parameters(opened.linear);
     ModuleReport report{.name = spec.router.front(),
                         .kind = "router",
@@ -318,6 +314,14 @@ class Planner {
                  .wanted = "every tensor to belong to a module of " + plan_->spec_.info.architecture,
                  .found = std::to_string(unused) + " unused: " + list,
                  .advice = "config.json may not be the one of these weights"};
+  }
+
+  [[nodiscard]] Error missing_bias(std::string where) const {
+    return Error{.code = "tensor.missing",
+                 .file = ledger_.checkpoint()->folder().string(),
+                 .where = std::move(where),
+                 .wanted = "a bias, which the model has",
+                 .found = "no such tensor"};
   }
 
   static ModuleRef ref_of(const LinearSpec& spec) {

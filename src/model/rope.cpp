@@ -72,6 +72,10 @@ struct Frequencies {
   double reach = 0.0;  // positions
 };
 
+Frequencies yarn(const YarnSpec& spec, double scale, double theta, std::int64_t dims) {
+  return {yarn_frequencies(spec, theta, dims), scale, spec.original_positions * spec.factor};
+}
+
 Result<Frequencies> yarn(const JsonReader& reader, double theta, std::int64_t dims, double max_positions) {
   YarnSpec spec;
   MORACLE_ASSIGN(spec.original_positions, positive(reader, "original_max_position_embeddings", max_positions, 1e12));
@@ -81,7 +85,7 @@ Result<Frequencies> yarn(const JsonReader& reader, double theta, std::int64_t di
   MORACLE_ASSIGN(spec.truncate, reader.boolean_or("truncate", true));
   if (theta <= 1.0) return range_error(reader, "rope_theta", "more than 1 for yarn", theta);
   MORACLE_ASSIGN(const double scale, attention_factor(reader, spec.factor));
-  return Frequencies{yarn_frequencies(spec, theta, dims), scale, spec.original_positions * spec.factor};
+  return yarn(spec, scale, theta, dims);
 }
 
 Result<Frequencies> llama3(const JsonReader& reader, double theta, std::int64_t dims, double max_positions) {
@@ -175,8 +179,12 @@ Result<RopeSpec> parse_rope(const ModelConfig& config, const RopeDefaults& defau
     return range_error(holder, "partial_rotary_factor", "an even number of rotated dimensions",
                        static_cast<double>(rope.rotary_dims));
   }
-  MORACLE_ASSIGN(const Frequencies found,
-                 frequencies(inner, theta, rope.rotary_dims, static_cast<double>(defaults.max_positions)));
+  Frequencies found;
+  if (source.object == nullptr && defaults.yarn) {
+    found = yarn(*defaults.yarn, mscale(defaults.yarn->factor, 1.0), theta, rope.rotary_dims);
+  } else {
+    MORACLE_ASSIGN(found, frequencies(inner, theta, rope.rotary_dims, static_cast<double>(defaults.max_positions)));
+  }
   for (const double f : found.inv_freq) rope.inv_freq.push_back(static_cast<float>(f));
   rope.scale = static_cast<float>(found.scale);
   const double reach = std::min(found.reach, static_cast<double>(kMaxPositions));

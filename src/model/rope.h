@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,13 +20,22 @@ struct RopeSpec {
   bool operator==(const RopeSpec&) const = default;
 };
 
+struct YarnSpec {
+  double factor = 1.0;
+  double original_positions = 0.0;
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+  bool truncate = true;  // the ramp's ends are rounded outwards to whole dimensions
+};
+
 // A family's side of the question; config keys override theta and rotary_factor.
 struct RopeDefaults {
   double theta = 10000.0;
   double rotary_factor = 1.0;  // partial_rotary_factor
   std::int64_t head_dim = 0;   // dimensions the factor is applied to
   std::int64_t max_positions = 0;
-  std::string layer_type{};  // picks an entry where rope_parameters holds one per layer type
+  std::string layer_type{};        // picks an entry where rope_parameters holds one per layer type
+  std::optional<YarnSpec> yarn{};  // where the config has neither rope_parameters nor rope_scaling
 };
 
 // Reads "rope_parameters", or "rope_theta" with "rope_scaling" where that is absent. Types: default, linear, yarn,
@@ -35,13 +45,6 @@ Result<RopeSpec> parse_rope(const ModelConfig& config, const RopeDefaults& defau
 // inv_freq[i] = theta^(-2i/dims).
 [[nodiscard]] std::vector<double> plain_frequencies(double theta, std::int64_t dims);
 
-struct YarnSpec {
-  double factor = 1.0;
-  double original_positions = 0.0;
-  double beta_fast = 32.0;
-  double beta_slow = 1.0;
-  bool truncate = true;  // the ramp's ends are rounded outwards to whole dimensions
-};
 // YaRN (arXiv 2309.00071, section 3.2): frequencies that turn often within the original context stay, those that turn
 // less than beta_slow times are divided by the factor, with a linear ramp between.
 [[nodiscard]] std::vector<double> yarn_frequencies(const YarnSpec& yarn, double theta, std::int64_t dims);

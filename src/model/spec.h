@@ -45,6 +45,7 @@ struct AttentionSpec {
   std::int64_t head_dim = 0;
   std::int64_t window = 0;            // tokens a query sees including itself; 0: all before it
   std::optional<std::size_t> rope{};  // index into ModelSpec::ropes; none: positions do not turn the heads
+  float clip = 0.0F;                  // q, k and v are clamped to [-clip, clip] after the norms; 0: not
   std::string sinks{};                // tensor [heads] of attention-sink logits; empty: none
 };
 
@@ -85,6 +86,7 @@ struct MoeSpec {
   ExpertsRef experts{};
   ActivationSpec activation{};
   std::optional<SharedExpertSpec> shared{};
+  bool bias = false;  // of router and experts: must be stored; those that are stored unasked are used as well
 };
 
 struct LayerSpec {

@@ -9,9 +9,24 @@
 namespace moracle::test {
 namespace {
 
+// f32 noise of a correct engine is 3e-7; weights rounded to bf16 cost 1.2e-3, bf16 activations 1.7e-3. Where
+// activations are quantized, f32 noise flips single codes at ties, and a flip spreads to that token and all later ones:
+// the best token shows that the definition is the same, the medians only bound gross faults.
+struct Bounds {
+  double median;  // over all tokens
+  double best;    // token
+  double worst;   // median of a prompt
+  float sure;     // margin from which on greedy tokens must be the same
+};
+constexpr Bounds kExact{.median = 1e-5, .best = 1e-5, .worst = 1e-5, .sure = 1e-3F};
+constexpr Bounds kRounded{.median = 5e-3, .best = 5e-3, .worst = 1e-2, .sure = 0.05F};
+constexpr Bounds kExactCodes{.median = 3e-2, .best = 1e-3, .worst = 3e-2, .sure = 0.2F};
+constexpr Bounds kRoundedFp4{.median = 0.15, .best = 0.15, .worst = 0.3, .sure = 1.0F};
+
 struct Case {
   const char* folder;
   const char* backend;  // "": the oracle's choice
+  Bounds bounds;
 };
 
 std::string name_of(const testing::TestParamInfo<Case>& info) {
@@ -44,11 +59,9 @@ class ReferenceTest : public testing::TestWithParam<Case> {};
 TEST_P(ReferenceTest, LogitsAndGreedyTokens) {
   const auto folder = find_folder(GetParam().folder);
   if (!folder) GTEST_SKIP() << GetParam().folder << " is only in the shared collection";
-  const bool reference_kernel = *GetParam().backend != '\0';
-  // f32 noise of a correct engine is 3e-7; weights rounded to bf16 cost 1.2e-3, bf16 activations 1.7e-3.
-  const double tolerance = reference_kernel ? 1e-5 : 5e-3;
-  const float sure = reference_kernel ? 1e-3F : 0.05F;
-  const Loaded loaded = load(*folder, reference_kernel ? pinned(GetParam().backend) : Policy{});
+  const Bounds& bounds = GetParam().bounds;
+  const bool chosen = *GetParam().backend == '\0';
+  const Loaded loaded = load(*folder, chosen ? Policy{} : pinned(GetParam().backend));
   ASSERT_NE(loaded.model, nullptr);
   const auto width = static_cast<std::size_t>(loaded.model->info().vocabulary);
   std::vector<double> errors;
@@ -60,31 +73,42 @@ TEST_P(ReferenceTest, LogitsAndGreedyTokens) {
     const auto state = new_state(*loaded.model);
     std::vector<float> logits = run(*loaded.model, *state, want.ids);
     ASSERT_EQ(logits.size(), want.logits.size());
-    for (const double error : relative_errors(logits, want.logits, width)) errors.push_back(error);
+    const std::vector<double> own = relative_errors(logits, want.logits, width);
+    EXPECT_LE(median(own), bounds.worst);
+    errors.insert(errors.end(), own.begin(), own.end());
     logits.erase(logits.begin(), logits.end() - static_cast<std::ptrdiff_t>(width));
     for (std::size_t step = 0; step < want.greedy.size(); ++step) {
       const float margin = want.margin.empty() ? gap(logits) : want.margin[step];
-      if (margin < sure) break;  // from here on the two may rightly part
+      if (margin < bounds.sure) break;  // from here on the two may rightly part
       ASSERT_EQ(best(logits), want.greedy[step]) << "step " << step << ", margin " << margin;
       logits = run(*loaded.model, *state, {want.greedy[step]}, LogitRows::last_of_each);
       ASSERT_EQ(logits.size(), width);
     }
   }
   RecordProperty("median_relative_error", std::to_string(median(errors)));
-  std::cout << "median relative error " << median(errors) << ", largest "
-            << *std::max_element(errors.begin(), errors.end()) << '\n';
-  EXPECT_LE(median(errors), tolerance);
+  const auto [best_error, worst_error] = std::minmax_element(errors.begin(), errors.end());
+  std::cout << "median relative error " << median(errors) << ", from " << *best_error << " to " << *worst_error << '\n';
+  EXPECT_LE(median(errors), bounds.median);
+  EXPECT_LE(*best_error, bounds.best);
 }
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, ReferenceTest,
-                         testing::Values(Case{"qwen3moe-gptq-w4g128-sym", "ref"}, Case{"qwen3moe-gptq-w4g128-sym", ""},
-                                         Case{"qwen3moe-gptq-w4g32-actorder", "ref"},
-                                         Case{"qwen3moe-gptq-w4g32-actorder", ""}, Case{"mixtral-awq-w4g32", "ref"},
-                                         Case{"mixtral-awq-w4g32", ""}, Case{"qwen3moe-gptq-w4g128-asym-v2", "ref"},
-                                         Case{"qwen3moe-gptq-w4g128-asym-v2", ""},
-                                         Case{"qwen3moe-ct-w4a16-g128-asym", "ref"},
-                                         Case{"qwen3moe-ct-w4a16-g128-asym", ""}),
-                         name_of);
+// Each with the reference kernels and with those that the oracle chooses.
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const char* folder :
+       {"qwen3moe-gptq-w4g128-sym", "qwen3moe-gptq-w4g32-actorder", "mixtral-awq-w4g32", "qwen3moe-gptq-w4g128-asym-v2",
+        "qwen3moe-ct-w4a16-g128-asym", "glm4moe-ct-w4a16-g128", "native-mxfp4-gpt_oss"}) {
+    all.push_back({folder, "ref", kExact});
+    all.push_back({folder, "", kRounded});
+  }
+  for (const char* folder : {"quark-mxfp4-a4-gpt_oss"}) {
+    all.push_back({folder, "ref", kExactCodes});
+    all.push_back({folder, "", kRoundedFp4});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, ReferenceTest, testing::ValuesIn(cases()), name_of);
 
 }  // namespace
 }  // namespace moracle::test

@@ -5,7 +5,10 @@ namespace moracle {
 
 struct Family;
 
+extern const Family kGlm4Moe;
+extern const Family kGptOss;
 extern const Family kMixtral;
+extern const Family kOlmoe;
 extern const Family kQwen3Moe;
 
 }  // namespace moracle

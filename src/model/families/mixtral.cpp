@@ -65,10 +65,8 @@ Result<ModelSpec> describe(const ModelConfig& config, const TensorLedger& ledger
     moe.experts.hidden = common.hidden;
     moe.experts.intermediate = intermediate;
     moe.activation = activation;
-    LayerSpec layer;
-    layer.input_norm = norm_spec(path + ".input_layernorm", common.hidden, common.norm_eps);
+    LayerSpec layer = layer_spec(path, common);
     layer.mixer = std::move(attention);
-    layer.post_norm = norm_spec(path + ".post_attention_layernorm", common.hidden, common.norm_eps);
     layer.feed_forward = std::move(moe);
     spec.layers.push_back(std::move(layer));
   }

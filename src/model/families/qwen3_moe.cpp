@@ -60,14 +60,12 @@ Result<Settings> read_settings(const ModelConfig& config) {
 
 MoeSpec moe_spec(const std::string& layer, const Settings& s) {
   const std::string experts = layer + ".mlp.experts";
-  const std::string one = experts + ".{e}.";
   MoeSpec moe;
   moe.router = {layer + ".mlp.gate"};
   moe.routing = s.routing;
   moe.activation = s.activation;
   moe.experts = {.name = experts,
-                 .layouts = {per_expert(one + "gate_proj", one + "up_proj", one + "down_proj"),
-                             stacked(experts + ".gate_up_proj", experts + ".down_proj")},
+                 .layouts = usual_layouts(experts),
                  .experts = s.routing.experts,
                  .hidden = s.common.hidden,
                  .intermediate = s.expert_intermediate};
@@ -92,10 +90,8 @@ Result<ModelSpec> describe(const ModelConfig& config, const TensorLedger& ledger
                          norm_spec(path + ".self_attn.k_norm", common.head_dim, common.norm_eps)};
     attention.window = s.window;
     attention.rope = add_rope(spec, rope);
-    LayerSpec layer;
-    layer.input_norm = norm_spec(path + ".input_layernorm", common.hidden, common.norm_eps);
+    LayerSpec layer = layer_spec(path, common);
     layer.mixer = std::move(attention);
-    layer.post_norm = norm_spec(path + ".post_attention_layernorm", common.hidden, common.norm_eps);
     const bool dense = s.routing.experts == 0 || (l + 1) % s.sparse_step != 0 ||
                        std::find(s.dense_layers.begin(), s.dense_layers.end(), l) != s.dense_layers.end();
     if (dense) {

@@ -1,0 +1,91 @@
+// Every family in every spelling that no sample of the reference collection has: random models of a few layers, whose
+// logits transformers gave (tests/tools/family_*.py).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "support/model_fixture.h"
+
+namespace moracle::test {
+namespace {
+
+std::vector<std::string> folders() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(data_dir() / "families")) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string name_of(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace_if(name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
+  return name;
+}
+
+class FamiliesTest : public testing::TestWithParam<std::string> {
+ protected:
+  [[nodiscard]] static std::filesystem::path folder() { return data_dir() / "families" / GetParam(); }
+};
+
+// Both compute in f32; a few hundred roundings of 6e-8 each.
+TEST_P(FamiliesTest, ReferenceKernelsMatchTransformers) {
+  const Loaded loaded = load(folder(), pinned("ref"));
+  ASSERT_NE(loaded.model, nullptr);
+  const auto width = static_cast<std::size_t>(loaded.model->info().vocabulary);
+  const auto prompts = references(folder());
+  ASSERT_FALSE(prompts.empty());
+  for (const Reference& want : prompts) {
+    const auto state = new_state(*loaded.model);
+    std::vector<float> logits = run(*loaded.model, *state, want.ids);
+    ASSERT_EQ(logits.size(), want.logits.size());
+    const auto errors = relative_errors(logits, want.logits, width);
+    EXPECT_LE(*std::max_element(errors.begin(), errors.end()), 1e-5) << want.ids.size() << " tokens";
+    logits.erase(logits.begin(), logits.end() - static_cast<std::ptrdiff_t>(width));
+    for (std::size_t step = 0; step < want.greedy.size() && want.margin[step] > 1e-3F; ++step) {
+      const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
+      ASSERT_EQ(best, want.greedy[step]) << "step " << step;
+      logits = run(*loaded.model, *state, {want.greedy[step]}, LogitRows::last_of_each);
+      ASSERT_EQ(logits.size(), width);
+    }
+  }
+}
+
+// Kernels may round activations to bf16.
+TEST_P(FamiliesTest, ChosenKernelsAreClose) {
+  const Loaded loaded = load(folder(), Policy{});
+  ASSERT_NE(loaded.model, nullptr);
+  std::vector<double> errors;
+  for (const Reference& want : references(folder())) {
+    const auto state = new_state(*loaded.model);
+    const auto logits = run(*loaded.model, *state, want.ids);
+    ASSERT_EQ(logits.size(), want.logits.size());
+    const auto width = static_cast<std::size_t>(loaded.model->info().vocabulary);
+    for (const double error : relative_errors(logits, want.logits, width)) errors.push_back(error);
+  }
+  EXPECT_LE(median(errors), 5e-3);
+}
+
+TEST_P(FamiliesTest, TokenByTokenEqualsTheWholePrompt) {
+  const Loaded loaded = load(folder(), pinned("ref"));
+  ASSERT_NE(loaded.model, nullptr);
+  for (const Reference& want : references(folder())) {
+    const auto whole_state = new_state(*loaded.model);
+    const auto whole = run(*loaded.model, *whole_state, want.ids);
+    const auto state = new_state(*loaded.model);
+    std::vector<float> pieces;
+    for (const std::int32_t id : want.ids) {
+      const auto logits = run(*loaded.model, *state, {id});
+      pieces.insert(pieces.end(), logits.begin(), logits.end());
+    }
+    ASSERT_EQ(pieces.size(), whole.size());
+    EXPECT_EQ(std::memcmp(pieces.data(), whole.data(), whole.size() * sizeof(float)), 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, FamiliesTest, testing::ValuesIn(folders()), name_of);
+
+}  // namespace
+}  // namespace moracle::test

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Writes the tiny gpt-oss checkpoints: family_gpt_oss.py"""
+from transformers import GptOssConfig
+
+import tiny_checkpoint as tiny
+
+SHARED = tiny.SIZES | dict(max_position_embeddings=128, head_dim=16, intermediate_size=32, num_local_experts=5, num_experts_per_tok=2)
+
+
+def columns(name, tensor):
+    """Stacked experts are transposed here."""
+    return tensor.shape[1] if tensor.ndim == 3 else tensor.shape[-1]
+
+
+def yarn(**change):
+    return dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=32,
+                beta_fast=32.0, beta_slow=1.0) | change
+
+
+def take_apart(tensors):
+    """As quantizers store them: rows of gate and up apart, [out, in], with their biases."""
+    apart = {}
+    for name, tensor in tensors.items():
+        path, _, part = name.rpartition(".")
+        if part not in ("gate_up_proj", "gate_up_proj_bias", "down_proj", "down_proj_bias"):
+            apart[name] = tensor
+            continue
+        leaf = "bias" if part.endswith("_bias") else "weight"
+        for e, one in enumerate(tensor):
+            rows = one.T if one.ndim == 2 else one
+            halves = dict(gate=rows[::2], up=rows[1::2]) if part.startswith("gate_up") else dict(down=rows)
+            for half, values in halves.items():
+                apart[f"{path}.{e}.{half}_proj.{leaf}"] = values.contiguous()
+    return apart
+
+
+def stacked():
+    """As transformers holds it; layers of its own order of kinds, a ramp with rounded ends, a limit that is reached."""
+    config = GptOssConfig(**SHARED | dict(num_hidden_layers=3), sliding_window=20, swiglu_limit=1.5,
+                          layer_types=["full_attention", "sliding_attention", "sliding_attention"],
+                          rope_parameters=yarn(truncate=True))
+    model = tiny.build(config, seed=1, columns=columns)
+    tiny.write("gpt_oss-stacked", tiny.config_json(model), tiny.stored(model), tiny.reference(model, 2))
+
+
+def apart():
+    """Experts taken apart, keys of old; kinds of layers by default, a ramp between dimensions, a window beyond 64."""
+    config = GptOssConfig(**SHARED, sliding_window=66, swiglu_alpha=1.3, rope_parameters=yarn(truncate=False))
+    model = tiny.build(config, seed=3, columns=columns)
+    keys = tiny.old_keys(tiny.config_json(model, remove=("layer_types",)))
+    tiny.write("gpt_oss-apart", keys, take_apart(tiny.stored(model)), tiny.reference(model, 4))
+
+
+if __name__ == "__main__":
+    stacked()
+    apart()
