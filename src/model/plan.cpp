@@ -53,18 +53,24 @@ Problem experts_problem(const CanonicalExperts& experts, const MoeSpec& moe, Ele
   return problem;
 }
 
-bool is_harmless(const std::string& name, const Harmless& harmless, std::int64_t layers) {
+bool is_harmless(const std::string& name, const Harmless& harmless) {
   for (const std::string& prefix : harmless.prefixes) {
     if (name.starts_with(prefix)) return true;
   }
   for (const std::string& suffix : harmless.suffixes) {
     if (name.ends_with(suffix)) return true;
   }
-  if (harmless.layers.empty() || !name.starts_with(harmless.layers)) return false;
+  return false;
+}
+
+// The number of the draft head that a tensor belongs to.
+std::optional<std::int64_t> draft_layer(const std::string& name, const Harmless& harmless, std::int64_t layers) {
+  if (harmless.layers.empty() || !name.starts_with(harmless.layers)) return std::nullopt;
   std::int64_t number = 0;
   const char* const begin = name.data() + harmless.layers.size();
   const auto [rest, error] = std::from_chars(begin, name.data() + name.size(), number);
-  return error == std::errc{} && rest != begin && number >= layers;
+  if (error != std::errc{} || rest == begin || number < layers) return std::nullopt;
+  return number;
 }
 
 }  // namespace
@@ -297,8 +303,13 @@ class Planner {
     const TensorView* first = nullptr;
     std::size_t unused = 0;
     bool cache_scales = false;
+    std::set<std::int64_t> drafts;
     for (const std::string& name : ledger_.unclaimed()) {
-      if (is_harmless(name, plan_->spec_.harmless, plan_->spec_.info.layers)) {
+      if (const auto draft = draft_layer(name, plan_->spec_.harmless, plan_->spec_.info.layers)) {
+        drafts.insert(*draft);
+        continue;
+      }
+      if (is_harmless(name, plan_->spec_.harmless)) {
         cache_scales = cache_scales || name.ends_with(".k_scale") || name.ends_with(".kv_scale");
         continue;
       }
@@ -306,6 +317,10 @@ class Planner {
       if (unused <= kListed) list += (unused == 1 ? "" : ", ") + name;
     }
     if (cache_scales) plan_->warnings_.emplace_back("stored KV-cache scales are not used: keys and values stay f32");
+    if (!drafts.empty()) {
+      plan_->warnings_.push_back("draft heads are not used: " + std::to_string(drafts.size()) + " layers from " +
+                                 std::to_string(*drafts.begin()) + " on, beyond num_hidden_layers");
+    }
     if (unused == 0) return Ok{};
     if (unused > kListed) list += ", ...";
     return Error{.code = "tensor.unused",

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Writes the tiny gpt-oss checkpoints: family_gpt_oss.py"""
+import torch
 from transformers import GptOssConfig
 
 import tiny_checkpoint as tiny
@@ -51,6 +52,42 @@ def apart():
     tiny.write("gpt_oss-apart", keys, take_apart(tiny.stored(model)), tiny.reference(model, 4))
 
 
+E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+
+
+def nvfp4(weight):
+    """Stacked [E, in, out], groups of 16 along the inputs: codes two an input pair, E4M3 scales, one f32 scale; and what
+    they mean."""
+    experts, columns, rows = weight.shape
+    groups = weight.reshape(experts, columns // 16, 16, rows)
+    scale_2 = weight.abs().amax() / (448.0 * 6.0)
+    scale = (groups.abs().amax(2) / 6.0 / scale_2).to(torch.float8_e4m3fn)
+    step = (scale.float() * scale_2)[:, :, None]
+    magnitude = ((groups / step).abs()[..., None] - E2M1).abs().argmin(-1)
+    codes = (magnitude + 8 * (groups < 0)).reshape(experts, columns, rows)
+    meaning = (E2M1[magnitude] * torch.where(groups < 0, -1.0, 1.0) * step).reshape(weight.shape)
+    return (codes[:, ::2] | codes[:, 1::2] << 4).to(torch.uint8), scale, scale_2, meaning
+
+
+def modelopt():
+    """As ModelOpt packs the experts: still stacked, two inputs a byte, no input scale."""
+    config = GptOssConfig(**SHARED, sliding_window=20, rope_parameters=yarn(truncate=False))
+    model = tiny.build(config, seed=5, columns=columns)
+    packed = {}
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.ndim == 3:
+                packed[name], packed[name + "_weight_scale"], packed[name + "_weight_scale_2"], meaning = nvfp4(weight)
+                weight.copy_(meaning)
+    group = {"input_activations": None, "weights": {"num_bits": 4, "type": "float", "group_size": 16},
+             "targets": ["Linear"]}
+    keys = tiny.config_json(model, quantization_config={
+        "quant_method": "modelopt", "quant_algo": "NVFP4", "config_groups": {"group_0": group},
+        "ignore": ["lm_head", "model.layers.*.self_attn*", "model.layers.*.mlp.router"]})
+    tiny.write("gpt_oss-modelopt", keys, tiny.stored(model) | packed, tiny.reference(model, 6))
+
+
 if __name__ == "__main__":
     stacked()
     apart()
+    modelopt()

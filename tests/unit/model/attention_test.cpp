@@ -27,6 +27,7 @@ struct Shape {
   bool element_gate = false;
   bool head_gate = false;
   std::int64_t hidden = 24;
+  float clip = 0.0F;
 };
 
 // Owns an attention block and what its definition needs.
@@ -64,6 +65,7 @@ struct Fixture {
     parts.head_dim = s.head_dim;
     parts.rotary_dims = s.rotary_dims;
     parts.window = s.window;
+    parts.clip = s.clip;
     inv_freq = plain_frequencies(10000.0, s.rotary_dims);
     attention = std::make_unique<Attention>(std::move(parts));
     layout = std::make_shared<const StateLayout>(std::vector<LayerState>{attention->state()});
@@ -100,6 +102,10 @@ struct Fixture {
       const double rms = std::sqrt(square / static_cast<double>(size) + 1e-6);
       for (std::size_t i = 0; i < size; ++i) x[begin + i] *= static_cast<double>(norm.weight[i]) / rms;
     }
+  }
+  void clip(std::vector<double>& x) const {
+    const auto bound = static_cast<double>(setup.clip);
+    for (double& value : x) value = bound == 0.0 ? value : std::clamp(value, -bound, bound);
   }
   void rotate(std::vector<double>& x, std::size_t position) const {
     const std::size_t half = inv_freq.size();
@@ -142,6 +148,7 @@ struct Fixture {
       values.push_back(v->times(row));
       apply_norm(query, q_norm);
       apply_norm(keys.back(), k_norm);
+      for (std::vector<double>* vector : {&query, &keys.back(), &values.back()}) clip(*vector);
       rotate(query, t);
       rotate(keys.back(), t);
       std::vector<double> joined(query.size(), 0.0);
@@ -213,6 +220,8 @@ TEST(Attention, MatchesTheDefinition) {
       {.heads = 40, .kv_heads = 1, .head_dim = 6, .rotary_dims = 6},
       {.heads = 3, .kv_heads = 3, .head_dim = 34, .rotary_dims = 2, .window = 65},
       {.rotary_dims = 0},
+      {.clip = 0.5F},
+      {.element_gate = true, .clip = 0.5F},
       {.element_gate = true},
       {.rotary_dims = 4, .window = 10, .sinks = true, .element_gate = true},
       {.heads = 1, .kv_heads = 1, .element_gate = true},

@@ -81,11 +81,12 @@ class FakeCheckpoint final : public Checkpoint {
   std::map<std::string, TensorView, std::less<>> tensors_;
 };
 
-RopeSpec parse(const Json& json, const std::string& layer_type = "full_attention") {
+RopeSpec parse(const Json& json, const std::string& layer_type = "full_attention",
+               const std::optional<YarnSpec>& yarn = {}) {
   const FakeCheckpoint checkpoint(json);
   const auto config = ModelConfig::of(checkpoint);
   EXPECT_TRUE(config.ok());
-  auto rope = parse_rope(*config, {.head_dim = 16, .max_positions = 4096, .layer_type = layer_type});
+  auto rope = parse_rope(*config, {.head_dim = 16, .max_positions = 4096, .layer_type = layer_type, .yarn = yarn});
   EXPECT_TRUE(rope.ok()) << (rope.ok() ? "" : rope.error().message());
   return rope.ok() ? *rope : RopeSpec{};
 }
@@ -122,6 +123,18 @@ TEST(Rope, LinearDividesFrequencies) {
   const RopeSpec plain = parse({{"rope_scaling", nullptr}});
   for (std::size_t i = 0; i < plain.inv_freq.size(); ++i) EXPECT_FLOAT_EQ(linear.inv_freq[i] * 2, plain.inv_freq[i]);
   EXPECT_EQ(linear.max_positions, 8192);
+}
+
+// Of a family whose config class scales unless told otherwise.
+TEST(Rope, YarnByDefault) {
+  const YarnSpec yarn{.factor = 32.0, .original_positions = 4096.0, .truncate = false};
+  const Json given{
+      {"rope_type", "yarn"}, {"factor", 32}, {"original_max_position_embeddings", 4096}, {"truncate", false}};
+  const RopeSpec rope = parse(Json::object(), "full_attention", yarn);
+  EXPECT_EQ(rope, parse({{"rope_scaling", given}}));
+  EXPECT_EQ(rope.max_positions, 131072);
+  const Json plain{{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e4}}}};
+  EXPECT_EQ(parse(plain, "full_attention", yarn), parse(plain));
 }
 
 TEST(Rope, AttentionFactorOfDeepSeek) {

@@ -1,0 +1,143 @@
+// Configs of single families that must be refused, and tensors that they must not do without.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "support/model_fixture.h"
+#include "support/tiny_model.h"
+
+namespace moracle::test {
+namespace {
+
+// A tiny checkpoint of the family, to be damaged.
+class Copy {
+ public:
+  explicit Copy(const std::string& name) {
+    const auto from = data_dir() / "families" / name;
+    auto opened = Checkpoint::open(from);
+    EXPECT_TRUE(opened.ok());
+    original_ = *opened;
+    config = original_->config();
+    for (const auto& [tensor, view] : original_->tensors()) tensors.insert(tensor);
+  }
+
+  // What the plan says of the copy; warnings where it is accepted.
+  struct Verdict {
+    Error error{};
+    std::vector<std::string> warnings{};
+  };
+  [[nodiscard]] Verdict plan() const {
+    const TemporaryFolder folder;
+    std::ofstream(folder.path() / "config.json") << config.dump();
+    write(folder.path() / "model.safetensors");
+    auto checkpoint = Checkpoint::open(folder.path());
+    if (!checkpoint.ok()) return {checkpoint.error()};
+    auto plan = LoadPlan::make(*checkpoint, probe_machine(), pinned("ref"));
+    if (!plan.ok()) return {plan.error()};
+    return {{}, (*plan)->warnings()};
+  }
+
+  Json config;
+  std::set<std::string> tensors;
+
+ private:
+  void write(const std::filesystem::path& path) const {
+    std::vector<TensorSpec> specs;
+    for (const std::string& name : tensors) {
+      const TensorView* view = original_->find(name);
+      specs.push_back({name, view->dtype, view->shape});
+    }
+    auto writer = SafetensorsWriter::create(path, specs);
+    ASSERT_TRUE(writer.ok());
+    for (const std::string& name : tensors) ASSERT_TRUE(writer->write(name, original_->find(name)->bytes).ok());
+    ASSERT_TRUE(writer->finish().ok());
+  }
+
+  std::shared_ptr<const Checkpoint> original_;
+};
+
+struct Row {
+  const char* folder;
+  const char* key;
+  Json value;
+  const char* code;
+  const char* where = nullptr;  // default: the key
+};
+
+TEST(HostileFamilies, Configs) {
+  const Json kinds = Json::array({"full_attention", "sliding_attention", "chunked_attention"});
+  const std::vector<Row> rows{
+      {"glm4_moe-grouped", "n_group", 3, "config.range"},
+      {"glm4_moe-grouped", "n_group", 0, "config.range"},
+      {"glm4_moe-grouped", "topk_group", 3, "config.range"},
+      {"glm4_moe-grouped", "num_experts_per_tok", 5, "config.range"},  // the chosen group has 4
+      {"glm4_moe-grouped", "num_local_experts", 7, "config.contradiction", "/n_routed_experts"},
+      {"glm4_moe-grouped", "scoring_func", "softmax", "config.unsupported"},
+      {"glm4_moe-grouped", "topk_method", "greedy", "config.unsupported"},
+      {"glm4_moe-grouped", "routed_scaling_factor", 0, "config.range"},
+      {"glm4_moe-grouped", "routed_scaling_factor", "2", "config.type"},
+      {"glm4_moe-grouped", "first_k_dense_replace", 2, "tensor.missing", "model.layers.1.mlp.gate_proj.weight"},
+      {"glm4_moe-grouped", "n_shared_experts", 1, "tensor.shape", "model.layers.1.mlp.shared_experts.gate_proj.weight"},
+      {"glm4_moe-grouped", "n_shared_experts", 0, "tensor.unused",
+       "model.layers.1.mlp.shared_experts.down_proj.weight"},
+      {"glm4_moe-grouped", "use_qk_norm", true, "tensor.missing", "model.layers.0.self_attn.q_norm.weight"},
+      {"glm4_moe-stacked", "use_qk_norm", false, "tensor.unused", "model.layers.0.self_attn.k_norm.weight"},
+      {"glm4_moe-stacked", "attention_bias", true, "tensor.missing", "model.layers.0.self_attn.q_proj.bias"},
+      {"gpt_oss-stacked", "layer_types", Json::array({"full_attention"}), "config.range"},
+      {"gpt_oss-stacked", "layer_types", kinds, "config.unsupported"},
+      {"gpt_oss-stacked", "layer_types", Json::array({1, 2, 3}), "config.type"},
+      {"gpt_oss-stacked", "layer_types", "full_attention", "config.type"},
+      {"gpt_oss-stacked", "hidden_act", "gelu", "config.unsupported"},
+      {"gpt_oss-stacked", "swiglu_limit", 0, "config.range"},
+      {"gpt_oss-stacked", "swiglu_alpha", -1.702, "config.range"},
+      {"gpt_oss-stacked", "sliding_window", 0, "config.range"},
+      {"gpt_oss-stacked", "experts_per_token", 3, "config.contradiction", "/num_experts_per_tok"},
+      {"olmoe-clip", "clip_qkv", -8.0, "config.range"},
+      {"olmoe-clip", "clip_qkv", "8", "config.type"},
+      {"olmoe-clip", "num_key_value_heads", nullptr, "tensor.shape", "model.layers.0.self_attn.k_proj.weight"},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(std::string(row.folder) + " " + row.key + " = " + row.value.dump());
+    Copy copy(row.folder);
+    copy.config[row.key] = row.value;
+    const Error error = copy.plan().error;
+    EXPECT_EQ(error.code, row.code) << error.message();
+    EXPECT_EQ(error.where, row.where != nullptr ? std::string(row.where) : "/" + std::string(row.key));
+  }
+}
+
+TEST(HostileFamilies, BiasesThatTheModelHasAreStored) {
+  const std::string layer = "model.layers.1.";
+  for (const char* name : {"self_attn.q_proj.bias", "self_attn.o_proj.bias", "self_attn.sinks", "mlp.router.bias"}) {
+    Copy copy("gpt_oss-stacked");
+    ASSERT_EQ(copy.tensors.erase(layer + name), 1U);
+    const Error error = copy.plan().error;
+    EXPECT_EQ(error.code, "tensor.missing") << error.message();
+    EXPECT_EQ(error.where, layer + name);
+  }
+  Copy half("gpt_oss-stacked");
+  ASSERT_EQ(half.tensors.erase(layer + "mlp.experts.down_proj_bias"), 1U);
+  EXPECT_EQ(half.plan().error.code, "experts.scheme");
+  ASSERT_EQ(half.tensors.erase(layer + "mlp.experts.gate_up_proj_bias"), 1U);
+  const Error error = half.plan().error;
+  EXPECT_EQ(error.code, "tensor.missing") << error.message();
+  EXPECT_EQ(error.where, layer + "mlp.experts");
+}
+
+TEST(HostileFamilies, CorrectionBiasIsStored) {
+  Copy copy("glm4_moe-grouped");
+  ASSERT_EQ(copy.tensors.erase("model.layers.1.mlp.gate.e_score_correction_bias"), 1U);
+  EXPECT_EQ(copy.plan().error.code, "tensor.missing");
+}
+
+// Draft heads are left out, but not in silence: a wrong number of layers looks the same.
+TEST(HostileFamilies, DraftHeadsAreNamed) {
+  Copy copy("glm4_moe-grouped");
+  const Copy::Verdict verdict = copy.plan();
+  EXPECT_EQ(verdict.error.code, "") << verdict.error.message();
+  ASSERT_EQ(verdict.warnings.size(), 1U);
+  EXPECT_NE(verdict.warnings[0].find("1 layers from 2 on"), std::string::npos) << verdict.warnings[0];
+}
+
+}  // namespace
+}  // namespace moracle::test
