@@ -76,7 +76,7 @@ class AwqFormat final : public Format {
     for (const std::string& text : not_converted_.unmatched(*checkpoint_))
       texts.push_back(fmt::format("modules_to_not_convert: \"{}\" matches no module", text));
     for (const std::string& rule : rules_.unmatched(*checkpoint_))
-      texts.push_back(fmt::format("dynamic: \"{}\" matches no module", rule));
+      texts.push_back(fmt::format("{}: \"{}\" matches no module", rules_.section(), rule));
     return texts;
   }
 
@@ -119,13 +119,16 @@ class AwqFormat final : public Format {
     IntScheme scheme = scheme_;
     MORACLE_ASSIGN(const DynamicRule* rule, rules_.find(module));
     if (rule != nullptr && !rule->skip) {
-      const JsonReader reader(rule->overrides, config_.file, config_.pointer + "/dynamic/" + rule->text);
+      const JsonReader reader(rule->overrides, config_.file,
+                              config_.pointer + "/" + rules_.section() + "/" + rule->text);
       MORACLE_ASSIGN(const std::int64_t bits, reader.integer_or("bits", 4, 1, 64));
       if (bits != 4)
-        return config_.error("quant.unsupported", "dynamic/" + rule->text + "/bits", "4", std::to_string(bits));
+        return config_.error("quant.unsupported", rules_.section() + "/" + rule->text + "/bits", "4",
+                             std::to_string(bits));
       MORACLE_ASSIGN(scheme.group_size, reader.integer_or("group_size", scheme.group_size, -1, kMaxGroup));
       if (scheme.group_size == 0)
-        return config_.error("config.range", "dynamic/" + rule->text + "/group_size", "-1 or a positive number", "0");
+        return config_.error("config.range", rules_.section() + "/" + rule->text + "/group_size",
+                             "-1 or a positive number", "0");
     }
     // Exporters write zero points even where zero_point is false: stored ones are what the weights mean.
     scheme.symmetric = !zero_point_ && ledger.find(module.path + ".qzeros") == nullptr;

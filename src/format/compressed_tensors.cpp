@@ -1,6 +1,7 @@
 // compressed-tensors as llm-compressor writes it: config groups with targets, an ignore list, one scheme per group.
 #include <fmt/format.h>
 
+#include "format/code_module.h"
 #include "format/ct_scheme.h"
 #include "format/formats.h"
 #include "format/int_module.h"
@@ -150,13 +151,11 @@ class CompressedTensors final : public Format {
                           fmt::format("an unquantized weight, since the config excludes it: {}", verdict.excluded_by),
                           "quantized codes");
     }
-    if (module.slice) {
-      // Experts stacked in one parameter are no modules that a target could name: they stay as they are stored.
-      if (plain) return Verdict{.excluded_by = "stored unquantized"};
-      return stacked_error(module, ledger, name());
-    }
+    // Experts stacked in one parameter are no modules that a target could name: they stay as they are stored.
+    if (module.slice && plain) return Verdict{.excluded_by = "stored unquantized"};
     const std::string_view part = verdict.group->scheme->codes_part();
-    const TensorView* codes = ledger.find(fmt::format("{}.{}", module.path, part));
+    const TensorView* codes = find_part(ledger, module, part);
+    if (module.slice && codes == nullptr) return stacked_error(module, ledger, name());
     if (plain && (codes == nullptr || part == "weight"))
       return Error{.code = "quant.incomplete",
                    .file = ledger.checkpoint()->folder().string(),

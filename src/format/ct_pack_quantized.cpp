@@ -1,16 +1,72 @@
 // compressed-tensors pack-quantized: weight_packed I32 [out, ceil(in / per_word)], offset binary, lowest bits first;
 // weight_scale [out, groups]; weight_zero_point I32 [ceil(out / per_word), groups], packed along the output with the
 // same offset, so that (q - z) * s holds on the raw codes (early files: I8 [out, groups], without the offset);
-// weight_shape I64 [2]; weight_g_idx I32 [in] of early files.
+// weight_shape I64 [2]; weight_g_idx I32 [in] of early files. Stacked experts have all but the last two with a first
+// dimension of experts.
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "base/checked.h"
+#include "format/code_module.h"
 #include "format/ct_scheme.h"
 #include "format/int_module.h"
+#include "format/plain.h"
 #include "format/tensor_check.h"
 
 namespace moracle {
 namespace {
+
+// One part of a module: a tensor of its own, or its rows of one that stacks the experts.
+struct PackedPart {
+  const TensorView* whole = nullptr;  // null: not stored
+  TensorView view{};
+
+  // `per_row` rows of the matrix share a row of the part.
+  static Result<PackedPart> claim(TensorLedger& ledger, const ModuleRef& module, std::string_view name, bool needed,
+                                  std::int64_t per_row) {
+    PackedPart part;
+    part.whole = find_part(ledger, module, name);
+    if (part.whole == nullptr) {
+      if (needed) MORACLE_TRY(claim_part(ledger, module.path, name));
+      return part;
+    }
+    part.view = *part.whole;
+    if (!module.slice) {
+      MORACLE_TRY(ledger.claim(part.whole->name));
+      return part;
+    }
+    MORACLE_TRY(ledger.claim_shared(part.whole->name));
+    MORACLE_TRY(part.cut(*module.slice, module, per_row));
+    return part;
+  }
+
+ private:
+  Result<> cut(const ModuleRef::Slice& slice, const ModuleRef& module, std::int64_t per_row) {
+    if (slice.row_stride != 1 || slice.transposed)
+      return tensor_error("quant.unsupported", *whole, "rows of gate and up apart in packed stacked experts",
+                          slice.transposed ? "a transposed stack" : "alternating rows");
+    const std::int64_t rows = ceil_div(slice.total_rows, per_row);
+    if (view.shape.size() == 2 && slice.experts == 1) view.shape.insert(view.shape.begin(), 1);
+    if (view.shape.size() != 3 || view.shape[1] != rows || slice.row_begin % per_row != 0)
+      return tensor_error("tensor.shape", *whole, fmt::format("[{}, {}, ...]", slice.experts, rows),
+                          shape_text(whole->shape));
+    if (view.shape[0] != slice.experts)
+      return tensor_error("experts.count", *whole, std::to_string(slice.experts) + " experts",
+                          std::to_string(view.shape[0]));
+    MORACLE_TRY(expect_shape(*whole, whole->shape));
+    const std::int64_t first = slice.expert * rows + slice.row_begin / per_row;
+    const std::int64_t count = ceil_div(module.out, per_row);
+    const auto row_bytes = narrow<std::int64_t>(view.bytes.size()) / (slice.experts * rows);
+    if (slice.row_begin / per_row + count > rows)
+      return tensor_error("tensor.shape", *whole, fmt::format("room for {} rows of {}", module.out, module.path),
+                          std::to_string(slice.total_rows) + " rows an expert");
+    view.bytes = view.bytes.subspan(narrow<std::size_t>(first * row_bytes), narrow<std::size_t>(count * row_bytes));
+    view.name += fmt::format("[{}, from row {}]", slice.expert, slice.row_begin / per_row);
+    view.shape = {count, view.shape[2]};
+    return Ok{};
+  }
+};
 
 class PackQuantized final : public StoredScheme {
  public:
@@ -20,27 +76,28 @@ class PackQuantized final : public StoredScheme {
   std::string_view codes_part() const override { return "weight_packed"; }
 
   Scheme scheme(const ModuleRef& module, const TensorLedger& ledger) const override {
-    const TensorView* scales = ledger.find(module.path + ".weight_scale");
+    const TensorView* scales = find_part(ledger, module, "weight_scale");
     return {.weight = scheme_.key(scales != nullptr ? scales->dtype : Dtype::bf16), .activation = activation_};
   }
 
   Result<CanonicalLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
     PackedIntTensors tensors;
-    MORACLE_ASSIGN(tensors.codes, claim_part(ledger, module.path, "weight_packed"));
-    MORACLE_ASSIGN(tensors.scales, claim_part(ledger, module.path, "weight_scale"));
+    MORACLE_ASSIGN(const PackedPart codes, PackedPart::claim(ledger, module, "weight_packed", true, 1));
+    MORACLE_ASSIGN(const PackedPart scales, PackedPart::claim(ledger, module, "weight_scale", true, 1));
+    tensors.codes = &codes.view;
+    tensors.scales = &scales.view;
     MORACLE_TRY(check_weight_shape(module, ledger));
     MORACLE_TRY(check_codes(*tensors.codes, scheme_.bits, module.in, module.out, false));
     MORACLE_TRY(check_scales(*tensors.scales, scheme_, module, true));
     PackedIntLayout layout{.codes = PackedIntLayout::Codes::words_along_in_by_out, .scales_by_out = true};
-    if (scheme_.symmetric) {
-      MORACLE_ASSIGN(tensors.zeros, claim_optional(ledger, module.path, "weight_zero_point"));
-    } else {
-      MORACLE_ASSIGN(tensors.zeros, claim_part(ledger, module.path, "weight_zero_point"));
-    }
-    if (tensors.zeros != nullptr) {
+    // Early tools left zero points unpacked.
+    const TensorView* stored = find_part(ledger, module, "weight_zero_point");
+    const bool bytes = stored != nullptr && stored->dtype == Dtype::i8;
+    MORACLE_ASSIGN(const PackedPart zeros, PackedPart::claim(ledger, module, "weight_zero_point", !scheme_.symmetric,
+                                                             bytes ? 1 : 32 / scheme_.bits));
+    if (zeros.whole != nullptr) {
+      tensors.zeros = &zeros.view;
       MORACLE_TRY(expect_dtype(*tensors.zeros, {Dtype::i32, Dtype::u32, Dtype::i8}));
-      // Early tools left zero points unpacked.
-      const bool bytes = tensors.zeros->dtype == Dtype::i8;
       const std::int64_t rows = bytes ? module.out : ceil_div(module.out, 32 / scheme_.bits);
       MORACLE_TRY(expect_shape(*tensors.zeros, {rows, scheme_.groups(module.in)}));
       layout.zeros = bytes ? PackedIntLayout::Zeros::bytes_by_out : PackedIntLayout::Zeros::by_out;
@@ -50,14 +107,18 @@ class PackQuantized final : public StoredScheme {
     linear.weight = make_packed_int(int_spec(module, scheme_, tensors.scales->dtype, std::move(g_idx)), layout, tensors,
                                     ledger.checkpoint(), notes_);
     linear.activation = activation_;
-    MORACLE_ASSIGN(linear.bias, open_bias(module, ledger));
+    MORACLE_ASSIGN(linear.bias, module.slice ? open_slice_bias(module, ledger) : open_bias(module, ledger));
     return linear;
   }
 
  private:
+  // Of stacked experts it says what the tensors say themselves: [2] or [3], whichever the tool meant.
   static Result<> check_weight_shape(const ModuleRef& module, TensorLedger& ledger) {
-    MORACLE_ASSIGN(const TensorView* tensor, claim_optional(ledger, module.path, "weight_shape"));
-    if (tensor == nullptr) return Ok{};
+    const TensorView* found = find_part(ledger, module, "weight_shape");
+    if (found == nullptr) return Ok{};
+    MORACLE_ASSIGN(const TensorView* tensor,
+                   module.slice ? ledger.claim_shared(found->name) : ledger.claim(found->name));
+    if (module.slice) return Ok{};
     MORACLE_TRY(expect_shape(*tensor, {2}));
     MORACLE_ASSIGN(const std::vector<std::int32_t> shape, read_integers(*tensor));
     if (shape[0] == module.out && shape[1] == module.in) return Ok{};

@@ -12,6 +12,7 @@ namespace moracle {
 // "config.contradiction", "config.pattern", and "quant.unsupported" naming what is known.
 Result<std::unique_ptr<Format>> make_gptq(const QuantConfig& config);
 Result<std::unique_ptr<Format>> make_awq(const QuantConfig& config);
+Result<std::unique_ptr<Format>> make_auto_round(const QuantConfig& config);
 Result<std::unique_ptr<Format>> make_compressed_tensors(const QuantConfig& config);
 Result<std::unique_ptr<Format>> make_quark(const QuantConfig& config);
 Result<std::unique_ptr<Format>> make_modelopt(const QuantConfig& config);

@@ -2,7 +2,8 @@
 // weight_scale_inv [ceil(out / rows), ceil(in / cols)], which multiplies in spite of its name.
 //
 // DeepSeek-V4 (model_type deepseek_v4): blocks named `scale`, E8M0; experts may be MXFP4, U8 or I8 [out, in / 2] with
-// `scale` E8M0 [out, in / 32]. The stored type of each module decides.
+// `scale` E8M0 [out, in / 32]. The stored type of each module decides. With moe_quant_algo NVFP4 experts hold
+// weight_scale E4M3 [out, in / 16], weight_scale_2 [] and input_scale [], as ModelOpt writes them.
 #include <fmt/format.h>
 
 #include "base/checked.h"
@@ -30,8 +31,15 @@ class Fp8 final : public SchemeFormat {
     if (!scales.empty() && scales != "ue8m0" && scales != "float")
       return config.error("quant.unsupported", "scale_fmt", "ue8m0 or float", scales);
     MORACLE_ASSIGN(const std::string experts, config.reader().string_or("moe_quant_algo", ""));
-    if (!experts.empty()) return config.error("quant.unsupported", "moe_quant_algo", "none", experts);
+    const bool nvfp4 = experts == "NVFP4" && config.model_type == "deepseek_v4";
+    if (!experts.empty() && !nvfp4)
+      return config.error("quant.unsupported", "moe_quant_algo", "none, or NVFP4 of model_type deepseek_v4", experts);
     MORACLE_TRY(format->make_scheme(config, activation == "static"));
+    if (nvfp4) {
+      CodeScheme scheme{.weight = nvfp4_key(), .form = CodeForm::nibbles, .activation = dynamic(nvfp4_key())};
+      scheme.parts.global = "weight_scale_2";
+      format->nvfp4_ = make_code_scheme(std::move(scheme), format->notes());
+    }
     return std::unique_ptr<Format>(std::move(format));
   }
 
@@ -52,6 +60,9 @@ class Fp8 final : public SchemeFormat {
     const TensorView* codes = find_part(ledger, module, "weight");
     const bool fp4 =
         codes != nullptr && (codes->dtype == Dtype::u8 || codes->dtype == Dtype::i8 || codes->dtype == Dtype::f4);
+    // Layers that the tool left out keep the publisher's own experts beside those of the tool.
+    if (fp4 && nvfp4_ != nullptr && find_part(ledger, module, "scale") == nullptr)
+      return Verdict{.scheme = nvfp4_, .rule = "moe_quant_algo"};
     return Verdict{.scheme = fp4 && fp4_ != nullptr ? fp4_ : fp8_, .rule = "quant_method fp8"};
   }
 
@@ -101,6 +112,7 @@ class Fp8 final : public SchemeFormat {
   PatternList ignored_;
   std::shared_ptr<const StoredScheme> fp8_;
   std::shared_ptr<const StoredScheme> fp4_;
+  std::shared_ptr<const StoredScheme> nvfp4_;
 };
 
 }  // namespace

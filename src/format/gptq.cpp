@@ -105,7 +105,7 @@ class GptqFormat final : public Format {
     std::vector<std::string> texts = value_warnings(*notes_);
     if (checkpoint_ == nullptr) return texts;
     for (const std::string& rule : rules_.unmatched(*checkpoint_))
-      texts.push_back(fmt::format("dynamic: \"{}\" matches no module", rule));
+      texts.push_back(fmt::format("{}: \"{}\" matches no module", rules_.section(), rule));
     for (const std::string& block : blocks_.unmatched(*checkpoint_))
       texts.push_back(fmt::format("modules_in_block_to_quantize: \"{}\" matches no module", block));
     return texts;
@@ -122,9 +122,10 @@ class GptqFormat final : public Format {
     MORACLE_ASSIGN(const DynamicRule* rule, rules_.find(module));
     if (rule != nullptr) {
       if (rule->skip) return Verdict{.excluded_by = rule->text};
-      MORACLE_ASSIGN(
-          verdict.scheme,
-          read_scheme(JsonReader(rule->overrides, config_.file, config_.pointer + "/dynamic/" + rule->text), scheme_));
+      MORACLE_ASSIGN(verdict.scheme,
+                     read_scheme(JsonReader(rule->overrides, config_.file,
+                                            config_.pointer + "/" + rules_.section() + "/" + rule->text),
+                                 scheme_));
       return verdict;
     }
     if (is_lm_head(module)) return lm_head_ ? verdict : Verdict{.excluded_by = "lm_head: false"};

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -64,7 +65,18 @@ class PackedIntSource final : public MatrixSource {
       case PackedIntLayout::Codes::words_along_out_by_in:
         return unpack_words_along_out_by_in(panel, layout_.column_of_nibble);
       case PackedIntLayout::Codes::words_along_in_by_out:
-        return unpack_words_along_in_by_out(panel);
+        unpack_words_along_in_by_out(panel);
+        if (nibble_of_column_ != kInOrder) reorder_codes(out.codes);
+        return;
+    }
+  }
+
+  // Rows are whole words of 8 codes, which the caller has checked.
+  void reorder_codes(std::vector<std::uint8_t>& codes) const {
+    for (std::size_t word = 0; word + 8 <= codes.size(); word += 8) {
+      std::array<std::uint8_t, 8> stored{};
+      std::copy_n(codes.begin() + narrow<std::ptrdiff_t>(word), 8, stored.begin());
+      for (std::size_t column = 0; column < 8; ++column) codes[word + column] = stored[nibble_of_column_[column]];
     }
   }
 
@@ -202,6 +214,8 @@ class PackedIntSource final : public MatrixSource {
       }
     return Ok{};
   }
+
+  static constexpr std::array<std::uint8_t, 8> kInOrder{0, 1, 2, 3, 4, 5, 6, 7};
 
   PackedIntLayout layout_;
   TensorView codes_;

@@ -33,7 +33,8 @@ struct PackedIntLayout {
   bool scales_by_out = false;    // [out, groups], else [groups, out]
   int zero_offset = 0;           // added to a stored zero point
   bool twos_complement = false;  // codes and zero points; else unsigned
-  // Column of nibble i within the eight columns of a word, where words run along the output.
+  // Element of nibble i within the eight of a word of 4-bit codes: of the codes where words run along the output or by
+  // row, and of packed zero points.
   std::array<std::uint8_t, 8> column_of_nibble{0, 1, 2, 3, 4, 5, 6, 7};
 };
 

@@ -1,7 +1,7 @@
 // Stored by Quark, per module:
 //   int8        weight I8 [out, in], weight_scale [out] or [], weight_zero_point [out] in some flows, input_scale []
 //   fp8_e4m3    weight E4M3 [out, in], weight_scale [], [out] or by blocks, input_scale []
-//   int4, uint4 weight I32 [in, out / 8], weight_scale [groups, out], weight_zero_point I32 [groups, out / 8]
+//   int4, uint4 quark_int4.cpp
 //   fp4, fp6    weight U8 [out, in / 2] or [out, in * 3 / 4], weight_scale U8 [out, in / 32], input_scale []
 //   fp4 g16     weight U8 [out, in / 2], weight_scale E4M3 [out, in / 16], weight_scale_2 [], input_scale_2 []
 #include "format/quark_scheme.h"
@@ -13,8 +13,7 @@
 
 #include "base/checked.h"
 #include "format/code_module.h"
-#include "format/int_module.h"
-#include "format/tensor_check.h"
+#include "format/quark_int4.h"
 
 namespace moracle {
 namespace {
@@ -142,7 +141,8 @@ std::optional<QuantKey> activation_key(const std::vector<Spec>& specs) {
   }
   // The exponent rule is part of the number format.
   const bool even = spec.rounding.empty() || spec.rounding == "even";
-  if (mx_element(spec) == Element::e2m1 && spec.dynamic && even) return dynamic(mx_key(Element::e2m1));
+  const auto element = mx_element(spec);
+  if (element && spec.dynamic && even) return dynamic(mx_key(*element));
   return std::nullopt;
 }
 
@@ -167,62 +167,31 @@ std::optional<CodeScheme> code_scheme(const std::vector<Spec>& weights) {
   return std::nullopt;
 }
 
-// Words along the output, as AWQ has them; int4 is signed, and so are its zero points.
-class QuarkInt4 final : public StoredScheme {
- public:
-  QuarkInt4(IntScheme scheme, bool reorder, bool is_signed, std::shared_ptr<ValueNotes> notes)
-      : scheme_(scheme), notes_(std::move(notes)) {
-    layout_ = {.codes = PackedIntLayout::Codes::words_along_out_by_in, .twos_complement = is_signed};
-    if (reorder) layout_.column_of_nibble = {0, 2, 4, 6, 1, 3, 5, 7};
-  }
-
-  std::string_view codes_part() const override { return "weight"; }
-
-  Scheme scheme(const ModuleRef& module, const TensorLedger& ledger) const override {
-    const TensorView* scales = ledger.find(module.path + ".weight_scale");
-    return {.weight = scheme_.key(scales != nullptr ? scales->dtype : Dtype::bf16)};
-  }
-
-  Result<CanonicalLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
-    if (module.slice) return stacked_error(module, ledger, "quark int4");
-    PackedIntTensors tensors;
-    MORACLE_ASSIGN(tensors.codes, claim_part(ledger, module.path, "weight"));
-    MORACLE_ASSIGN(tensors.scales, claim_part(ledger, module.path, "weight_scale"));
-    if (module.out % 8 != 0)
-      return tensor_error("quant.group", *tensors.codes, "outputs in whole words of 8 codes",
-                          std::to_string(module.out));
-    MORACLE_TRY(check_codes(*tensors.codes, 4, module.out, module.in, false));
-    MORACLE_TRY(check_scales(*tensors.scales, scheme_, module, false));
-    PackedIntLayout layout = layout_;
-    if (scheme_.symmetric) {
-      MORACLE_ASSIGN(tensors.zeros, claim_optional(ledger, module.path, "weight_zero_point"));
-    } else {
-      MORACLE_ASSIGN(tensors.zeros, claim_part(ledger, module.path, "weight_zero_point"));
-    }
-    if (tensors.zeros != nullptr) {
-      MORACLE_TRY(expect_dtype(*tensors.zeros, {Dtype::i32, Dtype::u32}));
-      MORACLE_TRY(expect_shape(*tensors.zeros, {scheme_.groups(module.in), module.out / 8}));
-      layout.zeros = PackedIntLayout::Zeros::by_group;
-    }
-    CanonicalLinear linear;
-    linear.weight = make_packed_int(int_spec(module, scheme_, tensors.scales->dtype, {}), layout, tensors,
-                                    ledger.checkpoint(), notes_);
-    MORACLE_ASSIGN(linear.bias, open_bias(module, ledger));
-    return linear;
-  }
-
- private:
-  IntScheme scheme_;
-  PackedIntLayout layout_;
-  std::shared_ptr<ValueNotes> notes_;
-};
-
+// int4 by itself, or int4 per channel of FP8 codes: [fp8_e4m3 per tensor, int4 per channel].
 Result<std::shared_ptr<const StoredScheme>> make_int4(const QuantConfig& config, const Reader& reader,
-                                                      const Spec& weight, const std::vector<Spec>& inputs,
+                                                      const std::vector<Spec>& weights, const std::vector<Spec>& inputs,
                                                       const std::shared_ptr<ValueNotes>& notes) {
-  if (!inputs.empty()) return reader.unsupported("input_tensors", "none with packed int4 weights", text_of(inputs));
-  if (weight.qscheme != "per_group" || weight.group_size < 1 || weight.dynamic)
-    return reader.unsupported("weight", "packed int4 in groups along the input", weight.text());
+  const Spec& weight = weights.back();
+  const bool grouped = weight.qscheme == "per_group" && weight.group_size > 0;
+  const bool channel = weight.qscheme == "per_channel" && weight.axis == 0;
+  QuarkInt4 scheme{.weight = {.bits = 4, .group_size = grouped ? weight.group_size : -1, .symmetric = weight.symmetric},
+                   .is_signed = weight.dtype == "int4",
+                   .two_levels = weights.size() == 2};
+  const bool over_fp8 =
+      scheme.two_levels && weights[0].dtype == "fp8_e4m3" && weights[0].qscheme == "per_tensor" && !weights[0].dynamic;
+  if ((!grouped && !channel) || weight.dynamic ||
+      (scheme.two_levels && (!over_fp8 || !channel || !scheme.is_signed || !weight.symmetric)))
+    return reader.unsupported(
+        "weight", "packed int4 in groups along the input or per channel; int4 per channel under fp8_e4m3 per tensor",
+        text_of(weights));
+  if (!inputs.empty()) {
+    scheme.activation = activation_key(inputs);
+    const bool fp8 = scheme.activation && scheme.activation->element == Element::e4m3 &&
+                     scheme.activation->granularity.kind != Granularity::Kind::group;
+    if (!scheme.two_levels || !fp8)
+      return reader.unsupported("input_tensors", "none with packed int4 weights, fp8_e4m3 with int4 under fp8_e4m3",
+                                text_of(inputs));
+  }
   std::string order = "reorder";
   const auto exported = config.values.find("export");
   if (exported != config.values.end() && exported->is_object()) {
@@ -231,9 +200,8 @@ Result<std::shared_ptr<const StoredScheme>> make_int4(const QuantConfig& config,
   }
   if (order != "reorder" && order != "order")
     return config.error("quant.unsupported", "export/pack_method", "reorder or order", order);
-  const IntScheme scheme{.bits = 4, .group_size = weight.group_size, .symmetric = weight.symmetric};
-  return std::shared_ptr<const StoredScheme>(
-      std::make_shared<QuarkInt4>(scheme, order == "reorder", weight.dtype == "int4", notes));
+  scheme.reorder = order == "reorder";
+  return make_quark_int4(scheme, notes);
 }
 
 }  // namespace
@@ -251,11 +219,11 @@ Result<std::shared_ptr<const StoredScheme>> make_quark_scheme(const QuantConfig&
   if (!bias.empty()) return reader.unsupported("bias", "none", text_of(bias));
   if (weights.empty() && inputs.empty()) return std::shared_ptr<const StoredScheme>();
   constexpr std::string_view kKnown =
-      "int8 or fp8_e4m3 per tensor or channel, fp8_e4m3 by blocks, int4 or uint4 in groups, fp4 or fp6 in groups of 32 "
-      "with e8m0 scales, fp4 in groups of 16 under fp8_e4m3";
+      "int8 or fp8_e4m3 per tensor or channel, fp8_e4m3 by blocks, int4 or uint4 in groups or per channel, int4 per "
+      "channel under fp8_e4m3, fp4 or fp6 in groups of 32 with e8m0 scales, fp4 in groups of 16 under fp8_e4m3";
   if (weights.empty()) return reader.unsupported("weight", std::string(kKnown), "none, with quantized inputs");
-  if (weights.size() == 1 && (weights[0].dtype == "int4" || weights[0].dtype == "uint4"))
-    return make_int4(config, reader, weights[0], inputs, notes);
+  if (weights.back().dtype == "int4" || weights.back().dtype == "uint4")
+    return make_int4(config, reader, weights, inputs, notes);
   std::optional<CodeScheme> scheme = code_scheme(weights);
   if (!scheme) return reader.unsupported("weight", std::string(kKnown), text_of(weights));
   if (!inputs.empty()) {
@@ -263,8 +231,8 @@ Result<std::shared_ptr<const StoredScheme>> make_quark_scheme(const QuantConfig&
     const bool both_levels = !scheme->activation || scheme->activation->second_level == scheme->weight.second_level;
     if (!scheme->activation || !both_levels)
       return reader.unsupported("input_tensors",
-                                "symmetric int8 or fp8_e4m3, static per tensor or dynamic per token; fp4 as the "
-                                "weights, by the even rule; none",
+                                "symmetric int8 or fp8_e4m3, static per tensor or dynamic per token; fp4 of both "
+                                "levels as the weights; fp4 or fp6 in groups of 32, by the even rule; none",
                                 text_of(inputs));
   }
   if (cache_output) scheme->unused = "output_scale";

@@ -17,6 +17,7 @@ struct Row {
 constexpr std::array kFormats{
     Row{"gptq", make_gptq},
     Row{"awq", make_awq},
+    Row{"auto-round", make_auto_round},
     Row{"compressed-tensors", make_compressed_tensors},
     Row{"quark", make_quark},
     Row{"modelopt", make_modelopt},

@@ -10,7 +10,7 @@
 namespace moracle {
 
 // True for the activation keys that quantize_to_codes knows: int8 and E4M3 (dynamic per token or group, static per
-// tensor), MXFP4 (groups of 32, "even" exponent rule) and NVFP4 (groups of 16).
+// tensor), the MX formats (groups of 32: MXFP4, MXFP6, MXFP8) and NVFP4 (groups of 16).
 [[nodiscard]] bool can_quantize_activation(const QuantKey& key);
 
 // Quantizes one stretch that shares a scale (a token's row or one of its groups). Replaces each value by its code's

@@ -15,12 +15,24 @@ float absolute_max(std::span<const float> x) {
   return amax;
 }
 
-// E8M0 byte of a block whose largest magnitude is amax. E2M1 reaches 2^2, hence the 2.
-std::uint8_t mxfp4_scale(float amax, Mxfp4Scale rule) {
-  std::uint32_t bits = std::bit_cast<std::uint32_t>(amax == 0.0F ? 0x1p-126F : amax);
-  if (rule == Mxfp4Scale::even) bits += 0x200000U;  // 1.75 and above carries into the exponent
+// How an MX element is encoded, and how its block finds the shared exponent: `carry` is added to the bits of amax, so
+// that magnitudes from some mantissa on count as the next power of two; `top` is the exponent of the largest code.
+struct MxElement {
+  std::uint8_t (*encode)(float);
+  std::uint32_t carry;
+  int top;
+};
+constexpr MxElement kMxE2m1{encode_e2m1, 0x200000U, 2};  // from 1.75 on
+constexpr MxElement kMxE2m1Floor{encode_e2m1, 0U, 2};
+constexpr MxElement kMxE2m3{encode_e2m3, 0x080000U, 2};  // from 1.9375 on
+constexpr MxElement kMxE3m2{encode_e3m2, 0x100000U, 4};  // from 1.875 on
+constexpr MxElement kMxE4m3{encode_e4m3, 0x1FFFFFU, 8};  // above 1.75, since 448 = 1.75 * 2^8
+
+// E8M0 byte of a block whose largest magnitude is amax.
+std::uint8_t mx_scale(float amax, const MxElement& element) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(amax == 0.0F ? 0x1p-126F : amax) + element.carry;
   const int exponent = static_cast<int>(bits >> 23 & 0xFFU) - 127;
-  return static_cast<std::uint8_t>(std::clamp(exponent - 2, -127, 127) + 127);
+  return static_cast<std::uint8_t>(std::clamp(exponent - element.top, -127, 127) + 127);
 }
 
 // Runs body(x, codes, scale byte) over blocks of `width`.
@@ -33,6 +45,16 @@ void for_blocks(std::span<const float> x, std::size_t width, std::span<std::uint
     const std::size_t size = std::min(width, count - begin);
     body(x.subspan(begin, size), codes.subspan(begin, size), scales[block]);
   }
+}
+
+void quantize_blocks(const MxElement& element, std::span<const float> x, std::span<std::uint8_t> codes,
+                     std::span<std::uint8_t> scales) {
+  for_blocks(x, 32, codes, scales, [&](std::span<const float> in, std::span<std::uint8_t> out, std::uint8_t& scale) {
+    scale = mx_scale(absolute_max(in), element);
+    // A power of two: multiplying by its reciprocal is exact.
+    const float inverse = std::ldexp(1.0F, 127 - static_cast<int>(scale));
+    for (std::size_t i = 0; i < in.size(); ++i) out[i] = element.encode(in[i] * inverse);
+  });
 }
 
 }  // namespace
@@ -61,12 +83,23 @@ void quantize_fp8(std::span<const float> x, float scale, std::span<std::uint8_t>
 
 void quantize_mxfp4(std::span<const float> x, Mxfp4Scale rule, std::span<std::uint8_t> codes,
                     std::span<std::uint8_t> scales) {
-  for_blocks(x, 32, codes, scales, [rule](std::span<const float> in, std::span<std::uint8_t> out, std::uint8_t& scale) {
-    scale = mxfp4_scale(absolute_max(in), rule);
-    // A power of two: multiplying by its reciprocal is exact.
-    const float inverse = std::ldexp(1.0F, 127 - static_cast<int>(scale));
-    for (std::size_t i = 0; i < in.size(); ++i) out[i] = encode_e2m1(in[i] * inverse);
-  });
+  quantize_blocks(rule == Mxfp4Scale::even ? kMxE2m1 : kMxE2m1Floor, x, codes, scales);
+}
+
+void quantize_mx(Element element, std::span<const float> x, std::span<std::uint8_t> codes,
+                 std::span<std::uint8_t> scales) {
+  switch (element) {
+    case Element::e2m1:
+      return quantize_blocks(kMxE2m1, x, codes, scales);
+    case Element::e2m3:
+      return quantize_blocks(kMxE2m3, x, codes, scales);
+    case Element::e3m2:
+      return quantize_blocks(kMxE3m2, x, codes, scales);
+    case Element::e4m3:
+      return quantize_blocks(kMxE4m3, x, codes, scales);
+    default:
+      return;
+  }
 }
 
 void quantize_nvfp4(std::span<const float> x, float global, std::span<std::uint8_t> codes,

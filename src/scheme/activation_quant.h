@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <span>
 
+#include "scheme/quant_key.h"
+
 namespace moracle {
 
 // INT8 of one token: scale = max(amax, 1e-10) / 127, q = rne(x / scale) within [-127, 127].
@@ -25,6 +27,13 @@ enum class Mxfp4Scale : std::uint8_t { even, floor };
 // codes: E2M1, one a byte, [n]; scales: E8M0, [ceil(n / 32)].
 void quantize_mxfp4(std::span<const float> x, Mxfp4Scale rule, std::span<std::uint8_t> codes,
                     std::span<std::uint8_t> scales);
+
+// The other MX elements, blocks of 32 under an E8M0 scale. E2M1, E2M3 and E3M2: the `even` rule, which rounds amax up
+// where the element would round it up to the next power of two (the rule of the publisher's tool; quantize_mxfp4 with
+// Mxfp4Scale::even for E2M1). E4M3: the smallest power of two under which nothing saturates, 2^ceil(log2(amax / 448)).
+// codes: one a byte, [n]; scales: E8M0, [ceil(n / 32)]. Elements that MX does not have leave the outputs as they are.
+void quantize_mx(Element element, std::span<const float> x, std::span<std::uint8_t> codes,
+                 std::span<std::uint8_t> scales);
 
 // NVFP4: block scales e4m3(global * amax / 6) over 16 elements under one f32 multiplier `global` (448 * 6 / amax of the
 // calibration data; the reciprocal of a stored de-quantizing input scale). codes: E2M1, one a byte, [n]; scales: E4M3,

@@ -98,6 +98,7 @@ std::string to_string(const QuantKey& key) {
       text += " asym";
     else if (integer && key.granularity.kind == Granularity::Kind::group)
       text += " sym";
+    if (key.second_level) text += " two-level";
   }
   if (key.dynamic) text += " dynamic";
   return text;

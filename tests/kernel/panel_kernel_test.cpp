@@ -57,7 +57,10 @@ double layer_bound(const KernelCard& card, const Scheme& scheme) {
     case Element::int8:
       return 1.0 / 127.0;
     case Element::e4m3:
+    case Element::e2m3:  // three bits of mantissa as well
       return 1.0 / 16.0;
+    case Element::e3m2:
+      return 1.0 / 8.0;
     default:
       return 1.0 / 3.0;
   }

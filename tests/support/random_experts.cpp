@@ -52,6 +52,8 @@ float representable(Element element, float value) {
 float largest(Element element) {
   if (element == Element::e4m3) return 448.0F;
   if (element == Element::e2m1) return 6.0F;
+  if (element == Element::e2m3) return 7.5F;
+  if (element == Element::e3m2) return 28.0F;
   return static_cast<float>((1 << bits_of(element)) - 1);
 }
 

@@ -21,6 +21,10 @@ class GoldenFile {
     if (!file_.ok()) ADD_FAILURE() << file_.error().message();
   }
   [[nodiscard]] bool ok() const { return file_.ok(); }
+  // Null when there is no such tensor.
+  [[nodiscard]] const TensorView* find(const std::string& name) const {
+    return file_.ok() ? file_->find(name) : nullptr;
+  }
   [[nodiscard]] const TensorView& at(const std::string& name) const {
     static const TensorView empty;
     const TensorView* tensor = file_.ok() ? file_->find(name) : nullptr;

@@ -56,6 +56,10 @@ inline constexpr KernelCard kCardAvx512Bf16Fp8 =
     panel_card("cpu.avx512bf16.fp8", kAvx512Bf16, schemes::kFp8, "E4M3 weights");
 inline constexpr KernelCard kCardAvx512Bf16Mxfp4 =
     panel_card("cpu.avx512bf16.mxfp4", kAvx512Bf16, schemes::kMxfp4, "E2M1 weights under E8M0 scales");
+inline constexpr KernelCard kCardAvx512Bf16Mxfp6 = panel_card("cpu.avx512bf16.mxfp6", kAvx512Bf16, schemes::kMxfp6,
+                                                              "E2M3 and E3M2 weights under E8M0 scales, kept as E4M3");
+inline constexpr KernelCard kCardAvx512Bf16Mxfp8 =
+    panel_card("cpu.avx512bf16.mxfp8", kAvx512Bf16, schemes::kMxfp8, "E4M3 weights under E8M0 scales of 32");
 inline constexpr KernelCard kCardAvx512Bf16Nvfp4 =
     panel_card("cpu.avx512bf16.nvfp4", kAvx512Bf16, schemes::kNvfp4, "E2M1 weights under E4M3 scales");
 inline constexpr KernelCard kCardAvx512Bf16Dense =
@@ -69,6 +73,10 @@ inline constexpr KernelCard kCardAvx512W4A8 =
 inline constexpr KernelCard kCardAvx512Fp8 = panel_card("cpu.avx512.fp8", kAvx512, schemes::kFp8, "E4M3 weights");
 inline constexpr KernelCard kCardAvx512Mxfp4 =
     panel_card("cpu.avx512.mxfp4", kAvx512, schemes::kMxfp4, "E2M1 weights under E8M0 scales");
+inline constexpr KernelCard kCardAvx512Mxfp6 =
+    panel_card("cpu.avx512.mxfp6", kAvx512, schemes::kMxfp6, "E2M3 and E3M2 weights under E8M0 scales, kept as E4M3");
+inline constexpr KernelCard kCardAvx512Mxfp8 =
+    panel_card("cpu.avx512.mxfp8", kAvx512, schemes::kMxfp8, "E4M3 weights under E8M0 scales of 32");
 inline constexpr KernelCard kCardAvx512Nvfp4 =
     panel_card("cpu.avx512.nvfp4", kAvx512, schemes::kNvfp4, "E2M1 weights under E4M3 scales");
 inline constexpr KernelCard kCardAvx512Dense =
@@ -82,6 +90,10 @@ inline constexpr KernelCard kCardAvx2W4A8 =
 inline constexpr KernelCard kCardAvx2Fp8 = panel_card("cpu.avx2.fp8", kAvx2, schemes::kFp8, "E4M3 weights");
 inline constexpr KernelCard kCardAvx2Mxfp4 =
     panel_card("cpu.avx2.mxfp4", kAvx2, schemes::kMxfp4, "E2M1 weights under E8M0 scales");
+inline constexpr KernelCard kCardAvx2Mxfp6 =
+    panel_card("cpu.avx2.mxfp6", kAvx2, schemes::kMxfp6, "E2M3 and E3M2 weights under E8M0 scales, kept as E4M3");
+inline constexpr KernelCard kCardAvx2Mxfp8 =
+    panel_card("cpu.avx2.mxfp8", kAvx2, schemes::kMxfp8, "E4M3 weights under E8M0 scales of 32");
 inline constexpr KernelCard kCardAvx2Nvfp4 =
     panel_card("cpu.avx2.nvfp4", kAvx2, schemes::kNvfp4, "E2M1 weights under E4M3 scales");
 inline constexpr KernelCard kCardAvx2Dense =

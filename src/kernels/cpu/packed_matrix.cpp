@@ -1,6 +1,7 @@
 #include "kernels/cpu/packed_matrix.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 
@@ -77,6 +78,8 @@ std::optional<PanelCode> code_for(Element element) {
     case Element::e2m1:
       return PanelCode::e2m1;
     case Element::e4m3:
+    case Element::e2m3:
+    case Element::e3m2:
       return PanelCode::e4m3;
     case Element::bf16:
       return PanelCode::bf16;
@@ -87,6 +90,21 @@ std::optional<PanelCode> code_for(Element element) {
     default:
       return std::nullopt;
   }
+}
+
+// Six bits in eight: every E2M3 and E3M2 number is one of E4M3, so that the same micro-kernels serve them.
+template <class Decode>
+std::array<std::uint8_t, 64> make_recoding(Decode decode) {
+  std::array<std::uint8_t, 64> codes{};
+  for (std::uint8_t code = 0; code < codes.size(); ++code) codes[code] = encode_e4m3(decode(code));
+  return codes;
+}
+
+const std::uint8_t* recoding(Element element) {
+  static const auto e2m3 = make_recoding(decode_e2m3);
+  static const auto e3m2 = make_recoding(decode_e3m2);
+  if (element == Element::e2m3) return e2m3.data();
+  return element == Element::e3m2 ? e3m2.data() : nullptr;
 }
 
 // Codes of the 8 columns from packed position `p` on, byte i = column i; positions from `end` on are zero.
@@ -213,7 +231,7 @@ Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& 
   if (!code) {
     return Error{.code = "kernel.scheme",
                  .where = spec.name,
-                 .wanted = "int4, int8, e2m1, e4m3 or unquantized weights",
+                 .wanted = "int4, int8, e2m1, e2m3, e3m2, e4m3 or unquantized weights",
                  .found = to_string(linear.scheme())};
   }
   PanelFormat format;
@@ -244,6 +262,7 @@ Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& 
     format.panel_bytes += static_cast<std::size_t>(format.groups) * group_tail;
   }
   format.multiply = kernels_for(ops, format);
+  format.recode = recoding(spec.key.element);
   format.input = InputForm::f32;
   if (quantized(format.code)) format.input = ops.quantized_input;
   if (format.code == PanelCode::bf16) format.input = ops.bf16_input;
@@ -269,6 +288,8 @@ Result<> pack_panels(const MatrixSource& source, const PanelFormat& format, std:
     const std::int64_t first_row = p * kPanelRows;
     const std::int64_t end_row = std::min(last * kPanelRows, format.rows);
     MORACLE_TRY(source.read(first_row, end_row, panel));
+    if (format.recode != nullptr)
+      for (std::uint8_t& code : panel.codes) code = format.recode[code & 63U];
     for (std::int64_t q = p; q < last; ++q) {
       const std::int64_t row = (q - p) * kPanelRows;
       const std::int64_t rows = std::min(kPanelRows, end_row - first_row - row);

@@ -33,6 +33,8 @@ struct PanelFormat {
   std::optional<QuantKey> activation{};
   bool group_input_scales = false;
   const PanelMultiply* multiply = nullptr;  // [kMaxTile]
+  // Codes that are kept as others of the same value: [64], by the checkpoint's code. Null: kept as they are.
+  const std::uint8_t* recode = nullptr;
 
   [[nodiscard]] std::int64_t padded_cols() const { return ((groups - 1) * steps + last_steps) * kStepColumns; }
   [[nodiscard]] std::int64_t padded_rows() const { return panels * kPanelRows; }

@@ -31,6 +31,8 @@ inline constexpr KernelCard kCardRefInt8 = ref_card("ref.int8", schemes::kInt8);
 inline constexpr KernelCard kCardRefW4A8 = ref_card("ref.w4a8", schemes::kW4A8);
 inline constexpr KernelCard kCardRefFp8 = ref_card("ref.fp8", schemes::kFp8);
 inline constexpr KernelCard kCardRefMxfp4 = ref_card("ref.mxfp4", schemes::kMxfp4);
+inline constexpr KernelCard kCardRefMxfp6 = ref_card("ref.mxfp6", schemes::kMxfp6);
+inline constexpr KernelCard kCardRefMxfp8 = ref_card("ref.mxfp8", schemes::kMxfp8);
 inline constexpr KernelCard kCardRefNvfp4 = ref_card("ref.nvfp4", schemes::kNvfp4);
 inline constexpr KernelCard kCardRefDense = ref_card("ref.dense", schemes::kUnquantized);
 

@@ -1,4 +1,4 @@
-// E4M3 weights with float scales; activations as published, or 16-bit.
+// E4M3 weights with float scales, or blocks under powers of two; activations as published, or 16-bit.
 #include <array>
 
 #include "kernels/cards.h"
@@ -16,7 +16,9 @@ constexpr std::array kRows{
 static_assert(listed_once(kRows));
 
 bool serves(const Scheme& scheme) {
-  return scheme.weight.quantized() && scheme.weight.element == Element::e4m3 && scheme.weight.scale != ScaleType::e8m0;
+  const QuantKey& weight = scheme.weight;
+  return weight.quantized() && weight.element == Element::e4m3 &&
+         (weight.scale != ScaleType::e8m0 || weight.granularity.kind == Granularity::Kind::block);
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 namespace moracle {
 namespace {
 
-constexpr std::array kTables{&kWna16Table, &kInt8Table,  &kW4A8Table,       &kFp8Table,
-                             &kMxfp4Table, &kNvfp4Table, &kUnquantizedTable};
+constexpr std::array kTables{&kWna16Table, &kInt8Table,  &kW4A8Table,  &kFp8Table,        &kMxfp4Table,
+                             &kMxfp6Table, &kMxfp8Table, &kNvfp4Table, &kUnquantizedTable};
 
 }  // namespace
 

@@ -19,6 +19,8 @@ extern const SchemeTable kInt8Table;
 extern const SchemeTable kW4A8Table;
 extern const SchemeTable kFp8Table;
 extern const SchemeTable kMxfp4Table;
+extern const SchemeTable kMxfp6Table;
+extern const SchemeTable kMxfp8Table;
 extern const SchemeTable kNvfp4Table;
 extern const SchemeTable kUnquantizedTable;
 

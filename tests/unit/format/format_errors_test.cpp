@@ -124,7 +124,7 @@ std::vector<Case> config_cases() {
        gptq,
        set("quant_method", "hqq"),
        "config.unsupported",
-       {"/quantization_config/quant_method", "gptq, awq, compressed-tensors", "hqq"}},
+       {"/quantization_config/quant_method", "gptq, awq, auto-round, compressed-tensors", "hqq"}},
       {"another method", gptq, set("quant_method", "bitsandbytes"), "config.unsupported", {"one of gptq", "quark"}},
       {"no method, no hint",
        gptq,

@@ -51,6 +51,14 @@ TEST(Tables, OfAScheme) {
   const Scheme fp8{
       .weight = {.element = Element::e4m3, .scale = ScaleType::f32, .granularity = Granularity::block(128, 128)}};
   EXPECT_EQ((*table_for(fp8))->name, "fp8");
+  for (const auto& [element, name] :
+       {std::pair{Element::e4m3, "mxfp8"}, std::pair{Element::e2m3, "mxfp6"}, std::pair{Element::e3m2, "mxfp6"}}) {
+    const Scheme mx{.weight = {.element = element, .scale = ScaleType::e8m0, .granularity = Granularity::group(32)}};
+    EXPECT_EQ((*table_for(mx))->name, name);
+  }
+  const Scheme fp8_e8m0{
+      .weight = {.element = Element::e4m3, .scale = ScaleType::e8m0, .granularity = Granularity::block(128, 128)}};
+  EXPECT_EQ((*table_for(fp8_e8m0))->name, "fp8");
   const Scheme unknown{
       .weight = {.element = Element::e5m2, .scale = ScaleType::f32, .granularity = Granularity::tensor()}};
   const auto none = table_for(unknown);
