@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "format/format.h"
+#include "format/row_view.h"
 
 namespace moracle {
 namespace {
@@ -131,12 +132,11 @@ ModuleRef projection(const ExpertsRef& ref, const std::string& pattern, std::int
   return module;
 }
 
-// Gate and up in one matrix: stacked over the experts, or one matrix an expert, which is a stack of one.
+// Gate and up in one matrix, stacked over the experts.
 ExpertModules stacked_modules(const ExpertsRef& ref, const ExpertsLayout& layout, std::int64_t expert) {
   const std::int64_t n = ref.intermediate;
   ExpertModules modules;
   modules.gate = projection(ref, layout.gate_up, expert, n, ref.hidden);
-  if (!modules.gate.slice) modules.gate.slice = ModuleRef::Slice{.expert = 0, .experts = 1};
   modules.gate.slice->total_rows = 2 * n;
   modules.gate.slice->row_stride = layout.interleaved ? 2 : 1;
   modules.gate.slice->transposed = layout.transposed;
@@ -158,6 +158,30 @@ ExpertModules modules_of(const ExpertsRef& ref, const ExpertsLayout& layout, std
   }
   if (modules.down.slice) modules.down.slice->transposed = layout.transposed;
   return modules;
+}
+
+// Gate and up in one matrix an expert: opened whole, whichever way its format packs rows, then divided.
+Result<CanonicalExperts::Expert> open_pair(const Format& format, const ExpertsRef& ref, const ExpertsLayout& layout,
+                                           std::int64_t e, TensorLedger& ledger) {
+  const std::int64_t n = ref.intermediate;
+  MORACLE_ASSIGN(const CanonicalLinear both,
+                 format.open(projection(ref, layout.gate_up, e, 2 * n, ref.hidden), ledger));
+  CanonicalExperts::Expert expert;
+  expert.gate = select_rows(both, 0, layout.interleaved ? 2 : 1, n);
+  expert.up = select_rows(both, layout.interleaved ? 1 : n, layout.interleaved ? 2 : 1, n);
+  MORACLE_ASSIGN(expert.down, format.open(projection(ref, layout.stacked_down, e, ref.hidden, n), ledger));
+  return expert;
+}
+
+Result<CanonicalExperts::Expert> open_expert(const Format& format, const ExpertsRef& ref, const ExpertsLayout& layout,
+                                             std::int64_t e, TensorLedger& ledger) {
+  if (per_expert(layout.gate_up)) return open_pair(format, ref, layout, e, ledger);
+  const ExpertModules modules = modules_of(ref, layout, e);
+  CanonicalExperts::Expert expert;
+  MORACLE_ASSIGN(expert.gate, format.open(modules.gate, ledger));
+  MORACLE_ASSIGN(expert.up, format.open(modules.up, ledger));
+  MORACLE_ASSIGN(expert.down, format.open(modules.down, ledger));
+  return expert;
 }
 
 // One expert kernel serves a layer, so all projections of all experts share one scheme.
@@ -194,11 +218,7 @@ Result<CanonicalExperts> open_experts(const Format& format, const ExpertsRef& re
   experts.hidden = ref.hidden;
   experts.intermediate = ref.intermediate;
   for (std::int64_t e = 0; e < ref.experts; ++e) {
-    const ExpertModules modules = modules_of(ref, *layout, e);
-    CanonicalExperts::Expert expert;
-    MORACLE_ASSIGN(expert.gate, format.open(modules.gate, ledger));
-    MORACLE_ASSIGN(expert.up, format.open(modules.up, ledger));
-    MORACLE_ASSIGN(expert.down, format.open(modules.down, ledger));
+    MORACLE_ASSIGN(CanonicalExperts::Expert expert, open_expert(format, ref, *layout, e, ledger));
     experts.experts.push_back(std::move(expert));
     for (const CanonicalLinear* linear :
          {&experts.experts.back().gate, &experts.experts.back().up, &experts.experts.back().down}) {

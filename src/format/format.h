@@ -88,7 +88,7 @@ Result<CanonicalLinear> open_plain(const ModuleRef& module, TensorLedger& ledger
 // exist is taken. "{e}" stands for the expert number.
 struct ExpertsLayout {
   // Per expert: "model.layers.3.mlp.experts.{e}.gate_proj". Without "{e}" a name stacks one projection of all experts:
-  // "model.layers.3.moe.gate_proj" [E, N, K]; gate_up with "{e}" is one [2N, K] matrix an expert.
+  // "model.layers.3.moe.gate_proj" [E, N, K]; gate_up with "{e}" is one [2N, K] matrix an expert, in any packing.
   std::string gate{}, up{}, down{};
   std::string gate_up{},
       stacked_down{};        // stacked: "model.layers.3.mlp.experts.gate_up_proj" [E, 2N, K], down [E, K, N]

@@ -87,7 +87,47 @@ def modelopt():
     tiny.write("gpt_oss-modelopt", keys, tiny.stored(model) | packed, tiny.reference(model, 6))
 
 
+def words(codes):
+    """Eight codes of four bits along the first dimension in a word, the lowest bits first."""
+    groups = codes.reshape(codes.shape[0] // 8, 8, codes.shape[1]).long()
+    word = sum(groups[:, i] << 4 * i for i in range(8))
+    return torch.where(word >= 2**31, word - 2**32, word).int()
+
+
+def gptq(weight, group=16):
+    """[in, out]: codes, zero points and scales as GPTQ stores them, symmetric, version 1; and what they mean."""
+    inputs, rows = weight.shape
+    groups = weight.reshape(inputs // group, group, rows)
+    scale = (groups.abs().amax(1) / 7.0).half()
+    codes = (groups / scale[:, None].float()).round().clamp(-8, 7) + 8
+    meaning = ((codes - 8) * scale[:, None].float()).reshape(inputs, rows)
+    zeros = torch.full((inputs // group, rows // 8), 0x77777777, dtype=torch.int32)
+    return {"qweight": words(codes.reshape(inputs, rows)), "qzeros": zeros, "scales": scale}, meaning
+
+
+def counted():
+    """As GPTQModel takes the experts apart: gate and up together, rows alternating, the number last."""
+    config = GptOssConfig(**SHARED, sliding_window=20, rope_parameters=yarn(truncate=False))
+    model = tiny.build(config, seed=7, columns=columns)
+    tensors = tiny.stored(model)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.ndim != 3:
+                continue
+            tensors.pop(name)
+            biases = tensors.pop(name + "_bias")
+            for e in range(weight.shape[0]):
+                parts, meaning = gptq(weight[e])
+                weight[e] = meaning
+                for part, values in (parts | {"bias": biases[e]}).items():
+                    tensors[f"{name.removesuffix('_proj')}.{e}.{part}"] = values.contiguous()
+    keys = tiny.config_json(model, quantization_config={
+        "quant_method": "gptq", "bits": 4, "group_size": 16, "sym": True, "desc_act": False, "lm_head": False})
+    tiny.write("gpt_oss-counted", keys, tensors, tiny.reference(model, 8))
+
+
 if __name__ == "__main__":
     stacked()
     apart()
     modelopt()
+    counted()

@@ -57,15 +57,17 @@ Result<Settings> read_settings(const ModelConfig& config) {
 }
 
 // Published stacked, rows of gate and up alternating: as blocks of codes, or transposed. Quantizers also take the
-// experts apart, with gate and up in one matrix or in two.
+// experts apart, with gate and up in one matrix or in two; GPTQModel counts them last.
 std::vector<ExpertsLayout> layouts(const std::string& experts) {
   const std::string one = experts + ".{e}.";
-  ExpertsLayout whole = stacked(experts + ".gate_up_proj", experts + ".down_proj");
-  whole.interleaved = true;
-  whole.transposed = true;
-  ExpertsLayout pairs = stacked(one + "gate_up_proj", one + "down_proj");
-  pairs.interleaved = true;
-  return {std::move(whole), std::move(pairs), per_expert(one + "gate_proj", one + "up_proj", one + "down_proj")};
+  std::vector<ExpertsLayout> all{stacked(experts + ".gate_up_proj", experts + ".down_proj"),
+                                 stacked(one + "gate_up_proj", one + "down_proj"),
+                                 stacked(experts + ".gate_up.{e}", experts + ".down.{e}"),
+                                 stacked(experts + ".gate_up_projs.{e}", experts + ".down_projs.{e}")};
+  for (ExpertsLayout& layout : all) layout.interleaved = true;
+  all.front().transposed = true;
+  all.push_back(per_expert(one + "gate_proj", one + "up_proj", one + "down_proj"));
+  return all;
 }
 
 MoeSpec moe_spec(const std::string& path, const Settings& s) {

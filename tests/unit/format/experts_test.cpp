@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <random>
 
 #include "format/format.h"
 #include "support/memory_checkpoint.h"
@@ -186,6 +187,59 @@ TEST(Experts, StackedByProjectionAndFusedPerExpert) {
   ASSERT_TRUE(experts.ok()) << experts.error().message();
   EXPECT_EQ(value_at(experts->experts[1].up, 3, 1), static_cast<float>(7 * kHidden + 1));
   EXPECT_EQ(experts->experts[1].up.bias[3], 7.0F);
+
+  const auto halves = open(fused, ref_of({.gate_up = "m.{e}.gate_up_proj", .stacked_down = "m.{e}.down_proj"}));
+  ASSERT_TRUE(halves.ok()) << halves.error().message();
+  EXPECT_EQ(value_at(halves->experts[1].gate, 3, 1), static_cast<float>(3 * kHidden + 1));
+  EXPECT_EQ(value_at(halves->experts[1].up, 3, 1), static_cast<float>((kInner + 3) * kHidden + 1));
+  EXPECT_EQ(halves->experts[1].up.bias[3], static_cast<float>(kInner + 3));
+}
+
+// Gate and up of a packed matrix: any rows of it, alone or in panels, as the whole has them.
+TEST(Experts, PackedPairIsDivided) {
+  auto c = std::make_shared<MemoryCheckpoint>(
+      Json{{"quantization_config", {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 8}, {"sym", false}}}});
+  std::mt19937 rng(5);
+  const auto words = [&](std::int64_t count) {
+    std::vector<std::uint32_t> values(static_cast<std::size_t>(count));
+    for (std::uint32_t& value : values) value = static_cast<std::uint32_t>(rng()) & 0x77777777U;  // no zero point of 16
+    return values;
+  };
+  for (std::int64_t e = 0; e < kExperts; ++e) {
+    const std::string number = std::to_string(e);
+    for (const auto& [path, in, out] :
+         {std::tuple{"gate_up." + number, kHidden, 2 * kInner}, {"down." + number, kInner, kHidden}}) {
+      c->add(path + ".qweight", Dtype::i32, {in / 8, out}, words(in / 8 * out));
+      c->add(path + ".qzeros", Dtype::i32, {in / 8, out / 8}, words(in / 8 * out / 8));
+      c->add(path + ".scales", Dtype::f32, {in / 8, out},
+             std::vector<float>(static_cast<std::size_t>(in / 8 * out), 0.5F));
+    }
+  }
+  const auto experts = open(c, ref_of({.gate_up = "gate_up.{e}", .stacked_down = "down.{e}", .interleaved = true}));
+  ASSERT_TRUE(experts.ok()) << experts.error().message();
+  TensorLedger ledger(c);
+  const auto format = make_format(*c);
+  const auto both = (*format)->open({.path = "gate_up.1", .fused = {}, .out = 2 * kInner, .in = kHidden}, ledger);
+  ASSERT_TRUE(both.ok());
+  const auto whole = dequantize(*both->weight);
+  ASSERT_TRUE(whole.ok());
+  for (const bool up : {false, true}) {
+    const MatrixSource& half = up ? *experts->experts[1].up.weight : *experts->experts[1].gate.weight;
+    EXPECT_EQ(half.spec().rows, kInner);
+    MatrixPanel panel;
+    ASSERT_TRUE(half.read(1, 1, panel).ok());
+    EXPECT_EQ(panel.rows, 0);
+    ASSERT_FALSE(half.read(0, kInner + 1, panel).ok());
+    for (const auto& [begin, end] : {std::pair<std::int64_t, std::int64_t>{0, kInner}, {3, 4}, {2, 5}}) {
+      ASSERT_TRUE(half.read(begin, end, panel).ok());
+      std::vector<float> values(static_cast<std::size_t>((end - begin) * kHidden));
+      dequantize_panel(half.spec(), panel, values);
+      for (std::int64_t row = begin; row < end; ++row) {
+        const auto* const want = whole->data() + (2 * row + (up ? 1 : 0)) * kHidden;
+        EXPECT_TRUE(std::equal(want, want + kHidden, values.data() + (row - begin) * kHidden)) << row;
+      }
+    }
+  }
 }
 
 TEST(Experts, StackedErrors) {

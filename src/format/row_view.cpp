@@ -1,0 +1,72 @@
+#include "format/row_view.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/checked.h"
+
+namespace moracle {
+namespace {
+
+MatrixSpec spec_of(const MatrixSource& whole, std::int64_t rows) {
+  MatrixSpec spec = whole.spec();
+  spec.rows = rows;
+  return spec;
+}
+
+// Moves every `stride`-th row of [.., width] to the front.
+template <class T>
+void keep_rows(std::vector<T>& values, std::int64_t rows, std::int64_t stride) {
+  if (values.empty() || rows == 0) return;
+  const std::int64_t stored = (rows - 1) * stride + 1;
+  const auto width = narrow<std::ptrdiff_t>(narrow<std::int64_t>(values.size()) / stored);
+  for (std::int64_t r = 1; r < rows; ++r)
+    std::copy_n(values.begin() + r * stride * width, width, values.begin() + r * width);
+  values.resize(narrow<std::size_t>(rows * width));
+}
+
+class RowView final : public MatrixSource {
+ public:
+  RowView(std::shared_ptr<const MatrixSource> whole, std::int64_t begin, std::int64_t stride, std::int64_t rows)
+      : MatrixSource(spec_of(*whole, rows)), whole_(std::move(whole)), begin_(begin), stride_(stride) {}
+
+  Result<> read(std::int64_t begin, std::int64_t end, MatrixPanel& out) const override {
+    if (begin < 0 || begin > end || end > spec_.rows)
+      return Error{.code = "panel.range",
+                   .where = spec_.name,
+                   .wanted = fmt::format("rows within [0, {})", spec_.rows),
+                   .found = fmt::format("[{}, {})", begin, end)};
+    const std::int64_t rows = end - begin;
+    const std::int64_t first = begin_ + begin * stride_;
+    MORACLE_TRY(whole_->read(first, rows == 0 ? first : first + (rows - 1) * stride_ + 1, out));
+    out.rows = rows;
+    keep_rows(out.codes, rows, stride_);
+    keep_rows(out.scales, rows, stride_);
+    keep_rows(out.zeros, rows, stride_);
+    keep_rows(out.values, rows, stride_);
+    return Ok{};
+  }
+
+  void release() const override { whole_->release(); }
+
+ private:
+  std::shared_ptr<const MatrixSource> whole_;
+  std::int64_t begin_;
+  std::int64_t stride_;
+};
+
+}  // namespace
+
+CanonicalLinear select_rows(const CanonicalLinear& whole, std::int64_t begin, std::int64_t stride, std::int64_t rows) {
+  CanonicalLinear part = whole;
+  part.weight = std::make_shared<RowView>(whole.weight, begin, stride, rows);
+  if (!whole.bias.empty()) {
+    part.bias.resize(narrow<std::size_t>(rows));
+    for (std::int64_t r = 0; r < rows; ++r)
+      part.bias[narrow<std::size_t>(r)] = whole.bias[narrow<std::size_t>(begin + r * stride)];
+  }
+  return part;
+}
+
+}  // namespace moracle
