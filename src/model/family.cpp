@@ -10,7 +10,7 @@ namespace moracle {
 namespace {
 
 constexpr std::array kFamilies{
-    &kGlm4Moe, &kGptOss, &kMixtral, &kOlmoe, &kQwen3Moe,
+    &kGlm4Moe, &kGptOss, &kMixtral, &kOlmoe, &kQwen35Moe, &kQwen3Moe, &kQwen3Next,
 };
 
 }  // namespace

@@ -97,7 +97,7 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const char* folder :
        {"qwen3moe-gptq-w4g128-sym", "qwen3moe-gptq-w4g32-actorder", "mixtral-awq-w4g32", "qwen3moe-gptq-w4g128-asym-v2",
-        "qwen3moe-ct-w4a16-g128-asym", "glm4moe-ct-w4a16-g128", "native-mxfp4-gpt_oss"}) {
+        "qwen3moe-ct-w4a16-g128-asym", "qwen35moe-ct-w4a16-g128", "glm4moe-ct-w4a16-g128", "native-mxfp4-gpt_oss"}) {
     all.push_back({folder, "ref", kExact});
     all.push_back({folder, "", kRounded});
   }

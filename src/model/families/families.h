@@ -9,6 +9,8 @@ extern const Family kGlm4Moe;
 extern const Family kGptOss;
 extern const Family kMixtral;
 extern const Family kOlmoe;
+extern const Family kQwen35Moe;
 extern const Family kQwen3Moe;
+extern const Family kQwen3Next;
 
 }  // namespace moracle

@@ -1,0 +1,129 @@
+// Models with a recurrent state: what holds for keys and values holds for a state that every token overwrites.
+#include <gtest/gtest.h>
+
+#include "scheme/codes.h"
+#include "support/model_fixture.h"
+#include "support/tiny_model.h"
+
+namespace moracle::test {
+namespace {
+
+constexpr const char* kFolders[] = {"qwen3_next", "qwen3_next-mixed", "qwen3_5_moe", "qwen3_5_moe-text"};
+
+std::filesystem::path folder_of(const char* name) {
+  return data_dir() / "families" / name;
+}
+
+std::vector<std::int32_t> tokens(std::size_t count, unsigned seed) {
+  std::mt19937 rng(seed);
+  std::vector<std::int32_t> ids(count);
+  for (auto& id : ids) id = 2 + static_cast<std::int32_t>(rng() % 126);
+  return ids;
+}
+
+// Prompts of different length in one batch, alone and on other thread counts: the same bits; and so is what follows.
+TEST(Hybrid, RaggedBatchEqualsEachSequenceAlone) {
+  for (const char* name : kFolders) {
+    SCOPED_TRACE(name);
+    const Loaded three = load(folder_of(name), pinned("ref"), 3);
+    const Loaded one = load(folder_of(name), pinned("ref"), 1);
+    ASSERT_NE(three.model, nullptr);
+    ASSERT_NE(one.model, nullptr);
+    Ragged batch;
+    Ragged next;
+    std::vector<std::unique_ptr<SequenceState>> states;
+    std::vector<float> alone;
+    std::vector<float> alone_next;
+    const std::vector<std::vector<std::int32_t>> prompts{tokens(2, 1), tokens(70, 2), tokens(1, 3), tokens(20, 4)};
+    for (const auto& prompt : prompts) {
+      states.push_back(new_state(*three.model));
+      batch.add(*states.back(), prompt);
+      const auto state = new_state(*one.model);
+      const auto logits = run(*one.model, *state, prompt);
+      alone.insert(alone.end(), logits.begin(), logits.end());
+      const auto more = run(*one.model, *state, {7, 11}, LogitRows::last_of_each);
+      alone_next.insert(alone_next.end(), more.begin(), more.end());
+    }
+    std::vector<float> together;
+    ASSERT_TRUE(batch.forward(*three.model, LogitRows::all, together).ok());
+    EXPECT_EQ(together, alone);
+    for (const auto& state : states) next.add(*state, {7, 11});
+    ASSERT_TRUE(next.forward(*three.model, LogitRows::last_of_each, together).ok());
+    EXPECT_EQ(together, alone_next);
+  }
+}
+
+TEST(Hybrid, ForkGoesItsOwnWay) {
+  const Loaded loaded = load(folder_of("qwen3_next"), pinned("ref"));
+  ASSERT_NE(loaded.model, nullptr);
+  Model& model = *loaded.model;
+  for (const std::size_t length : {0U, 2U, 64U, 70U}) {
+    SCOPED_TRACE(length);
+    const auto prompt = tokens(length, 5);
+    const auto state = new_state(model);
+    const auto fresh = new_state(model);
+    if (length != 0) run(model, *state, prompt);
+    if (length != 0) run(model, *fresh, prompt);
+    const auto copy = state->fork();
+    ASSERT_NE(copy, nullptr);
+    run(model, *state, {2, 3, 4});
+    EXPECT_EQ(run(model, *copy, {5, 6, 7}), run(model, *fresh, {5, 6, 7}));
+  }
+}
+
+TinyTensor widened(const TensorView& view) {
+  TinyTensor tensor;
+  tensor.shape = view.shape;
+  for (const std::uint16_t code : elements<std::uint16_t>(view)) tensor.values.push_back(decode_bf16(code));
+  return tensor;
+}
+
+// A call that ends in an error after the recurrence has run leaves every sequence of its batch as it was.
+TEST(Hybrid, AFailedCallChangesNoState) {
+  constexpr std::size_t kColumn = 5;
+  constexpr std::size_t kPoison = 9;
+  TinyModel tiny;
+  auto checkpoint = Checkpoint::open(folder_of("qwen3_next"));
+  ASSERT_TRUE(checkpoint.ok());
+  tiny.config = (*checkpoint)->config();
+  for (const auto& [name, view] : (*checkpoint)->tensors()) {
+    if (!name.starts_with("mtp.")) tiny.tensors[name] = widened(view);
+  }
+  // One column of the residual stream is zero but for one token, up to a router that overflows where it is not.
+  auto& embedding = tiny.tensors.at("model.embed_tokens.weight");
+  const auto width = static_cast<std::size_t>(embedding.shape[1]);
+  for (std::size_t at = kColumn; at < embedding.values.size(); at += width) embedding.values[at] = 0.0F;
+  embedding.values[kPoison * width + kColumn] = 100.0F;
+  auto& out = tiny.tensors.at("model.layers.0.linear_attn.out_proj.weight");
+  const auto columns = static_cast<std::ptrdiff_t>(out.shape[1]);
+  std::fill_n(out.values.begin() + static_cast<std::ptrdiff_t>(kColumn) * columns, columns, 0.0F);
+  auto& router = tiny.tensors.at("model.layers.0.mlp.gate.weight");
+  for (std::size_t at = kColumn; at < router.values.size(); at += width) router.values[at] = 3e38F;
+  const TemporaryFolder folder;
+  tiny.write(folder.path());
+  const Loaded loaded = load(folder.path(), pinned("ref"));
+  ASSERT_NE(loaded.model, nullptr);
+  Model& model = *loaded.model;
+
+  const auto failing = new_state(model);
+  const auto beside = new_state(model);
+  const auto fresh = new_state(model);
+  const auto prompt = tokens(5, 6);
+  ASSERT_EQ(std::count(prompt.begin(), prompt.end(), static_cast<std::int32_t>(kPoison)), 0);
+  for (SequenceState* state : {failing.get(), beside.get(), fresh.get()}) run(model, *state, prompt);
+  Ragged batch;
+  batch.add(*beside, {20, 21});
+  batch.add(*failing, {22, static_cast<std::int32_t>(kPoison), 23});
+  std::vector<float> logits;
+  const Result<> result = batch.forward(model, LogitRows::all, logits);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, "numeric.nan");
+  EXPECT_EQ(result.error().where, "sequence 1, position 6");
+  EXPECT_EQ(failing->length(), 5);
+  const auto want = run(model, *fresh, {24, 25});
+  EXPECT_EQ(run(model, *failing, {24, 25}), want);
+  EXPECT_EQ(run(model, *beside, {24, 25}), want);
+}
+
+}  // namespace
+}  // namespace moracle::test
