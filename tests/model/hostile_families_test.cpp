@@ -95,6 +95,27 @@ TEST(HostileFamilies, Configs) {
       {"olmoe-clip", "clip_qkv", -8.0, "config.range"},
       {"olmoe-clip", "clip_qkv", "8", "config.type"},
       {"olmoe-clip", "num_key_value_heads", nullptr, "tensor.shape", "model.layers.0.self_attn.k_proj.weight"},
+      {"qwen3_next", "linear_num_value_heads", 3, "config.range"},  // 2 key heads
+      {"qwen3_next", "linear_num_value_heads", std::int64_t{1} << 40, "config.range"},
+      {"qwen3_next", "linear_num_key_heads", 0, "config.range"},
+      {"qwen3_next", "linear_key_head_dim", 0, "config.range"},
+      {"qwen3_next", "linear_value_head_dim", "16", "config.type"},
+      {"qwen3_next", "linear_conv_kernel_dim", 65, "config.range"},
+      {"qwen3_next", "linear_conv_kernel_dim", 3, "tensor.shape", "model.layers.0.linear_attn.conv1d.weight"},
+      {"qwen3_next", "full_attention_interval", 0, "config.range"},
+      {"qwen3_next", "full_attention_interval", 2, "tensor.missing", "model.layers.1.self_attn.q_proj.weight"},
+      {"qwen3_next", "attn_output_gate", false, "tensor.shape", "model.layers.3.self_attn.q_proj.weight"},
+      {"qwen3_next", "partial_rotary_factor", 0.01, "config.range"},
+      {"qwen3_next", "model_type", "qwen3_5_moe", "tensor.missing", "model.layers.0.linear_attn.in_proj_qkv.weight"},
+      {"qwen3_next-mixed", "layer_types", kinds, "config.range"},
+      {"qwen3_next-mixed", "layer_types", Json::array({"full_attention", "mamba", "mamba", "mamba"}),
+       "config.unsupported"},
+      {"qwen3_next-mixed", "mlp_only_layers", Json::array({4}), "config.range"},
+      {"qwen3_next-mixed", "decoder_sparse_step", 0, "config.range"},
+      {"qwen3_5_moe-text", "num_experts", 0, "config.range"},
+      {"qwen3_5_moe-text", "num_experts_per_tok", 5, "config.range"},
+      {"qwen3_5_moe-text", "shared_expert_intermediate_size", 16, "tensor.shape",
+       "model.layers.0.mlp.shared_expert.gate_proj.weight"},
   };
   for (const Row& row : rows) {
     SCOPED_TRACE(std::string(row.folder) + " " + row.key + " = " + row.value.dump());

@@ -1,6 +1,8 @@
 // Models with a recurrent state: what holds for keys and values holds for a state that every token overwrites.
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "scheme/codes.h"
 #include "support/model_fixture.h"
 #include "support/tiny_model.h"
@@ -68,6 +70,47 @@ TEST(Hybrid, ForkGoesItsOwnWay) {
     ASSERT_NE(copy, nullptr);
     run(model, *state, {2, 3, 4});
     EXPECT_EQ(run(model, *copy, {5, 6, 7}), run(model, *fresh, {5, 6, 7}));
+  }
+}
+
+// An exclude list may name the modules as engines fuse them. One that does not reach a shard leaves a module that is
+// believed to be quantized and whose codes are missing, which is an error.
+TEST(Hybrid, ExcludeListsMayNameFusedModules) {
+  if (!shared_dir()) GTEST_SKIP() << "needs the shared collection";
+  const auto original = *shared_dir() / "checkpoints" / "qwen35moe-ct-w4a16-g128";
+  auto opened = Checkpoint::open(original);
+  ASSERT_TRUE(opened.ok());
+  const TemporaryFolder folder;
+  std::filesystem::create_symlink(original / "model.safetensors", folder.path() / "model.safetensors");
+  Json config = (*opened)->config();
+  Json ignore = Json::array({"lm_head"});
+  const auto plan = [&] {
+    config["quantization_config"]["ignore"] = ignore;
+    std::ofstream(folder.path() / "config.json") << config.dump();
+    auto checkpoint = Checkpoint::open(folder.path());
+    EXPECT_TRUE(checkpoint.ok());
+    return LoadPlan::make(*checkpoint, probe_machine(), pinned("ref"));
+  };
+  for (int l = 0; l < 4; ++l) {
+    const std::string layer = "model.layers." + std::to_string(l) + ".";
+    std::vector<std::string> modules{"mlp.gate", "mlp.shared_expert_gate", "mlp.shared_expert.gate_up_proj",
+                                     "mlp.shared_expert.down_proj"};
+    if (l < 3) {
+      modules.insert(modules.end(), {"linear_attn.in_proj_qkvz", "linear_attn.in_proj_ba", "linear_attn.out_proj"});
+    } else {
+      modules.insert(modules.end(), {"self_attn.qkv_proj", "self_attn.o_proj"});
+    }
+    for (const std::string& module : modules) ignore.push_back(layer + module);
+  }
+  auto planned = plan();
+  ASSERT_TRUE(planned.ok()) << planned.error().message();
+  for (std::size_t i = 0; i < ignore.size(); ++i) {
+    if (ignore[i].get<std::string>().find("in_proj") == std::string::npos) continue;
+    SCOPED_TRACE(ignore[i].get<std::string>());
+    const Json all = ignore;
+    ignore.erase(i);
+    EXPECT_FALSE(plan().ok());
+    ignore = all;
   }
 }
 
