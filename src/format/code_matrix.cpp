@@ -148,22 +148,32 @@ class CodeSource final : public MatrixSource {
         if (spec_.key.scale == ScaleType::e8m0 && decode_e8m0(encode_e8m0(scale)) != scale)
           return tensor_error("value.range", matrix_.scales.tensor, fmt::format("a power of two at element {}", index),
                               fmt::format("{}", scale));
-        zero = zero || scale == 0.0F;
+        zero = zero || is_nothing(scale);
         out.scales[narrow<std::size_t>(r * spec_.groups + g)] = scale;
       }
     return zero ? inspect_zeros(out) : Result<>(Ok{});
   }
 
+  // Zero, or what the tools write for blocks of zeros: exponent byte 0, 2^-127.
+  [[nodiscard]] bool is_nothing(float scale) const {
+    return scale == 0.0F || (spec_.key.scale == ScaleType::e8m0 && scale == 0x1p-127F);
+  }
+
   Result<> inspect_zeros(const MatrixPanel& out) const {
+    bool lost = false;
     for (std::int64_t r = 0; r < out.rows; ++r)
       for (std::int64_t g = 0; g < spec_.groups; ++g) {
         const auto at = narrow<std::size_t>(r * spec_.groups + g);
-        if (out.scales[at] == 0.0F && has_codes(r, g, out)) notes_->zero_scales.fetch_add(1, std::memory_order_relaxed);
+        if (!is_nothing(out.scales[at]) || !has_codes(r, g, out)) continue;
+        notes_->zero_scales.fetch_add(1, std::memory_order_relaxed);
+        lost = true;
       }
+    // The tools write exponent byte 0 for blocks of zeros, so that a dead matrix is nothing else.
+    if (spec_.key.scale == ScaleType::e8m0 && !lost) return Ok{};
     const std::int64_t count =
         narrow<std::int64_t>(matrix_.scales.tensor.bytes.size()) / (bits_of(matrix_.scales.tensor.dtype) / 8);
     for (std::int64_t i = 0; i < count; ++i)
-      if (scale_at(i) != 0.0F) return Ok{};
+      if (!is_nothing(scale_at(i))) return Ok{};
     return tensor_error("value.zero_scales", matrix_.scales.tensor, "scales that are not all zero",
                         "nothing but zeros: the tensor was never written");
   }

@@ -32,7 +32,7 @@ Result<const TensorView*> claim(TensorLedger& ledger, const ModuleRef& module, c
 
 Result<const TensorView*> claim_existing(TensorLedger& ledger, const ModuleRef& module, std::string_view part) {
   const TensorView* tensor = find_part(ledger, module, part);
-  if (tensor == nullptr) return claim_part(ledger, module.path, part);
+  if (tensor == nullptr) return incomplete_error(ledger, part_name(ledger, module, part));
   return claim(ledger, module, *tensor);
 }
 
@@ -291,6 +291,16 @@ class CodeModule final : public StoredScheme {
 
 std::shared_ptr<const StoredScheme> make_code_scheme(CodeScheme scheme, std::shared_ptr<ValueNotes> notes) {
   return std::make_shared<CodeModule>(std::move(scheme), std::move(notes));
+}
+
+std::string part_name(const TensorLedger& ledger, const ModuleRef& module, std::string_view part) {
+  const auto begins = [&](const std::string& prefix) {
+    const auto& tensors = ledger.checkpoint()->tensors();
+    const auto at = tensors.lower_bound(prefix);
+    return at != tensors.end() && at->first.starts_with(prefix);
+  };
+  const bool joined = module.slice && !begins(module.path + ".") && begins(module.path + "_");
+  return fmt::format("{}{}{}", module.path, joined ? "_" : ".", part);
 }
 
 const TensorView* find_part(const TensorLedger& ledger, const ModuleRef& module, std::string_view part) {

@@ -40,6 +40,9 @@ std::shared_ptr<const StoredScheme> make_code_scheme(CodeScheme scheme, std::sha
 // The stored tensor of a part; null when there is none.
 [[nodiscard]] const TensorView* find_part(const TensorLedger& ledger, const ModuleRef& module, std::string_view part);
 
+// The name that a part has or would have: "<path>.<part>", or "<path>_<part>" where a slice's parts are named so.
+[[nodiscard]] std::string part_name(const TensorLedger& ledger, const ModuleRef& module, std::string_view part);
+
 // --- Keys that publishers share ------------------------------------------------------------------------------------
 
 [[nodiscard]] constexpr QuantKey int8_key(Granularity granularity, bool symmetric = true) {

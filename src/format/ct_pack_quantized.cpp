@@ -28,7 +28,7 @@ struct PackedPart {
     PackedPart part;
     part.whole = find_part(ledger, module, name);
     if (part.whole == nullptr) {
-      if (needed) MORACLE_TRY(claim_part(ledger, module.path, name));
+      if (needed) return incomplete_error(ledger, part_name(ledger, module, name));
       return part;
     }
     part.view = *part.whole;

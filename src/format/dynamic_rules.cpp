@@ -45,6 +45,12 @@ Result<DynamicRules> DynamicRules::parse_extra_config(const QuantConfig& config)
   return rules;
 }
 
+std::vector<std::string> DynamicRules::unmatched(const Checkpoint& checkpoint) const {
+  std::vector<std::string> texts;
+  for (const std::size_t index : patterns_.unmatched_indices(checkpoint)) texts.push_back(rules_[index].text);
+  return texts;
+}
+
 Result<const DynamicRule*> DynamicRules::find(const ModuleRef& module) const {
   if (rules_.empty()) return static_cast<const DynamicRule*>(nullptr);
   MORACLE_ASSIGN(const int index, patterns_.first_index(names_of(module)));

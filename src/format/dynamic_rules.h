@@ -29,9 +29,8 @@ class DynamicRules {
   // Null when no rule matches.
   [[nodiscard]] Result<const DynamicRule*> find(const ModuleRef& module) const;
   [[nodiscard]] const std::string& section() const { return section_; }  // the key that holds the rules
-  [[nodiscard]] std::vector<std::string> unmatched(const Checkpoint& checkpoint) const {
-    return patterns_.unmatched(checkpoint);
-  }
+  // Rules that matched nothing, as written.
+  [[nodiscard]] std::vector<std::string> unmatched(const Checkpoint& checkpoint) const;
 
  private:
   static Result<DynamicRules> parse_extra_config(const QuantConfig& config);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "format/code_module.h"
 #include "format/tensor_check.h"
 
 namespace moracle {
@@ -84,10 +85,11 @@ Error stacked_error(const ModuleRef& module, const TensorLedger& ledger, std::st
 }
 
 Error absent_error(const ModuleRef& module, const TensorLedger& ledger, std::string_view codes_part) {
-  const bool some = ledger.has_module(module.path);
+  const std::string name = part_name(ledger, module, codes_part);
+  const bool some = ledger.has_module(module.path) || name[module.path.size()] == '_';
   return Error{.code = some ? "quant.incomplete" : "tensor.missing",
                .file = ledger.checkpoint()->folder().string(),
-               .where = fmt::format("{}.{}", module.path, codes_part),
+               .where = name,
                .wanted = fmt::format("the weight of {}, quantized or not", module.path),
                .found = some ? "other tensors of the module, but neither this one nor a plain weight" : "no tensor"};
 }

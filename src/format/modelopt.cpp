@@ -8,6 +8,7 @@
 // Experts may be stacked and packed along the input: "<path>" [experts, in / 2, rows], "<path>_weight_scale", ...
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 
@@ -67,8 +68,12 @@ class ModelOpt final : public SchemeFormat {
   std::vector<std::string> warnings() const override {
     std::vector<std::string> texts = SchemeFormat::warnings();
     if (checkpoint() == nullptr) return texts;
-    for (const std::string& text : excludes_.unmatched(*checkpoint()))
-      texts.push_back(fmt::format("excluded modules: \"{}\" matches no module", text));
+    // A text may stand for two patterns, of which one is enough.
+    std::vector<std::size_t> missed(texts_.size(), 0);
+    for (const std::size_t index : excludes_.unmatched_indices(*checkpoint())) ++missed[text_of_[index]];
+    for (std::size_t i = 0; i < texts_.size(); ++i)
+      if (missed[i] == static_cast<std::size_t>(std::count(text_of_.begin(), text_of_.end(), i)))
+        texts.push_back(fmt::format("excluded modules: \"{}\" matches no module", texts_[i]));
     return texts;
   }
 
@@ -118,13 +123,19 @@ class ModelOpt final : public SchemeFormat {
   // "foo*" stands for foo and what is below it, not for foobar.
   Result<> add_exclude(const std::string& text) {
     texts_.push_back(text);
-    if (text.find_first_of("*?") == std::string::npos) return excludes_.add(Pattern::Kind::component, text);
+    if (text.find_first_of("*?") == std::string::npos) return add_pattern(Pattern::Kind::component, text);
     MORACLE_TRY(loose_.add(Pattern::Kind::wildcard, text));
-    if (!text.ends_with("*") || text.ends_with(".*")) return excludes_.add(Pattern::Kind::wildcard, text);
+    if (!text.ends_with("*") || text.ends_with(".*")) return add_pattern(Pattern::Kind::wildcard, text);
     const std::string stem = text.substr(0, text.size() - 1);
-    if (stem.empty()) return excludes_.add(Pattern::Kind::wildcard, text);
-    MORACLE_TRY(excludes_.add(Pattern::Kind::wildcard, stem));
-    return excludes_.add(Pattern::Kind::wildcard, stem + ".*");
+    if (stem.empty()) return add_pattern(Pattern::Kind::wildcard, text);
+    MORACLE_TRY(add_pattern(Pattern::Kind::wildcard, stem));
+    return add_pattern(Pattern::Kind::wildcard, stem + ".*");
+  }
+
+  // For the last of texts_.
+  Result<> add_pattern(Pattern::Kind kind, std::string pattern) {
+    text_of_.push_back(texts_.size() - 1);
+    return excludes_.add(kind, std::move(pattern));
   }
 
   Result<std::shared_ptr<const StoredScheme>> make_algorithm(const QuantConfig& config, const Json& values,
@@ -179,7 +190,8 @@ class ModelOpt final : public SchemeFormat {
   Layers layers_;
   PatternList excludes_;
   PatternList loose_;
-  std::vector<std::string> texts_;
+  std::vector<std::string> texts_;    // as written
+  std::vector<std::size_t> text_of_;  // of each pattern of excludes_
 };
 
 }  // namespace

@@ -175,6 +175,12 @@ Result<int> PatternList::first_index(const std::vector<std::string>& names) cons
 
 std::vector<std::string> PatternList::unmatched(const Checkpoint& checkpoint) const {
   std::vector<std::string> texts;
+  for (const std::size_t index : unmatched_indices(checkpoint)) texts.push_back(patterns_[index].text());
+  return texts;
+}
+
+std::vector<std::size_t> PatternList::unmatched_indices(const Checkpoint& checkpoint) const {
+  std::vector<std::size_t> indices;
   std::set<std::string, std::less<>> stems;  // made when the first search needs them
   for (std::size_t i = 0; i < patterns_.size(); ++i) {
     if (hit_[i] != 0) continue;
@@ -194,9 +200,9 @@ std::vector<std::string> PatternList::unmatched(const Checkpoint& checkpoint) co
         if (found || !match.ok()) break;
       }
     }
-    if (!found) texts.push_back(pattern.text());
+    if (!found) indices.push_back(i);
   }
-  return texts;
+  return indices;
 }
 
 }  // namespace moracle

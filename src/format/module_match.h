@@ -50,6 +50,7 @@ class PatternList {
   [[nodiscard]] Result<int> first_index(const std::vector<std::string>& names) const;
   // Patterns that matched nothing they were asked about and that match no stored module of the checkpoint either.
   [[nodiscard]] std::vector<std::string> unmatched(const Checkpoint& checkpoint) const;
+  [[nodiscard]] std::vector<std::size_t> unmatched_indices(const Checkpoint& checkpoint) const;
   [[nodiscard]] bool empty() const { return patterns_.empty(); }
   [[nodiscard]] std::size_t size() const { return patterns_.size(); }
   [[nodiscard]] const Pattern& at(std::size_t index) const { return patterns_[index]; }

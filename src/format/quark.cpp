@@ -124,13 +124,14 @@ class Quark final : public SchemeFormat {
     return Ok{};
   }
 
-  // With a star a pattern, without one a name that the module's is part of.
+  // With a star a pattern; without one a name that the module's own is part of, or the name of what it is fused into.
   Result<const Rule*> rule_of(const ModuleRef& module, const std::vector<std::string>& names) const {
     for (std::size_t i = 0; i < names_.size(); ++i)
       for (const std::string& name : names) {
         const std::string& text = names_[i].text();
         MORACLE_ASSIGN(const bool match, names_[i].matches(name));
-        const bool part = text.find('*') == std::string::npos && text.find(name) != std::string::npos;
+        const bool part =
+            &name == &names.front() && text.find('*') == std::string::npos && text.find(name) != std::string::npos;
         if (match || part) return &by_name_[i];
       }
     for (const Rule& rule : by_class_)

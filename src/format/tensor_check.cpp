@@ -44,15 +44,18 @@ bool is_float(Dtype dtype) {
   return dtype == Dtype::bf16 || dtype == Dtype::f16 || dtype == Dtype::f32;
 }
 
+Error incomplete_error(const TensorLedger& ledger, const std::string& name) {
+  return Error{.code = "quant.incomplete",
+               .file = ledger.checkpoint()->folder().string(),
+               .where = name,
+               .wanted = "a tensor " + name + ", since the module is quantized",
+               .found = "no such tensor",
+               .advice = "if the module is stored unquantized, the config must exclude it"};
+}
+
 Result<const TensorView*> claim_part(TensorLedger& ledger, const std::string& module, std::string_view part) {
   const std::string name = module + "." + std::string(part);
-  if (ledger.find(name) == nullptr)
-    return Error{.code = "quant.incomplete",
-                 .file = ledger.checkpoint()->folder().string(),
-                 .where = name,
-                 .wanted = "a tensor " + name + ", since the module is quantized",
-                 .found = "no such tensor",
-                 .advice = "if the module is stored unquantized, the config must exclude it"};
+  if (ledger.find(name) == nullptr) return incomplete_error(ledger, name);
   return ledger.claim(name);
 }
 

@@ -26,6 +26,9 @@ Result<> expect_shape(const TensorView& tensor, const std::vector<std::int64_t>&
 
 [[nodiscard]] bool is_float(Dtype dtype);  // bf16, f16, f32
 
+// The error of a tensor that a quantized module cannot do without: "quant.incomplete".
+[[nodiscard]] Error incomplete_error(const TensorLedger& ledger, const std::string& name);
+
 // Claims "<module>.<part>", which a quantized module cannot do without. Errors: "quant.incomplete".
 Result<const TensorView*> claim_part(TensorLedger& ledger, const std::string& module, std::string_view part);
 // The same for a part that may be absent: null then.
