@@ -73,6 +73,35 @@ TEST(Hybrid, ForkGoesItsOwnWay) {
   }
 }
 
+// Projections of one to a few rows, narrower than any panel, run on the kernel that the experts run on.
+TEST(Hybrid, EveryKernelServesTheNarrowProjections) {
+  const std::vector<std::pair<const char*, CpuFeature>> backends{
+      {"avx2", CpuFeature::avx2}, {"avx512", CpuFeature::avx512}, {"avx512bf16", CpuFeature::avx512_bf16}};
+  for (const auto& [backend, feature] : backends) {
+    if (!has(probe_machine().cpu_features, feature)) continue;
+    for (const char* name : kFolders) {
+      SCOPED_TRACE(std::string(backend) + " " + name);
+      auto checkpoint = Checkpoint::open(folder_of(name));
+      ASSERT_TRUE(checkpoint.ok());
+      auto plan = LoadPlan::make(*checkpoint, probe_machine(), pinned(backend));
+      ASSERT_TRUE(plan.ok()) << plan.error().message();
+      for (const ModuleReport& module : (*plan)->modules()) {
+        if (!module.decision) continue;
+        ASSERT_NE(module.decision->winner, nullptr) << module.name;
+        EXPECT_EQ(module.decision->winner->backend, backend) << module.name;
+      }
+      const Loaded loaded = load(folder_of(name), pinned(backend));
+      ASSERT_NE(loaded.model, nullptr);
+      const Reference want = references(folder_of(name)).at(1);
+      const auto state = new_state(*loaded.model);
+      const auto width = static_cast<std::size_t>(loaded.model->info().vocabulary);
+      const auto errors = relative_errors(run(*loaded.model, *state, want.ids), want.logits, width);
+      ASSERT_EQ(errors.size(), want.ids.size());
+      EXPECT_LT(median(errors), 5e-3);  // kernels may round activations to bf16
+    }
+  }
+}
+
 // An exclude list may name the modules as engines fuse them. One that does not reach a shard leaves a module that is
 // believed to be quantized and whose codes are missing, which is an error.
 TEST(Hybrid, ExcludeListsMayNameFusedModules) {
