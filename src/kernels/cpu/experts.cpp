@@ -147,26 +147,26 @@ class CpuExperts final : public PackedExperts {
         memory_.data() + e * layout_.expert_bytes() + static_cast<std::size_t>(2 * panel) * format.panel_bytes;
     const std::byte* up = gate + format.panel_bytes;
     const std::int64_t first = work.schedule.offsets[e];
-    const Tiles tiles(work.schedule.offsets[e + 1] - first);
-    alignas(64) float g[kMaxTile * kPanelRows];
-    alignas(64) float u[kMaxTile * kPanelRows];
-    for (std::int64_t i = 0; i < tiles.size(); ++i) {
-      const int tile = narrow<int>(tiles.begin(i + 1) - tiles.begin(i));
-      const std::int64_t position = first + tiles.begin(i);
-      PreparedRow gate_rows[kMaxTile];
-      PreparedRow up_rows[kMaxTile];
-      for (int t = 0; t < tile; ++t) {
+    const Parts runs(work.schedule.offsets[e + 1] - first, kMaxRun);
+    alignas(64) float g[kMaxRun * kPanelRows];
+    alignas(64) float u[kMaxRun * kPanelRows];
+    for (std::int64_t i = 0; i < runs.size(); ++i) {
+      const int run = narrow<int>(runs.begin(i + 1) - runs.begin(i));
+      const std::int64_t position = first + runs.begin(i);
+      PreparedRow gate_rows[kMaxRun];
+      PreparedRow up_rows[kMaxRun];
+      for (int t = 0; t < run; ++t) {
         std::int64_t row = position + t;
         if (!layout_.per_slot) row = work.schedule.slots[static_cast<std::size_t>(row)] / input.top_k;
         gate_rows[t] = work.x.row(format, row);
         up_rows[t] = work.x_up.row(format, row);
       }
-      const auto count = static_cast<std::size_t>(tile);
-      multiply_tile(format, extras.gate_scale, {gate_rows, count}, gate, g, kPanelRows);
-      multiply_tile(format, extras.up_scale, {up_rows, count}, up, u, kPanelRows);
-      add_bias(extras.gate_bias, panel, tile, g);
-      add_bias(extras.up_bias, panel, tile, u);
-      for (int t = 0; t < tile; ++t) {
+      const auto count = static_cast<std::size_t>(run);
+      multiply_rows(format, extras.gate_scale, {gate_rows, count}, gate, g, kPanelRows);
+      multiply_rows(format, extras.up_scale, {up_rows, count}, up, u, kPanelRows);
+      add_bias(extras.gate_bias, panel, run, g);
+      add_bias(extras.up_bias, panel, run, u);
+      for (int t = 0; t < run; ++t) {
         ActivationArgs activation = activation_;
         activation.gate = g + t * kPanelRows;
         activation.up = u + t * kPanelRows;
@@ -177,11 +177,11 @@ class CpuExperts final : public PackedExperts {
     }
   }
 
-  static void add_bias(const std::vector<float>& bias, std::int64_t panel, int tile, float* values) {
+  static void add_bias(const std::vector<float>& bias, std::int64_t panel, int rows, float* values) {
     if (bias.empty()) return;
     const auto first = static_cast<std::size_t>(panel * kPanelRows);
     const std::size_t count = std::min(static_cast<std::size_t>(kPanelRows), bias.size() - first);
-    for (int t = 0; t < tile; ++t) {
+    for (int t = 0; t < rows; ++t) {
       for (std::size_t r = 0; r < count; ++r) values[static_cast<std::size_t>(t * kPanelRows) + r] += bias[first + r];
     }
   }
@@ -205,17 +205,17 @@ class CpuExperts final : public PackedExperts {
     const std::byte* weights = memory_.data() + e * layout_.expert_bytes() + layout_.w13_bytes() +
                                static_cast<std::size_t>(panel) * format.panel_bytes;
     const std::int64_t first = work.schedule.offsets[e];
-    const Tiles tiles(work.schedule.offsets[e + 1] - first);
-    for (std::int64_t i = 0; i < tiles.size(); ++i) {
-      const int tile = narrow<int>(tiles.begin(i + 1) - tiles.begin(i));
-      const std::int64_t position = first + tiles.begin(i);
-      PreparedRow rows[kMaxTile];
-      for (int t = 0; t < tile; ++t) rows[t] = work.h_rows.row(format, position + t);
+    const Parts runs(work.schedule.offsets[e + 1] - first, kMaxRun);
+    for (std::int64_t i = 0; i < runs.size(); ++i) {
+      const int run = narrow<int>(runs.begin(i + 1) - runs.begin(i));
+      const std::int64_t position = first + runs.begin(i);
+      PreparedRow rows[kMaxRun];
+      for (int t = 0; t < run; ++t) rows[t] = work.h_rows.row(format, position + t);
       float* y = work.y.data() + position * format.padded_rows() + panel * kPanelRows;
-      multiply_tile(format, extras_[e].down_scale, {rows, static_cast<std::size_t>(tile)}, weights, y,
+      multiply_rows(format, extras_[e].down_scale, {rows, static_cast<std::size_t>(run)}, weights, y,
                     format.padded_rows());
       if (extras_[e].down_bias.empty()) continue;
-      for (int t = 0; t < tile; ++t) add_bias(extras_[e].down_bias, panel, 1, y + t * format.padded_rows());
+      for (int t = 0; t < run; ++t) add_bias(extras_[e].down_bias, panel, 1, y + t * format.padded_rows());
     }
   }
 

@@ -49,18 +49,18 @@ class CpuLinear final : public PackedLinear {
 
  private:
   void multiply_panel(std::int64_t panel, std::int64_t tokens, const PreparedRows& rows, float* y) const {
-    alignas(64) float out[kMaxTile * kPanelRows];
+    alignas(64) float out[kMaxRun * kPanelRows];
     const std::int64_t first = panel * kPanelRows;
     const std::int64_t count = std::min(kPanelRows, format_.rows - first);
-    const Tiles tiles(tokens);
-    for (std::int64_t i = 0; i < tiles.size(); ++i) {
-      const std::int64_t begin = tiles.begin(i);
-      const auto tile = narrow<std::size_t>(tiles.begin(i + 1) - begin);
-      PreparedRow tile_rows[kMaxTile];
-      for (std::size_t t = 0; t < tile; ++t) tile_rows[t] = rows.row(format_, begin + narrow<std::int64_t>(t));
-      multiply_tile(format_, global_scale_, {tile_rows, tile},
+    const Parts runs(tokens, kMaxRun);
+    for (std::int64_t i = 0; i < runs.size(); ++i) {
+      const std::int64_t begin = runs.begin(i);
+      const auto run = narrow<std::size_t>(runs.begin(i + 1) - begin);
+      PreparedRow run_rows[kMaxRun];
+      for (std::size_t t = 0; t < run; ++t) run_rows[t] = rows.row(format_, begin + narrow<std::int64_t>(t));
+      multiply_rows(format_, global_scale_, {run_rows, run},
                     memory_.data() + static_cast<std::size_t>(panel) * format_.panel_bytes, out, kPanelRows);
-      for (std::size_t t = 0; t < tile; ++t) {
+      for (std::size_t t = 0; t < run; ++t) {
         float* to = y + (begin + narrow<std::int64_t>(t)) * format_.rows + first;
         const float* from = out + t * kPanelRows;
         for (std::int64_t r = 0; r < count; ++r) {

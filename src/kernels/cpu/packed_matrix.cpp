@@ -47,26 +47,37 @@ bool quantized(PanelCode code) {
   return step_bytes(code) <= 256;
 }
 
-const PanelMultiply* kernels_for(const PanelOps& ops, const PanelFormat& format) {
+void choose_kernels(const PanelOps& ops, PanelFormat& format) {
   const int scaled = format.group_input_scales ? 1 : 0;
   const int zeros = format.zeros ? 1 : 0;
+  format.run_from = ops.run_from;
   switch (format.code) {
     case PanelCode::q4:
-      return ops.q4[scaled][zeros];
+      format.multiply = ops.q4[scaled][zeros];
+      format.multiply_run = ops.q4_run;
+      return;
     case PanelCode::q8:
-      return ops.q8[scaled][zeros];
+      format.multiply = ops.q8[scaled][zeros];
+      format.multiply_run = ops.q8_run;
+      return;
     case PanelCode::e2m1:
-      return ops.e2m1[scaled];
+      format.multiply = ops.e2m1[scaled];
+      format.multiply_run = ops.e2m1_run;
+      return;
     case PanelCode::e4m3:
-      return ops.e4m3[scaled];
+      format.multiply = ops.e4m3[scaled];
+      format.multiply_run = ops.e4m3_run;
+      return;
     case PanelCode::bf16:
-      return ops.bf16;
+      format.multiply = ops.bf16;
+      return;
     case PanelCode::f16:
-      return ops.f16;
+      format.multiply = ops.f16;
+      return;
     case PanelCode::f32:
-      return ops.f32;
+      format.multiply = ops.f32;
+      return;
   }
-  return nullptr;
 }
 
 std::optional<PanelCode> code_for(Element element) {
@@ -261,7 +272,7 @@ Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& 
         static_cast<std::size_t>(kPanelRows) * (scale_bytes(format.scale) + (format.zeros ? 1U : 0U));
     format.panel_bytes += static_cast<std::size_t>(format.groups) * group_tail;
   }
-  format.multiply = kernels_for(ops, format);
+  choose_kernels(ops, format);
   format.recode = recoding(spec.key.element);
   format.input = InputForm::f32;
   if (quantized(format.code)) format.input = ops.quantized_input;
@@ -380,27 +391,48 @@ PreparedRow PreparedRows::row(const PanelFormat& format, std::int64_t index) con
           .scales = format.activation ? scales.data() + at * format.input_scale_count() : nullptr};
 }
 
-void multiply_tile(const PanelFormat& format, float global_scale, std::span<const PreparedRow> rows,
+void multiply_rows(const PanelFormat& format, float global_scale, std::span<const PreparedRow> rows,
                    const std::byte* panel, float* out, std::int64_t out_stride) {
-  PanelArgs args{.x = {},
-                 .sums = {},
-                 .input_scales = {},
+  const void* x[kMaxRun];
+  const float* sums[kMaxRun];
+  const float* scales[kMaxRun];
+  float factors[kMaxRun];
+  for (std::size_t t = 0; t < rows.size(); ++t) {
+    x[t] = rows[t].x;
+    sums[t] = rows[t].sums;
+    scales[t] = rows[t].scales;
+    factors[t] = global_scale;
+    if (format.activation && !format.group_input_scales) factors[t] *= rows[t].scales[0];
+  }
+  PanelArgs args{.tokens = narrow<std::int64_t>(rows.size()),
+                 .x = x,
+                 .sums = sums,
+                 .input_scales = scales,
                  .panel = panel,
                  .groups = format.groups,
                  .steps = format.steps,
                  .last_steps = format.last_steps,
                  .scale = format.scale,
-                 .global_scale = {},
+                 .zeros = format.zeros,
+                 .scaled = format.group_input_scales,
+                 .global_scale = factors,
                  .out = out,
                  .out_stride = out_stride};
-  for (std::size_t t = 0; t < rows.size(); ++t) {
-    args.x[t] = rows[t].x;
-    args.sums[t] = rows[t].sums;
-    args.input_scales[t] = rows[t].scales;
-    args.global_scale[t] = global_scale;
-    if (format.activation && !format.group_input_scales) args.global_scale[t] *= rows[t].scales[0];
+  if (format.multiply_run != nullptr && args.tokens >= format.run_from) {
+    format.multiply_run(args);
+    return;
   }
-  format.multiply[rows.size() - 1](args);
+  const Parts tiles(args.tokens, kMaxTile);
+  for (std::int64_t i = 0; i < tiles.size(); ++i) {
+    const std::int64_t first = tiles.begin(i);
+    args.tokens = tiles.begin(i + 1) - first;
+    args.x = x + first;
+    args.sums = sums + first;
+    args.input_scales = scales + first;
+    args.global_scale = factors + first;
+    args.out = out + first * out_stride;
+    format.multiply[args.tokens - 1](args);
+  }
 }
 
 }  // namespace moracle::cpu

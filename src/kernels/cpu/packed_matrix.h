@@ -33,6 +33,8 @@ struct PanelFormat {
   std::optional<QuantKey> activation{};
   bool group_input_scales = false;
   const PanelMultiply* multiply = nullptr;  // [kMaxTile]
+  PanelMultiply multiply_run = nullptr;     // of any number of tokens from run_from on; null for dense codes
+  std::int64_t run_from = 0;
   // Codes that are kept as others of the same value: [64], by the checkpoint's code. Null: kept as they are.
   const std::uint8_t* recode = nullptr;
 
@@ -84,19 +86,19 @@ struct PreparedRows {
   [[nodiscard]] PreparedRow row(const PanelFormat& format, std::int64_t index) const;
 };
 
-// out[tile, 32] (row stride `out_stride`) = tile rows times one panel.
-void multiply_tile(const PanelFormat& format, float global_scale, std::span<const PreparedRow> rows,
+// out[rows, 32] (row stride `out_stride`) = up to kMaxRun rows times one panel.
+void multiply_rows(const PanelFormat& format, float global_scale, std::span<const PreparedRow> rows,
                    const std::byte* panel, float* out, std::int64_t out_stride);
 
-// Splits `count` tokens into near-equal tiles of at most kMaxTile, instead of full ones and a tail of one.
-struct Tiles {
-  explicit Tiles(std::int64_t count) : count_(count), tiles_((count + kMaxTile - 1) / kMaxTile) {}
-  [[nodiscard]] std::int64_t size() const { return tiles_; }
-  [[nodiscard]] std::int64_t begin(std::int64_t tile) const { return count_ * tile / tiles_; }
+// Splits `count` tokens into near-equal parts of at most `most`, instead of full ones and a tail of one.
+struct Parts {
+  Parts(std::int64_t count, std::int64_t most) : count_(count), parts_((count + most - 1) / most) {}
+  [[nodiscard]] std::int64_t size() const { return parts_; }
+  [[nodiscard]] std::int64_t begin(std::int64_t part) const { return count_ * part / parts_; }
 
  private:
   std::int64_t count_;
-  std::int64_t tiles_;
+  std::int64_t parts_;
 };
 
 }  // namespace moracle::cpu

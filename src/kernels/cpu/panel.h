@@ -33,21 +33,25 @@ enum class InputForm : std::uint8_t { f32, bf16 };
 constexpr std::int64_t kPanelRows = 32;
 constexpr std::int64_t kStepColumns = 8;
 constexpr std::int64_t kMaxTile = 6;
+constexpr std::int64_t kMaxRun = 48;  // tokens of one call at most
 
-// One call: `tile` tokens against one panel. The kernel is chosen by tile size, so the count is not repeated here.
+// One call: `tokens` rows of activations against one panel. Kernels of a tile know their size and do not read it.
 struct PanelArgs {
-  const void* x[kMaxTile];      // activation rows in the kernel's input form, zero-padded to whole steps
-  const float* sums[kMaxTile];  // per group: sum of the row's activations; read only where zero points are stored
-  // Quantized activations: x holds their codes as numbers, and these the scales that belong to them, per group of the
-  // weight. Read only by the kernels for such activations.
-  const float* input_scales[kMaxTile];
+  std::int64_t tokens;
+  const void* const* x;      // [tokens] activation rows in the kernel's input form, zero-padded to whole steps
+  const float* const* sums;  // [tokens][groups]: sum of the row's activations; read only where zero points are stored
+  // Quantized activations: x holds their codes as numbers, and these the scales that belong to them, [tokens][groups of
+  // the weight]. Read only by the kernels for such activations.
+  const float* const* input_scales;
   const std::byte* panel;
   std::int64_t groups;      // 1 for dense codes
   std::int64_t steps;       // of every group but the last
   std::int64_t last_steps;  // of the last group
   PanelScale scale;
-  float global_scale[kMaxTile];  // per token: second-level scale of the weight times the token's own scale; 1 if none
-  float* out;                    // [tile, out_stride], 32 values a row
+  bool zeros;                 // zero points are stored
+  bool scaled;                // input_scales are there
+  const float* global_scale;  // [tokens]: second-level scale of the weight times the token's own scale; 1 if none
+  float* out;                 // [tokens, out_stride], 32 values a row
   std::int64_t out_stride;
 };
 using PanelMultiply = void (*)(const PanelArgs&);
@@ -75,6 +79,9 @@ struct PanelOps {
   PanelMultiply bf16[kMaxTile];
   PanelMultiply f16[kMaxTile];
   PanelMultiply f32[kMaxTile];
+  // Any number of tokens from `run_from` on, against weights that are decoded once for all of them.
+  PanelMultiply q4_run, q8_run, e2m1_run, e4m3_run;
+  std::int64_t run_from;      // at least 3
   InputForm quantized_input;  // of q4, q8, e2m1 and e4m3
   InputForm bf16_input;       // of bf16 weights; f16 and f32 weights always take f32
   void (*to_bf16)(const float* in, std::uint16_t* out, std::int64_t count);  // round to nearest even

@@ -1,8 +1,9 @@
 // AVX2 micro-kernels: f32 activations, f32 FMA, 8 lanes.
 //
 // Four registers hold the 32 rows of a panel. 16 registers in all leave room for tiles of 2 tokens (8 sums) beside the
-// decoded weights; longer tiles keep their sums in memory near the core, which still saves decoding. q4 costs shift,
-// mask and convert per column and register, so decode is bound by these three at about 12 cycles per 32 bytes.
+// decoded weights. From 3 tokens on weights are decoded first, and tiles of up to 6 tokens take two registers of rows
+// at a time: 12 sums, 2 weights, 1 broadcast. q4 costs shift, mask, subtract and convert per column and register, so
+// decode is bound by these at about 16 cycles per 32 bytes.
 #include <immintrin.h>
 
 #include "kernels/cpu/panel.h"
@@ -61,163 +62,74 @@ inline __m256i load_words(const std::byte* at) {
 #include "kernels/cpu/panel_body.inc"
 
 struct Q4 {
-  using Input = float;
+  using Form = F32Form;
   static constexpr std::int64_t kBytes = 128;
   static constexpr float kOffset = 8.0F;
-  template <int T, class Acc>
-  void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
-    const __m256i mask = _mm256_set1_epi32(15);
-    const __m256i offset = _mm256_set1_epi32(8);
-#pragma GCC unroll 4
-    for (int r = 0; r < 4; ++r) {
-      __m256i words = load_words(at + r * 32);
-#pragma GCC unroll 8
-      for (int n = 0; n < 8; ++n) {
-        const __m256 w = _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_and_si256(words, mask), offset));
-        const int k = n < 4 ? 2 * n : 2 * (n - 4) + 1;
-#pragma GCC unroll 6
-        for (int t = 0; t < T; ++t) {
-          __m256& sum = acc.value[t][r][n % chains<T>()];
-          sum = V::fma(w, V::set1(x[t][column + k]), sum);
-        }
-        words = _mm256_srli_epi32(words, 4);
-      }
-    }
+  __m256 weight(const std::byte* at, int k, int r) const {
+    const __m256i words = _mm256_srli_epi32(load_words(at + r * 32), 4 * (k / 2 + k % 2 * 4));
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_and_si256(words, _mm256_set1_epi32(15)), _mm256_set1_epi32(8)));
   }
 };
 
 // e2m1: the low 3 bits index a table of 8, bit 3 is the sign.
 struct E2m1 {
-  using Input = float;
+  using Form = F32Form;
   static constexpr std::int64_t kBytes = 128;
+  static constexpr float kOffset = 0.0F;
   __m256 table = _mm256_setr_ps(0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F);
-  template <int T, class Acc>
-  void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
-    const __m256i sign_bit = _mm256_set1_epi32(8);
-#pragma GCC unroll 4
-    for (int r = 0; r < 4; ++r) {
-      __m256i words = load_words(at + r * 32);
-#pragma GCC unroll 8
-      for (int n = 0; n < 8; ++n) {
-        const __m256i sign = _mm256_slli_epi32(_mm256_and_si256(words, sign_bit), 28);
-        const __m256 w = _mm256_or_ps(_mm256_permutevar8x32_ps(table, words), _mm256_castsi256_ps(sign));
-        const int k = n < 4 ? 2 * n : 2 * (n - 4) + 1;
-#pragma GCC unroll 6
-        for (int t = 0; t < T; ++t) {
-          __m256& sum = acc.value[t][r][n % chains<T>()];
-          sum = V::fma(w, V::set1(x[t][column + k]), sum);
-        }
-        words = _mm256_srli_epi32(words, 4);
-      }
-    }
+  __m256 weight(const std::byte* at, int k, int r) const {
+    const __m256i words = _mm256_srli_epi32(load_words(at + r * 32), 4 * (k / 2 + k % 2 * 4));
+    const __m256i sign = _mm256_slli_epi32(_mm256_and_si256(words, _mm256_set1_epi32(8)), 28);
+    return _mm256_or_ps(_mm256_permutevar8x32_ps(table, words), _mm256_castsi256_ps(sign));
   }
 };
 
 struct E4m3 {
-  using Input = float;
+  using Form = F32Form;
   static constexpr std::int64_t kBytes = 256;
-  template <int T, class Acc>
-  void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
-#pragma GCC unroll 8
-    for (int k = 0; k < 8; ++k) {
-      constexpr int kByte[4] = {0, 2, 1, 3};
-#pragma GCC unroll 4
-      for (int r = 0; r < 4; ++r) {
-        const __m256i words = load_words(at + k / 4 * 128 + r * 32);
-        const __m256 w = V::e4m3_of(_mm256_srli_epi32(words, 8 * kByte[k % 4]));
-#pragma GCC unroll 6
-        for (int t = 0; t < T; ++t) {
-          __m256& sum = acc.value[t][r][k % chains<T>()];
-          sum = V::fma(w, V::set1(x[t][column + k]), sum);
-        }
-      }
-    }
+  static constexpr float kOffset = 0.0F;
+  __m256 weight(const std::byte* at, int k, int r) const {
+    constexpr int kByte[4] = {0, 2, 1, 3};
+    return V::e4m3_of(_mm256_srli_epi32(load_words(at + k / 4 * 128 + r * 32), 8 * kByte[k % 4]));
   }
 };
 
 struct Q8 {
-  using Input = float;
+  using Form = F32Form;
   static constexpr std::int64_t kBytes = 256;
   static constexpr float kOffset = 128.0F;
-  template <int T, class Acc>
-  void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
-#pragma GCC unroll 8
-    for (int k = 0; k < 8; ++k) {
-#pragma GCC unroll 4
-      for (int r = 0; r < 4; ++r) {
-        const __m256i words = load_words(at + k / 4 * 128 + r * 32);
-        const __m256 w = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * (k % 4)), 24));
-#pragma GCC unroll 6
-        for (int t = 0; t < T; ++t) {
-          __m256& sum = acc.value[t][r][k % chains<T>()];
-          sum = V::fma(w, V::set1(x[t][column + k]), sum);
-        }
-      }
-    }
+  __m256 weight(const std::byte* at, int k, int r) const {
+    const __m256i words = load_words(at + k / 4 * 128 + r * 32);
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * (k % 4)), 24));
   }
 };
 
-// Two 16-bit floats a lane: `even` and `odd` widen a register of lanes to the f32 of the two columns.
-template <class Widen>
-struct DensePairs {
-  using Input = float;
+struct DenseBf16 {
+  using Form = F32Form;
   static constexpr std::int64_t kBytes = 512;
-  template <int T, class Acc>
-  void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
-#pragma GCC unroll 4
-    for (int p = 0; p < 4; ++p) {
-#pragma GCC unroll 4
-      for (int r = 0; r < 4; ++r) {
-        const __m256i words = load_words(at + p * 128 + r * 32);
-        const __m256 even = Widen::even(words);
-        const __m256 odd = Widen::odd(words);
-#pragma GCC unroll 6
-        for (int t = 0; t < T; ++t) {
-          __m256& first = acc.value[t][r][2 * p % chains<T>()];
-          first = V::fma(even, V::set1(x[t][column + 2 * p]), first);
-          __m256& second = acc.value[t][r][(2 * p + 1) % chains<T>()];
-          second = V::fma(odd, V::set1(x[t][column + 2 * p + 1]), second);
-        }
-      }
-    }
-  }
-};
-
-struct WidenBf16 {
-  static __m256 even(__m256i words) { return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16)); }
-  static __m256 odd(__m256i words) {
+  __m256 weight(const std::byte* at, int k, int r) const {
+    const __m256i words = load_words(at + k / 2 * 128 + r * 32);
+    if (k % 2 == 0) return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
     return _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
   }
 };
-struct WidenF16 {
-  static __m256 low_halves(__m256i words) {  // 8 lanes whose values fit 16 bits -> 8 f32
+
+struct DenseF16 {
+  using Form = F32Form;
+  static constexpr std::int64_t kBytes = 512;
+  __m256 weight(const std::byte* at, int k, int r) const {
+    __m256i words = load_words(at + k / 2 * 128 + r * 32);
+    words = k % 2 == 0 ? _mm256_and_si256(words, _mm256_set1_epi32(0xFFFF)) : _mm256_srli_epi32(words, 16);
+    // 8 lanes whose values fit 16 bits -> 8 f32
     const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0x08);
     return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
   }
-  static __m256 even(__m256i words) { return low_halves(_mm256_and_si256(words, _mm256_set1_epi32(0xFFFF))); }
-  static __m256 odd(__m256i words) { return low_halves(_mm256_srli_epi32(words, 16)); }
 };
-using DenseBf16 = DensePairs<WidenBf16>;
-using DenseF16 = DensePairs<WidenF16>;
 
 struct DenseF32 {
-  using Input = float;
+  using Form = F32Form;
   static constexpr std::int64_t kBytes = 1024;
-  template <int T, class Acc>
-  void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
-#pragma GCC unroll 8
-    for (int k = 0; k < 8; ++k) {
-#pragma GCC unroll 4
-      for (int r = 0; r < 4; ++r) {
-        const __m256 w = V::load(reinterpret_cast<const float*>(at) + k * 32 + r * 8);
-#pragma GCC unroll 6
-        for (int t = 0; t < T; ++t) {
-          __m256& sum = acc.value[t][r][k % chains<T>()];
-          sum = V::fma(w, V::set1(x[t][column + k]), sum);
-        }
-      }
-    }
-  }
+  __m256 weight(const std::byte* at, int k, int r) const { return F32Form::load(at + k * 128 + r * 32); }
 };
 
 }  // namespace
@@ -230,6 +142,11 @@ const PanelOps kAvx2Ops = {
     .bf16 = MORACLE_TILES(multiply_dense, DenseBf16),
     .f16 = MORACLE_TILES(multiply_dense, DenseF16),
     .f32 = MORACLE_TILES(multiply_dense, DenseF32),
+    .q4_run = multiply_run<Q4>,
+    .q8_run = multiply_run<Q8>,
+    .e2m1_run = multiply_run<E2m1>,
+    .e4m3_run = multiply_run<E4m3>,
+    .run_from = 3,
     .quantized_input = InputForm::f32,
     .bf16_input = InputForm::f32,
     .to_bf16 = nullptr,

@@ -19,11 +19,20 @@ namespace {
 
 #include "kernels/cpu/avx512/dense512.inc"
 
-inline __m512bh broadcast_pair(const std::uint16_t* x) {
-  std::int32_t pair;
-  __builtin_memcpy(&pair, x, sizeof pair);
-  return reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
-}
+// Pairs of bf16 columns a lane.
+struct Bf16Form {
+  using Input = std::uint16_t;
+  using Weight = __m512bh;
+  static constexpr int kWidth = 2;
+  static Weight broadcast(const std::uint16_t* x) {
+    std::int32_t pair;
+    __builtin_memcpy(&pair, x, sizeof pair);
+    return reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
+  }
+  static __m512 madd(Weight w, Weight x, __m512 sum) { return _mm512_dpbf16_ps(sum, w, x); }
+  static Weight load(const std::byte* p) { return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p)); }
+  static void store(std::byte* p, Weight w) { _mm512_storeu_si512(p, reinterpret_cast<__m512i>(w)); }
+};
 
 // bf16 of each of 16 codes, twice: the permute reads 5 index bits and the fifth is a neighbour's.
 struct CodeTable {
@@ -40,27 +49,13 @@ constexpr CodeTable kE2m1 = {{0x0000, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x
 
 template <const CodeTable& Table>
 struct Nibbles {
-  using Input = std::uint16_t;
+  using Form = Bf16Form;
   static constexpr std::int64_t kBytes = 128;
   static constexpr float kOffset = 8.0F;
   __m512i table = _mm512_load_si512(Table.values);
-  template <int T, class Acc>
-  void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
-    constexpr int kChains = chains<T>();
-#pragma GCC unroll 2
-    for (int r = 0; r < 2; ++r) {
-      __m512i words = _mm512_loadu_si512(at + r * 64);
-#pragma GCC unroll 4
-      for (int p = 0; p < 4; ++p) {
-        const auto weights = reinterpret_cast<__m512bh>(_mm512_permutexvar_epi16(words, table));
-#pragma GCC unroll 6
-        for (int t = 0; t < T; ++t) {
-          __m512& sum = acc.value[t][r][p % kChains];
-          sum = _mm512_dpbf16_ps(sum, weights, broadcast_pair(x[t] + column + 2 * p));
-        }
-        words = _mm512_srli_epi16(words, 4);
-      }
-    }
+  __m512bh weight(const std::byte* at, int k, int r) const {
+    const __m512i words = _mm512_srli_epi16(_mm512_loadu_si512(at + r * 64), static_cast<unsigned>(4 * k));
+    return reinterpret_cast<__m512bh>(_mm512_permutexvar_epi16(words, table));
   }
 };
 
@@ -69,7 +64,7 @@ using E2m1 = Nibbles<kE2m1>;
 
 // q8: bytes are sign-extended, converted and narrowed to bf16 pairs; integers of 8 bits are exact on the way.
 struct Q8 {
-  using Input = std::uint16_t;
+  using Form = Bf16Form;
   static constexpr std::int64_t kBytes = 256;
   static constexpr float kOffset = 128.0F;
 
@@ -83,21 +78,9 @@ struct Q8 {
         high_half, _mm512_castps_si512(odd), _mm512_srli_epi32(_mm512_castps_si512(even), 16), 0xEA));
   }
 
-  template <int T, class Acc>
-  void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
-#pragma GCC unroll 4
-    for (int p = 0; p < 4; ++p) {
-#pragma GCC unroll 2
-      for (int r = 0; r < 2; ++r) {
-        const __m512i words = _mm512_loadu_si512(at + p / 2 * 128 + r * 64);
-        const __m512bh weights = upper_pair(p % 2 == 0 ? _mm512_slli_epi32(words, 16) : words);
-#pragma GCC unroll 6
-        for (int t = 0; t < T; ++t) {
-          __m512& sum = acc.value[t][r][p % chains<T>()];
-          sum = _mm512_dpbf16_ps(sum, weights, broadcast_pair(x[t] + column + 2 * p));
-        }
-      }
-    }
+  __m512bh weight(const std::byte* at, int k, int r) const {
+    const __m512i words = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
+    return upper_pair(k % 2 == 0 ? _mm512_slli_epi32(words, 16) : words);
   }
 };
 
@@ -131,60 +114,31 @@ constexpr E4m3Table kE4m3 = make_e4m3_table();
 
 // e4m3: two byte permutes look up 64 codes; shifts and merges make the pairs. All values are exact in bf16. Needs VBMI.
 struct E4m3 {
-  using Input = std::uint16_t;
+  using Form = Bf16Form;
   static constexpr std::int64_t kBytes = 256;
+  static constexpr float kOffset = 0.0F;
   __m512i high0 = _mm512_load_si512(kE4m3.high);
   __m512i high1 = _mm512_load_si512(kE4m3.high + 64);
   __m512i low0 = _mm512_load_si512(kE4m3.low);
   __m512i low1 = _mm512_load_si512(kE4m3.low + 64);
-  template <int T, class Acc>
-  void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
+  __m512bh weight(const std::byte* at, int k, int r) const {
+    const __m512i codes = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
+    const __m512i low = _mm512_permutex2var_epi8(low0, codes, low1);
     const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
+    // high | (codes & sign)
+    const __m512i high = _mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(high0, codes, high1), codes, sign, 0xF8);
+    // (high << 8) | (low & 0x00FF), or (high & 0xFF00) | (low >> 8): a select by the low byte.
     const __m512i low_byte = _mm512_set1_epi16(0x00FF);
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; ++half) {
-#pragma GCC unroll 2
-      for (int r = 0; r < 2; ++r) {
-        const __m512i codes = _mm512_loadu_si512(at + half * 128 + r * 64);
-        const __m512i low = _mm512_permutex2var_epi8(low0, codes, low1);
-        // high | (codes & sign)
-        const __m512i high =
-            _mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(high0, codes, high1), codes, sign, 0xF8);
-        // (high << 8) | (low & 0x00FF), and (high & 0xFF00) | (low >> 8): a select by `low_byte`.
-        const __m512i pairs[2] = {_mm512_ternarylogic_epi32(low_byte, low, _mm512_slli_epi16(high, 8), 0xCA),
-                                  _mm512_ternarylogic_epi32(low_byte, _mm512_srli_epi16(low, 8), high, 0xCA)};
-#pragma GCC unroll 2
-        for (int p = 0; p < 2; ++p) {
-#pragma GCC unroll 6
-          for (int t = 0; t < T; ++t) {
-            __m512& sum = acc.value[t][r][(half * 2 + p) % chains<T>()];
-            sum = _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(pairs[p]),
-                                   broadcast_pair(x[t] + column + half * 4 + 2 * p));
-          }
-        }
-      }
-    }
+    return reinterpret_cast<__m512bh>(k % 2 == 0
+                                          ? _mm512_ternarylogic_epi32(low_byte, low, _mm512_slli_epi16(high, 8), 0xCA)
+                                          : _mm512_ternarylogic_epi32(low_byte, _mm512_srli_epi16(low, 8), high, 0xCA));
   }
 };
 
 struct DenseBf16 {
-  using Input = std::uint16_t;
+  using Form = Bf16Form;
   static constexpr std::int64_t kBytes = 512;
-  template <int T, class Acc>
-  void accumulate(Acc& acc, const std::byte* at, const Input* const (&x)[T], std::int64_t column) const {
-#pragma GCC unroll 4
-    for (int p = 0; p < 4; ++p) {
-#pragma GCC unroll 2
-      for (int r = 0; r < 2; ++r) {
-        const auto weights = reinterpret_cast<__m512bh>(_mm512_loadu_si512(at + p * 128 + r * 64));
-#pragma GCC unroll 6
-        for (int t = 0; t < T; ++t) {
-          __m512& sum = acc.value[t][r][p % chains<T>()];
-          sum = _mm512_dpbf16_ps(sum, weights, broadcast_pair(x[t] + column + 2 * p));
-        }
-      }
-    }
-  }
+  __m512bh weight(const std::byte* at, int k, int r) const { return Bf16Form::load(at + k * 128 + r * 64); }
 };
 
 void to_bf16(const float* in, std::uint16_t* out, std::int64_t count) {
@@ -210,6 +164,11 @@ const PanelOps kAvx512Bf16Ops = {
     .bf16 = MORACLE_TILES(multiply_dense, DenseBf16),
     .f16 = MORACLE_TILES(multiply_dense, DenseF16),
     .f32 = MORACLE_TILES(multiply_dense, DenseF32),
+    .q4_run = multiply_run<Q4>,
+    .q8_run = multiply_run<Q8>,
+    .e2m1_run = multiply_run<E2m1>,
+    .e4m3_run = multiply_run<E4m3>,
+    .run_from = 24,
     .quantized_input = InputForm::bf16,
     .bf16_input = InputForm::bf16,
     .to_bf16 = to_bf16,
