@@ -12,9 +12,9 @@ namespace {
 // A tiny checkpoint of the family, to be damaged.
 class Copy {
  public:
-  explicit Copy(const std::string& name) {
-    const auto from = data_dir() / "families" / name;
-    auto opened = Checkpoint::open(from);
+  // Below tests/data/families, or anywhere when absolute.
+  explicit Copy(const std::filesystem::path& folder) {
+    auto opened = Checkpoint::open(data_dir() / "families" / folder);
     EXPECT_TRUE(opened.ok());
     original_ = *opened;
     config = original_->config();
@@ -149,6 +149,28 @@ TEST(HostileFamilies, CorrectionBiasIsStored) {
   Copy copy("glm4_moe-grouped");
   ASSERT_EQ(copy.tensors.erase("model.layers.1.mlp.gate.e_score_correction_bias"), 1U);
   EXPECT_EQ(copy.plan().error.code, "tensor.missing");
+}
+
+// What a config leaves unquantized of the shared experts, it may call by the projections' names or by the fused one's.
+TEST(HostileFamilies, SharedExpertsAreExcludedUnderEitherName) {
+  if (!shared_dir()) GTEST_SKIP() << "glm4moe-ct-w4a16-g128 is only in the shared collection";
+  const Copy published(*shared_dir() / "checkpoints" / "glm4moe-ct-w4a16-g128");
+  EXPECT_EQ(published.plan().error.code, "");
+  Copy fused = published;
+  Copy forgotten = published;
+  Json& fused_list = fused.config["quantization_config"]["ignore"];
+  Json& forgotten_list = forgotten.config["quantization_config"]["ignore"];
+  fused_list = forgotten_list = Json::array();
+  for (const Json& name : published.config.at("quantization_config").at("ignore")) {
+    std::string text = name.get<std::string>();
+    if (!text.ends_with("shared_experts.up_proj")) forgotten_list.push_back(text);
+    if (text.ends_with("shared_experts.up_proj")) continue;
+    if (text.ends_with("gate_proj")) text.replace(text.size() - 9, 9, "gate_up_proj");
+    fused_list.push_back(text);
+  }
+  EXPECT_EQ(fused.plan().error.code, "") << fused.plan().error.message();
+  EXPECT_EQ(forgotten.plan().error.where, "model.layers.1.mlp.shared_experts.up_proj.weight_packed")
+      << forgotten.plan().error.message();
 }
 
 // Draft heads are left out, but not in silence: a wrong number of layers looks the same.
