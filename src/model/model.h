@@ -32,7 +32,7 @@ struct ModelInfo {
 // One module of the model as the checkpoint has it, and what the oracle decided for it.
 struct ModuleReport {
   std::string name;  // "model.layers.3.mlp.experts", "model.layers.3.self_attn.q_proj", "lm_head"
-  std::string kind;  // "experts", "linear", "router", "norm", "embedding"
+  std::string kind;  // "experts", "linear", "router", "norm", "embedding", or what its one tensor is: "sinks", ...
   Scheme scheme{};
   std::string excluded_by{};         // rule that left it unquantized, as written in the config
   std::optional<Problem> problem{};  // experts and linears only

@@ -166,7 +166,16 @@ class Planner {
 
   Result<> open(const SharedExpertSpec& spec) {
     MORACLE_TRY(open(spec.mlp));
-    return spec.gate.path.empty() ? Result<>(Ok{}) : linear(spec.gate);
+    return spec.gate.path.empty() ? Result<>(Ok{}) : shared_gate(spec.gate);
+  }
+
+  // Left unquantized, listed as ignored or not, as routers are; one that is stored quantized runs so.
+  Result<> shared_gate(const LinearSpec& spec) {
+    const ModuleRef ref = ref_of(spec);
+    if (!stored_plain(ref, ledger_)) return linear(spec);
+    OpenedModule opened;
+    MORACLE_ASSIGN(opened.linear, open_plain(ref, ledger_));
+    return add_linear(spec.path, exclusion(ref), module_bytes(spec.path + "."), std::move(opened));
   }
 
   Result<> linear(const LinearSpec& spec) {
