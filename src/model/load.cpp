@@ -5,6 +5,7 @@
 #include "kernels/vector/select.h"
 #include "model/attention.h"
 #include "model/delta_net.h"
+#include "model/mla.h"
 #include "model/plan.h"
 #include "model/transformer.h"
 
@@ -161,6 +162,33 @@ class Loader {
     parts.kernel = spec.kernel;
     parts.layer = layer;
     return std::unique_ptr<Mixer>(std::make_unique<DeltaNet>(std::move(parts)));
+  }
+
+  Result<std::unique_ptr<Mixer>> build(const LatentAttentionSpec& spec, std::size_t layer) {
+    LatentAttention::Parts parts;
+    if (spec.q_a) {
+      MORACLE_ASSIGN(parts.q_a, linear(spec.q_a->path));
+      MORACLE_ASSIGN(parts.q_norm, norm(spec.q_norm));
+    }
+    MORACLE_ASSIGN(parts.q, linear(spec.q.path));
+    MORACLE_ASSIGN(parts.kv_a, linear(spec.kv_a.path));
+    MORACLE_ASSIGN(parts.kv_norm, norm(spec.kv_norm));
+    const std::size_t kv_b = plan_.index_of(spec.kv_b.path);
+    const CanonicalLinear& projection = plan_.opened(kv_b).linear;
+    MORACLE_ASSIGN(parts.kv_b, LatentProjection::load(projection, spec.heads, spec.nope, spec.value, pool_));
+    projection.weight->release();
+    advance(kv_b);
+    MORACLE_ASSIGN(parts.o, linear(spec.o.path));
+    parts.heads = spec.heads;
+    parts.nope = spec.nope;
+    parts.rotary = spec.rotary;
+    parts.value = spec.value;
+    parts.latent = spec.latent;
+    parts.interleaved = spec.interleaved;
+    parts.scale = spec.scale;
+    parts.rope = spec.rope;
+    parts.layer = layer;
+    return std::unique_ptr<Mixer>(std::make_unique<LatentAttention>(std::move(parts)));
   }
 
   Result<std::unique_ptr<FeedForward>> build(const DenseSpec& spec) {

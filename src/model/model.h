@@ -34,8 +34,9 @@ struct ModuleReport {
   std::string name;  // "model.layers.3.mlp.experts", "model.layers.3.self_attn.q_proj", "lm_head"
   std::string kind;  // "experts", "linear", "router", "norm", "embedding", or what its one tensor is: "sinks", ...
   Scheme scheme{};
-  std::string excluded_by{};         // rule that left it unquantized, as written in the config
-  std::optional<Problem> problem{};  // experts and linears only
+  std::string excluded_by{};  // rule that left it unquantized, as written in the config
+  // Experts and linears only; a linear that attention absorbs has none.
+  std::optional<Problem> problem{};
   std::optional<Decision> decision{};
   std::uint64_t bytes = 0;  // on disk
 };

@@ -7,6 +7,7 @@
 #include "format/plain.h"
 #include "format/tensor_check.h"
 #include "model/family.h"
+#include "scheme/activation_codes.h"
 
 namespace moracle {
 
@@ -131,6 +132,18 @@ class Planner {
     return linear(spec.out);
   }
 
+  Result<> open(const LatentAttentionSpec& spec) {
+    if (spec.q_a) {
+      MORACLE_TRY(linear(*spec.q_a));
+      MORACLE_TRY(norm(spec.q_norm));
+    }
+    MORACLE_TRY(linear(spec.q));
+    MORACLE_TRY(linear(spec.kv_a));
+    MORACLE_TRY(norm(spec.kv_norm));
+    MORACLE_TRY(absorbed(spec.kv_b));
+    return linear(spec.o);
+  }
+
   Result<> open(const DenseSpec& spec) {
     for (const LinearSpec* projection : {&spec.gate, &spec.up, &spec.down}) MORACLE_TRY(linear(*projection));
     return Ok{};
@@ -185,6 +198,27 @@ class Planner {
     MORACLE_ASSIGN(opened.linear, format_->open(ref, ledger_));
     if (spec.bias && opened.linear.bias.empty()) return missing_bias(spec.path + ".bias");
     return add_linear(spec.path, scheme.excluded_by, module_bytes(spec.path + "."), std::move(opened));
+  }
+
+  // A linear whose weights become part of others: no kernel packs it, so the oracle is not asked.
+  Result<> absorbed(const LinearSpec& spec) {
+    const ModuleRef ref = ref_of(spec);
+    MORACLE_ASSIGN(const ModuleScheme scheme, format_->scheme_of(ref, ledger_));
+    OpenedModule opened;
+    MORACLE_ASSIGN(opened.linear, format_->open(ref, ledger_));
+    const std::optional<QuantKey>& activation = opened.linear.activation;
+    if (!opened.linear.bias.empty() || (activation && !can_quantize_activation(*activation))) {
+      return Error{.code = "quant.unsupported",
+                   .file = ledger_.checkpoint()->folder().string(),
+                   .where = spec.path,
+                   .wanted = "no bias, and activations quantized to int8, FP8, MXFP4 or NVFP4 if at all",
+                   .found = opened.linear.bias.empty() ? to_string(*activation) : "a bias"};
+    }
+    count_parameters(opened.linear);
+    ModuleReport report{
+        .name = spec.path, .kind = "linear", .scheme = opened.linear.scheme(), .excluded_by = scheme.excluded_by};
+    report.bytes = module_bytes(spec.path + ".");
+    return add(std::move(report), std::move(opened));
   }
 
   // The head's weights are the embedding's, which the walk has opened first.

@@ -66,14 +66,25 @@ Result<double> attention_factor(const JsonReader& reader, double factor) {
   return ratio;
 }
 
+// Of the scores, in attention that asks for it.
+Result<double> score_scale(const JsonReader& reader, double factor) {
+  MORACLE_ASSIGN(const double all, reader.number_or("mscale_all_dim", 0.0));
+  if (all == 0.0) return 1.0;
+  const double square = mscale(factor, all) * mscale(factor, all);
+  if (!(square > 0.0) || square > 1e6) return range_error(reader, "mscale_all_dim", "a usable scale of scores", all);
+  return square;
+}
+
 struct Frequencies {
   std::vector<double> inv_freq;
   double scale = 1.0;
   double reach = 0.0;  // positions
+  double score_scale = 1.0;
 };
 
 Frequencies yarn(const YarnSpec& spec, double scale, double theta, std::int64_t dims) {
-  return {yarn_frequencies(spec, theta, dims), scale, spec.original_positions * spec.factor};
+  return {
+      .inv_freq = yarn_frequencies(spec, theta, dims), .scale = scale, .reach = spec.original_positions * spec.factor};
 }
 
 Result<Frequencies> yarn(const JsonReader& reader, double theta, std::int64_t dims, double max_positions) {
@@ -85,7 +96,9 @@ Result<Frequencies> yarn(const JsonReader& reader, double theta, std::int64_t di
   MORACLE_ASSIGN(spec.truncate, reader.boolean_or("truncate", true));
   if (theta <= 1.0) return range_error(reader, "rope_theta", "more than 1 for yarn", theta);
   MORACLE_ASSIGN(const double scale, attention_factor(reader, spec.factor));
-  return yarn(spec, scale, theta, dims);
+  Frequencies found = yarn(spec, scale, theta, dims);
+  MORACLE_ASSIGN(found.score_scale, score_scale(reader, spec.factor));
+  return found;
 }
 
 Result<Frequencies> llama3(const JsonReader& reader, double theta, std::int64_t dims, double max_positions) {
@@ -118,6 +131,30 @@ Result<Frequencies> frequencies(const JsonReader& reader, double theta, std::int
                .where = reader.pointer(key),
                .wanted = "default, linear, yarn or llama3",
                .found = type};
+}
+
+// `holder` is where the rotary factor was found, for the message.
+Result<RopeSpec> make_rope(const JsonReader& parameters, const JsonReader& holder, double theta, double rotary_factor,
+                           const RopeDefaults& defaults) {
+  RopeSpec rope;
+  rope.rotary_dims = static_cast<std::int64_t>(static_cast<double>(defaults.head_dim) * rotary_factor);
+  if (rope.rotary_dims < 2 || rope.rotary_dims % 2 != 0) {
+    return range_error(holder, "partial_rotary_factor", "an even number of rotated dimensions",
+                       static_cast<double>(rope.rotary_dims));
+  }
+  Frequencies found;
+  if (defaults.yarn && parameters.json().empty()) {
+    found = yarn(*defaults.yarn, mscale(defaults.yarn->factor, 1.0), theta, rope.rotary_dims);
+  } else {
+    MORACLE_ASSIGN(found,
+                   frequencies(parameters, theta, rope.rotary_dims, static_cast<double>(defaults.max_positions)));
+  }
+  for (const double f : found.inv_freq) rope.inv_freq.push_back(static_cast<float>(f));
+  rope.scale = static_cast<float>(found.scale);
+  rope.score_scale = static_cast<float>(found.score_scale);
+  const double reach = std::min(found.reach, static_cast<double>(kMaxPositions));
+  rope.max_positions = std::max(defaults.max_positions, static_cast<std::int64_t>(reach));
+  return rope;
 }
 
 }  // namespace
@@ -172,24 +209,13 @@ Result<RopeSpec> parse_rope(const ModelConfig& config, const RopeDefaults& defau
   MORACLE_ASSIGN(const double theta, inner_or_outer(inner, outer, "rope_theta", defaults.theta, 1e15));
   MORACLE_ASSIGN(const double factor,
                  inner_or_outer(inner, outer, "partial_rotary_factor", defaults.rotary_factor, 1.0));
-  RopeSpec rope;
-  rope.rotary_dims = static_cast<std::int64_t>(static_cast<double>(defaults.head_dim) * factor);
-  if (rope.rotary_dims < 2 || rope.rotary_dims % 2 != 0) {
-    const JsonReader& holder = inner.has("partial_rotary_factor") ? inner : outer;
-    return range_error(holder, "partial_rotary_factor", "an even number of rotated dimensions",
-                       static_cast<double>(rope.rotary_dims));
-  }
-  Frequencies found;
-  if (source.object == nullptr && defaults.yarn) {
-    found = yarn(*defaults.yarn, mscale(defaults.yarn->factor, 1.0), theta, rope.rotary_dims);
-  } else {
-    MORACLE_ASSIGN(found, frequencies(inner, theta, rope.rotary_dims, static_cast<double>(defaults.max_positions)));
-  }
-  for (const double f : found.inv_freq) rope.inv_freq.push_back(static_cast<float>(f));
-  rope.scale = static_cast<float>(found.scale);
-  const double reach = std::min(found.reach, static_cast<double>(kMaxPositions));
-  rope.max_positions = std::max(defaults.max_positions, static_cast<std::int64_t>(reach));
-  return rope;
+  return make_rope(inner, inner.has("partial_rotary_factor") ? inner : outer, theta, factor, defaults);
+}
+
+Result<RopeSpec> read_rope(const JsonReader& parameters, const RopeDefaults& defaults) {
+  MORACLE_ASSIGN(const double theta, positive(parameters, "rope_theta", defaults.theta, 1e15));
+  MORACLE_ASSIGN(const double factor, positive(parameters, "partial_rotary_factor", defaults.rotary_factor, 1.0));
+  return make_rope(parameters, parameters, theta, factor, defaults);
 }
 
 }  // namespace moracle

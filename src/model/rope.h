@@ -15,6 +15,8 @@ struct RopeSpec {
   std::int64_t rotary_dims = 0;   // even; the remaining dimensions of a head pass unrotated
   std::vector<float> inv_freq{};  // [rotary_dims / 2]
   float scale = 1.0F;
+  // What attention that follows DeepSeek multiplies its scores by: the square of yarn's factor for mscale_all_dim.
+  float score_scale = 1.0F;
   std::int64_t max_positions = 0;  // what the scaling reaches, at least the config's max_position_embeddings
 
   bool operator==(const RopeSpec&) const = default;
@@ -41,6 +43,10 @@ struct RopeDefaults {
 // Reads "rope_parameters", or "rope_theta" with "rope_scaling" where that is absent. Types: default, linear, yarn,
 // llama3. Errors: "config.unsupported" for other types, "config.type", "config.range".
 Result<RopeSpec> parse_rope(const ModelConfig& config, const RopeDefaults& defaults);
+
+// The same from one object of parameters alone, for families that keep theta and factor in lists: what the object lacks
+// is the defaults'.
+Result<RopeSpec> read_rope(const JsonReader& parameters, const RopeDefaults& defaults);
 
 // inv_freq[i] = theta^(-2i/dims).
 [[nodiscard]] std::vector<double> plain_frequencies(double theta, std::int64_t dims);

@@ -65,7 +65,27 @@ struct DeltaNetSpec {
   std::int64_t kernel = 0;
 };
 
-using MixerSpec = std::variant<AttentionSpec, DeltaNetSpec>;
+// Multi-head latent attention: keys and values of all heads are made of one latent by `kv_b`, which is absorbed into
+// the queries and the output and so never runs as a linear.
+struct LatentAttentionSpec {
+  std::optional<LinearSpec> q_a{};  // [rank, hidden]; none: `q` reads the input itself
+  NormSpec q_norm{};                // over the rank
+  LinearSpec q{};                   // rows are, head by head, [nope | rotary]
+  LinearSpec kv_a{};                // [latent + rotary, hidden]; the rotary part is one key for all heads
+  NormSpec kv_norm{};               // over the latent
+  LinearSpec kv_b{};                // rows are, head by head, [keys (nope) | values (value)]
+  LinearSpec o{};
+  std::int64_t heads = 0;
+  std::int64_t nope = 0;
+  std::int64_t rotary = 0;
+  std::int64_t value = 0;
+  std::int64_t latent = 0;
+  bool interleaved = true;  // pairs to be rotated lie side by side
+  float scale = 1.0F;       // of the scores
+  std::size_t rope = 0;     // index into ModelSpec::ropes
+};
+
+using MixerSpec = std::variant<AttentionSpec, DeltaNetSpec, LatentAttentionSpec>;
 
 struct DenseSpec {
   LinearSpec gate{}, up{}, down{};

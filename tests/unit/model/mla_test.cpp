@@ -1,0 +1,330 @@
+// Latent attention against its definition: keys and values of every head made explicitly, in double, of a latent that
+// was quantized where the projection's scheme quantizes its input.
+#include "model/mla.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "kernels/vector/select.h"
+#include "scheme/activation_codes.h"
+#include "support/dense_linear.h"
+
+namespace moracle {
+namespace {
+
+using test::DenseLinear;
+using Vector = std::vector<double>;
+
+struct LatentShape {
+  std::int64_t heads = 5;
+  std::int64_t nope = 12;
+  std::int64_t rotary = 6;
+  std::int64_t value = 10;
+  std::int64_t latent = 20;
+  std::int64_t rank = 0;
+  bool interleaved = true;
+  std::optional<QuantKey> activation{};
+  std::int64_t hidden = 24;
+};
+
+// Unquantized weights in memory.
+class LatentWeights final : public MatrixSource {
+ public:
+  LatentWeights(std::vector<float> values, std::int64_t rows, std::int64_t cols)
+      : MatrixSource({.name = "kv_b_proj", .rows = rows, .cols = cols, .key = {.element = Element::f32}}),
+        values_(std::move(values)) {}
+  [[nodiscard]] Result<> read(std::int64_t begin, std::int64_t end, MatrixPanel& out) const override {
+    out.rows = end - begin;
+    out.values.assign(values_.begin() + begin * spec_.cols, values_.begin() + end * spec_.cols);
+    return Ok{};
+  }
+
+ private:
+  std::vector<float> values_;
+};
+
+constexpr float kScale = 0.3F;
+
+// Owns a block and what its definition needs.
+struct LatentFixture {
+  explicit LatentFixture(const LatentShape& s) : shape(s) {
+    std::mt19937 rng(5);
+    LatentAttention::Parts parts;
+    const auto make = [&](std::int64_t out, std::int64_t in, const DenseLinear*& view) {
+      auto linear = std::make_unique<DenseLinear>(out, in, rng);
+      view = linear.get();
+      return linear;
+    };
+    if (s.rank != 0) parts.q_a = make(s.rank, s.hidden, q_a);
+    parts.q = make(s.heads * (s.nope + s.rotary), s.rank != 0 ? s.rank : s.hidden, q);
+    parts.kv_a = make(s.latent + s.rotary, s.hidden, kv_a);
+    parts.o = make(s.hidden, s.heads * s.value, o);
+    kv_b = std::make_unique<DenseLinear>(s.heads * (s.nope + s.value), s.latent, rng);
+    std::normal_distribution<float> normal;
+    const auto norm = [&](std::int64_t size) {
+      Norm n;
+      for (std::int64_t i = 0; i < size; ++i) n.weight.push_back(1.0F + 0.3F * normal(rng));
+      return n;
+    };
+    parts.q_norm = q_norm = norm(s.rank);
+    parts.kv_norm = kv_norm = norm(s.latent);
+    CanonicalLinear canonical;
+    canonical.weight = std::make_shared<LatentWeights>(kv_b->weights, s.heads * (s.nope + s.value), s.latent);
+    canonical.activation = s.activation;
+    ThreadPool pool(2);
+    auto projection = LatentProjection::load(canonical, s.heads, s.nope, s.value, pool);
+    EXPECT_TRUE(projection.ok());
+    parts.kv_b = std::move(*projection);
+    parts.heads = s.heads;
+    parts.nope = s.nope;
+    parts.rotary = s.rotary;
+    parts.value = s.value;
+    parts.latent = s.latent;
+    parts.interleaved = s.interleaved;
+    parts.scale = kScale;
+    inv_freq = plain_frequencies(100.0, s.rotary);
+    attention = std::make_unique<LatentAttention>(std::move(parts));
+    layout = std::make_shared<const StateLayout>(std::vector<LayerState>{{.block_floats = 7}, attention->state()});
+  }
+
+  // Appends one piece to each state, in one batch.
+  [[nodiscard]] std::vector<float> run(const std::vector<PagedState*>& states,
+                                       const std::vector<std::vector<float>>& pieces, const VectorOps& ops,
+                                       int threads) const {
+    ThreadPool pool(threads);
+    std::vector<float> x;
+    std::vector<float> cos;
+    std::vector<float> sin;
+    std::vector<SequenceSpan> spans;
+    for (std::size_t s = 0; s < states.size(); ++s) {
+      const auto tokens = static_cast<std::int64_t>(pieces[s].size()) / shape.hidden;
+      const std::int64_t start = states[s]->length();
+      EXPECT_TRUE(states[s]->reserve(start + tokens).ok());
+      spans.push_back({.begin = static_cast<std::int64_t>(x.size()) / shape.hidden,
+                       .count = tokens,
+                       .start = start,
+                       .state = states[s]});
+      x.insert(x.end(), pieces[s].begin(), pieces[s].end());
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        for (const double f : inv_freq) {
+          cos.push_back(static_cast<float>(std::cos(static_cast<double>(start + t) * f)));
+          sin.push_back(static_cast<float>(std::sin(static_cast<double>(start + t) * f)));
+        }
+      }
+    }
+    const RopeTable table{cos.data(), sin.data()};
+    const auto tokens = static_cast<std::int64_t>(x.size()) / shape.hidden;
+    std::vector<std::byte> workspace(attention->workspace_bytes(tokens, threads));
+    const ForwardContext context{
+        .pool = pool, .ops = ops, .workspace = workspace, .tokens = tokens, .spans = spans, .ropes = {&table, 1}};
+    std::vector<float> out(x.size());
+    attention->run(context, x.data(), out.data());
+    for (std::size_t s = 0; s < states.size(); ++s) states[s]->commit(spans[s].start + spans[s].count);
+    return out;
+  }
+
+  static Vector normed(Vector x, const Norm& norm) {
+    double square = 0.0;
+    for (const double value : x) square += value * value;
+    const double rms = std::sqrt(square / static_cast<double>(x.size()) + 1e-6);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] *= static_cast<double>(norm.weight[i]) / rms;
+    return x;
+  }
+  [[nodiscard]] Vector rotated(const Vector& x, std::size_t position) const {
+    Vector y = x;
+    const std::size_t half = inv_freq.size();
+    for (std::size_t i = 0; i < half; ++i) {
+      const std::size_t a = shape.interleaved ? 2 * i : i;
+      const std::size_t b = shape.interleaved ? 2 * i + 1 : i + half;
+      const double angle = static_cast<double>(position) * inv_freq[i];
+      y[a] = x[a] * std::cos(angle) - x[b] * std::sin(angle);
+      y[b] = x[b] * std::cos(angle) + x[a] * std::sin(angle);
+    }
+    return y;
+  }
+  // What the projection reads: as the linear would, of the f32 latent.
+  [[nodiscard]] Vector quantized(const Vector& latent) const {
+    if (!shape.activation) return latent;
+    std::vector<float> row(latent.begin(), latent.end());
+    quantize_dequantize_row(*shape.activation, std::nullopt, row);
+    return {row.begin(), row.end()};
+  }
+  static Vector part(const Vector& x, std::int64_t begin, std::int64_t size) {
+    return {x.begin() + begin, x.begin() + begin + size};
+  }
+  static double product(const Vector& a, const Vector& b) {
+    double sum = 0.0;
+    for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+    return sum;
+  }
+
+  [[nodiscard]] std::vector<double> naive(const std::vector<float>& x) const {
+    const LatentShape& s = shape;
+    std::vector<Vector> projected;
+    std::vector<Vector> shared_keys;
+    std::vector<double> out;
+    const auto tokens = static_cast<std::int64_t>(x.size()) / s.hidden;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const Vector row(x.begin() + t * s.hidden, x.begin() + (t + 1) * s.hidden);
+      const Vector query = q->times(q_a == nullptr ? row : normed(q_a->times(row), q_norm));
+      const Vector kv = kv_a->times(row);
+      projected.push_back(kv_b->times(quantized(normed(part(kv, 0, s.latent), kv_norm))));
+      shared_keys.push_back(rotated(part(kv, s.latent, s.rotary), static_cast<std::size_t>(t)));
+      Vector joined;
+      for (std::int64_t h = 0; h < s.heads; ++h) {
+        const Vector plain = part(query, h * (s.nope + s.rotary), s.nope);
+        const Vector turned =
+            rotated(part(query, h * (s.nope + s.rotary) + s.nope, s.rotary), static_cast<std::size_t>(t));
+        Vector sum(static_cast<std::size_t>(s.value), 0.0);
+        double total = 0.0;
+        for (std::size_t j = 0; j <= static_cast<std::size_t>(t); ++j) {
+          const std::int64_t at = h * (s.nope + s.value);
+          const double score = product(plain, part(projected[j], at, s.nope)) + product(turned, shared_keys[j]);
+          const double weight = std::exp(score * static_cast<double>(kScale));
+          total += weight;
+          const Vector v = part(projected[j], at + s.nope, s.value);
+          for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += weight * v[i];
+        }
+        for (const double value : sum) joined.push_back(value / total);
+      }
+      for (const double value : o->times(joined)) out.push_back(value);
+    }
+    return out;
+  }
+
+  LatentShape shape;
+  const DenseLinear* q_a = nullptr;
+  const DenseLinear* q = nullptr;
+  const DenseLinear* kv_a = nullptr;
+  const DenseLinear* o = nullptr;
+  std::unique_ptr<DenseLinear> kv_b;
+  Norm q_norm, kv_norm;
+  std::vector<double> inv_freq;
+  std::unique_ptr<LatentAttention> attention;
+  std::shared_ptr<const StateLayout> layout;
+};
+
+std::vector<float> latent_input(std::int64_t tokens, std::int64_t hidden, unsigned seed) {
+  std::mt19937 rng(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(static_cast<std::size_t>(tokens * hidden));
+  for (float& value : x) value = normal(rng);
+  return x;
+}
+
+std::vector<const VectorOps*> latent_implementations() {
+  return {&scalar_vector_ops(), &vector_ops(probe_machine().cpu_features)};
+}
+
+constexpr QuantKey kGroups{
+    .element = Element::e4m3, .scale = ScaleType::f32, .granularity = Granularity::group(16), .dynamic = true};
+constexpr QuantKey kTokens{
+    .element = Element::int8, .scale = ScaleType::f32, .granularity = Granularity::token(), .dynamic = true};
+
+TEST(LatentAttention, MatchesTheDefinition) {
+  const std::vector<LatentShape> shapes{
+      {},
+      {.rank = 9},
+      {.interleaved = false},
+      {.heads = 1, .nope = 1, .rotary = 2, .value = 1, .latent = 1},
+      {.heads = 70, .nope = 3, .rotary = 4, .value = 5, .latent = 8},
+      {.heads = 2, .nope = 33, .rotary = 32, .value = 65, .latent = 64, .rank = 40},
+  };
+  for (const VectorOps* ops : latent_implementations()) {
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      const LatentFixture fixture(shapes[i]);
+      // Around the 64 positions of a block and the 128 tokens of a chunk.
+      for (const std::int64_t tokens : {1, 63, 64, 65, 131}) {
+        SCOPED_TRACE(std::string(ops->name) + " shape " + std::to_string(i) + " tokens " + std::to_string(tokens));
+        auto state = PagedState::make(fixture.layout);
+        ASSERT_TRUE(state.ok());
+        const auto x = latent_input(tokens, fixture.shape.hidden, 6);
+        const auto got = fixture.run({state->get()}, {x}, *ops, 2);
+        const auto want = fixture.naive(x);
+        ASSERT_EQ(got.size(), want.size());
+        double largest = 0.0;
+        for (std::size_t k = 0; k < want.size(); ++k) {
+          largest = std::max(largest, std::abs(static_cast<double>(got[k]) - want[k]));
+        }
+        EXPECT_LT(largest, 1e-5);  // values are about 1; sums of up to 130 f32 terms
+      }
+    }
+  }
+}
+
+// The latent is quantized as the linear would do it. A code at a tie may fall to the other side, which moves that token
+// and later ones; without any quantization every token would be off by more than 4e-3.
+TEST(LatentAttention, QuantizesTheLatentAsItsProjectionWould) {
+  for (const QuantKey& key : {kGroups, kTokens}) {
+    const LatentFixture fixture({.activation = key});
+    const LatentFixture plain({});
+    const auto x = latent_input(40, fixture.shape.hidden, 7);
+    auto state = PagedState::make(fixture.layout);
+    const auto got = fixture.run({state->get()}, {x}, scalar_vector_ops(), 1);
+    const auto want = fixture.naive(x);
+    const auto unquantized = plain.naive(x);
+    std::vector<double> errors;
+    double dropped = 0.0;
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      errors.push_back(std::abs(static_cast<double>(got[i]) - want[i]));
+      dropped = std::max(dropped, std::abs(unquantized[i] - want[i]));
+    }
+    std::sort(errors.begin(), errors.end());
+    EXPECT_LT(errors[errors.size() / 2], 1e-5);
+    EXPECT_GT(dropped, 1e-3);
+  }
+}
+
+TEST(LatentAttention, AnyBatchCutAndThreadCountGivesTheSameBits) {
+  const LatentFixture fixture({.heads = 37, .rank = 9, .activation = kTokens});
+  const auto hidden = static_cast<std::ptrdiff_t>(fixture.shape.hidden);
+  const auto x = latent_input(140, hidden, 8);
+  const auto other = latent_input(67, hidden, 9);
+  for (const VectorOps* ops : latent_implementations()) {
+    auto whole_state = PagedState::make(fixture.layout);
+    const auto whole = fixture.run({whole_state->get()}, {x}, *ops, 3);
+    auto alone_state = PagedState::make(fixture.layout);
+    const auto alone = fixture.run({alone_state->get()}, {other}, *ops, 1);
+
+    auto state = PagedState::make(fixture.layout);
+    std::vector<float> pieces;
+    std::ptrdiff_t done = 0;
+    for (const std::ptrdiff_t count : {1, 62, 1, 1, 1, 7, 64, 3}) {
+      const auto out =
+          fixture.run({state->get()}, {{x.begin() + done * hidden, x.begin() + (done + count) * hidden}}, *ops, 1);
+      pieces.insert(pieces.end(), out.begin(), out.end());
+      done += count;
+    }
+    EXPECT_EQ(whole, pieces) << ops->name;
+
+    auto first = PagedState::make(fixture.layout);
+    auto second = PagedState::make(fixture.layout);
+    const auto together = fixture.run({first->get(), second->get()}, {other, x}, *ops, 8);
+    std::vector<float> expected = alone;
+    expected.insert(expected.end(), whole.begin(), whole.end());
+    EXPECT_EQ(together, expected) << ops->name;
+  }
+}
+
+// A projection that cannot be read is an error, not a wrong model.
+TEST(LatentAttention, PassesOnWhatReadingSays) {
+  class Broken final : public MatrixSource {
+   public:
+    Broken() : MatrixSource({.name = "kv_b_proj", .rows = 8, .cols = 4, .key = {.element = Element::f32}}) {}
+    [[nodiscard]] Result<> read(std::int64_t, std::int64_t, MatrixPanel&) const override {
+      return Error{.code = "value.nan", .found = "NaN"};
+    }
+  };
+  CanonicalLinear linear;
+  linear.weight = std::make_shared<Broken>();
+  ThreadPool pool(2);
+  const auto projection = LatentProjection::load(linear, 2, 2, 2, pool);
+  ASSERT_FALSE(projection.ok());
+  EXPECT_EQ(projection.error().code, "value.nan");
+}
+
+}  // namespace
+}  // namespace moracle
