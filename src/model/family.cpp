@@ -10,7 +10,8 @@ namespace moracle {
 namespace {
 
 constexpr std::array kFamilies{
-    &kGlm4Moe, &kGptOss, &kMixtral, &kOlmoe, &kQwen35Moe, &kQwen3Moe, &kQwen3Next,
+    &kDeepseekV2, &kDeepseekV3, &kGlm4Moe,  &kGptOss,    &kMixtral,
+    &kOlmoe,      &kQwen35Moe,  &kQwen3Moe, &kQwen3Next, &kStep3p5,
 };
 
 }  // namespace

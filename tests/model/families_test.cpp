@@ -85,6 +85,28 @@ TEST_P(FamiliesTest, TokenByTokenEqualsTheWholePrompt) {
   }
 }
 
+// A batch of both prompts on three threads: each row is what it is alone on one.
+TEST_P(FamiliesTest, RaggedBatchEqualsEachSequenceAlone) {
+  const Loaded together = load(folder(), pinned("ref"), 3);
+  const Loaded single = load(folder(), pinned("ref"), 1);
+  ASSERT_NE(together.model, nullptr);
+  ASSERT_NE(single.model, nullptr);
+  Ragged batch;
+  std::vector<std::unique_ptr<SequenceState>> states;
+  std::vector<float> alone;
+  for (const Reference& want : references(folder())) {
+    states.push_back(new_state(*together.model));
+    batch.add(*states.back(), want.ids);
+    const auto state = new_state(*single.model);
+    const auto logits = run(*single.model, *state, want.ids);
+    alone.insert(alone.end(), logits.begin(), logits.end());
+  }
+  std::vector<float> logits;
+  ASSERT_TRUE(batch.forward(*together.model, LogitRows::all, logits).ok());
+  ASSERT_EQ(logits.size(), alone.size());
+  EXPECT_EQ(std::memcmp(logits.data(), alone.data(), alone.size() * sizeof(float)), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, FamiliesTest, testing::ValuesIn(folders()), name_of);
 
 }  // namespace

@@ -63,7 +63,9 @@ INSTANTIATE_TEST_SUITE_P(Checkpoints, PerplexityTest,
                          testing::Values(Case{"glm4moe-ct-w4a16-g128", kWeightOnly, 2e-3},
                                          Case{"qwen35moe-ct-w4a16-g128", kWeightOnly, 2e-3},
                                          Case{"native-mxfp4-gpt_oss", kWeightOnly, 2e-3},
-                                         Case{"quark-mxfp4-a4-gpt_oss", 1e-3, 5e-3}),
+                                         Case{"quark-mxfp4-a4-gpt_oss", 1e-3, 5e-3},
+                                         Case{"quark-int8-ptpc-step3p5", 1e-3, 2e-3},
+                                         Case{"dsv3-ct-fp8-block", 1e-3, 2e-3}),
                          name_of);
 
 }  // namespace

@@ -21,6 +21,8 @@ struct Bounds {
 constexpr Bounds kExact{.median = 1e-5, .best = 1e-5, .worst = 1e-5, .sure = 1e-3F};
 constexpr Bounds kRounded{.median = 5e-3, .best = 5e-3, .worst = 1e-2, .sure = 0.05F};
 constexpr Bounds kExactCodes{.median = 3e-2, .best = 1e-3, .worst = 3e-2, .sure = 0.2F};
+constexpr Bounds kRoundedInt8{.median = 3e-2, .best = 3e-2, .worst = 3e-2, .sure = 0.5F};
+constexpr Bounds kRoundedFp8{.median = 5e-2, .best = 5e-2, .worst = 5e-2, .sure = 0.5F};
 constexpr Bounds kRoundedFp4{.median = 0.15, .best = 0.15, .worst = 0.3, .sure = 1.0F};
 
 struct Case {
@@ -105,6 +107,10 @@ std::vector<Case> cases() {
     all.push_back({folder, "ref", kExactCodes});
     all.push_back({folder, "", kRoundedFp4});
   }
+  all.push_back({"quark-int8-ptpc-step3p5", "ref", kExactCodes});
+  all.push_back({"quark-int8-ptpc-step3p5", "", kRoundedInt8});
+  all.push_back({"dsv3-ct-fp8-block", "ref", kExactCodes});
+  all.push_back({"dsv3-ct-fp8-block", "", kRoundedFp8});
   return all;
 }
 
