@@ -1,0 +1,84 @@
+// Every key that a family reads is felt by the logits that its tiny checkpoints are held against: with another value of
+// it they are off by far more than the tests of families allow.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "support/model_fixture.h"
+#include "support/tiny_model.h"
+
+namespace moracle::test {
+namespace {
+
+struct Row {
+  const char* folder;
+  const char* pointer;
+  Json value;
+};
+
+// Largest relative error of a token under the changed config.
+double error_with(const Row& row) {
+  const auto original = data_dir() / "families" / row.folder;
+  const TemporaryFolder folder;
+  std::filesystem::create_symlink(original / "model.safetensors", folder.path() / "model.safetensors");
+  auto config = read_json(original / "config.json");
+  EXPECT_TRUE(config.ok());
+  (*config)[Json::json_pointer(row.pointer)] = row.value;
+  std::ofstream(folder.path() / "config.json") << config->dump();
+  const Loaded loaded = load(folder.path(), pinned("ref"));
+  if (loaded.model == nullptr) return 0.0;
+  const Reference want = references(original).at(1);
+  const auto state = new_state(*loaded.model);
+  const auto width = static_cast<std::size_t>(loaded.model->info().vocabulary);
+  const auto errors = relative_errors(run(*loaded.model, *state, want.ids), want.logits, width);
+  return errors.empty() ? 0.0 : *std::max_element(errors.begin(), errors.end());
+}
+
+TEST(ConfigKeys, AreFeltByTheReferences) {
+  const std::vector<Row> rows{
+      {"deepseek_v3-direct", "/rms_norm_eps", 1e-2},
+      {"deepseek_v3-direct", "/rope_theta", 6000.0},
+      {"deepseek_v3-direct", "/rope_scaling/factor", 7.0},
+      {"deepseek_v3-direct", "/rope_scaling/mscale", 1.0},
+      {"deepseek_v3-direct", "/rope_scaling/mscale_all_dim", 0.9},
+      {"deepseek_v3-direct", "/rope_scaling/original_max_position_embeddings", 32},
+      {"deepseek_v3-direct", "/rope_interleave", false},
+      {"deepseek_v3-direct", "/topk_group", 3},
+      {"deepseek_v3-direct", "/n_group", 2},
+      {"deepseek_v3-direct", "/routed_scaling_factor", 2.0},
+      {"deepseek_v3-direct", "/norm_topk_prob", false},
+      {"deepseek_v3-direct", "/num_experts_per_tok", 2},
+      {"deepseek_v3-halves", "/norm_topk_prob", true},
+      {"deepseek_v3-halves", "/rope_interleave", true},
+      {"deepseek_v2-groups", "/topk_method", "greedy"},
+      {"deepseek_v2-groups", "/topk_group", 4},
+      {"deepseek_v2-groups", "/routed_scaling_factor", 1.0},
+      {"deepseek_v2-groups", "/rope_scaling/mscale_all_dim", 0.6},
+      {"step3p5-lists", "/rms_norm_eps", 1e-2},
+      {"step3p5-lists", "/sliding_window", 21},
+      {"step3p5-lists", "/rope_theta/0", 10000.0},
+      {"step3p5-lists", "/partial_rotary_factors/3", 1.0},
+      {"step3p5-lists", "/yarn_only_types", Json::array()},
+      {"step3p5-lists", "/rope_scaling/factor", 3.0},
+      {"step3p5-lists", "/swiglu_limits/2", 0.0},
+      {"step3p5-lists", "/swiglu_limits/3", 0.4},
+      {"step3p5-lists", "/swiglu_limits_shared/0", 0.0},
+      {"step3p5-lists", "/swiglu_limits_shared/3", 0.0},
+      {"step3p5-lists", "/norm_expert_weight", false},
+      {"step3p5-lists", "/moe_router_scaling_factor", 2.0},
+      {"step3p5-lists", "/moe_top_k", 2},
+      {"step3p5-switches", "/use_rope_layers/1", 1},
+      {"step3p5-switches", "/use_rope_layers/3", true},
+      {"step3p5-parameters", "/text_config/rope_parameters/full_attention/factor", 3.0},
+      {"step3p5-parameters", "/text_config/rope_parameters/full_attention/partial_rotary_factor", 1.0},
+      {"step3p5-parameters", "/text_config/rope_parameters/sliding_attention/rope_theta", 50000.0},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(std::string(row.folder) + " " + row.pointer + " = " + row.value.dump());
+    EXPECT_GT(error_with(row), 1e-3);
+  }
+}
+
+}  // namespace
+}  // namespace moracle::test
