@@ -148,10 +148,11 @@ std::vector<Mutation> of_modules(const Profile& p) {
        [=](auto& c) { c.add_zeros(scales + "_9", "F32", {1}); },
        "tensor.unused",
        {scales + "_9", "1 unused"}},
-      {"one expert more in the config",  // than the router has rows
+      {"more experts in the config",  // than the router has rows; one in each group, where they are grouped
        [](auto& c) {
+         const int more = c.config.value("n_group", 1);
          for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"})
-           if (c.config.contains(key)) c.config[key] = c.config[key].template get<int>() + 1;
+           if (c.config.contains(key)) c.config[key] = c.config[key].template get<int>() + more;
        },
        "tensor.shape",
        {}},
