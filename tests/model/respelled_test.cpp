@@ -87,19 +87,16 @@ TEST(Respelled, SharedExpertOfStepStoredAmongTheExperts) {
   });
 }
 
-// As DeepSeek publishes its own: quant_method fp8, block scales named for an inverse that they are not.
+// As DeepSeek publishes its own: quant_method fp8, block scales named for an inverse that they are not, and no list of
+// what is left unquantized.
 TEST(Respelled, Fp8BlocksOfDeepseek) {
   expect_the_same("dsv3-ct-fp8-block", [](MutableCheckpoint& copy) {
     constexpr std::string_view kScale = ".weight_scale";
     for (const std::string& name : copy.names()) {
       if (name.ends_with(kScale)) copy.rename(name, name + "_inv");
     }
-    const Json ignored = copy.config.at("quantization_config").at("ignore");
-    copy.config["quantization_config"] = {{"quant_method", "fp8"},
-                                          {"fmt", "e4m3"},
-                                          {"activation_scheme", "dynamic"},
-                                          {"weight_block_size", {128, 128}},
-                                          {"modules_to_not_convert", ignored}};
+    copy.config["quantization_config"] = {
+        {"quant_method", "fp8"}, {"fmt", "e4m3"}, {"activation_scheme", "dynamic"}, {"weight_block_size", {128, 128}}};
   });
 }
 
