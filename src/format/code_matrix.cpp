@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/checked.h"
+#include "format/faults.h"
 #include "format/tensor_check.h"
 #include "scheme/codes.h"
 
@@ -115,7 +116,9 @@ class CodeSource final : public MatrixSource {
   }
 
   [[nodiscard]] std::int64_t scale_index(std::int64_t row, std::int64_t group) const {
-    if (matrix_.scale_rows == 0) return 0;
+    if (matrix_.scale_rows == 0 || fault(Fault::one_scale_for_all)) return 0;
+    if (fault(Fault::channel_scales_along_input) && spec_.key.granularity.kind == Granularity::Kind::channel)
+      return group % matrix_.scales.total_rows;
     const RowGrid& grid = matrix_.scales;
     const std::int64_t stored = grid.stored_row(row) / matrix_.scale_rows;
     return grid.transposed ? group * ceil_div(grid.total_rows, matrix_.scale_rows) + stored
@@ -123,6 +126,7 @@ class CodeSource final : public MatrixSource {
   }
 
   [[nodiscard]] float scale_at(std::int64_t index) const {
+    if (fault(Fault::scales_ignored)) return 1.0F;
     const std::byte* at = matrix_.scales.tensor.bytes.data() + index * (bits_of(matrix_.scales.tensor.dtype) / 8);
     switch (matrix_.scales.tensor.dtype) {
       case Dtype::f32:

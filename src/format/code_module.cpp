@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/checked.h"
+#include "format/faults.h"
 #include "format/plain.h"
 #include "format/tensor_check.h"
 
@@ -94,16 +95,25 @@ class CodeModule final : public StoredScheme {
     MatrixSpec spec{.name = module.path, .rows = module.out, .cols = module.in, .key = key_for(scales)};
     spec.group_cols = group_cols(module);
     spec.groups = groups(module);
+    if (fault(Fault::channel_scales_along_input) && spec.key.granularity.kind == Granularity::Kind::channel) {
+      spec.group_cols = 1;
+      spec.groups = module.in;
+    }
     MORACLE_TRY(place_scales(module, *scales, transposed, matrix));
     MORACLE_TRY(open_zeros(module, ledger, matrix));
     if (scheme_.weight.second_level) {
       MORACLE_ASSIGN(const float stored, open_scalar(module, ledger, scheme_.parts.global));
-      spec.global_scale = scheme_.parts.divides ? 1.0F / stored : stored;
+      const bool inverted = scheme_.parts.divides && !fault(Fault::reciprocal_not_inverted);
+      spec.global_scale = inverted ? 1.0F / stored : stored;
     }
     CanonicalLinear linear;
     linear.weight = make_code_matrix(std::move(spec), std::move(matrix), ledger.checkpoint(), notes_);
     linear.activation = scheme_.activation;
     MORACLE_TRY(open_input(module, ledger, linear));
+    if (fault(Fault::activations_not_quantized)) {
+      linear.activation.reset();
+      linear.input_scale.reset();
+    }
     MORACLE_ASSIGN(linear.bias, module.slice ? open_slice_bias(module, ledger) : open_bias(module, ledger));
     if (!scheme_.unused.empty()) MORACLE_TRY(claim_optional(ledger, module.path, scheme_.unused));
     return linear;

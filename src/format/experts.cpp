@@ -3,6 +3,7 @@
 
 #include <charconv>
 
+#include "format/faults.h"
 #include "format/format.h"
 #include "format/row_view.h"
 
@@ -112,6 +113,10 @@ Result<> check_numbers(const ExpertsRef& ref, const ExpertsLayout& layout, const
   return Ok{};
 }
 
+bool alternates(const ExpertsLayout& layout) {
+  return layout.interleaved && !fault(Fault::interleaved_read_as_split);
+}
+
 struct ExpertModules {
   ModuleRef gate, up, down;
 };
@@ -138,10 +143,10 @@ ExpertModules stacked_modules(const ExpertsRef& ref, const ExpertsLayout& layout
   ExpertModules modules;
   modules.gate = projection(ref, layout.gate_up, expert, n, ref.hidden);
   modules.gate.slice->total_rows = 2 * n;
-  modules.gate.slice->row_stride = layout.interleaved ? 2 : 1;
+  modules.gate.slice->row_stride = alternates(layout) ? 2 : 1;
   modules.gate.slice->transposed = layout.transposed;
   modules.up = modules.gate;
-  modules.up.slice->row_begin = layout.interleaved ? 1 : n;
+  modules.up.slice->row_begin = alternates(layout) ? 1 : n;
   modules.down = projection(ref, layout.stacked_down, expert, ref.hidden, n);
   if (modules.down.slice) modules.down.slice->transposed = layout.transposed;
   return modules;
@@ -167,8 +172,8 @@ Result<CanonicalExperts::Expert> open_pair(const Format& format, const ExpertsRe
   MORACLE_ASSIGN(const CanonicalLinear both,
                  format.open(projection(ref, layout.gate_up, e, 2 * n, ref.hidden), ledger));
   CanonicalExperts::Expert expert;
-  expert.gate = select_rows(both, 0, layout.interleaved ? 2 : 1, n);
-  expert.up = select_rows(both, layout.interleaved ? 1 : n, layout.interleaved ? 2 : 1, n);
+  expert.gate = select_rows(both, 0, alternates(layout) ? 2 : 1, n);
+  expert.up = select_rows(both, alternates(layout) ? 1 : n, alternates(layout) ? 2 : 1, n);
   MORACLE_ASSIGN(expert.down, format.open(projection(ref, layout.stacked_down, e, ref.hidden, n), ledger));
   return expert;
 }
@@ -219,6 +224,7 @@ Result<CanonicalExperts> open_experts(const Format& format, const ExpertsRef& re
   experts.intermediate = ref.intermediate;
   for (std::int64_t e = 0; e < ref.experts; ++e) {
     MORACLE_ASSIGN(CanonicalExperts::Expert expert, open_expert(format, ref, *layout, e, ledger));
+    if (fault(Fault::gate_and_up_swapped)) std::swap(expert.gate, expert.up);
     experts.experts.push_back(std::move(expert));
     for (const CanonicalLinear* linear :
          {&experts.experts.back().gate, &experts.experts.back().up, &experts.experts.back().down}) {

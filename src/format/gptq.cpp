@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "format/dynamic_rules.h"
+#include "format/faults.h"
 #include "format/formats.h"
 #include "format/int_module.h"
 #include "format/plain.h"
@@ -187,7 +188,7 @@ class GptqFormat final : public Format {
 
     PackedIntLayout layout{.codes = PackedIntLayout::Codes::words_along_in_by_in};
     if (tensors.zeros != nullptr) layout.zeros = PackedIntLayout::Zeros::by_group;
-    layout.zero_offset = v2_ ? 0 : 1;
+    layout.zero_offset = v2_ || fault(Fault::zero_points_v1_read_as_v2) ? 0 : 1;
     CanonicalLinear linear;
     linear.weight = make_packed_int(int_spec(module, weight, tensors.scales->dtype, std::move(g_idx)), layout, tensors,
                                     ledger.checkpoint(), notes_);

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "format/faults.h"
+
 namespace moracle {
 namespace {
 
@@ -127,7 +129,7 @@ Result<bool> Pattern::matches(std::string_view name) const {
 
 std::vector<std::string> names_of(const ModuleRef& module) {
   std::vector<std::string> names{module.path};
-  names.insert(names.end(), module.fused.begin(), module.fused.end());
+  if (!fault(Fault::exclude_misses_fused)) names.insert(names.end(), module.fused.begin(), module.fused.end());
   const std::size_t count = names.size();
   for (std::size_t i = 0; i < count; ++i) {
     std::string stripped = without_language_model(names[i]);

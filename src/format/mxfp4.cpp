@@ -2,6 +2,7 @@
 // "<path>_scales" U8 [experts, rows, in / 32] and "<path>_bias" [experts, rows]. All else is unquantized.
 #include "format/code_module.h"
 #include "format/formats.h"
+#include "format/module_match.h"
 #include "format/plain.h"
 
 namespace moracle {
@@ -9,6 +10,16 @@ namespace {
 
 class Mxfp4 final : public SchemeFormat {
  public:
+  static Result<std::unique_ptr<Format>> make(const QuantConfig& config) {
+    auto format = std::make_unique<Mxfp4>();
+    MORACLE_ASSIGN(format->texts_, config.strings("modules_to_not_convert"));
+    for (const std::string& text : format->texts_) {  // a module, and all below it
+      MORACLE_TRY(format->listed_.add(Pattern::Kind::wildcard, text));
+      MORACLE_TRY(format->listed_.add(Pattern::Kind::wildcard, text + ".*"));
+    }
+    return std::unique_ptr<Format>(std::move(format));
+  }
+
   Mxfp4() {
     CodeScheme scheme{.weight = mx_key(Element::e2m1), .form = CodeForm::nibbles};
     scheme.parts.codes = "blocks";
@@ -20,24 +31,26 @@ class Mxfp4 final : public SchemeFormat {
   std::string_view name() const override { return "mxfp4"; }
 
  protected:
-  // The list of what is not converted only repeats this.
+  // The list of what is not converted names what is no expert, and decides nothing.
   Result<Verdict> configured(const ModuleRef& module, const TensorLedger& ledger) const override {
     if (module.slice || find_part(ledger, module, "blocks") != nullptr)
       return Verdict{.scheme = experts_, .rule = "quant_method mxfp4"};
-    return Verdict{.rule = "not an expert"};
+    MORACLE_ASSIGN(const int index, listed_.first_index(names_of(module)));
+    return Verdict{.rule = index < 0 ? "not an expert" : texts_[static_cast<std::size_t>(index) / 2]};
   }
 
   Result<bool> plain_allowed(const ModuleRef& /*module*/) const override { return true; }
 
  private:
   std::shared_ptr<const StoredScheme> experts_;
+  std::vector<std::string> texts_;  // each is two patterns of listed_
+  PatternList listed_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Format>> make_mxfp4(const QuantConfig& config) {
-  MORACLE_TRY(config.strings("modules_to_not_convert"));
-  return std::unique_ptr<Format>(std::make_unique<Mxfp4>());
+  return Mxfp4::make(config);
 }
 
 }  // namespace moracle

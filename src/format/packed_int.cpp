@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/checked.h"
+#include "format/faults.h"
 #include "format/tensor_check.h"
 #include "format/unpack.h"
 #include "scheme/codes.h"
@@ -81,6 +82,7 @@ class PackedIntSource final : public MatrixSource {
   }
 
   [[nodiscard]] std::int64_t scale_index(std::int64_t row, std::int64_t group) const {
+    if (fault(Fault::one_scale_for_all)) return 0;
     return layout_.scales_by_out ? row * spec_.groups + group : group * spec_.rows + row;
   }
 
@@ -91,7 +93,7 @@ class PackedIntSource final : public MatrixSource {
     for (std::int64_t g = 0; g < spec_.groups; ++g)
       for (std::int64_t r = 0; r < out.rows; ++r) {
         const auto index = narrow<std::size_t>(scale_index(begin + r, g));
-        const float scale = decode(scales_.bytes.data() + index * width);
+        const float scale = fault(Fault::scales_ignored) ? 1.0F : decode(scales_.bytes.data() + index * width);
         out.scales[narrow<std::size_t>(r * spec_.groups + g)] = scale;
         suspicious |= !(std::fabs(scale) < HUGE_VALF) || scale == 0.0F;
       }

@@ -59,14 +59,15 @@ TEST_P(PerplexityTest, MeanOf4096Tokens) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, PerplexityTest,
-                         testing::Values(Case{"glm4moe-ct-w4a16-g128", kWeightOnly, 2e-3},
-                                         Case{"qwen35moe-ct-w4a16-g128", kWeightOnly, 2e-3},
-                                         Case{"native-mxfp4-gpt_oss", kWeightOnly, 2e-3},
-                                         Case{"quark-mxfp4-a4-gpt_oss", 1e-3, 5e-3},
-                                         Case{"quark-int8-ptpc-step3p5", 1e-3, 2e-3},
-                                         Case{"dsv3-ct-fp8-block", 1e-3, 2e-3}),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Checkpoints, PerplexityTest,
+    testing::Values(Case{"glm4moe-ct-w4a16-g128", kWeightOnly, 2e-3},
+                    Case{"qwen35moe-ct-w4a16-g128", kWeightOnly, 2e-3}, Case{"native-mxfp4-gpt_oss", kWeightOnly, 2e-3},
+                    Case{"quark-mxfp4-a4-gpt_oss", 1e-3, 5e-3}, Case{"quark-int8-ptpc-step3p5", 1e-3, 2e-3},
+                    Case{"dsv3-ct-fp8-block", 1e-3, 2e-3}, Case{"modelopt-w4a16nvfp4-qwen3_moe", kWeightOnly, 2e-3},
+                    Case{"qwen3moe-ct-w8a8-int8", 1e-3, 2e-3}, Case{"qwen3moe-ct-nvfp4-w4a4", 1e-3, 5e-3},
+                    Case{"quark-mxfp4-a8fp8-qwen3_moe", 1e-3, 2e-3}),
+    name_of);
 
 }  // namespace
 }  // namespace moracle::test

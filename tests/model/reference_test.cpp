@@ -97,20 +97,24 @@ TEST_P(ReferenceTest, LogitsAndGreedyTokens) {
 // Each with the reference kernels and with those that the oracle chooses.
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* folder :
-       {"qwen3moe-gptq-w4g128-sym", "qwen3moe-gptq-w4g32-actorder", "mixtral-awq-w4g32", "qwen3moe-gptq-w4g128-asym-v2",
-        "qwen3moe-ct-w4a16-g128-asym", "qwen35moe-ct-w4a16-g128", "glm4moe-ct-w4a16-g128", "native-mxfp4-gpt_oss"}) {
+  for (const char* folder : {"qwen3moe-gptq-w4g128-sym", "qwen3moe-gptq-w4g32-actorder", "mixtral-awq-w4g32",
+                             "qwen3moe-gptq-w4g128-asym-v2", "qwen3moe-ct-w4a16-g128-asym", "qwen35moe-ct-w4a16-g128",
+                             "glm4moe-ct-w4a16-g128", "native-mxfp4-gpt_oss", "modelopt-w4a16nvfp4-qwen3_moe"}) {
     all.push_back({folder, "ref", kExact});
     all.push_back({folder, "", kRounded});
   }
-  for (const char* folder : {"quark-mxfp4-a4-gpt_oss"}) {
+  for (const char* folder : {"quark-mxfp4-a4-gpt_oss", "qwen3moe-ct-nvfp4-w4a4"}) {
     all.push_back({folder, "ref", kExactCodes});
     all.push_back({folder, "", kRoundedFp4});
   }
-  all.push_back({"quark-int8-ptpc-step3p5", "ref", kExactCodes});
-  all.push_back({"quark-int8-ptpc-step3p5", "", kRoundedInt8});
-  all.push_back({"dsv3-ct-fp8-block", "ref", kExactCodes});
-  all.push_back({"dsv3-ct-fp8-block", "", kRoundedFp8});
+  for (const char* folder : {"quark-int8-ptpc-step3p5", "qwen3moe-ct-w8a8-int8"}) {
+    all.push_back({folder, "ref", kExactCodes});
+    all.push_back({folder, "", kRoundedInt8});
+  }
+  for (const char* folder : {"dsv3-ct-fp8-block", "quark-mxfp4-a8fp8-qwen3_moe"}) {
+    all.push_back({folder, "ref", kExactCodes});
+    all.push_back({folder, "", kRoundedFp8});
+  }
   return all;
 }
 
