@@ -12,6 +12,7 @@ void add_commands(CLI::App& app, Program& program) {
   add_run(app, program);
   add_inspect(app, program);
   add_explain(app, program);
+  add_plan(app, program);
   add_eval(app, program);
   add_logits(app, program);
   add_verify(app, program);

@@ -20,6 +20,7 @@ int run_program(int argc, char** argv);
 void add_run(CLI::App& root, Program& program);
 void add_inspect(CLI::App& root, Program& program);
 void add_explain(CLI::App& root, Program& program);
+void add_plan(CLI::App& root, Program& program);
 void add_eval(CLI::App& root, Program& program);
 void add_logits(CLI::App& root, Program& program);
 void add_verify(CLI::App& root, Program& program);

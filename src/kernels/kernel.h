@@ -54,6 +54,8 @@ class PackedLinear {
 struct PackOptions {
   ThreadPool& pool;
   ActivationSpec activation{};  // of experts
+  // Lays out without reading or storing a weight: what comes back tells its bytes and workspace, and must not run.
+  bool layout_only = false;
 };
 
 // The implementation behind a card. A card without one in this build is `not_built`.

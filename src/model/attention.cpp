@@ -68,7 +68,8 @@ LayerState Attention::state() const {
 
 std::size_t Attention::bytes() const {
   return parts_.q->bytes() + parts_.k->bytes() + parts_.v->bytes() + parts_.o->bytes() +
-         (parts_.head_gate ? parts_.head_gate->bytes() : 0);
+         (parts_.head_gate ? parts_.head_gate->bytes() : 0) + parts_.q_norm.bytes() + parts_.k_norm.bytes() +
+         sizeof(float) * parts_.sinks.size();
 }
 
 std::size_t Attention::linear_bytes(std::int64_t tokens, int threads) const {

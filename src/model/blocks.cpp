@@ -39,15 +39,21 @@ void Norm::run(const ForwardContext& context, std::int64_t rows, const float* x,
   });
 }
 
-Result<Embedding> Embedding::load(const MatrixSource& source, ThreadPool& pool) {
-  const MatrixSpec& spec = source.spec();
+Result<Embedding> Embedding::lay_out(const MatrixSpec& spec) {
   Embedding embedding;
   embedding.width_ = spec.cols;
   // A quantized table is widened: it is read one row a token, so its size matters more than its speed, but no
   // publisher quantizes it together with the experts.
   if (!spec.key.quantized()) embedding.element_ = spec.key.element;
-  const std::size_t element_bytes = embedding.element_ == Element::f32 ? 4 : 2;
-  MORACLE_ASSIGN(embedding.table_, PageBuffer::allocate(count(spec.rows) * count(spec.cols) * element_bytes));
+  MORACLE_ASSIGN(embedding.table_,
+                 PageBuffer::allocate(count(spec.rows) * count(spec.cols) * embedding.element_bytes()));
+  return embedding;
+}
+
+Result<Embedding> Embedding::load(const MatrixSource& source, ThreadPool& pool) {
+  const MatrixSpec& spec = source.spec();
+  MORACLE_ASSIGN(Embedding embedding, lay_out(spec));
+  const std::size_t element_bytes = embedding.element_bytes();
   FirstError errors;
   std::vector<MatrixPanel> panels(count(pool.threads()));
   std::vector<std::vector<float>> widened(count(pool.threads()));

@@ -54,6 +54,7 @@ struct Norm {
   std::vector<float> weight;
   float eps = 1e-6F;
 
+  [[nodiscard]] std::size_t bytes() const { return weight.size() * sizeof(float); }
   // y[rows, size] = norm of x[rows, size]; y may be x.
   void run(const ForwardContext& context, std::int64_t rows, const float* x, float* y) const;
 };
@@ -63,10 +64,14 @@ class Embedding {
  public:
   // Reads the whole table. Errors: those of MatrixSource::read, "memory.allocate".
   static Result<Embedding> load(const MatrixSource& source, ThreadPool& pool);
+  // The same size without the numbers: for those who only ask for bytes().
+  static Result<Embedding> lay_out(const MatrixSpec& spec);
   [[nodiscard]] std::size_t bytes() const { return table_.size(); }
   void lookup(std::int32_t id, float* out) const;  // 0 <= id < rows
 
  private:
+  [[nodiscard]] std::size_t element_bytes() const { return element_ == Element::f32 ? 4 : 2; }
+
   PageBuffer table_;
   Element element_ = Element::f32;
   std::int64_t width_ = 0;

@@ -56,7 +56,7 @@ LayerState DeltaNet::state() const {
 }
 
 std::size_t DeltaNet::bytes() const {
-  std::size_t total = sizeof(float) * taps_.size();
+  std::size_t total = sizeof(float) * (taps_.size() + rate_.size() + parts_.dt_bias.size()) + parts_.norm.bytes();
   for (const PackedLinear* linear :
        {parts_.qkv.get(), parts_.z.get(), parts_.b.get(), parts_.a.get(), parts_.out.get()}) {
     if (linear != nullptr) total += linear->bytes();

@@ -39,15 +39,21 @@ void transpose(const float* from, std::int64_t rows, std::int64_t cols, std::int
 
 }  // namespace
 
+Result<LatentProjection> LatentProjection::lay_out(std::int64_t heads, std::int64_t nope, std::int64_t value,
+                                                   std::int64_t latent) {
+  LatentProjection projection;
+  MORACLE_ASSIGN(projection.keys, PageBuffer::allocate(count(heads * nope * latent) * sizeof(float)));
+  MORACLE_ASSIGN(projection.values, PageBuffer::allocate(count(heads * value * latent) * sizeof(float)));
+  return projection;
+}
+
 Result<LatentProjection> LatentProjection::load(const CanonicalLinear& linear, std::int64_t heads, std::int64_t nope,
                                                 std::int64_t value, ThreadPool& pool) {
   const MatrixSource& source = *linear.weight;
   const std::int64_t latent = source.spec().cols;
-  LatentProjection projection;
+  MORACLE_ASSIGN(LatentProjection projection, lay_out(heads, nope, value, latent));
   projection.activation = linear.activation;
   projection.input_scale = linear.input_scale;
-  MORACLE_ASSIGN(projection.keys, PageBuffer::allocate(count(heads * nope * latent) * sizeof(float)));
-  MORACLE_ASSIGN(projection.values, PageBuffer::allocate(count(heads * value * latent) * sizeof(float)));
   auto* const keys = reinterpret_cast<float*>(projection.keys.data());
   auto* const values = reinterpret_cast<float*>(projection.values.data());
   FirstError errors;
@@ -120,7 +126,7 @@ LayerState LatentAttention::state() const {
 
 std::size_t LatentAttention::bytes() const {
   return (parts_.q_a != nullptr ? parts_.q_a->bytes() : 0) + parts_.q->bytes() + parts_.kv_a->bytes() +
-         parts_.kv_b.bytes() + parts_.o->bytes();
+         parts_.kv_b.bytes() + parts_.o->bytes() + parts_.q_norm.bytes() + parts_.kv_norm.bytes();
 }
 
 std::size_t LatentAttention::linear_bytes(std::int64_t tokens, int threads) const {

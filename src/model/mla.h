@@ -22,6 +22,9 @@ struct LatentProjection {
   // MatrixSource::read, "memory.allocate".
   static Result<LatentProjection> load(const CanonicalLinear& linear, std::int64_t heads, std::int64_t nope,
                                        std::int64_t value, ThreadPool& pool);
+  // The same size without the numbers: for those who only ask for bytes().
+  static Result<LatentProjection> lay_out(std::int64_t heads, std::int64_t nope, std::int64_t value,
+                                          std::int64_t latent);
   [[nodiscard]] std::size_t bytes() const { return keys.size() + values.size(); }
 };
 

@@ -76,6 +76,21 @@ std::optional<std::int64_t> draft_layer(const std::string& name, const Harmless&
 
 }  // namespace
 
+Result<Decision> decide_module(const std::string& name, const Problem& problem, const Machine& machine,
+                               const Policy& policy) {
+  MORACLE_ASSIGN(const Table* const table, table_for(problem.scheme));
+  Policy own = policy;
+  // A pin is about experts; other modules follow it where their table knows the backend.
+  if (problem.kind == ProblemKind::linear && !concerns(policy, *table, problem.kind)) own.pinned.reset();
+  Decision decision = decide(problem, machine, own, *table);
+  if (decision.winner == nullptr && own.pinned) {
+    Error error = winner_of(decision, problem).error();
+    error.where = name;
+    return error;
+  }
+  return decision;
+}
+
 // Walks a spec once, front to back: opens every module, asks the oracle, and claims every tensor.
 class Planner {
  public:
@@ -83,6 +98,7 @@ class Planner {
       : machine_(machine), policy_(policy), ledger_(checkpoint), plan_(std::make_unique<Plan>()) {
     plan_->checkpoint_ = std::move(checkpoint);
     plan_->machine_ = machine;
+    plan_->policy_ = policy;
   }
 
   Result<std::unique_ptr<Plan>> run() {
@@ -314,16 +330,7 @@ class Planner {
   Result<> decide_for(const Problem& problem, ModuleReport& report, OpenedModule& opened) {
     auto known = std::find_if(decided_.begin(), decided_.end(), [&](const auto& d) { return d.first == problem; });
     if (known == decided_.end()) {
-      MORACLE_ASSIGN(const Table* const table, table_for(problem.scheme));
-      Policy policy = policy_;
-      // A pin is about experts; other modules follow it where their table knows the backend.
-      if (problem.kind == ProblemKind::linear && !concerns(policy_, *table, problem.kind)) policy.pinned.reset();
-      Decision decision = decide(problem, machine_, policy, *table);
-      if (decision.winner == nullptr && policy.pinned) {
-        Error error = winner_of(decision, problem).error();
-        error.where = report.name;
-        return error;
-      }
+      MORACLE_ASSIGN(Decision decision, decide_module(report.name, problem, machine_, policy_));
       for (const std::string& warning : decision.warnings) plan_->warnings_.push_back(report.name + ": " + warning);
       decided_.emplace_back(problem, std::move(decision));
       known = std::prev(decided_.end());

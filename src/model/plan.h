@@ -19,6 +19,11 @@ struct OpenedModule {
   const KernelCard* winner = nullptr;  // linear, experts: null when nobody can serve
 };
 
+// Asks the table of the problem's scheme. A decision may be without a winner. Errors: "oracle.no_table"; a pinned
+// backend that cannot serve.
+Result<Decision> decide_module(const std::string& name, const Problem& problem, const Machine& machine,
+                               const Policy& policy);
+
 class Plan final : public LoadPlan {
  public:
   [[nodiscard]] const ModelInfo& info() const override { return spec_.info; }
@@ -33,6 +38,7 @@ class Plan final : public LoadPlan {
   [[nodiscard]] const ModelSpec& spec() const { return spec_; }
   [[nodiscard]] const Checkpoint& checkpoint() const { return *checkpoint_; }
   [[nodiscard]] const Machine& machine() const { return machine_; }
+  [[nodiscard]] const Policy& policy() const { return policy_; }
   // By the name in its report; every module of the spec has one.
   [[nodiscard]] std::size_t index_of(const std::string& name) const { return indices_.find(name)->second; }
   [[nodiscard]] const OpenedModule& opened(std::size_t module) const { return opened_[module]; }
@@ -43,6 +49,7 @@ class Plan final : public LoadPlan {
   ModelSpec spec_;
   std::shared_ptr<const Checkpoint> checkpoint_;
   Machine machine_;
+  Policy policy_;
   std::vector<ModuleReport> reports_;
   std::vector<OpenedModule> opened_;
   std::map<std::string, std::size_t, std::less<>> indices_;

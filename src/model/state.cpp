@@ -30,6 +30,10 @@ StateLayout::StateLayout(const std::vector<LayerState>& layers) {
   }
 }
 
+std::size_t StateLayout::bytes(std::int64_t length) const {
+  return bytes_of(ceil_div(length, kBlockTokens) * block_floats_ + 2 * fixed_floats_);
+}
+
 Result<std::unique_ptr<PagedState>> PagedState::make(std::shared_ptr<const StateLayout> layout) {
   std::unique_ptr<PagedState> state(new PagedState(std::move(layout)));
   const std::size_t fixed_bytes = bytes_of(state->layout_->fixed_floats());

@@ -27,6 +27,8 @@ class StateLayout {
   explicit StateLayout(const std::vector<LayerState>& layers);
   [[nodiscard]] std::int64_t block_floats() const { return block_floats_; }
   [[nodiscard]] std::int64_t fixed_floats() const { return fixed_floats_; }
+  // Of a sequence of `length` positions, as it is allocated: whole blocks, and the fixed part twice.
+  [[nodiscard]] std::size_t bytes(std::int64_t length) const;
   [[nodiscard]] std::int64_t block_offset(std::size_t layer) const { return offsets_[layer].block_floats; }
   [[nodiscard]] std::int64_t fixed_offset(std::size_t layer) const { return offsets_[layer].fixed_floats; }
 

@@ -49,17 +49,21 @@ std::size_t Transformer::block_workspace(std::int64_t tokens) const {
   return most;
 }
 
+std::size_t Transformer::workspace_bytes(std::int64_t tokens) const {
+  std::size_t bytes = 3 * BumpArena::cost<float>(count(tokens * parts_.info.hidden)) + BumpArena::kAlignment +
+                      block_workspace(tokens) + BumpArena::cost<RopeTable>(parts_.ropes.size());
+  for (const RopeSpec& rope : parts_.ropes) bytes += 2 * BumpArena::cost<float>(count(tokens) * rope.inv_freq.size());
+  return bytes;
+}
+
 Result<> Transformer::reserve(std::int64_t tokens) {
   if (tokens <= reserved_tokens_) return Ok{};
   if (tokens > kMaxBatchTokens) {
     return batch_error("", "at most " + std::to_string(kMaxBatchTokens) + " tokens", std::to_string(tokens));
   }
-  std::size_t bytes = 3 * BumpArena::cost<float>(count(tokens * parts_.info.hidden)) + BumpArena::kAlignment +
-                      block_workspace(tokens) + BumpArena::cost<RopeTable>(parts_.ropes.size());
-  for (const RopeSpec& rope : parts_.ropes) bytes += 2 * BumpArena::cost<float>(count(tokens) * rope.inv_freq.size());
   workspace_ = PageBuffer();
   reserved_tokens_ = 0;
-  MORACLE_ASSIGN(workspace_, PageBuffer::allocate(bytes));
+  MORACLE_ASSIGN(workspace_, PageBuffer::allocate(workspace_bytes(tokens)));
   reserved_tokens_ = tokens;
   return Ok{};
 }

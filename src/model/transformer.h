@@ -33,6 +33,10 @@ class Transformer final : public Model {
   [[nodiscard]] const ModelInfo& info() const override { return parts_.info; }
   [[nodiscard]] Result<std::unique_ptr<SequenceState>> new_sequence() const override;
   Result<> reserve(std::int64_t tokens) override;
+  [[nodiscard]] const Parts& parts() const { return parts_; }
+  [[nodiscard]] std::size_t state_bytes(std::int64_t length) const { return state_layout_->bytes(length); }
+  // What reserve(tokens) allocates.
+  [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens) const;
   // Also "model.batch" (spans that do not tile the ids, a state of another model or twice), "model.positions".
   // On any error every state is as before. Called from one thread at a time.
   Result<> forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,

@@ -149,6 +149,27 @@ TEST_F(CliTest, ExplainDecidesForOtherMachines) {
   EXPECT_FALSE(reference.at("layers").at(0).at("trace").empty());
 }
 
+TEST_F(CliTest, PlanPrintsTheContract) {
+  const Json plan = json_of({"plan", model_path(), "--context", "128"});
+  EXPECT_TRUE(plan["fits"]);
+  EXPECT_TRUE(plan["packed"]);
+  EXPECT_EQ(plan["layers"].size(), 3U);
+  EXPECT_EQ(plan["layers"][0]["name"], "model.layers.0");
+  EXPECT_EQ(plan["total_bytes"].get<std::int64_t>(), plan["weight_bytes"].get<std::int64_t>() +
+                                                         plan["kv_cache_bytes"].get<std::int64_t>() +
+                                                         plan["workspace_bytes"].get<std::int64_t>());
+  // Two key heads of 64 for 128 positions, keys and values in f32, three layers.
+  EXPECT_EQ(plan["kv_cache_bytes"], 3 * 128 * 2 * 2 * 64 * 4);
+  EXPECT_FALSE(plan["tp_degrees"][1]["legal"]);
+  EXPECT_TRUE(plan["ep_degrees"][1]["legal"]);
+  const RunOutcome text = moracle_run({"plan", model_path(), "--ep", "2"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("2 ranks"), std::string::npos) << text.out;
+  const RunOutcome refused = moracle_run({"plan", model_path(), "--tp", "2"});
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.err.find("groups of 128"), std::string::npos) << refused.err;
+}
+
 TEST_F(CliTest, VerifyFindsASoundCheckpointSound) {
   const Json json = json_of({"verify", model_path()});
   expect_keys(json, {"layers", "checkpoint_findings", "ok"});
@@ -192,6 +213,7 @@ TEST_F(CliTest, HelpHasAnExampleEverywhere) {
                                                      {"run"},
                                                      {"inspect"},
                                                      {"explain"},
+                                                     {"plan"},
                                                      {"eval"},
                                                      {"logits"},
                                                      {"verify"},

@@ -36,6 +36,7 @@ struct Layout {
   bool own_up = false;    // inputs of up differ from those of gate somewhere
   [[nodiscard]] std::size_t w13_bytes() const { return 2 * w13.bytes(); }
   [[nodiscard]] std::size_t expert_bytes() const { return w13_bytes() + w2.bytes(); }
+  [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(experts) * expert_bytes(); }
 };
 
 // Memory of one call, in one order for sizing and for use.
@@ -55,7 +56,7 @@ class CpuExperts final : public PackedExperts {
              std::vector<ExpertExtras> extras)
       : ops_(ops), layout_(layout), activation_(activation), memory_(std::move(memory)), extras_(std::move(extras)) {}
 
-  [[nodiscard]] std::size_t bytes() const override { return memory_.size(); }
+  [[nodiscard]] std::size_t bytes() const override { return layout_.bytes(); }
 
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, std::int64_t top_k, int threads) const override {
     const auto slots = static_cast<std::size_t>(tokens * top_k);
@@ -320,16 +321,20 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const PanelOps& ops, const C
                       expert.gate.input_scale != first.gate.input_scale ||
                       expert.up.input_scale != first.up.input_scale;
   }
-  const std::size_t stride = layout.expert_bytes();
-  MORACLE_ASSIGN(PageBuffer memory, PageBuffer::allocate(stride * experts.experts.size()));
-  std::vector<ExpertExtras> extras(experts.experts.size());
-  FirstError failed;
-  options.pool.parallel_for(layout.experts, [&](std::int64_t e, int) {
-    if (failed.failed()) return;
-    const auto at = static_cast<std::size_t>(e);
-    failed.keep(e, pack_expert(experts.experts[at], layout, extras[at], memory.data() + at * stride));
-  });
-  MORACLE_TRY(failed.take());
+  PageBuffer memory;
+  std::vector<ExpertExtras> extras;
+  if (!options.layout_only) {
+    const std::size_t stride = layout.expert_bytes();
+    MORACLE_ASSIGN(memory, PageBuffer::allocate(layout.bytes()));
+    extras.resize(experts.experts.size());
+    FirstError failed;
+    options.pool.parallel_for(layout.experts, [&](std::int64_t e, int) {
+      if (failed.failed()) return;
+      const auto at = static_cast<std::size_t>(e);
+      failed.keep(e, pack_expert(experts.experts[at], layout, extras[at], memory.data() + at * stride));
+    });
+    MORACLE_TRY(failed.take());
+  }
   return std::unique_ptr<PackedExperts>(
       std::make_unique<CpuExperts>(ops, layout, activation, std::move(memory), std::move(extras)));
 }

@@ -25,7 +25,7 @@ class CpuLinear final : public PackedLinear {
         global_scale_(global_scale),
         input_scale_(input_scale) {}
 
-  [[nodiscard]] std::size_t bytes() const override { return memory_.size(); }
+  [[nodiscard]] std::size_t bytes() const override { return format_.bytes(); }
 
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override {
     return PreparedRows::bytes(format_, static_cast<std::size_t>(tokens)) +
@@ -85,8 +85,14 @@ Result<std::unique_ptr<PackedLinear>> pack_linear(const PanelOps& ops, const Can
                                                   const PackOptions& options) {
   const MatrixSource& source = *linear.weight;
   MORACLE_ASSIGN(const PanelFormat format, panel_format(linear, ops));
-  MORACLE_ASSIGN(PageBuffer memory, PageBuffer::allocate(format.bytes()));
   std::vector<std::int32_t> order = column_order(source.spec());
+  const auto packed = [&](PageBuffer memory) {
+    return std::unique_ptr<PackedLinear>(std::make_unique<CpuLinear>(ops, format, std::move(memory), std::move(order),
+                                                                     linear.bias, source.spec().global_scale,
+                                                                     linear.input_scale));
+  };
+  if (options.layout_only) return packed(PageBuffer());
+  MORACLE_ASSIGN(PageBuffer memory, PageBuffer::allocate(format.bytes()));
   constexpr std::int64_t kPanelsPerItem = 16;
   constexpr std::int64_t kItemsPerRelease = 16;  // a head of 600 MB must not stay mapped beside its packed copy
   FirstError failed;
@@ -101,8 +107,7 @@ Result<std::unique_ptr<PackedLinear>> pack_linear(const PanelOps& ops, const Can
   });
   MORACLE_TRY(failed.take());
   source.release();
-  return std::unique_ptr<PackedLinear>(std::make_unique<CpuLinear>(
-      ops, format, std::move(memory), std::move(order), linear.bias, source.spec().global_scale, linear.input_scale));
+  return packed(std::move(memory));
 }
 
 }  // namespace moracle::cpu

@@ -26,19 +26,23 @@ struct RefMatrix {
   std::optional<QuantKey> activation;
   std::optional<float> input_scale;
 
-  static Result<RefMatrix> copy(const CanonicalLinear& linear) {
+  static Result<RefMatrix> copy(const CanonicalLinear& linear, bool layout_only) {
     RefMatrix matrix{.spec = linear.weight->spec(),
                      .all = {},
                      .bias = linear.bias,
                      .activation = linear.activation,
                      .input_scale = linear.input_scale};
+    if (layout_only) return matrix;
     MORACLE_TRY(linear.weight->read(0, matrix.spec.rows, matrix.all));
     linear.weight->release();
     return matrix;
   }
 
   [[nodiscard]] std::size_t bytes() const {
-    return all.codes.size() + all.zeros.size() + 4 * (all.scales.size() + all.values.size());
+    const auto values = static_cast<std::size_t>(spec.rows * spec.cols);
+    if (!spec.key.quantized()) return sizeof(float) * values;
+    const auto scales = static_cast<std::size_t>(spec.rows * spec.groups);
+    return values + scales * (sizeof(float) + (spec.key.symmetric ? 0U : 1U));
   }
 
   // The input as this matrix sees it: quantized and dequantized where the scheme says so. `scratch` holds cols f32.
@@ -240,11 +244,11 @@ class RefExperts final : public PackedExperts {
   std::int64_t intermediate_;
 };
 
-Result<RefExperts::Expert> copy_expert(const CanonicalExperts::Expert& from) {
+Result<RefExperts::Expert> copy_expert(const CanonicalExperts::Expert& from, bool layout_only) {
   RefExperts::Expert expert;
-  MORACLE_ASSIGN(expert.gate, RefMatrix::copy(from.gate));
-  MORACLE_ASSIGN(expert.up, RefMatrix::copy(from.up));
-  MORACLE_ASSIGN(expert.down, RefMatrix::copy(from.down));
+  MORACLE_ASSIGN(expert.gate, RefMatrix::copy(from.gate, layout_only));
+  MORACLE_ASSIGN(expert.up, RefMatrix::copy(from.up, layout_only));
+  MORACLE_ASSIGN(expert.down, RefMatrix::copy(from.down, layout_only));
   return expert;
 }
 
@@ -255,7 +259,7 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const CanonicalExperts& expe
   FirstError failed;
   options.pool.parallel_for(narrow<std::int64_t>(copies.size()), [&](std::int64_t e, int) {
     if (failed.failed()) return;
-    auto copy = copy_expert(experts.experts[static_cast<std::size_t>(e)]);
+    auto copy = copy_expert(experts.experts[static_cast<std::size_t>(e)], options.layout_only);
     if (!copy.ok()) {
       failed.keep(e, std::move(copy).error());
       return;
@@ -266,8 +270,8 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const CanonicalExperts& expe
   return std::unique_ptr<PackedExperts>(std::make_unique<RefExperts>(std::move(copies), options.activation));
 }
 
-Result<std::unique_ptr<PackedLinear>> pack_linear(const CanonicalLinear& linear, const PackOptions&) {
-  MORACLE_ASSIGN(RefMatrix matrix, RefMatrix::copy(linear));
+Result<std::unique_ptr<PackedLinear>> pack_linear(const CanonicalLinear& linear, const PackOptions& options) {
+  MORACLE_ASSIGN(RefMatrix matrix, RefMatrix::copy(linear, options.layout_only));
   return std::unique_ptr<PackedLinear>(std::make_unique<RefLinear>(std::move(matrix)));
 }
 

@@ -1,0 +1,62 @@
+// How much memory one rank of a model takes, from headers alone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/model.h"
+
+namespace moracle {
+
+struct LayerFootprint {
+  std::string name{};              // "model.layers.3"
+  std::uint64_t mixer = 0;         // attention or recurrence with its norms, packed
+  std::uint64_t feed_forward = 0;  // router, experts, shared experts, or the dense projections, packed
+  std::uint64_t norms = 0;         // the layer's own two
+  std::uint64_t state = 0;         // keys and values of `context` positions, or the recurrent state
+  std::string experts_kernel{};    // backend; empty: a dense layer, or nobody serves
+};
+
+struct Footprint {
+  std::int64_t context = 0;       // positions of the one sequence that is counted
+  std::int64_t batch_tokens = 0;  // of one call
+  std::vector<LayerFootprint> layers{};
+  std::uint64_t embedding = 0;
+  std::uint64_t head = 0;
+  std::uint64_t final_norm = 0;
+  std::uint64_t state = 0;      // of the sequence, as it is allocated
+  std::uint64_t workspace = 0;  // of one call
+  // False where a module's layout is not known: it is then counted at its published width.
+  bool packed = true;
+
+  [[nodiscard]] std::uint64_t weights() const;
+  [[nodiscard]] std::uint64_t total() const { return weights() + state + workspace; }
+};
+
+struct FootprintOptions {
+  int tp = 1;  // see RankLayout
+  int ep = 1;
+  std::int64_t context = 0;       // 0: the model's own
+  std::int64_t batch_tokens = 1;  // of one call at most; no more than the context
+  int threads = 1;
+};
+
+// Sizes are those that load_model and Model::reserve come to: the same layouts are made, without weights. Reads no
+// weight. Errors: "plan.tp", "plan.ep" (see shard.h), "plan.context", "oracle.no_kernel" and its like where a rank's
+// share is not served, those of decide for a pinned backend.
+Result<Footprint> footprint(const LoadPlan& plan, const FootprintOptions& options);
+
+// One degree of parallelism, and what forbids it: the first module in the way, and its rule. Empty: legal.
+struct Degree {
+  int degree = 1;
+  std::string module{};
+  std::string wanted{};
+  std::string found{};
+  [[nodiscard]] bool legal() const { return wanted.empty(); }
+};
+// Every degree from 1 to 16, and 32 and 64.
+[[nodiscard]] std::vector<Degree> tensor_degrees(const LoadPlan& plan);
+[[nodiscard]] std::vector<Degree> expert_degrees(const LoadPlan& plan);
+
+}  // namespace moracle

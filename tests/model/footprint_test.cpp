@@ -1,0 +1,145 @@
+// What `plan` foretells from headers is what a load comes to.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "model/footprint.h"
+#include "model/transformer.h"
+#include "support/model_fixture.h"
+#include "support/tiny_model.h"
+
+namespace moracle::test {
+namespace {
+
+std::unique_ptr<LoadPlan> plan_of(const std::filesystem::path& folder, const Policy& policy = {},
+                                  const Machine& machine = probe_machine()) {
+  auto checkpoint = Checkpoint::open(folder);
+  if (!checkpoint.ok()) {
+    ADD_FAILURE() << checkpoint.error().message();
+    return nullptr;
+  }
+  auto plan = LoadPlan::make(*checkpoint, machine, policy);
+  if (!plan.ok()) {
+    ADD_FAILURE() << plan.error().message();
+    return nullptr;
+  }
+  return std::move(*plan);
+}
+
+std::vector<std::filesystem::path> folders() {
+  std::vector<std::filesystem::path> all;
+  for (const char* kind : {"checkpoints", "families"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(data_dir() / kind)) {
+      if (entry.is_directory()) all.push_back(entry.path());
+    }
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+class FootprintTest : public testing::TestWithParam<std::filesystem::path> {};
+
+TEST_P(FootprintTest, IsWhatALoadComesTo) {
+  constexpr int kThreads = 2;
+  constexpr std::int64_t kTokens = 33;
+  for (const Policy& policy : {Policy{}, pinned("ref")}) {
+    const auto plan = plan_of(GetParam(), policy);
+    ASSERT_NE(plan, nullptr);
+    const auto foretold = footprint(*plan, {.context = 100, .batch_tokens = kTokens, .threads = kThreads});
+    ASSERT_TRUE(foretold.ok()) << foretold.error().message();
+    EXPECT_TRUE(foretold->packed);
+    const Loaded loaded = load(GetParam(), policy, kThreads);
+    const auto* const model = dynamic_cast<const Transformer*>(loaded.model.get());
+    ASSERT_NE(model, nullptr);
+    const Transformer::Parts& parts = model->parts();
+    EXPECT_EQ(foretold->embedding, parts.embedding.bytes());
+    EXPECT_EQ(foretold->head, parts.head->bytes());
+    EXPECT_EQ(foretold->final_norm, parts.final_norm.bytes());
+    ASSERT_EQ(foretold->layers.size(), parts.layers.size());
+    for (std::size_t l = 0; l < parts.layers.size(); ++l) {
+      EXPECT_EQ(foretold->layers[l].mixer, parts.layers[l].mixer->bytes()) << l;
+      EXPECT_EQ(foretold->layers[l].feed_forward, parts.layers[l].feed_forward->bytes()) << l;
+      EXPECT_GT(foretold->layers[l].state, 0U) << l;
+    }
+    EXPECT_EQ(foretold->state, model->state_bytes(100));
+    EXPECT_EQ(foretold->workspace, model->workspace_bytes(kTokens));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, FootprintTest, testing::ValuesIn(folders()), [](const auto& info) {
+  std::string name = info.param.filename().string();
+  std::replace_if(name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
+  return name;
+});
+
+// Two ranks of two experts' halves hold what one holds of everything that is cut.
+TEST(FootprintRanks, ShareWhatIsCut) {
+  const TemporaryFolder folder;
+  TinyBuilder(tiny_mixtral(), {}).build().write(folder.path());
+  const auto plan = plan_of(folder.path(), pinned("ref"));
+  ASSERT_NE(plan, nullptr);
+  const auto whole = footprint(*plan, {.context = 64});
+  const auto experts = footprint(*plan, {.ep = 2, .context = 64});
+  const auto halves = footprint(*plan, {.tp = 2, .context = 64});
+  ASSERT_TRUE(whole.ok() && experts.ok() && halves.ok());
+  const std::uint64_t all = whole->layers[0].feed_forward;
+  const std::uint64_t router = 2 * experts->layers[0].feed_forward - all;
+  EXPECT_GT(router, 0U);
+  EXPECT_EQ(2 * (experts->layers[0].feed_forward - router), all - router);
+  EXPECT_EQ(experts->layers[0].mixer, whole->layers[0].mixer);
+  EXPECT_EQ(2 * (halves->layers[0].feed_forward - router), all - router);
+  EXPECT_EQ(2 * halves->layers[0].mixer, whole->layers[0].mixer);
+  EXPECT_EQ(2 * halves->layers[0].state, whole->layers[0].state);
+  EXPECT_EQ(2 * halves->head, whole->head);
+}
+
+const Degree& at(const std::vector<Degree>& degrees, int degree) {
+  return *std::find_if(degrees.begin(), degrees.end(), [&](const Degree& row) { return row.degree == degree; });
+}
+
+TEST(FootprintDegrees, NameTheRule) {
+  // 4 heads, 2 key heads, 16 experts of 128 columns in groups of 128.
+  const auto plan = plan_of(data_dir() / "checkpoints" / "qwen3moe-gptq-w4g128-sym");
+  ASSERT_NE(plan, nullptr);
+  const auto tensor = tensor_degrees(*plan);
+  EXPECT_TRUE(at(tensor, 1).legal());
+  EXPECT_NE(at(tensor, 2).wanted.find("groups of 128 columns"), std::string::npos) << at(tensor, 2).wanted;
+  EXPECT_EQ(at(tensor, 2).module, "model.layers.0.mlp.experts");
+  EXPECT_NE(at(tensor, 3).wanted.find("heads"), std::string::npos);
+  const auto experts = expert_degrees(*plan);
+  for (const int degree : {1, 2, 4, 8, 16}) EXPECT_TRUE(at(experts, degree).legal()) << degree;
+  EXPECT_NE(at(experts, 3).found.find("16 experts"), std::string::npos) << at(experts, 3).found;
+}
+
+TEST(FootprintDegrees, ActOrderIsNotCut) {
+  const auto shared = shared_dir();
+  if (!shared) GTEST_SKIP() << "needs the reference collection";
+  const auto plan = plan_of(*shared / "checkpoints" / "qwen3moe-gptq-w4g32-actorder");
+  ASSERT_NE(plan, nullptr);
+  EXPECT_NE(at(tensor_degrees(*plan), 2).found.find("act-order"), std::string::npos);
+}
+
+TEST(FootprintErrors, AreNamed) {
+  const auto plan = plan_of(data_dir() / "checkpoints" / "qwen3moe-gptq-w4g128-sym");
+  ASSERT_NE(plan, nullptr);
+  EXPECT_EQ(footprint(*plan, {.tp = 2}).error().code, "plan.tp");
+  EXPECT_EQ(footprint(*plan, {.ep = 3}).error().code, "plan.ep");
+  EXPECT_EQ(footprint(*plan, {.context = 1 << 20}).error().code, "plan.context");
+}
+
+// No kernel of this build runs there: sizes are the published ones, and that is said.
+TEST(FootprintElsewhere, IsPublishedSizes) {
+  const auto machine = resolve_machine("h200");
+  ASSERT_TRUE(machine.ok());
+  const auto plan = plan_of(data_dir() / "checkpoints" / "qwen3moe-gptq-w4g128-sym", {}, *machine);
+  ASSERT_NE(plan, nullptr);
+  const auto foretold = footprint(*plan, {.context = 64});
+  ASSERT_TRUE(foretold.ok()) << foretold.error().message();
+  EXPECT_FALSE(foretold->packed);
+  // 16 experts x 3 matrices of 256 x 128: a nibble a weight and a 2-byte scale a group, and the f32 router.
+  EXPECT_EQ(foretold->layers[0].feed_forward,
+            16U * 3U * (256U * 128U / 2U + 256U * 128U / 128U * 2U) + 16U * 256U * 4U);
+}
+
+}  // namespace
+}  // namespace moracle::test
