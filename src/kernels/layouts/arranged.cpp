@@ -1,0 +1,114 @@
+#include "kernels/layouts/arranged.h"
+
+#include <bit>
+
+#include "base/checked.h"
+
+namespace moracle::layout::detail {
+namespace {
+
+Error refused(const ArrangedLayout& layout, const MatrixHead& head, std::string code, std::string wanted,
+              std::string found) {
+  return {.code = "layout." + std::move(code),
+          .where = head.name,
+          .wanted = std::move(wanted) + ", which is all that " + std::string(layout.name) + " has room for",
+          .found = std::move(found)};
+}
+
+Result<> check(const ArrangedLayout& layout, const LayoutMatrix& matrix) {
+  const MatrixHead& head = matrix.head;
+  if (!head.key.quantized()) return refused(layout, head, "scheme", "quantized weights", to_string(head.key));
+  if (!matrix.g_idx.empty()) return refused(layout, head, "act_order", "columns in group order", "a group index");
+  if (!head.key.symmetric && layout.zero == nullptr)
+    return refused(layout, head, "zero_points", "symmetric weights", "zero points");
+  if (!matrix.bias.empty() && !layout.bias) return refused(layout, head, "bias", "no bias", "a bias");
+  if (layout.scale_type == ScaleType::bf16 && head.key.scale == ScaleType::f16)
+    return refused(layout, head, "scale_type", "bf16 scales", "f16 scales, which bf16 cannot hold");
+  return Ok{};
+}
+
+std::int64_t rows_per_scale(const MatrixHead& head) {
+  switch (head.key.granularity.kind) {
+    case Granularity::Kind::tensor:
+      return head.part_rows();
+    case Granularity::Kind::block:
+      return head.key.granularity.rows;
+    default:
+      return 1;
+  }
+}
+
+// Rows that share a scale must agree: the canonical form repeats it for each of them.
+Result<StoredScales> scales_of(const ArrangedLayout& layout, const LayoutMatrix& matrix, const Arrangement& rows,
+                               std::int64_t groups, std::int64_t per_scale) {
+  const MatrixHead& head = matrix.head;
+  Arrangement how = rows;
+  if (per_scale > 1) {
+    const std::int64_t part = ceil_div(head.part_rows(), per_scale);
+    how.part_rows = part;
+    how.padded_part_rows = part;
+    how.steps_rows = head.parts * part;
+  }
+  how.stored = {round_up(how.steps_rows, layout.scale_multiple.rows), round_up(groups, layout.scale_multiple.cols)};
+  how.place = layout.scale;
+  const ScaleType type = layout.scale_type == ScaleType::none ? head.key.scale : layout.scale_type;
+  MORACLE_ASSIGN(StoredScales scales, StoredScales::zeroed(how, type));
+  for (std::int64_t r = 0; r < head.rows; ++r) {
+    const std::int64_t in_part = r % head.part_rows();
+    const std::int64_t first = r - in_part % per_scale;
+    const std::int64_t at = r / head.part_rows() * how.part_rows + in_part / per_scale;
+    for (std::int64_t g = 0; g < head.groups; ++g) {
+      if (matrix.scale(r, g) != matrix.scale(first, g))
+        return refused(layout, head, "block_scale", "one scale for " + std::to_string(per_scale) + " rows", "several");
+      if (first == r && !scales.put(at, g, matrix.scale(r, g)))
+        return refused(layout, head, "scale", "scales that " + std::string(layout.name) + " can hold", "one beyond");
+    }
+  }
+  return scales;
+}
+
+Result<StoredCodes> zeros_of(const ArrangedLayout& layout, const LayoutMatrix& matrix, const Arrangement& rows,
+                             std::int64_t groups) {
+  const MatrixHead& head = matrix.head;
+  const int bits = bits_of(head.key.element);
+  Arrangement how = rows;
+  how.place = bits == 8 ? row_major : layout.zero;
+  how.stored = {round_up(rows.steps_rows, 8 / bits), groups};
+  MORACLE_ASSIGN(StoredCodes zeros, StoredCodes::zeroed(how, bits));
+  for (std::int64_t r = 0; r < head.rows; ++r)
+    for (std::int64_t g = 0; g < head.groups; ++g) zeros.put(r, g, matrix.zero(r, g));
+  return zeros;
+}
+
+}  // namespace
+
+Result<ArrangedArrays> arrange(const ArrangedLayout& layout, const LayoutMatrix& matrix, Role role) {
+  MORACLE_TRY(check(layout, matrix));
+  const MatrixHead& head = matrix.head;
+  MORACLE_ASSIGN(const Grid part, padded_part(head, role, layout.sizes));
+  const auto rows = checked_mul(part.rows, head.parts);
+  if (!rows) return refused(layout, head, "shape", "rows that can be counted", std::to_string(part.rows));
+  Arrangement how{.part_rows = head.part_rows(),
+                  .padded_part_rows = part.rows,
+                  .steps_rows = *rows,
+                  .stored = {*rows, part.cols},
+                  .steps = role == Role::w13 ? layout.w13_rows : layout.w2_rows,
+                  .place = layout.weight};
+  ArrangedArrays arrays{.rows_per_scale = rows_per_scale(head)};
+  MORACLE_ASSIGN(arrays.weight, StoredCodes::zeroed(how, bits_of(head.key.element)));
+  for (std::int64_t r = 0; r < head.rows; ++r) {
+    for (std::int64_t k = 0; k < head.cols; ++k)
+      arrays.weight.put(r, k, narrow<std::uint8_t>(matrix.code(r, k) ^ layout.flip));
+  }
+  const std::int64_t groups = padded_groups(head, part.cols);
+  MORACLE_ASSIGN(arrays.scales, scales_of(layout, matrix, how, groups, arrays.rows_per_scale));
+  if (!head.key.symmetric) {
+    MORACLE_ASSIGN(arrays.zeros, zeros_of(layout, matrix, how, groups));
+  }
+  how.stored = {*rows, 1};
+  how.place = row_major;
+  MORACLE_ASSIGN(arrays.bias, store_bias(matrix, how));
+  return arrays;
+}
+
+}  // namespace moracle::layout::detail

@@ -1,0 +1,86 @@
+// Layouts that move elements and change none: codes, scales, zero points and biases each go to a place of their own.
+// One row of data describes a layout; packing, the inverse and the host executor are shared.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <variant>
+
+#include "kernels/layouts/layout_matrix.h"
+
+namespace moracle::layout {
+
+struct ArrangedLayout {
+  std::string_view name{};
+  std::uint8_t flip = 0;  // codes are stored xor this: offset-binary to two's complement
+  Sizes sizes{};
+  std::span<const RowStep> w13_rows{};  // of codes, scales and biases alike
+  std::span<const RowStep> w2_rows{};
+  Place weight = row_major;
+  Place scale = row_major;
+  Grid scale_multiple{1, 1};               // scale arrays are padded to these
+  ScaleType scale_type = ScaleType::none;  // none: as the checkpoint stores them
+  Place zero = nullptr;                    // of zero points of 4 bits; null: the layout has no room for them
+  bool bias = true;
+};
+
+// The pack of one matrix in an arranged layout. `Layout` makes each layout's pack a type of its own.
+template <const ArrangedLayout& Layout>
+struct ArrangedPack {
+  MatrixHead head{};
+  ColumnOrder order{};  // always InOrder: these layouts know no group index
+  std::int64_t rows_per_scale = 1;
+  StoredCodes weight{};
+  StoredScales scales{};  // [rows / rows_per_scale, groups]
+  std::variant<MiddleZero, StoredCodes> zeros{};
+  Bias bias{};
+
+  [[nodiscard]] std::uint8_t code(std::int64_t row, std::int64_t col) const {
+    return static_cast<std::uint8_t>(weight.at(row, col) ^ Layout.flip);
+  }
+  [[nodiscard]] float scale(std::int64_t row, std::int64_t group) const {
+    const std::int64_t part = row / head.part_rows();
+    const std::int64_t scales_of_part = (head.part_rows() + rows_per_scale - 1) / rows_per_scale;
+    return scales.at(part * scales_of_part + row % head.part_rows() / rows_per_scale, group);
+  }
+  [[nodiscard]] std::uint8_t zero(std::int64_t row, std::int64_t group) const {
+    return std::get<StoredCodes>(zeros).at(row, group);
+  }
+  [[nodiscard]] std::size_t bytes() const;
+};
+
+namespace detail {
+// The arrays of a pack, without the type of its layout.
+struct ArrangedArrays {
+  std::int64_t rows_per_scale = 1;
+  StoredCodes weight{};
+  StoredScales scales{};
+  std::variant<MiddleZero, StoredCodes> zeros{};
+  Bias bias{};
+};
+Result<ArrangedArrays> arrange(const ArrangedLayout& layout, const LayoutMatrix& matrix, Role role);
+}  // namespace detail
+
+// Errors: "layout.shape", "layout.zero_points", "layout.act_order", "layout.bias", "layout.scale_type",
+// "layout.block_scale" for what the layout has no form for.
+template <const ArrangedLayout& Layout>
+Result<ArrangedPack<Layout>> pack_arranged(const LayoutMatrix& matrix, Role role) {
+  MORACLE_ASSIGN(detail::ArrangedArrays arrays, detail::arrange(Layout, matrix, role));
+  return ArrangedPack<Layout>{.head = matrix.head,
+                              .order = InOrder{},
+                              .rows_per_scale = arrays.rows_per_scale,
+                              .weight = std::move(arrays.weight),
+                              .scales = std::move(arrays.scales),
+                              .zeros = std::move(arrays.zeros),
+                              .bias = std::move(arrays.bias)};
+}
+
+template <const ArrangedLayout& Layout>
+std::size_t ArrangedPack<Layout>::bytes() const {
+  const auto* stored = std::get_if<StoredCodes>(&zeros);
+  return weight.bytes().size() + scales.bytes().size() + (stored == nullptr ? 0 : stored->bytes().size()) +
+         bytes_of(bias);
+}
+
+}  // namespace moracle::layout
