@@ -14,6 +14,7 @@ namespace {
 
 struct VerifyCommand : ModelOptions {
   std::int64_t tokens = 32;
+  std::string layout{};
   bool json = false;
 };
 
@@ -78,6 +79,7 @@ Result<int> verify_command(const VerifyCommand& options, Console& console) {
   ThreadPool pool(options.threads > 0 ? options.threads : machine.cores);
   VerifyOptions verification;
   verification.tokens = options.tokens;
+  verification.layout = options.layout;
   verification.interrupted = [] { return interrupted(); };
   verification.on_progress = [&](std::int64_t done, std::int64_t total) {
     console.progress("verifying", static_cast<double>(done), static_cast<double>(total));
@@ -106,6 +108,10 @@ void add_verify(CLI::App& root, Program& program) {
       ->type_name("N")
       ->capture_default_str()
       ->check(whole_number(1, 65536));
+  command
+      ->add_option("--layout", options->layout,
+                   "Pack the experts in another device's layout (marlin, trtllm, ...) and run the packed bytes here")
+      ->type_name("NAME");
   add_json(*command, options->json);
   command->footer("Example:\n  moracle verify ./Qwen3-30B-A3B-GPTQ-Int4 --backend avx2");
   command->callback([options, &program] {

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "engine/random.h"
+#include "kernels/foreign/packed_cards.h"
 
 namespace moracle {
 
@@ -54,10 +55,11 @@ bool has_error(const std::vector<Finding>& findings) {
 }
 
 Result<> verify_experts(const ModuleReport& module, const CanonicalExperts& experts, ThreadPool& pool,
-                        std::uint64_t seed, Verification& result) {
+                        std::uint64_t seed, const std::string& layout, Verification& result) {
   const std::vector<Finding> findings = examine_all(matrices_of(experts), true, pool);
   result.findings.insert(result.findings.end(), findings.begin(), findings.end());
-  MORACLE_ASSIGN(const KernelCard* card, winner_of(*module.decision, *module.problem));
+  MORACLE_ASSIGN(const KernelCard* card, layout.empty() ? winner_of(*module.decision, *module.problem)
+                                                        : packed_card_for(layout, *module.problem));
   MORACLE_ASSIGN(const KernelCard* reference, reference_card(module.scheme));
   const LayerInput input = spread_input(experts, result.tokens, module.problem->top_k, seed);
   auto computed = run_layer(*card, experts, module.problem->activation, input, pool);
@@ -122,7 +124,7 @@ Result<Verification> verify(const LoadPlan& plan, ThreadPool& pool, const Verify
     }
     const ModuleReport& module = modules[i];
     if (module.kind == "experts" && module.decision && module.problem) {
-      MORACLE_TRY(verify_experts(module, plan.experts_at(i), pool, i, result));
+      MORACLE_TRY(verify_experts(module, plan.experts_at(i), pool, i, options.layout, result));
     } else if (module.kind == "linear") {
       const auto findings = examine_all({plan.linear_at(i).weight.get()}, false, pool);
       result.findings.insert(result.findings.end(), findings.begin(), findings.end());

@@ -16,6 +16,7 @@
 namespace moracle {
 
 struct VerifyOptions {
+  std::string layout{};      // a foreign layout to pack and run instead of the chosen backend; empty: none
   std::int64_t tokens = 32;  // raised where needed so that every expert is hit
   std::function<void(std::int64_t done, std::int64_t total)> on_progress{};  // modules; may be empty
   std::function<bool()> interrupted{};                                       // may be empty
@@ -53,7 +54,8 @@ struct Verification {
 [[nodiscard]] double relative_error_bound(const KernelCard& card, const Scheme& scheme);
 
 // Works on the plan's lazy weights, one layer in memory at a time. Errors: an experts layer that no backend serves,
-// "memory.allocate". What is wrong with weights or numbers is not an error but part of the result.
+// "oracle.layout" where the layout cannot hold one, "memory.allocate". What is wrong with weights or numbers is not an
+// error but part of the result.
 Result<Verification> verify(const LoadPlan& plan, ThreadPool& pool, const VerifyOptions& options);
 
 }  // namespace moracle

@@ -58,7 +58,9 @@ struct PackOptions {
   bool layout_only = false;
 };
 
-// The implementation behind a card. A card without one in this build is `not_built`.
+// The implementation behind a card; what a card does not serve is null. A card without one in this build is
+// `not_built`. Of a `foreign` card it packs that kernel's layout and runs the packed bytes on this host, for proof: no
+// decision takes it.
 struct KernelImplementation {
   const KernelCard* card;
   Result<std::unique_ptr<PackedExperts>> (*pack_experts)(const CanonicalExperts&, const PackOptions&);

@@ -4,6 +4,7 @@
 
 #include "kernels/cards.h"
 #include "kernels/kernel.h"
+#include "kernels/layouts/layout_experts.h"
 #include "kernels/ref/ref.h"
 #if defined(__x86_64__)
 #include "kernels/cpu/dispatch.h"
@@ -67,6 +68,26 @@ constexpr KernelImplementation kImplementations[] = {
     {&kCardRefMxfp8, ref::pack_experts, ref::pack_linear},
     {&kCardRefNvfp4, ref::pack_experts, ref::pack_linear},
     {&kCardRefDense, ref::pack_experts, ref::pack_linear},
+    {&kCardMarlinWna16, layout::marlin_wna16_experts, nullptr},
+    {&kCardMarlinFp8, layout::marlin_fp8_experts, nullptr},
+    {&kCardMarlinMxfp4, layout::marlin_mx_experts, nullptr},
+    {&kCardMarlinMxfp8, layout::marlin_mx_experts, nullptr},
+    {&kCardMarlinNvfp4, layout::marlin_nvfp4_experts, nullptr},
+    {&kCardTritonWna16, layout::arranged_experts<layout::kTritonWna16>, nullptr},
+    {&kCardTritonInt8, layout::arranged_experts<layout::kInt8Rows>, nullptr},
+    {&kCardTritonFp8, layout::arranged_experts<layout::kFp8Rows>, nullptr},
+    {&kCardXpuInt4, layout::arranged_experts<layout::kXpuInt4>, nullptr},
+    {&kCardTrtLlmMxint4, layout::arranged_experts<layout::kTrtLlmMxint4>, nullptr},
+    {&kCardTrtLlmMxfp4, layout::arranged_experts<layout::kTrtLlmMxfp4>, nullptr},
+    {&kCardTrtLlmNvfp4, layout::arranged_experts<layout::kTrtLlmNvfp4>, nullptr},
+    {&kCardCutlassMxfp4, layout::arranged_experts<layout::kCutlassFp4>, nullptr},
+    {&kCardCutlassNvfp4, layout::arranged_experts<layout::kCutlassFp4>, nullptr},
+    {&kCardFlashInferMxfp4, layout::arranged_experts<layout::kFlashInferFp4>, nullptr},
+    {&kCardFlashInferNvfp4, layout::arranged_experts<layout::kFlashInferFp4>, nullptr},
+    {&kCardCuteDslNvfp4, layout::arranged_experts<layout::kCuteDslNvfp4>, nullptr},
+    {&kCardB12xNvfp4, layout::b12x_experts, nullptr},
+    {&kCardAiterFp8, layout::arranged_experts<layout::kAiterFp8>, nullptr},
+    {&kCardAiterMxfp4, layout::aiter_mxfp4_experts, nullptr},
 };
 
 }  // namespace

@@ -14,6 +14,8 @@
 
 namespace moracle {
 
+// `own`: a kernel of this engine. `foreign`: another device's or engine's kernel whose layout is public, packed here
+// and run on the host for proof. `decision_only`: what it can do is known, its layout is not.
 enum class CardKind : std::uint8_t { own, foreign, decision_only };
 enum class Numerics : std::uint8_t { exact, fast, emulation };  // `fast` quantizes activations further than published
 [[nodiscard]] std::string_view to_string(CardKind kind);
@@ -207,6 +209,8 @@ struct KernelCard {
   bool lora = false;
   bool any_activation_format = false;
   std::span<const Refusal> refusals{};
+  // Of a card that describes another engine's kernel: the backend here whose pack is that kernel's layout.
+  std::string_view packed_by{};
 };
 
 }  // namespace moracle

@@ -103,6 +103,7 @@ std::vector<const KernelCard*> claiming(const CanonicalExperts& experts, const A
                         .zero_points = experts.zero_points,
                         .act_order = experts.act_order};
   for (const TableRow& row : (*table)->rows) {
+    if (row.card->kind != CardKind::own) continue;
     if ((machine.cpu_features & row.card->cpu_features) != row.card->cpu_features) continue;
     const Decision decision = decide(problem, machine, {.pinned = std::string(row.card->backend)}, **table);
     EXPECT_EQ(decision.winner, row.card) << row.card->id << " " << to_string(experts.scheme);

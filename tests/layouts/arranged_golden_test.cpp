@@ -258,5 +258,61 @@ TEST(ArrangedGolden, Nvfp4Layouts) {
   expect.operator()<kB12xNvfp4>("b12x_a16", "b12x_a16");
 }
 
+// Weights unmoved, in two's complement; scales of rank 1 and of rank 2 on disk are the same bytes.
+TEST(ArrangedGolden, Int8FromQuarkAndCompressedTensors) {
+  const GoldenFile file("moe_w8a8_int8_channel_token");
+  const QuantKey key{.element = Element::int8, .scale = ScaleType::f32, .granularity = Granularity::channel()};
+  for (const auto& [name, role, cols, parts] : {std::tuple{"w13", Role::w13, 256, 2}, {"w2", Role::w2, 128, 1}}) {
+    const std::string matrix_name = name;
+    LayoutMatrix matrix = blank_matrix(test::head_of(key, 256, cols, parts));
+    const Bytes weight = part_of(file, matrix_name + ".weight", 3);
+    for (std::size_t i = 0; i < weight.size(); ++i)
+      matrix.panel.codes[i] = static_cast<std::uint8_t>(weight[i] ^ 0x80U);
+    const Bytes quark = part_of(file, matrix_name + ".weight_scale_quark_1d", 3);
+    std::memcpy(matrix.panel.scales.data(), quark.data(), quark.size());
+    const auto pack = packed<kInt8Rows>(matrix, role);
+    EXPECT_EQ(bytes_of(pack.weight.bytes()), weight);
+    EXPECT_EQ(bytes_of(pack.scales.bytes()), part_of(file, matrix_name + ".weight_scale_ct", 3));
+    EXPECT_EQ(pack.scales.grid(), (Grid{256, 1}));
+  }
+}
+
+// The published AITER shuffles as they are written: a row-major array seen with more dimensions, the dimensions
+// permuted. Returns where element `index` goes.
+std::int64_t permuted(std::int64_t index, const std::vector<std::int64_t>& dims,
+                      const std::vector<std::size_t>& order) {
+  std::vector<std::int64_t> at(dims.size());
+  for (std::size_t d = dims.size(); d-- > 0; index /= dims[d]) at[d] = index % dims[d];
+  std::int64_t to = 0;
+  for (const std::size_t d : order) to = to * dims[d] + at[d];
+  return to;
+}
+
+TEST(ArrangedGolden, AiterPlacesAreThePublishedShuffles) {
+  constexpr std::int64_t kRows = 96;
+  constexpr std::int64_t kCols = 256;
+  for (std::int64_t row = 0; row < kRows; ++row)
+    for (std::int64_t col = 0; col < kCols; ++col) {
+      const std::int64_t index = row * kCols + col;
+      // shuffle_weight with layout (16, 16) of bytes: view(-1, n / 16, 16, k / 32, 2, 16), permute(0, 1, 3, 4, 2, 5).
+      EXPECT_EQ((tiles_of_16_rows<16>({kRows, kCols}, row, col)),
+                permuted(index, {kRows / 16, 16, kCols / 32, 2, 16}, {0, 2, 3, 1, 4}));
+      // shuffle_scale: view(m / 32, 2, 16, n / 8, 2, 4), permute(0, 3, 5, 2, 4, 1).
+      EXPECT_EQ(tiles_32x8({kRows, kCols}, row, col),
+                permuted(index, {kRows / 32, 2, 16, kCols / 8, 2, 4}, {0, 3, 5, 2, 4, 1}));
+      // shuffle_weight_a16w4(16, gate_up): view(E, 2, n / 16, 16, k / 64, 4, 16), permute(0, 2, 1, 4, 5, 3, 6).
+      const std::int64_t block = interleave_halves<16>(kRows, row);
+      EXPECT_EQ((tiles_of_16_rows<16>({kRows, kCols}, block, col)),
+                permuted(index, {2, kRows / 32, 16, kCols / 64, 4, 16}, {1, 0, 3, 4, 2, 5}));
+      // shuffle_scale_a16w4(gate_up): view(E, 2, n / 32, 16, k / 8, 2, 4), permute(0, 2, 4, 6, 3, 5, 1).
+      EXPECT_EQ(tiles_32x8({kRows, kCols}, block, col),
+                permuted(index, {2, kRows / 32, 16, kCols / 8, 2, 4}, {1, 3, 5, 2, 4, 0}));
+    }
+  // Nibbles: 16 bytes are 32 of them.
+  for (std::int64_t byte = 0; byte < 16 * kCols; ++byte)
+    EXPECT_EQ((tiles_of_16_rows<32>({16, 2 * kCols}, byte / kCols, byte % kCols * 2)),
+              (2 * tiles_of_16_rows<16>({16, kCols}, byte / kCols, byte % kCols)));
+}
+
 }  // namespace
 }  // namespace moracle

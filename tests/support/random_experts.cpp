@@ -69,6 +69,15 @@ void fill_quantized(const MatrixSpec& spec, std::mt19937& rng, MatrixPanel& pane
   }
   panel.scales.resize(static_cast<std::size_t>(spec.rows * spec.groups));
   for (auto& s : panel.scales) s = representable(spec.key.scale, scale(rng));
+  // Rows that share a scale have the first one's.
+  const Granularity& granularity = spec.key.granularity;
+  const std::int64_t sharing = granularity.kind == Granularity::Kind::tensor  ? spec.rows
+                               : granularity.kind == Granularity::Kind::block ? granularity.rows
+                                                                              : 1;
+  for (std::int64_t r = 0; sharing > 1 && r < spec.rows; ++r) {
+    std::copy_n(panel.scales.begin() + r / sharing * sharing * spec.groups, spec.groups,
+                panel.scales.begin() + r * spec.groups);
+  }
   if (!spec.key.symmetric) {
     panel.zeros.resize(panel.scales.size());
     for (auto& z : panel.zeros) z = static_cast<std::uint8_t>(code(rng));

@@ -23,7 +23,8 @@ inline constexpr KernelCard kCardAiterFp8BlockExperts = described({.id = "refere
                                                                    .activations = kAiterActivations,
                                                                    .ungated = false,
                                                                    .parallel = {.refused_all2all = kNvlink},
-                                                                   .refusals = kAiterRefusals});
+                                                                   .refusals = kAiterRefusals,
+                                                                   .packed_by = "aiter"});
 
 inline constexpr std::array kAiterFp8ChannelSchemes{w(kFp8StaticChannelSym, kFp8DynamicTokenSym)};
 inline constexpr KernelCard kCardAiterFp8ChannelExperts = described({.id = "reference.AiterFp8ChannelExperts",
@@ -35,7 +36,8 @@ inline constexpr KernelCard kCardAiterFp8ChannelExperts = described({.id = "refe
                                                                      .activations = kAiterActivations,
                                                                      .ungated = false,
                                                                      .parallel = {.refused_all2all = kNvlink},
-                                                                     .refusals = kAiterRefusals});
+                                                                     .refusals = kAiterRefusals,
+                                                                     .packed_by = "aiter"});
 
 inline constexpr std::array kAiterFp8TensorSchemes{w(kFp8StaticTensorSym, kFp8DynamicTensorSym),
                                                    w(kFp8StaticTensorSym, kFp8StaticTensorSym)};
@@ -48,7 +50,8 @@ inline constexpr KernelCard kCardAiterFp8TensorExperts = described({.id = "refer
                                                                     .activations = kAiterActivations,
                                                                     .ungated = false,
                                                                     .parallel = {.refused_all2all = kNvlink},
-                                                                    .refusals = kAiterRefusals});
+                                                                    .refusals = kAiterRefusals,
+                                                                    .packed_by = "aiter"});
 
 inline constexpr std::array kAiterUnquantizedSchemes{kUnquantized};
 inline constexpr KernelCard kCardAiterUnquantizedExperts = described({.id = "reference.AiterUnquantizedExperts",
@@ -78,7 +81,8 @@ inline constexpr KernelCard kCardAiterMxfp4Experts = described({.id = "reference
                                                                 .activations = kAiterActivations,
                                                                 .ungated = false,
                                                                 .parallel = {.refused_all2all = kNvlink},
-                                                                .refusals = kAiterMxfp4Refusals});
+                                                                .refusals = kAiterMxfp4Refusals,
+                                                                .packed_by = "aiter"});
 
 inline constexpr std::array kAiterMxfp8Devices{rocm("gfx950"), rocm("gfx1250")};
 inline constexpr std::array kAiterMxfp8Schemes{w(kMxfp8Static, kMxfp8Dynamic)};

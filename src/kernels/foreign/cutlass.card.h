@@ -41,7 +41,8 @@ inline constexpr KernelCard kCardCutlassExpertsFp4 =
                .schemes = kCutlassFp4Schemes,
                .activations = kAllButRelu2,
                .batch_invariant = true,
-               .parallel = {.refused_all2all = kCutlassFp4RefusedExchanges}});
+               .parallel = {.refused_all2all = kCutlassFp4RefusedExchanges},
+               .packed_by = "cutlass"});
 
 inline constexpr std::array kCutlassMxfp4Devices{kSm10x};
 inline constexpr std::array kCutlassMxfp4Schemes{w(kMxfp4Static, kMxfp4Dynamic)};
@@ -53,7 +54,8 @@ inline constexpr KernelCard kCardCutlassExpertsMxfp4 =
                .schemes = kCutlassMxfp4Schemes,
                .activations = kEveryActivation,
                .batch_invariant = true,
-               .parallel = {.refused_all2all = kCutlassFp4RefusedExchanges}});
+               .parallel = {.refused_all2all = kCutlassFp4RefusedExchanges},
+               .packed_by = "cutlass"});
 
 inline constexpr std::array kCutlassW4A8Fp8Devices{kSm90};
 inline constexpr std::array kCutlassW4A8Fp8Schemes{w(kInt4Static, kFp8DynamicTokenSym)};

@@ -44,7 +44,8 @@ inline constexpr KernelCard kCardFlashInferCuteDSLExperts = described({.id = "re
                                                                        .devices = kFlashInferCuteDSLDevices,
                                                                        .libraries = kFlashInfer,
                                                                        .schemes = kFlashInferCuteDSLSchemes,
-                                                                       .activations = kFlashInferCuteDSLActivations});
+                                                                       .activations = kFlashInferCuteDSLActivations,
+                                                                       .packed_by = "cutedsl"});
 
 inline constexpr std::array kFlashInferCuteDSLBatchedSchemes{w(kNvfp4Static, kNvfp4Dynamic)};
 inline constexpr KernelCard kCardFlashInferCuteDSLBatchedExperts =
@@ -56,7 +57,8 @@ inline constexpr KernelCard kCardFlashInferCuteDSLBatchedExperts =
                .schemes = kFlashInferCuteDSLBatchedSchemes,
                .activations = kSilu,
                .ungated = false,
-               .activation_format = ActivationFormat::batched});
+               .activation_format = ActivationFormat::batched,
+               .packed_by = "cutedsl"});
 
 inline constexpr std::array kFlashInferB12xDevices{kSm12x};
 inline constexpr std::array kFlashInferB12xSchemes{w(kNvfp4Static, kNvfp4Dynamic), w(kNvfp4Static)};
@@ -69,7 +71,8 @@ inline constexpr KernelCard kCardFlashInferB12xExperts =
                .libraries = kFlashInfer,
                .schemes = kFlashInferB12xSchemes,
                .activations = kFlashInferB12xActivations,
-               .parallel = {.ep = false, .all2all = false}});
+               .parallel = {.ep = false, .all2all = false},
+               .packed_by = "b12x"});
 
 inline constexpr std::array<std::string_view, 1> kB12xLibraries{"b12x"};
 inline constexpr std::array kB12xSchemes{w(kMxfp4Static, kMxfp8Dynamic), w(kMxfp4Static),

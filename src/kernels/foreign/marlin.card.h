@@ -19,7 +19,8 @@ inline constexpr KernelCard kCardMarlinExperts = described({.id = "reference.Mar
                                                             .schemes = kMarlinSchemes,
                                                             .activations = kAllButRelu2,
                                                             .parallel = {.refused_all2all = kTwoSided},
-                                                            .lora = true});
+                                                            .lora = true,
+                                                            .packed_by = "marlin"});
 
 inline constexpr KernelCard kCardBatchedMarlinExperts = described({.id = "reference.BatchedMarlinExperts",
                                                                    .backend = "marlin",
@@ -28,7 +29,8 @@ inline constexpr KernelCard kCardBatchedMarlinExperts = described({.id = "refere
                                                                    .schemes = kMarlinSchemes,
                                                                    .activations = kAllButRelu2,
                                                                    .parallel = {.refused_all2all = kTwoSided},
-                                                                   .activation_format = ActivationFormat::batched});
+                                                                   .activation_format = ActivationFormat::batched,
+                                                                   .packed_by = "marlin"});
 
 inline constexpr std::array<std::string_view, 1> kHummingLibraries{"humming"};
 inline constexpr std::array kHummingSchemes{w(kInt4Static),

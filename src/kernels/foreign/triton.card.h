@@ -77,7 +77,8 @@ inline constexpr KernelCard kCardTritonWNA16Experts = described({.id = "referenc
                                                                  .batch_invariant = true,
                                                                  .parallel = {.refused_all2all = kNvlink},
                                                                  .lora = true,
-                                                                 .refusals = kTritonWNA16Refusals});
+                                                                 .refusals = kTritonWNA16Refusals,
+                                                                 .packed_by = "triton"});
 
 inline constexpr std::array kInt4EmulationTritonDevices{cuda(), rocm()};
 inline constexpr std::array kInt4EmulationTritonSchemes{w(kInt4Static), w(kInt4Static32), w(kInt4StaticAsym),

@@ -31,7 +31,8 @@ inline constexpr KernelCard kCardTrtLlmMxint4ExpertsMonolithic =
                .ungated = false,
                .parallel = {.load_balancing = false, .accepted_all2all = kGatherScatter},
                .router = {.monolithic = true, .routings = kTrtLlmMxint4MonolithicRoutings},
-               .refusals = kTrtLlmMxint4MonolithicRefusals});
+               .refusals = kTrtLlmMxint4MonolithicRefusals,
+               .packed_by = "trtllm"});
 
 inline constexpr std::array kTrtLlmFp8MonolithicSchemes{w(kFp8Static128BlockSym, kFp8Dynamic128Sym),
                                                         w(kMxfp8Static, kMxfp8Dynamic),
@@ -186,7 +187,8 @@ inline constexpr KernelCard kCardTrtLlmMxfp4ExpertsMonolithic =
                .activations = kTrtLlmMxfp4MonolithicActivations,
                .ungated = false,
                .parallel = {.dp = false, .load_balancing = false, .all2all = false},
-               .router = {.monolithic = true, .routings = kTrtLlmMxfp4MonolithicRoutings}});
+               .router = {.monolithic = true, .routings = kTrtLlmMxfp4MonolithicRoutings},
+               .packed_by = "trtllm"});
 
 inline constexpr KernelCard kCardTrtLlmMxfp4ExpertsModular =
     described({.id = "reference.TrtLlmMxfp4ExpertsModular",
@@ -196,7 +198,8 @@ inline constexpr KernelCard kCardTrtLlmMxfp4ExpertsModular =
                .libraries = kFlashInfer,
                .schemes = kTrtLlmMxfp4MonolithicSchemes,
                .activations = kTrtLlmMxfp4MonolithicActivations,
-               .ungated = false});
+               .ungated = false,
+               .packed_by = "trtllm"});
 
 inline constexpr std::array<std::string_view, 4> kTrtLlmMxfp4LoRARefusedExchanges{
     "deepep_high_throughput", "flashinfer_nvlink_two_sided", "flashinfer_all2allv", "flashinfer_nvlink_one_sided"};
@@ -210,7 +213,8 @@ inline constexpr KernelCard kCardTrtLlmMxfp4LoRAExperts =
                .activations = kTrtLlmMxint4MonolithicActivations,
                .ungated = false,
                .parallel = {.refused_all2all = kTrtLlmMxfp4LoRARefusedExchanges},
-               .lora = true});
+               .lora = true,
+               .packed_by = "trtllm"});
 
 inline constexpr std::array kTrtLlmNvFp4MonolithicSchemes{w(kNvfp4Static, kNvfp4Dynamic),
                                                           w(kNvfp4Static, kNvfp4DynamicToken)};
@@ -223,17 +227,19 @@ inline constexpr std::array kTrtLlmNvFp4MonolithicRoutings{Routing::grouped_sigm
                                                            Routing::softmax_topk_renorm,
                                                            Routing::sigmoid_renorm,
                                                            Routing::sigmoid};
-inline constexpr KernelCard kCardTrtLlmNvFp4ExpertsMonolithic = described(
-    {.id = "reference.TrtLlmNvFp4ExpertsMonolithic",
-     .backend = "flashinfer_trtllm",
-     .summary = "NVFP4, routing inside",
-     .devices = kTrtLlmDevices,
-     .libraries = kFlashInfer,
-     .schemes = kTrtLlmNvFp4MonolithicSchemes,
-     .activations = kTrtLlmNvFp4MonolithicActivations,
-     .parallel = {.load_balancing = false, .all2all = false},
-     .router = {
-         .monolithic = true, .routings = kTrtLlmNvFp4MonolithicRoutings, .logits_dtypes = kTrtLlmFp8MonolithicLogits}});
+inline constexpr KernelCard kCardTrtLlmNvFp4ExpertsMonolithic =
+    described({.id = "reference.TrtLlmNvFp4ExpertsMonolithic",
+               .backend = "flashinfer_trtllm",
+               .summary = "NVFP4, routing inside",
+               .devices = kTrtLlmDevices,
+               .libraries = kFlashInfer,
+               .schemes = kTrtLlmNvFp4MonolithicSchemes,
+               .activations = kTrtLlmNvFp4MonolithicActivations,
+               .parallel = {.load_balancing = false, .all2all = false},
+               .router = {.monolithic = true,
+                          .routings = kTrtLlmNvFp4MonolithicRoutings,
+                          .logits_dtypes = kTrtLlmFp8MonolithicLogits},
+               .packed_by = "trtllm"});
 
 inline constexpr KernelCard kCardTrtLlmNvFp4ExpertsModular =
     described({.id = "reference.TrtLlmNvFp4ExpertsModular",
@@ -242,6 +248,7 @@ inline constexpr KernelCard kCardTrtLlmNvFp4ExpertsModular =
                .devices = kTrtLlmDevices,
                .libraries = kFlashInfer,
                .schemes = kTrtLlmNvFp4MonolithicSchemes,
-               .activations = kTrtLlmNvFp4MonolithicActivations});
+               .activations = kTrtLlmNvFp4MonolithicActivations,
+               .packed_by = "trtllm"});
 
 }  // namespace moracle::reference

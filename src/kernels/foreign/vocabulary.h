@@ -166,7 +166,7 @@ inline constexpr FactTest kAiterExpertsOn{"VLLM_ROCM_USE_AITER_MOE", "0", false}
 // What a card of the reference engine leaves unsaid is not judged by its kernel: the reference hands over biases, zero
 // points and reordered columns without asking, or asks in a refusal of the card or the row.
 constexpr KernelCard described(KernelCard card) {
-  card.kind = CardKind::decision_only;
+  card.kind = card.packed_by.empty() ? CardKind::decision_only : CardKind::foreign;
   card.serves_linear = false;
   card.zero_points = true;
   card.act_order = true;

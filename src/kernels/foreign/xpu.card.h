@@ -55,6 +55,7 @@ inline constexpr KernelCard kCardXPUExpertsWNA16 = described({.id = "reference.X
                                                               .summary = "int4 weights",
                                                               .devices = kXPUDevices,
                                                               .schemes = kXPUWNA16Schemes,
-                                                              .activations = kXPUActivations});
+                                                              .activations = kXPUActivations,
+                                                              .packed_by = "xpu"});
 
 }  // namespace moracle::reference

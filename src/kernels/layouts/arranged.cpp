@@ -4,7 +4,17 @@
 
 #include "base/checked.h"
 
-namespace moracle::layout::detail {
+namespace moracle::layout {
+
+Result<> accepts_host(const ArrangedLayout& layout, std::endian host) {
+  if (!layout.little_endian_host || host == std::endian::little) return Ok{};
+  return Error{.code = "layout.byte_order",
+               .where = std::string(layout.name),
+               .wanted = "a little-endian host",
+               .found = "a big-endian one"};
+}
+
+namespace detail {
 namespace {
 
 Error refused(const ArrangedLayout& layout, const MatrixHead& head, std::string code, std::string wanted,
@@ -17,6 +27,7 @@ Error refused(const ArrangedLayout& layout, const MatrixHead& head, std::string 
 
 Result<> check(const ArrangedLayout& layout, const LayoutMatrix& matrix) {
   const MatrixHead& head = matrix.head;
+  MORACLE_TRY(accepts_host(layout, std::endian::native));
   if (!head.key.quantized()) return refused(layout, head, "scheme", "quantized weights", to_string(head.key));
   if (!matrix.g_idx.empty()) return refused(layout, head, "act_order", "columns in group order", "a group index");
   if (!head.key.symmetric && layout.zero == nullptr)
@@ -38,13 +49,25 @@ std::int64_t rows_per_scale(const MatrixHead& head) {
   }
 }
 
-// Rows that share a scale must agree: the canonical form repeats it for each of them.
+// The canonical form repeats a scale for each of its rows. Rows that were interleaved on disk may have come from other
+// blocks than their neighbours: their scales are kept a row at a time, a form that the same kernels take.
+std::int64_t rows_that_share(const LayoutMatrix& matrix) {
+  const MatrixHead& head = matrix.head;
+  const std::int64_t sharing = rows_per_scale(head);
+  for (std::int64_t r = 0; sharing > 1 && r < head.rows; ++r) {
+    const std::int64_t first = r - r % head.part_rows() % sharing;
+    for (std::int64_t g = 0; g < head.groups; ++g)
+      if (matrix.scale(r, g) != matrix.scale(first, g)) return 1;
+  }
+  return sharing;
+}
+
 Result<StoredScales> scales_of(const ArrangedLayout& layout, const LayoutMatrix& matrix, const Arrangement& rows,
                                std::int64_t groups, std::int64_t per_scale) {
   const MatrixHead& head = matrix.head;
+  const std::int64_t part = ceil_div(head.part_rows(), per_scale);
   Arrangement how = rows;
   if (per_scale > 1) {
-    const std::int64_t part = ceil_div(head.part_rows(), per_scale);
     how.part_rows = part;
     how.padded_part_rows = part;
     how.steps_rows = head.parts * part;
@@ -53,15 +76,11 @@ Result<StoredScales> scales_of(const ArrangedLayout& layout, const LayoutMatrix&
   how.place = layout.scale;
   const ScaleType type = layout.scale_type == ScaleType::none ? head.key.scale : layout.scale_type;
   MORACLE_ASSIGN(StoredScales scales, StoredScales::zeroed(how, type));
-  for (std::int64_t r = 0; r < head.rows; ++r) {
-    const std::int64_t in_part = r % head.part_rows();
-    const std::int64_t first = r - in_part % per_scale;
-    const std::int64_t at = r / head.part_rows() * how.part_rows + in_part / per_scale;
+  for (std::int64_t at = 0; at < head.parts * part; ++at) {
+    const std::int64_t r = at / part * head.part_rows() + at % part * per_scale;
     for (std::int64_t g = 0; g < head.groups; ++g) {
-      if (matrix.scale(r, g) != matrix.scale(first, g))
-        return refused(layout, head, "block_scale", "one scale for " + std::to_string(per_scale) + " rows", "several");
-      if (first == r && !scales.put(at, g, matrix.scale(r, g)))
-        return refused(layout, head, "scale", "scales that " + std::string(layout.name) + " can hold", "one beyond");
+      if (!scales.put(at, g, matrix.scale(r, g)))
+        return refused(layout, head, "scale", "scales within their stored type", "one beyond");
     }
   }
   return scales;
@@ -94,7 +113,7 @@ Result<ArrangedArrays> arrange(const ArrangedLayout& layout, const LayoutMatrix&
                   .stored = {*rows, part.cols},
                   .steps = role == Role::w13 ? layout.w13_rows : layout.w2_rows,
                   .place = layout.weight};
-  ArrangedArrays arrays{.rows_per_scale = rows_per_scale(head)};
+  ArrangedArrays arrays{.rows_per_scale = rows_that_share(matrix)};
   MORACLE_ASSIGN(arrays.weight, StoredCodes::zeroed(how, bits_of(head.key.element)));
   for (std::int64_t r = 0; r < head.rows; ++r) {
     for (std::int64_t k = 0; k < head.cols; ++k)
@@ -111,4 +130,5 @@ Result<ArrangedArrays> arrange(const ArrangedLayout& layout, const LayoutMatrix&
   return arrays;
 }
 
-}  // namespace moracle::layout::detail
+}  // namespace detail
+}  // namespace moracle::layout

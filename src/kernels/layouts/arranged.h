@@ -2,6 +2,7 @@
 // One row of data describes a layout; packing, the inverse and the host executor are shared.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -23,6 +24,7 @@ struct ArrangedLayout {
   ScaleType scale_type = ScaleType::none;  // none: as the checkpoint stores them
   Place zero = nullptr;                    // of zero points of 4 bits; null: the layout has no room for them
   bool bias = true;
+  bool little_endian_host = false;  // the published packing runs on no other
 };
 
 // The pack of one matrix in an arranged layout. `Layout` makes each layout's pack a type of its own.
@@ -32,7 +34,7 @@ struct ArrangedPack {
   ColumnOrder order{};  // always InOrder: these layouts know no group index
   std::int64_t rows_per_scale = 1;
   StoredCodes weight{};
-  StoredScales scales{};  // [rows / rows_per_scale, groups]
+  StoredScales scales{};  // [rows of a part / rows_per_scale, rounded up, groups] a part
   std::variant<MiddleZero, StoredCodes> zeros{};
   Bias bias{};
 
@@ -62,8 +64,11 @@ struct ArrangedArrays {
 Result<ArrangedArrays> arrange(const ArrangedLayout& layout, const LayoutMatrix& matrix, Role role);
 }  // namespace detail
 
+// Errors: "layout.byte_order".
+Result<> accepts_host(const ArrangedLayout& layout, std::endian host);
+
 // Errors: "layout.shape", "layout.zero_points", "layout.act_order", "layout.bias", "layout.scale_type",
-// "layout.block_scale" for what the layout has no form for.
+// "layout.scale", "layout.byte_order" for what the layout has no form for.
 template <const ArrangedLayout& Layout>
 Result<ArrangedPack<Layout>> pack_arranged(const LayoutMatrix& matrix, Role role) {
   MORACLE_ASSIGN(detail::ArrangedArrays arrays, detail::arrange(Layout, matrix, role));

@@ -22,7 +22,8 @@ inline constexpr ArrangedLayout kTritonWna16{
 inline constexpr ArrangedLayout kInt8Rows{.name = "the INT8 layout", .flip = 0x80, .scale_type = ScaleType::f32};
 // FP8 weights unmoved; one scale a tensor, a row, or a block.
 inline constexpr ArrangedLayout kFp8Rows{.name = "the FP8 layout", .scale_type = ScaleType::f32};
-inline constexpr ArrangedLayout kXpuInt4{.name = "the XPU int4 layout", .sizes = {.hidden = {8}, .intermediate = {8}}};
+inline constexpr ArrangedLayout kXpuInt4{
+    .name = "the XPU int4 layout", .sizes = {.hidden = {8}, .intermediate = {8}}, .little_endian_host = true};
 
 // 256 int4 are 128 bytes, the width of a column block.
 inline constexpr ArrangedLayout kTrtLlmMxint4{.name = "TRT-LLM's MXINT4 layout",
@@ -91,6 +92,7 @@ inline constexpr ArrangedLayout kAiterMxfp4Gated{.name = "AITER's gated MXFP4 la
                                                  .w13_rows = kAiterGated,
                                                  .weight = tiles_of_16_rows<32>,
                                                  .scale = tiles_32x8,
-                                                 .scale_multiple = {32, 8}};
+                                                 .scale_multiple = {32, 8},
+                                                 .bias = false};
 
 }  // namespace moracle::layout

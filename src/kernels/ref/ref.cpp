@@ -1,251 +1,60 @@
 // The reference kernel: fp32, plain, the truth the others are held against.
 //
 // It keeps the canonical form itself (a code a byte, f32 scales) and dequantizes one row at a time, so what it computes
-// is the definition: y = sum over k of value(r, k) * x[k], in f32, sixteen partial sums added pairwise.
+// is the definition: y = sum over k of value(r, k) * x[k].
+#include "kernels/ref/ref.h"
+
 #include <algorithm>
-#include <array>
-#include <cstring>
+#include <utility>
 
 #include "base/checked.h"
 #include "base/first_error.h"
-#include "kernels/expert_schedule.h"
-#include "kernels/ref/ref.h"
-#include "scheme/activation_codes.h"
+#include "kernels/row_experts.h"
 
 namespace moracle::ref {
 
 namespace {
 
-constexpr std::int64_t kRowsPerItem = 32;
-
 // One matrix, owned, in canonical form.
-struct RefMatrix {
-  MatrixSpec spec;
-  MatrixPanel all;
-  std::vector<float> bias;
-  std::optional<QuantKey> activation;
-  std::optional<float> input_scale;
-
-  static Result<RefMatrix> copy(const CanonicalLinear& linear, bool layout_only) {
-    RefMatrix matrix{.spec = linear.weight->spec(),
-                     .all = {},
-                     .bias = linear.bias,
-                     .activation = linear.activation,
-                     .input_scale = linear.input_scale};
-    if (layout_only) return matrix;
-    MORACLE_TRY(linear.weight->read(0, matrix.spec.rows, matrix.all));
+class RefMatrix final : public RowMatrix {
+ public:
+  static Result<std::unique_ptr<const RowMatrix>> copy(const CanonicalLinear& linear, bool layout_only) {
+    auto matrix = std::make_unique<RefMatrix>(linear);
+    if (layout_only) return std::unique_ptr<const RowMatrix>(std::move(matrix));
+    MORACLE_TRY(linear.weight->read(0, matrix->spec_.rows, matrix->all_));
     linear.weight->release();
-    return matrix;
+    return std::unique_ptr<const RowMatrix>(std::move(matrix));
   }
+  explicit RefMatrix(const CanonicalLinear& linear)
+      : RowMatrix(linear), spec_(linear.weight->spec()), bias_(linear.bias) {}
 
-  [[nodiscard]] std::size_t bytes() const {
-    const auto values = static_cast<std::size_t>(spec.rows * spec.cols);
-    if (!spec.key.quantized()) return sizeof(float) * values;
-    const auto scales = static_cast<std::size_t>(spec.rows * spec.groups);
-    return values + scales * (sizeof(float) + (spec.key.symmetric ? 0U : 1U));
-  }
-
-  // The input as this matrix sees it: quantized and dequantized where the scheme says so. `scratch` holds cols f32.
-  [[nodiscard]] const float* input(const float* x, float* scratch) const {
-    if (!activation) return x;
-    std::copy_n(x, spec.cols, scratch);
-    quantize_dequantize_row(*activation, input_scale, {scratch, static_cast<std::size_t>(spec.cols)});
-    return scratch;
-  }
-
-  // Row `r` as f32 into `out` [cols].
-  void row(std::int64_t r, float* out) const {
-    const auto cols = static_cast<std::size_t>(spec.cols);
+  void row(std::int64_t r, float* out) const override {
+    const auto cols = static_cast<std::size_t>(spec_.cols);
     const auto at = static_cast<std::size_t>(r) * cols;
-    if (all.codes.empty()) {
-      std::copy_n(all.values.data() + at, cols, out);
+    if (all_.codes.empty()) {
+      std::copy_n(all_.values.data() + at, cols, out);
       return;
     }
-    dequantize_row(spec, all, r, {out, cols});
+    dequantize_row(spec_, all_, r, {out, cols});
   }
-};
-
-float dot(const float* a, const float* b, std::int64_t count) {
-  constexpr std::int64_t kLanes = 16;
-  std::array<float, kLanes> sums{};
-  std::int64_t k = 0;
-  for (; k + kLanes <= count; k += kLanes) {
-    for (std::int64_t i = 0; i < kLanes; ++i) sums[static_cast<std::size_t>(i)] += a[k + i] * b[k + i];
+  [[nodiscard]] float bias(std::int64_t r) const override {
+    return bias_.empty() ? 0.0F : bias_[static_cast<std::size_t>(r)];
   }
-  for (; k < count; ++k) sums[static_cast<std::size_t>(k % kLanes)] += a[k] * b[k];
-  for (std::size_t width = kLanes / 2; width > 0; width /= 2) {
-    for (std::size_t i = 0; i < width; ++i) sums[i] += sums[i + width];
-  }
-  return sums[0];
-}
-
-class RefLinear final : public PackedLinear {
- public:
-  explicit RefLinear(RefMatrix matrix) : matrix_(std::move(matrix)) {}
-  [[nodiscard]] std::size_t bytes() const override { return matrix_.bytes(); }
-  [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override {
-    return BumpArena::cost<float>(static_cast<std::size_t>(threads * matrix_.spec.cols)) +
-           BumpArena::cost<float>(static_cast<std::size_t>(tokens * matrix_.spec.cols)) +
-           BumpArena::cost<const float*>(static_cast<std::size_t>(tokens));
-  }
-  void run(const RunContext& context, std::int64_t tokens, const float* x, float* y) const override {
-    BumpArena arena(context.workspace);
-    const MatrixSpec& spec = matrix_.spec;
-    const auto scratch = arena.take<float>(static_cast<std::size_t>(context.pool.threads() * spec.cols));
-    const auto quantized = arena.take<float>(static_cast<std::size_t>(tokens * spec.cols));
-    const auto inputs = arena.take<const float*>(static_cast<std::size_t>(tokens));
-    context.pool.parallel_for(tokens, [&](std::int64_t t, int) {
-      inputs[static_cast<std::size_t>(t)] = matrix_.input(x + t * spec.cols, quantized.data() + t * spec.cols);
-    });
-    context.pool.parallel_for(ceil_div(spec.rows, kRowsPerItem), [&](std::int64_t item, int thread) {
-      float* row = scratch.data() + thread * spec.cols;
-      const std::int64_t end = std::min((item + 1) * kRowsPerItem, spec.rows);
-      for (std::int64_t r = item * kRowsPerItem; r < end; ++r) {
-        matrix_.row(r, row);
-        const float bias = matrix_.bias.empty() ? 0.0F : matrix_.bias[static_cast<std::size_t>(r)];
-        for (std::int64_t t = 0; t < tokens; ++t) {
-          y[t * spec.rows + r] = dot(row, inputs[static_cast<std::size_t>(t)], spec.cols) + bias;
-        }
-      }
-    });
-  }
-
- private:
-  RefMatrix matrix_;
-};
-
-class RefExperts final : public PackedExperts {
- public:
-  struct Expert {
-    RefMatrix gate, up, down;
-  };
-  RefExperts(std::vector<Expert> experts, const ActivationSpec& activation)
-      : experts_(std::move(experts)),
-        activation_(activation),
-        hidden_(experts_.front().gate.spec.cols),
-        intermediate_(experts_.front().gate.spec.rows) {}
-
   [[nodiscard]] std::size_t bytes() const override {
-    std::size_t total = 0;
-    for (const Expert& expert : experts_) total += expert.gate.bytes() + expert.up.bytes() + expert.down.bytes();
-    return total;
-  }
-  [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, std::int64_t top_k, int threads) const override {
-    const auto slots = static_cast<std::size_t>(tokens * top_k);
-    const auto width = static_cast<std::size_t>(std::max(hidden_, intermediate_));
-    return ExpertSchedule::bytes(tokens, top_k, narrow<std::int64_t>(experts_.size())) +
-           3 * BumpArena::cost<const float*>(slots) + 5 * BumpArena::cost<float>(slots * width) +
-           BumpArena::cost<float>(static_cast<std::size_t>(threads) * 2 * width);
-  }
-
-  void run(const RunContext& context, const ExpertsInput& input, float* out) const override {
-    BumpArena arena(context.workspace);
-    const Work work = take_work(context, input, arena);
-    const ExpertSchedule& schedule = work.schedule;
-    const std::int64_t width = std::max(hidden_, intermediate_);
-    const auto rows = [&](std::int64_t count, auto body) {
-      const std::int64_t items = ceil_div(count, kRowsPerItem);
-      context.pool.parallel_for(narrow<std::int64_t>(schedule.hit.size()) * items, [&](std::int64_t item, int thread) {
-        const auto e = static_cast<std::size_t>(schedule.hit[static_cast<std::size_t>(item / items)]);
-        const std::int64_t begin = item % items * kRowsPerItem;
-        for (std::int64_t r = begin; r < std::min(begin + kRowsPerItem, count); ++r) {
-          body(e, r, work.scratch.data() + thread * 2 * width);
-        }
-      });
-    };
-    const auto each_slot = [&](auto body) {
-      context.pool.parallel_for(narrow<std::int64_t>(schedule.slots.size()), [&](std::int64_t at, int) {
-        const std::int32_t slot = schedule.slots[static_cast<std::size_t>(at)];
-        body(at, slot / input.top_k, experts_[static_cast<std::size_t>(input.ids[slot])]);
-      });
-    };
-    each_slot([&](std::int64_t at, std::int64_t token, const Expert& expert) {
-      const float* x = input.x + token * hidden_;
-      const auto slot = static_cast<std::size_t>(at);
-      work.gate_in[slot] = expert.gate.input(x, work.quantized[0].data() + at * hidden_);
-      work.up_in[slot] = expert.up.input(x, work.quantized[1].data() + at * hidden_);
-    });
-    rows(intermediate_, [&](std::size_t e, std::int64_t r, float* row) { w13_row(work, e, r, row); });
-    each_slot([&](std::int64_t at, std::int64_t, const Expert& expert) {
-      work.down_in[static_cast<std::size_t>(at)] =
-          expert.down.input(work.h.data() + at * intermediate_, work.quantized[2].data() + at * intermediate_);
-    });
-    rows(hidden_, [&](std::size_t e, std::int64_t r, float* row) { w2_row(work, e, r, row); });
-    combine(context, schedule, input, work.y, out);
+    const auto values = static_cast<std::size_t>(spec_.rows * spec_.cols);
+    if (!spec_.key.quantized()) return sizeof(float) * values;
+    const auto scales = static_cast<std::size_t>(spec_.rows * spec_.groups);
+    return values + scales * (sizeof(float) + (spec_.key.symmetric ? 0U : 1U));
   }
 
  private:
-  struct Work {
-    ExpertSchedule schedule;
-    std::span<const float*> gate_in, up_in, down_in;  // each slot's input as the expert's matrices see it
-    std::span<float> quantized[3];                    // where those inputs live when the scheme quantizes them
-    std::span<float> h, y, scratch;
-  };
-
-  Work take_work(const RunContext& context, const ExpertsInput& input, BumpArena& arena) const {
-    const auto slots = static_cast<std::size_t>(input.tokens * input.top_k);
-    const auto width = static_cast<std::size_t>(std::max(hidden_, intermediate_));
-    Work work;
-    work.schedule = ExpertSchedule::make(input, narrow<std::int64_t>(experts_.size()), arena);
-    work.gate_in = arena.take<const float*>(slots);
-    work.up_in = arena.take<const float*>(slots);
-    work.down_in = arena.take<const float*>(slots);
-    for (auto& part : work.quantized) part = arena.take<float>(slots * width);
-    work.h = arena.take<float>(slots * static_cast<std::size_t>(intermediate_));
-    work.y = arena.take<float>(slots * static_cast<std::size_t>(hidden_));
-    work.scratch = arena.take<float>(static_cast<std::size_t>(context.pool.threads()) * 2 * width);
-    return work;
-  }
-
-  static float bias_of(const RefMatrix& matrix, std::int64_t r) {
-    return matrix.bias.empty() ? 0.0F : matrix.bias[static_cast<std::size_t>(r)];
-  }
-
-  void w13_row(const Work& work, std::size_t e, std::int64_t r, float* row) const {
-    const Expert& expert = experts_[e];
-    float* up_row = row + std::max(hidden_, intermediate_);
-    expert.gate.row(r, row);
-    expert.up.row(r, up_row);
-    for (std::int64_t at = work.schedule.offsets[e]; at < work.schedule.offsets[e + 1]; ++at) {
-      const auto slot = static_cast<std::size_t>(at);
-      const float gate = dot(row, work.gate_in[slot], hidden_) + bias_of(expert.gate, r);
-      const float up = dot(up_row, work.up_in[slot], hidden_) + bias_of(expert.up, r);
-      work.h[static_cast<std::size_t>(at * intermediate_ + r)] = apply_activation(activation_, gate, up);
-    }
-  }
-
-  void w2_row(const Work& work, std::size_t e, std::int64_t r, float* row) const {
-    const RefMatrix& down = experts_[e].down;
-    down.row(r, row);
-    for (std::int64_t at = work.schedule.offsets[e]; at < work.schedule.offsets[e + 1]; ++at) {
-      work.y[static_cast<std::size_t>(at * hidden_ + r)] =
-          dot(row, work.down_in[static_cast<std::size_t>(at)], intermediate_) + bias_of(down, r);
-    }
-  }
-
-  void combine(const RunContext& context, const ExpertSchedule& schedule, const ExpertsInput& input,
-               std::span<const float> y, float* out) const {
-    context.pool.parallel_for(input.tokens, [&](std::int64_t token, int) {
-      float* to = out + token * hidden_;
-      std::fill_n(to, hidden_, 0.0F);
-      for (std::int64_t j = 0; j < input.top_k; ++j) {
-        const auto slot = static_cast<std::size_t>(token * input.top_k + j);
-        const std::int64_t at = schedule.position[slot];
-        if (at < 0) continue;
-        const float* from = y.data() + at * hidden_;
-        for (std::int64_t k = 0; k < hidden_; ++k) to[k] += input.weights[slot] * from[k];
-      }
-    });
-  }
-
-  std::vector<Expert> experts_;
-  ActivationSpec activation_;
-  std::int64_t hidden_;
-  std::int64_t intermediate_;
+  MatrixSpec spec_;
+  MatrixPanel all_;
+  std::vector<float> bias_;
 };
 
-Result<RefExperts::Expert> copy_expert(const CanonicalExperts::Expert& from, bool layout_only) {
-  RefExperts::Expert expert;
+Result<RowExpert> copy_expert(const CanonicalExperts::Expert& from, bool layout_only) {
+  RowExpert expert;
   MORACLE_ASSIGN(expert.gate, RefMatrix::copy(from.gate, layout_only));
   MORACLE_ASSIGN(expert.up, RefMatrix::copy(from.up, layout_only));
   MORACLE_ASSIGN(expert.down, RefMatrix::copy(from.down, layout_only));
@@ -255,7 +64,7 @@ Result<RefExperts::Expert> copy_expert(const CanonicalExperts::Expert& from, boo
 }  // namespace
 
 Result<std::unique_ptr<PackedExperts>> pack_experts(const CanonicalExperts& experts, const PackOptions& options) {
-  std::vector<RefExperts::Expert> copies(experts.experts.size());
+  std::vector<RowExpert> copies(experts.experts.size());
   FirstError failed;
   options.pool.parallel_for(narrow<std::int64_t>(copies.size()), [&](std::int64_t e, int) {
     if (failed.failed()) return;
@@ -267,12 +76,12 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const CanonicalExperts& expe
     copies[static_cast<std::size_t>(e)] = std::move(copy).value();
   });
   MORACLE_TRY(failed.take());
-  return std::unique_ptr<PackedExperts>(std::make_unique<RefExperts>(std::move(copies), options.activation));
+  return make_row_experts(std::move(copies), options.activation);
 }
 
 Result<std::unique_ptr<PackedLinear>> pack_linear(const CanonicalLinear& linear, const PackOptions& options) {
-  MORACLE_ASSIGN(RefMatrix matrix, RefMatrix::copy(linear, options.layout_only));
-  return std::unique_ptr<PackedLinear>(std::make_unique<RefLinear>(std::move(matrix)));
+  MORACLE_ASSIGN(auto matrix, RefMatrix::copy(linear, options.layout_only));
+  return make_row_linear(std::move(matrix));
 }
 
 }  // namespace moracle::ref

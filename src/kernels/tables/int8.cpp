@@ -11,6 +11,7 @@ constexpr std::array kRows{
     TableRow{&kCardAvx512Bf16Int8, "one VDPBF16PS does two multiply-adds a lane, and every code is exact in bf16"},
     TableRow{&kCardAvx512Int8, "16 lanes a vector"},
     TableRow{&kCardAvx2Int8, "8 lanes a vector"},
+    TableRow{&kCardTritonInt8, "portable"},
     TableRow{&kCardRefInt8, "scalar; for proof, not for speed"},
 };
 static_assert(listed_once(kRows));

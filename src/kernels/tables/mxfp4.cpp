@@ -11,6 +11,11 @@ constexpr std::array kRows{
     TableRow{&kCardAvx512Bf16Mxfp4, "one VDPBF16PS does two multiply-adds a lane, and every code is exact in bf16"},
     TableRow{&kCardAvx512Mxfp4, "16 lanes a vector"},
     TableRow{&kCardAvx2Mxfp4, "8 lanes a vector"},
+    TableRow{&kCardTrtLlmMxfp4, "packed for one generation, routing inside"},
+    TableRow{&kCardAiterMxfp4, "written for the device"},
+    TableRow{&kCardFlashInferMxfp4, "both operands in the tensor cores"},
+    TableRow{&kCardCutlassMxfp4, "both operands in the tensor cores"},
+    TableRow{&kCardMarlinMxfp4, "any NVIDIA GPU from 7.5"},
     TableRow{&kCardRefMxfp4, "scalar; for proof, not for speed"},
 };
 static_assert(listed_once(kRows));

@@ -11,6 +11,12 @@ constexpr std::array kRows{
     TableRow{&kCardAvx512Bf16Nvfp4, "one VDPBF16PS does two multiply-adds a lane, and every code is exact in bf16"},
     TableRow{&kCardAvx512Nvfp4, "16 lanes a vector"},
     TableRow{&kCardAvx2Nvfp4, "8 lanes a vector"},
+    TableRow{&kCardTrtLlmNvfp4, "packed for one generation, routing inside"},
+    TableRow{&kCardCuteDslNvfp4, "written for one generation"},
+    TableRow{&kCardFlashInferNvfp4, "both operands in the tensor cores"},
+    TableRow{&kCardCutlassNvfp4, "both operands in the tensor cores"},
+    TableRow{&kCardMarlinNvfp4, "any NVIDIA GPU from 7.5"},
+    TableRow{&kCardB12xNvfp4, "quantizes activations that the scheme leaves at 16 bits"},
     TableRow{&kCardRefNvfp4, "scalar; for proof, not for speed"},
 };
 static_assert(listed_once(kRows));

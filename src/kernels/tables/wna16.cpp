@@ -11,6 +11,10 @@ constexpr std::array kRows{
     TableRow{&kCardAvx512Bf16Wna16, "one VDPBF16PS does two multiply-adds a lane"},
     TableRow{&kCardAvx512Wna16, "16 lanes a vector"},
     TableRow{&kCardAvx2Wna16, "8 lanes a vector"},
+    TableRow{&kCardTrtLlmMxint4, "packed for one generation, routing inside"},
+    TableRow{&kCardMarlinWna16, "any NVIDIA GPU from 7.5"},
+    TableRow{&kCardXpuInt4, "the only one there"},
+    TableRow{&kCardTritonWna16, "portable, behind those written for a device"},
     TableRow{&kCardRefWna16, "scalar; for proof, not for speed"},
 };
 static_assert(listed_once(kRows));

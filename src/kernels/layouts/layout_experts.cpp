@@ -1,0 +1,90 @@
+#include "kernels/layouts/layout_experts.h"
+
+#include <algorithm>
+
+#include "kernels/layouts/marlin.h"
+
+namespace moracle::layout {
+namespace {
+
+// The largest block scales of all experts' w13 and w2.
+struct LargestScales {
+  float w13 = 0.0F;
+  float w2 = 0.0F;
+};
+
+Result<float> largest_scale(const CanonicalLinear& linear) {
+  MatrixPanel panel;
+  MORACLE_TRY(linear.weight->read(0, linear.weight->spec().rows, panel));
+  float largest = 0.0F;
+  for (const float scale : panel.scales) largest = std::max(largest, scale);
+  return largest;
+}
+
+Result<LargestScales> largest_scales(const CanonicalExperts& experts) {
+  LargestScales largest;
+  for (const CanonicalExperts::Expert& expert : experts.experts) {
+    for (const CanonicalLinear* linear : {&expert.gate, &expert.up}) {
+      MORACLE_ASSIGN(const float scale, largest_scale(*linear));
+      largest.w13 = std::max(largest.w13, scale);
+    }
+    MORACLE_ASSIGN(const float scale, largest_scale(expert.down));
+    largest.w2 = std::max(largest.w2, scale);
+  }
+  return largest;
+}
+
+}  // namespace
+
+Result<B12xLayer> pack_b12x_layer(const CanonicalExperts& experts, const PackOptions& options) {
+  B12xLayer layer;
+  MORACLE_ASSIGN(layer.packs, pack_layer<ArrangedPack<kB12xNvfp4>>(experts, options, pack_arranged<kB12xNvfp4>));
+  layer.fc2_input_scale.assign(experts.experts.size(), 1.0F);
+  return layer;
+}
+
+Result<std::unique_ptr<PackedExperts>> b12x_experts(const CanonicalExperts& experts, const PackOptions& options) {
+  MORACLE_ASSIGN(B12xLayer packed, pack_b12x_layer(experts, options));
+  const auto layer = std::make_shared<const B12xLayer>(std::move(packed));
+  return executor(experts, options, layer->packs, [&](std::size_t e) {
+    return std::shared_ptr<const float>(layer, layer->fc2_input_scale.data() + e);
+  });
+}
+
+Result<std::unique_ptr<PackedExperts>> aiter_mxfp4_experts(const CanonicalExperts& experts,
+                                                           const PackOptions& options) {
+  return experts.scheme.activation ? arranged_experts<kAiterMxfp4>(experts, options)
+                                   : arranged_experts<kAiterMxfp4Gated>(experts, options);
+}
+
+Result<std::unique_ptr<PackedExperts>> marlin_wna16_experts(const CanonicalExperts& experts,
+                                                            const PackOptions& options) {
+  const auto pack = [](const LayoutMatrix& matrix, Role role) { return pack_marlin_wna16(matrix, role); };
+  MORACLE_ASSIGN(const auto packs, pack_layer<MarlinWna16Pack>(experts, options, pack));
+  return executor(experts, options, packs);
+}
+
+Result<std::unique_ptr<PackedExperts>> marlin_fp8_experts(const CanonicalExperts& experts, const PackOptions& options) {
+  const auto pack = [](const LayoutMatrix& matrix, Role role) { return pack_marlin_fp8(matrix, role); };
+  MORACLE_ASSIGN(const auto packs, pack_layer<MarlinFp8Pack>(experts, options, pack));
+  return executor(experts, options, packs);
+}
+
+Result<std::unique_ptr<PackedExperts>> marlin_mx_experts(const CanonicalExperts& experts, const PackOptions& options) {
+  const auto pack = [](const LayoutMatrix& matrix, Role role) { return pack_marlin_mx(matrix, role); };
+  MORACLE_ASSIGN(const auto packs, pack_layer<MarlinMxPack>(experts, options, pack));
+  return executor(experts, options, packs);
+}
+
+Result<std::unique_ptr<PackedExperts>> marlin_nvfp4_experts(const CanonicalExperts& experts,
+                                                            const PackOptions& options) {
+  MORACLE_ASSIGN(const LargestScales largest, largest_scales(experts));
+  const auto pack = [&](const LayoutMatrix& matrix, Role role) {
+    const float scale = role == Role::w13 ? largest.w13 : largest.w2;
+    return pack_marlin_nvfp4(matrix, role, marlin_nvfp4_factor(scale, ScaleType::bf16));
+  };
+  MORACLE_ASSIGN(const auto packs, pack_layer<MarlinNvfp4Pack>(experts, options, pack));
+  return executor(experts, options, packs);
+}
+
+}  // namespace moracle::layout
