@@ -8,8 +8,18 @@ namespace moracle {
 
 namespace {
 
-// Long enough to bridge the gaps between the layers of one token, short enough to leave an idle core alone.
-constexpr int kSpins = 20000;
+// Long enough to bridge the gaps between the layers of one token, short enough to leave an idle core alone: 50 to 150
+// us, as long as a pause takes.
+constexpr int kSpins = 2000;
+
+constexpr std::uint64_t kOpen = 1;
+constexpr std::uint64_t kWorker = 2;
+constexpr std::uint64_t kJob = std::uint64_t{1} << 16U;
+constexpr std::uint64_t kWorkers = kJob - kWorker;  // mask of the count
+
+std::uint64_t job_of(std::uint64_t gate) {
+  return gate / kJob;
+}
 
 void relax() {
 #if defined(__x86_64__)
@@ -29,7 +39,6 @@ ThreadPool::~ThreadPool() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
-    generation_.fetch_add(1, std::memory_order_release);
   }
   wake_.notify_all();
   for (auto& thread : workers_) thread.join();
@@ -42,18 +51,30 @@ void ThreadPool::work_on(const Job& job, int thread) {
   }
 }
 
+bool ThreadPool::join(std::uint64_t& seen, int thread) {
+  std::uint64_t gate = gate_.load(std::memory_order_acquire);
+  do {
+    if ((gate & kOpen) == 0 || job_of(gate) == seen) return false;
+  } while (!gate_.compare_exchange_weak(gate, gate + kWorker, std::memory_order_acquire));
+  seen = job_of(gate);
+  work_on(job_, thread);
+  gate_.fetch_sub(kWorker, std::memory_order_release);
+  return true;
+}
+
 void ThreadPool::worker(int thread) {
   std::uint64_t seen = 0;
   for (;;) {
-    for (int spin = 0; spin < kSpins && generation_.load(std::memory_order_acquire) == seen; ++spin) relax();
-    if (generation_.load(std::memory_order_acquire) == seen) {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return generation_.load(std::memory_order_acquire) != seen; });
+    for (int spin = 0; spin < kSpins && !stop_; ++spin) {
+      if (join(seen, thread)) spin = 0;
+      relax();
     }
-    seen = generation_.load(std::memory_order_acquire);
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [&] {
+      const std::uint64_t gate = gate_.load(std::memory_order_acquire);
+      return stop_ || ((gate & kOpen) != 0 && job_of(gate) != seen);
+    });
     if (stop_) return;
-    work_on(job_, thread);
-    running_.fetch_sub(1, std::memory_order_release);
   }
 }
 
@@ -66,13 +87,14 @@ void ThreadPool::parallel_for(std::int64_t count, FunctionRef<void(std::int64_t,
     const std::lock_guard lock(mutex_);
     job_ = Job{&body, count};
     next_.store(0, std::memory_order_relaxed);
-    running_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
-    generation_.fetch_add(1, std::memory_order_release);
+    gate_.store((job_of(gate_.load(std::memory_order_relaxed)) + 1) * kJob | kOpen, std::memory_order_release);
   }
   wake_.notify_all();
   work_on(job_, 0);
-  // Workers end within a task of each other; when cores are oversubscribed the one awaited may need this core.
-  for (int spin = 0; running_.load(std::memory_order_acquire) != 0; ++spin) {
+  gate_.fetch_and(~kOpen, std::memory_order_acq_rel);
+  // Those who take part end within a task of each other; when cores are oversubscribed the one awaited may need this
+  // one.
+  for (int spin = 0; (gate_.load(std::memory_order_acquire) & kWorkers) != 0; ++spin) {
     if (spin < kSpins) {
       relax();
     } else {

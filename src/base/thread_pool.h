@@ -14,6 +14,9 @@ namespace moracle {
 
 // `threads` includes the calling one: a pool of 1 starts no thread. Workers spin shortly for the next job, then park.
 // One job at a time: parallel_for is not reentrant and is called from one thread. Jobs must not throw.
+//
+// Nobody waits for a worker that has not begun: on a machine whose cores are busy otherwise, a job is done as soon as
+// the threads that took part in it are, and the caller alone can do all of it.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);
@@ -33,15 +36,17 @@ class ThreadPool {
     std::int64_t count = 0;
   };
   void worker(int thread);
+  // Takes part in a job that is open and newer than `seen`; returns whether there was one.
+  bool join(std::uint64_t& seen, int thread);
   void work_on(const Job& job, int thread);
 
   std::vector<std::thread> workers_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  Job job_;
+  Job job_;  // written while no worker takes part
   std::atomic<std::int64_t> next_{0};
-  std::atomic<std::uint64_t> generation_{0};
-  std::atomic<int> running_{0};
+  // Bit 0: a job is open. Bits 1 to 15: workers that take part in it. From bit 16 on: the number of the job.
+  std::atomic<std::uint64_t> gate_{0};
   std::atomic<bool> stop_{false};
 };
 

@@ -51,6 +51,17 @@ TEST_P(ThreadPoolTest, WakesParkedWorkers) {
   }
 }
 
+// Jobs far shorter than the time a thread needs to wake: most workers come late, and none may see an old job.
+TEST_P(ThreadPoolTest, ShortJobsDoNotWaitForLateWorkers) {
+  ThreadPool pool(GetParam());
+  for (std::int64_t job = 0; job < 20000; ++job) {
+    std::int64_t values[2] = {-1, -1};
+    pool.parallel_for(2, [&](std::int64_t index, int) { values[index] = job + index; });
+    ASSERT_EQ(values[0], job);
+    ASSERT_EQ(values[1], job + 1);
+  }
+}
+
 TEST_P(ThreadPoolTest, ThreadNumbersAreExclusive) {
   ThreadPool pool(GetParam());
   std::vector<std::int64_t> per_thread(static_cast<std::size_t>(pool.threads()), 0);  // plain, as scratch memory is
