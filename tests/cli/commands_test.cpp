@@ -181,6 +181,18 @@ TEST_F(CliTest, VerifyFindsASoundCheckpointSound) {
   }
 }
 
+TEST_F(CliTest, VerifyComputesFromAnotherDevicesLayout) {
+  for (const char* layout : {"marlin", "triton"}) {
+    const Json json = json_of({"verify", model_path(), "--layout", layout});
+    EXPECT_EQ(json.at("ok"), true) << layout;
+    for (const Json& layer : json.at("layers")) {
+      EXPECT_EQ(layer.at("backend"), layout);
+      EXPECT_LT(layer.at("rel_err").get<double>(), 1e-5) << "16-bit scales keep every bit there";
+    }
+  }
+  EXPECT_NE(moracle_run({"verify", model_path(), "--layout", "avx2"}).code, 0) << "no layout of another device";
+}
+
 TEST_F(CliTest, BenchLayerPrintsTheContract) {
   const Json json = json_of({"bench", "layer", "--shape", "E=8,K=256,N=128,topk=2", "--scheme", "int4-g128", "--tokens",
                              "1,4", "--no-baseline"});
