@@ -9,6 +9,7 @@
 #include "engine/explain_plan.h"
 #include "kernels/foreign/reference_layer.h"
 #include "kernels/foreign/reference_request.h"
+#include "kernels/tables/reference_tables.h"
 
 namespace moracle::cli {
 
@@ -18,10 +19,21 @@ struct ExplainCommand : BackendOptions {
   std::string model;
   std::string device = "cpu";
   std::string engine = "moracle";
+  std::string order = "capable";
+  std::vector<std::string> environment;  // NAME=VALUE
   std::string requests;
   bool all = false;
   bool json = false;
 };
+
+CLI::Validator assignment() {
+  return CLI::Validator(
+      [](const std::string& text) -> std::string {
+        const std::size_t sign = text.find('=');
+        return sign != std::string::npos && sign > 0 ? "" : "wanted NAME=VALUE, found '" + text + "'";
+      },
+      "");
+}
 
 // One answer a line. A line that cannot be read is told of, and the rest is answered.
 Result<> answer_requests(const std::string& path, Console& console) {
@@ -46,14 +58,42 @@ Result<> answer_requests(const std::string& path, Console& console) {
   return Ok{};
 }
 
+Policy reference_policy(const ExplainCommand& options) {
+  Policy policy = options.policy_value();
+  for (const std::string& fact : options.environment) {
+    const std::size_t sign = fact.find('=');
+    policy.facts.emplace_back(fact.substr(0, sign), fact.substr(sign + 1));
+  }
+  return policy;
+}
+
+// As the table calls it.
+std::string choice_of(const Decision& decision) {
+  return decision.best_candidate ? std::string(decision.trace[*decision.best_candidate].backend) : "nothing";
+}
+
+// With the order alone, what the walk that looks at the checkpoint would have chosen is said where it is another.
+Decision decide_by_reference(const ReferenceLayer& layer, const Machine& machine, bool order_alone) {
+  Decision walk = decide(layer.problem, machine, layer.policy, *layer.table);
+  const Table* const order = order_alone ? static_order_of(*layer.table) : nullptr;
+  if (order == nullptr) return walk;
+  Decision decision = decide(layer.problem, machine, layer.policy, *order);
+  if (choice_of(decision) != choice_of(walk)) {
+    decision.warnings.push_back("by the static order " + choice_of(decision) +
+                                "; the walk that looks at zero points, bias and source chooses " + choice_of(walk));
+  }
+  return decision;
+}
+
 // What the reference engine would choose for the experts of a model.
 Result<> explain_reference(const LoadPlan& plan, const Machine& machine, const ExplainCommand& options,
                            Console& console) {
   std::vector<ExplainedLayer> layers;
+  const Policy policy = reference_policy(options);
   for (const ModuleReport& module : plan.modules()) {
     if (!module.problem || module.kind != "experts") continue;
-    MORACLE_ASSIGN(const ReferenceLayer layer, as_reference(*module.problem, options.policy_value()));
-    layers.push_back({module.name, *module.problem, decide(layer.problem, machine, layer.policy, *layer.table)});
+    MORACLE_ASSIGN(const ReferenceLayer layer, as_reference(*module.problem, policy));
+    layers.push_back({module.name, *module.problem, decide_by_reference(layer, machine, options.order == "static")});
   }
   const auto groups = group_layers(layers);
   if (options.json) {
@@ -61,7 +101,7 @@ Result<> explain_reference(const LoadPlan& plan, const Machine& machine, const E
     return Ok{};
   }
   console.out(fmt::format("{} on {}, by the reference engine's tables\n\n", options.model, machine.name));
-  console.out(render_explain(groups, {.all = options.all, .color = is_terminal(STDOUT_FILENO)}));
+  console.out(render_explain(groups, {.all = options.all, .color = wants_color(STDOUT_FILENO)}));
   return Ok{};
 }
 
@@ -80,7 +120,7 @@ Result<> explain(const ExplainCommand& options, Console& console) {
   // The linears are shown on request: the experts are what the tool is about.
   const auto groups = explain_plan(*plan, options.all);
   console.out(fmt::format("{} on {}\n\n", options.model, machine.name));
-  console.out(render_explain(groups, {.all = options.all, .color = is_terminal(STDOUT_FILENO)}));
+  console.out(render_explain(groups, {.all = options.all, .color = wants_color(STDOUT_FILENO)}));
   for (const std::string& warning : plan->warnings()) console.out("warning: " + warning + "\n");
   return Ok{};
 }
@@ -105,10 +145,26 @@ void add_explain(CLI::App& root, Program& program) {
   command->add_option("--engine", options->engine, "Whose tables decide")
       ->type_name("moracle|reference")
       ->check(CLI::IsMember({"moracle", "reference"}));
+  CLI::Option* order =
+      command
+          ->add_option("--order", options->order,
+                       "Of the reference's integer weights: capable looks at zero points, bias and source; static does "
+                       "not, and says where the two differ")
+          ->type_name("capable|static")
+          ->check(CLI::IsMember({"capable", "static"}));
+  CLI::Option* environment =
+      command->add_option("--env", options->environment, "A variable that the reference engine finds set; repeatable")
+          ->type_name("NAME=VALUE")
+          ->allow_extra_args(false)
+          ->check(assignment());
   command->add_flag("--all", options->all, "All reasons of every candidate, and the linear layers too");
   add_json(*command, options->json);
-  command->footer("Reads headers only, no weight.\nExample:\n  moracle explain ./gpt-oss-20b --device h200 --all");
-  command->callback([options, &program, model, requests] {
+  command->footer(
+      "Reads headers and small vectors, no weight.\nExample:\n  moracle explain ./gpt-oss-20b --device h200 --all");
+  command->callback([options, &program, model, requests, order, environment] {
+    const bool of_reference = order->count() + environment->count() > 0;
+    if (of_reference && options->engine != "reference")
+      throw CLI::ValidationError("--order and --env belong to --engine reference");
     if (model->count() + requests->count() == 0) throw CLI::RequiredError("MODEL or --requests FILE.jsonl");
     program.action = [options, &program] {
       const auto result = explain(*options, program.console);

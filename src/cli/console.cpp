@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 
 #include "cli/interrupt.h"
@@ -117,6 +118,13 @@ int Console::finish(int code) {
 
 bool is_terminal(int fd) {
   return isatty(fd) == 1;
+}
+
+bool wants_color(int fd) {
+  const char* const declined = std::getenv("NO_COLOR");
+  const char* const terminal = std::getenv("TERM");
+  return is_terminal(fd) && (declined == nullptr || *declined == '\0') &&
+         (terminal == nullptr || std::string_view(terminal) != "dumb");
 }
 
 std::string human_bytes(std::uint64_t bytes) {

@@ -1,8 +1,9 @@
 // Machines by name. The figures are those of one representative model, for plans; decisions rest on the features, the
-// architecture and the capability only. GPU memory is the nominal size in decimal bytes.
+// architecture, the capability and the libraries only. GPU memory is the nominal size in decimal bytes.
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <span>
 
 #include "machine/machine.h"
 
@@ -39,6 +40,26 @@ constexpr auto cpu = DeviceKind::cpu;
 constexpr auto cuda = DeviceKind::cuda;
 constexpr auto rocm = DeviceKind::rocm;
 constexpr auto xpu = DeviceKind::xpu;
+
+// What a usual install of the reference engine, vLLM 0.33, has on such a machine: what its package for that device
+// brings or depends on. What is installed by hand on top (quark, b12x, hpc, zentorch) is not listed. docs/machine.md
+// argues it.
+std::span<const std::string_view> usual_libraries(DeviceKind device) {
+  static constexpr std::array<std::string_view, 4> kCuda{"deep_gemm", "flashinfer", "humming", "triton_kernels"};
+  static constexpr std::array<std::string_view, 3> kRocm{"aiter", "rdna3_wna16", "triton_kernels"};
+  static constexpr std::array<std::string_view, 1> kXpu{"triton_kernels"};
+  switch (device) {
+    case DeviceKind::cuda:
+      return kCuda;
+    case DeviceKind::rocm:
+      return kRocm;
+    case DeviceKind::xpu:
+      return kXpu;
+    case DeviceKind::cpu:
+      break;
+  }
+  return {};
+}
 
 // The first row of an architecture stands for it when the architecture is asked for by name.
 constexpr std::array kRows{
@@ -97,6 +118,8 @@ Machine machine_of(const Row& row, std::string name) {
   machine.l2_bytes = row.l2;
   machine.l3_bytes = row.l3;
   machine.memory_bytes = row.memory;
+  const auto libraries = usual_libraries(row.device);
+  machine.libraries.assign(libraries.begin(), libraries.end());
   return machine;
 }
 

@@ -84,6 +84,15 @@ std::string found_text(Rule rule, const Problem& problem, const Machine& machine
       return std::string(to_string(problem.routing));
     case Rule::source_layout:
       return problem.source_layout.empty() ? "unknown" : problem.source_layout;
+    case Rule::zero_points:
+      if (problem.zero_points) return "zero points";
+      [[fallthrough]];
+    case Rule::bias:
+      return problem.bias ? "a bias" : "a source that may bring a bias";
+    case Rule::act_order:
+      return problem.act_order ? "reordered columns" : "none";
+    case Rule::dtype:
+      return to_string(QuantKey{.element = problem.dtype});
     default:
       return "otherwise";
   }

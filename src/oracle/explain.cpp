@@ -61,6 +61,7 @@ class Painter {
   [[nodiscard]] std::string good(const std::string& text) const { return paint("32", text); }
   [[nodiscard]] std::string bad(const std::string& text) const { return paint("31", text); }
   [[nodiscard]] std::string warning(const std::string& text) const { return paint("33", text); }
+  [[nodiscard]] std::string faint(const std::string& text) const { return text.empty() ? text : paint("2", text); }
   [[nodiscard]] std::string strong(const std::string& text) const { return paint("1", text); }
 
  private:
@@ -82,10 +83,19 @@ std::string verdict_of(const Candidate& candidate, const Decision& decision) {
   return candidate.card == decision.best_if_built ? "if built" : "cannot";
 }
 
-std::string note_of(const Candidate& candidate) {
-  std::string text;
-  if (candidate.card->kind != CardKind::own) text = "[" + std::string(to_string(candidate.card->kind)) + "] ";
-  return text + std::string(candidate.supported ? candidate.why : "");
+std::string painted_verdict(const Candidate& candidate, const Decision& decision, const Painter& paint) {
+  const std::string verdict = padded(verdict_of(candidate, decision), 8);
+  if (candidate.card == decision.winner) return paint.good(verdict);
+  if (candidate.supported) return verdict;
+  return candidate.card == decision.best_if_built ? paint.warning(verdict) : paint.bad(verdict);
+}
+
+bool runs_elsewhere(const Candidate& candidate) {
+  return candidate.card->kind != CardKind::own;
+}
+
+std::string mark_of(const Candidate& candidate) {
+  return runs_elsewhere(candidate) ? "[" + std::string(to_string(candidate.card->kind)) + "] " : "";
 }
 
 // Rows that a short answer shows: everything ranked above the winner, and the winner.
@@ -99,13 +109,11 @@ std::size_t rows_shown(const Decision& decision, bool all) {
 
 void render_candidate(const Candidate& candidate, const Decision& decision, std::size_t width, bool all,
                       const Painter& paint, std::string& out) {
-  const std::string verdict = padded(verdict_of(candidate, decision), 8);
-  const bool chosen = candidate.card == decision.winner;
-  out += chosen ? "  * " : "    ";
-  out += padded(printable(candidate.backend), width) + "  ";
-  out += chosen ? paint.good(verdict) : candidate.supported ? verdict : paint.bad(verdict);
+  out += candidate.card == decision.winner ? "  * " : "    ";
+  out += padded(printable(candidate.backend), width) + "  " + painted_verdict(candidate, decision, paint);
   const std::string indent(4 + width + 2 + 8 + 2, ' ');
-  std::string text = note_of(candidate);
+  std::string text = paint.faint(mark_of(candidate));
+  if (candidate.supported) text += candidate.why;
   const std::size_t shown = all ? candidate.reasons.size() : std::min<std::size_t>(1, candidate.reasons.size());
   for (std::size_t i = 0; i < shown; ++i) {
     if (i > 0) text += "\n" + indent;
@@ -113,6 +121,22 @@ void render_candidate(const Candidate& candidate, const Decision& decision, std:
   }
   if (shown < candidate.reasons.size()) text += " (+" + std::to_string(candidate.reasons.size() - shown) + " more)";
   out += (text.empty() ? "" : "  " + text) + "\n";
+}
+
+// What the marks mean, once.
+std::string legend(std::span<const ExplainedGroup> groups, const Painter& paint) {
+  bool decision_only = false;
+  bool foreign = false;
+  for (const ExplainedGroup& group : groups) {
+    for (const Candidate& candidate : group.decision.trace) {
+      decision_only = decision_only || candidate.card->kind == CardKind::decision_only;
+      foreign = foreign || candidate.card->kind == CardKind::foreign;
+    }
+  }
+  std::string text;
+  if (foreign) text += paint.faint("[foreign]: its layout is known, its device is not here") + "\n";
+  if (decision_only) text += paint.faint("[decision_only]: what it can do is known, nothing here runs it") + "\n";
+  return text.empty() ? text : "\n" + text;
 }
 
 }  // namespace
@@ -176,7 +200,7 @@ std::string render_explain(std::span<const ExplainedGroup> groups, const Explain
     if (shown < group.decision.trace.size())
       out += "    (" + std::to_string(group.decision.trace.size() - shown) + " ranked below; --all shows them)\n";
   }
-  return out;
+  return out + legend(groups, paint);
 }
 
 Json explain_json(std::span<const ExplainedGroup> groups) {

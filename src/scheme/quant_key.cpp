@@ -42,7 +42,8 @@ std::string granularity_text(const Granularity& granularity) {
     case Granularity::Kind::token:
       return " token";
     case Granularity::Kind::group:
-      return " g" + std::to_string(granularity.cols);
+      // A width that the key leaves open.
+      return granularity.cols < 1 ? " group" : " g" + std::to_string(granularity.cols);
     case Granularity::Kind::block:
       return " block " + std::to_string(granularity.rows) + "x" + std::to_string(granularity.cols);
   }

@@ -17,6 +17,10 @@ std::span<const Table* const> reference_tables() {
   return kAll;
 }
 
+const Table* static_order_of(const Table& table) {
+  return &table == &kReferenceWna16 ? &kReferenceWna16Reverted : nullptr;
+}
+
 const Table* reference_table(std::string_view oracle) {
   const auto* it =
       std::find_if(kAll.begin(), kAll.end(), [oracle](const Table* table) { return table->name == oracle; });

@@ -22,6 +22,9 @@ extern const Table kReferenceMxfp4DeepseekV4;
 extern const Table kReferenceUnquantized;
 
 [[nodiscard]] std::span<const Table* const> reference_tables();
+// The table of the same question whose rows are an order alone: no row looks at zero points, biases or who packed the
+// checkpoint. Null: the reference's oracle never was one.
+[[nodiscard]] const Table* static_order_of(const Table& table);
 // By the oracle's name, "wna16"; null: the reference has no such oracle.
 [[nodiscard]] const Table* reference_table(std::string_view oracle);
 

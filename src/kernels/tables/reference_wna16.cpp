@@ -188,6 +188,8 @@ constexpr std::array kRevertedRows{
     TableRow{.card = &reference::kCardTrtLlmMxint4ExpertsMonolithic, .why = kOrder, .backend = "FLASHINFER_TRTLLM"},
     TableRow{.card = &reference::kCardMarlinExperts, .why = kOrder, .backend = "MARLIN"},
     TableRow{.card = &reference::kCardBatchedMarlinExperts, .why = kOrder, .backend = "BATCHED_MARLIN"}};
+constexpr std::array kRevertedNames{BackendName{"flashinfer_trtllm", "FLASHINFER_TRTLLM"},
+                                    BackendName{"marlin", "MARLIN"}};
 
 }  // namespace
 
@@ -199,6 +201,7 @@ constinit const Table kReferenceWna16{.name = "wna16",
                                       .exhausted = kNoBackend};
 constinit const Table kReferenceWna16Reverted{.name = "wna16_reverted",
                                               .rows = kRevertedRows,
+                                              .names = kRevertedNames,
                                               .emulation_in_place = true,
                                               .verdicts = kConfiguration,
                                               .exhausted = kNoBackend};

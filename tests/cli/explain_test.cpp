@@ -1,0 +1,149 @@
+// What `explain` shows to people: on a terminal and into a pipe, and the reference engine asked in several ways.
+#include <pty.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <sstream>
+
+#include "cli/cli_fixture.h"
+
+namespace moracle::test {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+// What the program writes to a terminal; `environment` is set for it.
+std::string on_terminal(Strings arguments, const std::vector<std::pair<const char*, const char*>>& environment) {
+  arguments.insert(arguments.begin(), MORACLE_BINARY);
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (child == 0) {
+    unsetenv("NO_COLOR");
+    for (const auto& [name, value] : environment) setenv(name, value, 1);
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  std::string text;
+  std::array<char, 4096> buffer{};
+  // A terminal whose other side has gone answers EIO.
+  for (ssize_t count = 1; child > 0 && count > 0;) {
+    count = read(terminal, buffer.data(), buffer.size());
+    if (count > 0) text.append(buffer.data(), static_cast<std::size_t>(count));
+  }
+  close(terminal);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << text;
+  return text;
+}
+
+std::string without_colours(const std::string& text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\x1b') {
+      i = std::min(text.find('m', i), text.size());
+    } else if (text[i] != '\r') {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+TEST_F(CliTest, ExplainIsColouredOnATerminalAndPlainInAPipe) {
+  const Strings arguments = {"explain", model_path(), "--device", "zen3"};
+  const RunOutcome piped = moracle_run(arguments);
+  EXPECT_EQ(piped.code, 0);
+  EXPECT_EQ(piped.out.find('\x1b'), std::string::npos);
+  const std::string coloured = on_terminal(arguments, {{"TERM", "xterm"}});
+  EXPECT_NE(coloured.find("\x1b[32mchosen"), std::string::npos) << coloured;
+  EXPECT_NE(coloured.find("\x1b[31mcannot"), std::string::npos) << coloured;
+  EXPECT_EQ(without_colours(coloured), piped.out);
+  EXPECT_EQ(on_terminal(arguments, {{"TERM", "dumb"}}).find('\x1b'), std::string::npos);
+  EXPECT_EQ(on_terminal(arguments, {{"TERM", "xterm"}, {"NO_COLOR", "1"}}).find('\x1b'), std::string::npos);
+  EXPECT_NE(on_terminal(arguments, {{"TERM", "xterm"}, {"NO_COLOR", ""}}).find('\x1b'), std::string::npos);
+}
+
+TEST_F(CliTest, ExplainAlignsItsColumnsAndMarksWhatIsNotHere) {
+  const RunOutcome run = moracle_run({"explain", model_path(), "--engine", "reference", "--device", "h200", "--all"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  std::size_t column = std::string::npos;
+  std::size_t candidates = 0;
+  std::istringstream lines(run.out);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t at = std::min(line.find("cannot    ["), line.find("if built  ["));
+    if (at == std::string::npos) continue;
+    ++candidates;
+    if (column == std::string::npos) column = at;
+    EXPECT_EQ(at, column) << line;
+    EXPECT_TRUE(line.find("[decision_only]") != std::string::npos || line.find("[foreign]") != std::string::npos)
+        << line;
+  }
+  EXPECT_GE(candidates, 8U);
+  EXPECT_NE(run.out.find("if built"), std::string::npos);
+  EXPECT_NE(run.out.find("[decision_only]: what it can do is known, nothing here runs it\n"), std::string::npos);
+}
+
+std::string if_built(const Strings& more) {
+  Strings arguments = {"explain", model_path(), "--engine", "reference"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const Json layer = json_of(arguments).at("layers").at(0);
+  return layer.at("if_built").is_null() ? "none" : layer.at("if_built").get<std::string>();
+}
+
+TEST_F(CliTest, ExplainAsksTheReferenceForAUsualInstall) {
+  EXPECT_EQ(if_built({"--device", "h200"}), "humming");
+  EXPECT_EQ(if_built({"--device", "a100"}), "marlin");
+  // The same machine without a library, as a file.
+  Json bare = json_of({"explain", model_path(), "--device", "h200"}).at("device");
+  EXPECT_FALSE(bare.at("libraries").empty());
+  bare["libraries"] = Json::array();
+  const auto file = folder_ / "bare.json";
+  std::ofstream(file) << bare.dump();
+  EXPECT_EQ(if_built({"--device", file.string()}), "marlin");
+}
+
+TEST_F(CliTest, ExplainPrintsWhereAStaticOrderDiffers) {
+  const Strings arguments = {"explain", model_path(), "--engine", "reference", "--device", "h200"};
+  EXPECT_EQ(if_built({"--device", "h200", "--order", "static"}), "marlin");
+  Strings order = arguments;
+  order.insert(order.end(), {"--order", "static"});
+  const RunOutcome told = moracle_run(order);
+  EXPECT_NE(told.out.find("by the static order MARLIN; the walk that looks at zero points, bias and source chooses "
+                          "HUMMING"),
+            std::string::npos)
+      << told.out;
+  EXPECT_EQ(moracle_run(arguments).out.find("static order"), std::string::npos);
+  order[5] = "a100";
+  EXPECT_EQ(moracle_run(order).out.find("static order"), std::string::npos) << "both choose Marlin";
+}
+
+TEST_F(CliTest, ExplainTakesVariablesOfTheReference) {
+  const Strings arguments = {"explain", model_path(), "--engine", "reference", "--device", "b200", "--all"};
+  Strings set = arguments;
+  set.insert(set.end(), {"--env", "OTHER=x=y", "--env", "VLLM_USE_FLASHINFER_MOE_INT4=1"});
+  constexpr const char* kSwitch = "wanted the switch that turns it on";
+  EXPECT_NE(moracle_run(arguments).out.find(kSwitch), std::string::npos);
+  EXPECT_EQ(moracle_run(set).out.find(kSwitch), std::string::npos);
+  for (const Strings& wrong :
+       {Strings{"--env", "=1"}, Strings{"--env", "NAME"}, Strings{"--order", "wild"}, Strings{"--order"}}) {
+    Strings all = arguments;
+    all.insert(all.end(), wrong.begin(), wrong.end());
+    EXPECT_EQ(moracle_run(all).code, 2) << wrong.back();
+  }
+  for (const Strings& alone : {Strings{"--env", "A=1"}, Strings{"--order", "static"}}) {
+    Strings all = {"explain", model_path()};
+    all.insert(all.end(), alone.begin(), alone.end());
+    const RunOutcome outcome = moracle_run(all);
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_NE(outcome.err.find("--engine reference"), std::string::npos) << outcome.err;
+  }
+}
+
+}  // namespace
+}  // namespace moracle::test
