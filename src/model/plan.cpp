@@ -320,8 +320,9 @@ class Planner {
     plan_->parameters_ += size;
     ModuleReport report{.name = module, .kind = std::string(kind)};
     const Dtype dtype = opened.tensor->dtype;
-    report.scheme.weight.element =
-        dtype == Dtype::f32 ? Element::f32 : dtype == Dtype::f16 ? Element::f16 : Element::bf16;
+    report.scheme.weight.element = dtype == Dtype::f32   ? Element::f32
+                                   : dtype == Dtype::f16 ? Element::f16
+                                                         : Element::bf16;
     report.bytes = opened.tensor->bytes.size();
     return add(std::move(report), std::move(opened));
   }

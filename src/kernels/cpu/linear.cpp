@@ -87,9 +87,8 @@ Result<std::unique_ptr<PackedLinear>> pack_linear(const PanelOps& ops, const Can
   MORACLE_ASSIGN(const PanelFormat format, panel_format(linear, ops));
   std::vector<std::int32_t> order = column_order(source.spec());
   const auto packed = [&](PageBuffer memory) {
-    return std::unique_ptr<PackedLinear>(std::make_unique<CpuLinear>(ops, format, std::move(memory), std::move(order),
-                                                                     linear.bias, source.spec().global_scale,
-                                                                     linear.input_scale));
+    return std::unique_ptr<PackedLinear>(std::make_unique<CpuLinear>(
+        ops, format, std::move(memory), std::move(order), linear.bias, source.spec().global_scale, linear.input_scale));
   };
   if (options.layout_only) return packed(PageBuffer());
   MORACLE_ASSIGN(PageBuffer memory, PageBuffer::allocate(format.bytes()));
