@@ -32,8 +32,7 @@ class ShapeOnly final : public MatrixSource {
 // Bytes of codes, scales and zero points at the width in which they are published.
 std::size_t published_bytes(const CanonicalLinear& linear) {
   const MatrixSpec& spec = linear.weight->spec();
-  std::size_t bytes =
-      ceil_div(count(spec.rows * spec.cols) * static_cast<std::size_t>(bits_of(spec.key.element)), std::size_t{8});
+  const std::size_t bytes = count(ceil_div(spec.rows * spec.cols * bits_of(spec.key.element), std::int64_t{8}));
   if (!spec.key.quantized()) return bytes;
   const bool byte_scales = spec.key.scale == ScaleType::e4m3 || spec.key.scale == ScaleType::e8m0;
   const std::size_t scale = byte_scales ? 1 : (spec.key.scale == ScaleType::f32 ? 4 : 2);
