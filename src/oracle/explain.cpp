@@ -84,7 +84,7 @@ std::string verdict_of(const Candidate& candidate, const Decision& decision) {
 }
 
 std::string painted_verdict(const Candidate& candidate, const Decision& decision, const Painter& paint) {
-  const std::string verdict = padded(verdict_of(candidate, decision), 8);
+  std::string verdict = padded(verdict_of(candidate, decision), 8);
   if (candidate.card == decision.winner) return paint.good(verdict);
   if (candidate.supported) return verdict;
   return candidate.card == decision.best_if_built ? paint.warning(verdict) : paint.bad(verdict);
