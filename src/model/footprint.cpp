@@ -37,7 +37,12 @@ std::size_t published_bytes(const CanonicalLinear& linear) {
   const bool byte_scales = spec.key.scale == ScaleType::e4m3 || spec.key.scale == ScaleType::e8m0;
   const std::size_t scale = byte_scales ? 1 : (spec.key.scale == ScaleType::f32 ? 4 : 2);
   const std::size_t zero = spec.key.symmetric ? 0 : 1;
-  return bytes + count(spec.rows * spec.groups) * (scale + zero);
+  const Granularity& granularity = spec.key.granularity;
+  std::int64_t scales = spec.rows * spec.groups;
+  if (granularity.kind == Granularity::Kind::block)
+    scales = ceil_div(spec.rows, std::int64_t{granularity.rows}) * spec.groups;
+  if (granularity.kind == Granularity::Kind::tensor) scales = 1;
+  return bytes + count(scales) * (scale + zero);
 }
 
 // A reference that computes on the host says nothing of another device's memory.

@@ -141,5 +141,22 @@ TEST(FootprintElsewhere, IsPublishedSizes) {
             16U * 3U * (256U * 128U / 2U + 256U * 128U / 128U * 2U) + 16U * 256U * 4U);
 }
 
+// A block of 128 x 128 has one scale, not one a row.
+TEST(FootprintElsewhere, CountsAScaleABlock) {
+  const auto shared = shared_dir();
+  if (!shared) GTEST_SKIP() << "needs the reference collection";
+  const auto machine = resolve_machine("h200");
+  ASSERT_TRUE(machine.ok());
+  const auto plan = plan_of(*shared / "checkpoints" / "dsv3-ct-fp8-block", {}, *machine);
+  ASSERT_NE(plan, nullptr);
+  const auto one = footprint(*plan, {.context = 64});
+  const auto halves = footprint(*plan, {.ep = 2, .context = 64});
+  ASSERT_TRUE(one.ok() && halves.ok());
+  // Four of eight experts: 3 matrices of 256 x 128 bytes and 2 scales each, which are stored as bf16 or f32.
+  const std::uint64_t four = one->layers[1].feed_forward - halves->layers[1].feed_forward;
+  EXPECT_GT(four, 4U * 3U * 256U * 128U);
+  EXPECT_LE(four, 4U * 3U * (256U * 128U + 2U * 4U));
+}
+
 }  // namespace
 }  // namespace moracle::test
