@@ -1,6 +1,9 @@
 // moracle bench layer and bench model.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/program.h"
@@ -123,6 +126,35 @@ struct ModelCommand : ModelOptions {
   bool json = false;
 };
 
+// Seconds of each phase, and their share of all.
+Json phases_json(const PhaseClock::Seconds& seconds) {
+  const double all = std::accumulate(seconds.begin(), seconds.end(), 0.0);
+  Json result = Json::object();
+  for (std::size_t i = 0; i < kPhases; ++i) {
+    result[std::string(to_string(static_cast<Phase>(i)))] = {{"s", seconds[i]},
+                                                             {"share", all > 0 ? seconds[i] / all : 0.0}};
+  }
+  return result;
+}
+
+std::string phases_text(const BenchModelResult& result) {
+  std::vector<std::vector<std::string>> rows = {{"phase", "prefill us/token", "share", "decode us/token", "share"}};
+  const auto add = [](std::vector<std::string>& row, const PhaseClock::Seconds& seconds, std::size_t phase,
+                      std::int64_t tokens) {
+    const double all = std::accumulate(seconds.begin(), seconds.end(), 0.0);
+    row.push_back(fmt::format("{:.1f}", seconds[phase] * 1e6 / static_cast<double>(std::max<std::int64_t>(1, tokens))));
+    row.push_back(fmt::format("{:.1f} %", all > 0 ? 100 * seconds[phase] / all : 0.0));
+  };
+  for (std::size_t i = 0; i < kPhases; ++i) {
+    if (result.prefill[i] == 0 && result.decode[i] == 0) continue;
+    std::vector<std::string> row = {std::string(to_string(static_cast<Phase>(i)))};
+    add(row, result.prefill, i, result.timing.prefill_tokens);
+    add(row, result.decode, i, result.timing.decode_tokens);
+    rows.push_back(std::move(row));
+  }
+  return text_table(rows, {false, true, true, true, true});
+}
+
 Result<int> model_command(const ModelCommand& options, Console& console) {
   MORACLE_ASSIGN(const auto session, options.open(console, false));
   const BenchModelOptions bench{
@@ -137,6 +169,8 @@ Result<int> model_command(const ModelCommand& options, Console& console) {
                   {"decode_tok_s", result.timing.decode_tok_s()},
                   {"prefill_tokens", result.timing.prefill_tokens},
                   {"decode_tokens", result.timing.decode_tokens},
+                  {"prefill_phases", phases_json(result.prefill)},
+                  {"decode_phases", phases_json(result.decode)},
                   {"peak_rss_bytes", result.peak_rss_bytes},
                   {"backend", experts != backends.end() ? Json(experts->second) : Json(nullptr)},
                   {"backends", backends},
@@ -145,9 +179,10 @@ Result<int> model_command(const ModelCommand& options, Console& console) {
   }
   console.out(
       fmt::format("load         {:.2f} s\nprefill      {:.1f} tokens/s ({} tokens)\ndecode       {:.1f} tokens/s "
-                  "({} tokens)\npeak memory  {}\n",
+                  "({} tokens)\npeak memory  {}\n\n",
                   result.load_s, result.timing.prefill_tok_s(), result.timing.prefill_tokens,
-                  result.timing.decode_tok_s(), result.timing.decode_tokens, human_bytes(result.peak_rss_bytes)));
+                  result.timing.decode_tok_s(), result.timing.decode_tokens, human_bytes(result.peak_rss_bytes)) +
+      phases_text(result));
   return 0;
 }
 

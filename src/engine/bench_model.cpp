@@ -27,13 +27,30 @@ Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& 
     MORACLE_TRY(generate(session.model(), *warm_up, {prompt.data(), 1}, generation));
   }
   // The first token comes out of the prefill; the rest are decode steps.
+  BenchModelResult result;
+  PhaseClock clock;
+  bool prefilled = false;
+  generation.on_token = [&](std::int32_t) {
+    if (prefilled) return;
+    prefilled = true;
+    clock.enter(Phase::other);
+    result.prefill = clock.take();
+  };
   generation.max_tokens = options.generate + 1;
   MORACLE_ASSIGN(const auto state, session.model().new_sequence());
-  MORACLE_ASSIGN(const Generation generated, generate(session.model(), *state, prompt, generation));
-  return BenchModelResult{.load_s = session.load_seconds(),
-                          .timing = generated.timing,
-                          .peak_rss_bytes = peak_resident_bytes(),
-                          .interrupted = generated.finish == FinishReason::interrupted};
+  session.model().time_phases(&clock);
+  clock.enter(Phase::other);
+  clock.take();
+  auto generated = generate(session.model(), *state, prompt, generation);
+  session.model().time_phases(nullptr);
+  clock.enter(Phase::other);
+  result.decode = clock.take();
+  if (!generated.ok()) return std::move(generated).error();
+  result.load_s = session.load_seconds();
+  result.timing = generated->timing;
+  result.peak_rss_bytes = peak_resident_bytes();
+  result.interrupted = generated->finish == FinishReason::interrupted;
+  return result;
 }
 
 }  // namespace moracle

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "base/phase_clock.h"
 #include "base/result.h"
 #include "engine/session.h"
 
@@ -19,6 +20,8 @@ struct BenchModelResult {
   double load_s = 0;
   GenerationTiming timing;
   std::size_t peak_rss_bytes = 0;
+  PhaseClock::Seconds prefill{};  // up to the choice of the first token
+  PhaseClock::Seconds decode{};
   bool interrupted = false;
 };
 

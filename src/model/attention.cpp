@@ -104,10 +104,12 @@ void Attention::run(const ForwardContext& context, const float* x, float* out) c
   float* scratch_memory = arena.take<float>(count(threads * scratch_floats)).data();
   const RunContext run = context.run_context(arena.take<std::byte>(linear_bytes(tokens, threads)));
 
+  context.enter(Phase::projections);
   parts_.q->run(run, tokens, x, buffers.q);
   parts_.k->run(run, tokens, x, buffers.k);
   parts_.v->run(run, tokens, x, buffers.v);
   if (parts_.head_gate) parts_.head_gate->run(run, tokens, x, buffers.head_gate);
+  context.enter(Phase::attention);
   norm_and_rotate(context, buffers);
   append(context, buffers);
 
@@ -123,6 +125,7 @@ void Attention::run(const ForwardContext& context, const float* x, float* out) c
     Scratch scratch(scratch_memory + thread * scratch_floats, tile_rows(), parts_.head_dim);
     attend(context, tile, task % parts_.kv_heads, buffers, scratch);
   });
+  context.enter(Phase::projections);
   parts_.o->run(run, tokens, buffers.out, out);
 }
 

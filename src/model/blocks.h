@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/memory.h"
+#include "base/phase_clock.h"
 #include "base/thread_pool.h"
 #include "kernels/kernel.h"
 #include "kernels/vector/vector_ops.h"
@@ -42,7 +43,11 @@ struct ForwardContext {
   const std::int32_t* ids = nullptr;
   std::span<const SequenceSpan> spans;
   std::span<const RopeTable> ropes;
+  PhaseClock* clock = nullptr;  // null: nobody asks
 
+  void enter(Phase phase) const {
+    if (clock != nullptr) clock->enter(phase);
+  }
   [[nodiscard]] RunContext run_context(std::span<std::byte> rest) const { return {pool, rest}; }
 };
 

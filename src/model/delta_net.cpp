@@ -90,11 +90,14 @@ void DeltaNet::run(const ForwardContext& context, const float* x, float* out) co
   buffers.beta = arena.take<float>(count(tokens * heads)).data();
   buffers.decay = arena.take<float>(count(tokens * heads)).data();
   const RunContext run = context.run_context(arena.take<std::byte>(linear_bytes(tokens, context.pool.threads())));
+  context.enter(Phase::projections);
   project(context, run, x, buffers);
+  context.enter(Phase::attention);
   convolve(context, buffers);
   prepare(context, buffers);
   recur(context, buffers);
   norm_and_gate(context, buffers);
+  context.enter(Phase::projections);
   parts_.out->run(run, tokens, buffers.mixed, out);
 }
 

@@ -160,6 +160,7 @@ void LatentAttention::run(const ForwardContext& context, const float* x, float* 
   buffers.queries = arena.take<Query>(count(tokens));
   const RunContext run = context.run_context(arena.take<std::byte>(linear_bytes(tokens, threads)));
 
+  context.enter(Phase::projections);
   const float* query_input = x;
   if (parts_.q_a != nullptr) {
     parts_.q_a->run(run, tokens, x, buffers.q_a);
@@ -168,6 +169,7 @@ void LatentAttention::run(const ForwardContext& context, const float* x, float* 
   }
   parts_.q->run(run, tokens, query_input, buffers.q);
   parts_.kv_a->run(run, tokens, x, buffers.kv);
+  context.enter(Phase::attention);
   for (const SequenceSpan& span : context.spans) {
     for (std::int64_t i = 0; i < span.count; ++i) {
       buffers.queries[count(span.begin + i)] = {.state = span.state, .position = span.start + i};
@@ -180,6 +182,7 @@ void LatentAttention::run(const ForwardContext& context, const float* x, float* 
     attend(context, chunk, buffers);
     project_values(context, chunk, buffers);
   }
+  context.enter(Phase::projections);
   parts_.o->run(run, tokens, buffers.out, out);
 }
 

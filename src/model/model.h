@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/phase_clock.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
@@ -96,6 +97,8 @@ class Model {
   // Errors: "model.context" (prompt beyond max_positions), "model.token" (id out of range), "numeric.nan".
   virtual Result<> forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
                            std::vector<float>& logits) = 0;
+  // Later calls tell `clock` what they are at, and leave it in Phase::other; null: they tell nobody.
+  virtual void time_phases(PhaseClock* /*clock*/) {}
 };
 
 // Packs every module of the plan with the kernels the plan decided on; reads the file once. On error nothing is left.

@@ -171,12 +171,16 @@ Result<> Transformer::run_layers(const ForwardContext& context, Buffers& buffers
   };
   for (std::size_t l = 0; l < parts_.layers.size(); ++l) {
     const TransformerLayer& layer = parts_.layers[l];
+    context.enter(Phase::norms);
     layer.input_norm.run(context, tokens, buffers.hidden, buffers.normed);
     layer.mixer->run(context, buffers.normed, buffers.added);
+    context.enter(Phase::norms);
     add_residual();
     layer.post_norm.run(context, tokens, buffers.hidden, buffers.normed);
+    context.enter(Phase::dense);
     const std::int64_t bad = layer.feed_forward->run(context, buffers.normed, buffers.added);
     if (bad >= 0) return numeric_error(bad, "the router logits of layer " + std::to_string(l));
+    context.enter(Phase::norms);
     add_residual();
   }
   return Ok{};
@@ -195,9 +199,12 @@ Result<> Transformer::write_logits(const ForwardContext& context, LogitRows rows
       std::copy_n(last, hidden, buffers.hidden + static_cast<std::int64_t>(s) * hidden);
     }
   }
+  context.enter(Phase::norms);
   parts_.final_norm.run(context, row_count, buffers.hidden, buffers.normed);
+  context.enter(Phase::head);
   logits.resize(count(row_count * vocabulary));
   parts_.head->run(context.run_context(context.workspace), row_count, buffers.normed, logits.data());
+  context.enter(Phase::other);
   for (std::int64_t row = 0; row < row_count; ++row) {
     const float* const at = logits.data() + row * vocabulary;
     if (std::all_of(at, at + vocabulary, [](float logit) { return std::isfinite(logit); })) continue;
@@ -230,8 +237,11 @@ Result<> Transformer::forward(const Batch& batch, std::span<SequenceState* const
                                .tokens = tokens,
                                .ids = batch.ids.data(),
                                .spans = spans_,
-                               .ropes = tables};
+                               .ropes = tables,
+                               .clock = clock_};
+  context.enter(Phase::attention);
   fill_rope_tables(batch, tables);
+  context.enter(Phase::embedding);
   pool_.parallel_for(ceil_div(tokens, kTokenTile), [&](std::int64_t tile, int) {
     for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, tokens); ++t) {
       parts_.embedding.lookup(batch.ids[count(t)], buffers.hidden + t * hidden);

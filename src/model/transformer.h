@@ -41,6 +41,7 @@ class Transformer final : public Model {
   // On any error every state is as before. Called from one thread at a time.
   Result<> forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
                    std::vector<float>& logits) override;
+  void time_phases(PhaseClock* clock) override { clock_ = clock; }
 
  private:
   struct Buffers;
@@ -59,6 +60,7 @@ class Transformer final : public Model {
   std::shared_ptr<const StateLayout> state_layout_;
   PageBuffer workspace_;
   std::int64_t reserved_tokens_ = 0;
+  PhaseClock* clock_ = nullptr;
   // Kept between calls so that a call of a known size allocates nothing.
   std::vector<SequenceSpan> spans_;
   std::vector<const SequenceState*> seen_;

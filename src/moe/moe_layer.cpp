@@ -53,7 +53,7 @@ void MoeLayer::router_logits(ThreadPool& pool, std::int64_t tokens, const float*
 }
 
 std::int64_t MoeLayer::run(const RunContext& context, std::int64_t tokens, const float* x,
-                           const std::int32_t* token_ids, float* out) const {
+                           const std::int32_t* token_ids, float* out, PhaseClock* clock) const {
   const RoutingSpec& routing = parts_.routing;
   const std::int64_t top_k = routing.top_k;
   BumpArena arena(context.workspace);
@@ -65,6 +65,7 @@ std::int64_t MoeLayer::run(const RunContext& context, std::int64_t tokens, const
   const std::span<std::byte> rest =
       arena.take<std::byte>(parts_.experts->workspace_bytes(tokens, top_k, context.pool.threads()));
 
+  if (clock != nullptr) clock->enter(Phase::routing);
   router_logits(context.pool, tokens, x, logits.data());
   std::atomic<std::int64_t> first_bad{std::numeric_limits<std::int64_t>::max()};
   context.pool.parallel_for(ceil_div(tokens, kTokenTile), [&](std::int64_t tile, int thread) {
@@ -84,6 +85,7 @@ std::int64_t MoeLayer::run(const RunContext& context, std::int64_t tokens, const
     }
   });
   const ExpertsInput input{.tokens = tokens, .top_k = top_k, .x = x, .ids = ids.data(), .weights = weights.data()};
+  if (clock != nullptr) clock->enter(Phase::experts);
   parts_.experts->run(RunContext{context.pool, rest}, input, out);
   const std::int64_t bad = first_bad.load();
   return bad == std::numeric_limits<std::int64_t>::max() ? -1 : bad;

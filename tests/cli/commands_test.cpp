@@ -214,6 +214,28 @@ TEST_F(CliTest, BenchModelPrintsTheContract) {
   EXPECT_GT(json.at("decode_tok_s").get<double>(), 0.0);
 }
 
+TEST_F(CliTest, BenchModelTellsWhereTheTimeGoes) {
+  const Json json = json_of({"bench", "model", model_path(), "--prompt", "64", "--generate", "16"});
+  double seconds = 0;
+  for (const char* part : {"prefill_phases", "decode_phases"}) {
+    const Json& phases = json.at(part);
+    expect_keys(phases, {"embedding", "norms", "projections", "attention", "routing", "experts", "shared_experts",
+                         "dense", "head", "other"});
+    double shares = 0;
+    for (const auto& [name, phase] : phases.items()) {
+      seconds += phase.at("s").get<double>();
+      shares += phase.at("share").get<double>();
+    }
+    EXPECT_NEAR(shares, 1.0, 1e-9) << part;
+    for (const char* used : {"embedding", "norms", "projections", "attention", "routing", "experts", "head", "other"}) {
+      EXPECT_GT(phases.at(used).at("s").get<double>(), 0.0) << part << " " << used;
+    }
+    EXPECT_EQ(phases.at("shared_experts").at("s"), 0.0) << "a model without them";
+  }
+  const double whole = 64 / json.at("prefill_tok_s").get<double>() + 16 / json.at("decode_tok_s").get<double>();
+  EXPECT_NEAR(seconds, whole, 0.1 * whole + 1e-3) << "every moment belongs to one phase";
+}
+
 TEST_F(CliTest, DevicesTellsMachineAndNames) {
   const Json json = json_of({"devices"});
   expect_keys(json, {"machine", "names"});
