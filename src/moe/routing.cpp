@@ -44,7 +44,7 @@ Method method_of(Routing routing) {
     case Routing::sqrtsoftplus_bias:
     case Routing::hash:
       return {Score::sqrt_softplus, GroupScore::none, Weight::score, Renorm::as_configured};
-    case Routing::llama4:
+    case Routing::topk_sigmoid:
       return {Score::logit, GroupScore::none, Weight::sigmoid_of_logit, Renorm::never};
     case Routing::unspecified:
       break;

@@ -25,8 +25,8 @@ std::string_view to_string(Routing routing) {
       return "sqrtsoftplus_bias";
     case Routing::hash:
       return "hash";
-    case Routing::llama4:
-      return "llama4";
+    case Routing::topk_sigmoid:
+      return "topk_sigmoid";
     case Routing::unspecified:
       return "unspecified";
   }

@@ -25,7 +25,7 @@ enum class Routing : std::uint8_t {
   grouped_softmax,       // DeepSeek-V2
   sqrtsoftplus_bias,     // DeepSeek-V4
   hash,
-  llama4,
+  topk_sigmoid,  // chosen by logit, weighed by its sigmoid; Llama 4
   unspecified,
 };
 [[nodiscard]] std::string_view to_string(Routing routing);

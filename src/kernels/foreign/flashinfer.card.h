@@ -116,7 +116,7 @@ inline constexpr KernelCard kCardB12xExperts = described({.id = "reference.B12xE
 inline constexpr std::array kFlashInferMoeEpSchemes{any(kMxfp4Static), any(kNvfp4Static)};
 inline constexpr std::array<std::string_view, 2> kFlashInferMoeEpRefusedExchanges{"deepep_low_latency", "nixl_ep"};
 inline constexpr std::array kFlashInferMoeEpRefusals{
-    Refusal{.rule = Rule::routing, .wanted = "another routing", .when = {.routings = {Routing::llama4}}},
+    Refusal{.rule = Rule::routing, .wanted = "another routing", .when = {.routings = {Routing::topk_sigmoid}}},
     Refusal{.rule = Rule::parallel_config, .wanted = "another layout over ranks", .when = {.ep = false}},
     Refusal{.rule = Rule::quant_scheme,
             .label = "a16_nvfp4",

@@ -80,7 +80,7 @@ constexpr std::array kRoutings{
     Named<Routing>{"MiniMax2", Routing::sigmoid_bias_renorm},
     Named<Routing>{"DeepSeekV3", Routing::grouped_sigmoid_bias},
     Named<Routing>{"DeepseekV4", Routing::sqrtsoftplus_bias},
-    Named<Routing>{"Llama4", Routing::llama4},
+    Named<Routing>{"Llama4", Routing::topk_sigmoid},
     Named<Routing>{"Unspecified", Routing::unspecified},
     // No kernel of the reference routes by itself in these ways.
     Named<Routing>{"TopK", Routing::unspecified},

@@ -11,7 +11,7 @@ inline constexpr std::array kTrtLlmDevices{kSm10x};
 inline constexpr std::array kTrtLlmMxint4MonolithicSchemes{w(kInt4Static32)};
 inline constexpr std::array kTrtLlmMxint4MonolithicActivations{Fn::silu, Fn::swigluoai};
 inline constexpr std::array kTrtLlmMxint4MonolithicRoutings{
-    Routing::llama4, Routing::topk_softmax, Routing::softmax_topk_renorm, Routing::grouped_sigmoid_bias};
+    Routing::topk_sigmoid, Routing::topk_softmax, Routing::softmax_topk_renorm, Routing::grouped_sigmoid_bias};
 inline constexpr std::array kTrtLlmMxint4MonolithicRefusals{
     Refusal{.rule = Rule::device,
             .wanted = "the switch that turns it on, or another device",
@@ -44,13 +44,13 @@ inline constexpr std::array kTrtLlmFp8MonolithicRoutings{Routing::grouped_sigmoi
                                                          Routing::softmax_topk_renorm,
                                                          Routing::sigmoid,
                                                          Routing::sigmoid_renorm,
-                                                         Routing::llama4};
+                                                         Routing::topk_sigmoid};
 inline constexpr std::array kTrtLlmFp8MonolithicLogits{Element::bf16, Element::f32};
 inline constexpr std::array kTrtLlmFp8MonolithicRefusals{
     Refusal{.rule = Rule::parallel_config, .wanted = "another layout over ranks", .when = {.sp = true}},
     Refusal{.rule = Rule::routing,
             .wanted = "another routing",
-            .when = {.routings = {Routing::llama4}},
+            .when = {.routings = {Routing::topk_sigmoid}},
             .unless = Condition{.schemes = {w(kFp8StaticTensorSym, kFp8StaticTensorSym)}}},
     Refusal{.rule = Rule::activation,
             .label = "swiglu_params",
@@ -116,7 +116,7 @@ inline constexpr KernelCard kCardTrtLlmFp8ExpertsModular =
 inline constexpr std::array kTrtLlmBf16MonolithicSchemes{kUnquantized};
 inline constexpr std::array kTrtLlmBf16MonolithicActivations{Fn::silu, Fn::relu2_no_mul};
 inline constexpr std::array kTrtLlmBf16MonolithicRoutings{Routing::grouped_sigmoid_bias,
-                                                          Routing::llama4,
+                                                          Routing::topk_sigmoid,
                                                           Routing::sigmoid_bias_renorm,
                                                           Routing::topk_softmax,
                                                           Routing::sigmoid_renorm,
@@ -221,7 +221,7 @@ inline constexpr std::array kTrtLlmNvFp4MonolithicSchemes{w(kNvfp4Static, kNvfp4
 inline constexpr std::array kTrtLlmNvFp4MonolithicActivations{Fn::silu,      Fn::relu2_no_mul,    Fn::gelu,
                                                               Fn::gelu_tanh, Fn::swigluoai_split, Fn::situ};
 inline constexpr std::array kTrtLlmNvFp4MonolithicRoutings{Routing::grouped_sigmoid_bias,
-                                                           Routing::llama4,
+                                                           Routing::topk_sigmoid,
                                                            Routing::sigmoid_bias_renorm,
                                                            Routing::topk_softmax,
                                                            Routing::softmax_topk_renorm,

@@ -58,7 +58,7 @@ TEST(Routing, LogitsThatAreNotFiniteChooseNobody) {
 TEST(Routing, ExtremeLogitsKeepFiniteWeights) {
   for (const Routing method :
        {Routing::softmax_topk, Routing::softmax_topk_renorm, Routing::topk_softmax, Routing::sigmoid,
-        Routing::sigmoid_renorm, Routing::sqrtsoftplus_bias, Routing::llama4, Routing::grouped_softmax}) {
+        Routing::sigmoid_renorm, Routing::sqrtsoftplus_bias, Routing::topk_sigmoid, Routing::grouped_softmax}) {
     for (const float size : {1e30F, -1e30F, 3e38F, -3e38F}) {
       const Routed routed = run(top(2, method), {size, size, -size, 0});
       EXPECT_TRUE(routed.finite);
@@ -93,8 +93,8 @@ TEST(Routing, GroupsOutsideTheBestAreOut) {
   EXPECT_THAT(run(spec, {5, -9, 2, 2}).ids, ElementsAre(0, 1));
 }
 
-TEST(Routing, Llama4WeighsBySigmoid) {
-  const Routed routed = run(top(1, Routing::llama4), {-1, 2, 0});
+TEST(Routing, TopkSigmoidWeighsBySigmoidOfTheLogit) {
+  const Routed routed = run(top(1, Routing::topk_sigmoid), {-1, 2, 0});
   EXPECT_THAT(routed.ids, ElementsAre(1));
   EXPECT_FLOAT_EQ(routed.weights[0], 1.0F / (1.0F + std::exp(-2.0F)));
 }
