@@ -137,11 +137,11 @@ bool Machine::has_library(std::string_view library) const {
 }
 
 std::string Machine::fingerprint() const {
-  std::vector<std::string> sorted = libraries;
+  std::vector<std::string_view> sorted(libraries.begin(), libraries.end());
   std::sort(sorted.begin(), sorted.end());
   std::string facts = arch + '\n' + std::to_string(capability) + '\n' + feature_list(cpu_features) + '\n' +
                       (little_endian ? "little" : "big");
-  for (const std::string& library : sorted) facts += '\n' + library;
+  for (const std::string_view library : sorted) facts.append("\n").append(library);
   return std::string(to_string(device)) + '-' + arch + '-' + hex(hash_of(facts));
 }
 

@@ -67,23 +67,25 @@ bool holds_for_sizes(const Condition& condition, const Problem& problem) {
 }
 
 // What of the question a rule looks at.
-std::string found_text(Rule rule, const Problem& problem, const Machine& machine) {
+std::string_view found_text(Rule rule, const Problem& problem, const Machine& machine, ReasonTexts& texts) {
   switch (rule) {
     case Rule::activation:
-      return std::string(to_string(problem.activation.fn));
+      return to_string(problem.activation.fn);
     case Rule::quant_scheme:
-      return scheme_text(problem.scheme);
+      return texts.of(problem.scheme);
     case Rule::shape:
-      return shape_text(problem);
+      return texts.keep(shape_text(problem));
     case Rule::device:
     case Rule::library:
-      return std::string(to_string(machine.device)) + ' ' + machine.arch;
+      return texts.written(
+          [&](std::string& out) { out.append(to_string(machine.device)).append(" ") += machine.arch; });
     case Rule::parallel_config:
-      return "ep " + std::to_string(problem.parallel.ep) + (problem.all2all.empty() ? "" : " over ") + problem.all2all;
+      return texts.keep("ep " + std::to_string(problem.parallel.ep) + (problem.all2all.empty() ? "" : " over ") +
+                        problem.all2all);
     case Rule::routing:
-      return std::string(to_string(problem.routing));
+      return to_string(problem.routing);
     case Rule::source_layout:
-      return problem.source_layout.empty() ? "unknown" : problem.source_layout;
+      return problem.source_layout.empty() ? "unknown" : texts.keep(problem.source_layout);
     case Rule::zero_points:
       if (problem.zero_points) return "zero points";
       [[fallthrough]];
@@ -92,7 +94,7 @@ std::string found_text(Rule rule, const Problem& problem, const Machine& machine
     case Rule::act_order:
       return problem.act_order ? "reordered columns" : "none";
     case Rule::dtype:
-      return to_string(QuantKey{.element = problem.dtype});
+      return texts.keep(to_string(QuantKey{.element = problem.dtype}));
     default:
       return "otherwise";
   }
@@ -116,13 +118,13 @@ bool holds(const Condition& condition, const Problem& problem, const Machine& ma
 }
 
 std::optional<Reason> refused(const Refusal& refusal, const Problem& problem, const Machine& machine,
-                              const Policy& policy) {
+                              const Policy& policy, ReasonTexts& texts) {
   if (!holds(refusal.when, problem, machine, policy)) return std::nullopt;
   if (refusal.unless && holds(*refusal.unless, problem, machine, policy)) return std::nullopt;
-  Reason reason{refusal.rule, {}, {}, refusal.label};
+  Reason reason{.rule = refusal.rule, .label = refusal.label};
   if (!policy.explain) return reason;
-  reason.wanted = refusal.wanted.empty() ? std::string("something else") : std::string(refusal.wanted);
-  reason.found = found_text(refusal.rule, problem, machine);
+  reason.wanted = refusal.wanted.empty() ? "something else" : refusal.wanted;
+  reason.found = found_text(refusal.rule, problem, machine, texts);
   return reason;
 }
 

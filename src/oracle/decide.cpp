@@ -1,20 +1,19 @@
 #include "oracle/decide.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "oracle/select.h"
 
 namespace moracle {
 namespace {
 
-void add_once(std::vector<std::string>& names, std::string_view name) {
-  if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
+void add_once(std::vector<std::string_view>& names, std::string_view name) {
+  if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
 }
 
-std::string joined(const std::vector<std::string>& names) {
+std::string joined(const std::vector<std::string_view>& names) {
   std::string out;
-  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
+  for (const std::string_view name : names) out.append(out.empty() ? "" : ", ").append(name);
   return out.empty() ? "none" : out;
 }
 
@@ -26,19 +25,19 @@ bool means(const Table& table, std::string_view typed, std::string_view backend)
 }
 
 Candidate examine(const TableRow& row, const Problem& problem, const Machine& machine, const Policy& policy,
-                  const Table& table, const RowSelection& selection) {
+                  const Table& table, const RowSelection& selection, ReasonTexts& texts) {
   const KernelCard& card = *row.card;
   Candidate candidate{&card, false, {}, row.why, backend_of(row), problem.scheme.activation};
   const auto add = [&](Rule rule, std::string_view wanted, std::string_view found) {
-    Reason& reason = candidate.reasons.emplace_back(Reason{rule, {}, {}});
+    Reason& reason = candidate.reasons.emplace_back(Reason{.rule = rule});
     if (!policy.explain) return;
     reason.wanted = wanted;
     reason.found = found;
   };
   for (const Refusal& refusal : row.refusals) {
-    if (std::optional<Reason> reason = refused(refusal, problem, machine, policy)) {
+    if (std::optional<Reason> reason = refused(refusal, problem, machine, policy, texts)) {
       reason->by_row = true;
-      candidate.reasons.push_back(*std::move(reason));
+      candidate.reasons.push_back(*reason);
     }
   }
   const bool own_key = row.activation != RowActivation::as_asked;
@@ -50,17 +49,17 @@ Candidate examine(const TableRow& row, const Problem& problem, const Machine& ma
     if (row.activation == RowActivation::given) question.scheme.activation = row.activation_key;
     if (own_format) question.activation_format = card.activation_format;
     candidate.activation = question.scheme.activation;
-    found = mismatches(question, machine, policy, card);
+    found = mismatches(question, machine, policy, card, texts);
   } else {
-    found = mismatches(problem, machine, policy, card);
+    found = mismatches(problem, machine, policy, card, texts);
   }
   if (candidate.reasons.empty()) {
     candidate.reasons = std::move(found);
   } else {
-    std::move(found.begin(), found.end(), std::back_inserter(candidate.reasons));
+    candidate.reasons.insert(candidate.reasons.end(), found.begin(), found.end());
   }
   if (!selection.takes(candidate.backend)) {
-    add(Rule::override_, selection.wanted, candidate.backend);
+    add(Rule::override_, texts.keep(selection.wanted), candidate.backend);
   }
   if (card.kind != CardKind::own) {
     add(Rule::not_built, "an implementation in this build",
@@ -168,8 +167,8 @@ std::string trail(const Decision& decision) {
 
 }  // namespace
 
-std::vector<std::string> backend_names(const Table& table) {
-  std::vector<std::string> names;
+std::vector<std::string_view> backend_names(const Table& table) {
+  std::vector<std::string_view> names;
   for (const BackendName& name : table.names) add_once(names, name.typed);
   if (!table.names.empty()) return names;
   for (const TableRow& row : table.rows) add_once(names, backend_of(row));
@@ -190,9 +189,11 @@ Decision decide(const Problem& problem, const Machine& machine, const Policy& po
   decision.pin_unknown = selection.unknown;
   decision.pin_without_variant = selection.without_variant;
   if (!decision.verdict.empty()) return decision;
+  const auto texts = std::make_shared<ReasonTexts>();
+  decision.texts = texts;
   decision.trace.reserve(selection.rows.size());
   for (const TableRow* row : selection.rows)
-    decision.trace.push_back(examine(*row, problem, machine, policy, table, selection));
+    decision.trace.push_back(examine(*row, problem, machine, policy, table, selection, *texts));
   const auto supported = [](const Candidate& candidate) { return candidate.supported; };
   if (const Candidate* best = best_of(decision, policy, table, supported)) decision.winner = best->card;
   if (const Candidate* best = best_of(decision, policy, table, only_unbuilt)) {

@@ -1,6 +1,7 @@
 // One pure function from problem, machine, policy and table to a decision with every reason.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,13 +14,15 @@
 #include "machine/machine.h"
 #include "oracle/card.h"
 #include "oracle/problem.h"
+#include "oracle/reason_texts.h"
 
 namespace moracle {
 
+// The views are into a ReasonTexts, or constant.
 struct Reason {
   Rule rule;
-  std::string wanted;
-  std::string found;
+  std::string_view wanted{};
+  std::string_view found{};
   std::string_view label{};  // a narrower name for the cause, of a Refusal
   bool by_row = false;       // the table's row refuses, before the card was asked
 };
@@ -110,7 +113,7 @@ struct Table {
 };
 
 // Accepted by --backend for this table, each once, in table order.
-[[nodiscard]] std::vector<std::string> backend_names(const Table& table);
+[[nodiscard]] std::vector<std::string_view> backend_names(const Table& table);
 
 struct Decision {
   const KernelCard* winner = nullptr;  // null: nobody can serve, or the pinned one cannot
@@ -122,7 +125,7 @@ struct Decision {
   const KernelCard* best_if_built = nullptr;
   std::string table;                            // name of the table that was walked
   std::optional<std::string> pinned;            // as asked for
-  std::vector<std::string> backend_names;       // the table's, for messages
+  std::vector<std::string_view> backend_names;  // the table's, for messages
   std::string_view verdict{};                   // of a Verdict: why nothing was walked
   const ForcedRule* forced = nullptr;           // the surroundings demanded a backend
   const Exhausted* exhausted = nullptr;         // nobody can serve, and the table says what that means
@@ -130,20 +133,21 @@ struct Decision {
   bool pin_unknown = false;                     // the table has no such name
   bool pin_without_variant = false;             // the name is known, but means nothing for this question
   std::optional<std::size_t> best_candidate{};  // best_if_built's place in the trace
+  std::shared_ptr<const ReasonTexts> texts;     // of the reasons in the trace; copies of the decision share them
 };
 
 // Every mismatch between one card and the question, in check order: device, library, no_act_and_mul, activation,
 // quant_scheme, zero_points, act_order, parallel_config, hash_routing, decomposed_required, routing,
 // router_logits_dtype, dtype, bias, shape, activation_format, source_layout, batch_invariance, lora, policy. Pure.
-// A card's refusals come before, with or after these, as each says.
+// A card's refusals come before, with or after these, as each says. The reasons refer to `texts` and to the card.
 [[nodiscard]] std::vector<Reason> mismatches(const Problem& problem, const Machine& machine, const Policy& policy,
-                                             const KernelCard& card);
+                                             const KernelCard& card, ReasonTexts& texts);
 [[nodiscard]] bool matches(const DeviceRule& rule, const Machine& machine);
 [[nodiscard]] bool holds(const Condition& condition, const Problem& problem, const Machine& machine,
                          const Policy& policy);
 // Null when it does not refuse.
 [[nodiscard]] std::optional<Reason> refused(const Refusal& refusal, const Problem& problem, const Machine& machine,
-                                            const Policy& policy);
+                                            const Policy& policy, ReasonTexts& texts);
 
 // Walks the table, checks every card against every rule, collects all mismatches (`override` and `not_built` come after
 // those above). Never fails: a decision without a winner is a decision. Pure: reads its arguments and nothing else.
@@ -166,6 +170,7 @@ struct Decision {
 [[nodiscard]] std::string explain_line(const Problem& problem, const Decision& decision, std::size_t layers = 1);
 // "int4 g128 sym, 16-bit activations"
 [[nodiscard]] std::string scheme_text(const Scheme& scheme);
+void append_scheme(std::string& out, const Scheme& scheme);
 // "[128 experts, top-8, 2048 -> 768]", of a linear "[2048 -> 4096]"
 [[nodiscard]] std::string shape_text(const Problem& problem);
 // "device: wanted cpu with avx2, found cpu x86_64 with none"

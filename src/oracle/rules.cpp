@@ -13,45 +13,48 @@ bool contains(std::span<const T> list, const T& value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
-template <class List, class Text>
-std::string joined(const List& list, std::string_view between, Text text) {
-  std::string out;
+// The texts below are written at the end of `out`, so that a reason is one text without parts of its own.
+template <class List, class Write>
+void append_joined(std::string& out, const List& list, std::string_view between, Write write) {
+  bool first = true;
   for (const auto& item : list) {
-    if (!out.empty()) out += between;
-    out += text(item);
+    if (!first) out += between;
+    first = false;
+    write(out, item);
   }
-  return out;
 }
 
-std::string joined(std::span<const std::string_view> list) {
-  return joined(list, ", ", [](std::string_view item) { return std::string(item); });
+void append_text(std::string& out, std::string_view text) {
+  out += text;
 }
 
-std::string element_text(Element element) {
-  return to_string(QuantKey{.element = element});
+void append_element(std::string& out, Element element) {
+  append(out, QuantKey{.element = element});
 }
 
-std::string machine_text(const Machine& machine) {
-  std::string text = std::string(to_string(machine.device)) + ' ' + machine.arch;
-  if (machine.device == DeviceKind::cpu) text += " with " + feature_list(machine.cpu_features);
-  return text;
+void append_machine(std::string& out, const Machine& machine) {
+  out.append(to_string(machine.device)).append(" ").append(machine.arch);
+  if (machine.device == DeviceKind::cpu) out.append(" with ").append(feature_list(machine.cpu_features));
 }
 
-std::string device_text(const DeviceRule& rule) {
-  std::string text(to_string(rule.device));
-  if (!rule.arch.empty()) text += ' ' + std::string(rule.arch);
-  if (rule.cpu_features != 0) text += " with " + feature_list(rule.cpu_features);
-  const auto capability = [](int value) { return std::to_string(value / 10) + '.' + std::to_string(value % 10); };
+void append_capability(std::string& out, int value) {
+  out.append(std::to_string(value / 10)).append(".").append(std::to_string(value % 10));
+}
+
+void append_device(std::string& out, const DeviceRule& rule) {
+  out += to_string(rule.device);
+  if (!rule.arch.empty()) out.append(" ").append(rule.arch);
+  if (rule.cpu_features != 0) out.append(" with ").append(feature_list(rule.cpu_features));
   const bool lowest = rule.min_capability > 0;
   const bool highest = rule.max_capability < 9999;
+  if (!lowest && !highest) return;
+  out += " of capability";
   if (lowest && highest && rule.min_capability == rule.max_capability) {
-    text += " of capability " + capability(rule.min_capability);
-  } else if (lowest || highest) {
-    text += " of capability";
-    if (lowest) text += " from " + capability(rule.min_capability);
-    if (highest) text += " to " + capability(rule.max_capability);
+    append_capability(out += " ", rule.min_capability);
+    return;
   }
-  return text;
+  if (lowest) append_capability(out += " from ", rule.min_capability);
+  if (highest) append_capability(out += " to ", rule.max_capability);
 }
 
 bool same_scale(ScaleType rule, ScaleType found) {
@@ -71,35 +74,41 @@ bool weight_matches(const SchemeRule& rule, std::span<const std::int32_t> group_
 }
 
 // As to_string(QuantKey) spells a key, with every accepted width.
-std::string rule_text(const SchemeRule& rule, std::span<const std::int32_t> group_sizes) {
+void append_rule(std::string& out, const SchemeRule& rule, std::span<const std::int32_t> group_sizes) {
   QuantKey key{.element = rule.element,
                .scale = rule.scale,
                .granularity = {rule.granularity, rule.rows, rule.cols},
                .second_level = rule.second_level};
-  const auto respell = [](std::string text, std::string_view from, const std::string& to) {
-    const std::size_t at = text.find(from);
-    return at == std::string::npos ? text : text.replace(at, from.size(), to);
+  const std::size_t begin = out.size();
+  const auto respell = [&out, begin](std::string_view from, std::string_view to) {
+    const std::size_t at = out.find(from, begin);
+    if (at != std::string::npos) out.replace(at, from.size(), to);
   };
   const bool any_width = rule.granularity == Granularity::Kind::group && rule.cols == 0;
   if (any_width) key.granularity = Granularity::channel();
-  std::string text = respell(to_string(key), " block 0x0", " block");
-  if (any_width) {
-    text = respell(text, " channel",
-                   group_sizes.empty() ? " group" : " g" + joined(group_sizes, "/", [](std::int32_t width) {
-                                                      return std::to_string(width);
-                                                    }));
+  append(out, key);
+  if (rule.granularity == Granularity::Kind::block) respell(" block 0x0", " block");
+  if (any_width && group_sizes.empty()) {
+    respell(" channel", " group");
+  } else if (any_width) {
+    std::string widths = " g";
+    append_joined(widths, group_sizes, "/", [](std::string& to, std::int32_t width) { to += std::to_string(width); });
+    respell(" channel", widths);
   }
-  if (rule.allow_asymmetric && rule.scale != ScaleType::none) text += " sym or asym";
-  if (rule.narrow_codes) text += " of 2 to 7 bits";
-  if (rule.any_activation) text += " with any activations";
-  if (rule.activation) text += " with " + to_string(rule.activation_key) + " activations";
-  return text;
+  if (rule.allow_asymmetric && rule.scale != ScaleType::none) out += " sym or asym";
+  if (rule.narrow_codes) out += " of 2 to 7 bits";
+  if (rule.any_activation) out += " with any activations";
+  if (rule.activation) {
+    append(out += " with ", rule.activation_key);
+    out += " activations";
+  }
 }
 
 class Checker {
  public:
-  Checker(const Problem& problem, const Machine& machine, const Policy& policy, const KernelCard& card)
-      : problem_(problem), machine_(machine), policy_(policy), card_(card) {}
+  Checker(const Problem& problem, const Machine& machine, const Policy& policy, const KernelCard& card,
+          ReasonTexts& texts)
+      : problem_(problem), machine_(machine), policy_(policy), card_(card), texts_(texts) {}
 
   std::vector<Reason> run() {
     refuse(CheckOrder::before_all);
@@ -121,27 +130,31 @@ class Checker {
   void refuse(CheckOrder order, std::optional<Rule> rule = std::nullopt) {
     for (const Refusal& refusal : card_.refusals) {
       if (refusal.order != order || (rule && refusal.rule != *rule)) continue;
-      if (std::optional<Reason> reason = refused(refusal, problem_, machine_, policy_))
-        reasons_.push_back(*std::move(reason));
+      if (const std::optional<Reason> reason = refused(refusal, problem_, machine_, policy_, texts_))
+        reasons_.push_back(*reason);
     }
   }
   // The refusals that are checked together with a rule.
   void refuse_with(Rule rule) { refuse(CheckOrder::with_rule, rule); }
 
-  // Texts, or functions that make them: they are made where they are wanted.
+  // Constant texts, functions that append one, or functions that know one: they are made where they are wanted.
   template <class Wanted, class Found>
   void miss(Rule rule, const Wanted& wanted, const Found& found) {
-    Reason& reason = reasons_.emplace_back(Reason{rule, {}, {}});
+    if (reasons_.empty()) reasons_.reserve(kUsualReasons);
+    Reason& reason = reasons_.emplace_back(Reason{.rule = rule});
     if (!policy_.explain) return;
     reason.wanted = text_of(wanted);
     reason.found = text_of(found);
   }
   template <class Text>
-  static std::string text_of(const Text& text) {
-    if constexpr (std::is_invocable_v<Text>) {
+  std::string_view text_of(const Text& text) {
+    static_assert(!std::is_same_v<Text, std::string>, "a reason outlives it");
+    if constexpr (std::is_invocable_v<Text, std::string&>) {
+      return texts_.written(text);
+    } else if constexpr (std::is_invocable_v<Text>) {
       return text();
     } else {
-      return std::string(text);
+      return text;
     }
   }
 
@@ -152,10 +165,12 @@ class Checker {
                         return matches(r, machine_);
                       });
     if (!fits) {
-      miss(Rule::device, [&] { return joined(rules, " or ", device_text); }, [&] { return machine_text(machine_); });
+      miss(
+          Rule::device, [&](std::string& out) { append_joined(out, rules, " or ", append_device); },
+          [&](std::string& out) { append_machine(out, machine_); });
     }
     for (const std::string_view library : card_.libraries) {
-      if (!machine_.has_library(library)) miss(Rule::library, std::string(library), "not on this machine");
+      if (!machine_.has_library(library)) miss(Rule::library, library, "not on this machine");
     }
     refuse_with(Rule::device);
     refuse_with(Rule::library);
@@ -168,8 +183,10 @@ class Checker {
     if (!is_gated(fn) && !card_.ungated.value_or(lists_ungated))
       miss(Rule::no_act_and_mul, "experts with a gate", "experts without one");
     if (!contains(card_.activations, fn)) {
-      const auto name = [](ActivationFn f) { return std::string(to_string(f)); };
-      miss(Rule::activation, [&] { return joined(card_.activations, ", ", name); }, to_string(fn));
+      const auto name = [](std::string& out, ActivationFn f) { out += to_string(f); };
+      miss(
+          Rule::activation, [&](std::string& out) { append_joined(out, card_.activations, ", ", name); },
+          to_string(fn));
     }
     refuse_with(Rule::activation);
   }
@@ -180,8 +197,10 @@ class Checker {
       return scheme_matches(rule, card_.group_sizes, scheme, problem_.code_bits);
     };
     if (std::none_of(card_.schemes.begin(), card_.schemes.end(), fits)) {
-      const auto text = [this](const SchemeRule& rule) { return rule_text(rule, card_.group_sizes); };
-      miss(Rule::quant_scheme, [&] { return joined(card_.schemes, "; ", text); }, [&] { return scheme_text(scheme); });
+      const auto text = [this](std::string& out, const SchemeRule& rule) { append_rule(out, rule, card_.group_sizes); };
+      miss(
+          Rule::quant_scheme, [&](std::string& out) { append_joined(out, card_.schemes, "; ", text); },
+          [&] { return texts_.of(scheme); });
     }
     refuse_with(Rule::quant_scheme);
     if (problem_.zero_points && !card_.zero_points) miss(Rule::zero_points, "symmetric weights", "zero points");
@@ -191,8 +210,8 @@ class Checker {
   void check_parallel() {
     const ParallelRule& rule = card_.parallel;
     const ParallelLayout& layout = problem_.parallel;
-    std::string refused;
-    const auto add = [&refused](const std::string& what) { refused += (refused.empty() ? "" : ", ") + what; };
+    std::string against;
+    const auto add = [&against](const std::string& what) { against += (against.empty() ? "" : ", ") + what; };
     if (layout.tp > 1 && !rule.tp) add("tp " + std::to_string(layout.tp));
     if (layout.ep > 1 && !rule.ep) add("ep " + std::to_string(layout.ep));
     if (layout.dp > 1 && !rule.dp) add("dp " + std::to_string(layout.dp));
@@ -201,7 +220,7 @@ class Checker {
     const bool accepted = rule.accepted_all2all.empty() || contains(rule.accepted_all2all, all2all);
     if (!all2all.empty() && (!rule.all2all || !accepted || contains(rule.refused_all2all, all2all)))
       add("all2all " + problem_.all2all);
-    if (!refused.empty()) miss(Rule::parallel_config, "a layout without it", refused);
+    if (!against.empty()) miss(Rule::parallel_config, "a layout without it", [&](std::string& out) { out += against; });
     refuse_with(Rule::parallel_config);
   }
 
@@ -218,24 +237,41 @@ class Checker {
     if (problem_.decomposed_required && !rule.adjusted_routes)
       miss(Rule::decomposed_required, "routing inside the kernel", "routes that are adjusted after routing");
     if (!rule.routings.empty() && !contains(rule.routings, problem_.routing)) {
-      const auto name = [](Routing r) { return std::string(to_string(r)); };
-      miss(Rule::routing, [&] { return joined(rule.routings, ", ", name); }, to_string(problem_.routing));
+      const auto name = [](std::string& out, Routing r) { out += to_string(r); };
+      miss(
+          Rule::routing, [&](std::string& out) { append_joined(out, rule.routings, ", ", name); },
+          to_string(problem_.routing));
     }
     const Element logits = problem_.router_logits_dtype.value_or(problem_.dtype);
     if (!rule.logits_dtypes.empty() && !contains(rule.logits_dtypes, logits))
-      miss(Rule::router_logits_dtype, joined(rule.logits_dtypes, ", ", element_text), element_text(logits));
+      miss_element(Rule::router_logits_dtype, rule.logits_dtypes, logits);
   }
 
   void check_edge() {
     if (!card_.dtypes.empty() && !contains(card_.dtypes, problem_.dtype))
-      miss(Rule::dtype, joined(card_.dtypes, ", ", element_text), element_text(problem_.dtype));
+      miss_element(Rule::dtype, card_.dtypes, problem_.dtype);
     if (problem_.bias && !card_.bias) miss(Rule::bias, "no bias", "a bias");
+  }
+
+  // A text that says it.
+  static auto number(std::int64_t value) {
+    return [value](std::string& out) { out += std::to_string(value); };
+  }
+
+  void miss_element(Rule rule, std::span<const Element> wanted, Element found) {
+    miss(
+        rule, [&](std::string& out) { append_joined(out, wanted, ", ", append_element); },
+        [&](std::string& out) { append_element(out, found); });
   }
 
   void check_multiple(std::string_view what, std::int64_t value, std::int64_t multiple) {
     if (value >= 1 && (multiple <= 1 || value % multiple == 0)) return;
-    miss(Rule::shape, std::string(what) + " a multiple of " + std::to_string(std::max<std::int64_t>(1, multiple)),
-         std::to_string(value));
+    miss(
+        Rule::shape,
+        [&](std::string& out) {
+          out.append(what).append(" a multiple of ").append(std::to_string(std::max<std::int64_t>(1, multiple)));
+        },
+        number(value));
   }
 
   void check_shape() {
@@ -247,11 +283,18 @@ class Checker {
     refuse_with(Rule::shape);
     if (!experts) return;
     if (problem_.top_k < card_.min_top_k || problem_.top_k > card_.max_top_k) {
-      miss(Rule::shape, "top-k from " + std::to_string(card_.min_top_k) + " to " + std::to_string(card_.max_top_k),
-           std::to_string(problem_.top_k));
+      miss(
+          Rule::shape,
+          [&](std::string& out) {
+            out += "top-k from " + std::to_string(card_.min_top_k) + " to " + std::to_string(card_.max_top_k);
+          },
+          number(problem_.top_k));
     }
-    if (card_.max_experts > 0 && problem_.experts > card_.max_experts)
-      miss(Rule::shape, "at most " + std::to_string(card_.max_experts) + " experts", std::to_string(problem_.experts));
+    if (card_.max_experts > 0 && problem_.experts > card_.max_experts) {
+      miss(
+          Rule::shape, [&](std::string& out) { out += "at most " + std::to_string(card_.max_experts) + " experts"; },
+          number(problem_.experts));
+    }
   }
 
   void check_surroundings() {
@@ -260,10 +303,15 @@ class Checker {
       miss(Rule::activation_format, to_string(card_.activation_format), to_string(problem_.activation_format));
     }
     const std::string_view layout = problem_.source_layout;
+    const auto found = [layout](std::string& out) { out += layout.empty() ? "unknown" : layout; };
     if (!card_.source_layouts.empty() && !contains(card_.source_layouts, layout)) {
-      miss(Rule::source_layout, joined(card_.source_layouts), layout.empty() ? "unknown" : problem_.source_layout);
+      miss(
+          Rule::source_layout, [&](std::string& out) { append_joined(out, card_.source_layouts, ", ", append_text); },
+          found);
     } else if (contains(card_.refused_layouts, layout)) {
-      miss(Rule::source_layout, "not " + joined(card_.refused_layouts), problem_.source_layout);
+      miss(
+          Rule::source_layout,
+          [&](std::string& out) { append_joined(out += "not ", card_.refused_layouts, ", ", append_text); }, found);
     }
     if (policy_.batch_invariant && !card_.batch_invariant) {
       miss(Rule::batch_invariance, "one accumulation order for every batch",
@@ -274,10 +322,13 @@ class Checker {
       miss(Rule::policy, "policy fast", "policy exact");
   }
 
+  static constexpr std::size_t kUsualReasons = 4;  // of a card that cannot serve
+
   const Problem& problem_;
   const Machine& machine_;
   const Policy& policy_;
   const KernelCard& card_;
+  ReasonTexts& texts_;
   std::vector<Reason> reasons_;
 };
 
@@ -297,8 +348,8 @@ bool matches(const DeviceRule& rule, const Machine& machine) {
 }
 
 std::vector<Reason> mismatches(const Problem& problem, const Machine& machine, const Policy& policy,
-                               const KernelCard& card) {
-  return Checker(problem, machine, policy, card).run();
+                               const KernelCard& card, ReasonTexts& texts) {
+  return Checker(problem, machine, policy, card, texts).run();
 }
 
 }  // namespace moracle

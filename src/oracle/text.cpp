@@ -5,13 +5,20 @@
 
 namespace moracle {
 
-std::string scheme_text(const Scheme& scheme) {
-  std::string text = to_string(scheme.weight);
+void append_scheme(std::string& out, const Scheme& scheme) {
+  append(out, scheme.weight);
   if (scheme.activation) {
-    text += ", " + to_string(*scheme.activation) + (scheme.activation->dynamic ? "" : " static") + " activations";
+    out += ", ";
+    append(out, *scheme.activation);
+    out += scheme.activation->dynamic ? " activations" : " static activations";
   } else if (scheme.weight.quantized()) {
-    text += ", 16-bit activations";
+    out += ", 16-bit activations";
   }
+}
+
+std::string scheme_text(const Scheme& scheme) {
+  std::string text;
+  append_scheme(text, scheme);
   return text;
 }
 
@@ -22,7 +29,9 @@ std::string shape_text(const Problem& problem) {
 }
 
 std::string reason_text(const Reason& reason) {
-  return std::string(to_string(reason.rule)) + ": wanted " + reason.wanted + ", found " + reason.found;
+  std::string text(to_string(reason.rule));
+  text.append(": wanted ").append(reason.wanted).append(", found ").append(reason.found);
+  return text;
 }
 
 std::string explain_line(const Problem& problem, const Decision& decision, std::size_t layers) {

@@ -31,23 +31,31 @@ std::string_view name_of(Element element) {
   return "unknown";
 }
 
-std::string granularity_text(const Granularity& granularity) {
+void append(std::string& out, const Granularity& granularity) {
   switch (granularity.kind) {
     case Granularity::Kind::none:
-      return "";
+      return;
     case Granularity::Kind::tensor:
-      return " tensor";
+      out += " tensor";
+      return;
     case Granularity::Kind::channel:
-      return " channel";
+      out += " channel";
+      return;
     case Granularity::Kind::token:
-      return " token";
+      out += " token";
+      return;
     case Granularity::Kind::group:
       // A width that the key leaves open.
-      return granularity.cols < 1 ? " group" : " g" + std::to_string(granularity.cols);
+      out += granularity.cols < 1 ? " group" : " g";
+      if (granularity.cols >= 1) out += std::to_string(granularity.cols);
+      return;
     case Granularity::Kind::block:
-      return " block " + std::to_string(granularity.rows) + "x" + std::to_string(granularity.cols);
+      out += " block ";
+      out += std::to_string(granularity.rows);
+      out += 'x';
+      out += std::to_string(granularity.cols);
+      return;
   }
-  return "";
 }
 
 // The combinations that have a name of their own.
@@ -87,21 +95,31 @@ int bits_of(Element element) {
   return 0;
 }
 
-std::string to_string(const QuantKey& key) {
-  if (!key.quantized()) return std::string(name_of(key.element));
-  std::string text(well_known(key));
-  if (text.empty()) {
-    text = std::string(name_of(key.element)) + granularity_text(key.granularity);
-    if (key.scale == ScaleType::e8m0) text += " e8m0";
+void append(std::string& out, const QuantKey& key) {
+  if (!key.quantized()) {
+    out += name_of(key.element);
+    return;
+  }
+  const std::string_view known = well_known(key);
+  out += known;
+  if (known.empty()) {
+    out += name_of(key.element);
+    append(out, key.granularity);
+    if (key.scale == ScaleType::e8m0) out += " e8m0";
     // Whether zero points are stored is said where both kinds are common.
     const bool integer = key.element == Element::int4 || key.element == Element::int8;
     if (!key.symmetric)
-      text += " asym";
+      out += " asym";
     else if (integer && key.granularity.kind == Granularity::Kind::group)
-      text += " sym";
-    if (key.second_level) text += " two-level";
+      out += " sym";
+    if (key.second_level) out += " two-level";
   }
-  if (key.dynamic) text += " dynamic";
+  if (key.dynamic) out += " dynamic";
+}
+
+std::string to_string(const QuantKey& key) {
+  std::string text;
+  append(text, key);
   return text;
 }
 

@@ -54,6 +54,7 @@ struct Scheme {
 // Short names in the field's terms: "int4 g128 sym", "int4 g32 asym", "int8 channel", "fp8 block 128x128", "mxfp4",
 // "nvfp4", "bf16"; for an activation key also "dynamic" or "static".
 [[nodiscard]] std::string to_string(const QuantKey& key);
+void append(std::string& out, const QuantKey& key);         // the same, at the end of `out`
 [[nodiscard]] std::string to_string(const Scheme& scheme);  // "W: int4 g128 sym" or "W: ..., A: ..."
 
 }  // namespace moracle

@@ -26,7 +26,8 @@ Result<const KernelCard*> packed_card_for(std::string_view backend, const Proble
     if (card.kind != CardKind::foreign) continue;
     known.push_back(card.backend);
     if (card.backend != backend) continue;
-    const std::vector<Reason> reasons = mismatches(problem, device_of(card), {}, card);
+    ReasonTexts texts;
+    const std::vector<Reason> reasons = mismatches(problem, device_of(card), {}, card, texts);
     if (reasons.empty()) return &card;
     for (const Reason& reason : reasons) against += (against.empty() ? "" : "; ") + reason_text(reason);
   }

@@ -211,7 +211,7 @@ TEST(HardCases, GNamesCarryNoDtypeAndTheSchemeDecidesTheVariant) {
   // In Moracle's tables what is typed is what the cards are called: by the machine, never by what is computed.
   for (const Table* table : all_tables()) {
     EXPECT_TRUE(table->names.empty()) << table->name;
-    for (const std::string& name : backend_names(*table)) {
+    for (const std::string_view name : backend_names(*table)) {
       for (const char* suffix : {"_bf16", "_fp8", "_mxfp4", "_mxfp8", "_afp8", "_nvfp4", "_int8"})
         EXPECT_FALSE(name.ends_with(suffix)) << table->name << ": " << name;
     }

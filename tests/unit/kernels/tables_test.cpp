@@ -83,8 +83,8 @@ TEST(Tables, MachinesGetTheKernelOfTheirLevel) {
         ASSERT_NE(decision.best_if_built, nullptr) << name;
         EXPECT_EQ(decision.best_if_built->backend, backend) << name;
         const auto names = backend_names(**table_for(scheme));
-        EXPECT_EQ((std::vector<std::string>(names.begin(), names.begin() + 3)),
-                  (std::vector<std::string>{"avx512bf16", "avx512", "avx2"}));
+        EXPECT_EQ((std::vector<std::string_view>(names.begin(), names.begin() + 3)),
+                  (std::vector<std::string_view>{"avx512bf16", "avx512", "avx2"}));
         EXPECT_EQ(names.back(), "ref");
 #if defined(__x86_64__)
         EXPECT_EQ(decision.winner, decision.best_if_built) << name;

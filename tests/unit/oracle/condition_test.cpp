@@ -74,11 +74,12 @@ constexpr std::array kLast{Refusal{
     .rule = Rule::bias, .order = CheckOrder::after_all, .when = {}, .unless = Condition{.libraries = {"flash"}}}};
 
 TEST(Refusals, ComeInTheirOrderAndKeepTheirLabel) {
+  ReasonTexts texts;
   KernelCard card = test::kWide;
   card.refusals = kFirst;
   Problem problem = question();
   problem.activation.fn = ActivationFn::relu2;
-  const auto reasons = mismatches(problem, host(), {}, card);
+  const auto reasons = mismatches(problem, host(), {}, card, texts);
   ASSERT_GE(reasons.size(), 2U);
   EXPECT_EQ(reasons[0].label, "few");
   EXPECT_EQ(reasons[0].rule, Rule::shape);
@@ -86,10 +87,10 @@ TEST(Refusals, ComeInTheirOrderAndKeepTheirLabel) {
   EXPECT_EQ(reasons[1].rule, Rule::activation);
 
   card.refusals = kLast;
-  EXPECT_TRUE(mismatches(question(), host(), {}, card).empty());
+  EXPECT_TRUE(mismatches(question(), host(), {}, card, texts).empty());
   Machine bare = host();
   bare.libraries.clear();
-  const auto last = mismatches(problem, bare, {}, card);
+  const auto last = mismatches(problem, bare, {}, card, texts);
   ASSERT_EQ(last.size(), 2U);
   EXPECT_EQ(last.back().rule, Rule::bias);
 }

@@ -176,7 +176,7 @@ TEST(Decide, CardsOfOneBackendNameAreAllMeant) {
   const Table table{.name = "t", .rows = rows};
   EXPECT_EQ(decide(channel_problem(), machine("zen4"), {.pinned = "narrow"}, table).winner, &other);
   EXPECT_EQ(decide(int4_problem(), machine("zen4"), {.pinned = "narrow"}, table).winner, &group_only);
-  EXPECT_EQ(backend_names(table), std::vector<std::string>{"narrow"});
+  EXPECT_EQ(backend_names(table), std::vector<std::string_view>{"narrow"});
 }
 
 TEST(Decide, NotBuiltIsAReasonAndTheAnswerToWhatIf) {
@@ -255,7 +255,7 @@ TEST(Decide, RowsMayDependOnTheMachine) {
 TEST(Decide, NamesThatUsersTypeMayMeanSeveralBackends) {
   const std::array names{BackendName{"vector", "wide"}, BackendName{"vector", "narrow"}, BackendName{"slow", "ref"}};
   const Table table{.name = "t", .rows = test::kDefaultRows, .names = names};
-  EXPECT_EQ(backend_names(table), (std::vector<std::string>{"vector", "slow"}));
+  EXPECT_EQ(backend_names(table), (std::vector<std::string_view>{"vector", "slow"}));
   EXPECT_EQ(decide(int4_problem(), machine("zen4"), {.pinned = "vector"}, table).winner, &kWide);
   EXPECT_EQ(decide(int4_problem(), machine("zen3"), {.pinned = "vector"}, table).winner, &kNarrow);
   const Decision slow = decide(int4_problem(), machine("zen3"), {.pinned = "slow"}, table);

@@ -144,10 +144,12 @@ const Corner kCorners[] = {
 };
 
 TEST(Rules, TheBaseFits) {
-  EXPECT_TRUE(mismatches(int4_problem(), machine("zen4"), {}, kNarrow).empty());
+  ReasonTexts texts;
+  EXPECT_TRUE(mismatches(int4_problem(), machine("zen4"), {}, kNarrow, texts).empty());
 }
 
 TEST(Rules, EachCornerHasItsReasonAlone) {
+  ReasonTexts texts;
   std::set<Rule> seen;
   for (const Corner& corner : kCorners) {
     Problem problem = int4_problem();
@@ -155,7 +157,7 @@ TEST(Rules, EachCornerHasItsReasonAlone) {
     Policy policy;
     KernelCard card = kNarrow;
     corner.change(problem, host, policy, card);
-    const auto reasons = mismatches(problem, host, policy, card);
+    const auto reasons = mismatches(problem, host, policy, card, texts);
     ASSERT_EQ(reasons.size(), 1U) << corner.name;
     EXPECT_EQ(reasons[0].rule, corner.rule) << corner.name << ": " << reason_text(reasons[0]);
     EXPECT_FALSE(reasons[0].wanted.empty()) << corner.name;
@@ -174,6 +176,7 @@ TEST(Rules, EachCornerHasItsReasonAlone) {
 
 // Every pair of corners that change different things reports both, in check order.
 TEST(Rules, AllMismatchesAreCollectedInCheckOrder) {
+  ReasonTexts texts;
   Problem problem = int4_problem();
   problem.lora = problem.bias = problem.act_order = true;
   problem.activation.fn = ActivationFn::gelu;
@@ -185,7 +188,7 @@ TEST(Rules, AllMismatchesAreCollectedInCheckOrder) {
   card.intermediate_multiple = 64;
   card.libraries = kLibraries;
   std::vector<Rule> rules;
-  for (const Reason& reason : mismatches(problem, machine("generic-x86-64"), {.batch_invariant = true}, card))
+  for (const Reason& reason : mismatches(problem, machine("generic-x86-64"), {.batch_invariant = true}, card, texts))
     rules.push_back(reason.rule);
   EXPECT_EQ(rules, (std::vector<Rule>{Rule::device, Rule::library, Rule::activation, Rule::quant_scheme,
                                       Rule::act_order, Rule::bias, Rule::shape, Rule::activation_format,
@@ -193,8 +196,9 @@ TEST(Rules, AllMismatchesAreCollectedInCheckOrder) {
 }
 
 TEST(Rules, ReasonsSayWhatIsWantedInTheFieldsTerms) {
-  const auto only = [](const Problem& problem, const Machine& host, const KernelCard& card) {
-    return reason_text(mismatches(problem, host, {}, card).at(0));
+  ReasonTexts texts;
+  const auto only = [&texts](const Problem& problem, const Machine& host, const KernelCard& card) {
+    return reason_text(mismatches(problem, host, {}, card, texts).at(0));
   };
   EXPECT_EQ(only(int4_problem(), machine("zen3"), test::kWide),
             "device: wanted cpu with avx2+avx512+avx512_bf16, found cpu x86_64 with avx2");
@@ -208,6 +212,7 @@ TEST(Rules, ReasonsSayWhatIsWantedInTheFieldsTerms) {
 }
 
 TEST(Rules, WhatConcernsExpertsIsNotAskedOfALinear) {
+  ReasonTexts texts;
   Problem problem = int4_problem();
   problem.kind = ProblemKind::linear;
   problem.activation.fn = ActivationFn::relu2_no_mul;
@@ -217,18 +222,19 @@ TEST(Rules, WhatConcernsExpertsIsNotAskedOfALinear) {
   KernelCard card = kNarrow;
   card.router.monolithic = true;
   card.parallel.ep = false;
-  EXPECT_TRUE(mismatches(problem, machine("zen4"), {}, card).empty());
+  EXPECT_TRUE(mismatches(problem, machine("zen4"), {}, card, texts).empty());
 }
 
 TEST(Rules, SchemeCornersThatFit) {
+  ReasonTexts texts;
   Problem problem = int4_problem();
   for (const ScaleType scale : {ScaleType::f32, ScaleType::f16, ScaleType::bf16}) {
     problem.scheme.weight.scale = scale;
-    EXPECT_TRUE(mismatches(problem, machine("zen4"), {}, kNarrow).empty());
+    EXPECT_TRUE(mismatches(problem, machine("zen4"), {}, kNarrow, texts).empty());
   }
   problem.scheme.weight.symmetric = false;
   problem.zero_points = true;
-  EXPECT_TRUE(mismatches(problem, machine("zen4"), {}, kNarrow).empty());
+  EXPECT_TRUE(mismatches(problem, machine("zen4"), {}, kNarrow, texts).empty());
 
   // A pair of keys, and widths in the rule itself.
   const QuantKey token{
@@ -244,25 +250,27 @@ TEST(Rules, SchemeCornersThatFit) {
   card.schemes = rules;
   Problem fp8 = int4_problem();
   fp8.scheme.weight = {.element = Element::e4m3, .scale = ScaleType::f32, .granularity = Granularity::block(128, 128)};
-  EXPECT_EQ(mismatches(fp8, machine("zen4"), {}, card).size(), 1U);  // 16-bit activations
+  EXPECT_EQ(mismatches(fp8, machine("zen4"), {}, card, texts).size(), 1U);  // 16-bit activations
   fp8.scheme.activation = token;
-  EXPECT_TRUE(mismatches(fp8, machine("zen4"), {}, card).empty());
+  EXPECT_TRUE(mismatches(fp8, machine("zen4"), {}, card, texts).empty());
   fp8.scheme.weight.granularity = Granularity::block(64, 128);
-  EXPECT_EQ(mismatches(fp8, machine("zen4"), {}, card).size(), 1U);
+  EXPECT_EQ(mismatches(fp8, machine("zen4"), {}, card, texts).size(), 1U);
 }
 
 TEST(Rules, DeviceRulesAreAlternatives) {
+  ReasonTexts texts;
   const std::array rules{DeviceRule{.device = DeviceKind::cuda, .min_capability = 75},
                          DeviceRule{.device = DeviceKind::rocm, .arch = "gfx942"}};
   KernelCard card = kNarrow;
   card.devices = rules;
   for (const char* name : {"t4", "h200", "mi300x"})
-    EXPECT_TRUE(mismatches(int4_problem(), machine(name), {}, card).empty()) << name;
+    EXPECT_TRUE(mismatches(int4_problem(), machine(name), {}, card, texts).empty()) << name;
   for (const char* name : {"mi355x", "pvc", "zen4"})
-    EXPECT_EQ(mismatches(int4_problem(), machine(name), {}, card).size(), 1U) << name;
+    EXPECT_EQ(mismatches(int4_problem(), machine(name), {}, card, texts).size(), 1U) << name;
 }
 
 TEST(Rules, ExtremeNumbersAreOnlyCompared) {
+  ReasonTexts texts;
   Problem problem = int4_problem();
   problem.hidden = std::numeric_limits<std::int64_t>::max();
   problem.intermediate = std::numeric_limits<std::int64_t>::min();
@@ -270,7 +278,7 @@ TEST(Rules, ExtremeNumbersAreOnlyCompared) {
   KernelCard card = kNarrow;
   card.hidden_multiple = 0;
   card.intermediate_multiple = -1;
-  EXPECT_EQ(mismatches(problem, machine("zen4"), {}, card).size(), 2U);  // intermediate, top-k
+  EXPECT_EQ(mismatches(problem, machine("zen4"), {}, card, texts).size(), 2U);  // intermediate, top-k
 }
 
 }  // namespace
