@@ -157,6 +157,7 @@ TEST_P(LayoutGolden, WholeLayersFromPackedBytes) {
     ASSERT_TRUE(experts.has_value());
     const auto wanted = file.values<float>(output);
     for (const KernelCard* card : packed_cards()) {
+      ReasonTexts texts;
       if (!mismatches(problem_for(*experts, activation, test::kGoldenTopK), device_of(*card), {}, *card, texts).empty())
         continue;
       const auto found = run(*card, *experts, activation, routed, 2);
