@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "base/checked.h"
 
@@ -45,16 +46,18 @@ struct Attention::Scratch {
   float* out = nullptr;      // [rows, head_dim], not yet divided by `sum`
   float* maximum = nullptr;  // [rows]
   float* sum = nullptr;      // [rows]
+  float* factor = nullptr;   // [rows]: of what was summed before a block, now that the maximum has grown
 
   static std::int64_t floats(std::int64_t rows, std::int64_t head_dim) {
-    return round_up(rows * (2 * head_dim + kBlockTokens + 2), 16);
+    return round_up(rows * (2 * head_dim + kBlockTokens + 3), 16);
   }
   Scratch(float* at, std::int64_t rows, std::int64_t head_dim)
       : q(at),
         scores(q + rows * head_dim),
         out(scores + rows * kBlockTokens),
         maximum(out + rows * head_dim),
-        sum(maximum + rows) {}
+        sum(maximum + rows),
+        factor(sum + rows) {}
 };
 
 Attention::Attention(Parts parts) : parts_(std::move(parts)) {
@@ -197,9 +200,25 @@ void Attention::attend(const ForwardContext& context, const Tile& tile, std::int
   const std::int64_t oldest = parts_.window == 0 ? 0 : std::max<std::int64_t>(0, tile.first - parts_.window + 1);
   const std::int64_t newest = tile.first + tile.queries - 1;
   for (std::int64_t block = oldest / kBlockTokens; block <= newest / kBlockTokens; ++block) {
+    // A step of decoding reads its keys and values once, from memory; a longer tile finds them in cache.
+    if (tile.queries == 1 && block < newest / kBlockTokens) ask_for(tile, kv_head, block + 1);
     attend_block(context, tile, kv_head, block, scratch);
   }
   finish(tile, kv_head, buffers, context, scratch);
+}
+
+void Attention::ask_for(const Tile& tile, std::int64_t kv_head, std::int64_t block) const {
+  constexpr std::int64_t kLine = 16;  // floats
+  constexpr std::int64_t kStreams = 2;
+  const std::int64_t floats = parts_.head_dim * kBlockTokens;
+  const float* const keys = tile.state->block(parts_.layer, block) + kv_head * floats;
+  const float* const values = keys + value_offset();
+  for (std::int64_t i = 0; i < floats / kStreams; i += kLine) {
+    for (std::int64_t stream = 0; stream < kStreams; ++stream) {
+      __builtin_prefetch(keys + stream * (floats / kStreams) + i, 0, 2);
+      __builtin_prefetch(values + stream * (floats / kStreams) + i, 0, 2);
+    }
+  }
 }
 
 void Attention::attend_block(const ForwardContext& context, const Tile& tile, std::int64_t kv_head, std::int64_t block,
@@ -214,23 +233,33 @@ void Attention::attend_block(const ForwardContext& context, const Tile& tile, st
   const std::int64_t stored = std::min(kBlockTokens, tile.first + tile.queries - base);
 
   ops.gemm(rows, kBlockTokens, dim, scratch.q, dim, keys, kBlockTokens, scratch.scores, kBlockTokens, false);
-  for (std::int64_t row = 0; row < rows; ++row) {
+  // Visible positions of this block: [first, second).
+  const auto visible = [&](std::int64_t row) {
     const std::int64_t position = tile.first + row / group_;
-    float* const scores = scratch.scores + row * kBlockTokens;
-    // Visible positions of this block: [begin, end).
     const std::int64_t end = std::clamp<std::int64_t>(position + 1 - base, 0, kBlockTokens);
     const std::int64_t begin =
         parts_.window == 0 ? 0 : std::clamp<std::int64_t>(position - parts_.window + 1 - base, 0, end);
+    return std::pair{begin, end};
+  };
+  // The factors of all rows are one call: alone, each would wait for the whole latency of an exponential.
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto [begin, end] = visible(row);
+    scratch.factor[row] = 0.0F;
+    if (begin == end) continue;
+    const float before = scratch.maximum[row];
+    scratch.maximum[row] = std::max(before, ops.max(scratch.scores + row * kBlockTokens + begin, end - begin));
+    scratch.factor[row] = before - scratch.maximum[row];
+  }
+  ops.exp_sub_sum(0.0F, scratch.factor, rows);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto [begin, end] = visible(row);
+    float* const scores = scratch.scores + row * kBlockTokens;
     std::fill_n(scores, begin, 0.0F);
     std::fill(scores + end, scores + kBlockTokens, 0.0F);
     if (begin == end) continue;
-    const float before = scratch.maximum[row];
-    const float maximum = std::max(before, ops.max(scores + begin, end - begin));
-    float correction = before;
-    ops.exp_sub_sum(maximum, &correction, 1);
-    scratch.maximum[row] = maximum;
-    scratch.sum[row] = scratch.sum[row] * correction + ops.exp_sub_sum(maximum, scores + begin, end - begin);
-    ops.scale(correction, scratch.out + row * dim, dim);
+    const float factor = scratch.factor[row];
+    scratch.sum[row] = scratch.sum[row] * factor + ops.exp_sub_sum(scratch.maximum[row], scores + begin, end - begin);
+    if (factor != 1.0F) ops.scale(factor, scratch.out + row * dim, dim);
   }
   ops.gemm(rows, dim, stored, scratch.scores, kBlockTokens, values, dim, scratch.out, dim, true);
 }

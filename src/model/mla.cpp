@@ -106,9 +106,10 @@ struct LatentAttention::Scratch {
   float* out = nullptr;         // [heads, latent], not yet divided by `sum`
   float* maximum = nullptr;     // [heads]
   float* sum = nullptr;         // [heads]
+  float* factor = nullptr;      // [heads]: of what was summed before a block, now that the maximum has grown
 
   static std::int64_t floats(std::int64_t width, std::int64_t latent) {
-    return round_up(kMostHeads * (width + 2 * kBlockTokens + latent + 2), 16);
+    return round_up(kMostHeads * (width + 2 * kBlockTokens + latent + 3), 16);
   }
   Scratch(float* at, std::int64_t heads_, std::int64_t width, std::int64_t latent)
       : heads(heads_),
@@ -117,7 +118,8 @@ struct LatentAttention::Scratch {
         scores(transposed + heads * kBlockTokens),
         out(scores + heads * kBlockTokens),
         maximum(out + heads * latent),
-        sum(maximum + heads) {}
+        sum(maximum + heads),
+        factor(sum + heads) {}
 };
 
 LayerState LatentAttention::state() const {
@@ -280,12 +282,17 @@ void LatentAttention::attend_block(const ForwardContext& context, const Query& q
   for (std::int64_t head = 0; head < scratch.heads; ++head) {
     float* const scores = scratch.scores + head * kBlockTokens;
     for (std::int64_t i = 0; i < visible; ++i) scores[i] = scratch.transposed[i * scratch.heads + head];
-    const float maximum = std::max(scratch.maximum[head], ops.max(scores, visible));
-    float correction = scratch.maximum[head];
-    ops.exp_sub_sum(maximum, &correction, 1);
-    scratch.maximum[head] = maximum;
-    scratch.sum[head] = scratch.sum[head] * correction + ops.exp_sub_sum(maximum, scores, visible);
-    ops.scale(correction, scratch.out + head * parts_.latent, parts_.latent);
+    const float before = scratch.maximum[head];
+    scratch.maximum[head] = std::max(before, ops.max(scores, visible));
+    scratch.factor[head] = before - scratch.maximum[head];
+  }
+  // All factors are one call: alone, each would wait for the whole latency of an exponential.
+  ops.exp_sub_sum(0.0F, scratch.factor, scratch.heads);
+  for (std::int64_t head = 0; head < scratch.heads; ++head) {
+    const float factor = scratch.factor[head];
+    float* const scores = scratch.scores + head * kBlockTokens;
+    scratch.sum[head] = scratch.sum[head] * factor + ops.exp_sub_sum(scratch.maximum[head], scores, visible);
+    if (factor != 1.0F) ops.scale(factor, scratch.out + head * parts_.latent, parts_.latent);
   }
   ops.gemm(scratch.heads, parts_.latent, visible, scratch.scores, kBlockTokens, rows, width(), scratch.out,
            parts_.latent, true);

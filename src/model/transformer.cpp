@@ -1,6 +1,7 @@
 #include "model/transformer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "base/checked.h"
@@ -11,6 +12,9 @@ namespace {
 
 // Bounds the sizes computed below; no machine holds the activations of a larger batch.
 constexpr std::int64_t kMaxBatchTokens = std::int64_t{1} << 22;
+
+// Of a row, that one task looks through.
+constexpr std::int64_t kCheckedLogits = 16384;
 
 std::size_t count(std::int64_t n) {
   return static_cast<std::size_t>(n);
@@ -106,15 +110,15 @@ Result<> Transformer::check(const Batch& batch, std::span<SequenceState* const> 
   std::int64_t next = 0;
   for (std::size_t s = 0; s < states.size(); ++s) {
     const Batch::Span& span = batch.spans[s];
-    const std::string where = "sequence " + std::to_string(s);
+    const auto where = [s] { return "sequence " + std::to_string(s); };
     if (span.begin != next || span.count < 1 || span.count > tokens - next) {
-      return batch_error(where, "spans that follow each other over " + std::to_string(tokens) + " ids",
+      return batch_error(where(), "spans that follow each other over " + std::to_string(tokens) + " ids",
                          "begin " + std::to_string(span.begin) + ", count " + std::to_string(span.count));
     }
     next += span.count;
     auto* const state = dynamic_cast<PagedState*>(states[s]);
     if (state == nullptr || state->layout() != state_layout_.get()) {
-      return batch_error(where, "a state of this model", "another one");
+      return batch_error(where(), "a state of this model", "another one");
     }
     spans_.push_back({.begin = span.begin, .count = span.count, .start = state->length(), .state = state});
     MORACLE_TRY(check_tokens(batch, spans_.back()));
@@ -186,6 +190,23 @@ Result<> Transformer::run_layers(const ForwardContext& context, Buffers& buffers
   return Ok{};
 }
 
+std::int64_t Transformer::first_bad_row(const ForwardContext& context, std::int64_t rows,
+                                        std::span<const float> logits) const {
+  const std::int64_t vocabulary = parts_.info.vocabulary;
+  const std::int64_t pieces = ceil_div(vocabulary, kCheckedLogits);
+  std::atomic<std::int64_t> bad{rows};
+  pool_.parallel_for(rows * pieces, [&](std::int64_t task, int) {
+    const std::int64_t row = task / pieces;
+    const std::int64_t first = task % pieces * kCheckedLogits;
+    const float* const at = logits.data() + row * vocabulary + first;
+    if (context.ops.finite(at, std::min(kCheckedLogits, vocabulary - first))) return;
+    std::int64_t seen = bad.load();
+    while (row < seen && !bad.compare_exchange_weak(seen, row)) {
+    }
+  });
+  return bad == rows ? -1 : bad.load();
+}
+
 Result<> Transformer::write_logits(const ForwardContext& context, LogitRows rows, Buffers& buffers,
                                    std::vector<float>& logits) const {
   const std::int64_t hidden = parts_.info.hidden;
@@ -205,13 +226,10 @@ Result<> Transformer::write_logits(const ForwardContext& context, LogitRows rows
   logits.resize(count(row_count * vocabulary));
   parts_.head->run(context.run_context(context.workspace), row_count, buffers.normed, logits.data());
   context.enter(Phase::other);
-  for (std::int64_t row = 0; row < row_count; ++row) {
-    const float* const at = logits.data() + row * vocabulary;
-    if (std::all_of(at, at + vocabulary, [](float logit) { return std::isfinite(logit); })) continue;
-    const SequenceSpan* const span = all ? nullptr : &context.spans[count(row)];
-    return numeric_error(all ? row : span->begin + span->count - 1, "the logits");
-  }
-  return Ok{};
+  const std::int64_t bad = first_bad_row(context, row_count, logits);
+  if (bad < 0) return Ok{};
+  const SequenceSpan* const span = all ? nullptr : &context.spans[count(bad)];
+  return numeric_error(all ? bad : span->begin + span->count - 1, "the logits");
 }
 
 Result<> Transformer::forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,

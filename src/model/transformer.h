@@ -53,6 +53,9 @@ class Transformer final : public Model {
   Result<> run_layers(const ForwardContext& context, Buffers& buffers) const;
   Result<> write_logits(const ForwardContext& context, LogitRows rows, Buffers& buffers,
                         std::vector<float>& logits) const;
+  // The first of logits [rows, vocabulary] that holds a NaN or an infinity; -1: none.
+  [[nodiscard]] std::int64_t first_bad_row(const ForwardContext& context, std::int64_t rows,
+                                           std::span<const float> logits) const;
   [[nodiscard]] Error numeric_error(std::int64_t token, const std::string& place) const;
 
   Parts parts_;

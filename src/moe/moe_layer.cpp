@@ -42,12 +42,14 @@ void MoeLayer::router_logits(ThreadPool& pool, std::int64_t tokens, const float*
   pool.parallel_for(ceil_div(tokens, kTokenTile) * expert_tiles, [&](std::int64_t task, int) {
     const std::int64_t first = task % expert_tiles * kExpertTile;
     const std::int64_t begin = task / expert_tiles * kTokenTile;
-    for (std::int64_t t = begin; t < std::min(begin + kTokenTile, tokens); ++t) {
-      for (std::int64_t e = first; e < std::min(first + kExpertTile, experts); ++e) {
-        const float bias = parts_.router_bias.empty() ? 0.0F : parts_.router_bias[count(e)];
-        logits[t * experts + e] =
-            parts_.ops->dot(x + t * parts_.hidden, parts_.router.data() + e * parts_.hidden, parts_.hidden) + bias;
-      }
+    const std::int64_t end = std::min(begin + kTokenTile, tokens);
+    const std::int64_t width = std::min(kExpertTile, experts - first);
+    float* const to = logits + begin * experts + first;
+    parts_.ops->dot_rows(end - begin, width, parts_.hidden, x + begin * parts_.hidden, parts_.hidden,
+                         parts_.router.data() + first * parts_.hidden, parts_.hidden, to, experts);
+    if (parts_.router_bias.empty()) return;
+    for (std::int64_t t = 0; t < end - begin; ++t) {
+      for (std::int64_t e = 0; e < width; ++e) to[t * experts + e] += parts_.router_bias[count(first + e)];
     }
   });
 }

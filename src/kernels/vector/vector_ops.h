@@ -26,12 +26,16 @@ struct DeltaStep {
 struct VectorOps {
   const char* name;  // "scalar", "avx2", "avx512"
   float (*dot)(const float* a, const float* b, std::int64_t n);
+  // C[m, n] = A[m, k] B[n, k]^T: rows against rows, as a router has them.
+  void (*dot_rows)(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, const float* b,
+                   std::int64_t ldb, float* c, std::int64_t ldc);
   // C[m, n] = A[m, k] B[k, n], or C += with `accumulate`; each element sums over k in ascending order.
   void (*gemm)(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, const float* b,
                std::int64_t ldb, float* c, std::int64_t ldc, bool accumulate);
   void (*add)(const float* x, float* y, std::int64_t n);        // y += x
   void (*scale)(float factor, float* x, std::int64_t n);        // x *= factor
   float (*max)(const float* x, std::int64_t n);                 // -inf when n is 0; NaN elements are skipped or kept
+  bool (*finite)(const float* x, std::int64_t n);               // neither NaN nor infinity
   float (*exp_sub_sum)(float shift, float* x, std::int64_t n);  // x = exp(x - shift); returns the sum
   void (*silu_mul)(const float* gate, const float* up, float* out, std::int64_t n);    // gate * sigmoid(gate) * up
   void (*sigmoid_mul)(const float* gate, const float* x, float* out, std::int64_t n);  // sigmoid(gate) * x

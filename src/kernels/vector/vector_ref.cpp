@@ -24,6 +24,13 @@ float dot(const float* a, const float* b, std::int64_t n) {
   return sum;
 }
 
+void dot_rows(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, const float* b,
+              std::int64_t ldb, float* c, std::int64_t ldc) {
+  for (std::int64_t i = 0; i < m; ++i) {
+    for (std::int64_t j = 0; j < n; ++j) c[i * ldc + j] = dot(a + i * lda, b + j * ldb, k);
+  }
+}
+
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, const float* b,
           std::int64_t ldb, float* c, std::int64_t ldc, bool accumulate) {
   for (std::int64_t row = 0; row < m; ++row) {
@@ -49,6 +56,10 @@ float max(const float* x, std::int64_t n) {
   float best = -std::numeric_limits<float>::infinity();
   for (std::int64_t i = 0; i < n; ++i) best = std::max(best, x[i]);
   return best;
+}
+
+bool finite(const float* x, std::int64_t n) {
+  return std::all_of(x, x + n, [](float value) { return std::isfinite(value); });
 }
 
 float exp_sub_sum(float shift, float* x, std::int64_t n) {
@@ -108,8 +119,8 @@ void delta_step(const DeltaStep& step) {
   }
 }
 
-constexpr VectorOps kOps{"scalar",    dot,      gemm,        add,      scale,  max,
-                         exp_sub_sum, silu_mul, sigmoid_mul, rms_norm, rotate, delta_step};
+constexpr VectorOps kOps{"scalar", dot,         dot_rows, gemm,        add,      scale,  max,
+                         finite,   exp_sub_sum, silu_mul, sigmoid_mul, rms_norm, rotate, delta_step};
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -84,6 +85,59 @@ TEST(VectorOps, ReductionsMatchDouble) {
       double sum = 0.0;
       for (const float value : a) sum += std::exp(static_cast<double>(value) - 0.5);
       EXPECT_NEAR(ops->exp_sub_sum(0.5F, e.data(), n), sum, sum * static_cast<double>(n + 4) * 6e-8);
+    }
+  }
+}
+
+TEST(VectorOps, DotRowsMatchDoubleAndEachPairAlone) {
+  for (const VectorOps* ops : every_implementation()) {
+    for (const std::int64_t k : kLengths) {
+      const std::int64_t m = 7;
+      const std::int64_t n = 6;
+      const std::int64_t stride = k + 3;
+      SCOPED_TRACE(std::string(ops->name) + " k=" + std::to_string(k));
+      const auto a = random_values(static_cast<std::size_t>(m * stride), 11);
+      const auto b = random_values(static_cast<std::size_t>(n * stride), 12);
+      std::vector<float> c(static_cast<std::size_t>(m * (n + 1)), -7.0F);
+      ops->dot_rows(m, n, k, a.data(), stride, b.data(), stride, c.data(), n + 1);
+      for (std::int64_t i = 0; i < m; ++i) {
+        for (std::int64_t j = 0; j < n; ++j) {
+          double want = 0.0;
+          double magnitude = 0.0;
+          for (std::int64_t t = 0; t < k; ++t) {
+            const double product = static_cast<double>(a[static_cast<std::size_t>(i * stride + t)]) *
+                                   static_cast<double>(b[static_cast<std::size_t>(j * stride + t)]);
+            want += product;
+            magnitude += std::abs(product);
+          }
+          const float got = c[static_cast<std::size_t>(i * (n + 1) + j)];
+          EXPECT_NEAR(got, want, magnitude * static_cast<double>(k + 4) * 6e-8);
+          float alone = 0.0F;
+          ops->dot_rows(1, 1, k, a.data() + i * stride, stride, b.data() + j * stride, stride, &alone, 1);
+          EXPECT_EQ(got, alone) << i << " " << j;
+        }
+        EXPECT_EQ(c[static_cast<std::size_t>(i * (n + 1) + n)], -7.0F) << "beyond the row";
+      }
+    }
+  }
+}
+
+TEST(VectorOps, FiniteFindsEveryPlace) {
+  for (const VectorOps* ops : every_implementation()) {
+    for (const std::int64_t n : kLengths) {
+      SCOPED_TRACE(std::string(ops->name) + " n=" + std::to_string(n));
+      auto x = random_values(static_cast<std::size_t>(n), 13);
+      if (n > 0) x[0] = std::numeric_limits<float>::max();
+      if (n > 1) x[1] = -std::numeric_limits<float>::max();
+      EXPECT_TRUE(ops->finite(x.data(), n));
+      for (float& value : x) {
+        const float before = value;
+        for (const float bad : {INFINITY, -INFINITY, NAN}) {
+          value = bad;
+          EXPECT_FALSE(ops->finite(x.data(), n));
+        }
+        value = before;
+      }
     }
   }
 }
