@@ -1,6 +1,7 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 
@@ -10,6 +11,43 @@ namespace {
 
 Error out_of_range(const char* option, const char* wanted, double found) {
   return Error{.code = "sampling.range", .where = option, .wanted = wanted, .found = std::to_string(found)};
+}
+
+struct Scan {
+  float largest = -INFINITY;
+  bool bad = false;  // NaN or +infinity is among them
+};
+
+// A vocabulary is looked through once a token, in chains that do not wait for each other: plain loops over them are
+// what a compiler puts into vectors.
+constexpr std::size_t kChains = 64;
+
+Scan scan(std::span<const float> logits) {
+  std::array<float, kChains> largest{};
+  std::array<float, kChains> bad{};
+  largest.fill(-INFINITY);
+  for (std::size_t i = 0; i < logits.size(); i += kChains) {
+    const float* const from = logits.data() + i;
+    const std::size_t count = std::min(kChains, logits.size() - i);
+    for (std::size_t j = 0; j < count; ++j) largest[j] = from[j] > largest[j] ? from[j] : largest[j];
+    for (std::size_t j = 0; j < count; ++j) bad[j] += from[j] < INFINITY ? 0.0F : 1.0F;
+  }
+  return {.largest = *std::max_element(largest.begin(), largest.end()),
+          .bad = std::any_of(bad.begin(), bad.end(), [](float found) { return found != 0.0F; })};
+}
+
+// The lowest id that has the value, which is among them.
+std::int32_t first_of(std::span<const float> logits, float value) {
+  std::size_t i = 0;
+  for (; i + kChains <= logits.size(); i += kChains) {
+    const float* const from = logits.data() + i;
+    std::int32_t found = 0;
+    for (std::size_t j = 0; j < kChains; ++j) found |= from[j] == value ? 1 : 0;
+    if (found != 0) break;
+  }
+  const std::span<const float> rest = logits.subspan(i);
+  return static_cast<std::int32_t>(i) +
+         static_cast<std::int32_t>(std::find(rest.begin(), rest.end(), value) - rest.begin());
 }
 
 }  // namespace
@@ -85,24 +123,20 @@ std::int32_t Sampler::draw(double threshold) {
 }
 
 Result<std::int32_t> Sampler::sample(std::span<const float> logits) {
-  float best = -INFINITY;
-  std::int32_t best_id = -1;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (std::isnan(logits[i]) || logits[i] == INFINITY) {
-      return Error{.code = "numeric.nan",
-                   .where = "logits[" + std::to_string(i) + "]",
-                   .wanted = "a finite logit",
-                   .found = std::isnan(logits[i]) ? "NaN" : "infinity",
-                   .advice = "run `moracle verify` on the model"};
-    }
-    if (logits[i] > best) {
-      best = logits[i];
-      best_id = static_cast<std::int32_t>(i);
-    }
+  const Scan seen = scan(logits);
+  if (seen.bad) {
+    const auto bad = std::find_if_not(logits.begin(), logits.end(), [](float logit) { return logit < INFINITY; });
+    return Error{.code = "numeric.nan",
+                 .where = "logits[" + std::to_string(bad - logits.begin()) + "]",
+                 .wanted = "a finite logit",
+                 .found = std::isnan(*bad) ? "NaN" : "infinity",
+                 .advice = "run `moracle verify` on the model"};
   }
-  if (best_id < 0) {
+  const float best = seen.largest;
+  if (best == -INFINITY) {
     return Error{.code = "numeric.nan", .where = "logits", .wanted = "a finite logit", .found = "none"};
   }
+  const std::int32_t best_id = first_of(logits, best);
   if (options_.temperature == 0.0) return best_id;
 
   candidates_.clear();

@@ -40,6 +40,25 @@ TEST(Sampler, RefusesNumbersThatAreNone) {
   }
 }
 
+// Logits are looked through many at a time: no place may be missed, at the ends and beyond the last whole run neither.
+TEST(Sampler, SeesEveryPlaceOfALongRow) {
+  Sampler sampler({});
+  std::vector<float> logits(200, -5.0F);
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    logits[i] = 3.0F;
+    EXPECT_EQ(*sampler.sample(logits), static_cast<std::int32_t>(i));
+    for (const float bad : {std::nanf(""), INFINITY}) {
+      logits[i] = bad;
+      const auto id = sampler.sample(logits);
+      ASSERT_FALSE(id.ok());
+      EXPECT_EQ(id.error().where, "logits[" + std::to_string(i) + "]");
+    }
+    logits[i] = -5.0F;
+  }
+  logits[70] = logits[199] = 1.0F;
+  EXPECT_EQ(*sampler.sample(logits), 70);
+}
+
 // 20,000 draws of known probabilities: the standard deviation of a share is at most sqrt(1/4/20000) = 0.0035, five of
 // them are 0.018.
 TEST(Sampler, FollowsTheSoftmax) {
