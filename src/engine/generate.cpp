@@ -91,6 +91,7 @@ Result<Generation> generate(Model& model, SequenceState& state, std::span<const 
   Sampler sampler(options.sampling);
   // The last token chosen is not fed back, so a full context still yields one token.
   const std::int64_t limit = std::min(options.max_tokens, room + 1);
+  result.ids.reserve(static_cast<std::size_t>(limit));
   const Stopwatch decode;
   while (static_cast<std::int64_t>(result.ids.size()) < limit) {
     MORACLE_ASSIGN(const std::int32_t id, sampler.sample(feeder.logits()));

@@ -8,6 +8,9 @@ namespace moracle {
 
 namespace {
 
+// Places for the blocks of 256 Ki positions, so that the list itself does not grow while a sequence does.
+constexpr std::size_t kListedBlocks = 4096;
+
 Result<PageBuffer> copy_of(const PageBuffer& from) {
   MORACLE_ASSIGN(PageBuffer to, PageBuffer::allocate(from.size()));
   if (from.size() != 0) std::memcpy(to.data(), from.data(), from.size());
@@ -36,6 +39,7 @@ std::size_t StateLayout::bytes(std::int64_t length) const {
 
 Result<std::unique_ptr<PagedState>> PagedState::make(std::shared_ptr<const StateLayout> layout) {
   std::unique_ptr<PagedState> state(new PagedState(std::move(layout)));
+  state->blocks_.reserve(kListedBlocks);
   const std::size_t fixed_bytes = bytes_of(state->layout_->fixed_floats());
   MORACLE_ASSIGN(state->fixed_, PageBuffer::allocate(fixed_bytes));
   MORACLE_ASSIGN(state->next_fixed_, PageBuffer::allocate(fixed_bytes));
@@ -50,6 +54,7 @@ std::unique_ptr<SequenceState> PagedState::fork() const {
   auto next_fixed = PageBuffer::allocate(fixed_.size());
   if (!next_fixed.ok()) return nullptr;
   copy->next_fixed_ = std::move(*next_fixed);
+  copy->blocks_.reserve(kListedBlocks);
   // Blocks that were reserved but hold nothing yet are not worth a copy.
   const std::int64_t used = ceil_div(length_, kBlockTokens);
   for (std::int64_t i = 0; i < used; ++i) {
