@@ -1,13 +1,9 @@
 // What `explain` shows to people: on a terminal and into a pipe, and the reference engine asked in several ways.
-#include <pty.h>
-
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstdlib>
 #include <sstream>
 
 #include "cli/cli_fixture.h"
+#include "cli/terminal.h"
 
 namespace moracle::test {
 namespace {
@@ -15,32 +11,10 @@ namespace {
 using Strings = std::vector<std::string>;
 
 // What the program writes to a terminal; `environment` is set for it.
-std::string on_terminal(Strings arguments, const std::vector<std::pair<const char*, const char*>>& environment) {
-  arguments.insert(arguments.begin(), MORACLE_BINARY);
-  int terminal = -1;
-  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
-  if (child == 0) {
-    unsetenv("NO_COLOR");
-    for (const auto& [name, value] : environment) setenv(name, value, 1);
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    execv(argv[0], argv.data());
-    _exit(127);
-  }
-  std::string text;
-  std::array<char, 4096> buffer{};
-  // A terminal whose other side has gone answers EIO.
-  for (ssize_t count = 1; child > 0 && count > 0;) {
-    count = read(terminal, buffer.data(), buffer.size());
-    if (count > 0) text.append(buffer.data(), static_cast<std::size_t>(count));
-  }
-  close(terminal);
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << text;
-  return text;
+std::string on_terminal(const Strings& arguments, const Terminal::Environment& environment) {
+  Terminal terminal(arguments, environment);
+  EXPECT_EQ(terminal.finish(), 0) << terminal.text();
+  return terminal.text();
 }
 
 std::string without_colours(const std::string& text) {
