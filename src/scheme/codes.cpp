@@ -19,7 +19,6 @@ struct SmallFloat {
   [[nodiscard]] constexpr unsigned sign_bit() const { return 1U << (exponent_bits + mantissa_bits); }
 };
 
-constexpr SmallFloat kE4m3{4, 3, 7, 0x7E};
 constexpr SmallFloat kE5m2{5, 2, 15, 0x7B};
 constexpr SmallFloat kE2m1{2, 1, 1, 0x7};
 constexpr SmallFloat kE2m3{2, 3, 1, 0x1F};
@@ -54,31 +53,6 @@ std::uint8_t encode(const SmallFloat& format, float value) {
 
 }  // namespace
 
-std::uint16_t encode_bf16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if (std::isnan(value)) return static_cast<std::uint16_t>(bits >> 16 | 0x40U);
-  return static_cast<std::uint16_t>((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16);
-}
-
-std::uint16_t encode_f16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const unsigned sign = bits >> 16 & 0x8000U;
-  if (std::isnan(value)) return static_cast<std::uint16_t>(sign | 0x7E00U | (bits >> 13 & 0x3FFU));
-  const float magnitude = std::fabs(value);
-  if (magnitude >= 65520.0F) return static_cast<std::uint16_t>(sign | 0x7C00U);
-  const int exponent = magnitude == 0.0F ? -14 : std::max(-14, std::ilogb(magnitude));
-  const float steps = std::nearbyint(std::ldexp(magnitude, 10 - exponent));
-  return static_cast<std::uint16_t>(sign |
-                                    ((static_cast<unsigned>(exponent + 14) << 10) + static_cast<unsigned>(steps)));
-}
-
-float decode_e4m3(std::uint8_t code) {
-  return (code & 0x7FU) == 0x7FU ? kNan : decode(kE4m3, code);
-}
-std::uint8_t encode_e4m3(float value) {
-  return std::isnan(value) ? static_cast<std::uint8_t>(std::signbit(value) ? 0xFF : 0x7F) : encode(kE4m3, value);
-}
-
 float decode_e5m2(std::uint8_t code) {
   const unsigned magnitude = code & 0x7FU;
   if (magnitude > 0x7CU) return kNan;
@@ -106,18 +80,6 @@ float decode_e3m2(std::uint8_t code) {
 }
 std::uint8_t encode_e3m2(float value) {
   return encode(kE3m2, value);
-}
-
-float decode_e8m0(std::uint8_t code) {
-  if (code == 255) return kNan;
-  return code == 0 ? 0x1p-127F : std::bit_cast<float>(static_cast<std::uint32_t>(code) << 23);
-}
-
-std::uint8_t encode_e8m0(float value) {
-  if (std::isnan(value)) return 255;
-  if (value <= 0.0F) return 0;
-  const std::uint32_t exponent = std::bit_cast<std::uint32_t>(value) >> 23;
-  return static_cast<std::uint8_t>(exponent > 254U ? 254U : exponent);
 }
 
 }  // namespace moracle

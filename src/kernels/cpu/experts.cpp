@@ -274,7 +274,7 @@ Result<ActivationArgs> activation_args(const ActivationSpec& spec) {
 }
 
 Result<> pack_expert(const CanonicalExperts::Expert& expert, const Layout& layout, ExpertExtras& extras,
-                     std::byte* memory) {
+                     std::byte* memory, MatrixPanel& scratch) {
   extras.gate_order = column_order(expert.gate.weight->spec());
   extras.up_order = column_order(expert.up.weight->spec());
   extras.down_order = column_order(expert.down.weight->spec());
@@ -287,7 +287,6 @@ Result<> pack_expert(const CanonicalExperts::Expert& expert, const Layout& layou
   extras.gate_input = expert.gate.input_scale;
   extras.up_input = expert.up.input_scale;
   extras.down_input = expert.down.input_scale;
-  MatrixPanel scratch;
   const PanelFormat& w13 = layout.w13;
   MORACLE_TRY(
       pack_panels(*expert.gate.weight, w13, extras.gate_order, 0, w13.panels, memory, 2 * w13.panel_bytes, scratch));
@@ -327,11 +326,13 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const PanelOps& ops, const C
     const std::size_t stride = layout.expert_bytes();
     MORACLE_ASSIGN(memory, PageBuffer::allocate(layout.bytes()));
     extras.resize(experts.experts.size());
+    std::vector<MatrixPanel> scratch(static_cast<std::size_t>(options.pool.threads()));
     FirstError failed;
-    options.pool.parallel_for(layout.experts, [&](std::int64_t e, int) {
+    options.pool.parallel_for(layout.experts, [&](std::int64_t e, int thread) {
       if (failed.failed()) return;
       const auto at = static_cast<std::size_t>(e);
-      failed.keep(e, pack_expert(experts.experts[at], layout, extras[at], memory.data() + at * stride));
+      failed.keep(e, pack_expert(experts.experts[at], layout, extras[at], memory.data() + at * stride,
+                                 scratch[static_cast<std::size_t>(thread)]));
     });
     MORACLE_TRY(failed.take());
   }

@@ -94,14 +94,14 @@ Result<std::unique_ptr<PackedLinear>> pack_linear(const PanelOps& ops, const Can
   MORACLE_ASSIGN(PageBuffer memory, PageBuffer::allocate(format.bytes()));
   constexpr std::int64_t kPanelsPerItem = 16;
   constexpr std::int64_t kItemsPerRelease = 16;  // a head of 600 MB must not stay mapped beside its packed copy
+  std::vector<MatrixPanel> scratch(static_cast<std::size_t>(options.pool.threads()));
   FirstError failed;
-  options.pool.parallel_for(ceil_div(format.panels, kPanelsPerItem), [&](std::int64_t item, int) {
+  options.pool.parallel_for(ceil_div(format.panels, kPanelsPerItem), [&](std::int64_t item, int thread) {
     const std::int64_t begin = item * kPanelsPerItem;
     const std::int64_t end = std::min(begin + kPanelsPerItem, format.panels);
-    MatrixPanel scratch;
     failed.keep(item, pack_panels(source, format, order, begin, end,
                                   memory.data() + static_cast<std::size_t>(begin) * format.panel_bytes,
-                                  format.panel_bytes, scratch));
+                                  format.panel_bytes, scratch[static_cast<std::size_t>(thread)]));
     if (item % kItemsPerRelease == kItemsPerRelease - 1) source.release();
   });
   MORACLE_TRY(failed.take());

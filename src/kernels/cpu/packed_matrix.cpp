@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
-#include <numeric>
 
 #include "base/checked.h"
 #include "scheme/activation_codes.h"
@@ -19,32 +17,6 @@ PanelScale stored_scale(ScaleType type) {  // kept as published
   if (type == ScaleType::e4m3) return PanelScale::e4m3;
   if (type == ScaleType::e8m0) return PanelScale::e8m0;
   return PanelScale::f32;
-}
-
-std::size_t scale_bytes(PanelScale scale) {
-  if (scale == PanelScale::f32) return 4;
-  return scale == PanelScale::f16 || scale == PanelScale::bf16 ? 2 : 1;
-}
-
-std::size_t step_bytes(PanelCode code) {
-  switch (code) {
-    case PanelCode::q4:
-    case PanelCode::e2m1:
-      return 128;
-    case PanelCode::q8:
-    case PanelCode::e4m3:
-      return 256;
-    case PanelCode::bf16:
-    case PanelCode::f16:
-      return 512;
-    case PanelCode::f32:
-      return 1024;
-  }
-  return 0;
-}
-
-bool quantized(PanelCode code) {
-  return step_bytes(code) <= 256;
 }
 
 void choose_kernels(const PanelOps& ops, PanelFormat& format) {
@@ -118,117 +90,33 @@ const std::uint8_t* recoding(Element element) {
   return element == Element::e3m2 ? e3m2.data() : nullptr;
 }
 
-// Codes of the 8 columns from packed position `p` on, byte i = column i; positions from `end` on are zero.
-std::uint64_t eight_codes(const std::uint8_t* row, std::span<const std::int32_t> order, std::int64_t p,
-                          std::int64_t end) {
-  std::uint64_t codes = 0;
-  if (order.empty() && p + kStepColumns <= end) {
-    std::memcpy(&codes, row + p, sizeof codes);
-    return codes;
-  }
-  for (std::int64_t i = 0; i < std::min(kStepColumns, end - p); ++i) {
-    const auto column = order.empty() ? p + i : std::int64_t{order[static_cast<std::size_t>(p + i)]};
-    codes |= std::uint64_t{row[column]} << static_cast<unsigned>(8 * i);
-  }
-  return codes;
-}
-
-// Eight nibbles in eight bytes to the q4 lane: even columns in the low half, odd ones in the high half, each in order.
-std::uint32_t q4_lane(std::uint64_t codes) {
-  const auto half = [](std::uint64_t bytes) {
-    const std::uint64_t even = bytes & 0x000F000F000F000FU;
-    const std::uint64_t pairs = even | even >> 12U;  // nibbles 0, 1 in byte 0 and nibbles 2, 3 in byte 4
-    return static_cast<std::uint32_t>((pairs & 0xFFU) | (pairs >> 24U & 0xFF00U));
-  };
-  return half(codes) | half(codes >> 8U) << 16U;
-}
-
-// Eight bytes to the two lanes of a byte code.
-std::uint64_t byte_lanes(PanelCode code, std::uint64_t codes) {
-  if (code == PanelCode::q8) return codes ^ 0x8080808080808080U;  // offset-binary to two's complement
-  // e4m3: swap bytes 1 and 2 of each lane
-  return (codes & 0xFF0000FFFF0000FFU) | (codes & 0x00FF000000FF0000U) >> 8U | (codes & 0x0000FF000000FF00U) << 8U;
-}
-
-// Writes one row's codes of one group into the steps that begin at `out`.
-void pack_row(PanelCode code, const std::uint8_t* codes, std::span<const std::int32_t> order, std::int64_t first,
-              std::int64_t end, std::int64_t row, std::byte* out) {
-  constexpr std::int64_t kLine = kPanelRows * 4;
-  for (std::int64_t p = first; p < end; p += kStepColumns) {
-    const std::uint64_t eight = eight_codes(codes, order, p, end);
-    if (step_bytes(code) == kLine) {
-      const std::uint32_t lane = q4_lane(eight);
-      std::memcpy(out + row * 4, &lane, sizeof lane);
-      out += kLine;
-    } else {
-      const std::uint64_t lanes = byte_lanes(code, eight);
-      const auto low = static_cast<std::uint32_t>(lanes);
-      const auto high = static_cast<std::uint32_t>(lanes >> 32U);
-      std::memcpy(out + row * 4, &low, sizeof low);
-      std::memcpy(out + kLine + row * 4, &high, sizeof high);
-      out += 2 * kLine;
-    }
-  }
-}
-
-void pack_scale(PanelScale form, float scale, std::int64_t row, std::byte* out) {
-  std::uint16_t half = 0;
-  switch (form) {
-    case PanelScale::f32:
-      std::memcpy(out + row * 4, &scale, 4);
-      return;
-    case PanelScale::e4m3:
-      out[row] = static_cast<std::byte>(encode_e4m3(scale));
-      return;
-    case PanelScale::e8m0:
-      out[row] = static_cast<std::byte>(encode_e8m0(scale));
-      return;
-    case PanelScale::f16:
-      half = encode_f16(scale);
-      break;
-    case PanelScale::bf16:
-      half = encode_bf16(scale);
-      break;
-  }
-  std::memcpy(out + row * 2, &half, 2);
-}
-
-void pack_quantized(const PanelFormat& format, std::span<const std::int32_t> order, const MatrixPanel& panel,
-                    std::int64_t first_row, std::int64_t rows, std::byte* out) {
-  const std::size_t scales_bytes = kPanelRows * scale_bytes(format.scale);
-  for (std::int64_t g = 0; g < format.groups; ++g) {
-    const std::int64_t steps = g + 1 == format.groups ? format.last_steps : format.steps;
-    const std::int64_t first = g * format.group_cols;
-    const std::int64_t count = std::min(format.group_cols, format.cols - first);
-    std::byte* tail = out + static_cast<std::size_t>(steps) * step_bytes(format.code);
-    for (std::int64_t row = 0; row < rows; ++row) {
-      const std::uint8_t* codes = panel.codes.data() + (first_row + row) * format.cols;
-      pack_row(format.code, codes, order, first, first + count, row, out);
-      const std::int64_t stored = first / format.stored_group_cols;  // groups may be finer than the stored ones
-      const auto at = static_cast<std::size_t>((first_row + row) * format.stored_groups() + stored);
-      pack_scale(format.scale, panel.scales[at], row, tail);
-      if (format.zeros) tail[scales_bytes + static_cast<std::size_t>(row)] = static_cast<std::byte>(panel.zeros[at]);
-    }
-    out = tail + scales_bytes + (format.zeros ? static_cast<std::size_t>(kPanelRows) : 0);
-  }
-}
-
-void pack_dense(const PanelFormat& format, const MatrixPanel& panel, std::int64_t first_row, std::int64_t rows,
-                std::byte* out) {
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const float* values = panel.values.data() + (first_row + row) * format.cols;
-    for (std::int64_t c = 0; c < format.cols; ++c) {
-      if (format.code == PanelCode::f32) {
-        std::memcpy(out + c * 128 + row * 4, values + c, 4);
-      } else {
-        const std::uint16_t code = format.code == PanelCode::f16 ? encode_f16(values[c]) : encode_bf16(values[c]);
-        std::memcpy(out + c / 2 * 128 + row * 4 + c % 2 * 2, &code, 2);
-      }
-    }
-  }
-}
-
 }  // namespace
+
+std::size_t scale_bytes(PanelScale scale) {
+  if (scale == PanelScale::f32) return 4;
+  return scale == PanelScale::f16 || scale == PanelScale::bf16 ? 2 : 1;
+}
+
+std::size_t step_bytes(PanelCode code) {
+  switch (code) {
+    case PanelCode::q4:
+    case PanelCode::e2m1:
+      return 128;
+    case PanelCode::q8:
+    case PanelCode::e4m3:
+      return 256;
+    case PanelCode::bf16:
+    case PanelCode::f16:
+      return 512;
+    case PanelCode::f32:
+      return 1024;
+  }
+  return 0;
+}
+
+bool quantized(PanelCode code) {
+  return step_bytes(code) <= 256;
+}
 
 std::size_t PanelFormat::input_stride() const {
   constexpr std::size_t kLine = 64;
@@ -278,42 +166,6 @@ Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& 
   if (quantized(format.code)) format.input = ops.quantized_input;
   if (format.code == PanelCode::bf16) format.input = ops.bf16_input;
   return format;
-}
-
-std::vector<std::int32_t> column_order(const MatrixSpec& spec) {
-  if (spec.g_idx.empty()) return {};
-  std::vector<std::int32_t> order(static_cast<std::size_t>(spec.cols));
-  std::iota(order.begin(), order.end(), 0);
-  const auto group = [&](std::int32_t column) { return spec.g_idx[static_cast<std::size_t>(column)]; };
-  std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-    return group(a) != group(b) ? group(a) < group(b) : a < b;  // columns of a group stay in their order
-  });
-  return order;
-}
-
-Result<> pack_panels(const MatrixSource& source, const PanelFormat& format, std::span<const std::int32_t> order,
-                     std::int64_t begin, std::int64_t end, std::byte* out, std::size_t stride, MatrixPanel& panel) {
-  constexpr std::int64_t kPanelsPerRead = 2;  // 64 rows: whole cache lines of formats that store columns of 16 rows
-  for (std::int64_t p = begin; p < end; p += kPanelsPerRead) {
-    const std::int64_t last = std::min(p + kPanelsPerRead, end);
-    const std::int64_t first_row = p * kPanelRows;
-    const std::int64_t end_row = std::min(last * kPanelRows, format.rows);
-    MORACLE_TRY(source.read(first_row, end_row, panel));
-    if (format.recode != nullptr)
-      for (std::uint8_t& code : panel.codes) code = format.recode[code & 63U];
-    for (std::int64_t q = p; q < last; ++q) {
-      const std::int64_t row = (q - p) * kPanelRows;
-      const std::int64_t rows = std::min(kPanelRows, end_row - first_row - row);
-      std::byte* at = out + static_cast<std::size_t>(q - begin) * stride;
-      std::memset(at, 0, format.panel_bytes);  // padding rows and columns hold zero scales and codes
-      if (quantized(format.code)) {
-        pack_quantized(format, order, panel, row, rows, at);
-      } else {
-        pack_dense(format, panel, row, rows, at);
-      }
-    }
-  }
-  return Ok{};
 }
 
 namespace {

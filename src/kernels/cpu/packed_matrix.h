@@ -13,6 +13,10 @@
 
 namespace moracle::cpu {
 
+[[nodiscard]] std::size_t scale_bytes(PanelScale scale);  // of one
+[[nodiscard]] std::size_t step_bytes(PanelCode code);     // of 8 columns of 32 rows
+[[nodiscard]] bool quantized(PanelCode code);             // has scales
+
 // How one matrix is stored. Two matrices of one scheme and shape have the same format.
 struct PanelFormat {
   PanelCode code = PanelCode::f32;

@@ -96,6 +96,12 @@ TEST(Codes, HalfPrecision) {
     EXPECT_EQ(bits(value), bits((code & 0x8000U) != 0 ? -magnitude : magnitude)) << code;
     EXPECT_EQ(encode_f16(value), half);
   }
+  for (std::uint16_t code = 0; code < 0x7BFF; ++code) {
+    const float middle = (decode_f16(code) + decode_f16(code + 1)) / 2.0F;  // exact
+    EXPECT_EQ(encode_f16(middle), code + code % 2);
+    EXPECT_EQ(encode_f16(-std::nextafter(middle, 0.0F)), code | 0x8000U);
+    EXPECT_EQ(encode_f16(std::nextafter(middle, 1e9F)), code + 1);
+  }
   EXPECT_EQ(encode_f16(65519.0F), 0x7BFF);
   EXPECT_EQ(encode_f16(65520.0F), 0x7C00);
   EXPECT_EQ(encode_f16(0x1p-25F), 0);  // tie to even

@@ -1,0 +1,137 @@
+// Packing of canonical matrices into panels.
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "base/checked.h"
+#include "kernels/cpu/pack_lines.h"
+#include "kernels/cpu/packed_matrix.h"
+#include "scheme/codes.h"
+
+namespace moracle::cpu {
+
+namespace {
+
+constexpr std::int64_t kPanelsPerRead = 2;  // 64 rows: whole cache lines of formats that store columns of 16 rows
+
+// Scales [rows, stored groups] to one group's [32], in the width of the panel; rows that are missing get zeros.
+template <class T, class Encode>
+void encode_scales(const float* scales, std::int64_t stride, std::int64_t rows, std::byte* out, Encode encode) {
+  T codes[kPanelRows] = {};
+  for (std::int64_t row = 0; row < rows; ++row) codes[row] = encode(scales[row * stride]);
+  std::memcpy(out, codes, sizeof codes);
+}
+
+void pack_scales(PanelScale form, const float* scales, std::int64_t stride, std::int64_t rows, std::byte* out) {
+  switch (form) {
+    case PanelScale::f32:
+      return encode_scales<float>(scales, stride, rows, out, [](float scale) { return scale; });
+    case PanelScale::f16:
+      return encode_scales<std::uint16_t>(scales, stride, rows, out, encode_f16);
+    case PanelScale::bf16:
+      return encode_scales<std::uint16_t>(scales, stride, rows, out, encode_bf16);
+    case PanelScale::e4m3:
+      return encode_scales<std::uint8_t>(scales, stride, rows, out, encode_e4m3);
+    case PanelScale::e8m0:
+      return encode_scales<std::uint8_t>(scales, stride, rows, out, encode_e8m0);
+  }
+}
+
+void pack_zeros(const std::uint8_t* zeros, std::int64_t stride, std::int64_t rows, std::byte* out) {
+  std::uint8_t column[kPanelRows] = {};
+  for (std::int64_t row = 0; row < rows; ++row) column[row] = zeros[row * stride];
+  std::memcpy(out, column, sizeof column);
+}
+
+// Where the parts of a panel lie.
+struct PanelLines {
+  explicit PanelLines(const PanelFormat& format)
+      : columns(line_columns(format.code)),
+        group(format.steps * kStepColumns / columns),
+        last(format.last_steps * kStepColumns / columns),
+        zeros_at(kPanelRows * narrow<std::int64_t>(scale_bytes(format.scale))),
+        tail(quantized(format.code) ? zeros_at + (format.zeros ? kPanelRows : 0) : 0) {}
+  std::int64_t columns;   // of a line
+  std::int64_t group;     // lines of every group but the last
+  std::int64_t last;      // and of that one
+  std::int64_t zeros_at;  // from the end of a group's lines
+  std::int64_t tail;      // scales and zero points
+};
+
+void pack_tails(const PanelFormat& format, const PanelLines& lines, const MatrixPanel& panel, std::int64_t first_row,
+                std::int64_t rows, std::byte* out) {
+  const std::int64_t stored_groups = format.stored_groups();
+  for (std::int64_t g = 0; g < format.groups; ++g) {
+    const std::int64_t stored = g * format.group_cols / format.stored_group_cols;  // groups may be finer than stored
+    const auto at = first_row * stored_groups + stored;
+    out += (g + 1 == format.groups ? lines.last : lines.group) * kPanelRows * 4;
+    pack_scales(format.scale, panel.scales.data() + at, stored_groups, rows, out);
+    if (format.zeros) pack_zeros(panel.zeros.data() + at, stored_groups, rows, out + lines.zeros_at);
+    out += lines.tail;
+  }
+}
+
+// One panel out of `rows` rows of `panel` from `first_row` on.
+void pack_panel(const PanelFormat& format, const MatrixPanel& panel, std::int64_t first_row, std::int64_t rows,
+                std::byte* out) {
+  const bool codes = quantized(format.code);
+  const std::int64_t width = codes ? 1 : 4;  // bytes of a column
+  const auto* from = codes ? reinterpret_cast<const std::byte*>(panel.codes.data())
+                           : reinterpret_cast<const std::byte*>(panel.values.data());
+  const PanelLines lines(format);
+  const LineArgs args{.code = format.code,
+                      .rows = from + first_row * format.cols * width,
+                      .stride = format.cols * width,
+                      .count = rows,
+                      .columns = format.cols,
+                      .lines = (format.groups - 1) * lines.group + lines.last,
+                      .out = out,
+                      .group_lines = lines.group,
+                      .group_tail = lines.tail};
+  pack_lines(args);
+  if (codes) pack_tails(format, lines, panel, first_row, rows, out);
+}
+
+// Columns of every row into packed order.
+void reorder(std::span<const std::int32_t> order, std::int64_t rows, std::vector<std::uint8_t>& codes) {
+  std::vector<std::uint8_t> row(order.size());
+  for (std::int64_t r = 0; r < rows; ++r) {
+    std::uint8_t* at = codes.data() + r * std::ssize(order);
+    std::memcpy(row.data(), at, row.size());
+    for (std::size_t p = 0; p < row.size(); ++p) at[p] = row[static_cast<std::size_t>(order[p])];
+  }
+}
+
+}  // namespace
+
+std::vector<std::int32_t> column_order(const MatrixSpec& spec) {
+  if (spec.g_idx.empty()) return {};
+  std::vector<std::int32_t> order(static_cast<std::size_t>(spec.cols));
+  std::iota(order.begin(), order.end(), 0);
+  const auto group = [&](std::int32_t column) { return spec.g_idx[static_cast<std::size_t>(column)]; };
+  std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+    return group(a) != group(b) ? group(a) < group(b) : a < b;  // columns of a group stay in their order
+  });
+  return order;
+}
+
+Result<> pack_panels(const MatrixSource& source, const PanelFormat& format, std::span<const std::int32_t> order,
+                     std::int64_t begin, std::int64_t end, std::byte* out, std::size_t stride, MatrixPanel& panel) {
+  for (std::int64_t p = begin; p < end; p += kPanelsPerRead) {
+    const std::int64_t last = std::min(p + kPanelsPerRead, end);
+    const std::int64_t first_row = p * kPanelRows;
+    const std::int64_t end_row = std::min(last * kPanelRows, format.rows);
+    MORACLE_TRY(source.read(first_row, end_row, panel));
+    if (format.recode != nullptr)
+      for (std::uint8_t& code : panel.codes) code = format.recode[code & 63U];
+    if (!order.empty()) reorder(order, end_row - first_row, panel.codes);
+    for (std::int64_t q = p; q < last; ++q) {
+      const std::int64_t row = (q - p) * kPanelRows;
+      const std::int64_t rows = std::min(kPanelRows, end_row - first_row - row);
+      pack_panel(format, panel, row, rows, out + static_cast<std::size_t>(q - begin) * stride);
+    }
+  }
+  return Ok{};
+}
+
+}  // namespace moracle::cpu

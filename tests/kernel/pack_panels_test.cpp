@@ -1,0 +1,199 @@
+// Packed panels byte by byte against the layout that kernels/cpu/panel.h describes, written down once more without
+// vectors.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "base/memory.h"
+#include "kernels/cpu/packed_matrix.h"
+#include "machine/machine.h"
+#include "scheme/codes.h"
+#include "support/random_experts.h"
+
+namespace moracle {
+namespace {
+
+using cpu::PanelCode;
+using cpu::PanelFormat;
+using cpu::PanelScale;
+using test::MatrixRecipe;
+
+template <class T>
+void put(std::vector<std::byte>& out, T value) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(&value);
+  out.insert(out.end(), bytes, bytes + sizeof value);
+}
+
+// One matrix, its codes or values by packed position.
+struct Reference {
+  const PanelFormat& format;
+  const std::vector<std::int32_t>& order;
+  MatrixPanel all;
+
+  std::uint32_t code(std::int64_t row, std::int64_t p) const {
+    if (row >= format.rows || p >= format.cols) return format.code == PanelCode::q8 && row >= format.rows ? 0x80U : 0U;
+    const std::int64_t column = order.empty() ? p : order[static_cast<std::size_t>(p)];
+    const std::uint8_t stored = all.codes[static_cast<std::size_t>(row * format.cols + column)];
+    return format.recode == nullptr ? stored : format.recode[stored];
+  }
+  float value(std::int64_t row, std::int64_t p) const {
+    return row < format.rows && p < format.cols ? all.values[static_cast<std::size_t>(row * format.cols + p)] : 0.0F;
+  }
+
+  std::uint32_t nibbles(std::int64_t row, std::int64_t p) const {
+    std::uint32_t lane = 0;
+    for (int i = 0; i < 4; ++i) lane |= code(row, p + 2 * i) << 4 * i | code(row, p + 2 * i + 1) << (16 + 4 * i);
+    return lane;
+  }
+  std::uint32_t bytes(std::int64_t row, std::int64_t p) const {
+    std::uint32_t lane = 0;
+    for (int i = 0; i < 4; ++i) {
+      const bool twos = format.code == PanelCode::q8;
+      const int place = twos || i % 3 == 0 ? i : 3 - i;
+      lane |= (code(row, p + i) ^ (twos ? 0x80U : 0U)) << 8 * place;
+    }
+    return lane;
+  }
+  std::uint32_t halves(std::int64_t row, std::int64_t p) const {
+    const auto encode = format.code == PanelCode::f16 ? encode_f16 : encode_bf16;
+    return encode(value(row, p)) | static_cast<std::uint32_t>(encode(value(row, p + 1))) << 16;
+  }
+
+  void step(std::int64_t first, std::int64_t p, std::vector<std::byte>& out) const {
+    const auto line = [&](auto lane) {
+      for (std::int64_t row = first; row < first + 32; ++row) put(out, lane(row));
+    };
+    switch (format.code) {
+      case PanelCode::q4:
+      case PanelCode::e2m1:
+        return line([&](std::int64_t row) { return nibbles(row, p); });
+      case PanelCode::q8:
+      case PanelCode::e4m3:
+        for (int i = 0; i < 8; i += 4) line([&](std::int64_t row) { return bytes(row, p + i); });
+        return;
+      case PanelCode::bf16:
+      case PanelCode::f16:
+        for (int i = 0; i < 8; i += 2) line([&](std::int64_t row) { return halves(row, p + i); });
+        return;
+      case PanelCode::f32:
+        for (int i = 0; i < 8; ++i) line([&](std::int64_t row) { return value(row, p + i); });
+        return;
+    }
+  }
+
+  void tail(std::int64_t first, std::int64_t g, std::vector<std::byte>& out) const {
+    const std::int64_t stored = g * format.group_cols / format.stored_group_cols;
+    const auto at = [&](std::int64_t row) { return static_cast<std::size_t>(row * format.stored_groups() + stored); };
+    for (std::int64_t row = first; row < first + 32; ++row) {
+      const float scale = row < format.rows ? all.scales[at(row)] : 0.0F;
+      if (format.scale == PanelScale::f32) put(out, scale);
+      if (format.scale == PanelScale::f16) put(out, encode_f16(scale));
+      if (format.scale == PanelScale::bf16) put(out, encode_bf16(scale));
+      if (format.scale == PanelScale::e4m3) put(out, encode_e4m3(scale));
+      if (format.scale == PanelScale::e8m0) put(out, encode_e8m0(scale));
+    }
+    if (!format.zeros) return;
+    for (std::int64_t row = first; row < first + 32; ++row)
+      put(out, row < format.rows ? all.zeros[at(row)] : std::uint8_t{0});
+  }
+
+  std::vector<std::byte> pack() const {
+    std::vector<std::byte> out;
+    for (std::int64_t panel = 0; panel < format.panels; ++panel) {
+      for (std::int64_t g = 0; g < format.groups; ++g) {
+        const std::int64_t steps = g + 1 == format.groups ? format.last_steps : format.steps;
+        for (std::int64_t s = 0; s < steps; ++s) step(panel * 32, g * format.group_cols + s * 8, out);
+        if (format.code <= PanelCode::e4m3) tail(panel * 32, g, out);
+      }
+    }
+    return out;
+  }
+};
+
+void check(const MatrixRecipe& recipe, std::mt19937& rng) {
+  const CanonicalLinear linear = test::random_linear(recipe, rng);
+  const auto format = cpu::panel_format(linear, cpu::kAvx2Ops);
+  ASSERT_TRUE(format.ok());
+  const std::vector<std::int32_t> order = cpu::column_order(linear.weight->spec());
+  Reference reference{.format = *format, .order = order, .all = {}};
+  ASSERT_TRUE(linear.weight->read(0, recipe.rows, reference.all).ok());
+  const std::vector<std::byte> wanted = reference.pack();
+  ASSERT_EQ(wanted.size(), format->bytes());
+  constexpr std::size_t kGap = 96;  // between panels; must stay as it is
+  const std::size_t stride = format->panel_bytes + kGap;
+  std::vector<std::byte> found(static_cast<std::size_t>(format->panels) * stride, std::byte{0xA5});
+  MatrixPanel scratch;
+  ASSERT_TRUE(cpu::pack_panels(*linear.weight, *format, order, 0, format->panels, found.data(), stride, scratch).ok());
+  for (std::size_t panel = 0; panel < static_cast<std::size_t>(format->panels); ++panel) {
+    const std::byte* at = found.data() + panel * stride;
+    const std::byte* to = wanted.data() + panel * format->panel_bytes;
+    ASSERT_EQ(std::memcmp(at, to, format->panel_bytes), 0)
+        << to_string(linear.scheme()) << " [" << recipe.rows << ", " << recipe.cols << "], panel " << panel;
+    for (std::size_t i = 0; i < kGap; ++i) ASSERT_EQ(at[format->panel_bytes + i], std::byte{0xA5});
+  }
+}
+
+QuantKey grouped(Element element, ScaleType scale, std::int32_t group, bool symmetric = true) {
+  return {.element = element, .scale = scale, .granularity = Granularity::group(group), .symmetric = symmetric};
+}
+
+class PackPanels : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!has(probe_machine().cpu_features, CpuFeature::avx2)) GTEST_SKIP() << "this CPU lacks AVX2";
+  }
+  std::mt19937 rng{11};
+};
+
+constexpr std::int64_t kRows[] = {1, 8, 31, 32, 33, 64, 95};
+
+TEST_F(PackPanels, EveryCodeAndScale) {
+  const QuantKey keys[] = {
+      grouped(Element::int4, ScaleType::f16, 128), grouped(Element::int4, ScaleType::bf16, 32, false),
+      grouped(Element::int8, ScaleType::f32, 64),  grouped(Element::int8, ScaleType::f16, 32, false),
+      grouped(Element::e2m1, ScaleType::e8m0, 32), grouped(Element::e2m1, ScaleType::e4m3, 16),
+      grouped(Element::e4m3, ScaleType::e8m0, 32), grouped(Element::e2m3, ScaleType::e8m0, 32),
+      grouped(Element::e3m2, ScaleType::e8m0, 32)};
+  for (const QuantKey& key : keys)
+    for (const std::int64_t rows : kRows)
+      for (const std::int64_t groups : {1, 2, 3, 5}) {
+        const std::int64_t cols = groups * key.granularity.cols;
+        for (const std::int64_t less : {0, 8, 12}) check({.key = key, .rows = rows, .cols = cols - less}, rng);
+      }
+}
+
+TEST_F(PackPanels, OneScaleARow) {
+  for (const Element element : {Element::int4, Element::int8, Element::e4m3})
+    for (const std::int64_t rows : kRows)
+      for (const std::int64_t cols : {1, 7, 8, 31, 64, 100, 129})
+        check({.key = {.element = element, .scale = ScaleType::f32, .granularity = Granularity::channel()},
+               .rows = rows,
+               .cols = cols},
+              rng);
+}
+
+TEST_F(PackPanels, Unquantized) {
+  for (const Element element : {Element::bf16, Element::f16, Element::f32})
+    for (const std::int64_t rows : kRows)
+      for (const std::int64_t cols : {1, 7, 8, 16, 31, 64, 100})
+        check({.key = {.element = element}, .rows = rows, .cols = cols}, rng);
+}
+
+TEST_F(PackPanels, ColumnsInGroupOrder) {
+  for (const Element element : {Element::int4, Element::int8})
+    for (const std::int64_t rows : kRows)
+      check({.key = grouped(element, ScaleType::f16, 32, false), .rows = rows, .cols = 160, .act_order = true}, rng);
+}
+
+// Scales of the activations are finer than those of the weight.
+TEST_F(PackPanels, GroupsOfTheActivations) {
+  const QuantKey activation{.element = Element::e4m3, .granularity = Granularity::group(32), .dynamic = true};
+  for (const std::int64_t rows : kRows)
+    check({.key = grouped(Element::e4m3, ScaleType::f32, 128), .activation = activation, .rows = rows, .cols = 320},
+          rng);
+}
+
+}  // namespace
+}  // namespace moracle
