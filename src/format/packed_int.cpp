@@ -26,7 +26,7 @@ class PackedIntSource final : public MatrixSource {
         checkpoint_(std::move(checkpoint)),
         notes_(std::move(notes)),
         bits_(bits_of(spec_.key.element)),
-        per_word_(32 / bits_) {
+        word_shift_(bits_ == 4 ? 3 : 2) {
     if (tensors.zeros != nullptr) zeros_ = *tensors.zeros;
   }
 
@@ -88,16 +88,21 @@ class PackedIntSource final : public MatrixSource {
 
   template <class Decode>
   Result<> decode_scales(std::int64_t begin, std::size_t width, MatrixPanel& out, Decode decode) const {
-    bool suspicious = false;
+    unsigned suspicious = 0;
+    const std::int64_t groups = spec_.groups;
+    const auto stride = narrow<std::int64_t>(width) * (scale_index(1, 0) - scale_index(0, 0));
     // Group by group: the tensor is read along its rows whichever way it lies.
-    for (std::int64_t g = 0; g < spec_.groups; ++g)
-      for (std::int64_t r = 0; r < out.rows; ++r) {
-        const auto index = narrow<std::size_t>(scale_index(begin + r, g));
-        const float scale = fault(Fault::scales_ignored) ? 1.0F : decode(scales_.bytes.data() + index * width);
-        out.scales[narrow<std::size_t>(r * spec_.groups + g)] = scale;
-        suspicious |= !(std::fabs(scale) < HUGE_VALF) || scale == 0.0F;
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const std::byte* at = scales_.bytes.data() + narrow<std::size_t>(scale_index(begin, g)) * width;
+      float* to = out.scales.data() + g;
+      for (std::int64_t r = 0; r < out.rows; ++r, at += stride, to += groups) {
+        const float scale = fault(Fault::scales_ignored) ? 1.0F : decode(at);
+        *to = scale;
+        const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(scale) & 0x7FFFFFFFU;
+        suspicious |= static_cast<unsigned>(magnitude - 1U >= 0x7F7FFFFFU);  // zero, infinite or NaN
       }
-    return suspicious ? inspect_scales(begin, out) : Result<>(Ok{});
+    }
+    return suspicious != 0 ? inspect_scales(begin, out) : Result<>(Ok{});
   }
 
   Result<> read_scales(std::int64_t begin, MatrixPanel& out) const {
@@ -149,12 +154,12 @@ class PackedIntSource final : public MatrixSource {
 
   // The word that holds the zero point of (row, group).
   [[nodiscard]] std::uint32_t zero_word(std::int64_t row, std::int64_t group) const {
-    const std::int64_t words = ceil_div(spec_.rows, per_word_);
-    const std::int64_t word = layout_.zeros == PackedIntLayout::Zeros::by_group
-                                  ? group * words + row / per_word_
-                                  : row / per_word_ * spec_.groups + group;
+    const std::int64_t words = word_of(spec_.rows - 1) + 1;
+    const std::int64_t word = layout_.zeros == PackedIntLayout::Zeros::by_group ? group * words + word_of(row)
+                                                                                : word_of(row) * spec_.groups + group;
     return load<std::uint32_t>(zeros_.bytes.data() + word * 4);
   }
+  [[nodiscard]] std::int64_t word_of(std::int64_t row) const { return row >> word_shift_; }
 
   // What turns a two's complement code into an offset-binary one.
   [[nodiscard]] std::uint8_t sign_bit() const { return static_cast<std::uint8_t>(1U << (bits_ - 1)); }
@@ -169,7 +174,7 @@ class PackedIntSource final : public MatrixSource {
   }
 
   [[nodiscard]] unsigned packed_zero(std::int64_t row, std::int64_t group) const {
-    const auto column = narrow<std::size_t>(row % per_word_);
+    const auto column = static_cast<std::size_t>(row - (word_of(row) << word_shift_));
     const unsigned nibble = bits_ == 4 ? nibble_of_column_[column] : static_cast<unsigned>(column);
     return zero_word(row, group) >> (nibble * static_cast<unsigned>(bits_)) & ((1U << bits_) - 1U);
   }
@@ -202,17 +207,21 @@ class PackedIntSource final : public MatrixSource {
     const std::uint32_t ones = bits_ == 4 ? 0x11111111U : 0x01010101U;
     // Where zero points are signed there is but one that is neutral.
     const bool exact = layout_.twos_complement || layout_.zeros == PackedIntLayout::Zeros::bytes_by_out;
-    for (std::int64_t r = begin; r < begin + rows; ++r)
-      for (std::int64_t g = 0; g < spec_.groups; ++g) {
+    const std::int64_t end = begin + rows;
+    for (std::int64_t g = 0; g < spec_.groups; ++g)
+      for (std::int64_t r = begin, next = r; r < end; r = next) {
+        next = exact ? r + 1 : std::min(end, (word_of(r) + 1) << word_shift_);
         if (!exact) {
           const std::uint32_t word = zero_word(r, g);
           if (word == neutral * ones || word == (neutral - 1U) * ones || word == 0U) continue;
         }
-        const unsigned stored = stored_zero(r, g);
-        if (stored == neutral || (!exact && (stored + 1U == neutral || stored == 0U))) continue;
-        return tensor_error("config.contradiction", zeros_,
-                            fmt::format("zero points of {}, since the config says symmetric", neutral),
-                            fmt::format("{} for row {}, group {}", stored, r, g));
+        for (; r < next; ++r) {
+          const unsigned stored = stored_zero(r, g);
+          if (stored == neutral || (!exact && (stored + 1U == neutral || stored == 0U))) continue;
+          return tensor_error("config.contradiction", zeros_,
+                              fmt::format("zero points of {}, since the config says symmetric", neutral),
+                              fmt::format("{} for row {}, group {}", stored, r, g));
+        }
       }
     return Ok{};
   }
@@ -226,7 +235,7 @@ class PackedIntSource final : public MatrixSource {
   std::shared_ptr<const Checkpoint> checkpoint_;
   std::shared_ptr<ValueNotes> notes_;
   int bits_;
-  std::int64_t per_word_;
+  int word_shift_;  // a word of zero points holds 8 or 4 rows
   std::array<std::uint8_t, 8> nibble_of_column_ = inverse(layout_.column_of_nibble);
 
   static std::array<std::uint8_t, 8> inverse(const std::array<std::uint8_t, 8>& column_of_nibble) {

@@ -58,42 +58,43 @@ void store_codes(Words four, std::uint8_t* out) {
   }
 }
 
-// Rows r to r + 3 of four consecutive words: a 4x4 transposition of words, then the codes.
+// Four rows of four consecutive words from `words` on, which are `stride` bytes apart: a 4x4 transposition of words,
+// then the codes, `cols` from row to row.
 template <int kBits>
-void by_in_block(const UnpackPanel& panel, std::int64_t r, std::int64_t w) {
+void by_in_block(const std::byte* words, std::int64_t stride, std::uint8_t* out, std::int64_t cols) {
   Words x[4];
-  for (std::int64_t i = 0; i < 4; ++i) x[i] = load_words(panel.words, (w + i) * panel.total_rows + panel.row_begin + r);
+  for (std::int64_t i = 0; i < 4; ++i) x[i] = load_words(words + i * stride, 0);
   const Words a = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5);
   const Words b = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5);
   const Words c = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7);
   const Words d = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
-  std::uint8_t* out = panel.out + r * panel.cols + w * (32 / kBits);
   store_codes<kBits>(__builtin_shufflevector(a, b, 0, 1, 4, 5), out);
-  store_codes<kBits>(__builtin_shufflevector(a, b, 2, 3, 6, 7), out + panel.cols);
-  store_codes<kBits>(__builtin_shufflevector(c, d, 0, 1, 4, 5), out + 2 * panel.cols);
-  store_codes<kBits>(__builtin_shufflevector(c, d, 2, 3, 6, 7), out + 3 * panel.cols);
+  store_codes<kBits>(__builtin_shufflevector(a, b, 2, 3, 6, 7), out + cols);
+  store_codes<kBits>(__builtin_shufflevector(c, d, 0, 1, 4, 5), out + 2 * cols);
+  store_codes<kBits>(__builtin_shufflevector(c, d, 2, 3, 6, 7), out + 3 * cols);
 }
 
 // One output cache line of every row at a time: 16 rows are a cache line of input, so that lines are read and written
-// while they are in the nearest cache.
+// while they are in the nearest cache. By value: bytes that are written might otherwise be the panel's own members.
 template <int kBits>
-void by_in(const UnpackPanel& panel) {
+void by_in(const UnpackPanel panel) {
   constexpr std::int64_t kPerWord = 32 / kBits;
   constexpr std::int64_t kLineWords = 64 / kPerWord;
   const std::int64_t words = panel.cols / kPerWord;
+  const std::int64_t stride = panel.total_rows * 4;
+  const std::byte* const first = panel.words + panel.row_begin * 4;
+  const std::int64_t block_rows = panel.rows / 4 * 4;
   for (std::int64_t w0 = 0; w0 < words; w0 += kLineWords) {
     const std::int64_t w1 = std::min(words, w0 + kLineWords);
     for (std::int64_t w = w1; w < std::min(words, w1 + kLineWords); ++w)
-      for (std::int64_t r = 0; r < panel.rows; r += 16)
-        __builtin_prefetch(panel.words + (w * panel.total_rows + panel.row_begin + r) * 4);
-    const std::int64_t block_rows = panel.rows / 4 * 4;
+      for (std::int64_t r = 0; r < panel.rows; r += 16) __builtin_prefetch(first + w * stride + r * 4);
     const std::int64_t block_words = w0 + (w1 - w0) / 4 * 4;
     for (std::int64_t r = 0; r < block_rows; r += 4)
-      for (std::int64_t w = w0; w < block_words; w += 4) by_in_block<kBits>(panel, r, w);
+      for (std::int64_t w = w0; w < block_words; w += 4)
+        by_in_block<kBits>(first + w * stride + r * 4, stride, panel.out + r * panel.cols + w * kPerWord, panel.cols);
     for (std::int64_t r = 0; r < panel.rows; ++r)
       for (std::int64_t w = r < block_rows ? block_words : w0; w < w1; ++w)
-        store_codes<kBits>(load_word(panel.words, w * panel.total_rows + panel.row_begin + r),
-                           panel.out + r * panel.cols + w * kPerWord);
+        store_codes<kBits>(load_word(first + w * stride, r), panel.out + r * panel.cols + w * kPerWord);
   }
 }
 

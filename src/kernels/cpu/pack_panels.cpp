@@ -12,7 +12,15 @@ namespace moracle::cpu {
 
 namespace {
 
-constexpr std::int64_t kPanelsPerRead = 2;  // 64 rows: whole cache lines of formats that store columns of 16 rows
+// What one read decodes, so that it stays in the second-level cache until it is packed. Formats that store columns of
+// rows are read in runs of as many rows, from places far apart: the longer, the fewer misses.
+constexpr std::int64_t kReadBytes = std::int64_t{256} << 10;
+
+std::int64_t panels_per_read(const PanelFormat& format) {
+  const std::int64_t width = quantized(format.code) ? 1 : 4;
+  const std::int64_t fit = kReadBytes / (kPanelRows * format.cols * width);
+  return std::clamp<std::int64_t>(fit, quantized(format.code) ? 2 : 1, 8);
+}
 
 // Scales [rows, stored groups] to one group's [32], in the width of the panel; rows that are missing get zeros.
 template <class T, class Encode>
@@ -117,8 +125,9 @@ std::vector<std::int32_t> column_order(const MatrixSpec& spec) {
 
 Result<> pack_panels(const MatrixSource& source, const PanelFormat& format, std::span<const std::int32_t> order,
                      std::int64_t begin, std::int64_t end, std::byte* out, std::size_t stride, MatrixPanel& panel) {
-  for (std::int64_t p = begin; p < end; p += kPanelsPerRead) {
-    const std::int64_t last = std::min(p + kPanelsPerRead, end);
+  const std::int64_t step = panels_per_read(format);
+  for (std::int64_t p = begin; p < end; p += step) {
+    const std::int64_t last = std::min(p + step, end);
     const std::int64_t first_row = p * kPanelRows;
     const std::int64_t end_row = std::min(last * kPanelRows, format.rows);
     MORACLE_TRY(source.read(first_row, end_row, panel));
