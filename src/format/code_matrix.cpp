@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <cmath>
 
 #include "base/checked.h"
@@ -27,9 +28,10 @@ void spread(CodeForm form, std::uint8_t offset, const std::uint8_t* from, std::i
       for (std::int64_t k = 0; k < cols; ++k) to[k] = static_cast<std::uint8_t>(from[k] + offset);
       return;
     case CodeForm::nibbles:
-      for (std::int64_t k = 0; k + 1 < cols; k += 2) {
-        to[k] = from[k / 2] & 15U;
-        to[k + 1] = from[k / 2] >> 4;
+      for (std::int64_t i = 0; i < cols / 2; ++i) {
+        const std::uint8_t pair = from[i];
+        to[2 * i] = pair & 15U;
+        to[2 * i + 1] = pair >> 4;
       }
       if (cols % 2 != 0) to[cols - 1] = from[cols / 2] & 15U;
       return;
@@ -141,7 +143,49 @@ class CodeSource final : public MatrixSource {
     }
   }
 
+  // All scales of the panel. False when one of them is zero, as good as that, infinite or NaN.
+  template <class T, class Decode>
+  bool decode_scales(std::int64_t begin, MatrixPanel& out, Decode decode) const {
+    constexpr std::uint32_t kNothing = 0x00400000U;  // 2^-127
+    std::uint32_t unusual = 0;
+    const auto decode_row = [&](const std::byte* at, std::int64_t stride, float* to) {
+      for (std::int64_t g = 0; g < spec_.groups; ++g) {
+        const float scale = fault(Fault::scales_ignored) ? 1.0F : decode(load<T>(at + g * stride));
+        const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(scale) & 0x7FFFFFFFU;
+        unusual |= static_cast<std::uint32_t>(magnitude - 1U >= 0x7F7FFFFFU) |
+                   static_cast<std::uint32_t>(magnitude == kNothing);
+        to[g] = scale;
+      }
+    };
+    constexpr auto kWidth = static_cast<std::int64_t>(sizeof(T));
+    for (std::int64_t r = 0; r < out.rows; ++r) {
+      const std::int64_t first = scale_index(begin + r, 0);
+      const std::int64_t stride = scale_index(begin + r, 1) - first;  // of one group: not used
+      const std::byte* at = matrix_.scales.tensor.bytes.data() + first * kWidth;
+      float* to = out.scales.data() + r * spec_.groups;
+      // The contiguous case is a call of its own: a constant stride is what vectorizes.
+      stride == 1 ? decode_row(at, kWidth, to) : decode_row(at, stride * kWidth, to);
+    }
+    return unusual == 0;
+  }
+
+  [[nodiscard]] bool decode_usual_scales(std::int64_t begin, MatrixPanel& out) const {
+    const Dtype dtype = matrix_.scales.tensor.dtype;
+    if (spec_.key.scale == ScaleType::e8m0) {
+      return !is_float(dtype) && decode_scales<std::uint8_t>(begin, out, decode_e8m0);
+    }
+    if (dtype == Dtype::f32) return decode_scales<float>(begin, out, [](float scale) { return scale; });
+    if (dtype == Dtype::bf16) return decode_scales<std::uint16_t>(begin, out, decode_bf16);
+    if (dtype == Dtype::f16) return decode_scales<std::uint16_t>(begin, out, decode_f16);
+    return spec_.key.scale == ScaleType::e4m3 && decode_scales<std::uint8_t>(begin, out, decode_e4m3);
+  }
+
   Result<> read_scales(std::int64_t begin, MatrixPanel& out) const {
+    return decode_usual_scales(begin, out) ? Result<>(Ok{}) : inspect_scales(begin, out);
+  }
+
+  // The rare path: a scale that needs a closer look.
+  Result<> inspect_scales(std::int64_t begin, MatrixPanel& out) const {
     bool zero = false;
     for (std::int64_t r = 0; r < out.rows; ++r)
       for (std::int64_t g = 0; g < spec_.groups; ++g) {
