@@ -67,6 +67,17 @@ Result<> AtomicFile::write(std::span<const std::byte> bytes) {
   return Ok{};
 }
 
+Result<> AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t done = ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return write_error(errno, path_, "write to it");
+    bytes = bytes.subspan(static_cast<std::size_t>(done));
+    offset += static_cast<std::uint64_t>(done);
+  }
+  return Ok{};
+}
+
 Result<> AtomicFile::commit() {
   if (fsync(fd_.get()) != 0) return write_error(errno, path_, "flush it");
   if (rename(temporary_.c_str(), path_.c_str()) != 0) return write_error(errno, path_, "put it in its place");

@@ -28,6 +28,8 @@ class AtomicFile {
 
   Result<> write(std::span<const std::byte> bytes);
   Result<> write(std::string_view text) { return write(std::as_bytes(std::span(text))); }
+  // The same at a place of its own; does not move where write() goes on.
+  Result<> write_at(std::uint64_t offset, std::span<const std::byte> bytes);
   Result<> commit();
   [[nodiscard]] const std::string& path() const { return path_; }
 

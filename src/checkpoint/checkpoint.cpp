@@ -1,5 +1,6 @@
 #include "checkpoint/checkpoint.h"
 
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -32,6 +33,7 @@ class FolderCheckpoint final : public Checkpoint {
   const std::map<std::string, TensorView, std::less<>>& tensors() const override { return tensors_; }
   std::uint64_t total_bytes() const override { return total_bytes_; }
   Result<> verify_unchanged() const override;
+  std::string identity() const override;
   void release(std::span<const std::byte> bytes) const override;
 
  private:
@@ -94,6 +96,20 @@ Result<> FolderCheckpoint::sum_bytes() {
 Result<> FolderCheckpoint::verify_unchanged() const {
   for (const auto& mapping : mappings_) MORACLE_TRY(mapping->verify_unchanged());
   return Ok{};
+}
+
+std::string FolderCheckpoint::identity() const {
+  std::set<std::string> lines;
+  for (const auto& mapping : mappings_) lines.insert(mapping->identity());
+  std::error_code code;
+  for (const auto& entry : fs::directory_iterator(folder_, code)) {
+    struct stat status{};
+    if (entry.path().extension() == ".json" && stat(entry.path().c_str(), &status) == 0)
+      lines.insert(file_identity(entry.path(), status));
+  }
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
 }
 
 void FolderCheckpoint::release(std::span<const std::byte> bytes) const {

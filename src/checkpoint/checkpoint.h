@@ -50,6 +50,10 @@ class Checkpoint {
   // reader. Called at the end of a load. Errors: "file.changed", "file.truncated".
   [[nodiscard]] virtual Result<> verify_unchanged() const = 0;
 
+  // Text that differs wherever the files may hold something else than they did: one line for each shard as it was
+  // opened, and each JSON file beside them. Empty where there are no files.
+  [[nodiscard]] virtual std::string identity() const { return {}; }
+
   // Tells the system that these bytes will not be read again soon, so that a load does not keep file and packed copy.
   virtual void release(std::span<const std::byte> bytes) const = 0;
 };

@@ -25,6 +25,14 @@ Error truncated(const std::string& path, std::uint64_t wanted, std::uint64_t fou
 
 }  // namespace
 
+std::string file_identity(const std::filesystem::path& path, const struct stat& status) {
+  std::error_code code;
+  const auto canonical = std::filesystem::canonical(path, code);
+  const auto time = [](const struct timespec& t) { return std::to_string(t.tv_sec) + "." + std::to_string(t.tv_nsec); };
+  return (code ? path : canonical).string() + " " + std::to_string(status.st_size) + " " + time(status.st_mtim) + " " +
+         time(status.st_ctim) + " " + std::to_string(status.st_ino);
+}
+
 FileDescriptor::~FileDescriptor() {
   if (fd_ >= 0) close(fd_);
 }
@@ -112,6 +120,10 @@ Result<> MappedFile::verify_unchanged() const {
     return changed("the time of change it had when opened", "a later write to it");
   }
   return Ok{};
+}
+
+std::string MappedFile::identity() const {
+  return file_identity(path_, identity_);
 }
 
 void MappedFile::release(std::span<const std::byte> part) const {

@@ -34,6 +34,9 @@ class FileDescriptor {
   int fd_;
 };
 
+// "canonical path, size, time of the last write, time of the last change of any kind, inode".
+[[nodiscard]] std::string file_identity(const std::filesystem::path& path, const struct stat& status);
+
 // A regular file opened for reading: enough to read a header before anything is mapped.
 class InputFile {
  public:
@@ -62,6 +65,8 @@ class MappedFile {
   // Compares size, mtime and inode of what the path names now with what was opened. Errors: "file.changed",
   // "file.truncated" (also when a reader met a missing page).
   [[nodiscard]] Result<> verify_unchanged() const;
+  // What tells this file from any other and from itself after a change: canonical path, size, times of change, inode.
+  [[nodiscard]] std::string identity() const;
   // Drops the resident pages that lie wholly within `part`; nothing when `part` is not of this mapping.
   void release(std::span<const std::byte> part) const;
 

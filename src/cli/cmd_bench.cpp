@@ -165,6 +165,7 @@ Result<int> model_command(const ModelCommand& options, Console& console) {
   const auto experts = backends.find("experts");
   if (options.json) {
     console.json({{"load_s", result.load_s},
+                  {"load_from", load_origin(*session)},
                   {"prefill_tok_s", result.timing.prefill_tok_s()},
                   {"decode_tok_s", result.timing.decode_tok_s()},
                   {"prefill_tokens", result.timing.prefill_tokens},
@@ -178,10 +179,11 @@ Result<int> model_command(const ModelCommand& options, Console& console) {
     return 0;
   }
   console.out(
-      fmt::format("load         {:.2f} s\nprefill      {:.1f} tokens/s ({} tokens)\ndecode       {:.1f} tokens/s "
-                  "({} tokens)\npeak memory  {}\n\n",
-                  result.load_s, result.timing.prefill_tok_s(), result.timing.prefill_tokens,
-                  result.timing.decode_tok_s(), result.timing.decode_tokens, human_bytes(result.peak_rss_bytes)) +
+      fmt::format(
+          "load         {:.2f} s, from {}\nprefill      {:.1f} tokens/s ({} tokens)\ndecode       {:.1f} tokens/s "
+          "({} tokens)\npeak memory  {}\n\n",
+          result.load_s, load_origin(*session), result.timing.prefill_tok_s(), result.timing.prefill_tokens,
+          result.timing.decode_tok_s(), result.timing.decode_tokens, human_bytes(result.peak_rss_bytes)) +
       phases_text(result));
   return 0;
 }

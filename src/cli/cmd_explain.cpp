@@ -22,6 +22,7 @@ struct ExplainCommand : BackendOptions {
   std::string order = "capable";
   std::vector<std::string> environment;  // NAME=VALUE
   std::string requests;
+  CacheOptions cache;
   bool all = false;
   bool json = false;
 };
@@ -113,8 +114,14 @@ Result<> explain(const ExplainCommand& options, Console& console) {
   // The reference's names are not those of Moracle's own tables.
   MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, machine, reference ? Policy{} : options.policy_value()));
   if (reference) return explain_reference(*plan, machine, options, console);
+  // Packed layers are kept for the machine they run on.
+  const bool here = machine.fingerprint() == probe_machine().fingerprint();
+  const auto cache =
+      here ? PackCache::open(options.cache.value(console), checkpoint->identity(), machine, *plan) : nullptr;
   if (options.json) {
-    console.json(explain_plan_json(*plan, machine));
+    Json document = explain_plan_json(*plan, machine);
+    if (cache) document["cache"] = {{"file", cache->path().string()}, {"ready", cache->found()}};
+    console.json(document);
     return Ok{};
   }
   // The linears are shown on request: the experts are what the tool is about.
@@ -122,6 +129,10 @@ Result<> explain(const ExplainCommand& options, Console& console) {
   console.out(fmt::format("{} on {}\n\n", options.model, machine.name));
   console.out(render_explain(groups, {.all = options.all, .color = wants_color(STDOUT_FILENO)}));
   for (const std::string& warning : plan->warnings()) console.out("warning: " + warning + "\n");
+  if (cache) {
+    console.out(
+        fmt::format("pack cache: {}\n", cache->found() ? "ready, " + cache->path().string() : "nothing kept yet"));
+  }
   return Ok{};
 }
 
@@ -142,6 +153,7 @@ void add_explain(CLI::App& root, Program& program) {
   options->add(*command);
   command->add_option("--device", options->device, "Machine to decide for: cpu, a name (see `devices`), a JSON file")
       ->type_name("NAME|FILE.json");
+  options->cache.add(*command);
   command->add_option("--engine", options->engine, "Whose tables decide")
       ->type_name("moracle|reference")
       ->check(CLI::IsMember({"moracle", "reference"}));

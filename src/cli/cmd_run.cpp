@@ -51,10 +51,11 @@ Result<Generation> stream(Session& session, SequenceState& state, std::span<cons
 std::string timing_line(const Session& session, const Generation& generation) {
   const GenerationTiming& timing = generation.timing;
   return fmt::format(
-      "load {:.2f} s; prompt {} tokens, {:.1f} tokens/s; generated {} tokens, {:.1f} tokens/s; stopped by {}; peak "
+      "load {:.2f} s{}; prompt {} tokens, {:.1f} tokens/s; generated {} tokens, {:.1f} tokens/s; stopped by {}; peak "
       "memory {}\n",
-      session.load_seconds(), timing.prefill_tokens, timing.prefill_tok_s(), generation.ids.size(),
-      timing.decode_tok_s(), to_string(generation.finish), human_bytes(peak_resident_bytes()));
+      session.load_seconds(), session.loaded_from_cache() ? " from cache" : "", timing.prefill_tokens,
+      timing.prefill_tok_s(), generation.ids.size(), timing.decode_tok_s(), to_string(generation.finish),
+      human_bytes(peak_resident_bytes()));
 }
 
 Json run_json(const Session& session, const std::string& text, const std::vector<std::int32_t>& prompt,
@@ -69,6 +70,7 @@ Json run_json(const Session& session, const std::string& text, const std::vector
           {"backend", session.backends()},
           {"timing",
            {{"load_s", session.load_seconds()},
+            {"load_from", load_origin(session)},
             {"prefill_s", timing.prefill_s},
             {"prefill_tokens", timing.prefill_tokens},
             {"decode_s", timing.decode_s},

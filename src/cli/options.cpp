@@ -14,6 +14,7 @@ namespace moracle::cli {
 namespace {
 
 constexpr int kMostThreads = 1024;
+constexpr std::int64_t kMostGib = std::int64_t{1} << 30;
 
 std::optional<std::int64_t> to_integer(const std::string& text) {
   std::int64_t value = 0;
@@ -124,7 +125,31 @@ void add_json(CLI::App& command, bool& json) {
 void ModelOptions::add(CLI::App& command) {
   add_model(command, model);
   ComputeOptions::add(command);
-  command.add_flag("--no-cache", no_cache, "Accepted for scripts; this version has no pack cache to turn off");
+  cache.add(command);
+}
+
+void CacheOptions::add(CLI::App& command) {
+  command.add_flag("--no-cache", off, "Neither read packed layers from the cache nor write them there");
+  command.add_option("--cache-dir", folder, "Where they are kept (default: $MORACLE_CACHE, else ~/.cache/moracle)")
+      ->type_name("DIR");
+  command.add_option("--cache-limit", limit_gib, "Most that the cache holds; what was used least recently goes first")
+      ->type_name("GIB")
+      ->capture_default_str()
+      ->check(whole_number(0, kMostGib));
+}
+
+PackCacheOptions CacheOptions::value(Console& console) const {
+  PackCacheOptions options;
+  if (off) return options;
+  options.folder = folder.empty() ? default_cache_folder() : std::filesystem::path(folder);
+  options.limit = static_cast<std::uint64_t>(limit_gib) << 30U;
+  options.note = [&console](const std::string& text) { console.note("moracle: " + text + "\n"); };
+  options.stop = [] { return interrupted(); };
+  return options;
+}
+
+std::string load_origin(const Session& session) {
+  return session.loaded_from_cache() ? "cache" : "checkpoint";
 }
 
 std::string decision_lines(const LoadPlan& plan) {
@@ -150,6 +175,7 @@ Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, bool needs
   options.policy = policy_value();
   options.threads = threads;
   options.needs_text = needs_text;
+  options.cache = cache.value(console);
   options.on_plan = [&console](const LoadPlan& plan) { console.note(decision_lines(plan)); };
   options.on_progress = [&console](const LoadProgress& progress) {
     if (interrupted()) leave_load(console);

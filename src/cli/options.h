@@ -45,15 +45,29 @@ struct ComputeOptions : BackendOptions {
   [[nodiscard]] Result<Machine> machine() const;
 };
 
+// Where packed layers are kept from one load to the next.
+struct CacheOptions {
+  bool off = false;
+  std::string folder;
+  std::int64_t limit_gib = static_cast<std::int64_t>(kDefaultCacheLimit >> 30U);
+
+  void add(CLI::App& command);
+  // With lines for people on standard error, and an end where the user interrupts.
+  [[nodiscard]] PackCacheOptions value(Console& console) const;
+};
+
 struct ModelOptions : ComputeOptions {
   std::string model;
-  bool no_cache = false;
+  CacheOptions cache;
 
   void add(CLI::App& command);
   // Opens and loads with progress, and tells the oracle's decisions on standard error. An interrupt while loading ends
   // the process: there is nothing to keep.
   Result<std::unique_ptr<Session>> open(Console& console, bool needs_text) const;
 };
+
+// "cache" or "checkpoint": where a loaded model's layers came from.
+[[nodiscard]] std::string load_origin(const Session& session);
 
 void add_model(CLI::App& command, std::string& model);
 void add_json(CLI::App& command, bool& json);

@@ -10,6 +10,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   session->folder_ = options.folder;
   MORACLE_ASSIGN(auto checkpoint, Checkpoint::open(options.folder));
   const Json config = checkpoint->config();
+  const std::string identity = checkpoint->identity();
   MORACLE_ASSIGN(auto plan, LoadPlan::make(std::move(checkpoint), options.machine, options.policy));
   if (options.on_plan) options.on_plan(*plan);
   MORACLE_ASSIGN(session->generation_, load_generation_config(options.folder, config, plan->info().vocabulary));
@@ -21,7 +22,10 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   session->warnings_ = plan->warnings();
   session->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : options.machine.cores);
   const auto progress = options.on_progress ? options.on_progress : [](const LoadProgress&) {};
-  MORACLE_ASSIGN(session->model_, load_model(*plan, *session->pool_, progress));
+  std::unique_ptr<PackCache> cache = PackCache::open(options.cache, identity, options.machine, *plan);
+  MORACLE_ASSIGN(session->model_, load_model(*plan, *session->pool_, progress, cache.get()));
+  session->cache_ = std::move(cache);
+  if (session->cache_ != nullptr) session->cache_->finish();
   session->load_seconds_ = watch.seconds();
   return session;
 }

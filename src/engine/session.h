@@ -14,6 +14,7 @@
 #include "base/thread_pool.h"
 #include "engine/generate.h"
 #include "engine/generation_config.h"
+#include "engine/pack_cache.h"
 #include "machine/machine.h"
 #include "model/model.h"
 #include "text/template/chat_template.h"
@@ -29,6 +30,7 @@ struct SessionOptions {
   bool needs_text = true;                        // false: commands that work on token ids do without a tokenizer
   std::function<void(const LoadPlan&)> on_plan;  // before the weights are read; may be empty
   std::function<void(const LoadProgress&)> on_progress;  // may be empty; called from several threads
+  PackCacheOptions cache{};                              // of packed layers; without a folder there is none
 };
 
 class Session {
@@ -48,6 +50,12 @@ class Session {
   [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
   [[nodiscard]] const std::optional<ChatTemplate>& chat_template() const { return chat_template_; }
   [[nodiscard]] double load_seconds() const { return load_seconds_; }
+  // Whether all layers came packed from the cache.
+  [[nodiscard]] bool loaded_from_cache() const { return cache_ != nullptr && cache_->used(); }
+  // Until nothing goes on in the background: layers may still be on their way into the cache.
+  void settle() const {
+    if (cache_ != nullptr) cache_->wait();
+  }
   // Layer kind ("experts", "linear") -> backend; several of one kind are joined by commas.
   [[nodiscard]] std::map<std::string, std::string> backends() const;
 
@@ -72,6 +80,7 @@ class Session {
   std::optional<Tokenizer> tokenizer_;
   std::optional<ChatTemplate> chat_template_;
   double load_seconds_ = 0;
+  std::unique_ptr<PackCache> cache_;  // last: it may still read the model's layers
 };
 
 // What a caller chooses about one completion.

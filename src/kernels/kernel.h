@@ -51,9 +51,23 @@ class PackedLinear {
   virtual void run(const RunContext& context, std::int64_t tokens, const float* x, float* y) const = 0;
 };
 
+// Keeps the packed bytes of layers from one load to the next. What goes through it follows from the checkpoint and the
+// kernel alone; everything else that a pack holds is made anew from the canonical form.
+class PackStore {
+ public:
+  virtual ~PackStore() = default;
+  // Fills the whole of `memory`, zeroed by the caller, with what was kept under `pack`. False: nothing is kept, or not
+  // this; `memory` is zeroed then.
+  [[nodiscard]] virtual bool restore(std::string_view pack, std::span<std::byte> memory, ThreadPool& pool) = 0;
+  // `memory` has been packed, and stays as it is for as long as the model lives.
+  virtual void keep(std::string_view pack, std::span<const std::byte> memory) = 0;
+};
+
 struct PackOptions {
   ThreadPool& pool;
   ActivationSpec activation{};  // of experts
+  PackStore* store = nullptr;   // may be null; a kernel that has no use for it packs anew every time
+  std::string_view name{};      // of this pack in the store
   // Lays out without reading or storing a weight: what comes back tells its bytes and workspace, and must not run.
   bool layout_only = false;
 };

@@ -48,9 +48,12 @@ Result<Embedding> Embedding::lay_out(const MatrixSpec& spec) {
   return embedding;
 }
 
-Result<Embedding> Embedding::load(const MatrixSource& source, ThreadPool& pool) {
+Result<Embedding> Embedding::load(const MatrixSource& source, const PackOptions& options) {
   const MatrixSpec& spec = source.spec();
+  ThreadPool& pool = options.pool;
   MORACLE_ASSIGN(Embedding embedding, lay_out(spec));
+  const std::span<std::byte> bytes(embedding.table_.data(), embedding.table_.size());
+  if (options.store != nullptr && options.store->restore(options.name, bytes, pool)) return embedding;
   const std::size_t element_bytes = embedding.element_bytes();
   FirstError errors;
   std::vector<MatrixPanel> panels(count(pool.threads()));
@@ -77,6 +80,7 @@ Result<Embedding> Embedding::load(const MatrixSource& source, ThreadPool& pool) 
     if (task % kTasksPerRelease == kTasksPerRelease - 1) source.release();
   });
   MORACLE_TRY(errors.take());
+  if (options.store != nullptr) options.store->keep(options.name, bytes);
   return embedding;
 }
 

@@ -10,15 +10,17 @@ namespace {
 
 class PackedModules final : public ModuleSource {
  public:
-  PackedModules(const Plan& plan, ThreadPool& pool, const std::function<void(const LoadProgress&)>& progress)
-      : plan_(plan), pool_(pool), report_(progress) {
+  PackedModules(const Plan& plan, ThreadPool& pool, const std::function<void(const LoadProgress&)>& progress,
+                PackStore* store)
+      : plan_(plan), pool_(pool), report_(progress), store_(store) {
     for (const ModuleReport& module : plan.modules()) progress_.bytes_total += module.bytes;
   }
 
   Result<Embedding> embedding(const LinearSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.path);
     const MatrixSource& weight = *plan_.opened(index).linear.weight;
-    MORACLE_ASSIGN(Embedding embedding, Embedding::load(weight, pool_));
+    const std::string name = "embedding " + spec.path;
+    MORACLE_ASSIGN(Embedding embedding, Embedding::load(weight, {.pool = pool_, .store = store_, .name = name}));
     const bool tied = plan_.spec().head.path.empty();  // then the head still has to read it
     if (!tied) weight.release();
     advance(index);
@@ -29,8 +31,9 @@ class PackedModules final : public ModuleSource {
     const std::size_t index = plan_.index_of(spec.path);
     const OpenedModule& module = plan_.opened(index);
     const KernelImplementation* const kernel = find_implementation(module.winner->id);
+    const std::string name = "linear " + spec.path;  // a tied head has the path of the embedding
     MORACLE_ASSIGN(std::unique_ptr<PackedLinear> packed,
-                   kernel->pack_linear(module.linear, PackOptions{.pool = pool_}));
+                   kernel->pack_linear(module.linear, {.pool = pool_, .store = store_, .name = name}));
     module.linear.weight->release();
     advance(index);
     return packed;
@@ -41,7 +44,9 @@ class PackedModules final : public ModuleSource {
     const OpenedModule& module = plan_.opened(index);
     const KernelImplementation* const kernel = find_implementation(module.winner->id);
     MORACLE_ASSIGN(std::unique_ptr<PackedExperts> packed,
-                   kernel->pack_experts(module.experts, {.pool = pool_, .activation = spec.activation}));
+                   kernel->pack_experts(
+                       module.experts,
+                       {.pool = pool_, .activation = spec.activation, .store = store_, .name = spec.experts.name}));
     for (const auto& expert : module.experts.experts) {
       for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down}) linear->weight->release();
     }
@@ -85,6 +90,7 @@ class PackedModules final : public ModuleSource {
   const Plan& plan_;
   ThreadPool& pool_;
   const std::function<void(const LoadProgress&)>& report_;
+  PackStore* store_;
   LoadProgress progress_{};
 };
 
@@ -117,13 +123,13 @@ Result<const VectorOps*> check_winners(const Plan& plan) {
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool,
-                                          const std::function<void(const LoadProgress&)>& progress) {
+                                          const std::function<void(const LoadProgress&)>& progress, PackStore* store) {
   const auto* const own = dynamic_cast<const Plan*>(&plan);
   if (own == nullptr) {
     return Error{.code = "model.plan", .wanted = "a plan made by LoadPlan::make", .found = "another implementation"};
   }
   MORACLE_ASSIGN(const VectorOps* const ops, check_winners(*own));
-  PackedModules modules(*own, pool, progress);
+  PackedModules modules(*own, pool, progress, store);
   MORACLE_ASSIGN(Transformer::Parts parts, build_transformer(own->spec(), modules, *ops));
   MORACLE_TRY(own->checkpoint().verify_unchanged());
   return std::unique_ptr<Model>(std::make_unique<Transformer>(std::move(parts), pool));

@@ -214,6 +214,25 @@ TEST_F(CliTest, BenchModelPrintsTheContract) {
   EXPECT_GT(json.at("decode_tok_s").get<double>(), 0.0);
 }
 
+TEST_F(CliTest, LoadsTellWhereTheyCameFrom) {
+  const std::string cache = (folder_ / "cache").string();
+  const auto origin = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"bench", "model", model_path(), "--prompt", "4", "--generate", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return json_of(words).at("load_from").get<std::string>();
+  };
+  const auto ready = [&] { return json_of({"explain", model_path(), "--cache-dir", cache}).at("cache").at("ready"); };
+  EXPECT_EQ(origin({"--cache-dir", cache, "--no-cache"}), "checkpoint");
+  EXPECT_FALSE(std::filesystem::exists(cache));
+  EXPECT_EQ(ready(), false);
+  EXPECT_EQ(origin({"--cache-dir", cache}), "checkpoint");
+  EXPECT_EQ(ready(), true);
+  EXPECT_EQ(origin({"--cache-dir", cache}), "cache");
+  EXPECT_EQ(origin({"--cache-dir", cache, "--no-cache"}), "checkpoint");
+  const RunOutcome told = moracle_run({"run", model_path(), "-p", "a", "-n", "2", "--cache-dir", cache});
+  EXPECT_NE(told.err.find(" from cache"), std::string::npos) << told.err;
+}
+
 TEST_F(CliTest, BenchModelTellsWhereTheTimeGoes) {
   const Json json = json_of({"bench", "model", model_path(), "--prompt", "64", "--generate", "16"});
   double seconds = 0;

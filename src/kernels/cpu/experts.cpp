@@ -273,8 +273,8 @@ Result<ActivationArgs> activation_args(const ActivationSpec& spec) {
   }
 }
 
-Result<> pack_expert(const CanonicalExperts::Expert& expert, const Layout& layout, ExpertExtras& extras,
-                     std::byte* memory, MatrixPanel& scratch) {
+ExpertExtras expert_extras(const CanonicalExperts::Expert& expert) {
+  ExpertExtras extras;
   extras.gate_order = column_order(expert.gate.weight->spec());
   extras.up_order = column_order(expert.up.weight->spec());
   extras.down_order = column_order(expert.down.weight->spec());
@@ -287,6 +287,11 @@ Result<> pack_expert(const CanonicalExperts::Expert& expert, const Layout& layou
   extras.gate_input = expert.gate.input_scale;
   extras.up_input = expert.up.input_scale;
   extras.down_input = expert.down.input_scale;
+  return extras;
+}
+
+Result<> pack_expert(const CanonicalExperts::Expert& expert, const Layout& layout, const ExpertExtras& extras,
+                     std::byte* memory, MatrixPanel& scratch) {
   const PanelFormat& w13 = layout.w13;
   MORACLE_TRY(
       pack_panels(*expert.gate.weight, w13, extras.gate_order, 0, w13.panels, memory, 2 * w13.panel_bytes, scratch));
@@ -326,15 +331,20 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const PanelOps& ops, const C
     const std::size_t stride = layout.expert_bytes();
     MORACLE_ASSIGN(memory, PageBuffer::allocate(layout.bytes()));
     extras.resize(experts.experts.size());
+    const std::span<std::byte> bytes(memory.data(), memory.size());
+    const bool kept = options.store != nullptr && options.store->restore(options.name, bytes, options.pool);
     std::vector<MatrixPanel> scratch(static_cast<std::size_t>(options.pool.threads()));
     FirstError failed;
     options.pool.parallel_for(layout.experts, [&](std::int64_t e, int thread) {
       if (failed.failed()) return;
       const auto at = static_cast<std::size_t>(e);
+      extras[at] = expert_extras(experts.experts[at]);
+      if (kept) return;
       failed.keep(e, pack_expert(experts.experts[at], layout, extras[at], memory.data() + at * stride,
                                  scratch[static_cast<std::size_t>(thread)]));
     });
     MORACLE_TRY(failed.take());
+    if (options.store != nullptr && !kept) options.store->keep(options.name, bytes);
   }
   return std::unique_ptr<PackedExperts>(
       std::make_unique<CpuExperts>(ops, layout, activation, std::move(memory), std::move(extras)));

@@ -92,6 +92,10 @@ Result<std::unique_ptr<PackedLinear>> pack_linear(const PanelOps& ops, const Can
   };
   if (options.layout_only) return packed(PageBuffer());
   MORACLE_ASSIGN(PageBuffer memory, PageBuffer::allocate(format.bytes()));
+  const std::span<std::byte> bytes(memory.data(), memory.size());
+  if (options.store != nullptr && options.store->restore(options.name, bytes, options.pool)) {
+    return packed(std::move(memory));
+  }
   constexpr std::int64_t kPanelsPerItem = 16;
   constexpr std::int64_t kItemsPerRelease = 16;  // a head of 600 MB must not stay mapped beside its packed copy
   std::vector<MatrixPanel> scratch(static_cast<std::size_t>(options.pool.threads()));
@@ -106,6 +110,7 @@ Result<std::unique_ptr<PackedLinear>> pack_linear(const PanelOps& ops, const Can
   });
   MORACLE_TRY(failed.take());
   source.release();
+  if (options.store != nullptr) options.store->keep(options.name, bytes);
   return packed(std::move(memory));
 }
 
