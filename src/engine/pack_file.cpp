@@ -30,7 +30,7 @@ constexpr std::size_t kBlock = std::size_t{1} << 20;
 // blocks a task, 4.5 with one).
 constexpr std::size_t kBlocksPerTask = 4;
 // How far the system is asked to read ahead of the block that is being read: a disk answers several requests at once.
-constexpr std::uint64_t kAhead = 16 * kBlock;
+constexpr std::uint64_t kAhead = 32 * kBlock;
 
 std::uint64_t checksum(std::span<const std::byte> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
@@ -191,7 +191,6 @@ bool PackFile::has(std::string_view pack, std::size_t bytes) const {
 
 bool PackFile::read_block(const Entry& entry, std::size_t block, std::span<std::byte> memory) const {
   const std::uint64_t at = entry.offset + block * kBlock;
-  if (at + kAhead < size_) readahead(fd_.get(), static_cast<off64_t>(at + kAhead), kBlock);
   const std::span<std::byte> bytes = block_of(memory, block);
   return read_all(fd_.get(), at, bytes) && checksum(bytes) == entry.sums[block];
 }
@@ -203,6 +202,8 @@ Result<> PackFile::read(std::string_view pack, std::span<std::byte> memory, Thre
   const std::size_t blocks = entry->sums.size();
   pool.parallel_for(narrow<std::int64_t>((blocks + kBlocksPerTask - 1) / kBlocksPerTask), [&](std::int64_t task, int) {
     const std::size_t first = static_cast<std::size_t>(task) * kBlocksPerTask;
+    const std::uint64_t next = entry->offset + first * kBlock + kAhead;
+    if (next < size_) readahead(fd_.get(), static_cast<off64_t>(next), kBlocksPerTask * kBlock);
     for (std::size_t block = first; block < std::min(first + kBlocksPerTask, blocks); ++block) {
       if (failed.failed()) return;
       if (read_block(*entry, block, memory)) continue;
