@@ -222,6 +222,7 @@ Result<CanonicalExperts> open_experts(const Format& format, const ExpertsRef& re
   experts.name = ref.name;
   experts.hidden = ref.hidden;
   experts.intermediate = ref.intermediate;
+  experts.interleaved = alternates(*layout);
   for (std::int64_t e = 0; e < ref.experts; ++e) {
     MORACLE_ASSIGN(CanonicalExperts::Expert expert, open_expert(format, ref, *layout, e, ledger));
     if (fault(Fault::gate_and_up_swapped)) std::swap(expert.gate, expert.up);

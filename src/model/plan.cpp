@@ -49,6 +49,8 @@ Problem experts_problem(const CanonicalExperts& experts, const MoeSpec& moe, Ele
   problem.bias = experts.bias;
   problem.zero_points = experts.zero_points;
   problem.act_order = experts.act_order;
+  problem.own_up_order = has_own_up_order(experts);
+  problem.interleaved = experts.interleaved;
   problem.dtype = dtype;
   problem.source_layout = format;
   return problem;

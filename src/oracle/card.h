@@ -129,6 +129,7 @@ struct Condition {
   std::optional<bool> bias{};
   std::optional<bool> zero_points{};
   std::optional<bool> act_order{};
+  std::optional<bool> interleaved{};
   std::optional<bool> lora{};
   std::optional<bool> quantized_activations{};
   std::optional<bool> stated_activation{};  // any parameter
@@ -190,6 +191,7 @@ struct KernelCard {
   std::span<const std::int32_t> group_sizes{};  // accepted group widths; empty: any
   bool zero_points = false;
   bool act_order = false;
+  bool own_up_order = false;  // also where gate and up, which see one input, have a group index each
   bool bias = false;
   std::span<const ActivationFn> activations{};
   std::int64_t hidden_multiple = 1;        // of `hidden` (in of a linear)

@@ -85,7 +85,8 @@ std::string_view found_text(Rule rule, const Problem& problem, const Machine& ma
     case Rule::routing:
       return to_string(problem.routing);
     case Rule::source_layout:
-      return problem.source_layout.empty() ? "unknown" : texts.keep(problem.source_layout);
+      return texts.keep((problem.source_layout.empty() ? "unknown" : problem.source_layout) +
+                        (problem.interleaved ? ", gate and up rows in turns" : ""));
     case Rule::zero_points:
       if (problem.zero_points) return "zero points";
       [[fallthrough]];
@@ -113,7 +114,8 @@ bool holds(const Condition& condition, const Problem& problem, const Machine& ma
          lists(condition.logits_dtypes, problem.router_logits_dtype.value_or(problem.dtype)) &&
          lists(condition.source_layouts, std::string_view(problem.source_layout)) &&
          agrees(condition.bias, problem.bias) && agrees(condition.zero_points, problem.zero_points) &&
-         agrees(condition.act_order, problem.act_order) && agrees(condition.lora, problem.lora) &&
+         agrees(condition.act_order, problem.act_order) && agrees(condition.interleaved, problem.interleaved) &&
+         agrees(condition.lora, problem.lora) &&
          agrees(condition.quantized_activations, problem.scheme.activation.has_value());
 }
 

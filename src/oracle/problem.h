@@ -76,6 +76,8 @@ struct Problem {
   bool bias = false;
   bool zero_points = false;
   bool act_order = false;
+  bool own_up_order = false;      // up has a group index other than gate's in some expert
+  bool interleaved = false;       // gate and up rows took turns on disk
   Element dtype = Element::bf16;  // of activations at the layer's edge, as the model declares
   ParallelLayout parallel{};
   std::string source_layout{};  // publisher's format, for rules on where a checkpoint came from

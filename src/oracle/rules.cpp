@@ -204,7 +204,11 @@ class Checker {
     }
     refuse_with(Rule::quant_scheme);
     if (problem_.zero_points && !card_.zero_points) miss(Rule::zero_points, "symmetric weights", "zero points");
-    if (problem_.act_order && !card_.act_order) miss(Rule::act_order, "columns in group order", "a group index");
+    if (problem_.act_order && !card_.act_order) {
+      miss(Rule::act_order, "columns in group order", "a group index");
+    } else if (problem_.own_up_order && !card_.own_up_order) {
+      miss(Rule::act_order, "one group index for gate and up", "another for up");
+    }
   }
 
   void check_parallel() {

@@ -82,6 +82,12 @@ void dequantize_panel(const MatrixSpec& spec, const MatrixPanel& panel, std::spa
   }
 }
 
+bool has_own_up_order(const CanonicalExperts& experts) {
+  return std::any_of(experts.experts.begin(), experts.experts.end(), [](const CanonicalExperts::Expert& expert) {
+    return expert.gate.weight->spec().g_idx != expert.up.weight->spec().g_idx;
+  });
+}
+
 Result<std::vector<float>> dequantize(const MatrixSource& source) {
   constexpr std::int64_t kPanelRows = 64;
   const MatrixSpec& spec = source.spec();

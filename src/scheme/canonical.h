@@ -88,8 +88,13 @@ struct CanonicalExperts {
   bool zero_points = false;
   bool act_order = false;
   bool bias = false;
+  bool interleaved =
+      false;  // gate and up rows took turns on disk: rows that shared a scale there are no longer together
   std::vector<Expert> experts;
 };
+
+// Whether up has a group index other than gate's in some expert.
+[[nodiscard]] bool has_own_up_order(const CanonicalExperts& experts);
 
 // Reads a whole matrix as f32 [rows, cols], all scales applied. For references and tests.
 Result<std::vector<float>> dequantize(const MatrixSource& source);

@@ -209,6 +209,7 @@ std::optional<CanonicalExperts> open_golden(const GoldenLayer& layer, bool inter
     experts.experts.push_back(std::move(*expert));
     experts.act_order = experts.act_order || !experts.experts.back().gate.weight->spec().g_idx.empty();
   }
+  experts.interleaved = interleaved;
   experts.scheme = experts.experts[0].gate.scheme();
   experts.zero_points = !experts.scheme.weight.symmetric;
   if (!interleaved) return experts;

@@ -40,6 +40,7 @@ constexpr KernelCard panel_card(std::string_view id, const PanelIsa& isa, std::s
           .group_sizes = kPanelGroups,
           .zero_points = true,
           .act_order = true,
+          .own_up_order = true,
           .bias = true,
           .activations = kPanelActivations,
           .batch_invariant = false,

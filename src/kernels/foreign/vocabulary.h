@@ -170,6 +170,7 @@ constexpr KernelCard described(KernelCard card) {
   card.serves_linear = false;
   card.zero_points = true;
   card.act_order = true;
+  card.own_up_order = true;
   card.bias = true;
   card.max_top_k = std::numeric_limits<std::int64_t>::max();
   if (!card.ungated) card.ungated = true;

@@ -21,6 +21,7 @@ constexpr KernelCard ref_card(std::string_view id, std::span<const SchemeRule> s
           .schemes = schemes,
           .zero_points = true,
           .act_order = true,
+          .own_up_order = true,
           .bias = true,
           .activations = kRefActivations,
           .batch_invariant = true,

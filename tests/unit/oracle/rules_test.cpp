@@ -68,6 +68,11 @@ const Corner kCorners[] = {
        c.zero_points = false;
      }},
     {"act order", Rule::act_order, [](Problem& p, auto&, auto&, auto&) { p.act_order = true; }},
+    {"an order of up's own", Rule::act_order,
+     [](Problem& p, auto&, auto&, KernelCard& c) {
+       p.act_order = p.own_up_order = true;
+       c.act_order = true;
+     }},
     {"tp", Rule::parallel_config,
      [](Problem& p, auto&, auto&, KernelCard& c) {
        p.parallel.tp = 2;
