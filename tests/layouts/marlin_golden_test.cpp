@@ -63,13 +63,14 @@ TEST(MarlinGolden, GptqWeightsAndScalesOfEveryCase) {
   const GoldenFile file("marlin_gptq");
   for (const int bits : {4, 8})
     for (const int group : {-1, 32, 128})
-      for (const bool act : {false, true}) {
+      for (const auto& [act, role] :
+           {std::pair{false, Role::w2}, {true, Role::w2}, {false, Role::linear}, {true, Role::linear}}) {
         if (act && group < 0) continue;
         const std::string name = "w" + std::to_string(bits) + "_g" + std::to_string(group) + "_act" + (act ? "1" : "0");
         SCOPED_TRACE(name);
         LayoutMatrix matrix = gptq_matrix(file, name, bits, group);
         if (act) matrix.g_idx = file.values<std::int32_t>(name + ".g_idx");
-        const auto pack = pack_marlin_wna16(matrix, Role::w2);
+        const auto pack = pack_marlin_wna16(matrix, role);
         ASSERT_TRUE(pack.ok()) << pack.error().message();
         EXPECT_EQ(bytes_of(pack->weight.bytes()), bytes_of(file, name + ".marlin_qweight"));
         EXPECT_EQ(stored(*pack), bytes_of(file, name + ".marlin_scales"));

@@ -63,7 +63,8 @@ inline constexpr KernelCard kCardAiterUnquantizedExperts = described({.id = "ref
                                                                       .activations = kAiterActivations,
                                                                       .ungated = false,
                                                                       .parallel = {.refused_all2all = kNvlink},
-                                                                      .refusals = kAiterRefusals});
+                                                                      .refusals = kAiterRefusals,
+                                                                      .packed_by = "aiter"});
 
 inline constexpr std::array kAiterMxfp4Schemes{w(kMxfp4Static), w(kMxfp4Static, kMxfp4Dynamic)};
 inline constexpr std::array kAiterMxfp4Refusals{Refusal{.rule = Rule::device,

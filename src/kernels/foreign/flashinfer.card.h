@@ -72,7 +72,7 @@ inline constexpr KernelCard kCardFlashInferB12xExperts =
                .schemes = kFlashInferB12xSchemes,
                .activations = kFlashInferB12xActivations,
                .parallel = {.ep = false, .all2all = false},
-               .packed_by = "b12x"});
+               .packed_by = "flashinfer_b12x"});
 
 inline constexpr std::array<std::string_view, 1> kB12xLibraries{"b12x"};
 inline constexpr std::array kB12xSchemes{w(kMxfp4Static, kMxfp8Dynamic), w(kMxfp4Static),

@@ -21,6 +21,8 @@ constexpr DeviceRule on_rocm(std::string_view arch) {
   return {.device = DeviceKind::rocm, .arch = arch};
 }
 inline constexpr std::array kFromTuring{on_cuda(75)};
+inline constexpr std::array kHopper{on_cuda(90, 90)};
+inline constexpr std::array kFlashInferCuda{on_cuda(90, 90), on_cuda(100, 109), on_cuda(120, 129)};
 inline constexpr std::array kBlackwell{on_cuda(100, 109)};
 inline constexpr std::array kFp4Cuda{on_cuda(100, 129)};
 inline constexpr std::array kRtxBlackwell{on_cuda(120, 129)};
@@ -98,6 +100,20 @@ inline constexpr KernelCard kCardMarlinNvfp4 = packed_card({.id = "marlin.nvfp4"
                                                             .bias = true,
                                                             .hidden_multiple = 64});
 
+// Marlin for linears: the same tiles, padded on both sides, so that any size fits.
+constexpr KernelCard linear_card(std::string_view id, KernelCard experts) {
+  experts.id = id;
+  experts.serves_experts = false;
+  experts.serves_linear = true;
+  experts.hidden_multiple = 1;
+  return experts;
+}
+inline constexpr KernelCard kCardMarlinLinearWna16 = linear_card("marlin.linear.wna16", kCardMarlinWna16);
+inline constexpr KernelCard kCardMarlinLinearFp8 = linear_card("marlin.linear.fp8", kCardMarlinFp8);
+inline constexpr KernelCard kCardMarlinLinearMxfp4 = linear_card("marlin.linear.mxfp4", kCardMarlinMxfp4);
+inline constexpr KernelCard kCardMarlinLinearMxfp8 = linear_card("marlin.linear.mxfp8", kCardMarlinMxfp8);
+inline constexpr KernelCard kCardMarlinLinearNvfp4 = linear_card("marlin.linear.nvfp4", kCardMarlinNvfp4);
+
 inline constexpr KernelCard kCardTritonWna16 = packed_card({.id = "triton.wna16",
                                                             .backend = "triton",
                                                             .summary = "int4 and int8, rows as in the checkpoint",
@@ -140,6 +156,91 @@ inline constexpr KernelCard kCardXpuInt4 = packed_card({.id = "xpu.int4",
                                                         .bias = true,
                                                         .hidden_multiple = 8,
                                                         .intermediate_multiple = 8});
+
+// Unquantized weights.
+inline constexpr std::array kHalfSchemes{SchemeRule{.element = Element::bf16}, SchemeRule{.element = Element::f16}};
+inline constexpr std::array kBf16Schemes{SchemeRule{.element = Element::bf16}};
+inline constexpr KernelCard kCardTritonValues = packed_card({.id = "triton.unquantized",
+                                                             .backend = "triton",
+                                                             .summary = "rows as in the checkpoint",
+                                                             .devices = kTritonDevices,
+                                                             .schemes = schemes::kUnquantized,
+                                                             .bias = true});
+inline constexpr KernelCard kCardFlashInferValues = packed_card({.id = "flashinfer_cutlass.unquantized",
+                                                                 .backend = "flashinfer_cutlass",
+                                                                 .summary = "16-bit weights, up first",
+                                                                 .devices = kFlashInferCuda,
+                                                                 .schemes = kHalfSchemes,
+                                                                 .bias = true});
+inline constexpr KernelCard kCardTrtLlmValues = packed_card({.id = "trtllm.unquantized",
+                                                             .backend = "trtllm",
+                                                             .summary = "bf16, rows shuffled, columns in blocks",
+                                                             .devices = kBlackwell,
+                                                             .schemes = kBf16Schemes,
+                                                             .hidden_multiple = 64,
+                                                             .intermediate_multiple = 128});
+inline constexpr KernelCard kCardAiterValues = packed_card({.id = "aiter.unquantized",
+                                                            .backend = "aiter",
+                                                            .summary = "16-bit weights in tiles of 16 rows x 16 bytes",
+                                                            .devices = kInstinct,
+                                                            .schemes = kHalfSchemes,
+                                                            .hidden_multiple = 32,
+                                                            .intermediate_multiple = 32});
+
+// A block of scales, or a tensor's, is one number in these kernels: rows that took turns on disk bring others' along.
+inline constexpr std::array kRefuseInterleaved{Refusal{.rule = Rule::source_layout,
+                                                       .label = "interleaved",
+                                                       .wanted = "gate and up rows apart on disk",
+                                                       .order = CheckOrder::after_all,
+                                                       .when = {.interleaved = true}}};
+inline constexpr SchemeRule kFp8Block128 = [] {
+  SchemeRule rule = schemes::with(schemes::kFp8WeightBlock, schemes::kFp8Group128);
+  rule.rows = rule.cols = 128;
+  return rule;
+}();
+inline constexpr std::array kFp8TensorSchemes{schemes::with(schemes::kFp8WeightTensor, schemes::kFp8Tensor)};
+inline constexpr std::array kFp8BlockSchemes{kFp8Block128};
+inline constexpr KernelCard kCardTrtLlmFp8 = packed_card({.id = "trtllm.fp8",
+                                                          .backend = "trtllm",
+                                                          .summary = "FP8 of one scale a tensor, rows shuffled",
+                                                          .devices = kBlackwell,
+                                                          .schemes = kFp8TensorSchemes,
+                                                          .hidden_multiple = 32,
+                                                          .refusals = kRefuseInterleaved});
+inline constexpr KernelCard kCardTrtLlmFp8Block =
+    packed_card({.id = "trtllm.fp8_block",
+                 .backend = "trtllm",
+                 .summary = "FP8 blocks, rows shuffled, columns in blocks",
+                 .devices = kBlackwell,
+                 .schemes = kFp8BlockSchemes,
+                 .hidden_multiple = 128,
+                 .intermediate_multiple = 128,
+                 .refusals = kRefuseInterleaved});
+inline constexpr KernelCard kCardFlashInferFp8 = packed_card({.id = "flashinfer_cutlass.fp8",
+                                                              .backend = "flashinfer_cutlass",
+                                                              .summary = "FP8 of one scale a tensor, up first",
+                                                              .devices = kFlashInferCuda,
+                                                              .schemes = kFp8TensorSchemes,
+                                                              .bias = true,
+                                                              .refusals = kRefuseInterleaved});
+inline constexpr KernelCard kCardFlashInferFp8Block = packed_card({.id = "flashinfer_cutlass.fp8_block",
+                                                                   .backend = "flashinfer_cutlass",
+                                                                   .summary = "FP8 blocks, up first",
+                                                                   .devices = kHopper,
+                                                                   .schemes = kFp8BlockSchemes,
+                                                                   .bias = true,
+                                                                   .hidden_multiple = 128,
+                                                                   .intermediate_multiple = 128,
+                                                                   .refusals = kRefuseInterleaved});
+inline constexpr std::array kMxfp8Both{schemes::with(schemes::kMxfp8Weight, schemes::kMxfp8Group)};
+inline constexpr KernelCard kCardTrtLlmMxfp8 = packed_card({.id = "trtllm.mxfp8",
+                                                            .backend = "trtllm",
+                                                            .summary = "MXFP8, rows shuffled, scales swizzled",
+                                                            .devices = kBlackwell,
+                                                            .schemes = kMxfp8Both,
+                                                            .group_sizes = kGroup32,
+                                                            .hidden_multiple = 128,
+                                                            .intermediate_multiple = 128});
 
 inline constexpr std::array kMxint4Schemes{SchemeRule{
     .element = Element::int4, .scale = ScaleType::bf16, .granularity = Granularity::Kind::group, .cols = 32}};
@@ -210,11 +311,19 @@ inline constexpr KernelCard kCardCuteDslNvfp4 = packed_card({.id = "cutedsl.nvfp
                                                              .hidden_multiple = 32});
 inline constexpr KernelCard kCardB12xNvfp4 = packed_card({.id = "b12x.nvfp4",
                                                           .backend = "b12x",
-                                                          .summary = "NVFP4 with 16-bit activations, up first",
+                                                          .summary = "NVFP4, up first where activations have 16 bits",
                                                           .devices = kRtxBlackwell,
-                                                          .schemes = kNvfp4WeightOnly,
+                                                          .schemes = schemes::kNvfp4,
                                                           .group_sizes = kGroup16,
                                                           .hidden_multiple = 32});
+inline constexpr KernelCard kCardFlashInferB12xNvfp4 = packed_card({.id = "flashinfer_b12x.nvfp4",
+                                                                    .backend = "flashinfer_b12x",
+                                                                    .summary = "NVFP4, up first, scales swizzled",
+                                                                    .devices = kRtxBlackwell,
+                                                                    .schemes = schemes::kNvfp4,
+                                                                    .group_sizes = kGroup16,
+                                                                    .hidden_multiple = 32,
+                                                                    .intermediate_multiple = 32});
 
 inline constexpr KernelCard kCardAiterFp8 = packed_card({.id = "aiter.fp8",
                                                          .backend = "aiter",

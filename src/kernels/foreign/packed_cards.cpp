@@ -24,7 +24,7 @@ Result<const KernelCard*> packed_card_for(std::string_view backend, const Proble
   for (const TableRow& row : table->rows) {
     const KernelCard& card = *row.card;
     if (card.kind != CardKind::foreign) continue;
-    known.push_back(card.backend);
+    if (std::find(known.begin(), known.end(), card.backend) == known.end()) known.push_back(card.backend);
     if (card.backend != backend) continue;
     ReasonTexts texts;
     const std::vector<Reason> reasons = mismatches(problem, device_of(card), {}, card, texts);

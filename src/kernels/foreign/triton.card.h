@@ -32,7 +32,8 @@ inline constexpr KernelCard kCardTritonExperts = described({.id = "reference.Tri
                                                             .batch_invariant = true,
                                                             .parallel = {.refused_all2all = kNvlink},
                                                             .lora = true,
-                                                            .refusals = kTritonRefusals});
+                                                            .refusals = kTritonRefusals,
+                                                            .packed_by = "triton"});
 
 inline constexpr std::array kBatchedTritonSchemes{kUnquantized,
                                                   w(kFp8Static128BlockSym, kFp8Dynamic128Sym),
@@ -56,7 +57,8 @@ inline constexpr KernelCard kCardBatchedTritonExperts = described({.id = "refere
                                                                    .schemes = kBatchedTritonSchemes,
                                                                    .activations = kAllButRelu2,
                                                                    .activation_format = ActivationFormat::batched,
-                                                                   .refusals = kBatchedTritonRefusals});
+                                                                   .refusals = kBatchedTritonRefusals,
+                                                                   .packed_by = "triton"});
 
 inline constexpr std::array kTritonWNA16Schemes{any(kInt4Static), any(kInt4Static32), any(kInt4StaticAsym),
                                                 any(kInt4Static32Asym), any(kInt8Static)};

@@ -79,7 +79,8 @@ inline constexpr KernelCard kCardTrtLlmFp8ExpertsMonolithic =
                .router = {.monolithic = true,
                           .routings = kTrtLlmFp8MonolithicRoutings,
                           .logits_dtypes = kTrtLlmFp8MonolithicLogits},
-               .refusals = kTrtLlmFp8MonolithicRefusals});
+               .refusals = kTrtLlmFp8MonolithicRefusals,
+               .packed_by = "trtllm"});
 
 inline constexpr std::array kTrtLlmFp8ModularSchemes{w(kFp8Static128BlockSym, kFp8Dynamic128Sym),
                                                      w(kMxfp8Static, kMxfp8Dynamic)};
@@ -111,7 +112,8 @@ inline constexpr KernelCard kCardTrtLlmFp8ExpertsModular =
                .schemes = kTrtLlmFp8ModularSchemes,
                .activations = kTrtLlmFp8MonolithicActivations,
                .parallel = {.load_balancing = false, .accepted_all2all = kTrtLlmFp8ModularExchanges},
-               .refusals = kTrtLlmFp8ModularRefusals});
+               .refusals = kTrtLlmFp8ModularRefusals,
+               .packed_by = "trtllm"});
 
 inline constexpr std::array kTrtLlmBf16MonolithicSchemes{kUnquantized};
 inline constexpr std::array kTrtLlmBf16MonolithicActivations{Fn::silu, Fn::relu2_no_mul};
@@ -137,7 +139,8 @@ inline constexpr KernelCard kCardTrtLlmBf16ExpertsMonolithic =
                .activations = kTrtLlmBf16MonolithicActivations,
                .parallel = {.load_balancing = false, .accepted_all2all = kGatherScatter},
                .router = {.monolithic = true, .routings = kTrtLlmBf16MonolithicRoutings},
-               .refusals = kTrtLlmBf16MonolithicRefusals});
+               .refusals = kTrtLlmBf16MonolithicRefusals,
+               .packed_by = "trtllm"});
 
 inline constexpr std::array<std::string_view, 2> kTrtLlmBf16ModularRefusedExchanges{"deepep_high_throughput",
                                                                                     "allgather_reducescatter"};
@@ -157,7 +160,8 @@ inline constexpr KernelCard kCardTrtLlmBf16ExpertsModular =
                .schemes = kTrtLlmBf16MonolithicSchemes,
                .activations = kTrtLlmBf16MonolithicActivations,
                .parallel = {.load_balancing = false, .refused_all2all = kTrtLlmBf16ModularRefusedExchanges},
-               .refusals = kTrtLlmBf16ModularRefusals});
+               .refusals = kTrtLlmBf16ModularRefusals,
+               .packed_by = "trtllm"});
 
 inline constexpr std::array kTrtLlmBf16LoRARoutings{Routing::topk_softmax, Routing::softmax_topk_renorm};
 inline constexpr KernelCard kCardTrtLlmBf16LoRAExperts = described(
@@ -171,7 +175,8 @@ inline constexpr KernelCard kCardTrtLlmBf16LoRAExperts = described(
      .ungated = false,
      .parallel = {.load_balancing = false, .all2all = false},
      .router = {.monolithic = true, .routings = kTrtLlmBf16LoRARoutings, .hash_routing = true, .adjusted_routes = true},
-     .lora = true});
+     .lora = true,
+     .packed_by = "trtllm"});
 
 inline constexpr std::array kTrtLlmMxfp4MonolithicSchemes{w(kMxfp4Static), w(kMxfp4Static, kMxfp8Dynamic)};
 inline constexpr std::array kTrtLlmMxfp4MonolithicActivations{Fn::silu, Fn::swigluoai, Fn::situ};

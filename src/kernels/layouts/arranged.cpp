@@ -1,5 +1,6 @@
 #include "kernels/layouts/arranged.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "base/checked.h"
@@ -15,7 +16,6 @@ Result<> accepts_host(const ArrangedLayout& layout, std::endian host) {
 }
 
 namespace detail {
-namespace {
 
 Error refused(const ArrangedLayout& layout, const MatrixHead& head, std::string code, std::string wanted,
               std::string found) {
@@ -24,6 +24,21 @@ Error refused(const ArrangedLayout& layout, const MatrixHead& head, std::string 
           .wanted = std::move(wanted) + ", which is all that " + std::string(layout.name) + " has room for",
           .found = std::move(found)};
 }
+
+Result<Arrangement> arrangement_of(const ArrangedLayout& layout, const MatrixHead& head, Role role) {
+  MORACLE_ASSIGN(const Grid part, padded_part(head, role, layout.sizes));
+  const auto rows = checked_mul(part.rows, head.parts);
+  if (!rows) return refused(layout, head, "shape", "rows that can be counted", std::to_string(part.rows));
+  Arrangement how{.part_rows = head.part_rows(),
+                  .padded_part_rows = part.rows,
+                  .steps_rows = *rows,
+                  .stored = {*rows, part.cols},
+                  .steps = role == Role::w13 ? layout.w13_rows : layout.w2_rows,
+                  .place = layout.weight};
+  return how;
+}
+
+namespace {
 
 Result<> check(const ArrangedLayout& layout, const LayoutMatrix& matrix) {
   const MatrixHead& head = matrix.head;
@@ -63,7 +78,7 @@ std::int64_t rows_that_share(const LayoutMatrix& matrix) {
 }
 
 Result<StoredScales> scales_of(const ArrangedLayout& layout, const LayoutMatrix& matrix, const Arrangement& rows,
-                               std::int64_t groups, std::int64_t per_scale) {
+                               std::int64_t groups, std::int64_t per_scale, Role role) {
   const MatrixHead& head = matrix.head;
   const std::int64_t part = ceil_div(head.part_rows(), per_scale);
   Arrangement how = rows;
@@ -71,6 +86,8 @@ Result<StoredScales> scales_of(const ArrangedLayout& layout, const LayoutMatrix&
     how.part_rows = part;
     how.padded_part_rows = part;
     how.steps_rows = head.parts * part;
+    how.steps = {};
+    if (role == Role::w13) how.steps = layout.w13_shared_rows;
   }
   how.stored = {round_up(how.steps_rows, layout.scale_multiple.rows), round_up(groups, layout.scale_multiple.cols)};
   how.place = layout.scale;
@@ -79,7 +96,10 @@ Result<StoredScales> scales_of(const ArrangedLayout& layout, const LayoutMatrix&
   for (std::int64_t at = 0; at < head.parts * part; ++at) {
     const std::int64_t r = at / part * head.part_rows() + at % part * per_scale;
     for (std::int64_t g = 0; g < head.groups; ++g) {
-      if (!scales.put(at, g, matrix.scale(r, g)))
+      const float scale = matrix.scale(r, g);
+      if (scale < 0.0F && layout.least_scale > 0.0F)
+        return refused(layout, head, "scale", "scales of 0 or more", std::to_string(scale));
+      if (!scales.put(at, g, layout.least_scale > 0.0F ? std::max(scale, layout.least_scale) : scale))
         return refused(layout, head, "scale", "scales within their stored type", "one beyond");
     }
   }
@@ -104,27 +124,21 @@ Result<StoredCodes> zeros_of(const ArrangedLayout& layout, const LayoutMatrix& m
 Result<ArrangedArrays> arrange(const ArrangedLayout& layout, const LayoutMatrix& matrix, Role role) {
   MORACLE_TRY(check(layout, matrix));
   const MatrixHead& head = matrix.head;
-  MORACLE_ASSIGN(const Grid part, padded_part(head, role, layout.sizes));
-  const auto rows = checked_mul(part.rows, head.parts);
-  if (!rows) return refused(layout, head, "shape", "rows that can be counted", std::to_string(part.rows));
-  Arrangement how{.part_rows = head.part_rows(),
-                  .padded_part_rows = part.rows,
-                  .steps_rows = *rows,
-                  .stored = {*rows, part.cols},
-                  .steps = role == Role::w13 ? layout.w13_rows : layout.w2_rows,
-                  .place = layout.weight};
+  MORACLE_ASSIGN(Arrangement how, arrangement_of(layout, head, role));
   ArrangedArrays arrays{.rows_per_scale = rows_that_share(matrix)};
+  if (!layout.row_scales && arrays.rows_per_scale != rows_per_scale(head))
+    return refused(layout, head, "scale", "one scale for the rows of a block", "rows that differ");
   MORACLE_ASSIGN(arrays.weight, StoredCodes::zeroed(how, bits_of(head.key.element)));
   for (std::int64_t r = 0; r < head.rows; ++r) {
     for (std::int64_t k = 0; k < head.cols; ++k)
       arrays.weight.put(r, k, narrow<std::uint8_t>(matrix.code(r, k) ^ layout.flip));
   }
-  const std::int64_t groups = padded_groups(head, part.cols);
-  MORACLE_ASSIGN(arrays.scales, scales_of(layout, matrix, how, groups, arrays.rows_per_scale));
+  const std::int64_t groups = padded_groups(head, how.stored.cols);
+  MORACLE_ASSIGN(arrays.scales, scales_of(layout, matrix, how, groups, arrays.rows_per_scale, role));
   if (!head.key.symmetric) {
     MORACLE_ASSIGN(arrays.zeros, zeros_of(layout, matrix, how, groups));
   }
-  how.stored = {*rows, 1};
+  how.stored.cols = 1;
   how.place = row_major;
   MORACLE_ASSIGN(arrays.bias, store_bias(matrix, how));
   return arrays;

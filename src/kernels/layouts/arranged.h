@@ -16,12 +16,15 @@ struct ArrangedLayout {
   std::string_view name{};
   std::uint8_t flip = 0;  // codes are stored xor this: offset-binary to two's complement
   Sizes sizes{};
-  std::span<const RowStep> w13_rows{};  // of codes, scales and biases alike
+  std::span<const RowStep> w13_rows{};  // of elements, scales and biases alike
   std::span<const RowStep> w2_rows{};
+  std::span<const RowStep> w13_shared_rows{};  // of scales that the rows of a block or of a part share
   Place weight = row_major;
   Place scale = row_major;
   Grid scale_multiple{1, 1};               // scale arrays are padded to these
   ScaleType scale_type = ScaleType::none;  // none: as the checkpoint stores them
+  float least_scale = 0.0F;                // what a smaller scale, of 0 or more, is stored as
+  bool row_scales = true;                  // rows of one block may have scales of their own
   Place zero = nullptr;                    // of zero points of 4 bits; null: the layout has no room for them
   bool bias = true;
   bool little_endian_host = false;  // the published packing runs on no other
@@ -61,6 +64,10 @@ struct ArrangedArrays {
   std::variant<MiddleZero, StoredCodes> zeros{};
   Bias bias{};
 };
+Error refused(const ArrangedLayout& layout, const MatrixHead& head, std::string code, std::string wanted,
+              std::string found);
+// Where the elements lie.
+Result<Arrangement> arrangement_of(const ArrangedLayout& layout, const MatrixHead& head, Role role);
 Result<ArrangedArrays> arrange(const ArrangedLayout& layout, const LayoutMatrix& matrix, Role role);
 }  // namespace detail
 

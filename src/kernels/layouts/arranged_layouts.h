@@ -11,6 +11,9 @@ inline constexpr std::array<RowStep, 1> kUpFirst{swap_halves};
 // up_0, gate_0, up_1, gate_1, ..., then the shuffle of each 32 rows.
 inline constexpr std::array<RowStep, 3> kTrtLlmGated{swap_halves, interleave_halves<1>, shuffle_32};
 inline constexpr std::array<RowStep, 1> kTrtLlmPlain{shuffle_32};
+// Blocks: up above gate, not in turns.
+inline constexpr std::array<RowStep, 2> kTrtLlmBlockGated{swap_halves, shuffle_16};
+inline constexpr std::array<RowStep, 1> kTrtLlmBlockPlain{shuffle_16};
 inline constexpr std::array<RowStep, 2> kCuteDslGated{swap_halves, interleave_halves<64>};
 inline constexpr std::array<RowStep, 1> kAiterGated{interleave_halves<16>};
 inline constexpr Grid kSwizzleTile{128, 4};
@@ -50,6 +53,63 @@ inline constexpr ArrangedLayout kTrtLlmNvfp4{.name = "TRT-LLM's NVFP4 layout",
                                              .scale_multiple = kSwizzleTile,
                                              .bias = false};
 
+// FP8. One scale a tensor: a scale for gate and one for up, whose rows take turns.
+inline constexpr ArrangedLayout kTrtLlmFp8Tensor{.name = "TRT-LLM's per-tensor FP8 layout",
+                                                 .sizes = {.hidden = {32}, .intermediate = {16, true}},
+                                                 .w13_rows = kTrtLlmGated,
+                                                 .w2_rows = kTrtLlmPlain,
+                                                 .w13_shared_rows = kUpFirst,
+                                                 .scale_type = ScaleType::f32,
+                                                 .row_scales = false,
+                                                 .bias = false};
+// Blocks of 128 x 128: columns in blocks of 128 bytes, block scales in rows.
+inline constexpr ArrangedLayout kTrtLlmFp8Block{.name = "TRT-LLM's block FP8 layout",
+                                                .sizes = {.hidden = {128}, .intermediate = {128}},
+                                                .w13_rows = kTrtLlmBlockGated,
+                                                .w2_rows = kTrtLlmBlockPlain,
+                                                .w13_shared_rows = kUpFirst,
+                                                .weight = column_blocks<128>,
+                                                .scale_type = ScaleType::f32,
+                                                .least_scale = 1e-10F,
+                                                .row_scales = false,
+                                                .bias = false};
+inline constexpr ArrangedLayout kTrtLlmMxfp8{.name = "TRT-LLM's MXFP8 layout",
+                                             .sizes = {.hidden = {128}, .intermediate = {128}},
+                                             .w13_rows = kTrtLlmGated,
+                                             .w2_rows = kTrtLlmPlain,
+                                             .scale = swizzle_128x4,
+                                             .scale_multiple = kSwizzleTile,
+                                             .bias = false};
+inline constexpr ArrangedLayout kFlashInferFp8Tensor{.name = "FlashInfer's CUTLASS per-tensor FP8 layout",
+                                                     .sizes = {.intermediate = {16, true}},
+                                                     .w13_rows = kUpFirst,
+                                                     .w13_shared_rows = kUpFirst,
+                                                     .scale_type = ScaleType::f32,
+                                                     .row_scales = false};
+inline constexpr ArrangedLayout kFlashInferFp8Block{.name = "FlashInfer's CUTLASS block FP8 layout",
+                                                    .sizes = {.hidden = {128}, .intermediate = {128}},
+                                                    .w13_rows = kUpFirst,
+                                                    .w13_shared_rows = kUpFirst,
+                                                    .scale_type = ScaleType::f32,
+                                                    .least_scale = 1e-10F,
+                                                    .row_scales = false};
+
+// Unquantized.
+inline constexpr ArrangedLayout kTritonValues{.name = "Triton's unquantized layout"};
+inline constexpr ArrangedLayout kFlashInferValues{.name = "FlashInfer's CUTLASS unquantized layout",
+                                                  .w13_rows = kUpFirst};
+// 64 numbers of 16 bits are 128 bytes.
+inline constexpr ArrangedLayout kTrtLlmValues{.name = "TRT-LLM's bf16 layout",
+                                              .sizes = {.hidden = {64}, .intermediate = {128}},
+                                              .w13_rows = kTrtLlmGated,
+                                              .w2_rows = kTrtLlmPlain,
+                                              .weight = column_blocks<64>,
+                                              .bias = false};
+inline constexpr ArrangedLayout kAiterValues{.name = "AITER's unquantized layout",
+                                             .sizes = {.hidden = {32}, .intermediate = {32}},
+                                             .weight = tiles_of_16_rows<8>,
+                                             .bias = false};
+
 // FP4 codes unmoved but for the order of gate and up, block scales swizzled.
 inline constexpr ArrangedLayout kCutlassFp4{.name = "the CUTLASS FP4 layout",
                                             .sizes = {.hidden = {32}, .intermediate = {32}},
@@ -73,6 +133,12 @@ inline constexpr ArrangedLayout kB12xNvfp4{.name = "the b12x NVFP4 layout",
                                            .scale = swizzle_128x4,
                                            .scale_multiple = kSwizzleTile,
                                            .bias = false};
+// The same with quantized activations: gate over up.
+inline constexpr ArrangedLayout kB12xNvfp4Gated{.name = "the b12x NVFP4 layout of quantized activations",
+                                                .sizes = {.hidden = {32}, .intermediate = {64, true}},
+                                                .scale = swizzle_128x4,
+                                                .scale_multiple = kSwizzleTile,
+                                                .bias = false};
 
 // AITER: tiles of 16 rows, 16 bytes of each row together.
 inline constexpr ArrangedLayout kAiterFp8{.name = "AITER's FP8 layout",

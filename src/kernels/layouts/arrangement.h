@@ -40,6 +40,11 @@ template <std::int64_t Block>
   return row / 32 * 32 + row % 4 * 8 + row % 32 / 4;
 }
 
+// The 16-row shuffle of its epilogue tile of 64 rows: out[16 b + (r % 2) * 8 + r / 2] = in[16 b + r].
+[[nodiscard]] constexpr std::int64_t shuffle_16(std::int64_t /*rows*/, std::int64_t row) {
+  return row / 16 * 16 + row % 2 * 8 + row % 16 / 2;
+}
+
 // The flat position of (row, col), counted in elements.
 using Place = std::int64_t (*)(const Grid& grid, std::int64_t row, std::int64_t col);
 

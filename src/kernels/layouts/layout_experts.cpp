@@ -7,6 +7,10 @@
 namespace moracle::layout {
 namespace {
 
+constexpr auto kPackWna16 = [](const LayoutMatrix& matrix, Role role) { return pack_marlin_wna16(matrix, role); };
+constexpr auto kPackFp8 = [](const LayoutMatrix& matrix, Role role) { return pack_marlin_fp8(matrix, role); };
+constexpr auto kPackMx = [](const LayoutMatrix& matrix, Role role) { return pack_marlin_mx(matrix, role); };
+
 // The largest block scales of all experts' w13 and w2.
 struct LargestScales {
   float w13 = 0.0F;
@@ -36,19 +40,9 @@ Result<LargestScales> largest_scales(const CanonicalExperts& experts) {
 
 }  // namespace
 
-Result<B12xLayer> pack_b12x_layer(const CanonicalExperts& experts, const PackOptions& options) {
-  B12xLayer layer;
-  MORACLE_ASSIGN(layer.packs, pack_layer<ArrangedPack<kB12xNvfp4>>(experts, options, pack_arranged<kB12xNvfp4>));
-  layer.fc2_input_scale.assign(experts.experts.size(), 1.0F);
-  return layer;
-}
-
 Result<std::unique_ptr<PackedExperts>> b12x_experts(const CanonicalExperts& experts, const PackOptions& options) {
-  MORACLE_ASSIGN(B12xLayer packed, pack_b12x_layer(experts, options));
-  const auto layer = std::make_shared<const B12xLayer>(std::move(packed));
-  return executor(experts, options, layer->packs, [&](std::size_t e) {
-    return std::shared_ptr<const float>(layer, layer->fc2_input_scale.data() + e);
-  });
+  return experts.scheme.activation ? arranged_experts<kB12xNvfp4Gated>(experts, options)
+                                   : b12x_layer_experts<kB12xNvfp4>(experts, options);
 }
 
 Result<std::unique_ptr<PackedExperts>> aiter_mxfp4_experts(const CanonicalExperts& experts,
@@ -59,21 +53,27 @@ Result<std::unique_ptr<PackedExperts>> aiter_mxfp4_experts(const CanonicalExpert
 
 Result<std::unique_ptr<PackedExperts>> marlin_wna16_experts(const CanonicalExperts& experts,
                                                             const PackOptions& options) {
-  const auto pack = [](const LayoutMatrix& matrix, Role role) { return pack_marlin_wna16(matrix, role); };
-  MORACLE_ASSIGN(const auto packs, pack_layer<MarlinWna16Pack>(experts, options, pack));
+  MORACLE_ASSIGN(const auto packs, pack_layer<MarlinWna16Pack>(experts, options, kPackWna16));
   return executor(experts, options, packs);
+}
+Result<std::unique_ptr<PackedLinear>> marlin_wna16_linear(const CanonicalLinear& linear, const PackOptions& options) {
+  return linear_executor<MarlinWna16Pack>(linear, options, kPackWna16);
 }
 
 Result<std::unique_ptr<PackedExperts>> marlin_fp8_experts(const CanonicalExperts& experts, const PackOptions& options) {
-  const auto pack = [](const LayoutMatrix& matrix, Role role) { return pack_marlin_fp8(matrix, role); };
-  MORACLE_ASSIGN(const auto packs, pack_layer<MarlinFp8Pack>(experts, options, pack));
+  MORACLE_ASSIGN(const auto packs, pack_layer<MarlinFp8Pack>(experts, options, kPackFp8));
   return executor(experts, options, packs);
+}
+Result<std::unique_ptr<PackedLinear>> marlin_fp8_linear(const CanonicalLinear& linear, const PackOptions& options) {
+  return linear_executor<MarlinFp8Pack>(linear, options, kPackFp8);
 }
 
 Result<std::unique_ptr<PackedExperts>> marlin_mx_experts(const CanonicalExperts& experts, const PackOptions& options) {
-  const auto pack = [](const LayoutMatrix& matrix, Role role) { return pack_marlin_mx(matrix, role); };
-  MORACLE_ASSIGN(const auto packs, pack_layer<MarlinMxPack>(experts, options, pack));
+  MORACLE_ASSIGN(const auto packs, pack_layer<MarlinMxPack>(experts, options, kPackMx));
   return executor(experts, options, packs);
+}
+Result<std::unique_ptr<PackedLinear>> marlin_mx_linear(const CanonicalLinear& linear, const PackOptions& options) {
+  return linear_executor<MarlinMxPack>(linear, options, kPackMx);
 }
 
 Result<std::unique_ptr<PackedExperts>> marlin_nvfp4_experts(const CanonicalExperts& experts,
@@ -85,6 +85,14 @@ Result<std::unique_ptr<PackedExperts>> marlin_nvfp4_experts(const CanonicalExper
   };
   MORACLE_ASSIGN(const auto packs, pack_layer<MarlinNvfp4Pack>(experts, options, pack));
   return executor(experts, options, packs);
+}
+
+Result<std::unique_ptr<PackedLinear>> marlin_nvfp4_linear(const CanonicalLinear& linear, const PackOptions& options) {
+  return linear_executor<MarlinNvfp4Pack>(linear, options, [](const LayoutMatrix& matrix, Role role) {
+    const std::vector<float>& scales = matrix.panel.scales;
+    const float largest = scales.empty() ? 0.0F : *std::max_element(scales.begin(), scales.end());
+    return pack_marlin_nvfp4(matrix, role, marlin_nvfp4_factor(largest, ScaleType::bf16));
+  });
 }
 
 }  // namespace moracle::layout

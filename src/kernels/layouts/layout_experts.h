@@ -3,7 +3,9 @@
 // the device's kernel may do otherwise: the executor proves the layout, it does not imitate a kernel's arithmetic.
 #pragma once
 
+#include <array>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "base/first_error.h"
 #include "kernels/kernel.h"
 #include "kernels/layouts/arranged_layouts.h"
+#include "kernels/layouts/value_pack.h"
 #include "kernels/row_experts.h"
 
 namespace moracle::layout {
@@ -37,6 +40,13 @@ class PackedRows final : public RowMatrix {
   std::shared_ptr<const float> factor_;
 };
 
+[[nodiscard]] inline Error no_footprint(const std::string& where) {
+  return {.code = "layout.footprint",
+          .where = where,
+          .wanted = "weights to pack",
+          .found = "a question about sizes, which foreign layouts do not answer"};
+}
+
 // A layer's packs, expert by expert.
 template <class Pack>
 struct LayerPacks {
@@ -49,12 +59,7 @@ struct LayerPacks {
 template <class Pack, class PackMatrix>
 Result<LayerPacks<Pack>> pack_layer(const CanonicalExperts& experts, const PackOptions& options,
                                     const PackMatrix& pack) {
-  if (options.layout_only) {
-    return Error{.code = "layout.footprint",
-                 .where = experts.name,
-                 .wanted = "weights to pack",
-                 .found = "a question about sizes, which foreign layouts do not answer"};
-  }
+  if (options.layout_only) return no_footprint(experts.name);
   LayerPacks<Pack> packs;
   packs.w13.resize(experts.experts.size());
   packs.w2.resize(experts.experts.size());
@@ -96,6 +101,26 @@ std::unique_ptr<PackedExperts> executor(const CanonicalExperts& experts, const P
   return executor(experts, options, packs, [](std::size_t) { return std::shared_ptr<const float>(); });
 }
 
+// A linear from the pack of its one matrix.
+template <class Pack, class PackMatrix>
+Result<std::unique_ptr<PackedLinear>> linear_executor(const CanonicalLinear& linear, const PackOptions& options,
+                                                      const PackMatrix& pack) {
+  if (options.layout_only) return no_footprint(linear.weight->spec().name);
+  const std::array parts{&linear};
+  MORACLE_ASSIGN(const LayoutMatrix matrix, whole_matrix(parts));
+  MORACLE_ASSIGN(Pack packed, pack(matrix, Role::linear));
+  linear.weight->release();
+  return make_row_linear(
+      std::make_unique<PackedRows<Pack>>(linear, std::make_shared<const Pack>(std::move(packed)), 0));
+}
+
+template <const ArrangedLayout& Layout>
+Result<std::unique_ptr<PackedExperts>> value_experts(const CanonicalExperts& experts, const PackOptions& options) {
+  using Pack = ValuePack<Layout>;
+  MORACLE_ASSIGN(const auto packs, pack_layer<Pack>(experts, options, pack_values<Layout>));
+  return executor(experts, options, packs);
+}
+
 template <const ArrangedLayout& Layout>
 Result<std::unique_ptr<PackedExperts>> arranged_experts(const CanonicalExperts& experts, const PackOptions& options) {
   using Pack = ArrangedPack<Layout>;
@@ -105,13 +130,29 @@ Result<std::unique_ptr<PackedExperts>> arranged_experts(const CanonicalExperts& 
 
 // The b12x form of a layer. Where the checkpoint has no scale for the second multiplication's input (W4A16), the kernel
 // still reads one: a vector of ones, made here once so that no call allocates it.
+template <const ArrangedLayout& Layout>
 struct B12xLayer {
-  LayerPacks<ArrangedPack<kB12xNvfp4>> packs{};
+  LayerPacks<ArrangedPack<Layout>> packs{};
   std::vector<float> fc2_input_scale{};  // [experts], ones
 };
-Result<B12xLayer> pack_b12x_layer(const CanonicalExperts& experts, const PackOptions& options);
+template <const ArrangedLayout& Layout>
+Result<B12xLayer<Layout>> pack_b12x_layer(const CanonicalExperts& experts, const PackOptions& options) {
+  B12xLayer<Layout> layer;
+  MORACLE_ASSIGN(layer.packs, pack_layer<ArrangedPack<Layout>>(experts, options, pack_arranged<Layout>));
+  layer.fc2_input_scale.assign(experts.experts.size(), 1.0F);
+  return layer;
+}
+template <const ArrangedLayout& Layout>
+Result<std::unique_ptr<PackedExperts>> b12x_layer_experts(const CanonicalExperts& experts, const PackOptions& options) {
+  MORACLE_ASSIGN(B12xLayer<Layout> packed, pack_b12x_layer<Layout>(experts, options));
+  const auto layer = std::make_shared<const B12xLayer<Layout>>(std::move(packed));
+  return executor(experts, options, layer->packs, [&](std::size_t e) {
+    return std::shared_ptr<const float>(layer, layer->fc2_input_scale.data() + e);
+  });
+}
 
 // For the registry.
+// 16-bit activations take up over gate, quantized ones gate over up.
 Result<std::unique_ptr<PackedExperts>> b12x_experts(const CanonicalExperts& experts, const PackOptions& options);
 // 16-bit activations take blocks of gate and up in turns, quantized ones gate over up.
 Result<std::unique_ptr<PackedExperts>> aiter_mxfp4_experts(const CanonicalExperts& experts, const PackOptions& options);
@@ -121,5 +162,9 @@ Result<std::unique_ptr<PackedExperts>> marlin_fp8_experts(const CanonicalExperts
 Result<std::unique_ptr<PackedExperts>> marlin_mx_experts(const CanonicalExperts& experts, const PackOptions& options);
 Result<std::unique_ptr<PackedExperts>> marlin_nvfp4_experts(const CanonicalExperts& experts,
                                                             const PackOptions& options);
+Result<std::unique_ptr<PackedLinear>> marlin_wna16_linear(const CanonicalLinear& linear, const PackOptions& options);
+Result<std::unique_ptr<PackedLinear>> marlin_fp8_linear(const CanonicalLinear& linear, const PackOptions& options);
+Result<std::unique_ptr<PackedLinear>> marlin_mx_linear(const CanonicalLinear& linear, const PackOptions& options);
+Result<std::unique_ptr<PackedLinear>> marlin_nvfp4_linear(const CanonicalLinear& linear, const PackOptions& options);
 
 }  // namespace moracle::layout

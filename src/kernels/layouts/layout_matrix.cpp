@@ -60,7 +60,12 @@ LayoutMatrix blank_matrix(const MatrixHead& head) {
   LayoutMatrix matrix;
   matrix.head = head;
   matrix.panel.rows = head.rows;
-  matrix.panel.codes.resize(narrow<std::size_t>(head.rows * head.cols));
+  const auto elements = narrow<std::size_t>(head.rows * head.cols);
+  if (!head.key.quantized()) {
+    matrix.panel.values.resize(elements);
+    return matrix;
+  }
+  matrix.panel.codes.resize(elements);
   matrix.panel.scales.resize(narrow<std::size_t>(head.rows * head.groups));
   if (!head.key.symmetric) matrix.panel.zeros.resize(matrix.panel.scales.size());
   return matrix;
@@ -146,17 +151,18 @@ std::size_t bytes_of(const ColumnOrder& order) {
 }
 
 Result<Grid> padded_part(const MatrixHead& head, Role role, const Sizes& sizes) {
-  const bool w13 = role == Role::w13;
-  const Multiple& rows = w13 ? sizes.intermediate : sizes.hidden;
-  const Multiple& cols = w13 ? sizes.hidden : sizes.intermediate;
+  const bool w2 = role == Role::w2;
+  const Multiple& rows = w2 ? sizes.hidden : sizes.intermediate;
+  const Multiple& cols = w2 ? sizes.intermediate : sizes.hidden;
   const auto kind = head.key.granularity.kind;
   const bool grouped = kind == Granularity::Kind::group || kind == Granularity::Kind::block;
   // Intermediate sizes cover whole groups in w13 as well: what w13 makes is what w2 reads.
   const std::int64_t group = grouped ? head.group_cols : 1;
+  const std::string_view hidden = role == Role::linear ? "inputs" : "a hidden size";
+  const std::string_view inner = role == Role::linear ? "outputs" : "an intermediate size";
   Grid grid;
-  MORACLE_ASSIGN(grid.rows,
-                 padded(head, w13 ? "an intermediate size" : "a hidden size", head.part_rows(), rows, w13 ? group : 1));
-  MORACLE_ASSIGN(grid.cols, padded(head, w13 ? "a hidden size" : "an intermediate size", head.cols, cols, group));
+  MORACLE_ASSIGN(grid.rows, padded(head, w2 ? hidden : inner, head.part_rows(), rows, role == Role::w13 ? group : 1));
+  MORACLE_ASSIGN(grid.cols, padded(head, w2 ? inner : hidden, head.cols, cols, group));
   return grid;
 }
 

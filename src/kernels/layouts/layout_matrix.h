@@ -45,7 +45,7 @@ struct LayoutMatrix {
     return panel.zeros[static_cast<std::size_t>(row * head.groups + group)];
   }
 };
-// Zeroed codes, scales and, of asymmetric keys, zero points of the head's sizes.
+// Zeroed codes, scales and, of asymmetric keys, zero points of the head's sizes; zeroed values where unquantized.
 [[nodiscard]] LayoutMatrix blank_matrix(const MatrixHead& head);
 [[nodiscard]] bool same(const LayoutMatrix& a, const LayoutMatrix& b);
 
@@ -56,7 +56,8 @@ Result<LayoutMatrix> w13_matrix(const CanonicalExperts::Expert& expert);
 Result<LayoutMatrix> w2_matrix(const CanonicalExperts::Expert& expert);
 
 // Which matrix it is decides which sizes are hidden and which intermediate.
-enum class Role : std::uint8_t { w13, w2 };
+// Outputs of a linear are the intermediate ones, its inputs the hidden ones.
+enum class Role : std::uint8_t { w13, w2, linear };
 
 // The stored columns of a matrix with a group index are sorted by group: stored position p holds column order[p], and
 // belongs to group groups[p]. A kernel permutes its activations by `order`.

@@ -25,7 +25,7 @@ struct Frame {
 
 Result<Frame> frame_of(const LayoutMatrix& matrix, Role role, const Sizes& sizes) {
   const MatrixHead& head = matrix.head;
-  MORACLE_ASSIGN(const Grid part, padded_part(head, role, sizes));
+  MORACLE_ASSIGN(const Grid part, role == Role::linear ? marlin_linear_part(head) : padded_part(head, role, sizes));
   const auto rows = checked_mul(part.rows, head.parts);
   if (!rows) return unfit(head, "shape", "rows that can be counted", std::to_string(part.rows));
   Frame frame{.rows = {.part_rows = head.part_rows(), .padded_part_rows = part.rows, .steps_rows = *rows},

@@ -34,6 +34,9 @@ inline constexpr Sizes kMarlinMxfp4Sizes{.hidden = {256, true}, .intermediate = 
 // Of NVFP4: outputs in 64 where inputs are in 128, else outputs in 128 and inputs in 64.
 [[nodiscard]] Sizes marlin_nvfp4_sizes(std::int64_t hidden);
 
+// Of a linear: 64 outputs with inputs in 128 or 128 with inputs in 64, padded with zeros, whichever stores less.
+[[nodiscard]] Result<Grid> marlin_linear_part(const MatrixHead& head);
+
 // Integer scales of 8-bit activations: i16 numbers s / max * 4096, rounded, under one f32 factor max / 4096 by which
 // the activations' scales are multiplied. The quotient is rounded in the scales' own type.
 struct MarlinInt8Scales {

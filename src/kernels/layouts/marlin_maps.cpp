@@ -1,6 +1,8 @@
 // Marlin's index maps.
 #include <array>
+#include <utility>
 
+#include "base/checked.h"
 #include "kernels/layouts/marlin.h"
 
 namespace moracle::layout {
@@ -101,6 +103,22 @@ Place marlin_zero_place(int bits, MarlinActivations activations) {
 Place marlin_weight_place(int bits, MarlinActivations activations) {
   if (activations == MarlinActivations::bits16) return bits == 4 ? weight_4 : weight_8;
   return bits == 4 ? weight_4_wide : weight_8_wide;
+}
+
+Result<Grid> marlin_linear_part(const MatrixHead& head) {
+  constexpr Sizes kTall{.hidden = {128, true}, .intermediate = {64, true}};
+  constexpr Sizes kWide{.hidden = {64, true}, .intermediate = {128, true}};
+  MORACLE_ASSIGN(const Grid tall, padded_part(head, Role::linear, kTall));
+  MORACLE_ASSIGN(const Grid wide, padded_part(head, Role::linear, kWide));
+  const auto stored = [](const Grid& grid) { return checked_mul(grid.rows, grid.cols); };
+  if (!stored(tall) || !stored(wide)) {
+    return Error{.code = "layout.shape",
+                 .where = head.name,
+                 .wanted = "a matrix whose size can be counted",
+                 .found = std::to_string(head.rows) + " x " + std::to_string(head.cols)};
+  }
+  const auto cost = [&](const Grid& grid) { return std::pair(*stored(grid), grid.rows + grid.cols); };
+  return cost(wide) < cost(tall) ? wide : tall;
 }
 
 Sizes marlin_nvfp4_sizes(std::int64_t hidden) {

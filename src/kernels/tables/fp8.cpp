@@ -11,9 +11,14 @@ constexpr std::array kRows{
     TableRow{&kCardAvx512Bf16Fp8, "one VDPBF16PS does two multiply-adds a lane, and every code is exact in bf16"},
     TableRow{&kCardAvx512Fp8, "16 lanes a vector"},
     TableRow{&kCardAvx2Fp8, "8 lanes a vector"},
+    TableRow{&kCardTrtLlmFp8, "packed for one generation, routing inside"},
+    TableRow{&kCardTrtLlmFp8Block, "packed for one generation, routing inside"},
+    TableRow{&kCardFlashInferFp8, "both operands in the tensor cores"},
+    TableRow{&kCardFlashInferFp8Block, "both operands in the tensor cores"},
     TableRow{&kCardAiterFp8, "written for the device"},
     TableRow{&kCardTritonFp8, "portable"},
     TableRow{&kCardMarlinFp8, "weights alone: 16-bit activations"},
+    TableRow{&kCardMarlinLinearFp8, "the same for linears"},
     TableRow{&kCardRefFp8, "scalar; for proof, not for speed"},
 };
 static_assert(listed_once(kRows));

@@ -16,6 +16,7 @@ constexpr std::array kRows{
     TableRow{&kCardFlashInferMxfp4, "both operands in the tensor cores"},
     TableRow{&kCardCutlassMxfp4, "both operands in the tensor cores"},
     TableRow{&kCardMarlinMxfp4, "any NVIDIA GPU from 7.5"},
+    TableRow{&kCardMarlinLinearMxfp4, "the same for linears"},
     TableRow{&kCardRefMxfp4, "scalar; for proof, not for speed"},
 };
 static_assert(listed_once(kRows));

@@ -11,7 +11,9 @@ constexpr std::array kRows{
     TableRow{&kCardAvx512Bf16Mxfp8, "one VDPBF16PS does two multiply-adds a lane, and every code is exact in bf16"},
     TableRow{&kCardAvx512Mxfp8, "16 lanes a vector"},
     TableRow{&kCardAvx2Mxfp8, "8 lanes a vector"},
+    TableRow{&kCardTrtLlmMxfp8, "packed for one generation, routing inside"},
     TableRow{&kCardMarlinMxfp8, "any NVIDIA GPU from 7.5"},
+    TableRow{&kCardMarlinLinearMxfp8, "the same for linears"},
     TableRow{&kCardRefMxfp8, "scalar; for proof, not for speed"},
 };
 static_assert(listed_once(kRows));

@@ -16,7 +16,9 @@ constexpr std::array kRows{
     TableRow{&kCardFlashInferNvfp4, "both operands in the tensor cores"},
     TableRow{&kCardCutlassNvfp4, "both operands in the tensor cores"},
     TableRow{&kCardMarlinNvfp4, "any NVIDIA GPU from 7.5"},
+    TableRow{&kCardMarlinLinearNvfp4, "the same for linears"},
     TableRow{&kCardB12xNvfp4, "quantizes activations that the scheme leaves at 16 bits"},
+    TableRow{&kCardFlashInferB12xNvfp4, "the same, through another library"},
     TableRow{&kCardRefNvfp4, "scalar; for proof, not for speed"},
 };
 static_assert(listed_once(kRows));

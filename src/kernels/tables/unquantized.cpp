@@ -11,6 +11,10 @@ constexpr std::array kRows{
     TableRow{&kCardAvx512Bf16Dense, "bf16 weights multiply without widening"},
     TableRow{&kCardAvx512Dense, "16 lanes a vector"},
     TableRow{&kCardAvx2Dense, "8 lanes a vector"},
+    TableRow{&kCardTrtLlmValues, "packed for one generation, routing inside"},
+    TableRow{&kCardFlashInferValues, "written for NVIDIA GPUs"},
+    TableRow{&kCardAiterValues, "written for the device"},
+    TableRow{&kCardTritonValues, "portable"},
     TableRow{&kCardRefDense, "scalar; for proof, not for speed"},
 };
 static_assert(listed_once(kRows));

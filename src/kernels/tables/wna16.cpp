@@ -13,6 +13,7 @@ constexpr std::array kRows{
     TableRow{&kCardAvx2Wna16, "8 lanes a vector"},
     TableRow{&kCardTrtLlmMxint4, "packed for one generation, routing inside"},
     TableRow{&kCardMarlinWna16, "any NVIDIA GPU from 7.5"},
+    TableRow{&kCardMarlinLinearWna16, "the same for linears"},
     TableRow{&kCardXpuInt4, "the only one there"},
     TableRow{&kCardTritonWna16, "portable, behind those written for a device"},
     TableRow{&kCardRefWna16, "scalar; for proof, not for speed"},
