@@ -302,7 +302,8 @@ TEST(LayoutExecutors, AnOrderOfUpsOwnIsRefusedAtSelectionOrRuns) {
     for (const TableRow& row : (*table_for(experts.scheme))->rows) {
       const KernelCard& card = *row.card;
       const bool foreign = card.kind == CardKind::foreign;
-      const auto reasons = mismatches(problem, foreign ? device_of(card) : probe_machine(), {}, card);
+      ReasonTexts texts;
+      const auto reasons = mismatches(problem, foreign ? device_of(card) : probe_machine(), {}, card, texts);
       if (reasons.empty()) {
         expect_layer(card, experts, run(card, experts, {}, routed, 2), wanted, std::string(card.id));
         ++ran;
@@ -412,9 +413,10 @@ TEST(LayoutExecutors, InterleavedRowsAreRefusedAtSelectionWhereABlockHasOneScale
   for (const KernelCard* card : packed_cards()) {
     const Scheme scheme = claimed_schemes(*card).front();
     Problem problem{.scheme = scheme, .experts = 8, .top_k = 2, .hidden = 256, .intermediate = 256};
-    ASSERT_TRUE(mismatches(problem, device_of(*card), {}, *card).empty()) << card->id;
+    ReasonTexts texts;
+    ASSERT_TRUE(mismatches(problem, device_of(*card), {}, *card, texts).empty()) << card->id;
     problem.interleaved = true;
-    const auto reasons = mismatches(problem, device_of(*card), {}, *card);
+    const auto reasons = mismatches(problem, device_of(*card), {}, *card, texts);
     const auto kind = scheme.weight.granularity.kind;
     const bool shared = kind == Granularity::Kind::tensor || kind == Granularity::Kind::block;
     const bool by_rows = card->backend == "triton" || card->backend == "aiter" || card->backend == "marlin";
