@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "base/checked.h"
 #include "engine/random.h"
@@ -99,15 +100,12 @@ bool Verification::backend_ok() const {
 
 double relative_error_bound(const KernelCard& card, const Scheme& scheme) {
   constexpr double kF32 = 1e-5;
-  constexpr double kBf16 = 4 * 1.4142135623730951 / 512;
   constexpr double kEightBits = 0.15;
   constexpr double kFourBits = 0.6;
   if (card.backend == "ref") return kF32;
-  if (scheme.activation && scheme.activation->element == Element::e2m1) return kFourBits;
-  if (scheme.activation || card.numerics == Numerics::fast) return kEightBits;
-  const bool bf16 = has(card.cpu_features, CpuFeature::avx512_bf16) || has(card.cpu_features, CpuFeature::amx_bf16) ||
-                    card.device != DeviceKind::cpu;
-  return bf16 ? kBf16 : kF32;
+  if (scheme.activation) return scheme.activation->element == Element::e2m1 ? kFourBits : kEightBits;
+  // Two roundings, of the input and of the hidden values, and four times what they come to on average.
+  return std::max(kF32, 4 * std::numbers::sqrt2 * relative_rounding(card.inputs));
 }
 
 Result<Verification> verify(const LoadPlan& plan, ThreadPool& pool, const VerifyOptions& options) {

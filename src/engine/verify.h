@@ -50,7 +50,8 @@ struct Verification {
 //   bf16 activations  u = 2^-9: 4 sqrt(2) 2^-9 = 1.1e-2
 //   8-bit activations, of the scheme or of policy fast: a step of amax / 127 (int8) is 1/36 of a normal row's rms, an
 //     error of 1/36/sqrt(12) = 0.8 %; the product before w2 has heavier tails, amax about 16 rms, 3.6 %: 4 x 3.7 % =
-//     0.15. E4M3 has a relative step of 2^-4 and stays below that. 4-bit activations: relative step 2^-2, 0.6
+//     0.15; integers of 16 bits are 256 times finer (relative_rounding in oracle/card.h). E4M3 has a relative step of
+//     2^-4 and stays below that. 4-bit activations: relative step 2^-2, 0.6
 [[nodiscard]] double relative_error_bound(const KernelCard& card, const Scheme& scheme);
 
 // Works on the plan's lazy weights, one layer in memory at a time. Errors: an experts layer that no backend serves,

@@ -31,6 +31,23 @@ constexpr KernelImplementation panel(const KernelCard& card) {
 
 constexpr KernelImplementation kImplementations[] = {
 #if defined(__x86_64__)
+    panel<cpu::kAmxOps>(kCardAmxWna16),
+    panel<cpu::kAmxOps>(kCardAmxInt8),
+    panel<cpu::kAmxOps>(kCardAmxW4A8),
+    panel<cpu::kAmxOps>(kCardAmxFp8),
+    panel<cpu::kAmxOps>(kCardAmxMxfp4),
+    panel<cpu::kAmxOps>(kCardAmxMxfp6),
+    panel<cpu::kAmxOps>(kCardAmxMxfp8),
+    panel<cpu::kAmxOps>(kCardAmxNvfp4),
+    panel<cpu::kAmxOps>(kCardAmxDense),
+    panel<cpu::kAvx512VnniOps>(kCardAvx512VnniInt8),
+    panel<cpu::kAvx512VnniOps>(kCardAvx512VnniW4A8),
+    panel<cpu::kAvx512VnniOps>(kCardAvx512VnniWna16),
+    panel<cpu::kAvx512VnniFastOps>(kCardAvx512VnniWna16Fast),
+    panel<cpu::kAvx512VnniOps>(kCardAvx512VnniMxfp4),
+    panel<cpu::kAvx512VnniFastOps>(kCardAvx512VnniMxfp4Fast),
+    panel<cpu::kAvx512VnniOps>(kCardAvx512VnniNvfp4),
+    panel<cpu::kAvx512VnniFastOps>(kCardAvx512VnniNvfp4Fast),
     panel<cpu::kAvx512Bf16Ops>(kCardAvx512Bf16Wna16),
     panel<cpu::kAvx512Bf16Ops>(kCardAvx512Bf16Int8),
     panel<cpu::kAvx512Bf16Ops>(kCardAvx512Bf16W4A8),

@@ -66,6 +66,8 @@ inline constexpr std::array kW4A8{with(kInt4Group, kInt8Token), with(kInt4Channe
                                   with(kInt4Group, kFp8Token),  with(kInt4Channel, kFp8Token),
                                   with(kInt4OfFp8, kFp8Token),  with(kInt4OfFp8, kFp8Tensor)};
 
+inline constexpr std::array kW4A8Int8{with(kInt4Group, kInt8Token), with(kInt4Channel, kInt8Token)};
+
 inline constexpr SchemeRule kFp8WeightTensor = plain(Element::e4m3, Granularity::Kind::tensor);
 inline constexpr SchemeRule kFp8WeightChannel = plain(Element::e4m3, Granularity::Kind::channel);
 inline constexpr SchemeRule kFp8WeightBlock = plain(Element::e4m3, Granularity::Kind::block);
@@ -87,6 +89,7 @@ constexpr SchemeRule mx_weight(Element element) {
   return {.element = element, .scale = ScaleType::e8m0, .granularity = Granularity::Kind::group, .cols = 32};
 }
 inline constexpr SchemeRule kMxfp4Weight = mx_weight(Element::e2m1);
+inline constexpr std::array kMxfp4A16{kMxfp4Weight};
 inline constexpr std::array kMxfp4{kMxfp4Weight,
                                    with(kMxfp4Weight, kFp8Tensor),
                                    with(kMxfp4Weight, kFp8Token),
@@ -115,6 +118,7 @@ inline constexpr SchemeRule kNvfp4Weight{.element = Element::e2m1,
                                          .granularity = Granularity::Kind::group,
                                          .cols = 16,
                                          .second_level = true};
+inline constexpr std::array kNvfp4A16{kNvfp4Weight};
 inline constexpr std::array kNvfp4{kNvfp4Weight, with(kNvfp4Weight, kNvfp4Group)};
 
 }  // namespace moracle::schemes

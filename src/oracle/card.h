@@ -18,6 +18,13 @@ namespace moracle {
 // and run on the host for proof. `decision_only`: what it can do is known, its layout is not.
 enum class CardKind : std::uint8_t { own, foreign, decision_only };
 enum class Numerics : std::uint8_t { exact, fast, emulation };  // `fast` quantizes activations further than published
+// What a kernel makes of 16-bit activations that the scheme leaves as they are: it keeps them in f32, rounds them to
+// bf16, or takes them as integers under a scale a group.
+enum class InputRounding : std::uint8_t { none, bf16, sixteen_bits, eight_bits };
+// Root mean square of its error, relative to that of the activations. Integers: half a step of the largest of 128
+// values at most, which is at most sqrt(128) times their root mean square; rounding errors are spread evenly, hence
+// sqrt(12).
+[[nodiscard]] double relative_rounding(InputRounding rounding);
 [[nodiscard]] std::string_view to_string(CardKind kind);
 [[nodiscard]] std::string_view to_string(Numerics numerics);
 
@@ -197,6 +204,7 @@ struct KernelCard {
   std::int64_t hidden_multiple = 1;        // of `hidden` (in of a linear)
   std::int64_t intermediate_multiple = 1;  // of `intermediate` (out of a linear)
   std::int64_t max_top_k = 64;
+  InputRounding inputs = InputRounding::bf16;
   bool batch_invariant = false;     // one accumulation order for every batch
   std::string_view accumulation{};  // the order, in words
   std::optional<bool> ungated{};    // experts without a gate; unset: where `activations` lists an ungated function

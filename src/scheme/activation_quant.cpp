@@ -28,6 +28,22 @@ constexpr MxElement kMxE2m3{encode_e2m3, 0x080000U, 2};  // from 1.9375 on
 constexpr MxElement kMxE3m2{encode_e3m2, 0x100000U, 4};  // from 1.875 on
 constexpr MxElement kMxE4m3{encode_e4m3, 0x1FFFFFU, 8};  // above 1.75, since 448 = 1.75 * 2^8
 
+// Null for elements that MX does not have.
+const MxElement* mx_element(Element element) {
+  switch (element) {
+    case Element::e2m1:
+      return &kMxE2m1;
+    case Element::e2m3:
+      return &kMxE2m3;
+    case Element::e3m2:
+      return &kMxE3m2;
+    case Element::e4m3:
+      return &kMxE4m3;
+    default:
+      return nullptr;
+  }
+}
+
 // E8M0 byte of a block whose largest magnitude is amax.
 std::uint8_t mx_scale(float amax, const MxElement& element) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(amax == 0.0F ? 0x1p-126F : amax) + element.carry;
@@ -88,29 +104,30 @@ void quantize_mxfp4(std::span<const float> x, Mxfp4Scale rule, std::span<std::ui
 
 void quantize_mx(Element element, std::span<const float> x, std::span<std::uint8_t> codes,
                  std::span<std::uint8_t> scales) {
-  switch (element) {
-    case Element::e2m1:
-      return quantize_blocks(kMxE2m1, x, codes, scales);
-    case Element::e2m3:
-      return quantize_blocks(kMxE2m3, x, codes, scales);
-    case Element::e3m2:
-      return quantize_blocks(kMxE3m2, x, codes, scales);
-    case Element::e4m3:
-      return quantize_blocks(kMxE4m3, x, codes, scales);
-    default:
-      return;
-  }
+  if (const MxElement* found = mx_element(element)) quantize_blocks(*found, x, codes, scales);
+}
+
+std::uint8_t mx_block_scale(Element element, float amax) {
+  const MxElement* found = mx_element(element);
+  return found == nullptr ? std::uint8_t{127} : mx_scale(amax, *found);
+}
+
+Nvfp4Block nvfp4_block(float amax, float global) {
+  constexpr float kSixth = 1.0F / 6.0F;
+  Nvfp4Block block;
+  block.scale = encode_e4m3(global * (amax * kSixth));
+  block.step = decode_e4m3(block.scale) * (1.0F / global);
+  block.inverse = block.step == 0.0F ? 0.0F : 1.0F / block.step;
+  return block;
 }
 
 void quantize_nvfp4(std::span<const float> x, float global, std::span<std::uint8_t> codes,
                     std::span<std::uint8_t> scales) {
-  constexpr float kSixth = 1.0F / 6.0F;
   for_blocks(x, 16, codes, scales,
              [global](std::span<const float> in, std::span<std::uint8_t> out, std::uint8_t& scale) {
-               scale = encode_e4m3(global * (absolute_max(in) * kSixth));
-               const float step = decode_e4m3(scale) * (1.0F / global);
-               const float inverse = step == 0.0F ? 0.0F : 1.0F / step;
-               for (std::size_t i = 0; i < in.size(); ++i) out[i] = encode_e2m1(in[i] * inverse);
+               const Nvfp4Block block = nvfp4_block(absolute_max(in), global);
+               scale = block.scale;
+               for (std::size_t i = 0; i < in.size(); ++i) out[i] = encode_e2m1(in[i] * block.inverse);
              });
 }
 

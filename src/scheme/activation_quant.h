@@ -35,10 +35,21 @@ void quantize_mxfp4(std::span<const float> x, Mxfp4Scale rule, std::span<std::ui
 void quantize_mx(Element element, std::span<const float> x, std::span<std::uint8_t> codes,
                  std::span<std::uint8_t> scales);
 
+// The E8M0 byte of a block whose largest magnitude is `amax`, by the rules above; 127 (one) for other elements.
+[[nodiscard]] std::uint8_t mx_block_scale(Element element, float amax);
+
 // NVFP4: block scales e4m3(global * amax / 6) over 16 elements under one f32 multiplier `global` (448 * 6 / amax of the
 // calibration data; the reciprocal of a stored de-quantizing input scale). codes: E2M1, one a byte, [n]; scales: E4M3,
 // [ceil(n / 16)]. The value of a code is decode_e2m1(code) * (decode_e4m3(scale) / global).
 void quantize_nvfp4(std::span<const float> x, float global, std::span<std::uint8_t> codes,
                     std::span<std::uint8_t> scales);
+
+// The arithmetic of one such block: its E4M3 scale, the value of a step, and what the values are multiplied by.
+struct Nvfp4Block {
+  std::uint8_t scale = 0;
+  float step = 0.0F;
+  float inverse = 0.0F;
+};
+[[nodiscard]] Nvfp4Block nvfp4_block(float amax, float global);
 
 }  // namespace moracle

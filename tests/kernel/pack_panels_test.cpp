@@ -114,8 +114,9 @@ struct Reference {
 
 void check(const MatrixRecipe& recipe, std::mt19937& rng) {
   const CanonicalLinear linear = test::random_linear(recipe, rng);
-  const auto format = cpu::panel_format(linear, cpu::kAvx2Ops);
-  ASSERT_TRUE(format.ok());
+  const auto forms = cpu::panel_forms(linear, cpu::kAvx2Ops);
+  ASSERT_TRUE(forms.ok());
+  const cpu::PanelFormat* const format = &forms->many;
   const std::vector<std::int32_t> order = cpu::column_order(linear.weight->spec());
   Reference reference{.format = *format, .order = order, .all = {}};
   ASSERT_TRUE(linear.weight->read(0, recipe.rows, reference.all).ok());

@@ -19,21 +19,31 @@ struct PanelIsa {
   std::string_view backend;
   CpuFeatures features;
   std::string_view accumulation;
+  bool batch_invariant;
+  InputRounding inputs;
 };
+// The tile kernels serve runs of tokens, the others what AVX-512 BF16 and VNNI do.
+inline constexpr PanelIsa kAmx{
+    "amx",
+    CpuFeature::avx512 | CpuFeature::avx512_vnni | CpuFeature::avx512_bf16 | CpuFeature::avx512_vbmi |
+        CpuFeature::amx_tile | CpuFeature::amx_bf16 | CpuFeature::amx_int8,
+    "bf16 or int8 products, f32 or integer sums per group or row, by run length", false, InputRounding::bf16};
+inline constexpr PanelIsa kAvx512Vnni{"avx512vnni", CpuFeature::avx512 | CpuFeature::avx512_vnni,
+                                      "int8 products, integer sums per group", true, InputRounding::sixteen_bits};
 inline constexpr PanelIsa kAvx512Bf16{"avx512bf16",
                                       CpuFeature::avx512 | CpuFeature::avx512_bf16 | CpuFeature::avx512_vbmi,
-                                      "bf16 products, f32 sums per group, 1 to 4 chains by tile"};
+                                      "bf16 products, f32 sums per group in 2 chains", true, InputRounding::bf16};
 inline constexpr PanelIsa kAvx512{"avx512", static_cast<CpuFeatures>(CpuFeature::avx512),
-                                  "f32 fused multiply-add per group, 1 to 4 chains by tile"};
+                                  "f32 fused multiply-add per group in 2 chains", true, InputRounding::none};
 inline constexpr PanelIsa kAvx2{"avx2", static_cast<CpuFeatures>(CpuFeature::avx2),
-                                "f32 fused multiply-add per group, 1 to 4 chains by tile"};
+                                "f32 fused multiply-add per group in 1 chain", true, InputRounding::none};
 
 constexpr KernelCard panel_card(std::string_view id, const PanelIsa& isa, std::span<const SchemeRule> schemes,
-                                std::string_view summary) {
+                                std::string_view summary, Numerics numerics = Numerics::exact) {
   return {.id = id,
           .backend = isa.backend,
           .summary = summary,
-          .numerics = Numerics::exact,
+          .numerics = numerics,
           .device = DeviceKind::cpu,
           .cpu_features = isa.features,
           .schemes = schemes,
@@ -43,10 +53,50 @@ constexpr KernelCard panel_card(std::string_view id, const PanelIsa& isa, std::s
           .own_up_order = true,
           .bias = true,
           .activations = kPanelActivations,
-          .batch_invariant = false,
+          .inputs = numerics == Numerics::fast ? InputRounding::eight_bits : isa.inputs,
+          .batch_invariant = isa.batch_invariant,
           .accumulation = isa.accumulation};
 }
 
+inline constexpr KernelCard kCardAmxWna16 =
+    panel_card("cpu.amx.wna16", kAmx, schemes::kWna16, "integer weights, 16-bit activations");
+inline constexpr KernelCard kCardAmxInt8 =
+    panel_card("cpu.amx.int8", kAmx, schemes::kInt8, "int8 weights and activations");
+inline constexpr KernelCard kCardAmxW4A8 =
+    panel_card("cpu.amx.w4a8", kAmx, schemes::kW4A8, "int4 weights, 8-bit activations");
+inline constexpr KernelCard kCardAmxFp8 = panel_card("cpu.amx.fp8", kAmx, schemes::kFp8, "E4M3 weights");
+inline constexpr KernelCard kCardAmxMxfp4 =
+    panel_card("cpu.amx.mxfp4", kAmx, schemes::kMxfp4, "E2M1 weights under E8M0 scales");
+inline constexpr KernelCard kCardAmxMxfp6 =
+    panel_card("cpu.amx.mxfp6", kAmx, schemes::kMxfp6, "E2M3 and E3M2 weights under E8M0 scales, kept as E4M3");
+inline constexpr KernelCard kCardAmxMxfp8 =
+    panel_card("cpu.amx.mxfp8", kAmx, schemes::kMxfp8, "E4M3 weights under E8M0 scales of 32");
+inline constexpr KernelCard kCardAmxNvfp4 =
+    panel_card("cpu.amx.nvfp4", kAmx, schemes::kNvfp4, "E2M1 weights under E4M3 scales");
+inline constexpr KernelCard kCardAmxDense =
+    panel_card("cpu.amx.dense", kAmx, schemes::kUnquantized, "unquantized weights");
+inline constexpr KernelCard kCardAvx512VnniInt8 =
+    panel_card("cpu.avx512vnni.int8", kAvx512Vnni, schemes::kInt8, "int8 weights and activations");
+inline constexpr KernelCard kCardAvx512VnniW4A8 =
+    panel_card("cpu.avx512vnni.w4a8", kAvx512Vnni, schemes::kW4A8Int8, "int4 weights, int8 activations");
+inline constexpr KernelCard kCardAvx512VnniWna16 =
+    panel_card("cpu.avx512vnni.wna16", kAvx512Vnni, schemes::kWna16,
+               "integer weights, activations as int16 under a scale a group");
+inline constexpr KernelCard kCardAvx512VnniWna16Fast =
+    panel_card("cpu.avx512vnni.wna16-fast", kAvx512Vnni, schemes::kWna16,
+               "integer weights, activations as int8 under a scale a group", Numerics::fast);
+inline constexpr KernelCard kCardAvx512VnniMxfp4 =
+    panel_card("cpu.avx512vnni.mxfp4", kAvx512Vnni, schemes::kMxfp4A16,
+               "E2M1 weights under E8M0 scales, activations as int16 under a scale a group");
+inline constexpr KernelCard kCardAvx512VnniMxfp4Fast =
+    panel_card("cpu.avx512vnni.mxfp4-fast", kAvx512Vnni, schemes::kMxfp4A16,
+               "E2M1 weights under E8M0 scales, activations as int8 under a scale a group", Numerics::fast);
+inline constexpr KernelCard kCardAvx512VnniNvfp4 =
+    panel_card("cpu.avx512vnni.nvfp4", kAvx512Vnni, schemes::kNvfp4A16,
+               "E2M1 weights under E4M3 scales, activations as int16 under a scale a group");
+inline constexpr KernelCard kCardAvx512VnniNvfp4Fast =
+    panel_card("cpu.avx512vnni.nvfp4-fast", kAvx512Vnni, schemes::kNvfp4A16,
+               "E2M1 weights under E4M3 scales, activations as int8 under a scale a group", Numerics::fast);
 inline constexpr KernelCard kCardAvx512Bf16Wna16 =
     panel_card("cpu.avx512bf16.wna16", kAvx512Bf16, schemes::kWna16, "integer weights, 16-bit activations");
 inline constexpr KernelCard kCardAvx512Bf16Int8 =

@@ -4,11 +4,13 @@
 // that works on an expert reads one sequential stream. Every weight is read once per call, for all tokens that share
 // the expert. Work is spread as (expert, run of panels) items, drawn dynamically, which evens out ragged routing.
 #include <algorithm>
+#include <cstring>
 
 #include "base/checked.h"
 #include "base/first_error.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/streams.h"
 #include "kernels/expert_schedule.h"
 
 namespace moracle::cpu {
@@ -17,6 +19,8 @@ namespace {
 
 constexpr std::int64_t kItemsPerThread = 8;
 constexpr std::int64_t kMaxTopK = 64;
+// Rows of an expert's inputs that are at hand at a time, copied together where kernels like that.
+constexpr std::int64_t kItemRows = 256;
 
 // What differs from expert to expert beside the weights.
 struct ExpertExtras {
@@ -27,27 +31,48 @@ struct ExpertExtras {
 };
 
 struct Layout {
-  PanelFormat w13;  // of gate and of up
-  PanelFormat w2;
+  PanelForms w13;  // of gate and of up
+  PanelForms w2;
   std::int64_t experts = 0;
   std::int64_t hidden = 0;
   std::int64_t intermediate = 0;
   bool per_slot = false;  // inputs depend on the expert (column order, static scale): prepared per slot, not per token
   bool own_up = false;    // inputs of up differ from those of gate somewhere
-  [[nodiscard]] std::size_t w13_bytes() const { return 2 * w13.bytes(); }
-  [[nodiscard]] std::size_t expert_bytes() const { return w13_bytes() + w2.bytes(); }
+  [[nodiscard]] std::size_t w13_bytes() const { return 2 * w13.many.bytes(); }
+  [[nodiscard]] std::size_t expert_bytes() const { return w13_bytes() + w2.many.bytes(); }
   [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(experts) * expert_bytes(); }
+};
+
+// Prepared rows in both forms. A row is prepared in the forms that its experts ask for.
+struct InputRows {
+  PreparedRows many, few;
+
+  static std::size_t bytes(const PanelForms& forms, std::size_t rows) {
+    return PreparedRows::bytes(forms.many, rows) + (forms.few_below > 0 ? PreparedRows::bytes(forms.few, rows) : 0);
+  }
+  static InputRows take(const PanelForms& forms, std::size_t rows, BumpArena& arena) {
+    InputRows result;
+    result.many = PreparedRows::take(forms.many, rows, arena);
+    if (forms.few_below > 0) result.few = PreparedRows::take(forms.few, rows, arena);
+    return result;
+  }
+  // As `tokens` tokens of one expert meet it.
+  [[nodiscard]] PreparedRow row(const PanelForms& forms, std::int64_t tokens, std::int64_t index) const {
+    return tokens < forms.few_below ? few.row(forms.few, index) : many.row(forms.many, index);
+  }
 };
 
 // Memory of one call, in one order for sizing and for use.
 struct Workspace {
   ExpertSchedule schedule;
-  PreparedRows x, x_up;      // inputs of gate and of up, per token or per slot position
+  InputRows x, x_up;         // inputs of gate and of up, per token or per slot position
   std::span<float> h;        // activated w13 output, [slots, padded intermediate]
-  PreparedRows h_rows;       // the same, as inputs of w2
+  InputRows h_rows;          // the same, as inputs of w2
   std::span<float> y;        // [slots, padded hidden]
   std::span<float> scratch;  // [threads, widest row]
   std::int64_t scratch_stride = 0;
+  std::span<std::byte> gathered;  // [threads, gather_rows, input stride of w13]
+  std::int64_t gather_rows = 0;
 };
 
 class CpuExperts final : public PackedExperts {
@@ -62,33 +87,43 @@ class CpuExperts final : public PackedExperts {
     const auto slots = static_cast<std::size_t>(tokens * top_k);
     const std::size_t rows = input_rows(tokens, top_k);
     return ExpertSchedule::bytes(tokens, top_k, layout_.experts) +
-           (layout_.own_up ? 2 : 1) * PreparedRows::bytes(layout_.w13, rows) +
-           BumpArena::cost<float>(slots * static_cast<std::size_t>(layout_.w13.padded_rows())) +
-           PreparedRows::bytes(layout_.w2, slots) +
-           BumpArena::cost<float>(slots * static_cast<std::size_t>(layout_.w2.padded_rows())) +
-           BumpArena::cost<float>(static_cast<std::size_t>(threads * widest_row()));
+           (layout_.own_up ? 2 : 1) * InputRows::bytes(layout_.w13, rows) +
+           BumpArena::cost<float>(slots * static_cast<std::size_t>(layout_.w13.many.padded_rows())) +
+           InputRows::bytes(layout_.w2, slots) +
+           BumpArena::cost<float>(slots * static_cast<std::size_t>(layout_.w2.many.padded_rows())) +
+           BumpArena::cost<float>(static_cast<std::size_t>(threads * widest_row())) +
+           BumpArena::cost<std::byte>(gather_bytes(tokens * top_k, threads));
   }
 
   void run(const RunContext& context, const ExpertsInput& input, float* out) const override {
     Workspace work = take_workspace(context, input);
     prepare_inputs(context, input, work);
     const auto hit = narrow<std::int64_t>(work.schedule.hit.size());
-    spread(context, hit, layout_.w13.panels, [&](std::int64_t expert, std::int64_t begin, std::int64_t end) {
-      for (std::int64_t p = begin; p < end; ++p) multiply_w13(work, input, expert, p);
-    });
+    spread(context, hit, layout_.w13.many.panels, kMaxPanels / 2,
+           [&](std::int64_t expert, const PanelStreams& panels, int thread) {
+             multiply_w13(work, input, expert, panels, thread);
+           });
     prepare_hidden(context, work);
-    spread(context, hit, layout_.w2.panels, [&](std::int64_t expert, std::int64_t begin, std::int64_t end) {
-      for (std::int64_t p = begin; p < end; ++p) multiply_w2(work, expert, p);
+    spread(context, hit, layout_.w2.many.panels, kMaxPanels, [&](std::int64_t expert, const PanelStreams& panels, int) {
+      for (std::int64_t i = 0; i < panels.size(); ++i) multiply_w2(work, expert, panels.at(i), panels.at(i + 1));
     });
     combine(context, input, work, out);
   }
 
  private:
   [[nodiscard]] std::int64_t widest_row() const {
-    return std::max(layout_.w13.padded_cols(), layout_.w2.padded_cols());
+    return std::max(layout_.w13.many.padded_cols(), layout_.w2.many.padded_cols());
   }
   [[nodiscard]] std::size_t input_rows(std::int64_t tokens, std::int64_t top_k) const {
     return static_cast<std::size_t>(layout_.per_slot ? tokens * top_k : tokens);
+  }
+
+  // None where every slot has its own prepared row, since these lie in order.
+  [[nodiscard]] std::int64_t gather_rows(std::int64_t slots) const {
+    return ops_.even_rows && !layout_.per_slot ? std::min(slots, kItemRows) : 0;
+  }
+  [[nodiscard]] std::size_t gather_bytes(std::int64_t slots, int threads) const {
+    return static_cast<std::size_t>(threads * gather_rows(slots)) * layout_.w13.many.input_stride();
   }
 
   Workspace take_workspace(const RunContext& context, const ExpertsInput& input) const {
@@ -97,83 +132,159 @@ class CpuExperts final : public PackedExperts {
     work.schedule = ExpertSchedule::make(input, layout_.experts, arena);
     const auto slots = static_cast<std::size_t>(input.tokens * input.top_k);
     const std::size_t rows = input_rows(input.tokens, input.top_k);
-    work.x = PreparedRows::take(layout_.w13, rows, arena);
-    work.x_up = layout_.own_up ? PreparedRows::take(layout_.w13, rows, arena) : work.x;
-    work.h = arena.take<float>(slots * static_cast<std::size_t>(layout_.w13.padded_rows()));
-    work.h_rows = PreparedRows::take(layout_.w2, slots, arena);
-    work.y = arena.take<float>(slots * static_cast<std::size_t>(layout_.w2.padded_rows()));
+    work.x = InputRows::take(layout_.w13, rows, arena);
+    work.x_up = layout_.own_up ? InputRows::take(layout_.w13, rows, arena) : work.x;
+    work.h = arena.take<float>(slots * static_cast<std::size_t>(layout_.w13.many.padded_rows()));
+    work.h_rows = InputRows::take(layout_.w2, slots, arena);
+    work.y = arena.take<float>(slots * static_cast<std::size_t>(layout_.w2.many.padded_rows()));
     work.scratch_stride = widest_row();
     work.scratch = arena.take<float>(static_cast<std::size_t>(context.pool.threads() * work.scratch_stride));
+    work.gather_rows = gather_rows(input.tokens * input.top_k);
+    work.gathered = arena.take<std::byte>(gather_bytes(input.tokens * input.top_k, context.pool.threads()));
     return work;
   }
 
-  // Cuts (hit experts) x (panels) into items of one expert and a run of panels.
+  // Cuts (hit experts) x (panels) into items of one expert and a run of panels, which is read as up to `most` streams.
   template <class Body>
-  void spread(const RunContext& context, std::int64_t hit, std::int64_t panels, Body body) const {
+  void spread(const RunContext& context, std::int64_t hit, std::int64_t panels, std::int64_t most, Body body) const {
     if (hit == 0) return;
     const std::int64_t wanted = context.pool.threads() * kItemsPerThread;
+    const std::int64_t streams = many_streams() ? most : 1;
     const std::int64_t parts = std::clamp(ceil_div(wanted, hit), std::int64_t{1}, panels);
-    context.pool.parallel_for(hit * parts, [&](std::int64_t item, int) {
+    context.pool.parallel_for(hit * parts, [&](std::int64_t item, int thread) {
       const std::int64_t part = item % parts;
-      body(item / parts, panels * part / parts, panels * (part + 1) / parts);
+      body(item / parts, PanelStreams(panels * part / parts, panels * (part + 1) / parts, streams), thread);
     });
   }
 
+  // Tokens of the expert at `hit`.
+  static std::int64_t tokens_of(const Workspace& work, std::int32_t expert) {
+    const auto e = static_cast<std::size_t>(expert);
+    return work.schedule.offsets[e + 1] - work.schedule.offsets[e];
+  }
+
+  // The forms that some expert of this call asks for.
+  struct FormsInUse {
+    bool many = false;
+    bool few = false;
+  };
+  [[nodiscard]] FormsInUse forms_in_use(const Workspace& work) const {
+    FormsInUse use;
+    for (const std::int32_t expert : work.schedule.hit) {
+      (tokens_of(work, expert) < layout_.w13.few_below ? use.few : use.many) = true;
+    }
+    return use;
+  }
+
   void prepare_inputs(const RunContext& context, const ExpertsInput& input, Workspace& work) const {
-    const PanelFormat& format = layout_.w13;
     const bool per_slot = layout_.per_slot;
+    const FormsInUse use = forms_in_use(work);
     const std::int64_t rows = per_slot ? narrow<std::int64_t>(work.schedule.slots.size()) : input.tokens;
     context.pool.parallel_for(rows, [&](std::int64_t row, int thread) {
       std::int64_t token = row;
+      FormsInUse wanted = use;
       const ExpertExtras* extras = &extras_.front();  // without per_slot all experts prepare alike
       if (per_slot) {
         const auto slot = static_cast<std::size_t>(work.schedule.slots[static_cast<std::size_t>(row)]);
         token = narrow<std::int64_t>(slot) / input.top_k;
         extras = &extras_[static_cast<std::size_t>(input.ids[slot])];
+        wanted.few = tokens_of(work, input.ids[slot]) < layout_.w13.few_below;
+        wanted.many = !wanted.few;
       }
       const float* x = input.x + token * layout_.hidden;
       float* scratch = work.scratch.data() + thread * work.scratch_stride;
-      prepare_row(ops_, format, extras->gate_order, extras->gate_input, x, scratch, work.x.row(format, row));
-      if (layout_.own_up) {
-        prepare_row(ops_, format, extras->up_order, extras->up_input, x, scratch, work.x_up.row(format, row));
-      }
+      const auto prepare = [&](const PanelFormat& format, const PreparedRows& gate, const PreparedRows& up) {
+        prepare_row(ops_, format, extras->gate_order, extras->gate_input, x, scratch, gate.row(format, row));
+        if (layout_.own_up)
+          prepare_row(ops_, format, extras->up_order, extras->up_input, x, scratch, up.row(format, row));
+      };
+      if (wanted.many) prepare(layout_.w13.many, work.x.many, work.x_up.many);
+      if (wanted.few) prepare(layout_.w13.few, work.x.few, work.x_up.few);
     });
   }
 
-  void multiply_w13(const Workspace& work, const ExpertsInput& input, std::int64_t hit, std::int64_t panel) const {
-    const PanelFormat& format = layout_.w13;
+  // The prepared inputs of some slots of one expert.
+  struct ItemRows {
+    std::int64_t position = 0;  // of the first slot
+    std::int64_t count = 0;
+    PreparedRow gate[kItemRows];
+    PreparedRow up[kItemRows];  // with own_up only
+  };
+
+  void multiply_w13(const Workspace& work, const ExpertsInput& input, std::int64_t hit, const PanelStreams& panels,
+                    int thread) const {
     const auto e = static_cast<std::size_t>(work.schedule.hit[static_cast<std::size_t>(hit)]);
+    const std::int64_t tokens = tokens_of(work, narrow<std::int32_t>(e));
+    const PanelFormat& format = layout_.w13.of(tokens);
+    ItemRows rows;
+    for (rows.position = work.schedule.offsets[e]; rows.position < work.schedule.offsets[e + 1];
+         rows.position += rows.count) {
+      rows.count = std::min<std::int64_t>(work.schedule.offsets[e + 1] - rows.position, kItemRows);
+      find_rows(work, input, tokens, thread, rows);
+      for (std::int64_t i = 0; i < panels.size(); ++i)
+        multiply_w13(format, work, e, rows, panels.at(i), panels.at(i + 1));
+    }
+  }
+
+  void find_rows(const Workspace& work, const ExpertsInput& input, std::int64_t tokens, int thread,
+                 ItemRows& rows) const {
+    const std::size_t stride = layout_.w13.many.input_stride();
+    const bool gather =
+        work.gather_rows > 0 && tokens >= layout_.w13.few_below && tokens >= layout_.w13.many.kernels->run_from;
+    std::byte* copy = work.gathered.data() + static_cast<std::size_t>(thread * work.gather_rows) * stride;
+    for (std::int64_t i = 0; i < rows.count; ++i) {
+      std::int64_t row = rows.position + i;
+      if (!layout_.per_slot) row = work.schedule.slots[static_cast<std::size_t>(row)] / input.top_k;
+      rows.gate[i] = work.x.row(layout_.w13, tokens, row);
+      if (layout_.own_up) rows.up[i] = work.x_up.row(layout_.w13, tokens, row);
+      if (!gather) continue;
+      std::memcpy(copy, rows.gate[i].x, stride);
+      rows.gate[i].x = copy;
+      copy += stride;
+    }
+  }
+
+  // gate and up of up to two panels: up to four streams, where their inputs are the same.
+  void multiply_w13(const PanelFormat& format, const Workspace& work, std::size_t e, const ItemRows& rows,
+                    const PanelGroup& panels, const PanelGroup& next) const {
     const ExpertExtras& extras = extras_[e];
-    const std::byte* gate =
-        memory_.data() + e * layout_.expert_bytes() + static_cast<std::size_t>(2 * panel) * format.panel_bytes;
-    const std::byte* up = gate + format.panel_bytes;
-    const std::int64_t first = work.schedule.offsets[e];
-    const Parts runs(work.schedule.offsets[e + 1] - first, kMaxRun);
-    alignas(64) float g[kMaxRun * kPanelRows];
-    alignas(64) float u[kMaxRun * kPanelRows];
+    const std::byte* weights = memory_.data() + e * layout_.expert_bytes();
+    alignas(64) float g[2][kMaxRun * kPanelRows];
+    alignas(64) float u[2][kMaxRun * kPanelRows];
+    PanelSet gates;
+    PanelSet ups;
+    PanelSet& with_gates = layout_.own_up ? ups : gates;  // where up goes
+    for (std::int64_t i = 0; i < panels.count; ++i) {
+      const std::byte* gate = weights + static_cast<std::size_t>(2 * panels.panel[i]) * format.panel_bytes;
+      gates.add(gate, extras.gate_scale, g[i]);
+      with_gates.add(gate + format.panel_bytes, extras.up_scale, u[i]);
+    }
+    const bool streams = many_streams();
+    for (std::int64_t i = 0; streams && i < next.count; ++i) {
+      const std::byte* gate = weights + static_cast<std::size_t>(2 * next.panel[i]) * format.panel_bytes;
+      gates.add_ahead(gate);
+      with_gates.add_ahead(gate + format.panel_bytes);
+    }
+    const Parts runs(rows.count, kMaxRun);
     for (std::int64_t i = 0; i < runs.size(); ++i) {
-      const int run = narrow<int>(runs.begin(i + 1) - runs.begin(i));
-      const std::int64_t position = first + runs.begin(i);
-      PreparedRow gate_rows[kMaxRun];
-      PreparedRow up_rows[kMaxRun];
-      for (int t = 0; t < run; ++t) {
-        std::int64_t row = position + t;
-        if (!layout_.per_slot) row = work.schedule.slots[static_cast<std::size_t>(row)] / input.top_k;
-        gate_rows[t] = work.x.row(format, row);
-        up_rows[t] = work.x_up.row(format, row);
-      }
+      const std::int64_t begin = runs.begin(i);
+      const int run = narrow<int>(runs.begin(i + 1) - begin);
       const auto count = static_cast<std::size_t>(run);
-      multiply_rows(format, extras.gate_scale, {gate_rows, count}, gate, g, kPanelRows);
-      multiply_rows(format, extras.up_scale, {up_rows, count}, up, u, kPanelRows);
-      add_bias(extras.gate_bias, panel, run, g);
-      add_bias(extras.up_bias, panel, run, u);
-      for (int t = 0; t < run; ++t) {
-        ActivationArgs activation = activation_;
-        activation.gate = g + t * kPanelRows;
-        activation.up = u + t * kPanelRows;
-        activation.out = work.h.data() + (position + t) * format.padded_rows() + panel * kPanelRows;
-        activation.count = kPanelRows;
-        ops_.activate(activation);
+      multiply_rows(format, {rows.gate + begin, count}, gates);
+      if (layout_.own_up) multiply_rows(format, {rows.up + begin, count}, ups);
+      gates.ahead_count = ups.ahead_count = 0;
+      for (std::int64_t p = 0; p < panels.count; ++p) {
+        add_bias(extras.gate_bias, panels.panel[p], run, g[p]);
+        add_bias(extras.up_bias, panels.panel[p], run, u[p]);
+        for (int t = 0; t < run; ++t) {
+          ActivationArgs activation = activation_;
+          activation.gate = g[p] + t * kPanelRows;
+          activation.up = u[p] + t * kPanelRows;
+          activation.out =
+              work.h.data() + (rows.position + begin + t) * format.padded_rows() + panels.panel[p] * kPanelRows;
+          activation.count = kPanelRows;
+          ops_.activate(activation);
+        }
       }
     }
   }
@@ -188,35 +299,48 @@ class CpuExperts final : public PackedExperts {
   }
 
   void prepare_hidden(const RunContext& context, Workspace& work) const {
-    const PanelFormat& format = layout_.w2;
     const auto hit = narrow<std::int64_t>(work.schedule.hit.size());
     context.pool.parallel_for(hit, [&](std::int64_t item, int thread) {
-      const auto e = static_cast<std::size_t>(work.schedule.hit[static_cast<std::size_t>(item)]);
+      const std::int32_t expert = work.schedule.hit[static_cast<std::size_t>(item)];
+      const auto e = static_cast<std::size_t>(expert);
+      const std::int64_t tokens = tokens_of(work, expert);
       for (std::int64_t row = work.schedule.offsets[e]; row < work.schedule.offsets[e + 1]; ++row) {
-        prepare_row(ops_, format, extras_[e].down_order, extras_[e].down_input,
-                    work.h.data() + row * layout_.w13.padded_rows(), work.scratch.data() + thread * work.scratch_stride,
-                    work.h_rows.row(format, row));
+        prepare_row(ops_, layout_.w2.of(tokens), extras_[e].down_order, extras_[e].down_input,
+                    work.h.data() + row * layout_.w13.many.padded_rows(),
+                    work.scratch.data() + thread * work.scratch_stride, work.h_rows.row(layout_.w2, tokens, row));
       }
     });
   }
 
-  void multiply_w2(const Workspace& work, std::int64_t hit, std::int64_t panel) const {
-    const PanelFormat& format = layout_.w2;
-    const auto e = static_cast<std::size_t>(work.schedule.hit[static_cast<std::size_t>(hit)]);
-    const std::byte* weights = memory_.data() + e * layout_.expert_bytes() + layout_.w13_bytes() +
-                               static_cast<std::size_t>(panel) * format.panel_bytes;
+  void multiply_w2(const Workspace& work, std::int64_t hit, const PanelGroup& panels, const PanelGroup& next) const {
+    const std::int32_t expert = work.schedule.hit[static_cast<std::size_t>(hit)];
+    const auto e = static_cast<std::size_t>(expert);
+    const std::int64_t tokens = tokens_of(work, expert);
+    const PanelFormat& format = layout_.w2.of(tokens);
+    const std::byte* weights = memory_.data() + e * layout_.expert_bytes() + layout_.w13_bytes();
     const std::int64_t first = work.schedule.offsets[e];
-    const Parts runs(work.schedule.offsets[e + 1] - first, kMaxRun);
+    const Parts runs(tokens, kMaxRun);
     for (std::int64_t i = 0; i < runs.size(); ++i) {
       const int run = narrow<int>(runs.begin(i + 1) - runs.begin(i));
       const std::int64_t position = first + runs.begin(i);
       PreparedRow rows[kMaxRun];
-      for (int t = 0; t < run; ++t) rows[t] = work.h_rows.row(format, position + t);
-      float* y = work.y.data() + position * format.padded_rows() + panel * kPanelRows;
-      multiply_rows(format, extras_[e].down_scale, {rows, static_cast<std::size_t>(run)}, weights, y,
-                    format.padded_rows());
+      for (int t = 0; t < run; ++t) rows[t] = work.h_rows.row(layout_.w2, tokens, position + t);
+      PanelSet set;
+      set.out_stride = format.padded_rows();
+      for (std::int64_t p = 0; p < panels.count; ++p) {
+        set.add(weights + static_cast<std::size_t>(panels.panel[p]) * format.panel_bytes, extras_[e].down_scale,
+                work.y.data() + position * format.padded_rows() + panels.panel[p] * kPanelRows);
+      }
+      const bool streams = many_streams();
+      for (std::int64_t p = 0; streams && i == 0 && p < next.count; ++p) {
+        set.add_ahead(weights + static_cast<std::size_t>(next.panel[p]) * format.panel_bytes);
+      }
+      multiply_rows(format, {rows, static_cast<std::size_t>(run)}, set);
       if (extras_[e].down_bias.empty()) continue;
-      for (int t = 0; t < run; ++t) add_bias(extras_[e].down_bias, panel, 1, y + t * format.padded_rows());
+      for (std::int64_t p = 0; p < panels.count; ++p) {
+        for (int t = 0; t < run; ++t)
+          add_bias(extras_[e].down_bias, panels.panel[p], 1, set.out[p] + t * format.padded_rows());
+      }
     }
   }
 
@@ -230,7 +354,7 @@ class CpuExperts final : public PackedExperts {
         const auto slot = static_cast<std::size_t>(token * input.top_k + j);
         const std::int64_t position = work.schedule.position[slot];
         if (position < 0) continue;
-        rows[count] = work.y.data() + position * layout_.w2.padded_rows();
+        rows[count] = work.y.data() + position * layout_.w2.many.padded_rows();
         weights[count++] = input.weights[slot];
       }
       ops_.weighted_sum(rows, weights, count, out + token * layout_.hidden, layout_.hidden);
@@ -292,13 +416,13 @@ ExpertExtras expert_extras(const CanonicalExperts::Expert& expert) {
 
 Result<> pack_expert(const CanonicalExperts::Expert& expert, const Layout& layout, const ExpertExtras& extras,
                      std::byte* memory, MatrixPanel& scratch) {
-  const PanelFormat& w13 = layout.w13;
+  const PanelFormat& w13 = layout.w13.many;
   MORACLE_TRY(
       pack_panels(*expert.gate.weight, w13, extras.gate_order, 0, w13.panels, memory, 2 * w13.panel_bytes, scratch));
   MORACLE_TRY(pack_panels(*expert.up.weight, w13, extras.up_order, 0, w13.panels, memory + w13.panel_bytes,
                           2 * w13.panel_bytes, scratch));
-  MORACLE_TRY(pack_panels(*expert.down.weight, layout.w2, extras.down_order, 0, layout.w2.panels,
-                          memory + layout.w13_bytes(), layout.w2.panel_bytes, scratch));
+  MORACLE_TRY(pack_panels(*expert.down.weight, layout.w2.many, extras.down_order, 0, layout.w2.many.panels,
+                          memory + layout.w13_bytes(), layout.w2.many.panel_bytes, scratch));
   expert.gate.weight->release();
   expert.up.weight->release();
   expert.down.weight->release();
@@ -314,8 +438,8 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const PanelOps& ops, const C
   layout.experts = narrow<std::int64_t>(experts.experts.size());
   layout.hidden = experts.hidden;
   layout.intermediate = experts.intermediate;
-  MORACLE_ASSIGN(layout.w13, panel_format(experts.experts.front().gate, ops));
-  MORACLE_ASSIGN(layout.w2, panel_format(experts.experts.front().down, ops));
+  MORACLE_ASSIGN(layout.w13, panel_forms(experts.experts.front().gate, ops));
+  MORACLE_ASSIGN(layout.w2, panel_forms(experts.experts.front().down, ops));
   for (const auto& expert : experts.experts) {
     const auto& gate = expert.gate.weight->spec().g_idx;
     const auto& up = expert.up.weight->spec().g_idx;
@@ -345,6 +469,7 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const PanelOps& ops, const C
     });
     MORACLE_TRY(failed.take());
     if (options.store != nullptr && !kept) options.store->keep(options.name, bytes);
+    measure_streams({memory.data(), layout.bytes()}, options.pool);
   }
   return std::unique_ptr<PackedExperts>(
       std::make_unique<CpuExperts>(ops, layout, activation, std::move(memory), std::move(extras)));

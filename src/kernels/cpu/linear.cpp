@@ -5,6 +5,7 @@
 #include "base/first_error.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/streams.h"
 
 namespace moracle::cpu {
 
@@ -15,63 +16,78 @@ constexpr std::int64_t kItemsPerThread = 8;
 
 class CpuLinear final : public PackedLinear {
  public:
-  CpuLinear(const PanelOps& ops, PanelFormat format, PageBuffer memory, std::vector<std::int32_t> order,
+  CpuLinear(const PanelOps& ops, const PanelForms& forms, PageBuffer memory, std::vector<std::int32_t> order,
             std::vector<float> bias, float global_scale, std::optional<float> input_scale)
       : ops_(ops),
-        format_(format),
+        forms_(forms),
         memory_(std::move(memory)),
         order_(std::move(order)),
         bias_(std::move(bias)),
         global_scale_(global_scale),
         input_scale_(input_scale) {}
 
-  [[nodiscard]] std::size_t bytes() const override { return format_.bytes(); }
+  [[nodiscard]] std::size_t bytes() const override { return forms_.many.bytes(); }
 
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override {
-    return PreparedRows::bytes(format_, static_cast<std::size_t>(tokens)) +
-           BumpArena::cost<float>(static_cast<std::size_t>(threads * format_.padded_cols()));
+    const PanelFormat& format = forms_.of(tokens);
+    return PreparedRows::bytes(format, static_cast<std::size_t>(tokens)) +
+           BumpArena::cost<float>(static_cast<std::size_t>(threads * format.padded_cols()));
   }
 
   void run(const RunContext& context, std::int64_t tokens, const float* x, float* y) const override {
+    const PanelFormat& format = forms_.of(tokens);
     BumpArena arena(context.workspace);
-    const PreparedRows rows = PreparedRows::take(format_, static_cast<std::size_t>(tokens), arena);
-    const auto scratch = arena.take<float>(static_cast<std::size_t>(context.pool.threads() * format_.padded_cols()));
+    const PreparedRows rows = PreparedRows::take(format, static_cast<std::size_t>(tokens), arena);
+    const auto scratch = arena.take<float>(static_cast<std::size_t>(context.pool.threads() * format.padded_cols()));
     context.pool.parallel_for(tokens, [&](std::int64_t t, int thread) {
-      prepare_row(ops_, format_, order_, input_scale_, x + t * format_.cols,
-                  scratch.data() + thread * format_.padded_cols(), rows.row(format_, t));
+      prepare_row(ops_, format, order_, input_scale_, x + t * format.cols,
+                  scratch.data() + thread * format.padded_cols(), rows.row(format, t));
     });
-    const std::int64_t items = std::min(format_.panels, context.pool.threads() * kItemsPerThread);
+    const std::int64_t items = std::min(format.panels, context.pool.threads() * kItemsPerThread);
     context.pool.parallel_for(items, [&](std::int64_t item, int) {
-      const std::int64_t end = format_.panels * (item + 1) / items;
-      for (std::int64_t p = format_.panels * item / items; p < end; ++p) multiply_panel(p, tokens, rows, y);
+      const PanelStreams panels(format.panels * item / items, format.panels * (item + 1) / items,
+                                many_streams() ? kMaxPanels : 1);
+      for (std::int64_t i = 0; i < panels.size(); ++i)
+        multiply_panels(format, panels.at(i), panels.at(i + 1), tokens, rows, y);
     });
   }
 
  private:
-  void multiply_panel(std::int64_t panel, std::int64_t tokens, const PreparedRows& rows, float* y) const {
-    alignas(64) float out[kMaxRun * kPanelRows];
-    const std::int64_t first = panel * kPanelRows;
-    const std::int64_t count = std::min(kPanelRows, format_.rows - first);
+  void multiply_panels(const PanelFormat& format, const PanelGroup& panels, const PanelGroup& next, std::int64_t tokens,
+                       const PreparedRows& rows, float* y) const {
+    alignas(64) float out[kMaxPanels][kMaxRun * kPanelRows];
+    PanelSet set;
+    for (std::int64_t p = 0; p < panels.count; ++p) {
+      set.add(memory_.data() + static_cast<std::size_t>(panels.panel[p]) * format.panel_bytes, global_scale_, out[p]);
+    }
+    const bool streams = many_streams();
+    for (std::int64_t p = 0; streams && p < next.count; ++p)
+      set.add_ahead(memory_.data() + static_cast<std::size_t>(next.panel[p]) * format.panel_bytes);
     const Parts runs(tokens, kMaxRun);
     for (std::int64_t i = 0; i < runs.size(); ++i) {
       const std::int64_t begin = runs.begin(i);
       const auto run = narrow<std::size_t>(runs.begin(i + 1) - begin);
       PreparedRow run_rows[kMaxRun];
-      for (std::size_t t = 0; t < run; ++t) run_rows[t] = rows.row(format_, begin + narrow<std::int64_t>(t));
-      multiply_rows(format_, global_scale_, {run_rows, run},
-                    memory_.data() + static_cast<std::size_t>(panel) * format_.panel_bytes, out, kPanelRows);
-      for (std::size_t t = 0; t < run; ++t) {
-        float* to = y + (begin + narrow<std::int64_t>(t)) * format_.rows + first;
-        const float* from = out + t * kPanelRows;
-        for (std::int64_t r = 0; r < count; ++r) {
-          to[r] = from[r] + (bias_.empty() ? 0.0F : bias_[static_cast<std::size_t>(first + r)]);
-        }
+      for (std::size_t t = 0; t < run; ++t) run_rows[t] = rows.row(format, begin + narrow<std::int64_t>(t));
+      multiply_rows(format, {run_rows, run}, set);
+      set.ahead_count = 0;
+      for (std::int64_t p = 0; p < panels.count; ++p) {
+        for (std::size_t t = 0; t < run; ++t)
+          store(format.rows, panels.panel[p] * kPanelRows, out[p] + t * kPanelRows,
+                y + (begin + narrow<std::int64_t>(t)) * format.rows);
       }
     }
   }
 
+  // One token's values of the panel whose first row is `first`.
+  void store(std::int64_t rows, std::int64_t first, const float* from, float* y) const {
+    const std::int64_t count = std::min(kPanelRows, rows - first);
+    for (std::int64_t r = 0; r < count; ++r)
+      y[first + r] = from[r] + (bias_.empty() ? 0.0F : bias_[static_cast<std::size_t>(first + r)]);
+  }
+
   const PanelOps& ops_;
-  PanelFormat format_;
+  PanelForms forms_;
   PageBuffer memory_;
   std::vector<std::int32_t> order_;
   std::vector<float> bias_;
@@ -84,11 +100,12 @@ class CpuLinear final : public PackedLinear {
 Result<std::unique_ptr<PackedLinear>> pack_linear(const PanelOps& ops, const CanonicalLinear& linear,
                                                   const PackOptions& options) {
   const MatrixSource& source = *linear.weight;
-  MORACLE_ASSIGN(const PanelFormat format, panel_format(linear, ops));
+  MORACLE_ASSIGN(const PanelForms forms, panel_forms(linear, ops));
+  const PanelFormat& format = forms.many;
   std::vector<std::int32_t> order = column_order(source.spec());
   const auto packed = [&](PageBuffer memory) {
     return std::unique_ptr<PackedLinear>(std::make_unique<CpuLinear>(
-        ops, format, std::move(memory), std::move(order), linear.bias, source.spec().global_scale, linear.input_scale));
+        ops, forms, std::move(memory), std::move(order), linear.bias, source.spec().global_scale, linear.input_scale));
   };
   if (options.layout_only) return packed(PageBuffer());
   MORACLE_ASSIGN(PageBuffer memory, PageBuffer::allocate(format.bytes()));

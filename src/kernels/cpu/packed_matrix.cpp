@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstring>
 
 #include "base/checked.h"
+#include "kernels/cpu/streams.h"
 #include "scheme/activation_codes.h"
+#include "scheme/activation_quant.h"
 #include "scheme/codes.h"
 
 namespace moracle::cpu {
@@ -19,37 +23,43 @@ PanelScale stored_scale(ScaleType type) {  // kept as published
   return PanelScale::f32;
 }
 
-void choose_kernels(const PanelOps& ops, PanelFormat& format) {
-  const int scaled = format.group_input_scales ? 1 : 0;
-  const int zeros = format.zeros ? 1 : 0;
-  format.run_from = ops.run_from;
-  switch (format.code) {
+const CodeKernels& kernels_of(const PanelOps& ops, PanelCode code, InputForm input) {
+  const auto by_input = [&](const CodeKernels& i8, const CodeKernels& i16, const CodeKernels& numbers) -> const auto& {
+    if (input == InputForm::i8) return i8;
+    return input == InputForm::i16 ? i16 : numbers;
+  };
+  switch (code) {
     case PanelCode::q4:
-      format.multiply = ops.q4[scaled][zeros];
-      format.multiply_run = ops.q4_run;
-      return;
+      return by_input(ops.q4_i8, ops.q4_i16, ops.q4);
     case PanelCode::q8:
-      format.multiply = ops.q8[scaled][zeros];
-      format.multiply_run = ops.q8_run;
-      return;
+      return by_input(ops.q8_i8, ops.q8_i16, ops.q8);
     case PanelCode::e2m1:
-      format.multiply = ops.e2m1[scaled];
-      format.multiply_run = ops.e2m1_run;
-      return;
+      return by_input(ops.e2m1_i8, ops.e2m1_i16, ops.e2m1);
     case PanelCode::e4m3:
-      format.multiply = ops.e4m3[scaled];
-      format.multiply_run = ops.e4m3_run;
-      return;
+      return ops.e4m3;
     case PanelCode::bf16:
-      format.multiply = ops.bf16;
-      return;
+      return ops.bf16;
     case PanelCode::f16:
-      format.multiply = ops.f16;
-      return;
+      return ops.f16;
     case PanelCode::f32:
-      format.multiply = ops.f32;
-      return;
+      break;
   }
+  return ops.f32;
+}
+
+InputForm choose_input(const PanelOps& ops, const PanelFormat& format) {
+  if (format.code == PanelCode::bf16) return ops.bf16_input;
+  if (!quantized(format.code)) return InputForm::f32;
+  if (format.code == PanelCode::e4m3) return ops.coded_input;
+  if (!format.activation) return ops.quantized_input;
+  const bool int8 = format.activation->element == Element::int8;
+  return int8 && ops.encode8 != nullptr ? InputForm::i8 : ops.coded_input;
+}
+
+void choose_kernels(const PanelOps& ops, PanelFormat& format) {
+  format.kernels = &kernels_of(ops, format.code, format.input);
+  format.tiles = &format.kernels->tiles[format.group_input_scales ? 1 : 0][format.zeros ? 1 : 0];
+  format.wide_panels = ops.wide_panels;
 }
 
 std::optional<PanelCode> code_for(Element element) {
@@ -121,8 +131,10 @@ bool quantized(PanelCode code) {
 std::size_t PanelFormat::input_stride() const {
   constexpr std::size_t kLine = 64;
   const std::size_t lines = (static_cast<std::size_t>(padded_cols()) * input_bytes() + kLine - 1) / kLine;
-  return (lines | 1U) * kLine;
+  return ((lines + 1) | 1U) * kLine;
 }
+
+namespace {
 
 Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& ops) {
   const MatrixSpec& spec = linear.weight->spec();
@@ -142,12 +154,19 @@ Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& 
   format.scale = stored_scale(spec.key.scale);
   format.stored_group_cols = has_scales ? spec.group_cols : spec.cols;
   format.group_cols = format.stored_group_cols;
-  if (linear.activation) {
-    format.activation = linear.activation;
-    if (linear.activation->granularity.kind == Granularity::Kind::group) {
-      format.group_input_scales = true;
-      format.group_cols = std::min<std::int64_t>(format.group_cols, linear.activation->granularity.cols);
-    }
+  format.activation = linear.activation;
+  format.input = choose_input(ops, format);
+  if (format.integer_input() && !format.activation) {
+    // A scale for each group of the weight, but for 32 columns at least, and for 128 at most in 8 bits, which must
+    // follow a row's outliers.
+    const std::int64_t most = format.input == InputForm::i8 ? 128 : std::max<std::int64_t>(spec.cols, 32);
+    format.own_group_cols = std::clamp<std::int64_t>(format.stored_group_cols, 32, most);
+    format.group_input_scales = true;
+    format.group_cols = std::min(format.group_cols, format.own_group_cols);
+  }
+  if (format.activation && format.activation->granularity.kind == Granularity::Kind::group) {
+    format.group_input_scales = true;
+    format.group_cols = std::min<std::int64_t>(format.group_cols, format.activation->granularity.cols);
   }
   format.groups = has_scales ? ceil_div(spec.cols, format.group_cols) : 1;
   format.steps = ceil_div(format.group_cols, kStepColumns);
@@ -162,10 +181,19 @@ Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& 
   }
   choose_kernels(ops, format);
   format.recode = recoding(spec.key.element);
-  format.input = InputForm::f32;
-  if (quantized(format.code)) format.input = ops.quantized_input;
-  if (format.code == PanelCode::bf16) format.input = ops.bf16_input;
   return format;
+}
+
+}  // namespace
+
+Result<PanelForms> panel_forms(const CanonicalLinear& linear, const PanelOps& ops) {
+  PanelForms forms;
+  MORACLE_ASSIGN(forms.many, panel_format(linear, ops));
+  if (ops.few == nullptr) return forms;
+  MORACLE_ASSIGN(forms.few, panel_format(linear, *ops.few));
+  const bool same_panels = forms.few.groups == forms.many.groups && forms.few.panel_bytes == forms.many.panel_bytes;
+  if (forms.few.integer_input() && forms.few.input != forms.many.input && same_panels) forms.few_below = ops.few_below;
+  return forms;
 }
 
 namespace {
@@ -181,14 +209,75 @@ void sum_groups(const PanelFormat& format, const float* values, float* sums) {
   }
 }
 
-// Replaces a row by the numbers its codes stand for, and writes their scales, one per group of the weight or one.
-void quantize_row(const PanelFormat& format, std::optional<float> input_scale, float* values, float* scales) {
+// Largest magnitude of a stretch, values that are no numbers left out.
+float largest(const PanelOps& ops, std::span<const float> values, bool& finite) {
+  float most = ops.absolute_max(values.data(), narrow<std::int64_t>(values.size()));
+  finite = !std::isnan(most);
+  if (finite) return most;
+  most = 0.0F;
+  for (const float value : values) most = std::max(most, std::fabs(value));
+  return most;
+}
+
+struct NumberFormat {
+  int mantissa;
+  int min_exponent;
+  float most;
+};
+constexpr NumberFormat number_format(Element element) {
+  switch (element) {
+    case Element::e2m1:
+      return {.mantissa = 1, .min_exponent = 0, .most = 6.0F};
+    case Element::e2m3:
+      return {.mantissa = 3, .min_exponent = 0, .most = 7.5F};
+    case Element::e3m2:
+      return {.mantissa = 2, .min_exponent = -2, .most = 28.0F};
+    default:
+      return {.mantissa = 3, .min_exponent = -6, .most = 448.0F};
+  }
+}
+
+// Replaces a stretch that shares a scale by the numbers its codes stand for and returns the scale: quantize_to_codes,
+// whole vectors at a time. Values that are not finite go the scalar way.
+float quantize_stretch(const PanelOps& ops, const QuantKey& key, std::optional<float> input_scale,
+                       std::span<float> values) {
+  bool finite = true;
+  const float most = largest(ops, values, finite);
+  if (!finite || key.element == Element::int8) return quantize_to_codes(key, input_scale, values);
+  const NumberFormat format = number_format(key.element);
+  RoundArgs args{.values = values.data(),
+                 .count = narrow<std::int64_t>(values.size()),
+                 .factor = 1.0F,
+                 .divide = false,
+                 .mantissa = format.mantissa,
+                 .min_exponent = format.min_exponent,
+                 .most = format.most};
+  float scale = 1.0F;
+  if (key.scale == ScaleType::e8m0) {
+    scale = decode_e8m0(mx_block_scale(key.element, most));
+    args.factor = 1.0F / scale;  // a power of two
+  } else if (key.element == Element::e2m1) {
+    const Nvfp4Block block = nvfp4_block(most, input_scale.value_or(1.0F));
+    scale = decode_e4m3(block.scale) / input_scale.value_or(1.0F);
+    args.factor = block.inverse;
+  } else {
+    scale = key.dynamic ? std::max(most / 448.0F, 1.0F / (448.0F * 512.0F)) : input_scale.value_or(1.0F);
+    args.factor = scale;
+    args.divide = true;
+  }
+  ops.round_numbers(args);
+  return scale;
+}
+
+// Quantizes a row and writes its scales, one per group of the weight or one.
+void quantize_row(const PanelOps& ops, const PanelFormat& format, std::optional<float> input_scale, float* values,
+                  float* scales) {
   const std::span<float> row{values, static_cast<std::size_t>(format.cols)};
   const QuantKey& key = *format.activation;
   const std::int64_t width = key.granularity.kind == Granularity::Kind::group ? key.granularity.cols : format.cols;
   for (std::int64_t first = 0; first < format.cols; first += width) {
     const auto count = static_cast<std::size_t>(std::min(width, format.cols - first));
-    const float scale = quantize_to_codes(key, input_scale, row.subspan(static_cast<std::size_t>(first), count));
+    const float scale = quantize_stretch(ops, key, input_scale, row.subspan(static_cast<std::size_t>(first), count));
     if (!format.group_input_scales) {
       scales[0] = scale;
       continue;
@@ -198,20 +287,59 @@ void quantize_row(const PanelFormat& format, std::optional<float> input_scale, f
   }
 }
 
+// The scale of columns [first, end) of a row, by the scheme's rule or the kernel's own.
+float integer_scale(const PanelOps& ops, const PanelFormat& format, std::optional<float> input_scale,
+                    const float* values, std::int64_t first, std::int64_t end) {
+  if (format.activation && !format.activation->dynamic) return input_scale.value_or(1.0F);
+  constexpr float kLeast = 1e-10F;
+  bool finite = true;
+  const std::span<const float> stretch{values + first, static_cast<std::size_t>(end - first)};
+  const float most = std::max(largest(ops, stretch, finite), kLeast);
+  return most / (format.input == InputForm::i16 ? 32512.0F : 127.0F);
+}
+
+// A row as integer codes, group by group of the weight; scales are shared by `width` columns.
+void encode_row(const PanelOps& ops, const PanelFormat& format, std::optional<float> input_scale, const float* values,
+                const PreparedRow& row) {
+  const std::int64_t width = format.own_group_cols > 0 ? format.own_group_cols : format.cols;
+  auto* sums = reinterpret_cast<std::int32_t*>(row.sums);
+  const std::int64_t planes = format.input == InputForm::i16 ? 2 : 1;
+  const auto encode = format.input == InputForm::i16 ? ops.encode16 : ops.encode8;
+  float scale = 1.0F;
+  for (std::int64_t g = 0; g < format.groups; ++g) {
+    const std::int64_t first = g * format.group_cols;
+    const std::int64_t end = std::min(first + format.group_cols, format.cols);
+    if (first % width == 0)
+      scale = integer_scale(ops, format, input_scale, values, first, std::min(first + width, format.cols));
+    row.scales[format.group_input_scales ? g : 0] = scale;
+    encode({.x = values + first,
+            .count = end - first,
+            .scale = scale,
+            .nibbles = format.code != PanelCode::q8,
+            .out = row.x + g * format.steps * kStepColumns * planes,
+            .sums = sums + g * planes});
+  }
+}
+
 }  // namespace
 
 void prepare_row(const PanelOps& ops, const PanelFormat& format, std::span<const std::int32_t> order,
                  std::optional<float> input_scale, const float* x, float* scratch, const PreparedRow& row) {
   const auto cols = static_cast<std::size_t>(format.cols);
   const auto padded = static_cast<std::size_t>(format.padded_cols());
+  const std::size_t used = padded * format.input_bytes();
+  std::memset(row.x + used, 0, format.input_stride() - used);
   float* values = format.input == InputForm::f32 ? reinterpret_cast<float*>(row.x) : scratch;
-  if (order.empty()) {
-    std::copy(x, x + cols, values);
-  } else {
+  if (!order.empty()) {
     for (std::size_t p = 0; p < cols; ++p) values[p] = x[order[p]];
   }
+  if (format.integer_input()) {
+    encode_row(ops, format, input_scale, order.empty() ? x : values, row);
+    return;
+  }
+  if (order.empty()) std::copy(x, x + cols, values);
   std::fill(values + cols, values + padded, 0.0F);
-  if (format.activation) quantize_row(format, input_scale, values, row.scales);
+  if (format.activation) quantize_row(ops, format, input_scale, values, row.scales);
   if (format.input == InputForm::bf16) {
     auto* rounded = reinterpret_cast<std::uint16_t*>(row.x);
     ops.to_bf16(values, rounded, narrow<std::int64_t>(padded));
@@ -223,67 +351,107 @@ void prepare_row(const PanelOps& ops, const PanelFormat& format, std::span<const
 }
 
 std::size_t PreparedRows::bytes(const PanelFormat& format, std::size_t rows) {
-  const auto groups = static_cast<std::size_t>(format.groups);
-  return BumpArena::cost<std::byte>(rows * format.input_stride()) +
-         BumpArena::cost<float>(format.zeros ? rows * groups : 0) +
+  return BumpArena::cost<std::byte>(rows * format.input_stride()) + BumpArena::cost<float>(rows * format.sum_count()) +
          BumpArena::cost<float>(rows * format.input_scale_count());
 }
 
 PreparedRows PreparedRows::take(const PanelFormat& format, std::size_t rows, BumpArena& arena) {
-  const auto groups = static_cast<std::size_t>(format.groups);
   return {.x = arena.take<std::byte>(rows * format.input_stride()),
-          .sums = arena.take<float>(format.zeros ? rows * groups : 0),
+          .sums = arena.take<float>(rows * format.sum_count()),
           .scales = arena.take<float>(rows * format.input_scale_count())};
 }
 
 PreparedRow PreparedRows::row(const PanelFormat& format, std::int64_t index) const {
   const auto at = static_cast<std::size_t>(index);
   return {.x = x.data() + at * format.input_stride(),
-          .sums = format.zeros ? sums.data() + at * static_cast<std::size_t>(format.groups) : nullptr,
-          .scales = format.activation ? scales.data() + at * format.input_scale_count() : nullptr};
+          .sums = format.sum_count() > 0 ? sums.data() + at * format.sum_count() : nullptr,
+          .scales = format.input_scale_count() > 0 ? scales.data() + at * format.input_scale_count() : nullptr};
 }
 
-void multiply_rows(const PanelFormat& format, float global_scale, std::span<const PreparedRow> rows,
-                   const std::byte* panel, float* out, std::int64_t out_stride) {
+namespace {
+
+// What the work on one panel of a set asks for: its share of each panel of the next set.
+struct Ahead {
+  const std::byte* places[kAhead];
+
+  Ahead(const PanelFormat& format, const PanelSet& set, std::int64_t panel) {
+    const std::int64_t share = narrow<std::int64_t>(format.panel_bytes) / set.count / 64 * 64;
+    for (std::int64_t i = 0; i < kAhead; ++i) places[i] = set.ahead[i % set.ahead_count] + panel * share;
+  }
+};
+
+// Panels of a set from `first` on, as many as `multiply` takes, against tokens from `first_token` on.
+void multiply_panels(const PanelFormat& format, const PanelSet& set, std::int64_t first, PanelMultiply multiply,
+                     PanelArgs args, std::int64_t first_token) {
+  float* out[kMaxPanels];
+  for (std::int64_t p = first; p < set.count; ++p) out[p - first] = set.out[p] + first_token * set.out_stride;
+  args.panels = set.panels + first;
+  args.panel_scale = set.scale + first;
+  args.out = out;
+  if (set.ahead_count == 0 || first_token != 0) {
+    multiply(args);
+    return;
+  }
+  const Ahead ahead(format, set, first);
+  args.ahead = ahead.places;
+  multiply(args);
+}
+
+void multiply_tiles(const PanelFormat& format, const PanelSet& set, const PanelArgs& all) {
+  const Parts tiles(all.tokens, kMaxTile);
+  for (std::int64_t i = 0; i < tiles.size(); ++i) {
+    const std::int64_t first = tiles.begin(i);
+    PanelArgs args = all;
+    args.tokens = tiles.begin(i + 1) - first;
+    args.x += first;
+    args.sums += first;
+    args.input_scales += first;
+    args.token_scale += first;
+    const auto tile = static_cast<std::size_t>(args.tokens - 1);
+    const PanelMultiply wide = many_streams() && args.tokens <= kWideTiles ? format.tiles->wide[tile] : nullptr;
+    std::int64_t panel = 0;
+    if (wide != nullptr) {
+      const std::int64_t width = format.wide_panels[tile];
+      for (; panel + width <= set.count; panel += width) multiply_panels(format, set, panel, wide, args, first);
+    }
+    for (; panel < set.count; ++panel) multiply_panels(format, set, panel, format.tiles->one[tile], args, first);
+  }
+}
+
+}  // namespace
+
+void multiply_rows(const PanelFormat& format, std::span<const PreparedRow> rows, const PanelSet& set) {
   const void* x[kMaxRun];
-  const float* sums[kMaxRun];
+  const void* sums[kMaxRun];
   const float* scales[kMaxRun];
-  float factors[kMaxRun];
+  float token_scale[kMaxRun];
   for (std::size_t t = 0; t < rows.size(); ++t) {
     x[t] = rows[t].x;
     sums[t] = rows[t].sums;
     scales[t] = rows[t].scales;
-    factors[t] = global_scale;
-    if (format.activation && !format.group_input_scales) factors[t] *= rows[t].scales[0];
+    token_scale[t] = format.activation && !format.group_input_scales ? rows[t].scales[0] : 1.0F;
   }
-  PanelArgs args{.tokens = narrow<std::int64_t>(rows.size()),
-                 .x = x,
-                 .sums = sums,
-                 .input_scales = scales,
-                 .panel = panel,
-                 .groups = format.groups,
-                 .steps = format.steps,
-                 .last_steps = format.last_steps,
-                 .scale = format.scale,
-                 .zeros = format.zeros,
-                 .scaled = format.group_input_scales,
-                 .global_scale = factors,
-                 .out = out,
-                 .out_stride = out_stride};
-  if (format.multiply_run != nullptr && args.tokens >= format.run_from) {
-    format.multiply_run(args);
-    return;
-  }
-  const Parts tiles(args.tokens, kMaxTile);
-  for (std::int64_t i = 0; i < tiles.size(); ++i) {
-    const std::int64_t first = tiles.begin(i);
-    args.tokens = tiles.begin(i + 1) - first;
-    args.x = x + first;
-    args.sums = sums + first;
-    args.input_scales = scales + first;
-    args.global_scale = factors + first;
-    args.out = out + first * out_stride;
-    format.multiply[args.tokens - 1](args);
+  const PanelArgs args{.tokens = narrow<std::int64_t>(rows.size()),
+                       .x = x,
+                       .sums = sums,
+                       .input_scales = scales,
+                       .panels = nullptr,
+                       .groups = format.groups,
+                       .steps = format.steps,
+                       .last_steps = format.last_steps,
+                       .scale = format.scale,
+                       .zeros = format.zeros,
+                       .scaled = format.group_input_scales,
+                       .panel_scale = nullptr,
+                       .token_scale = token_scale,
+                       .ahead = nullptr,
+                       .out = nullptr,
+                       .out_stride = set.out_stride};
+  const CodeKernels& kernels = *format.kernels;
+  if (kernels.run != nullptr && args.tokens >= kernels.run_from) {
+    for (std::int64_t p = 0; p < set.count; ++p) multiply_panels(format, set, p, kernels.run, args, 0);
+  } else {
+    multiply_tiles(format, set, args);
   }
 }
 

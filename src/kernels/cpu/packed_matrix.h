@@ -36,9 +36,10 @@ struct PanelFormat {
   // per token, or static).
   std::optional<QuantKey> activation{};
   bool group_input_scales = false;
-  const PanelMultiply* multiply = nullptr;  // [kMaxTile]
-  PanelMultiply multiply_run = nullptr;     // of any number of tokens from run_from on; null for dense codes
-  std::int64_t run_from = 0;
+  std::int64_t own_group_cols = 0;  // columns that share a scale where the kernel itself makes activations integers
+  const CodeKernels* kernels = nullptr;
+  const CodeKernels::Tiles* tiles = nullptr;  // of `kernels`, for these activations and zero points
+  const std::int64_t* wide_panels = nullptr;  // [kWideTiles]: panels that the wide tiles take
   // Codes that are kept as others of the same value: [64], by the checkpoint's code. Null: kept as they are.
   const std::uint8_t* recode = nullptr;
 
@@ -47,17 +48,35 @@ struct PanelFormat {
   [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(panels) * panel_bytes; }
   [[nodiscard]] std::int64_t stored_groups() const { return (cols + stored_group_cols - 1) / stored_group_cols; }
   [[nodiscard]] std::size_t input_scale_count() const {  // scales of one prepared row
-    if (!activation) return 0;
+    if (!activation && own_group_cols == 0) return 0;
     return group_input_scales ? static_cast<std::size_t>(groups) : 1;
   }
-  [[nodiscard]] std::size_t input_bytes() const { return input == InputForm::bf16 ? 2 : 4; }  // per value
-  // Bytes from one prepared activation row to the next. An odd number of cache lines, so that the rows of a tile do not
-  // fall into one set of the first-level cache.
+  [[nodiscard]] bool integer_input() const { return input == InputForm::i8 || input == InputForm::i16; }
+  [[nodiscard]] std::size_t sum_count() const {  // of one prepared row
+    if (input == InputForm::i16) return 2 * static_cast<std::size_t>(groups);
+    return zeros || integer_input() ? static_cast<std::size_t>(groups) : 0;
+  }
+  [[nodiscard]] std::size_t input_bytes() const {  // per value
+    if (input == InputForm::i8) return 1;
+    return input == InputForm::f32 ? 4 : 2;
+  }
+  // Bytes from one prepared activation row to the next: a line of zeros behind the values, into which kernels that take
+  // whole lines may read, and an odd number of lines, so that the rows of a tile do not fall into one set of the
+  // first-level cache.
   [[nodiscard]] std::size_t input_stride() const;
 };
 
+// One packed matrix and the forms in which activations may meet it: one for few tokens, one for more. Often the same.
+struct PanelForms {
+  PanelFormat many;
+  PanelFormat few;             // panels as in `many`
+  std::int64_t few_below = 0;  // tokens; 0: always `many`
+
+  [[nodiscard]] const PanelFormat& of(std::int64_t tokens) const { return tokens < few_below ? few : many; }
+};
+
 // Errors: "kernel.scheme" where the layout has no code for the matrix; cards keep such matrices away.
-Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& ops);
+Result<PanelForms> panel_forms(const CanonicalLinear& linear, const PanelOps& ops);
 
 // Columns in stored order: column_order[p] is the input column at packed position p. Empty: columns in order.
 [[nodiscard]] std::vector<std::int32_t> column_order(const MatrixSpec& spec);
@@ -68,8 +87,8 @@ Result<> pack_panels(const MatrixSource& source, const PanelFormat& format, std:
 
 // Where the parts of one prepared activation row go.
 struct PreparedRow {
-  std::byte* x = nullptr;   // padded_cols() values in the format's input form
-  float* sums = nullptr;    // [groups], where zero points are stored
+  std::byte* x = nullptr;   // padded_cols() values in the format's input form, then zeros to the end of the stride
+  float* sums = nullptr;    // [sum_count()], where the format needs sums; of integer codes: int32 in the same place
   float* scales = nullptr;  // quantized activations: [groups] with group_input_scales, else [1]
 };
 
@@ -90,9 +109,52 @@ struct PreparedRows {
   [[nodiscard]] PreparedRow row(const PanelFormat& format, std::int64_t index) const;
 };
 
-// out[rows, 32] (row stride `out_stride`) = up to kMaxRun rows times one panel.
-void multiply_rows(const PanelFormat& format, float global_scale, std::span<const PreparedRow> rows,
-                   const std::byte* panel, float* out, std::int64_t out_stride);
+// Panels of one format that meet the same rows.
+struct PanelSet {
+  std::int64_t count = 0;  // up to kMaxPanels
+  const std::byte* panels[kMaxPanels];
+  float scale[kMaxPanels];  // second-level scale
+  float* out[kMaxPanels];   // [rows, 32], row stride out_stride
+  std::int64_t out_stride = kPanelRows;
+  std::int64_t ahead_count = 0;  // panels of the next set, to be asked for in the meantime
+  const std::byte* ahead[kMaxPanels];
+
+  void add(const std::byte* panel, float second_level, float* to) {
+    panels[count] = panel;
+    scale[count] = second_level;
+    out[count++] = to;
+  }
+  void add_ahead(const std::byte* panel) { ahead[ahead_count++] = panel; }
+};
+
+// Up to kMaxRun rows times every panel of the set.
+void multiply_rows(const PanelFormat& format, std::span<const PreparedRow> rows, const PanelSet& set);
+
+// Panels that are worked on together.
+struct PanelGroup {
+  std::int64_t count = 0;
+  std::int64_t panel[kMaxPanels] = {};
+};
+
+// A run of panels read as `streams` streams: group i takes one panel of each stream, so that the addresses of a group
+// lie far apart and memory serves them at the same time. With one stream, panel after panel.
+class PanelStreams {
+ public:
+  PanelStreams(std::int64_t begin, std::int64_t end, std::int64_t streams)
+      : begin_(begin), end_(end), length_((end - begin + streams - 1) / streams) {}
+  [[nodiscard]] std::int64_t size() const { return length_; }  // groups
+  [[nodiscard]] PanelGroup at(std::int64_t i) const {          // empty behind the last
+    PanelGroup group;
+    if (i >= length_) return group;
+    for (std::int64_t panel = begin_ + i; panel < end_; panel += length_) group.panel[group.count++] = panel;
+    return group;
+  }
+
+ private:
+  std::int64_t begin_;
+  std::int64_t end_;
+  std::int64_t length_;
+};
 
 // Splits `count` tokens into near-equal parts of at most `most`, instead of full ones and a tail of one.
 struct Parts {

@@ -28,30 +28,42 @@ namespace moracle::cpu {
 
 enum class PanelCode : std::uint8_t { q4, e2m1, q8, e4m3, bf16, f16, f32 };
 enum class PanelScale : std::uint8_t { f16, bf16, f32, e4m3, e8m0 };
-enum class InputForm : std::uint8_t { f32, bf16 };
+// What a prepared activation row holds. `i8`: two's complement codes, four columns a 32-bit lane, in the order in which
+// the code's bytes meet them (EncodeArgs). `i16`: the same, in two planes of bytes: four high bytes, four low bytes,
+// and value = 256 * high + low, both signed.
+enum class InputForm : std::uint8_t { f32, bf16, i8, i16 };
 
 constexpr std::int64_t kPanelRows = 32;
 constexpr std::int64_t kStepColumns = 8;
 constexpr std::int64_t kMaxTile = 6;
-constexpr std::int64_t kMaxRun = 48;  // tokens of one call at most
+constexpr std::int64_t kMaxRun = 64;    // tokens of one call at most
+constexpr std::int64_t kMaxPanels = 4;  // of one call
+constexpr std::int64_t kAhead = 4;      // places of PanelArgs::ahead
+constexpr std::int64_t kWideTiles = 3;  // tiles of 1 .. 3 tokens may take several panels at once
 
-// One call: `tokens` rows of activations against one panel. Kernels of a tile know their size and do not read it.
+// One call: `tokens` rows of activations against one panel, or against several that the kernel's name fixes. Kernels of
+// a tile know their size and do not read it.
 struct PanelArgs {
   std::int64_t tokens;
-  const void* const* x;      // [tokens] activation rows in the kernel's input form, zero-padded to whole steps
-  const float* const* sums;  // [tokens][groups]: sum of the row's activations; read only where zero points are stored
+  const void* const* x;     // [tokens] activation rows in the kernel's input form, zero-padded to whole cache lines
+  const void* const* sums;  // [tokens][groups]: sum of the row's activations, f32 or, for integer codes, i32. Read
+                            // where zero points are stored, and with integer codes always
   // Quantized activations: x holds their codes as numbers, and these the scales that belong to them, [tokens][groups of
   // the weight]. Read only by the kernels for such activations.
   const float* const* input_scales;
-  const std::byte* panel;
+  const std::byte* const* panels;
   std::int64_t groups;      // 1 for dense codes
   std::int64_t steps;       // of every group but the last
   std::int64_t last_steps;  // of the last group
   PanelScale scale;
-  bool zeros;                 // zero points are stored
-  bool scaled;                // input_scales are there
-  const float* global_scale;  // [tokens]: second-level scale of the weight times the token's own scale; 1 if none
-  float* out;                 // [tokens, out_stride], 32 values a row
+  bool zeros;                // zero points are stored
+  bool scaled;               // input_scales are there
+  const float* panel_scale;  // [panels]: second-level scale of the weight; 1 if none
+  const float* token_scale;  // [tokens]: the token's own scale; 1 if none
+  // Four places whose lines are asked for while this panel is worked on, an equal share of each: the panels that come
+  // next, as several streams from memory. Null: only the panel itself, a little ahead.
+  const std::byte* const* ahead;
+  float* const* out;  // [panels][tokens, out_stride], 32 values a row
   std::int64_t out_stride;
 };
 using PanelMultiply = void (*)(const PanelArgs&);
@@ -69,27 +81,65 @@ struct ActivationArgs {
   std::int64_t count;
 };
 
+// The kernels of one code and input form; all null where an instruction set has none.
+struct CodeKernels {
+  struct Tiles {
+    PanelMultiply one[kMaxTile];     // [tokens - 1], one panel
+    PanelMultiply wide[kWideTiles];  // [tokens - 1], wide_panels[tokens - 1] panels; null: none
+  };
+  Tiles tiles[2][2];  // [quantized activations with a scale a group][has zero points]
+  // Any number of tokens from `run_from` on, one panel, against weights that are decoded once for all of them.
+  PanelMultiply run;
+  std::int64_t run_from;
+};
+
+// One group of a row to integer codes round(x / scale), within +-127 or +-32512.
+struct EncodeArgs {
+  const float* x;      // [count]
+  std::int64_t count;  // codes behind them are zero, up to a whole step of 8
+  float scale;
+  bool nibbles;  // of a 4-bit code: a step's columns come as 0, 4, 1, 5, 2, 6, 3, 7, as its lanes' bytes hold them
+  std::byte* out;
+  std::int32_t* sums;  // of the codes, or of their high and low bytes
+};
+
+// Values to the nearest numbers of a small float format, ties to even, magnitudes above `most` to `most`. No NaN.
+struct RoundArgs {
+  float* values;  // [count]; each is divided or multiplied by `factor` first
+  std::int64_t count;
+  float factor;
+  bool divide;
+  int mantissa;      // bits
+  int min_exponent;  // of the smallest normal number
+  float most;
+};
+
 // Everything one instruction set provides.
 struct PanelOps {
-  // [quantized activations with a scale a group][has zero points][tile - 1]
-  PanelMultiply q4[2][2][kMaxTile];
-  PanelMultiply q8[2][2][kMaxTile];
-  PanelMultiply e2m1[2][kMaxTile];  // [quantized activations with a scale a group][tile - 1]
-  PanelMultiply e4m3[2][kMaxTile];
-  PanelMultiply bf16[kMaxTile];
-  PanelMultiply f16[kMaxTile];
-  PanelMultiply f32[kMaxTile];
-  // Any number of tokens from `run_from` on, against weights that are decoded once for all of them.
-  PanelMultiply q4_run, q8_run, e2m1_run, e4m3_run;
-  std::int64_t run_from;      // at least 3
-  InputForm quantized_input;  // of q4, q8, e2m1 and e4m3
+  CodeKernels q4, q8, e2m1, e4m3, bf16, f16, f32;
+  CodeKernels q4_i8, q8_i8, e2m1_i8;     // integer activation codes
+  CodeKernels q4_i16, q8_i16, e2m1_i16;  // the same in 16 bits
+  std::int64_t wide_panels[kWideTiles];
+  InputForm quantized_input;  // of q4, q8 and e2m1 where activations have 16 bits
+  InputForm coded_input;      // of e4m3, and where activations are quantized to what no integer kernel takes
   InputForm bf16_input;       // of bf16 weights; f16 and f32 weights always take f32
+  // Kernels of another input form for what fewer than `few_below` tokens meet; null: none.
+  const PanelOps* few;
+  std::int64_t few_below;
+  bool even_rows;  // runs are faster where the rows of activations lie at equal distances
   void (*to_bf16)(const float* in, std::uint16_t* out, std::int64_t count);  // round to nearest even
+  float (*absolute_max)(const float* x, std::int64_t count);                 // NaN where a value is not finite
+  void (*round_numbers)(const RoundArgs&);
+  void (*encode8)(const EncodeArgs&);   // null without integer kernels
+  void (*encode16)(const EncodeArgs&);  // likewise
   void (*activate)(const ActivationArgs&);
   // out[i] = sum over j of weights[j] * rows[j][i], j ascending.
   void (*weighted_sum)(const float* const* rows, const float* weights, std::int64_t count, float* out, std::int64_t n);
 };
 
+extern const PanelOps kAmxOps;
+extern const PanelOps kAvx512VnniOps;
+extern const PanelOps kAvx512VnniFastOps;  // quantizes 16-bit activations
 extern const PanelOps kAvx512Bf16Ops;
 extern const PanelOps kAvx512Ops;
 extern const PanelOps kAvx2Ops;

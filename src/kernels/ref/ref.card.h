@@ -24,6 +24,7 @@ constexpr KernelCard ref_card(std::string_view id, std::span<const SchemeRule> s
           .own_up_order = true,
           .bias = true,
           .activations = kRefActivations,
+          .inputs = InputRounding::none,
           .batch_invariant = true,
           .accumulation = "f32, 16 partial sums over k, added pairwise"};
 }

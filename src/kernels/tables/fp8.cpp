@@ -8,6 +8,7 @@ namespace moracle {
 namespace {
 
 constexpr std::array kRows{
+    TableRow{&kCardAmxFp8, "tiles of bf16 products, 1024 operations a cycle"},
     TableRow{&kCardAvx512Bf16Fp8, "one VDPBF16PS does two multiply-adds a lane, and every code is exact in bf16"},
     TableRow{&kCardAvx512Fp8, "16 lanes a vector"},
     TableRow{&kCardAvx2Fp8, "8 lanes a vector"},

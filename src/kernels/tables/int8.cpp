@@ -8,6 +8,8 @@ namespace moracle {
 namespace {
 
 constexpr std::array kRows{
+    TableRow{&kCardAmxInt8, "tiles of int8 products, 2048 operations a cycle"},
+    TableRow{&kCardAvx512VnniInt8, "VPDPBUSD does four multiply-adds a lane, exact in integers"},
     TableRow{&kCardAvx512Bf16Int8, "one VDPBF16PS does two multiply-adds a lane, and every code is exact in bf16"},
     TableRow{&kCardAvx512Int8, "16 lanes a vector"},
     TableRow{&kCardAvx2Int8, "8 lanes a vector"},

@@ -8,6 +8,7 @@ namespace moracle {
 namespace {
 
 constexpr std::array kRows{
+    TableRow{&kCardAmxMxfp6, "tiles of bf16 products, 1024 operations a cycle"},
     TableRow{&kCardAvx512Bf16Mxfp6, "one VDPBF16PS does two multiply-adds a lane, and every code is exact in bf16"},
     TableRow{&kCardAvx512Mxfp6, "16 lanes a vector"},
     TableRow{&kCardAvx2Mxfp6, "8 lanes a vector"},

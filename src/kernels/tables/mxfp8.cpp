@@ -8,6 +8,7 @@ namespace moracle {
 namespace {
 
 constexpr std::array kRows{
+    TableRow{&kCardAmxMxfp8, "tiles of bf16 products, 1024 operations a cycle"},
     TableRow{&kCardAvx512Bf16Mxfp8, "one VDPBF16PS does two multiply-adds a lane, and every code is exact in bf16"},
     TableRow{&kCardAvx512Mxfp8, "16 lanes a vector"},
     TableRow{&kCardAvx2Mxfp8, "8 lanes a vector"},

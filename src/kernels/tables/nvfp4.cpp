@@ -8,6 +8,10 @@ namespace moracle {
 namespace {
 
 constexpr std::array kRows{
+    TableRow{&kCardAmxNvfp4, "tiles of bf16 products, 1024 operations a cycle"},
+    TableRow{&kCardAvx512VnniNvfp4Fast,
+             "one VPDPBUSD does four multiply-adds a lane; only where fast numerics are asked for"},
+    TableRow{&kCardAvx512VnniNvfp4, "two VPDPBUSD do four multiply-adds a lane"},
     TableRow{&kCardAvx512Bf16Nvfp4, "one VDPBF16PS does two multiply-adds a lane, and every code is exact in bf16"},
     TableRow{&kCardAvx512Nvfp4, "16 lanes a vector"},
     TableRow{&kCardAvx2Nvfp4, "8 lanes a vector"},

@@ -8,6 +8,7 @@ namespace moracle {
 namespace {
 
 constexpr std::array kRows{
+    TableRow{&kCardAmxDense, "tiles of bf16 products, 1024 operations a cycle"},
     TableRow{&kCardAvx512Bf16Dense, "bf16 weights multiply without widening"},
     TableRow{&kCardAvx512Dense, "16 lanes a vector"},
     TableRow{&kCardAvx2Dense, "8 lanes a vector"},

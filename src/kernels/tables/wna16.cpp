@@ -8,6 +8,10 @@ namespace moracle {
 namespace {
 
 constexpr std::array kRows{
+    TableRow{&kCardAmxWna16, "tiles of bf16 products, 1024 operations a cycle"},
+    TableRow{&kCardAvx512VnniWna16Fast,
+             "one VPDPBUSD does four multiply-adds a lane; only where fast numerics are asked for"},
+    TableRow{&kCardAvx512VnniWna16, "two VPDPBUSD do four multiply-adds a lane"},
     TableRow{&kCardAvx512Bf16Wna16, "one VDPBF16PS does two multiply-adds a lane"},
     TableRow{&kCardAvx512Wna16, "16 lanes a vector"},
     TableRow{&kCardAvx2Wna16, "8 lanes a vector"},

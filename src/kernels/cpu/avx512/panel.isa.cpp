@@ -14,6 +14,10 @@ namespace {
 
 #include "kernels/cpu/panel_body.inc"
 
+#include "kernels/cpu/panel_run_body.inc"
+
+#include "kernels/cpu/activation_body.inc"
+
 #include "kernels/cpu/avx512/dense512.inc"
 
 struct CodeTable {
@@ -27,6 +31,7 @@ struct Nibbles {
   using Form = F32Form;
   static constexpr std::int64_t kBytes = 128;
   static constexpr float kOffset = 8.0F;
+  static constexpr float kUnit = 1.0F;
   __m512 table = _mm512_load_ps(Table.values);
   __m512 weight(const std::byte* at, int k, int r) const {
     const auto nibble = static_cast<unsigned>(k / 2 + k % 2 * 4);
@@ -42,6 +47,7 @@ struct Q8 {
   using Form = F32Form;
   static constexpr std::int64_t kBytes = 256;
   static constexpr float kOffset = 128.0F;
+  static constexpr float kUnit = 1.0F;
   __m512 weight(const std::byte* at, int k, int r) const {
     const __m512i words = _mm512_loadu_si512(at + k / 4 * 128 + r * 64);
     const auto up = static_cast<unsigned>(24 - 8 * (k % 4));
@@ -53,6 +59,7 @@ struct E4m3 {
   using Form = F32Form;
   static constexpr std::int64_t kBytes = 256;
   static constexpr float kOffset = 0.0F;
+  static constexpr float kUnit = 1.0F;
   __m512 weight(const std::byte* at, int k, int r) const {
     constexpr unsigned kByte[4] = {0, 2, 1, 3};
     const __m512i words = _mm512_loadu_si512(at + k / 4 * 128 + r * 64);
@@ -63,6 +70,8 @@ struct E4m3 {
 struct DenseBf16 {
   using Form = F32Form;
   static constexpr std::int64_t kBytes = 512;
+  static constexpr float kOffset = 0.0F;
+  static constexpr float kUnit = 1.0F;
   __m512 weight(const std::byte* at, int k, int r) const {
     const __m512i words = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
     if (k % 2 == 0) return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
@@ -72,22 +81,32 @@ struct DenseBf16 {
 
 }  // namespace
 
-const PanelOps kAvx512Ops = {
-    .q4 = MORACLE_INTEGER_TILES(Q4),
-    .q8 = MORACLE_INTEGER_TILES(Q8),
-    .e2m1 = MORACLE_FLOAT_TILES(E2m1),
-    .e4m3 = MORACLE_FLOAT_TILES(E4m3),
-    .bf16 = MORACLE_TILES(multiply_dense, DenseBf16),
-    .f16 = MORACLE_TILES(multiply_dense, DenseF16),
-    .f32 = MORACLE_TILES(multiply_dense, DenseF32),
-    .q4_run = multiply_run<Q4>,
-    .q8_run = multiply_run<Q8>,
-    .e2m1_run = multiply_run<E2m1>,
-    .e4m3_run = multiply_run<E4m3>,
-    .run_from = 24,
+constinit const PanelOps kAvx512Ops = {
+    .q4 = integer_kernels<Q4>(24),
+    .q8 = integer_kernels<Q8>(24),
+    .e2m1 = float_kernels<E2m1>(24),
+    .e4m3 = float_kernels<E4m3>(24),
+    .bf16 = dense_kernels<DenseBf16>(),
+    .f16 = dense_kernels<DenseF16>(),
+    .f32 = dense_kernels<DenseF32>(),
+    .q4_i8 = {},
+    .q8_i8 = {},
+    .e2m1_i8 = {},
+    .q4_i16 = {},
+    .q8_i16 = {},
+    .e2m1_i16 = {},
+    .wide_panels = {wide_panels<1>(), wide_panels<2>(), wide_panels<3>()},
     .quantized_input = InputForm::f32,
+    .coded_input = InputForm::f32,
     .bf16_input = InputForm::f32,
+    .few = nullptr,
+    .few_below = 0,
+    .even_rows = false,
     .to_bf16 = nullptr,
+    .absolute_max = absolute_max,
+    .round_numbers = round_numbers,
+    .encode8 = nullptr,
+    .encode16 = nullptr,
     .activate = activate,
     .weighted_sum = weighted_sum,
 };

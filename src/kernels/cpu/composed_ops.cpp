@@ -1,0 +1,58 @@
+// Instruction sets that add to another one's kernels.
+#include "kernels/cpu/amx/amx_runs.h"
+#include "kernels/cpu/avx512vnni/vnni_kernels.h"
+#include "kernels/cpu/panel.h"
+
+namespace moracle::cpu {
+
+namespace {
+
+PanelOps with_vnni(PanelOps ops) {
+  ops.q4_i8 = kVnniKernels.q4;
+  ops.q8_i8 = kVnniKernels.q8;
+  ops.e2m1_i8 = kVnniKernels.e2m1;
+  ops.q4_i16 = kVnniKernels.q4_i16;
+  ops.q8_i16 = kVnniKernels.q8_i16;
+  ops.e2m1_i16 = kVnniKernels.e2m1_i16;
+  ops.encode8 = kVnniKernels.encode8;
+  ops.encode16 = kVnniKernels.encode16;
+  return ops;
+}
+
+PanelOps quantizing(PanelOps ops, InputForm input) {
+  ops.quantized_input = input;
+  return ops;
+}
+
+// From so many tokens on, tiles beat the vectors: a tile's time hardly depends on how many of its 16 rows are used.
+constexpr std::int64_t kTilesFrom = 3;
+
+// Below this, integers of 16 bits on vectors beat the decoding to bf16 that tiles need.
+constexpr std::int64_t kFewBelow = 6;
+
+void set_run(CodeKernels& kernels, PanelMultiply run) {
+  kernels.run = run;
+  kernels.run_from = kTilesFrom;
+}
+
+PanelOps with_amx(PanelOps ops) {
+  set_run(ops.q4, kAmxRuns.q4);
+  set_run(ops.q8, kAmxRuns.q8);
+  set_run(ops.e2m1, kAmxRuns.e2m1);
+  set_run(ops.e4m3, kAmxRuns.e4m3);
+  set_run(ops.bf16, kAmxRuns.bf16);
+  set_run(ops.q8_i8, kAmxRuns.int8);
+  ops.even_rows = true;
+  ops.few = &kAvx512VnniOps;
+  ops.few_below = kFewBelow;
+  return ops;
+}
+
+}  // namespace
+
+// Tables of one instruction set are constants of their files, so their order of initialization does not matter.
+const PanelOps kAvx512VnniOps = quantizing(with_vnni(kAvx512Ops), InputForm::i16);
+const PanelOps kAvx512VnniFastOps = quantizing(kAvx512VnniOps, InputForm::i8);
+const PanelOps kAmxOps = with_amx(with_vnni(kAvx512Bf16Ops));
+
+}  // namespace moracle::cpu

@@ -1,0 +1,150 @@
+// The vector helpers of each instruction set against the scalar quantizers.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "kernels/cpu/panel.h"
+#include "machine/machine.h"
+#include "scheme/activation_quant.h"
+#include "scheme/codes.h"
+
+namespace moracle {
+namespace {
+
+struct Isa {
+  const char* name;
+  const cpu::PanelOps* ops;
+  CpuFeatures features;
+};
+
+std::vector<Isa> isas() {
+  const CpuFeatures vnni = CpuFeature::avx512 | CpuFeature::avx512_vnni;
+  const CpuFeatures bf16 = CpuFeature::avx512 | CpuFeature::avx512_bf16 | CpuFeature::avx512_vbmi;
+  return {{"avx2", &cpu::kAvx2Ops, static_cast<CpuFeatures>(CpuFeature::avx2)},
+          {"avx512", &cpu::kAvx512Ops, static_cast<CpuFeatures>(CpuFeature::avx512)},
+          {"avx512bf16", &cpu::kAvx512Bf16Ops, bf16},
+          {"avx512vnni", &cpu::kAvx512VnniOps, vnni}};
+}
+
+class PanelOpsOf : public ::testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    if ((probe_machine().cpu_features & GetParam().features) != GetParam().features)
+      GTEST_SKIP() << GetParam().name << ": this CPU lacks its instruction set";
+  }
+  const cpu::PanelOps& ops() const { return *GetParam().ops; }
+};
+
+struct Format {
+  const char* name;
+  int mantissa, min_exponent;
+  float most;
+  std::uint8_t (*encode)(float);
+  float (*decode)(std::uint8_t);
+};
+constexpr Format kFormats[] = {{"e2m1", 1, 0, 6.0F, encode_e2m1, decode_e2m1},
+                               {"e2m3", 3, 0, 7.5F, encode_e2m3, decode_e2m3},
+                               {"e3m2", 2, -2, 28.0F, encode_e3m2, decode_e3m2},
+                               {"e4m3", 3, -6, 448.0F, encode_e4m3, decode_e4m3}};
+
+// Every number of the format, what lies half way between two of them, and their neighbours.
+std::vector<float> hard_values(const Format& format) {
+  std::vector<float> values{0.0F, -0.0F, 1e-30F, 3e38F, -3e38F};
+  const float step = std::ldexp(1.0F, format.min_exponent - format.mantissa);
+  for (float value = step / 2; value <= 2 * format.most; value += step / 2) {
+    for (const float near : {value, std::nextafter(value, 0.0F), std::nextafter(value, 1e30F)}) {
+      values.push_back(near);
+      values.push_back(-near);
+    }
+  }
+  return values;
+}
+
+TEST_P(PanelOpsOf, RoundsToSmallFloatsAsTheCodesDo) {
+  for (const Format& format : kFormats) {
+    for (const float factor : {1.0F, 0.37F}) {
+      for (const bool divide : {true, false}) {
+        const std::vector<float> values = hard_values(format);
+        std::vector<float> rounded = values;
+        ops().round_numbers({.values = rounded.data(),
+                             .count = static_cast<std::int64_t>(rounded.size()),
+                             .factor = factor,
+                             .divide = divide,
+                             .mantissa = format.mantissa,
+                             .min_exponent = format.min_exponent,
+                             .most = format.most});
+        for (std::size_t i = 0; i < values.size(); ++i) {
+          const float scaled = divide ? values[i] / factor : values[i] * factor;
+          ASSERT_EQ(rounded[i], format.decode(format.encode(scaled))) << format.name << " of " << scaled;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(PanelOpsOf, LargestMagnitude) {
+  std::mt19937 rng(1);
+  std::normal_distribution<float> normal;
+  for (const std::int64_t count : {1, 7, 8, 15, 16, 17, 128, 131}) {
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (float& value : values) value = normal(rng);
+    float most = 0.0F;
+    for (const float value : values) most = std::max(most, std::fabs(value));
+    EXPECT_EQ(ops().absolute_max(values.data(), count), most) << count;
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      std::vector<float> with = values;
+      with[static_cast<std::size_t>(count / 2)] = bad;
+      EXPECT_TRUE(std::isnan(ops().absolute_max(with.data(), count))) << count;
+    }
+  }
+}
+
+TEST_P(PanelOpsOf, IntegerCodesInTheOrderOfTheLanes) {
+  if (ops().encode8 == nullptr) GTEST_SKIP() << GetParam().name << " has no integer kernels";
+  constexpr std::size_t kNibbles[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+  std::mt19937 rng(2);
+  std::normal_distribution<float> normal;
+  for (const std::int64_t count : {1, 8, 9, 16, 24, 32, 40, 128}) {
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (float& value : values) value = normal(rng);
+    const float scale = int8_dynamic_scale(values);
+    std::vector<std::int8_t> codes(values.size());
+    quantize_int8(values, scale, codes);
+    const std::size_t padded = (values.size() + 7) / 8 * 8;
+    codes.resize(padded);
+    for (const bool nibbles : {false, true}) {
+      std::vector<std::byte> out(padded);
+      std::int32_t sum = 0;
+      ops().encode8(
+          {.x = values.data(), .count = count, .scale = scale, .nibbles = nibbles, .out = out.data(), .sums = &sum});
+      std::vector<std::byte> planes(2 * padded);
+      std::int32_t sums[2] = {};
+      const float fine = scale * 127.0F / 32512.0F;
+      ops().encode16(
+          {.x = values.data(), .count = count, .scale = fine, .nibbles = nibbles, .out = planes.data(), .sums = sums});
+      std::int32_t expected = 0;
+      std::int32_t expected16 = 0;
+      for (std::size_t i = 0; i < padded; ++i) {
+        const std::size_t column = i / 8 * 8 + (nibbles ? kNibbles[i % 8] : i % 8);
+        ASSERT_EQ(static_cast<std::int8_t>(out[i]), codes[column]) << count << " " << nibbles << " " << i;
+        const std::size_t at = i / 4 * 8 + i % 4;
+        const int value = 256 * static_cast<std::int8_t>(planes[at]) + static_cast<std::int8_t>(planes[at + 4]);
+        const float wanted = column < values.size() ? std::nearbyint(values[column] / fine) : 0.0F;
+        ASSERT_EQ(static_cast<float>(value), wanted) << count << " " << nibbles << " " << i;
+        expected += codes[column];
+        expected16 += value;
+      }
+      EXPECT_EQ(sum, expected);
+      EXPECT_EQ(256 * sums[0] + sums[1], expected16);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, PanelOpsOf, ::testing::ValuesIn(isas()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace moracle
