@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <numbers>
 #include <numeric>
 
 #include "base/memory.h"
@@ -55,8 +56,11 @@ struct RowErrors {
   }
 };
 
-bool rounds_to_bf16(const KernelCard& card) {
-  return has(card.cpu_features, CpuFeature::avx512_bf16);
+// Of 16-bit activations. bf16 is off by at most 2^-8 of each hidden value; integers by a step of a group's largest
+// value, spread evenly: four times what the input's and the hidden values' come to on average.
+double rounding_bound(const KernelCard& card) {
+  if (card.inputs == InputRounding::bf16) return 1.0 / 256.0;
+  return std::max(1e-5, 4 * std::numbers::sqrt2 * relative_rounding(card.inputs));
 }
 
 // What a row may be off by. f32 sums of 256 products in another order: 1e-5. A kernel with bf16 activations rounds the
@@ -70,7 +74,7 @@ struct RowBound {
 };
 RowBound layer_bound(const KernelCard& card, const Scheme& scheme) {
   if (!scheme.activation) {
-    const double bound = rounds_to_bf16(card) ? 1.0 / 256.0 : 1e-5;
+    const double bound = rounding_bound(card);
     return {bound, bound};
   }
   switch (scheme.activation->element) {
@@ -105,7 +109,8 @@ std::vector<const KernelCard*> claiming(const CanonicalExperts& experts, const A
   for (const TableRow& row : (*table)->rows) {
     if (row.card->kind != CardKind::own) continue;
     if ((machine.cpu_features & row.card->cpu_features) != row.card->cpu_features) continue;
-    const Decision decision = decide(problem, machine, {.pinned = std::string(row.card->backend)}, **table);
+    const Decision decision =
+        decide(problem, machine, {.numerics = row.card->numerics, .pinned = std::string(row.card->backend)}, **table);
     EXPECT_EQ(decision.winner, row.card) << row.card->id << " " << to_string(experts.scheme);
     if (decision.winner == row.card) cards.push_back(row.card);
   }

@@ -79,9 +79,9 @@ bool chosen(const KernelCard& card, const Problem& problem) {
 // are 16 bits wide and the checkpoint's wider (2^-9), and NVFP4's smallest block scales become 0, which are below 2^-6
 // of a largest one between 224 and 448 (2^-13). Gate, up and down each add theirs; a factor of two is left for the
 // activation between them. Sums are f32: 1e-5.
-// The kernels of this host that multiply in bf16 round activations: x for gate and up, and what down reads, 2^-9 each.
+// The kernels of this host may round activations: x for gate and up, and what down reads.
 double weight_bound(const KernelCard& card, const QuantKey& key) {
-  if (card.backend == "avx512bf16") return 3.0 / 512.0;
+  if (card.kind == CardKind::own) return std::max(1e-5, 3 * relative_rounding(card.inputs));
   if (card.backend != "marlin") return 1e-5;
   if (key.scale == ScaleType::f32) return 6.0 / 512.0;
   return key.element == Element::e2m1 && key.second_level ? 6.0 / 8192.0 : 1e-5;

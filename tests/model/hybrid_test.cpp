@@ -75,8 +75,10 @@ TEST(Hybrid, ForkGoesItsOwnWay) {
 
 // Projections of one to a few rows, narrower than any panel, run on the kernel that the experts run on.
 TEST(Hybrid, EveryKernelServesTheNarrowProjections) {
-  const std::vector<std::pair<const char*, CpuFeature>> backends{
-      {"avx2", CpuFeature::avx2}, {"avx512", CpuFeature::avx512}, {"avx512bf16", CpuFeature::avx512_bf16}};
+  const std::vector<std::pair<const char*, CpuFeature>> backends{{"avx2", CpuFeature::avx2},
+                                                                 {"avx512", CpuFeature::avx512},
+                                                                 {"avx512bf16", CpuFeature::avx512_bf16},
+                                                                 {"amx", CpuFeature::amx_bf16}};
   for (const auto& [backend, feature] : backends) {
     if (!has(probe_machine().cpu_features, feature)) continue;
     for (const char* name : kFolders) {
