@@ -66,6 +66,19 @@ Json degrees_json(const std::vector<Degree>& degrees) {
   return rows;
 }
 
+bool runs_here(const LayerFootprint& layer) {
+  return layer.experts.card != nullptr && layer.experts.card->kind == CardKind::own && layer.experts.packed;
+}
+
+Json experts_json(const ExpertsKernel& kernel) {
+  if (kernel.card == nullptr) return nullptr;
+  return {{"backend", kernel.backend},
+          {"card", kernel.card->id},
+          {"kind", to_string(kernel.card->kind)},
+          {"packed", kernel.packed},
+          {"bytes", kernel.bytes}};
+}
+
 Json plan_json(const Plan& plan, const PlanCommand& options) {
   const Footprint& footprint = plan.footprint;
   Json layers = Json::array();
@@ -75,7 +88,8 @@ Json plan_json(const Plan& plan, const PlanCommand& options) {
                       {"feed_forward_bytes", layer.feed_forward},
                       {"norm_bytes", layer.norms},
                       {"kv_cache_bytes", layer.state},
-                      {"experts_backend", layer.experts_kernel.empty() ? Json(nullptr) : Json(layer.experts_kernel)}});
+                      {"experts_backend", runs_here(layer) ? Json(layer.experts.backend) : Json(nullptr)},
+                      {"experts_kernel", experts_json(layer.experts)}});
   }
   return {{"device", to_json(plan.machine)},
           {"tp", options.tp},
@@ -101,7 +115,15 @@ Json plan_json(const Plan& plan, const PlanCommand& options) {
 
 bool alike(const LayerFootprint& a, const LayerFootprint& b) {
   return a.mixer == b.mixer && a.feed_forward == b.feed_forward && a.norms == b.norms && a.state == b.state &&
-         a.experts_kernel == b.experts_kernel;
+         a.experts.card == b.experts.card && a.experts.packed == b.experts.packed;
+}
+
+// "avx512bf16", "marlin [foreign]", "flashinfer [decision_only], published widths"
+std::string experts_text(const ExpertsKernel& kernel) {
+  if (kernel.card == nullptr) return "";
+  std::string text(kernel.backend);
+  if (kernel.card->kind != CardKind::own) text += fmt::format(" [{}]", to_string(kernel.card->kind));
+  return kernel.packed ? text : text + ", published widths";
 }
 
 // Runs of like layers, one row each.
@@ -115,7 +137,7 @@ std::vector<std::vector<std::string>> layer_rows(const Footprint& footprint) {
     const LayerFootprint& layer = layers[first];
     const std::string range = end - first == 1 ? layer.name : layer.name + " - " + std::to_string(end - 1);
     rows.push_back({range, std::to_string(end - first), human_bytes(layer.mixer), human_bytes(layer.feed_forward),
-                    human_bytes(layer.norms), human_bytes(layer.state), layer.experts_kernel});
+                    human_bytes(layer.norms), human_bytes(layer.state), experts_text(layer.experts)});
     first = end;
   }
   return rows;
@@ -145,6 +167,24 @@ std::string degrees_text(const std::string& name, const std::vector<Degree>& deg
   return text;
 }
 
+bool some_experts_packed(const Footprint& footprint) {
+  return std::any_of(footprint.layers.begin(), footprint.layers.end(),
+                     [](const LayerFootprint& layer) { return layer.experts.packed; });
+}
+
+std::string_view weights_text(const Footprint& footprint) {
+  if (footprint.packed) return "packed";
+  return some_experts_packed(footprint) ? "experts packed, the rest as published" : "as published";
+}
+
+// What the numbers mean on a device for which this build has no kernel.
+std::string elsewhere_note(const Footprint& footprint) {
+  return std::string("note: this build has no kernel for this device: ") +
+         (some_experts_packed(footprint) ? "experts marked [foreign] are counted as that kernel lays them out, all else"
+                                         : "every module is counted") +
+         " at the width of the published codes and scales; the workspace of the kernels is not known\n";
+}
+
 std::string plan_text(const Plan& plan, const PlanCommand& options) {
   const Footprint& footprint = plan.footprint;
   std::string text =
@@ -156,13 +196,11 @@ std::string plan_text(const Plan& plan, const PlanCommand& options) {
       "KV cache    {:>10}  one sequence of {} positions (the model's limit is {})\n"
       "workspace   {:>10}  calls of up to {} tokens\ntotal       {:>10}  of {}: {}\n",
       human_bytes(footprint.embedding), human_bytes(footprint.head), human_bytes(footprint.weights()),
-      footprint.packed ? "packed" : "as published", human_bytes(footprint.state), footprint.context, plan.max_positions,
+      weights_text(footprint), human_bytes(footprint.state), footprint.context, plan.max_positions,
       human_bytes(footprint.workspace), footprint.batch_tokens, human_bytes(footprint.total()),
       human_bytes(plan.machine.memory_bytes), plan.fits() ? "fits" : "does not fit");
   if (!footprint.packed) {
-    text +=
-        "note: this build has no kernel for this device, so sizes are those of the published codes and scales, and "
-        "the workspace of the kernels is not in them\n";
+    text += elsewhere_note(footprint);
   }
   text += "\n" + degrees_text("tensor-parallel", plan.tp) + degrees_text("expert-parallel", plan.ep);
   for (const std::string& warning : plan.warnings) text += "warning: " + warning + "\n";

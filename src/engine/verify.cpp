@@ -122,9 +122,11 @@ Result<Verification> verify(const LoadPlan& plan, ThreadPool& pool, const Verify
     }
     const ModuleReport& module = modules[i];
     if (module.kind == "experts" && module.decision && module.problem) {
-      MORACLE_TRY(verify_experts(module, plan.experts_at(i), pool, i, options.layout, result));
+      MORACLE_ASSIGN(const CanonicalExperts experts, plan.read_experts(i));
+      MORACLE_TRY(verify_experts(module, experts, pool, i, options.layout, result));
     } else if (module.kind == "linear") {
-      const auto findings = examine_all({plan.linear_at(i).weight.get()}, false, pool);
+      MORACLE_ASSIGN(const CanonicalLinear linear, plan.read_linear(i));
+      const auto findings = examine_all({linear.weight.get()}, false, pool);
       result.findings.insert(result.findings.end(), findings.begin(), findings.end());
     }
     if (options.on_progress)

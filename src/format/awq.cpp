@@ -58,7 +58,7 @@ class AwqFormat final : public Format {
     return ModuleScheme{.scheme = {.weight = scheme.key(scales != nullptr ? scales->dtype : Dtype::f16)}};
   }
 
-  Result<CanonicalLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
+  Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
     checkpoint_ = ledger.checkpoint();
     MORACLE_ASSIGN(const bool quantized, is_quantized(module, ledger));
     MORACLE_ASSIGN(const std::string rule, exclusion(module));
@@ -135,7 +135,7 @@ class AwqFormat final : public Format {
     return scheme;
   }
 
-  Result<CanonicalLinear> open_quantized(const ModuleRef& module, const IntScheme& scheme, TensorLedger& ledger) const {
+  Result<StoredLinear> open_quantized(const ModuleRef& module, const IntScheme& scheme, TensorLedger& ledger) const {
     PackedIntTensors tensors;
     MORACLE_ASSIGN(tensors.codes, claim_part(ledger, module.path, "qweight"));
     MORACLE_ASSIGN(tensors.scales, claim_part(ledger, module.path, "scales"));
@@ -151,10 +151,11 @@ class AwqFormat final : public Format {
       MORACLE_TRY(expect_shape(*tensors.zeros, {scheme.groups(module.in), module.out / kPerWord}));
       layout.zeros = PackedIntLayout::Zeros::by_group;
     }
-    CanonicalLinear linear;
-    linear.weight = make_packed_int(int_spec(module, scheme, tensors.scales->dtype, {}), layout, tensors,
-                                    ledger.checkpoint(), notes_);
-    MORACLE_ASSIGN(linear.bias, open_bias(module, ledger));
+    StoredLinear linear{.spec = int_spec(module, scheme, tensors.scales->dtype)};
+    MORACLE_ASSIGN(linear.bias, claim_bias(module, ledger));
+    linear.open = [=, checkpoint = ledger.checkpoint(), notes = notes_](MatrixSpec spec) -> Result<CanonicalLinear> {
+      return CanonicalLinear{.weight = make_packed_int(std::move(spec), layout, tensors, checkpoint, notes)};
+    };
     return linear;
   }
 

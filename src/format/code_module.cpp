@@ -68,7 +68,17 @@ Result<> check_slice_rows(const ModuleRef& module, const TensorView& tensor) {
                       std::to_string(slice.total_rows) + " rows an expert");
 }
 
-class CodeModule final : public StoredScheme {
+// Scalars and zero points of one module, claimed and not read; null where there are none.
+struct SmallParts {
+  const TensorView* global = nullptr;  // the weight's second level
+  const TensorView* input = nullptr;
+  const TensorView* input_zeros = nullptr;
+  std::size_t expert = 0;  // of a scalar that is stored for each expert
+  RowGrid zeros{};         // of the weight
+  bool has_zeros = false;
+};
+
+class CodeModule final : public StoredScheme, public std::enable_shared_from_this<CodeModule> {
  public:
   CodeModule(CodeScheme scheme, std::shared_ptr<ValueNotes> notes)
       : scheme_(std::move(scheme)), notes_(std::move(notes)) {}
@@ -80,7 +90,7 @@ class CodeModule final : public StoredScheme {
     return {.weight = key_for(scales), .activation = scheme_.activation};
   }
 
-  Result<CanonicalLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
+  Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
     CodeMatrix matrix{.form = scheme_.form};
     MORACLE_ASSIGN(const TensorView* codes, claim_existing(ledger, module, scheme_.parts.codes));
     MORACLE_ASSIGN(const TensorView* scales, claim_existing(ledger, module, scales_part(module, ledger)));
@@ -100,22 +110,13 @@ class CodeModule final : public StoredScheme {
       spec.groups = module.in;
     }
     MORACLE_TRY(place_scales(module, *scales, transposed, matrix));
-    MORACLE_TRY(open_zeros(module, ledger, matrix));
-    if (scheme_.weight.second_level) {
-      MORACLE_ASSIGN(const float stored, open_scalar(module, ledger, scheme_.parts.global));
-      const bool inverted = scheme_.parts.divides && !fault(Fault::reciprocal_not_inverted);
-      spec.global_scale = inverted ? 1.0F / stored : stored;
-    }
-    CanonicalLinear linear;
-    linear.weight = make_code_matrix(std::move(spec), std::move(matrix), ledger.checkpoint(), notes_);
-    linear.activation = scheme_.activation;
-    MORACLE_TRY(open_input(module, ledger, linear));
-    if (fault(Fault::activations_not_quantized)) {
-      linear.activation.reset();
-      linear.input_scale.reset();
-    }
-    MORACLE_ASSIGN(linear.bias, module.slice ? open_slice_bias(module, ledger) : open_bias(module, ledger));
+    MORACLE_ASSIGN(const SmallParts parts, claim_small(module, ledger));
+    StoredLinear linear{.spec = std::move(spec), .activation = scheme_.activation};
+    if (fault(Fault::activations_not_quantized)) linear.activation.reset();
+    MORACLE_ASSIGN(linear.bias, module.slice ? claim_slice_bias(module, ledger) : claim_bias(module, ledger));
     if (!scheme_.unused.empty()) MORACLE_TRY(claim_optional(ledger, module.path, scheme_.unused));
+    linear.open = [self = shared_from_this(), matrix = std::move(matrix), parts, checkpoint = ledger.checkpoint()](
+                      MatrixSpec read) { return self->read(std::move(read), matrix, parts, checkpoint); };
     return linear;
   }
 
@@ -134,11 +135,12 @@ class CodeModule final : public StoredScheme {
     return key;
   }
 
-  [[nodiscard]] std::int64_t group_cols(const ModuleRef& module) const {
+  [[nodiscard]] std::int64_t group_cols(std::int64_t cols) const {
     const Granularity& g = scheme_.weight.granularity;
     const bool grouped = g.kind == Granularity::Kind::group || g.kind == Granularity::Kind::block;
-    return grouped ? g.cols : module.in;
+    return grouped ? g.cols : cols;
   }
+  [[nodiscard]] std::int64_t group_cols(const ModuleRef& module) const { return group_cols(module.in); }
   [[nodiscard]] std::int64_t groups(const ModuleRef& module) const { return ceil_div(module.in, group_cols(module)); }
   // Stored rows under one row of scales; 0 for all of them.
   [[nodiscard]] std::int64_t scale_rows() const {
@@ -226,40 +228,31 @@ class CodeModule final : public StoredScheme {
     return Ok{};
   }
 
-  // A scalar part as f32: positive and finite, and so is its reciprocal.
-  Result<float> open_scalar(const ModuleRef& module, TensorLedger& ledger, const std::string& part) const {
-    MORACLE_ASSIGN(const TensorView* tensor, claim_existing(ledger, module, part));
-    const std::int64_t experts = experts_of(module);
-    MORACLE_TRY(expect_squeezed(*tensor, tensor->elements() == 1 ? Shape{} : Shape{experts}));
-    MORACLE_ASSIGN(const std::vector<float> values, read_floats(*tensor));
-    const std::size_t index = values.size() == 1 ? 0 : narrow<std::size_t>(module.slice->expert);
-    const float value = values[index];
-    const std::string wanted = fmt::format("a positive scale at element {}", index);
-    if (value == 0.0F) return tensor_error("value.zero_scales", *tensor, wanted, "0");
-    if (value < 0.0F || !std::isfinite(1.0F / value))
-      return tensor_error("value.range", *tensor, wanted, fmt::format("{}", value));
-    return value;
-  }
-
-  Result<> open_input(const ModuleRef& module, TensorLedger& ledger, CanonicalLinear& linear) const {
-    if (!scheme_.activation) return Ok{};
+  Result<SmallParts> claim_small(const ModuleRef& module, TensorLedger& ledger) const {
+    SmallParts parts;
+    if (module.slice) parts.expert = narrow<std::size_t>(module.slice->expert);
+    MORACLE_TRY(claim_zeros(module, ledger, parts));
+    if (scheme_.weight.second_level) {
+      MORACLE_ASSIGN(parts.global, claim_scalar(module, ledger, scheme_.parts.global));
+    }
+    if (!scheme_.activation) return parts;
     const QuantKey& key = *scheme_.activation;
-    if (key.dynamic && !key.second_level) return Ok{};
-    MORACLE_ASSIGN(const float stored, open_scalar(module, ledger, scheme_.parts.input));
-    // The second level of activations is used as a multiplier, whichever way it is stored.
-    linear.input_scale = key.second_level && !scheme_.parts.divides ? 1.0F / stored : stored;
+    if (key.dynamic && !key.second_level) return parts;
+    MORACLE_ASSIGN(parts.input, claim_scalar(module, ledger, scheme_.parts.input));
     const TensorView* zeros = find_part(ledger, module, scheme_.parts.input_zeros);
-    if (key.dynamic || zeros == nullptr) return Ok{};
-    MORACLE_TRY(claim(ledger, module, *zeros));
-    for (const std::byte byte : zeros->bytes)
-      if (byte != std::byte{0})
-        return tensor_error("quant.unsupported", *zeros, "symmetric activations: a zero point of 0", "another");
-    return Ok{};
+    if (key.dynamic || zeros == nullptr) return parts;
+    MORACLE_ASSIGN(parts.input_zeros, claim(ledger, module, *zeros));
+    return parts;
   }
 
-  // Zero points of INT8 are stored as signed integers. A scheme that calls itself symmetric may store zeros all the
-  // same, and then they are zero.
-  Result<> open_zeros(const ModuleRef& module, TensorLedger& ledger, CodeMatrix& matrix) const {
+  Result<const TensorView*> claim_scalar(const ModuleRef& module, TensorLedger& ledger, const std::string& part) const {
+    MORACLE_ASSIGN(const TensorView* tensor, claim_existing(ledger, module, part));
+    MORACLE_TRY(expect_squeezed(*tensor, tensor->elements() == 1 ? Shape{} : Shape{experts_of(module)}));
+    MORACLE_TRY(expect_dtype(*tensor, {Dtype::bf16, Dtype::f16, Dtype::f32}));
+    return tensor;
+  }
+
+  Result<> claim_zeros(const ModuleRef& module, TensorLedger& ledger, SmallParts& parts) const {
     const QuantKey& key = scheme_.weight;
     if (key.element != Element::int8 && key.element != Element::int4) return Ok{};
     const TensorView* tensor = find_part(ledger, module, scheme_.parts.zeros);
@@ -268,29 +261,83 @@ class CodeModule final : public StoredScheme {
     MORACLE_TRY(expect_dtype(*tensor, {Dtype::i8, Dtype::i32, Dtype::i64}));
     const std::int64_t rows = scale_rows() == 0 ? 1 : total_rows(module);
     MORACLE_TRY(expect_squeezed(*tensor, {experts_of(module), rows, groups(module)}));
-    const int bits = bits_of(key.element);
-    const int neutral = 1 << (bits - 1);
-    const RowGrid grid = grid_of(module, *tensor, false);
-    const std::int64_t width = bits_of(tensor->dtype) / 8;
+    parts.zeros = grid_of(module, *tensor, false);
+    parts.has_zeros = true;
+    return Ok{};
+  }
+
+  // The weight of a module whose headers have been checked.
+  Result<CanonicalLinear> read(MatrixSpec spec, CodeMatrix matrix, const SmallParts& parts,
+                               const std::shared_ptr<const Checkpoint>& checkpoint) const {
+    if (parts.has_zeros) {
+      MORACLE_ASSIGN(matrix.zeros, read_zeros(spec, parts.zeros));
+    }
+    if (parts.global != nullptr) {
+      MORACLE_ASSIGN(const float stored, read_scalar(*parts.global, parts.expert));
+      const bool inverted = scheme_.parts.divides && !fault(Fault::reciprocal_not_inverted);
+      spec.global_scale = inverted ? 1.0F / stored : stored;
+    }
+    CanonicalLinear linear;
+    linear.activation = scheme_.activation;
+    if (parts.input != nullptr) {
+      MORACLE_ASSIGN(const float stored, read_scalar(*parts.input, parts.expert));
+      // The second level of activations is used as a multiplier, whichever way it is stored.
+      linear.input_scale = scheme_.activation->second_level && !scheme_.parts.divides ? 1.0F / stored : stored;
+    }
+    if (parts.input_zeros != nullptr) MORACLE_TRY(check_input_zeros(*parts.input_zeros));
+    if (fault(Fault::activations_not_quantized)) {
+      linear.activation.reset();
+      linear.input_scale.reset();
+    }
+    linear.weight = make_code_matrix(std::move(spec), std::move(matrix), checkpoint, notes_);
+    return linear;
+  }
+
+  // A scalar part as f32: positive and finite, and so is its reciprocal.
+  static Result<float> read_scalar(const TensorView& tensor, std::size_t expert) {
+    MORACLE_ASSIGN(const std::vector<float> values, read_floats(tensor));
+    const std::size_t index = values.size() == 1 ? 0 : expert;
+    const float value = values[index];
+    const std::string wanted = fmt::format("a positive scale at element {}", index);
+    if (value == 0.0F) return tensor_error("value.zero_scales", tensor, wanted, "0");
+    if (value < 0.0F || !std::isfinite(1.0F / value))
+      return tensor_error("value.range", tensor, wanted, fmt::format("{}", value));
+    return value;
+  }
+
+  static Result<> check_input_zeros(const TensorView& zeros) {
+    for (const std::byte byte : zeros.bytes)
+      if (byte != std::byte{0})
+        return tensor_error("quant.unsupported", zeros, "symmetric activations: a zero point of 0", "another");
+    return Ok{};
+  }
+
+  // Zero points of INT8 are stored as signed integers. A scheme that calls itself symmetric may store zeros all the
+  // same, and then they are zero.
+  Result<std::vector<std::uint8_t>> read_zeros(const MatrixSpec& spec, const RowGrid& grid) const {
+    const QuantKey& key = scheme_.weight;
+    const TensorView& tensor = grid.tensor;
+    const int neutral = 1 << (bits_of(key.element) - 1);
+    const std::int64_t width = bits_of(tensor.dtype) / 8;
+    const std::int64_t columns = ceil_div(spec.cols, group_cols(spec.cols));
     std::vector<std::uint8_t> zeros;
-    for (std::int64_t r = 0; r < module.out; ++r)
-      for (std::int64_t g = 0; g < groups(module); ++g) {
-        const std::int64_t index = rows == 1 ? g : grid.stored_row(r) * groups(module) + g;
+    for (std::int64_t r = 0; r < spec.rows; ++r)
+      for (std::int64_t g = 0; g < columns; ++g) {
+        const std::int64_t index = scale_rows() == 0 ? g : grid.stored_row(r) * columns + g;
         const std::byte* at = grid.tensor.bytes.data() + index * width;
         const std::int64_t value = width == 1   ? load<std::int8_t>(at)
                                    : width == 4 ? load<std::int32_t>(at)
                                                 : load<std::int64_t>(at);
         if (key.symmetric && value != 0)
-          return tensor_error("config.contradiction", *tensor, "zero points of 0, since the config says symmetric",
+          return tensor_error("config.contradiction", tensor, "zero points of 0, since the config says symmetric",
                               fmt::format("{} for row {}", value, r));
         if (value < -neutral || value >= neutral)
-          return tensor_error("value.zero_point", *tensor,
+          return tensor_error("value.zero_point", tensor,
                               fmt::format("a zero point from {} to {} for row {}", -neutral, neutral - 1, r),
                               std::to_string(value));
         if (!key.symmetric) zeros.push_back(static_cast<std::uint8_t>(value + neutral));
       }
-    matrix.zeros = std::move(zeros);
-    return Ok{};
+    return zeros;
   }
 
   CodeScheme scheme_;

@@ -83,7 +83,7 @@ class CompressedTensors final : public Format {
     return ModuleScheme{.scheme = plain, .excluded_by = verdict.excluded_by};
   }
 
-  Result<CanonicalLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
+  Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
     checkpoint_ = ledger.checkpoint();
     MORACLE_ASSIGN(const Verdict verdict, judge(module, ledger));
     return verdict.group != nullptr ? verdict.group->scheme->open(module, ledger) : open_plain(module, ledger);

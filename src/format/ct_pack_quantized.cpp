@@ -80,15 +80,12 @@ class PackQuantized final : public StoredScheme {
     return {.weight = scheme_.key(scales != nullptr ? scales->dtype : Dtype::bf16), .activation = activation_};
   }
 
-  Result<CanonicalLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
-    PackedIntTensors tensors;
+  Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
     MORACLE_ASSIGN(const PackedPart codes, PackedPart::claim(ledger, module, "weight_packed", true, 1));
     MORACLE_ASSIGN(const PackedPart scales, PackedPart::claim(ledger, module, "weight_scale", true, 1));
-    tensors.codes = &codes.view;
-    tensors.scales = &scales.view;
-    MORACLE_TRY(check_weight_shape(module, ledger));
-    MORACLE_TRY(check_codes(*tensors.codes, scheme_.bits, module.in, module.out, false));
-    MORACLE_TRY(check_scales(*tensors.scales, scheme_, module, true));
+    MORACLE_ASSIGN(const TensorView* const shape, claim_weight_shape(module, ledger));
+    MORACLE_TRY(check_codes(codes.view, scheme_.bits, module.in, module.out, false));
+    MORACLE_TRY(check_scales(scales.view, scheme_, module, true));
     PackedIntLayout layout{.codes = PackedIntLayout::Codes::words_along_in_by_out, .scales_by_out = true};
     // Early tools left zero points unpacked.
     const TensorView* stored = find_part(ledger, module, "weight_zero_point");
@@ -96,45 +93,59 @@ class PackQuantized final : public StoredScheme {
     MORACLE_ASSIGN(const PackedPart zeros, PackedPart::claim(ledger, module, "weight_zero_point", !scheme_.symmetric,
                                                              bytes ? 1 : 32 / scheme_.bits));
     if (zeros.whole != nullptr) {
-      tensors.zeros = &zeros.view;
-      MORACLE_TRY(expect_dtype(*tensors.zeros, {Dtype::i32, Dtype::u32, Dtype::i8}));
+      MORACLE_TRY(expect_dtype(zeros.view, {Dtype::i32, Dtype::u32, Dtype::i8}));
       const std::int64_t rows = bytes ? module.out : ceil_div(module.out, 32 / scheme_.bits);
-      MORACLE_TRY(expect_shape(*tensors.zeros, {rows, scheme_.groups(module.in)}));
+      MORACLE_TRY(expect_shape(zeros.view, {rows, scheme_.groups(module.in)}));
       layout.zeros = bytes ? PackedIntLayout::Zeros::bytes_by_out : PackedIntLayout::Zeros::by_out;
     }
-    MORACLE_ASSIGN(std::vector<std::int32_t> g_idx, open_group_index(module, ledger));
-    CanonicalLinear linear;
-    linear.weight = make_packed_int(int_spec(module, scheme_, tensors.scales->dtype, std::move(g_idx)), layout, tensors,
-                                    ledger.checkpoint(), notes_);
-    linear.activation = activation_;
-    MORACLE_ASSIGN(linear.bias, module.slice ? open_slice_bias(module, ledger) : open_bias(module, ledger));
+    MORACLE_ASSIGN(const TensorView* const index, claim_group_index(module, ledger));
+    StoredLinear linear{.spec = int_spec(module, scheme_, scales.view.dtype), .activation = activation_};
+    linear.act_order = act_order_ && index != nullptr && linear.spec.groups > 1;
+    MORACLE_ASSIGN(linear.bias, module.slice ? claim_slice_bias(module, ledger) : claim_bias(module, ledger));
+    linear.open = [=, checkpoint = ledger.checkpoint(), notes = notes_, activation = activation_,
+                   ordered = act_order_](MatrixSpec spec) -> Result<CanonicalLinear> {
+      if (shape != nullptr) MORACLE_TRY(check_weight_shape(*shape, spec));
+      if (index != nullptr && (ordered || !is_unset(*index))) {
+        MORACLE_ASSIGN(spec.g_idx, check_group_index(*index, spec.cols, spec.group_cols));
+      }
+      const PackedIntTensors tensors{
+          .codes = &codes.view, .scales = &scales.view, .zeros = zeros.whole == nullptr ? nullptr : &zeros.view};
+      return CanonicalLinear{.weight = make_packed_int(std::move(spec), layout, tensors, checkpoint, notes),
+                             .activation = activation};
+    };
     return linear;
   }
 
  private:
   // Of stacked experts it says what the tensors say themselves: [2] or [3], whichever the tool meant.
-  static Result<> check_weight_shape(const ModuleRef& module, TensorLedger& ledger) {
-    const TensorView* found = find_part(ledger, module, "weight_shape");
-    if (found == nullptr) return Ok{};
+  // Null where there is nothing to check.
+  static Result<const TensorView*> claim_weight_shape(const ModuleRef& module, TensorLedger& ledger) {
+    const TensorView* const found = find_part(ledger, module, "weight_shape");
+    if (found == nullptr) return found;
     MORACLE_ASSIGN(const TensorView* tensor,
                    module.slice ? ledger.claim_shared(found->name) : ledger.claim(found->name));
-    if (module.slice) return Ok{};
+    if (module.slice) return static_cast<const TensorView*>(nullptr);
     MORACLE_TRY(expect_shape(*tensor, {2}));
-    MORACLE_ASSIGN(const std::vector<std::int32_t> shape, read_integers(*tensor));
-    if (shape[0] == module.out && shape[1] == module.in) return Ok{};
-    return tensor_error("tensor.shape", *tensor, shape_text({module.out, module.in}), shape_text({shape[0], shape[1]}));
+    MORACLE_TRY(expect_dtype(*tensor, {Dtype::i32, Dtype::i64}));
+    return tensor;
+  }
+
+  static Result<> check_weight_shape(const TensorView& tensor, const MatrixSpec& spec) {
+    MORACLE_ASSIGN(const std::vector<std::int32_t> shape, read_integers(tensor));
+    if (shape[0] == spec.rows && shape[1] == spec.cols) return Ok{};
+    return tensor_error("tensor.shape", tensor, shape_text({spec.rows, spec.cols}), shape_text({shape[0], shape[1]}));
   }
 
   // Present only for `actorder: group`. Files of other orders may hold one filled with -1, which says nothing.
-  Result<std::vector<std::int32_t>> open_group_index(const ModuleRef& module, TensorLedger& ledger) const {
+  Result<const TensorView*> claim_group_index(const ModuleRef& module, TensorLedger& ledger) const {
     MORACLE_ASSIGN(const TensorView* tensor, claim_optional(ledger, module.path, "weight_g_idx"));
     if (tensor == nullptr && act_order_ && scheme_.groups(module.in) > 1)
       MORACLE_TRY(claim_part(ledger, module.path, "weight_g_idx"));
-    if (tensor == nullptr) return std::vector<std::int32_t>{};
-    const auto unset = [](std::byte b) { return b == std::byte{0xFF}; };
-    if (!act_order_ && std::all_of(tensor->bytes.begin(), tensor->bytes.end(), unset))
-      return std::vector<std::int32_t>{};
-    return check_group_index(*tensor, module.in, scheme_.group_cols(module.in));
+    if (tensor != nullptr && act_order_) MORACLE_TRY(expect_group_index(*tensor, module.in));
+    return tensor;
+  }
+  static bool is_unset(const TensorView& index) {
+    return std::all_of(index.bytes.begin(), index.bytes.end(), [](std::byte b) { return b == std::byte{0xFF}; });
   }
 
   IntScheme scheme_;

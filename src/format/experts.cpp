@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <set>
 
 #include "format/faults.h"
 #include "format/format.h"
@@ -23,12 +24,13 @@ std::string expert_path(std::string_view pattern, std::int64_t expert) {
   return fmt::format("{}{}{}", pattern.substr(0, at), expert, pattern.substr(at + kPlaceholder.size()));
 }
 
-// Numbers of the experts that are stored: "<prefix><number><suffix>" and "<prefix><number><suffix>.<part>".
-std::set<std::int64_t> stored_experts(std::string_view pattern, const TensorLedger& ledger) {
+// Numbers of the experts that are stored, "<prefix><number><suffix>" and "<prefix><number><suffix>.<part>", until
+// `visit` returns false.
+template <class Visit>
+void visit_stored(std::string_view pattern, const TensorLedger& ledger, const Visit& visit) {
   const std::size_t at = pattern.find(kPlaceholder);
-  const std::string prefix(pattern.substr(0, at));
-  const std::string suffix(pattern.substr(at + kPlaceholder.size()));
-  std::set<std::int64_t> numbers;
+  const std::string_view prefix = pattern.substr(0, at);
+  const std::string_view suffix = pattern.substr(at + kPlaceholder.size());
   const auto& tensors = ledger.checkpoint()->tensors();
   for (auto it = tensors.lower_bound(prefix); it != tensors.end() && it->first.starts_with(prefix); ++it) {
     const char* const begin = it->first.data() + prefix.size();
@@ -38,9 +40,26 @@ std::set<std::int64_t> stored_experts(std::string_view pattern, const TensorLedg
     if (error != std::errc{} || number < 0) continue;
     const std::string_view tail(rest, static_cast<std::size_t>(end - rest));
     if (!tail.starts_with(suffix)) continue;
-    if (tail.size() == suffix.size() || tail[suffix.size()] == '.') numbers.insert(number);
+    if ((tail.size() == suffix.size() || tail[suffix.size()] == '.') && !visit(number)) return;
   }
+}
+
+std::set<std::int64_t> stored_experts(std::string_view pattern, const TensorLedger& ledger) {
+  std::set<std::int64_t> numbers;
+  visit_stored(pattern, ledger, [&](std::int64_t number) {
+    numbers.insert(number);
+    return true;
+  });
   return numbers;
+}
+
+bool any_expert(std::string_view pattern, const TensorLedger& ledger) {
+  bool found = false;
+  visit_stored(pattern, ledger, [&](std::int64_t) {
+    found = true;
+    return false;
+  });
+  return found;
 }
 
 // As a tensor, as a module, or as stacked blocks of codes.
@@ -61,7 +80,7 @@ Found look_for(const ExpertsLayout& layout, const TensorLedger& ledger) {
   std::size_t found = 0;
   const std::vector<std::string> names = names_in(layout);
   for (const std::string& name : names)
-    if (per_expert(name) ? !stored_experts(name, ledger).empty() : stored(name, ledger)) ++found;
+    if (per_expert(name) ? any_expert(name, ledger) : stored(name, ledger)) ++found;
   return found == 0 ? Found::none : found == names.size() ? Found::all : Found::some;
 }
 
@@ -166,23 +185,22 @@ ExpertModules modules_of(const ExpertsRef& ref, const ExpertsLayout& layout, std
 }
 
 // Gate and up in one matrix an expert: opened whole, whichever way its format packs rows, then divided.
-Result<CanonicalExperts::Expert> open_pair(const Format& format, const ExpertsRef& ref, const ExpertsLayout& layout,
-                                           std::int64_t e, TensorLedger& ledger) {
+Result<StoredExperts::Expert> open_pair(const Format& format, const ExpertsRef& ref, const ExpertsLayout& layout,
+                                        std::int64_t e, TensorLedger& ledger) {
   const std::int64_t n = ref.intermediate;
-  MORACLE_ASSIGN(const CanonicalLinear both,
-                 format.open(projection(ref, layout.gate_up, e, 2 * n, ref.hidden), ledger));
-  CanonicalExperts::Expert expert;
+  MORACLE_ASSIGN(const StoredLinear both, format.open(projection(ref, layout.gate_up, e, 2 * n, ref.hidden), ledger));
+  StoredExperts::Expert expert;
   expert.gate = select_rows(both, 0, alternates(layout) ? 2 : 1, n);
   expert.up = select_rows(both, alternates(layout) ? 1 : n, alternates(layout) ? 2 : 1, n);
   MORACLE_ASSIGN(expert.down, format.open(projection(ref, layout.stacked_down, e, ref.hidden, n), ledger));
   return expert;
 }
 
-Result<CanonicalExperts::Expert> open_expert(const Format& format, const ExpertsRef& ref, const ExpertsLayout& layout,
-                                             std::int64_t e, TensorLedger& ledger) {
+Result<StoredExperts::Expert> open_expert(const Format& format, const ExpertsRef& ref, const ExpertsLayout& layout,
+                                          std::int64_t e, TensorLedger& ledger) {
   if (per_expert(layout.gate_up)) return open_pair(format, ref, layout, e, ledger);
   const ExpertModules modules = modules_of(ref, layout, e);
-  CanonicalExperts::Expert expert;
+  StoredExperts::Expert expert;
   MORACLE_ASSIGN(expert.gate, format.open(modules.gate, ledger));
   MORACLE_ASSIGN(expert.up, format.open(modules.up, ledger));
   MORACLE_ASSIGN(expert.down, format.open(modules.down, ledger));
@@ -190,13 +208,12 @@ Result<CanonicalExperts::Expert> open_expert(const Format& format, const Experts
 }
 
 // One expert kernel serves a layer, so all projections of all experts share one scheme.
-Result<> check_alike(const CanonicalExperts& experts, const CanonicalLinear& first, const CanonicalLinear& other,
+Result<> check_alike(const StoredExperts& experts, const StoredLinear& first, const StoredLinear& other,
                      const TensorLedger& ledger) {
-  const auto describe = [](const CanonicalLinear& linear) {
-    return fmt::format("{} {}{}", linear.weight->spec().name, to_string(linear.scheme()),
-                       linear.bias.empty() ? "" : " with bias");
+  const auto describe = [](const StoredLinear& linear) {
+    return fmt::format("{} {}{}", linear.spec.name, to_string(linear.scheme()), linear.bias ? " with bias" : "");
   };
-  if (first.scheme() == other.scheme() && first.bias.empty() == other.bias.empty()) return Ok{};
+  if (first.scheme() == other.scheme() && first.bias.has_value() == other.bias.has_value()) return Ok{};
   return Error{.code = "experts.scheme",
                .file = ledger.checkpoint()->folder().string(),
                .where = experts.name,
@@ -206,7 +223,7 @@ Result<> check_alike(const CanonicalExperts& experts, const CanonicalLinear& fir
 
 }  // namespace
 
-Result<CanonicalExperts> open_experts(const Format& format, const ExpertsRef& ref, TensorLedger& ledger) {
+Result<StoredExperts> open_experts(const Format& format, const ExpertsRef& ref, TensorLedger& ledger) {
   const ExpertsLayout* const layout = choose(ref, ledger);
   if (layout == nullptr) return count_error(ref, ledger, ref.name, "none");
   constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
@@ -218,25 +235,25 @@ Result<CanonicalExperts> open_experts(const Format& format, const ExpertsRef& re
                    .found = std::to_string(size)};
   MORACLE_TRY(check_numbers(ref, *layout, ledger));
 
-  CanonicalExperts experts;
+  StoredExperts experts;
   experts.name = ref.name;
   experts.hidden = ref.hidden;
   experts.intermediate = ref.intermediate;
   experts.interleaved = alternates(*layout);
   for (std::int64_t e = 0; e < ref.experts; ++e) {
-    MORACLE_ASSIGN(CanonicalExperts::Expert expert, open_expert(format, ref, *layout, e, ledger));
+    MORACLE_ASSIGN(StoredExperts::Expert expert, open_expert(format, ref, *layout, e, ledger));
     if (fault(Fault::gate_and_up_swapped)) std::swap(expert.gate, expert.up);
     experts.experts.push_back(std::move(expert));
-    for (const CanonicalLinear* linear :
+    for (const StoredLinear* linear :
          {&experts.experts.back().gate, &experts.experts.back().up, &experts.experts.back().down}) {
       MORACLE_TRY(check_alike(experts, experts.experts.front().gate, *linear, ledger));
-      experts.act_order = experts.act_order || !linear->weight->spec().g_idx.empty();
+      experts.act_order = experts.act_order || linear->act_order;
     }
   }
-  const CanonicalLinear& first = experts.experts.front().gate;
+  const StoredLinear& first = experts.experts.front().gate;
   experts.scheme = first.scheme();
-  experts.zero_points = !first.weight->spec().key.symmetric;
-  experts.bias = !first.bias.empty();
+  experts.zero_points = !first.spec.key.symmetric;
+  experts.bias = first.bias.has_value();
   return experts;
 }
 

@@ -3,13 +3,14 @@
 
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
+#include "format/stored_linear.h"
 #include "scheme/canonical.h"
 
 namespace moracle {
@@ -32,8 +33,8 @@ class TensorLedger {
 
  private:
   std::shared_ptr<const Checkpoint> checkpoint_;
-  std::set<std::string, std::less<>> claimed_;
-  std::set<std::string, std::less<>> shared_;
+  std::unordered_set<const TensorView*> claimed_;
+  std::unordered_set<const TensorView*> shared_;
 };
 
 // One logical weight matrix [out, in] and where it is stored.
@@ -68,9 +69,9 @@ class Format {
   [[nodiscard]] virtual std::string_view name() const = 0;  // "gptq", "awq", "compressed-tensors", "none", ...
   // Errors name the config's JSON pointer or the tensor.
   [[nodiscard]] virtual Result<ModuleScheme> scheme_of(const ModuleRef& module, const TensorLedger& ledger) const = 0;
-  // Claims the module's tensors and checks their dtypes and shapes; reads no weight yet. `bias` is claimed where
-  // stored.
-  [[nodiscard]] virtual Result<CanonicalLinear> open(const ModuleRef& module, TensorLedger& ledger) const = 0;
+  // Claims the module's tensors and checks their dtypes and shapes: reads headers, and of a tensor's bytes no more than
+  // what decides the scheme and stands nowhere else. `bias` is claimed where stored.
+  [[nodiscard]] virtual Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const = 0;
   // Patterns of the config that matched no module of the model, and the like. Asked after all modules were opened.
   [[nodiscard]] virtual std::vector<std::string> warnings() const { return {}; }
 };
@@ -82,7 +83,7 @@ Result<std::unique_ptr<Format>> make_format(const Checkpoint& checkpoint);
 // Opens a module that is unquantized whatever the format says of it: routers, heads that a family
 // keeps in full precision. "<path>.weight" [out, in] and "<path>.bias". Errors: "tensor.missing",
 // "config.contradiction" for a dtype that only quantized weights have, "tensor.shape".
-Result<CanonicalLinear> open_plain(const ModuleRef& module, TensorLedger& ledger);
+Result<StoredLinear> open_plain(const ModuleRef& module, TensorLedger& ledger);
 
 // Where a layer's routed experts may be stored; families list the layouts their publishers use, the first whose tensors
 // exist is taken. "{e}" stands for the expert number.
@@ -106,6 +107,6 @@ struct ExpertsRef {
 
 // Opens all experts of a layer. Errors: "experts.count" (listing gaps), "experts.scheme" when two differ, and those of
 // Format::open.
-Result<CanonicalExperts> open_experts(const Format& format, const ExpertsRef& ref, TensorLedger& ledger);
+Result<StoredExperts> open_experts(const Format& format, const ExpertsRef& ref, TensorLedger& ledger);
 
 }  // namespace moracle

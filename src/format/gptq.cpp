@@ -19,6 +19,7 @@ constexpr std::int64_t kMaxGroup = std::int64_t{1} << 30;
 struct GptqScheme {
   IntScheme weight;
   bool desc_act = false;
+  bool order_known = false;  // the config tells whether columns are out of group order
 };
 
 // What the config and the stored tensors together say about one module.
@@ -47,6 +48,9 @@ Result<GptqScheme> read_scheme(const JsonReader& reader, const GptqScheme& fallb
                  .found = "0"};
   MORACLE_ASSIGN(scheme.weight.symmetric, reader.boolean_or("sym", fallback.weight.symmetric));
   MORACLE_ASSIGN(scheme.desc_act, reader.boolean_or("desc_act", fallback.desc_act));
+  // Groups that were fixed before columns were sorted stay where they are.
+  const Result<bool> fixed = reader.boolean_or("static_groups", false);
+  scheme.order_known = (fallback.order_known || reader.has("desc_act")) && fixed.ok() && !*fixed;
   return scheme;
 }
 
@@ -95,7 +99,7 @@ class GptqFormat final : public Format {
     return ModuleScheme{.scheme = {.weight = verdict.scheme.weight.key(dtype)}};
   }
 
-  Result<CanonicalLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
+  Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
     checkpoint_ = ledger.checkpoint();
     MORACLE_ASSIGN(const Verdict verdict, judge(module, ledger));
     if (!verdict.quantized) return open_plain(module, ledger);
@@ -156,8 +160,7 @@ class GptqFormat final : public Format {
     return verdict;
   }
 
-  Result<CanonicalLinear> open_quantized(const ModuleRef& module, const GptqScheme& scheme,
-                                         TensorLedger& ledger) const {
+  Result<StoredLinear> open_quantized(const ModuleRef& module, const GptqScheme& scheme, TensorLedger& ledger) const {
     const IntScheme& weight = scheme.weight;
     const std::int64_t per_word = 32 / weight.bits;
     PackedIntTensors tensors;
@@ -179,21 +182,32 @@ class GptqFormat final : public Format {
       MORACLE_TRY(expect_dtype(*tensors.zeros, {Dtype::i32, Dtype::u32}));
       MORACLE_TRY(expect_shape(*tensors.zeros, {weight.groups(module.in), ceil_div(module.out, per_word)}));
     }
-    std::vector<std::int32_t> g_idx;
-    if (index != nullptr) {
-      MORACLE_ASSIGN(g_idx, check_group_index(*index, module.in, weight.group_cols(module.in)));
-    } else if (scheme.desc_act && weight.groups(module.in) > 1) {
+    if (index == nullptr && scheme.desc_act && weight.groups(module.in) > 1)
       MORACLE_TRY(claim_part(ledger, module.path, "g_idx"));
-    }
 
     PackedIntLayout layout{.codes = PackedIntLayout::Codes::words_along_in_by_in};
     if (tensors.zeros != nullptr) layout.zeros = PackedIntLayout::Zeros::by_group;
     layout.zero_offset = v2_ || fault(Fault::zero_points_v1_read_as_v2) ? 0 : 1;
-    CanonicalLinear linear;
-    linear.weight = make_packed_int(int_spec(module, weight, tensors.scales->dtype, std::move(g_idx)), layout, tensors,
-                                    ledger.checkpoint(), notes_);
-    MORACLE_ASSIGN(linear.bias, open_bias(module, ledger));
+    StoredLinear linear{.spec = int_spec(module, weight, tensors.scales->dtype)};
+    MORACLE_ASSIGN(linear.act_order, out_of_order(index, scheme, linear.spec));
+    MORACLE_ASSIGN(linear.bias, claim_bias(module, ledger));
+    linear.open = [=, checkpoint = ledger.checkpoint(), notes = notes_](MatrixSpec spec) -> Result<CanonicalLinear> {
+      if (index != nullptr) {
+        MORACLE_ASSIGN(spec.g_idx, check_group_index(*index, spec.cols, spec.group_cols));
+      }
+      return CanonicalLinear{.weight = make_packed_int(std::move(spec), layout, tensors, checkpoint, notes)};
+    };
     return linear;
+  }
+
+  // An index of which the config tells nothing is read at once: its values decide which kernels can serve.
+  static Result<bool> out_of_order(const TensorView* index, const GptqScheme& scheme, const MatrixSpec& spec) {
+    if (index == nullptr) return false;
+    MORACLE_TRY(expect_group_index(*index, spec.cols));
+    if (spec.groups == 1) return false;
+    if (scheme.order_known) return scheme.desc_act;
+    MORACLE_ASSIGN(const std::vector<std::int32_t> g_idx, check_group_index(*index, spec.cols, spec.group_cols));
+    return !g_idx.empty();
   }
 
   QuantConfig config_;

@@ -65,15 +65,13 @@ Result<> check_codes(const TensorView& codes, std::int64_t bits, std::int64_t pa
   return expect_shape(codes, wanted);
 }
 
-MatrixSpec int_spec(const ModuleRef& module, const IntScheme& scheme, Dtype scale_dtype,
-                    std::vector<std::int32_t> g_idx) {
+MatrixSpec int_spec(const ModuleRef& module, const IntScheme& scheme, Dtype scale_dtype) {
   return MatrixSpec{.name = module.path,
                     .rows = module.out,
                     .cols = module.in,
                     .key = scheme.key(scale_dtype),
                     .group_cols = scheme.group_cols(module.in),
-                    .groups = scheme.groups(module.in),
-                    .g_idx = std::move(g_idx)};
+                    .groups = scheme.groups(module.in)};
 }
 
 Error stacked_error(const ModuleRef& module, const TensorLedger& ledger, std::string_view format) {

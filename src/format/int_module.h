@@ -33,9 +33,8 @@ Result<> check_scales(const TensorView& scales, const IntScheme& scheme, const M
 Result<> check_codes(const TensorView& codes, std::int64_t bits, std::int64_t packed, std::int64_t across,
                      bool words_first);
 
-// The spec that the module's source gets. `g_idx` as check_group_index returns it.
-[[nodiscard]] MatrixSpec int_spec(const ModuleRef& module, const IntScheme& scheme, Dtype scale_dtype,
-                                  std::vector<std::int32_t> g_idx);
+// The spec of the module's matrix, without a group index.
+[[nodiscard]] MatrixSpec int_spec(const ModuleRef& module, const IntScheme& scheme, Dtype scale_dtype);
 
 // The error of a stacked 3-D tensor that is not stored plainly.
 [[nodiscard]] Error stacked_error(const ModuleRef& module, const TensorLedger& ledger, std::string_view format);

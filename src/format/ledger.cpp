@@ -32,22 +32,22 @@ bool TensorLedger::has_module(std::string_view module) const {
 Result<const TensorView*> TensorLedger::claim(std::string_view name) {
   const TensorView* tensor = find(name);
   if (tensor == nullptr) return missing(*checkpoint_, name);
-  if (shared_.contains(name) || !claimed_.emplace(name).second) return taken_twice(*tensor);
+  if (shared_.contains(tensor) || !claimed_.insert(tensor).second) return taken_twice(*tensor);
   return tensor;
 }
 
 Result<const TensorView*> TensorLedger::claim_shared(std::string_view name) {
   const TensorView* tensor = find(name);
   if (tensor == nullptr) return missing(*checkpoint_, name);
-  if (claimed_.contains(name)) return taken_twice(*tensor);
-  shared_.emplace(name);
+  if (claimed_.contains(tensor)) return taken_twice(*tensor);
+  shared_.insert(tensor);
   return tensor;
 }
 
 std::vector<std::string> TensorLedger::unclaimed() const {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : checkpoint_->tensors())
-    if (!claimed_.contains(name) && !shared_.contains(name)) names.push_back(name);
+    if (!claimed_.contains(&tensor) && !shared_.contains(&tensor)) names.push_back(name);
   return names;
 }
 

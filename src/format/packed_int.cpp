@@ -254,9 +254,14 @@ std::shared_ptr<const MatrixSource> make_packed_int(MatrixSpec spec, const Packe
   return std::make_shared<PackedIntSource>(std::move(spec), layout, tensors, std::move(checkpoint), std::move(notes));
 }
 
+Result<> expect_group_index(const TensorView& tensor, std::int64_t cols) {
+  MORACLE_TRY(expect_shape(tensor, {cols}));
+  return expect_dtype(tensor, {Dtype::i32, Dtype::i64});
+}
+
 Result<std::vector<std::int32_t>> check_group_index(const TensorView& tensor, std::int64_t cols,
                                                     std::int64_t group_cols) {
-  MORACLE_TRY(expect_shape(tensor, {cols}));
+  MORACLE_TRY(expect_group_index(tensor, cols));
   MORACLE_ASSIGN(std::vector<std::int32_t> g_idx, read_integers(tensor));
   const std::int64_t groups = ceil_div(cols, group_cols);
   std::vector<std::int64_t> members(narrow<std::size_t>(groups), 0);

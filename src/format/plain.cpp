@@ -144,7 +144,15 @@ Result<> check_slice(const ModuleRef& module, const TensorView& tensor) {
   return expect_shape(tensor, shape);
 }
 
-Result<CanonicalLinear> open_slice(const ModuleRef& module, TensorLedger& ledger) {
+// Nothing of a plain matrix is read before its rows.
+auto plain_source(const TensorLedger& ledger, TensorView tensor, const Strides& strides) {
+  return [checkpoint = ledger.checkpoint(), tensor = std::move(tensor),
+          strides](MatrixSpec spec) -> Result<CanonicalLinear> {
+    return CanonicalLinear{.weight = std::make_shared<PlainSource>(std::move(spec), checkpoint, tensor, strides)};
+  };
+}
+
+Result<StoredLinear> open_slice(const ModuleRef& module, TensorLedger& ledger) {
   MORACLE_ASSIGN(const TensorView* found, find_weight(module, ledger));
   MORACLE_TRY(check_slice(module, *found));
   MORACLE_TRY(ledger.claim_shared(found->name));
@@ -155,9 +163,9 @@ Result<CanonicalLinear> open_slice(const ModuleRef& module, TensorLedger& ledger
   Strides strides = slice.transposed ? Strides{slice.row_begin, slice.row_stride, slice.total_rows}
                                      : Strides{slice.row_begin * module.in, slice.row_stride * module.in, 1};
   strides.expert = slice.expert * slice.total_rows * module.in;
-  CanonicalLinear linear;
-  linear.weight = std::make_shared<PlainSource>(plain_spec(module, tensor), ledger.checkpoint(), tensor, strides);
-  MORACLE_ASSIGN(linear.bias, open_slice_bias(module, ledger));
+  StoredLinear linear{.spec = plain_spec(module, tensor)};
+  MORACLE_ASSIGN(linear.bias, claim_slice_bias(module, ledger));
+  linear.open = plain_source(ledger, std::move(tensor), strides);
   return linear;
 }
 
@@ -168,42 +176,39 @@ class PlainFormat final : public Format {
     MORACLE_ASSIGN(const Scheme scheme, plain_scheme(module, ledger));
     return ModuleScheme{.scheme = scheme};
   }
-  Result<CanonicalLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
+  Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
     return open_plain(module, ledger);
   }
 };
 
 }  // namespace
 
-Result<std::vector<float>> open_slice_bias(const ModuleRef& module, TensorLedger& ledger) {
+Result<std::optional<StoredBias>> claim_slice_bias(const ModuleRef& module, TensorLedger& ledger) {
   const ModuleRef::Slice& slice = *module.slice;
   const std::string joined = module.path + "_bias";
   const std::string dotted = module.path + ".bias";
   const std::string& name = ledger.find(joined) != nullptr ? joined : dotted;
-  if (ledger.find(name) == nullptr) return std::vector<float>{};
+  if (ledger.find(name) == nullptr) return std::optional<StoredBias>();
   MORACLE_ASSIGN(const TensorView* whole, ledger.claim_shared(name));
   const bool single = slice.experts == 1 && whole->shape.size() == 1;
   MORACLE_TRY(
       expect_shape(*whole, single ? std::vector{slice.total_rows} : std::vector{slice.experts, slice.total_rows}));
+  MORACLE_TRY(expect_dtype(*whole, {Dtype::bf16, Dtype::f16, Dtype::f32}));
   TensorView row = *whole;
   const auto row_bytes = narrow<std::size_t>(slice.total_rows) * narrow<std::size_t>(bits_of(row.dtype) / 8);
   row.bytes = row.bytes.subspan(narrow<std::size_t>(slice.expert) * row_bytes, row_bytes);
-  MORACLE_ASSIGN(const std::vector<float> all, read_floats(row));
-  std::vector<float> bias(narrow<std::size_t>(module.out));
-  for (std::size_t r = 0; r < bias.size(); ++r)
-    bias[r] = all[narrow<std::size_t>(slice.row_begin) + r * narrow<std::size_t>(slice.row_stride)];
-  return bias;
+  return std::optional<StoredBias>(
+      StoredBias{.tensor = std::move(row), .begin = slice.row_begin, .stride = slice.row_stride});
 }
 
-Result<CanonicalLinear> open_plain(const ModuleRef& module, TensorLedger& ledger) {
+Result<StoredLinear> open_plain(const ModuleRef& module, TensorLedger& ledger) {
   if (module.slice) return open_slice(module, ledger);
   MORACLE_ASSIGN(const TensorView* tensor, find_weight(module, ledger));
   MORACLE_TRY(expect_shape(*tensor, {module.out, module.in}));
   MORACLE_TRY(ledger.claim(tensor->name));
-  CanonicalLinear linear;
-  linear.weight = std::make_shared<PlainSource>(plain_spec(module, *tensor), ledger.checkpoint(), *tensor,
-                                                Strides{0, module.in, 1});
-  MORACLE_ASSIGN(linear.bias, open_bias(module, ledger));
+  StoredLinear linear{.spec = plain_spec(module, *tensor)};
+  MORACLE_ASSIGN(linear.bias, claim_bias(module, ledger));
+  linear.open = plain_source(ledger, *tensor, Strides{0, module.in, 1});
   return linear;
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <memory>
-#include <vector>
+#include <optional>
 
 #include "format/format.h"
 
@@ -18,8 +18,7 @@ Result<Scheme> plain_scheme(const ModuleRef& module, const TensorLedger& ledger)
 [[nodiscard]] bool stored_plain(const ModuleRef& module, const TensorLedger& ledger);
 
 // A slice's part of the bias stacked as "<path>_bias" or "<path>.bias" [experts, rows]; of a stack of one also [rows].
-// Empty where there is none.
-Result<std::vector<float>> open_slice_bias(const ModuleRef& module, TensorLedger& ledger);
+Result<std::optional<StoredBias>> claim_slice_bias(const ModuleRef& module, TensorLedger& ledger);
 
 // The format of checkpoints without quantization_config.
 [[nodiscard]] std::unique_ptr<Format> make_plain();

@@ -16,13 +16,18 @@
 namespace moracle {
 namespace {
 
-// A stored scalar scale: one positive number.
-Result<float> open_scale(const ModuleRef& module, TensorLedger& ledger, std::string_view part) {
+Result<const TensorView*> claim_scale(const ModuleRef& module, TensorLedger& ledger, std::string_view part) {
   MORACLE_ASSIGN(const TensorView* tensor, claim_part(ledger, module.path, part));
   if (tensor->elements() != 1) return tensor_error("tensor.shape", *tensor, "[]", shape_text(tensor->shape));
-  MORACLE_ASSIGN(const std::vector<float> values, read_floats(*tensor));
+  MORACLE_TRY(expect_dtype(*tensor, {Dtype::bf16, Dtype::f16, Dtype::f32}));
+  return tensor;
+}
+
+// A stored scalar scale: one positive number.
+Result<float> read_scale(const TensorView& tensor) {
+  MORACLE_ASSIGN(const std::vector<float> values, read_floats(tensor));
   if (values[0] > 0.0F) return values[0];
-  return tensor_error(values[0] == 0.0F ? "value.zero_scales" : "value.range", *tensor, "a positive scale",
+  return tensor_error(values[0] == 0.0F ? "value.zero_scales" : "value.range", tensor, "a positive scale",
                       fmt::format("{}", values[0]));
 }
 
@@ -41,7 +46,7 @@ class QuarkInt4Module final : public StoredScheme {
     return scheme;
   }
 
-  Result<CanonicalLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
+  Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
     if (module.slice) return stacked_error(module, ledger, "quark int4");
     PackedIntTensors tensors;
     MORACLE_ASSIGN(tensors.codes, claim_part(ledger, module.path, "weight"));
@@ -55,18 +60,30 @@ class QuarkInt4Module final : public StoredScheme {
     MORACLE_TRY(check_scales(*tensors.scales, scheme_.weight, module, false));
     PackedIntLayout layout = layout_of();
     MORACLE_TRY(open_zeros(module, ledger, tensors, layout));
-    MatrixSpec spec = int_spec(module, scheme_.weight, tensors.scales->dtype, {});
-    spec.key.second_level = scheme_.two_levels;
+    StoredLinear linear{.spec = int_spec(module, scheme_.weight, tensors.scales->dtype),
+                        .activation = scheme_.activation};
+    linear.spec.key.second_level = scheme_.two_levels;
+    const TensorView* global = nullptr;
     if (scheme_.two_levels) {
-      MORACLE_ASSIGN(spec.global_scale, open_scale(module, ledger, "weight_scale"));
+      MORACLE_ASSIGN(global, claim_scale(module, ledger, "weight_scale"));
     }
-    CanonicalLinear linear;
-    linear.weight = make_packed_int(std::move(spec), layout, tensors, ledger.checkpoint(), notes_);
-    linear.activation = scheme_.activation;
+    const TensorView* input = nullptr;
     if (scheme_.activation && !scheme_.activation->dynamic) {
-      MORACLE_ASSIGN(linear.input_scale, open_scale(module, ledger, "input_scale"));
+      MORACLE_ASSIGN(input, claim_scale(module, ledger, "input_scale"));
     }
-    MORACLE_ASSIGN(linear.bias, open_bias(module, ledger));
+    MORACLE_ASSIGN(linear.bias, claim_bias(module, ledger));
+    linear.open = [=, checkpoint = ledger.checkpoint(), notes = notes_,
+                   activation = scheme_.activation](MatrixSpec spec) -> Result<CanonicalLinear> {
+      CanonicalLinear read{.weight = nullptr, .activation = activation};
+      if (global != nullptr) {
+        MORACLE_ASSIGN(spec.global_scale, read_scale(*global));
+      }
+      if (input != nullptr) {
+        MORACLE_ASSIGN(read.input_scale, read_scale(*input));
+      }
+      read.weight = make_packed_int(std::move(spec), layout, tensors, checkpoint, notes);
+      return read;
+    };
     return linear;
   }
 

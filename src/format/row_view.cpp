@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/checked.h"
 
@@ -58,14 +59,19 @@ class RowView final : public MatrixSource {
 
 }  // namespace
 
-CanonicalLinear select_rows(const CanonicalLinear& whole, std::int64_t begin, std::int64_t stride, std::int64_t rows) {
-  CanonicalLinear part = whole;
-  part.weight = std::make_shared<RowView>(whole.weight, begin, stride, rows);
-  if (!whole.bias.empty()) {
-    part.bias.resize(narrow<std::size_t>(rows));
-    for (std::int64_t r = 0; r < rows; ++r)
-      part.bias[narrow<std::size_t>(r)] = whole.bias[narrow<std::size_t>(begin + r * stride)];
+StoredLinear select_rows(const StoredLinear& whole, std::int64_t begin, std::int64_t stride, std::int64_t rows) {
+  StoredLinear part = whole;
+  part.spec.rows = rows;
+  if (part.bias) {
+    part.bias->begin += begin * part.bias->stride;
+    part.bias->stride *= stride;
   }
+  part.open = [open = whole.open, begin, stride, stored = whole.spec.rows](MatrixSpec spec) -> Result<CanonicalLinear> {
+    const std::int64_t wanted = std::exchange(spec.rows, stored);
+    MORACLE_ASSIGN(CanonicalLinear linear, open(std::move(spec)));
+    linear.weight = std::make_shared<RowView>(linear.weight, begin, stride, wanted);
+    return linear;
+  };
   return part;
 }
 

@@ -3,12 +3,12 @@
 
 #include <cstdint>
 
-#include "scheme/canonical.h"
+#include "format/stored_linear.h"
 
 namespace moracle {
 
 // Rows `begin`, `begin + stride`, ... of `whole`, `rows` of them, with their biases; all lie inside it.
-[[nodiscard]] CanonicalLinear select_rows(const CanonicalLinear& whole, std::int64_t begin, std::int64_t stride,
-                                          std::int64_t rows);
+[[nodiscard]] StoredLinear select_rows(const StoredLinear& whole, std::int64_t begin, std::int64_t stride,
+                                       std::int64_t rows);
 
 }  // namespace moracle

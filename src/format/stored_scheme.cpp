@@ -16,7 +16,7 @@ Result<ModuleScheme> SchemeFormat::scheme_of(const ModuleRef& module, const Tens
   return ModuleScheme{.scheme = plain, .excluded_by = verdict.rule};
 }
 
-Result<CanonicalLinear> SchemeFormat::open(const ModuleRef& module, TensorLedger& ledger) const {
+Result<StoredLinear> SchemeFormat::open(const ModuleRef& module, TensorLedger& ledger) const {
   checkpoint_ = ledger.checkpoint();
   MORACLE_ASSIGN(const Verdict verdict, judge(module, ledger));
   return verdict.scheme != nullptr ? verdict.scheme->open(module, ledger) : open_plain(module, ledger);

@@ -17,14 +17,14 @@ class StoredScheme {
   // The tensor without which a module is not quantized: "weight_packed".
   [[nodiscard]] virtual std::string_view codes_part() const = 0;
   [[nodiscard]] virtual Scheme scheme(const ModuleRef& module, const TensorLedger& ledger) const = 0;
-  [[nodiscard]] virtual Result<CanonicalLinear> open(const ModuleRef& module, TensorLedger& ledger) const = 0;
+  [[nodiscard]] virtual Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const = 0;
 };
 
 // A format whose config assigns a StoredScheme to each module, or leaves it unquantized. What is stored must agree.
 class SchemeFormat : public Format {
  public:
   [[nodiscard]] Result<ModuleScheme> scheme_of(const ModuleRef& module, const TensorLedger& ledger) const final;
-  [[nodiscard]] Result<CanonicalLinear> open(const ModuleRef& module, TensorLedger& ledger) const final;
+  [[nodiscard]] Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const final;
   [[nodiscard]] std::vector<std::string> warnings() const override;
 
  protected:

@@ -101,11 +101,12 @@ Result<std::vector<std::int32_t>> read_integers(const TensorView& tensor) {
   return values;
 }
 
-Result<std::vector<float>> open_bias(const ModuleRef& module, TensorLedger& ledger) {
+Result<std::optional<StoredBias>> claim_bias(const ModuleRef& module, TensorLedger& ledger) {
   MORACLE_ASSIGN(const TensorView* bias, claim_optional(ledger, module.path, "bias"));
-  if (bias == nullptr) return std::vector<float>{};
+  if (bias == nullptr) return std::optional<StoredBias>();
   MORACLE_TRY(expect_shape(*bias, {module.out}));
-  return read_floats(*bias);
+  MORACLE_TRY(expect_dtype(*bias, {Dtype::bf16, Dtype::f16, Dtype::f32}));
+  return std::optional<StoredBias>(StoredBias{.tensor = *bias});
 }
 
 }  // namespace moracle

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,8 +40,8 @@ Result<std::vector<float>> read_floats(const TensorView& tensor);
 // All elements of a small I32 or I64 tensor. Errors: "tensor.dtype", "number.range".
 Result<std::vector<std::int32_t>> read_integers(const TensorView& tensor);
 
-// Claims and reads "<module>.bias" [out] where it is stored; empty otherwise.
-Result<std::vector<float>> open_bias(const ModuleRef& module, TensorLedger& ledger);
+// Claims "<module>.bias" [out] where it is stored.
+Result<std::optional<StoredBias>> claim_bias(const ModuleRef& module, TensorLedger& ledger);
 
 // The error of a NaN or an infinity at flat index `index`.
 [[nodiscard]] Error value_error(const TensorView& tensor, std::int64_t index, float value);

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <numeric>
 
 #include "base/checked.h"
+#include "kernels/foreign/reference_layer.h"
 #include "kernels/vector/select.h"
 #include "model/build.h"
 #include "model/shard.h"
@@ -28,6 +30,34 @@ class ShapeOnly final : public MatrixSource {
         .code = "plan.shape_only", .where = spec_.name, .wanted = "a matrix with weights", .found = "its shape"};
   }
 };
+
+// A weight of zeros, for layouts that tell their size only of what they have packed.
+class BlankMatrix final : public MatrixSource {
+ public:
+  explicit BlankMatrix(MatrixSpec spec) : MatrixSource(std::move(spec)) {}
+  [[nodiscard]] Result<> read(std::int64_t begin, std::int64_t end, MatrixPanel& out) const override {
+    out.rows = end - begin;
+    const bool quantized = spec_.key.quantized();
+    const std::size_t elements = count(out.rows * spec_.cols);
+    const std::size_t scales = quantized ? count(out.rows * spec_.groups) : 0;
+    out.codes.assign(quantized ? elements : 0, 0);
+    out.values.assign(quantized ? 0 : elements, 0.0F);
+    out.scales.assign(scales, 1.0F);
+    out.zeros.assign(spec_.key.symmetric ? 0 : scales, 0);
+    return Ok{};
+  }
+};
+
+// Bytes of a layer in a layout of which every expert takes as much: one is packed.
+Result<std::size_t> foreign_bytes(const KernelImplementation& kernel, const CanonicalExperts& layer,
+                                  const PackOptions& options) {
+  CanonicalExperts one = layer;
+  one.experts.resize(1);
+  for (CanonicalLinear* linear : {&one.experts[0].gate, &one.experts[0].up, &one.experts[0].down})
+    linear->weight = std::make_shared<const BlankMatrix>(linear->weight->spec());
+  MORACLE_ASSIGN(const std::unique_ptr<PackedExperts> packed, kernel.pack_experts(one, options));
+  return layer.experts.size() * packed->bytes();
+}
 
 // Bytes of codes, scales and zero points at the width in which they are published.
 std::size_t published_bytes(const CanonicalLinear& linear) {
@@ -72,8 +102,18 @@ class PublishedExperts final : public PackedExperts {
   std::size_t bytes_;
 };
 
+// What a layout looks at of one weight. Where gate and up have group indices or input scales, a kernel prepares one
+// input for both if these are equal and two if they are not: then, and only then, they are read.
+Result<CanonicalLinear> sized(const StoredLinear& stored) {
+  if (stored.act_order || (stored.activation && !stored.activation->dynamic)) return stored.read();
+  CanonicalLinear linear{.weight = std::make_shared<const ShapeOnly>(stored.spec), .activation = stored.activation};
+  if (stored.bias) linear.bias.resize(count(stored.spec.rows));
+  return linear;
+}
+
 // The rows and columns that one rank holds of a matrix.
-CanonicalLinear share_of(const CanonicalLinear& whole, std::int64_t rows, std::int64_t cols) {
+Result<CanonicalLinear> share_of(const StoredLinear& stored_whole, std::int64_t rows, std::int64_t cols) {
+  MORACLE_ASSIGN(CanonicalLinear whole, sized(stored_whole));
   const MatrixSpec& stored = whole.weight->spec();
   if (stored.rows == rows && stored.cols == cols) return whole;
   MatrixSpec spec = stored;
@@ -84,10 +124,9 @@ CanonicalLinear share_of(const CanonicalLinear& whole, std::int64_t rows, std::i
     spec.group_cols = whole_rows ? cols : std::gcd(stored.group_cols, cols);
     spec.groups = ceil_div(cols, spec.group_cols);
   }
-  CanonicalLinear share = whole;
-  if (!share.bias.empty()) share.bias.resize(count(rows));
-  share.weight = std::make_shared<const ShapeOnly>(std::move(spec));
-  return share;
+  if (!whole.bias.empty()) whole.bias.resize(count(rows));
+  whole.weight = std::make_shared<const ShapeOnly>(std::move(spec));
+  return whole;
 }
 
 // Lays modules out for one rank, without a weight.
@@ -98,44 +137,49 @@ class LaidOutModules final : public ModuleSource {
 
   // Whether every module had a kernel whose layout is known.
   [[nodiscard]] bool packed() const { return packed_; }
+  // Of the experts of this name, which have been laid out.
+  [[nodiscard]] const ExpertsKernel& kernel_of(const std::string& experts) const { return kernels_.at(experts); }
 
   Result<Embedding> embedding(const LinearSpec& spec) override {
-    MatrixSpec table = plan_.opened(plan_.index_of(spec.path)).linear.weight->spec();
+    MatrixSpec table = plan_.opened(plan_.index_of(spec.path)).linear.spec;
     table.rows = spec.out;
     return Embedding::lay_out(table);
   }
 
   Result<std::unique_ptr<PackedLinear>> linear(const LinearSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.path);
-    const CanonicalLinear share = share_of(plan_.opened(index).linear, spec.out, spec.in);
+    MORACLE_ASSIGN(const CanonicalLinear share, share_of(plan_.opened(index).linear, spec.out, spec.in));
     Problem problem = *plan_.modules()[index].problem;
     problem.hidden = spec.in;
     problem.intermediate = spec.out;
-    MORACLE_ASSIGN(const KernelImplementation* const kernel, kernel_for(index, problem));
+    MORACLE_ASSIGN(const Choice choice, choice_for(index, problem));
+    const KernelImplementation* const kernel = native(choice);
     if (kernel != nullptr) return kernel->pack_linear(share, {.pool = pool_, .layout_only = true});
     return std::unique_ptr<PackedLinear>(std::make_unique<PublishedLinear>(published_bytes(share)));
   }
 
   Result<std::unique_ptr<PackedExperts>> experts(const MoeSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.experts.name);
-    const CanonicalExperts share = share_of_experts(plan_.opened(index).experts, spec.experts);
+    MORACLE_ASSIGN(const CanonicalExperts share, share_of_experts(plan_.opened(index).experts, spec.experts));
     Problem problem = *plan_.modules()[index].problem;
     problem.intermediate = spec.experts.intermediate;
     problem.parallel = {.tp = ranks_.tp, .ep = ranks_.ep};
-    MORACLE_ASSIGN(const KernelImplementation* const kernel, kernel_for(index, problem));
-    if (kernel != nullptr) {
-      return kernel->pack_experts(share, {.pool = pool_, .activation = spec.activation, .layout_only = true});
+    MORACLE_ASSIGN(const Choice choice, choice_for(index, problem));
+    ExpertsKernel& named = kernels_[spec.experts.name];
+    if (const KernelImplementation* const kernel = native(choice)) {
+      MORACLE_ASSIGN(std::unique_ptr<PackedExperts> packed,
+                     kernel->pack_experts(share, {.pool = pool_, .activation = spec.activation, .layout_only = true}));
+      named = {.card = choice.winner, .backend = choice.winner->backend, .packed = true, .bytes = packed->bytes()};
+      return packed;
     }
-    std::size_t bytes = 0;
-    for (const auto& expert : share.experts) {
-      bytes += published_bytes(expert.gate) + published_bytes(expert.up) + published_bytes(expert.down);
-    }
-    return std::unique_ptr<PackedExperts>(std::make_unique<PublishedExperts>(bytes));
+    MORACLE_ASSIGN(named, elsewhere(problem, choice, share, spec.activation));
+    return std::unique_ptr<PackedExperts>(std::make_unique<PublishedExperts>(named.bytes));
   }
 
   Result<Router> router(const MoeSpec& spec) override {
-    const CanonicalLinear& stored = plan_.opened(plan_.index_of(spec.router.front())).linear;
-    return Router{.weight = std::vector<float>(count(spec.routing.experts * spec.experts.hidden)), .bias = stored.bias};
+    const StoredLinear& stored = plan_.opened(plan_.index_of(spec.router.front())).linear;
+    return Router{.weight = std::vector<float>(count(spec.routing.experts * spec.experts.hidden)),
+                  .bias = std::vector<float>(stored.bias ? count(stored.spec.rows) : 0)};
   }
 
   Result<LatentProjection> latent(const LatentAttentionSpec& spec) override {
@@ -147,41 +191,93 @@ class LaidOutModules final : public ModuleSource {
   }
 
  private:
-  static CanonicalExperts share_of_experts(const CanonicalExperts& whole, const ExpertsRef& ref) {
-    CanonicalExperts share = whole;
-    share.experts.resize(count(ref.experts));
-    share.intermediate = ref.intermediate;
-    for (CanonicalExperts::Expert& expert : share.experts) {
-      expert.gate = share_of(expert.gate, ref.intermediate, ref.hidden);
-      expert.up = share_of(expert.up, ref.intermediate, ref.hidden);
-      expert.down = share_of(expert.down, ref.hidden, ref.intermediate);
+  static Result<CanonicalExperts> share_of_experts(const StoredExperts& whole, const ExpertsRef& ref) {
+    CanonicalExperts share{.name = whole.name,
+                           .hidden = whole.hidden,
+                           .intermediate = ref.intermediate,
+                           .scheme = whole.scheme,
+                           .zero_points = whole.zero_points,
+                           .act_order = whole.act_order,
+                           .bias = whole.bias,
+                           .interleaved = whole.interleaved,
+                           .experts = std::vector<CanonicalExperts::Expert>(count(ref.experts))};
+    for (std::size_t e = 0; e < share.experts.size(); ++e) {
+      const StoredExperts::Expert& stored = whole.experts[e];
+      MORACLE_ASSIGN(share.experts[e].gate, share_of(stored.gate, ref.intermediate, ref.hidden));
+      MORACLE_ASSIGN(share.experts[e].up, share_of(stored.up, ref.intermediate, ref.hidden));
+      MORACLE_ASSIGN(share.experts[e].down, share_of(stored.down, ref.hidden, ref.intermediate));
     }
     return share;
   }
 
-  // Null where no kernel of this build serves. The oracle is asked again about a rank's share: its shape is another.
-  Result<const KernelImplementation*> kernel_for(std::size_t module, const Problem& problem) {
-    const KernelCard* winner = plan_.opened(module).winner;
-    if (ranks_.tp * ranks_.ep > 1) {
-      auto known = std::find_if(decided_.begin(), decided_.end(), [&](const auto& d) { return d.first == problem; });
-      if (known == decided_.end()) {
-        const std::string& name = plan_.modules()[module].name;
-        MORACLE_ASSIGN(const Decision decision, decide_module(name, problem, plan_.machine(), plan_.policy()));
-        decided_.emplace_back(problem, decision.winner);
-        known = std::prev(decided_.end());
-      }
-      winner = known->second;
+  struct Choice {
+    const KernelCard* winner = nullptr;
+    const KernelCard* best = nullptr;  // if this build had every kernel of the table
+  };
+
+  // The oracle is asked again about a rank's share: its shape is another.
+  Result<Choice> choice_for(std::size_t module, const Problem& problem) {
+    if (ranks_.tp * ranks_.ep == 1) {
+      const Decision& decision = *plan_.modules()[module].decision;
+      return Choice{decision.winner, decision.best_if_built};
     }
+    auto known = std::find_if(decided_.begin(), decided_.end(), [&](const auto& d) { return d.first == problem; });
+    if (known == decided_.end()) {
+      const std::string& name = plan_.modules()[module].name;
+      MORACLE_ASSIGN(const Decision decision, decide_module(name, problem, plan_.machine(), plan_.policy()));
+      decided_.emplace_back(problem, Choice{decision.winner, decision.best_if_built});
+      known = std::prev(decided_.end());
+    }
+    return known->second;
+  }
+
+  // Null where no kernel of this build runs on the machine.
+  const KernelImplementation* native(const Choice& choice) {
     const KernelImplementation* const kernel =
-        runs_on(winner, plan_.machine()) ? find_implementation(winner->id) : nullptr;
+        runs_on(choice.winner, plan_.machine()) ? find_implementation(choice.winner->id) : nullptr;
     packed_ = packed_ && kernel != nullptr;
     return kernel;
+  }
+
+  // Where no layout that is known here can serve: the kernel that the reference engine would choose.
+  ExpertsKernel reference_choice(const Problem& problem) const {
+    const Result<ReferenceLayer> layer = as_reference(problem, {});
+    if (plan_.machine().device == DeviceKind::cpu || !layer.ok()) return {};
+    const Decision decision = decide(layer->problem, plan_.machine(), layer->policy, *layer->table);
+    if (!decision.best_candidate) return {};
+    const Candidate& best = decision.trace[*decision.best_candidate];
+    return {.card = best.card, .backend = best.backend};
+  }
+
+  // Experts whose kernel is not here: in that kernel's layout where it is known, else as published. Like layers are
+  // laid out once.
+  Result<ExpertsKernel> elsewhere(const Problem& problem, const Choice& choice, const CanonicalExperts& share,
+                                  const ActivationSpec& activation) {
+    const auto known =
+        std::find_if(elsewhere_.begin(), elsewhere_.end(), [&](const auto& e) { return e.first == problem; });
+    if (known != elsewhere_.end()) return known->second;
+    ExpertsKernel named = runs_on(choice.best, plan_.machine())
+                              ? ExpertsKernel{.card = choice.best, .backend = choice.best->backend}
+                              : reference_choice(problem);
+    const KernelImplementation* const kernel =
+        named.card != nullptr && named.card->kind == CardKind::foreign ? find_implementation(named.card->id) : nullptr;
+    if (kernel != nullptr) {
+      MORACLE_ASSIGN(named.bytes, foreign_bytes(*kernel, share, {.pool = pool_, .activation = activation}));
+      named.packed = true;
+    } else {
+      for (const auto& expert : share.experts)
+        named.bytes += published_bytes(expert.gate) + published_bytes(expert.up) + published_bytes(expert.down);
+    }
+    elsewhere_.emplace_back(problem, named);
+    return named;
   }
 
   const Plan& plan_;
   RankLayout ranks_;
   ThreadPool& pool_;
-  std::vector<std::pair<Problem, const KernelCard*>> decided_;
+  std::vector<std::pair<Problem, Choice>> decided_;
+  std::vector<std::pair<Problem, ExpertsKernel>> elsewhere_;
+  std::map<std::string, ExpertsKernel> kernels_;
   bool packed_ = true;
 };
 
@@ -192,7 +288,7 @@ Result<const Plan*> own_plan(const LoadPlan& plan) {
 }
 
 LayerFootprint layer_footprint(const Plan& plan, std::size_t index, const TransformerLayer& layer,
-                               std::int64_t context) {
+                               const LaidOutModules& modules, std::int64_t context) {
   const LayerSpec& spec = plan.spec().layers[index];
   LayerFootprint row;
   row.name = spec.input_norm.path.substr(0, spec.input_norm.path.rfind('.'));
@@ -200,10 +296,8 @@ LayerFootprint layer_footprint(const Plan& plan, std::size_t index, const Transf
   row.feed_forward = layer.feed_forward->bytes();
   row.norms = layer.input_norm.bytes() + layer.post_norm.bytes();
   row.state = StateLayout({layer.mixer->state()}).bytes(context);
-  if (const auto* const moe = std::get_if<MoeSpec>(&spec.feed_forward)) {
-    const auto& decision = plan.modules()[plan.index_of(moe->experts.name)].decision;
-    if (runs_on(decision->winner, plan.machine())) row.experts_kernel = decision->winner->backend;
-  }
+  if (const auto* const moe = std::get_if<MoeSpec>(&spec.feed_forward))
+    row.experts = modules.kernel_of(moe->experts.name);
   return row;
 }
 
@@ -252,7 +346,7 @@ Result<Footprint> footprint(const LoadPlan& plan, const FootprintOptions& option
   result.head = transformer.parts().head->bytes();
   result.final_norm = transformer.parts().final_norm.bytes();
   for (std::size_t l = 0; l < spec.layers.size(); ++l) {
-    result.layers.push_back(layer_footprint(*own, l, transformer.parts().layers[l], result.context));
+    result.layers.push_back(layer_footprint(*own, l, transformer.parts().layers[l], modules, result.context));
   }
   result.state = transformer.state_bytes(result.context);
   result.workspace = transformer.workspace_bytes(result.batch_tokens);

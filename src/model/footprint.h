@@ -9,13 +9,22 @@
 
 namespace moracle {
 
+// Which kernel serves the experts of a layer, on a machine that may not be this one.
+struct ExpertsKernel {
+  const KernelCard* card = nullptr;  // null: a dense layer, or no kernel is known
+  std::string_view backend{};        // as the table that knows it calls it
+  // Counted as the kernel lays them out; else at their published widths.
+  bool packed = false;
+  std::uint64_t bytes = 0;
+};
+
 struct LayerFootprint {
   std::string name{};              // "model.layers.3"
   std::uint64_t mixer = 0;         // attention or recurrence with its norms, packed
   std::uint64_t feed_forward = 0;  // router, experts, shared experts, or the dense projections, packed
   std::uint64_t norms = 0;         // the layer's own two
   std::uint64_t state = 0;         // keys and values of `context` positions, or the recurrent state
-  std::string experts_kernel{};    // backend; empty: a dense layer, or nobody serves
+  ExpertsKernel experts{};
 };
 
 struct Footprint {
@@ -42,9 +51,11 @@ struct FootprintOptions {
   int threads = 1;
 };
 
-// Sizes are those that load_model and Model::reserve come to: the same layouts are made, without weights. Reads no
-// weight. Errors: "plan.tp", "plan.ep" (see shard.h), "plan.context", "oracle.no_kernel" and its like where a rank's
-// share is not served, those of decide for a pinned backend.
+// Sizes are those that load_model and Model::reserve come to: the same layouts are made, without weights. On another
+// device experts are counted as its best kernel lays them out, where this build knows that layout (CardKind::foreign);
+// the workspace of that kernel is not known. Reads no weight, and input scales and group indices only where they decide
+// how much workspace a layer takes. Errors: "plan.tp", "plan.ep" (see shard.h), "plan.context", "oracle.no_kernel" and
+// its like where a rank's share is not served, those of decide for a pinned backend.
 Result<Footprint> footprint(const LoadPlan& plan, const FootprintOptions& options);
 
 // One degree of parallelism, and what forbids it: the first module in the way, and its rule. Empty: legal.

@@ -18,7 +18,8 @@ class PackedModules final : public ModuleSource {
 
   Result<Embedding> embedding(const LinearSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.path);
-    const MatrixSource& weight = *plan_.opened(index).linear.weight;
+    MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(index));
+    const MatrixSource& weight = *linear.weight;
     const std::string name = "embedding " + spec.path;
     MORACLE_ASSIGN(Embedding embedding, Embedding::load(weight, {.pool = pool_, .store = store_, .name = name}));
     const bool tied = plan_.spec().head.path.empty();  // then the head still has to read it
@@ -29,25 +30,27 @@ class PackedModules final : public ModuleSource {
 
   Result<std::unique_ptr<PackedLinear>> linear(const LinearSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.path);
-    const OpenedModule& module = plan_.opened(index);
-    const KernelImplementation* const kernel = find_implementation(module.winner->id);
+    MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(index));
+    MORACLE_TRY(check_order(index, !linear.weight->spec().g_idx.empty()));
+    const KernelImplementation* const kernel = find_implementation(plan_.opened(index).winner->id);
     const std::string name = "linear " + spec.path;  // a tied head has the path of the embedding
     MORACLE_ASSIGN(std::unique_ptr<PackedLinear> packed,
-                   kernel->pack_linear(module.linear, {.pool = pool_, .store = store_, .name = name}));
-    module.linear.weight->release();
+                   kernel->pack_linear(linear, {.pool = pool_, .store = store_, .name = name}));
+    linear.weight->release();
     advance(index);
     return packed;
   }
 
   Result<std::unique_ptr<PackedExperts>> experts(const MoeSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.experts.name);
-    const OpenedModule& module = plan_.opened(index);
-    const KernelImplementation* const kernel = find_implementation(module.winner->id);
-    MORACLE_ASSIGN(std::unique_ptr<PackedExperts> packed,
-                   kernel->pack_experts(
-                       module.experts,
-                       {.pool = pool_, .activation = spec.activation, .store = store_, .name = spec.experts.name}));
-    for (const auto& expert : module.experts.experts) {
+    MORACLE_ASSIGN(const CanonicalExperts experts, plan_.read_experts(index));
+    MORACLE_TRY(check_order(index, experts.act_order));
+    const KernelImplementation* const kernel = find_implementation(plan_.opened(index).winner->id);
+    MORACLE_ASSIGN(
+        std::unique_ptr<PackedExperts> packed,
+        kernel->pack_experts(
+            experts, {.pool = pool_, .activation = spec.activation, .store = store_, .name = spec.experts.name}));
+    for (const auto& expert : experts.experts) {
       for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down}) linear->weight->release();
     }
     advance(index);
@@ -56,7 +59,7 @@ class PackedModules final : public ModuleSource {
 
   Result<Router> router(const MoeSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.router.front());
-    const CanonicalLinear& stored = plan_.opened(index).linear;
+    MORACLE_ASSIGN(const CanonicalLinear stored, plan_.read_linear(index));
     Router router{.weight = {}, .bias = stored.bias};
     MORACLE_ASSIGN(router.weight, dequantize(*stored.weight));
     stored.weight->release();
@@ -66,7 +69,7 @@ class PackedModules final : public ModuleSource {
 
   Result<LatentProjection> latent(const LatentAttentionSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.kv_b.path);
-    const CanonicalLinear& linear = plan_.opened(index).linear;
+    MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(index));
     MORACLE_ASSIGN(LatentProjection projection,
                    LatentProjection::load(linear, spec.heads, spec.nope, spec.value, pool_));
     linear.weight->release();
@@ -82,6 +85,16 @@ class PackedModules final : public ModuleSource {
   }
 
  private:
+  // The kernel was chosen by what the config says of the columns' order.
+  Result<> check_order(std::size_t module, bool act_order) const {
+    if (!act_order || plan_.opened(module).winner->act_order) return Ok{};
+    return Error{.code = "config.contradiction",
+                 .where = plan_.modules()[module].name,
+                 .wanted = "columns in the order of their groups, as the config says",
+                 .found = "a group index of another order",
+                 .advice = "desc_act or actorder in quantization_config tells of it"};
+  }
+
   void advance(std::size_t module) {
     progress_.bytes_done += plan_.modules()[module].bytes;
     if (report_) report_(progress_);

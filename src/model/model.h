@@ -43,11 +43,13 @@ struct ModuleReport {
 };
 
 // Everything that can be said from headers alone: what the modules are, which kernel each gets, what is wrong.
-// Keeps the canonical (lazy) weights, so that a load goes on from here.
+// Keeps what it has opened, so that a load goes on from here.
 class LoadPlan {
  public:
-  // Reads config.json by family and format, opens every module, claims every tensor, asks the oracle. Touches no
-  // weight. Errors: everything reliability rows 15-18, 22, 25 name; a pinned backend that cannot serve.
+  // Reads config.json by family and format, opens every module, claims every tensor, asks the oracle. Reads headers
+  // alone: no bias, no scale, no weight; of a tensor's bytes none but group indices, where the config says that
+  // experts' columns are out of order (whether gate's and up's are alike decides) or a GPTQ config says nothing of it.
+  // Errors: everything reliability rows 15-18, 22, 25 name; a pinned backend that cannot serve.
   static Result<std::unique_ptr<LoadPlan>> make(std::shared_ptr<const Checkpoint> checkpoint, const Machine& machine,
                                                 const Policy& policy);
   virtual ~LoadPlan() = default;
@@ -55,9 +57,10 @@ class LoadPlan {
   [[nodiscard]] virtual const std::vector<ModuleReport>& modules() const = 0;
   [[nodiscard]] virtual const std::vector<std::string>& warnings() const = 0;
   [[nodiscard]] virtual std::uint64_t parameters() const = 0;  // logical weights, not bytes
-  // Canonical experts and their activation, by index in modules() (kind "experts"); for `verify`.
-  [[nodiscard]] virtual const CanonicalExperts& experts_at(std::size_t module) const = 0;
-  [[nodiscard]] virtual const CanonicalLinear& linear_at(std::size_t module) const = 0;
+  // Canonical weights by index in modules(), of kind "experts", and of kind "linear": reads what belongs to them and is
+  // small; the matrices stay lazy. For `verify`.
+  [[nodiscard]] virtual Result<CanonicalExperts> read_experts(std::size_t module) const = 0;
+  [[nodiscard]] virtual Result<CanonicalLinear> read_linear(std::size_t module) const = 0;
 };
 
 struct LoadProgress {

@@ -21,22 +21,22 @@ bool concerns(const Policy& policy, const Table& table, ProblemKind kind) {
   });
 }
 
-Problem linear_problem(const CanonicalLinear& linear, Element dtype, std::string_view format) {
-  const MatrixSpec& spec = linear.weight->spec();
+Problem linear_problem(const StoredLinear& linear, Element dtype, std::string_view format) {
+  const MatrixSpec& spec = linear.spec;
   Problem problem;
   problem.kind = ProblemKind::linear;
   problem.scheme = linear.scheme();
   problem.hidden = spec.cols;
   problem.intermediate = spec.rows;
-  problem.bias = !linear.bias.empty();
+  problem.bias = linear.bias.has_value();
   problem.zero_points = !spec.key.symmetric;
-  problem.act_order = !spec.g_idx.empty();
+  problem.act_order = linear.act_order;
   problem.dtype = dtype;
   problem.source_layout = format;
   return problem;
 }
 
-Problem experts_problem(const CanonicalExperts& experts, const MoeSpec& moe, Element dtype, std::string_view format) {
+Problem experts_problem(const StoredExperts& experts, const MoeSpec& moe, Element dtype, std::string_view format) {
   Problem problem;
   problem.kind = ProblemKind::experts;
   problem.scheme = experts.scheme;
@@ -49,7 +49,6 @@ Problem experts_problem(const CanonicalExperts& experts, const MoeSpec& moe, Ele
   problem.bias = experts.bias;
   problem.zero_points = experts.zero_points;
   problem.act_order = experts.act_order;
-  problem.own_up_order = has_own_up_order(experts);
   problem.interleaved = experts.interleaved;
   problem.dtype = dtype;
   problem.source_layout = format;
@@ -173,14 +172,18 @@ class Planner {
       const std::string name = first_stored(spec.correction_bias);
       MORACLE_TRY(vector(spec.correction_bias.front(), name, "router", spec.routing.experts));
     }
-    MORACLE_ASSIGN(CanonicalExperts experts, open_experts(*format_, spec.experts, ledger_));
+    MORACLE_ASSIGN(StoredExperts experts, open_experts(*format_, spec.experts, ledger_));
     if (spec.bias && !experts.bias) return missing_bias(spec.experts.name);
-    const Problem problem = experts_problem(experts, spec, plan_->spec_.dtype, format_->name());
+    bool own_up_order = false;
+    if (experts.act_order) {
+      MORACLE_ASSIGN(own_up_order, read_order(experts));
+    }
+    Problem problem = experts_problem(experts, spec, plan_->spec_.dtype, format_->name());
+    problem.own_up_order = own_up_order;
     ModuleReport report{.name = spec.experts.name, .kind = "experts", .scheme = experts.scheme};
     if (!experts.scheme.weight.quantized()) {
-      const CanonicalLinear& first = experts.experts.front().gate;
       ModuleRef ref;
-      ref.path = first.weight->spec().name;
+      ref.path = experts.experts.front().gate.spec.name;
       ref.out = experts.intermediate;
       ref.in = experts.hidden;
       report.excluded_by = exclusion(ref);
@@ -200,6 +203,20 @@ class Planner {
     return spec.gate.path.empty() ? Result<>(Ok{}) : shared_gate(spec.gate);
   }
 
+  // The one thing that a decision needs and no header has: whether gate and up are reordered alike, which only their
+  // group indices tell. An order that turns out to be that of the groups is none. True where up has its own.
+  static Result<bool> read_order(StoredExperts& experts) {
+    MORACLE_ASSIGN(const CanonicalExperts read, experts.read());
+    const auto reordered = [](const CanonicalLinear& linear) { return !linear.weight->spec().g_idx.empty(); };
+    for (std::size_t e = 0; e < read.experts.size(); ++e) {
+      experts.experts[e].gate.act_order = reordered(read.experts[e].gate);
+      experts.experts[e].up.act_order = reordered(read.experts[e].up);
+      experts.experts[e].down.act_order = reordered(read.experts[e].down);
+    }
+    experts.act_order = read.act_order;
+    return has_own_up_order(read);
+  }
+
   // Left unquantized, listed as ignored or not, as routers are; one that is stored quantized runs so.
   Result<> shared_gate(const LinearSpec& spec) {
     const ModuleRef ref = ref_of(spec);
@@ -214,7 +231,7 @@ class Planner {
     MORACLE_ASSIGN(const ModuleScheme scheme, format_->scheme_of(ref, ledger_));
     OpenedModule opened;
     MORACLE_ASSIGN(opened.linear, format_->open(ref, ledger_));
-    if (spec.bias && opened.linear.bias.empty()) return missing_bias(spec.path + ".bias");
+    if (spec.bias && !opened.linear.bias) return missing_bias(spec.path + ".bias");
     return add_linear(spec.path, scheme.excluded_by, module_bytes(spec.path + "."), std::move(opened));
   }
 
@@ -225,12 +242,12 @@ class Planner {
     OpenedModule opened;
     MORACLE_ASSIGN(opened.linear, format_->open(ref, ledger_));
     const std::optional<QuantKey>& activation = opened.linear.activation;
-    if (!opened.linear.bias.empty() || (activation && !can_quantize_activation(*activation))) {
+    if (opened.linear.bias || (activation && !can_quantize_activation(*activation))) {
       return Error{.code = "quant.unsupported",
                    .file = ledger_.checkpoint()->folder().string(),
                    .where = spec.path,
                    .wanted = "no bias, and activations quantized to int8, FP8, MXFP4 or NVFP4 if at all",
-                   .found = opened.linear.bias.empty() ? to_string(*activation) : "a bias"};
+                   .found = opened.linear.bias ? "a bias" : to_string(*activation)};
     }
     count_parameters(opened.linear);
     ModuleReport report{
@@ -291,7 +308,7 @@ class Planner {
     } else {
       MORACLE_ASSIGN(opened.linear, format_->open(ref, ledger_));
     }
-    if (spec.bias && opened.linear.bias.empty()) return missing_bias(path + ".bias");
+    if (spec.bias && !opened.linear.bias) return missing_bias(path + ".bias");
     count_parameters(opened.linear);
     ModuleReport report{.name = spec.router.front(),
                         .kind = "router",
@@ -411,9 +428,9 @@ class Planner {
     return scheme.ok() ? scheme->excluded_by : "";
   }
 
-  void count_parameters(const CanonicalLinear& linear) {
-    const MatrixSpec& spec = linear.weight->spec();
-    plan_->parameters_ += static_cast<std::uint64_t>(spec.rows * spec.cols) + linear.bias.size();
+  void count_parameters(const StoredLinear& linear) {
+    const MatrixSpec& spec = linear.spec;
+    plan_->parameters_ += static_cast<std::uint64_t>(spec.rows * spec.cols + (linear.bias ? spec.rows : 0));
   }
 
   // Stored bytes of all tensors whose name begins so.

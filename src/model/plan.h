@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "format/stored_linear.h"
 #include "model/model.h"
 #include "model/spec.h"
 
@@ -13,8 +14,8 @@ namespace moracle {
 
 // What the plan keeps of one module until it is packed. Which members are set depends on the kind.
 struct OpenedModule {
-  CanonicalLinear linear{};            // linear, router, embedding
-  CanonicalExperts experts{};          // experts
+  StoredLinear linear{};               // linear, router, embedding
+  StoredExperts experts{};             // experts
   const TensorView* tensor = nullptr;  // norm, sinks, correction bias
   const KernelCard* winner = nullptr;  // linear, experts: null when nobody can serve
 };
@@ -30,10 +31,12 @@ class Plan final : public LoadPlan {
   [[nodiscard]] const std::vector<ModuleReport>& modules() const override { return reports_; }
   [[nodiscard]] const std::vector<std::string>& warnings() const override { return warnings_; }
   [[nodiscard]] std::uint64_t parameters() const override { return parameters_; }
-  [[nodiscard]] const CanonicalExperts& experts_at(std::size_t module) const override {
-    return opened_[module].experts;
+  [[nodiscard]] Result<CanonicalExperts> read_experts(std::size_t module) const override {
+    return opened_[module].experts.read();
   }
-  [[nodiscard]] const CanonicalLinear& linear_at(std::size_t module) const override { return opened_[module].linear; }
+  [[nodiscard]] Result<CanonicalLinear> read_linear(std::size_t module) const override {
+    return opened_[module].linear.read();
+  }
 
   [[nodiscard]] const ModelSpec& spec() const { return spec_; }
   [[nodiscard]] const Checkpoint& checkpoint() const { return *checkpoint_; }

@@ -77,7 +77,7 @@ class Sharder {
   }
 
   Result<> cut(MoeSpec& spec) {
-    const CanonicalExperts& experts = plan_.experts_at(plan_.index_of(spec.experts.name));
+    const StoredExperts& experts = plan_.opened(plan_.index_of(spec.experts.name)).experts;
     if (spec.experts.experts % ep_ != 0) {
       return Error{.code = "plan.ep",
                    .where = spec.experts.name,
@@ -86,7 +86,7 @@ class Sharder {
     }
     spec.experts.experts /= ep_;
     MORACLE_TRY(divide(spec.experts.intermediate, spec.experts.name, "columns of an expert"));
-    const CanonicalExperts::Expert& first = experts.experts.front();
+    const StoredExperts::Expert& first = experts.experts.front();
     MORACLE_TRY(check_rows(first.gate, spec.experts.name, spec.experts.intermediate));
     MORACLE_TRY(check_columns(first.down, spec.experts.name, spec.experts.intermediate));
     return spec.shared ? cut(spec.shared->mlp) : Result<>(Ok{});
@@ -115,20 +115,20 @@ class Sharder {
     return Ok{};
   }
 
-  [[nodiscard]] const CanonicalLinear& linear(const LinearSpec& spec) const {
-    return plan_.linear_at(plan_.index_of(spec.path));
+  [[nodiscard]] const StoredLinear& linear(const LinearSpec& spec) const {
+    return plan_.opened(plan_.index_of(spec.path)).linear;
   }
 
-  Result<> check_rows(const CanonicalLinear& linear, const std::string& module, std::int64_t out) const {
-    const Granularity& granularity = linear.weight->spec().key.granularity;
+  Result<> check_rows(const StoredLinear& linear, const std::string& module, std::int64_t out) const {
+    const Granularity& granularity = linear.spec.key.granularity;
     if (tp_ == 1 || granularity.kind != Granularity::Kind::block) return Ok{};
     return check_block(module, out, granularity.rows, "rows");
   }
 
-  Result<> check_columns(const CanonicalLinear& linear, const std::string& module, std::int64_t in) const {
-    const MatrixSpec& spec = linear.weight->spec();
+  Result<> check_columns(const StoredLinear& linear, const std::string& module, std::int64_t in) const {
+    const MatrixSpec& spec = linear.spec;
     if (tp_ == 1 || !spec.key.quantized()) return Ok{};
-    if (!spec.g_idx.empty()) {
+    if (linear.act_order) {
       return tp_error(module, "input columns in the order of their groups",
                       "act-order: the columns of one rank belong to groups of every rank");
     }

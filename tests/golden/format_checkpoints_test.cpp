@@ -8,6 +8,7 @@
 #include "checkpoint/checkpoint.h"
 #include "format/format.h"
 #include "scheme/canonical.h"
+#include "support/open_whole.h"
 #include "support/test_data.h"
 
 namespace moracle {
@@ -70,7 +71,7 @@ void open_all(const std::filesystem::path& folder, Summary& summary) {
     ref.intermediate = number({"moe_intermediate_size", "intermediate_size"});
     const auto& tensors = (*checkpoint)->tensors();
     if (tensors.lower_bound(prefix + "mlp.gate_proj.") != tensors.lower_bound(prefix + "mlp.gate_proj/")) continue;
-    const auto experts = open_experts(**format, ref, ledger);
+    const auto experts = test::open_whole(**format, ref, ledger);
     ASSERT_TRUE(experts.ok()) << experts.error().message();
     for (const auto& expert : experts->experts)
       for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down}) look_at(*linear, summary);
@@ -95,7 +96,9 @@ void open_all(const std::filesystem::path& folder, Summary& summary) {
       continue;  // norms
     }
     // Embeddings are tables, no linears.
-    const auto linear = stem == "model.embed_tokens" ? open_plain(module, ledger) : (*format)->open(module, ledger);
+    const auto stored = stem == "model.embed_tokens" ? open_plain(module, ledger) : (*format)->open(module, ledger);
+    ASSERT_TRUE(stored.ok()) << stored.error().message();
+    const auto linear = stored->read();
     ASSERT_TRUE(linear.ok()) << linear.error().message();
     look_at(*linear, summary);
   }

@@ -7,6 +7,7 @@
 #include "format/format.h"
 #include "scheme/canonical.h"
 #include "support/memory_checkpoint.h"
+#include "support/open_whole.h"
 #include "support/safetensors_reader.h"
 
 namespace moracle {
@@ -79,7 +80,8 @@ void check(const Case& c, const std::string& matrix, std::int64_t in) {
   const auto format = make_format(*checkpoint);
   ASSERT_TRUE(format.ok()) << format.error().message();
   TensorLedger ledger(checkpoint);
-  const auto linear = (*format)->open({.path = kModule, .fused = {}, .out = rows, .in = in}, ledger);
+  const auto linear =
+      test::open_whole(**format, ModuleRef{.path = kModule, .fused = {}, .out = rows, .in = in}, ledger);
   ASSERT_TRUE(linear.ok()) << linear.error().message();
   EXPECT_TRUE(ledger.unclaimed().empty());
   EXPECT_EQ(to_string(linear->scheme()), c.scheme);
@@ -245,7 +247,8 @@ TEST(FormatCodesGolden, Nvfp4NamesOfBothPublishers) {
   const auto format = make_format(*checkpoint);
   ASSERT_TRUE(format.ok()) << format.error().message();
   TensorLedger ledger(checkpoint);
-  const auto linear = (*format)->open({.path = kModule, .fused = {}, .out = 128, .in = 256}, ledger);
+  const auto linear =
+      test::open_whole(**format, ModuleRef{.path = kModule, .fused = {}, .out = 128, .in = 256}, ledger);
   ASSERT_TRUE(linear.ok()) << linear.error().message();
   EXPECT_EQ(to_string(linear->scheme()), "W: nvfp4, A: nvfp4 dynamic");
   EXPECT_EQ(linear->weight->spec().global_scale, 1.0F / file.values<float>("ct.weight_global_scale")[0]);
@@ -282,7 +285,7 @@ TEST(FormatCodesGolden, NativeBlocks) {
                          .stacked_down = experts + ".down_proj",
                          .interleaved = true,
                          .transposed = true});
-  const auto opened = open_experts(**format, ref, ledger);
+  const auto opened = test::open_whole(**format, ref, ledger);
   ASSERT_TRUE(opened.ok()) << opened.error().message();
   EXPECT_TRUE(ledger.unclaimed().empty());
   EXPECT_TRUE(opened->bias);

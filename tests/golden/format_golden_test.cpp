@@ -7,6 +7,7 @@
 #include "scheme/canonical.h"
 #include "scheme/codes.h"
 #include "support/memory_checkpoint.h"
+#include "support/open_whole.h"
 #include "support/safetensors_reader.h"
 
 namespace moracle {
@@ -32,7 +33,7 @@ std::vector<float> open_and_dequantize(const std::shared_ptr<MemoryCheckpoint>& 
   }
   TensorLedger ledger(checkpoint);
   const ModuleRef module{.path = kModule, .fused = {}, .out = out, .in = in};
-  auto linear = (*format)->open(module, ledger);
+  auto linear = test::open_whole(**format, module, ledger);
   if (!linear.ok()) {
     ADD_FAILURE() << linear.error().message();
     return {};

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "model/footprint.h"
 #include "model/transformer.h"
@@ -127,8 +128,8 @@ TEST(FootprintErrors, AreNamed) {
   EXPECT_EQ(footprint(*plan, {.context = 1 << 20}).error().code, "plan.context");
 }
 
-// No kernel of this build runs there: sizes are the published ones, and that is said.
-TEST(FootprintElsewhere, IsPublishedSizes) {
+// No kernel of this build runs there. Of the experts the layout is known, and this one pads none of these sizes.
+TEST(FootprintElsewhere, NamesTheKernelThatWouldServe) {
   const auto machine = resolve_machine("h200");
   ASSERT_TRUE(machine.ok());
   const auto plan = plan_of(data_dir() / "checkpoints" / "qwen3moe-gptq-w4g128-sym", {}, *machine);
@@ -136,9 +137,64 @@ TEST(FootprintElsewhere, IsPublishedSizes) {
   const auto foretold = footprint(*plan, {.context = 64});
   ASSERT_TRUE(foretold.ok()) << foretold.error().message();
   EXPECT_FALSE(foretold->packed);
+  for (const LayerFootprint& layer : foretold->layers) {
+    ASSERT_NE(layer.experts.card, nullptr);
+    EXPECT_EQ(layer.experts.card->kind, CardKind::foreign);
+    EXPECT_TRUE(layer.experts.packed);
+  }
   // 16 experts x 3 matrices of 256 x 128: a nibble a weight and a 2-byte scale a group, and the f32 router.
   EXPECT_EQ(foretold->layers[0].feed_forward,
             16U * 3U * (256U * 128U / 2U + 256U * 128U / 128U * 2U) + 16U * 256U * 4U);
+}
+
+// What is foretold of a foreign layout is what packing the layer's own weights comes to.
+TEST(FootprintElsewhere, CountsForeignLayoutsExactly) {
+  ThreadPool pool(2);
+  std::set<std::string> compared;
+  for (const std::filesystem::path& folder : folders()) {
+    for (const std::string& name : named_machines()) {
+      SCOPED_TRACE(folder.filename().string() + " on " + name);
+      const auto plan = plan_of(folder, {}, *resolve_machine(name));
+      ASSERT_NE(plan, nullptr);
+      const auto foretold = footprint(*plan, {.context = 64});
+      ASSERT_TRUE(foretold.ok()) << foretold.error().message();
+      for (const LayerFootprint& layer : foretold->layers) {
+        const KernelCard* const card = layer.experts.card;
+        if (card == nullptr || find_implementation(card->id) == nullptr) continue;
+        EXPECT_TRUE(layer.experts.packed) << card->id;
+        if (!compared.insert(folder.filename().string() + " " + std::string(card->id)).second) continue;
+        const auto module = std::find_if(plan->modules().begin(), plan->modules().end(), [&](const ModuleReport& m) {
+          return m.kind == "experts" && m.name.starts_with(layer.name + ".");
+        });
+        ASSERT_NE(module, plan->modules().end());
+        const auto experts = plan->read_experts(static_cast<std::size_t>(module - plan->modules().begin()));
+        ASSERT_TRUE(experts.ok()) << experts.error().message();
+        const auto packed = find_implementation(card->id)->pack_experts(
+            *experts, {.pool = pool, .activation = module->problem->activation});
+        ASSERT_TRUE(packed.ok()) << packed.error().message();
+        EXPECT_EQ(layer.experts.bytes, (*packed)->bytes()) << card->id;
+        EXPECT_GE(layer.feed_forward, layer.experts.bytes);
+      }
+    }
+  }
+  EXPECT_GE(compared.size(), 8U);
+}
+
+// Unquantized experts: no layout of another device is known here, and its kernel is named all the same.
+TEST(FootprintElsewhere, CountsPublishedWidthsWhereOnlyTheDecisionIsKnown) {
+  const TemporaryFolder folder;
+  TinyBuilder(tiny_mixtral(), {}).build().write(folder.path());
+  const auto plan = plan_of(folder.path(), {}, *resolve_machine("h200"));
+  ASSERT_NE(plan, nullptr);
+  const auto foretold = footprint(*plan, {.context = 64});
+  ASSERT_TRUE(foretold.ok()) << foretold.error().message();
+  const ExpertsKernel& experts = foretold->layers[0].experts;
+  ASSERT_NE(experts.card, nullptr);
+  EXPECT_EQ(experts.card->kind, CardKind::decision_only);
+  EXPECT_FALSE(experts.packed);
+  const auto module = std::find_if(plan->modules().begin(), plan->modules().end(),
+                                   [](const ModuleReport& m) { return m.kind == "experts"; });
+  EXPECT_EQ(experts.bytes, module->bytes);
 }
 
 // A block of 128 x 128 has one scale, not one a row.

@@ -223,10 +223,10 @@ TEST(Plan, ReportsEveryModule) {
     bytes += module.bytes;
     EXPECT_EQ(module.decision.has_value(), module.kind == "experts" || module.kind == "linear") << module.name;
     if (module.kind == "experts") {
-      EXPECT_EQ(plan.experts_at(i).experts.size(), 6U);
+      EXPECT_EQ(plan.read_experts(i)->experts.size(), 6U);
     }
     if (module.kind == "linear") {
-      EXPECT_NE(plan.linear_at(i).weight, nullptr);
+      EXPECT_NE(plan.read_linear(i)->weight, nullptr);
     }
   }
   EXPECT_EQ(kinds,

@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "format/format.h"
 #include "support/memory_checkpoint.h"
+#include "support/open_whole.h"
 #include "support/safetensors_reader.h"
 
 namespace moracle::test {
@@ -86,7 +87,8 @@ Result<CanonicalLinear> open_module(const GoldenLayer& layer, const GoldenFile& 
   }
   MORACLE_ASSIGN(const auto format, make_format(*checkpoint));
   TensorLedger ledger(checkpoint);
-  MORACLE_ASSIGN(CanonicalLinear linear, format->open({.path = path, .fused = {}, .out = out, .in = in}, ledger));
+  MORACLE_ASSIGN(CanonicalLinear linear,
+                 test::open_whole(*format, ModuleRef{.path = path, .fused = {}, .out = out, .in = in}, ledger));
   EXPECT_TRUE(ledger.unclaimed().empty()) << ledger.unclaimed()[0];
   return linear;
 }

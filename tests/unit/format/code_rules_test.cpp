@@ -8,6 +8,7 @@
 #include "format/format.h"
 #include "scheme/codes.h"
 #include "support/memory_checkpoint.h"
+#include "support/open_whole.h"
 
 namespace moracle {
 namespace {
@@ -27,7 +28,7 @@ std::vector<float> filled(std::size_t count, float value) {
 Result<CanonicalLinear> open(const Fake& c, const ModuleRef& module) {
   MORACLE_ASSIGN(const auto format, make_format(*c));
   TensorLedger ledger(c);
-  return format->open(module, ledger);
+  return test::open_whole(*format, module, ledger);
 }
 // All values of a module, or the message of what is wrong.
 std::vector<float> values(const Fake& c, const ModuleRef& module) {

@@ -5,6 +5,7 @@
 
 #include "format/format.h"
 #include "support/memory_checkpoint.h"
+#include "support/open_whole.h"
 
 namespace moracle {
 namespace {
@@ -44,7 +45,7 @@ Fake per_expert_checkpoint() {
 Result<CanonicalExperts> open(const Fake& c, const ExpertsRef& ref) {
   TensorLedger ledger(c);
   const auto format = make_format(*c);
-  return open_experts(**format, ref, ledger);
+  return test::open_whole(**format, ref, ledger);
 }
 
 void expect_error(const Result<CanonicalExperts>& result, const std::string& code, const std::string& text) {
@@ -140,7 +141,7 @@ TEST(Experts, StackedInAllFourWays) {
     add_counted(*c, down + "_bias", {kExperts, kHidden});
     TensorLedger ledger(c);
     const auto format = make_format(*c);
-    const auto experts = open_experts(
+    const auto experts = test::open_whole(
         **format,
         ref_of({.gate_up = gate_up, .stacked_down = down, .interleaved = s.interleaved, .transposed = s.transposed}),
         ledger);
@@ -219,7 +220,8 @@ TEST(Experts, PackedPairIsDivided) {
   ASSERT_TRUE(experts.ok()) << experts.error().message();
   TensorLedger ledger(c);
   const auto format = make_format(*c);
-  const auto both = (*format)->open({.path = "gate_up.1", .fused = {}, .out = 2 * kInner, .in = kHidden}, ledger);
+  const auto both =
+      test::open_whole(**format, ModuleRef{.path = "gate_up.1", .fused = {}, .out = 2 * kInner, .in = kHidden}, ledger);
   ASSERT_TRUE(both.ok());
   const auto whole = dequantize(*both->weight);
   ASSERT_TRUE(whole.ok());

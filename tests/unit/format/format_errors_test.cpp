@@ -6,6 +6,7 @@
 
 #include "format/format.h"
 #include "support/memory_checkpoint.h"
+#include "support/open_whole.h"
 
 namespace moracle {
 namespace {
@@ -95,7 +96,7 @@ Result<> open_and_read(const std::shared_ptr<MemoryCheckpoint>& checkpoint) {
   TensorLedger ledger(checkpoint);
   const ModuleRef module{.path = kModule, .fused = {"model.layers.0.self_attn.qkv_proj"}, .out = kOut, .in = kIn};
   MORACLE_TRY(format->scheme_of(module, ledger));
-  MORACLE_ASSIGN(const CanonicalLinear linear, format->open(module, ledger));
+  MORACLE_ASSIGN(const CanonicalLinear linear, test::open_whole(*format, module, ledger));
   MatrixPanel panel;
   return linear.weight->read(0, kOut, panel);
 }
@@ -387,7 +388,8 @@ TEST(FormatErrors, SomeZeroScalesAreOnlyToldOf) {
   const auto format = make_format(*c);
   ASSERT_TRUE(format.ok());
   TensorLedger ledger(c);
-  const auto linear = (*format)->open(ModuleRef{.path = kModule, .fused = {}, .out = kOut, .in = kIn}, ledger);
+  const auto linear =
+      test::open_whole(**format, ModuleRef{.path = kModule, .fused = {}, .out = kOut, .in = kIn}, ledger);
   ASSERT_TRUE(linear.ok());
   MatrixPanel panel;
   EXPECT_TRUE(linear->weight->read(0, kOut, panel).ok());
@@ -399,7 +401,8 @@ TEST(FormatErrors, PanelsOutsideOfTheMatrix) {
   auto c = gptq();
   const auto format = make_format(*c);
   TensorLedger ledger(c);
-  const auto linear = (*format)->open(ModuleRef{.path = kModule, .fused = {}, .out = kOut, .in = kIn}, ledger);
+  const auto linear =
+      test::open_whole(**format, ModuleRef{.path = kModule, .fused = {}, .out = kOut, .in = kIn}, ledger);
   ASSERT_TRUE(linear.ok());
   MatrixPanel panel;
   for (const auto& [begin, end] : {std::pair{-1, 2}, {0, 33}, {5, 4}}) {

@@ -5,6 +5,7 @@
 
 #include "format/format.h"
 #include "support/memory_checkpoint.h"
+#include "support/open_whole.h"
 
 namespace moracle {
 namespace {
@@ -188,7 +189,7 @@ TEST(FormatRules, AwqStoredTensorsDecide) {
   const auto format = make_format(*c);
   TensorLedger ledger(c);
   for (const char* path : {"m.gate", "m.v_proj", "m.gate_proj", "m.k_proj"})
-    EXPECT_TRUE((*format)->open(module_of(path), ledger).ok()) << path;
+    EXPECT_TRUE(test::open_whole(**format, module_of(path), ledger).ok()) << path;
   const auto warnings = (*format)->warnings();
   ASSERT_EQ(warnings.size(), 2U);
   EXPECT_NE(warnings[0].find("\"k_proj\" excludes modules that are stored quantized"), std::string::npos);
@@ -217,7 +218,7 @@ TEST(FormatRules, CtIgnoresShardByShard) {
   EXPECT_EQ(verdict(c, module_of("l.mlp.experts.0.up_proj", {"l.mlp.experts"})), "W: bf16 <- l.mlp.experts");
   const auto format = make_format(*c);
   TensorLedger ledger(c);
-  EXPECT_TRUE((*format)->open(module_of("l.mlp.gate_proj", {"l.mlp.gate_up_proj"}), ledger).ok());
+  EXPECT_TRUE(test::open_whole(**format, module_of("l.mlp.gate_proj", {"l.mlp.gate_up_proj"}), ledger).ok());
   EXPECT_EQ((*format)->warnings(), std::vector<std::string>{"ignore: \".*absent\" matches no module"});
 }
 
@@ -261,7 +262,7 @@ TEST(FormatRules, ChannelScalesOfAllShapes) {
     c->poke<std::uint16_t>("a.scales", 5, 0x4000);
     const auto format = make_format(*c);
     TensorLedger ledger(c);
-    const auto linear = (*format)->open(module_of("a"), ledger);
+    const auto linear = test::open_whole(**format, module_of("a"), ledger);
     ASSERT_TRUE(linear.ok()) << linear.error().message();
     MatrixPanel panel;
     ASSERT_TRUE(linear->weight->read(4, 7, panel).ok());
@@ -279,7 +280,7 @@ TEST(FormatRules, ALastGroupMayBeSmallerWhereTheShapeProvesIt) {
   TensorLedger ledger(c);
   ModuleRef module = module_of("a");
   module.in = 88;
-  const auto linear = (*format)->open(module, ledger);
+  const auto linear = test::open_whole(**format, module, ledger);
   ASSERT_TRUE(linear.ok()) << linear.error().message();
   EXPECT_EQ(linear->weight->spec().groups, 3);
   EXPECT_EQ(linear->weight->spec().group_cols, 32);
@@ -300,8 +301,40 @@ TEST(FormatRules, TheStoredOrderDecides) {
   c->add("swapped.g_idx", Dtype::i32, {kIn}, g_idx);
   const auto format = make_format(*c);
   TensorLedger ledger(c);
-  EXPECT_TRUE((*format)->open(module_of("sorted"), ledger)->weight->spec().g_idx.empty());
-  EXPECT_EQ((*format)->open(module_of("swapped"), ledger)->weight->spec().g_idx, g_idx);
+  EXPECT_TRUE(test::open_whole(**format, module_of("sorted"), ledger)->weight->spec().g_idx.empty());
+  EXPECT_EQ(test::open_whole(**format, module_of("swapped"), ledger)->weight->spec().g_idx, g_idx);
+}
+
+// The config tells a plan whether columns are out of order; only where it does not, the stored index is asked.
+TEST(FormatRules, TheConfigTellsOfTheOrder) {
+  struct Told {
+    Json desc_act;  // null: not at all
+    bool static_groups;
+    bool swapped;
+    bool act_order;
+  };
+  for (const Told& told :
+       {Told{false, false, true, false}, Told{true, false, false, true}, Told{true, true, false, false},
+        Told{true, true, true, true}, Told{nullptr, false, false, false}, Told{nullptr, false, true, true}}) {
+    SCOPED_TRACE(told.desc_act.dump() + (told.static_groups ? ", static groups" : "") +
+                 (told.swapped ? ", swapped" : ""));
+    Json section = gptq_section();
+    section.erase("desc_act");
+    if (!told.desc_act.is_null()) section["desc_act"] = told.desc_act;
+    if (told.static_groups) section["static_groups"] = true;
+    auto c = fake(section);
+    add_gptq(*c, "a", 32);
+    std::vector<std::int32_t> g_idx = sorted_index();
+    if (told.swapped) std::swap(g_idx[0], g_idx[63]);
+    c->add("a.g_idx", Dtype::i32, {kIn}, g_idx);
+    const auto format = make_format(*c);
+    TensorLedger ledger(c);
+    const auto stored = (*format)->open(module_of("a"), ledger);
+    ASSERT_TRUE(stored.ok()) << stored.error().message();
+    EXPECT_EQ(stored->act_order, told.act_order);
+    EXPECT_TRUE(stored->spec.g_idx.empty());
+    EXPECT_EQ(stored->read()->weight->spec().g_idx.empty(), !told.swapped);
+  }
 }
 
 TEST(FormatRules, CtGroupOrder) {
@@ -314,14 +347,14 @@ TEST(FormatRules, CtGroupOrder) {
   c->add("a.weight_g_idx", Dtype::i32, {kIn}, g_idx);
   const auto format = make_format(*c);
   TensorLedger ledger(c);
-  EXPECT_EQ((*format)->open(module_of("a"), ledger)->weight->spec().g_idx, g_idx);
+  EXPECT_EQ(test::open_whole(**format, module_of("a"), ledger)->weight->spec().g_idx, g_idx);
   EXPECT_TRUE(ledger.unclaimed().empty());
   // An unset index of another order says nothing.
   auto unset = fake(ct_section());
   add_ct(*unset, "a");
   unset->add("a.weight_g_idx", Dtype::i32, {kIn}, std::vector<std::int32_t>(kIn, -1));
   TensorLedger other(unset);
-  EXPECT_TRUE((*make_format(*unset))->open(module_of("a"), other)->weight->spec().g_idx.empty());
+  EXPECT_TRUE(test::open_whole(**make_format(*unset), module_of("a"), other)->weight->spec().g_idx.empty());
 }
 
 TEST(TensorLedger, EveryTensorOnce) {

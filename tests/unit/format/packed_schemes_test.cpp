@@ -6,6 +6,7 @@
 
 #include "format/format.h"
 #include "support/memory_checkpoint.h"
+#include "support/open_whole.h"
 
 namespace moracle {
 namespace {
@@ -27,7 +28,7 @@ Result<CanonicalLinear> open(const Fake& c, const ModuleRef& module) {
   MORACLE_ASSIGN(const auto format, make_format(*c));
   TensorLedger ledger(c);
   MORACLE_TRY(format->scheme_of(module, ledger));
-  MORACLE_ASSIGN(CanonicalLinear linear, format->open(module, ledger));
+  MORACLE_ASSIGN(CanonicalLinear linear, test::open_whole(*format, module, ledger));
   EXPECT_TRUE(ledger.unclaimed().empty()) << ledger.unclaimed()[0];
   return linear;
 }
@@ -238,14 +239,14 @@ TEST(Fp8Nvfp4, ExpertsOfTheToolAndThoseItLeftOut) {
   const auto format = make_format(*c);
   ASSERT_TRUE(format.ok()) << format.error().message();
   TensorLedger ledger(c);
-  const auto tool = (*format)->open(module_of("a.w1", 1, 32), ledger);
+  const auto tool = test::open_whole(**format, module_of("a.w1", 1, 32), ledger);
   ASSERT_TRUE(tool.ok()) << tool.error().message();
   EXPECT_EQ(to_string(tool->scheme()), "W: nvfp4, A: nvfp4 dynamic");
   EXPECT_EQ(tool->input_scale, 4.0F);
   const auto values = values_of(*tool);
   EXPECT_EQ(values[1], 0.5F);
   EXPECT_EQ(values[17], 1.0F);
-  const auto own = (*format)->open(module_of("b.w1", 1, 32), ledger);
+  const auto own = test::open_whole(**format, module_of("b.w1", 1, 32), ledger);
   ASSERT_TRUE(own.ok()) << own.error().message();
   EXPECT_EQ(to_string(own->scheme().weight), "mxfp4");
   EXPECT_EQ(values_of(*own)[1], 2.0F);
@@ -293,7 +294,7 @@ Result<CanonicalExperts> open_stack(const Fake& c, bool interleaved = false) {
   ExpertsRef ref{.name = "experts", .layouts = {}, .experts = 2, .hidden = 16, .intermediate = 8};
   ref.layouts.push_back({.gate_up = "experts.gate_up_proj", .stacked_down = "experts.down_proj"});
   ref.layouts[0].interleaved = interleaved;
-  return open_experts(*format, ref, ledger);
+  return test::open_whole(*format, ref, ledger);
 }
 
 TEST(CtStacked, EachExpertGetsItsRows) {
