@@ -180,8 +180,8 @@ TEST(FootprintElsewhere, CountsForeignLayoutsExactly) {
   EXPECT_GE(compared.size(), 8U);
 }
 
-// Unquantized experts: no layout of another device is known here, and its kernel is named all the same.
-TEST(FootprintElsewhere, CountsPublishedWidthsWhereOnlyTheDecisionIsKnown) {
+// Unquantized experts on another device: its kernel is named, and its layout, which pads nothing here, is counted.
+TEST(FootprintElsewhere, NamesTheKernelOfUnquantizedExperts) {
   const TemporaryFolder folder;
   TinyBuilder(tiny_mixtral(), {}).build().write(folder.path());
   const auto plan = plan_of(folder.path(), {}, *resolve_machine("h200"));
@@ -190,8 +190,8 @@ TEST(FootprintElsewhere, CountsPublishedWidthsWhereOnlyTheDecisionIsKnown) {
   ASSERT_TRUE(foretold.ok()) << foretold.error().message();
   const ExpertsKernel& experts = foretold->layers[0].experts;
   ASSERT_NE(experts.card, nullptr);
-  EXPECT_EQ(experts.card->kind, CardKind::decision_only);
-  EXPECT_FALSE(experts.packed);
+  EXPECT_EQ(experts.card->kind, CardKind::foreign);
+  EXPECT_TRUE(experts.packed);
   const auto module = std::find_if(plan->modules().begin(), plan->modules().end(),
                                    [](const ModuleReport& m) { return m.kind == "experts"; });
   EXPECT_EQ(experts.bytes, module->bytes);
