@@ -88,6 +88,7 @@ class PackedIntSource final : public MatrixSource {
 
   template <class Decode>
   Result<> decode_scales(std::int64_t begin, std::size_t width, MatrixPanel& out, Decode decode) const {
+    if (out.rows == 0) return Ok{};
     unsigned suspicious = 0;
     const std::int64_t groups = spec_.groups;
     const auto stride = narrow<std::int64_t>(width) * (scale_index(1, 0) - scale_index(0, 0));
