@@ -29,7 +29,21 @@ const std::vector<std::uint8_t>& random_pool() {
   return pool;
 }
 
-// Root mean square of a uniformly drawn code, and the bits that keep it finite.
+// FP8 codes are those of normal weights whose largest, at about four times their root mean square, is the format's
+// largest: how often they are small or subnormal is what kernels meet in published checkpoints.
+constexpr float kE4m3Rms = 107.0F;
+
+const std::vector<std::uint8_t>& e4m3_pool() {
+  static const std::vector<std::uint8_t> pool = [] {
+    std::vector<std::uint8_t> codes(kPoolBytes);
+    Random random(0x6D6F7261636C66ULL);
+    for (std::uint8_t& code : codes) code = encode_e4m3(std::clamp(kE4m3Rms * random.normal(), -448.0F, 448.0F));
+    return codes;
+  }();
+  return pool;
+}
+
+// Root mean square of a drawn code, and its bits.
 struct CodeForm {
   std::uint8_t mask = 0xFF;
   double rms = 1;
@@ -41,7 +55,7 @@ CodeForm form_of(Element element) {
     case Element::int8:
       return {.mask = 0xFF, .rms = 74};
     case Element::e4m3:
-      return {.mask = 0xBF, .rms = 0.6};  // exponents 0..7: up to 1.875, far from NaN
+      return {.mask = 0xFF, .rms = kE4m3Rms};
     case Element::e2m1:
       return {.mask = 0x0F, .rms = 2.9};
     default:
@@ -90,7 +104,7 @@ class SyntheticMatrix final : public MatrixSource {
   [[nodiscard]] const std::uint8_t* bytes_of(std::int64_t row, std::int64_t& left) const {
     const std::size_t place = mix64(seed_ ^ static_cast<std::uint64_t>(row)) % (kPoolBytes / 2);
     left = static_cast<std::int64_t>(kPoolBytes - place);
-    return random_pool().data() + place;
+    return (spec_.key.element == Element::e4m3 ? e4m3_pool() : random_pool()).data() + place;
   }
 
   // Appends `count` pool bytes of a row, each mapped by `map`; wraps around where a row is longer than the pool.

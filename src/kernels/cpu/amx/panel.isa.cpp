@@ -116,15 +116,6 @@ struct TileSums {
     _tile_stored(3, at[0] + kTileRows, kPanelLine);
     fence();
   }
-  // Of a pass of two tiles of tokens.
-  void load(const Pass& pass) const {
-    const float(*at)[kPanelRows] = values + pass.first;
-    _tile_loadd(0, at, kPanelLine);
-    _tile_loadd(1, at[0] + kTileRows, kPanelLine);
-    at += pass.split();
-    _tile_loadd(2, at, kPanelLine);
-    _tile_loadd(3, at[0] + kTileRows, kPanelLine);
-  }
 };
 
 // Rows of activations as tiles want them, one distance apart. Rows of experts' inputs may lie anywhere; such are
@@ -326,6 +317,8 @@ void run_int8(const PanelArgs& args) {
 // zeros, which meet the next columns' activations and add nothing.
 constexpr std::int64_t kChunkBlocks = 4;
 constexpr std::int64_t kStepsPerBlock = 4;
+constexpr std::int64_t kChunkSteps = kChunkBlocks * kStepsPerBlock;
+constexpr std::int64_t kStepBytes = kBlock / kStepsPerBlock;  // decoded
 static_assert(kChunkBlocks * kLine <= kGatherBytes);
 
 struct TileChunk {
@@ -384,41 +377,49 @@ class FoldedScale {
   V::Reg factors_[2];
 };
 
+// Walks a panel chunk by chunk. Under folded scales one group follows the other; else each begins a block.
 template <class D>
 class TileReader {
  public:
-  TileReader(const PanelArgs& args, bool folds) : args_(args), folds_(folds), at_(args.panels[0]) {}
+  TileReader(const PanelArgs& args, bool folds, bool prefetches)
+      : args_(args), folds_(folds), prefetches_(prefetches), at_(args.panels[0]) {}
 
   [[nodiscard]] bool done() const { return group_ == args_.groups; }
 
   void read(TileChunk& chunk) {
-    std::int64_t filled = 0;
+    std::int64_t filled = 0;  // steps
+    std::int64_t begin = 0;   // of the piece
     chunk.count = 0;
     chunk.column_bytes = column_ * 2;
-    while (!done() && filled < kChunkBlocks) {
+    while (!done() && filled < kChunkSteps) {
       const std::int64_t all = group_ + 1 == args_.groups ? args_.last_steps : args_.steps;
-      const std::int64_t room = (kChunkBlocks - filled) * kStepsPerBlock;
+      const std::int64_t room = kChunkSteps - filled;
       const std::int64_t steps = all - done_ < room ? all - done_ : room;
-      const std::int64_t blocks = (steps + kStepsPerBlock - 1) / kStepsPerBlock;
       const std::byte* const tail = at_ + (all - done_) * D::kBytes;
-      decode(steps, tail, chunk.weights + filled * kBlock, chunk.weights + (filled + blocks) * kBlock);
-      const bool ends_group = done_ + steps == all;
-      const bool last = ends_group && group_ + 1 == args_.groups;
-      chunk.pieces[chunk.count++] = {
-          .blocks = blocks,
-          .column_bytes = column_ * 2,
-          .begins = folds_ ? column_ == 0 : done_ == 0,
-          .ends = folds_ ? last : ends_group,
-          .end = {.tail = folds_ ? nullptr : tail, .group = group_, .first = folds_ || group_ == 0}};
-      filled += blocks;
+      if (chunk.count == 0 || !folds_) {
+        begin = filled;
+        chunk.pieces[chunk.count++] = {
+            .blocks = 0,
+            .column_bytes = column_ * 2,
+            .begins = folds_ ? column_ == 0 : done_ == 0,
+            .ends = false,
+            .end = {.tail = folds_ ? nullptr : tail, .group = group_, .first = folds_ || group_ == 0}};
+      }
+      TileChunk::Piece& piece = chunk.pieces[chunk.count - 1];
+      decode(steps, tail, chunk.weights + filled * kStepBytes);
+      filled += steps;
       column_ += steps * kStepColumns;
       at_ += steps * D::kBytes;
       done_ += steps;
+      const bool ends_group = done_ == all;
       if (ends_group) {
         at_ += kPanelRows * (scale_width(args_.scale) + (args_.zeros ? 1 : 0));
         done_ = 0;
         ++group_;
       }
+      if (!folds_ || done()) filled = fill_block(chunk, filled);
+      piece.blocks = (filled - begin) / kStepsPerBlock;
+      piece.ends = folds_ ? done() : ends_group;
     }
     const std::int64_t bytes = column_ * 2 - chunk.column_bytes;
     chunk.bytes = (bytes + kLine - 1) / kLine * kLine;
@@ -426,39 +427,53 @@ class TileReader {
   }
 
  private:
-  // `steps` of one group, under the scales at `tail`; zeros up to `end`.
-  void decode(std::int64_t steps, const std::byte* tail, std::byte* out, std::byte* end) const {
+  // Zeros up to the next block.
+  static std::int64_t fill_block(TileChunk& chunk, std::int64_t filled) {
+    for (; filled % kStepsPerBlock != 0; ++filled) {
+      std::byte* const out = chunk.weights + filled * kStepBytes;
+      for (std::int64_t i = 0; i < kStepBytes; i += kLine) _mm512_store_si512(out + i, _mm512_setzero_si512());
+    }
+    return filled;
+  }
+
+  // `steps` of one group, under the scales at `tail`.
+  void decode(std::int64_t steps, const std::byte* tail, std::byte* out) const {
     if (!folds_) {
-      decode_with(steps, out, end, [](__m512i pairs, int) { return pairs; });
+      decode_with(steps, out, [](__m512i pairs, int) { return pairs; });
       return;
     }
     const FoldedScale scale(args_.scale, tail);
     if (scale.shifts()) {
-      decode_with(steps, out, end, [&](__m512i pairs, int r) { return scale.shifted(pairs, r); });
+      decode_with(steps, out, [&](__m512i pairs, int r) { return scale.shifted(pairs, r); });
     } else {
-      decode_with(steps, out, end, [&](__m512i pairs, int r) { return scale.multiplied(pairs, r); });
+      decode_with(steps, out, [&](__m512i pairs, int r) { return scale.multiplied(pairs, r); });
     }
   }
 
   template <class Scale>
-  void decode_with(std::int64_t steps, std::byte* out, const std::byte* end, Scale scale) const {
+  void decode_with(std::int64_t steps, std::byte* out, Scale scale) const {
     const std::byte* at = at_;
     std::int64_t read = column_ / kStepColumns * D::kBytes;
-    for (std::int64_t s = 0; s < steps; ++s, at += D::kBytes, read += D::kBytes) {
-      prefetch(args_, at, read, D::kBytes);
-#pragma GCC unroll 4
-      for (int k = 0; k < kSlots<Bf16Form>; ++k) {
+    for (std::int64_t s = 0; s < steps; ++s, at += D::kBytes, read += D::kBytes, out += kStepBytes) {
+      if (prefetches_) prefetch(args_, at, read, D::kBytes);
+      decoding(decoder_, at, [&](const auto& chosen) __attribute__((always_inline)) {
 #pragma GCC unroll 2
-        for (int r = 0; r < V::kRegs; ++r, out += kLine) {
-          _mm512_store_si512(out, scale(reinterpret_cast<__m512i>(decoder_.weight(at, k, r)), r));
+        for (int r = 0; r < V::kRegs; ++r) {  // all columns of a row before any is stored: a store could change them
+          __m512i w[kSlots<Bf16Form>];
+#pragma GCC unroll 4
+          for (int k = 0; k < kSlots<Bf16Form>; ++k) {
+            w[k] = scale(reinterpret_cast<__m512i>(chosen.weight(at, k, r)), r);
+          }
+#pragma GCC unroll 4
+          for (int k = 0; k < kSlots<Bf16Form>; ++k) _mm512_store_si512(out + (k * V::kRegs + r) * kLine, w[k]);
         }
-      }
+      });
     }
-    for (; out != end; out += kLine) _mm512_store_si512(out, _mm512_setzero_si512());
   }
 
   const PanelArgs& args_;
   const bool folds_;
+  const bool prefetches_;
   const std::byte* at_;
   const D decoder_{};
   std::int64_t group_ = 0;
@@ -493,42 +508,33 @@ void add_pending(const PanelArgs& args, const Pass& pass, Pending& pending) {
   pending.waiting = false;
 }
 
+// A panel is decoded once for each pass: keeping the sums of several passes apart costs more.
 template <class D>
 void run_decoded(const PanelArgs& args) {
   const bool exact = args.scale == PanelScale::e8m0 || (args.scale == PanelScale::e4m3 && kExactUnderE4m3<D>);
-  TileReader<D> reader(args, exact && !args.scaled && !args.zeros);
   TileChunk chunk;
   TileRows rows(args);
-  TileSums kept;  // of groups that go on in the next chunk, where several passes share the tiles
   Pending pending;
   const std::int64_t passes = (args.tokens + kPass - 1) / kPass;
-  if (passes == 1) configure(pass_of(args, 0, 1));
-  while (!reader.done()) {
-    reader.read(chunk);
-    for (std::int64_t i = 0; i < passes; ++i) {
-      const Pass pass = pass_of(args, i, passes);
-      if (passes > 1) configure(pass);
+  for (std::int64_t i = 0; i < passes; ++i) {
+    const Pass pass = pass_of(args, i, passes);
+    configure(pass);
+    TileReader<D> reader(args, exact && !args.scaled && !args.zeros, i == 0);
+    while (!reader.done()) {
+      reader.read(chunk);
       rows.take(pass, chunk.column_bytes, chunk.bytes);
       const std::byte* weights = chunk.weights;
       for (std::int64_t p = 0; p < chunk.count; ++p) {
         const TileChunk::Piece& piece = chunk.pieces[p];
-        if (piece.begins) {
-          clear_sums();
-        } else if (passes > 1 && p == 0) {
-          kept.load(pass);
-        }
+        if (piece.begins) clear_sums();
         multiply_blocks<Bf16Op>(pass, rows, piece.column_bytes - chunk.column_bytes, weights, piece.blocks,
                                 [](std::int64_t) {});
         weights += piece.blocks * kBlock;
         if (pending.waiting) add_pending<D>(args, pass, pending);
-        if (piece.ends) {
-          pending.put(pass, piece.end);
-        } else if (passes > 1 && p + 1 == chunk.count) {
-          kept.store(pass);
-        }
+        if (piece.ends) pending.put(pass, piece.end);
       }
-      if (pending.waiting) add_pending<D>(args, pass, pending);
     }
+    if (pending.waiting) add_pending<D>(args, pass, pending);
   }
   finish(args);
 }

@@ -55,15 +55,43 @@ struct Q8 {
   }
 };
 
-struct E4m3 {
+constexpr unsigned kE4m3Byte[4] = {0, 2, 1, 3};  // of a lane, by column
+
+// e4m3, any code.
+struct CarefulE4m3 {
   using Form = F32Form;
   static constexpr std::int64_t kBytes = 256;
   static constexpr float kOffset = 0.0F;
   static constexpr float kUnit = 1.0F;
   __m512 weight(const std::byte* at, int k, int r) const {
-    constexpr unsigned kByte[4] = {0, 2, 1, 3};
     const __m512i words = _mm512_loadu_si512(at + k / 4 * 128 + r * 64);
-    return V::e4m3_of(_mm512_srli_epi32(words, 8 * kByte[k % 4]));
+    return V::e4m3_of(_mm512_srli_epi32(words, 8 * kE4m3Byte[k % 4]));
+  }
+};
+
+// e4m3 without zeros and subnormal numbers: exponent and mantissa go to their place, and the exponent gets the larger
+// bias.
+struct E4m3 {
+  using Form = F32Form;
+  using Careful = CarefulE4m3;
+  static constexpr std::int64_t kBytes = 256;
+  static constexpr float kOffset = 0.0F;
+  static constexpr float kUnit = 1.0F;
+  bool plain(const std::byte* at) const {
+    const __m512i exponent = _mm512_set1_epi8(0x78);
+    __mmask64 normal = ~__mmask64{0};
+#pragma GCC unroll 4
+    for (int line = 0; line < 4; ++line) {
+      normal = _mm512_mask_test_epi8_mask(normal, _mm512_loadu_si512(at + line * 64), exponent);
+    }
+    return normal == ~__mmask64{0};
+  }
+  __m512 weight(const std::byte* at, int k, int r) const {
+    const __m512i words = _mm512_loadu_si512(at + k / 4 * 128 + r * 64);
+    const __m512i on_top = _mm512_slli_epi32(words, 24 - 8 * kE4m3Byte[k % 4]);
+    const __m512i bits =
+        _mm512_and_si512(_mm512_srai_epi32(on_top, 4), _mm512_set1_epi32(static_cast<int>(0x87F00000U)));
+    return _mm512_castsi512_ps(_mm512_add_epi32(bits, _mm512_set1_epi32(120 << 23)));
   }
 };
 
