@@ -21,30 +21,33 @@ void add_commands(CLI::App& app, Program& program) {
   add_devices(app, program);
 }
 
-// The command that the user was in when something was wrong, for the hint.
-std::string command_path(const CLI::App& app) {
-  std::string path = "moracle";
-  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
-    at = at->get_subcommands().front();
-    path += " " + at->get_name();
-  }
-  return path;
+// The command that the user was in.
+const CLI::App& entered_command(const CLI::App& app) {
+  const CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  return *at;
+}
+
+// "moracle bench layer"; nothing above the program.
+std::string path_of(const CLI::App* command) {
+  if (command == nullptr) return "";
+  const std::string above = path_of(command->get_parent());
+  return above.empty() ? command->get_name() : above + " " + command->get_name();
 }
 
 int parse_and_run(CLI::App& app, Program& program, int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    const CLI::App* at = &app;
-    while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
-    program.console.out(at->help(at == &app ? "" : command_path(app)));
+    const CLI::App& command = entered_command(app);
+    program.console.out(command.help(path_of(command.get_parent())));  // it adds its own name
     return program.console.finish(0);
   } catch (const CLI::CallForVersion&) {
     program.console.out("moracle " MORACLE_VERSION "\n");
     return program.console.finish(0);
   } catch (const CLI::ParseError& error) {
-    program.console.note("moracle: wrong usage: " + std::string(error.what()) + "\ntry `" + command_path(app) +
-                         " --help`\n");
+    program.console.note("moracle: wrong usage: " + std::string(error.what()) + "\ntry `" +
+                         path_of(&entered_command(app)) + " --help`\n");
     return 2;
   }
   return program.console.finish(program.action());

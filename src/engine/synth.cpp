@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <span>
@@ -72,6 +73,10 @@ class Filler {
       case SynthFill::Kind::f16_scales:
         return make_pool<std::uint16_t>(
             [&] { return encode_f16(static_cast<float>(fill.value * (0.75 + 0.5 * random_.uniform()))); });
+      case SynthFill::Kind::e8m0_scales:
+        return make_pool<std::uint8_t>([&] {
+          return static_cast<std::uint8_t>(127 + std::lround(std::log2(fill.value * (0.75 + 0.5 * random_.uniform()))));
+        });
       case SynthFill::Kind::bf16_normal:
         return make_pool<std::uint16_t>([&] { return encode_bf16(static_cast<float>(fill.value) * random_.normal()); });
       case SynthFill::Kind::bf16_ones:

@@ -12,8 +12,8 @@
 namespace moracle {
 
 struct SynthOptions {
-  std::string architecture;  // "qwen3-30b-a3b", "mixtral-8x7b"
-  std::string scheme;        // as `bench layer` names them
+  std::string architecture;  // as synth_architectures names them
+  std::string scheme;        // as `bench layer` names them; not each goes with each architecture
   std::int64_t layers = 0;   // 0: as many as the real model has
   std::filesystem::path out;
   std::uint64_t seed = 0;

@@ -19,6 +19,7 @@ struct SynthFill {
     word,         // one 32-bit word repeated
     near_middle,  // random nibbles 6..9
     f16_scales,   // f16 around `value`, from 3/4 to 5/4 of it
+    e8m0_scales,  // the same, rounded to powers of two
     bf16_normal,  // bf16, mean 0, standard deviation `value`
     bf16_ones,
     group_index,  // i32 column -> group, in order or shuffled by `seed`

@@ -4,7 +4,6 @@
 
 #include <set>
 
-#include "engine/synth_model.h"
 #include "engine/synthetic_experts.h"
 
 namespace moracle {
@@ -88,36 +87,6 @@ TEST(SyntheticExperts, RefuseGroupsThatDoNotDivide) {
   const auto shape = parse_layer_shape("gpt-oss-20b");
   EXPECT_EQ(synthetic_experts(*shape, *find_scheme("int4-g128"), 1, {0}).error().code, "quant.group");
   EXPECT_TRUE(synthetic_experts(*shape, *find_scheme("int4-g32"), 1, {0}).ok());
-}
-
-TEST(SynthModel, DescribesTheRealShapes) {
-  const auto model = describe_synth_model("qwen3-30b-a3b", "int4-g128", 2, 0);
-  ASSERT_TRUE(model.ok());
-  std::int64_t words = 0;
-  for (const SynthTensor& tensor : model->tensors) {
-    if (tensor.spec.name == "model.layers.1.mlp.experts.127.down_proj.qweight") {
-      EXPECT_EQ(tensor.spec.shape, (std::vector<std::int64_t>{96, 2048}));
-      ++words;
-    }
-    EXPECT_EQ(tensor.spec.name.find("layers.2."), std::string::npos);
-  }
-  EXPECT_EQ(words, 1);
-  // 128 experts x 3 matrices x 4 tensors, 4 attention matrices x 4, 4 norms, a router; 3 tensors outside of the layers.
-  EXPECT_EQ(model->tensors.size(), 2U * (128 * 3 * 4 + 4 * 4 + 4 + 1) + 3);
-  EXPECT_EQ(describe_synth_model("qwen3-30b-a3b", "mxfp4", 1, 0).error().code, "synth.unsupported");
-  EXPECT_EQ(describe_synth_model("gpt-oss-20b", "bf16", 1, 0).error().code, "synth.unsupported");
-  EXPECT_EQ(describe_synth_model("mixtral-8x7b", "bf16", 33, 0).error().code, "synth.layers");
-}
-
-TEST(SynthModel, TheTokenizerHasEveryIdOnce) {
-  const auto json = parse_json(synth_tokenizer(400, 1, 2), "tokenizer.json");
-  ASSERT_TRUE(json.ok()) << json.error().message();
-  const Json& vocab = json->at("model").at("vocab");
-  EXPECT_EQ(vocab.size(), 400U);
-  std::set<int> ids;
-  for (const auto& [token, id] : vocab.items()) ids.insert(id.get<int>());
-  EXPECT_EQ(ids.size(), 400U);
-  EXPECT_EQ(*ids.rbegin(), 399);
 }
 
 }  // namespace
