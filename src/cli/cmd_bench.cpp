@@ -22,9 +22,13 @@ struct LayerCommand : ComputeOptions {
   bool json = false;
 };
 
-Json calibration_json(const std::optional<Calibration>& calibration) {
-  if (!calibration) return nullptr;
-  return {{"read_gb_s", calibration->read_gb_s}, {"gflop_s", calibration->gflop_s}, {"unit", calibration->unit}};
+Json limits_json(const std::optional<Calibration>& limits) {
+  if (!limits) return nullptr;
+  return {{"read_gb_s", limits->read_gb_s}, {"gflop_s", limits->gflop_s}, {"unit", limits->unit}};
+}
+
+Json calibration_json(const BenchLayerRow& first, const BenchLayerRow& last) {
+  return {{"before", limits_json(first.before)}, {"after", limits_json(last.after)}};
 }
 
 Json layer_json(const LayerCommand& options, const BenchLayerResult& result) {
@@ -40,6 +44,7 @@ Json layer_json(const LayerCommand& options, const BenchLayerResult& result) {
                     {"weight_gb_s", row.weight_gb_s},
                     {"gflop_s", row.gflop_s},
                     {"rel_err", row.rel_err},
+                    {"calibration", calibration_json(row, row)},
                     {"floor_us", optional(row.floor_us)},
                     {"dequantize_to_bf16_us", optional(row.dequantize_to_bf16_us)}});
   }
@@ -50,30 +55,36 @@ Json layer_json(const LayerCommand& options, const BenchLayerResult& result) {
           {"scheme", options.scheme},
           {"copies", result.copies},
           {"packed_bytes", result.packed_bytes},
-          {"calibration", {{"before", calibration_json(result.before)}, {"after", calibration_json(result.after)}}},
+          {"calibration", calibration_json(result.rows.front(), result.rows.back())},
           {"rows", std::move(rows)}};
+}
+
+// "31 to 33": one limit before and after the row.
+std::string limits_text(const BenchLayerRow& row, double Calibration::* limit) {
+  if (!row.before || !row.after) return "-";
+  return fmt::format("{:.0f} to {:.0f}", (*row.before).*limit, (*row.after).*limit);
 }
 
 std::string layer_text(const LayerCommand& options, const BenchLayerResult& result) {
   std::string text =
       fmt::format("{} {} on {}, {} threads, backend {}: {} copies, {} packed\n", options.shape, options.scheme,
                   result.device, result.threads, result.backend, result.copies, human_bytes(result.packed_bytes));
-  for (const auto& [when, calibration] : {std::pair{"before", result.before}, std::pair{"after", result.after}}) {
-    if (!calibration) continue;
-    text += fmt::format("machine {}: read {:.1f} GB/s, {:.0f} GFLOP/s ({})\n", when, calibration->read_gb_s,
-                        calibration->gflop_s, calibration->unit);
-  }
   std::vector<std::vector<std::string>> rows = {{"tokens", "median us", "min us", "experts", "GB/s", "GFLOP/s",
-                                                 "floor us", "times floor", "bf16 detour us", "rel. error"}};
+                                                 "read GB/s", "peak GFLOP/s", "floor us", "times floor",
+                                                 "bf16 detour us", "rel. error"}};
   for (const BenchLayerRow& row : result.rows) {
     const auto cell = [](const std::optional<double>& value) { return value ? fmt::format("{:.0f}", *value) : "-"; };
     rows.push_back({std::to_string(row.tokens), fmt::format("{:.1f}", row.median_us), fmt::format("{:.1f}", row.min_us),
                     std::to_string(row.experts), fmt::format("{:.1f}", row.weight_gb_s),
-                    fmt::format("{:.1f}", row.gflop_s), cell(row.floor_us),
+                    fmt::format("{:.1f}", row.gflop_s), limits_text(row, &Calibration::read_gb_s),
+                    limits_text(row, &Calibration::gflop_s), cell(row.floor_us),
                     row.floor_us ? fmt::format("{:.2f}", row.median_us / *row.floor_us) : "-",
                     cell(row.dequantize_to_bf16_us), fmt::format("{:.1e}", row.rel_err)});
   }
-  return text + text_table(rows, std::vector<bool>(rows.front().size(), true));
+  text += text_table(rows, std::vector<bool>(rows.front().size(), true));
+  if (const auto& limits = result.rows.front().before)
+    text += "read and peak: what the machine could do before and after the row, peak of " + limits->unit + "\n";
+  return text;
 }
 
 Result<int> layer_command(const LayerCommand& options, Console& console) {

@@ -16,8 +16,8 @@ std::optional<double> quick_bandwidth(const Machine& machine) {
   const cpu::CalibrationOps* ops = calibration_ops(machine, machine.cpu_features);
   if (ops == nullptr) return std::nullopt;
   ThreadPool pool(machine.cores);
-  const auto measured = measure_read_bandwidth(*ops, pool, kQuickBytes);
-  return measured.ok() ? std::optional(*measured) : std::nullopt;
+  const auto calibrator = Calibrator::make(*ops, pool, kQuickBytes);
+  return calibrator.ok() ? std::optional(calibrator->read_gb_s()) : std::nullopt;
 }
 
 std::string feature_names(const Machine& machine) {

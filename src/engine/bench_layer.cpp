@@ -15,6 +15,7 @@ namespace moracle {
 namespace {
 
 constexpr std::uint64_t kLeastRotation = 600'000'000;
+constexpr std::size_t kCalibrationBytes = std::size_t{1} << 30;
 constexpr double kLeastSeconds = 1.0;
 constexpr std::int64_t kLeastIterations = 5;
 constexpr std::int64_t kMostIterations = 100'000;
@@ -55,6 +56,15 @@ double median_of(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+// Microseconds that no kernel on this machine can go below; none where its limits are unknown.
+std::optional<double> floor_us(const BenchLayerRow& row) {
+  if (!row.before || !row.after) return std::nullopt;
+  const double bandwidth = std::max(row.before->read_gb_s, row.after->read_gb_s) * 1e9;
+  const double peak = std::max(row.before->gflop_s, row.after->gflop_s) * 1e9;
+  const double operations = row.gflop_s * 1e9 * row.median_us / 1e6;
+  return std::max(static_cast<double>(row.weight_bytes) / bandwidth, operations / peak) * 1e6;
+}
+
 class LayerBench {
  public:
   LayerBench(const BenchLayerOptions& options, ThreadPool& pool) : options_(options), pool_(pool) {}
@@ -69,12 +79,15 @@ class LayerBench {
   Result<BenchLayerRow> time_row(std::int64_t tokens);
   Result<double> relative_error(const LayerInput& input, const std::vector<float>& out);
   Result<double> time_baseline(std::int64_t tokens);
-  void add_floors();
+  [[nodiscard]] std::optional<Calibration> calibrate() const {
+    return calibrator_ ? std::optional(calibrator_->measure()) : std::nullopt;
+  }
 
   const BenchLayerOptions& options_;
   ThreadPool& pool_;
   const KernelCard* card_ = nullptr;
   std::vector<LayerRunner> copies_;
+  std::optional<Calibrator> calibrator_;
   std::optional<DequantizeBaseline> baseline_;
   BenchLayerResult result_;
 };
@@ -141,6 +154,7 @@ Result<BenchLayerRow> LayerBench::time_row(std::int64_t tokens) {
   std::vector<std::int64_t> tokens_of_expert;
   std::vector<double> times;
   double hit = 0;
+  const auto before = calibrate();
   const Stopwatch row_watch;
   for (std::int64_t i = -kWarmUp; i < kMostIterations; ++i) {
     if (i >= kLeastIterations && row_watch.seconds() >= kLeastSeconds) break;
@@ -154,6 +168,8 @@ Result<BenchLayerRow> LayerBench::time_row(std::int64_t tokens) {
     hit += static_cast<double>(experts);
   }
   BenchLayerRow row{.tokens = tokens, .iterations = static_cast<std::int64_t>(times.size())};
+  row.before = before;
+  row.after = calibrate();
   const double median = median_of(times);
   row.median_us = median * 1e6;
   row.min_us = *std::min_element(times.begin(), times.end()) * 1e6;
@@ -164,6 +180,7 @@ Result<BenchLayerRow> LayerBench::time_row(std::int64_t tokens) {
   row.weight_gb_s = static_cast<double>(row.weight_bytes) / median / 1e9;
   row.gflop_s = 6.0 * static_cast<double>(tokens * shape.top_k) * static_cast<double>(shape.hidden) *
                 static_cast<double>(shape.intermediate) / median / 1e9;
+  row.floor_us = floor_us(row);
   MORACLE_ASSIGN(row.rel_err, relative_error(input, out));
   if (baseline_) {
     MORACLE_ASSIGN(row.dequantize_to_bf16_us, time_baseline(tokens));
@@ -187,16 +204,6 @@ Result<double> LayerBench::time_baseline(std::int64_t tokens) {
   return median_of(times) * 1e6;
 }
 
-void LayerBench::add_floors() {
-  if (!result_.before || !result_.after) return;
-  const double bandwidth = std::max(result_.before->read_gb_s, result_.after->read_gb_s) * 1e9;
-  const double peak = std::max(result_.before->gflop_s, result_.after->gflop_s) * 1e9;
-  for (BenchLayerRow& row : result_.rows) {
-    const double operations = row.gflop_s * 1e9 * row.median_us / 1e6;
-    row.floor_us = std::max(static_cast<double>(row.weight_bytes) / bandwidth, operations / peak) * 1e6;
-  }
-}
-
 Result<BenchLayerResult> LayerBench::run() {
   const NamedScheme& scheme = options_.scheme;
   const Problem problem = layer_problem(options_.shape, scheme);
@@ -207,10 +214,12 @@ Result<BenchLayerResult> LayerBench::run() {
   result_.device = options_.machine.name;
   result_.threads = pool_.threads();
   // A kernel is measured against the peak of the instructions it uses, not of those the machine has besides.
-  const cpu::CalibrationOps* ops = calibration_ops(options_.machine, card_->cpu_features);
+  const auto& activation = scheme.scheme.activation;
+  const bool integers = activation && activation->element == Element::int8;
+  const cpu::CalibrationOps* ops = calibration_ops(options_.machine, card_->cpu_features, integers);
   if (ops != nullptr) {
-    phase("calibrating");
-    MORACLE_ASSIGN(result_.before, calibrate(*ops, pool_));
+    MORACLE_ASSIGN(Calibrator calibrator, Calibrator::make(*ops, pool_, kCalibrationBytes));
+    calibrator_.emplace(std::move(calibrator));
   }
   MORACLE_TRY(pack_copies());
   if (options_.baseline && ops != nullptr && scheme.scheme.weight.quantized()) {
@@ -224,10 +233,6 @@ Result<BenchLayerResult> LayerBench::run() {
     MORACLE_ASSIGN(BenchLayerRow row, time_row(tokens));
     result_.rows.push_back(row);
   }
-  if (ops != nullptr) {
-    MORACLE_ASSIGN(result_.after, calibrate(*ops, pool_));
-  }
-  add_floors();
   return std::move(result_);
 }
 

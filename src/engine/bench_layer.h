@@ -35,9 +35,12 @@ struct BenchLayerRow {
   std::int64_t experts = 0;       // activated, mean over the iterations
   std::int64_t weight_bytes = 0;  // of the activated experts, once each, as published
   double weight_gb_s = 0;
-  double gflop_s = 0;                // 6 * tokens * top_k * hidden * intermediate operations
-  double rel_err = 0;                // against ref, the first tokens of the same call
-  std::optional<double> floor_us{};  // max(weight_bytes / read bandwidth, operations / peak), both measured here
+  double gflop_s = 0;                   // 6 * tokens * top_k * hidden * intermediate operations
+  double rel_err = 0;                   // against ref, the first tokens of the same call
+  std::optional<Calibration> before{};  // what the machine could do, measured around the row
+  std::optional<Calibration> after{};
+  std::optional<double>
+      floor_us{};  // max(weight_bytes / read bandwidth, operations / peak), the better of the two each
   std::optional<double> dequantize_to_bf16_us{};  // median of the plain alternative
 };
 
@@ -47,8 +50,6 @@ struct BenchLayerResult {
   int threads = 0;
   std::int64_t copies = 0;         // of the layer, used in turn
   std::uint64_t packed_bytes = 0;  // of all copies
-  std::optional<Calibration> before;
-  std::optional<Calibration> after;
   std::vector<BenchLayerRow> rows;
 };
 

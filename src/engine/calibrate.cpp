@@ -12,59 +12,65 @@ namespace moracle {
 
 namespace {
 
-constexpr std::size_t kCalibrationBytes = std::size_t{1} << 30;
 constexpr std::int64_t kSlice = 4096;  // the read loop's unit
 constexpr int kPasses = 4;
+constexpr double kLeastFlops = 4e9;  // of a pass and thread: some milliseconds
 
 }  // namespace
 
-const cpu::CalibrationOps* calibration_ops(const Machine& machine, CpuFeatures wanted) {
+const cpu::CalibrationOps* calibration_ops(const Machine& machine, CpuFeatures wanted, bool integers) {
   const CpuFeatures both = machine.cpu_features & wanted;
+  if (integers && has(both, CpuFeature::amx_int8)) return &cpu::kAmxInt8Calibration;
+  if (has(both, CpuFeature::amx_bf16)) return &cpu::kAmxBf16Calibration;
+  if (has(both, CpuFeature::avx512_vnni)) return &cpu::kAvx512VnniCalibration;
   if (has(both, CpuFeature::avx512_bf16)) return &cpu::kAvx512Bf16Calibration;
   if (has(both, CpuFeature::avx512)) return &cpu::kAvx512Calibration;
   if (has(both, CpuFeature::avx2)) return &cpu::kAvx2Calibration;
   return nullptr;
 }
 
-Result<double> measure_read_bandwidth(const cpu::CalibrationOps& ops, ThreadPool& pool, std::size_t bytes) {
+Result<Calibrator> Calibrator::make(const cpu::CalibrationOps& ops, ThreadPool& pool, std::size_t bytes) {
   MORACLE_ASSIGN(PageBuffer buffer, PageBuffer::allocate(bytes));
-  const int threads = pool.threads();
-  const auto share = static_cast<std::int64_t>(bytes) / threads / (8 * kSlice) * (8 * kSlice);
-  if (share == 0) return 0.0;
+  Calibrator calibrator(ops, pool, std::move(buffer));
   // Untouched pages would all be one page of zeros that never leaves the cache.
-  pool.parallel_for(threads, [&](std::int64_t i, int) {
-    std::memset(buffer.data() + i * share, 0x5A, static_cast<std::size_t>(share));
+  const std::int64_t share = calibrator.share();
+  pool.parallel_for(pool.threads(), [&](std::int64_t i, int) {
+    std::memset(calibrator.buffer_.data() + i * share, 0x5A, static_cast<std::size_t>(share));
   });
+  return calibrator;
+}
+
+std::int64_t Calibrator::share() const {
+  return static_cast<std::int64_t>(buffer_.size()) / pool_->threads() / (8 * kSlice) * (8 * kSlice);
+}
+
+double Calibrator::read_gb_s() const {
+  const int threads = pool_->threads();
+  const std::int64_t share = this->share();
+  if (share == 0) return 0.0;
   std::atomic<std::uint64_t> sink{0};
   double best = 0;
   for (int pass = 0; pass < 2 * kPasses; ++pass) {
     const Stopwatch watch;
-    pool.parallel_for(threads, [&](std::int64_t i, int) {
-      sink.fetch_xor(ops.read(buffer.data() + i * share, share, pass % 2 == 0 ? 8 : 1), std::memory_order_relaxed);
+    pool_->parallel_for(threads, [&](std::int64_t i, int) {
+      sink.fetch_xor(ops_->read(buffer_.data() + i * share, share, pass % 2 == 0 ? 8 : 1), std::memory_order_relaxed);
     });
     best = std::max(best, static_cast<double>(share) * threads / watch.seconds() / 1e9);
   }
   return best;
 }
 
-double measure_peak(const cpu::CalibrationOps& ops, ThreadPool& pool) {
-  constexpr std::int64_t kRounds = 2'000'000;
-  const int threads = pool.threads();
+double Calibrator::gflop_s() const {
+  const int threads = pool_->threads();
+  const auto rounds = static_cast<std::int64_t>(kLeastFlops / ops_->flops_per_round) + 1;
   std::vector<float> out(static_cast<std::size_t>(threads) * 16);
   double best = 0;
   for (int pass = 0; pass < kPasses; ++pass) {
     const Stopwatch watch;
-    pool.parallel_for(threads, [&](std::int64_t i, int) { ops.multiply(kRounds, out.data() + i * 16); });
-    best = std::max(best, ops.flops_per_round * static_cast<double>(kRounds) * threads / watch.seconds() / 1e9);
+    pool_->parallel_for(threads, [&](std::int64_t i, int) { ops_->multiply(rounds, out.data() + i * 16); });
+    best = std::max(best, ops_->flops_per_round * static_cast<double>(rounds) * threads / watch.seconds() / 1e9);
   }
   return best;
-}
-
-Result<Calibration> calibrate(const cpu::CalibrationOps& ops, ThreadPool& pool) {
-  Calibration result{.read_gb_s = 0, .gflop_s = 0, .unit = ops.unit};
-  MORACLE_ASSIGN(result.read_gb_s, measure_read_bandwidth(ops, pool, kCalibrationBytes));
-  result.gflop_s = measure_peak(ops, pool);
-  return result;
 }
 
 }  // namespace moracle

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
+#include "base/memory.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "kernels/cpu/calibrate.h"
@@ -17,14 +19,29 @@ struct Calibration {
   std::string unit;      // of gflop_s
 };
 
-// The loops for the widest of `wanted` that `machine` has; null where it has none of them.
-[[nodiscard]] const cpu::CalibrationOps* calibration_ops(const Machine& machine, CpuFeatures wanted);
+// The loops for the fastest of `wanted` that `machine` has, `integers` where both factors of a product are 8-bit
+// integers; null where it has none of them.
+[[nodiscard]] const cpu::CalibrationOps* calibration_ops(const Machine& machine, CpuFeatures wanted,
+                                                         bool integers = false);
 
-// Best of several passes over a buffer of `bytes` in 2 MiB pages, every page written before. Errors: "memory.allocate".
-Result<double> measure_read_bandwidth(const cpu::CalibrationOps& ops, ThreadPool& pool, std::size_t bytes);
-// Best of several rounds, all threads at once.
-[[nodiscard]] double measure_peak(const cpu::CalibrationOps& ops, ThreadPool& pool);
+// Measures again and again, each time the best of several passes, all threads at once.
+class Calibrator {
+ public:
+  // Takes `bytes` in 2 MiB pages and writes every page. `ops` and `pool` are to outlive it. Errors: "memory.allocate".
+  static Result<Calibrator> make(const cpu::CalibrationOps& ops, ThreadPool& pool, std::size_t bytes);
 
-Result<Calibration> calibrate(const cpu::CalibrationOps& ops, ThreadPool& pool);
+  [[nodiscard]] double read_gb_s() const;
+  [[nodiscard]] double gflop_s() const;
+  [[nodiscard]] Calibration measure() const { return {read_gb_s(), gflop_s(), ops_->unit}; }
+
+ private:
+  Calibrator(const cpu::CalibrationOps& ops, ThreadPool& pool, PageBuffer buffer)
+      : ops_(&ops), pool_(&pool), buffer_(std::move(buffer)) {}
+  [[nodiscard]] std::int64_t share() const;  // bytes a thread reads
+
+  const cpu::CalibrationOps* ops_;
+  ThreadPool* pool_;
+  PageBuffer buffer_;
+};
 
 }  // namespace moracle

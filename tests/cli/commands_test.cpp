@@ -211,6 +211,13 @@ TEST_F(CliTest, BenchLayerPrintsTheContract) {
   for (const Json& row : json.at("rows")) {
     expect_keys(row, {"tokens", "median_us", "min_us", "experts", "weight_bytes", "weight_gb_s", "gflop_s", "rel_err"});
     EXPECT_LT(row.at("rel_err").get<double>(), 0.012);
+    expect_keys(row.at("calibration"), {"before", "after"});
+    for (const auto& [when, limits] : row.at("calibration").items()) {
+      expect_keys(limits, {"read_gb_s", "gflop_s", "unit"});
+      EXPECT_GT(limits.at("read_gb_s").get<double>(), 0.0) << when;
+      EXPECT_GT(limits.at("gflop_s").get<double>(), 0.0) << when;
+    }
+    EXPECT_GT(row.at("floor_us").get<double>(), 0.0);
     const auto experts = row.at("experts").get<std::int64_t>();
     EXPECT_EQ(row.at("weight_bytes").get<std::int64_t>(), experts * 3 * (256 * 128 / 2 + 256 * 128 / 128 * 2));
   }
@@ -290,6 +297,9 @@ TEST_F(CliTest, HelpHasAnExampleEverywhere) {
     const RunOutcome outcome = moracle_run(arguments);
     EXPECT_EQ(outcome.code, 0);
     EXPECT_NE(outcome.out.find("Example:"), std::string::npos) << outcome.out;
+    std::string usage = "Usage: moracle ";
+    for (const std::string& name : command) usage += name + " ";
+    EXPECT_NE(outcome.out.find(usage + "["), std::string::npos) << outcome.out;
   }
   EXPECT_EQ(moracle_run({"--version"}).out.rfind("moracle ", 0), 0U);
 }

@@ -35,5 +35,8 @@ struct CalibrationOps {
 extern const CalibrationOps kAvx2Calibration;
 extern const CalibrationOps kAvx512Calibration;
 extern const CalibrationOps kAvx512Bf16Calibration;
+extern const CalibrationOps kAvx512VnniCalibration;
+extern const CalibrationOps kAmxBf16Calibration;
+extern const CalibrationOps kAmxInt8Calibration;
 
 }  // namespace moracle::cpu
