@@ -284,9 +284,8 @@ void run_stored(const PanelArgs& args, std::int64_t lines_per_step, float offset
         const std::int64_t blocks = now / kTileRows;
         const std::int64_t rest = now % kTileRows;
         rows.take(pass, offset_bytes, (now * 4 + kLine - 1) / kLine * kLine);
-        const std::int64_t read = at - args.panels[0];
         multiply_blocks<Op>(pass, rows, 0, at, blocks, [&](std::int64_t b) {
-          if (i == 0) prefetch(args, at + b * kBlock, read + b * kBlock, kBlock);
+          if (i == 0) prefetch(args, at + b * kBlock, kBlock);
         });
         if (rest != 0) {
           __builtin_memset(last, 0, sizeof last);
@@ -453,9 +452,8 @@ class TileReader {
   template <class Scale>
   void decode_with(std::int64_t steps, std::byte* out, Scale scale) const {
     const std::byte* at = at_;
-    std::int64_t read = column_ / kStepColumns * D::kBytes;
-    for (std::int64_t s = 0; s < steps; ++s, at += D::kBytes, read += D::kBytes, out += kStepBytes) {
-      if (prefetches_) prefetch(args_, at, read, D::kBytes);
+    for (std::int64_t s = 0; s < steps; ++s, at += D::kBytes, out += kStepBytes) {
+      if (prefetches_) prefetch(args_, at, D::kBytes);
       decoding(decoder_, at, [&](const auto& chosen) __attribute__((always_inline)) {
 #pragma GCC unroll 2
         for (int r = 0; r < V::kRegs; ++r) {  // all columns of a row before any is stored: a store could change them

@@ -15,6 +15,7 @@ struct V {
   using Reg = __m256;
   static constexpr int kLanes = 8;
   static constexpr int kRegs = 4;
+  static constexpr int kRegisters = 16;
   static constexpr int kChains = 1;
   static Reg zero() { return _mm256_setzero_ps(); }
   static Reg set1(float v) { return _mm256_set1_ps(v); }
