@@ -86,7 +86,7 @@ class Cells(unittest.TestCase):
 
     def test_merges_what_is_measured_again(self):
         self.run_cells("--only", "qwen3*/mxfp4", "--tokens", "1,4", "--rounds", "1")
-        data, _ = self.run_cells("--only", "qwen3*/int4-g128", "--tokens", "1", "--rounds", "1")
+        data, _ = self.run_cells("--only", "qwen3*/int4-g128", "--tokens", "1", "--rounds", "1", "--wrap", "env A=b")
         self.assertEqual([(row["scheme"], row["policy"], row["tokens"]) for row in data["layers"]],
                          [("int4-g128", "exact", 1), ("int4-g128", "fast", 1), ("mxfp4", "exact", 1),
                           ("mxfp4", "exact", 4), ("mxfp4", "fast", 1), ("mxfp4", "fast", 4)])
