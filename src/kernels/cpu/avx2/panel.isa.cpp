@@ -108,10 +108,6 @@ constexpr int kE4m3Byte[4] = {0, 2, 1, 3};  // of a lane, by column
 
 // e4m3, any code.
 struct CarefulE4m3 {
-  using Form = F32Form;
-  static constexpr std::int64_t kBytes = 256;
-  static constexpr float kOffset = 0.0F;
-  static constexpr float kUnit = 1.0F;
   __m256 weight(const std::byte* at, int k, int r) const {
     return V::e4m3_of(_mm256_srli_epi32(load_words(at + k / 4 * 128 + r * 32), 8 * kE4m3Byte[k % 4]));
   }

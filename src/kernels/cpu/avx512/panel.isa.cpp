@@ -59,10 +59,6 @@ constexpr unsigned kE4m3Byte[4] = {0, 2, 1, 3};  // of a lane, by column
 
 // e4m3, any code.
 struct CarefulE4m3 {
-  using Form = F32Form;
-  static constexpr std::int64_t kBytes = 256;
-  static constexpr float kOffset = 0.0F;
-  static constexpr float kUnit = 1.0F;
   __m512 weight(const std::byte* at, int k, int r) const {
     const __m512i words = _mm512_loadu_si512(at + k / 4 * 128 + r * 64);
     return V::e4m3_of(_mm512_srli_epi32(words, 8 * kE4m3Byte[k % 4]));
