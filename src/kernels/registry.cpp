@@ -32,13 +32,16 @@ constexpr KernelImplementation panel(const KernelCard& card) {
 constexpr KernelImplementation kImplementations[] = {
 #if defined(__x86_64__)
     panel<cpu::kAmxOps>(kCardAmxWna16),
+    panel<cpu::kAmxFastOps>(kCardAmxWna16Fast),
     panel<cpu::kAmxOps>(kCardAmxInt8),
     panel<cpu::kAmxOps>(kCardAmxW4A8),
     panel<cpu::kAmxOps>(kCardAmxFp8),
     panel<cpu::kAmxOps>(kCardAmxMxfp4),
+    panel<cpu::kAmxFastOps>(kCardAmxMxfp4Fast),
     panel<cpu::kAmxOps>(kCardAmxMxfp6),
     panel<cpu::kAmxOps>(kCardAmxMxfp8),
     panel<cpu::kAmxOps>(kCardAmxNvfp4),
+    panel<cpu::kAmxFastOps>(kCardAmxNvfp4Fast),
     panel<cpu::kAmxOps>(kCardAmxDense),
     panel<cpu::kAvx512VnniOps>(kCardAvx512VnniInt8),
     panel<cpu::kAvx512VnniOps>(kCardAvx512VnniW4A8),

@@ -30,6 +30,10 @@ constexpr std::int64_t kTilesFrom = 3;
 // Below this, integers of 16 bits on vectors beat the decoding to bf16 that tiles need.
 constexpr std::int64_t kFewBelow = 6;
 
+// And so far integers of 8 bits beat it, in the second-level cache: 420 GFLOP/s from 5 tokens on, where tiles of int4
+// under groups of 128 reach 305 at 8 tokens, 455 at 16 and 660 at 32.
+constexpr std::int64_t kFewInEightBitsBelow = 16;
+
 void set_run(CodeKernels& kernels, PanelMultiply run) {
   kernels.run = run;
   kernels.run_from = kTilesFrom;
@@ -48,11 +52,19 @@ PanelOps with_amx(PanelOps ops) {
   return ops;
 }
 
+PanelOps quantizing_few(PanelOps ops) {
+  ops.few = &kAvx512VnniFastOps;
+  ops.few_below = kFewInEightBitsBelow;
+  ops.few_for_short_groups = true;
+  return ops;
+}
+
 }  // namespace
 
 // Tables of one instruction set are constants of their files, so their order of initialization does not matter.
 const PanelOps kAvx512VnniOps = quantizing(with_vnni(kAvx512Ops), InputForm::i16);
 const PanelOps kAvx512VnniFastOps = quantizing(kAvx512VnniOps, InputForm::i8);
 const PanelOps kAmxOps = with_amx(with_vnni(kAvx512Bf16Ops));
+const PanelOps kAmxFastOps = quantizing_few(kAmxOps);
 
 }  // namespace moracle::cpu

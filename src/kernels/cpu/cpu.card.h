@@ -60,6 +60,9 @@ constexpr KernelCard panel_card(std::string_view id, const PanelIsa& isa, std::s
 
 inline constexpr KernelCard kCardAmxWna16 =
     panel_card("cpu.amx.wna16", kAmx, schemes::kWna16, "integer weights, 16-bit activations");
+inline constexpr KernelCard kCardAmxWna16Fast =
+    panel_card("cpu.amx.wna16-fast", kAmx, schemes::kWna16,
+               "integer weights, up to 15 tokens of an expert as int8 under a scale a group", Numerics::fast);
 inline constexpr KernelCard kCardAmxInt8 =
     panel_card("cpu.amx.int8", kAmx, schemes::kInt8, "int8 weights and activations");
 inline constexpr KernelCard kCardAmxW4A8 =
@@ -67,12 +70,18 @@ inline constexpr KernelCard kCardAmxW4A8 =
 inline constexpr KernelCard kCardAmxFp8 = panel_card("cpu.amx.fp8", kAmx, schemes::kFp8, "E4M3 weights");
 inline constexpr KernelCard kCardAmxMxfp4 =
     panel_card("cpu.amx.mxfp4", kAmx, schemes::kMxfp4, "E2M1 weights under E8M0 scales");
+inline constexpr KernelCard kCardAmxMxfp4Fast = panel_card(
+    "cpu.amx.mxfp4-fast", kAmx, schemes::kMxfp4A16,
+    "E2M1 weights under E8M0 scales, up to 15 tokens of an expert as int8 under a scale a group", Numerics::fast);
 inline constexpr KernelCard kCardAmxMxfp6 =
     panel_card("cpu.amx.mxfp6", kAmx, schemes::kMxfp6, "E2M3 and E3M2 weights under E8M0 scales, kept as E4M3");
 inline constexpr KernelCard kCardAmxMxfp8 =
     panel_card("cpu.amx.mxfp8", kAmx, schemes::kMxfp8, "E4M3 weights under E8M0 scales of 32");
 inline constexpr KernelCard kCardAmxNvfp4 =
     panel_card("cpu.amx.nvfp4", kAmx, schemes::kNvfp4, "E2M1 weights under E4M3 scales");
+inline constexpr KernelCard kCardAmxNvfp4Fast = panel_card(
+    "cpu.amx.nvfp4-fast", kAmx, schemes::kNvfp4A16,
+    "E2M1 weights under E4M3 scales, up to 15 tokens of an expert as int8 under a scale a group", Numerics::fast);
 inline constexpr KernelCard kCardAmxDense =
     panel_card("cpu.amx.dense", kAmx, schemes::kUnquantized, "unquantized weights");
 inline constexpr KernelCard kCardAvx512VnniInt8 =

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/checked.h"
 #include "kernels/cpu/streams.h"
@@ -184,6 +185,8 @@ Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& 
   return format;
 }
 
+constexpr std::int64_t kTileColumns = 32;  // of a bf16 tile
+
 }  // namespace
 
 Result<PanelForms> panel_forms(const CanonicalLinear& linear, const PanelOps& ops) {
@@ -192,7 +195,13 @@ Result<PanelForms> panel_forms(const CanonicalLinear& linear, const PanelOps& op
   if (ops.few == nullptr) return forms;
   MORACLE_ASSIGN(forms.few, panel_format(linear, *ops.few));
   const bool same_panels = forms.few.groups == forms.many.groups && forms.few.panel_bytes == forms.many.panel_bytes;
-  if (forms.few.integer_input() && forms.few.input != forms.many.input && same_panels) forms.few_below = ops.few_below;
+  if (!forms.few.integer_input() || forms.few.input == forms.many.input || !same_panels) return forms;
+  forms.few_below = ops.few_below;
+  // A tile's sums are put by at the end of each group, but for scales that join the weights (amx/panel.isa.cpp).
+  const bool joins = forms.many.scale == PanelScale::e8m0 || forms.many.scale == PanelScale::e4m3;
+  if (ops.few_for_short_groups && !joins && forms.many.group_cols <= kTileColumns) {
+    forms.few_below = std::numeric_limits<std::int64_t>::max();
+  }
   return forms;
 }
 

@@ -126,6 +126,7 @@ struct PanelOps {
   // Kernels of another input form for what fewer than `few_below` tokens meet; null: none.
   const PanelOps* few;
   std::int64_t few_below;
+  bool few_for_short_groups;  // at any number of tokens where a group of the weight is a tile's columns or less
   bool even_rows;  // runs are faster where the rows of activations lie at equal distances
   void (*to_bf16)(const float* in, std::uint16_t* out, std::int64_t count);  // round to nearest even
   float (*absolute_max)(const float* x, std::int64_t count);                 // NaN where a value is not finite
@@ -138,6 +139,7 @@ struct PanelOps {
 };
 
 extern const PanelOps kAmxOps;
+extern const PanelOps kAmxFastOps;  // quantizes 16-bit activations that meet few tokens' weights
 extern const PanelOps kAvx512VnniOps;
 extern const PanelOps kAvx512VnniFastOps;  // quantizes 16-bit activations
 extern const PanelOps kAvx512Bf16Ops;

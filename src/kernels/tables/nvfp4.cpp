@@ -8,6 +8,7 @@ namespace moracle {
 namespace {
 
 constexpr std::array kRows{
+    TableRow{&kCardAmxNvfp4Fast, "tiles, and one VPDPBUSD for few tokens; only where fast numerics are asked for"},
     TableRow{&kCardAmxNvfp4, "tiles of bf16 products, 1024 operations a cycle"},
     TableRow{&kCardAvx512VnniNvfp4Fast,
              "one VPDPBUSD does four multiply-adds a lane; only where fast numerics are asked for"},

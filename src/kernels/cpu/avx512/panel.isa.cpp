@@ -125,6 +125,7 @@ constinit const PanelOps kAvx512Ops = {
     .bf16_input = InputForm::f32,
     .few = nullptr,
     .few_below = 0,
+    .few_for_short_groups = false,
     .even_rows = false,
     .to_bf16 = nullptr,
     .absolute_max = absolute_max,

@@ -68,6 +68,7 @@ constinit const PanelOps kAvx512Bf16Ops = {
     .bf16_input = InputForm::bf16,
     .few = nullptr,
     .few_below = 0,
+    .few_for_short_groups = false,
     .even_rows = false,
     .to_bf16 = to_bf16,
     .absolute_max = absolute_max,
