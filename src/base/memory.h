@@ -10,7 +10,8 @@
 namespace moracle {
 
 // Zeroed anonymous pages, 2 MiB-backed where the kernel grants it (huge pages raise the read rate of one core by half
-// on the machines measured). Owns the mapping; movable, not copyable.
+// on the machines measured), and from a whole 2 MiB page on where there is at least one. Owns the mapping; movable, not
+// copyable.
 class PageBuffer {
  public:
   PageBuffer() = default;

@@ -57,21 +57,31 @@ class CodeSource final : public MatrixSource {
         neutral_(static_cast<std::uint8_t>(1U << (bits_of(spec_.key.element) - 1))) {}
 
   Result<> read(std::int64_t begin, std::int64_t end, MatrixPanel& out) const override {
-    if (begin < 0 || begin > end || end > spec_.rows)
-      return tensor_error("panel.range", matrix_.codes.tensor, fmt::format("rows within [0, {})", spec_.rows),
-                          fmt::format("[{}, {})", begin, end));
-    out.rows = end - begin;
-    out.values.clear();
+    MORACLE_TRY(prepare(begin, end, out));
     out.codes.resize(narrow<std::size_t>(out.rows * spec_.cols));
-    out.scales.resize(narrow<std::size_t>(out.rows * spec_.groups));
-    out.zeros.clear();
-    if (!matrix_.zeros.empty()) {
-      const auto first = matrix_.zeros.begin() + narrow<std::ptrdiff_t>(begin * spec_.groups);
-      out.zeros.assign(first, first + narrow<std::ptrdiff_t>(out.rows * spec_.groups));
-    }
     read_codes(begin, out);
     MORACLE_TRY(check_codes(begin, out));
-    return read_scales(begin, out);
+    return decode_usual_scales(begin, out) ? Result<>(Ok{}) : inspect_scales(begin, out);
+  }
+
+  Result<> read_scales(std::int64_t begin, std::int64_t end, MatrixPanel& out) const override {
+    MORACLE_TRY(prepare(begin, end, out));
+    out.codes.clear();
+    return decode_usual_scales(begin, out) ? Result<>(Ok{}) : MatrixSource::read_scales(begin, end, out);
+  }
+
+  std::optional<StoredWords> stored() const override {
+    const RowGrid& grid = matrix_.codes;
+    const int bits = matrix_.form == CodeForm::nibbles ? 4 : 8;
+    if (matrix_.form == CodeForm::six_bits || bits != bits_of(spec_.key.element) || grid.transposed ||
+        spec_.cols * bits % 32 != 0) {
+      return std::nullopt;
+    }
+    const std::int64_t width = row_bytes(matrix_.form, spec_.cols);
+    return StoredWords{.first = grid.tensor.bytes.data() + grid.row_begin * width,
+                       .row_bytes = grid.row_stride * width,
+                       .bits = bits,
+                       .flip = matrix_.form == CodeForm::signed_bytes ? neutral_ : std::uint8_t{0}};
   }
 
   void release() const override {
@@ -80,6 +90,21 @@ class CodeSource final : public MatrixSource {
   }
 
  private:
+  // Everything but codes and scales.
+  Result<> prepare(std::int64_t begin, std::int64_t end, MatrixPanel& out) const {
+    if (begin < 0 || begin > end || end > spec_.rows)
+      return tensor_error("panel.range", matrix_.codes.tensor, fmt::format("rows within [0, {})", spec_.rows),
+                          fmt::format("[{}, {})", begin, end));
+    out.rows = end - begin;
+    out.values.clear();
+    out.scales.resize(narrow<std::size_t>(out.rows * spec_.groups));
+    out.zeros.clear();
+    if (matrix_.zeros.empty()) return Ok{};
+    const auto first = matrix_.zeros.begin() + narrow<std::ptrdiff_t>(begin * spec_.groups);
+    out.zeros.assign(first, first + narrow<std::ptrdiff_t>(out.rows * spec_.groups));
+    return Ok{};
+  }
+
   void read_codes(std::int64_t begin, MatrixPanel& out) const {
     const RowGrid& grid = matrix_.codes;
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(grid.tensor.bytes.data());
@@ -178,10 +203,6 @@ class CodeSource final : public MatrixSource {
     if (dtype == Dtype::bf16) return decode_scales<std::uint16_t>(begin, out, decode_bf16);
     if (dtype == Dtype::f16) return decode_scales<std::uint16_t>(begin, out, decode_f16);
     return spec_.key.scale == ScaleType::e4m3 && decode_scales<std::uint8_t>(begin, out, decode_e4m3);
-  }
-
-  Result<> read_scales(std::int64_t begin, MatrixPanel& out) const {
-    return decode_usual_scales(begin, out) ? Result<>(Ok{}) : inspect_scales(begin, out);
   }
 
   // The rare path: a scale that needs a closer look.

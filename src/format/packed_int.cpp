@@ -31,18 +31,42 @@ class PackedIntSource final : public MatrixSource {
   }
 
   Result<> read(std::int64_t begin, std::int64_t end, MatrixPanel& out) const override {
-    if (begin < 0 || begin > end || end > spec_.rows)
-      return tensor_error("panel.range", codes_, fmt::format("rows within [0, {})", spec_.rows),
-                          fmt::format("[{}, {})", begin, end));
+    MORACLE_TRY(check_range(begin, end));
     out.rows = end - begin;
     out.values.clear();
     out.codes.resize(narrow<std::size_t>(out.rows * spec_.cols));
-    out.scales.resize(narrow<std::size_t>(out.rows * spec_.groups));
     read_codes(begin, out);
     if (layout_.twos_complement)
       for (std::uint8_t& code : out.codes) code ^= sign_bit();
     MORACLE_TRY(read_zeros(begin, out));
-    return read_scales(begin, out);
+    return read_usual_scales(begin, out) ? Result<>(Ok{}) : inspect_scales(begin, out);
+  }
+
+  Result<> read_scales(std::int64_t begin, std::int64_t end, MatrixPanel& out) const override {
+    MORACLE_TRY(check_range(begin, end));
+    out.rows = end - begin;
+    out.values.clear();
+    out.codes.clear();
+    MORACLE_TRY(read_zeros(begin, out));
+    return read_usual_scales(begin, out) ? Result<>(Ok{}) : MatrixSource::read_scales(begin, end, out);
+  }
+
+  std::optional<StoredWords> stored() const override {
+    const std::int64_t per_word = 32 / bits_;
+    const auto sign = static_cast<std::uint8_t>(bits_ == 4 ? 0x88 : 0x80);
+    StoredWords words{.first = codes_.bytes.data(), .bits = bits_};
+    if (layout_.twos_complement) words.flip = sign;
+    if (layout_.codes == PackedIntLayout::Codes::words_along_in_by_in) {
+      words.row_bytes = 4;
+      words.word_bytes = 4 * spec_.rows;
+      return words;
+    }
+    if (layout_.codes == PackedIntLayout::Codes::words_along_out_by_in || spec_.cols % per_word != 0 ||
+        nibble_of_column_ != kInOrder) {
+      return std::nullopt;
+    }
+    words.row_bytes = spec_.cols / per_word * 4;
+    return words;
   }
 
   void release() const override {
@@ -52,6 +76,12 @@ class PackedIntSource final : public MatrixSource {
   }
 
  private:
+  Result<> check_range(std::int64_t begin, std::int64_t end) const {
+    if (begin >= 0 && begin <= end && end <= spec_.rows) return Ok{};
+    return tensor_error("panel.range", codes_, fmt::format("rows within [0, {})", spec_.rows),
+                        fmt::format("[{}, {})", begin, end));
+  }
+
   void read_codes(std::int64_t begin, MatrixPanel& out) const {
     const UnpackPanel panel{.words = codes_.bytes.data(),
                             .row_begin = begin,
@@ -86,9 +116,11 @@ class PackedIntSource final : public MatrixSource {
     return layout_.scales_by_out ? row * spec_.groups + group : group * spec_.rows + row;
   }
 
+  // All scales of the panel. False when one of them is zero, infinite or NaN.
   template <class Decode>
-  Result<> decode_scales(std::int64_t begin, std::size_t width, MatrixPanel& out, Decode decode) const {
-    if (out.rows == 0) return Ok{};
+  bool decode_scales(std::int64_t begin, std::size_t width, MatrixPanel& out, Decode decode) const {
+    out.scales.resize(narrow<std::size_t>(out.rows * spec_.groups));
+    if (out.rows == 0) return true;
     unsigned suspicious = 0;
     const std::int64_t groups = spec_.groups;
     const auto stride = narrow<std::int64_t>(width) * (scale_index(1, 0) - scale_index(0, 0));
@@ -100,13 +132,13 @@ class PackedIntSource final : public MatrixSource {
         const float scale = fault(Fault::scales_ignored) ? 1.0F : decode(at);
         *to = scale;
         const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(scale) & 0x7FFFFFFFU;
-        suspicious |= static_cast<unsigned>(magnitude - 1U >= 0x7F7FFFFFU);  // zero, infinite or NaN
+        suspicious |= static_cast<unsigned>(magnitude - 1U >= 0x7F7FFFFFU);
       }
     }
-    return suspicious != 0 ? inspect_scales(begin, out) : Result<>(Ok{});
+    return suspicious == 0;
   }
 
-  Result<> read_scales(std::int64_t begin, MatrixPanel& out) const {
+  [[nodiscard]] bool read_usual_scales(std::int64_t begin, MatrixPanel& out) const {
     switch (scales_.dtype) {
       case Dtype::f32:
         return decode_scales(begin, 4, out, [](const std::byte* at) { return load<float>(at); });
@@ -246,6 +278,17 @@ class PackedIntSource final : public MatrixSource {
   }
 };
 
+// Whether column k is in group k / group_cols, for every k: as most publishers store it, and there is one for
+// every matrix of every expert.
+bool in_group_order(std::span<const std::byte> g_idx, std::int64_t cols, std::int64_t group_cols) {
+  std::uint32_t differs = 0;
+  for (std::int64_t k = 0, group = 0; k < cols; ++group) {
+    const std::int64_t end = std::min(cols, k + group_cols);
+    for (; k < end; ++k) differs |= load<std::uint32_t>(g_idx.data() + k * 4) ^ narrow<std::uint32_t>(group);
+  }
+  return differs == 0;
+}
+
 }  // namespace
 
 std::shared_ptr<const MatrixSource> make_packed_int(MatrixSpec spec, const PackedIntLayout& layout,
@@ -263,6 +306,7 @@ Result<> expect_group_index(const TensorView& tensor, std::int64_t cols) {
 Result<std::vector<std::int32_t>> check_group_index(const TensorView& tensor, std::int64_t cols,
                                                     std::int64_t group_cols) {
   MORACLE_TRY(expect_group_index(tensor, cols));
+  if (tensor.dtype == Dtype::i32 && in_group_order(tensor.bytes, cols, group_cols)) return std::vector<std::int32_t>();
   MORACLE_ASSIGN(std::vector<std::int32_t> g_idx, read_integers(tensor));
   const std::int64_t groups = ceil_div(cols, group_cols);
   std::vector<std::int64_t> members(narrow<std::size_t>(groups), 0);

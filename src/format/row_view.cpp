@@ -33,6 +33,29 @@ class RowView final : public MatrixSource {
       : MatrixSource(spec_of(*whole, rows)), whole_(std::move(whole)), begin_(begin), stride_(stride) {}
 
   Result<> read(std::int64_t begin, std::int64_t end, MatrixPanel& out) const override {
+    return select(begin, end, out,
+                  [&](std::int64_t first, std::int64_t last) { return whole_->read(first, last, out); });
+  }
+
+  Result<> read_scales(std::int64_t begin, std::int64_t end, MatrixPanel& out) const override {
+    return select(begin, end, out,
+                  [&](std::int64_t first, std::int64_t last) { return whole_->read_scales(first, last, out); });
+  }
+
+  std::optional<StoredWords> stored() const override {
+    std::optional<StoredWords> words = whole_->stored();
+    if (!words) return words;
+    words->first += begin_ * words->row_bytes;
+    words->row_bytes *= stride_;
+    return words;
+  }
+
+  void release() const override { whole_->release(); }
+
+ private:
+  // Reads all rows from the first to the last, and keeps those of this view.
+  template <class Read>
+  Result<> select(std::int64_t begin, std::int64_t end, MatrixPanel& out, Read read) const {
     if (begin < 0 || begin > end || end > spec_.rows)
       return Error{.code = "panel.range",
                    .where = spec_.name,
@@ -40,7 +63,7 @@ class RowView final : public MatrixSource {
                    .found = fmt::format("[{}, {})", begin, end)};
     const std::int64_t rows = end - begin;
     const std::int64_t first = begin_ + begin * stride_;
-    MORACLE_TRY(whole_->read(first, rows == 0 ? first : first + (rows - 1) * stride_ + 1, out));
+    MORACLE_TRY(read(first, rows == 0 ? first : first + (rows - 1) * stride_ + 1));
     out.rows = rows;
     keep_rows(out.codes, rows, stride_);
     keep_rows(out.scales, rows, stride_);
@@ -49,9 +72,6 @@ class RowView final : public MatrixSource {
     return Ok{};
   }
 
-  void release() const override { whole_->release(); }
-
- private:
   std::shared_ptr<const MatrixSource> whole_;
   std::int64_t begin_;
   std::int64_t stride_;

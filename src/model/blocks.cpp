@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "base/checked.h"
 #include "base/first_error.h"
@@ -17,13 +18,73 @@ std::size_t count(std::int64_t n) {
   return static_cast<std::size_t>(n);
 }
 
-constexpr std::int64_t kEmbeddingRows = 32;     // rows that one task of the load reads: they stay in the cache
-constexpr std::int64_t kTasksPerRelease = 256;  // file pages are given back on the way, not beside the whole copy
+constexpr std::int64_t kEmbeddingRows = 32;    // rows that are read together: they stay in the cache
+constexpr std::int64_t kTaskBytes = 2 << 20;   // of the table: threads do not meet in one huge page
+constexpr std::int64_t kTasksPerRelease = 16;  // file pages are given back on the way, not beside the whole copy
 
 template <class T, class Encode>
 void store_rows(std::span<const float> values, std::byte* to, Encode encode) {
   T* const codes = reinterpret_cast<T*>(to);  // rows of the table are aligned; a typed pointer lets the loop vectorize
   for (std::size_t i = 0; i < values.size(); ++i) codes[i] = encode(values[i]);
+}
+
+// Copies numbers as they are stored; false where one of them is infinite or NaN (all exponent bits set).
+template <class T>
+bool copy_finite(const std::byte* from, std::int64_t values, T exponent, std::byte* to) {
+  T* const numbers = reinterpret_cast<T*>(to);
+  unsigned infinite = 0;
+  for (std::int64_t i = 0; i < values; ++i) {
+    T number;
+    std::memcpy(&number, from + i * static_cast<std::int64_t>(sizeof number), sizeof number);
+    infinite |= static_cast<unsigned>((number & exponent) == exponent);
+    numbers[i] = number;
+  }
+  return infinite == 0;
+}
+
+bool copy_row(const std::byte* from, const MatrixSpec& spec, std::byte* to) {
+  if (spec.key.element == Element::f32) return copy_finite<std::uint32_t>(from, spec.cols, 0x7F800000U, to);
+  const std::uint16_t exponent = spec.key.element == Element::bf16 ? 0x7F80U : 0x7C00U;
+  return copy_finite<std::uint16_t>(from, spec.cols, exponent, to);
+}
+
+// Rows [begin, end) as they lie in the file, without the way over f32. False where they lie otherwise, or where reading
+// them will find something wrong.
+bool copy_rows(const MatrixSource& source, std::int64_t begin, std::int64_t end, std::byte* to) {
+  const MatrixSpec& spec = source.spec();
+  const std::optional<StoredWords> words = spec.key.quantized() ? std::nullopt : source.stored();
+  if (!words || !words->by_rows()) return false;
+  const std::int64_t width = spec.cols * words->bits / 8;
+  bool finite = true;
+  for (std::int64_t row = begin; row < end; ++row)
+    finite = copy_row(words->first + row * words->row_bytes, spec, to + (row - begin) * width) && finite;
+  return finite;
+}
+
+struct EmbeddingScratch {
+  MatrixPanel panel;
+  std::vector<float> widened;
+};
+
+// Rows [begin, end) as numbers of `element`.
+Result<> read_embedding(const MatrixSource& source, Element element, std::int64_t begin, std::int64_t end,
+                        std::byte* to, EmbeddingScratch& scratch) {
+  if (copy_rows(source, begin, end, to)) return Ok{};
+  const MatrixSpec& spec = source.spec();
+  MatrixPanel& panel = scratch.panel;
+  MORACLE_TRY(source.read(begin, end, panel));
+  if (spec.key.quantized()) {
+    scratch.widened.resize(count(panel.rows * spec.cols));
+    dequantize_panel(spec, panel, scratch.widened);
+    store_rows<float>(scratch.widened, to, [](float value) { return value; });
+  } else if (element == Element::bf16) {
+    store_rows<std::uint16_t>(panel.values, to, encode_bf16);  // exact: the values came from this width
+  } else if (element == Element::f16) {
+    store_rows<std::uint16_t>(panel.values, to, encode_f16);
+  } else {
+    store_rows<float>(panel.values, to, [](float value) { return value; });
+  }
+  return Ok{};
 }
 
 }  // namespace
@@ -54,28 +115,16 @@ Result<Embedding> Embedding::load(const MatrixSource& source, const PackOptions&
   MORACLE_ASSIGN(Embedding embedding, lay_out(spec));
   const std::span<std::byte> bytes(embedding.table_.data(), embedding.table_.size());
   if (options.store != nullptr && options.store->restore(options.name, bytes, pool)) return embedding;
-  const std::size_t element_bytes = embedding.element_bytes();
+  const std::int64_t row_bytes = spec.cols * narrow<std::int64_t>(embedding.element_bytes());
+  const std::int64_t task_rows = round_up(std::max<std::int64_t>(1, kTaskBytes / row_bytes), kEmbeddingRows);
   FirstError errors;
-  std::vector<MatrixPanel> panels(count(pool.threads()));
-  std::vector<std::vector<float>> widened(count(pool.threads()));
-  pool.parallel_for(ceil_div(spec.rows, kEmbeddingRows), [&](std::int64_t task, int thread) {
-    if (errors.failed()) return;
-    const std::int64_t begin = task * kEmbeddingRows;
-    MatrixPanel& panel = panels[count(thread)];
-    Result<> read = source.read(begin, std::min(begin + kEmbeddingRows, spec.rows), panel);
-    if (!read.ok()) return errors.keep(task, std::move(read));
-    std::byte* to = embedding.table_.data() + count(begin) * count(spec.cols) * element_bytes;
-    if (spec.key.quantized()) {
-      std::vector<float>& values = widened[count(thread)];
-      values.resize(count(panel.rows * spec.cols));
-      dequantize_panel(spec, panel, values);
-      store_rows<float>(values, to, [](float value) { return value; });
-    } else if (embedding.element_ == Element::bf16) {
-      store_rows<std::uint16_t>(panel.values, to, encode_bf16);  // exact: the values came from this width
-    } else if (embedding.element_ == Element::f16) {
-      store_rows<std::uint16_t>(panel.values, to, encode_f16);
-    } else {
-      store_rows<float>(panel.values, to, [](float value) { return value; });
+  std::vector<EmbeddingScratch> scratch(count(pool.threads()));
+  pool.parallel_for(ceil_div(spec.rows, task_rows), [&](std::int64_t task, int thread) {
+    const std::int64_t last = std::min((task + 1) * task_rows, spec.rows);
+    for (std::int64_t begin = task * task_rows; begin < last && !errors.failed(); begin += kEmbeddingRows) {
+      const std::int64_t end = std::min(begin + kEmbeddingRows, last);
+      errors.keep(begin, read_embedding(source, embedding.element_, begin, end,
+                                        embedding.table_.data() + count(begin * row_bytes), scratch[count(thread)]));
     }
     if (task % kTasksPerRelease == kTasksPerRelease - 1) source.release();
   });

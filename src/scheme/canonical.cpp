@@ -88,6 +88,13 @@ bool has_own_up_order(const CanonicalExperts& experts) {
   });
 }
 
+Result<> MatrixSource::read_scales(std::int64_t begin, std::int64_t end, MatrixPanel& out) const {
+  MORACLE_TRY(read(begin, end, out));
+  out.codes.clear();
+  out.values.clear();
+  return Ok{};
+}
+
 Result<std::vector<float>> dequantize(const MatrixSource& source) {
   constexpr std::int64_t kPanelRows = 64;
   const MatrixSpec& spec = source.spec();

@@ -44,12 +44,28 @@ struct MatrixSpec {
   std::vector<std::int32_t> g_idx{};
 };
 
+// Codes or values where they lie in the file, of a matrix whose rows are there in whole 32-bit words. Nothing of them
+// has been checked: a packer that takes them and meets a NaN or an infinity reads the rows, which says where it is.
+struct StoredWords {
+  const std::byte* first = nullptr;  // word of row 0; of no alignment; lives as long as the source
+  std::int64_t row_bytes = 0;        // from row to row
+  std::int64_t word_bytes = 4;       // from a row's word to its next
+  int bits = 0;                      // of an element: 4, 8, 16 or 32; a word's lowest bits are its first column
+  std::uint8_t flip = 0;             // bits of a byte in which stored codes differ from canonical ones
+  [[nodiscard]] bool by_rows() const { return word_bytes == 4; }  // else words of neighbouring rows lie side by side
+};
+
 class MatrixSource {
  public:
   virtual ~MatrixSource() = default;
   [[nodiscard]] const MatrixSpec& spec() const { return spec_; }
   // Decodes rows [begin, end) into `out`. Thread-safe. Errors: "value.nan" and its like, naming tensor and index.
   [[nodiscard]] virtual Result<> read(std::int64_t begin, std::int64_t end, MatrixPanel& out) const = 0;
+  // The same of scales and zero points alone: codes and values come out empty.
+  [[nodiscard]] virtual Result<> read_scales(std::int64_t begin, std::int64_t end, MatrixPanel& out) const;
+  // What read() decodes, as it lies in the file; nothing where it lies otherwise. With a group index, columns come in
+  // the order of the file.
+  [[nodiscard]] virtual std::optional<StoredWords> stored() const { return std::nullopt; }
   // Tells the system that this matrix has been packed and its file pages may go.
   virtual void release() const {}
 

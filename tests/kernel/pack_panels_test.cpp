@@ -2,8 +2,12 @@
 // vectors.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstring>
+#include <optional>
 #include <random>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "base/memory.h"
@@ -112,6 +116,84 @@ struct Reference {
   }
 };
 
+int bits_stored(Element element) {
+  return element == Element::f32 ? 32 : bits_of(element);
+}
+
+// The same matrix as a file might hold it, in whole words, row by row or the words of all rows side by side. It does
+// not decode: whoever asks for rows gets an error.
+class StoredMatrix final : public MatrixSource {
+ public:
+  StoredMatrix(std::shared_ptr<const MatrixSource> whole, bool by_rows, std::uint8_t flip)
+      : MatrixSource(whole->spec()), whole_(std::move(whole)), by_rows_(by_rows), flip_(flip) {
+    MatrixPanel all;
+    EXPECT_TRUE(whole_->read(0, spec_.rows, all).ok());
+    const int bits = bits_stored(spec_.key.element);
+    words_ = spec_.cols * bits / 32;
+    bytes_.assign(static_cast<std::size_t>(spec_.rows * words_ * 4 + kOffset), std::byte{0});
+    for (std::int64_t row = 0; row < spec_.rows; ++row)
+      for (std::int64_t k = 0; k < spec_.cols; ++k)
+        set(row, k, element_of(all, static_cast<std::size_t>(row * spec_.cols + k)));
+  }
+
+  void set(std::int64_t row, std::int64_t column, std::uint32_t element) {
+    const int bits = bits_stored(spec_.key.element);
+    const std::int64_t per_word = 32 / bits;
+    const std::int64_t word = column / per_word;
+    std::byte* const at = bytes_.data() + kOffset + 4 * (by_rows_ ? row * words_ + word : word * spec_.rows + row);
+    std::uint32_t value = 0;
+    std::memcpy(&value, at, sizeof value);
+    value |= element << static_cast<int>(column % per_word) * bits;
+    std::memcpy(at, &value, sizeof value);
+  }
+
+  [[nodiscard]] Result<> read(std::int64_t, std::int64_t, MatrixPanel&) const override {
+    return Error{.code = "test.decoded"};
+  }
+  [[nodiscard]] Result<> read_scales(std::int64_t begin, std::int64_t end, MatrixPanel& out) const override {
+    return whole_->read_scales(begin, end, out);
+  }
+  [[nodiscard]] std::optional<StoredWords> stored() const override {
+    return StoredWords{.first = bytes_.data() + kOffset,
+                       .row_bytes = by_rows_ ? words_ * 4 : 4,
+                       .word_bytes = by_rows_ ? 4 : spec_.rows * 4,
+                       .bits = bits_stored(spec_.key.element),
+                       .flip = flip_};
+  }
+
+ private:
+  static constexpr std::int64_t kOffset = 1;  // files promise no alignment
+
+  [[nodiscard]] std::uint32_t element_of(const MatrixPanel& all, std::size_t i) const {
+    if (spec_.key.element == Element::bf16) return encode_bf16(all.values[i]);
+    if (spec_.key.element == Element::f16) return encode_f16(all.values[i]);
+    if (spec_.key.element == Element::f32) return std::bit_cast<std::uint32_t>(all.values[i]);
+    return all.codes[i] ^ (flip_ & (bits_of(spec_.key.element) == 4 ? 0x0FU : 0xFFU));
+  }
+
+  std::shared_ptr<const MatrixSource> whole_;
+  bool by_rows_;
+  std::uint8_t flip_;
+  std::int64_t words_ = 0;
+  std::vector<std::byte> bytes_;
+};
+
+void expect_packed(const MatrixSource& source, const PanelFormat& format, std::span<const std::int32_t> order,
+                   const std::vector<std::byte>& wanted, const std::string& what) {
+  constexpr std::size_t kGap = 96;  // between panels; must stay as it is
+  const std::size_t stride = format.panel_bytes + kGap;
+  std::vector<std::byte> found(static_cast<std::size_t>(format.panels) * stride, std::byte{0xA5});
+  MatrixPanel scratch;
+  const auto packed = cpu::pack_panels(source, format, order, 0, format.panels, found.data(), stride, scratch);
+  ASSERT_TRUE(packed.ok()) << what << ": " << packed.error().code;
+  for (std::size_t panel = 0; panel < static_cast<std::size_t>(format.panels); ++panel) {
+    const std::byte* at = found.data() + panel * stride;
+    const std::byte* to = wanted.data() + panel * format.panel_bytes;
+    ASSERT_EQ(std::memcmp(at, to, format.panel_bytes), 0) << what << ", panel " << panel;
+    for (std::size_t i = 0; i < kGap; ++i) ASSERT_EQ(at[format.panel_bytes + i], std::byte{0xA5});
+  }
+}
+
 void check(const MatrixRecipe& recipe, std::mt19937& rng) {
   const CanonicalLinear linear = test::random_linear(recipe, rng);
   const auto forms = cpu::panel_forms(linear, cpu::kAvx2Ops);
@@ -122,18 +204,19 @@ void check(const MatrixRecipe& recipe, std::mt19937& rng) {
   ASSERT_TRUE(linear.weight->read(0, recipe.rows, reference.all).ok());
   const std::vector<std::byte> wanted = reference.pack();
   ASSERT_EQ(wanted.size(), format->bytes());
-  constexpr std::size_t kGap = 96;  // between panels; must stay as it is
-  const std::size_t stride = format->panel_bytes + kGap;
-  std::vector<std::byte> found(static_cast<std::size_t>(format->panels) * stride, std::byte{0xA5});
-  MatrixPanel scratch;
-  ASSERT_TRUE(cpu::pack_panels(*linear.weight, *format, order, 0, format->panels, found.data(), stride, scratch).ok());
-  for (std::size_t panel = 0; panel < static_cast<std::size_t>(format->panels); ++panel) {
-    const std::byte* at = found.data() + panel * stride;
-    const std::byte* to = wanted.data() + panel * format->panel_bytes;
-    ASSERT_EQ(std::memcmp(at, to, format->panel_bytes), 0)
-        << to_string(linear.scheme()) << " [" << recipe.rows << ", " << recipe.cols << "], panel " << panel;
-    for (std::size_t i = 0; i < kGap; ++i) ASSERT_EQ(at[format->panel_bytes + i], std::byte{0xA5});
-  }
+  const std::string what =
+      to_string(linear.scheme()) + " [" + std::to_string(recipe.rows) + ", " + std::to_string(recipe.cols) + "]";
+  expect_packed(*linear.weight, *format, order, wanted, what);
+  const Element element = recipe.key.element;
+  const bool sixes = element == Element::e2m3 || element == Element::e3m2;
+  if (!order.empty() || sixes || recipe.cols * bits_stored(element) % 32 != 0) return;
+  std::vector<std::uint8_t> flips = {0};
+  if (element == Element::int4) flips.push_back(0x88);
+  if (element == Element::int8) flips.push_back(0x80);
+  for (const std::uint8_t flip : flips)
+    for (const bool by_rows : {true, false})
+      expect_packed(StoredMatrix(linear.weight, by_rows, flip), *format, order, wanted,
+                    what + (by_rows ? " stored by rows" : " stored by lines"));
 }
 
 QuantKey grouped(Element element, ScaleType scale, std::int32_t group, bool symmetric = true) {
@@ -186,6 +269,31 @@ TEST_F(PackPanels, ColumnsInGroupOrder) {
   for (const Element element : {Element::int4, Element::int8})
     for (const std::int64_t rows : kRows)
       check({.key = grouped(element, ScaleType::f16, 32, false), .rows = rows, .cols = 160, .act_order = true}, rng);
+}
+
+// What is no number is left to the source, which finds it and says where.
+TEST_F(PackPanels, StoredNumbersThatAreNone) {
+  const std::pair<Element, std::uint32_t> cases[] = {
+      {Element::e4m3, 0x7F},  {Element::e4m3, 0xFF},  {Element::bf16, 0x7F80},    {Element::bf16, 0xFFC0},
+      {Element::f16, 0x7C00}, {Element::f16, 0xFE00}, {Element::f32, 0x7F800000}, {Element::f32, 0xFFC00000}};
+  for (const auto& [element, none] : cases)
+    for (const bool by_rows : {true, false})
+      for (const auto& [row, column] : {std::pair<std::int64_t, std::int64_t>{0, 0}, {39, 63}, {31, 8}, {32, 17}}) {
+        QuantKey key{.element = element};
+        if (element == Element::e4m3)
+          key = {.element = element, .scale = ScaleType::f32, .granularity = Granularity::channel()};
+        const CanonicalLinear linear = test::random_linear({.key = key, .rows = 40, .cols = 64}, rng);
+        const auto forms = cpu::panel_forms(linear, cpu::kAvx2Ops);
+        ASSERT_TRUE(forms.ok());
+        StoredMatrix source(linear.weight, by_rows, 0);
+        source.set(row, column, none);
+        std::vector<std::byte> out(forms->many.bytes());
+        MatrixPanel scratch;
+        const auto packed = cpu::pack_panels(source, forms->many, {}, 0, forms->many.panels, out.data(),
+                                             forms->many.panel_bytes, scratch);
+        ASSERT_FALSE(packed.ok()) << to_string(linear.scheme()) << " row " << row << ", column " << column;
+        EXPECT_EQ(packed.error().code, "test.decoded");
+      }
 }
 
 // Scales of the activations are finer than those of the weight.

@@ -27,8 +27,33 @@ struct LineArgs {
   std::byte* out;
   std::int64_t group_lines;  // after so many lines ...
   std::int64_t group_tail;   // ... so many bytes are left out, for scales and zero points
+  // Rows are elements of the code's own width, in whole words, lowest bits first (StoredWords), and unchecked.
+  bool stored;
+  std::uint8_t flip;  // of `stored`: bits of a byte in which they differ from canonical codes
 };
 
-void pack_lines(const LineArgs& args);
+// False when it met a NaN, or an infinity of a dense code; what was written is useless then.
+[[nodiscard]] bool pack_lines(const LineArgs& args);
+
+// The same of stored words that lie as in a line, those of neighbouring rows side by side: many panels at once, so that
+// long runs are read.
+struct WordLineArgs {
+  PanelCode code;
+  const std::byte* words;  // of the first row and column
+  std::int64_t stride;     // bytes from the words of a line to those of the next
+  std::int64_t rows;       // of all panels; those that are missing in the last one become zeros
+  std::int64_t columns;    // in words; what lines have beyond them is code 0
+  std::int64_t lines;
+  std::byte* out;
+  std::int64_t panel_stride;  // bytes from panel to panel
+  std::int64_t group_lines;
+  std::int64_t group_tail;
+  std::uint8_t flip;
+};
+
+[[nodiscard]] bool pack_word_lines(const WordLineArgs& args);
+
+// Scales of 32 rows, `stride` floats apart, in the width of the panel: f32, f16 or bf16.
+void pack_scale_column(PanelScale form, const float* scales, std::int64_t stride, std::byte* out);
 
 }  // namespace moracle::cpu

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <optional>
 
 #include "base/checked.h"
 #include "kernels/cpu/pack_lines.h"
@@ -15,6 +16,9 @@ namespace {
 // What one read decodes, so that it stays in the second-level cache until it is packed. Formats that store columns of
 // rows are read in runs of as many rows, from places far apart: the longer, the fewer misses.
 constexpr std::int64_t kReadBytes = std::int64_t{256} << 10;
+
+// Panels whose words are taken from the file together.
+constexpr std::int64_t kStoredPanels = 64;
 
 std::int64_t panels_per_read(const PanelFormat& format) {
   const std::int64_t width = quantized(format.code) ? 1 : 4;
@@ -31,6 +35,8 @@ void encode_scales(const float* scales, std::int64_t stride, std::int64_t rows, 
 }
 
 void pack_scales(PanelScale form, const float* scales, std::int64_t stride, std::int64_t rows, std::byte* out) {
+  const bool wide = form == PanelScale::f32 || form == PanelScale::f16 || form == PanelScale::bf16;
+  if (wide && rows == kPanelRows) return pack_scale_column(form, scales, stride, out);
   switch (form) {
     case PanelScale::f32:
       return encode_scales<float>(scales, stride, rows, out, [](float scale) { return scale; });
@@ -79,6 +85,18 @@ void pack_tails(const PanelFormat& format, const PanelLines& lines, const Matrix
   }
 }
 
+LineArgs line_args(const PanelFormat& format, const PanelLines& lines, std::int64_t rows, std::byte* out) {
+  LineArgs args{};
+  args.code = format.code;
+  args.count = rows;
+  args.columns = format.cols;
+  args.lines = (format.groups - 1) * lines.group + lines.last;
+  args.out = out;
+  args.group_lines = lines.group;
+  args.group_tail = lines.tail;
+  return args;
+}
+
 // One panel out of `rows` rows of `panel` from `first_row` on.
 void pack_panel(const PanelFormat& format, const MatrixPanel& panel, std::int64_t first_row, std::int64_t rows,
                 std::byte* out) {
@@ -87,16 +105,10 @@ void pack_panel(const PanelFormat& format, const MatrixPanel& panel, std::int64_
   const auto* from = codes ? reinterpret_cast<const std::byte*>(panel.codes.data())
                            : reinterpret_cast<const std::byte*>(panel.values.data());
   const PanelLines lines(format);
-  const LineArgs args{.code = format.code,
-                      .rows = from + first_row * format.cols * width,
-                      .stride = format.cols * width,
-                      .count = rows,
-                      .columns = format.cols,
-                      .lines = (format.groups - 1) * lines.group + lines.last,
-                      .out = out,
-                      .group_lines = lines.group,
-                      .group_tail = lines.tail};
-  pack_lines(args);
+  LineArgs args = line_args(format, lines, rows, out);
+  args.rows = from + first_row * format.cols * width;
+  args.stride = format.cols * width;
+  static_cast<void>(pack_lines(args));  // whoever read them has checked them
   if (codes) pack_tails(format, lines, panel, first_row, rows, out);
 }
 
@@ -108,6 +120,91 @@ void reorder(std::span<const std::int32_t> order, std::int64_t rows, std::vector
     std::memcpy(row.data(), at, row.size());
     for (std::size_t p = 0; p < row.size(); ++p) at[p] = row[static_cast<std::size_t>(order[p])];
   }
+}
+
+// Panels [begin, end), from the first of them at `out` on.
+struct PanelRun {
+  const MatrixSource& source;
+  const PanelFormat& format;
+  std::int64_t begin;
+  std::int64_t end;
+  std::byte* out;
+  std::size_t stride;
+  [[nodiscard]] std::int64_t first_row() const { return begin * kPanelRows; }
+  [[nodiscard]] std::int64_t end_row() const { return std::min(end * kPanelRows, format.rows); }
+  [[nodiscard]] PanelRun part(std::int64_t from, std::int64_t to) const {
+    return {source, format, from, to, out + static_cast<std::size_t>(from - begin) * stride, stride};
+  }
+  // body(first row counted from the first of the run, rows, memory of the panel)
+  template <class Body>
+  void each(Body body) const {
+    for (std::int64_t p = begin; p < end; ++p) {
+      const std::int64_t row = (p - begin) * kPanelRows;
+      body(row, std::min(kPanelRows, end_row() - first_row() - row),
+           out + static_cast<std::size_t>(p - begin) * stride);
+    }
+  }
+};
+
+Result<> pack_decoded(const PanelRun& run, std::span<const std::int32_t> order, MatrixPanel& panel) {
+  MORACLE_TRY(run.source.read(run.first_row(), run.end_row(), panel));
+  if (run.format.recode != nullptr)
+    for (std::uint8_t& code : panel.codes) code = run.format.recode[code & 63U];
+  if (!order.empty()) reorder(order, panel.rows, panel.codes);
+  run.each([&](std::int64_t row, std::int64_t rows, std::byte* out) { pack_panel(run.format, panel, row, rows, out); });
+  return Ok{};
+}
+
+// Where the file holds what a line holds, or rows of it.
+std::optional<StoredWords> packable(const MatrixSource& source, const PanelFormat& format,
+                                    std::span<const std::int32_t> order) {
+  if (format.recode != nullptr || !order.empty()) return std::nullopt;
+  std::optional<StoredWords> words = source.stored();
+  if (!words || words->bits != 32 / line_columns(format.code)) return std::nullopt;
+  if (!words->by_rows() && words->row_bytes != 4) return std::nullopt;
+  return words;
+}
+
+bool pack_words(const PanelRun& run, const StoredWords& words) {
+  const PanelLines lines(run.format);
+  const std::byte* const first = words.first + run.first_row() * words.row_bytes;
+  LineArgs args = line_args(run.format, lines, 0, run.out);
+  if (!words.by_rows()) {
+    return pack_word_lines({.code = args.code,
+                            .words = first,
+                            .stride = words.word_bytes,
+                            .rows = run.end_row() - run.first_row(),
+                            .columns = args.columns / lines.columns,
+                            .lines = args.lines,
+                            .out = run.out,
+                            .panel_stride = narrow<std::int64_t>(run.stride),
+                            .group_lines = args.group_lines,
+                            .group_tail = args.group_tail,
+                            .flip = words.flip});
+  }
+  args.stored = true;
+  args.flip = words.flip;
+  args.stride = words.row_bytes;
+  bool usual = true;
+  run.each([&](std::int64_t row, std::int64_t rows, std::byte* out) {
+    args.rows = first + row * words.row_bytes;
+    args.count = rows;
+    args.out = out;
+    usual = pack_lines(args) && usual;
+  });
+  return usual;
+}
+
+// Words of the file straight into panels.
+Result<> pack_stored(const PanelRun& run, const StoredWords& words, MatrixPanel& panel) {
+  if (!pack_words(run, words)) return pack_decoded(run, {}, panel);  // which says what is wrong, and where
+  if (!quantized(run.format.code)) return Ok{};
+  MORACLE_TRY(run.source.read_scales(run.first_row(), run.end_row(), panel));
+  const PanelLines lines(run.format);
+  run.each([&](std::int64_t row, std::int64_t rows, std::byte* out) {
+    pack_tails(run.format, lines, panel, row, rows, out);
+  });
+  return Ok{};
 }
 
 }  // namespace
@@ -125,20 +222,12 @@ std::vector<std::int32_t> column_order(const MatrixSpec& spec) {
 
 Result<> pack_panels(const MatrixSource& source, const PanelFormat& format, std::span<const std::int32_t> order,
                      std::int64_t begin, std::int64_t end, std::byte* out, std::size_t stride, MatrixPanel& panel) {
-  const std::int64_t step = panels_per_read(format);
+  const PanelRun run{source, format, begin, end, out, stride};
+  const std::optional<StoredWords> words = packable(source, format, order);
+  const std::int64_t step = words ? kStoredPanels : panels_per_read(format);
   for (std::int64_t p = begin; p < end; p += step) {
-    const std::int64_t last = std::min(p + step, end);
-    const std::int64_t first_row = p * kPanelRows;
-    const std::int64_t end_row = std::min(last * kPanelRows, format.rows);
-    MORACLE_TRY(source.read(first_row, end_row, panel));
-    if (format.recode != nullptr)
-      for (std::uint8_t& code : panel.codes) code = format.recode[code & 63U];
-    if (!order.empty()) reorder(order, end_row - first_row, panel.codes);
-    for (std::int64_t q = p; q < last; ++q) {
-      const std::int64_t row = (q - p) * kPanelRows;
-      const std::int64_t rows = std::min(kPanelRows, end_row - first_row - row);
-      pack_panel(format, panel, row, rows, out + static_cast<std::size_t>(q - begin) * stride);
-    }
+    const PanelRun part = run.part(p, std::min(p + step, end));
+    MORACLE_TRY(words ? pack_stored(part, *words, panel) : pack_decoded(part, order, panel));
   }
   return Ok{};
 }

@@ -23,6 +23,18 @@ TEST(PageBuffer, IsZeroedWritableAndMovable) {
   EXPECT_EQ(third.data()[third.size() - 1], std::byte{7});
 }
 
+// Threads that fill equal parts of whole huge pages must not meet inside one.
+TEST(PageBuffer, BeginsOnAHugePage) {
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  for (const std::size_t bytes : {kHugePage, kHugePage + 1, 3 * kHugePage - 4096, 5 * kHugePage}) {
+    auto buffer = PageBuffer::allocate(bytes);
+    ASSERT_TRUE(buffer.ok());
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer->data()) % kHugePage, 0U);
+    EXPECT_EQ(buffer->size(), bytes);
+    buffer->data()[0] = buffer->data()[bytes - 1] = std::byte{1};
+  }
+}
+
 TEST(PageBuffer, OfNothingIsEmpty) {
   const auto buffer = PageBuffer::allocate(0);
   ASSERT_TRUE(buffer.ok());

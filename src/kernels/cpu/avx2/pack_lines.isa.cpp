@@ -20,8 +20,13 @@ __m256i load(const std::byte* at) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
 }
 
-// What makes eight lines' words of one row out of kBytes bytes of it.
-struct Nibbles {  // even columns in the low half of the word, odd ones in the high half
+// What makes eight lines' words of one row out of kBytes bytes of it: of canonical codes and values, or of stored words
+// (kBytes = 32). `padding` are bytes that mean code 0.
+struct Source {
+  std::uint8_t padding = 0;
+  [[nodiscard]] bool usual() const { return true; }  // whether all were numbers
+};
+struct Nibbles : Source {  // even columns in the low half of the word, odd ones in the high half
   static constexpr std::int64_t kBytes = 64;
   static __m256i step_words(const std::byte* at) {
     const __m256i order = _mm256_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15,  //
@@ -33,40 +38,79 @@ struct Nibbles {  // even columns in the low half of the word, odd ones in the h
     return _mm256_permute4x64_epi64(bytes, 0xD8);  // the pack works on halves
   }
 };
-struct SignedBytes {  // offset-binary to two's complement
+struct NibbleWords : Source {  // the same, from words of eight nibbles in order
   static constexpr std::int64_t kBytes = 32;
-  static __m256i words(const std::byte* at) { return _mm256_xor_si256(load(at), _mm256_set1_epi8(-128)); }
-};
-struct FloatBytes {  // bytes 1 and 2 of a word change places
-  static constexpr std::int64_t kBytes = 32;
-  static __m256i words(const std::byte* at) {
+  explicit NibbleWords(std::uint8_t flip) : Source{flip} {}
+  [[nodiscard]] __m256i words(const std::byte* at) const {
     const __m256i order = _mm256_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15,  //
                                            0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
-    return _mm256_shuffle_epi8(load(at), order);
+    const __m256i x = _mm256_xor_si256(load(at), _mm256_set1_epi8(static_cast<char>(padding)));
+    const __m256i inner =  // nibbles 1 and 2 of each half word change places
+        _mm256_and_si256(_mm256_xor_si256(x, _mm256_srli_epi16(x, 4)), _mm256_set1_epi16(0x00F0));
+    const __m256i pairs = _mm256_xor_si256(x, _mm256_xor_si256(inner, _mm256_slli_epi16(inner, 4)));
+    return _mm256_shuffle_epi8(pairs, order);
   }
 };
-struct Bf16Pairs {
+struct SignedBytes : Source {  // to two's complement
+  static constexpr std::int64_t kBytes = 32;
+  explicit SignedBytes(std::uint8_t flip) : Source{flip} {}
+  [[nodiscard]] __m256i words(const std::byte* at) const {
+    return _mm256_xor_si256(load(at), _mm256_set1_epi8(static_cast<char>(padding ^ 0x80U)));
+  }
+};
+struct FloatBytes : Source {  // bytes 1 and 2 of a word change places
+  static constexpr std::int64_t kBytes = 32;
+  __m256i nan = _mm256_setzero_si256();
+  __m256i words(const std::byte* at) {
+    const __m256i order = _mm256_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15,  //
+                                           0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
+    const __m256i magnitude = _mm256_set1_epi8(0x7F);
+    const __m256i bytes = load(at);
+    nan = _mm256_or_si256(nan, _mm256_cmpeq_epi8(_mm256_and_si256(bytes, magnitude), magnitude));
+    return _mm256_shuffle_epi8(bytes, order);
+  }
+  [[nodiscard]] bool usual() const { return _mm256_testz_si256(nan, nan) != 0; }
+};
+struct Bf16Pairs : Source {
   static constexpr std::int64_t kBytes = 64;
-  static __m256i round(const std::byte* at) {  // to nearest even
-    const __m256i bits = load(at);
+  static __m256i round(__m256i bits) {  // to nearest even
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd);
     return _mm256_srli_epi32(sum, 16);
   }
   static __m256i words(const std::byte* at) {
-    return _mm256_permute4x64_epi64(_mm256_packus_epi32(round(at), round(at + 32)), 0xD8);
+    return _mm256_permute4x64_epi64(_mm256_packus_epi32(round(load(at)), round(load(at + 32))), 0xD8);
   }
 };
-struct F16Pairs {
+struct F16Pairs : Source {
   static constexpr std::int64_t kBytes = 64;
   static __m128i half(const std::byte* at) {
     return _mm256_cvtps_ph(_mm256_loadu_ps(reinterpret_cast<const float*>(at)), _MM_FROUND_TO_NEAREST_INT);
   }
   static __m256i words(const std::byte* at) { return _mm256_set_m128i(half(at + 32), half(at)); }
 };
-struct F32Words {
+struct HalfWords : Source {  // two 16-bit numbers, kept as they are
   static constexpr std::int64_t kBytes = 32;
-  static __m256i words(const std::byte* at) { return load(at); }
+  explicit HalfWords(std::int16_t exponent_bits) : exponent(_mm256_set1_epi16(exponent_bits)) {}
+  __m256i exponent;
+  __m256i infinite = _mm256_setzero_si256();  // or NaN
+  __m256i words(const std::byte* at) {
+    const __m256i bits = load(at);
+    infinite = _mm256_or_si256(infinite, _mm256_cmpeq_epi16(_mm256_and_si256(bits, exponent), exponent));
+    return bits;
+  }
+  [[nodiscard]] bool usual() const { return _mm256_testz_si256(infinite, infinite) != 0; }
+};
+struct F32Words : Source {
+  static constexpr std::int64_t kBytes = 32;
+  __m256i infinite = _mm256_setzero_si256();
+  __m256i words(const std::byte* at) {
+    const __m256i exponent = _mm256_set1_epi32(0x7F800000);
+    const __m256i bits = load(at);
+    infinite = _mm256_or_si256(infinite, _mm256_cmpeq_epi32(_mm256_and_si256(bits, exponent), exponent));
+    return bits;
+  }
+  [[nodiscard]] bool usual() const { return _mm256_testz_si256(infinite, infinite) != 0; }
 };
 
 // x[i] lane j becomes x[j] lane i.
@@ -93,14 +137,14 @@ inline void transpose(__m256i (&x)[kTileRows]) {
 }
 
 // Eight lines of all rows; of the last ones only `lines` are there.
-template <class Source>
-void pack_tile(const std::byte* rows, std::int64_t stride, std::int64_t count, std::byte* const (&line)[kTileLines],
-               std::int64_t lines) {
+template <class Words>
+void pack_tile(Words& source, const std::byte* rows, std::int64_t stride, std::int64_t count,
+               std::byte* const (&line)[kTileLines], std::int64_t lines) {
   for (std::int64_t first = 0; first < kPanelRows; first += kTileRows) {
     __m256i x[kTileRows];
 #pragma GCC unroll 8
     for (std::int64_t r = 0; r < kTileRows; ++r) {
-      x[r] = first + r < count ? Source::words(rows + (first + r) * stride) : _mm256_setzero_si256();
+      x[r] = first + r < count ? source.words(rows + (first + r) * stride) : _mm256_setzero_si256();
     }
     transpose(x);
 #pragma GCC unroll 8
@@ -110,52 +154,147 @@ void pack_tile(const std::byte* rows, std::int64_t stride, std::int64_t count, s
   }
 }
 
-template <class Source>
-void pack(const LineArgs& args, std::int64_t column_bytes) {
-  const std::int64_t bytes = args.columns * column_bytes;
-  std::byte* out = args.out;
-  std::int64_t left = args.group_lines;
-  for (std::int64_t done = 0, at = 0; done < args.lines; done += kTileLines, at += Source::kBytes) {
+// Where the lines of a panel lie, one after the other.
+class LinePlaces {
+ public:
+  LinePlaces(std::byte* out, std::int64_t group_lines, std::int64_t group_tail)
+      : out_(out), left_(group_lines), group_lines_(group_lines), group_tail_(group_tail) {}
+  std::byte* next() {
+    if (left_ == 0) {
+      left_ = group_lines_;
+      out_ += group_tail_;
+    }
+    --left_;
+    std::byte* const line = out_;
+    out_ += kLineBytes;
+    return line;
+  }
+
+ private:
+  std::byte* out_;
+  std::int64_t left_;
+  std::int64_t group_lines_;
+  std::int64_t group_tail_;
+};
+
+template <class Words>
+bool pack(const LineArgs& args, std::int64_t bytes, Words source) {
+  LinePlaces places(args.out, args.group_lines, args.group_tail);
+  for (std::int64_t done = 0, at = 0; done < args.lines; done += kTileLines, at += Words::kBytes) {
     const std::int64_t lines = args.lines - done < kTileLines ? args.lines - done : kTileLines;
     std::byte* line[kTileLines];
-    for (std::int64_t i = 0; i < kTileLines; ++i) {
-      if (left == 0) {
-        left = args.group_lines;
-        out += args.group_tail;
-      }
-      --left;
-      line[i] = out;
-      out += kLineBytes;
-    }
-    if (at + Source::kBytes <= bytes) {
-      pack_tile<Source>(args.rows + at, args.stride, args.count, line, lines);
+    for (std::int64_t i = 0; i < lines; ++i) line[i] = places.next();
+    if (at + Words::kBytes <= bytes) {
+      pack_tile(source, args.rows + at, args.stride, args.count, line, lines);
       continue;
     }
-    alignas(32) std::byte tail[kPanelRows * Source::kBytes] = {};
+    alignas(32) std::byte tail[kPanelRows * Words::kBytes];
+    std::memset(tail, source.padding, sizeof tail);
     for (std::int64_t r = 0; r < args.count && at < bytes; ++r) {
-      std::memcpy(tail + r * Source::kBytes, args.rows + r * args.stride + at, static_cast<std::size_t>(bytes - at));
+      std::memcpy(tail + r * Words::kBytes, args.rows + r * args.stride + at, static_cast<std::size_t>(bytes - at));
     }
-    pack_tile<Source>(tail, Source::kBytes, args.count, line, lines);
+    pack_tile(source, tail, Words::kBytes, args.count, line, lines);
   }
+  return source.usual();
+}
+
+// Words of one line, of `rows` rows.
+template <class Words>
+void copy_line(Words& source, const std::byte* words, std::int64_t rows, std::byte* line) {
+  const auto copy = [&](const std::byte* from, std::byte* to) {
+#pragma GCC unroll 4
+    for (std::int64_t i = 0; i < kLineBytes; i += 32)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), source.words(from + i));
+  };
+  if (rows >= kPanelRows) return copy(words, line);
+  const auto bytes = static_cast<std::size_t>(rows * 4);
+  alignas(32) std::byte some[kLineBytes] = {};
+  std::memcpy(some, words, bytes);
+  copy(some, some);
+  std::memset(line, 0, kLineBytes);
+  std::memcpy(line, some, bytes);
+}
+
+// A block of lines of all panels, then the next: as many runs are read as it has lines, each from its begin to its end.
+template <class Words>
+bool pack_words(const WordLineArgs& args, Words source) {
+  constexpr std::int64_t kBlockLines = 16;
+  alignas(32) std::byte padding[kLineBytes];
+  std::memset(padding, source.padding, sizeof padding);
+  LinePlaces places(args.out, args.group_lines, args.group_tail);
+  for (std::int64_t first = 0; first < args.lines; first += kBlockLines) {
+    const std::int64_t lines = args.lines - first < kBlockLines ? args.lines - first : kBlockLines;
+    std::byte* line[kBlockLines];
+    for (std::int64_t i = 0; i < lines; ++i) line[i] = places.next();
+    std::int64_t panel = 0;
+    for (std::int64_t row = 0; row < args.rows; row += kPanelRows, panel += args.panel_stride) {
+      for (std::int64_t i = 0; i < lines; ++i) {
+        const bool there = first + i < args.columns;
+        copy_line(source, there ? args.words + (first + i) * args.stride + row * 4 : padding, args.rows - row,
+                  line[i] + panel);
+      }
+    }
+  }
+  return source.usual();
 }
 
 }  // namespace
 
-void pack_lines(const LineArgs& args) {
+bool pack_lines(const LineArgs& args) {
+  const auto packed = [&](int bits, auto source) { return pack(args, args.columns * bits / 8, source); };
   switch (args.code) {
     case PanelCode::q4:
     case PanelCode::e2m1:
-      return pack<Nibbles>(args, 1);
+      return args.stored ? packed(4, NibbleWords(args.flip)) : packed(8, Nibbles());
     case PanelCode::q8:
-      return pack<SignedBytes>(args, 1);
+      return packed(8, SignedBytes(args.flip));
     case PanelCode::e4m3:
-      return pack<FloatBytes>(args, 1);
+      return packed(8, FloatBytes());
     case PanelCode::bf16:
-      return pack<Bf16Pairs>(args, 4);
+      return args.stored ? packed(16, HalfWords(0x7F80)) : packed(32, Bf16Pairs());
     case PanelCode::f16:
-      return pack<F16Pairs>(args, 4);
+      return args.stored ? packed(16, HalfWords(0x7C00)) : packed(32, F16Pairs());
     case PanelCode::f32:
-      return pack<F32Words>(args, 4);
+      return packed(32, F32Words());
+  }
+  return false;
+}
+
+bool pack_word_lines(const WordLineArgs& args) {
+  switch (args.code) {
+    case PanelCode::q4:
+    case PanelCode::e2m1:
+      return pack_words(args, NibbleWords(args.flip));
+    case PanelCode::q8:
+      return pack_words(args, SignedBytes(args.flip));
+    case PanelCode::e4m3:
+      return pack_words(args, FloatBytes());
+    case PanelCode::bf16:
+      return pack_words(args, HalfWords(0x7F80));
+    case PanelCode::f16:
+      return pack_words(args, HalfWords(0x7C00));
+    case PanelCode::f32:
+      return pack_words(args, F32Words());
+  }
+  return false;
+}
+
+void pack_scale_column(PanelScale form, const float* scales, std::int64_t stride, std::byte* out) {
+  const __m256i rows =
+      _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(static_cast<int>(stride)));
+#pragma GCC unroll 4
+  for (std::int64_t first = 0; first < kPanelRows; first += kTileRows) {
+    const __m256 values = _mm256_i32gather_ps(scales + first * stride, rows, 4);
+    if (form == PanelScale::f32) {
+      _mm256_storeu_ps(reinterpret_cast<float*>(out + first * 4), values);
+      continue;
+    }
+    __m128i halves = _mm256_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT);
+    if (form == PanelScale::bf16) {
+      const __m256i words = Bf16Pairs::round(_mm256_castps_si256(values));
+      halves = _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    }
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + first * 2), halves);
   }
 }
 
