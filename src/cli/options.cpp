@@ -167,7 +167,7 @@ std::string decision_lines(const LoadPlan& plan) {
   return text;
 }
 
-Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, bool needs_text) const {
+Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, bool needs_text, bool measure_rates) const {
   MORACLE_ASSIGN(Machine here, machine());
   SessionOptions options;
   options.folder = model;
@@ -176,6 +176,7 @@ Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, bool needs
   options.threads = threads;
   options.needs_text = needs_text;
   options.cache = cache.value(console);
+  options.measure_rates = measure_rates;
   options.on_plan = [&console](const LoadPlan& plan) { console.note(decision_lines(plan)); };
   options.on_progress = [&console](const LoadProgress& progress) {
     if (interrupted()) leave_load(console);

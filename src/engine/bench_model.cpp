@@ -47,7 +47,7 @@ Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& 
   clock.enter(Phase::other);
   result.decode = clock.take();
   if (!generated.ok()) return std::move(generated).error();
-  result.load_s = session.load_seconds();
+  result.load = session.load_time();
   result.timing = generated->timing;
   result.peak_rss_bytes = peak_resident_bytes();
   result.interrupted = generated->finish == FinishReason::interrupted;

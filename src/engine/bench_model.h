@@ -17,7 +17,7 @@ struct BenchModelOptions {
 };
 
 struct BenchModelResult {
-  double load_s = 0;
+  LoadTime load;
   GenerationTiming timing;
   std::size_t peak_rss_bytes = 0;
   PhaseClock::Seconds prefill{};  // up to the choice of the first token

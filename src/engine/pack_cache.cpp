@@ -193,6 +193,12 @@ void PackCache::keep(std::string_view pack, std::span<const std::byte> memory) {
   ++packed_;
 }
 
+std::uint64_t PackCache::bytes() const {
+  std::uint64_t bytes = 0;
+  for (const KeptPack& pack : packs_) bytes += pack.memory.size();
+  return bytes;
+}
+
 Result<> PackCache::write() const {
   std::error_code code;
   const fs::path folder = path_.parent_path();

@@ -55,6 +55,7 @@ class PackCache final : public PackStore {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   // Whether there is a file for this model, machine and program.
   [[nodiscard]] bool found() const { return file_.has_value(); }
+  [[nodiscard]] std::uint64_t bytes() const;  // of all packs of this load
   // Whether nothing had to be packed.
   [[nodiscard]] bool used() const { return !packs_.empty() && packed_ == 0; }
 

@@ -26,9 +26,8 @@ constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kMaxTable = std::uint64_t{64} << 20;
 // Checked while it is still in the second-level cache.
 constexpr std::size_t kBlock = std::size_t{1} << 20;
-// Two threads should not meet in one huge page: both would clear one, and one of them in vain (5.9 GB/s with four
-// blocks a task, 4.5 with one).
-constexpr std::size_t kBlocksPerTask = 4;
+// A huge page: two threads that meet in one would both clear one, and one of them in vain.
+constexpr std::size_t kBlocksPerTask = 2;
 // How far the system is asked to read ahead of the block that is being read: a disk answers several requests at once.
 constexpr std::uint64_t kAhead = 32 * kBlock;
 

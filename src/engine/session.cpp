@@ -1,8 +1,20 @@
 #include "engine/session.h"
 
+#include <set>
+
 #include "engine/clock.h"
 
 namespace moracle {
+
+namespace {
+
+std::vector<std::string> files_of(const Checkpoint& checkpoint) {
+  std::set<std::string> files;
+  for (const auto& [name, tensor] : checkpoint.tensors()) files.insert(tensor.file);
+  return {files.begin(), files.end()};
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   const Stopwatch watch;
@@ -11,6 +23,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   MORACLE_ASSIGN(auto checkpoint, Checkpoint::open(options.folder));
   const Json config = checkpoint->config();
   const std::string identity = checkpoint->identity();
+  const std::shared_ptr<const Checkpoint> files = checkpoint;
   MORACLE_ASSIGN(auto plan, LoadPlan::make(std::move(checkpoint), options.machine, options.policy));
   if (options.on_plan) options.on_plan(*plan);
   MORACLE_ASSIGN(session->generation_, load_generation_config(options.folder, config, plan->info().vocabulary));
@@ -23,10 +36,21 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   session->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : options.machine.cores);
   const auto progress = options.on_progress ? options.on_progress : [](const LoadProgress&) {};
   std::unique_ptr<PackCache> cache = PackCache::open(options.cache, identity, options.machine, *plan);
+  LoadTime& load = session->load_;
+  const double prepared = watch.seconds();
+  if (options.measure_rates) {
+    const bool found = cache != nullptr && cache->found();
+    const std::vector<std::string> read = found ? std::vector{cache->path().string()} : files_of(*files);
+    load.rates = measure_load_rates(read, files->total_bytes(), *session->pool_);
+  }
+  const Stopwatch weights;
   MORACLE_ASSIGN(session->model_, load_model(*plan, *session->pool_, progress, cache.get()));
+  load.weights_seconds = weights.seconds();
+  load.from_cache = cache != nullptr && cache->used();
+  load.bytes = load.from_cache ? cache->bytes() : files->total_bytes();
   session->cache_ = std::move(cache);
   if (session->cache_ != nullptr) session->cache_->finish();
-  session->load_seconds_ = watch.seconds();
+  load.seconds = prepared + weights.seconds();
   return session;
 }
 

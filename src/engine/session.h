@@ -14,6 +14,7 @@
 #include "base/thread_pool.h"
 #include "engine/generate.h"
 #include "engine/generation_config.h"
+#include "engine/load_rates.h"
 #include "engine/pack_cache.h"
 #include "machine/machine.h"
 #include "model/model.h"
@@ -31,6 +32,20 @@ struct SessionOptions {
   std::function<void(const LoadPlan&)> on_plan;  // before the weights are read; may be empty
   std::function<void(const LoadProgress&)> on_progress;  // may be empty; called from several threads
   PackCacheOptions cache{};                              // of packed layers; without a folder there is none
+  bool measure_rates = false;  // what LoadTime says of the machine, before the weights are read
+};
+
+// Where the time of a load went.
+struct LoadTime {
+  double seconds = 0;          // from the folder's name to a model, without the measurement of rates
+  double weights_seconds = 0;  // of those, reading and packing weights, or reading packed ones
+  std::uint64_t bytes = 0;     // that were read: all tensors, or all packs
+  bool from_cache = false;     // all layers came packed
+  LoadRates rates{};           // with measure_rates; `read` is of the files that were read
+
+  [[nodiscard]] double rate() const { return weights_seconds > 0 ? static_cast<double>(bytes) / weights_seconds : 0; }
+  // What bounds it: packing reads as much as it writes, packed layers are read as they are. 0: not measured.
+  [[nodiscard]] double bound() const { return from_cache ? rates.read : rates.copy; }
 };
 
 class Session {
@@ -49,9 +64,10 @@ class Session {
   // Only with `needs_text`.
   [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
   [[nodiscard]] const std::optional<ChatTemplate>& chat_template() const { return chat_template_; }
-  [[nodiscard]] double load_seconds() const { return load_seconds_; }
+  [[nodiscard]] const LoadTime& load_time() const { return load_; }
+  [[nodiscard]] double load_seconds() const { return load_.seconds; }
   // Whether all layers came packed from the cache.
-  [[nodiscard]] bool loaded_from_cache() const { return cache_ != nullptr && cache_->used(); }
+  [[nodiscard]] bool loaded_from_cache() const { return load_.from_cache; }
   // Until nothing goes on in the background: layers may still be on their way into the cache.
   void settle() const {
     if (cache_ != nullptr) cache_->wait();
@@ -79,7 +95,7 @@ class Session {
   GenerationConfig generation_;
   std::optional<Tokenizer> tokenizer_;
   std::optional<ChatTemplate> chat_template_;
-  double load_seconds_ = 0;
+  LoadTime load_;
   std::unique_ptr<PackCache> cache_;  // last: it may still read the model's layers
 };
 

@@ -229,6 +229,12 @@ TEST_F(CliTest, BenchModelPrintsTheContract) {
   expect_keys(json, {"load_s", "prefill_tok_s", "decode_tok_s", "peak_rss_bytes", "backend", "threads"});
   EXPECT_EQ(json.at("decode_tokens"), 4);
   EXPECT_GT(json.at("decode_tok_s").get<double>(), 0.0);
+  const Json& weights = json.at("load_weights");
+  expect_keys(weights, {"bytes", "s", "bytes_per_s", "copy_bytes_per_s", "read_bytes_per_s", "share"});
+  EXPECT_GT(weights.at("bytes").get<double>(), 0.0);
+  EXPECT_LE(weights.at("s").get<double>(), json.at("load_s").get<double>());
+  EXPECT_NEAR(weights.at("share").get<double>(),
+              weights.at("bytes_per_s").get<double>() / weights.at("copy_bytes_per_s").get<double>(), 1e-9);
 }
 
 TEST_F(CliTest, LoadsTellWhereTheyCameFrom) {

@@ -1,0 +1,23 @@
+// How fast memory and files of this machine are: what a load is held against.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/thread_pool.h"
+
+namespace moracle {
+
+// Bytes a second of all threads together; 0 where it could not be measured.
+struct LoadRates {
+  double copy = 0;  // memory to fresh anonymous memory, which the system first clears
+  double read = 0;  // file to fresh anonymous memory, from the page cache or from the disk, wherever the file is now
+};
+
+// Measures on half of `bytes` of memory, 2.3 GiB at most; all is given back. Of the files, which the load is to find
+// where they are, a sixteenth is read, in pieces spread over them, and a quarter where they are in the page cache
+// already.
+[[nodiscard]] LoadRates measure_load_rates(std::span<const std::string> files, std::uint64_t bytes, ThreadPool& pool);
+
+}  // namespace moracle
