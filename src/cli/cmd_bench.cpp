@@ -55,6 +55,7 @@ Json layer_json(const LayerCommand& options, const BenchLayerResult& result) {
           {"scheme", options.scheme},
           {"copies", result.copies},
           {"packed_bytes", result.packed_bytes},
+          {"tuning", result.tuning ? tuning_json(*result.tuning) : Json(nullptr)},
           {"calibration", calibration_json(result.rows.front(), result.rows.back())},
           {"rows", std::move(rows)}};
 }
@@ -69,6 +70,8 @@ std::string layer_text(const LayerCommand& options, const BenchLayerResult& resu
   std::string text =
       fmt::format("{} {} on {}, {} threads, backend {}: {} copies, {} packed\n", options.shape, options.scheme,
                   result.device, result.threads, result.backend, result.copies, human_bytes(result.packed_bytes));
+  text +=
+      "tuning: " + (result.tuning ? tuning_text(*result.tuning) : "defaults, the layer is too small to measure") + "\n";
   std::vector<std::vector<std::string>> rows = {{"tokens", "median us", "min us", "experts", "GB/s", "GFLOP/s",
                                                  "read GB/s", "peak GFLOP/s", "floor us", "times floor",
                                                  "bf16 detour us", "rel. error"}};
@@ -194,6 +197,12 @@ Result<int> model_command(const ModelCommand& options, Console& console) {
   if (result.interrupted) return interrupt_exit_code();
   const auto backends = session->backends();
   const auto experts = backends.find("experts");
+  Json tunings = Json::array();
+  std::string tuning_lines;
+  for (const RememberedTuning& tuning : session->tunings()) {
+    tunings.push_back(tuning_json(tuning));
+    tuning_lines += fmt::format("tuning       {}: {}\n", tuning.kind, tuning_text(tuning));
+  }
   if (options.json) {
     console.json({{"load_s", result.load.seconds},
                   {"load_from", load_origin(*session)},
@@ -207,16 +216,17 @@ Result<int> model_command(const ModelCommand& options, Console& console) {
                   {"peak_rss_bytes", result.peak_rss_bytes},
                   {"backend", experts != backends.end() ? Json(experts->second) : Json(nullptr)},
                   {"backends", backends},
+                  {"tunings", std::move(tunings)},
                   {"threads", session->pool().threads()}});
     return 0;
   }
   console.out(fmt::format("load         {:.2f} s, from {}\n", result.load.seconds, load_origin(*session)) +
               weights_text(result.load) +
               fmt::format("prefill      {:.1f} tokens/s ({} tokens)\ndecode       {:.1f} tokens/s ({} tokens)\n"
-                          "peak memory  {}\n\n",
+                          "peak memory  {}\n",
                           result.timing.prefill_tok_s(), result.timing.prefill_tokens, result.timing.decode_tok_s(),
                           result.timing.decode_tokens, human_bytes(result.peak_rss_bytes)) +
-              phases_text(result));
+              tuning_lines + "\n" + phases_text(result));
   return 0;
 }
 

@@ -106,6 +106,17 @@ Result<> explain_reference(const LoadPlan& plan, const Machine& machine, const E
   return Ok{};
 }
 
+std::string tuning_lines(const LoadPlan& plan, const std::vector<ExplainedGroup>& groups, const TuningCache& tunings) {
+  std::string text;
+  for (const ExplainedGroup& group : groups) {
+    const std::string tuning = explain_tuning(plan, group, tunings);
+    if (tuning.empty()) continue;
+    text += fmt::format("tuning of experts {} {}: {}\n", shape_text(group.problem), scheme_text(group.problem.scheme),
+                        tuning);
+  }
+  return text;
+}
+
 Result<> explain(const ExplainCommand& options, Console& console) {
   if (!options.requests.empty()) return answer_requests(options.requests, console);
   MORACLE_ASSIGN(const Machine machine, resolve_machine(options.device));
@@ -114,12 +125,14 @@ Result<> explain(const ExplainCommand& options, Console& console) {
   // The reference's names are not those of Moracle's own tables.
   MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, machine, reference ? Policy{} : options.policy_value()));
   if (reference) return explain_reference(*plan, machine, options, console);
-  // Packed layers are kept for the machine they run on.
-  const bool here = machine.fingerprint() == probe_machine().fingerprint();
-  const auto cache =
-      here ? PackCache::open(options.cache.value(console), checkpoint->identity(), machine, *plan) : nullptr;
+  // Packed layers and measured settings are kept for the machine they run on.
+  const Machine host = probe_machine();
+  const bool here = machine.fingerprint() == host.fingerprint();
+  const PackCacheOptions kept = options.cache.value(console);
+  const auto cache = here ? PackCache::open(kept, checkpoint->identity(), machine, *plan) : nullptr;
+  const TuningCache tunings(kept, host, host.cores);
   if (options.json) {
-    Json document = explain_plan_json(*plan, machine);
+    Json document = explain_plan_json(*plan, machine, here ? &tunings : nullptr);
     if (cache) document["cache"] = {{"file", cache->path().string()}, {"ready", cache->found()}};
     console.json(document);
     return Ok{};
@@ -129,6 +142,7 @@ Result<> explain(const ExplainCommand& options, Console& console) {
   console.out(fmt::format("{} on {}\n\n", options.model, machine.name));
   console.out(render_explain(groups, {.all = options.all, .color = wants_color(STDOUT_FILENO)}));
   for (const std::string& warning : plan->warnings()) console.out("warning: " + warning + "\n");
+  if (here) console.out(tuning_lines(*plan, groups, tunings));
   if (cache) {
     console.out(
         fmt::format("pack cache: {}\n", cache->found() ? "ready, " + cache->path().string() : "nothing kept yet"));

@@ -129,7 +129,8 @@ void ModelOptions::add(CLI::App& command) {
 }
 
 void CacheOptions::add(CLI::App& command) {
-  command.add_flag("--no-cache", off, "Neither read packed layers from the cache nor write them there");
+  command.add_flag("--no-cache", off,
+                   "Neither read packed layers and measured settings from the cache nor write them there");
   command.add_option("--cache-dir", folder, "Where they are kept (default: $MORACLE_CACHE, else ~/.cache/moracle)")
       ->type_name("DIR");
   command.add_option("--cache-limit", limit_gib, "Most that the cache holds; what was used least recently goes first")

@@ -58,7 +58,7 @@ Result<DequantizeBaseline> DequantizeBaseline::make(const LayerShape& shape, con
   const Decision decision = decide(problem, machine, {}, *table);
   MORACLE_ASSIGN(const KernelCard* card, winner_of(decision, problem));
   MORACLE_ASSIGN(const CanonicalExperts expert, synthetic_experts(one, bf16, 1, {0}));
-  MORACLE_ASSIGN(LayerRunner dense, LayerRunner::pack(*card, expert, shape.activation, pool));
+  MORACLE_ASSIGN(LayerRunner dense, LayerRunner::pack(*card, expert, {.pool = pool, .activation = shape.activation}));
   MORACLE_TRY(dense.reserve(most_tokens, 1));
 
   DequantizeBaseline result(shape, std::move(dense), ops, pool);

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "engine/bench_shapes.h"
 #include "engine/calibrate.h"
+#include "engine/tuning_cache.h"
 #include "machine/machine.h"
 #include "oracle/decide.h"
 
@@ -48,8 +49,9 @@ struct BenchLayerResult {
   std::string backend;
   std::string device;
   int threads = 0;
-  std::int64_t copies = 0;         // of the layer, used in turn
-  std::uint64_t packed_bytes = 0;  // of all copies
+  std::int64_t copies = 0;                   // of the layer, used in turn
+  std::uint64_t packed_bytes = 0;            // of all copies
+  std::optional<RememberedTuning> tuning{};  // empty: the layer has the defaults
   std::vector<BenchLayerRow> rows;
 };
 

@@ -31,7 +31,7 @@ LayerDifference compare_outputs(const std::vector<float>& a, const std::vector<f
 }
 
 Result<LayerRunner> LayerRunner::pack(const KernelCard& card, const CanonicalExperts& experts,
-                                      const ActivationSpec& activation, ThreadPool& pool) {
+                                      const PackOptions& options) {
   const KernelImplementation* implementation = find_implementation(card.id);
   if (implementation == nullptr || implementation->pack_experts == nullptr) {
     return Error{.code = "oracle.not_built",
@@ -39,8 +39,8 @@ Result<LayerRunner> LayerRunner::pack(const KernelCard& card, const CanonicalExp
                  .wanted = "a kernel of this build that serves experts",
                  .found = "a card without one"};
   }
-  MORACLE_ASSIGN(auto packed, implementation->pack_experts(experts, {.pool = pool, .activation = activation}));
-  return LayerRunner(std::move(packed), pool);
+  MORACLE_ASSIGN(auto packed, implementation->pack_experts(experts, options));
+  return LayerRunner(std::move(packed), options.pool);
 }
 
 Result<> LayerRunner::reserve(std::int64_t tokens, std::int64_t top_k) {

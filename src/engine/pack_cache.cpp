@@ -69,19 +69,6 @@ int search_object(dl_phdr_info* object, std::size_t, void* data) {
   return inside ? 1 : 0;
 }
 
-// What tells this build of the kernels from every other; empty where the linker left no build ID.
-std::string program_identity() {
-  Searched searched{.address = reinterpret_cast<std::uintptr_t>(&default_cache_folder), .id = {}};
-  dl_iterate_phdr(search_object, &searched);
-  return searched.id;
-}
-
-std::string hexadecimal(std::uint64_t value) {
-  std::string text(16, '0');
-  for (std::size_t i = 0; i < text.size(); ++i) text[i] = "0123456789abcdef"[value >> (60 - 4 * i) & 15U];
-  return text;
-}
-
 struct Kept {
   fs::file_time_type used;
   std::uint64_t bytes = 0;
@@ -133,6 +120,24 @@ Result<> make_room(const fs::path& own, std::uint64_t needed, std::uint64_t limi
 
 }  // namespace
 
+std::string program_identity() {
+  Searched searched{.address = reinterpret_cast<std::uintptr_t>(&default_cache_folder), .id = {}};
+  dl_iterate_phdr(search_object, &searched);
+  return searched.id;
+}
+
+std::string file_name_for(const std::string& text) {
+  const std::uint64_t value = XXH3_64bits(text.data(), text.size());
+  std::string name(16, '0');
+  for (std::size_t i = 0; i < name.size(); ++i) name[i] = "0123456789abcdef"[value >> (60 - 4 * i) & 15U];
+  return name;
+}
+
+void make_cache_folder(const fs::path& folder) {
+  std::error_code code;
+  if (fs::create_directories(folder, code)) fs::permissions(folder, fs::perms::owner_all, code);
+}
+
 fs::path default_cache_folder() {
   // NOLINTBEGIN(concurrency-mt-unsafe): nothing here changes the environment
   if (const char* own = std::getenv("MORACLE_CACHE")) return own;
@@ -155,7 +160,7 @@ std::unique_ptr<PackCache> PackCache::open(const PackCacheOptions& options, cons
   }
   const std::string model = identity.substr(0, identity.find(' '));
   const std::string named = model + "\n" + choice;
-  const fs::path path = options.folder / (hexadecimal(XXH3_64bits(named.data(), named.size())) + kSuffix);
+  const fs::path path = options.folder / (file_name_for(named) + kSuffix);
   std::unique_ptr<PackCache> cache(
       new PackCache(options, path, "program " + program + "\n" + choice + "files\n" + identity));
   auto file = PackFile::open(path, cache->key_);
@@ -200,9 +205,7 @@ std::uint64_t PackCache::bytes() const {
 }
 
 Result<> PackCache::write() const {
-  std::error_code code;
-  const fs::path folder = path_.parent_path();
-  if (fs::create_directories(folder, code)) fs::permissions(folder, fs::perms::owner_all, code);
+  make_cache_folder(path_.parent_path());
   MORACLE_TRY(make_room(path_, pack_file_bytes(key_, packs_), options_.limit));
   return write_pack_file(path_, key_, packs_, options_.stop);
 }

@@ -24,6 +24,15 @@ inline constexpr std::uint64_t kDefaultCacheLimit = std::uint64_t{64} << 30;
 // nothing: there is no cache.
 [[nodiscard]] std::filesystem::path default_cache_folder();
 
+// Makes it where it is not there yet, for this user alone.
+void make_cache_folder(const std::filesystem::path& folder);
+
+// What tells this build of the kernels from every other; empty where the linker left no build ID.
+[[nodiscard]] std::string program_identity();
+
+// 16 hexadecimal digits for a text of any length.
+[[nodiscard]] std::string file_name_for(const std::string& text);
+
 struct PackCacheOptions {
   std::filesystem::path folder;                    // empty: no cache
   std::uint64_t limit = kDefaultCacheLimit;        // of all files together; the least recently used go first

@@ -44,10 +44,13 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
     load.rates = measure_load_rates(read, files->total_bytes(), *session->pool_);
   }
   const Stopwatch weights;
-  MORACLE_ASSIGN(session->model_, load_model(*plan, *session->pool_, progress, cache.get()));
+  TuningCache tunings(options.cache, options.machine, session->pool_->threads());
+  MORACLE_ASSIGN(session->model_, load_model(*plan, *session->pool_, progress, cache.get(), &tunings));
   load.weights_seconds = weights.seconds();
   load.from_cache = cache != nullptr && cache->used();
   load.bytes = load.from_cache ? cache->bytes() : files->total_bytes();
+  tunings.finish();
+  session->tunings_ = tunings.used();
   session->cache_ = std::move(cache);
   if (session->cache_ != nullptr) session->cache_->finish();
   load.seconds = prepared + weights.seconds();

@@ -16,6 +16,7 @@
 #include "engine/generation_config.h"
 #include "engine/load_rates.h"
 #include "engine/pack_cache.h"
+#include "engine/tuning_cache.h"
 #include "machine/machine.h"
 #include "model/model.h"
 #include "text/template/chat_template.h"
@@ -31,7 +32,7 @@ struct SessionOptions {
   bool needs_text = true;                        // false: commands that work on token ids do without a tokenizer
   std::function<void(const LoadPlan&)> on_plan;  // before the weights are read; may be empty
   std::function<void(const LoadProgress&)> on_progress;  // may be empty; called from several threads
-  PackCacheOptions cache{};                              // of packed layers; without a folder there is none
+  PackCacheOptions cache{};    // of packed layers and measured settings; without a folder nothing is kept
   bool measure_rates = false;  // what LoadTime says of the machine, before the weights are read
 };
 
@@ -68,6 +69,8 @@ class Session {
   [[nodiscard]] double load_seconds() const { return load_.seconds; }
   // Whether all layers came packed from the cache.
   [[nodiscard]] bool loaded_from_cache() const { return load_.from_cache; }
+  // Measured settings of the kinds of layers that have some, of this load or remembered.
+  [[nodiscard]] const std::vector<RememberedTuning>& tunings() const { return tunings_; }
   // Until nothing goes on in the background: layers may still be on their way into the cache.
   void settle() const {
     if (cache_ != nullptr) cache_->wait();
@@ -96,6 +99,7 @@ class Session {
   std::optional<Tokenizer> tokenizer_;
   std::optional<ChatTemplate> chat_template_;
   LoadTime load_;
+  std::vector<RememberedTuning> tunings_;
   std::unique_ptr<PackCache> cache_;  // last: it may still read the model's layers
 };
 

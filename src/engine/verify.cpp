@@ -34,7 +34,7 @@ LayerInput spread_input(const CanonicalExperts& experts, std::int64_t tokens, st
 
 Result<std::vector<float>> run_layer(const KernelCard& card, const CanonicalExperts& experts,
                                      const ActivationSpec& activation, const LayerInput& input, ThreadPool& pool) {
-  MORACLE_ASSIGN(LayerRunner runner, LayerRunner::pack(card, experts, activation, pool));
+  MORACLE_ASSIGN(LayerRunner runner, LayerRunner::pack(card, experts, {.pool = pool, .activation = activation}));
   MORACLE_TRY(runner.reserve(input.tokens, input.top_k));
   std::vector<float> out(static_cast<std::size_t>(input.tokens * experts.hidden));
   runner.run(input.view(), out.data());

@@ -63,6 +63,8 @@ class PackStore {
   virtual void keep(std::string_view pack, std::span<const std::byte> memory) = 0;
 };
 
+class TuningStore;  // kernels/tuning.h
+
 struct PackOptions {
   ThreadPool& pool;
   ActivationSpec activation{};  // of experts
@@ -70,6 +72,9 @@ struct PackOptions {
   std::string_view name{};      // of this pack in the store
   // Lays out without reading or storing a weight: what comes back tells its bytes and workspace, and must not run.
   bool layout_only = false;
+  TuningStore* tunings = nullptr;  // may be null: settings that a kernel would measure keep their defaults
+  std::string_view kind{};         // of this layer in `tunings`
+  std::int64_t top_k = 1;          // of experts: how many a token will choose
 };
 
 // The implementation behind a card; what a card does not serve is null. A card without one in this build is
@@ -79,6 +84,7 @@ struct KernelImplementation {
   const KernelCard* card;
   Result<std::unique_ptr<PackedExperts>> (*pack_experts)(const CanonicalExperts&, const PackOptions&);
   Result<std::unique_ptr<PackedLinear>> (*pack_linear)(const CanonicalLinear&, const PackOptions&);
+  bool tunes = false;  // measures settings of experts (kernels/tuning.h)
 };
 
 // Null when this build has no implementation of the card.

@@ -1,5 +1,6 @@
 // Turns a plan into a model: packs every module with the kernel that was decided on, and lets go of the file.
 #include "format/tensor_check.h"
+#include "kernels/tuning.h"
 #include "kernels/vector/select.h"
 #include "model/build.h"
 #include "model/plan.h"
@@ -11,8 +12,8 @@ namespace {
 class PackedModules final : public ModuleSource {
  public:
   PackedModules(const Plan& plan, ThreadPool& pool, const std::function<void(const LoadProgress&)>& progress,
-                PackStore* store)
-      : plan_(plan), pool_(pool), report_(progress), store_(store) {
+                PackStore* store, TuningStore* tunings)
+      : plan_(plan), pool_(pool), report_(progress), store_(store), tunings_(tunings) {
     for (const ModuleReport& module : plan.modules()) progress_.bytes_total += module.bytes;
   }
 
@@ -45,11 +46,17 @@ class PackedModules final : public ModuleSource {
     const std::size_t index = plan_.index_of(spec.experts.name);
     MORACLE_ASSIGN(const CanonicalExperts experts, plan_.read_experts(index));
     MORACLE_TRY(check_order(index, experts.act_order));
-    const KernelImplementation* const kernel = find_implementation(plan_.opened(index).winner->id);
-    MORACLE_ASSIGN(
-        std::unique_ptr<PackedExperts> packed,
-        kernel->pack_experts(
-            experts, {.pool = pool_, .activation = spec.activation, .store = store_, .name = spec.experts.name}));
+    const KernelCard& card = *plan_.opened(index).winner;
+    const Problem& problem = *plan_.modules()[index].problem;
+    const std::string kind = tuning_kind(problem, card);
+    MORACLE_ASSIGN(std::unique_ptr<PackedExperts> packed,
+                   find_implementation(card.id)->pack_experts(experts, {.pool = pool_,
+                                                                        .activation = spec.activation,
+                                                                        .store = store_,
+                                                                        .name = spec.experts.name,
+                                                                        .tunings = tunings_,
+                                                                        .kind = kind,
+                                                                        .top_k = problem.top_k}));
     for (const auto& expert : experts.experts) {
       for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down}) linear->weight->release();
     }
@@ -104,6 +111,7 @@ class PackedModules final : public ModuleSource {
   ThreadPool& pool_;
   const std::function<void(const LoadProgress&)>& report_;
   PackStore* store_;
+  TuningStore* tunings_;
   LoadProgress progress_{};
 };
 
@@ -136,13 +144,14 @@ Result<const VectorOps*> check_winners(const Plan& plan) {
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool,
-                                          const std::function<void(const LoadProgress&)>& progress, PackStore* store) {
+                                          const std::function<void(const LoadProgress&)>& progress, PackStore* store,
+                                          TuningStore* tunings) {
   const auto* const own = dynamic_cast<const Plan*>(&plan);
   if (own == nullptr) {
     return Error{.code = "model.plan", .wanted = "a plan made by LoadPlan::make", .found = "another implementation"};
   }
   MORACLE_ASSIGN(const VectorOps* const ops, check_winners(*own));
-  PackedModules modules(*own, pool, progress, store);
+  PackedModules modules(*own, pool, progress, store, tunings);
   MORACLE_ASSIGN(Transformer::Parts parts, build_transformer(own->spec(), modules, *ops));
   MORACLE_TRY(own->checkpoint().verify_unchanged());
   return std::unique_ptr<Model>(std::make_unique<Transformer>(std::move(parts), pool));

@@ -106,9 +106,9 @@ class Model {
 
 // Packs every module of the plan with the kernels the plan decided on; reads the file once. On error nothing is left.
 // The plan's checkpoint may be dropped afterwards: serving never depends on the mapping. With a `store`, layers that it
-// has are not packed again, and it is told of the others.
+// has are not packed again, and it is told of the others; `tunings` does the same for measured settings of layers.
 Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool,
                                           const std::function<void(const LoadProgress&)>& progress,
-                                          PackStore* store = nullptr);
+                                          PackStore* store = nullptr, TuningStore* tunings = nullptr);
 
 }  // namespace moracle

@@ -175,7 +175,7 @@ TEST(LayerAllocations, RunsOfEveryOwnCardAllocateNothing) {
       if (!candidate.reasons.empty() || candidate.card->kind != CardKind::own) continue;
       SCOPED_TRACE(scheme.name + " " + std::string(candidate.card->id));
       ran.insert(candidate.card->id);
-      auto runner = LayerRunner::pack(*candidate.card, *experts, shape.activation, pool);
+      auto runner = LayerRunner::pack(*candidate.card, *experts, {.pool = pool, .activation = shape.activation});
       ASSERT_TRUE(runner.ok()) << runner.error().message();
       ASSERT_TRUE(runner->reserve(sizes.back(), shape.top_k).ok());
       for (const std::int64_t tokens : sizes) {

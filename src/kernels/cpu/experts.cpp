@@ -10,14 +10,12 @@
 #include "base/first_error.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/packed_matrix.h"
-#include "kernels/cpu/streams.h"
 #include "kernels/expert_schedule.h"
 
 namespace moracle::cpu {
 
 namespace {
 
-constexpr std::int64_t kItemsPerThread = 8;
 constexpr std::int64_t kMaxTopK = 64;
 // Rows of an expert's inputs that are at hand at a time, copied together where kernels like that.
 constexpr std::int64_t kItemRows = 256;
@@ -64,6 +62,7 @@ struct InputRows {
 
 // Memory of one call, in one order for sizing and for use.
 struct Workspace {
+  Tuning tuning;
   ExpertSchedule schedule;
   InputRows x, x_up;         // inputs of gate and of up, per token or per slot position
   std::span<float> h;        // activated w13 output, [slots, padded intermediate]
@@ -96,21 +95,40 @@ class CpuExperts final : public PackedExperts {
   }
 
   void run(const RunContext& context, const ExpertsInput& input, float* out) const override {
-    Workspace work = take_workspace(context, input);
-    prepare_inputs(context, input, work);
-    const auto hit = narrow<std::int64_t>(work.schedule.hit.size());
-    spread(context, hit, layout_.w13.many.panels, kMaxPanels / 2,
-           [&](std::int64_t expert, const PanelStreams& panels, int thread) {
-             multiply_w13(work, input, expert, panels, thread);
-           });
-    prepare_hidden(context, work);
-    spread(context, hit, layout_.w2.many.panels, kMaxPanels, [&](std::int64_t expert, const PanelStreams& panels, int) {
-      for (std::int64_t i = 0; i < panels.size(); ++i) multiply_w2(work, expert, panels.at(i), panels.at(i + 1));
-    });
-    combine(context, input, work, out);
+    run_as(tuning_, context, input, out);
+  }
+
+  void choose_tuning(const PackOptions& options) {
+    const auto run = [this](const Tuning& tuning, const RunContext& context, const ExpertsInput& input, float* out) {
+      run_as(tuning, context, input, out);
+    };
+    // Runs on tiles sum in an order of their own.
+    const bool same_bits = !ops_.even_rows && layout_.w13.many.kernels->run != nullptr;
+    tuning_ = tune({.packed = *this,
+                    .experts = layout_.experts,
+                    .hidden = layout_.hidden,
+                    .run_from = same_bits ? layout_.w13.many.kernels->run_from : 0,
+                    .run = run},
+                   options);
   }
 
  private:
+  void run_as(const Tuning& tuning, const RunContext& context, const ExpertsInput& input, float* out) const {
+    Workspace work = take_workspace(context, input);
+    work.tuning = tuning;
+    prepare_inputs(context, input, work);
+    spread(context, work, layout_.w13.many.panels, kMaxPanels / 2,
+           [&](std::int32_t expert, const PanelStreams& panels, int thread) {
+             multiply_w13(work, input, static_cast<std::size_t>(expert), panels, thread);
+           });
+    prepare_hidden(context, work);
+    spread(context, work, layout_.w2.many.panels, kMaxPanels,
+           [&](std::int32_t expert, const PanelStreams& panels, int) {
+             for (std::int64_t i = 0; i < panels.size(); ++i) multiply_w2(work, expert, panels.at(i), panels.at(i + 1));
+           });
+    combine(context, input, work, out);
+  }
+
   [[nodiscard]] std::int64_t widest_row() const {
     return std::max(layout_.w13.many.padded_cols(), layout_.w2.many.padded_cols());
   }
@@ -146,14 +164,17 @@ class CpuExperts final : public PackedExperts {
 
   // Cuts (hit experts) x (panels) into items of one expert and a run of panels, which is read as up to `most` streams.
   template <class Body>
-  void spread(const RunContext& context, std::int64_t hit, std::int64_t panels, std::int64_t most, Body body) const {
+  void spread(const RunContext& context, const Workspace& work, std::int64_t panels, std::int64_t most,
+              Body body) const {
+    const auto hit = narrow<std::int64_t>(work.schedule.hit.size());
     if (hit == 0) return;
-    const std::int64_t wanted = context.pool.threads() * kItemsPerThread;
-    const std::int64_t streams = many_streams() ? most : 1;
+    const std::int64_t wanted = context.pool.threads() * work.tuning.split;
     const std::int64_t parts = std::clamp(ceil_div(wanted, hit), std::int64_t{1}, panels);
     context.pool.parallel_for(hit * parts, [&](std::int64_t item, int thread) {
       const std::int64_t part = item % parts;
-      body(item / parts, PanelStreams(panels * part / parts, panels * (part + 1) / parts, streams), thread);
+      const std::int32_t expert = work.schedule.hit[static_cast<std::size_t>(item / parts)];
+      const std::int64_t streams = work.tuning.together(tokens_of(work, expert)) ? most : 1;
+      body(expert, PanelStreams(panels * part / parts, panels * (part + 1) / parts, streams), thread);
     });
   }
 
@@ -211,9 +232,8 @@ class CpuExperts final : public PackedExperts {
     PreparedRow up[kItemRows];  // with own_up only
   };
 
-  void multiply_w13(const Workspace& work, const ExpertsInput& input, std::int64_t hit, const PanelStreams& panels,
+  void multiply_w13(const Workspace& work, const ExpertsInput& input, std::size_t e, const PanelStreams& panels,
                     int thread) const {
-    const auto e = static_cast<std::size_t>(work.schedule.hit[static_cast<std::size_t>(hit)]);
     const std::int64_t tokens = tokens_of(work, narrow<std::int32_t>(e));
     const PanelFormat& format = layout_.w13.of(tokens);
     ItemRows rows;
@@ -230,7 +250,7 @@ class CpuExperts final : public PackedExperts {
                  ItemRows& rows) const {
     const std::size_t stride = layout_.w13.many.input_stride();
     const bool gather =
-        work.gather_rows > 0 && tokens >= layout_.w13.few_below && tokens >= layout_.w13.many.kernels->run_from;
+        work.gather_rows > 0 && tokens >= layout_.w13.few_below && runs_from(layout_.w13.many, work.tuning, tokens);
     std::byte* copy = work.gathered.data() + static_cast<std::size_t>(thread * work.gather_rows) * stride;
     for (std::int64_t i = 0; i < rows.count; ++i) {
       std::int64_t row = rows.position + i;
@@ -259,7 +279,7 @@ class CpuExperts final : public PackedExperts {
       gates.add(gate, extras.gate_scale, g[i]);
       with_gates.add(gate + format.panel_bytes, extras.up_scale, u[i]);
     }
-    const bool streams = many_streams();
+    const bool streams = work.tuning.together(rows.count);
     for (std::int64_t i = 0; streams && i < next.count; ++i) {
       const std::byte* gate = weights + static_cast<std::size_t>(2 * next.panel[i]) * format.panel_bytes;
       gates.add_ahead(gate);
@@ -270,8 +290,8 @@ class CpuExperts final : public PackedExperts {
       const std::int64_t begin = runs.begin(i);
       const int run = narrow<int>(runs.begin(i + 1) - begin);
       const auto count = static_cast<std::size_t>(run);
-      multiply_rows(format, {rows.gate + begin, count}, gates);
-      if (layout_.own_up) multiply_rows(format, {rows.up + begin, count}, ups);
+      multiply_rows(format, work.tuning, {rows.gate + begin, count}, gates);
+      if (layout_.own_up) multiply_rows(format, work.tuning, {rows.up + begin, count}, ups);
       gates.ahead_count = ups.ahead_count = 0;
       for (std::int64_t p = 0; p < panels.count; ++p) {
         add_bias(extras.gate_bias, panels.panel[p], run, g[p]);
@@ -312,8 +332,7 @@ class CpuExperts final : public PackedExperts {
     });
   }
 
-  void multiply_w2(const Workspace& work, std::int64_t hit, const PanelGroup& panels, const PanelGroup& next) const {
-    const std::int32_t expert = work.schedule.hit[static_cast<std::size_t>(hit)];
+  void multiply_w2(const Workspace& work, std::int32_t expert, const PanelGroup& panels, const PanelGroup& next) const {
     const auto e = static_cast<std::size_t>(expert);
     const std::int64_t tokens = tokens_of(work, expert);
     const PanelFormat& format = layout_.w2.of(tokens);
@@ -331,11 +350,11 @@ class CpuExperts final : public PackedExperts {
         set.add(weights + static_cast<std::size_t>(panels.panel[p]) * format.panel_bytes, extras_[e].down_scale,
                 work.y.data() + position * format.padded_rows() + panels.panel[p] * kPanelRows);
       }
-      const bool streams = many_streams();
+      const bool streams = work.tuning.together(tokens);
       for (std::int64_t p = 0; streams && i == 0 && p < next.count; ++p) {
         set.add_ahead(weights + static_cast<std::size_t>(next.panel[p]) * format.panel_bytes);
       }
-      multiply_rows(format, {rows, static_cast<std::size_t>(run)}, set);
+      multiply_rows(format, work.tuning, {rows, static_cast<std::size_t>(run)}, set);
       if (extras_[e].down_bias.empty()) continue;
       for (std::int64_t p = 0; p < panels.count; ++p) {
         for (int t = 0; t < run; ++t)
@@ -366,6 +385,7 @@ class CpuExperts final : public PackedExperts {
   ActivationArgs activation_;
   PageBuffer memory_;
   std::vector<ExpertExtras> extras_;
+  Tuning tuning_;
 };
 
 Result<ActivationArgs> activation_args(const ActivationSpec& spec) {
@@ -469,10 +489,10 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const PanelOps& ops, const C
     });
     MORACLE_TRY(failed.take());
     if (options.store != nullptr && !kept) options.store->keep(options.name, bytes);
-    measure_streams({memory.data(), layout.bytes()}, options.pool);
   }
-  return std::unique_ptr<PackedExperts>(
-      std::make_unique<CpuExperts>(ops, layout, activation, std::move(memory), std::move(extras)));
+  auto packed = std::make_unique<CpuExperts>(ops, layout, activation, std::move(memory), std::move(extras));
+  if (!options.layout_only) packed->choose_tuning(options);
+  return std::unique_ptr<PackedExperts>(std::move(packed));
 }
 
 }  // namespace moracle::cpu

@@ -5,14 +5,10 @@
 #include "base/first_error.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/packed_matrix.h"
-#include "kernels/cpu/streams.h"
 
 namespace moracle::cpu {
 
 namespace {
-
-// Work items per thread: enough to even out, few enough that a thread reads long runs of panels.
-constexpr std::int64_t kItemsPerThread = 8;
 
 class CpuLinear final : public PackedLinear {
  public:
@@ -43,25 +39,25 @@ class CpuLinear final : public PackedLinear {
       prepare_row(ops_, format, order_, input_scale_, x + t * format.cols,
                   scratch.data() + thread * format.padded_cols(), rows.row(format, t));
     });
-    const std::int64_t items = std::min(format.panels, context.pool.threads() * kItemsPerThread);
+    const Tuning tuning = tuning_of_linears();
+    const std::int64_t items = std::min(format.panels, context.pool.threads() * tuning.split);
     context.pool.parallel_for(items, [&](std::int64_t item, int) {
       const PanelStreams panels(format.panels * item / items, format.panels * (item + 1) / items,
-                                many_streams() ? kMaxPanels : 1);
+                                tuning.together(tokens) ? kMaxPanels : 1);
       for (std::int64_t i = 0; i < panels.size(); ++i)
-        multiply_panels(format, panels.at(i), panels.at(i + 1), tokens, rows, y);
+        multiply_panels(format, tuning, panels.at(i), panels.at(i + 1), tokens, rows, y);
     });
   }
 
  private:
-  void multiply_panels(const PanelFormat& format, const PanelGroup& panels, const PanelGroup& next, std::int64_t tokens,
-                       const PreparedRows& rows, float* y) const {
+  void multiply_panels(const PanelFormat& format, const Tuning& tuning, const PanelGroup& panels,
+                       const PanelGroup& next, std::int64_t tokens, const PreparedRows& rows, float* y) const {
     alignas(64) float out[kMaxPanels][kMaxRun * kPanelRows];
     PanelSet set;
     for (std::int64_t p = 0; p < panels.count; ++p) {
       set.add(memory_.data() + static_cast<std::size_t>(panels.panel[p]) * format.panel_bytes, global_scale_, out[p]);
     }
-    const bool streams = many_streams();
-    for (std::int64_t p = 0; streams && p < next.count; ++p)
+    for (std::int64_t p = 0; tuning.together(tokens) && p < next.count; ++p)
       set.add_ahead(memory_.data() + static_cast<std::size_t>(next.panel[p]) * format.panel_bytes);
     const Parts runs(tokens, kMaxRun);
     for (std::int64_t i = 0; i < runs.size(); ++i) {
@@ -69,7 +65,7 @@ class CpuLinear final : public PackedLinear {
       const auto run = narrow<std::size_t>(runs.begin(i + 1) - begin);
       PreparedRow run_rows[kMaxRun];
       for (std::size_t t = 0; t < run; ++t) run_rows[t] = rows.row(format, begin + narrow<std::int64_t>(t));
-      multiply_rows(format, {run_rows, run}, set);
+      multiply_rows(format, tuning, {run_rows, run}, set);
       set.ahead_count = 0;
       for (std::int64_t p = 0; p < panels.count; ++p) {
         for (std::size_t t = 0; t < run; ++t)

@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "base/checked.h"
-#include "kernels/cpu/streams.h"
 #include "scheme/activation_codes.h"
 #include "scheme/activation_quant.h"
 #include "scheme/codes.h"
@@ -406,7 +405,8 @@ void multiply_panels(const PanelFormat& format, const PanelSet& set, std::int64_
   multiply(args);
 }
 
-void multiply_tiles(const PanelFormat& format, const PanelSet& set, const PanelArgs& all) {
+void multiply_tiles(const PanelFormat& format, const Tuning& tuning, const PanelSet& set, const PanelArgs& all) {
+  const bool several = tuning.together(all.tokens);
   const Parts tiles(all.tokens, kMaxTile);
   for (std::int64_t i = 0; i < tiles.size(); ++i) {
     const std::int64_t first = tiles.begin(i);
@@ -417,7 +417,7 @@ void multiply_tiles(const PanelFormat& format, const PanelSet& set, const PanelA
     args.input_scales += first;
     args.token_scale += first;
     const auto tile = static_cast<std::size_t>(args.tokens - 1);
-    const PanelMultiply wide = many_streams() && args.tokens <= kWideTiles ? format.tiles->wide[tile] : nullptr;
+    const PanelMultiply wide = several && args.tokens <= kWideTiles ? format.tiles->wide[tile] : nullptr;
     std::int64_t panel = 0;
     if (wide != nullptr) {
       const std::int64_t width = format.wide_panels[tile];
@@ -429,7 +429,13 @@ void multiply_tiles(const PanelFormat& format, const PanelSet& set, const PanelA
 
 }  // namespace
 
-void multiply_rows(const PanelFormat& format, std::span<const PreparedRow> rows, const PanelSet& set) {
+bool runs_from(const PanelFormat& format, const Tuning& tuning, std::int64_t rows) {
+  const CodeKernels& kernels = *format.kernels;
+  return kernels.run != nullptr && rows >= (tuning.run_from > 0 ? tuning.run_from : kernels.run_from);
+}
+
+void multiply_rows(const PanelFormat& format, const Tuning& tuning, std::span<const PreparedRow> rows,
+                   const PanelSet& set) {
   const void* x[kMaxRun];
   const void* sums[kMaxRun];
   const float* scales[kMaxRun];
@@ -456,11 +462,10 @@ void multiply_rows(const PanelFormat& format, std::span<const PreparedRow> rows,
                        .ahead = nullptr,
                        .out = nullptr,
                        .out_stride = set.out_stride};
-  const CodeKernels& kernels = *format.kernels;
-  if (kernels.run != nullptr && args.tokens >= kernels.run_from) {
-    for (std::int64_t p = 0; p < set.count; ++p) multiply_panels(format, set, p, kernels.run, args, 0);
+  if (runs_from(format, tuning, args.tokens)) {
+    for (std::int64_t p = 0; p < set.count; ++p) multiply_panels(format, set, p, format.kernels->run, args, 0);
   } else {
-    multiply_tiles(format, set, args);
+    multiply_tiles(format, tuning, set, args);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/result.h"
 #include "kernels/cpu/panel.h"
+#include "kernels/cpu/tuning.h"
 #include "scheme/canonical.h"
 
 namespace moracle::cpu {
@@ -128,7 +129,10 @@ struct PanelSet {
 };
 
 // Up to kMaxRun rows times every panel of the set.
-void multiply_rows(const PanelFormat& format, std::span<const PreparedRow> rows, const PanelSet& set);
+void multiply_rows(const PanelFormat& format, const Tuning& tuning, std::span<const PreparedRow> rows,
+                   const PanelSet& set);
+// Whether so many rows take the kernels of runs.
+[[nodiscard]] bool runs_from(const PanelFormat& format, const Tuning& tuning, std::int64_t rows);
 
 // Panels that are worked on together.
 struct PanelGroup {
