@@ -70,8 +70,7 @@ std::string layer_text(const LayerCommand& options, const BenchLayerResult& resu
   std::string text =
       fmt::format("{} {} on {}, {} threads, backend {}: {} copies, {} packed\n", options.shape, options.scheme,
                   result.device, result.threads, result.backend, result.copies, human_bytes(result.packed_bytes));
-  text +=
-      "tuning: " + (result.tuning ? tuning_text(*result.tuning) : "defaults, the layer is too small to measure") + "\n";
+  text += "tuning: " + (result.tuning ? tuning_text(*result.tuning) : "defaults, not measured") + "\n";
   std::vector<std::vector<std::string>> rows = {{"tokens", "median us", "min us", "experts", "GB/s", "GFLOP/s",
                                                  "read GB/s", "peak GFLOP/s", "floor us", "times floor",
                                                  "bf16 detour us", "rel. error"}};

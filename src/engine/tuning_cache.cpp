@@ -28,6 +28,13 @@ auto same_kind(std::string_view kind, int threads) {
   return [kind, threads](const RememberedTuning& tuning) { return tuning.kind == kind && tuning.threads == threads; };
 }
 
+// Whether noise left a question open that a quieter time would answer. Such trials serve one load alone.
+bool drowned(const TuningTrials& trials) {
+  constexpr double kWorthless = 0.25;
+  return std::any_of(trials.begin(), trials.end(),
+                     [](const TuningTrial& trial) { return !trial.taken && trial.noise > kWorthless; });
+}
+
 // A setting with the value that the trials leave in force, and the trial that put it there.
 struct SettingInForce {
   std::string name;
@@ -76,10 +83,9 @@ const TuningTrials* TuningCache::recall(std::string_view kind) {
 void TuningCache::keep(std::string_view kind, TuningTrials trials) {
   const RememberedTuning tuning{
       .kind = std::string(kind), .threads = threads_, .measured = today(), .trials = std::move(trials)};
-  for (auto* const tunings : {&known_, &measured_}) {
-    std::erase_if(*tunings, same_kind(kind, threads_));
-    tunings->push_back(tuning);
-  }
+  std::erase_if(known_, same_kind(kind, threads_));
+  known_.push_back(tuning);
+  if (!drowned(tuning.trials)) measured_.push_back(tuning);
 }
 
 std::optional<RememberedTuning> TuningCache::find(std::string_view kind) const {

@@ -78,6 +78,16 @@ TEST_F(TuningCaches, NothingMeasuredWritesNothing) {
   EXPECT_FALSE(fs::exists(folder));
 }
 
+TEST_F(TuningCaches, WhatNoiseHasDrownedIsMeasuredAgain) {
+  TuningTrials trials = kTrials;
+  trials[1].noise = 0.3;
+  TuningCache cache = open();
+  cache.keep("a kind", trials);
+  EXPECT_NE(cache.recall("a kind"), nullptr) << "one measurement a load";
+  cache.finish();
+  EXPECT_EQ(open().recall("a kind"), nullptr);
+}
+
 TEST_F(TuningCaches, WithoutAFolderForAsLongAsItLives) {
   TuningCache cache({}, machine, 2);
   cache.keep("a kind", kTrials);
