@@ -41,8 +41,9 @@ TEST_P(ChatTemplateLimits, StopsEarly) {
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(code_of(render(GetParam().source)), "template.limit");
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-  // Two million steps take well under a second; the margin is for sanitizers on a busy machine.
-  EXPECT_LT(elapsed.count(), 20.0);
+  // Two million steps take well under a second, and what has no limit takes hours; the margin is for sanitizers on a
+  // busy machine.
+  EXPECT_LT(elapsed.count(), 300.0);
 }
 
 const Hostile kHostile[] = {
