@@ -127,7 +127,7 @@ struct PanelOps {
   const PanelOps* few;
   std::int64_t few_below;
   bool few_for_short_groups;  // at any number of tokens where a group of the weight is a tile's columns or less
-  bool even_rows;  // runs are faster where the rows of activations lie at equal distances
+  bool even_rows;             // runs are faster where the rows of activations lie at equal distances
   void (*to_bf16)(const float* in, std::uint16_t* out, std::int64_t count);  // round to nearest even
   float (*absolute_max)(const float* x, std::int64_t count);                 // NaN where a value is not finite
   void (*round_numbers)(const RoundArgs&);
