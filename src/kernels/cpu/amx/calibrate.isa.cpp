@@ -8,17 +8,11 @@ namespace {
 
 #include "kernels/cpu/calibrate_body.inc"
 
+#include "kernels/cpu/amx/tiles.inc"
+
 constexpr int kRows = 16;
 constexpr int kLine = 64;  // bytes of a tile's row
 constexpr int kSums = 6;  // a multiply takes 16 cycles and its sum may be added to after 52: six tiles of sums cover it
-
-struct alignas(64) TileConfig {
-  std::uint8_t palette = 1;
-  std::uint8_t start_row = 0;
-  std::uint8_t reserved[14] = {};
-  std::uint16_t row_bytes[16] = {};
-  std::uint8_t rows[16] = {};
-};
 
 // All eight tiles full: sums of zero, factors of small numbers in either type.
 void configure() {
@@ -27,7 +21,7 @@ void configure() {
     config.row_bytes[tile] = kLine;
     config.rows[tile] = kRows;
   }
-  __asm__ volatile("" ::: "memory");  // tile loads are opaque to the compiler
+  fence();
   _tile_loadconfig(&config);
   _tile_zero(0);
   _tile_zero(1);
@@ -37,7 +31,7 @@ void configure() {
   _tile_zero(5);
   alignas(64) std::uint16_t factors[kRows * kLine / 2];
   for (std::uint16_t& factor : factors) factor = 0x3E01;  // as bf16 0.126, as bytes 1 and 62
-  __asm__ volatile("" ::: "memory");
+  fence();
   _tile_loadd(6, factors, kLine);
   _tile_loadd(7, factors, kLine);
 }
@@ -46,7 +40,7 @@ void configure() {
 void store(float* out) {
   alignas(64) float sums[kRows * kRows];
   _tile_stored(0, sums, kLine);
-  __asm__ volatile("" ::: "memory");
+  fence();
   for (int i = 0; i < kRows; ++i) out[i] = sums[i];
 }
 

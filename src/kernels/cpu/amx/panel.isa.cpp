@@ -27,26 +27,14 @@ namespace {
 
 #include "kernels/cpu/avx512bf16/decoders_bf16.inc"
 
+#include "kernels/cpu/amx/tiles.inc"
+
 constexpr std::int64_t kLine = 64;              // bytes of a tile row: 16 rows of weights, or columns of a token
 constexpr std::int64_t kTileRows = 16;          // tokens of a tile of sums; lines of a tile of weights
 constexpr std::int64_t kPanelLine = 2 * kLine;  // one line of columns of a whole panel
 constexpr std::int64_t kBlock = kTileRows * kPanelLine;  // what one multiply takes of a panel
 constexpr std::int64_t kPass = 2 * kTileRows;            // tokens that meet a chunk at a time
 constexpr std::int64_t kGatherBytes = 1024;              // columns of a token that are gathered at a time
-
-// Tile loads and stores are opaque to the compiler, which must not move ordinary accesses of the same memory over them.
-inline void fence() {
-  __asm__ volatile("" ::: "memory");
-}
-
-struct alignas(64) TileConfig {
-  std::uint8_t palette = 1;
-  std::uint8_t start_row = 0;
-  std::uint8_t reserved[14] = {};
-  std::uint16_t row_bytes[16] = {};
-  std::uint8_t rows[16] = {};
-};
-static_assert(sizeof(TileConfig) == 64);
 
 // Tokens [first, first + count) of a run.
 struct Pass {
