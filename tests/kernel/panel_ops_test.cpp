@@ -105,6 +105,7 @@ TEST_P(PanelOpsOf, LargestMagnitude) {
 TEST_P(PanelOpsOf, IntegerCodesInTheOrderOfTheLanes) {
   if (ops().encode8 == nullptr) GTEST_SKIP() << GetParam().name << " has no integer kernels";
   constexpr std::size_t kNibbles[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+  constexpr std::size_t kPairs[4] = {0, 2, 1, 3};
   std::mt19937 rng(2);
   std::normal_distribution<float> normal;
   for (const std::int64_t count : {1, 8, 9, 16, 24, 32, 40, 128}) {
@@ -116,29 +117,38 @@ TEST_P(PanelOpsOf, IntegerCodesInTheOrderOfTheLanes) {
     const std::size_t padded = (values.size() + 7) / 8 * 8;
     codes.resize(padded);
     for (const bool nibbles : {false, true}) {
-      std::vector<std::byte> out(padded);
+      std::vector<std::int8_t> out(padded);
       std::int32_t sum = 0;
-      ops().encode8(
-          {.x = values.data(), .count = count, .scale = scale, .nibbles = nibbles, .out = out.data(), .sums = &sum});
-      std::vector<std::byte> planes(2 * padded);
-      std::int32_t sums[2] = {};
+      ops().encode8({.x = values.data(),
+                     .count = count,
+                     .scale = scale,
+                     .nibbles = nibbles,
+                     .sum_factor = 1,
+                     .out = reinterpret_cast<std::byte*>(out.data()),
+                     .sum = &sum});
+      std::vector<std::int16_t> words(padded);
+      std::int32_t sum16 = 0;
       const float fine = scale * 127.0F / 32512.0F;
-      ops().encode16(
-          {.x = values.data(), .count = count, .scale = fine, .nibbles = nibbles, .out = planes.data(), .sums = sums});
+      ops().encode16({.x = values.data(),
+                      .count = count,
+                      .scale = fine,
+                      .nibbles = nibbles,
+                      .sum_factor = -3,
+                      .out = reinterpret_cast<std::byte*>(words.data()),
+                      .sum = &sum16});
       std::int32_t expected = 0;
       std::int32_t expected16 = 0;
       for (std::size_t i = 0; i < padded; ++i) {
         const std::size_t column = i / 8 * 8 + (nibbles ? kNibbles[i % 8] : i % 8);
-        ASSERT_EQ(static_cast<std::int8_t>(out[i]), codes[column]) << count << " " << nibbles << " " << i;
-        const std::size_t at = i / 4 * 8 + i % 4;
-        const int value = 256 * static_cast<std::int8_t>(planes[at]) + static_cast<std::int8_t>(planes[at + 4]);
-        const float wanted = column < values.size() ? std::nearbyint(values[column] / fine) : 0.0F;
-        ASSERT_EQ(static_cast<float>(value), wanted) << count << " " << nibbles << " " << i;
+        ASSERT_EQ(out[i], codes[column]) << count << " " << nibbles << " " << i;
+        const std::size_t column16 = i / 4 * 4 + (nibbles ? i % 4 : kPairs[i % 4]);
+        const float wanted = column16 < values.size() ? std::nearbyint(values[column16] / fine) : 0.0F;
+        ASSERT_EQ(static_cast<float>(words[i]), wanted) << count << " " << nibbles << " " << i;
         expected += codes[column];
-        expected16 += value;
+        expected16 += words[i];
       }
       EXPECT_EQ(sum, expected);
-      EXPECT_EQ(256 * sums[0] + sums[1], expected16);
+      EXPECT_EQ(sum16, -3 * expected16);
     }
   }
 }

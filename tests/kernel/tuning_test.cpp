@@ -86,7 +86,7 @@ struct Outcome {
   int calls = 0;
 };
 
-// A layer that takes 4 ms, and 1 ms where several panels are read at a time.
+// A layer that takes 16 ms, and 1 ms where several panels are read at a time.
 Outcome tune_layer(std::size_t bytes, TuningStore* store) {
   Outcome outcome;
   ThreadPool pool(1);
@@ -95,7 +95,7 @@ Outcome tune_layer(std::size_t bytes, TuningStore* store) {
     ++outcome.calls;
     EXPECT_EQ(input.top_k, 2);
     for (std::int64_t i = 0; i < input.tokens * input.top_k; ++i) EXPECT_LT(input.ids[i], 5);
-    std::this_thread::sleep_for(tuning.streams ? 1ms : 4ms);
+    std::this_thread::sleep_for(tuning.streams ? 1ms : 16ms);
   };
   outcome.tuning = tune({.packed = layer, .experts = 5, .hidden = 8, .run_from = 0, .run = run},
                         {.pool = pool, .tunings = store, .kind = "a kind", .top_k = 2});

@@ -158,8 +158,8 @@ Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& 
   format.input = choose_input(ops, format);
   if (format.integer_input() && !format.activation) {
     // A scale for each group of the weight, but for 32 columns at least, and for 128 at most in 8 bits, which must
-    // follow a row's outliers.
-    const std::int64_t most = format.input == InputForm::i8 ? 128 : std::max<std::int64_t>(spec.cols, 32);
+    // follow a row's outliers. In 16 bits, sums of more than 256 products by 8-bit codes could leave 32 bits.
+    const std::int64_t most = format.input == InputForm::i8 ? 128 : 256;
     format.own_group_cols = std::clamp<std::int64_t>(format.stored_group_cols, 32, most);
     format.group_input_scales = true;
     format.group_cols = std::min(format.group_cols, format.own_group_cols);
@@ -311,7 +311,8 @@ void encode_row(const PanelOps& ops, const PanelFormat& format, std::optional<fl
                 const PreparedRow& row) {
   const std::int64_t width = format.own_group_cols > 0 ? format.own_group_cols : format.cols;
   auto* sums = reinterpret_cast<std::int32_t*>(row.sums);
-  const std::int64_t planes = format.input == InputForm::i16 ? 2 : 1;
+  const auto bytes = static_cast<std::int64_t>(format.input_bytes());
+  const std::int32_t sum_factor = format.input == InputForm::i8 && !format.zeros ? -format.kernels->offset : 1;
   const auto encode = format.input == InputForm::i16 ? ops.encode16 : ops.encode8;
   float scale = 1.0F;
   for (std::int64_t g = 0; g < format.groups; ++g) {
@@ -324,8 +325,9 @@ void encode_row(const PanelOps& ops, const PanelFormat& format, std::optional<fl
             .count = end - first,
             .scale = scale,
             .nibbles = format.code != PanelCode::q8,
-            .out = row.x + g * format.steps * kStepColumns * planes,
-            .sums = sums + g * planes});
+            .sum_factor = sum_factor,
+            .out = row.x + g * format.steps * kStepColumns * bytes,
+            .sum = sums + g});
   }
 }
 

@@ -54,7 +54,6 @@ struct PanelFormat {
   }
   [[nodiscard]] bool integer_input() const { return input == InputForm::i8 || input == InputForm::i16; }
   [[nodiscard]] std::size_t sum_count() const {  // of one prepared row
-    if (input == InputForm::i16) return 2 * static_cast<std::size_t>(groups);
     return zeros || integer_input() ? static_cast<std::size_t>(groups) : 0;
   }
   [[nodiscard]] std::size_t input_bytes() const {  // per value

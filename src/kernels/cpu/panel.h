@@ -29,8 +29,7 @@ namespace moracle::cpu {
 enum class PanelCode : std::uint8_t { q4, e2m1, q8, e4m3, bf16, f16, f32 };
 enum class PanelScale : std::uint8_t { f16, bf16, f32, e4m3, e8m0 };
 // What a prepared activation row holds. `i8`: two's complement codes, four columns a 32-bit lane, in the order in which
-// the code's bytes meet them (EncodeArgs). `i16`: the same, in two planes of bytes: four high bytes, four low bytes,
-// and value = 256 * high + low, both signed.
+// the code's bytes meet them (EncodeArgs). `i16`: two's complement codes, two columns a lane, likewise.
 enum class InputForm : std::uint8_t { f32, bf16, i8, i16 };
 
 constexpr std::int64_t kPanelRows = 32;
@@ -46,8 +45,8 @@ constexpr std::int64_t kWideTiles = 3;  // tiles of 1 .. 3 tokens may take sever
 struct PanelArgs {
   std::int64_t tokens;
   const void* const* x;     // [tokens] activation rows in the kernel's input form, zero-padded to whole cache lines
-  const void* const* sums;  // [tokens][groups]: sum of the row's activations, f32 or, for integer codes, i32. Read
-                            // where zero points are stored, and with integer codes always
+  const void* const* sums;  // [tokens][groups]: sum of the row's activations, f32 or, for integer codes, i32, where zero
+                            // points are stored; else, for `i8`, that sum times -CodeKernels::offset
   // Quantized activations: x holds their codes as numbers, and these the scales that belong to them, [tokens][groups of
   // the weight]. Read only by the kernels for such activations.
   const float* const* input_scales;
@@ -91,6 +90,7 @@ struct CodeKernels {
   // Any number of tokens from `run_from` on, one panel, against weights that are decoded once for all of them.
   PanelMultiply run;
   std::int64_t run_from;
+  std::int32_t offset;  // added to the codes where kernels take them unsigned
 };
 
 // One group of a row to integer codes round(x / scale), within +-127 or +-32512.
@@ -98,9 +98,12 @@ struct EncodeArgs {
   const float* x;      // [count]
   std::int64_t count;  // codes behind them are zero, up to a whole step of 8
   float scale;
-  bool nibbles;  // of a 4-bit code: a step's columns come as 0, 4, 1, 5, 2, 6, 3, 7, as its lanes' bytes hold them
+  // Codes of 8 bits: a step's columns come as 0, 4, 1, 5, 2, 6, 3, 7 where the weight has nibbles, as its lanes' bytes
+  // hold them, else in order. Codes of 16 bits: in order for nibbles, else 0, 2, 1, 3 of each four.
+  bool nibbles;
+  std::int32_t sum_factor;
   std::byte* out;
-  std::int32_t* sums;  // of the codes, or of their high and low bytes
+  std::int32_t* sum;  // of the codes, times sum_factor
 };
 
 // Values to the nearest numbers of a small float format, ties to even, magnitudes above `most` to `most`. No NaN.

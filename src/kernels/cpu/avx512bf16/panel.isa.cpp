@@ -49,9 +49,9 @@ void to_bf16(const float* in, std::uint16_t* out, std::int64_t count) {
 }  // namespace
 
 constinit const PanelOps kAvx512Bf16Ops = {
-    .q4 = integer_kernels<Q4>(24),
+    .q4 = integer_tiles<Q4>(),
     .q8 = integer_kernels<Q8>(24),
-    .e2m1 = float_kernels<E2m1>(24),
+    .e2m1 = float_tiles<E2m1>(),
     .e4m3 = float_kernels<E4m3>(24),
     .bf16 = dense_kernels<DenseBf16>(),
     .f16 = dense_kernels<DenseF16>(),
