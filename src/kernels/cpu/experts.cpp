@@ -2,7 +2,7 @@
 //
 // Weights of an expert lie in one stretch: gate panel, up panel, gate panel, ... then the w2 panels, so that the thread
 // that works on an expert reads one sequential stream. Every weight is read once per call, for all tokens that share
-// the expert. Work is spread as (expert, run of panels) items, drawn dynamically, which evens out ragged routing.
+// the expert. Threads draw stretches of an expert's panels, which get shorter, so that ragged routing evens out.
 #include <algorithm>
 #include <cstring>
 
@@ -10,6 +10,7 @@
 #include "base/first_error.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/stretches.h"
 #include "kernels/expert_schedule.h"
 
 namespace moracle::cpu {
@@ -162,21 +163,30 @@ class CpuExperts final : public PackedExperts {
     return work;
   }
 
-  // Cuts (hit experts) x (panels) into items of one expert and a run of panels, which is read as up to `most` streams.
+  // Shares the panels of all hit experts; a stretch lies in one expert, and is read as up to `most` streams. Experts that
+  // meet more tokens than others are cut into shorter stretches.
   template <class Body>
   void spread(const RunContext& context, const Workspace& work, std::int64_t panels, std::int64_t most,
               Body body) const {
     const auto hit = narrow<std::int64_t>(work.schedule.hit.size());
     if (hit == 0) return;
-    const std::int64_t wanted = context.pool.threads() * work.tuning.split;
-    const std::int64_t parts = std::clamp(ceil_div(wanted, hit), std::int64_t{1}, panels);
-    context.pool.parallel_for(hit * parts, [&](std::int64_t item, int thread) {
-      const std::int64_t part = item % parts;
-      const std::int32_t expert = work.schedule.hit[static_cast<std::size_t>(item / parts)];
+    const auto expert_at = [&](std::int64_t index) {
+      return work.schedule.hit[static_cast<std::size_t>(index / panels)];
+    };
+    const std::int64_t mean_cost = panel_cost(narrow<std::int64_t>(work.schedule.slots.size()) / hit);
+    const auto longest = [&](std::int64_t begin) {
+      const std::int64_t of_cost = panels * mean_cost / panel_cost(tokens_of(work, expert_at(begin)));
+      return std::clamp(of_cost, std::int64_t{1}, panels - begin % panels);
+    };
+    share_stretches(context.pool, hit * panels, longest, [&](std::int64_t begin, std::int64_t end, int thread) {
+      const std::int32_t expert = expert_at(begin);
       const std::int64_t streams = work.tuning.together(tokens_of(work, expert)) ? most : 1;
-      body(expert, PanelStreams(panels * part / parts, panels * (part + 1) / parts, streams), thread);
+      body(expert, PanelStreams(begin % panels, begin % panels + end - begin, streams), thread);
     });
   }
+
+  // Of a panel that meets so many tokens, in units of one token's products: reading it costs as much as four.
+  static std::int64_t panel_cost(std::int64_t tokens) { return tokens + 4; }
 
   // Tokens of the expert at `hit`.
   static std::int64_t tokens_of(const Workspace& work, std::int32_t expert) {

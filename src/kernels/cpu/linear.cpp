@@ -5,6 +5,7 @@
 #include "base/first_error.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/stretches.h"
 
 namespace moracle::cpu {
 
@@ -40,10 +41,9 @@ class CpuLinear final : public PackedLinear {
                   scratch.data() + thread * format.padded_cols(), rows.row(format, t));
     });
     const Tuning tuning = tuning_of_linears();
-    const std::int64_t items = std::min(format.panels, context.pool.threads() * tuning.split);
-    context.pool.parallel_for(items, [&](std::int64_t item, int) {
-      const PanelStreams panels(format.panels * item / items, format.panels * (item + 1) / items,
-                                tuning.together(tokens) ? kMaxPanels : 1);
+    const auto any_length = [&](std::int64_t) { return format.panels; };
+    share_stretches(context.pool, format.panels, any_length, [&](std::int64_t begin, std::int64_t end, int) {
+      const PanelStreams panels(begin, end, tuning.together(tokens) ? kMaxPanels : 1);
       for (std::int64_t i = 0; i < panels.size(); ++i)
         multiply_panels(format, tuning, panels.at(i), panels.at(i + 1), tokens, rows, y);
     });

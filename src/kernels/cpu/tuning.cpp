@@ -26,7 +26,6 @@ constexpr std::size_t kLeastPairs = 7;
 constexpr TuningCandidate kCandidates[] = {
     {"streams", "many", "one", 1, 0, [](Tuning& tuning) { tuning.streams = true; }},
     {"ahead", "on", "off", 16, 0, [](Tuning& tuning) { tuning.ahead = true; }},
-    {"split", "2", "8", 1, 0, [](Tuning& tuning) { tuning.split = 2; }},
     {"run_from", "6", "3", 4, 3, [](Tuning& tuning) { tuning.run_from = 6; }},
 };
 

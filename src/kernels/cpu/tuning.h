@@ -17,7 +17,6 @@ namespace moracle::cpu {
 struct Tuning {
   bool streams = false;       // up to kWideTiles tokens meet several panels at once, which lie far apart
   bool ahead = false;         // more tokens ask for the next such panels while they meet these, one by one
-  std::int64_t split = 8;     // work items a thread
   std::int64_t run_from = 0;  // tokens from which on a run meets decoded weights; 0: as the kernels say
 
   // Whether so many tokens meet panels in groups.
