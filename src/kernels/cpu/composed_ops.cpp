@@ -46,6 +46,7 @@ PanelOps with_amx(PanelOps ops) {
   set_run(ops.e4m3, kAmxRuns.e4m3);
   set_run(ops.bf16, kAmxRuns.bf16);
   set_run(ops.q8_i8, kAmxRuns.int8);
+  ops.bf16_compact = {};  // tiles take plain numbers as they lie, and many tokens gain more by that
   ops.even_rows = true;
   ops.few = &kAvx512VnniOps;
   ops.few_below = kFewBelow;

@@ -1,8 +1,10 @@
 // Driver of one linear layer over the panel micro-kernels.
 #include <algorithm>
+#include <atomic>
 
 #include "base/checked.h"
 #include "base/first_error.h"
+#include "kernels/cpu/compact.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/cpu/stretches.h"
@@ -91,40 +93,96 @@ class CpuLinear final : public PackedLinear {
   std::optional<float> input_scale_;
 };
 
+class LinearPacker {
+ public:
+  LinearPacker(const CanonicalLinear& linear, const PanelFormat& plain, const PackOptions& options)
+      : source_(*linear.weight), plain_(plain), options_(options), order_(column_order(source_.spec())) {}
+
+  [[nodiscard]] const std::vector<std::int32_t>& order() const { return order_; }
+
+  // None where the matrix does not fit the compact format.
+  [[nodiscard]] Result<std::optional<PageBuffer>> pack(const PanelFormat& format) const {
+    MORACLE_ASSIGN(PageBuffer memory, PageBuffer::allocate(format.bytes()));
+    const std::span<std::byte> bytes(memory.data(), memory.size());
+    if (options_.store != nullptr && options_.store->restore(options_.name, bytes, options_.pool)) {
+      return std::optional(std::move(memory));
+    }
+    constexpr std::int64_t kPanelsPerItem = 16;
+    constexpr std::int64_t kItemsPerRelease = 16;  // a head of 600 MB must not stay mapped beside its packed copy
+    std::vector<Scratch> scratch(static_cast<std::size_t>(options_.pool.threads()));
+    std::atomic<bool> fits{true};
+    FirstError failed;
+    options_.pool.parallel_for(ceil_div(format.panels, kPanelsPerItem), [&](std::int64_t item, int thread) {
+      if (!fits.load(std::memory_order_relaxed)) return;
+      const std::int64_t begin = item * kPanelsPerItem;
+      const std::int64_t end = std::min(begin + kPanelsPerItem, format.panels);
+      std::byte* const out = memory.data() + static_cast<std::size_t>(begin) * format.panel_bytes;
+      Scratch& own = scratch[static_cast<std::size_t>(thread)];
+      if (format.code != PanelCode::bf16_compact) {
+        failed.keep(item, pack_panels(source_, format, order_, begin, end, out, format.panel_bytes, own.panel));
+      } else {
+        failed.keep(item, pack_compact(format, begin, end, out, own, fits));
+      }
+      if (item % kItemsPerRelease == kItemsPerRelease - 1) source_.release();
+    });
+    MORACLE_TRY(failed.take());
+    source_.release();
+    if (!fits) return std::optional<PageBuffer>();
+    if (options_.store != nullptr) options_.store->keep(options_.name, bytes);
+    return std::optional(std::move(memory));
+  }
+
+ private:
+  struct Scratch {
+    MatrixPanel panel;
+    std::vector<std::byte> plain;
+  };
+
+  // As many panels at a time as the second-level cache holds in both formats.
+  Result<> pack_compact(const PanelFormat& format, std::int64_t begin, std::int64_t end, std::byte* out,
+                        Scratch& scratch, std::atomic<bool>& fits) const {
+    constexpr std::int64_t kTogether = 4;
+    scratch.plain.resize(static_cast<std::size_t>(kTogether) * plain_.panel_bytes);
+    for (std::int64_t first = begin; first < end; first += kTogether) {
+      const std::int64_t last = std::min(first + kTogether, end);
+      MORACLE_TRY(pack_panels(source_, plain_, order_, first, last, scratch.plain.data(), plain_.panel_bytes,
+                              scratch.panel));
+      for (std::int64_t p = first; p < last; ++p, out += format.panel_bytes) {
+        const std::byte* const plain = scratch.plain.data() + static_cast<std::size_t>(p - first) * plain_.panel_bytes;
+        if (compact_panel(plain, format.last_steps, out)) continue;
+        fits.store(false, std::memory_order_relaxed);
+        return Ok{};
+      }
+    }
+    return Ok{};
+  }
+
+  const MatrixSource& source_;
+  const PanelFormat& plain_;
+  const PackOptions& options_;
+  std::vector<std::int32_t> order_;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<PackedLinear>> pack_linear(const PanelOps& ops, const CanonicalLinear& linear,
                                                   const PackOptions& options) {
-  const MatrixSource& source = *linear.weight;
-  MORACLE_ASSIGN(const PanelForms forms, panel_forms(linear, ops));
-  const PanelFormat& format = forms.many;
-  std::vector<std::int32_t> order = column_order(source.spec());
-  const auto packed = [&](PageBuffer memory) {
-    return std::unique_ptr<PackedLinear>(std::make_unique<CpuLinear>(
-        ops, forms, std::move(memory), std::move(order), linear.bias, source.spec().global_scale, linear.input_scale));
+  MORACLE_ASSIGN(const PanelForms plain, panel_forms(linear, ops));
+  const LinearPacker packer(linear, plain.many, options);
+  const auto packed = [&](const PanelForms& forms, PageBuffer memory) -> std::unique_ptr<PackedLinear> {
+    return std::make_unique<CpuLinear>(ops, forms, std::move(memory), packer.order(), linear.bias,
+                                       linear.weight->spec().global_scale, linear.input_scale);
   };
-  if (options.layout_only) return packed(PageBuffer());
-  MORACLE_ASSIGN(PageBuffer memory, PageBuffer::allocate(format.bytes()));
-  const std::span<std::byte> bytes(memory.data(), memory.size());
-  if (options.store != nullptr && options.store->restore(options.name, bytes, options.pool)) {
-    return packed(std::move(memory));
+  if (const auto compact = compacted(plain.many, ops)) {
+    PanelForms forms;
+    forms.many = *compact;
+    if (options.layout_only) return packed(forms, PageBuffer());
+    MORACLE_ASSIGN(std::optional<PageBuffer> memory, packer.pack(*compact));
+    if (memory) return packed(forms, std::move(*memory));
   }
-  constexpr std::int64_t kPanelsPerItem = 16;
-  constexpr std::int64_t kItemsPerRelease = 16;  // a head of 600 MB must not stay mapped beside its packed copy
-  std::vector<MatrixPanel> scratch(static_cast<std::size_t>(options.pool.threads()));
-  FirstError failed;
-  options.pool.parallel_for(ceil_div(format.panels, kPanelsPerItem), [&](std::int64_t item, int thread) {
-    const std::int64_t begin = item * kPanelsPerItem;
-    const std::int64_t end = std::min(begin + kPanelsPerItem, format.panels);
-    failed.keep(item, pack_panels(source, format, order, begin, end,
-                                  memory.data() + static_cast<std::size_t>(begin) * format.panel_bytes,
-                                  format.panel_bytes, scratch[static_cast<std::size_t>(thread)]));
-    if (item % kItemsPerRelease == kItemsPerRelease - 1) source.release();
-  });
-  MORACLE_TRY(failed.take());
-  source.release();
-  if (options.store != nullptr) options.store->keep(options.name, bytes);
-  return packed(std::move(memory));
+  if (options.layout_only) return packed(plain, PageBuffer());
+  MORACLE_ASSIGN(std::optional<PageBuffer> memory, packer.pack(plain.many));
+  return packed(plain, std::move(*memory));
 }
 
 }  // namespace moracle::cpu

@@ -39,6 +39,8 @@ const CodeKernels& kernels_of(const PanelOps& ops, PanelCode code, InputForm inp
       return ops.e4m3;
     case PanelCode::bf16:
       return ops.bf16;
+    case PanelCode::bf16_compact:
+      return ops.bf16_compact;
     case PanelCode::f16:
       return ops.f16;
     case PanelCode::f32:
@@ -48,7 +50,7 @@ const CodeKernels& kernels_of(const PanelOps& ops, PanelCode code, InputForm inp
 }
 
 InputForm choose_input(const PanelOps& ops, const PanelFormat& format) {
-  if (format.code == PanelCode::bf16) return ops.bf16_input;
+  if (format.code == PanelCode::bf16 || format.code == PanelCode::bf16_compact) return ops.bf16_input;
   if (!quantized(format.code)) return InputForm::f32;
   if (format.code == PanelCode::e4m3) return ops.coded_input;
   if (!format.activation) return ops.quantized_input;
@@ -115,6 +117,8 @@ std::size_t step_bytes(PanelCode code) {
     case PanelCode::q8:
     case PanelCode::e4m3:
       return 256;
+    case PanelCode::bf16_compact:
+      return 384;
     case PanelCode::bf16:
     case PanelCode::f16:
       return 512;
@@ -202,6 +206,15 @@ Result<PanelForms> panel_forms(const CanonicalLinear& linear, const PanelOps& op
     forms.few_below = std::numeric_limits<std::int64_t>::max();
   }
   return forms;
+}
+
+std::optional<PanelFormat> compacted(const PanelFormat& format, const PanelOps& ops) {
+  if (format.code != PanelCode::bf16 || ops.bf16_compact.tiles[0][0].one[0] == nullptr) return std::nullopt;
+  PanelFormat compact = format;
+  compact.code = PanelCode::bf16_compact;
+  compact.panel_bytes = static_cast<std::size_t>(format.last_steps) * step_bytes(compact.code) + sizeof(CompactTail);
+  choose_kernels(ops, compact);
+  return compact;
 }
 
 namespace {

@@ -78,6 +78,9 @@ struct PanelForms {
 // Errors: "kernel.scheme" where the layout has no code for the matrix; cards keep such matrices away.
 Result<PanelForms> panel_forms(const CanonicalLinear& linear, const PanelOps& ops);
 
+// The format of the same matrix with its bf16 numbers in 12 bits (compact.h), where the kernels know it.
+[[nodiscard]] std::optional<PanelFormat> compacted(const PanelFormat& format, const PanelOps& ops);
+
 // Columns in stored order: column_order[p] is the input column at packed position p. Empty: columns in order.
 [[nodiscard]] std::vector<std::int32_t> column_order(const MatrixSpec& spec);
 

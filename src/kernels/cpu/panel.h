@@ -11,6 +11,8 @@
 //   q8      the same; step: 2 x { 32 lanes x u32 }, a byte a code in column order, stored as two's complement
 //   e4m3    as q8, bytes in the order 0, 2, 1, 3: the columns of a bf16 pair meet after one 16-bit shift
 //   bf16    step: 4 x { 32 lanes x 2 bf16 }
+//   bf16_compact  the same numbers in 12 bits: step: 2 x { 32 lanes x 4 bytes of sign and mantissa, in the order of e4m3 },
+//           { 32 lanes x 8 nibbles of exponents, as q4's }; behind the last step a CompactTail
 //   f16     step: 4 x { 32 lanes x 2 f16 }
 //   f32     step: 8 x { 32 lanes x f32 }
 //
@@ -26,7 +28,7 @@
 
 namespace moracle::cpu {
 
-enum class PanelCode : std::uint8_t { q4, e2m1, q8, e4m3, bf16, f16, f32 };
+enum class PanelCode : std::uint8_t { q4, e2m1, q8, e4m3, bf16, bf16_compact, f16, f32 };
 enum class PanelScale : std::uint8_t { f16, bf16, f32, e4m3, e8m0 };
 // What a prepared activation row holds. `i8`: two's complement codes, four columns a 32-bit lane, in the order in which
 // the code's bytes meet them (EncodeArgs). `i16`: two's complement codes, two columns a lane, likewise.
@@ -39,6 +41,21 @@ constexpr std::int64_t kMaxRun = 64;    // tokens of one call at most
 constexpr std::int64_t kMaxPanels = 4;  // of one call
 constexpr std::int64_t kAhead = 4;      // places of PanelArgs::ahead
 constexpr std::int64_t kWideTiles = 3;  // tiles of 1 .. 3 tokens may take several panels at once
+
+// Exponent code c of bf16_compact stands for the biased exponent kCompactBase + c, 15 for 0; the panel's factor, a power
+// of two, puts the numbers back in their place.
+constexpr int kCompactBase = 114;
+constexpr std::uint32_t kMostOutside = 127;
+struct CompactTail {
+  float factor;
+  std::uint32_t count;
+  struct Outside {  // a weight whose exponent no code stands for; in its place is a zero
+    std::uint32_t column;
+    std::uint16_t row;     // of the panel
+    std::uint16_t weight;  // bf16, as published
+  };
+  Outside outside[kMostOutside];
+};
 
 // One call: `tokens` rows of activations against one panel, or against several that the kernel's name fixes. Kernels of
 // a tile know their size and do not read it.
@@ -120,6 +137,7 @@ struct RoundArgs {
 // Everything one instruction set provides.
 struct PanelOps {
   CodeKernels q4, q8, e2m1, e4m3, bf16, f16, f32;
+  CodeKernels bf16_compact;  // of one form with bf16; null: matrices stay in bf16
   CodeKernels q4_i8, q8_i8, e2m1_i8;     // integer activation codes
   CodeKernels q4_i16, q8_i16, e2m1_i16;  // the same in 16 bits
   std::int64_t wide_panels[kWideTiles];

@@ -256,6 +256,8 @@ bool pack_lines(const LineArgs& args) {
       return args.stored ? packed(16, HalfWords(0x7C00)) : packed(32, F16Pairs());
     case PanelCode::f32:
       return packed(32, F32Words());
+    case PanelCode::bf16_compact:  // made of packed bf16 panels (compact.h)
+      break;
   }
   return false;
 }
@@ -275,6 +277,8 @@ bool pack_word_lines(const WordLineArgs& args) {
       return pack_words(args, HalfWords(0x7C00));
     case PanelCode::f32:
       return pack_words(args, F32Words());
+    case PanelCode::bf16_compact:
+      break;
   }
   return false;
 }

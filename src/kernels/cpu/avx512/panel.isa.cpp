@@ -113,6 +113,7 @@ constinit const PanelOps kAvx512Ops = {
     .bf16 = dense_kernels<DenseBf16>(),
     .f16 = dense_kernels<DenseF16>(),
     .f32 = dense_kernels<DenseF32>(),
+    .bf16_compact = {},
     .q4_i8 = {},
     .q8_i8 = {},
     .e2m1_i8 = {},

@@ -1,0 +1,211 @@
+// bf16 in 12 bits: every number comes back, whatever it is, and the kernels make of it what they make of bf16.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "kernels/cpu/compact.h"
+#include "kernels/cpu/panel.h"
+#include "machine/machine.h"
+#include "scheme/codes.h"
+
+namespace moracle::cpu {
+namespace {
+
+constexpr std::int64_t kSteps = 5;
+constexpr std::size_t kWeights = kSteps * kStepColumns * kPanelRows;
+constexpr std::size_t kCompactBytes = kSteps * 384 + sizeof(CompactTail);
+
+// Place of a weight in a plain panel, in units of two bytes.
+std::size_t place(std::size_t row, std::size_t column) {
+  return column / 2 * 64 + row * 2 + column % 2;
+}
+
+// Weights as trained ones are distributed, with zeros of both signs and a subnormal among them.
+std::vector<std::uint16_t> normal_panel(unsigned seed, float deviation = 0.02F) {
+  std::mt19937 rng(seed);
+  std::normal_distribution<float> normal(0.0F, deviation);
+  std::vector<std::uint16_t> weights(kWeights);
+  for (std::uint16_t& weight : weights) weight = encode_bf16(normal(rng));
+  weights[3] = 0x0000;
+  weights[70] = 0x8000;
+  weights[71] = 0x0005;
+  return weights;
+}
+
+struct Compact {
+  std::vector<std::byte> bytes = std::vector<std::byte>(kCompactBytes);
+  bool fits = false;
+
+  explicit Compact(const std::vector<std::uint16_t>& weights)
+      : fits(compact_panel(reinterpret_cast<const std::byte*>(weights.data()), kSteps, bytes.data())) {}
+
+  CompactTail tail() const {
+    CompactTail tail;
+    std::memcpy(&tail, bytes.data() + kSteps * 384, sizeof tail);
+    return tail;
+  }
+  // By the layout's description in panel.h.
+  std::uint16_t weight(std::size_t row, std::size_t column) const {
+    const CompactTail list = tail();
+    for (std::uint32_t i = 0; i < list.count; ++i) {
+      if (list.outside[i].row == row && list.outside[i].column == column) return list.outside[i].weight;
+    }
+    constexpr std::size_t kOrder[4] = {0, 2, 1, 3};
+    const std::byte* const step = bytes.data() + column / 8 * 384;
+    const std::size_t in_step = column % 8;
+    const auto byte = std::to_integer<unsigned>(step[in_step / 4 * 128 + row * 4 + kOrder[in_step % 4]]);
+    std::uint32_t lane = 0;
+    std::memcpy(&lane, step + 256 + row * 4, sizeof lane);
+    const unsigned code = lane >> (in_step / 2 * 4 + in_step % 2 * 16) & 15U;
+    const int shift = static_cast<int>(std::lround(std::log2(list.factor)));
+    const unsigned exponent = code == 15 ? 0 : static_cast<unsigned>(kCompactBase + static_cast<int>(code) + shift);
+    return static_cast<std::uint16_t>((byte & 0x80U) << 8U | exponent << 7U | (byte & 0x7FU));
+  }
+};
+
+void expect_same(const std::vector<std::uint16_t>& weights, const Compact& compact) {
+  for (std::size_t row = 0; row < 32; ++row) {
+    for (std::size_t column = 0; column < kSteps * 8; ++column)
+      ASSERT_EQ(compact.weight(row, column), weights[place(row, column)]) << row << " " << column;
+  }
+}
+
+TEST(CompactPanel, KeepsEveryNumber) {
+  for (const float deviation : {1e-30F, 0.02F, 1.0F, 1e30F}) {
+    const auto weights = normal_panel(1, deviation);
+    const Compact compact(weights);
+    ASSERT_TRUE(compact.fits) << deviation;
+    expect_same(weights, compact);
+  }
+}
+
+TEST(CompactPanel, ListsWhatIsFarOff) {
+  auto weights = normal_panel(2);
+  const auto before = Compact(weights).tail().count;
+  weights[place(7, 33)] = encode_bf16(1e20F);
+  weights[place(31, 0)] = encode_bf16(-1e-20F);
+  const Compact compact(weights);
+  ASSERT_TRUE(compact.fits);
+  EXPECT_EQ(compact.tail().count, before + 2);
+  expect_same(weights, compact);
+}
+
+TEST(CompactPanel, RefusesWhatHasTooManyExponents) {
+  std::vector<std::uint16_t> weights(kWeights);
+  for (std::size_t i = 0; i < kWeights; ++i) weights[i] = static_cast<std::uint16_t>((1 + i % 254) << 7U);
+  EXPECT_FALSE(Compact(weights).fits);
+}
+
+TEST(CompactPanel, AllZeros) {
+  const std::vector<std::uint16_t> weights(kWeights);
+  const Compact compact(weights);
+  ASSERT_TRUE(compact.fits);
+  expect_same(weights, compact);
+}
+
+class CompactKernels : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const CpuFeatures needed = CpuFeature::avx512 | CpuFeature::avx512_bf16 | CpuFeature::avx512_vbmi;
+    if ((probe_machine().cpu_features & needed) != needed) GTEST_SKIP() << "this CPU lacks AVX-512 BF16";
+    std::mt19937 rng(3);
+    std::normal_distribution<float> normal;
+    for (auto& row : x_) {
+      row.resize(kSteps * 8 + 32);
+      for (std::size_t i = 0; i < kSteps * 8; ++i) row[i] = encode_bf16(normal(rng));
+    }
+  }
+
+  // [panels][tokens][32]
+  std::vector<float> multiply(PanelMultiply kernel, std::int64_t tokens,
+                              const std::vector<const std::byte*>& panels) const {
+    std::vector<float> out(panels.size() * static_cast<std::size_t>(tokens) * 32);
+    std::vector<const void*> x;
+    for (std::int64_t t = 0; t < tokens; ++t) x.push_back(x_[static_cast<std::size_t>(t)].data());
+    const std::vector<float> panel_scale(panels.size(), 1.0F);
+    const std::vector<float> token_scale(static_cast<std::size_t>(tokens), 1.0F);
+    std::vector<float*> outs;
+    for (std::size_t p = 0; p < panels.size(); ++p)
+      outs.push_back(out.data() + p * static_cast<std::size_t>(tokens) * 32);
+    kernel({.tokens = tokens,
+            .x = x.data(),
+            .sums = nullptr,
+            .input_scales = nullptr,
+            .panels = panels.data(),
+            .groups = 1,
+            .steps = kSteps,
+            .last_steps = kSteps,
+            .scale = PanelScale::f32,
+            .zeros = false,
+            .scaled = false,
+            .panel_scale = panel_scale.data(),
+            .token_scale = token_scale.data(),
+            .ahead = nullptr,
+            .out = outs.data(),
+            .out_stride = 32});
+    return out;
+  }
+
+  std::vector<std::uint16_t> x_[kMaxTile];
+};
+
+TEST_F(CompactKernels, SameBitsAsPlainWithoutAList) {
+  auto weights = normal_panel(4);
+  const CompactTail list = Compact(weights).tail();  // what would be listed becomes zero
+  for (std::uint32_t i = 0; i < list.count; ++i) weights[place(list.outside[i].row, list.outside[i].column)] = 0;
+  const Compact compact(weights);
+  ASSERT_EQ(compact.tail().count, 0U);
+  for (std::int64_t tokens = 1; tokens <= kMaxTile; ++tokens) {
+    const auto tile = static_cast<std::size_t>(tokens - 1);
+    EXPECT_EQ(multiply(kAvx512Bf16Ops.bf16_compact.tiles[0][0].one[tile], tokens, {compact.bytes.data()}),
+              multiply(kAvx512Bf16Ops.bf16.tiles[0][0].one[tile], tokens,
+                       {reinterpret_cast<const std::byte*>(weights.data())}))
+        << tokens;
+  }
+}
+
+TEST_F(CompactKernels, ListedWeightsCount) {
+  auto weights = normal_panel(5);
+  weights[place(7, 33)] = encode_bf16(300.0F);
+  weights[place(8, 0)] = encode_bf16(-1e-9F);
+  const Compact compact(weights);
+  ASSERT_TRUE(compact.fits);
+  ASSERT_GT(compact.tail().count, 0U);
+  const auto* const plain = reinterpret_cast<const std::byte*>(weights.data());
+  for (std::int64_t tokens = 1; tokens <= kMaxTile; ++tokens) {
+    const auto tile = static_cast<std::size_t>(tokens - 1);
+    const auto found = multiply(kAvx512Bf16Ops.bf16_compact.tiles[0][0].one[tile], tokens, {compact.bytes.data()});
+    const auto wanted = multiply(kAvx512Bf16Ops.bf16.tiles[0][0].one[tile], tokens, {plain});
+    // Sums of 40 products in another order: 40 roundings of numbers up to 300 x 4.
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const float most = i % 32 == 7 ? 1200.0F : 4.0F;
+      EXPECT_NEAR(found[i], wanted[i], 40 * most * 0x1p-24F) << tokens << " " << i;
+    }
+  }
+}
+
+TEST_F(CompactKernels, SeveralPanelsAtOnceAreTheSame) {
+  const auto first = normal_panel(6);
+  const auto second = normal_panel(7, 3.0F);
+  const Compact compact[2] = {Compact(first), Compact(second)};
+  const CodeKernels::Tiles& tiles = kAvx512Bf16Ops.bf16_compact.tiles[0][0];
+  for (std::int64_t tokens = 1; tokens <= kWideTiles; ++tokens) {
+    const auto tile = static_cast<std::size_t>(tokens - 1);
+    if (tiles.wide[tile] == nullptr) continue;
+    std::vector<const std::byte*> panels;
+    std::vector<float> wanted;
+    for (std::int64_t p = 0; p < kAvx512Bf16Ops.wide_panels[tile]; ++p) {
+      panels.push_back(compact[p % 2].bytes.data());
+      const auto alone = multiply(tiles.one[tile], tokens, {panels.back()});
+      wanted.insert(wanted.end(), alone.begin(), alone.end());
+    }
+    EXPECT_EQ(multiply(tiles.wide[tile], tokens, panels), wanted) << tokens;
+  }
+}
+
+}  // namespace
+}  // namespace moracle::cpu
