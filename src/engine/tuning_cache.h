@@ -45,7 +45,7 @@ class TuningCache final : public TuningStore {
   std::vector<std::string> used_;
 };
 
-// "streams many (x1.51 over one), split 8; measured 2026-11-22", for people.
+// "streams many (x1.51 over one), run_from 3; measured 2026-11-22", for people.
 [[nodiscard]] std::string tuning_text(const RememberedTuning& tuning);
 // {"kind", "threads", "measured", "settings": {"streams": "many", ...}, "trials": [...]}; "measured" is null where the
 // user has decided.

@@ -74,7 +74,15 @@ void expect_same(const std::vector<std::uint16_t>& weights, const Compact& compa
   }
 }
 
-TEST(CompactPanel, KeepsEveryNumber) {
+class CompactPanels : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const CpuFeatures needed = CpuFeature::avx512 | CpuFeature::avx512_bf16 | CpuFeature::avx512_vbmi;
+    if ((probe_machine().cpu_features & needed) != needed) GTEST_SKIP() << "this CPU lacks AVX-512 BF16";
+  }
+};
+
+TEST_F(CompactPanels, KeepsEveryNumber) {
   for (const float deviation : {1e-30F, 0.02F, 1.0F, 1e30F}) {
     const auto weights = normal_panel(1, deviation);
     const Compact compact(weights);
@@ -83,7 +91,7 @@ TEST(CompactPanel, KeepsEveryNumber) {
   }
 }
 
-TEST(CompactPanel, ListsWhatIsFarOff) {
+TEST_F(CompactPanels, ListsWhatIsFarOff) {
   auto weights = normal_panel(2);
   const auto before = Compact(weights).tail().count;
   weights[place(7, 33)] = encode_bf16(1e20F);
@@ -94,24 +102,23 @@ TEST(CompactPanel, ListsWhatIsFarOff) {
   expect_same(weights, compact);
 }
 
-TEST(CompactPanel, RefusesWhatHasTooManyExponents) {
+TEST_F(CompactPanels, RefusesWhatHasTooManyExponents) {
   std::vector<std::uint16_t> weights(kWeights);
   for (std::size_t i = 0; i < kWeights; ++i) weights[i] = static_cast<std::uint16_t>((1 + i % 254) << 7U);
   EXPECT_FALSE(Compact(weights).fits);
 }
 
-TEST(CompactPanel, AllZeros) {
+TEST_F(CompactPanels, AllZeros) {
   const std::vector<std::uint16_t> weights(kWeights);
   const Compact compact(weights);
   ASSERT_TRUE(compact.fits);
   expect_same(weights, compact);
 }
 
-class CompactKernels : public ::testing::Test {
+class CompactKernels : public CompactPanels {
  protected:
   void SetUp() override {
-    const CpuFeatures needed = CpuFeature::avx512 | CpuFeature::avx512_bf16 | CpuFeature::avx512_vbmi;
-    if ((probe_machine().cpu_features & needed) != needed) GTEST_SKIP() << "this CPU lacks AVX-512 BF16";
+    CompactPanels::SetUp();
     std::mt19937 rng(3);
     std::normal_distribution<float> normal;
     for (auto& row : x_) {

@@ -11,7 +11,8 @@
 namespace moracle::cpu {
 
 // One panel of `steps` steps, from PanelCode::bf16 at `plain` to PanelCode::bf16_compact at `out`. False where more
-// weights fall outside than a tail holds: what was written is useless then.
+// weights fall outside than a tail holds: what was written is useless then. For CPUs that the kernels run on, AVX-512
+// BF16.
 [[nodiscard]] bool compact_panel(const std::byte* plain, std::int64_t steps, std::byte* out);
 
 }  // namespace moracle::cpu

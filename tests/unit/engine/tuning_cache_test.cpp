@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 
 const TuningTrials kTrials = {
     {.setting = "streams", .value = "many", .against = "one", .tokens = 1, .gain = 1.5, .noise = 0.0625, .taken = true},
-    {.setting = "split", .value = "4", .against = "8", .tokens = 1, .gain = 0.75},
-    {.setting = "split", .value = "32", .against = "8", .tokens = 1, .gain = 1.01}};
+    {.setting = "run_from", .value = "4", .against = "8", .tokens = 1, .gain = 0.75},
+    {.setting = "run_from", .value = "32", .against = "8", .tokens = 1, .gain = 1.01}};
 
 class TuningCaches : public testing::Test {
  protected:
@@ -230,17 +230,17 @@ TEST_F(TuningCaches, TheUserDecides) {
 
 TEST_F(TuningCaches, Words) {
   RememberedTuning tuning{.kind = "a kind", .threads = 2, .measured = "2026-11-22", .trials = kTrials};
-  EXPECT_EQ(tuning_text(tuning), "streams many (x1.50 over one), split 8; measured 2026-11-22");
+  EXPECT_EQ(tuning_text(tuning), "streams many (x1.50 over one), run_from 8; measured 2026-11-22");
   const Json json = tuning_json(tuning);
-  EXPECT_EQ(json.at("settings"), (Json{{"streams", "many"}, {"split", "8"}}));
+  EXPECT_EQ(json.at("settings"), (Json{{"streams", "many"}, {"run_from", "8"}}));
   EXPECT_EQ(json.at("trials").size(), 3U);
   EXPECT_EQ(json.at("measured"), "2026-11-22");
   tuning.trials[0].taken = false;
   EXPECT_EQ(tuning_text(tuning),
-            "defaults kept, nothing was faster by more than noise: streams one, split 8; measured 2026-11-22");
+            "defaults kept, nothing was faster by more than noise: streams one, run_from 8; measured 2026-11-22");
   tuning.trials[1].taken = true;
   tuning.trials[2].against = "4";
-  EXPECT_EQ(tuning_text(tuning), "streams one, split 4 (x0.75 over 8); measured 2026-11-22");
+  EXPECT_EQ(tuning_text(tuning), "streams one, run_from 4 (x0.75 over 8); measured 2026-11-22");
 }
 
 // A model whose layers of experts are too small, and what is said where something is known of them all the same.
@@ -264,7 +264,7 @@ TEST_F(TuningCaches, ExplainTellsWhatIsKnown) {
   EXPECT_EQ(explain_tuning(**plan, groups[0], cache), "defaults, the layer is too small to measure");
   EXPECT_EQ(shown(), (Json{{"state", "too_small"}}));
   cache.keep(tuning_kind(groups[0].problem, *groups[0].decision.winner), kTrials);
-  EXPECT_EQ(explain_tuning(**plan, groups[0], cache).find("streams many (x1.50 over one), split 8; measured 2"), 0U);
+  EXPECT_EQ(explain_tuning(**plan, groups[0], cache).find("streams many (x1.50 over one), run_from 8; measured 2"), 0U);
   EXPECT_EQ(shown().at("state"), "known");
   EXPECT_EQ(shown().at("settings").at("streams"), "many");
   EXPECT_FALSE(explain_plan_json(**plan, host).at("layers")[0].contains("tuning"));

@@ -1,15 +1,18 @@
-// AVX-512 VNNI micro-kernels: integer activation codes, products of bytes, sums in 32-bit integers (VPDPBUSD).
+// AVX-512 VNNI micro-kernels: integer activation codes, sums in 32-bit integers, nothing rounded before a group's sum is
+// scaled.
 //
-// 16-bit activations are served as integers of 16 bits under a scale a group, in two planes of bytes: two multiply-adds
-// instead of one, on the same decoded weights. Their error is 2^-16 of a group's largest value, below that of bf16's
-// rounding, and the pair costs what one VDPBF16PS costs or half of it, while bytes are decoded in half the operations.
+// Activations of 8 bits: VPDPBUSD multiplies unsigned weights by signed activations, four columns a lane. Weights are
+// made unsigned by an offset (8, 128, or 12 for the doubled E2M1 numbers), which sums of the activations take back. A
+// nibble lane yields columns 0, 4, 1, 5 under a mask and 2, 6, 3, 7 after one shift, and activations are stored in that
+// order, so 16 rows x 8 columns cost a load, a shift and two masks (and two byte permutes for E2M1). For a tile of 6
+// tokens x 32 rows that is 8 such operations beside 24 multiply-adds, at 64 columns x rows each, and they go to ports
+// that those leave free; what a group costs at its end (a conversion, a product and a multiply-add a token and
+// register) adds a fifth to groups of 128 columns and two thirds to groups of 32.
 //
-// VPDPBUSD multiplies unsigned weights by signed activations, four columns a lane. Weights are made unsigned by an
-// offset (8, 128, or 12 for the doubled E2M1 numbers), which sums of the activations take back, as integers: nothing is
-// rounded before a group's sum is scaled. A nibble lane yields columns 0, 4, 1, 5 under a mask and 2, 6, 3, 7 after one
-// shift, and activations are stored in that order, so 16 rows x 8 columns cost a load, a shift and two masks (and two
-// byte permutes for E2M1). For a tile of 6 tokens x 32 rows that is 8 such operations beside 24 multiply-adds; the
-// multiply-adds bound it, at 64 columns x rows each.
+// 16-bit activations are served as integers of 16 bits under a scale a group, whose error is 2^-16 of a group's largest
+// value, below that of bf16's rounding. VPDPWSSD multiplies two columns a lane, as VDPBF16PS does, and as often; weights
+// become signed words by a permute of a table (nibbles) or by shifts (bytes). 12 sums and 12 totals of a tile of 6 fit
+// the registers.
 #include <immintrin.h>
 
 #include "kernels/cpu/avx512vnni/vnni_kernels.h"
@@ -22,7 +25,7 @@ namespace {
 #include "kernels/cpu/panel_body.inc"
 
 // Multiply-adds are written as instructions: GCC 12 copies each sum before and after an intrinsic in a loop, and spills
-// where tiles are large (6 tokens: 585 to 800 GOP/s in bytes, 240 to 400 in 16 bits on a core of Zen 5).
+// where tiles are large: 585 GOP/s instead of 800 at 6 tokens on a core of Zen 5.
 
 // Four columns a lane, in bytes.
 struct Int8Form {
