@@ -142,6 +142,7 @@ class CompactKernels : public CompactPanels {
             .x = x.data(),
             .sums = nullptr,
             .input_scales = nullptr,
+            .scale_groups = 0,
             .panels = panels.data(),
             .groups = 1,
             .steps = kSteps,

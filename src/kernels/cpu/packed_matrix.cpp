@@ -60,7 +60,7 @@ InputForm choose_input(const PanelOps& ops, const PanelFormat& format) {
 
 void choose_kernels(const PanelOps& ops, PanelFormat& format) {
   format.kernels = &kernels_of(ops, format.code, format.input);
-  format.tiles = &format.kernels->tiles[format.group_input_scales ? 1 : 0][format.zeros ? 1 : 0];
+  format.tiles = &format.kernels->tiles[static_cast<std::size_t>(format.input_scaling())][format.zeros ? 1 : 0];
   format.wide_panels = ops.wide_panels;
 }
 
@@ -161,11 +161,11 @@ Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& 
   format.activation = linear.activation;
   format.input = choose_input(ops, format);
   if (format.integer_input() && !format.activation) {
-    // A scale for each group of the weight, but for 32 columns at least, and for 128 at most in 8 bits, which must
-    // follow a row's outliers. In 16 bits, sums of more than 256 products by 8-bit codes could leave 32 bits.
+    // A scale for 128 columns, which must follow a row's outliers, or for 256 in 16 bits, since sums of more products by
+    // 8-bit codes could leave 32 bits. Several groups of the weight share it where they divide it.
     const std::int64_t most = format.input == InputForm::i8 ? 128 : 256;
-    format.own_group_cols = std::clamp<std::int64_t>(format.stored_group_cols, 32, most);
-    format.group_input_scales = true;
+    const std::int64_t least = 128 % format.stored_group_cols == 0 ? 128 : 32;
+    format.own_group_cols = std::clamp<std::int64_t>(format.stored_group_cols, least, most);
     format.group_cols = std::min(format.group_cols, format.own_group_cols);
   }
   if (format.activation && format.activation->granularity.kind == Granularity::Kind::group) {
@@ -308,40 +308,61 @@ void quantize_row(const PanelOps& ops, const PanelFormat& format, std::optional<
   }
 }
 
-// The scale of columns [first, end) of a row, by the scheme's rule or the kernel's own.
-float integer_scale(const PanelOps& ops, const PanelFormat& format, std::optional<float> input_scale,
-                    const float* values, std::int64_t first, std::int64_t end) {
-  if (format.activation && !format.activation->dynamic) return input_scale.value_or(1.0F);
-  constexpr float kLeast = 1e-10F;
-  bool finite = true;
-  const std::span<const float> stretch{values + first, static_cast<std::size_t>(end - first)};
-  const float most = std::max(largest(ops, stretch, finite), kLeast);
-  return most / (format.input == InputForm::i16 ? 32512.0F : 127.0F);
+// Of integer codes, in the units of the values.
+float largest_code(const PanelFormat& format) {
+  return format.input == InputForm::i16 ? 32512.0F : 127.0F;
 }
 
-// A row as integer codes, group by group of the weight; scales are shared by `width` columns.
-void encode_row(const PanelOps& ops, const PanelFormat& format, std::optional<float> input_scale, const float* values,
-                const PreparedRow& row) {
-  const std::int64_t width = format.own_group_cols > 0 ? format.own_group_cols : format.cols;
-  auto* sums = reinterpret_cast<std::int32_t*>(row.sums);
+float magnitude(const PanelOps& ops, const float* values, std::int64_t count) {
+  bool finite = true;
+  return largest(ops, {values, static_cast<std::size_t>(count)}, finite);
+}
+
+// One group of the weight, as codes of `scale`.
+void encode_group(const PanelOps& ops, const PanelFormat& format, const float* values, std::int64_t g, float scale,
+                  const PreparedRow& row) {
+  const std::int64_t first = g * format.group_cols;
   const auto bytes = static_cast<std::int64_t>(format.input_bytes());
-  const std::int32_t sum_factor = format.input == InputForm::i8 && !format.zeros ? -format.kernels->offset : 1;
   const auto encode = format.input == InputForm::i16 ? ops.encode16 : ops.encode8;
+  encode({.x = values + first,
+          .count = std::min(format.group_cols, format.cols - first),
+          .scale = scale,
+          .nibbles = format.code != PanelCode::q8,
+          .sum_factor = format.input == InputForm::i8 && !format.zeros ? -format.kernels->offset : 1,
+          .out = row.x + g * format.steps * kStepColumns * bytes,
+          .sum = reinterpret_cast<std::int32_t*>(row.sums) + g});
+}
+
+constexpr float kLeastMagnitude = 1e-10F;
+
+// A row as int8 codes under the scheme's scale.
+void encode_published(const PanelOps& ops, const PanelFormat& format, std::optional<float> input_scale,
+                      const float* values, const PreparedRow& row) {
+  const float scale = format.activation->dynamic
+                          ? std::max(magnitude(ops, values, format.cols), kLeastMagnitude) / largest_code(format)
+                          : input_scale.value_or(1.0F);
+  for (std::int64_t g = 0; g < format.groups; ++g) {
+    row.scales[format.group_input_scales ? g : 0] = scale;
+    encode_group(ops, format, values, g, scale, row);
+  }
+}
+
+// A row as integer codes under running scales. No scale is below 2^-16 of the row's largest, so that the factors between
+// them cannot carry a sum out of f32; what codes lose by that is 2^-16 of what they lose where the largest value is.
+void encode_own(const PanelOps& ops, const PanelFormat& format, const float* values, const PreparedRow& row) {
+  const float least = std::max(magnitude(ops, values, format.cols) * 0x1p-16F, kLeastMagnitude);
   float scale = 1.0F;
   for (std::int64_t g = 0; g < format.groups; ++g) {
     const std::int64_t first = g * format.group_cols;
-    const std::int64_t end = std::min(first + format.group_cols, format.cols);
-    if (first % width == 0)
-      scale = integer_scale(ops, format, input_scale, values, first, std::min(first + width, format.cols));
-    row.scales[format.group_input_scales ? g : 0] = scale;
-    encode({.x = values + first,
-            .count = end - first,
-            .scale = scale,
-            .nibbles = format.code != PanelCode::q8,
-            .sum_factor = sum_factor,
-            .out = row.x + g * format.steps * kStepColumns * bytes,
-            .sum = sums + g});
+    if (first % format.own_group_cols == 0) {
+      const std::int64_t count = std::min(format.own_group_cols, format.cols - first);
+      const float next = std::max(magnitude(ops, values + first, count), least) / largest_code(format);
+      row.scales[first / format.own_group_cols] = scale / next;
+      scale = next;
+    }
+    encode_group(ops, format, values, g, scale, row);
   }
+  row.scales[format.running_scales()] = scale;
 }
 
 }  // namespace
@@ -357,7 +378,12 @@ void prepare_row(const PanelOps& ops, const PanelFormat& format, std::span<const
     for (std::size_t p = 0; p < cols; ++p) values[p] = x[order[p]];
   }
   if (format.integer_input()) {
-    encode_row(ops, format, input_scale, order.empty() ? x : values, row);
+    const float* const ordered = order.empty() ? x : values;
+    if (format.activation) {
+      encode_published(ops, format, input_scale, ordered, row);
+    } else {
+      encode_own(ops, format, ordered, row);
+    }
     return;
   }
   if (order.empty()) std::copy(x, x + cols, values);
@@ -449,6 +475,22 @@ bool runs_from(const PanelFormat& format, const Tuning& tuning, std::int64_t row
   return kernels.run != nullptr && rows >= (tuning.run_from > 0 ? tuning.run_from : kernels.run_from);
 }
 
+namespace {
+
+float token_scale_of(const PanelFormat& format, const PreparedRow& row) {
+  switch (format.input_scaling()) {
+    case InputScaling::running:
+      return row.scales[format.running_scales()];
+    case InputScaling::of_token:
+      return format.activation ? row.scales[0] : 1.0F;
+    case InputScaling::of_group:
+      break;
+  }
+  return 1.0F;
+}
+
+}  // namespace
+
 void multiply_rows(const PanelFormat& format, const Tuning& tuning, std::span<const PreparedRow> rows,
                    const PanelSet& set) {
   const void* x[kMaxRun];
@@ -459,19 +501,20 @@ void multiply_rows(const PanelFormat& format, const Tuning& tuning, std::span<co
     x[t] = rows[t].x;
     sums[t] = rows[t].sums;
     scales[t] = rows[t].scales;
-    token_scale[t] = format.activation && !format.group_input_scales ? rows[t].scales[0] : 1.0F;
+    token_scale[t] = token_scale_of(format, rows[t]);
   }
   const PanelArgs args{.tokens = narrow<std::int64_t>(rows.size()),
                        .x = x,
                        .sums = sums,
                        .input_scales = scales,
+                       .scale_groups = format.own_group_cols / format.group_cols,
                        .panels = nullptr,
                        .groups = format.groups,
                        .steps = format.steps,
                        .last_steps = format.last_steps,
                        .scale = format.scale,
                        .zeros = format.zeros,
-                       .scaled = format.group_input_scales,
+                       .scaled = format.input_scaling() == InputScaling::of_group,
                        .panel_scale = nullptr,
                        .token_scale = token_scale,
                        .ahead = nullptr,

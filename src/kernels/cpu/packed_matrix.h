@@ -48,8 +48,15 @@ struct PanelFormat {
   [[nodiscard]] std::int64_t padded_rows() const { return panels * kPanelRows; }
   [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(panels) * panel_bytes; }
   [[nodiscard]] std::int64_t stored_groups() const { return (cols + stored_group_cols - 1) / stored_group_cols; }
+  // Of a row that the kernel itself makes integers: one for every own_group_cols columns.
+  [[nodiscard]] std::int64_t running_scales() const { return (cols + own_group_cols - 1) / own_group_cols; }
+  [[nodiscard]] InputScaling input_scaling() const {
+    if (own_group_cols > 0) return InputScaling::running;
+    return group_input_scales ? InputScaling::of_group : InputScaling::of_token;
+  }
   [[nodiscard]] std::size_t input_scale_count() const {  // scales of one prepared row
-    if (!activation && own_group_cols == 0) return 0;
+    if (own_group_cols > 0) return static_cast<std::size_t>(running_scales()) + 1;
+    if (!activation) return 0;
     return group_input_scales ? static_cast<std::size_t>(groups) : 1;
   }
   [[nodiscard]] bool integer_input() const { return input == InputForm::i8 || input == InputForm::i16; }
@@ -93,7 +100,9 @@ Result<> pack_panels(const MatrixSource& source, const PanelFormat& format, std:
 struct PreparedRow {
   std::byte* x;   // padded_cols() values in the format's input form, then zeros to the end of the stride
   float* sums;    // [sum_count()], where the format needs sums; of integer codes: int32 in the same place
-  float* scales;  // quantized activations: [groups] with group_input_scales, else [1]
+  // Quantized activations, by the format's input_scaling(): one; one a group; or the factors from each running scale to
+  // the next, the first of them unused, and behind them the last scale.
+  float* scales;
 };
 
 // Prepares one activation row: reordered, zero-padded, quantized where the scheme says so, rounded to bf16 where the

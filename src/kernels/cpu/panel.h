@@ -57,6 +57,12 @@ struct CompactTail {
   Outside outside[kMostOutside];
 };
 
+// How scales of activations enter. `of_token`: one a token, at the end. `of_group`: one a group of the weight, which
+// multiplies the group's sum. `running`: one for several groups; the total is kept in units of the scale in force, so
+// that a group costs no multiplication.
+enum class InputScaling : std::uint8_t { of_token, of_group, running };
+constexpr std::size_t kInputScalings = 3;
+
 // One call: `tokens` rows of activations against one panel, or against several that the kernel's name fixes. Kernels of
 // a tile know their size and do not read it.
 struct PanelArgs {
@@ -64,16 +70,18 @@ struct PanelArgs {
   const void* const* x;     // [tokens] activation rows in the kernel's input form, zero-padded to whole cache lines
   const void* const* sums;  // [tokens][groups]: sum of the row's activations, f32 or, for integer codes, i32, where zero
                             // points are stored; else, for `i8`, that sum times -CodeKernels::offset
-  // Quantized activations: x holds their codes as numbers, and these the scales that belong to them, [tokens][groups of
-  // the weight]. Read only by the kernels for such activations.
+  // Quantized activations, by InputScaling. `of_group`: the scales of x's codes, [tokens][groups of the weight].
+  // `running`: [tokens][groups / scale_groups, rounded up], what the sums so far are multiplied by before a group with
+  // another scale joins them, the scale before over its own; the last scale is in token_scale.
   const float* const* input_scales;
+  std::int64_t scale_groups;  // groups of the weight that share a scale of `running`
   const std::byte* const* panels;
   std::int64_t groups;      // 1 for dense codes
   std::int64_t steps;       // of every group but the last
   std::int64_t last_steps;  // of the last group
   PanelScale scale;
   bool zeros;                // zero points are stored
-  bool scaled;               // input_scales are there
+  bool scaled;               // InputScaling::of_group
   const float* panel_scale;  // [panels]: second-level scale of the weight; 1 if none
   const float* token_scale;  // [tokens]: the token's own scale; 1 if none
   // Four places whose lines are asked for while this panel is worked on, an equal share of each: the panels that come
@@ -103,7 +111,7 @@ struct CodeKernels {
     PanelMultiply one[kMaxTile];     // [tokens - 1], one panel
     PanelMultiply wide[kWideTiles];  // [tokens - 1], wide_panels[tokens - 1] panels; null: none
   };
-  Tiles tiles[2][2];  // [quantized activations with a scale a group][has zero points]
+  Tiles tiles[kInputScalings][2];  // [InputScaling][has zero points]; null where an instruction set has no use for it
   // Any number of tokens from `run_from` on, one panel, against weights that are decoded once for all of them.
   PanelMultiply run;
   std::int64_t run_from;

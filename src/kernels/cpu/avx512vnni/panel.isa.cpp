@@ -220,13 +220,23 @@ void encode16(const EncodeArgs& args) {
 
 }  // namespace
 
+// Activations that these kernels make integers themselves have running scales; published int8 ones those of their scheme.
+template <class D, bool Integers>
+constexpr CodeKernels own_scales() {
+  return scaled_tiles<D, Integers, InputScaling::running>();
+}
+template <class D>
+constexpr CodeKernels all_scales() {
+  return scaled_tiles<D, true, InputScaling::of_token, InputScaling::of_group, InputScaling::running>();
+}
+
 // No runs on decoded weights: decoding to bytes costs less than to store and load them.
-constinit const VnniKernels kVnniKernels = {.q4 = integer_tiles<Q4>(),
-                                            .q8 = integer_tiles<Q8>(),
-                                            .e2m1 = float_tiles<E2m1>(),
-                                            .q4_i16 = integer_tiles<Q4Words>(),
-                                            .q8_i16 = integer_tiles<Q8Words>(),
-                                            .e2m1_i16 = float_tiles<E2m1Words>(),
+constinit const VnniKernels kVnniKernels = {.q4 = all_scales<Q4>(),
+                                            .q8 = all_scales<Q8>(),
+                                            .e2m1 = own_scales<E2m1, false>(),
+                                            .q4_i16 = own_scales<Q4Words, true>(),
+                                            .q8_i16 = own_scales<Q8Words, true>(),
+                                            .e2m1_i16 = own_scales<E2m1Words, false>(),
                                             .encode8 = encode8,
                                             .encode16 = encode16};
 
