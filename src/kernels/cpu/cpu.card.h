@@ -29,7 +29,8 @@ inline constexpr PanelIsa kAmx{
         CpuFeature::amx_tile | CpuFeature::amx_bf16 | CpuFeature::amx_int8,
     "bf16 or int8 products, f32 or integer sums per group or row, by run length", false, InputRounding::bf16};
 inline constexpr PanelIsa kAvx512Vnni{"avx512vnni", CpuFeature::avx512 | CpuFeature::avx512_vnni,
-                                      "int8 or int16 products, integer sums per group", true, InputRounding::sixteen_bits};
+                                      "int8 or int16 products, integer sums per group", true,
+                                      InputRounding::sixteen_bits};
 inline constexpr PanelIsa kAvx512Bf16{"avx512bf16",
                                       CpuFeature::avx512 | CpuFeature::avx512_bf16 | CpuFeature::avx512_vbmi,
                                       "bf16 products, f32 sums per group in 2 chains", true, InputRounding::bf16};

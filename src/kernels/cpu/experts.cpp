@@ -163,8 +163,8 @@ class CpuExperts final : public PackedExperts {
     return work;
   }
 
-  // Shares the panels of all hit experts; a stretch lies in one expert, and is read as up to `most` streams. Experts that
-  // meet more tokens than others are cut into shorter stretches.
+  // Shares the panels of all hit experts; a stretch lies in one expert, and is read as up to `most` streams. Experts
+  // that meet more tokens than others are cut into shorter stretches.
   template <class Body>
   void spread(const RunContext& context, const Workspace& work, std::int64_t panels, std::int64_t most,
               Body body) const {

@@ -145,8 +145,8 @@ class LinearPacker {
     scratch.plain.resize(static_cast<std::size_t>(kTogether) * plain_.panel_bytes);
     for (std::int64_t first = begin; first < end; first += kTogether) {
       const std::int64_t last = std::min(first + kTogether, end);
-      MORACLE_TRY(pack_panels(source_, plain_, order_, first, last, scratch.plain.data(), plain_.panel_bytes,
-                              scratch.panel));
+      MORACLE_TRY(
+          pack_panels(source_, plain_, order_, first, last, scratch.plain.data(), plain_.panel_bytes, scratch.panel));
       for (std::int64_t p = first; p < last; ++p, out += format.panel_bytes) {
         const std::byte* const plain = scratch.plain.data() + static_cast<std::size_t>(p - first) * plain_.panel_bytes;
         if (compact_panel(plain, format.last_steps, out)) continue;

@@ -161,8 +161,8 @@ Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& 
   format.activation = linear.activation;
   format.input = choose_input(ops, format);
   if (format.integer_input() && !format.activation) {
-    // A scale for 128 columns, which must follow a row's outliers, or for 256 in 16 bits, since sums of more products by
-    // 8-bit codes could leave 32 bits. Several groups of the weight share it where they divide it.
+    // A scale for 128 columns, which must follow a row's outliers, or for 256 in 16 bits, since sums of more products
+    // by 8-bit codes could leave 32 bits. Several groups of the weight share it where they divide it.
     const std::int64_t most = format.input == InputForm::i8 ? 128 : 256;
     const std::int64_t least = 128 % format.stored_group_cols == 0 ? 128 : 32;
     format.own_group_cols = std::clamp<std::int64_t>(format.stored_group_cols, least, most);
@@ -347,8 +347,9 @@ void encode_published(const PanelOps& ops, const PanelFormat& format, std::optio
   }
 }
 
-// A row as integer codes under running scales. No scale is below 2^-16 of the row's largest, so that the factors between
-// them cannot carry a sum out of f32; what codes lose by that is 2^-16 of what they lose where the largest value is.
+// A row as integer codes under running scales. No scale is below 2^-16 of the row's largest, so that the factors
+// between them cannot carry a sum out of f32; what codes lose by that is 2^-16 of what they lose where the largest
+// value is.
 void encode_own(const PanelOps& ops, const PanelFormat& format, const float* values, const PreparedRow& row) {
   const float least = std::max(magnitude(ops, values, format.cols) * 0x1p-16F, kLeastMagnitude);
   float scale = 1.0F;

@@ -98,8 +98,8 @@ Result<> pack_panels(const MatrixSource& source, const PanelFormat& format, std:
 // Where the parts of one prepared activation row go. Without initializers: arrays of them stand on the stack for every
 // panel, and clearing those for 64 tokens took a fifth of a panel's time at one.
 struct PreparedRow {
-  std::byte* x;   // padded_cols() values in the format's input form, then zeros to the end of the stride
-  float* sums;    // [sum_count()], where the format needs sums; of integer codes: int32 in the same place
+  std::byte* x;  // padded_cols() values in the format's input form, then zeros to the end of the stride
+  float* sums;   // [sum_count()], where the format needs sums; of integer codes: int32 in the same place
   // Quantized activations, by the format's input_scaling(): one; one a group; or the factors from each running scale to
   // the next, the first of them unused, and behind them the last scale.
   float* scales;

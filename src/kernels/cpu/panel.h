@@ -11,7 +11,8 @@
 //   q8      the same; step: 2 x { 32 lanes x u32 }, a byte a code in column order, stored as two's complement
 //   e4m3    as q8, bytes in the order 0, 2, 1, 3: the columns of a bf16 pair meet after one 16-bit shift
 //   bf16    step: 4 x { 32 lanes x 2 bf16 }
-//   bf16_compact  the same numbers in 12 bits: step: 2 x { 32 lanes x 4 bytes of sign and mantissa, in the order of e4m3 },
+//   bf16_compact  the same numbers in 12 bits: step: 2 x { 32 lanes x 4 bytes of sign and mantissa, in the order of
+//   e4m3 },
 //           { 32 lanes x 8 nibbles of exponents, as q4's }; behind the last step a CompactTail
 //   f16     step: 4 x { 32 lanes x 2 f16 }
 //   f32     step: 8 x { 32 lanes x f32 }
@@ -42,8 +43,8 @@ constexpr std::int64_t kMaxPanels = 4;  // of one call
 constexpr std::int64_t kAhead = 4;      // places of PanelArgs::ahead
 constexpr std::int64_t kWideTiles = 3;  // tiles of 1 .. 3 tokens may take several panels at once
 
-// Exponent code c of bf16_compact stands for the biased exponent kCompactBase + c, 15 for 0; the panel's factor, a power
-// of two, puts the numbers back in their place.
+// Exponent code c of bf16_compact stands for the biased exponent kCompactBase + c, 15 for 0; the panel's factor, a
+// power of two, puts the numbers back in their place.
 constexpr int kCompactBase = 114;
 constexpr std::uint32_t kMostOutside = 127;
 struct CompactTail {
@@ -68,8 +69,8 @@ constexpr std::size_t kInputScalings = 3;
 struct PanelArgs {
   std::int64_t tokens;
   const void* const* x;     // [tokens] activation rows in the kernel's input form, zero-padded to whole cache lines
-  const void* const* sums;  // [tokens][groups]: sum of the row's activations, f32 or, for integer codes, i32, where zero
-                            // points are stored; else, for `i8`, that sum times -CodeKernels::offset
+  const void* const* sums;  // [tokens][groups]: sum of the row's activations, f32 or, for integer codes, i32, where
+                            // zero points are stored; else, for `i8`, that sum times -CodeKernels::offset
   // Quantized activations, by InputScaling. `of_group`: the scales of x's codes, [tokens][groups of the weight].
   // `running`: [tokens][groups / scale_groups, rounded up], what the sums so far are multiplied by before a group with
   // another scale joins them, the scale before over its own; the last scale is in token_scale.
@@ -145,7 +146,7 @@ struct RoundArgs {
 // Everything one instruction set provides.
 struct PanelOps {
   CodeKernels q4, q8, e2m1, e4m3, bf16, f16, f32;
-  CodeKernels bf16_compact;  // of one form with bf16; null: matrices stay in bf16
+  CodeKernels bf16_compact;              // of one form with bf16; null: matrices stay in bf16
   CodeKernels q4_i8, q8_i8, e2m1_i8;     // integer activation codes
   CodeKernels q4_i16, q8_i16, e2m1_i16;  // the same in 16 bits
   std::int64_t wide_panels[kWideTiles];

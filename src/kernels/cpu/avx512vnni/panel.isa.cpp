@@ -1,5 +1,5 @@
-// AVX-512 VNNI micro-kernels: integer activation codes, sums in 32-bit integers, nothing rounded before a group's sum is
-// scaled.
+// AVX-512 VNNI micro-kernels: integer activation codes, sums in 32-bit integers, nothing rounded before a group's sum
+// is scaled.
 //
 // Activations of 8 bits: VPDPBUSD multiplies unsigned weights by signed activations, four columns a lane. Weights are
 // made unsigned by an offset (8, 128, or 12 for the doubled E2M1 numbers), which sums of the activations take back. A
@@ -10,9 +10,9 @@
 // register) adds a fifth to groups of 128 columns and two thirds to groups of 32.
 //
 // 16-bit activations are served as integers of 16 bits under a scale a group, whose error is 2^-16 of a group's largest
-// value, below that of bf16's rounding. VPDPWSSD multiplies two columns a lane, as VDPBF16PS does, and as often; weights
-// become signed words by a permute of a table (nibbles) or by shifts (bytes). 12 sums and 12 totals of a tile of 6 fit
-// the registers.
+// value, below that of bf16's rounding. VPDPWSSD multiplies two columns a lane, as VDPBF16PS does, and as often;
+// weights become signed words by a permute of a table (nibbles) or by shifts (bytes). 12 sums and 12 totals of a tile
+// of 6 fit the registers.
 #include <immintrin.h>
 
 #include "kernels/cpu/avx512vnni/vnni_kernels.h"
@@ -131,10 +131,10 @@ struct Q8 {
 struct CodeWords {
   alignas(64) std::int16_t values[32];
 };
-constexpr CodeWords kIntegers = {{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7,
-                                  -8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}};
-constexpr CodeWords kE2m1Doubled = {{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12,
-                                     0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}};
+constexpr CodeWords kIntegers = {
+    {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}};
+constexpr CodeWords kE2m1Doubled = {
+    {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12, 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}};
 
 struct NibbleWords {
   using Form = Int16Form;
@@ -220,7 +220,8 @@ void encode16(const EncodeArgs& args) {
 
 }  // namespace
 
-// Activations that these kernels make integers themselves have running scales; published int8 ones those of their scheme.
+// Activations that these kernels make integers themselves have running scales; published int8 ones those of their
+// scheme.
 template <class D, bool Integers>
 constexpr CodeKernels own_scales() {
   return scaled_tiles<D, Integers, InputScaling::running>();
