@@ -24,17 +24,17 @@ PanelScale stored_scale(ScaleType type) {  // kept as published
 }
 
 const CodeKernels& kernels_of(const PanelOps& ops, PanelCode code, InputForm input) {
-  const auto by_input = [&](const CodeKernels& i8, const CodeKernels& i16, const CodeKernels& numbers) -> const auto& {
-    if (input == InputForm::i8) return i8;
-    return input == InputForm::i16 ? i16 : numbers;
+  const auto by_input = [&](auto i8, auto i16, auto numbers) -> const CodeKernels& {
+    if (input == InputForm::i8) return ops.*i8;
+    return input == InputForm::i16 ? ops.*i16 : ops.*numbers;
   };
   switch (code) {
     case PanelCode::q4:
-      return by_input(ops.q4_i8, ops.q4_i16, ops.q4);
+      return by_input(&PanelOps::q4_i8, &PanelOps::q4_i16, &PanelOps::q4);
     case PanelCode::q8:
-      return by_input(ops.q8_i8, ops.q8_i16, ops.q8);
+      return by_input(&PanelOps::q8_i8, &PanelOps::q8_i16, &PanelOps::q8);
     case PanelCode::e2m1:
-      return by_input(ops.e2m1_i8, ops.e2m1_i16, ops.e2m1);
+      return by_input(&PanelOps::e2m1_i8, &PanelOps::e2m1_i16, &PanelOps::e2m1);
     case PanelCode::e4m3:
       return ops.e4m3;
     case PanelCode::bf16:
@@ -91,7 +91,8 @@ std::optional<PanelCode> code_for(Element element) {
 template <class Decode>
 std::array<std::uint8_t, 64> make_recoding(Decode decode) {
   std::array<std::uint8_t, 64> codes{};
-  for (std::uint8_t code = 0; code < codes.size(); ++code) codes[code] = encode_e4m3(decode(code));
+  for (std::size_t code = 0; code < codes.size(); ++code)
+    codes[code] = encode_e4m3(decode(static_cast<std::uint8_t>(code)));
   return codes;
 }
 

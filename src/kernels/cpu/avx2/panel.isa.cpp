@@ -152,7 +152,6 @@ struct Q8 {
 struct DenseBf16 {
   using Form = F32Form;
   static constexpr std::int64_t kBytes = 512;
-  static constexpr float kOffset = 0.0F;
   static constexpr float kUnit = 1.0F;
   __m256 weight(const std::byte* at, int k, int r) const {
     const __m256i words = load_words(at + k / 2 * 128 + r * 32);
@@ -164,7 +163,6 @@ struct DenseBf16 {
 struct DenseF16 {
   using Form = F32Form;
   static constexpr std::int64_t kBytes = 512;
-  static constexpr float kOffset = 0.0F;
   static constexpr float kUnit = 1.0F;
   __m256 weight(const std::byte* at, int k, int r) const {
     __m256i words = load_words(at + k / 2 * 128 + r * 32);
@@ -178,7 +176,6 @@ struct DenseF16 {
 struct DenseF32 {
   using Form = F32Form;
   static constexpr std::int64_t kBytes = 1024;
-  static constexpr float kOffset = 0.0F;
   static constexpr float kUnit = 1.0F;
   __m256 weight(const std::byte* at, int k, int r) const { return F32Form::load(at + k * 128 + r * 32); }
 };

@@ -94,7 +94,6 @@ struct E4m3 {
 struct DenseBf16 {
   using Form = F32Form;
   static constexpr std::int64_t kBytes = 512;
-  static constexpr float kOffset = 0.0F;
   static constexpr float kUnit = 1.0F;
   __m512 weight(const std::byte* at, int k, int r) const {
     const __m512i words = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);

@@ -28,7 +28,6 @@ namespace {
 struct DenseBf16 {
   using Form = Bf16Form;
   static constexpr std::int64_t kBytes = 512;
-  static constexpr float kOffset = 0.0F;
   static constexpr float kUnit = 1.0F;
   __m512bh weight(const std::byte* at, int k, int r) const { return Bf16Form::load(at + k * 128 + r * 64); }
 };
@@ -51,7 +50,6 @@ struct CompactBf16 {
   using Form = Bf16Form;
   static constexpr bool kListed = true;
   static constexpr std::int64_t kBytes = 384;
-  static constexpr float kOffset = 0.0F;
   static constexpr float kUnit = 1.0F;
   __m512i table = _mm512_load_si512(kExponents.values);
   __m512bh weight(const std::byte* at, int k, int r) const {
