@@ -1,16 +1,22 @@
 // bf16 in 12 bits: every number comes back, whatever it is, and the kernels make of it what they make of bf16.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <random>
 #include <vector>
 
+#include "base/memory.h"
 #include "kernels/cpu/compact.h"
 #include "kernels/cpu/panel.h"
+#include "kernels/kernel.h"
 #include "machine/machine.h"
 #include "scheme/codes.h"
+#include "support/random_experts.h"
 
 namespace moracle::cpu {
 namespace {
@@ -212,6 +218,95 @@ TEST_F(CompactKernels, SeveralPanelsAtOnceAreTheSame) {
       wanted.insert(wanted.end(), alone.begin(), alone.end());
     }
     EXPECT_EQ(multiply(tiles.wide[tile], tokens, panels), wanted) << tokens;
+  }
+}
+
+// Whole linears, [77, 320], by the card that keeps them compact.
+class CompactLinears : public CompactPanels {
+ protected:
+  static constexpr std::int64_t kRows = 77;
+  static constexpr std::int64_t kCols = 320;
+
+  static CanonicalLinear linear_of(const std::function<float(std::size_t)>& value) {
+    MatrixPanel all;
+    all.rows = kRows;
+    for (std::size_t i = 0; i < kRows * kCols; ++i) all.values.push_back(decode_bf16(encode_bf16(value(i))));
+    return {.weight = std::make_shared<test::MemoryMatrix>(MatrixSpec{.name = "w", .rows = kRows, .cols = kCols}, all)};
+  }
+  static CanonicalLinear normal_linear() {
+    std::mt19937 rng(8);
+    std::normal_distribution<float> normal(0.0F, 0.02F);
+    return linear_of([&](std::size_t) { return normal(rng); });
+  }
+
+  struct Outcome {
+    std::size_t bytes = 0;
+    std::vector<float> y;
+  };
+  static Outcome run(std::string_view card, const CanonicalLinear& linear, PackStore* store = nullptr) {
+    ThreadPool pool(2);
+    const auto packed = find_implementation(card)->pack_linear(linear, {.pool = pool, .store = store, .name = "w"});
+    EXPECT_TRUE(packed.ok());
+    std::mt19937 rng(9);
+    std::normal_distribution<float> normal;
+    std::vector<float> x(3 * kCols);
+    for (float& v : x) v = decode_bf16(encode_bf16(normal(rng)));
+    Outcome outcome{.bytes = (*packed)->bytes(), .y = std::vector<float>(3 * kRows)};
+    auto workspace = PageBuffer::allocate((*packed)->workspace_bytes(3, 2));
+    (*packed)->run({.pool = pool, .workspace = {workspace->data(), workspace->size()}}, 3, x.data(), outcome.y.data());
+    return outcome;
+  }
+
+  // Sums of kCols products of exact inputs, in another order: a rounding each, of at most the sum of magnitudes.
+  static void expect_near(const std::vector<float>& found, const std::vector<float>& wanted) {
+    float most = 0;
+    for (const float value : wanted) most = std::max(most, std::fabs(value));
+    for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(found[i], wanted[i], most * kCols * 0x1p-24F) << i;
+  }
+};
+
+TEST_F(CompactLinears, TakeThreeQuartersOfTheBytes) {
+  const CanonicalLinear linear = normal_linear();
+  const Outcome compact = run("cpu.avx512bf16.dense", linear);
+  EXPECT_EQ(compact.bytes, 3 * (kCols / 8 * 384 + sizeof(CompactTail)));
+  expect_near(compact.y, run("ref.dense", linear).y);
+}
+
+TEST_F(CompactLinears, StayPlainWhereExponentsAreTooMany) {
+  const CanonicalLinear linear =
+      linear_of([](std::size_t i) { return std::ldexp(i % 3 == 0 ? -1.5F : 1.25F, static_cast<int>(i % 60) - 50); });
+  const Outcome plain = run("cpu.avx512bf16.dense", linear);
+  EXPECT_EQ(plain.bytes, 3 * kCols / 8 * 512);
+  expect_near(plain.y, run("ref.dense", linear).y);
+}
+
+// What a file gave back and no packer has written.
+class Spoilt : public PackStore {
+ public:
+  explicit Spoilt(CompactTail tail) : tail_(tail) {}
+  bool restore(std::string_view, std::span<std::byte> memory, ThreadPool&) override {
+    std::memcpy(memory.data() + memory.size() - sizeof tail_, &tail_, sizeof tail_);
+    return true;
+  }
+  void keep(std::string_view, std::span<const std::byte>) override { ++kept; }
+  int kept = 0;
+
+ private:
+  CompactTail tail_;
+};
+
+TEST_F(CompactLinears, ListsFromAFileAreChecked) {
+  const CanonicalLinear linear = normal_linear();
+  const std::vector<float> wanted = run("cpu.avx512bf16.dense", linear).y;
+  CompactTail too_long{.factor = 1.0F, .count = kMostOutside + 1, .outside = {}};
+  CompactTail column{.factor = 1.0F, .count = 1, .outside = {}};
+  column.outside[0] = {.column = kCols, .row = 0, .weight = 0x3F80};
+  CompactTail row{.factor = 1.0F, .count = 1, .outside = {}};
+  row.outside[0] = {.column = 0, .row = 32, .weight = 0x3F80};
+  for (const CompactTail& tail : {too_long, column, row}) {
+    Spoilt store(tail);
+    EXPECT_EQ(run("cpu.avx512bf16.dense", linear, &store).y, wanted);
+    EXPECT_EQ(store.kept, 1) << "packed anew";
   }
 }
 

@@ -1,6 +1,7 @@
 // Driver of one linear layer over the panel micro-kernels.
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "base/checked.h"
 #include "base/first_error.h"
@@ -104,9 +105,9 @@ class LinearPacker {
   [[nodiscard]] Result<std::optional<PageBuffer>> pack(const PanelFormat& format) const {
     MORACLE_ASSIGN(PageBuffer memory, PageBuffer::allocate(format.bytes()));
     const std::span<std::byte> bytes(memory.data(), memory.size());
-    if (options_.store != nullptr && options_.store->restore(options_.name, bytes, options_.pool)) {
-      return std::optional(std::move(memory));
-    }
+    const bool kept = options_.store != nullptr && options_.store->restore(options_.name, bytes, options_.pool) &&
+                      lists_hold(format, bytes);
+    if (kept) return std::optional(std::move(memory));
     constexpr std::int64_t kPanelsPerItem = 16;
     constexpr std::int64_t kItemsPerRelease = 16;  // a head of 600 MB must not stay mapped beside its packed copy
     std::vector<Scratch> scratch(static_cast<std::size_t>(options_.pool.threads()));
@@ -133,6 +134,22 @@ class LinearPacker {
   }
 
  private:
+  // Lists tell kernels what to read and where to write, so those of a file are looked at before.
+  static bool lists_hold(const PanelFormat& format, std::span<const std::byte> panels) {
+    if (format.code != PanelCode::bf16_compact) return true;
+    for (std::size_t end = format.panel_bytes; end <= panels.size(); end += format.panel_bytes) {
+      CompactTail tail;
+      std::memcpy(&tail, panels.data() + end - sizeof tail, sizeof tail);
+      if (tail.count > kMostOutside) return false;
+      const std::span<const CompactTail::Outside> list(tail.outside, tail.count);
+      const bool holds = std::all_of(list.begin(), list.end(), [&](const CompactTail::Outside& outside) {
+        return outside.column < format.cols && outside.row < kPanelRows;
+      });
+      if (!holds) return false;
+    }
+    return true;
+  }
+
   struct Scratch {
     MatrixPanel panel;
     std::vector<std::byte> plain;
