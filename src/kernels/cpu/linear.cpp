@@ -94,6 +94,7 @@ class CpuLinear final : public PackedLinear {
   std::optional<float> input_scale_;
 };
 
+// Packs one matrix, in the plain format of its panels or in the compact one.
 class LinearPacker {
  public:
   LinearPacker(const CanonicalLinear& linear, const PanelFormat& plain, const PackOptions& options)

@@ -352,14 +352,20 @@ void encode_published(const PanelOps& ops, const PanelFormat& format, std::optio
 // between them cannot carry a sum out of f32; what codes lose by that is 2^-16 of what they lose where the largest
 // value is.
 void encode_own(const PanelOps& ops, const PanelFormat& format, const float* values, const PreparedRow& row) {
-  const float least = std::max(magnitude(ops, values, format.cols) * 0x1p-16F, kLeastMagnitude);
+  float most = 0.0F;
+  for (std::int64_t i = 0; i < format.running_scales(); ++i) {
+    const std::int64_t first = i * format.own_group_cols;
+    row.scales[i] = magnitude(ops, values + first, std::min(format.own_group_cols, format.cols - first));
+    most = std::max(most, row.scales[i]);
+  }
+  const float least = std::max(most * 0x1p-16F, kLeastMagnitude);
   float scale = 1.0F;
   for (std::int64_t g = 0; g < format.groups; ++g) {
     const std::int64_t first = g * format.group_cols;
     if (first % format.own_group_cols == 0) {
-      const std::int64_t count = std::min(format.own_group_cols, format.cols - first);
-      const float next = std::max(magnitude(ops, values + first, count), least) / largest_code(format);
-      row.scales[first / format.own_group_cols] = scale / next;
+      float& change = row.scales[first / format.own_group_cols];  // a magnitude so far
+      const float next = std::max(change, least) / largest_code(format);
+      change = scale / next;
       scale = next;
     }
     encode_group(ops, format, values, g, scale, row);
