@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 #include <xxhash.h>
 #if defined(__x86_64__)
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 
 #include "base/checked.h"
 #include "base/first_error.h"
@@ -24,11 +26,13 @@ constexpr std::string_view kMagic = "moracle\n";
 constexpr std::uint64_t kHeadBytes = 24;
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kMaxTable = std::uint64_t{64} << 20;
-// Checked while it is still in the second-level cache.
 constexpr std::size_t kBlock = std::size_t{1} << 20;
+// Of a block: checked while it is still in the second-level cache.
+constexpr std::size_t kPiece = std::size_t{128} << 10;
 // A huge page: two threads that meet in one would both clear one, and one of them in vain.
 constexpr std::size_t kBlocksPerTask = 2;
-// How far the system is asked to read ahead of the block that is being read: a disk answers several requests at once.
+// How far the system is asked to read ahead of what it had to fetch: a disk answers several requests at once. Of a file
+// in the page cache nothing is asked: that costs a tenth of a read.
 constexpr std::uint64_t kAhead = 32 * kBlock;
 
 std::uint64_t checksum(std::span<const std::byte> bytes) {
@@ -188,10 +192,30 @@ bool PackFile::has(std::string_view pack, std::size_t bytes) const {
   return entry != nullptr && entry->bytes == bytes;
 }
 
+// What the page cache has of `bytes` from its start on, without waiting for a disk.
+std::size_t PackFile::read_cached(std::uint64_t offset, std::span<std::byte> bytes) const {
+  const iovec part{bytes.data(), bytes.size()};
+  const ssize_t got = preadv2(fd_.get(), &part, 1, static_cast<off_t>(offset), RWF_NOWAIT);
+  return got < 0 ? 0 : static_cast<std::size_t>(got);
+}
+
 bool PackFile::read_block(const Entry& entry, std::size_t block, std::span<std::byte> memory) const {
-  const std::uint64_t at = entry.offset + block * kBlock;
-  const std::span<std::byte> bytes = block_of(memory, block);
-  return read_all(fd_.get(), at, bytes) && checksum(bytes) == entry.sums[block];
+  std::uint64_t at = entry.offset + block * kBlock;
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> sum(XXH3_createState(), &XXH3_freeState);
+  if (sum == nullptr) return false;
+  XXH3_64bits_reset(sum.get());
+  for (std::span<std::byte> rest = block_of(memory, block); !rest.empty();) {
+    const std::span<std::byte> piece = rest.first(std::min(kPiece, rest.size()));
+    const std::size_t cached = read_cached(at, piece);
+    if (cached < piece.size()) {
+      if (at + kAhead < size_) readahead(fd_.get(), static_cast<off64_t>(at + kAhead), kBlock);
+      if (!read_all(fd_.get(), at + cached, piece.subspan(cached))) return false;
+    }
+    XXH3_64bits_update(sum.get(), piece.data(), piece.size());
+    at += piece.size();
+    rest = rest.subspan(piece.size());
+  }
+  return XXH3_64bits_digest(sum.get()) == entry.sums[block];
 }
 
 Result<> PackFile::read(std::string_view pack, std::span<std::byte> memory, ThreadPool& pool) const {
@@ -201,8 +225,6 @@ Result<> PackFile::read(std::string_view pack, std::span<std::byte> memory, Thre
   const std::size_t blocks = entry->sums.size();
   pool.parallel_for(narrow<std::int64_t>((blocks + kBlocksPerTask - 1) / kBlocksPerTask), [&](std::int64_t task, int) {
     const std::size_t first = static_cast<std::size_t>(task) * kBlocksPerTask;
-    const std::uint64_t next = entry->offset + first * kBlock + kAhead;
-    if (next < size_) readahead(fd_.get(), static_cast<off64_t>(next), kBlocksPerTask * kBlock);
     for (std::size_t block = first; block < std::min(first + kBlocksPerTask, blocks); ++block) {
       if (failed.failed()) return;
       if (read_block(*entry, block, memory)) continue;

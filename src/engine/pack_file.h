@@ -51,6 +51,7 @@ class PackFile {
 
   [[nodiscard]] const Entry* find(std::string_view pack) const;
   [[nodiscard]] Error broken(std::string found) const;
+  [[nodiscard]] std::size_t read_cached(std::uint64_t offset, std::span<std::byte> bytes) const;
   [[nodiscard]] bool read_block(const Entry& entry, std::size_t block, std::span<std::byte> memory) const;
 
   std::string path_;
