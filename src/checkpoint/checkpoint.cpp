@@ -1,5 +1,7 @@
 #include "checkpoint/checkpoint.h"
 
+#include <algorithm>
+#include <mutex>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -34,12 +36,23 @@ class FolderCheckpoint final : public Checkpoint {
   std::uint64_t total_bytes() const override { return total_bytes_; }
   Result<> verify_unchanged() const override;
   std::string identity() const override;
+  void copy(std::span<const std::byte> bytes, std::byte* to) const override;
   void release(std::span<const std::byte> bytes) const override;
 
  private:
   fs::path folder_;
   Json config_;
+  // From the first to the last byte of small parts that readers were done with; what others still read between them
+  // is read again.
+  struct Read {
+    const MappedFile* mapping = nullptr;
+    std::size_t begin = 0;
+    std::size_t end = 0;
+  };
+
   std::vector<std::unique_ptr<MappedFile>> mappings_;
+  mutable std::mutex read_mutex_;
+  mutable Read read_;
   std::map<std::string, TensorView, std::less<>> tensors_;
   std::uint64_t total_bytes_ = 0;
 };
@@ -112,8 +125,33 @@ std::string FolderCheckpoint::identity() const {
   return text;
 }
 
+void FolderCheckpoint::copy(std::span<const std::byte> bytes, std::byte* to) const {
+  const auto held = std::find_if(mappings_.begin(), mappings_.end(), [&](const auto& m) { return m->holds(bytes); });
+  if (held == mappings_.end()) return Checkpoint::copy(bytes, to);
+  (*held)->copy(bytes, to);
+}
+
+// Every core is told of pages that go, which takes longer than to read a matrix of an expert: small parts go together.
 void FolderCheckpoint::release(std::span<const std::byte> bytes) const {
-  for (const auto& mapping : mappings_) mapping->release(bytes);
+  constexpr std::size_t kSmall = std::size_t{1} << 20;
+  constexpr std::size_t kTogether = std::size_t{8} << 20;
+  const auto held = std::find_if(mappings_.begin(), mappings_.end(), [&](const auto& m) { return m->holds(bytes); });
+  if (held == mappings_.end()) return;
+  const MappedFile& mapping = **held;
+  if (bytes.size() >= kSmall) return mapping.release(bytes);
+  const auto begin = static_cast<std::size_t>(bytes.data() - mapping.bytes().data());
+  const std::size_t end = begin + bytes.size();
+  Read done{&mapping, begin, end};
+  {
+    const std::scoped_lock lock(read_mutex_);
+    const Read both{&mapping, std::min(begin, read_.begin), std::max(end, read_.end)};
+    if (read_.mapping == &mapping && both.end - both.begin <= kTogether) {
+      read_ = both;
+      return;
+    }
+    std::swap(read_, done);
+  }
+  if (done.mapping != nullptr) done.mapping->release(done.mapping->bytes().subspan(done.begin, done.end - done.begin));
 }
 
 Result<Json> read_config(const fs::path& folder) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -54,7 +55,13 @@ class Checkpoint {
   // opened, and each JSON file beside them. Empty where there are no files.
   [[nodiscard]] virtual std::string identity() const { return {}; }
 
+  // Copies bytes of a tensor without keeping them resident beside the copy, and faster than through `bytes`.
+  virtual void copy(std::span<const std::byte> bytes, std::byte* to) const {
+    std::memcpy(to, bytes.data(), bytes.size());
+  }
+
   // Tells the system that these bytes will not be read again soon, so that a load does not keep file and packed copy.
+  // Small parts may wait for their neighbours, a few MiB in all.
   virtual void release(std::span<const std::byte> bytes) const = 0;
 };
 

@@ -85,8 +85,8 @@ Result<std::unique_ptr<MappedFile>> MappedFile::map(InputFile file) {
   if (address == MAP_FAILED) return failed(std::strerror(errno));
   // Loading reads each tensor once, mostly front to back: read ahead further, and give up old pages first.
   madvise(address, size, MADV_SEQUENTIAL);
-  std::unique_ptr<MappedFile> mapped(
-      new MappedFile(file.path_, file.identity_, {static_cast<const std::byte*>(address), size}));
+  std::unique_ptr<MappedFile> mapped(new MappedFile(file.path_, std::move(file.fd_), file.identity_,
+                                                    {static_cast<const std::byte*>(address), size}));
   if (!mapped->guard_.active()) return failed("too many files mapped at once");
   return mapped;
 }
@@ -126,11 +126,27 @@ std::string MappedFile::identity() const {
   return file_identity(path_, identity_);
 }
 
-void MappedFile::release(std::span<const std::byte> part) const {
-  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+bool MappedFile::holds(std::span<const std::byte> part) const {
   const auto base = reinterpret_cast<std::uintptr_t>(pages_.bytes.data());
   const auto begin = reinterpret_cast<std::uintptr_t>(part.data());
-  if (begin < base || begin - base > pages_.bytes.size() || part.size() > pages_.bytes.size() - (begin - base)) return;
+  return begin >= base && begin - base <= pages_.bytes.size() && part.size() <= pages_.bytes.size() - (begin - base);
+}
+
+void MappedFile::copy(std::span<const std::byte> part, std::byte* to) const {
+  while (!part.empty()) {
+    const ssize_t got = pread(fd_.get(), to, part.size(), part.data() - pages_.bytes.data());
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    part = part.subspan(static_cast<std::size_t>(got));
+    to += got;
+  }
+  if (!part.empty()) std::memcpy(to, part.data(), part.size());
+}
+
+void MappedFile::release(std::span<const std::byte> part) const {
+  if (!holds(part)) return;
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uintptr_t>(part.data());
   const std::uintptr_t first = (begin + page - 1) / page * page;
   const std::uintptr_t last = (begin + part.size()) / page * page;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): the address was rounded as a number

@@ -67,6 +67,10 @@ class MappedFile {
   [[nodiscard]] Result<> verify_unchanged() const;
   // What tells this file from any other and from itself after a change: canonical path, size, times of change, inode.
   [[nodiscard]] std::string identity() const;
+  [[nodiscard]] bool holds(std::span<const std::byte> part) const;
+  // `part`, which it holds, to memory: through the file, so that no page of the mapping becomes resident, which costs
+  // three times as much as to read; through the mapping, and its guard, where the file does not give as much.
+  void copy(std::span<const std::byte> part, std::byte* to) const;
   // Drops the resident pages that lie wholly within `part`; nothing when `part` is not of this mapping.
   void release(std::span<const std::byte> part) const;
 
@@ -78,9 +82,14 @@ class MappedFile {
     Pages& operator=(const Pages&) = delete;
     std::span<const std::byte> bytes;
   };
-  MappedFile(std::string path, const struct stat& identity, std::span<const std::byte> mapped)
-      : path_(std::move(path)), identity_(identity), pages_(mapped), guard_(mapped.data(), mapped.size()) {}
+  MappedFile(std::string path, FileDescriptor fd, const struct stat& identity, std::span<const std::byte> mapped)
+      : path_(std::move(path)),
+        fd_(std::move(fd)),
+        identity_(identity),
+        pages_(mapped),
+        guard_(mapped.data(), mapped.size()) {}
   std::string path_;
+  FileDescriptor fd_;
   struct stat identity_;
   Pages pages_;
   MappingGuard guard_;  // after the pages: it ends before they do

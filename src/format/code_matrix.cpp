@@ -84,6 +84,8 @@ class CodeSource final : public MatrixSource {
                        .flip = matrix_.form == CodeForm::signed_bytes ? neutral_ : std::uint8_t{0}};
   }
 
+  void fetch(std::span<const std::byte> words, std::byte* to) const override { checkpoint_->copy(words, to); }
+
   void release() const override {
     checkpoint_->release(matrix_.codes.tensor.bytes);
     checkpoint_->release(matrix_.scales.tensor.bytes);

@@ -106,7 +106,7 @@ class PackQuantized final : public StoredScheme {
                    ordered = act_order_](MatrixSpec spec) -> Result<CanonicalLinear> {
       if (shape != nullptr) MORACLE_TRY(check_weight_shape(*shape, spec));
       if (index != nullptr && (ordered || !is_unset(*index))) {
-        MORACLE_ASSIGN(spec.g_idx, check_group_index(*index, spec.cols, spec.group_cols));
+        MORACLE_ASSIGN(spec.g_idx, check_group_index(*index, *checkpoint, spec.cols, spec.group_cols));
       }
       const PackedIntTensors tensors{
           .codes = &codes.view, .scales = &scales.view, .zeros = zeros.whole == nullptr ? nullptr : &zeros.view};

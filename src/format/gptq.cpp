@@ -189,11 +189,11 @@ class GptqFormat final : public Format {
     if (tensors.zeros != nullptr) layout.zeros = PackedIntLayout::Zeros::by_group;
     layout.zero_offset = v2_ || fault(Fault::zero_points_v1_read_as_v2) ? 0 : 1;
     StoredLinear linear{.spec = int_spec(module, weight, tensors.scales->dtype)};
-    MORACLE_ASSIGN(linear.act_order, out_of_order(index, scheme, linear.spec));
+    MORACLE_ASSIGN(linear.act_order, out_of_order(index, *ledger.checkpoint(), scheme, linear.spec));
     MORACLE_ASSIGN(linear.bias, claim_bias(module, ledger));
     linear.open = [=, checkpoint = ledger.checkpoint(), notes = notes_](MatrixSpec spec) -> Result<CanonicalLinear> {
       if (index != nullptr) {
-        MORACLE_ASSIGN(spec.g_idx, check_group_index(*index, spec.cols, spec.group_cols));
+        MORACLE_ASSIGN(spec.g_idx, check_group_index(*index, *checkpoint, spec.cols, spec.group_cols));
       }
       return CanonicalLinear{.weight = make_packed_int(std::move(spec), layout, tensors, checkpoint, notes)};
     };
@@ -201,12 +201,14 @@ class GptqFormat final : public Format {
   }
 
   // An index of which the config tells nothing is read at once: its values decide which kernels can serve.
-  static Result<bool> out_of_order(const TensorView* index, const GptqScheme& scheme, const MatrixSpec& spec) {
+  static Result<bool> out_of_order(const TensorView* index, const Checkpoint& checkpoint, const GptqScheme& scheme,
+                                   const MatrixSpec& spec) {
     if (index == nullptr) return false;
     MORACLE_TRY(expect_group_index(*index, spec.cols));
     if (spec.groups == 1) return false;
     if (scheme.order_known) return scheme.desc_act;
-    MORACLE_ASSIGN(const std::vector<std::int32_t> g_idx, check_group_index(*index, spec.cols, spec.group_cols));
+    MORACLE_ASSIGN(const std::vector<std::int32_t> g_idx,
+                   check_group_index(*index, checkpoint, spec.cols, spec.group_cols));
     return !g_idx.empty();
   }
 

@@ -69,6 +69,8 @@ class PackedIntSource final : public MatrixSource {
     return words;
   }
 
+  void fetch(std::span<const std::byte> words, std::byte* to) const override { checkpoint_->copy(words, to); }
+
   void release() const override {
     checkpoint_->release(codes_.bytes);
     checkpoint_->release(scales_.bytes);
@@ -284,7 +286,8 @@ bool in_group_order(std::span<const std::byte> g_idx, std::int64_t cols, std::in
   std::uint32_t differs = 0;
   for (std::int64_t k = 0, group = 0; k < cols; ++group) {
     const std::int64_t end = std::min(cols, k + group_cols);
-    for (; k < end; ++k) differs |= load<std::uint32_t>(g_idx.data() + k * 4) ^ narrow<std::uint32_t>(group);
+    const auto wanted = narrow<std::uint32_t>(group);
+    for (; k < end; ++k) differs |= load<std::uint32_t>(g_idx.data() + k * 4) ^ wanted;
   }
   return differs == 0;
 }
@@ -303,10 +306,12 @@ Result<> expect_group_index(const TensorView& tensor, std::int64_t cols) {
   return expect_dtype(tensor, {Dtype::i32, Dtype::i64});
 }
 
-Result<std::vector<std::int32_t>> check_group_index(const TensorView& tensor, std::int64_t cols,
-                                                    std::int64_t group_cols) {
+Result<std::vector<std::int32_t>> check_group_index(const TensorView& tensor, const Checkpoint& checkpoint,
+                                                    std::int64_t cols, std::int64_t group_cols) {
   MORACLE_TRY(expect_group_index(tensor, cols));
-  if (tensor.dtype == Dtype::i32 && in_group_order(tensor.bytes, cols, group_cols)) return std::vector<std::int32_t>();
+  std::vector<std::byte> stored(tensor.bytes.size());
+  checkpoint.copy(tensor.bytes, stored.data());
+  if (tensor.dtype == Dtype::i32 && in_group_order(stored, cols, group_cols)) return std::vector<std::int32_t>();
   MORACLE_ASSIGN(std::vector<std::int32_t> g_idx, read_integers(tensor));
   const std::int64_t groups = ceil_div(cols, group_cols);
   std::vector<std::int64_t> members(narrow<std::size_t>(groups), 0);

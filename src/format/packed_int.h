@@ -59,7 +59,7 @@ std::shared_ptr<const MatrixSource> make_packed_int(MatrixSpec spec, const Packe
 Result<> expect_group_index(const TensorView& tensor, std::int64_t cols);
 // Checks a stored group index [in] and returns what a MatrixSpec wants: empty when column k is in group k / group_cols
 // anyway. Errors: "quant.act_order" when a group number is out of range or groups are of unequal size.
-Result<std::vector<std::int32_t>> check_group_index(const TensorView& tensor, std::int64_t cols,
-                                                    std::int64_t group_cols);
+Result<std::vector<std::int32_t>> check_group_index(const TensorView& tensor, const Checkpoint& checkpoint,
+                                                    std::int64_t cols, std::int64_t group_cols);
 
 }  // namespace moracle

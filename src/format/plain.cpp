@@ -78,6 +78,8 @@ class PlainSource final : public MatrixSource {
         .first = tensor_.bytes.data() + strides_.origin * bits / 8, .row_bytes = strides_.row * bits / 8, .bits = bits};
   }
 
+  void fetch(std::span<const std::byte> words, std::byte* to) const override { checkpoint_->copy(words, to); }
+
   void release() const override { checkpoint_->release(tensor_.bytes); }
 
  private:

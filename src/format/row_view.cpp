@@ -50,6 +50,8 @@ class RowView final : public MatrixSource {
     return words;
   }
 
+  void fetch(std::span<const std::byte> words, std::byte* to) const override { whole_->fetch(words, to); }
+
   void release() const override { whole_->release(); }
 
  private:

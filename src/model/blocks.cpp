@@ -28,24 +28,14 @@ void store_rows(std::span<const float> values, std::byte* to, Encode encode) {
   for (std::size_t i = 0; i < values.size(); ++i) codes[i] = encode(values[i]);
 }
 
-// Copies numbers as they are stored; false where one of them is infinite or NaN (all exponent bits set).
+// Whether none of the numbers is infinite or NaN (all exponent bits set).
 template <class T>
-bool copy_finite(const std::byte* from, std::int64_t values, T exponent, std::byte* to) {
-  T* const numbers = reinterpret_cast<T*>(to);
+bool finite(std::span<const std::byte> stored, T exponent) {
+  const T* const numbers = reinterpret_cast<const T*>(stored.data());  // rows of the table are aligned
   unsigned infinite = 0;
-  for (std::int64_t i = 0; i < values; ++i) {
-    T number;
-    std::memcpy(&number, from + i * static_cast<std::int64_t>(sizeof number), sizeof number);
-    infinite |= static_cast<unsigned>((number & exponent) == exponent);
-    numbers[i] = number;
-  }
+  for (std::size_t i = 0; i < stored.size() / sizeof(T); ++i)
+    infinite |= static_cast<unsigned>((numbers[i] & exponent) == exponent);
   return infinite == 0;
-}
-
-bool copy_row(const std::byte* from, const MatrixSpec& spec, std::byte* to) {
-  if (spec.key.element == Element::f32) return copy_finite<std::uint32_t>(from, spec.cols, 0x7F800000U, to);
-  const std::uint16_t exponent = spec.key.element == Element::bf16 ? 0x7F80U : 0x7C00U;
-  return copy_finite<std::uint16_t>(from, spec.cols, exponent, to);
 }
 
 // Rows [begin, end) as they lie in the file, without the way over f32. False where they lie otherwise, or where reading
@@ -53,12 +43,11 @@ bool copy_row(const std::byte* from, const MatrixSpec& spec, std::byte* to) {
 bool copy_rows(const MatrixSource& source, std::int64_t begin, std::int64_t end, std::byte* to) {
   const MatrixSpec& spec = source.spec();
   const std::optional<StoredWords> words = spec.key.quantized() ? std::nullopt : source.stored();
-  if (!words || !words->by_rows()) return false;
-  const std::int64_t width = spec.cols * words->bits / 8;
-  bool finite = true;
-  for (std::int64_t row = begin; row < end; ++row)
-    finite = copy_row(words->first + row * words->row_bytes, spec, to + (row - begin) * width) && finite;
-  return finite;
+  if (!words || !words->by_rows() || words->row_bytes != spec.cols * words->bits / 8) return false;
+  const std::span<std::byte> rows(to, count((end - begin) * words->row_bytes));
+  source.fetch({words->first + begin * words->row_bytes, rows.size()}, rows.data());
+  if (spec.key.element == Element::f32) return finite<std::uint32_t>(rows, 0x7F800000U);
+  return finite<std::uint16_t>(rows, spec.key.element == Element::bf16 ? 0x7F80U : 0x7C00U);
 }
 
 struct EmbeddingScratch {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
@@ -44,8 +45,9 @@ struct MatrixSpec {
   std::vector<std::int32_t> g_idx{};
 };
 
-// Codes or values where they lie in the file, of a matrix whose rows are there in whole 32-bit words. Nothing of them
-// has been checked: a packer that takes them and meets a NaN or an infinity reads the rows, which says where it is.
+// Codes or values where they lie in the file, of a matrix whose rows are there in whole 32-bit words; to be fetched with
+// MatrixSource::fetch. Nothing of them has been checked: a packer that takes them and meets a NaN or an infinity reads
+// the rows, which says where it is.
 struct StoredWords {
   const std::byte* first = nullptr;  // word of row 0; of no alignment; lives as long as the source
   std::int64_t row_bytes = 0;        // from row to row
@@ -66,6 +68,10 @@ class MatrixSource {
   // What read() decodes, as it lies in the file; nothing where it lies otherwise. With a group index, columns come in
   // the order of the file.
   [[nodiscard]] virtual std::optional<StoredWords> stored() const { return std::nullopt; }
+  // Copies `words`, bytes that stored() tells of, to memory.
+  virtual void fetch(std::span<const std::byte> words, std::byte* to) const {
+    std::memcpy(to, words.data(), words.size());
+  }
   // Tells the system that this matrix has been packed and its file pages may go.
   virtual void release() const {}
 

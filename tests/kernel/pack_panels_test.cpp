@@ -185,7 +185,7 @@ void expect_packed(const MatrixSource& source, const PanelFormat& format, std::s
   constexpr std::size_t kGap = 96;  // between panels; must stay as it is
   const std::size_t stride = format.panel_bytes + kGap;
   std::vector<std::byte> found(static_cast<std::size_t>(format.panels) * stride, std::byte{0xA5});
-  MatrixPanel scratch;
+  cpu::PackScratch scratch;
   const auto packed = cpu::pack_panels(source, format, order, 0, format.panels, found.data(), stride, scratch);
   ASSERT_TRUE(packed.ok()) << what << ": " << packed.error().code;
   for (std::size_t panel = 0; panel < static_cast<std::size_t>(format.panels); ++panel) {
@@ -290,7 +290,7 @@ TEST_F(PackPanels, StoredNumbersThatAreNone) {
         StoredMatrix source(linear.weight, by_rows, 0);
         source.set(row, column, none);
         std::vector<std::byte> out(forms->many.bytes());
-        MatrixPanel scratch;
+        cpu::PackScratch scratch;
         const auto packed = cpu::pack_panels(source, forms->many, {}, 0, forms->many.panels, out.data(),
                                              forms->many.panel_bytes, scratch);
         ASSERT_FALSE(packed.ok()) << to_string(linear.scheme()) << " row " << row << ", column " << column;

@@ -445,7 +445,7 @@ ExpertExtras expert_extras(const CanonicalExperts::Expert& expert) {
 }
 
 Result<> pack_expert(const CanonicalExperts::Expert& expert, const Layout& layout, const ExpertExtras& extras,
-                     std::byte* memory, MatrixPanel& scratch) {
+                     std::byte* memory, PackScratch& scratch) {
   const PanelFormat& w13 = layout.w13.many;
   MORACLE_TRY(
       pack_panels(*expert.gate.weight, w13, extras.gate_order, 0, w13.panels, memory, 2 * w13.panel_bytes, scratch));
@@ -487,7 +487,7 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const PanelOps& ops, const C
     extras.resize(experts.experts.size());
     const std::span<std::byte> bytes(memory.data(), memory.size());
     const bool kept = options.store != nullptr && options.store->restore(options.name, bytes, options.pool);
-    std::vector<MatrixPanel> scratch(static_cast<std::size_t>(options.pool.threads()));
+    std::vector<PackScratch> scratch(static_cast<std::size_t>(options.pool.threads()));
     FirstError failed;
     options.pool.parallel_for(layout.experts, [&](std::int64_t e, int thread) {
       if (failed.failed()) return;

@@ -121,7 +121,7 @@ class LinearPacker {
       std::byte* const out = memory.data() + static_cast<std::size_t>(begin) * format.panel_bytes;
       Scratch& own = scratch[static_cast<std::size_t>(thread)];
       if (format.code != PanelCode::bf16_compact) {
-        failed.keep(item, pack_panels(source_, format, order_, begin, end, out, format.panel_bytes, own.panel));
+        failed.keep(item, pack_panels(source_, format, order_, begin, end, out, format.panel_bytes, own.pack));
       } else {
         failed.keep(item, pack_compact(format, begin, end, out, own, fits));
       }
@@ -152,7 +152,7 @@ class LinearPacker {
   }
 
   struct Scratch {
-    MatrixPanel panel;
+    PackScratch pack;
     std::vector<std::byte> plain;
   };
 
@@ -164,7 +164,7 @@ class LinearPacker {
     for (std::int64_t first = begin; first < end; first += kTogether) {
       const std::int64_t last = std::min(first + kTogether, end);
       MORACLE_TRY(
-          pack_panels(source_, plain_, order_, first, last, scratch.plain.data(), plain_.panel_bytes, scratch.panel));
+          pack_panels(source_, plain_, order_, first, last, scratch.plain.data(), plain_.panel_bytes, scratch.pack));
       for (std::int64_t p = first; p < last; ++p, out += format.panel_bytes) {
         const std::byte* const plain = scratch.plain.data() + static_cast<std::size_t>(p - first) * plain_.panel_bytes;
         if (compact_panel(plain, format.last_steps, out)) continue;

@@ -44,8 +44,9 @@ struct WordLineArgs {
   std::int64_t rows;       // of all panels; those that are missing in the last one become zeros
   std::int64_t columns;    // in words; what lines have beyond them is code 0
   std::int64_t lines;
-  std::byte* out;
+  std::byte* out;             // of the first line
   std::int64_t panel_stride;  // bytes from panel to panel
+  std::int64_t group_left;    // lines that the first one's group still has
   std::int64_t group_lines;
   std::int64_t group_tail;
   std::uint8_t flip;

@@ -17,8 +17,11 @@ namespace {
 // rows are read in runs of as many rows, from places far apart: the longer, the fewer misses.
 constexpr std::int64_t kReadBytes = std::int64_t{256} << 10;
 
+// What is fetched at a time: it stays in the second-level cache beside what is made of it.
+constexpr std::int64_t kFetchBytes = std::int64_t{128} << 10;
+
 // Panels whose words are taken from the file together.
-constexpr std::int64_t kStoredPanels = 64;
+constexpr std::int64_t kStoredPanels = 128;
 
 std::int64_t panels_per_read(const PanelFormat& format) {
   const std::int64_t width = quantized(format.code) ? 1 : 4;
@@ -165,39 +168,81 @@ std::optional<StoredWords> packable(const MatrixSource& source, const PanelForma
   return words;
 }
 
-bool pack_words(const PanelRun& run, const StoredWords& words) {
-  const PanelLines lines(run.format);
-  const std::byte* const first = words.first + run.first_row() * words.row_bytes;
-  LineArgs args = line_args(run.format, lines, 0, run.out);
-  if (!words.by_rows()) {
-    return pack_word_lines({.code = args.code,
-                            .words = first,
-                            .stride = words.word_bytes,
-                            .rows = run.end_row() - run.first_row(),
-                            .columns = args.columns / lines.columns,
-                            .lines = args.lines,
-                            .out = run.out,
-                            .panel_stride = narrow<std::int64_t>(run.stride),
-                            .group_lines = args.group_lines,
-                            .group_tail = args.group_tail,
-                            .flip = words.flip});
-  }
+// `bytes` bytes of the file.
+const std::byte* fetch(const PanelRun& run, const std::byte* first, std::int64_t bytes, PackScratch& scratch) {
+  scratch.words.resize(narrow<std::size_t>(bytes));
+  run.source.fetch({first, scratch.words.size()}, scratch.words.data());
+  return scratch.words.data();
+}
+
+// Words that lie row by row: some panels at a time.
+bool pack_rows(const PanelRun& run, const StoredWords& words, PackScratch& scratch) {
+  LineArgs args = line_args(run.format, PanelLines(run.format), 0, run.out);
   args.stored = true;
   args.flip = words.flip;
   args.stride = words.row_bytes;
+  const std::int64_t width = run.format.cols * words.bits / 8;
+  const std::int64_t together = std::max<std::int64_t>(1, kFetchBytes / (kPanelRows * words.row_bytes));
   bool usual = true;
-  run.each([&](std::int64_t row, std::int64_t rows, std::byte* out) {
-    args.rows = first + row * words.row_bytes;
-    args.count = rows;
-    args.out = out;
-    usual = pack_lines(args) && usual;
-  });
+  for (std::int64_t p = run.begin; p < run.end; p += together) {
+    const PanelRun part = run.part(p, std::min(p + together, run.end));
+    const std::int64_t first_row = part.first_row();
+    const std::byte* const fetched = fetch(run, words.first + first_row * words.row_bytes,
+                                           (part.end_row() - first_row - 1) * words.row_bytes + width, scratch);
+    part.each([&](std::int64_t row, std::int64_t rows, std::byte* out) {
+      args.rows = fetched + row * words.row_bytes;
+      args.count = rows;
+      args.out = out;
+      usual = pack_lines(args) && usual;
+    });
+  }
+  return usual;
+}
+
+// Words of neighbouring rows that lie side by side: some lines of all panels at a time.
+bool pack_columns(const PanelRun& run, const StoredWords& words, PackScratch& scratch) {
+  constexpr std::int64_t kFewestLines = 16;
+  const PanelLines lines(run.format);
+  const std::int64_t rows = run.end_row() - run.first_row();
+  const std::int64_t line_bytes = rows * words.row_bytes;
+  const std::int64_t all = (run.format.groups - 1) * lines.group + lines.last;
+  const std::int64_t stored = run.format.cols / lines.columns;
+  const std::int64_t together = std::max(kFewestLines, kFetchBytes / line_bytes / kFewestLines * kFewestLines);
+  bool usual = true;
+  for (std::int64_t first = 0; first < all; first += together) {
+    const std::int64_t count = std::min(together, all - first);
+    const std::int64_t there = std::clamp<std::int64_t>(stored - first, 0, count);
+    const std::byte* const from = words.first + run.first_row() * words.row_bytes + first * words.word_bytes;
+    if (line_bytes == words.word_bytes) {
+      fetch(run, from, there * line_bytes, scratch);
+    } else {
+      scratch.words.resize(narrow<std::size_t>(there * line_bytes));
+      for (std::int64_t line = 0; line < there; ++line)
+        run.source.fetch({from + line * words.word_bytes, narrow<std::size_t>(line_bytes)},
+                         scratch.words.data() + line * line_bytes);
+    }
+    usual = pack_word_lines({.code = run.format.code,
+                             .words = scratch.words.data(),
+                             .stride = line_bytes,
+                             .rows = rows,
+                             .columns = there,
+                             .lines = count,
+                             .out = run.out + first * kPanelRows * 4 + first / lines.group * lines.tail,
+                             .panel_stride = narrow<std::int64_t>(run.stride),
+                             .group_left = lines.group - first % lines.group,
+                             .group_lines = lines.group,
+                             .group_tail = lines.tail,
+                             .flip = words.flip}) &&
+            usual;
+  }
   return usual;
 }
 
 // Words of the file straight into panels.
-Result<> pack_stored(const PanelRun& run, const StoredWords& words, MatrixPanel& panel) {
-  if (!pack_words(run, words)) return pack_decoded(run, {}, panel);  // which says what is wrong, and where
+Result<> pack_stored(const PanelRun& run, const StoredWords& words, PackScratch& scratch) {
+  MatrixPanel& panel = scratch.panel;
+  const bool usual = words.by_rows() ? pack_rows(run, words, scratch) : pack_columns(run, words, scratch);
+  if (!usual) return pack_decoded(run, {}, panel);  // which says what is wrong, and where
   if (!quantized(run.format.code)) return Ok{};
   MORACLE_TRY(run.source.read_scales(run.first_row(), run.end_row(), panel));
   const PanelLines lines(run.format);
@@ -221,13 +266,13 @@ std::vector<std::int32_t> column_order(const MatrixSpec& spec) {
 }
 
 Result<> pack_panels(const MatrixSource& source, const PanelFormat& format, std::span<const std::int32_t> order,
-                     std::int64_t begin, std::int64_t end, std::byte* out, std::size_t stride, MatrixPanel& panel) {
+                     std::int64_t begin, std::int64_t end, std::byte* out, std::size_t stride, PackScratch& scratch) {
   const PanelRun run{source, format, begin, end, out, stride};
   const std::optional<StoredWords> words = packable(source, format, order);
   const std::int64_t step = words ? kStoredPanels : panels_per_read(format);
   for (std::int64_t p = begin; p < end; p += step) {
     const PanelRun part = run.part(p, std::min(p + step, end));
-    MORACLE_TRY(words ? pack_stored(part, *words, panel) : pack_decoded(part, order, panel));
+    MORACLE_TRY(words ? pack_stored(part, *words, scratch) : pack_decoded(part, order, scratch.panel));
   }
   return Ok{};
 }

@@ -91,9 +91,15 @@ Result<PanelForms> panel_forms(const CanonicalLinear& linear, const PanelOps& op
 // Columns in stored order: column_order[p] is the input column at packed position p. Empty: columns in order.
 [[nodiscard]] std::vector<std::int32_t> column_order(const MatrixSpec& spec);
 
-// Packs panels [begin, end) of `source`; panel p goes to out + (p - begin) * stride. `panel` is scratch.
+// One thread's memory for packing: what it has decoded, or fetched from the file.
+struct PackScratch {
+  MatrixPanel panel;
+  std::vector<std::byte> words;
+};
+
+// Packs panels [begin, end) of `source`; panel p goes to out + (p - begin) * stride.
 Result<> pack_panels(const MatrixSource& source, const PanelFormat& format, std::span<const std::int32_t> order,
-                     std::int64_t begin, std::int64_t end, std::byte* out, std::size_t stride, MatrixPanel& panel);
+                     std::int64_t begin, std::int64_t end, std::byte* out, std::size_t stride, PackScratch& scratch);
 
 // Where the parts of one prepared activation row go. Without initializers: arrays of them stand on the stack for every
 // panel, and clearing those for 64 tokens took a fifth of a panel's time at one.

@@ -129,6 +129,34 @@ TEST_F(ChangingFile, ReleaseDropsResidentPagesAndKeepsTheBytes) {
   EXPECT_EQ(foreign[40000], 'x');
 }
 
+TEST_F(ChangingFile, SmallPartsAreReleasedTogether) {
+  constexpr std::size_t kMany = 6 * kBytes;
+  put("model.safetensors", safetensors_text(braces(tensor_text("w", "U8", "[25165824]", "[0,25165824]")), kMany));
+  auto opened = Checkpoint::open(folder_);
+  ASSERT_TRUE(opened.ok()) << opened.error().message();
+  const std::span<const std::byte> bytes = (*opened)->find("w")->bytes;
+  const std::uint64_t before = sum(bytes);
+  constexpr std::size_t kPart = std::size_t{64} << 10;
+  for (std::size_t at = 0; at < bytes.size(); at += kPart) (*opened)->release(bytes.subspan(at, kPart));
+  EXPECT_LE(resident_kib(bytes.data()), (std::size_t{8} << 10) + 16);
+  EXPECT_EQ(sum(bytes), before);
+}
+
+TEST_F(ChangingFile, CopiesKeepNoPageResident) {
+  checkpoint_->release(bytes_);
+  std::vector<std::byte> copied(bytes_.size());
+  checkpoint_->copy(bytes_, copied.data());
+  EXPECT_LE(resident_kib(bytes_.data()), 16U);
+  EXPECT_TRUE(std::equal(copied.begin(), copied.end(), bytes_.begin()));
+}
+
+TEST_F(ChangingFile, ACopyOfWhatWasCutOffIsNoticed) {
+  ASSERT_EQ(truncate(path().c_str(), 8192), 0);
+  std::vector<std::byte> copied(bytes_.size(), std::byte{1});
+  checkpoint_->copy(bytes_, copied.data());
+  expect_error(checkpoint_->verify_unchanged(), "file.truncated", {path()});
+}
+
 volatile sig_atomic_t chained = 0;
 void* chained_page = nullptr;
 

@@ -157,8 +157,8 @@ void pack_tile(Words& source, const std::byte* rows, std::int64_t stride, std::i
 // Where the lines of a panel lie, one after the other.
 class LinePlaces {
  public:
-  LinePlaces(std::byte* out, std::int64_t group_lines, std::int64_t group_tail)
-      : out_(out), left_(group_lines), group_lines_(group_lines), group_tail_(group_tail) {}
+  LinePlaces(std::byte* out, std::int64_t left, std::int64_t group_lines, std::int64_t group_tail)
+      : out_(out), left_(left), group_lines_(group_lines), group_tail_(group_tail) {}
   std::byte* next() {
     if (left_ == 0) {
       left_ = group_lines_;
@@ -179,7 +179,7 @@ class LinePlaces {
 
 template <class Words>
 bool pack(const LineArgs& args, std::int64_t bytes, Words source) {
-  LinePlaces places(args.out, args.group_lines, args.group_tail);
+  LinePlaces places(args.out, args.group_lines, args.group_lines, args.group_tail);
   for (std::int64_t done = 0, at = 0; done < args.lines; done += kTileLines, at += Words::kBytes) {
     const std::int64_t lines = args.lines - done < kTileLines ? args.lines - done : kTileLines;
     std::byte* line[kTileLines];
@@ -221,7 +221,7 @@ bool pack_words(const WordLineArgs& args, Words source) {
   constexpr std::int64_t kBlockLines = 16;
   alignas(32) std::byte padding[kLineBytes];
   std::memset(padding, source.padding, sizeof padding);
-  LinePlaces places(args.out, args.group_lines, args.group_tail);
+  LinePlaces places(args.out, args.group_left, args.group_lines, args.group_tail);
   for (std::int64_t first = 0; first < args.lines; first += kBlockLines) {
     const std::int64_t lines = args.lines - first < kBlockLines ? args.lines - first : kBlockLines;
     std::byte* line[kBlockLines];
