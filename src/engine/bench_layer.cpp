@@ -224,7 +224,10 @@ Result<BenchLayerResult> LayerBench::run() {
   result_.threads = pool_.threads();
   // A kernel is measured against the peak of the instructions it uses, not of those the machine has besides.
   const auto& activation = scheme.scheme.activation;
-  const bool integers = activation && activation->element == Element::int8;
+  // Kernels with tiles take only short runs of rounded activations as bytes.
+  const bool tiles = has(card_->cpu_features, CpuFeature::amx_tile);
+  const bool integers =
+      (activation && activation->element == Element::int8) || (card_->inputs == InputRounding::eight_bits && !tiles);
   const cpu::CalibrationOps* ops = calibration_ops(options_.machine, card_->cpu_features, integers);
   if (ops != nullptr) {
     MORACLE_ASSIGN(Calibrator calibrator, Calibrator::make(*ops, pool_, kCalibrationBytes));

@@ -23,7 +23,8 @@ const cpu::CalibrationOps* calibration_ops(const Machine& machine, CpuFeatures w
   const CpuFeatures both = machine.cpu_features & wanted;
   if (integers && has(both, CpuFeature::amx_int8)) return &cpu::kAmxInt8Calibration;
   if (has(both, CpuFeature::amx_bf16)) return &cpu::kAmxBf16Calibration;
-  if (has(both, CpuFeature::avx512_vnni)) return &cpu::kAvx512VnniCalibration;
+  if (has(both, CpuFeature::avx512_vnni))
+    return integers ? &cpu::kAvx512VnniCalibration : &cpu::kAvx512VnniWordsCalibration;
   if (has(both, CpuFeature::avx512_bf16)) return &cpu::kAvx512Bf16Calibration;
   if (has(both, CpuFeature::avx512)) return &cpu::kAvx512Calibration;
   if (has(both, CpuFeature::avx2)) return &cpu::kAvx2Calibration;

@@ -36,6 +36,7 @@ extern const CalibrationOps kAvx2Calibration;
 extern const CalibrationOps kAvx512Calibration;
 extern const CalibrationOps kAvx512Bf16Calibration;
 extern const CalibrationOps kAvx512VnniCalibration;
+extern const CalibrationOps kAvx512VnniWordsCalibration;
 extern const CalibrationOps kAmxBf16Calibration;
 extern const CalibrationOps kAmxInt8Calibration;
 

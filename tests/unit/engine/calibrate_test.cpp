@@ -22,7 +22,8 @@ TEST(Calibration, MeasuresTheInstructionsThatAKernelUses) {
   EXPECT_EQ(ops_of(tiles, static_cast<CpuFeatures>(CpuFeature::avx2)), &cpu::kAvx2Calibration);
   EXPECT_EQ(ops_of(tiles, kWide), &cpu::kAvx512Calibration);
   EXPECT_EQ(ops_of(tiles, bf16), &cpu::kAvx512Bf16Calibration);
-  EXPECT_EQ(ops_of(tiles, vnni), &cpu::kAvx512VnniCalibration);
+  EXPECT_EQ(ops_of(tiles, vnni), &cpu::kAvx512VnniWordsCalibration);
+  EXPECT_EQ(ops_of(tiles, vnni, true), &cpu::kAvx512VnniCalibration);
   EXPECT_EQ(ops_of(tiles, tiles), &cpu::kAmxBf16Calibration);
   EXPECT_EQ(ops_of(tiles, tiles, true), &cpu::kAmxInt8Calibration);
   EXPECT_EQ(ops_of(vnni, tiles, true), &cpu::kAvx512VnniCalibration) << "not more than the machine has";
