@@ -42,17 +42,17 @@ class FolderCheckpoint final : public Checkpoint {
  private:
   fs::path folder_;
   Json config_;
-  // From the first to the last byte of small parts that readers were done with; what others still read between them
+  // From the first to the last byte of small parts that wait for their neighbours; what others still read between them
   // is read again.
-  struct Read {
+  struct Pending {
     const MappedFile* mapping = nullptr;
     std::size_t begin = 0;
     std::size_t end = 0;
   };
 
   std::vector<std::unique_ptr<MappedFile>> mappings_;
-  mutable std::mutex read_mutex_;
-  mutable Read read_;
+  mutable std::mutex pending_mutex_;
+  mutable Pending pending_;
   std::map<std::string, TensorView, std::less<>> tensors_;
   std::uint64_t total_bytes_ = 0;
 };
@@ -141,15 +141,15 @@ void FolderCheckpoint::release(std::span<const std::byte> bytes) const {
   if (bytes.size() >= kSmall) return mapping.release(bytes);
   const auto begin = static_cast<std::size_t>(bytes.data() - mapping.bytes().data());
   const std::size_t end = begin + bytes.size();
-  Read done{&mapping, begin, end};
+  Pending done{&mapping, begin, end};
   {
-    const std::scoped_lock lock(read_mutex_);
-    const Read both{&mapping, std::min(begin, read_.begin), std::max(end, read_.end)};
-    if (read_.mapping == &mapping && both.end - both.begin <= kTogether) {
-      read_ = both;
+    const std::scoped_lock lock(pending_mutex_);
+    const Pending both{&mapping, std::min(begin, pending_.begin), std::max(end, pending_.end)};
+    if (pending_.mapping == &mapping && both.end - both.begin <= kTogether) {
+      pending_ = both;
       return;
     }
-    std::swap(read_, done);
+    std::swap(pending_, done);
   }
   if (done.mapping != nullptr) done.mapping->release(done.mapping->bytes().subspan(done.begin, done.end - done.begin));
 }

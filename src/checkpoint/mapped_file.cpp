@@ -85,8 +85,11 @@ Result<std::unique_ptr<MappedFile>> MappedFile::map(InputFile file) {
   if (address == MAP_FAILED) return failed(std::strerror(errno));
   // Loading reads each tensor once, mostly front to back: read ahead further, and give up old pages first.
   madvise(address, size, MADV_SEQUENTIAL);
-  std::unique_ptr<MappedFile> mapped(new MappedFile(file.path_, std::move(file.fd_), file.identity_,
-                                                    {static_cast<const std::byte*>(address), size}));
+  // Most processes may have 1024 files open; a model of more shards is copied from its mappings.
+  constexpr int kMostOpen = 512;
+  FileDescriptor kept = file.fd_.get() < kMostOpen ? std::move(file.fd_) : FileDescriptor();
+  std::unique_ptr<MappedFile> mapped(
+      new MappedFile(file.path_, std::move(kept), file.identity_, {static_cast<const std::byte*>(address), size}));
   if (!mapped->guard_.active()) return failed("too many files mapped at once");
   return mapped;
 }
@@ -133,7 +136,7 @@ bool MappedFile::holds(std::span<const std::byte> part) const {
 }
 
 void MappedFile::copy(std::span<const std::byte> part, std::byte* to) const {
-  while (!part.empty()) {
+  while (fd_.get() >= 0 && !part.empty()) {
     const ssize_t got = pread(fd_.get(), to, part.size(), part.data() - pages_.bytes.data());
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) break;

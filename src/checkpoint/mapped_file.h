@@ -68,8 +68,8 @@ class MappedFile {
   // What tells this file from any other and from itself after a change: canonical path, size, times of change, inode.
   [[nodiscard]] std::string identity() const;
   [[nodiscard]] bool holds(std::span<const std::byte> part) const;
-  // `part`, which it holds, to memory: through the file, so that no page of the mapping becomes resident, which costs
-  // three times as much as to read; through the mapping, and its guard, where the file does not give as much.
+  // `part`, which it holds, to memory: through the file where it is still open, so that no page of the mapping becomes
+  // resident, which costs three times as much as to read; through the mapping, and its guard, what the file lacks.
   void copy(std::span<const std::byte> part, std::byte* to) const;
   // Drops the resident pages that lie wholly within `part`; nothing when `part` is not of this mapping.
   void release(std::span<const std::byte> part) const;

@@ -208,7 +208,7 @@ bool PackFile::read_block(const Entry& entry, std::size_t block, std::span<std::
     const std::span<std::byte> piece = rest.first(std::min(kPiece, rest.size()));
     const std::size_t cached = read_cached(at, piece);
     if (cached < piece.size()) {
-      if (at + kAhead < size_) readahead(fd_.get(), static_cast<off64_t>(at + kAhead), kBlock);
+      if (at + kAhead < size_) readahead(fd_.get(), static_cast<off64_t>(at + kAhead), kPiece);
       if (!read_all(fd_.get(), at + cached, piece.subspan(cached))) return false;
     }
     XXH3_64bits_update(sum.get(), piece.data(), piece.size());

@@ -45,9 +45,9 @@ struct MatrixSpec {
   std::vector<std::int32_t> g_idx{};
 };
 
-// Codes or values where they lie in the file, of a matrix whose rows are there in whole 32-bit words; to be fetched with
-// MatrixSource::fetch. Nothing of them has been checked: a packer that takes them and meets a NaN or an infinity reads
-// the rows, which says where it is.
+// Codes or values where they lie in the file, of a matrix whose rows are there in whole 32-bit words; to be fetched
+// with MatrixSource::fetch. Nothing of them has been checked: a packer that takes them and meets a NaN or an infinity
+// reads the rows, which says where it is.
 struct StoredWords {
   const std::byte* first = nullptr;  // word of row 0; of no alignment; lives as long as the source
   std::int64_t row_bytes = 0;        // from row to row
