@@ -267,6 +267,17 @@ TEST_F(PackPanels, Unquantized) {
         check({.key = {.element = element}, .rows = rows, .cols = cols}, rng);
 }
 
+// What is fetched from the file at a time ends within a group, and holds some rows of a line or some panels.
+TEST_F(PackPanels, InManyFetches) {
+  check({.key = grouped(Element::int4, ScaleType::f16, 96, false), .rows = 200, .cols = 8256}, rng);
+  check({.key = {.element = Element::int8, .scale = ScaleType::f32, .granularity = Granularity::channel()},
+         .rows = 72,
+         .cols = 4100},
+        rng);
+  check({.key = {.element = Element::bf16}, .rows = 4200, .cols = 72}, rng);
+  check({.key = grouped(Element::e2m1, ScaleType::e8m0, 32), .rows = 4200, .cols = 256}, rng);
+}
+
 TEST_F(PackPanels, ColumnsInGroupOrder) {
   for (const Element element : {Element::int4, Element::int8})
     for (const std::int64_t rows : kRows)
