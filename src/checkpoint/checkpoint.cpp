@@ -50,6 +50,9 @@ class FolderCheckpoint final : public Checkpoint {
     std::size_t end = 0;
   };
 
+  // Null where none holds all the bytes.
+  const MappedFile* mapping_of(std::span<const std::byte> bytes) const;
+
   std::vector<std::unique_ptr<MappedFile>> mappings_;
   mutable std::mutex pending_mutex_;
   mutable Pending pending_;
@@ -125,27 +128,31 @@ std::string FolderCheckpoint::identity() const {
   return text;
 }
 
-void FolderCheckpoint::copy(std::span<const std::byte> bytes, std::byte* to) const {
+const MappedFile* FolderCheckpoint::mapping_of(std::span<const std::byte> bytes) const {
   const auto held = std::find_if(mappings_.begin(), mappings_.end(), [&](const auto& m) { return m->holds(bytes); });
-  if (held == mappings_.end()) return Checkpoint::copy(bytes, to);
-  (*held)->copy(bytes, to);
+  return held == mappings_.end() ? nullptr : held->get();
+}
+
+void FolderCheckpoint::copy(std::span<const std::byte> bytes, std::byte* to) const {
+  const MappedFile* const mapping = mapping_of(bytes);
+  if (mapping == nullptr) return Checkpoint::copy(bytes, to);
+  mapping->copy(bytes, to);
 }
 
 // Every core is told of pages that go, which takes longer than to read a matrix of an expert: small parts go together.
 void FolderCheckpoint::release(std::span<const std::byte> bytes) const {
   constexpr std::size_t kSmall = std::size_t{1} << 20;
   constexpr std::size_t kTogether = std::size_t{8} << 20;
-  const auto held = std::find_if(mappings_.begin(), mappings_.end(), [&](const auto& m) { return m->holds(bytes); });
-  if (held == mappings_.end()) return;
-  const MappedFile& mapping = **held;
-  if (bytes.size() >= kSmall) return mapping.release(bytes);
-  const auto begin = static_cast<std::size_t>(bytes.data() - mapping.bytes().data());
+  const MappedFile* const mapping = mapping_of(bytes);
+  if (mapping == nullptr) return;
+  if (bytes.size() >= kSmall) return mapping->release(bytes);
+  const auto begin = static_cast<std::size_t>(bytes.data() - mapping->bytes().data());
   const std::size_t end = begin + bytes.size();
-  Pending done{&mapping, begin, end};
+  Pending done{mapping, begin, end};
   {
     const std::scoped_lock lock(pending_mutex_);
-    const Pending both{&mapping, std::min(begin, pending_.begin), std::max(end, pending_.end)};
-    if (pending_.mapping == &mapping && both.end - both.begin <= kTogether) {
+    const Pending both{mapping, std::min(begin, pending_.begin), std::max(end, pending_.end)};
+    if (pending_.mapping == mapping && both.end - both.begin <= kTogether) {
       pending_ = both;
       return;
     }

@@ -37,6 +37,18 @@ FileDescriptor::~FileDescriptor() {
   if (fd_ >= 0) close(fd_);
 }
 
+std::size_t FileDescriptor::read_at(std::uint64_t offset, std::span<std::byte> out) const {
+  std::size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t got = pread(fd_, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got == 0) errno = 0;
+    if (got <= 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  return done;
+}
+
 Result<InputFile> InputFile::open(const std::filesystem::path& path) {
   InputFile file;
   file.path_ = path.string();
@@ -56,21 +68,15 @@ Result<InputFile> InputFile::open(const std::filesystem::path& path) {
 
 Result<std::string> InputFile::read_start(std::size_t count) const {
   std::string text(count, '\0');
-  std::size_t done = 0;
-  while (done < count) {
-    const ssize_t got = pread(fd_.get(), text.data() + done, count - done, static_cast<off_t>(done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) {
-      return Error{.code = "file.read",
-                   .file = path_,
-                   .where = "byte " + std::to_string(done),
-                   .wanted = std::to_string(count) + " bytes",
-                   .found = std::strerror(errno)};
-    }
-    if (got == 0) return truncated(path_, count, done);
-    done += static_cast<std::size_t>(got);
-  }
-  return text;
+  const std::size_t done = fd_.read_at(0, std::as_writable_bytes(std::span(text)));
+  const int failure = errno;
+  if (done == count) return text;
+  if (failure == 0) return truncated(path_, count, done);
+  return Error{.code = "file.read",
+               .file = path_,
+               .where = "byte " + std::to_string(done),
+               .wanted = std::to_string(count) + " bytes",
+               .found = std::strerror(failure)};
 }
 
 Result<std::unique_ptr<MappedFile>> MappedFile::map(InputFile file) {
@@ -136,18 +142,12 @@ bool MappedFile::holds(std::span<const std::byte> part) const {
 }
 
 void MappedFile::copy(std::span<const std::byte> part, std::byte* to) const {
-  while (fd_.get() >= 0 && !part.empty()) {
-    const ssize_t got = pread(fd_.get(), to, part.size(), part.data() - pages_.bytes.data());
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    part = part.subspan(static_cast<std::size_t>(got));
-    to += got;
-  }
-  if (!part.empty()) std::memcpy(to, part.data(), part.size());
+  const auto offset = static_cast<std::uint64_t>(part.data() - pages_.bytes.data());
+  const std::size_t got = fd_.get() < 0 ? 0 : fd_.read_at(offset, {to, part.size()});
+  std::memcpy(to + got, part.data() + got, part.size() - got);
 }
 
 void MappedFile::release(std::span<const std::byte> part) const {
-  if (!holds(part)) return;
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<std::uintptr_t>(part.data());
   const std::uintptr_t first = (begin + page - 1) / page * page;

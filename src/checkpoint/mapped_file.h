@@ -28,6 +28,9 @@ class FileDescriptor {
   FileDescriptor& operator=(const FileDescriptor&) = delete;
   ~FileDescriptor();
   [[nodiscard]] int get() const { return fd_; }
+  // Bytes of the file from `offset` on, as many as `out` takes. Returns fewer where the file ends, with an errno of 0,
+  // or cannot be read.
+  std::size_t read_at(std::uint64_t offset, std::span<std::byte> out) const;
   int release() { return std::exchange(fd_, -1); }
 
  private:
@@ -71,7 +74,7 @@ class MappedFile {
   // `part`, which it holds, to memory: through the file where it is still open, so that no page of the mapping becomes
   // resident, which costs three times as much as to read; through the mapping, and its guard, what the file lacks.
   void copy(std::span<const std::byte> part, std::byte* to) const;
-  // Drops the resident pages that lie wholly within `part`; nothing when `part` is not of this mapping.
+  // Drops the resident pages that lie wholly within `part`, which it holds.
   void release(std::span<const std::byte> part) const;
 
  private:

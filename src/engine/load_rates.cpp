@@ -72,8 +72,7 @@ struct Pieces {
   bool read(std::uint64_t piece, std::byte* to) const {
     std::size_t file = 0;
     for (; piece >= count[file]; ++file) piece -= count[file];
-    const auto at = static_cast<off_t>(piece * kPiece);
-    return pread(files[file].get(), to, kPiece, at) == static_cast<ssize_t>(kPiece);
+    return files[file].read_at(piece * kPiece, {to, kPiece}) == kPiece;
   }
 };
 

@@ -83,15 +83,8 @@ Layout lay_out(std::string_view key, std::span<const KeptPack> packs) {
   return layout;
 }
 
-bool read_all(int fd, std::uint64_t offset, std::span<std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t got = pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    bytes = bytes.subspan(static_cast<std::size_t>(got));
-    offset += static_cast<std::uint64_t>(got);
-  }
-  return true;
+bool read_all(const FileDescriptor& file, std::uint64_t offset, std::span<std::byte> bytes) {
+  return file.read_at(offset, bytes) == bytes.size();
 }
 
 }  // namespace
@@ -160,13 +153,13 @@ Result<PackFile> PackFile::open(const std::filesystem::path& path, std::string_v
   std::byte head[kHeadBytes];
   std::uint64_t table_bytes = 0;
   std::uint64_t table_sum = 0;
-  if (file.size_ < kHeadBytes || !read_all(file.fd_.get(), 0, head)) return file.broken("too few bytes");
+  if (file.size_ < kHeadBytes || !read_all(file.fd_, 0, head)) return file.broken("too few bytes");
   std::memcpy(&table_bytes, head + 8, 8);
   std::memcpy(&table_sum, head + 16, 8);
   if (std::memcmp(head, kMagic.data(), kMagic.size()) != 0) return file.broken("another kind of file");
   if (table_bytes > kMaxTable || table_bytes > file.size_ - kHeadBytes) return file.broken("a table beyond its end");
   std::vector<std::byte> table(table_bytes);
-  if (!read_all(file.fd_.get(), kHeadBytes, table) || checksum(table) != table_sum)
+  if (!read_all(file.fd_, kHeadBytes, table) || checksum(table) != table_sum)
     return file.broken("a table whose checksum differs");
 
   TableReader reader(table);
@@ -209,7 +202,7 @@ bool PackFile::read_block(const Entry& entry, std::size_t block, std::span<std::
     const std::size_t cached = read_cached(at, piece);
     if (cached < piece.size()) {
       if (at + kAhead < size_) readahead(fd_.get(), static_cast<off64_t>(at + kAhead), kPiece);
-      if (!read_all(fd_.get(), at + cached, piece.subspan(cached))) return false;
+      if (!read_all(fd_, at + cached, piece.subspan(cached))) return false;
     }
     XXH3_64bits_update(sum.get(), piece.data(), piece.size());
     at += piece.size();

@@ -312,7 +312,9 @@ Result<std::vector<std::int32_t>> check_group_index(const TensorView& tensor, co
   std::vector<std::byte> stored(tensor.bytes.size());
   checkpoint.copy(tensor.bytes, stored.data());
   if (tensor.dtype == Dtype::i32 && in_group_order(stored, cols, group_cols)) return std::vector<std::int32_t>();
-  MORACLE_ASSIGN(std::vector<std::int32_t> g_idx, read_integers(tensor));
+  TensorView copied = tensor;
+  copied.bytes = stored;
+  MORACLE_ASSIGN(std::vector<std::int32_t> g_idx, read_integers(copied));
   const std::int64_t groups = ceil_div(cols, group_cols);
   std::vector<std::int64_t> members(narrow<std::size_t>(groups), 0);
   bool trivial = true;

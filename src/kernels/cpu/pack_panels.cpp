@@ -66,11 +66,13 @@ struct PanelLines {
       : columns(line_columns(format.code)),
         group(format.steps * kStepColumns / columns),
         last(format.last_steps * kStepColumns / columns),
+        all((format.groups - 1) * group + last),
         zeros_at(kPanelRows * narrow<std::int64_t>(scale_bytes(format.scale))),
         tail(quantized(format.code) ? zeros_at + (format.zeros ? kPanelRows : 0) : 0) {}
-  std::int64_t columns;   // of a line
-  std::int64_t group;     // lines of every group but the last
-  std::int64_t last;      // and of that one
+  std::int64_t columns;  // of a line
+  std::int64_t group;    // lines of every group but the last
+  std::int64_t last;     // and of that one
+  std::int64_t all;
   std::int64_t zeros_at;  // from the end of a group's lines
   std::int64_t tail;      // scales and zero points
 };
@@ -93,7 +95,7 @@ LineArgs line_args(const PanelFormat& format, const PanelLines& lines, std::int6
   args.code = format.code;
   args.count = rows;
   args.columns = format.cols;
-  args.lines = (format.groups - 1) * lines.group + lines.last;
+  args.lines = lines.all;
   args.out = out;
   args.group_lines = lines.group;
   args.group_tail = lines.tail;
@@ -168,13 +170,6 @@ std::optional<StoredWords> packable(const MatrixSource& source, const PanelForma
   return words;
 }
 
-// `bytes` bytes of the file.
-const std::byte* fetch(const PanelRun& run, const std::byte* first, std::int64_t bytes, PackScratch& scratch) {
-  scratch.words.resize(narrow<std::size_t>(bytes));
-  run.source.fetch({first, scratch.words.size()}, scratch.words.data());
-  return scratch.words.data();
-}
-
 // Words that lie row by row: some panels at a time.
 bool pack_rows(const PanelRun& run, const StoredWords& words, PackScratch& scratch) {
   LineArgs args = line_args(run.format, PanelLines(run.format), 0, run.out);
@@ -187,10 +182,10 @@ bool pack_rows(const PanelRun& run, const StoredWords& words, PackScratch& scrat
   for (std::int64_t p = run.begin; p < run.end; p += together) {
     const PanelRun part = run.part(p, std::min(p + together, run.end));
     const std::int64_t first_row = part.first_row();
-    const std::byte* const fetched = fetch(run, words.first + first_row * words.row_bytes,
-                                           (part.end_row() - first_row - 1) * words.row_bytes + width, scratch);
+    scratch.words.resize(narrow<std::size_t>((part.end_row() - first_row - 1) * words.row_bytes + width));
+    run.source.fetch({words.first + first_row * words.row_bytes, scratch.words.size()}, scratch.words.data());
     part.each([&](std::int64_t row, std::int64_t rows, std::byte* out) {
-      args.rows = fetched + row * words.row_bytes;
+      args.rows = scratch.words.data() + row * words.row_bytes;
       args.count = rows;
       args.out = out;
       usual = pack_lines(args) && usual;
@@ -205,22 +200,18 @@ bool pack_columns(const PanelRun& run, const StoredWords& words, PackScratch& sc
   const PanelLines lines(run.format);
   const std::int64_t rows = run.end_row() - run.first_row();
   const std::int64_t line_bytes = rows * words.row_bytes;
-  const std::int64_t all = (run.format.groups - 1) * lines.group + lines.last;
   const std::int64_t stored = run.format.cols / lines.columns;
   const std::int64_t together = std::max(kFewestLines, kFetchBytes / line_bytes / kFewestLines * kFewestLines);
   bool usual = true;
-  for (std::int64_t first = 0; first < all; first += together) {
-    const std::int64_t count = std::min(together, all - first);
+  for (std::int64_t first = 0; first < lines.all; first += together) {
+    const std::int64_t count = std::min(together, lines.all - first);
     const std::int64_t there = std::clamp<std::int64_t>(stored - first, 0, count);
     const std::byte* const from = words.first + run.first_row() * words.row_bytes + first * words.word_bytes;
-    if (line_bytes == words.word_bytes) {
-      fetch(run, from, there * line_bytes, scratch);
-    } else {
-      scratch.words.resize(narrow<std::size_t>(there * line_bytes));
-      for (std::int64_t line = 0; line < there; ++line)
-        run.source.fetch({from + line * words.word_bytes, narrow<std::size_t>(line_bytes)},
-                         scratch.words.data() + line * line_bytes);
-    }
+    const std::int64_t adjacent = line_bytes == words.word_bytes ? there : 1;  // lines without a gap in the file
+    scratch.words.resize(narrow<std::size_t>(there * line_bytes));
+    for (std::int64_t line = 0; line < there; line += adjacent)
+      run.source.fetch({from + line * words.word_bytes, narrow<std::size_t>(adjacent * line_bytes)},
+                       scratch.words.data() + line * line_bytes);
     usual = pack_word_lines({.code = run.format.code,
                              .words = scratch.words.data(),
                              .stride = line_bytes,
