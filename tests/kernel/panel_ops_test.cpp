@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -122,6 +123,7 @@ TEST_P(PanelOpsOf, IntegerCodesInTheOrderOfTheLanes) {
       ops().encode8({.x = values.data(),
                      .count = count,
                      .scale = scale,
+                     .most = 127.0F,
                      .nibbles = nibbles,
                      .sum_factor = 1,
                      .out = reinterpret_cast<std::byte*>(out.data()),
@@ -132,6 +134,7 @@ TEST_P(PanelOpsOf, IntegerCodesInTheOrderOfTheLanes) {
       ops().encode16({.x = values.data(),
                       .count = count,
                       .scale = fine,
+                      .most = 32512.0F,
                       .nibbles = nibbles,
                       .sum_factor = -3,
                       .out = reinterpret_cast<std::byte*>(words.data()),
@@ -150,6 +153,35 @@ TEST_P(PanelOpsOf, IntegerCodesInTheOrderOfTheLanes) {
       EXPECT_EQ(sum, expected);
       EXPECT_EQ(sum16, -3 * expected16);
     }
+  }
+}
+
+// A published scale may be smaller than a row's values ask for; 16 bits may hold codes of 8.
+TEST_P(PanelOpsOf, CodesEndAtTheirLimit) {
+  if (ops().encode8 == nullptr) GTEST_SKIP() << GetParam().name << " has no integer kernels";
+  const std::vector<float> values{126.4F, 127.6F, -1e30F,  3e38F,  std::numeric_limits<float>::quiet_NaN(),
+                                  5.5F,   -0.5F,  -127.0F, -128.0F};
+  const std::vector<int> wanted{126, 127, -127, 127, -127, 6, 0, -127, -127};
+  std::int8_t bytes[16];
+  std::int16_t words[16];
+  std::int32_t sum = 0;
+  cpu::EncodeArgs args{.x = values.data(),
+                       .count = static_cast<std::int64_t>(values.size()),
+                       .scale = 1.0F,
+                       .most = 127.0F,
+                       .nibbles = false,
+                       .sum_factor = 1,
+                       .out = reinterpret_cast<std::byte*>(bytes),
+                       .sum = &sum};
+  ops().encode8(args);
+  EXPECT_EQ(sum, std::accumulate(wanted.begin(), wanted.end(), 0));
+  args.out = reinterpret_cast<std::byte*>(words);
+  args.nibbles = true;  // 16-bit codes in order
+  ops().encode16(args);
+  EXPECT_EQ(sum, std::accumulate(wanted.begin(), wanted.end(), 0));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_EQ(bytes[i], wanted[i]) << i;
+    EXPECT_EQ(words[i], wanted[i]) << i;
   }
 }
 

@@ -1,21 +1,21 @@
 // Instruction sets that add to another one's kernels.
 #include "kernels/cpu/amx/amx_runs.h"
-#include "kernels/cpu/avx512vnni/vnni_kernels.h"
+#include "kernels/cpu/integer_kernels.h"
 #include "kernels/cpu/panel.h"
 
 namespace moracle::cpu {
 
 namespace {
 
-PanelOps with_vnni(PanelOps ops) {
-  ops.q4_i8 = kVnniKernels.q4;
-  ops.q8_i8 = kVnniKernels.q8;
-  ops.e2m1_i8 = kVnniKernels.e2m1;
-  ops.q4_i16 = kVnniKernels.q4_i16;
-  ops.q8_i16 = kVnniKernels.q8_i16;
-  ops.e2m1_i16 = kVnniKernels.e2m1_i16;
-  ops.encode8 = kVnniKernels.encode8;
-  ops.encode16 = kVnniKernels.encode16;
+PanelOps with_integers(PanelOps ops, const IntegerKernels& kernels) {
+  ops.q4_i8 = kernels.q4;
+  ops.q8_i8 = kernels.q8;
+  ops.e2m1_i8 = kernels.e2m1;
+  ops.q4_i16 = kernels.q4_i16;
+  ops.q8_i16 = kernels.q8_i16;
+  ops.e2m1_i16 = kernels.e2m1_i16;
+  ops.encode8 = kernels.encode8;
+  ops.encode16 = kernels.encode16;
   return ops;
 }
 
@@ -63,9 +63,11 @@ PanelOps quantizing_few(PanelOps ops) {
 }  // namespace
 
 // Tables of one instruction set are constants of their files, so their order of initialization does not matter.
-const PanelOps kAvx512VnniOps = quantizing(with_vnni(kAvx512Ops), InputForm::i16);
+const PanelOps kAvx2Ops = quantizing(with_integers(kAvx2NumberOps, kAvx2IntegerKernels), InputForm::i16);
+const PanelOps kAvx2FastOps = quantizing(kAvx2Ops, InputForm::i8);
+const PanelOps kAvx512VnniOps = quantizing(with_integers(kAvx512Ops, kVnniKernels), InputForm::i16);
 const PanelOps kAvx512VnniFastOps = quantizing(kAvx512VnniOps, InputForm::i8);
-const PanelOps kAmxOps = with_amx(with_vnni(kAvx512Bf16Ops));
+const PanelOps kAmxOps = with_amx(with_integers(kAvx512Bf16Ops, kVnniKernels));
 const PanelOps kAmxFastOps = quantizing_few(kAmxOps);
 
 }  // namespace moracle::cpu

@@ -36,8 +36,11 @@ inline constexpr PanelIsa kAvx512Bf16{"avx512bf16",
                                       "bf16 products, f32 sums per group in 2 chains", true, InputRounding::bf16};
 inline constexpr PanelIsa kAvx512{"avx512", static_cast<CpuFeatures>(CpuFeature::avx512),
                                   "f32 fused multiply-add per group in 2 chains", true, InputRounding::none};
+// What AVX2 multiplies as integers, and the rest.
 inline constexpr PanelIsa kAvx2{"avx2", static_cast<CpuFeatures>(CpuFeature::avx2),
-                                "f32 fused multiply-add per group in 1 chain", true, InputRounding::none};
+                                "int8 or int16 products, integer sums per group", true, InputRounding::sixteen_bits};
+inline constexpr PanelIsa kAvx2Numbers{"avx2", static_cast<CpuFeatures>(CpuFeature::avx2),
+                                       "f32 fused multiply-add per group in 1 chain", true, InputRounding::none};
 
 constexpr KernelCard panel_card(std::string_view id, const PanelIsa& isa, std::span<const SchemeRule> schemes,
                                 std::string_view summary, Numerics numerics = Numerics::exact) {
@@ -143,21 +146,30 @@ inline constexpr KernelCard kCardAvx512Nvfp4 =
 inline constexpr KernelCard kCardAvx512Dense =
     panel_card("cpu.avx512.dense", kAvx512, schemes::kUnquantized, "unquantized weights");
 inline constexpr KernelCard kCardAvx2Wna16 =
-    panel_card("cpu.avx2.wna16", kAvx2, schemes::kWna16, "integer weights, 16-bit activations");
+    panel_card("cpu.avx2.wna16", kAvx2, schemes::kWna16, "integer weights, activations as int16 under a scale a group");
+inline constexpr KernelCard kCardAvx2Wna16Fast =
+    panel_card("cpu.avx2.wna16-fast", kAvx2, schemes::kInt4A16,
+               "int4 weights, activations as int8 under a scale a group", Numerics::fast);
 inline constexpr KernelCard kCardAvx2Int8 =
     panel_card("cpu.avx2.int8", kAvx2, schemes::kInt8, "int8 weights and activations");
 inline constexpr KernelCard kCardAvx2W4A8 =
     panel_card("cpu.avx2.w4a8", kAvx2, schemes::kW4A8, "int4 weights, 8-bit activations");
-inline constexpr KernelCard kCardAvx2Fp8 = panel_card("cpu.avx2.fp8", kAvx2, schemes::kFp8, "E4M3 weights");
+inline constexpr KernelCard kCardAvx2Fp8 = panel_card("cpu.avx2.fp8", kAvx2Numbers, schemes::kFp8, "E4M3 weights");
 inline constexpr KernelCard kCardAvx2Mxfp4 =
     panel_card("cpu.avx2.mxfp4", kAvx2, schemes::kMxfp4, "E2M1 weights under E8M0 scales");
-inline constexpr KernelCard kCardAvx2Mxfp6 =
-    panel_card("cpu.avx2.mxfp6", kAvx2, schemes::kMxfp6, "E2M3 and E3M2 weights under E8M0 scales, kept as E4M3");
+inline constexpr KernelCard kCardAvx2Mxfp4Fast =
+    panel_card("cpu.avx2.mxfp4-fast", kAvx2, schemes::kMxfp4A16,
+               "E2M1 weights under E8M0 scales, activations as int8 under a scale a group", Numerics::fast);
+inline constexpr KernelCard kCardAvx2Mxfp6 = panel_card("cpu.avx2.mxfp6", kAvx2Numbers, schemes::kMxfp6,
+                                                        "E2M3 and E3M2 weights under E8M0 scales, kept as E4M3");
 inline constexpr KernelCard kCardAvx2Mxfp8 =
-    panel_card("cpu.avx2.mxfp8", kAvx2, schemes::kMxfp8, "E4M3 weights under E8M0 scales of 32");
+    panel_card("cpu.avx2.mxfp8", kAvx2Numbers, schemes::kMxfp8, "E4M3 weights under E8M0 scales of 32");
 inline constexpr KernelCard kCardAvx2Nvfp4 =
     panel_card("cpu.avx2.nvfp4", kAvx2, schemes::kNvfp4, "E2M1 weights under E4M3 scales");
+inline constexpr KernelCard kCardAvx2Nvfp4Fast =
+    panel_card("cpu.avx2.nvfp4-fast", kAvx2, schemes::kNvfp4A16,
+               "E2M1 weights under E4M3 scales, activations as int8 under a scale a group", Numerics::fast);
 inline constexpr KernelCard kCardAvx2Dense =
-    panel_card("cpu.avx2.dense", kAvx2, schemes::kUnquantized, "unquantized weights");
+    panel_card("cpu.avx2.dense", kAvx2Numbers, schemes::kUnquantized, "unquantized weights");
 
 }  // namespace moracle

@@ -54,8 +54,11 @@ InputForm choose_input(const PanelOps& ops, const PanelFormat& format) {
   if (!quantized(format.code)) return InputForm::f32;
   if (format.code == PanelCode::e4m3) return ops.coded_input;
   if (!format.activation) return ops.quantized_input;
-  const bool int8 = format.activation->element == Element::int8;
-  return int8 && ops.encode8 != nullptr ? InputForm::i8 : ops.coded_input;
+  if (format.activation->element != Element::int8) return ops.coded_input;
+  for (const InputForm input : {InputForm::i8, InputForm::i16}) {
+    if (kernels_of(ops, format.code, input).tiles[0][0].one[0] != nullptr) return input;
+  }
+  return ops.coded_input;
 }
 
 void choose_kernels(const PanelOps& ops, PanelFormat& format) {
@@ -311,7 +314,8 @@ void quantize_row(const PanelOps& ops, const PanelFormat& format, std::optional<
 
 // Of integer codes, in the units of the values.
 float largest_code(const PanelFormat& format) {
-  return format.input == InputForm::i16 ? 32512.0F : 127.0F;
+  const bool own = !format.activation;  // published codes have 8 bits, whatever holds them
+  return own && format.input == InputForm::i16 ? 32512.0F : 127.0F;
 }
 
 float magnitude(const PanelOps& ops, const float* values, std::int64_t count) {
@@ -328,8 +332,9 @@ void encode_group(const PanelOps& ops, const PanelFormat& format, const float* v
   encode({.x = values + first,
           .count = std::min(format.group_cols, format.cols - first),
           .scale = scale,
+          .most = largest_code(format),
           .nibbles = format.code != PanelCode::q8,
-          .sum_factor = format.input == InputForm::i8 && !format.zeros ? -format.kernels->offset : 1,
+          .sum_factor = format.zeros ? 1 : -format.kernels->offset,
           .out = row.x + g * format.steps * kStepColumns * bytes,
           .sum = reinterpret_cast<std::int32_t*>(row.sums) + g});
 }

@@ -70,7 +70,7 @@ struct PanelArgs {
   std::int64_t tokens;
   const void* const* x;     // [tokens] activation rows in the kernel's input form, zero-padded to whole cache lines
   const void* const* sums;  // [tokens][groups]: sum of the row's activations, f32 or, for integer codes, i32, where
-                            // zero points are stored; else, for `i8`, that sum times -CodeKernels::offset
+                            // zero points are stored; else that sum times -CodeKernels::offset, modulo 2^32
   // Quantized activations, by InputScaling. `of_group`: the scales of x's codes, [tokens][groups of the weight].
   // `running`: [tokens][groups / scale_groups, rounded up], what the sums so far are multiplied by before a group with
   // another scale joins them, the scale before over its own; the last scale is in token_scale.
@@ -116,20 +116,21 @@ struct CodeKernels {
   // Any number of tokens from `run_from` on, one panel, against weights that are decoded once for all of them.
   PanelMultiply run;
   std::int64_t run_from;
-  std::int32_t offset;  // added to the codes where kernels take them unsigned
+  std::int32_t offset;  // added to the codes where kernels take them unsigned; 0: they take them signed
 };
 
-// One group of a row to integer codes round(x / scale), within +-127 or +-32512.
+// One group of a row to integer codes round(x / scale).
 struct EncodeArgs {
   const float* x;      // [count]
   std::int64_t count;  // codes behind them are zero, up to a whole step of 8
   float scale;
+  float most;  // of a code's magnitude: 127, or 32512 in 16 bits
   // Codes of 8 bits: a step's columns come as 0, 4, 1, 5, 2, 6, 3, 7 where the weight has nibbles, as its lanes' bytes
   // hold them, else in order. Codes of 16 bits: in order for nibbles, else 0, 2, 1, 3 of each four.
   bool nibbles;
   std::int32_t sum_factor;
   std::byte* out;
-  std::int32_t* sum;  // of the codes, times sum_factor
+  std::int32_t* sum;  // of the codes, times sum_factor, modulo 2^32
 };
 
 // Values to the nearest numbers of a small float format, ties to even, magnitudes above `most` to `most`. No NaN.
@@ -175,5 +176,7 @@ extern const PanelOps kAvx512VnniFastOps;  // quantizes 16-bit activations
 extern const PanelOps kAvx512Bf16Ops;
 extern const PanelOps kAvx512Ops;
 extern const PanelOps kAvx2Ops;
+extern const PanelOps kAvx2FastOps;    // quantizes 16-bit activations
+extern const PanelOps kAvx2NumberOps;  // of kAvx2Ops, what has no integer activations
 
 }  // namespace moracle::cpu

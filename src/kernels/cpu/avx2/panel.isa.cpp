@@ -1,9 +1,8 @@
 // AVX2 micro-kernels: f32 activations, f32 FMA, 8 lanes.
 //
 // Four registers hold the 32 rows of a panel. 16 registers in all leave room for tiles of 2 tokens (8 sums) beside the
-// decoded weights. From 3 tokens on weights are decoded first, and tiles of up to 6 tokens take two registers of rows
-// at a time: 12 sums, 2 weights, 1 broadcast. q4 costs shift, mask, subtract and convert per column and register, so
-// decode is bound by these at about 16 cycles per 32 bytes.
+// decoded weights; tiles of 3 to 6 take two registers of rows at a time: 12 sums, 2 weights, 1 broadcast. A code costs
+// three to five operations to widen to f32, one column a lane, so runs meet weights that are decoded once for all.
 #include <immintrin.h>
 
 #include "kernels/cpu/panel.h"
@@ -11,67 +10,7 @@
 namespace moracle::cpu {
 namespace {
 
-struct V {
-  using Reg = __m256;
-  static constexpr int kLanes = 8;
-  static constexpr int kRegs = 4;
-  static constexpr int kRegisters = 16;
-  static constexpr int kChains = 1;
-  static Reg zero() { return _mm256_setzero_ps(); }
-  static Reg set1(float v) { return _mm256_set1_ps(v); }
-  static Reg load(const float* p) { return _mm256_loadu_ps(p); }
-  static void store(float* p, Reg v) { _mm256_storeu_ps(p, v); }
-  static Reg add(Reg a, Reg b) { return _mm256_add_ps(a, b); }
-  static Reg sub(Reg a, Reg b) { return _mm256_sub_ps(a, b); }
-  static Reg mul(Reg a, Reg b) { return _mm256_mul_ps(a, b); }
-  static Reg div(Reg a, Reg b) { return _mm256_div_ps(a, b); }
-  static Reg min(Reg a, Reg b) { return _mm256_min_ps(a, b); }
-  static Reg max(Reg a, Reg b) { return _mm256_max_ps(a, b); }
-  static Reg fma(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
-  static Reg round(Reg a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-  static Reg pow2(Reg n) {  // the exponent field itself; callers keep n within [-126, 127]
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
-  }
-  static Reg load_f16(const std::byte* p) {
-    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  }
-  static Reg load_bf16(const std::byte* p) {
-    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
-  }
-  static Reg load_u8(const std::byte* p) {
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
-  }
-  static __m256i bytes(const std::byte* p) {
-    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-  }
-  // The byte's exponent and mantissa at the place of f32's, 120 added to the exponent. Subnormal codes come out as
-  // 2^-7 (1 + m / 8) then and are to be 2^-6 m / 8. (One multiply by 2^120 would do, but its operand is subnormal for
-  // these, which costs a CPU of Intel's more than a hundred cycles.)
-  static Reg e4m3_of(__m256i codes) {
-    const __m256i magnitude = _mm256_and_si256(codes, _mm256_set1_epi32(0x7F));
-    const __m256 value =
-        _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(magnitude, 20), _mm256_set1_epi32(120 << 23)));
-    const __m256 small = _mm256_fmsub_ps(value, _mm256_set1_ps(2.0F), _mm256_set1_ps(0x1p-6F));
-    const __m256 normal = _mm256_castsi256_ps(_mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(7)));
-    const __m256 whole = _mm256_blendv_ps(small, value, normal);
-    const __m256i sign = _mm256_slli_epi32(_mm256_and_si256(codes, _mm256_set1_epi32(0x80)), 24);
-    return _mm256_or_ps(whole, _mm256_castsi256_ps(sign));
-  }
-  // By way of f16, where subnormal codes are subnormal numbers, which this conversion takes at full speed.
-  static Reg load_e4m3(const std::byte* p) {
-    const __m128i codes = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-    const __m128i bits = _mm_and_si128(_mm_slli_epi16(codes, 7), _mm_set1_epi16(static_cast<short>(0xBF80)));
-    return _mm256_mul_ps(_mm256_cvtph_ps(bits), _mm256_set1_ps(256.0F));
-  }
-  static Reg load_e8m0(const std::byte* p) {  // code 0 is 2^-127, a subnormal: half of the smallest exponent's pattern
-    return _mm256_castsi256_ps(_mm256_max_epu32(_mm256_slli_epi32(bytes(p), 23), _mm256_set1_epi32(0x00400000)));
-  }
-};
-
-inline __m256i load_words(const std::byte* at) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
-}
+#include "kernels/cpu/avx2/vectors256.inc"
 
 #include "kernels/cpu/panel_body.inc"
 
@@ -182,7 +121,7 @@ struct DenseF32 {
 
 }  // namespace
 
-constinit const PanelOps kAvx2Ops = {
+constinit const PanelOps kAvx2NumberOps = {
     .q4 = integer_kernels<Q4>(3),
     .q8 = integer_kernels<Q8>(3),
     .e2m1 = float_kernels<E2m1>(3),

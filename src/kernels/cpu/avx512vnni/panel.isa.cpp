@@ -15,7 +15,7 @@
 // of 6 fit the registers.
 #include <immintrin.h>
 
-#include "kernels/cpu/avx512vnni/vnni_kernels.h"
+#include "kernels/cpu/integer_kernels.h"
 
 namespace moracle::cpu {
 namespace {
@@ -68,6 +68,7 @@ struct IntegerSums {
 
 // Unsigned codes: their offset is taken back at the start, or the zero point at the end.
 struct UnsignedSums : IntegerSums {
+  static constexpr bool kUnsigned = true;
   static Sum start(const void* const* sums, std::int64_t t, std::int64_t g) { return of_inputs(sums, t, g); }
   static __m512i shift(const std::byte* zeros, float) { return V::bytes(zeros); }
   static Sum shifted(Sum value, __m512i zeros, const void* const* sums, std::int64_t t, std::int64_t g) {
@@ -81,6 +82,7 @@ struct SumsOf<Int8Form> {
 
 // Signed codes: (offset - zero) * sum(x) is added where there are zero points.
 struct SignedSums : IntegerSums {
+  static constexpr bool kUnsigned = false;
   static Sum start(const void* const*, std::int64_t, std::int64_t) { return zero(); }
   static __m512i shift(const std::byte* zeros, float offset) {
     return _mm512_sub_epi32(_mm512_set1_epi32(static_cast<std::int32_t>(offset)), V::bytes(zeros));
@@ -169,12 +171,12 @@ struct Q8Words {
 };
 
 // Codes of up to 16 columns as 32-bit lanes; `x / scale` is a true division, as publishers' tools do it.
-inline __m512i codes_of(const EncodeArgs& args, std::int64_t i, float limit) {
+inline __m512i codes_of(const EncodeArgs& args, std::int64_t i) {
   const std::int64_t left = args.count - i;
   const __mmask16 some = left >= 16 ? static_cast<__mmask16>(0xFFFF) : static_cast<__mmask16>((1U << left) - 1U);
   const __m512 steps = V::round(V::div(_mm512_maskz_loadu_ps(some, args.x + i), V::set1(args.scale)));
-  // max(steps, -limit) is -limit for a NaN, which no integer can hold.
-  return _mm512_cvtps_epi32(V::min(V::max(steps, V::set1(-limit)), V::set1(limit)));
+  // max(steps, -most) is -most for a NaN, which no integer can hold.
+  return _mm512_cvtps_epi32(V::min(V::max(steps, V::set1(-args.most)), V::set1(args.most)));
 }
 
 // 16 bytes of two steps in the order of a nibble lane's bytes.
@@ -187,7 +189,7 @@ void encode8(const EncodeArgs& args) {
   __m512i sum = _mm512_setzero_si512();
   std::byte* out = args.out;
   for (std::int64_t i = 0; i < args.count; i += 16, out += 16) {
-    const __m512i codes = codes_of(args, i, 127.0F);
+    const __m512i codes = codes_of(args, i);
     sum = _mm512_add_epi32(sum, codes);
     const __m128i bytes = in_order(_mm512_cvtepi32_epi8(codes), args.nibbles);
     if (args.count - i > 8) {
@@ -203,7 +205,7 @@ void encode16(const EncodeArgs& args) {
   __m512i sum = _mm512_setzero_si512();
   std::byte* out = args.out;
   for (std::int64_t i = 0; i < args.count; i += 16, out += 32) {
-    const __m512i codes = codes_of(args, i, 32512.0F);
+    const __m512i codes = codes_of(args, i);
     sum = _mm512_add_epi32(sum, codes);
     __m256i words = _mm512_cvtepi32_epi16(codes);
     if (!args.nibbles) {  // 0, 2, 1, 3 of each four
@@ -232,13 +234,13 @@ constexpr CodeKernels all_scales() {
 }
 
 // No runs on decoded weights: decoding to bytes costs less than to store and load them.
-constinit const VnniKernels kVnniKernels = {.q4 = all_scales<Q4>(),
-                                            .q8 = all_scales<Q8>(),
-                                            .e2m1 = own_scales<E2m1, false>(),
-                                            .q4_i16 = own_scales<Q4Words, true>(),
-                                            .q8_i16 = own_scales<Q8Words, true>(),
-                                            .e2m1_i16 = own_scales<E2m1Words, false>(),
-                                            .encode8 = encode8,
-                                            .encode16 = encode16};
+constinit const IntegerKernels kVnniKernels = {.q4 = all_scales<Q4>(),
+                                               .q8 = all_scales<Q8>(),
+                                               .e2m1 = own_scales<E2m1, false>(),
+                                               .q4_i16 = own_scales<Q4Words, true>(),
+                                               .q8_i16 = own_scales<Q8Words, true>(),
+                                               .e2m1_i16 = own_scales<E2m1Words, false>(),
+                                               .encode8 = encode8,
+                                               .encode16 = encode16};
 
 }  // namespace moracle::cpu

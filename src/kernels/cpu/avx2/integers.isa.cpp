@@ -1,0 +1,233 @@
+// AVX2 micro-kernels of integer activation codes: sums in integers, nothing rounded before a group's sum is scaled.
+//
+// 16 bits: VPMADDWD multiplies two columns a lane, VPADDD adds them up. Two of the former a cycle, on two of Zen 3's
+// four vector ports, leave the other two to the additions and to decoding: twice the products of f32 FMA. Weights are
+// taken unsigned, as a mask or a shift yields them - a nibble costs 1.5 operations a register, a byte as much - and
+// sums of the activations take the offset back. Activations published in 8 bits that meet bytes go the same way: their
+// products fill 16 bits, so that VPMADDUBSW would have to be widened at once and gain nothing.
+//
+// 8 bits by nibbles: VPMADDUBSW multiplies four columns a lane and leaves two sums of 16 bits. Those hold 8 such sums
+// of int4 (15 x 127 x 2 x 8 < 2^15), of which one multiplication by ones makes 32 bits, and 5 of the doubled E2M1
+// numbers.
+//
+// 16 registers hold the sums of 6 tokens by half a panel, two weights, a broadcast and a product.
+#include <immintrin.h>
+
+#include "kernels/cpu/integer_kernels.h"
+
+namespace moracle::cpu {
+namespace {
+
+#include "kernels/cpu/avx2/vectors256.inc"
+
+#include "kernels/cpu/panel_body.inc"
+
+// Four bytes from memory to all lanes. A type of its own, because copies of neighbours would be merged into one wide
+// load, and reach the lanes by way of general registers.
+using Lane [[gnu::may_alias, gnu::aligned(1)]] = std::int32_t;
+inline __m256i broadcast_lane(const void* x) {
+  return _mm256_set1_epi32(*static_cast<const Lane*>(x));
+}
+inline __m256i load_line(const void* p) {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+}
+
+// Multiply-adds are written as instructions: GCC reorders integer additions, (a + b) + (c + d), and spills the products
+// that it keeps for it.
+struct IntegerForm {
+  using Weight = __m256i;
+  using Sum = __m256i;
+  static constexpr int chains(int) { return 1; }  // an addition takes one cycle
+};
+
+// Two columns a lane, in 16 bits.
+struct WordForm : IntegerForm {
+  using Input = std::int16_t;
+  static constexpr int kWidth = 2;
+  static Weight broadcast(const std::int16_t* x) { return broadcast_lane(x); }
+  static Sum madd(Weight w, Weight x, Sum sum) {
+    __m256i product;
+    __asm__("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
+    return sum;
+  }
+};
+
+// Four columns a lane, in bytes; sums of so many steps fit 16 bits.
+template <int Steps>
+struct ByteForm : IntegerForm {
+  using Input = std::int8_t;
+  static constexpr int kWidth = 4;
+  static constexpr int kBlockSteps = Steps;
+  static Sum zero() { return _mm256_setzero_si256(); }
+  static Weight broadcast(const std::int8_t* x) { return broadcast_lane(x); }
+  static Sum madd(Weight w, Weight x, Sum sum) {
+    __m256i product;
+    __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
+    return sum;
+  }
+  static __m256i widen(Sum sum, __m256i wider) {
+    return _mm256_add_epi32(wider, _mm256_madd_epi16(sum, _mm256_set1_epi16(1)));
+  }
+};
+
+// Of unsigned codes: their offset is taken back at the start, or the zero point at the end.
+struct UnsignedSums {
+  using Sum = __m256i;
+  static constexpr bool kUnsigned = true;
+  static Sum zero() { return _mm256_setzero_si256(); }
+  static Sum add(Sum a, Sum b) { return _mm256_add_epi32(a, b); }
+  static Sum of_inputs(const void* const* sums, std::int64_t t, std::int64_t g) {
+    return broadcast_lane(static_cast<const std::int32_t*>(sums[t]) + g);
+  }
+  static Sum start(const void* const* sums, std::int64_t t, std::int64_t g) { return of_inputs(sums, t, g); }
+  static __m256i shift(const std::byte* zeros, float) { return V::bytes(zeros); }
+  static Sum shifted(Sum value, __m256i zeros, const void* const* sums, std::int64_t t, std::int64_t g) {
+    return _mm256_sub_epi32(value, _mm256_mullo_epi32(zeros, of_inputs(sums, t, g)));
+  }
+  static V::Reg number(Sum sum) { return _mm256_cvtepi32_ps(sum); }
+};
+template <>
+struct SumsOf<WordForm> {
+  using Type = UnsignedSums;
+};
+template <int Steps>
+struct SumsOf<ByteForm<Steps>> {
+  using Type = UnsignedSums;
+};
+
+// Columns 0, 4, 1, 5 of a lane, or 2, 6, 3, 7.
+inline __m256i nibbles(const std::byte* at, bool second, int r) {
+  const __m256i words = load_line(at + r * 32);
+  return _mm256_and_si256(second ? _mm256_srli_epi16(words, 4) : words, _mm256_set1_epi8(0x0F));
+}
+
+// Even or odd bytes as words.
+inline __m256i widened(__m256i bytes, bool odd) {
+  return odd ? _mm256_srli_epi16(bytes, 8) : _mm256_and_si256(bytes, _mm256_set1_epi16(0xFF));
+}
+
+struct Q4 {
+  using Form = ByteForm<4>;
+  static constexpr std::int64_t kBytes = 128;
+  static constexpr float kOffset = 8.0F;
+  static constexpr float kUnit = 1.0F;
+  __m256i weight(const std::byte* at, int k, int r) const { return nibbles(at, k == 1, r); }
+};
+
+struct Q4Words {
+  using Form = WordForm;
+  static constexpr std::int64_t kBytes = 128;
+  static constexpr float kOffset = 8.0F;
+  static constexpr float kUnit = 1.0F;
+  __m256i weight(const std::byte* at, int k, int r) const {
+    const __m256i words = load_line(at + r * 32);
+    if (k == 3) return _mm256_srli_epi16(words, 12);
+    return _mm256_and_si256(k == 0 ? words : _mm256_srli_epi16(words, 4 * k), _mm256_set1_epi16(0x0F));
+  }
+};
+
+// Twice the number, plus 12: 0 .. 24.
+struct DoubledE2m1 {
+  static constexpr std::int64_t kBytes = 128;
+  static constexpr float kOffset = 12.0F;
+  static constexpr float kUnit = 0.5F;
+  __m256i table = _mm256_broadcastsi128_si256(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+};
+struct E2m1 : DoubledE2m1 {
+  using Form = ByteForm<2>;
+  __m256i weight(const std::byte* at, int k, int r) const { return _mm256_shuffle_epi8(table, nibbles(at, k == 1, r)); }
+};
+struct E2m1Words : DoubledE2m1 {
+  using Form = WordForm;
+  __m256i weight(const std::byte* at, int k, int r) const {
+    return widened(_mm256_shuffle_epi8(table, nibbles(at, k % 2 == 1, r)), k / 2 == 1);
+  }
+};
+
+// Columns 0 and 2 of a lane, then 1 and 3.
+struct Q8Words {
+  using Form = WordForm;
+  static constexpr std::int64_t kBytes = 256;
+  static constexpr float kOffset = 128.0F;
+  static constexpr float kUnit = 1.0F;
+  __m256i weight(const std::byte* at, int k, int r) const {
+    const __m256i codes = load_line(at + k / 2 * 128 + r * 32);
+    return widened(_mm256_xor_si256(codes, _mm256_set1_epi8(static_cast<char>(0x80))), k % 2 == 1);
+  }
+};
+
+// Codes of up to 8 columns as 16-bit words; `x / scale` is a true division, as publishers' tools do it.
+struct Codes {
+  __m256i lanes;
+  __m128i words;
+};
+inline Codes codes_of(const EncodeArgs& args, std::int64_t i) {
+  const auto left = static_cast<int>(args.count - i < 8 ? args.count - i : 8);
+  const __m256i some = _mm256_cmpgt_epi32(_mm256_set1_epi32(left), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  const __m256 steps = V::round(V::div(_mm256_maskload_ps(args.x + i, some), V::set1(args.scale)));
+  // max(steps, -most) is -most for a NaN, which no integer can hold.
+  const __m256i lanes = _mm256_cvtps_epi32(V::min(V::max(steps, V::set1(-args.most)), V::set1(args.most)));
+  return {lanes, _mm_packs_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256(lanes, 1))};
+}
+
+// The sum of all lanes, times the factor, modulo 2^32.
+inline std::int32_t total_of(__m256i sum, std::int32_t factor) {
+  alignas(32) std::uint32_t lanes[8];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), sum);
+  std::uint32_t total = 0;
+  for (const std::uint32_t lane : lanes) total += lane;
+  return static_cast<std::int32_t>(total * static_cast<std::uint32_t>(factor));
+}
+
+void encode8(const EncodeArgs& args) {
+  const __m128i order = _mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+  __m256i sum = _mm256_setzero_si256();
+  std::byte* out = args.out;
+  for (std::int64_t i = 0; i < args.count; i += 8, out += 8) {
+    const Codes codes = codes_of(args, i);
+    sum = _mm256_add_epi32(sum, codes.lanes);
+    const __m128i bytes = _mm_packs_epi16(codes.words, codes.words);
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(out), args.nibbles ? _mm_shuffle_epi8(bytes, order) : bytes);
+  }
+  *args.sum = total_of(sum, args.sum_factor);
+}
+
+void encode16(const EncodeArgs& args) {
+  __m256i sum = _mm256_setzero_si256();
+  std::byte* out = args.out;
+  for (std::int64_t i = 0; i < args.count; i += 8, out += 16) {
+    const Codes codes = codes_of(args, i);
+    sum = _mm256_add_epi32(sum, codes.lanes);
+    __m128i words = codes.words;
+    if (!args.nibbles) {  // 0, 2, 1, 3 of each four
+      words = _mm_shufflehi_epi16(_mm_shufflelo_epi16(words, _MM_SHUFFLE(3, 1, 2, 0)), _MM_SHUFFLE(3, 1, 2, 0));
+    }
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), words);
+  }
+  *args.sum = total_of(sum, args.sum_factor);
+}
+
+}  // namespace
+
+// Activations that these kernels make integers themselves have running scales; published int8 ones those of their
+// scheme.
+template <class D, bool Integers>
+constexpr CodeKernels own_scales() {
+  return scaled_tiles<D, Integers, InputScaling::running>();
+}
+template <class D>
+constexpr CodeKernels all_scales() {
+  return scaled_tiles<D, true, InputScaling::of_token, InputScaling::of_group, InputScaling::running>();
+}
+
+// No runs on decoded weights: decoding costs as much as to store and load them.
+constinit const IntegerKernels kAvx2IntegerKernels = {.q4 = all_scales<Q4>(),
+                                                      .q8 = {},
+                                                      .e2m1 = own_scales<E2m1, false>(),
+                                                      .q4_i16 = own_scales<Q4Words, true>(),
+                                                      .q8_i16 = all_scales<Q8Words>(),
+                                                      .e2m1_i16 = own_scales<E2m1Words, false>(),
+                                                      .encode8 = encode8,
+                                                      .encode16 = encode16};
+
+}  // namespace moracle::cpu
