@@ -75,6 +75,7 @@ class LayerBench {
   void phase(const std::string& text) const {
     if (options_.on_phase) options_.on_phase(text);
   }
+  [[nodiscard]] Factors factors() const;  // of the kernel's products
   Result<> pack_copies();
   Result<BenchLayerRow> time_row(std::int64_t tokens);
   Result<double> relative_error(const LayerInput& input, const std::vector<float>& out);
@@ -213,6 +214,16 @@ Result<double> LayerBench::time_baseline(std::int64_t tokens) {
   return median_of(times) * 1e6;
 }
 
+Factors LayerBench::factors() const {
+  const Scheme& scheme = options_.scheme.scheme;
+  const auto weight_bits = static_cast<int>(bits_of(scheme.weight.element));
+  if (scheme.activation) return {weight_bits, scheme.activation->element == Element::int8 ? 8 : 0};
+  // Kernels with tiles take only short runs of rounded activations as integers.
+  if (has(card_->cpu_features, CpuFeature::amx_tile)) return {};
+  if (card_->inputs == InputRounding::eight_bits) return {weight_bits, 8};
+  return {weight_bits, card_->inputs == InputRounding::sixteen_bits ? 16 : 0};
+}
+
 Result<BenchLayerResult> LayerBench::run() {
   const NamedScheme& scheme = options_.scheme;
   const Problem problem = layer_problem(options_.shape, scheme);
@@ -223,12 +234,7 @@ Result<BenchLayerResult> LayerBench::run() {
   result_.device = options_.machine.name;
   result_.threads = pool_.threads();
   // A kernel is measured against the peak of the instructions it uses, not of those the machine has besides.
-  const auto& activation = scheme.scheme.activation;
-  // Kernels with tiles take only short runs of rounded activations as bytes.
-  const bool tiles = has(card_->cpu_features, CpuFeature::amx_tile);
-  const bool integers =
-      (activation && activation->element == Element::int8) || (card_->inputs == InputRounding::eight_bits && !tiles);
-  const cpu::CalibrationOps* ops = calibration_ops(options_.machine, card_->cpu_features, integers);
+  const cpu::CalibrationOps* ops = calibration_ops(options_.machine, card_->cpu_features, factors());
   if (ops != nullptr) {
     MORACLE_ASSIGN(Calibrator calibrator, Calibrator::make(*ops, pool_, kCalibrationBytes));
     calibrator_.emplace(std::move(calibrator));

@@ -19,16 +19,19 @@ constexpr double kLeastSeconds = 0.15;  // a shared machine's fastest unit sleep
 
 }  // namespace
 
-const cpu::CalibrationOps* calibration_ops(const Machine& machine, CpuFeatures wanted, bool integers) {
+const cpu::CalibrationOps* calibration_ops(const Machine& machine, CpuFeatures wanted, const Factors& factors) {
   const CpuFeatures both = machine.cpu_features & wanted;
-  if (integers && has(both, CpuFeature::amx_int8)) return &cpu::kAmxInt8Calibration;
+  const bool bytes = factors.input_bits == 8;
+  if (bytes && has(both, CpuFeature::amx_int8)) return &cpu::kAmxInt8Calibration;
   if (has(both, CpuFeature::amx_bf16)) return &cpu::kAmxBf16Calibration;
   if (has(both, CpuFeature::avx512_vnni))
-    return integers ? &cpu::kAvx512VnniCalibration : &cpu::kAvx512VnniWordsCalibration;
+    return bytes ? &cpu::kAvx512VnniCalibration : &cpu::kAvx512VnniWordsCalibration;
   if (has(both, CpuFeature::avx512_bf16)) return &cpu::kAvx512Bf16Calibration;
   if (has(both, CpuFeature::avx512)) return &cpu::kAvx512Calibration;
-  if (has(both, CpuFeature::avx2)) return &cpu::kAvx2Calibration;
-  return nullptr;
+  if (!has(both, CpuFeature::avx2)) return nullptr;
+  // Two products of bytes fill its 16-bit sums where weights have 8 bits, so those are taken as words.
+  if (bytes && factors.weight_bits == 4) return &cpu::kAvx2BytesCalibration;
+  return factors.input_bits > 0 ? &cpu::kAvx2WordsCalibration : &cpu::kAvx2Calibration;
 }
 
 Result<Calibrator> Calibrator::make(const cpu::CalibrationOps& ops, ThreadPool& pool, std::size_t bytes) {

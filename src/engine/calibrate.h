@@ -19,10 +19,16 @@ struct Calibration {
   std::string unit;      // of gflop_s
 };
 
-// The loops for the fastest of `wanted` that `machine` has, `integers` where both factors of a product are 8-bit
-// integers; null where it has none of them.
+// The factors of a kernel's products: bits of integers, or 0 where they are numbers.
+struct Factors {
+  int weight_bits = 0;
+  int input_bits = 0;
+};
+
+// The loops for the fastest of `wanted` that `machine` has and that multiplies such factors; null where it has none of
+// them.
 [[nodiscard]] const cpu::CalibrationOps* calibration_ops(const Machine& machine, CpuFeatures wanted,
-                                                         bool integers = false);
+                                                         const Factors& factors = {});
 
 // Measures again and again, each time the best of several passes, all threads at once.
 class Calibrator {

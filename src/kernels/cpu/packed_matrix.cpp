@@ -461,7 +461,7 @@ void multiply_panels(const PanelFormat& format, const PanelSet& set, std::int64_
 
 void multiply_tiles(const PanelFormat& format, const Tuning& tuning, const PanelSet& set, const PanelArgs& all) {
   const bool several = tuning.together(all.tokens);
-  const Parts tiles(all.tokens, kMaxTile);
+  const Parts tiles(all.tokens, format.kernels->tile_tokens);
   for (std::int64_t i = 0; i < tiles.size(); ++i) {
     const std::int64_t first = tiles.begin(i);
     PanelArgs args = all;

@@ -113,6 +113,7 @@ struct CodeKernels {
     PanelMultiply wide[kWideTiles];  // [tokens - 1], wide_panels[tokens - 1] panels; null: none
   };
   Tiles tiles[kInputScalings][2];  // [InputScaling][has zero points]; null where an instruction set has no use for it
+  std::int64_t tile_tokens;        // of the largest tile, up to kMaxTile
   // Any number of tokens from `run_from` on, one panel, against weights that are decoded once for all of them.
   PanelMultiply run;
   std::int64_t run_from;

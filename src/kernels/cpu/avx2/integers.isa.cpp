@@ -10,7 +10,7 @@
 // of int4 (15 x 127 x 2 x 8 < 2^15), of which one multiplication by ones makes 32 bits, and 5 of the doubled E2M1
 // numbers.
 //
-// 16 registers hold the sums of 6 tokens by half a panel, two weights, a broadcast and a product.
+// 16 registers hold the sums of 5 tokens by half a panel, two weights, a broadcast, a product, a mask and a table.
 #include <immintrin.h>
 
 #include "kernels/cpu/integer_kernels.h"

@@ -1,8 +1,9 @@
 // AVX2 micro-kernels: f32 activations, f32 FMA, 8 lanes.
 //
 // Four registers hold the 32 rows of a panel. 16 registers in all leave room for tiles of 2 tokens (8 sums) beside the
-// decoded weights; tiles of 3 to 6 take two registers of rows at a time: 12 sums, 2 weights, 1 broadcast. A code costs
-// three to five operations to widen to f32, one column a lane, so runs meet weights that are decoded once for all.
+// decoded weights; tiles of 3 to 5 take two registers of rows at a time: 10 sums, 2 weights, a broadcast, and what
+// decoding needs. A code costs three to five operations to widen to f32, one column a lane, so runs meet weights that
+// are decoded once for all.
 #include <immintrin.h>
 
 #include "kernels/cpu/panel.h"
