@@ -127,7 +127,10 @@ TEST_P(PanelOpsOf, IntegerCodesInTheOrderOfTheLanes) {
                      .nibbles = nibbles,
                      .sum_factor = 1,
                      .out = reinterpret_cast<std::byte*>(out.data()),
-                     .sum = &sum});
+                     .sum = &sum,
+                     .pairs = nullptr,
+                     .pair_columns = 0,
+                     .pair_factor = 0});
       std::vector<std::int16_t> words(padded);
       std::int32_t sum16 = 0;
       const float fine = scale * 127.0F / 32512.0F;
@@ -138,7 +141,10 @@ TEST_P(PanelOpsOf, IntegerCodesInTheOrderOfTheLanes) {
                       .nibbles = nibbles,
                       .sum_factor = -3,
                       .out = reinterpret_cast<std::byte*>(words.data()),
-                      .sum = &sum16});
+                      .sum = &sum16,
+                      .pairs = nullptr,
+                      .pair_columns = 0,
+                      .pair_factor = 0});
       std::int32_t expected = 0;
       std::int32_t expected16 = 0;
       for (std::size_t i = 0; i < padded; ++i) {
@@ -172,7 +178,10 @@ TEST_P(PanelOpsOf, CodesEndAtTheirLimit) {
                        .nibbles = false,
                        .sum_factor = 1,
                        .out = reinterpret_cast<std::byte*>(bytes),
-                       .sum = &sum};
+                       .sum = &sum,
+                       .pairs = nullptr,
+                       .pair_columns = 0,
+                       .pair_factor = 0};
   ops().encode8(args);
   EXPECT_EQ(sum, std::accumulate(wanted.begin(), wanted.end(), 0));
   args.out = reinterpret_cast<std::byte*>(words);

@@ -329,6 +329,9 @@ void encode_group(const PanelOps& ops, const PanelFormat& format, const float* v
   const std::int64_t first = g * format.group_cols;
   const auto bytes = static_cast<std::int64_t>(format.input_bytes());
   const auto encode = format.input == InputForm::i16 ? ops.encode16 : ops.encode8;
+  const std::int64_t blocks = format.group_blocks();
+  std::int32_t not_wanted = 0;
+  auto* const sums = reinterpret_cast<std::int32_t*>(row.sums);
   encode({.x = values + first,
           .count = std::min(format.group_cols, format.cols - first),
           .scale = scale,
@@ -336,7 +339,10 @@ void encode_group(const PanelOps& ops, const PanelFormat& format, const float* v
           .nibbles = format.code != PanelCode::q8,
           .sum_factor = format.zeros ? 1 : -format.kernels->offset,
           .out = row.x + g * format.steps * kStepColumns * bytes,
-          .sum = reinterpret_cast<std::int32_t*>(row.sums) + g});
+          .sum = format.group_sums() > 0 ? sums + g : &not_wanted,
+          .pairs = blocks > 0 ? reinterpret_cast<std::uint32_t*>(sums) + format.group_sums() + g * blocks : nullptr,
+          .pair_columns = format.kernels->block_columns,
+          .pair_factor = -format.kernels->offset});
 }
 
 constexpr float kLeastMagnitude = 1e-10F;

@@ -60,8 +60,16 @@ struct PanelFormat {
     return group_input_scales ? static_cast<std::size_t>(groups) : 1;
   }
   [[nodiscard]] bool integer_input() const { return input == InputForm::i8 || input == InputForm::i16; }
+  // Blocks of a group whose products kernels sum up in 16 bits; 0: they sum up groups.
+  [[nodiscard]] std::int64_t group_blocks() const {
+    const std::int64_t columns = kernels->block_columns;
+    return columns > 0 ? (group_cols + columns - 1) / columns : 0;
+  }
+  [[nodiscard]] std::int64_t group_sums() const {  // of one prepared row; those of blocks are behind them
+    return zeros || (integer_input() && kernels->block_columns == 0) ? groups : 0;
+  }
   [[nodiscard]] std::size_t sum_count() const {  // of one prepared row
-    return zeros || integer_input() ? static_cast<std::size_t>(groups) : 0;
+    return static_cast<std::size_t>(group_sums() + groups * group_blocks());
   }
   [[nodiscard]] std::size_t input_bytes() const {  // per value
     if (input == InputForm::i8) return 1;

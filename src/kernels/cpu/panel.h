@@ -70,7 +70,8 @@ struct PanelArgs {
   std::int64_t tokens;
   const void* const* x;     // [tokens] activation rows in the kernel's input form, zero-padded to whole cache lines
   const void* const* sums;  // [tokens][groups]: sum of the row's activations, f32 or, for integer codes, i32, where
-                            // zero points are stored; else that sum times -CodeKernels::offset, modulo 2^32
+                            // zero points are stored; else that sum times -CodeKernels::offset, modulo 2^32. With
+                            // block_columns: sums for zero points, if any, then a pair for every block (EncodeArgs)
   // Quantized activations, by InputScaling. `of_group`: the scales of x's codes, [tokens][groups of the weight].
   // `running`: [tokens][groups / scale_groups, rounded up], what the sums so far are multiplied by before a group with
   // another scale joins them, the scale before over its own; the last scale is in token_scale.
@@ -117,7 +118,8 @@ struct CodeKernels {
   // Any number of tokens from `run_from` on, one panel, against weights that are decoded once for all of them.
   PanelMultiply run;
   std::int64_t run_from;
-  std::int32_t offset;  // added to the codes where kernels take them unsigned; 0: they take them signed
+  std::int32_t offset;         // added to the codes where kernels take them unsigned; 0: they take them signed
+  std::int64_t block_columns;  // of a group, whose products are summed up in 16 bits; 0: sums have 32
 };
 
 // One group of a row to integer codes round(x / scale).
@@ -132,6 +134,11 @@ struct EncodeArgs {
   std::int32_t sum_factor;
   std::byte* out;
   std::int32_t* sum;  // of the codes, times sum_factor, modulo 2^32
+  // Null, or for every pair_columns of nibbles the sums of the even columns' codes (low half) and of the odd ones',
+  // times pair_factor, modulo 2^16: of what the halves of a lane are multiplied by.
+  std::uint32_t* pairs;
+  std::int64_t pair_columns;
+  std::int32_t pair_factor;
 };
 
 // Values to the nearest numbers of a small float format, ties to even, magnitudes above `most` to `most`. No NaN.

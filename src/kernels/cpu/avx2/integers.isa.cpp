@@ -6,9 +6,10 @@
 // sums of the activations take the offset back. Activations published in 8 bits that meet bytes go the same way: their
 // products fill 16 bits, so that VPMADDUBSW would have to be widened at once and gain nothing.
 //
-// 8 bits by nibbles: VPMADDUBSW multiplies four columns a lane and leaves two sums of 16 bits. Those hold 8 such sums
-// of int4 (15 x 127 x 2 x 8 < 2^15), of which one multiplication by ones makes 32 bits, and 5 of the doubled E2M1
-// numbers.
+// 8 bits by nibbles: VPMADDUBSW multiplies four columns a lane and leaves two sums of 16 bits. These start at the sum
+// of their activations times minus the offset, so that what they hold in the end is the sum of signed products,
+// whatever wrapped around on the way: 64 columns of int4 (8 x 127 x 32 < 2^15) or 32 of the doubled E2M1 numbers (12 x
+// 127 x 16). One multiplication by ones makes 32 bits of two of them.
 //
 // 16 registers hold the sums of 5 tokens by half a panel, two weights, a broadcast, a product, a mask and a table.
 #include <immintrin.h>
@@ -52,26 +53,25 @@ struct WordForm : IntegerForm {
   }
 };
 
-// Four columns a lane, in bytes; sums of so many steps fit 16 bits.
+// Four columns a lane, in bytes; signed sums of so many steps fit 16 bits.
 template <int Steps>
 struct ByteForm : IntegerForm {
   using Input = std::int8_t;
   static constexpr int kWidth = 4;
   static constexpr int kBlockSteps = Steps;
-  static Sum zero() { return _mm256_setzero_si256(); }
   static Weight broadcast(const std::int8_t* x) { return broadcast_lane(x); }
   static Sum madd(Weight w, Weight x, Sum sum) {
     __m256i product;
     __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
     return sum;
   }
-  static __m256i widen(Sum sum, __m256i wider) {
-    return _mm256_add_epi32(wider, _mm256_madd_epi16(sum, _mm256_set1_epi16(1)));
+  static Sum start(const void* const* sums, std::int64_t t, std::int64_t block) {
+    return broadcast_lane(static_cast<const std::int32_t*>(sums[t]) + block);
   }
+  static __m256i widened(Sum sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
 };
 
-// Of unsigned codes: their offset is taken back at the start, or the zero point at the end.
-struct UnsignedSums {
+struct IntegerSums {
   using Sum = __m256i;
   static constexpr bool kUnsigned = true;
   static Sum zero() { return _mm256_setzero_si256(); }
@@ -79,20 +79,34 @@ struct UnsignedSums {
   static Sum of_inputs(const void* const* sums, std::int64_t t, std::int64_t g) {
     return broadcast_lane(static_cast<const std::int32_t*>(sums[t]) + g);
   }
+  static V::Reg number(Sum sum) { return _mm256_cvtepi32_ps(sum); }
+};
+
+// Of unsigned codes: their offset is taken back at the start, or the zero point at the end.
+struct UnsignedSums : IntegerSums {
   static Sum start(const void* const* sums, std::int64_t t, std::int64_t g) { return of_inputs(sums, t, g); }
   static __m256i shift(const std::byte* zeros, float) { return V::bytes(zeros); }
   static Sum shifted(Sum value, __m256i zeros, const void* const* sums, std::int64_t t, std::int64_t g) {
     return _mm256_sub_epi32(value, _mm256_mullo_epi32(zeros, of_inputs(sums, t, g)));
   }
-  static V::Reg number(Sum sum) { return _mm256_cvtepi32_ps(sum); }
 };
 template <>
 struct SumsOf<WordForm> {
   using Type = UnsignedSums;
 };
+
+// Of blocks that have taken the offset back: (offset - zero) * sum(x) is added where there are zero points.
+struct BlockSums : IntegerSums {
+  static __m256i shift(const std::byte* zeros, float offset) {
+    return _mm256_sub_epi32(_mm256_set1_epi32(static_cast<std::int32_t>(offset)), V::bytes(zeros));
+  }
+  static Sum shifted(Sum value, __m256i shift, const void* const* sums, std::int64_t t, std::int64_t g) {
+    return _mm256_add_epi32(value, _mm256_mullo_epi32(shift, of_inputs(sums, t, g)));
+  }
+};
 template <int Steps>
 struct SumsOf<ByteForm<Steps>> {
-  using Type = UnsignedSums;
+  using Type = BlockSums;
 };
 
 // Columns 0, 4, 1, 5 of a lane, or 2, 6, 3, 7.
@@ -107,7 +121,7 @@ inline __m256i widened(__m256i bytes, bool odd) {
 }
 
 struct Q4 {
-  using Form = ByteForm<4>;
+  using Form = ByteForm<8>;
   static constexpr std::int64_t kBytes = 128;
   static constexpr float kOffset = 8.0F;
   static constexpr float kUnit = 1.0F;
@@ -134,7 +148,7 @@ struct DoubledE2m1 {
   __m256i table = _mm256_broadcastsi128_si256(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
 };
 struct E2m1 : DoubledE2m1 {
-  using Form = ByteForm<2>;
+  using Form = ByteForm<4>;
   __m256i weight(const std::byte* at, int k, int r) const { return _mm256_shuffle_epi8(table, nibbles(at, k == 1, r)); }
 };
 struct E2m1Words : DoubledE2m1 {
@@ -179,15 +193,33 @@ inline std::int32_t total_of(__m256i sum, std::int32_t factor) {
   return static_cast<std::int32_t>(total * static_cast<std::uint32_t>(factor));
 }
 
+// The sums of even and of odd lanes, times the factor, modulo 2^16 each.
+inline std::uint32_t pair_of(__m256i sum, std::int32_t factor) {
+  alignas(32) std::uint32_t lanes[8];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), sum);
+  const auto times = static_cast<std::uint32_t>(factor);
+  const std::uint32_t even = (lanes[0] + lanes[2] + lanes[4] + lanes[6]) * times;
+  const std::uint32_t odd = (lanes[1] + lanes[3] + lanes[5] + lanes[7]) * times;
+  return (even & 0xFFFFU) | odd << 16U;
+}
+
 void encode8(const EncodeArgs& args) {
   const __m128i order = _mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
   __m256i sum = _mm256_setzero_si256();
+  __m256i block = _mm256_setzero_si256();
+  std::uint32_t* pair = args.pairs;
   std::byte* out = args.out;
   for (std::int64_t i = 0; i < args.count; i += 8, out += 8) {
     const Codes codes = codes_of(args, i);
     sum = _mm256_add_epi32(sum, codes.lanes);
     const __m128i bytes = _mm_packs_epi16(codes.words, codes.words);
     _mm_storel_epi64(reinterpret_cast<__m128i*>(out), args.nibbles ? _mm_shuffle_epi8(bytes, order) : bytes);
+    if (args.pairs == nullptr) continue;
+    block = _mm256_add_epi32(block, codes.lanes);
+    const std::int64_t done = i + 8;
+    if (done % args.pair_columns != 0 && done < args.count) continue;
+    *pair++ = pair_of(block, args.pair_factor);
+    block = _mm256_setzero_si256();
   }
   *args.sum = total_of(sum, args.sum_factor);
 }
