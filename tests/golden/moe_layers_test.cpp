@@ -109,9 +109,11 @@ std::vector<const KernelCard*> claiming(const CanonicalExperts& experts, const A
   for (const TableRow& row : (*table)->rows) {
     if (row.card->kind != CardKind::own) continue;
     if ((machine.cpu_features & row.card->cpu_features) != row.card->cpu_features) continue;
-    // A card may be for one kind of activations alone.
-    if (std::none_of(row.card->schemes.begin(), row.card->schemes.end(),
-                     [&](const SchemeRule& rule) { return rule.activation == experts.scheme.activation.has_value(); }))
+    // A card may be for one kind of activations alone, or for one width of codes.
+    if (std::none_of(row.card->schemes.begin(), row.card->schemes.end(), [&](const SchemeRule& rule) {
+          return rule.activation == experts.scheme.activation.has_value() &&
+                 rule.element == experts.scheme.weight.element;
+        }))
       continue;
     const Decision decision =
         decide(problem, machine, {.numerics = row.card->numerics, .pinned = std::string(row.card->backend)}, **table);

@@ -449,6 +449,52 @@ TEST_P(Cards, ActivationsSurviveExtremes) {
   }
 }
 
+// The codes furthest from zero on either side.
+struct ExtremeCodes {
+  std::uint8_t least, most;
+};
+std::optional<ExtremeCodes> extreme_codes(Element element) {
+  switch (element) {
+    case Element::int4:
+      return ExtremeCodes{0, 15};
+    case Element::int8:
+      return ExtremeCodes{0, 255};
+    case Element::e2m1:
+      return ExtremeCodes{0x0F, 0x07};
+    default:
+      return std::nullopt;
+  }
+}
+
+// Integer sums have no room to spare: every product of a group at its largest, all of one sign.
+TEST_P(Cards, SumsHoldTheLargestProducts) {
+  const KernelCard& card = *GetParam();
+  std::mt19937 rng(7);
+  int tried = 0;
+  for (const Scheme& scheme : claimed_schemes(card)) {
+    const auto codes = extreme_codes(scheme.weight.element);
+    if (!codes) continue;
+    const std::int64_t cols = std::max<std::int64_t>(2 * scheme.weight.granularity.cols, 512);
+    CanonicalLinear linear =
+        random_linear({.key = scheme.weight, .activation = scheme.activation, .rows = 64, .cols = cols}, rng);
+    MatrixPanel all;
+    ASSERT_TRUE(linear.weight->read(0, 64, all).ok());
+    for (std::size_t i = 0; i < all.codes.size(); ++i)
+      all.codes[i] = i / static_cast<std::size_t>(cols) % 2 == 0 ? codes->least : codes->most;
+    linear.weight = std::make_shared<test::MemoryMatrix>(linear.weight->spec(), std::move(all));
+    std::vector<float> x;
+    for (const auto& [even, odd] :
+         {std::pair{1.0F, 1.0F}, {-1.0F, -1.0F}, {1.0F, -1.0F}, {0.0F, 1.0F}, {-1.0F, 0.0F}}) {
+      for (std::int64_t k = 0; k < cols; ++k) x.push_back(k % 2 == 0 ? even : odd);
+    }
+    const double error =
+        relative_error(run_linear(card, linear, x, 2), run_linear(reference_for(scheme), linear, x, 1));
+    EXPECT_LE(error, linear_bound(card, scheme)) << card.id << " " << to_string(scheme);
+    ++tried;
+  }
+  if (tried == 0) GTEST_SKIP() << card.id << " multiplies numbers";
+}
+
 std::string card_name(const ::testing::TestParamInfo<const KernelCard*>& info) {
   std::string name(info.param->id);
   std::replace_if(name.begin(), name.end(), [](char c) { return c == '.' || c == '-'; }, '_');
