@@ -49,14 +49,22 @@ const CodeKernels& kernels_of(const PanelOps& ops, PanelCode code, InputForm inp
   return ops.f32;
 }
 
+bool serves(const PanelOps& ops, PanelCode code, InputForm input, InputScaling scaling) {
+  return kernels_of(ops, code, input).tiles[static_cast<std::size_t>(scaling)][0].one[0] != nullptr;
+}
+
+// Where an instruction set has no kernels for bytes, 16 bits hold their codes as well.
 InputForm choose_input(const PanelOps& ops, const PanelFormat& format) {
   if (format.code == PanelCode::bf16 || format.code == PanelCode::bf16_compact) return ops.bf16_input;
   if (!quantized(format.code)) return InputForm::f32;
   if (format.code == PanelCode::e4m3) return ops.coded_input;
-  if (!format.activation) return ops.quantized_input;
+  if (!format.activation) {
+    if (ops.quantized_input != InputForm::i8) return ops.quantized_input;
+    return serves(ops, format.code, InputForm::i8, InputScaling::running) ? InputForm::i8 : InputForm::i16;
+  }
   if (format.activation->element != Element::int8) return ops.coded_input;
   for (const InputForm input : {InputForm::i8, InputForm::i16}) {
-    if (kernels_of(ops, format.code, input).tiles[0][0].one[0] != nullptr) return input;
+    if (serves(ops, format.code, input, InputScaling::of_token)) return input;
   }
   return ops.coded_input;
 }

@@ -26,7 +26,7 @@ constexpr std::size_t kLeastPairs = 7;
 constexpr TuningCandidate kCandidates[] = {
     {"streams", "many", "one", 1, 0, [](Tuning& tuning) { tuning.streams = true; }},
     {"ahead", "on", "off", 16, 0, [](Tuning& tuning) { tuning.ahead = true; }},
-    {"run_from", "6", "3", 4, 3, [](Tuning& tuning) { tuning.run_from = 6; }},
+    {"run_from", "6", "10", 8, 10, [](Tuning& tuning) { tuning.run_from = 6; }},
 };
 
 double median(std::vector<double> values) {

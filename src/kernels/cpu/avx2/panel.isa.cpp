@@ -54,7 +54,7 @@ struct CarefulE4m3 {
 };
 
 // e4m3 without zeros and subnormal numbers: exponent and mantissa go to their place, and the exponent gets the larger
-// bias.
+// bias, of two columns at a time as bf16.
 struct E4m3 {
   using Form = F32Form;
   using Careful = CarefulE4m3;
@@ -62,19 +62,23 @@ struct E4m3 {
   static constexpr float kOffset = 0.0F;
   static constexpr float kUnit = 1.0F;
   bool plain(const std::byte* at) const {
-    __m256i small = _mm256_setzero_si256();
+    const __m256i exponent = _mm256_set1_epi8(0x78);
+    __m256i least = exponent;
 #pragma GCC unroll 8
     for (int line = 0; line < 8; ++line) {
-      const __m256i exponent = _mm256_and_si256(load_words(at + line * 32), _mm256_set1_epi8(0x78));
-      small = _mm256_or_si256(small, _mm256_cmpeq_epi8(exponent, _mm256_setzero_si256()));
+      least = _mm256_min_epu8(least, _mm256_and_si256(load_words(at + line * 32), exponent));
     }
+    const __m256i small = _mm256_cmpeq_epi8(least, _mm256_setzero_si256());
     return _mm256_testz_si256(small, small) != 0;
   }
   __m256 weight(const std::byte* at, int k, int r) const {
-    const __m256i on_top = _mm256_slli_epi32(load_words(at + k / 4 * 128 + r * 32), 24 - 8 * kE4m3Byte[k % 4]);
+    const __m256i words = load_words(at + k / 4 * 128 + r * 32);
+    const __m256i on_top = k % 4 < 2 ? _mm256_slli_epi16(words, 8) : words;
     const __m256i bits =
-        _mm256_and_si256(_mm256_srai_epi32(on_top, 4), _mm256_set1_epi32(static_cast<int>(0x87F00000U)));
-    return _mm256_castsi256_ps(_mm256_add_epi32(bits, _mm256_set1_epi32(120 << 23)));
+        _mm256_and_si256(_mm256_srai_epi16(on_top, 4), _mm256_set1_epi16(static_cast<short>(0x87F0)));
+    const __m256i pair = _mm256_add_epi16(bits, _mm256_set1_epi16(120 << 7));
+    if (k % 2 == 0) return _mm256_castsi256_ps(_mm256_slli_epi32(pair, 16));
+    return _mm256_castsi256_ps(_mm256_and_si256(pair, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
   }
 };
 
@@ -120,13 +124,16 @@ struct DenseF32 {
   __m256 weight(const std::byte* at, int k, int r) const { return F32Form::load(at + k * 128 + r * 32); }
 };
 
+// Two tiles that decode for themselves are as fast as a run.
+constexpr std::int64_t kRunFrom = 10;
+
 }  // namespace
 
 constinit const PanelOps kAvx2NumberOps = {
-    .q4 = integer_kernels<Q4>(3),
-    .q8 = integer_kernels<Q8>(3),
-    .e2m1 = float_kernels<E2m1>(3),
-    .e4m3 = float_kernels<E4m3>(3),
+    .q4 = integer_kernels<Q4>(kRunFrom),
+    .q8 = integer_kernels<Q8>(kRunFrom),
+    .e2m1 = float_kernels<E2m1>(kRunFrom),
+    .e4m3 = float_kernels<E4m3>(kRunFrom),
     .bf16 = dense_kernels<DenseBf16>(),
     .f16 = dense_kernels<DenseF16>(),
     .f32 = dense_kernels<DenseF32>(),
