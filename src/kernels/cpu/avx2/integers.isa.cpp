@@ -23,15 +23,7 @@ namespace {
 
 #include "kernels/cpu/panel_body.inc"
 
-// Four bytes from memory to all lanes. A type of its own, because copies of neighbours would be merged into one wide
-// load, and reach the lanes by way of general registers.
-using Lane [[gnu::may_alias, gnu::aligned(1)]] = std::int32_t;
-inline __m256i broadcast_lane(const void* x) {
-  return _mm256_set1_epi32(*static_cast<const Lane*>(x));
-}
-inline __m256i load_line(const void* p) {
-  return _mm256_loadu_si256(static_cast<const __m256i*>(p));
-}
+#include "kernels/cpu/integer_sums.inc"
 
 // Multiply-adds are written as instructions: GCC reorders integer additions, (a + b) + (c + d), and spills the products
 // that it keeps for it.
@@ -45,7 +37,7 @@ struct IntegerForm {
 struct WordForm : IntegerForm {
   using Input = std::int16_t;
   static constexpr int kWidth = 2;
-  static Weight broadcast(const std::int16_t* x) { return broadcast_lane(x); }
+  static Weight broadcast(const std::int16_t* x) { return V::broadcast_lane(x); }
   static Sum madd(Weight w, Weight x, Sum sum) {
     __m256i product;
     __asm__("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
@@ -59,59 +51,30 @@ struct ByteForm : IntegerForm {
   using Input = std::int8_t;
   static constexpr int kWidth = 4;
   static constexpr int kBlockSteps = Steps;
-  static Weight broadcast(const std::int8_t* x) { return broadcast_lane(x); }
+  static Weight broadcast(const std::int8_t* x) { return V::broadcast_lane(x); }
   static Sum madd(Weight w, Weight x, Sum sum) {
     __m256i product;
     __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
     return sum;
   }
   static Sum start(const void* const* sums, std::int64_t t, std::int64_t block) {
-    return broadcast_lane(static_cast<const std::int32_t*>(sums[t]) + block);
+    return V::broadcast_lane(static_cast<const std::int32_t*>(sums[t]) + block);
   }
   static __m256i widened(Sum sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
 };
 
-struct IntegerSums {
-  using Sum = __m256i;
-  static constexpr bool kUnsigned = true;
-  static Sum zero() { return _mm256_setzero_si256(); }
-  static Sum add(Sum a, Sum b) { return _mm256_add_epi32(a, b); }
-  static Sum of_inputs(const void* const* sums, std::int64_t t, std::int64_t g) {
-    return broadcast_lane(static_cast<const std::int32_t*>(sums[t]) + g);
-  }
-  static V::Reg number(Sum sum) { return _mm256_cvtepi32_ps(sum); }
-};
-
-// Of unsigned codes: their offset is taken back at the start, or the zero point at the end.
-struct UnsignedSums : IntegerSums {
-  static Sum start(const void* const* sums, std::int64_t t, std::int64_t g) { return of_inputs(sums, t, g); }
-  static __m256i shift(const std::byte* zeros, float) { return V::bytes(zeros); }
-  static Sum shifted(Sum value, __m256i zeros, const void* const* sums, std::int64_t t, std::int64_t g) {
-    return _mm256_sub_epi32(value, _mm256_mullo_epi32(zeros, of_inputs(sums, t, g)));
-  }
-};
 template <>
 struct SumsOf<WordForm> {
   using Type = UnsignedSums;
 };
-
-// Of blocks that have taken the offset back: (offset - zero) * sum(x) is added where there are zero points.
-struct BlockSums : IntegerSums {
-  static __m256i shift(const std::byte* zeros, float offset) {
-    return _mm256_sub_epi32(_mm256_set1_epi32(static_cast<std::int32_t>(offset)), V::bytes(zeros));
-  }
-  static Sum shifted(Sum value, __m256i shift, const void* const* sums, std::int64_t t, std::int64_t g) {
-    return _mm256_add_epi32(value, _mm256_mullo_epi32(shift, of_inputs(sums, t, g)));
-  }
-};
 template <int Steps>
 struct SumsOf<ByteForm<Steps>> {
-  using Type = BlockSums;
+  using Type = SignedSums;  // blocks take the offset back
 };
 
 // Columns 0, 4, 1, 5 of a lane, or 2, 6, 3, 7.
 inline __m256i nibbles(const std::byte* at, bool second, int r) {
-  const __m256i words = load_line(at + r * 32);
+  const __m256i words = load_words(at + r * 32);
   return _mm256_and_si256(second ? _mm256_srli_epi16(words, 4) : words, _mm256_set1_epi8(0x0F));
 }
 
@@ -134,7 +97,7 @@ struct Q4Words {
   static constexpr float kOffset = 8.0F;
   static constexpr float kUnit = 1.0F;
   __m256i weight(const std::byte* at, int k, int r) const {
-    const __m256i words = load_line(at + r * 32);
+    const __m256i words = load_words(at + r * 32);
     if (k == 3) return _mm256_srli_epi16(words, 12);
     return _mm256_and_si256(k == 0 ? words : _mm256_srli_epi16(words, 4 * k), _mm256_set1_epi16(0x0F));
   }
@@ -165,7 +128,7 @@ struct Q8Words {
   static constexpr float kOffset = 128.0F;
   static constexpr float kUnit = 1.0F;
   __m256i weight(const std::byte* at, int k, int r) const {
-    const __m256i codes = load_line(at + k / 2 * 128 + r * 32);
+    const __m256i codes = load_words(at + k / 2 * 128 + r * 32);
     return widened(_mm256_xor_si256(codes, _mm256_set1_epi8(static_cast<char>(0x80))), k % 2 == 1);
   }
 };
@@ -240,17 +203,6 @@ void encode16(const EncodeArgs& args) {
 }
 
 }  // namespace
-
-// Activations that these kernels make integers themselves have running scales; published int8 ones those of their
-// scheme.
-template <class D, bool Integers>
-constexpr CodeKernels own_scales() {
-  return scaled_tiles<D, Integers, InputScaling::running>();
-}
-template <class D>
-constexpr CodeKernels all_scales() {
-  return scaled_tiles<D, true, InputScaling::of_token, InputScaling::of_group, InputScaling::running>();
-}
 
 // No runs on decoded weights: decoding costs as much as to store and load them.
 constinit const IntegerKernels kAvx2IntegerKernels = {.q4 = all_scales<Q4>(),

@@ -74,8 +74,7 @@ struct E4m3 {
   __m256 weight(const std::byte* at, int k, int r) const {
     const __m256i words = load_words(at + k / 4 * 128 + r * 32);
     const __m256i on_top = k % 4 < 2 ? _mm256_slli_epi16(words, 8) : words;
-    const __m256i bits =
-        _mm256_and_si256(_mm256_srai_epi16(on_top, 4), _mm256_set1_epi16(static_cast<short>(0x87F0)));
+    const __m256i bits = _mm256_and_si256(_mm256_srai_epi16(on_top, 4), _mm256_set1_epi16(static_cast<short>(0x87F0)));
     const __m256i pair = _mm256_add_epi16(bits, _mm256_set1_epi16(120 << 7));
     if (k % 2 == 0) return _mm256_castsi256_ps(_mm256_slli_epi32(pair, 16));
     return _mm256_castsi256_ps(_mm256_and_si256(pair, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));

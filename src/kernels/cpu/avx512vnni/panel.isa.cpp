@@ -24,6 +24,8 @@ namespace {
 
 #include "kernels/cpu/panel_body.inc"
 
+#include "kernels/cpu/integer_sums.inc"
+
 // Multiply-adds are written as instructions: GCC 12 copies each sum before and after an intrinsic in a loop, and spills
 // where tiles are large: 585 GOP/s instead of 800 at 6 tokens on a core of Zen 5.
 
@@ -34,7 +36,7 @@ struct Int8Form {
   using Sum = __m512i;
   static constexpr int kWidth = 4;
   static constexpr int chains(int tokens) { return tokens <= 2 ? 2 : 1; }  // integer sums have no order
-  static Weight broadcast(const std::int8_t* x) { return broadcast_lane(x); }
+  static Weight broadcast(const std::int8_t* x) { return V::broadcast_lane(x); }
   static Sum madd(Weight w, Weight x, Sum sum) {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x));
     return sum;
@@ -48,48 +50,16 @@ struct Int16Form {
   using Sum = __m512i;
   static constexpr int kWidth = 2;
   static constexpr int chains(int tokens) { return tokens <= 2 ? 2 : 1; }
-  static Weight broadcast(const std::int16_t* x) { return broadcast_lane(x); }
+  static Weight broadcast(const std::int16_t* x) { return V::broadcast_lane(x); }
   static Sum madd(Weight w, Weight x, Sum sum) {
     __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x));
     return sum;
   }
 };
 
-// Sums of code * x in integers.
-struct IntegerSums {
-  using Sum = __m512i;
-  static Sum zero() { return _mm512_setzero_si512(); }
-  static Sum add(Sum a, Sum b) { return _mm512_add_epi32(a, b); }
-  static __m512i of_inputs(const void* const* sums, std::int64_t t, std::int64_t g) {
-    return broadcast_lane(static_cast<const std::int32_t*>(sums[t]) + g);
-  }
-  static V::Reg number(Sum sum) { return _mm512_cvtepi32_ps(sum); }
-};
-
-// Unsigned codes: their offset is taken back at the start, or the zero point at the end.
-struct UnsignedSums : IntegerSums {
-  static constexpr bool kUnsigned = true;
-  static Sum start(const void* const* sums, std::int64_t t, std::int64_t g) { return of_inputs(sums, t, g); }
-  static __m512i shift(const std::byte* zeros, float) { return V::bytes(zeros); }
-  static Sum shifted(Sum value, __m512i zeros, const void* const* sums, std::int64_t t, std::int64_t g) {
-    return _mm512_sub_epi32(value, _mm512_mullo_epi32(zeros, of_inputs(sums, t, g)));
-  }
-};
 template <>
 struct SumsOf<Int8Form> {
   using Type = UnsignedSums;
-};
-
-// Signed codes: (offset - zero) * sum(x) is added where there are zero points.
-struct SignedSums : IntegerSums {
-  static constexpr bool kUnsigned = false;
-  static Sum start(const void* const*, std::int64_t, std::int64_t) { return zero(); }
-  static __m512i shift(const std::byte* zeros, float offset) {
-    return _mm512_sub_epi32(_mm512_set1_epi32(static_cast<std::int32_t>(offset)), V::bytes(zeros));
-  }
-  static Sum shifted(Sum value, __m512i shift, const void* const* sums, std::int64_t t, std::int64_t g) {
-    return _mm512_add_epi32(value, _mm512_mullo_epi32(shift, of_inputs(sums, t, g)));
-  }
 };
 template <>
 struct SumsOf<Int16Form> {
@@ -221,17 +191,6 @@ void encode16(const EncodeArgs& args) {
 }
 
 }  // namespace
-
-// Activations that these kernels make integers themselves have running scales; published int8 ones those of their
-// scheme.
-template <class D, bool Integers>
-constexpr CodeKernels own_scales() {
-  return scaled_tiles<D, Integers, InputScaling::running>();
-}
-template <class D>
-constexpr CodeKernels all_scales() {
-  return scaled_tiles<D, true, InputScaling::of_token, InputScaling::of_group, InputScaling::running>();
-}
 
 // No runs on decoded weights: decoding to bytes costs less than to store and load them.
 constinit const IntegerKernels kVnniKernels = {.q4 = all_scales<Q4>(),
