@@ -216,7 +216,7 @@ Result<double> LayerBench::time_baseline(std::int64_t tokens) {
 
 Factors LayerBench::factors() const {
   const Scheme& scheme = options_.scheme.scheme;
-  const auto weight_bits = static_cast<int>(bits_of(scheme.weight.element));
+  const int weight_bits = bits_of(scheme.weight.element);
   if (scheme.activation) return {weight_bits, scheme.activation->element == Element::int8 ? 8 : 0};
   // Kernels with tiles take only short runs of rounded activations as integers.
   if (has(card_->cpu_features, CpuFeature::amx_tile)) return {};
