@@ -14,8 +14,6 @@ constexpr SchemeRule integer(Element element, Granularity::Kind kind) {
 inline constexpr std::array kWna16{
     integer(Element::int4, Granularity::Kind::group), integer(Element::int4, Granularity::Kind::channel),
     integer(Element::int8, Granularity::Kind::group), integer(Element::int8, Granularity::Kind::channel)};
-inline constexpr std::array kInt4A16{integer(Element::int4, Granularity::Kind::group),
-                                     integer(Element::int4, Granularity::Kind::channel)};
 
 inline constexpr std::array kUnquantized{SchemeRule{.element = Element::bf16}, SchemeRule{.element = Element::f16},
                                          SchemeRule{.element = Element::f32}};
@@ -61,6 +59,7 @@ inline constexpr std::array kInt8{with(kInt8Channel, kInt8Token), with(kInt8Chan
 
 inline constexpr SchemeRule kInt4Group = integer(Element::int4, Granularity::Kind::group);
 inline constexpr SchemeRule kInt4Channel = integer(Element::int4, Granularity::Kind::channel);
+inline constexpr std::array kInt4A16{kInt4Group, kInt4Channel};
 // int4 codes of FP8 codes: channel scales under the scale of the tensor.
 inline constexpr SchemeRule kInt4OfFp8{
     .element = Element::int4, .scale = ScaleType::f32, .granularity = Granularity::Kind::channel, .second_level = true};

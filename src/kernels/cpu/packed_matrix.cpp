@@ -58,13 +58,11 @@ InputForm choose_input(const PanelOps& ops, const PanelFormat& format) {
   if (format.code == PanelCode::bf16 || format.code == PanelCode::bf16_compact) return ops.bf16_input;
   if (!quantized(format.code)) return InputForm::f32;
   if (format.code == PanelCode::e4m3) return ops.coded_input;
-  if (!format.activation) {
-    if (ops.quantized_input != InputForm::i8) return ops.quantized_input;
-    return serves(ops, format.code, InputForm::i8, InputScaling::running) ? InputForm::i8 : InputForm::i16;
-  }
-  if (format.activation->element != Element::int8) return ops.coded_input;
+  const bool own = !format.activation;
+  if (own && ops.quantized_input != InputForm::i8) return ops.quantized_input;
+  if (!own && format.activation->element != Element::int8) return ops.coded_input;
   for (const InputForm input : {InputForm::i8, InputForm::i16}) {
-    if (serves(ops, format.code, input, InputScaling::of_token)) return input;
+    if (serves(ops, format.code, input, own ? InputScaling::running : InputScaling::of_token)) return input;
   }
   return ops.coded_input;
 }

@@ -83,19 +83,17 @@ inline __m256i widened(__m256i bytes, bool odd) {
   return odd ? _mm256_srli_epi16(bytes, 8) : _mm256_and_si256(bytes, _mm256_set1_epi16(0xFF));
 }
 
-struct Q4 {
-  using Form = ByteForm<8>;
+struct Int4 {
   static constexpr std::int64_t kBytes = 128;
   static constexpr float kOffset = 8.0F;
   static constexpr float kUnit = 1.0F;
+};
+struct Q4 : Int4 {
+  using Form = ByteForm<8>;
   __m256i weight(const std::byte* at, int k, int r) const { return nibbles(at, k == 1, r); }
 };
-
-struct Q4Words {
+struct Q4Words : Int4 {
   using Form = WordForm;
-  static constexpr std::int64_t kBytes = 128;
-  static constexpr float kOffset = 8.0F;
-  static constexpr float kUnit = 1.0F;
   __m256i weight(const std::byte* at, int k, int r) const {
     const __m256i words = load_words(at + r * 32);
     if (k == 3) return _mm256_srli_epi16(words, 12);
