@@ -136,6 +136,7 @@ void add_layer(CLI::App& bench, Program& program) {
 struct ModelCommand : ModelOptions {
   std::int64_t prompt = 512;
   std::int64_t generate = 64;
+  double temperature = 0;
   bool json = false;
 };
 
@@ -189,9 +190,13 @@ std::string weights_text(const LoadTime& load) {
 }
 
 Result<int> model_command(const ModelCommand& options, Console& console) {
-  MORACLE_ASSIGN(const auto session, options.open(console, false, true));
+  MORACLE_ASSIGN(
+      const auto session,
+      options.open(console, {.needs_text = false, .greedy = options.temperature == 0, .measure_rates = true}));
   const BenchModelOptions bench{
-      .prompt = options.prompt, .generate = options.generate, .interrupted = [] { return interrupted(); }};
+      .prompt = options.prompt, .generate = options.generate, .temperature = options.temperature, .interrupted = [] {
+        return interrupted();
+      }};
   MORACLE_ASSIGN(const BenchModelResult result, bench_model(*session, bench));
   if (result.interrupted) return interrupt_exit_code();
   const auto backends = session->backends();
@@ -210,6 +215,7 @@ Result<int> model_command(const ModelCommand& options, Console& console) {
                   {"decode_tok_s", result.timing.decode_tok_s()},
                   {"prefill_tokens", result.timing.prefill_tokens},
                   {"decode_tokens", result.timing.decode_tokens},
+                  {"temperature", options.temperature},
                   {"prefill_phases", phases_json(result.prefill)},
                   {"decode_phases", phases_json(result.decode)},
                   {"peak_rss_bytes", result.peak_rss_bytes},
@@ -241,6 +247,10 @@ void add_whole_model(CLI::App& bench, Program& program) {
       ->type_name("N")
       ->capture_default_str()
       ->check(whole_number(1, 1 << 24));
+  command->add_option("--temperature", options->temperature, "0 is greedy; else tokens are drawn from all logits")
+      ->type_name("X")
+      ->capture_default_str()
+      ->check(real_number([](double value) { return value >= 0; }, "a finite number of at least 0"));
   add_json(*command, options->json);
   command->footer("Example:\n  moracle bench model ./Qwen3-30B-A3B-GPTQ-Int4 --prompt 512 --generate 64");
   command->callback([options, &program] {

@@ -168,16 +168,17 @@ std::string decision_lines(const LoadPlan& plan) {
   return text;
 }
 
-Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, bool needs_text, bool measure_rates) const {
+Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, const Opening& opening) const {
   MORACLE_ASSIGN(Machine here, machine());
   SessionOptions options;
   options.folder = model;
   options.machine = std::move(here);
   options.policy = policy_value();
   options.threads = threads;
-  options.needs_text = needs_text;
+  options.needs_text = opening.needs_text;
+  options.greedy = opening.greedy;
   options.cache = cache.value(console);
-  options.measure_rates = measure_rates;
+  options.measure_rates = opening.measure_rates;
   options.on_plan = [&console](const LoadPlan& plan) { console.note(decision_lines(plan)); };
   options.on_progress = [&console](const LoadProgress& progress) {
     if (interrupted()) leave_load(console);

@@ -62,8 +62,13 @@ struct ModelOptions : ComputeOptions {
 
   void add(CLI::App& command);
   // Opens and loads with progress, and tells the oracle's decisions on standard error. An interrupt while loading ends
-  // the process: there is nothing to keep. `measure_rates`: what LoadTime says of the machine.
-  Result<std::unique_ptr<Session>> open(Console& console, bool needs_text, bool measure_rates = false) const;
+  // the process: there is nothing to keep.
+  struct Opening {
+    bool needs_text = true;
+    std::optional<bool> greedy{};  // as in SessionOptions
+    bool measure_rates = false;    // what LoadTime says of the machine
+  };
+  Result<std::unique_ptr<Session>> open(Console& console, const Opening& opening) const;
 };
 
 // "cache" or "checkpoint": where a loaded model's layers came from.

@@ -13,6 +13,7 @@ namespace moracle {
 struct BenchModelOptions {
   std::int64_t prompt = 512;
   std::int64_t generate = 64;
+  double temperature = 0;               // 0: greedy; else tokens are drawn, which takes all logits
   std::function<bool()> interrupted{};  // may be empty
 };
 
@@ -25,7 +26,7 @@ struct BenchModelResult {
   bool interrupted = false;
 };
 
-// Feeds pseudo-random token ids and decodes greedily, whatever the tokens are; one untimed token goes before. Errors:
+// Feeds pseudo-random token ids and decodes whatever tokens come; one untimed token goes before. Errors:
 // "model.context" when prompt and generate exceed the model's context, those of generate.
 Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& options);
 

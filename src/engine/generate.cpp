@@ -13,25 +13,33 @@ double rate(std::int64_t tokens, double seconds) {
   return tokens > 0 && seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
 }
 
-// Feeds tokens to one sequence and returns the logits after the last of them.
+// Feeds tokens to one sequence and chooses the one that follows.
 class Feeder {
  public:
-  Feeder(Model& model, SequenceState& state) : model_(model), state_(&state) {}
+  Feeder(Model& model, SequenceState& state, const SamplingOptions& sampling)
+      : model_(model), state_(&state), greedy_(sampling.temperature == 0.0), sampler_(sampling) {}
 
   Result<> feed(std::span<const std::int32_t> ids) {
     const std::int64_t begin = state_->length();
     positions_.resize(ids.size());
     std::iota(positions_.begin(), positions_.end(), static_cast<std::int32_t>(begin));
     const Batch::Span whole{.begin = 0, .count = static_cast<std::int64_t>(ids.size())};
-    return model_.forward({.ids = ids, .positions = positions_, .spans = {&whole, 1}}, {&state_, 1},
-                          LogitRows::last_of_each, logits_);
+    const Batch batch{.ids = ids, .positions = positions_, .spans = {&whole, 1}};
+    if (greedy_) return model_.forward_greedy(batch, {&state_, 1}, largest_);
+    return model_.forward(batch, {&state_, 1}, LogitRows::last_of_each, logits_);
   }
-  [[nodiscard]] std::span<const float> logits() const { return logits_; }
+  Result<std::int32_t> choose() {
+    if (greedy_) return largest_.front();
+    return sampler_.sample(logits_);
+  }
 
  private:
   Model& model_;
   SequenceState* state_;
+  bool greedy_;
+  Sampler sampler_;
   std::vector<std::int32_t> positions_;
+  std::vector<std::int32_t> largest_;
   std::vector<float> logits_;
 };
 
@@ -75,7 +83,7 @@ Result<Generation> generate(Model& model, SequenceState& state, std::span<const 
 
   const auto interrupted = [&] { return options.interrupted && options.interrupted(); };
   Generation result;
-  Feeder feeder(model, state);
+  Feeder feeder(model, state, options.sampling);
   const Stopwatch prefill;
   for (std::int64_t begin = 0; begin < prompt_tokens; begin += kPrefillChunk) {
     const std::int64_t count = std::min(kPrefillChunk, prompt_tokens - begin);
@@ -88,13 +96,12 @@ Result<Generation> generate(Model& model, SequenceState& state, std::span<const 
   }
   result.timing.prefill_s = prefill.seconds();
 
-  Sampler sampler(options.sampling);
   // The last token chosen is not fed back, so a full context still yields one token.
   const std::int64_t limit = std::min(options.max_tokens, room + 1);
   result.ids.reserve(static_cast<std::size_t>(limit));
   const Stopwatch decode;
   while (static_cast<std::int64_t>(result.ids.size()) < limit) {
-    MORACLE_ASSIGN(const std::int32_t id, sampler.sample(feeder.logits()));
+    MORACLE_ASSIGN(const std::int32_t id, feeder.choose());
     result.ids.push_back(id);
     if (options.on_token) options.on_token(id);
     if (std::binary_search(options.stop_ids.begin(), options.stop_ids.end(), id)) {

@@ -34,7 +34,6 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   session->modules_ = plan->modules();
   session->warnings_ = plan->warnings();
   session->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : options.machine.cores);
-  const auto progress = options.on_progress ? options.on_progress : [](const LoadProgress&) {};
   std::unique_ptr<PackCache> cache = PackCache::open(options.cache, identity, options.machine, *plan);
   LoadTime& load = session->load_;
   const double prepared = watch.seconds();
@@ -45,7 +44,11 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   }
   const Stopwatch weights;
   TuningCache tunings(options.cache, options.machine, session->pool_->threads());
-  MORACLE_ASSIGN(session->model_, load_model(*plan, *session->pool_, progress, cache.get(), &tunings));
+  const LoadOptions how{.progress = options.on_progress,
+                        .store = cache.get(),
+                        .tunings = &tunings,
+                        .greedy = options.greedy.value_or(session->generation_.sampling.temperature == 0.0)};
+  MORACLE_ASSIGN(session->model_, load_model(*plan, *session->pool_, how));
   load.weights_seconds = weights.seconds();
   load.from_cache = cache != nullptr && cache->used();
   load.bytes = load.from_cache ? cache->bytes() : files->total_bytes();

@@ -32,7 +32,9 @@ struct SessionOptions {
   bool needs_text = true;                        // false: commands that work on token ids do without a tokenizer
   std::function<void(const LoadPlan&)> on_plan;  // before the weights are read; may be empty
   std::function<void(const LoadProgress&)> on_progress;  // may be empty; called from several threads
-  PackCacheOptions cache{};    // of packed layers and measured settings; without a folder nothing is kept
+  PackCacheOptions cache{};  // of packed layers and measured settings; without a folder nothing is kept
+  // Whether generate() will be greedy, for which the head is packed; empty: as the publisher's settings are.
+  std::optional<bool> greedy{};
   bool measure_rates = false;  // what LoadTime says of the machine, before the weights are read
 };
 

@@ -49,6 +49,10 @@ class PackedLinear {
   [[nodiscard]] virtual std::size_t bytes() const = 0;
   [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, int threads) const = 0;
   virtual void run(const RunContext& context, std::int64_t tokens, const float* x, float* y) const = 0;
+  // Whether largest() may know, at less cost than run().
+  [[nodiscard]] virtual bool finds_largest() const { return false; }
+  // The output that run() would make the largest of one token's x[in], the lowest of equal ones; -1: run() has to tell.
+  [[nodiscard]] virtual std::int64_t largest(const RunContext& /*context*/, const float* /*x*/) const { return -1; }
 };
 
 // Keeps the packed bytes of layers from one load to the next. What goes through it follows from the checkpoint and the
@@ -72,6 +76,8 @@ struct PackOptions {
   std::string_view name{};      // of this pack in the store
   // Lays out without reading or storing a weight: what comes back tells its bytes and workspace, and must not run.
   bool layout_only = false;
+  // Of a linear: largest() will be asked for. A kernel may pack for it, or not.
+  bool find_largest = false;
   TuningStore* tunings = nullptr;  // may be null: settings that a kernel would measure keep their defaults
   std::string_view kind{};         // of this layer in `tunings`
   std::int64_t top_k = 1;          // of experts: how many a token will choose

@@ -33,7 +33,7 @@ class Builder {
       head = spec_.embedding;
       head.path = "lm_head";
     }
-    MORACLE_ASSIGN(parts.head, source_.linear(head));
+    MORACLE_ASSIGN(parts.head, source_.head(head));
     return parts;
   }
 

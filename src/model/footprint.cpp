@@ -158,6 +158,9 @@ class LaidOutModules final : public ModuleSource {
     return std::unique_ptr<PackedLinear>(std::make_unique<PublishedLinear>(published_bytes(share)));
   }
 
+  // As for sampling; packed for greedy decoding, it takes half as much again.
+  Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) override { return linear(spec); }
+
   Result<std::unique_ptr<PackedExperts>> experts(const MoeSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.experts.name);
     MORACLE_ASSIGN(const CanonicalExperts share, share_of_experts(plan_.opened(index).experts, spec.experts));

@@ -11,9 +11,8 @@ namespace {
 
 class PackedModules final : public ModuleSource {
  public:
-  PackedModules(const Plan& plan, ThreadPool& pool, const std::function<void(const LoadProgress&)>& progress,
-                PackStore* store, TuningStore* tunings)
-      : plan_(plan), pool_(pool), report_(progress), store_(store), tunings_(tunings) {
+  PackedModules(const Plan& plan, ThreadPool& pool, const LoadOptions& options)
+      : plan_(plan), pool_(pool), options_(options) {
     for (const ModuleReport& module : plan.modules()) progress_.bytes_total += module.bytes;
   }
 
@@ -22,25 +21,16 @@ class PackedModules final : public ModuleSource {
     MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(index));
     const MatrixSource& weight = *linear.weight;
     const std::string name = "embedding " + spec.path;
-    MORACLE_ASSIGN(Embedding embedding, Embedding::load(weight, {.pool = pool_, .store = store_, .name = name}));
+    MORACLE_ASSIGN(Embedding embedding,
+                   Embedding::load(weight, {.pool = pool_, .store = options_.store, .name = name}));
     const bool tied = plan_.spec().head.path.empty();  // then the head still has to read it
     if (!tied) weight.release();
     advance(index);
     return embedding;
   }
 
-  Result<std::unique_ptr<PackedLinear>> linear(const LinearSpec& spec) override {
-    const std::size_t index = plan_.index_of(spec.path);
-    MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(index));
-    MORACLE_TRY(check_order(index, !linear.weight->spec().g_idx.empty()));
-    const KernelImplementation* const kernel = find_implementation(plan_.opened(index).winner->id);
-    const std::string name = "linear " + spec.path;  // a tied head has the path of the embedding
-    MORACLE_ASSIGN(std::unique_ptr<PackedLinear> packed,
-                   kernel->pack_linear(linear, {.pool = pool_, .store = store_, .name = name}));
-    linear.weight->release();
-    advance(index);
-    return packed;
-  }
+  Result<std::unique_ptr<PackedLinear>> linear(const LinearSpec& spec) override { return pack(spec, false); }
+  Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) override { return pack(spec, options_.greedy); }
 
   Result<std::unique_ptr<PackedExperts>> experts(const MoeSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.experts.name);
@@ -52,9 +42,9 @@ class PackedModules final : public ModuleSource {
     MORACLE_ASSIGN(std::unique_ptr<PackedExperts> packed,
                    find_implementation(card.id)->pack_experts(experts, {.pool = pool_,
                                                                         .activation = spec.activation,
-                                                                        .store = store_,
+                                                                        .store = options_.store,
                                                                         .name = spec.experts.name,
-                                                                        .tunings = tunings_,
+                                                                        .tunings = options_.tunings,
                                                                         .kind = kind,
                                                                         .top_k = problem.top_k}));
     for (const auto& expert : experts.experts) {
@@ -92,6 +82,20 @@ class PackedModules final : public ModuleSource {
   }
 
  private:
+  Result<std::unique_ptr<PackedLinear>> pack(const LinearSpec& spec, bool find_largest) {
+    const std::size_t index = plan_.index_of(spec.path);
+    MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(index));
+    MORACLE_TRY(check_order(index, !linear.weight->spec().g_idx.empty()));
+    const KernelImplementation* const kernel = find_implementation(plan_.opened(index).winner->id);
+    const std::string name = "linear " + spec.path;  // a tied head has the path of the embedding
+    MORACLE_ASSIGN(std::unique_ptr<PackedLinear> packed,
+                   kernel->pack_linear(
+                       linear, {.pool = pool_, .store = options_.store, .name = name, .find_largest = find_largest}));
+    linear.weight->release();
+    advance(index);
+    return packed;
+  }
+
   // The kernel was chosen by what the config says of the columns' order.
   Result<> check_order(std::size_t module, bool act_order) const {
     if (!act_order || plan_.opened(module).winner->act_order) return Ok{};
@@ -104,14 +108,12 @@ class PackedModules final : public ModuleSource {
 
   void advance(std::size_t module) {
     progress_.bytes_done += plan_.modules()[module].bytes;
-    if (report_) report_(progress_);
+    if (options_.progress) options_.progress(progress_);
   }
 
   const Plan& plan_;
   ThreadPool& pool_;
-  const std::function<void(const LoadProgress&)>& report_;
-  PackStore* store_;
-  TuningStore* tunings_;
+  const LoadOptions& options_;
   LoadProgress progress_{};
 };
 
@@ -143,15 +145,13 @@ Result<const VectorOps*> check_winners(const Plan& plan) {
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool,
-                                          const std::function<void(const LoadProgress&)>& progress, PackStore* store,
-                                          TuningStore* tunings) {
+Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, const LoadOptions& options) {
   const auto* const own = dynamic_cast<const Plan*>(&plan);
   if (own == nullptr) {
     return Error{.code = "model.plan", .wanted = "a plan made by LoadPlan::make", .found = "another implementation"};
   }
   MORACLE_ASSIGN(const VectorOps* const ops, check_winners(*own));
-  PackedModules modules(*own, pool, progress, store, tunings);
+  PackedModules modules(*own, pool, options);
   MORACLE_ASSIGN(Transformer::Parts parts, build_transformer(own->spec(), modules, *ops));
   MORACLE_TRY(own->checkpoint().verify_unchanged());
   return std::unique_ptr<Model>(std::make_unique<Transformer>(std::move(parts), pool));

@@ -100,15 +100,23 @@ class Model {
   // Errors: "model.context" (prompt beyond max_positions), "model.token" (id out of range), "numeric.nan".
   virtual Result<> forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
                            std::vector<float>& logits) = 0;
+  // The same, but tells of each span's last token only the id of the largest logit, the lowest of equal ones, in
+  // ids [spans]. Of one sequence, a head that was packed for it is not read whole.
+  virtual Result<> forward_greedy(const Batch& batch, std::span<SequenceState* const> states,
+                                  std::vector<std::int32_t>& ids) = 0;
   // Later calls tell `clock` what they are at, and leave it in Phase::other; null: they tell nobody.
   virtual void time_phases(PhaseClock* /*clock*/) {}
 };
 
+struct LoadOptions {
+  std::function<void(const LoadProgress&)> progress{};  // may be empty
+  PackStore* store = nullptr;      // layers that it has are not packed again, and it is told of the others
+  TuningStore* tunings = nullptr;  // the same of measured settings of layers
+  bool greedy = false;             // forward_greedy will be asked for: the head may be packed for it, too
+};
+
 // Packs every module of the plan with the kernels the plan decided on; reads the file once. On error nothing is left.
-// The plan's checkpoint may be dropped afterwards: serving never depends on the mapping. With a `store`, layers that it
-// has are not packed again, and it is told of the others; `tunings` does the same for measured settings of layers.
-Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool,
-                                          const std::function<void(const LoadProgress&)>& progress,
-                                          PackStore* store = nullptr, TuningStore* tunings = nullptr);
+// The plan's checkpoint may be dropped afterwards: serving never depends on the mapping.
+Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, const LoadOptions& options = {});
 
 }  // namespace moracle

@@ -207,10 +207,8 @@ std::int64_t Transformer::first_bad_row(const ForwardContext& context, std::int6
   return bad == rows ? -1 : bad.load();
 }
 
-Result<> Transformer::write_logits(const ForwardContext& context, LogitRows rows, Buffers& buffers,
-                                   std::vector<float>& logits) const {
+std::int64_t Transformer::gather_rows(const ForwardContext& context, LogitRows rows, Buffers& buffers) const {
   const std::int64_t hidden = parts_.info.hidden;
-  const std::int64_t vocabulary = parts_.info.vocabulary;
   const bool all = rows == LogitRows::all;
   const std::int64_t row_count = all ? context.tokens : static_cast<std::int64_t>(context.spans.size());
   if (!all) {
@@ -223,17 +221,47 @@ Result<> Transformer::write_logits(const ForwardContext& context, LogitRows rows
   context.enter(Phase::norms);
   parts_.final_norm.run(context, row_count, buffers.hidden, buffers.normed);
   context.enter(Phase::head);
-  logits.resize(count(row_count * vocabulary));
+  return row_count;
+}
+
+Result<> Transformer::write_logits(const ForwardContext& context, LogitRows rows, Buffers& buffers,
+                                   std::vector<float>& logits) const {
+  const std::int64_t row_count = gather_rows(context, rows, buffers);
+  return multiply_head(context, rows, row_count, buffers, logits);
+}
+
+Result<> Transformer::multiply_head(const ForwardContext& context, LogitRows rows, std::int64_t row_count,
+                                    const Buffers& buffers, std::vector<float>& logits) const {
+  logits.resize(count(row_count * parts_.info.vocabulary));
   parts_.head->run(context.run_context(context.workspace), row_count, buffers.normed, logits.data());
   context.enter(Phase::other);
   const std::int64_t bad = first_bad_row(context, row_count, logits);
   if (bad < 0) return Ok{};
-  const SequenceSpan* const span = all ? nullptr : &context.spans[count(bad)];
-  return numeric_error(all ? bad : span->begin + span->count - 1, "the logits");
+  const SequenceSpan* const span = rows == LogitRows::all ? nullptr : &context.spans[count(bad)];
+  return numeric_error(span == nullptr ? bad : span->begin + span->count - 1, "the logits");
 }
 
-Result<> Transformer::forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
-                              std::vector<float>& logits) {
+Result<> Transformer::write_largest(const ForwardContext& context, Buffers& buffers, std::vector<std::int32_t>& ids) {
+  const std::int64_t rows = gather_rows(context, LogitRows::last_of_each, buffers);
+  ids.resize(count(rows));
+  if (rows == 1 && parts_.head->finds_largest()) {
+    const std::int64_t found = parts_.head->largest(context.run_context(context.workspace), buffers.normed);
+    context.enter(Phase::other);
+    ids[0] = static_cast<std::int32_t>(found);
+    if (found >= 0) return Ok{};
+    context.enter(Phase::head);
+  }
+  MORACLE_TRY(multiply_head(context, LogitRows::last_of_each, rows, buffers, logits_));
+  const std::int64_t vocabulary = parts_.info.vocabulary;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto first = logits_.begin() + row * vocabulary;
+    ids[count(row)] = static_cast<std::int32_t>(std::max_element(first, first + vocabulary) - first);
+  }
+  return Ok{};
+}
+
+template <class Finish>
+Result<> Transformer::run_batch(const Batch& batch, std::span<SequenceState* const> states, const Finish& finish) {
   MORACLE_TRY(check(batch, states));
   const auto tokens = static_cast<std::int64_t>(batch.ids.size());
   MORACLE_TRY(reserve(tokens));
@@ -266,9 +294,23 @@ Result<> Transformer::forward(const Batch& batch, std::span<SequenceState* const
     }
   });
   MORACLE_TRY(run_layers(context, buffers));
-  MORACLE_TRY(write_logits(context, rows, buffers, logits));
+  MORACLE_TRY(finish(context, buffers));
   for (const SequenceSpan& span : spans_) span.state->commit(span.start + span.count);
   return Ok{};
+}
+
+Result<> Transformer::forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
+                              std::vector<float>& logits) {
+  return run_batch(batch, states, [&](const ForwardContext& context, Buffers& buffers) {
+    return write_logits(context, rows, buffers, logits);
+  });
+}
+
+Result<> Transformer::forward_greedy(const Batch& batch, std::span<SequenceState* const> states,
+                                     std::vector<std::int32_t>& ids) {
+  return run_batch(batch, states, [&](const ForwardContext& context, Buffers& buffers) {
+    return write_largest(context, buffers, ids);
+  });
 }
 
 }  // namespace moracle

@@ -41,6 +41,8 @@ class Transformer final : public Model {
   // On any error every state is as before. Called from one thread at a time.
   Result<> forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
                    std::vector<float>& logits) override;
+  Result<> forward_greedy(const Batch& batch, std::span<SequenceState* const> states,
+                          std::vector<std::int32_t>& ids) override;
   void time_phases(PhaseClock* clock) override { clock_ = clock; }
 
  private:
@@ -51,8 +53,17 @@ class Transformer final : public Model {
   Result<> check_tokens(const Batch& batch, const SequenceSpan& span) const;
   void fill_rope_tables(const Batch& batch, std::span<const RopeTable> tables) const;
   Result<> run_layers(const ForwardContext& context, Buffers& buffers) const;
+  // Appends the batch to the states, with finish(context, buffers) behind the last layer.
+  template <class Finish>
+  Result<> run_batch(const Batch& batch, std::span<SequenceState* const> states, const Finish& finish);
+  // The normed rows that the head is to meet, to buffers.normed. Returns how many.
+  std::int64_t gather_rows(const ForwardContext& context, LogitRows rows, Buffers& buffers) const;
   Result<> write_logits(const ForwardContext& context, LogitRows rows, Buffers& buffers,
                         std::vector<float>& logits) const;
+  // Of the normed rows.
+  Result<> multiply_head(const ForwardContext& context, LogitRows rows, std::int64_t row_count, const Buffers& buffers,
+                         std::vector<float>& logits) const;
+  Result<> write_largest(const ForwardContext& context, Buffers& buffers, std::vector<std::int32_t>& ids);
   // The first of logits [rows, vocabulary] that holds a NaN or an infinity; -1: none.
   [[nodiscard]] std::int64_t first_bad_row(const ForwardContext& context, std::int64_t rows,
                                            std::span<const float> logits) const;
@@ -67,6 +78,7 @@ class Transformer final : public Model {
   // Kept between calls so that a call of a known size allocates nothing.
   std::vector<SequenceSpan> spans_;
   std::vector<const SequenceState*> seen_;
+  std::vector<float> logits_;  // of forward_greedy
 };
 
 }  // namespace moracle

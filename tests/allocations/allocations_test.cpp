@@ -72,7 +72,9 @@ class AllocationsTest : public testing::TestWithParam<std::string> {
   }
   static constexpr std::int64_t kSteps = 60;  // past the end of a block
 
-  static Loaded load_model_of(const Policy& policy) { return load(data_dir() / "families" / GetParam(), policy); }
+  static Loaded load_model_of(const Policy& policy, bool greedy = false) {
+    return load(data_dir() / "families" / GetParam(), policy, 2, greedy);
+  }
   static std::vector<std::int32_t> prompt(const Model& model) {
     std::vector<std::int32_t> ids(static_cast<std::size_t>(prompt_size(model)));
     Random random(3);
@@ -115,7 +117,7 @@ TEST_P(AllocationsTest, ForwardsOfAKnownSizeMapStateAlone) {
 
 TEST_P(AllocationsTest, DecodeStepsMapStateAlone) {
   for (const double temperature : {0.0, 0.8}) {
-    const Loaded loaded = load_model_of(Policy{});
+    const Loaded loaded = load_model_of(Policy{}, temperature == 0.0);
     ASSERT_NE(loaded.model, nullptr);
     const auto state = new_state(*loaded.model);
     // From the third token on: the first one's choice sizes the sampler, the second step the logits of one row.

@@ -68,6 +68,46 @@ TEST_P(FamiliesTest, ChosenKernelsAreClose) {
   EXPECT_LE(median(errors), 5e-3);
 }
 
+// Prompts alone and together, then steps: the token is the largest logit's, whether the head was packed for it or not.
+TEST_P(FamiliesTest, GreedyTokensAreThoseOfTheLargestLogits) {
+  for (const Policy& policy : {Policy{}, pinned("ref")}) {
+    const Loaded plain = load(folder(), policy);
+    const Loaded greedy = load(folder(), policy, 2, true);
+    ASSERT_NE(plain.model, nullptr);
+    ASSERT_NE(greedy.model, nullptr);
+    const auto prompts = references(folder());
+    for (const std::size_t together : {std::size_t{1}, prompts.size()}) {
+      std::vector<std::unique_ptr<SequenceState>> plain_states;
+      std::vector<std::unique_ptr<SequenceState>> greedy_states;
+      std::vector<std::vector<std::int32_t>> fed;
+      for (std::size_t i = 0; i < together; ++i) {
+        plain_states.push_back(new_state(*plain.model));
+        greedy_states.push_back(new_state(*greedy.model));
+        fed.push_back(prompts[i].ids);
+      }
+      for (int step = 0; step < 6; ++step) {
+        Ragged plain_batch;
+        Ragged greedy_batch;
+        for (std::size_t i = 0; i < together; ++i) {
+          plain_batch.add(*plain_states[i], fed[i]);
+          greedy_batch.add(*greedy_states[i], fed[i]);
+        }
+        std::vector<float> logits;
+        std::vector<std::int32_t> chosen;
+        ASSERT_TRUE(plain_batch.forward(*plain.model, LogitRows::last_of_each, logits).ok());
+        ASSERT_TRUE(greedy_batch.forward_greedy(*greedy.model, chosen).ok());
+        ASSERT_EQ(chosen.size(), together);
+        for (std::size_t i = 0; i < together; ++i) {
+          const auto first = logits.begin() + static_cast<std::ptrdiff_t>(i) * plain.model->info().vocabulary;
+          ASSERT_EQ(chosen[i], std::max_element(first, first + plain.model->info().vocabulary) - first);
+          ASSERT_EQ(greedy_states[i]->length(), plain_states[i]->length());
+          fed[i] = {chosen[i]};
+        }
+      }
+    }
+  }
+}
+
 TEST_P(FamiliesTest, TokenByTokenEqualsTheWholePrompt) {
   const Loaded loaded = load(folder(), pinned("ref"));
   ASSERT_NE(loaded.model, nullptr);

@@ -99,7 +99,7 @@ TEST(Forward, MatchesDoubleWithEveryVectorWidth) {
     auto plan = LoadPlan::make(*checkpoint, probe_machine(), pinned(backend));
     if (!plan.ok()) continue;  // this CPU lacks it
     ThreadPool pool(2);
-    auto model = load_model(**plan, pool, {});
+    auto model = load_model(**plan, pool);
     ASSERT_TRUE(model.ok()) << model.error().message();
     const auto state = new_state(**model);
     const auto errors = relative_errors(run(**model, *state, ids), want, 48);

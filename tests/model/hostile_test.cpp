@@ -18,7 +18,7 @@ Error refusal(const TinyModel& model, const Policy& policy = pinned("ref")) {
   auto plan = LoadPlan::make(*checkpoint, probe_machine(), policy);
   if (!plan.ok()) return plan.error();
   ThreadPool pool(2);
-  auto loaded = load_model(**plan, pool, {});
+  auto loaded = load_model(**plan, pool);
   return loaded.ok() ? Error{} : loaded.error();
 }
 
@@ -236,7 +236,7 @@ TEST(Plan, ReportsEveryModule) {
 
   ThreadPool pool(2);
   std::vector<LoadProgress> seen;
-  auto model = load_model(**made, pool, [&](const LoadProgress& progress) { seen.push_back(progress); });
+  auto model = load_model(**made, pool, {.progress = [&](const LoadProgress& progress) { seen.push_back(progress); }});
   ASSERT_TRUE(model.ok()) << model.error().message();
   ASSERT_FALSE(seen.empty());
   EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end(),
@@ -256,7 +256,7 @@ TEST(Plan, FileThatChangesDuringTheLoadIsRefused) {
   other.tensors["more"] = {{1}, {1.0F}};
   other.write(folder.path());
   ThreadPool pool(1);
-  EXPECT_EQ(load_model(**plan, pool, {}).error().code, "file.changed");
+  EXPECT_EQ(load_model(**plan, pool).error().code, "file.changed");
 }
 
 }  // namespace

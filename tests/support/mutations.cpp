@@ -80,7 +80,7 @@ Result<> load_wholly(const std::filesystem::path& folder, std::vector<std::strin
   MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, probe_machine(), policy));
   if (warnings != nullptr) *warnings = plan->warnings();
   ThreadPool pool(2);
-  MORACLE_TRY(load_model(*plan, pool, {}));
+  MORACLE_TRY(load_model(*plan, pool));
   return Ok{};
 }
 

@@ -1,12 +1,14 @@
 // Driver of one linear layer over the panel micro-kernels.
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 
 #include "base/checked.h"
 #include "base/first_error.h"
 #include "kernels/cpu/compact.h"
 #include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/head_screen.h"
 #include "kernels/cpu/packed_matrix.h"
 #include "kernels/cpu/stretches.h"
 
@@ -17,21 +19,24 @@ namespace {
 class CpuLinear final : public PackedLinear {
  public:
   CpuLinear(const PanelOps& ops, const PanelForms& forms, PageBuffer memory, std::vector<std::int32_t> order,
-            std::vector<float> bias, float global_scale, std::optional<float> input_scale)
+            std::vector<float> bias, float global_scale, std::optional<float> input_scale,
+            std::optional<HeadScreen> screen)
       : ops_(ops),
         forms_(forms),
         memory_(std::move(memory)),
         order_(std::move(order)),
         bias_(std::move(bias)),
         global_scale_(global_scale),
-        input_scale_(input_scale) {}
+        input_scale_(input_scale),
+        screen_(std::move(screen)) {}
 
-  [[nodiscard]] std::size_t bytes() const override { return forms_.many.bytes(); }
+  [[nodiscard]] std::size_t bytes() const override { return forms_.many.bytes() + (screen_ ? screen_->bytes() : 0); }
 
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override {
     const PanelFormat& format = forms_.of(tokens);
-    return PreparedRows::bytes(format, static_cast<std::size_t>(tokens)) +
-           BumpArena::cost<float>(static_cast<std::size_t>(threads * format.padded_cols()));
+    const std::size_t rows = PreparedRows::bytes(format, static_cast<std::size_t>(tokens)) +
+                             BumpArena::cost<float>(static_cast<std::size_t>(threads * format.padded_cols()));
+    return screen_ ? std::max(rows, largest_workspace(threads)) : rows;
   }
 
   void run(const RunContext& context, std::int64_t tokens, const float* x, float* y) const override {
@@ -52,7 +57,106 @@ class CpuLinear final : public PackedLinear {
     });
   }
 
+  [[nodiscard]] bool finds_largest() const override { return screen_.has_value(); }
+
+  // The panel of the row with the highest bound is computed, which makes most other rows impossible; the bounds of
+  // those that are left are narrowed, and panels with a row that may still be the largest are computed.
+  [[nodiscard]] std::int64_t largest(const RunContext& context, const float* x) const override {
+    if (!screen_) return -1;
+    const PanelFormat& format = forms_.of(1);
+    BumpArena arena(context.workspace);
+    const auto query = screen_->prepare(x, format.input, arena);
+    if (!query) return -1;
+    const PreparedRow row = PreparedRows::take(format, 1, arena).row(format, 0);
+    prepare_row(ops_, format, order_, input_scale_, x,
+                arena.take<float>(static_cast<std::size_t>(format.padded_cols())).data(), row);
+    const auto bounds = arena.take<float>(static_cast<std::size_t>(format.rows));
+    const auto found = arena.take<Largest>(static_cast<std::size_t>(context.pool.threads()));
+
+    std::fill(found.begin(), found.end(), Largest{});
+    const auto any_length = [&](std::int64_t) { return format.panels; };
+    share_stretches(context.pool, format.panels, any_length, [&](std::int64_t begin, std::int64_t end, int thread) {
+      for (std::int64_t p = begin; p < end; ++p) {
+        const std::int64_t first = p * kPanelRows;
+        const std::int64_t behind = std::min(first + kPanelRows, format.rows);
+        screen_->bound(ops_, *query, first, behind, bounds.data());
+        found[static_cast<std::size_t>(thread)].join_all(bounds, first, behind);
+      }
+    });
+    const Largest likeliest = joined(found);
+    if (!std::isfinite(likeliest.value)) return -1;
+    const Largest known = largest_of(format, row, likeliest.row / kPanelRows);
+
+    constexpr std::int64_t kPanels = HeadScreen::kMostRows / kPanelRows;  // of one task
+    const std::int64_t tasks = ceil_div(format.panels, kPanels);
+    std::fill(found.begin(), found.end(), Largest{});
+    context.pool.parallel_for(tasks, [&](std::int64_t task, int thread) {
+      const std::int64_t first = task * HeadScreen::kMostRows;
+      const std::int64_t behind = std::min(first + HeadScreen::kMostRows, format.rows);
+      screen_->narrow_bounds(*query, first, behind, known.value, bounds.data());
+      found[static_cast<std::size_t>(thread)].join_all(bounds, first, behind);
+    });
+    const Largest likelier = joined(found);
+    if (!std::isfinite(likelier.value)) return -1;
+    Largest best = known;
+    best.join(largest_of(format, row, likelier.row / kPanelRows));
+
+    std::fill(found.begin(), found.end(), best);
+    context.pool.parallel_for(tasks, [&](std::int64_t task, int thread) {
+      for (std::int64_t p = task * kPanels; p < std::min((task + 1) * kPanels, format.panels); ++p) {
+        const auto of_panel = bounds.subspan(static_cast<std::size_t>(p * kPanelRows));
+        const auto rows = of_panel.first(std::min<std::size_t>(kPanelRows, of_panel.size()));
+        if (std::none_of(rows.begin(), rows.end(), [&](float bound) { return bound >= best.value; })) continue;
+        found[static_cast<std::size_t>(thread)].join(largest_of(format, row, p));
+      }
+    });
+    return joined(found).row;
+  }
+
  private:
+  struct Largest {
+    float value = -INFINITY;
+    std::int64_t row = 0;
+
+    void join(const Largest& other) {
+      if (other.value > value || (other.value == value && other.row < row)) *this = other;
+    }
+    // Of bounds [begin, end); infinity where one of them is no number.
+    void join_all(std::span<const float> bounds, std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        const float bound = bounds[static_cast<std::size_t>(r)];
+        if (bound <= value) continue;
+        *this = {.value = std::isnan(bound) ? INFINITY : bound, .row = r};
+      }
+    }
+  };
+
+  static Largest joined(std::span<const Largest> all) {
+    Largest largest = all.front();
+    for (const Largest& one : all) largest.join(one);
+    return largest;
+  }
+
+  [[nodiscard]] std::size_t largest_workspace(int threads) const {
+    const PanelFormat& format = forms_.of(1);
+    return screen_->query_bytes() + PreparedRows::bytes(format, 1) +
+           BumpArena::cost<float>(static_cast<std::size_t>(format.padded_cols())) +
+           BumpArena::cost<float>(static_cast<std::size_t>(format.rows)) +
+           BumpArena::cost<Largest>(static_cast<std::size_t>(threads));
+  }
+
+  // Of one panel's rows, as run() computes them.
+  [[nodiscard]] Largest largest_of(const PanelFormat& format, const PreparedRow& row, std::int64_t panel) const {
+    alignas(64) float out[kPanelRows];
+    PanelSet set;
+    set.add(memory_.data() + static_cast<std::size_t>(panel) * format.panel_bytes, global_scale_, out);
+    multiply_rows(format, tuning_of_linears(), {&row, 1}, set);
+    Largest best;
+    const std::int64_t first = panel * kPanelRows;
+    for (std::int64_t r = 0; r < std::min(kPanelRows, format.rows - first); ++r)
+      best.join({.value = out[r], .row = first + r});
+    return best;
+  }
   void multiply_panels(const PanelFormat& format, const Tuning& tuning, const PanelGroup& panels,
                        const PanelGroup& next, std::int64_t tokens, const PreparedRows& rows, float* y) const {
     alignas(64) float out[kMaxPanels][kMaxRun * kPanelRows];
@@ -92,23 +196,72 @@ class CpuLinear final : public PackedLinear {
   std::vector<float> bias_;
   float global_scale_;
   std::optional<float> input_scale_;
+  std::optional<HeadScreen> screen_;
 };
 
-// Packs one matrix, in the plain format of its panels or in the compact one.
+// Packs one matrix, in the plain format of its panels or in the compact one, and its screen where it is asked for.
 class LinearPacker {
  public:
-  LinearPacker(const CanonicalLinear& linear, const PanelFormat& plain, const PackOptions& options)
-      : source_(*linear.weight), plain_(plain), options_(options), order_(column_order(source_.spec())) {}
+  LinearPacker(const PanelOps& ops, const CanonicalLinear& linear, const PanelFormat& plain, const PackOptions& options)
+      : ops_(ops),
+        linear_(linear),
+        source_(*linear.weight),
+        plain_(plain),
+        options_(options),
+        order_(column_order(source_.spec())) {
+    if (options.find_largest && !quantized(plain.code) && linear.bias.empty()) screen_.emplace(plain.rows, plain.cols);
+  }
 
-  [[nodiscard]] const std::vector<std::int32_t>& order() const { return order_; }
-
-  // None where the matrix does not fit the compact format.
-  [[nodiscard]] Result<std::optional<PageBuffer>> pack(const PanelFormat& format) const {
+  // Null where the matrix does not fit the compact format.
+  [[nodiscard]] Result<std::unique_ptr<PackedLinear>> pack(const PanelForms& forms) {
+    const PanelFormat& format = forms.many;
+    if (options_.layout_only) return packed(forms, PageBuffer());
     MORACLE_ASSIGN(PageBuffer memory, PageBuffer::allocate(format.bytes()));
     const std::span<std::byte> bytes(memory.data(), memory.size());
-    const bool kept = options_.store != nullptr && options_.store->restore(options_.name, bytes, options_.pool) &&
-                      lists_hold(format, bytes);
-    if (kept) return std::optional(std::move(memory));
+    const bool kept = restored(options_.name, bytes) && lists_hold(format, bytes);
+    MORACLE_TRY(prepare_screen());
+    if (!kept || !screen_packed_) {
+      MORACLE_ASSIGN(const bool fits, fill(format, kept ? std::span<std::byte>() : bytes));
+      if (!fits) return std::unique_ptr<PackedLinear>();
+    }
+    if (options_.store != nullptr && !kept) options_.store->keep(options_.name, bytes);
+    if (options_.store != nullptr && !screen_packed_) options_.store->keep(screen_name(), screen_bytes());
+    return packed(forms, std::move(memory));
+  }
+
+ private:
+  struct Scratch {
+    PackScratch pack;
+    std::vector<std::byte> plain;
+    HeadScreen::Scratch screen;
+  };
+
+  [[nodiscard]] std::unique_ptr<PackedLinear> packed(const PanelForms& forms, PageBuffer memory) {
+    if (screen_) screen_->take(std::move(screen_memory_));
+    return std::make_unique<CpuLinear>(ops_, forms, std::move(memory), order_, linear_.bias,
+                                       source_.spec().global_scale, linear_.input_scale, std::move(screen_));
+  }
+
+  [[nodiscard]] bool restored(std::string_view name, std::span<std::byte> bytes) const {
+    return options_.store != nullptr && options_.store->restore(name, bytes, options_.pool);
+  }
+
+  [[nodiscard]] std::string screen_name() const { return std::string(options_.name) + " screen"; }
+  [[nodiscard]] std::span<std::byte> screen_bytes() { return {screen_memory_.data(), screen_memory_.size()}; }
+
+  Result<> prepare_screen() {
+    if (!screen_) {
+      screen_packed_ = true;
+    } else if (screen_memory_.size() == 0) {
+      MORACLE_ASSIGN(screen_memory_, PageBuffer::allocate(screen_->bytes()));
+      screen_packed_ = restored(screen_name(), screen_bytes());
+    }
+    return Ok{};
+  }
+
+  // Packs into `panels`, where that is not empty, and the screen where it is not packed yet, while the weights are in a
+  // cache. False: the matrix does not fit the format.
+  Result<bool> fill(const PanelFormat& format, std::span<std::byte> panels) {
     constexpr std::int64_t kPanelsPerItem = 16;
     constexpr std::int64_t kItemsPerRelease = 16;  // a head of 600 MB must not stay mapped beside its packed copy
     std::vector<Scratch> scratch(static_cast<std::size_t>(options_.pool.threads()));
@@ -118,23 +271,24 @@ class LinearPacker {
       if (!fits.load(std::memory_order_relaxed)) return;
       const std::int64_t begin = item * kPanelsPerItem;
       const std::int64_t end = std::min(begin + kPanelsPerItem, format.panels);
-      std::byte* const out = memory.data() + static_cast<std::size_t>(begin) * format.panel_bytes;
       Scratch& own = scratch[static_cast<std::size_t>(thread)];
-      if (format.code != PanelCode::bf16_compact) {
-        failed.keep(item, pack_panels(source_, format, order_, begin, end, out, format.panel_bytes, own.pack));
-      } else {
-        failed.keep(item, pack_compact(format, begin, end, out, own, fits));
+      if (!panels.empty()) {
+        std::byte* const out = panels.data() + static_cast<std::size_t>(begin) * format.panel_bytes;
+        failed.keep(item, format.code == PanelCode::bf16_compact
+                              ? pack_compact(format, begin, end, out, own, fits)
+                              : pack_panels(source_, format, order_, begin, end, out, format.panel_bytes, own.pack));
+      }
+      if (!screen_packed_) {
+        const std::int64_t end_row = std::min(end * kPanelRows, format.rows);
+        failed.keep(item, screen_->pack(source_, begin * kPanelRows, end_row, screen_bytes(), own.screen));
       }
       if (item % kItemsPerRelease == kItemsPerRelease - 1) source_.release();
     });
     MORACLE_TRY(failed.take());
     source_.release();
-    if (!fits) return std::optional<PageBuffer>();
-    if (options_.store != nullptr) options_.store->keep(options_.name, bytes);
-    return std::optional(std::move(memory));
+    return fits.load();
   }
 
- private:
   // Lists tell kernels what to read and where to write, so those of a file are looked at before.
   static bool lists_hold(const PanelFormat& format, std::span<const std::byte> panels) {
     if (format.code != PanelCode::bf16_compact) return true;
@@ -150,11 +304,6 @@ class LinearPacker {
     }
     return true;
   }
-
-  struct Scratch {
-    PackScratch pack;
-    std::vector<std::byte> plain;
-  };
 
   // As many panels at a time as the second-level cache holds in both formats.
   Result<> pack_compact(const PanelFormat& format, std::int64_t begin, std::int64_t end, std::byte* out,
@@ -175,10 +324,15 @@ class LinearPacker {
     return Ok{};
   }
 
+  const PanelOps& ops_;
+  const CanonicalLinear& linear_;
   const MatrixSource& source_;
   const PanelFormat& plain_;
   const PackOptions& options_;
   std::vector<std::int32_t> order_;
+  std::optional<HeadScreen> screen_;
+  PageBuffer screen_memory_;
+  bool screen_packed_ = false;  // or not asked for
 };
 
 }  // namespace
@@ -186,21 +340,14 @@ class LinearPacker {
 Result<std::unique_ptr<PackedLinear>> pack_linear(const PanelOps& ops, const CanonicalLinear& linear,
                                                   const PackOptions& options) {
   MORACLE_ASSIGN(const PanelForms plain, panel_forms(linear, ops));
-  const LinearPacker packer(linear, plain.many, options);
-  const auto packed = [&](const PanelForms& forms, PageBuffer memory) -> std::unique_ptr<PackedLinear> {
-    return std::make_unique<CpuLinear>(ops, forms, std::move(memory), packer.order(), linear.bias,
-                                       linear.weight->spec().global_scale, linear.input_scale);
-  };
+  LinearPacker packer(ops, linear, plain.many, options);
   if (const auto compact = compacted(plain.many, ops)) {
     PanelForms forms;
     forms.many = *compact;
-    if (options.layout_only) return packed(forms, PageBuffer());
-    MORACLE_ASSIGN(std::optional<PageBuffer> memory, packer.pack(*compact));
-    if (memory) return packed(forms, std::move(*memory));
+    MORACLE_ASSIGN(std::unique_ptr<PackedLinear> packed, packer.pack(forms));
+    if (packed != nullptr) return packed;
   }
-  if (options.layout_only) return packed(plain, PageBuffer());
-  MORACLE_ASSIGN(std::optional<PageBuffer> memory, packer.pack(plain.many));
-  return packed(plain, std::move(*memory));
+  return packer.pack(plain);
 }
 
 }  // namespace moracle::cpu

@@ -107,6 +107,8 @@ struct ActivationArgs {
   std::int64_t count;
 };
 
+struct ScreenArgs;  // screen.h
+
 // The kernels of one code and input form; all null where an instruction set has none.
 struct CodeKernels {
   struct Tiles {
@@ -173,6 +175,7 @@ struct PanelOps {
   void (*encode8)(const EncodeArgs&);   // null without integer kernels
   void (*encode16)(const EncodeArgs&);  // likewise
   void (*activate)(const ActivationArgs&);
+  void (*screen_rows)(const ScreenArgs&);
   // out[i] = sum over j of weights[j] * rows[j][i], j ascending.
   void (*weighted_sum)(const float* const* rows, const float* weights, std::int64_t count, float* out, std::int64_t n);
 };

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/evaluate.h"
@@ -48,6 +49,14 @@ class SuccessorModel final : public Model {
       row[static_cast<std::size_t>((batch.ids[i] + 1) % 10)] = poison ? std::nanf("") : 2.0F;
       logits.insert(logits.end(), row.begin(), row.end());
     }
+    return Ok{};
+  }
+  Result<> forward_greedy(const Batch& batch, std::span<SequenceState* const> states,
+                          std::vector<std::int32_t>& ids) override {
+    std::vector<float> logits;
+    MORACLE_TRY(forward(batch, states, LogitRows::last_of_each, logits));
+    if (poison) return Error{.code = "numeric.nan"};
+    ids = {static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin())};
     return Ok{};
   }
 

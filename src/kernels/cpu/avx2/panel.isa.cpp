@@ -7,6 +7,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/panel.h"
+#include "kernels/cpu/screen.h"
 
 namespace moracle::cpu {
 namespace {
@@ -157,6 +158,7 @@ constinit const PanelOps kAvx2NumberOps = {
     .encode8 = nullptr,
     .encode16 = nullptr,
     .activate = activate,
+    .screen_rows = screen_rows_avx2,
     .weighted_sum = weighted_sum,
 };
 

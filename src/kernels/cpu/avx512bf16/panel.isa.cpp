@@ -9,6 +9,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/panel.h"
+#include "kernels/cpu/screen.h"
 
 namespace moracle::cpu {
 namespace {
@@ -107,6 +108,7 @@ constinit const PanelOps kAvx512Bf16Ops = {
     .encode8 = nullptr,
     .encode16 = nullptr,
     .activate = activate,
+    .screen_rows = screen_rows_avx512,
     .weighted_sum = weighted_sum,
 };
 

@@ -1,0 +1,81 @@
+// The screen of a matrix (screen.h): packing, and upper bounds of its rows' products with one row of activations.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/memory.h"
+#include "base/result.h"
+#include "kernels/cpu/panel.h"
+#include "kernels/cpu/screen.h"
+#include "scheme/canonical.h"
+
+namespace moracle::cpu {
+
+class HeadScreen {
+ public:
+  // What one thread packs with.
+  struct Scratch {
+    MatrixPanel panel;
+    std::vector<float> row;
+    std::vector<float> groups;
+  };
+  // Activations, prepared; they lie in the arena that they were made in.
+  struct Query {
+    const std::int8_t* codes = nullptr;  // [padded columns], likewise below
+    const float* scales = nullptr;       // [groups]
+    const float* start = nullptr;        // [groups]
+    const std::int16_t* fine = nullptr;  // the same in 16 bits
+    const float* fine_scales = nullptr;  // [groups]
+    const std::int32_t* fine_start = nullptr;
+    double length = 0;    // |x|
+    double off = 0;       // |x - x~|
+    double fine_off = 0;  // the same of 16 bits
+    double rounding = 0;  // of the exact kernel and of the screen's, for each unit of |W_r| |x|
+    double lost = 0;      // what they lose to underflow
+  };
+
+  // Of an unquantized matrix [rows, cols].
+  HeadScreen(std::int64_t rows, std::int64_t cols);
+
+  [[nodiscard]] std::size_t bytes() const { return norms_at_ + static_cast<std::size_t>(rows_) * sizeof(ScreenNorms); }
+  // Packs rows [begin, end) into `memory`, of bytes(). Errors: those of MatrixSource::read.
+  Result<> pack(const MatrixSource& source, std::int64_t begin, std::int64_t end, std::span<std::byte> memory,
+                Scratch& scratch) const;
+  void take(PageBuffer memory) { memory_ = std::move(memory); }
+
+  [[nodiscard]] std::size_t query_bytes() const;
+  // Nothing where x [cols] has a value that is no number, or too large to tell. `input` is the form in which the exact
+  // kernel takes x.
+  [[nodiscard]] std::optional<Query> prepare(const float* x, InputForm input, BumpArena& arena) const;
+  // To bounds[begin .. end): not below the products of these rows with x, as the exact kernel would compute them. NaN
+  // or infinity: unknown.
+  void bound(const PanelOps& ops, const Query& query, std::int64_t begin, std::int64_t end, float* bounds) const;
+  // The same, closer, of those of up to kMostRows rows whose bounds are not below `known`.
+  static constexpr std::int64_t kMostRows = 512;
+  void narrow_bounds(const Query& query, std::int64_t begin, std::int64_t end, float known, float* bounds) const;
+
+ private:
+  [[nodiscard]] const std::byte* row_at(std::int64_t row) const {
+    return memory_.data() + static_cast<std::size_t>(row * blocks_ * kScreenRowBytes);
+  }
+  [[nodiscard]] const std::byte* fine_at(std::int64_t row) const {
+    return memory_.data() + fine_at_ + static_cast<std::size_t>(row * blocks_ * kScreenNibbles);
+  }
+  void ask_for(std::int64_t row) const;
+  [[nodiscard]] float bound_finely(const Query& query, std::int64_t row) const;
+  [[nodiscard]] const ScreenNorms* norms() const {
+    return reinterpret_cast<const ScreenNorms*>(memory_.data() + norms_at_);
+  }
+
+  std::int64_t rows_;
+  std::int64_t cols_;
+  std::int64_t blocks_;
+  std::size_t fine_at_;   // place of the finer bits
+  std::size_t norms_at_;  // of the ScreenNorms
+  PageBuffer memory_;
+};
+
+}  // namespace moracle::cpu

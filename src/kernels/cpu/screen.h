@@ -1,0 +1,82 @@
+// The largest of a matrix's products with one row of activations, found without reading the whole matrix: what greedy
+// decoding asks of a head.
+//
+// Beside the matrix W stands a copy S of it in 5 bits, a third to 0.45 of it. With x~, activations in 8 bits,
+//
+//   |W_r x - S_r x~| <= |W_r - S_r| |x| + |S_r| |x - x~|        (Cauchy-Schwarz, Euclidean norms)
+//
+// and a slack for what kernels round. Norms of a row are taken when it is packed, those of x when it comes. So a row
+// whose product with S cannot reach a product with W that is known need not be read. For normally distributed weights
+// the bound is two deviations of the products wide, which leaves one row in 25 in doubt. For those, four more bits F of
+// each weight and activations in 16 bits narrow it to an eighth of a deviation, and what is left, some ten rows, is
+// computed from W as ever.
+//
+// Groups of 32 columns share a scale, an 8-bit multiple of the row's unit, and have codes of -15 .. 15, kept plus 16;
+// F is a sixteenth of that, -8 .. 7, kept plus 8. A block is 128 columns. A row has, one after the other:
+//
+//   nibbles  blocks x 64 bytes: byte b of a block: low half column b, high half column 64 + b, the codes' low bits
+//   bits     blocks x 16 bytes: bit i of byte b: the fifth bit of column 16i + b
+//   scales   blocks x 4 bytes: u8
+//
+// and in another place F, as nibbles of the same order.
+//
+// Included by per-ISA files: plain structs only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace moracle::cpu {
+
+constexpr std::int64_t kScreenGroup = 32;   // columns
+constexpr std::int64_t kScreenBlock = 128;  // columns
+constexpr std::int64_t kScreenGroups = kScreenBlock / kScreenGroup;
+constexpr std::int64_t kScreenNibbles = 64;  // bytes of a block
+constexpr std::int64_t kScreenBits = 16;
+constexpr std::int64_t kScreenRowBytes = kScreenNibbles + kScreenBits + kScreenGroups;  // for each block
+constexpr int kScreenMost = 15;                                                         // of a code's magnitude
+constexpr int kScreenOffset = 16;
+constexpr int kFineSteps = 16;  // of F in a step of the codes
+constexpr int kFineOffset = 8;
+
+// Rows that follow each other, times activation codes of a group's scale.
+struct ScreenArgs {
+  const std::int8_t* x;  // [blocks * 128], -127 .. 127
+  const float* scales;   // [groups]
+  const float* start;    // [groups], the sum of the group's codes times -16
+  std::int64_t blocks;
+  const std::byte* rows;  // [count, blocks * kScreenRowBytes]
+  std::int64_t count;
+  float* out;  // [count], in the rows' units
+};
+void screen_rows_avx2(const ScreenArgs& args);
+void screen_rows_avx512(const ScreenArgs& args);
+
+// One row with its finer bits.
+struct FineArgs {
+  const std::int16_t* x;      // [blocks * 128], -32767 .. 32767
+  const float* scales;        // [groups]
+  const std::int32_t* start;  // [groups], the sum of the group's codes times -264, the offset of both parts
+  std::int64_t blocks;
+  const std::byte* row;
+  const std::byte* fine;  // [blocks * 64]
+};
+[[nodiscard]] float screen_row_finely(const FineArgs& args);  // in sixteenths of the row's unit; AVX2
+
+// What bounds need to know of a row.
+struct ScreenNorms {
+  float unit;   // of the row's scales
+  float error;  // |W_r - S_r|, not below it
+  float norm;   // |S_r|, not below it
+  float left;   // |W_r - S_r - F_r|, not below it
+};
+struct ScreenRow {
+  const float* weights;  // [blocks * 128], finite; zeros behind the last column
+  std::int64_t blocks;
+  std::byte* row;
+  std::byte* fine;
+  float* scratch;  // [groups]
+};
+[[nodiscard]] ScreenNorms pack_screen_row(const ScreenRow& row);  // AVX2
+
+}  // namespace moracle::cpu

@@ -1,0 +1,424 @@
+// Screens of heads: what they hold is what screen.h says, their bounds are bounds, and the largest product that a
+// linear finds with them is the one that run() has, to the last bit and row.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/head_screen.h"
+#include "kernels/kernel.h"
+#include "machine/machine.h"
+#include "scheme/codes.h"
+#include "support/random_experts.h"
+
+namespace moracle::cpu {
+namespace {
+
+using Values = std::vector<float>;
+
+// How the weights of a case are made: the i-th of a row.
+struct Weights {
+  const char* name;
+  std::function<float(std::mt19937&, std::int64_t row, std::int64_t column)> value;
+};
+
+float normal(std::mt19937& rng) {
+  return std::normal_distribution<float>()(rng);
+}
+
+const std::vector<Weights>& kinds_of_weights() {
+  static const std::vector<Weights> kinds = {
+      {"normal", [](auto& rng, auto, auto) { return 0.02F * normal(rng); }},
+      {"rows of every size",
+       [](auto& rng, auto row, auto) { return std::ldexp(normal(rng), static_cast<int>(row % 60) - 40); }},
+      {"columns of every size",
+       [](auto& rng, auto, auto col) { return std::ldexp(normal(rng), static_cast<int>(col % 40) - 30); }},
+      {"outliers", [](auto& rng, auto, auto) { return normal(rng) * (rng() % 97 == 0 ? 300.0F : 0.01F); }},
+      {"few distinct rows",
+       [](auto&, auto row, auto col) { return std::sin(static_cast<float>(row % 3 * 1000 + col)); }},
+      {"zeros", [](auto&, auto, auto) { return 0.0F; }},
+      {"subnormal", [](auto& rng, auto, auto) { return 1e-39F * normal(rng); }},
+      {"too large to bound", [](auto& rng, auto, auto) { return 1e30F * normal(rng); }},
+  };
+  return kinds;
+}
+
+CanonicalLinear linear_of(const Weights& weights, std::int64_t rows, std::int64_t cols, Element element,
+                          unsigned seed = 1) {
+  std::mt19937 rng(seed);
+  MatrixPanel all;
+  all.rows = rows;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t k = 0; k < cols; ++k) {
+      const float value = weights.value(rng, r, k);
+      all.values.push_back(element == Element::bf16 ? decode_bf16(encode_bf16(value)) : value);
+    }
+  }
+  const MatrixSpec spec{.name = "head", .rows = rows, .cols = cols, .key = {.element = element}};
+  return {.weight = std::make_shared<test::MemoryMatrix>(spec, all)};
+}
+
+// Activations of several kinds, each once.
+std::vector<Values> activations(std::int64_t cols) {
+  std::mt19937 rng(7);
+  std::vector<Values> all;
+  const auto add = [&](const std::function<float(std::int64_t)>& value) {
+    Values x;
+    for (std::int64_t k = 0; k < cols; ++k) x.push_back(value(k));
+    all.push_back(std::move(x));
+  };
+  for (int i = 0; i < 4; ++i) add([&](auto) { return normal(rng); });
+  add([&](auto) { return rng() % 2 == 0 ? 1.0F : -1.0F; });
+  add([&](auto k) { return k == cols / 2 ? 1000.0F : 0.01F * normal(rng); });
+  add([&](auto k) { return std::ldexp(normal(rng), -static_cast<int>(k % 100)); });
+  add([&](auto) { return 1e-38F * normal(rng); });
+  add([&](auto) { return 1e14F * normal(rng); });
+  add([](auto) { return 0.0F; });
+  return all;
+}
+
+// Of this machine's panel kernels.
+std::vector<const KernelCard*> dense_cards() {
+  std::vector<const KernelCard*> cards;
+  const CpuFeatures features = probe_machine().cpu_features;
+  for (const std::string_view isa : {"avx2", "avx512", "avx512bf16", "amx"}) {
+    const KernelImplementation* const kernel = find_implementation("cpu." + std::string(isa) + ".dense");
+    if (kernel == nullptr) {
+      ADD_FAILURE() << isa;
+    } else if ((kernel->card->cpu_features & ~features) == 0) {
+      cards.push_back(kernel->card);
+    }
+  }
+  return cards;
+}
+
+// A packed linear, and what it makes of one row.
+class Packed {
+ public:
+  Packed(const KernelCard& card, const CanonicalLinear& linear, int threads = 2, PackStore* store = nullptr)
+      : pool_(threads), rows_(linear.weight->spec().rows) {
+    auto packed = find_implementation(card.id)->pack_linear(
+        linear, {.pool = pool_, .store = store, .name = "head", .find_largest = true});
+    EXPECT_TRUE(packed.ok());
+    linear_ = std::move(*packed);
+    workspace_ = std::move(*PageBuffer::allocate(linear_->workspace_bytes(1, threads)));
+  }
+  [[nodiscard]] const PackedLinear& operator*() const { return *linear_; }
+  std::int64_t largest(const Values& x) { return linear_->largest(context(), x.data()); }
+  Values run(const Values& x) {
+    Values y(static_cast<std::size_t>(rows_));
+    linear_->run(context(), 1, x.data(), y.data());
+    return y;
+  }
+
+ private:
+  RunContext context() { return {.pool = pool_, .workspace = {workspace_.data(), workspace_.size()}}; }
+
+  ThreadPool pool_;
+  std::int64_t rows_;
+  std::unique_ptr<PackedLinear> linear_;
+  PageBuffer workspace_;
+};
+
+std::int64_t first_largest(const Values& y) {
+  return std::max_element(y.begin(), y.end()) - y.begin();
+}
+
+TEST(Screens, FindTheRowThatRunHas) {
+  ASSERT_FALSE(dense_cards().empty());
+  for (const KernelCard* card : dense_cards()) {
+    for (const Element element : {Element::bf16, Element::f32}) {
+      for (const Weights& weights : kinds_of_weights()) {
+        for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {33, 40}, {700, 320}}) {
+          SCOPED_TRACE(std::string(card->id) + ", " + weights.name + ", " + std::to_string(rows) + " rows");
+          Packed packed(*card, linear_of(weights, rows, cols, element));
+          ASSERT_TRUE((*packed).finds_largest());
+          for (const Values& x : activations(cols)) {
+            const std::int64_t found = packed.largest(x);
+            const Values y = packed.run(x);
+            const bool finite = std::all_of(y.begin(), y.end(), [](float v) { return std::isfinite(v); });
+            if (found < 0) continue;  // run() is asked then
+            ASSERT_TRUE(finite);
+            ASSERT_EQ(found, first_largest(y));
+          }
+        }
+      }
+    }
+  }
+}
+
+// Else the test above could pass with nothing found.
+TEST(Screens, KnowWhatIsUsual) {
+  for (const KernelCard* card : dense_cards()) {
+    Packed packed(*card, linear_of(kinds_of_weights().front(), 700, 320, Element::bf16));
+    for (std::size_t i = 0; i < 7; ++i) EXPECT_GE(packed.largest(activations(320)[i]), 0) << card->id << " " << i;
+  }
+}
+
+TEST(Screens, DoNotGuess) {
+  for (const KernelCard* card : dense_cards()) {
+    Packed packed(*card, linear_of(kinds_of_weights().front(), 64, 320, Element::bf16));
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -1e30F}) {
+      for (const std::size_t place : {std::size_t{0}, std::size_t{31}, std::size_t{319}}) {
+        Values x(320, 1.0F);
+        x[place] = bad;
+        EXPECT_EQ(packed.largest(x), -1) << card->id << " " << bad;
+      }
+    }
+    Packed large(*card, linear_of(kinds_of_weights().back(), 64, 320, Element::bf16));
+    EXPECT_EQ(large.largest(Values(320, 1.0F)), -1) << card->id;
+  }
+}
+
+TEST(Screens, AnyNumberOfThreadsFindsTheSame) {
+  const CanonicalLinear linear = linear_of(kinds_of_weights().front(), 5000, 128, Element::bf16);
+  for (const KernelCard* card : dense_cards()) {
+    Packed one(*card, linear, 1);
+    Packed three(*card, linear, 3);
+    for (const Values& x : activations(128)) EXPECT_EQ(one.largest(x), three.largest(x)) << card->id;
+  }
+}
+
+TEST(Screens, AreForUnquantizedMatricesWithoutABias) {
+  std::mt19937 rng(5);
+  ThreadPool pool(1);
+  for (const KernelCard* card : dense_cards()) {
+    CanonicalLinear linear = linear_of(kinds_of_weights().front(), 64, 128, Element::bf16);
+    const auto kernel = find_implementation(card->id);
+    const auto without = kernel->pack_linear(linear, {.pool = pool});
+    const auto with = kernel->pack_linear(linear, {.pool = pool, .find_largest = true});
+    ASSERT_TRUE(without.ok() && with.ok());
+    EXPECT_FALSE((*without)->finds_largest());
+    EXPECT_EQ((*with)->bytes() - (*without)->bytes(), HeadScreen(64, 128).bytes());
+    linear.bias.assign(64, 1.0F);
+    const auto biased = kernel->pack_linear(linear, {.pool = pool, .find_largest = true});
+    ASSERT_TRUE(biased.ok());
+    EXPECT_FALSE((*biased)->finds_largest());
+    EXPECT_EQ((*biased)->largest({.pool = pool, .workspace = {}}, nullptr), -1);
+  }
+}
+
+// Keeps packs in memory.
+class Shelf : public PackStore {
+ public:
+  bool restore(std::string_view pack, std::span<std::byte> memory, ThreadPool&) override {
+    const auto kept = packs.find(std::string(pack));
+    if (kept == packs.end() || kept->second.size() != memory.size()) return false;
+    std::copy(kept->second.begin(), kept->second.end(), memory.begin());
+    ++restored;
+    return true;
+  }
+  void keep(std::string_view pack, std::span<const std::byte> memory) override {
+    packs[std::string(pack)].assign(memory.begin(), memory.end());
+  }
+
+  std::map<std::string, std::vector<std::byte>> packs;
+  int restored = 0;
+};
+
+TEST(Screens, AreKeptBesideTheirMatrix) {
+  const CanonicalLinear linear = linear_of(kinds_of_weights().front(), 700, 320, Element::bf16);
+  for (const KernelCard* card : dense_cards()) {
+    Shelf shelf;
+    Packed packed(*card, linear, 2, &shelf);
+    ASSERT_EQ(shelf.packs.size(), 2U);
+    const auto all = shelf.packs;
+    for (const auto& [name, bytes] : all) {  // one of them missing, either one, then none
+      shelf.packs.erase(name);
+      shelf.restored = 0;
+      Packed again(*card, linear, 2, &shelf);
+      EXPECT_EQ(shelf.restored, 1);
+      EXPECT_EQ(shelf.packs, all) << name;
+      for (const Values& x : activations(320)) EXPECT_EQ(again.largest(x), packed.largest(x));
+    }
+    shelf.restored = 0;
+    Packed restored(*card, linear, 2, &shelf);
+    EXPECT_EQ(shelf.restored, 2);
+    for (const Values& x : activations(320)) EXPECT_EQ(restored.largest(x), packed.largest(x));
+  }
+}
+
+// The kernels against the layout's description.
+class ScreenRows : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t kBlocks = 3;
+  static constexpr std::int64_t kCols = kBlocks * kScreenBlock;
+  static constexpr std::int64_t kCount = 5;
+
+  ScreenRows() {
+    std::mt19937 rng(11);
+    for (float& w : weights_) w = normal(rng) * (rng() % 50 == 0 ? 10.0F : 1.0F);
+    for (std::int64_t r = 0; r < kCount; ++r) {
+      norms_.push_back(pack_screen_row({.weights = weights_.data() + r * kCols,
+                                        .blocks = kBlocks,
+                                        .row = rows_.data() + r * kBlocks * kScreenRowBytes,
+                                        .fine = fine_.data() + r * kBlocks * kScreenNibbles,
+                                        .scratch = scratch_.data()}));
+    }
+    for (std::int64_t k = 0; k < kCols; ++k) {
+      codes_.push_back(static_cast<std::int8_t>(static_cast<int>(rng() % 255) - 127));
+      fine_codes_.push_back(static_cast<std::int16_t>(static_cast<int>(rng() % 65535) - 32767));
+    }
+    codes_[0] = codes_[1] = 127;
+    fine_codes_[0] = fine_codes_[1] = -32767;
+    for (std::int64_t g = 0; g < kCols / kScreenGroup; ++g) {
+      scales_.push_back(0.01F * static_cast<float>(1 + rng() % 10));
+      std::int32_t sum = 0;
+      std::int32_t fine_sum = 0;
+      for (std::int64_t k = 0; k < kScreenGroup; ++k) {
+        sum += codes_[static_cast<std::size_t>(g * kScreenGroup + k)];
+        fine_sum += fine_codes_[static_cast<std::size_t>(g * kScreenGroup + k)];
+      }
+      start_.push_back(static_cast<float>(-16 * sum));
+      fine_start_.push_back(-264 * fine_sum);
+    }
+  }
+
+  static int byte(const std::vector<std::byte>& bytes, std::int64_t at) {
+    return std::to_integer<int>(bytes[static_cast<std::size_t>(at)]);
+  }
+  static int nibble(const std::vector<std::byte>& bytes, std::int64_t row_at, std::int64_t k) {
+    const int both = byte(bytes, row_at + k / 128 * 64 + k % 64);
+    return k % 128 < 64 ? both & 15 : both >> 4;
+  }
+  int code(std::int64_t row, std::int64_t k) const {
+    const std::int64_t at = row * kBlocks * kScreenRowBytes;
+    const int bits = byte(rows_, at + kBlocks * 64 + k / 128 * 16 + k % 16);
+    return nibble(rows_, at, k) + 16 * (bits >> (k % 128 / 16) & 1) - 16;
+  }
+  int fine(std::int64_t row, std::int64_t k) const { return nibble(fine_, row * kBlocks * 64, k) - 8; }
+  double scale(std::int64_t row, std::int64_t k) const {
+    const int multiple = byte(rows_, row * kBlocks * kScreenRowBytes + kBlocks * 80 + k / 32);
+    return multiple * static_cast<double>(norms_[static_cast<std::size_t>(row)].unit);
+  }
+  double weight(std::int64_t row, std::int64_t k) const {
+    return static_cast<double>(weights_[static_cast<std::size_t>(row * kCols + k)]);
+  }
+
+  Values weights_ = Values(kCount * kCols);
+  std::vector<std::byte> rows_ = std::vector<std::byte>(kCount * kBlocks * kScreenRowBytes);
+  std::vector<std::byte> fine_ = std::vector<std::byte>(kCount * kBlocks * kScreenNibbles);
+  Values scratch_ = Values(kBlocks * kScreenGroups);
+  std::vector<ScreenNorms> norms_;
+  std::vector<std::int8_t> codes_;
+  std::vector<std::int16_t> fine_codes_;
+  Values scales_;
+  Values start_;
+  std::vector<std::int32_t> fine_start_;
+};
+
+TEST_F(ScreenRows, HoldWeightsToHalfAStep) {
+  for (std::int64_t r = 0; r < kCount; ++r) {
+    double error = 0;
+    double norm = 0;
+    double left = 0;
+    for (std::int64_t k = 0; k < kCols; ++k) {
+      const double step = scale(r, k);
+      const double value = step * code(r, k);
+      const double finer = value + step / 16 * fine(r, k);
+      ASSERT_LE(std::abs(weight(r, k) - value), step * 0.5001) << r << " " << k;
+      ASSERT_LE(std::abs(weight(r, k) - finer), step / 16 * 1.0001) << r << " " << k;  // 7 of 8 steps upwards
+      error += std::pow(weight(r, k) - value, 2);
+      norm += value * value;
+      left += std::pow(weight(r, k) - finer, 2);
+    }
+    const ScreenNorms& of_row = norms_[static_cast<std::size_t>(r)];
+    const auto close = [](float found, double wanted) {
+      EXPECT_GE(static_cast<double>(found), wanted);
+      EXPECT_LE(static_cast<double>(found), 1.01 * wanted);
+    };
+    close(of_row.error, std::sqrt(error));
+    close(of_row.norm, std::sqrt(norm));
+    close(of_row.left, std::sqrt(left));
+  }
+}
+
+TEST_F(ScreenRows, ProductsAreThoseOfTheCodes) {
+  const CpuFeatures features = probe_machine().cpu_features;
+  std::vector<void (*)(const ScreenArgs&)> kernels = {screen_rows_avx2};
+  if (has(features, CpuFeature::avx512)) kernels.push_back(screen_rows_avx512);
+  for (const auto kernel : kernels) {
+    Values out(kCount);
+    kernel({.x = codes_.data(),
+            .scales = scales_.data(),
+            .start = start_.data(),
+            .blocks = kBlocks,
+            .rows = rows_.data(),
+            .count = kCount,
+            .out = out.data()});
+    for (std::int64_t r = 0; r < kCount; ++r) {
+      double wanted = 0;
+      double finely = 0;
+      double all = 0;
+      for (std::int64_t k = 0; k < kCols; ++k) {
+        const auto at = static_cast<std::size_t>(k);
+        const double step = scale(r, k) / static_cast<double>(norms_[static_cast<std::size_t>(r)].unit) *
+                            static_cast<double>(scales_[at / kScreenGroup]);
+        wanted += step * code(r, k) * codes_[at];
+        finely += step * (16 * code(r, k) + fine(r, k)) * fine_codes_[at];
+        all += step * (std::abs(code(r, k)) + 16) * std::abs(codes_[at]);
+      }
+      EXPECT_NEAR(static_cast<double>(out[static_cast<std::size_t>(r)]), wanted, all * 0x1p-20);
+      const float found = screen_row_finely({.x = fine_codes_.data(),
+                                             .scales = scales_.data(),
+                                             .start = fine_start_.data(),
+                                             .blocks = kBlocks,
+                                             .row = rows_.data() + r * kBlocks * kScreenRowBytes,
+                                             .fine = fine_.data() + r * kBlocks * kScreenNibbles});
+      EXPECT_NEAR(static_cast<double>(found), finely, 16 * 258 * all * 0x1p-20);
+    }
+  }
+}
+
+// Products of the weights as double precision has them. A bound is above each, and by no more than what screen.h says.
+TEST(ScreenBounds, HoldAndAreTight) {
+  constexpr std::int64_t kRows = 400;
+  constexpr std::int64_t kCols = 2048;
+  const CanonicalLinear linear = linear_of(kinds_of_weights().front(), kRows, kCols, Element::bf16);
+  MatrixPanel all;
+  ASSERT_TRUE(linear.weight->read(0, kRows, all).ok());
+  HeadScreen screen(kRows, kCols);
+  auto memory = PageBuffer::allocate(screen.bytes());
+  HeadScreen::Scratch scratch;
+  ASSERT_TRUE(screen.pack(*linear.weight, 0, kRows, {memory->data(), memory->size()}, scratch).ok());
+  screen.take(std::move(*memory));
+  const double deviation = 0.02 * std::sqrt(static_cast<double>(kCols));
+  std::vector<std::byte> workspace(screen.query_bytes());
+  for (const InputForm input : {InputForm::f32, InputForm::bf16}) {
+    for (std::size_t i = 0; i < 4; ++i) {
+      const Values x = activations(kCols)[i];
+      BumpArena arena(workspace);
+      const auto query = screen.prepare(x.data(), input, arena);
+      ASSERT_TRUE(query.has_value());
+      Values coarse(kRows);
+      screen.bound(kAvx2Ops, *query, 0, kRows, coarse.data());
+      Values fine = coarse;
+      screen.narrow_bounds(*query, 0, kRows, -INFINITY, fine.data());
+      double coarse_width = 0;
+      double fine_width = 0;
+      for (std::size_t r = 0; r < kRows; ++r) {
+        double product = 0;
+        for (std::size_t k = 0; k < kCols; ++k)
+          product += static_cast<double>(all.values[r * kCols + k]) * static_cast<double>(x[k]);
+        ASSERT_GE(static_cast<double>(coarse[r]), product);
+        ASSERT_GE(static_cast<double>(fine[r]), product);
+        coarse_width += (static_cast<double>(coarse[r]) - product) / deviation / kRows;
+        fine_width += (static_cast<double>(fine[r]) - product) / deviation / kRows;
+      }
+      // Half a step, 2.3 / 30 of a weight, is 1 / sqrt(3) of that at a time and sqrt(2048) times a product's deviation
+      // together: 2.0; activations in 8 bits add 0.25, and bf16 0.1.
+      EXPECT_LE(coarse_width, 2.5);
+      EXPECT_LE(fine_width, 2.0 / 16 + 0.15);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moracle::cpu
