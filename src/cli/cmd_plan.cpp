@@ -46,7 +46,8 @@ Result<Plan> make_plan(const PlanCommand& options) {
                                    .context = options.context != 0 ? options.context
                                                                    : std::min(kUsualContext, result.max_positions),
                                    .batch_tokens = kPrefillChunk,
-                                   .threads = cpu ? result.machine.cores : 1}));
+                                   .threads = cpu ? result.machine.cores : 1,
+                                   .greedy = true}));
   result.tp = tensor_degrees(*plan);
   result.ep = expert_degrees(*plan);
   result.warnings = plan->warnings();

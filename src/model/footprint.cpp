@@ -132,8 +132,8 @@ Result<CanonicalLinear> share_of(const StoredLinear& stored_whole, std::int64_t 
 // Lays modules out for one rank, without a weight.
 class LaidOutModules final : public ModuleSource {
  public:
-  LaidOutModules(const Plan& plan, const RankLayout& ranks, ThreadPool& pool)
-      : plan_(plan), ranks_(ranks), pool_(pool) {}
+  LaidOutModules(const Plan& plan, const RankLayout& ranks, bool greedy, ThreadPool& pool)
+      : plan_(plan), ranks_(ranks), greedy_(greedy), pool_(pool) {}
 
   // Whether every module had a kernel whose layout is known.
   [[nodiscard]] bool packed() const { return packed_; }
@@ -146,20 +146,8 @@ class LaidOutModules final : public ModuleSource {
     return Embedding::lay_out(table);
   }
 
-  Result<std::unique_ptr<PackedLinear>> linear(const LinearSpec& spec) override {
-    const std::size_t index = plan_.index_of(spec.path);
-    MORACLE_ASSIGN(const CanonicalLinear share, share_of(plan_.opened(index).linear, spec.out, spec.in));
-    Problem problem = *plan_.modules()[index].problem;
-    problem.hidden = spec.in;
-    problem.intermediate = spec.out;
-    MORACLE_ASSIGN(const Choice choice, choice_for(index, problem));
-    const KernelImplementation* const kernel = native(choice);
-    if (kernel != nullptr) return kernel->pack_linear(share, {.pool = pool_, .layout_only = true});
-    return std::unique_ptr<PackedLinear>(std::make_unique<PublishedLinear>(published_bytes(share)));
-  }
-
-  // As for sampling; packed for greedy decoding, it takes half as much again.
-  Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) override { return linear(spec); }
+  Result<std::unique_ptr<PackedLinear>> linear(const LinearSpec& spec) override { return lay_out(spec, false); }
+  Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) override { return lay_out(spec, greedy_); }
 
   Result<std::unique_ptr<PackedExperts>> experts(const MoeSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.experts.name);
@@ -194,6 +182,19 @@ class LaidOutModules final : public ModuleSource {
   }
 
  private:
+  Result<std::unique_ptr<PackedLinear>> lay_out(const LinearSpec& spec, bool find_largest) {
+    const std::size_t index = plan_.index_of(spec.path);
+    MORACLE_ASSIGN(const CanonicalLinear share, share_of(plan_.opened(index).linear, spec.out, spec.in));
+    Problem problem = *plan_.modules()[index].problem;
+    problem.hidden = spec.in;
+    problem.intermediate = spec.out;
+    MORACLE_ASSIGN(const Choice choice, choice_for(index, problem));
+    const KernelImplementation* const kernel = native(choice);
+    if (kernel != nullptr)
+      return kernel->pack_linear(share, {.pool = pool_, .layout_only = true, .find_largest = find_largest});
+    return std::unique_ptr<PackedLinear>(std::make_unique<PublishedLinear>(published_bytes(share)));
+  }
+
   static Result<CanonicalExperts> share_of_experts(const StoredExperts& whole, const ExpertsRef& ref) {
     CanonicalExperts share{.name = whole.name,
                            .hidden = whole.hidden,
@@ -277,6 +278,7 @@ class LaidOutModules final : public ModuleSource {
 
   const Plan& plan_;
   RankLayout ranks_;
+  bool greedy_;
   ThreadPool& pool_;
   std::vector<std::pair<Problem, Choice>> decided_;
   std::vector<std::pair<Problem, ExpertsKernel>> elsewhere_;
@@ -341,7 +343,7 @@ Result<Footprint> footprint(const LoadPlan& plan, const FootprintOptions& option
   }
   result.batch_tokens = std::min(options.batch_tokens, result.context);
   ThreadPool pool(options.threads);
-  LaidOutModules modules(*own, ranks, pool);
+  LaidOutModules modules(*own, ranks, options.greedy, pool);
   MORACLE_ASSIGN(Transformer::Parts parts, build_transformer(spec, modules, scalar_vector_ops()));
   const Transformer transformer(std::move(parts), pool);
   result.packed = modules.packed();
