@@ -24,17 +24,13 @@ class HeadScreen {
   };
   // Activations, prepared; they lie in the arena that they were made in.
   struct Query {
-    const std::int8_t* codes = nullptr;  // [padded columns], likewise below
+    const std::int8_t* codes = nullptr;  // [padded columns]
     const float* scales = nullptr;       // [groups]
     const float* start = nullptr;        // [groups]
-    const std::int16_t* fine = nullptr;  // the same in 16 bits
-    const float* fine_scales = nullptr;  // [groups]
-    const std::int32_t* fine_start = nullptr;
-    double length = 0;    // |x|
-    double off = 0;       // |x - x~|
-    double fine_off = 0;  // the same of 16 bits
-    double rounding = 0;  // of the exact kernel and of the screen's, for each unit of |W_r| |x|
-    double lost = 0;      // what they lose to underflow
+    double length = 0;                   // |x|
+    double off = 0;                      // |x - x~|
+    double rounding = 0;                 // of the exact kernel and of the screen's, for each unit of |W_r| |x|
+    double lost = 0;                     // what they lose to underflow
   };
 
   // Of an unquantized matrix [rows, cols].
@@ -65,7 +61,6 @@ class HeadScreen {
     return memory_.data() + fine_at_ + static_cast<std::size_t>(row * blocks_ * kScreenNibbles);
   }
   void ask_for(std::int64_t row) const;
-  [[nodiscard]] float bound_finely(const Query& query, std::int64_t row) const;
   [[nodiscard]] const ScreenNorms* norms() const {
     return reinterpret_cast<const ScreenNorms*>(memory_.data() + norms_at_);
   }

@@ -7,9 +7,9 @@
 //
 // and a slack for what kernels round. Norms of a row are taken when it is packed, those of x when it comes. So a row
 // whose product with S cannot reach a product with W that is known need not be read. For normally distributed weights
-// the bound is two deviations of the products wide, which leaves one row in 25 in doubt. For those, four more bits F of
-// each weight and activations in 16 bits narrow it to an eighth of a deviation, and what is left, some ten rows, is
-// computed from W as ever.
+// the bound is two deviations of the products wide, which leaves one row in 25 in doubt. For those, F, four more bits
+// of each weight, take an eighth of a deviation of it and what x~ costs, and what is left, some ten rows, is computed
+// from W as ever.
 //
 // Groups of 32 columns share a scale, an 8-bit multiple of the row's unit, and have codes of -15 .. 15, kept plus 16;
 // F is a sixteenth of that, -8 .. 7, kept plus 8. A block is 128 columns. A row has, one after the other:
@@ -52,11 +52,11 @@ struct ScreenArgs {
 void screen_rows_avx2(const ScreenArgs& args);
 void screen_rows_avx512(const ScreenArgs& args);
 
-// One row with its finer bits.
+// One row of F, times the same. `row` is that of the codes, for its scales.
 struct FineArgs {
-  const std::int16_t* x;      // [blocks * 128], -32767 .. 32767
-  const float* scales;        // [groups]
-  const std::int32_t* start;  // [groups], the sum of the group's codes times -264, the offset of both parts
+  const std::int8_t* x;
+  const float* scales;
+  const float* start;
   std::int64_t blocks;
   const std::byte* row;
   const std::byte* fine;  // [blocks * 64]

@@ -34,33 +34,18 @@ inline __m256i products(__m256i codes, const std::int8_t* x) {
   return _mm256_madd_epi16(_mm256_maddubs_epi16(codes, load_words(reinterpret_cast<const std::byte*>(x))),
                            _mm256_set1_epi16(1));
 }
+inline float four_lanes(__m128 v);
 inline float lane_sum(__m256 v) {
-  __m128 four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-  four = _mm_add_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
+  return four_lanes(_mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1)));
 }
 
 #include "kernels/cpu/screen_body.inc"
 
-// 16 columns in words: codes in sixteenths, with both offsets.
-inline __m256i fine_words(__m128i codes, __m128i fine) {
-  return _mm256_or_si256(_mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 4), _mm256_cvtepu8_epi16(fine));
-}
-
 template <int O>
-inline void fine_columns(const FineArgs& args, std::int64_t b, __m256i bits, __m256& total) {
-  const __m256i codes = columns<O>(args.row + b * kScreenNibbles, bits);
+inline void fine_columns(const FineArgs& args, std::int64_t b, __m128 scales, __m256& total) {
   const __m256i fine = nibbles_of<O>(args.fine + b * kScreenNibbles);
-  const auto* const x = reinterpret_cast<const std::byte*>(args.x + b * kScreenBlock + O * kScreenGroup);
-  const __m256i low = fine_words(_mm256_castsi256_si128(codes), _mm256_castsi256_si128(fine));
-  const __m256i high = fine_words(_mm256_extracti128_si256(codes, 1), _mm256_extracti128_si256(fine, 1));
-  const __m256i sum =
-      _mm256_add_epi32(_mm256_madd_epi16(low, load_words(x)), _mm256_madd_epi16(high, load_words(x + 32)));
-  const std::int64_t group = b * kScreenGroups + O;
-  const auto code = static_cast<std::uint8_t>(args.row[args.blocks * (kScreenNibbles + kScreenBits) + group]);
-  const float scale = static_cast<float>(code) * args.scales[group];
-  const __m256i all = _mm256_add_epi32(sum, _mm256_setr_epi32(args.start[group], 0, 0, 0, 0, 0, 0, 0));
-  total = V::fma(V::number(all), V::set1(scale), total);
+  const __m256i sum = products(fine, args.x + b * kScreenBlock + O * kScreenGroup);
+  total = V::fma(V::number(sum), of_groups<O>(scales), total);
 }
 
 inline __m256 magnitude(__m256 v) {
@@ -172,15 +157,19 @@ void screen_rows_avx2(const ScreenArgs& args) {
 }
 
 float screen_row_finely(const FineArgs& args) {
+  constexpr float kStart = static_cast<float>(kFineOffset) / kScreenOffset;
+  const std::byte* const row_scales = args.row + args.blocks * (kScreenNibbles + kScreenBits);
   __m256 total[kScreenGroups] = {V::zero(), V::zero(), V::zero(), V::zero()};
+  __m128 offset = _mm_setzero_ps();
   for (std::int64_t b = 0; b < args.blocks; ++b) {
-    const __m256i bits = spread_bits(args.row + args.blocks * kScreenNibbles + b * kScreenBits);
-    fine_columns<0>(args, b, bits, total[0]);
-    fine_columns<1>(args, b, bits, total[1]);
-    fine_columns<2>(args, b, bits, total[2]);
-    fine_columns<3>(args, b, bits, total[3]);
+    const __m128 scales = block_scales(row_scales, args.scales, b);
+    offset = _mm_fmadd_ps(scales, _mm_loadu_ps(args.start + b * kScreenGroups), offset);
+    fine_columns<0>(args, b, scales, total[0]);
+    fine_columns<1>(args, b, scales, total[1]);
+    fine_columns<2>(args, b, scales, total[2]);
+    fine_columns<3>(args, b, scales, total[3]);
   }
-  return lane_sum(V::add(V::add(total[0], total[1]), V::add(total[2], total[3])));
+  return lane_sum(V::add(V::add(total[0], total[1]), V::add(total[2], total[3]))) + kStart * four_lanes(offset);
 }
 
 // A bound may be too wide, never too narrow: norms are raised by more than their own rounding, 2^-12 for up to 2^12
