@@ -137,6 +137,7 @@ struct ModelCommand : ModelOptions {
   std::int64_t prompt = 512;
   std::int64_t generate = 64;
   double temperature = 0;
+  std::int64_t top_k = 0;
   bool json = false;
 };
 
@@ -190,13 +191,15 @@ std::string weights_text(const LoadTime& load) {
 }
 
 Result<int> model_command(const ModelCommand& options, Console& console) {
-  MORACLE_ASSIGN(
-      const auto session,
-      options.open(console, {.needs_text = false, .greedy = options.temperature == 0, .measure_rates = true}));
-  const BenchModelOptions bench{
-      .prompt = options.prompt, .generate = options.generate, .temperature = options.temperature, .interrupted = [] {
-        return interrupted();
-      }};
+  MORACLE_ASSIGN(const auto session, options.open(console, {.needs_text = false,
+                                                            .measure_rates = true,
+                                                            .temperature = options.temperature,
+                                                            .top_k = options.top_k}));
+  const BenchModelOptions bench{.prompt = options.prompt,
+                                .generate = options.generate,
+                                .temperature = options.temperature,
+                                .top_k = options.top_k,
+                                .interrupted = [] { return interrupted(); }};
   MORACLE_ASSIGN(const BenchModelResult result, bench_model(*session, bench));
   if (result.interrupted) return interrupt_exit_code();
   const auto backends = session->backends();
@@ -216,6 +219,7 @@ Result<int> model_command(const ModelCommand& options, Console& console) {
                   {"prefill_tokens", result.timing.prefill_tokens},
                   {"decode_tokens", result.timing.decode_tokens},
                   {"temperature", options.temperature},
+                  {"top_k", options.top_k},
                   {"prefill_phases", phases_json(result.prefill)},
                   {"decode_phases", phases_json(result.decode)},
                   {"peak_rss_bytes", result.peak_rss_bytes},
@@ -247,10 +251,14 @@ void add_whole_model(CLI::App& bench, Program& program) {
       ->type_name("N")
       ->capture_default_str()
       ->check(whole_number(1, 1 << 24));
-  command->add_option("--temperature", options->temperature, "0 is greedy; else tokens are drawn from all logits")
+  command->add_option("--temperature", options->temperature, "0 is greedy; else tokens are drawn")
       ->type_name("X")
       ->capture_default_str()
       ->check(real_number([](double value) { return value >= 0; }, "a finite number of at least 0"));
+  command->add_option("--top-k", options->top_k, "Of drawn tokens: among the K likeliest; 0: all")
+      ->type_name("K")
+      ->capture_default_str()
+      ->check(whole_number(0, INT32_MAX));
   add_json(*command, options->json);
   command->footer("Example:\n  moracle bench model ./Qwen3-30B-A3B-GPTQ-Int4 --prompt 512 --generate 64");
   command->callback([options, &program] {

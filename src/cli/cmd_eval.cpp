@@ -21,7 +21,7 @@ struct EvalOptions : ModelOptions {
 
 Result<int> eval_command(const EvalOptions& options, Console& console) {
   MORACLE_ASSIGN(const std::string text, read_text(options.text));
-  MORACLE_ASSIGN(const auto session, options.open(console, {.greedy = false}));
+  MORACLE_ASSIGN(const auto session, options.open(console, {.generates = false}));
   MORACLE_ASSIGN(auto ids, session->tokenizer().encode(text));
   if (options.limit > 0 && std::ssize(ids) > options.limit) ids.resize(static_cast<std::size_t>(options.limit));
   EvaluateOptions evaluation;
@@ -59,7 +59,7 @@ struct LogitsOptions : ModelOptions {
 Result<int> logits_command(const LogitsOptions& options, Console& console) {
   MORACLE_ASSIGN(const auto numbers, parse_integers(options.ids, "--ids", 0, INT32_MAX));
   const std::vector<std::int32_t> ids(numbers.begin(), numbers.end());
-  MORACLE_ASSIGN(const auto session, options.open(console, {.needs_text = false, .greedy = false}));
+  MORACLE_ASSIGN(const auto session, options.open(console, {.needs_text = false, .generates = false}));
   MORACLE_ASSIGN(const std::vector<float> logits, prefill_logits(session->model(), ids));
   if (interrupted()) return interrupt_exit_code();
   MORACLE_TRY(write_logits(options.out, logits, std::ssize(ids), session->info().vocabulary));

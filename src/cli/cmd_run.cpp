@@ -28,10 +28,6 @@ struct RunOptions : ModelOptions {
   std::optional<double> temperature, top_p, min_p;
   std::optional<std::int64_t> top_k;
   std::uint64_t seed = 0;
-
-  [[nodiscard]] std::optional<bool> greedy() const {
-    return temperature ? std::optional(*temperature == 0.0) : std::nullopt;
-  }
 };
 
 SamplingOptions sampling_of(const RunOptions& options, const Session& session) {
@@ -89,7 +85,8 @@ Result<int> run_once(const RunOptions& options, Console& console) {
   if (options.has_file) {
     MORACLE_ASSIGN(prompt, read_text(options.file, kPromptBytes));
   }
-  MORACLE_ASSIGN(const auto session, options.open(console, {.greedy = options.greedy()}));
+  MORACLE_ASSIGN(const auto session,
+                 options.open(console, {.temperature = options.temperature, .top_k = options.top_k}));
   if (options.chat) {
     MORACLE_ASSIGN(prompt, session->render_chat(Json::array({{{"role", "user"}, {"content", prompt}}})));
   }
@@ -148,7 +145,8 @@ class Conversation {
 };
 
 Result<int> run_interactive(const RunOptions& options, Console& console) {
-  MORACLE_ASSIGN(const auto session, options.open(console, {.greedy = options.greedy()}));
+  MORACLE_ASSIGN(const auto session,
+                 options.open(console, {.temperature = options.temperature, .top_k = options.top_k}));
   if (!session->chat_template()) return session->render_chat(Json::array()).error();
   console.note("Type a message; /exit or Ctrl-D ends, Ctrl-C stops an answer.\n");
   Conversation conversation(*session);

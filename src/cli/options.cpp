@@ -176,7 +176,9 @@ Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, const Open
   options.policy = policy_value();
   options.threads = threads;
   options.needs_text = opening.needs_text;
-  options.greedy = opening.greedy;
+  options.generates = opening.generates;
+  options.temperature = opening.temperature;
+  options.top_k = opening.top_k;
   options.cache = cache.value(console);
   options.measure_rates = opening.measure_rates;
   options.on_plan = [&console](const LoadPlan& plan) { console.note(decision_lines(plan)); };

@@ -65,8 +65,11 @@ struct ModelOptions : ComputeOptions {
   // the process: there is nothing to keep.
   struct Opening {
     bool needs_text = true;
-    std::optional<bool> greedy{};  // as in SessionOptions
-    bool measure_rates = false;    // what LoadTime says of the machine
+    bool measure_rates = false;  // what LoadTime says of the machine
+    // As in SessionOptions.
+    bool generates = true;
+    std::optional<double> temperature{};
+    std::optional<std::int64_t> top_k{};
   };
   Result<std::unique_ptr<Session>> open(Console& console, const Opening& opening) const;
 };

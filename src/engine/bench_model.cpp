@@ -21,6 +21,7 @@ Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& 
   GenerateOptions generation;
   generation.interrupted = options.interrupted;
   generation.sampling.temperature = options.temperature;
+  generation.sampling.top_k = options.top_k;
   session.settle();  // nobody else is to use the memory's bandwidth
   MORACLE_TRY(session.model().reserve(std::min(options.prompt, kPrefillChunk)));
   {

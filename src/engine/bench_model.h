@@ -13,7 +13,8 @@ namespace moracle {
 struct BenchModelOptions {
   std::int64_t prompt = 512;
   std::int64_t generate = 64;
-  double temperature = 0;               // 0: greedy; else tokens are drawn, which takes all logits
+  double temperature = 0;               // 0: greedy; else tokens are drawn
+  std::int64_t top_k = 0;               // among so many; 0: among all
   std::function<bool()> interrupted{};  // may be empty
 };
 

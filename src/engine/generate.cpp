@@ -17,7 +17,10 @@ double rate(std::int64_t tokens, double seconds) {
 class Feeder {
  public:
   Feeder(Model& model, SequenceState& state, const SamplingOptions& sampling)
-      : model_(model), state_(&state), greedy_(sampling.temperature == 0.0), sampler_(sampling) {}
+      : model_(model), state_(&state), sampler_(sampling) {
+    const std::int64_t deciding = deciding_logits(sampling);
+    if (deciding <= kMostLikely) most_ = deciding;
+  }
 
   Result<> feed(std::span<const std::int32_t> ids) {
     const std::int64_t begin = state_->length();
@@ -25,21 +28,21 @@ class Feeder {
     std::iota(positions_.begin(), positions_.end(), static_cast<std::int32_t>(begin));
     const Batch::Span whole{.begin = 0, .count = static_cast<std::int64_t>(ids.size())};
     const Batch batch{.ids = ids, .positions = positions_, .spans = {&whole, 1}};
-    if (greedy_) return model_.forward_greedy(batch, {&state_, 1}, largest_);
+    if (most_ > 0) return model_.forward_likeliest(batch, {&state_, 1}, most_, likeliest_);
     return model_.forward(batch, {&state_, 1}, LogitRows::last_of_each, logits_);
   }
   Result<std::int32_t> choose() {
-    if (greedy_) return largest_.front();
+    if (most_ > 0) return sampler_.sample(likeliest_);
     return sampler_.sample(logits_);
   }
 
  private:
   Model& model_;
   SequenceState* state_;
-  bool greedy_;
+  std::int64_t most_ = 0;  // of the largest logits, where those decide; 0: all are asked for
   Sampler sampler_;
   std::vector<std::int32_t> positions_;
-  std::vector<std::int32_t> largest_;
+  std::vector<LikelyToken> likeliest_;
   std::vector<float> logits_;
 };
 

@@ -64,11 +64,15 @@ Result<> check(const SamplingOptions& options) {
   return Ok{};
 }
 
+std::int64_t deciding_logits(const SamplingOptions& options) {
+  return options.temperature == 0.0 ? 1 : options.top_k;
+}
+
 void Sampler::keep_top_k() {
   const auto k = static_cast<std::size_t>(options_.top_k);
   if (k == 0 || k >= candidates_.size()) return;
   std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(k), candidates_.end(),
-                   likelier);
+                   [](const auto& a, const auto& b) { return a.before(b); });
   candidates_.resize(k);
 }
 
@@ -96,7 +100,8 @@ void Sampler::keep_top_p() {
     if (kept == sorted) {
       sorted = std::min(candidates_.size(), std::max<std::size_t>(64, sorted * 4));
       std::partial_sort(candidates_.begin() + static_cast<std::ptrdiff_t>(kept),
-                        candidates_.begin() + static_cast<std::ptrdiff_t>(sorted), candidates_.end(), likelier);
+                        candidates_.begin() + static_cast<std::ptrdiff_t>(sorted), candidates_.end(),
+                        [](const auto& a, const auto& b) { return a.before(b); });
     }
     mass += std::exp((static_cast<double>(candidates_[kept].logit) - static_cast<double>(best)) / options_.temperature);
     ++kept;
@@ -144,6 +149,16 @@ Result<std::int32_t> Sampler::sample(std::span<const float> logits) {
     if (logits[i] != -INFINITY) candidates_.push_back({logits[i], static_cast<std::int32_t>(i)});
   }
   keep_top_k();
+  return choose(best);
+}
+
+std::int32_t Sampler::sample(std::span<const LikelyToken> likeliest) {
+  if (options_.temperature == 0.0) return likeliest.front().id;
+  candidates_.assign(likeliest.begin(), likeliest.end());
+  return choose(likeliest.front().logit);
+}
+
+std::int32_t Sampler::choose(float best) {
   keep_top_p();
   // Drawing in one fixed order makes the outcome independent of how the filters happened to arrange the survivors.
   std::sort(candidates_.begin(), candidates_.end(), [](const auto& a, const auto& b) { return a.id < b.id; });

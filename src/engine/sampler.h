@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "engine/random.h"
+#include "model/model.h"
 
 namespace moracle {
 
@@ -23,20 +24,19 @@ struct SamplingOptions {
 
 // The filters apply in the order temperature, top-k, top-p, min-p, each on what the one before kept. Ties go to the
 // lowest id. The same seed and logits give the same tokens.
+// How many of the largest logits decide the choice; 0: all.
+[[nodiscard]] std::int64_t deciding_logits(const SamplingOptions& options);
+
 class Sampler {
  public:
   explicit Sampler(const SamplingOptions& options) : options_(options), random_(options.seed) {}
   // Errors: "numeric.nan" when a logit is NaN or +infinity or all are -infinity.
   [[nodiscard]] Result<std::int32_t> sample(std::span<const float> logits);
+  // The same choice from the deciding_logits() largest, all finite, the largest first.
+  [[nodiscard]] std::int32_t sample(std::span<const LikelyToken> likeliest);
 
  private:
-  struct Candidate {
-    float logit;
-    std::int32_t id;
-  };
-  static bool likelier(const Candidate& a, const Candidate& b) {
-    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-  }
+  std::int32_t choose(float best);
   void keep_top_k();
   void weigh(float best);
   void keep_top_p();
@@ -44,7 +44,7 @@ class Sampler {
 
   SamplingOptions options_;
   Random random_;
-  std::vector<Candidate> candidates_;
+  std::vector<LikelyToken> candidates_;
   std::vector<double> weights_;  // unnormalized probabilities of candidates_
 };
 

@@ -14,6 +14,13 @@ std::vector<std::string> files_of(const Checkpoint& checkpoint) {
   return {files.begin(), files.end()};
 }
 
+bool few_logits(const SessionOptions& options, SamplingOptions sampling) {
+  sampling.temperature = options.temperature.value_or(sampling.temperature);
+  sampling.top_k = options.top_k.value_or(sampling.top_k);
+  const std::int64_t deciding = deciding_logits(sampling);
+  return options.generates && deciding > 0 && deciding <= kMostLikely;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
@@ -47,7 +54,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   const LoadOptions how{.progress = options.on_progress,
                         .store = cache.get(),
                         .tunings = &tunings,
-                        .greedy = options.greedy.value_or(session->generation_.sampling.temperature == 0.0)};
+                        .likeliest = few_logits(options, session->generation_.sampling)};
   MORACLE_ASSIGN(session->model_, load_model(*plan, *session->pool_, how));
   load.weights_seconds = weights.seconds();
   load.from_cache = cache != nullptr && cache->used();

@@ -33,8 +33,10 @@ struct SessionOptions {
   std::function<void(const LoadPlan&)> on_plan;  // before the weights are read; may be empty
   std::function<void(const LoadProgress&)> on_progress;  // may be empty; called from several threads
   PackCacheOptions cache{};  // of packed layers and measured settings; without a folder nothing is kept
-  // Whether generate() will be greedy, for which the head is packed; empty: as the publisher's settings are.
-  std::optional<bool> greedy{};
+  // What the head is packed for: generate(), with the publisher's settings but for these; or all logits.
+  bool generates = true;
+  std::optional<double> temperature{};
+  std::optional<std::int64_t> top_k{};
   bool measure_rates = false;  // what LoadTime says of the machine, before the weights are read
 };
 

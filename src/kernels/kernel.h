@@ -42,6 +42,17 @@ class PackedExperts {
   virtual void run(const RunContext& context, const ExpertsInput& input, float* out) const = 0;
 };
 
+// One output of a linear layer, among others.
+struct RankedOutput {
+  float value = 0.0F;
+  std::int64_t row = 0;
+
+  [[nodiscard]] bool before(const RankedOutput& other) const {
+    return value > other.value || (value == other.value && row < other.row);
+  }
+};
+inline constexpr std::int64_t kMostLargest = 64;
+
 // One linear layer: y[tokens, out] = x[tokens, in] W^T + bias.
 class PackedLinear {
  public:
@@ -51,8 +62,12 @@ class PackedLinear {
   virtual void run(const RunContext& context, std::int64_t tokens, const float* x, float* y) const = 0;
   // Whether largest() may know, at less cost than run().
   [[nodiscard]] virtual bool finds_largest() const { return false; }
-  // The output that run() would make the largest of one token's x[in], the lowest of equal ones; -1: run() has to tell.
-  [[nodiscard]] virtual std::int64_t largest(const RunContext& /*context*/, const float* /*x*/) const { return -1; }
+  // The out.size() largest outputs that run() would give for one token's x[in], from the largest to the smallest, of
+  // equal ones the lower row first. Not more than kMostLargest, nor than there are outputs. False: run() has to tell.
+  [[nodiscard]] virtual bool largest(const RunContext& /*context*/, const float* /*x*/,
+                                     std::span<RankedOutput> /*out*/) const {
+    return false;
+  }
 };
 
 // Keeps the packed bytes of layers from one load to the next. What goes through it follows from the checkpoint and the

@@ -132,8 +132,8 @@ Result<CanonicalLinear> share_of(const StoredLinear& stored_whole, std::int64_t 
 // Lays modules out for one rank, without a weight.
 class LaidOutModules final : public ModuleSource {
  public:
-  LaidOutModules(const Plan& plan, const RankLayout& ranks, bool greedy, ThreadPool& pool)
-      : plan_(plan), ranks_(ranks), greedy_(greedy), pool_(pool) {}
+  LaidOutModules(const Plan& plan, const RankLayout& ranks, bool likeliest, ThreadPool& pool)
+      : plan_(plan), ranks_(ranks), likeliest_(likeliest), pool_(pool) {}
 
   // Whether every module had a kernel whose layout is known.
   [[nodiscard]] bool packed() const { return packed_; }
@@ -147,7 +147,7 @@ class LaidOutModules final : public ModuleSource {
   }
 
   Result<std::unique_ptr<PackedLinear>> linear(const LinearSpec& spec) override { return lay_out(spec, false); }
-  Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) override { return lay_out(spec, greedy_); }
+  Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) override { return lay_out(spec, likeliest_); }
 
   Result<std::unique_ptr<PackedExperts>> experts(const MoeSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.experts.name);
@@ -278,7 +278,7 @@ class LaidOutModules final : public ModuleSource {
 
   const Plan& plan_;
   RankLayout ranks_;
-  bool greedy_;
+  bool likeliest_;
   ThreadPool& pool_;
   std::vector<std::pair<Problem, Choice>> decided_;
   std::vector<std::pair<Problem, ExpertsKernel>> elsewhere_;
@@ -343,7 +343,7 @@ Result<Footprint> footprint(const LoadPlan& plan, const FootprintOptions& option
   }
   result.batch_tokens = std::min(options.batch_tokens, result.context);
   ThreadPool pool(options.threads);
-  LaidOutModules modules(*own, ranks, options.greedy, pool);
+  LaidOutModules modules(*own, ranks, options.likeliest, pool);
   MORACLE_ASSIGN(Transformer::Parts parts, build_transformer(spec, modules, scalar_vector_ops()));
   const Transformer transformer(std::move(parts), pool);
   result.packed = modules.packed();

@@ -30,7 +30,7 @@ class PackedModules final : public ModuleSource {
   }
 
   Result<std::unique_ptr<PackedLinear>> linear(const LinearSpec& spec) override { return pack(spec, false); }
-  Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) override { return pack(spec, options_.greedy); }
+  Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) override { return pack(spec, options_.likeliest); }
 
   Result<std::unique_ptr<PackedExperts>> experts(const MoeSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.experts.name);

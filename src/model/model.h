@@ -89,6 +89,18 @@ struct Batch {
 
 enum class LogitRows : std::uint8_t { last_of_each, all };
 
+// A token that may follow.
+struct LikelyToken {
+  float logit = 0.0F;
+  std::int32_t id = 0;
+
+  [[nodiscard]] bool before(const LikelyToken& other) const {
+    return logit > other.logit || (logit == other.logit && id < other.id);
+  }
+};
+// Of forward_likeliest, where it can be cheaper than all logits.
+inline constexpr std::int64_t kMostLikely = kMostLargest;
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -100,10 +112,11 @@ class Model {
   // Errors: "model.context" (prompt beyond max_positions), "model.token" (id out of range), "numeric.nan".
   virtual Result<> forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
                            std::vector<float>& logits) = 0;
-  // The same, but tells of each span's last token only the id of the largest logit, the lowest of equal ones, in
-  // ids [spans]. Of one sequence, a head that was packed for it is not read whole.
-  virtual Result<> forward_greedy(const Batch& batch, std::span<SequenceState* const> states,
-                                  std::vector<std::int32_t>& ids) = 0;
+  // The same, but tells of each span's last token only the `most` largest logits: likeliest [spans, most], from the
+  // largest to the smallest, of equal ones the lower id first. For one sequence, a head that was packed for it is not
+  // read whole. `most` is at least 1, and all logits where it is more than those.
+  virtual Result<> forward_likeliest(const Batch& batch, std::span<SequenceState* const> states, std::int64_t most,
+                                     std::vector<LikelyToken>& likeliest) = 0;
   // Later calls tell `clock` what they are at, and leave it in Phase::other; null: they tell nobody.
   virtual void time_phases(PhaseClock* /*clock*/) {}
 };
@@ -112,7 +125,7 @@ struct LoadOptions {
   std::function<void(const LoadProgress&)> progress{};  // may be empty
   PackStore* store = nullptr;      // layers that it has are not packed again, and it is told of the others
   TuningStore* tunings = nullptr;  // the same of measured settings of layers
-  bool greedy = false;             // forward_greedy will be asked for: the head may be packed for it, too
+  bool likeliest = false;          // forward_likeliest will be asked for: the head may be packed for it, too
 };
 
 // Packs every module of the plan with the kernels the plan decided on; reads the file once. On error nothing is left.

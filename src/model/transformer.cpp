@@ -1,10 +1,12 @@
 #include "model/transformer.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 
 #include "base/checked.h"
+#include "base/ranking.h"
 
 namespace moracle {
 
@@ -241,21 +243,30 @@ Result<> Transformer::multiply_head(const ForwardContext& context, LogitRows row
   return numeric_error(span == nullptr ? bad : span->begin + span->count - 1, "the logits");
 }
 
-Result<> Transformer::write_largest(const ForwardContext& context, Buffers& buffers, std::vector<std::int32_t>& ids) {
+Result<> Transformer::write_likeliest(const ForwardContext& context, std::int64_t most, Buffers& buffers,
+                                      std::vector<LikelyToken>& likeliest) {
   const std::int64_t rows = gather_rows(context, LogitRows::last_of_each, buffers);
-  ids.resize(count(rows));
-  if (rows == 1 && parts_.head->finds_largest()) {
-    const std::int64_t found = parts_.head->largest(context.run_context(context.workspace), buffers.normed);
+  const std::int64_t vocabulary = parts_.info.vocabulary;
+  most = std::min(most, vocabulary);
+  likeliest.resize(count(rows * most));
+  if (rows == 1 && most <= kMostLikely && parts_.head->finds_largest()) {
+    std::array<RankedOutput, kMostLikely> found;
+    const auto wanted = std::span(found).first(count(most));
+    const bool known = parts_.head->largest(context.run_context(context.workspace), buffers.normed, wanted);
     context.enter(Phase::other);
-    ids[0] = static_cast<std::int32_t>(found);
-    if (found >= 0) return Ok{};
+    std::transform(wanted.begin(), wanted.end(), likeliest.begin(), [](const RankedOutput& output) {
+      return LikelyToken{.logit = output.value, .id = static_cast<std::int32_t>(output.row)};
+    });
+    if (known) return Ok{};
     context.enter(Phase::head);
   }
   MORACLE_TRY(multiply_head(context, LogitRows::last_of_each, rows, buffers, logits_));
-  const std::int64_t vocabulary = parts_.info.vocabulary;
   for (std::int64_t row = 0; row < rows; ++row) {
-    const auto first = logits_.begin() + row * vocabulary;
-    ids[count(row)] = static_cast<std::int32_t>(std::max_element(first, first + vocabulary) - first);
+    const std::span<const float> logits(logits_.data() + row * vocabulary, count(vocabulary));
+    Ranking<LikelyToken> ranking({likeliest.data() + row * most, count(most)});
+    for (std::size_t i = 0; i < logits.size(); ++i)
+      ranking.offer({.logit = logits[i], .id = static_cast<std::int32_t>(i)});
+    ranking.sort();
   }
   return Ok{};
 }
@@ -306,10 +317,10 @@ Result<> Transformer::forward(const Batch& batch, std::span<SequenceState* const
   });
 }
 
-Result<> Transformer::forward_greedy(const Batch& batch, std::span<SequenceState* const> states,
-                                     std::vector<std::int32_t>& ids) {
+Result<> Transformer::forward_likeliest(const Batch& batch, std::span<SequenceState* const> states, std::int64_t most,
+                                        std::vector<LikelyToken>& likeliest) {
   return run_batch(batch, states, [&](const ForwardContext& context, Buffers& buffers) {
-    return write_largest(context, buffers, ids);
+    return write_likeliest(context, most, buffers, likeliest);
   });
 }
 

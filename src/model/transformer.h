@@ -41,8 +41,8 @@ class Transformer final : public Model {
   // On any error every state is as before. Called from one thread at a time.
   Result<> forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
                    std::vector<float>& logits) override;
-  Result<> forward_greedy(const Batch& batch, std::span<SequenceState* const> states,
-                          std::vector<std::int32_t>& ids) override;
+  Result<> forward_likeliest(const Batch& batch, std::span<SequenceState* const> states, std::int64_t most,
+                             std::vector<LikelyToken>& likeliest) override;
   void time_phases(PhaseClock* clock) override { clock_ = clock; }
 
  private:
@@ -63,7 +63,8 @@ class Transformer final : public Model {
   // Of the normed rows.
   Result<> multiply_head(const ForwardContext& context, LogitRows rows, std::int64_t row_count, const Buffers& buffers,
                          std::vector<float>& logits) const;
-  Result<> write_largest(const ForwardContext& context, Buffers& buffers, std::vector<std::int32_t>& ids);
+  Result<> write_likeliest(const ForwardContext& context, std::int64_t most, Buffers& buffers,
+                           std::vector<LikelyToken>& likeliest);
   // The first of logits [rows, vocabulary] that holds a NaN or an infinity; -1: none.
   [[nodiscard]] std::int64_t first_bad_row(const ForwardContext& context, std::int64_t rows,
                                            std::span<const float> logits) const;
@@ -78,7 +79,7 @@ class Transformer final : public Model {
   // Kept between calls so that a call of a known size allocates nothing.
   std::vector<SequenceSpan> spans_;
   std::vector<const SequenceState*> seen_;
-  std::vector<float> logits_;  // of forward_greedy
+  std::vector<float> logits_;  // of forward_likeliest
 };
 
 }  // namespace moracle

@@ -68,40 +68,49 @@ TEST_P(FamiliesTest, ChosenKernelsAreClose) {
   EXPECT_LE(median(errors), 5e-3);
 }
 
-// Prompts alone and together, then steps: the token is the largest logit's, whether the head was packed for it or not.
-TEST_P(FamiliesTest, GreedyTokensAreThoseOfTheLargestLogits) {
+// Prompts alone and together, then steps: the likeliest tokens are those of the largest logits, whether the head was
+// packed for them or not.
+TEST_P(FamiliesTest, LikeliestTokensAreThoseOfTheLargestLogits) {
   for (const Policy& policy : {Policy{}, pinned("ref")}) {
     const Loaded plain = load(folder(), policy);
-    const Loaded greedy = load(folder(), policy, 2, true);
+    const Loaded other = load(folder(), policy, 2, true);
     ASSERT_NE(plain.model, nullptr);
-    ASSERT_NE(greedy.model, nullptr);
+    ASSERT_NE(other.model, nullptr);
+    const auto vocabulary = static_cast<std::size_t>(plain.model->info().vocabulary);
     const auto prompts = references(folder());
     for (const std::size_t together : {std::size_t{1}, prompts.size()}) {
       std::vector<std::unique_ptr<SequenceState>> plain_states;
-      std::vector<std::unique_ptr<SequenceState>> greedy_states;
+      std::vector<std::unique_ptr<SequenceState>> other_states;
       std::vector<std::vector<std::int32_t>> fed;
       for (std::size_t i = 0; i < together; ++i) {
         plain_states.push_back(new_state(*plain.model));
-        greedy_states.push_back(new_state(*greedy.model));
+        other_states.push_back(new_state(*other.model));
         fed.push_back(prompts[i].ids);
       }
-      for (int step = 0; step < 6; ++step) {
+      for (const std::size_t most : {1, 20, 1, 64, 100}) {  // more than a screen is asked for, at last
         Ragged plain_batch;
-        Ragged greedy_batch;
+        Ragged other_batch;
         for (std::size_t i = 0; i < together; ++i) {
           plain_batch.add(*plain_states[i], fed[i]);
-          greedy_batch.add(*greedy_states[i], fed[i]);
+          other_batch.add(*other_states[i], fed[i]);
         }
         std::vector<float> logits;
-        std::vector<std::int32_t> chosen;
+        std::vector<LikelyToken> likeliest;
         ASSERT_TRUE(plain_batch.forward(*plain.model, LogitRows::last_of_each, logits).ok());
-        ASSERT_TRUE(greedy_batch.forward_greedy(*greedy.model, chosen).ok());
-        ASSERT_EQ(chosen.size(), together);
+        ASSERT_TRUE(other_batch.forward_likeliest(*other.model, static_cast<std::int64_t>(most), likeliest).ok());
+        const std::size_t told = std::min(most, vocabulary);
+        ASSERT_EQ(likeliest.size(), together * told);
         for (std::size_t i = 0; i < together; ++i) {
-          const auto first = logits.begin() + static_cast<std::ptrdiff_t>(i) * plain.model->info().vocabulary;
-          ASSERT_EQ(chosen[i], std::max_element(first, first + plain.model->info().vocabulary) - first);
-          ASSERT_EQ(greedy_states[i]->length(), plain_states[i]->length());
-          fed[i] = {chosen[i]};
+          std::vector<LikelyToken> wanted;
+          for (std::size_t id = 0; id < vocabulary; ++id)
+            wanted.push_back({logits[i * vocabulary + id], static_cast<std::int32_t>(id)});
+          std::sort(wanted.begin(), wanted.end(), [](const auto& a, const auto& b) { return a.before(b); });
+          for (std::size_t k = 0; k < told; ++k) {
+            ASSERT_EQ(likeliest[i * told + k].id, wanted[k].id) << most << " " << k;
+            ASSERT_EQ(likeliest[i * told + k].logit, wanted[k].logit) << most << " " << k;
+          }
+          ASSERT_EQ(other_states[i]->length(), plain_states[i]->length());
+          fed[i] = {wanted.front().id};
         }
       }
     }

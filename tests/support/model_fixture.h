@@ -26,7 +26,7 @@ struct Loaded {
 };
 
 // An empty model, with a failure recorded, when anything goes wrong.
-inline Loaded load(const std::filesystem::path& folder, const Policy& policy, int threads = 2, bool greedy = false) {
+inline Loaded load(const std::filesystem::path& folder, const Policy& policy, int threads = 2, bool likeliest = false) {
   Loaded loaded;
   auto checkpoint = Checkpoint::open(folder);
   if (!checkpoint.ok()) {
@@ -39,7 +39,7 @@ inline Loaded load(const std::filesystem::path& folder, const Policy& policy, in
     return loaded;
   }
   loaded.pool = std::make_unique<ThreadPool>(threads);
-  auto model = load_model(**plan, *loaded.pool, {.greedy = greedy});
+  auto model = load_model(**plan, *loaded.pool, {.likeliest = likeliest});
   if (!model.ok()) {
     ADD_FAILURE() << model.error().message();
     return loaded;
@@ -103,8 +103,8 @@ class Ragged {
   Result<> forward(Model& model, LogitRows rows, std::vector<float>& logits) const {
     return model.forward({ids_, positions_, spans_}, states_, rows, logits);
   }
-  Result<> forward_greedy(Model& model, std::vector<std::int32_t>& ids) const {
-    return model.forward_greedy({ids_, positions_, spans_}, states_, ids);
+  Result<> forward_likeliest(Model& model, std::int64_t most, std::vector<LikelyToken>& likeliest) const {
+    return model.forward_likeliest({ids_, positions_, spans_}, states_, most, likeliest);
   }
 
  private:

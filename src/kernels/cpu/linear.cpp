@@ -3,9 +3,11 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "base/checked.h"
 #include "base/first_error.h"
+#include "base/ranking.h"
 #include "kernels/cpu/compact.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/head_screen.h"
@@ -36,7 +38,7 @@ class CpuLinear final : public PackedLinear {
     const PanelFormat& format = forms_.of(tokens);
     const std::size_t rows = PreparedRows::bytes(format, static_cast<std::size_t>(tokens)) +
                              BumpArena::cost<float>(static_cast<std::size_t>(threads * format.padded_cols()));
-    return screen_ ? std::max(rows, largest_workspace(threads)) : rows;
+    return screen_ ? std::max(rows, largest_workspace()) : rows;
   }
 
   void run(const RunContext& context, std::int64_t tokens, const float* x, float* y) const override {
@@ -59,104 +61,117 @@ class CpuLinear final : public PackedLinear {
 
   [[nodiscard]] bool finds_largest() const override { return screen_.has_value(); }
 
-  // The panel of the row with the highest bound is computed, which makes most other rows impossible; the bounds of
-  // those that are left are narrowed, and panels with a row that may still be the largest are computed.
-  [[nodiscard]] std::int64_t largest(const RunContext& context, const float* x) const override {
-    if (!screen_) return -1;
+  // Panels with the highest bounds are computed, as many as rows are wanted, which makes most other rows impossible;
+  // the bounds of those that are left are narrowed, and panels with a row that may still be among the largest are
+  // computed.
+  [[nodiscard]] bool largest(const RunContext& context, const float* x, std::span<RankedOutput> out) const override {
+    if (!screen_) return false;
     const PanelFormat& format = forms_.of(1);
     BumpArena arena(context.workspace);
     const auto query = screen_->prepare(x, format.input, arena);
-    if (!query) return -1;
+    if (!query) return false;
     const PreparedRow row = PreparedRows::take(format, 1, arena).row(format, 0);
     prepare_row(ops_, format, order_, input_scale_, x,
                 arena.take<float>(static_cast<std::size_t>(format.padded_cols())).data(), row);
-    const auto bounds = arena.take<float>(static_cast<std::size_t>(format.rows));
-    const auto found = arena.take<Largest>(static_cast<std::size_t>(context.pool.threads()));
+    const auto panels = static_cast<std::size_t>(format.panels);
+    const auto bounds = arena.take<float>(panels * kPanelRows);
+    const auto values = arena.take<float>(panels * kPanelRows);
+    const auto of_panels = arena.take<float>(panels);
+    const auto computed = arena.take<std::uint8_t>(panels);
+    const auto order = arena.take<std::int64_t>(panels);
 
-    std::fill(found.begin(), found.end(), Largest{});
     const auto any_length = [&](std::int64_t) { return format.panels; };
-    share_stretches(context.pool, format.panels, any_length, [&](std::int64_t begin, std::int64_t end, int thread) {
+    share_stretches(context.pool, format.panels, any_length, [&](std::int64_t begin, std::int64_t end, int) {
       for (std::int64_t p = begin; p < end; ++p) {
-        const std::int64_t first = p * kPanelRows;
-        const std::int64_t behind = std::min(first + kPanelRows, format.rows);
-        screen_->bound(ops_, *query, first, behind, bounds.data());
-        found[static_cast<std::size_t>(thread)].join_all(bounds, first, behind);
+        const auto rows = rows_of(format, bounds, p);
+        screen_->bound(ops_, *query, p * kPanelRows, p * kPanelRows + std::ssize(rows), bounds.data());
+        of_panels[static_cast<std::size_t>(p)] = largest_of(rows);
+        computed[static_cast<std::size_t>(p)] = 0;
       }
     });
-    const Largest likeliest = joined(found);
-    if (!std::isfinite(likeliest.value)) return -1;
-    const Largest known = largest_of(format, row, likeliest.row / kPanelRows);
+    if (!std::all_of(of_panels.begin(), of_panels.end(), [](float bound) { return std::isfinite(bound); }))
+      return false;
+
+    std::iota(order.begin(), order.end(), 0);
+    const auto first = order.first(std::min(out.size(), panels));
+    const auto higher = [&](std::int64_t a, std::int64_t b) {
+      return of_panels[static_cast<std::size_t>(a)] > of_panels[static_cast<std::size_t>(b)];
+    };
+    std::nth_element(order.begin(), order.begin() + std::ssize(first) - 1, order.end(), higher);
+    const auto compute = [&](std::int64_t p) {
+      multiply_panel(format, row, p, values.data() + p * kPanelRows);
+      computed[static_cast<std::size_t>(p)] = 1;
+    };
+    context.pool.parallel_for(std::ssize(first), [&](std::int64_t i, int) {
+      const std::int64_t p = first[static_cast<std::size_t>(i)];
+      compute(p);
+      const auto rows = rows_of(format, bounds, p);
+      std::fill(rows.begin(), rows.end(), -INFINITY);  // nothing is in doubt there
+    });
+    rank(format, values, computed, out);
+    const float known = out.back().value;
 
     constexpr std::int64_t kPanels = HeadScreen::kMostRows / kPanelRows;  // of one task
-    const std::int64_t tasks = ceil_div(format.panels, kPanels);
-    std::fill(found.begin(), found.end(), Largest{});
-    context.pool.parallel_for(tasks, [&](std::int64_t task, int thread) {
-      const std::int64_t first = task * HeadScreen::kMostRows;
-      const std::int64_t behind = std::min(first + HeadScreen::kMostRows, format.rows);
-      screen_->narrow_bounds(*query, first, behind, known.value, bounds.data());
-      found[static_cast<std::size_t>(thread)].join_all(bounds, first, behind);
+    context.pool.parallel_for(ceil_div(format.panels, kPanels), [&](std::int64_t task, int) {
+      const std::int64_t begin = task * HeadScreen::kMostRows;
+      const std::int64_t end = std::min(begin + HeadScreen::kMostRows, format.rows);
+      screen_->narrow_bounds(*query, begin, end, known, bounds.data());
     });
-    const Largest likelier = joined(found);
-    if (!std::isfinite(likelier.value)) return -1;
-    Largest best = known;
-    best.join(largest_of(format, row, likelier.row / kPanelRows));
-
-    std::fill(found.begin(), found.end(), best);
-    context.pool.parallel_for(tasks, [&](std::int64_t task, int thread) {
+    context.pool.parallel_for(ceil_div(format.panels, kPanels), [&](std::int64_t task, int) {
       for (std::int64_t p = task * kPanels; p < std::min((task + 1) * kPanels, format.panels); ++p) {
-        const auto of_panel = bounds.subspan(static_cast<std::size_t>(p * kPanelRows));
-        const auto rows = of_panel.first(std::min<std::size_t>(kPanelRows, of_panel.size()));
-        if (std::none_of(rows.begin(), rows.end(), [&](float bound) { return bound >= best.value; })) continue;
-        found[static_cast<std::size_t>(thread)].join(largest_of(format, row, p));
+        if (largest_of(rows_of(format, bounds, p)) >= known) compute(p);
       }
     });
-    return joined(found).row;
+    rank(format, values, computed, out);
+    return true;
   }
 
  private:
-  struct Largest {
-    float value = -INFINITY;
-    std::int64_t row = 0;
-
-    void join(const Largest& other) {
-      if (other.value > value || (other.value == value && other.row < row)) *this = other;
-    }
-    // Of bounds [begin, end); infinity where one of them is no number.
-    void join_all(std::span<const float> bounds, std::int64_t begin, std::int64_t end) {
-      for (std::int64_t r = begin; r < end; ++r) {
-        const float bound = bounds[static_cast<std::size_t>(r)];
-        if (bound <= value) continue;
-        *this = {.value = std::isnan(bound) ? INFINITY : bound, .row = r};
-      }
-    }
-  };
-
-  static Largest joined(std::span<const Largest> all) {
-    Largest largest = all.front();
-    for (const Largest& one : all) largest.join(one);
-    return largest;
+  // A panel's part of an array of rows.
+  static std::span<float> rows_of(const PanelFormat& format, std::span<float> all, std::int64_t panel) {
+    const std::int64_t first = panel * kPanelRows;
+    return all.subspan(static_cast<std::size_t>(first),
+                       static_cast<std::size_t>(std::min(kPanelRows, format.rows - first)));
   }
 
-  [[nodiscard]] std::size_t largest_workspace(int threads) const {
+  // Infinity where one of them is no number.
+  static float largest_of(std::span<const float> values) {
+    float most = -INFINITY;
+    for (const float value : values) {
+      if (value <= most) continue;
+      most = std::isnan(value) ? INFINITY : value;
+    }
+    return most;
+  }
+
+  // The largest of the values of panels that have been computed, which are as many as `out` at least.
+  static void rank(const PanelFormat& format, std::span<float> values, std::span<const std::uint8_t> computed,
+                   std::span<RankedOutput> out) {
+    Ranking<RankedOutput> ranking(out);
+    for (std::int64_t p = 0; p < format.panels; ++p) {
+      if (computed[static_cast<std::size_t>(p)] == 0) continue;
+      std::int64_t row = p * kPanelRows;
+      for (const float value : rows_of(format, values, p)) ranking.offer({.value = value, .row = row++});
+    }
+    ranking.sort();
+  }
+
+  [[nodiscard]] std::size_t largest_workspace() const {
     const PanelFormat& format = forms_.of(1);
+    const auto panels = static_cast<std::size_t>(format.panels);
     return screen_->query_bytes() + PreparedRows::bytes(format, 1) +
            BumpArena::cost<float>(static_cast<std::size_t>(format.padded_cols())) +
-           BumpArena::cost<float>(static_cast<std::size_t>(format.rows)) +
-           BumpArena::cost<Largest>(static_cast<std::size_t>(threads));
+           2 * BumpArena::cost<float>(panels * kPanelRows) + BumpArena::cost<float>(panels) +
+           BumpArena::cost<std::uint8_t>(panels) + BumpArena::cost<std::int64_t>(panels);
   }
 
-  // Of one panel's rows, as run() computes them.
-  [[nodiscard]] Largest largest_of(const PanelFormat& format, const PreparedRow& row, std::int64_t panel) const {
-    alignas(64) float out[kPanelRows];
+  // One row against one panel, as run() computes it.
+  void multiply_panel(const PanelFormat& format, const PreparedRow& row, std::int64_t panel, float* out) const {
     PanelSet set;
     set.add(memory_.data() + static_cast<std::size_t>(panel) * format.panel_bytes, global_scale_, out);
     multiply_rows(format, tuning_of_linears(), {&row, 1}, set);
-    Largest best;
-    const std::int64_t first = panel * kPanelRows;
-    for (std::int64_t r = 0; r < std::min(kPanelRows, format.rows - first); ++r)
-      best.join({.value = out[r], .row = first + r});
-    return best;
   }
+
   void multiply_panels(const PanelFormat& format, const Tuning& tuning, const PanelGroup& panels,
                        const PanelGroup& next, std::int64_t tokens, const PreparedRows& rows, float* y) const {
     alignas(64) float out[kMaxPanels][kMaxRun * kPanelRows];

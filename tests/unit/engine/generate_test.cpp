@@ -51,12 +51,15 @@ class SuccessorModel final : public Model {
     }
     return Ok{};
   }
-  Result<> forward_greedy(const Batch& batch, std::span<SequenceState* const> states,
-                          std::vector<std::int32_t>& ids) override {
+  Result<> forward_likeliest(const Batch& batch, std::span<SequenceState* const> states, std::int64_t most,
+                             std::vector<LikelyToken>& likeliest) override {
     std::vector<float> logits;
     MORACLE_TRY(forward(batch, states, LogitRows::last_of_each, logits));
     if (poison) return Error{.code = "numeric.nan"};
-    ids = {static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin())};
+    likeliest.clear();
+    for (const float logit : logits) likeliest.push_back({logit, static_cast<std::int32_t>(likeliest.size())});
+    std::sort(likeliest.begin(), likeliest.end(), [](const auto& a, const auto& b) { return a.before(b); });
+    likeliest.resize(std::min(likeliest.size(), static_cast<std::size_t>(most)));
     return Ok{};
   }
 
