@@ -36,20 +36,6 @@ Scan scan(std::span<const float> logits) {
           .bad = std::any_of(bad.begin(), bad.end(), [](float found) { return found != 0.0F; })};
 }
 
-// The lowest id that has the value, which is among them.
-std::int32_t first_of(std::span<const float> logits, float value) {
-  std::size_t i = 0;
-  for (; i + kChains <= logits.size(); i += kChains) {
-    const float* const from = logits.data() + i;
-    std::int32_t found = 0;
-    for (std::size_t j = 0; j < kChains; ++j) found |= from[j] == value ? 1 : 0;
-    if (found != 0) break;
-  }
-  const std::span<const float> rest = logits.subspan(i);
-  return static_cast<std::int32_t>(i) +
-         static_cast<std::int32_t>(std::find(rest.begin(), rest.end(), value) - rest.begin());
-}
-
 }  // namespace
 
 Result<> check(const SamplingOptions& options) {
@@ -141,8 +127,8 @@ Result<std::int32_t> Sampler::sample(std::span<const float> logits) {
   if (best == -INFINITY) {
     return Error{.code = "numeric.nan", .where = "logits", .wanted = "a finite logit", .found = "none"};
   }
-  const std::int32_t best_id = first_of(logits, best);
-  if (options_.temperature == 0.0) return best_id;
+  if (options_.temperature == 0.0)
+    return static_cast<std::int32_t>(std::find(logits.begin(), logits.end(), best) - logits.begin());
 
   candidates_.clear();
   for (std::size_t i = 0; i < logits.size(); ++i) {

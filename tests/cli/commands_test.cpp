@@ -237,6 +237,26 @@ TEST_F(CliTest, BenchModelPrintsTheContract) {
               weights.at("bytes_per_s").get<double>() / weights.at("copy_bytes_per_s").get<double>(), 1e-9);
 }
 
+TEST_F(CliTest, BenchModelDraws) {
+  const Json json = json_of(
+      {"bench", "model", model_path(), "--generate", "3", "--prompt", "4", "--temperature", "0.5", "--top-k", "7"});
+  EXPECT_EQ(json.at("temperature"), 0.5);
+  EXPECT_EQ(json.at("top_k"), 7);
+  EXPECT_EQ(json.at("decode_tokens"), 3);
+  EXPECT_EQ(moracle_run({"bench", "model", model_path(), "--temperature", "-1"}).code, 2);
+}
+
+// Drawn among the likeliest, with the head packed for it, and among all with the same seed and so small a top-p that
+// both come to the same.
+TEST_F(CliTest, RunDrawsAlikeHoweverTheHeadIsPacked) {
+  const auto ids = [&](const char* top_k, const char* top_p) {
+    return json_of({"run", model_path(), "-p", "a", "-n", "12", "--json", "--temperature", "0.8", "--seed", "3",
+                    "--top-k", top_k, "--top-p", top_p})
+        .at("ids");
+  };
+  EXPECT_EQ(ids("64", "0.000001"), ids("0", "0.000001"));
+}
+
 TEST_F(CliTest, LoadsTellWhereTheyCameFrom) {
   const std::string cache = (folder_ / "cache").string();
   const auto origin = [&](std::vector<std::string> more) {

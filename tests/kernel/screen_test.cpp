@@ -142,8 +142,10 @@ class Packed {
 std::vector<std::int64_t> first_largest(const Values& y, std::size_t most) {
   std::vector<std::int64_t> rows(y.size());
   std::iota(rows.begin(), rows.end(), 0);
-  std::stable_sort(rows.begin(), rows.end(), [&](std::int64_t a, std::int64_t b) {
-    return y[static_cast<std::size_t>(a)] > y[static_cast<std::size_t>(b)];
+  std::sort(rows.begin(), rows.end(), [&](std::int64_t a, std::int64_t b) {
+    const float of_a = y[static_cast<std::size_t>(a)];
+    const float of_b = y[static_cast<std::size_t>(b)];
+    return of_a > of_b || (of_a == of_b && a < b);
   });
   rows.resize(most);
   return rows;

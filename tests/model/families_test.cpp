@@ -87,7 +87,8 @@ TEST_P(FamiliesTest, LikeliestTokensAreThoseOfTheLargestLogits) {
         other_states.push_back(new_state(*other.model));
         fed.push_back(prompts[i].ids);
       }
-      for (const std::size_t most : {1, 20, 1, 64, 100}) {  // more than a screen is asked for, at last
+      for (const std::int64_t wanted_logits : {1, 20, 1, 64, 100}) {  // more than a screen is asked for, at last
+        const auto most = static_cast<std::size_t>(wanted_logits);
         Ragged plain_batch;
         Ragged other_batch;
         for (std::size_t i = 0; i < together; ++i) {
