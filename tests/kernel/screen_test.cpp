@@ -297,6 +297,8 @@ class ScreenRows : public ::testing::Test {
       }
       start_.push_back(static_cast<float>(-16 * sum));
     }
+    scales_.resize(scales_.size() + kScreenPadding);
+    start_.resize(start_.size() + kScreenPadding);
   }
 
   static int byte(const std::vector<std::byte>& bytes, std::int64_t at) {
@@ -321,7 +323,7 @@ class ScreenRows : public ::testing::Test {
   }
 
   Values weights_ = Values(kCount * kCols);
-  std::vector<std::byte> rows_ = std::vector<std::byte>(kCount * kBlocks * kScreenRowBytes);
+  std::vector<std::byte> rows_ = std::vector<std::byte>(kCount * kBlocks * kScreenRowBytes + kScreenPadding);
   std::vector<std::byte> fine_ = std::vector<std::byte>(kCount * kBlocks * kScreenNibbles);
   Values scratch_ = Values(kBlocks * kScreenGroups);
   std::vector<ScreenNorms> norms_;
@@ -362,13 +364,8 @@ TEST_F(ScreenRows, ProductsAreThoseOfTheCodes) {
   if (has(features, CpuFeature::avx512)) kernels.push_back(screen_rows_avx512);
   for (const auto kernel : kernels) {
     Values out(kCount);
-    kernel({.x = codes_.data(),
-            .scales = scales_.data(),
-            .start = start_.data(),
-            .blocks = kBlocks,
-            .rows = rows_.data(),
-            .count = kCount,
-            .out = out.data()});
+    const ScreenInput x{.codes = codes_.data(), .scales = scales_.data(), .start = start_.data(), .blocks = kBlocks};
+    kernel({.x = x, .rows = rows_.data(), .count = kCount, .out = out.data()});
     for (std::int64_t r = 0; r < kCount; ++r) {
       double wanted = 0;
       double finely = 0;
@@ -382,12 +379,8 @@ TEST_F(ScreenRows, ProductsAreThoseOfTheCodes) {
         all += step * (std::abs(code(r, k)) + 16) * std::abs(codes_[at]);
       }
       EXPECT_NEAR(static_cast<double>(out[static_cast<std::size_t>(r)]), wanted, all * 0x1p-20);
-      const float found = screen_row_finely({.x = codes_.data(),
-                                             .scales = scales_.data(),
-                                             .start = start_.data(),
-                                             .blocks = kBlocks,
-                                             .row = rows_.data() + r * kBlocks * kScreenRowBytes,
-                                             .fine = fine_.data() + r * kBlocks * kScreenNibbles});
+      const float found = screen_row_finely(x, rows_.data() + r * kBlocks * kScreenRowBytes,
+                                            fine_.data() + r * kBlocks * kScreenNibbles);
       EXPECT_NEAR(static_cast<double>(found), finely, all * 0x1p-20);
     }
   }

@@ -64,16 +64,18 @@ Result<> HeadScreen::pack(const MatrixSource& source, std::int64_t begin, std::i
 
 std::size_t HeadScreen::query_bytes() const {
   const auto groups = static_cast<std::size_t>(blocks_ * kScreenGroups);
-  return BumpArena::cost<std::int8_t>(groups * kScreenGroup) + 2 * BumpArena::cost<float>(groups);
+  return BumpArena::cost<std::int8_t>(groups * kScreenGroup) + 2 * BumpArena::cost<float>(groups + kScreenPadding);
 }
 
 std::optional<HeadScreen::Query> HeadScreen::prepare(const float* x, InputForm input, BumpArena& arena) const {
   const auto groups = static_cast<std::size_t>(blocks_ * kScreenGroups);
   const auto cols = static_cast<std::size_t>(cols_);
   const auto codes = arena.take<std::int8_t>(groups * kScreenGroup);
-  const auto scales = arena.take<float>(groups);
-  const auto start = arena.take<float>(groups);
+  const auto scales = arena.take<float>(groups + kScreenPadding);
+  const auto start = arena.take<float>(groups + kScreenPadding);
   std::fill(codes.begin(), codes.end(), std::int8_t{0});
+  std::fill(scales.begin(), scales.end(), 0.0F);
+  std::fill(start.begin(), start.end(), 0.0F);
   double length = 0;
   double off = 0;
   for (std::size_t g = 0; g < groups; ++g) {
@@ -100,9 +102,7 @@ std::optional<HeadScreen::Query> HeadScreen::prepare(const float* x, InputForm i
     scales[g] = scale;
     start[g] = -kScreenOffset * sum;
   }
-  return Query{.codes = codes.data(),
-               .scales = scales.data(),
-               .start = start.data(),
+  return Query{.x = {.codes = codes.data(), .scales = scales.data(), .start = start.data(), .blocks = blocks_},
                .length = std::sqrt(length),
                .off = std::sqrt(off),
                .rounding = rounding_of(cols_, input),
@@ -134,13 +134,7 @@ struct Margin {
 
 void HeadScreen::bound(const PanelOps& ops, const Query& query, std::int64_t begin, std::int64_t end,
                        float* bounds) const {
-  ops.screen_rows({.x = query.codes,
-                   .scales = query.scales,
-                   .start = query.start,
-                   .blocks = blocks_,
-                   .rows = row_at(begin),
-                   .count = end - begin,
-                   .out = bounds + begin});
+  ops.screen_rows({.x = query.x, .rows = row_at(begin), .count = end - begin, .out = bounds + begin});
   const Margin margin(query);
   for (std::int64_t row = begin; row < end; ++row) {
     const ScreenNorms& of_row = norms()[row];
@@ -169,12 +163,7 @@ void HeadScreen::narrow_bounds(const Query& query, std::int64_t begin, std::int6
   for (std::size_t i = 0; i < count; ++i) {
     if (i + kAsked < count) ask_for(rows[i + kAsked]);
     const std::int64_t row = rows[i];
-    const float fine = screen_row_finely({.x = query.codes,
-                                          .scales = query.scales,
-                                          .start = query.start,
-                                          .blocks = blocks_,
-                                          .row = row_at(row),
-                                          .fine = fine_at(row)});
+    const float fine = screen_row_finely(query.x, row_at(row), fine_at(row));
     const ScreenNorms& of_row = norms()[row];
     const float near = bounds[row] - margin.of(of_row.error, of_row.norm);
     // |S_r + F_r| is not above |S_r| + |W_r - S_r| + |W_r - S_r - F_r|.

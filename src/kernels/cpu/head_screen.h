@@ -24,13 +24,11 @@ class HeadScreen {
   };
   // Activations, prepared; they lie in the arena that they were made in.
   struct Query {
-    const std::int8_t* codes = nullptr;  // [padded columns]
-    const float* scales = nullptr;       // [groups]
-    const float* start = nullptr;        // [groups]
-    double length = 0;                   // |x|
-    double off = 0;                      // |x - x~|
-    double rounding = 0;                 // of the exact kernel and of the screen's, for each unit of |W_r| |x|
-    double lost = 0;                     // what they lose to underflow
+    ScreenInput x{};
+    double length = 0;    // |x|
+    double off = 0;       // |x - x~|
+    double rounding = 0;  // of the exact kernel and of the screen's, for each unit of |W_r| |x|
+    double lost = 0;      // what they lose to underflow
   };
 
   // Of an unquantized matrix [rows, cols].

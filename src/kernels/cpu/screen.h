@@ -39,12 +39,19 @@ constexpr int kScreenOffset = 16;
 constexpr int kFineSteps = 16;  // of F in a step of the codes
 constexpr int kFineOffset = 8;
 
-// Rows that follow each other, times activation codes of a group's scale.
-struct ScreenArgs {
-  const std::int8_t* x;  // [blocks * 128], -127 .. 127
-  const float* scales;   // [groups]
-  const float* start;    // [groups], the sum of the group's codes times -16
+// Activations that rows are multiplied by. Scales and starts are read in whole registers: zeros follow the last group,
+// up to kScreenPadding of them.
+constexpr std::int64_t kScreenPadding = 16;
+struct ScreenInput {
+  const std::int8_t* codes;  // [blocks * 128], -127 .. 127
+  const float* scales;       // [groups]
+  const float* start;        // [groups], the sum of the group's codes times -16
   std::int64_t blocks;
+};
+
+// Rows that follow each other, in memory that goes on for kScreenPadding bytes behind them.
+struct ScreenArgs {
+  ScreenInput x;
   const std::byte* rows;  // [count, blocks * kScreenRowBytes]
   std::int64_t count;
   float* out;  // [count], in the rows' units
@@ -52,16 +59,9 @@ struct ScreenArgs {
 void screen_rows_avx2(const ScreenArgs& args);
 void screen_rows_avx512(const ScreenArgs& args);
 
-// One row of F, times the same. `row` is that of the codes, for its scales.
-struct FineArgs {
-  const std::int8_t* x;
-  const float* scales;
-  const float* start;
-  std::int64_t blocks;
-  const std::byte* row;
-  const std::byte* fine;  // [blocks * 64]
-};
-[[nodiscard]] float screen_row_finely(const FineArgs& args);  // in sixteenths of the row's unit; AVX2
+// One row of F, [blocks * 64], times the same, in sixteenths of the row's unit. `row` is that of the codes, for its
+// scales. AVX2.
+[[nodiscard]] float screen_row_finely(const ScreenInput& x, const std::byte* row, const std::byte* fine);
 
 // What bounds need to know of a row.
 struct ScreenNorms {

@@ -8,45 +8,57 @@ namespace {
 
 #include "kernels/cpu/avx2/vectors256.inc"
 
-inline __m256i spread_bits(const std::byte* at) {
-  return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
-}
 // Nibbles of columns 32 O.
 template <int O>
 inline __m256i nibbles_of(const std::byte* at) {
   const __m256i nibbles = load_words(at + O % 2 * 32);
   return _mm256_and_si256(O < 2 ? nibbles : _mm256_srli_epi16(nibbles, 4), _mm256_set1_epi8(0x0F));
 }
-// Bits 2 O and 2 O + 1 of a byte to bit 4, in the lower and the upper 128 bits.
-template <int O>
-inline __m256i columns(const std::byte* at, __m256i bits) {
-  if constexpr (O == 0) bits = _mm256_sllv_epi32(bits, _mm256_setr_epi32(4, 4, 4, 4, 3, 3, 3, 3));
-  if constexpr (O == 1) bits = _mm256_sllv_epi32(bits, _mm256_setr_epi32(2, 2, 2, 2, 1, 1, 1, 1));
-  if constexpr (O == 2) bits = _mm256_srlv_epi32(bits, _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1));
-  if constexpr (O == 3) bits = _mm256_srlv_epi32(bits, _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3));
-  return _mm256_or_si256(nibbles_of<O>(at), _mm256_and_si256(bits, _mm256_set1_epi8(0x10)));
-}
-template <int O>
-inline __m256 of_groups(__m128 scales) {
-  return _mm256_broadcastss_ps(_mm_shuffle_ps(scales, scales, O));
-}
+struct RowCodes {
+  const std::byte* nibbles;
+  const std::byte* bits;
+
+  // Bits 2 O and 2 O + 1 of a byte go to bit 4, in the lower and the upper 128 bits.
+  template <int O>
+  __m256i columns(std::int64_t block) const {
+    const __m128i once = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bits + block * kScreenBits));
+    __m256i fifth = _mm256_broadcastsi128_si256(once);
+    if constexpr (O == 0) fifth = _mm256_sllv_epi32(fifth, _mm256_setr_epi32(4, 4, 4, 4, 3, 3, 3, 3));
+    if constexpr (O == 1) fifth = _mm256_sllv_epi32(fifth, _mm256_setr_epi32(2, 2, 2, 2, 1, 1, 1, 1));
+    if constexpr (O == 2) fifth = _mm256_srlv_epi32(fifth, _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1));
+    if constexpr (O == 3) fifth = _mm256_srlv_epi32(fifth, _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3));
+    return _mm256_or_si256(nibbles_of<O>(nibbles + block * kScreenNibbles),
+                           _mm256_and_si256(fifth, _mm256_set1_epi8(0x10)));
+  }
+};
+struct FineCodes {
+  const std::byte* nibbles;
+
+  template <int O>
+  __m256i columns(std::int64_t block) const {
+    return nibbles_of<O>(nibbles + block * kScreenNibbles);
+  }
+};
+// By way of memory: a broadcast from there takes no vector unit.
+struct GroupScales {
+  alignas(32) float scales[8];
+  explicit GroupScales(__m256 all) { _mm256_store_ps(scales, all); }
+  template <int G>
+  __m256 of() const {
+    return _mm256_broadcast_ss(scales + G);
+  }
+};
 inline __m256i products(__m256i codes, const std::int8_t* x) {
   return _mm256_madd_epi16(_mm256_maddubs_epi16(codes, load_words(reinterpret_cast<const std::byte*>(x))),
                            _mm256_set1_epi16(1));
 }
-inline float four_lanes(__m128 v);
 inline float lane_sum(__m256 v) {
-  return four_lanes(_mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1)));
+  __m128 four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
 }
 
 #include "kernels/cpu/screen_body.inc"
-
-template <int O>
-inline void fine_columns(const FineArgs& args, std::int64_t b, __m128 scales, __m256& total) {
-  const __m256i fine = nibbles_of<O>(args.fine + b * kScreenNibbles);
-  const __m256i sum = products(fine, args.x + b * kScreenBlock + O * kScreenGroup);
-  total = V::fma(V::number(sum), of_groups<O>(scales), total);
-}
 
 inline __m256 magnitude(__m256 v) {
   return _mm256_and_ps(v, _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF)));
@@ -156,20 +168,9 @@ void screen_rows_avx2(const ScreenArgs& args) {
   screen_rows(args);
 }
 
-float screen_row_finely(const FineArgs& args) {
-  constexpr float kStart = static_cast<float>(kFineOffset) / kScreenOffset;
-  const std::byte* const row_scales = args.row + args.blocks * (kScreenNibbles + kScreenBits);
-  __m256 total[kScreenGroups] = {V::zero(), V::zero(), V::zero(), V::zero()};
-  __m128 offset = _mm_setzero_ps();
-  for (std::int64_t b = 0; b < args.blocks; ++b) {
-    const __m128 scales = block_scales(row_scales, args.scales, b);
-    offset = _mm_fmadd_ps(scales, _mm_loadu_ps(args.start + b * kScreenGroups), offset);
-    fine_columns<0>(args, b, scales, total[0]);
-    fine_columns<1>(args, b, scales, total[1]);
-    fine_columns<2>(args, b, scales, total[2]);
-    fine_columns<3>(args, b, scales, total[3]);
-  }
-  return lane_sum(V::add(V::add(total[0], total[1]), V::add(total[2], total[3]))) + kStart * four_lanes(offset);
+float screen_row_finely(const ScreenInput& x, const std::byte* row, const std::byte* fine) {
+  constexpr float kShare = static_cast<float>(kFineOffset) / kScreenOffset;
+  return screen_row(FineCodes{fine}, row + x.blocks * (kScreenNibbles + kScreenBits), x, kShare);
 }
 
 // A bound may be too wide, never too narrow: norms are raised by more than their own rounding, 2^-12 for up to 2^12
