@@ -268,6 +268,40 @@ TEST(Screens, AreKeptBesideTheirMatrix) {
   }
 }
 
+// The same matrix as it would lie in a file, rows some columns apart.
+class StoredBf16 final : public MatrixSource {
+ public:
+  StoredBf16(const MatrixSource& other, const MatrixPanel& all) : MatrixSource(other.spec()) {
+    for (std::int64_t r = 0; r < spec_.rows; ++r) {
+      for (std::int64_t k = 0; k < spec_.cols + 2; ++k)
+        words_.push_back(k < spec_.cols ? encode_bf16(all.values[static_cast<std::size_t>(r * spec_.cols + k)])
+                                        : 0x7FC0);
+    }
+  }
+  Result<> read(std::int64_t, std::int64_t, MatrixPanel&) const override { return Error{.code = "not to be read"}; }
+  std::optional<StoredWords> stored() const override {
+    return StoredWords{
+        .first = reinterpret_cast<const std::byte*>(words_.data()), .row_bytes = 2 * (spec_.cols + 2), .bits = 16};
+  }
+
+ private:
+  std::vector<std::uint16_t> words_;
+};
+
+TEST(Screens, AreTheSameOfWordsOfAFile) {
+  const CanonicalLinear decoded = linear_of(kinds_of_weights().front(), 70, 200, Element::bf16);
+  MatrixPanel all;
+  ASSERT_TRUE(decoded.weight->read(0, 70, all).ok());
+  const CanonicalLinear stored{.weight = std::make_shared<StoredBf16>(*decoded.weight, all)};
+  for (const KernelCard* card : dense_cards()) {
+    Shelf of_decoded;
+    Shelf of_stored;
+    Packed first(*card, decoded, 2, &of_decoded);
+    Packed second(*card, stored, 2, &of_stored);
+    EXPECT_EQ(of_stored.packs, of_decoded.packs) << card->id;
+  }
+}
+
 // The kernels against the layout's description.
 class ScreenRows : public ::testing::Test {
  protected:

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "base/checked.h"
 
@@ -27,6 +29,21 @@ double rounding_of(std::int64_t cols, InputForm input) {
 // Rows of one read, so that they stay in the second-level cache.
 constexpr std::int64_t kReadRows = 16;
 
+// Where a file holds rows of bf16, which then need not be read through its mapping.
+std::optional<StoredWords> stored_bf16(const MatrixSource& source) {
+  if (source.spec().key.element != Element::bf16) return std::nullopt;
+  std::optional<StoredWords> words = source.stored();
+  return words && words->by_rows() && words->bits == 16 && words->flip == 0 ? words : std::nullopt;
+}
+
+void widen_bf16(const std::byte* from, std::int64_t count, float* to) {
+  for (std::int64_t k = 0; k < count; ++k) {
+    std::uint16_t weight;
+    std::memcpy(&weight, from + 2 * k, sizeof weight);
+    to[k] = std::bit_cast<float>(static_cast<std::uint32_t>(weight) << 16U);
+  }
+}
+
 }  // namespace
 
 HeadScreen::HeadScreen(std::int64_t rows, std::int64_t cols)
@@ -38,21 +55,27 @@ HeadScreen::HeadScreen(std::int64_t rows, std::int64_t cols)
 
 Result<> HeadScreen::pack(const MatrixSource& source, std::int64_t begin, std::int64_t end, std::span<std::byte> memory,
                           Scratch& scratch) const {
-  const bool whole = cols_ % kScreenBlock == 0;
-  if (!whole) scratch.row.assign(static_cast<std::size_t>(blocks_ * kScreenBlock), 0.0F);
+  scratch.row.assign(static_cast<std::size_t>(blocks_ * kScreenBlock), 0.0F);
   scratch.groups.resize(static_cast<std::size_t>(blocks_ * kScreenGroups));
   auto* const norms = reinterpret_cast<ScreenNorms*>(memory.data() + norms_at_);
+  const std::optional<StoredWords> words = stored_bf16(source);
   for (std::int64_t first = begin; first < end; first += kReadRows) {
-    MORACLE_TRY(source.read(first, std::min(first + kReadRows, end), scratch.panel));
-    for (std::int64_t r = 0; r < scratch.panel.rows; ++r) {
-      const float* weights = scratch.panel.values.data() + r * cols_;
-      if (!whole) {
-        std::copy_n(weights, cols_, scratch.row.data());
-        weights = scratch.row.data();
+    const std::int64_t rows = std::min(kReadRows, end - first);
+    if (words) {
+      scratch.words.resize(static_cast<std::size_t>((rows - 1) * words->row_bytes + 2 * cols_));
+      source.fetch({words->first + first * words->row_bytes, scratch.words.size()}, scratch.words.data());
+    } else {
+      MORACLE_TRY(source.read(first, first + rows, scratch.panel));
+    }
+    for (std::int64_t r = 0; r < rows; ++r) {
+      if (words) {
+        widen_bf16(scratch.words.data() + r * words->row_bytes, cols_, scratch.row.data());
+      } else {
+        std::copy_n(scratch.panel.values.data() + r * cols_, cols_, scratch.row.data());
       }
       const std::int64_t row = first + r;
       const std::int64_t fine = row * blocks_ * kScreenNibbles;
-      norms[row] = pack_screen_row({.weights = weights,
+      norms[row] = pack_screen_row({.weights = scratch.row.data(),
                                     .blocks = blocks_,
                                     .row = memory.data() + row * blocks_ * kScreenRowBytes,
                                     .fine = memory.data() + fine_at_ + static_cast<std::size_t>(fine),

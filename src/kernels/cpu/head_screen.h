@@ -19,6 +19,7 @@ class HeadScreen {
   // What one thread packs with.
   struct Scratch {
     MatrixPanel panel;
+    std::vector<std::byte> words;
     std::vector<float> row;
     std::vector<float> groups;
   };
