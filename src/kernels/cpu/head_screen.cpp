@@ -19,8 +19,9 @@ constexpr float kMostActivation = 1e15F;
 constexpr float kMostNorm = 1e15F;
 
 // |computed - true| / (|W_r| |x|) of a product of `cols` columns: each of up to `cols` multiplications and as many
-// additions, in any order, rounds by 2^-24 at most, and so do the screen's scales and sums. Inputs of bf16 are rounded
-// by 2^-9 before. A half more, for terms of second order.
+// additions, in any order, rounds by 2^-24 at most. The screen's sums of cols / 32 groups do it less often, but of
+// codes raised by their offset, up to 7 |S_r| |x~| together (a group with one weight, and zeros): less than twice as
+// much. Inputs of bf16 are rounded by 2^-9 before.
 double rounding_of(std::int64_t cols, InputForm input) {
   const double sums = 3 * static_cast<double>(cols + 64) * 0x1p-24;
   return sums + (input == InputForm::bf16 ? 0x1.02p-9 : 0.0);

@@ -74,59 +74,99 @@ class CpuLinear final : public PackedLinear {
     prepare_row(ops_, format, order_, input_scale_, x,
                 arena.take<float>(static_cast<std::size_t>(format.padded_cols())).data(), row);
     const auto panels = static_cast<std::size_t>(format.panels);
-    const auto bounds = arena.take<float>(panels * kPanelRows);
-    const auto values = arena.take<float>(panels * kPanelRows);
-    const auto of_panels = arena.take<float>(panels);
-    const auto computed = arena.take<std::uint8_t>(panels);
-    const auto order = arena.take<std::int64_t>(panels);
-
-    const auto any_length = [&](std::int64_t) { return format.panels; };
-    share_stretches(context.pool, format.panels, any_length, [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t p = begin; p < end; ++p) {
-        const auto rows = rows_of(format, bounds, p);
-        screen_->bound(ops_, *query, p * kPanelRows, p * kPanelRows + std::ssize(rows), bounds.data());
-        of_panels[static_cast<std::size_t>(p)] = largest_of(rows);
-        computed[static_cast<std::size_t>(p)] = 0;
-      }
-    });
-    if (!std::all_of(of_panels.begin(), of_panels.end(), [](float bound) { return std::isfinite(bound); }))
-      return false;
-
-    std::iota(order.begin(), order.end(), 0);
-    const auto first = order.first(std::min(out.size(), panels));
-    const auto higher = [&](std::int64_t a, std::int64_t b) {
-      return of_panels[static_cast<std::size_t>(a)] > of_panels[static_cast<std::size_t>(b)];
-    };
-    std::nth_element(order.begin(), order.begin() + std::ssize(first) - 1, order.end(), higher);
-    const auto compute = [&](std::int64_t p) {
-      multiply_panel(format, row, p, values.data() + p * kPanelRows);
-      computed[static_cast<std::size_t>(p)] = 1;
-    };
-    context.pool.parallel_for(std::ssize(first), [&](std::int64_t i, int) {
-      const std::int64_t p = first[static_cast<std::size_t>(i)];
-      compute(p);
-      const auto rows = rows_of(format, bounds, p);
-      std::fill(rows.begin(), rows.end(), -INFINITY);  // nothing is in doubt there
-    });
-    rank(format, values, computed, out);
-    const float known = out.back().value;
-
-    constexpr std::int64_t kPanels = HeadScreen::kMostRows / kPanelRows;  // of one task
-    context.pool.parallel_for(ceil_div(format.panels, kPanels), [&](std::int64_t task, int) {
-      const std::int64_t begin = task * HeadScreen::kMostRows;
-      const std::int64_t end = std::min(begin + HeadScreen::kMostRows, format.rows);
-      screen_->narrow_bounds(*query, begin, end, known, bounds.data());
-    });
-    context.pool.parallel_for(ceil_div(format.panels, kPanels), [&](std::int64_t task, int) {
-      for (std::int64_t p = task * kPanels; p < std::min((task + 1) * kPanels, format.panels); ++p) {
-        if (largest_of(rows_of(format, bounds, p)) >= known) compute(p);
-      }
-    });
-    rank(format, values, computed, out);
+    const Search search{.format = format,
+                        .query = *query,
+                        .row = row,
+                        .bounds = arena.take<float>(panels * kPanelRows),
+                        .values = arena.take<float>(panels * kPanelRows),
+                        .of_panels = arena.take<float>(panels),
+                        .computed = arena.take<std::uint8_t>(panels),
+                        .order = arena.take<std::int64_t>(panels)};
+    if (!bound_panels(context.pool, search)) return false;
+    compute_highest(context.pool, search, std::min(out.size(), panels));
+    rank(search, out);
+    compute_doubtful(context.pool, search, out.back().value);
+    rank(search, out);
     return true;
   }
 
  private:
+  // What largest() works on, by row and by panel.
+  struct Search {
+    const PanelFormat& format;
+    const HeadScreen::Query& query;
+    const PreparedRow& row;
+    std::span<float> bounds;     // of products; of rows that have been computed: minus infinity
+    std::span<float> values;     // products, of panels that have been computed
+    std::span<float> of_panels;  // the highest of their first bounds
+    std::span<std::uint8_t> computed;
+    std::span<std::int64_t> order;  // of panels
+  };
+
+  // False where a bound is no number, or infinite.
+  [[nodiscard]] bool bound_panels(ThreadPool& pool, const Search& search) const {
+    const auto any_length = [&](std::int64_t) { return search.format.panels; };
+    share_stretches(pool, search.format.panels, any_length, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t p = begin; p < end; ++p) {
+        const auto rows = rows_of(search.format, search.bounds, p);
+        const std::int64_t first = p * kPanelRows;
+        screen_->bound(ops_, search.query, first, first + std::ssize(rows), search.bounds.data());
+        search.of_panels[static_cast<std::size_t>(p)] = highest(rows);
+        search.computed[static_cast<std::size_t>(p)] = 0;
+      }
+    });
+    return std::all_of(search.of_panels.begin(), search.of_panels.end(),
+                       [](float bound) { return std::isfinite(bound); });
+  }
+
+  void compute_highest(ThreadPool& pool, const Search& search, std::size_t count) const {
+    const auto higher = [&](std::int64_t a, std::int64_t b) {
+      return search.of_panels[static_cast<std::size_t>(a)] > search.of_panels[static_cast<std::size_t>(b)];
+    };
+    std::iota(search.order.begin(), search.order.end(), 0);
+    std::nth_element(search.order.begin(), search.order.begin() + static_cast<std::ptrdiff_t>(count) - 1,
+                     search.order.end(), higher);
+    pool.parallel_for(static_cast<std::int64_t>(count), [&](std::int64_t i, int) {
+      const std::int64_t p = search.order[static_cast<std::size_t>(i)];
+      compute(search, p);
+      const auto rows = rows_of(search.format, search.bounds, p);
+      std::fill(rows.begin(), rows.end(), -INFINITY);
+    });
+  }
+
+  // Panels with a row that may come to `known`.
+  void compute_doubtful(ThreadPool& pool, const Search& search, float known) const {
+    constexpr std::int64_t kPanels = HeadScreen::kMostRows / kPanelRows;  // of one task
+    pool.parallel_for(ceil_div(search.format.panels, kPanels), [&](std::int64_t task, int) {
+      const std::int64_t begin = task * HeadScreen::kMostRows;
+      const std::int64_t end = std::min(begin + HeadScreen::kMostRows, search.format.rows);
+      screen_->narrow_bounds(search.query, begin, end, known, search.bounds.data());
+      for (std::int64_t p = task * kPanels; p * kPanelRows < end; ++p) {
+        if (highest(rows_of(search.format, search.bounds, p)) >= known) compute(search, p);
+      }
+    });
+  }
+
+  // One panel's products, as run() computes them.
+  void compute(const Search& search, std::int64_t panel) const {
+    PanelSet set;
+    set.add(memory_.data() + static_cast<std::size_t>(panel) * search.format.panel_bytes, global_scale_,
+            search.values.data() + panel * kPanelRows);
+    multiply_rows(search.format, tuning_of_linears(), {&search.row, 1}, set);
+    search.computed[static_cast<std::size_t>(panel)] = 1;
+  }
+
+  // The largest values of panels that have been computed, which have as many rows as `out` at least.
+  static void rank(const Search& search, std::span<RankedOutput> out) {
+    Ranking<RankedOutput> ranking(out);
+    for (std::int64_t p = 0; p < search.format.panels; ++p) {
+      if (search.computed[static_cast<std::size_t>(p)] == 0) continue;
+      std::int64_t row = p * kPanelRows;
+      for (const float value : rows_of(search.format, search.values, p)) ranking.offer({.value = value, .row = row++});
+    }
+    ranking.sort();
+  }
+
   // A panel's part of an array of rows.
   static std::span<float> rows_of(const PanelFormat& format, std::span<float> all, std::int64_t panel) {
     const std::int64_t first = panel * kPanelRows;
@@ -135,25 +175,13 @@ class CpuLinear final : public PackedLinear {
   }
 
   // Infinity where one of them is no number.
-  static float largest_of(std::span<const float> values) {
+  static float highest(std::span<const float> values) {
     float most = -INFINITY;
     for (const float value : values) {
       if (value <= most) continue;
       most = std::isnan(value) ? INFINITY : value;
     }
     return most;
-  }
-
-  // The largest of the values of panels that have been computed, which are as many as `out` at least.
-  static void rank(const PanelFormat& format, std::span<float> values, std::span<const std::uint8_t> computed,
-                   std::span<RankedOutput> out) {
-    Ranking<RankedOutput> ranking(out);
-    for (std::int64_t p = 0; p < format.panels; ++p) {
-      if (computed[static_cast<std::size_t>(p)] == 0) continue;
-      std::int64_t row = p * kPanelRows;
-      for (const float value : rows_of(format, values, p)) ranking.offer({.value = value, .row = row++});
-    }
-    ranking.sort();
   }
 
   [[nodiscard]] std::size_t largest_workspace() const {
@@ -163,13 +191,6 @@ class CpuLinear final : public PackedLinear {
            BumpArena::cost<float>(static_cast<std::size_t>(format.padded_cols())) +
            2 * BumpArena::cost<float>(panels * kPanelRows) + BumpArena::cost<float>(panels) +
            BumpArena::cost<std::uint8_t>(panels) + BumpArena::cost<std::int64_t>(panels);
-  }
-
-  // One row against one panel, as run() computes it.
-  void multiply_panel(const PanelFormat& format, const PreparedRow& row, std::int64_t panel, float* out) const {
-    PanelSet set;
-    set.add(memory_.data() + static_cast<std::size_t>(panel) * format.panel_bytes, global_scale_, out);
-    multiply_rows(format, tuning_of_linears(), {&row, 1}, set);
   }
 
   void multiply_panels(const PanelFormat& format, const Tuning& tuning, const PanelGroup& panels,
