@@ -32,7 +32,8 @@ class HeadScreen {
     double lost = 0;      // what they lose to underflow
   };
 
-  // Of an unquantized matrix [rows, cols].
+  // Of an unquantized matrix [rows, cols] of up to kMostCols columns: norms are sums in f32.
+  static constexpr std::int64_t kMostCols = std::int64_t{1} << 16;
   HeadScreen(std::int64_t rows, std::int64_t cols);
 
   [[nodiscard]] std::size_t bytes() const { return norms_at_ + static_cast<std::size_t>(rows_) * sizeof(ScreenNorms); }

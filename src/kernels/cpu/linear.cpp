@@ -245,7 +245,8 @@ class LinearPacker {
         plain_(plain),
         options_(options),
         order_(column_order(source_.spec())) {
-    if (options.find_largest && !quantized(plain.code) && linear.bias.empty()) screen_.emplace(plain.rows, plain.cols);
+    const bool bounded = !quantized(plain.code) && linear.bias.empty() && plain.cols <= HeadScreen::kMostCols;
+    if (options.find_largest && bounded) screen_.emplace(plain.rows, plain.cols);
   }
 
   // Null where the matrix does not fit the compact format.

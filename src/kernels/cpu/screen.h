@@ -7,9 +7,8 @@
 //
 // and a slack for what kernels round. Norms of a row are taken when it is packed, those of x when it comes. So a row
 // whose product with S cannot reach a product with W that is known need not be read. For normally distributed weights
-// the bound is two deviations of the products wide, which leaves one row in 25 in doubt. For those, F, four more bits
-// of each weight, take an eighth of a deviation of it and what x~ costs, and what is left, some ten rows, is computed
-// from W as ever.
+// the bound is 2.2 deviations of the products wide, which leaves one row in 20 in doubt. For those, F, four more bits
+// of each weight, narrow it to 0.3 or 0.4, and what is left, some tens of rows, is computed from W as ever.
 //
 // Groups of 32 columns share a scale, an 8-bit multiple of the row's unit, and have codes of -15 .. 15, kept plus 16;
 // F is a sixteenth of that, -8 .. 7, kept plus 8. A block is 128 columns. A row has, one after the other:

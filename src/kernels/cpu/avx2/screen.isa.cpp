@@ -173,7 +173,7 @@ float screen_row_finely(const ScreenInput& x, const std::byte* row, const std::b
   return screen_row(FineCodes{fine}, row + x.blocks * (kScreenNibbles + kScreenBits), x, kShare);
 }
 
-// A bound may be too wide, never too narrow: norms are raised by more than their own rounding, 2^-12 for up to 2^12
+// A bound may be too wide, never too narrow: norms are raised by more than their own rounding, 2^-11 for up to 2^13
 // terms a lane, and by what squares below the smallest normal number leave out.
 ScreenNorms pack_screen_row(const ScreenRow& row) {
   constexpr float kRaise = 1.001F;
