@@ -17,10 +17,7 @@ double rate(std::int64_t tokens, double seconds) {
 class Feeder {
  public:
   Feeder(Model& model, SequenceState& state, const SamplingOptions& sampling)
-      : model_(model), state_(&state), sampler_(sampling) {
-    const std::int64_t deciding = deciding_logits(sampling);
-    if (deciding <= kMostLikely) most_ = deciding;
-  }
+      : model_(model), state_(&state), most_(deciding_logits(sampling)), sampler_(sampling) {}
 
   Result<> feed(std::span<const std::int32_t> ids) {
     const std::int64_t begin = state_->length();
@@ -39,7 +36,7 @@ class Feeder {
  private:
   Model& model_;
   SequenceState* state_;
-  std::int64_t most_ = 0;  // of the largest logits, where those decide; 0: all are asked for
+  std::int64_t most_;  // of the largest logits are asked for; 0: all
   Sampler sampler_;
   std::vector<std::int32_t> positions_;
   std::vector<LikelyToken> likeliest_;

@@ -51,7 +51,8 @@ Result<> check(const SamplingOptions& options) {
 }
 
 std::int64_t deciding_logits(const SamplingOptions& options) {
-  return options.temperature == 0.0 ? 1 : options.top_k;
+  if (options.temperature == 0.0) return 1;
+  return options.top_k <= kMostLikely ? options.top_k : 0;
 }
 
 void Sampler::keep_top_k() {

@@ -24,7 +24,7 @@ struct SamplingOptions {
 
 // The filters apply in the order temperature, top-k, top-p, min-p, each on what the one before kept. Ties go to the
 // lowest id. The same seed and logits give the same tokens.
-// How many of the largest logits decide the choice; 0: all.
+// How many of the largest logits decide the choice, where those are few (kMostLikely); 0: all may.
 [[nodiscard]] std::int64_t deciding_logits(const SamplingOptions& options);
 
 class Sampler {

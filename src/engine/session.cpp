@@ -17,8 +17,7 @@ std::vector<std::string> files_of(const Checkpoint& checkpoint) {
 bool few_logits(const SessionOptions& options, SamplingOptions sampling) {
   sampling.temperature = options.temperature.value_or(sampling.temperature);
   sampling.top_k = options.top_k.value_or(sampling.top_k);
-  const std::int64_t deciding = deciding_logits(sampling);
-  return options.generates && deciding > 0 && deciding <= kMostLikely;
+  return options.generates && deciding_logits(sampling) > 0;
 }
 
 }  // namespace

@@ -252,13 +252,13 @@ Result<> Transformer::write_likeliest(const ForwardContext& context, std::int64_
   if (rows == 1 && most <= kMostLikely && parts_.head->finds_largest()) {
     std::array<RankedOutput, kMostLikely> found;
     const auto wanted = std::span(found).first(count(most));
-    const bool known = parts_.head->largest(context.run_context(context.workspace), buffers.normed, wanted);
-    context.enter(Phase::other);
-    std::transform(wanted.begin(), wanted.end(), likeliest.begin(), [](const RankedOutput& output) {
-      return LikelyToken{.logit = output.value, .id = static_cast<std::int32_t>(output.row)};
-    });
-    if (known) return Ok{};
-    context.enter(Phase::head);
+    if (parts_.head->largest(context.run_context(context.workspace), buffers.normed, wanted)) {
+      context.enter(Phase::other);
+      std::transform(wanted.begin(), wanted.end(), likeliest.begin(), [](const RankedOutput& output) {
+        return LikelyToken{.logit = output.value, .id = static_cast<std::int32_t>(output.row)};
+      });
+      return Ok{};
+    }
   }
   MORACLE_TRY(multiply_head(context, LogitRows::last_of_each, rows, buffers, logits_));
   for (std::int64_t row = 0; row < rows; ++row) {
