@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
 
 #include "base/checked.h"
+#include "scheme/codes.h"
 
 namespace moracle::cpu {
 
@@ -14,9 +14,10 @@ namespace {
 
 constexpr float kMostCode = 127.0F;
 
-// Above these, a partial sum of the exact kernel might leave f32, which run() would tell.
+// Above these, a partial sum of the exact kernel might leave f32, which run() would tell; and Query::lost might not
+// cover what it loses of activations that are no normal numbers, 2^-126 of the row's norm for each.
 constexpr float kMostActivation = 1e15F;
-constexpr float kMostNorm = 1e15F;
+constexpr float kMostNorm = 0x1p+26F;
 
 // |computed - true| / (|W_r| |x|) of a product of `cols` columns: each of up to `cols` multiplications and as many
 // additions, in any order, rounds by 2^-24 at most. The screen's sums of cols / 32 groups do it less often, but of
@@ -41,7 +42,7 @@ void widen_bf16(const std::byte* from, std::int64_t count, float* to) {
   for (std::int64_t k = 0; k < count; ++k) {
     std::uint16_t weight;
     std::memcpy(&weight, from + 2 * k, sizeof weight);
-    to[k] = std::bit_cast<float>(static_cast<std::uint32_t>(weight) << 16U);
+    to[k] = decode_bf16(weight);
   }
 }
 
