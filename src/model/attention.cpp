@@ -200,25 +200,9 @@ void Attention::attend(const ForwardContext& context, const Tile& tile, std::int
   const std::int64_t oldest = parts_.window == 0 ? 0 : std::max<std::int64_t>(0, tile.first - parts_.window + 1);
   const std::int64_t newest = tile.first + tile.queries - 1;
   for (std::int64_t block = oldest / kBlockTokens; block <= newest / kBlockTokens; ++block) {
-    // A step of decoding reads its keys and values once, from memory; a longer tile finds them in cache.
-    if (tile.queries == 1 && block < newest / kBlockTokens) ask_for(tile, kv_head, block + 1);
     attend_block(context, tile, kv_head, block, scratch);
   }
   finish(tile, kv_head, buffers, context, scratch);
-}
-
-void Attention::ask_for(const Tile& tile, std::int64_t kv_head, std::int64_t block) const {
-  constexpr std::int64_t kLine = 16;  // floats
-  constexpr std::int64_t kStreams = 2;
-  const std::int64_t floats = parts_.head_dim * kBlockTokens;
-  const float* const keys = tile.state->block(parts_.layer, block) + kv_head * floats;
-  const float* const values = keys + value_offset();
-  for (std::int64_t i = 0; i < floats / kStreams; i += kLine) {
-    for (std::int64_t stream = 0; stream < kStreams; ++stream) {
-      __builtin_prefetch(keys + stream * (floats / kStreams) + i, 0, 2);
-      __builtin_prefetch(values + stream * (floats / kStreams) + i, 0, 2);
-    }
-  }
 }
 
 void Attention::attend_block(const ForwardContext& context, const Tile& tile, std::int64_t kv_head, std::int64_t block,
@@ -231,8 +215,15 @@ void Attention::attend_block(const ForwardContext& context, const Tile& tile, st
   const float* const values = share + value_offset() + kv_head * kBlockTokens * dim;
   const std::int64_t base = block * kBlockTokens;
   const std::int64_t stored = std::min(kBlockTokens, tile.first + tile.queries - base);
+  // A step of decoding reads its keys and values once, from memory; a longer tile finds them in cache.
+  const bool from_memory = tile.queries == 1;
+  const float* next_keys = nullptr;
+  if (from_memory && base + kBlockTokens <= tile.first) {
+    next_keys = tile.state->block(parts_.layer, block + 1) + kv_head * dim * kBlockTokens;
+  }
 
-  ops.gemm(rows, kBlockTokens, dim, scratch.q, dim, keys, kBlockTokens, scratch.scores, kBlockTokens, false);
+  ops.gemm(rows, kBlockTokens, dim, scratch.q, dim, keys, kBlockTokens, scratch.scores, kBlockTokens, false,
+           from_memory ? values : nullptr);
   // Visible positions of this block: [first, second).
   const auto visible = [&](std::int64_t row) {
     const std::int64_t position = tile.first + row / group_;
@@ -261,7 +252,7 @@ void Attention::attend_block(const ForwardContext& context, const Tile& tile, st
     scratch.sum[row] = scratch.sum[row] * factor + ops.exp_sub_sum(scratch.maximum[row], scores + begin, end - begin);
     if (factor != 1.0F) ops.scale(factor, scratch.out + row * dim, dim);
   }
-  ops.gemm(rows, dim, stored, scratch.scores, kBlockTokens, values, dim, scratch.out, dim, true);
+  ops.gemm(rows, dim, stored, scratch.scores, kBlockTokens, values, dim, scratch.out, dim, true, next_keys);
 }
 
 void Attention::gate(const ForwardContext& context, const Buffers& buffers, std::int64_t token, std::int64_t head,

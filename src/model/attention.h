@@ -56,7 +56,6 @@ class Attention final : public Mixer {
   void attend(const ForwardContext& context, const Tile& tile, std::int64_t kv_head, const Buffers& buffers,
               Scratch& scratch) const;
   // Starts reading a block into the second-level cache, in four streams: a core alone gets more of them than of one.
-  void ask_for(const Tile& tile, std::int64_t kv_head, std::int64_t block) const;
   void attend_block(const ForwardContext& context, const Tile& tile, std::int64_t kv_head, std::int64_t block,
                     Scratch& scratch) const;
   void gate(const ForwardContext& context, const Buffers& buffers, std::int64_t token, std::int64_t head,

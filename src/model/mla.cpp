@@ -230,7 +230,7 @@ void LatentAttention::absorb(const ForwardContext& context, const Chunk& chunk, 
     const float* const from = q + (first * heads + head) * query_width();
     float* const to = buffers.absorbed + (first * heads + head) * width();
     context.ops.gemm(tokens, parts_.latent, parts_.nope, from, heads * query_width(),
-                     keys + head * parts_.nope * parts_.latent, parts_.latent, to, heads * width(), false);
+                     keys + head * parts_.nope * parts_.latent, parts_.latent, to, heads * width(), false, nullptr);
     for (std::int64_t t = 0; t < tokens; ++t) {
       rotate(context, chunk.begin + first + t, from + t * heads * query_width() + parts_.nope,
              to + t * heads * width() + parts_.latent);
@@ -278,7 +278,7 @@ void LatentAttention::attend_block(const ForwardContext& context, const Query& q
   const float* const rows = query.state->block(parts_.layer, block);
   const std::int64_t visible = std::min(kBlockTokens, query.position + 1 - block * kBlockTokens);
   ops.gemm(visible, scratch.heads, width(), rows, width(), scratch.q, scratch.heads, scratch.transposed, scratch.heads,
-           false);
+           false, nullptr);
   for (std::int64_t head = 0; head < scratch.heads; ++head) {
     float* const scores = scratch.scores + head * kBlockTokens;
     for (std::int64_t i = 0; i < visible; ++i) scores[i] = scratch.transposed[i * scratch.heads + head];
@@ -295,7 +295,7 @@ void LatentAttention::attend_block(const ForwardContext& context, const Query& q
     if (factor != 1.0F) ops.scale(factor, scratch.out + head * parts_.latent, parts_.latent);
   }
   ops.gemm(scratch.heads, parts_.latent, visible, scratch.scores, kBlockTokens, rows, width(), scratch.out,
-           parts_.latent, true);
+           parts_.latent, true, nullptr);
 }
 
 void LatentAttention::project_values(const ForwardContext& context, const Chunk& chunk, const Buffers& buffers) const {
@@ -308,7 +308,7 @@ void LatentAttention::project_values(const ForwardContext& context, const Chunk&
     context.ops.gemm(std::min(kProductTokens, chunk.tokens - first), parts_.value, parts_.latent,
                      buffers.absorbed + (first * heads + head) * width(), heads * width(),
                      values + head * parts_.latent * parts_.value, parts_.value,
-                     out + (first * heads + head) * parts_.value, heads * parts_.value, false);
+                     out + (first * heads + head) * parts_.value, heads * parts_.value, false, nullptr);
   });
 }
 

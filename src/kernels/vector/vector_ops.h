@@ -30,8 +30,9 @@ struct VectorOps {
   void (*dot_rows)(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, const float* b,
                    std::int64_t ldb, float* c, std::int64_t ldc);
   // C[m, n] = A[m, k] B[k, n], or C += with `accumulate`; each element sums over k in ascending order.
+  // `next`, unless null, is what will be read after B, [k * n] floats: the CPU is told of it on the way.
   void (*gemm)(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, const float* b,
-               std::int64_t ldb, float* c, std::int64_t ldc, bool accumulate);
+               std::int64_t ldb, float* c, std::int64_t ldc, bool accumulate, const float* next);
   void (*add)(const float* x, float* y, std::int64_t n);        // y += x
   void (*scale)(float factor, float* x, std::int64_t n);        // x *= factor
   float (*max)(const float* x, std::int64_t n);                 // -inf when n is 0; NaN elements are skipped or kept

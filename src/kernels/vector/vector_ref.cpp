@@ -32,7 +32,7 @@ void dot_rows(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, st
 }
 
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, const float* b,
-          std::int64_t ldb, float* c, std::int64_t ldc, bool accumulate) {
+          std::int64_t ldb, float* c, std::int64_t ldc, bool accumulate, const float* /*next*/) {
   for (std::int64_t row = 0; row < m; ++row) {
     float* out = c + row * ldc;
     if (!accumulate) std::fill(out, out + n, 0.0F);

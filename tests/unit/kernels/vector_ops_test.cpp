@@ -152,10 +152,10 @@ TEST(VectorOps, GemmMatchesDoubleAndEachRowAlone) {
         const auto b = random_values(static_cast<std::size_t>(k * n), 4);
         const auto start = random_values(static_cast<std::size_t>(m * n), 5);
         auto c = start;
-        ops->gemm(m, n, k, a.data(), k, b.data(), n, c.data(), n, true);
+        ops->gemm(m, n, k, a.data(), k, b.data(), n, c.data(), n, true, b.data());
         for (std::int64_t i = 0; i < m; ++i) {
           std::vector<float> row(start.begin() + i * n, start.begin() + (i + 1) * n);
-          ops->gemm(1, n, k, a.data() + i * k, k, b.data(), n, row.data(), n, true);
+          ops->gemm(1, n, k, a.data() + i * k, k, b.data(), n, row.data(), n, true, nullptr);
           EXPECT_EQ(std::memcmp(row.data(), c.data() + i * n, static_cast<std::size_t>(n) * sizeof(float)), 0);
           for (std::int64_t j = 0; j < n; ++j) {
             double want = static_cast<double>(start[static_cast<std::size_t>(i * n + j)]);
