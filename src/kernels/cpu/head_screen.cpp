@@ -20,11 +20,11 @@ constexpr float kMostActivation = 1e15F;
 constexpr float kMostNorm = 0x1p+26F;
 
 // |computed - true| / (|W_r| |x|) of a product of `cols` columns: each of up to `cols` multiplications and as many
-// additions, in any order, rounds by 2^-24 at most. The screen's sums of cols / 32 groups do it less often, but of
-// codes raised by their offset, up to 7 |S_r| |x~| together (a group with one weight, and zeros): less than twice as
-// much. Inputs of bf16 are rounded by 2^-9 before.
+// additions, in any order, rounds by 2^-24 at most. The screen's sums round cols / 64 + 8 times, but of codes raised by
+// their offset, and of what takes it away, up to 17 |S_r| |x~| together (groups with one weight, and zeros): less than
+// half as much, or 128 columns' worth. Inputs of bf16 are rounded by 2^-9 before.
 double rounding_of(std::int64_t cols, InputForm input) {
-  const double sums = 3 * static_cast<double>(cols + 64) * 0x1p-24;
+  const double sums = 3 * static_cast<double>(cols + 128) * 0x1p-24;
   return sums + (input == InputForm::bf16 ? 0x1.02p-9 : 0.0);
 }
 
@@ -53,7 +53,7 @@ HeadScreen::HeadScreen(std::int64_t rows, std::int64_t cols)
       cols_(cols),
       blocks_(ceil_div(cols, kScreenBlock)),
       fine_at_(static_cast<std::size_t>(ceil_div(rows * blocks_ * kScreenRowBytes, std::int64_t{64}) * 64)),
-      norms_at_(fine_at_ + static_cast<std::size_t>(rows * blocks_ * kScreenNibbles)) {}
+      norms_at_(fine_at_ + static_cast<std::size_t>(rows * blocks_ * kFineBytes)) {}
 
 Result<> HeadScreen::pack(const MatrixSource& source, std::int64_t begin, std::int64_t end, std::span<std::byte> memory,
                           Scratch& scratch) const {
@@ -76,7 +76,7 @@ Result<> HeadScreen::pack(const MatrixSource& source, std::int64_t begin, std::i
         std::copy_n(scratch.panel.values.data() + r * cols_, cols_, scratch.row.data());
       }
       const std::int64_t row = first + r;
-      const std::int64_t fine = row * blocks_ * kScreenNibbles;
+      const std::int64_t fine = row * blocks_ * kFineBytes;
       norms[row] = pack_screen_row({.weights = scratch.row.data(),
                                     .blocks = blocks_,
                                     .row = memory.data() + row * blocks_ * kScreenRowBytes,
@@ -168,8 +168,8 @@ void HeadScreen::bound(const PanelOps& ops, const Query& query, std::int64_t beg
 }
 
 void HeadScreen::ask_for(std::int64_t row) const {
-  for (std::int64_t line = 0; line < blocks_ * kScreenNibbles; line += 64) __builtin_prefetch(fine_at(row) + line);
-  const std::byte* const scales = row_at(row) + blocks_ * (kScreenNibbles + kScreenBits);
+  for (std::int64_t line = 0; line < blocks_ * kFineBytes; line += 64) __builtin_prefetch(fine_at(row) + line);
+  const std::byte* const scales = row_at(row) + blocks_ * (kScreenBytes + kScreenPairs);
   for (std::int64_t line = 0; line < blocks_ * kScreenGroups; line += 64) __builtin_prefetch(scales + line);
 }
 

@@ -58,7 +58,7 @@ class HeadScreen {
     return memory_.data() + static_cast<std::size_t>(row * blocks_ * kScreenRowBytes);
   }
   [[nodiscard]] const std::byte* fine_at(std::int64_t row) const {
-    return memory_.data() + fine_at_ + static_cast<std::size_t>(row * blocks_ * kScreenNibbles);
+    return memory_.data() + fine_at_ + static_cast<std::size_t>(row * blocks_ * kFineBytes);
   }
   void ask_for(std::int64_t row) const;
   [[nodiscard]] const ScreenNorms* norms() const {

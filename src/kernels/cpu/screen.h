@@ -7,17 +7,17 @@
 //
 // and a slack for what kernels round. Norms of a row are taken when it is packed, those of x when it comes. So a row
 // whose product with S cannot reach a product with W that is known need not be read. For normally distributed weights
-// the bound is 2.2 deviations of the products wide, which leaves one row in 20 in doubt. For those, F, four more bits
-// of each weight, narrow it to 0.3 or 0.4, and what is left, some tens of rows, is computed from W as ever.
+// the bound is 2.6 deviations of the products wide, which leaves one row in 20 in doubt. For those, F, four more bits
+// of each weight, narrow it to 0.4 to 0.6, and what is left, some tens of rows, is computed from W as ever.
 //
-// Groups of 32 columns share a scale, an 8-bit multiple of the row's unit, and have codes of -15 .. 15, kept plus 16;
-// F is a sixteenth of that, -8 .. 7, kept plus 8. A block is 128 columns. A row has, one after the other:
+// Groups of 64 columns share a scale, an 8-bit multiple of the row's unit, and have codes of -15 .. 15, kept plus 16;
+// F is a sixteenth of that, -8 .. 7, kept plus 8. A block is two groups. A row has, one after the other:
 //
-//   nibbles  blocks x 64 bytes: byte b of a block: low half column b, high half column 64 + b, the codes' low bits
-//   bits     blocks x 16 bytes: bit i of byte b: the fifth bit of column 16i + b
-//   scales   blocks x 4 bytes: u8
+//   bytes    blocks x 64 bytes: byte b of a block: low five bits column b, high three the high three of column 64 + b
+//   pairs    blocks x 16 bytes: bits 2i and 2i + 1 of byte b: the low two of column 64 + 16i + b
+//   scales   blocks x 2 bytes: u8
 //
-// and in another place F, as nibbles of the same order.
+// and in another place F, blocks x 64 bytes: low half column b, high half column 64 + b.
 //
 // Included by per-ISA files: plain structs only.
 #pragma once
@@ -27,13 +27,14 @@
 
 namespace moracle::cpu {
 
-constexpr std::int64_t kScreenGroup = 32;   // columns
+constexpr std::int64_t kScreenGroup = 64;   // columns
 constexpr std::int64_t kScreenBlock = 128;  // columns
 constexpr std::int64_t kScreenGroups = kScreenBlock / kScreenGroup;
-constexpr std::int64_t kScreenNibbles = 64;  // bytes of a block
-constexpr std::int64_t kScreenBits = 16;
-constexpr std::int64_t kScreenRowBytes = kScreenNibbles + kScreenBits + kScreenGroups;  // for each block
-constexpr int kScreenMost = 15;                                                         // of a code's magnitude
+constexpr std::int64_t kScreenBytes = 64;  // of a block
+constexpr std::int64_t kScreenPairs = 16;
+constexpr std::int64_t kScreenRowBytes = kScreenBytes + kScreenPairs + kScreenGroups;  // for each block
+constexpr std::int64_t kFineBytes = 64;                                                // of F, for each block
+constexpr int kScreenMost = 15;                                                        // of a code's magnitude
 constexpr int kScreenOffset = 16;
 constexpr int kFineSteps = 16;  // of F in a step of the codes
 constexpr int kFineOffset = 8;

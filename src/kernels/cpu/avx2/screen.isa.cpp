@@ -8,27 +8,21 @@ namespace {
 
 #include "kernels/cpu/avx2/vectors256.inc"
 
-// Nibbles of columns 32 O.
-template <int O>
-inline __m256i nibbles_of(const std::byte* at) {
-  const __m256i nibbles = load_words(at + O % 2 * 32);
-  return _mm256_and_si256(O < 2 ? nibbles : _mm256_srli_epi16(nibbles, 4), _mm256_set1_epi8(0x0F));
-}
 struct RowCodes {
-  const std::byte* nibbles;
-  const std::byte* bits;
+  const std::byte* bytes;
+  const std::byte* pairs;
 
-  // Bits 2 O and 2 O + 1 of a byte go to bit 4, in the lower and the upper 128 bits.
   template <int O>
   __m256i columns(std::int64_t block) const {
-    const __m128i once = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bits + block * kScreenBits));
-    __m256i fifth = _mm256_broadcastsi128_si256(once);
-    if constexpr (O == 0) fifth = _mm256_sllv_epi32(fifth, _mm256_setr_epi32(4, 4, 4, 4, 3, 3, 3, 3));
-    if constexpr (O == 1) fifth = _mm256_sllv_epi32(fifth, _mm256_setr_epi32(2, 2, 2, 2, 1, 1, 1, 1));
-    if constexpr (O == 2) fifth = _mm256_srlv_epi32(fifth, _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1));
-    if constexpr (O == 3) fifth = _mm256_srlv_epi32(fifth, _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3));
-    return _mm256_or_si256(nibbles_of<O>(nibbles + block * kScreenNibbles),
-                           _mm256_and_si256(fifth, _mm256_set1_epi8(0x10)));
+    const __m256i five = load_words(bytes + block * kScreenBytes + O % 2 * 32);
+    if constexpr (O < 2) return _mm256_and_si256(five, _mm256_set1_epi8(0x1F));
+    const __m128i once = _mm_loadu_si128(reinterpret_cast<const __m128i*>(pairs + block * kScreenPairs));
+    constexpr int kFirst = O % 2 * 4;  // bit of the lower 128 bits; the upper's lie two further
+    const __m256i places =
+        _mm256_setr_epi32(kFirst, kFirst, kFirst, kFirst, kFirst + 2, kFirst + 2, kFirst + 2, kFirst + 2);
+    const __m256i low = _mm256_srlv_epi32(_mm256_broadcastsi128_si256(once), places);
+    return _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(five, 3), _mm256_set1_epi8(0x1C)),
+                           _mm256_and_si256(low, _mm256_set1_epi8(0x03)));
   }
 };
 struct FineCodes {
@@ -36,7 +30,8 @@ struct FineCodes {
 
   template <int O>
   __m256i columns(std::int64_t block) const {
-    return nibbles_of<O>(nibbles + block * kScreenNibbles);
+    const __m256i both = load_words(nibbles + block * kFineBytes + O % 2 * 32);
+    return _mm256_and_si256(O < 2 ? both : _mm256_srli_epi16(both, 4), _mm256_set1_epi8(0x0F));
   }
 };
 // By way of memory: a broadcast from there takes no vector unit.
@@ -49,8 +44,13 @@ struct GroupScales {
   }
 };
 inline __m256i products(__m256i codes, const std::int8_t* x) {
-  return _mm256_madd_epi16(_mm256_maddubs_epi16(codes, load_words(reinterpret_cast<const std::byte*>(x))),
-                           _mm256_set1_epi16(1));
+  return _mm256_maddubs_epi16(codes, load_words(reinterpret_cast<const std::byte*>(x)));
+}
+inline __m256i add_products(__m256i a, __m256i b) {
+  return _mm256_add_epi16(a, b);
+}
+inline __m256i quads(__m256i sums) {
+  return _mm256_madd_epi16(sums, _mm256_set1_epi16(1));
 }
 inline float lane_sum(__m256 v) {
   __m128 four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
@@ -82,17 +82,6 @@ inline float unit_of(float most) {
   return unit >= 0x1p-126F ? unit : 0.0F;
 }
 
-// Scales of a block's groups from their largest weights: in units, up, so that those have a code. Rounding may still
-// ask for 256.
-inline void encode_scales(float* groups, float unit, std::byte* out) {
-  const __m128 wanted = _mm_mul_ps(_mm_loadu_ps(groups), _mm_set1_ps(unit > 0.0F ? 1.0F / (kScreenMost * unit) : 0.0F));
-  const __m128 whole = _mm_min_ps(_mm_ceil_ps(wanted), _mm_set1_ps(255.0F));
-  _mm_storeu_ps(groups, _mm_mul_ps(whole, _mm_set1_ps(unit)));
-  const __m128i words = _mm_packus_epi32(_mm_cvtps_epi32(whole), _mm_setzero_si128());
-  const std::int32_t bytes = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
-  __builtin_memcpy(out, &bytes, sizeof bytes);
-}
-
 // 32 columns a byte each, in their order.
 inline __m256i bytes_of(const __m256 (&codes)[4], int offset) {
   const auto words = [&](int i) {
@@ -109,12 +98,12 @@ struct Squares {
   __m256 left = _mm256_setzero_ps();
 };
 
-// Codes of one group, with their offsets.
-struct GroupCodes {
+// Codes of 32 columns, with their offsets.
+struct EncodedColumns {
   __m256i codes;
   __m256i fine;
 };
-inline GroupCodes encode_group(const float* weights, float scale, Squares& squares) {
+inline EncodedColumns encode_columns(const float* weights, float scale, Squares& squares) {
   const __m256 inverse = V::set1(scale > 0.0F ? 1.0F / scale : 0.0F);
   const __m256 most = V::set1(kScreenMost);
   const __m256 step = V::set1(scale / kFineSteps);
@@ -136,30 +125,29 @@ inline GroupCodes encode_group(const float* weights, float scale, Squares& squar
   return {bytes_of(codes, kScreenOffset), bytes_of(fine, kFineOffset)};
 }
 
-// Two groups' low bits, 64 columns apart.
-inline void store_nibbles(__m256i low, __m256i high, std::byte* out) {
-  const __m256i four = _mm256_set1_epi8(0x0F);
-  const __m256i both = _mm256_or_si256(_mm256_and_si256(low, four), _mm256_slli_epi16(_mm256_and_si256(high, four), 4));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), both);
+inline void store(__m256i v, std::byte* out) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), v);
 }
 
-// The fifth bits of 32 columns, to bits 2 O and 2 O + 1 of their places in a block.
-template <int O>
-inline __m128i fifth_bits(__m256i codes) {
-  const __m256i bits = _mm256_and_si256(_mm256_srli_epi16(codes, 4), _mm256_set1_epi8(1));
-  return _mm_or_si128(_mm_slli_epi16(_mm256_castsi256_si128(bits), 2 * O),
-                      _mm_slli_epi16(_mm256_extracti128_si256(bits, 1), 2 * O + 1));
+// The low two bits of 32 columns, to bits 2 I to 2 I + 3 of their places in a block.
+template <int I>
+inline __m128i low_pairs(__m256i codes) {
+  const __m256i pairs = _mm256_and_si256(codes, _mm256_set1_epi8(3));
+  return _mm_or_si128(_mm_slli_epi16(_mm256_castsi256_si128(pairs), 2 * I),
+                      _mm_slli_epi16(_mm256_extracti128_si256(pairs, 1), 2 * I + 2));
 }
 
-inline void store_block(const GroupCodes (&groups)[kScreenGroups], std::byte* nibbles, std::byte* bits,
-                        std::byte* fine) {
+// The block's columns, 32 each.
+inline void store_block(const EncodedColumns (&columns)[4], std::byte* bytes, std::byte* pairs, std::byte* fine) {
   for (int i = 0; i < 2; ++i) {
-    store_nibbles(groups[i].codes, groups[i + 2].codes, nibbles + i * 32);
-    store_nibbles(groups[i].fine, groups[i + 2].fine, fine + i * 32);
+    const EncodedColumns& low = columns[i];
+    const EncodedColumns& high = columns[i + 2];
+    const __m256i three = _mm256_and_si256(_mm256_slli_epi16(high.codes, 3), _mm256_set1_epi8(static_cast<char>(0xE0)));
+    store(_mm256_or_si256(low.codes, three), bytes + i * 32);
+    store(_mm256_or_si256(low.fine, _mm256_slli_epi16(high.fine, 4)), fine + i * 32);
   }
-  const __m128i low = _mm_or_si128(fifth_bits<0>(groups[0].codes), fifth_bits<1>(groups[1].codes));
-  const __m128i high = _mm_or_si128(fifth_bits<2>(groups[2].codes), fifth_bits<3>(groups[3].codes));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(bits), _mm_or_si128(low, high));
+  const __m128i all = _mm_or_si128(low_pairs<0>(columns[2].codes), low_pairs<2>(columns[3].codes));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(pairs), all);
 }
 
 }  // namespace
@@ -170,7 +158,7 @@ void screen_rows_avx2(const ScreenArgs& args) {
 
 float screen_row_finely(const ScreenInput& x, const std::byte* row, const std::byte* fine) {
   constexpr float kShare = static_cast<float>(kFineOffset) / kScreenOffset;
-  return screen_row(FineCodes{fine}, row + x.blocks * (kScreenNibbles + kScreenBits), x, kShare);
+  return screen_row(FineCodes{fine}, row + x.blocks * (kScreenBytes + kScreenPairs), x, kShare);
 }
 
 // A bound may be too wide, never too narrow: norms are raised by more than their own rounding, 2^-11 for up to 2^13
@@ -184,19 +172,24 @@ ScreenNorms pack_screen_row(const ScreenRow& row) {
     most = row.scratch[g] > most ? row.scratch[g] : most;
   }
   const float unit = unit_of(most);
-  std::byte* const bits = row.row + row.blocks * kScreenNibbles;
-  std::byte* const scales = bits + row.blocks * kScreenBits;
+  const float per_scale = unit > 0.0F ? 1.0F / (kScreenMost * unit) : 0.0F;
+  std::byte* const pairs = row.row + row.blocks * kScreenBytes;
+  std::byte* const scales = pairs + row.blocks * kScreenPairs;
   Squares squares;
-  for (std::int64_t b = 0; b < row.blocks; ++b) {
-    encode_scales(row.scratch + b * kScreenGroups, unit, scales + b * kScreenGroups);
+  // Of all groups first: the way from a largest weight to its codes is long.
+  for (std::int64_t g = 0; g < row.blocks * kScreenGroups; ++g) {
+    // Up, so that the largest weight has a code; rounding may still ask for 256.
+    const float scale = __builtin_fminf(__builtin_ceilf(row.scratch[g] * per_scale), 255.0F);
+    scales[g] = static_cast<std::byte>(static_cast<int>(scale));
+    row.scratch[g] = scale * unit;
   }
   for (std::int64_t b = 0; b < row.blocks; ++b) {
-    GroupCodes groups[kScreenGroups];
-    for (std::int64_t g = 0; g < kScreenGroups; ++g) {
-      const std::int64_t group = b * kScreenGroups + g;
-      groups[g] = encode_group(row.weights + group * kScreenGroup, row.scratch[group], squares);
+    EncodedColumns columns[4];
+    for (std::int64_t i = 0; i < 4; ++i) {
+      const std::int64_t first = b * kScreenBlock + i * 32;
+      columns[i] = encode_columns(row.weights + first, row.scratch[first / kScreenGroup], squares);
     }
-    store_block(groups, row.row + b * kScreenNibbles, bits + b * kScreenBits, row.fine + b * kScreenNibbles);
+    store_block(columns, row.row + b * kScreenBytes, pairs + b * kScreenPairs, row.fine + b * kFineBytes);
   }
   const float lost = kLost * __builtin_sqrtf(static_cast<float>(row.blocks * kScreenBlock));
   const auto raised = [&](__m256 sum) { return kRaise * __builtin_sqrtf(lane_sum(sum)) + lost; };
