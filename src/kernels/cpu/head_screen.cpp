@@ -20,11 +20,12 @@ constexpr float kMostActivation = 1e15F;
 constexpr float kMostNorm = 0x1p+26F;
 
 // |computed - true| / (|W_r| |x|) of a product of `cols` columns: each of up to `cols` multiplications and as many
-// additions, in any order, rounds by 2^-24 at most. The screen's sums round cols / 64 + 8 times, but of codes raised by
-// their offset, and of what takes it away, up to 17 |S_r| |x~| together (groups with one weight, and zeros): less than
-// half as much, or 128 columns' worth. Inputs of bf16 are rounded by 2^-9 before.
+// additions, in any order, rounds by 2^-24 at most. A sum of the screen's rounds at most cols / 128 + 10 times, but of
+// codes raised by their offset and of what takes it away: 8.75 and 8.5 |S_r| |x~| where every group has one weight and
+// zeros beside it, and none has more. 18 times as much is below cols / 6 + 180. Inputs of bf16 are rounded by 2^-9
+// before.
 double rounding_of(std::int64_t cols, InputForm input) {
-  const double sums = 3 * static_cast<double>(cols + 128) * 0x1p-24;
+  const double sums = 3 * static_cast<double>(cols + 256) * 0x1p-24;
   return sums + (input == InputForm::bf16 ? 0x1.02p-9 : 0.0);
 }
 
