@@ -171,7 +171,10 @@ void HeadScreen::bound(const PanelOps& ops, const Query& query, std::int64_t beg
 void HeadScreen::ask_for(std::int64_t row) const {
   for (std::int64_t line = 0; line < blocks_ * kFineBytes; line += 64) __builtin_prefetch(fine_at(row) + line);
   const std::byte* const scales = row_at(row) + blocks_ * (kScreenBytes + kScreenPairs);
-  for (std::int64_t line = 0; line < blocks_ * kScreenGroups; line += 64) __builtin_prefetch(scales + line);
+  const std::int64_t last = blocks_ * kScreenGroups - 1;
+  for (std::int64_t line = 0; line < last; line += 64) __builtin_prefetch(scales + line);
+  __builtin_prefetch(scales + last);
+  __builtin_prefetch(norms() + row);
 }
 
 void HeadScreen::narrow_bounds(const Query& query, std::int64_t begin, std::int64_t end, float known,
