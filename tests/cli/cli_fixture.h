@@ -13,6 +13,7 @@
 
 #include "base/json.h"
 #include "support/subprocess.h"
+#include "support/temporary_folder.h"
 #include "support/test_data.h"
 
 namespace moracle::test {
@@ -39,15 +40,6 @@ inline Json json_of(std::vector<std::string> arguments, int code = 0) {
 // A folder that goes with the test.
 class CliTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = std::filesystem::path(::testing::TempDir()) /
-              (std::string("moracle_cli_") + info->name() + "_" + std::to_string(getpid()));
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   // A copy of the small model, changed by the test.
   std::filesystem::path copy_model(const char* name = "qwen3moe-gptq-w4g128-sym") {
     const auto copy = folder_ / "model";
@@ -55,7 +47,8 @@ class CliTest : public ::testing::Test {
     return copy;
   }
 
-  std::filesystem::path folder_;
+  TemporaryFolder temporary_;
+  const std::filesystem::path& folder_ = temporary_.path();
 };
 
 // Where a tensor's bytes are in model.safetensors.

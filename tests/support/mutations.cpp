@@ -1,7 +1,6 @@
 #include "support/mutations.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <iostream>
@@ -9,30 +8,12 @@
 #include "base/thread_pool.h"
 #include "machine/machine.h"
 #include "model/model.h"
+#include "support/temporary_folder.h"
 #include "support/test_data.h"
 
 namespace moracle::test {
 
 namespace {
-
-class Scratch {
- public:
-  Scratch() {
-    const std::string name = "moracle-mutation-" + std::to_string(getpid());
-    path_ = std::filesystem::temp_directory_path() / name;
-    std::filesystem::remove_all(path_);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 void expect_texts(const std::string& found, const std::vector<std::string>& texts) {
   for (const std::string& text : texts)
@@ -43,7 +24,7 @@ void try_one(const MutableCheckpoint& original, const Mutation& mutation) {
   SCOPED_TRACE(mutation.name);
   MutableCheckpoint changed = original;
   mutation.change(changed);
-  const Scratch scratch;
+  const TemporaryFolder scratch;
   changed.write(scratch.path());
   std::vector<std::string> warnings;
   const auto result = load_wholly(scratch.path(), &warnings);
@@ -93,7 +74,7 @@ void try_mutations(const std::string& checkpoint, const std::vector<Mutation>& m
   ASSERT_TRUE(untouched.ok()) << untouched.error().message();
   const MutableCheckpoint original = MutableCheckpoint::read(*folder);
   {
-    const Scratch scratch;  // that writing by itself changes nothing
+    const TemporaryFolder scratch;  // that writing by itself changes nothing
     original.write(scratch.path());
     const auto copied = load_wholly(scratch.path());
     ASSERT_TRUE(copied.ok()) << copied.error().message();

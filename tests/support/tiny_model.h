@@ -14,32 +14,9 @@
 
 #include "base/json.h"
 #include "checkpoint/safetensors_writer.h"
+#include "support/temporary_folder.h"
 
 namespace moracle::test {
-
-// A folder below the system's temporary one, gone with the object.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    static int number = 0;
-    const auto* const info = testing::UnitTest::GetInstance()->current_test_info();
-    std::string name = std::string(info->test_suite_name()) + "." + info->name();
-    std::replace(name.begin(), name.end(), '/', '_');
-    path_ = std::filesystem::temp_directory_path() /
-            ("moracle_" + name + "_" + std::to_string(std::random_device{}()) + "_" + std::to_string(number++));
-    std::filesystem::create_directories(path_);
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 struct TinyTensor {
   std::vector<std::int64_t> shape;

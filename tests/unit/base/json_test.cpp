@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
+#include "support/temporary_folder.h"
 
 namespace moracle {
 namespace {
@@ -93,16 +93,15 @@ TEST_F(JsonReaderTest, ReadsOtherTypes) {
 }
 
 TEST(ReadText, TellsWhatIsWrongWithAPath) {
-  const auto folder = std::filesystem::path(testing::TempDir());
-  EXPECT_EQ(read_text(folder / "no-such-file").error().code, "file.open");
-  EXPECT_EQ(read_text(folder).error().code, "file.open");
-  const auto path = folder / "moracle-read-text";
-  std::ofstream(path) << "12345";
+  const test::TemporaryFolder folder;
+  EXPECT_EQ(read_text(folder.path() / "no-such-file").error().code, "file.open");
+  EXPECT_EQ(read_text(folder.path()).error().code, "file.open");
+  folder.write("text", "12345");
+  const auto path = folder.path() / "text";
   EXPECT_EQ(*read_text(path), "12345");
   EXPECT_EQ(read_text(path, 4).error().code, "file.size");
   EXPECT_EQ(*read_text(path, 5), "12345");
   EXPECT_EQ(read_json(path)->get<int>(), 12345);
-  std::filesystem::remove(path);
 }
 
 }  // namespace

@@ -7,13 +7,13 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
+#include "support/temporary_folder.h"
 
 namespace moracle::test {
 
@@ -42,23 +42,13 @@ inline std::string braces(const std::string& inner) {
 // A folder of its own for each test, removed afterwards.
 class FolderTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "moracle-checkpoint-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override {
-    std::error_code code;
-    std::filesystem::remove_all(folder_, code);
-  }
-  void put(const std::string& name, std::string_view text) const {
-    std::ofstream(folder_ / name, std::ios::binary).write(text.data(), static_cast<std::streamsize>(text.size()));
-  }
+  void put(const std::string& name, std::string_view text) const { temporary_.write(name, text); }
   std::size_t files_there() const {
     return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
   }
 
-  std::filesystem::path folder_;
+  TemporaryFolder temporary_;
+  const std::filesystem::path& folder_ = temporary_.path();
 };
 
 template <class T>

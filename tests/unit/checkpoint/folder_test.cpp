@@ -19,10 +19,7 @@ std::string file_with(const std::string& name) {
 
 class CheckpointFolder : public test::FolderTest {
  protected:
-  void SetUp() override {
-    FolderTest::SetUp();
-    put("config.json", "{\"model_type\":\"qwen3_moe\"}");
-  }
+  void SetUp() override { put("config.json", "{\"model_type\":\"qwen3_moe\"}"); }
   Result<std::shared_ptr<const Checkpoint>> open() const { return Checkpoint::open(folder_); }
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
   void put_index(const std::string& weight_map) const {

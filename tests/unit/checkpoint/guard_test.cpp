@@ -24,7 +24,6 @@ constexpr std::size_t kBytes = std::size_t{4} << 20;
 class ChangingFile : public test::FolderTest {
  protected:
   void SetUp() override {
-    FolderTest::SetUp();
     put("config.json", "{}");
     text_ = safetensors_text(braces(tensor_text("w", "U8", "[4194304]", "[0,4194304]")), kBytes);
     put("model.safetensors", text_);

@@ -2,23 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
+#include "support/temporary_folder.h"
 
 namespace moracle {
 namespace {
 
 class GenerationConfigTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::path(::testing::TempDir()) /
-              (std::string("generation_config_") + ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  void publish(const std::string& text) { std::ofstream(folder_ / "generation_config.json") << text; }
-  Result<GenerationConfig> load(const Json& config) { return load_generation_config(folder_, config, 100); }
+  void publish(const std::string& text) { folder_.write("generation_config.json", text); }
+  Result<GenerationConfig> load(const Json& config) { return load_generation_config(folder_.path(), config, 100); }
 
-  std::filesystem::path folder_;
+  test::TemporaryFolder folder_;
 };
 
 TEST_F(GenerationConfigTest, ListsAndSingleIdsAreRead) {

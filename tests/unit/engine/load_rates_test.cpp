@@ -2,21 +2,21 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
+
+#include "support/temporary_folder.h"
 
 namespace moracle {
 namespace {
 
 TEST(LoadRates, OfMemoryAndOfFiles) {
-  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "load_rates_test.bin";
-  std::ofstream(path, std::ios::binary) << std::string(std::size_t{9} << 20, 'x');
+  const test::TemporaryFolder folder;
+  folder.write("x.bin", std::string(std::size_t{9} << 20, 'x'));
+  const std::string path = (folder.path() / "x.bin").string();
   ThreadPool pool(2);
-  const std::vector<std::string> files = {path.string(), path.string()};
+  const std::vector<std::string> files = {path, path};
   const LoadRates rates = measure_load_rates(files, std::uint64_t{64} << 20, pool);
-  std::filesystem::remove(path);
   for (const double rate : {rates.copy, rates.read}) {
     EXPECT_GT(rate, 1e7);
     EXPECT_LT(rate, 1e13);

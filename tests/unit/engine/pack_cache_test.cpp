@@ -2,7 +2,6 @@
 // happens to the cache's files changes that.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <fstream>
@@ -11,6 +10,7 @@
 #include "engine/pack_cache.h"
 #include "engine/session.h"
 #include "support/model_fixture.h"
+#include "support/temporary_folder.h"
 
 namespace moracle::test {
 namespace {
@@ -27,10 +27,8 @@ struct Outcome {
 class PackCaches : public testing::Test {
  protected:
   void SetUp() override {
-    fs::create_directories(root);
     fs::copy(data_dir() / "checkpoints" / "qwen3moe-gptq-w4g128-sym", model, fs::copy_options::recursive);
   }
-  void TearDown() override { fs::remove_all(root); }
 
   Outcome load(const fs::path& folder, const std::string& backend = {}, std::uint64_t limit = kDefaultCacheLimit,
                const std::function<bool()>& stop = {}) {
@@ -71,9 +69,9 @@ class PackCaches : public testing::Test {
     return files;
   }
 
-  fs::path root = fs::path(testing::TempDir()) / ("moracle_pack_cache_" + std::to_string(getpid()));
-  fs::path model = root / "model";
-  fs::path cache = root / "cache" / "packs";
+  TemporaryFolder temporary;
+  fs::path model = temporary.path() / "model";
+  fs::path cache = temporary.path() / "cache" / "packs";
 };
 
 TEST_F(PackCaches, TheSameBitsFromThere) {

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <csignal>
@@ -12,6 +11,8 @@
 #include <numeric>
 #include <random>
 #include <thread>
+
+#include "support/temporary_folder.h"
 
 namespace moracle {
 namespace {
@@ -30,7 +31,6 @@ void write_bytes(const fs::path& path, const std::string& bytes) {
 class PackFiles : public testing::Test {
  protected:
   void SetUp() override {
-    fs::create_directories(folder);
     std::mt19937 rng(5);
     // More than two blocks, less than a page, nothing.
     for (const std::size_t size : {std::size_t{2500000}, std::size_t{100}, std::size_t{0}}) {
@@ -39,7 +39,6 @@ class PackFiles : public testing::Test {
       packs.push_back({.name = "pack " + std::to_string(size), .memory = memory});
     }
   }
-  void TearDown() override { fs::remove_all(folder); }
 
   // Whether the file opens and gives back every pack.
   bool whole() {
@@ -56,7 +55,8 @@ class PackFiles : public testing::Test {
   std::size_t files() const { return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), {})); }
 
   ThreadPool pool{2};
-  fs::path folder = fs::path(testing::TempDir()) / ("moracle_pack_file_" + std::to_string(getpid()));
+  test::TemporaryFolder temporary;
+  fs::path folder = temporary.path();
   fs::path path = folder / "a.pack";
   std::vector<std::vector<std::byte>> memories;
   std::vector<KeptPack> packs;

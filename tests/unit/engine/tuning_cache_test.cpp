@@ -4,12 +4,12 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <iterator>
 
 #include "engine/explain_plan.h"
+#include "support/temporary_folder.h"
 #include "support/test_data.h"
 
 namespace moracle {
@@ -30,10 +30,7 @@ class TuningCaches : public testing::Test {
     machine.cpu_model = "a CPU";
     machine.l3_bytes = 1 << 20;
   }
-  void TearDown() override {
-    SetUp();
-    fs::remove_all(folder);
-  }
+  void TearDown() override { SetUp(); }
 
   TuningCache open(int threads = 2) {
     return {{.folder = folder, .note = [this](const std::string& note) { notes.push_back(note); }}, machine, threads};
@@ -55,7 +52,8 @@ class TuningCaches : public testing::Test {
 
   Machine machine;
   std::vector<std::string> notes;
-  fs::path folder = fs::path(testing::TempDir()) / ("moracle_tuning_" + std::to_string(getpid())) / "cache";
+  test::TemporaryFolder temporary;
+  fs::path folder = temporary.path() / "cache";
 };
 
 TEST_F(TuningCaches, RememberFromOneLoadToTheNext) {

@@ -2,18 +2,19 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <numeric>
 
 #include "format/format.h"
 #include "scheme/codes.h"
 #include "support/memory_checkpoint.h"
 #include "support/open_whole.h"
+#include "support/temporary_folder.h"
 
 namespace moracle {
 namespace {
 
 using test::MemoryCheckpoint;
+using test::TemporaryFolder;
 using Fake = std::shared_ptr<MemoryCheckpoint>;
 
 const std::string kModule = "model.layers.0.self_attn.q_proj";
@@ -294,22 +295,20 @@ TEST(ModelOptRules, MixedPrecisionByLayer) {
 }
 
 TEST(ModelOptRules, ItsOwnFile) {
-  const auto folder = std::filesystem::path(::testing::TempDir()) / "moracle_modelopt_file";
-  std::filesystem::create_directories(folder);
-  const auto write = [&](const std::string& text) { std::ofstream(folder / "hf_quant_config.json") << text; };
+  const TemporaryFolder folder;
+  const auto write = [&](const std::string& text) { folder.write("hf_quant_config.json", text); };
   write(R"({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "W4A16_NVFP4", "group_size": 16}})");
-  auto alone = std::make_shared<MemoryCheckpoint>(Json::object(), folder);
+  auto alone = std::make_shared<MemoryCheckpoint>(Json::object(), folder.path());
   auto format = make_format(*alone);
   ASSERT_TRUE(format.ok()) << format.error().message();
   EXPECT_EQ((*format)->name(), "modelopt");
-  format = make_format(*fake({{"quant_method", "modelopt"}, {"quant_algo", "FP8"}}, folder));
+  format = make_format(*fake({{"quant_method", "modelopt"}, {"quant_algo", "FP8"}}, folder.path()));
   ASSERT_FALSE(format.ok());
   EXPECT_EQ(format.error().code, "config.contradiction");
   // Another publisher's section is none of its business.
-  format = make_format(*fake({{"quant_method", "fp8"}, {"activation_scheme", "dynamic"}}, folder));
+  format = make_format(*fake({{"quant_method", "fp8"}, {"activation_scheme", "dynamic"}}, folder.path()));
   ASSERT_TRUE(format.ok()) << format.error().message();
   EXPECT_EQ((*format)->name(), "fp8");
-  std::filesystem::remove_all(folder);
 }
 
 // Stacked experts packed along the input: element (row r, column k) is half of byte [k / 2, r].
@@ -426,10 +425,9 @@ TEST(CompressedTensorsRules, GroupsHaveFormatsOfTheirOwn) {
                       {{"a", {{"targets", {"re:.*q_proj"}}, {"weights", int8}, {"format", "int-quantized"}}},
                        {"b", {{"targets", {"Linear"}}, {"weights", mxfp8}, {"format", "mxfp8-quantized"}}}}}};
   // The order of groups is read from the file.
-  const auto folder = std::filesystem::path(::testing::TempDir()) / "moracle_ct_groups";
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder / "config.json") << Json{{"quantization_config", section}}.dump();
-  auto c = fake(section, folder);
+  const TemporaryFolder folder;
+  folder.write("config.json", Json{{"quantization_config", section}}.dump());
+  auto c = fake(section, folder.path());
   add_int8(*c, kModule, 2, 4);
   c->add("k.weight", Dtype::f8_e4m3, {1, 32}, std::vector<std::uint8_t>(32, 0x38));
   c->add("k.weight_scale", Dtype::u8, {1, 1}, std::vector<std::uint8_t>{129});
@@ -437,7 +435,6 @@ TEST(CompressedTensorsRules, GroupsHaveFormatsOfTheirOwn) {
   ASSERT_TRUE(first.ok()) << first.error().message();
   EXPECT_EQ(to_string(first->scheme()), "W: int8 channel");
   EXPECT_EQ(values(c, {.path = "k", .fused = {}, .out = 1, .in = 32}), filled(32, 4.0F));
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -1,16 +1,16 @@
 // Which modules are quantized, how, and what is only worth a warning.
 #include <gtest/gtest.h>
 
-#include <fstream>
-
 #include "format/format.h"
 #include "support/memory_checkpoint.h"
 #include "support/open_whole.h"
+#include "support/temporary_folder.h"
 
 namespace moracle {
 namespace {
 
 using test::MemoryCheckpoint;
+using test::TemporaryFolder;
 using Fake = std::shared_ptr<MemoryCheckpoint>;
 
 constexpr std::int64_t kOut = 32;
@@ -84,23 +84,8 @@ TEST(FormatRules, SectionsOfBothSpellingsAndNestings) {
   EXPECT_EQ((*make_format(MemoryCheckpoint(Json{{"quantization_config", nullptr}})))->name(), "none");
 }
 
-// A folder with real files, for what is read beside config.json.
-class Folder {
- public:
-  Folder() : path_(std::filesystem::path(::testing::TempDir()) / "format_rules") {
-    std::filesystem::remove_all(path_);
-    std::filesystem::create_directories(path_);
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  void write(const std::string& name, const std::string& text) const { std::ofstream(path_ / name) << text; }
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
 TEST(FormatRules, SideFilesCompleteTheConfig) {
-  const Folder folder;
+  const TemporaryFolder folder;
   folder.write("quantize_config.json", R"({"bits": 8, "group_size": 32, "sym": true, "desc_act": false})");
   auto c = std::make_shared<MemoryCheckpoint>(Json{{"quantization_config", {{"quant_method", "gptq"}, {"bits", 4}}}},
                                               folder.path());
@@ -112,7 +97,7 @@ TEST(FormatRules, SideFilesCompleteTheConfig) {
 }
 
 TEST(FormatRules, AwqFromItsOldSideFile) {
-  const Folder folder;
+  const TemporaryFolder folder;
   folder.write("quant_config.json", R"({"zero_point": true, "q_group_size": 32, "w_bit": 4, "version": "GEMM"})");
   const auto format = make_format(MemoryCheckpoint(Json::object(), folder.path()));
   ASSERT_TRUE(format.ok()) << format.error().message();
@@ -126,7 +111,7 @@ TEST(FormatRules, TheFirstDynamicRuleWins) {
       "-:.*layers\\.0\\.": {},
       "+:.*q_proj": {"bits": 8, "group_size": 64},
       ".*": {"group_size": 16}}}})";
-  const Folder folder;
+  const TemporaryFolder folder;
   folder.write("config.json", text);
   auto c = std::make_shared<MemoryCheckpoint>(Json::parse(text), folder.path());
   add_plain(*c, "model.layers.0.q_proj");
@@ -226,7 +211,7 @@ TEST(FormatRules, CtTargetsByNameBeforeClass) {
   Json section = ct_section();
   Json wide{{"num_bits", 8}, {"type", "int"}, {"strategy", "channel"}};
   section["config_groups"]["group_1"] = {{"targets", {"re:.*down_proj"}}, {"weights", wide}};
-  const Folder folder;
+  const TemporaryFolder folder;
   folder.write("config.json", Json{{"quantization_config", section}}.dump());
   auto c = std::make_shared<MemoryCheckpoint>(Json{{"quantization_config", section}}, folder.path());
   c->add_zeros("a.down_proj.weight_packed", Dtype::i32, {kOut, kIn / 4});

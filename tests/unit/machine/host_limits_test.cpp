@@ -1,10 +1,10 @@
 #include "machine/host_limits.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <fstream>
 #include <string>
+
+#include "support/temporary_folder.h"
 
 namespace moracle {
 namespace {
@@ -14,18 +14,9 @@ namespace fs = std::filesystem;
 // A made-up /proc and /sys.
 class HostLimitsTest : public testing::Test {
  protected:
-  void SetUp() override {
-    root_ = fs::path(testing::TempDir()) / ("moracle_host_" + std::to_string(getpid()) + "_" +
-                                            testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(root_);
-    put("proc/meminfo", "MemTotal:       16777216 kB\nMemFree: 5 kB\n");
-  }
-  void TearDown() override { fs::remove_all(root_); }
+  void SetUp() override { put("proc/meminfo", "MemTotal:       16777216 kB\nMemFree: 5 kB\n"); }
 
-  void put(const fs::path& path, const std::string& text) {
-    fs::create_directories((root_ / path).parent_path());
-    std::ofstream(root_ / path) << text << "\n";
-  }
+  void put(const fs::path& path, const std::string& text) { temporary_.write(path, text + "\n"); }
   void put_cpu(int cpu, const std::string& siblings, const std::string& l3_sharers) {
     const fs::path folder = "sys/devices/system/cpu/cpu" + std::to_string(cpu);
     put(folder / "topology/thread_siblings_list", siblings);
@@ -38,7 +29,8 @@ class HostLimitsTest : public testing::Test {
     put(folder / "cache/index2/shared_cpu_list", l3_sharers);
   }
 
-  fs::path root_;
+  test::TemporaryFolder temporary_;
+  const fs::path& root_ = temporary_.path();
 };
 
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30U;

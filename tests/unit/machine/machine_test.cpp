@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <set>
 #include <thread>
+
+#include "support/temporary_folder.h"
 
 namespace moracle {
 namespace {
@@ -171,11 +172,10 @@ TEST(Resolve, UnknownNameListsTheNames) {
 }
 
 TEST(Resolve, ReadsAFile) {
-  const auto path = std::filesystem::path(testing::TempDir()) / "moracle_machine.json";
-  std::ofstream(path)
-      << R"({"device": "rocm", "arch": "gfx942", "libraries": ["aiter"], "memory_bytes": 192000000000})";
-  const auto machine = resolve_machine(path.string());
-  std::filesystem::remove(path);
+  const test::TemporaryFolder folder;
+  folder.write("machine.json",
+               R"({"device": "rocm", "arch": "gfx942", "libraries": ["aiter"], "memory_bytes": 192000000000})");
+  const auto machine = resolve_machine((folder.path() / "machine.json").string());
   ASSERT_TRUE(machine.ok()) << machine.error().message();
   EXPECT_EQ(machine->name, "gfx942");
   EXPECT_TRUE(machine->has_library("aiter"));

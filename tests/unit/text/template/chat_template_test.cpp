@@ -9,6 +9,7 @@
 #include <regex>
 #include <string>
 
+#include "support/temporary_folder.h"
 #include "support/test_data.h"
 
 namespace moracle {
@@ -194,16 +195,10 @@ TEST(ChatTemplate, RendersTwiceTheSame) {
 
 class ChatTemplateLoad : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() /
-              ("moracle_template_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  void write(const std::string& name, const std::string& text) const { std::ofstream(folder_ / name) << text; }
+  void write(const std::string& name, const std::string& text) const { temporary_.write(name, text); }
 
-  std::filesystem::path folder_;
+  test::TemporaryFolder temporary_;
+  const std::filesystem::path& folder_ = temporary_.path();
 };
 
 TEST_F(ChatTemplateLoad, NothingThere) {
