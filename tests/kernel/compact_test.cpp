@@ -159,6 +159,7 @@ class CompactKernels : public CompactPanels {
             .panel_scale = panel_scale.data(),
             .token_scale = token_scale.data(),
             .ahead = nullptr,
+            .again = false,
             .out = outs.data(),
             .out_stride = 32});
     return out;

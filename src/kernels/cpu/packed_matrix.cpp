@@ -462,6 +462,7 @@ void multiply_panels(const PanelFormat& format, const PanelSet& set, std::int64_
   args.panels = set.panels + first;
   args.panel_scale = set.scale + first;
   args.out = out;
+  args.again = first_token != 0;
   if (set.ahead_count == 0 || first_token != 0) {
     multiply(args);
     return;
@@ -543,6 +544,7 @@ void multiply_rows(const PanelFormat& format, const Tuning& tuning, std::span<co
                        .panel_scale = nullptr,
                        .token_scale = token_scale,
                        .ahead = nullptr,
+                       .again = false,
                        .out = nullptr,
                        .out_stride = set.out_stride};
   if (runs_from(format, tuning, args.tokens)) {

@@ -89,6 +89,7 @@ struct PanelArgs {
   // Four places whose lines are asked for while this panel is worked on, an equal share of each: the panels that come
   // next, as several streams from memory. Null: only the panel itself, a little ahead.
   const std::byte* const* ahead;
+  bool again;         // an earlier call has read these panels, so they need not be asked for
   float* const* out;  // [panels][tokens, out_stride], 32 values a row
   std::int64_t out_stride;
 };

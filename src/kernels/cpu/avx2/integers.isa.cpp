@@ -6,13 +6,16 @@
 // sums of the activations take the offset back. Activations published in 8 bits that meet bytes go the same way: their
 // products fill 16 bits, so that VPMADDUBSW would have to be widened at once and gain nothing.
 //
-// 8 bits by nibbles: VPMADDUBSW multiplies four columns a lane and leaves two sums of 16 bits. These start at the sum
-// of their activations times minus the offset, so that what they hold in the end is the sum of signed products,
-// whatever wrapped around on the way: 64 columns of int4 (8 x 127 x 32 < 2^15) or 32 of the doubled E2M1 numbers (12 x
-// 127 x 16). One multiplication by ones makes 32 bits of two of them.
+// 8 bits by nibbles: VPMADDUBSW multiplies four columns a lane and leaves two sums of 16 bits. To these comes the sum of
+// their activations times minus the offset, so that what they hold in the end is the sum of signed products, whatever
+// wrapped around on the way: 64 columns of int4 (8 x 127 x 32 < 2^15) or 32 of the doubled E2M1 numbers (12 x 127 x 16).
+// One multiplication by ones makes 32 bits of two of them. An addition runs on any of the four ports, those that
+// multiply among them: 0.62 cycles a product and its addition on Zen 3, where the products alone would take 0.5.
 //
 // 16 registers hold the sums of 5 tokens by half a panel, two weights, a broadcast, a product, a mask and a table.
 #include <immintrin.h>
+
+#include <type_traits>
 
 #include "kernels/cpu/integer_kernels.h"
 
@@ -22,6 +25,8 @@ namespace {
 #include "kernels/cpu/avx2/vectors256.inc"
 
 #include "kernels/cpu/panel_body.inc"
+
+#include "kernels/cpu/blocked_body.inc"
 
 #include "kernels/cpu/integer_sums.inc"
 
@@ -52,6 +57,12 @@ struct ByteForm : IntegerForm {
   static constexpr int kWidth = 4;
   static constexpr int kBlockSteps = Steps;
   static Weight broadcast(const std::int8_t* x) { return V::broadcast_lane(x); }
+  static Sum multiply(Weight w, Weight x) {
+    Sum product;
+    __asm__("vpmaddubsw %2, %1, %0" : "=x"(product) : "x"(w), "x"(x));
+    return product;
+  }
+  static Sum add(Sum a, Sum b) { return _mm256_add_epi16(a, b); }
   static Sum madd(Weight w, Weight x, Sum sum) {
     __m256i product;
     __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
