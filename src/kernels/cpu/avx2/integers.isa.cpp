@@ -6,11 +6,11 @@
 // sums of the activations take the offset back. Activations published in 8 bits that meet bytes go the same way: their
 // products fill 16 bits, so that VPMADDUBSW would have to be widened at once and gain nothing.
 //
-// 8 bits by nibbles: VPMADDUBSW multiplies four columns a lane and leaves two sums of 16 bits. To these comes the sum of
-// their activations times minus the offset, so that what they hold in the end is the sum of signed products, whatever
-// wrapped around on the way: 64 columns of int4 (8 x 127 x 32 < 2^15) or 32 of the doubled E2M1 numbers (12 x 127 x 16).
-// One multiplication by ones makes 32 bits of two of them. An addition runs on any of the four ports, those that
-// multiply among them: 0.62 cycles a product and its addition on Zen 3, where the products alone would take 0.5.
+// 8 bits by nibbles: VPMADDUBSW multiplies four columns a lane and leaves two sums of 16 bits. To these comes the sum
+// of their activations times minus the offset, so that what they hold in the end is the sum of signed products,
+// whatever wrapped around on the way: 64 columns of int4 (8 x 127 x 32 < 2^15) or 32 of the doubled E2M1 numbers (12 x
+// 127 x 16). One multiplication by ones makes 32 bits of two of them. An addition runs on any of the four ports, those
+// that multiply among them: 0.62 cycles a product and its addition on Zen 3, where the products alone would take 0.5.
 //
 // 16 registers hold the sums of 5 tokens by half a panel, two weights, a broadcast, a product, a mask and a table.
 #include <immintrin.h>
