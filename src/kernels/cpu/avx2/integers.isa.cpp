@@ -103,13 +103,15 @@ struct Q4 : Int4 {
   using Form = ByteForm<8>;
   __m256i weight(const std::byte* at, int k, int r) const { return nibbles(at, k == 1, r); }
 };
+// Nibble k of every word.
+inline __m256i nibble_words(const std::byte* at, int k, int r) {
+  const __m256i words = load_words(at + r * 32);
+  if (k == 3) return _mm256_srli_epi16(words, 12);
+  return _mm256_and_si256(k == 0 ? words : _mm256_srli_epi16(words, 4 * k), _mm256_set1_epi16(0x0F));
+}
 struct Q4Words : Int4 {
   using Form = WordForm;
-  __m256i weight(const std::byte* at, int k, int r) const {
-    const __m256i words = load_words(at + r * 32);
-    if (k == 3) return _mm256_srli_epi16(words, 12);
-    return _mm256_and_si256(k == 0 ? words : _mm256_srli_epi16(words, 4 * k), _mm256_set1_epi16(0x0F));
-  }
+  __m256i weight(const std::byte* at, int k, int r) const { return nibble_words(at, k, r); }
 };
 
 // Twice the number, plus 12: 0 .. 24.
@@ -123,11 +125,12 @@ struct E2m1 : DoubledE2m1 {
   using Form = ByteForm<4>;
   __m256i weight(const std::byte* at, int k, int r) const { return _mm256_shuffle_epi8(table, nibbles(at, k == 1, r)); }
 };
+// A word's high byte is zero, for which the table has 12: 256 times that comes to every number, and the offset takes it
+// back.
 struct E2m1Words : DoubledE2m1 {
   using Form = WordForm;
-  __m256i weight(const std::byte* at, int k, int r) const {
-    return widened(_mm256_shuffle_epi8(table, nibbles(at, k % 2 == 1, r)), k / 2 == 1);
-  }
+  static constexpr float kOffset = 12.0F + 256.0F * 12.0F;
+  __m256i weight(const std::byte* at, int k, int r) const { return _mm256_shuffle_epi8(table, nibble_words(at, k, r)); }
 };
 
 // Columns 0 and 2 of a lane, then 1 and 3.
