@@ -463,7 +463,7 @@ void multiply_panels(const PanelFormat& format, const PanelSet& set, std::int64_
   args.panel_scale = set.scale + first;
   args.out = out;
   args.again = first_token != 0;
-  if (set.ahead_count == 0 || first_token != 0) {
+  if (set.ahead_count == 0 || args.again) {
     multiply(args);
     return;
   }
