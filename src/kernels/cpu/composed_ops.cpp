@@ -11,6 +11,7 @@ PanelOps with_integers(PanelOps ops, const IntegerKernels& kernels) {
   ops.q4_i8 = kernels.q4;
   ops.q8_i8 = kernels.q8;
   ops.e2m1_i8 = kernels.e2m1;
+  ops.e2m1_pairs = kernels.e2m1_pairs;
   ops.q4_i16 = kernels.q4_i16;
   ops.q8_i16 = kernels.q8_i16;
   ops.e2m1_i16 = kernels.e2m1_i16;

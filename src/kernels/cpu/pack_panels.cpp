@@ -51,8 +51,44 @@ void pack_scales(PanelScale form, const float* scales, std::int64_t stride, std:
       return encode_scales<std::uint8_t>(scales, stride, rows, out, encode_e4m3);
     case PanelScale::e8m0:
       return encode_scales<std::uint8_t>(scales, stride, rows, out, encode_e8m0);
+    case PanelScale::e4m3_pair:  // PairScales
+      break;
   }
 }
+
+// Scales of e4m3_pair, and what the end of a panel says of them.
+class PairScales {
+ public:
+  // Of one pair of groups, or of the first alone: scales [rows, groups], rows `stride` apart, to `out`. Where one is
+  // negative, the signs of its codes change in the group's `lines`.
+  void pack(const float* scales, std::int64_t stride, std::int64_t groups, std::int64_t rows, std::byte* lines,
+            std::int64_t line_count, std::byte* out) {
+    float some[2 * kPanelRows] = {};
+    if (rows < kPanelRows || groups < 2) {
+      for (std::int64_t row = 0; row < rows; ++row) std::copy_n(scales + row * stride, groups, some + 2 * row);
+      scales = some;
+      stride = 2;
+    }
+    if (!pack_pair_column(scales, stride, out, range_)) return;
+    for (std::int64_t i = 0; i < 2 * kPanelRows; ++i) {
+      if (!std::signbit(scales[i / 2 * stride + i % 2])) continue;
+      for (std::int64_t line = 0; line < line_count; ++line)
+        for (int byte = 0; byte < 2; ++byte) lines[(line * kPanelRows * 2 + i) * 2 + byte] ^= std::byte{0x88};
+    }
+  }
+
+  // The largest significand, 15, at the largest exponent must fit 16 bits with a sign, four times over.
+  [[nodiscard]] PairTail tail() const {
+    PairTail tail{};
+    tail.base = std::clamp((range_.most >> 3) - kPairExponents + 1, 1, kPairBases);
+    tail.parts = tail.base > 1 && range_.least < tail.base << 3 ? 2 : 1;
+    tail.unit = std::ldexp(1.0F, tail.base - 10);  // bias 7, 3 bits behind the point
+    return tail;
+  }
+
+ private:
+  E4m3Range range_{.least = 0x7F, .most = 0};
+};
 
 void pack_zeros(const std::uint8_t* zeros, std::int64_t stride, std::int64_t rows, std::byte* out) {
   std::uint8_t column[kPanelRows] = {};
@@ -80,14 +116,26 @@ struct PanelLines {
 void pack_tails(const PanelFormat& format, const PanelLines& lines, const MatrixPanel& panel, std::int64_t first_row,
                 std::int64_t rows, std::byte* out) {
   const std::int64_t stored_groups = format.stored_groups();
+  PairScales pairs;
   for (std::int64_t g = 0; g < format.groups; ++g) {
     const std::int64_t stored = g * format.group_cols / format.stored_group_cols;  // groups may be finer than stored
     const auto at = first_row * stored_groups + stored;
-    out += (g + 1 == format.groups ? lines.last : lines.group) * kPanelRows * 4;
-    pack_scales(format.scale, panel.scales.data() + at, stored_groups, rows, out);
+    const std::int64_t group_lines = g + 1 == format.groups ? lines.last : lines.group;
+    std::byte* const codes = out;
+    out += group_lines * kPanelRows * 4;
+    const float* const scales = panel.scales.data() + at;
+    if (format.paired()) {
+      const std::int64_t there = std::min<std::int64_t>(2, stored_groups - stored);
+      pairs.pack(scales, stored_groups, there, rows, codes, group_lines, out);
+    } else {
+      pack_scales(format.scale, scales, stored_groups, rows, out);
+    }
     if (format.zeros) pack_zeros(panel.zeros.data() + at, stored_groups, rows, out + lines.zeros_at);
     out += lines.tail;
   }
+  if (!format.paired()) return;
+  const PairTail tail = pairs.tail();
+  std::memcpy(out, &tail, sizeof tail);
 }
 
 LineArgs line_args(const PanelFormat& format, const PanelLines& lines, std::int64_t rows, std::byte* out) {
@@ -99,6 +147,7 @@ LineArgs line_args(const PanelFormat& format, const PanelLines& lines, std::int6
   args.out = out;
   args.group_lines = lines.group;
   args.group_tail = lines.tail;
+  args.paired = format.paired();
   return args;
 }
 
@@ -166,7 +215,7 @@ std::optional<StoredWords> packable(const MatrixSource& source, const PanelForma
   if (format.recode != nullptr || !order.empty()) return std::nullopt;
   std::optional<StoredWords> words = source.stored();
   if (!words || words->bits != 32 / line_columns(format.code)) return std::nullopt;
-  if (!words->by_rows() && words->row_bytes != 4) return std::nullopt;
+  if (!words->by_rows() && (words->row_bytes != 4 || format.paired())) return std::nullopt;
   return words;
 }
 

@@ -68,7 +68,7 @@ InputForm choose_input(const PanelOps& ops, const PanelFormat& format) {
 }
 
 void choose_kernels(const PanelOps& ops, PanelFormat& format) {
-  format.kernels = &kernels_of(ops, format.code, format.input);
+  format.kernels = format.paired() ? &ops.e2m1_pairs : &kernels_of(ops, format.code, format.input);
   format.tiles = &format.kernels->tiles[static_cast<std::size_t>(format.input_scaling())][format.zeros ? 1 : 0];
   format.wide_panels = ops.wide_panels;
 }
@@ -116,7 +116,7 @@ const std::uint8_t* recoding(Element element) {
 
 std::size_t scale_bytes(PanelScale scale) {
   if (scale == PanelScale::f32) return 4;
-  return scale == PanelScale::f16 || scale == PanelScale::bf16 ? 2 : 1;
+  return scale == PanelScale::e4m3 || scale == PanelScale::e8m0 ? 1 : 2;
 }
 
 std::size_t step_bytes(PanelCode code) {
@@ -150,6 +150,12 @@ std::size_t PanelFormat::input_stride() const {
 
 namespace {
 
+// Whether kernels take two groups of 4-bit numbers as one.
+bool pairs(const PanelOps& ops, const PanelFormat& format) {
+  return format.code == PanelCode::e2m1 && format.scale == PanelScale::e4m3 && format.input == InputForm::i8 &&
+         2 * format.stored_group_cols == ops.e2m1_pairs.block_columns;
+}
+
 Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& ops) {
   const MatrixSpec& spec = linear.weight->spec();
   const auto code = code_for(spec.key.element);
@@ -178,6 +184,10 @@ Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& 
     format.own_group_cols = std::clamp<std::int64_t>(format.stored_group_cols, least, most);
     format.group_cols = std::min(format.group_cols, format.own_group_cols);
   }
+  if (pairs(ops, format)) {
+    format.scale = PanelScale::e4m3_pair;
+    format.group_cols = ops.e2m1_pairs.block_columns;
+  }
   if (format.activation && format.activation->granularity.kind == Granularity::Kind::group) {
     format.group_input_scales = true;
     format.group_cols = std::min<std::int64_t>(format.group_cols, format.activation->granularity.cols);
@@ -185,6 +195,7 @@ Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& 
   format.groups = has_scales ? ceil_div(spec.cols, format.group_cols) : 1;
   format.steps = ceil_div(format.group_cols, kStepColumns);
   format.last_steps = ceil_div(spec.cols - (format.groups - 1) * format.group_cols, kStepColumns);
+  if (format.paired()) format.last_steps = format.steps;  // the second group's columns lie among those of the first
   format.panels = ceil_div(spec.rows, kPanelRows);
   const auto steps = static_cast<std::size_t>((format.groups - 1) * format.steps + format.last_steps);
   format.panel_bytes = steps * step_bytes(format.code);
@@ -192,6 +203,7 @@ Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& 
     const std::size_t group_tail =
         static_cast<std::size_t>(kPanelRows) * (scale_bytes(format.scale) + (format.zeros ? 1U : 0U));
     format.panel_bytes += static_cast<std::size_t>(format.groups) * group_tail;
+    if (format.paired()) format.panel_bytes += sizeof(PairTail);
   }
   choose_kernels(ops, format);
   format.recode = recoding(spec.key.element);
@@ -329,17 +341,33 @@ float magnitude(const PanelOps& ops, const float* values, std::int64_t count) {
   return largest(ops, {values, static_cast<std::size_t>(count)}, finite);
 }
 
+constexpr std::int64_t kPairColumns = 32;
+
+// The columns of two groups in turn, as the halves of a lane meet them; those that are missing are zero.
+void alternate(const float* values, std::int64_t count, float* out) {
+  constexpr std::int64_t kHalf = kPairColumns / 2;
+  float all[kPairColumns] = {};
+  std::copy(values, values + count, all);
+  for (std::int64_t i = 0; i < kHalf; ++i) {
+    out[2 * i] = all[i];
+    out[2 * i + 1] = all[kHalf + i];
+  }
+}
+
 // One group of the weight, as codes of `scale`.
 void encode_group(const PanelOps& ops, const PanelFormat& format, const float* values, std::int64_t g, float scale,
                   const PreparedRow& row) {
   const std::int64_t first = g * format.group_cols;
+  const std::int64_t count = std::min(format.group_cols, format.cols - first);
   const auto bytes = static_cast<std::int64_t>(format.input_bytes());
+  float alternating[kPairColumns];
+  if (format.paired()) alternate(values + first, count, alternating);
   const auto encode = format.input == InputForm::i16 ? ops.encode16 : ops.encode8;
   const std::int64_t blocks = format.group_blocks();
   std::int32_t not_wanted = 0;
   auto* const sums = reinterpret_cast<std::int32_t*>(row.sums);
-  encode({.x = values + first,
-          .count = std::min(format.group_cols, format.cols - first),
+  encode({.x = format.paired() ? alternating : values + first,
+          .count = format.paired() ? kPairColumns : count,
           .scale = scale,
           .most = largest_code(format),
           .nibbles = format.code != PanelCode::q8,

@@ -26,8 +26,9 @@ struct PanelFormat {
   InputForm input = InputForm::f32;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  std::int64_t group_cols = 0;         // cols where the code is dense
-  std::int64_t stored_group_cols = 0;  // of the checkpoint; a multiple of group_cols, which follows finer input scales
+  std::int64_t group_cols = 0;  // cols where the code is dense
+  // Of the checkpoint: a multiple of group_cols, which follows finer input scales, or half of it (paired()).
+  std::int64_t stored_group_cols = 0;
   std::int64_t groups = 1;
   std::int64_t steps = 0;  // of 8 columns, in every group but the last
   std::int64_t last_steps = 0;
@@ -44,6 +45,8 @@ struct PanelFormat {
   // Codes that are kept as others of the same value: [64], by the checkpoint's code. Null: kept as they are.
   const std::uint8_t* recode = nullptr;
 
+  // Two groups of the checkpoint are one here.
+  [[nodiscard]] bool paired() const { return scale == PanelScale::e4m3_pair; }
   [[nodiscard]] std::int64_t padded_cols() const { return ((groups - 1) * steps + last_steps) * kStepColumns; }
   [[nodiscard]] std::int64_t padded_rows() const { return panels * kPanelRows; }
   [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(panels) * panel_bytes; }

@@ -8,6 +8,8 @@
 //           lane: low half nibble p = column 2p, high half nibble p = column 2p + 1, so that a 16-bit table permute of
 //           the word shifted by 4p yields the bf16 pair (2p, 2p + 1) that VDPBF16PS multiplies
 //   e2m1    as q4, without zero points
+//           under e4m3_pair: low half nibble p = column p of the first group, high half the same of the second; behind
+//           the last group a PairTail
 //   q8      the same; step: 2 x { 32 lanes x u32 }, a byte a code in column order, stored as two's complement
 //   e4m3    as q8, bytes in the order 0, 2, 1, 3: the columns of a bf16 pair meet after one 16-bit shift
 //   bf16    step: 4 x { 32 lanes x 2 bf16 }
@@ -30,7 +32,10 @@
 namespace moracle::cpu {
 
 enum class PanelCode : std::uint8_t { q4, e2m1, q8, e4m3, bf16, bf16_compact, f16, f32 };
-enum class PanelScale : std::uint8_t { f16, bf16, f32, e4m3, e8m0 };
+// `e4m3_pair`: of two groups of 16 columns that are stored as one of 32. A row has two bytes, one of each group: the
+// E4M3 number's significand, 4 bits, and its biased exponent in the 4 above, 1 for subnormal numbers. The sign, if
+// there is one, is in the codes.
+enum class PanelScale : std::uint8_t { f16, bf16, f32, e4m3, e4m3_pair, e8m0 };
 // What a prepared activation row holds. `i8`: two's complement codes, four columns a 32-bit lane, in the order in which
 // the code's bytes meet them (EncodeArgs). `i16`: two's complement codes, two columns a lane, likewise.
 enum class InputForm : std::uint8_t { f32, bf16, i8, i16 };
@@ -57,6 +62,18 @@ struct CompactTail {
   };
   Outside outside[kMostOutside];
 };
+
+// How the scales of an e4m3_pair panel become integers of 16 bits: exponents from `base` on, 10 of them, as
+// significand x 2^(exponent - base), in units of `unit`. Where the panel has smaller ones too, these are a second part
+// of the sum, base and unit 10 powers of two below.
+struct PairTail {
+  float unit;
+  std::int32_t base;   // 1 .. 6
+  std::int32_t parts;  // 1 or 2
+  std::int32_t unused[13];
+};
+constexpr int kPairExponents = 10;
+constexpr int kPairBases = 6;
 
 // How scales of activations enter. `of_token`: one a token, at the end. `of_group`: one a group of the weight, which
 // multiplies the group's sum. `running`: one for several groups; the total is kept in units of the scale in force, so
@@ -160,6 +177,7 @@ struct PanelOps {
   CodeKernels q4, q8, e2m1, e4m3, bf16, f16, f32;
   CodeKernels bf16_compact;              // of one form with bf16; null: matrices stay in bf16
   CodeKernels q4_i8, q8_i8, e2m1_i8;     // integer activation codes
+  CodeKernels e2m1_pairs;                // of e2m1_i8, under e4m3_pair; null: groups are kept one by one
   CodeKernels q4_i16, q8_i16, e2m1_i16;  // the same in 16 bits
   std::int64_t wide_panels[kWideTiles];
   InputForm quantized_input;  // of q4, q8 and e2m1 where activations have 16 bits

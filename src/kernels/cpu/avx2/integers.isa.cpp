@@ -72,6 +72,11 @@ struct ByteForm : IntegerForm {
     return V::broadcast_lane(static_cast<const std::int32_t*>(sums[t]) + block);
   }
   static __m256i widened(Sum sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
+  // Halves by scales of their own, and what is in memory.
+  static __m256i add_scaled(Sum sum, __m256i scales, const __m256i& before) {
+    __asm__("vpmaddwd %1, %0, %0\n\tvpaddd %2, %0, %0" : "+x"(sum) : "x"(scales), "m"(before));
+    return sum;
+  }
 };
 
 template <>
@@ -124,6 +129,49 @@ struct DoubledE2m1 {
 struct E2m1 : DoubledE2m1 {
   using Form = ByteForm<4>;
   __m256i weight(const std::byte* at, int k, int r) const { return _mm256_shuffle_epi8(table, nibbles(at, k == 1, r)); }
+};
+
+// What a scale's significand is multiplied by, by exponent: 2^(exponent - base) in two bytes, or zero where that is not
+// one of 2^0 .. 2^11.
+struct ScalePowers {
+  alignas(16) std::uint8_t low[16];
+  alignas(16) std::uint8_t high[16];
+};
+constexpr ScalePowers powers_from(int base) {
+  ScalePowers powers = {};
+  for (int exponent = 1; exponent < 16; ++exponent) {
+    const int power = exponent - base;
+    if (power >= 0 && power < 8) powers.low[exponent] = static_cast<std::uint8_t>(1 << power);
+    if (power >= 8 && power < kPairExponents) powers.high[exponent] = static_cast<std::uint8_t>(1 << (power - 8));
+  }
+  return powers;
+}
+struct PairPowers {
+  ScalePowers of[kPairBases][2];  // base, part
+};
+constexpr PairPowers make_pair_powers() {
+  PairPowers powers = {};
+  for (int i = 0; i < kPairBases; ++i)
+    for (int part = 0; part < 2; ++part) powers.of[i][part] = powers_from(1 + i - part * kPairExponents);
+  return powers;
+}
+constexpr PairPowers kPairPowers = make_pair_powers();
+inline __m256i both_halves(const std::uint8_t* table) {
+  return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
+}
+
+struct E2m1Pairs : E2m1 {
+  using Powers = ScalePowers;
+  static const Powers* powers(int base) { return kPairPowers.of[base - 1]; }
+  // Of a register's rows, two scales a lane: 15 x 2^11 < 2^15, and twice 12 x 127 x 16 times that < 2^31. High bytes of
+  // the indices are zero, and so is what the tables have for that; the low byte of the second is zero or above 127.
+  static __m256i scales(const std::byte* at, const Powers& powers) {
+    const __m256i codes = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+    const __m256i low = _mm256_shuffle_epi8(both_halves(powers.low), _mm256_srli_epi16(codes, 4));
+    const __m256i high = _mm256_shuffle_epi8(both_halves(powers.high), _mm256_slli_epi16(codes, 4));
+    const __m256i significands = _mm256_and_si256(codes, _mm256_set1_epi16(15));
+    return _mm256_mullo_epi16(significands, _mm256_or_si256(low, high));
+  }
 };
 // A word's high byte is zero, for which the table has 12: 256 times that comes to every number, and the offset takes it
 // back.
@@ -220,6 +268,7 @@ void encode16(const EncodeArgs& args) {
 constinit const IntegerKernels kAvx2IntegerKernels = {.q4 = all_scales<Q4>(),
                                                       .q8 = {},
                                                       .e2m1 = own_scales<E2m1, false>(),
+                                                      .e2m1_pairs = own_scales<E2m1Pairs, false>(),
                                                       .q4_i16 = own_scales<Q4Words, true>(),
                                                       .q8_i16 = all_scales<Q8Words>(),
                                                       .e2m1_i16 = own_scales<E2m1Words, false>(),

@@ -141,6 +141,7 @@ constinit const PanelOps kAvx2NumberOps = {
     .q4_i8 = {},
     .q8_i8 = {},
     .e2m1_i8 = {},
+    .e2m1_pairs = {},
     .q4_i16 = {},
     .q8_i16 = {},
     .e2m1_i16 = {},

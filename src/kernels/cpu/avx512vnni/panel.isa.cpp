@@ -196,6 +196,7 @@ void encode16(const EncodeArgs& args) {
 constinit const IntegerKernels kVnniKernels = {.q4 = all_scales<Q4>(),
                                                .q8 = all_scales<Q8>(),
                                                .e2m1 = own_scales<E2m1, false>(),
+                                               .e2m1_pairs = {},
                                                .q4_i16 = own_scales<Q4Words, true>(),
                                                .q8_i16 = own_scales<Q8Words, true>(),
                                                .e2m1_i16 = own_scales<E2m1Words, false>(),
