@@ -85,6 +85,23 @@ class Cells(unittest.TestCase):
         calls = self.program.with_suffix(".calls").read_text().splitlines()
         self.assertEqual(len(calls), 2 * 2 * 2)  # rounds, policies, and each batch invariant
 
+    def test_holds_published_bytes_against_engines_that_round_to_bytes(self):
+        script = "echo \"tokens $2 median 1.0 ms\""
+        peers = {"layers": [self.peer("rounding", "fast", script,
+                                      cells={"qwen3-30b-a3b": ["int8-w8a8", "fp8-channel"]})]}
+        self.run_cells("--only", "qwen3*/int8-w8a8", "--only", "qwen3*/fp8-channel", "--tokens", "1", peers=peers)
+        lines = (self.folder / "out.md").read_text().splitlines()
+        named = {scheme: any(scheme in line and "1 rounding" in line for line in lines)
+                 for scheme in ("int8-w8a8", "fp8-channel")}
+        self.assertEqual(named, {"int8-w8a8": True, "fp8-channel": False})
+
+    def test_refuses_a_pattern_of_nothing(self):
+        done = subprocess.run([sys.executable, ROOT / "bench/cells", "--out", self.folder / "out", "--program",
+                               self.program, "--only", "Q/mxfp4"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--only Q/mxfp4 names nothing; there are qwen3-30b-a3b/int4-g128,", done.stderr)
+        self.assertFalse((self.folder / "out.json").exists())
+
     def test_merges_what_is_measured_again(self):
         self.run_cells("--only", "qwen3*/mxfp4", "--tokens", "1,4", "--rounds", "1")
         data, _ = self.run_cells("--only", "qwen3*/int4-g128", "--tokens", "1", "--rounds", "1", "--wrap", "env A=b")

@@ -132,7 +132,7 @@ struct E2m1 : DoubledE2m1 {
 };
 
 // What a scale's significand is multiplied by, by exponent: 2^(exponent - base) in two bytes, or zero where that is not
-// one of 2^0 .. 2^11.
+// one of 2^0 .. 2^9.
 struct ScalePowers {
   alignas(16) std::uint8_t low[16];
   alignas(16) std::uint8_t high[16];
@@ -163,8 +163,9 @@ inline __m256i both_halves(const std::uint8_t* table) {
 struct E2m1Pairs : E2m1 {
   using Powers = ScalePowers;
   static const Powers* powers(int base) { return kPairPowers.of[base - 1]; }
-  // Of a register's rows, two scales a lane: 15 x 2^11 < 2^15, and twice 12 x 127 x 16 times that < 2^31. High bytes of
-  // the indices are zero, and so is what the tables have for that; the low byte of the second is zero or above 127.
+  // Of a register's rows, two scales a lane, up to 15 x 2^9: times 12 x 127 x 16 and in four pairs, 2^31 is not
+  // reached. High bytes of the indices are zero, for which the tables have zero; the low bytes of the second are zero
+  // or above 127.
   static __m256i scales(const std::byte* at, const Powers& powers) {
     const __m256i codes = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
     const __m256i low = _mm256_shuffle_epi8(both_halves(powers.low), _mm256_srli_epi16(codes, 4));

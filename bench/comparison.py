@@ -1,0 +1,8 @@
+"""Which engines a row of bench/cells is held against."""
+PUBLISHED_IN_8_BITS = ("int8-w8a8",)  # activations, so that an engine that rounds to 8 bits does what the scheme says
+
+
+def comparable(row):
+    """Peers whose activations are no coarser than the row's policy, or its scheme, allows; the order stays."""
+    coarse = row["policy"] == "fast" or row.get("scheme") in PUBLISHED_IN_8_BITS
+    return [peer for peer in row["peers"] if coarse or peer["numerics"] == "exact"]
