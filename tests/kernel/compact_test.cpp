@@ -8,6 +8,8 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/memory.h"
@@ -60,16 +62,15 @@ struct Compact {
     for (std::uint32_t i = 0; i < list.count; ++i) {
       if (list.outside[i].row == row && list.outside[i].column == column) return list.outside[i].weight;
     }
-    constexpr std::size_t kOrder[4] = {0, 2, 1, 3};
     const std::byte* const step = bytes.data() + column / 8 * 384;
-    const std::size_t in_step = column % 8;
-    const auto byte = std::to_integer<unsigned>(step[in_step / 4 * 128 + row * 4 + kOrder[in_step % 4]]);
-    std::uint32_t lane = 0;
-    std::memcpy(&lane, step + 256 + row * 4, sizeof lane);
-    const unsigned code = lane >> (in_step / 2 * 4 + in_step % 2 * 16) & 15U;
+    const std::size_t in_half = column % 4;
+    const std::size_t at = row / 4 * 16 + in_half / 2 * 8 + row % 4 * 2 + in_half % 2;
+    const auto low = std::to_integer<unsigned>(step[column % 8 / 4 * 128 + at]);
+    const unsigned code = std::to_integer<unsigned>(step[256 + at]) >> (column % 8 / 4 * 4) & 15U;
     const int shift = static_cast<int>(std::lround(std::log2(list.factor)));
-    const unsigned exponent = code == 15 ? 0 : static_cast<unsigned>(kCompactBase + static_cast<int>(code) + shift);
-    return static_cast<std::uint16_t>((byte & 0x80U) << 8U | exponent << 7U | (byte & 0x7FU));
+    const unsigned pair =
+        code % 8 == 7 ? 0 : static_cast<unsigned>(kCompactPair + static_cast<int>(code % 8) + shift / 2);
+    return static_cast<std::uint16_t>((code / 8) << 15U | pair << 8U | low);
   }
 };
 
@@ -80,11 +81,24 @@ void expect_same(const std::vector<std::uint16_t>& weights, const Compact& compa
   }
 }
 
+struct InstructionSet {
+  std::string name;
+  const PanelOps& ops;
+  std::string card;
+  CpuFeatures needed;
+};
+const InstructionSet kSets[] = {{"avx2", kAvx2NumberOps, "cpu.avx2.dense", CpuFeatures{} | CpuFeature::avx2},
+                                {"avx512bf16", kAvx512Bf16Ops, "cpu.avx512bf16.dense",
+                                 CpuFeature::avx512 | CpuFeature::avx512_bf16 | CpuFeature::avx512_vbmi}};
+
+bool present(CpuFeatures needed) {
+  return (probe_machine().cpu_features & needed) == needed;
+}
+
 class CompactPanels : public ::testing::Test {
  protected:
   void SetUp() override {
-    const CpuFeatures needed = CpuFeature::avx512 | CpuFeature::avx512_bf16 | CpuFeature::avx512_vbmi;
-    if ((probe_machine().cpu_features & needed) != needed) GTEST_SKIP() << "this CPU lacks AVX-512 BF16";
+    if (!present(kSets[0].needed)) GTEST_SKIP() << "this CPU lacks AVX2";
   }
 };
 
@@ -114,6 +128,16 @@ TEST_F(CompactPanels, RefusesWhatHasTooManyExponents) {
   EXPECT_FALSE(Compact(weights).fits);
 }
 
+// A factor would move it.
+TEST_F(CompactPanels, ListsSubnormalNumbers) {
+  auto weights = normal_panel(2);
+  const auto before = Compact(weights).tail().count;
+  weights[place(9, 9)] = 0x8001;
+  const Compact compact(weights);
+  EXPECT_EQ(compact.tail().count, before + 1);
+  expect_same(weights, compact);
+}
+
 TEST_F(CompactPanels, AllZeros) {
   const std::vector<std::uint16_t> weights(kWeights);
   const Compact compact(weights);
@@ -121,24 +145,40 @@ TEST_F(CompactPanels, AllZeros) {
   expect_same(weights, compact);
 }
 
-class CompactKernels : public CompactPanels {
+class OfInstructionSet : public ::testing::TestWithParam<InstructionSet> {
  protected:
   void SetUp() override {
-    CompactPanels::SetUp();
+    if (!present(GetParam().needed)) GTEST_SKIP() << "this CPU lacks " << GetParam().name;
+  }
+};
+const auto kName = [](const auto& info) { return info.param.name; };
+
+class CompactKernels : public OfInstructionSet {
+ protected:
+  void SetUp() override {
+    OfInstructionSet::SetUp();
     std::mt19937 rng(3);
     std::normal_distribution<float> normal;
-    for (auto& row : x_) {
-      row.resize(kSteps * 8 + 32);
-      for (std::size_t i = 0; i < kSteps * 8; ++i) row[i] = encode_bf16(normal(rng));
+    for (std::size_t t = 0; t < kMaxRun; ++t) {
+      words_[t].resize(kSteps * 8 + 32);
+      for (std::size_t i = 0; i < kSteps * 8; ++i) words_[t][i] = encode_bf16(normal(rng));
+      for (const std::uint16_t word : words_[t]) numbers_[t].push_back(decode_bf16(word));
     }
   }
 
+  const CodeKernels& kernels() const { return GetParam().ops.bf16_compact; }
+  const CodeKernels& plain_kernels() const { return GetParam().ops.bf16; }
+  std::int64_t most_tokens() const { return kernels().tile_tokens; }
+
   // [panels][tokens][32]
-  std::vector<float> multiply(PanelMultiply kernel, std::int64_t tokens,
-                              const std::vector<const std::byte*>& panels) const {
+  std::vector<float> multiply(PanelMultiply kernel, std::int64_t tokens, const std::vector<const std::byte*>& panels,
+                              std::int64_t steps = kSteps) const {
     std::vector<float> out(panels.size() * static_cast<std::size_t>(tokens) * 32);
     std::vector<const void*> x;
-    for (std::int64_t t = 0; t < tokens; ++t) x.push_back(x_[static_cast<std::size_t>(t)].data());
+    const bool numbers = GetParam().ops.bf16_input == InputForm::f32;
+    for (std::size_t t = 0; t < static_cast<std::size_t>(tokens); ++t) {
+      x.push_back(numbers ? static_cast<const void*>(numbers_[t].data()) : words_[t].data());
+    }
     const std::vector<float> panel_scale(panels.size(), 1.0F);
     const std::vector<float> token_scale(static_cast<std::size_t>(tokens), 1.0F);
     std::vector<float*> outs;
@@ -151,8 +191,8 @@ class CompactKernels : public CompactPanels {
             .scale_groups = 0,
             .panels = panels.data(),
             .groups = 1,
-            .steps = kSteps,
-            .last_steps = kSteps,
+            .steps = steps,
+            .last_steps = steps,
             .scale = PanelScale::f32,
             .zeros = false,
             .scaled = false,
@@ -165,25 +205,27 @@ class CompactKernels : public CompactPanels {
     return out;
   }
 
-  std::vector<std::uint16_t> x_[kMaxTile];
+  std::vector<std::uint16_t> words_[kMaxRun];
+  std::vector<float> numbers_[kMaxRun];  // the same
 };
+INSTANTIATE_TEST_SUITE_P(All, CompactKernels, ::testing::ValuesIn(kSets), kName);
 
-TEST_F(CompactKernels, SameBitsAsPlainWithoutAList) {
+TEST_P(CompactKernels, SameBitsAsPlainWithoutAList) {
   auto weights = normal_panel(4);
   const CompactTail list = Compact(weights).tail();  // what would be listed becomes zero
   for (std::uint32_t i = 0; i < list.count; ++i) weights[place(list.outside[i].row, list.outside[i].column)] = 0;
   const Compact compact(weights);
   ASSERT_EQ(compact.tail().count, 0U);
-  for (std::int64_t tokens = 1; tokens <= kMaxTile; ++tokens) {
+  for (std::int64_t tokens = 1; tokens <= most_tokens(); ++tokens) {
     const auto tile = static_cast<std::size_t>(tokens - 1);
-    EXPECT_EQ(multiply(kAvx512Bf16Ops.bf16_compact.tiles[0][0].one[tile], tokens, {compact.bytes.data()}),
-              multiply(kAvx512Bf16Ops.bf16.tiles[0][0].one[tile], tokens,
-                       {reinterpret_cast<const std::byte*>(weights.data())}))
+    EXPECT_EQ(
+        multiply(kernels().tiles[0][0].one[tile], tokens, {compact.bytes.data()}),
+        multiply(plain_kernels().tiles[0][0].one[tile], tokens, {reinterpret_cast<const std::byte*>(weights.data())}))
         << tokens;
   }
 }
 
-TEST_F(CompactKernels, ListedWeightsCount) {
+TEST_P(CompactKernels, ListedWeightsCount) {
   auto weights = normal_panel(5);
   weights[place(7, 33)] = encode_bf16(300.0F);
   weights[place(8, 0)] = encode_bf16(-1e-9F);
@@ -191,10 +233,10 @@ TEST_F(CompactKernels, ListedWeightsCount) {
   ASSERT_TRUE(compact.fits);
   ASSERT_GT(compact.tail().count, 0U);
   const auto* const plain = reinterpret_cast<const std::byte*>(weights.data());
-  for (std::int64_t tokens = 1; tokens <= kMaxTile; ++tokens) {
+  for (std::int64_t tokens = 1; tokens <= most_tokens(); ++tokens) {
     const auto tile = static_cast<std::size_t>(tokens - 1);
-    const auto found = multiply(kAvx512Bf16Ops.bf16_compact.tiles[0][0].one[tile], tokens, {compact.bytes.data()});
-    const auto wanted = multiply(kAvx512Bf16Ops.bf16.tiles[0][0].one[tile], tokens, {plain});
+    const auto found = multiply(kernels().tiles[0][0].one[tile], tokens, {compact.bytes.data()});
+    const auto wanted = multiply(plain_kernels().tiles[0][0].one[tile], tokens, {plain});
     // Sums of 40 products in another order: 40 roundings of numbers up to 300 x 4.
     for (std::size_t i = 0; i < found.size(); ++i) {
       const float most = i % 32 == 7 ? 1200.0F : 4.0F;
@@ -203,17 +245,17 @@ TEST_F(CompactKernels, ListedWeightsCount) {
   }
 }
 
-TEST_F(CompactKernels, SeveralPanelsAtOnceAreTheSame) {
+TEST_P(CompactKernels, SeveralPanelsAtOnceAreTheSame) {
   const auto first = normal_panel(6);
   const auto second = normal_panel(7, 3.0F);
   const Compact compact[2] = {Compact(first), Compact(second)};
-  const CodeKernels::Tiles& tiles = kAvx512Bf16Ops.bf16_compact.tiles[0][0];
+  const CodeKernels::Tiles& tiles = kernels().tiles[0][0];
   for (std::int64_t tokens = 1; tokens <= kWideTiles; ++tokens) {
     const auto tile = static_cast<std::size_t>(tokens - 1);
     if (tiles.wide[tile] == nullptr) continue;
     std::vector<const std::byte*> panels;
     std::vector<float> wanted;
-    for (std::int64_t p = 0; p < kAvx512Bf16Ops.wide_panels[tile]; ++p) {
+    for (std::int64_t p = 0; p < GetParam().ops.wide_panels[tile]; ++p) {
       panels.push_back(compact[p % 2].bytes.data());
       const auto alone = multiply(tiles.one[tile], tokens, {panels.back()});
       wanted.insert(wanted.end(), alone.begin(), alone.end());
@@ -222,8 +264,37 @@ TEST_F(CompactKernels, SeveralPanelsAtOnceAreTheSame) {
   }
 }
 
+// A panel of more chunks than one, with a list.
+TEST_P(CompactKernels, RunsSumAsTilesDo) {
+  if (kernels().run == nullptr) GTEST_SKIP() << "tiles decode for themselves";
+  constexpr std::int64_t kLongSteps = 150;
+  std::vector<std::uint16_t> weights;
+  for (unsigned seed = 0; seed * kSteps < kLongSteps; ++seed) {
+    const auto part = normal_panel(20 + seed);
+    weights.insert(weights.end(), part.begin(), part.end());
+  }
+  weights[place(7, 1001)] = encode_bf16(300.0F);
+  std::vector<std::byte> panel(kLongSteps * 384 + sizeof(CompactTail));
+  ASSERT_TRUE(compact_panel(reinterpret_cast<const std::byte*>(weights.data()), kLongSteps, panel.data()));
+  std::mt19937 rng(4);
+  std::normal_distribution<float> normal;
+  for (auto& row : numbers_) {
+    row.resize(kLongSteps * 8);
+    for (float& value : row) value = normal(rng);
+  }
+  for (const std::int64_t tokens : {3, 6, 10, 33, 64}) {
+    const auto run = multiply(kernels().run, tokens, {panel.data()}, kLongSteps);
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      std::swap(numbers_[0], numbers_[t]);
+      const auto alone = multiply(kernels().tiles[0][0].one[0], 1, {panel.data()}, kLongSteps);
+      std::swap(numbers_[0], numbers_[t]);
+      EXPECT_TRUE(std::equal(alone.begin(), alone.end(), run.begin() + t * 32)) << tokens << " " << t;
+    }
+  }
+}
+
 // Whole linears, [77, 320], by the card that keeps them compact.
-class CompactLinears : public CompactPanels {
+class CompactLinears : public OfInstructionSet {
  protected:
   static constexpr std::int64_t kRows = 77;
   static constexpr std::int64_t kCols = 320;
@@ -266,17 +337,19 @@ class CompactLinears : public CompactPanels {
   }
 };
 
-TEST_F(CompactLinears, TakeThreeQuartersOfTheBytes) {
+INSTANTIATE_TEST_SUITE_P(All, CompactLinears, ::testing::ValuesIn(kSets), kName);
+
+TEST_P(CompactLinears, TakeThreeQuartersOfTheBytes) {
   const CanonicalLinear linear = normal_linear();
-  const Outcome compact = run("cpu.avx512bf16.dense", linear);
+  const Outcome compact = run(GetParam().card, linear);
   EXPECT_EQ(compact.bytes, 3 * (kCols / 8 * 384 + sizeof(CompactTail)));
   expect_near(compact.y, run("ref.dense", linear).y);
 }
 
-TEST_F(CompactLinears, StayPlainWhereExponentsAreTooMany) {
+TEST_P(CompactLinears, StayPlainWhereExponentsAreTooMany) {
   const CanonicalLinear linear =
       linear_of([](std::size_t i) { return std::ldexp(i % 3 == 0 ? -1.5F : 1.25F, static_cast<int>(i % 60) - 50); });
-  const Outcome plain = run("cpu.avx512bf16.dense", linear);
+  const Outcome plain = run(GetParam().card, linear);
   EXPECT_EQ(plain.bytes, 3 * kCols / 8 * 512);
   expect_near(plain.y, run("ref.dense", linear).y);
 }
@@ -296,9 +369,9 @@ class Spoilt : public PackStore {
   CompactTail tail_;
 };
 
-TEST_F(CompactLinears, ListsFromAFileAreChecked) {
+TEST_P(CompactLinears, ListsFromAFileAreChecked) {
   const CanonicalLinear linear = normal_linear();
-  const std::vector<float> wanted = run("cpu.avx512bf16.dense", linear).y;
+  const std::vector<float> wanted = run(GetParam().card, linear).y;
   CompactTail too_long{.factor = 1.0F, .count = kMostOutside + 1, .outside = {}};
   CompactTail column{.factor = 1.0F, .count = 1, .outside = {}};
   column.outside[0] = {.column = kCols, .row = 0, .weight = 0x3F80};
@@ -306,7 +379,7 @@ TEST_F(CompactLinears, ListsFromAFileAreChecked) {
   row.outside[0] = {.column = 0, .row = 32, .weight = 0x3F80};
   for (const CompactTail& tail : {too_long, column, row}) {
     Spoilt store(tail);
-    EXPECT_EQ(run("cpu.avx512bf16.dense", linear, &store).y, wanted);
+    EXPECT_EQ(run(GetParam().card, linear, &store).y, wanted);
     EXPECT_EQ(store.kept, 1) << "packed anew";
   }
 }

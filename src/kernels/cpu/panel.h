@@ -13,9 +13,9 @@
 //   q8      the same; step: 2 x { 32 lanes x u32 }, a byte a code in column order, stored as two's complement
 //   e4m3    as q8, bytes in the order 0, 2, 1, 3: the columns of a bf16 pair meet after one 16-bit shift
 //   bf16    step: 4 x { 32 lanes x 2 bf16 }
-//   bf16_compact  the same numbers in 12 bits: step: 2 x { 32 lanes x 4 bytes of sign and mantissa, in the order of
-//   e4m3 },
-//           { 32 lanes x 8 nibbles of exponents, as q4's }; behind the last step a CompactTail
+//   bf16_compact  the same numbers in 12 bits: step: 2 x { low bytes of 4 columns: for every 4 rows, 4 x columns 0 and
+//           1, then 4 x columns 2 and 3 }, { codes of the high bytes, in the same order: low nibbles of the first 4
+//           columns, high ones of the others }; behind the last step a CompactTail
 //   f16     step: 4 x { 32 lanes x 2 f16 }
 //   f32     step: 8 x { 32 lanes x f32 }
 //
@@ -48,9 +48,19 @@ constexpr std::int64_t kMaxPanels = 4;  // of one call
 constexpr std::int64_t kAhead = 4;      // places of PanelArgs::ahead
 constexpr std::int64_t kWideTiles = 3;  // tiles of 1 .. 3 tokens may take several panels at once
 
-// Exponent code c of bf16_compact stands for the biased exponent kCompactBase + c, 15 for 0; the panel's factor, a
-// power of two, puts the numbers back in their place.
-constexpr int kCompactBase = 114;
+// Code c of bf16_compact stands for the high byte kCompactPair + c % 8, a pair of neighbouring exponents, or 0 where
+// c % 8 is 7; bit 3 is the sign. The panel's factor, a power of four, puts the numbers back in their place.
+constexpr int kCompactPair = 57;
+struct CompactHighBytes {
+  alignas(16) std::uint8_t of[16];
+};
+consteval CompactHighBytes compact_high_bytes() {
+  CompactHighBytes bytes{};
+  for (int code = 0; code < 16; ++code) {
+    bytes.of[code] = static_cast<std::uint8_t>((code % 8 == 7 ? 0 : kCompactPair + code % 8) | code / 8 << 7);
+  }
+  return bytes;
+}
 constexpr std::uint32_t kMostOutside = 127;
 struct CompactTail {
   float factor;

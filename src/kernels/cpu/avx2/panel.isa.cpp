@@ -97,10 +97,44 @@ struct DenseBf16 {
   using Form = F32Form;
   static constexpr std::int64_t kBytes = 512;
   static constexpr float kUnit = 1.0F;
-  __m256 weight(const std::byte* at, int k, int r) const {
+  static __m256 weight(const std::byte* at, int k, int r) {
     const __m256i words = load_words(at + k / 2 * 128 + r * 32);
     if (k % 2 == 0) return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
     return _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
+  }
+};
+
+constexpr CompactHighBytes kHighBytes = compact_high_bytes();
+
+// Of bf16 in 12 bits, 64 weights: a shift, 2 masks and 2 byte permutes make the high bytes, and 4 more permutes put low
+// bytes beside them, for 96 bytes of memory where plain numbers have 128. Runs keep them as plain numbers: half of
+// these operations wait for the pipe of a multiply-add, 5 tokens reach 84 GFLOP/s, plain numbers 99.
+struct CompactBf16 {
+  using Form = F32Form;
+  static constexpr bool kListed = true;
+  static constexpr std::int64_t kBytes = 384;
+  static constexpr float kUnit = 1.0F;
+  using Kept = DenseBf16;
+  __m256i table = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(kHighBytes.of)));
+  // Columns 2k and 2k + 1 of register r's rows.
+  __m256i pair(const std::byte* at, int k, int r) const {
+    const __m256i low = load_words(at + k / 2 * 128 + r * 32);
+    const __m256i nibbles = _mm256_srli_epi16(load_words(at + 256 + r * 32), k / 2 * 4);
+    const __m256i high = _mm256_shuffle_epi8(table, _mm256_and_si256(nibbles, _mm256_set1_epi8(0x0F)));
+    return k % 2 == 0 ? _mm256_unpacklo_epi8(low, high) : _mm256_unpackhi_epi8(low, high);
+  }
+  __m256 weight(const std::byte* at, int k, int r) const {
+    const __m256i words = pair(at, k / 2, r);
+    if (k % 2 == 0) return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
+    return _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
+  }
+  void keep(const std::byte* at, std::byte* out) const {
+#pragma GCC unroll 4
+    for (int r = 0; r < V::kRegs; ++r) {
+      const __m256i words[4] = {pair(at, 0, r), pair(at, 1, r), pair(at, 2, r), pair(at, 3, r)};
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) store_words(out + k * 128 + r * 32, words[k]);
+    }
   }
 };
 
@@ -126,6 +160,8 @@ struct DenseF32 {
 
 // Two tiles that decode for themselves are as fast as a run.
 constexpr std::int64_t kRunFrom = 10;
+// As fast as those that decode so little.
+constexpr std::int64_t kCompactRunFrom = 32;
 
 }  // namespace
 
@@ -137,7 +173,7 @@ constinit const PanelOps kAvx2NumberOps = {
     .bf16 = dense_kernels<DenseBf16>(),
     .f16 = dense_kernels<DenseF16>(),
     .f32 = dense_kernels<DenseF32>(),
-    .bf16_compact = {},
+    .bf16_compact = with_runs<CompactBf16>(dense_kernels<CompactBf16>(), kCompactRunFrom),
     .q4_i8 = {},
     .q8_i8 = {},
     .e2m1_i8 = {},

@@ -33,34 +33,21 @@ struct DenseBf16 {
   __m512bh weight(const std::byte* at, int k, int r) const { return Bf16Form::load(at + k * 128 + r * 64); }
 };
 
-// Per register of 16 rows x 2 columns: 3 or 2 shifts, a permute and a select beside the multiply-add, for 48 bytes of
-// memory where plain numbers have 64.
-struct ExponentTable {
-  alignas(64) std::uint16_t values[32];  // twice, since the permutation looks at five bits
-};
-constexpr ExponentTable make_exponents() {
-  ExponentTable table{};
-  for (int code = 0; code < 32; ++code) {
-    table.values[code] = code % 16 == 15 ? 0 : static_cast<std::uint16_t>((kCompactBase + code % 16) << 7);
-  }
-  return table;
-}
-constexpr ExponentTable kExponents = make_exponents();
+// Per 4 registers of 16 rows x 2 columns: a shift, 2 masks and 2 byte permutes make the high bytes, and each register
+// is low and high bytes interleaved, for 192 bytes of memory where plain numbers have 256.
+constexpr CompactHighBytes kHighBytes = compact_high_bytes();
 
 struct CompactBf16 {
   using Form = Bf16Form;
   static constexpr bool kListed = true;
   static constexpr std::int64_t kBytes = 384;
   static constexpr float kUnit = 1.0F;
-  __m512i table = _mm512_load_si512(kExponents.values);
+  __m512i table = _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(kHighBytes.of)));
   __m512bh weight(const std::byte* at, int k, int r) const {
-    const __m512i bytes = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
-    const __m512i codes = _mm512_srli_epi16(_mm512_loadu_si512(at + 256 + r * 64), static_cast<unsigned>(4 * k));
-    const __m512i spread = _mm512_srai_epi16(k % 2 == 0 ? _mm512_slli_epi16(bytes, 8) : bytes, 8);
-    const __m512i sign_and_mantissa = _mm512_set1_epi16(static_cast<short>(0x807F));
-    // (spread & sign_and_mantissa) | exponent
-    return reinterpret_cast<__m512bh>(
-        _mm512_ternarylogic_epi32(spread, sign_and_mantissa, _mm512_permutexvar_epi16(codes, table), 0xEA));
+    const __m512i low = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
+    const __m512i nibbles = _mm512_srli_epi16(_mm512_loadu_si512(at + 256 + r * 64), static_cast<unsigned>(k / 2 * 4));
+    const __m512i high = _mm512_shuffle_epi8(table, _mm512_and_si512(nibbles, _mm512_set1_epi8(0x0F)));
+    return reinterpret_cast<__m512bh>(k % 2 == 0 ? _mm512_unpacklo_epi8(low, high) : _mm512_unpackhi_epi8(low, high));
   }
 };
 
