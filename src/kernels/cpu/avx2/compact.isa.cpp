@@ -10,6 +10,8 @@ namespace moracle::cpu {
 
 namespace {
 
+#include "kernels/cpu/avx2/vectors256.inc"
+
 constexpr std::int64_t kLine = 4 * kPanelRows;  // bytes of columns 2k and 2k + 1 of all rows, as plain numbers
 constexpr std::int64_t kStepWeights = kStepColumns * kPanelRows;
 constexpr std::uint32_t kPairs = 7;  // of exponents, in a row; the eighth code is a zero
@@ -40,14 +42,6 @@ float power_of_two(int power) {
   return __builtin_bit_cast(float, static_cast<std::uint32_t>(127 + power) << 23U);
 }
 
-__m256i load(const std::byte* p) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-}
-
-void store(std::byte* p, __m256i v) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v);
-}
-
 struct Split {
   __m256i bytes;     // low ones; zero where a weight is outside
   __m256i codes;     // nibbles, of the high ones
@@ -56,8 +50,8 @@ struct Split {
 
 // 8 rows by 4 columns, of two lines of plain numbers.
 Split split(const std::byte* line, std::uint32_t base) {
-  const __m256i first = load(line);
-  const __m256i second = load(line + kLine);
+  const __m256i first = load_words(line);
+  const __m256i second = load_words(line + kLine);
   const __m256i low = _mm256_set1_epi16(0xFF);
   const __m256i bytes = _mm256_packus_epi16(_mm256_and_si256(first, low), _mm256_and_si256(second, low));
   const __m256i high = _mm256_packus_epi16(_mm256_srli_epi16(first, 8), _mm256_srli_epi16(second, 8));
@@ -100,9 +94,9 @@ bool compact_panel(const std::byte* plain, std::int64_t steps, std::byte* out) {
       const Split first = split(line, base);
       const Split second = split(line + 2 * kLine, base);
       std::byte* const to = out + row * 4;
-      store(to, first.bytes);
-      store(to + kLine, second.bytes);
-      store(to + 2 * kLine, _mm256_or_si256(first.codes, _mm256_slli_epi16(second.codes, 4)));
+      store_words(to, first.bytes);
+      store_words(to + kLine, second.bytes);
+      store_words(to + 2 * kLine, _mm256_or_si256(first.codes, _mm256_slli_epi16(second.codes, 4)));
       if ((first.outside | second.outside) == 0) continue;
       if (!list_outside(first.outside, line, row, column, tail)) return false;
       if (!list_outside(second.outside, line + 2 * kLine, row, column + 4, tail)) return false;

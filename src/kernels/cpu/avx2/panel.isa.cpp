@@ -45,6 +45,12 @@ struct E2m1 {
   }
 };
 
+// Of pairs of bf16, the even or the odd column.
+__m256 column_of(__m256i pairs, int k) {
+  if (k % 2 == 0) return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
+  return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
+}
+
 constexpr int kE4m3Byte[4] = {0, 2, 1, 3};  // of a lane, by column
 
 // e4m3, any code.
@@ -76,9 +82,7 @@ struct E4m3 {
     const __m256i words = load_words(at + k / 4 * 128 + r * 32);
     const __m256i on_top = k % 4 < 2 ? _mm256_slli_epi16(words, 8) : words;
     const __m256i bits = _mm256_and_si256(_mm256_srai_epi16(on_top, 4), _mm256_set1_epi16(static_cast<short>(0x87F0)));
-    const __m256i pair = _mm256_add_epi16(bits, _mm256_set1_epi16(120 << 7));
-    if (k % 2 == 0) return _mm256_castsi256_ps(_mm256_slli_epi32(pair, 16));
-    return _mm256_castsi256_ps(_mm256_and_si256(pair, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
+    return column_of(_mm256_add_epi16(bits, _mm256_set1_epi16(120 << 7)), k);
   }
 };
 
@@ -98,9 +102,7 @@ struct DenseBf16 {
   static constexpr std::int64_t kBytes = 512;
   static constexpr float kUnit = 1.0F;
   static __m256 weight(const std::byte* at, int k, int r) {
-    const __m256i words = load_words(at + k / 2 * 128 + r * 32);
-    if (k % 2 == 0) return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
-    return _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
+    return column_of(load_words(at + k / 2 * 128 + r * 32), k);
   }
 };
 
@@ -123,11 +125,7 @@ struct CompactBf16 {
     const __m256i high = _mm256_shuffle_epi8(table, _mm256_and_si256(nibbles, _mm256_set1_epi8(0x0F)));
     return k % 2 == 0 ? _mm256_unpacklo_epi8(low, high) : _mm256_unpackhi_epi8(low, high);
   }
-  __m256 weight(const std::byte* at, int k, int r) const {
-    const __m256i words = pair(at, k / 2, r);
-    if (k % 2 == 0) return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
-    return _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
-  }
+  __m256 weight(const std::byte* at, int k, int r) const { return column_of(pair(at, k / 2, r), k); }
   void keep(const std::byte* at, std::byte* out) const {
 #pragma GCC unroll 4
     for (int r = 0; r < V::kRegs; ++r) {

@@ -125,10 +125,6 @@ inline EncodedColumns encode_columns(const float* weights, float scale, Squares&
   return {bytes_of(codes, kScreenOffset), bytes_of(fine, kFineOffset)};
 }
 
-inline void store(__m256i v, std::byte* out) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), v);
-}
-
 // The low two bits of 32 columns, to bits 2 I to 2 I + 3 of their places in a block.
 template <int I>
 inline __m128i low_pairs(__m256i codes) {
@@ -143,8 +139,8 @@ inline void store_block(const EncodedColumns (&columns)[4], std::byte* bytes, st
     const EncodedColumns& low = columns[i];
     const EncodedColumns& high = columns[i + 2];
     const __m256i three = _mm256_and_si256(_mm256_slli_epi16(high.codes, 3), _mm256_set1_epi8(static_cast<char>(0xE0)));
-    store(_mm256_or_si256(low.codes, three), bytes + i * 32);
-    store(_mm256_or_si256(low.fine, _mm256_slli_epi16(high.fine, 4)), fine + i * 32);
+    store_words(bytes + i * 32, _mm256_or_si256(low.codes, three));
+    store_words(fine + i * 32, _mm256_or_si256(low.fine, _mm256_slli_epi16(high.fine, 4)));
   }
   const __m128i all = _mm_or_si128(low_pairs<0>(columns[2].codes), low_pairs<2>(columns[3].codes));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(pairs), all);
