@@ -45,12 +45,12 @@ struct Reference {
     const std::uint8_t stored = all.codes[static_cast<std::size_t>(row * format.cols + column)];
     return format.recode == nullptr ? stored : format.recode[stored];
   }
-  // Of 4 bits; pairs have the sign of the scale in it.
+  // Of 4 bits; under scales that are integers they have the sign of the scale in it.
   std::uint32_t signed_code(std::int64_t row, std::int64_t p) const {
-    const bool negative = format.paired() && std::signbit(pair_scale(row, p / 16));
+    const bool negative = (format.paired() || format.folded) && std::signbit(scale(row, p / format.stored_group_cols));
     return code(row, p) ^ (negative ? 8U : 0U);
   }
-  float pair_scale(std::int64_t row, std::int64_t group) const {
+  float scale(std::int64_t row, std::int64_t group) const {
     if (row >= format.rows || group >= format.stored_groups()) return 0.0F;
     return all.scales[static_cast<std::size_t>(row * format.stored_groups() + group)];
   }
@@ -113,6 +113,7 @@ struct Reference {
     const auto at = [&](std::int64_t row) { return static_cast<std::size_t>(row * format.stored_groups() + stored); };
     for (std::int64_t row = first; row < first + 32; ++row) {
       const float scale = row < format.rows ? all.scales[at(row)] : 0.0F;
+      if (format.scale == PanelScale::e4m3_parts) put(out, row < format.rows ? parts_byte(row, g) : std::uint8_t{0});
       if (format.scale == PanelScale::f32) put(out, scale);
       if (format.scale == PanelScale::f16) put(out, encode_f16(scale));
       if (format.scale == PanelScale::bf16) put(out, encode_bf16(scale));
@@ -131,11 +132,15 @@ struct Reference {
   };
   Parts parts(std::int64_t row, std::int64_t group) const {
     Parts parts;
-    const float scale = std::fabs(pair_scale(row, group));
-    if (scale == 0.0F) return parts;
-    parts.exponent = std::max(1, std::ilogb(scale) + 7);
-    parts.significand = static_cast<int>(std::ldexp(scale, 10 - parts.exponent));
+    const float magnitude = std::fabs(scale(row, group));
+    if (magnitude == 0.0F) return parts;
+    parts.exponent = std::max(1, std::ilogb(magnitude) + 7);
+    parts.significand = static_cast<int>(std::ldexp(magnitude, 10 - parts.exponent));
     return parts;
+  }
+  std::uint8_t parts_byte(std::int64_t row, std::int64_t group) const {
+    const Parts scale = parts(row, group);
+    return static_cast<std::uint8_t>(scale.significand == 0 ? 0xF0 : scale.exponent * 16 + scale.significand);
   }
   void pair_tail(std::int64_t first, std::int64_t g, std::vector<std::byte>& out) const {
     for (std::int64_t row = first; row < first + 32; ++row)
@@ -159,6 +164,41 @@ struct Reference {
         cpu::PairTail{.unit = std::ldexp(1.0F, base - 10), .base = base, .parts = least < base ? 2 : 1, .unused = {}});
   }
 
+  // Of a row, groups [begin, end): whether their scales, as multiples of the smallest power of two, keep a sum of
+  // products by the largest numbers and activations there are below 2^31, and 128 x 256 below 2^15.
+  bool adds_up(std::int64_t row, std::int64_t begin, std::int64_t end) const {
+    int least = 1000;
+    for (std::int64_t group = begin; group < end; ++group) {
+      if (scale(row, group) != 0.0F) least = std::min(least, exponent(row, group));
+    }
+    double sum = 0;
+    for (std::int64_t group = begin; group < end; ++group) {
+      if (scale(row, group) == 0.0F) continue;
+      const double multiplier = std::ldexp(significand(row, group), exponent(row, group) - least);
+      if (multiplier > 127) return false;
+      sum += multiplier * static_cast<double>(format.group_cols) * 12 * 32512;
+    }
+    return sum < 0x1p31;
+  }
+  int exponent(std::int64_t row, std::int64_t group) const {
+    return format.scale == PanelScale::e8m0 ? std::ilogb(scale(row, group)) : parts(row, group).exponent;
+  }
+  int significand(std::int64_t row, std::int64_t group) const {
+    return format.scale == PanelScale::e8m0 ? 1 : parts(row, group).significand;
+  }
+  void fold_end(std::int64_t first, std::vector<std::byte>& out) const {
+    std::int64_t fold = 128 / format.group_cols;
+    const auto all_add_up = [&] {
+      for (std::int64_t row = first; row < std::min(first + 32, format.rows); ++row)
+        for (std::int64_t group = 0; group < format.groups; group += fold) {
+          if (!adds_up(row, group, std::min(group + fold, format.groups))) return false;
+        }
+      return true;
+    };
+    while (fold > 1 && !all_add_up()) fold /= 2;
+    put(out, cpu::FoldTail{.groups = static_cast<std::int32_t>(fold), .unused = {}});
+  }
+
   std::vector<std::byte> pack() const {
     std::vector<std::byte> out;
     for (std::int64_t panel = 0; panel < format.panels; ++panel) {
@@ -168,6 +208,7 @@ struct Reference {
         if (format.code <= PanelCode::e4m3) tail(panel * 32, g, out);
       }
       if (format.paired()) pair_end(panel * 32, out);
+      if (format.folded) fold_end(panel * 32, out);
     }
     return out;
   }
@@ -319,16 +360,39 @@ std::shared_ptr<const MatrixSource> scaled_anyhow(const MatrixSource& source, st
   return std::make_shared<test::MemoryMatrix>(source.spec(), std::move(all));
 }
 
-TEST_F(PackPanels, PairsOfGroups) {
+TEST_F(PackPanels, GroupsUnderIntegerScales) {
   const QuantKey key = grouped(Element::e2m1, ScaleType::e4m3, 16);
   for (const std::int64_t rows : kRows)
     for (const std::int64_t cols : {8, 12, 16, 24, 32, 48, 64, 80, 104, 160, 2080}) {
       const MatrixRecipe recipe{.key = key, .rows = rows, .cols = cols};
       CanonicalLinear linear = test::random_linear(recipe, rng);
-      check(linear, recipe, cpu::kAvx2FastOps);
-      linear.weight = scaled_anyhow(*linear.weight, rng);
-      check(linear, recipe, cpu::kAvx2FastOps);
+      for (const bool anyhow : {false, true}) {
+        if (anyhow) linear.weight = scaled_anyhow(*linear.weight, rng);
+        for (const cpu::PanelOps* ops : {&cpu::kAvx2FastOps, &cpu::kAvx2Ops}) check(linear, recipe, *ops);
+      }
     }
+}
+
+// Scales from a range of so many powers of two.
+std::shared_ptr<const MatrixSource> scaled_within(const MatrixSource& source, int powers, std::mt19937& rng) {
+  MatrixPanel all;
+  EXPECT_TRUE(source.read(0, source.spec().rows, all).ok());
+  std::uniform_int_distribution<int> power(0, powers);
+  std::uniform_int_distribution<int> eighths(8, source.spec().key.scale == ScaleType::e8m0 ? 8 : 15);
+  for (float& scale : all.scales) scale = std::ldexp(static_cast<float>(eighths(rng)), power(rng) - 8);
+  return std::make_shared<test::MemoryMatrix>(source.spec(), std::move(all));
+}
+
+// Each number of groups that may add up is the one for some range.
+TEST_F(PackPanels, GroupsThatAddUp) {
+  for (const QuantKey& key : {grouped(Element::e2m1, ScaleType::e4m3, 16), grouped(Element::e2m1, ScaleType::e8m0, 32)})
+    for (int powers = 0; powers < 10; ++powers)
+      for (const std::int64_t cols : {16, 32, 128, 300, 1024}) {
+        const MatrixRecipe recipe{.key = key, .rows = 33, .cols = cols};
+        CanonicalLinear linear = test::random_linear(recipe, rng);
+        linear.weight = scaled_within(*linear.weight, powers, rng);
+        check(linear, recipe, cpu::kAvx2Ops);
+      }
 }
 
 TEST_F(PackPanels, OneScaleARow) {

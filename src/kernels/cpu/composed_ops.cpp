@@ -15,6 +15,7 @@ PanelOps with_integers(PanelOps ops, const IntegerKernels& kernels) {
   ops.q4_i16 = kernels.q4_i16;
   ops.q8_i16 = kernels.q8_i16;
   ops.e2m1_i16 = kernels.e2m1_i16;
+  ops.e2m1_folded = kernels.e2m1_folded;
   ops.encode8 = kernels.encode8;
   ops.encode16 = kernels.encode16;
   return ops;

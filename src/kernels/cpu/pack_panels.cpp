@@ -1,5 +1,6 @@
 // Packing of canonical matrices into panels.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <optional>
@@ -37,6 +38,18 @@ void encode_scales(const float* scales, std::int64_t stride, std::int64_t rows, 
   std::memcpy(out, codes, sizeof codes);
 }
 
+std::uint8_t e4m3_parts(float scale) {
+  const std::uint8_t code = encode_e4m3(std::fabs(scale));
+  if (code == 0) return 0xF0;
+  return static_cast<std::uint8_t>(code < 8 ? 0x10 | code : (code & 0x78) << 1 | 8 | (code & 7));
+}
+
+// Changes the signs of E2M1 codes: in every line, of so many bytes from `first` on.
+void change_signs(std::byte* lines, std::int64_t line_count, std::int64_t first, std::int64_t bytes) {
+  for (std::int64_t line = 0; line < line_count; ++line)
+    for (std::int64_t i = 0; i < bytes; ++i) lines[line * kPanelRows * 4 + first + i] ^= std::byte{0x88};
+}
+
 void pack_scales(PanelScale form, const float* scales, std::int64_t stride, std::int64_t rows, std::byte* out) {
   const bool wide = form == PanelScale::f32 || form == PanelScale::f16 || form == PanelScale::bf16;
   if (wide && rows == kPanelRows) return pack_scale_column(form, scales, stride, out);
@@ -51,6 +64,8 @@ void pack_scales(PanelScale form, const float* scales, std::int64_t stride, std:
       return encode_scales<std::uint8_t>(scales, stride, rows, out, encode_e4m3);
     case PanelScale::e8m0:
       return encode_scales<std::uint8_t>(scales, stride, rows, out, encode_e8m0);
+    case PanelScale::e4m3_parts:
+      return encode_scales<std::uint8_t>(scales, stride, rows, out, e4m3_parts);
     case PanelScale::e4m3_pair:  // PairScales
       break;
   }
@@ -71,9 +86,7 @@ class PairScales {
     }
     if (!pack_pair_column(scales, stride, out, range_)) return;
     for (std::int64_t i = 0; i < 2 * kPanelRows; ++i) {
-      if (!std::signbit(scales[i / 2 * stride + i % 2])) continue;
-      for (std::int64_t line = 0; line < line_count; ++line)
-        for (int byte = 0; byte < 2; ++byte) lines[(line * kPanelRows * 2 + i) * 2 + byte] ^= std::byte{0x88};
+      if (std::signbit(scales[i / 2 * stride + i % 2])) change_signs(lines, line_count, 2 * i, 2);
     }
   }
 
@@ -89,6 +102,18 @@ class PairScales {
  private:
   E4m3Range range_{.least = 0x7F, .most = 0};
 };
+
+// What the end of a folded panel says, whose lines and scales are packed.
+FoldTail fold_tail(const PanelFormat& format, const std::byte* panel) {
+  FoldTail tail{};
+  tail.groups = format.kernels->fold({.panel = panel,
+                                      .groups = format.groups,
+                                      .steps = format.steps,
+                                      .last_steps = format.last_steps,
+                                      .scale = format.scale,
+                                      .scale_groups = format.own_group_cols / format.group_cols});
+  return tail;
+}
 
 void pack_zeros(const std::uint8_t* zeros, std::int64_t stride, std::int64_t rows, std::byte* out) {
   std::uint8_t column[kPanelRows] = {};
@@ -116,6 +141,7 @@ struct PanelLines {
 void pack_tails(const PanelFormat& format, const PanelLines& lines, const MatrixPanel& panel, std::int64_t first_row,
                 std::int64_t rows, std::byte* out) {
   const std::int64_t stored_groups = format.stored_groups();
+  const std::byte* const begin = out;
   PairScales pairs;
   for (std::int64_t g = 0; g < format.groups; ++g) {
     const std::int64_t stored = g * format.group_cols / format.stored_group_cols;  // groups may be finer than stored
@@ -130,12 +156,19 @@ void pack_tails(const PanelFormat& format, const PanelLines& lines, const Matrix
     } else {
       pack_scales(format.scale, scales, stored_groups, rows, out);
     }
+    for (std::int64_t row = 0; format.scale == PanelScale::e4m3_parts && row < rows; ++row) {
+      if (std::signbit(scales[row * stored_groups])) change_signs(codes, group_lines, 4 * row, 4);
+    }
     if (format.zeros) pack_zeros(panel.zeros.data() + at, stored_groups, rows, out + lines.zeros_at);
     out += lines.tail;
   }
-  if (!format.paired()) return;
-  const PairTail tail = pairs.tail();
-  std::memcpy(out, &tail, sizeof tail);
+  if (format.paired()) {
+    const PairTail tail = pairs.tail();
+    std::memcpy(out, &tail, sizeof tail);
+  } else if (format.folded) {
+    const FoldTail tail = fold_tail(format, begin);
+    std::memcpy(out, &tail, sizeof tail);
+  }
 }
 
 LineArgs line_args(const PanelFormat& format, const PanelLines& lines, std::int64_t rows, std::byte* out) {

@@ -68,7 +68,9 @@ InputForm choose_input(const PanelOps& ops, const PanelFormat& format) {
 }
 
 void choose_kernels(const PanelOps& ops, PanelFormat& format) {
-  format.kernels = format.paired() ? &ops.e2m1_pairs : &kernels_of(ops, format.code, format.input);
+  format.kernels = format.paired() ? &ops.e2m1_pairs
+                   : format.folded ? &ops.e2m1_folded
+                                   : &kernels_of(ops, format.code, format.input);
   format.tiles = &format.kernels->tiles[static_cast<std::size_t>(format.input_scaling())][format.zeros ? 1 : 0];
   format.wide_panels = ops.wide_panels;
 }
@@ -116,7 +118,8 @@ const std::uint8_t* recoding(Element element) {
 
 std::size_t scale_bytes(PanelScale scale) {
   if (scale == PanelScale::f32) return 4;
-  return scale == PanelScale::e4m3 || scale == PanelScale::e8m0 ? 1 : 2;
+  const bool narrow = scale == PanelScale::e4m3 || scale == PanelScale::e4m3_parts || scale == PanelScale::e8m0;
+  return narrow ? 1 : 2;
 }
 
 std::size_t step_bytes(PanelCode code) {
@@ -156,6 +159,13 @@ bool pairs(const PanelOps& ops, const PanelFormat& format) {
          2 * format.stored_group_cols == ops.e2m1_pairs.block_columns;
 }
 
+// Whether kernels add up several groups of 4-bit numbers in integers.
+bool folds(const PanelOps& ops, const PanelFormat& format) {
+  return format.code == PanelCode::e2m1 && (format.scale == PanelScale::e4m3 || format.scale == PanelScale::e8m0) &&
+         format.input == InputForm::i16 && ops.e2m1_folded.fold != nullptr &&
+         format.own_group_cols >= 2 * format.group_cols;
+}
+
 Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& ops) {
   const MatrixSpec& spec = linear.weight->spec();
   const auto code = code_for(spec.key.element);
@@ -188,6 +198,10 @@ Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& 
     format.scale = PanelScale::e4m3_pair;
     format.group_cols = ops.e2m1_pairs.block_columns;
   }
+  if (folds(ops, format)) {
+    format.folded = true;
+    if (format.scale == PanelScale::e4m3) format.scale = PanelScale::e4m3_parts;
+  }
   if (format.activation && format.activation->granularity.kind == Granularity::Kind::group) {
     format.group_input_scales = true;
     format.group_cols = std::min<std::int64_t>(format.group_cols, format.activation->granularity.cols);
@@ -204,6 +218,7 @@ Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& 
         static_cast<std::size_t>(kPanelRows) * (scale_bytes(format.scale) + (format.zeros ? 1U : 0U));
     format.panel_bytes += static_cast<std::size_t>(format.groups) * group_tail;
     if (format.paired()) format.panel_bytes += sizeof(PairTail);
+    if (format.folded) format.panel_bytes += sizeof(FoldTail);
   }
   choose_kernels(ops, format);
   format.recode = recoding(spec.key.element);
@@ -333,7 +348,7 @@ void quantize_row(const PanelOps& ops, const PanelFormat& format, std::optional<
 // Of integer codes, in the units of the values.
 float largest_code(const PanelFormat& format) {
   const bool own = !format.activation;  // published codes have 8 bits, whatever holds them
-  return own && format.input == InputForm::i16 ? 32512.0F : 127.0F;
+  return own && format.input == InputForm::i16 ? static_cast<float>(kMostWord) : 127.0F;
 }
 
 float magnitude(const PanelOps& ops, const float* values, std::int64_t count) {

@@ -39,6 +39,7 @@ struct PanelFormat {
   std::optional<QuantKey> activation{};
   bool group_input_scales = false;
   std::int64_t own_group_cols = 0;  // columns that share a scale where the kernel itself makes activations integers
+  bool folded = false;              // groups add up in integers (FoldTail)
   const CodeKernels* kernels = nullptr;
   const CodeKernels::Tiles* tiles = nullptr;  // of `kernels`, for these activations and zero points
   const std::int64_t* wide_panels = nullptr;  // [kWideTiles]: panels that the wide tiles take

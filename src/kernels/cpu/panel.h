@@ -10,6 +10,7 @@
 //   e2m1    as q4, without zero points
 //           under e4m3_pair: low half nibble p = column p of the first group, high half the same of the second; behind
 //           the last group a PairTail
+//           under e4m3_parts, and under e8m0 where kernels fold: behind the last group a FoldTail
 //   q8      the same; step: 2 x { 32 lanes x u32 }, a byte a code in column order, stored as two's complement
 //   e4m3    as q8, bytes in the order 0, 2, 1, 3: the columns of a bf16 pair meet after one 16-bit shift
 //   bf16    step: 4 x { 32 lanes x 2 bf16 }
@@ -34,8 +35,8 @@ namespace moracle::cpu {
 enum class PanelCode : std::uint8_t { q4, e2m1, q8, e4m3, bf16, bf16_compact, f16, f32 };
 // `e4m3_pair`: of two groups of 16 columns that are stored as one of 32. A row has two bytes, one of each group: the
 // E4M3 number's significand, 4 bits, and its biased exponent in the 4 above, 1 for subnormal numbers. The sign, if
-// there is one, is in the codes.
-enum class PanelScale : std::uint8_t { f16, bf16, f32, e4m3, e4m3_pair, e8m0 };
+// there is one, is in the codes. `e4m3_parts`: such a byte of one group; a scale of zero has the largest exponent.
+enum class PanelScale : std::uint8_t { f16, bf16, f32, e4m3, e4m3_pair, e4m3_parts, e8m0 };
 // What a prepared activation row holds. `i8`: two's complement codes, four columns a 32-bit lane, in the order in which
 // the code's bytes meet them (EncodeArgs). `i16`: two's complement codes, two columns a lane, likewise.
 enum class InputForm : std::uint8_t { f32, bf16, i8, i16 };
@@ -84,6 +85,23 @@ struct PairTail {
 };
 constexpr int kPairExponents = 10;
 constexpr int kPairBases = 6;
+
+// So many groups in a row, a block, add up in integers: each scale is a multiplier, its significand (of E8M0, 1) times
+// 2 to what its exponent exceeds the smallest one of the row's in the block. A divisor of the groups that share a scale
+// of the activations; 1 where these numbers would get too large.
+struct FoldTail {
+  std::int32_t groups;
+  std::int32_t unused[15];
+};
+struct FoldArgs {
+  const std::byte* panel;  // packed, but for its FoldTail
+  std::int64_t groups;
+  std::int64_t steps;  // of every group but the last
+  std::int64_t last_steps;
+  PanelScale scale;
+  std::int64_t scale_groups;  // groups that share a scale of the activations
+};
+constexpr int kMostWord = 32512;  // magnitude of activations in 16 bits
 
 // How scales of activations enter. `of_token`: one a token, at the end. `of_group`: one a group of the weight, which
 // multiplies the group's sum. `running`: one for several groups; the total is kept in units of the scale in force, so
@@ -150,6 +168,7 @@ struct CodeKernels {
   std::int64_t run_from;
   std::int32_t offset;         // added to the codes where kernels take them unsigned; 0: they take them signed
   std::int64_t block_columns;  // of a group, whose products are summed up in 16 bits; 0: sums have 32
+  std::int32_t (*fold)(const FoldArgs&);  // what a panel's FoldTail says; null: groups are scaled one by one
 };
 
 // One group of a row to integer codes round(x / scale).
@@ -189,6 +208,7 @@ struct PanelOps {
   CodeKernels q4_i8, q8_i8, e2m1_i8;     // integer activation codes
   CodeKernels e2m1_pairs;                // of e2m1_i8, under e4m3_pair; null: groups are kept one by one
   CodeKernels q4_i16, q8_i16, e2m1_i16;  // the same in 16 bits
+  CodeKernels e2m1_folded;               // of e2m1_i16, under e4m3_parts and e8m0; null: groups are scaled one by one
   std::int64_t wide_panels[kWideTiles];
   InputForm quantized_input;  // of q4, q8 and e2m1 where activations have 16 bits
   InputForm coded_input;      // of e4m3, and where activations are quantized to what no integer kernel takes

@@ -28,6 +28,8 @@ namespace {
 
 #include "kernels/cpu/blocked_body.inc"
 
+#include "kernels/cpu/folded_body.inc"
+
 #include "kernels/cpu/integer_sums.inc"
 
 // Multiply-adds are written as instructions: GCC reorders integer additions, (a + b) + (c + d), and spills the products
@@ -182,6 +184,94 @@ struct E2m1Words : DoubledE2m1 {
   __m256i weight(const std::byte* at, int k, int r) const { return _mm256_shuffle_epi8(table, nibble_words(at, k, r)); }
 };
 
+// The same under scales that are multipliers and a power of two (FoldTail).
+struct E2m1Folded : E2m1Words {
+  // Twice the number.
+  __m256i doubled = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12));
+
+  static __m256i significands(PanelScale form, __m256i scales) {
+    return _mm256_and_si256(form == PanelScale::e8m0 ? _mm256_set1_epi32(1) : scales, _mm256_set1_epi32(0x0F));
+  }
+  static __m256i exponents(PanelScale form, __m256i scales) {
+    return form == PanelScale::e8m0 ? scales : _mm256_srli_epi32(scales, 4);
+  }
+  // The smallest exponent of each row, in a byte: of `more` groups' scales, `stride` bytes apart, and of the `last`.
+  static void base(PanelScale form, const std::byte* scales, std::int64_t stride, std::int64_t more,
+                   const std::byte* last, std::byte* out) {
+    __m256i least = load_words(last);
+    for (std::int64_t i = 0; i < more; ++i, scales += stride) least = _mm256_min_epu8(least, load_words(scales));
+    if (form != PanelScale::e8m0) least = _mm256_and_si256(_mm256_srli_epi16(least, 4), _mm256_set1_epi8(0x0F));
+    store_words(out, least);
+  }
+  static __m256i multipliers(PanelScale form, const std::byte* scales, __m256i base) {
+    const __m256i bytes = V::bytes(scales);
+    return _mm256_sllv_epi32(significands(form, bytes), _mm256_sub_epi32(exponents(form, bytes), base));
+  }
+  static __m256 unit(PanelScale form, __m256i base) {
+    if (form == PanelScale::e8m0) return V::e8m0_of(base);
+    // bias 7, 3 bits behind the point
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(base, _mm256_set1_epi32(127 - 10)), 23));
+  }
+  // Both halves of a lane, 256 times as large: what the product with 256 times the number has above 2^16 is exact.
+  static __m256i in_halves(__m256i multipliers) {
+    return _mm256_or_si256(_mm256_slli_epi32(multipliers, 8), _mm256_slli_epi32(multipliers, 24));
+  }
+  // A step's slots of register r's rows, times their multipliers. A number goes to a word's high byte, as 256 times
+  // itself.
+  void keep(const std::byte* at, __m256i multipliers, int r, std::byte* out) const {
+    const __m256i top = _mm256_set1_epi16(static_cast<short>(0xFF00));
+#pragma GCC unroll 2
+    for (int odd = 0; odd < 2; ++odd) {
+      const __m256i numbers = _mm256_shuffle_epi8(doubled, nibbles(at, odd == 1, r));  // nibbles odd and odd + 2
+      const __m256i first = _mm256_mulhi_epi16(_mm256_slli_epi16(numbers, 8), multipliers);
+      const __m256i second = _mm256_mulhi_epi16(_mm256_and_si256(numbers, top), multipliers);
+      store_words(out + odd * 128 + r * 32, first);
+      store_words(out + (odd + 2) * 128 + r * 32, second);
+    }
+  }
+};
+
+// Whether blocks of so many groups are small enough: no multiplier above 127, as in_halves() has it, and a sum of
+// products, each of up to 12 and kMostWord, below 2^31.
+bool blocks_fit(const FoldArgs& args, std::int64_t fold) {
+  constexpr int kMostShift = 7;
+  const std::int64_t group_bytes = args.steps * E2m1Folded::kBytes + kPanelRows;
+  const std::byte* const end =
+      args.panel + args.groups * group_bytes - (args.steps - args.last_steps) * E2m1Folded::kBytes;
+  const auto columns = static_cast<int>(args.steps * kStepColumns);
+  const __m256i most_sum = _mm256_set1_epi32((0x7FFFFFFF / (12 * kMostWord)) / columns);
+  __m256i too_large = _mm256_setzero_si256();
+  for (std::int64_t g = 0; g < args.groups; g += fold) {
+    const std::int64_t count = g + fold < args.groups ? fold : args.groups - g;
+    const std::byte* const scales = args.panel + (g + 1) * group_bytes - kPanelRows;
+    const auto of = [&](std::int64_t i) {
+      return g + i + 1 == args.groups ? end - kPanelRows : scales + i * group_bytes;
+    };
+    alignas(32) std::byte base[kPanelRows];
+    E2m1Folded::base(args.scale, scales, group_bytes, count - 1, of(count - 1), base);
+    for (int row = 0; row < kPanelRows; row += V::kLanes) {
+      __m256i sum = _mm256_setzero_si256();
+      for (std::int64_t i = 0; i < count; ++i) {
+        const __m256i bytes = V::bytes(of(i) + row);
+        const __m256i significands = E2m1Folded::significands(args.scale, bytes);
+        const __m256i shift = _mm256_sub_epi32(E2m1Folded::exponents(args.scale, bytes), V::bytes(base + row));
+        const __m256i multipliers =
+            _mm256_sllv_epi32(significands, _mm256_min_epi32(shift, _mm256_set1_epi32(kMostShift)));
+        too_large = _mm256_or_si256(too_large, _mm256_cmpgt_epi32(multipliers, _mm256_set1_epi32(127)));
+        sum = _mm256_add_epi32(sum, multipliers);
+      }
+      too_large = _mm256_or_si256(too_large, _mm256_cmpgt_epi32(sum, most_sum));
+    }
+  }
+  return _mm256_testz_si256(too_large, too_large) != 0;
+}
+
+std::int32_t fold_of(const FoldArgs& args) {
+  std::int64_t fold = args.scale_groups;
+  while (fold > 1 && (fold % 2 == 1 || !blocks_fit(args, fold))) fold = fold % 2 == 0 ? fold / 2 : 1;
+  return static_cast<std::int32_t>(fold);
+}
+
 // Columns 0 and 2 of a lane, then 1 and 3.
 struct Q8Words {
   using Form = WordForm;
@@ -263,9 +353,18 @@ void encode16(const EncodeArgs& args) {
   *args.sum = total_of(sum, args.sum_factor);
 }
 
+// Tiles that decode for themselves are as fast up to here.
+constexpr std::int64_t kFoldedRunFrom = 10;
+
+constexpr CodeKernels folded() {
+  CodeKernels kernels = folded_kernels<E2m1Folded>(kFoldedRunFrom);
+  kernels.fold = fold_of;
+  return kernels;
+}
+
 }  // namespace
 
-// No runs on decoded weights: decoding costs as much as to store and load them.
+// No runs on decoded weights elsewhere: decoding costs as much as to store and load them.
 constinit const IntegerKernels kAvx2IntegerKernels = {.q4 = all_scales<Q4>(),
                                                       .q8 = {},
                                                       .e2m1 = own_scales<E2m1, false>(),
@@ -273,6 +372,7 @@ constinit const IntegerKernels kAvx2IntegerKernels = {.q4 = all_scales<Q4>(),
                                                       .q4_i16 = own_scales<Q4Words, true>(),
                                                       .q8_i16 = all_scales<Q8Words>(),
                                                       .e2m1_i16 = own_scales<E2m1Words, false>(),
+                                                      .e2m1_folded = folded(),
                                                       .encode8 = encode8,
                                                       .encode16 = encode16};
 

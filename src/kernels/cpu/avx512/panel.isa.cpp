@@ -121,6 +121,7 @@ constinit const PanelOps kAvx512Ops = {
     .q4_i16 = {},
     .q8_i16 = {},
     .e2m1_i16 = {},
+    .e2m1_folded = {},
     .wide_panels = {wide_panels<1>(), wide_panels<2>(), wide_panels<3>()},
     .quantized_input = InputForm::f32,
     .coded_input = InputForm::f32,

@@ -82,6 +82,7 @@ constinit const PanelOps kAvx512Bf16Ops = {
     .q4_i16 = {},
     .q8_i16 = {},
     .e2m1_i16 = {},
+    .e2m1_folded = {},
     .wide_panels = {wide_panels<1>(), wide_panels<2>(), wide_panels<3>()},
     .quantized_input = InputForm::bf16,
     .coded_input = InputForm::bf16,

@@ -200,6 +200,7 @@ constinit const IntegerKernels kVnniKernels = {.q4 = all_scales<Q4>(),
                                                .q4_i16 = own_scales<Q4Words, true>(),
                                                .q8_i16 = own_scales<Q8Words, true>(),
                                                .e2m1_i16 = own_scales<E2m1Words, false>(),
+                                               .e2m1_folded = {},
                                                .encode8 = encode8,
                                                .encode16 = encode16};
 
