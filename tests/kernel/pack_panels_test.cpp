@@ -187,16 +187,22 @@ struct Reference {
     return format.scale == PanelScale::e8m0 ? 1 : parts(row, group).significand;
   }
   void fold_end(std::int64_t first, std::vector<std::byte>& out) const {
-    std::int64_t fold = 128 / format.group_cols;
-    const auto all_add_up = [&] {
-      for (std::int64_t row = first; row < std::min(first + 32, format.rows); ++row)
-        for (std::int64_t group = 0; group < format.groups; group += fold) {
-          if (!adds_up(row, group, std::min(group + fold, format.groups))) return false;
-        }
-      return true;
-    };
-    while (fold > 1 && !all_add_up()) fold /= 2;
-    put(out, cpu::FoldTail{.groups = static_cast<std::int32_t>(fold), .unused = {}});
+    const std::int64_t span = 128 / format.group_cols;
+    std::int64_t bytes = 0;
+    for (std::int64_t begin = 0; begin < format.groups; begin += span, ++bytes) {
+      const std::int64_t end = std::min(begin + span, format.groups);
+      std::int64_t fold = span;
+      const auto all_add_up = [&] {
+        for (std::int64_t row = first; row < std::min(first + 32, format.rows); ++row)
+          for (std::int64_t group = begin; group < end; group += fold) {
+            if (!adds_up(row, group, std::min(group + fold, end))) return false;
+          }
+        return true;
+      };
+      while (fold > 1 && !all_add_up()) fold /= 2;
+      put(out, static_cast<std::uint8_t>(fold));
+    }
+    for (; bytes % 64 != 0; ++bytes) put(out, std::uint8_t{0});
   }
 
   std::vector<std::byte> pack() const {

@@ -103,18 +103,6 @@ class PairScales {
   E4m3Range range_{.least = 0x7F, .most = 0};
 };
 
-// What the end of a folded panel says, whose lines and scales are packed.
-FoldTail fold_tail(const PanelFormat& format, const std::byte* panel) {
-  FoldTail tail{};
-  tail.groups = format.kernels->fold({.panel = panel,
-                                      .groups = format.groups,
-                                      .steps = format.steps,
-                                      .last_steps = format.last_steps,
-                                      .scale = format.scale,
-                                      .scale_groups = format.own_group_cols / format.group_cols});
-  return tail;
-}
-
 void pack_zeros(const std::uint8_t* zeros, std::int64_t stride, std::int64_t rows, std::byte* out) {
   std::uint8_t column[kPanelRows] = {};
   for (std::int64_t row = 0; row < rows; ++row) column[row] = zeros[row * stride];
@@ -166,8 +154,14 @@ void pack_tails(const PanelFormat& format, const PanelLines& lines, const Matrix
     const PairTail tail = pairs.tail();
     std::memcpy(out, &tail, sizeof tail);
   } else if (format.folded) {
-    const FoldTail tail = fold_tail(format, begin);
-    std::memcpy(out, &tail, sizeof tail);
+    std::memset(out, 0, format.fold_bytes());
+    format.kernels->fold({.panel = begin,
+                          .groups = format.groups,
+                          .steps = format.steps,
+                          .last_steps = format.last_steps,
+                          .scale = format.scale,
+                          .span_groups = format.own_group_cols / format.group_cols,
+                          .tail = reinterpret_cast<std::uint8_t*>(out)});
   }
 }
 

@@ -162,8 +162,8 @@ bool pairs(const PanelOps& ops, const PanelFormat& format) {
 // Whether kernels add up several groups of 4-bit numbers in integers.
 bool folds(const PanelOps& ops, const PanelFormat& format) {
   return format.code == PanelCode::e2m1 && (format.scale == PanelScale::e4m3 || format.scale == PanelScale::e8m0) &&
-         format.input == InputForm::i16 && ops.e2m1_folded.fold != nullptr &&
-         format.own_group_cols >= 2 * format.group_cols;
+         format.input == InputForm::i16 && ops.e2m1_folded.fold != nullptr && format.own_group_cols == 128 &&
+         format.group_cols <= 64;
 }
 
 Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& ops) {
@@ -218,7 +218,7 @@ Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& 
         static_cast<std::size_t>(kPanelRows) * (scale_bytes(format.scale) + (format.zeros ? 1U : 0U));
     format.panel_bytes += static_cast<std::size_t>(format.groups) * group_tail;
     if (format.paired()) format.panel_bytes += sizeof(PairTail);
-    if (format.folded) format.panel_bytes += sizeof(FoldTail);
+    format.panel_bytes += format.fold_bytes();
   }
   choose_kernels(ops, format);
   format.recode = recoding(spec.key.element);

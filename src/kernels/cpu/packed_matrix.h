@@ -54,6 +54,9 @@ struct PanelFormat {
   [[nodiscard]] std::int64_t stored_groups() const { return (cols + stored_group_cols - 1) / stored_group_cols; }
   // Of a row that the kernel itself makes integers: one for every own_group_cols columns.
   [[nodiscard]] std::int64_t running_scales() const { return (cols + own_group_cols - 1) / own_group_cols; }
+  [[nodiscard]] std::size_t fold_bytes() const {  // of a FoldTail: a byte for every running scale, in whole lines
+    return folded ? (static_cast<std::size_t>(running_scales()) + 63) / 64 * 64 : 0;
+  }
   [[nodiscard]] InputScaling input_scaling() const {
     if (own_group_cols > 0) return InputScaling::running;
     return group_input_scales ? InputScaling::of_group : InputScaling::of_token;

@@ -86,20 +86,18 @@ struct PairTail {
 constexpr int kPairExponents = 10;
 constexpr int kPairBases = 6;
 
-// So many groups in a row, a block, add up in integers: each scale is a multiplier, its significand (of E8M0, 1) times
-// 2 to what its exponent exceeds the smallest one of the row's in the block. A divisor of the groups that share a scale
-// of the activations; 1 where these numbers would get too large.
-struct FoldTail {
-  std::int32_t groups;
-  std::int32_t unused[15];
-};
+// Folded groups: a block of neighbouring ones adds up in integers. Each scale is a multiplier there, its significand
+// (of E8M0, 1) times 2 to what its exponent exceeds the smallest one of the row's in the block. Blocks lie in spans,
+// the groups that share a scale of the activations. Behind the panel stands a FoldTail: a byte for every span, the
+// groups of its blocks, a divisor of the span's; 1 where these numbers would get too large. It ends with a whole line.
 struct FoldArgs {
   const std::byte* panel;  // packed, but for its FoldTail
   std::int64_t groups;
   std::int64_t steps;  // of every group but the last
   std::int64_t last_steps;
   PanelScale scale;
-  std::int64_t scale_groups;  // groups that share a scale of the activations
+  std::int64_t span_groups;
+  std::uint8_t* tail;
 };
 constexpr int kMostWord = 32512;  // magnitude of activations in 16 bits
 
@@ -166,9 +164,9 @@ struct CodeKernels {
   // Any number of tokens from `run_from` on, one panel, against weights that are decoded once for all of them.
   PanelMultiply run;
   std::int64_t run_from;
-  std::int32_t offset;         // added to the codes where kernels take them unsigned; 0: they take them signed
-  std::int64_t block_columns;  // of a group, whose products are summed up in 16 bits; 0: sums have 32
-  std::int32_t (*fold)(const FoldArgs&);  // what a panel's FoldTail says; null: groups are scaled one by one
+  std::int32_t offset;            // added to the codes where kernels take them unsigned; 0: they take them signed
+  std::int64_t block_columns;     // of a group, whose products are summed up in 16 bits; 0: sums have 32
+  void (*fold)(const FoldArgs&);  // writes a panel's FoldTail; null: groups are scaled one by one
 };
 
 // One group of a row to integer codes round(x / scale).

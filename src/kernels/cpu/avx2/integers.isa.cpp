@@ -231,45 +231,48 @@ struct E2m1Folded : E2m1Words {
   }
 };
 
-// Whether blocks of so many groups are small enough: no multiplier above 127, as in_halves() has it, and a sum of
-// products, each of up to 12 and kMostWord, below 2^31.
-bool blocks_fit(const FoldArgs& args, std::int64_t fold) {
+// Whether groups [begin, end) may be a block: no multiplier is above 127, as in_halves() has it, and a sum of products,
+// each of up to 12 and kMostWord, is below 2^31.
+bool add_up(const FoldArgs& args, std::int64_t begin, std::int64_t end) {
   constexpr int kMostShift = 7;
   const std::int64_t group_bytes = args.steps * E2m1Folded::kBytes + kPanelRows;
-  const std::byte* const end =
-      args.panel + args.groups * group_bytes - (args.steps - args.last_steps) * E2m1Folded::kBytes;
+  const std::int64_t missing = end == args.groups ? (args.steps - args.last_steps) * E2m1Folded::kBytes : 0;
+  const std::byte* const first = args.panel + (begin + 1) * group_bytes - kPanelRows;
+  const std::byte* const last = args.panel + end * group_bytes - missing - kPanelRows;
+  alignas(32) std::byte base[kPanelRows];
+  E2m1Folded::base(args.scale, first, group_bytes, end - begin - 1, last, base);
   const auto columns = static_cast<int>(args.steps * kStepColumns);
-  const __m256i most_sum = _mm256_set1_epi32((0x7FFFFFFF / (12 * kMostWord)) / columns);
+  const __m256i most_sum = _mm256_set1_epi32(0x7FFFFFFF / (12 * kMostWord) / columns);
   __m256i too_large = _mm256_setzero_si256();
-  for (std::int64_t g = 0; g < args.groups; g += fold) {
-    const std::int64_t count = g + fold < args.groups ? fold : args.groups - g;
-    const std::byte* const scales = args.panel + (g + 1) * group_bytes - kPanelRows;
-    const auto of = [&](std::int64_t i) {
-      return g + i + 1 == args.groups ? end - kPanelRows : scales + i * group_bytes;
-    };
-    alignas(32) std::byte base[kPanelRows];
-    E2m1Folded::base(args.scale, scales, group_bytes, count - 1, of(count - 1), base);
-    for (int row = 0; row < kPanelRows; row += V::kLanes) {
-      __m256i sum = _mm256_setzero_si256();
-      for (std::int64_t i = 0; i < count; ++i) {
-        const __m256i bytes = V::bytes(of(i) + row);
-        const __m256i significands = E2m1Folded::significands(args.scale, bytes);
-        const __m256i shift = _mm256_sub_epi32(E2m1Folded::exponents(args.scale, bytes), V::bytes(base + row));
-        const __m256i multipliers =
-            _mm256_sllv_epi32(significands, _mm256_min_epi32(shift, _mm256_set1_epi32(kMostShift)));
-        too_large = _mm256_or_si256(too_large, _mm256_cmpgt_epi32(multipliers, _mm256_set1_epi32(127)));
-        sum = _mm256_add_epi32(sum, multipliers);
-      }
-      too_large = _mm256_or_si256(too_large, _mm256_cmpgt_epi32(sum, most_sum));
+  for (int row = 0; row < kPanelRows; row += V::kLanes) {
+    __m256i sum = _mm256_setzero_si256();
+    for (std::int64_t g = begin; g < end; ++g) {
+      const __m256i scales = V::bytes((g + 1 == end ? last : first + (g - begin) * group_bytes) + row);
+      const __m256i excess = _mm256_sub_epi32(E2m1Folded::exponents(args.scale, scales), V::bytes(base + row));
+      const __m256i shift = _mm256_min_epi32(excess, _mm256_set1_epi32(kMostShift));
+      const __m256i multipliers = _mm256_sllv_epi32(E2m1Folded::significands(args.scale, scales), shift);
+      too_large = _mm256_or_si256(too_large, _mm256_cmpgt_epi32(multipliers, _mm256_set1_epi32(127)));
+      sum = _mm256_add_epi32(sum, multipliers);
     }
+    too_large = _mm256_or_si256(too_large, _mm256_cmpgt_epi32(sum, most_sum));
   }
   return _mm256_testz_si256(too_large, too_large) != 0;
 }
 
-std::int32_t fold_of(const FoldArgs& args) {
-  std::int64_t fold = args.scale_groups;
-  while (fold > 1 && (fold % 2 == 1 || !blocks_fit(args, fold))) fold = fold % 2 == 0 ? fold / 2 : 1;
-  return static_cast<std::int32_t>(fold);
+void fold(const FoldArgs& args) {
+  std::uint8_t* tail = args.tail;
+  for (std::int64_t begin = 0; begin < args.groups; begin += args.span_groups) {
+    const std::int64_t end = begin + args.span_groups < args.groups ? begin + args.span_groups : args.groups;
+    const auto all_add_up = [&](std::int64_t groups) {
+      for (std::int64_t g = begin; g < end; g += groups) {
+        if (!add_up(args, g, g + groups < end ? g + groups : end)) return false;
+      }
+      return true;
+    };
+    std::int64_t groups = args.span_groups;
+    while (groups > 1 && !all_add_up(groups)) groups /= 2;  // a power of two
+    *tail++ = static_cast<std::uint8_t>(groups);
+  }
 }
 
 // Columns 0 and 2 of a lane, then 1 and 3.
@@ -358,7 +361,7 @@ constexpr std::int64_t kFoldedRunFrom = 10;
 
 constexpr CodeKernels folded() {
   CodeKernels kernels = folded_kernels<E2m1Folded>(kFoldedRunFrom);
-  kernels.fold = fold_of;
+  kernels.fold = fold;
   return kernels;
 }
 
