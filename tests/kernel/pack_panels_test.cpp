@@ -47,7 +47,8 @@ struct Reference {
   }
   // Of 4 bits; under scales that are integers they have the sign of the scale in it.
   std::uint32_t signed_code(std::int64_t row, std::int64_t p) const {
-    const bool negative = (format.paired() || format.folded) && std::signbit(scale(row, p / format.stored_group_cols));
+    const bool negative =
+        (format.paired() || format.folded()) && std::signbit(scale(row, p / format.stored_group_cols));
     return code(row, p) ^ (negative ? 8U : 0U);
   }
   float scale(std::int64_t row, std::int64_t group) const {
@@ -214,7 +215,7 @@ struct Reference {
         if (format.code <= PanelCode::e4m3) tail(panel * 32, g, out);
       }
       if (format.paired()) pair_end(panel * 32, out);
-      if (format.folded) fold_end(panel * 32, out);
+      if (format.folded()) fold_end(panel * 32, out);
     }
     return out;
   }

@@ -144,7 +144,7 @@ void pack_tails(const PanelFormat& format, const PanelLines& lines, const Matrix
     } else {
       pack_scales(format.scale, scales, stored_groups, rows, out);
     }
-    for (std::int64_t row = 0; format.scale == PanelScale::e4m3_parts && row < rows; ++row) {
+    for (std::int64_t row = 0; format.folded() && row < rows; ++row) {
       if (std::signbit(scales[row * stored_groups])) change_signs(codes, group_lines, 4 * row, 4);
     }
     if (format.zeros) pack_zeros(panel.zeros.data() + at, stored_groups, rows, out + lines.zeros_at);
@@ -153,13 +153,12 @@ void pack_tails(const PanelFormat& format, const PanelLines& lines, const Matrix
   if (format.paired()) {
     const PairTail tail = pairs.tail();
     std::memcpy(out, &tail, sizeof tail);
-  } else if (format.folded) {
+  } else if (format.folded()) {
     std::memset(out, 0, format.fold_bytes());
     format.kernels->fold({.panel = begin,
                           .groups = format.groups,
                           .steps = format.steps,
                           .last_steps = format.last_steps,
-                          .scale = format.scale,
                           .span_groups = format.own_group_cols / format.group_cols,
                           .tail = reinterpret_cast<std::uint8_t*>(out)});
   }

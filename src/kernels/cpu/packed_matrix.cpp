@@ -68,9 +68,9 @@ InputForm choose_input(const PanelOps& ops, const PanelFormat& format) {
 }
 
 void choose_kernels(const PanelOps& ops, PanelFormat& format) {
-  format.kernels = format.paired() ? &ops.e2m1_pairs
-                   : format.folded ? &ops.e2m1_folded
-                                   : &kernels_of(ops, format.code, format.input);
+  format.kernels = format.paired()   ? &ops.e2m1_pairs
+                   : format.folded() ? &ops.e2m1_folded
+                                     : &kernels_of(ops, format.code, format.input);
   format.tiles = &format.kernels->tiles[static_cast<std::size_t>(format.input_scaling())][format.zeros ? 1 : 0];
   format.wide_panels = ops.wide_panels;
 }
@@ -161,9 +161,8 @@ bool pairs(const PanelOps& ops, const PanelFormat& format) {
 
 // Whether kernels add up several groups of 4-bit numbers in integers.
 bool folds(const PanelOps& ops, const PanelFormat& format) {
-  return format.code == PanelCode::e2m1 && (format.scale == PanelScale::e4m3 || format.scale == PanelScale::e8m0) &&
-         format.input == InputForm::i16 && ops.e2m1_folded.fold != nullptr && format.own_group_cols == 128 &&
-         format.group_cols <= 64;
+  return format.code == PanelCode::e2m1 && format.scale == PanelScale::e4m3 && format.input == InputForm::i16 &&
+         ops.e2m1_folded.fold != nullptr && format.own_group_cols == 128 && format.group_cols <= 64;
 }
 
 Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& ops) {
@@ -198,10 +197,7 @@ Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& 
     format.scale = PanelScale::e4m3_pair;
     format.group_cols = ops.e2m1_pairs.block_columns;
   }
-  if (folds(ops, format)) {
-    format.folded = true;
-    if (format.scale == PanelScale::e4m3) format.scale = PanelScale::e4m3_parts;
-  }
+  if (folds(ops, format)) format.scale = PanelScale::e4m3_parts;
   if (format.activation && format.activation->granularity.kind == Granularity::Kind::group) {
     format.group_input_scales = true;
     format.group_cols = std::min<std::int64_t>(format.group_cols, format.activation->granularity.cols);

@@ -39,7 +39,6 @@ struct PanelFormat {
   std::optional<QuantKey> activation{};
   bool group_input_scales = false;
   std::int64_t own_group_cols = 0;  // columns that share a scale where the kernel itself makes activations integers
-  bool folded = false;              // groups add up in integers (FoldTail)
   const CodeKernels* kernels = nullptr;
   const CodeKernels::Tiles* tiles = nullptr;  // of `kernels`, for these activations and zero points
   const std::int64_t* wide_panels = nullptr;  // [kWideTiles]: panels that the wide tiles take
@@ -48,6 +47,8 @@ struct PanelFormat {
 
   // Two groups of the checkpoint are one here.
   [[nodiscard]] bool paired() const { return scale == PanelScale::e4m3_pair; }
+  // Groups add up in integers (FoldTail).
+  [[nodiscard]] bool folded() const { return scale == PanelScale::e4m3_parts; }
   [[nodiscard]] std::int64_t padded_cols() const { return ((groups - 1) * steps + last_steps) * kStepColumns; }
   [[nodiscard]] std::int64_t padded_rows() const { return panels * kPanelRows; }
   [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(panels) * panel_bytes; }
@@ -55,7 +56,7 @@ struct PanelFormat {
   // Of a row that the kernel itself makes integers: one for every own_group_cols columns.
   [[nodiscard]] std::int64_t running_scales() const { return (cols + own_group_cols - 1) / own_group_cols; }
   [[nodiscard]] std::size_t fold_bytes() const {  // of a FoldTail: a byte for every running scale, in whole lines
-    return folded ? (static_cast<std::size_t>(running_scales()) + 63) / 64 * 64 : 0;
+    return folded() ? (static_cast<std::size_t>(running_scales()) + 63) / 64 * 64 : 0;
   }
   [[nodiscard]] InputScaling input_scaling() const {
     if (own_group_cols > 0) return InputScaling::running;

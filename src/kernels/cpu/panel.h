@@ -10,7 +10,7 @@
 //   e2m1    as q4, without zero points
 //           under e4m3_pair: low half nibble p = column p of the first group, high half the same of the second; behind
 //           the last group a PairTail
-//           under e4m3_parts, and under e8m0 where kernels fold: behind the last group a FoldTail
+//           under e4m3_parts: behind the last group a FoldTail
 //   q8      the same; step: 2 x { 32 lanes x u32 }, a byte a code in column order, stored as two's complement
 //   e4m3    as q8, bytes in the order 0, 2, 1, 3: the columns of a bf16 pair meet after one 16-bit shift
 //   bf16    step: 4 x { 32 lanes x 2 bf16 }
@@ -95,7 +95,6 @@ struct FoldArgs {
   std::int64_t groups;
   std::int64_t steps;  // of every group but the last
   std::int64_t last_steps;
-  PanelScale scale;
   std::int64_t span_groups;
   std::uint8_t* tail;
 };
@@ -206,7 +205,7 @@ struct PanelOps {
   CodeKernels q4_i8, q8_i8, e2m1_i8;     // integer activation codes
   CodeKernels e2m1_pairs;                // of e2m1_i8, under e4m3_pair; null: groups are kept one by one
   CodeKernels q4_i16, q8_i16, e2m1_i16;  // the same in 16 bits
-  CodeKernels e2m1_folded;               // of e2m1_i16, under e4m3_parts and e8m0; null: groups are scaled one by one
+  CodeKernels e2m1_folded;               // of e2m1_i16, under e4m3_parts; null: groups are scaled one by one
   std::int64_t wide_panels[kWideTiles];
   InputForm quantized_input;  // of q4, q8 and e2m1 where activations have 16 bits
   InputForm coded_input;      // of e4m3, and where activations are quantized to what no integer kernel takes

@@ -184,32 +184,29 @@ struct E2m1Words : DoubledE2m1 {
   __m256i weight(const std::byte* at, int k, int r) const { return _mm256_shuffle_epi8(table, nibble_words(at, k, r)); }
 };
 
-// The same under scales that are multipliers and a power of two (FoldTail).
+// The same under scales that are multipliers and a power of two (e4m3_parts), and as runs keep it.
+struct E2m1FoldedAlone;
 struct E2m1Folded : E2m1Words {
+  using Alone = E2m1FoldedAlone;
+  static constexpr int kOrder[4] = {0, 1, 2, 3};
+  static __m256i start(__m256i sum) { return sum; }
   // Twice the number.
   __m256i doubled = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12));
 
-  static __m256i significands(PanelScale form, __m256i scales) {
-    return _mm256_and_si256(form == PanelScale::e8m0 ? _mm256_set1_epi32(1) : scales, _mm256_set1_epi32(0x0F));
-  }
-  static __m256i exponents(PanelScale form, __m256i scales) {
-    return form == PanelScale::e8m0 ? scales : _mm256_srli_epi32(scales, 4);
-  }
+  static __m256i significands(__m256i scales) { return _mm256_and_si256(scales, _mm256_set1_epi32(0x0F)); }
+  static __m256i exponents(__m256i scales) { return _mm256_srli_epi32(scales, 4); }
   // The smallest exponent of each row, in a byte: of `more` groups' scales, `stride` bytes apart, and of the `last`.
-  static void base(PanelScale form, const std::byte* scales, std::int64_t stride, std::int64_t more,
-                   const std::byte* last, std::byte* out) {
+  static void base(const std::byte* scales, std::int64_t stride, std::int64_t more, const std::byte* last,
+                   std::byte* out) {
     __m256i least = load_words(last);
     for (std::int64_t i = 0; i < more; ++i, scales += stride) least = _mm256_min_epu8(least, load_words(scales));
-    if (form != PanelScale::e8m0) least = _mm256_and_si256(_mm256_srli_epi16(least, 4), _mm256_set1_epi8(0x0F));
-    store_words(out, least);
+    store_words(out, _mm256_and_si256(_mm256_srli_epi16(least, 4), _mm256_set1_epi8(0x0F)));
   }
-  static __m256i multipliers(PanelScale form, const std::byte* scales, __m256i base) {
+  static __m256i multipliers(const std::byte* scales, __m256i base) {
     const __m256i bytes = V::bytes(scales);
-    return _mm256_sllv_epi32(significands(form, bytes), _mm256_sub_epi32(exponents(form, bytes), base));
+    return _mm256_sllv_epi32(significands(bytes), _mm256_sub_epi32(exponents(bytes), base));
   }
-  static __m256 unit(PanelScale form, __m256i base) {
-    if (form == PanelScale::e8m0) return V::e8m0_of(base);
-    // bias 7, 3 bits behind the point
+  static __m256 unit(__m256i base) {  // bias 7, 3 bits behind the point
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(base, _mm256_set1_epi32(127 - 10)), 23));
   }
   // Both halves of a lane, 256 times as large: what the product with 256 times the number has above 2^16 is exact.
@@ -231,6 +228,16 @@ struct E2m1Folded : E2m1Words {
   }
 };
 
+// One token has registers to look up two slots at a time, as bytes. Its numbers have no 256 x 12 in them, so of the
+// offset's sum it wants the 257th part: modulo 2^32, a product.
+struct E2m1FoldedAlone : E2m1Folded {
+  static constexpr int kOrder[4] = {0, 2, 1, 3};
+  static __m256i start(__m256i sum) { return V::mul(sum, V::lanes(1 - (1 << 8) + (1 << 16) - (1 << 24))); }
+  __m256i weight(const std::byte* at, int k, int r) const {
+    return widened(_mm256_shuffle_epi8(table, nibbles(at, k % 2 == 1, r)), k / 2 == 1);
+  }
+};
+
 // Whether groups [begin, end) may be a block: no multiplier is above 127, as in_halves() has it, and a sum of products,
 // each of up to 12 and kMostWord, is below 2^31.
 bool add_up(const FoldArgs& args, std::int64_t begin, std::int64_t end) {
@@ -240,7 +247,7 @@ bool add_up(const FoldArgs& args, std::int64_t begin, std::int64_t end) {
   const std::byte* const first = args.panel + (begin + 1) * group_bytes - kPanelRows;
   const std::byte* const last = args.panel + end * group_bytes - missing - kPanelRows;
   alignas(32) std::byte base[kPanelRows];
-  E2m1Folded::base(args.scale, first, group_bytes, end - begin - 1, last, base);
+  E2m1Folded::base(first, group_bytes, end - begin - 1, last, base);
   const auto columns = static_cast<int>(args.steps * kStepColumns);
   const __m256i most_sum = _mm256_set1_epi32(0x7FFFFFFF / (12 * kMostWord) / columns);
   __m256i too_large = _mm256_setzero_si256();
@@ -248,9 +255,9 @@ bool add_up(const FoldArgs& args, std::int64_t begin, std::int64_t end) {
     __m256i sum = _mm256_setzero_si256();
     for (std::int64_t g = begin; g < end; ++g) {
       const __m256i scales = V::bytes((g + 1 == end ? last : first + (g - begin) * group_bytes) + row);
-      const __m256i excess = _mm256_sub_epi32(E2m1Folded::exponents(args.scale, scales), V::bytes(base + row));
+      const __m256i excess = _mm256_sub_epi32(E2m1Folded::exponents(scales), V::bytes(base + row));
       const __m256i shift = _mm256_min_epi32(excess, _mm256_set1_epi32(kMostShift));
-      const __m256i multipliers = _mm256_sllv_epi32(E2m1Folded::significands(args.scale, scales), shift);
+      const __m256i multipliers = _mm256_sllv_epi32(E2m1Folded::significands(scales), shift);
       too_large = _mm256_or_si256(too_large, _mm256_cmpgt_epi32(multipliers, _mm256_set1_epi32(127)));
       sum = _mm256_add_epi32(sum, multipliers);
     }
@@ -357,25 +364,34 @@ void encode16(const EncodeArgs& args) {
 }
 
 // Tiles that decode for themselves are as fast up to here.
-constexpr std::int64_t kFoldedRunFrom = 10;
+constexpr std::int64_t kWordRunFrom = 10;
 
-constexpr CodeKernels folded() {
-  CodeKernels kernels = folded_kernels<E2m1Folded>(kFoldedRunFrom);
+constexpr CodeKernels e2m1_words() {
+  CodeKernels kernels = own_scales<E2m1Words, false>();
+  kernels.run = multiply_word_run<E2m1Folded>;
+  kernels.run_from = kWordRunFrom;
+  return kernels;
+}
+
+constexpr CodeKernels e2m1_folded() {
+  CodeKernels kernels = folded_tiles<E2m1Folded>();
+  kernels.run = multiply_word_run<E2m1Folded>;
+  kernels.run_from = kWordRunFrom;
   kernels.fold = fold;
   return kernels;
 }
 
 }  // namespace
 
-// No runs on decoded weights elsewhere: decoding costs as much as to store and load them.
+// No runs on decoded weights for int4, int8 and bytes: decoding costs as much as to store and load them.
 constinit const IntegerKernels kAvx2IntegerKernels = {.q4 = all_scales<Q4>(),
                                                       .q8 = {},
                                                       .e2m1 = own_scales<E2m1, false>(),
                                                       .e2m1_pairs = own_scales<E2m1Pairs, false>(),
                                                       .q4_i16 = own_scales<Q4Words, true>(),
                                                       .q8_i16 = all_scales<Q8Words>(),
-                                                      .e2m1_i16 = own_scales<E2m1Words, false>(),
-                                                      .e2m1_folded = folded(),
+                                                      .e2m1_i16 = e2m1_words(),
+                                                      .e2m1_folded = e2m1_folded(),
                                                       .encode8 = encode8,
                                                       .encode16 = encode16};
 
