@@ -6,6 +6,9 @@
 // sums of the activations take the offset back. Activations published in 8 bits that meet bytes go the same way: their
 // products fill 16 bits, so that VPMADDUBSW would have to be widened at once and gain nothing.
 //
+// E2M1 has no words by shifts: a lookup a register, so runs keep words that are decoded once, 12 sums of 6 tokens, two
+// words, a broadcast and a product in 16 registers.
+//
 // 8 bits by nibbles: VPMADDUBSW multiplies four columns a lane and leaves two sums of 16 bits. To these comes the sum
 // of their activations times minus the offset, so that what they hold in the end is the sum of signed products,
 // whatever wrapped around on the way: 64 columns of int4 (8 x 127 x 32 < 2^15) or 32 of the doubled E2M1 numbers (12 x
@@ -29,6 +32,8 @@ namespace {
 #include "kernels/cpu/blocked_body.inc"
 
 #include "kernels/cpu/folded_body.inc"
+
+#include "kernels/cpu/word_run_body.inc"
 
 #include "kernels/cpu/integer_sums.inc"
 
@@ -184,8 +189,8 @@ struct E2m1Words : DoubledE2m1 {
   __m256i weight(const std::byte* at, int k, int r) const { return _mm256_shuffle_epi8(table, nibble_words(at, k, r)); }
 };
 
-// The same under scales that are multipliers and a power of two (e4m3_parts), and as runs keep it.
 struct E2m1FoldedAlone;
+// The same under scales that are multipliers and a power of two (e4m3_parts), and as runs keep it.
 struct E2m1Folded : E2m1Words {
   using Alone = E2m1FoldedAlone;
   static constexpr int kOrder[4] = {0, 1, 2, 3};
