@@ -218,8 +218,8 @@ Factors LayerBench::factors() const {
   const Scheme& scheme = options_.scheme.scheme;
   const int weight_bits = bits_of(scheme.weight.element);
   if (scheme.activation) return {weight_bits, scheme.activation->element == Element::int8 ? 8 : 0};
-  // Kernels with tiles take only short runs of rounded activations as integers.
-  if (has(card_->cpu_features, CpuFeature::amx_tile)) return {};
+  // Tiles of bf16, whose sums depend on the run, take only short ones as integers.
+  if (has(card_->cpu_features, CpuFeature::amx_tile) && !card_->batch_invariant) return {};
   if (card_->inputs == InputRounding::eight_bits) return {weight_bits, 8};
   return {weight_bits, card_->inputs == InputRounding::sixteen_bits ? 16 : 0};
 }

@@ -31,7 +31,8 @@ constexpr KernelImplementation panel(const KernelCard& card) {
 
 constexpr KernelImplementation kImplementations[] = {
 #if defined(__x86_64__)
-    panel<cpu::kAmxOps>(kCardAmxWna16),
+    panel<cpu::kAmxIntegerOps>(kCardAmxWna16),
+    panel<cpu::kAmxOps>(kCardAmxWna16Short),
     panel<cpu::kAmxFastOps>(kCardAmxWna16Fast),
     panel<cpu::kAmxOps>(kCardAmxInt8),
     panel<cpu::kAmxOps>(kCardAmxW4A8),

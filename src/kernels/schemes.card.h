@@ -14,6 +14,8 @@ constexpr SchemeRule integer(Element element, Granularity::Kind kind) {
 inline constexpr std::array kWna16{
     integer(Element::int4, Granularity::Kind::group), integer(Element::int4, Granularity::Kind::channel),
     integer(Element::int8, Granularity::Kind::group), integer(Element::int8, Granularity::Kind::channel)};
+inline constexpr std::array kWna16Groups{integer(Element::int4, Granularity::Kind::group),
+                                         integer(Element::int8, Granularity::Kind::group)};
 
 inline constexpr std::array kUnquantized{SchemeRule{.element = Element::bf16}, SchemeRule{.element = Element::f16},
                                          SchemeRule{.element = Element::f32}};

@@ -109,11 +109,16 @@ std::vector<const KernelCard*> claiming(const CanonicalExperts& experts, const A
   for (const TableRow& row : (*table)->rows) {
     if (row.card->kind != CardKind::own) continue;
     if ((machine.cpu_features & row.card->cpu_features) != row.card->cpu_features) continue;
-    // A card may be for one kind of activations alone, or for one width of codes.
+    // A card may be for one kind of activations alone, for one width of codes, or for some widths of groups.
     if (std::none_of(row.card->schemes.begin(), row.card->schemes.end(), [&](const SchemeRule& rule) {
           return rule.activation == experts.scheme.activation.has_value() &&
                  rule.element == experts.scheme.weight.element;
         }))
+      continue;
+    const Granularity& granularity = experts.scheme.weight.granularity;
+    const auto widths = row.card->group_sizes;
+    if (!widths.empty() && granularity.kind == Granularity::Kind::group &&
+        std::find(widths.begin(), widths.end(), granularity.cols) == widths.end())
       continue;
     const Decision decision =
         decide(problem, machine, {.numerics = row.card->numerics, .pinned = std::string(row.card->backend)}, **table);

@@ -120,31 +120,38 @@ TEST_P(PanelOpsOf, IntegerCodesInTheOrderOfTheLanes) {
     for (const bool nibbles : {false, true}) {
       std::vector<std::int8_t> out(padded);
       std::int32_t sum = 0;
-      ops().encode8({.x = values.data(),
-                     .count = count,
-                     .scale = scale,
-                     .most = 127.0F,
-                     .nibbles = nibbles,
-                     .sum_factor = 1,
-                     .out = reinterpret_cast<std::byte*>(out.data()),
-                     .sum = &sum,
-                     .pairs = nullptr,
-                     .pair_columns = 0,
-                     .pair_factor = 0});
+      cpu::EncodeArgs args{.x = values.data(),
+                           .count = count,
+                           .scale = scale,
+                           .most = 127.0F,
+                           .nibbles = nibbles,
+                           .sum_factor = 1,
+                           .out = reinterpret_cast<std::byte*>(out.data()),
+                           .sum = &sum,
+                           .pairs = nullptr,
+                           .pair_columns = 0,
+                           .pair_factor = 0,
+                           .plane = 0};
+      ops().encode8(args);
       std::vector<std::int16_t> words(padded);
       std::int32_t sum16 = 0;
       const float fine = scale * 127.0F / 32512.0F;
-      ops().encode16({.x = values.data(),
-                      .count = count,
-                      .scale = fine,
-                      .most = 32512.0F,
-                      .nibbles = nibbles,
-                      .sum_factor = -3,
-                      .out = reinterpret_cast<std::byte*>(words.data()),
-                      .sum = &sum16,
-                      .pairs = nullptr,
-                      .pair_columns = 0,
-                      .pair_factor = 0});
+      args.scale = fine;
+      args.most = 32512.0F;
+      args.sum_factor = -3;
+      args.out = reinterpret_cast<std::byte*>(words.data());
+      args.sum = &sum16;
+      ops().encode16(args);
+      constexpr std::size_t kPlane = 192;
+      std::vector<std::uint8_t> planes(kPlane + padded);
+      std::int32_t sum_of_planes = 0;
+      if (ops().encode_planes != nullptr) {
+        args.out = reinterpret_cast<std::byte*>(planes.data());
+        args.sum = &sum_of_planes;
+        args.plane = kPlane;
+        ops().encode_planes(args);
+        EXPECT_EQ(sum_of_planes, sum16);
+      }
       std::int32_t expected = 0;
       std::int32_t expected16 = 0;
       for (std::size_t i = 0; i < padded; ++i) {
@@ -153,6 +160,11 @@ TEST_P(PanelOpsOf, IntegerCodesInTheOrderOfTheLanes) {
         const std::size_t column16 = i / 4 * 4 + (nibbles ? i % 4 : kPairs[i % 4]);
         const float wanted = column16 < values.size() ? std::nearbyint(values[column16] / fine) : 0.0F;
         ASSERT_EQ(static_cast<float>(words[i]), wanted) << count << " " << nibbles << " " << i;
+        if (ops().encode_planes != nullptr) {
+          const int code = static_cast<std::int8_t>(planes[i]) * 256 + planes[kPlane + i];
+          const float in_bytes = column < values.size() ? std::nearbyint(values[column] / fine) : 0.0F;
+          ASSERT_EQ(static_cast<float>(code), in_bytes) << count << " " << nibbles << " " << i;
+        }
         expected += codes[column];
         expected16 += words[i];
       }
@@ -181,7 +193,8 @@ TEST_P(PanelOpsOf, CodesEndAtTheirLimit) {
                        .sum = &sum,
                        .pairs = nullptr,
                        .pair_columns = 0,
-                       .pair_factor = 0};
+                       .pair_factor = 0,
+                       .plane = 0};
   ops().encode8(args);
   EXPECT_EQ(sum, std::accumulate(wanted.begin(), wanted.end(), 0));
   args.out = reinterpret_cast<std::byte*>(words);

@@ -18,27 +18,39 @@ PanelOps with_integers(PanelOps ops, const IntegerKernels& kernels) {
   ops.e2m1_folded = kernels.e2m1_folded;
   ops.encode8 = kernels.encode8;
   ops.encode16 = kernels.encode16;
+  ops.encode_planes = kernels.encode_planes;
   return ops;
 }
 
 PanelOps quantizing(PanelOps ops, InputForm input) {
   ops.quantized_input = input;
+  ops.e2m1_input = input;
   return ops;
 }
 
 // From so many tokens on, tiles beat the vectors: a tile's time hardly depends on how many of its 16 rows are used.
 constexpr std::int64_t kTilesFrom = 3;
 
+// VPDPBUSD takes int4 at 450 GOP/s a core under groups of 128 and 370 under groups of 32, which tiles pass here.
+constexpr std::int64_t kBytesFrom = 12;
+constexpr std::int64_t kShortBytesFrom = 24;
+
 // Below this, integers of 16 bits on vectors beat the decoding to bf16 that tiles need.
 constexpr std::int64_t kFewBelow = 6;
 
-// And so far integers of 8 bits beat it, in the second-level cache: 420 GFLOP/s from 5 tokens on, where tiles of int4
-// under groups of 128 reach 305 at 8 tokens, 455 at 16 and 660 at 32.
+// And so far integers of 8 bits beat it.
 constexpr std::int64_t kFewInEightBitsBelow = 16;
 
 void set_run(CodeKernels& kernels, PanelMultiply run) {
   kernels.run = run;
   kernels.run_from = kTilesFrom;
+}
+
+CodeKernels only_run(PanelMultiply run) {
+  CodeKernels kernels = {};
+  kernels.run = run;
+  kernels.run_from = 1;
+  return kernels;
 }
 
 PanelOps with_amx(PanelOps ops) {
@@ -47,7 +59,10 @@ PanelOps with_amx(PanelOps ops) {
   set_run(ops.e2m1, kAmxRuns.e2m1);
   set_run(ops.e4m3, kAmxRuns.e4m3);
   set_run(ops.bf16, kAmxRuns.bf16);
-  set_run(ops.q8_i8, kAmxRuns.int8);
+  set_run(ops.q4_i8, kAmxIntegerRuns.q4);
+  ops.q4_i8.run_from = kBytesFrom;
+  ops.q4_i8.short_run_from = kShortBytesFrom;
+  set_run(ops.q8_i8, kAmxIntegerRuns.q8);
   ops.bf16_compact = {};  // tiles take plain numbers as they lie, and many tokens gain more by that
   ops.even_rows = true;
   ops.few = &kAvx512VnniOps;
@@ -55,10 +70,17 @@ PanelOps with_amx(PanelOps ops) {
   return ops;
 }
 
-PanelOps quantizing_few(PanelOps ops) {
+PanelOps planes_with_amx(PanelOps ops) {
+  ops.q4_planes = only_run(kAmxIntegerRuns.q4_planes);
+  ops.q8_planes = only_run(kAmxIntegerRuns.q8_planes);
+  ops.quantized_input = InputForm::i16_planes;
+  return ops;
+}
+
+PanelOps fast_with_amx(PanelOps ops) {
+  ops.quantized_input = InputForm::i8;
   ops.few = &kAvx512VnniFastOps;
   ops.few_below = kFewInEightBitsBelow;
-  ops.few_for_short_groups = true;
   return ops;
 }
 
@@ -70,6 +92,7 @@ const PanelOps kAvx2FastOps = quantizing(kAvx2Ops, InputForm::i8);
 const PanelOps kAvx512VnniOps = quantizing(with_integers(kAvx512Ops, kVnniKernels), InputForm::i16);
 const PanelOps kAvx512VnniFastOps = quantizing(kAvx512VnniOps, InputForm::i8);
 const PanelOps kAmxOps = with_amx(with_integers(kAvx512Bf16Ops, kVnniKernels));
-const PanelOps kAmxFastOps = quantizing_few(kAmxOps);
+const PanelOps kAmxIntegerOps = planes_with_amx(kAmxOps);
+const PanelOps kAmxFastOps = fast_with_amx(kAmxOps);
 
 }  // namespace moracle::cpu

@@ -27,7 +27,10 @@ inline constexpr PanelIsa kAmx{
     "amx",
     CpuFeature::avx512 | CpuFeature::avx512_vnni | CpuFeature::avx512_bf16 | CpuFeature::avx512_vbmi |
         CpuFeature::amx_tile | CpuFeature::amx_bf16 | CpuFeature::amx_int8,
-    "bf16 or int8 products, f32 or integer sums per group or row, by run length", false, InputRounding::bf16};
+    "bf16 or int16 products, f32 or integer sums per group or row, by run length", false, InputRounding::bf16};
+// Tiles of bytes, which sum as VNNI does.
+inline constexpr PanelIsa kAmxIntegers{"amx", kAmx.features, "int8 or int16 products, integer sums per group", true,
+                                       InputRounding::sixteen_bits};
 inline constexpr PanelIsa kAvx512Vnni{"avx512vnni", CpuFeature::avx512 | CpuFeature::avx512_vnni,
                                       "int8 or int16 products, integer sums per group", true,
                                       InputRounding::sixteen_bits};
@@ -41,6 +44,11 @@ inline constexpr PanelIsa kAvx2{"avx2", static_cast<CpuFeatures>(CpuFeature::avx
                                 "int8 or int16 products, integer sums per group", true, InputRounding::sixteen_bits};
 inline constexpr PanelIsa kAvx2Numbers{"avx2", static_cast<CpuFeatures>(CpuFeature::avx2),
                                        "f32 fused multiply-add per group in 1 chain", true, InputRounding::none};
+
+// A sum of tiles has to be put by at the end of every group. Over so few columns, two planes of bytes put by twice what
+// bf16 does.
+inline constexpr std::array<std::int32_t, 2> kShortGroups{16, 32};
+inline constexpr std::array<std::int32_t, 4> kLongGroups{64, 128, 256, 512};
 
 constexpr KernelCard panel_card(std::string_view id, const PanelIsa& isa, std::span<const SchemeRule> schemes,
                                 std::string_view summary, Numerics numerics = Numerics::exact) {
@@ -62,13 +70,23 @@ constexpr KernelCard panel_card(std::string_view id, const PanelIsa& isa, std::s
           .accumulation = isa.accumulation};
 }
 
+constexpr KernelCard with_groups(KernelCard card, std::span<const std::int32_t> group_sizes) {
+  card.group_sizes = group_sizes;
+  return card;
+}
+
 inline constexpr KernelCard kCardAmxWna16 =
-    panel_card("cpu.amx.wna16", kAmx, schemes::kWna16, "integer weights, 16-bit activations");
+    with_groups(panel_card("cpu.amx.wna16", kAmxIntegers, schemes::kWna16,
+                           "integer weights, activations as int16 under a scale a group"),
+                kLongGroups);
+inline constexpr KernelCard kCardAmxWna16Short =
+    with_groups(panel_card("cpu.amx.wna16-short", kAmx, schemes::kWna16Groups, "integer weights in groups of 16 or 32"),
+                kShortGroups);
 inline constexpr KernelCard kCardAmxWna16Fast =
-    panel_card("cpu.amx.wna16-fast", kAmx, schemes::kWna16,
-               "integer weights, up to 15 tokens of an expert as int8 under a scale a group", Numerics::fast);
+    panel_card("cpu.amx.wna16-fast", kAmxIntegers, schemes::kWna16,
+               "integer weights, activations as int8 under a scale a group", Numerics::fast);
 inline constexpr KernelCard kCardAmxInt8 =
-    panel_card("cpu.amx.int8", kAmx, schemes::kInt8, "int8 weights and activations");
+    panel_card("cpu.amx.int8", kAmxIntegers, schemes::kInt8, "int8 weights and activations");
 inline constexpr KernelCard kCardAmxW4A8 =
     panel_card("cpu.amx.w4a8", kAmx, schemes::kW4A8, "int4 weights, 8-bit activations");
 inline constexpr KernelCard kCardAmxFp8 = panel_card("cpu.amx.fp8", kAmx, schemes::kFp8, "E4M3 weights");

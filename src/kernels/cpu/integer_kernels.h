@@ -12,6 +12,7 @@ struct IntegerKernels {
   CodeKernels e2m1_folded;
   void (*encode8)(const EncodeArgs&);
   void (*encode16)(const EncodeArgs&);
+  void (*encode_planes)(const EncodeArgs&);
 };
 extern const IntegerKernels kAvx2IntegerKernels;
 extern const IntegerKernels kVnniKernels;

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "base/checked.h"
 #include "scheme/activation_codes.h"
@@ -28,10 +27,13 @@ const CodeKernels& kernels_of(const PanelOps& ops, PanelCode code, InputForm inp
     if (input == InputForm::i8) return ops.*i8;
     return input == InputForm::i16 ? ops.*i16 : ops.*numbers;
   };
+  const bool planes = input == InputForm::i16_planes;
   switch (code) {
     case PanelCode::q4:
+      if (planes) return ops.q4_planes;
       return by_input(&PanelOps::q4_i8, &PanelOps::q4_i16, &PanelOps::q4);
     case PanelCode::q8:
+      if (planes) return ops.q8_planes;
       return by_input(&PanelOps::q8_i8, &PanelOps::q8_i16, &PanelOps::q8);
     case PanelCode::e2m1:
       return by_input(&PanelOps::e2m1_i8, &PanelOps::e2m1_i16, &PanelOps::e2m1);
@@ -59,7 +61,8 @@ InputForm choose_input(const PanelOps& ops, const PanelFormat& format) {
   if (!quantized(format.code)) return InputForm::f32;
   if (format.code == PanelCode::e4m3) return ops.coded_input;
   const bool own = !format.activation;
-  if (own && ops.quantized_input != InputForm::i8) return ops.quantized_input;
+  const InputForm wanted = format.code == PanelCode::e2m1 ? ops.e2m1_input : ops.quantized_input;
+  if (own && wanted != InputForm::i8) return wanted;
   if (!own && format.activation->element != Element::int8) return ops.coded_input;
   for (const InputForm input : {InputForm::i8, InputForm::i16}) {
     if (serves(ops, format.code, input, own ? InputScaling::running : InputScaling::of_token)) return input;
@@ -147,7 +150,8 @@ bool quantized(PanelCode code) {
 
 std::size_t PanelFormat::input_stride() const {
   constexpr std::size_t kLine = 64;
-  const std::size_t lines = (static_cast<std::size_t>(padded_cols()) * input_bytes() + kLine - 1) / kLine;
+  const std::int64_t columns = input == InputForm::i16_planes ? input_plane() : padded_cols();
+  const std::size_t lines = (static_cast<std::size_t>(columns) * input_bytes() + kLine - 1) / kLine;
   return ((lines + 1) | 1U) * kLine;
 }
 
@@ -221,8 +225,6 @@ Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& 
   return format;
 }
 
-constexpr std::int64_t kTileColumns = 32;  // of a bf16 tile
-
 }  // namespace
 
 Result<PanelForms> panel_forms(const CanonicalLinear& linear, const PanelOps& ops) {
@@ -233,11 +235,6 @@ Result<PanelForms> panel_forms(const CanonicalLinear& linear, const PanelOps& op
   const bool same_panels = forms.few.groups == forms.many.groups && forms.few.panel_bytes == forms.many.panel_bytes;
   if (!forms.few.integer_input() || forms.few.input == forms.many.input || !same_panels) return forms;
   forms.few_below = ops.few_below;
-  // A tile's sums are put by at the end of each group, but for scales that join the weights (amx/panel.isa.cpp).
-  const bool joins = forms.many.scale == PanelScale::e8m0 || forms.many.scale == PanelScale::e4m3;
-  if (ops.few_for_short_groups && !joins && forms.many.group_cols <= kTileColumns) {
-    forms.few_below = std::numeric_limits<std::int64_t>::max();
-  }
   return forms;
 }
 
@@ -344,7 +341,7 @@ void quantize_row(const PanelOps& ops, const PanelFormat& format, std::optional<
 // Of integer codes, in the units of the values.
 float largest_code(const PanelFormat& format) {
   const bool own = !format.activation;  // published codes have 8 bits, whatever holds them
-  return own && format.input == InputForm::i16 ? static_cast<float>(kMostWord) : 127.0F;
+  return own && format.input != InputForm::i8 ? static_cast<float>(kMostWord) : 127.0F;
 }
 
 float magnitude(const PanelOps& ops, const float* values, std::int64_t count) {
@@ -370,10 +367,11 @@ void encode_group(const PanelOps& ops, const PanelFormat& format, const float* v
                   const PreparedRow& row) {
   const std::int64_t first = g * format.group_cols;
   const std::int64_t count = std::min(format.group_cols, format.cols - first);
-  const auto bytes = static_cast<std::int64_t>(format.input_bytes());
+  const bool planes = format.input == InputForm::i16_planes;
+  const std::int64_t bytes = planes ? 1 : static_cast<std::int64_t>(format.input_bytes());
   float alternating[kPairColumns];
   if (format.paired()) alternate(values + first, count, alternating);
-  const auto encode = format.input == InputForm::i16 ? ops.encode16 : ops.encode8;
+  const auto encode = planes ? ops.encode_planes : format.input == InputForm::i16 ? ops.encode16 : ops.encode8;
   const std::int64_t blocks = format.group_blocks();
   std::int32_t not_wanted = 0;
   auto* const sums = reinterpret_cast<std::int32_t*>(row.sums);
@@ -387,7 +385,8 @@ void encode_group(const PanelOps& ops, const PanelFormat& format, const float* v
           .sum = format.group_sums() > 0 ? sums + g : &not_wanted,
           .pairs = blocks > 0 ? reinterpret_cast<std::uint32_t*>(sums) + format.group_sums() + g * blocks : nullptr,
           .pair_columns = format.kernels->block_columns,
-          .pair_factor = -format.kernels->offset});
+          .pair_factor = -format.kernels->offset,
+          .plane = planes ? format.input_plane() : 0});
 }
 
 constexpr float kLeastMagnitude = 1e-10F;
@@ -435,7 +434,7 @@ void prepare_row(const PanelOps& ops, const PanelFormat& format, std::span<const
                  std::optional<float> input_scale, const float* x, float* scratch, const PreparedRow& row) {
   const auto cols = static_cast<std::size_t>(format.cols);
   const auto padded = static_cast<std::size_t>(format.padded_cols());
-  const std::size_t used = padded * format.input_bytes();
+  const std::size_t used = padded * (format.input == InputForm::i16_planes ? 1 : format.input_bytes());
   std::memset(row.x + used, 0, format.input_stride() - used);
   float* values = format.input == InputForm::f32 ? reinterpret_cast<float*>(row.x) : scratch;
   if (!order.empty()) {
@@ -537,7 +536,10 @@ void multiply_tiles(const PanelFormat& format, const Tuning& tuning, const Panel
 
 bool runs_from(const PanelFormat& format, const Tuning& tuning, std::int64_t rows) {
   const CodeKernels& kernels = *format.kernels;
-  return kernels.run != nullptr && rows >= (tuning.run_from > 0 ? tuning.run_from : kernels.run_from);
+  if (kernels.run == nullptr) return false;
+  if (tuning.run_from > 0) return rows >= tuning.run_from;
+  const bool short_groups = kernels.short_run_from > 0 && format.group_cols <= kShortGroup;
+  return rows >= (short_groups ? kernels.short_run_from : kernels.run_from);
 }
 
 namespace {

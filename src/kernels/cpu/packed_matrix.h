@@ -67,7 +67,9 @@ struct PanelFormat {
     if (!activation) return 0;
     return group_input_scales ? static_cast<std::size_t>(groups) : 1;
   }
-  [[nodiscard]] bool integer_input() const { return input == InputForm::i8 || input == InputForm::i16; }
+  [[nodiscard]] bool integer_input() const { return input != InputForm::f32 && input != InputForm::bf16; }
+  // Of a row in planes, from a code's high byte to its low one.
+  [[nodiscard]] std::int64_t input_plane() const { return (padded_cols() + 63) / 64 * 64; }
   // Blocks of a group whose products kernels sum up in 16 bits; 0: they sum up groups.
   [[nodiscard]] std::int64_t group_blocks() const {
     const std::int64_t columns = kernels->block_columns;

@@ -38,8 +38,9 @@ enum class PanelCode : std::uint8_t { q4, e2m1, q8, e4m3, bf16, bf16_compact, f1
 // there is one, is in the codes. `e4m3_parts`: such a byte of one group; a scale of zero has the largest exponent.
 enum class PanelScale : std::uint8_t { f16, bf16, f32, e4m3, e4m3_pair, e4m3_parts, e8m0 };
 // What a prepared activation row holds. `i8`: two's complement codes, four columns a 32-bit lane, in the order in which
-// the code's bytes meet them (EncodeArgs). `i16`: two's complement codes, two columns a lane, likewise.
-enum class InputForm : std::uint8_t { f32, bf16, i8, i16 };
+// the code's bytes meet them (EncodeArgs). `i16`: two's complement codes, two columns a lane, likewise. `i16_planes`:
+// the high bytes of such codes, in the order of `i8`, and behind a multiple of 64 of them the low bytes.
+enum class InputForm : std::uint8_t { f32, bf16, i8, i16, i16_planes };
 
 constexpr std::int64_t kPanelRows = 32;
 constexpr std::int64_t kStepColumns = 8;
@@ -47,6 +48,7 @@ constexpr std::int64_t kMaxTile = 6;
 constexpr std::int64_t kMaxRun = 64;    // tokens of one call at most
 constexpr std::int64_t kMaxPanels = 4;  // of one call
 constexpr std::int64_t kAhead = 4;      // places of PanelArgs::ahead
+constexpr std::int64_t kShortGroup = 32;
 constexpr std::int64_t kWideTiles = 3;  // tiles of 1 .. 3 tokens may take several panels at once
 
 // Code c of bf16_compact stands for the high byte kCompactPair + c % 8, a pair of neighbouring exponents, or 0 where
@@ -163,6 +165,7 @@ struct CodeKernels {
   // Any number of tokens from `run_from` on, one panel, against weights that are decoded once for all of them.
   PanelMultiply run;
   std::int64_t run_from;
+  std::int64_t short_run_from;    // the same where a group has kShortGroup columns or less; 0: as run_from
   std::int32_t offset;            // added to the codes where kernels take them unsigned; 0: they take them signed
   std::int64_t block_columns;     // of a group, whose products are summed up in 16 bits; 0: sums have 32
   void (*fold)(const FoldArgs&);  // writes a panel's FoldTail; null: groups are scaled one by one
@@ -185,6 +188,7 @@ struct EncodeArgs {
   std::uint32_t* pairs;
   std::int64_t pair_columns;
   std::int32_t pair_factor;
+  std::int64_t plane;  // of i16_planes: bytes from a code's high byte to its low one
 };
 
 // Values to the nearest numbers of a small float format, ties to even, magnitudes above `most` to `most`. No NaN.
@@ -205,21 +209,23 @@ struct PanelOps {
   CodeKernels q4_i8, q8_i8, e2m1_i8;     // integer activation codes
   CodeKernels e2m1_pairs;                // of e2m1_i8, under e4m3_pair; null: groups are kept one by one
   CodeKernels q4_i16, q8_i16, e2m1_i16;  // the same in 16 bits
+  CodeKernels q4_planes, q8_planes;      // 16 bits in planes; runs only
   CodeKernels e2m1_folded;               // of e2m1_i16, under e4m3_parts; null: groups are scaled one by one
   std::int64_t wide_panels[kWideTiles];
-  InputForm quantized_input;  // of q4, q8 and e2m1 where activations have 16 bits
+  InputForm quantized_input;  // of q4 and q8 where activations have 16 bits
+  InputForm e2m1_input;       // of e2m1, likewise
   InputForm coded_input;      // of e4m3, and where activations are quantized to what no integer kernel takes
   InputForm bf16_input;       // of bf16 weights; f16 and f32 weights always take f32
   // Kernels of another input form for what fewer than `few_below` tokens meet; null: none.
   const PanelOps* few;
   std::int64_t few_below;
-  bool few_for_short_groups;  // at any number of tokens where a group of the weight is a tile's columns or less
-  bool even_rows;             // runs are faster where the rows of activations lie at equal distances
+  bool even_rows;  // runs are faster where the rows of activations lie at equal distances
   void (*to_bf16)(const float* in, std::uint16_t* out, std::int64_t count);  // round to nearest even
   float (*absolute_max)(const float* x, std::int64_t count);                 // NaN where a value is not finite
   void (*round_numbers)(const RoundArgs&);
   void (*encode8)(const EncodeArgs&);   // null without integer kernels
   void (*encode16)(const EncodeArgs&);  // likewise
+  void (*encode_planes)(const EncodeArgs&);
   void (*activate)(const ActivationArgs&);
   void (*screen_rows)(const ScreenArgs&);
   // out[i] = sum over j of weights[j] * rows[j][i], j ascending.
@@ -227,7 +233,8 @@ struct PanelOps {
 };
 
 extern const PanelOps kAmxOps;
-extern const PanelOps kAmxFastOps;  // quantizes 16-bit activations that meet few tokens' weights
+extern const PanelOps kAmxIntegerOps;  // takes 16-bit activations as integers, whatever the tokens
+extern const PanelOps kAmxFastOps;     // quantizes 16-bit activations, under E2M1 those that meet few tokens' weights
 extern const PanelOps kAvx512VnniOps;
 extern const PanelOps kAvx512VnniFastOps;  // quantizes 16-bit activations
 extern const PanelOps kAvx512Bf16Ops;

@@ -8,8 +8,9 @@ namespace moracle {
 namespace {
 
 constexpr std::array kRows{
-    TableRow{&kCardAmxWna16Fast, "tiles, and one VPDPBUSD for few tokens; only where fast numerics are asked for"},
-    TableRow{&kCardAmxWna16, "tiles of bf16 products, 1024 operations a cycle"},
+    TableRow{&kCardAmxWna16Fast, "tiles of int8 products; only where fast numerics are asked for"},
+    TableRow{&kCardAmxWna16, "tiles of int8 products, two for a 16-bit activation"},
+    TableRow{&kCardAmxWna16Short, "tiles of bf16 products"},
     TableRow{&kCardAvx512VnniWna16Fast,
              "one VPDPBUSD does four multiply-adds a lane; only where fast numerics are asked for"},
     TableRow{&kCardAvx512VnniWna16, "one VPDPWSSD does two multiply-adds a lane"},

@@ -7,8 +7,13 @@ namespace moracle::cpu {
 
 struct AmxRuns {
   PanelMultiply q4, q8, e2m1, e4m3, bf16;  // bf16 activations
-  PanelMultiply int8;                      // q8 with integer activations
 };
 extern const AmxRuns kAmxRuns;
+
+struct AmxIntegerRuns {
+  PanelMultiply q4, q8;                // activations in bytes
+  PanelMultiply q4_planes, q8_planes;  // in 16 bits
+};
+extern const AmxIntegerRuns kAmxIntegerRuns;
 
 }  // namespace moracle::cpu

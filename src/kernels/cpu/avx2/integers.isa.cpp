@@ -398,6 +398,7 @@ constinit const IntegerKernels kAvx2IntegerKernels = {.q4 = all_scales<Q4>(),
                                                       .e2m1_i16 = e2m1_words(),
                                                       .e2m1_folded = e2m1_folded(),
                                                       .encode8 = encode8,
-                                                      .encode16 = encode16};
+                                                      .encode16 = encode16,
+                                                      .encode_planes = nullptr};
 
 }  // namespace moracle::cpu

@@ -155,18 +155,37 @@ inline __m128i in_order(__m128i bytes, bool nibbles) {
   return nibbles ? _mm_shuffle_epi8(bytes, order) : bytes;
 }
 
+// Of two steps, or of the first one.
+inline void store_bytes(std::byte* out, __m128i bytes, bool both) {
+  if (both) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), bytes);
+  } else {
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(out), bytes);
+  }
+}
+
 void encode8(const EncodeArgs& args) {
   __m512i sum = _mm512_setzero_si512();
   std::byte* out = args.out;
   for (std::int64_t i = 0; i < args.count; i += 16, out += 16) {
     const __m512i codes = codes_of(args, i);
     sum = _mm512_add_epi32(sum, codes);
-    const __m128i bytes = in_order(_mm512_cvtepi32_epi8(codes), args.nibbles);
-    if (args.count - i > 8) {
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(out), bytes);
-    } else {
-      _mm_storel_epi64(reinterpret_cast<__m128i*>(out), bytes);
-    }
+    store_bytes(out, in_order(_mm512_cvtepi32_epi8(codes), args.nibbles), args.count - i > 8);
+  }
+  *args.sum = args.sum_factor * _mm512_reduce_add_epi32(sum);
+}
+
+// High and low bytes apart. The high ones are rounded down, so that the low ones are what is missing, 0 .. 255.
+void encode_planes(const EncodeArgs& args) {
+  __m512i sum = _mm512_setzero_si512();
+  std::byte* out = args.out;
+  for (std::int64_t i = 0; i < args.count; i += 16, out += 16) {
+    const __m512i codes = codes_of(args, i);
+    sum = _mm512_add_epi32(sum, codes);
+    const __m128i high = in_order(_mm512_cvtepi32_epi8(_mm512_srai_epi32(codes, 8)), args.nibbles);
+    const __m128i low = in_order(_mm512_cvtepi32_epi8(codes), args.nibbles);
+    store_bytes(out, high, args.count - i > 8);
+    store_bytes(out + args.plane, low, args.count - i > 8);
   }
   *args.sum = args.sum_factor * _mm512_reduce_add_epi32(sum);
 }
@@ -202,6 +221,7 @@ constinit const IntegerKernels kVnniKernels = {.q4 = all_scales<Q4>(),
                                                .e2m1_i16 = own_scales<E2m1Words, false>(),
                                                .e2m1_folded = {},
                                                .encode8 = encode8,
-                                               .encode16 = encode16};
+                                               .encode16 = encode16,
+                                               .encode_planes = encode_planes};
 
 }  // namespace moracle::cpu
