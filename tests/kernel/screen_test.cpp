@@ -399,8 +399,11 @@ TEST_F(ScreenRows, ProductsAreThoseOfTheCodes) {
   if (has(features, CpuFeature::avx512)) kernels.push_back(screen_rows_avx512);
   for (const auto kernel : kernels) {
     Values out(kCount);
+    Values in_streams(kCount);
     const ScreenInput x{.codes = codes_.data(), .scales = scales_.data(), .start = start_.data(), .blocks = kBlocks};
-    kernel({.x = x, .rows = rows_.data(), .count = kCount, .out = out.data()});
+    kernel({.x = x, .rows = rows_.data(), .count = kCount, .out = out.data(), .streams = false});
+    kernel({.x = x, .rows = rows_.data(), .count = kCount, .out = in_streams.data(), .streams = true});
+    EXPECT_EQ(out, in_streams);
     for (std::int64_t r = 0; r < kCount; ++r) {
       double wanted = 0;
       double finely = 0;
@@ -442,7 +445,7 @@ TEST(ScreenBounds, HoldAndAreTight) {
       const auto query = screen.prepare(x.data(), input, arena);
       ASSERT_TRUE(query.has_value());
       Values coarse(kRows);
-      screen.bound(kAvx2Ops, *query, 0, kRows, coarse.data());
+      screen.bound(kAvx2Ops, *query, 0, kRows, false, coarse.data());
       Values fine = coarse;
       screen.narrow_bounds(*query, 0, kRows, -INFINITY, fine.data());
       double coarse_width = 0;

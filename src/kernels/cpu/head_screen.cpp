@@ -158,9 +158,10 @@ struct Margin {
 
 }  // namespace
 
-void HeadScreen::bound(const PanelOps& ops, const Query& query, std::int64_t begin, std::int64_t end,
+void HeadScreen::bound(const PanelOps& ops, const Query& query, std::int64_t begin, std::int64_t end, bool streams,
                        float* bounds) const {
-  ops.screen_rows({.x = query.x, .rows = row_at(begin), .count = end - begin, .out = bounds + begin});
+  ops.screen_rows(
+      {.x = query.x, .rows = row_at(begin), .count = end - begin, .out = bounds + begin, .streams = streams});
   const Margin margin(query);
   for (std::int64_t row = begin; row < end; ++row) {
     const ScreenNorms& of_row = norms()[row];

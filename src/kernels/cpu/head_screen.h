@@ -47,8 +47,9 @@ class HeadScreen {
   // kernel takes x.
   [[nodiscard]] std::optional<Query> prepare(const float* x, InputForm input, BumpArena& arena) const;
   // To bounds[begin .. end): not below the products of these rows with x, as the exact kernel would compute them. NaN
-  // or infinity: unknown.
-  void bound(const PanelOps& ops, const Query& query, std::int64_t begin, std::int64_t end, float* bounds) const;
+  // or infinity: unknown. `streams`: as ScreenArgs.
+  void bound(const PanelOps& ops, const Query& query, std::int64_t begin, std::int64_t end, bool streams,
+             float* bounds) const;
   // The same, closer, of those of up to kMostRows rows whose bounds are not below `known`.
   static constexpr std::int64_t kMostRows = 512;
   void narrow_bounds(const Query& query, std::int64_t begin, std::int64_t end, float known, float* bounds) const;

@@ -106,12 +106,12 @@ class CpuLinear final : public PackedLinear {
   // False where a bound is no number, or infinite.
   [[nodiscard]] bool bound_panels(ThreadPool& pool, const Search& search) const {
     const auto any_length = [&](std::int64_t) { return search.format.panels; };
+    const bool streams = tuning_of_linears().streams;
     share_stretches(pool, search.format.panels, any_length, [&](std::int64_t begin, std::int64_t end, int) {
+      const std::int64_t last = std::min(end * kPanelRows, search.format.rows);
+      screen_->bound(ops_, search.query, begin * kPanelRows, last, streams, search.bounds.data());
       for (std::int64_t p = begin; p < end; ++p) {
-        const auto rows = rows_of(search.format, search.bounds, p);
-        const std::int64_t first = p * kPanelRows;
-        screen_->bound(ops_, search.query, first, first + std::ssize(rows), search.bounds.data());
-        search.of_panels[static_cast<std::size_t>(p)] = highest(rows);
+        search.of_panels[static_cast<std::size_t>(p)] = highest(rows_of(search.format, search.bounds, p));
         search.computed[static_cast<std::size_t>(p)] = 0;
       }
     });

@@ -54,7 +54,8 @@ struct ScreenArgs {
   ScreenInput x;
   const std::byte* rows;  // [count, blocks * kScreenRowBytes]
   std::int64_t count;
-  float* out;  // [count], in the rows' units
+  float* out;    // [count], in the rows' units
+  bool streams;  // read from two places in turn, half of the rows apart
 };
 void screen_rows_avx2(const ScreenArgs& args);
 void screen_rows_avx512(const ScreenArgs& args);
