@@ -103,6 +103,22 @@ TEST_P(PanelOpsOf, LargestMagnitude) {
   }
 }
 
+cpu::EncodeArgs to_bytes(const std::vector<float>& values, float scale, bool nibbles, std::int8_t* out,
+                         std::int32_t& sum) {
+  return {.x = values.data(),
+          .count = static_cast<std::int64_t>(values.size()),
+          .scale = scale,
+          .most = 127.0F,
+          .nibbles = nibbles,
+          .sum_factor = 1,
+          .out = reinterpret_cast<std::byte*>(out),
+          .sum = &sum,
+          .pairs = nullptr,
+          .pair_columns = 0,
+          .pair_factor = 0,
+          .plane = 0};
+}
+
 TEST_P(PanelOpsOf, IntegerCodesInTheOrderOfTheLanes) {
   if (ops().encode8 == nullptr) GTEST_SKIP() << GetParam().name << " has no integer kernels";
   constexpr std::size_t kNibbles[8] = {0, 4, 1, 5, 2, 6, 3, 7};
@@ -120,18 +136,7 @@ TEST_P(PanelOpsOf, IntegerCodesInTheOrderOfTheLanes) {
     for (const bool nibbles : {false, true}) {
       std::vector<std::int8_t> out(padded);
       std::int32_t sum = 0;
-      cpu::EncodeArgs args{.x = values.data(),
-                           .count = count,
-                           .scale = scale,
-                           .most = 127.0F,
-                           .nibbles = nibbles,
-                           .sum_factor = 1,
-                           .out = reinterpret_cast<std::byte*>(out.data()),
-                           .sum = &sum,
-                           .pairs = nullptr,
-                           .pair_columns = 0,
-                           .pair_factor = 0,
-                           .plane = 0};
+      cpu::EncodeArgs args = to_bytes(values, scale, nibbles, out.data(), sum);
       ops().encode8(args);
       std::vector<std::int16_t> words(padded);
       std::int32_t sum16 = 0;
@@ -183,18 +188,7 @@ TEST_P(PanelOpsOf, CodesEndAtTheirLimit) {
   std::int8_t bytes[16];
   std::int16_t words[16];
   std::int32_t sum = 0;
-  cpu::EncodeArgs args{.x = values.data(),
-                       .count = static_cast<std::int64_t>(values.size()),
-                       .scale = 1.0F,
-                       .most = 127.0F,
-                       .nibbles = false,
-                       .sum_factor = 1,
-                       .out = reinterpret_cast<std::byte*>(bytes),
-                       .sum = &sum,
-                       .pairs = nullptr,
-                       .pair_columns = 0,
-                       .pair_factor = 0,
-                       .plane = 0};
+  cpu::EncodeArgs args = to_bytes(values, 1.0F, false, bytes, sum);
   ops().encode8(args);
   EXPECT_EQ(sum, std::accumulate(wanted.begin(), wanted.end(), 0));
   args.out = reinterpret_cast<std::byte*>(words);

@@ -76,57 +76,39 @@ struct Q8 : SignedLines {
   static constexpr bool kStored = true;
 };
 
-inline __m512i nibbles(__m512i words, int k) {
-  return _mm512_and_si512(k == 0 ? words : _mm512_srli_epi16(words, 4), _mm512_set1_epi8(0x0F));
-}
-
-// Steps of nibbles to lines, columns 0, 4, 1, 5 of each step before 2, 6, 3, 7, as activations come.
-template <class Unpack>
-[[gnu::always_inline]] inline void unpack_nibbles(const PanelArgs& args, const std::byte* at, std::int64_t steps,
-                                                  std::byte* out, bool asks, const Unpack& unpack) {
-  for (const std::byte* const end = at + steps * kPanelLine; at != end; at += kPanelLine, out += 2 * kPanelLine) {
-    if (asks) prefetch(args, at, kPanelLine);
-    const __m512i words[2] = {_mm512_loadu_si512(at), _mm512_loadu_si512(at + kLine)};
-#pragma GCC unroll 2
-    for (int k = 0; k < 2; ++k)
-#pragma GCC unroll 2
-      for (int r = 0; r < 2; ++r) _mm512_store_si512(out + k * kPanelLine + r * kLine, unpack(nibbles(words[r], k)));
-  }
-}
-
+// Bytes 0 .. 15, or -8 .. 7: columns 0, 4, 1, 5 of a step before 2, 6, 3, 7, as activations come.
 template <class Lines>
-struct NibbleLines : Lines {
+struct Q4 : Lines {
   static constexpr std::int64_t kBytes = kPanelLine;
+  static constexpr float kOffset = 8.0F;
+  static constexpr float kUnit = 1.0F;
   static constexpr bool kStored = false;
-};
 
-// 0 .. 15.
-struct Q4 : NibbleLines<UnsignedLines> {
-  static constexpr float kOffset = 8.0F;
-  static constexpr float kUnit = 1.0F;
-  void unpack(const PanelArgs& args, const std::byte* at, std::int64_t steps, const std::byte*, std::byte* out,
-              bool asks) const {
-    unpack_nibbles(args, at, steps, out, asks, [](__m512i codes) { return codes; });
+  static __m512i codes(__m512i words, int k) {
+    const __m512i nibbles = _mm512_and_si512(k == 0 ? words : _mm512_srli_epi16(words, 4), _mm512_set1_epi8(0x0F));
+    if constexpr (Lines::Sums::kUnsigned) return nibbles;
+    return _mm512_sub_epi8(nibbles, _mm512_set1_epi8(8));
   }
-};
 
-// -8 .. 7.
-struct SignedQ4 : NibbleLines<SignedLines> {
-  static constexpr float kOffset = 8.0F;
-  static constexpr float kUnit = 1.0F;
   void unpack(const PanelArgs& args, const std::byte* at, std::int64_t steps, const std::byte*, std::byte* out,
               bool asks) const {
-    unpack_nibbles(args, at, steps, out, asks,
-                   [](__m512i codes) { return _mm512_sub_epi8(codes, _mm512_set1_epi8(8)); });
+    for (const std::byte* const end = at + steps * kBytes; at != end; at += kBytes, out += 2 * kPanelLine) {
+      if (asks) prefetch(args, at, kBytes);
+      const __m512i words[2] = {_mm512_loadu_si512(at), _mm512_loadu_si512(at + kLine)};
+#pragma GCC unroll 2
+      for (int k = 0; k < 2; ++k)
+#pragma GCC unroll 2
+        for (int r = 0; r < 2; ++r) _mm512_store_si512(out + k * kPanelLine + r * kLine, codes(words[r], k));
+    }
   }
 };
 
 }  // namespace
 
 const AmxIntegerRuns kAmxIntegerRuns = {
-    .q4 = run<Q4>,
+    .q4 = run<Q4<UnsignedLines>>,
     .q8 = run<Q8>,
-    .q4_planes = run_paired<SignedQ4, Pairing::planes>,
+    .q4_planes = run_paired<Q4<SignedLines>, Pairing::planes>,
     .q8_planes = run_paired<Q8, Pairing::planes>,
 };
 

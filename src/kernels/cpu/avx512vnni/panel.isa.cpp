@@ -164,49 +164,44 @@ inline void store_bytes(std::byte* out, __m128i bytes, bool both) {
   }
 }
 
-void encode8(const EncodeArgs& args) {
+// Calls store(out, codes, both) for every 16 columns, each with `width` bytes at `out`; `both`: of two steps.
+template <class Store>
+void encode(const EncodeArgs& args, std::int64_t width, const Store& store) {
   __m512i sum = _mm512_setzero_si512();
-  std::byte* out = args.out;
-  for (std::int64_t i = 0; i < args.count; i += 16, out += 16) {
+  for (std::int64_t i = 0; i < args.count; i += 16) {
     const __m512i codes = codes_of(args, i);
     sum = _mm512_add_epi32(sum, codes);
-    store_bytes(out, in_order(_mm512_cvtepi32_epi8(codes), args.nibbles), args.count - i > 8);
+    store(args.out + i * width, codes, args.count - i > 8);
   }
   *args.sum = args.sum_factor * _mm512_reduce_add_epi32(sum);
+}
+
+void encode8(const EncodeArgs& args) {
+  encode(args, 1, [&](std::byte* out, __m512i codes, bool both) {
+    store_bytes(out, in_order(_mm512_cvtepi32_epi8(codes), args.nibbles), both);
+  });
 }
 
 // High and low bytes apart. The high ones are rounded down, so that the low ones are what is missing, 0 .. 255.
 void encode_planes(const EncodeArgs& args) {
-  __m512i sum = _mm512_setzero_si512();
-  std::byte* out = args.out;
-  for (std::int64_t i = 0; i < args.count; i += 16, out += 16) {
-    const __m512i codes = codes_of(args, i);
-    sum = _mm512_add_epi32(sum, codes);
-    const __m128i high = in_order(_mm512_cvtepi32_epi8(_mm512_srai_epi32(codes, 8)), args.nibbles);
-    const __m128i low = in_order(_mm512_cvtepi32_epi8(codes), args.nibbles);
-    store_bytes(out, high, args.count - i > 8);
-    store_bytes(out + args.plane, low, args.count - i > 8);
-  }
-  *args.sum = args.sum_factor * _mm512_reduce_add_epi32(sum);
+  encode(args, 1, [&](std::byte* out, __m512i codes, bool both) {
+    store_bytes(out, in_order(_mm512_cvtepi32_epi8(_mm512_srai_epi32(codes, 8)), args.nibbles), both);
+    store_bytes(out + args.plane, in_order(_mm512_cvtepi32_epi8(codes), args.nibbles), both);
+  });
 }
 
 void encode16(const EncodeArgs& args) {
-  __m512i sum = _mm512_setzero_si512();
-  std::byte* out = args.out;
-  for (std::int64_t i = 0; i < args.count; i += 16, out += 32) {
-    const __m512i codes = codes_of(args, i);
-    sum = _mm512_add_epi32(sum, codes);
+  encode(args, 2, [&](std::byte* out, __m512i codes, bool both) {
     __m256i words = _mm512_cvtepi32_epi16(codes);
     if (!args.nibbles) {  // 0, 2, 1, 3 of each four
       words = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(words, _MM_SHUFFLE(3, 1, 2, 0)), _MM_SHUFFLE(3, 1, 2, 0));
     }
-    if (args.count - i > 8) {
+    if (both) {
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), words);
     } else {
       _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm256_castsi256_si128(words));
     }
-  }
-  *args.sum = args.sum_factor * _mm512_reduce_add_epi32(sum);
+  });
 }
 
 }  // namespace
