@@ -195,6 +195,8 @@ class CompactKernels : public OfInstructionSet {
             .token_scale = token_scale.data(),
             .ahead = nullptr,
             .again = false,
+            .next = nullptr,
+            .next_share = 0,
             .out = outs.data(),
             .out_stride = 32});
     return out;

@@ -20,11 +20,12 @@ namespace {
 constexpr std::int64_t kMaxTopK = 64;
 // Rows of an expert's inputs that are at hand at a time, copied together where kernels like that.
 constexpr std::int64_t kItemRows = 256;
+constexpr std::int64_t kItemRuns = kItemRows / kMaxRun;
 
 // What differs from expert to expert beside the weights.
 struct ExpertExtras {
   std::vector<std::int32_t> gate_order, up_order, down_order;   // empty: columns in order
-  std::vector<float> gate_bias, up_bias, down_bias;             // empty: none
+  std::vector<float> gate_bias, up_bias, down_bias;             // of whole panels; empty: none
   float gate_scale = 1.0F, up_scale = 1.0F, down_scale = 1.0F;  // second-level scales
   std::optional<float> gate_input, up_input, down_input;        // static activation scales
 };
@@ -120,13 +121,11 @@ class CpuExperts final : public PackedExperts {
     prepare_inputs(context, input, work);
     spread(context, work, layout_.w13.many.panels, kMaxPanels / 2,
            [&](std::int32_t expert, const PanelStreams& panels, int thread) {
-             multiply_w13(work, input, static_cast<std::size_t>(expert), panels, thread);
+             multiply_w13(work, input, expert, panels, thread);
            });
     prepare_hidden(context, work);
     spread(context, work, layout_.w2.many.panels, kMaxPanels,
-           [&](std::int32_t expert, const PanelStreams& panels, int) {
-             for (std::int64_t i = 0; i < panels.size(); ++i) multiply_w2(work, expert, panels.at(i), panels.at(i + 1));
-           });
+           [&](std::int32_t expert, const PanelStreams& panels, int) { multiply_w2(work, expert, panels); });
     combine(context, input, work, out);
   }
 
@@ -234,43 +233,53 @@ class CpuExperts final : public PackedExperts {
     });
   }
 
-  // The prepared inputs of some slots of one expert.
+  // The prepared inputs of some slots of one expert, in runs.
   struct ItemRows {
     std::int64_t position = 0;  // of the first slot
     std::int64_t count = 0;
-    PreparedRow gate[kItemRows];
-    PreparedRow up[kItemRows];  // with own_up only
+    RunRows gate[kItemRuns];
+    RunRows up[kItemRuns];  // with own_up only
+
+    [[nodiscard]] Parts runs() const { return {count, kMaxRun}; }
   };
 
-  void multiply_w13(const Workspace& work, const ExpertsInput& input, std::size_t e, const PanelStreams& panels,
+  void multiply_w13(const Workspace& work, const ExpertsInput& input, std::int32_t expert, const PanelStreams& panels,
                     int thread) const {
-    const std::int64_t tokens = tokens_of(work, narrow<std::int32_t>(e));
+    const auto e = static_cast<std::size_t>(expert);
+    const std::int64_t tokens = tokens_of(work, expert);
     const PanelFormat& format = layout_.w13.of(tokens);
     ItemRows rows;
-    for (rows.position = work.schedule.offsets[e]; rows.position < work.schedule.offsets[e + 1];
-         rows.position += rows.count) {
-      rows.count = std::min<std::int64_t>(work.schedule.offsets[e + 1] - rows.position, kItemRows);
-      find_rows(work, input, tokens, thread, rows);
+    const Parts items(tokens, kItemRows);
+    for (std::int64_t item = 0; item < items.size(); ++item) {
+      rows.position = work.schedule.offsets[e] + items.begin(item);
+      rows.count = items.begin(item + 1) - items.begin(item);
+      find_rows(work, input, format, tokens, thread, rows);
       for (std::int64_t i = 0; i < panels.size(); ++i)
         multiply_w13(format, work, e, rows, panels.at(i), panels.at(i + 1));
     }
   }
 
-  void find_rows(const Workspace& work, const ExpertsInput& input, std::int64_t tokens, int thread,
-                 ItemRows& rows) const {
+  void find_rows(const Workspace& work, const ExpertsInput& input, const PanelFormat& format, std::int64_t tokens,
+                 int thread, ItemRows& rows) const {
     const std::size_t stride = layout_.w13.many.input_stride();
     const bool gather =
         work.gather_rows > 0 && tokens >= layout_.w13.few_below && runs_from(layout_.w13.many, work.tuning, tokens);
     std::byte* copy = work.gathered.data() + static_cast<std::size_t>(thread * work.gather_rows) * stride;
-    for (std::int64_t i = 0; i < rows.count; ++i) {
-      std::int64_t row = rows.position + i;
-      if (!layout_.per_slot) row = work.schedule.slots[static_cast<std::size_t>(row)] / input.top_k;
-      rows.gate[i] = work.x.row(layout_.w13, tokens, row);
-      if (layout_.own_up) rows.up[i] = work.x_up.row(layout_.w13, tokens, row);
-      if (!gather) continue;
-      std::memcpy(copy, rows.gate[i].x, stride);
-      rows.gate[i].x = copy;
-      copy += stride;
+    const Parts runs = rows.runs();
+    for (std::int64_t run = 0; run < runs.size(); ++run) {
+      rows.gate[run].count = rows.up[run].count = 0;
+      for (std::int64_t i = runs.begin(run); i < runs.begin(run + 1); ++i) {
+        std::int64_t index = rows.position + i;
+        if (!layout_.per_slot) index = work.schedule.slots[static_cast<std::size_t>(index)] / input.top_k;
+        PreparedRow row = work.x.row(layout_.w13, tokens, index);
+        if (gather) {
+          std::memcpy(copy, row.x, stride);
+          row.x = copy;
+          copy += stride;
+        }
+        rows.gate[run].add(format, row);
+        if (layout_.own_up) rows.up[run].add(format, work.x_up.row(layout_.w13, tokens, index));
+      }
     }
   }
 
@@ -295,37 +304,29 @@ class CpuExperts final : public PackedExperts {
       gates.add_ahead(gate);
       with_gates.add_ahead(gate + format.panel_bytes);
     }
-    const Parts runs(rows.count, kMaxRun);
+    const Parts runs = rows.runs();
     for (std::int64_t i = 0; i < runs.size(); ++i) {
-      const std::int64_t begin = runs.begin(i);
-      const int run = narrow<int>(runs.begin(i + 1) - begin);
-      const auto count = static_cast<std::size_t>(run);
-      multiply_rows(format, work.tuning, {rows.gate + begin, count}, gates);
-      if (layout_.own_up) multiply_rows(format, work.tuning, {rows.up + begin, count}, ups);
+      multiply_rows(format, work.tuning, rows.gate[i], gates);
+      if (layout_.own_up) multiply_rows(format, work.tuning, rows.up[i], ups);
       gates.ahead_count = ups.ahead_count = 0;
       for (std::int64_t p = 0; p < panels.count; ++p) {
-        add_bias(extras.gate_bias, panels.panel[p], run, g[p]);
-        add_bias(extras.up_bias, panels.panel[p], run, u[p]);
-        for (int t = 0; t < run; ++t) {
-          ActivationArgs activation = activation_;
-          activation.gate = g[p] + t * kPanelRows;
-          activation.up = u[p] + t * kPanelRows;
-          activation.out =
-              work.h.data() + (rows.position + begin + t) * format.padded_rows() + panels.panel[p] * kPanelRows;
-          activation.count = kPanelRows;
-          ops_.activate(activation);
-        }
+        const std::int64_t first = panels.panel[p] * kPanelRows;
+        ActivationArgs activation = activation_;
+        activation.gate = g[p];
+        activation.up = u[p];
+        activation.gate_bias = bias_at(extras.gate_bias, first);
+        activation.up_bias = bias_at(extras.up_bias, first);
+        activation.out = work.h.data() + (rows.position + runs.begin(i)) * format.padded_rows() + first;
+        activation.rows = rows.gate[i].count;
+        activation.out_stride = format.padded_rows();
+        ops_.activate(activation);
       }
     }
   }
 
-  static void add_bias(const std::vector<float>& bias, std::int64_t panel, int rows, float* values) {
-    if (bias.empty()) return;
-    const auto first = static_cast<std::size_t>(panel * kPanelRows);
-    const std::size_t count = std::min(static_cast<std::size_t>(kPanelRows), bias.size() - first);
-    for (int t = 0; t < rows; ++t) {
-      for (std::size_t r = 0; r < count; ++r) values[static_cast<std::size_t>(t * kPanelRows) + r] += bias[first + r];
-    }
+  // Of the panel whose first row is `first`.
+  static const float* bias_at(const std::vector<float>& bias, std::int64_t first) {
+    return bias.empty() ? nullptr : bias.data() + first;
   }
 
   void prepare_hidden(const RunContext& context, Workspace& work) const {
@@ -342,34 +343,49 @@ class CpuExperts final : public PackedExperts {
     });
   }
 
-  void multiply_w2(const Workspace& work, std::int32_t expert, const PanelGroup& panels, const PanelGroup& next) const {
+  void multiply_w2(const Workspace& work, std::int32_t expert, const PanelStreams& panels) const {
     const auto e = static_cast<std::size_t>(expert);
     const std::int64_t tokens = tokens_of(work, expert);
     const PanelFormat& format = layout_.w2.of(tokens);
+    const Parts items(tokens, kItemRows);
+    for (std::int64_t item = 0; item < items.size(); ++item) {
+      const std::int64_t position = work.schedule.offsets[e] + items.begin(item);
+      const Parts runs(items.begin(item + 1) - items.begin(item), kMaxRun);
+      RunRows rows[kItemRuns];
+      for (std::int64_t i = 0; i < runs.size(); ++i) {
+        for (std::int64_t row = runs.begin(i); row < runs.begin(i + 1); ++row)
+          rows[i].add(format, work.h_rows.row(layout_.w2, tokens, position + row));
+      }
+      for (std::int64_t group = 0; group < panels.size(); ++group) {
+        for (std::int64_t i = 0; i < runs.size(); ++i) {
+          const PanelGroup next = item + i == 0 ? panels.at(group + 1) : PanelGroup();
+          multiply_w2(format, work, e, rows[i], position + runs.begin(i), panels.at(group), next);
+        }
+      }
+    }
+  }
+
+  // A run of an expert's slots, the first of which is at `position`.
+  void multiply_w2(const PanelFormat& format, const Workspace& work, std::size_t e, const RunRows& rows,
+                   std::int64_t position, const PanelGroup& panels, const PanelGroup& next) const {
     const std::byte* weights = memory_.data() + e * layout_.expert_bytes() + layout_.w13_bytes();
-    const std::int64_t first = work.schedule.offsets[e];
-    const Parts runs(tokens, kMaxRun);
-    for (std::int64_t i = 0; i < runs.size(); ++i) {
-      const int run = narrow<int>(runs.begin(i + 1) - runs.begin(i));
-      const std::int64_t position = first + runs.begin(i);
-      PreparedRow rows[kMaxRun];
-      for (int t = 0; t < run; ++t) rows[t] = work.h_rows.row(layout_.w2, tokens, position + t);
-      PanelSet set;
-      set.out_stride = format.padded_rows();
-      for (std::int64_t p = 0; p < panels.count; ++p) {
-        set.add(weights + static_cast<std::size_t>(panels.panel[p]) * format.panel_bytes, extras_[e].down_scale,
-                work.y.data() + position * format.padded_rows() + panels.panel[p] * kPanelRows);
-      }
-      const bool streams = work.tuning.together(tokens);
-      for (std::int64_t p = 0; streams && i == 0 && p < next.count; ++p) {
-        set.add_ahead(weights + static_cast<std::size_t>(next.panel[p]) * format.panel_bytes);
-      }
-      multiply_rows(format, work.tuning, {rows, static_cast<std::size_t>(run)}, set);
-      if (extras_[e].down_bias.empty()) continue;
-      for (std::int64_t p = 0; p < panels.count; ++p) {
-        for (int t = 0; t < run; ++t)
-          add_bias(extras_[e].down_bias, panels.panel[p], 1, set.out[p] + t * format.padded_rows());
-      }
+    float* const y = work.y.data() + position * format.padded_rows();
+    PanelSet set;
+    set.out_stride = format.padded_rows();
+    for (std::int64_t p = 0; p < panels.count; ++p) {
+      set.add(weights + static_cast<std::size_t>(panels.panel[p]) * format.panel_bytes, extras_[e].down_scale,
+              y + panels.panel[p] * kPanelRows);
+    }
+    for (std::int64_t p = 0; work.tuning.together(rows.count) && p < next.count; ++p)
+      set.add_ahead(weights + static_cast<std::size_t>(next.panel[p]) * format.panel_bytes);
+    multiply_rows(format, work.tuning, rows, set);
+    for (std::int64_t p = 0; !extras_[e].down_bias.empty() && p < panels.count; ++p)
+      add_bias(bias_at(extras_[e].down_bias, panels.panel[p] * kPanelRows), rows.count, set.out[p], set.out_stride);
+  }
+
+  static void add_bias(const float* bias, std::int64_t rows, float* values, std::int64_t stride) {
+    for (std::int64_t row = 0; row < rows; ++row, values += stride) {
+      for (std::int64_t i = 0; i < kPanelRows; ++i) values[i] += bias[i];
     }
   }
 
@@ -405,8 +421,11 @@ Result<ActivationArgs> activation_args(const ActivationSpec& spec) {
                       .limit = spec.limit,
                       .gate = nullptr,
                       .up = nullptr,
+                      .gate_bias = nullptr,
+                      .up_bias = nullptr,
                       .out = nullptr,
-                      .count = 0};
+                      .rows = 0,
+                      .out_stride = 0};
   switch (spec.fn) {
     case ActivationFn::silu:
       args.fn = PanelActivation::silu;
@@ -427,14 +446,21 @@ Result<ActivationArgs> activation_args(const ActivationSpec& spec) {
   }
 }
 
+// Zeros behind a bias, for the rows that fill its last panel up.
+std::vector<float> whole_panels(std::span<const float> bias) {
+  std::vector<float> whole(bias.begin(), bias.end());
+  whole.resize(static_cast<std::size_t>(ceil_div(narrow<std::int64_t>(bias.size()), kPanelRows) * kPanelRows));
+  return whole;
+}
+
 ExpertExtras expert_extras(const CanonicalExperts::Expert& expert) {
   ExpertExtras extras;
   extras.gate_order = column_order(expert.gate.weight->spec());
   extras.up_order = column_order(expert.up.weight->spec());
   extras.down_order = column_order(expert.down.weight->spec());
-  extras.gate_bias = expert.gate.bias;
-  extras.up_bias = expert.up.bias;
-  extras.down_bias = expert.down.bias;
+  extras.gate_bias = whole_panels(expert.gate.bias);
+  extras.up_bias = whole_panels(expert.up.bias);
+  extras.down_bias = whole_panels(expert.down.bias);
   extras.gate_scale = expert.gate.weight->spec().global_scale;
   extras.up_scale = expert.up.weight->spec().global_scale;
   extras.down_scale = expert.down.weight->spec().global_scale;

@@ -54,8 +54,7 @@ class CpuLinear final : public PackedLinear {
     const auto any_length = [&](std::int64_t) { return format.panels; };
     share_stretches(context.pool, format.panels, any_length, [&](std::int64_t begin, std::int64_t end, int) {
       const PanelStreams panels(begin, end, tuning.together(tokens) ? kMaxPanels : 1);
-      for (std::int64_t i = 0; i < panels.size(); ++i)
-        multiply_panels(format, tuning, panels.at(i), panels.at(i + 1), tokens, rows, y);
+      multiply_stretch(format, tuning, panels, tokens, rows, y);
     });
   }
 
@@ -152,7 +151,9 @@ class CpuLinear final : public PackedLinear {
     PanelSet set;
     set.add(memory_.data() + static_cast<std::size_t>(panel) * search.format.panel_bytes, global_scale_,
             search.values.data() + panel * kPanelRows);
-    multiply_rows(search.format, tuning_of_linears(), {&search.row, 1}, set);
+    RunRows run;
+    run.add(search.format, search.row);
+    multiply_rows(search.format, tuning_of_linears(), run, set);
     search.computed[static_cast<std::size_t>(panel)] = 1;
   }
 
@@ -193,36 +194,52 @@ class CpuLinear final : public PackedLinear {
            BumpArena::cost<std::uint8_t>(panels) + BumpArena::cost<std::int64_t>(panels);
   }
 
+  // A run of tokens meets many panels before the next run does, so that its activations stay in the second-level cache;
+  // panels come from a cache or, asked for in time, from memory.
+  void multiply_stretch(const PanelFormat& format, const Tuning& tuning, const PanelStreams& panels,
+                        std::int64_t tokens, const PreparedRows& rows, float* y) const {
+    constexpr std::int64_t kBlockBytes = std::int64_t{2} << 20U;
+    const std::int64_t most = std::max<std::int64_t>(kBlockBytes / narrow<std::int64_t>(format.panel_bytes), 1);
+    const Parts runs(tokens, kMaxRun);
+    const Parts blocks(panels.size(), most);
+    for (std::int64_t block = 0; block < blocks.size(); ++block) {
+      for (std::int64_t i = 0; i < runs.size(); ++i) {
+        const std::int64_t first = runs.begin(i);
+        RunRows run;
+        for (std::int64_t t = first; t < runs.begin(i + 1); ++t) run.add(format, rows.row(format, t));
+        for (std::int64_t group = blocks.begin(block); group < blocks.begin(block + 1); ++group) {
+          const PanelGroup ahead = i == 0 ? panels.at(group + 1) : PanelGroup();
+          multiply_panels(format, tuning, panels.at(group), ahead, run, y + first * format.rows);
+        }
+      }
+    }
+  }
+
   void multiply_panels(const PanelFormat& format, const Tuning& tuning, const PanelGroup& panels,
-                       const PanelGroup& next, std::int64_t tokens, const PreparedRows& rows, float* y) const {
+                       const PanelGroup& next, const RunRows& run, float* y) const {
     alignas(64) float out[kMaxPanels][kMaxRun * kPanelRows];
     PanelSet set;
     for (std::int64_t p = 0; p < panels.count; ++p) {
       set.add(memory_.data() + static_cast<std::size_t>(panels.panel[p]) * format.panel_bytes, global_scale_, out[p]);
     }
-    for (std::int64_t p = 0; tuning.together(tokens) && p < next.count; ++p)
+    for (std::int64_t p = 0; tuning.together(run.count) && p < next.count; ++p)
       set.add_ahead(memory_.data() + static_cast<std::size_t>(next.panel[p]) * format.panel_bytes);
-    const Parts runs(tokens, kMaxRun);
-    for (std::int64_t i = 0; i < runs.size(); ++i) {
-      const std::int64_t begin = runs.begin(i);
-      const auto run = narrow<std::size_t>(runs.begin(i + 1) - begin);
-      PreparedRow run_rows[kMaxRun];
-      for (std::size_t t = 0; t < run; ++t) run_rows[t] = rows.row(format, begin + narrow<std::int64_t>(t));
-      multiply_rows(format, tuning, {run_rows, run}, set);
-      set.ahead_count = 0;
-      for (std::int64_t p = 0; p < panels.count; ++p) {
-        for (std::size_t t = 0; t < run; ++t)
-          store(format.rows, panels.panel[p] * kPanelRows, out[p] + t * kPanelRows,
-                y + (begin + narrow<std::int64_t>(t)) * format.rows);
-      }
+    multiply_rows(format, tuning, run, set);
+    for (std::int64_t p = 0; p < panels.count; ++p) {
+      for (std::int64_t t = 0; t < run.count; ++t)
+        store(format.rows, panels.panel[p] * kPanelRows, out[p] + t * kPanelRows, y + t * format.rows);
     }
   }
 
   // One token's values of the panel whose first row is `first`.
   void store(std::int64_t rows, std::int64_t first, const float* from, float* y) const {
     const std::int64_t count = std::min(kPanelRows, rows - first);
-    for (std::int64_t r = 0; r < count; ++r)
-      y[first + r] = from[r] + (bias_.empty() ? 0.0F : bias_[static_cast<std::size_t>(first + r)]);
+    if (bias_.empty()) {
+      std::copy(from, from + count, y + first);
+      return;
+    }
+    const float* const bias = bias_.data() + first;
+    for (std::int64_t r = 0; r < count; ++r) y[first + r] = from[r] + bias[r];
   }
 
   const PanelOps& ops_;

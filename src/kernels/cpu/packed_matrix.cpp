@@ -449,6 +449,12 @@ void prepare_row(const PanelOps& ops, const PanelFormat& format, std::span<const
     }
     return;
   }
+  if (format.input == InputForm::bf16 && order.empty() && !format.activation && !format.zeros) {
+    auto* const rounded = reinterpret_cast<std::uint16_t*>(row.x);
+    ops.to_bf16(x, rounded, format.cols);
+    std::fill(rounded + cols, rounded + padded, std::uint16_t{0});
+    return;
+  }
   if (order.empty()) std::copy(x, x + cols, values);
   std::fill(values + cols, values + padded, 0.0F);
   if (format.activation) quantize_row(ops, format, input_scale, values, row.scales);
@@ -492,15 +498,17 @@ struct Ahead {
   }
 };
 
-// Panels of a set from `first` on, as many as `multiply` takes, against tokens from `first_token` on.
+// Panels of a set from `first` on, as many as `multiply` takes, against the tokens of `args`, which are those of the
+// set from `first_token` on.
 void multiply_panels(const PanelFormat& format, const PanelSet& set, std::int64_t first, PanelMultiply multiply,
-                     PanelArgs args, std::int64_t first_token) {
+                     std::int64_t first_token, PanelArgs& args) {
   float* out[kMaxPanels];
   for (std::int64_t p = first; p < set.count; ++p) out[p - first] = set.out[p] + first_token * set.out_stride;
   args.panels = set.panels + first;
   args.panel_scale = set.scale + first;
   args.out = out;
   args.again = first_token != 0;
+  args.ahead = nullptr;
   if (set.ahead_count == 0 || args.again) {
     multiply(args);
     return;
@@ -510,25 +518,57 @@ void multiply_panels(const PanelFormat& format, const PanelSet& set, std::int64_
   multiply(args);
 }
 
-void multiply_tiles(const PanelFormat& format, const Tuning& tuning, const PanelSet& set, const PanelArgs& all) {
+// How the tiles that meet a panel share the asking for the next one: the first nothing, the others as much each.
+class NextShares {
+ public:
+  NextShares(const PanelFormat& format, std::int64_t tiles)
+      : panel_bytes_(narrow<std::int64_t>(format.panel_bytes)),
+        bytes_(tiles > 1 ? panel_bytes_ / (tiles - 1) / kLine * kLine : 0),
+        share_(tiles > 1 ? kWhole / (tiles - 1) + 1 : 0) {}
+
+  void ask(const std::byte* panel, std::int64_t tile, PanelArgs& args) const {
+    if (tile == 0) return;
+    args.next = panel + panel_bytes_ + bytes_ * (tile - 1);
+    args.next_share = share_;
+  }
+
+ private:
+  static constexpr std::int64_t kLine = 64;
+  static constexpr std::int64_t kWhole = 256;
+  std::int64_t panel_bytes_;
+  std::int64_t bytes_;
+  std::int64_t share_;
+};
+
+// Panel by panel, or, where several are read at once, all of them with each tile.
+void multiply_tiles(const PanelFormat& format, const Tuning& tuning, const PanelSet& set, PanelArgs args) {
+  const PanelArgs all = args;
   const bool several = tuning.together(all.tokens);
   const Parts tiles(all.tokens, format.kernels->tile_tokens);
-  for (std::int64_t i = 0; i < tiles.size(); ++i) {
-    const std::int64_t first = tiles.begin(i);
-    PanelArgs args = all;
-    args.tokens = tiles.begin(i + 1) - first;
-    args.x += first;
-    args.sums += first;
-    args.input_scales += first;
-    args.token_scale += first;
-    const auto tile = static_cast<std::size_t>(args.tokens - 1);
-    const PanelMultiply wide = several && args.tokens <= kWideTiles ? format.tiles->wide[tile] : nullptr;
-    std::int64_t panel = 0;
-    if (wide != nullptr) {
-      const std::int64_t width = format.wide_panels[tile];
-      for (; panel + width <= set.count; panel += width) multiply_panels(format, set, panel, wide, args, first);
+  const std::int64_t together = several ? set.count : 1;
+  const NextShares next(format, tiles.size());
+  for (std::int64_t begin = 0; begin < set.count; begin += together) {
+    for (std::int64_t i = 0; i < tiles.size(); ++i) {
+      const std::int64_t first = tiles.begin(i);
+      args.tokens = tiles.begin(i + 1) - first;
+      args.x = all.x + first;
+      args.sums = all.sums + first;
+      args.input_scales = all.input_scales + first;
+      args.token_scale = all.token_scale + first;
+      const auto tile = static_cast<std::size_t>(args.tokens - 1);
+      if (!several) {
+        next.ask(set.panels[begin], i, args);
+        multiply_panels(format, set, begin, format.tiles->one[tile], first, args);
+        continue;
+      }
+      const PanelMultiply wide = args.tokens <= kWideTiles ? format.tiles->wide[tile] : nullptr;
+      std::int64_t panel = 0;
+      if (wide != nullptr) {
+        const std::int64_t width = format.wide_panels[tile];
+        for (; panel + width <= set.count; panel += width) multiply_panels(format, set, panel, wide, first, args);
+      }
+      for (; panel < set.count; ++panel) multiply_panels(format, set, panel, format.tiles->one[tile], first, args);
     }
-    for (; panel < set.count; ++panel) multiply_panels(format, set, panel, format.tiles->one[tile], args, first);
   }
 }
 
@@ -558,38 +598,36 @@ float token_scale_of(const PanelFormat& format, const PreparedRow& row) {
 
 }  // namespace
 
-void multiply_rows(const PanelFormat& format, const Tuning& tuning, std::span<const PreparedRow> rows,
-                   const PanelSet& set) {
-  const void* x[kMaxRun];
-  const void* sums[kMaxRun];
-  const float* scales[kMaxRun];
-  float token_scale[kMaxRun];
-  for (std::size_t t = 0; t < rows.size(); ++t) {
-    x[t] = rows[t].x;
-    sums[t] = rows[t].sums;
-    scales[t] = rows[t].scales;
-    token_scale[t] = token_scale_of(format, rows[t]);
-  }
-  const PanelArgs args{.tokens = narrow<std::int64_t>(rows.size()),
-                       .x = x,
-                       .sums = sums,
-                       .input_scales = scales,
-                       .scale_groups = format.own_group_cols / format.group_cols,
-                       .panels = nullptr,
-                       .groups = format.groups,
-                       .steps = format.steps,
-                       .last_steps = format.last_steps,
-                       .scale = format.scale,
-                       .zeros = format.zeros,
-                       .scaled = format.input_scaling() == InputScaling::of_group,
-                       .panel_scale = nullptr,
-                       .token_scale = token_scale,
-                       .ahead = nullptr,
-                       .again = false,
-                       .out = nullptr,
-                       .out_stride = set.out_stride};
+void RunRows::add(const PanelFormat& format, const PreparedRow& row) {
+  x[count] = row.x;
+  sums[count] = row.sums;
+  scales[count] = row.scales;
+  token_scale[count++] = token_scale_of(format, row);
+}
+
+void multiply_rows(const PanelFormat& format, const Tuning& tuning, const RunRows& rows, const PanelSet& set) {
+  PanelArgs args{.tokens = rows.count,
+                 .x = rows.x,
+                 .sums = rows.sums,
+                 .input_scales = rows.scales,
+                 .scale_groups = format.own_group_cols / format.group_cols,
+                 .panels = nullptr,
+                 .groups = format.groups,
+                 .steps = format.steps,
+                 .last_steps = format.last_steps,
+                 .scale = format.scale,
+                 .zeros = format.zeros,
+                 .scaled = format.input_scaling() == InputScaling::of_group,
+                 .panel_scale = nullptr,
+                 .token_scale = rows.token_scale,
+                 .ahead = nullptr,
+                 .again = false,
+                 .next = nullptr,
+                 .next_share = 0,
+                 .out = nullptr,
+                 .out_stride = set.out_stride};
   if (runs_from(format, tuning, args.tokens)) {
-    for (std::int64_t p = 0; p < set.count; ++p) multiply_panels(format, set, p, format.kernels->run, args, 0);
+    for (std::int64_t p = 0; p < set.count; ++p) multiply_panels(format, set, p, format.kernels->run, 0, args);
   } else {
     multiply_tiles(format, tuning, set, args);
   }

@@ -1,6 +1,7 @@
 // Canonical matrices in the panel layout: packing, and the preparation of the activations that meet them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -146,6 +147,17 @@ struct PreparedRows {
   [[nodiscard]] PreparedRow row(const PanelFormat& format, std::int64_t index) const;
 };
 
+// A run of prepared rows as kernels read it. Without initializers, as PreparedRow.
+struct RunRows {
+  std::int64_t count = 0;
+  const void* x[kMaxRun];
+  const void* sums[kMaxRun];
+  const float* scales[kMaxRun];
+  float token_scale[kMaxRun];
+
+  void add(const PanelFormat& format, const PreparedRow& row);
+};
+
 // Panels of one format that meet the same rows.
 struct PanelSet {
   std::int64_t count = 0;  // up to kMaxPanels
@@ -164,9 +176,8 @@ struct PanelSet {
   void add_ahead(const std::byte* panel) { ahead[ahead_count++] = panel; }
 };
 
-// Up to kMaxRun rows times every panel of the set.
-void multiply_rows(const PanelFormat& format, const Tuning& tuning, std::span<const PreparedRow> rows,
-                   const PanelSet& set);
+// Rows times every panel of the set.
+void multiply_rows(const PanelFormat& format, const Tuning& tuning, const RunRows& rows, const PanelSet& set);
 // Whether so many rows take the kernels of runs.
 [[nodiscard]] bool runs_from(const PanelFormat& format, const Tuning& tuning, std::int64_t rows);
 
@@ -196,15 +207,20 @@ class PanelStreams {
   std::int64_t length_;
 };
 
-// Splits `count` tokens into near-equal parts of at most `most`, instead of full ones and a tail of one.
+// Splits `count` tokens into near-equal parts of at most `most`, instead of full ones and a tail of one. The longer
+// ones come first.
 struct Parts {
-  Parts(std::int64_t count, std::int64_t most) : count_(count), parts_((count + most - 1) / most) {}
+  Parts(std::int64_t count, std::int64_t most)
+      : parts_((count + most - 1) / most),
+        length_(parts_ > 0 ? count / parts_ : 0),
+        longer_(parts_ > 0 ? count % parts_ : 0) {}
   [[nodiscard]] std::int64_t size() const { return parts_; }
-  [[nodiscard]] std::int64_t begin(std::int64_t part) const { return count_ * part / parts_; }
+  [[nodiscard]] std::int64_t begin(std::int64_t part) const { return part * length_ + std::min(part, longer_); }
 
  private:
-  std::int64_t count_;
   std::int64_t parts_;
+  std::int64_t length_;
+  std::int64_t longer_;
 };
 
 }  // namespace moracle::cpu

@@ -133,7 +133,10 @@ struct PanelArgs {
   // Four places whose lines are asked for while this panel is worked on, an equal share of each: the panels that come
   // next, as several streams from memory. Null: only the panel itself, a little ahead.
   const std::byte* const* ahead;
-  bool again;         // an earlier call has read these panels, so they need not be asked for
+  bool again;  // an earlier call has read these panels, so they need not be asked for
+  // What such a call asks for instead: as many 256ths as its panel has bytes, of what lies here. Null: nothing.
+  const std::byte* next;
+  std::int64_t next_share;
   float* const* out;  // [panels][tokens, out_stride], 32 values a row
   std::int64_t out_stride;
 };
@@ -146,10 +149,13 @@ struct ActivationArgs {
   float alpha;
   float beta;
   float limit;
-  const float* gate;
-  const float* up;
-  float* out;
-  std::int64_t count;
+  const float* gate;       // [rows, kPanelRows]
+  const float* up;         // likewise
+  const float* gate_bias;  // [kPanelRows], added first; null: none, for up neither
+  const float* up_bias;
+  float* out;  // [rows], each kPanelRows values, out_stride apart
+  std::int64_t rows;
+  std::int64_t out_stride;
 };
 
 struct ScreenArgs;  // screen.h
