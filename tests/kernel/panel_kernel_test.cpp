@@ -434,6 +434,25 @@ TEST_P(Cards, SameBitsForAnyBatchWhereTheCardSaysSo) {
   }
 }
 
+// More tokens than a run has, and more panels than a run meets before the next one does.
+TEST_P(Cards, SameBitsForAnyBatchOfALargeLinear) {
+  const KernelCard& card = *GetParam();
+  const Scheme scheme = claimed_schemes(card).front();
+  if (!card.batch_invariant || scheme.weight.quantized()) GTEST_SKIP() << card.id << ": one dense layout is enough";
+  std::mt19937 rng(10);
+  const MatrixRecipe recipe{.key = scheme.weight, .activation = {}, .rows = 1200, .cols = 4096};
+  const CanonicalLinear linear = random_linear(recipe, rng);
+  constexpr std::int64_t kTokens = 130;
+  const auto x = random_values(static_cast<std::size_t>(kTokens * recipe.cols), rng);
+  const auto all = run_linear(card, linear, x, 1);
+  constexpr std::int64_t kBatch = 26;
+  for (std::int64_t first = 0; first < kTokens; first += kBatch) {
+    const auto from = x.begin() + first * recipe.cols;
+    const auto part = run_linear(card, linear, {from, from + kBatch * recipe.cols}, 2);
+    ASSERT_TRUE(std::equal(part.begin(), part.end(), all.begin() + first * recipe.rows)) << card.id << ": " << first;
+  }
+}
+
 // Extreme gate values must saturate, not turn into NaN.
 TEST_P(Cards, ActivationsSurviveExtremes) {
   const KernelCard& card = *GetParam();

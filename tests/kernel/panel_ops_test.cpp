@@ -106,13 +106,15 @@ TEST_P(PanelOpsOf, LargestMagnitude) {
 cpu::EncodeArgs to_bytes(const std::vector<float>& values, float scale, bool nibbles, std::int8_t* out,
                          std::int32_t& sum) {
   return {.x = values.data(),
-          .count = static_cast<std::int64_t>(values.size()),
+          .groups = 1,
+          .group_columns = 0,
+          .last_columns = static_cast<std::int64_t>(values.size()),
           .scale = scale,
           .most = 127.0F,
           .nibbles = nibbles,
           .sum_factor = 1,
           .out = reinterpret_cast<std::byte*>(out),
-          .sum = &sum,
+          .sums = &sum,
           .pairs = nullptr,
           .pair_columns = 0,
           .pair_factor = 0,
@@ -145,14 +147,14 @@ TEST_P(PanelOpsOf, IntegerCodesInTheOrderOfTheLanes) {
       args.most = 32512.0F;
       args.sum_factor = -3;
       args.out = reinterpret_cast<std::byte*>(words.data());
-      args.sum = &sum16;
+      args.sums = &sum16;
       ops().encode16(args);
       constexpr std::size_t kPlane = 192;
       std::vector<std::uint8_t> planes(kPlane + padded);
       std::int32_t sum_of_planes = 0;
       if (ops().encode_planes != nullptr) {
         args.out = reinterpret_cast<std::byte*>(planes.data());
-        args.sum = &sum_of_planes;
+        args.sums = &sum_of_planes;
         args.plane = kPlane;
         ops().encode_planes(args);
         EXPECT_EQ(sum_of_planes, sum16);
@@ -176,6 +178,53 @@ TEST_P(PanelOpsOf, IntegerCodesInTheOrderOfTheLanes) {
       EXPECT_EQ(sum, expected);
       EXPECT_EQ(sum16, -3 * expected16);
     }
+  }
+}
+
+// Groups in one call, as one call each.
+TEST_P(PanelOpsOf, GroupsOneAfterTheOther) {
+  if (ops().encode8 == nullptr) GTEST_SKIP() << GetParam().name << " has no integer kernels";
+  constexpr std::int64_t kGroup = 48;
+  constexpr std::int64_t kGroups = 3;
+  constexpr std::int64_t kLast = 20;
+  constexpr std::int64_t kPadded = (kGroups - 1) * kGroup + 24;
+  std::mt19937 rng(3);
+  std::normal_distribution<float> normal(0.0F, 40.0F);
+  std::vector<float> values((kGroups - 1) * kGroup + kLast);
+  for (float& value : values) value = normal(rng);
+  struct Encoded {
+    std::vector<std::byte> codes = std::vector<std::byte>(2 * kPadded);
+    std::vector<std::int32_t> sums = std::vector<std::int32_t>(kGroups);
+    std::vector<std::uint32_t> pairs = std::vector<std::uint32_t>(kGroups * 2);
+  };
+  const auto encode_with = [&](auto encode, std::int64_t width, std::int64_t together, bool pairs) {
+    Encoded result;
+    std::int8_t unused = 0;
+    for (std::int64_t g = 0; g < kGroups; g += together) {
+      cpu::EncodeArgs args = to_bytes(values, 1.0F, true, &unused, result.sums[static_cast<std::size_t>(g)]);
+      args.x = values.data() + g * kGroup;
+      args.groups = together;
+      args.group_columns = kGroup;
+      args.last_columns = g + together == kGroups ? kLast : kGroup;
+      args.out = result.codes.data() + g * kGroup * width;
+      args.pairs = pairs ? result.pairs.data() + g * 2 : nullptr;
+      args.pair_columns = 32;  // two of them, the second shorter
+      args.pair_factor = -8;
+      args.plane = kPadded;
+      encode(args);
+    }
+    return result;
+  };
+  const auto same = [&](auto encode, std::int64_t width, bool pairs) {
+    const Encoded together = encode_with(encode, width, kGroups, pairs);
+    const Encoded apart = encode_with(encode, width, 1, pairs);
+    return together.codes == apart.codes && together.sums == apart.sums && together.pairs == apart.pairs;
+  };
+  EXPECT_TRUE(same(ops().encode8, 1, false));
+  EXPECT_TRUE(same(ops().encode8, 1, ops().q4_i8.block_columns > 0));
+  EXPECT_TRUE(same(ops().encode16, 2, false));
+  if (ops().encode_planes != nullptr) {
+    EXPECT_TRUE(same(ops().encode_planes, 1, false));
   }
 }
 

@@ -362,31 +362,46 @@ void alternate(const float* values, std::int64_t count, float* out) {
   }
 }
 
-// One group of the weight, as codes of `scale`.
-void encode_group(const PanelOps& ops, const PanelFormat& format, const float* values, std::int64_t g, float scale,
-                  const PreparedRow& row) {
-  const std::int64_t first = g * format.group_cols;
-  const std::int64_t count = std::min(format.group_cols, format.cols - first);
+// `values`, which meet groups of the weight from g on, as codes of `scale`. The last group has so many columns.
+void encode_values(const PanelOps& ops, const PanelFormat& format, const float* values, std::int64_t g,
+                   std::int64_t groups, std::int64_t last_columns, float scale, const PreparedRow& row) {
   const bool planes = format.input == InputForm::i16_planes;
   const std::int64_t bytes = planes ? 1 : static_cast<std::int64_t>(format.input_bytes());
-  float alternating[kPairColumns];
-  if (format.paired()) alternate(values + first, count, alternating);
   const auto encode = planes ? ops.encode_planes : format.input == InputForm::i16 ? ops.encode16 : ops.encode8;
   const std::int64_t blocks = format.group_blocks();
-  std::int32_t not_wanted = 0;
   auto* const sums = reinterpret_cast<std::int32_t*>(row.sums);
-  encode({.x = format.paired() ? alternating : values + first,
-          .count = format.paired() ? kPairColumns : count,
+  encode({.x = values,
+          .groups = groups,
+          .group_columns = format.group_cols,
+          .last_columns = last_columns,
           .scale = scale,
           .most = largest_code(format),
           .nibbles = format.code != PanelCode::q8,
           .sum_factor = format.zeros ? 1 : -format.kernels->offset,
           .out = row.x + g * format.steps * kStepColumns * bytes,
-          .sum = format.group_sums() > 0 ? sums + g : &not_wanted,
+          .sums = format.group_sums() > 0 ? sums + g : nullptr,
           .pairs = blocks > 0 ? reinterpret_cast<std::uint32_t*>(sums) + format.group_sums() + g * blocks : nullptr,
           .pair_columns = format.kernels->block_columns,
           .pair_factor = -format.kernels->offset,
           .plane = planes ? format.input_plane() : 0});
+}
+
+// What a row has for groups of the weight from g on.
+void encode_groups(const PanelOps& ops, const PanelFormat& format, const float* row_values, std::int64_t g,
+                   std::int64_t groups, float scale, const PreparedRow& row) {
+  const std::int64_t first = g * format.group_cols;
+  const std::int64_t count = std::min(groups * format.group_cols, format.cols - first);
+  if (!format.paired()) {
+    const std::int64_t last_columns = count - (groups - 1) * format.group_cols;
+    encode_values(ops, format, row_values + first, g, groups, last_columns, scale, row);
+    return;
+  }
+  float alternating[kPairColumns];
+  for (std::int64_t i = 0; i < groups; ++i) {
+    const std::int64_t done = i * format.group_cols;
+    alternate(row_values + first + done, std::min(count - done, format.group_cols), alternating);
+    encode_values(ops, format, alternating, g + i, 1, kPairColumns, scale, row);
+  }
 }
 
 constexpr float kLeastMagnitude = 1e-10F;
@@ -397,10 +412,8 @@ void encode_published(const PanelOps& ops, const PanelFormat& format, std::optio
   const float scale = format.activation->dynamic
                           ? std::max(magnitude(ops, values, format.cols), kLeastMagnitude) / largest_code(format)
                           : input_scale.value_or(1.0F);
-  for (std::int64_t g = 0; g < format.groups; ++g) {
-    row.scales[format.group_input_scales ? g : 0] = scale;
-    encode_group(ops, format, values, g, scale, row);
-  }
+  std::fill_n(row.scales, format.group_input_scales ? format.groups : 1, scale);
+  encode_groups(ops, format, values, 0, format.groups, scale, row);
 }
 
 // A row as integer codes under running scales. No scale is below 2^-16 of the row's largest, so that the factors
@@ -415,15 +428,12 @@ void encode_own(const PanelOps& ops, const PanelFormat& format, const float* val
   }
   const float least = std::max(most * 0x1p-16F, kLeastMagnitude);
   float scale = 1.0F;
-  for (std::int64_t g = 0; g < format.groups; ++g) {
-    const std::int64_t first = g * format.group_cols;
-    if (first % format.own_group_cols == 0) {
-      float& change = row.scales[first / format.own_group_cols];  // a magnitude so far
-      const float next = std::max(change, least) / largest_code(format);
-      change = scale / next;
-      scale = next;
-    }
-    encode_group(ops, format, values, g, scale, row);
+  const std::int64_t share = format.own_group_cols / format.group_cols;  // groups of the weight under one scale
+  for (std::int64_t i = 0; i < format.running_scales(); ++i) {
+    const float next = std::max(row.scales[i], least) / largest_code(format);  // of the magnitude so far
+    row.scales[i] = scale / next;
+    scale = next;
+    encode_groups(ops, format, values, i * share, std::min(share, format.groups - i * share), scale, row);
   }
   row.scales[format.running_scales()] = scale;
 }

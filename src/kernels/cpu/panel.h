@@ -177,10 +177,12 @@ struct CodeKernels {
   void (*fold)(const FoldArgs&);  // writes a panel's FoldTail; null: groups are scaled one by one
 };
 
-// One group of a row to integer codes round(x / scale).
+// Groups of a row that follow each other, to integer codes round(x / scale).
 struct EncodeArgs {
-  const float* x;      // [count]
-  std::int64_t count;  // codes behind them are zero, up to a whole step of 8
+  const float* x;
+  std::int64_t groups;
+  std::int64_t group_columns;  // of every group but the last: whole steps of 8
+  std::int64_t last_columns;   // codes behind them are zero, up to a whole step
   float scale;
   float most;  // of a code's magnitude: 127, or 32512 in 16 bits
   // Codes of 8 bits: a step's columns come as 0, 4, 1, 5, 2, 6, 3, 7 where the weight has nibbles, as its lanes' bytes
@@ -188,9 +190,9 @@ struct EncodeArgs {
   bool nibbles;
   std::int32_t sum_factor;
   std::byte* out;
-  std::int32_t* sum;  // of the codes, times sum_factor, modulo 2^32
-  // Null, or for every pair_columns of nibbles the sums of the even columns' codes (low half) and of the odd ones',
-  // times pair_factor, modulo 2^16: of what the halves of a lane are multiplied by.
+  std::int32_t* sums;  // [groups], of the codes, times sum_factor, modulo 2^32; null: none
+  // Null, or for every pair_columns of a group's nibbles the sums of the even columns' codes (low half) and of the odd
+  // ones', times pair_factor, modulo 2^16: of what the halves of a lane are multiplied by.
   std::uint32_t* pairs;
   std::int64_t pair_columns;
   std::int32_t pair_factor;

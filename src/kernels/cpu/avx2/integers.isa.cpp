@@ -304,10 +304,10 @@ struct Codes {
   __m256i lanes;
   __m128i words;
 };
-inline Codes codes_of(const EncodeArgs& args, std::int64_t i) {
-  const auto left = static_cast<int>(args.count - i < 8 ? args.count - i : 8);
-  const __m256i some = _mm256_cmpgt_epi32(_mm256_set1_epi32(left), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-  const __m256 steps = V::round(V::div(_mm256_maskload_ps(args.x + i, some), V::set1(args.scale)));
+inline Codes codes_of(const EncodeArgs& args, const float* x, std::int64_t left) {
+  const auto columns = static_cast<int>(left < 8 ? left : 8);
+  const __m256i some = _mm256_cmpgt_epi32(_mm256_set1_epi32(columns), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  const __m256 steps = V::round(V::div(_mm256_maskload_ps(x, some), V::set1(args.scale)));
   // max(steps, -most) is -most for a NaN, which no integer can hold.
   const __m256i lanes = _mm256_cvtps_epi32(V::min(V::max(steps, V::set1(-args.most)), V::set1(args.most)));
   return {lanes, _mm_packs_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256(lanes, 1))};
@@ -332,40 +332,52 @@ inline std::uint32_t pair_of(__m256i sum, std::int32_t factor) {
   return (even & 0xFFFFU) | odd << 16U;
 }
 
+// Calls store(out, codes, left) for every 8 columns of a group, each with `width` bytes at `out`; `left`: the group's
+// columns from these on.
+template <class Store>
+void encode(const EncodeArgs& args, std::int64_t width, const Store& store) {
+  const float* x = args.x;
+  std::byte* out = args.out;
+  for (std::int64_t g = 0; g < args.groups; ++g) {
+    const std::int64_t columns = g + 1 < args.groups ? args.group_columns : args.last_columns;
+    __m256i sum = _mm256_setzero_si256();
+    for (std::int64_t i = 0; i < columns; i += 8) {
+      const Codes codes = codes_of(args, x + i, columns - i);
+      sum = _mm256_add_epi32(sum, codes.lanes);
+      store(out + i * width, codes, columns - i);
+    }
+    if (args.sums != nullptr) args.sums[g] = total_of(sum, args.sum_factor);
+    x += args.group_columns;
+    out += args.group_columns * width;
+  }
+}
+
 void encode8(const EncodeArgs& args) {
   const __m128i order = _mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
-  __m256i sum = _mm256_setzero_si256();
   __m256i block = _mm256_setzero_si256();
+  std::int64_t in_block = 0;  // columns
   std::uint32_t* pair = args.pairs;
-  std::byte* out = args.out;
-  for (std::int64_t i = 0; i < args.count; i += 8, out += 8) {
-    const Codes codes = codes_of(args, i);
-    sum = _mm256_add_epi32(sum, codes.lanes);
+  encode(args, 1, [&](std::byte* out, const Codes& codes, std::int64_t left) {
     const __m128i bytes = _mm_packs_epi16(codes.words, codes.words);
     _mm_storel_epi64(reinterpret_cast<__m128i*>(out), args.nibbles ? _mm_shuffle_epi8(bytes, order) : bytes);
-    if (args.pairs == nullptr) continue;
+    if (args.pairs == nullptr) return;
     block = _mm256_add_epi32(block, codes.lanes);
-    const std::int64_t done = i + 8;
-    if (done % args.pair_columns != 0 && done < args.count) continue;
+    in_block += kStepColumns;
+    if (in_block < args.pair_columns && left > kStepColumns) return;
     *pair++ = pair_of(block, args.pair_factor);
     block = _mm256_setzero_si256();
-  }
-  *args.sum = total_of(sum, args.sum_factor);
+    in_block = 0;
+  });
 }
 
 void encode16(const EncodeArgs& args) {
-  __m256i sum = _mm256_setzero_si256();
-  std::byte* out = args.out;
-  for (std::int64_t i = 0; i < args.count; i += 8, out += 16) {
-    const Codes codes = codes_of(args, i);
-    sum = _mm256_add_epi32(sum, codes.lanes);
+  encode(args, 2, [&](std::byte* out, const Codes& codes, std::int64_t) {
     __m128i words = codes.words;
     if (!args.nibbles) {  // 0, 2, 1, 3 of each four
       words = _mm_shufflehi_epi16(_mm_shufflelo_epi16(words, _MM_SHUFFLE(3, 1, 2, 0)), _MM_SHUFFLE(3, 1, 2, 0));
     }
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out), words);
-  }
-  *args.sum = total_of(sum, args.sum_factor);
+  });
 }
 
 // Tiles that decode for themselves are as fast up to here.

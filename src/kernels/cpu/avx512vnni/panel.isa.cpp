@@ -141,10 +141,9 @@ struct Q8Words {
 };
 
 // Codes of up to 16 columns as 32-bit lanes; `x / scale` is a true division, as publishers' tools do it.
-inline __m512i codes_of(const EncodeArgs& args, std::int64_t i) {
-  const std::int64_t left = args.count - i;
+inline __m512i codes_of(const EncodeArgs& args, const float* x, std::int64_t left) {
   const __mmask16 some = left >= 16 ? static_cast<__mmask16>(0xFFFF) : static_cast<__mmask16>((1U << left) - 1U);
-  const __m512 steps = V::round(V::div(_mm512_maskz_loadu_ps(some, args.x + i), V::set1(args.scale)));
+  const __m512 steps = V::round(V::div(_mm512_maskz_loadu_ps(some, x), V::set1(args.scale)));
   // max(steps, -most) is -most for a NaN, which no integer can hold.
   return _mm512_cvtps_epi32(V::min(V::max(steps, V::set1(-args.most)), V::set1(args.most)));
 }
@@ -164,16 +163,24 @@ inline void store_bytes(std::byte* out, __m128i bytes, bool both) {
   }
 }
 
-// Calls store(out, codes, both) for every 16 columns, each with `width` bytes at `out`; `both`: of two steps.
+// Calls store(out, codes, both) for every 16 columns of a group, each with `width` bytes at `out`; `both`: of two
+// steps.
 template <class Store>
 void encode(const EncodeArgs& args, std::int64_t width, const Store& store) {
-  __m512i sum = _mm512_setzero_si512();
-  for (std::int64_t i = 0; i < args.count; i += 16) {
-    const __m512i codes = codes_of(args, i);
-    sum = _mm512_add_epi32(sum, codes);
-    store(args.out + i * width, codes, args.count - i > 8);
+  const float* x = args.x;
+  std::byte* out = args.out;
+  for (std::int64_t g = 0; g < args.groups; ++g) {
+    const std::int64_t columns = g + 1 < args.groups ? args.group_columns : args.last_columns;
+    __m512i sum = _mm512_setzero_si512();
+    for (std::int64_t i = 0; i < columns; i += 16) {
+      const __m512i codes = codes_of(args, x + i, columns - i);
+      sum = _mm512_add_epi32(sum, codes);
+      store(out + i * width, codes, columns - i > 8);
+    }
+    if (args.sums != nullptr) args.sums[g] = args.sum_factor * _mm512_reduce_add_epi32(sum);
+    x += args.group_columns;
+    out += args.group_columns * width;
   }
-  *args.sum = args.sum_factor * _mm512_reduce_add_epi32(sum);
 }
 
 void encode8(const EncodeArgs& args) {
