@@ -27,7 +27,7 @@ Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& 
   {
     generation.max_tokens = 1;
     MORACLE_ASSIGN(const auto warm_up, session.model().new_sequence());
-    MORACLE_TRY(generate(session.model(), *warm_up, {prompt.data(), 1}, generation));
+    MORACLE_TRY(generate(session.model(), *warm_up, prompt, generation));
   }
   // The first token comes out of the prefill; the rest are decode steps.
   BenchModelResult result;

@@ -27,8 +27,9 @@ struct BenchModelResult {
   bool interrupted = false;
 };
 
-// Feeds pseudo-random token ids and decodes whatever tokens come; one untimed token goes before. Errors:
-// "model.context" when prompt and generate exceed the model's context, those of generate.
+// Feeds pseudo-random token ids and decodes whatever tokens come. The prompt goes once before, untimed, so that no page
+// is touched for the first time while the clock runs. Errors: "model.context" when prompt and generate exceed the
+// model's context, those of generate.
 Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& options);
 
 }  // namespace moracle

@@ -7,6 +7,7 @@
 
 #include "kernels/cards.h"
 #include "kernels/cpu/packed_matrix.h"
+#include "kernels/kernel.h"
 #include "support/random_experts.h"
 
 namespace moracle {

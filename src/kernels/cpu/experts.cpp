@@ -9,7 +9,7 @@
 #include "base/checked.h"
 #include "base/first_error.h"
 #include "kernels/cpu/dispatch.h"
-#include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/multiply_rows.h"
 #include "kernels/cpu/stretches.h"
 #include "kernels/expert_schedule.h"
 

@@ -12,7 +12,7 @@
 #include "kernels/cpu/compact.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/head_screen.h"
-#include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/multiply_rows.h"
 #include "kernels/cpu/stretches.h"
 
 namespace moracle::cpu {

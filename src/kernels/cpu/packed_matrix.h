@@ -1,7 +1,6 @@
 // Canonical matrices in the panel layout: packing, and the preparation of the activations that meet them.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -10,7 +9,6 @@
 #include "base/memory.h"
 #include "base/result.h"
 #include "kernels/cpu/panel.h"
-#include "kernels/cpu/tuning.h"
 #include "scheme/canonical.h"
 
 namespace moracle::cpu {
@@ -120,8 +118,7 @@ struct PackScratch {
 Result<> pack_panels(const MatrixSource& source, const PanelFormat& format, std::span<const std::int32_t> order,
                      std::int64_t begin, std::int64_t end, std::byte* out, std::size_t stride, PackScratch& scratch);
 
-// Where the parts of one prepared activation row go. Without initializers: arrays of them stand on the stack for every
-// panel, and clearing those for 64 tokens took a fifth of a panel's time at one.
+// Where the parts of one prepared activation row go.
 struct PreparedRow {
   std::byte* x;  // padded_cols() values in the format's input form, then zeros to the end of the stride
   float* sums;   // [sum_count()], where the format needs sums; of integer codes: int32 in the same place
@@ -145,82 +142,6 @@ struct PreparedRows {
   static PreparedRows take(const PanelFormat& format, std::size_t rows, BumpArena& arena);
   [[nodiscard]] static std::size_t bytes(const PanelFormat& format, std::size_t rows);
   [[nodiscard]] PreparedRow row(const PanelFormat& format, std::int64_t index) const;
-};
-
-// A run of prepared rows as kernels read it. Without initializers, as PreparedRow.
-struct RunRows {
-  std::int64_t count = 0;
-  const void* x[kMaxRun];
-  const void* sums[kMaxRun];
-  const float* scales[kMaxRun];
-  float token_scale[kMaxRun];
-
-  void add(const PanelFormat& format, const PreparedRow& row);
-};
-
-// Panels of one format that meet the same rows.
-struct PanelSet {
-  std::int64_t count = 0;  // up to kMaxPanels
-  const std::byte* panels[kMaxPanels];
-  float scale[kMaxPanels];  // second-level scale
-  float* out[kMaxPanels];   // [rows, 32], row stride out_stride
-  std::int64_t out_stride = kPanelRows;
-  std::int64_t ahead_count = 0;  // panels of the next set, to be asked for in the meantime
-  const std::byte* ahead[kMaxPanels];
-
-  void add(const std::byte* panel, float second_level, float* to) {
-    panels[count] = panel;
-    scale[count] = second_level;
-    out[count++] = to;
-  }
-  void add_ahead(const std::byte* panel) { ahead[ahead_count++] = panel; }
-};
-
-// Rows times every panel of the set.
-void multiply_rows(const PanelFormat& format, const Tuning& tuning, const RunRows& rows, const PanelSet& set);
-// Whether so many rows take the kernels of runs.
-[[nodiscard]] bool runs_from(const PanelFormat& format, const Tuning& tuning, std::int64_t rows);
-
-// Panels that are worked on together.
-struct PanelGroup {
-  std::int64_t count = 0;
-  std::int64_t panel[kMaxPanels] = {};
-};
-
-// A run of panels read as `streams` streams: group i takes one panel of each stream, so that the addresses of a group
-// lie far apart and memory serves them at the same time. With one stream, panel after panel.
-class PanelStreams {
- public:
-  PanelStreams(std::int64_t begin, std::int64_t end, std::int64_t streams)
-      : begin_(begin), end_(end), length_((end - begin + streams - 1) / streams) {}
-  [[nodiscard]] std::int64_t size() const { return length_; }  // groups
-  [[nodiscard]] PanelGroup at(std::int64_t i) const {          // empty behind the last
-    PanelGroup group;
-    if (i >= length_) return group;
-    for (std::int64_t panel = begin_ + i; panel < end_; panel += length_) group.panel[group.count++] = panel;
-    return group;
-  }
-
- private:
-  std::int64_t begin_;
-  std::int64_t end_;
-  std::int64_t length_;
-};
-
-// Splits `count` tokens into near-equal parts of at most `most`, instead of full ones and a tail of one. The longer
-// ones come first.
-struct Parts {
-  Parts(std::int64_t count, std::int64_t most)
-      : parts_((count + most - 1) / most),
-        length_(parts_ > 0 ? count / parts_ : 0),
-        longer_(parts_ > 0 ? count % parts_ : 0) {}
-  [[nodiscard]] std::int64_t size() const { return parts_; }
-  [[nodiscard]] std::int64_t begin(std::int64_t part) const { return part * length_ + std::min(part, longer_); }
-
- private:
-  std::int64_t parts_;
-  std::int64_t length_;
-  std::int64_t longer_;
 };
 
 }  // namespace moracle::cpu
