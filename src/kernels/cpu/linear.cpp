@@ -176,7 +176,7 @@ class CpuLinear final : public PackedLinear {
                        static_cast<std::size_t>(std::min(kPanelRows, format.rows - first)));
   }
 
-  // Infinity where one of them is no number. By lanes, for the compiler to vectorize.
+  // Infinity where one of them is no number. In lanes, so that maxima do not wait for each other.
   static float highest(std::span<const float> values) {
     constexpr std::size_t kLanes = 8;
     std::array<float, kLanes> most;

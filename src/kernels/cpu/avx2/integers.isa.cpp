@@ -332,25 +332,7 @@ inline std::uint32_t pair_of(__m256i sum, std::int32_t factor) {
   return (even & 0xFFFFU) | odd << 16U;
 }
 
-// Calls store(out, codes, left) for every 8 columns of a group, each with `width` bytes at `out`; `left`: the group's
-// columns from these on.
-template <class Store>
-void encode(const EncodeArgs& args, std::int64_t width, const Store& store) {
-  const float* x = args.x;
-  std::byte* out = args.out;
-  for (std::int64_t g = 0; g < args.groups; ++g) {
-    const std::int64_t columns = g + 1 < args.groups ? args.group_columns : args.last_columns;
-    __m256i sum = _mm256_setzero_si256();
-    for (std::int64_t i = 0; i < columns; i += 8) {
-      const Codes codes = codes_of(args, x + i, columns - i);
-      sum = _mm256_add_epi32(sum, codes.lanes);
-      store(out + i * width, codes, columns - i);
-    }
-    if (args.sums != nullptr) args.sums[g] = total_of(sum, args.sum_factor);
-    x += args.group_columns;
-    out += args.group_columns * width;
-  }
-}
+#include "kernels/cpu/encode_body.inc"
 
 void encode8(const EncodeArgs& args) {
   const __m128i order = _mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);

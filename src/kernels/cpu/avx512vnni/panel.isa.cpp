@@ -140,13 +140,22 @@ struct Q8Words {
   }
 };
 
-// Codes of up to 16 columns as 32-bit lanes; `x / scale` is a true division, as publishers' tools do it.
-inline __m512i codes_of(const EncodeArgs& args, const float* x, std::int64_t left) {
+// Codes of up to 16 columns; `x / scale` is a true division, as publishers' tools do it.
+struct Codes {
+  __m512i lanes;
+};
+inline Codes codes_of(const EncodeArgs& args, const float* x, std::int64_t left) {
   const __mmask16 some = left >= 16 ? static_cast<__mmask16>(0xFFFF) : static_cast<__mmask16>((1U << left) - 1U);
   const __m512 steps = V::round(V::div(_mm512_maskz_loadu_ps(some, x), V::set1(args.scale)));
   // max(steps, -most) is -most for a NaN, which no integer can hold.
-  return _mm512_cvtps_epi32(V::min(V::max(steps, V::set1(-args.most)), V::set1(args.most)));
+  return {_mm512_cvtps_epi32(V::min(V::max(steps, V::set1(-args.most)), V::set1(args.most)))};
 }
+
+inline std::int32_t total_of(__m512i sum, std::int32_t factor) {
+  return factor * _mm512_reduce_add_epi32(sum);
+}
+
+#include "kernels/cpu/encode_body.inc"
 
 // 16 bytes of two steps in the order of a nibble lane's bytes.
 inline __m128i in_order(__m128i bytes, bool nibbles) {
@@ -154,56 +163,36 @@ inline __m128i in_order(__m128i bytes, bool nibbles) {
   return nibbles ? _mm_shuffle_epi8(bytes, order) : bytes;
 }
 
-// Of two steps, or of the first one.
-inline void store_bytes(std::byte* out, __m128i bytes, bool both) {
-  if (both) {
+// Of two steps, or of the last one.
+inline void store_bytes(std::byte* out, __m128i bytes, std::int64_t left) {
+  if (left > kStepColumns) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out), bytes);
   } else {
     _mm_storel_epi64(reinterpret_cast<__m128i*>(out), bytes);
   }
 }
 
-// Calls store(out, codes, both) for every 16 columns of a group, each with `width` bytes at `out`; `both`: of two
-// steps.
-template <class Store>
-void encode(const EncodeArgs& args, std::int64_t width, const Store& store) {
-  const float* x = args.x;
-  std::byte* out = args.out;
-  for (std::int64_t g = 0; g < args.groups; ++g) {
-    const std::int64_t columns = g + 1 < args.groups ? args.group_columns : args.last_columns;
-    __m512i sum = _mm512_setzero_si512();
-    for (std::int64_t i = 0; i < columns; i += 16) {
-      const __m512i codes = codes_of(args, x + i, columns - i);
-      sum = _mm512_add_epi32(sum, codes);
-      store(out + i * width, codes, columns - i > 8);
-    }
-    if (args.sums != nullptr) args.sums[g] = args.sum_factor * _mm512_reduce_add_epi32(sum);
-    x += args.group_columns;
-    out += args.group_columns * width;
-  }
-}
-
 void encode8(const EncodeArgs& args) {
-  encode(args, 1, [&](std::byte* out, __m512i codes, bool both) {
-    store_bytes(out, in_order(_mm512_cvtepi32_epi8(codes), args.nibbles), both);
+  encode(args, 1, [&](std::byte* out, const Codes& codes, std::int64_t left) {
+    store_bytes(out, in_order(_mm512_cvtepi32_epi8(codes.lanes), args.nibbles), left);
   });
 }
 
 // High and low bytes apart. The high ones are rounded down, so that the low ones are what is missing, 0 .. 255.
 void encode_planes(const EncodeArgs& args) {
-  encode(args, 1, [&](std::byte* out, __m512i codes, bool both) {
-    store_bytes(out, in_order(_mm512_cvtepi32_epi8(_mm512_srai_epi32(codes, 8)), args.nibbles), both);
-    store_bytes(out + args.plane, in_order(_mm512_cvtepi32_epi8(codes), args.nibbles), both);
+  encode(args, 1, [&](std::byte* out, const Codes& codes, std::int64_t left) {
+    store_bytes(out, in_order(_mm512_cvtepi32_epi8(_mm512_srai_epi32(codes.lanes, 8)), args.nibbles), left);
+    store_bytes(out + args.plane, in_order(_mm512_cvtepi32_epi8(codes.lanes), args.nibbles), left);
   });
 }
 
 void encode16(const EncodeArgs& args) {
-  encode(args, 2, [&](std::byte* out, __m512i codes, bool both) {
-    __m256i words = _mm512_cvtepi32_epi16(codes);
+  encode(args, 2, [&](std::byte* out, const Codes& codes, std::int64_t left) {
+    __m256i words = _mm512_cvtepi32_epi16(codes.lanes);
     if (!args.nibbles) {  // 0, 2, 1, 3 of each four
       words = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(words, _MM_SHUFFLE(3, 1, 2, 0)), _MM_SHUFFLE(3, 1, 2, 0));
     }
-    if (both) {
+    if (left > kStepColumns) {
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), words);
     } else {
       _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm256_castsi256_si128(words));
