@@ -42,7 +42,7 @@ class NextShares {
   NextShares(const PanelFormat& format, std::int64_t tiles)
       : panel_bytes_(narrow<std::int64_t>(format.panel_bytes)),
         bytes_(tiles > 1 ? panel_bytes_ / (tiles - 1) / kLine * kLine : 0),
-        share_(tiles > 1 ? kWhole / (tiles - 1) + 1 : 0) {}
+        share_(tiles > 1 ? (std::int64_t{1} << kNextBits) / (tiles - 1) + 1 : 0) {}
 
   void ask(const std::byte* panel, std::int64_t tile, PanelArgs& args) const {
     if (tile == 0) return;
@@ -52,7 +52,6 @@ class NextShares {
 
  private:
   static constexpr std::int64_t kLine = 64;
-  static constexpr std::int64_t kWhole = 256;
   std::int64_t panel_bytes_;
   std::int64_t bytes_;
   std::int64_t share_;

@@ -48,6 +48,7 @@ constexpr std::int64_t kMaxTile = 6;
 constexpr std::int64_t kMaxRun = 64;    // tokens of one call at most
 constexpr std::int64_t kMaxPanels = 4;  // of one call
 constexpr std::int64_t kAhead = 4;      // places of PanelArgs::ahead
+constexpr int kNextBits = 8;            // of PanelArgs::next_share behind the point
 constexpr std::int64_t kShortGroup = 32;
 constexpr std::int64_t kWideTiles = 3;  // tiles of 1 .. 3 tokens may take several panels at once
 
@@ -134,7 +135,8 @@ struct PanelArgs {
   // next, as several streams from memory. Null: only the panel itself, a little ahead.
   const std::byte* const* ahead;
   bool again;  // an earlier call has read these panels, so they need not be asked for
-  // What such a call asks for instead: as many 256ths as its panel has bytes, of what lies here. Null: nothing.
+  // What such a call asks for instead: from here on, next_share / 2^kNextBits as many bytes as its panel has. Null:
+  // nothing.
   const std::byte* next;
   std::int64_t next_share;
   float* const* out;  // [panels][tokens, out_stride], 32 values a row
@@ -179,7 +181,7 @@ struct CodeKernels {
 
 // Groups of a row that follow each other, to integer codes round(x / scale).
 struct EncodeArgs {
-  const float* x;
+  const float* x;  // [all columns of the groups]
   std::int64_t groups;
   std::int64_t group_columns;  // of every group but the last: whole steps of 8
   std::int64_t last_columns;   // codes behind them are zero, up to a whole step
