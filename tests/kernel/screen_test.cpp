@@ -308,6 +308,7 @@ class ScreenRows : public ::testing::Test {
   static constexpr std::int64_t kBlocks = 3;
   static constexpr std::int64_t kCols = kBlocks * kScreenBlock;
   static constexpr std::int64_t kCount = 5;
+  static constexpr std::int64_t kRowBytes = 256;  // of 246, from one to the next
 
   ScreenRows() {
     std::mt19937 rng(11);
@@ -315,7 +316,7 @@ class ScreenRows : public ::testing::Test {
     for (std::int64_t r = 0; r < kCount; ++r) {
       norms_.push_back(pack_screen_row({.weights = weights_.data() + r * kCols,
                                         .blocks = kBlocks,
-                                        .row = rows_.data() + r * kBlocks * kScreenRowBytes,
+                                        .row = rows_.data() + r * kRowBytes,
                                         .fine = fine_.data() + r * kBlocks * kFineBytes,
                                         .scratch = scratch_.data()}));
     }
@@ -339,7 +340,7 @@ class ScreenRows : public ::testing::Test {
     return std::to_integer<int>(bytes[static_cast<std::size_t>(at)]);
   }
   int code(std::int64_t row, std::int64_t k) const {
-    const std::int64_t at = row * kBlocks * kScreenRowBytes;
+    const std::int64_t at = row * kRowBytes;
     const int both = byte(rows_, at + k / 128 * 64 + k % 64);
     if (k % 128 < 64) return (both & 31) - 16;
     const int pairs = byte(rows_, at + kBlocks * 64 + k / 128 * 16 + k % 16);
@@ -350,7 +351,7 @@ class ScreenRows : public ::testing::Test {
     return (k % 128 < 64 ? both & 15 : both >> 4) - 8;
   }
   double scale(std::int64_t row, std::int64_t k) const {
-    const int multiple = byte(rows_, row * kBlocks * kScreenRowBytes + kBlocks * 80 + k / 64);
+    const int multiple = byte(rows_, row * kRowBytes + kBlocks * 80 + k / 64);
     return multiple * static_cast<double>(norms_[static_cast<std::size_t>(row)].unit);
   }
   double weight(std::int64_t row, std::int64_t k) const {
@@ -358,7 +359,7 @@ class ScreenRows : public ::testing::Test {
   }
 
   Values weights_ = Values(kCount * kCols);
-  std::vector<std::byte> rows_ = std::vector<std::byte>(kCount * kBlocks * kScreenRowBytes + kScreenPadding);
+  std::vector<std::byte> rows_ = std::vector<std::byte>(kCount * kRowBytes + kScreenPadding);
   std::vector<std::byte> fine_ = std::vector<std::byte>(kCount * kBlocks * kFineBytes);
   Values scratch_ = Values(kBlocks * kScreenGroups);
   std::vector<ScreenNorms> norms_;
@@ -401,8 +402,14 @@ TEST_F(ScreenRows, ProductsAreThoseOfTheCodes) {
     Values out(kCount);
     Values in_streams(kCount);
     const ScreenInput x{.codes = codes_.data(), .scales = scales_.data(), .start = start_.data(), .blocks = kBlocks};
-    kernel({.x = x, .rows = rows_.data(), .count = kCount, .out = out.data(), .streams = false});
-    kernel({.x = x, .rows = rows_.data(), .count = kCount, .out = in_streams.data(), .streams = true});
+    kernel(
+        {.x = x, .rows = rows_.data(), .row_bytes = kRowBytes, .count = kCount, .out = out.data(), .streams = false});
+    kernel({.x = x,
+            .rows = rows_.data(),
+            .row_bytes = kRowBytes,
+            .count = kCount,
+            .out = in_streams.data(),
+            .streams = true});
     EXPECT_EQ(out, in_streams);
     for (std::int64_t r = 0; r < kCount; ++r) {
       double wanted = 0;
@@ -417,8 +424,7 @@ TEST_F(ScreenRows, ProductsAreThoseOfTheCodes) {
         all += step * (std::abs(code(r, k)) + 16) * std::abs(codes_[at]);
       }
       EXPECT_NEAR(static_cast<double>(out[static_cast<std::size_t>(r)]), wanted, all * 0x1p-20);
-      const float found =
-          screen_row_finely(x, rows_.data() + r * kBlocks * kScreenRowBytes, fine_.data() + r * kBlocks * kFineBytes);
+      const float found = screen_row_finely(x, rows_.data() + r * kRowBytes, fine_.data() + r * kBlocks * kFineBytes);
       EXPECT_NEAR(static_cast<double>(found), finely, all * 0x1p-20);
     }
   }

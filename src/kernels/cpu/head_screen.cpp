@@ -53,7 +53,8 @@ HeadScreen::HeadScreen(std::int64_t rows, std::int64_t cols)
     : rows_(rows),
       cols_(cols),
       blocks_(ceil_div(cols, kScreenBlock)),
-      fine_at_(static_cast<std::size_t>(ceil_div(rows * blocks_ * kScreenRowBytes, std::int64_t{64}) * 64)),
+      row_bytes_(ceil_div(blocks_ * kScreenRowBytes, kScreenAlign) * kScreenAlign),
+      fine_at_(static_cast<std::size_t>(ceil_div(rows * row_bytes_, std::int64_t{64}) * 64)),
       norms_at_(fine_at_ + static_cast<std::size_t>(rows * blocks_ * kFineBytes)) {}
 
 Result<> HeadScreen::pack(const MatrixSource& source, std::int64_t begin, std::int64_t end, std::span<std::byte> memory,
@@ -80,7 +81,7 @@ Result<> HeadScreen::pack(const MatrixSource& source, std::int64_t begin, std::i
       const std::int64_t fine = row * blocks_ * kFineBytes;
       norms[row] = pack_screen_row({.weights = scratch.row.data(),
                                     .blocks = blocks_,
-                                    .row = memory.data() + row * blocks_ * kScreenRowBytes,
+                                    .row = memory.data() + row * row_bytes_,
                                     .fine = memory.data() + fine_at_ + static_cast<std::size_t>(fine),
                                     .scratch = scratch.groups.data()});
     }
@@ -160,8 +161,12 @@ struct Margin {
 
 void HeadScreen::bound(const PanelOps& ops, const Query& query, std::int64_t begin, std::int64_t end, bool streams,
                        float* bounds) const {
-  ops.screen_rows(
-      {.x = query.x, .rows = row_at(begin), .count = end - begin, .out = bounds + begin, .streams = streams});
+  ops.screen_rows({.x = query.x,
+                   .rows = row_at(begin),
+                   .row_bytes = row_bytes_,
+                   .count = end - begin,
+                   .out = bounds + begin,
+                   .streams = streams});
   const Margin margin(query);
   for (std::int64_t row = begin; row < end; ++row) {
     const ScreenNorms& of_row = norms()[row];

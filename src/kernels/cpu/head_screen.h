@@ -56,7 +56,7 @@ class HeadScreen {
 
  private:
   [[nodiscard]] const std::byte* row_at(std::int64_t row) const {
-    return memory_.data() + static_cast<std::size_t>(row * blocks_ * kScreenRowBytes);
+    return memory_.data() + static_cast<std::size_t>(row * row_bytes_);
   }
   [[nodiscard]] const std::byte* fine_at(std::int64_t row) const {
     return memory_.data() + fine_at_ + static_cast<std::size_t>(row * blocks_ * kFineBytes);
@@ -69,6 +69,7 @@ class HeadScreen {
   std::int64_t rows_;
   std::int64_t cols_;
   std::int64_t blocks_;
+  std::int64_t row_bytes_;
   std::size_t fine_at_;   // place of the finer bits
   std::size_t norms_at_;  // of the ScreenNorms
   PageBuffer memory_;

@@ -17,6 +17,8 @@
 //   pairs    blocks x 16 bytes: bits 2i and 2i + 1 of byte b: the low two of column 64 + 16i + b
 //   scales   blocks x 2 bytes: u8
 //
+// Rows begin on whole kScreenAlign bytes, so that no load of a register crosses a line.
+//
 // and in another place F, blocks x 64 bytes: low half column b, high half column 64 + b.
 //
 // Included by per-ISA files: plain structs only.
@@ -33,8 +35,9 @@ constexpr std::int64_t kScreenGroups = kScreenBlock / kScreenGroup;
 constexpr std::int64_t kScreenBytes = 64;  // of a block
 constexpr std::int64_t kScreenPairs = 16;
 constexpr std::int64_t kScreenRowBytes = kScreenBytes + kScreenPairs + kScreenGroups;  // for each block
-constexpr std::int64_t kFineBytes = 64;                                                // of F, for each block
-constexpr int kScreenMost = 15;                                                        // of a code's magnitude
+constexpr std::int64_t kScreenAlign = 32;
+constexpr std::int64_t kFineBytes = 64;  // of F, for each block
+constexpr int kScreenMost = 15;          // of a code's magnitude
 constexpr int kScreenOffset = 16;
 constexpr int kFineSteps = 16;  // of F in a step of the codes
 constexpr int kFineOffset = 8;
@@ -52,7 +55,8 @@ struct ScreenInput {
 // Rows that follow each other, in memory that goes on for kScreenPadding bytes behind them.
 struct ScreenArgs {
   ScreenInput x;
-  const std::byte* rows;  // [count, blocks * kScreenRowBytes]
+  const std::byte* rows;
+  std::int64_t row_bytes;  // from one to the next
   std::int64_t count;
   float* out;    // [count], in the rows' units
   bool streams;  // read from two places in turn, half of the rows apart

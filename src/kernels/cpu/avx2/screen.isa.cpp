@@ -16,13 +16,15 @@ struct RowCodes {
   __m256i columns(std::int64_t block) const {
     const __m256i five = load_words(bytes + block * kScreenBytes + O % 2 * 32);
     if constexpr (O < 2) return _mm256_and_si256(five, _mm256_set1_epi8(0x1F));
-    const __m128i once = _mm_loadu_si128(reinterpret_cast<const __m128i*>(pairs + block * kScreenPairs));
-    constexpr int kFirst = O % 2 * 4;  // bit of the lower 128 bits; the upper's lie two further
-    const __m256i places =
-        _mm256_setr_epi32(kFirst, kFirst, kFirst, kFirst, kFirst + 2, kFirst + 2, kFirst + 2, kFirst + 2);
-    const __m256i low = _mm256_srlv_epi32(_mm256_broadcastsi128_si256(once), places);
+    const __m256i once =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(pairs + block * kScreenPairs)));
+    // Two pairs of bits are a nibble; the lower 16 columns want its lower pair. A lookup, since shifts by different
+    // numbers of bits take several operations on many machines.
+    const __m256i pair_of_nibble = _mm256_setr_epi8(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3,  //
+                                                    0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    const __m256i nibbles = _mm256_and_si256(O == 2 ? once : _mm256_srli_epi16(once, 4), _mm256_set1_epi8(0x0F));
     return _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(five, 3), _mm256_set1_epi8(0x1C)),
-                           _mm256_and_si256(low, _mm256_set1_epi8(0x03)));
+                           _mm256_shuffle_epi8(pair_of_nibble, nibbles));
   }
 };
 struct FineCodes {
@@ -154,7 +156,7 @@ void screen_rows_avx2(const ScreenArgs& args) {
 
 float screen_row_finely(const ScreenInput& x, const std::byte* row, const std::byte* fine) {
   constexpr float kShare = static_cast<float>(kFineOffset) / kScreenOffset;
-  return screen_row(FineCodes{fine}, row + x.blocks * (kScreenBytes + kScreenPairs), x, kShare);
+  return screen_row(FineCodes{fine}, row + x.blocks * (kScreenBytes + kScreenPairs), x, kShare, nullptr);
 }
 
 // A bound may be too wide, never too narrow: norms are raised by more than their own rounding, 2^-11 for up to 2^13
