@@ -398,6 +398,7 @@ TEST_F(ScreenRows, ProductsAreThoseOfTheCodes) {
   const CpuFeatures features = probe_machine().cpu_features;
   std::vector<void (*)(const ScreenArgs&)> kernels = {screen_rows_avx2};
   if (has(features, CpuFeature::avx512)) kernels.push_back(screen_rows_avx512);
+  if (has(features, CpuFeature::avx512) && has(features, CpuFeature::avx512_vnni)) kernels.push_back(screen_rows_vnni);
   for (const auto kernel : kernels) {
     Values out(kCount);
     Values in_streams(kCount);

@@ -34,9 +34,10 @@ inline constexpr PanelIsa kAmxIntegers{"amx", kAmx.features, "int8 or int16 prod
 inline constexpr PanelIsa kAvx512Vnni{"avx512vnni", CpuFeature::avx512 | CpuFeature::avx512_vnni,
                                       "int8 or int16 products, integer sums per group", true,
                                       InputRounding::sixteen_bits};
-inline constexpr PanelIsa kAvx512Bf16{"avx512bf16",
-                                      CpuFeature::avx512 | CpuFeature::avx512_bf16 | CpuFeature::avx512_vbmi,
-                                      "bf16 products, f32 sums per group in 2 chains", true, InputRounding::bf16};
+// Heads are screened with VNNI, which every CPU with BF16 has.
+inline constexpr PanelIsa kAvx512Bf16{
+    "avx512bf16", CpuFeature::avx512 | CpuFeature::avx512_bf16 | CpuFeature::avx512_vnni | CpuFeature::avx512_vbmi,
+    "bf16 products, f32 sums per group in 2 chains", true, InputRounding::bf16};
 inline constexpr PanelIsa kAvx512{"avx512", static_cast<CpuFeatures>(CpuFeature::avx512),
                                   "f32 fused multiply-add per group in 2 chains", true, InputRounding::none};
 // What AVX2 multiplies as integers, and the rest.

@@ -63,6 +63,7 @@ struct ScreenArgs {
 };
 void screen_rows_avx2(const ScreenArgs& args);
 void screen_rows_avx512(const ScreenArgs& args);
+void screen_rows_vnni(const ScreenArgs& args);  // AVX-512 with VNNI
 
 // One row of F, [blocks * 64], times the same, in sixteenths of the row's unit. `row` is that of the codes, for its
 // scales. AVX2.

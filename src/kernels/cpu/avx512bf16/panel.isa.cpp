@@ -100,7 +100,7 @@ constinit const PanelOps kAvx512Bf16Ops = {
     .encode16 = nullptr,
     .encode_planes = nullptr,
     .activate = activate,
-    .screen_rows = screen_rows_avx512,
+    .screen_rows = screen_rows_vnni,
     .weighted_sum = weighted_sum,
 };
 
