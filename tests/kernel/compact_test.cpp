@@ -194,6 +194,7 @@ class CompactKernels : public OfInstructionSet {
             .panel_scale = panel_scale.data(),
             .token_scale = token_scale.data(),
             .ahead = nullptr,
+            .distance = kDistance,
             .again = false,
             .next = nullptr,
             .next_share = 0,

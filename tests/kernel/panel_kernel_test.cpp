@@ -404,9 +404,9 @@ TEST_P(Cards, SameBitsForEveryTuningOfLinears) {
     const CanonicalLinear linear = random_linear(recipe, rng);
     for (const std::int64_t tokens : {1, 3, 7, 40}) {
       const auto x = random_values(static_cast<std::size_t>(tokens * recipe.cols), rng);
-      cpu::choose_for_linears(false);
+      cpu::choose_for_linears({});
       const auto plain = run_linear(card, linear, x, 2);
-      cpu::choose_for_linears(true);
+      cpu::choose_for_linears({.streams = true, .distance = 4096});
       EXPECT_EQ(plain, run_linear(card, linear, x, 2)) << to_string(scheme) << " tokens " << tokens;
     }
   }

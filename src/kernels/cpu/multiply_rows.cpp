@@ -138,6 +138,7 @@ void multiply_rows(const PanelFormat& format, const Tuning& tuning, const RunRow
                  .panel_scale = nullptr,
                  .token_scale = rows.token_scale,
                  .ahead = nullptr,
+                 .distance = tuning.distance,
                  .again = false,
                  .next = nullptr,
                  .next_share = 0,

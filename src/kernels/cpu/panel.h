@@ -45,10 +45,11 @@ enum class InputForm : std::uint8_t { f32, bf16, i8, i16, i16_planes };
 constexpr std::int64_t kPanelRows = 32;
 constexpr std::int64_t kStepColumns = 8;
 constexpr std::int64_t kMaxTile = 6;
-constexpr std::int64_t kMaxRun = 64;    // tokens of one call at most
-constexpr std::int64_t kMaxPanels = 4;  // of one call
-constexpr std::int64_t kAhead = 4;      // places of PanelArgs::ahead
-constexpr int kNextBits = 8;            // of PanelArgs::next_share behind the point
+constexpr std::int64_t kMaxRun = 64;      // tokens of one call at most
+constexpr std::int64_t kMaxPanels = 4;    // of one call
+constexpr std::int64_t kAhead = 4;        // places of PanelArgs::ahead
+constexpr int kNextBits = 8;              // of PanelArgs::next_share behind the point
+constexpr std::int64_t kDistance = 8192;  // of PanelArgs::distance, where nothing else was measured
 constexpr std::int64_t kShortGroup = 32;
 constexpr std::int64_t kWideTiles = 3;  // tiles of 1 .. 3 tokens may take several panels at once
 
@@ -134,6 +135,10 @@ struct PanelArgs {
   // Four places whose lines are asked for while this panel is worked on, an equal share of each: the panels that come
   // next, as several streams from memory. Null: only the panel itself, a little ahead.
   const std::byte* const* ahead;
+  // Otherwise: how far ahead of the multiply-adds the panel itself is asked for, in bytes. Where a core's own
+  // prefetcher keeps too few lines on the way, this hides the rest of the memory latency. What lies past the panel is a
+  // hint.
+  std::int64_t distance;
   bool again;  // an earlier call has read these panels, so they need not be asked for
   // What such a call asks for instead: from here on, next_share / 2^kNextBits as many bytes as its panel has. Null:
   // nothing.

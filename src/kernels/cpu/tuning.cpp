@@ -10,7 +10,6 @@
 
 #include "base/checked.h"
 #include "base/memory.h"
-#include "kernels/cpu/panel.h"
 
 namespace moracle::cpu {
 
@@ -26,7 +25,9 @@ constexpr std::size_t kLeastPairs = 7;
 constexpr TuningCandidate kCandidates[] = {
     {"streams", "many", "one", 1, 0, [](Tuning& tuning) { tuning.streams = true; }},
     {"ahead", "on", "off", 16, 0, [](Tuning& tuning) { tuning.ahead = true; }},
+    {"distance", "4096", "8192", 2, 0, [](Tuning& tuning) { tuning.distance = 4096; }},
     {"run_from", "6", "10", 8, 10, [](Tuning& tuning) { tuning.run_from = 6; }},
+    {"run_from", "never", "24", 32, 24, [](Tuning& tuning) { tuning.run_from = kNoRuns; }},
 };
 
 double median(std::vector<double> values) {
@@ -158,14 +159,18 @@ std::optional<Tuning> tuning_of(const TuningTrials& trials, const TunedLayer& la
   return tuning;
 }
 
-enum class LinearStreams : std::uint8_t { not_chosen, one, many };
-std::atomic<LinearStreams>& linear_streams() {
-  static std::atomic<LinearStreams> value{LinearStreams::not_chosen};
+// What linears take over: 0 until something is chosen.
+std::atomic<std::int64_t>& linear_distance() {
+  static std::atomic<std::int64_t> value{0};
+  return value;
+}
+std::atomic<bool>& linear_streams() {
+  static std::atomic<bool> value{false};
   return value;
 }
 
 Tuning chosen(const Tuning& tuning) {
-  if (linear_streams().load() == LinearStreams::not_chosen) choose_for_linears(tuning.streams);
+  if (linear_distance().load() == 0) choose_for_linears(tuning);
   return tuning;
 }
 
@@ -211,12 +216,14 @@ Tuning tune(const TunedLayer& layer, const PackOptions& options) {
 }
 
 Tuning tuning_of_linears() {
-  const bool many = linear_streams().load(std::memory_order_relaxed) == LinearStreams::many;
-  return {.streams = many, .ahead = many};
+  const bool many = linear_streams().load(std::memory_order_relaxed);
+  const std::int64_t distance = linear_distance().load(std::memory_order_relaxed);
+  return {.streams = many, .ahead = many, .run_from = 0, .distance = distance == 0 ? kDistance : distance};
 }
 
-void choose_for_linears(bool streams) {
-  linear_streams().store(streams ? LinearStreams::many : LinearStreams::one);
+void choose_for_linears(const Tuning& tuning) {
+  linear_streams().store(tuning.streams);
+  linear_distance().store(tuning.distance);
 }
 
 }  // namespace moracle::cpu

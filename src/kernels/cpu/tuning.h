@@ -5,19 +5,24 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string_view>
 
 #include "base/function_ref.h"
+#include "kernels/cpu/panel.h"
 #include "kernels/kernel.h"
 #include "kernels/tuning.h"
 
 namespace moracle::cpu {
 
+constexpr std::int64_t kNoRuns = std::numeric_limits<std::int64_t>::max();
+
 struct Tuning {
-  bool streams = false;       // up to kWideTiles tokens meet several panels at once, which lie far apart
-  bool ahead = false;         // more tokens ask for the next such panels while they meet these, one by one
-  std::int64_t run_from = 0;  // tokens from which on a run meets decoded weights; 0: as the kernels say
+  bool streams = false;               // up to kWideTiles tokens meet several panels at once, which lie far apart
+  bool ahead = false;                 // more tokens ask for the next such panels while they meet these, one by one
+  std::int64_t run_from = 0;          // tokens from which on a run meets decoded weights; 0: as the kernels say
+  std::int64_t distance = kDistance;  // PanelArgs::distance
 
   // Whether so many tokens meet panels in groups.
   [[nodiscard]] bool together(std::int64_t tokens) const;
@@ -62,9 +67,9 @@ struct TunedLayer {
 // that are large enough. Without a store, and of smaller layers, the default.
 [[nodiscard]] Tuning tune(const TunedLayer& layer, const PackOptions& options);
 
-// Linears are too small to be measured. They are read as several streams where the first layer of experts that the
-// process tuned is.
+// Linears are too small to be measured. They are read as the first layer of experts that the process tuned is: as
+// several streams or as one, and as far ahead.
 [[nodiscard]] Tuning tuning_of_linears();
-void choose_for_linears(bool streams);
+void choose_for_linears(const Tuning& tuning);
 
 }  // namespace moracle::cpu
