@@ -173,6 +173,7 @@ std::string phases_text(const BenchModelResult& result) {
 Json weights_json(const LoadTime& load) {
   return {{"bytes", load.bytes},
           {"s", load.weights_seconds},
+          {"tuning_s", load.tuning_seconds},
           {"bytes_per_s", load.rate()},
           {"copy_bytes_per_s", load.rates.copy},
           {"read_bytes_per_s", load.rates.read},
@@ -187,6 +188,7 @@ std::string weights_text(const LoadTime& load) {
     text += fmt::format(" = {:.0f} % of the {} rate of {:.1f} GB/s", 100 * load.rate() / load.bound(),
                         load.from_cache ? "file-read" : "memory-copy", load.bound() * 1e-9);
   }
+  if (load.tuning_seconds > 0) text += fmt::format("\n{:<13}{:.2f} s", "tuning took", load.tuning_seconds);
   return text + "\n";
 }
 

@@ -55,7 +55,8 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
                         .tunings = &tunings,
                         .likeliest = few_logits(options, session->generation_.sampling)};
   MORACLE_ASSIGN(session->model_, load_model(*plan, *session->pool_, how));
-  load.weights_seconds = weights.seconds();
+  load.tuning_seconds = tunings.seconds();
+  load.weights_seconds = weights.seconds() - load.tuning_seconds;
   load.from_cache = cache != nullptr && cache->used();
   load.bytes = load.from_cache ? cache->bytes() : files->total_bytes();
   tunings.finish();

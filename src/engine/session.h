@@ -44,6 +44,7 @@ struct SessionOptions {
 struct LoadTime {
   double seconds = 0;          // from the folder's name to a model, without the measurement of rates
   double weights_seconds = 0;  // of those, reading and packing weights, or reading packed ones
+  double tuning_seconds = 0;   // of those, measuring settings that were not remembered
   std::uint64_t bytes = 0;     // that were read: all tensors, or all packs
   bool from_cache = false;     // all layers came packed
   LoadRates rates{};           // with measure_rates; `read` is of the files that were read

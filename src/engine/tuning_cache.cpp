@@ -80,7 +80,8 @@ const TuningTrials* TuningCache::recall(std::string_view kind) {
   return known == known_.end() ? nullptr : &known->trials;
 }
 
-void TuningCache::keep(std::string_view kind, TuningTrials trials) {
+void TuningCache::keep(std::string_view kind, TuningTrials trials, double seconds) {
+  seconds_ += seconds;
   const RememberedTuning tuning{
       .kind = std::string(kind), .threads = threads_, .measured = today(), .trials = std::move(trials)};
   std::erase_if(known_, same_kind(kind, threads_));

@@ -23,12 +23,14 @@ class TuningCache final : public TuningStore {
   TuningCache(const PackCacheOptions& options, const Machine& machine, int threads);
 
   [[nodiscard]] const TuningTrials* recall(std::string_view kind) override;
-  void keep(std::string_view kind, TuningTrials trials) override;
+  void keep(std::string_view kind, TuningTrials trials, double seconds) override;
 
   // Empty: nothing is known of layers of this kind.
   [[nodiscard]] std::optional<RememberedTuning> find(std::string_view kind) const;
   // Of the kinds that were recalled or kept, each once, in that order.
   [[nodiscard]] std::vector<RememberedTuning> used() const;
+  // What was measured so far took.
+  [[nodiscard]] double seconds() const { return seconds_; }
   // Writes what was measured, if anything was, together with what others have written in the meantime.
   void finish();
 
@@ -42,6 +44,7 @@ class TuningCache final : public TuningStore {
   std::optional<TuningTrials> decided_;     // by the user
   std::vector<RememberedTuning> known_;     // for this number of threads
   std::vector<RememberedTuning> measured_;  // of these, the ones that are not written yet
+  double seconds_ = 0;
   std::vector<std::string> used_;
 };
 

@@ -81,7 +81,23 @@ class CodeSource final : public MatrixSource {
     return StoredWords{.first = grid.tensor.bytes.data() + grid.row_begin * width,
                        .row_bytes = grid.row_stride * width,
                        .bits = bits,
-                       .flip = matrix_.form == CodeForm::signed_bytes ? neutral_ : std::uint8_t{0}};
+                       .flip = matrix_.form == CodeForm::signed_bytes ? neutral_ : std::uint8_t{0},
+                       .tensor = grid.tensor.bytes};
+  }
+
+  std::optional<StoredScales> stored_scales() const override {
+    const RowGrid& grid = matrix_.scales;
+    const std::optional<ScaleType> type = stored_type();
+    const bool faulty =
+        fault(Fault::one_scale_for_all) || fault(Fault::channel_scales_along_input) || fault(Fault::scales_ignored);
+    if (matrix_.scale_rows != 1 || !matrix_.zeros.empty() || !type || faulty) return std::nullopt;
+    const std::int64_t width = bits_of(grid.tensor.dtype) / 8;
+    const std::int64_t row = grid.transposed ? width : spec_.groups * width;
+    return StoredScales{.first = grid.tensor.bytes.data() + grid.row_begin * row,
+                        .row_bytes = grid.row_stride * row,
+                        .group_bytes = grid.transposed ? grid.total_rows * width : width,
+                        .type = *type,
+                        .tensor = grid.tensor.bytes};
   }
 
   void fetch(std::span<const std::byte> words, std::byte* to) const override { checkpoint_->copy(words, to); }
@@ -168,6 +184,16 @@ class CodeSource final : public MatrixSource {
         return spec_.key.scale == ScaleType::e4m3 ? decode_e4m3(load<std::uint8_t>(at))
                                                   : decode_e8m0(load<std::uint8_t>(at));
     }
+  }
+
+  // Nothing where a number of another type stands for the scheme's.
+  [[nodiscard]] std::optional<ScaleType> stored_type() const {
+    const Dtype dtype = matrix_.scales.tensor.dtype;
+    const bool bytes = spec_.key.scale == ScaleType::e8m0 || spec_.key.scale == ScaleType::e4m3;
+    if (bytes) return is_float(dtype) ? std::nullopt : std::optional(spec_.key.scale);
+    if (dtype == Dtype::f32) return ScaleType::f32;
+    if (dtype == Dtype::bf16) return ScaleType::bf16;
+    return dtype == Dtype::f16 ? std::optional(ScaleType::f16) : std::nullopt;
   }
 
   // All scales of the panel. False when one of them is zero, as good as that, infinite or NaN.

@@ -54,7 +54,7 @@ class PackedIntSource final : public MatrixSource {
   std::optional<StoredWords> stored() const override {
     const std::int64_t per_word = 32 / bits_;
     const auto sign = static_cast<std::uint8_t>(bits_ == 4 ? 0x88 : 0x80);
-    StoredWords words{.first = codes_.bytes.data(), .bits = bits_};
+    StoredWords words{.first = codes_.bytes.data(), .bits = bits_, .tensor = codes_.bytes};
     if (layout_.twos_complement) words.flip = sign;
     if (layout_.codes == PackedIntLayout::Codes::words_along_in_by_in) {
       words.row_bytes = 4;
@@ -67,6 +67,23 @@ class PackedIntSource final : public MatrixSource {
     }
     words.row_bytes = spec_.cols / per_word * 4;
     return words;
+  }
+
+  std::optional<StoredScales> stored_scales() const override {
+    if (!spec_.key.symmetric || fault(Fault::one_scale_for_all) || fault(Fault::scales_ignored)) return std::nullopt;
+    StoredScales scales{.first = scales_.bytes.data(), .type = ScaleType::f16, .tensor = scales_.bytes};
+    if (scales_.dtype == Dtype::f32) scales.type = ScaleType::f32;
+    if (scales_.dtype == Dtype::bf16) scales.type = ScaleType::bf16;
+    const std::int64_t width = bits_of(scales_.dtype) / 8;
+    scales.row_bytes = layout_.scales_by_out ? spec_.groups * width : width;
+    scales.group_bytes = layout_.scales_by_out ? width : spec_.rows * width;
+    return scales;
+  }
+
+  Result<> check_zeros(std::int64_t begin, std::int64_t end) const override {
+    MORACLE_TRY(check_range(begin, end));
+    const bool stored = spec_.key.symmetric && layout_.zeros != PackedIntLayout::Zeros::none;
+    return stored ? check_neutral(begin, end - begin) : Result<>(Ok{});
   }
 
   void fetch(std::span<const std::byte> words, std::byte* to) const override { checkpoint_->copy(words, to); }

@@ -74,8 +74,10 @@ class PlainSource final : public MatrixSource {
   std::optional<StoredWords> stored() const override {
     const int bits = bits_of(tensor_.dtype);
     if (strides_.column != 1 || spec_.cols * bits % 32 != 0 || fault(Fault::shared_expert_as_int8)) return std::nullopt;
-    return StoredWords{
-        .first = tensor_.bytes.data() + strides_.origin * bits / 8, .row_bytes = strides_.row * bits / 8, .bits = bits};
+    return StoredWords{.first = tensor_.bytes.data() + strides_.origin * bits / 8,
+                       .row_bytes = strides_.row * bits / 8,
+                       .bits = bits,
+                       .tensor = tensor_.bytes};
   }
 
   void fetch(std::span<const std::byte> words, std::byte* to) const override { checkpoint_->copy(words, to); }

@@ -50,6 +50,20 @@ class RowView final : public MatrixSource {
     return words;
   }
 
+  std::optional<StoredScales> stored_scales() const override {
+    std::optional<StoredScales> scales = whole_->stored_scales();
+    if (!scales) return scales;
+    scales->first += begin_ * scales->row_bytes;
+    scales->row_bytes *= stride_;
+    return scales;
+  }
+
+  // Of all rows from the first to the last.
+  Result<> check_zeros(std::int64_t begin, std::int64_t end) const override {
+    return begin == end ? Result<>(Ok{})
+                        : whole_->check_zeros(begin_ + begin * stride_, begin_ + (end - 1) * stride_ + 1);
+  }
+
   void fetch(std::span<const std::byte> words, std::byte* to) const override { whole_->fetch(words, to); }
 
   void release() const override { whole_->release(); }

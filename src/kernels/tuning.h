@@ -35,7 +35,8 @@ class TuningStore {
   virtual ~TuningStore() = default;
   // What is kept for layers of this kind; null: nothing. Valid until the next call of keep.
   [[nodiscard]] virtual const TuningTrials* recall(std::string_view kind) = 0;
-  virtual void keep(std::string_view kind, TuningTrials trials) = 0;
+  // `seconds`: that it took to measure them.
+  virtual void keep(std::string_view kind, TuningTrials trials, double seconds) = 0;
 };
 
 // What layers of one kind have in common, in words.

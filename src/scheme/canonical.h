@@ -54,7 +54,20 @@ struct StoredWords {
   std::int64_t word_bytes = 4;       // from a row's word to its next
   int bits = 0;                      // of an element: 4, 8, 16 or 32; a word's lowest bits are its first column
   std::uint8_t flip = 0;             // bits of a byte in which stored codes differ from canonical ones
+  // What may be fetched along with them, of the same tensor: between rows there may be those of another matrix.
+  std::span<const std::byte> tensor{};
   [[nodiscard]] bool by_rows() const { return word_bytes == 4; }  // else words of neighbouring rows lie side by side
+};
+
+// Scales where they lie in the file, of a matrix that has one for each row and group; to be fetched and unchecked as
+// StoredWords are, and where one is zero, rows are to be read as well, since that may be wrong. Either scales of a row
+// or those of a group lie side by side.
+struct StoredScales {
+  const std::byte* first = nullptr;  // of row 0 and group 0; of no alignment
+  std::int64_t row_bytes = 0;        // from row to row
+  std::int64_t group_bytes = 0;      // from group to group
+  ScaleType type = ScaleType::none;
+  std::span<const std::byte> tensor{};  // as of StoredWords
 };
 
 class MatrixSource {
@@ -68,7 +81,12 @@ class MatrixSource {
   // What read() decodes, as it lies in the file; nothing where it lies otherwise. With a group index, columns come in
   // the order of the file.
   [[nodiscard]] virtual std::optional<StoredWords> stored() const { return std::nullopt; }
-  // Copies `words`, bytes that stored() tells of, to memory.
+  // What read() decodes to scales, as it lies in the file; nothing where it lies otherwise, or has zero points beside
+  // it.
+  [[nodiscard]] virtual std::optional<StoredScales> stored_scales() const { return std::nullopt; }
+  // What read() checks beside codes and scales: zero points that a symmetric scheme stores all the same.
+  [[nodiscard]] virtual Result<> check_zeros(std::int64_t, std::int64_t) const { return Ok{}; }
+  // Copies `words`, bytes that stored() or stored_scales() tell of, to memory.
   virtual void fetch(std::span<const std::byte> words, std::byte* to) const {
     std::memcpy(to, words.data(), words.size());
   }

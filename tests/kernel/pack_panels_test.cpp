@@ -225,12 +225,23 @@ int bits_stored(Element element) {
   return element == Element::f32 ? 32 : bits_of(element);
 }
 
-// The same matrix as a file might hold it, in whole words, row by row or the words of all rows side by side. It does
-// not decode: whoever asks for rows gets an error.
+std::uint32_t encoded(ScaleType type, float scale) {
+  if (type == ScaleType::f32) return std::bit_cast<std::uint32_t>(scale);
+  if (type == ScaleType::f16) return encode_f16(scale);
+  if (type == ScaleType::bf16) return encode_bf16(scale);
+  return type == ScaleType::e4m3 ? encode_e4m3(scale) : encode_e8m0(scale);
+}
+
+// The same matrix as a file might hold it, in whole words, row by row or the words of all rows side by side, and its
+// scales likewise. It does not decode codes: whoever asks for rows gets an error; whoever asks for scales is counted.
 class StoredMatrix final : public MatrixSource {
  public:
   StoredMatrix(std::shared_ptr<const MatrixSource> whole, bool by_rows, std::uint8_t flip)
-      : MatrixSource(whole->spec()), whole_(std::move(whole)), by_rows_(by_rows), flip_(flip) {
+      : MatrixSource(whole->spec()),
+        whole_(std::move(whole)),
+        by_rows_(by_rows),
+        flip_(flip),
+        scale_width_(spec_.key.quantized() ? cpu::scale_bytes(cpu::stored_scale(spec_.key.scale)) : 0) {
     MatrixPanel all;
     EXPECT_TRUE(whole_->read(0, spec_.rows, all).ok());
     const int bits = bits_stored(spec_.key.element);
@@ -239,7 +250,17 @@ class StoredMatrix final : public MatrixSource {
     for (std::int64_t row = 0; row < spec_.rows; ++row)
       for (std::int64_t k = 0; k < spec_.cols; ++k)
         set(row, k, element_of(all, static_cast<std::size_t>(row * spec_.cols + k)));
+    scales_.resize(kOffset + static_cast<std::size_t>(spec_.rows * spec_.groups) * scale_width_);
+    for (std::int64_t row = 0; row < spec_.rows; ++row)
+      for (std::int64_t g = 0; g < spec_.groups; ++g)
+        set_scale(row, g, encoded(spec_.key.scale, all.scales[static_cast<std::size_t>(row * spec_.groups + g)]));
   }
+
+  void set_scale(std::int64_t row, std::int64_t group, std::uint32_t code) {
+    const std::int64_t at = by_rows_ ? row * spec_.groups + group : group * spec_.rows + row;
+    std::memcpy(scales_.data() + kOffset + static_cast<std::size_t>(at) * scale_width_, &code, scale_width_);
+  }
+  [[nodiscard]] int scales_decoded() const { return scales_decoded_; }
 
   void set(std::int64_t row, std::int64_t column, std::uint32_t element) {
     const int bits = bits_stored(spec_.key.element);
@@ -256,6 +277,7 @@ class StoredMatrix final : public MatrixSource {
     return Error{.code = "test.decoded"};
   }
   [[nodiscard]] Result<> read_scales(std::int64_t begin, std::int64_t end, MatrixPanel& out) const override {
+    ++scales_decoded_;
     return whole_->read_scales(begin, end, out);
   }
   [[nodiscard]] std::optional<StoredWords> stored() const override {
@@ -263,7 +285,17 @@ class StoredMatrix final : public MatrixSource {
                        .row_bytes = by_rows_ ? words_ * 4 : 4,
                        .word_bytes = by_rows_ ? 4 : spec_.rows * 4,
                        .bits = bits_stored(spec_.key.element),
-                       .flip = flip_};
+                       .flip = flip_,
+                       .tensor = std::span(bytes_).subspan(kOffset)};
+  }
+  [[nodiscard]] std::optional<StoredScales> stored_scales() const override {
+    if (!spec_.key.symmetric) return std::nullopt;
+    const auto width = static_cast<std::int64_t>(scale_width_);
+    return StoredScales{.first = scales_.data() + kOffset,
+                        .row_bytes = by_rows_ ? spec_.groups * width : width,
+                        .group_bytes = by_rows_ ? width : spec_.rows * width,
+                        .type = spec_.key.scale,
+                        .tensor = std::span(scales_).subspan(kOffset)};
   }
 
  private:
@@ -279,8 +311,11 @@ class StoredMatrix final : public MatrixSource {
   std::shared_ptr<const MatrixSource> whole_;
   bool by_rows_;
   std::uint8_t flip_;
+  std::size_t scale_width_;
   std::int64_t words_ = 0;
   std::vector<std::byte> bytes_;
+  std::vector<std::byte> scales_;
+  mutable int scales_decoded_ = 0;
 };
 
 void expect_packed(const MatrixSource& source, const PanelFormat& format, std::span<const std::int32_t> order,
@@ -320,8 +355,12 @@ void check(const CanonicalLinear& linear, const MatrixRecipe& recipe, const cpu:
   for (const std::uint8_t flip : flips)
     for (const bool by_rows : {true, false}) {
       if (format->paired() && !by_rows) continue;  // no checkpoint has them so, and they would be decoded
-      expect_packed(StoredMatrix(linear.weight, by_rows, flip), *format, order, wanted,
-                    what + (by_rows ? " stored by rows" : " stored by lines"));
+      const StoredMatrix stored(linear.weight, by_rows, flip);
+      expect_packed(stored, *format, order, wanted, what + (by_rows ? " stored by rows" : " stored by lines"));
+      const bool whole = recipe.rows % 32 == 0 && recipe.key.symmetric && !format->paired() && !format->folded();
+      if (whole) {
+        EXPECT_EQ(stored.scales_decoded(), 0) << what;
+      }
     }
 }
 
@@ -458,6 +497,38 @@ TEST_F(PackPanels, StoredNumbersThatAreNone) {
                                              forms->many.panel_bytes, scratch);
         ASSERT_FALSE(packed.ok()) << to_string(linear.scheme()) << " row " << row << ", column " << column;
         EXPECT_EQ(packed.error().code, "test.decoded");
+      }
+}
+
+// What may be wrong is looked at where it can be told.
+TEST_F(PackPanels, StoredScalesThatAreUnusual) {
+  const std::pair<ScaleType, std::uint32_t> cases[] = {
+      {ScaleType::e8m0, 0x00},       {ScaleType::e8m0, 0xFF},       {ScaleType::e4m3, 0x00},
+      {ScaleType::e4m3, 0x80},       {ScaleType::e4m3, 0x7F},       {ScaleType::e4m3, 0xFF},
+      {ScaleType::f16, 0x0000},      {ScaleType::f16, 0x8000},      {ScaleType::f16, 0x7C00},
+      {ScaleType::f16, 0xFE00},      {ScaleType::bf16, 0},          {ScaleType::bf16, 0x7F80},
+      {ScaleType::bf16, 0xFFC0},     {ScaleType::f32, 0x00000000},  {ScaleType::f32, 0x80000000},
+      {ScaleType::f32, 0x7F800000U}, {ScaleType::f32, 0xFFC00000U}, {ScaleType::f16, 0x0001},  // the last one is usual
+  };
+  for (const auto& [type, code] : cases)
+    for (const bool by_rows : {true, false})
+      for (const auto& [row, group] : {std::pair<std::int64_t, std::int64_t>{0, 0}, {63, 9}, {31, 4}, {32, 8}}) {
+        const bool floats = type == ScaleType::e8m0 || type == ScaleType::e4m3;
+        const MatrixRecipe recipe{
+            .key = grouped(floats ? Element::e2m1 : Element::int4, type, 32), .rows = 64, .cols = 320};
+        const CanonicalLinear linear = test::random_linear(recipe, rng);
+        auto forms = cpu::panel_forms(linear, cpu::kAvx2Ops);
+        ASSERT_TRUE(forms.ok());
+        forms->many.scale = cpu::stored_scale(type);
+        StoredMatrix source(linear.weight, by_rows, 0);
+        source.set_scale(row, group, code);
+        std::vector<std::byte> out(forms->many.bytes());
+        cpu::PackScratch scratch;
+        ASSERT_TRUE(cpu::pack_panels(source, forms->many, {}, 0, forms->many.panels, out.data(),
+                                     forms->many.panel_bytes, scratch)
+                        .ok());
+        EXPECT_EQ(source.scales_decoded() > 0, code != 1)
+            << to_string(linear.scheme()) << ", code " << code << ", row " << row << ", group " << group;
       }
 }
 

@@ -327,7 +327,7 @@ class Chosen : public TuningStore {
  public:
   explicit Chosen(TuningTrials trials) : trials_(std::move(trials)) {}
   const TuningTrials* recall(std::string_view) override { return &trials_; }
-  void keep(std::string_view, TuningTrials) override { ADD_FAILURE() << "nothing of this size is measured"; }
+  void keep(std::string_view, TuningTrials, double) override { ADD_FAILURE() << "nothing of this size is measured"; }
 
  private:
   TuningTrials trials_;

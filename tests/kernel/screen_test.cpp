@@ -11,6 +11,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/head_screen.h"
@@ -313,13 +314,7 @@ class ScreenRows : public ::testing::Test {
   ScreenRows() {
     std::mt19937 rng(11);
     for (float& w : weights_) w = normal(rng) * (rng() % 50 == 0 ? 10.0F : 1.0F);
-    for (std::int64_t r = 0; r < kCount; ++r) {
-      norms_.push_back(pack_screen_row({.weights = weights_.data() + r * kCols,
-                                        .blocks = kBlocks,
-                                        .row = rows_.data() + r * kRowBytes,
-                                        .fine = fine_.data() + r * kBlocks * kFineBytes,
-                                        .scratch = scratch_.data()}));
-    }
+    pack(pack_screen_row_avx2);
     for (std::int64_t k = 0; k < kCols; ++k) {
       codes_.push_back(static_cast<std::int8_t>(static_cast<int>(rng() % 255) - 127));
     }
@@ -334,6 +329,17 @@ class ScreenRows : public ::testing::Test {
     }
     scales_.resize(scales_.size() + kScreenPadding);
     start_.resize(start_.size() + kScreenPadding);
+  }
+
+  void pack(ScreenNorms (*pack_row)(const ScreenRow&)) {
+    norms_.clear();
+    for (std::int64_t r = 0; r < kCount; ++r) {
+      norms_.push_back(pack_row({.weights = weights_.data() + r * kCols,
+                                 .blocks = kBlocks,
+                                 .row = rows_.data() + r * kRowBytes,
+                                 .fine = fine_.data() + r * kBlocks * kFineBytes,
+                                 .scratch = scratch_.data()}));
+    }
   }
 
   static int byte(const std::vector<std::byte>& bytes, std::int64_t at) {
@@ -358,6 +364,32 @@ class ScreenRows : public ::testing::Test {
     return static_cast<double>(weights_[static_cast<std::size_t>(row * kCols + k)]);
   }
 
+  void expect_half_a_step() const {
+    for (std::int64_t r = 0; r < kCount; ++r) {
+      double error = 0;
+      double norm = 0;
+      double left = 0;
+      for (std::int64_t k = 0; k < kCols; ++k) {
+        const double step = scale(r, k);
+        const double value = step * code(r, k);
+        const double finer = value + step / 16 * fine(r, k);
+        ASSERT_LE(std::abs(weight(r, k) - value), step * 0.5001) << r << " " << k;
+        ASSERT_LE(std::abs(weight(r, k) - finer), step / 16 * 1.0001) << r << " " << k;  // 7 of 8 steps upwards
+        error += std::pow(weight(r, k) - value, 2);
+        norm += value * value;
+        left += std::pow(weight(r, k) - finer, 2);
+      }
+      const ScreenNorms& of_row = norms_[static_cast<std::size_t>(r)];
+      const auto close = [](float found, double wanted) {
+        EXPECT_GE(static_cast<double>(found), wanted);
+        EXPECT_LE(static_cast<double>(found), 1.01 * wanted);
+      };
+      close(of_row.error, std::sqrt(error));
+      close(of_row.norm, std::sqrt(norm));
+      close(of_row.left, std::sqrt(left));
+    }
+  }
+
   Values weights_ = Values(kCount * kCols);
   std::vector<std::byte> rows_ = std::vector<std::byte>(kCount * kRowBytes + kScreenPadding);
   std::vector<std::byte> fine_ = std::vector<std::byte>(kCount * kBlocks * kFineBytes);
@@ -369,29 +401,14 @@ class ScreenRows : public ::testing::Test {
 };
 
 TEST_F(ScreenRows, HoldWeightsToHalfAStep) {
-  for (std::int64_t r = 0; r < kCount; ++r) {
-    double error = 0;
-    double norm = 0;
-    double left = 0;
-    for (std::int64_t k = 0; k < kCols; ++k) {
-      const double step = scale(r, k);
-      const double value = step * code(r, k);
-      const double finer = value + step / 16 * fine(r, k);
-      ASSERT_LE(std::abs(weight(r, k) - value), step * 0.5001) << r << " " << k;
-      ASSERT_LE(std::abs(weight(r, k) - finer), step / 16 * 1.0001) << r << " " << k;  // 7 of 8 steps upwards
-      error += std::pow(weight(r, k) - value, 2);
-      norm += value * value;
-      left += std::pow(weight(r, k) - finer, 2);
-    }
-    const ScreenNorms& of_row = norms_[static_cast<std::size_t>(r)];
-    const auto close = [](float found, double wanted) {
-      EXPECT_GE(static_cast<double>(found), wanted);
-      EXPECT_LE(static_cast<double>(found), 1.01 * wanted);
-    };
-    close(of_row.error, std::sqrt(error));
-    close(of_row.norm, std::sqrt(norm));
-    close(of_row.left, std::sqrt(left));
-  }
+  expect_half_a_step();
+  if (!has(probe_machine().cpu_features, CpuFeature::avx512)) GTEST_SKIP() << "AVX2 alone: this CPU lacks AVX-512";
+  const std::vector<std::byte> rows = std::exchange(rows_, std::vector<std::byte>(rows_.size()));
+  const std::vector<std::byte> fine = std::exchange(fine_, std::vector<std::byte>(fine_.size()));
+  pack(pack_screen_row_avx512);
+  expect_half_a_step();
+  EXPECT_EQ(rows_, rows);  // their norms sum in another order
+  EXPECT_EQ(fine_, fine);
 }
 
 TEST_F(ScreenRows, ProductsAreThoseOfTheCodes) {
@@ -440,8 +457,9 @@ TEST(ScreenBounds, HoldAndAreTight) {
   ASSERT_TRUE(linear.weight->read(0, kRows, all).ok());
   HeadScreen screen(kRows, kCols);
   auto memory = PageBuffer::allocate(screen.bytes());
+  Fetched fetched;
   HeadScreen::Scratch scratch;
-  ASSERT_TRUE(screen.pack(*linear.weight, 0, kRows, {memory->data(), memory->size()}, scratch).ok());
+  ASSERT_TRUE(screen.pack(kAvx2Ops, *linear.weight, 0, kRows, {memory->data(), memory->size()}, fetched, scratch).ok());
   screen.take(std::move(*memory));
   const double deviation = 0.02 * std::sqrt(static_cast<double>(kCols));
   std::vector<std::byte> workspace(screen.query_bytes());

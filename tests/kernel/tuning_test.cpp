@@ -60,12 +60,14 @@ TEST(TuningRule, TimesThatAreNoneAreLeftOut) {
 class Store : public TuningStore {
  public:
   const TuningTrials* recall(std::string_view) override { return kept ? &*kept : nullptr; }
-  void keep(std::string_view kind, TuningTrials trials) override {
+  void keep(std::string_view kind, TuningTrials trials, double taken) override {
+    seconds = taken;
     name = kind;
     kept = std::move(trials);
     ++writes;
   }
   std::optional<TuningTrials> kept;
+  double seconds = 0;
   std::string name;
   int writes = 0;
 };

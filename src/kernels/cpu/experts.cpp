@@ -482,10 +482,15 @@ ExpertExtras expert_extras(const CanonicalExperts::Expert& expert) {
 Result<> pack_expert(const CanonicalExperts::Expert& expert, const Layout& layout, const ExpertExtras& extras,
                      std::byte* memory, PackScratch& scratch) {
   const PanelFormat& w13 = layout.w13.many;
-  MORACLE_TRY(
-      pack_panels(*expert.gate.weight, w13, extras.gate_order, 0, w13.panels, memory, 2 * w13.panel_bytes, scratch));
-  MORACLE_TRY(pack_panels(*expert.up.weight, w13, extras.up_order, 0, w13.panels, memory + w13.panel_bytes,
-                          2 * w13.panel_bytes, scratch));
+  const std::size_t pair = 2 * w13.panel_bytes;
+  const std::int64_t together = panels_together(*expert.gate.weight, w13, extras.gate_order);
+  for (std::int64_t first = 0; first < w13.panels; first += together) {
+    const std::int64_t end = std::min(first + together, w13.panels);
+    std::byte* const gate = memory + static_cast<std::size_t>(first) * pair;
+    MORACLE_TRY(pack_panels(*expert.gate.weight, w13, extras.gate_order, first, end, gate, pair, scratch));
+    MORACLE_TRY(
+        pack_panels(*expert.up.weight, w13, extras.up_order, first, end, gate + w13.panel_bytes, pair, scratch));
+  }
   MORACLE_TRY(pack_panels(*expert.down.weight, layout.w2.many, extras.down_order, 0, layout.w2.many.panels,
                           memory + layout.w13_bytes(), layout.w2.many.panel_bytes, scratch));
   expert.gate.weight->release();

@@ -57,33 +57,34 @@ HeadScreen::HeadScreen(std::int64_t rows, std::int64_t cols)
       fine_at_(static_cast<std::size_t>(ceil_div(rows * row_bytes_, std::int64_t{64}) * 64)),
       norms_at_(fine_at_ + static_cast<std::size_t>(rows * blocks_ * kFineBytes)) {}
 
-Result<> HeadScreen::pack(const MatrixSource& source, std::int64_t begin, std::int64_t end, std::span<std::byte> memory,
-                          Scratch& scratch) const {
+Result<> HeadScreen::pack(const PanelOps& ops, const MatrixSource& source, std::int64_t begin, std::int64_t end,
+                          std::span<std::byte> memory, Fetched& fetched, Scratch& scratch) const {
   scratch.row.assign(static_cast<std::size_t>(blocks_ * kScreenBlock), 0.0F);
   scratch.groups.resize(static_cast<std::size_t>(blocks_ * kScreenGroups));
   auto* const norms = reinterpret_cast<ScreenNorms*>(memory.data() + norms_at_);
   const std::optional<StoredWords> words = stored_bf16(source);
   for (std::int64_t first = begin; first < end; first += kReadRows) {
     const std::int64_t rows = std::min(kReadRows, end - first);
+    const std::byte* from = nullptr;
     if (words) {
-      scratch.words.resize(static_cast<std::size_t>((rows - 1) * words->row_bytes + 2 * cols_));
-      source.fetch({words->first + first * words->row_bytes, scratch.words.size()}, scratch.words.data());
+      const auto bytes = static_cast<std::size_t>((rows - 1) * words->row_bytes + 2 * cols_);
+      from = fetched.get(source, {words->first + first * words->row_bytes, bytes}, words->tensor, bytes);
     } else {
       MORACLE_TRY(source.read(first, first + rows, scratch.panel));
     }
     for (std::int64_t r = 0; r < rows; ++r) {
       if (words) {
-        widen_bf16(scratch.words.data() + r * words->row_bytes, cols_, scratch.row.data());
+        widen_bf16(from + r * words->row_bytes, cols_, scratch.row.data());
       } else {
         std::copy_n(scratch.panel.values.data() + r * cols_, cols_, scratch.row.data());
       }
       const std::int64_t row = first + r;
       const std::int64_t fine = row * blocks_ * kFineBytes;
-      norms[row] = pack_screen_row({.weights = scratch.row.data(),
-                                    .blocks = blocks_,
-                                    .row = memory.data() + row * row_bytes_,
-                                    .fine = memory.data() + fine_at_ + static_cast<std::size_t>(fine),
-                                    .scratch = scratch.groups.data()});
+      norms[row] = ops.pack_screen_row({.weights = scratch.row.data(),
+                                        .blocks = blocks_,
+                                        .row = memory.data() + row * row_bytes_,
+                                        .fine = memory.data() + fine_at_ + static_cast<std::size_t>(fine),
+                                        .scratch = scratch.groups.data()});
     }
   }
   return Ok{};

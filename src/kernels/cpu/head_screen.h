@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "base/result.h"
+#include "kernels/cpu/fetched.h"
 #include "kernels/cpu/panel.h"
 #include "kernels/cpu/screen.h"
 #include "scheme/canonical.h"
@@ -19,7 +20,6 @@ class HeadScreen {
   // What one thread packs with.
   struct Scratch {
     MatrixPanel panel;
-    std::vector<std::byte> words;
     std::vector<float> row;
     std::vector<float> groups;
   };
@@ -37,9 +37,10 @@ class HeadScreen {
   HeadScreen(std::int64_t rows, std::int64_t cols);
 
   [[nodiscard]] std::size_t bytes() const { return norms_at_ + static_cast<std::size_t>(rows_) * sizeof(ScreenNorms); }
-  // Packs rows [begin, end) into `memory`, of bytes(). Errors: those of MatrixSource::read.
-  Result<> pack(const MatrixSource& source, std::int64_t begin, std::int64_t end, std::span<std::byte> memory,
-                Scratch& scratch) const;
+  // Packs rows [begin, end) into `memory`, of bytes(), from what the panels of these rows have fetched. Errors: those
+  // of MatrixSource::read.
+  Result<> pack(const PanelOps& ops, const MatrixSource& source, std::int64_t begin, std::int64_t end,
+                std::span<std::byte> memory, Fetched& fetched, Scratch& scratch) const;
   void take(PageBuffer memory) { memory_ = std::move(memory); }
 
   [[nodiscard]] std::size_t query_bytes() const;

@@ -326,6 +326,7 @@ class LinearPacker {
   Result<bool> fill(const PanelFormat& format, std::span<std::byte> panels) {
     constexpr std::int64_t kPanelsPerItem = 16;
     constexpr std::int64_t kItemsPerRelease = 16;  // a head of 600 MB must not stay mapped beside its packed copy
+    const std::int64_t together = std::min(kPanelsPerItem, panels_together(source_, plain_, order_));
     std::vector<Scratch> scratch(static_cast<std::size_t>(options_.pool.threads()));
     std::atomic<bool> fits{true};
     FirstError failed;
@@ -334,21 +335,27 @@ class LinearPacker {
       const std::int64_t begin = item * kPanelsPerItem;
       const std::int64_t end = std::min(begin + kPanelsPerItem, format.panels);
       Scratch& own = scratch[static_cast<std::size_t>(thread)];
-      if (!panels.empty()) {
-        std::byte* const out = panels.data() + static_cast<std::size_t>(begin) * format.panel_bytes;
-        failed.keep(item, format.code == PanelCode::bf16_compact
-                              ? pack_compact(format, begin, end, out, own, fits)
-                              : pack_panels(source_, format, order_, begin, end, out, format.panel_bytes, own.pack));
-      }
-      if (!screen_packed_) {
-        const std::int64_t end_row = std::min(end * kPanelRows, format.rows);
-        failed.keep(item, screen_->pack(source_, begin * kPanelRows, end_row, screen_bytes(), own.screen));
-      }
+      for (std::int64_t first = begin; first < end; first += together)
+        failed.keep(item, fill(format, panels, first, std::min(first + together, end), own, fits));
       if (item % kItemsPerRelease == kItemsPerRelease - 1) source_.release();
     });
     MORACLE_TRY(failed.take());
     source_.release();
     return fits.load();
+  }
+
+  // The same of panels [begin, end), with one fetch from the file for both.
+  Result<> fill(const PanelFormat& format, std::span<std::byte> panels, std::int64_t begin, std::int64_t end,
+                Scratch& scratch, std::atomic<bool>& fits) {
+    if (!panels.empty()) {
+      std::byte* const out = panels.data() + static_cast<std::size_t>(begin) * format.panel_bytes;
+      MORACLE_TRY(format.code == PanelCode::bf16_compact
+                      ? pack_compact(format, begin, end, out, scratch, fits)
+                      : pack_panels(source_, format, order_, begin, end, out, format.panel_bytes, scratch.pack));
+    }
+    if (screen_packed_) return Ok{};
+    const std::int64_t end_row = std::min(end * kPanelRows, format.rows);
+    return screen_->pack(ops_, source_, begin * kPanelRows, end_row, screen_bytes(), scratch.pack.words, scratch.screen);
   }
 
   // Lists tell kernels what to read and where to write, so those of a file are looked at before.

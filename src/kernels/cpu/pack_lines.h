@@ -58,6 +58,20 @@ struct WordLineArgs {
 // Scales of 32 rows, `stride` floats apart, in the width of the panel: f32, f16 or bf16.
 void pack_scale_column(PanelScale form, const float* scales, std::int64_t stride, std::byte* out);
 
+// Stored scales of 32 rows in the width of the panel: f32, f16, bf16, e4m3 or e8m0. Scales of a row lie side by side,
+// or those of a group do.
+struct ScaleColumnArgs {
+  PanelScale form;
+  const std::byte* scales;  // of the first row and group; 32 bytes behind the last one may be read
+  std::int64_t row_bytes;   // from row to row
+  std::int64_t group_bytes;
+  std::int64_t groups;
+  std::byte* out;  // [groups][32]
+};
+// False when one is zero, infinite or NaN (of e8m0, also the least, which stands for nothing); what was written is
+// useless then.
+[[nodiscard]] bool pack_scale_columns(const ScaleColumnArgs& args);
+
 // Magnitudes of E4M3 codes.
 struct E4m3Range {
   std::int32_t least;  // but zero

@@ -20,8 +20,9 @@ constexpr std::int64_t kReadBytes = std::int64_t{256} << 10;
 
 // What is fetched at a time: it stays in the second-level cache beside what is made of it.
 constexpr std::int64_t kFetchBytes = std::int64_t{128} << 10;
+constexpr std::size_t kFetchScales = std::size_t{32} << 10;
 
-// Panels whose words are taken from the file together.
+// Panels whose words are taken from the file together, where words of neighbouring rows lie side by side.
 constexpr std::int64_t kStoredPanels = 128;
 
 std::int64_t panels_per_read(const PanelFormat& format) {
@@ -125,6 +126,17 @@ struct PanelLines {
   std::int64_t zeros_at;  // from the end of a group's lines
   std::int64_t tail;      // scales and zero points
 };
+
+// Scales that are columns already go where they belong.
+void pack_tails(const PanelFormat& format, const PanelLines& lines, const std::byte* columns, std::byte* out) {
+  const auto bytes = static_cast<std::size_t>(lines.zeros_at);
+  for (std::int64_t g = 0; g < format.groups; ++g) {
+    const std::int64_t stored = g * format.group_cols / format.stored_group_cols;
+    out += (g + 1 == format.groups ? lines.last : lines.group) * kPanelRows * 4;
+    std::memcpy(out, columns + static_cast<std::size_t>(stored) * bytes, bytes);
+    out += lines.tail;
+  }
+}
 
 void pack_tails(const PanelFormat& format, const PanelLines& lines, const MatrixPanel& panel, std::int64_t first_row,
                 std::int64_t rows, std::byte* out) {
@@ -245,27 +257,24 @@ std::optional<StoredWords> packable(const MatrixSource& source, const PanelForma
   return words;
 }
 
-// Words that lie row by row: some panels at a time.
+// Words that lie row by row.
 bool pack_rows(const PanelRun& run, const StoredWords& words, PackScratch& scratch) {
   LineArgs args = line_args(run.format, PanelLines(run.format), 0, run.out);
   args.stored = true;
   args.flip = words.flip;
   args.stride = words.row_bytes;
-  const std::int64_t width = run.format.cols * words.bits / 8;
-  const std::int64_t together = std::max<std::int64_t>(1, kFetchBytes / (kPanelRows * words.row_bytes));
+  const std::int64_t rows = run.end_row() - run.first_row();
+  const auto bytes = narrow<std::size_t>((rows - 1) * words.row_bytes + run.format.cols * words.bits / 8);
+  // To the end of the last row's stride, so that a matrix whose rows lie between these finds them there.
+  const std::byte* const from = scratch.words.get(run.source, {words.first + run.first_row() * words.row_bytes, bytes},
+                                                  words.tensor, narrow<std::size_t>(rows * words.row_bytes));
   bool usual = true;
-  for (std::int64_t p = run.begin; p < run.end; p += together) {
-    const PanelRun part = run.part(p, std::min(p + together, run.end));
-    const std::int64_t first_row = part.first_row();
-    scratch.words.resize(narrow<std::size_t>((part.end_row() - first_row - 1) * words.row_bytes + width));
-    run.source.fetch({words.first + first_row * words.row_bytes, scratch.words.size()}, scratch.words.data());
-    part.each([&](std::int64_t row, std::int64_t rows, std::byte* out) {
-      args.rows = scratch.words.data() + row * words.row_bytes;
-      args.count = rows;
-      args.out = out;
-      usual = pack_lines(args) && usual;
-    });
-  }
+  run.each([&](std::int64_t row, std::int64_t count, std::byte* out) {
+    args.rows = from + row * words.row_bytes;
+    args.count = count;
+    args.out = out;
+    usual = pack_lines(args) && usual;
+  });
   return usual;
 }
 
@@ -283,12 +292,12 @@ bool pack_columns(const PanelRun& run, const StoredWords& words, PackScratch& sc
     const std::int64_t there = std::clamp<std::int64_t>(stored - first, 0, count);
     const std::byte* const from = words.first + run.first_row() * words.row_bytes + first * words.word_bytes;
     const std::int64_t adjacent = line_bytes == words.word_bytes ? there : 1;  // lines without a gap in the file
-    scratch.words.resize(narrow<std::size_t>(there * line_bytes));
+    std::byte* const fetched = scratch.words.take(narrow<std::size_t>(there * line_bytes));
     for (std::int64_t line = 0; line < there; line += adjacent)
       run.source.fetch({from + line * words.word_bytes, narrow<std::size_t>(adjacent * line_bytes)},
-                       scratch.words.data() + line * line_bytes);
+                       fetched + line * line_bytes);
     usual = pack_word_lines({.code = run.format.code,
-                             .words = scratch.words.data(),
+                             .words = fetched,
                              .stride = line_bytes,
                              .rows = rows,
                              .columns = there,
@@ -304,18 +313,68 @@ bool pack_columns(const PanelRun& run, const StoredWords& words, PackScratch& sc
   return usual;
 }
 
+// Scales as the file has them, in memory: where that of the run's first row and group is. Null: panels keep them
+// otherwise, or rows are missing.
+const std::byte* fetch_scales(const PanelRun& run, StoredScales& scales, PackScratch& scratch) {
+  const auto width = narrow<std::int64_t>(scale_bytes(run.format.scale));
+  const std::int64_t rows = run.end_row() - run.first_row();
+  if (run.format.zeros || stored_scale(scales.type) != run.format.scale || rows % kPanelRows != 0) return nullptr;
+  const std::byte* const first = scales.first + run.first_row() * scales.row_bytes;
+  const std::int64_t groups = run.format.stored_groups();
+  if (scales.group_bytes == width) {
+    const auto bytes = narrow<std::size_t>((rows - 1) * scales.row_bytes + groups * width);
+    const std::size_t most = std::max(kFetchScales, narrow<std::size_t>(rows * scales.row_bytes));
+    return scratch.scales.get(run.source, {first, bytes}, scales.tensor, most);
+  }
+  if (scales.row_bytes != width) return nullptr;
+  const std::int64_t column = rows * width;
+  const std::int64_t adjacent = column == scales.group_bytes ? groups : 1;  // columns without a gap in the file
+  std::byte* const fetched = scratch.scales.take(narrow<std::size_t>(groups * column));
+  for (std::int64_t g = 0; g < groups; g += adjacent)
+    run.source.fetch({first + g * scales.group_bytes, narrow<std::size_t>(adjacent * column)}, fetched + g * column);
+  scales.group_bytes = column;
+  return fetched;
+}
+
+// Scales as the file has them to all panels of the run. False: they have to be decoded.
+bool pack_stored_scales(const PanelRun& run, PackScratch& scratch) {
+  std::optional<StoredScales> scales = run.source.stored_scales();
+  const std::byte* const from = scales ? fetch_scales(run, *scales, scratch) : nullptr;
+  if (from == nullptr) return false;
+  const PanelLines lines(run.format);
+  scratch.columns.resize(narrow<std::size_t>(run.format.stored_groups() * lines.zeros_at));
+  bool usual = true;
+  run.each([&](std::int64_t row, std::int64_t, std::byte* out) {
+    usual = usual && pack_scale_columns({.form = run.format.scale,
+                                         .scales = from + row * scales->row_bytes,
+                                         .row_bytes = scales->row_bytes,
+                                         .group_bytes = scales->group_bytes,
+                                         .groups = run.format.stored_groups(),
+                                         .out = scratch.columns.data()});
+    if (usual) pack_tails(run.format, lines, scratch.columns.data(), out);
+  });
+  return usual;
+}
+
 // Words of the file straight into panels.
 Result<> pack_stored(const PanelRun& run, const StoredWords& words, PackScratch& scratch) {
   MatrixPanel& panel = scratch.panel;
   const bool usual = words.by_rows() ? pack_rows(run, words, scratch) : pack_columns(run, words, scratch);
   if (!usual) return pack_decoded(run, {}, panel);  // which says what is wrong, and where
   if (!quantized(run.format.code)) return Ok{};
+  if (pack_stored_scales(run, scratch)) return run.source.check_zeros(run.first_row(), run.end_row());
   MORACLE_TRY(run.source.read_scales(run.first_row(), run.end_row(), panel));
   const PanelLines lines(run.format);
   run.each([&](std::int64_t row, std::int64_t rows, std::byte* out) {
     pack_tails(run.format, lines, panel, row, rows, out);
   });
   return Ok{};
+}
+
+// Panels of one step.
+std::int64_t step_panels(const PanelFormat& format, const std::optional<StoredWords>& words) {
+  if (!words) return panels_per_read(format);
+  return words->by_rows() ? std::max<std::int64_t>(1, kFetchBytes / (kPanelRows * words->row_bytes)) : kStoredPanels;
 }
 
 }  // namespace
@@ -331,11 +390,17 @@ std::vector<std::int32_t> column_order(const MatrixSpec& spec) {
   return order;
 }
 
+std::int64_t panels_together(const MatrixSource& source, const PanelFormat& format,
+                             std::span<const std::int32_t> order) {
+  const std::optional<StoredWords> words = packable(source, format, order);
+  return words && words->by_rows() ? step_panels(format, words) : format.panels;
+}
+
 Result<> pack_panels(const MatrixSource& source, const PanelFormat& format, std::span<const std::int32_t> order,
                      std::int64_t begin, std::int64_t end, std::byte* out, std::size_t stride, PackScratch& scratch) {
   const PanelRun run{source, format, begin, end, out, stride};
   const std::optional<StoredWords> words = packable(source, format, order);
-  const std::int64_t step = words ? kStoredPanels : panels_per_read(format);
+  const std::int64_t step = step_panels(format, words);
   for (std::int64_t p = begin; p < end; p += step) {
     const PanelRun part = run.part(p, std::min(p + step, end));
     MORACLE_TRY(words ? pack_stored(part, *words, scratch) : pack_decoded(part, order, scratch.panel));

@@ -12,15 +12,15 @@
 
 namespace moracle::cpu {
 
-namespace {
-
-PanelScale stored_scale(ScaleType type) {  // kept as published
+PanelScale stored_scale(ScaleType type) {
   if (type == ScaleType::f16) return PanelScale::f16;
   if (type == ScaleType::bf16) return PanelScale::bf16;
   if (type == ScaleType::e4m3) return PanelScale::e4m3;
   if (type == ScaleType::e8m0) return PanelScale::e8m0;
   return PanelScale::f32;
 }
+
+namespace {
 
 const CodeKernels& kernels_of(const PanelOps& ops, PanelCode code, InputForm input) {
   const auto by_input = [&](auto i8, auto i16, auto numbers) -> const CodeKernels& {

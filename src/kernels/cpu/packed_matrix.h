@@ -8,11 +8,13 @@
 
 #include "base/memory.h"
 #include "base/result.h"
+#include "kernels/cpu/fetched.h"
 #include "kernels/cpu/panel.h"
 #include "scheme/canonical.h"
 
 namespace moracle::cpu {
 
+[[nodiscard]] PanelScale stored_scale(ScaleType type);    // what keeps such scales as they are published
 [[nodiscard]] std::size_t scale_bytes(PanelScale scale);  // of one
 [[nodiscard]] std::size_t step_bytes(PanelCode code);     // of 8 columns of 32 rows
 [[nodiscard]] bool quantized(PanelCode code);             // has scales
@@ -111,8 +113,14 @@ Result<PanelForms> panel_forms(const CanonicalLinear& linear, const PanelOps& op
 // One thread's memory for packing: what it has decoded, or fetched from the file.
 struct PackScratch {
   MatrixPanel panel;
-  std::vector<std::byte> words;
+  Fetched words;
+  Fetched scales;
+  std::vector<std::byte> columns;  // a panel's scales, group by group
 };
+
+// Panels that are packed from one fetch. Matrices that lie among each other's rows are packed in turns of so many.
+[[nodiscard]] std::int64_t panels_together(const MatrixSource& source, const PanelFormat& format,
+                                           std::span<const std::int32_t> order);
 
 // Packs panels [begin, end) of `source`; panel p goes to out + (p - begin) * stride.
 Result<> pack_panels(const MatrixSource& source, const PanelFormat& format, std::span<const std::int32_t> order,

@@ -165,7 +165,9 @@ struct ActivationArgs {
   std::int64_t out_stride;
 };
 
-struct ScreenArgs;  // screen.h
+struct ScreenArgs;   // screen.h
+struct ScreenNorms;  // likewise
+struct ScreenRow;    // likewise
 
 // The kernels of one code and input form; all null where an instruction set has none.
 struct CodeKernels {
@@ -243,6 +245,7 @@ struct PanelOps {
   void (*encode_planes)(const EncodeArgs&);
   void (*activate)(const ActivationArgs&);
   void (*screen_rows)(const ScreenArgs&);
+  ScreenNorms (*pack_screen_row)(const ScreenRow&);
   // out[i] = sum over j of weights[j] * rows[j][i], j ascending.
   void (*weighted_sum)(const float* const* rows, const float* weights, std::int64_t count, float* out, std::int64_t n);
 };

@@ -83,6 +83,7 @@ struct ScreenRow {
   std::byte* fine;
   float* scratch;  // [groups]
 };
-[[nodiscard]] ScreenNorms pack_screen_row(const ScreenRow& row);  // AVX2
+[[nodiscard]] ScreenNorms pack_screen_row_avx2(const ScreenRow& row);
+[[nodiscard]] ScreenNorms pack_screen_row_avx512(const ScreenRow& row);
 
 }  // namespace moracle::cpu

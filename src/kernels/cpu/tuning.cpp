@@ -209,9 +209,11 @@ Tuning tune(const TunedLayer& layer, const PackOptions& options) {
     if (const auto tuning = tuning_of(*kept, layer)) return chosen(*tuning);
   }
   if (narrow<std::int64_t>(layer.packed.bytes()) < kLeastTunedBytes) return {};
+  const auto start = Clock::now();
   TuningTrials trials = measure(layer, options);
+  const std::chrono::duration<double> seconds = Clock::now() - start;
   const Tuning tuning = tuning_of(trials, layer).value_or(Tuning{});
-  if (!trials.empty()) options.tunings->keep(options.kind, std::move(trials));
+  if (!trials.empty()) options.tunings->keep(options.kind, std::move(trials), seconds.count());
   return chosen(tuning);
 }
 

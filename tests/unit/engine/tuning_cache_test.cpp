@@ -37,7 +37,7 @@ class TuningCaches : public testing::Test {
   }
   void remember(const std::string& kind, int threads = 2) {
     TuningCache cache = open(threads);
-    cache.keep(kind, kTrials);
+    cache.keep(kind, kTrials, 0.25);
     cache.finish();
   }
   fs::path file() const { return fs::directory_iterator(folder)->path(); }
@@ -80,7 +80,7 @@ TEST_F(TuningCaches, WhatNoiseHasDrownedIsMeasuredAgain) {
   TuningTrials trials = kTrials;
   trials[1].noise = 0.3;
   TuningCache cache = open();
-  cache.keep("a kind", trials);
+  cache.keep("a kind", trials, 0.25);
   EXPECT_NE(cache.recall("a kind"), nullptr) << "one measurement a load";
   cache.finish();
   EXPECT_EQ(open().recall("a kind"), nullptr);
@@ -88,7 +88,7 @@ TEST_F(TuningCaches, WhatNoiseHasDrownedIsMeasuredAgain) {
 
 TEST_F(TuningCaches, WithoutAFolderForAsLongAsItLives) {
   TuningCache cache({}, machine, 2);
-  cache.keep("a kind", kTrials);
+  cache.keep("a kind", kTrials, 0.25);
   EXPECT_NE(cache.recall("a kind"), nullptr);
   cache.finish();
   EXPECT_FALSE(fs::exists(folder));
@@ -182,7 +182,7 @@ TEST_F(TuningCaches, WhatIsNotWellFormedIsMeasuredAgain) {
 TEST_F(TuningCaches, TheFileStaysSmall) {
   for (int i = 0; i < 3; ++i) {
     TuningCache cache = open();
-    for (int j = 0; j < 60; ++j) cache.keep("kind " + std::to_string(60 * i + j), kTrials);
+    for (int j = 0; j < 60; ++j) cache.keep("kind " + std::to_string(60 * i + j), kTrials, 0.25);
     cache.finish();
   }
   EXPECT_EQ(open().recall("kind 51"), nullptr) << "the oldest go";
@@ -194,8 +194,8 @@ TEST_F(TuningCaches, TheFileStaysSmall) {
 TEST_F(TuningCaches, WhatOthersWroteInTheMeantimeStays) {
   TuningCache first = open();
   TuningCache second = open();
-  first.keep("one kind", kTrials);
-  second.keep("another", kTrials);
+  first.keep("one kind", kTrials, 0.25);
+  second.keep("another", kTrials, 0.25);
   first.finish();
   second.finish();
   EXPECT_NE(open().recall("one kind"), nullptr);
@@ -261,7 +261,7 @@ TEST_F(TuningCaches, ExplainTellsWhatIsKnown) {
   };
   EXPECT_EQ(explain_tuning(**plan, groups[0], cache), "defaults, the layer is too small to measure");
   EXPECT_EQ(shown(), (Json{{"state", "too_small"}}));
-  cache.keep(tuning_kind(groups[0].problem, *groups[0].decision.winner), kTrials);
+  cache.keep(tuning_kind(groups[0].problem, *groups[0].decision.winner), kTrials, 0.25);
   EXPECT_EQ(explain_tuning(**plan, groups[0], cache).find("streams many (x1.50 over one), run_from 8; measured 2"), 0U);
   EXPECT_EQ(shown().at("state"), "known");
   EXPECT_EQ(shown().at("settings").at("streams"), "many");

@@ -260,7 +260,134 @@ bool pack_words(const WordLineArgs& args, Words source) {
   return source.usual();
 }
 
+// Scales of one form: their bytes, and those registers' lanes in which one is no usual number.
+template <PanelScale kForm>
+struct ScaleBits;
+template <>
+struct ScaleBits<PanelScale::e8m0> {
+  static constexpr std::int64_t kBytes = 1;
+  static __m256i unusual(__m256i x) {
+    return _mm256_or_si256(_mm256_cmpeq_epi8(x, _mm256_setzero_si256()), _mm256_cmpeq_epi8(x, _mm256_set1_epi8(-1)));
+  }
+};
+template <>
+struct ScaleBits<PanelScale::e4m3> {
+  static constexpr std::int64_t kBytes = 1;
+  static __m256i unusual(__m256i x) {
+    const __m256i most = _mm256_set1_epi8(0x7F);
+    const __m256i magnitude = _mm256_and_si256(x, most);
+    return _mm256_or_si256(_mm256_cmpeq_epi8(magnitude, _mm256_setzero_si256()), _mm256_cmpeq_epi8(magnitude, most));
+  }
+};
+template <std::int16_t kInfinity>
+struct HalfScaleBits {
+  static constexpr std::int64_t kBytes = 2;
+  static __m256i unusual(__m256i x) {
+    const __m256i magnitude = _mm256_and_si256(x, _mm256_set1_epi16(0x7FFF));
+    return _mm256_or_si256(_mm256_cmpeq_epi16(magnitude, _mm256_setzero_si256()),
+                           _mm256_cmpgt_epi16(magnitude, _mm256_set1_epi16(kInfinity - 1)));
+  }
+};
+template <>
+struct ScaleBits<PanelScale::f16> : HalfScaleBits<0x7C00> {};
+template <>
+struct ScaleBits<PanelScale::bf16> : HalfScaleBits<0x7F80> {};
+template <>
+struct ScaleBits<PanelScale::f32> {
+  static constexpr std::int64_t kBytes = 4;
+  static __m256i unusual(__m256i x) {
+    const __m256i magnitude = _mm256_and_si256(x, _mm256_set1_epi32(0x7FFFFFFF));
+    return _mm256_or_si256(_mm256_cmpeq_epi32(magnitude, _mm256_setzero_si256()),
+                           _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(0x7F7FFFFF)));
+  }
+};
+
+// Part kPart of every word of 32 rows, which are eight in a register, in their order.
+template <std::int64_t kBytes, int kPart>
+void split_words(const __m256i (&words)[4], __m256i (&column)[kBytes]) {
+  if constexpr (kBytes == 4) {
+    for (int i = 0; i < 4; ++i) column[i] = words[i];
+  } else {
+    constexpr int kBits = static_cast<int>(kBytes) * 8;
+    __m256i part[4];
+    for (int i = 0; i < 4; ++i)
+      part[i] = _mm256_and_si256(_mm256_srli_epi32(words[i], kPart * kBits), _mm256_set1_epi32((1 << kBits) - 1));
+    const __m256i low = _mm256_packus_epi32(part[0], part[1]);  // packs work on halves
+    const __m256i high = _mm256_packus_epi32(part[2], part[3]);
+    if constexpr (kBytes == 2) {
+      column[0] = _mm256_permute4x64_epi64(low, 0xD8);
+      column[1] = _mm256_permute4x64_epi64(high, 0xD8);
+    } else {
+      column[0] =
+          _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    }
+  }
+}
+
+// Groups from `group` on that `words` hold, as far as there are so many.
+template <class Bits, int kPart = 0>
+void store_columns(const __m256i (&words)[4], std::int64_t group, const ScaleColumnArgs& args, __m256i& unusual) {
+  if constexpr (kPart * Bits::kBytes < 4) {
+    if (group + kPart >= args.groups) return;
+    __m256i column[Bits::kBytes];
+    split_words<Bits::kBytes, kPart>(words, column);
+    std::byte* const out = args.out + (group + kPart) * kPanelRows * Bits::kBytes;
+    for (std::int64_t i = 0; i < Bits::kBytes; ++i) {
+      unusual = _mm256_or_si256(unusual, Bits::unusual(column[i]));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i * 32), column[i]);
+    }
+    store_columns<Bits, kPart + 1>(words, group, args, unusual);
+  }
+}
+
+template <class Bits>
+bool scale_columns(const ScaleColumnArgs& args) {
+  __m256i unusual = _mm256_setzero_si256();
+  if (args.row_bytes == Bits::kBytes) {  // columns already
+    for (std::int64_t g = 0; g < args.groups; ++g) {
+      for (std::int64_t i = 0; i < kPanelRows * Bits::kBytes; i += 32) {
+        const __m256i column = load(args.scales + g * args.group_bytes + i);
+        unusual = _mm256_or_si256(unusual, Bits::unusual(column));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(args.out + g * kPanelRows * Bits::kBytes + i), column);
+      }
+    }
+    return _mm256_testz_si256(unusual, unusual) != 0;
+  }
+  constexpr std::int64_t kWordGroups = 4 / Bits::kBytes;
+  for (std::int64_t first = 0; first < args.groups; first += kTileLines * kWordGroups) {
+    __m256i x[kPanelRows / kTileRows][kTileRows];
+    for (std::int64_t block = 0; block < kPanelRows / kTileRows; ++block) {
+      const std::byte* const rows = args.scales + block * kTileRows * args.row_bytes + first * Bits::kBytes;
+#pragma GCC unroll 8
+      for (std::int64_t r = 0; r < kTileRows; ++r) x[block][r] = load(rows + r * args.row_bytes);
+      transpose(x[block]);
+    }
+    for (std::int64_t word = 0; word < kTileLines; ++word)
+      store_columns<Bits>({x[0][word], x[1][word], x[2][word], x[3][word]}, first + word * kWordGroups, args, unusual);
+  }
+  return _mm256_testz_si256(unusual, unusual) != 0;
+}
+
 }  // namespace
+
+bool pack_scale_columns(const ScaleColumnArgs& args) {
+  switch (args.form) {
+    case PanelScale::f32:
+      return scale_columns<ScaleBits<PanelScale::f32>>(args);
+    case PanelScale::f16:
+      return scale_columns<ScaleBits<PanelScale::f16>>(args);
+    case PanelScale::bf16:
+      return scale_columns<ScaleBits<PanelScale::bf16>>(args);
+    case PanelScale::e4m3:
+      return scale_columns<ScaleBits<PanelScale::e4m3>>(args);
+    case PanelScale::e8m0:
+      return scale_columns<ScaleBits<PanelScale::e8m0>>(args);
+    case PanelScale::e4m3_parts:  // made of decoded scales
+    case PanelScale::e4m3_pair:
+      break;
+  }
+  return false;
+}
 
 bool pack_lines(const LineArgs& args) {
   const auto packed = [&](int bits, auto source) { return pack(args, args.columns * bits / 8, source); };

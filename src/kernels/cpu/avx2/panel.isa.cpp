@@ -198,6 +198,7 @@ constinit const PanelOps kAvx2NumberOps = {
     .encode_planes = nullptr,
     .activate = activate,
     .screen_rows = screen_rows_avx2,
+    .pack_screen_row = pack_screen_row_avx2,
     .weighted_sum = weighted_sum,
 };
 

@@ -140,6 +140,7 @@ constinit const PanelOps kAvx512Ops = {
     .encode_planes = nullptr,
     .activate = activate,
     .screen_rows = screen_rows_avx512,
+    .pack_screen_row = pack_screen_row_avx512,
     .weighted_sum = weighted_sum,
 };
 

@@ -19,10 +19,27 @@ inline __m512i quads(__m512i sums) {
 
 #include "kernels/cpu/screen_body.inc"
 
+inline V::Reg magnitude(V::Reg v) {
+  return _mm512_abs_ps(v);
+}
+inline float largest_lane(V::Reg v) {
+  return _mm512_reduce_max_ps(v);
+}
+inline __m256i bytes_of(const V::Reg (&codes)[2]) {
+  const auto bytes = [](V::Reg of) { return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(of)); };
+  return _mm256_set_m128i(bytes(codes[1]), bytes(codes[0]));
+}
+
+#include "kernels/cpu/screen_pack_body.inc"
+
 }  // namespace
 
 void screen_rows_avx512(const ScreenArgs& args) {
   screen_rows(args);
+}
+
+ScreenNorms pack_screen_row_avx512(const ScreenRow& row) {
+  return pack_screen_row(row);
 }
 
 }  // namespace moracle::cpu

@@ -101,6 +101,7 @@ constinit const PanelOps kAvx512Bf16Ops = {
     .encode_planes = nullptr,
     .activate = activate,
     .screen_rows = screen_rows_vnni,
+    .pack_screen_row = pack_screen_row_avx512,
     .weighted_sum = weighted_sum,
 };
 

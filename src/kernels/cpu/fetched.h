@@ -1,0 +1,50 @@
+// Bytes of a file in a thread's own memory, while its weights are packed.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "scheme/canonical.h"
+
+namespace moracle::cpu {
+
+// Keeps what it has fetched last: matrices whose rows take turns in a file are fetched together, and heads for their
+// screens once more.
+class Fetched {
+ public:
+  // `wanted`, bytes that the source tells of. Where they are not there yet they are fetched with what follows them in
+  // `tensor`, `most` bytes at most. 32 bytes behind them may be read.
+  const std::byte* get(const MatrixSource& source, std::span<const std::byte> wanted, std::span<const std::byte> tensor,
+                       std::size_t most) {
+    if (!holds(wanted)) {
+      const auto left =
+          tensor.empty() ? wanted.size() : static_cast<std::size_t>(tensor.data() + tensor.size() - wanted.data());
+      const std::span<const std::byte> fetched(wanted.data(), std::max(wanted.size(), std::min(left, most)));
+      source.fetch(fetched, take(fetched.size()));
+      held_ = fetched;
+    }
+    return bytes_.data() + (wanted.data() - held_.data());
+  }
+  // Memory for whoever fetches several pieces, with as much behind it.
+  std::byte* take(std::size_t size) {
+    held_ = {};
+    bytes_.resize(std::max(bytes_.size(), size + kBehind));
+    return bytes_.data();
+  }
+
+ private:
+  [[nodiscard]] bool holds(std::span<const std::byte> wanted) const {
+    const auto before =
+        reinterpret_cast<std::uintptr_t>(wanted.data()) - reinterpret_cast<std::uintptr_t>(held_.data());
+    return before <= held_.size() && wanted.size() <= held_.size() - before;
+  }
+
+  static constexpr std::size_t kBehind = 32;
+  std::vector<std::byte> bytes_;
+  std::span<const std::byte> held_{};  // where they lie in the file
+};
+
+}  // namespace moracle::cpu
