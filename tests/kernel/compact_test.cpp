@@ -195,6 +195,8 @@ class CompactKernels : public OfInstructionSet {
             .token_scale = token_scale.data(),
             .ahead = nullptr,
             .distance = kDistance,
+            .end = nullptr,
+            .gap = 0,
             .again = false,
             .next = nullptr,
             .next_share = 0,

@@ -420,12 +420,18 @@ TEST_F(ScreenRows, ProductsAreThoseOfTheCodes) {
     Values out(kCount);
     Values in_streams(kCount);
     const ScreenInput x{.codes = codes_.data(), .scales = scales_.data(), .start = start_.data(), .blocks = kBlocks};
-    kernel(
-        {.x = x, .rows = rows_.data(), .row_bytes = kRowBytes, .count = kCount, .out = out.data(), .streams = false});
     kernel({.x = x,
             .rows = rows_.data(),
             .row_bytes = kRowBytes,
             .count = kCount,
+            .after = rows_.data(),
+            .out = out.data(),
+            .streams = false});
+    kernel({.x = x,
+            .rows = rows_.data(),
+            .row_bytes = kRowBytes,
+            .count = kCount,
+            .after = rows_.data(),
             .out = in_streams.data(),
             .streams = true});
     EXPECT_EQ(out, in_streams);
@@ -470,7 +476,7 @@ TEST(ScreenBounds, HoldAndAreTight) {
       const auto query = screen.prepare(x.data(), input, arena);
       ASSERT_TRUE(query.has_value());
       Values coarse(kRows);
-      screen.bound(kAvx2Ops, *query, 0, kRows, false, coarse.data());
+      screen.bound(kAvx2Ops, *query, {.begin = 0, .end = kRows, .after = 0}, false, coarse.data());
       Values fine = coarse;
       screen.narrow_bounds(*query, 0, kRows, -INFINITY, fine.data());
       double coarse_width = 0;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -18,11 +19,19 @@ std::vector<Stretch> shared(int threads, std::int64_t total, const Most& most) {
   ThreadPool pool(threads);
   std::mutex mutex;
   std::vector<Stretch> stretches;
-  share_stretches(pool, total, most, [&](std::int64_t begin, std::int64_t end, int thread) {
+  std::map<int, std::int64_t> expected;  // where each thread is to go on
+  share_stretches(pool, total, most, [&](std::int64_t begin, std::int64_t end, std::int64_t after, int thread) {
     const std::lock_guard lock(mutex);
     EXPECT_GE(thread, 0);
     EXPECT_LT(thread, threads);
     stretches.emplace_back(begin, end);
+    // A thread goes on where it said it would, as long as there is enough for all.
+    const auto said = expected.find(thread);
+    if (said != expected.end() && total - said->second > 8 * threads) {
+      EXPECT_EQ(begin, said->second);
+    }
+    EXPECT_GE(after, end);
+    expected[thread] = after;
   });
   std::sort(stretches.begin(), stretches.end());
   return stretches;

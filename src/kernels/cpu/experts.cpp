@@ -120,12 +120,10 @@ class CpuExperts final : public PackedExperts {
     work.tuning = tuning;
     prepare_inputs(context, input, work);
     spread(context, work, layout_.w13.many.panels, kMaxPanels / 2,
-           [&](std::int32_t expert, const PanelStreams& panels, int thread) {
-             multiply_w13(work, input, expert, panels, thread);
-           });
+           [&](const Stretch& stretch, int thread) { multiply_w13(work, input, stretch, thread); });
     prepare_hidden(context, work);
     spread(context, work, layout_.w2.many.panels, kMaxPanels,
-           [&](std::int32_t expert, const PanelStreams& panels, int) { multiply_w2(work, expert, panels); });
+           [&](const Stretch& stretch, int) { multiply_w2(work, stretch); });
     combine(context, input, work, out);
   }
 
@@ -162,6 +160,14 @@ class CpuExperts final : public PackedExperts {
     return work;
   }
 
+  // Panels of one expert, and the one that the thread will probably read behind them.
+  struct Stretch {
+    std::int32_t expert;
+    PanelStreams panels;
+    std::int32_t next_expert;
+    std::int64_t next_panel;
+  };
+
   // Shares the panels of all hit experts; a stretch lies in one expert, and is read as up to `most` streams. Experts
   // that meet more tokens than others are cut into shorter stretches.
   template <class Body>
@@ -177,11 +183,18 @@ class CpuExperts final : public PackedExperts {
       const std::int64_t of_cost = panels * mean_cost / panel_cost(tokens_of(work, expert_at(begin)));
       return std::clamp(of_cost, std::int64_t{1}, panels - begin % panels);
     };
-    share_stretches(context.pool, hit * panels, longest, [&](std::int64_t begin, std::int64_t end, int thread) {
-      const std::int32_t expert = expert_at(begin);
-      const std::int64_t streams = work.tuning.together(tokens_of(work, expert)) ? most : 1;
-      body(expert, PanelStreams(begin % panels, begin % panels + end - begin, streams), thread);
-    });
+    share_stretches(context.pool, hit * panels, longest,
+                    [&](std::int64_t begin, std::int64_t end, std::int64_t after, int thread) {
+                      const std::int32_t expert = expert_at(begin);
+                      const std::int64_t streams = work.tuning.together(tokens_of(work, expert)) ? most : 1;
+                      const std::int64_t next =
+                          after < hit * panels ? after : end - 1;  // what is there, where nothing more is to do
+                      body({.expert = expert,
+                            .panels = PanelStreams(begin % panels, begin % panels + end - begin, streams),
+                            .next_expert = expert_at(next),
+                            .next_panel = next % panels},
+                           thread);
+                    });
   }
 
   // Of a panel that meets so many tokens, in units of one token's products: reading it costs as much as four.
@@ -243,19 +256,32 @@ class CpuExperts final : public PackedExperts {
     [[nodiscard]] Parts runs() const { return {count, kMaxRun}; }
   };
 
-  void multiply_w13(const Workspace& work, const ExpertsInput& input, std::int32_t expert, const PanelStreams& panels,
-                    int thread) const {
-    const auto e = static_cast<std::size_t>(expert);
-    const std::int64_t tokens = tokens_of(work, expert);
+  // Gate of the panel, up lies behind it.
+  [[nodiscard]] const std::byte* gate_at(std::int32_t expert, std::int64_t panel) const {
+    return memory_.data() + static_cast<std::size_t>(expert) * layout_.expert_bytes() +
+           static_cast<std::size_t>(2 * panel) * layout_.w13.many.panel_bytes;
+  }
+  [[nodiscard]] const std::byte* down_at(std::int32_t expert, std::int64_t panel) const {
+    return memory_.data() + static_cast<std::size_t>(expert) * layout_.expert_bytes() + layout_.w13_bytes() +
+           static_cast<std::size_t>(panel) * layout_.w2.many.panel_bytes;
+  }
+
+  void multiply_w13(const Workspace& work, const ExpertsInput& input, const Stretch& stretch, int thread) const {
+    const auto e = static_cast<std::size_t>(stretch.expert);
+    const std::int64_t tokens = tokens_of(work, stretch.expert);
     const PanelFormat& format = layout_.w13.of(tokens);
+    const PanelStreams& panels = stretch.panels;
+    const std::byte* const after = gate_at(stretch.next_expert, stretch.next_panel);
     ItemRows rows;
     const Parts items(tokens, kItemRows);
     for (std::int64_t item = 0; item < items.size(); ++item) {
       rows.position = work.schedule.offsets[e] + items.begin(item);
       rows.count = items.begin(item + 1) - items.begin(item);
       find_rows(work, input, format, tokens, thread, rows);
-      for (std::int64_t i = 0; i < panels.size(); ++i)
-        multiply_w13(format, work, e, rows, panels.at(i), panels.at(i + 1));
+      for (std::int64_t i = 0; i < panels.size(); ++i) {
+        const bool last = i + 1 == panels.size();
+        multiply_w13(format, work, stretch.expert, rows, panels.at(i), panels.at(i + 1), last ? after : nullptr);
+      }
     }
   }
 
@@ -284,23 +310,23 @@ class CpuExperts final : public PackedExperts {
   }
 
   // gate and up of up to two panels: up to four streams, where their inputs are the same.
-  void multiply_w13(const PanelFormat& format, const Workspace& work, std::size_t e, const ItemRows& rows,
-                    const PanelGroup& panels, const PanelGroup& next) const {
-    const ExpertExtras& extras = extras_[e];
-    const std::byte* weights = memory_.data() + e * layout_.expert_bytes();
+  void multiply_w13(const PanelFormat& format, const Workspace& work, std::int32_t expert, const ItemRows& rows,
+                    const PanelGroup& panels, const PanelGroup& next, const std::byte* after) const {
+    const ExpertExtras& extras = extras_[static_cast<std::size_t>(expert)];
     alignas(64) float g[2][kMaxRun * kPanelRows];
     alignas(64) float u[2][kMaxRun * kPanelRows];
     PanelSet gates;
     PanelSet ups;
     PanelSet& with_gates = layout_.own_up ? ups : gates;  // where up goes
     for (std::int64_t i = 0; i < panels.count; ++i) {
-      const std::byte* gate = weights + static_cast<std::size_t>(2 * panels.panel[i]) * format.panel_bytes;
+      const std::byte* const gate = gate_at(expert, panels.panel[i]);
       gates.add(gate, extras.gate_scale, g[i]);
       with_gates.add(gate + format.panel_bytes, extras.up_scale, u[i]);
     }
+    with_gates.after = after;
     const bool streams = work.tuning.together(rows.count);
     for (std::int64_t i = 0; streams && i < next.count; ++i) {
-      const std::byte* gate = weights + static_cast<std::size_t>(2 * next.panel[i]) * format.panel_bytes;
+      const std::byte* const gate = gate_at(expert, next.panel[i]);
       gates.add_ahead(gate);
       with_gates.add_ahead(gate + format.panel_bytes);
     }
@@ -352,9 +378,11 @@ class CpuExperts final : public PackedExperts {
     });
   }
 
-  void multiply_w2(const Workspace& work, std::int32_t expert, const PanelStreams& panels) const {
-    const auto e = static_cast<std::size_t>(expert);
-    const std::int64_t tokens = tokens_of(work, expert);
+  void multiply_w2(const Workspace& work, const Stretch& stretch) const {
+    const auto e = static_cast<std::size_t>(stretch.expert);
+    const std::int64_t tokens = tokens_of(work, stretch.expert);
+    const PanelStreams& panels = stretch.panels;
+    const std::byte* const after = down_at(stretch.next_expert, stretch.next_panel);
     const PanelFormat& format = layout_.w2.of(tokens);
     const Parts items(tokens, kItemRows);
     for (std::int64_t item = 0; item < items.size(); ++item) {
@@ -368,28 +396,30 @@ class CpuExperts final : public PackedExperts {
       for (std::int64_t group = 0; group < panels.size(); ++group) {
         for (std::int64_t i = 0; i < runs.size(); ++i) {
           const PanelGroup next = item + i == 0 ? panels.at(group + 1) : PanelGroup();
-          multiply_w2(format, work, e, rows[i], position + runs.begin(i), panels.at(group), next);
+          const bool last = group + 1 == panels.size();
+          multiply_w2(format, work, stretch.expert, rows[i], position + runs.begin(i), panels.at(group), next,
+                      last ? after : nullptr);
         }
       }
     }
   }
 
   // A run of an expert's slots, the first of which is at `position`.
-  void multiply_w2(const PanelFormat& format, const Workspace& work, std::size_t e, const RunRows& rows,
-                   std::int64_t position, const PanelGroup& panels, const PanelGroup& next) const {
-    const std::byte* weights = memory_.data() + e * layout_.expert_bytes() + layout_.w13_bytes();
+  void multiply_w2(const PanelFormat& format, const Workspace& work, std::int32_t expert, const RunRows& rows,
+                   std::int64_t position, const PanelGroup& panels, const PanelGroup& next,
+                   const std::byte* after) const {
+    const ExpertExtras& extras = extras_[static_cast<std::size_t>(expert)];
     float* const y = work.y.data() + position * format.padded_rows();
     PanelSet set;
     set.out_stride = format.padded_rows();
-    for (std::int64_t p = 0; p < panels.count; ++p) {
-      set.add(weights + static_cast<std::size_t>(panels.panel[p]) * format.panel_bytes, extras_[e].down_scale,
-              y + panels.panel[p] * kPanelRows);
-    }
+    for (std::int64_t p = 0; p < panels.count; ++p)
+      set.add(down_at(expert, panels.panel[p]), extras.down_scale, y + panels.panel[p] * kPanelRows);
     for (std::int64_t p = 0; work.tuning.together(rows.count) && p < next.count; ++p)
-      set.add_ahead(weights + static_cast<std::size_t>(next.panel[p]) * format.panel_bytes);
+      set.add_ahead(down_at(expert, next.panel[p]));
+    set.after = after;
     multiply_rows(format, work.tuning, rows, set);
-    for (std::int64_t p = 0; !extras_[e].down_bias.empty() && p < panels.count; ++p)
-      add_bias(bias_at(extras_[e].down_bias, panels.panel[p] * kPanelRows), rows.count, set.out[p], set.out_stride);
+    for (std::int64_t p = 0; !extras.down_bias.empty() && p < panels.count; ++p)
+      add_bias(bias_at(extras.down_bias, panels.panel[p] * kPanelRows), rows.count, set.out[p], set.out_stride);
   }
 
   static void add_bias(const float* bias, std::int64_t rows, float* values, std::int64_t stride) {

@@ -160,16 +160,16 @@ struct Margin {
 
 }  // namespace
 
-void HeadScreen::bound(const PanelOps& ops, const Query& query, std::int64_t begin, std::int64_t end, bool streams,
-                       float* bounds) const {
+void HeadScreen::bound(const PanelOps& ops, const Query& query, const Rows& rows, bool streams, float* bounds) const {
   ops.screen_rows({.x = query.x,
-                   .rows = row_at(begin),
+                   .rows = row_at(rows.begin),
                    .row_bytes = row_bytes_,
-                   .count = end - begin,
-                   .out = bounds + begin,
+                   .count = rows.end - rows.begin,
+                   .after = row_at(rows.after),
+                   .out = bounds + rows.begin,
                    .streams = streams});
   const Margin margin(query);
-  for (std::int64_t row = begin; row < end; ++row) {
+  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
     const ScreenNorms& of_row = norms()[row];
     bounds[row] = bounds[row] * of_row.unit + margin.of(of_row.error, of_row.norm);
   }

@@ -47,10 +47,14 @@ class HeadScreen {
   // Nothing where x [cols] has a value that is no number, or too large to tell. `input` is the form in which the exact
   // kernel takes x.
   [[nodiscard]] std::optional<Query> prepare(const float* x, InputForm input, BumpArena& arena) const;
+  struct Rows {
+    std::int64_t begin;
+    std::int64_t end;
+    std::int64_t after;  // the row to be read behind them
+  };
   // To bounds[begin .. end): not below the products of these rows with x, as the exact kernel would compute them. NaN
   // or infinity: unknown. `streams`: as ScreenArgs.
-  void bound(const PanelOps& ops, const Query& query, std::int64_t begin, std::int64_t end, bool streams,
-             float* bounds) const;
+  void bound(const PanelOps& ops, const Query& query, const Rows& rows, bool streams, float* bounds) const;
   // The same, closer, of those of up to kMostRows rows whose bounds are not below `known`.
   static constexpr std::int64_t kMostRows = 512;
   void narrow_bounds(const Query& query, std::int64_t begin, std::int64_t end, float known, float* bounds) const;

@@ -53,10 +53,13 @@ class CpuLinear final : public PackedLinear {
     });
     const Tuning tuning = tuning_of_linears();
     const auto any_length = [&](std::int64_t) { return format.panels; };
-    share_stretches(context.pool, format.panels, any_length, [&](std::int64_t begin, std::int64_t end, int) {
-      const PanelStreams panels(begin, end, tuning.together(tokens) ? kMaxPanels : 1);
-      multiply_stretch(format, tuning, panels, tokens, rows, y);
-    });
+    share_stretches(context.pool, format.panels, any_length,
+                    [&](std::int64_t begin, std::int64_t end, std::int64_t after, int) {
+                      const PanelStreams panels(begin, end, tuning.together(tokens) ? kMaxPanels : 1);
+                      // What is there, where nothing more is to do.
+                      const std::byte* const next = panel_at(format, after < format.panels ? after : end - 1);
+                      multiply_stretch(format, tuning, panels, next, tokens, rows, y);
+                    });
   }
 
   [[nodiscard]] bool finds_largest() const override { return screen_.has_value(); }
@@ -107,14 +110,18 @@ class CpuLinear final : public PackedLinear {
   [[nodiscard]] bool bound_panels(ThreadPool& pool, const Search& search) const {
     const auto any_length = [&](std::int64_t) { return search.format.panels; };
     const bool streams = tuning_of_linears().streams;
-    share_stretches(pool, search.format.panels, any_length, [&](std::int64_t begin, std::int64_t end, int) {
-      const std::int64_t last = std::min(end * kPanelRows, search.format.rows);
-      screen_->bound(ops_, search.query, begin * kPanelRows, last, streams, search.bounds.data());
-      for (std::int64_t p = begin; p < end; ++p) {
-        search.of_panels[static_cast<std::size_t>(p)] = highest(rows_of(search.format, search.bounds, p));
-        search.computed[static_cast<std::size_t>(p)] = 0;
-      }
-    });
+    share_stretches(
+        pool, search.format.panels, any_length, [&](std::int64_t begin, std::int64_t end, std::int64_t after, int) {
+          const std::int64_t last = std::min(end * kPanelRows, search.format.rows);
+          // What is there, where nothing more is to do.
+          const std::int64_t next = after < search.format.panels ? after * kPanelRows : begin * kPanelRows;
+          screen_->bound(ops_, search.query, {.begin = begin * kPanelRows, .end = last, .after = next}, streams,
+                         search.bounds.data());
+          for (std::int64_t p = begin; p < end; ++p) {
+            search.of_panels[static_cast<std::size_t>(p)] = highest(rows_of(search.format, search.bounds, p));
+            search.computed[static_cast<std::size_t>(p)] = 0;
+          }
+        });
     return std::all_of(search.of_panels.begin(), search.of_panels.end(),
                        [](float bound) { return std::isfinite(bound); });
   }
@@ -150,8 +157,7 @@ class CpuLinear final : public PackedLinear {
   // One panel's products, as run() computes them.
   void compute(const Search& search, std::int64_t panel) const {
     PanelSet set;
-    set.add(memory_.data() + static_cast<std::size_t>(panel) * search.format.panel_bytes, global_scale_,
-            search.values.data() + panel * kPanelRows);
+    set.add(panel_at(search.format, panel), global_scale_, search.values.data() + panel * kPanelRows);
     RunRows run;
     run.add(search.format, search.row);
     multiply_rows(search.format, tuning_of_linears(), run, set);
@@ -202,10 +208,14 @@ class CpuLinear final : public PackedLinear {
            BumpArena::cost<std::uint8_t>(panels) + BumpArena::cost<std::int64_t>(panels);
   }
 
+  [[nodiscard]] const std::byte* panel_at(const PanelFormat& format, std::int64_t panel) const {
+    return memory_.data() + static_cast<std::size_t>(panel) * format.panel_bytes;
+  }
+
   // A run of tokens meets many panels before the next run does, so that its activations stay in the second-level cache;
   // panels come from a cache or, asked for in time, from memory.
   void multiply_stretch(const PanelFormat& format, const Tuning& tuning, const PanelStreams& panels,
-                        std::int64_t tokens, const PreparedRows& rows, float* y) const {
+                        const std::byte* after, std::int64_t tokens, const PreparedRows& rows, float* y) const {
     constexpr std::int64_t kBlockBytes = std::int64_t{2} << 20U;
     const std::int64_t most = std::max<std::int64_t>(kBlockBytes / narrow<std::int64_t>(format.panel_bytes), 1);
     const Parts runs(tokens, kMaxRun);
@@ -217,21 +227,21 @@ class CpuLinear final : public PackedLinear {
         for (std::int64_t t = first; t < runs.begin(i + 1); ++t) run.add(format, rows.row(format, t));
         for (std::int64_t group = blocks.begin(block); group < blocks.begin(block + 1); ++group) {
           const PanelGroup ahead = i == 0 ? panels.at(group + 1) : PanelGroup();
-          multiply_panels(format, tuning, panels.at(group), ahead, run, y + first * format.rows);
+          const std::byte* const next = group + 1 == panels.size() ? after : nullptr;
+          multiply_panels(format, tuning, panels.at(group), ahead, next, run, y + first * format.rows);
         }
       }
     }
   }
 
   void multiply_panels(const PanelFormat& format, const Tuning& tuning, const PanelGroup& panels,
-                       const PanelGroup& next, const RunRows& run, float* y) const {
+                       const PanelGroup& next, const std::byte* after, const RunRows& run, float* y) const {
     alignas(64) float out[kMaxPanels][kMaxRun * kPanelRows];
     PanelSet set;
-    for (std::int64_t p = 0; p < panels.count; ++p) {
-      set.add(memory_.data() + static_cast<std::size_t>(panels.panel[p]) * format.panel_bytes, global_scale_, out[p]);
-    }
+    for (std::int64_t p = 0; p < panels.count; ++p) set.add(panel_at(format, panels.panel[p]), global_scale_, out[p]);
     for (std::int64_t p = 0; tuning.together(run.count) && p < next.count; ++p)
-      set.add_ahead(memory_.data() + static_cast<std::size_t>(next.panel[p]) * format.panel_bytes);
+      set.add_ahead(panel_at(format, next.panel[p]));
+    set.after = after;
     multiply_rows(format, tuning, run, set);
     for (std::int64_t p = 0; p < panels.count; ++p) {
       for (std::int64_t t = 0; t < run.count; ++t)
@@ -355,7 +365,8 @@ class LinearPacker {
     }
     if (screen_packed_) return Ok{};
     const std::int64_t end_row = std::min(end * kPanelRows, format.rows);
-    return screen_->pack(ops_, source_, begin * kPanelRows, end_row, screen_bytes(), scratch.pack.words, scratch.screen);
+    return screen_->pack(ops_, source_, begin * kPanelRows, end_row, screen_bytes(), scratch.pack.words,
+                         scratch.screen);
   }
 
   // Lists tell kernels what to read and where to write, so those of a file are looked at before.

@@ -16,6 +16,11 @@ struct Ahead {
   }
 };
 
+// The panel to be read behind panel p of a set: null where it follows in memory.
+const std::byte* after(const PanelSet& set, std::int64_t p) {
+  return p + 1 == set.count ? set.after : nullptr;
+}
+
 // Panels of a set from `first` on, as many as `multiply` takes, against the tokens of `args`, which are those of the
 // set from `first_token` on.
 void multiply_panels(const PanelFormat& format, const PanelSet& set, std::int64_t first, PanelMultiply multiply,
@@ -27,6 +32,9 @@ void multiply_panels(const PanelFormat& format, const PanelSet& set, std::int64_
   args.out = out;
   args.again = first_token != 0;
   args.ahead = nullptr;
+  const std::byte* const next = after(set, first);
+  args.end = set.panels[first] + format.panel_bytes;
+  args.gap = next != nullptr ? next - args.end : 0;
   if (set.ahead_count == 0 || args.again) {
     multiply(args);
     return;
@@ -44,9 +52,10 @@ class NextShares {
         bytes_(tiles > 1 ? panel_bytes_ / (tiles - 1) / kLine * kLine : 0),
         share_(tiles > 1 ? (std::int64_t{1} << kNextBits) / (tiles - 1) + 1 : 0) {}
 
-  void ask(const std::byte* panel, std::int64_t tile, PanelArgs& args) const {
+  void ask(const PanelSet& set, std::int64_t p, std::int64_t tile, PanelArgs& args) const {
     if (tile == 0) return;
-    args.next = panel + panel_bytes_ + bytes_ * (tile - 1);
+    const std::byte* const next = after(set, p);
+    args.next = (next != nullptr ? next : set.panels[p] + panel_bytes_) + bytes_ * (tile - 1);
     args.next_share = share_;
   }
 
@@ -74,7 +83,7 @@ void multiply_tiles(const PanelFormat& format, const Tuning& tuning, const Panel
       args.token_scale = all.token_scale + first;
       const auto tile = static_cast<std::size_t>(args.tokens - 1);
       if (!several) {
-        next.ask(set.panels[begin], i, args);
+        next.ask(set, begin, i, args);
         multiply_panels(format, set, begin, format.tiles->one[tile], first, args);
         continue;
       }
@@ -139,6 +148,8 @@ void multiply_rows(const PanelFormat& format, const Tuning& tuning, const RunRow
                  .token_scale = rows.token_scale,
                  .ahead = nullptr,
                  .distance = tuning.distance,
+                 .end = nullptr,
+                 .gap = 0,
                  .again = false,
                  .next = nullptr,
                  .next_share = 0,

@@ -30,6 +30,7 @@ struct PanelSet {
   std::int64_t out_stride = kPanelRows;
   std::int64_t ahead_count = 0;  // panels of the next set, to be asked for in the meantime
   const std::byte* ahead[kMaxPanels];
+  const std::byte* after = nullptr;  // the panel to be read behind the last one, where it does not follow in memory
 
   void add(const std::byte* panel, float second_level, float* to) {
     panels[count] = panel;

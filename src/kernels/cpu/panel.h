@@ -136,9 +136,11 @@ struct PanelArgs {
   // next, as several streams from memory. Null: only the panel itself, a little ahead.
   const std::byte* const* ahead;
   // Otherwise: how far ahead of the multiply-adds the panel itself is asked for, in bytes. Where a core's own
-  // prefetcher keeps too few lines on the way, this hides the rest of the memory latency. What lies past the panel is a
-  // hint.
+  // prefetcher keeps too few lines on the way, this hides the rest of the memory latency. Lines past the panel, from
+  // `end` on, are asked for `gap` bytes further: where the thread goes on to read.
   std::int64_t distance;
+  const std::byte* end;
+  std::int64_t gap;
   bool again;  // an earlier call has read these panels, so they need not be asked for
   // What such a call asks for instead: from here on, next_share / 2^kNextBits as many bytes as its panel has. Null:
   // nothing.

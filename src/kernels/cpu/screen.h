@@ -58,8 +58,9 @@ struct ScreenArgs {
   const std::byte* rows;
   std::int64_t row_bytes;  // from one to the next
   std::int64_t count;
-  float* out;    // [count], in the rows' units
-  bool streams;  // read from two places in turn, half of the rows apart
+  const std::byte* after;  // the row to be read behind them
+  float* out;              // [count], in the rows' units
+  bool streams;            // read from two places in turn, half of the rows apart
 };
 void screen_rows_avx2(const ScreenArgs& args);
 void screen_rows_avx512(const ScreenArgs& args);

@@ -10,20 +10,35 @@
 
 namespace moracle::cpu {
 
-// Calls body(begin, end, thread) until all of [0, total) is done. A stretch is an eighth of what two threads have left,
-// and so on; most(begin) >= 1 bounds the length of the one that begins there.
+// Calls body(begin, end, after, thread) until all of [0, total) is done. A stretch is an eighth of what two threads
+// have left, and so on; most(begin) >= 1 bounds the length of the one that begins there. `after` is where the thread's
+// next stretch begins, so that memory can be asked for it: certain while there is much left, then a guess; not below
+// total: there is none.
 template <class Most, class Body>
 void share_stretches(ThreadPool& pool, std::int64_t total, const Most& most, const Body& body) {
   const std::int64_t parts = 4 * static_cast<std::int64_t>(pool.threads());
   std::atomic<std::int64_t> next{0};
-  pool.parallel_for(pool.threads(), [&](std::int64_t, int thread) {
+  struct Stretch {
+    std::int64_t begin;
+    std::int64_t end;
+  };
+  const auto take = [&] {
     std::int64_t begin = next.load(std::memory_order_relaxed);
-    while (begin < total) {
+    std::int64_t end = begin;
+    do {
+      if (begin >= total) return Stretch{total, total};
       const std::int64_t share = std::max<std::int64_t>((total - begin) / parts, 1);
-      const std::int64_t end = begin + std::min(share, most(begin));
-      if (!next.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
-      body(begin, end, thread);
-      begin = next.load(std::memory_order_relaxed);
+      end = begin + std::min(share, most(begin));
+    } while (!next.compare_exchange_weak(begin, end, std::memory_order_relaxed));
+    return Stretch{begin, end};
+  };
+  pool.parallel_for(pool.threads(), [&](std::int64_t, int thread) {
+    for (Stretch stretch = take(); stretch.begin < total;) {
+      // The last ones are taken one by one, so that all threads end together.
+      const bool early = total - next.load(std::memory_order_relaxed) > parts;
+      Stretch after = early ? take() : Stretch{next.load(std::memory_order_relaxed), 0};
+      body(stretch.begin, stretch.end, after.begin, thread);
+      stretch = early ? after : take();
     }
   });
 }
