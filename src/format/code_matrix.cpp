@@ -85,7 +85,7 @@ class CodeSource final : public MatrixSource {
                        .tensor = grid.tensor.bytes};
   }
 
-  std::optional<StoredScales> stored_scales() const override {
+  std::optional<ScaleWords> stored_scales() const override {
     const RowGrid& grid = matrix_.scales;
     const std::optional<ScaleType> type = stored_type();
     const bool faulty =
@@ -93,11 +93,11 @@ class CodeSource final : public MatrixSource {
     if (matrix_.scale_rows != 1 || !matrix_.zeros.empty() || !type || faulty) return std::nullopt;
     const std::int64_t width = bits_of(grid.tensor.dtype) / 8;
     const std::int64_t row = grid.transposed ? width : spec_.groups * width;
-    return StoredScales{.first = grid.tensor.bytes.data() + grid.row_begin * row,
-                        .row_bytes = grid.row_stride * row,
-                        .group_bytes = grid.transposed ? grid.total_rows * width : width,
-                        .type = *type,
-                        .tensor = grid.tensor.bytes};
+    return ScaleWords{.first = grid.tensor.bytes.data() + grid.row_begin * row,
+                      .row_bytes = grid.row_stride * row,
+                      .group_bytes = grid.transposed ? grid.total_rows * width : width,
+                      .type = *type,
+                      .tensor = grid.tensor.bytes};
   }
 
   void fetch(std::span<const std::byte> words, std::byte* to) const override { checkpoint_->copy(words, to); }

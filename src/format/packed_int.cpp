@@ -69,9 +69,9 @@ class PackedIntSource final : public MatrixSource {
     return words;
   }
 
-  std::optional<StoredScales> stored_scales() const override {
+  std::optional<ScaleWords> stored_scales() const override {
     if (!spec_.key.symmetric || fault(Fault::one_scale_for_all) || fault(Fault::scales_ignored)) return std::nullopt;
-    StoredScales scales{.first = scales_.bytes.data(), .type = ScaleType::f16, .tensor = scales_.bytes};
+    ScaleWords scales{.first = scales_.bytes.data(), .type = ScaleType::f16, .tensor = scales_.bytes};
     if (scales_.dtype == Dtype::f32) scales.type = ScaleType::f32;
     if (scales_.dtype == Dtype::bf16) scales.type = ScaleType::bf16;
     const std::int64_t width = bits_of(scales_.dtype) / 8;

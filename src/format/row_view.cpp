@@ -50,8 +50,8 @@ class RowView final : public MatrixSource {
     return words;
   }
 
-  std::optional<StoredScales> stored_scales() const override {
-    std::optional<StoredScales> scales = whole_->stored_scales();
+  std::optional<ScaleWords> stored_scales() const override {
+    std::optional<ScaleWords> scales = whole_->stored_scales();
     if (!scales) return scales;
     scales->first += begin_ * scales->row_bytes;
     scales->row_bytes *= stride_;

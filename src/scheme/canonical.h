@@ -62,7 +62,7 @@ struct StoredWords {
 // Scales where they lie in the file, of a matrix that has one for each row and group; to be fetched and unchecked as
 // StoredWords are, and where one is zero, rows are to be read as well, since that may be wrong. Either scales of a row
 // or those of a group lie side by side.
-struct StoredScales {
+struct ScaleWords {
   const std::byte* first = nullptr;  // of row 0 and group 0; of no alignment
   std::int64_t row_bytes = 0;        // from row to row
   std::int64_t group_bytes = 0;      // from group to group
@@ -83,7 +83,7 @@ class MatrixSource {
   [[nodiscard]] virtual std::optional<StoredWords> stored() const { return std::nullopt; }
   // What read() decodes to scales, as it lies in the file; nothing where it lies otherwise, or has zero points beside
   // it.
-  [[nodiscard]] virtual std::optional<StoredScales> stored_scales() const { return std::nullopt; }
+  [[nodiscard]] virtual std::optional<ScaleWords> stored_scales() const { return std::nullopt; }
   // What read() checks beside codes and scales: zero points that a symmetric scheme stores all the same.
   [[nodiscard]] virtual Result<> check_zeros(std::int64_t, std::int64_t) const { return Ok{}; }
   // Copies `words`, bytes that stored() or stored_scales() tell of, to memory.

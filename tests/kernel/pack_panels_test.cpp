@@ -288,14 +288,14 @@ class StoredMatrix final : public MatrixSource {
                        .flip = flip_,
                        .tensor = std::span(bytes_).subspan(kOffset)};
   }
-  [[nodiscard]] std::optional<StoredScales> stored_scales() const override {
+  [[nodiscard]] std::optional<ScaleWords> stored_scales() const override {
     if (!spec_.key.symmetric) return std::nullopt;
     const auto width = static_cast<std::int64_t>(scale_width_);
-    return StoredScales{.first = scales_.data() + kOffset,
-                        .row_bytes = by_rows_ ? spec_.groups * width : width,
-                        .group_bytes = by_rows_ ? width : spec_.rows * width,
-                        .type = spec_.key.scale,
-                        .tensor = std::span(scales_).subspan(kOffset)};
+    return ScaleWords{.first = scales_.data() + kOffset,
+                      .row_bytes = by_rows_ ? spec_.groups * width : width,
+                      .group_bytes = by_rows_ ? width : spec_.rows * width,
+                      .type = spec_.key.scale,
+                      .tensor = std::span(scales_).subspan(kOffset)};
   }
 
  private:

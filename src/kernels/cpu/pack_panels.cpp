@@ -315,7 +315,7 @@ bool pack_columns(const PanelRun& run, const StoredWords& words, PackScratch& sc
 
 // Scales as the file has them, in memory: where that of the run's first row and group is. Null: panels keep them
 // otherwise, or rows are missing.
-const std::byte* fetch_scales(const PanelRun& run, StoredScales& scales, PackScratch& scratch) {
+const std::byte* fetch_scales(const PanelRun& run, ScaleWords& scales, PackScratch& scratch) {
   const auto width = narrow<std::int64_t>(scale_bytes(run.format.scale));
   const std::int64_t rows = run.end_row() - run.first_row();
   if (run.format.zeros || stored_scale(scales.type) != run.format.scale || rows % kPanelRows != 0) return nullptr;
@@ -338,7 +338,7 @@ const std::byte* fetch_scales(const PanelRun& run, StoredScales& scales, PackScr
 
 // Scales as the file has them to all panels of the run. False: they have to be decoded.
 bool pack_stored_scales(const PanelRun& run, PackScratch& scratch) {
-  std::optional<StoredScales> scales = run.source.stored_scales();
+  std::optional<ScaleWords> scales = run.source.stored_scales();
   const std::byte* const from = scales ? fetch_scales(run, *scales, scratch) : nullptr;
   if (from == nullptr) return false;
   const PanelLines lines(run.format);
