@@ -20,9 +20,9 @@ value = lambda name: words[words.index(name) + 1]
 log = pathlib.Path(__file__).with_suffix(".calls")
 log.write_text((log.read_text() if log.exists() else "") + " ".join(words) + "\n")
 if words[1] == "model":
-    drawn = "--temperature" in words
-    print(json.dumps({"prefill_tok_s": 100.0, "decode_tok_s": 15.0 if drawn else 20.0, "load_s": 1, "load_from": "checkpoint",
-                      "peak_rss_bytes": 1, "backends": {}, "prefill_phases": {}, "decode_phases": {}}))
+    decode = 15.0 if "--temperature" in words else 20.0 if int(value("--prompt")) == 1 else 18.0
+    print(json.dumps({"prefill_tok_s": 100.0, "decode_tok_s": decode, "load_s": 1, "load_from": "checkpoint",
+                      "load_weights": {}, "peak_rss_bytes": 1, "backends": {}, "prefill_phases": {}, "decode_phases": {}}))
     sys.exit()
 limits = {"read_gb_s": 30.0, "gflop_s": 100.0, "unit": "multiply-adds"}
 slow = 2 if "--batch-invariant" in words else 1
@@ -112,13 +112,21 @@ class Cells(unittest.TestCase):
         self.assertEqual(len(again["layers"]), 6)
 
     def test_compares_whole_models(self):
-        peer = self.peer("other", "fast", "echo 'pp512 | 50.5 +- 1'; echo 'tg64 | 40.0'", cells=["q"],
-                         prefill=r"pp512 [|] ([\d.]+)", decode=r"tg64 [|] ([\d.]+)")
-        data, _ = self.run_cells("--only", "model/", "--rounds", "1", peers={"models": [peer], "folders": {"q": "/q"}})
+        speeds = {"prefill": r"pp512 [|] ([\d.]+)", "decode": r"tg64 [|] ([\d.]+)"}
+        both = self.peer("other", "fast", "echo 'pp512 | 50.5 +- 1'; echo 'tg64 | 40.0'; echo 'tg64@pp512 | 36.0'",
+                         cells=["q"], behind=r"tg64@pp512 [|] ([\d.]+)", **speeds)
+        some = self.peer("third", "fast", "echo 'pp512 | 25.0'; echo 'tg64 | 10.0'", cells=["q"], **speeds)
+        lacking = self.peer("fourth", "fast", "echo 'pp512 | 25.0'", cells=["q"], **speeds)
+        data, told = self.run_cells("--only", "model/", "--rounds", "1",
+                                    peers={"models": [both, some, lacking], "folders": {"q": "/q"}})
         self.assertEqual(data["layers"], [])
+        self.assertIn("fourth: its output lacks some of its speeds", told)
         table = (self.folder / "out.md").read_text()
-        self.assertIn("| q | fast | 100.0 | 50.5 other | 1.98 | 20.0 | 40.0 other | 0.50 |", table)
-        self.assertEqual(table.count("| q | other | fast | 50.5 | 40.0 |"), 1)
+        self.assertIn("| q | fast | 100.0 | 50.5 other | 1.98 | 20.0 | 40.0 other | 0.50 | 18.0 | 36.0 other | 0.50 | 15.0 |",
+                      table)
+        self.assertEqual(table.count("| q | other | fast | 50.5 | 40.0 | 36.0 |"), 1)
+        self.assertEqual(table.count("| q | third | fast | 25.0 | 10.0 | - |"), 1)
+        self.assertNotIn("fourth", table)
 
     def test_draws_every_cell(self):
         peers = {"layers": [self.peer("plain", "exact", "for t in $2 $3; do echo \"tokens $t median 1.0 ms\"; done")]}
