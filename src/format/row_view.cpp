@@ -42,21 +42,8 @@ class RowView final : public MatrixSource {
                   [&](std::int64_t first, std::int64_t last) { return whole_->read_scales(first, last, out); });
   }
 
-  std::optional<StoredWords> stored() const override {
-    std::optional<StoredWords> words = whole_->stored();
-    if (!words) return words;
-    words->first += begin_ * words->row_bytes;
-    words->row_bytes *= stride_;
-    return words;
-  }
-
-  std::optional<ScaleWords> stored_scales() const override {
-    std::optional<ScaleWords> scales = whole_->stored_scales();
-    if (!scales) return scales;
-    scales->first += begin_ * scales->row_bytes;
-    scales->row_bytes *= stride_;
-    return scales;
-  }
+  std::optional<StoredWords> stored() const override { return own_rows(whole_->stored()); }
+  std::optional<ScaleWords> stored_scales() const override { return own_rows(whole_->stored_scales()); }
 
   // Of all rows from the first to the last.
   Result<> check_zeros(std::int64_t begin, std::int64_t end) const override {
@@ -69,6 +56,14 @@ class RowView final : public MatrixSource {
   void release() const override { whole_->release(); }
 
  private:
+  template <class Stored>
+  [[nodiscard]] std::optional<Stored> own_rows(std::optional<Stored> stored) const {
+    if (!stored) return stored;
+    stored->first += begin_ * stored->row_bytes;
+    stored->row_bytes *= stride_;
+    return stored;
+  }
+
   // Reads all rows from the first to the last, and keeps those of this view.
   template <class Read>
   Result<> select(std::int64_t begin, std::int64_t end, MatrixPanel& out, Read read) const {
