@@ -110,6 +110,7 @@ TEST(Tune, MeasuresOnceAndRemembers) {
   EXPECT_TRUE(measured.tuning.streams);
   EXPECT_GT(measured.calls, 0);
   EXPECT_EQ(store.writes, 1);
+  EXPECT_GT(store.seconds, 0);
   EXPECT_EQ(store.name, "a kind");
   ASSERT_FALSE(store.kept->empty());
   EXPECT_EQ(store.kept->front().setting, "streams");

@@ -28,14 +28,23 @@ class Fetched {
     }
     return bytes_.data() + (wanted.data() - held_.data());
   }
-  // Memory for whoever fetches several pieces, with as much behind it.
+  // `count` columns of `bytes` bytes, `stride` bytes apart in the file, one after the other; in one piece where they
+  // lie so there. As much behind them may be read.
+  const std::byte* columns(const MatrixSource& source, const std::byte* first, std::int64_t stride, std::int64_t count,
+                           std::int64_t bytes) {
+    std::byte* const to = take(static_cast<std::size_t>(count * bytes));
+    const std::int64_t adjacent = bytes == stride ? count : 1;
+    for (std::int64_t column = 0; column < count; column += adjacent)
+      source.fetch({first + column * stride, static_cast<std::size_t>(adjacent * bytes)}, to + column * bytes);
+    return to;
+  }
+
+ private:
   std::byte* take(std::size_t size) {
     held_ = {};
     bytes_.resize(std::max(bytes_.size(), size + kBehind));
     return bytes_.data();
   }
-
- private:
   [[nodiscard]] bool holds(std::span<const std::byte> wanted) const {
     const auto before =
         reinterpret_cast<std::uintptr_t>(wanted.data()) - reinterpret_cast<std::uintptr_t>(held_.data());

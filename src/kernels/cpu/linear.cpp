@@ -345,7 +345,7 @@ class LinearPacker {
       const std::int64_t begin = item * kPanelsPerItem;
       const std::int64_t end = std::min(begin + kPanelsPerItem, format.panels);
       Scratch& own = scratch[static_cast<std::size_t>(thread)];
-      for (std::int64_t first = begin; first < end; first += together)
+      for (std::int64_t first = begin; first < end && fits.load(std::memory_order_relaxed); first += together)
         failed.keep(item, fill(format, panels, first, std::min(first + together, end), own, fits));
       if (item % kItemsPerRelease == kItemsPerRelease - 1) source_.release();
     });

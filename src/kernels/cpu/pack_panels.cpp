@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "base/checked.h"
 #include "kernels/cpu/pack_lines.h"
@@ -291,13 +292,8 @@ bool pack_columns(const PanelRun& run, const StoredWords& words, PackScratch& sc
     const std::int64_t count = std::min(together, lines.all - first);
     const std::int64_t there = std::clamp<std::int64_t>(stored - first, 0, count);
     const std::byte* const from = words.first + run.first_row() * words.row_bytes + first * words.word_bytes;
-    const std::int64_t adjacent = line_bytes == words.word_bytes ? there : 1;  // lines without a gap in the file
-    std::byte* const fetched = scratch.words.take(narrow<std::size_t>(there * line_bytes));
-    for (std::int64_t line = 0; line < there; line += adjacent)
-      run.source.fetch({from + line * words.word_bytes, narrow<std::size_t>(adjacent * line_bytes)},
-                       fetched + line * line_bytes);
     usual = pack_word_lines({.code = run.format.code,
-                             .words = fetched,
+                             .words = scratch.words.columns(run.source, from, words.word_bytes, there, line_bytes),
                              .stride = line_bytes,
                              .rows = rows,
                              .columns = there,
@@ -327,13 +323,8 @@ const std::byte* fetch_scales(const PanelRun& run, ScaleWords& scales, PackScrat
     return scratch.scales.get(run.source, {first, bytes}, scales.tensor, most);
   }
   if (scales.row_bytes != width) return nullptr;
-  const std::int64_t column = rows * width;
-  const std::int64_t adjacent = column == scales.group_bytes ? groups : 1;  // columns without a gap in the file
-  std::byte* const fetched = scratch.scales.take(narrow<std::size_t>(groups * column));
-  for (std::int64_t g = 0; g < groups; g += adjacent)
-    run.source.fetch({first + g * scales.group_bytes, narrow<std::size_t>(adjacent * column)}, fetched + g * column);
-  scales.group_bytes = column;
-  return fetched;
+  const std::int64_t in_file = std::exchange(scales.group_bytes, rows * width);
+  return scratch.scales.columns(run.source, first, in_file, groups, scales.group_bytes);
 }
 
 // Scales as the file has them to all panels of the run. False: they have to be decoded.

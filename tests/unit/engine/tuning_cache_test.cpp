@@ -82,6 +82,9 @@ TEST_F(TuningCaches, WhatNoiseHasDrownedIsMeasuredAgain) {
   TuningCache cache = open();
   cache.keep("a kind", trials, 0.25);
   EXPECT_NE(cache.recall("a kind"), nullptr) << "one measurement a load";
+  EXPECT_EQ(cache.seconds(), 0.25);
+  cache.keep("another", trials, 0.5);
+  EXPECT_EQ(cache.seconds(), 0.75) << "of all kinds";
   cache.finish();
   EXPECT_EQ(open().recall("a kind"), nullptr);
 }
