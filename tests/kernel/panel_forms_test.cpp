@@ -45,11 +45,12 @@ void expect_forms(const Isa& isa, const Scheme& scheme) {
   ASSERT_TRUE(forms.ok()) << isa.name << " " << to_string(scheme);
   expect_kernels(isa.name, forms->many, to_string(scheme));
   if (forms->few_below > 0) expect_kernels(isa.name, forms->few, to_string(scheme));
-  const cpu::InputForm input = forms->many.input;
-  EXPECT_TRUE(input != cpu::InputForm::i8 || isa.ops->encode8 != nullptr) << isa.name << " " << to_string(scheme);
-  EXPECT_TRUE(input != cpu::InputForm::i16 || isa.ops->encode16 != nullptr) << isa.name << " " << to_string(scheme);
-  EXPECT_TRUE(input != cpu::InputForm::i16_planes || isa.ops->encode_planes != nullptr)
-      << isa.name << " " << to_string(scheme);
+  for (const cpu::InputForm input : {forms->many.input, forms->few_below > 0 ? forms->few.input : forms->many.input}) {
+    EXPECT_TRUE(input != cpu::InputForm::i8 || isa.ops->encode8 != nullptr) << isa.name << " " << to_string(scheme);
+    EXPECT_TRUE(input != cpu::InputForm::i16 || isa.ops->encode16 != nullptr) << isa.name << " " << to_string(scheme);
+    EXPECT_TRUE(input != cpu::InputForm::i16_planes || isa.ops->encode_planes != nullptr)
+        << isa.name << " " << to_string(scheme);
+  }
 }
 
 TEST(PanelForms, EveryTableHasKernelsForWhatItsInputsAreMadeOf) {

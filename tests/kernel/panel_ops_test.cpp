@@ -168,7 +168,7 @@ TEST_P(PanelOpsOf, IntegerCodesInTheOrderOfTheLanes) {
         const float wanted = column16 < values.size() ? std::nearbyint(values[column16] / fine) : 0.0F;
         ASSERT_EQ(static_cast<float>(words[i]), wanted) << count << " " << nibbles << " " << i;
         if (ops().encode_planes != nullptr) {
-          const int code = static_cast<std::int8_t>(planes[i]) * 256 + planes[kPlane + i];
+          const int code = static_cast<std::int8_t>(planes[i]) * 256 + static_cast<std::int8_t>(planes[kPlane + i]);
           const float in_bytes = column < values.size() ? std::nearbyint(values[column] / fine) : 0.0F;
           ASSERT_EQ(static_cast<float>(code), in_bytes) << count << " " << nibbles << " " << i;
         }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <map>
@@ -308,8 +309,10 @@ class ScreenRows : public ::testing::Test {
  protected:
   static constexpr std::int64_t kBlocks = 3;
   static constexpr std::int64_t kCols = kBlocks * kScreenBlock;
-  static constexpr std::int64_t kCount = 5;
-  static constexpr std::int64_t kRowBytes = 256;  // of 246, from one to the next
+  static constexpr std::int64_t kPanels = 3;
+  static constexpr std::int64_t kCount = 70;  // rows, the last panel not full
+  static constexpr std::int64_t kPanelBytes = screen_panel_bytes(kBlocks);
+  static constexpr std::int64_t kFineRow = fine_row_bytes(kBlocks);
 
   ScreenRows() {
     std::mt19937 rng(11);
@@ -325,40 +328,48 @@ class ScreenRows : public ::testing::Test {
       for (std::int64_t k = 0; k < kScreenGroup; ++k) {
         sum += codes_[static_cast<std::size_t>(g * kScreenGroup + k)];
       }
-      start_.push_back(static_cast<float>(-16 * sum));
+      start_.push_back(-16 * sum);
     }
     scales_.resize(scales_.size() + kScreenPadding);
     start_.resize(start_.size() + kScreenPadding);
   }
 
-  void pack(ScreenNorms (*pack_row)(const ScreenRow&)) {
-    norms_.clear();
+  void pack(void (*pack_row)(const ScreenRow&)) {
     for (std::int64_t r = 0; r < kCount; ++r) {
-      norms_.push_back(pack_row({.weights = weights_.data() + r * kCols,
-                                 .blocks = kBlocks,
-                                 .row = rows_.data() + r * kRowBytes,
-                                 .fine = fine_.data() + r * kBlocks * kFineBytes,
-                                 .scratch = scratch_.data()}));
+      pack_row({.weights = weights_.data() + r * kCols,
+                .blocks = kBlocks,
+                .panel = panels_.data() + r / 32 * kPanelBytes,
+                .row = r % 32,
+                .fine = fine_.data() + r * kFineRow,
+                .scratch = scratch_.data()});
     }
   }
 
   static int byte(const std::vector<std::byte>& bytes, std::int64_t at) {
     return std::to_integer<int>(bytes[static_cast<std::size_t>(at)]);
   }
+  // Block by block: 64 bytes of scales, then for each 64 columns and 16 rows two steps of five lines.
   int code(std::int64_t row, std::int64_t k) const {
-    const std::int64_t at = row * kRowBytes;
-    const int both = byte(rows_, at + k / 128 * 64 + k % 64);
-    if (k % 128 < 64) return (both & 31) - 16;
-    const int pairs = byte(rows_, at + kBlocks * 64 + k / 128 * 16 + k % 16);
-    return (both >> 5) * 4 + (pairs >> k % 64 / 16 * 2 & 3) - 16;
+    const std::int64_t step = row / 32 * kPanelBytes + k / 128 * (64 + 40 * 64) + 64 + k % 128 / 64 * 20 * 64 +
+                              row % 32 / 16 * 10 * 64 + k % 64 / 32 * 5 * 64;
+    const std::int64_t lane = step + row % 16 * 4 + k % 4;
+    const std::int64_t line = k % 16 / 4;
+    const int five = byte(panels_, lane + (1 + line) * 64);
+    if (k % 32 < 16) return (five & 31) - 16;
+    return (five >> 5) * 4 + (byte(panels_, lane) >> line * 2 & 3) - 16;
   }
   int fine(std::int64_t row, std::int64_t k) const {
-    const int both = byte(fine_, row * kBlocks * 64 + k / 128 * 64 + k % 64);
+    const int both = byte(fine_, row * kFineRow + k / 128 * 64 + k % 64);
     return (k % 128 < 64 ? both & 15 : both >> 4) - 8;
   }
+  ScreenNorms norms(std::int64_t row) const {
+    ScreenNorms norms;
+    std::memcpy(&norms, fine_.data() + row * kFineRow + fine_norms_at(kBlocks), sizeof norms);
+    return norms;
+  }
   double scale(std::int64_t row, std::int64_t k) const {
-    const int multiple = byte(rows_, row * kRowBytes + kBlocks * 80 + k / 64);
-    return multiple * static_cast<double>(norms_[static_cast<std::size_t>(row)].unit);
+    const int multiple = byte(fine_, row * kFineRow + kBlocks * 64 + k / 64);
+    return multiple * static_cast<double>(norms(row).unit);
   }
   double weight(std::int64_t row, std::int64_t k) const {
     return static_cast<double>(weights_[static_cast<std::size_t>(row * kCols + k)]);
@@ -379,7 +390,7 @@ class ScreenRows : public ::testing::Test {
         norm += value * value;
         left += std::pow(weight(r, k) - finer, 2);
       }
-      const ScreenNorms& of_row = norms_[static_cast<std::size_t>(r)];
+      const ScreenNorms of_row = norms(r);
       const auto close = [](float found, double wanted) {
         EXPECT_GE(static_cast<double>(found), wanted);
         EXPECT_LE(static_cast<double>(found), 1.01 * wanted);
@@ -390,65 +401,92 @@ class ScreenRows : public ::testing::Test {
     }
   }
 
+  // What a panel has of its rows too.
+  void expect_copies() const {
+    for (std::int64_t r = 0; r < kCount; ++r) {
+      const std::int64_t panel = r / 32 * kPanelBytes;
+      for (std::int64_t g = 0; g < 2 * kBlocks; ++g) {
+        ASSERT_EQ(byte(panels_, panel + g / 2 * (64 + 40 * 64) + g % 2 * 32 + r % 32),
+                  byte(fine_, r * kFineRow + kBlocks * 64 + g));
+      }
+      PanelNorms all;
+      std::memcpy(&all, panels_.data() + panel + screen_norms_at(kBlocks), sizeof all);
+      const auto of_panel = [&](const float(&values)[32]) { return values[r % 32]; };
+      EXPECT_EQ(of_panel(all.unit), norms(r).unit);
+      EXPECT_EQ(of_panel(all.error), norms(r).error);
+      EXPECT_EQ(of_panel(all.norm), norms(r).norm);
+    }
+  }
+
   Values weights_ = Values(kCount * kCols);
-  std::vector<std::byte> rows_ = std::vector<std::byte>(kCount * kRowBytes + kScreenPadding);
-  std::vector<std::byte> fine_ = std::vector<std::byte>(kCount * kBlocks * kFineBytes);
+  std::vector<std::byte> panels_ = std::vector<std::byte>(kPanels * kPanelBytes);
+  std::vector<std::byte> fine_ = std::vector<std::byte>(kCount * kFineRow);
   Values scratch_ = Values(kBlocks * kScreenGroups);
-  std::vector<ScreenNorms> norms_;
   std::vector<std::int8_t> codes_;
   Values scales_;
-  Values start_;
+  std::vector<std::int32_t> start_;
 };
 
 TEST_F(ScreenRows, HoldWeightsToHalfAStep) {
   expect_half_a_step();
+  expect_copies();
   if (!has(probe_machine().cpu_features, CpuFeature::avx512)) GTEST_SKIP() << "AVX2 alone: this CPU lacks AVX-512";
-  const std::vector<std::byte> rows = std::exchange(rows_, std::vector<std::byte>(rows_.size()));
-  const std::vector<std::byte> fine = std::exchange(fine_, std::vector<std::byte>(fine_.size()));
+  // Their norms sum in another order.
+  const auto without_norms = [](std::vector<std::byte> bytes, std::int64_t at, std::int64_t stride) {
+    for (auto row = bytes.begin(); row != bytes.end(); row += stride) std::fill(row + at, row + stride, std::byte{});
+    return bytes;
+  };
+  const auto codes = [&] { return without_norms(panels_, screen_norms_at(kBlocks), kPanelBytes); };
+  const auto finer = [&] { return without_norms(fine_, fine_norms_at(kBlocks), kFineRow); };
+  const std::vector<std::byte> panels = codes();
+  const std::vector<std::byte> fine = finer();
+  panels_.assign(panels_.size(), std::byte{});
+  fine_.assign(fine_.size(), std::byte{});
   pack(pack_screen_row_avx512);
   expect_half_a_step();
-  EXPECT_EQ(rows_, rows);  // their norms sum in another order
-  EXPECT_EQ(fine_, fine);
+  expect_copies();
+  EXPECT_EQ(codes(), panels);
+  EXPECT_EQ(finer(), fine);
 }
 
 TEST_F(ScreenRows, ProductsAreThoseOfTheCodes) {
   const CpuFeatures features = probe_machine().cpu_features;
-  std::vector<void (*)(const ScreenArgs&)> kernels = {screen_rows_avx2};
-  if (has(features, CpuFeature::avx512)) kernels.push_back(screen_rows_avx512);
-  if (has(features, CpuFeature::avx512) && has(features, CpuFeature::avx512_vnni)) kernels.push_back(screen_rows_vnni);
+  std::vector<void (*)(const ScreenArgs&)> kernels = {screen_panels_avx2};
+  if (has(features, CpuFeature::avx512)) kernels.push_back(screen_panels_avx512);
+  if (has(features, CpuFeature::avx512) && has(features, CpuFeature::avx512_vnni)) {
+    kernels.push_back(screen_panels_vnni);
+  }
+  Values first;
   for (const auto kernel : kernels) {
-    Values out(kCount);
-    Values in_streams(kCount);
     const ScreenInput x{.codes = codes_.data(), .scales = scales_.data(), .start = start_.data(), .blocks = kBlocks};
-    kernel({.x = x,
-            .rows = rows_.data(),
-            .row_bytes = kRowBytes,
-            .count = kCount,
-            .after = rows_.data(),
-            .out = out.data(),
-            .streams = false});
-    kernel({.x = x,
-            .rows = rows_.data(),
-            .row_bytes = kRowBytes,
-            .count = kCount,
-            .after = rows_.data(),
-            .out = in_streams.data(),
-            .streams = true});
-    EXPECT_EQ(out, in_streams);
+    const auto products = [&](bool streams) {
+      Values out(kPanels * kScreenRows);
+      kernel({.x = x,
+              .panels = panels_.data(),
+              .count = kPanels,
+              .after = panels_.data(),
+              .out = out.data(),
+              .streams = streams});
+      return out;
+    };
+    const Values out = products(false);
+    EXPECT_EQ(out, products(true));
+    if (first.empty()) first = out;
+    EXPECT_EQ(out, first);
     for (std::int64_t r = 0; r < kCount; ++r) {
       double wanted = 0;
       double finely = 0;
       double all = 0;
       for (std::int64_t k = 0; k < kCols; ++k) {
         const auto at = static_cast<std::size_t>(k);
-        const double step = scale(r, k) / static_cast<double>(norms_[static_cast<std::size_t>(r)].unit) *
-                            static_cast<double>(scales_[at / kScreenGroup]);
+        const double step =
+            scale(r, k) / static_cast<double>(norms(r).unit) * static_cast<double>(scales_[at / kScreenGroup]);
         wanted += step * code(r, k) * codes_[at];
         finely += step * fine(r, k) * codes_[at];
         all += step * (std::abs(code(r, k)) + 16) * std::abs(codes_[at]);
       }
       EXPECT_NEAR(static_cast<double>(out[static_cast<std::size_t>(r)]), wanted, all * 0x1p-20);
-      const float found = screen_row_finely(x, rows_.data() + r * kRowBytes, fine_.data() + r * kBlocks * kFineBytes);
+      const float found = screen_row_finely(x, fine_.data() + r * kFineRow);
       EXPECT_NEAR(static_cast<double>(found), finely, all * 0x1p-20);
     }
   }
@@ -475,8 +513,9 @@ TEST(ScreenBounds, HoldAndAreTight) {
       BumpArena arena(workspace);
       const auto query = screen.prepare(x.data(), input, arena);
       ASSERT_TRUE(query.has_value());
-      Values coarse(kRows);
-      screen.bound(kAvx2Ops, *query, {.begin = 0, .end = kRows, .after = 0}, false, coarse.data());
+      constexpr std::int64_t kPanels = (kRows + kScreenRows - 1) / kScreenRows;
+      Values coarse(kPanels * kScreenRows);
+      screen.bound(kAvx2Ops, *query, {.begin = 0, .end = kPanels, .after = 0}, false, coarse.data());
       Values fine = coarse;
       screen.narrow_bounds(*query, 0, kRows, -INFINITY, fine.data());
       double coarse_width = 0;

@@ -15,6 +15,9 @@ PanelOps with_integers(PanelOps ops, const IntegerKernels& kernels) {
   ops.q4_i16 = kernels.q4_i16;
   ops.q8_i16 = kernels.q8_i16;
   ops.e2m1_i16 = kernels.e2m1_i16;
+  ops.q4_planes = kernels.q4_planes;
+  ops.q8_planes = kernels.q8_planes;
+  ops.e2m1_planes = kernels.e2m1_planes;
   ops.e2m1_folded = kernels.e2m1_folded;
   ops.encode8 = kernels.encode8;
   ops.encode16 = kernels.encode16;
@@ -40,6 +43,15 @@ constexpr std::int64_t kFewBelow = 6;
 
 // And so far integers of 8 bits beat it.
 constexpr std::int64_t kFewInEightBitsBelow = 16;
+
+// Fewer tokens than these meet bytes in planes: a step of nibbles is decoded by half as many operations as to words.
+constexpr std::int64_t kPlanesBelow = 4;
+
+PanelOps with_planes(PanelOps ops) {
+  ops.few = &kAvx512VnniPlanesOps;
+  ops.few_below = kPlanesBelow;
+  return ops;
+}
 
 void set_run(CodeKernels& kernels, PanelMultiply run) {
   kernels.run = run;
@@ -89,8 +101,9 @@ PanelOps fast_with_amx(PanelOps ops) {
 // Tables of one instruction set are constants of their files, so their order of initialization does not matter.
 const PanelOps kAvx2Ops = quantizing(with_integers(kAvx2NumberOps, kAvx2IntegerKernels), InputForm::i16);
 const PanelOps kAvx2FastOps = quantizing(kAvx2Ops, InputForm::i8);
-const PanelOps kAvx512VnniOps = quantizing(with_integers(kAvx512Ops, kVnniKernels), InputForm::i16);
-const PanelOps kAvx512VnniFastOps = quantizing(kAvx512VnniOps, InputForm::i8);
+const PanelOps kAvx512VnniPlanesOps = quantizing(with_integers(kAvx512Ops, kVnniKernels), InputForm::i16_planes);
+const PanelOps kAvx512VnniOps = with_planes(quantizing(kAvx512VnniPlanesOps, InputForm::i16));
+const PanelOps kAvx512VnniFastOps = quantizing(kAvx512VnniPlanesOps, InputForm::i8);
 const PanelOps kAmxOps = with_amx(with_integers(kAvx512Bf16Ops, kVnniKernels));
 const PanelOps kAmxIntegerOps = planes_with_amx(kAmxOps);
 const PanelOps kAmxFastOps = fast_with_amx(kAmxOps);

@@ -53,15 +53,12 @@ HeadScreen::HeadScreen(std::int64_t rows, std::int64_t cols)
     : rows_(rows),
       cols_(cols),
       blocks_(ceil_div(cols, kScreenBlock)),
-      row_bytes_(ceil_div(blocks_ * kScreenRowBytes, kScreenAlign) * kScreenAlign),
-      fine_at_(static_cast<std::size_t>(ceil_div(rows * row_bytes_, std::int64_t{64}) * 64)),
-      norms_at_(fine_at_ + static_cast<std::size_t>(rows * blocks_ * kFineBytes)) {}
+      fine_at_(static_cast<std::size_t>(ceil_div(rows, kScreenRows) * screen_panel_bytes(blocks_))) {}
 
 Result<> HeadScreen::pack(const PanelOps& ops, const MatrixSource& source, std::int64_t begin, std::int64_t end,
                           std::span<std::byte> memory, Fetched& fetched, Scratch& scratch) const {
   scratch.row.assign(static_cast<std::size_t>(blocks_ * kScreenBlock), 0.0F);
   scratch.groups.resize(static_cast<std::size_t>(blocks_ * kScreenGroups));
-  auto* const norms = reinterpret_cast<ScreenNorms*>(memory.data() + norms_at_);
   const std::optional<StoredWords> words = stored_bf16(source);
   for (std::int64_t first = begin; first < end; first += kReadRows) {
     const std::int64_t rows = std::min(kReadRows, end - first);
@@ -79,12 +76,12 @@ Result<> HeadScreen::pack(const PanelOps& ops, const MatrixSource& source, std::
         std::copy_n(scratch.panel.values.data() + r * cols_, cols_, scratch.row.data());
       }
       const std::int64_t row = first + r;
-      const std::int64_t fine = row * blocks_ * kFineBytes;
-      norms[row] = ops.pack_screen_row({.weights = scratch.row.data(),
-                                        .blocks = blocks_,
-                                        .row = memory.data() + row * row_bytes_,
-                                        .fine = memory.data() + fine_at_ + static_cast<std::size_t>(fine),
-                                        .scratch = scratch.groups.data()});
+      ops.pack_screen_row({.weights = scratch.row.data(),
+                           .blocks = blocks_,
+                           .panel = memory.data() + row / kScreenRows * screen_panel_bytes(blocks_),
+                           .row = row % kScreenRows,
+                           .fine = memory.data() + fine_at_ + static_cast<std::size_t>(row * fine_row_bytes(blocks_)),
+                           .scratch = scratch.groups.data()});
     }
   }
   return Ok{};
@@ -92,7 +89,8 @@ Result<> HeadScreen::pack(const PanelOps& ops, const MatrixSource& source, std::
 
 std::size_t HeadScreen::query_bytes() const {
   const auto groups = static_cast<std::size_t>(blocks_ * kScreenGroups);
-  return BumpArena::cost<std::int8_t>(groups * kScreenGroup) + 2 * BumpArena::cost<float>(groups + kScreenPadding);
+  return BumpArena::cost<std::int8_t>(groups * kScreenGroup) + BumpArena::cost<float>(groups + kScreenPadding) +
+         BumpArena::cost<std::int32_t>(groups + kScreenPadding);
 }
 
 std::optional<HeadScreen::Query> HeadScreen::prepare(const float* x, InputForm input, BumpArena& arena) const {
@@ -100,10 +98,10 @@ std::optional<HeadScreen::Query> HeadScreen::prepare(const float* x, InputForm i
   const auto cols = static_cast<std::size_t>(cols_);
   const auto codes = arena.take<std::int8_t>(groups * kScreenGroup);
   const auto scales = arena.take<float>(groups + kScreenPadding);
-  const auto start = arena.take<float>(groups + kScreenPadding);
+  const auto start = arena.take<std::int32_t>(groups + kScreenPadding);
   std::fill(codes.begin(), codes.end(), std::int8_t{0});
   std::fill(scales.begin(), scales.end(), 0.0F);
-  std::fill(start.begin(), start.end(), 0.0F);
+  std::fill(start.begin(), start.end(), 0);
   double length = 0;
   double off = 0;
   for (std::size_t g = 0; g < groups; ++g) {
@@ -128,7 +126,7 @@ std::optional<HeadScreen::Query> HeadScreen::prepare(const float* x, InputForm i
       codes[k] = static_cast<std::int8_t>(code);
     }
     scales[g] = scale;
-    start[g] = -kScreenOffset * sum;
+    start[g] = -kScreenOffset * static_cast<std::int32_t>(sum);
   }
   return Query{.x = {.codes = codes.data(), .scales = scales.data(), .start = start.data(), .blocks = blocks_},
                .length = std::sqrt(length),
@@ -160,28 +158,26 @@ struct Margin {
 
 }  // namespace
 
-void HeadScreen::bound(const PanelOps& ops, const Query& query, const Rows& rows, bool streams, float* bounds) const {
-  ops.screen_rows({.x = query.x,
-                   .rows = row_at(rows.begin),
-                   .row_bytes = row_bytes_,
-                   .count = rows.end - rows.begin,
-                   .after = row_at(rows.after),
-                   .out = bounds + rows.begin,
-                   .streams = streams});
+void HeadScreen::bound(const PanelOps& ops, const Query& query, const Panels& panels, bool streams,
+                       float* bounds) const {
+  ops.screen_panels({.x = query.x,
+                     .panels = panel_at(panels.begin),
+                     .count = panels.end - panels.begin,
+                     .after = panel_at(panels.after),
+                     .out = bounds + panels.begin * kScreenRows,
+                     .streams = streams});
   const Margin margin(query);
-  for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-    const ScreenNorms& of_row = norms()[row];
-    bounds[row] = bounds[row] * of_row.unit + margin.of(of_row.error, of_row.norm);
+  for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
+    const auto& norms = *reinterpret_cast<const PanelNorms*>(panel_at(panel) + screen_norms_at(blocks_));
+    float* const of_panel = bounds + panel * kScreenRows;
+    for (std::int64_t r = 0; r < kScreenRows; ++r)
+      of_panel[r] = of_panel[r] * norms.unit[r] + margin.of(norms.error[r], norms.norm[r]);
   }
 }
 
 void HeadScreen::ask_for(std::int64_t row) const {
-  for (std::int64_t line = 0; line < blocks_ * kFineBytes; line += 64) __builtin_prefetch(fine_at(row) + line);
-  const std::byte* const scales = row_at(row) + blocks_ * (kScreenBytes + kScreenPairs);
-  const std::int64_t last = blocks_ * kScreenGroups - 1;
-  for (std::int64_t line = 0; line < last; line += 64) __builtin_prefetch(scales + line);
-  __builtin_prefetch(scales + last);
-  __builtin_prefetch(norms() + row);
+  const std::int64_t bytes = fine_row_bytes(blocks_);
+  for (std::int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(fine_at(row) + line);
 }
 
 void HeadScreen::narrow_bounds(const Query& query, std::int64_t begin, std::int64_t end, float known,
@@ -199,8 +195,8 @@ void HeadScreen::narrow_bounds(const Query& query, std::int64_t begin, std::int6
   for (std::size_t i = 0; i < count; ++i) {
     if (i + kAsked < count) ask_for(rows[i + kAsked]);
     const std::int64_t row = rows[i];
-    const float fine = screen_row_finely(query.x, row_at(row), fine_at(row));
-    const ScreenNorms& of_row = norms()[row];
+    const float fine = screen_row_finely(query.x, fine_at(row));
+    const auto& of_row = *reinterpret_cast<const ScreenNorms*>(fine_at(row) + fine_norms_at(blocks_));
     const float near = bounds[row] - margin.of(of_row.error, of_row.norm);
     // |S_r + F_r| is not above |S_r| + |W_r - S_r| + |W_r - S_r - F_r|.
     const float norm = of_row.norm + of_row.error + of_row.left;

@@ -36,7 +36,9 @@ class HeadScreen {
   static constexpr std::int64_t kMostCols = std::int64_t{1} << 16;
   HeadScreen(std::int64_t rows, std::int64_t cols);
 
-  [[nodiscard]] std::size_t bytes() const { return norms_at_ + static_cast<std::size_t>(rows_) * sizeof(ScreenNorms); }
+  [[nodiscard]] std::size_t bytes() const {
+    return fine_at_ + static_cast<std::size_t>(rows_ * fine_row_bytes(blocks_));
+  }
   // Packs rows [begin, end) into `memory`, of bytes(), from what the panels of these rows have fetched. Errors: those
   // of MatrixSource::read.
   Result<> pack(const PanelOps& ops, const MatrixSource& source, std::int64_t begin, std::int64_t end,
@@ -47,36 +49,31 @@ class HeadScreen {
   // Nothing where x [cols] has a value that is no number, or too large to tell. `input` is the form in which the exact
   // kernel takes x.
   [[nodiscard]] std::optional<Query> prepare(const float* x, InputForm input, BumpArena& arena) const;
-  struct Rows {
+  struct Panels {  // of 32 rows
     std::int64_t begin;
     std::int64_t end;
-    std::int64_t after;  // the row to be read behind them
+    std::int64_t after;  // the panel to be read behind them
   };
-  // To bounds[begin .. end): not below the products of these rows with x, as the exact kernel would compute them. NaN
-  // or infinity: unknown. `streams`: as ScreenArgs.
-  void bound(const PanelOps& ops, const Query& query, const Rows& rows, bool streams, float* bounds) const;
+  // To bounds[32 begin .. 32 end): not below the products of these rows with x, as the exact kernel would compute them;
+  // of what fills the last panel up, any. NaN or infinity: unknown. `streams`: as ScreenArgs.
+  void bound(const PanelOps& ops, const Query& query, const Panels& panels, bool streams, float* bounds) const;
   // The same, closer, of those of up to kMostRows rows whose bounds are not below `known`.
   static constexpr std::int64_t kMostRows = 512;
   void narrow_bounds(const Query& query, std::int64_t begin, std::int64_t end, float known, float* bounds) const;
 
  private:
-  [[nodiscard]] const std::byte* row_at(std::int64_t row) const {
-    return memory_.data() + static_cast<std::size_t>(row * row_bytes_);
+  [[nodiscard]] const std::byte* panel_at(std::int64_t panel) const {
+    return memory_.data() + panel * screen_panel_bytes(blocks_);
   }
   [[nodiscard]] const std::byte* fine_at(std::int64_t row) const {
-    return memory_.data() + fine_at_ + static_cast<std::size_t>(row * blocks_ * kFineBytes);
+    return memory_.data() + fine_at_ + static_cast<std::size_t>(row * fine_row_bytes(blocks_));
   }
   void ask_for(std::int64_t row) const;
-  [[nodiscard]] const ScreenNorms* norms() const {
-    return reinterpret_cast<const ScreenNorms*>(memory_.data() + norms_at_);
-  }
 
   std::int64_t rows_;
   std::int64_t cols_;
   std::int64_t blocks_;
-  std::int64_t row_bytes_;
-  std::size_t fine_at_;   // place of the finer bits
-  std::size_t norms_at_;  // of the ScreenNorms
+  std::size_t fine_at_;  // where rows of finer bits begin
   PageBuffer memory_;
 };
 

@@ -112,10 +112,8 @@ class CpuLinear final : public PackedLinear {
     const bool streams = tuning_of_linears().streams;
     share_stretches(
         pool, search.format.panels, any_length, [&](std::int64_t begin, std::int64_t end, std::int64_t after, int) {
-          const std::int64_t last = std::min(end * kPanelRows, search.format.rows);
-          // What is there, where nothing more is to do.
-          const std::int64_t next = after < search.format.panels ? after * kPanelRows : begin * kPanelRows;
-          screen_->bound(ops_, search.query, {.begin = begin * kPanelRows, .end = last, .after = next}, streams,
+          const std::int64_t next = after < search.format.panels ? after : begin;  // what is there, at the end
+          screen_->bound(ops_, search.query, {.begin = begin, .end = end, .after = next}, streams,
                          search.bounds.data());
           for (std::int64_t p = begin; p < end; ++p) {
             search.of_panels[static_cast<std::size_t>(p)] = highest(rows_of(search.format, search.bounds, p));

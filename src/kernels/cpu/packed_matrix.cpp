@@ -36,6 +36,7 @@ const CodeKernels& kernels_of(const PanelOps& ops, PanelCode code, InputForm inp
       if (planes) return ops.q8_planes;
       return by_input(&PanelOps::q8_i8, &PanelOps::q8_i16, &PanelOps::q8);
     case PanelCode::e2m1:
+      if (planes) return ops.e2m1_planes;
       return by_input(&PanelOps::e2m1_i8, &PanelOps::e2m1_i16, &PanelOps::e2m1);
     case PanelCode::e4m3:
       return ops.e4m3;

@@ -39,7 +39,8 @@ enum class PanelCode : std::uint8_t { q4, e2m1, q8, e4m3, bf16, bf16_compact, f1
 enum class PanelScale : std::uint8_t { f16, bf16, f32, e4m3, e4m3_pair, e4m3_parts, e8m0 };
 // What a prepared activation row holds. `i8`: two's complement codes, four columns a 32-bit lane, in the order in which
 // the code's bytes meet them (EncodeArgs). `i16`: two's complement codes, two columns a lane, likewise. `i16_planes`:
-// the high bytes of such codes, in the order of `i8`, and behind a multiple of 64 of them the low bytes.
+// such codes as 256 times one signed byte plus another, the high bytes in the order of `i8` and behind a multiple of 64
+// of them the low ones.
 enum class InputForm : std::uint8_t { f32, bf16, i8, i16, i16_planes };
 
 constexpr std::int64_t kPanelRows = 32;
@@ -167,9 +168,8 @@ struct ActivationArgs {
   std::int64_t out_stride;
 };
 
-struct ScreenArgs;   // screen.h
-struct ScreenNorms;  // likewise
-struct ScreenRow;    // likewise
+struct ScreenArgs;  // screen.h
+struct ScreenRow;   // likewise
 
 // The kernels of one code and input form; all null where an instruction set has none.
 struct CodeKernels {
@@ -224,12 +224,12 @@ struct RoundArgs {
 // Everything one instruction set provides.
 struct PanelOps {
   CodeKernels q4, q8, e2m1, e4m3, bf16, f16, f32;
-  CodeKernels bf16_compact;              // of one form with bf16; null: matrices stay in bf16
-  CodeKernels q4_i8, q8_i8, e2m1_i8;     // integer activation codes
-  CodeKernels e2m1_pairs;                // of e2m1_i8, under e4m3_pair; null: groups are kept one by one
-  CodeKernels q4_i16, q8_i16, e2m1_i16;  // the same in 16 bits
-  CodeKernels q4_planes, q8_planes;      // 16 bits in planes; runs only
-  CodeKernels e2m1_folded;               // of e2m1_i16, under e4m3_parts; null: groups are scaled one by one
+  CodeKernels bf16_compact;                       // of one form with bf16; null: matrices stay in bf16
+  CodeKernels q4_i8, q8_i8, e2m1_i8;              // integer activation codes
+  CodeKernels e2m1_pairs;                         // of e2m1_i8, under e4m3_pair; null: groups are kept one by one
+  CodeKernels q4_i16, q8_i16, e2m1_i16;           // the same in 16 bits
+  CodeKernels q4_planes, q8_planes, e2m1_planes;  // 16 bits in planes
+  CodeKernels e2m1_folded;                        // of e2m1_i16, under e4m3_parts; null: groups are scaled one by one
   std::int64_t wide_panels[kWideTiles];
   InputForm quantized_input;  // of q4 and q8 where activations have 16 bits
   InputForm e2m1_input;       // of e2m1, likewise
@@ -246,8 +246,8 @@ struct PanelOps {
   void (*encode16)(const EncodeArgs&);  // likewise
   void (*encode_planes)(const EncodeArgs&);
   void (*activate)(const ActivationArgs&);
-  void (*screen_rows)(const ScreenArgs&);
-  ScreenNorms (*pack_screen_row)(const ScreenRow&);
+  void (*screen_panels)(const ScreenArgs&);
+  void (*pack_screen_row)(const ScreenRow&);
   // out[i] = sum over j of weights[j] * rows[j][i], j ascending.
   void (*weighted_sum)(const float* const* rows, const float* weights, std::int64_t count, float* out, std::int64_t n);
 };
@@ -256,7 +256,8 @@ extern const PanelOps kAmxOps;
 extern const PanelOps kAmxIntegerOps;  // takes 16-bit activations as integers, whatever the tokens
 extern const PanelOps kAmxFastOps;     // quantizes 16-bit activations, under E2M1 those that meet few tokens' weights
 extern const PanelOps kAvx512VnniOps;
-extern const PanelOps kAvx512VnniFastOps;  // quantizes 16-bit activations
+extern const PanelOps kAvx512VnniPlanesOps;  // takes 16-bit activations in planes of bytes
+extern const PanelOps kAvx512VnniFastOps;    // quantizes 16-bit activations
 extern const PanelOps kAvx512Bf16Ops;
 extern const PanelOps kAvx512Ops;
 extern const PanelOps kAvx2Ops;

@@ -11,15 +11,21 @@
 // of each weight, narrow it to 0.4 to 0.6, and what is left, some tens of rows, is computed from W as ever.
 //
 // Groups of 64 columns share a scale, an 8-bit multiple of the row's unit, and have codes of -15 .. 15, kept plus 16;
-// F is a sixteenth of that, -8 .. 7, kept plus 8. A block is two groups. A row has, one after the other:
+// F is a sixteenth of that, -8 .. 7, kept plus 8. A block is two groups, a step half of one.
 //
-//   bytes    blocks x 64 bytes: byte b of a block: low five bits column b, high three the high three of column 64 + b
-//   pairs    blocks x 16 bytes: bits 2i and 2i + 1 of byte b: the low two of column 64 + 16i + b
-//   scales   blocks x 2 bytes: u8
+// Rows lie in panels of 32, as those of weights do (panel.h): a lane of 32 bits belongs to a row, so that activations
+// are the broadcast operand and no sum runs across a register. What prefetchers follow best is a single stream whose
+// lines are read in ascending order, so a panel has, one after the other, for each block:
 //
-// Rows begin on whole kScreenAlign bytes, so that no load of a register crosses a line.
+//   scales  2 x 32 bytes: u8, those of a group side by side
+//   groups  2, of 16 rows after the other 16: two steps of 32 columns: a line of pairs and 4 of fives. Of a row's lane,
+//           byte c of fives i: low five bits column 4i + c, high three the high three of column 16 + 4i + c; bits 2i
+//           and 2i + 1 of byte c of the pairs: the low two of column 16 + 4i + c
 //
-// and in another place F, blocks x 64 bytes: low half column b, high half column 64 + b.
+// and behind the last block PanelNorms;
+//
+// and in another place, row by row: F, blocks x 64 bytes: of byte b, low half column b, high half column 64 + b; the
+// row's scales again, blocks x 2 bytes; its ScreenNorms.
 //
 // Included by per-ISA files: plain structs only.
 #pragma once
@@ -31,44 +37,21 @@ namespace moracle::cpu {
 
 constexpr std::int64_t kScreenGroup = 64;   // columns
 constexpr std::int64_t kScreenBlock = 128;  // columns
+constexpr std::int64_t kScreenStep = 32;    // columns
 constexpr std::int64_t kScreenGroups = kScreenBlock / kScreenGroup;
-constexpr std::int64_t kScreenBytes = 64;  // of a block
-constexpr std::int64_t kScreenPairs = 16;
-constexpr std::int64_t kScreenRowBytes = kScreenBytes + kScreenPairs + kScreenGroups;  // for each block
-constexpr std::int64_t kScreenAlign = 32;
+constexpr std::int64_t kScreenRows = 32;      // of a panel
+constexpr std::int64_t kScreenLineRows = 16;  // whose lanes are a line
+constexpr std::int64_t kScreenSteps = kScreenGroup / kScreenStep;
+constexpr std::int64_t kScreenFives = 64;          // bytes of a step before its fives
+constexpr std::int64_t kScreenStepBytes = 5 * 64;  // of 16 rows
+constexpr std::int64_t kScreenGroupBytes = kScreenRows / kScreenLineRows * kScreenSteps * kScreenStepBytes;
+constexpr std::int64_t kScreenScales = kScreenGroups * kScreenRows;  // bytes of a block before its groups
+constexpr std::int64_t kScreenBlockBytes = kScreenScales + kScreenGroups * kScreenGroupBytes;
 constexpr std::int64_t kFineBytes = 64;  // of F, for each block
 constexpr int kScreenMost = 15;          // of a code's magnitude
 constexpr int kScreenOffset = 16;
 constexpr int kFineSteps = 16;  // of F in a step of the codes
 constexpr int kFineOffset = 8;
-
-// Activations that rows are multiplied by. Scales and starts are read in whole registers: zeros follow the last group,
-// up to kScreenPadding of them.
-constexpr std::int64_t kScreenPadding = 16;
-struct ScreenInput {
-  const std::int8_t* codes;  // [blocks * 128], -127 .. 127
-  const float* scales;       // [groups]
-  const float* start;        // [groups], the sum of the group's codes times -16
-  std::int64_t blocks;
-};
-
-// Rows that follow each other, in memory that goes on for kScreenPadding bytes behind them.
-struct ScreenArgs {
-  ScreenInput x;
-  const std::byte* rows;
-  std::int64_t row_bytes;  // from one to the next
-  std::int64_t count;
-  const std::byte* after;  // the row to be read behind them
-  float* out;              // [count], in the rows' units
-  bool streams;            // read from two places in turn, half of the rows apart
-};
-void screen_rows_avx2(const ScreenArgs& args);
-void screen_rows_avx512(const ScreenArgs& args);
-void screen_rows_vnni(const ScreenArgs& args);  // AVX-512 with VNNI
-
-// One row of F, [blocks * 64], times the same, in sixteenths of the row's unit. `row` is that of the codes, for its
-// scales. AVX2.
-[[nodiscard]] float screen_row_finely(const ScreenInput& x, const std::byte* row, const std::byte* fine);
 
 // What bounds need to know of a row.
 struct ScreenNorms {
@@ -77,14 +60,62 @@ struct ScreenNorms {
   float norm;   // |S_r|, not below it
   float left;   // |W_r - S_r - F_r|, not below it
 };
+struct PanelNorms {
+  float unit[kScreenRows];
+  float error[kScreenRows];
+  float norm[kScreenRows];
+};
+
+// Bytes of a panel, and of what a row has elsewhere, both of whole lines.
+constexpr std::int64_t screen_norms_at(std::int64_t blocks) {
+  return blocks * kScreenBlockBytes;
+}
+constexpr std::int64_t screen_panel_bytes(std::int64_t blocks) {
+  return screen_norms_at(blocks) + static_cast<std::int64_t>(sizeof(PanelNorms));
+}
+constexpr std::int64_t fine_norms_at(std::int64_t blocks) {
+  return (blocks * (kFineBytes + kScreenGroups) + 15) / 16 * 16;
+}
+constexpr std::int64_t fine_row_bytes(std::int64_t blocks) {
+  return (fine_norms_at(blocks) + static_cast<std::int64_t>(sizeof(ScreenNorms)) + 63) / 64 * 64;
+}
+
+// Activations that rows are multiplied by. Scales and starts are read in whole registers: zeros follow the last group,
+// up to kScreenPadding of them.
+constexpr std::int64_t kScreenPadding = 16;
+struct ScreenInput {
+  const std::int8_t* codes;   // [blocks * 128], -127 .. 127
+  const float* scales;        // [groups]
+  const std::int32_t* start;  // [groups], the sum of the group's codes times -16
+  std::int64_t blocks;
+};
+
+// Panels that follow each other.
+struct ScreenArgs {
+  ScreenInput x;
+  const std::byte* panels;
+  std::int64_t count;
+  const std::byte* after;  // the panel to be read behind them
+  float* out;              // [count * 32], in the rows' units
+  bool streams;            // two panels at a time, half of all apart
+};
+void screen_panels_avx2(const ScreenArgs& args);
+void screen_panels_avx512(const ScreenArgs& args);
+void screen_panels_vnni(const ScreenArgs& args);  // AVX-512 with VNNI
+
+// One row of F, with its scales, times the same, in sixteenths of the row's unit. AVX2.
+[[nodiscard]] float screen_row_finely(const ScreenInput& x, const std::byte* fine);
+
+// A row to be packed: its codes and scales, and its norms beside F.
 struct ScreenRow {
   const float* weights;  // [blocks * 128], finite; zeros behind the last column
   std::int64_t blocks;
-  std::byte* row;
-  std::byte* fine;
-  float* scratch;  // [groups]
+  std::byte* panel;
+  std::int64_t row;  // of the panel
+  std::byte* fine;   // [fine_row_bytes(blocks)], zeros
+  float* scratch;    // [groups]
 };
-[[nodiscard]] ScreenNorms pack_screen_row_avx2(const ScreenRow& row);
-[[nodiscard]] ScreenNorms pack_screen_row_avx512(const ScreenRow& row);
+void pack_screen_row_avx2(const ScreenRow& row);
+void pack_screen_row_avx512(const ScreenRow& row);
 
 }  // namespace moracle::cpu

@@ -6,7 +6,7 @@
 // times what vectors do. At the end of a group a sum costs 2 loads and a store a vector, four vectors a token, which is
 // about the time of 128 columns' products.
 //
-// Activations of 16 bits come as two planes of bytes, the high halves signed and the low ones not. Each meets the same
+// Activations of 16 bits come as two planes of signed bytes, the high halves and the low ones. Each meets the same
 // weights, and the sums are put together in 32 bits, where nothing is rounded: as fast as bf16 tiles, whose lines have
 // half as many columns, at half of the unpacking.
 #include <immintrin.h>
@@ -43,15 +43,9 @@ struct SignedLines : ByteLines {
     _tile_dpbssd(0, 4, 6);
     _tile_dpbssd(1, 4, 7);
   }
-  template <Pairing P>
   static void multiply_second() {
-    if constexpr (P == Pairing::planes) {
-      _tile_dpbusd(2, 5, 6);
-      _tile_dpbusd(3, 5, 7);
-    } else {
-      _tile_dpbssd(2, 5, 6);
-      _tile_dpbssd(3, 5, 7);
-    }
+    _tile_dpbssd(2, 5, 6);
+    _tile_dpbssd(3, 5, 7);
   }
 };
 
@@ -61,9 +55,7 @@ struct UnsignedLines : ByteLines {
     _tile_dpbsud(0, 4, 6);
     _tile_dpbsud(1, 4, 7);
   }
-  template <Pairing P>
   static void multiply_second() {
-    static_assert(P != Pairing::planes);
     _tile_dpbsud(2, 5, 6);
     _tile_dpbsud(3, 5, 7);
   }

@@ -35,9 +35,7 @@ struct Bf16Lines {
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
   }
-  template <Pairing P>
   static void multiply_second() {
-    static_assert(P != Pairing::planes);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }

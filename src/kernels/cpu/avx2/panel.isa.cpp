@@ -181,6 +181,7 @@ constinit const PanelOps kAvx2NumberOps = {
     .e2m1_i16 = {},
     .q4_planes = {},
     .q8_planes = {},
+    .e2m1_planes = {},
     .e2m1_folded = {},
     .wide_panels = {wide_panels<1>(), wide_panels<2>(), wide_panels<3>()},
     .quantized_input = InputForm::f32,
@@ -197,7 +198,7 @@ constinit const PanelOps kAvx2NumberOps = {
     .encode16 = nullptr,
     .encode_planes = nullptr,
     .activate = activate,
-    .screen_rows = screen_rows_avx2,
+    .screen_panels = screen_panels_avx2,
     .pack_screen_row = pack_screen_row_avx2,
     .weighted_sum = weighted_sum,
 };

@@ -123,6 +123,7 @@ constinit const PanelOps kAvx512Ops = {
     .e2m1_i16 = {},
     .q4_planes = {},
     .q8_planes = {},
+    .e2m1_planes = {},
     .e2m1_folded = {},
     .wide_panels = {wide_panels<1>(), wide_panels<2>(), wide_panels<3>()},
     .quantized_input = InputForm::f32,
@@ -139,7 +140,7 @@ constinit const PanelOps kAvx512Ops = {
     .encode16 = nullptr,
     .encode_planes = nullptr,
     .activate = activate,
-    .screen_rows = screen_rows_avx512,
+    .screen_panels = screen_panels_avx512,
     .pack_screen_row = pack_screen_row_avx512,
     .weighted_sum = weighted_sum,
 };

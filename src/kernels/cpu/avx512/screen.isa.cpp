@@ -10,15 +10,18 @@ namespace {
 
 #include "kernels/cpu/avx512/screen512.inc"
 
-inline __m512i products(__m512i codes, const std::int8_t* x) {
-  return _mm512_maddubs_epi16(codes, _mm512_loadu_si512(x));
-}
-inline __m512i quads(__m512i sums) {
-  return _mm512_madd_epi16(sums, _mm512_set1_epi16(1));
-}
+// Sums of 16 bits: of four registers' codes up to 31 by 127, two columns each.
+struct Products {
+  __m512i sum = _mm512_setzero_si512();
+  void add(__m512i codes, __m512i x) { sum = _mm512_add_epi16(sum, _mm512_maddubs_epi16(codes, x)); }
+  [[nodiscard]] __m512i quads() const { return _mm512_madd_epi16(sum, _mm512_set1_epi16(1)); }
+};
 
 #include "kernels/cpu/screen_body.inc"
 
+inline float lane_sum(V::Reg v) {
+  return _mm512_reduce_add_ps(v);
+}
 inline V::Reg magnitude(V::Reg v) {
   return _mm512_abs_ps(v);
 }
@@ -34,12 +37,12 @@ inline __m256i bytes_of(const V::Reg (&codes)[2]) {
 
 }  // namespace
 
-void screen_rows_avx512(const ScreenArgs& args) {
-  screen_rows(args);
+void screen_panels_avx512(const ScreenArgs& args) {
+  screen_panels(args);
 }
 
-ScreenNorms pack_screen_row_avx512(const ScreenRow& row) {
-  return pack_screen_row(row);
+void pack_screen_row_avx512(const ScreenRow& row) {
+  pack_screen_row(row);
 }
 
 }  // namespace moracle::cpu

@@ -84,6 +84,7 @@ constinit const PanelOps kAvx512Bf16Ops = {
     .e2m1_i16 = {},
     .q4_planes = {},
     .q8_planes = {},
+    .e2m1_planes = {},
     .e2m1_folded = {},
     .wide_panels = {wide_panels<1>(), wide_panels<2>(), wide_panels<3>()},
     .quantized_input = InputForm::bf16,
@@ -100,7 +101,7 @@ constinit const PanelOps kAvx512Bf16Ops = {
     .encode16 = nullptr,
     .encode_planes = nullptr,
     .activate = activate,
-    .screen_rows = screen_rows_vnni,
+    .screen_panels = screen_panels_vnni,
     .pack_screen_row = pack_screen_row_avx512,
     .weighted_sum = weighted_sum,
 };

@@ -57,6 +57,19 @@ struct Int16Form {
   }
 };
 
+// Two planes of such bytes, high ones and low ones.
+struct PlanesForm : Int8Form {
+  static constexpr int kPlanes = 2;
+};
+
+struct PlaneSums : UnsignedSums {
+  static Sum joined(Sum high, Sum low) { return V::add(_mm512_slli_epi32(high, 8), low); }
+};
+
+template <>
+struct SumsOf<PlanesForm> {
+  using Type = PlaneSums;
+};
 template <>
 struct SumsOf<Int8Form> {
   using Type = UnsignedSums;
@@ -97,6 +110,12 @@ struct Q8 {
   __m512i weight(const std::byte* at, int k, int r) const {
     return _mm512_xor_si512(_mm512_loadu_si512(at + k * 128 + r * 64), _mm512_set1_epi8(static_cast<char>(0x80)));
   }
+};
+
+// The same codes under activations in planes.
+template <class D>
+struct InPlanes : D {
+  using Form = PlanesForm;
 };
 
 // The number of each code, twice: the permutation looks at five bits, of which the fifth is a neighbour's.
@@ -178,10 +197,11 @@ void encode8(const EncodeArgs& args) {
   });
 }
 
-// High and low bytes apart. The high ones are rounded down, so that the low ones are what is missing, 0 .. 255.
+// High and low bytes apart. The high ones are rounded, so that the low ones, what is missing, are -128 .. 127.
 void encode_planes(const EncodeArgs& args) {
   encode(args, 1, [&](std::byte* out, const Codes& codes, std::int64_t left) {
-    store_bytes(out, in_order(_mm512_cvtepi32_epi8(_mm512_srai_epi32(codes.lanes, 8)), args.nibbles), left);
+    const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(codes.lanes, _mm512_set1_epi32(128)), 8);
+    store_bytes(out, in_order(_mm512_cvtepi32_epi8(high), args.nibbles), left);
     store_bytes(out + args.plane, in_order(_mm512_cvtepi32_epi8(codes.lanes), args.nibbles), left);
   });
 }
@@ -210,6 +230,9 @@ constinit const IntegerKernels kVnniKernels = {.q4 = all_scales<Q4>(),
                                                .q4_i16 = own_scales<Q4Words, true>(),
                                                .q8_i16 = own_scales<Q8Words, true>(),
                                                .e2m1_i16 = own_scales<E2m1Words, false>(),
+                                               .q4_planes = own_scales<InPlanes<Q4>, true>(),
+                                               .q8_planes = own_scales<InPlanes<Q8>, true>(),
+                                               .e2m1_planes = own_scales<InPlanes<E2m1>, false>(),
                                                .e2m1_folded = {},
                                                .encode8 = encode8,
                                                .encode16 = encode16,

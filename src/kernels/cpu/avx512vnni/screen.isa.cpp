@@ -1,5 +1,4 @@
-// Screens of heads (screen.h) with VPDPBUSD, one operation where others take two: a core of Zen 4 reads as fast as
-// memory gives.
+// Screens of heads (screen.h) with VPDPBUSD.
 #include "kernels/cpu/screen.h"
 
 #include <immintrin.h>
@@ -11,19 +10,18 @@ namespace {
 
 #include "kernels/cpu/avx512/screen512.inc"
 
-inline __m512i products(__m512i codes, const std::int8_t* x) {
-  return _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes, _mm512_loadu_si512(x));
-}
-inline __m512i quads(__m512i sums) {
-  return sums;
-}
+struct Products {
+  __m512i sum = _mm512_setzero_si512();
+  void add(__m512i codes, __m512i x) { sum = _mm512_dpbusd_epi32(sum, codes, x); }
+  [[nodiscard]] __m512i quads() const { return sum; }
+};
 
 #include "kernels/cpu/screen_body.inc"
 
 }  // namespace
 
-void screen_rows_vnni(const ScreenArgs& args) {
-  screen_rows(args);
+void screen_panels_vnni(const ScreenArgs& args) {
+  screen_panels(args);
 }
 
 }  // namespace moracle::cpu
