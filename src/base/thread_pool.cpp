@@ -1,5 +1,6 @@
 #include "base/thread_pool.h"
 
+#include <algorithm>
 #include <chrono>
 
 #if defined(__x86_64__)
@@ -38,7 +39,7 @@ void relax() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads) : words_(static_cast<std::size_t>(std::max(threads, 1))) {
   for (int thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { worker(thread); });
 }
 

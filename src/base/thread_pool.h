@@ -5,12 +5,18 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "base/function_ref.h"
 
 namespace moracle {
+
+// One thread's word among those of all threads, in a line of its own.
+struct alignas(64) ThreadWord {
+  std::atomic<std::uint64_t> value{0};
+};
 
 // `threads` includes the calling one: a pool of 1 starts no thread. Workers spin shortly for the next job, then park.
 // One job at a time: parallel_for is not reentrant and is called from one thread. Jobs must not throw.
@@ -30,6 +36,9 @@ class ThreadPool {
   // Which thread runs which index is not fixed, so bodies write to places that depend on the index alone.
   void parallel_for(std::int64_t count, FunctionRef<void(std::int64_t index, int thread)> body);
 
+  // [threads()], for what the bodies of a job share among each other. Theirs to set before it, and to use.
+  [[nodiscard]] std::span<ThreadWord> words() { return words_; }
+
  private:
   struct Job {
     FunctionRef<void(std::int64_t, int)>* body = nullptr;
@@ -40,6 +49,7 @@ class ThreadPool {
   bool join(std::uint64_t& seen, int thread);
   void work_on(const Job& job, int thread);
 
+  std::vector<ThreadWord> words_;
   std::vector<std::thread> workers_;
   std::mutex mutex_;
   std::condition_variable wake_;

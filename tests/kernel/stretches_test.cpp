@@ -1,9 +1,14 @@
-// Sharing a row of panels: everything is done once, no stretch is longer than it may be, and they get shorter.
+// Sharing a row of panels: everything is done once, no stretch is longer than it may be, each thread reads its own part
+// in order, and who is done takes from who is not.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,19 +24,14 @@ std::vector<Stretch> shared(int threads, std::int64_t total, const Most& most) {
   ThreadPool pool(threads);
   std::mutex mutex;
   std::vector<Stretch> stretches;
-  std::map<int, std::int64_t> expected;  // where each thread is to go on
   share_stretches(pool, total, most, [&](std::int64_t begin, std::int64_t end, std::int64_t after, int thread) {
     const std::lock_guard lock(mutex);
     EXPECT_GE(thread, 0);
     EXPECT_LT(thread, threads);
+    EXPECT_LE(end - begin, most(begin));
+    EXPECT_GE(after, 0);
+    EXPECT_LE(after, total);
     stretches.emplace_back(begin, end);
-    // A thread goes on where it said it would, as long as there is enough for all.
-    const auto said = expected.find(thread);
-    if (said != expected.end() && total - said->second > 8 * threads) {
-      EXPECT_EQ(begin, said->second);
-    }
-    EXPECT_GE(after, end);
-    expected[thread] = after;
   });
   std::sort(stretches.begin(), stretches.end());
   return stretches;
@@ -51,18 +51,84 @@ TEST(Stretches, CoverEverythingOnce) {
   }
 }
 
-TEST(Stretches, GetShorter) {
-  const auto stretches = shared(2, 800, [](std::int64_t) { return std::int64_t{800}; });
-  EXPECT_EQ(stretches.front(), Stretch(0, 100)) << "an eighth of what two threads have to do";
-  for (std::size_t i = 1; i < stretches.size(); ++i)
-    EXPECT_LE(stretches[i].second - stretches[i].first, stretches[i - 1].second - stretches[i - 1].first);
-  EXPECT_EQ(stretches.back(), Stretch(799, 800));
+TEST(Stretches, OfOneThreadFollowEachOther) {
+  ThreadPool pool(1);
+  std::int64_t at = 0;
+  share_stretches(
+      pool, 100, [](std::int64_t) { return std::int64_t{100}; },
+      [&](std::int64_t begin, std::int64_t end, std::int64_t after, int) {
+        EXPECT_EQ(begin, at);
+        EXPECT_EQ(after, end) << "it goes on behind this one, or nowhere";
+        at = end;
+      });
+  EXPECT_EQ(at, 100);
 }
 
 TEST(Stretches, EndWhereTheyMust) {
   // Experts of 10 panels: a stretch stays in one.
   for (const auto& [begin, end] : shared(2, 200, [](std::int64_t begin) { return 10 - begin % 10; }))
     EXPECT_EQ(begin / 10, (end - 1) / 10) << begin << " " << end;
+}
+
+TEST(Stretches, WhoIsDoneTakesFromWhoIsNot) {
+  // The first part's owner waits in its first stretch until all the rest is done, which others have to do.
+  constexpr std::int64_t kTotal = 64;
+  ThreadPool pool(2);
+  std::atomic<std::int64_t> done{0};
+  std::mutex mutex;
+  std::map<std::int64_t, int> times;
+  share_stretches(
+      pool, kTotal, [](std::int64_t) { return std::int64_t{1}; },
+      [&](std::int64_t begin, std::int64_t end, std::int64_t, int) {
+        if (begin == 0) {
+          // Where no worker comes, the caller has to go on alone.
+          const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+          while (done < kTotal - 1 && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+        }
+        done += end - begin;
+        const std::lock_guard lock(mutex);
+        ++times[begin];
+      });
+  EXPECT_EQ(times.size(), kTotal);
+  for (const auto& [begin, count] : times) EXPECT_EQ(count, 1) << begin;
+}
+
+TEST(PanelParts, AreEqualAndTakenFromTheFront) {
+  std::array<ThreadWord, 2> words;
+  PanelParts parts(words, 100);
+  const auto any = [](std::int64_t) { return std::int64_t{100}; };
+  const PanelRange first = parts.take(1, any);
+  EXPECT_EQ(first.begin, 50);
+  EXPECT_EQ(first.end, 62) << "a quarter of the part";
+  EXPECT_EQ(parts.front(1), 62);
+  EXPECT_EQ(parts.front(0), 0);
+  EXPECT_EQ(parts.take(0, [](std::int64_t) { return std::int64_t{3}; }).end, 3) << "no more than it may";
+}
+
+TEST(PanelParts, RefillWithHalfOfTheLargest) {
+  std::array<ThreadWord, 3> words;
+  PanelParts parts(words, 30);
+  const auto any = [](std::int64_t) { return std::int64_t{30}; };
+  while (parts.take(0, any).size() > 0) {
+  }
+  EXPECT_FALSE(parts.front(0));
+  parts.take(1, any);
+  ASSERT_TRUE(parts.refill(0, 1)) << "from the third, whose owner has taken nothing";
+  EXPECT_EQ(parts.front(0), 25);
+  EXPECT_EQ(parts.front(2), 20);
+  EXPECT_EQ(parts.take(0, any).begin, 25);
+}
+
+TEST(PanelParts, LeaveAnOwnerItsLastUnlessOneIsIdle) {
+  std::array<ThreadWord, 2> words;
+  PanelParts parts(words, 2);
+  const auto any = [](std::int64_t) { return std::int64_t{2}; };
+  EXPECT_EQ(parts.take(0, any).begin, 0);
+  EXPECT_FALSE(parts.refill(0, 2));
+  EXPECT_TRUE(parts.refill(0, 1));
+  EXPECT_EQ(parts.take(0, any).begin, 1);
+  EXPECT_FALSE(parts.refill(0, 1));
+  EXPECT_EQ(parts.take(1, any).size(), 0);
 }
 
 }  // namespace

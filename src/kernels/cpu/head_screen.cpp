@@ -1,7 +1,6 @@
 #include "kernels/cpu/head_screen.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -20,10 +19,10 @@ constexpr float kMostActivation = 1e15F;
 constexpr float kMostNorm = 0x1p+26F;
 
 // |computed - true| / (|W_r| |x|) of a product of `cols` columns: each of up to `cols` multiplications and as many
-// additions, in any order, rounds by 2^-24 at most. A sum of the screen's rounds at most cols / 128 + 10 times, but of
-// codes raised by their offset and of what takes it away: 8.75 and 8.5 |S_r| |x~| where every group has one weight and
-// zeros beside it, and none has more. 18 times as much is below cols / 6 + 180. Inputs of bf16 are rounded by 2^-9
-// before.
+// additions, in any order, rounds by 2^-24 at most. A sum of a screen's panel rounds at most cols / 64 + 3 times, its
+// groups being exact; one of F at most cols / 128 + 10 times, but of codes raised by their offset and of what takes it
+// away: 8.75 and 8.5 |S_r| |x~| where every group has one weight and zeros beside it, and none has more. 18 times as
+// much is below cols / 6 + 180. Inputs of bf16 are rounded by 2^-9 before.
 double rounding_of(std::int64_t cols, InputForm input) {
   const double sums = 3 * static_cast<double>(cols + 256) * 0x1p-24;
   return sums + (input == InputForm::bf16 ? 0x1.02p-9 : 0.0);
@@ -175,26 +174,11 @@ void HeadScreen::bound(const PanelOps& ops, const Query& query, const Panels& pa
   }
 }
 
-void HeadScreen::ask_for(std::int64_t row) const {
-  const std::int64_t bytes = fine_row_bytes(blocks_);
-  for (std::int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(fine_at(row) + line);
-}
-
 void HeadScreen::narrow_bounds(const Query& query, std::int64_t begin, std::int64_t end, float known,
                                float* bounds) const {
-  // Rows lie far apart: the next ones are on their way while one is worked on.
-  constexpr std::size_t kAsked = 4;
-  std::array<std::int64_t, kMostRows + kAsked> rows;
-  std::size_t count = 0;
-  for (std::int64_t row = begin; row < end; ++row) {
-    rows[count] = row;
-    if (bounds[row] >= known) ++count;
-  }
   const Margin margin(query);
-  for (std::size_t i = 0; i < std::min(count, kAsked); ++i) ask_for(rows[i]);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (i + kAsked < count) ask_for(rows[i + kAsked]);
-    const std::int64_t row = rows[i];
+  for (std::int64_t row = begin; row < end; ++row) {
+    if (!(bounds[row] >= known)) continue;
     const float fine = screen_row_finely(query.x, fine_at(row));
     const auto& of_row = *reinterpret_cast<const ScreenNorms*>(fine_at(row) + fine_norms_at(blocks_));
     const float near = bounds[row] - margin.of(of_row.error, of_row.norm);

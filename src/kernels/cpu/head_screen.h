@@ -68,7 +68,6 @@ class HeadScreen {
   [[nodiscard]] const std::byte* fine_at(std::int64_t row) const {
     return memory_.data() + fine_at_ + static_cast<std::size_t>(row * fine_row_bytes(blocks_));
   }
-  void ask_for(std::int64_t row) const;
 
   std::int64_t rows_;
   std::int64_t cols_;

@@ -1,44 +1,110 @@
-// How a row of panels is shared between threads: in stretches that get shorter, so that each thread reads long streams
-// and all end together. Which thread takes what moves no bit of a result.
+// How a row of panels is shared between threads: each reads its own part of it in order, so that memory is read in few
+// and long streams, and who is done takes half of what another has left. Which thread takes what moves no bit of a
+// result.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 
+#include "base/checked.h"
 #include "base/thread_pool.h"
 
 namespace moracle::cpu {
 
-// Calls body(begin, end, after, thread) until all of [0, total) is done. A stretch is an eighth of what two threads
-// have left, and so on; most(begin) >= 1 bounds the length of the one that begins there. `after` is where the thread's
-// next stretch begins, so that memory can be asked for it: certain while there is much left, then a guess; not below
-// total: there is none.
+// Of a row of panels.
+struct PanelRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  [[nodiscard]] std::int64_t size() const { return end - begin; }
+};
+
+// What is left of each thread's part. A part is one word, so that what its owner takes from its front and others from
+// its end cannot overlap; a panel that was taken is in no part again.
+class PanelParts {
+ public:
+  PanelParts(std::span<ThreadWord> words, std::int64_t total) : words_(words) {
+    const auto count = narrow<std::int64_t>(words.size());
+    for (std::int64_t i = 0; i < count; ++i) put(i, {total * i / count, total * (i + 1) / count});
+  }
+
+  // The front of a part: a quarter of it, but not more than most(begin). Empty: there is nothing left.
+  template <class Most>
+  PanelRange take(std::int64_t part, const Most& most) {
+    std::atomic<std::uint64_t>& word = word_of(part);
+    std::uint64_t value = word.load(std::memory_order_relaxed);
+    for (;;) {
+      const PanelRange left = range(value);
+      if (left.size() == 0) return {};
+      const std::int64_t share = std::min(std::max<std::int64_t>(left.size() / 4, 1), most(left.begin));
+      const PanelRange taken{left.begin, left.begin + share};
+      if (word.compare_exchange_weak(value, packed({taken.end, left.end}), std::memory_order_relaxed)) return taken;
+    }
+  }
+
+  // Fills a part that is empty with the second half of the one that has most left, of at least `least` panels. False:
+  // none has.
+  bool refill(std::int64_t part, std::int64_t least) {
+    for (;;) {
+      const auto largest = std::max_element(words_.begin(), words_.end(), [](const auto& a, const auto& b) {
+        return range(a.value.load(std::memory_order_relaxed)).size() <
+               range(b.value.load(std::memory_order_relaxed)).size();
+      });
+      std::uint64_t value = largest->value.load(std::memory_order_relaxed);
+      const PanelRange left = range(value);
+      if (left.size() < least) return false;
+      const std::int64_t middle = left.begin + left.size() / 2;
+      if (!largest->value.compare_exchange_weak(value, packed({left.begin, middle}), std::memory_order_relaxed))
+        continue;
+      put(part, {middle, left.end});
+      return true;
+    }
+  }
+
+  // Where a part goes on; empty: nowhere.
+  [[nodiscard]] std::optional<std::int64_t> front(std::int64_t part) const {
+    const PanelRange left = range(words_[static_cast<std::size_t>(part)].value.load(std::memory_order_relaxed));
+    return left.size() > 0 ? std::optional(left.begin) : std::nullopt;
+  }
+
+ private:
+  static constexpr std::uint64_t kLow = 0xFFFFFFFF;
+
+  static PanelRange range(std::uint64_t word) {
+    return {static_cast<std::int64_t>(word & kLow), static_cast<std::int64_t>(word >> 32U)};
+  }
+  static std::uint64_t packed(const PanelRange& range) {
+    return static_cast<std::uint64_t>(narrow<std::uint32_t>(range.end)) << 32U | narrow<std::uint32_t>(range.begin);
+  }
+  std::atomic<std::uint64_t>& word_of(std::int64_t part) { return words_[static_cast<std::size_t>(part)].value; }
+  void put(std::int64_t part, const PanelRange& range) {
+    word_of(part).store(packed(range), std::memory_order_relaxed);
+  }
+
+  std::span<ThreadWord> words_;
+};
+
+// Calls body(begin, end, after, thread) until all of [0, total) is done. most(begin) >= 1 bounds the length of the
+// stretch that begins there. `after` is where the thread will probably go on, so that memory can be asked for it;
+// `total`: nowhere.
 template <class Most, class Body>
 void share_stretches(ThreadPool& pool, std::int64_t total, const Most& most, const Body& body) {
-  const std::int64_t parts = 4 * static_cast<std::int64_t>(pool.threads());
-  std::atomic<std::int64_t> next{0};
-  struct Stretch {
-    std::int64_t begin;
-    std::int64_t end;
-  };
-  const auto take = [&] {
-    std::int64_t begin = next.load(std::memory_order_relaxed);
-    std::int64_t end = begin;
-    do {
-      if (begin >= total) return Stretch{total, total};
-      const std::int64_t share = std::max<std::int64_t>((total - begin) / parts, 1);
-      end = begin + std::min(share, most(begin));
-    } while (!next.compare_exchange_weak(begin, end, std::memory_order_relaxed));
-    return Stretch{begin, end};
-  };
-  pool.parallel_for(pool.threads(), [&](std::int64_t, int thread) {
-    for (Stretch stretch = take(); stretch.begin < total;) {
-      // The last ones are taken one by one, so that all threads end together.
-      const bool early = total - next.load(std::memory_order_relaxed) > parts;
-      Stretch after = early ? take() : Stretch{next.load(std::memory_order_relaxed), 0};
-      body(stretch.begin, stretch.end, after.begin, thread);
-      stretch = early ? after : take();
+  PanelParts parts(pool.words(), total);
+  pool.parallel_for(pool.threads(), [&](std::int64_t part, int thread) {
+    for (;;) {
+      const PanelRange taken = parts.take(part, most);
+      if (taken.size() == 0) {
+        if (!parts.refill(part, 1)) return;
+        continue;
+      }
+      std::optional<std::int64_t> after = parts.front(part);
+      // One's own part ends here: what comes next is looked for now, unless its owner comes to it sooner.
+      if (!after && parts.refill(part, 2)) after = parts.front(part);
+      body(taken.begin, taken.end, after.value_or(total), thread);
     }
   });
 }
