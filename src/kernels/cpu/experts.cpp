@@ -2,7 +2,8 @@
 //
 // Weights of an expert lie in one stretch: gate panel, up panel, gate panel, ... then the w2 panels, so that the thread
 // that works on an expert reads one sequential stream. Every weight is read once per call, for all tokens that share
-// the expert. Threads draw stretches of an expert's panels, which get shorter, so that ragged routing evens out.
+// the expert. Each thread reads its own part of all panels, and who is done takes from others, so that ragged routing
+// evens out.
 #include <algorithm>
 #include <cstring>
 
