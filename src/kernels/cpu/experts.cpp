@@ -188,12 +188,10 @@ class CpuExperts final : public PackedExperts {
                     [&](std::int64_t begin, std::int64_t end, std::int64_t after, int thread) {
                       const std::int32_t expert = expert_at(begin);
                       const std::int64_t streams = work.tuning.together(tokens_of(work, expert)) ? most : 1;
-                      const std::int64_t next =
-                          after < hit * panels ? after : end - 1;  // what is there, where nothing more is to do
                       body({.expert = expert,
                             .panels = PanelStreams(begin % panels, begin % panels + end - begin, streams),
-                            .next_expert = expert_at(next),
-                            .next_panel = next % panels},
+                            .next_expert = expert_at(after),
+                            .next_panel = after % panels},
                            thread);
                     });
   }

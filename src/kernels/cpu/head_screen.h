@@ -57,8 +57,7 @@ class HeadScreen {
   // To bounds[32 begin .. 32 end): not below the products of these rows with x, as the exact kernel would compute them;
   // of what fills the last panel up, any. NaN or infinity: unknown. `streams`: as ScreenArgs.
   void bound(const PanelOps& ops, const Query& query, const Panels& panels, bool streams, float* bounds) const;
-  // The same, closer, of those of up to kMostRows rows whose bounds are not below `known`.
-  static constexpr std::int64_t kMostRows = 512;
+  // The same, closer, of those of rows [begin, end) whose bounds are not below `known`.
   void narrow_bounds(const Query& query, std::int64_t begin, std::int64_t end, float known, float* bounds) const;
 
  private:

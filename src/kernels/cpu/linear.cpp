@@ -56,9 +56,7 @@ class CpuLinear final : public PackedLinear {
     share_stretches(context.pool, format.panels, any_length,
                     [&](std::int64_t begin, std::int64_t end, std::int64_t after, int) {
                       const PanelStreams panels(begin, end, tuning.together(tokens) ? kMaxPanels : 1);
-                      // What is there, where nothing more is to do.
-                      const std::byte* const next = panel_at(format, after < format.panels ? after : end - 1);
-                      multiply_stretch(format, tuning, panels, next, tokens, rows, y);
+                      multiply_stretch(format, tuning, panels, panel_at(format, after), tokens, rows, y);
                     });
   }
 
@@ -112,8 +110,7 @@ class CpuLinear final : public PackedLinear {
     const bool streams = tuning_of_linears().streams;
     share_stretches(
         pool, search.format.panels, any_length, [&](std::int64_t begin, std::int64_t end, std::int64_t after, int) {
-          const std::int64_t next = after < search.format.panels ? after : begin;  // what is there, at the end
-          screen_->bound(ops_, search.query, {.begin = begin, .end = end, .after = next}, streams,
+          screen_->bound(ops_, search.query, {.begin = begin, .end = end, .after = after}, streams,
                          search.bounds.data());
           for (std::int64_t p = begin; p < end; ++p) {
             search.of_panels[static_cast<std::size_t>(p)] = highest(rows_of(search.format, search.bounds, p));
@@ -141,10 +138,10 @@ class CpuLinear final : public PackedLinear {
 
   // Panels with a row that may come to `known`.
   void compute_doubtful(ThreadPool& pool, const Search& search, float known) const {
-    constexpr std::int64_t kPanels = HeadScreen::kMostRows / kPanelRows;  // of one task
+    constexpr std::int64_t kPanels = 16;  // of one task
     pool.parallel_for(ceil_div(search.format.panels, kPanels), [&](std::int64_t task, int) {
-      const std::int64_t begin = task * HeadScreen::kMostRows;
-      const std::int64_t end = std::min(begin + HeadScreen::kMostRows, search.format.rows);
+      const std::int64_t begin = task * kPanels * kPanelRows;
+      const std::int64_t end = std::min(begin + kPanels * kPanelRows, search.format.rows);
       screen_->narrow_bounds(search.query, begin, end, known, search.bounds.data());
       for (std::int64_t p = task * kPanels; p * kPanelRows < end; ++p) {
         if (highest(rows_of(search.format, search.bounds, p)) >= known) compute(search, p);

@@ -89,8 +89,8 @@ class PanelParts {
 };
 
 // Calls body(begin, end, after, thread) until all of [0, total) is done. most(begin) >= 1 bounds the length of the
-// stretch that begins there. `after` is where the thread will probably go on, so that memory can be asked for it;
-// `total`: nowhere.
+// stretch that begins there. `after` is where the thread will probably go on, so that memory can be asked for it; where
+// nothing more is to do, the panel that it ends with.
 template <class Most, class Body>
 void share_stretches(ThreadPool& pool, std::int64_t total, const Most& most, const Body& body) {
   PanelParts parts(pool.words(), total);
@@ -104,7 +104,7 @@ void share_stretches(ThreadPool& pool, std::int64_t total, const Most& most, con
       std::optional<std::int64_t> after = parts.front(part);
       // One's own part ends here: what comes next is looked for now, unless its owner comes to it sooner.
       if (!after && parts.refill(part, 2)) after = parts.front(part);
-      body(taken.begin, taken.end, after.value_or(total), thread);
+      body(taken.begin, taken.end, after.value_or(taken.end - 1), thread);
     }
   });
 }
