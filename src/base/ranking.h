@@ -22,6 +22,8 @@ class Ranking {
     kept_[count_++] = offered;
     std::push_heap(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(count_), before);
   }
+  // The last of what is kept: none that it comes before would be. Once as many were offered as there is room for.
+  [[nodiscard]] const T& last() const { return kept_.front(); }
   // Brings what was kept into order; nothing may be offered after that. Returns how many there are.
   std::size_t sort() {
     std::sort_heap(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(count_), before);

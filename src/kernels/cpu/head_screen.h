@@ -34,6 +34,7 @@ class HeadScreen {
 
   // Of an unquantized matrix [rows, cols] of up to kMostCols columns: norms are sums in f32.
   static constexpr std::int64_t kMostCols = std::int64_t{1} << 16;
+  static constexpr std::int64_t kMostNarrowed = 1024;
   HeadScreen(std::int64_t rows, std::int64_t cols);
 
   [[nodiscard]] std::size_t bytes() const {
@@ -57,7 +58,7 @@ class HeadScreen {
   // To bounds[32 begin .. 32 end): not below the products of these rows with x, as the exact kernel would compute them;
   // of what fills the last panel up, any. NaN or infinity: unknown. `streams`: as ScreenArgs.
   void bound(const PanelOps& ops, const Query& query, const Panels& panels, bool streams, float* bounds) const;
-  // The same, closer, of those of rows [begin, end) whose bounds are not below `known`.
+  // The same, closer, of those of rows [begin, end), at most kMostNarrowed, whose bounds are not below `known`.
   void narrow_bounds(const Query& query, std::int64_t begin, std::int64_t end, float known, float* bounds) const;
 
  private:

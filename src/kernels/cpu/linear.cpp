@@ -1,6 +1,5 @@
 // Driver of one linear layer over the panel micro-kernels.
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -8,10 +7,9 @@
 
 #include "base/checked.h"
 #include "base/first_error.h"
-#include "base/ranking.h"
 #include "kernels/cpu/compact.h"
 #include "kernels/cpu/dispatch.h"
-#include "kernels/cpu/head_screen.h"
+#include "kernels/cpu/head_search.h"
 #include "kernels/cpu/multiply_rows.h"
 #include "kernels/cpu/stretches.h"
 
@@ -62,9 +60,6 @@ class CpuLinear final : public PackedLinear {
 
   [[nodiscard]] bool finds_largest() const override { return screen_.has_value(); }
 
-  // Panels with the highest bounds are computed, as many as rows are wanted, which makes most other rows impossible;
-  // the bounds of those that are left are narrowed, and panels with a row that may still be among the largest are
-  // computed.
   [[nodiscard]] bool largest(const RunContext& context, const float* x, std::span<RankedOutput> out) const override {
     if (!screen_) return false;
     const PanelFormat& format = forms_.of(1);
@@ -74,133 +69,23 @@ class CpuLinear final : public PackedLinear {
     const PreparedRow row = PreparedRows::take(format, 1, arena).row(format, 0);
     prepare_row(ops_, format, order_, input_scale_, x,
                 arena.take<float>(static_cast<std::size_t>(format.padded_cols())).data(), row);
-    const auto panels = static_cast<std::size_t>(format.panels);
-    const Search search{.format = format,
-                        .query = *query,
-                        .row = row,
-                        .bounds = arena.take<float>(panels * kPanelRows),
-                        .values = arena.take<float>(panels * kPanelRows),
-                        .of_panels = arena.take<float>(panels),
-                        .computed = arena.take<std::uint8_t>(panels),
-                        .order = arena.take<std::int64_t>(panels)};
-    if (!bound_panels(context.pool, search)) return false;
-    compute_highest(context.pool, search, std::min(out.size(), panels));
-    rank(search, out);
-    compute_doubtful(context.pool, search, out.back().value);
-    rank(search, out);
-    return true;
+    const Tuning tuning = tuning_of_linears();
+    RunRows run;
+    run.add(format, row);
+    HeadSearch search(ops_, *screen_, *query, format.rows, tuning.streams, arena);
+    const auto compute = [&](std::int64_t panel, float* products) {
+      PanelSet set;
+      set.add(panel_at(format, panel), global_scale_, products);
+      multiply_rows(format, tuning, run, set);
+    };
+    return search.run(context.pool, compute, out);
   }
 
  private:
-  // What largest() works on, by row and by panel.
-  struct Search {
-    const PanelFormat& format;
-    const HeadScreen::Query& query;
-    const PreparedRow& row;
-    std::span<float> bounds;     // of products; of rows that have been computed: minus infinity
-    std::span<float> values;     // products, of panels that have been computed
-    std::span<float> of_panels;  // the highest of their first bounds
-    std::span<std::uint8_t> computed;
-    std::span<std::int64_t> order;  // of panels
-  };
-
-  // False where a bound is no number, or infinite.
-  [[nodiscard]] bool bound_panels(ThreadPool& pool, const Search& search) const {
-    const auto any_length = [&](std::int64_t) { return search.format.panels; };
-    const bool streams = tuning_of_linears().streams;
-    share_stretches(
-        pool, search.format.panels, any_length, [&](std::int64_t begin, std::int64_t end, std::int64_t after, int) {
-          screen_->bound(ops_, search.query, {.begin = begin, .end = end, .after = after}, streams,
-                         search.bounds.data());
-          for (std::int64_t p = begin; p < end; ++p) {
-            search.of_panels[static_cast<std::size_t>(p)] = highest(rows_of(search.format, search.bounds, p));
-            search.computed[static_cast<std::size_t>(p)] = 0;
-          }
-        });
-    return std::all_of(search.of_panels.begin(), search.of_panels.end(),
-                       [](float bound) { return std::isfinite(bound); });
-  }
-
-  void compute_highest(ThreadPool& pool, const Search& search, std::size_t count) const {
-    const auto higher = [&](std::int64_t a, std::int64_t b) {
-      return search.of_panels[static_cast<std::size_t>(a)] > search.of_panels[static_cast<std::size_t>(b)];
-    };
-    std::iota(search.order.begin(), search.order.end(), 0);
-    std::nth_element(search.order.begin(), search.order.begin() + static_cast<std::ptrdiff_t>(count) - 1,
-                     search.order.end(), higher);
-    pool.parallel_for(static_cast<std::int64_t>(count), [&](std::int64_t i, int) {
-      const std::int64_t p = search.order[static_cast<std::size_t>(i)];
-      compute(search, p);
-      const auto rows = rows_of(search.format, search.bounds, p);
-      std::fill(rows.begin(), rows.end(), -INFINITY);
-    });
-  }
-
-  // Panels with a row that may come to `known`.
-  void compute_doubtful(ThreadPool& pool, const Search& search, float known) const {
-    constexpr std::int64_t kPanels = 16;  // of one task
-    pool.parallel_for(ceil_div(search.format.panels, kPanels), [&](std::int64_t task, int) {
-      const std::int64_t begin = task * kPanels * kPanelRows;
-      const std::int64_t end = std::min(begin + kPanels * kPanelRows, search.format.rows);
-      screen_->narrow_bounds(search.query, begin, end, known, search.bounds.data());
-      for (std::int64_t p = task * kPanels; p * kPanelRows < end; ++p) {
-        if (highest(rows_of(search.format, search.bounds, p)) >= known) compute(search, p);
-      }
-    });
-  }
-
-  // One panel's products, as run() computes them.
-  void compute(const Search& search, std::int64_t panel) const {
-    PanelSet set;
-    set.add(panel_at(search.format, panel), global_scale_, search.values.data() + panel * kPanelRows);
-    RunRows run;
-    run.add(search.format, search.row);
-    multiply_rows(search.format, tuning_of_linears(), run, set);
-    search.computed[static_cast<std::size_t>(panel)] = 1;
-  }
-
-  // The largest values of panels that have been computed, which have as many rows as `out` at least.
-  static void rank(const Search& search, std::span<RankedOutput> out) {
-    Ranking<RankedOutput> ranking(out);
-    for (std::int64_t p = 0; p < search.format.panels; ++p) {
-      if (search.computed[static_cast<std::size_t>(p)] == 0) continue;
-      std::int64_t row = p * kPanelRows;
-      for (const float value : rows_of(search.format, search.values, p)) ranking.offer({.value = value, .row = row++});
-    }
-    ranking.sort();
-  }
-
-  // A panel's part of an array of rows.
-  static std::span<float> rows_of(const PanelFormat& format, std::span<float> all, std::int64_t panel) {
-    const std::int64_t first = panel * kPanelRows;
-    return all.subspan(static_cast<std::size_t>(first),
-                       static_cast<std::size_t>(std::min(kPanelRows, format.rows - first)));
-  }
-
-  // Infinity where one of them is no number. In lanes, so that maxima do not wait for each other.
-  static float highest(std::span<const float> values) {
-    constexpr std::size_t kLanes = 8;
-    std::array<float, kLanes> most;
-    most.fill(-INFINITY);
-    const auto take = [&](std::size_t lane, float value) {
-      value = std::isnan(value) ? INFINITY : value;
-      most[lane] = value > most[lane] ? value : most[lane];
-    };
-    std::size_t i = 0;
-    for (; i + kLanes <= values.size(); i += kLanes) {
-      for (std::size_t lane = 0; lane < kLanes; ++lane) take(lane, values[i + lane]);
-    }
-    for (; i < values.size(); ++i) take(0, values[i]);
-    return *std::max_element(most.begin(), most.end());
-  }
-
   [[nodiscard]] std::size_t largest_workspace() const {
     const PanelFormat& format = forms_.of(1);
-    const auto panels = static_cast<std::size_t>(format.panels);
     return screen_->query_bytes() + PreparedRows::bytes(format, 1) +
-           BumpArena::cost<float>(static_cast<std::size_t>(format.padded_cols())) +
-           2 * BumpArena::cost<float>(panels * kPanelRows) + BumpArena::cost<float>(panels) +
-           BumpArena::cost<std::uint8_t>(panels) + BumpArena::cost<std::int64_t>(panels);
+           BumpArena::cost<float>(static_cast<std::size_t>(format.padded_cols())) + HeadSearch::bytes(format.rows);
   }
 
   [[nodiscard]] const std::byte* panel_at(const PanelFormat& format, std::int64_t panel) const {

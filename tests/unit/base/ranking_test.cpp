@@ -30,12 +30,16 @@ TEST(Ranking, KeepsWhatSortingPutsFirst) {
       std::vector<Number> first(kept);
       Ranking<Number> ranking(first);
       for (const Number& number : all) ranking.offer(number);
+      const int last = offered < kept ? 0 : ranking.last().place;
       const std::size_t count = ranking.sort();
       std::sort(all.begin(), all.end(), [](const Number& a, const Number& b) { return a.before(b); });
       ASSERT_EQ(count, std::min(offered, kept));
       for (std::size_t i = 0; i < count; ++i) {
         EXPECT_EQ(first[i].value, all[i].value);
         EXPECT_EQ(first[i].place, all[i].place);
+      }
+      if (offered >= kept) {
+        EXPECT_EQ(last, all[kept - 1].place);
       }
     }
   }
