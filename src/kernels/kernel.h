@@ -53,6 +53,13 @@ struct RankedOutput {
 };
 inline constexpr std::int64_t kMostLargest = 64;
 
+class PackedLinear;
+// One of several linears that read the same rows, and where its own go: y[tokens, out].
+struct LinearRun {
+  const PackedLinear* linear;
+  float* y;
+};
+
 // One linear layer: y[tokens, out] = x[tokens, in] W^T + bias.
 class PackedLinear {
  public:
@@ -60,6 +67,11 @@ class PackedLinear {
   [[nodiscard]] virtual std::size_t bytes() const = 0;
   [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, int threads) const = 0;
   virtual void run(const RunContext& context, std::int64_t tokens, const float* x, float* y) const = 0;
+  // What run() of each would do, the first of which is this one's. The workspace is enough for each alone.
+  virtual void run_together(const RunContext& context, std::span<const LinearRun> linears, std::int64_t tokens,
+                            const float* x) const {
+    for (const LinearRun& of : linears) of.linear->run(context, tokens, x, of.y);
+  }
   // Whether largest() may know, at less cost than run().
   [[nodiscard]] virtual bool finds_largest() const { return false; }
   // The out.size() largest outputs that run() would give for one token's x[in], from the largest to the smallest, of

@@ -108,10 +108,12 @@ void Attention::run(const ForwardContext& context, const float* x, float* out) c
   const RunContext run = context.run_context(arena.take<std::byte>(linear_bytes(tokens, threads)));
 
   context.enter(Phase::projections);
-  parts_.q->run(run, tokens, x, buffers.q);
-  parts_.k->run(run, tokens, x, buffers.k);
-  parts_.v->run(run, tokens, x, buffers.v);
-  if (parts_.head_gate) parts_.head_gate->run(run, tokens, x, buffers.head_gate);
+  run_linears(run,
+              {{parts_.q.get(), buffers.q},
+               {parts_.k.get(), buffers.k},
+               {parts_.v.get(), buffers.v},
+               {parts_.head_gate.get(), buffers.head_gate}},
+              tokens, x);
   context.enter(Phase::attention);
   norm_and_rotate(context, buffers);
   append(context, buffers);

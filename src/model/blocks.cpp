@@ -1,6 +1,7 @@
 #include "model/blocks.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -143,6 +144,14 @@ std::size_t linear_workspace(std::initializer_list<const PackedLinear*> linears,
   return most;
 }
 
+void run_linears(const RunContext& context, std::initializer_list<LinearRun> linears, std::int64_t tokens,
+                 const float* x) {
+  std::array<LinearRun, kMostTogether> present{};
+  const auto end = std::copy_if(linears.begin(), linears.end(), present.begin(),
+                                [](const LinearRun& of) { return of.linear != nullptr; });
+  present.front().linear->run_together(context, {present.begin(), end}, tokens, x);
+}
+
 std::size_t DenseMlp::bytes() const {
   return parts_.gate->bytes() + parts_.up->bytes() + parts_.down->bytes();
 }
@@ -160,8 +169,7 @@ std::int64_t DenseMlp::run(const ForwardContext& context, const float* x, float*
   float* up = arena.take<float>(count(tokens * width)).data();
   const RunContext run = context.run_context(arena.take<std::byte>(
       linear_workspace({parts_.gate.get(), parts_.up.get(), parts_.down.get()}, tokens, context.pool.threads())));
-  parts_.gate->run(run, tokens, x, gate);
-  parts_.up->run(run, tokens, x, up);
+  run_linears(run, {{parts_.gate.get(), gate}, {parts_.up.get(), up}}, tokens, x);
   const bool plain_silu = parts_.activation.fn == ActivationFn::silu && parts_.activation.limit == 0.0F;
   context.pool.parallel_for(ceil_div(tokens, kTokenTile), [&](std::int64_t tile, int) {
     const std::int64_t begin = tile * kTokenTile * width;

@@ -144,5 +144,9 @@ class MoeFeedForward final : public FeedForward {
 // Largest workspace of several linears that run one after the other; null ones are none.
 [[nodiscard]] std::size_t linear_workspace(std::initializer_list<const PackedLinear*> linears, std::int64_t tokens,
                                            int threads);
+// Up to kMostTogether linears that read the same x[tokens, in]; null ones are left out.
+constexpr std::size_t kMostTogether = 4;
+void run_linears(const RunContext& context, std::initializer_list<LinearRun> linears, std::int64_t tokens,
+                 const float* x);
 
 }  // namespace moracle

@@ -103,14 +103,13 @@ void DeltaNet::run(const ForwardContext& context, const float* x, float* out) co
 
 void DeltaNet::project(const ForwardContext& context, const RunContext& run, const float* x,
                        const Buffers& buffers) const {
-  parts_.qkv->run(run, context.tokens, x, grouped() ? buffers.work : buffers.mixed);
-  parts_.b->run(run, context.tokens, x, buffers.b);
-  if (grouped()) {
-    ungroup(context, buffers);
-  } else {
-    parts_.z->run(run, context.tokens, x, buffers.z);
-    parts_.a->run(run, context.tokens, x, buffers.a);
-  }
+  run_linears(run,
+              {{parts_.qkv.get(), grouped() ? buffers.work : buffers.mixed},
+               {parts_.z.get(), buffers.z},
+               {parts_.b.get(), buffers.b},
+               {parts_.a.get(), buffers.a}},
+              context.tokens, x);
+  if (grouped()) ungroup(context, buffers);
 }
 
 void DeltaNet::ungroup(const ForwardContext& context, const Buffers& buffers) const {

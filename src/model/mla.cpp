@@ -163,14 +163,13 @@ void LatentAttention::run(const ForwardContext& context, const float* x, float* 
   const RunContext run = context.run_context(arena.take<std::byte>(linear_bytes(tokens, threads)));
 
   context.enter(Phase::projections);
-  const float* query_input = x;
-  if (parts_.q_a != nullptr) {
-    parts_.q_a->run(run, tokens, x, buffers.q_a);
+  const bool low_rank = parts_.q_a != nullptr;
+  const LinearRun queries = low_rank ? LinearRun{parts_.q_a.get(), buffers.q_a} : LinearRun{parts_.q.get(), buffers.q};
+  run_linears(run, {queries, {parts_.kv_a.get(), buffers.kv}}, tokens, x);
+  if (low_rank) {
     parts_.q_norm.run(context, tokens, buffers.q_a, buffers.q_a);
-    query_input = buffers.q_a;
+    parts_.q->run(run, tokens, buffers.q_a, buffers.q);
   }
-  parts_.q->run(run, tokens, query_input, buffers.q);
-  parts_.kv_a->run(run, tokens, x, buffers.kv);
   context.enter(Phase::attention);
   for (const SequenceSpan& span : context.spans) {
     for (std::int64_t i = 0; i < span.count; ++i) {

@@ -449,7 +449,7 @@ TEST_F(ScreenRows, HoldWeightsToHalfAStep) {
   EXPECT_EQ(finer(), fine);
 }
 
-TEST_F(ScreenRows, ProductsAreThoseOfTheCodes) {
+TEST_F(ScreenRows, BoundsAreProductsOfTheCodesAndMargins) {
   const CpuFeatures features = probe_machine().cpu_features;
   std::vector<void (*)(const ScreenArgs&)> kernels = {screen_panels_avx2};
   if (has(features, CpuFeature::avx512)) kernels.push_back(screen_panels_avx512);
@@ -459,9 +459,11 @@ TEST_F(ScreenRows, ProductsAreThoseOfTheCodes) {
   Values first;
   for (const auto kernel : kernels) {
     const ScreenInput x{.codes = codes_.data(), .scales = scales_.data(), .start = start_.data(), .blocks = kBlocks};
-    const auto products = [&](bool streams) {
+    const ScreenMargin margin{.per_error = 0.5F, .per_norm = 0.25F, .rest = 0.125F};
+    const auto bounds = [&](bool streams) {
       Values out(kPanels * kScreenRows);
       kernel({.x = x,
+              .margin = margin,
               .panels = panels_.data(),
               .count = kPanels,
               .after = panels_.data(),
@@ -469,8 +471,8 @@ TEST_F(ScreenRows, ProductsAreThoseOfTheCodes) {
               .streams = streams});
       return out;
     };
-    const Values out = products(false);
-    EXPECT_EQ(out, products(true));
+    const Values out = bounds(false);
+    EXPECT_EQ(out, bounds(true));
     if (first.empty()) first = out;
     EXPECT_EQ(out, first);
     for (std::int64_t r = 0; r < kCount; ++r) {
@@ -485,10 +487,25 @@ TEST_F(ScreenRows, ProductsAreThoseOfTheCodes) {
         finely += step * fine(r, k) * codes_[at];
         all += step * (std::abs(code(r, k)) + 16) * std::abs(codes_[at]);
       }
-      EXPECT_NEAR(static_cast<double>(out[static_cast<std::size_t>(r)]), wanted, all * 0x1p-20);
+      const ScreenNorms of_row = norms(r);
+      const double width = 0.5 * static_cast<double>(of_row.error) + 0.25 * static_cast<double>(of_row.norm) + 0.125;
+      const auto unit = static_cast<double>(of_row.unit);
+      EXPECT_NEAR(static_cast<double>(out[static_cast<std::size_t>(r)]), wanted * unit + width,
+                  all * unit * 0x1p-20 + width * 0x1p-22);
       const float found = screen_row_finely(x, fine_.data() + r * kFineRow);
       EXPECT_NEAR(static_cast<double>(found), finely, all * 0x1p-20);
     }
+  }
+}
+
+TEST_F(ScreenRows, WithoutABoundHaveAnInfiniteError) {
+  weights_[40 * kCols] = 0x1p+27F;
+  std::vector<void (*)(const ScreenRow&)> packers = {pack_screen_row_avx2};
+  if (has(probe_machine().cpu_features, CpuFeature::avx512)) packers.push_back(pack_screen_row_avx512);
+  for (const auto packer : packers) {
+    pack(packer);
+    for (std::int64_t r = 0; r < kCount; ++r) EXPECT_EQ(std::isinf(norms(r).error), r == 40) << r;
+    expect_copies();
   }
 }
 

@@ -14,10 +14,8 @@ namespace {
 
 constexpr float kMostCode = 127.0F;
 
-// Above these, a partial sum of the exact kernel might leave f32, which run() would tell; and Query::lost might not
-// cover what it loses of activations that are no normal numbers, 2^-126 of the row's norm for each.
+// Above it, a partial sum of the exact kernel might leave f32, which run() would tell.
 constexpr float kMostActivation = 1e15F;
-constexpr float kMostNorm = 0x1p+26F;
 
 // |computed - true| / (|W_r| |x|) of a product of `cols` columns: each of up to `cols` multiplications and as many
 // additions, in any order, rounds by 2^-24 at most. A sum of a screen's panel rounds at most cols / 64 + 3 times, its
@@ -137,45 +135,17 @@ std::optional<HeadScreen::Query> HeadScreen::prepare(const float* x, InputForm i
 
 namespace {
 
-// What is added to a product with the screen to make it a bound.
-struct Margin {
-  float per_error;
-  float per_norm;
-  float rest;
-
-  explicit Margin(const HeadScreen::Query& query) {
-    constexpr double kUp = 1.00001;  // for the roundings of the bound itself
-    const double slack = query.rounding * (query.length + query.off);
-    per_error = static_cast<float>((query.length + slack) * kUp);
-    per_norm = static_cast<float>((query.off + slack) * kUp);
-    rest = static_cast<float>(query.lost * (1 + query.length));
-  }
-  // NaN where the row's own numbers are too large.
-  [[nodiscard]] float of(float error, float norm) const {
-    return norm + error <= kMostNorm ? error * per_error + norm * per_norm + rest : NAN;
-  }
-};
-
-}  // namespace
-
-void HeadScreen::bound(const PanelOps& ops, const Query& query, const Panels& panels, bool streams,
-                       float* bounds) const {
-  ops.screen_panels({.x = query.x,
-                     .panels = panel_at(panels.begin),
-                     .count = panels.end - panels.begin,
-                     .after = panel_at(panels.after),
-                     .out = bounds + panels.begin * kScreenRows,
-                     .streams = streams});
-  const Margin margin(query);
-  for (std::int64_t panel = panels.begin; panel < panels.end; ++panel) {
-    const auto& norms = *reinterpret_cast<const PanelNorms*>(panel_at(panel) + screen_norms_at(blocks_));
-    float* const of_panel = bounds + panel * kScreenRows;
-    for (std::int64_t r = 0; r < kScreenRows; ++r)
-      of_panel[r] = of_panel[r] * norms.unit[r] + margin.of(norms.error[r], norms.norm[r]);
-  }
+ScreenMargin margin_of(const HeadScreen::Query& query) {
+  constexpr double kUp = 1.00001;  // for the roundings of the bound itself
+  const double slack = query.rounding * (query.length + query.off);
+  return {.per_error = static_cast<float>((query.length + slack) * kUp),
+          .per_norm = static_cast<float>((query.off + slack) * kUp),
+          .rest = static_cast<float>(query.lost * (1 + query.length))};
 }
 
-namespace {
+float width(const ScreenMargin& margin, float error, float norm) {
+  return error * margin.per_error + norm * margin.per_norm + margin.rest;
+}
 
 // Rows of finer bits that lie anywhere: each is a trip to memory, so several are under way at a time. An instruction of
 // its own, since GCC 12 takes a function of nothing but __builtin_prefetch for one without effect.
@@ -186,9 +156,20 @@ void ask_for_row(const std::byte* row, std::int64_t bytes) {
 
 }  // namespace
 
+void HeadScreen::bound(const PanelOps& ops, const Query& query, const Panels& panels, bool streams,
+                       float* bounds) const {
+  ops.screen_panels({.x = query.x,
+                     .margin = margin_of(query),
+                     .panels = panel_at(panels.begin),
+                     .count = panels.end - panels.begin,
+                     .after = panel_at(panels.after),
+                     .out = bounds + panels.begin * kScreenRows,
+                     .streams = streams});
+}
+
 void HeadScreen::narrow_bounds(const Query& query, std::int64_t begin, std::int64_t end, float known,
                                float* bounds) const {
-  const Margin margin(query);
+  const ScreenMargin margin = margin_of(query);
   std::array<std::int64_t, kMostNarrowed> doubtful;
   std::size_t count = 0;
   for (std::int64_t row = begin; row < end; ++row) {  // without a branch, which would be missed at every row in doubt
@@ -202,10 +183,10 @@ void HeadScreen::narrow_bounds(const Query& query, std::int64_t begin, std::int6
     const std::int64_t row = doubtful[i];
     const float fine = screen_row_finely(query.x, fine_at(row));
     const auto& of_row = *reinterpret_cast<const ScreenNorms*>(fine_at(row) + fine_norms_at(blocks_));
-    const float near = bounds[row] - margin.of(of_row.error, of_row.norm);
+    const float near = bounds[row] - width(margin, of_row.error, of_row.norm);
     // |S_r + F_r| is not above |S_r| + |W_r - S_r| + |W_r - S_r - F_r|.
     const float norm = of_row.norm + of_row.error + of_row.left;
-    bounds[row] = near + fine * (of_row.unit / kFineSteps) + margin.of(of_row.left, norm);
+    bounds[row] = near + fine * (of_row.unit / kFineSteps) + width(margin, of_row.left, norm);
   }
 }
 

@@ -41,21 +41,17 @@ class CpuLinear final : public PackedLinear {
   }
 
   void run(const RunContext& context, std::int64_t tokens, const float* x, float* y) const override {
-    const PanelFormat& format = forms_.of(tokens);
-    BumpArena arena(context.workspace);
-    const PreparedRows rows = PreparedRows::take(format, static_cast<std::size_t>(tokens), arena);
-    const auto scratch = arena.take<float>(static_cast<std::size_t>(context.pool.threads() * format.padded_cols()));
-    context.pool.parallel_for(tokens, [&](std::int64_t t, int thread) {
-      prepare_row(ops_, format, order_, input_scale_, x + t * format.cols,
-                  scratch.data() + thread * format.padded_cols(), rows.row(format, t));
-    });
-    const Tuning tuning = tuning_of_linears();
-    const auto any_length = [&](std::int64_t) { return format.panels; };
-    share_stretches(context.pool, format.panels, any_length,
-                    [&](std::int64_t begin, std::int64_t end, std::int64_t after, int) {
-                      const PanelStreams panels(begin, end, tuning.together(tokens) ? kMaxPanels : 1);
-                      multiply_stretch(format, tuning, panels, panel_at(format, after), tokens, rows, y);
-                    });
+    const LinearRun alone{.linear = this, .y = y};
+    run_alike(context, {&alone, 1}, tokens, x);
+  }
+
+  void run_together(const RunContext& context, std::span<const LinearRun> linears, std::int64_t tokens,
+                    const float* x) const override {
+    std::size_t alike = 1;
+    while (alike < linears.size() && reads_alike(*linears[alike].linear, tokens)) ++alike;
+    run_alike(context, linears.first(alike), tokens, x);
+    const auto others = linears.subspan(alike);
+    if (!others.empty()) others.front().linear->run_together(context, others, tokens, x);
   }
 
   [[nodiscard]] bool finds_largest() const override { return screen_.has_value(); }
@@ -82,6 +78,56 @@ class CpuLinear final : public PackedLinear {
   }
 
  private:
+  [[nodiscard]] bool reads_alike(const PackedLinear& other, std::int64_t tokens) const {
+    const auto* const linear = dynamic_cast<const CpuLinear*>(&other);
+    return linear != nullptr && prepared_alike(linear->forms_.of(tokens), forms_.of(tokens)) &&
+           linear->input_scale_ == input_scale_ && linear->order_ == order_;
+  }
+
+  // Of linears that read x alike, which is prepared once: each thread reads a part of all their panels.
+  void run_alike(const RunContext& context, std::span<const LinearRun> linears, std::int64_t tokens,
+                 const float* x) const {
+    const PanelFormat& format = forms_.of(tokens);
+    BumpArena arena(context.workspace);
+    const PreparedRows rows = PreparedRows::take(format, static_cast<std::size_t>(tokens), arena);
+    const auto scratch = arena.take<float>(static_cast<std::size_t>(context.pool.threads() * format.padded_cols()));
+    context.pool.parallel_for(tokens, [&](std::int64_t t, int thread) {
+      prepare_row(ops_, format, order_, input_scale_, x + t * format.cols,
+                  scratch.data() + thread * format.padded_cols(), rows.row(format, t));
+    });
+    struct Place {
+      const CpuLinear* linear;
+      float* y;
+      const PanelFormat& format;
+      std::int64_t panel;
+    };
+    const auto place_of = [&](std::int64_t panel) {
+      for (std::size_t i = 0;; ++i) {
+        const auto* const linear = static_cast<const CpuLinear*>(linears[i].linear);
+        const PanelFormat& own = linear->forms_.of(tokens);
+        if (panel < own.panels) return Place{linear, linears[i].y, own, panel};
+        panel -= own.panels;
+      }
+    };
+    std::int64_t panels = 0;
+    for (const LinearRun& of : linears) panels += static_cast<const CpuLinear*>(of.linear)->forms_.of(tokens).panels;
+    const Tuning tuning = tuning_of_linears();
+    const auto to_its_end = [&](std::int64_t begin) {
+      const Place place = place_of(begin);
+      return place.format.panels - place.panel;
+    };
+    share_stretches(context.pool, panels, to_its_end,
+                    [&](std::int64_t begin, std::int64_t end, std::int64_t after, int) {
+                      const Place place = place_of(begin);
+                      const Place next = place_of(after);
+                      const PanelStreams streams(place.panel, place.panel + end - begin,
+                                                 tuning.together(tokens) ? kMaxPanels : 1);
+                      place.linear->multiply_stretch(place.format, tuning, streams,
+                                                     next.linear->panel_at(next.format, next.panel), tokens, rows,
+                                                     place.y);
+                    });
+  }
+
   [[nodiscard]] std::size_t largest_workspace() const {
     const PanelFormat& format = forms_.of(1);
     return screen_->query_bytes() + PreparedRows::bytes(format, 1) +

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <tuple>
 
 #include "base/checked.h"
 #include "scheme/activation_codes.h"
@@ -440,6 +441,15 @@ void encode_own(const PanelOps& ops, const PanelFormat& format, const float* val
 }
 
 }  // namespace
+
+bool prepared_alike(const PanelFormat& a, const PanelFormat& b) {
+  const auto parts = [](const PanelFormat& format) {
+    return std::tuple(format.kernels, format.scale, format.zeros, format.input, format.cols, format.group_cols,
+                      format.groups, format.steps, format.last_steps, format.activation, format.group_input_scales,
+                      format.own_group_cols);
+  };
+  return parts(a) == parts(b);
+}
 
 void prepare_row(const PanelOps& ops, const PanelFormat& format, std::span<const std::int32_t> order,
                  std::optional<float> input_scale, const float* x, float* scratch, const PreparedRow& row) {

@@ -92,6 +92,9 @@ struct PanelFormat {
   [[nodiscard]] std::size_t input_stride() const;
 };
 
+// Whether matrices of these formats meet the same prepared rows, order and static scales apart.
+[[nodiscard]] bool prepared_alike(const PanelFormat& a, const PanelFormat& b);
+
 // One packed matrix and the forms in which activations may meet it: one for few tokens, one for more. Often the same.
 struct PanelForms {
   PanelFormat many;

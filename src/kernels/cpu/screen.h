@@ -53,10 +53,12 @@ constexpr int kScreenOffset = 16;
 constexpr int kFineSteps = 16;  // of F in a step of the codes
 constexpr int kFineOffset = 8;
 
+// Above it, products might not cover what activations that are no normal numbers lose, 2^-126 of the norm for each.
+constexpr float kMostNorm = 0x1p+26F;
 // What bounds need to know of a row.
 struct ScreenNorms {
   float unit;   // of the row's scales
-  float error;  // |W_r - S_r|, not below it
+  float error;  // |W_r - S_r|, not below it; infinite where it and the norm are above kMostNorm together
   float norm;   // |S_r|, not below it
   float left;   // |W_r - S_r - F_r|, not below it
 };
@@ -90,13 +92,21 @@ struct ScreenInput {
   std::int64_t blocks;
 };
 
+// What is added to a product with the screen to make it a bound, for each unit of a row's error and norm.
+struct ScreenMargin {
+  float per_error;
+  float per_norm;
+  float rest;
+};
+
 // Panels that follow each other.
 struct ScreenArgs {
   ScreenInput x;
+  ScreenMargin margin;
   const std::byte* panels;
   std::int64_t count;
   const std::byte* after;  // the panel to be read behind them
-  float* out;              // [count * 32], in the rows' units
+  float* out;              // [count * 32], bounds
   bool streams;            // two panels at a time, half of all apart
 };
 void screen_panels_avx2(const ScreenArgs& args);
