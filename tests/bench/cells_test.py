@@ -111,6 +111,21 @@ class Cells(unittest.TestCase):
         again, _ = self.run_cells("--only", "qwen3*/mxfp4", "--tokens", "4", "--rounds", "1")
         self.assertEqual(len(again["layers"]), 6)
 
+    def test_counts_what_is_there_as_rounds(self):
+        count = self.folder / "count"
+        peers = {"layers": [self.peer("first", "fast", f"echo x >>{count}; n=$(wc -l <{count}); "
+                                                       "echo \"tokens $2 median 0.$((2 + 2 * n)) ms\""),
+                            self.peer("once", "exact", f"test $(wc -l <{count}) = 1 && echo \"tokens $2 median 1.0 ms\"")]}
+        words = ("--only", "qwen3*/mxfp4", "--tokens", "1", "--rounds", "1")
+        self.run_cells(*words, peers=peers)
+        data, _ = self.run_cells(*words, "--more", peers=peers)
+        self.assertEqual([[(peer["name"], peer["median_us"]) for peer in row["peers"]] for row in data["layers"]],
+                         2 * [[("first", 400.0), ("once", 1000.0)]])
+        self.assertEqual(data["about"]["rounds"], "1 and 1 more")
+        data, _ = self.run_cells(*words, peers=peers)
+        self.assertEqual([[(peer["name"], peer["median_us"]) for peer in row["peers"]] for row in data["layers"]],
+                         2 * [[("first", 800.0)]])
+
     def test_compares_whole_models(self):
         speeds = {"prefill": r"pp512 [|] ([\d.]+)", "decode": r"tg64 [|] ([\d.]+)"}
         both = self.peer("other", "fast", "echo 'pp512 | 50.5 +- 1'; echo 'tg64 | 40.0'; echo 'tg64@pp512 | 36.0'",
