@@ -121,7 +121,7 @@ class Cells(unittest.TestCase):
         data, _ = self.run_cells(*words, "--more", peers=peers)
         self.assertEqual([[(peer["name"], peer["median_us"]) for peer in row["peers"]] for row in data["layers"]],
                          2 * [[("first", 400.0), ("once", 1000.0)]])
-        self.assertEqual(data["about"]["rounds"], "1 and 1 more")
+        self.assertEqual(data["about"]["rounds"], "1; 1 more of qwen3*/mxfp4")
         data, _ = self.run_cells(*words, peers=peers)
         self.assertEqual([[(peer["name"], peer["median_us"]) for peer in row["peers"]] for row in data["layers"]],
                          2 * [[("first", 800.0)]])

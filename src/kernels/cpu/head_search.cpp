@@ -125,8 +125,7 @@ void HeadSearch::compute_panels(ThreadPool& pool, ComputePanel compute, std::spa
 // A panel's part of an array of rows.
 std::span<float> HeadSearch::rows_of(std::span<float> all, std::int64_t panel) const {
   const std::int64_t first = panel * kPanelRows;
-  return all.subspan(static_cast<std::size_t>(first),
-                     static_cast<std::size_t>(std::min(kPanelRows, rows_ - first)));
+  return all.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(std::min(kPanelRows, rows_ - first)));
 }
 
 }  // namespace moracle::cpu

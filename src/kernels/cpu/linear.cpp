@@ -116,16 +116,14 @@ class CpuLinear final : public PackedLinear {
       const Place place = place_of(begin);
       return place.format.panels - place.panel;
     };
-    share_stretches(context.pool, panels, to_its_end,
-                    [&](std::int64_t begin, std::int64_t end, std::int64_t after, int) {
-                      const Place place = place_of(begin);
-                      const Place next = place_of(after);
-                      const PanelStreams streams(place.panel, place.panel + end - begin,
-                                                 tuning.together(tokens) ? kMaxPanels : 1);
-                      place.linear->multiply_stretch(place.format, tuning, streams,
-                                                     next.linear->panel_at(next.format, next.panel), tokens, rows,
-                                                     place.y);
-                    });
+    share_stretches(
+        context.pool, panels, to_its_end, [&](std::int64_t begin, std::int64_t end, std::int64_t after, int) {
+          const Place place = place_of(begin);
+          const Place next = place_of(after);
+          const PanelStreams streams(place.panel, place.panel + end - begin, tuning.together(tokens) ? kMaxPanels : 1);
+          place.linear->multiply_stretch(place.format, tuning, streams, next.linear->panel_at(next.format, next.panel),
+                                         tokens, rows, place.y);
+        });
   }
 
   [[nodiscard]] std::size_t largest_workspace() const {
