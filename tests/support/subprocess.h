@@ -4,11 +4,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,12 +25,14 @@ struct RunOptions {
   int signal = SIGINT;
   double signal_after_s = 0;  // or send it after this time
   double limit_s = 300;
+  std::uint64_t address_space = 0;  // bytes of memory the program may map; 0: as many as this process
 };
 
 struct RunOutcome {
   int code = -1;  // exit code; 128 + n when a signal ended it
   bool signalled = false;
   bool timed_out = false;
+  double cpu_s = 0;  // user and system time
   std::string out;
   std::string err;
 };
@@ -41,6 +45,10 @@ inline RunOutcome run_process(const std::vector<std::string>& arguments, const R
   if (pipe2(out.data(), O_CLOEXEC) != 0 || pipe2(err.data(), O_CLOEXEC) != 0) return outcome;
   const pid_t child = fork();
   if (child == 0) {
+    if (options.address_space > 0) {
+      const rlimit limit{options.address_space, options.address_space};
+      setrlimit(RLIMIT_AS, &limit);
+    }
     const int null = open("/dev/null", O_RDONLY);
     dup2(null, 0);
     if (options.close_stdout) {
@@ -94,8 +102,13 @@ inline RunOutcome run_process(const std::vector<std::string>& arguments, const R
     if (one.fd >= 0) close(one.fd);
   }
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  rusage usage{};
+  while (wait4(child, &status, 0, &usage) < 0 && errno == EINTR) {
   }
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  outcome.cpu_s = seconds(usage.ru_utime) + seconds(usage.ru_stime);
   outcome.signalled = WIFSIGNALED(status);
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return outcome;
