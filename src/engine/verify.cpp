@@ -1,16 +1,20 @@
 #include "engine/verify.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numbers>
 
 #include "base/checked.h"
+#include "engine/error_bound.h"
 #include "engine/random.h"
 #include "kernels/foreign/packed_cards.h"
 
 namespace moracle {
 
 namespace {
+
+// Hidden values of a comparison at least: few values let one rounding tie weigh too much.
+constexpr std::int64_t kHiddenValues = 8192;
+// (token, expert) pairs whose hidden values the bound is derived from.
+constexpr std::int64_t kSampledPairs = 8;
 
 // Unit-variance inputs, and every expert hit in turn with weights that sum to one.
 LayerInput spread_input(const CanonicalExperts& experts, std::int64_t tokens, std::int64_t top_k, std::uint64_t seed) {
@@ -61,30 +65,19 @@ Result<> verify_experts(const ModuleReport& module, const CanonicalExperts& expe
   result.findings.insert(result.findings.end(), findings.begin(), findings.end());
   MORACLE_ASSIGN(const KernelCard* card, layout.empty() ? winner_of(*module.decision, *module.problem)
                                                         : packed_card_for(layout, *module.problem));
-  MORACLE_ASSIGN(const KernelCard* reference, reference_card(module.scheme));
-  const LayerInput input = spread_input(experts, result.tokens, module.problem->top_k, seed);
-  auto computed = run_layer(*card, experts, module.problem->activation, input, pool);
-  auto expected = run_layer(*reference, experts, module.problem->activation, input, pool);
-  for (const auto* outcome : {&computed, &expected}) {
-    if (outcome->ok()) continue;
+  auto verdict = compare_with_ref(*card, experts, experts, *module.problem, result.tokens, seed, pool);
+  if (!verdict.ok()) {
     // A weight that no kernel can pack was reported as a finding; anything else is a failure of this command.
     if (has_error(findings)) return Ok{};
-    return outcome->error();
+    return verdict.error();
   }
-  LayerVerdict verdict{.name = module.name,
-                       .backend = std::string(card->backend),
-                       .difference = compare_outputs(*computed, *expected),
-                       .bound = relative_error_bound(*card, module.scheme),
-                       .ok = false};
-  if (!verdict.difference.reference_finite && !has_error(findings)) {
+  if (!verdict->difference.reference_finite && !has_error(findings)) {
     result.findings.push_back({.tensor = experts.name,
                                .finding = "the reference computes NaN or Inf from ordinary inputs",
                                .severity = Finding::Severity::error});
   }
-  // Where even the reference is not finite there is nothing to hold the backend against.
-  verdict.ok = !verdict.difference.reference_finite ||
-               (verdict.difference.finite && verdict.difference.relative <= verdict.bound);
-  result.layers.push_back(std::move(verdict));
+  verdict->name = module.name;
+  result.layers.push_back(std::move(verdict).value());
   return Ok{};
 }
 
@@ -98,14 +91,24 @@ bool Verification::backend_ok() const {
   return std::all_of(layers.begin(), layers.end(), [](const LayerVerdict& layer) { return layer.ok; });
 }
 
-double relative_error_bound(const KernelCard& card, const Scheme& scheme) {
-  constexpr double kF32 = 1e-5;
-  constexpr double kEightBits = 0.15;
-  constexpr double kFourBits = 0.6;
-  if (card.backend == "ref") return kF32;
-  if (scheme.activation) return scheme.activation->element == Element::e2m1 ? kFourBits : kEightBits;
-  // Two roundings, of the input and of the hidden values, and four times what they come to on average.
-  return std::max(kF32, 4 * std::numbers::sqrt2 * relative_rounding(card.inputs));
+Result<LayerVerdict> compare_with_ref(const KernelCard& card, const CanonicalExperts& packed,
+                                      const CanonicalExperts& truth, const Problem& problem, std::int64_t tokens,
+                                      std::uint64_t seed, ThreadPool& pool) {
+  MORACLE_ASSIGN(const KernelCard* reference, reference_card(truth.scheme));
+  const std::int64_t enough = ceil_div(kHiddenValues, problem.top_k * truth.intermediate);
+  const LayerInput input = spread_input(truth, std::max(tokens, enough), problem.top_k, seed);
+  MORACLE_ASSIGN(const auto computed, run_layer(card, packed, problem.activation, input, pool));
+  MORACLE_ASSIGN(const auto expected, run_layer(*reference, truth, problem.activation, input, pool));
+  MORACLE_ASSIGN(const HiddenSample sample, sample_hidden(truth, problem.activation, input, kSampledPairs));
+  LayerVerdict verdict{.name = truth.name,
+                       .backend = std::string(card.backend),
+                       .difference = compare_outputs(computed, expected),
+                       .bound = layer_error_bound(card, sample, input),
+                       .ok = false};
+  // Where even the reference is not finite there is nothing to hold the backend against.
+  verdict.ok = !verdict.difference.reference_finite ||
+               (verdict.difference.finite && verdict.difference.relative <= verdict.bound);
+  return verdict;
 }
 
 Result<Verification> verify(const LoadPlan& plan, ThreadPool& pool, const VerifyOptions& options) {
