@@ -65,16 +65,22 @@ class Translator {
   Result<std::string> parse_alternation(Flags flags, int depth) {
     if (depth > kMaxDepth) return refuse("groups nested more than 100 deep");
     std::string text;
+    bool anchor = false;
     for (;;) {
       MORACLE_ASSIGN(const std::string sequence, parse_sequence(flags, depth));
       text += sequence;
-      if (!accept("|")) return text;
+      anchor |= anchor_;
+      if (!accept("|")) break;
       text += '|';
     }
+    anchor_ = anchor;
+    return text;
   }
 
   Result<std::string> parse_sequence(Flags flags, int depth) {
     std::string text;
+    int atoms = 0;
+    bool anchor = false;
     while (!at_end() && peek() != '|' && peek() != ')') {
       if (flags.extended && skip_extended()) continue;
       if (accept("(?#")) {
@@ -83,10 +89,13 @@ class Translator {
         continue;
       }
       MORACLE_ASSIGN(std::string atom, parse_atom(flags, depth));
+      anchor = anchor_;
+      ++atoms;
       MORACLE_ASSIGN(const std::string repeated, parse_repeats(flags, std::move(atom)));
       text += repeated;
       if (text.size() > kMaxResult) return refuse("a pattern that expands to more than 4 MiB");
     }
+    anchor_ = anchor && atoms == 1;
     return text;
   }
 
@@ -142,12 +151,15 @@ class Translator {
       } else {
         return atom;
       }
+      if (anchor_) return refuse("a repeat of an anchor or a look-around");
       atom = (repeated ? "(?:" + atom + ")" : atom) + suffix;
       if (atom.size() > kMaxResult) return refuse("a pattern that expands to more than 4 MiB");
     }
   }
 
+  // Tells by anchor_ what it was.
   Result<std::string> parse_atom(Flags flags, int depth) {
+    anchor_ = false;
     switch (peek()) {
       case '(':
         return parse_group(flags, depth);
@@ -156,9 +168,11 @@ class Translator {
         return parse_class(flags, depth);
       case '\\':
         return parse_escape(flags);
-      case '.':
       case '^':
       case '$':
+        anchor_ = true;
+        [[fallthrough]];
+      case '.':
         return std::string(1, pattern_[at_++]);
       case '*':
       case '+':
@@ -172,14 +186,24 @@ class Translator {
 
   Result<std::string> close_group(std::string open, Flags flags, int depth) {
     MORACLE_ASSIGN(const std::string body, parse_alternation(flags, depth + 1));
+    anchor_ = false;
     if (!accept(")")) return refuse("an open group");
     return open + body + ")";
   }
 
   Result<std::string> parse_group(Flags flags, int depth) {
-    for (const std::string_view open : {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>"}) {
-      if (accept(open)) return close_group(std::string(open), flags, depth);
+    if (accept("(?:")) {  // its body by another name: an anchor where one of its alternatives is
+      MORACLE_ASSIGN(const std::string body, parse_alternation(flags, depth + 1));
+      if (!accept(")")) return refuse("an open group");
+      return "(?:" + body + ")";
     }
+    for (const std::string_view open : {"(?=", "(?!", "(?<=", "(?<!"}) {
+      if (!accept(open)) continue;
+      MORACLE_ASSIGN(const std::string around, close_group(std::string(open), flags, depth));
+      anchor_ = true;
+      return around;
+    }
+    if (accept("(?>")) return close_group("(?>", flags, depth);
     if (accept("(?<")) {  // a named group; nothing refers to it
       if (!is_letter(peek()) && peek() != '_') return refuse("a group name");
       while (is_letter(peek()) || is_digit(peek()) || peek() == '_') ++at_;
@@ -219,6 +243,7 @@ class Translator {
     if (accept(":")) return close_group(open, flags, depth);
     if (!accept(")")) return refuse("an open group");
     MORACLE_ASSIGN(const std::string rest, parse_alternation(flags, depth + 1));
+    anchor_ = false;
     return open + rest + ")";
   }
 
@@ -238,10 +263,12 @@ class Translator {
       case 'z':
       case 'Z':
         at_ += 2;
+        anchor_ = true;
         return fmt::format("\\{}", c);
       case 'b':
       case 'B': {
         at_ += 2;
+        anchor_ = true;
         const std::string word = escape_class('w')->render(false);
         if (c == 'b') return fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", word);
         return fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", word);
@@ -391,6 +418,8 @@ class Translator {
 
   std::string_view pattern_;
   std::size_t at_ = 0;
+  // Whether what was parsed last is an anchor or a look-around alone, which Oniguruma does not repeat.
+  bool anchor_ = false;
 };
 
 }  // namespace

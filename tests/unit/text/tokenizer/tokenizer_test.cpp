@@ -188,6 +188,19 @@ TEST(Tokenizer, RefusesPatternsItCannotExpress) {
   EXPECT_EQ(refusal(small(split(doubling))), place);
 }
 
+// As the tokenizers library has it: an anchor in a group of its own or among alternatives counts, one among atoms not.
+TEST(Tokenizer, RefusesRepeatsOfAnchors) {
+  for (const char* pattern :
+       {"(?=a)*", "(?!\\S)+", "(?<=a)??", "(?<!a){1,3}", "\\b?", "^*", "$+", "\\A?", "\\B{2}", "(?:^)*", "(?:(?=a))*",
+        "(?:a|^)*", "(?:^|(?:b|\\b))+", "(?i)^*", "(?x: ^ * )", "^{0}", "(?:(?#c)^)*"}) {
+    EXPECT_EQ(refusal(small(split(pattern))), "tokenizer.unsupported at /pre_tokenizer/pattern/Regex") << pattern;
+  }
+  for (const char* pattern : {"(^)*", "(?i:^)*", "(?>^)*", "(?:\\b\\B)*", "(?:\\ba)*", "(?:(?:^a)|b)*", "(?:(?i)^)*",
+                              "((?=a))*", "(?:)*", "(?i)(?:^|a)b*"}) {
+    EXPECT_EQ(refusal(small(split(pattern))), "") << pattern;
+  }
+}
+
 TEST(Tokenizer, EndsPatternsThatBacktrackForever) {
   const auto tokenizer = read(small(split("(?:a|a|aa)*[b-d]")));
   ASSERT_TRUE(tokenizer.ok());
