@@ -54,10 +54,6 @@ enum class RowActivation : std::uint8_t { as_asked, plain, given };
 struct TableRow {
   const KernelCard* card;
   std::string_view why;
-  // The row exists only on machines that one of these describes; none: on every machine. A card whose place depends on
-  // the machine has one row per place.
-  std::span<const DeviceRule> only_on{};
-  std::span<const DeviceRule> not_on{};
   std::string_view backend{};           // what the table calls it; empty: the card's backend
   std::span<const Condition> when{};    // the row exists only where one of these holds; none: everywhere
   std::span<const Condition> unless{};  // and where none of these does

@@ -93,10 +93,7 @@ class Selector {
   }
 
   bool in_play(const TableRow& row) const {
-    const auto fits = [this](const DeviceRule& rule) { return matches(rule, machine_); };
     const auto true_now = [this](const Condition& condition) { return holds(condition, problem_, machine_, policy_); };
-    if (!row.only_on.empty() && std::none_of(row.only_on.begin(), row.only_on.end(), fits)) return false;
-    if (std::any_of(row.not_on.begin(), row.not_on.end(), fits)) return false;
     if (!row.when.empty() && std::none_of(row.when.begin(), row.when.end(), true_now)) return false;
     return std::none_of(row.unless.begin(), row.unless.end(), true_now);
   }

@@ -237,21 +237,6 @@ TEST(Decide, EmulationIsTheLastCandidateAndSaysSo) {
   EXPECT_EQ(decide(int4_problem(), machine("zen4"), {}, table).winner, &emulation);
 }
 
-TEST(Decide, RowsMayDependOnTheMachine) {
-  const std::array avx512{DeviceRule{.cpu_features = static_cast<CpuFeatures>(CpuFeature::avx512)}};
-  // The narrow kernel is ranked first on AVX-512 machines, last elsewhere.
-  const std::array rows{TableRow{.card = &kNarrow, .why = "", .only_on = avx512}, TableRow{&kQuick, ""},
-                        TableRow{.card = &kNarrow, .why = "", .not_on = avx512}};
-  const Table table{.name = "t", .rows = rows};
-  const Policy fast{.numerics = Numerics::fast};
-  const Decision on = decide(int4_problem(), machine("zen4"), fast, table);
-  EXPECT_EQ(on.winner, &kNarrow);
-  EXPECT_EQ(on.trace.size(), 2U);
-  const Decision off = decide(int4_problem(), machine("zen3"), fast, table);
-  EXPECT_EQ(off.winner, &kQuick);
-  EXPECT_EQ(off.trace.size(), 2U);
-}
-
 TEST(Decide, NamesThatUsersTypeMayMeanSeveralBackends) {
   const std::array names{BackendName{"vector", "wide"}, BackendName{"vector", "narrow"}, BackendName{"slow", "ref"}};
   const Table table{.name = "t", .rows = test::kDefaultRows, .names = names};
