@@ -45,28 +45,14 @@ struct Reference {
     const std::uint8_t stored = all.codes[static_cast<std::size_t>(row * format.cols + column)];
     return format.recode == nullptr ? stored : format.recode[stored];
   }
-  // Of 4 bits; under scales that are integers they have the sign of the scale in it.
-  std::uint32_t signed_code(std::int64_t row, std::int64_t p) const {
-    const bool negative =
-        (format.paired() || format.folded()) && std::signbit(scale(row, p / format.stored_group_cols));
-    return code(row, p) ^ (negative ? 8U : 0U);
-  }
-  float scale(std::int64_t row, std::int64_t group) const {
-    if (row >= format.rows || group >= format.stored_groups()) return 0.0F;
-    return all.scales[static_cast<std::size_t>(row * format.stored_groups() + group)];
-  }
   float value(std::int64_t row, std::int64_t p) const {
     return row < format.rows && p < format.cols ? all.values[static_cast<std::size_t>(row * format.cols + p)] : 0.0F;
   }
 
   std::uint32_t nibbles(std::int64_t row, std::int64_t p) const {
-    // Columns of the two halves: every second one, or those of two groups.
-    const std::int64_t low = format.paired() ? p / 32 * 32 + p % 32 / 2 : p;
-    const std::int64_t high = format.paired() ? low + 16 : p + 1;
-    const std::int64_t step = format.paired() ? 1 : 2;
     std::uint32_t lane = 0;
     for (int i = 0; i < 4; ++i) {
-      lane |= signed_code(row, low + step * i) << 4 * i | signed_code(row, high + step * i) << (16 + 4 * i);
+      lane |= code(row, p + 2 * i) << 4 * i | code(row, p + 2 * i + 1) << (16 + 4 * i);
     }
     return lane;
   }
@@ -109,12 +95,10 @@ struct Reference {
   }
 
   void tail(std::int64_t first, std::int64_t g, std::vector<std::byte>& out) const {
-    if (format.paired()) return pair_tail(first, g, out);
     const std::int64_t stored = g * format.group_cols / format.stored_group_cols;
     const auto at = [&](std::int64_t row) { return static_cast<std::size_t>(row * format.stored_groups() + stored); };
     for (std::int64_t row = first; row < first + 32; ++row) {
       const float scale = row < format.rows ? all.scales[at(row)] : 0.0F;
-      if (format.scale == PanelScale::e4m3_parts) put(out, row < format.rows ? parts_byte(row, g) : std::uint8_t{0});
       if (format.scale == PanelScale::f32) put(out, scale);
       if (format.scale == PanelScale::f16) put(out, encode_f16(scale));
       if (format.scale == PanelScale::bf16) put(out, encode_bf16(scale));
@@ -126,86 +110,6 @@ struct Reference {
       put(out, row < format.rows ? all.zeros[at(row)] : std::uint8_t{0});
   }
 
-  // significand x 2^(exponent - 10)
-  struct Parts {
-    int significand = 0;
-    int exponent = 0;
-  };
-  Parts parts(std::int64_t row, std::int64_t group) const {
-    Parts parts;
-    const float magnitude = std::fabs(scale(row, group));
-    if (magnitude == 0.0F) return parts;
-    parts.exponent = std::max(1, std::ilogb(magnitude) + 7);
-    parts.significand = static_cast<int>(std::ldexp(magnitude, 10 - parts.exponent));
-    return parts;
-  }
-  std::uint8_t parts_byte(std::int64_t row, std::int64_t group) const {
-    const Parts scale = parts(row, group);
-    return static_cast<std::uint8_t>(scale.significand == 0 ? 0xF0 : scale.exponent * 16 + scale.significand);
-  }
-  void pair_tail(std::int64_t first, std::int64_t g, std::vector<std::byte>& out) const {
-    for (std::int64_t row = first; row < first + 32; ++row)
-      for (const std::int64_t group : {2 * g, 2 * g + 1}) {
-        const Parts scale = parts(row, group);
-        put(out, static_cast<std::uint8_t>(scale.exponent * 16 + scale.significand));
-      }
-  }
-  void pair_end(std::int64_t first, std::vector<std::byte>& out) const {
-    int most = 0;
-    int least = 15;
-    for (std::int64_t row = first; row < first + 32; ++row)
-      for (std::int64_t group = 0; group < format.stored_groups(); ++group) {
-        const Parts scale = parts(row, group);
-        if (scale.significand == 0) continue;
-        most = std::max(most, scale.exponent);
-        least = std::min(least, scale.exponent);
-      }
-    const int base = std::max(1, most - 9);
-    put(out,
-        cpu::PairTail{.unit = std::ldexp(1.0F, base - 10), .base = base, .parts = least < base ? 2 : 1, .unused = {}});
-  }
-
-  // Of a row, groups [begin, end): whether their scales, as multiples of the smallest power of two, keep a sum of
-  // products by the largest numbers and activations there are below 2^31, and 128 x 256 below 2^15.
-  bool adds_up(std::int64_t row, std::int64_t begin, std::int64_t end) const {
-    int least = 1000;
-    for (std::int64_t group = begin; group < end; ++group) {
-      if (scale(row, group) != 0.0F) least = std::min(least, exponent(row, group));
-    }
-    double sum = 0;
-    for (std::int64_t group = begin; group < end; ++group) {
-      if (scale(row, group) == 0.0F) continue;
-      const double multiplier = std::ldexp(significand(row, group), exponent(row, group) - least);
-      if (multiplier > 127) return false;
-      sum += multiplier * static_cast<double>(format.group_cols) * 12 * 32512;
-    }
-    return sum < 0x1p31;
-  }
-  int exponent(std::int64_t row, std::int64_t group) const {
-    return format.scale == PanelScale::e8m0 ? std::ilogb(scale(row, group)) : parts(row, group).exponent;
-  }
-  int significand(std::int64_t row, std::int64_t group) const {
-    return format.scale == PanelScale::e8m0 ? 1 : parts(row, group).significand;
-  }
-  void fold_end(std::int64_t first, std::vector<std::byte>& out) const {
-    const std::int64_t span = 128 / format.group_cols;
-    std::int64_t bytes = 0;
-    for (std::int64_t begin = 0; begin < format.groups; begin += span, ++bytes) {
-      const std::int64_t end = std::min(begin + span, format.groups);
-      std::int64_t fold = span;
-      const auto all_add_up = [&] {
-        for (std::int64_t row = first; row < std::min(first + 32, format.rows); ++row)
-          for (std::int64_t group = begin; group < end; group += fold) {
-            if (!adds_up(row, group, std::min(group + fold, end))) return false;
-          }
-        return true;
-      };
-      while (fold > 1 && !all_add_up()) fold /= 2;
-      put(out, static_cast<std::uint8_t>(fold));
-    }
-    for (; bytes % 64 != 0; ++bytes) put(out, std::uint8_t{0});
-  }
-
   std::vector<std::byte> pack() const {
     std::vector<std::byte> out;
     for (std::int64_t panel = 0; panel < format.panels; ++panel) {
@@ -214,8 +118,6 @@ struct Reference {
         for (std::int64_t s = 0; s < steps; ++s) step(panel * 32, g * format.group_cols + s * 8, out);
         if (format.code <= PanelCode::e4m3) tail(panel * 32, g, out);
       }
-      if (format.paired()) pair_end(panel * 32, out);
-      if (format.folded()) fold_end(panel * 32, out);
     }
     return out;
   }
@@ -334,8 +236,8 @@ void expect_packed(const MatrixSource& source, const PanelFormat& format, std::s
   }
 }
 
-void check(const CanonicalLinear& linear, const MatrixRecipe& recipe, const cpu::PanelOps& ops) {
-  const auto forms = cpu::panel_forms(linear, ops);
+void check(const CanonicalLinear& linear, const MatrixRecipe& recipe) {
+  const auto forms = cpu::panel_forms(linear, cpu::kAvx2Ops);
   ASSERT_TRUE(forms.ok());
   const cpu::PanelFormat* const format = &forms->many;
   const std::vector<std::int32_t> order = cpu::column_order(linear.weight->spec());
@@ -354,10 +256,9 @@ void check(const CanonicalLinear& linear, const MatrixRecipe& recipe, const cpu:
   if (element == Element::int8) flips.push_back(0x80);
   for (const std::uint8_t flip : flips)
     for (const bool by_rows : {true, false}) {
-      if (format->paired() && !by_rows) continue;  // no checkpoint has them so, and they would be decoded
       const StoredMatrix stored(linear.weight, by_rows, flip);
       expect_packed(stored, *format, order, wanted, what + (by_rows ? " stored by rows" : " stored by lines"));
-      const bool whole = recipe.rows % 32 == 0 && recipe.key.symmetric && !format->paired() && !format->folded();
+      const bool whole = recipe.rows % 32 == 0 && recipe.key.symmetric;
       if (whole) {
         EXPECT_EQ(stored.scales_decoded(), 0) << what;
       }
@@ -365,7 +266,7 @@ void check(const CanonicalLinear& linear, const MatrixRecipe& recipe, const cpu:
 }
 
 void check(const MatrixRecipe& recipe, std::mt19937& rng) {
-  check(test::random_linear(recipe, rng), recipe, cpu::kAvx2Ops);
+  check(test::random_linear(recipe, rng), recipe);
 }
 
 QuantKey grouped(Element element, ScaleType scale, std::int32_t group, bool symmetric = true) {
@@ -394,50 +295,6 @@ TEST_F(PackPanels, EveryCodeAndScale) {
       for (const std::int64_t groups : {1, 2, 3, 5}) {
         const std::int64_t cols = groups * key.granularity.cols;
         for (const std::int64_t less : {0, 8, 12}) check({.key = key, .rows = rows, .cols = cols - less}, rng);
-      }
-}
-
-// The same codes under any E4M3 numbers, small ones beside large ones, and of either sign.
-std::shared_ptr<const MatrixSource> scaled_anyhow(const MatrixSource& source, std::mt19937& rng) {
-  MatrixPanel all;
-  EXPECT_TRUE(source.read(0, source.spec().rows, all).ok());
-  std::uniform_int_distribution<int> code(0, 0x7E);
-  for (float& scale : all.scales) scale = decode_e4m3(static_cast<std::uint8_t>(code(rng) | (code(rng) & 1) << 7));
-  return std::make_shared<test::MemoryMatrix>(source.spec(), std::move(all));
-}
-
-TEST_F(PackPanels, GroupsUnderIntegerScales) {
-  const QuantKey key = grouped(Element::e2m1, ScaleType::e4m3, 16);
-  for (const std::int64_t rows : kRows)
-    for (const std::int64_t cols : {8, 12, 16, 24, 32, 48, 64, 80, 104, 160, 2080}) {
-      const MatrixRecipe recipe{.key = key, .rows = rows, .cols = cols};
-      CanonicalLinear linear = test::random_linear(recipe, rng);
-      for (const bool anyhow : {false, true}) {
-        if (anyhow) linear.weight = scaled_anyhow(*linear.weight, rng);
-        for (const cpu::PanelOps* ops : {&cpu::kAvx2FastOps, &cpu::kAvx2Ops}) check(linear, recipe, *ops);
-      }
-    }
-}
-
-// Scales from a range of so many powers of two.
-std::shared_ptr<const MatrixSource> scaled_within(const MatrixSource& source, int powers, std::mt19937& rng) {
-  MatrixPanel all;
-  EXPECT_TRUE(source.read(0, source.spec().rows, all).ok());
-  std::uniform_int_distribution<int> power(0, powers);
-  std::uniform_int_distribution<int> eighths(8, source.spec().key.scale == ScaleType::e8m0 ? 8 : 15);
-  for (float& scale : all.scales) scale = std::ldexp(static_cast<float>(eighths(rng)), power(rng) - 8);
-  return std::make_shared<test::MemoryMatrix>(source.spec(), std::move(all));
-}
-
-// Each number of groups that may add up is the one for some range.
-TEST_F(PackPanels, GroupsThatAddUp) {
-  for (const QuantKey& key : {grouped(Element::e2m1, ScaleType::e4m3, 16), grouped(Element::e2m1, ScaleType::e8m0, 32)})
-    for (int powers = 0; powers < 10; ++powers)
-      for (const std::int64_t cols : {16, 32, 128, 300, 1024}) {
-        const MatrixRecipe recipe{.key = key, .rows = 33, .cols = cols};
-        CanonicalLinear linear = test::random_linear(recipe, rng);
-        linear.weight = scaled_within(*linear.weight, powers, rng);
-        check(linear, recipe, cpu::kAvx2Ops);
       }
 }
 

@@ -11,14 +11,12 @@ PanelOps with_integers(PanelOps ops, const IntegerKernels& kernels) {
   ops.q4_i8 = kernels.q4;
   ops.q8_i8 = kernels.q8;
   ops.e2m1_i8 = kernels.e2m1;
-  ops.e2m1_pairs = kernels.e2m1_pairs;
   ops.q4_i16 = kernels.q4_i16;
   ops.q8_i16 = kernels.q8_i16;
   ops.e2m1_i16 = kernels.e2m1_i16;
   ops.q4_planes = kernels.q4_planes;
   ops.q8_planes = kernels.q8_planes;
   ops.e2m1_planes = kernels.e2m1_planes;
-  ops.e2m1_folded = kernels.e2m1_folded;
   ops.encode8 = kernels.encode8;
   ops.encode16 = kernels.encode16;
   ops.encode_planes = kernels.encode_planes;

@@ -7,10 +7,8 @@ namespace moracle::cpu {
 
 struct IntegerKernels {
   CodeKernels q4, q8, e2m1;  // 8-bit codes; q8 is null where 16-bit ones serve it as fast
-  CodeKernels e2m1_pairs;
   CodeKernels q4_i16, q8_i16, e2m1_i16;
   CodeKernels q4_planes, q8_planes, e2m1_planes;
-  CodeKernels e2m1_folded;
   void (*encode8)(const EncodeArgs&);
   void (*encode16)(const EncodeArgs&);
   void (*encode_planes)(const EncodeArgs&);

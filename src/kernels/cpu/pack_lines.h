@@ -30,7 +30,6 @@ struct LineArgs {
   // Rows are elements of the code's own width, in whole words, lowest bits first (StoredWords), and unchecked.
   bool stored;
   std::uint8_t flip;  // of `stored`: bits of a byte in which they differ from canonical codes
-  bool paired;        // 4-bit codes under PanelScale::e4m3_pair
 };
 
 // False when it met a NaN, or an infinity of a dense code; what was written is useless then.
@@ -71,14 +70,5 @@ struct ScaleColumnArgs {
 // False when one is zero, infinite or NaN (of e8m0, also the least, which stands for nothing); what was written is
 // useless then.
 [[nodiscard]] bool pack_scale_columns(const ScaleColumnArgs& args);
-
-// Magnitudes of E4M3 codes.
-struct E4m3Range {
-  std::int32_t least;  // but zero
-  std::int32_t most;
-};
-// Scales [32, 2], rows `stride` floats apart, as e4m3_pair, to out[64]. They are E4M3 numbers; `range` grows by them.
-// Returns whether one is negative, of which the sign is not kept.
-[[nodiscard]] bool pack_pair_column(const float* scales, std::int64_t stride, std::byte* out, E4m3Range& range);
 
 }  // namespace moracle::cpu

@@ -40,18 +40,6 @@ void encode_scales(const float* scales, std::int64_t stride, std::int64_t rows, 
   std::memcpy(out, codes, sizeof codes);
 }
 
-std::uint8_t e4m3_parts(float scale) {
-  const std::uint8_t code = encode_e4m3(std::fabs(scale));
-  if (code == 0) return 0xF0;
-  return static_cast<std::uint8_t>(code < 8 ? 0x10 | code : (code & 0x78) << 1 | 8 | (code & 7));
-}
-
-// Changes the signs of E2M1 codes: in every line, of so many bytes from `first` on.
-void change_signs(std::byte* lines, std::int64_t line_count, std::int64_t first, std::int64_t bytes) {
-  for (std::int64_t line = 0; line < line_count; ++line)
-    for (std::int64_t i = 0; i < bytes; ++i) lines[line * kPanelRows * 4 + first + i] ^= std::byte{0x88};
-}
-
 void pack_scales(PanelScale form, const float* scales, std::int64_t stride, std::int64_t rows, std::byte* out) {
   const bool wide = form == PanelScale::f32 || form == PanelScale::f16 || form == PanelScale::bf16;
   if (wide && rows == kPanelRows) return pack_scale_column(form, scales, stride, out);
@@ -66,44 +54,8 @@ void pack_scales(PanelScale form, const float* scales, std::int64_t stride, std:
       return encode_scales<std::uint8_t>(scales, stride, rows, out, encode_e4m3);
     case PanelScale::e8m0:
       return encode_scales<std::uint8_t>(scales, stride, rows, out, encode_e8m0);
-    case PanelScale::e4m3_parts:
-      return encode_scales<std::uint8_t>(scales, stride, rows, out, e4m3_parts);
-    case PanelScale::e4m3_pair:  // PairScales
-      break;
   }
 }
-
-// Scales of e4m3_pair, and what the end of a panel says of them.
-class PairScales {
- public:
-  // Of one pair of groups, or of the first alone: scales [rows, groups], rows `stride` apart, to `out`. Where one is
-  // negative, the signs of its codes change in the group's `lines`.
-  void pack(const float* scales, std::int64_t stride, std::int64_t groups, std::int64_t rows, std::byte* lines,
-            std::int64_t line_count, std::byte* out) {
-    float some[2 * kPanelRows] = {};
-    if (rows < kPanelRows || groups < 2) {
-      for (std::int64_t row = 0; row < rows; ++row) std::copy_n(scales + row * stride, groups, some + 2 * row);
-      scales = some;
-      stride = 2;
-    }
-    if (!pack_pair_column(scales, stride, out, range_)) return;
-    for (std::int64_t i = 0; i < 2 * kPanelRows; ++i) {
-      if (std::signbit(scales[i / 2 * stride + i % 2])) change_signs(lines, line_count, 2 * i, 2);
-    }
-  }
-
-  // The largest significand, 15, at the largest exponent must fit 16 bits with a sign, four times over.
-  [[nodiscard]] PairTail tail() const {
-    PairTail tail{};
-    tail.base = std::clamp((range_.most >> 3) - kPairExponents + 1, 1, kPairBases);
-    tail.parts = tail.base > 1 && range_.least < tail.base << 3 ? 2 : 1;
-    tail.unit = std::ldexp(1.0F, tail.base - 10);  // bias 7, 3 bits behind the point
-    return tail;
-  }
-
- private:
-  E4m3Range range_{.least = 0x7F, .most = 0};
-};
 
 void pack_zeros(const std::uint8_t* zeros, std::int64_t stride, std::int64_t rows, std::byte* out) {
   std::uint8_t column[kPanelRows] = {};
@@ -142,38 +94,14 @@ void pack_tails(const PanelFormat& format, const PanelLines& lines, const std::b
 void pack_tails(const PanelFormat& format, const PanelLines& lines, const MatrixPanel& panel, std::int64_t first_row,
                 std::int64_t rows, std::byte* out) {
   const std::int64_t stored_groups = format.stored_groups();
-  const std::byte* const begin = out;
-  PairScales pairs;
   for (std::int64_t g = 0; g < format.groups; ++g) {
     const std::int64_t stored = g * format.group_cols / format.stored_group_cols;  // groups may be finer than stored
     const auto at = first_row * stored_groups + stored;
     const std::int64_t group_lines = g + 1 == format.groups ? lines.last : lines.group;
-    std::byte* const codes = out;
     out += group_lines * kPanelRows * 4;
-    const float* const scales = panel.scales.data() + at;
-    if (format.paired()) {
-      const std::int64_t there = std::min<std::int64_t>(2, stored_groups - stored);
-      pairs.pack(scales, stored_groups, there, rows, codes, group_lines, out);
-    } else {
-      pack_scales(format.scale, scales, stored_groups, rows, out);
-    }
-    for (std::int64_t row = 0; format.folded() && row < rows; ++row) {
-      if (std::signbit(scales[row * stored_groups])) change_signs(codes, group_lines, 4 * row, 4);
-    }
+    pack_scales(format.scale, panel.scales.data() + at, stored_groups, rows, out);
     if (format.zeros) pack_zeros(panel.zeros.data() + at, stored_groups, rows, out + lines.zeros_at);
     out += lines.tail;
-  }
-  if (format.paired()) {
-    const PairTail tail = pairs.tail();
-    std::memcpy(out, &tail, sizeof tail);
-  } else if (format.folded()) {
-    std::memset(out, 0, format.fold_bytes());
-    format.kernels->fold({.panel = begin,
-                          .groups = format.groups,
-                          .steps = format.steps,
-                          .last_steps = format.last_steps,
-                          .span_groups = format.own_group_cols / format.group_cols,
-                          .tail = reinterpret_cast<std::uint8_t*>(out)});
   }
 }
 
@@ -186,7 +114,6 @@ LineArgs line_args(const PanelFormat& format, const PanelLines& lines, std::int6
   args.out = out;
   args.group_lines = lines.group;
   args.group_tail = lines.tail;
-  args.paired = format.paired();
   return args;
 }
 
@@ -254,7 +181,7 @@ std::optional<StoredWords> packable(const MatrixSource& source, const PanelForma
   if (format.recode != nullptr || !order.empty()) return std::nullopt;
   std::optional<StoredWords> words = source.stored();
   if (!words || words->bits != 32 / line_columns(format.code)) return std::nullopt;
-  if (!words->by_rows() && (words->row_bytes != 4 || format.paired())) return std::nullopt;
+  if (!words->by_rows() && words->row_bytes != 4) return std::nullopt;
   return words;
 }
 

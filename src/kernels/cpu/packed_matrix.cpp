@@ -73,9 +73,7 @@ InputForm choose_input(const PanelOps& ops, const PanelFormat& format) {
 }
 
 void choose_kernels(const PanelOps& ops, PanelFormat& format) {
-  format.kernels = format.paired()   ? &ops.e2m1_pairs
-                   : format.folded() ? &ops.e2m1_folded
-                                     : &kernels_of(ops, format.code, format.input);
+  format.kernels = &kernels_of(ops, format.code, format.input);
   format.tiles = &format.kernels->tiles[static_cast<std::size_t>(format.input_scaling())][format.zeros ? 1 : 0];
   format.wide_panels = ops.wide_panels;
 }
@@ -123,7 +121,7 @@ const std::uint8_t* recoding(Element element) {
 
 std::size_t scale_bytes(PanelScale scale) {
   if (scale == PanelScale::f32) return 4;
-  const bool narrow = scale == PanelScale::e4m3 || scale == PanelScale::e4m3_parts || scale == PanelScale::e8m0;
+  const bool narrow = scale == PanelScale::e4m3 || scale == PanelScale::e8m0;
   return narrow ? 1 : 2;
 }
 
@@ -159,18 +157,6 @@ std::size_t PanelFormat::input_stride() const {
 
 namespace {
 
-// Whether kernels take two groups of 4-bit numbers as one.
-bool pairs(const PanelOps& ops, const PanelFormat& format) {
-  return format.code == PanelCode::e2m1 && format.scale == PanelScale::e4m3 && format.input == InputForm::i8 &&
-         2 * format.stored_group_cols == ops.e2m1_pairs.block_columns;
-}
-
-// Whether kernels add up several groups of 4-bit numbers in integers.
-bool folds(const PanelOps& ops, const PanelFormat& format) {
-  return format.code == PanelCode::e2m1 && format.scale == PanelScale::e4m3 && format.input == InputForm::i16 &&
-         ops.e2m1_folded.fold != nullptr && format.own_group_cols == 128 && format.group_cols <= 64;
-}
-
 Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& ops) {
   const MatrixSpec& spec = linear.weight->spec();
   const auto code = code_for(spec.key.element);
@@ -199,11 +185,6 @@ Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& 
     format.own_group_cols = std::clamp<std::int64_t>(format.stored_group_cols, least, most);
     format.group_cols = std::min(format.group_cols, format.own_group_cols);
   }
-  if (pairs(ops, format)) {
-    format.scale = PanelScale::e4m3_pair;
-    format.group_cols = ops.e2m1_pairs.block_columns;
-  }
-  if (folds(ops, format)) format.scale = PanelScale::e4m3_parts;
   if (format.activation && format.activation->granularity.kind == Granularity::Kind::group) {
     format.group_input_scales = true;
     format.group_cols = std::min<std::int64_t>(format.group_cols, format.activation->granularity.cols);
@@ -211,7 +192,6 @@ Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& 
   format.groups = has_scales ? ceil_div(spec.cols, format.group_cols) : 1;
   format.steps = ceil_div(format.group_cols, kStepColumns);
   format.last_steps = ceil_div(spec.cols - (format.groups - 1) * format.group_cols, kStepColumns);
-  if (format.paired()) format.last_steps = format.steps;  // the second group's columns lie among those of the first
   format.panels = ceil_div(spec.rows, kPanelRows);
   const auto steps = static_cast<std::size_t>((format.groups - 1) * format.steps + format.last_steps);
   format.panel_bytes = steps * step_bytes(format.code);
@@ -219,8 +199,6 @@ Result<PanelFormat> panel_format(const CanonicalLinear& linear, const PanelOps& 
     const std::size_t group_tail =
         static_cast<std::size_t>(kPanelRows) * (scale_bytes(format.scale) + (format.zeros ? 1U : 0U));
     format.panel_bytes += static_cast<std::size_t>(format.groups) * group_tail;
-    if (format.paired()) format.panel_bytes += sizeof(PairTail);
-    format.panel_bytes += format.fold_bytes();
   }
   choose_kernels(ops, format);
   format.recode = recoding(spec.key.element);
@@ -351,19 +329,6 @@ float magnitude(const PanelOps& ops, const float* values, std::int64_t count) {
   return largest(ops, {values, static_cast<std::size_t>(count)}, finite);
 }
 
-constexpr std::int64_t kPairColumns = 32;
-
-// The columns of two groups in turn, as the halves of a lane meet them; those that are missing are zero.
-void alternate(const float* values, std::int64_t count, float* out) {
-  constexpr std::int64_t kHalf = kPairColumns / 2;
-  float all[kPairColumns] = {};
-  std::copy(values, values + count, all);
-  for (std::int64_t i = 0; i < kHalf; ++i) {
-    out[2 * i] = all[i];
-    out[2 * i + 1] = all[kHalf + i];
-  }
-}
-
 // `values`, which meet groups of the weight from g on, as codes of `scale`. The last group has so many columns.
 void encode_values(const PanelOps& ops, const PanelFormat& format, const float* values, std::int64_t g,
                    std::int64_t groups, std::int64_t last_columns, float scale, const PreparedRow& row) {
@@ -393,17 +358,8 @@ void encode_groups(const PanelOps& ops, const PanelFormat& format, const float* 
                    std::int64_t groups, float scale, const PreparedRow& row) {
   const std::int64_t first = g * format.group_cols;
   const std::int64_t count = std::min(groups * format.group_cols, format.cols - first);
-  if (!format.paired()) {
-    const std::int64_t last_columns = count - (groups - 1) * format.group_cols;
-    encode_values(ops, format, row_values + first, g, groups, last_columns, scale, row);
-    return;
-  }
-  float alternating[kPairColumns];
-  for (std::int64_t i = 0; i < groups; ++i) {
-    const std::int64_t done = i * format.group_cols;
-    alternate(row_values + first + done, std::min(count - done, format.group_cols), alternating);
-    encode_values(ops, format, alternating, g + i, 1, kPairColumns, scale, row);
-  }
+  const std::int64_t last_columns = count - (groups - 1) * format.group_cols;
+  encode_values(ops, format, row_values + first, g, groups, last_columns, scale, row);
 }
 
 constexpr float kLeastMagnitude = 1e-10F;

@@ -28,7 +28,7 @@ struct PanelFormat {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   std::int64_t group_cols = 0;  // cols where the code is dense
-  // Of the checkpoint: a multiple of group_cols, which follows finer input scales, or half of it (paired()).
+  // Of the checkpoint: a multiple of group_cols, which follows finer input scales.
   std::int64_t stored_group_cols = 0;
   std::int64_t groups = 1;
   std::int64_t steps = 0;  // of 8 columns, in every group but the last
@@ -46,19 +46,12 @@ struct PanelFormat {
   // Codes that are kept as others of the same value: [64], by the checkpoint's code. Null: kept as they are.
   const std::uint8_t* recode = nullptr;
 
-  // Two groups of the checkpoint are one here.
-  [[nodiscard]] bool paired() const { return scale == PanelScale::e4m3_pair; }
-  // Groups add up in integers (FoldTail).
-  [[nodiscard]] bool folded() const { return scale == PanelScale::e4m3_parts; }
   [[nodiscard]] std::int64_t padded_cols() const { return ((groups - 1) * steps + last_steps) * kStepColumns; }
   [[nodiscard]] std::int64_t padded_rows() const { return panels * kPanelRows; }
   [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(panels) * panel_bytes; }
   [[nodiscard]] std::int64_t stored_groups() const { return (cols + stored_group_cols - 1) / stored_group_cols; }
   // Of a row that the kernel itself makes integers: one for every own_group_cols columns.
   [[nodiscard]] std::int64_t running_scales() const { return (cols + own_group_cols - 1) / own_group_cols; }
-  [[nodiscard]] std::size_t fold_bytes() const {  // of a FoldTail: a byte for every running scale, in whole lines
-    return folded() ? (static_cast<std::size_t>(running_scales()) + 63) / 64 * 64 : 0;
-  }
   [[nodiscard]] InputScaling input_scaling() const {
     if (own_group_cols > 0) return InputScaling::running;
     return group_input_scales ? InputScaling::of_group : InputScaling::of_token;

@@ -8,9 +8,6 @@
 //           lane: low half nibble p = column 2p, high half nibble p = column 2p + 1, so that a 16-bit table permute of
 //           the word shifted by 4p yields the bf16 pair (2p, 2p + 1) that VDPBF16PS multiplies
 //   e2m1    as q4, without zero points
-//           under e4m3_pair: low half nibble p = column p of the first group, high half the same of the second; behind
-//           the last group a PairTail
-//           under e4m3_parts: behind the last group a FoldTail
 //   q8      the same; step: 2 x { 32 lanes x u32 }, a byte a code in column order, stored as two's complement
 //   e4m3    as q8, bytes in the order 0, 2, 1, 3: the columns of a bf16 pair meet after one 16-bit shift
 //   bf16    step: 4 x { 32 lanes x 2 bf16 }
@@ -33,10 +30,7 @@
 namespace moracle::cpu {
 
 enum class PanelCode : std::uint8_t { q4, e2m1, q8, e4m3, bf16, bf16_compact, f16, f32 };
-// `e4m3_pair`: of two groups of 16 columns that are stored as one of 32. A row has two bytes, one of each group: the
-// E4M3 number's significand, 4 bits, and its biased exponent in the 4 above, 1 for subnormal numbers. The sign, if
-// there is one, is in the codes. `e4m3_parts`: such a byte of one group; a scale of zero has the largest exponent.
-enum class PanelScale : std::uint8_t { f16, bf16, f32, e4m3, e4m3_pair, e4m3_parts, e8m0 };
+enum class PanelScale : std::uint8_t { f16, bf16, f32, e4m3, e8m0 };
 // What a prepared activation row holds. `i8`: two's complement codes, four columns a 32-bit lane, in the order in which
 // the code's bytes meet them (EncodeArgs). `i16`: two's complement codes, two columns a lane, likewise. `i16_planes`:
 // such codes as 256 times one signed byte plus another, the high bytes in the order of `i8` and behind a multiple of 64
@@ -79,30 +73,6 @@ struct CompactTail {
   Outside outside[kMostOutside];
 };
 
-// How the scales of an e4m3_pair panel become integers of 16 bits: exponents from `base` on, 10 of them, as
-// significand x 2^(exponent - base), in units of `unit`. Where the panel has smaller ones too, these are a second part
-// of the sum, base and unit 10 powers of two below.
-struct PairTail {
-  float unit;
-  std::int32_t base;   // 1 .. 6
-  std::int32_t parts;  // 1 or 2
-  std::int32_t unused[13];
-};
-constexpr int kPairExponents = 10;
-constexpr int kPairBases = 6;
-
-// Folded groups: a block of neighbouring ones adds up in integers. Each scale is a multiplier there, its significand
-// (of E8M0, 1) times 2 to what its exponent exceeds the smallest one of the row's in the block. Blocks lie in spans,
-// the groups that share a scale of the activations. Behind the panel stands a FoldTail: a byte for every span, the
-// groups of its blocks, a divisor of the span's; 1 where these numbers would get too large. It ends with a whole line.
-struct FoldArgs {
-  const std::byte* panel;  // packed, but for its FoldTail
-  std::int64_t groups;
-  std::int64_t steps;  // of every group but the last
-  std::int64_t last_steps;
-  std::int64_t span_groups;
-  std::uint8_t* tail;
-};
 constexpr int kMostWord = 32512;  // magnitude of activations in 16 bits
 
 // How scales of activations enter. `of_token`: one a token, at the end. `of_group`: one a group of the weight, which
@@ -182,10 +152,9 @@ struct CodeKernels {
   // Any number of tokens from `run_from` on, one panel, against weights that are decoded once for all of them.
   PanelMultiply run;
   std::int64_t run_from;
-  std::int64_t short_run_from;    // the same where a group has kShortGroup columns or less; 0: as run_from
-  std::int32_t offset;            // added to the codes where kernels take them unsigned; 0: they take them signed
-  std::int64_t block_columns;     // of a group, whose products are summed up in 16 bits; 0: sums have 32
-  void (*fold)(const FoldArgs&);  // writes a panel's FoldTail; null: groups are scaled one by one
+  std::int64_t short_run_from;  // the same where a group has kShortGroup columns or less; 0: as run_from
+  std::int32_t offset;          // added to the codes where kernels take them unsigned; 0: they take them signed
+  std::int64_t block_columns;   // of a group, whose products are summed up in 16 bits; 0: sums have 32
 };
 
 // Groups of a row that follow each other, to integer codes round(x / scale).
@@ -226,10 +195,8 @@ struct PanelOps {
   CodeKernels q4, q8, e2m1, e4m3, bf16, f16, f32;
   CodeKernels bf16_compact;                       // of one form with bf16; null: matrices stay in bf16
   CodeKernels q4_i8, q8_i8, e2m1_i8;              // integer activation codes
-  CodeKernels e2m1_pairs;                         // of e2m1_i8, under e4m3_pair; null: groups are kept one by one
   CodeKernels q4_i16, q8_i16, e2m1_i16;           // the same in 16 bits
   CodeKernels q4_planes, q8_planes, e2m1_planes;  // 16 bits in planes
-  CodeKernels e2m1_folded;                        // of e2m1_i16, under e4m3_parts; null: groups are scaled one by one
   std::int64_t wide_panels[kWideTiles];
   InputForm quantized_input;  // of q4 and q8 where activations have 16 bits
   InputForm e2m1_input;       // of e2m1, likewise

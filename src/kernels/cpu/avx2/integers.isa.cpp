@@ -6,8 +6,7 @@
 // sums of the activations take the offset back. Activations published in 8 bits that meet bytes go the same way: their
 // products fill 16 bits, so that VPMADDUBSW would have to be widened at once and gain nothing.
 //
-// E2M1 has no words by shifts: a lookup a register, so runs keep words that are decoded once, 12 sums of 6 tokens, two
-// words, a broadcast and a product in 16 registers.
+// E2M1 has no words by shifts: a lookup a register, so runs keep words that are decoded once.
 //
 // 8 bits by nibbles: VPMADDUBSW multiplies four columns a lane and leaves two sums of 16 bits. To these comes the sum
 // of their activations times minus the offset, so that what they hold in the end is the sum of signed products,
@@ -29,11 +28,9 @@ namespace {
 
 #include "kernels/cpu/panel_body.inc"
 
+#include "kernels/cpu/panel_run_body.inc"
+
 #include "kernels/cpu/blocked_body.inc"
-
-#include "kernels/cpu/folded_body.inc"
-
-#include "kernels/cpu/word_run_body.inc"
 
 #include "kernels/cpu/integer_sums.inc"
 
@@ -55,6 +52,8 @@ struct WordForm : IntegerForm {
     __asm__("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
     return sum;
   }
+  static Weight load(const std::byte* p) { return load_words(p); }
+  static void store(std::byte* p, Weight w) { store_words(p, w); }
 };
 
 // Four columns a lane, in bytes; signed sums of so many steps fit 16 bits.
@@ -79,11 +78,6 @@ struct ByteForm : IntegerForm {
     return V::broadcast_lane(static_cast<const std::int32_t*>(sums[t]) + block);
   }
   static __m256i widened(Sum sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
-  // Halves by scales of their own, and what is in memory.
-  static __m256i add_scaled(Sum sum, __m256i scales, const __m256i& before) {
-    __asm__("vpmaddwd %1, %0, %0\n\tvpaddd %2, %0, %0" : "+x"(sum) : "x"(scales), "m"(before));
-    return sum;
-  }
 };
 
 template <>
@@ -138,49 +132,6 @@ struct E2m1 : DoubledE2m1 {
   __m256i weight(const std::byte* at, int k, int r) const { return _mm256_shuffle_epi8(table, nibbles(at, k == 1, r)); }
 };
 
-// What a scale's significand is multiplied by, by exponent: 2^(exponent - base) in two bytes, or zero where that is not
-// one of 2^0 .. 2^9.
-struct ScalePowers {
-  alignas(16) std::uint8_t low[16];
-  alignas(16) std::uint8_t high[16];
-};
-constexpr ScalePowers powers_from(int base) {
-  ScalePowers powers = {};
-  for (int exponent = 1; exponent < 16; ++exponent) {
-    const int power = exponent - base;
-    if (power >= 0 && power < 8) powers.low[exponent] = static_cast<std::uint8_t>(1 << power);
-    if (power >= 8 && power < kPairExponents) powers.high[exponent] = static_cast<std::uint8_t>(1 << (power - 8));
-  }
-  return powers;
-}
-struct PairPowers {
-  ScalePowers of[kPairBases][2];  // base, part
-};
-constexpr PairPowers make_pair_powers() {
-  PairPowers powers = {};
-  for (int i = 0; i < kPairBases; ++i)
-    for (int part = 0; part < 2; ++part) powers.of[i][part] = powers_from(1 + i - part * kPairExponents);
-  return powers;
-}
-constexpr PairPowers kPairPowers = make_pair_powers();
-inline __m256i both_halves(const std::uint8_t* table) {
-  return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
-}
-
-struct E2m1Pairs : E2m1 {
-  using Powers = ScalePowers;
-  static const Powers* powers(int base) { return kPairPowers.of[base - 1]; }
-  // Of a register's rows, two scales a lane, up to 15 x 2^9: times 12 x 127 x 16 and in four pairs, 2^31 is not
-  // reached. High bytes of the indices are zero, for which the tables have zero; the low bytes of the second are zero
-  // or above 127.
-  static __m256i scales(const std::byte* at, const Powers& powers) {
-    const __m256i codes = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
-    const __m256i low = _mm256_shuffle_epi8(both_halves(powers.low), _mm256_srli_epi16(codes, 4));
-    const __m256i high = _mm256_shuffle_epi8(both_halves(powers.high), _mm256_slli_epi16(codes, 4));
-    const __m256i significands = _mm256_and_si256(codes, _mm256_set1_epi16(15));
-    return _mm256_mullo_epi16(significands, _mm256_or_si256(low, high));
-  }
-};
 // A word's high byte is zero, for which the table has 12: 256 times that comes to every number, and the offset takes it
 // back.
 struct E2m1Words : DoubledE2m1 {
@@ -188,104 +139,6 @@ struct E2m1Words : DoubledE2m1 {
   static constexpr float kOffset = 12.0F + 256.0F * 12.0F;
   __m256i weight(const std::byte* at, int k, int r) const { return _mm256_shuffle_epi8(table, nibble_words(at, k, r)); }
 };
-
-struct E2m1FoldedAlone;
-// The same under scales that are multipliers and a power of two (e4m3_parts), and as runs keep it.
-struct E2m1Folded : E2m1Words {
-  using Alone = E2m1FoldedAlone;
-  static constexpr int kOrder[4] = {0, 1, 2, 3};
-  static __m256i start(__m256i sum) { return sum; }
-  // Twice the number.
-  __m256i doubled = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12));
-
-  static __m256i significands(__m256i scales) { return _mm256_and_si256(scales, _mm256_set1_epi32(0x0F)); }
-  static __m256i exponents(__m256i scales) { return _mm256_srli_epi32(scales, 4); }
-  // The smallest exponent of each row, in a byte: of `more` groups' scales, `stride` bytes apart, and of the `last`.
-  static void base(const std::byte* scales, std::int64_t stride, std::int64_t more, const std::byte* last,
-                   std::byte* out) {
-    __m256i least = load_words(last);
-    for (std::int64_t i = 0; i < more; ++i, scales += stride) least = _mm256_min_epu8(least, load_words(scales));
-    store_words(out, _mm256_and_si256(_mm256_srli_epi16(least, 4), _mm256_set1_epi8(0x0F)));
-  }
-  static __m256i multipliers(const std::byte* scales, __m256i base) {
-    const __m256i bytes = V::bytes(scales);
-    return _mm256_sllv_epi32(significands(bytes), _mm256_sub_epi32(exponents(bytes), base));
-  }
-  static __m256 unit(__m256i base) {  // bias 7, 3 bits behind the point
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(base, _mm256_set1_epi32(127 - 10)), 23));
-  }
-  // Both halves of a lane, 256 times as large: what the product with 256 times the number has above 2^16 is exact.
-  static __m256i in_halves(__m256i multipliers) {
-    return _mm256_or_si256(_mm256_slli_epi32(multipliers, 8), _mm256_slli_epi32(multipliers, 24));
-  }
-  // A step's slots of register r's rows, times their multipliers. A number goes to a word's high byte, as 256 times
-  // itself.
-  void keep(const std::byte* at, __m256i multipliers, int r, std::byte* out) const {
-    const __m256i top = _mm256_set1_epi16(static_cast<short>(0xFF00));
-#pragma GCC unroll 2
-    for (int odd = 0; odd < 2; ++odd) {
-      const __m256i numbers = _mm256_shuffle_epi8(doubled, nibbles(at, odd == 1, r));  // nibbles odd and odd + 2
-      const __m256i first = _mm256_mulhi_epi16(_mm256_slli_epi16(numbers, 8), multipliers);
-      const __m256i second = _mm256_mulhi_epi16(_mm256_and_si256(numbers, top), multipliers);
-      store_words(out + odd * 128 + r * 32, first);
-      store_words(out + (odd + 2) * 128 + r * 32, second);
-    }
-  }
-};
-
-// One token has registers to look up two slots at a time, as bytes. Its numbers have no 256 x 12 in them, so of the
-// offset's sum it wants the 257th part: modulo 2^32, a product.
-struct E2m1FoldedAlone : E2m1Folded {
-  static constexpr int kOrder[4] = {0, 2, 1, 3};
-  static __m256i start(__m256i sum) { return V::mul(sum, V::lanes(1 - (1 << 8) + (1 << 16) - (1 << 24))); }
-  __m256i weight(const std::byte* at, int k, int r) const {
-    return widened(_mm256_shuffle_epi8(table, nibbles(at, k % 2 == 1, r)), k / 2 == 1);
-  }
-};
-
-// Whether groups [begin, end) may be a block: no multiplier is above 127, as in_halves() has it, and a sum of products,
-// each of up to 12 and kMostWord, is below 2^31.
-bool add_up(const FoldArgs& args, std::int64_t begin, std::int64_t end) {
-  constexpr int kMostShift = 7;
-  const std::int64_t group_bytes = args.steps * E2m1Folded::kBytes + kPanelRows;
-  const std::int64_t missing = end == args.groups ? (args.steps - args.last_steps) * E2m1Folded::kBytes : 0;
-  const std::byte* const first = args.panel + (begin + 1) * group_bytes - kPanelRows;
-  const std::byte* const last = args.panel + end * group_bytes - missing - kPanelRows;
-  alignas(32) std::byte base[kPanelRows];
-  E2m1Folded::base(first, group_bytes, end - begin - 1, last, base);
-  const auto columns = static_cast<int>(args.steps * kStepColumns);
-  const __m256i most_sum = _mm256_set1_epi32(0x7FFFFFFF / (12 * kMostWord) / columns);
-  __m256i too_large = _mm256_setzero_si256();
-  for (int row = 0; row < kPanelRows; row += V::kLanes) {
-    __m256i sum = _mm256_setzero_si256();
-    for (std::int64_t g = begin; g < end; ++g) {
-      const __m256i scales = V::bytes((g + 1 == end ? last : first + (g - begin) * group_bytes) + row);
-      const __m256i excess = _mm256_sub_epi32(E2m1Folded::exponents(scales), V::bytes(base + row));
-      const __m256i shift = _mm256_min_epi32(excess, _mm256_set1_epi32(kMostShift));
-      const __m256i multipliers = _mm256_sllv_epi32(E2m1Folded::significands(scales), shift);
-      too_large = _mm256_or_si256(too_large, _mm256_cmpgt_epi32(multipliers, _mm256_set1_epi32(127)));
-      sum = _mm256_add_epi32(sum, multipliers);
-    }
-    too_large = _mm256_or_si256(too_large, _mm256_cmpgt_epi32(sum, most_sum));
-  }
-  return _mm256_testz_si256(too_large, too_large) != 0;
-}
-
-void fold(const FoldArgs& args) {
-  std::uint8_t* tail = args.tail;
-  for (std::int64_t begin = 0; begin < args.groups; begin += args.span_groups) {
-    const std::int64_t end = begin + args.span_groups < args.groups ? begin + args.span_groups : args.groups;
-    const auto all_add_up = [&](std::int64_t groups) {
-      for (std::int64_t g = begin; g < end; g += groups) {
-        if (!add_up(args, g, g + groups < end ? g + groups : end)) return false;
-      }
-      return true;
-    };
-    std::int64_t groups = args.span_groups;
-    while (groups > 1 && !all_add_up(groups)) groups /= 2;  // a power of two
-    *tail++ = static_cast<std::uint8_t>(groups);
-  }
-}
 
 // Columns 0 and 2 of a lane, then 1 and 3.
 struct Q8Words {
@@ -365,37 +218,21 @@ void encode16(const EncodeArgs& args) {
 // Tiles that decode for themselves are as fast up to here.
 constexpr std::int64_t kWordRunFrom = 10;
 
-constexpr CodeKernels e2m1_words() {
-  CodeKernels kernels = own_scales<E2m1Words, false>();
-  kernels.run = multiply_word_run<E2m1Folded>;
-  kernels.run_from = kWordRunFrom;
-  return kernels;
-}
-
-constexpr CodeKernels e2m1_folded() {
-  CodeKernels kernels = folded_tiles<E2m1Folded>();
-  kernels.run = multiply_word_run<E2m1Folded>;
-  kernels.run_from = kWordRunFrom;
-  kernels.fold = fold;
-  return kernels;
-}
-
 }  // namespace
 
 // No runs on decoded weights for int4, int8 and bytes: decoding costs as much as to store and load them.
-constinit const IntegerKernels kAvx2IntegerKernels = {.q4 = all_scales<Q4>(),
-                                                      .q8 = {},
-                                                      .e2m1 = own_scales<E2m1, false>(),
-                                                      .e2m1_pairs = own_scales<E2m1Pairs, false>(),
-                                                      .q4_i16 = own_scales<Q4Words, true>(),
-                                                      .q8_i16 = all_scales<Q8Words>(),
-                                                      .e2m1_i16 = e2m1_words(),
-                                                      .q4_planes = {},
-                                                      .q8_planes = {},
-                                                      .e2m1_planes = {},
-                                                      .e2m1_folded = e2m1_folded(),
-                                                      .encode8 = encode8,
-                                                      .encode16 = encode16,
-                                                      .encode_planes = nullptr};
+constinit const IntegerKernels kAvx2IntegerKernels = {
+    .q4 = all_scales<Q4>(),
+    .q8 = {},
+    .e2m1 = own_scales<E2m1, false>(),
+    .q4_i16 = own_scales<Q4Words, true>(),
+    .q8_i16 = all_scales<Q8Words>(),
+    .e2m1_i16 = with_runs<E2m1Words>(own_scales<E2m1Words, false>(), kWordRunFrom),
+    .q4_planes = {},
+    .q8_planes = {},
+    .e2m1_planes = {},
+    .encode8 = encode8,
+    .encode16 = encode16,
+    .encode_planes = nullptr};
 
 }  // namespace moracle::cpu

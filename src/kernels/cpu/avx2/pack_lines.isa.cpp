@@ -51,28 +51,6 @@ struct NibbleWords : Source {  // the same, from words of eight nibbles in order
     return _mm256_shuffle_epi8(pairs, order);
   }
 };
-// The same of pairs of groups of 16 columns: eight bytes of one, then eight of the other. Low halves are of the first,
-// high halves of the second.
-inline __m256i paired_words(__m256i nibbles) {
-  const __m256i order = _mm256_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15,  //
-                                         0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15);
-  return _mm256_shuffle_epi8(nibbles, order);
-}
-struct PairedNibbles : Source {
-  static constexpr std::int64_t kBytes = 64;
-  static __m256i nibbles(const std::byte* at) { return _mm256_maddubs_epi16(load(at), _mm256_set1_epi16(0x1001)); }
-  static __m256i words(const std::byte* at) {
-    const __m256i bytes = _mm256_packus_epi16(nibbles(at), nibbles(at + 32));
-    return paired_words(_mm256_permute4x64_epi64(bytes, 0xD8));  // the pack works on halves
-  }
-};
-struct PairedNibbleWords : Source {
-  static constexpr std::int64_t kBytes = 32;
-  explicit PairedNibbleWords(std::uint8_t flip) : Source{flip} {}
-  [[nodiscard]] __m256i words(const std::byte* at) const {
-    return paired_words(_mm256_xor_si256(load(at), _mm256_set1_epi8(static_cast<char>(padding))));
-  }
-};
 struct SignedBytes : Source {  // to two's complement
   static constexpr std::int64_t kBytes = 32;
   explicit SignedBytes(std::uint8_t flip) : Source{flip} {}
@@ -382,9 +360,6 @@ bool pack_scale_columns(const ScaleColumnArgs& args) {
       return scale_columns<ScaleBits<PanelScale::e4m3>>(args);
     case PanelScale::e8m0:
       return scale_columns<ScaleBits<PanelScale::e8m0>>(args);
-    case PanelScale::e4m3_parts:  // made of decoded scales
-    case PanelScale::e4m3_pair:
-      break;
   }
   return false;
 }
@@ -394,7 +369,6 @@ bool pack_lines(const LineArgs& args) {
   switch (args.code) {
     case PanelCode::q4:
     case PanelCode::e2m1:
-      if (args.paired) return args.stored ? packed(4, PairedNibbleWords(args.flip)) : packed(8, PairedNibbles());
       return args.stored ? packed(4, NibbleWords(args.flip)) : packed(8, Nibbles());
     case PanelCode::q8:
       return packed(8, SignedBytes(args.flip));
@@ -450,48 +424,6 @@ void pack_scale_column(PanelScale form, const float* scales, std::int64_t stride
     }
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out + first * 2), halves);
   }
-}
-
-bool pack_pair_column(const float* scales, std::int64_t stride, std::byte* out, E4m3Range& range) {
-  const __m256i rows =
-      _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(static_cast<int>(stride)));
-  const __m256i eight = _mm256_set1_epi32(8);
-  const __m256i none = _mm256_setzero_si256();
-  __m256i least = _mm256_set1_epi32(range.least);
-  __m256i most = _mm256_set1_epi32(range.most);
-  __m256i signs = none;
-  const auto pair_bytes = [&](__m256 values) {
-    signs = _mm256_or_si256(signs, _mm256_castps_si256(values));
-    const __m256i bits = _mm256_and_si256(_mm256_castps_si256(values), _mm256_set1_epi32(0x7FFFFFFF));
-    // The exponent's bias changes by 120; subnormal numbers are so many times 2^-9.
-    const __m256i normal = _mm256_sub_epi32(_mm256_srli_epi32(bits, 20), _mm256_set1_epi32(120 << 3));
-    const __m256i small = _mm256_cvttps_epi32(_mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p9F)));
-    const __m256i codes = _mm256_blendv_epi8(small, normal, _mm256_cmpgt_epi32(normal, _mm256_set1_epi32(7)));
-    const __m256i zero = _mm256_cmpeq_epi32(codes, none);
-    least = _mm256_min_epi32(least, _mm256_blendv_epi8(codes, least, zero));
-    most = _mm256_max_epi32(most, codes);
-    // Between exponent and mantissa comes the 1 before the point; of subnormal numbers, the exponent is 1 instead.
-    const __m256i exponents = _mm256_slli_epi32(_mm256_and_si256(codes, _mm256_set1_epi32(0x78)), 1);
-    const __m256i between =
-        _mm256_blendv_epi8(_mm256_set1_epi32(16), eight, _mm256_cmpgt_epi32(codes, _mm256_set1_epi32(7)));
-    const __m256i mantissas = _mm256_and_si256(codes, _mm256_set1_epi32(7));
-    return _mm256_andnot_si256(zero, _mm256_or_si256(_mm256_or_si256(exponents, between), mantissas));
-  };
-  for (std::int64_t first = 0; first < kPanelRows; first += kTileRows) {
-    const __m256i low = pair_bytes(_mm256_i32gather_ps(scales + first * stride, rows, 4));
-    const __m256i high = pair_bytes(_mm256_i32gather_ps(scales + first * stride + 1, rows, 4));
-    const __m256i words = _mm256_or_si256(low, _mm256_slli_epi32(high, 8));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + first * 2),
-                     _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
-  }
-  alignas(32) std::int32_t lanes[2][8];
-  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes[0]), least);
-  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes[1]), most);
-  for (int i = 0; i < 8; ++i) {
-    range.least = lanes[0][i] < range.least ? lanes[0][i] : range.least;
-    range.most = lanes[1][i] > range.most ? lanes[1][i] : range.most;
-  }
-  return _mm256_movemask_ps(_mm256_castsi256_ps(signs)) != 0;
 }
 
 }  // namespace moracle::cpu
