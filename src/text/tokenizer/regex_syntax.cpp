@@ -19,6 +19,9 @@ constexpr int kMaxDepth = 100;
 struct Flags {
   bool caseless = false;
   bool extended = false;
+  // Within a look-behind of the kind.
+  bool behind_positive = false;
+  bool behind_negative = false;
 };
 
 bool is_digit(char c) {
@@ -65,22 +68,21 @@ class Translator {
   Result<std::string> parse_alternation(Flags flags, int depth) {
     if (depth > kMaxDepth) return refuse("groups nested more than 100 deep");
     std::string text;
-    bool anchor = false;
+    bool nullable = false;
     for (;;) {
       MORACLE_ASSIGN(const std::string sequence, parse_sequence(flags, depth));
       text += sequence;
-      anchor |= anchor_;
+      nullable |= nullable_;
       if (!accept("|")) break;
       text += '|';
     }
-    anchor_ = anchor;
+    nullable_ = nullable;
     return text;
   }
 
   Result<std::string> parse_sequence(Flags flags, int depth) {
     std::string text;
-    int atoms = 0;
-    bool anchor = false;
+    bool nullable = true;
     while (!at_end() && peek() != '|' && peek() != ')') {
       if (flags.extended && skip_extended()) continue;
       if (accept("(?#")) {
@@ -89,13 +91,12 @@ class Translator {
         continue;
       }
       MORACLE_ASSIGN(std::string atom, parse_atom(flags, depth));
-      anchor = anchor_;
-      ++atoms;
       MORACLE_ASSIGN(const std::string repeated, parse_repeats(flags, std::move(atom)));
+      nullable &= nullable_;
       text += repeated;
       if (text.size() > kMaxResult) return refuse("a pattern that expands to more than 4 MiB");
     }
-    anchor_ = anchor && atoms == 1;
+    nullable_ = nullable;
     return text;
   }
 
@@ -114,6 +115,7 @@ class Translator {
   struct Interval {
     std::string text;
     bool exact = false;
+    bool optional = false;  // no time at all will do
   };
   std::optional<Interval> accept_interval() {
     std::size_t end = at_ + 1;
@@ -128,7 +130,9 @@ class Translator {
     const std::string high = comma ? digits() : "";
     if (end >= pattern_.size() || pattern_[end] != '}' || (low.empty() && high.empty())) return std::nullopt;
     at_ = end + 1;
-    return Interval{fmt::format("{{{}{}{}}}", low.empty() ? "0" : low, comma ? "," : "", high), !comma};
+    return Interval{.text = fmt::format("{{{}{}{}}}", low.empty() ? "0" : low, comma ? "," : "", high),
+                    .exact = !comma,
+                    .optional = low.find_first_not_of('0') == std::string::npos};
   }
 
   Result<std::string> parse_repeats(Flags flags, std::string atom) {
@@ -137,6 +141,7 @@ class Translator {
       }
       const char c = peek();
       std::string suffix;
+      bool optional = c != '+';
       if (!at_end() && (c == '*' || c == '+' || c == '?')) {
         suffix = c;
         ++at_;
@@ -147,19 +152,21 @@ class Translator {
         const auto interval = accept_interval();
         if (!interval) return atom;
         suffix = interval->text;
+        optional = interval->optional;
         if (!interval->exact && accept("?")) suffix += '?';
       } else {
         return atom;
       }
-      if (anchor_) return refuse("a repeat of an anchor or a look-around");
+      if (nullable_) return refuse("a repeat of what may be empty");
       atom = (repeated ? "(?:" + atom + ")" : atom) + suffix;
       if (atom.size() > kMaxResult) return refuse("a pattern that expands to more than 4 MiB");
+      nullable_ = optional;
     }
   }
 
-  // Tells by anchor_ what it was.
+  // Tells by nullable_ whether it may match nothing.
   Result<std::string> parse_atom(Flags flags, int depth) {
-    anchor_ = false;
+    nullable_ = false;
     switch (peek()) {
       case '(':
         return parse_group(flags, depth);
@@ -170,7 +177,7 @@ class Translator {
         return parse_escape(flags);
       case '^':
       case '$':
-        anchor_ = true;
+        nullable_ = true;
         [[fallthrough]];
       case '.':
         return std::string(1, pattern_[at_++]);
@@ -178,6 +185,9 @@ class Translator {
       case '+':
       case '?':
         return refuse("a repeat of nothing");
+      case '{':
+        if (accept_interval()) return refuse("a repeat of nothing");
+        [[fallthrough]];
       default:
         if (at_end()) return refuse("the end of the pattern");
         return code_text(take_code());
@@ -186,37 +196,45 @@ class Translator {
 
   Result<std::string> close_group(std::string open, Flags flags, int depth) {
     MORACLE_ASSIGN(const std::string body, parse_alternation(flags, depth + 1));
-    anchor_ = false;
     if (!accept(")")) return refuse("an open group");
     return open + body + ")";
   }
 
   Result<std::string> parse_group(Flags flags, int depth) {
-    if (accept("(?:")) {  // its body by another name: an anchor where one of its alternatives is
-      MORACLE_ASSIGN(const std::string body, parse_alternation(flags, depth + 1));
-      if (!accept(")")) return refuse("an open group");
-      return "(?:" + body + ")";
-    }
     for (const std::string_view open : {"(?=", "(?!", "(?<=", "(?<!"}) {
-      if (!accept(open)) continue;
-      MORACLE_ASSIGN(const std::string around, close_group(std::string(open), flags, depth));
-      anchor_ = true;
-      return around;
+      if (accept(open)) return parse_look_around(open, flags, depth);
     }
-    if (accept("(?>")) return close_group("(?>", flags, depth);
+    for (const std::string_view open : {"(?:", "(?>"}) {
+      if (accept(open)) return close_group(std::string(open), flags, depth);
+    }
     if (accept("(?<")) {  // a named group; nothing refers to it
       if (!is_letter(peek()) && peek() != '_') return refuse("a group name");
       while (is_letter(peek()) || is_digit(peek()) || peek() == '_') ++at_;
       if (!accept(">")) return refuse("a group name");
-      return close_group("(?:", flags, depth);
+    } else if (accept("(?")) {
+      return parse_flags(flags, depth);
+    } else {
+      ++at_;
     }
-    if (accept("(?")) return parse_flags(flags, depth);
-    ++at_;
+    if (flags.behind_negative) return refuse("a capture in a negative look-behind");
     return close_group("(?:", flags, depth);
+  }
+
+  // Oniguruma takes no look-ahead within a look-behind, and no negative look-behind within a positive one.
+  Result<std::string> parse_look_around(std::string_view open, Flags flags, int depth) {
+    const bool ahead = open.size() == 3;
+    const bool negative = open.back() == '!';
+    if (flags.behind_positive && (ahead || negative)) return refuse("a look-around in a look-behind");
+    if (flags.behind_negative && ahead) return refuse("a look-ahead in a look-behind");
+    if (!ahead) (negative ? flags.behind_negative : flags.behind_positive) = true;
+    MORACLE_ASSIGN(std::string around, close_group(std::string(open), flags, depth));
+    nullable_ = true;
+    return around;
   }
 
   // "(?i-m:...)" or "(?i)", which holds to the end of the enclosing group, alternatives included.
   Result<std::string> parse_flags(Flags flags, int depth) {
+    if (peek() == ':' || peek() == ')') return refuse("a group without an option");
     std::string on;
     std::string off;
     bool negative = false;
@@ -243,7 +261,6 @@ class Translator {
     if (accept(":")) return close_group(open, flags, depth);
     if (!accept(")")) return refuse("an open group");
     MORACLE_ASSIGN(const std::string rest, parse_alternation(flags, depth + 1));
-    anchor_ = false;
     return open + rest + ")";
   }
 
@@ -262,13 +279,14 @@ class Translator {
       case 'A':
       case 'z':
       case 'Z':
+        if (c != 'A' && (flags.behind_positive || flags.behind_negative)) return refuse("an end in a look-behind");
         at_ += 2;
-        anchor_ = true;
+        nullable_ = true;
         return fmt::format("\\{}", c);
       case 'b':
       case 'B': {
         at_ += 2;
-        anchor_ = true;
+        nullable_ = true;
         const std::string word = escape_class('w')->render(false);
         if (c == 'b') return fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", word);
         return fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", word);
@@ -328,15 +346,11 @@ class Translator {
   Result<ClassText> parse_property(Flags flags) {
     const bool negated = peek(1) == 'P';
     at_ += 2;
-    std::string_view name = pattern_.substr(std::min(at_, pattern_.size()), 1);
-    if (accept("{")) {
-      const std::size_t end = pattern_.find('}', at_);
-      if (end == std::string_view::npos) return refuse("an open \\p{");
-      name = pattern_.substr(at_, end - at_);
-      at_ = end + 1;
-    } else {
-      ++at_;
-    }
+    if (!accept("{")) return refuse("\\p without braces");  // Oniguruma takes it for the letter
+    const std::size_t end = pattern_.find('}', at_);
+    if (end == std::string_view::npos) return refuse("an open \\p{");
+    const std::string_view name = pattern_.substr(at_, end - at_);
+    at_ = end + 1;
     const auto set = property_class(name, negated);
     if (!set) return refuse(fmt::format("property {}", name));
     if (set->cased && flags.caseless) return refuse(fmt::format("property {} in a caseless group", name));
@@ -418,8 +432,9 @@ class Translator {
 
   std::string_view pattern_;
   std::size_t at_ = 0;
-  // Whether what was parsed last is an anchor or a look-around alone, which Oniguruma does not repeat.
-  bool anchor_ = false;
+  // Whether what was parsed last may match nothing: an anchor, a look-around, an optional atom, a group of such.
+  // Oniguruma refuses some repeats of these, and ends others elsewhere than PCRE2; no tokenizer needs any.
+  bool nullable_ = false;
 };
 
 }  // namespace

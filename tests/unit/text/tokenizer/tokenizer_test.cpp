@@ -188,15 +188,48 @@ TEST(Tokenizer, RefusesPatternsItCannotExpress) {
   EXPECT_EQ(refusal(small(split(doubling))), place);
 }
 
-// As the tokenizers library has it: an anchor in a group of its own or among alternatives counts, one among atoms not.
-TEST(Tokenizer, RefusesRepeatsOfAnchors) {
+// What Oniguruma refuses though PCRE2 does not.
+TEST(Tokenizer, RefusesWhatOnigurumaRefuses) {
   for (const char* pattern :
-       {"(?=a)*", "(?!\\S)+", "(?<=a)??", "(?<!a){1,3}", "\\b?", "^*", "$+", "\\A?", "\\B{2}", "(?:^)*", "(?:(?=a))*",
-        "(?:a|^)*", "(?:^|(?:b|\\b))+", "(?i)^*", "(?x: ^ * )", "^{0}", "(?:(?#c)^)*"}) {
+       {"{2,}h", "a|{1,3}", "({2}a)", "(?m){,2}", "(?<=(?!a)b)", "(?<=(?=a)b)", "(?<=(?<!a)b)", "(?<!(?=a)b)",
+        "(?<!(a)b)", "(?<!(?<n>a)b)", "(?<!(?<=(?i:(a))))", "a(?)b", "\\pL", "[\\PL]", "(?<=\\z)a", "(?<!\\Z)a"}) {
     EXPECT_EQ(refusal(small(split(pattern))), "tokenizer.unsupported at /pre_tokenizer/pattern/Regex") << pattern;
   }
-  for (const char* pattern : {"(^)*", "(?i:^)*", "(?>^)*", "(?:\\b\\B)*", "(?:\\ba)*", "(?:(?:^a)|b)*", "(?:(?i)^)*",
-                              "((?=a))*", "(?:)*", "(?i)(?:^|a)b*"}) {
+  for (const char* pattern : {"{h", "a{b}", "a{,}", "{", "(?<=(?<=a)b)", "(?<!(?<=a)b)", "(?<!(?<!a)b)", "(?<=(a)b)",
+                              "(?<!(?>a)b)", "(?<!\\b)", "(?<=^a)"}) {
+    EXPECT_EQ(refusal(small(split(pattern))), "") << pattern;
+  }
+}
+
+// Oniguruma refuses some of these and ends others elsewhere than PCRE2 does.
+TEST(Tokenizer, RefusesRepeatsOfWhatMayBeEmpty) {
+  for (const char* pattern : {"(?=a)*",
+                              "(?!\\S)+",
+                              "(?<=a)??",
+                              "(?<!a){1,3}",
+                              "\\b?",
+                              "^*",
+                              "$+",
+                              "\\A?",
+                              "\\B{2}",
+                              "(?:^)*",
+                              "(?:(?=a))*",
+                              "(?:a|^)*",
+                              "(?:^|(?:b|\\b))+",
+                              "(?i)^*",
+                              "(?x: ^ * )",
+                              "^{0}",
+                              "(?:(?#c)^)*",
+                              "(^)*",
+                              "(?:)*",
+                              "(a*)*",
+                              "(?:a|b?)+",
+                              "(?>a?){2}",
+                              "(?:a{0,2}b{,3})+"}) {
+    EXPECT_EQ(refusal(small(split(pattern))), "tokenizer.unsupported at /pre_tokenizer/pattern/Regex") << pattern;
+  }
+  for (const char* pattern :
+       {"(?:\\ba)*", "(?:(?:^a)|b)*", "(?i)(?:^|a)b*", "(?:a?b)*", "a{2}?b?", "(?:a{1,2}|[b])+", "(?:a|b)?"}) {
     EXPECT_EQ(refusal(small(split(pattern))), "") << pattern;
   }
 }
