@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "checkpoint/hub_cache.h"
 #include "checkpoint/json_scanner.h"
 #include "checkpoint/safetensors_file.h"
 #include "checkpoint/shard_plan.h"
@@ -20,12 +21,22 @@ namespace fs = std::filesystem;
 constexpr const char* kFolderAdvice =
     "name a folder with config.json, model.safetensors (or shards and model.safetensors.index.json) and tokenizer.json";
 
+// The command that completes a folder of the hub cache; of other folders what is to be done in words.
+std::string download_advice(const fs::path& folder, std::string words) {
+  const std::string repository = hub_repository(folder);
+  return repository.empty() ? std::move(words) : "hf download " + repository;
+}
+constexpr const char* kDownloadAll = "download index and files of one revision";
+
 class FolderCheckpoint final : public Checkpoint {
  public:
   FolderCheckpoint(fs::path folder, Json config) : folder_(std::move(folder)), config_(std::move(config)) {}
 
   // Opens one file and takes its tensors. Errors: "tensor.duplicate" across files.
   Result<> add(const std::string& file);
+  // The same for a file that may hold nothing but copies; such a file is not read.
+  Result<> add_unless_copy(const std::string& file);
+  void leave_unread(const std::string& file) { unread_.insert(file); }
   // Whether tensors and index agree, both ways.
   Result<> check_index(const ShardIndex& index) const;
   Result<> sum_bytes();
@@ -35,6 +46,7 @@ class FolderCheckpoint final : public Checkpoint {
   const std::map<std::string, TensorView, std::less<>>& tensors() const override { return tensors_; }
   std::uint64_t total_bytes() const override { return total_bytes_; }
   Result<> verify_unchanged() const override;
+  std::vector<std::string> unread_files() const override { return {unread_.begin(), unread_.end()}; }
   std::string identity() const override;
   void copy(std::span<const std::byte> bytes, std::byte* to) const override;
   void release(std::span<const std::byte> bytes) const override;
@@ -50,6 +62,7 @@ class FolderCheckpoint final : public Checkpoint {
     std::size_t end = 0;
   };
 
+  Result<> take(SafetensorsFile opened);
   // Null where none holds all the bytes.
   const MappedFile* mapping_of(std::span<const std::byte> bytes) const;
 
@@ -57,11 +70,27 @@ class FolderCheckpoint final : public Checkpoint {
   mutable std::mutex pending_mutex_;
   mutable Pending pending_;
   std::map<std::string, TensorView, std::less<>> tensors_;
+  std::set<std::string> unread_;
   std::uint64_t total_bytes_ = 0;
 };
 
 Result<> FolderCheckpoint::add(const std::string& file) {
   MORACLE_ASSIGN(SafetensorsFile opened, SafetensorsFile::open(folder_ / file));
+  return take(std::move(opened));
+}
+
+Result<> FolderCheckpoint::add_unless_copy(const std::string& file) {
+  MORACLE_ASSIGN(SafetensorsFile opened, SafetensorsFile::open(folder_ / file));
+  const SafetensorsFile::Tensors& tensors = opened.tensors();
+  const bool copy = !tensors.empty() && std::all_of(tensors.begin(), tensors.end(), [&](const auto& tensor) {
+    return tensors_.contains(tensor.first);
+  });
+  if (!copy) return take(std::move(opened));
+  leave_unread(file);
+  return Ok{};
+}
+
+Result<> FolderCheckpoint::take(SafetensorsFile opened) {
   mappings_.push_back(opened.take_mapping());
   SafetensorsFile::Tensors incoming = opened.take_tensors();
   tensors_.merge(incoming);  // leaves behind what is there already
@@ -82,7 +111,7 @@ Result<> FolderCheckpoint::check_index(const ShardIndex& index) const {
                  .where = printable(name),
                  .wanted = std::move(wanted),
                  .found = std::move(found),
-                 .advice = "index and shards are of different versions; download both again"};
+                 .advice = "index and shards are of different builds; " + download_advice(folder_, kDownloadAll)};
   };
   for (const auto& [name, number] : index.tensors) {
     const std::string& shard = index.files[number];
@@ -186,15 +215,21 @@ Result<Json> read_config(const fs::path& folder) {
 }
 
 // A shard that the index names must be there before any other is opened: a cut download is told at once.
-Result<> check_shards_exist(const fs::path& folder, const ShardIndex& index) {
-  for (const std::string& file : index.files) {
+Result<> check_shards_exist(const fs::path& folder, const ShardPlan& plan) {
+  for (const std::string& file : plan.index->files) {
     std::error_code code;
     if (fs::exists(folder / file, code)) continue;
-    return Error{.code = "shard.missing",
-                 .file = (folder / file).string(),
-                 .wanted = "the file that " + index.path + " names",
-                 .found = "no such file",
-                 .advice = "download the missing shard"};
+    Error error{.code = "shard.missing",
+                .file = (folder / file).string(),
+                .wanted = "the file that " + plan.index->path + " names",
+                .found = "no such file",
+                .advice = download_advice(folder, "download the missing shard")};
+    const auto other = std::find_if(plan.unread.begin(), plan.unread.end(),
+                                    [](const std::string& name) { return name.starts_with("model"); });
+    if (other == plan.unread.end()) return error;
+    error.found += "; the folder has " + printable(*other) + ", which the index does not list";
+    error.advice = "the index is of another build than the files; " + download_advice(folder, kDownloadAll);
+    return error;
   }
   return Ok{};
 }
@@ -210,12 +245,15 @@ const TensorView* Checkpoint::find(std::string_view name) const {
   return it == tensors().end() ? nullptr : &it->second;
 }
 
-Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const fs::path& folder) {
+Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const fs::path& path) {
+  MORACLE_ASSIGN(const fs::path folder, resolve_model_folder(path));
   MORACLE_ASSIGN(Json config, read_config(folder));
   MORACLE_ASSIGN(const ShardPlan plan, plan_shards(folder));
   auto checkpoint = std::make_shared<FolderCheckpoint>(folder, std::move(config));
-  if (plan.index) MORACLE_TRY(check_shards_exist(folder, *plan.index));
+  if (plan.index) MORACLE_TRY(check_shards_exist(folder, plan));
   for (const std::string& file : plan.files) MORACLE_TRY(checkpoint->add(file));
+  for (const std::string& file : plan.more) MORACLE_TRY(checkpoint->add_unless_copy(file));
+  for (const std::string& file : plan.unread) checkpoint->leave_unread(file);
   if (checkpoint->tensors().empty()) {
     return Error{.code = "checkpoint.missing",
                  .file = folder.string(),
@@ -225,6 +263,22 @@ Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const fs::path& folde
   if (plan.index) MORACLE_TRY(checkpoint->check_index(*plan.index));
   MORACLE_TRY(checkpoint->sum_bytes());
   return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
+}
+
+void name_unread_file(const Checkpoint& checkpoint, Error& error) {
+  for (const std::string& file : checkpoint.unread_files()) {
+    const Result<SafetensorsFile> opened = SafetensorsFile::open(checkpoint.folder() / file);
+    if (!opened.ok()) continue;
+    const std::string_view name = std::string_view(error.where).substr(0, error.where.find('{'));  // of any expert
+    const auto at = opened->tensors().lower_bound(name);
+    if (at == opened->tensors().end() || !at->first.starts_with(name)) continue;
+    error.found += "; " + printable(file) + " has it, and was not read";
+    std::error_code code;
+    error.advice = fs::exists(checkpoint.folder() / kIndexName, code)
+                       ? std::string(kIndexName) + " does not list this file: the index is of another build"
+                       : "move the files that do not belong to the checkpoint away";
+    return;
+  }
 }
 
 }  // namespace moracle

@@ -33,10 +33,11 @@ struct TensorView {
 // Immutable after open; shared by whatever reads lazily from the mapping.
 class Checkpoint {
  public:
-  // Opens a folder in Hugging Face layout. Every header is validated as a whole before anything is used: reliability
-  // rules "header.*", "tensor.*", "dtype.*", "number.range", "shape.overflow", "offset.*", "shard.*", "lfs.pointer",
-  // "pickle.refused". Reads headers only; no tensor byte is touched.
-  static Result<std::shared_ptr<const Checkpoint>> open(const std::filesystem::path& folder);
+  // Opens a folder in Hugging Face layout, or the snapshot that a folder of the hub cache stands for. Every header is
+  // validated as a whole before anything is used: reliability rules "header.*", "tensor.*", "dtype.*", "number.range",
+  // "shape.overflow", "offset.*", "shard.*", "lfs.pointer", "pickle.refused". Reads headers only; no tensor byte is
+  // touched.
+  static Result<std::shared_ptr<const Checkpoint>> open(const std::filesystem::path& path);
 
   virtual ~Checkpoint() = default;
 
@@ -51,6 +52,9 @@ class Checkpoint {
   // reader. Called at the end of a load. Errors: "file.changed", "file.truncated".
   [[nodiscard]] virtual Result<> verify_unchanged() const = 0;
 
+  // Files with tensors in the folder that were not read, by name, sorted.
+  [[nodiscard]] virtual std::vector<std::string> unread_files() const { return {}; }
+
   // Text that differs wherever the files may hold something else than they did: one line for each shard as it was
   // opened, and each JSON file beside them. Empty where there are no files.
   [[nodiscard]] virtual std::string identity() const { return {}; }
@@ -64,5 +68,8 @@ class Checkpoint {
   // Small parts may wait for their neighbours, a few MiB in all.
   virtual void release(std::span<const std::byte> bytes) const = 0;
 };
+
+// To an error about a tensor that is not there: the file that holds it, where it is one that was not read.
+void name_unread_file(const Checkpoint& checkpoint, Error& error);
 
 }  // namespace moracle

@@ -1,6 +1,7 @@
 #include "checkpoint/shard_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <system_error>
 #include <utility>
@@ -18,6 +19,14 @@ constexpr std::size_t kMaxIndexBytes = std::size_t{256} << 20;
 constexpr std::size_t kMaxShards = 8192;
 constexpr int kIndexDepth = 16;  // of what the index holds besides weight_map
 constexpr std::string_view kExtension = ".safetensors";
+constexpr std::string_view kSingleName = "model.safetensors";
+// What tools save beside a model's weights: the weights in another layout, an adapter, a trainer's state.
+constexpr std::array<std::string_view, 3> kOtherPurposes{"consolidated", "adapter_", "optimizer"};
+
+bool has_other_purpose(const std::string& file) {
+  return std::any_of(kOtherPurposes.begin(), kOtherPurposes.end(),
+                     [&](std::string_view stem) { return file.starts_with(stem); });
+}
 
 Result<> check_shard_path(const std::string& shard, const std::string& tensor, const std::string& index_path) {
   const fs::path path(shard);
@@ -190,27 +199,41 @@ Result<ShardPlan> plan_shards(const fs::path& folder) {
     MORACLE_ASSIGN(const std::string text, read_text(index_path, kMaxIndexBytes));
     MORACLE_ASSIGN(plan.index, parse_shard_index(text, index_path.string()));
     plan.files = plan.index->files;
-    const bool knows_single = std::find(plan.files.begin(), plan.files.end(), "model.safetensors") != plan.files.end();
-    if (!knows_single && fs::exists(folder / "model.safetensors", code)) {
+    const bool knows_single = std::find(plan.files.begin(), plan.files.end(), kSingleName) != plan.files.end();
+    if (!knows_single && fs::exists(folder / kSingleName, code)) {
       return Error{.code = "shard.ambiguous",
-                   .file = (folder / "model.safetensors").string(),
+                   .file = (folder / kSingleName).string(),
                    .wanted = "one set of weights",
                    .found = "this file beside " + std::string(kIndexName) + ", which does not name it",
                    .advice = "move one of the two away"};
     }
-    return plan;
   }
   MORACLE_ASSIGN(Listing listing, list_folder(folder));
   auto& files = listing.safetensors;
-  if (files.empty()) return no_weights(listing, folder);
-  if (std::find(files.begin(), files.end(), "model.safetensors") != files.end()) {
-    plan.files = {"model.safetensors"};
+  if (plan.index) {
+    std::copy_if(files.begin(), files.end(), std::back_inserter(plan.unread), [&](const std::string& file) {
+      return std::find(plan.files.begin(), plan.files.end(), file) == plan.files.end();
+    });
     return plan;
   }
-  std::copy_if(files.begin(), files.end(), std::back_inserter(plan.files),
-               [](const std::string& file) { return file.starts_with("model-"); });
-  if (plan.files.empty()) plan.files = std::move(files);
-  MORACLE_TRY(check_complete(plan.files, folder));
+  if (files.empty()) return no_weights(listing, folder);
+  if (const auto single = std::find(files.begin(), files.end(), kSingleName); single != files.end()) {
+    files.erase(single);
+    plan.files.emplace_back(kSingleName);
+    plan.unread = std::move(files);
+    return plan;
+  }
+  const auto other = std::stable_partition(files.begin(), files.end(),
+                                           [](const std::string& file) { return !has_other_purpose(file); });
+  plan.unread.assign(other, files.end());
+  files.erase(other, files.end());
+  if (files.empty()) files.swap(plan.unread);
+  const auto more = std::stable_partition(files.begin(), files.end(),
+                                          [](const std::string& file) { return file.starts_with("model-"); });
+  plan.files.assign(files.begin(), more);
+  plan.more.assign(more, files.end());
+  if (plan.files.empty()) plan.files.swap(plan.more);
+  MORACLE_TRY(check_complete(files, folder));
   return plan;
 }
 

@@ -28,12 +28,15 @@ Result<ShardIndex> parse_shard_index(std::string_view text, const std::string& p
 
 struct ShardPlan {
   std::vector<std::string> files;   // relative to the folder
+  std::vector<std::string> more;    // read as well, unless they hold what `files` hold
+  std::vector<std::string> unread;  // left alone: of another purpose, or not in the index
   std::optional<ShardIndex> index;  // when the folder has one
 };
 
-// In this order: the index; model.safetensors; model-*.safetensors; every *.safetensors. Errors: those of
-// parse_shard_index, "shard.missing" (a set numbered i-of-n is not complete), "shard.ambiguous" (model.safetensors
-// beside an index that does not know it), "pickle.refused", "checkpoint.missing", "file.open".
+// In this order: the index; model.safetensors; every *.safetensors, model-*.safetensors before others, none that holds
+// an adapter, an optimizer or the weights in another layout. Errors: those of parse_shard_index, "shard.missing" (a set
+// numbered i-of-n is not complete), "shard.ambiguous" (model.safetensors beside an index that does not know it),
+// "pickle.refused", "checkpoint.missing", "file.open".
 Result<ShardPlan> plan_shards(const std::filesystem::path& folder);
 
 }  // namespace moracle

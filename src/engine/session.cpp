@@ -25,17 +25,17 @@ bool few_logits(const SessionOptions& options, SamplingOptions sampling) {
 Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   const Stopwatch watch;
   std::unique_ptr<Session> session(new Session);
-  session->folder_ = options.folder;
   MORACLE_ASSIGN(auto checkpoint, Checkpoint::open(options.folder));
+  session->folder_ = checkpoint->folder();
   const Json config = checkpoint->config();
   const std::string identity = checkpoint->identity();
   const std::shared_ptr<const Checkpoint> files = checkpoint;
   MORACLE_ASSIGN(auto plan, LoadPlan::make(std::move(checkpoint), options.machine, options.policy));
   if (options.on_plan) options.on_plan(*plan);
-  MORACLE_ASSIGN(session->generation_, load_generation_config(options.folder, config, plan->info().vocabulary));
+  MORACLE_ASSIGN(session->generation_, load_generation_config(session->folder_, config, plan->info().vocabulary));
   if (options.needs_text) {
-    MORACLE_ASSIGN(session->tokenizer_, Tokenizer::load(options.folder));
-    MORACLE_ASSIGN(session->chat_template_, ChatTemplate::load(options.folder));
+    MORACLE_ASSIGN(session->tokenizer_, Tokenizer::load(session->folder_));
+    MORACLE_ASSIGN(session->chat_template_, ChatTemplate::load(session->folder_));
   }
   session->modules_ = plan->modules();
   session->warnings_ = plan->warnings();

@@ -103,6 +103,15 @@ class Planner {
   }
 
   Result<std::unique_ptr<Plan>> run() {
+    if (Result<> done = make(); !done.ok()) {
+      name_unread_file(*ledger_.checkpoint(), done.error());
+      return std::move(done).error();
+    }
+    return std::move(plan_);
+  }
+
+ private:
+  Result<> make() {
     MORACLE_ASSIGN(const ModelConfig config, ModelConfig::of(*ledger_.checkpoint()));
     MORACLE_ASSIGN(const Family* const family, find_family(config));
     MORACLE_ASSIGN(format_, make_format(*ledger_.checkpoint()));
@@ -111,10 +120,16 @@ class Planner {
     MORACLE_TRY(walk());
     MORACLE_TRY(check_leftovers());
     for (std::string& warning : format_->warnings()) plan_->warnings_.push_back(std::move(warning));
-    return std::move(plan_);
+    note_unread_files();
+    return Ok{};
   }
 
- private:
+  void note_unread_files() {
+    std::string list;
+    for (const std::string& file : ledger_.checkpoint()->unread_files()) list += (list.empty() ? "" : ", ") + file;
+    if (!list.empty()) plan_->warnings_.push_back("files beside the weights are not read: " + list);
+  }
+
   Result<> walk() {
     const ModelSpec& spec = plan_->spec_;
     MORACLE_TRY(embedding(spec.embedding));

@@ -68,6 +68,47 @@ TEST_F(CheckpointFolder, OpensFilesWithoutAnIndexWhenNamesDoNotCollide) {
   expect_error(open(), "tensor.duplicate", {path("three.safetensors"), path("one.safetensors"), "'a'"});
 }
 
+TEST_F(CheckpointFolder, ReadsFilesOfSeveralStemsWithoutAnIndex) {
+  put("model-bf16-00001.safetensors", file_with("a"));
+  put("layer-0-experts.safetensors", file_with("b"));
+  put("adapter_model.safetensors", file_with("c"));
+  const auto checkpoint = open();
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message();
+  EXPECT_NE((*checkpoint)->find("a"), nullptr);
+  EXPECT_NE((*checkpoint)->find("b"), nullptr);
+  EXPECT_EQ((*checkpoint)->find("c"), nullptr);
+  EXPECT_EQ((*checkpoint)->unread_files(), std::vector<std::string>{"adapter_model.safetensors"});
+  put("merged.safetensors", file_with("a"));  // a copy of what the others hold
+  const auto beside = open();
+  ASSERT_TRUE(beside.ok()) << beside.error().message();
+  EXPECT_EQ((*beside)->find("a")->file, path("model-bf16-00001.safetensors"));
+  EXPECT_EQ((*beside)->unread_files(), (std::vector<std::string>{"adapter_model.safetensors", "merged.safetensors"}));
+}
+
+TEST_F(CheckpointFolder, TellsWhichUnreadFileHasATensor) {
+  put("model-00001-of-00001.safetensors", file_with("a"));
+  put("experts.safetensors", file_with("model.layers.0.mlp.experts.3.up_proj.weight"));
+  put_index(R"({"a":"model-00001-of-00001.safetensors"})");
+  const auto checkpoint = open();
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message();
+  EXPECT_EQ((*checkpoint)->unread_files(), std::vector<std::string>{"experts.safetensors"});
+  Error error{.code = "experts.count", .where = "model.layers.0.mlp.experts.{e}.up_proj", .found = "none"};
+  name_unread_file(**checkpoint, error);
+  EXPECT_THAT(error.message(), testing::HasSubstr("'experts.safetensors' has it, and was not read"));
+  EXPECT_THAT(error.message(), testing::HasSubstr("the index is of another build"));
+  Error other{.code = "tensor.missing", .where = "b", .found = "none"};
+  name_unread_file(**checkpoint, other);
+  EXPECT_EQ(other.found, "none");
+}
+
+TEST_F(CheckpointFolder, RefusesAnIndexOfAnotherBuild) {
+  put("model-00001-of-00003.safetensors", file_with("a"));
+  put_index(R"({"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors"})");
+  expect_error(open(), "shard.missing",
+               {"model-00001-of-00002.safetensors", "the folder has 'model-00001-of-00003.safetensors'",
+                "the index is of another build"});
+}
+
 TEST_F(CheckpointFolder, FollowsLinksToFiles) {
   std::filesystem::create_directory(folder_ / "blobs");
   put("blobs/1f2e", file_with("a"));
