@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "engine/clock.h"
+#include "engine/penalties.h"
 
 namespace moracle {
 
@@ -17,7 +19,14 @@ double rate(std::int64_t tokens, double seconds) {
 class Feeder {
  public:
   Feeder(Model& model, SequenceState& state, const SamplingOptions& sampling)
-      : model_(model), state_(&state), most_(deciding_logits(sampling)), sampler_(sampling) {}
+      : model_(model), state_(&state), most_(deciding_logits(sampling)), sampler_(sampling) {
+    if (penalizes(sampling)) penalties_.emplace(sampling);
+  }
+
+  // Tokens that penalties count beside those that are chosen.
+  void remember(std::span<const std::int32_t> ids) {
+    if (penalties_) penalties_->add_prompt(ids);
+  }
 
   Result<> feed(std::span<const std::int32_t> ids) {
     const std::int64_t begin = state_->length();
@@ -30,7 +39,10 @@ class Feeder {
   }
   Result<std::int32_t> choose() {
     if (most_ > 0) return sampler_.sample(likeliest_);
-    return sampler_.sample(logits_);
+    if (penalties_) penalties_->apply(logits_);
+    MORACLE_ASSIGN(const std::int32_t id, sampler_.sample(logits_));
+    if (penalties_) penalties_->add_answer(id);
+    return id;
   }
 
  private:
@@ -38,6 +50,7 @@ class Feeder {
   SequenceState* state_;
   std::int64_t most_;  // of the largest logits are asked for; 0: all
   Sampler sampler_;
+  std::optional<Penalties> penalties_;
   std::vector<std::int32_t> positions_;
   std::vector<LikelyToken> likeliest_;
   std::vector<float> logits_;
@@ -65,6 +78,14 @@ double GenerationTiming::decode_tok_s() const {
   return rate(decode_tokens, decode_s);
 }
 
+Result<> check_prompt_length(std::int64_t tokens, std::int64_t context) {
+  if (tokens <= context) return Ok{};
+  return Error{.code = "model.context",
+               .wanted = "at most " + std::to_string(context) + " tokens in all",
+               .found = std::to_string(tokens) + " tokens of prompt",
+               .advice = "shorten the prompt"};
+}
+
 Result<Generation> generate(Model& model, SequenceState& state, std::span<const std::int32_t> prompt,
                             const GenerateOptions& options) {
   MORACLE_TRY(check(options.sampling));
@@ -72,18 +93,17 @@ Result<Generation> generate(Model& model, SequenceState& state, std::span<const 
     return Error{.code = "prompt.empty", .wanted = "a prompt of at least one token", .found = "none"};
   }
   const auto prompt_tokens = static_cast<std::int64_t>(prompt.size());
-  const std::int64_t room = model.info().max_positions - state.length() - prompt_tokens;
-  if (room < 0) {
-    return Error{.code = "model.context",
-                 .wanted = "at most " + std::to_string(model.info().max_positions) + " tokens in all",
-                 .found = std::to_string(state.length() + prompt_tokens) + " tokens of prompt",
-                 .advice = "shorten the prompt"};
-  }
+  const std::int64_t most = model.info().max_positions;
+  const std::int64_t context = options.context > 0 ? std::min(options.context, most) : most;
+  MORACLE_TRY(check_prompt_length(state.length() + prompt_tokens, context));
+  const std::int64_t room = context - state.length() - prompt_tokens;
   MORACLE_TRY(model.reserve(std::min(prompt_tokens, kPrefillChunk)));
 
   const auto interrupted = [&] { return options.interrupted && options.interrupted(); };
   Generation result;
   Feeder feeder(model, state, options.sampling);
+  feeder.remember(options.before);
+  feeder.remember(prompt);
   const Stopwatch prefill;
   for (std::int64_t begin = 0; begin < prompt_tokens; begin += kPrefillChunk) {
     const std::int64_t count = std::min(kPrefillChunk, prompt_tokens - begin);
@@ -104,7 +124,8 @@ Result<Generation> generate(Model& model, SequenceState& state, std::span<const 
     MORACLE_ASSIGN(const std::int32_t id, feeder.choose());
     result.ids.push_back(id);
     if (options.on_token) options.on_token(id);
-    if (std::binary_search(options.stop_ids.begin(), options.stop_ids.end(), id)) {
+    if (std::binary_search(options.stop_ids.begin(), options.stop_ids.end(), id) ||
+        (options.reached_stop && options.reached_stop())) {
       result.finish = FinishReason::stop;
       break;
     }

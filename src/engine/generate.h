@@ -16,8 +16,8 @@
 namespace moracle {
 
 enum class FinishReason : std::uint8_t {
-  stop,         // an end-of-sequence token
-  length,       // max_tokens, or the model's context is full
+  stop,         // an end-of-sequence token, or an end that the caller has seen
+  length,       // max_tokens, or the context is full
   interrupted,  // the caller asked to stop
 };
 [[nodiscard]] std::string_view to_string(FinishReason reason);  // "stop", "length", "interrupted"
@@ -25,9 +25,13 @@ enum class FinishReason : std::uint8_t {
 struct GenerateOptions {
   SamplingOptions sampling{};
   std::int64_t max_tokens = 512;
-  std::vector<std::int32_t> stop_ids{};  // sorted; empty: never stops by itself
+  std::vector<std::int32_t> stop_ids{};    // sorted; empty: never stops by itself
+  std::int64_t context = 0;                // most tokens of prompt and answer; 0: what the model can hold
+  std::span<const std::int32_t> before{};  // the tokens that `state` holds, which penalties count
   // Called with each token as it is chosen, the stopping one included.
   std::function<void(std::int32_t id)> on_token{};
+  // Asked after each token; true: it completes what the caller stops at.
+  std::function<bool()> reached_stop{};
   // Asked between steps; true ends the generation with what there is.
   std::function<bool()> interrupted{};
 };
@@ -50,6 +54,9 @@ struct Generation {
 
 // Prompts are fed in pieces of this many tokens, which bounds the workspace and lets an interrupt act early.
 inline constexpr std::int64_t kPrefillChunk = 512;
+
+// Error: "model.context", where a prompt of so many tokens leaves no room for an answer.
+Result<> check_prompt_length(std::int64_t tokens, std::int64_t context);
 
 // Appends `prompt` (not empty) to `state` and generates. Errors: "prompt.empty", "model.context" when the prompt leaves
 // no room for one token, "numeric.nan", and those of Model::forward.

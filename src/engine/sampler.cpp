@@ -47,10 +47,21 @@ Result<> check(const SamplingOptions& options) {
     return out_of_range("top_p", "more than 0 and at most 1", options.top_p);
   if (!(options.min_p >= 0.0 && options.min_p <= 1.0))
     return out_of_range("min_p", "a number from 0 to 1", options.min_p);
+  if (!(options.repetition_penalty > 0.0) || !std::isfinite(options.repetition_penalty))
+    return out_of_range("repetition_penalty", "a finite number above 0", options.repetition_penalty);
+  if (!(std::abs(options.presence_penalty) <= 2.0))
+    return out_of_range("presence_penalty", "a number from -2 to 2", options.presence_penalty);
+  if (!(std::abs(options.frequency_penalty) <= 2.0))
+    return out_of_range("frequency_penalty", "a number from -2 to 2", options.frequency_penalty);
   return Ok{};
 }
 
+bool penalizes(const SamplingOptions& options) {
+  return options.repetition_penalty != 1.0 || options.presence_penalty != 0.0 || options.frequency_penalty != 0.0;
+}
+
 std::int64_t deciding_logits(const SamplingOptions& options) {
+  if (penalizes(options)) return 0;
   if (options.temperature == 0.0) return 1;
   return options.top_k <= kMostLikely ? options.top_k : 0;
 }

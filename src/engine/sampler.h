@@ -17,16 +17,24 @@ struct SamplingOptions {
   double top_p = 1.0;        // (0, 1]; keep the shortest most-likely prefix whose mass reaches it
   double min_p = 0.0;        // [0, 1]; drop what is less likely than min_p times the most likely
   std::uint64_t seed = 0;
+  // Penalties change logits before all else, also at temperature 0; class Penalties defines them.
+  double repetition_penalty = 1.0;  // above 0; 1: off
+  double presence_penalty = 0.0;    // [-2, 2]
+  double frequency_penalty = 0.0;   // [-2, 2]
 };
 
 // Errors: "sampling.range" naming the option.
 [[nodiscard]] Result<> check(const SamplingOptions& options);
 
-// The filters apply in the order temperature, top-k, top-p, min-p, each on what the one before kept. Ties go to the
-// lowest id. The same seed and logits give the same tokens.
-// How many of the largest logits decide the choice, where those are few (kMostLikely); 0: all may.
+// Whether any of the penalties is on.
+[[nodiscard]] bool penalizes(const SamplingOptions& options);
+
+// How many of the largest logits decide the choice, where those are few (kMostLikely); 0: all may. A penalty may lift
+// any other logit above the largest, so then all do.
 [[nodiscard]] std::int64_t deciding_logits(const SamplingOptions& options);
 
+// The filters apply in the order temperature, top-k, top-p, min-p, each on what the one before kept. Ties go to the
+// lowest id. The same seed and logits give the same tokens.
 class Sampler {
  public:
   explicit Sampler(const SamplingOptions& options) : options_(options), random_(options.seed) {}
