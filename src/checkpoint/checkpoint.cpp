@@ -190,30 +190,6 @@ void FolderCheckpoint::release(std::span<const std::byte> bytes) const {
   if (done.mapping != nullptr) done.mapping->release(done.mapping->bytes().subspan(done.begin, done.end - done.begin));
 }
 
-Result<Json> read_config(const fs::path& folder) {
-  std::error_code code;
-  if (!fs::is_directory(folder, code)) {
-    return Error{.code = "file.open",
-                 .file = folder.string(),
-                 .wanted = "a model folder",
-                 .found = fs::exists(folder, code) ? "a file" : "no such folder",
-                 .advice = kFolderAdvice};
-  }
-  const fs::path path = folder / "config.json";
-  if (!fs::exists(path, code)) {
-    return Error{.code = "file.open",
-                 .file = folder.string(),
-                 .wanted = "a model folder",
-                 .found = "a folder without config.json",
-                 .advice = kFolderAdvice};
-  }
-  MORACLE_ASSIGN(Json config, read_json(path));
-  if (!config.is_object()) {
-    return Error{.code = "config.type", .file = path.string(), .wanted = "an object", .found = config.type_name()};
-  }
-  return config;
-}
-
 // A shard that the index names must be there before any other is opened: a cut download is told at once.
 Result<> check_shards_exist(const fs::path& folder, const ShardPlan& plan) {
   for (const std::string& file : plan.index->files) {
@@ -243,6 +219,30 @@ std::int64_t TensorView::elements() const {
 const TensorView* Checkpoint::find(std::string_view name) const {
   const auto it = tensors().find(name);
   return it == tensors().end() ? nullptr : &it->second;
+}
+
+Result<Json> Checkpoint::read_config(const fs::path& folder) {
+  std::error_code code;
+  if (!fs::is_directory(folder, code)) {
+    return Error{.code = "file.open",
+                 .file = folder.string(),
+                 .wanted = "a model folder",
+                 .found = fs::exists(folder, code) ? "a file" : "no such folder",
+                 .advice = kFolderAdvice};
+  }
+  const fs::path path = folder / "config.json";
+  if (!fs::exists(path, code)) {
+    return Error{.code = "file.open",
+                 .file = folder.string(),
+                 .wanted = "a model folder",
+                 .found = "a folder without config.json",
+                 .advice = kFolderAdvice};
+  }
+  MORACLE_ASSIGN(Json config, read_json(path));
+  if (!config.is_object()) {
+    return Error{.code = "config.type", .file = path.string(), .wanted = "an object", .found = config.type_name()};
+  }
+  return config;
 }
 
 Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const fs::path& path) {

@@ -39,6 +39,9 @@ class Checkpoint {
   // touched.
   static Result<std::shared_ptr<const Checkpoint>> open(const std::filesystem::path& path);
 
+  // config.json of such a folder alone. Errors: "file.open" (no model folder), "config.type", those of read_json.
+  static Result<Json> read_config(const std::filesystem::path& folder);
+
   virtual ~Checkpoint() = default;
 
   [[nodiscard]] virtual const std::filesystem::path& folder() const = 0;

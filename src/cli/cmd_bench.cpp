@@ -193,10 +193,10 @@ std::string weights_text(const LoadTime& load) {
 }
 
 Result<int> model_command(const ModelCommand& options, Console& console) {
-  MORACLE_ASSIGN(const auto session, options.open(console, {.needs_text = false,
-                                                            .measure_rates = true,
-                                                            .temperature = options.temperature,
-                                                            .top_k = options.top_k}));
+  const bool few = deciding_logits({.temperature = options.temperature, .top_k = options.top_k}) > 0;
+  MORACLE_ASSIGN(
+      const auto session,
+      options.open(console, {.measure_rates = true, .needs_text = false, .generates = false, .few_logits = few}));
   const BenchModelOptions bench{.prompt = options.prompt,
                                 .generate = options.generate,
                                 .temperature = options.temperature,

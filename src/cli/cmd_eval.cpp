@@ -21,9 +21,17 @@ struct EvalOptions : ModelOptions {
 
 Result<int> eval_command(const EvalOptions& options, Console& console) {
   MORACLE_ASSIGN(const std::string text, read_text(options.text));
-  MORACLE_ASSIGN(const auto session, options.open(console, {.generates = false}));
-  MORACLE_ASSIGN(auto ids, session->tokenizer().encode(text));
-  if (options.limit > 0 && std::ssize(ids) > options.limit) ids.resize(static_cast<std::size_t>(options.limit));
+  std::vector<std::int32_t> ids;
+  const auto prepare = [&](const ModelText& model) -> Result<> {
+    auto encoded = model.tokenizer().encode(text);
+    if (!encoded.ok()) return in_file(std::move(encoded).error(), options.text);
+    ids = *std::move(encoded);
+    if (options.limit > 0 && std::ssize(ids) > options.limit) ids.resize(static_cast<std::size_t>(options.limit));
+    const std::int64_t context = model.info() ? model.info()->max_positions : options.window;
+    MORACLE_TRY(check_evaluation(std::ssize(ids), options.window, context));
+    return model.check_ids(ids);
+  };
+  MORACLE_ASSIGN(const auto session, options.open(console, {.on_text = prepare, .generates = false}));
   EvaluateOptions evaluation;
   evaluation.window = options.window;
   evaluation.interrupted = [] { return interrupted(); };
@@ -59,7 +67,9 @@ struct LogitsOptions : ModelOptions {
 Result<int> logits_command(const LogitsOptions& options, Console& console) {
   MORACLE_ASSIGN(const auto numbers, parse_integers(options.ids, "--ids", 0, INT32_MAX));
   const std::vector<std::int32_t> ids(numbers.begin(), numbers.end());
-  MORACLE_ASSIGN(const auto session, options.open(console, {.needs_text = false, .generates = false}));
+  const auto check = [&](const ModelText& model) { return model.check_prompt(ids, 0); };
+  MORACLE_ASSIGN(const auto session,
+                 options.open(console, {.needs_text = false, .on_text = check, .generates = false}));
   MORACLE_ASSIGN(const std::vector<float> logits, prefill_logits(session->model(), ids));
   if (interrupted()) return interrupt_exit_code();
   MORACLE_TRY(write_logits(options.out, logits, std::ssize(ids), session->info().vocabulary));

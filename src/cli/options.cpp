@@ -72,6 +72,11 @@ Result<std::vector<std::int64_t>> parse_integers(const std::string& text, const 
   return values;
 }
 
+Error in_file(Error error, const std::string& file) {
+  if (error.file.empty()) error.file = file;
+  return error;
+}
+
 void BackendOptions::add(CLI::App& command, bool with_batch_invariant) {
   command.add_option("--backend", backend, "Pin a backend: it serves, or the command fails with the reasons")
       ->type_name("NAME");
@@ -176,9 +181,11 @@ Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, const Open
   options.policy = policy_value();
   options.threads = threads;
   options.needs_text = opening.needs_text;
+  options.on_text = opening.on_text;
+  options.on_warning = [&console](const std::string& text) { console.note("moracle: warning: " + text + "\n"); };
   options.generates = opening.generates;
-  options.temperature = opening.temperature;
-  options.top_k = opening.top_k;
+  options.choice = opening.choice;
+  options.few_logits = opening.few_logits;
   options.cache = cache.value(console);
   options.measure_rates = opening.measure_rates;
   options.on_plan = [&console](const LoadPlan& plan) { console.note(decision_lines(plan)); };

@@ -25,6 +25,9 @@ namespace moracle::cli {
 Result<std::vector<std::int64_t>> parse_integers(const std::string& text, const std::string& option, std::int64_t low,
                                                  std::int64_t high);
 
+// The same error, said to be of `file` where it names none.
+[[nodiscard]] Error in_file(Error error, const std::string& file);
+
 // How kernels are chosen.
 struct BackendOptions {
   std::string backend;  // empty: the oracle's choice
@@ -64,12 +67,13 @@ struct ModelOptions : ComputeOptions {
   // Opens and loads with progress, and tells the oracle's decisions on standard error. An interrupt while loading ends
   // the process: there is nothing to keep.
   struct Opening {
-    bool needs_text = true;
     bool measure_rates = false;  // what LoadTime says of the machine
     // As in SessionOptions.
+    bool needs_text = true;
+    std::function<Result<>(const ModelText&)> on_text{};
     bool generates = true;
-    std::optional<double> temperature{};
-    std::optional<std::int64_t> top_k{};
+    GenerationChoice choice{};
+    std::optional<bool> few_logits{};
   };
   Result<std::unique_ptr<Session>> open(Console& console, const Opening& opening) const;
 };

@@ -58,15 +58,20 @@ Error evaluation_error(const char* code, std::string wanted, std::int64_t found,
 
 }  // namespace
 
+Result<> check_evaluation(std::int64_t tokens, std::int64_t window, std::int64_t context) {
+  if (window < 2 || window > context) {
+    return evaluation_error("eval.window", "a window of 2 to " + std::to_string(context) + " tokens", window,
+                            "choose another --window");
+  }
+  if (tokens < 2) return evaluation_error("eval.short", "a text of at least 2 tokens", tokens, "give a longer text");
+  return Ok{};
+}
+
 Result<Evaluation> evaluate(Model& model, ThreadPool& pool, std::span<const std::int32_t> ids,
                             const EvaluateOptions& options) {
   const ModelInfo& info = model.info();
-  if (options.window < 2 || options.window > info.max_positions) {
-    return evaluation_error("eval.window", "a window of 2 to " + std::to_string(info.max_positions) + " tokens",
-                            options.window, "choose another --window");
-  }
   const auto tokens = static_cast<std::int64_t>(ids.size());
-  if (tokens < 2) return evaluation_error("eval.short", "a text of at least 2 tokens", tokens, "give a longer text");
+  MORACLE_TRY(check_evaluation(tokens, options.window, info.max_positions));
   const std::int64_t row_bytes = std::max<std::int64_t>(1, info.vocabulary * 4);
   const std::int64_t piece = std::clamp<std::int64_t>(kLogitBytes / row_bytes, 1, options.window);
   MORACLE_TRY(model.reserve(std::min(piece, tokens)));

@@ -28,9 +28,12 @@ struct Evaluation {
   bool interrupted = false;  // the figures are of the windows that were finished
 };
 
+// Whether a text of so many tokens can be scored. Errors: "eval.window", "eval.short" (nothing to score).
+Result<> check_evaluation(std::int64_t tokens, std::int64_t window, std::int64_t context);
+
 // Cuts `ids` into consecutive windows that know nothing of each other; positions restart at 0 and the first token of
 // each window is not scored. Log-softmax and mean in f64, summed in token order, so that the result does not depend on
-// the number of threads. Errors: "eval.window", "eval.short" (nothing to score), "numeric.nan", those of forward.
+// the number of threads. Errors: those of check_evaluation, "numeric.nan", those of forward.
 Result<Evaluation> evaluate(Model& model, ThreadPool& pool, std::span<const std::int32_t> ids,
                             const EvaluateOptions& options);
 

@@ -26,16 +26,19 @@ struct Engine::Impl {
     GenerateReply reply;
     std::string text(prompt);
     if (request.chat) {
-      MORACLE_ASSIGN(text, session->render_chat(Json::array({{{"role", "user"}, {"content", text}}})));
+      ChatRequest chat;
+      chat.messages.push_back({{"role", "user"}, {"content", text}});
+      MORACLE_ASSIGN(text, session->text().templates().render(chat));
     }
-    MORACLE_ASSIGN(reply.prompt_ids, session->encode_prompt(text, !request.chat));
+    MORACLE_ASSIGN(reply.prompt_ids, session->text().encode_prompt(text, !request.chat));
     MORACLE_ASSIGN(const auto state, session->model().new_sequence());
-    const Completion completion{.sampling = {.temperature = request.temperature,
-                                             .top_k = request.top_k,
-                                             .top_p = request.top_p,
-                                             .min_p = request.min_p,
-                                             .seed = request.seed},
-                                .max_tokens = request.max_tokens};
+    GenerationSettings settings = session->settings();
+    settings.sampling = {.temperature = request.temperature,
+                         .top_k = request.top_k,
+                         .top_p = request.top_p,
+                         .min_p = request.min_p,
+                         .seed = request.seed};
+    const Completion completion{.settings = settings, .max_tokens = request.max_tokens};
     bool stopped = false;
     MORACLE_ASSIGN(const Generation generation, complete(
                                                     *session, *state, reply.prompt_ids, completion,

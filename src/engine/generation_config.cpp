@@ -1,96 +1,316 @@
 #include "engine/generation_config.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <string_view>
+#include <utility>
 
 namespace moracle {
 
 namespace {
 
-Result<std::int32_t> token_id(const Json& value, const JsonReader& from, const char* key, std::int64_t vocabulary) {
-  if (!value.is_number_integer()) {
+constexpr std::int64_t kDefaultTokens = 512;
+constexpr std::size_t kShown = 60;  // bytes of a value in a message
+
+std::string shown(const Json& value) {
+  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+  if (text.size() > kShown) text = text.substr(0, kShown) + "...";
+  return text;
+}
+
+bool is_number(const Json& value, double low, double high) {
+  return value.is_number() && value.get<double>() >= low && value.get<double>() <= high;
+}
+
+// A member that transformers knows and this engine does not apply.
+struct Foreign {
+  std::string_view key;
+  bool sampling_only;
+  bool (*off)(const Json& value);
+};
+
+bool at_most_zero(const Json& value) {
+  return is_number(value, -INFINITY, 0);
+}
+bool at_most_one(const Json& value) {
+  return is_number(value, -INFINITY, 1);
+}
+bool one(const Json& value) {
+  return is_number(value, 1, 1);
+}
+bool one_or_more(const Json& value) {
+  return is_number(value, 1, INFINITY) || is_number(value, -1, -1);
+}
+bool not_between_zero_and_one(const Json& value) {
+  return at_most_zero(value) || is_number(value, 1, INFINITY);
+}
+bool nothing(const Json& value) {
+  return value.empty();  // null, [], {}
+}
+bool no(const Json& value) {
+  return value == false;
+}
+bool minus_one(const Json& value) {
+  return is_number(value, -1, -1);
+}
+
+constexpr std::array kForeign = {
+    Foreign{"typical_p", true, one_or_more},
+    Foreign{"epsilon_cutoff", true, not_between_zero_and_one},
+    Foreign{"eta_cutoff", true, not_between_zero_and_one},
+    Foreign{"top_h", true, one_or_more},
+    Foreign{"no_repeat_ngram_size", false, at_most_zero},
+    Foreign{"encoder_no_repeat_ngram_size", false, at_most_zero},
+    Foreign{"encoder_repetition_penalty", false, one},
+    Foreign{"bad_words_ids", false, nothing},
+    Foreign{"force_words_ids", false, nothing},
+    Foreign{"constraints", false, nothing},
+    Foreign{"sequence_bias", false, nothing},
+    Foreign{"suppress_tokens", false, nothing},
+    Foreign{"begin_suppress_tokens", false, nothing},
+    Foreign{"forced_bos_token_id", false, minus_one},
+    Foreign{"forced_eos_token_id", false, minus_one},
+    Foreign{"forced_decoder_ids", false, nothing},
+    Foreign{"exponential_decay_length_penalty", false, nothing},
+    Foreign{"min_length", false, at_most_zero},
+    Foreign{"min_new_tokens", false, at_most_zero},
+    Foreign{"max_time", false, minus_one},
+    Foreign{"num_beams", false, at_most_one},
+    Foreign{"num_return_sequences", false, at_most_one},
+    Foreign{"penalty_alpha", false, at_most_zero},
+    Foreign{"guidance_scale", false, one},
+    Foreign{"dola_layers", false, nothing},
+    Foreign{"token_healing", false, no},
+    Foreign{"watermarking_config", false, nothing},
+};
+
+// Reads the members of one object, and turns what cannot be used into faults.
+class Reader {
+ public:
+  Reader(const Json& object, std::string file, std::string pointer, GenerationConfig& config)
+      : object_(object), reader_(object, std::move(file), std::move(pointer)), config_(config) {}
+
+  [[nodiscard]] bool has(std::string_view key) const { return reader_.has(key); }
+  [[nodiscard]] const Json& at(std::string_view key) const { return object_.at(std::string(key)); }
+
+  // Null and -1 leave the fallback. The range is check()'s where none is given.
+  template <class Options, class Number>
+  void number(std::string_view key, Number Options::* member, Options& options, bool minus_one_is_off = true) {
+    if (!has(key) || (minus_one_is_off && minus_one(at(key)))) return;
+    Options tried = options;
+    auto value = [&]() -> Result<Number> {
+      if constexpr (std::is_integral_v<Number>) {
+        return reader_.integer(key, 0, INT32_MAX);
+      } else {
+        return reader_.number_or(key, 0.0);
+      }
+    }();
+    if (!value.ok()) return fault(key, std::move(value).error());
+    tried.*member = *value;
+    if (auto checked = check(tried); !checked.ok()) {
+      Error error = std::move(checked).error();
+      error.code = "config.range";
+      error.file = reader_.file();
+      error.where = reader_.pointer(key);
+      return fault(key, std::move(error));
+    }
+    options = tried;
+  }
+  void flag(std::string_view key, bool& target) {
+    auto value = reader_.boolean_or(key, target);
+    if (!value.ok()) return fault(key, std::move(value).error());
+    target = *value;
+  }
+  void count(std::string_view key, std::optional<std::int64_t>& target) {
+    if (!has(key) || minus_one(at(key))) return;
+    auto value = reader_.integer(key, 1, INT64_MAX);
+    if (!value.ok()) return fault(key, std::move(value).error());
+    target = *value;
+  }
+  // A text or a list of texts.
+  void texts(std::string_view key, std::vector<std::string>& target) {
+    if (!has(key)) return;
+    for (const Json& text : list(key)) {
+      if (!text.is_string() || text.get_ref<const std::string&>().empty())
+        return fault(key, wrong(key, "a text or a list of texts"));
+      target.push_back(text.get<std::string>());
+    }
+  }
+  // An id or a list of ids. Those that no vocabulary of this size can make are left out.
+  [[nodiscard]] std::vector<std::int32_t> ids(std::string_view key, std::int64_t vocabulary) {
+    std::vector<std::int32_t> result;
+    if (!object_.is_object() || !has(key)) return result;
+    for (const Json& id : list(key)) {
+      if (!id.is_number_integer()) {
+        fault(key, wrong(key, "a token id or a list of token ids"));
+        return {};
+      }
+      const bool huge = id.is_number_unsigned() && id.get<std::uint64_t>() > INT32_MAX;
+      const std::int64_t value = huge ? -1 : id.get<std::int64_t>();
+      if (value >= 0 && value < vocabulary) result.push_back(static_cast<std::int32_t>(value));
+    }
+    std::sort(result.begin(), result.end());
+    result.erase(std::unique(result.begin(), result.end()), result.end());
+    return result;
+  }
+  void fault(std::string_view key, Error error) { config_.faults.push_back({std::string(key), std::move(error)}); }
+
+ private:
+  [[nodiscard]] Json list(std::string_view key) const { return at(key).is_array() ? at(key) : Json::array({at(key)}); }
+  [[nodiscard]] Error wrong(std::string_view key, std::string wanted) const {
     return Error{.code = "config.type",
-                 .file = from.file(),
-                 .where = from.pointer(key),
-                 .wanted = "a token id or a list of token ids",
-                 .found = value.dump()};
+                 .file = reader_.file(),
+                 .where = reader_.pointer(key),
+                 .wanted = std::move(wanted),
+                 .found = shown(at(key))};
   }
-  const auto id = value.is_number_unsigned() && value.get<std::uint64_t>() > INT32_MAX ? std::int64_t{INT64_MAX}
-                                                                                       : value.get<std::int64_t>();
-  if (id < 0 || id >= vocabulary) {
-    return Error{.code = "config.range",
-                 .file = from.file(),
-                 .where = from.pointer(key),
-                 .wanted = "an id from 0 to " + std::to_string(vocabulary - 1),
-                 .found = value.dump()};
+
+  const Json& object_;
+  JsonReader reader_;
+  GenerationConfig& config_;
+};
+
+void read_sampling(Reader& from, GenerationConfig& config) {
+  SamplingOptions& sampling = config.sampling;
+  from.flag("do_sample", config.do_sample);
+  from.number("temperature", &SamplingOptions::temperature, sampling, false);
+  from.number("top_k", &SamplingOptions::top_k, sampling);
+  from.number("top_p", &SamplingOptions::top_p, sampling);
+  from.number("min_p", &SamplingOptions::min_p, sampling);
+  from.number("repetition_penalty", &SamplingOptions::repetition_penalty, sampling);
+  from.number("presence_penalty", &SamplingOptions::presence_penalty, sampling, false);
+  from.number("frequency_penalty", &SamplingOptions::frequency_penalty, sampling, false);
+  if (config.do_sample) {
+    if (!from.has("temperature")) {
+      config.greedy_because = "do_sample without a temperature: the likeliest token is taken; --temperature 1 samples";
+    }
+    return;
   }
-  return static_cast<std::int32_t>(id);
+  if (!from.has("do_sample") && sampling.temperature > 0) {
+    config.greedy_because =
+        "a temperature without do_sample: the likeliest token is taken, as in transformers; --temperature samples";
+  }
+  sampling.temperature = 0;
 }
 
-// An id, a list of ids, or nothing.
-Result<std::vector<std::int32_t>> token_ids(const JsonReader& from, const char* key, std::int64_t vocabulary) {
-  std::vector<std::int32_t> ids;
-  if (!from.json().is_object() || !from.has(key)) return ids;
-  const Json& value = from.json().at(key);
-  const Json list = value.is_array() ? value : Json::array({value});
-  for (const Json& element : list) {
-    MORACLE_ASSIGN(const std::int32_t id, token_id(element, from, key, vocabulary));
-    ids.push_back(id);
-  }
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  return ids;
+Json read_published(const std::filesystem::path& path, GenerationConfig& config) {
+  std::error_code code;
+  if (!std::filesystem::exists(path, code)) return Json::object();
+  auto json = read_json(path);
+  if (json.ok() && json->is_object()) return *std::move(json);
+  config.faults.push_back(
+      {"",
+       json.ok()
+           ? Error{.code = "config.type", .file = path.string(), .wanted = "a JSON object", .found = json->type_name()}
+           : std::move(json).error()});
+  return Json::object();
 }
 
-Result<SamplingOptions> published_sampling(const JsonReader& from) {
-  SamplingOptions sampling;
-  MORACLE_ASSIGN(const bool do_sample, from.boolean_or("do_sample", false));
-  if (!do_sample || !from.has("temperature")) return sampling;
-  MORACLE_ASSIGN(sampling.temperature, from.number_or("temperature", 0.0));
-  MORACLE_ASSIGN(sampling.top_k, from.integer_or("top_k", 0, 0, INT32_MAX));
-  MORACLE_ASSIGN(sampling.top_p, from.number_or("top_p", 1.0));
-  MORACLE_ASSIGN(sampling.min_p, from.number_or("min_p", 0.0));
-  if (auto checked = check(sampling); !checked.ok()) {
-    Error error = std::move(checked).error();
-    error.where = from.pointer(error.where);
-    error.file = from.file();
-    return error;
-  }
-  return sampling;
+template <class Value>
+void choose(Value& target, const std::optional<Value>& chosen) {
+  if (chosen) target = *chosen;
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+  return text;
+}
+
+// Whether a generation under `choice` needs the published member.
+bool needs(const std::string& key, const GenerationChoice& choice, const SamplingOptions& settled) {
+  const bool samples = settled.temperature > 0;
+  if (key == "do_sample" || key == "temperature") return !choice.temperature;
+  if (key == "top_k") return samples && !choice.top_k;
+  if (key == "top_p") return samples && !choice.top_p;
+  if (key == "min_p") return samples && !choice.min_p;
+  if (key == "repetition_penalty") return !choice.repetition_penalty;
+  if (key == "presence_penalty") return !choice.presence_penalty;
+  if (key == "frequency_penalty") return !choice.frequency_penalty;
+  if (key == "max_new_tokens" || key == "max_length") return !choice.max_tokens;
+  if (key == "eos_token_id") return !choice.ignore_eos;
+  return key != "bos_token_id";
 }
 
 }  // namespace
 
-bool GenerationConfig::stops(std::int32_t id) const {
-  return std::binary_search(eos_ids.begin(), eos_ids.end(), id);
+std::int64_t GenerationSettings::answer_tokens(std::int64_t prompt_tokens) const {
+  const std::int64_t most = max_tokens.value_or(kDefaultTokens);
+  return max_length ? std::clamp<std::int64_t>(*max_length - prompt_tokens, 1, most) : most;
 }
 
-Result<GenerationConfig> load_generation_config(const std::filesystem::path& folder, const Json& config,
-                                                std::int64_t vocabulary) {
-  const auto path = folder / "generation_config.json";
-  std::error_code code;
-  Json published = Json::object();
-  if (std::filesystem::exists(path, code)) {
-    MORACLE_ASSIGN(published, read_json(path));
-    if (!published.is_object()) {
-      return Error{
-          .code = "config.type", .file = path.string(), .wanted = "a JSON object", .found = published.type_name()};
-    }
+void GenerationConfig::add_end(std::int32_t id) {
+  const auto place = std::lower_bound(eos_ids.begin(), eos_ids.end(), id);
+  if (place == eos_ids.end() || *place != id) eos_ids.insert(place, id);
+}
+
+Result<GenerationSettings> GenerationConfig::settle(const GenerationChoice& choice) const {
+  GenerationSettings settings;
+  settings.sampling = sampling;
+  choose(settings.sampling.temperature, choice.temperature);
+  choose(settings.sampling.top_k, choice.top_k);
+  choose(settings.sampling.top_p, choice.top_p);
+  choose(settings.sampling.min_p, choice.min_p);
+  choose(settings.sampling.repetition_penalty, choice.repetition_penalty);
+  choose(settings.sampling.presence_penalty, choice.presence_penalty);
+  choose(settings.sampling.frequency_penalty, choice.frequency_penalty);
+  settings.sampling.seed = choice.seed;
+  MORACLE_TRY(check(settings.sampling));
+  if (!choice.ignore_eos) settings.stop_ids = eos_ids;
+  settings.stop_texts = stop_strings;
+  settings.stop_texts.insert(settings.stop_texts.end(), choice.stop_texts.begin(), choice.stop_texts.end());
+  settings.max_tokens = choice.max_tokens ? choice.max_tokens : max_new_tokens;
+  if (!settings.max_tokens) settings.max_length = max_length;
+
+  for (const Fault& fault : faults) {
+    if (needs(fault.key, choice, settings.sampling)) return fault.error;
+    settings.warnings.push_back("not used: " + fault.error.message());
   }
-  const bool nested = config.contains("text_config") && config.at("text_config").is_object();
-  const JsonReader first(published, path.string());
-  const JsonReader second(config, (folder / "config.json").string());
-  const JsonReader third(nested ? config.at("text_config") : config, (folder / "config.json").string(),
-                         nested ? "/text_config" : "");
+  std::vector<std::string> left;
+  for (const Unapplied& member : unapplied) {
+    if (!member.sampling_only || settings.sampling.temperature > 0) left.push_back(member.text);
+  }
+  if (!left.empty()) settings.warnings.push_back(file + ": not applied: " + joined(left));
+  if (!greedy_because.empty() && !choice.temperature) settings.warnings.push_back(file + ": " + greedy_because);
+  if (settings.stop_ids.empty() && !choice.ignore_eos) {
+    settings.warnings.emplace_back(
+        "neither generation_config.json nor config.json nor the tokenizer names an end token of this model: an answer "
+        "goes on until --max-tokens or a --stop text");
+  }
+  return settings;
+}
+
+std::vector<std::string> GenerationConfig::fault_lines() const {
+  std::vector<std::string> lines;
+  for (const Fault& fault : faults) lines.push_back("not used: " + fault.error.message());
+  return lines;
+}
+
+GenerationConfig load_generation_config(const std::filesystem::path& folder, const Json& config,
+                                        std::int64_t vocabulary) {
   GenerationConfig result;
-  MORACLE_ASSIGN(result.sampling, published_sampling(first));
+  const auto path = folder / "generation_config.json";
+  result.file = path.string();
+  const Json published = read_published(path, result);
+  const std::string config_path = (folder / "config.json").string();
+  Reader first(published, path.string(), "", result);
+  read_sampling(first, result);
+  first.count("max_new_tokens", result.max_new_tokens);
+  first.count("max_length", result.max_length);
+  first.texts("stop_strings", result.stop_strings);
+  for (const Foreign& member : kForeign) {
+    if (!first.has(member.key) || member.off(first.at(member.key))) continue;
+    result.unapplied.push_back({std::string(member.key) + " " + shown(first.at(member.key)), member.sampling_only});
+  }
+  std::vector<Reader> readers = {first, Reader(config, config_path, "", result)};
+  const auto text = config.find("text_config");
+  if (text != config.end() && text->is_object()) readers.emplace_back(*text, config_path, "/text_config", result);
   std::vector<std::int32_t> bos;
-  for (const JsonReader* reader : {&first, &second, &third}) {
-    if (result.eos_ids.empty()) {
-      MORACLE_ASSIGN(result.eos_ids, token_ids(*reader, "eos_token_id", vocabulary));
-    }
-    if (bos.empty()) {
-      MORACLE_ASSIGN(bos, token_ids(*reader, "bos_token_id", vocabulary));
-    }
+  for (Reader& reader : readers) {
+    if (result.eos_ids.empty()) result.eos_ids = reader.ids("eos_token_id", vocabulary);
+    if (bos.empty()) bos = reader.ids("bos_token_id", vocabulary);
   }
   if (!bos.empty()) result.bos_id = bos.front();
   return result;

@@ -1,8 +1,11 @@
 #include "engine/session.h"
 
+#include <algorithm>
 #include <set>
 
+#include "checkpoint/hub_cache.h"
 #include "engine/clock.h"
+#include "engine/stop_texts.h"
 
 namespace moracle {
 
@@ -14,29 +17,18 @@ std::vector<std::string> files_of(const Checkpoint& checkpoint) {
   return {files.begin(), files.end()};
 }
 
-bool few_logits(const SessionOptions& options, SamplingOptions sampling) {
-  sampling.temperature = options.temperature.value_or(sampling.temperature);
-  sampling.top_k = options.top_k.value_or(sampling.top_k);
-  return options.generates && deciding_logits(sampling) > 0;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   const Stopwatch watch;
   std::unique_ptr<Session> session(new Session);
-  MORACLE_ASSIGN(auto checkpoint, Checkpoint::open(options.folder));
-  session->folder_ = checkpoint->folder();
-  const Json config = checkpoint->config();
+  MORACLE_ASSIGN(session->folder_, resolve_model_folder(options.folder));
+  MORACLE_TRY(session->read_text(options));
+  MORACLE_ASSIGN(auto checkpoint, Checkpoint::open(session->folder_));
   const std::string identity = checkpoint->identity();
   const std::shared_ptr<const Checkpoint> files = checkpoint;
   MORACLE_ASSIGN(auto plan, LoadPlan::make(std::move(checkpoint), options.machine, options.policy));
   if (options.on_plan) options.on_plan(*plan);
-  MORACLE_ASSIGN(session->generation_, load_generation_config(session->folder_, config, plan->info().vocabulary));
-  if (options.needs_text) {
-    MORACLE_ASSIGN(session->tokenizer_, Tokenizer::load(session->folder_));
-    MORACLE_ASSIGN(session->chat_template_, ChatTemplate::load(session->folder_));
-  }
   session->modules_ = plan->modules();
   session->warnings_ = plan->warnings();
   session->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : options.machine.cores);
@@ -50,10 +42,11 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   }
   const Stopwatch weights;
   TuningCache tunings(options.cache, options.machine, session->pool_->threads());
+  const bool few = options.generates && deciding_logits(session->settings_.sampling) > 0;
   const LoadOptions how{.progress = options.on_progress,
                         .store = cache.get(),
                         .tunings = &tunings,
-                        .likeliest = few_logits(options, session->generation_.sampling)};
+                        .likeliest = options.few_logits.value_or(few)};
   MORACLE_ASSIGN(session->model_, load_model(*plan, *session->pool_, how));
   load.tuning_seconds = tunings.seconds();
   load.weights_seconds = weights.seconds() - load.tuning_seconds;
@@ -65,6 +58,22 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   if (session->cache_ != nullptr) session->cache_->finish();
   load.seconds = prepared + weights.seconds();
   return session;
+}
+
+Result<> Session::read_text(const SessionOptions& options) {
+  MORACLE_ASSIGN(const Json config, Checkpoint::read_config(folder_));
+  MORACLE_ASSIGN(text_, ModelText::open(folder_, config, options.needs_text));
+  std::vector<std::string> warnings = text_->warnings();
+  if (options.generates) {
+    MORACLE_ASSIGN(settings_, text_->generation().settle(options.choice));
+    warnings.insert(warnings.end(), settings_.warnings.begin(), settings_.warnings.end());
+  } else {
+    for (std::string& line : text_->generation().fault_lines()) warnings.push_back(std::move(line));
+  }
+  if (options.on_warning) {
+    for (const std::string& warning : warnings) options.on_warning(warning);
+  }
+  return options.on_text ? options.on_text(*text_) : Ok{};
 }
 
 std::map<std::string, std::string> Session::backends() const {
@@ -79,49 +88,35 @@ std::map<std::string, std::string> Session::backends() const {
   return result;
 }
 
-Result<std::vector<std::int32_t>> Session::encode_prompt(std::string_view text, bool special) const {
-  MORACLE_ASSIGN(auto ids, tokenizer_->encode(text, {.add_special_tokens = special}));
-  if (ids.empty() && generation_.bos_id) ids.push_back(*generation_.bos_id);
-  if (ids.empty()) {
-    return Error{.code = "prompt.empty",
-                 .wanted = "a prompt of at least one token",
-                 .found = "an empty prompt",
-                 .advice = "this model has no begin-of-sequence token to start from"};
-  }
-  return ids;
-}
-
-Result<std::string> Session::render_chat(const Json& messages) const {
-  if (!chat_template_) {
-    return Error{.code = "template.missing",
-                 .file = folder_.string(),
-                 .wanted = "a chat template (chat_template.jinja or tokenizer_config.json)",
-                 .found = "none",
-                 .advice = "give a plain prompt instead"};
-  }
-  Json context = chat_template_->special_tokens().is_object() ? chat_template_->special_tokens() : Json::object();
-  context["messages"] = messages;
-  context["add_generation_prompt"] = true;
-  return chat_template_->render(context);
-}
-
 Result<Generation> complete(Session& session, SequenceState& state, std::span<const std::int32_t> prompt,
                             const Completion& completion, const std::function<void(std::string_view)>& on_text,
                             const std::function<bool()>& interrupted) {
-  DetokenizerStream detokenizer(session.tokenizer());
-  GenerateOptions options;
-  options.sampling = completion.sampling;
-  options.max_tokens = completion.max_tokens;
-  options.stop_ids = session.generation().eos_ids;
-  options.interrupted = interrupted;
-  options.on_token = [&](std::int32_t id) {
-    if (session.generation().stops(id)) return;
-    const std::string piece = detokenizer.push(id);
+  const Tokenizer& tokenizer = session.text().tokenizer();
+  DetokenizerStream detokenizer(tokenizer);
+  StopTexts stops(completion.settings.stop_texts);
+  const auto emit = [&](const std::string& piece) {
     if (!piece.empty()) on_text(piece);
   };
+  GenerateOptions options;
+  options.sampling = completion.settings.sampling;
+  options.max_tokens = completion.max_tokens;
+  options.context = completion.context;
+  options.before = completion.before;
+  options.stop_ids = completion.settings.stop_ids;
+  for (const std::string& text : completion.settings.stop_texts) {
+    if (const auto id = tokenizer.token_to_id(text)) options.stop_ids.push_back(*id);
+  }
+  std::sort(options.stop_ids.begin(), options.stop_ids.end());
+  options.interrupted = interrupted;
+  options.reached_stop = [&] { return stops.reached(); };
+  options.on_token = [&](std::int32_t id) {
+    if (std::binary_search(options.stop_ids.begin(), options.stop_ids.end(), id)) return;
+    emit(stops.push(detokenizer.push(id)));
+  };
   auto generation = generate(session.model(), state, prompt, options);
-  const std::string rest = detokenizer.finish();
-  if (!rest.empty()) on_text(rest);
+  emit(stops.push(detokenizer.finish()));
+  emit(stops.finish());
+  if (generation.ok() && stops.reached()) generation->finish = FinishReason::stop;
   return generation;
 }
 

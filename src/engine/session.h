@@ -15,12 +15,11 @@
 #include "engine/generate.h"
 #include "engine/generation_config.h"
 #include "engine/load_rates.h"
+#include "engine/model_text.h"
 #include "engine/pack_cache.h"
 #include "engine/tuning_cache.h"
 #include "machine/machine.h"
 #include "model/model.h"
-#include "text/template/chat_template.h"
-#include "text/tokenizer/tokenizer.h"
 
 namespace moracle {
 
@@ -28,16 +27,18 @@ struct SessionOptions {
   std::filesystem::path folder;
   Machine machine;  // the running one
   Policy policy;
-  int threads = 0;                               // 0: the machine's cores
-  bool needs_text = true;                        // false: commands that work on token ids do without a tokenizer
-  std::function<void(const LoadPlan&)> on_plan;  // before the weights are read; may be empty
-  std::function<void(const LoadProgress&)> on_progress;  // may be empty; called from several threads
-  PackCacheOptions cache{};  // of packed layers and measured settings; without a folder nothing is kept
-  // What the head is packed for: generate(), with the publisher's settings but for these; or all logits.
-  bool generates = true;
-  std::optional<double> temperature{};
-  std::optional<std::int64_t> top_k{};
-  bool measure_rates = false;  // what LoadTime says of the machine, before the weights are read
+  int threads = 0;         // 0: the machine's cores
+  bool needs_text = true;  // false: commands that work on token ids do without a tokenizer
+  // Called with the small files before anything of the weights is opened; an error ends the opening. May be empty.
+  std::function<Result<>(const ModelText&)> on_text{};
+  std::function<void(const std::string&)> on_warning{};    // about the small files; may be empty
+  std::function<void(const LoadPlan&)> on_plan{};          // before the weights are read; may be empty
+  std::function<void(const LoadProgress&)> on_progress{};  // may be empty; called from several threads
+  PackCacheOptions cache{};          // of packed layers and measured settings; without a folder nothing is kept
+  bool generates = true;             // false: settings() are not made, and the head is packed for all logits
+  GenerationChoice choice{};         // of one that generates
+  std::optional<bool> few_logits{};  // whether the head is packed for a few of them; empty: where settings() allow it
+  bool measure_rates = false;        // what LoadTime says of the machine, before the weights are read
 };
 
 // Where the time of a load went.
@@ -56,8 +57,8 @@ struct LoadTime {
 
 class Session {
  public:
-  // Small files first, so that a broken tokenizer does not cost a load. Errors: those of Checkpoint::open,
-  // LoadPlan::make, load_model, Tokenizer::load, ChatTemplate::load and load_generation_config.
+  // Small files first, so that a broken tokenizer or a wrong prompt does not cost a load. Errors: those of
+  // Checkpoint::open, ModelText::open, GenerationConfig::settle, `on_text`, LoadPlan::make and load_model.
   static Result<std::unique_ptr<Session>> open(const SessionOptions& options);
 
   [[nodiscard]] Model& model() { return *model_; }
@@ -66,10 +67,9 @@ class Session {
   [[nodiscard]] const ModelInfo& info() const { return model_->info(); }
   [[nodiscard]] const std::vector<ModuleReport>& modules() const { return modules_; }
   [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
-  [[nodiscard]] const GenerationConfig& generation() const { return generation_; }
-  // Only with `needs_text`.
-  [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
-  [[nodiscard]] const std::optional<ChatTemplate>& chat_template() const { return chat_template_; }
+  [[nodiscard]] const ModelText& text() const { return *text_; }
+  // Only where it generates.
+  [[nodiscard]] const GenerationSettings& settings() const { return settings_; }
   [[nodiscard]] const LoadTime& load_time() const { return load_; }
   [[nodiscard]] double load_seconds() const { return load_.seconds; }
   // Whether all layers came packed from the cache.
@@ -83,26 +83,17 @@ class Session {
   // Layer kind ("experts", "linear") -> backend; several of one kind are joined by commas.
   [[nodiscard]] std::map<std::string, std::string> backends() const;
 
-  // Token ids of a prompt, with the tokenizer's own post-processor (`special`), or without where a chat template has
-  // written the special tokens. An empty result becomes the begin-of-sequence token where the model has one. Errors:
-  // "prompt.empty", those of Tokenizer::encode.
-  Result<std::vector<std::int32_t>> encode_prompt(std::string_view text, bool special) const;
-
-  // The chat template applied to `messages` ([{"role","content"}]), with the opening of the assistant's turn. Errors:
-  // "template.missing", those of ChatTemplate::render.
-  Result<std::string> render_chat(const Json& messages) const;
-
  private:
   Session() = default;
+  Result<> read_text(const SessionOptions& options);
 
   std::filesystem::path folder_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Model> model_;
   std::vector<ModuleReport> modules_;
   std::vector<std::string> warnings_;
-  GenerationConfig generation_;
-  std::optional<Tokenizer> tokenizer_;
-  std::optional<ChatTemplate> chat_template_;
+  std::optional<ModelText> text_;
+  GenerationSettings settings_;
   LoadTime load_;
   std::vector<RememberedTuning> tunings_;
   std::unique_ptr<PackCache> cache_;  // last: it may still read the model's layers
@@ -110,12 +101,15 @@ class Session {
 
 // What a caller chooses about one completion.
 struct Completion {
-  SamplingOptions sampling{};
+  GenerationSettings settings{};
   std::int64_t max_tokens = 512;
+  std::int64_t context = 0;                // most tokens in all; 0: what the model can hold
+  std::span<const std::int32_t> before{};  // the tokens that the state holds
 };
 
-// generate() with text: `on_text` gets pieces as they are settled, never half a character, and never the
-// end-of-sequence token. It stops at the model's end-of-sequence tokens. `interrupted` may be empty.
+// generate() with text: `on_text` gets pieces as they are settled, never half a character, and never an end-of-sequence
+// token, a stop text or what follows one. A stop text that is a token ends it, too, where that token is made.
+// `interrupted` may be empty.
 Result<Generation> complete(Session& session, SequenceState& state, std::span<const std::int32_t> prompt,
                             const Completion& completion, const std::function<void(std::string_view)>& on_text,
                             const std::function<bool()>& interrupted);

@@ -30,6 +30,9 @@ struct ModelInfo {
   std::int64_t experts_per_token = 0;
 };
 
+// The sizes that config.json alone tells, without a tensor: `format` is empty. Errors: those of config.json.
+Result<ModelInfo> describe_model(const std::filesystem::path& folder, const Json& config);
+
 // One module of the model as the checkpoint has it, and what the oracle decided for it.
 struct ModuleReport {
   std::string name;  // "model.layers.3.mlp.experts", "model.layers.3.self_attn.q_proj", "lm_head"

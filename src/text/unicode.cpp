@@ -1,5 +1,6 @@
 #include "text/unicode.h"
 
+#include <fmt/format.h>
 #include <utf8proc.h>
 
 #include <algorithm>
@@ -135,6 +136,15 @@ std::optional<std::size_t> find_invalid_utf8(std::string_view text) {
     at += prefix.size;
   }
   return std::nullopt;
+}
+
+Result<> check_utf8(std::string_view text) {
+  const auto bad = find_invalid_utf8(text);
+  if (!bad) return Ok{};
+  return Error{.code = "text.utf8",
+               .where = fmt::format("byte {}", *bad),
+               .wanted = "well-formed UTF-8",
+               .found = fmt::format("byte 0x{:02x}", static_cast<unsigned char>(text[*bad]))};
 }
 
 void append_utf8(std::string& out, char32_t code) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/result.h"
+
 namespace moracle::unicode {
 
 // One decoded code point and how many bytes it took.
@@ -20,6 +22,8 @@ struct Decoded {
 
 // Byte offset of the first ill-formed sequence (overlong, surrogate, > U+10FFFF or cut off); empty when there is none.
 [[nodiscard]] std::optional<std::size_t> find_invalid_utf8(std::string_view text);
+// The same as an error: "text.utf8", with the offset.
+Result<> check_utf8(std::string_view text);
 
 // Number of bytes of the longest well-formed or still completable prefix of one character: `complete` says which.
 // size 0: the first byte cannot start a character. Requires a non-empty text.

@@ -47,7 +47,7 @@ TEST_P(PerplexityTest, MeanOf4096Tokens) {
     if (reference) options.policy.pinned = "ref";
     auto session = Session::open(options);
     ASSERT_TRUE(session.ok()) << session.error().message();
-    auto ids = (*session)->tokenizer().encode(*text);
+    auto ids = (*session)->text().tokenizer().encode(*text);
     ASSERT_TRUE(ids.ok()) << ids.error().message();
     ids->resize(4096);
     const auto got = evaluate((*session)->model(), (*session)->pool(), *ids, {});

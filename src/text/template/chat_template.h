@@ -3,10 +3,8 @@
 #pragma once
 
 #include <cstddef>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 
 #include "base/json.h"
@@ -24,13 +22,10 @@ struct TemplateLimits {
 
 class ChatTemplate {
  public:
+  static constexpr std::size_t kMostBytes = std::size_t{4} << 20;
+
   // Errors: "template.syntax" (with the line), "template.limit".
   static Result<ChatTemplate> parse(std::string source, std::string file, TemplateLimits limits = {});
-
-  // The template of a model folder: chat_template.jinja, else "chat_template" of tokenizer_config.json (a string, or a
-  // list of {name, template} with one named "default"). Reads the special tokens, too. nullopt: the folder has none.
-  // Errors: those of parse and read_json, "template.config".
-  static Result<std::optional<ChatTemplate>> load(const std::filesystem::path& folder);
 
   // `context`: messages, tools, add_generation_prompt, bos_token, eos_token and any further variables. Values keep the
   // key order of an ordered_json; a Json is sorted by key.
@@ -39,13 +34,9 @@ class ChatTemplate {
   [[nodiscard]] Result<std::string> render(const Json& context) const;
   [[nodiscard]] Result<std::string> render(const nlohmann::ordered_json& context) const;
 
-  // {"bos_token": "...", "eos_token": "...", ...}, to be merged into the context; an empty object after parse().
-  [[nodiscard]] const Json& special_tokens() const { return special_tokens_; }
-
  private:
   struct Program;
   std::shared_ptr<const Program> program_;
-  Json special_tokens_ = Json::object();
 };
 
 }  // namespace moracle

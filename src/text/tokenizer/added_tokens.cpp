@@ -74,65 +74,88 @@ std::optional<TextMatcher::Match> TextMatcher::find(std::string_view text, std::
   return std::nullopt;
 }
 
-Result<AddedTokens> AddedTokens::from_json(const Json& json, const std::string& file, const std::string& pointer,
-                                           const Vocabulary& model, const Normalizer& normalizer) {
-  AddedTokens result;
-  if (json.is_null()) return result;
+Result<std::vector<std::pair<std::int32_t, AddedToken>>> read_added_tokens(const Json& json, const std::string& file,
+                                                                           const std::string& pointer) {
+  std::vector<std::pair<std::int32_t, AddedToken>> tokens;
+  if (json.is_null()) return tokens;
   if (!json.is_array()) {
     return Error{
         .code = "config.type", .file = file, .where = pointer, .wanted = "an array", .found = json.type_name()};
   }
   for (std::size_t i = 0; i < json.size(); ++i) {
-    MORACLE_TRY(result.add(json[i], file, fmt::format("{}/{}", pointer, i), model, normalizer));
+    const std::string where = fmt::format("{}/{}", pointer, i);
+    if (!json[i].is_object()) {
+      return Error{
+          .code = "config.type", .file = file, .where = where, .wanted = "an object", .found = json[i].type_name()};
+    }
+    const JsonReader reader(json[i], file, where);
+    std::int32_t id = 0;
+    if (json[i].contains("id")) {
+      MORACLE_ASSIGN(id, token_id(json[i]["id"], file, where + "/id"));
+    }
+    AddedToken token;
+    MORACLE_ASSIGN(token.content, required_string(reader, "content"));
+    MORACLE_ASSIGN(token.special, required_boolean(reader, "special"));
+    MORACLE_ASSIGN(token.single_word, required_boolean(reader, "single_word"));
+    MORACLE_ASSIGN(token.lstrip, required_boolean(reader, "lstrip"));
+    MORACLE_ASSIGN(token.rstrip, required_boolean(reader, "rstrip"));
+    MORACLE_ASSIGN(token.normalized, required_boolean(reader, "normalized"));
+    if (token.content.size() > kMaxText) {
+      return unsupported(file, where + "/content", "at most 4096 bytes", fmt::format("{} bytes", token.content.size()));
+    }
+    tokens.emplace_back(id, std::move(token));
   }
-  for (const auto& [id, token] : result.tokens_) {
-    (token.normalized ? result.normalized_ : result.raw_).add(token.text, id);
-  }
-  return result;
+  return tokens;
 }
 
-Result<> AddedTokens::add(const Json& json, const std::string& file, const std::string& pointer,
-                          const Vocabulary& model, const Normalizer& normalizer) {
-  if (!json.is_object()) {
-    return Error{
-        .code = "config.type", .file = file, .where = pointer, .wanted = "an object", .found = json.type_name()};
+Result<> AddedTokens::place(std::int32_t id, const AddedToken& token, const Normalizer* normalizer) {
+  Token placed{token, token.content};
+  if (token.normalized && normalizer != nullptr) {
+    NormalizedText text{token.content, 0};
+    MORACLE_TRY(normalizer->apply(text));
+    placed.text = std::move(text.text);
   }
-  const JsonReader reader(json, file, pointer);
-  if (json.contains("id")) {
-    MORACLE_TRY(token_id(json["id"], file, pointer + "/id"));
-  }
-  MORACLE_ASSIGN(const std::string content, required_string(reader, "content"));
-  MORACLE_ASSIGN(const bool special, required_boolean(reader, "special"));
-  Token token;
-  token.text = content;
-  MORACLE_ASSIGN(token.single_word, required_boolean(reader, "single_word"));
-  MORACLE_ASSIGN(token.lstrip, required_boolean(reader, "lstrip"));
-  MORACLE_ASSIGN(token.rstrip, required_boolean(reader, "rstrip"));
-  MORACLE_ASSIGN(token.normalized, required_boolean(reader, "normalized"));
-  if (content.empty()) return Ok{};
-  if (content.size() > kMaxText) {
-    return unsupported(file, pointer + "/content", "at most 4096 bytes", fmt::format("{} bytes", content.size()));
-  }
-
-  auto known = id(content);
-  if (!known) known = model.id(content);
-  if (!known) {
-    const std::size_t next = model.size() + unknown_++;
-    if (next >= std::numeric_limits<std::int32_t>::max()) {
-      return Error{.code = "tokenizer.id", .file = file, .where = pointer, .wanted = "ids below 2^31", .found = "more"};
-    }
-    known = static_cast<std::int32_t>(next);
-  }
-  if (token.normalized) {
-    NormalizedText text{content, 0};
-    MORACLE_TRY(normalizer.apply(text));
-    token.text = std::move(text.text);
-  }
-  ids_.insert_or_assign(content, *known);
-  if (special) specials_.insert(content);
-  largest_ = std::max(largest_, *known);
-  tokens_.insert_or_assign(*known, std::move(token));
+  ids_.insert_or_assign(token.content, id);
+  if (token.special) specials_.insert(token.content);
+  largest_ = std::max(largest_, id);
+  tokens_.insert_or_assign(id, std::move(placed));
   return Ok{};
+}
+
+Result<> AddedTokens::add(std::span<const AddedToken> tokens, const Vocabulary& model, const Normalizer& normalizer) {
+  std::size_t next = std::max(model.size(), static_cast<std::size_t>(largest_ + 1));
+  for (const AddedToken& token : tokens) {
+    if (token.content.empty()) continue;
+    if (token.content.size() > kMaxText) {
+      return unsupported("", "", "special tokens of at most 4096 bytes", fmt::format("{} bytes", token.content.size()));
+    }
+    auto known = id(token.content);
+    if (!known) known = model.id(token.content);
+    if (!known) {
+      if (next >= std::numeric_limits<std::int32_t>::max()) {
+        return Error{.code = "tokenizer.id", .where = token.content, .wanted = "ids below 2^31", .found = "more"};
+      }
+      known = static_cast<std::int32_t>(next++);
+    }
+    MORACLE_TRY(place(*known, token, &normalizer));
+  }
+  return Ok{};
+}
+
+Result<> AddedTokens::add_at(std::int32_t id, const AddedToken& token, const Vocabulary& model) {
+  if (token.content.empty()) return Ok{};
+  if (token.content.size() > kMaxText || tokens_.contains(id) || ids_.contains(token.content) || model.text(id)) {
+    return Error{.code = "tokenizer.id",
+                 .where = token.content.substr(0, 80),
+                 .wanted = "a special token of at most 4096 bytes with an id of its own",
+                 .found = fmt::format("id {}", id)};
+  }
+  return place(id, token, nullptr);
+}
+
+void AddedTokens::finish(bool split_special) {
+  split_special_ = split_special;
+  for (const auto& [id, token] : tokens_) (token.as_written.normalized ? normalized_ : raw_).add(token.text, id);
 }
 
 void AddedTokens::split(std::string_view text, bool normalized, std::vector<Section>& sections) const {
@@ -140,9 +163,11 @@ void AddedTokens::split(std::string_view text, bool normalized, std::vector<Sect
   const TextMatcher& matcher = normalized ? normalized_ : raw_;
   std::size_t covered = 0;
   for (auto match = matcher.find(text, 0); match; match = matcher.find(text, match->end)) {
-    const Token& token = tokens_.at(match->value);
+    const Token& placed = tokens_.at(match->value);
+    const AddedToken& token = placed.as_written;
     std::size_t begin = match->begin;
     std::size_t end = match->end;
+    if (split_special_ && specials_.contains(token.content)) continue;
     if (token.single_word && (word_before(text, begin) || word_after(text, end))) continue;
     if (token.lstrip) {
       while (begin > 0) {

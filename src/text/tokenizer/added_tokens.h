@@ -1,17 +1,20 @@
-// The "added_tokens" of a tokenizer.json: texts that become one id wherever they occur.
+// Texts that become one id wherever they occur.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
 #include "base/result.h"
 #include "text/tokenizer/normalizer.h"
+#include "text/tokenizer/tokenizer_config.h"
 #include "text/tokenizer/vocabulary.h"
 
 namespace moracle {
@@ -39,14 +42,21 @@ class TextMatcher {
   std::vector<std::uint32_t> roots_ = std::vector<std::uint32_t>(256, 0);
 };
 
+// The added tokens of a tokenizer.json, each with the id that the file writes. Errors: "config.*", "tokenizer.id",
+// "tokenizer.unsupported" (a text of more than 4096 bytes).
+Result<std::vector<std::pair<std::int32_t, AddedToken>>> read_added_tokens(const Json& json, const std::string& file,
+                                                                           const std::string& pointer);
+
 class AddedTokens {
  public:
-  // Reads the array at `pointer`. As in the library, a token that the model knows keeps the model's id, and the others
-  // get the ids from the model's size upwards, in file order, whatever id the file writes. Errors: "config.*",
-  // "tokenizer.id", "tokenizer.unsupported" (a text of more than 4096 bytes), "tokenizer.regex_limit" (of the
-  // normalizer).
-  static Result<AddedTokens> from_json(const Json& json, const std::string& file, const std::string& pointer,
-                                       const Vocabulary& model, const Normalizer& normalizer);
+  // Adds tokens as the library does: one that the model knows keeps the model's id, one that was added before keeps its
+  // id and gets the new flags, and the others are numbered in order behind the model's tokens and those added before.
+  // An empty text is left out. Errors: "tokenizer.id", "tokenizer.regex_limit" (of the normalizer).
+  Result<> add(std::span<const AddedToken> tokens, const Vocabulary& model, const Normalizer& normalizer);
+  // The same with ids of the caller's choice. Errors: "tokenizer.id" where an id or a text is taken.
+  Result<> add_at(std::int32_t id, const AddedToken& token, const Vocabulary& model);
+  // After the last token: makes ready to look for them. `split_special`: special tokens in a text are text.
+  void finish(bool split_special);
 
   // A stretch of text, or an added token in it (id >= 0).
   struct Section {
@@ -64,22 +74,18 @@ class AddedTokens {
   [[nodiscard]] std::int32_t largest_id() const { return largest_; }  // -1 when empty
 
  private:
-  struct Token {
-    std::string text;  // normalized, where the token is
-    bool single_word = false;
-    bool lstrip = false;
-    bool rstrip = false;
-    bool normalized = false;
-  };
-  Result<> add(const Json& json, const std::string& file, const std::string& pointer, const Vocabulary& model,
-               const Normalizer& normalizer);
+  Result<> place(std::int32_t id, const AddedToken& token, const Normalizer* normalizer);
 
+  struct Token {
+    AddedToken as_written;
+    std::string text;  // normalized, where the token is
+  };
   IdByText ids_;
   std::unordered_map<std::int32_t, Token> tokens_;
   std::unordered_set<std::string, TextHash, std::equal_to<>> specials_;
   TextMatcher raw_, normalized_;
   std::int32_t largest_ = -1;
-  std::size_t unknown_ = 0;  // tokens so far that the model does not know
+  bool split_special_ = false;
 };
 
 }  // namespace moracle

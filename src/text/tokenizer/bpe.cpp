@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "text/tokenizer/byte_level.h"
 #include "text/tokenizer/component.h"
 #include "text/unicode.h"
 
@@ -45,6 +46,43 @@ Result<Bpe> Bpe::from_json(const Json& json, const std::string& file, const std:
   if (reader.has("unk_token")) {
     MORACLE_ASSIGN(model.unknown_text_, reader.string_or("unk_token", ""));
     model.unknown_id_ = model.vocabulary_.id(*model.unknown_text_);
+  }
+  model.index_characters();
+  return model;
+}
+
+Result<Bpe> Bpe::from_ranks(const Ranks& ranks, const std::string& file) {
+  Bpe model;
+  model.ignore_merges_ = true;
+  IdByText by_bytes;
+  std::size_t single = 0;
+  for (const auto& [bytes, rank] : ranks) {
+    std::string spelled;
+    append_byte_level(spelled, bytes);
+    if (!model.vocabulary_.add(std::move(spelled), rank)) {
+      return Error{.code = "tokenizer.id",
+                   .file = file,
+                   .wanted = "an id of its own for every token",
+                   .found = fmt::format("rank {}, or its token, twice", rank)};
+    }
+    by_bytes.emplace(bytes, rank);
+    if (bytes.size() == 1) ++single;
+  }
+  if (single != 256) {
+    return Error{.code = "tokenizer.tiktoken",
+                 .file = file,
+                 .wanted = "each of the 256 bytes as a token",
+                 .found = fmt::format("{}", single),
+                 .advice = "download the file again"};
+  }
+  for (const auto& [bytes, rank] : ranks) {
+    for (std::size_t cut = 1; cut < bytes.size(); ++cut) {
+      const auto left = by_bytes.find(std::string_view(bytes).substr(0, cut));
+      if (left == by_bytes.end()) continue;
+      const auto right = by_bytes.find(std::string_view(bytes).substr(cut));
+      if (right == by_bytes.end()) continue;
+      model.merges_.emplace(pair_key(left->second, right->second), Target{static_cast<std::uint32_t>(rank), rank});
+    }
   }
   model.index_characters();
   return model;

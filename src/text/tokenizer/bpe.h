@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -43,6 +44,12 @@ class Bpe {
   // Reads the model object at `pointer`. Errors: "tokenizer.id", "tokenizer.merge", "tokenizer.unsupported" (dropout, a
   // type other than BPE) and those of JsonReader.
   static Result<Bpe> from_json(const Json& json, const std::string& file, const std::string& pointer);
+
+  // Tokens by their bytes, and their ranks, which are their ids. Two tokens merge where their bytes together are one;
+  // a piece that is a token is that token. Pieces are in the byte-level alphabet. Errors: "tokenizer.id" (a rank or a
+  // token that occurs twice), "tokenizer.tiktoken" (a byte that is no token).
+  using Ranks = std::vector<std::pair<std::string, std::int32_t>>;
+  static Result<Bpe> from_ranks(const Ranks& ranks, const std::string& file);
 
   // Appends the ids of one piece. Error: "tokenizer.unknown_token". Pieces of 2^31 characters or more are refused with
   // "text.size".

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "text/tokenizer/component.h"
@@ -87,6 +88,28 @@ Result<> PostProcessor::append_template(const Json& json, const std::string& fil
   }
   steps_.push_back(std::move(parts));
   return Ok{};
+}
+
+PostProcessor PostProcessor::frame(std::optional<std::int32_t> before, std::optional<std::int32_t> behind) {
+  Template parts(3);
+  if (before) parts[0].ids.push_back(*before);
+  parts[1].text = true;
+  if (behind) parts[2].ids.push_back(*behind);
+  PostProcessor result;
+  result.steps_.push_back(std::move(parts));
+  return result;
+}
+
+bool PostProcessor::adds_before() const {
+  return std::any_of(steps_.begin(), steps_.end(), [](const Template& parts) {
+    return !parts.empty() && !parts.front().text && !parts.front().ids.empty();
+  });
+}
+
+bool PostProcessor::adds_behind() const {
+  return std::any_of(steps_.begin(), steps_.end(), [](const Template& parts) {
+    return !parts.empty() && !parts.back().text && !parts.back().ids.empty();
+  });
 }
 
 void PostProcessor::apply(std::vector<std::int32_t>& ids, bool add_special_tokens) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,13 @@ class PostProcessor {
   // Reads the value at `pointer` (null: nothing to do). Types: TemplateProcessing (its "single"), BertProcessing,
   // RobertaProcessing, ByteLevel (which only moves offsets), Sequence; any other is "tokenizer.unsupported".
   static Result<PostProcessor> from_json(const Json& json, const std::string& file, const std::string& pointer);
+
+  // The text with these tokens before and behind it.
+  static PostProcessor frame(std::optional<std::int32_t> before, std::optional<std::int32_t> behind);
+
+  // Whether any token is added before or behind a text.
+  [[nodiscard]] bool adds_before() const;
+  [[nodiscard]] bool adds_behind() const;
 
   void apply(std::vector<std::int32_t>& ids, bool add_special_tokens) const;
 

@@ -194,6 +194,20 @@ Result<> PreTokenizer::apply(PieceList& list) const {
   return Ok{};
 }
 
+std::optional<bool> PreTokenizer::prefix_space() const {
+  for (const Step& step : steps_) {
+    if (const auto* bytes = std::get_if<ByteLevel>(&step)) return bytes->add_prefix_space;
+    if (const auto* spaces = std::get_if<Metaspace>(&step)) return spaces->prepend != Metaspace::Prepend::kNever;
+  }
+  return std::nullopt;
+}
+
+void PreTokenizer::set_byte_level_prefix_space(bool on) {
+  for (Step& step : steps_) {
+    if (auto* bytes = std::get_if<ByteLevel>(&step)) bytes->add_prefix_space = on;
+  }
+}
+
 Result<> PreTokenizer::apply_step(const Split& step, PieceList& list) {
   return split_pieces(list, step.behavior, step.invert,
                       [&](std::string_view text, auto& matches) { return step.pattern.find_all(text, matches); });

@@ -1,6 +1,7 @@
 // The "pre_tokenizer" of a tokenizer.json: cuts normalized text into pieces that are merged separately.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -23,6 +24,11 @@ class PreTokenizer {
 
   // Error: "tokenizer.regex_limit".
   Result<> apply(PieceList& list) const;
+
+  // Whether a space is put before a text, as ByteLevel and Metaspace may; empty: no such step.
+  [[nodiscard]] std::optional<bool> prefix_space() const;
+  // Decides it for the ByteLevel steps.
+  void set_byte_level_prefix_space(bool on);
 
  private:
   struct Split {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "text/tokenizer/added_tokens.h"
@@ -11,6 +13,7 @@
 #include "text/tokenizer/normalizer.h"
 #include "text/tokenizer/post_processor.h"
 #include "text/tokenizer/pre_tokenizer.h"
+#include "text/tokenizer/tiktoken.h"
 #include "text/unicode.h"
 
 namespace moracle {
@@ -22,6 +25,15 @@ struct Tokenizer::State {
   PostProcessor post_processor;
   Decoder decoder;
   AddedTokens added;
+  TokenizerConfig config;
+  bool stretches = false;  // long texts are encoded in Kimi's stretches
+
+  using OwnTokens = std::vector<std::pair<std::int32_t, AddedToken>>;
+
+  // The components of a tokenizer.json. `own` gets its added tokens.
+  static Result<std::shared_ptr<State>> read(const Json& json, const std::string& file, OwnTokens& own);
+  // Adds the tokens that the files beside the vocabulary declare, and does what else they say.
+  Result<> configure(TokenizerConfig given);
 
   [[nodiscard]] std::optional<std::string_view> text(std::int32_t id) const {
     if (const auto text = added.text(id)) return text;
@@ -30,6 +42,19 @@ struct Tokenizer::State {
 
   // Ids of the text between two added tokens that match raw text. `at_start`: the text begins the input.
   Result<> encode_section(std::string_view text, bool at_start, BpeScratch& scratch,
+                          std::vector<std::int32_t>& ids) const {
+    if (!stretches) return encode_stretch(text, at_start, scratch, ids);
+    std::vector<std::size_t> ends;
+    kimi_stretches(text, ends);
+    std::size_t begin = 0;
+    for (const std::size_t end : ends) {
+      MORACLE_TRY(encode_stretch(text.substr(begin, end - begin), at_start && begin == 0, scratch, ids));
+      begin = end;
+    }
+    return Ok{};
+  }
+
+  Result<> encode_stretch(std::string_view text, bool at_start, BpeScratch& scratch,
                           std::vector<std::int32_t>& ids) const {
     NormalizedText normalized{std::string(text), at_start ? unicode::decode_at(text, 0).size : 0};
     MORACLE_TRY(normalizer.apply(normalized));
@@ -53,13 +78,41 @@ struct Tokenizer::State {
   }
 };
 
-Result<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) {
-  const auto path = folder / "tokenizer.json";
-  MORACLE_ASSIGN(const Json json, read_json(path));
-  return from_json(json, path.string());
+namespace {
+
+// Of Kimi's tokenizer, which fills the places behind the vocabulary that no token has.
+constexpr std::int32_t kKimiReserved = 256 + 2;
+constexpr std::int32_t kMostReserved = 1 << 20;
+
+bool is_kimi(const TokenizerConfig& config) {
+  return config.tokenizer_class == "TikTokenTokenizer";
 }
 
-Result<Tokenizer> Tokenizer::from_json(const Json& json, const std::string& file) {
+Error no_tokenizer(const std::filesystem::path& folder) {
+  std::string found;
+  std::error_code code;
+  for (const char* name : {"tokenizer.model", "vocab.json", "tekken.json", "vocab.txt", "spiece.model"}) {
+    if (std::filesystem::exists(folder / name, code)) found += (found.empty() ? "only " : ", ") + std::string(name);
+  }
+  return {.code = "tokenizer.missing",
+          .file = folder.string(),
+          .wanted = "tokenizer.json or tiktoken.model",
+          .found = found.empty() ? "neither" : found,
+          .advice = found.empty() ? "download tokenizer.json"
+                                  : "make tokenizer.json: transformers' AutoTokenizer.from_pretrained(FOLDER)"
+                                    ".save_pretrained(FOLDER)"};
+}
+
+const Json& member_of(const Json& json, const char* key) {
+  static const Json null;
+  const auto found = json.find(key);
+  return found == json.end() ? null : *found;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Tokenizer::State>> Tokenizer::State::read(const Json& json, const std::string& file,
+                                                                 OwnTokens& own) {
   if (!json.is_object()) {
     return Error{.code = "config.type", .file = file, .where = "", .wanted = "an object", .found = json.type_name()};
   }
@@ -69,29 +122,125 @@ Result<Tokenizer> Tokenizer::from_json(const Json& json, const std::string& file
     return Error{
         .code = "tokenizer.version", .file = file, .where = "/version", .wanted = "version 1.0", .found = version};
   }
-  const auto member = [&](const char* key) -> const Json& {
-    static const Json null;
-    const auto found = json.find(key);
-    return found == json.end() ? null : *found;
-  };
   auto state = std::make_shared<State>();
-  MORACLE_ASSIGN(state->normalizer, Normalizer::from_json(member("normalizer"), file, "/normalizer"));
-  MORACLE_ASSIGN(state->pre_tokenizer, PreTokenizer::from_json(member("pre_tokenizer"), file, "/pre_tokenizer"));
-  MORACLE_ASSIGN(state->model, Bpe::from_json(member("model"), file, "/model"));
-  MORACLE_ASSIGN(state->post_processor, PostProcessor::from_json(member("post_processor"), file, "/post_processor"));
-  MORACLE_ASSIGN(state->decoder, Decoder::from_json(member("decoder"), file, "/decoder"));
-  MORACLE_ASSIGN(state->added, AddedTokens::from_json(member("added_tokens"), file, "/added_tokens",
-                                                      state->model.vocabulary(), state->normalizer));
+  MORACLE_ASSIGN(state->normalizer, Normalizer::from_json(member_of(json, "normalizer"), file, "/normalizer"));
+  MORACLE_ASSIGN(state->pre_tokenizer,
+                 PreTokenizer::from_json(member_of(json, "pre_tokenizer"), file, "/pre_tokenizer"));
+  MORACLE_ASSIGN(state->model, Bpe::from_json(member_of(json, "model"), file, "/model"));
+  MORACLE_ASSIGN(state->post_processor,
+                 PostProcessor::from_json(member_of(json, "post_processor"), file, "/post_processor"));
+  MORACLE_ASSIGN(state->decoder, Decoder::from_json(member_of(json, "decoder"), file, "/decoder"));
+  MORACLE_ASSIGN(own, read_added_tokens(member_of(json, "added_tokens"), file, "/added_tokens"));
+  std::vector<AddedToken> tokens;
+  for (const auto& [id, token] : own) tokens.push_back(token);
+  MORACLE_TRY(state->added.add(tokens, state->model.vocabulary(), state->normalizer));
+  return state;
+}
+
+Result<> Tokenizer::State::configure(TokenizerConfig given) {
+  config = std::move(given);
+  const auto warn = [&](const std::string& text) { config.warnings.push_back(config.file + ": " + text); };
+  if (auto added_all = added.add(config.tokens, model.vocabulary(), normalizer); !added_all.ok()) {
+    Error error = std::move(added_all).error();
+    error.file = config.file;
+    return error;
+  }
+  added.finish(config.split_special_tokens);
+  for (const auto& [id, token] : config.by_id) {
+    const auto own = added.id(token.content);
+    if (token.content.empty() || own == id) continue;
+    warn(fmt::format("added_tokens_decoder has {} as {}, but its id is {}, as in transformers", token.content, id,
+                     own.value_or(-1)));
+    break;
+  }
+  if (config.remakes_byte_level) {
+    pre_tokenizer.set_byte_level_prefix_space(config.add_prefix_space.value_or(false));
+  } else if (config.add_prefix_space &&
+             pre_tokenizer.prefix_space().value_or(*config.add_prefix_space) != *config.add_prefix_space) {
+    warn(fmt::format("add_prefix_space {} is not applied, as in transformers: tokenizer.json says otherwise",
+                     *config.add_prefix_space));
+  }
+  return Ok{};
+}
+
+Result<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) {
+  const auto path = folder / "tokenizer.json";
+  std::error_code code;
+  if (!std::filesystem::exists(path, code)) return load_tiktoken(folder);
+  const std::string file = path.string();
+  MORACLE_ASSIGN(const Json json, read_json(path));
+  State::OwnTokens own;
+  MORACLE_ASSIGN(const auto state, State::read(json, file, own));
+  MORACLE_ASSIGN(TokenizerConfig config, TokenizerConfig::load(folder, own, true));
+  MORACLE_TRY(state->configure(std::move(config)));
+  const TokenizerConfig& given = state->config;
+  for (const auto& [key, asked, done] :
+       {std::tuple{"add_bos_token", given.add_bos_token, state->post_processor.adds_before()},
+        std::tuple{"add_eos_token", given.add_eos_token, state->post_processor.adds_behind()}}) {
+    if (!asked || *asked == done) continue;
+    state->config.warnings.push_back(
+        fmt::format("{}: {} {} is not applied, as in transformers: the post-processor of tokenizer.json adds {}",
+                    given.file, key, *asked, done ? "one" : "none"));
+  }
+  return Tokenizer(state);
+}
+
+Result<Tokenizer> Tokenizer::load_tiktoken(const std::filesystem::path& folder) {
+  const auto path = folder / "tiktoken.model";
+  std::error_code code;
+  if (!std::filesystem::exists(path, code)) return no_tokenizer(folder);
+  MORACLE_ASSIGN(const std::string text, read_text(path, JsonLimits{}.bytes));
+  const std::string file = path.string();
+  auto state = std::make_shared<State>();
+  MORACLE_ASSIGN(state->model, read_tiktoken(text, file));
+  MORACLE_ASSIGN(TokenizerConfig config, TokenizerConfig::load(folder, {}, false));
+  state->stretches = is_kimi(config);
+  MORACLE_ASSIGN(state->pre_tokenizer,
+                 PreTokenizer::from_json(tiktoken_pre_tokenizer(is_kimi(config)), file, "/pre_tokenizer"));
+  MORACLE_ASSIGN(state->decoder, Decoder::from_json({{"type", "ByteLevel"}}, file, "/decoder"));
+  // Special tokens follow the vocabulary; a place that none has is reserved.
+  const Vocabulary& vocabulary = state->model.vocabulary();
+  const auto base = static_cast<std::int32_t>(vocabulary.size());
+  std::int32_t end = is_kimi(config) ? base + kKimiReserved : base;
+  if (!config.by_id.empty()) end = std::max(end, config.by_id.back().first + 1);
+  if (end - base > kMostReserved) {
+    return Error{.code = "tokenizer.id",
+                 .file = config.file,
+                 .where = "/added_tokens_decoder",
+                 .wanted = fmt::format("ids that follow the {} tokens of tiktoken.model", base),
+                 .found = fmt::format("{}", end - 1)};
+  }
+  std::map<std::int32_t, AddedToken> behind(config.by_id.begin(), config.by_id.end());
+  for (std::int32_t id = base; id < end; ++id) {
+    const auto [place, reserved] = behind.try_emplace(id);
+    if (reserved) place->second = {.content = fmt::format("<|reserved_token_{}|>", id), .special = true};
+    MORACLE_TRY(state->added.add_at(id, place->second, vocabulary));
+  }
+  const bool kimi = is_kimi(config);
+  MORACLE_TRY(state->configure(std::move(config)));
+  if (!kimi) {
+    const auto token = [&](const char* name, std::optional<bool> on) {
+      return on.value_or(false) ? state->added.id(state->config.token(name)) : std::nullopt;
+    };
+    state->post_processor = PostProcessor::frame(token("bos_token", state->config.add_bos_token),
+                                                 token("eos_token", state->config.add_eos_token));
+  }
   return Tokenizer(std::move(state));
 }
 
+Result<Tokenizer> Tokenizer::from_json(const Json& json, const std::string& file) {
+  State::OwnTokens own;
+  MORACLE_ASSIGN(const auto state, State::read(json, file, own));
+  state->added.finish(false);
+  return Tokenizer(state);
+}
+
+const TokenizerConfig& Tokenizer::config() const {
+  return state_->config;
+}
+
 Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view utf8, EncodeOptions options) const {
-  if (const auto bad = unicode::find_invalid_utf8(utf8)) {
-    return Error{.code = "text.utf8",
-                 .where = fmt::format("byte {}", *bad),
-                 .wanted = "well-formed UTF-8",
-                 .found = fmt::format("byte 0x{:02x}", static_cast<unsigned char>(utf8[*bad]))};
-  }
+  MORACLE_TRY(unicode::check_utf8(utf8));
   std::vector<std::int32_t> ids;
   std::vector<AddedTokens::Section> sections;
   state_->added.split(utf8, false, sections);

@@ -1,4 +1,5 @@
-// Text <-> token ids: reads a Hugging Face tokenizer.json and agrees with the `tokenizers` library id for id.
+// Text <-> token ids: reads a Hugging Face tokenizer.json and agrees with the `tokenizers` library id for id, or a
+// vocabulary in tiktoken form.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "text/tokenizer/tokenizer_config.h"
 
 namespace moracle {
 
@@ -22,7 +24,8 @@ struct EncodeOptions {
 // An immutable tokenizer; copies share their tables, and one object may be used by many threads.
 class Tokenizer {
  public:
-  // Reads tokenizer.json of a model folder. Errors: those of read_json and from_json.
+  // Reads tokenizer.json of a model folder, else tiktoken.model, and the files beside it (TokenizerConfig). Errors:
+  // "tokenizer.missing" (none of both), those of read_json, from_json, read_tiktoken and TokenizerConfig::load.
   static Result<Tokenizer> load(const std::filesystem::path& folder);
 
   // Errors: "tokenizer.unsupported" (a component or pattern we do not implement; `where` is its JSON pointer),
@@ -45,9 +48,13 @@ class Tokenizer {
   // The token as the vocabulary spells it (e.g. "Ġthe"). The view lives as long as any copy of this tokenizer.
   std::optional<std::string_view> id_to_token(std::int32_t id) const;
 
+  // What the files beside the vocabulary say, with warnings for people; empty after from_json().
+  const TokenizerConfig& config() const;
+
  private:
   friend class DetokenizerStream;
   struct State;
+  static Result<Tokenizer> load_tiktoken(const std::filesystem::path& folder);
   explicit Tokenizer(std::shared_ptr<const State> state) : state_(std::move(state)) {}
 
   std::shared_ptr<const State> state_;

@@ -192,54 +192,5 @@ TEST(ChatTemplate, RendersTwiceTheSame) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(*made->render(Json{{"x", {1, 2, 3}}}), "6");
 }
 
-class ChatTemplateLoad : public testing::Test {
- protected:
-  void write(const std::string& name, const std::string& text) const { temporary_.write(name, text); }
-
-  test::TemporaryFolder temporary_;
-  const std::filesystem::path& folder_ = temporary_.path();
-};
-
-TEST_F(ChatTemplateLoad, NothingThere) {
-  const auto loaded = ChatTemplate::load(folder_);
-  ASSERT_TRUE(loaded.ok()) << loaded.error().message();
-  EXPECT_FALSE(loaded->has_value());
-}
-
-TEST_F(ChatTemplateLoad, FileBeforeConfiguration) {
-  write("chat_template.jinja", "file {{ bos_token }}\n");
-  write("tokenizer_config.json",
-        R"({"chat_template": "config", "bos_token": {"content": "<s>", "lstrip": false}, "pad_token": null})");
-  write("special_tokens_map.json", R"({"bos_token": "<other>", "eos_token": "</s>"})");
-  const auto loaded = ChatTemplate::load(folder_);
-  ASSERT_TRUE(loaded.ok() && loaded->has_value());
-  EXPECT_EQ((*loaded)->special_tokens(), (Json{{"bos_token", "<s>"}, {"eos_token", "</s>"}}));
-  EXPECT_EQ(*(*loaded)->render((*loaded)->special_tokens()), "file <s>");
-}
-
-TEST_F(ChatTemplateLoad, ConfigurationAsTextOrList) {
-  write("tokenizer_config.json", R"({"chat_template": "{{ 1 + 1 }}"})");
-  auto loaded = ChatTemplate::load(folder_);
-  ASSERT_TRUE(loaded.ok() && loaded->has_value());
-  EXPECT_EQ(*(*loaded)->render(Json::object()), "2");
-  write("tokenizer_config.json",
-        R"({"chat_template": [{"name": "rag", "template": "r"}, {"name": "default", "template": "d"}]})");
-  loaded = ChatTemplate::load(folder_);
-  ASSERT_TRUE(loaded.ok() && loaded->has_value());
-  EXPECT_EQ(*(*loaded)->render(Json::object()), "d");
-}
-
-TEST_F(ChatTemplateLoad, WrongConfiguration) {
-  for (const char* config :
-       {R"({"chat_template": 1})", R"({"chat_template": []})", R"({"chat_template": [{"name": "default"}]})", "[]"}) {
-    write("tokenizer_config.json", config);
-    const auto loaded = ChatTemplate::load(folder_);
-    ASSERT_FALSE(loaded.ok()) << config;
-    EXPECT_EQ(loaded.error().code, "template.config") << config;
-  }
-  write("tokenizer_config.json", R"({"chat_template": "{% if %}"})");
-  EXPECT_EQ(ChatTemplate::load(folder_).error().code, "template.syntax");
-}
-
 }  // namespace
 }  // namespace moracle

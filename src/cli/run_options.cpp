@@ -1,0 +1,179 @@
+#include "cli/run_options.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace moracle::cli {
+
+namespace {
+
+constexpr std::int64_t kMostTokens = 1 << 24;
+constexpr std::size_t kPromptBytes = std::size_t{64} << 20;
+
+// All of standard input but its final line break, which a shell adds.
+Result<std::string> read_standard_input() {
+  std::string text;
+  char buffer[1 << 16];
+  for (;;) {
+    const ssize_t got = ::read(STDIN_FILENO, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      return Error{.code = "file.read", .file = "standard input", .wanted = "text", .found = std::strerror(errno)};
+    }
+    if (got == 0) break;
+    text.append(buffer, static_cast<std::size_t>(got));
+    if (text.size() > kPromptBytes) {
+      return Error{.code = "file.size",
+                   .file = "standard input",
+                   .wanted = fmt::format("at most {} bytes", kPromptBytes),
+                   .found = "more"};
+    }
+  }
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  return text;
+}
+
+// JSON with its members in the order they stand in.
+Result<OrderedJson> read_ordered(std::string_view text, const std::string& from) {
+  MORACLE_TRY(parse_json(text, from));
+  return OrderedJson::parse(text, nullptr, false);
+}
+
+template <class Value>
+CLI::Option* add_choice(CLI::App& command, const char* name, std::optional<Value>& target, const char* type,
+                        const char* help, CLI::Validator check) {
+  return command.add_option_function<Value>(
+                    name, [&target](const Value& value) { target = value; }, help)
+      ->type_name(type)
+      ->check(std::move(check));
+}
+
+void add_sampling(CLI::App& command, GenerationChoice& choice) {
+  add_choice(command, "--temperature", choice.temperature, "X",
+             "0 is greedy (default: the model's generation_config.json where it samples at one, else greedy)",
+             real_number([](double value) { return value >= 0; }, "a finite number of at least 0"));
+  add_choice(command, "--top-k", choice.top_k, "K", "Keep the K likeliest; 0: all", whole_number(0, INT32_MAX));
+  add_choice(command, "--top-p", choice.top_p, "X", "Keep the shortest likeliest set whose probability reaches P",
+             real_number([](double value) { return value > 0 && value <= 1; }, "a number above 0 and at most 1"));
+  add_choice(command, "--min-p", choice.min_p, "X", "Drop what is less likely than P times the likeliest",
+             real_number([](double value) { return value >= 0 && value <= 1; }, "a number from 0 to 1"));
+  add_choice(command, "--repetition-penalty,--repeat-penalty", choice.repetition_penalty, "X",
+             "Divide positive logits of tokens that occur in prompt or answer by X, multiply negative ones; 1: off",
+             real_number([](double value) { return value > 0; }, "a finite number above 0"));
+  const auto penalty = [] {
+    return real_number([](double value) { return value >= -2 && value <= 2; }, "a number from -2 to 2");
+  };
+  add_choice(command, "--presence-penalty", choice.presence_penalty, "X",
+             "Subtract X from logits of tokens that occur in the answer; 0: off", penalty());
+  add_choice(command, "--frequency-penalty", choice.frequency_penalty, "X",
+             "Subtract X from a token's logit for each time it occurs in the answer; 0: off", penalty());
+  command.add_option("--seed", choice.seed, "Seed of the random choices; the same seed gives the same text")
+      ->type_name("S")
+      ->check(whole_number(0, INT64_MAX));
+}
+
+}  // namespace
+
+void RunOptions::add(CLI::App& command) {
+  ModelOptions::add(command);
+  CLI::Option* text = command.add_option("-p,--prompt", prompt, "Prompt; - reads standard input, as does a pipe alone")
+                          ->type_name("TEXT");
+  command.add_option("-f,--file", file, "Read the prompt from a file; - is standard input")
+      ->type_name("FILE")
+      ->excludes(text);
+  add_choice(command, "-n,--max-tokens", choice.max_tokens, "MAX",
+             "Most tokens to generate (default: the model's generation_config.json where it says so, else 512)",
+             whole_number(1, kMostTokens));
+  command.add_flag("--chat", chat, "Apply the model's chat template to the prompt");
+  command.add_option("--system", system, "System prompt; implies --chat")->type_name("TEXT");
+  command.add_option("--template-arg", template_args, "Variable of the chat template, repeatable; implies --chat")
+      ->type_name("NAME=JSON")
+      ->allow_extra_args(false);
+  command.add_option("--tools", tools, "Tools for the chat template, a JSON list of functions; implies --chat")
+      ->type_name("FILE");
+  command.add_option("--stop", choice.stop_texts, "End the answer before this text, repeatable")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  command.add_flag("--ignore-eos", choice.ignore_eos, "Go on behind end tokens");
+  command.add_option("--context", context, "Most tokens of prompt and answer (default: what the model can hold)")
+      ->type_name("N")
+      ->check(whole_number(1, kMostTokens));
+  add_sampling(command, choice);
+  add_json(command, json);
+}
+
+bool RunOptions::interactive() const {
+  return !prompt && !file && is_terminal(STDIN_FILENO) && !json;
+}
+
+bool RunOptions::uses_template() const {
+  return chat || !system.empty() || !template_args.empty() || !tools.empty();
+}
+
+Result<std::string> RunOptions::read_prompt() const {
+  const bool given = prompt || file;
+  if (prompt && *prompt != "-") {
+    MORACLE_TRY(check_text(*prompt, "--prompt"));
+    return *prompt;
+  }
+  if (file && *file != "-") {
+    MORACLE_ASSIGN(std::string text, read_text(*file, kPromptBytes));
+    MORACLE_TRY(check_text(text, *file));
+    return text;
+  }
+  const bool pipe = !is_terminal(STDIN_FILENO);
+  std::string text;
+  if (given || pipe) {
+    MORACLE_ASSIGN(text, read_standard_input());
+  }
+  if (!given && text.empty()) {
+    return Error{.code = "usage",
+                 .wanted = "-p TEXT, -f FILE, or a prompt on standard input",
+                 .found = pipe ? "none of them" : "none of them, and with --json no chat",
+                 .advice = "see `moracle run --help`"};
+  }
+  MORACLE_TRY(check_text(text, "standard input"));
+  return text;
+}
+
+Result<ChatRequest> RunOptions::chat_request() const {
+  ChatRequest request;
+  if (!system.empty()) {
+    MORACLE_TRY(check_text(system, "--system"));
+    request.messages.push_back({{"role", "system"}, {"content", system}});
+  }
+  for (const std::string& argument : template_args) {
+    const std::size_t equals = argument.find('=');
+    const std::string name = argument.substr(0, std::min(equals, argument.size()));
+    auto value = equals == std::string::npos ? Result<OrderedJson>(Error{})
+                                             : read_ordered(argument.substr(equals + 1), "--template-arg " + name);
+    if (name.empty() || !value.ok()) {
+      return Error{.code = "usage",
+                   .where = "--template-arg",
+                   .wanted = "NAME=JSON",
+                   .found = "'" + argument + "'",
+                   .advice = "texts need quotes of JSON: --template-arg 'effort=\"high\"'"};
+    }
+    request.variables[name] = *std::move(value);
+  }
+  if (!tools.empty()) {
+    MORACLE_ASSIGN(const std::string text, moracle::read_text(tools, kPromptBytes));
+    MORACLE_ASSIGN(request.tools, read_ordered(text, tools));
+  }
+  return request;
+}
+
+Result<> RunOptions::check_context(const ModelText& text) const {
+  if (!text.info() || context <= text.info()->max_positions) return Ok{};
+  return Error{.code = "usage",
+               .where = "--context",
+               .wanted = fmt::format("at most {} tokens, which this model can hold", text.info()->max_positions),
+               .found = std::to_string(context)};
+}
+
+}  // namespace moracle::cli

@@ -1,0 +1,41 @@
+// The options of `moracle run`: what is asked, and how the answer is made.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/options.h"
+#include "engine/model_text.h"
+
+namespace moracle::cli {
+
+struct RunOptions : ModelOptions {
+  std::optional<std::string> prompt;  // "-": standard input
+  std::optional<std::string> file;    // the same
+  bool chat = false;
+  std::string system;
+  std::vector<std::string> template_args;  // NAME=JSON
+  std::string tools;                       // file
+  std::int64_t context = 0;                // 0: what the model can hold
+  GenerationChoice choice;
+  bool json = false;
+
+  void add(CLI::App& command);
+
+  // Neither -p nor -f, and a person to talk with.
+  [[nodiscard]] bool interactive() const;
+  // Options that only a chat template can serve ask for it.
+  [[nodiscard]] bool uses_template() const;
+  // The prompt, from wherever it comes. Errors: "usage" (none anywhere), "text.utf8", those of read_text.
+  [[nodiscard]] Result<std::string> read_prompt() const;
+  // A conversation without messages but the system's, with tools and variables. Errors: "usage", "template.arguments",
+  // those of read_json.
+  [[nodiscard]] Result<ChatRequest> chat_request() const;
+  // Whether the model can hold --context tokens. Error: "usage".
+  [[nodiscard]] Result<> check_context(const ModelText& text) const;
+};
+
+}  // namespace moracle::cli
