@@ -23,9 +23,10 @@ constexpr std::array<std::string_view, 7> kNames = {"bos_token", "eos_token", "u
 struct RemadeClass {
   std::string_view name;
   std::array<std::string_view, 3> end_of_text;  // members that are "<|endoftext|>" where the file leaves them out
+  bool plain_specials = false;                  // takes all flags off named and further special tokens
 };
 constexpr std::array kRemade = {
-    RemadeClass{"Qwen2Tokenizer", {"eos_token", "unk_token", "pad_token"}},
+    RemadeClass{"Qwen2Tokenizer", {"eos_token", "unk_token", "pad_token"}, true},
     RemadeClass{"Qwen3_5Tokenizer", {"eos_token", "unk_token", "pad_token"}},
     RemadeClass{"GPT2Tokenizer", {"bos_token", "eos_token", "unk_token"}},
     RemadeClass{"GPTNeoXTokenizer", {"bos_token", "eos_token", "unk_token"}},
@@ -104,8 +105,12 @@ class Merger {
       if (map) MORACLE_TRY(merge_map(*map));
       if (added) MORACLE_TRY(merge_added(*added));
       if (whole) {
-        for (const auto& [id, token] : own_) by_id_.insert_or_assign(id, token);
+        for (const auto& [id, token] : own_) declare(id, token);
       }
+    }
+    if (!listed_) MORACLE_TRY(take_additional());
+    if (additional_.is_array()) {
+      for (const Json& token : additional_) unread_.push_back(content_of(token));
     }
     if (file) name_by_class(*file);
     list_tokens();
@@ -168,14 +173,18 @@ class Merger {
   // The older name counts where the newer one says nothing.
   Result<> read_extras(const Json& json) {
     const Json extra = json.value("extra_special_tokens", Json());
-    const Json additional = json.value("additional_special_tokens", Json());
-    MORACLE_TRY(take_extras(extra.empty() ? additional : extra, config_.file,
-                            extra.empty() ? "/additional_special_tokens" : "/extra_special_tokens"));
-    if (!extra.empty() && additional.is_array()) {
-      for (const Json& token : additional) {
-        unread_.push_back(content_of(token));
-      }
-    }
+    additional_ = json.value("additional_special_tokens", Json());
+    additional_file_ = config_.file;
+    MORACLE_TRY(take_extras(extra, config_.file, "/extra_special_tokens"));
+    listed_ = extra.is_array();
+    return extra.empty() ? take_additional() : Ok{};
+  }
+
+  // The tokens under the older name, once nothing of the newer one can come.
+  Result<> take_additional() {
+    if (additional_.is_null()) return Ok{};
+    listed_ = true;
+    MORACLE_TRY(take_extras(std::exchange(additional_, Json()), additional_file_, "/additional_special_tokens"));
     return Ok{};
   }
 
@@ -213,8 +222,8 @@ class Merger {
     }
     for (const auto& [key, value] : json.items()) {
       MORACLE_ASSIGN(const std::int32_t id, read_id(key, config_.file, pointer + "/" + key));
-      MORACLE_ASSIGN(AddedToken token, read_token(value, config_.file, pointer + "/" + key, false));
-      by_id_.insert_or_assign(id, std::move(token));
+      MORACLE_ASSIGN(const AddedToken token, read_token(value, config_.file, pointer + "/" + key, false));
+      declare(id, token);
     }
     config_.by_id.assign(by_id_.begin(), by_id_.end());
     return Ok{};
@@ -224,9 +233,13 @@ class Merger {
   Result<> merge_map(const Json& json) {
     const std::string file = path("special_tokens_map.json");
     MORACLE_TRY(read_names(json, file));
-    MORACLE_TRY(take_extras(json.value("extra_special_tokens", Json()), file, "/extra_special_tokens"));
-    if (!extras_.empty()) return Ok{};
-    return take_extras(json.value("additional_special_tokens", Json()), file, "/additional_special_tokens");
+    const Json extra = json.value("extra_special_tokens", Json());
+    MORACLE_TRY(take_extras(extra, file, "/extra_special_tokens"));
+    listed_ = listed_ || extra.is_array();
+    if (!json.contains("additional_special_tokens")) return Ok{};
+    additional_ = json.at("additional_special_tokens");
+    additional_file_ = file;
+    return Ok{};
   }
 
   Result<> merge_added(const Json& json) {
@@ -234,12 +247,12 @@ class Merger {
     std::set<std::string> specials;
     for (const AddedToken& token : extras_) specials.insert(token.content);
     for (const auto& [name, token] : named_) {
-      if (token) specials.insert(token->content);
+      if (token && is_standard(name)) specials.insert(token->content);
     }
     for (const auto& [content, value] : json.items()) {
       MORACLE_ASSIGN(const std::int32_t id, token_id(value, file, "/" + content));
       const bool special = specials.contains(content);
-      by_id_.insert_or_assign(id, AddedToken{.content = content, .normalized = !special, .special = special});
+      declare(id, {.content = content, .normalized = !special, .special = special});
     }
     return Ok{};
   }
@@ -282,6 +295,11 @@ class Merger {
     }
   }
 
+  void declare(std::int32_t id, const AddedToken& token) {
+    by_id_.insert_or_assign(id, token);
+    by_text_.insert_or_assign(token.content, token);
+  }
+
   void list_tokens() {
     std::vector<AddedToken>& tokens = config_.tokens;
     std::set<std::string> known;  // texts that are not added once more
@@ -302,12 +320,18 @@ class Merger {
       if (found == named_.end() || !found->second) continue;
       config_.named.emplace_back(name, found->second->content);
       named.insert(found->second->content);
-      add(*found->second);
+      const auto declared = by_text_.find(found->second->content);
+      add(declared == by_text_.end() || !is_standard(name) ? *found->second : declared->second);
     }
     for (const AddedToken& token : extras_) add(token);
     for (AddedToken& token : tokens) {
       token.special = token.special || named.contains(token.content);
       known.insert(token.content);
+    }
+    const RemadeClass* const remade = remade_class(config_.tokenizer_class);
+    if (remade != nullptr && remade->plain_specials) {
+      for (const auto& [name, content] : config_.named) tokens.push_back({.content = content, .special = true});
+      for (const AddedToken& token : extras_) tokens.push_back({.content = token.content, .special = true});
     }
     std::erase_if(unread_, [&](const std::string& content) { return content.empty() || known.contains(content); });
     if (!unread_.empty()) {
@@ -325,7 +349,11 @@ class Merger {
   std::map<std::string, std::optional<AddedToken>> named_;
   std::vector<std::string> further_;  // names beyond kNames, in the order they came
   std::vector<AddedToken> extras_;
+  bool listed_ = false;  // there was a list under the newer name
+  Json additional_;      // not taken so far
+  std::string additional_file_;
   std::map<std::int32_t, AddedToken> by_id_;
+  std::map<std::string, AddedToken> by_text_;  // also of those whose id another took
   std::vector<std::string> unread_;
 };
 
