@@ -52,11 +52,43 @@ def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False)
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
+class TemplateDict:
+    """What transformers gives templates for dict."""
+
+    def __call__(self, *args, **named):
+        return dict(*args, **named)
+
+    def fromkeys(self, *args, **named):
+        return dict.fromkeys(*args, **named)
+
+
+class TemplateNamespace(jinja2.utils.Namespace):
+    """A namespace without names that begin with an underscore."""
+
+    def __init__(*args, **named):
+        self, args = args[0], args[1:]
+        attributes = dict(*args, **named)
+        for name in attributes:
+            TemplateNamespace.check(name)
+        jinja2.utils.Namespace.__init__(self, attributes)
+
+    def __setitem__(self, name, value):
+        TemplateNamespace.check(name)
+        jinja2.utils.Namespace.__setitem__(self, name, value)
+
+    @staticmethod
+    def check(name):
+        if isinstance(name, str) and name.startswith("_"):
+            raise jinja2.exceptions.SecurityError(f"a namespace's name {name!r}")
+
+
 def environment():
     env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"])
     env.filters["tojson"] = tojson
     env.globals["raise_exception"] = raise_exception
     env.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+    env.globals["dict"] = TemplateDict()
+    env.globals["namespace"] = TemplateNamespace
     return env
 
 

@@ -445,9 +445,20 @@ dict({'x': 1}, y=2)
 dict([('a', 1)])
 namespace(a=1).a
 namespace(a=1).q
+namespace(_a=1)
+namespace({'_a': 1})
+dict.fromkeys(['a', 'b'], 1)
+dict.fromkeys('ab')
+dict.fromkeys([[1]])
+dict.fromkeys()
+dict.other
 raise_exception('boom')
 raise_exception('a' ~ 1)
 strftime_now('%%')
+strftime_now('[%z|%Z|%]')
+strftime_now('%f') | length
+strftime_now('%%f %%z')
+'\x7f\u0080' | tojson(ensure_ascii=true)
 [1, 2] + [3]
 [1] + (2,)
 [0] * 3
@@ -569,6 +580,7 @@ STATEMENTS = [
     "{% for x in l %}{{ loop(x) }}{% endfor %}", "{% for x in l %}{% for y in l %}{{ loop.index }}{% endfor %}{{ loop.index }}{% endfor %}",
     "{% set x = 1 %}{% for i in l %}{% set x = x + 1 %}{{ x }}{% endfor %}{{ x }}", "{% set ns = namespace(c=0) %}{% for i in l %}{% set ns.c = ns.c + i %}{% endfor %}{{ ns.c }}",
     "{% set a, b = 1, 2 %}{{ a }}{{ b }}", "{% set a, b = [1] %}", "{% set a = 1, 2 %}{{ a }}", "{% set ns = namespace() %}{% set ns.x, y = 1, 2 %}{{ ns.x + y }}",
+    "{% set ns = namespace() %}{% set ns._x = 1 %}{{ ns._x }}",
     "{% set m.x = 1 %}", "{% set q.x = 1 %}", "{% set x %}a{{ n }}b{% endset %}{{ x|upper }}", "{% set x | upper | replace('A', 'z') %}a{{ n }}b{% endset %}{{ x }}",
     "{% if no %}1{% elif yes %}2{% else %}3{% endif %}", "{% if nope %}1{% endif %}2", "{% if l|select('gt', 9) %}generator{% endif %}", "{% if no %}{% set q = 1 %}{% endif %}{{ q is defined }}",
     "{% macro f(a, b=2, c=a) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ f(1) }}|{{ f(1, c=5) }}|{{ f(b=1, a=0) }}", "{% macro f(a) %}[{{ a }}]{% endmacro %}{{ f() }}",

@@ -95,10 +95,30 @@ std::shared_ptr<Dict> collect(Interpreter& in, std::string_view what, Arguments&
   return made;
 }
 
-Maybe make_dict(Interpreter& in, Arguments& arguments) {
-  auto made = collect(in, "dict", arguments);
-  return made ? in.dict(std::move(made)) : std::nullopt;
-}
+// The global `dict`: makes one, and has fromkeys.
+class DictType : public Object {
+ public:
+  Maybe call(Interpreter& in, Arguments& arguments) override {
+    auto made = collect(in, "dict", arguments);
+    return made ? in.dict(std::move(made)) : std::nullopt;
+  }
+  Maybe attribute(Interpreter& in, std::string_view name) override {
+    if (name != "fromkeys") return Object::attribute(in, name);
+    return Value(Value::Data(ObjectPtr(std::make_shared<Builtin>(from_keys))));
+  }
+
+ private:
+  static Maybe from_keys(Interpreter& in, Arguments& arguments) {
+    auto bound = bind(in, "fromkeys", arguments, {"iterable", "value"}, 1);
+    const auto keys = bound ? in.iterate(*(*bound)[0]) : std::nullopt;
+    if (!keys) return std::nullopt;
+    auto made = std::make_shared<Dict>();
+    for (const Value& key : *keys) {
+      if (!in.insert(made.get(), key, (*bound)[1].value_or(Value::none()))) return std::nullopt;
+    }
+    return in.dict(std::move(made));
+  }
+};
 
 Maybe make_namespace(Interpreter& in, Arguments& arguments) {
   const auto collected = collect(in, "namespace", arguments);
@@ -106,6 +126,7 @@ Maybe make_namespace(Interpreter& in, Arguments& arguments) {
   auto space = std::make_shared<Space>();
   for (const auto& [key, value] : collected->items()) {
     if (!key.text()) return in.type_error("a namespace has names only");
+    if (key.text()->bytes.starts_with('_')) return in.type_error("a name of a namespace that begins with '_'");
     space->attributes.emplace_back(key.text()->bytes, value);
   }
   return in.space(std::move(space));
@@ -118,18 +139,41 @@ Maybe raise_exception(Interpreter& in, Arguments& arguments) {
   return message ? Maybe(in.fail("template.raised", std::move(*message))) : std::nullopt;
 }
 
+// Python's datetime.now().strftime(): a time without a zone, and microseconds as %f.
+std::string zoneless(const std::string& format, long microseconds) {
+  std::string out;
+  for (std::size_t at = 0; at < format.size(); ++at) {
+    const char next = format[at] == '%' && at + 1 < format.size() ? format[at + 1] : '\0';
+    if (next == 'f') {
+      const std::string digits = std::to_string(1'000'000 + microseconds);
+      out += digits.substr(1);
+    } else if (next != 'z' && next != 'Z') {
+      out += format[at];
+      if (next == '%') out += next;
+      if (next != '%') continue;
+    }
+    ++at;
+  }
+  return out;
+}
+
 Maybe strftime_now(Interpreter& in, Arguments& arguments) {
   auto bound = bind(in, "strftime_now", arguments, {"format"}, 1);
   if (!bound) return std::nullopt;
-  const auto* format = (*bound)[0]->text();
-  if (!format) return in.type_error("strftime_now() needs a string");
-  // A format without any text gives the same zero as one that is too long.
-  if (format->bytes.empty()) return in.text("");
-  const std::time_t now = std::time(nullptr);
+  const auto* text = (*bound)[0]->text();
+  if (!text) return in.type_error("strftime_now() needs a string");
+  timespec now{};
   std::tm parts{};
-  if (localtime_r(&now, &parts) == nullptr) return in.type_error("no local time");
+  if (clock_gettime(CLOCK_REALTIME, &now) != 0 || localtime_r(&now.tv_sec, &parts) == nullptr)
+    return in.type_error("no local time");
+  parts.tm_zone = "";
+  parts.tm_gmtoff = 0;
+  if (!in.charge(text->bytes.size())) return std::nullopt;
+  const std::string format = zoneless(text->bytes, now.tv_nsec / 1000);
+  // A format without any text gives the same zero as one that is too long.
+  if (format.empty()) return in.text("");
   char buffer[1024];
-  const std::size_t size = std::strftime(buffer, sizeof buffer, format->bytes.c_str(), &parts);
+  const std::size_t size = std::strftime(buffer, sizeof buffer, format.c_str(), &parts);
   if (size == 0) return in.limit("a date of more than 1024 bytes");
   return in.text(std::string(buffer, size));
 }
@@ -205,9 +249,9 @@ Maybe make_joiner(Interpreter& in, Arguments& arguments) {
 
 ObjectPtr find_global(std::string_view name) {
   static constexpr std::pair<std::string_view, Builtin::Function> kGlobals[] = {
-      {"range", make_range},         {"dict", make_dict},     {"namespace", make_namespace},
-      {"cycler", make_cycler},       {"joiner", make_joiner}, {"raise_exception", raise_exception},
-      {"strftime_now", strftime_now}};
+      {"range", make_range},   {"namespace", make_namespace},        {"cycler", make_cycler},
+      {"joiner", make_joiner}, {"raise_exception", raise_exception}, {"strftime_now", strftime_now}};
+  if (name == "dict") return std::make_shared<DictType>();
   for (const auto& [known, function] : kGlobals) {
     if (known == name) return std::make_shared<Builtin>(function);
   }

@@ -286,6 +286,10 @@ bool Interpreter::assign(const Expr& target, const Value& value, const ScopePtr&
       type_error("an assignment to a member of '" + target.name + "', which is no namespace");
       return false;
     }
+    if (target.names[0].starts_with('_')) {
+      type_error("a name of a namespace that begins with '_'");
+      return false;
+    }
     (*space)->set(target.names[0], value);
     return charge(1 + (*space)->attributes.size() / 16);
   }

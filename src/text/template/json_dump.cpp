@@ -52,7 +52,7 @@ void Dumper::quoted(std::string_view text) {
     if (named != std::string_view::npos) {
       out.push_back('\\');
       out.push_back(kNames[named]);
-    } else if (point < 0x20) {
+    } else if (point < 0x20 || (ascii && point == 0x7F)) {
       append_unit(&out, point);
     } else if (!ascii || point <= 0x7F) {
       out.append(text.substr(begin, at - begin));
