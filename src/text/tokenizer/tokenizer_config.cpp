@@ -155,7 +155,13 @@ class Merger {
     for (const auto& [key, value] : json.items()) {
       if (!key.ends_with("_token") || is_standard(key) || content_of(value).empty()) continue;
       MORACLE_ASSIGN(AddedToken token, read_token(value, file, "/" + key, true));
-      name_token(key, std::move(token), file);
+      // Of these the first file's holds.
+      if (const auto found = named_.find(key); found == named_.end()) {
+        name_token(key, std::move(token), file);
+      } else if (found->second && found->second->content != token.content) {
+        warn(file, fmt::format("{} {} is not used, as in transformers: tokenizer_config.json, which has {}, holds", key,
+                               token.content, found->second->content));
+      }
     }
     return Ok{};
   }
