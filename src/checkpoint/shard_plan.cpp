@@ -98,6 +98,18 @@ std::optional<Numbering> numbering_of(const std::string& file) {
   return Numbering{.set = stem.substr(0, dash + 1) + "*" + stem.substr(of), .total = total};
 }
 
+// Removes the files that belong, and returns them in their order.
+template <class Belongs>
+std::vector<std::string> take(std::vector<std::string>& files, const Belongs& belongs) {
+  std::vector<std::string> taken;
+  std::erase_if(files, [&](const std::string& file) {
+    if (!belongs(file)) return false;
+    taken.push_back(file);
+    return true;
+  });
+  return taken;
+}
+
 // Without an index nothing but the names tells that a shard is missing.
 Result<> check_complete(const std::vector<std::string>& files, const fs::path& folder) {
   std::map<std::string, std::pair<std::uint64_t, std::uint64_t>> sets;  // set -> {found, total}
@@ -223,17 +235,12 @@ Result<ShardPlan> plan_shards(const fs::path& folder) {
     plan.unread = std::move(files);
     return plan;
   }
-  const auto other = std::stable_partition(files.begin(), files.end(),
-                                           [](const std::string& file) { return !has_other_purpose(file); });
-  plan.unread.assign(other, files.end());
-  files.erase(other, files.end());
+  plan.unread = take(files, has_other_purpose);
   if (files.empty()) files.swap(plan.unread);
-  const auto more = std::stable_partition(files.begin(), files.end(),
-                                          [](const std::string& file) { return file.starts_with("model-"); });
-  plan.files.assign(files.begin(), more);
-  plan.more.assign(more, files.end());
-  if (plan.files.empty()) plan.files.swap(plan.more);
   MORACLE_TRY(check_complete(files, folder));
+  plan.files = take(files, [](const std::string& file) { return file.starts_with("model-"); });
+  plan.more = std::move(files);
+  if (plan.files.empty()) plan.files.swap(plan.more);
   return plan;
 }
 
