@@ -1,14 +1,14 @@
 // Which kernel each scheme gets on each machine, as JSON on standard output: what docs/tools/oracle_svg.py draws.
 //   {"shape", "machines": [{"name", "device"}], "rows": [{"scheme", "text", "cells": [{"backend", "kind"}]}]}
-// On CPUs by Moracle's own tables, on the others by the reference engine's, whose kernels are not here. `backend` is
+// On CPUs by Moracle's own tables, on the others by vLLM's. `backend` is
 // null where nothing can serve; `kind` is "own", "emulation", "reference" or "decision_only".
 #include <array>
 #include <cstdio>
 #include <string_view>
 
 #include "base/json.h"
+#include "compat/vllm/layer.h"
 #include "engine/bench_shapes.h"
-#include "kernels/foreign/reference_layer.h"
 #include "kernels/kernel.h"
 #include "machine/machine.h"
 #include "oracle/decide.h"
@@ -21,22 +21,27 @@ constexpr std::array kMachines{"generic-x86-64", "zen3", "skylake-x", "zen4",   
                                "h200",           "b200", "rtx5090",   "mi300x", "mi355x"};
 constexpr std::string_view kShape = "qwen3-30b-a3b";
 
-Json cell_of(const Decision& decision) {
+Json own_cell(const Decision& decision) {
   if (!decision.best_candidate) return {{"backend", nullptr}, {"kind", nullptr}};
   const Candidate& best = decision.trace[*decision.best_candidate];
-  std::string_view kind = to_string(best.card->kind);
-  if (best.card->numerics == Numerics::emulation) kind = "emulation";
-  if (best.card->any_device_of_host) kind = "reference";
+  const std::string_view kind = best.card->any_device_of_host ? "reference" : to_string(best.kind);
   return {{"backend", best.backend}, {"kind", kind}};
+}
+
+Json vllm_cell(const vllm::Decision& decision) {
+  if (!decision.chosen) return {{"backend", nullptr}, {"kind", nullptr}};
+  const vllm::Row& row = *decision.trace[*decision.chosen].row;
+  const std::string_view kind = row.experts->emulation ? "emulation" : to_string(row.experts->kind());
+  return {{"backend", row.backend}, {"kind", kind}};
 }
 
 Result<Json> decide_cell(const Problem& problem, const Machine& machine) {
   if (machine.device == DeviceKind::cpu) {
     MORACLE_ASSIGN(const Table* const table, table_for(problem.scheme));
-    return cell_of(decide(problem, machine, {}, *table));
+    return own_cell(decide(problem, machine, {}, *table));
   }
-  MORACLE_ASSIGN(const ReferenceLayer layer, as_reference(problem, {}));
-  return cell_of(decide(layer.problem, machine, layer.policy, *layer.table));
+  MORACLE_ASSIGN(const vllm::Layer layer, vllm::as_vllm(problem, {}));
+  return vllm_cell(vllm::decide(layer.question, machine, layer.policy, *layer.table));
 }
 
 Result<Json> map_of_decisions() {

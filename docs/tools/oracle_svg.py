@@ -76,7 +76,7 @@ def draw(decisions):
            f'role="img" aria-label="{title}">', f"<style>{STYLE}</style>",
            f'<rect class="page" width="{right}" height="{height}" rx="8"/>', text(24, 34, title, "ink title", "start"),
            text(at[0] + 2, 62, "CPUs: Moracle's own tables", "soft small", "start"),
-           text(at[hosts] + 2, 62, "GPUs: the reference engine's tables, decision only", "soft small", "start")]
+           text(at[hosts] + 2, 62, "GPUs: vLLM's tables, decision only", "soft small", "start")]
     for x, machine in zip(at, machines):
         out.append(text(x + WIDTH / 2, 84, machine["name"], "ink head"))
     for i, row in enumerate(rows):

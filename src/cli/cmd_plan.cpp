@@ -73,7 +73,7 @@ bool runs_here(const LayerFootprint& layer) {
 
 Json experts_json(const ExpertsKernel& kernel) {
   if (kernel.card == nullptr) return nullptr;
-  return {{"backend", kernel.backend},
+  return {{"backend", kernel.card->backend},
           {"card", kernel.card->id},
           {"kind", to_string(kernel.card->kind)},
           {"packed", kernel.packed},
@@ -89,7 +89,7 @@ Json plan_json(const Plan& plan, const PlanCommand& options) {
                       {"feed_forward_bytes", layer.feed_forward},
                       {"norm_bytes", layer.norms},
                       {"kv_cache_bytes", layer.state},
-                      {"experts_backend", runs_here(layer) ? Json(layer.experts.backend) : Json(nullptr)},
+                      {"experts_backend", runs_here(layer) ? Json(layer.experts.card->backend) : Json(nullptr)},
                       {"experts_kernel", experts_json(layer.experts)}});
   }
   return {{"device", to_json(plan.machine)},
@@ -122,7 +122,7 @@ bool alike(const LayerFootprint& a, const LayerFootprint& b) {
 // "avx512bf16", "marlin [foreign]", "flashinfer [decision_only], published widths"
 std::string experts_text(const ExpertsKernel& kernel) {
   if (kernel.card == nullptr) return "";
-  std::string text(kernel.backend);
+  std::string text(kernel.card->backend);
   if (kernel.card->kind != CardKind::own) text += fmt::format(" [{}]", to_string(kernel.card->kind));
   return kernel.packed ? text : text + ", published widths";
 }

@@ -5,7 +5,7 @@
 #include "base/checked.h"
 #include "engine/error_bound.h"
 #include "engine/random.h"
-#include "kernels/foreign/packed_cards.h"
+#include "kernels/layouts/find_card.h"
 
 namespace moracle {
 
@@ -64,7 +64,7 @@ Result<> verify_experts(const ModuleReport& module, const CanonicalExperts& expe
   const std::vector<Finding> findings = examine_all(matrices_of(experts), true, pool);
   result.findings.insert(result.findings.end(), findings.begin(), findings.end());
   MORACLE_ASSIGN(const KernelCard* card, layout.empty() ? winner_of(*module.decision, *module.problem)
-                                                        : packed_card_for(layout, *module.problem));
+                                                        : layout_card_for(layout, *module.problem));
   auto verdict = compare_with_ref(*card, experts, experts, *module.problem, result.tokens, seed, pool);
   if (!verdict.ok()) {
     // A weight that no kernel can pack was reported as a finding; anything else is a failure of this command.

@@ -2,5 +2,5 @@
 #pragma once
 
 #include "kernels/cpu/cpu.card.h"
-#include "kernels/foreign/packed.card.h"
+#include "kernels/layouts/cards.h"
 #include "kernels/ref/ref.card.h"

@@ -41,9 +41,8 @@ constexpr auto cuda = DeviceKind::cuda;
 constexpr auto rocm = DeviceKind::rocm;
 constexpr auto xpu = DeviceKind::xpu;
 
-// What a usual install of the reference engine, vLLM 0.33, has on such a machine: what its package for that device
-// brings or depends on. What is installed by hand on top (quark, b12x, hpc, zentorch) is not listed. docs/machine.md
-// argues it.
+// What a usual install of vLLM 0.33 has on such a machine: what its package for that device brings or depends on. What
+// is installed by hand on top (quark, b12x, hpc, zentorch) is not listed. docs/machine.md argues it.
 std::span<const std::string_view> usual_libraries(DeviceKind device) {
   static constexpr std::array<std::string_view, 4> kCuda{"deep_gemm", "flashinfer", "humming", "triton_kernels"};
   static constexpr std::array<std::string_view, 3> kRocm{"aiter", "rdna3_wna16", "triton_kernels"};

@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "base/checked.h"
-#include "kernels/foreign/reference_layer.h"
 #include "kernels/vector/select.h"
 #include "model/build.h"
 #include "model/shard.h"
@@ -75,7 +74,7 @@ std::size_t published_bytes(const CanonicalLinear& linear) {
   return bytes + count(scales) * (scale + zero);
 }
 
-// A reference that computes on the host says nothing of another device's memory.
+// A `ref` kernel that computes on the host says nothing of another device's memory.
 bool runs_on(const KernelCard* winner, const Machine& machine) {
   return winner != nullptr && (machine.device == DeviceKind::cpu || !winner->any_device_of_host);
 }
@@ -160,7 +159,7 @@ class LaidOutModules final : public ModuleSource {
     if (const KernelImplementation* const kernel = native(choice)) {
       MORACLE_ASSIGN(std::unique_ptr<PackedExperts> packed,
                      kernel->pack_experts(share, {.pool = pool_, .activation = spec.activation, .layout_only = true}));
-      named = {.card = choice.winner, .backend = choice.winner->backend, .packed = true, .bytes = packed->bytes()};
+      named = {.card = choice.winner, .packed = true, .bytes = packed->bytes()};
       return packed;
     }
     MORACLE_ASSIGN(named, elsewhere(problem, choice, share, spec.activation));
@@ -243,16 +242,6 @@ class LaidOutModules final : public ModuleSource {
     return kernel;
   }
 
-  // Where no layout that is known here can serve: the kernel that the reference engine would choose.
-  ExpertsKernel reference_choice(const Problem& problem) const {
-    const Result<ReferenceLayer> layer = as_reference(problem, {});
-    if (plan_.machine().device == DeviceKind::cpu || !layer.ok()) return {};
-    const Decision decision = decide(layer->problem, plan_.machine(), layer->policy, *layer->table);
-    if (!decision.best_candidate) return {};
-    const Candidate& best = decision.trace[*decision.best_candidate];
-    return {.card = best.card, .backend = best.backend};
-  }
-
   // Experts whose kernel is not here: in that kernel's layout where it is known, else as published. Like layers are
   // laid out once.
   Result<ExpertsKernel> elsewhere(const Problem& problem, const Choice& choice, const CanonicalExperts& share,
@@ -260,9 +249,8 @@ class LaidOutModules final : public ModuleSource {
     const auto known =
         std::find_if(elsewhere_.begin(), elsewhere_.end(), [&](const auto& e) { return e.first == problem; });
     if (known != elsewhere_.end()) return known->second;
-    ExpertsKernel named = runs_on(choice.best, plan_.machine())
-                              ? ExpertsKernel{.card = choice.best, .backend = choice.best->backend}
-                              : reference_choice(problem);
+    ExpertsKernel named;
+    if (runs_on(choice.best, plan_.machine())) named.card = choice.best;
     const KernelImplementation* const kernel =
         named.card != nullptr && named.card->kind == CardKind::foreign ? find_implementation(named.card->id) : nullptr;
     if (kernel != nullptr) {

@@ -12,7 +12,6 @@ namespace moracle {
 // Which kernel serves the experts of a layer, on a machine that may not be this one.
 struct ExpertsKernel {
   const KernelCard* card = nullptr;  // null: a dense layer, or no kernel is known
-  std::string_view backend{};        // as the table that knows it calls it
   // Counted as the kernel lays them out; else at their published widths.
   bool packed = false;
   std::uint64_t bytes = 0;

@@ -2,14 +2,8 @@
 
 #include <algorithm>
 
-#include "oracle/select.h"
-
 namespace moracle {
 namespace {
-
-void add_once(std::vector<std::string_view>& names, std::string_view name) {
-  if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-}
 
 std::string joined(const std::vector<std::string_view>& names) {
   std::string out;
@@ -17,50 +11,16 @@ std::string joined(const std::vector<std::string_view>& names) {
   return out.empty() ? "none" : out;
 }
 
-// Whether the name a user typed means this backend.
-bool means(const Table& table, std::string_view typed, std::string_view backend) {
-  if (table.names.empty()) return typed == backend;
-  return std::any_of(table.names.begin(), table.names.end(),
-                     [&](const BackendName& name) { return name.typed == typed && name.backend == backend; });
-}
-
 Candidate examine(const TableRow& row, const Problem& problem, const Machine& machine, const Policy& policy,
-                  const Table& table, const RowSelection& selection, ReasonTexts& texts) {
+                  const Table& table, ReasonTexts& texts) {
   const KernelCard& card = *row.card;
-  Candidate candidate{&card, false, {}, row.why, backend_of(row), problem.scheme.activation};
-  const auto add = [&](Rule rule, std::string_view wanted, std::string_view found) {
-    Reason& reason = candidate.reasons.emplace_back(Reason{.rule = rule});
-    if (!policy.explain) return;
-    reason.wanted = wanted;
-    reason.found = found;
+  Candidate candidate{
+      .card = &card, .id = card.id, .backend = card.backend, .kind = card.kind, .reasons = {}, .why = row.why};
+  candidate.reasons = mismatches(problem, machine, policy, card, texts);
+  const auto add = [&candidate](Rule rule, std::string_view wanted, std::string_view found) {
+    candidate.reasons.push_back({.rule = rule, .wanted = wanted, .found = found});
   };
-  for (const Refusal& refusal : row.refusals) {
-    if (std::optional<Reason> reason = refused(refusal, problem, machine, policy, texts)) {
-      reason->by_row = true;
-      candidate.reasons.push_back(*reason);
-    }
-  }
-  const bool own_key = row.activation != RowActivation::as_asked;
-  const bool own_format = row.in_own_format && selection.restricted;
-  std::vector<Reason> found;
-  if (own_key || own_format) {
-    Problem question = problem;
-    if (own_key) question.scheme.activation.reset();
-    if (row.activation == RowActivation::given) question.scheme.activation = row.activation_key;
-    if (own_format) question.activation_format = card.activation_format;
-    candidate.activation = question.scheme.activation;
-    found = mismatches(question, machine, policy, card, texts);
-  } else {
-    found = mismatches(problem, machine, policy, card, texts);
-  }
-  if (candidate.reasons.empty()) {
-    candidate.reasons = std::move(found);
-  } else {
-    candidate.reasons.insert(candidate.reasons.end(), found.begin(), found.end());
-  }
-  if (!selection.takes(candidate.backend)) {
-    add(Rule::override_, texts.keep(selection.wanted), candidate.backend);
-  }
+  if (policy.pinned && *policy.pinned != card.backend) add(Rule::override_, texts.keep(*policy.pinned), card.backend);
   if (card.kind != CardKind::own) {
     add(Rule::not_built, "an implementation in this build",
         card.kind == CardKind::foreign ? "capabilities and layout" : "capabilities only");
@@ -77,22 +37,20 @@ bool only_unbuilt(const Candidate& candidate) {
 }
 
 // Lower is better; table order decides among equals.
-int rank_of(const Candidate& candidate, const Policy& policy, const Table& table) {
-  const KernelCard& card = *candidate.card;
-  const std::string_view backend = candidate.backend;
-  if (policy.preferred && means(table, *policy.preferred, backend)) return 0;
-  if (card.any_device_of_host) return 3;
-  return card.numerics == Numerics::emulation && !table.emulation_in_place ? 2 : 1;
+int rank_of(const Candidate& candidate, const Policy& policy) {
+  if (policy.preferred == candidate.backend) return 0;
+  if (candidate.card->any_device_of_host) return 3;
+  return candidate.card->numerics == Numerics::emulation ? 2 : 1;
 }
 
 // The best candidate among those that `can` accepts.
 template <class Can>
-const Candidate* best_of(const Decision& decision, const Policy& policy, const Table& table, Can can) {
+const Candidate* best_of(const Decision& decision, const Policy& policy, Can can) {
   const Candidate* best = nullptr;
   int best_rank = 0;
   for (const Candidate& candidate : decision.trace) {
     if (!can(candidate)) continue;
-    const int rank = rank_of(candidate, policy, table);
+    const int rank = rank_of(candidate, policy);
     if (best == nullptr || rank < best_rank) {
       best = &candidate;
       best_rank = rank;
@@ -102,13 +60,13 @@ const Candidate* best_of(const Decision& decision, const Policy& policy, const T
 }
 
 // Why the preferred backend did not win; empty when it did.
-std::string fallback_warning(const Decision& decision, const Policy& policy, const Table& table) {
+std::string fallback_warning(const Decision& decision, const Policy& policy) {
   if (!policy.preferred || policy.pinned) return "";
   const std::string then =
       decision.winner == nullptr ? "; no other can either" : "; using " + std::string(decision.winner->backend);
   const Candidate* first = nullptr;
   for (const Candidate& candidate : decision.trace) {
-    if (!means(table, *policy.preferred, candidate.backend)) continue;
+    if (*policy.preferred != candidate.backend) continue;
     if (candidate.supported) return "";
     if (first == nullptr) first = &candidate;
   }
@@ -120,44 +78,24 @@ std::string fallback_warning(const Decision& decision, const Policy& policy, con
          ")" + then;
 }
 
-std::string emulation_text(std::string_view backend) {
-  return std::string(backend) + " emulates this scheme: it dequantizes the weights on the fly";
-}
-
-void warn(Decision& decision, const Policy& policy, const Table& table) {
-  if (std::string text = fallback_warning(decision, policy, table); !text.empty())
+void warn(Decision& decision, const Policy& policy) {
+  if (std::string text = fallback_warning(decision, policy); !text.empty())
     decision.warnings.push_back(std::move(text));
   const KernelCard* winner = decision.winner;
   if (winner == nullptr) return;
-  const bool named = (policy.pinned && means(table, *policy.pinned, winner->backend)) ||
-                     (policy.preferred && means(table, *policy.preferred, winner->backend));
-  if (winner->any_device_of_host && !named) {
-    decision.warnings.push_back("no optimised kernel can serve this layer: the reference kernel " +
-                                std::string(winner->backend) + " runs it, far slower");
+  const std::string backend(winner->backend);
+  if (winner->any_device_of_host && policy.pinned != backend && policy.preferred != backend) {
+    decision.warnings.push_back("no optimised kernel can serve this layer: the reference kernel " + backend +
+                                " runs it, far slower");
   }
-  if (winner->numerics == Numerics::emulation) decision.warnings.push_back(emulation_text(winner->backend));
-}
-
-// What the surroundings asked for and did not get, and activations that are not quantized as asked.
-void warn_of_request(Decision& decision, const Problem& problem) {
-  if (!decision.best_candidate) return;
-  const Candidate& best = decision.trace[*decision.best_candidate];
-  if (decision.winner == nullptr && best.card->numerics == Numerics::emulation)
-    decision.warnings.push_back(emulation_text(best.backend));
-  if (decision.forced != nullptr && decision.forced->fallback && best.backend != decision.forced->backend) {
-    decision.warnings.push_back("the surroundings ask for " + std::string(decision.forced->backend) +
-                                ", which cannot serve this layer; " + std::string(best.backend) + " can");
-  }
-  if (problem.scheme.activation && !best.activation) {
-    decision.warnings.push_back("no backend here quantizes activations to " + to_string(*problem.scheme.activation) +
-                                ": " + std::string(best.backend) + " takes them at 16 bits");
-  }
+  if (winner->numerics == Numerics::emulation)
+    decision.warnings.push_back(backend + " emulates this scheme: it dequantizes the weights on the fly");
 }
 
 std::string trail(const Decision& decision) {
   std::string text;
   for (const Candidate& candidate : decision.trace) {
-    text += "\n  " + std::string(candidate.backend) + " (" + std::string(candidate.card->id) + "): ";
+    text += "\n  " + std::string(candidate.backend) + " (" + std::string(candidate.id) + "): ";
     if (candidate.supported) text += "can serve it";
     for (std::size_t i = 0; i < candidate.reasons.size(); ++i)
       text += (i == 0 ? "" : "; ") + reason_text(candidate.reasons[i]);
@@ -169,9 +107,9 @@ std::string trail(const Decision& decision) {
 
 std::vector<std::string_view> backend_names(const Table& table) {
   std::vector<std::string_view> names;
-  for (const BackendName& name : table.names) add_once(names, name.typed);
-  if (!table.names.empty()) return names;
-  for (const TableRow& row : table.rows) add_once(names, backend_of(row));
+  for (const TableRow& row : table.rows) {
+    if (std::find(names.begin(), names.end(), row.card->backend) == names.end()) names.push_back(row.card->backend);
+  }
   return names;
 }
 
@@ -179,40 +117,21 @@ Decision decide(const Problem& problem, const Machine& machine, const Policy& po
   Decision decision;
   decision.table = table.name;
   decision.pinned = policy.pinned;
-  if (policy.explain) {
-    decision.backend_names = backend_names(table);
-    decision.machine_fingerprint = machine.fingerprint();
-  }
-  const RowSelection selection = select_rows(problem, machine, policy, table);
-  decision.verdict = selection.verdict;
-  decision.forced = selection.forced;
-  decision.pin_unknown = selection.unknown;
-  decision.pin_without_variant = selection.without_variant;
-  if (!decision.verdict.empty()) return decision;
+  decision.backend_names = backend_names(table);
+  decision.machine_fingerprint = machine.fingerprint();
   const auto texts = std::make_shared<ReasonTexts>();
   decision.texts = texts;
-  decision.trace.reserve(selection.rows.size());
-  for (const TableRow* row : selection.rows)
-    decision.trace.push_back(examine(*row, problem, machine, policy, table, selection, *texts));
+  decision.trace.reserve(table.rows.size());
+  for (const TableRow& row : table.rows)
+    decision.trace.push_back(examine(row, problem, machine, policy, table, *texts));
   const auto supported = [](const Candidate& candidate) { return candidate.supported; };
-  if (const Candidate* best = best_of(decision, policy, table, supported)) decision.winner = best->card;
-  if (const Candidate* best = best_of(decision, policy, table, only_unbuilt)) {
+  if (const Candidate* best = best_of(decision, policy, supported)) decision.winner = best->card;
+  if (const Candidate* best = best_of(decision, policy, only_unbuilt)) {
     decision.best_if_built = best->card;
+    decision.if_built = best->backend;
     decision.best_candidate = static_cast<std::size_t>(best - decision.trace.data());
-  } else if (decision.forced != nullptr && decision.forced->otherwise != nullptr) {
-    decision.best_if_built = decision.forced->otherwise;
-    decision.unchecked = true;
-  } else {
-    const auto counts = [&](const Exhausted& row) {
-      return (row.pinned.empty() || policy.pinned == row.pinned) && holds(row.when, problem, machine, policy);
-    };
-    const auto it = std::find_if(table.exhausted.begin(), table.exhausted.end(), counts);
-    if (it != table.exhausted.end()) decision.exhausted = &*it;
   }
-  if (policy.explain) {
-    warn(decision, policy, table);
-    warn_of_request(decision, problem);
-  }
+  warn(decision, policy);
   return decision;
 }
 

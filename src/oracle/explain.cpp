@@ -71,31 +71,43 @@ class Painter {
   bool color_;
 };
 
+constexpr std::size_t kStandingWidth = 8;
+
 std::string padded(std::string_view text, std::size_t width) {
   std::string out(text);
   out.resize(std::max(width, out.size()), ' ');
   return out;
 }
 
-std::string verdict_of(const Candidate& candidate, const Decision& decision) {
-  if (candidate.card == decision.winner) return "chosen";
-  if (candidate.supported) return "can";
-  return candidate.card == decision.best_if_built ? "if built" : "cannot";
+enum class Standing : std::uint8_t { cannot, if_built, can, chosen };
+
+Standing standing_of(const Candidate& candidate, const Decision& decision) {
+  if (candidate.card != nullptr && candidate.card == decision.winner) return Standing::chosen;
+  if (candidate.supported) return Standing::can;
+  const auto place = static_cast<std::size_t>(&candidate - decision.trace.data());
+  return decision.best_candidate == place ? Standing::if_built : Standing::cannot;
 }
 
-std::string painted_verdict(const Candidate& candidate, const Decision& decision, const Painter& paint) {
-  std::string verdict = padded(verdict_of(candidate, decision), 8);
-  if (candidate.card == decision.winner) return paint.good(verdict);
-  if (candidate.supported) return verdict;
-  return candidate.card == decision.best_if_built ? paint.warning(verdict) : paint.bad(verdict);
+std::string painted_standing(Standing standing, const Painter& paint) {
+  switch (standing) {
+    case Standing::chosen:
+      return paint.good(padded("chosen", kStandingWidth));
+    case Standing::can:
+      return padded("can", kStandingWidth);
+    case Standing::if_built:
+      return paint.warning(padded("if built", kStandingWidth));
+    case Standing::cannot:
+      return paint.bad(padded("cannot", kStandingWidth));
+  }
+  return "";
 }
 
 bool runs_elsewhere(const Candidate& candidate) {
-  return candidate.card->kind != CardKind::own;
+  return candidate.kind != CardKind::own;
 }
 
 std::string mark_of(const Candidate& candidate) {
-  return runs_elsewhere(candidate) ? "[" + std::string(to_string(candidate.card->kind)) + "] " : "";
+  return runs_elsewhere(candidate) ? "[" + std::string(to_string(candidate.kind)) + "] " : "";
 }
 
 // Rows that a short answer shows: everything ranked above the winner, and the winner.
@@ -109,9 +121,10 @@ std::size_t rows_shown(const Decision& decision, bool all) {
 
 void render_candidate(const Candidate& candidate, const Decision& decision, std::size_t width, bool all,
                       const Painter& paint, std::string& out) {
-  out += candidate.card == decision.winner ? "  * " : "    ";
-  out += padded(printable(candidate.backend), width) + "  " + painted_verdict(candidate, decision, paint);
-  const std::string indent(4 + width + 2 + 8 + 2, ' ');
+  const Standing standing = standing_of(candidate, decision);
+  out += standing == Standing::chosen ? "  * " : "    ";
+  out += padded(printable(candidate.backend), width) + "  " + painted_standing(standing, paint);
+  const std::string indent(4 + width + 2 + kStandingWidth + 2, ' ');
   std::string text = paint.faint(mark_of(candidate));
   if (candidate.supported) text += candidate.why;
   const std::size_t shown = all ? candidate.reasons.size() : std::min<std::size_t>(1, candidate.reasons.size());
@@ -129,8 +142,8 @@ std::string legend(std::span<const ExplainedGroup> groups, const Painter& paint)
   bool foreign = false;
   for (const ExplainedGroup& group : groups) {
     for (const Candidate& candidate : group.decision.trace) {
-      decision_only = decision_only || candidate.card->kind == CardKind::decision_only;
-      foreign = foreign || candidate.card->kind == CardKind::foreign;
+      decision_only = decision_only || candidate.kind == CardKind::decision_only;
+      foreign = foreign || candidate.kind == CardKind::foreign;
     }
   }
   std::string text;
@@ -207,13 +220,13 @@ Json explain_json(std::span<const ExplainedGroup> groups) {
   Json layers = Json::array();
   for (const ExplainedGroup& group : groups) {
     const Scheme& scheme = group.problem.scheme;
-    const auto backend = [](const KernelCard* card) { return card == nullptr ? Json() : Json(card->backend); };
+    const Decision& decision = group.decision;
     Json layer = {{"names", group.names},
                   {"scheme",
                    {{"weight", to_string(scheme.weight)},
                     {"activation", scheme.activation ? Json(to_string(*scheme.activation)) : Json()}}},
-                  {"backend", backend(group.decision.winner)},
-                  {"if_built", backend(group.decision.best_if_built)},
+                  {"backend", decision.winner == nullptr ? Json() : Json(decision.winner->backend)},
+                  {"if_built", decision.if_built.empty() ? Json() : Json(decision.if_built)},
                   {"trace", trace_json(group.decision)},
                   {"warnings", group.decision.warnings}};
     layers.push_back(std::move(layer));

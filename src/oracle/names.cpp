@@ -33,10 +33,6 @@ std::string_view to_string(Routing routing) {
   return "unknown";
 }
 
-std::string_view to_string(ActivationFormat format) {
-  return format == ActivationFormat::standard ? "standard" : "batched";
-}
-
 std::string_view to_string(CardKind kind) {
   switch (kind) {
     case CardKind::own:

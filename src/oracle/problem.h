@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -30,10 +29,6 @@ enum class Routing : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(Routing routing);
 
-// How tokens reach the experts: one list of tokens with their routes, or a padded batch per expert.
-enum class ActivationFormat : std::uint8_t { standard, batched };
-[[nodiscard]] std::string_view to_string(ActivationFormat format);
-
 // Ungated experts have w1 alone; there is no up half to multiply with.
 [[nodiscard]] constexpr bool is_gated(ActivationFn fn) {
   switch (fn) {
@@ -49,21 +44,13 @@ enum class ActivationFormat : std::uint8_t { standard, batched };
 
 // How one layer is spread over ranks.
 struct ParallelLayout {
-  int tp = 1;
-  int ep = 1;
-  int dp = 1;
-  int sp = 1;  // ranks that share one sequence
+  int tp = 1;  // slices of every expert
+  int ep = 1;  // whole experts
   bool operator==(const ParallelLayout&) const = default;
 };
 
-// Parameters of the activation as a publisher stated them; empty: not stated, whatever the default is.
-struct StatedActivation {
-  std::optional<float> limit{};
-  std::optional<float> alpha{};
-  std::optional<float> beta{};
-  bool operator==(const StatedActivation&) const = default;
-};
-
+// `routing`, `dtype`, `parallel` and `source_layout` are facts of the layer for other engines' selections (compat/):
+// Moracle's own cards serve them all.
 struct Problem {
   ProblemKind kind = ProblemKind::experts;
   Scheme scheme{};
@@ -77,20 +64,10 @@ struct Problem {
   bool zero_points = false;
   bool act_order = false;
   bool own_up_order = false;      // up has a group index other than gate's in some expert
-  bool interleaved = false;       // gate and up rows took turns on disk
+  bool interleaved = false;       // gate and up rows alternate on disk
   Element dtype = Element::bf16;  // of activations at the layer's edge, as the model declares
   ParallelLayout parallel{};
-  std::string source_layout{};  // publisher's format, for rules on where a checkpoint came from
-  ActivationFormat activation_format = ActivationFormat::standard;
-  std::string all2all{};                         // how expert-parallel ranks exchange tokens; empty: they do not
-  bool load_balancing = false;                   // experts move between ranks at run time (EPLB)
-  bool hash_routing = false;                     // routes come from token ids, not from logits
-  bool decomposed_required = false;              // routes are adjusted between the router and the experts
-  std::optional<Element> router_logits_dtype{};  // empty: `dtype`
-  bool lora = false;                             // adapters on the experts
-  StatedActivation stated_activation{};
-  std::int32_t code_bits = 0;     // of integer codes narrower than their element, 2 to 7; 0: the element's
-  std::int32_t source_group = 0;  // group width in the checkpoint, -1: one group a row, where the key does not say
+  std::string source_layout{};  // publisher's format
   bool operator==(const Problem&) const = default;
 };
 

@@ -1,14 +1,16 @@
 // Whether one accepted pair of keys covers a scheme.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "oracle/card.h"
 
 namespace moracle {
 
-// `code_bits`: see Problem::code_bits.
+[[nodiscard]] bool weight_matches(const SchemeRule& rule, std::span<const std::int32_t> group_sizes,
+                                  const QuantKey& key);
 [[nodiscard]] bool scheme_matches(const SchemeRule& rule, std::span<const std::int32_t> group_sizes,
-                                  const Scheme& scheme, std::int32_t code_bits);
+                                  const Scheme& scheme);
 
 }  // namespace moracle

@@ -48,8 +48,8 @@ std::string explain_line(const Problem& problem, const Decision& decision, std::
     text += std::string(decision.winner->backend) + " (" + std::to_string(others) +
             (others == 1 ? " other can, " : " others can, ") + std::to_string(cannot) + " cannot)";
   }
-  if (decision.best_if_built != decision.winner && decision.best_if_built != nullptr)
-    text += ", " + std::string(decision.best_if_built->backend) + " if this build had it";
+  if (!decision.if_built.empty() && (decision.winner == nullptr || decision.winner != decision.best_if_built))
+    text += ", " + std::string(decision.if_built) + " if this build had it";
   return text;
 }
 
@@ -60,9 +60,9 @@ Json trace_json(const Decision& decision) {
     for (const Reason& reason : candidate.reasons)
       reasons.push_back({{"rule", to_string(reason.rule)}, {"wanted", reason.wanted}, {"found", reason.found}});
     trace.push_back({{"backend", candidate.backend},
-                     {"card", candidate.card->id},
+                     {"card", candidate.id},
                      {"supported", candidate.supported},
-                     {"kind", to_string(candidate.card->kind)},
+                     {"kind", to_string(candidate.kind)},
                      {"reasons", std::move(reasons)}});
   }
   return trace;

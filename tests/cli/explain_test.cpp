@@ -1,4 +1,4 @@
-// What `explain` shows to people: on a terminal and into a pipe, and the reference engine asked in several ways.
+// What `explain` shows to people: on a terminal and into a pipe, and vLLM asked in several ways.
 #include <algorithm>
 #include <sstream>
 
@@ -44,7 +44,7 @@ TEST_F(CliTest, ExplainIsColouredOnATerminalAndPlainInAPipe) {
 }
 
 TEST_F(CliTest, ExplainAlignsItsColumnsAndMarksWhatIsNotHere) {
-  const RunOutcome run = moracle_run({"explain", model_path(), "--engine", "reference", "--device", "h200", "--all"});
+  const RunOutcome run = moracle_run({"explain", model_path(), "--engine", "vllm", "--device", "h200", "--all"});
   ASSERT_EQ(run.code, 0) << run.err;
   std::size_t column = std::string::npos;
   std::size_t candidates = 0;
@@ -64,13 +64,13 @@ TEST_F(CliTest, ExplainAlignsItsColumnsAndMarksWhatIsNotHere) {
 }
 
 std::string if_built(const Strings& more) {
-  Strings arguments = {"explain", model_path(), "--engine", "reference"};
+  Strings arguments = {"explain", model_path(), "--engine", "vllm"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   const Json layer = json_of(arguments).at("layers").at(0);
   return layer.at("if_built").is_null() ? "none" : layer.at("if_built").get<std::string>();
 }
 
-TEST_F(CliTest, ExplainAsksTheReferenceForAUsualInstall) {
+TEST_F(CliTest, ExplainAsksVllmForAUsualInstall) {
   EXPECT_EQ(if_built({"--device", "h200"}), "humming");
   EXPECT_EQ(if_built({"--device", "a100"}), "marlin");
   // The same machine without a library, as a file.
@@ -83,7 +83,7 @@ TEST_F(CliTest, ExplainAsksTheReferenceForAUsualInstall) {
 }
 
 TEST_F(CliTest, ExplainPrintsWhereAStaticOrderDiffers) {
-  const Strings arguments = {"explain", model_path(), "--engine", "reference", "--device", "h200"};
+  const Strings arguments = {"explain", model_path(), "--engine", "vllm", "--device", "h200"};
   EXPECT_EQ(if_built({"--device", "h200", "--order", "static"}), "marlin");
   Strings order = arguments;
   order.insert(order.end(), {"--order", "static"});
@@ -97,8 +97,8 @@ TEST_F(CliTest, ExplainPrintsWhereAStaticOrderDiffers) {
   EXPECT_EQ(moracle_run(order).out.find("static order"), std::string::npos) << "both choose Marlin";
 }
 
-TEST_F(CliTest, ExplainTakesVariablesOfTheReference) {
-  const Strings arguments = {"explain", model_path(), "--engine", "reference", "--device", "b200", "--all"};
+TEST_F(CliTest, ExplainTakesVariablesOfVllm) {
+  const Strings arguments = {"explain", model_path(), "--engine", "vllm", "--device", "b200", "--all"};
   Strings set = arguments;
   set.insert(set.end(), {"--env", "OTHER=x=y", "--env", "VLLM_USE_FLASHINFER_MOE_INT4=1"});
   constexpr const char* kSwitch = "wanted the switch that turns it on";
@@ -115,7 +115,7 @@ TEST_F(CliTest, ExplainTakesVariablesOfTheReference) {
     all.insert(all.end(), alone.begin(), alone.end());
     const RunOutcome outcome = moracle_run(all);
     EXPECT_EQ(outcome.code, 2);
-    EXPECT_NE(outcome.err.find("--engine reference"), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("--engine vllm"), std::string::npos) << outcome.err;
   }
 }
 

@@ -10,10 +10,9 @@
 
 #include "base/memory.h"
 #include "kernels/cards.h"
-#include "kernels/foreign/packed_cards.h"
 #include "kernels/kernel.h"
+#include "kernels/layouts/find_card.h"
 #include "kernels/layouts/layout_experts.h"
-#include "kernels/tables/reference_tables.h"
 #include "support/golden_experts.h"
 #include "support/random_experts.h"
 #include "support/safetensors_reader.h"
@@ -406,7 +405,7 @@ TEST(LayoutExecutors, EveryForeignCardHasItsPacks) {
     }
 }
 
-// Rows that took turns on disk shared their scales with rows that are elsewhere now. A kernel with one scale a block
+// Interleaved rows on disk shared their scales with rows that are elsewhere now. A kernel with one scale a block
 // says no at selection; one whose loader takes a scale a row says yes and packs (LayoutGolden runs both).
 TEST(LayoutExecutors, InterleavedRowsAreRefusedAtSelectionWhereABlockHasOneScale) {
   std::size_t refusing = 0;
@@ -423,37 +422,21 @@ TEST(LayoutExecutors, InterleavedRowsAreRefusedAtSelectionWhereABlockHasOneScale
     ASSERT_EQ(reasons.size(), shared && !by_rows ? 1U : 0U) << card->id;
     if (reasons.empty()) continue;
     EXPECT_EQ(reasons[0].rule, Rule::source_layout) << card->id;
-    EXPECT_NE(reasons[0].found.find("in turns"), std::string::npos) << card->id;
+    EXPECT_NE(reasons[0].found.find("interleaved"), std::string::npos) << card->id;
     ++refusing;
   }
   EXPECT_EQ(refusing, 4U);
 }
 
-// Cards of the reference engine that name a pack name one that exists.
-TEST(LayoutExecutors, ReferenceCardsOfKnownLayoutsNameTheirPack) {
-  const auto cards = packed_cards();
-  std::size_t named = 0;
-  for (const Table* table : reference_tables())
-    for (const TableRow& row : table->rows) {
-      EXPECT_EQ(row.card->kind, row.card->packed_by.empty() ? CardKind::decision_only : CardKind::foreign);
-      if (row.card->packed_by.empty()) continue;
-      ++named;
-      EXPECT_TRUE(std::any_of(cards.begin(), cards.end(), [&](const KernelCard* card) {
-        return card->backend == row.card->packed_by;
-      })) << row.card->id;
-    }
-  EXPECT_GT(named, 0U);
-}
-
 TEST(LayoutExecutors, LayoutsAreAskedForByName) {
   const QuantKey int4{.element = Element::int4, .scale = ScaleType::f16, .granularity = Granularity::group(128)};
   Problem problem{.scheme = {.weight = int4}, .experts = 8, .top_k = 2, .hidden = 256, .intermediate = 128};
-  const auto marlin = packed_card_for("marlin", problem);
+  const auto marlin = layout_card_for("marlin", problem);
   ASSERT_TRUE(marlin.ok());
   EXPECT_EQ((*marlin)->id, "marlin.wna16");
-  EXPECT_EQ(packed_card_for("avx2", problem).error().code, "oracle.layout");
+  EXPECT_EQ(layout_card_for("avx2", problem).error().code, "oracle.layout");
   problem.hidden = 200;
-  const auto refused = packed_card_for("marlin", problem);
+  const auto refused = layout_card_for("marlin", problem);
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().found.find("multiple of 128"), std::string::npos) << refused.error().message();
 }

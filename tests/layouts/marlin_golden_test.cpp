@@ -210,7 +210,7 @@ TEST(MarlinGolden, ScaleAndBiasPermutations) {
   }
   EXPECT_EQ(permuted(file.values<float>("bias.in"), 256, marlin_scale_place(MarlinScaleOrder::single)),
             file.values<float>("bias.out"));
-  // The reference engine asks with the intermediate size, 128 here, and gets one group although there are two.
+  // vLLM asks with the intermediate size, 128 here, and gets one group although there are two.
   const MatrixHead head = test::head_of({.element = Element::int4, .granularity = Granularity::group(128)}, kOut, kIn);
   const std::string trap = "trap_w13_sizek_is_intermediate";
   EXPECT_EQ(permuted(file.values<float>(trap + ".in"), kOut,

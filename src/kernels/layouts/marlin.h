@@ -18,7 +18,7 @@ enum class MarlinActivations : std::uint8_t { bits16, int8, fp8 };
 
 // Index maps. Scales and zero points are [groups][rows] there; `grid` is {rows, groups}, and rows are a multiple of 64.
 enum class MarlinScaleOrder : std::uint8_t { single, grouped };
-// As the reference engine chooses: single for one group, for groups not smaller than `size_k`, and for 8-bit
+// As vLLM chooses: single for one group, for groups not smaller than `size_k`, and for 8-bit
 // activations. It passes w13 the intermediate size; Moracle passes the true columns.
 [[nodiscard]] MarlinScaleOrder marlin_scale_order(const MatrixHead& head, std::int64_t size_k,
                                                   MarlinActivations activations);

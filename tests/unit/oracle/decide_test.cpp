@@ -227,26 +227,12 @@ TEST(Decide, EmulationIsTheLastCandidateAndSaysSo) {
   emulation.numerics = Numerics::emulation;
   emulation.bias = true;
   const std::array rows{TableRow{&emulation, ""}, TableRow{&kNarrow, ""}};
-  Table table{.name = "t", .rows = rows};
+  const Table table{.name = "t", .rows = rows};
   EXPECT_EQ(decide(int4_problem(), machine("zen4"), {}, table).winner, &kNarrow);
   const Decision only = decide(biased_problem(), machine("zen4"), {}, table);
   EXPECT_EQ(only.winner, &emulation);
   ASSERT_EQ(only.warnings.size(), 1U);
   EXPECT_NE(only.warnings[0].find("emulates"), std::string::npos);
-  table.emulation_in_place = true;
-  EXPECT_EQ(decide(int4_problem(), machine("zen4"), {}, table).winner, &emulation);
-}
-
-TEST(Decide, NamesThatUsersTypeMayMeanSeveralBackends) {
-  const std::array names{BackendName{"vector", "wide"}, BackendName{"vector", "narrow"}, BackendName{"slow", "ref"}};
-  const Table table{.name = "t", .rows = test::kDefaultRows, .names = names};
-  EXPECT_EQ(backend_names(table), (std::vector<std::string_view>{"vector", "slow"}));
-  EXPECT_EQ(decide(int4_problem(), machine("zen4"), {.pinned = "vector"}, table).winner, &kWide);
-  EXPECT_EQ(decide(int4_problem(), machine("zen3"), {.pinned = "vector"}, table).winner, &kNarrow);
-  const Decision slow = decide(int4_problem(), machine("zen3"), {.pinned = "slow"}, table);
-  EXPECT_EQ(slow.winner, &kReference);
-  EXPECT_TRUE(slow.warnings.empty());
-  EXPECT_EQ(decide(int4_problem(), machine("zen3"), {.pinned = "wide"}, table).winner, nullptr);
 }
 
 TEST(Decide, AnEmptyTableIsADecision) {
