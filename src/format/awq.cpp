@@ -9,6 +9,7 @@
 #include "format/formats.h"
 #include "format/int_module.h"
 #include "format/plain.h"
+#include "format/stored_fp8.h"
 #include "format/tensor_check.h"
 
 namespace moracle {
@@ -49,12 +50,12 @@ class AwqFormat final : public Format {
   Result<ModuleScheme> scheme_of(const ModuleRef& module, const TensorLedger& ledger) const override {
     MORACLE_ASSIGN(const bool quantized, is_quantized(module, ledger));
     if (!quantized) {
-      MORACLE_ASSIGN(const Scheme plain, plain_scheme(module, ledger));
+      MORACLE_ASSIGN(const Scheme plain, excluded_scheme(module, ledger));
       MORACLE_ASSIGN(std::string rule, exclusion(module));
       return ModuleScheme{.scheme = plain, .excluded_by = rule.empty() ? "stored unquantized" : std::move(rule)};
     }
     MORACLE_ASSIGN(const IntScheme scheme, int_scheme(module, ledger));
-    const TensorView* scales = ledger.find(module.path + ".scales");
+    const TensorView* scales = find_part(ledger, module.path, "scales");
     return ModuleScheme{.scheme = {.weight = scheme.key(scales != nullptr ? scales->dtype : Dtype::f16)}};
   }
 
@@ -62,10 +63,10 @@ class AwqFormat final : public Format {
     checkpoint_ = ledger.checkpoint();
     MORACLE_ASSIGN(const bool quantized, is_quantized(module, ledger));
     MORACLE_ASSIGN(const std::string rule, exclusion(module));
-    if (!quantized) return open_plain(module, ledger);
+    if (!quantized) return open_excluded(module, ledger, notes_);
     if (!rule.empty()) overruled_.insert(rule);
     MORACLE_ASSIGN(const IntScheme scheme, int_scheme(module, ledger));
-    return open_quantized(module, scheme, ledger);
+    return open_rows(module, [&](const ModuleRef& whole) { return open_quantized(whole, scheme, ledger); });
   }
 
   std::vector<std::string> warnings() const override {
@@ -96,12 +97,12 @@ class AwqFormat final : public Format {
 
   // The stored tensors decide, since the lists of this format name modules by loose substrings.
   Result<bool> is_quantized(const ModuleRef& module, const TensorLedger& ledger) const {
-    const TensorView* codes = ledger.find(module.path + ".qweight");
+    const TensorView* codes = find_part(ledger, module.path, "qweight");
     const bool plain = stored_plain(module, ledger);
     if (codes != nullptr && plain)
       return tensor_error("quant.ambiguous", *codes, "one weight for " + module.path,
                           "both " + module.path + ".weight and this");
-    if (codes == nullptr && !plain) {
+    if (codes == nullptr && !plain && !is_stored_fp8(module, ledger)) {
       if (module.slice) return stacked_error(module, ledger, name());
       return absent_error(module, ledger, "qweight");
     }
@@ -131,29 +132,30 @@ class AwqFormat final : public Format {
                              "-1 or a positive number", "0");
     }
     // Exporters write zero points even where zero_point is false: stored ones are what the weights mean.
-    scheme.symmetric = !zero_point_ && ledger.find(module.path + ".qzeros") == nullptr;
+    scheme.symmetric = !zero_point_ && find_part(ledger, module.path, "qzeros") == nullptr;
     return scheme;
   }
 
   Result<StoredLinear> open_quantized(const ModuleRef& module, const IntScheme& scheme, TensorLedger& ledger) const {
-    PackedIntTensors tensors;
-    MORACLE_ASSIGN(tensors.codes, claim_part(ledger, module.path, "qweight"));
-    MORACLE_ASSIGN(tensors.scales, claim_part(ledger, module.path, "scales"));
+    MORACLE_ASSIGN(const std::optional<TensorView> codes, claim_int_part(ledger, module, "qweight", true));
+    MORACLE_ASSIGN(const std::optional<TensorView> scales, claim_int_part(ledger, module, "scales", true));
     PackedIntLayout layout{.codes = PackedIntLayout::Codes::words_along_out_by_in,
                            .column_of_nibble = {0, 2, 4, 6, 1, 3, 5, 7}};
     if (module.out % kPerWord != 0)
-      return tensor_error("tensor.shape", *tensors.codes, "a multiple of 8 outputs", std::to_string(module.out));
-    MORACLE_TRY(check_codes(*tensors.codes, scheme.bits, module.out, module.in, false));
-    MORACLE_TRY(check_scales(*tensors.scales, scheme, module, false));
+      return tensor_error("tensor.shape", *codes, "a multiple of 8 outputs", std::to_string(module.out));
+    MORACLE_TRY(check_codes(*codes, scheme.bits, module.out, module.in, false));
+    MORACLE_TRY(check_scales(*scales, scheme, module, false));
+    std::optional<TensorView> zeros;
     if (!scheme.symmetric) {
-      MORACLE_ASSIGN(tensors.zeros, claim_part(ledger, module.path, "qzeros"));
-      MORACLE_TRY(expect_dtype(*tensors.zeros, {Dtype::i32, Dtype::u32}));
-      MORACLE_TRY(expect_shape(*tensors.zeros, {scheme.groups(module.in), module.out / kPerWord}));
+      MORACLE_ASSIGN(zeros, claim_int_part(ledger, module, "qzeros", true));
+      MORACLE_TRY(expect_dtype(*zeros, {Dtype::i32, Dtype::u32}));
+      MORACLE_TRY(expect_shape(*zeros, {scheme.groups(module.in), module.out / kPerWord}));
       layout.zeros = PackedIntLayout::Zeros::by_group;
     }
-    StoredLinear linear{.spec = int_spec(module, scheme, tensors.scales->dtype)};
-    MORACLE_ASSIGN(linear.bias, claim_bias(module, ledger));
+    StoredLinear linear{.spec = int_spec(module, scheme, scales->dtype)};
+    MORACLE_ASSIGN(linear.bias, module.slice ? claim_slice_bias(module, ledger) : claim_bias(module, ledger));
     linear.open = [=, checkpoint = ledger.checkpoint(), notes = notes_](MatrixSpec spec) -> Result<CanonicalLinear> {
+      const PackedIntTensors tensors{.codes = &*codes, .scales = &*scales, .zeros = zeros ? &*zeros : nullptr};
       return CanonicalLinear{.weight = make_packed_int(std::move(spec), layout, tensors, checkpoint, notes)};
     };
     return linear;

@@ -32,8 +32,8 @@ Result<const TensorView*> claim(TensorLedger& ledger, const ModuleRef& module, c
 }
 
 Result<const TensorView*> claim_existing(TensorLedger& ledger, const ModuleRef& module, std::string_view part) {
-  const TensorView* tensor = find_part(ledger, module, part);
-  if (tensor == nullptr) return incomplete_error(ledger, part_name(ledger, module, part));
+  const TensorView* tensor = find_part(ledger, module.path, part);
+  if (tensor == nullptr) return incomplete_error(ledger, part_name(ledger, module.path, part));
   return claim(ledger, module, *tensor);
 }
 
@@ -86,7 +86,7 @@ class CodeModule final : public StoredScheme, public std::enable_shared_from_thi
   std::string_view codes_part() const override { return scheme_.parts.codes; }
 
   Scheme scheme(const ModuleRef& module, const TensorLedger& ledger) const override {
-    const TensorView* scales = find_part(ledger, module, scales_part(module, ledger));
+    const TensorView* scales = find_part(ledger, module.path, scales_part(module, ledger));
     return {.weight = key_for(scales), .activation = scheme_.activation};
   }
 
@@ -121,15 +121,19 @@ class CodeModule final : public StoredScheme, public std::enable_shared_from_thi
   }
 
  private:
-  [[nodiscard]] const std::string& scales_part(const ModuleRef& module, const TensorLedger& ledger) const {
+  [[nodiscard]] std::string_view scales_part(const ModuleRef& module, const TensorLedger& ledger) const {
     for (const std::string& part : scheme_.parts.scales)
-      if (find_part(ledger, module, part) != nullptr) return part;
+      if (find_part(ledger, module.path, part) != nullptr) return part;
+    if (scheme_.weight.element == Element::e4m3)
+      for (const std::string_view part : kFp8Scales)
+        if (find_part(ledger, module.path, part) != nullptr) return part;
     return scheme_.parts.scales.front();
   }
 
   [[nodiscard]] QuantKey key_for(const TensorView* scales) const {
     QuantKey key = scheme_.weight;
     if (key.scale != ScaleType::f32 || scales == nullptr) return key;
+    if (stores_exponents(*scales)) key.scale = ScaleType::e8m0;
     if (scales->dtype == Dtype::bf16) key.scale = ScaleType::bf16;
     if (scales->dtype == Dtype::f16) key.scale = ScaleType::f16;
     return key;
@@ -193,8 +197,13 @@ class CodeModule final : public StoredScheme, public std::enable_shared_from_thi
       case ScaleType::e8m0:
         return expect_dtype(scales, {Dtype::u8, Dtype::f8_e8m0, Dtype::f32, Dtype::bf16});
       default:
-        return expect_dtype(scales, {Dtype::bf16, Dtype::f16, Dtype::f32});
+        return stores_exponents(scales) ? Result<>(Ok{}) : expect_dtype(scales, {Dtype::bf16, Dtype::f16, Dtype::f32});
     }
+  }
+
+  // Block scales of FP8 are powers of two in newer exports: exponent bytes for the same numbers.
+  [[nodiscard]] bool stores_exponents(const TensorView& scales) const {
+    return scheme_.weight.element == Element::e4m3 && (scales.dtype == Dtype::u8 || scales.dtype == Dtype::f8_e8m0);
   }
 
   Result<> place_scales(const ModuleRef& module, const TensorView& scales, bool transposed, CodeMatrix& matrix) const {
@@ -239,7 +248,7 @@ class CodeModule final : public StoredScheme, public std::enable_shared_from_thi
     const QuantKey& key = *scheme_.activation;
     if (key.dynamic && !key.second_level) return parts;
     MORACLE_ASSIGN(parts.input, claim_scalar(module, ledger, scheme_.parts.input));
-    const TensorView* zeros = find_part(ledger, module, scheme_.parts.input_zeros);
+    const TensorView* zeros = find_part(ledger, module.path, scheme_.parts.input_zeros);
     if (key.dynamic || zeros == nullptr) return parts;
     MORACLE_ASSIGN(parts.input_zeros, claim(ledger, module, *zeros));
     return parts;
@@ -255,7 +264,7 @@ class CodeModule final : public StoredScheme, public std::enable_shared_from_thi
   Result<> claim_zeros(const ModuleRef& module, TensorLedger& ledger, SmallParts& parts) const {
     const QuantKey& key = scheme_.weight;
     if (key.element != Element::int8 && key.element != Element::int4) return Ok{};
-    const TensorView* tensor = find_part(ledger, module, scheme_.parts.zeros);
+    const TensorView* tensor = find_part(ledger, module.path, scheme_.parts.zeros);
     if (tensor == nullptr && key.symmetric) return Ok{};
     MORACLE_ASSIGN(tensor, claim_existing(ledger, module, scheme_.parts.zeros));
     MORACLE_TRY(expect_dtype(*tensor, {Dtype::i8, Dtype::i32, Dtype::i64}));
@@ -348,23 +357,6 @@ class CodeModule final : public StoredScheme, public std::enable_shared_from_thi
 
 std::shared_ptr<const StoredScheme> make_code_scheme(CodeScheme scheme, std::shared_ptr<ValueNotes> notes) {
   return std::make_shared<CodeModule>(std::move(scheme), std::move(notes));
-}
-
-std::string part_name(const TensorLedger& ledger, const ModuleRef& module, std::string_view part) {
-  const auto begins = [&](const std::string& prefix) {
-    const auto& tensors = ledger.checkpoint()->tensors();
-    const auto at = tensors.lower_bound(prefix);
-    return at != tensors.end() && at->first.starts_with(prefix);
-  };
-  const bool joined = module.slice && !begins(module.path + ".") && begins(module.path + "_");
-  return fmt::format("{}{}{}", module.path, joined ? "_" : ".", part);
-}
-
-const TensorView* find_part(const TensorLedger& ledger, const ModuleRef& module, std::string_view part) {
-  const TensorView* tensor = ledger.find(fmt::format("{}.{}", module.path, part));
-  if (tensor != nullptr || !module.slice) return tensor;
-  tensor = ledger.find(fmt::format("{}_{}", module.path, part));
-  return tensor == nullptr && part == "weight" ? ledger.find(module.path) : tensor;
 }
 
 }  // namespace moracle

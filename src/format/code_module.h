@@ -2,6 +2,7 @@
 // types and granularity. Modules may be whole tensors or slices of stacked experts.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,11 +10,15 @@
 #include <vector>
 
 #include "format/code_matrix.h"
+#include "format/spelling.h"
 #include "format/stored_scheme.h"
 
 namespace moracle {
 
-// Names of the parts: "<module>.<part>"; of a slice also "<module>_<part>", and "<module>" for "weight".
+// What the scales of FP8 weights are called, of blocks and otherwise.
+inline constexpr std::array<std::string_view, 2> kFp8Scales{"weight_scale_inv", "weight_scale"};
+
+// Names of the parts, in any spelling (spelling.h). Scales of FP8 codes may also have any name that publishers use.
 struct CodeParts {
   std::vector<std::string> scales{"weight_scale"};  // the first that is stored
   std::string codes = "weight";
@@ -36,12 +41,6 @@ struct CodeScheme {
 };
 
 std::shared_ptr<const StoredScheme> make_code_scheme(CodeScheme scheme, std::shared_ptr<ValueNotes> notes);
-
-// The stored tensor of a part; null when there is none.
-[[nodiscard]] const TensorView* find_part(const TensorLedger& ledger, const ModuleRef& module, std::string_view part);
-
-// The name that a part has or would have: "<path>.<part>", or "<path>_<part>" where a slice's parts are named so.
-[[nodiscard]] std::string part_name(const TensorLedger& ledger, const ModuleRef& module, std::string_view part);
 
 // --- Keys that publishers share ------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@
 #include "format/int_module.h"
 #include "format/module_match.h"
 #include "format/plain.h"
+#include "format/stored_fp8.h"
 #include "format/tensor_check.h"
 
 namespace moracle {
@@ -79,14 +80,15 @@ class CompressedTensors final : public Format {
   Result<ModuleScheme> scheme_of(const ModuleRef& module, const TensorLedger& ledger) const override {
     MORACLE_ASSIGN(const Verdict verdict, judge(module, ledger));
     if (verdict.group != nullptr) return ModuleScheme{.scheme = verdict.group->scheme->scheme(module, ledger)};
-    MORACLE_ASSIGN(const Scheme plain, plain_scheme(module, ledger));
+    MORACLE_ASSIGN(const Scheme plain, excluded_scheme(module, ledger));
     return ModuleScheme{.scheme = plain, .excluded_by = verdict.excluded_by};
   }
 
   Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
     checkpoint_ = ledger.checkpoint();
     MORACLE_ASSIGN(const Verdict verdict, judge(module, ledger));
-    return verdict.group != nullptr ? verdict.group->scheme->open(module, ledger) : open_plain(module, ledger);
+    return verdict.group != nullptr ? verdict.group->scheme->open(module, ledger)
+                                    : open_excluded(module, ledger, notes_);
   }
 
   std::vector<std::string> warnings() const override {
@@ -145,7 +147,7 @@ class CompressedTensors final : public Format {
     MORACLE_ASSIGN(Verdict verdict, configured(module));
     const bool plain = stored_plain(module, ledger);
     if (verdict.group == nullptr) {
-      const TensorView* codes = ledger.find(module.path + ".weight_packed");
+      const TensorView* codes = find_part(ledger, module.path, "weight_packed");
       if (codes == nullptr) return verdict;
       return tensor_error("config.contradiction", *codes,
                           fmt::format("an unquantized weight, since the config excludes it: {}", verdict.excluded_by),
@@ -154,7 +156,7 @@ class CompressedTensors final : public Format {
     // Experts stacked in one parameter are no modules that a target could name: they stay as they are stored.
     if (module.slice && plain) return Verdict{.excluded_by = "stored unquantized"};
     const std::string_view part = verdict.group->scheme->codes_part();
-    const TensorView* codes = find_part(ledger, module, part);
+    const TensorView* codes = find_part(ledger, module.path, part);
     if (module.slice && codes == nullptr) return stacked_error(module, ledger, name());
     if (plain && (codes == nullptr || part == "weight"))
       return Error{.code = "quant.incomplete",

@@ -26,9 +26,9 @@ struct PackedPart {
   static Result<PackedPart> claim(TensorLedger& ledger, const ModuleRef& module, std::string_view name, bool needed,
                                   std::int64_t per_row) {
     PackedPart part;
-    part.whole = find_part(ledger, module, name);
+    part.whole = find_part(ledger, module.path, name);
     if (part.whole == nullptr) {
-      if (needed) return incomplete_error(ledger, part_name(ledger, module, name));
+      if (needed) return incomplete_error(ledger, part_name(ledger, module.path, name));
       return part;
     }
     part.view = *part.whole;
@@ -76,7 +76,7 @@ class PackQuantized final : public StoredScheme {
   std::string_view codes_part() const override { return "weight_packed"; }
 
   Scheme scheme(const ModuleRef& module, const TensorLedger& ledger) const override {
-    const TensorView* scales = find_part(ledger, module, "weight_scale");
+    const TensorView* scales = find_part(ledger, module.path, "weight_scale");
     return {.weight = scheme_.key(scales != nullptr ? scales->dtype : Dtype::bf16), .activation = activation_};
   }
 
@@ -88,7 +88,7 @@ class PackQuantized final : public StoredScheme {
     MORACLE_TRY(check_scales(scales.view, scheme_, module, true));
     PackedIntLayout layout{.codes = PackedIntLayout::Codes::words_along_in_by_out, .scales_by_out = true};
     // Early tools left zero points unpacked.
-    const TensorView* stored = find_part(ledger, module, "weight_zero_point");
+    const TensorView* stored = find_part(ledger, module.path, "weight_zero_point");
     const bool bytes = stored != nullptr && stored->dtype == Dtype::i8;
     MORACLE_ASSIGN(const PackedPart zeros, PackedPart::claim(ledger, module, "weight_zero_point", !scheme_.symmetric,
                                                              bytes ? 1 : 32 / scheme_.bits));
@@ -120,7 +120,7 @@ class PackQuantized final : public StoredScheme {
   // Of stacked experts it says what the tensors say themselves: [2] or [3], whichever the tool meant.
   // Null where there is nothing to check.
   static Result<const TensorView*> claim_weight_shape(const ModuleRef& module, TensorLedger& ledger) {
-    const TensorView* const found = find_part(ledger, module, "weight_shape");
+    const TensorView* const found = find_part(ledger, module.path, "weight_shape");
     if (found == nullptr) return found;
     MORACLE_ASSIGN(const TensorView* tensor,
                    module.slice ? ledger.claim_shared(found->name) : ledger.claim(found->name));

@@ -1,18 +1,21 @@
 // Finds and opens the routed experts of one layer.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <set>
 
 #include "format/faults.h"
 #include "format/format.h"
 #include "format/row_view.h"
+#include "format/spelling.h"
 
 namespace moracle {
 namespace {
 
 constexpr std::string_view kPlaceholder = "{e}";
 constexpr std::size_t kMaxListed = 20;
+constexpr const ProjectionNames& kUsual = kProjectionNames.front();
 
 bool per_expert(std::string_view name) {
   return name.find(kPlaceholder) != std::string_view::npos;
@@ -24,8 +27,7 @@ std::string expert_path(std::string_view pattern, std::int64_t expert) {
   return fmt::format("{}{}{}", pattern.substr(0, at), expert, pattern.substr(at + kPlaceholder.size()));
 }
 
-// Numbers of the experts that are stored, "<prefix><number><suffix>" and "<prefix><number><suffix>.<part>", until
-// `visit` returns false.
+// Numbers of the experts that are stored, "<prefix><number><suffix>" and a part behind it, until `visit` returns false.
 template <class Visit>
 void visit_stored(std::string_view pattern, const TensorLedger& ledger, const Visit& visit) {
   const std::size_t at = pattern.find(kPlaceholder);
@@ -39,8 +41,7 @@ void visit_stored(std::string_view pattern, const TensorLedger& ledger, const Vi
     const auto [rest, error] = std::from_chars(begin, end, number);
     if (error != std::errc{} || number < 0) continue;
     const std::string_view tail(rest, static_cast<std::size_t>(end - rest));
-    if (!tail.starts_with(suffix)) continue;
-    if ((tail.size() == suffix.size() || tail[suffix.size()] == '.') && !visit(number)) return;
+    if (tail.starts_with(suffix) && is_part_suffix(tail.substr(suffix.size())) && !visit(number)) return;
   }
 }
 
@@ -62,38 +63,36 @@ bool any_expert(std::string_view pattern, const TensorLedger& ledger) {
   return found;
 }
 
-// As a tensor, as a module, or as stacked blocks of codes.
-bool stored(std::string_view name, const TensorLedger& ledger) {
-  return !name.empty() && (ledger.find(name) != nullptr || ledger.has_module(name) ||
-                           ledger.find(std::string(name) + "_blocks") != nullptr);
-}
-
 // The names of a layout: two when gate and up are one matrix, else three.
 std::vector<std::string> names_in(const ExpertsLayout& layout) {
   if (!layout.gate_up.empty()) return {layout.gate_up, layout.stacked_down};
   return {layout.gate, layout.up, layout.down};
 }
 
-enum class Found : std::uint8_t { none, some, all };
-
-Found look_for(const ExpertsLayout& layout, const TensorLedger& ledger) {
-  std::size_t found = 0;
-  const std::vector<std::string> names = names_in(layout);
-  for (const std::string& name : names)
-    if (per_expert(name) ? any_expert(name, ledger) : stored(name, ledger)) ++found;
-  return found == 0 ? Found::none : found == names.size() ? Found::all : Found::some;
+// How many of a layout's names are stored: for any expert, or, as is soon told, for the first.
+std::size_t count_stored(const std::vector<std::string>& names, const TensorLedger& ledger, bool any) {
+  return static_cast<std::size_t>(std::count_if(names.begin(), names.end(), [&](const std::string& name) {
+    return any && per_expert(name) ? any_expert(name, ledger) : has_parts(ledger, expert_path(name, 0));
+  }));
 }
 
-// Layouts share names: the first of which every name is stored, else the first of which any is, for the messages that
-// follow from what it lacks.
+// The first layout of which every name is stored, else the one of which most are, for the messages that follow from
+// what it lacks.
 const ExpertsLayout* choose(const ExpertsRef& ref, const TensorLedger& ledger) {
-  const ExpertsLayout* partial = nullptr;
   for (const ExpertsLayout& layout : ref.layouts) {
-    const Found found = look_for(layout, ledger);
-    if (found == Found::all) return &layout;
-    if (found == Found::some && partial == nullptr) partial = &layout;
+    const std::vector<std::string> names = names_in(layout);
+    if (count_stored(names, ledger, false) == names.size()) return &layout;
   }
-  return partial;
+  const ExpertsLayout* best = nullptr;
+  std::size_t most = 0;
+  for (const ExpertsLayout& layout : ref.layouts) {
+    const std::vector<std::string> names = names_in(layout);
+    const std::size_t found = count_stored(names, ledger, true);
+    if (found == names.size()) return &layout;
+    if (found > most) best = &layout;
+    most = std::max(most, found);
+  }
+  return best;
 }
 
 std::string list_numbers(const std::vector<std::int64_t>& numbers) {
@@ -140,18 +139,15 @@ struct ExpertModules {
   ModuleRef gate, up, down;
 };
 
-std::string sibling(const std::string& path, std::string_view last) {
-  const std::size_t dot = path.rfind('.');
-  return dot == std::string::npos ? std::string(last) : fmt::format("{}.{}", path.substr(0, dot), last);
-}
-
-// One projection: its own tensor per expert, or a slice of a tensor that stacks this projection of all experts.
+// One projection: its own tensor per expert, or a slice of a tensor that stacks this projection of all experts. `usual`
+// and `fused` are what patterns may call it (expert_names).
 ModuleRef projection(const ExpertsRef& ref, const std::string& pattern, std::int64_t expert, std::int64_t out,
-                     std::int64_t in) {
-  ModuleRef module{.path = expert_path(pattern, expert), .fused = {ref.name}, .out = out, .in = in};
-  if (per_expert(pattern))
-    module.fused.push_back(fmt::format("{}.{}", ref.name, expert));
-  else
+                     std::int64_t in, std::string_view usual, std::string_view fused = "") {
+  ModuleRef module{.path = expert_path(pattern, expert),
+                   .fused = expert_names(ref.name, expert, usual, fused),
+                   .out = out,
+                   .in = in};
+  if (!per_expert(pattern))
     module.slice = ModuleRef::Slice{.expert = expert, .experts = ref.experts, .total_rows = out};
   return module;
 }
@@ -160,27 +156,26 @@ ModuleRef projection(const ExpertsRef& ref, const std::string& pattern, std::int
 ExpertModules stacked_modules(const ExpertsRef& ref, const ExpertsLayout& layout, std::int64_t expert) {
   const std::int64_t n = ref.intermediate;
   ExpertModules modules;
-  modules.gate = projection(ref, layout.gate_up, expert, n, ref.hidden);
+  modules.gate = projection(ref, layout.gate_up, expert, n, ref.hidden, kUsual.gate, kUsual.gate_up);
   modules.gate.slice->total_rows = 2 * n;
   modules.gate.slice->row_stride = alternates(layout) ? 2 : 1;
   modules.gate.slice->transposed = layout.transposed;
   modules.up = modules.gate;
+  modules.up.fused = expert_names(ref.name, expert, kUsual.up, kUsual.gate_up);
   modules.up.slice->row_begin = alternates(layout) ? 1 : n;
-  modules.down = projection(ref, layout.stacked_down, expert, ref.hidden, n);
+  modules.down = projection(ref, layout.stacked_down, expert, ref.hidden, n, kUsual.down);
   if (modules.down.slice) modules.down.slice->transposed = layout.transposed;
   return modules;
 }
 
 ExpertModules modules_of(const ExpertsRef& ref, const ExpertsLayout& layout, std::int64_t expert) {
   if (!layout.gate_up.empty()) return stacked_modules(ref, layout, expert);
-  ExpertModules modules{.gate = projection(ref, layout.gate, expert, ref.intermediate, ref.hidden),
-                        .up = projection(ref, layout.up, expert, ref.intermediate, ref.hidden),
-                        .down = projection(ref, layout.down, expert, ref.hidden, ref.intermediate)};
-  for (ModuleRef* half : {&modules.gate, &modules.up}) {
-    half->fused.push_back(sibling(half->path, "gate_up_proj"));
-    if (half->slice) half->slice->transposed = layout.transposed;
-  }
-  if (modules.down.slice) modules.down.slice->transposed = layout.transposed;
+  const std::int64_t n = ref.intermediate;
+  ExpertModules modules{.gate = projection(ref, layout.gate, expert, n, ref.hidden, kUsual.gate, kUsual.gate_up),
+                        .up = projection(ref, layout.up, expert, n, ref.hidden, kUsual.up, kUsual.gate_up),
+                        .down = projection(ref, layout.down, expert, ref.hidden, n, kUsual.down)};
+  for (ModuleRef* module : {&modules.gate, &modules.up, &modules.down})
+    if (module->slice) module->slice->transposed = layout.transposed;
   return modules;
 }
 
@@ -188,11 +183,12 @@ ExpertModules modules_of(const ExpertsRef& ref, const ExpertsLayout& layout, std
 Result<StoredExperts::Expert> open_pair(const Format& format, const ExpertsRef& ref, const ExpertsLayout& layout,
                                         std::int64_t e, TensorLedger& ledger) {
   const std::int64_t n = ref.intermediate;
-  MORACLE_ASSIGN(const StoredLinear both, format.open(projection(ref, layout.gate_up, e, 2 * n, ref.hidden), ledger));
+  MORACLE_ASSIGN(const StoredLinear both,
+                 format.open(projection(ref, layout.gate_up, e, 2 * n, ref.hidden, kUsual.gate_up), ledger));
   StoredExperts::Expert expert;
   expert.gate = select_rows(both, 0, alternates(layout) ? 2 : 1, n);
   expert.up = select_rows(both, alternates(layout) ? 1 : n, alternates(layout) ? 2 : 1, n);
-  MORACLE_ASSIGN(expert.down, format.open(projection(ref, layout.stacked_down, e, ref.hidden, n), ledger));
+  MORACLE_ASSIGN(expert.down, format.open(projection(ref, layout.stacked_down, e, ref.hidden, n, kUsual.down), ledger));
   return expert;
 }
 

@@ -57,11 +57,11 @@ class Fp8 final : public SchemeFormat {
   Result<Verdict> configured(const ModuleRef& module, const TensorLedger& ledger) const override {
     MORACLE_ASSIGN(const int index, ignored_.first_index(names_of(module)));
     if (index >= 0) return Verdict{.rule = ignored_.at(static_cast<std::size_t>(index)).text()};
-    const TensorView* codes = find_part(ledger, module, "weight");
+    const TensorView* codes = find_part(ledger, module.path, "weight");
     const bool fp4 =
         codes != nullptr && (codes->dtype == Dtype::u8 || codes->dtype == Dtype::i8 || codes->dtype == Dtype::f4);
     // Layers that the tool left out keep the publisher's own experts beside those of the tool.
-    if (fp4 && nvfp4_ != nullptr && find_part(ledger, module, "scale") == nullptr)
+    if (fp4 && nvfp4_ != nullptr && find_part(ledger, module.path, "scale") == nullptr)
       return Verdict{.scheme = nvfp4_, .rule = "moe_quant_algo"};
     return Verdict{.scheme = fp4 && fp4_ != nullptr ? fp4_ : fp8_, .rule = "quant_method fp8"};
   }

@@ -9,6 +9,7 @@
 #include "format/formats.h"
 #include "format/int_module.h"
 #include "format/plain.h"
+#include "format/stored_fp8.h"
 #include "format/tensor_check.h"
 
 namespace moracle {
@@ -91,10 +92,10 @@ class GptqFormat final : public Format {
   Result<ModuleScheme> scheme_of(const ModuleRef& module, const TensorLedger& ledger) const override {
     MORACLE_ASSIGN(const Verdict verdict, judge(module, ledger));
     if (!verdict.quantized) {
-      MORACLE_ASSIGN(const Scheme plain, plain_scheme(module, ledger));
+      MORACLE_ASSIGN(const Scheme plain, excluded_scheme(module, ledger));
       return ModuleScheme{.scheme = plain, .excluded_by = verdict.excluded_by};
     }
-    const TensorView* scales = ledger.find(module.path + ".scales");
+    const TensorView* scales = find_part(ledger, module.path, "scales");
     const Dtype dtype = scales != nullptr ? scales->dtype : Dtype::f16;
     return ModuleScheme{.scheme = {.weight = verdict.scheme.weight.key(dtype)}};
   }
@@ -102,8 +103,8 @@ class GptqFormat final : public Format {
   Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
     checkpoint_ = ledger.checkpoint();
     MORACLE_ASSIGN(const Verdict verdict, judge(module, ledger));
-    if (!verdict.quantized) return open_plain(module, ledger);
-    return open_quantized(module, verdict.scheme, ledger);
+    if (!verdict.quantized) return open_excluded(module, ledger, notes_);
+    return open_rows(module, [&](const ModuleRef& whole) { return open_quantized(whole, verdict.scheme, ledger); });
   }
 
   std::vector<std::string> warnings() const override {
@@ -142,11 +143,12 @@ class GptqFormat final : public Format {
   // GPTQ configs list no unquantized modules as a rule: what is not excluded and stored plainly is unquantized.
   Result<Verdict> judge(const ModuleRef& module, const TensorLedger& ledger) const {
     MORACLE_ASSIGN(Verdict verdict, configured(module));
-    const TensorView* codes = ledger.find(module.path + ".qweight");
+    const TensorView* codes = find_part(ledger, module.path, "qweight");
     const bool plain = stored_plain(module, ledger);
     if (codes == nullptr) {
       if (!verdict.quantized) return verdict;
       if (plain) return Verdict{.excluded_by = "stored unquantized"};
+      if (is_stored_fp8(module, ledger)) return Verdict{.excluded_by = "stored as FP8"};
       if (module.slice) return stacked_error(module, ledger, name());
       return absent_error(module, ledger, "qweight");
     }
@@ -163,47 +165,43 @@ class GptqFormat final : public Format {
   Result<StoredLinear> open_quantized(const ModuleRef& module, const GptqScheme& scheme, TensorLedger& ledger) const {
     const IntScheme& weight = scheme.weight;
     const std::int64_t per_word = 32 / weight.bits;
-    PackedIntTensors tensors;
-    MORACLE_ASSIGN(tensors.codes, claim_part(ledger, module.path, "qweight"));
-    MORACLE_ASSIGN(tensors.scales, claim_part(ledger, module.path, "scales"));
-    if (weight.symmetric) {
-      MORACLE_ASSIGN(tensors.zeros, claim_optional(ledger, module.path, "qzeros"));
-    } else {
-      MORACLE_ASSIGN(tensors.zeros, claim_part(ledger, module.path, "qzeros"));
-    }
-    MORACLE_ASSIGN(const TensorView* index, claim_optional(ledger, module.path, "g_idx"));
+    const auto claim = [&](std::string_view part, bool needed) { return claim_int_part(ledger, module, part, needed); };
+    MORACLE_ASSIGN(const std::optional<TensorView> codes, claim("qweight", true));
+    MORACLE_ASSIGN(const std::optional<TensorView> scales, claim("scales", true));
+    MORACLE_ASSIGN(const std::optional<TensorView> zeros, claim("qzeros", !weight.symmetric));
+    const bool ordered = scheme.desc_act && weight.groups(module.in) > 1;
+    MORACLE_ASSIGN(const std::optional<TensorView> index, claim("g_idx", ordered));
 
     if (module.in % per_word != 0)
-      return tensor_error("tensor.shape", *tensors.codes, fmt::format("a multiple of {} inputs", per_word),
+      return tensor_error("tensor.shape", *codes, fmt::format("a multiple of {} inputs", per_word),
                           std::to_string(module.in));
-    MORACLE_TRY(check_codes(*tensors.codes, weight.bits, module.in, module.out, true));
-    MORACLE_TRY(check_scales(*tensors.scales, weight, module, false));
-    if (tensors.zeros != nullptr) {
-      MORACLE_TRY(expect_dtype(*tensors.zeros, {Dtype::i32, Dtype::u32}));
-      MORACLE_TRY(expect_shape(*tensors.zeros, {weight.groups(module.in), ceil_div(module.out, per_word)}));
+    MORACLE_TRY(check_codes(*codes, weight.bits, module.in, module.out, true));
+    MORACLE_TRY(check_scales(*scales, weight, module, false));
+    if (zeros) {
+      MORACLE_TRY(expect_dtype(*zeros, {Dtype::i32, Dtype::u32}));
+      MORACLE_TRY(expect_shape(*zeros, {weight.groups(module.in), ceil_div(module.out, per_word)}));
     }
-    if (index == nullptr && scheme.desc_act && weight.groups(module.in) > 1)
-      MORACLE_TRY(claim_part(ledger, module.path, "g_idx"));
 
     PackedIntLayout layout{.codes = PackedIntLayout::Codes::words_along_in_by_in};
-    if (tensors.zeros != nullptr) layout.zeros = PackedIntLayout::Zeros::by_group;
+    if (zeros) layout.zeros = PackedIntLayout::Zeros::by_group;
     layout.zero_offset = v2_ || fault(Fault::zero_points_v1_read_as_v2) ? 0 : 1;
-    StoredLinear linear{.spec = int_spec(module, weight, tensors.scales->dtype)};
+    StoredLinear linear{.spec = int_spec(module, weight, scales->dtype)};
     MORACLE_ASSIGN(linear.act_order, out_of_order(index, *ledger.checkpoint(), scheme, linear.spec));
-    MORACLE_ASSIGN(linear.bias, claim_bias(module, ledger));
+    MORACLE_ASSIGN(linear.bias, module.slice ? claim_slice_bias(module, ledger) : claim_bias(module, ledger));
     linear.open = [=, checkpoint = ledger.checkpoint(), notes = notes_](MatrixSpec spec) -> Result<CanonicalLinear> {
-      if (index != nullptr) {
+      if (index) {
         MORACLE_ASSIGN(spec.g_idx, check_group_index(*index, *checkpoint, spec.cols, spec.group_cols));
       }
+      const PackedIntTensors tensors{.codes = &*codes, .scales = &*scales, .zeros = zeros ? &*zeros : nullptr};
       return CanonicalLinear{.weight = make_packed_int(std::move(spec), layout, tensors, checkpoint, notes)};
     };
     return linear;
   }
 
   // An index of which the config tells nothing is read at once: its values decide which kernels can serve.
-  static Result<bool> out_of_order(const TensorView* index, const Checkpoint& checkpoint, const GptqScheme& scheme,
-                                   const MatrixSpec& spec) {
-    if (index == nullptr) return false;
+  static Result<bool> out_of_order(const std::optional<TensorView>& index, const Checkpoint& checkpoint,
+                                   const GptqScheme& scheme, const MatrixSpec& spec) {
+    if (!index) return false;
     MORACLE_TRY(expect_group_index(*index, spec.cols));
     if (spec.groups == 1) return false;
     if (scheme.order_known) return scheme.desc_act;

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
-#include "format/code_module.h"
+#include "format/row_view.h"
+#include "format/spelling.h"
 #include "format/tensor_check.h"
 
 namespace moracle {
@@ -74,6 +75,38 @@ MatrixSpec int_spec(const ModuleRef& module, const IntScheme& scheme, Dtype scal
                     .groups = scheme.groups(module.in)};
 }
 
+Result<std::optional<TensorView>> claim_int_part(TensorLedger& ledger, const ModuleRef& module, std::string_view part,
+                                                 bool needed) {
+  const TensorView* stored = find_part(ledger, module.path, part);
+  if (stored == nullptr) {
+    if (needed) return incomplete_error(ledger, part_name(ledger, module.path, part));
+    return std::optional<TensorView>();
+  }
+  MORACLE_ASSIGN(stored, module.slice ? ledger.claim_shared(stored->name) : ledger.claim(stored->name));
+  TensorView view = *stored;
+  if (!module.slice) return std::optional<TensorView>(std::move(view));
+  const ModuleRef::Slice& slice = *module.slice;
+  if (view.shape.empty() || view.shape.front() != slice.experts)
+    return tensor_error("experts.count", *stored, std::to_string(slice.experts) + " experts",
+                        shape_text(stored->shape));
+  MORACLE_TRY(expect_shape(view, view.shape));
+  const std::size_t bytes = view.bytes.size() / narrow<std::size_t>(slice.experts);
+  view.shape.erase(view.shape.begin());
+  view.bytes = view.bytes.subspan(bytes * narrow<std::size_t>(slice.expert), bytes);
+  view.name += fmt::format("[{}]", slice.expert);
+  return std::optional<TensorView>(std::move(view));
+}
+
+Result<StoredLinear> open_rows(const ModuleRef& module, FunctionRef<Result<StoredLinear>(const ModuleRef&)> open) {
+  if (!module.slice || module.slice->total_rows == module.out) return open(module);
+  ModuleRef whole = module;
+  whole.out = module.slice->total_rows;
+  whole.slice->row_begin = 0;
+  whole.slice->row_stride = 1;
+  MORACLE_ASSIGN(const StoredLinear linear, open(whole));
+  return select_rows(linear, module.slice->row_begin, module.slice->row_stride, module.out);
+}
+
 Error stacked_error(const ModuleRef& module, const TensorLedger& ledger, std::string_view format) {
   return Error{.code = "quant.unsupported",
                .file = ledger.checkpoint()->folder().string(),
@@ -83,8 +116,8 @@ Error stacked_error(const ModuleRef& module, const TensorLedger& ledger, std::st
 }
 
 Error absent_error(const ModuleRef& module, const TensorLedger& ledger, std::string_view codes_part) {
-  const std::string name = part_name(ledger, module, codes_part);
-  const bool some = ledger.has_module(module.path) || name[module.path.size()] == '_';
+  const std::string name = part_name(ledger, module.path, codes_part);
+  const bool some = has_parts(ledger, module.path);
   return Error{.code = some ? "quant.incomplete" : "tensor.missing",
                .file = ledger.checkpoint()->folder().string(),
                .where = name,
@@ -93,9 +126,16 @@ Error absent_error(const ModuleRef& module, const TensorLedger& ledger, std::str
 }
 
 std::vector<std::string> value_warnings(const ValueNotes& notes) {
-  const std::uint64_t count = notes.zero_scales.load(std::memory_order_relaxed);
-  if (count == 0) return {};
-  return {fmt::format("{} scales of zero over codes that are not zero: these weights are lost", count)};
+  std::vector<std::string> texts;
+  const std::uint64_t zeros = notes.zero_scales.load(std::memory_order_relaxed);
+  if (zeros != 0)
+    texts.push_back(fmt::format("{} scales of zero over codes that are not zero: these weights are lost", zeros));
+  const std::uint64_t fp8 = notes.stored_fp8.load(std::memory_order_relaxed);
+  if (fp8 != 0)
+    texts.push_back(fmt::format(
+        "{} modules that quantization_config leaves unquantized hold FP8 codes with scales; they are read as stored",
+        fp8));
+  return texts;
 }
 
 }  // namespace moracle

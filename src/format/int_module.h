@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "base/function_ref.h"
 #include "format/format.h"
 #include "format/packed_int.h"
 
@@ -35,6 +37,14 @@ Result<> check_codes(const TensorView& codes, std::int64_t bits, std::int64_t pa
 
 // The spec of the module's matrix, without a group index.
 [[nodiscard]] MatrixSpec int_spec(const ModuleRef& module, const IntScheme& scheme, Dtype scale_dtype);
+
+// A part of a module in 32-bit words or of its scales: a tensor of its own, or of stacked experts the part of one.
+// Nothing where it is not stored. Errors: "quant.incomplete" where it is needed; "experts.count".
+Result<std::optional<TensorView>> claim_int_part(TensorLedger& ledger, const ModuleRef& module, std::string_view part,
+                                                 bool needed);
+
+// Opens a module by `open`, which opens whole matrices alone: of a part of the rows of a stacked expert, all its rows.
+Result<StoredLinear> open_rows(const ModuleRef& module, FunctionRef<Result<StoredLinear>(const ModuleRef&)> open);
 
 // The error of a stacked 3-D tensor that is not stored plainly.
 [[nodiscard]] Error stacked_error(const ModuleRef& module, const TensorLedger& ledger, std::string_view format);

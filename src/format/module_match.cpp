@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "format/faults.h"
+#include "format/spelling.h"
 
 namespace moracle {
 namespace {
@@ -58,13 +59,6 @@ bool component_match(std::string_view part, std::string_view name) {
   return false;
 }
 
-std::string without_language_model(const std::string& name) {
-  constexpr std::string_view kInfix = "language_model.";
-  const std::size_t at = name.find(kInfix);
-  if (at == std::string::npos || (at > 0 && name[at - 1] != '.')) return name;
-  return name.substr(0, at) + name.substr(at + kInfix.size());
-}
-
 }  // namespace
 
 struct Pattern::Regex {
@@ -85,7 +79,11 @@ Result<Pattern> Pattern::compile(Kind kind, std::string text) {
   pattern.text_ = std::move(text);
   if (pattern.text_.size() > kMaxPatternBytes)
     return pattern_error(pattern.text_, std::to_string(pattern.text_.size()) + " bytes");
-  if (kind != Kind::regex) return pattern;
+  if (kind != Kind::regex) {
+    pattern.usual_ = usual_name(pattern.text_);
+    return pattern;
+  }
+  pattern.other_spelling_ = moracle::has_other_spelling(pattern.text_);
   auto regex = std::make_shared<Regex>();
   int code = 0;
   PCRE2_SIZE offset = 0;
@@ -99,6 +97,7 @@ Result<Pattern> Pattern::compile(Kind kind, std::string text) {
   }
   regex->context = pcre2_match_context_create(nullptr);
   if (regex->context == nullptr) return pattern_error(pattern.text_, "no memory to compile it");
+  pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE);  // where it fails, the interpreter matches
   pcre2_set_match_limit(regex->context, kMatchSteps);
   pcre2_set_depth_limit(regex->context, kMatchSteps);
   pattern.regex_ = std::move(regex);
@@ -110,16 +109,20 @@ Result<bool> Pattern::matches(std::string_view name) const {
     case Kind::exact:
       return name == text_;
     case Kind::component:
-      return component_match(text_, name);
+      return component_match(text_, name) || component_match(usual_, name);
     case Kind::wildcard:
-      return wildcard_match(text_, name);
+      return wildcard_match(text_, name) || (usual_ != text_ && wildcard_match(usual_, name));
     case Kind::regex:
       break;
   }
   pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
   if (data == nullptr) return pattern_error(text_, "no memory to match it");
-  const int rc =
-      pcre2_match(regex_->code, reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, 0, data, regex_->context);
+  const auto match = [&](std::uint32_t options) {
+    return pcre2_match(regex_->code, reinterpret_cast<PCRE2_SPTR>(name.data()), name.size(), 0, options, data,
+                       regex_->context);
+  };
+  int rc = match(0);
+  if (rc == PCRE2_ERROR_JIT_STACKLIMIT) rc = match(PCRE2_NO_JIT);
   pcre2_match_data_free(data);
   if (rc >= 0) return true;
   if (rc == PCRE2_ERROR_NOMATCH) return false;
@@ -130,10 +133,12 @@ Result<bool> Pattern::matches(std::string_view name) const {
 std::vector<std::string> names_of(const ModuleRef& module) {
   std::vector<std::string> names{module.path};
   if (!fault(Fault::exclude_misses_fused)) names.insert(names.end(), module.fused.begin(), module.fused.end());
+  std::set<std::string> known(names.begin(), names.end());
   const std::size_t count = names.size();
   for (std::size_t i = 0; i < count; ++i) {
-    std::string stripped = without_language_model(names[i]);
-    if (stripped != names[i]) names.push_back(std::move(stripped));
+    const std::string usual = usual_name(names[i]);
+    for (std::string name : {std::string(kRoots.front()) + usual, usual})
+      if (known.insert(name).second) names.push_back(std::move(name));
   }
   return names;
 }
@@ -147,7 +152,7 @@ Result<> PatternList::add(Pattern::Kind kind, std::string text) {
   MORACLE_ASSIGN(Pattern pattern, Pattern::compile(kind, std::move(text)));
   const int index = static_cast<int>(patterns_.size());
   if (kind == Pattern::Kind::exact)
-    exact_.emplace(pattern.text(), index);
+    exact_.insert({{pattern.text(), index}, {pattern.usual(), index}});
   else
     searched_.push_back(index);
   patterns_.push_back(std::move(pattern));
@@ -155,21 +160,39 @@ Result<> PatternList::add(Pattern::Kind kind, std::string text) {
   return Ok{};
 }
 
+Result<bool> PatternList::matches_any(const Pattern& pattern, const std::vector<std::string>& names,
+                                      std::vector<std::string>& others) const {
+  for (const std::string& name : names) {
+    MORACLE_ASSIGN(const bool match, pattern.matches(name));
+    if (match) return true;
+  }
+  if (!pattern.has_other_spelling()) return false;
+  if (others.empty()) {
+    std::set<std::string> all;
+    for (const std::string& name : names)
+      for (std::string& spelled : other_spellings(usual_name(name))) all.insert(std::move(spelled));
+    others.assign(all.begin(), all.end());
+  }
+  for (const std::string& name : others) {
+    MORACLE_ASSIGN(const bool match, pattern.matches(name));
+    if (match) return true;
+  }
+  return false;
+}
+
 Result<int> PatternList::first_index(const std::vector<std::string>& names) const {
   int best = -1;
+  std::vector<std::string> others;
   for (const std::string& name : names) {
     const auto at = exact_.lower_bound({name, 0});
     if (at != exact_.end() && at->first == name && (best < 0 || at->second < best)) best = at->second;
   }
   for (const int index : searched_) {
     if (best >= 0 && index > best) break;
-    for (const std::string& name : names) {
-      MORACLE_ASSIGN(const bool match, patterns_[static_cast<std::size_t>(index)].matches(name));
-      if (!match) continue;
-      best = index;
-      break;
-    }
-    if (best == index) break;
+    MORACLE_ASSIGN(const bool match, matches_any(patterns_[static_cast<std::size_t>(index)], names, others));
+    if (!match) continue;
+    best = index;
+    break;
   }
   if (best >= 0) hit_[static_cast<std::size_t>(best)] = 1;
   return best;
@@ -183,19 +206,25 @@ std::vector<std::string> PatternList::unmatched(const Checkpoint& checkpoint) co
 
 std::vector<std::size_t> PatternList::unmatched_indices(const Checkpoint& checkpoint) const {
   std::vector<std::size_t> indices;
-  std::set<std::string, std::less<>> stems;  // made when the first search needs them
+  std::set<std::string, std::less<>> stems;  // as stored and usual; made when the first search needs them
   for (std::size_t i = 0; i < patterns_.size(); ++i) {
     if (hit_[i] != 0) continue;
     const Pattern& pattern = patterns_[i];
+    if (stems.empty())
+      for (const auto& [name, tensor] : checkpoint.tensors()) {
+        const std::string stem = name.substr(0, name.rfind('.'));
+        stems.insert(usual_name(stem));
+        stems.insert(stem);
+      }
     // A model may hold modules that no format was asked about: routers, vision towers, unused heads.
     bool found = false;
     if (pattern.kind() == Pattern::Kind::exact) {
-      const auto at = checkpoint.tensors().lower_bound(pattern.text() + ".");
-      found = (at != checkpoint.tensors().end() && at->first.starts_with(pattern.text() + ".")) ||
-              checkpoint.find(pattern.text()) != nullptr;
+      for (const std::string* text : {&pattern.text(), &pattern.usual()}) {
+        const auto below = stems.lower_bound(*text + ".");
+        found = found || stems.contains(*text) || (below != stems.end() && below->starts_with(*text + ".")) ||
+                checkpoint.find(*text) != nullptr;
+      }
     } else {
-      if (stems.empty())
-        for (const auto& [name, tensor] : checkpoint.tensors()) stems.insert(name.substr(0, name.rfind('.')));
       for (const std::string& stem : stems) {
         const auto match = pattern.matches(stem);
         found = match.ok() && match.value();

@@ -28,16 +28,21 @@ class Pattern {
   [[nodiscard]] Result<bool> matches(std::string_view name) const;
   [[nodiscard]] const std::string& text() const { return text_; }
   [[nodiscard]] Kind kind() const { return kind_; }
+  // The text in the usual spelling of names; a regex has none, and may speak of names in another one.
+  [[nodiscard]] const std::string& usual() const { return usual_; }
+  [[nodiscard]] bool has_other_spelling() const { return other_spelling_; }
 
  private:
   struct Regex;
   Kind kind_ = Kind::exact;
   std::string text_;
+  std::string usual_;
+  bool other_spelling_ = false;
   std::shared_ptr<const Regex> regex_;
 };
 
 // The names under which a config may speak of a module: its own, those of the fused modules it is a shard of, and all
-// of them without the "language_model." that some exporters insert.
+// of them in the usual spelling, bare and below "model." (spelling.h).
 [[nodiscard]] std::vector<std::string> names_of(const ModuleRef& module);
 
 // An ordered list of patterns that remembers which of them ever matched.
@@ -45,8 +50,8 @@ class PatternList {
  public:
   // Errors: those of Pattern::compile; "config.range" for more regexes than any model needs.
   Result<> add(Pattern::Kind kind, std::string text);
-  // The index of the first pattern that matches one of the names, or -1. A pattern that names a fused module matches
-  // its shards, since names_of lists the fused names; one that names a shard matches this shard only.
+  // The index of the first pattern that matches one of the names in any spelling, or -1. A pattern that names a fused
+  // module matches its shards, since names_of lists the fused names; one that names a shard matches this shard only.
   [[nodiscard]] Result<int> first_index(const std::vector<std::string>& names) const;
   // Patterns that matched nothing they were asked about and that match no stored module of the checkpoint either.
   [[nodiscard]] std::vector<std::string> unmatched(const Checkpoint& checkpoint) const;
@@ -56,9 +61,13 @@ class PatternList {
   [[nodiscard]] const Pattern& at(std::size_t index) const { return patterns_[index]; }
 
  private:
+  // Whether the pattern matches one of the names, or of `others`, which are made when a pattern needs them.
+  [[nodiscard]] Result<bool> matches_any(const Pattern& pattern, const std::vector<std::string>& names,
+                                         std::vector<std::string>& others) const;
+
   std::vector<Pattern> patterns_;
   std::vector<int> searched_;                    // those that need a search, in order
-  std::set<std::pair<std::string, int>> exact_;  // exact names are looked up: lists of thousands are common
+  std::set<std::pair<std::string, int>> exact_;  // as written and usual; looked up, since lists hold thousands
   mutable std::vector<char> hit_;                // modules are opened one after the other
   std::size_t regexes_ = 0;
 };

@@ -33,7 +33,7 @@ class Mxfp4 final : public SchemeFormat {
  protected:
   // The list of what is not converted names what is no expert, and decides nothing.
   Result<Verdict> configured(const ModuleRef& module, const TensorLedger& ledger) const override {
-    if (module.slice || find_part(ledger, module, "blocks") != nullptr)
+    if (module.slice || find_part(ledger, module.path, "blocks") != nullptr)
       return Verdict{.scheme = experts_, .rule = "quant_method mxfp4"};
     MORACLE_ASSIGN(const int index, listed_.first_index(names_of(module)));
     return Verdict{.rule = index < 0 ? "not an expert" : texts_[static_cast<std::size_t>(index) / 2]};

@@ -47,6 +47,7 @@ struct PackedIntTensors {
 // What was odd but not wrong in the values read so far; shared by all matrices of a checkpoint.
 struct ValueNotes {
   std::atomic<std::uint64_t> zero_scales{0};  // scales of zero over codes that are not
+  std::atomic<std::uint64_t> stored_fp8{0};   // modules that the config leaves unquantized and that hold FP8 codes
 };
 
 // Shapes and dtypes have been checked by the caller. `spec.key.symmetric` says whether zero points are used.

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "format/faults.h"
+#include "format/spelling.h"
 #include "format/tensor_check.h"
 #include "scheme/codes.h"
 
@@ -108,18 +109,12 @@ class PlainSource final : public MatrixSource {
   Strides strides_;
 };
 
-std::string weight_name(const ModuleRef& module, const TensorLedger& ledger) {
-  if (module.slice && ledger.find(module.path) != nullptr) return module.path;
-  return module.path + ".weight";
-}
-
 Result<const TensorView*> find_weight(const ModuleRef& module, const TensorLedger& ledger) {
-  const std::string name = weight_name(module, ledger);
-  const TensorView* tensor = ledger.find(name);
+  const TensorView* tensor = find_part(ledger, module.path, "weight");
   if (tensor == nullptr)
     return Error{.code = "tensor.missing",
                  .file = ledger.checkpoint()->folder().string(),
-                 .where = name,
+                 .where = part_name(ledger, module.path, "weight"),
                  .wanted = "the weight of " + module.path,
                  .found = "no such tensor"};
   if (!is_float(tensor->dtype)) {
@@ -196,11 +191,9 @@ class PlainFormat final : public Format {
 
 Result<std::optional<StoredBias>> claim_slice_bias(const ModuleRef& module, TensorLedger& ledger) {
   const ModuleRef::Slice& slice = *module.slice;
-  const std::string joined = module.path + "_bias";
-  const std::string dotted = module.path + ".bias";
-  const std::string& name = ledger.find(joined) != nullptr ? joined : dotted;
-  if (ledger.find(name) == nullptr) return std::optional<StoredBias>();
-  MORACLE_ASSIGN(const TensorView* whole, ledger.claim_shared(name));
+  const TensorView* whole = find_part(ledger, module.path, "bias");
+  if (whole == nullptr) return std::optional<StoredBias>();
+  MORACLE_TRY(ledger.claim_shared(whole->name));
   const bool single = slice.experts == 1 && whole->shape.size() == 1;
   MORACLE_TRY(
       expect_shape(*whole, single ? std::vector{slice.total_rows} : std::vector{slice.experts, slice.total_rows}));
@@ -229,7 +222,7 @@ Result<Scheme> plain_scheme(const ModuleRef& module, const TensorLedger& ledger)
 }
 
 bool stored_plain(const ModuleRef& module, const TensorLedger& ledger) {
-  const TensorView* tensor = ledger.find(weight_name(module, ledger));
+  const TensorView* tensor = find_part(ledger, module.path, "weight");
   return tensor != nullptr && is_float(tensor->dtype);
 }
 

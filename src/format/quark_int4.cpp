@@ -11,24 +11,34 @@
 
 #include <cmath>
 
+#include "base/checked.h"
+#include "format/plain.h"
+#include "format/spelling.h"
 #include "format/tensor_check.h"
 
 namespace moracle {
 namespace {
 
+// A scalar scale, of which stacked experts hold one each or one for all.
 Result<const TensorView*> claim_scale(const ModuleRef& module, TensorLedger& ledger, std::string_view part) {
-  MORACLE_ASSIGN(const TensorView* tensor, claim_part(ledger, module.path, part));
-  if (tensor->elements() != 1) return tensor_error("tensor.shape", *tensor, "[]", shape_text(tensor->shape));
-  MORACLE_TRY(expect_dtype(*tensor, {Dtype::bf16, Dtype::f16, Dtype::f32}));
-  return tensor;
+  const TensorView* stored = find_part(ledger, module.path, part);
+  if (stored == nullptr) return incomplete_error(ledger, part_name(ledger, module.path, part));
+  MORACLE_ASSIGN(stored, module.slice ? ledger.claim_shared(stored->name) : ledger.claim(stored->name));
+  const std::int64_t experts = module.slice ? module.slice->experts : 1;
+  if (stored->elements() != 1 && stored->elements() != experts)
+    return tensor_error("tensor.shape", *stored, experts == 1 ? "[]" : shape_text({experts}),
+                        shape_text(stored->shape));
+  MORACLE_TRY(expect_dtype(*stored, {Dtype::bf16, Dtype::f16, Dtype::f32}));
+  return stored;
 }
 
-// A stored scalar scale: one positive number.
-Result<float> read_scale(const TensorView& tensor) {
+// One positive number, of an expert where there is one for each.
+Result<float> read_scale(const TensorView& tensor, std::size_t expert) {
   MORACLE_ASSIGN(const std::vector<float> values, read_floats(tensor));
-  if (values[0] > 0.0F) return values[0];
-  return tensor_error(values[0] == 0.0F ? "value.zero_scales" : "value.range", tensor, "a positive scale",
-                      fmt::format("{}", values[0]));
+  const float value = values[values.size() == 1 ? 0 : expert];
+  if (value > 0.0F) return value;
+  return tensor_error(value == 0.0F ? "value.zero_scales" : "value.range", tensor, "a positive scale",
+                      fmt::format("{}", value));
 }
 
 class QuarkInt4Module final : public StoredScheme {
@@ -39,7 +49,7 @@ class QuarkInt4Module final : public StoredScheme {
   std::string_view codes_part() const override { return "weight"; }
 
   Scheme scheme(const ModuleRef& module, const TensorLedger& ledger) const override {
-    const TensorView* scales = ledger.find(fmt::format("{}.{}", module.path, scales_part()));
+    const TensorView* scales = find_part(ledger, module.path, scales_part());
     Scheme scheme{.weight = scheme_.weight.key(scales != nullptr ? scales->dtype : Dtype::bf16),
                   .activation = scheme_.activation};
     scheme.weight.second_level = scheme_.two_levels;
@@ -47,21 +57,23 @@ class QuarkInt4Module final : public StoredScheme {
   }
 
   Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
-    if (module.slice) return stacked_error(module, ledger, "quark int4");
-    PackedIntTensors tensors;
-    MORACLE_ASSIGN(tensors.codes, claim_part(ledger, module.path, "weight"));
-    MORACLE_ASSIGN(tensors.scales, claim_part(ledger, module.path, scales_part()));
+    return open_rows(module, [&](const ModuleRef& whole) { return open_whole(whole, ledger); });
+  }
+
+ private:
+  Result<StoredLinear> open_whole(const ModuleRef& module, TensorLedger& ledger) const {
+    MORACLE_ASSIGN(const std::optional<TensorView> codes, claim_int_part(ledger, module, "weight", true));
+    MORACLE_ASSIGN(const std::optional<TensorView> scales, claim_int_part(ledger, module, scales_part(), true));
     const std::int64_t packed = grouped_ ? module.out : module.in;
     if (packed % 8 != 0)
-      return tensor_error("quant.group", *tensors.codes,
+      return tensor_error("quant.group", *codes,
                           grouped_ ? "outputs in whole words of 8 codes" : "inputs in whole words of 8 codes",
                           std::to_string(packed));
-    MORACLE_TRY(check_codes(*tensors.codes, 4, packed, grouped_ ? module.in : module.out, false));
-    MORACLE_TRY(check_scales(*tensors.scales, scheme_.weight, module, false));
+    MORACLE_TRY(check_codes(*codes, 4, packed, grouped_ ? module.in : module.out, false));
+    MORACLE_TRY(check_scales(*scales, scheme_.weight, module, false));
     PackedIntLayout layout = layout_of();
-    MORACLE_TRY(open_zeros(module, ledger, tensors, layout));
-    StoredLinear linear{.spec = int_spec(module, scheme_.weight, tensors.scales->dtype),
-                        .activation = scheme_.activation};
+    MORACLE_ASSIGN(const std::optional<TensorView> zeros, open_zeros(module, ledger, layout));
+    StoredLinear linear{.spec = int_spec(module, scheme_.weight, scales->dtype), .activation = scheme_.activation};
     linear.spec.key.second_level = scheme_.two_levels;
     const TensorView* global = nullptr;
     if (scheme_.two_levels) {
@@ -71,23 +83,24 @@ class QuarkInt4Module final : public StoredScheme {
     if (scheme_.activation && !scheme_.activation->dynamic) {
       MORACLE_ASSIGN(input, claim_scale(module, ledger, "input_scale"));
     }
-    MORACLE_ASSIGN(linear.bias, claim_bias(module, ledger));
+    MORACLE_ASSIGN(linear.bias, module.slice ? claim_slice_bias(module, ledger) : claim_bias(module, ledger));
+    const std::size_t expert = module.slice ? narrow<std::size_t>(module.slice->expert) : 0;
     linear.open = [=, checkpoint = ledger.checkpoint(), notes = notes_,
                    activation = scheme_.activation](MatrixSpec spec) -> Result<CanonicalLinear> {
       CanonicalLinear read{.weight = nullptr, .activation = activation};
       if (global != nullptr) {
-        MORACLE_ASSIGN(spec.global_scale, read_scale(*global));
+        MORACLE_ASSIGN(spec.global_scale, read_scale(*global, expert));
       }
       if (input != nullptr) {
-        MORACLE_ASSIGN(read.input_scale, read_scale(*input));
+        MORACLE_ASSIGN(read.input_scale, read_scale(*input, expert));
       }
+      const PackedIntTensors tensors{.codes = &*codes, .scales = &*scales, .zeros = zeros ? &*zeros : nullptr};
       read.weight = make_packed_int(std::move(spec), layout, tensors, checkpoint, notes);
       return read;
     };
     return linear;
   }
 
- private:
   [[nodiscard]] std::string_view scales_part() const { return scheme_.two_levels ? "weight_scale_2" : "weight_scale"; }
 
   [[nodiscard]] PackedIntLayout layout_of() const {
@@ -98,25 +111,21 @@ class QuarkInt4Module final : public StoredScheme {
     return layout;
   }
 
-  Result<> open_zeros(const ModuleRef& module, TensorLedger& ledger, PackedIntTensors& tensors,
-                      PackedIntLayout& layout) const {
-    if (scheme_.weight.symmetric) {
-      MORACLE_ASSIGN(tensors.zeros, claim_optional(ledger, module.path, "weight_zero_point"));
-    } else {
-      MORACLE_ASSIGN(tensors.zeros, claim_part(ledger, module.path, "weight_zero_point"));
-    }
-    if (tensors.zeros == nullptr) return Ok{};
+  Result<std::optional<TensorView>> open_zeros(const ModuleRef& module, TensorLedger& ledger,
+                                               PackedIntLayout& layout) const {
+    MORACLE_ASSIGN(std::optional<TensorView> zeros,
+                   claim_int_part(ledger, module, "weight_zero_point", !scheme_.weight.symmetric));
+    if (!zeros) return zeros;
     if (module.out % 8 != 0)
-      return tensor_error("quant.group", *tensors.zeros, "outputs in whole words of 8 zero points",
-                          std::to_string(module.out));
-    MORACLE_TRY(expect_dtype(*tensors.zeros, {Dtype::i32, Dtype::u32}));
-    if (grouped_ || tensors.zeros->shape.size() != 1) {
-      MORACLE_TRY(expect_shape(*tensors.zeros, {scheme_.weight.groups(module.in), module.out / 8}));
+      return tensor_error("quant.group", *zeros, "outputs in whole words of 8 zero points", std::to_string(module.out));
+    MORACLE_TRY(expect_dtype(*zeros, {Dtype::i32, Dtype::u32}));
+    if (grouped_ || zeros->shape.size() != 1) {
+      MORACLE_TRY(expect_shape(*zeros, {scheme_.weight.groups(module.in), module.out / 8}));
     } else {
-      MORACLE_TRY(expect_shape(*tensors.zeros, {module.out / 8}));
+      MORACLE_TRY(expect_shape(*zeros, {module.out / 8}));
     }
     layout.zeros = PackedIntLayout::Zeros::by_group;
-    return Ok{};
+    return zeros;
   }
 
   QuarkInt4 scheme_;

@@ -5,6 +5,7 @@
 #include "format/code_module.h"
 #include "format/int_module.h"
 #include "format/plain.h"
+#include "format/stored_fp8.h"
 #include "format/tensor_check.h"
 
 namespace moracle {
@@ -12,14 +13,14 @@ namespace moracle {
 Result<ModuleScheme> SchemeFormat::scheme_of(const ModuleRef& module, const TensorLedger& ledger) const {
   MORACLE_ASSIGN(const Verdict verdict, judge(module, ledger));
   if (verdict.scheme != nullptr) return ModuleScheme{.scheme = verdict.scheme->scheme(module, ledger)};
-  MORACLE_ASSIGN(const Scheme plain, plain_scheme(module, ledger));
+  MORACLE_ASSIGN(const Scheme plain, excluded_scheme(module, ledger));
   return ModuleScheme{.scheme = plain, .excluded_by = verdict.rule};
 }
 
 Result<StoredLinear> SchemeFormat::open(const ModuleRef& module, TensorLedger& ledger) const {
   checkpoint_ = ledger.checkpoint();
   MORACLE_ASSIGN(const Verdict verdict, judge(module, ledger));
-  return verdict.scheme != nullptr ? verdict.scheme->open(module, ledger) : open_plain(module, ledger);
+  return verdict.scheme != nullptr ? verdict.scheme->open(module, ledger) : open_excluded(module, ledger, notes_);
 }
 
 std::vector<std::string> SchemeFormat::warnings() const {
@@ -33,7 +34,7 @@ Result<SchemeFormat::Verdict> SchemeFormat::judge(const ModuleRef& module, const
   if (verdict.scheme == nullptr) return verdict;
   const bool plain = stored_plain(module, ledger);
   const std::string_view part = verdict.scheme->codes_part();
-  const TensorView* codes = find_part(ledger, module, part);
+  const TensorView* codes = find_part(ledger, module.path, part);
   if (codes != nullptr && !is_float(codes->dtype)) {
     if (!plain) return verdict;
     return tensor_error("quant.ambiguous", *codes, "one weight for " + module.path, "a plain weight as well as this");

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/checked.h"
+#include "format/spelling.h"
 #include "scheme/codes.h"
 
 namespace moracle {
@@ -54,15 +55,15 @@ Error incomplete_error(const TensorLedger& ledger, const std::string& name) {
 }
 
 Result<const TensorView*> claim_part(TensorLedger& ledger, const std::string& module, std::string_view part) {
-  const std::string name = module + "." + std::string(part);
-  if (ledger.find(name) == nullptr) return incomplete_error(ledger, name);
-  return ledger.claim(name);
+  const TensorView* tensor = find_part(ledger, module, part);
+  if (tensor == nullptr) return incomplete_error(ledger, part_name(ledger, module, part));
+  return ledger.claim(tensor->name);
 }
 
 Result<const TensorView*> claim_optional(TensorLedger& ledger, const std::string& module, std::string_view part) {
-  const std::string name = module + "." + std::string(part);
-  if (ledger.find(name) == nullptr) return static_cast<const TensorView*>(nullptr);
-  return ledger.claim(name);
+  const TensorView* tensor = find_part(ledger, module, part);
+  if (tensor == nullptr) return tensor;
+  return ledger.claim(tensor->name);
 }
 
 Error value_error(const TensorView& tensor, std::int64_t index, float value) {

@@ -30,7 +30,7 @@ Result<> expect_shape(const TensorView& tensor, const std::vector<std::int64_t>&
 // The error of a tensor that a quantized module cannot do without: "quant.incomplete".
 [[nodiscard]] Error incomplete_error(const TensorLedger& ledger, const std::string& name);
 
-// Claims "<module>.<part>", which a quantized module cannot do without. Errors: "quant.incomplete".
+// Claims a part (spelling.h) that a quantized module cannot do without. Errors: "quant.incomplete".
 Result<const TensorView*> claim_part(TensorLedger& ledger, const std::string& module, std::string_view part);
 // The same for a part that may be absent: null then.
 Result<const TensorView*> claim_optional(TensorLedger& ledger, const std::string& module, std::string_view part);

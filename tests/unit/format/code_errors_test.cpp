@@ -493,7 +493,14 @@ TEST(CodeErrors, Fp8) {
       {"NaN block", fp8, poke("weight_scale_inv", 3, kNaN), "value.nan", {"element 3"}},
       {"no scales", fp8, drop("weight_scale_inv"), "quant.incomplete", {"weight_scale_inv"}},
       {"NaN code", fp8, poke<std::uint8_t>("weight", 64, 0x7F), "value.nan", {"row 1, column 0"}},
-      {"ignored but stored", fp8, set("ignored_layers", Json{kModule}), "config.contradiction", {"F8_E4M3"}},
+      {"ignored and without scales",
+       fp8,
+       [](MemoryCheckpoint& c) {
+         set("ignored_layers", Json{kModule})(c);
+         drop("weight_scale_inv")(c);
+       },
+       "config.contradiction",
+       {"F8_E4M3"}},
       {"list of a wrong type", fp8, set("ignored_layers", "x"), "config.type", {"ignored_layers"}},
       {"static without scale", fp8_static, drop("input_scale"), "quant.incomplete", {"input_scale"}},
       {"scale of rows", fp8_static, floats("weight_scale", {kOut}), "tensor.shape", {"weight_scale"}},

@@ -1,0 +1,45 @@
+// Weights, configs and files as people have them.
+#include "field/field_fixture.h"
+
+namespace moracle::test {
+namespace {
+
+class FieldWeights : public FieldTest {};
+
+TEST_F(FieldWeights, Base) {
+  EXPECT_FALSE(logits(model("00-base")).values.empty());
+}
+
+TEST_F(FieldWeights, StackedExpertsUnderParameterNames) {
+  expect_equal(model("07-ct-stacked-experts-param-names"), model("07b-reference"));
+}
+
+TEST_F(FieldWeights, StackedFp8ScalesWithoutWeightInTheirName) {
+  const auto renamed = changed("08-fp8-stacked-scale-inv", [](MutableCheckpoint& copy) {
+    for (const std::string& name : copy.names()) {
+      const std::size_t at = name.find("_scale_inv");
+      if (at != std::string::npos) copy.rename(name, name.substr(0, at) + "_weight" + name.substr(at));
+    }
+  });
+  expect_equal(model("08-fp8-stacked-scale-inv"), renamed);
+}
+
+TEST_F(FieldWeights, QuarkExcludesWhatKeepsFp8Blocks) {
+  const Logits want = logits(model("11b-reference"));
+  EXPECT_LE(relative_error(logits(model("11-quark-excluded-keeps-fp8-blocks")), want), 1e-5);
+  const auto renamed = changed("11-quark-excluded-keeps-fp8-blocks", [](MutableCheckpoint& copy) {
+    for (const std::string& name : copy.names()) {
+      if (name.find("self_attn") != std::string::npos && name.ends_with("weight_scale")) {
+        copy.rename(name, name + "_inv");
+      }
+    }
+  });
+  EXPECT_LE(relative_error(logits(renamed), want), 1e-5);
+}
+
+TEST_F(FieldWeights, SeveralFilesWithoutAnIndex) {
+  expect_equal(model("13-several-files-no-index"), model("00-base"));
+}
+
+}  // namespace
+}  // namespace moracle::test
