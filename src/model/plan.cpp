@@ -4,6 +4,7 @@
 #include <charconv>
 #include <set>
 
+#include "checkpoint/safetensors_file.h"
 #include "format/plain.h"
 #include "format/tensor_check.h"
 #include "model/family.h"
@@ -124,10 +125,17 @@ class Planner {
     return Ok{};
   }
 
+  // Files with tensors of other names than a layer's are none of the model's.
   void note_unread_files() {
     std::string list;
-    for (const std::string& file : ledger_.checkpoint()->unread_files()) list += (list.empty() ? "" : ", ") + file;
-    if (!list.empty()) plan_->warnings_.push_back("files beside the weights are not read: " + list);
+    for (const std::string& file : ledger_.checkpoint()->unread_files()) {
+      const Result<SafetensorsFile> opened = SafetensorsFile::open(ledger_.checkpoint()->folder() / file);
+      const bool layers = opened.ok() && std::any_of(opened->tensors().begin(), opened->tensors().end(), [&](auto& t) {
+                            return t.first.find("layers.") != std::string::npos && ledger_.find(t.first) == nullptr;
+                          });
+      if (layers) list += (list.empty() ? "" : ", ") + file;
+    }
+    if (!list.empty()) plan_->warnings_.push_back("files with weights of layers are not read: " + list);
   }
 
   Result<> walk() {
