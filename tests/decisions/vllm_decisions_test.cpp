@@ -254,6 +254,54 @@ TEST(VllmCases, HummingIsAheadOfMarlinOnSm90) {
   EXPECT_EQ(chosen(question), "MARLIN");
 }
 
+// Over DeepGEMM the fused dispatch routes as DeepSeek-V4 does, and no other way; over CuTe DSL it asks nothing.
+TEST(VllmCases, TheFusedDispatchOverDeepGemmChecksTheRouting) {
+  Json question = request("mxfp4_deepseek_v4", "cuda", "sm103", "default", 103);
+  question["request"]["quant"] = {{"weight_key", "kMxfp4Static"}, {"activation_key", nullptr}};
+  question["request"]["parallel"]["dp"] = 2;
+  question["request"]["parallel"]["enable_ep"] = true;
+  question["request"]["parallel"]["all2all"] = "allgather_reducescatter";
+  question["request"]["moe_backend"] = "flashinfer_moe_ep_mega_deep_gemm";
+  question["request"]["routing"] = "DeepseekV4";
+  EXPECT_EQ(chosen(question), "FLASHINFER_MOE_EP_DEEP_GEMM");
+  EXPECT_EQ(entry_of(question, "FLASHINFER_MOE_EP_DEEP_GEMM")["experts_class"], "FlashInferMoeEpExperts");
+  for (const char* routing : {"Default", "Renormalize", "Llama4"}) {
+    question["request"]["routing"] = routing;
+    EXPECT_EQ(chosen(question), "override_unsupported:routing") << routing;
+  }
+  question["request"]["moe_backend"] = "flashinfer_moe_ep_cutedsl";
+  EXPECT_EQ(chosen(question), "FLASHINFER_MOE_EP_CUTEDSL");
+}
+
+// AITER serves gfx1250 only where it is switched on, named or not.
+TEST(VllmCases, AiterOnGfx1250NeedsItsSwitch) {
+  Json mxfp8 = request("mxfp8", "rocm", "gfx1250", "all", 125);
+  mxfp8["request"]["quant"] = {{"weight_key", "kMxfp8Static"}, {"activation_key", "kMxfp8Dynamic"}};
+  mxfp8["request"]["moe_backend"] = "aiter";
+  Json mxfp4 = mxfp4_on("gfx1250", 125, "kMxfp4Dynamic");
+  mxfp4["request"]["env"] = Json::object();
+  mxfp4["request"]["moe_backend"] = "aiter_triton_mxfp4_mxfp4";
+  for (Json* question : {&mxfp8, &mxfp4}) {
+    EXPECT_EQ(chosen(*question), "override_unsupported:device");
+    (*question)["request"]["env"]["VLLM_ROCM_USE_AITER"] = "1";
+  }
+  EXPECT_EQ(chosen(mxfp8), "AITER_MXFP8");
+  EXPECT_EQ(chosen(mxfp4), "AITER_TRITON_MXFP4_MXFP4");
+}
+
+// The generic class for CPUs hands any hidden size to zentorch, where that is.
+TEST(VllmCases, ZentorchTakesAnyHiddenSize) {
+  Json question = request("unquantized", "cpu", "x86_zen", "all", 0);
+  question["request"]["quant"] = {{"weight_key", nullptr}, {"activation_key", nullptr}};
+  question["request"]["shape"]["hidden"] = 1000;
+  EXPECT_EQ(answer(question)["result"]["experts_class"], "CPUUnquantizedExperts");
+  question["platform"]["libs"] = "none";
+  EXPECT_EQ(chosen(question), "no_backend");
+  const Json trace = answer(question)["trace"];
+  EXPECT_EQ(trace.back()["experts_class"], "CPUUnquantizedExperts");
+  EXPECT_EQ(trace.back()["reason_kind"], "shape");
+}
+
 TEST(VllmRequests, WhatVllmDoesNotKnowIsAnError) {
   const auto code_of = [](const Json& question) {
     const auto result = answer_request(question.dump());

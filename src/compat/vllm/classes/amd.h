@@ -162,7 +162,8 @@ inline constexpr ExpertsClass kAiterW4A4ExpertsMonolithic{
     .activations = kAiterW4A4MonolithicActivations,
     .ungated = false,
     .parallel = {.dp = false, .load_balancing = false, .all2all = false},
-    .router = {.monolithic = true, .routings = kAiterW4A16MonolithicRoutings}};
+    .router = {.monolithic = true, .routings = kAiterW4A16MonolithicRoutings},
+    .refusals = kAiterW4A16MonolithicRefusals};
 
 inline constexpr std::array kRdna3WNA16Devices{rocm("gfx1100")};
 inline constexpr std::array<std::string_view, 1> kRdna3WNA16Libraries{"rdna3_wna16"};

@@ -115,24 +115,22 @@ inline constexpr ExpertsClass kB12xExperts{.id = "vllm.B12xExperts",
 
 inline constexpr std::array kFlashInferMoeEpSchemes{any(kMxfp4Static), any(kNvfp4Static)};
 inline constexpr std::array<std::string_view, 2> kFlashInferMoeEpRefusedExchanges{"deepep_low_latency", "nixl_ep"};
-inline constexpr std::array kFlashInferMoeEpRefusals{
-    Refusal{.rule = Rule::routing, .wanted = "another routing", .when = {.routings = {Routing::topk_sigmoid}}},
-    Refusal{.rule = Rule::parallel_config, .wanted = "another layout over ranks", .when = {.ep = false}},
-    Refusal{.rule = Rule::quant_scheme,
-            .label = "a16_nvfp4",
-            .wanted = "quantized activations",
-            .order = CheckOrder::after_all,
-            .when = {.schemes = {w(kNvfp4Static)}}},
-    Refusal{.rule = Rule::bias,
-            .label = "bias",
-            .wanted = "no bias",
-            .order = CheckOrder::after_all,
-            .when = {.bias = true}},
-    Refusal{.rule = Rule::dtype,
-            .label = "dtype",
-            .wanted = "another type at the edge",
-            .order = CheckOrder::after_all,
-            .when = {.dtypes = {Element::f16, Element::f32}}}};
+inline constexpr Refusal kNeedsExpertParallelism{
+    .rule = Rule::parallel_config, .wanted = "another layout over ranks", .when = {.ep = false}};
+inline constexpr Refusal kFlashInferMoeEpBias{
+    .rule = Rule::bias, .label = "bias", .wanted = "no bias", .order = CheckOrder::after_all, .when = {.bias = true}};
+inline constexpr Refusal kFlashInferMoeEpDtype{.rule = Rule::dtype,
+                                               .label = "dtype",
+                                               .wanted = "another type at the edge",
+                                               .order = CheckOrder::after_all,
+                                               .when = {.dtypes = {Element::f16, Element::f32}}};
+inline constexpr std::array kFlashInferMoeEpRefusals{kNeedsExpertParallelism,
+                                                     Refusal{.rule = Rule::quant_scheme,
+                                                             .label = "a16_nvfp4",
+                                                             .wanted = "quantized activations",
+                                                             .order = CheckOrder::after_all,
+                                                             .when = {.schemes = {w(kNvfp4Static)}}},
+                                                     kFlashInferMoeEpBias, kFlashInferMoeEpDtype};
 inline constexpr ExpertsClass kFlashInferMoeEpExperts{.id = "vllm.FlashInferMoeEpExperts",
                                                       .backend = "flashinfer_moe_ep_cutedsl",
                                                       .summary = "dispatch, experts and combine in one launch",
@@ -144,5 +142,20 @@ inline constexpr ExpertsClass kFlashInferMoeEpExperts{.id = "vllm.FlashInferMoeE
                                                       .parallel = {.refused_all2all = kFlashInferMoeEpRefusedExchanges},
                                                       .any_activation_format = true,
                                                       .refusals = kFlashInferMoeEpRefusals};
+
+// The same class over DeepGEMM, whose kernel multiplies by the routes' weights as DeepSeek-V4 does.
+inline constexpr std::array kFlashInferMoeEpDeepGemmRefusals{
+    kNeedsExpertParallelism, kFlashInferMoeEpDtype, kFlashInferMoeEpBias,
+    Refusal{.rule = Rule::routing,
+            .wanted = "the routing of DeepSeek-V4",
+            .order = CheckOrder::after_all,
+            .unless = Condition{.routings = {Routing::sqrtsoftplus_bias}}}};
+inline constexpr ExpertsClass kFlashInferMoeEpExpertsDeepGemm = [] {
+  ExpertsClass experts = kFlashInferMoeEpExperts;
+  experts.id = "vllm.FlashInferMoeEpExperts.deep_gemm";
+  experts.backend = "flashinfer_moe_ep_mega_deep_gemm";
+  experts.refusals = kFlashInferMoeEpDeepGemmRefusals;
+  return experts;
+}();
 
 }  // namespace moracle::vllm

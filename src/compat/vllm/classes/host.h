@@ -123,13 +123,19 @@ inline constexpr ExpertsClass kPowerCPUUnquantizedExperts{.id = "vllm.PowerCPUUn
                                                           .refusals = kPowerCPUUnquantizedRefusals};
 
 inline constexpr std::array kCPUUnquantizedDevices{host()};
+// zentorch takes any hidden size.
+inline constexpr std::array kCPUUnquantizedRefusals{Refusal{.rule = Rule::shape,
+                                                            .wanted = "a hidden size in multiples of 32",
+                                                            .order = CheckOrder::after_all,
+                                                            .when = {.hidden_off = 32},
+                                                            .unless = Condition{.libraries = {"zentorch"}}}};
 inline constexpr ExpertsClass kCPUUnquantizedExperts{.id = "vllm.CPUUnquantizedExperts",
                                                      .backend = "cpu",
                                                      .summary = "unquantized, any CPU",
                                                      .devices = kCPUUnquantizedDevices,
                                                      .schemes = kX86CPUUnquantizedSchemes,
                                                      .activations = kX86CPUUnquantizedActivations,
-                                                     .refusals = kCPUInt8Refusals};
+                                                     .refusals = kCPUUnquantizedRefusals};
 
 inline constexpr std::array kZenCPUInt8Devices{host_arch("x86_64")};
 inline constexpr std::array<std::string_view, 1> kZenCPUInt8Libraries{"zentorch"};

@@ -178,7 +178,7 @@ constexpr std::array kRows{
         .backend = "FLASHINFER_MOE_EP_CUTEDSL",
         .activation = RowActivation::plain,
         .on_request = true},
-    Row{.experts = &kFlashInferMoeEpExperts,
+    Row{.experts = &kFlashInferMoeEpExpertsDeepGemm,
         .why = "only by name",
         .backend = "FLASHINFER_MOE_EP_DEEP_GEMM",
         .activation = RowActivation::plain,
