@@ -97,9 +97,9 @@ TEST(MarlinGolden, TilesOfEightBitActivations) {
     // Scales alone, before they become i16.
     auto scales = StoredScales::zeroed({.part_rows = kOut,
                                         .padded_part_rows = kOut,
-                                        .steps_rows = kOut,
+                                        .permuted_rows = kOut,
                                         .stored = {kOut, 2},
-                                        .place = marlin_scale_place(MarlinScaleOrder::single)},
+                                        .map = marlin_scale_map(MarlinScaleOrder::single)},
                                        ScaleType::f16);
     for (std::int64_t n = 0; n < kOut; ++n)
       for (std::int64_t g = 0; g < 2; ++g) ASSERT_TRUE(scales->put(n, g, matrix.scale(n, g)));
@@ -184,12 +184,12 @@ TEST(MarlinGolden, AwqWithZeroPoints) {
   }
 }
 
-std::vector<float> permuted(const std::vector<float>& in, std::int64_t rows, Place place) {  // [groups][rows]
+std::vector<float> permuted(const std::vector<float>& in, std::int64_t rows, ElementMap map) {  // [groups][rows]
   std::vector<float> out(in.size());
   const auto groups = static_cast<std::int64_t>(in.size()) / rows;
   for (std::int64_t g = 0; g < groups; ++g)
     for (std::int64_t n = 0; n < rows; ++n)
-      out[static_cast<std::size_t>(place({rows, groups}, n, g))] = in[static_cast<std::size_t>(g * rows + n)];
+      out[static_cast<std::size_t>(map({rows, groups}, n, g))] = in[static_cast<std::size_t>(g * rows + n)];
   return out;
 }
 
@@ -201,20 +201,20 @@ TEST(MarlinGolden, ScaleAndBiasPermutations) {
     const Granularity granularity = group < 0 ? Granularity::channel() : Granularity::group(group);
     const MatrixHead head = test::head_of({.element = Element::int4, .granularity = granularity}, kOut, kIn);
     const auto in = file.values<float>(name + ".in");
-    const auto place = [&](MarlinActivations activations) {
-      return marlin_scale_place(marlin_scale_order(head, kIn, activations));
+    const auto map = [&](MarlinActivations activations) {
+      return marlin_scale_map(marlin_scale_order(head, kIn, activations));
     };
-    EXPECT_EQ(permuted(in, kOut, place(MarlinActivations::bits16)), file.values<float>(name + ".out"));
-    EXPECT_EQ(permuted(in, kOut, place(MarlinActivations::int8)), file.values<float>(name + ".out_a8bit"));
-    EXPECT_EQ(permuted(in, kOut, place(MarlinActivations::fp8)), file.values<float>(name + ".out_a8bit"));
+    EXPECT_EQ(permuted(in, kOut, map(MarlinActivations::bits16)), file.values<float>(name + ".out"));
+    EXPECT_EQ(permuted(in, kOut, map(MarlinActivations::int8)), file.values<float>(name + ".out_a8bit"));
+    EXPECT_EQ(permuted(in, kOut, map(MarlinActivations::fp8)), file.values<float>(name + ".out_a8bit"));
   }
-  EXPECT_EQ(permuted(file.values<float>("bias.in"), 256, marlin_scale_place(MarlinScaleOrder::single)),
+  EXPECT_EQ(permuted(file.values<float>("bias.in"), 256, marlin_scale_map(MarlinScaleOrder::single)),
             file.values<float>("bias.out"));
   // vLLM asks with the intermediate size, 128 here, and gets one group although there are two.
   const MatrixHead head = test::head_of({.element = Element::int4, .granularity = Granularity::group(128)}, kOut, kIn);
   const std::string trap = "trap_w13_sizek_is_intermediate";
   EXPECT_EQ(permuted(file.values<float>(trap + ".in"), kOut,
-                     marlin_scale_place(marlin_scale_order(head, 128, MarlinActivations::bits16))),
+                     marlin_scale_map(marlin_scale_order(head, 128, MarlinActivations::bits16))),
             file.values<float>(trap + ".out"));
 }
 
@@ -236,9 +236,9 @@ TEST(MarlinGolden, ZeroPointPermutations) {
     const auto in = file.values<std::int32_t>(name + ".in");
     auto zeros = StoredCodes::zeroed({.part_rows = kOut,
                                       .padded_part_rows = kOut,
-                                      .steps_rows = kOut,
+                                      .permuted_rows = kOut,
                                       .stored = {kOut, 4},
-                                      .place = marlin_zero_place(bits, MarlinActivations::bits16)},
+                                      .map = marlin_zero_map(bits, MarlinActivations::bits16)},
                                      bits);
     for (std::int64_t g = 0; g < 4; ++g)
       for (std::int64_t n = 0; n < kOut; ++n)
@@ -254,12 +254,12 @@ TEST(MarlinGolden, WeightPermutationTables) {
     for (const bool wide : {false, true}) {
       const auto perm = file.values<std::int64_t>("weight_perm_w" + std::to_string(bits) + "_a8" + (wide ? "1" : "0"));
       const std::int64_t inputs = wide ? 32 : 16;
-      const Place place = marlin_weight_place(bits, wide ? MarlinActivations::int8 : MarlinActivations::bits16);
+      const ElementMap map = marlin_weight_map(bits, wide ? MarlinActivations::int8 : MarlinActivations::bits16);
       ASSERT_EQ(perm.size(), 1024U);
       for (std::size_t slot = 0; slot < perm.size(); ++slot) {
         const std::int64_t in_block = perm[slot] % (inputs * 16);
         const std::int64_t n = perm[slot] / (inputs * 16) * 16 + in_block % 16;
-        EXPECT_EQ(place({1024 / inputs, inputs}, n, in_block / 16), static_cast<std::int64_t>(slot));
+        EXPECT_EQ(map({1024 / inputs, inputs}, n, in_block / 16), static_cast<std::int64_t>(slot));
       }
     }
 }

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <random>
 
-#include "kernels/layouts/arranged_layouts.h"
+#include "kernels/layouts/mapped_layouts.h"
 #include "kernels/layouts/value_pack.h"
 #include "scheme/codes.h"
 #include "support/random_experts.h"
@@ -57,7 +57,7 @@ const QuantKey kMxfp8Key{.element = Element::e4m3, .scale = ScaleType::e8m0, .gr
 
 TEST(PublishedMaps, TrtLlmFp8OfOneScaleATensor) {
   const LayoutMatrix matrix = w13_of(kTensorKey);
-  const auto pack = pack_arranged<kTrtLlmFp8Tensor>(matrix, Role::w13);
+  const auto pack = pack_mapped<kTrtLlmFp8Tensor>(matrix, Role::w13);
   ASSERT_TRUE(pack.ok());
   const auto rows = shuffled(in_turns(), kRows32);
   std::size_t at = 0;
@@ -68,7 +68,7 @@ TEST(PublishedMaps, TrtLlmFp8OfOneScaleATensor) {
 
 TEST(PublishedMaps, TrtLlmFp8Blocks) {
   const LayoutMatrix matrix = w13_of(kBlockKey);
-  const auto pack = pack_arranged<kTrtLlmFp8Block>(matrix, Role::w13);
+  const auto pack = pack_mapped<kTrtLlmFp8Block>(matrix, Role::w13);
   ASSERT_TRUE(pack.ok());
   const auto rows = shuffled(up_first(), kRows16);
   std::size_t at = 0;
@@ -88,7 +88,7 @@ TEST(PublishedMaps, TrtLlmFp8Blocks) {
 
 TEST(PublishedMaps, TrtLlmMxfp8) {
   const LayoutMatrix matrix = w13_of(kMxfp8Key);
-  const auto pack = pack_arranged<kTrtLlmMxfp8>(matrix, Role::w13);
+  const auto pack = pack_mapped<kTrtLlmMxfp8>(matrix, Role::w13);
   ASSERT_TRUE(pack.ok());
   const auto rows = shuffled(in_turns(), kRows32);
   std::size_t at = 0;

@@ -5,7 +5,7 @@
 #include <bit>
 #include <random>
 
-#include "kernels/layouts/arranged_layouts.h"
+#include "kernels/layouts/mapped_layouts.h"
 #include "kernels/layouts/marlin.h"
 #include "kernels/layouts/value_pack.h"
 #include "support/random_experts.h"
@@ -199,18 +199,18 @@ TEST(LayoutRoundTrip, RoundedScalesAreAFixedPoint) {
   EXPECT_TRUE(same(unpack(*once), unpack(*twice)));
 }
 
-template <const ArrangedLayout& Layout>
-void expect_arranged(const std::vector<QuantKey>& keys, std::mt19937& rng) {
+template <const MappedLayout& Layout>
+void expect_mapped(const std::vector<QuantKey>& keys, std::mt19937& rng) {
   const std::int64_t hidden = Layout.sizes.hidden.pads ? 1 : Layout.sizes.hidden.of;
   const std::int64_t intermediate = Layout.sizes.intermediate.pads ? 1 : Layout.sizes.intermediate.of;
   for (const QuantKey& key : keys)
     for (const Shape& shape : shapes(hidden, intermediate, rng)) {
       SCOPED_TRACE(Layout.name);
-      expect_round_trip(key, shape, false, Layout.bias, pack_arranged<Layout>, rng);
+      expect_round_trip(key, shape, false, Layout.bias, pack_mapped<Layout>, rng);
     }
 }
 
-TEST(LayoutRoundTrip, ArrangedLayouts) {
+TEST(LayoutRoundTrip, MappedLayouts) {
   std::mt19937 rng(4);
   std::vector<QuantKey> symmetric;
   std::vector<QuantKey> integers;
@@ -220,32 +220,32 @@ TEST(LayoutRoundTrip, ArrangedLayouts) {
       for (const Element element : {Element::int4, Element::int8})
         for (const bool plain : {true, false}) integers.push_back(integer_key(element, scale, granularity, plain));
     }
-  expect_arranged<kTritonWna16>(integers, rng);
-  expect_arranged<kXpuInt4>(symmetric, rng);
-  expect_arranged<kTrtLlmMxint4>({integer_key(Element::int4, ScaleType::bf16, Granularity::group(32), true)}, rng);
-  expect_arranged<kInt8Rows>({integer_key(Element::int8, ScaleType::f32, Granularity::channel(), true)}, rng);
+  expect_mapped<kTritonWna16>(integers, rng);
+  expect_mapped<kXpuInt4>(symmetric, rng);
+  expect_mapped<kTrtLlmMxint4>({integer_key(Element::int4, ScaleType::bf16, Granularity::group(32), true)}, rng);
+  expect_mapped<kInt8Rows>({integer_key(Element::int8, ScaleType::f32, Granularity::channel(), true)}, rng);
   std::vector<QuantKey> fp8;
   for (const Granularity granularity : {Granularity::tensor(), Granularity::channel(), Granularity::block(128, 128)})
     fp8.push_back({.element = Element::e4m3, .scale = ScaleType::f32, .granularity = granularity});
-  expect_arranged<kFp8Rows>(fp8, rng);
-  expect_arranged<kAiterFp8>(fp8, rng);
-  expect_arranged<kTrtLlmMxfp4>({kMxfp4}, rng);
-  expect_arranged<kCutlassFp4>({kMxfp4, kNvfp4}, rng);
-  expect_arranged<kFlashInferFp4>({kMxfp4, kNvfp4}, rng);
-  expect_arranged<kAiterMxfp4>({kMxfp4}, rng);
-  expect_arranged<kAiterMxfp4Gated>({kMxfp4}, rng);
-  expect_arranged<kTrtLlmNvfp4>({kNvfp4}, rng);
-  expect_arranged<kCuteDslNvfp4>({kNvfp4}, rng);
-  expect_arranged<kB12xNvfp4>({kNvfp4}, rng);
-  expect_arranged<kB12xNvfp4Gated>({kNvfp4}, rng);
-  expect_arranged<kTrtLlmFp8Tensor>({fp8[0]}, rng);
-  expect_arranged<kTrtLlmFp8Block>({fp8[2]}, rng);
-  expect_arranged<kFlashInferFp8Tensor>({fp8[0]}, rng);
-  expect_arranged<kFlashInferFp8Block>({fp8[2]}, rng);
-  expect_arranged<kTrtLlmMxfp8>({kMxfp8}, rng);
+  expect_mapped<kFp8Rows>(fp8, rng);
+  expect_mapped<kAiterFp8>(fp8, rng);
+  expect_mapped<kTrtLlmMxfp4>({kMxfp4}, rng);
+  expect_mapped<kCutlassFp4>({kMxfp4, kNvfp4}, rng);
+  expect_mapped<kFlashInferFp4>({kMxfp4, kNvfp4}, rng);
+  expect_mapped<kAiterMxfp4>({kMxfp4}, rng);
+  expect_mapped<kAiterMxfp4Gated>({kMxfp4}, rng);
+  expect_mapped<kTrtLlmNvfp4>({kNvfp4}, rng);
+  expect_mapped<kCuteDslNvfp4>({kNvfp4}, rng);
+  expect_mapped<kB12xNvfp4>({kNvfp4}, rng);
+  expect_mapped<kB12xNvfp4Gated>({kNvfp4}, rng);
+  expect_mapped<kTrtLlmFp8Tensor>({fp8[0]}, rng);
+  expect_mapped<kTrtLlmFp8Block>({fp8[2]}, rng);
+  expect_mapped<kFlashInferFp8Tensor>({fp8[0]}, rng);
+  expect_mapped<kFlashInferFp8Block>({fp8[2]}, rng);
+  expect_mapped<kTrtLlmMxfp8>({kMxfp8}, rng);
 }
 
-template <const ArrangedLayout& Layout>
+template <const MappedLayout& Layout>
 void expect_values(std::initializer_list<Element> elements, std::mt19937& rng) {
   for (const Element element : elements)
     for (const Shape& shape : shapes(Layout.sizes.hidden.of, Layout.sizes.intermediate.of, rng)) {
@@ -273,18 +273,18 @@ TEST(LayoutRoundTrip, BlocksWhoseRowsDiffer) {
   for (const Granularity granularity : {Granularity::tensor(), Granularity::block(128, 128)}) {
     const QuantKey key{.element = Element::e4m3, .scale = ScaleType::f32, .granularity = granularity};
     LayoutMatrix matrix = random_matrix(key, {256, 256}, Role::w13, false, rng);
-    const auto shared = pack_arranged<kFp8Rows>(matrix, Role::w13);
+    const auto shared = pack_mapped<kFp8Rows>(matrix, Role::w13);
     ASSERT_TRUE(shared.ok());
     EXPECT_EQ(shared->rows_per_scale, granularity.kind == Granularity::Kind::tensor ? 256 : 128);
     matrix.panel.scales[static_cast<std::size_t>(3 * matrix.head.groups)] *= 2.0F;
-    const auto apart = pack_arranged<kFp8Rows>(matrix, Role::w13);
+    const auto apart = pack_mapped<kFp8Rows>(matrix, Role::w13);
     ASSERT_TRUE(apart.ok());
     EXPECT_EQ(apart->rows_per_scale, 1);
     EXPECT_TRUE(same(unpack(*apart), matrix));
     matrix.bias.clear();
     const bool tensor = granularity.kind == Granularity::Kind::tensor;
-    const auto kernel = tensor ? refusal(pack_arranged<kTrtLlmFp8Tensor>(matrix, Role::w13))
-                               : refusal(pack_arranged<kFlashInferFp8Block>(matrix, Role::w13));
+    const auto kernel = tensor ? refusal(pack_mapped<kTrtLlmFp8Tensor>(matrix, Role::w13))
+                               : refusal(pack_mapped<kFlashInferFp8Block>(matrix, Role::w13));
     EXPECT_EQ(kernel, "layout.scale") << "one scale a block is all that these kernels read";
   }
 }
@@ -296,11 +296,11 @@ TEST(LayoutRefusals, SizesWithoutTiles) {
             "layout.shape");
   EXPECT_EQ(refusal(pack_marlin_nvfp4(random_matrix(kNvfp4, {96, 64}, Role::w2, false, rng), Role::w2, 1.0F)),
             "layout.shape");
-  EXPECT_EQ(refusal(pack_arranged<kXpuInt4>(random_matrix(int4, {100, 64}, Role::w13, false, rng), Role::w13)),
+  EXPECT_EQ(refusal(pack_mapped<kXpuInt4>(random_matrix(int4, {100, 64}, Role::w13, false, rng), Role::w13)),
             "layout.shape");
   LayoutMatrix half = random_matrix(int4, {256, 128}, Role::w2, false, rng);
   half.bias.clear();
-  EXPECT_EQ(refusal(pack_arranged<kTrtLlmMxint4>(half, Role::w2)), "layout.shape");
+  EXPECT_EQ(refusal(pack_mapped<kTrtLlmMxint4>(half, Role::w2)), "layout.shape");
 }
 
 TEST(LayoutRefusals, WhatALayoutHasNoRoomFor) {
@@ -314,10 +314,10 @@ TEST(LayoutRefusals, WhatALayoutHasNoRoomFor) {
   const QuantKey int4 = integer_key(Element::int4, ScaleType::bf16, Granularity::group(32), true);
   const QuantKey zeros = integer_key(Element::int4, ScaleType::bf16, Granularity::group(32), false);
   const QuantKey f16 = integer_key(Element::int4, ScaleType::f16, Granularity::group(32), true);
-  EXPECT_EQ(refusal(pack_arranged<kXpuInt4>(matrix(zeros), Role::w13)), "layout.zero_points");
-  EXPECT_EQ(refusal(pack_arranged<kXpuInt4>(matrix(int4, true), Role::w13)), "layout.act_order");
-  EXPECT_EQ(refusal(pack_arranged<kTrtLlmMxint4>(matrix(f16), Role::w13)), "layout.scale_type");
-  EXPECT_EQ(refusal(pack_arranged<kTrtLlmMxint4>(random_matrix(int4, shape, Role::w13, false, rng), Role::w13)),
+  EXPECT_EQ(refusal(pack_mapped<kXpuInt4>(matrix(zeros), Role::w13)), "layout.zero_points");
+  EXPECT_EQ(refusal(pack_mapped<kXpuInt4>(matrix(int4, true), Role::w13)), "layout.act_order");
+  EXPECT_EQ(refusal(pack_mapped<kTrtLlmMxint4>(matrix(f16), Role::w13)), "layout.scale_type");
+  EXPECT_EQ(refusal(pack_mapped<kTrtLlmMxint4>(random_matrix(int4, shape, Role::w13, false, rng), Role::w13)),
             "layout.bias");
   EXPECT_EQ(refusal(pack_marlin_wna16(matrix(kMxfp4), Role::w13)), "layout.scheme");
   EXPECT_EQ(refusal(pack_marlin_fp8(matrix(kMxfp8), Role::w13)), "layout.scheme");
@@ -341,12 +341,12 @@ TEST(LayoutRoundTrip, BlockScalesHaveALeast) {
   LayoutMatrix matrix = random_matrix(key, {128, 128}, Role::w13, false, rng);
   matrix.bias.clear();
   std::fill(matrix.panel.scales.begin(), matrix.panel.scales.begin() + 128, 1e-23F);
-  const auto packed = pack_arranged<kTrtLlmFp8Block>(matrix, Role::w13);
+  const auto packed = pack_mapped<kTrtLlmFp8Block>(matrix, Role::w13);
   ASSERT_TRUE(packed.ok());
   EXPECT_EQ(packed->scale(0, 0), 1e-10F);
   EXPECT_EQ(packed->scale(128, 0), matrix.scale(128, 0));
   std::fill(matrix.panel.scales.begin(), matrix.panel.scales.begin() + 128, -1.0F);
-  EXPECT_EQ(refusal(pack_arranged<kTrtLlmFp8Block>(matrix, Role::w13)), "layout.scale");
+  EXPECT_EQ(refusal(pack_mapped<kTrtLlmFp8Block>(matrix, Role::w13)), "layout.scale");
 }
 
 TEST(LayoutRefusals, BigEndianHostsOfXpu) {

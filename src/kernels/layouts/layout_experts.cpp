@@ -41,14 +41,14 @@ Result<LargestScales> largest_scales(const CanonicalExperts& experts) {
 }  // namespace
 
 Result<std::unique_ptr<PackedExperts>> b12x_experts(const CanonicalExperts& experts, const PackOptions& options) {
-  return experts.scheme.activation ? arranged_experts<kB12xNvfp4Gated>(experts, options)
+  return experts.scheme.activation ? mapped_experts<kB12xNvfp4Gated>(experts, options)
                                    : b12x_layer_experts<kB12xNvfp4>(experts, options);
 }
 
 Result<std::unique_ptr<PackedExperts>> aiter_mxfp4_experts(const CanonicalExperts& experts,
                                                            const PackOptions& options) {
-  return experts.scheme.activation ? arranged_experts<kAiterMxfp4>(experts, options)
-                                   : arranged_experts<kAiterMxfp4Gated>(experts, options);
+  return experts.scheme.activation ? mapped_experts<kAiterMxfp4>(experts, options)
+                                   : mapped_experts<kAiterMxfp4Gated>(experts, options);
 }
 
 Result<std::unique_ptr<PackedExperts>> marlin_wna16_experts(const CanonicalExperts& experts,

@@ -12,7 +12,7 @@
 #include "base/checked.h"
 #include "base/first_error.h"
 #include "kernels/kernel.h"
-#include "kernels/layouts/arranged_layouts.h"
+#include "kernels/layouts/mapped_layouts.h"
 #include "kernels/layouts/value_pack.h"
 #include "kernels/row_experts.h"
 
@@ -114,35 +114,35 @@ Result<std::unique_ptr<PackedLinear>> linear_executor(const CanonicalLinear& lin
       std::make_unique<PackedRows<Pack>>(linear, std::make_shared<const Pack>(std::move(packed)), 0));
 }
 
-template <const ArrangedLayout& Layout>
+template <const MappedLayout& Layout>
 Result<std::unique_ptr<PackedExperts>> value_experts(const CanonicalExperts& experts, const PackOptions& options) {
   using Pack = ValuePack<Layout>;
   MORACLE_ASSIGN(const auto packs, pack_layer<Pack>(experts, options, pack_values<Layout>));
   return executor(experts, options, packs);
 }
 
-template <const ArrangedLayout& Layout>
-Result<std::unique_ptr<PackedExperts>> arranged_experts(const CanonicalExperts& experts, const PackOptions& options) {
-  using Pack = ArrangedPack<Layout>;
-  MORACLE_ASSIGN(const auto packs, pack_layer<Pack>(experts, options, pack_arranged<Layout>));
+template <const MappedLayout& Layout>
+Result<std::unique_ptr<PackedExperts>> mapped_experts(const CanonicalExperts& experts, const PackOptions& options) {
+  using Pack = MappedPack<Layout>;
+  MORACLE_ASSIGN(const auto packs, pack_layer<Pack>(experts, options, pack_mapped<Layout>));
   return executor(experts, options, packs);
 }
 
 // The b12x form of a layer. Where the checkpoint has no scale for the second multiplication's input (W4A16), the kernel
 // still reads one: a vector of ones, made here once so that no call allocates it.
-template <const ArrangedLayout& Layout>
+template <const MappedLayout& Layout>
 struct B12xLayer {
-  LayerPacks<ArrangedPack<Layout>> packs{};
+  LayerPacks<MappedPack<Layout>> packs{};
   std::vector<float> fc2_input_scale{};  // [experts], ones
 };
-template <const ArrangedLayout& Layout>
+template <const MappedLayout& Layout>
 Result<B12xLayer<Layout>> pack_b12x_layer(const CanonicalExperts& experts, const PackOptions& options) {
   B12xLayer<Layout> layer;
-  MORACLE_ASSIGN(layer.packs, pack_layer<ArrangedPack<Layout>>(experts, options, pack_arranged<Layout>));
+  MORACLE_ASSIGN(layer.packs, pack_layer<MappedPack<Layout>>(experts, options, pack_mapped<Layout>));
   layer.fc2_input_scale.assign(experts.experts.size(), 1.0F);
   return layer;
 }
-template <const ArrangedLayout& Layout>
+template <const MappedLayout& Layout>
 Result<std::unique_ptr<PackedExperts>> b12x_layer_experts(const CanonicalExperts& experts, const PackOptions& options) {
   MORACLE_ASSIGN(B12xLayer<Layout> packed, pack_b12x_layer<Layout>(experts, options));
   const auto layer = std::make_shared<const B12xLayer<Layout>>(std::move(packed));

@@ -130,7 +130,7 @@ ColumnOrder column_order(std::span<const std::int32_t> g_idx) {
   return sorted;
 }
 
-Result<Bias> store_bias(const LayoutMatrix& matrix, const Arrangement& how) {
+Result<Bias> store_bias(const LayoutMatrix& matrix, const IndexMap& how) {
   if (matrix.bias.empty()) return Bias{NoBias{}};
   MORACLE_ASSIGN(StoredScales stored, StoredScales::zeroed(how, ScaleType::f32));
   for (std::int64_t r = 0; r < matrix.head.rows; ++r) {

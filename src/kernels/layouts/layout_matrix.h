@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "kernels/layouts/arrangement.h"
+#include "kernels/layouts/index_map.h"
 #include "scheme/canonical.h"
 
 namespace moracle::layout {
@@ -80,7 +80,7 @@ using ColumnOrder = std::variant<InOrder, ActOrder>;
 
 struct NoBias {};
 using Bias = std::variant<NoBias, StoredScales>;  // f32, [rows, 1]
-Result<Bias> store_bias(const LayoutMatrix& matrix, const Arrangement& how);
+Result<Bias> store_bias(const LayoutMatrix& matrix, const IndexMap& how);
 [[nodiscard]] inline float bias_at(const Bias& bias, std::int64_t row) {
   const auto* stored = std::get_if<StoredScales>(&bias);
   return stored == nullptr ? 0.0F : stored->at(row, 0);

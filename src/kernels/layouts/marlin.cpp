@@ -16,9 +16,9 @@ Error unfit(const MatrixHead& head, std::string code, std::string wanted, std::s
       .code = "layout." + std::move(code), .where = head.name, .wanted = std::move(wanted), .found = std::move(found)};
 }
 
-// The arrangement that weights, scales and biases of one matrix share, but for place and stored size.
+// The index map that weights, scales and biases of one matrix share, but for the element map and the stored size.
 struct Frame {
-  Arrangement rows{};
+  IndexMap rows{};
   std::int64_t cols = 0;
   std::int64_t groups = 0;
 };
@@ -28,16 +28,16 @@ Result<Frame> frame_of(const LayoutMatrix& matrix, Role role, const Sizes& sizes
   MORACLE_ASSIGN(const Grid part, role == Role::linear ? marlin_linear_part(head) : padded_part(head, role, sizes));
   const auto rows = checked_mul(part.rows, head.parts);
   if (!rows) return unfit(head, "shape", "rows that can be counted", std::to_string(part.rows));
-  Frame frame{.rows = {.part_rows = head.part_rows(), .padded_part_rows = part.rows, .steps_rows = *rows},
+  Frame frame{.rows = {.part_rows = head.part_rows(), .padded_part_rows = part.rows, .permuted_rows = *rows},
               .cols = part.cols,
               .groups = padded_groups(head, part.cols)};
   return frame;
 }
 
-Arrangement at(const Frame& frame, std::int64_t cols, Place place) {
-  Arrangement how = frame.rows;
-  how.stored = {frame.rows.steps_rows, cols};
-  how.place = place;
+IndexMap at(const Frame& frame, std::int64_t cols, ElementMap map) {
+  IndexMap how = frame.rows;
+  how.stored = {frame.rows.permuted_rows, cols};
+  how.map = map;
   return how;
 }
 
@@ -48,7 +48,7 @@ Result<StoredCodes> store_weight(const LayoutMatrix& matrix, const Frame& frame,
   const MatrixHead& head = matrix.head;
   const int bits = bits_of(head.key.element);
   MORACLE_ASSIGN(StoredCodes weight,
-                 StoredCodes::zeroed(at(frame, frame.cols, marlin_weight_place(bits, activations)), bits));
+                 StoredCodes::zeroed(at(frame, frame.cols, marlin_weight_map(bits, activations)), bits));
   for (std::int64_t r = 0; r < head.rows; ++r) {
     for (std::int64_t p = 0; p < head.cols; ++p) weight.put(r, p, recode(r, p, matrix.code(r, column_at(order, p))));
   }
@@ -65,10 +65,10 @@ float round_to(ScaleType type, float value) {
 }
 
 // Scales times `factor`, which is a power of two; rounded before, as they are cast to the model's type first.
-Result<StoredScales> store_scales(const LayoutMatrix& matrix, const Frame& frame, Place place, ScaleType type,
+Result<StoredScales> store_scales(const LayoutMatrix& matrix, const Frame& frame, ElementMap map, ScaleType type,
                                   float factor) {
   const MatrixHead& head = matrix.head;
-  MORACLE_ASSIGN(StoredScales scales, StoredScales::zeroed(at(frame, frame.groups, place), type));
+  MORACLE_ASSIGN(StoredScales scales, StoredScales::zeroed(at(frame, frame.groups, map), type));
   for (std::int64_t r = 0; r < head.rows; ++r) {
     for (std::int64_t g = 0; g < head.groups; ++g) {
       if (!scales.put(r, g, round_to(type, matrix.scale(r, g)) * factor))
@@ -79,7 +79,7 @@ Result<StoredScales> store_scales(const LayoutMatrix& matrix, const Frame& frame
 }
 
 Result<Bias> store_marlin_bias(const LayoutMatrix& matrix, const Frame& frame) {
-  return store_bias(matrix, at(frame, 1, marlin_scale_place(MarlinScaleOrder::single)));
+  return store_bias(matrix, at(frame, 1, marlin_scale_map(MarlinScaleOrder::single)));
 }
 
 ScaleType model_type(const QuantKey& key, ScaleType asked) {
@@ -96,7 +96,7 @@ Result<MarlinInt8Scales> store_int8_scales(const LayoutMatrix& matrix, const Fra
   MarlinInt8Scales scales;
   scales.global = largest / 4096.0F;
   MORACLE_ASSIGN(scales.numbers,
-                 StoredScales::zeroed(at(frame, frame.groups, marlin_scale_place(MarlinScaleOrder::single)), type));
+                 StoredScales::zeroed(at(frame, frame.groups, marlin_scale_map(MarlinScaleOrder::single)), type));
   for (std::int64_t r = 0; r < head.rows; ++r) {
     for (std::int64_t g = 0; g < head.groups; ++g) {
       const float share = round_to(type, round_to(type, matrix.scale(r, g)) / largest);
@@ -111,7 +111,7 @@ Result<StoredCodes> store_zeros(const LayoutMatrix& matrix, const Frame& frame, 
   const MatrixHead& head = matrix.head;
   const int bits = bits_of(head.key.element);
   MORACLE_ASSIGN(StoredCodes zeros,
-                 StoredCodes::zeroed(at(frame, frame.groups, marlin_zero_place(bits, activations)), bits));
+                 StoredCodes::zeroed(at(frame, frame.groups, marlin_zero_map(bits, activations)), bits));
   for (std::int64_t r = 0; r < head.rows; ++r)
     for (std::int64_t g = 0; g < head.groups; ++g) zeros.put(r, g, matrix.zero(r, g));
   return zeros;
@@ -145,8 +145,8 @@ Result<MarlinWna16Pack> pack_marlin_wna16(const LayoutMatrix& matrix, Role role,
   if (activations == MarlinActivations::int8 && frame.groups > 1) {
     MORACLE_ASSIGN(pack.scales, store_int8_scales(matrix, frame, type));
   } else {
-    const Place place = marlin_scale_place(marlin_scale_order(head, frame.cols, activations));
-    MORACLE_ASSIGN(pack.scales, store_scales(matrix, frame, place, type, fp8 ? kFp8Gain : 1.0F));
+    const ElementMap map = marlin_scale_map(marlin_scale_order(head, frame.cols, activations));
+    MORACLE_ASSIGN(pack.scales, store_scales(matrix, frame, map, type, fp8 ? kFp8Gain : 1.0F));
   }
   if (!head.key.symmetric) {
     MORACLE_ASSIGN(pack.zeros, store_zeros(matrix, frame, activations));
@@ -192,8 +192,8 @@ Result<MarlinFp8Pack> pack_marlin_fp8(const LayoutMatrix& matrix, Role role, con
   MarlinFp8Pack pack{.head = head, .order = InOrder{}};
   MORACLE_ASSIGN(pack.weight, store_raw(matrix, frame, MarlinActivations::bits16));
   const ScaleType type = model_type(head.key, options.dtype);
-  const Place place = marlin_scale_place(marlin_scale_order(head, frame.cols, options.activations));
-  MORACLE_ASSIGN(pack.scales, store_scales(matrix, frame, place, type, exponent_gain(type)));
+  const ElementMap map = marlin_scale_map(marlin_scale_order(head, frame.cols, options.activations));
+  MORACLE_ASSIGN(pack.scales, store_scales(matrix, frame, map, type, exponent_gain(type)));
   MORACLE_ASSIGN(pack.bias, store_marlin_bias(matrix, frame));
   return pack;
 }
@@ -218,9 +218,9 @@ Result<MarlinMxPack> pack_marlin_mx(const LayoutMatrix& matrix, Role role, const
   MORACLE_ASSIGN(const Frame frame, frame_of(matrix, role, mxfp4 ? kMarlinMxfp4Sizes : kMarlinSizes));
   MarlinMxPack pack{.head = head, .order = InOrder{}, .activations = options.activations};
   MORACLE_ASSIGN(pack.weight, store_raw(matrix, frame, options.activations));
-  const Place place =
-      marlin_byte_scale_place(marlin_scale_order(head, frame.cols, options.activations), options.activations);
-  MORACLE_ASSIGN(pack.scales, StoredScales::zeroed(at(frame, frame.groups, place), ScaleType::e8m0));
+  const ElementMap map =
+      marlin_byte_scale_map(marlin_scale_order(head, frame.cols, options.activations), options.activations);
+  MORACLE_ASSIGN(pack.scales, StoredScales::zeroed(at(frame, frame.groups, map), ScaleType::e8m0));
   for (std::int64_t r = 0; r < head.rows; ++r) {
     for (std::int64_t g = 0; g < head.groups; ++g) {
       const std::uint8_t byte = encode_e8m0(matrix.scale(r, g));
@@ -258,9 +258,9 @@ Result<MarlinNvfp4Pack> pack_marlin_nvfp4(const LayoutMatrix& matrix, Role role,
   MORACLE_ASSIGN(const Frame frame, frame_of(matrix, role, marlin_nvfp4_sizes(hidden)));
   MarlinNvfp4Pack pack{.head = head, .order = InOrder{}, .type = model_type(head.key, options.dtype), .factor = factor};
   MORACLE_ASSIGN(pack.weight, store_raw(matrix, frame, options.activations));
-  const Place place =
-      marlin_byte_scale_place(marlin_scale_order(head, frame.cols, options.activations), options.activations);
-  MORACLE_ASSIGN(pack.scales, StoredScales::zeroed(at(frame, frame.groups, place), ScaleType::e4m3));
+  const ElementMap map =
+      marlin_byte_scale_map(marlin_scale_order(head, frame.cols, options.activations), options.activations);
+  MORACLE_ASSIGN(pack.scales, StoredScales::zeroed(at(frame, frame.groups, map), ScaleType::e4m3));
   for (std::int64_t r = 0; r < head.rows; ++r) {
     for (std::int64_t g = 0; g < head.groups; ++g) {
       const float scaled = matrix.scale(r, g) * factor * 128.0F;

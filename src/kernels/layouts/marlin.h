@@ -22,11 +22,11 @@ enum class MarlinScaleOrder : std::uint8_t { single, grouped };
 // activations. It passes w13 the intermediate size; Moracle passes the true columns.
 [[nodiscard]] MarlinScaleOrder marlin_scale_order(const MatrixHead& head, std::int64_t size_k,
                                                   MarlinActivations activations);
-[[nodiscard]] Place marlin_scale_place(MarlinScaleOrder order);
+[[nodiscard]] ElementMap marlin_scale_map(MarlinScaleOrder order);
 // Grouped, and swapped within each 4 as {0, 2, 1, 3}: one-byte scales, which are unpacked four at a time.
-[[nodiscard]] Place marlin_byte_scale_place(MarlinScaleOrder order, MarlinActivations activations);
-[[nodiscard]] Place marlin_zero_place(int bits, MarlinActivations activations);
-[[nodiscard]] Place marlin_weight_place(int bits, MarlinActivations activations);
+[[nodiscard]] ElementMap marlin_byte_scale_map(MarlinScaleOrder order, MarlinActivations activations);
+[[nodiscard]] ElementMap marlin_zero_map(int bits, MarlinActivations activations);
+[[nodiscard]] ElementMap marlin_weight_map(int bits, MarlinActivations activations);
 
 // Sizes that the expert kernels have tiles for.
 inline constexpr Sizes kMarlinSizes{.hidden = {128}, .intermediate = {64, true}};

@@ -9,7 +9,7 @@ namespace moracle::layout {
 namespace {
 
 constexpr std::array<std::int64_t, 4> kSwapWithin4{0, 2, 1, 3};  // its own inverse
-// Place of each of 8 elements that are taken in the order 0, 2, 4, 6, 1, 3, 5, 7.
+// ElementMap of each of 8 elements that are taken in the order 0, 2, 4, 6, 1, 3, 5, 7.
 constexpr std::array<std::int64_t, 8> kEvenFirst{0, 4, 1, 5, 2, 6, 3, 7};
 
 // A tile of 16 inputs x 64 outputs is 128 words of 4-bit codes: a thread holds 8 codes of each of 4 words, ordered so
@@ -86,21 +86,21 @@ MarlinScaleOrder marlin_scale_order(const MatrixHead& head, std::int64_t size_k,
   return grouped_scales ? MarlinScaleOrder::grouped : MarlinScaleOrder::single;
 }
 
-Place marlin_scale_place(MarlinScaleOrder order) {
+ElementMap marlin_scale_map(MarlinScaleOrder order) {
   return order == MarlinScaleOrder::grouped ? grouped : single;
 }
 
-Place marlin_byte_scale_place(MarlinScaleOrder order, MarlinActivations activations) {
-  if (activations != MarlinActivations::bits16) return marlin_scale_place(order);
+ElementMap marlin_byte_scale_map(MarlinScaleOrder order, MarlinActivations activations) {
+  if (activations != MarlinActivations::bits16) return marlin_scale_map(order);
   return order == MarlinScaleOrder::grouped ? grouped_within_4 : single_within_4;
 }
 
-Place marlin_zero_place(int bits, MarlinActivations activations) {
+ElementMap marlin_zero_map(int bits, MarlinActivations activations) {
   if (activations != MarlinActivations::bits16) return grouped;
   return bits == 4 ? grouped_even_first : grouped_within_4;
 }
 
-Place marlin_weight_place(int bits, MarlinActivations activations) {
+ElementMap marlin_weight_map(int bits, MarlinActivations activations) {
   if (activations == MarlinActivations::bits16) return bits == 4 ? weight_4 : weight_8;
   return bits == 4 ? weight_4_wide : weight_8_wide;
 }

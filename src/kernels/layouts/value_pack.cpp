@@ -16,12 +16,12 @@ ScaleType type_of(Element element) {
 
 }  // namespace
 
-Result<ValueArrays> arrange_values(const ArrangedLayout& layout, const LayoutMatrix& matrix, Role role) {
+Result<ValueArrays> store_values(const MappedLayout& layout, const LayoutMatrix& matrix, Role role) {
   const MatrixHead& head = matrix.head;
   MORACLE_TRY(accepts_host(layout, std::endian::native));
   if (head.key.quantized()) return refused(layout, head, "scheme", "unquantized weights", to_string(head.key));
   if (!matrix.bias.empty() && !layout.bias) return refused(layout, head, "bias", "no bias", "a bias");
-  MORACLE_ASSIGN(Arrangement how, arrangement_of(layout, head, role));
+  MORACLE_ASSIGN(IndexMap how, index_map_of(layout, head, role));
   ValueArrays arrays;
   MORACLE_ASSIGN(arrays.values, StoredScales::zeroed(how, type_of(head.key.element)));
   for (std::int64_t r = 0; r < head.rows; ++r) {
@@ -31,7 +31,7 @@ Result<ValueArrays> arrange_values(const ArrangedLayout& layout, const LayoutMat
     }
   }
   how.stored.cols = 1;
-  how.place = row_major;
+  how.map = row_major;
   MORACLE_ASSIGN(arrays.bias, store_bias(matrix, how));
   return arrays;
 }

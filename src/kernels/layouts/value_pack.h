@@ -2,12 +2,12 @@
 // codes; what those say of scales and zero points has no meaning here.
 #pragma once
 
-#include "kernels/layouts/arranged.h"
+#include "kernels/layouts/mapped_layout.h"
 
 namespace moracle::layout {
 
 // The pack of one unquantized matrix. `Layout` makes each layout's pack a type of its own.
-template <const ArrangedLayout& Layout>
+template <const MappedLayout& Layout>
 struct ValuePack {
   MatrixHead head{};
   StoredScales values{};  // [rows, cols] in the element's own type
@@ -21,22 +21,22 @@ struct ValueArrays {
   StoredScales values{};
   Bias bias{};
 };
-Result<ValueArrays> arrange_values(const ArrangedLayout& layout, const LayoutMatrix& matrix, Role role);
+Result<ValueArrays> store_values(const MappedLayout& layout, const LayoutMatrix& matrix, Role role);
 }  // namespace detail
 
 // Errors: "layout.shape", "layout.scheme", "layout.bias" for what the layout has no form for.
-template <const ArrangedLayout& Layout>
+template <const MappedLayout& Layout>
 Result<ValuePack<Layout>> pack_values(const LayoutMatrix& matrix, Role role) {
-  MORACLE_ASSIGN(detail::ValueArrays arrays, detail::arrange_values(Layout, matrix, role));
+  MORACLE_ASSIGN(detail::ValueArrays arrays, detail::store_values(Layout, matrix, role));
   return ValuePack<Layout>{.head = matrix.head, .values = std::move(arrays.values), .bias = std::move(arrays.bias)};
 }
 
-template <const ArrangedLayout& Layout>
+template <const MappedLayout& Layout>
 void decode_row(const ValuePack<Layout>& pack, std::int64_t row, float* out) {
   for (std::int64_t k = 0; k < pack.head.cols; ++k) out[k] = pack.values.at(row, k);
 }
 
-template <const ArrangedLayout& Layout>
+template <const MappedLayout& Layout>
 LayoutMatrix unpack(const ValuePack<Layout>& pack) {
   const MatrixHead& head = pack.head;
   LayoutMatrix matrix = blank_matrix(head);

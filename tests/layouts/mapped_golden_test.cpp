@@ -1,7 +1,7 @@
-// The arranged layouts against recorded tensors, bit for bit, and their inverses.
+// The mapped layouts against recorded tensors, bit for bit, and their inverses.
 #include <gtest/gtest.h>
 
-#include "kernels/layouts/arranged_layouts.h"
+#include "kernels/layouts/mapped_layouts.h"
 #include "layouts/golden_matrices.h"
 
 namespace moracle {
@@ -25,9 +25,9 @@ Bytes part_of(const GoldenFile& file, const std::string& name, std::int64_t expe
   return bytes;
 }
 
-template <const ArrangedLayout& Layout>
-ArrangedPack<Layout> packed(const LayoutMatrix& matrix, Role role) {
-  auto pack = pack_arranged<Layout>(matrix, role);
+template <const MappedLayout& Layout>
+MappedPack<Layout> packed(const LayoutMatrix& matrix, Role role) {
+  auto pack = pack_mapped<Layout>(matrix, role);
   EXPECT_TRUE(pack.ok()) << pack.error().message();
   if (!pack.ok()) return {};
   EXPECT_TRUE(same(unpack(*pack), matrix)) << Layout.name;
@@ -65,7 +65,7 @@ LayoutMatrix gptq_matrix(const MatrixHead& head, const Bytes& words, const Bytes
   return matrix;
 }
 
-TEST(ArrangedGolden, XpuInt4FromGptq) {
+TEST(MappedGolden, XpuInt4FromGptq) {
   const GoldenFile file("wna16_xpu_triton");
   for (const std::int64_t expert : {0, 1})
     for (const auto& [name, role, cols, parts] : {std::tuple{"w13", Role::w13, 128, 2}, {"w2", Role::w2, 64, 1}}) {
@@ -80,7 +80,7 @@ TEST(ArrangedGolden, XpuInt4FromGptq) {
     }
 }
 
-TEST(ArrangedGolden, TritonFromCompressedTensorsWithZeroPoints) {
+TEST(MappedGolden, TritonFromCompressedTensorsWithZeroPoints) {
   const GoldenFile file("wna16_xpu_triton");
   QuantKey key = kInt4G32;
   key.symmetric = false;
@@ -106,7 +106,7 @@ TEST(ArrangedGolden, TritonFromCompressedTensorsWithZeroPoints) {
 }
 
 // Zero points of AWQ and of GPTQ, whose recorded zero points are the true ones.
-TEST(ArrangedGolden, TritonFromAwqAndGptq) {
+TEST(MappedGolden, TritonFromAwqAndGptq) {
   const GoldenFile awq("marlin_awq");
   const GoldenFile gptq("gptq_asym");
   struct Case {
@@ -140,7 +140,7 @@ TEST(ArrangedGolden, TritonFromAwqAndGptq) {
   }
 }
 
-TEST(ArrangedGolden, TrtLlmMxint4) {
+TEST(MappedGolden, TrtLlmMxint4) {
   const GoldenFile file("mxint4_trtllm");
   QuantKey key = kInt4G32;
   key.scale = ScaleType::bf16;
@@ -163,7 +163,7 @@ LayoutMatrix mxfp4_matrix(const GoldenFile& file, const std::string& name, std::
   return matrix;
 }
 
-template <const ArrangedLayout& Layout>
+template <const MappedLayout& Layout>
 void expect_mxfp4(const GoldenFile& file, const LayoutMatrix& matrix, Role role, const std::string& name) {
   SCOPED_TRACE(name);
   const auto pack = packed<Layout>(matrix, role);
@@ -179,7 +179,7 @@ void expect_mxfp4(const GoldenFile& file, const LayoutMatrix& matrix, Role role,
   }
 }
 
-TEST(ArrangedGolden, TrtLlmMxfp4FromBothRowOrders) {
+TEST(MappedGolden, TrtLlmMxfp4FromBothRowOrders) {
   const GoldenFile file("mxfp4_trtllm");
   const LayoutMatrix w13 = mxfp4_matrix(file, "w13", 256, 2);
   expect_mxfp4<kTrtLlmMxfp4>(file, w13, Role::w13, "split_w1w3.trtllm.w13");
@@ -187,34 +187,34 @@ TEST(ArrangedGolden, TrtLlmMxfp4FromBothRowOrders) {
 }
 
 // 256 rows of w2 are what the layout pads to; its 128 columns as well.
-TEST(ArrangedGolden, TrtLlmMxfp4Down) {
+TEST(MappedGolden, TrtLlmMxfp4Down) {
   const GoldenFile file("mxfp4_trtllm");
   const LayoutMatrix w2 = mxfp4_matrix(file, "w2", 128, 1);
   expect_mxfp4<kTrtLlmMxfp4>(file, w2, Role::w2, "split_w1w3.trtllm.w2");
   expect_mxfp4<kTrtLlmMxfp4>(file, w2, Role::w2, "gptoss_interleaved.trtllm.w2");
 }
 
-TEST(ArrangedGolden, FlashInferCutlassMxfp4) {
+TEST(MappedGolden, FlashInferCutlassMxfp4) {
   const GoldenFile file("mxfp4_trtllm");
   expect_mxfp4<kFlashInferFp4>(file, mxfp4_matrix(file, "w13", 256, 2), Role::w13, "split_w1w3.fi_cutlass_mxfp8.w13");
   expect_mxfp4<kFlashInferFp4>(file, mxfp4_matrix(file, "w2", 128, 1), Role::w2, "split_w1w3.fi_cutlass_mxfp8.w2");
 }
 
 // The published tables gather: stored row j is row perm[j].
-TEST(ArrangedGolden, RowStepsAgainstTheirTables) {
+TEST(MappedGolden, RowPermutationsAgainstTheirTables) {
   const GoldenFile file("mxfp4_trtllm");
-  const auto expect_table = [&](const std::string& name, std::span<const RowStep> steps) {
+  const auto expect_table = [&](const std::string& name, std::span<const RowPermutation> permutations) {
     const auto table = file.values<std::int64_t>("perm." + name);
     for (std::int64_t row = 0; row < 256; ++row) {
       std::int64_t at = row;
-      for (const RowStep step : steps) at = step(256, at);
+      for (const RowPermutation permutation : permutations) at = permutation(256, at);
       EXPECT_EQ(table[static_cast<std::size_t>(at)], row) << name;
     }
   };
   expect_table("a_rows_M256", kTrtLlmPlain);
-  constexpr std::array<RowStep, 1> kInterleave{interleave_halves<1>};
+  constexpr std::array<RowPermutation, 1> kInterleave{interleave_halves<1>};
   expect_table("gated_reorder_M256", kInterleave);
-  constexpr std::array<RowStep, 2> kChained{interleave_halves<1>, shuffle_32};
+  constexpr std::array<RowPermutation, 2> kChained{interleave_halves<1>, shuffle_32};
   expect_table("w3w1_chained_M256", kChained);
   const Bytes in = bytes_of(file, "interleave.in");
   const Bytes out = bytes_of(file, "interleave.out");
@@ -223,12 +223,12 @@ TEST(ArrangedGolden, RowStepsAgainstTheirTables) {
       EXPECT_EQ(out[static_cast<std::size_t>(swizzle_128x4({256, 8}, r, c))], in[static_cast<std::size_t>(r * 8 + c)]);
 }
 
-TEST(ArrangedGolden, ScaleSwizzlePadsRaggedSizes) {
+TEST(MappedGolden, ScaleSwizzlePadsRaggedSizes) {
   const GoldenFile file("nvfp4");
   const auto swizzled = [&](const std::string& name, std::int64_t rows, std::int64_t cols, const Grid& stored) {
     const Bytes in = bytes_of(file, name);
     auto scales = StoredScales::zeroed(
-        {.part_rows = rows, .padded_part_rows = rows, .steps_rows = rows, .stored = stored, .place = swizzle_128x4},
+        {.part_rows = rows, .padded_part_rows = rows, .permuted_rows = rows, .stored = stored, .map = swizzle_128x4},
         ScaleType::e4m3);
     for (std::int64_t r = 0; r < rows; ++r)
       for (std::int64_t c = 0; c < cols; ++c) scales->put_bits(r, c, in[static_cast<std::size_t>(r * cols + c)]);
@@ -238,13 +238,13 @@ TEST(ArrangedGolden, ScaleSwizzlePadsRaggedSizes) {
   EXPECT_EQ(swizzled("odd.scale", 130, 6, {256, 8}), bytes_of(file, "odd.swizzled"));
 }
 
-TEST(ArrangedGolden, Nvfp4Layouts) {
+TEST(MappedGolden, Nvfp4Layouts) {
   const GoldenFile file("nvfp4_moe_layouts");
   const auto matrix = [&](const std::string& name, std::int64_t cols, std::int64_t parts) {
     return test::row_matrix(test::head_of(kNvfp4, 256, cols, parts), bytes_of(file, "in." + name),
                             bytes_of(file, "in." + name + "_scale"));
   };
-  const auto expect = [&] < const ArrangedLayout & Layout > (const std::string& layout, const std::string& weights) {
+  const auto expect = [&] < const MappedLayout & Layout > (const std::string& layout, const std::string& weights) {
     SCOPED_TRACE(layout);
     for (const auto& [name, role, cols, parts] : {std::tuple{"w13", Role::w13, 256, 2}, {"w2", Role::w2, 128, 1}}) {
       const std::string matrix_name = name;
@@ -259,7 +259,7 @@ TEST(ArrangedGolden, Nvfp4Layouts) {
 }
 
 // Weights unmoved, in two's complement; scales of rank 1 and of rank 2 on disk are the same bytes.
-TEST(ArrangedGolden, Int8FromQuarkAndCompressedTensors) {
+TEST(MappedGolden, Int8FromQuarkAndCompressedTensors) {
   const GoldenFile file("moe_w8a8_int8_channel_token");
   const QuantKey key{.element = Element::int8, .scale = ScaleType::f32, .granularity = Granularity::channel()};
   for (const auto& [name, role, cols, parts] : {std::tuple{"w13", Role::w13, 256, 2}, {"w2", Role::w2, 128, 1}}) {
@@ -288,7 +288,7 @@ std::int64_t permuted(std::int64_t index, const std::vector<std::int64_t>& dims,
   return to;
 }
 
-TEST(ArrangedGolden, AiterPlacesAreThePublishedShuffles) {
+TEST(MappedGolden, AiterPlacesAreThePublishedShuffles) {
   constexpr std::int64_t kRows = 96;
   constexpr std::int64_t kCols = 256;
   for (std::int64_t row = 0; row < kRows; ++row)

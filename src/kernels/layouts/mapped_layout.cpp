@@ -1,4 +1,4 @@
-#include "kernels/layouts/arranged.h"
+#include "kernels/layouts/mapped_layout.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,7 +7,7 @@
 
 namespace moracle::layout {
 
-Result<> accepts_host(const ArrangedLayout& layout, std::endian host) {
+Result<> accepts_host(const MappedLayout& layout, std::endian host) {
   if (!layout.little_endian_host || host == std::endian::little) return Ok{};
   return Error{.code = "layout.byte_order",
                .where = std::string(layout.name),
@@ -17,7 +17,7 @@ Result<> accepts_host(const ArrangedLayout& layout, std::endian host) {
 
 namespace detail {
 
-Error refused(const ArrangedLayout& layout, const MatrixHead& head, std::string code, std::string wanted,
+Error refused(const MappedLayout& layout, const MatrixHead& head, std::string code, std::string wanted,
               std::string found) {
   return {.code = "layout." + std::move(code),
           .where = head.name,
@@ -25,22 +25,22 @@ Error refused(const ArrangedLayout& layout, const MatrixHead& head, std::string 
           .found = std::move(found)};
 }
 
-Result<Arrangement> arrangement_of(const ArrangedLayout& layout, const MatrixHead& head, Role role) {
+Result<IndexMap> index_map_of(const MappedLayout& layout, const MatrixHead& head, Role role) {
   MORACLE_ASSIGN(const Grid part, padded_part(head, role, layout.sizes));
   const auto rows = checked_mul(part.rows, head.parts);
   if (!rows) return refused(layout, head, "shape", "rows that can be counted", std::to_string(part.rows));
-  Arrangement how{.part_rows = head.part_rows(),
-                  .padded_part_rows = part.rows,
-                  .steps_rows = *rows,
-                  .stored = {*rows, part.cols},
-                  .steps = role == Role::w13 ? layout.w13_rows : layout.w2_rows,
-                  .place = layout.weight};
+  IndexMap how{.part_rows = head.part_rows(),
+               .padded_part_rows = part.rows,
+               .permuted_rows = *rows,
+               .stored = {*rows, part.cols},
+               .permutations = role == Role::w13 ? layout.w13_rows : layout.w2_rows,
+               .map = layout.weight};
   return how;
 }
 
 namespace {
 
-Result<> check(const ArrangedLayout& layout, const LayoutMatrix& matrix) {
+Result<> check(const MappedLayout& layout, const LayoutMatrix& matrix) {
   const MatrixHead& head = matrix.head;
   MORACLE_TRY(accepts_host(layout, std::endian::native));
   if (!head.key.quantized()) return refused(layout, head, "scheme", "quantized weights", to_string(head.key));
@@ -77,20 +77,20 @@ std::int64_t rows_that_share(const LayoutMatrix& matrix) {
   return sharing;
 }
 
-Result<StoredScales> scales_of(const ArrangedLayout& layout, const LayoutMatrix& matrix, const Arrangement& rows,
+Result<StoredScales> scales_of(const MappedLayout& layout, const LayoutMatrix& matrix, const IndexMap& rows,
                                std::int64_t groups, std::int64_t per_scale, Role role) {
   const MatrixHead& head = matrix.head;
   const std::int64_t part = ceil_div(head.part_rows(), per_scale);
-  Arrangement how = rows;
+  IndexMap how = rows;
   if (per_scale > 1) {
     how.part_rows = part;
     how.padded_part_rows = part;
-    how.steps_rows = head.parts * part;
-    how.steps = {};
-    if (role == Role::w13) how.steps = layout.w13_shared_rows;
+    how.permuted_rows = head.parts * part;
+    how.permutations = {};
+    if (role == Role::w13) how.permutations = layout.w13_shared_rows;
   }
-  how.stored = {round_up(how.steps_rows, layout.scale_multiple.rows), round_up(groups, layout.scale_multiple.cols)};
-  how.place = layout.scale;
+  how.stored = {round_up(how.permuted_rows, layout.scale_multiple.rows), round_up(groups, layout.scale_multiple.cols)};
+  how.map = layout.scale;
   const ScaleType type = layout.scale_type == ScaleType::none ? head.key.scale : layout.scale_type;
   MORACLE_ASSIGN(StoredScales scales, StoredScales::zeroed(how, type));
   for (std::int64_t at = 0; at < head.parts * part; ++at) {
@@ -106,13 +106,13 @@ Result<StoredScales> scales_of(const ArrangedLayout& layout, const LayoutMatrix&
   return scales;
 }
 
-Result<StoredCodes> zeros_of(const ArrangedLayout& layout, const LayoutMatrix& matrix, const Arrangement& rows,
+Result<StoredCodes> zeros_of(const MappedLayout& layout, const LayoutMatrix& matrix, const IndexMap& rows,
                              std::int64_t groups) {
   const MatrixHead& head = matrix.head;
   const int bits = bits_of(head.key.element);
-  Arrangement how = rows;
-  how.place = bits == 8 ? row_major : layout.zero;
-  how.stored = {round_up(rows.steps_rows, 8 / bits), groups};
+  IndexMap how = rows;
+  how.map = bits == 8 ? row_major : layout.zero;
+  how.stored = {round_up(rows.permuted_rows, 8 / bits), groups};
   MORACLE_ASSIGN(StoredCodes zeros, StoredCodes::zeroed(how, bits));
   for (std::int64_t r = 0; r < head.rows; ++r)
     for (std::int64_t g = 0; g < head.groups; ++g) zeros.put(r, g, matrix.zero(r, g));
@@ -121,11 +121,11 @@ Result<StoredCodes> zeros_of(const ArrangedLayout& layout, const LayoutMatrix& m
 
 }  // namespace
 
-Result<ArrangedArrays> arrange(const ArrangedLayout& layout, const LayoutMatrix& matrix, Role role) {
+Result<MappedArrays> store(const MappedLayout& layout, const LayoutMatrix& matrix, Role role) {
   MORACLE_TRY(check(layout, matrix));
   const MatrixHead& head = matrix.head;
-  MORACLE_ASSIGN(Arrangement how, arrangement_of(layout, head, role));
-  ArrangedArrays arrays{.rows_per_scale = rows_that_share(matrix)};
+  MORACLE_ASSIGN(IndexMap how, index_map_of(layout, head, role));
+  MappedArrays arrays{.rows_per_scale = rows_that_share(matrix)};
   if (!layout.row_scales && arrays.rows_per_scale != rows_per_scale(head))
     return refused(layout, head, "scale", "one scale for the rows of a block", "rows that differ");
   MORACLE_ASSIGN(arrays.weight, StoredCodes::zeroed(how, bits_of(head.key.element)));
@@ -139,7 +139,7 @@ Result<ArrangedArrays> arrange(const ArrangedLayout& layout, const LayoutMatrix&
     MORACLE_ASSIGN(arrays.zeros, zeros_of(layout, matrix, how, groups));
   }
   how.stored.cols = 1;
-  how.place = row_major;
+  how.map = row_major;
   MORACLE_ASSIGN(arrays.bias, store_bias(matrix, how));
   return arrays;
 }

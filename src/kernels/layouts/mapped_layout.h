@@ -1,5 +1,5 @@
-// Layouts that move elements and change none: codes, scales, zero points and biases each go to a place of their own.
-// One row of data describes a layout; packing, the inverse and the host executor are shared.
+// Layouts that move elements and change none: codes, scales, zero points and biases each have an index map of their
+// own. One row of data describes a layout; packing, the inverse and the host executor are shared.
 #pragma once
 
 #include <bit>
@@ -12,27 +12,27 @@
 
 namespace moracle::layout {
 
-struct ArrangedLayout {
+struct MappedLayout {
   std::string_view name{};
   std::uint8_t flip = 0;  // codes are stored xor this: offset-binary to two's complement
   Sizes sizes{};
-  std::span<const RowStep> w13_rows{};  // of elements, scales and biases alike
-  std::span<const RowStep> w2_rows{};
-  std::span<const RowStep> w13_shared_rows{};  // of scales that the rows of a block or of a part share
-  Place weight = row_major;
-  Place scale = row_major;
+  std::span<const RowPermutation> w13_rows{};  // of elements, scales and biases alike
+  std::span<const RowPermutation> w2_rows{};
+  std::span<const RowPermutation> w13_shared_rows{};  // of scales that the rows of a block or of a part share
+  ElementMap weight = row_major;
+  ElementMap scale = row_major;
   Grid scale_multiple{1, 1};               // scale arrays are padded to these
   ScaleType scale_type = ScaleType::none;  // none: as the checkpoint stores them
   float least_scale = 0.0F;                // what a smaller scale, of 0 or more, is stored as
   bool row_scales = true;                  // rows of one block may have scales of their own
-  Place zero = nullptr;                    // of zero points of 4 bits; null: the layout has no room for them
+  ElementMap zero = nullptr;               // of zero points of 4 bits; null: the layout has no room for them
   bool bias = true;
   bool little_endian_host = false;  // the published packing runs on no other
 };
 
-// The pack of one matrix in an arranged layout. `Layout` makes each layout's pack a type of its own.
-template <const ArrangedLayout& Layout>
-struct ArrangedPack {
+// The pack of one matrix in a mapped layout. `Layout` makes each layout's pack a type of its own.
+template <const MappedLayout& Layout>
+struct MappedPack {
   MatrixHead head{};
   ColumnOrder order{};  // always InOrder: these layouts know no group index
   std::int64_t rows_per_scale = 1;
@@ -57,39 +57,39 @@ struct ArrangedPack {
 
 namespace detail {
 // The arrays of a pack, without the type of its layout.
-struct ArrangedArrays {
+struct MappedArrays {
   std::int64_t rows_per_scale = 1;
   StoredCodes weight{};
   StoredScales scales{};
   std::variant<MiddleZero, StoredCodes> zeros{};
   Bias bias{};
 };
-Error refused(const ArrangedLayout& layout, const MatrixHead& head, std::string code, std::string wanted,
+Error refused(const MappedLayout& layout, const MatrixHead& head, std::string code, std::string wanted,
               std::string found);
 // Where the elements lie.
-Result<Arrangement> arrangement_of(const ArrangedLayout& layout, const MatrixHead& head, Role role);
-Result<ArrangedArrays> arrange(const ArrangedLayout& layout, const LayoutMatrix& matrix, Role role);
+Result<IndexMap> index_map_of(const MappedLayout& layout, const MatrixHead& head, Role role);
+Result<MappedArrays> store(const MappedLayout& layout, const LayoutMatrix& matrix, Role role);
 }  // namespace detail
 
 // Errors: "layout.byte_order".
-Result<> accepts_host(const ArrangedLayout& layout, std::endian host);
+Result<> accepts_host(const MappedLayout& layout, std::endian host);
 
 // Errors: "layout.shape", "layout.zero_points", "layout.act_order", "layout.bias", "layout.scale_type",
 // "layout.scale", "layout.byte_order" for what the layout has no form for.
-template <const ArrangedLayout& Layout>
-Result<ArrangedPack<Layout>> pack_arranged(const LayoutMatrix& matrix, Role role) {
-  MORACLE_ASSIGN(detail::ArrangedArrays arrays, detail::arrange(Layout, matrix, role));
-  return ArrangedPack<Layout>{.head = matrix.head,
-                              .order = InOrder{},
-                              .rows_per_scale = arrays.rows_per_scale,
-                              .weight = std::move(arrays.weight),
-                              .scales = std::move(arrays.scales),
-                              .zeros = std::move(arrays.zeros),
-                              .bias = std::move(arrays.bias)};
+template <const MappedLayout& Layout>
+Result<MappedPack<Layout>> pack_mapped(const LayoutMatrix& matrix, Role role) {
+  MORACLE_ASSIGN(detail::MappedArrays arrays, detail::store(Layout, matrix, role));
+  return MappedPack<Layout>{.head = matrix.head,
+                            .order = InOrder{},
+                            .rows_per_scale = arrays.rows_per_scale,
+                            .weight = std::move(arrays.weight),
+                            .scales = std::move(arrays.scales),
+                            .zeros = std::move(arrays.zeros),
+                            .bias = std::move(arrays.bias)};
 }
 
-template <const ArrangedLayout& Layout>
-std::size_t ArrangedPack<Layout>::bytes() const {
+template <const MappedLayout& Layout>
+std::size_t MappedPack<Layout>::bytes() const {
   const auto* stored = std::get_if<StoredCodes>(&zeros);
   return weight.bytes().size() + scales.bytes().size() + (stored == nullptr ? 0 : stored->bytes().size()) +
          bytes_of(bias);

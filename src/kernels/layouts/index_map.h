@@ -1,8 +1,8 @@
 // Where the elements of a matrix lie in a foreign layout: index maps that compose, and arrays stored through them.
 //
-// A matrix is [out, in]; parts of it (gate over up) are padded one by one. Its rows go through a list of row steps,
-// each a bijection of the stored rows, and a place puts (stored row, column) into a flat array. Writing and reading use
-// the same map, so that what is written is what is read back, whatever the layout.
+// A matrix is [out, in]; parts of it (gate over up) are padded one by one. Its rows go through a list of row
+// permutations, each a bijection of the stored rows, and an element map puts (stored row, column) into a flat array.
+// Writing and reading use the same map, so that what is written is what is read back, whatever the layout.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct Grid {
 };
 
 // Where row `row` of `rows` rows goes. The half of two parts is rows / 2.
-using RowStep = std::int64_t (*)(std::int64_t rows, std::int64_t row);
+using RowPermutation = std::int64_t (*)(std::int64_t rows, std::int64_t row);
 
 [[nodiscard]] constexpr std::int64_t swap_halves(std::int64_t rows, std::int64_t row) {
   return row < rows / 2 ? row + rows / 2 : row - rows / 2;
@@ -46,7 +46,7 @@ template <std::int64_t Block>
 }
 
 // The flat position of (row, col), counted in elements.
-using Place = std::int64_t (*)(const Grid& grid, std::int64_t row, std::int64_t col);
+using ElementMap = std::int64_t (*)(const Grid& grid, std::int64_t row, std::int64_t col);
 
 [[nodiscard]] constexpr std::int64_t row_major(const Grid& grid, std::int64_t row, std::int64_t col) {
   return row * grid.cols + col;
@@ -75,18 +75,18 @@ template <std::int64_t Lane>
   return (row / 2 * grid.cols + col) * 2 + row % 2;
 }
 
-struct Arrangement {
+struct IndexMap {
   std::int64_t part_rows = 1;         // rows of each part of the matrix
   std::int64_t padded_part_rows = 1;  // as stored
-  std::int64_t steps_rows = 1;        // rows that the steps permute: all padded parts
-  Grid stored{};                      // at least steps_rows rows
-  std::span<const RowStep> steps{};
-  Place place = row_major;
+  std::int64_t permuted_rows = 1;     // rows that they permute: all padded parts
+  Grid stored{};                      // at least permuted_rows rows
+  std::span<const RowPermutation> permutations{};
+  ElementMap map = row_major;
 
   [[nodiscard]] std::int64_t index(std::int64_t row, std::int64_t col) const {
     std::int64_t at = row / part_rows * padded_part_rows + row % part_rows;
-    for (const RowStep step : steps) at = step(steps_rows, at);
-    return place(stored, at, col);
+    for (const RowPermutation permutation : permutations) at = permutation(permuted_rows, at);
+    return map(stored, at, col);
   }
 };
 
@@ -96,7 +96,7 @@ class StoredCodes {
  public:
   StoredCodes() = default;
   // Errors: "layout.shape" where the size cannot be computed.
-  static Result<StoredCodes> zeroed(const Arrangement& how, int bits);
+  static Result<StoredCodes> zeroed(const IndexMap& how, int bits);
   [[nodiscard]] std::uint8_t at(std::int64_t row, std::int64_t col) const {
     const auto slot = static_cast<std::size_t>(how_.index(row, col));
     if (bits_ == 8) return bytes_[slot];
@@ -116,7 +116,7 @@ class StoredCodes {
   [[nodiscard]] int bits() const { return bits_; }
 
  private:
-  Arrangement how_{};
+  IndexMap how_{};
   int bits_ = 8;
   std::vector<std::uint8_t> bytes_;
 };
@@ -125,7 +125,7 @@ class StoredCodes {
 class StoredScales {
  public:
   StoredScales() = default;
-  static Result<StoredScales> zeroed(const Arrangement& how, ScaleType type);
+  static Result<StoredScales> zeroed(const IndexMap& how, ScaleType type);
   [[nodiscard]] float at(std::int64_t row, std::int64_t col) const { return decode(how_.index(row, col)); }
   // Rounded to the type. False where the type has no finite number near it.
   [[nodiscard]] bool put(std::int64_t row, std::int64_t col, float scale);
@@ -139,7 +139,7 @@ class StoredScales {
  private:
   [[nodiscard]] float decode(std::int64_t index) const;
 
-  Arrangement how_{};
+  IndexMap how_{};
   ScaleType type_ = ScaleType::f32;
   std::vector<std::uint8_t> bytes_;
 };

@@ -1,4 +1,4 @@
-#include "kernels/layouts/arrangement.h"
+#include "kernels/layouts/index_map.h"
 
 #include <bit>
 #include <cmath>
@@ -65,7 +65,7 @@ Error no_size(const Grid& grid) {
 
 }  // namespace
 
-Result<StoredCodes> StoredCodes::zeroed(const Arrangement& how, int bits) {
+Result<StoredCodes> StoredCodes::zeroed(const IndexMap& how, int bits) {
   const auto bytes = bytes_for(how.stored, bits);
   if (!bytes) return no_size(how.stored);
   StoredCodes codes;
@@ -75,7 +75,7 @@ Result<StoredCodes> StoredCodes::zeroed(const Arrangement& how, int bits) {
   return codes;
 }
 
-Result<StoredScales> StoredScales::zeroed(const Arrangement& how, ScaleType type) {
+Result<StoredScales> StoredScales::zeroed(const IndexMap& how, ScaleType type) {
   const auto bytes = bytes_for(how.stored, narrow<std::int64_t>(8 * width_of(type)));
   if (!bytes) return no_size(how.stored);
   StoredScales scales;
