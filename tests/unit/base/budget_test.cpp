@@ -1,0 +1,60 @@
+#include "base/budget.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+
+namespace moracle {
+namespace {
+
+TEST(Budget, GivesWhatThereIsAndThenNothing) {
+  Budget budget({.steps = 10'000, .bytes = 100, .matches = 3});
+  EXPECT_TRUE(budget.steps(1));
+  EXPECT_TRUE(budget.steps(9'998));
+  EXPECT_TRUE(budget.bytes(100));
+  EXPECT_TRUE(budget.matches(3));
+  EXPECT_FALSE(budget.spent());
+  EXPECT_TRUE(budget.steps(1));
+  EXPECT_FALSE(budget.steps(1));
+  EXPECT_TRUE(budget.spent());
+  EXPECT_EQ(budget.found(), "more than 10000 steps");
+}
+
+TEST(Budget, WhatIsSpentFirstIsNamed) {
+  Budget budget({.steps = 10, .bytes = 10, .matches = 10});
+  EXPECT_FALSE(budget.bytes(11));
+  EXPECT_FALSE(budget.steps(1));
+  EXPECT_FALSE(budget.matches(1));
+  EXPECT_FALSE(budget.in_time());
+  EXPECT_EQ(budget.found(), "more than 10 bytes made");
+  const Error error = budget.error("template.limit");
+  EXPECT_EQ(error.code, "template.limit");
+  EXPECT_EQ(error.found, budget.found());
+}
+
+TEST(Budget, SumsDoNotWrap) {
+  Budget budget({.steps = 10, .bytes = 10});
+  EXPECT_TRUE(budget.steps(10));
+  EXPECT_FALSE(budget.steps(BudgetLimits::kUnlimited));
+  Budget other({.bytes = 10});
+  EXPECT_TRUE(other.bytes(10));
+  EXPECT_FALSE(other.bytes(BudgetLimits::kUnlimited));
+}
+
+TEST(Budget, StepsLookAtTheClock) {
+  Budget budget({.time = std::chrono::milliseconds(20)});
+  EXPECT_TRUE(budget.steps(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  std::size_t steps = 0;
+  while (steps < 100'000 && budget.steps(1)) ++steps;
+  EXPECT_LT(steps, 10'000U);
+  EXPECT_EQ(budget.found(), "more than 20 ms of computing");
+  Budget late({.time = std::chrono::milliseconds(20)});
+  EXPECT_TRUE(late.in_time());
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  EXPECT_FALSE(late.in_time());
+}
+
+}  // namespace
+}  // namespace moracle
