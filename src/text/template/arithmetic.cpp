@@ -8,6 +8,15 @@
 namespace moracle::jinja {
 namespace {
 
+std::size_t escaped_size(std::string_view text) {
+  std::size_t size = text.size();
+  for (const char unit : text) {
+    if (unit == '&' || unit == '"' || unit == '\'') size += 4;
+    if (unit == '<' || unit == '>') size += 3;
+  }
+  return size;
+}
+
 void append_escaped(std::string* out, std::string_view text) {
   for (const char unit : text) {
     switch (unit) {
@@ -50,24 +59,31 @@ Maybe Interpreter::binary(std::string_view op, const Value& a, const Value& b) {
 Maybe Interpreter::add(const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return arithmetic('+', a, b);
   if (const auto *left = a.text(), *right = b.text(); left && right) {
+    const bool escapes_left = right->markup && !left->markup, escapes_right = left->markup && !right->markup;
+    if ((escapes_left || escapes_right) && !charge_text(TextCost::walk, left->bytes.size() + right->bytes.size()))
+      return std::nullopt;
+    const std::size_t size = (escapes_left ? escaped_size(left->bytes) : left->bytes.size()) +
+                             (escapes_right ? escaped_size(right->bytes) : right->bytes.size());
+    if (!room(size)) return std::nullopt;
     std::string out;
-    if (right->markup && !left->markup) {
-      append_escaped(&out, left->bytes);
-    } else {
-      out = left->bytes;
+    out.reserve(size);
+    for (const auto& [text, escapes] : {std::pair(left, escapes_left), std::pair(right, escapes_right)}) {
+      if (escapes) {
+        append_escaped(&out, text->bytes);
+      } else {
+        out += text->bytes;
+      }
     }
-    if (left->markup && !right->markup) {
-      append_escaped(&out, right->bytes);
-    } else {
-      out += right->bytes;
-    }
-    return text(std::move(out), left->markup || right->markup);
+    return Value::text(std::move(out), left->markup || right->markup);
   }
   const auto *left = a.sequence(), *right = b.sequence();
   if (left && right && left->flavour == right->flavour && left->flavour <= Flavour::tuple) {
-    std::vector<Value> items = left->items;
+    if (!room_for(left->items.size() + right->items.size())) return std::nullopt;
+    std::vector<Value> items;
+    items.reserve(left->items.size() + right->items.size());
+    items.insert(items.end(), left->items.begin(), left->items.end());
     items.insert(items.end(), right->items.begin(), right->items.end());
-    return sequence(std::move(items), left->flavour);
+    return made_sequence(std::move(items), left->flavour);
   }
   return type_error("unsupported operand type(s) for +: '" + std::string(a.type_name()) + "' and '" +
                     std::string(b.type_name()) + "'");
@@ -87,17 +103,20 @@ Maybe Interpreter::repeat(const Value& value, std::int64_t times) {
     return type_error("can't multiply sequence by '" + std::string(value.type_name()) + "'");
   const std::size_t size = list ? list->items.size() : value.text()->bytes.size();
   const std::size_t count = times > 0 && size > 0 ? static_cast<std::size_t>(times) : 0;
-  const std::size_t most = list ? left_ : limits_.output_bytes;
+  const std::size_t most = list ? limits_.steps : limits_.output_bytes;
   if (count > 0 && count > most / size) return limit("a repetition that is too long");
+  if (!(list ? room_for(size * count) : room(size * count))) return std::nullopt;
   if (list) {
     std::vector<Value> items;
+    items.reserve(size * count);
     for (std::size_t i = 0; i < count; ++i) items.insert(items.end(), list->items.begin(), list->items.end());
-    return sequence(std::move(items), list->flavour);
+    return made_sequence(std::move(items), list->flavour);
   }
   std::string out;
   out.reserve(size * count);
-  for (std::size_t i = 0; i < count; ++i) out += value.text()->bytes;
-  return text(std::move(out), value.text()->markup);
+  if (size == 1) out.append(count, value.text()->bytes[0]);
+  for (std::size_t i = size == 1 ? count : 0; i < count; ++i) out += value.text()->bytes;
+  return Value::text(std::move(out), value.text()->markup);
 }
 
 Maybe Interpreter::integer_arithmetic(char op, std::int64_t a, std::int64_t b) {

@@ -3,14 +3,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "text/template/unicode.h"
+
 namespace moracle::jinja {
 
 Maybe Object::call(Interpreter& in, Arguments&) {
   return in.type_error("a call of something that is no function");
 }
 
-Maybe Object::attribute(Interpreter&, std::string_view name) {
-  return Interpreter::undefined("no attribute '" + std::string(name) + "'");
+Maybe Object::attribute(Interpreter& in, std::string_view name) {
+  return in.undefined("no attribute '" + shortened(name, kNameBytes) + "'");
 }
 
 Maybe Macro::attribute(Interpreter& in, std::string_view name) {
@@ -20,6 +22,9 @@ Maybe Macro::attribute(Interpreter& in, std::string_view name) {
 
 bool Macro::bind_parameters(Interpreter& in, Arguments& arguments, const ScopePtr& scope) {
   auto& named = arguments.named;
+  const std::size_t count = stmt_.parameters.size();
+  // Every parameter may be looked for among all names given.
+  if (!in.charge(count + count * named.size() / kNamesPerStep)) return false;
   const auto pop = [&named](std::string_view name) -> Maybe {
     for (auto it = named.begin(); it != named.end(); ++it) {
       if (it->first != name) continue;
@@ -29,42 +34,46 @@ bool Macro::bind_parameters(Interpreter& in, Arguments& arguments, const ScopePt
     }
     return std::nullopt;
   };
-  const std::size_t count = stmt_.parameters.size();
   std::vector<Maybe> given(count);
   for (std::size_t i = 0; i < count; ++i) {
     given[i] = i < arguments.positional.size() ? Maybe(arguments.positional[i]) : pop(stmt_.parameters[i].name);
   }
-  if (stmt_.takes_caller) scope->set("caller", pop("caller").value_or(Interpreter::undefined("No caller defined")));
+  if (stmt_.takes_caller) {
+    Maybe caller = pop("caller");
+    if (!caller) caller = in.undefined("No caller defined");
+    if (!caller || !in.set_name(scope.get(), "caller", std::move(*caller))) return false;
+  }
   if (stmt_.takes_named_rest) {
     auto rest = std::make_shared<Dict>();
     for (auto& [name, value] : named) {
-      if (!in.insert(rest.get(), Value::text(name), value)) return false;
+      const Maybe key = in.text(name);
+      if (!key || !in.insert(rest.get(), *key, std::move(value))) return false;
     }
-    const Maybe made = in.dict(std::move(rest));
-    if (!made) return false;
-    scope->set("kwargs", *made);
+    Maybe made = in.dict(std::move(rest));
+    if (!made || !in.set_name(scope.get(), "kwargs", std::move(*made))) return false;
   } else if (!named.empty()) {
-    in.type_error("macro '" + stmt_.text + "' takes no keyword argument '" + named.front().first + "'");
+    in.type_error("macro '" + shortened(stmt_.text, kNameBytes) + "' takes no keyword argument '" +
+                  shortened(named.front().first, kNameBytes) + "'");
     return false;
   }
   if (stmt_.takes_rest) {
     const auto from = static_cast<std::ptrdiff_t>(std::min(count, arguments.positional.size()));
-    const Maybe made = in.sequence({arguments.positional.begin() + from, arguments.positional.end()}, Flavour::tuple);
-    if (!made) return false;
-    scope->set("varargs", *made);
+    Maybe made = in.sequence({arguments.positional.begin() + from, arguments.positional.end()}, Flavour::tuple);
+    if (!made || !in.set_name(scope.get(), "varargs", std::move(*made))) return false;
   } else if (arguments.positional.size() > count) {
-    in.type_error("macro '" + stmt_.text + "' takes not more than " + std::to_string(count) + " arguments");
+    in.type_error("macro '" + shortened(stmt_.text, kNameBytes) + "' takes not more than " + std::to_string(count) +
+                  " arguments");
     return false;
   }
   for (std::size_t i = 0; i < count; ++i) {
     const Parameter& parameter = stmt_.parameters[i];
     Maybe value = std::move(given[i]);
-    if (!value && parameter.fallback) {
-      value = in.evaluate(*parameter.fallback, scope);
-      if (!value) return false;
+    if (!value) {
+      value = parameter.fallback
+                  ? in.evaluate(*parameter.fallback, scope)
+                  : in.undefined("parameter '" + shortened(parameter.name, kNameBytes) + "' was not provided");
     }
-    scope->set(parameter.name,
-               value ? *value : Interpreter::undefined("parameter '" + parameter.name + "' was not provided"));
+    if (!value || !in.set_name(scope.get(), parameter.name, std::move(*value))) return false;
   }
   return true;
 }
@@ -73,8 +82,7 @@ Maybe Macro::call(Interpreter& in, Arguments& arguments) {
   const auto scope = std::make_shared<Scope>(Scope{scope_, {}});
   if (!bind_parameters(in, arguments, scope)) return std::nullopt;
   auto out = in.capture(stmt_.bodies[0], scope);
-  if (!out) return std::nullopt;
-  return in.text(std::move(*out));
+  return out ? in.made_text(std::move(*out)) : std::nullopt;
 }
 
 Loop::Loop(const Stmt& stmt, std::vector<Value> items, ScopePtr scope, int level)
@@ -88,7 +96,7 @@ Loop::Loop(const Stmt& stmt, std::vector<Value> items, ScopePtr scope, int level
 
 std::optional<bool> Loop::pull(Interpreter& in, Value* out) {
   while (source_ < items_.size()) {
-    const Value& candidate = items_[source_++];
+    const Value candidate = items_[source_++];  // the condition may reach this loop, and use items_ up
     if (filtered_) {
       const auto inner = std::make_shared<Scope>(Scope{scope_, {}});
       if (!in.assign(*stmt_.target, candidate, inner)) return std::nullopt;
@@ -168,11 +176,11 @@ Maybe Loop::attribute(Interpreter& in, std::string_view name) {
   if (name == "first") return Value::boolean(index_ == 1);
   if (name == "depth") return Value::integer(level_);
   if (name == "depth0") return Value::integer(level_ - 1);
-  if (name == "previtem") return previous_ ? *previous_ : Interpreter::undefined("there is no previous item");
+  if (name == "previtem") return previous_ ? *previous_ : in.undefined("there is no previous item");
   if (name == "last" || name == "nextitem") {
     if (!look_ahead(in)) return std::nullopt;
     if (name == "last") return Value::boolean(!after_);
-    return after_ ? *after_ : Interpreter::undefined("there is no next item");
+    return after_ ? *after_ : in.undefined("there is no next item");
   }
   if (name == "length" || name == "revindex" || name == "revindex0") {
     const auto count = length(in);
@@ -218,8 +226,7 @@ Maybe Loop::call(Interpreter& in, Arguments& arguments) {
   auto items = in.iterate(*(*bound)[0]);
   if (!items) return std::nullopt;
   auto out = in.capture_loop(stmt_, std::move(*items), scope_, level_ + 1);
-  if (!out) return std::nullopt;
-  return in.text(std::move(*out));
+  return out ? in.made_text(std::move(*out)) : std::nullopt;
 }
 
 }  // namespace moracle::jinja

@@ -42,8 +42,9 @@ jinja::Maybe convert(jinja::Interpreter& in, const AnyJson& json, int depth) {
   auto dict = std::make_shared<jinja::Dict>();
   for (const auto& [key, item] : json.items()) {
     if (!jinja::valid_utf8(key)) return in.type_error("a key of the context that is not UTF-8");
-    auto value = convert(in, item, depth + 1);
-    if (!value || !in.insert(dict.get(), Value::text(key), std::move(*value))) return std::nullopt;
+    const auto name = in.text(key);
+    auto value = name ? convert(in, item, depth + 1) : std::nullopt;
+    if (!value || !in.insert(dict.get(), *name, std::move(*value))) return std::nullopt;
   }
   return in.dict(std::move(dict));
 }
@@ -69,10 +70,10 @@ struct ChatTemplate::Program {
 };
 
 Result<ChatTemplate> ChatTemplate::parse(std::string source, std::string file, TemplateLimits limits) {
-  if (source.size() > kMostBytes) {
+  if (source.size() > kTemplateSourceBytes) {
     return Error{.code = "template.limit",
                  .file = std::move(file),
-                 .wanted = "a template of at most " + std::to_string(kMostBytes) + " bytes",
+                 .wanted = "a template of at most " + std::to_string(kTemplateSourceBytes) + " bytes",
                  .found = std::to_string(source.size())};
   }
   auto program = std::make_shared<Program>();

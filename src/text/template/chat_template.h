@@ -2,28 +2,18 @@
 // (trim_blocks, lstrip_blocks, loop controls, the generation tag, raise_exception, strftime_now and its own tojson).
 #pragma once
 
-#include <cstddef>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/json.h"
 #include "base/result.h"
+#include "text/budgets.h"
 
 namespace moracle {
 
-// A template and its context are hostile input. One step is one node walked, one element or some 128 bytes copied;
-// `depth` bounds the nesting of the source, of values and of macro calls.
-struct TemplateLimits {
-  std::size_t steps = 2'000'000;
-  int depth = 200;
-  std::size_t output_bytes = std::size_t{16} << 20;
-};
-
 class ChatTemplate {
  public:
-  static constexpr std::size_t kMostBytes = std::size_t{4} << 20;
-
   // Errors: "template.syntax" (with the line), "template.limit".
   static Result<ChatTemplate> parse(std::string source, std::string file, TemplateLimits limits = {});
 

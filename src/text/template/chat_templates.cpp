@@ -51,7 +51,7 @@ Result<> read_member(const Json& json, const std::string& file, Sources& sources
 Result<> read_files(const fs::path& folder, Sources& sources) {
   std::error_code code;
   const auto take = [&](const std::string& name, const fs::path& path) -> Result<> {
-    MORACLE_ASSIGN(std::string text, read_text(path, ChatTemplate::kMostBytes));
+    MORACLE_ASSIGN(std::string text, read_text(path, kTemplateSourceBytes));
     sources[name] = {std::move(text), path.string()};
     return Ok{};
   };

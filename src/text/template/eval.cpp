@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "text/template/interpreter.h"
+#include "text/template/unicode.h"
 
 namespace moracle::jinja {
 
@@ -52,11 +53,12 @@ Maybe Interpreter::evaluate(const Expr& expr, const ScopePtr& scope) {
 
 Maybe Interpreter::evaluate_name(const Expr& expr, const ScopePtr& scope) {
   for (const Scope* at = scope.get(); at != nullptr; at = at->parent.get()) {
+    if (at->names.size() > kNamesPerStep && !charge(at->names.size() / kNamesPerStep)) return std::nullopt;
     if (const Value* value = at->find(expr.name)) return *value;
   }
   if (const Value* value = context_->find(expr.name)) return *value;
   if (ObjectPtr global = find_global(expr.name)) return Value(Value::Data(std::move(global)));
-  return undefined("'" + expr.name + "' is undefined");
+  return undefined("'" + shortened(expr.name, kNameBytes) + "' is undefined");
 }
 
 Maybe Interpreter::evaluate_items(const Expr& expr, const ScopePtr& scope) {
@@ -127,9 +129,10 @@ bool Interpreter::arguments(const Expr& expr, const ScopePtr& scope, Arguments* 
   }
   for (const auto& [key, item] : value->dict()->items()) {
     const auto* name = key.text();
+    if (!charge(1 + out->named.size() / kNamesPerStep) || (name && !room(name->bytes.size()))) return false;
     const bool twice = name && std::any_of(out->named.begin(), out->named.end(),
                                            [&](const auto& given) { return given.first == name->bytes; });
-    if (!name || twice || !charge(1 + out->named.size() / 16)) {
+    if (!name || twice) {
       type_error("names after ** that are no names, or given twice");
       return false;
     }
@@ -206,15 +209,28 @@ Maybe Interpreter::evaluate_binary(const Expr& expr, const ScopePtr& scope) {
 }
 
 Maybe Interpreter::evaluate_concat(const Expr& expr, const ScopePtr& scope) {
-  std::string out;
+  std::vector<Value> parts;
+  parts.reserve(expr.children.size());
   for (const auto& child : expr.children) {
     const Maybe value = evaluate(*child, scope);
-    const auto bytes = value ? str(*value) : std::nullopt;
-    if (!bytes) return std::nullopt;
-    out += *bytes;
-    if (out.size() > limits_.output_bytes) break;
+    Maybe part = value ? as_text(*value) : std::nullopt;
+    if (!part) return std::nullopt;
+    parts.push_back(std::move(*part));
   }
-  return text(std::move(out));
+  return join(parts, "");
+}
+
+Maybe Interpreter::join(const std::vector<Value>& texts, std::string_view separator) {
+  std::size_t size = texts.empty() ? 0 : separator.size() * (texts.size() - 1);
+  for (const Value& text : texts) size += text.text()->bytes.size();
+  if (!room(size)) return std::nullopt;
+  std::string out;
+  out.reserve(size);
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (i > 0) out += separator;
+    out += texts[i].text()->bytes;
+  }
+  return Value::text(std::move(out));
 }
 
 std::optional<bool> Interpreter::compare(std::string_view op, const Value& a, const Value& b) {

@@ -22,6 +22,7 @@ class Path {
       return path;
     }
     std::string_view rest = attribute->text()->bytes;
+    if (!in.charge_text(TextCost::scan, rest.size())) return std::nullopt;
     for (;;) {
       const std::size_t dot = rest.find('.');
       const std::string_view part = rest.substr(0, dot);
@@ -29,8 +30,9 @@ class Path {
       const auto parsed = std::from_chars(part.data(), part.data() + part.size(), position);
       const bool digits =
           !part.empty() && part[0] != '-' && parsed.ec == std::errc{} && parsed.ptr == part.data() + part.size();
-      path.parts_.push_back(digits ? Value::integer(position) : Value::text(std::string(part)));
-      if (!in.charge(1)) return std::nullopt;
+      Maybe key = !in.room_for(1) ? std::nullopt : digits ? Maybe(Value::integer(position)) : in.text(part);
+      if (!key) return std::nullopt;
+      path.parts_.push_back(std::move(*key));
       if (dot == std::string_view::npos) return path;
       rest.remove_prefix(dot + 1);
     }
@@ -51,17 +53,22 @@ class Path {
 
 Maybe fold_case(Interpreter& in, const Value& value) {
   if (!value.text()) return value;
-  if (!in.charge(value.text()->bytes.size() / 16)) return std::nullopt;
-  return in.text(to_lower(value.text()->bytes));
+  const std::size_t size = value.text()->bytes.size();
+  if (!in.charge_text(TextCost::walk, size) || !in.room(size)) return std::nullopt;
+  return in.made_text(to_lower(value.text()->bytes));
 }
 
-// The indices of `keys` in order; ties keep their order, also when reversed.
-std::optional<std::vector<std::size_t>> order(Interpreter& in, const std::vector<Value>& keys, bool reverse) {
-  auto indices = stable_order(keys.size(), [&](std::size_t a, std::size_t b) {
-    return (reverse ? in.less(keys[b], keys[a]) : in.less(keys[a], keys[b])).value_or(false);
+// The values `all` in the order of their `keys`; ties keep their order, also when reversed.
+Maybe in_order(Interpreter& in, const std::vector<Value>& all, const std::vector<Value>& keys, bool reverse) {
+  if (!in.makes(2 * all.size() * sizeof(std::size_t))) return std::nullopt;
+  const auto sorted = stable_order(keys.size(), [&](std::size_t a, std::size_t b) {
+    return reverse ? in.less(keys[b], keys[a]) : in.less(keys[a], keys[b]);
   });
-  if (in.failed()) return std::nullopt;
-  return indices;
+  if (!sorted || !in.room_for(all.size())) return std::nullopt;
+  std::vector<Value> out;
+  out.reserve(all.size());
+  for (const std::size_t i : *sorted) out.push_back(all[i]);
+  return in.made_sequence(std::move(out));
 }
 
 bool flag(const std::optional<Value>& value) {
@@ -71,23 +78,39 @@ bool flag(const std::optional<Value>& value) {
 Maybe join(Interpreter& in, const Value& value, Arguments& arguments) {
   const auto bound = bind(in, "join", arguments, {"d", "attribute"});
   const auto items = bound ? in.iterate(value) : std::nullopt;
-  const auto separator = items ? ((*bound)[0] ? in.str(*(*bound)[0]) : std::string()) : std::nullopt;
+  const Maybe separator = items ? in.as_text((*bound)[0].value_or(Value())) : std::nullopt;
   const auto path = separator ? Path::parse(in, (*bound)[1]) : std::nullopt;
   if (!path) return std::nullopt;
-  std::string out;
-  for (std::size_t i = 0; i < items->size(); ++i) {
-    const Maybe item = path->get(in, (*items)[i]);
-    const auto bytes = item ? in.str(*item) : std::nullopt;
-    if (!bytes) return std::nullopt;
-    if (i > 0) out += *separator;
-    out += *bytes;
-    if (out.size() > in.limits().output_bytes) break;
+  std::vector<Value> texts;
+  texts.reserve(items->size());
+  for (const Value& item : *items) {
+    const Maybe part = path->get(in, item);
+    Maybe text = part ? in.as_text(*part) : std::nullopt;
+    if (!text) return std::nullopt;
+    texts.push_back(std::move(*text));
   }
-  return in.text(std::move(out));
+  return in.join(texts, separator->text()->bytes);
 }
 
 Maybe length(Interpreter& in, const Value& value, Arguments& arguments) {
   return bind(in, "length", arguments, {}) ? in.length(value) : std::nullopt;
+}
+
+// The first or last item, without a walk over the others.
+Maybe end_item(Interpreter& in, const Value& value, bool last) {
+  if (const auto* string = value.text(); string && !string->bytes.empty()) {
+    const std::string_view bytes = string->bytes;
+    std::size_t behind = last ? bytes.size() : 0;
+    const std::size_t begin = last ? previous_point(bytes, behind) : 0;
+    if (!last) next_point(bytes, &behind);
+    return in.text(bytes.substr(begin, behind - begin), string->markup);
+  }
+  if (const auto* list = value.sequence(); list && !list->items.empty())
+    return last ? list->items.back() : list->items.front();
+  const auto items = in.iterate(value);
+  if (!items) return std::nullopt;
+  if (!items->empty()) return last ? items->back() : items->front();
+  return in.undefined(last ? "No last item, sequence was empty." : "No first item, sequence was empty.");
 }
 
 Maybe first(Interpreter& in, const Value& value, Arguments& arguments) {
@@ -95,25 +118,21 @@ Maybe first(Interpreter& in, const Value& value, Arguments& arguments) {
   if (const auto* iterator = value.as<IteratorPtr>()) {
     Iterator& source = **iterator;
     if (source.next < source.items.size()) return source.items[source.next++];
-    return Interpreter::undefined("No first item, sequence was empty.");
+    return in.undefined("No first item, sequence was empty.");
   }
-  const auto items = in.iterate(value);
-  if (!items) return std::nullopt;
-  return items->empty() ? Interpreter::undefined("No first item, sequence was empty.") : items->front();
+  return end_item(in, value, false);
 }
 
 Maybe last(Interpreter& in, const Value& value, Arguments& arguments) {
   if (!bind(in, "last", arguments, {})) return std::nullopt;
   if (value.as<IteratorPtr>()) return in.type_error("'generator' object is not reversible");
-  const auto items = in.iterate(value);
-  if (!items) return std::nullopt;
-  return items->empty() ? Interpreter::undefined("No last item, sequence was empty.") : items->back();
+  return end_item(in, value, true);
 }
 
 Maybe fallback(Interpreter& in, const Value& value, Arguments& arguments) {
   const auto bound = bind(in, "default", arguments, {"default_value", "boolean"});
   if (!bound) return std::nullopt;
-  if (value.is_undefined() || (flag((*bound)[1]) && !value.truthy())) return (*bound)[0].value_or(Value::text(""));
+  if (value.is_undefined() || (flag((*bound)[1]) && !value.truthy())) return (*bound)[0] ? (*bound)[0] : in.text("");
   return value;
 }
 
@@ -123,7 +142,9 @@ Maybe list(Interpreter& in, const Value& value, Arguments& arguments) {
 }
 
 std::optional<std::vector<Value>> pairs(Interpreter& in, const Dict& dict) {
+  if (!in.room_for(dict.size())) return std::nullopt;
   std::vector<Value> out;
+  out.reserve(dict.size());
   for (const auto& [key, value] : dict.items()) {
     Maybe pair = in.sequence({key, value}, Flavour::tuple);
     if (!pair) return std::nullopt;
@@ -145,7 +166,7 @@ Maybe dictsort(Interpreter& in, const Value& value, Arguments& arguments) {
   if (!bound) return std::nullopt;
   if (value.is_undefined()) return in.undefined_error(value);
   if (!value.dict()) return in.type_error("dictsort of '" + std::string(value.type_name()) + "'");
-  const std::string by = (*bound)[1] && (*bound)[1]->text() ? (*bound)[1]->text()->bytes : (*bound)[1] ? "" : "key";
+  const std::string_view by = word((*bound)[1], "key");
   if (by != "key" && by != "value") return in.type_error("You can only sort by either \"key\" or \"value\"");
   const auto all = pairs(in, *value.dict());
   if (!all) return std::nullopt;
@@ -156,11 +177,7 @@ Maybe dictsort(Interpreter& in, const Value& value, Arguments& arguments) {
     if (!folded) return std::nullopt;
     keys.push_back(std::move(*folded));
   }
-  const auto sorted = order(in, keys, flag((*bound)[2]));
-  if (!sorted) return std::nullopt;
-  std::vector<Value> out;
-  for (const std::size_t i : *sorted) out.push_back((*all)[i]);
-  return in.sequence(std::move(out));
+  return in_order(in, *all, keys, flag((*bound)[2]));
 }
 
 Maybe sort(Interpreter& in, const Value& value, Arguments& arguments) {
@@ -169,10 +186,11 @@ Maybe sort(Interpreter& in, const Value& value, Arguments& arguments) {
   if (!all) return std::nullopt;
   // "a,b" sorts by a, then by b.
   std::vector<Path> paths;
-  std::string names = (*bound)[2] && (*bound)[2]->text() ? (*bound)[2]->text()->bytes : std::string();
+  const std::string_view names = word((*bound)[2], "");
   for (std::size_t begin = 0;;) {
     const std::size_t comma = names.find(',', begin);
-    const auto path = Path::parse(in, names.empty() ? (*bound)[2] : Value::text(names.substr(begin, comma - begin)));
+    const Maybe name = names.empty() ? (*bound)[2] : in.text(names.substr(begin, comma - begin));
+    const auto path = in.failed() ? std::nullopt : Path::parse(in, name);
     if (!path) return std::nullopt;
     paths.push_back(*path);
     if (comma == std::string::npos) break;
@@ -191,11 +209,7 @@ Maybe sort(Interpreter& in, const Value& value, Arguments& arguments) {
     if (!key) return std::nullopt;
     keys.push_back(std::move(*key));
   }
-  const auto sorted = order(in, keys, flag((*bound)[0]));
-  if (!sorted) return std::nullopt;
-  std::vector<Value> out;
-  for (const std::size_t i : *sorted) out.push_back((*all)[i]);
-  return in.sequence(std::move(out));
+  return in_order(in, *all, keys, flag((*bound)[0]));
 }
 
 Maybe unique(Interpreter& in, const Value& value, Arguments& arguments) {
@@ -219,14 +233,30 @@ Maybe unique(Interpreter& in, const Value& value, Arguments& arguments) {
 Maybe reverse(Interpreter& in, const Value& value, Arguments& arguments) {
   if (!bind(in, "reverse", arguments, {})) return std::nullopt;
   if (value.text()) {
-    std::u32string points = to_points(value.text()->bytes);
-    std::reverse(points.begin(), points.end());
-    return in.text(from_points(points));
+    const std::string_view bytes = value.text()->bytes;
+    if (!in.room(bytes.size())) return std::nullopt;
+    std::string out;
+    out.reserve(bytes.size());
+    for (std::size_t end = bytes.size(); end > 0;) {
+      const std::size_t begin = previous_point(bytes, end);
+      out += bytes.substr(begin, end - begin);
+      end = begin;
+    }
+    return Value::text(std::move(out));
   }
   auto all = in.iterate(value);
   if (!all) return std::nullopt;
   std::reverse(all->begin(), all->end());
   return value.as<IteratorPtr>() ? in.sequence(std::move(*all)) : in.iterator(std::move(*all));
+}
+
+// A filter or test uses its arguments up.
+std::optional<Arguments> copy_of(Interpreter& in, const Arguments& arguments) {
+  std::size_t bytes = 0;
+  for (const auto& [name, value] : arguments.named) bytes += name.size();
+  const std::size_t count = arguments.positional.size() + arguments.named.size();
+  if (!in.charge(1 + count) || !in.charge_text(TextCost::scan, bytes)) return std::nullopt;
+  return arguments;
 }
 
 // map(attribute=...) or map("filter", ...).
@@ -249,10 +279,11 @@ Maybe map(Interpreter& in, const Value& value, Arguments& arguments) {
   }
   if (arguments.positional.empty() || !arguments.positional[0].text())
     return in.type_error("map requires a filter argument");
-  const std::string name = arguments.positional[0].text()->bytes;
+  const std::string name = shortened(arguments.positional[0].text()->bytes, kNameBytes);
+  arguments.positional.erase(arguments.positional.begin());
   for (const Value& item : *all) {
-    Arguments given{{arguments.positional.begin() + 1, arguments.positional.end()}, arguments.named};
-    Maybe mapped = in.apply_filter(name, item, given);
+    auto given = copy_of(in, arguments);
+    Maybe mapped = given ? in.apply_filter(name, item, *given) : std::nullopt;
     if (!mapped) return std::nullopt;
     out.push_back(std::move(*mapped));
   }
@@ -276,18 +307,18 @@ Maybe choose(Interpreter& in, const Value& value, Arguments& arguments) {
   std::optional<std::string> test;
   if (used < arguments.positional.size()) {
     if (!arguments.positional[used].text()) return in.type_error("the name of a test is no string");
-    test = arguments.positional[used++].text()->bytes;
+    test = shortened(arguments.positional[used++].text()->bytes, kNameBytes);
   }
-  const std::vector<Value> rest(arguments.positional.begin() + static_cast<std::ptrdiff_t>(used),
-                                arguments.positional.end());
+  arguments.positional.erase(arguments.positional.begin(),
+                             arguments.positional.begin() + static_cast<std::ptrdiff_t>(used));
   std::vector<Value> out;
   for (const Value& item : *all) {
     const Maybe tested = path->get(in, item);
     if (!tested) return std::nullopt;
     bool passes = tested->truthy();
     if (test) {
-      Arguments given{rest, arguments.named};
-      const auto answer = in.charge(1) ? in.apply_test(*test, *tested, given) : std::nullopt;
+      auto given = copy_of(in, arguments);
+      const auto answer = given ? in.apply_test(*test, *tested, *given) : std::nullopt;
       if (!answer) return std::nullopt;
       passes = *answer;
     }
@@ -316,7 +347,7 @@ Maybe extreme(Interpreter& in, const Value& value, Arguments& arguments) {
     best = i;
     best_key = key;
   }
-  return best_key ? (*all)[best] : Interpreter::undefined("No aggregated item, sequence was empty.");
+  return best_key ? (*all)[best] : in.undefined("No aggregated item, sequence was empty.");
 }
 
 Maybe sum(Interpreter& in, const Value& value, Arguments& arguments) {
@@ -353,49 +384,46 @@ Maybe batch(Interpreter& in, const Value& value, Arguments& arguments) {
   }
   const auto& filler = (*bound)[1];
   while (!line.empty() && filler && !filler->is_none() && static_cast<std::int64_t>(line.size()) < *count) {
-    if (!in.charge(1)) return std::nullopt;
+    if (!in.room_for(1)) return std::nullopt;
     line.push_back(*filler);
   }
   if (!line.empty() && !flush()) return std::nullopt;
   return in.iterator(std::move(out));
 }
 
-constexpr std::pair<std::string_view, Filter> kFilters[] = {
-    {"join", join},
-    {"length", length},
-    {"count", length},
-    {"first", first},
-    {"last", last},
-    {"default", fallback},
-    {"d", fallback},
-    {"list", list},
-    {"items", items},
-    {"dictsort", dictsort},
-    {"sort", sort},
-    {"unique", unique},
-    {"reverse", reverse},
-    {"map", map},
-    {"select", choose<true, false>},
-    {"reject", choose<false, false>},
-    {"selectattr", choose<true, true>},
-    {"rejectattr", choose<false, true>},
-    {"min", extreme<false>},
-    {"max", extreme<true>},
-    {"sum", sum},
-    {"batch", batch},
-    {"int", filter_int},
-    {"float", filter_float},
-    {"round", filter_round},
-    {"abs", filter_abs},
+constexpr FilterEntry kFilters[] = {
+    {"join", TextCost::none, join},
+    {"length", TextCost::none, length},
+    {"count", TextCost::none, length},
+    {"first", TextCost::none, first},
+    {"last", TextCost::none, last},
+    {"default", TextCost::none, fallback},
+    {"d", TextCost::none, fallback},
+    {"list", TextCost::none, list},
+    {"items", TextCost::none, items},
+    {"dictsort", TextCost::none, dictsort},
+    {"sort", TextCost::none, sort},
+    {"unique", TextCost::none, unique},
+    {"reverse", TextCost::walk, reverse},
+    {"map", TextCost::none, map},
+    {"select", TextCost::none, choose<true, false>},
+    {"reject", TextCost::none, choose<false, false>},
+    {"selectattr", TextCost::none, choose<true, true>},
+    {"rejectattr", TextCost::none, choose<false, true>},
+    {"min", TextCost::none, extreme<false>},
+    {"max", TextCost::none, extreme<true>},
+    {"sum", TextCost::none, sum},
+    {"batch", TextCost::none, batch},
+    {"int", TextCost::walk, filter_int},
+    {"float", TextCost::walk, filter_float},
+    {"round", TextCost::none, filter_round},
+    {"abs", TextCost::none, filter_abs},
 };
 
 }  // namespace
 
-Filter find_list_filter(std::string_view name) {
-  for (const auto& [known, filter] : kFilters) {
-    if (known == name) return filter;
-  }
-  return nullptr;
+std::span<const FilterEntry> list_filters() {
+  return kFilters;
 }
 
 }  // namespace moracle::jinja

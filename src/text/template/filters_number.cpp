@@ -121,7 +121,7 @@ Maybe filter_round(Interpreter& in, const Value& value, Arguments& arguments) {
   if (!value.is_number())
     return in.type_error("type " + std::string(value.type_name()) + " doesn't define __round__ method");
   const auto precision = (*bound)[0] ? (*bound)[0]->index() : 0;
-  const std::string method = (*bound)[1] ? ((*bound)[1]->text() ? (*bound)[1]->text()->bytes : "") : "common";
+  const std::string_view method = word((*bound)[1], "common");
   if (!precision) return in.type_error("the precision of round is no integer");
   if (*precision < -300 || *precision > 300) return in.limit("the precision of round");
   if (method == "ceil" || method == "floor") {

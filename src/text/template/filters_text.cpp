@@ -9,36 +9,31 @@
 namespace moracle::jinja {
 namespace {
 
-Maybe as_text(Interpreter& in, const Value& value) {
-  if (value.text()) return value;
-  auto bytes = in.str(value);
-  return bytes ? in.text(std::move(*bytes)) : std::nullopt;
-}
-
 template <std::string (*map)(std::string_view)>
 Maybe map_text(Interpreter& in, const Value& value, Arguments& arguments) {
   if (!bind(in, "filter", arguments, {})) return std::nullopt;
-  const Maybe text = as_text(in, value);
-  if (!text || !in.charge(text->text()->bytes.size() / 16)) return std::nullopt;
-  return in.text(map(text->text()->bytes));
+  const Maybe text = in.as_text(value);
+  if (!text || !in.room(text->text()->bytes.size())) return std::nullopt;
+  return in.made_text(map(text->text()->bytes));
 }
 
 Maybe trim(Interpreter& in, const Value& value, Arguments& arguments) {
   const auto bound = bind(in, "trim", arguments, {"chars"});
-  const Maybe text = bound ? as_text(in, value) : std::nullopt;
+  const Maybe text = bound ? in.as_text(value) : std::nullopt;
   if (!text) return std::nullopt;
   const auto& characters = (*bound)[0];
   if (!characters || characters->is_none())
-    return in.text(std::string(strip(text->text()->bytes, Side::both)), text->text()->markup);
+    return in.text(strip(text->text()->bytes, Side::both), text->text()->markup);
   if (!characters->text()) return in.type_error("strip arg must be None or str");
   const std::string_view set = characters->text()->bytes;
-  if (!in.charge(set.size() / 8)) return std::nullopt;
-  return in.text(std::string(strip(text->text()->bytes, Side::both, &set)));
+  if (!in.charge(set.size())) return std::nullopt;  // it is sorted
+  return in.text(strip(text->text()->bytes, Side::both, &set));
 }
 
 // Jinja's own title: words begin after white space and -({[<.
 std::string title_words(std::string_view text) {
   std::string out;
+  out.reserve(text.size());
   bool starts = true;
   std::size_t word = 0;
   const auto flush = [&](std::size_t end) {
@@ -68,8 +63,8 @@ std::string title_words(std::string_view text) {
 Maybe replace(Interpreter& in, const Value& value, Arguments& arguments) {
   const auto bound = bind(in, "replace", arguments, {"old", "new", "count"}, 2);
   if (!bound) return std::nullopt;
-  const Maybe text = as_text(in, value), from = text ? as_text(in, *(*bound)[0]) : std::nullopt;
-  const Maybe to = from ? as_text(in, *(*bound)[1]) : std::nullopt;
+  const Maybe text = in.as_text(value), from = text ? in.as_text(*(*bound)[0]) : std::nullopt;
+  const Maybe to = from ? in.as_text(*(*bound)[1]) : std::nullopt;
   if (!to) return std::nullopt;
   std::int64_t most = -1;
   if ((*bound)[2] && !(*bound)[2]->is_none()) {
@@ -81,19 +76,19 @@ Maybe replace(Interpreter& in, const Value& value, Arguments& arguments) {
 
 Maybe string(Interpreter& in, const Value& value, Arguments& arguments) {
   if (!bind(in, "string", arguments, {})) return std::nullopt;
-  return as_text(in, value);
+  return in.as_text(value);
 }
 
 Maybe safe(Interpreter& in, const Value& value, Arguments& arguments) {
   if (!bind(in, "safe", arguments, {})) return std::nullopt;
-  auto bytes = in.str(value);
-  return bytes ? in.text(std::move(*bytes), true) : std::nullopt;
+  const Maybe text = in.as_text(value);
+  return text && !text->text()->markup ? in.text(text->text()->bytes, true) : text;
 }
 
 Maybe escape(Interpreter& in, const Value& value, Arguments& arguments) {
   if (!bind(in, "escape", arguments, {})) return std::nullopt;
   if (value.text() && value.text()->markup) return value;
-  const Maybe text = as_text(in, value);
+  const Maybe text = in.as_text(value);
   // Adding markup escapes the other side.
   return text ? in.binary("+", Value::text("", true), *text) : std::nullopt;
 }
@@ -113,17 +108,22 @@ Maybe indent(Interpreter& in, const Value& value, Arguments& arguments) {
   }
   const bool first = (*bound)[1] && (*bound)[1]->truthy();
   const bool blank = (*bound)[2] && (*bound)[2]->truthy();
+  if (!in.room(value.text()->bytes.size() + 1)) return std::nullopt;
   const std::string source = value.text()->bytes + "\n";
+  const std::size_t longest = in.limits().output_bytes;
   std::string out;
   bool any = false;
-  for (const std::string_view line : split_lines(source, false)) {
+  for (std::size_t at = 0; at < source.size(); any = true) {
+    const std::string_view line = next_line(source, &at, false);
+    const bool indented = any ? blank || !line.empty() : first;
+    const std::size_t more = line.size() + (any ? 1 : 0) + (indented ? margin.size() : 0);
+    if (more > longest - out.size()) return in.limit("text of more than " + std::to_string(longest) + " bytes");
     if (any) out.push_back('\n');
-    if (any ? blank || !line.empty() : first) out += margin;
+    if (indented) out += margin;
     out += line;
-    any = true;
-    if (out.size() > in.limits().output_bytes) break;
   }
-  return in.text(std::move(out), value.text()->markup);
+  if (!in.room(out.size())) return std::nullopt;
+  return Value::text(std::move(out), value.text()->markup);
 }
 
 Maybe truncate(Interpreter& in, const Value& value, Arguments& arguments) {
@@ -139,15 +139,16 @@ Maybe truncate(Interpreter& in, const Value& value, Arguments& arguments) {
   if (size - *leeway.index() <= *length.index()) return value;
   const Maybe head = in.slice(value, Value::none(), Value::integer(*length.index() - end_size), Value::none());
   if (!head) return std::nullopt;
-  std::string text = head->text()->bytes;
+  std::string_view text = head->text()->bytes;
   if (!((*bound)[1] && (*bound)[1]->truthy())) text = text.substr(0, text.rfind(' '));
-  return in.text(text + end.text()->bytes);
+  const Maybe start = in.text(text);
+  return start ? in.join({*start, end}, "") : std::nullopt;
 }
 
 Maybe wordcount(Interpreter& in, const Value& value, Arguments& arguments) {
   if (!bind(in, "wordcount", arguments, {})) return std::nullopt;
-  const Maybe text = as_text(in, value);
-  if (!text || !in.charge(text->text()->bytes.size() / 16)) return std::nullopt;
+  const Maybe text = in.as_text(value);
+  if (!text) return std::nullopt;
   std::int64_t count = 0;
   bool inside = false;
   for (std::size_t at = 0; at < text->text()->bytes.size();) {
@@ -159,7 +160,7 @@ Maybe wordcount(Interpreter& in, const Value& value, Arguments& arguments) {
 }
 
 Maybe format(Interpreter& in, const Value& value, Arguments& arguments) {
-  const Maybe text = as_text(in, value);
+  const Maybe text = in.as_text(value);
   if (!text) return std::nullopt;
   if (!arguments.named.empty() && !arguments.positional.empty())
     return in.type_error("format takes either positional or named arguments");
@@ -169,7 +170,8 @@ Maybe format(Interpreter& in, const Value& value, Arguments& arguments) {
   }
   auto named = std::make_shared<Dict>();
   for (auto& [name, item] : arguments.named) {
-    if (!in.insert(named.get(), Value::text(name), std::move(item))) return std::nullopt;
+    const Maybe key = in.text(name);
+    if (!key || !in.insert(named.get(), *key, std::move(item))) return std::nullopt;
   }
   const Maybe values = in.dict(std::move(named));
   return values ? format_percent(in, text->text()->bytes, *values) : std::nullopt;
@@ -177,52 +179,54 @@ Maybe format(Interpreter& in, const Value& value, Arguments& arguments) {
 
 Maybe center(Interpreter& in, const Value& value, Arguments& arguments) {
   const auto bound = bind(in, "center", arguments, {"width"});
-  const Maybe text = bound ? as_text(in, value) : std::nullopt;
-  const Maybe method = text ? find_method(*text, "center") : std::nullopt;
+  const Maybe text = bound ? in.as_text(value) : std::nullopt;
+  const Maybe method = text ? find_method(in, *text, "center") : std::nullopt;
   if (!method) return std::nullopt;
   Arguments width{{(*bound)[0].value_or(Value::integer(80))}, {}};
   return in.call(*method, width);
 }
 
-constexpr std::pair<std::string_view, Filter> kFilters[] = {
-    {"tojson", dump_json},
-    {"trim", trim},
-    {"upper", map_text<to_upper>},
-    {"lower", map_text<to_lower>},
-    {"title", map_text<title_words>},
-    {"capitalize", map_text<to_capitalized>},
-    {"replace", replace},
-    {"string", string},
-    {"safe", safe},
-    {"escape", escape},
-    {"e", escape},
-    {"indent", indent},
-    {"truncate", truncate},
-    {"wordcount", wordcount},
-    {"format", format},
-    {"center", center},
+constexpr FilterEntry kFilters[] = {
+    {"tojson", TextCost::none, dump_json},
+    {"trim", TextCost::scan, trim},
+    {"upper", TextCost::walk, map_text<to_upper>},
+    {"lower", TextCost::walk, map_text<to_lower>},
+    {"title", TextCost::walk, map_text<title_words>},
+    {"capitalize", TextCost::walk, map_text<to_capitalized>},
+    {"replace", TextCost::none, replace},
+    {"string", TextCost::none, string},
+    {"safe", TextCost::none, safe},
+    {"escape", TextCost::none, escape},
+    {"e", TextCost::none, escape},
+    {"indent", TextCost::walk, indent},
+    {"truncate", TextCost::scan, truncate},
+    {"wordcount", TextCost::walk, wordcount},
+    {"format", TextCost::none, format},
+    {"center", TextCost::none, center},
 };
 
 }  // namespace
 
-Filter find_text_filter(std::string_view name) {
-  for (const auto& [known, filter] : kFilters) {
-    if (known == name) return filter;
+std::span<const FilterEntry> text_filters() {
+  return kFilters;
+}
+
+const FilterEntry* find_filter(std::string_view name) {
+  for (const auto filters : {text_filters(), list_filters()}) {
+    for (const FilterEntry& entry : filters) {
+      if (entry.name == name) return &entry;
+    }
   }
   return nullptr;
 }
 
-bool has_filter(std::string_view name) {
-  return find_text_filter(name) || find_list_filter(name);
-}
-
 Maybe Interpreter::apply_filter(const std::string& name, const Value& value, Arguments& arguments) {
   if (!charge(1 + arguments.positional.size())) return std::nullopt;
-  Filter filter = find_text_filter(name);
-  if (!filter) filter = find_list_filter(name);
-  if (!filter) return type_error("No filter named '" + name + "'");
+  const FilterEntry* entry = find_filter(name);
+  if (!entry) return type_error("No filter named '" + shortened(name, kNameBytes) + "'");
   const Level level(this, 4);
-  return level.ok() ? filter(*this, value, arguments) : std::nullopt;
+  if (!level.ok() || !charge_texts(entry->cost, value, arguments)) return std::nullopt;
+  return entry->filter(*this, value, arguments);
 }
 
 }  // namespace moracle::jinja

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "text/template/interpreter.h"
+#include "text/template/unicode.h"
 
 namespace moracle::jinja {
 
@@ -17,7 +18,8 @@ std::optional<Bound> bind(Interpreter& in, std::string_view what, Arguments& arg
     const auto* found = std::find(names.begin(), names.end(), name);
     const auto position = static_cast<std::size_t>(found - names.begin());
     if (found == names.end() || bound[position])
-      return in.type_error(std::string(what) + "() got an unexpected keyword argument '" + name + "'");
+      return in.type_error(std::string(what) + "() got an unexpected keyword argument '" + shortened(name, kNameBytes) +
+                           "'");
     bound[position] = std::move(value);
   }
   for (std::size_t i = 0; i < required; ++i) {
@@ -25,6 +27,11 @@ std::optional<Bound> bind(Interpreter& in, std::string_view what, Arguments& arg
       return in.type_error(std::string(what) + "() missing argument '" + std::string(names.begin()[i]) + "'");
   }
   return bound;
+}
+
+std::string_view word(const std::optional<Value>& argument, std::string_view fallback) {
+  if (!argument) return fallback;
+  return argument->text() ? std::string_view(argument->text()->bytes) : std::string_view();
 }
 
 namespace {
@@ -55,13 +62,14 @@ Maybe make_range(Interpreter& in, Arguments& arguments) {
   const std::int64_t stride = step > 0 ? step : -step;
   const std::int64_t count = distance <= 0 ? 0 : (distance - 1) / stride + 1;
   if (count > kMaxRange) return in.limit("a range of more than " + std::to_string(kMaxRange) + " numbers");
-  if (!in.charge(static_cast<std::size_t>(count))) return std::nullopt;
-  auto made = std::make_shared<Sequence>();
-  made->flavour = Flavour::range;
+  if (!in.room_for(static_cast<std::size_t>(count))) return std::nullopt;
+  std::vector<Value> items;
+  items.reserve(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) items.push_back(Value::integer(start + i * step));
+  auto made = std::make_shared<Sequence>(std::move(items), Flavour::range);
   made->start = start;
   made->stop = stop;
   made->step = step;
-  for (std::int64_t i = 0; i < count; ++i) made->items.push_back(Value::integer(start + i * step));
   return Value(Value::Data(SequencePtr(std::move(made))));
 }
 
@@ -90,7 +98,8 @@ std::shared_ptr<Dict> collect(Interpreter& in, std::string_view what, Arguments&
     }
   }
   for (auto& [name, value] : arguments.named) {
-    if (!in.insert(made.get(), Value::text(name), std::move(value))) return nullptr;
+    const Maybe key = in.text(name);
+    if (!key || !in.insert(made.get(), *key, std::move(value))) return nullptr;
   }
   return made;
 }
@@ -127,6 +136,7 @@ Maybe make_namespace(Interpreter& in, Arguments& arguments) {
   for (const auto& [key, value] : collected->items()) {
     if (!key.text()) return in.type_error("a namespace has names only");
     if (key.text()->bytes.starts_with('_')) return in.type_error("a name of a namespace that begins with '_'");
+    if (!in.room(key.text()->bytes.size())) return std::nullopt;
     space->attributes.emplace_back(key.text()->bytes, value);
   }
   return in.space(std::move(space));
@@ -135,8 +145,8 @@ Maybe make_namespace(Interpreter& in, Arguments& arguments) {
 Maybe raise_exception(Interpreter& in, Arguments& arguments) {
   auto bound = bind(in, "raise_exception", arguments, {"message"}, 1);
   if (!bound) return std::nullopt;
-  auto message = in.str(*(*bound)[0]);
-  return message ? Maybe(in.fail("template.raised", std::move(*message))) : std::nullopt;
+  const Maybe message = in.as_text(*(*bound)[0]);
+  return message ? Maybe(in.fail("template.raised", message->text()->bytes)) : std::nullopt;
 }
 
 // Python's datetime.now().strftime(): a time without a zone, and microseconds as %f.
@@ -175,7 +185,7 @@ Maybe strftime_now(Interpreter& in, Arguments& arguments) {
   char buffer[1024];
   const std::size_t size = std::strftime(buffer, sizeof buffer, format.c_str(), &parts);
   if (size == 0) return in.limit("a date of more than 1024 bytes");
-  return in.text(std::string(buffer, size));
+  return in.text(std::string_view(buffer, size));
 }
 
 class Cycler : public Object, public std::enable_shared_from_this<Cycler> {
@@ -227,21 +237,21 @@ Maybe make_cycler(Interpreter& in, Arguments& arguments) {
 
 class Joiner : public Object {
  public:
-  explicit Joiner(std::string separator) : separator_(std::move(separator)) {}
+  explicit Joiner(Value separator) : separator_(std::move(separator)) {}
   Maybe call(Interpreter& in, Arguments&) override {
-    return in.text(std::exchange(used_, true) ? separator_ : std::string());
+    return std::exchange(used_, true) ? Maybe(separator_) : in.text("");
   }
 
  private:
-  std::string separator_;
+  Value separator_;
   bool used_ = false;
 };
 
 Maybe make_joiner(Interpreter& in, Arguments& arguments) {
   auto bound = bind(in, "joiner", arguments, {"sep"});
   if (!bound) return std::nullopt;
-  auto separator = (*bound)[0] ? in.str(*(*bound)[0]) : std::string(", ");
-  if (!separator) return std::nullopt;
+  Maybe separator = (*bound)[0] ? in.as_text(*(*bound)[0]) : in.text(", ");
+  if (!separator || !in.room_for(1)) return std::nullopt;
   return Value(Value::Data(ObjectPtr(std::make_shared<Joiner>(std::move(*separator)))));
 }
 

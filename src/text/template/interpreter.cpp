@@ -4,13 +4,21 @@
 #include <utility>
 
 #include "text/template/callables.h"
+#include "text/template/unicode.h"
 
 namespace moracle::jinja {
 namespace {
 
 // A walk needs a few hundred bytes of stack per node; a macro call counts for several.
 constexpr int kNodesPerLevel = 10;
-constexpr std::size_t kBytesPerStep = 128;
+// Bytes of text per step.
+constexpr std::size_t kScanned = 128;
+constexpr std::size_t kWalked = 16;
+// What a value takes on the heap beside its bytes or elements.
+constexpr std::size_t kOverhead = 64;
+constexpr std::size_t kMacroBytes = 512;  // with the scope that it keeps
+constexpr std::size_t kEntryBytes = 128;  // of a dict, with its place in the table
+constexpr std::size_t kMessageBytes = 300;
 
 }  // namespace
 
@@ -43,62 +51,89 @@ Interpreter::~Interpreter() {
   for (const auto& macro : macros_) macro->release();
 }
 
-std::nullopt_t Interpreter::fail(std::string_view code, std::string found) {
+std::nullopt_t Interpreter::fail(std::string_view code, std::string_view found) {
   if (!error_) {
     error_ = Error{.code = std::string(code),
                    .file = file_,
                    .where = line_ > 0 ? "line " + std::to_string(line_) : "",
-                   .found = std::move(found)};
+                   .found = shortened(found, kMessageBytes)};
   }
   return std::nullopt;
 }
 
 std::nullopt_t Interpreter::undefined_error(const Value& value) {
   const auto* undefined = value.as<Undefined>();
-  std::string why = undefined && undefined->why ? *undefined->why : "an undefined value";
-  if (undefined && undefined->forbidden) return fail("template.type", std::move(why));
-  return fail("template.undefined", std::move(why));
+  const std::string why = undefined && undefined->why ? *undefined->why : "an undefined value";
+  return fail(undefined && undefined->forbidden ? "template.type" : "template.undefined", why);
 }
 
-bool Interpreter::charge(std::size_t steps) {
-  if (error_) return false;
-  if (steps > left_) {
-    left_ = 0;
-    limit("more than " + std::to_string(limits_.steps) + " steps");
-    return false;
+bool Interpreter::over_budget() {
+  limit(budget_.found());
+  return false;
+}
+
+bool Interpreter::charge_text(TextCost cost, std::size_t bytes) {
+  switch (cost) {
+    case TextCost::none:
+      return true;
+    case TextCost::scan:
+      return charge(bytes / kScanned);
+    case TextCost::walk:
+      return charge(bytes / kWalked);
   }
-  left_ -= steps;
-  return true;
+  return false;
+}
+
+bool Interpreter::charge_texts(TextCost cost, const Value& value, const Arguments& arguments) {
+  if (cost == TextCost::none) return true;
+  const auto size = [](const Value& one) { return one.text() ? one.text()->bytes.size() : 0; };
+  std::size_t bytes = size(value);
+  for (const Value& argument : arguments.positional) bytes += size(argument);
+  for (const auto& [name, argument] : arguments.named) bytes += size(argument);
+  return charge_text(cost, bytes);
 }
 
 bool Interpreter::charge_search(std::size_t text, std::size_t needle) {
   if (needle > text) return charge(1);
-  return charge(1 + text / 1024 + (text - needle + 1) / 64 * needle / 64);
+  return charge(1 + text / kWalked + (text - needle + 1) / 64 * needle / 64);
 }
 
-Value Interpreter::undefined(std::string why, bool forbidden) {
-  return Value(Value::Data(Undefined{std::make_shared<const std::string>(std::move(why)), forbidden}));
+bool Interpreter::room(std::size_t bytes) {
+  if (bytes > limits_.output_bytes) {
+    limit("text of more than " + std::to_string(limits_.output_bytes) + " bytes");
+    return false;
+  }
+  return charge_text(TextCost::scan, bytes) && makes(bytes + kOverhead);
 }
 
-Maybe Interpreter::text(std::string bytes, bool markup) {
+bool Interpreter::room_for(std::size_t elements) {
+  return charge(elements) && makes(elements * sizeof(Value) + kOverhead);
+}
+
+Maybe Interpreter::text(std::string_view bytes, bool markup) {
+  if (!room(bytes.size())) return std::nullopt;
+  return Value::text(std::string(bytes), markup);
+}
+
+Maybe Interpreter::made_text(std::string bytes, bool markup) {
   if (bytes.size() > limits_.output_bytes)
     return limit("text of more than " + std::to_string(limits_.output_bytes) + " bytes");
-  if (!charge(bytes.size() / kBytesPerStep)) return std::nullopt;
   return Value::text(std::move(bytes), markup);
 }
 
 Maybe Interpreter::sequence(std::vector<Value> items, Flavour flavour) {
-  if (!charge(items.size())) return std::nullopt;
-  auto made = std::make_shared<Sequence>();
-  for (const Value& item : items) made->depth = std::max(made->depth, 1 + item.depth());
+  if (!room_for(items.size())) return std::nullopt;
+  return made_sequence(std::move(items), flavour);
+}
+
+Maybe Interpreter::made_sequence(std::vector<Value> items, Flavour flavour) {
+  auto made = std::make_shared<const Sequence>(std::move(items), flavour);
   if (made->depth > limits_.depth) return limit("a value nested too deeply");
-  made->items = std::move(items);
-  made->flavour = flavour;
   return Value(Value::Data(SequencePtr(std::move(made))));
 }
 
 Maybe Interpreter::iterator(std::vector<Value> items) {
-  if (!charge(items.size())) return std::nullopt;
+  if (!room_for(items.size())) return std::nullopt;
   auto made = std::make_shared<Iterator>();
   for (const Value& item : items) made->depth = std::max(made->depth, 1 + item.depth());
   if (made->depth > limits_.depth) return limit("a value nested too deeply");
@@ -107,22 +142,44 @@ Maybe Interpreter::iterator(std::vector<Value> items) {
 }
 
 Maybe Interpreter::dict(std::shared_ptr<Dict> dict) {
+  if (!room_for(1)) return std::nullopt;
   if (dict->depth > limits_.depth) return limit("a value nested too deeply");
   return Value(Value::Data(DictPtr(std::move(dict))));
 }
 
-bool Interpreter::insert(Dict* dict, Value key, Value value) {
+bool Interpreter::insert(Dict* dict, const Value& key, Value value) {
   if (!key.hashable()) {
     type_error("unhashable type: '" + std::string(key.type_name()) + "'");
     return false;
   }
-  // A key that is not text is looked for one by one.
-  if (!charge(key.text() ? 2 : 2 + dict->size() / 4)) return false;
-  dict->set(std::move(key), std::move(value));
+  const auto place = charge(1) && makes(kEntryBytes) ? find(*dict, key) : std::nullopt;
+  if (!place) return false;
+  if (*place == nullptr) {
+    dict->add(key, std::move(value));
+    return true;
+  }
+  dict->replace(*place, std::move(value));
   return true;
 }
 
-Value Interpreter::space(std::shared_ptr<Space> space) {
+Maybe Interpreter::undefined(std::string_view why, bool forbidden) {
+  if (!room(why.size())) return std::nullopt;
+  return Value(Value::Data(Undefined{std::make_shared<const std::string>(why), forbidden}));
+}
+
+Maybe Interpreter::missing(const Value& object, std::string_view what, std::string_view name) {
+  return undefined("'" + std::string(object.type_name()) + " object' has no " + std::string(what) + " " +
+                   shortened(name, kNameBytes));
+}
+
+Maybe Interpreter::unsafe(const Value& object, std::string_view name) {
+  return undefined("access to attribute '" + shortened(name, kNameBytes) + "' of '" + std::string(object.type_name()) +
+                       "' object is unsafe.",
+                   true);
+}
+
+Maybe Interpreter::space(std::shared_ptr<Space> space) {
+  if (!room_for(space->attributes.size())) return std::nullopt;
   spaces_.push_back(space);
   return Value(Value::Data(std::move(space)));
 }
@@ -142,9 +199,16 @@ bool Interpreter::write(std::string_view bytes) {
     limit("an output of more than " + std::to_string(limits_.output_bytes) + " bytes");
     return false;
   }
-  if (!charge(bytes.size() / kBytesPerStep)) return false;
+  if (!room(bytes.size())) return false;
   out_->append(bytes);
   return true;
+}
+
+bool Interpreter::print(const Value& value) {
+  if (const auto* string = value.text()) return write(string->bytes);
+  if (value.is_undefined()) return true;
+  const auto shown = repr(value);
+  return shown && write(*shown);
 }
 
 std::optional<std::string> Interpreter::capture(const Body& body, const ScopePtr& scope, Flow* flow) {
@@ -181,9 +245,10 @@ Flow Interpreter::statement(const Stmt& stmt, const ScopePtr& scope) {
       return loop(stmt, scope);
     case StmtKind::assign:
       return set(stmt, scope);
-    case StmtKind::macro:
-      scope->set(stmt.text, make_macro(stmt, scope));
-      return Flow::normal;
+    case StmtKind::macro: {
+      Maybe made = make_macro(stmt, scope);
+      return made && set_name(scope.get(), stmt.text, std::move(*made)) ? Flow::normal : Flow::failed;
+    }
     case StmtKind::call:
       return call_block(stmt, scope);
     case StmtKind::filter:
@@ -200,9 +265,7 @@ Flow Interpreter::statement(const Stmt& stmt, const ScopePtr& scope) {
 
 Flow Interpreter::output(const Stmt& stmt, const ScopePtr& scope) {
   const Maybe value = evaluate(*stmt.expr, scope);
-  if (!value) return Flow::failed;
-  const auto bytes = str(*value);
-  return bytes && write(*bytes) ? Flow::normal : Flow::failed;
+  return value && print(*value) ? Flow::normal : Flow::failed;
 }
 
 Flow Interpreter::branch(const Stmt& stmt, const ScopePtr& scope) {
@@ -268,16 +331,13 @@ Flow Interpreter::set(const Stmt& stmt, const ScopePtr& scope) {
   auto captured = capture(stmt.bodies[0], std::make_shared<Scope>(Scope{scope, {}}), &flow);
   if (!captured) return Flow::failed;
   if (flow != Flow::normal) return flow;
-  Maybe value = text(std::move(*captured));
+  Maybe value = made_text(std::move(*captured));
   if (value && stmt.filter) value = evaluate_filter(*stmt.filter, scope, &*value);
   return value && assign(*stmt.target, *value, scope) ? Flow::normal : Flow::failed;
 }
 
 bool Interpreter::assign(const Expr& target, const Value& value, const ScopePtr& scope) {
-  if (target.kind == ExprKind::name) {
-    scope->set(target.name, value);
-    return charge(1 + scope->names.size() / 16);
-  }
+  if (target.kind == ExprKind::name) return set_name(scope.get(), target.name, value);
   if (target.kind == ExprKind::member) {
     const Maybe holder = evaluate_name(target, scope);
     if (!holder) return false;
@@ -290,8 +350,9 @@ bool Interpreter::assign(const Expr& target, const Value& value, const ScopePtr&
       type_error("a name of a namespace that begins with '_'");
       return false;
     }
+    if (!charge(1 + (*space)->attributes.size() / kNamesPerStep)) return false;
     (*space)->set(target.names[0], value);
-    return charge(1 + (*space)->attributes.size() / 16);
+    return true;
   }
   const auto items = iterate(value);
   if (!items) return false;
@@ -305,17 +366,22 @@ bool Interpreter::assign(const Expr& target, const Value& value, const ScopePtr&
   return true;
 }
 
-Value Interpreter::make_macro(const Stmt& stmt, const ScopePtr& scope) {
+bool Interpreter::set_name(Scope* scope, std::string_view name, Value value) {
+  if (!charge(1 + scope->names.size() / kNamesPerStep)) return false;
+  scope->set(name, std::move(value));
+  return true;
+}
+
+Maybe Interpreter::make_macro(const Stmt& stmt, const ScopePtr& scope) {
+  if (!makes(kMacroBytes)) return std::nullopt;
   macros_.push_back(std::make_shared<Macro>(stmt, scope));
   return Value(Value::Data(ObjectPtr(macros_.back())));
 }
 
 Flow Interpreter::call_block(const Stmt& stmt, const ScopePtr& scope) {
-  const Value caller = make_macro(stmt, scope);
-  const Maybe value = evaluate_call(*stmt.expr, scope, &caller);
-  if (!value) return Flow::failed;
-  const auto bytes = str(*value);
-  return bytes && write(*bytes) ? Flow::normal : Flow::failed;
+  const Maybe caller = make_macro(stmt, scope);
+  const Maybe value = caller ? evaluate_call(*stmt.expr, scope, &*caller) : std::nullopt;
+  return value && print(*value) ? Flow::normal : Flow::failed;
 }
 
 Flow Interpreter::filter_block(const Stmt& stmt, const ScopePtr& scope) {
@@ -323,11 +389,9 @@ Flow Interpreter::filter_block(const Stmt& stmt, const ScopePtr& scope) {
   auto captured = capture(stmt.bodies[0], std::make_shared<Scope>(Scope{scope, {}}), &flow);
   if (!captured) return Flow::failed;
   if (flow != Flow::normal) return flow;
-  const Maybe input = text(std::move(*captured));
+  const Maybe input = made_text(std::move(*captured));
   const Maybe value = input ? evaluate_filter(*stmt.filter, scope, &*input) : std::nullopt;
-  if (!value) return Flow::failed;
-  const auto bytes = str(*value);
-  return bytes && write(*bytes) ? Flow::normal : Flow::failed;
+  return value && print(*value) ? Flow::normal : Flow::failed;
 }
 
 Flow Interpreter::with(const Stmt& stmt, const ScopePtr& scope) {

@@ -3,17 +3,20 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/budget.h"
 #include "base/result.h"
+#include "text/budgets.h"
 #include "text/template/ast.h"
-#include "text/template/chat_template.h"
 #include "text/template/value.h"
 
 namespace moracle::jinja {
@@ -31,53 +34,90 @@ enum class Flow { normal, leave, next, failed };
 class Loop;
 class Macro;
 
+// Names are looked for one by one, so many for a step.
+inline constexpr std::size_t kNamesPerStep = 16;
+// Of a name in a message; longer ones are cut.
+inline constexpr std::size_t kNameBytes = 80;
+
+// Bytes of text that one step pays for, by what is done to them.
+enum class TextCost : std::uint8_t {
+  none,  // only the type is looked at
+  scan,  // bytes are counted, copied or searched
+  walk   // code points are read one by one
+};
+
 class Interpreter {
  public:
   Interpreter(const TemplateLimits& limits, const std::string& file)
-      : limits_(limits), file_(file), left_(limits.steps) {}
+      : limits_(limits), file_(file), budget_({.steps = limits.steps, .bytes = limits.bytes, .time = limits.time}) {}
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
 
   Result<std::string> run(const Body& body, DictPtr context);
 
-  // Errors and limits.
-  std::nullopt_t fail(std::string_view code, std::string found);
-  std::nullopt_t type_error(std::string found) { return fail("template.type", std::move(found)); }
-  std::nullopt_t limit(std::string found) { return fail("template.limit", std::move(found)); }
+  // Errors and limits. `found` is cut where it is too long for a message.
+  std::nullopt_t fail(std::string_view code, std::string_view found);
+  std::nullopt_t type_error(std::string_view found) { return fail("template.type", found); }
+  std::nullopt_t limit(std::string_view found) { return fail("template.limit", found); }
   // What using an undefined value as something it is not gives.
   std::nullopt_t undefined_error(const Value& value);
   [[nodiscard]] bool failed() const { return error_.has_value(); }
   [[nodiscard]] const Error& error() const { return *error_; }
-  bool charge(std::size_t steps);
-  // For a search that may compare the whole needle at every place.
-  bool charge_search(std::size_t text, std::size_t needle);
   [[nodiscard]] const TemplateLimits& limits() const { return limits_; }
 
-  // New values, within the limits.
-  Maybe text(std::string bytes, bool markup = false);
+  // The budget: whatever works or makes something asks first, and gives up where the answer is false.
+  bool charge(std::size_t steps) { return !error_ && (budget_.steps(steps) || over_budget()); }
+  // For reading so many bytes of text.
+  bool charge_text(TextCost cost, std::size_t bytes);
+  // For all texts among a value and the arguments given with it.
+  bool charge_texts(TextCost cost, const Value& value, const Arguments& arguments);
+  // For a search from the right, which may compare the whole needle at every place.
+  bool charge_search(std::size_t text, std::size_t needle);
+  // For a text of so many bytes, or a container of so many elements, that is about to be made.
+  bool room(std::size_t bytes);
+  bool room_for(std::size_t elements);
+  // For bytes that no step stands for.
+  bool makes(std::size_t bytes) { return budget_.bytes(bytes) || over_budget(); }
+
+  // New values, within the limits. text() copies.
+  Maybe text(std::string_view bytes, bool markup = false);
+  // Of a text whose room was taken, which may have grown by case mapping or the like.
+  Maybe made_text(std::string bytes, bool markup = false);
   Maybe sequence(std::vector<Value> items, Flavour flavour = Flavour::list);
+  // The same where room_for() was asked.
+  Maybe made_sequence(std::vector<Value> items, Flavour flavour = Flavour::list);
   Maybe iterator(std::vector<Value> items);
+  // One text of texts.
+  Maybe join(const std::vector<Value>& texts, std::string_view separator);
   Maybe dict(std::shared_ptr<Dict> dict);
   // Adds to a dict under construction; an unhashable key is an error.
-  bool insert(Dict* dict, Value key, Value value);
-  Value space(std::shared_ptr<Space> space);
-  static Value undefined(std::string why, bool forbidden = false);
+  bool insert(Dict* dict, const Value& key, Value value);
+  Maybe space(std::shared_ptr<Space> space);
+  Maybe undefined(std::string_view why, bool forbidden = false);
+  // "'list object' has no attribute 'name'"
+  Maybe missing(const Value& object, std::string_view what, std::string_view name);
+  Maybe unsafe(const Value& object, std::string_view name);
 
   // Python's operations (operations.cpp).
-  std::optional<std::string> str(const Value& value);
-  std::optional<std::string> repr(const Value& value);
+  Maybe as_text(const Value& value);                          // str(): a text as it is
+  std::optional<std::string> repr(const Value& value);        // printing.cpp
+  std::optional<std::string> brief_repr(const Value& value);  // its beginning, for a message
   std::optional<std::vector<Value>> iterate(const Value& value);
   std::optional<bool> equal(const Value& a, const Value& b);
   std::optional<bool> less(const Value& a, const Value& b);
   std::optional<bool> contains(const Value& container, const Value& item);
+  // nullptr where the key is not there, or not hashable.
+  std::optional<const Value*> find(const Dict& dict, const Value& key);
   Maybe length(const Value& value);
   Maybe attribute(const Value& object, std::string_view name);
   Maybe item(const Value& object, const Value& key);
   Maybe slice(const Value& object, const Value& start, const Value& stop, const Value& step);
+  // text[start:stop] without a copy.
+  std::optional<std::string_view> part(const Text& text, const Value& start, const Value& stop);
   Maybe binary(std::string_view op, const Value& a, const Value& b);
 
-  // Calls (interpreter.cpp, filters.cpp, tests.cpp).
+  // Calls (interpreter.cpp, filters_text.cpp, tests.cpp).
   Maybe call(const Value& function, Arguments& arguments);
   Maybe apply_filter(const std::string& name, const Value& value, Arguments& arguments);
   std::optional<bool> apply_test(const std::string& name, const Value& value, Arguments& arguments);
@@ -86,6 +126,7 @@ class Interpreter {
   Flow execute(const Body& body, const ScopePtr& scope);
   Maybe evaluate(const Expr& expr, const ScopePtr& scope);
   bool assign(const Expr& target, const Value& value, const ScopePtr& scope);
+  bool set_name(Scope* scope, std::string_view name, Value value);
   // Runs `body` into a string of its own.
   std::optional<std::string> capture(const Body& body, const ScopePtr& scope, Flow* flow = nullptr);
   Flow run_loop(const Stmt& stmt, std::vector<Value> items, const ScopePtr& scope, int depth);
@@ -107,7 +148,9 @@ class Interpreter {
   };
 
  private:
+  bool over_budget();
   bool write(std::string_view bytes);
+  bool print(const Value& value);
   Flow statement(const Stmt& stmt, const ScopePtr& scope);
   Flow output(const Stmt& stmt, const ScopePtr& scope);
   Flow branch(const Stmt& stmt, const ScopePtr& scope);
@@ -116,7 +159,7 @@ class Interpreter {
   Flow call_block(const Stmt& stmt, const ScopePtr& scope);
   Flow filter_block(const Stmt& stmt, const ScopePtr& scope);
   Flow with(const Stmt& stmt, const ScopePtr& scope);
-  Value make_macro(const Stmt& stmt, const ScopePtr& scope);
+  Maybe make_macro(const Stmt& stmt, const ScopePtr& scope);
 
   Maybe evaluate_name(const Expr& expr, const ScopePtr& scope);
   Maybe evaluate_items(const Expr& expr, const ScopePtr& scope);
@@ -134,9 +177,7 @@ class Interpreter {
   Maybe evaluate_conditional(const Expr& expr, const ScopePtr& scope);
   std::optional<bool> compare(std::string_view op, const Value& a, const Value& b);
   bool arguments(const Expr& expr, const ScopePtr& scope, Arguments* out);
-  bool append_repr(const Value& value, std::string* out, int depth);
-  bool append_sequence(const Sequence& list, std::string_view name, std::string* out, int depth);
-
+  std::optional<bool> among(const std::vector<Value>& items, const Value& item);
   Maybe add(const Value& a, const Value& b);
   Maybe multiply(const Value& a, const Value& b);
   Maybe repeat(const Value& value, std::int64_t times);
@@ -146,7 +187,7 @@ class Interpreter {
 
   const TemplateLimits& limits_;
   const std::string& file_;
-  std::size_t left_;
+  Budget budget_;
   int level_ = 0;
   int line_ = 0;
   std::optional<Error> error_;
@@ -162,12 +203,17 @@ using Bound = std::vector<std::optional<Value>>;
 std::optional<Bound> bind(Interpreter& in, std::string_view what, Arguments& arguments,
                           std::initializer_list<std::string_view> names, std::size_t required = 0);
 
+// The text of an argument: `fallback` where it is not given, empty where it is no text.
+std::string_view word(const std::optional<Value>& argument, std::string_view fallback);
+
 // A callable that is nothing but a function.
 class Builtin : public Object {
  public:
   using Function = Maybe (*)(Interpreter&, Arguments&);
   explicit Builtin(Function function) : function_(function) {}
-  Maybe call(Interpreter& in, Arguments& arguments) override { return function_(in, arguments); }
+  Maybe call(Interpreter& in, Arguments& arguments) override {
+    return in.charge_texts(TextCost::scan, Value(), arguments) ? function_(in, arguments) : std::nullopt;
+  }
 
  private:
   Function function_;
@@ -177,19 +223,45 @@ class Builtin : public Object {
 ObjectPtr find_global(std::string_view name);
 // The bound method `name` of a string, list or dict (methods.cpp). An undefined value that is forbidden where the
 // sandbox refuses it, nullopt where there is none.
-Maybe find_method(const Value& self, std::string_view name);
+Maybe find_method(Interpreter& in, const Value& self, std::string_view name);
 
 // transformers' tojson (json_dump.cpp).
 Maybe dump_json(Interpreter& in, const Value& value, Arguments& arguments);
 // "..." % values and str.format (printf.cpp).
-Maybe format_percent(Interpreter& in, const std::string& format, const Value& values);
-Maybe format_braces(Interpreter& in, const std::string& format, const Arguments& arguments);
+Maybe format_percent(Interpreter& in, std::string_view format, const Value& values);
+Maybe format_braces(Interpreter& in, std::string_view format, const Arguments& arguments);
 
+// What templates can name. An entry says what reading its texts costs, which is charged before it runs; what it makes,
+// and what it does to containers, it charges itself.
 using Filter = Maybe (*)(Interpreter&, const Value&, Arguments&);
-// filters_text.cpp and filters_list.cpp; nullptr: no such filter.
-Filter find_text_filter(std::string_view name);
-Filter find_list_filter(std::string_view name);
-bool has_filter(std::string_view name);
-bool has_test(std::string_view name);
+struct FilterEntry {
+  std::string_view name;
+  TextCost cost;
+  Filter filter;
+};
+// filters_text.cpp and filters_list.cpp
+[[nodiscard]] std::span<const FilterEntry> text_filters();
+[[nodiscard]] std::span<const FilterEntry> list_filters();
+[[nodiscard]] const FilterEntry* find_filter(std::string_view name);  // nullptr: no such filter
+
+using Test = std::optional<bool> (*)(Interpreter&, const Value&, const Value&);
+struct TestEntry {
+  std::string_view name;
+  std::size_t arguments;
+  Test test;
+  TextCost cost = TextCost::none;
+};
+[[nodiscard]] std::span<const TestEntry> all_tests();  // tests.cpp
+
+using Method = Maybe (*)(Interpreter&, const Value&, Arguments&);
+struct MethodEntry {
+  std::string_view name;
+  TextCost cost;
+  Method method;
+};
+// methods.cpp
+[[nodiscard]] std::span<const MethodEntry> text_methods();
+[[nodiscard]] std::span<const MethodEntry> dict_methods();
+[[nodiscard]] std::span<const MethodEntry> list_methods();
 
 }  // namespace moracle::jinja

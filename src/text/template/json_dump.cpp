@@ -10,6 +10,9 @@
 namespace moracle::jinja {
 namespace {
 
+constexpr std::size_t kBeforeValue = 16;
+constexpr std::uint8_t kMostMargin = 64;  // bytes of an indentation or a separator
+
 class Dumper {
  public:
   explicit Dumper(Interpreter& in) : in_(in) {}
@@ -22,8 +25,9 @@ class Dumper {
   std::string out;
 
  private:
-  void quoted(std::string_view text);
-  std::optional<std::string> key(const Value& key);
+  bool quoted(std::string_view text);
+  bool key(const Value& key);
+  bool entry(const Value& name, const Value& item, int level);
   void line(int level) {
     if (!indent) return;
     out.push_back('\n');
@@ -31,6 +35,7 @@ class Dumper {
   }
   bool list(const std::vector<Value>& items, int level);
   bool dict(const Dict& dict, int level);
+  bool grown(std::size_t bytes);
 
   Interpreter& in_;
 };
@@ -41,29 +46,44 @@ void append_unit(std::string* out, std::uint32_t unit) {
   for (unsigned shift = 16; shift > 0; shift -= 4) out->push_back(kDigits[(unit >> (shift - 4)) & 15U]);
 }
 
-void Dumper::quoted(std::string_view text) {
+// In parts, so that what control characters become is looked at before there is much of it.
+bool Dumper::quoted(std::string_view text) {
+  constexpr std::size_t kPart = 4096;
+  if (!in_.charge(text.size() / 64)) return false;
   out.push_back('"');
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t begin = at;
-    const char32_t point = next_point(text, &at);
-    static constexpr std::string_view kPlain = "\"\\\n\r\t\f\b";
-    static constexpr std::string_view kNames = "\"\\nrtfb";
-    const std::size_t named = point < 0x80 ? kPlain.find(static_cast<char>(point)) : std::string_view::npos;
-    if (named != std::string_view::npos) {
-      out.push_back('\\');
-      out.push_back(kNames[named]);
-    } else if (point < 0x20 || (ascii && point == 0x7F)) {
-      append_unit(&out, point);
-    } else if (!ascii || point <= 0x7F) {
-      out.append(text.substr(begin, at - begin));
-    } else if (point < 0x10000) {
-      append_unit(&out, point);
-    } else {
-      append_unit(&out, 0xD800 + ((point - 0x10000) >> 10U));
-      append_unit(&out, 0xDC00 + ((point - 0x10000) & 0x3FFU));
+    const std::size_t before = out.size();
+    for (const std::size_t end = std::min(at + kPart, text.size()); at < end;) {
+      const std::size_t begin = at;
+      const char32_t point = next_point(text, &at);
+      static constexpr std::string_view kPlain = "\"\\\n\r\t\f\b";
+      static constexpr std::string_view kNames = "\"\\nrtfb";
+      const std::size_t named = point < 0x80 ? kPlain.find(static_cast<char>(point)) : std::string_view::npos;
+      if (named != std::string_view::npos) {
+        out.push_back('\\');
+        out.push_back(kNames[named]);
+      } else if (point < 0x20 || (ascii && point == 0x7F)) {
+        append_unit(&out, point);
+      } else if (!ascii || point <= 0x7F) {
+        out.append(text.substr(begin, at - begin));
+      } else if (point < 0x10000) {
+        append_unit(&out, point);
+      } else {
+        append_unit(&out, 0xD800 + ((point - 0x10000) >> 10U));
+        append_unit(&out, 0xDC00 + ((point - 0x10000) & 0x3FFU));
+      }
     }
+    if (!grown(out.size() - before)) return false;
   }
   out.push_back('"');
+  return true;
+}
+
+// Takes what was added; false where the whole is too long.
+bool Dumper::grown(std::size_t bytes) {
+  if (out.size() <= in_.limits().output_bytes) return in_.makes(bytes);
+  in_.limit("JSON of more than " + std::to_string(in_.limits().output_bytes) + " bytes");
+  return false;
 }
 
 std::string json_number(double value) {
@@ -72,13 +92,14 @@ std::string json_number(double value) {
   return format_float(value);
 }
 
-std::optional<std::string> Dumper::key(const Value& key) {
-  if (key.text()) return key.text()->bytes;
-  if (key.is_none()) return "null";
-  if (const auto* boolean = key.as<bool>()) return *boolean ? "true" : "false";
-  if (const auto* real = key.as<double>()) return json_number(*real);
-  if (const auto integer = key.index()) return std::to_string(*integer);
-  return in_.type_error("keys must be str, int, float, bool or None, not " + std::string(key.type_name()));
+bool Dumper::key(const Value& key) {
+  if (key.text()) return quoted(key.text()->bytes);
+  if (key.is_none()) return quoted("null");
+  if (const auto* boolean = key.as<bool>()) return quoted(*boolean ? "true" : "false");
+  if (const auto* real = key.as<double>()) return quoted(json_number(*real));
+  if (const auto integer = key.index()) return quoted(std::to_string(*integer));
+  in_.type_error("keys must be str, int, float, bool or None, not " + std::string(key.type_name()));
+  return false;
 }
 
 bool Dumper::list(const std::vector<Value>& items, int level) {
@@ -93,33 +114,38 @@ bool Dumper::list(const std::vector<Value>& items, int level) {
   return true;
 }
 
+bool Dumper::entry(const Value& name, const Value& item, int level) {
+  line(level + 1);
+  if (!key(name)) return false;
+  out += key_separator;
+  return value(item, level + 1);
+}
+
 bool Dumper::dict(const Dict& dict, int level) {
-  const std::vector<std::size_t> order = stable_order(dict.size(), [&](std::size_t a, std::size_t b) {
-    return sort && in_.less(dict.items()[a].first, dict.items()[b].first).value_or(false);
-  });
-  if (in_.failed()) return false;
-  out.push_back('{');
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const auto& [name, item] = dict.items()[order[i]];
-    if (i > 0) out += item_separator;
-    line(level + 1);
-    const auto text = key(name);
-    if (!text) return false;
-    quoted(*text);
-    out += key_separator;
-    if (!value(item, level + 1)) return false;
+  const auto& items = dict.items();
+  std::vector<std::size_t> order;
+  if (sort) {
+    if (!in_.makes(2 * items.size() * sizeof(std::size_t))) return false;
+    auto sorted = stable_order(items.size(),
+                               [&](std::size_t a, std::size_t b) { return in_.less(items[a].first, items[b].first); });
+    if (!sorted) return false;
+    order = std::move(*sorted);
   }
-  if (!order.empty()) line(level);
+  out.push_back('{');
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const auto& [name, item] = items[sort ? order[i] : i];
+    if (i > 0) out += item_separator;
+    if (!entry(name, item, level)) return false;
+  }
+  if (!items.empty()) line(level);
   out.push_back('}');
   return true;
 }
 
 bool Dumper::value(const Value& value, int level) {
-  if (out.size() > in_.limits().output_bytes) {
-    in_.limit("JSON of more than " + std::to_string(in_.limits().output_bytes) + " bytes");
+  // What stands before it: separators, and the margin of its line.
+  if (!in_.charge(1) || !grown(kBeforeValue + static_cast<std::size_t>(level) * (indent ? indent->size() : 0)))
     return false;
-  }
-  if (!in_.charge(1)) return false;
   if (value.is_none()) {
     out += "null";
   } else if (const auto* boolean = value.as<bool>()) {
@@ -129,8 +155,7 @@ bool Dumper::value(const Value& value, int level) {
   } else if (const auto* real = value.as<double>()) {
     out += json_number(*real);
   } else if (const auto* string = value.text()) {
-    if (!in_.charge(string->bytes.size() / 64)) return false;
-    quoted(string->bytes);
+    return quoted(string->bytes);
   } else if (const auto* items = value.sequence(); items && items->flavour <= Flavour::tuple) {
     return list(items->items, level);
   } else if (const auto* map = value.dict()) {
@@ -153,14 +178,14 @@ Maybe dump_json(Interpreter& in, const Value& value, Arguments& arguments) {
   dumper.sort = sort && sort->truthy();
   if (indent && !indent->is_none()) {
     if (indent->text()) {
+      if (indent->text()->bytes.size() > kMostMargin) return in.limit("an indentation of more than 64");
       dumper.indent = indent->text()->bytes;
     } else if (const auto width = indent->index()) {
-      if (*width > 64) return in.limit("an indentation of more than 64");
+      if (*width > std::int64_t{kMostMargin}) return in.limit("an indentation of more than 64");
       dumper.indent = std::string(static_cast<std::size_t>(std::max<std::int64_t>(0, *width)), ' ');
     } else {
       return in.type_error("indent must be an integer or a string");
     }
-    if (dumper.indent->size() > 64) return in.limit("an indentation of more than 64");
     dumper.item_separator = ",";
   }
   if (separators && !separators->is_none()) {
@@ -168,13 +193,14 @@ Maybe dump_json(Interpreter& in, const Value& value, Arguments& arguments) {
     if (!parts) return std::nullopt;
     if (parts->size() != 2 || !(*parts)[0].text() || !(*parts)[1].text())
       return in.type_error("separators must be two strings");
-    dumper.item_separator = (*parts)[0].text()->bytes;
-    dumper.key_separator = (*parts)[1].text()->bytes;
-    if (dumper.item_separator.size() > 64 || dumper.key_separator.size() > 64)
+    const std::string &between = (*parts)[0].text()->bytes, &behind_key = (*parts)[1].text()->bytes;
+    if (between.size() > kMostMargin || behind_key.size() > kMostMargin)
       return in.limit("a separator of more than 64 bytes");
+    dumper.item_separator = between;
+    dumper.key_separator = behind_key;
   }
   if (!dumper.value(value, 0)) return std::nullopt;
-  return in.text(std::move(dumper.out));
+  return in.made_text(std::move(dumper.out));
 }
 
 }  // namespace moracle::jinja

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "text/budgets.h"
 #include "text/template/unicode.h"
 
 namespace moracle::jinja {
@@ -27,6 +28,9 @@ std::string normalize_newlines(std::string_view source) {
   if (!out.empty() && out.back() == '\n') out.pop_back();
   return out;
 }
+
+// Names are compared one by one; real ones have a few dozen bytes.
+constexpr std::size_t kNameMost = 1000;
 
 bool is_digit(char unit) {
   return unit >= '0' && unit <= '9';
@@ -67,6 +71,16 @@ class Lexer {
     return tokens_.back();
   }
   Error error(std::string found) const { return syntax_error(file_, line_, std::move(found)); }
+  Error limit(std::string wanted, std::string found) const {
+    Error limit = error(std::move(found));
+    limit.code = "template.limit";
+    limit.wanted = std::move(wanted);
+    return limit;
+  }
+  Result<Ok> check_count() const {
+    if (tokens_.size() <= kTemplateTokens) return Ok{};
+    return limit("at most " + std::to_string(kTemplateTokens) + " tokens", "more");
+  }
 
   std::string source_;
   const std::string& file_;
@@ -145,6 +159,7 @@ void Lexer::emit_data(std::string_view text, const Tag* tag) {
 
 Result<std::vector<Token>> Lexer::run() {
   while (at_ < source_.size()) {
+    MORACLE_TRY(check_count());
     const Tag tag = find_tag();
     if (tag.begin == std::string::npos) {
       emit_data(std::string_view(source_).substr(at_), nullptr);
@@ -214,6 +229,7 @@ bool Lexer::closes(bool block) {
 Result<Ok> Lexer::code(bool block) {
   brackets_.clear();
   while (at_ < source_.size()) {
+    MORACLE_TRY(check_count());
     if (brackets_.empty() && closes(block)) return Ok{};
     const std::size_t behind_space = skip_space(at_);
     if (behind_space > at_) {
@@ -226,6 +242,8 @@ Result<Ok> Lexer::code(bool block) {
     }
     std::size_t end = at_;
     for (std::size_t next = at_; next < source_.size() && is_word(next_point(source_, &next));) end = next;
+    if (end - at_ > kNameMost)
+      return limit("a name of at most " + std::to_string(kNameMost) + " bytes", "a longer one");
     if (end > at_) {
       push(TokenKind::name, source_.substr(at_, end - at_));
       advance(end);

@@ -9,21 +9,25 @@
 namespace moracle::jinja {
 namespace {
 
-using Method = Maybe (*)(Interpreter&, const Value&, Arguments&);
-
 class BoundMethod : public Object {
  public:
-  BoundMethod(Value self, Method method) : self_(std::move(self)), method_(method) { depth = self_.depth() + 1; }
+  BoundMethod(Value self, const MethodEntry& entry) : self_(std::move(self)), entry_(entry) {
+    depth = self_.depth() + 1;
+  }
   Maybe call(Interpreter& in, Arguments& arguments) override {
-    const Text* text = self_.text();
-    if (text && !in.charge(text->bytes.size() / 128)) return std::nullopt;
-    return method_(in, self_, arguments);
+    if (!in.charge_texts(entry_.cost, self_, arguments)) return std::nullopt;
+    return entry_.method(in, self_, arguments);
   }
 
  private:
   Value self_;
-  Method method_;
+  const MethodEntry& entry_;
 };
+
+// text[start:end] of the i-th and the next argument.
+std::optional<std::string_view> part_argument(Interpreter& in, const Value& self, const Bound& bound, std::size_t i) {
+  return in.part(*self.text(), bound[i].value_or(Value::none()), bound[i + 1].value_or(Value::none()));
+}
 
 // The i-th argument as text; nullptr with `failed` where it is there but no text.
 const Text* text_argument(Interpreter& in, const Bound& bound, std::size_t i) {
@@ -44,9 +48,10 @@ Maybe strip_method(Interpreter& in, const Value& self, Arguments& arguments) {
   const auto bound = bind(in, "strip", arguments, {"chars"});
   if (!bound) return std::nullopt;
   const Text* characters = text_argument(in, *bound, 0);
-  if (in.failed() || (characters && !in.charge(characters->bytes.size() / 8))) return std::nullopt;
+  // The set is sorted.
+  if (in.failed() || (characters && !in.charge(characters->bytes.size()))) return std::nullopt;
   const std::string_view set = characters ? std::string_view(characters->bytes) : std::string_view();
-  return in.text(std::string(strip(self.text()->bytes, side, characters ? &set : nullptr)), self.text()->markup);
+  return in.text(strip(self.text()->bytes, side, characters ? &set : nullptr), self.text()->markup);
 }
 
 template <bool from_right>
@@ -57,44 +62,45 @@ Maybe split_method(Interpreter& in, const Value& self, Arguments& arguments) {
   const auto most = in.failed() ? std::nullopt : integer_argument(in, *bound, 1, -1);
   if (!most) return std::nullopt;
   if (separator && separator->bytes.empty()) return in.type_error("empty separator");
-  if (separator && !in.charge_search(self.text()->bytes.size(), separator->bytes.size())) return std::nullopt;
   const std::string_view text = self.text()->bytes;
-  const auto parts =
-      separator ? split_at(text, separator->bytes, *most, from_right) : split_space(text, *most, from_right);
-  return make_list(in, parts);
+  return separator ? split_at(in, text, separator->bytes, *most, from_right) : split_space(in, text, *most, from_right);
 }
 
 Maybe split_lines_method(Interpreter& in, const Value& self, Arguments& arguments) {
   const auto bound = bind(in, "splitlines", arguments, {"keepends"});
   if (!bound) return std::nullopt;
-  return make_list(in, split_lines(self.text()->bytes, (*bound)[0] && (*bound)[0]->truthy()));
+  const bool keep = (*bound)[0] && (*bound)[0]->truthy();
+  const std::string_view text = self.text()->bytes;
+  TextList list(in);
+  for (std::size_t at = 0; at < text.size();) {
+    if (!list.add(next_line(text, &at, keep))) return std::nullopt;
+  }
+  return list.finish();
 }
 
 template <bool at_end>
 Maybe affix_method(Interpreter& in, const Value& self, Arguments& arguments) {
   const auto bound = bind(in, "startswith", arguments, {"prefix", "start", "end"}, 1);
-  if (!bound) return std::nullopt;
-  const Maybe part =
-      in.slice(self, (*bound)[1].value_or(Value::none()), (*bound)[2].value_or(Value::none()), Value::none());
-  if (!part) return std::nullopt;
-  const std::string_view text = part->text()->bytes;
-  std::vector<Value> candidates = {*(*bound)[0]};
-  if (const auto* list = (*bound)[0]->sequence(); list && list->flavour == Flavour::tuple) candidates = list->items;
-  for (const Value& candidate : candidates) {
+  const auto text = bound ? part_argument(in, self, *bound, 1) : std::nullopt;
+  if (!text) return std::nullopt;
+  const Value& given = *(*bound)[0];
+  const auto* list = given.sequence();
+  const bool several = list && list->flavour == Flavour::tuple;
+  for (std::size_t i = 0; i < (several ? list->items.size() : 1); ++i) {
+    const Value& candidate = several ? list->items[i] : given;
     if (!candidate.text())
       return in.type_error("first arg must be str or a tuple of str, not " + std::string(candidate.type_name()));
-    if (!in.charge(1)) return std::nullopt;
-    if (at_end ? text.ends_with(candidate.text()->bytes) : text.starts_with(candidate.text()->bytes))
-      return Value::boolean(true);
+    const std::string_view affix = candidate.text()->bytes;
+    if (!in.charge(1) || !in.charge_text(TextCost::scan, affix.size())) return std::nullopt;
+    if (at_end ? text->ends_with(affix) : text->starts_with(affix)) return Value::boolean(true);
   }
   return Value::boolean(false);
 }
 
 template <std::string (*map)(std::string_view)>
 Maybe map_method(Interpreter& in, const Value& self, Arguments& arguments) {
-  if (!bind(in, "case", arguments, {})) return std::nullopt;
-  if (!in.charge(self.text()->bytes.size() / 16)) return std::nullopt;
-  return in.text(map(self.text()->bytes), self.text()->markup);
+  if (!bind(in, "case", arguments, {}) || !in.room(self.text()->bytes.size())) return std::nullopt;
+  return in.made_text(map(self.text()->bytes), self.text()->markup);
 }
 
 Maybe replace_method(Interpreter& in, const Value& self, Arguments& arguments) {
@@ -109,23 +115,19 @@ Maybe replace_method(Interpreter& in, const Value& self, Arguments& arguments) {
 }
 
 template <bool from_right, bool must_be_there>
-Maybe find_text(Interpreter& in, const Value& self, Arguments& arguments) {
+Maybe find_method_of(Interpreter& in, const Value& self, Arguments& arguments) {
   const auto bound = bind(in, "find", arguments, {"sub", "start", "end"}, 1);
   if (!bound) return std::nullopt;
   if (!(*bound)[0]->text()) return in.type_error("must be str, not " + std::string((*bound)[0]->type_name()));
   const Maybe all = in.length(self);
   const auto start = all ? integer_argument(in, *bound, 1, 0) : std::nullopt;
-  const Maybe part =
-      start ? in.slice(self, Value::integer(*start), (*bound)[2].value_or(Value::none()), Value::none()) : Maybe();
-  if (!part) return std::nullopt;
-  const std::string& text = part->text()->bytes;
-  const std::string& wanted = (*bound)[0]->text()->bytes;
-  if (!in.charge_search(text.size(), wanted.size())) return std::nullopt;
+  const auto text = start ? part_argument(in, self, *bound, 1) : std::nullopt;
+  const auto at = text ? find_text(in, *text, (*bound)[0]->text()->bytes, from_right) : std::nullopt;
+  if (!at) return std::nullopt;
   const std::int64_t size = *all->index();
   const std::int64_t offset = *start < 0 ? std::max<std::int64_t>(0, *start + size) : *start;
-  const std::size_t at = offset > size ? std::string::npos : from_right ? text.rfind(wanted) : text.find(wanted);
-  if (at != std::string::npos)
-    return Value::integer(offset + static_cast<std::int64_t>(count_points(std::string_view(text).substr(0, at))));
+  if (*at != std::string_view::npos && offset <= size)
+    return Value::integer(offset + static_cast<std::int64_t>(count_points(text->substr(0, *at))));
   if (must_be_there) return in.type_error("substring not found");
   return Value::integer(-1);
 }
@@ -136,28 +138,23 @@ Maybe count_method(Interpreter& in, const Value& self, Arguments& arguments) {
   if (!(*bound)[0]->text()) return in.type_error("must be str, not " + std::string((*bound)[0]->type_name()));
   const std::string_view text = self.text()->bytes;
   const std::string_view wanted = (*bound)[0]->text()->bytes;
-  if (wanted.empty()) return Value::integer(static_cast<std::int64_t>(count_points(text)) + 1);
-  if (!in.charge_search(text.size(), wanted.size())) return std::nullopt;
-  std::int64_t count = 0;
-  for (std::size_t at = text.find(wanted); at != std::string_view::npos; at = text.find(wanted, at + wanted.size()))
-    ++count;
-  return Value::integer(count);
+  if (wanted.empty()) {
+    const Maybe points = in.length(self);
+    return points ? Maybe(Value::integer(*points->index() + 1)) : std::nullopt;
+  }
+  return count_text(in, text, wanted);
 }
 
 Maybe join_method(Interpreter& in, const Value& self, Arguments& arguments) {
   const auto bound = bind(in, "join", arguments, {"iterable"}, 1);
   const auto items = bound ? in.iterate(*(*bound)[0]) : std::nullopt;
   if (!items) return std::nullopt;
-  std::string out;
   for (std::size_t i = 0; i < items->size(); ++i) {
     if (!(*items)[i].text())
       return in.type_error("sequence item " + std::to_string(i) + ": expected str instance, " +
                            std::string((*items)[i].type_name()) + " found");
-    if (i > 0) out += self.text()->bytes;
-    out += (*items)[i].text()->bytes;
-    if (out.size() > in.limits().output_bytes) break;
   }
-  return in.text(std::move(out));
+  return in.join(*items, self.text()->bytes);
 }
 
 template <bool at_end>
@@ -169,7 +166,7 @@ Maybe remove_affix(Interpreter& in, const Value& self, Arguments& arguments) {
   const std::string_view affix = (*bound)[0]->text()->bytes;
   if (at_end && text.ends_with(affix)) text.remove_suffix(affix.size());
   if (!at_end && text.starts_with(affix)) text.remove_prefix(affix.size());
-  return in.text(std::string(text), self.text()->markup);
+  return in.text(text, self.text()->markup);
 }
 
 template <bool from_right>
@@ -180,16 +177,17 @@ Maybe partition_method(Interpreter& in, const Value& self, Arguments& arguments)
   const std::string& text = self.text()->bytes;
   const std::string& separator = (*bound)[0]->text()->bytes;
   if (separator.empty()) return in.type_error("empty separator");
-  if (!in.charge_search(text.size(), separator.size())) return std::nullopt;
-  const std::size_t at = from_right ? text.rfind(separator) : text.find(separator);
-  const Value nothing = Value::text("");
-  if (at == std::string::npos) {
+  const auto at = find_text(in, text, separator, from_right);
+  const Maybe nothing = at ? in.text("") : std::nullopt;
+  if (!nothing) return std::nullopt;
+  if (*at == std::string::npos) {
     return in.sequence(
-        from_right ? std::vector<Value>{nothing, nothing, self} : std::vector<Value>{self, nothing, nothing},
+        from_right ? std::vector<Value>{*nothing, *nothing, self} : std::vector<Value>{self, *nothing, *nothing},
         Flavour::tuple);
   }
-  return in.sequence({Value::text(text.substr(0, at)), *(*bound)[0], Value::text(text.substr(at + separator.size()))},
-                     Flavour::tuple);
+  const Maybe before = in.text(std::string_view(text).substr(0, *at));
+  const Maybe after = before ? in.text(std::string_view(text).substr(*at + separator.size())) : std::nullopt;
+  return after ? in.sequence({*before, *(*bound)[0], *after}, Flavour::tuple) : std::nullopt;
 }
 
 // ljust, rjust, center and zfill.
@@ -208,40 +206,40 @@ Maybe pad_method(Interpreter& in, const Value& self, Arguments& arguments) {
   const auto size = static_cast<std::int64_t>(count_points(text));
   if (*width <= size) return self;
   const std::int64_t missing = *width - size;
-  if (static_cast<std::size_t>(*width) > in.limits().output_bytes / fill.size())
+  if (static_cast<std::size_t>(missing) > in.limits().output_bytes / fill.size())
     return in.limit("a width that is too large");
+  if (!in.room(text.size() + static_cast<std::size_t>(missing) * fill.size())) return std::nullopt;
   // CPython rounds the left margin of center() up where both the margin and the width are odd.
   const std::int64_t left = align == '<' ? 0 : align == '^' ? missing / 2 + (missing & *width & 1) : missing;
   std::string out;
+  const auto append_fill = [&](std::int64_t count) {
+    if (fill.size() == 1) out.append(static_cast<std::size_t>(count), fill[0]);
+    for (std::int64_t i = fill.size() == 1 ? count : 0; i < count; ++i) out += fill;
+  };
   const bool sign = align == '0' && !text.empty() && (text[0] == '-' || text[0] == '+');
   if (sign) out.push_back(text[0]);
-  for (std::int64_t i = 0; i < left; ++i) out += fill;
-  out += sign ? text.substr(1) : text;
-  for (std::int64_t i = left; i < missing; ++i) out += fill;
-  return in.text(std::move(out), self.text()->markup);
+  append_fill(left);
+  out += std::string_view(text).substr(sign ? 1 : 0);
+  append_fill(missing - left);
+  return Value::text(std::move(out), self.text()->markup);
 }
 
-#define MORACLE_TEXT_CLASS(name)                                                 \
-  Maybe class_##name(Interpreter& in, const Value& self, Arguments& arguments) { \
-    if (!bind(in, "is" #name, arguments, {})) return std::nullopt;               \
-    if (!in.charge(self.text()->bytes.size() / 16)) return std::nullopt;         \
-    return Value::boolean(has_class(self.text()->bytes, #name));                 \
-  }
-MORACLE_TEXT_CLASS(alnum)
-MORACLE_TEXT_CLASS(alpha)
-MORACLE_TEXT_CLASS(ascii)
-MORACLE_TEXT_CLASS(decimal)
-MORACLE_TEXT_CLASS(digit)
-MORACLE_TEXT_CLASS(lower)
-MORACLE_TEXT_CLASS(numeric)
-MORACLE_TEXT_CLASS(printable)
-MORACLE_TEXT_CLASS(space)
-MORACLE_TEXT_CLASS(title)
-MORACLE_TEXT_CLASS(upper)
-#undef MORACLE_TEXT_CLASS
+template <TextClass wanted>
+Maybe class_method(Interpreter& in, const Value& self, Arguments& arguments) {
+  return bind(in, "isalpha", arguments, {}) ? Maybe(Value::boolean(has_class(self.text()->bytes, wanted)))
+                                            : std::nullopt;
+}
+
+template <TextCase wanted>
+Maybe case_method(Interpreter& in, const Value& self, Arguments& arguments) {
+  return bind(in, "islower", arguments, {}) ? Maybe(Value::boolean(has_case(self.text()->bytes, wanted)))
+                                            : std::nullopt;
+}
 
 Maybe dict_view(Interpreter& in, const Value& self, Flavour flavour) {
+  if (!in.room_for(self.dict()->size())) return std::nullopt;
   std::vector<Value> items;
+  items.reserve(self.dict()->size());
   for (const auto& [key, value] : self.dict()->items()) {
     if (flavour == Flavour::items) {
       Maybe pair = in.sequence({key, value}, Flavour::tuple);
@@ -251,7 +249,7 @@ Maybe dict_view(Interpreter& in, const Value& self, Flavour flavour) {
       items.push_back(flavour == Flavour::keys ? key : value);
     }
   }
-  return in.sequence(std::move(items), flavour);
+  return in.made_sequence(std::move(items), flavour);
 }
 
 template <Flavour flavour>
@@ -262,10 +260,12 @@ Maybe view_method(Interpreter& in, const Value& self, Arguments& arguments) {
 
 Maybe get_method(Interpreter& in, const Value& self, Arguments& arguments) {
   const auto bound = bind(in, "get", arguments, {"key", "default"}, 1);
-  const auto there = bound ? in.contains(self, *(*bound)[0]) : std::nullopt;
-  if (!there) return std::nullopt;
-  if (*there) return *self.dict()->find(*(*bound)[0]);
-  return (*bound)[1].value_or(Value::none());
+  if (!bound) return std::nullopt;
+  const Value& key = *(*bound)[0];
+  if (!key.hashable()) return in.type_error("unhashable type: '" + std::string(key.type_name()) + "'");
+  const auto place = in.find(*self.dict(), key);
+  if (!place) return std::nullopt;
+  return *place != nullptr ? **place : (*bound)[1].value_or(Value::none());
 }
 
 Maybe list_count(Interpreter& in, const Value& self, Arguments& arguments) {
@@ -300,70 +300,72 @@ Maybe format_method(Interpreter& in, const Value& self, Arguments& arguments) {
   return format_braces(in, self.text()->bytes, arguments);
 }
 
-struct Entry {
-  std::string_view name;
-  Method method;
+constexpr MethodEntry kTextMethods[] = {
+    {"strip", TextCost::walk, strip_method<Side::both>},
+    {"lstrip", TextCost::walk, strip_method<Side::left>},
+    {"rstrip", TextCost::walk, strip_method<Side::right>},
+    {"split", TextCost::none, split_method<false>},
+    {"rsplit", TextCost::none, split_method<true>},
+    {"splitlines", TextCost::walk, split_lines_method},
+    {"startswith", TextCost::none, affix_method<false>},
+    {"endswith", TextCost::none, affix_method<true>},
+    {"upper", TextCost::walk, map_method<to_upper>},
+    {"lower", TextCost::walk, map_method<to_lower>},
+    {"casefold", TextCost::walk, map_method<to_lower>},
+    {"title", TextCost::walk, map_method<to_title>},
+    {"capitalize", TextCost::walk, map_method<to_capitalized>},
+    {"swapcase", TextCost::walk, map_method<swap_case>},
+    {"replace", TextCost::none, replace_method},
+    {"find", TextCost::none, find_method_of<false, false>},
+    {"rfind", TextCost::none, find_method_of<true, false>},
+    {"index", TextCost::none, find_method_of<false, true>},
+    {"rindex", TextCost::none, find_method_of<true, true>},
+    {"count", TextCost::none, count_method},
+    {"join", TextCost::none, join_method},
+    {"format", TextCost::walk, format_method},
+    {"removeprefix", TextCost::scan, remove_affix<false>},
+    {"removesuffix", TextCost::scan, remove_affix<true>},
+    {"partition", TextCost::none, partition_method<false>},
+    {"rpartition", TextCost::none, partition_method<true>},
+    {"ljust", TextCost::scan, pad_method<'<'>},
+    {"rjust", TextCost::scan, pad_method<'>'>},
+    {"center", TextCost::scan, pad_method<'^'>},
+    {"zfill", TextCost::scan, pad_method<'0'>},
+    {"isalnum", TextCost::walk, class_method<TextClass::alnum>},
+    {"isalpha", TextCost::walk, class_method<TextClass::alpha>},
+    {"isascii", TextCost::walk, class_method<TextClass::ascii>},
+    {"isdecimal", TextCost::walk, class_method<TextClass::decimal>},
+    {"isdigit", TextCost::walk, class_method<TextClass::digit>},
+    {"islower", TextCost::walk, case_method<TextCase::lower>},
+    {"isnumeric", TextCost::walk, class_method<TextClass::numeric>},
+    {"isprintable", TextCost::walk, class_method<TextClass::printable>},
+    {"isspace", TextCost::walk, class_method<TextClass::space>},
+    {"istitle", TextCost::walk, case_method<TextCase::title>},
+    {"isupper", TextCost::walk, case_method<TextCase::upper>},
 };
 
-constexpr Entry kTextMethods[] = {{"strip", strip_method<Side::both>},
-                                  {"lstrip", strip_method<Side::left>},
-                                  {"rstrip", strip_method<Side::right>},
-                                  {"split", split_method<false>},
-                                  {"rsplit", split_method<true>},
-                                  {"splitlines", split_lines_method},
-                                  {"startswith", affix_method<false>},
-                                  {"endswith", affix_method<true>},
-                                  {"upper", map_method<to_upper>},
-                                  {"lower", map_method<to_lower>},
-                                  {"casefold", map_method<to_lower>},
-                                  {"title", map_method<to_title>},
-                                  {"capitalize", map_method<to_capitalized>},
-                                  {"swapcase", map_method<swap_case>},
-                                  {"replace", replace_method},
-                                  {"find", find_text<false, false>},
-                                  {"rfind", find_text<true, false>},
-                                  {"index", find_text<false, true>},
-                                  {"rindex", find_text<true, true>},
-                                  {"count", count_method},
-                                  {"join", join_method},
-                                  {"format", format_method},
-                                  {"removeprefix", remove_affix<false>},
-                                  {"removesuffix", remove_affix<true>},
-                                  {"partition", partition_method<false>},
-                                  {"rpartition", partition_method<true>},
-                                  {"ljust", pad_method<'<'>},
-                                  {"rjust", pad_method<'>'>},
-                                  {"center", pad_method<'^'>},
-                                  {"zfill", pad_method<'0'>},
-                                  {"isalnum", class_alnum},
-                                  {"isalpha", class_alpha},
-                                  {"isascii", class_ascii},
-                                  {"isdecimal", class_decimal},
-                                  {"isdigit", class_digit},
-                                  {"islower", class_lower},
-                                  {"isnumeric", class_numeric},
-                                  {"isprintable", class_printable},
-                                  {"isspace", class_space},
-                                  {"istitle", class_title},
-                                  {"isupper", class_upper}};
+constexpr MethodEntry kDictMethods[] = {
+    {"items", TextCost::none, view_method<Flavour::items>},
+    {"keys", TextCost::none, view_method<Flavour::keys>},
+    {"values", TextCost::none, view_method<Flavour::values>},
+    {"get", TextCost::none, get_method},
+    {"copy", TextCost::none, copy_method},
+};
 
-constexpr Entry kDictMethods[] = {{"items", view_method<Flavour::items>},
-                                  {"keys", view_method<Flavour::keys>},
-                                  {"values", view_method<Flavour::values>},
-                                  {"get", get_method},
-                                  {"copy", copy_method}};
-
-constexpr Entry kListMethods[] = {{"count", list_count}, {"index", list_index}, {"copy", copy_method}};
+constexpr MethodEntry kListMethods[] = {
+    {"count", TextCost::none, list_count},
+    {"index", TextCost::none, list_index},
+    {"copy", TextCost::none, copy_method},
+};
 
 constexpr std::string_view kRefused[] = {"append", "clear",   "extend",     "insert", "pop",   "popitem",
                                          "remove", "reverse", "setdefault", "sort",   "update"};
 
-template <std::size_t size>
-Maybe find_in(const Entry (&table)[size], const Value& self, std::string_view name) {
-  const auto* found =
-      std::find_if(std::begin(table), std::end(table), [&](const Entry& entry) { return entry.name == name; });
-  if (found == std::end(table)) return std::nullopt;
-  return Value(Value::Data(ObjectPtr(std::make_shared<BoundMethod>(self, found->method))));
+Maybe find_in(Interpreter& in, std::span<const MethodEntry> table, const Value& self, std::string_view name) {
+  const auto found =
+      std::find_if(table.begin(), table.end(), [&](const MethodEntry& entry) { return entry.name == name; });
+  if (found == table.end() || !in.room_for(1)) return std::nullopt;
+  return Value(Value::Data(ObjectPtr(std::make_shared<BoundMethod>(self, *found))));
 }
 
 bool is_refused(const Value& self, std::string_view name) {
@@ -374,16 +376,23 @@ bool is_refused(const Value& self, std::string_view name) {
 
 }  // namespace
 
-Maybe find_method(const Value& self, std::string_view name) {
-  if (self.text()) return find_in(kTextMethods, self, name);
+std::span<const MethodEntry> text_methods() {
+  return kTextMethods;
+}
+std::span<const MethodEntry> dict_methods() {
+  return kDictMethods;
+}
+std::span<const MethodEntry> list_methods() {
+  return kListMethods;
+}
+
+Maybe find_method(Interpreter& in, const Value& self, std::string_view name) {
+  if (self.text()) return find_in(in, kTextMethods, self, name);
   const auto* list = self.sequence();
   const bool plain = list && list->flavour <= Flavour::tuple;
-  if ((self.dict() || (list && list->flavour == Flavour::list)) && is_refused(self, name))
-    return Interpreter::undefined(
-        "access to attribute '" + std::string(name) + "' of '" + std::string(self.type_name()) + "' object is unsafe.",
-        true);
-  if (self.dict()) return find_in(kDictMethods, self, name);
-  return plain ? find_in(kListMethods, self, name) : std::nullopt;
+  if ((self.dict() || (list && list->flavour == Flavour::list)) && is_refused(self, name)) return in.unsafe(self, name);
+  if (self.dict()) return find_in(in, kDictMethods, self, name);
+  return plain ? find_in(in, kListMethods, self, name) : std::nullopt;
 }
 
 }  // namespace moracle::jinja

@@ -9,46 +9,17 @@
 namespace moracle::jinja {
 namespace {
 
-void append_hex(std::string* out, char32_t point) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  const int width = point <= 0xFF ? 2 : point <= 0xFFFF ? 4 : 8;
-  out->append(width == 2 ? "\\x" : width == 4 ? "\\u" : "\\U");
-  for (int shift = (width - 1) * 4; shift >= 0; shift -= 4)
-    out->push_back(kDigits[(point >> static_cast<unsigned>(shift)) & 15U]);
-}
-
-void append_quoted(std::string_view text, std::string* out) {
-  const bool single = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
-  const char quote = single ? '"' : '\'';
-  out->push_back(quote);
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t begin = at;
-    const char32_t point = next_point(text, &at);
-    if (point == static_cast<char32_t>(quote) || point == '\\') {
-      out->push_back('\\');
-      out->push_back(static_cast<char>(point));
-    } else if (point == '\n') {
-      out->append("\\n");
-    } else if (point == '\r') {
-      out->append("\\r");
-    } else if (point == '\t') {
-      out->append("\\t");
-    } else if (is_printable(point)) {
-      out->append(text.substr(begin, at - begin));
-    } else {
-      append_hex(out, point);
-    }
-  }
-  out->push_back(quote);
-}
-
 std::string unordered(std::string_view op, const Value& a, const Value& b) {
   return "'" + std::string(op) + "' not supported between instances of '" + std::string(a.type_name()) + "' and '" +
          std::string(b.type_name()) + "'";
 }
 
+// Compared bytes, and keys or attributes looked at, for one step.
+constexpr std::size_t kComparedPerStep = 1024;
+constexpr std::size_t kOthersPerStep = 4;
+
 struct Bounds {
-  std::int64_t start, stop, step;
+  std::int64_t start, stop;
 };
 
 // slice.indices of Python.
@@ -59,122 +30,58 @@ Bounds slice_bounds(const Maybe& start, const Maybe& stop, std::int64_t step, st
     if (at < 0) at = at < -size ? (step < 0 ? -1 : 0) : at + size;
     return std::min(at, step < 0 ? size - 1 : size);
   };
-  return {clamp(start, step < 0 ? size - 1 : 0), clamp(stop, step < 0 ? -1 : size), step};
+  return {clamp(start, step < 0 ? size - 1 : 0), clamp(stop, step < 0 ? -1 : size)};
+}
+
+// Code points [start, stop) of a text of `size` points.
+std::string_view points_between(std::string_view text, std::int64_t size, std::int64_t start, std::int64_t stop) {
+  if (stop <= start) return text.substr(0, 0);
+  const bool single = size == static_cast<std::int64_t>(text.size());  // a byte is a point
+  const std::size_t begin = single ? static_cast<std::size_t>(start) : skip_points(text, 0, start);
+  const std::size_t end = single ? static_cast<std::size_t>(stop) : skip_points(text, begin, stop - start);
+  return text.substr(begin, end - begin);
 }
 
 }  // namespace
 
-std::optional<std::string> Interpreter::str(const Value& value) {
-  if (value.is_undefined()) return std::string();
-  if (const auto* string = value.text()) return string->bytes;
-  return repr(value);
-}
-
-std::optional<std::string> Interpreter::repr(const Value& value) {
-  std::string out;
-  if (!append_repr(value, &out, 0)) return std::nullopt;
-  return out;
-}
-
-bool Interpreter::append_repr(const Value& value, std::string* out, int depth) {
-  // A namespace may hold itself, so the depth of the value alone bounds nothing.
-  if (depth > limits_.depth || out->size() > limits_.output_bytes) {
-    limit("text of a value that is too deep or too long");
-    return false;
-  }
-  if (!charge(1)) return false;
-  if (value.is_undefined()) {
-    out->append("Undefined");
-  } else if (value.is_none()) {
-    out->append("None");
-  } else if (const auto* boolean = value.as<bool>()) {
-    out->append(*boolean ? "True" : "False");
-  } else if (const auto* integer = value.as<std::int64_t>()) {
-    out->append(std::to_string(*integer));
-  } else if (const auto* real = value.as<double>()) {
-    out->append(format_float(*real));
-  } else if (const auto* string = value.text()) {
-    if (!charge(string->bytes.size() / 64)) return false;
-    if (string->markup) out->append("Markup(");
-    append_quoted(string->bytes, out);
-    if (string->markup) out->append(")");
-  } else if (const auto* list = value.sequence()) {
-    return append_sequence(*list, value.type_name(), out, depth);
-  } else if (const auto* map = value.dict()) {
-    out->push_back('{');
-    bool first = true;
-    for (const auto& [key, item] : map->items()) {
-      if (!std::exchange(first, false)) out->append(", ");
-      if (!append_repr(key, out, depth + 1)) return false;
-      out->append(": ");
-      if (!append_repr(item, out, depth + 1)) return false;
-    }
-    out->push_back('}');
-  } else if (const auto* space = value.as<SpacePtr>()) {
-    out->append("<Namespace {");
-    for (std::size_t i = 0; i < (*space)->attributes.size(); ++i) {
-      const auto& [name, attribute] = (*space)->attributes[i];
-      if (i > 0) out->append(", ");
-      append_quoted(name, out);
-      out->append(": ");
-      if (!append_repr(attribute, out, depth + 1)) return false;
-    }
-    out->append("}>");
-  } else if (const auto* object = value.as<ObjectPtr>()) {
-    out->append((*object)->repr());
-  } else {
-    out->append("<generator object>");
-  }
-  return true;
-}
-
-bool Interpreter::append_sequence(const Sequence& list, std::string_view name, std::string* out, int depth) {
-  if (list.flavour == Flavour::range) {
-    out->append("range(" + std::to_string(list.start) + ", " + std::to_string(list.stop));
-    out->append(list.step == 1 ? ")" : ", " + std::to_string(list.step) + ")");
-    return true;
-  }
-  const bool view = list.flavour >= Flavour::keys, tuple = list.flavour == Flavour::tuple;
-  if (view) out->append(name).append("(");
-  out->push_back(tuple ? '(' : '[');
-  for (std::size_t i = 0; i < list.items.size(); ++i) {
-    if (i > 0) out->append(", ");
-    if (!append_repr(list.items[i], out, depth + 1)) return false;
-  }
-  if (tuple && list.items.size() == 1) out->push_back(',');
-  out->push_back(tuple ? ')' : ']');
-  if (view) out->push_back(')');
-  return true;
+Maybe Interpreter::as_text(const Value& value) {
+  if (value.text()) return value;
+  if (value.is_undefined()) return text("");
+  auto shown = repr(value);
+  return shown ? made_text(std::move(*shown)) : std::nullopt;
 }
 
 std::optional<std::vector<Value>> Interpreter::iterate(const Value& value) {
   std::vector<Value> items;
   if (value.is_undefined()) {
-    const auto* undefined = value.as<Undefined>();
-    if (undefined->forbidden) return undefined_error(value);
+    if (value.as<Undefined>()->forbidden) return undefined_error(value);
     return items;
   }
   if (const auto* list = value.sequence()) {
-    if (!charge(list->items.size())) return std::nullopt;
+    if (!room_for(list->items.size())) return std::nullopt;
     return list->items;
   }
   if (const auto* map = value.dict()) {
-    if (!charge(map->size())) return std::nullopt;
+    if (!room_for(map->size())) return std::nullopt;
+    items.reserve(map->size());
     for (const auto& [key, item] : map->items()) items.push_back(key);
     return items;
   }
   if (const auto* string = value.text()) {
-    if (!charge(string->bytes.size())) return std::nullopt;
-    for (std::size_t at = 0; at < string->bytes.size();) {
+    const std::string_view bytes = string->bytes;
+    if (!charge(bytes.size())) return std::nullopt;
+    for (std::size_t at = 0; at < bytes.size();) {
       const std::size_t begin = at;
-      next_point(string->bytes, &at);
-      items.push_back(Value::text(string->bytes.substr(begin, at - begin), string->markup));
+      next_point(bytes, &at);
+      Maybe point = makes(sizeof(Value)) ? text(bytes.substr(begin, at - begin), string->markup) : std::nullopt;
+      if (!point) return std::nullopt;
+      items.push_back(std::move(*point));
     }
     return items;
   }
   if (const auto* iterator = value.as<IteratorPtr>()) {
     Iterator& source = **iterator;
-    if (!charge(source.items.size() - source.next)) return std::nullopt;
+    if (!room_for(source.items.size() - source.next)) return std::nullopt;
     items.assign(source.items.begin() + static_cast<std::ptrdiff_t>(source.next), source.items.end());
     source.next = source.items.size();
     return items;
@@ -184,24 +91,25 @@ std::optional<std::vector<Value>> Interpreter::iterate(const Value& value) {
 
 std::optional<bool> Interpreter::equal(const Value& a, const Value& b) {
   if (!charge(1)) return std::nullopt;
-  if (a.text() && b.text()) {
-    if (!charge(std::min(a.text()->bytes.size(), b.text()->bytes.size()) / 1024)) return std::nullopt;
+  if (a.text() || b.text()) {
+    if (!a.text() || !b.text() || a.text()->bytes.size() != b.text()->bytes.size()) return false;
+    if (!charge(a.text()->bytes.size() / kComparedPerStep)) return std::nullopt;
     return a.text()->bytes == b.text()->bytes;
   }
   if (const auto *left = a.dict(), *right = b.dict(); left && right) {
     if (left->size() != right->size()) return false;
     for (const auto& [key, value] : left->items()) {
-      if (!key.text() && !charge(right->size() / 4)) return std::nullopt;
-      const Value* other = right->find(key);
-      if (!other) return false;
-      const auto same = equal(value, *other);
+      const auto other = find(*right, key);
+      if (!other) return std::nullopt;
+      if (*other == nullptr) return false;
+      const auto same = equal(value, **other);
       if (!same || !*same) return same;
     }
     return true;
   }
   const auto* left = a.sequence();
   const auto* right = b.sequence();
-  if (!left || !right || left->flavour != right->flavour || left->flavour > Flavour::range) return key_equal(a, b);
+  if (!left || !right || left->flavour != right->flavour || left->flavour > Flavour::range) return scalar_equal(a, b);
   if (left->items.size() != right->items.size()) return false;
   for (std::size_t i = 0; i < left->items.size(); ++i) {
     const auto same = equal(left->items[i], right->items[i]);
@@ -219,7 +127,7 @@ std::optional<bool> Interpreter::less(const Value& a, const Value& b) {
     return *a.index() < *b.index();
   }
   if (a.text() && b.text()) {
-    if (!charge(std::min(a.text()->bytes.size(), b.text()->bytes.size()) / 1024)) return std::nullopt;
+    if (!charge(std::min(a.text()->bytes.size(), b.text()->bytes.size()) / kComparedPerStep)) return std::nullopt;
     return a.text()->bytes < b.text()->bytes;  // UTF-8 sorts as its code points do
   }
   const auto* left = a.sequence();
@@ -240,27 +148,49 @@ std::optional<bool> Interpreter::contains(const Value& container, const Value& i
     if (item.is_undefined()) return type_error("'in <string>' requires string as left operand, not Undefined");
     if (!item.text())
       return type_error("'in <string>' requires string as left operand, not " + std::string(item.type_name()));
-    if (!charge_search(string->bytes.size(), item.text()->bytes.size())) return std::nullopt;
-    return string->bytes.find(item.text()->bytes) != std::string::npos;
+    if (!charge_text(TextCost::scan, string->bytes.size() + item.text()->bytes.size())) return std::nullopt;
+    return find_bytes(string->bytes, item.text()->bytes) != std::string_view::npos;
   }
   if (const auto* map = container.dict()) {
     if (!item.hashable()) return type_error("unhashable type: '" + std::string(item.type_name()) + "'");
-    if (!charge(item.text() ? 1 : 1 + map->size() / 4)) return std::nullopt;
-    return map->find(item) != nullptr;
+    const auto place = find(*map, item);
+    if (!place) return std::nullopt;
+    return *place != nullptr;
   }
+  if (const auto* list = container.sequence()) return among(list->items, item);
   const auto items = iterate(container);
-  if (!items) return std::nullopt;
-  for (const Value& candidate : *items) {
+  return items ? among(*items, item) : std::nullopt;
+}
+
+std::optional<bool> Interpreter::among(const std::vector<Value>& items, const Value& item) {
+  for (const Value& candidate : items) {
     const auto same = equal(candidate, item);
     if (!same || *same) return same;
   }
   return false;
 }
 
+std::optional<const Value*> Interpreter::find(const Dict& dict, const Value& key) {
+  if (const auto* string = key.text()) {
+    if (!charge(1) || !charge_text(TextCost::scan, string->bytes.size())) return std::nullopt;
+    return dict.find(string->bytes);
+  }
+  if (!charge(1 + dict.others().size() / kOthersPerStep)) return std::nullopt;
+  if (!key.hashable()) return nullptr;
+  for (const std::size_t position : dict.others()) {
+    const auto& [candidate, value] = dict.items()[position];
+    const auto same = candidate.sequence() && key.sequence() ? equal(candidate, key)
+                                                             : std::optional<bool>(scalar_equal(candidate, key));
+    if (!same) return std::nullopt;
+    if (*same) return &value;
+  }
+  return nullptr;
+}
+
 Maybe Interpreter::length(const Value& value) {
   std::size_t count = 0;
   if (const auto* string = value.text()) {
-    if (!charge(string->bytes.size() / 1024)) return std::nullopt;
+    if (!charge_text(TextCost::scan, string->bytes.size())) return std::nullopt;
     count = count_points(string->bytes);
   } else if (const auto* list = value.sequence()) {
     count = list->items.size();
@@ -277,28 +207,28 @@ Maybe Interpreter::length(const Value& value) {
 // Jinja's getattr: a method of the value first, then its item of that name.
 Maybe Interpreter::attribute(const Value& object, std::string_view name) {
   if (object.is_undefined()) return undefined_error(object);
-  if (name.substr(0, 2) == "__")
-    return undefined("access to attribute '" + std::string(name) + "' of '" + std::string(object.type_name()) +
-                         "' object is unsafe.",
-                     true);
+  if (!charge_text(TextCost::scan, name.size())) return std::nullopt;
+  if (name.substr(0, 2) == "__") return unsafe(object, name);
   if (const auto* space = object.as<SpacePtr>()) {
+    if (!charge((*space)->attributes.size() / kOthersPerStep)) return std::nullopt;
     if (const Value* value = (*space)->find(name)) return *value;
   } else if (const auto* callable = object.as<ObjectPtr>()) {
     return (*callable)->attribute(*this, name);
-  } else if (Maybe method = find_method(object, name)) {
+  } else if (Maybe method = find_method(*this, object, name)) {
     return method;
   } else if (const auto* map = object.dict()) {
     if (const Value* value = map->find(name)) return *value;
   }
-  return undefined("'" + std::string(object.type_name()) + " object' has no attribute '" + std::string(name) + "'");
+  return missing(object, "attribute", name);
 }
 
 // Jinja's getitem: the item first, then, for a text key, the attribute.
 Maybe Interpreter::item(const Value& object, const Value& key) {
   if (object.is_undefined()) return undefined_error(object);
   if (const auto* map = object.dict()) {
-    if (!charge(key.text() ? 1 : 1 + map->size() / 4)) return std::nullopt;
-    if (const Value* value = key.hashable() ? map->find(key) : nullptr) return *value;
+    const auto place = find(*map, key);
+    if (!place) return std::nullopt;
+    if (*place != nullptr) return **place;
   }
   const auto* list = object.sequence();
   const auto index = key.index();
@@ -312,13 +242,13 @@ Maybe Interpreter::item(const Value& object, const Value& key) {
       return slice(object, Value::integer(position), Value::integer(position + 1), Value::none());
     }
   }
-  if (const auto* name = key.text(); name && !object.dict()) return attribute(object, name->bytes);
   if (const auto* name = key.text()) {
-    if (Maybe method = find_method(object, name->bytes)) return method;
+    if (!object.dict()) return attribute(object, name->bytes);
+    if (!charge_text(TextCost::scan, name->bytes.size())) return std::nullopt;
+    if (Maybe method = find_method(*this, object, name->bytes)) return method;
   }
-  const auto shown = repr(key);
-  if (!shown) return std::nullopt;
-  return undefined("'" + std::string(object.type_name()) + " object' has no element " + shown->substr(0, 80));
+  const auto shown = brief_repr(key);
+  return shown ? missing(object, "element", *shown) : std::nullopt;
 }
 
 Maybe Interpreter::slice(const Value& object, const Value& start, const Value& stop, const Value& step) {
@@ -343,23 +273,42 @@ Maybe Interpreter::slice(const Value& object, const Value& start, const Value& s
   const auto inside = [&](std::int64_t at) { return stride > 0 ? at < bounds.stop : at > bounds.stop; };
   // Beyond the size every step leads out, and no sum below can overflow.
   const std::int64_t hop = std::clamp(stride, -size - 1, size + 1);
+  const std::int64_t distance = stride > 0 ? bounds.stop - bounds.start : bounds.start - bounds.stop;
+  const auto picked = static_cast<std::size_t>(distance <= 0 ? 0 : (distance - 1) / std::abs(hop) + 1);
   if (list) {
+    if (!room_for(picked)) return std::nullopt;
     std::vector<Value> items;
+    items.reserve(picked);
     for (std::int64_t at = bounds.start; inside(at); at += hop)
       items.push_back(list->items[static_cast<std::size_t>(at)]);
-    return sequence(std::move(items), list->flavour == Flavour::tuple ? Flavour::tuple : Flavour::list);
+    return made_sequence(std::move(items), list->flavour == Flavour::tuple ? Flavour::tuple : Flavour::list);
   }
-  const std::string& bytes = object.text()->bytes;
-  if (!charge(bytes.size() / 128)) return std::nullopt;
-  if (size == static_cast<std::int64_t>(bytes.size()) && stride == 1) {
-    const auto begin = static_cast<std::size_t>(bounds.start);
-    return text(bytes.substr(begin, static_cast<std::size_t>(std::max<std::int64_t>(0, bounds.stop - bounds.start))),
-                object.text()->markup);
-  }
+  const std::string_view bytes = object.text()->bytes;
+  const bool markup = object.text()->markup;
+  if (stride == 1) return text(points_between(bytes, size, bounds.start, bounds.stop), markup);
+  // Four bytes a point, here and there.
+  if (!charge_text(TextCost::walk, bytes.size()) || !makes(4 * (static_cast<std::size_t>(size) + picked)))
+    return std::nullopt;
   const std::u32string points = to_points(bytes);
   std::u32string out;
+  out.reserve(picked);
   for (std::int64_t at = bounds.start; inside(at); at += hop) out.push_back(points[static_cast<std::size_t>(at)]);
-  return text(from_points(out), object.text()->markup);
+  return text(from_points(out), markup);
+}
+
+std::optional<std::string_view> Interpreter::part(const Text& text, const Value& start, const Value& stop) {
+  if (start.is_none() && stop.is_none()) return std::string_view(text.bytes);
+  const Value* const parts[] = {&start, &stop};
+  Maybe given[2];
+  for (std::size_t i = 0; i < 2; ++i) {
+    if (parts[i]->is_none()) continue;
+    if (!parts[i]->index()) return type_error("slice indices must be integers or None");
+    given[i] = *parts[i];
+  }
+  if (!charge_text(TextCost::scan, text.bytes.size())) return std::nullopt;
+  const auto size = static_cast<std::int64_t>(count_points(text.bytes));
+  const Bounds bounds = slice_bounds(given[0], given[1], 1, size);
+  return points_between(text.bytes, size, bounds.start, bounds.stop);
 }
 
 }  // namespace moracle::jinja

@@ -35,12 +35,13 @@ std::int64_t read_count(std::string_view text, std::size_t* at) {
 }
 
 std::optional<std::string> pad(Interpreter& in, std::string body, const Spec& spec, char fallback) {
-  const auto size = static_cast<std::int64_t>(count_points(body));
+  if (spec.width <= 0) return body;
   if (spec.width > static_cast<std::int64_t>(in.limits().output_bytes))
     return in.limit("a format width that is too large");
+  const auto size = static_cast<std::int64_t>(count_points(body));
   if (spec.width <= size) return body;
   const auto missing = static_cast<std::size_t>(spec.width - size);
-  if (!in.charge(missing / 64)) return std::nullopt;
+  if (!in.room(body.size() + missing)) return std::nullopt;
   const char align = spec.align ? spec.align : fallback;
   if (spec.zero && !spec.align) {
     const std::size_t sign = !body.empty() && (body[0] == '-' || body[0] == '+' || body[0] == ' ') ? 1 : 0;
@@ -92,11 +93,27 @@ std::string format_integer(std::int64_t value, const Spec& spec) {
   return sign_of(value < 0, spec) + prefix + digits;
 }
 
-std::string truncated(std::string text, std::int64_t precision) {
-  if (precision < 0) return text;
-  std::size_t at = 0;
-  for (std::int64_t i = 0; i < precision && at < text.size(); ++i) next_point(text, &at);
-  return text.substr(0, at);
+Maybe repr_of(Interpreter& in, const Value& value) {
+  auto shown = in.repr(value);
+  return shown ? in.made_text(std::move(*shown)) : std::nullopt;
+}
+
+// The first `precision` code points of a text, or all of it: a copy whose room is taken.
+std::optional<std::string> truncated(Interpreter& in, std::string_view text, std::int64_t precision) {
+  if (precision >= 0) {
+    if (!in.charge_text(TextCost::scan, text.size())) return std::nullopt;
+    text = text.substr(0, skip_points(text, 0, precision));
+  }
+  return in.room(text.size()) ? std::optional<std::string>(text) : std::nullopt;
+}
+
+// What is formatted so far, and what comes to it.
+bool append_piece(Interpreter& in, const std::optional<std::string>& piece, std::string* out) {
+  if (!piece || !in.charge(1)) return false;
+  *out += *piece;
+  if (out->size() <= in.limits().output_bytes) return true;
+  in.limit("a formatted text that is too long");
+  return false;
 }
 
 class PercentFormat {
@@ -107,6 +124,7 @@ class PercentFormat {
   }
 
   Maybe run() {
+    if (!in_.charge_text(TextCost::walk, format_.size()) || !in_.room(format_.size())) return std::nullopt;
     std::string out;
     for (std::size_t at = 0; at < format_.size();) {
       if (format_[at] != '%') {
@@ -114,14 +132,11 @@ class PercentFormat {
         continue;
       }
       ++at;
-      const auto piece = conversion(&at);
-      if (!piece || !in_.charge(1 + piece->size() / 64)) return std::nullopt;
-      out += *piece;
-      if (out.size() > in_.limits().output_bytes) return in_.limit("a formatted text that is too long");
+      if (!append_piece(in_, conversion(&at), &out)) return std::nullopt;
     }
     const bool leftover = positional_ ? next_ < positional_->size() : !used_ && !has_items();
     if (leftover) return in_.type_error("not all arguments converted during string formatting");
-    return in_.text(std::move(out));
+    return in_.made_text(std::move(out));
   }
 
  private:
@@ -143,7 +158,8 @@ class PercentFormat {
     const auto value = take();
     if (!value) return std::nullopt;
     if (!value->index()) return in_.type_error("* wants int");
-    return *value->index();
+    const std::int64_t longest = std::int64_t{1} << 30;  // past every limit
+    return std::clamp(*value->index(), -longest, longest);
   }
 
   std::optional<std::string> conversion(std::size_t* at) {
@@ -152,7 +168,7 @@ class PercentFormat {
       const std::size_t end = format_.find(')', *at);
       if (end == std::string_view::npos) return in_.type_error("incomplete format key");
       if (!values_.dict()) return in_.type_error("format requires a mapping");
-      const Value* found = values_.dict()->find(format_.substr(*at + 1, end - *at - 1));
+      const Value* found = in_.charge(1) ? values_.dict()->find(format_.substr(*at + 1, end - *at - 1)) : nullptr;
       if (!found) return in_.type_error("a format key that is not there");
       named = *found;
       *at = end + 1;
@@ -195,13 +211,15 @@ class PercentFormat {
     static constexpr std::string_view kTypes = "diuxXofFeEgGsrac";
     if (kTypes.find(spec.type) == std::string_view::npos) return in_.type_error("unsupported format character");
     if (spec.type == 's' || spec.type == 'r' || spec.type == 'a') {
-      auto text = spec.type == 's' ? in_.str(value) : in_.repr(value);
-      if (!text) return std::nullopt;
+      const Maybe text = spec.type == 's' ? in_.as_text(value) : repr_of(in_, value);
+      auto shown = text ? truncated(in_, text->text()->bytes, spec.precision) : std::nullopt;
+      if (!shown) return std::nullopt;
       spec.zero = false;
-      return pad(in_, truncated(std::move(*text), spec.precision), spec, '>');
+      return pad(in_, std::move(*shown), spec, '>');
     }
     if (spec.type == 'c') {
-      if (!value.text() || count_points(value.text()->bytes) != 1) return in_.type_error("%c requires a character");
+      if (!value.text() || value.text()->bytes.size() > 4 || count_points(value.text()->bytes) != 1)
+        return in_.type_error("%c requires a character");
       return pad(in_, value.text()->bytes, spec, '>');
     }
     if (value.is_undefined()) return in_.undefined_error(value);
@@ -232,6 +250,7 @@ class BraceFormat {
       : in_(in), format_(format), arguments_(arguments) {}
 
   Maybe run() {
+    if (!in_.charge_text(TextCost::walk, format_.size()) || !in_.room(format_.size())) return std::nullopt;
     std::string out;
     for (std::size_t at = 0; at < format_.size();) {
       const char unit = format_[at++];
@@ -243,13 +262,10 @@ class BraceFormat {
       }
       const std::size_t end = format_.find('}', at);
       if (unit == '}' || end == std::string_view::npos) return in_.type_error("a single brace in a format string");
-      const auto piece = field(format_.substr(at, end - at));
-      if (!piece || !in_.charge(1 + piece->size() / 64)) return std::nullopt;
-      out += *piece;
-      if (out.size() > in_.limits().output_bytes) return in_.limit("a formatted text that is too long");
+      if (!append_piece(in_, field(format_.substr(at, end - at)), &out)) return std::nullopt;
       at = end + 1;
     }
-    return in_.text(std::move(out));
+    return in_.made_text(std::move(out));
   }
 
  private:
@@ -266,9 +282,8 @@ class BraceFormat {
     if (!value) return std::nullopt;
     if (!conversion.empty()) {
       if (conversion != "r" && conversion != "s") return in_.type_error("an unknown conversion in a format string");
-      auto text = conversion == "r" ? in_.repr(*value) : in_.str(*value);
-      if (!text) return std::nullopt;
-      value = Value::text(std::move(*text));
+      value = conversion == "r" ? repr_of(in_, *value) : in_.as_text(*value);
+      if (!value) return std::nullopt;
     }
     return apply(*value, spec);
   }
@@ -284,14 +299,18 @@ class BraceFormat {
       if (at == name.size() && position < arguments_.positional.size()) return arguments_.positional[position];
       return in_.type_error("Replacement index out of range for positional args tuple");
     }
+    if (!in_.charge(1 + arguments_.named.size() / kNamesPerStep)) return std::nullopt;
     for (const auto& [key, value] : arguments_.named) {
       if (key == name) return value;
     }
-    return in_.type_error("a format field that is not given: '" + std::string(name) + "'");
+    return in_.type_error("a format field that is not given: '" + shortened(name, kNameBytes) + "'");
   }
 
   std::optional<std::string> apply(const Value& value, std::string_view text) {
-    if (text.empty()) return in_.str(value);
+    if (text.empty()) {
+      const Maybe shown = in_.as_text(value);
+      return shown ? truncated(in_, shown->text()->bytes, -1) : std::nullopt;
+    }
     Spec spec;
     std::size_t at = 0;
     static constexpr std::string_view kAligns = "<>^";
@@ -321,8 +340,10 @@ class BraceFormat {
 
   std::optional<std::string> typed(const Value& value, Spec spec) {
     static constexpr std::string_view kReal = "fFeEgG%";
-    if (value.text() && (spec.type == 0 || spec.type == 's'))
-      return pad(in_, truncated(value.text()->bytes, spec.precision), spec, '<');
+    if (value.text() && (spec.type == 0 || spec.type == 's')) {
+      auto shown = truncated(in_, value.text()->bytes, spec.precision);
+      return shown ? pad(in_, std::move(*shown), spec, '<') : std::nullopt;
+    }
     const bool real = kReal.find(spec.type) != std::string_view::npos && spec.type != 0;
     if (value.is_number() && real) return pad(in_, format_real(value.number(), spec), spec, '>');
     if (value.index() && (spec.type == 0 || std::string_view("dxXob").find(spec.type) != std::string_view::npos))
@@ -340,11 +361,11 @@ class BraceFormat {
 
 }  // namespace
 
-Maybe format_percent(Interpreter& in, const std::string& format, const Value& values) {
+Maybe format_percent(Interpreter& in, std::string_view format, const Value& values) {
   return PercentFormat(in, format, values).run();
 }
 
-Maybe format_braces(Interpreter& in, const std::string& format, const Arguments& arguments) {
+Maybe format_braces(Interpreter& in, std::string_view format, const Arguments& arguments) {
   return BraceFormat(in, format, arguments).run();
 }
 

@@ -9,14 +9,6 @@ namespace moracle::jinja {
 namespace {
 
 using Answer = std::optional<bool>;
-using Test = Answer (*)(Interpreter&, const Value&, const Value&);
-
-// Names with the number of arguments they take.
-struct Entry {
-  std::string_view name;
-  std::size_t arguments;
-  Test test;
-};
 
 Answer divides(Interpreter& in, const Value& value, const Value& by) {
   const Maybe rest = in.binary("%", value, by);
@@ -30,15 +22,16 @@ Answer parity(Interpreter& in, const Value& value, std::int64_t wanted) {
   return in.equal(*rest, Value::integer(wanted));
 }
 
-Answer is_case(Interpreter& in, const Value& value, std::string_view name) {
-  const auto text = in.str(value);
+template <TextCase wanted>
+Answer is_case(Interpreter& in, const Value& value, const Value& /*none*/) {
+  const Maybe text = in.as_text(value);
   if (!text) return std::nullopt;
-  return has_class(*text, name);
+  return has_case(text->text()->bytes, wanted);
 }
 
 Answer same(const Value& a, const Value& b) {
   if (a.address() || b.address()) return a.address() == b.address();
-  return a.type_name() == b.type_name() && key_equal(a, b);
+  return a.type_name() == b.type_name() && scalar_equal(a, b);
 }
 
 bool is_sequence(const Value& value) {
@@ -66,7 +59,9 @@ constexpr auto kAtLeast = [](Interpreter& in, const Value& a, const Value& b) ->
   return in.equal(a, b);
 };
 
-const Entry kTests[] = {
+const TestEntry* find_test(std::string_view name);
+
+constexpr TestEntry kTests[] = {
     {"defined", 0, [](Interpreter&, const Value& v, const Value&) -> Answer { return !v.is_undefined(); }},
     {"undefined", 0, [](Interpreter&, const Value& v, const Value&) -> Answer { return v.is_undefined(); }},
     {"none", 0, [](Interpreter&, const Value& v, const Value&) -> Answer { return v.is_none(); }},
@@ -90,13 +85,13 @@ const Entry kTests[] = {
      }},
     {"even", 0, [](Interpreter& in, const Value& v, const Value&) -> Answer { return parity(in, v, 0); }},
     {"odd", 0, [](Interpreter& in, const Value& v, const Value&) -> Answer { return parity(in, v, 1); }},
-    {"lower", 0, [](Interpreter& in, const Value& v, const Value&) -> Answer { return is_case(in, v, "lower"); }},
-    {"upper", 0, [](Interpreter& in, const Value& v, const Value&) -> Answer { return is_case(in, v, "upper"); }},
+    {"lower", 0, is_case<TextCase::lower>, TextCost::walk},
+    {"upper", 0, is_case<TextCase::upper>, TextCost::walk},
     {"escaped", 0, [](Interpreter&, const Value& v, const Value&) -> Answer { return v.text() && v.text()->markup; }},
     {"filter", 0,
-     [](Interpreter&, const Value& v, const Value&) -> Answer { return v.text() && has_filter(v.text()->bytes); }},
+     [](Interpreter&, const Value& v, const Value&) -> Answer { return v.text() && find_filter(v.text()->bytes); }},
     {"test", 0,
-     [](Interpreter&, const Value& v, const Value&) -> Answer { return v.text() && has_test(v.text()->bytes); }},
+     [](Interpreter&, const Value& v, const Value&) -> Answer { return v.text() && find_test(v.text()->bytes); }},
     {"divisibleby", 1, divides},
     {"sameas", 1, [](Interpreter&, const Value& v, const Value& other) -> Answer { return same(v, other); }},
     {"in", 1, [](Interpreter& in, const Value& v, const Value& all) -> Answer { return in.contains(all, v); }},
@@ -117,23 +112,24 @@ const Entry kTests[] = {
     {">=", 1, kAtLeast},
 };
 
-const Entry* find_test(std::string_view name) {
+const TestEntry* find_test(std::string_view name) {
   const auto* found =
-      std::find_if(std::begin(kTests), std::end(kTests), [&](const Entry& entry) { return entry.name == name; });
+      std::find_if(std::begin(kTests), std::end(kTests), [&](const TestEntry& entry) { return entry.name == name; });
   return found == std::end(kTests) ? nullptr : found;
 }
 
 }  // namespace
 
-bool has_test(std::string_view name) {
-  return find_test(name) != nullptr;
+std::span<const TestEntry> all_tests() {
+  return kTests;
 }
 
 std::optional<bool> Interpreter::apply_test(const std::string& name, const Value& value, Arguments& arguments) {
-  const Entry* entry = find_test(name);
-  if (!entry) return type_error("No test named '" + name + "'");
+  const TestEntry* entry = find_test(name);
+  if (!entry) return type_error("No test named '" + shortened(name, kNameBytes) + "'");
   if (arguments.positional.size() != entry->arguments || !arguments.named.empty())
     return type_error("the test '" + name + "' takes " + std::to_string(entry->arguments) + " arguments");
+  if (!charge_texts(entry->cost, value, arguments)) return std::nullopt;
   return entry->test(*this, value, entry->arguments ? arguments.positional[0] : Value());
 }
 

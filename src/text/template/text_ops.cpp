@@ -6,30 +6,80 @@
 #include "text/template/unicode.h"
 
 namespace moracle::jinja {
+namespace {
 
-std::vector<std::string_view> split_at(std::string_view text, std::string_view separator, std::int64_t most,
-                                       bool from_right) {
-  std::vector<std::string_view> parts;
-  while (most != 0) {
-    const std::size_t at = from_right ? text.rfind(separator) : text.find(separator);
-    if (at == std::string_view::npos) break;
-    const std::string_view before = text.substr(0, at), after = text.substr(at + separator.size());
-    parts.push_back(from_right ? after : before);
-    text = from_right ? before : after;
-    --most;
+// Places that were found are charged in lots of this size, a quarter step each.
+constexpr std::size_t kLot = 64;
+
+class Counter {
+ public:
+  explicit Counter(Interpreter& in) : in_(in) {}
+  bool next() { return ++count_ % kLot != 0 || in_.charge(kLot / 4); }
+  [[nodiscard]] std::size_t count() const { return count_; }
+
+ private:
+  Interpreter& in_;
+  std::size_t count_ = 0;
+};
+
+// Calls `each` with the places of `wanted`, which do not overlap, until it is false or `most` are found. False: given
+// up.
+template <class Each>
+bool for_each_place(Interpreter& in, std::string_view text, std::string_view wanted, std::int64_t most,
+                    const Each& each) {
+  if (!in.charge(1) || !in.charge_text(TextCost::scan, text.size() + wanted.size())) return false;
+  Counter counter(in);
+  for (std::size_t at = 0; most != 0; --most) {
+    at = find_bytes(text, wanted, at);
+    if (at == std::string_view::npos) return true;
+    if (!counter.next() || !each(at)) return false;
+    at += wanted.size();
   }
-  parts.push_back(text);
-  if (from_right) std::reverse(parts.begin(), parts.end());
-  return parts;
+  return true;
 }
 
-std::vector<std::string_view> split_space(std::string_view text, std::int64_t most, bool from_right) {
-  std::vector<std::string_view> parts;
-  for (;;) {
+}  // namespace
+
+bool TextList::add(std::string_view text) {
+  Maybe made = in_.charge(1) && in_.makes(sizeof(Value)) ? in_.text(text) : std::nullopt;
+  if (!made) return false;
+  items_.push_back(std::move(*made));
+  return true;
+}
+
+Maybe TextList::finish(bool reversed) {
+  if (reversed) std::reverse(items_.begin(), items_.end());
+  return in_.made_sequence(std::move(items_));
+}
+
+Maybe split_at(Interpreter& in, std::string_view text, std::string_view separator, std::int64_t most, bool from_right) {
+  TextList list(in);
+  if (!from_right) {
+    std::size_t done = 0;
+    const bool split = for_each_place(in, text, separator, most, [&](std::size_t at) {
+      const std::size_t begin = std::exchange(done, at + separator.size());
+      return list.add(text.substr(begin, at - begin));
+    });
+    return split && list.add(text.substr(done)) ? list.finish() : std::nullopt;
+  }
+  if (!in.charge_search(text.size(), separator.size())) return std::nullopt;
+  for (; most != 0; --most) {
+    const std::size_t at = text.rfind(separator);
+    if (at == std::string_view::npos) break;
+    if (!list.add(text.substr(at + separator.size()))) return std::nullopt;
+    text = text.substr(0, at);
+  }
+  return list.add(text) ? list.finish(true) : std::nullopt;
+}
+
+Maybe split_space(Interpreter& in, std::string_view text, std::int64_t most, bool from_right) {
+  TextList list(in);
+  if (!in.charge_text(TextCost::walk, text.size())) return std::nullopt;
+  for (;; --most) {
     text = strip(text, from_right ? Side::right : Side::left);
     if (text.empty()) break;
     if (most == 0) {
-      parts.push_back(text);
+      if (!list.add(text)) return std::nullopt;
       break;
     }
     std::size_t edge = from_right ? text.size() : 0;
@@ -39,49 +89,61 @@ std::vector<std::string_view> split_space(std::string_view text, std::int64_t mo
       if (is_space(next_point(text, &next))) break;
       edge = from_right ? before : next;
     }
-    parts.push_back(from_right ? text.substr(edge) : text.substr(0, edge));
+    if (!list.add(from_right ? text.substr(edge) : text.substr(0, edge))) return std::nullopt;
     text = from_right ? text.substr(0, edge) : text.substr(edge);
-    --most;
   }
-  if (from_right) std::reverse(parts.begin(), parts.end());
-  return parts;
+  return list.finish(from_right);
 }
 
 Maybe replace_text(Interpreter& in, std::string_view text, std::string_view from, std::string_view to,
                    std::int64_t most) {
-  if (!in.charge_search(text.size(), from.size())) return std::nullopt;
-  std::string out;
   const std::size_t longest = in.limits().output_bytes;
+  const auto too_long = [&] { return in.limit("text of more than " + std::to_string(longest) + " bytes"); };
+  std::string out;
+  std::size_t done = 0;
   if (from.empty()) {
     // Between all code points.
-    for (std::size_t at = 0; out.size() <= longest;) {
-      if (most != 0) out += to;
+    if (!in.charge_text(TextCost::walk, text.size())) return std::nullopt;
+    for (Counter counter(in); most != 0 && counter.next();) {
+      if (to.size() > longest - std::min(out.size(), longest)) return too_long();
+      out += to;
       if (most > 0) --most;
-      if (at >= text.size()) break;
-      const std::size_t begin = at;
-      next_point(text, &at);
-      out += text.substr(begin, at - begin);
+      if (done >= text.size()) break;
+      const std::size_t begin = done;
+      next_point(text, &done);
+      out += text.substr(begin, done - begin);
     }
-    return in.text(std::move(out));
+  } else {
+    const bool replaced = for_each_place(in, text, from, most, [&](std::size_t at) {
+      if (at - done + to.size() > longest - out.size()) {
+        too_long();
+        return false;
+      }
+      out += text.substr(done, at - done);
+      out += to;
+      done = at + from.size();
+      return true;
+    });
+    if (!replaced) return std::nullopt;
   }
-  std::size_t done = 0;
-  while (most != 0 && out.size() <= longest) {
-    const std::size_t at = text.find(from, done);
-    if (at == std::string_view::npos) break;
-    out += text.substr(done, at - done);
-    out += to;
-    done = at + from.size();
-    --most;
-  }
-  if (out.size() <= longest) out += text.substr(done);
-  return in.text(std::move(out));
+  if (in.failed() || !in.room(out.size() + text.size() - done)) return std::nullopt;
+  out += text.substr(done);
+  return Value::text(std::move(out));
 }
 
-Maybe make_list(Interpreter& in, const std::vector<std::string_view>& parts) {
-  std::vector<Value> items;
-  items.reserve(parts.size());
-  for (const std::string_view part : parts) items.push_back(Value::text(std::string(part)));
-  return in.sequence(std::move(items));
+Maybe count_text(Interpreter& in, std::string_view text, std::string_view wanted) {
+  std::int64_t count = 0;
+  const bool counted = for_each_place(in, text, wanted, -1, [&](std::size_t) { return ++count > 0; });
+  return counted ? Maybe(Value::integer(count)) : std::nullopt;
+}
+
+std::optional<std::size_t> find_text(Interpreter& in, std::string_view text, std::string_view wanted, bool from_right) {
+  if (from_right) {
+    if (!in.charge_search(text.size(), wanted.size())) return std::nullopt;
+    return text.rfind(wanted);
+  }
+  if (!in.charge(1) || !in.charge_text(TextCost::scan, text.size() + wanted.size())) return std::nullopt;
+  return find_bytes(text, wanted);
 }
 
 }  // namespace moracle::jinja

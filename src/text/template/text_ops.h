@@ -9,14 +9,27 @@
 
 namespace moracle::jinja {
 
+// A list of strings under construction; add() is false where there is no room for one more.
+class TextList {
+ public:
+  explicit TextList(Interpreter& in) : in_(in) {}
+  bool add(std::string_view text);
+  Maybe finish(bool reversed = false);
+
+ private:
+  Interpreter& in_;
+  std::vector<Value> items_;
+};
+
 // str.split and str.rsplit; `most` < 0: no limit. `separator` is not empty.
-std::vector<std::string_view> split_at(std::string_view text, std::string_view separator, std::int64_t most,
-                                       bool from_right);
-std::vector<std::string_view> split_space(std::string_view text, std::int64_t most, bool from_right);
+Maybe split_at(Interpreter& in, std::string_view text, std::string_view separator, std::int64_t most, bool from_right);
+Maybe split_space(Interpreter& in, std::string_view text, std::int64_t most, bool from_right);
 // str.replace; `most` < 0: all.
 Maybe replace_text(Interpreter& in, std::string_view text, std::string_view from, std::string_view to,
                    std::int64_t most);
-// A list of strings.
-Maybe make_list(Interpreter& in, const std::vector<std::string_view>& parts);
+// str.count of a text that is not empty.
+Maybe count_text(Interpreter& in, std::string_view text, std::string_view wanted);
+// str.find and str.rfind; npos where it is not there.
+std::optional<std::size_t> find_text(Interpreter& in, std::string_view text, std::string_view wanted, bool from_right);
 
 }  // namespace moracle::jinja

@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace moracle::jinja {
@@ -112,6 +113,14 @@ void append_point(std::string* out, char32_t point) {
   out->append(reinterpret_cast<const char*>(units), static_cast<std::size_t>(length));
 }
 
+std::size_t skip_points(std::string_view text, std::size_t at, std::int64_t count) {
+  for (; count > 0 && at < text.size(); --count) {
+    ++at;
+    while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) ++at;
+  }
+  return at;
+}
+
 std::u32string to_points(std::string_view text) {
   std::u32string points;
   points.reserve(text.size());
@@ -145,12 +154,14 @@ bool is_printable(char32_t point) {
 
 std::string to_upper(std::string_view text) {
   std::string out;
+  out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) append_upper(&out, next_point(text, &at), false);
   return out;
 }
 
 std::string to_lower(std::string_view text) {
   std::string out;
+  out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t begin = at;
     const char32_t point = next_point(text, &at);
@@ -161,6 +172,7 @@ std::string to_lower(std::string_view text) {
 
 std::string to_title(std::string_view text) {
   std::string out;
+  out.reserve(text.size());
   bool inside = false;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t begin = at;
@@ -190,6 +202,7 @@ std::string to_capitalized(std::string_view text) {
 
 std::string swap_case(std::string_view text) {
   std::string out;
+  out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t begin = at;
     const char32_t point = next_point(text, &at);
@@ -204,33 +217,69 @@ std::string swap_case(std::string_view text) {
   return out;
 }
 
-bool has_class(std::string_view text, std::string_view name) {
-  bool cased = false, all = true, titled = true, after_cased = false, lower = true, upper = true;
+namespace {
+
+bool in_class(char32_t point, TextClass wanted) {
+  const auto kind = category(point);
+  switch (wanted) {
+    case TextClass::alnum:
+      return is_word(point) && point != '_';
+    case TextClass::alpha:
+      return is_letter(point);
+    case TextClass::ascii:
+      return point < 0x80;
+    case TextClass::decimal:
+      return kind == UTF8PROC_CATEGORY_ND;
+    case TextClass::digit: {
+      const bool superscript = point == 0xB2 || point == 0xB3 || point == 0xB9 || (point >= 0x2070 && point <= 0x2089);
+      return kind == UTF8PROC_CATEGORY_ND || superscript;
+    }
+    case TextClass::numeric:
+      return kind >= UTF8PROC_CATEGORY_ND && kind <= UTF8PROC_CATEGORY_NO;
+    case TextClass::printable:
+      return is_printable(point);
+    case TextClass::space:
+      return is_space(point);
+  }
+  return false;
+}
+
+}  // namespace
+
+bool has_class(std::string_view text, TextClass wanted) {
+  for (std::size_t at = 0; at < text.size();) {
+    if (!in_class(next_point(text, &at), wanted)) return false;
+  }
+  return !text.empty() || wanted == TextClass::ascii || wanted == TextClass::printable;
+}
+
+bool has_case(std::string_view text, TextCase wanted) {
+  bool cased = false, after_cased = false;
   for (std::size_t at = 0; at < text.size();) {
     const char32_t point = next_point(text, &at);
     const auto kind = category(point);
     const bool is_upper = kind == UTF8PROC_CATEGORY_LU || kind == UTF8PROC_CATEGORY_LT;
-    if (is_upper) lower = false;
-    if (kind == UTF8PROC_CATEGORY_LL || kind == UTF8PROC_CATEGORY_LT) upper = false;
-    if (is_cased(point) && is_upper == after_cased) titled = false;
+    if (wanted == TextCase::lower && is_upper) return false;
+    if (wanted == TextCase::upper && (kind == UTF8PROC_CATEGORY_LL || kind == UTF8PROC_CATEGORY_LT)) return false;
+    if (wanted == TextCase::title && is_cased(point) && is_upper == after_cased) return false;
     after_cased = is_cased(point);
     cased = cased || after_cased;
-    const bool decimal = kind == UTF8PROC_CATEGORY_ND;
-    const bool superscript = point == 0xB2 || point == 0xB3 || point == 0xB9 || (point >= 0x2070 && point <= 0x2089);
-    if (name == "alpha") all = all && is_letter(point);
-    if (name == "decimal") all = all && decimal;
-    if (name == "digit") all = all && (decimal || superscript);
-    if (name == "numeric") all = all && kind >= UTF8PROC_CATEGORY_ND && kind <= UTF8PROC_CATEGORY_NO;
-    if (name == "alnum") all = all && is_word(point) && point != '_';
-    if (name == "space") all = all && is_space(point);
-    if (name == "printable") all = all && is_printable(point);
-    if (name == "ascii") all = all && point < 0x80;
   }
-  if (name == "lower") return cased && lower;
-  if (name == "upper") return cased && upper;
-  if (name == "title") return cased && titled;
-  if (name == "ascii" || name == "printable") return all;
-  return all && !text.empty();
+  return cased;
+}
+
+std::size_t find_bytes(std::string_view text, std::string_view wanted, std::size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  // memmem is linear, where string_view::find may compare all of `wanted` at every place.
+  const void* found = memmem(text.data() + from, text.size() - from, wanted.data(), wanted.size());
+  return found == nullptr ? std::string_view::npos
+                          : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+}
+
+std::string shortened(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return std::string(text);
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0U) == 0x80U) --most;
+  return std::string(text.substr(0, most)) + "...";
 }
 
 std::string_view strip(std::string_view text, Side side, const std::string_view* characters) {
@@ -254,21 +303,18 @@ std::string_view strip(std::string_view text, Side side, const std::string_view*
   return text.substr(begin, end - begin);
 }
 
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
-  std::vector<std::string_view> lines;
-  std::size_t start = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = at;
-    const char32_t point = next_point(text, &at);
+std::string_view next_line(std::string_view text, std::size_t* at, bool keep_ends) {
+  const std::size_t start = *at;
+  while (*at < text.size()) {
+    const std::size_t end = *at;
+    const char32_t point = next_point(text, at);
     const bool ends = (point >= 10 && point <= 13) || (point >= 0x1C && point <= 0x1E) || point == 0x85 ||
                       point == 0x2028 || point == 0x2029;
     if (!ends) continue;
-    if (point == '\r' && at < text.size() && text[at] == '\n') ++at;
-    lines.push_back(text.substr(start, (keep_ends ? at : end) - start));
-    start = at;
+    if (point == '\r' && *at < text.size() && text[*at] == '\n') ++*at;
+    return text.substr(start, (keep_ends ? *at : end) - start);
   }
-  if (start < text.size()) lines.push_back(text.substr(start));
-  return lines;
+  return text.substr(start);
 }
 
 }  // namespace moracle::jinja

@@ -57,9 +57,15 @@ int Value::depth() const {
 bool Value::hashable() const {
   if (dict()) return false;
   const auto* list = sequence();
-  if (!list) return true;
-  if (list->flavour != Flavour::tuple) return list->flavour != Flavour::list;
-  return std::all_of(list->items.begin(), list->items.end(), [](const Value& item) { return item.hashable(); });
+  return !list || list->hashable;
+}
+
+Sequence::Sequence(std::vector<Value> values, Flavour kind)
+    : items(std::move(values)), flavour(kind), hashable(kind != Flavour::list) {
+  for (const Value& item : items) {
+    depth = std::max(depth, 1 + item.depth());
+    if (flavour == Flavour::tuple) hashable = hashable && item.hashable();
+  }
 }
 
 const void* Value::address() const {
@@ -83,44 +89,45 @@ std::string_view Value::type_name() const {
   return kNames[data_.index()];
 }
 
-bool key_equal(const Value& a, const Value& b) {
+bool scalar_equal(const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) {
     if (a.as<double>() || b.as<double>()) return a.number() == b.number();
     return a.index() == b.index();
   }
-  if (a.text() || b.text()) return a.text() && b.text() && a.text()->bytes == b.text()->bytes;
   if (a.is_none() || b.is_none()) return a.is_none() && b.is_none();
   if (a.is_undefined() || b.is_undefined()) return a.is_undefined() && b.is_undefined();
-  const auto* left = a.sequence();
-  const auto* right = b.sequence();
-  if (!left || !right || left->flavour != Flavour::tuple || right->flavour != Flavour::tuple)
-    return a.address() == b.address();
-  return std::equal(left->items.begin(), left->items.end(), right->items.begin(), right->items.end(), key_equal);
+  return a.address() != nullptr && a.address() == b.address();
 }
 
-void Dict::set(Value key, Value value) {
-  if (const Value* old = find(key)) {
-    *const_cast<Value*>(old) = std::move(value);
-    return;
-  }
+namespace {
+
+// Up to this size a dict is searched key by key.
+constexpr std::size_t kSearched = 8;
+
+}  // namespace
+
+void Dict::add(Value key, Value value) {
   depth = std::max({depth, 1 + key.depth(), 1 + value.depth()});
-  if (const auto* string = key.text()) {
-    by_text_.emplace(string->bytes, items_.size());
-  } else {
-    other_.push_back(items_.size());
-  }
+  if (!key.text()) others_.push_back(items_.size());
   items_.emplace_back(std::move(key), std::move(value));
+  if (items_.size() <= kSearched) return;
+  for (std::size_t i = items_.size() == kSearched + 1 ? 0 : items_.size() - 1; i < items_.size(); ++i) {
+    if (const auto* text = items_[i].first.text()) by_text_.emplace(text->bytes, i);
+  }
+}
+
+void Dict::replace(const Value* place, Value value) {
+  depth = std::max(depth, 1 + value.depth());
+  *const_cast<Value*>(place) = std::move(value);
 }
 
 const Value* Dict::find(std::string_view key) const {
-  const auto found = by_text_.find(std::string(key));
-  return found == by_text_.end() ? nullptr : &items_[found->second].second;
-}
-
-const Value* Dict::find(const Value& key) const {
-  if (const auto* string = key.text()) return find(string->bytes);
-  for (const std::size_t position : other_) {
-    if (key_equal(items_[position].first, key)) return &items_[position].second;
+  if (items_.size() > kSearched) {
+    const auto found = by_text_.find(key);
+    return found == by_text_.end() ? nullptr : &items_[found->second].second;
+  }
+  for (const auto& [candidate, value] : items_) {
+    if (const auto* text = candidate.text(); text && text->bytes == key) return &value;
   }
   return nullptr;
 }

@@ -12,6 +12,8 @@
 #include <variant>
 #include <vector>
 
+#include "base/keyed_hash.h"
+
 namespace moracle::jinja {
 
 class Value;
@@ -53,7 +55,7 @@ class Value {
   static Value boolean(bool value) { return Value(Data(value)); }
   static Value integer(std::int64_t value) { return Value(Data(value)); }
   static Value real(double value) { return Value(Data(value)); }
-  // Without limits: for text that is as long as what the template or the context already holds.
+  // Without limits: for text whose room was taken (Interpreter::room), or that the template's source holds.
   static Value text(std::string bytes, bool markup = false);
 
   template <class T>
@@ -70,6 +72,7 @@ class Value {
   [[nodiscard]] std::optional<std::int64_t> index() const;
   [[nodiscard]] double number() const;  // of an int, a bool or a float
   [[nodiscard]] bool truthy() const;
+  // Both are kept where the value was made: a container shares its parts, so that walking it may take 2^depth steps.
   [[nodiscard]] int depth() const;
   [[nodiscard]] bool hashable() const;
   [[nodiscard]] const void* address() const;  // of what is on the heap, else nullptr
@@ -89,28 +92,34 @@ struct Text {
 enum class Flavour : std::uint8_t { list, tuple, range, keys, values, items };
 
 // `depth` of a container is one more than the deepest value inside. It is bounded when a container is made, so that
-// comparing, printing and destroying values may recurse.
+// comparing, printing and destroying values may recurse. Only the interpreter walks a value, and takes steps for it.
 struct Sequence {
+  Sequence(std::vector<Value> values, Flavour kind);
   std::vector<Value> items;
-  Flavour flavour = Flavour::list;
+  Flavour flavour;
   int depth = 1;
+  bool hashable;
   std::int64_t start = 0, stop = 0, step = 1;  // of a range
 };
 
 class Dict {
  public:
-  // Replaces the value where the key is there already (and keeps the first key, as Python does).
-  void set(Value key, Value value);
-  [[nodiscard]] const Value* find(const Value& key) const;
+  // `key` is not there yet (Interpreter::insert).
+  void add(Value key, Value value);
+  // `place` is what find gave; the first key stays, as in Python.
+  void replace(const Value* place, Value value);
   [[nodiscard]] const Value* find(std::string_view key) const;
   [[nodiscard]] const std::vector<std::pair<Value, Value>>& items() const { return items_; }
   [[nodiscard]] std::size_t size() const { return items_.size(); }
+  // Positions of the keys that are not text.
+  [[nodiscard]] const std::vector<std::size_t>& others() const { return others_; }
   int depth = 1;
 
  private:
   std::vector<std::pair<Value, Value>> items_;
-  std::unordered_map<std::string, std::size_t> by_text_;
-  std::vector<std::size_t> other_;  // positions of the keys that are not text
+  // Views of the keys' own texts; empty while the dict is so small that looking at each key is faster.
+  std::unordered_map<std::string_view, std::size_t, KeyedHash> by_text_;
+  std::vector<std::size_t> others_;
 };
 
 // What a generator is in Python: true, without a length, and used up by the first reader.
@@ -144,8 +153,9 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// Equality of hashable values, without limits (they are as deep as their depth says and share no long tails).
-bool key_equal(const Value& a, const Value& b);
+// Equality of what has no parts: numbers, none and undefined by value, all else by identity. Texts and containers are
+// compared by Interpreter::equal.
+bool scalar_equal(const Value& a, const Value& b);
 
 std::string format_float(double value);  // repr of a Python float
 
