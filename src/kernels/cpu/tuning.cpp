@@ -21,7 +21,7 @@ constexpr double kLeastGain = 0.03;
 constexpr double kTrialSeconds = 0.06;  // at most, once there are kLeastPairs
 constexpr std::size_t kLeastPairs = 7;
 
-// What else was tried and is not worth its time is in the log of docs/kernels-cpu.md.
+// What else was tried and is not worth its time is in docs/log.
 constexpr TuningCandidate kCandidates[] = {
     {"streams", "many", "one", 1, 0, [](Tuning& tuning) { tuning.streams = true; }},
     {"ahead", "on", "off", 16, 0, [](Tuning& tuning) { tuning.ahead = true; }},
