@@ -1,21 +1,191 @@
 #include "base/json.h"
 
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
 #include <cmath>
-#include <fstream>
-#include <set>
-#include <vector>
+#include <utility>
+
+#include "base/json_scanner.h"
+#include "base/printable.h"
 
 namespace moracle {
 
 namespace {
 
-Error type_error(const JsonReader& reader, std::string_view key, std::string wanted) {
-  return Error{.code = "config.type",
+Error member_error(const JsonReader& reader, std::string_view key, std::string code, std::string wanted,
+                   std::string found) {
+  return Error{.code = std::move(code),
                .file = reader.file(),
                .where = reader.pointer(key),
                .wanted = std::move(wanted),
-               .found = reader.json().at(std::string(key)).dump().substr(0, 80)};
+               .found = std::move(found)};
 }
+
+std::string shown(const Json& value) {
+  const double real = value.is_number_float() ? value.get<double>() : 0.0;
+  if (std::isnan(real)) return "NaN";
+  if (std::isinf(real)) return real > 0 ? "Infinity" : "-Infinity";
+  return value.is_structured() ? value.type_name() : value.dump();
+}
+
+Error type_error(const JsonReader& reader, std::string_view key, std::string wanted) {
+  return member_error(reader, key, "config.type", std::move(wanted), shown(reader.json().at(std::string(key))));
+}
+
+Error missing_error(const JsonReader& reader, std::string_view key, std::string wanted, const std::string& fallback) {
+  return member_error(reader, key, "config.missing", std::move(wanted),
+                      "nothing, and the default of " + fallback + " is out of range");
+}
+
+std::string range_text(std::int64_t low, std::int64_t high) {
+  return std::to_string(low) + " to " + std::to_string(high);
+}
+
+std::string range_text(const NumberRange& range) {
+  if (range.low == std::numeric_limits<double>::lowest()) {
+    return range.high == std::numeric_limits<double>::max() ? "a finite number"
+                                                            : fmt::format("a number up to {}", range.high);
+  }
+  const std::string low = fmt::format("a number {} {}", range.above_low ? "above" : "from", range.low);
+  if (range.high == std::numeric_limits<double>::max()) return low + " on";
+  return low + fmt::format(" to {}", range.high);
+}
+
+}  // namespace
+
+namespace {
+
+// Builds a document in one pass over the text.
+class DocumentReader {
+ public:
+  // `base` is the position of `text` in the file.
+  DocumentReader(std::string_view text, std::uint64_t base, const std::string& file, const JsonLimits& limits)
+      : scanner_(text, base, file, "json.syntax"), limits_(limits) {}
+
+  Result<Json> read() {
+    Json document;
+    MORACLE_TRY(value(document, 0));
+    MORACLE_TRY(scanner_.expect_end());
+    return document;
+  }
+
+ private:
+  Result<> value(Json& out, int depth) {
+    if (++values_ > limits_.values) {
+      return limit("json.values", "at most " + std::to_string(limits_.values) + " values", "more");
+    }
+    switch (scanner_.peek()) {
+      case '{':
+        return depth < limits_.depth ? object(out, depth + 1) : too_deep();
+      case '[':
+        return depth < limits_.depth ? array(out, depth + 1) : too_deep();
+      case '"': {
+        MORACLE_ASSIGN(out, scanner_.string());
+        return Ok{};
+      }
+      default:
+        return literal(out) ? Result<>(Ok{}) : number(out);
+    }
+  }
+
+  Result<> object(Json& out, int depth) {
+    out = Json::object();
+    auto& members = out.get_ref<Json::object_t&>();
+    return scanner_.object([&](std::string key, std::uint64_t byte) -> Result<> {
+      const std::size_t before = members.size();
+      // Writers sort their keys, or write few: the end is nearly always the place, else it costs a logarithm.
+      const auto member = members.emplace_hint(members.end(), std::move(key), nullptr);
+      if (members.size() == before) return duplicate(member->first, byte);
+      return value(member->second, depth);
+    });
+  }
+
+  Result<> array(Json& out, int depth) {
+    out = Json::array();
+    auto& elements = out.get_ref<Json::array_t&>();
+    return scanner_.array([&](std::size_t) { return value(elements.emplace_back(), depth); });
+  }
+
+  // The words of JSON, and three that Python writes.
+  bool literal(Json& out) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    static const std::array<std::pair<std::string_view, Json>, 6> words{
+        {{"true", true},
+         {"false", false},
+         {"null", nullptr},
+         {"NaN", std::numeric_limits<double>::quiet_NaN()},
+         {"Infinity", kInfinity},
+         {"-Infinity", -kInfinity}}};
+    for (const auto& [word, value] : words) {
+      if (!scanner_.literal(word)) continue;
+      out = value;
+      return true;
+    }
+    return false;
+  }
+
+  // Whole numbers that fit 64 bits stay whole; others are the nearest double.
+  Result<> number(Json& out) {
+    const std::uint64_t byte = scanner_.position();
+    MORACLE_ASSIGN(const std::string_view token, scanner_.number());
+    const char* const begin = token.data();
+    const char* const end = begin + token.size();
+    if (token.find_first_of(".eE") == std::string_view::npos) {
+      const auto parse = [&](auto whole) {
+        const bool fits = std::from_chars(begin, end, whole).ec == std::errc();
+        if (fits) out = whole;
+        return fits;
+      };
+      if (token.front() == '-' ? parse(std::int64_t{}) : parse(std::uint64_t{})) return Ok{};
+    }
+    double real = 0.0;
+    const std::errc failure = std::from_chars(begin, end, real).ec;
+    // Too small to be told from zero is zero; too large is an error.
+    const bool tiny = failure == std::errc::result_out_of_range && magnitude_is_small(token);
+    if (failure != std::errc() && !tiny) {
+      return Error{.code = "json.syntax",
+                   .file = scanner_.file(),
+                   .where = at(byte),
+                   .wanted = "a number that a double can hold",
+                   .found = std::string(token.substr(0, 40))};
+    }
+    out = tiny ? 0.0 : real;
+    return Ok{};
+  }
+
+  // Of numbers out of a double's range.
+  static bool magnitude_is_small(std::string_view token) {
+    const std::size_t exponent = token.find_first_of("eE");
+    if (exponent != std::string_view::npos) return token[exponent + 1] == '-';
+    return token.starts_with("0.") || token.starts_with("-0.");
+  }
+
+  static std::string at(std::uint64_t byte) { return "byte " + std::to_string(byte); }
+
+  Error limit(const char* code, std::string wanted, std::string found) {
+    return Error{.code = code,
+                 .file = scanner_.file(),
+                 .where = at(scanner_.position()),
+                 .wanted = std::move(wanted),
+                 .found = std::move(found)};
+  }
+  Error too_deep() {
+    return limit("json.depth", "nesting of at most " + std::to_string(limits_.depth), "deeper nesting");
+  }
+  Error duplicate(const std::string& key, std::uint64_t byte) const {
+    return Error{.code = "json.duplicate",
+                 .file = scanner_.file(),
+                 .where = in_quotes(key) + " at " + at(byte),
+                 .wanted = "each key once",
+                 .found = "a key that occurs twice"};
+  }
+
+  JsonScanner scanner_;
+  const JsonLimits& limits_;
+  std::size_t values_ = 0;
+};
 
 }  // namespace
 
@@ -26,95 +196,9 @@ Result<Json> parse_json(std::string_view text, const std::string& file, JsonLimi
                  .wanted = "at most " + std::to_string(limits.bytes) + " bytes",
                  .found = std::to_string(text.size()) + " bytes"};
   }
-  // nlohmann's parser recurses on its own stack only for values it accepts, and reports depth to the callback; the
-  // callback cannot stop the parse, so depth is bounded beforehand by counting brackets outside strings.
-  int depth = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') {
-        ++i;
-      } else if (c == '"') {
-        in_string = false;
-      }
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > limits.depth) {
-        return Error{.code = "json.depth",
-                     .file = file,
-                     .where = "byte " + std::to_string(i),
-                     .wanted = "nesting of at most " + std::to_string(limits.depth),
-                     .found = "deeper nesting"};
-      }
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-  std::vector<std::set<std::string>> keys;
-  std::string duplicate;
-  const auto callback = [&](int, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end && !keys.empty()) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.empty()) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys.back().insert(key).second && duplicate.empty()) duplicate = key;
-    }
-    return true;
-  };
-  try {
-    Json json = Json::parse(text, callback);
-    if (!duplicate.empty()) {
-      return Error{.code = "json.duplicate",
-                   .file = file,
-                   .where = duplicate,
-                   .wanted = "each key once",
-                   .found = "a key that occurs twice"};
-    }
-    return json;
-  } catch (const Json::parse_error& error) {
-    return Error{.code = "json.syntax",
-                 .file = file,
-                 .where = "byte " + std::to_string(error.byte),
-                 .wanted = "valid JSON in UTF-8",
-                 .found = "a syntax error",
-                 .advice = "download the file again"};
-  } catch (const Json::exception& error) {
-    return Error{.code = "json.syntax", .file = file, .wanted = "valid JSON", .found = error.what()};
-  }
-}
-
-Result<std::string> read_text(const std::filesystem::path& path, std::size_t limit) {
-  std::error_code code;
-  const auto status = std::filesystem::status(path, code);
-  if (code || !std::filesystem::exists(status)) {
-    return Error{.code = "file.open", .file = path.string(), .wanted = "a readable file", .found = "no such file"};
-  }
-  if (!std::filesystem::is_regular_file(status)) {
-    return Error{.code = "file.open", .file = path.string(), .wanted = "a regular file", .found = "something else"};
-  }
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) {
-    return Error{
-        .code = "file.open", .file = path.string(), .wanted = "a readable file", .found = "it cannot be opened"};
-  }
-  const auto size = std::filesystem::file_size(path, code);
-  if (code || size > limit) {
-    return Error{.code = "file.size",
-                 .file = path.string(),
-                 .wanted = "at most " + std::to_string(limit) + " bytes",
-                 .found = code ? code.message() : std::to_string(size) + " bytes"};
-  }
-  std::string text(size, '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(size));
-  if (static_cast<std::size_t>(stream.gcount()) != size) {
-    return Error{.code = "file.read",
-                 .file = path.string(),
-                 .wanted = std::to_string(size) + " bytes",
-                 .found = std::to_string(stream.gcount()) + " bytes"};
-  }
-  return text;
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  const std::size_t base = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
+  return DocumentReader(text.substr(base), base, file, limits).read();
 }
 
 Result<Json> read_json(const std::filesystem::path& path, JsonLimits limits) {
@@ -148,26 +232,30 @@ Result<std::int64_t> JsonReader::integer(std::string_view key, std::int64_t low,
   }
   if (!integral) return type_error(*this, key, "an integer");
   if (number < low || number > high) {
-    return Error{.code = "config.range",
-                 .file = file_,
-                 .where = pointer(key),
-                 .wanted = std::to_string(low) + " to " + std::to_string(high),
-                 .found = std::to_string(number)};
+    return member_error(*this, key, "config.range", range_text(low, high), std::to_string(number));
   }
   return number;
 }
 
 Result<std::int64_t> JsonReader::integer_or(std::string_view key, std::int64_t fallback, std::int64_t low,
                                             std::int64_t high) const {
-  if (!has(key)) return fallback;
-  return integer(key, low, high);
+  if (has(key)) return integer(key, low, high);
+  if (fallback >= low && fallback <= high) return fallback;
+  return missing_error(*this, key, range_text(low, high), std::to_string(fallback));
 }
 
-Result<double> JsonReader::number_or(std::string_view key, double fallback) const {
-  if (!has(key)) return fallback;
+Result<double> JsonReader::number_or(std::string_view key, double fallback, NumberRange range) const {
+  if (!has(key)) {
+    if (range.holds(fallback)) return fallback;
+    return missing_error(*this, key, range_text(range), fmt::format("{}", fallback));
+  }
   const Json& value = object_.at(std::string(key));
   if (!value.is_number() || !std::isfinite(value.get<double>())) return type_error(*this, key, "a finite number");
-  return value.get<double>();
+  const auto number = value.get<double>();
+  if (!range.holds(number)) {
+    return member_error(*this, key, "config.range", range_text(range), fmt::format("{}", number));
+  }
+  return number;
 }
 
 Result<bool> JsonReader::boolean_or(std::string_view key, bool fallback) const {

@@ -1,27 +1,33 @@
 // Errors as values. A library call that can fail on input returns Result<T>; it never prints, throws or aborts.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace moracle {
 
 // What went wrong while reading something. `code` is a stable identifier of the violated rule ("header.length",
 // "quant.group", ...), the other members are for people. Any of them may be empty but `code` and `found`.
 struct Error {
-  std::string code{};    // rule, dotted: "<area>.<rule>"
-  std::string file{};    // path that was read
-  std::string where{};   // tensor name, byte offset or JSON pointer inside the file
-  std::string wanted{};  // what the rule asks for
-  std::string found{};   // what was there
-  std::string advice{};  // what the user can do
+  std::string code{};                  // rule, dotted: "<area>.<rule>"
+  std::string file{};                  // path that was read
+  std::string where{};                 // tensor name, byte offset or JSON pointer inside the file
+  std::string wanted{};                // what the rule asks for
+  std::string found{};                 // what was there
+  std::string advice{};                // what the user can do
+  std::vector<std::string> details{};  // facts that the rest follows from, a line each
 
-  // One line: "file: where: wanted X, found Y (rule); advice".
+  // "file: where: wanted X, found Y [rule]; advice" in one line, then the details, indented. Whatever the parts hold,
+  // the text is printable(), and below kMessageBytes.
   [[nodiscard]] std::string message() const;
 };
+
+inline constexpr std::size_t kMessageBytes = 4000;
 
 struct Ok {};
 

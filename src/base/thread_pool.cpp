@@ -1,7 +1,11 @@
 #include "base/thread_pool.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
+#include <new>
+#include <utility>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -39,8 +43,16 @@ void relax() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) : words_(static_cast<std::size_t>(std::max(threads, 1))) {
-  for (int thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { worker(thread); });
+ThreadPool::ThreadPool(int threads)
+    : words_(static_cast<std::size_t>(std::max(threads, 1))), wanted_(std::max(threads, 1)) {
+  workers_.reserve(words_.size() - 1);  // nothing but a start can fail from here on
+  try {
+    for (int thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { worker(thread); });
+  } catch (const std::system_error& error) {
+    refusal_ = error.code();
+  } catch (const std::bad_alloc&) {
+    refusal_ = std::make_error_code(std::errc::not_enough_memory);
+  }
 }
 
 ThreadPool::~ThreadPool() {
@@ -49,13 +61,29 @@ ThreadPool::~ThreadPool() {
     stop_ = true;
   }
   wake_.notify_all();
-  for (auto& thread : workers_) thread.join();
 }
 
-void ThreadPool::work_on(const Job& job, int thread) {
-  for (std::int64_t index = next_.fetch_add(1, std::memory_order_relaxed); index < job.count;
-       index = next_.fetch_add(1, std::memory_order_relaxed)) {
-    (*job.body)(index, thread);
+std::string ThreadPool::shortfall() const {
+  if (threads() == wanted_) return "";
+  return fmt::format(
+      "wanted {} threads, found {} ({}); raise the limit (ulimit -u, TasksMax, pids.max) or ask for fewer (--threads)",
+      wanted_, threads(), refusal_.message());
+}
+
+void ThreadPool::end_job_with(std::exception_ptr failure) {
+  next_.store(job_.count, std::memory_order_relaxed);
+  const std::lock_guard lock(mutex_);
+  if (!failure_) failure_ = std::move(failure);
+}
+
+void ThreadPool::work_on(const Job& job, int thread) noexcept {
+  try {
+    for (std::int64_t index = next_.fetch_add(1, std::memory_order_relaxed); index < job.count;
+         index = next_.fetch_add(1, std::memory_order_relaxed)) {
+      (*job.body)(index, thread);
+    }
+  } catch (...) {
+    end_job_with(std::current_exception());
   }
 }
 
@@ -115,6 +143,7 @@ void ThreadPool::parallel_for(std::int64_t count, FunctionRef<void(std::int64_t,
       std::this_thread::yield();
     }
   }
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
 }  // namespace moracle

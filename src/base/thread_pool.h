@@ -4,8 +4,11 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <mutex>
 #include <span>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -19,7 +22,9 @@ struct alignas(64) ThreadWord {
 };
 
 // `threads` includes the calling one: a pool of 1 starts no thread. Workers spin shortly for the next job, then park.
-// One job at a time: parallel_for is not reentrant and is called from one thread. Jobs must not throw.
+// One job at a time: parallel_for is not reentrant and is called from one thread.
+//
+// Where the system starts fewer threads than asked for, the pool works with those it got: see shortfall().
 //
 // Nobody waits for a worker that has not begun: on a machine whose cores are busy otherwise, a job is done as soon as
 // the threads that took part in it are, and the caller alone can do all of it.
@@ -31,13 +36,17 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   [[nodiscard]] int threads() const { return static_cast<int>(workers_.size()) + 1; }
+  // A warning that names the threads asked for, those there are, why, and what to do; empty where all were started.
+  [[nodiscard]] std::string shortfall() const;
 
   // Calls body(index, thread) once for each index in [0, count), spread dynamically; returns when all are done.
   // Which thread runs which index is not fixed, so bodies write to places that depend on the index alone.
+  // What a body throws (memory that runs out) ends the job: no further index is handed out, every thread leaves it, and
+  // the first exception is thrown here. The pool can be used again.
   void parallel_for(std::int64_t count, FunctionRef<void(std::int64_t index, int thread)> body);
 
   // [threads()], for what the bodies of a job share among each other. Theirs to set before it, and to use.
-  [[nodiscard]] std::span<ThreadWord> words() { return words_; }
+  [[nodiscard]] std::span<ThreadWord> words() { return std::span(words_).first(workers_.size() + 1); }
 
  private:
   struct Job {
@@ -47,17 +56,21 @@ class ThreadPool {
   void worker(int thread);
   // Takes part in a job that is open and newer than `seen`; returns whether there was one.
   bool join(std::uint64_t& seen, int thread);
-  void work_on(const Job& job, int thread);
+  void work_on(const Job& job, int thread) noexcept;
+  void end_job_with(std::exception_ptr failure);
 
   std::vector<ThreadWord> words_;
-  std::vector<std::thread> workers_;
+  int wanted_ = 1;
+  std::error_code refusal_;  // why there are fewer
   std::mutex mutex_;
   std::condition_variable wake_;
-  Job job_;  // written while no worker takes part
+  Job job_;                     // written while no worker takes part
+  std::exception_ptr failure_;  // of the job; under the mutex while workers take part
   std::atomic<std::int64_t> next_{0};
   // Bit 0: a job is open. Bits 1 to 15: workers that take part in it. From bit 16 on: the number of the job.
   std::atomic<std::uint64_t> gate_{0};
   std::atomic<bool> stop_{false};
+  std::vector<std::jthread> workers_;  // last: they use the rest until they have ended
 };
 
 }  // namespace moracle

@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/file_error.h"
+#include "base/guarded.h"
+#include "base/printable.h"
 #include "checkpoint/hub_cache.h"
-#include "checkpoint/json_scanner.h"
 #include "checkpoint/safetensors_file.h"
 #include "checkpoint/shard_plan.h"
 
@@ -32,14 +34,8 @@ class FolderCheckpoint final : public Checkpoint {
  public:
   FolderCheckpoint(fs::path folder, Json config) : folder_(std::move(folder)), config_(std::move(config)) {}
 
-  // Opens one file and takes its tensors. Errors: "tensor.duplicate" across files.
-  Result<> add(const std::string& file);
-  // The same for a file that may hold nothing but copies; such a file is not read.
-  Result<> add_unless_copy(const std::string& file);
-  void leave_unread(const std::string& file) { unread_.insert(file); }
-  // Whether tensors and index agree, both ways.
-  Result<> check_index(const ShardIndex& index) const;
-  Result<> sum_bytes();
+  // Opens the files and checks them against each other and the index.
+  Result<> open_files(const ShardPlan& plan);
 
   const fs::path& folder() const override { return folder_; }
   const Json& config() const override { return config_; }
@@ -62,7 +58,15 @@ class FolderCheckpoint final : public Checkpoint {
     std::size_t end = 0;
   };
 
+  // Opens one file and takes its tensors. Errors: "tensor.duplicate" across files.
+  Result<> add(const std::string& file);
+  // The same for a file that may hold nothing but copies; such a file is not read.
+  Result<> add_unless_copy(const std::string& file);
   Result<> take(SafetensorsFile opened);
+  // Whether tensors and index agree, both ways.
+  Result<> check_index(const ShardIndex& index) const;
+  Result<> sum_bytes();
+
   // Null where none holds all the bytes.
   const MappedFile* mapping_of(std::span<const std::byte> bytes) const;
 
@@ -86,7 +90,7 @@ Result<> FolderCheckpoint::add_unless_copy(const std::string& file) {
     return tensors_.contains(tensor.first);
   });
   if (!copy) return take(std::move(opened));
-  leave_unread(file);
+  unread_.insert(file);
   return Ok{};
 }
 
@@ -98,7 +102,7 @@ Result<> FolderCheckpoint::take(SafetensorsFile opened) {
   const auto& [name, view] = *incoming.begin();
   return Error{.code = "tensor.duplicate",
                .file = view.file,
-               .where = printable(name),
+               .where = in_quotes(name),
                .wanted = "each tensor in one file",
                .found = "one of the same name in " + tensors_.find(name)->second.file,
                .advice = "remove the file that does not belong to the checkpoint"};
@@ -108,7 +112,7 @@ Result<> FolderCheckpoint::check_index(const ShardIndex& index) const {
   const auto mismatch = [&](const std::string& name, std::string wanted, std::string found) {
     return Error{.code = "shard.missing",
                  .file = index.path,
-                 .where = printable(name),
+                 .where = in_quotes(name),
                  .wanted = std::move(wanted),
                  .found = std::move(found),
                  .advice = "index and shards are of different builds; " + download_advice(folder_, kDownloadAll)};
@@ -116,9 +120,9 @@ Result<> FolderCheckpoint::check_index(const ShardIndex& index) const {
   for (const auto& [name, number] : index.tensors) {
     const std::string& shard = index.files[number];
     const TensorView* view = find(name);
-    if (view == nullptr) return mismatch(name, "the tensor in " + printable(shard), "it is in no shard");
+    if (view == nullptr) return mismatch(name, "the tensor in " + in_quotes(shard), "it is in no shard");
     if (view->file != (folder_ / shard).string()) {
-      return mismatch(name, "the tensor in " + printable(shard), "it is in " + view->file);
+      return mismatch(name, "the tensor in " + in_quotes(shard), "it is in " + view->file);
     }
   }
   if (tensors_.size() == index.tensors.size()) return Ok{};
@@ -132,7 +136,7 @@ Result<> FolderCheckpoint::check_index(const ShardIndex& index) const {
 Result<> FolderCheckpoint::sum_bytes() {
   for (const auto& [name, view] : tensors_) {
     const auto sum = checked_add<std::uint64_t>(total_bytes_, view.bytes.size());
-    if (!sum) return Error{.code = "shape.overflow", .file = view.file, .where = printable(name), .found = "a sum"};
+    if (!sum) return Error{.code = "shape.overflow", .file = view.file, .where = in_quotes(name), .found = "a sum"};
     total_bytes_ = *sum;
   }
   return Ok{};
@@ -193,8 +197,8 @@ void FolderCheckpoint::release(std::span<const std::byte> bytes) const {
 // A shard that the index names must be there before any other is opened: a cut download is told at once.
 Result<> check_shards_exist(const fs::path& folder, const ShardPlan& plan) {
   for (const std::string& file : plan.index->files) {
-    std::error_code code;
-    if (fs::exists(folder / file, code)) continue;
+    MORACLE_ASSIGN(const bool exists, file_exists(folder / file));
+    if (exists) continue;
     Error error{.code = "shard.missing",
                 .file = (folder / file).string(),
                 .wanted = "the file that " + plan.index->path + " names",
@@ -203,11 +207,26 @@ Result<> check_shards_exist(const fs::path& folder, const ShardPlan& plan) {
     const auto other = std::find_if(plan.unread.begin(), plan.unread.end(),
                                     [](const std::string& name) { return name.starts_with("model"); });
     if (other == plan.unread.end()) return error;
-    error.found += "; the folder has " + printable(*other) + ", which the index does not list";
+    error.found += "; the folder has " + in_quotes(*other) + ", which the index does not list";
     error.advice = "the index is of another build than the files; " + download_advice(folder, kDownloadAll);
     return error;
   }
   return Ok{};
+}
+
+Result<> FolderCheckpoint::open_files(const ShardPlan& plan) {
+  if (plan.index) MORACLE_TRY(check_shards_exist(folder_, plan));
+  for (const std::string& file : plan.files) MORACLE_TRY(add(file));
+  for (const std::string& file : plan.more) MORACLE_TRY(add_unless_copy(file));
+  unread_.insert(plan.unread.begin(), plan.unread.end());
+  if (tensors_.empty()) {
+    return Error{.code = "checkpoint.missing",
+                 .file = folder_.string(),
+                 .wanted = "weights",
+                 .found = "safetensors files without a single tensor"};
+  }
+  if (plan.index) MORACLE_TRY(check_index(*plan.index));
+  return sum_bytes();
 }
 
 }  // namespace
@@ -222,22 +241,20 @@ const TensorView* Checkpoint::find(std::string_view name) const {
 }
 
 Result<Json> Checkpoint::read_config(const fs::path& folder) {
+  const auto no_folder = [&](const char* found) {
+    return Error{.code = "file.open",
+                 .file = folder.string(),
+                 .wanted = "a model folder",
+                 .found = found,
+                 .advice = kFolderAdvice};
+  };
+  MORACLE_ASSIGN(const bool named, file_exists(folder));
+  if (!named) return no_folder("no such folder");
   std::error_code code;
-  if (!fs::is_directory(folder, code)) {
-    return Error{.code = "file.open",
-                 .file = folder.string(),
-                 .wanted = "a model folder",
-                 .found = fs::exists(folder, code) ? "a file" : "no such folder",
-                 .advice = kFolderAdvice};
-  }
+  if (!fs::is_directory(folder, code)) return no_folder("a file");
   const fs::path path = folder / "config.json";
-  if (!fs::exists(path, code)) {
-    return Error{.code = "file.open",
-                 .file = folder.string(),
-                 .wanted = "a model folder",
-                 .found = "a folder without config.json",
-                 .advice = kFolderAdvice};
-  }
+  MORACLE_ASSIGN(const bool has_config, file_exists(path));
+  if (!has_config) return no_folder("a folder without config.json");
   MORACLE_ASSIGN(Json config, read_json(path));
   if (!config.is_object()) {
     return Error{.code = "config.type", .file = path.string(), .wanted = "an object", .found = config.type_name()};
@@ -246,23 +263,14 @@ Result<Json> Checkpoint::read_config(const fs::path& folder) {
 }
 
 Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const fs::path& path) {
-  MORACLE_ASSIGN(const fs::path folder, resolve_model_folder(path));
-  MORACLE_ASSIGN(Json config, read_config(folder));
-  MORACLE_ASSIGN(const ShardPlan plan, plan_shards(folder));
-  auto checkpoint = std::make_shared<FolderCheckpoint>(folder, std::move(config));
-  if (plan.index) MORACLE_TRY(check_shards_exist(folder, plan));
-  for (const std::string& file : plan.files) MORACLE_TRY(checkpoint->add(file));
-  for (const std::string& file : plan.more) MORACLE_TRY(checkpoint->add_unless_copy(file));
-  for (const std::string& file : plan.unread) checkpoint->leave_unread(file);
-  if (checkpoint->tensors().empty()) {
-    return Error{.code = "checkpoint.missing",
-                 .file = folder.string(),
-                 .wanted = "weights",
-                 .found = "safetensors files without a single tensor"};
-  }
-  if (plan.index) MORACLE_TRY(checkpoint->check_index(*plan.index));
-  MORACLE_TRY(checkpoint->sum_bytes());
-  return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
+  return guarded("open the checkpoint", [&]() -> Result<std::shared_ptr<const Checkpoint>> {
+    MORACLE_ASSIGN(const fs::path folder, resolve_model_folder(path));
+    MORACLE_ASSIGN(Json config, read_config(folder));
+    MORACLE_ASSIGN(const ShardPlan plan, plan_shards(folder));
+    auto checkpoint = std::make_shared<FolderCheckpoint>(folder, std::move(config));
+    MORACLE_TRY(unless_changed(*checkpoint, checkpoint->open_files(plan)));
+    return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
+  });
 }
 
 void name_unread_file(const Checkpoint& checkpoint, Error& error) {
@@ -272,7 +280,7 @@ void name_unread_file(const Checkpoint& checkpoint, Error& error) {
     const std::string_view name = std::string_view(error.where).substr(0, error.where.find('{'));  // of any expert
     const auto at = opened->tensors().lower_bound(name);
     if (at == opened->tensors().end() || !at->first.starts_with(name)) continue;
-    error.found += "; " + printable(file) + " has it, and was not read";
+    error.found += "; " + in_quotes(file) + " has it, and was not read";
     std::error_code code;
     error.advice = fs::exists(checkpoint.folder() / kIndexName, code)
                        ? std::string(kIndexName) + " does not list this file: the index is of another build"

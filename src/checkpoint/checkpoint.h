@@ -52,7 +52,8 @@ class Checkpoint {
   [[nodiscard]] const TensorView* find(std::string_view name) const;
 
   // Tells whether the files are still those that were opened (size, mtime, inode) and whether a page vanished under a
-  // reader. Called at the end of a load. Errors: "file.changed", "file.truncated".
+  // reader. Called at the end of a load and before any error is told. Errors: "file.changed", "file.truncated",
+  // "file.read".
   [[nodiscard]] virtual Result<> verify_unchanged() const = 0;
 
   // Files with tensors in the folder that were not read, by name, sorted.
@@ -74,5 +75,13 @@ class Checkpoint {
 
 // To an error about a tensor that is not there: the file that holds it, where it is one that was not read.
 void name_unread_file(const Checkpoint& checkpoint, Error& error);
+
+// `result`, or where it is an error and the files are no longer those that were opened, that: whatever followed from a
+// file that changed under its reader is not the checkpoint's fault.
+template <class T>
+Result<T> unless_changed(const Checkpoint& checkpoint, Result<T> result) {
+  if (!result.ok()) MORACLE_TRY(checkpoint.verify_unchanged());
+  return result;
+}
 
 }  // namespace moracle

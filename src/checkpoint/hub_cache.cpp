@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "checkpoint/json_scanner.h"
+#include "base/printable.h"
 
 namespace moracle {
 
@@ -96,12 +96,12 @@ Result<fs::path> resolve_model_folder(const fs::path& path) {
                  .advice = "download it: " + download};
   }
   std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + printable(name);
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + in_quotes(name);
   return Error{.code = "hub.snapshot",
                .file = folder.string(),
                .where = "refs/main",
                .wanted = "the name of one of the snapshots",
-               .found = (revision.empty() ? "nothing" : printable(revision)) + " beside " + list,
+               .found = (revision.empty() ? "nothing" : in_quotes(revision)) + " beside " + list,
                .advice = "name the folder of the snapshot itself, below snapshots"};
 }
 

@@ -1,26 +1,22 @@
 #include "checkpoint/mapped_file.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
+#include "base/file_error.h"
+
 namespace moracle {
 
 namespace {
 
-Error open_error(const std::string& path, std::string found) {
-  return Error{.code = "file.open", .file = path, .wanted = "a readable, regular file", .found = std::move(found)};
-}
-
-Error truncated(const std::string& path, std::uint64_t wanted, std::uint64_t found) {
-  return Error{.code = "file.truncated",
-               .file = path,
-               .wanted = std::to_string(wanted) + " bytes",
-               .found = std::to_string(found) + " bytes: the file was cut while it was read",
-               .advice = "let the download finish, then load again"};
+// Nobody wrote to the file, and still a page of it did not come.
+Error unreadable(const std::string& path) {
+  Error error = file_error("file.read", path, EIO);
+  error.wanted = "every page of the file";
+  return error;
 }
 
 }  // namespace
@@ -33,52 +29,6 @@ std::string file_identity(const std::filesystem::path& path, const struct stat& 
          time(status.st_ctim) + " " + std::to_string(status.st_ino);
 }
 
-FileDescriptor::~FileDescriptor() {
-  if (fd_ >= 0) close(fd_);
-}
-
-std::size_t FileDescriptor::read_at(std::uint64_t offset, std::span<std::byte> out) const {
-  std::size_t done = 0;
-  while (done < out.size()) {
-    const ssize_t got = pread(fd_, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got == 0) errno = 0;
-    if (got <= 0) break;
-    done += static_cast<std::size_t>(got);
-  }
-  return done;
-}
-
-Result<InputFile> InputFile::open(const std::filesystem::path& path) {
-  InputFile file;
-  file.path_ = path.string();
-  int fd = -1;
-  do {
-    // Not to hang on a pipe that nobody writes.
-    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  } while (fd < 0 && errno == EINTR);
-  if (fd < 0) return open_error(file.path_, std::strerror(errno));
-  file.fd_ = FileDescriptor(fd);
-  if (fstat(fd, &file.identity_) != 0) return open_error(file.path_, std::strerror(errno));
-  if (!S_ISREG(file.identity_.st_mode)) {
-    return open_error(file.path_, S_ISDIR(file.identity_.st_mode) ? "a folder" : "a device, pipe or socket");
-  }
-  return file;
-}
-
-Result<std::string> InputFile::read_start(std::size_t count) const {
-  std::string text(count, '\0');
-  const std::size_t done = fd_.read_at(0, std::as_writable_bytes(std::span(text)));
-  const int failure = errno;
-  if (done == count) return text;
-  if (failure == 0) return truncated(path_, count, done);
-  return Error{.code = "file.read",
-               .file = path_,
-               .where = "byte " + std::to_string(done),
-               .wanted = std::to_string(count) + " bytes",
-               .found = std::strerror(failure)};
-}
-
 Result<std::unique_ptr<MappedFile>> MappedFile::map(InputFile file) {
   const auto size = static_cast<std::size_t>(file.size());
   const auto failed = [&](std::string found) {
@@ -87,15 +37,15 @@ Result<std::unique_ptr<MappedFile>> MappedFile::map(InputFile file) {
                  .wanted = "a mapping of " + std::to_string(size) + " bytes",
                  .found = std::move(found)};
   };
-  void* address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd_.get(), 0);
+  void* address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd(), 0);
   if (address == MAP_FAILED) return failed(std::strerror(errno));
   // Loading reads each tensor once, mostly front to back: read ahead further, and give up old pages first.
   madvise(address, size, MADV_SEQUENTIAL);
   // Most processes may have 1024 files open; a model of more shards is copied from its mappings.
   constexpr int kMostOpen = 512;
-  FileDescriptor kept = file.fd_.get() < kMostOpen ? std::move(file.fd_) : FileDescriptor();
+  FileDescriptor kept = file.fd() < kMostOpen ? file.release() : FileDescriptor();
   std::unique_ptr<MappedFile> mapped(
-      new MappedFile(file.path_, std::move(kept), file.identity_, {static_cast<const std::byte*>(address), size}));
+      new MappedFile(file.path(), std::move(kept), file.status(), {static_cast<const std::byte*>(address), size}));
   if (!mapped->guard_.active()) return failed("too many files mapped at once");
   return mapped;
 }
@@ -115,19 +65,20 @@ Result<> MappedFile::verify_unchanged() const {
   };
   const auto opened_size = static_cast<std::uint64_t>(identity_.st_size);
   if (stat(path_.c_str(), &now) != 0) {
-    if (guard_.torn()) return truncated(path_, opened_size, 0);
+    if (guard_.torn()) return truncated_error(path_, opened_size, 0);
     return changed("the file that was opened", std::strerror(errno));
   }
   const auto size = static_cast<std::uint64_t>(now.st_size);
-  if (guard_.torn()) return truncated(path_, opened_size, size);
+  const bool same_time =
+      now.st_mtim.tv_sec == identity_.st_mtim.tv_sec && now.st_mtim.tv_nsec == identity_.st_mtim.tv_nsec;
+  if (guard_.torn() && size == opened_size && same_time) return unreadable(path_);
+  if (guard_.torn()) return truncated_error(path_, opened_size, size);
   if (now.st_ino != identity_.st_ino || now.st_dev != identity_.st_dev) {
     return changed("inode " + std::to_string(identity_.st_ino), "another file, inode " + std::to_string(now.st_ino));
   }
-  if (size < opened_size) return truncated(path_, opened_size, size);
+  if (size < opened_size) return truncated_error(path_, opened_size, size);
   if (size > opened_size) return changed(std::to_string(opened_size) + " bytes", std::to_string(size) + " bytes");
-  if (now.st_mtim.tv_sec != identity_.st_mtim.tv_sec || now.st_mtim.tv_nsec != identity_.st_mtim.tv_nsec) {
-    return changed("the time of change it had when opened", "a later write to it");
-  }
+  if (!same_time) return changed("the time of change it had when opened", "a later write to it");
   return Ok{};
 }
 

@@ -10,52 +10,14 @@
 #include <string>
 #include <utility>
 
+#include "base/file.h"
 #include "base/result.h"
 #include "checkpoint/mapping_guard.h"
 
 namespace moracle {
 
-// An open descriptor; closes it.
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd = -1) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  ~FileDescriptor();
-  [[nodiscard]] int get() const { return fd_; }
-  // Bytes of the file from `offset` on, as many as `out` takes. Returns fewer where the file ends, with an errno of 0,
-  // or cannot be read.
-  std::size_t read_at(std::uint64_t offset, std::span<std::byte> out) const;
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
 // "canonical path, size, time of the last write, time of the last change of any kind, inode".
 [[nodiscard]] std::string file_identity(const std::filesystem::path& path, const struct stat& status);
-
-// A regular file opened for reading: enough to read a header before anything is mapped.
-class InputFile {
- public:
-  // Errors: "file.open" when it is absent, unreadable or not a regular file.
-  static Result<InputFile> open(const std::filesystem::path& path);
-  [[nodiscard]] const std::string& path() const { return path_; }
-  [[nodiscard]] std::uint64_t size() const { return static_cast<std::uint64_t>(identity_.st_size); }
-  // The first `count` bytes. Errors: "file.read", "file.truncated" when there are fewer.
-  Result<std::string> read_start(std::size_t count) const;
-
- private:
-  friend class MappedFile;
-  std::string path_;
-  FileDescriptor fd_;
-  struct stat identity_{};
-};
 
 // The whole of a file in memory, under a MappingGuard.
 class MappedFile {
@@ -66,7 +28,8 @@ class MappedFile {
   [[nodiscard]] std::span<const std::byte> bytes() const { return pages_.bytes; }
   [[nodiscard]] const std::string& path() const { return path_; }
   // Compares size, mtime and inode of what the path names now with what was opened. Errors: "file.changed",
-  // "file.truncated" (also when a reader met a missing page).
+  // "file.truncated" (also when a reader met a missing page), "file.read" when one is missing from a file that nobody
+  // changed.
   [[nodiscard]] Result<> verify_unchanged() const;
   // What tells this file from any other and from itself after a change: canonical path, size, times of change, inode.
   [[nodiscard]] std::string identity() const;

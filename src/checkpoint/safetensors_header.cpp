@@ -8,7 +8,8 @@
 #include <set>
 #include <string_view>
 
-#include "checkpoint/json_scanner.h"
+#include "base/json_scanner.h"
+#include "base/printable.h"
 
 namespace moracle {
 
@@ -41,7 +42,7 @@ Error lfs_error(std::string_view text, const std::string& path) {
 }
 
 std::string span_text(const TensorEntry& entry) {
-  return printable(entry.name) + " [" + std::to_string(entry.begin) + ", " + std::to_string(entry.end) + ")";
+  return in_quotes(entry.name) + " [" + std::to_string(entry.begin) + ", " + std::to_string(entry.end) + ")";
 }
 
 // A tensor's members, as they come in.
@@ -78,7 +79,7 @@ class HeaderParser {
 Error HeaderParser::duplicate(std::string_view key, std::uint64_t byte) const {
   return Error{.code = "tensor.duplicate",
                .file = scanner_.file(),
-               .where = printable(key) + " at byte " + std::to_string(byte),
+               .where = in_quotes(key) + " at byte " + std::to_string(byte),
                .wanted = "each name once",
                .found = "a second one of this name",
                .advice = kDamaged};
@@ -99,7 +100,7 @@ Result<> HeaderParser::parse() {
     if (name == "__metadata__") return metadata(byte);
     if (entries_.size() == kMaxHeaderEntries) return too_many(scanner_.file(), byte);
     auto result = tensor(name, byte);
-    if (!result.ok()) result.error().where = printable(name) + ": " + result.error().where;
+    if (!result.ok()) result.error().where = in_quotes(name) + ": " + result.error().where;
     return result;
   }));
   MORACLE_TRY(scanner_.expect_end());
@@ -127,7 +128,7 @@ Result<> HeaderParser::tensor(std::string& name, std::uint64_t byte) {
                  .wanted =
                      "BOOL, U8, I8, U16, I16, U32, I32, U64, I64, F8_E4M3, F8_E5M2, F8_E8M0, F4, BF16, F16, F32 "
                      "or F64",
-                 .found = printable(*members.dtype)};
+                 .found = in_quotes(*members.dtype)};
   }
   entries_.push_back(TensorEntry{.name = std::move(name),
                                  .dtype = *dtype,
@@ -150,7 +151,7 @@ Result<> HeaderParser::member(Members& members, const std::string& key, std::uin
                .file = scanner_.file(),
                .where = "byte " + std::to_string(byte),
                .wanted = "dtype, shape or data_offsets",
-               .found = printable(key),
+               .found = in_quotes(key),
                .advice = kDamaged};
 }
 
@@ -216,7 +217,7 @@ Result<> check_entry(const TensorEntry& entry, const std::string& path) {
   if (entry.end < entry.begin) {
     return Error{.code = "offset.begin_end",
                  .file = path,
-                 .where = printable(entry.name),
+                 .where = in_quotes(entry.name),
                  .wanted = "data_offsets [begin, end) with begin <= end",
                  .found = "begin " + std::to_string(entry.begin) + ", end " + std::to_string(entry.end),
                  .advice = kDamaged};
@@ -225,14 +226,14 @@ Result<> check_entry(const TensorEntry& entry, const std::string& path) {
   if (!size.ok()) {
     Error error = std::move(size).error();
     error.file = path;
-    error.where = printable(entry.name);
+    error.where = in_quotes(entry.name);
     error.advice = kDamaged;
     return error;
   }
   if (*size != entry.end - entry.begin) {
     return Error{.code = "tensor.size",
                  .file = path,
-                 .where = printable(entry.name),
+                 .where = in_quotes(entry.name),
                  .wanted = bytes_text(*size) + ", as dtype and shape say",
                  .found = bytes_text(entry.end - entry.begin) + " between its data_offsets",
                  .advice = kDamaged};

@@ -4,7 +4,7 @@
 
 #include "base/checked.h"
 #include "base/json.h"
-#include "checkpoint/json_scanner.h"
+#include "base/printable.h"
 #include "checkpoint/safetensors_header.h"
 #include "checkpoint/shard_plan.h"
 
@@ -17,7 +17,7 @@ constexpr std::uint64_t kDataAlignment = 8;
 Error name_error(const std::string& path, const std::string& name) {
   return Error{.code = "header.syntax",
                .file = path,
-               .where = printable(name),
+               .where = in_quotes(name),
                .wanted = "a name in UTF-8 other than __metadata__",
                .found = "this one"};
 }
@@ -49,7 +49,7 @@ Result<Layout> lay_out(const std::vector<TensorSpec>& tensors, const std::string
   for (const TensorSpec& tensor : tensors) {
     const auto with_place = [&](Error error) {
       error.file = path;
-      error.where = printable(tensor.name);
+      error.where = in_quotes(tensor.name);
       return error;
     };
     if (!is_utf8(tensor.name) || tensor.name == "__metadata__") return name_error(path, tensor.name);
@@ -100,14 +100,14 @@ Result<> SafetensorsWriter::write(std::string_view name, std::span<const std::by
   if (current_ >= tensors_.size() || next != name) {
     return Error{.code = "writer.order",
                  .file = file_.path(),
-                 .where = printable(name),
-                 .wanted = current_ < tensors_.size() ? "bytes of " + printable(next) : "no more bytes",
+                 .where = in_quotes(name),
+                 .wanted = current_ < tensors_.size() ? "bytes of " + in_quotes(next) : "no more bytes",
                  .found = std::to_string(bytes.size()) + " bytes of this tensor"};
   }
   if (bytes.size() > missing_[current_]) {
     return Error{.code = "writer.size",
                  .file = file_.path(),
-                 .where = printable(name),
+                 .where = in_quotes(name),
                  .wanted = "at most " + std::to_string(missing_[current_]) + " more bytes",
                  .found = std::to_string(bytes.size()) + " bytes"};
   }
@@ -121,7 +121,7 @@ Result<> SafetensorsWriter::finish() {
   if (current_ < tensors_.size()) {
     return Error{.code = "writer.size",
                  .file = file_.path(),
-                 .where = printable(tensors_[current_].name),
+                 .where = in_quotes(tensors_[current_].name),
                  .wanted = std::to_string(missing_[current_]) + " more bytes",
                  .found = "the end"};
   }

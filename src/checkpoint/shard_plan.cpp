@@ -6,8 +6,10 @@
 #include <system_error>
 #include <utility>
 
+#include "base/file_error.h"
 #include "base/json.h"
-#include "checkpoint/json_scanner.h"
+#include "base/json_scanner.h"
+#include "base/printable.h"
 
 namespace moracle {
 
@@ -34,9 +36,9 @@ Result<> check_shard_path(const std::string& shard, const std::string& tensor, c
   if (leaves || shard.find('\0') != std::string::npos || path.extension() != kExtension) {
     return Error{.code = "shard.path",
                  .file = index_path,
-                 .where = printable(tensor),
+                 .where = in_quotes(tensor),
                  .wanted = "a .safetensors file inside the model folder",
-                 .found = printable(shard),
+                 .found = in_quotes(shard),
                  .advice = "do not use this checkpoint unless you know who wrote its index"};
   }
   return Ok{};
@@ -64,7 +66,7 @@ class WeightMapReader {
       if (index_.tensors.size() == before) {
         return Error{.code = "tensor.duplicate",
                      .file = index_.path,
-                     .where = printable(place->first) + " at byte " + std::to_string(byte),
+                     .where = in_quotes(place->first) + " at byte " + std::to_string(byte),
                      .wanted = "each name once",
                      .found = "a second one of this name",
                      .advice = "the file is damaged or hostile; download it again"};
@@ -151,7 +153,9 @@ Result<Listing> list_folder(const fs::path& folder) {
     }
   }
   if (code) {
-    return Error{.code = "file.open", .file = folder.string(), .wanted = "a readable folder", .found = code.message()};
+    Error error = file_error("file.open", folder, code.value());
+    error.wanted = "a readable folder";
+    return error;
   }
   std::sort(listing.safetensors.begin(), listing.safetensors.end());
   std::sort(listing.pickles.begin(), listing.pickles.end());
@@ -204,14 +208,15 @@ Result<ShardIndex> parse_shard_index(std::string_view text, const std::string& p
 }
 
 Result<ShardPlan> plan_shards(const fs::path& folder) {
-  std::error_code code;
   const fs::path index_path = folder / kIndexName;
   ShardPlan plan;
-  if (fs::exists(index_path, code)) {
+  MORACLE_ASSIGN(const bool indexed, file_exists(index_path));
+  if (indexed) {
     MORACLE_ASSIGN(const std::string text, read_text(index_path, kMaxIndexBytes));
     MORACLE_ASSIGN(plan.index, parse_shard_index(text, index_path.string()));
     plan.files = plan.index->files;
     const bool knows_single = std::find(plan.files.begin(), plan.files.end(), kSingleName) != plan.files.end();
+    std::error_code code;
     if (!knows_single && fs::exists(folder / kSingleName, code)) {
       return Error{.code = "shard.ambiguous",
                    .file = (folder / kSingleName).string(),

@@ -100,6 +100,7 @@ Result<int> layer_command(const LayerCommand& options, Console& console) {
   bench.baseline = options.baseline;
   bench.interrupted = [] { return interrupted(); };
   bench.on_phase = [&](const std::string& phase) { console.note("moracle: " + phase + "\n"); };
+  bench.on_warning = [&](const std::string& warning) { console.warn(warning); };
   MORACLE_ASSIGN(const BenchLayerResult result, bench_layer(bench));
   if (options.json) {
     console.json(layer_json(options, result));

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/printable.h"
 #include "cli/explain_vllm.h"
 #include "cli/options.h"
 #include "cli/program.h"
@@ -74,7 +75,8 @@ Result<> explain(const ExplainCommand& options, Console& console) {
   const auto groups = explain_plan(*plan, options.all);
   console.out(fmt::format("{} on {}\n\n", options.model, machine.name));
   console.out(render_explain(groups, {.all = options.all, .color = wants_color(STDOUT_FILENO)}));
-  for (const std::string& warning : plan->warnings()) console.out("warning: " + warning + "\n");
+  for (const std::string& warning : plan->warnings())
+    console.out("warning: " + printable(warning, kShownLineBytes) + "\n");
   if (here) console.out(tuning_lines(*plan, groups, tunings));
   if (cache) {
     console.out(

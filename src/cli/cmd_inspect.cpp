@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "base/printable.h"
 #include "cli/options.h"
 #include "cli/program.h"
 
@@ -80,16 +81,16 @@ std::string inspect_text(const LoadPlan& plan, const Checkpoint& checkpoint) {
   std::string text = fmt::format(
       "{}\n  architecture  {}, {} layers, hidden {}, vocabulary {}, context {}\n  experts       {} per layer, {} per "
       "token\n  format        {}\n  size          {} in tensors, {} parameters\n\n",
-      checkpoint.folder().string(), info.architecture, info.layers, info.hidden, info.vocabulary, info.max_positions,
-      info.experts, info.experts_per_token, info.format, human_bytes(checkpoint.total_bytes()),
-      human_count(plan.parameters()));
+      printable_path(checkpoint.folder().string()), printable(info.architecture), info.layers, info.hidden,
+      info.vocabulary, info.max_positions, info.experts, info.experts_per_token, info.format,
+      human_bytes(checkpoint.total_bytes()), human_count(plan.parameters()));
   std::vector<std::vector<std::string>> rows = {{"modules", "count", "kind", "scheme", "size", "left unquantized by"}};
   for (const ModuleGroup& group : group_modules(plan.modules())) {
     rows.push_back({group.pattern, std::to_string(group.count), group.kind, group.scheme, human_bytes(group.bytes),
                     group.excluded_by});
   }
   text += text_table(rows, {false, true, false, false, true, false});
-  for (const std::string& warning : plan.warnings()) text += "warning: " + warning + "\n";
+  for (const std::string& warning : plan.warnings()) text += "warning: " + printable(warning, kShownLineBytes) + "\n";
   return text;
 }
 

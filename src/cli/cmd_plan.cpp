@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/printable.h"
 #include "cli/options.h"
 #include "cli/program.h"
 #include "engine/generate.h"
@@ -204,7 +205,7 @@ std::string plan_text(const Plan& plan, const PlanCommand& options) {
     text += elsewhere_note(footprint);
   }
   text += "\n" + degrees_text("tensor-parallel", plan.tp) + degrees_text("expert-parallel", plan.ep);
-  for (const std::string& warning : plan.warnings) text += "warning: " + warning + "\n";
+  for (const std::string& warning : plan.warnings) text += "warning: " + printable(warning, kShownLineBytes) + "\n";
   return text;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "base/printable.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/program.h"
@@ -64,7 +65,7 @@ std::string verify_text(const Verification& result) {
   std::string text = text_table(rows, {false, false, true, true, true, true, true, false});
   for (const Finding& finding : result.findings) {
     text += fmt::format("{}: {}: {}\n", finding.severity == Finding::Severity::error ? "error" : "warning",
-                        finding.tensor, finding.finding);
+                        printable(finding.tensor), printable(finding.finding));
   }
   const std::string fault = fault_of(result);
   if (result.interrupted) return text + "interrupted: not everything was checked\n";
@@ -77,6 +78,7 @@ Result<int> verify_command(const VerifyCommand& options, Console& console) {
   MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, machine, options.policy_value()));
   console.note(decision_lines(*plan));
   ThreadPool pool(options.threads > 0 ? options.threads : machine.cores);
+  if (const std::string fewer = pool.shortfall(); !fewer.empty()) console.warn(fewer);
   VerifyOptions verification;
   verification.tokens = options.tokens;
   verification.layout = options.layout;

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/printable.h"
 #include "cli/interrupt.h"
 
 namespace moracle::cli {
@@ -31,8 +32,9 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Errors that say that the command line, not the work, was wrong.
+// Errors that say that the command line, not the work, was wrong. What a file says is never usage.
 bool is_usage(const Error& error) {
+  if (!error.file.empty()) return false;
   static constexpr std::array kCodes = {"usage",       "device.unknown", "shape.unknown",
                                         "shape.range", "scheme.unknown", "sampling.range"};
   return std::any_of(kCodes.begin(), kCodes.end(), [&](const char* code) { return error.code == code; });
@@ -71,7 +73,7 @@ void Console::out(std::string_view text) {
 }
 
 void Console::json(const Json& document) {
-  out(document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  out(printable_json(document.dump(2, ' ', false, Json::error_handler_t::replace)) + "\n");
 }
 
 void Console::note(std::string_view text) {
@@ -81,7 +83,7 @@ void Console::note(std::string_view text) {
 
 int Console::fail(const Error& error) {
   if (error.code == "interrupted" && interrupted()) {
-    note("moracle: interrupted: " + error.found + "\n");
+    note("moracle: interrupted: " + printable(error.found) + "\n");
     return interrupt_exit_code();
   }
   note("moracle: error: " + error.message() + "\n");
@@ -116,6 +118,10 @@ int Console::finish(int code) {
   return code == 0 ? failed : code;
 }
 
+std::string warning_line(std::string_view text) {
+  return "moracle: warning: " + printable(text, kShownLineBytes) + "\n";
+}
+
 bool is_terminal(int fd) {
   return isatty(fd) == 1;
 }
@@ -135,11 +141,14 @@ std::string human_count(std::uint64_t count) {
   return scaled(static_cast<double>(count), 1000, {"", " K", " M", " B", " T"});
 }
 
-std::string text_table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right) {
+std::string text_table(std::vector<std::vector<std::string>> rows, const std::vector<bool>& right) {
   std::vector<std::size_t> widths;
-  for (const auto& row : rows) {
+  for (auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      row[i] = printable(row[i]);
+      widths[i] = std::max(widths[i], width_of(row[i]));
+    }
   }
   std::string text;
   for (const auto& row : rows) {

@@ -13,6 +13,9 @@
 
 namespace moracle::cli {
 
+// "moracle: warning: ..." with its end of line; `text` may come from a file.
+[[nodiscard]] std::string warning_line(std::string_view text);
+
 class Console {
  public:
   // Writes to standard output at once. A reader that went away (closed pipe) is not an error: see closed(). Any other
@@ -24,6 +27,7 @@ class Console {
 
   // Writes to standard error; failures are ignored.
   void note(std::string_view text);
+  void warn(std::string_view text) { note(warning_line(text)); }
   // One line for the error; returns the exit code: 2 where the words on the command line were wrong, else 1, or that of
   // the signal which caused it.
   int fail(const Error& error);
@@ -50,6 +54,7 @@ class Console {
 [[nodiscard]] std::string human_count(std::uint64_t count);  // "30.5 B"
 
 // Rows of text with columns padded to their widest cell; the first row is the heading. `right[i]` aligns column i.
-[[nodiscard]] std::string text_table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right);
+// Cells may come from files: they are shown by printable().
+[[nodiscard]] std::string text_table(std::vector<std::vector<std::string>> rows, const std::vector<bool>& right);
 
 }  // namespace moracle::cli

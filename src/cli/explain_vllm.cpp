@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "base/printable.h"
 #include "compat/vllm/layer.h"
 #include "compat/vllm/request.h"
 #include "compat/vllm/tables/tables.h"
@@ -75,7 +76,8 @@ Result<> answer_vllm_requests(const std::string& path, Console& console) {
     }
     Error error = answer.error();
     error.file = path + ":" + std::to_string(number);
-    console.note(error.code + " " + error.file + " " + error.where + ": " + error.found + "\n");
+    console.note(printable(error.code + " " + error.file + " " + error.where + ": " + error.found, kShownLineBytes) +
+                 "\n");
     if (!first) first = std::move(error);
   }
   if (first) return *first;

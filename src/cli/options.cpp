@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "base/printable.h"
 #include "cli/interrupt.h"
 
 namespace moracle::cli {
@@ -149,7 +150,9 @@ PackCacheOptions CacheOptions::value(Console& console) const {
   if (off) return options;
   options.folder = folder.empty() ? default_cache_folder() : std::filesystem::path(folder);
   options.limit = static_cast<std::uint64_t>(limit_gib) << 30U;
-  options.note = [&console](const std::string& text) { console.note("moracle: " + text + "\n"); };
+  options.note = [&console](const std::string& text) {
+    console.note("moracle: " + printable(text, kShownLineBytes) + "\n");
+  };
   options.stop = [] { return interrupted(); };
   return options;
 }
@@ -166,10 +169,10 @@ std::string decision_lines(const LoadPlan& plan) {
     const std::string line = explain_line(*module.problem, *module.decision);
     if (std::find(seen.begin(), seen.end(), line) != seen.end()) continue;
     seen.push_back(line);
-    text += "moracle: " + line + "\n";
-    for (const std::string& warning : module.decision->warnings) text += "moracle: warning: " + warning + "\n";
+    text += "moracle: " + printable(line, kShownLineBytes) + "\n";
+    for (const std::string& warning : module.decision->warnings) text += warning_line(warning);
   }
-  for (const std::string& warning : plan.warnings()) text += "moracle: warning: " + warning + "\n";
+  for (const std::string& warning : plan.warnings()) text += warning_line(warning);
   return text;
 }
 
@@ -182,12 +185,12 @@ Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, const Open
   options.threads = threads;
   options.needs_text = opening.needs_text;
   options.on_text = opening.on_text;
-  options.on_warning = [&console](const std::string& text) { console.note("moracle: warning: " + text + "\n"); };
   options.generates = opening.generates;
   options.choice = opening.choice;
   options.few_logits = opening.few_logits;
   options.cache = cache.value(console);
   options.measure_rates = opening.measure_rates;
+  options.on_warning = [&console](const std::string& warning) { console.warn(warning); };
   options.on_plan = [&console](const LoadPlan& plan) { console.note(decision_lines(plan)); };
   options.on_progress = [&console](const LoadProgress& progress) {
     if (interrupted()) leave_load(console);

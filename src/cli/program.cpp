@@ -2,6 +2,7 @@
 
 #include <exception>
 
+#include "base/guarded.h"
 #include "cli/interrupt.h"
 
 namespace moracle::cli {
@@ -58,7 +59,7 @@ int parse_and_run(CLI::App& app, Program& program, int argc, char** argv) {
 int run_program(int argc, char** argv) {
   prepare_process();
   Program program;
-  try {
+  const auto run = [&]() -> Result<int> {
     CLI::App app("Runs quantized mixture-of-experts models as published, and says which kernel serves them and why.",
                  "moracle");
     app.set_version_flag("--version", "moracle " MORACLE_VERSION, "Print the version");
@@ -68,10 +69,12 @@ int run_program(int argc, char** argv) {
         "Each command has its own --help.");
     add_commands(app, program);
     return parse_and_run(app, program, argc, argv);
-  } catch (const std::bad_alloc&) {
-    program.console.note("moracle: error: out of memory\n");
-  } catch (const std::exception& error) {
-    program.console.note("moracle: error: " + std::string(error.what()) + "\n");
+  };
+  try {
+    const Result<int> code = guarded("run the command", run);
+    return code.ok() ? *code : program.console.fail(code.error());
+  } catch (const std::exception&) {  // not even memory for the words of the error
+    program.console.note("moracle: error: out of memory [memory.exhausted]\n");
   }
   return 1;
 }

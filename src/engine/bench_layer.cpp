@@ -261,6 +261,7 @@ Result<BenchLayerResult> bench_layer(const BenchLayerOptions& options) {
     return Error{.code = "bench.tokens", .wanted = "token counts of at least 1", .found = "none, or a smaller one"};
   }
   ThreadPool pool(options.threads > 0 ? options.threads : options.machine.cores);
+  if (const std::string fewer = pool.shortfall(); !fewer.empty() && options.on_warning) options.on_warning(fewer);
   LayerBench bench(options, pool);
   return bench.run();
 }

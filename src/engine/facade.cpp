@@ -1,6 +1,7 @@
 // The public C++ interface over the engine.
 #include <moracle/moracle.hpp>
 
+#include "base/guarded.h"
 #include "engine/explain_plan.h"
 #include "engine/session.h"
 
@@ -71,19 +72,19 @@ Engine::Opened Engine::open(const Options& options) {
 }
 
 std::string Engine::explain(const Options& options, const std::string& device, std::string& error) {
-  const auto explained = [&]() -> Result<Json> {
+  const auto explained = guarded("explain the model", [&]() -> Result<Json> {
     MORACLE_ASSIGN(const Machine machine, resolve_machine(device));
     MORACLE_ASSIGN(auto checkpoint, Checkpoint::open(options.model));
     MORACLE_ASSIGN(const auto plan, LoadPlan::make(std::move(checkpoint), machine, policy_of(options)));
     return explain_plan_json(*plan, machine);
-  }();
+  });
   error = explained.ok() ? "" : explained.error().message();
   return explained.ok() ? explained->dump(2, ' ', false, Json::error_handler_t::replace) : "";
 }
 
 GenerateReply Engine::generate(std::string_view prompt, const GenerateRequest& request,
                                const std::function<bool(std::string_view)>& on_text) {
-  auto reply = impl_->generate(prompt, request, on_text);
+  auto reply = guarded("generate", [&] { return impl_->generate(prompt, request, on_text); });
   if (reply.ok()) return std::move(reply).value();
   GenerateReply failed;
   failed.error = reply.error().message();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/guarded.h"
 #include "engine/generate.h"
 #include "text/unicode.h"
 
@@ -34,7 +35,8 @@ std::vector<std::string> ModelText::warnings() const {
 }
 
 Result<std::vector<std::int32_t>> ModelText::encode_prompt(std::string_view text, bool special) const {
-  MORACLE_ASSIGN(auto ids, tokenizer_->encode(text, {.add_special_tokens = special}));
+  MORACLE_ASSIGN(auto ids, guarded("encode the prompt",
+                                   [&] { return tokenizer_->encode(text, {.add_special_tokens = special}); }));
   if (ids.empty() && generation_.bos_id) ids.push_back(*generation_.bos_id);
   if (ids.empty()) {
     return Error{.code = "prompt.empty",

@@ -12,6 +12,7 @@
 #include <ctime>
 
 #include "base/checked.h"
+#include "base/guarded.h"
 
 namespace moracle {
 
@@ -214,10 +215,16 @@ void PackCache::finish() {
   if (packs_.empty()) return;
   if (packed_ == 0) return file_->touch();
   file_.reset();
-  writer_ = std::thread([this] {
-    const Result<> written = write();
+  const auto write_and_tell = [this] {
+    const Result<> written = guarded("write the cache", [this] { return write(); });
     if (!written.ok() && written.error().code != "cache.stopped") note("not written: " + written.error().message());
+  };
+  // Behind the first tokens where there may be one more thread, before them where not.
+  const Result<> started = guarded("write the cache", [&]() -> Result<> {
+    writer_ = std::jthread(write_and_tell);
+    return Ok{};
   });
+  if (!started.ok()) write_and_tell();
 }
 
 void PackCache::wait() {

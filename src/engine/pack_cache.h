@@ -80,7 +80,7 @@ class PackCache final : public PackStore {
   std::optional<PackFile> file_;
   std::vector<KeptPack> packs_;  // all of this load, in its order
   std::size_t packed_ = 0;       // of those, the ones that had to be packed
-  std::thread writer_;
+  std::jthread writer_;
 };
 
 }  // namespace moracle

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/guarded.h"
 #include "checkpoint/hub_cache.h"
 #include "engine/clock.h"
 #include "engine/stop_texts.h"
@@ -20,6 +21,10 @@ std::vector<std::string> files_of(const Checkpoint& checkpoint) {
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
+  return guarded("open the model", [&] { return open_unguarded(options); });
+}
+
+Result<std::unique_ptr<Session>> Session::open_unguarded(const SessionOptions& options) {
   const Stopwatch watch;
   std::unique_ptr<Session> session(new Session);
   MORACLE_ASSIGN(session->folder_, resolve_model_folder(options.folder));
@@ -32,6 +37,10 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   session->modules_ = plan->modules();
   session->warnings_ = plan->warnings();
   session->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : options.machine.cores);
+  if (const std::string fewer = session->pool_->shortfall(); !fewer.empty()) {
+    session->warnings_.push_back(fewer);
+    if (options.on_warning) options.on_warning(fewer);
+  }
   std::unique_ptr<PackCache> cache = PackCache::open(options.cache, identity, options.machine, *plan);
   LoadTime& load = session->load_;
   const double prepared = watch.seconds();
@@ -62,7 +71,8 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
 
 Result<> Session::read_text(const SessionOptions& options) {
   MORACLE_ASSIGN(const Json config, Checkpoint::read_config(folder_));
-  MORACLE_ASSIGN(text_, ModelText::open(folder_, config, options.needs_text));
+  MORACLE_ASSIGN(text_, guarded("read the tokenizer and the chat template",
+                                [&] { return ModelText::open(folder_, config, options.needs_text); }));
   std::vector<std::string> warnings = text_->warnings();
   if (options.generates) {
     MORACLE_ASSIGN(settings_, text_->generation().settle(options.choice));
@@ -113,7 +123,7 @@ Result<Generation> complete(Session& session, SequenceState& state, std::span<co
     if (std::binary_search(options.stop_ids.begin(), options.stop_ids.end(), id)) return;
     emit(stops.push(detokenizer.push(id)));
   };
-  auto generation = generate(session.model(), state, prompt, options);
+  auto generation = guarded("generate", [&] { return generate(session.model(), state, prompt, options); });
   emit(stops.push(detokenizer.finish()));
   emit(stops.finish());
   if (generation.ok() && stops.reached()) generation->finish = FinishReason::stop;

@@ -31,7 +31,7 @@ struct SessionOptions {
   bool needs_text = true;  // false: commands that work on token ids do without a tokenizer
   // Called with the small files before anything of the weights is opened; an error ends the opening. May be empty.
   std::function<Result<>(const ModelText&)> on_text{};
-  std::function<void(const std::string&)> on_warning{};    // about the small files; may be empty
+  std::function<void(const std::string&)> on_warning{};    // about small files and threads; may be empty
   std::function<void(const LoadPlan&)> on_plan{};          // before the weights are read; may be empty
   std::function<void(const LoadProgress&)> on_progress{};  // may be empty; called from several threads
   PackCacheOptions cache{};          // of packed layers and measured settings; without a folder nothing is kept
@@ -85,6 +85,7 @@ class Session {
 
  private:
   Session() = default;
+  static Result<std::unique_ptr<Session>> open_unguarded(const SessionOptions& options);
   Result<> read_text(const SessionOptions& options);
 
   std::filesystem::path folder_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "base/guarded.h"
 #include "engine/error_bound.h"
 #include "engine/random.h"
 #include "kernels/layouts/find_card.h"
@@ -111,7 +112,9 @@ Result<LayerVerdict> compare_with_ref(const KernelCard& card, const CanonicalExp
   return verdict;
 }
 
-Result<Verification> verify(const LoadPlan& plan, ThreadPool& pool, const VerifyOptions& options) {
+namespace {
+
+Result<Verification> verify_modules(const LoadPlan& plan, ThreadPool& pool, const VerifyOptions& options) {
   Verification result;
   const ModelInfo& info = plan.info();
   result.tokens = options.tokens;
@@ -135,6 +138,15 @@ Result<Verification> verify(const LoadPlan& plan, ThreadPool& pool, const Verify
     if (options.on_progress)
       options.on_progress(static_cast<std::int64_t>(i) + 1, static_cast<std::int64_t>(modules.size()));
   }
+  return result;
+}
+
+}  // namespace
+
+Result<Verification> verify(const LoadPlan& plan, ThreadPool& pool, const VerifyOptions& options) {
+  auto result = guarded("verify the model", [&] { return verify_modules(plan, pool, options); });
+  // A file that was cut under its reader gives zeros: neither the checkpoint nor a kernel is at fault.
+  MORACLE_TRY(plan.verify_unchanged());
   return result;
 }
 

@@ -84,7 +84,9 @@ class Reader {
     MORACLE_ASSIGN(spec.qscheme, reader.string_or("qscheme", ""));
     MORACLE_ASSIGN(spec.scale_format, reader.string_or("scale_format", ""));
     MORACLE_ASSIGN(spec.rounding, reader.string_or("scale_calculation_mode", ""));
-    MORACLE_ASSIGN(spec.group_size, reader.integer_or("group_size", 0, 1, std::int64_t{1} << 30));
+    if (reader.has("group_size")) {
+      MORACLE_ASSIGN(spec.group_size, reader.integer("group_size", 1, std::int64_t{1} << 30));
+    }
     MORACLE_ASSIGN(spec.axis, reader.integer_or("ch_axis", 0, -8, 8));
     MORACLE_ASSIGN(spec.dynamic, reader.boolean_or("is_dynamic", false));
     MORACLE_ASSIGN(spec.symmetric, reader.boolean_or("symmetric", true));

@@ -84,10 +84,8 @@ Result<CommonConfig> ModelConfig::common(const CommonConfig& defaults) const {
   MORACLE_ASSIGN(c.vocabulary, reader_.integer_or("vocab_size", defaults.vocabulary, 1, kMaxVocabulary));
   MORACLE_ASSIGN(c.max_positions,
                  reader_.integer_or("max_position_embeddings", defaults.max_positions, 1, kMaxPositions));
-  MORACLE_ASSIGN(c.norm_eps, reader_.number_or("rms_norm_eps", defaults.norm_eps));
-  if (!(c.norm_eps > 0.0 && c.norm_eps < 1.0)) {
-    return error("config.range", "rms_norm_eps", "a number between 0 and 1", std::to_string(c.norm_eps));
-  }
+  MORACLE_ASSIGN(c.norm_eps,
+                 reader_.number_or("rms_norm_eps", defaults.norm_eps, {.low = 0.0, .high = 1.0, .above_low = true}));
   MORACLE_ASSIGN(c.tied, reader_.boolean_or("tie_word_embeddings", defaults.tied));
   MORACLE_ASSIGN(c.dtype, read_dtype(*this));
   return c;
@@ -151,9 +149,8 @@ Result<std::vector<std::string>> ModelConfig::layer_kinds(std::string_view key, 
 }
 
 Result<float> ModelConfig::positive(std::string_view key, double fallback, double high) const {
-  MORACLE_ASSIGN(const double value, reader_.number_or(key, fallback));
-  if (value > 0.0 && value <= high) return static_cast<float>(value);
-  return error("config.range", key, "a number above 0, at most " + std::to_string(high), std::to_string(value));
+  MORACLE_ASSIGN(const double value, reader_.number_or(key, fallback, {.low = 0.0, .high = high, .above_low = true}));
+  return static_cast<float>(value);
 }
 
 Result<> ModelConfig::only(std::string_view key, const Json& value) const {

@@ -39,6 +39,7 @@ inline constexpr std::int64_t kMaxHeadDim = 4096;
 inline constexpr std::int64_t kMaxVocabulary = std::int64_t{1} << 24;
 inline constexpr std::int64_t kMaxExperts = 8192;
 inline constexpr std::int64_t kMaxTopK = 64;
+inline constexpr std::int64_t kMaxConvolution = 64;
 inline constexpr std::int64_t kMaxPositions = (std::int64_t{1} << 31) - 1;
 
 // The text model's part of a config: the file itself, or its "text_config".

@@ -1,5 +1,6 @@
 #include "model/family.h"
 #include "model/model.h"
+#include "model/validate.h"
 
 namespace moracle {
 
@@ -29,6 +30,7 @@ Result<ModelInfo> describe_model(const std::filesystem::path& folder, const Json
   MORACLE_ASSIGN(const ModelConfig model, ModelConfig::of(*nothing.checkpoint()));
   MORACLE_ASSIGN(const Family* const family, find_family(model));
   MORACLE_ASSIGN(const ModelSpec spec, family->describe(model, nothing));
+  MORACLE_TRY(validate(spec, model));
   return spec.info;
 }
 

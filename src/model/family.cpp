@@ -106,14 +106,6 @@ Result<RoutingSpec> sigmoid_bias_routing(const ModelConfig& config, const Routin
   MORACLE_ASSIGN(r.top_k, reader.integer_or("num_experts_per_tok", defaults.top_k, 1, std::min(kMaxTopK, r.experts)));
   MORACLE_ASSIGN(r.groups, reader.integer_or("n_group", defaults.groups, 1, r.experts));
   MORACLE_ASSIGN(r.top_groups, reader.integer_or("topk_group", defaults.top_groups, 1, r.groups));
-  if (r.experts % r.groups != 0) {
-    return config.error("config.range", "n_group", "a divisor of " + std::to_string(r.experts) + " experts",
-                        std::to_string(r.groups));
-  }
-  if (r.top_k > r.experts / r.groups * r.top_groups) {
-    return config.error("config.range", "num_experts_per_tok", "no more experts than the chosen groups have",
-                        std::to_string(r.top_k));
-  }
   MORACLE_ASSIGN(r.renormalize, reader.boolean_or("norm_topk_prob", defaults.renormalize));
   MORACLE_ASSIGN(r.factor, config.positive("routed_scaling_factor", static_cast<double>(defaults.factor), 1e6));
   r.method = r.groups > 1 ? Routing::grouped_sigmoid_bias : Routing::sigmoid_bias_renorm;

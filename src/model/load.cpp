@@ -1,4 +1,5 @@
 // Turns a plan into a model: packs every module with the kernel that was decided on, and lets go of the file.
+#include "base/guarded.h"
 #include "format/tensor_check.h"
 #include "kernels/tuning.h"
 #include "kernels/vector/select.h"
@@ -152,9 +153,12 @@ Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, cons
   }
   MORACLE_ASSIGN(const VectorOps* const ops, check_winners(*own));
   PackedModules modules(*own, pool, options);
-  MORACLE_ASSIGN(Transformer::Parts parts, build_transformer(own->spec(), modules, *ops));
+  auto built = guarded("load the weights", [&] { return build_transformer(own->spec(), modules, *ops); });
+  MORACLE_ASSIGN(Transformer::Parts parts, unless_changed(own->checkpoint(), std::move(built)));
   MORACLE_TRY(own->checkpoint().verify_unchanged());
-  return std::unique_ptr<Model>(std::make_unique<Transformer>(std::move(parts), pool));
+  return guarded("load the weights", [&]() -> Result<std::unique_ptr<Model>> {
+    return std::unique_ptr<Model>(std::make_unique<Transformer>(std::move(parts), pool));
+  });
 }
 
 }  // namespace moracle

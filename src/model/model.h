@@ -64,6 +64,8 @@ class LoadPlan {
   // small; the matrices stay lazy. For `verify`.
   [[nodiscard]] virtual Result<CanonicalExperts> read_experts(std::size_t module) const = 0;
   [[nodiscard]] virtual Result<CanonicalLinear> read_linear(std::size_t module) const = 0;
+  // Checkpoint::verify_unchanged: for whoever draws conclusions from what was read.
+  [[nodiscard]] virtual Result<> verify_unchanged() const = 0;
 };
 
 struct LoadProgress {

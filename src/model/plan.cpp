@@ -4,10 +4,12 @@
 #include <charconv>
 #include <set>
 
+#include "base/guarded.h"
 #include "checkpoint/safetensors_file.h"
 #include "format/plain.h"
 #include "format/tensor_check.h"
 #include "model/family.h"
+#include "model/validate.h"
 #include "scheme/activation_codes.h"
 
 namespace moracle {
@@ -117,6 +119,7 @@ class Planner {
     MORACLE_ASSIGN(const Family* const family, find_family(config));
     MORACLE_ASSIGN(format_, make_format(*ledger_.checkpoint()));
     MORACLE_ASSIGN(plan_->spec_, family->describe(config, ledger_));
+    MORACLE_TRY(validate(plan_->spec_, config));
     plan_->spec_.info.format = format_->name();
     MORACLE_TRY(walk());
     MORACLE_TRY(check_leftovers());
@@ -494,7 +497,8 @@ class Planner {
 
 Result<std::unique_ptr<LoadPlan>> LoadPlan::make(std::shared_ptr<const Checkpoint> checkpoint, const Machine& machine,
                                                  const Policy& policy) {
-  MORACLE_ASSIGN(std::unique_ptr<Plan> plan, Planner(std::move(checkpoint), machine, policy).run());
+  auto planned = guarded("plan the model", [&] { return Planner(checkpoint, machine, policy).run(); });
+  MORACLE_ASSIGN(std::unique_ptr<Plan> plan, unless_changed(*checkpoint, std::move(planned)));
   return std::unique_ptr<LoadPlan>(std::move(plan));
 }
 

@@ -32,11 +32,13 @@ class Plan final : public LoadPlan {
   [[nodiscard]] const std::vector<std::string>& warnings() const override { return warnings_; }
   [[nodiscard]] std::uint64_t parameters() const override { return parameters_; }
   [[nodiscard]] Result<CanonicalExperts> read_experts(std::size_t module) const override {
-    return opened_[module].experts.read();
+    return unless_changed(*checkpoint_, opened_[module].experts.read());
   }
   [[nodiscard]] Result<CanonicalLinear> read_linear(std::size_t module) const override {
-    return opened_[module].linear.read();
+    return unless_changed(*checkpoint_, opened_[module].linear.read());
   }
+
+  [[nodiscard]] Result<> verify_unchanged() const override { return checkpoint_->verify_unchanged(); }
 
   [[nodiscard]] const ModelSpec& spec() const { return spec_; }
   [[nodiscard]] const Checkpoint& checkpoint() const { return *checkpoint_; }

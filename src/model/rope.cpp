@@ -39,11 +39,7 @@ Error range_error(const JsonReader& reader, std::string_view key, std::string wa
 }
 
 Result<double> positive(const JsonReader& reader, std::string_view key, double fallback, double high) {
-  MORACLE_ASSIGN(const double value, reader.number_or(key, fallback));
-  if (!(value > 0.0) || value > high) {
-    return range_error(reader, key, "a number above 0, at most " + std::to_string(high), value);
-  }
-  return value;
+  return reader.number_or(key, fallback, {.low = 0.0, .high = high, .above_low = true});
 }
 
 // A key that newer files keep among the rope parameters and older ones beside them.

@@ -5,6 +5,9 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
 
 namespace moracle {
 
@@ -87,7 +90,7 @@ void score_all(Score score, std::span<const float> logits, std::span<float> out)
   }
 }
 
-// Indices of the largest values, best first, the lower index first among equals.
+// Indices of the largest values, best first, the lower index first among equals; -1 beyond the last value.
 void top_indices(std::span<const float> values, std::span<std::int32_t> best) {
   std::size_t held = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -97,6 +100,7 @@ void top_indices(std::span<const float> values, std::span<std::int32_t> best) {
     for (; at > 0 && value > values[static_cast<std::size_t>(best[at - 1])]; --at) best[at] = best[at - 1];
     best[at] = static_cast<std::int32_t>(i);
   }
+  std::fill(best.begin() + static_cast<std::ptrdiff_t>(held), best.end(), -1);
 }
 
 float group_score(GroupScore kind, std::span<const float> members) {
@@ -135,13 +139,21 @@ void keep_best_groups(const RoutingSpec& spec, GroupScore kind, std::span<float>
   }
 }
 
+// The first places that an expert takes.
+std::size_t taken_places(std::span<const std::int32_t> ids) {
+  return static_cast<std::size_t>(std::find(ids.begin(), ids.end(), -1) - ids.begin());
+}
+
 void weigh(const Method& method, const RoutingSpec& spec, std::span<const float> logits, std::span<const float> scores,
            std::span<const std::int32_t> ids, std::span<float> weights) {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto id = static_cast<std::size_t>(ids[i]);
-    weights[i] = method.weight == Weight::sigmoid_of_logit ? sigmoid(logits[id]) : scores[id];
+    weights[i] = ids[i] < 0 ? 0.0F : method.weight == Weight::sigmoid_of_logit ? sigmoid(logits[id]) : scores[id];
   }
-  if (method.weight == Weight::softmax_of_chosen) softmax(weights, weights);
+  if (method.weight == Weight::softmax_of_chosen) {
+    const std::span<float> taken = weights.first(taken_places(ids));
+    if (!taken.empty()) softmax(taken, taken);
+  }
   if (method.renorm == Renorm::always || (method.renorm == Renorm::as_configured && spec.renormalize)) {
     float sum = 0.0F;
     for (const float weight : weights) sum += weight;
@@ -154,7 +166,32 @@ void weigh(const Method& method, const RoutingSpec& spec, std::span<const float>
   }
 }
 
+Result<> require(bool holds, std::string_view member, std::string wanted, std::string found) {
+  if (holds) return Ok{};
+  return Error{
+      .code = "config.range", .where = std::string(member), .wanted = std::move(wanted), .found = std::move(found)};
+}
+
+std::string up_to(std::int64_t most, const char* what) {
+  return "1 to " + std::to_string(most) + what;
+}
+
 }  // namespace
+
+Result<> validate(const RoutingSpec& spec) {
+  MORACLE_TRY(require(spec.experts >= 1, "experts", "at least one expert", std::to_string(spec.experts)));
+  MORACLE_TRY(require(spec.groups >= 1 && spec.groups <= spec.experts && spec.experts % spec.groups == 0, "groups",
+                      "a divisor of " + std::to_string(spec.experts) + " experts", std::to_string(spec.groups)));
+  MORACLE_TRY(require(spec.top_groups >= 1 && spec.top_groups <= spec.groups, "top_groups",
+                      up_to(spec.groups, ", the number of groups"), std::to_string(spec.top_groups)));
+  const std::int64_t eligible = spec.experts / spec.groups * spec.top_groups;
+  MORACLE_TRY(
+      require(spec.top_k >= 1 && spec.top_k <= eligible, "top_k",
+              up_to(eligible, spec.groups > 1 ? ", the experts of the chosen groups" : ", the experts there are"),
+              std::to_string(spec.top_k)));
+  return require(std::isfinite(spec.factor) && spec.factor > 0.0F, "factor", "a finite number above 0",
+                 std::to_string(spec.factor));
+}
 
 std::int64_t routing_scratch(const RoutingSpec& spec) {
   return 2 * spec.experts + 2 * spec.groups;
@@ -172,7 +209,8 @@ bool route(const RoutingSpec& spec, const RoutingRow& row, std::span<float> scra
   const std::span<float> scores = scratch.first(experts);
   score_all(method.score, row.logits, scores);
   if (spec.method == Routing::hash) {
-    std::copy(row.chosen.begin(), row.chosen.end(), ids.begin());
+    std::transform(row.chosen.begin(), row.chosen.end(), ids.begin(),
+                   [&](std::int32_t id) { return id >= 0 && static_cast<std::size_t>(id) < experts ? id : -1; });
   } else if (row.bias.empty() && (method.group == GroupScore::none || spec.groups == 1)) {
     top_indices(scores, ids);
   } else {

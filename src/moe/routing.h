@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/result.h"
 #include "oracle/problem.h"
 
 namespace moracle {
@@ -23,6 +24,10 @@ struct RoutingSpec {
   bool operator==(const RoutingSpec&) const = default;
 };
 
+// What every use of a spec relies on: 1 <= top_k <= experts of the groups that stay, groups that divide the experts, a
+// positive factor. Errors: "config.range" with the member's name in `where`.
+[[nodiscard]] Result<> validate(const RoutingSpec& spec);
+
 // Scratch that route() needs, in floats.
 [[nodiscard]] std::int64_t routing_scratch(const RoutingSpec& spec);
 
@@ -34,8 +39,9 @@ struct RoutingRow {
   std::span<const std::int32_t> chosen{};
 };
 
-// Writes top_k ids and weights, best first; equal scores go to the lower index. All arithmetic is f32. A row with a
-// logit that is not finite gets ids of -1 and weights of 0, and false is returned.
+// Writes top_k ids and weights, best first; equal scores go to the lower index. All arithmetic is f32. A place that no
+// expert takes has an id of -1 and a weight of 0: those beyond the experts there are, and prescribed ids that are none.
+// A row with a logit that is not finite has nothing else, and false is returned.
 bool route(const RoutingSpec& spec, const RoutingRow& row, std::span<float> scratch, std::span<std::int32_t> ids,
            std::span<float> weights);
 

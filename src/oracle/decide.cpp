@@ -92,15 +92,17 @@ void warn(Decision& decision, const Policy& policy) {
     decision.warnings.push_back(backend + " emulates this scheme: it dequantizes the weights on the fly");
 }
 
-std::string trail(const Decision& decision) {
-  std::string text;
+// A line for each candidate.
+std::vector<std::string> trail(const Decision& decision) {
+  std::vector<std::string> lines;
   for (const Candidate& candidate : decision.trace) {
-    text += "\n  " + std::string(candidate.backend) + " (" + std::string(candidate.id) + "): ";
-    if (candidate.supported) text += "can serve it";
+    std::string line = std::string(candidate.backend) + " (" + std::string(candidate.id) + "): ";
+    if (candidate.supported) line += "can serve it";
     for (std::size_t i = 0; i < candidate.reasons.size(); ++i)
-      text += (i == 0 ? "" : "; ") + reason_text(candidate.reasons[i]);
+      line += (i == 0 ? "" : "; ") + reason_text(candidate.reasons[i]);
+    lines.push_back(std::move(line));
   }
-  return text;
+  return lines;
 }
 
 }  // namespace
@@ -143,17 +145,18 @@ Result<const KernelCard*> winner_of(const Decision& decision, const Problem& pro
   Error error{.code = "oracle.no_backend",
               .where = question,
               .wanted = "a backend of this build that can serve it on this machine",
-              .found = "none of these can:" + trail(decision),
-              .advice = "--device and --policy change what is possible"};
+              .found = "none of these can",
+              .advice = "--device and --policy change what is possible",
+              .details = trail(decision)};
   if (decision.pinned) {
     const auto& known = decision.backend_names;
     error.code = "oracle.pinned";
     if (std::find(known.begin(), known.end(), *decision.pinned) == known.end()) {
       error.wanted = "a backend of the table " + decision.table + ": " + names;
-      error.found = "\"" + *decision.pinned + "\", which it does not know:" + trail(decision);
+      error.found = "\"" + *decision.pinned + "\", which it does not know";
     } else {
       error.wanted = "the backend " + *decision.pinned + ", as asked for";
-      error.found = "that it cannot serve this layer:" + trail(decision);
+      error.found = "that it cannot serve this layer";
     }
     error.advice = "leave the backend out to let the oracle choose, or name one of " + names;
   }

@@ -4,18 +4,10 @@
 #include <charconv>
 #include <cstdint>
 
+#include "base/printable.h"
+
 namespace moracle {
 namespace {
-
-// Names come from files and go to terminals.
-std::string printable(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) c = '?';
-  }
-  return out;
-}
 
 // A name without its first numeric component: "model.layers." + 3 + ".mlp.experts".
 struct Numbered {
@@ -130,7 +122,7 @@ void render_candidate(const Candidate& candidate, const Decision& decision, std:
   const std::size_t shown = all ? candidate.reasons.size() : std::min<std::size_t>(1, candidate.reasons.size());
   for (std::size_t i = 0; i < shown; ++i) {
     if (i > 0) text += "\n" + indent;
-    text += printable(reason_text(candidate.reasons[i]));
+    text += printable(reason_text(candidate.reasons[i]), kShownLineBytes);
   }
   if (shown < candidate.reasons.size()) text += " (+" + std::to_string(candidate.reasons.size() - shown) + " more)";
   out += (text.empty() ? "" : "  " + text) + "\n";
@@ -203,10 +195,11 @@ std::string render_explain(std::span<const ExplainedGroup> groups, const Explain
   std::string out;
   for (const ExplainedGroup& group : groups) {
     if (!out.empty()) out += "\n";
-    for (const std::string& name : compress_names(group.names)) out += paint.strong(printable(name)) + "\n";
-    out += "  " + printable(explain_line(group.problem, group.decision, group.names.size())) + "\n";
+    for (const std::string& name : compress_names(group.names))
+      out += paint.strong(printable(name, kShownLineBytes)) + "\n";
+    out += "  " + printable(explain_line(group.problem, group.decision, group.names.size()), kShownLineBytes) + "\n";
     for (const std::string& warning : group.decision.warnings)
-      out += "  " + paint.warning("warning: " + printable(warning)) + "\n";
+      out += "  " + paint.warning("warning: " + printable(warning, kShownLineBytes)) + "\n";
     const std::size_t shown = rows_shown(group.decision, options.all);
     for (std::size_t i = 0; i < shown; ++i)
       render_candidate(group.decision.trace[i], group.decision, width, options.all, paint, out);

@@ -161,5 +161,87 @@ TEST_F(CliTest, AFullDiskIsAnError) {
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
 }
 
+// A user who may start no more threads than there are gets an answer, and a warning.
+TEST_F(CliTest, FewerThreadsThanAskedForAreAWarning) {
+  const std::vector<std::string> run{"run", model_path(), "-p", "ab a", "-n", "2", "--temperature", "0", "--no-cache"};
+  const auto with_threads = [&](const char* threads, const RunOptions& options) {
+    std::vector<std::string> arguments = run;
+    arguments.insert(arguments.end(), {"--threads", threads});
+    return moracle_run(arguments, options);
+  };
+  const RunOutcome alone = with_threads("1", {});
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  const RunOutcome limited = with_threads("4", {.most_tasks = 1});
+  if (limited.code == 127) GTEST_SKIP() << "the program cannot be run by another user";
+  EXPECT_EQ(limited.code, 0) << limited.err;
+  EXPECT_EQ(limited.out, alone.out);
+  EXPECT_NE(limited.err.find("moracle: warning: wanted 4 threads, found 1"), std::string::npos) << limited.err;
+  EXPECT_NE(limited.err.find("ulimit -u"), std::string::npos) << limited.err;
+  EXPECT_EQ(alone.err.find("threads, found"), std::string::npos) << alone.err;
+}
+
+// The error has a code, and says what the memory was for and which limit was met.
+TEST_F(CliTest, MemoryThatRunsOutIsOneError) {
+  bool refused = false;
+  for (const std::uint64_t mib : {24, 32, 48, 64, 96, 128, 192}) {
+    const RunOutcome outcome = moracle_run({"run", model_path(), "-p", "x", "-n", "2", "--threads", "1", "--no-cache"},
+                                           {.address_space = mib << 20U});
+    if (outcome.code == 0 || outcome.code == 127) continue;  // enough, or too little to start a program at all
+    EXPECT_EQ(outcome.code, 1) << mib << " MiB: " << outcome.err;
+    const bool typed =
+        outcome.err.find("[memory.") != std::string::npos || outcome.err.find("[file.map]") != std::string::npos;
+    EXPECT_TRUE(typed) << mib << " MiB: " << outcome.err;
+    refused = refused || typed;
+  }
+  EXPECT_TRUE(refused);
+}
+
+// Names of a file drive no terminal, in errors, tables, warnings and documents.
+TEST_F(CliTest, NamesOfAFileDriveNoTerminal) {
+  const auto is_safe = [](const std::string& text) {
+    for (const char* bad : {"\x1b", "\x07", "\u009b", "\u202e"}) {
+      if (text.find(bad) != std::string::npos) return false;
+    }
+    return true;
+  };
+  const auto model = copy_model();
+  auto config = read_json(model / "config.json");
+  ASSERT_TRUE(config.ok());
+  const std::string evil = "\x1b]0;title\x07\u009b31m\u202e" + std::string(100'000, 'x');
+  const auto write = [&](const Json& changed) { std::ofstream(model / "config.json") << changed.dump(); };
+  for (const char* key : {"model_type", "dtype", "hidden_act"}) {
+    Json changed = *config;
+    changed[key] = evil;
+    write(changed);
+    const RunOutcome outcome = moracle_run({"inspect", model.string()});
+    EXPECT_EQ(outcome.code, 1) << key;
+    EXPECT_TRUE(is_safe(outcome.err)) << outcome.err;
+    EXPECT_LT(outcome.err.size(), 4096U) << key;
+    EXPECT_NE(outcome.err.find("\\x1b]0;title"), std::string::npos) << outcome.err;
+  }
+  // A name of the exclude list that matches nothing is a warning.
+  Json changed = *config;
+  changed["quantization_config"]["modules_to_not_convert"] = {evil};
+  changed["quantization_config"]["dynamic"] = {{"-:" + evil, Json::object()}};
+  write(changed);
+  for (const char* command : {"inspect", "explain", "plan"}) {
+    for (const bool json : {false, true}) {
+      std::vector<std::string> arguments{command, model.string()};
+      if (json) arguments.emplace_back("--json");
+      const RunOutcome outcome = moracle_run(arguments);
+      EXPECT_TRUE(is_safe(outcome.out)) << command;
+      EXPECT_TRUE(is_safe(outcome.err)) << command << outcome.err;
+      EXPECT_LT(outcome.err.size(), 4096U) << command;
+    }
+  }
+}
+
+TEST_F(CliTest, APublishersWrongFileIsNoWrongUsage) {
+  const auto model = copy_model();
+  std::ofstream(model / "generation_config.json") << R"({"do_sample": true, "temperature": -1})";
+  expect_failure({"run", model.string(), "-p", "x", "-n", "2"}, 1,
+                 {"generation_config.json", "/temperature", "config.range"});
+}
+
 }  // namespace
 }  // namespace moracle::test

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/checked.h"
-#include "checkpoint/json_scanner.h"
+#include "base/printable.h"
 #include "checkpoint/safetensors_header.h"
 #include "checkpoint/shard_plan.h"
 

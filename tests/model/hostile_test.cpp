@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "engine/verify.h"
 #include "support/model_fixture.h"
 #include "support/tiny_model.h"
 
@@ -257,6 +258,38 @@ TEST(Plan, FileThatChangesDuringTheLoadIsRefused) {
   other.write(folder.path());
   ThreadPool pool(1);
   EXPECT_EQ(load_model(**plan, pool).error().code, "file.changed");
+}
+
+// A file that is cut while it is read gives zeros, from which anything may follow: scales of zero, orders that are
+// none, a checkpoint at fault. The file is what is named.
+TEST(Hostile, AFileThatShrankIsNamedBeforeWhatFollows) {
+  for (const char* name : {"mixtral-awq-w4g32", "qwen3moe-gptq-w4g32-actorder", "qwen3moe-gptq-w4g128-sym"}) {
+    SCOPED_TRACE(name);
+    const auto cut = [](const std::filesystem::path& model, std::uintmax_t size) {
+      std::filesystem::resize_file(model / "model.safetensors", size);
+    };
+    for (const std::uintmax_t size : {0, 4096, 100'000}) {
+      const TemporaryFolder folder;
+      const auto model = folder.path() / "model";
+      std::filesystem::copy(data_dir() / "checkpoints" / name, model);
+      ThreadPool pool(2);
+      auto checkpoint = Checkpoint::open(model);
+      ASSERT_TRUE(checkpoint.ok());
+      auto whole = LoadPlan::make(*checkpoint, probe_machine(), {});
+      ASSERT_TRUE(whole.ok());
+      cut(model, size);
+      const auto expect_cut = [&](const auto& result) {
+        ASSERT_FALSE(result.ok());
+        EXPECT_EQ(result.error().code, "file.truncated") << result.error().message();
+        EXPECT_EQ(result.error().file, (model / "model.safetensors").string());
+      };
+      // A plan of headers alone may still come; one that looks at group indices does not.
+      const auto plan = LoadPlan::make(*checkpoint, probe_machine(), {});
+      if (!plan.ok()) expect_cut(plan);
+      expect_cut(load_model(**whole, pool));
+      expect_cut(verify(**whole, pool, {}));
+    }
+  }
 }
 
 }  // namespace

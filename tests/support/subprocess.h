@@ -26,6 +26,7 @@ struct RunOptions {
   double signal_after_s = 0;  // or send it after this time
   double limit_s = 300;
   std::uint64_t address_space = 0;  // bytes of memory the program may map; 0: as many as this process
+  std::uint64_t most_tasks = 0;     // processes and threads its user may have, who is another one than root; 0: any
 };
 
 struct RunOutcome {
@@ -48,6 +49,12 @@ inline RunOutcome run_process(const std::vector<std::string>& arguments, const R
     if (options.address_space > 0) {
       const rlimit limit{options.address_space, options.address_space};
       setrlimit(RLIMIT_AS, &limit);
+    }
+    if (options.most_tasks > 0) {
+      constexpr uid_t kNobodys = 54321;  // root is held to no such limit
+      const rlimit limit{options.most_tasks, options.most_tasks};
+      if (geteuid() == 0 && setresuid(kNobodys, kNobodys, kNobodys) != 0) _exit(127);
+      setrlimit(RLIMIT_NPROC, &limit);
     }
     const int null = open("/dev/null", O_RDONLY);
     dup2(null, 0);

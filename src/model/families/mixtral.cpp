@@ -41,7 +41,10 @@ Result<ModelSpec> describe(const ModelConfig& config, const TensorLedger& ledger
   MORACLE_ASSIGN(routing.experts, config.either("num_local_experts", "num_experts", 8, 1, kMaxExperts));
   MORACLE_ASSIGN(routing.top_k, reader.integer_or("num_experts_per_tok", 2, 1, std::min(kMaxTopK, routing.experts)));
   MORACLE_ASSIGN(const std::int64_t intermediate, reader.integer_or("intermediate_size", 14336, 1, kMaxIntermediate));
-  MORACLE_ASSIGN(const std::int64_t window, reader.integer_or("sliding_window", 0, 1, kMaxPositions));
+  std::int64_t window = 0;
+  if (reader.has("sliding_window")) {
+    MORACLE_ASSIGN(window, reader.integer("sliding_window", 1, kMaxPositions));
+  }
   const std::string root = find_root(ledger);
   ModelSpec spec = common_spec(config, common, ledger, root);
   spec.info.experts = routing.experts;

@@ -8,7 +8,6 @@ namespace moracle {
 namespace {
 
 constexpr std::array<std::string_view, 2> kLayerKinds{"linear_attention", "full_attention"};
-constexpr std::int64_t kMaxConvolution = 64;
 
 struct Settings {
   CommonConfig common;
@@ -33,11 +32,6 @@ Result<DeltaNetSpec> delta_sizes(const ModelConfig& config) {
   MORACLE_ASSIGN(d.key_dim, reader.integer_or("linear_key_head_dim", 128, 1, kMaxHeadDim));
   MORACLE_ASSIGN(d.value_dim, reader.integer_or("linear_value_head_dim", 128, 1, kMaxHeadDim));
   MORACLE_ASSIGN(d.kernel, reader.integer_or("linear_conv_kernel_dim", 4, 1, kMaxConvolution));
-  if (d.value_heads % d.key_heads != 0) {
-    return config.error("config.range", "linear_num_value_heads",
-                        "a multiple of linear_num_key_heads = " + std::to_string(d.key_heads),
-                        std::to_string(d.value_heads));
-  }
   return d;
 }
 

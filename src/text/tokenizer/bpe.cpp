@@ -31,7 +31,7 @@ Result<Bpe> Bpe::from_json(const Json& json, const std::string& file, const std:
   const JsonReader reader(json, file, pointer);
   MORACLE_ASSIGN(const std::string type, reader.string_or("type", "BPE"));
   if (type != "BPE") return unsupported(file, pointer + "/type", "BPE", type);
-  MORACLE_ASSIGN(const double dropout, reader.number_or("dropout", 0.0));
+  MORACLE_ASSIGN(const double dropout, reader.number_or("dropout", 0.0, {.low = 0.0, .high = 1.0}));
   if (dropout != 0.0) {
     return unsupported(file, pointer + "/dropout", "no dropout: encoding is deterministic", fmt::format("{}", dropout));
   }

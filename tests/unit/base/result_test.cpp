@@ -67,5 +67,25 @@ TEST(Error, MessageLeavesOutWhatIsEmpty) {
   EXPECT_EQ((Error{.code = "c", .wanted = "x", .found = "y", .advice = "z"}.message()), "wanted x, found y [c]; z");
 }
 
+TEST(Error, MessageOfAnythingIsPrintableAndShort) {
+  const std::string huge = std::string("\x1b]0;title\x07\u009b\u202e\n") + std::string(std::size_t{1} << 20, 'x');
+  const Error hostile{.code = huge,
+                      .file = huge,
+                      .where = huge,
+                      .wanted = huge,
+                      .found = huge,
+                      .advice = huge,
+                      .details = std::vector<std::string>(30, huge)};
+  const std::string message = hostile.message();
+  EXPECT_LT(message.size(), 4096U);
+  for (const char* bad : {"\x1b", "\x07", "\u009b", "\u202e"}) EXPECT_EQ(message.find(bad), std::string::npos);
+  EXPECT_NE(message.find("\\x1b]0;title"), std::string::npos) << message;
+}
+
+TEST(Error, DetailsStandOnLinesOfTheirOwn) {
+  const Error error{.code = "c", .found = "y", .advice = "z", .details = {"first", "se\ncond"}};
+  EXPECT_EQ(error.message(), "y [c]; z\n  first\n  se\\ncond");
+}
+
 }  // namespace
 }  // namespace moracle

@@ -45,6 +45,60 @@ TEST(Routing, AllExpertsAreChosen) {
   EXPECT_FLOAT_EQ(routed.weights[0] + routed.weights[1] + routed.weights[2], 1.0F);
 }
 
+// A spec that validate() refuses must still not make anything index with what was never found.
+TEST(Routing, PlacesBeyondTheExpertsStayEmpty) {
+  for (const Routing method : {Routing::softmax_topk, Routing::softmax_topk_renorm, Routing::topk_softmax,
+                               Routing::sigmoid, Routing::sigmoid_bias_renorm, Routing::topk_sigmoid}) {
+    const Routed routed = run(top(4, method), {0, 2});
+    EXPECT_TRUE(routed.finite);
+    EXPECT_THAT(routed.ids, ElementsAre(1, 0, -1, -1)) << to_string(method);
+    EXPECT_GT(routed.weights[0], 0.0F) << to_string(method);
+    EXPECT_EQ(routed.weights[2], 0.0F) << to_string(method);
+    EXPECT_EQ(routed.weights[3], 0.0F) << to_string(method);
+  }
+  EXPECT_THAT(run(top(2, Routing::topk_softmax), {3}).weights, ElementsAre(1, 0));
+}
+
+TEST(Routing, PrescribedExpertsThatAreNoneStayEmpty) {
+  const RoutingSpec spec{.method = Routing::hash, .experts = 3, .top_k = 4};
+  const std::vector<float> logits{1, 2, 3};
+  const std::vector<std::int32_t> chosen{2, 3, -7, 0};
+  std::vector<float> scratch(static_cast<std::size_t>(routing_scratch(spec)));
+  std::vector<std::int32_t> ids(4);
+  std::vector<float> weights(4);
+  EXPECT_TRUE(route(spec, {.logits = logits, .chosen = chosen}, scratch, ids, weights));
+  EXPECT_THAT(ids, ElementsAre(2, -1, -1, 0));
+  EXPECT_EQ(weights[1], 0.0F);
+  EXPECT_EQ(weights[2], 0.0F);
+  EXPECT_NEAR(weights[0] + weights[3], 1.0F, 1e-6F);
+}
+
+TEST(Routing, ValidateNamesTheMemberThatDoesNotFit) {
+  const RoutingSpec good{.experts = 8, .top_k = 4, .groups = 4, .top_groups = 2};
+  EXPECT_TRUE(validate(good).ok());
+  const auto member = [&](auto change) {
+    RoutingSpec spec = good;
+    change(spec);
+    const auto result = validate(spec);
+    EXPECT_FALSE(result.ok());
+    if (result.ok()) return std::string();
+    EXPECT_EQ(result.error().code, "config.range");
+    return result.error().where;
+  };
+  EXPECT_EQ(member([](RoutingSpec& s) { s.experts = 0; }), "experts");
+  EXPECT_EQ(member([](RoutingSpec& s) { s.experts = -1; }), "experts");
+  EXPECT_EQ(member([](RoutingSpec& s) { s.top_k = 0; }), "top_k");
+  EXPECT_EQ(member([](RoutingSpec& s) { s.top_k = 5; }), "top_k");  // two groups have four
+  EXPECT_EQ(member([](RoutingSpec& s) { s.groups = 3; }), "groups");
+  EXPECT_EQ(member([](RoutingSpec& s) { s.groups = 0; }), "groups");
+  EXPECT_EQ(member([](RoutingSpec& s) { s.groups = 16; }), "groups");
+  EXPECT_EQ(member([](RoutingSpec& s) { s.top_groups = 5; }), "top_groups");
+  EXPECT_EQ(member([](RoutingSpec& s) { s.top_groups = 0; }), "top_groups");
+  for (const float factor : {0.0F, -1.0F, std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    EXPECT_EQ(member([&](RoutingSpec& s) { s.factor = factor; }), "factor");
+  }
+}
+
 TEST(Routing, LogitsThatAreNotFiniteChooseNobody) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                           -std::numeric_limits<float>::infinity()}) {

@@ -139,6 +139,8 @@ TEST(Decide, UnknownPinnedNameListsTheNames) {
   EXPECT_EQ(winner.error().code, "oracle.pinned");
   EXPECT_NE(winner.error().wanted.find("wide, quick, narrow, ref"), std::string::npos);
   EXPECT_NE(winner.error().found.find("marlin"), std::string::npos);
+  ASSERT_EQ(winner.error().details.size(), decision.trace.size());
+  EXPECT_TRUE(winner.error().details.front().starts_with("wide (")) << winner.error().details.front();
 }
 
 TEST(Decide, PreferredFallsBackWithOneWarning) {
@@ -245,8 +247,8 @@ TEST(Decide, ErrorCarriesTheWholeTrail) {
   const Decision decision = decide(int8_problem(), machine("zen3"), {}, kTable);
   const auto winner = winner_of(decision, int8_problem());
   ASSERT_FALSE(winner.ok());
-  const std::string& trail = winner.error().found;
-  EXPECT_EQ(std::count(trail.begin(), trail.end(), '\n'), static_cast<std::ptrdiff_t>(kTable.rows.size()));
+  EXPECT_EQ(winner.error().details.size(), kTable.rows.size());
+  const std::string trail = winner.error().message();
   for (const TableRow& row : kTable.rows)
     EXPECT_NE(trail.find("\n  " + std::string(row.card->backend) + " ("), std::string::npos);
   EXPECT_NE(trail.find("quant_scheme: wanted int4"), std::string::npos);

@@ -1,4 +1,5 @@
-// A strict, allocation-light JSON reader for the two files that may hold hundreds of thousands of names.
+// A strict, allocation-light JSON reader: under the documents of json.h, and alone where files hold hundreds of
+// thousands of names.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +10,6 @@
 #include "base/result.h"
 
 namespace moracle {
-
-// `text` from a file, fit to be shown in a terminal: quoted, control bytes as \xNN, cut at a fixed length.
-[[nodiscard]] std::string printable(std::string_view text);
-
-// Whether `text` is well-formed UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
-[[nodiscard]] bool is_utf8(std::string_view text);
 
 // Reads RFC 8259 JSON from front to back; the caller's sequence of calls is the grammar, so nesting cannot be deeper
 // than the caller goes. Strings must be UTF-8 with paired surrogates. Errors name the byte, counted from `base`.
@@ -32,6 +27,12 @@ class JsonScanner {
   Result<std::string> string();
   // An integer in [0, 2^63). Errors: "number.range" for every other number.
   Result<std::int64_t> count();
+  // The text of a number.
+  Result<std::string_view> number();
+  // Skips white space, then takes `word` if it is next.
+  bool literal(std::string_view word);
+  // Skips white space; the character that comes next, or 0 at the end.
+  char peek();
   // Any value; its content is checked and dropped. Errors: "json.depth".
   Result<> skip_value(int max_depth);
 
@@ -50,9 +51,7 @@ class JsonScanner {
   void skip_space();
   Result<> escape(std::string& out);
   Result<std::uint32_t> hex4();
-  Result<std::string_view> number();
   bool digits();
-  bool literal(std::string_view word);
 
   std::string_view text_;
   std::size_t at_ = 0;

@@ -1,44 +1,15 @@
-#include "checkpoint/json_scanner.h"
+#include "base/json_scanner.h"
 
 #include <charconv>
+
+#include "base/printable.h"
 
 namespace moracle {
 
 namespace {
 
-constexpr std::size_t kShown = 160;  // bytes of a hostile string that an error repeats
-
 unsigned char byte_at(std::string_view text, std::size_t at) {
   return static_cast<unsigned char>(text[at]);
-}
-
-// Length of the well-formed UTF-8 sequence that starts at `at`, or 0. The second byte's range excludes overlong forms,
-// surrogates and code points above U+10FFFF (Unicode standard, table 3-7).
-std::size_t sequence_length(std::string_view text, std::size_t at) {
-  const unsigned char lead = byte_at(text, at);
-  if (lead < 0x80) return 1;
-  std::size_t length = 0;
-  unsigned char low = 0x80;
-  unsigned char high = 0xBF;
-  if (lead >= 0xC2 && lead <= 0xDF) {
-    length = 2;
-  } else if (lead >= 0xE0 && lead <= 0xEF) {
-    length = 3;
-    if (lead == 0xE0) low = 0xA0;
-    if (lead == 0xED) high = 0x9F;
-  } else if (lead >= 0xF0 && lead <= 0xF4) {
-    length = 4;
-    if (lead == 0xF0) low = 0x90;
-    if (lead == 0xF4) high = 0x8F;
-  } else {
-    return 0;
-  }
-  if (text.size() - at < length) return 0;
-  if (byte_at(text, at + 1) < low || byte_at(text, at + 1) > high) return 0;
-  for (std::size_t i = 2; i < length; ++i) {
-    if ((byte_at(text, at + i) & 0xC0) != 0x80) return 0;
-  }
-  return length;
 }
 
 void append_utf8(std::string& out, std::uint32_t code_point) {
@@ -66,37 +37,6 @@ std::string hex_byte(unsigned char byte) {
 }
 
 }  // namespace
-
-std::string printable(std::string_view text) {
-  std::string out = "'";
-  for (std::size_t at = 0; at < text.size();) {
-    if (at >= kShown) {
-      out += "...";
-      break;
-    }
-    const std::size_t length = sequence_length(text, at);
-    const unsigned char byte = byte_at(text, at);
-    // U+0080..U+009F are control codes as well; terminals act on some of them.
-    const bool control = length == 0 || byte < 0x20 || byte == 0x7F || (byte == 0xC2 && byte_at(text, at + 1) < 0xA0);
-    if (control) {
-      out += "\\x" + hex_byte(byte);
-      ++at;
-    } else {
-      out += text.substr(at, length);
-      at += length;
-    }
-  }
-  return out + "'";
-}
-
-bool is_utf8(std::string_view text) {
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = sequence_length(text, at);
-    if (length == 0) return false;
-    at += length;
-  }
-  return true;
-}
 
 Error JsonScanner::error(std::string wanted) const {
   std::string found = "the end";
@@ -186,7 +126,7 @@ Result<std::string> JsonScanner::string() {
   for (;;) {
     const std::size_t begin = at_;
     while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' && byte_at(text_, at_) >= 0x20) {
-      const std::size_t length = sequence_length(text_, at_);
+      const std::size_t length = byte_at(text_, at_) < 0x80 ? 1 : utf8_length(text_, at_);
       if (length == 0) return error("valid UTF-8");
       at_ += length;
     }
@@ -243,16 +183,21 @@ Result<std::int64_t> JsonScanner::count() {
   return value;
 }
 
+char JsonScanner::peek() {
+  skip_space();
+  return at_ < text_.size() ? text_[at_] : '\0';
+}
+
 bool JsonScanner::literal(std::string_view word) {
+  skip_space();
   if (!text_.substr(at_).starts_with(word)) return false;
   at_ += word.size();
   return true;
 }
 
 Result<> JsonScanner::skip_value(int max_depth) {
-  skip_space();
+  const char next = peek();
   if (at_ >= text_.size()) return error("a value");
-  const char next = text_[at_];
   if ((next == '{' || next == '[') && max_depth <= 0) {
     Error deep = error("less nesting");
     deep.code = "json.depth";
