@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/file_error.h"
+
 namespace moracle {
 
 namespace {
@@ -196,9 +198,9 @@ void read_sampling(Reader& from, GenerationConfig& config) {
 }
 
 Json read_published(const std::filesystem::path& path, GenerationConfig& config) {
-  std::error_code code;
-  if (!std::filesystem::exists(path, code)) return Json::object();
-  auto json = read_json(path);
+  const auto exists = file_exists(path);
+  if (exists.ok() && !*exists) return Json::object();
+  auto json = exists.ok() ? read_json(path) : exists.error();
   if (json.ok() && json->is_object()) return *std::move(json);
   config.faults.push_back(
       {"",

@@ -2,7 +2,8 @@
 
 #include <array>
 #include <filesystem>
-#include <system_error>
+
+#include "base/file_error.h"
 
 namespace moracle {
 namespace {
@@ -44,8 +45,8 @@ std::string implied_or_stated(const Json& values) {
 Result<> add_side_file(const Checkpoint& checkpoint, QuantConfig& config) {
   for (const std::string_view name : kSideFiles) {
     const std::filesystem::path path = checkpoint.folder() / name;
-    std::error_code ignored;
-    if (!std::filesystem::is_regular_file(path, ignored)) continue;
+    MORACLE_ASSIGN(const bool exists, file_exists(path));
+    if (!exists) continue;
     MORACLE_ASSIGN(const Json side, read_json(path));
     if (!side.is_object())
       return Error{.code = "config.type", .file = path.string(), .wanted = "an object", .found = side.type_name()};
@@ -75,8 +76,8 @@ Result<> unwrap_quantization(QuantConfig& config) {
 // ModelOpt's own file beside config.json. It completes a section of ModelOpt's and must not say otherwise.
 Result<> add_modelopt_file(const Checkpoint& checkpoint, QuantConfig& config) {
   const std::filesystem::path path = checkpoint.folder() / kModelOptFile;
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return Ok{};
+  MORACLE_ASSIGN(const bool exists, file_exists(path));
+  if (!exists) return Ok{};
   const std::string method = implied_or_stated(config.values);
   if (!method.empty() && !method.starts_with("modelopt")) return Ok{};
   QuantConfig side{.file = path.string(), .pointer = "", .side_file = "", .method = ""};

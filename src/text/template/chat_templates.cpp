@@ -4,6 +4,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/file_error.h"
+
 namespace moracle {
 namespace {
 
@@ -56,7 +58,8 @@ Result<> read_files(const fs::path& folder, Sources& sources) {
     return Ok{};
   };
   const fs::path own = folder / "chat_template.jinja";
-  if (fs::exists(own, code)) MORACLE_TRY(take("default", own));
+  MORACLE_ASSIGN(const bool has_own, file_exists(own));
+  if (has_own) MORACLE_TRY(take("default", own));
   std::vector<fs::path> more;
   for (const auto& entry : fs::directory_iterator(folder / "additional_chat_templates", code)) {
     if (entry.path().extension() == ".jinja" && more.size() < kMostTemplates) more.push_back(entry.path());
@@ -120,8 +123,8 @@ Result<ChatTemplates> ChatTemplates::load(const fs::path& folder, const Tokenize
     sources.merge(configured);
   }
   const fs::path legacy = folder / "chat_template.json";
-  std::error_code code;
-  if (sources.empty() && fs::exists(legacy, code)) {
+  MORACLE_ASSIGN(const bool has_legacy, file_exists(legacy));
+  if (sources.empty() && has_legacy) {
     MORACLE_ASSIGN(const Json json, read_json(legacy));
     MORACLE_TRY(read_member(json.is_object() ? json.value("chat_template", Json()) : json, legacy.string(), sources));
   }

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/file_error.h"
 #include "text/tokenizer/added_tokens.h"
 #include "text/tokenizer/bpe.h"
 #include "text/tokenizer/decoder.h"
@@ -165,8 +166,8 @@ Result<> Tokenizer::State::configure(TokenizerConfig given) {
 
 Result<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) {
   const auto path = folder / "tokenizer.json";
-  std::error_code code;
-  if (!std::filesystem::exists(path, code)) return load_tiktoken(folder);
+  MORACLE_ASSIGN(const bool exists, file_exists(path));
+  if (!exists) return load_tiktoken(folder);
   const std::string file = path.string();
   MORACLE_ASSIGN(const Json json, read_json(path));
   State::OwnTokens own;
@@ -187,8 +188,8 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) {
 
 Result<Tokenizer> Tokenizer::load_tiktoken(const std::filesystem::path& folder) {
   const auto path = folder / "tiktoken.model";
-  std::error_code code;
-  if (!std::filesystem::exists(path, code)) return no_tokenizer(folder);
+  MORACLE_ASSIGN(const bool exists, file_exists(path));
+  if (!exists) return no_tokenizer(folder);
   MORACLE_ASSIGN(const std::string text, read_text(path, JsonLimits{}.bytes));
   const std::string file = path.string();
   auto state = std::make_shared<State>();

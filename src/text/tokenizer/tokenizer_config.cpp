@@ -7,8 +7,8 @@
 #include <map>
 #include <set>
 #include <string_view>
-#include <system_error>
 
+#include "base/file_error.h"
 #include "text/tokenizer/component.h"
 
 namespace moracle {
@@ -43,8 +43,8 @@ bool is_standard(std::string_view key) {
 }
 
 Result<std::optional<Json>> read_object(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return std::optional<Json>();
+  MORACLE_ASSIGN(const bool exists, file_exists(path));
+  if (!exists) return std::optional<Json>();
   MORACLE_ASSIGN(Json json, read_json(path));
   if (!json.is_object()) {
     return Error{.code = "config.type", .file = path.string(), .wanted = "an object", .found = json.type_name()};

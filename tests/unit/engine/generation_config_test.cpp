@@ -212,5 +212,11 @@ TEST_F(GenerationConfigTest, WrongValuesThatAreNotNeededAreWarnings) {
   EXPECT_NE(load().fault_lines().front().find("/top_p"), std::string::npos);
 }
 
+// A name that leads nowhere is no absent file: what its publisher asks for must not vanish.
+TEST_F(GenerationConfigTest, ALinkToNothingIsToldAndNotPassedOver) {
+  std::filesystem::create_symlink("../blobs/gone", folder_.path() / "generation_config.json");
+  EXPECT_EQ(refusal(), "file.open at ");
+}
+
 }  // namespace
 }  // namespace moracle
