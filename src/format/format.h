@@ -74,10 +74,16 @@ class Format {
   [[nodiscard]] virtual Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const = 0;
   // Patterns of the config that matched no module of the model, and the like. Asked after all modules were opened.
   [[nodiscard]] virtual std::vector<std::string> warnings() const { return {}; }
+  // What the config said twice and differently, and where its label is not that of what is stored.
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
+  void set_notes(std::vector<std::string> notes) { notes_ = std::move(notes); }
+
+ private:
+  std::vector<std::string> notes_;
 };
 
-// Picks the format by config.json: quantization_config.quant_method, or none. Errors: "config.unsupported" with the
-// list of known formats, "config.contradiction", ...
+// Picks the format by config.json: quantization_config.quant_method, or none; of packed words, by how they lie. Errors:
+// "config.unsupported" with the list of known formats, "config.contradiction", ...
 Result<std::unique_ptr<Format>> make_format(const Checkpoint& checkpoint);
 
 // Opens a module that is unquantized whatever the format says of it: routers, heads that a family

@@ -1,5 +1,6 @@
-// quant_method fp8: weight E4M3 [out, in]; weight_scale [] and, for static activations, input_scale []; or by blocks
-// weight_scale_inv [ceil(out / rows), ceil(in / cols)], which multiplies in spite of its name.
+// quant_method fp8: weight E4M3 [out, in]; by blocks of weight_block_size weight_scale_inv [ceil(out / rows), ceil(in /
+// cols)], which multiplies in spite of its name; without that key scales of any shape, and for static activations
+// input_scale [].
 //
 // DeepSeek-V4 (model_type deepseek_v4): blocks named `scale`, E8M0; experts may be MXFP4, U8 or I8 [out, in / 2] with
 // `scale` E8M0 [out, in / 32]. The stored type of each module decides. With moe_quant_algo NVFP4 experts hold
@@ -11,6 +12,7 @@
 #include "format/formats.h"
 #include "format/module_match.h"
 #include "format/plain.h"
+#include "format/stored_fp8.h"
 
 namespace moracle {
 namespace {
@@ -105,7 +107,9 @@ class Fp8 final : public SchemeFormat {
       fp4.parts.scales = {"scale"};
       fp4_ = make_code_scheme(std::move(fp4), notes());
     }
-    fp8_ = make_code_scheme(std::move(scheme), notes());
+    fp8_ = blocks || fp4_ != nullptr
+               ? make_code_scheme(std::move(scheme), notes())
+               : make_stored_fp8(is_static ? Fp8Activations::fixed : Fp8Activations::dynamic, std::nullopt, notes());
     return Ok{};
   }
 

@@ -59,12 +59,9 @@ Result<GptqScheme> read_scheme(const JsonReader& reader, const GptqScheme& fallb
 Result<bool> read_is_v2(const QuantConfig& config) {
   MORACLE_ASSIGN(std::string text, config.reader().string_or("checkpoint_format", ""));
   MORACLE_ASSIGN(const std::string alias, config.reader().string_or("format", ""));
-  const bool known = alias == "gptq" || alias == "gptq_v2";
   if (text.empty()) text = alias.empty() ? "gptq" : alias;
   if (text != "gptq" && text != "gptq_v2")
     return config.error("quant.unsupported", "checkpoint_format", "gptq or gptq_v2", text);
-  if (known && alias != text)
-    return config.error("config.contradiction", "format", text + ", as checkpoint_format", alias);
   return text == "gptq_v2";
 }
 

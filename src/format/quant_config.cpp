@@ -2,6 +2,7 @@
 
 #include <array>
 #include <filesystem>
+#include <utility>
 
 #include "base/file_error.h"
 
@@ -12,7 +13,52 @@ namespace {
 // compressed-tensors.
 constexpr std::array<std::string_view, 4> kPointers{"/quantization_config", "/text_config/quantization_config",
                                                     "/compression_config", "/text_config/compression_config"};
-constexpr std::array<std::string_view, 2> kSideFiles{"quantize_config.json", "quant_config.json"};
+constexpr std::array<std::string_view, 3> kSideFiles{"quantize_config.json", "quant_config.json",
+                                                     "quantization_config.json"};
+// Keys that say what the weights are; others tell how they were made.
+constexpr std::array<std::string_view, 24> kTelling{"bits",
+                                                    "w_bit",
+                                                    "group_size",
+                                                    "q_group_size",
+                                                    "sym",
+                                                    "zero_point",
+                                                    "desc_act",
+                                                    "checkpoint_format",
+                                                    "quant_method",
+                                                    "quant_algo",
+                                                    "version",
+                                                    "lm_head",
+                                                    "dynamic",
+                                                    "modules_to_not_convert",
+                                                    "exclude_modules",
+                                                    "ignore",
+                                                    "exclude",
+                                                    "packing_format",
+                                                    "data_type",
+                                                    "extra_config",
+                                                    "config_groups",
+                                                    "pack_dtype",
+                                                    "weight_block_size",
+                                                    "activation_scheme"};
+// A key's newer and its older name.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kRenamed{
+    {{"bits", "w_bit"}, {"group_size", "q_group_size"}, {"checkpoint_format", "format"}}};
+
+std::string text_of(const Json& value) {
+  return value.dump(-1, ' ', true).substr(0, 120);
+}
+
+// A note for each telling key that `values` and `other` say differently.
+void compare(QuantConfig& config, const std::string& place, const Json& other) {
+  for (const std::string_view name : kTelling) {
+    const std::string key(name);
+    if (!other.contains(key) || other[key].is_null() || !config.values.contains(key)) continue;
+    const Json& used = config.values[key];
+    if (used.is_null() || used == other[key]) continue;
+    config.notes.push_back(place + key + " = " + text_of(other[key]) + " is not read: config.json says " +
+                           text_of(used));
+  }
+}
 
 const Json* at_pointer(const Json& config, std::string_view pointer) {
   const Json* at = &config;
@@ -30,6 +76,7 @@ const Json* at_pointer(const Json& config, std::string_view pointer) {
 
 // Old files name no method: the keys of each tool are its own.
 std::string implied_method(const Json& values) {
+  if (values.contains("packing_format")) return "auto-round";
   if (values.contains("quant_algo")) return "modelopt";
   if (values.contains("config_groups")) return "compressed-tensors";
   if (values.contains("w_bit") || values.contains("q_group_size") || values.contains("zero_point")) return "awq";
@@ -52,6 +99,7 @@ Result<> add_side_file(const Checkpoint& checkpoint, QuantConfig& config) {
       return Error{.code = "config.type", .file = path.string(), .wanted = "an object", .found = side.type_name()};
     if (config.file.empty()) config.file = path.string();
     config.side_file = path.string();
+    compare(config, std::string(name) + ": /", side);
     for (const auto& [key, value] : side.items())
       if (!config.values.contains(key) || config.values[key].is_null()) config.values[key] = value;
     return Ok{};
@@ -73,7 +121,7 @@ Result<> unwrap_quantization(QuantConfig& config) {
   return Ok{};
 }
 
-// ModelOpt's own file beside config.json. It completes a section of ModelOpt's and must not say otherwise.
+// ModelOpt's own file beside config.json, which completes a section of ModelOpt's.
 Result<> add_modelopt_file(const Checkpoint& checkpoint, QuantConfig& config) {
   const std::filesystem::path path = checkpoint.folder() / kModelOptFile;
   MORACLE_ASSIGN(const bool exists, file_exists(path));
@@ -88,15 +136,37 @@ Result<> add_modelopt_file(const Checkpoint& checkpoint, QuantConfig& config) {
     config = std::move(side);
     return Ok{};
   }
-  for (const auto& [key, value] : side.values.items()) {
-    Json& own = config.values[key];
-    if (key == "quant_algo" && !own.is_null() && own != value)
-      return side.error("config.contradiction", key, own.dump().substr(0, 200) + ", as config.json says",
-                        value.dump().substr(0, 200));
-    if (own.is_null()) own = value;
-  }
+  compare(config, std::string(kModelOptFile) + ": " + side.pointer + "/", side.values);
+  for (const auto& [key, value] : side.values.items())
+    if (Json& own = config.values[key]; own.is_null()) own = value;
   config.side_file = path.string();
   return Ok{};
+}
+
+void compare_renamed(QuantConfig& config) {
+  for (const auto& [newer, older] : kRenamed) {
+    const auto used = config.values.find(std::string(newer));
+    const auto other = config.values.find(std::string(older));
+    if (used == config.values.end() || other == config.values.end() || used->is_null() || other->is_null()) continue;
+    // "format" says something else in other formats.
+    if (*used == *other || (older == "format" && !(*other == "gptq" || *other == "gptq_v2"))) continue;
+    config.notes.push_back(config.pointer + "/" + std::string(newer) + " = " + text_of(*used) + " is used, and not " +
+                           config.pointer + "/" + std::string(older) + " = " + text_of(*other));
+  }
+}
+
+// By the first module in words: scales have a column an output whichever way the words lie.
+WordLayout stored_words(const Checkpoint& checkpoint) {
+  constexpr std::string_view kCodes = "qweight";
+  for (const auto& [name, codes] : checkpoint.tensors()) {
+    if (!name.ends_with(kCodes)) continue;
+    const TensorView* scales = checkpoint.find(name.substr(0, name.size() - kCodes.size()) + "scales");
+    if (scales == nullptr || codes.shape.empty() || scales->shape.empty()) continue;
+    const std::int64_t columns = codes.shape.back();
+    if (columns == scales->shape.back()) return WordLayout::along_in;
+    if (columns <= scales->shape.back() / 4 && scales->shape.back() % columns == 0) return WordLayout::along_out;
+  }
+  return WordLayout::none;
 }
 
 }  // namespace
@@ -156,11 +226,15 @@ Result<QuantConfig> find_quant_config(const Checkpoint& checkpoint) {
   for (const std::string_view pointer : kPointers) {
     const Json* section = at_pointer(checkpoint.config(), pointer);
     if (section == nullptr) continue;
+    if (!config.file.empty()) {
+      if (*section != config.values)
+        config.notes.push_back(std::string(pointer) + " is not read: " + config.pointer + " is there, and differs");
+      continue;
+    }
     config.file = (checkpoint.folder() / "config.json").string();
     config.pointer = pointer;
     if (!section->is_object()) return config.error("config.type", "", "an object", section->type_name());
     config.values = *section;
-    break;
   }
   MORACLE_TRY(unwrap_quantization(config));
   MORACLE_TRY(add_side_file(checkpoint, config));
@@ -170,8 +244,12 @@ Result<QuantConfig> find_quant_config(const Checkpoint& checkpoint) {
     if (type != checkpoint.config().end() && type->is_string()) config.model_type = type->get<std::string>();
   }
   if (config.values.empty() && config.file.empty()) return config;
+  compare_renamed(config);
+  config.words = stored_words(checkpoint);
   MORACLE_ASSIGN(config.method, config.reader().string_or("quant_method", ""));
   if (config.method.empty()) config.method = implied_method(config.values);
+  if (config.method.empty() && config.values.contains("bits") && config.words != WordLayout::none)
+    config.method = config.words == WordLayout::along_in ? "gptq" : "awq";
   if (config.method.empty())
     return config.error("config.unsupported", "quant_method", "the name of a quantization format", "none");
   return config;

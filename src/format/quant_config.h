@@ -1,6 +1,7 @@
 // The quantization section of a checkpoint, wherever the publisher's tool put it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,6 +13,9 @@
 
 namespace moracle {
 
+// How 32-bit words of codes lie in "<module>.qweight": GPTQ packs along the input, AWQ along the output.
+enum class WordLayout : std::uint8_t { none, along_in, along_out };
+
 // Keys of config.json's section, completed by the side file where that has more. Errors name `file` and `pointer` of
 // config.json, or the side file when there is no section in config.json.
 struct QuantConfig {
@@ -19,8 +23,10 @@ struct QuantConfig {
   std::string file;
   std::string pointer;  // "/quantization_config", "/text_config/quantization_config", "/compression_config" or ""
   std::string side_file;
-  std::string method;        // quant_method, or what the keys imply; empty: unquantized
-  std::string model_type{};  // of config.json: one method may store different models differently
+  std::string method;                   // quant_method, or what the keys imply; empty: unquantized
+  std::string model_type{};             // of config.json: one method may store different models differently
+  WordLayout words = WordLayout::none;  // as stored
+  std::vector<std::string> notes{};     // of what is said twice and differently
 
   [[nodiscard]] JsonReader reader() const { return JsonReader(values, file, pointer); }
   [[nodiscard]] Error error(std::string code, std::string_view key, std::string wanted, std::string found) const;
@@ -31,8 +37,9 @@ struct QuantConfig {
   [[nodiscard]] Result<std::vector<std::string>> ordered_keys(std::string_view key) const;
 };
 
-// Reads the section. A config without one and without side file has an empty method. Errors: "config.type",
-// those of read_json for a side file.
+// Reads the section. Of two places that say the same thing, config.json goes before a file beside it, the outer section
+// before an inner one and a key's newer name before its older; where they differ, a note names both. A config without
+// one and without side file has an empty method. Errors: "config.type", those of read_json for a side file.
 Result<QuantConfig> find_quant_config(const Checkpoint& checkpoint);
 
 }  // namespace moracle

@@ -123,6 +123,7 @@ class Planner {
     plan_->spec_.info.format = format_->name();
     MORACLE_TRY(walk());
     MORACLE_TRY(check_leftovers());
+    for (const std::string& note : format_->notes()) plan_->warnings_.push_back(note);
     for (std::string& warning : format_->warnings()) plan_->warnings_.push_back(std::move(warning));
     note_unread_files();
     return Ok{};

@@ -24,6 +24,15 @@ TEST_F(FieldWeights, StackedFp8ScalesWithoutWeightInTheirName) {
   expect_equal(model("08-fp8-stacked-scale-inv"), renamed);
 }
 
+TEST_F(FieldWeights, AutoRoundUnderOtherLabels) {
+  const auto published = changed("10-autoround-packing-auto_round", [](MutableCheckpoint& copy) {
+    copy.config["quantization_config"]["packing_format"] = "auto_round:auto_gptq";
+  });
+  const Logits want = logits(published);
+  EXPECT_LE(relative_error(logits(model("10-autoround-packing-auto_round")), want), 1e-5);
+  EXPECT_LE(relative_error(logits(model("10c-autoround-old-method")), want), 1e-5);
+}
+
 TEST_F(FieldWeights, QuarkExcludesWhatKeepsFp8Blocks) {
   const Logits want = logits(model("11b-reference"));
   EXPECT_LE(relative_error(logits(model("11-quark-excluded-keeps-fp8-blocks")), want), 1e-5);

@@ -503,7 +503,7 @@ TEST(CodeErrors, Fp8) {
        {"F8_E4M3"}},
       {"list of a wrong type", fp8, set("ignored_layers", "x"), "config.type", {"ignored_layers"}},
       {"static without scale", fp8_static, drop("input_scale"), "quant.incomplete", {"input_scale"}},
-      {"scale of rows", fp8_static, floats("weight_scale", {kOut}), "tensor.shape", {"weight_scale"}},
+      {"scale of rows", fp8_static, floats("weight_scale", {3}), "tensor.shape", {"weight_scale", "one a row"}},
       {"zero scale", fp8_static, floats("weight_scale", {}, 0.0F), "value.zero_scales", {"weight_scale"}},
   });
 }

@@ -111,9 +111,7 @@ TEST(AutoRound, Refusals) {
     add_words(*c, {1, 8}, 0x77777777U);
     return c;
   };
-  expect_refusal(with("packing_format", "auto_round:llm_compressor"), kSquare, "quant.unsupported", "auto_awq");
-  expect_refusal(with("packing_format", nullptr), kSquare, "config.missing", "packing_format");
-  expect_refusal(with("data_type", "mx_fp"), kSquare, "quant.unsupported", "data_type");
+  expect_refusal(with("data_type", "mx_int"), kSquare, "quant.unsupported", "data_type");
   expect_refusal(with("act_bits", 8), kSquare, "quant.unsupported", "act_bits");
   expect_refusal(with("bits", 3), kSquare, "quant.unsupported", "4 or 8");
   expect_refusal(with("extra_config", {{kSquare.path, {{"data_type", "mx_fp"}}}}), kSquare, "quant.unsupported",
