@@ -139,14 +139,12 @@ struct ExpertModules {
   ModuleRef gate, up, down;
 };
 
-// One projection: its own tensor per expert, or a slice of a tensor that stacks this projection of all experts. `usual`
-// and `fused` are what patterns may call it (expert_names).
+// One matrix: its own tensor per expert, or a slice of a tensor that stacks those of all experts. `usual` is what
+// patterns may call it (expert_names).
 ModuleRef projection(const ExpertsRef& ref, const std::string& pattern, std::int64_t expert, std::int64_t out,
-                     std::int64_t in, std::string_view usual, std::string_view fused = "") {
-  ModuleRef module{.path = expert_path(pattern, expert),
-                   .fused = expert_names(ref.name, expert, usual, fused),
-                   .out = out,
-                   .in = in};
+                     std::int64_t in, std::initializer_list<std::string_view> usual) {
+  ModuleRef module{
+      .path = expert_path(pattern, expert), .fused = expert_names(ref.name, expert, usual), .out = out, .in = in};
   if (!per_expert(pattern))
     module.slice = ModuleRef::Slice{.expert = expert, .experts = ref.experts, .total_rows = out};
   return module;
@@ -156,14 +154,14 @@ ModuleRef projection(const ExpertsRef& ref, const std::string& pattern, std::int
 ExpertModules stacked_modules(const ExpertsRef& ref, const ExpertsLayout& layout, std::int64_t expert) {
   const std::int64_t n = ref.intermediate;
   ExpertModules modules;
-  modules.gate = projection(ref, layout.gate_up, expert, n, ref.hidden, kUsual.gate, kUsual.gate_up);
+  modules.gate = projection(ref, layout.gate_up, expert, n, ref.hidden, {kUsual.gate, kUsual.gate_up});
   modules.gate.slice->total_rows = 2 * n;
   modules.gate.slice->row_stride = alternates(layout) ? 2 : 1;
   modules.gate.slice->transposed = layout.transposed;
   modules.up = modules.gate;
-  modules.up.fused = expert_names(ref.name, expert, kUsual.up, kUsual.gate_up);
+  modules.up.fused = expert_names(ref.name, expert, {kUsual.up, kUsual.gate_up});
   modules.up.slice->row_begin = alternates(layout) ? 1 : n;
-  modules.down = projection(ref, layout.stacked_down, expert, ref.hidden, n, kUsual.down);
+  modules.down = projection(ref, layout.stacked_down, expert, ref.hidden, n, {kUsual.down});
   if (modules.down.slice) modules.down.slice->transposed = layout.transposed;
   return modules;
 }
@@ -171,9 +169,9 @@ ExpertModules stacked_modules(const ExpertsRef& ref, const ExpertsLayout& layout
 ExpertModules modules_of(const ExpertsRef& ref, const ExpertsLayout& layout, std::int64_t expert) {
   if (!layout.gate_up.empty()) return stacked_modules(ref, layout, expert);
   const std::int64_t n = ref.intermediate;
-  ExpertModules modules{.gate = projection(ref, layout.gate, expert, n, ref.hidden, kUsual.gate, kUsual.gate_up),
-                        .up = projection(ref, layout.up, expert, n, ref.hidden, kUsual.up, kUsual.gate_up),
-                        .down = projection(ref, layout.down, expert, ref.hidden, n, kUsual.down)};
+  ExpertModules modules{.gate = projection(ref, layout.gate, expert, n, ref.hidden, {kUsual.gate, kUsual.gate_up}),
+                        .up = projection(ref, layout.up, expert, n, ref.hidden, {kUsual.up, kUsual.gate_up}),
+                        .down = projection(ref, layout.down, expert, ref.hidden, n, {kUsual.down})};
   for (ModuleRef* module : {&modules.gate, &modules.up, &modules.down})
     if (module->slice) module->slice->transposed = layout.transposed;
   return modules;
@@ -183,12 +181,14 @@ ExpertModules modules_of(const ExpertsRef& ref, const ExpertsLayout& layout, std
 Result<StoredExperts::Expert> open_pair(const Format& format, const ExpertsRef& ref, const ExpertsLayout& layout,
                                         std::int64_t e, TensorLedger& ledger) {
   const std::int64_t n = ref.intermediate;
-  MORACLE_ASSIGN(const StoredLinear both,
-                 format.open(projection(ref, layout.gate_up, e, 2 * n, ref.hidden, kUsual.gate_up), ledger));
+  MORACLE_ASSIGN(const StoredLinear both, format.open(projection(ref, layout.gate_up, e, 2 * n, ref.hidden,
+                                                                 {kUsual.gate_up, kUsual.gate, kUsual.up}),
+                                                      ledger));
   StoredExperts::Expert expert;
   expert.gate = select_rows(both, 0, alternates(layout) ? 2 : 1, n);
   expert.up = select_rows(both, alternates(layout) ? 1 : n, alternates(layout) ? 2 : 1, n);
-  MORACLE_ASSIGN(expert.down, format.open(projection(ref, layout.stacked_down, e, ref.hidden, n, kUsual.down), ledger));
+  MORACLE_ASSIGN(expert.down,
+                 format.open(projection(ref, layout.stacked_down, e, ref.hidden, n, {kUsual.down}), ledger));
   return expert;
 }
 

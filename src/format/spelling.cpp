@@ -146,7 +146,7 @@ bool has_other_spelling(std::string_view pattern) {
   }
   // A projection by a letter and a number, or a number at the end.
   for (std::size_t at = pattern.find('w'); at != std::string_view::npos; at = pattern.find('w', at + 1)) {
-    const bool begins = at == 0 || std::string_view(".\\(|^").find(pattern[at - 1]) != std::string_view::npos;
+    const bool begins = at == 0 || std::string_view(".*\\(|^").find(pattern[at - 1]) != std::string_view::npos;
     const std::string_view next = pattern.substr(at + 1, 1);
     if (begins && !next.empty() && std::string_view("123[(\\").find(next.front()) != std::string_view::npos)
       return true;
@@ -166,6 +166,11 @@ std::string part_name(const TensorLedger& ledger, std::string_view module, std::
   if (tensor != nullptr) return tensor->name;
   const bool joined = !ledger.has_module(module) && has_parts(ledger, module);
   return fmt::format("{}{}{}", module, joined ? "_" : ".", part);
+}
+
+bool has_weights(const TensorLedger& ledger, std::string_view module) {
+  return std::any_of(kCodeParts.begin(), kCodeParts.end(),
+                     [&](std::string_view part) { return find_part(ledger, module, part) != nullptr; });
 }
 
 bool is_part_suffix(std::string_view suffix) {
@@ -192,6 +197,8 @@ std::vector<ExpertsLayout> expert_layouts(const std::vector<std::string>& contai
   std::vector<ExpertsLayout> layouts;
   for (const std::string& container : containers)
     for (const ProjectionNames& names : kProjectionNames) {
+      // Beside the router, "gate" is the router.
+      if (names.gate == "gate" && !container.ends_with(kExperts)) continue;
       const auto add = [&](const char* pattern, bool fused) {
         const auto path = [&](std::string_view name) {
           return container + "." + fmt::format(fmt::runtime(pattern), fmt::arg("p", name), fmt::arg("e", "{e}"));
@@ -215,11 +222,10 @@ std::vector<ExpertsLayout> expert_layouts(const std::vector<std::string>& contai
   return layouts;
 }
 
-std::vector<std::string> expert_names(const std::string& experts, std::int64_t expert, std::string_view projection,
-                                      std::string_view fused) {
+std::vector<std::string> expert_names(const std::string& experts, std::int64_t expert,
+                                      std::initializer_list<std::string_view> projections) {
   std::vector<std::string> names{experts, fmt::format("{}.{}", experts, expert)};
-  for (const std::string_view name : {projection, fused}) {
-    if (name.empty()) continue;
+  for (const std::string_view name : projections) {
     names.push_back(fmt::format("{}.{}.{}", experts, expert, name));
     names.push_back(fmt::format("{}.{}", experts, name));
   }

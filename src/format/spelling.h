@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,9 @@ inline constexpr std::array<ProjectionNames, 4> kProjectionNames{{
     {"gate_projs", "up_projs", "down_projs", "gate_up_projs"},
 }};
 
+// The parts that hold a module's weights, by format.
+inline constexpr std::array<std::string_view, 4> kCodeParts{"weight", "qweight", "weight_packed", "blocks"};
+
 // A module's name without what precedes a text model: "layers.3.mlp.gate".
 [[nodiscard]] std::string_view without_root(std::string_view name);
 
@@ -46,6 +50,9 @@ inline constexpr std::array<ProjectionNames, 4> kProjectionNames{{
 // The name that a part has or would have.
 [[nodiscard]] std::string part_name(const TensorLedger& ledger, std::string_view module, std::string_view part);
 
+// Whether a part that holds weights is stored.
+[[nodiscard]] bool has_weights(const TensorLedger& ledger, std::string_view module);
+
 // Whether any part of the module is stored.
 [[nodiscard]] bool has_parts(const TensorLedger& ledger, std::string_view module);
 
@@ -58,9 +65,9 @@ inline constexpr std::array<ProjectionNames, 4> kProjectionNames{{
 [[nodiscard]] std::vector<ExpertsLayout> expert_layouts(const std::vector<std::string>& containers,
                                                         bool interleaved = false, bool transposed = false);
 
-// The names under which patterns may speak of one projection of an expert: the layer's experts, the expert, and the
-// projection alone and in `fused`, before and without the number.
+// The names under which patterns may speak of a matrix of an expert: the layer's experts, the expert, and the
+// projections it holds or is a part of, with and without the number.
 [[nodiscard]] std::vector<std::string> expert_names(const std::string& experts, std::int64_t expert,
-                                                    std::string_view projection, std::string_view fused);
+                                                    std::initializer_list<std::string_view> projections);
 
 }  // namespace moracle

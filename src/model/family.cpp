@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "format/spelling.h"
 #include "model/families/families.h"
 
 namespace moracle {
@@ -13,6 +14,10 @@ constexpr std::array kFamilies{
     &kDeepseekV2, &kDeepseekV3, &kGlm4Moe,  &kGptOss,    &kMixtral,
     &kOlmoe,      &kQwen35Moe,  &kQwen3Moe, &kQwen3Next, &kStep3p5,
 };
+
+bool is_root(const TensorLedger& ledger, std::string_view root) {
+  return ledger.has_module(std::string(root) + "embed_tokens");
+}
 
 }  // namespace
 
@@ -40,10 +45,20 @@ Result<const Family*> find_family(const ModelConfig& config) {
 }
 
 std::string find_root(const TensorLedger& ledger) {
-  for (const char* root : {"model.", "model.language_model.", "language_model.model.", ""}) {
-    if (ledger.has_module(std::string(root) + "embed_tokens")) return root;
+  for (const std::string_view root : kRoots) {
+    if (is_root(ledger, root)) return std::string(root);
   }
-  return "model.";
+  // A wrapper that no one here has met: the only place below which there is a text model.
+  std::string found;
+  constexpr std::string_view kEmbedding = "embed_tokens.weight";
+  for (const auto& [name, tensor] : ledger.checkpoint()->tensors()) {
+    if (!name.ends_with(kEmbedding)) continue;
+    const std::string root = name.substr(0, name.size() - kEmbedding.size());
+    if (!is_root(ledger, root) || !ledger.has_module(root + "layers.0")) continue;
+    if (!found.empty()) return std::string(kRoots.front());
+    found = root;
+  }
+  return found.empty() ? std::string(kRoots.front()) : found;
 }
 
 ModelSpec common_spec(const ModelConfig& config, const CommonConfig& common, const TensorLedger& ledger,
@@ -128,27 +143,6 @@ DenseSpec dense_spec(const std::string& path, std::int64_t hidden, std::int64_t 
   spec.down = {.path = path + ".down_proj", .out = hidden, .in = intermediate};
   spec.activation = activation;
   return spec;
-}
-
-ExpertsLayout per_expert(std::string gate, std::string up, std::string down) {
-  ExpertsLayout layout{};
-  layout.gate = std::move(gate);
-  layout.up = std::move(up);
-  layout.down = std::move(down);
-  return layout;
-}
-
-ExpertsLayout stacked(std::string gate_up, std::string down) {
-  ExpertsLayout layout{};
-  layout.gate_up = std::move(gate_up);
-  layout.stacked_down = std::move(down);
-  return layout;
-}
-
-std::vector<ExpertsLayout> usual_layouts(const std::string& experts) {
-  const std::string one = experts + ".{e}.";
-  return {per_expert(one + "gate_proj", one + "up_proj", one + "down_proj"),
-          stacked(experts + ".gate_up_proj", experts + ".down_proj")};
 }
 
 std::size_t add_rope(ModelSpec& spec, const RopeSpec& rope) {

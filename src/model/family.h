@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "format/format.h"
+#include "format/spelling.h"
 #include "model/config.h"
 #include "model/spec.h"
 
@@ -23,7 +24,8 @@ Result<const Family*> find_family(const ModelConfig& config);
 
 // --- Parts that families share -------------------------------------------------------------------------------------
 
-// What precedes "embed_tokens", "layers" and "norm" in this checkpoint: "model.", "model.language_model.", ... or "".
+// What precedes "embed_tokens", "layers" and "norm" in this checkpoint: one of kRoots (spelling.h), else whatever
+// precedes the only ones that are stored.
 [[nodiscard]] std::string find_root(const TensorLedger& ledger);
 
 // Embedding, head and final norm, the sizes of `info`, and the tensors that any checkpoint may carry along.
@@ -46,12 +48,6 @@ Result<const Family*> find_family(const ModelConfig& config);
 // gate, up and down projections below `path` ("model.layers.0.mlp").
 [[nodiscard]] DenseSpec dense_spec(const std::string& path, std::int64_t hidden, std::int64_t intermediate,
                                    ActivationSpec activation);
-
-// Experts stored one by one ("{e}" is the number), or stacked in two 3-D tensors.
-[[nodiscard]] ExpertsLayout per_expert(std::string gate, std::string up, std::string down);
-[[nodiscard]] ExpertsLayout stacked(std::string gate_up, std::string down);
-// Both, with gate_proj, up_proj, down_proj and gate_up_proj below `experts` ("model.layers.0.mlp.experts").
-[[nodiscard]] std::vector<ExpertsLayout> usual_layouts(const std::string& experts);
 
 // Index of the rope in the spec, added if it is not there yet.
 std::size_t add_rope(ModelSpec& spec, const RopeSpec& rope);

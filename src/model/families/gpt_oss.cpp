@@ -56,27 +56,14 @@ Result<Settings> read_settings(const ModelConfig& config) {
   return s;
 }
 
-// Published stacked, rows of gate and up alternating: as blocks of codes, or transposed. Quantizers also take the
-// experts apart, with gate and up in one matrix or in two; GPTQModel counts them last.
-std::vector<ExpertsLayout> layouts(const std::string& experts) {
-  const std::string one = experts + ".{e}.";
-  std::vector<ExpertsLayout> all{stacked(experts + ".gate_up_proj", experts + ".down_proj"),
-                                 stacked(one + "gate_up_proj", one + "down_proj"),
-                                 stacked(experts + ".gate_up.{e}", experts + ".down.{e}"),
-                                 stacked(experts + ".gate_up_projs.{e}", experts + ".down_projs.{e}")};
-  for (ExpertsLayout& layout : all) layout.interleaved = true;
-  all.front().transposed = true;
-  all.push_back(per_expert(one + "gate_proj", one + "up_proj", one + "down_proj"));
-  return all;
-}
-
 MoeSpec moe_spec(const std::string& path, const Settings& s) {
   MoeSpec moe;
   moe.router = {path + ".router"};
   moe.routing = s.routing;
   moe.activation = s.activation;
   moe.experts = {.name = path + ".experts",
-                 .layouts = layouts(path + ".experts"),
+                 // Published stacked, rows of gate and up alternating: as blocks of codes, or transposed.
+                 .layouts = expert_layouts({path + ".experts"}, true, true),
                  .experts = s.routing.experts,
                  .hidden = s.common.hidden,
                  .intermediate = s.intermediate};

@@ -22,16 +22,6 @@ constexpr CommonConfig kDefaults{.hidden = 4096,
                                  .norm_eps = 1e-5,
                                  .tied = false};
 
-// Publishers name the experts in three ways, and newer exports stack them.
-std::vector<ExpertsLayout> layouts(const std::string& layer) {
-  const std::string sparse = layer + ".block_sparse_moe.experts.{e}.";
-  const std::string mlp = layer + ".mlp.experts";
-  return {per_expert(sparse + "w1", sparse + "w3", sparse + "w2"),
-          per_expert(sparse + "gate_proj", sparse + "up_proj", sparse + "down_proj"),
-          per_expert(mlp + ".{e}.gate_proj", mlp + ".{e}.up_proj", mlp + ".{e}.down_proj"),
-          stacked(mlp + ".gate_up_proj", mlp + ".down_proj")};
-}
-
 Result<ModelSpec> describe(const ModelConfig& config, const TensorLedger& ledger) {
   const JsonReader& reader = config.reader();
   MORACLE_ASSIGN(const CommonConfig common, config.common(kDefaults));
@@ -63,7 +53,7 @@ Result<ModelSpec> describe(const ModelConfig& config, const TensorLedger& ledger
     moe.router = {path + ".block_sparse_moe.gate", path + ".mlp.gate"};
     moe.routing = routing;
     moe.experts.name = path + ".block_sparse_moe.experts";
-    moe.experts.layouts = layouts(path);
+    moe.experts.layouts = expert_layouts({path + ".block_sparse_moe.experts", path + ".mlp.experts"});
     moe.experts.experts = routing.experts;
     moe.experts.hidden = common.hidden;
     moe.experts.intermediate = intermediate;

@@ -58,7 +58,7 @@ MoeSpec moe_spec(const std::string& path, const Settings& s) {
   moe.routing = s.routing;
   moe.activation = s.activation;
   moe.experts = {.name = path + ".experts",
-                 .layouts = usual_layouts(path + ".experts"),
+                 .layouts = expert_layouts({path + ".experts"}),
                  .experts = s.routing.experts,
                  .hidden = s.common.hidden,
                  .intermediate = s.intermediate};

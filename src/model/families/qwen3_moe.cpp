@@ -65,7 +65,7 @@ MoeSpec moe_spec(const std::string& layer, const Settings& s) {
   moe.routing = s.routing;
   moe.activation = s.activation;
   moe.experts = {.name = experts,
-                 .layouts = usual_layouts(experts),
+                 .layouts = expert_layouts({experts}),
                  .experts = s.routing.experts,
                  .hidden = s.common.hidden,
                  .intermediate = s.expert_intermediate};

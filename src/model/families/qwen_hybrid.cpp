@@ -123,7 +123,7 @@ MoeSpec moe(const std::string& path, const Settings& s) {
   spec.routing = s.routing;
   spec.activation = s.activation;
   spec.experts = {.name = path + ".experts",
-                  .layouts = usual_layouts(path + ".experts"),
+                  .layouts = expert_layouts({path + ".experts"}),
                   .experts = s.routing.experts,
                   .hidden = s.common.hidden,
                   .intermediate = s.expert_intermediate};

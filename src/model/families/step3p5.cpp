@@ -323,7 +323,6 @@ DenseSpec shared_expert(const std::string& layer, const Settings& s, std::size_t
 Result<MoeSpec> moe_of(const ModelConfig& config, const TensorLedger& ledger, const Settings& s,
                        const std::string& layer, std::size_t index) {
   const std::string path = layer + ".moe";
-  const std::string one = path + ".experts.{e}.";
   MoeSpec moe;
   moe.router = {path + ".gate"};
   const std::string bias = path + ".router_bias";
@@ -332,8 +331,7 @@ Result<MoeSpec> moe_of(const ModelConfig& config, const TensorLedger& ledger, co
   moe.routing = s.routing;
   moe.activation = activation_of(s.limits, index);
   moe.experts = {.name = path + ".experts",
-                 .layouts = {per_expert(one + "gate_proj", one + "up_proj", one + "down_proj"),
-                             per_expert(path + ".gate_proj", path + ".up_proj", path + ".down_proj")},
+                 .layouts = expert_layouts({path + ".experts", path}),
                  .experts = s.routing.experts,
                  .hidden = s.common.hidden,
                  .intermediate = s.expert_intermediate};
