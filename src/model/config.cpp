@@ -1,20 +1,113 @@
 #include "model/config.h"
 
 #include <algorithm>
+#include <array>
 
 namespace moracle {
 
 namespace {
 
-// "torch_dtype" was renamed "dtype"; a converter may leave both, and then the newer one holds.
+// Keys that families read of a text model, and that wrappers repeat. tie_word_embeddings and the dtype have rules of
+// their own.
+constexpr std::array<std::string_view, 44> kTextKeys{"attention_bias",
+                                                     "clip_qkv",
+                                                     "decoder_sparse_step",
+                                                     "first_k_dense_replace",
+                                                     "full_attention_interval",
+                                                     "head_dim",
+                                                     "hidden_act",
+                                                     "hidden_size",
+                                                     "intermediate_size",
+                                                     "kv_lora_rank",
+                                                     "layer_types",
+                                                     "max_position_embeddings",
+                                                     "mlp_layer_types",
+                                                     "mlp_only_layers",
+                                                     "moe_intermediate_size",
+                                                     "moe_layer_freq",
+                                                     "moe_num_experts",
+                                                     "moe_top_k",
+                                                     "n_group",
+                                                     "n_routed_experts",
+                                                     "n_shared_experts",
+                                                     "norm_topk_prob",
+                                                     "num_attention_heads",
+                                                     "num_experts",
+                                                     "num_experts_per_tok",
+                                                     "num_hidden_layers",
+                                                     "num_key_value_heads",
+                                                     "num_local_experts",
+                                                     "partial_rotary_factor",
+                                                     "q_lora_rank",
+                                                     "qk_nope_head_dim",
+                                                     "qk_rope_head_dim",
+                                                     "rms_norm_eps",
+                                                     "rope_parameters",
+                                                     "rope_scaling",
+                                                     "rope_theta",
+                                                     "routed_scaling_factor",
+                                                     "scoring_func",
+                                                     "shared_expert_intermediate_size",
+                                                     "sliding_window",
+                                                     "swiglu_limit",
+                                                     "topk_group",
+                                                     "use_qk_norm",
+                                                     "vocab_size"};
+
+// "dtype" of either part, "torch_dtype" where it is absent; null where neither is there.
+struct FoundDtype {
+  std::string pointer;
+  std::string name;
+};
+Result<std::optional<FoundDtype>> find_dtype(const ModelConfig& config, const JsonReader& reader) {
+  std::optional<FoundDtype> found;
+  for (const std::string_view key : {"dtype", "torch_dtype"}) {
+    if (!reader.has(key)) continue;
+    MORACLE_ASSIGN(std::string name, reader.string_or(key, ""));
+    constexpr std::string_view kPrefix = "torch.";
+    if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
+    if (found) config.warn_of_two(found->pointer, found->name, reader.pointer(key), name);
+    if (!found) found = FoundDtype{.pointer = reader.pointer(key), .name = std::move(name)};
+  }
+  return found;
+}
+
+// The whole model's part goes before the text model's.
 Result<Element> read_dtype(const ModelConfig& config) {
-  const JsonReader& reader = config.reader();
-  const std::string_view key = reader.has("dtype") ? "dtype" : "torch_dtype";
-  MORACLE_ASSIGN(const std::string name, reader.string_or(key, "bfloat16"));
-  if (name == "bfloat16" || name == "torch.bfloat16") return Element::bf16;
-  if (name == "float16" || name == "torch.float16") return Element::f16;
-  if (name == "float32" || name == "torch.float32") return Element::f32;
-  return config.error("config.unsupported", key, "bfloat16, float16 or float32", name);
+  MORACLE_ASSIGN(std::optional<FoundDtype> found, find_dtype(config, config.reader()));
+  if (config.outer()) {
+    MORACLE_ASSIGN(std::optional<FoundDtype> outer, find_dtype(config, *config.outer()));
+    if (outer && found) config.warn_of_two(outer->pointer, outer->name, found->pointer, found->name);
+    if (outer) found = std::move(outer);
+  }
+  if (!found || found->name == "bfloat16") return Element::bf16;
+  if (found->name == "float16") return Element::f16;
+  if (found->name == "float32") return Element::f32;
+  return Error{.code = "config.unsupported",
+               .file = config.reader().file(),
+               .where = found->pointer,
+               .wanted = "bfloat16, float16 or float32",
+               .found = found->name};
+}
+
+// Either part may tie the head; the whole model's goes first.
+Result<bool> read_tied(const ModelConfig& config, bool fallback) {
+  constexpr const char* kKey = "tie_word_embeddings";
+  MORACLE_ASSIGN(const bool inner, config.reader().boolean_or(kKey, fallback));
+  if (!config.outer() || !config.outer()->has(kKey)) return inner;
+  MORACLE_ASSIGN(const bool tied, config.outer()->boolean_or(kKey, fallback));
+  if (config.reader().has(kKey)) {
+    config.warn_of_two(config.outer()->pointer(kKey), tied, config.reader().pointer(kKey), inner);
+  }
+  return tied;
+}
+
+// Short enough for one line.
+std::string text_of(const Json& value) {
+  constexpr std::size_t kLongest = 120;
+  std::string text = value.dump(-1, ' ', true);
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  return text;
 }
 
 }  // namespace
@@ -29,7 +122,9 @@ Result<ModelConfig> ModelConfig::of(const Checkpoint& checkpoint) {
   std::vector<std::string> types;
   const Json* text = &whole;
   std::string pointer;
+  std::optional<JsonReader> outer;
   if (top.has("text_config")) {
+    outer.emplace(top);
     text = &whole.at("text_config");
     pointer = "/text_config";
     if (!text->is_object()) {
@@ -48,7 +143,41 @@ Result<ModelConfig> ModelConfig::of(const Checkpoint& checkpoint) {
                  .wanted = "the model's type",
                  .found = "nothing"};
   }
-  return ModelConfig(JsonReader(*text, file, pointer), std::move(types));
+  ModelConfig config(JsonReader(*text, file, pointer), outer, std::move(types));
+  config.compare_with_outer();
+  return config;
+}
+
+void ModelConfig::compare_with_outer() const {
+  if (!outer_) return;
+  for (const std::string_view key : kTextKeys) {
+    if (!outer_->has(key)) continue;
+    const Json& ignored = outer_->json().at(std::string(key));
+    if (reader_.has(key)) {
+      warn_of_two(reader_.pointer(key), reader_.json().at(std::string(key)), outer_->pointer(key), ignored);
+    } else {
+      warn(outer_->pointer(key) + " = " + text_of(ignored) + " is not read: the text model's keys are below " +
+           "/text_config, which has no " + std::string(key));
+    }
+  }
+}
+
+void ModelConfig::warn(std::string text) const {
+  text = "config.json: " + text;
+  if (std::find(warnings_->begin(), warnings_->end(), text) == warnings_->end()) warnings_->push_back(std::move(text));
+}
+
+void ModelConfig::warn_of_two(const std::string& used, const Json& value, const std::string& unused,
+                              const Json& other) const {
+  if (value == other) return;
+  warn(used + " = " + text_of(value) + " is used, and not " + unused + " = " + text_of(other));
+}
+
+void ModelConfig::warn_unread(std::string_view key, std::string_view why) const {
+  if (!reader_.has(key)) return;
+  const Json& value = reader_.json().at(std::string(key));
+  const bool silent = value == false || ((value.is_array() || value.is_object()) && value.empty());
+  if (!silent) warn(reader_.pointer(key) + " = " + text_of(value) + " is not read: " + std::string(why));
 }
 
 Error ModelConfig::error(std::string code, std::string_view key, std::string wanted, std::string found) const {
@@ -86,21 +215,32 @@ Result<CommonConfig> ModelConfig::common(const CommonConfig& defaults) const {
                  reader_.integer_or("max_position_embeddings", defaults.max_positions, 1, kMaxPositions));
   MORACLE_ASSIGN(c.norm_eps,
                  reader_.number_or("rms_norm_eps", defaults.norm_eps, {.low = 0.0, .high = 1.0, .above_low = true}));
-  MORACLE_ASSIGN(c.tied, reader_.boolean_or("tie_word_embeddings", defaults.tied));
+  MORACLE_ASSIGN(c.tied, read_tied(*this, defaults.tied));
   MORACLE_ASSIGN(c.dtype, read_dtype(*this));
   return c;
 }
 
 Result<std::int64_t> ModelConfig::either(std::string_view key, std::string_view other, std::int64_t fallback,
                                          std::int64_t low, std::int64_t high) const {
-  if (!reader_.has(other)) return reader_.integer_or(key, fallback, low, high);
-  MORACLE_ASSIGN(const std::int64_t second, reader_.integer(other, low, high));
-  MORACLE_ASSIGN(const std::int64_t first, reader_.integer_or(key, second, low, high));
-  if (first != second) {
-    return error("config.contradiction", key, "the value of " + std::string(other) + ", " + std::to_string(second),
-                 std::to_string(first));
+  if (!reader_.has(key)) return reader_.integer_or(other, fallback, low, high);
+  if (reader_.has(other)) {
+    warn_of_two(reader_.pointer(key), reader_.json().at(std::string(key)), reader_.pointer(other),
+                reader_.json().at(std::string(other)));
   }
-  return first;
+  return reader_.integer(key, low, high);
+}
+
+void ModelConfig::warn_of_kinds(std::string_view key, const std::vector<std::string>& used,
+                                std::string_view why) const {
+  if (!reader_.has(key)) return;
+  const Json& list = reader_.json().at(std::string(key));
+  const bool same = list.is_array() && list.size() >= used.size() && std::equal(used.begin(), used.end(), list.begin());
+  if (!same) warn_unread(key, why);
+}
+
+void ModelConfig::warn_of_window() const {
+  const Result<bool> asked = reader_.boolean_or("use_sliding_window", true);
+  if (!asked.ok() || *asked) warn_unread("sliding_window", "attention of this family sees all positions");
 }
 
 Result<ActivationFn> ModelConfig::activation(std::string_view key) const {

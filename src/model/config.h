@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,7 +28,7 @@ struct CommonConfig {
   std::int64_t vocabulary = 0;
   std::int64_t max_positions = 0;
   double norm_eps = 1e-6;
-  bool tied = false;  // lm_head shares the embedding
+  bool tied = false;  // lm_head shares the embedding, unless it is stored
   Element dtype = Element::bf16;
 };
 
@@ -42,7 +44,8 @@ inline constexpr std::int64_t kMaxTopK = 64;
 inline constexpr std::int64_t kMaxConvolution = 64;
 inline constexpr std::int64_t kMaxPositions = (std::int64_t{1} << 31) - 1;
 
-// The text model's part of a config: the file itself, or its "text_config".
+// The text model's part of a config: the file itself, or its "text_config". Of two keys that say the same thing one is
+// used, as transformers 5 does (docs/checkpoints.md); where they differ, a warning names both.
 class ModelConfig {
  public:
   // Errors: "config.type", "config.missing" (no model_type).
@@ -51,10 +54,24 @@ class ModelConfig {
   // Types under which a family may know the model: the text part's own, then the whole model's.
   [[nodiscard]] const std::vector<std::string>& model_types() const { return model_types_; }
   [[nodiscard]] const JsonReader& reader() const { return reader_; }
+  // Of the whole model, where the text part is nested.
+  [[nodiscard]] const std::optional<JsonReader>& outer() const { return outer_; }
+
+  // What the config says twice and differently, each once. Copies of a config share them.
+  void warn(std::string text) const;
+  [[nodiscard]] const std::vector<std::string>& warnings() const { return *warnings_; }
+  // "/rope_theta = 1 is used, not /rope_parameters/rope_theta = 2", where they differ. Pointers name whole paths.
+  void warn_of_two(const std::string& used, const Json& value, const std::string& unused, const Json& other) const;
+  // A key that no one reads and that asks for something: present, and not null, false or empty.
+  void warn_unread(std::string_view key, std::string_view why) const;
+  // A list of what each layer is, beside the keys that are used for it and say `used`.
+  void warn_of_kinds(std::string_view key, const std::vector<std::string>& used, std::string_view why) const;
+  // A window that the family does not have.
+  void warn_of_window() const;
 
   // Errors: "config.type", "config.range", with the JSON pointer.
   [[nodiscard]] Result<CommonConfig> common(const CommonConfig& defaults) const;
-  // A key that two generations spell differently. Errors: also "config.contradiction" when both are there and differ.
+  // A key with two spellings, of which the first counts where both are there.
   [[nodiscard]] Result<std::int64_t> either(std::string_view key, std::string_view other, std::int64_t fallback,
                                             std::int64_t low, std::int64_t high) const;
   // "hidden_act" or `key`. Errors: "config.unsupported".
@@ -75,11 +92,16 @@ class ModelConfig {
   [[nodiscard]] Error error(std::string code, std::string_view key, std::string wanted, std::string found) const;
 
  private:
-  ModelConfig(JsonReader reader, std::vector<std::string> model_types)
-      : reader_(std::move(reader)), model_types_(std::move(model_types)) {}
+  ModelConfig(JsonReader reader, std::optional<JsonReader> outer, std::vector<std::string> model_types)
+      : reader_(std::move(reader)), outer_(std::move(outer)), model_types_(std::move(model_types)) {}
+
+  // Keys of the text model that stand in the whole model's part, where nobody reads them.
+  void compare_with_outer() const;
 
   JsonReader reader_;
+  std::optional<JsonReader> outer_;
   std::vector<std::string> model_types_;
+  std::shared_ptr<std::vector<std::string>> warnings_ = std::make_shared<std::vector<std::string>>();
 };
 
 }  // namespace moracle

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "format/spelling.h"
 #include "model/families/families.h"
@@ -17,6 +18,44 @@ constexpr std::array kFamilies{
 
 bool is_root(const TensorLedger& ledger, std::string_view root) {
   return ledger.has_module(std::string(root) + "embed_tokens");
+}
+
+// Whether two tensors hold the same numbers, by pages of both all over their lengths: whole matrices are too long to
+// be read for a warning.
+bool look_alike(const TensorView* a, const TensorView* b) {
+  if (a == nullptr || b == nullptr || a->dtype != b->dtype || a->shape != b->shape) return false;
+  constexpr std::size_t kPages = 64;
+  constexpr std::size_t kPage = 4096;
+  const std::size_t size = a->bytes.size();
+  for (std::size_t i = 0; i < kPages; ++i) {
+    const std::size_t begin = size <= kPage ? 0 : (size - kPage) / (kPages - 1) * i;
+    const std::size_t count = std::min(kPage, size - begin);
+    if (std::memcmp(a->bytes.data() + begin, b->bytes.data() + begin, count) != 0) return false;
+  }
+  return true;
+}
+
+// A head that is stored is used, whatever the config says of tying it; the name of the head that is wanted where none
+// is and the config ties none. Empty: the embedding's.
+std::string find_head(const ModelConfig& config, const CommonConfig& common, const TensorLedger& ledger,
+                      const std::string& root) {
+  constexpr std::string_view kHead = "lm_head";
+  constexpr const char* kKey = "tie_word_embeddings";
+  std::vector<std::string> names{std::string(kHead), root + std::string(kHead)};
+  for (const std::string_view other : kRoots) names.push_back(std::string(other) + std::string(kHead));
+  const auto stored =
+      std::find_if(names.begin(), names.end(), [&](const auto& name) { return has_weights(ledger, name); });
+  if (stored != names.end()) {
+    const TensorView* const embedding = ledger.find(root + "embed_tokens.weight");
+    if (common.tied && !look_alike(embedding, ledger.find(*stored + ".weight"))) {
+      config.warn(std::string(kKey) + " = true is not followed: " + *stored +
+                  ".weight is stored, is not the embedding, and is used");
+    }
+    return *stored;
+  }
+  // A flag that ties the head in either part is all that makes sense of a head that is not there.
+  const Result<bool> inner = config.reader().boolean_or(kKey, false);
+  return common.tied || (inner.ok() && *inner) ? std::string() : names.front();
 }
 
 }  // namespace
@@ -71,12 +110,7 @@ ModelSpec common_spec(const ModelConfig& config, const CommonConfig& common, con
   spec.info.max_positions = common.max_positions;
   spec.dtype = common.dtype;
   spec.embedding = {.path = root + "embed_tokens", .out = common.vocabulary, .in = common.hidden};
-  if (!common.tied) {
-    const bool nested = !ledger.has_module("lm_head") && ledger.has_module("language_model.lm_head");
-    spec.head = {.path = nested ? "language_model.lm_head" : "lm_head", .out = common.vocabulary, .in = common.hidden};
-  } else {
-    spec.harmless.prefixes.emplace_back("lm_head.");  // a copy of the embedding that some exporters write
-  }
+  spec.head = {.path = find_head(config, common, ledger, root), .out = common.vocabulary, .in = common.hidden};
   spec.final_norm = norm_spec(root + "norm", common.hidden, common.norm_eps);
   for (const char* prefix : {"visual.", "model.visual.", "vision_tower.", "model.vision_tower.",
                              "multi_modal_projector.", "model.multi_modal_projector.", "mtp.", "model.mtp."}) {
@@ -117,7 +151,7 @@ Result<RoutingSpec> sigmoid_bias_routing(const ModelConfig& config, const Routin
   MORACLE_TRY(config.only("scoring_func", "sigmoid"));
   MORACLE_TRY(config.only("topk_method", "noaux_tc"));
   RoutingSpec r = defaults;
-  MORACLE_ASSIGN(r.experts, config.either("n_routed_experts", "num_local_experts", defaults.experts, 1, kMaxExperts));
+  MORACLE_ASSIGN(r.experts, config.either("num_local_experts", "n_routed_experts", defaults.experts, 1, kMaxExperts));
   MORACLE_ASSIGN(r.top_k, reader.integer_or("num_experts_per_tok", defaults.top_k, 1, std::min(kMaxTopK, r.experts)));
   MORACLE_ASSIGN(r.groups, reader.integer_or("n_group", defaults.groups, 1, r.experts));
   MORACLE_ASSIGN(r.top_groups, reader.integer_or("topk_group", defaults.top_groups, 1, r.groups));

@@ -28,7 +28,7 @@ Result<const Family*> find_family(const ModelConfig& config);
 // precedes the only ones that are stored.
 [[nodiscard]] std::string find_root(const TensorLedger& ledger);
 
-// Embedding, head and final norm, the sizes of `info`, and the tensors that any checkpoint may carry along.
+// Embedding, head and final norm, and the sizes of `info`. A head that is stored goes before the config's word for it.
 [[nodiscard]] ModelSpec common_spec(const ModelConfig& config, const CommonConfig& common, const TensorLedger& ledger,
                                     const std::string& root);
 

@@ -108,6 +108,7 @@ class Planner {
   Result<std::unique_ptr<Plan>> run() {
     if (Result<> done = make(); !done.ok()) {
       name_unread_file(*ledger_.checkpoint(), done.error());
+      name_doubts(done.error());
       return std::move(done).error();
     }
     return std::move(plan_);
@@ -116,17 +117,27 @@ class Planner {
  private:
   Result<> make() {
     MORACLE_ASSIGN(const ModelConfig config, ModelConfig::of(*ledger_.checkpoint()));
+    config_.emplace(config);
     MORACLE_ASSIGN(const Family* const family, find_family(config));
     MORACLE_ASSIGN(format_, make_format(*ledger_.checkpoint()));
     MORACLE_ASSIGN(plan_->spec_, family->describe(config, ledger_));
     MORACLE_TRY(validate(plan_->spec_, config));
     plan_->spec_.info.format = format_->name();
     MORACLE_TRY(walk());
+    for (const std::string& warning : config.warnings()) plan_->warnings_.push_back(warning);
     MORACLE_TRY(check_leftovers());
     for (const std::string& note : format_->notes()) plan_->warnings_.push_back(note);
     for (std::string& warning : format_->warnings()) plan_->warnings_.push_back(std::move(warning));
     note_unread_files();
     return Ok{};
+  }
+
+  // What the config says twice may be what is wrong.
+  void name_doubts(Error& error) const {
+    std::vector<std::string> doubts;
+    if (config_) doubts = config_->warnings();
+    if (format_ != nullptr) doubts.insert(doubts.end(), format_->notes().begin(), format_->notes().end());
+    for (const std::string& doubt : doubts) error.advice += (error.advice.empty() ? "" : "; ") + doubt;
   }
 
   // Files with tensors of other names than a layer's are none of the model's.
@@ -491,6 +502,7 @@ class Planner {
   const Machine& machine_;
   const Policy& policy_;
   TensorLedger ledger_;
+  std::optional<ModelConfig> config_;  // once it has been read
   std::unique_ptr<Format> format_;
   std::unique_ptr<Plan> plan_;
   std::vector<std::pair<Problem, Decision>> decided_;

@@ -9,25 +9,55 @@ namespace moracle {
 
 namespace {
 
-// Where the values come from: one object of rope_parameters, or rope_scaling with the keys around it.
+// Where the values come from: one object of rope_parameters or of rope_scaling.
 struct Source {
   const Json* object = nullptr;  // null: nothing but the defaults
   std::string pointer;
+  bool of_layer = false;  // of one kind of layer
 };
+
+// What the object says of the frequencies, with the two spellings of its type as one. Theta and the rotated part have
+// places of their own outside of it.
+Json content(const Json& object) {
+  Json said = object;
+  if (!said.contains("rope_type")) said["rope_type"] = said.value("type", Json("default"));
+  for (const char* key : {"type", "rope_theta", "partial_rotary_factor"}) said.erase(key);
+  return said;
+}
+
+// rope_scaling, the older key, counts where it says something: it is what people add to a config by hand.
+Result<std::string> source_key(const ModelConfig& config) {
+  const JsonReader& reader = config.reader();
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    if (!reader.has(key)) continue;
+    const Json& json = reader.json().at(key);
+    if (!json.is_object()) return config.error("config.type", key, "an object", json.type_name());
+  }
+  if (!reader.has("rope_scaling") || reader.json().at("rope_scaling").empty()) {
+    return std::string(reader.has("rope_parameters") ? "rope_parameters" : "");
+  }
+  if (reader.has("rope_parameters")) {
+    const Json& used = reader.json().at("rope_scaling");
+    const Json& unused = reader.json().at("rope_parameters");
+    if (content(used) != content(unused)) {
+      config.warn_of_two(reader.pointer("rope_scaling"), used, reader.pointer("rope_parameters"), unused);
+    }
+  }
+  return std::string("rope_scaling");
+}
 
 Result<Source> find_source(const ModelConfig& config, const std::string& layer_type) {
   const JsonReader& reader = config.reader();
-  const std::string key = reader.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
-  if (!reader.has(key)) return Source{};
+  MORACLE_ASSIGN(const std::string key, source_key(config));
+  if (key.empty()) return Source{};
   const Json& json = reader.json().at(key);
-  if (!json.is_object()) return config.error("config.type", key, "an object", json.type_name());
   const bool per_type = std::any_of(json.begin(), json.end(), [](const Json& value) { return value.is_object(); });
   if (!per_type) return Source{&json, reader.pointer(key)};
   const auto entry = json.find(layer_type);
   if (entry == json.end() || !entry->is_object()) {
     return config.error("config.missing", key, "an entry for layer type '" + layer_type + "'", "none");
   }
-  return Source{&*entry, reader.pointer(key) + "/" + layer_type};
+  return Source{&*entry, reader.pointer(key) + "/" + layer_type, true};
 }
 
 Error range_error(const JsonReader& reader, std::string_view key, std::string wanted, double found) {
@@ -42,10 +72,32 @@ Result<double> positive(const JsonReader& reader, std::string_view key, double f
   return reader.number_or(key, fallback, {.low = 0.0, .high = high, .above_low = true});
 }
 
-// A key that newer files keep among the rope parameters and older ones beside them.
-Result<double> inner_or_outer(const JsonReader& inner, const JsonReader& outer, std::string_view key, double fallback,
-                              double high) {
-  return positive(inner.has(key) ? inner : outer, key, fallback, high);
+// A key that newer files keep among the rope parameters and older ones beside them: `first` counts where both have it.
+Result<double> of_either(const ModelConfig& config, const JsonReader& first, const JsonReader& second,
+                         std::string_view key, double fallback, double high) {
+  if (!first.has(key)) return positive(second, key, fallback, high);
+  MORACLE_ASSIGN(const double used, positive(first, key, fallback, high));
+  if (second.has(key)) {
+    const std::string name(key);
+    const Json& other = second.json().at(name);
+    // Whole numbers are written with and without a point.
+    if (!other.is_number() || other.get<double>() != used) {
+      config.warn_of_two(first.pointer(key), first.json().at(name), second.pointer(key), other);
+    }
+  }
+  return used;
+}
+
+// rope_scaling takes the place of all of rope_parameters, whose theta goes with it.
+void warn_of_lost_theta(const ModelConfig& config, const Source& source, double theta) {
+  constexpr const char* kTheta = "rope_theta";
+  const JsonReader& reader = config.reader();
+  if (source.pointer != reader.pointer("rope_scaling") || !reader.has("rope_parameters")) return;
+  const Json& unused = reader.json().at("rope_parameters");
+  if (!unused.contains(kTheta) || !unused[kTheta].is_number() || unused[kTheta].get<double>() == theta) return;
+  config.warn("rope_theta is " + Json(theta).dump() + ", and not " + reader.pointer("rope_parameters/rope_theta") +
+              " = " + unused[kTheta].dump() +
+              ", since rope_scaling takes the place of rope_parameters; write it there");
 }
 
 double mscale(double factor, double c) {
@@ -199,12 +251,21 @@ std::vector<double> llama3_frequencies(const Llama3Spec& llama3, double theta, s
 
 Result<RopeSpec> parse_rope(const ModelConfig& config, const RopeDefaults& defaults) {
   MORACLE_ASSIGN(const Source source, find_source(config, defaults.layer_type));
-  const Json empty = Json::object();
+  Json parameters = source.object != nullptr ? *source.object : Json::object();
   const JsonReader& outer = config.reader();
-  const JsonReader inner(source.object != nullptr ? *source.object : empty, outer.file(), source.pointer);
-  MORACLE_ASSIGN(const double theta, inner_or_outer(inner, outer, "rope_theta", defaults.theta, 1e15));
+  const JsonReader inner(parameters, outer.file(), source.pointer);
+  MORACLE_ASSIGN(const double theta, of_either(config, inner, outer, "rope_theta", defaults.theta, 1e15));
   MORACLE_ASSIGN(const double factor,
-                 inner_or_outer(inner, outer, "partial_rotary_factor", defaults.rotary_factor, 1.0));
+                 of_either(config, inner, outer, "partial_rotary_factor", defaults.rotary_factor, 1.0));
+  warn_of_lost_theta(config, source, theta);
+  if (inner.has("rope_type") && inner.has("type")) {
+    config.warn_of_two(inner.pointer("rope_type"), parameters["rope_type"], inner.pointer("type"), parameters["type"]);
+  }
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  if (source.object != nullptr && !source.of_layer && outer.has(kOriginal)) {
+    MORACLE_ASSIGN(const double original, of_either(config, outer, inner, kOriginal, 0.0, 1e12));
+    parameters[kOriginal] = original;
+  }
   return make_rope(inner, inner.has("partial_rotary_factor") ? inner : outer, theta, factor, defaults);
 }
 

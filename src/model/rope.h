@@ -40,8 +40,8 @@ struct RopeDefaults {
   std::optional<YarnSpec> yarn{};  // where the config has neither rope_parameters nor rope_scaling
 };
 
-// Reads "rope_parameters", or "rope_theta" with "rope_scaling" where that is absent. Types: default, linear, yarn,
-// llama3. Errors: "config.unsupported" for other types, "config.type", "config.range".
+// Reads "rope_scaling" where it says something, else "rope_parameters", and "rope_theta" beside either. Types: default,
+// linear, yarn, llama3. Errors: "config.unsupported" for other types, "config.type", "config.range".
 Result<RopeSpec> parse_rope(const ModelConfig& config, const RopeDefaults& defaults);
 
 // The same from one object of parameters alone, for families that keep theta and factor in lists: what the object lacks

@@ -4,10 +4,27 @@
 namespace moracle::test {
 namespace {
 
+using testing::HasSubstr;
+
 class FieldWeights : public FieldTest {};
 
 TEST_F(FieldWeights, Base) {
   EXPECT_FALSE(logits(model("00-base")).values.empty());
+}
+
+TEST_F(FieldWeights, RopeScalingAddedBesideRopeParameters) {
+  const Logits found = logits(model("01-rope-scaling-added"));
+  EXPECT_LE(relative_error(found, logits(model("01b-rope-parameters-yarn"))), 1e-5);
+  EXPECT_GT(relative_error(found, logits(model("00-base"))), 1e-3);
+  EXPECT_THAT(found.err, HasSubstr("rope_scaling"));
+  EXPECT_THAT(found.err, HasSubstr("rope_parameters"));
+}
+
+TEST_F(FieldWeights, TiedFlagBesideAHeadOfItsOwn) {
+  const Logits found = logits(model("02-tied-flag-own-head"));
+  EXPECT_LE(relative_error(found, logits(model("00-base"))), 1e-5);
+  EXPECT_THAT(found.err, HasSubstr("tie_word_embeddings"));
+  EXPECT_THAT(found.err, HasSubstr("lm_head.weight"));
 }
 
 TEST_F(FieldWeights, StackedExpertsUnderParameterNames) {

@@ -65,7 +65,7 @@ TEST(Hostile, Configs) {
       {"/torch_dtype", "int8", "config.unsupported"},
       {"/num_experts", 1LL << 30, "config.range"},
       {"/num_experts", 7, "tensor.shape", "model.layers.0.mlp.gate.weight"},
-      {"/num_local_experts", 8, "config.contradiction", "/num_experts"},
+      {"/num_local_experts", 8, "tensor.shape", "model.layers.0.mlp.gate.weight"},
       {"/num_experts_per_tok", 7, "config.range"},
       {"/num_experts_per_tok", 0, "config.range"},
       {"/moe_intermediate_size", 0, "config.range"},

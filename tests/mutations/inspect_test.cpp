@@ -79,7 +79,11 @@ TEST_P(InspectLists, EverySchemeAndRule) {
       found[module.name] = to_string(module.scheme) + " | " + module.excluded_by;
   }
   EXPECT_EQ(found, written(data_dir() / "inspect" / (GetParam() + ".txt")));
-  EXPECT_TRUE((*plan)->warnings().empty()) << (*plan)->warnings()[0];
+  for (const std::string& warning : (*plan)->warnings()) {
+    // One of them was published with two types.
+    EXPECT_EQ(warning, "config.json: /dtype = \"bfloat16\" is used, and not /torch_dtype = \"float16\"");
+    EXPECT_EQ(GetParam(), "mixtral-awq-w4g32");
+  }
 }
 
 TEST(InspectList, IsThereForEverySample) {

@@ -41,7 +41,7 @@ Result<RoutingSpec> v2_routing(const ModelConfig& config) {
     return config.error("config.unsupported", "topk_method", "greedy or group_limited_greedy", method);
   }
   RoutingSpec routing{.method = Routing::softmax_topk, .renormalize = false};
-  MORACLE_ASSIGN(routing.experts, config.either("n_routed_experts", "num_experts", 64, 1, kMaxExperts));
+  MORACLE_ASSIGN(routing.experts, config.either("num_experts", "n_routed_experts", 64, 1, kMaxExperts));
   MORACLE_ASSIGN(routing.top_k, reader.integer("num_experts_per_tok", 1, std::min(kMaxTopK, routing.experts)));
   MORACLE_ASSIGN(routing.factor, config.positive("routed_scaling_factor", 1.0, 1e6));
   if (method == "greedy") return routing;
@@ -111,6 +111,7 @@ Result<Settings> read_settings(const ModelConfig& config, const Generation& gene
   }
   MORACLE_ASSIGN(s.activation.fn, config.activation());
   MORACLE_TRY(config.only("mlp_bias", false));
+  config.warn_of_window();
   MORACLE_ASSIGN(s.routing, generation.routing(config));
   MORACLE_ASSIGN(s.dense_intermediate,
                  reader.integer_or("intermediate_size", generation.dense_intermediate, 1, kMaxIntermediate));
@@ -181,17 +182,21 @@ Result<ModelSpec> describe(const ModelConfig& config, const TensorLedger& ledger
   spec.info.max_positions = rope.max_positions;
   s.attention.scale = rope.score_scale / std::sqrt(static_cast<float>(s.attention.nope + s.attention.rotary));
   s.attention.rope = add_rope(spec, rope);
+  std::vector<std::string> mlp_kinds;
   for (std::int64_t l = 0; l < common.layers; ++l) {
     const std::string path = root + "layers." + std::to_string(l);
     LayerSpec layer = layer_spec(path, common);
     layer.mixer = attention_of(path + ".self_attn", s);
-    if (l < s.dense_layers || l % s.sparse_step != 0) {
+    const bool dense = l < s.dense_layers || l % s.sparse_step != 0;
+    mlp_kinds.emplace_back(dense ? "dense" : "sparse");
+    if (dense) {
       layer.feed_forward = dense_spec(path + ".mlp", common.hidden, s.dense_intermediate, s.activation);
     } else {
       layer.feed_forward = moe_spec(path + ".mlp", s);
     }
     spec.layers.push_back(std::move(layer));
   }
+  config.warn_of_kinds("mlp_layer_types", mlp_kinds, "first_k_dense_replace says which layers are dense");
   return spec;
 }
 

@@ -46,6 +46,7 @@ Result<Settings> read_settings(const ModelConfig& config) {
   MORACLE_ASSIGN(s.shared_experts, reader.integer_or("n_shared_experts", 1, 0, kMaxExperts));
   MORACLE_ASSIGN(s.attention_bias, reader.boolean_or("attention_bias", false));
   MORACLE_ASSIGN(s.qk_norm, reader.boolean_or("use_qk_norm", false));
+  config.warn_of_window();
   return s;
 }
 
@@ -91,19 +92,23 @@ Result<ModelSpec> describe(const ModelConfig& config, const TensorLedger& ledger
                                                           .max_positions = common.max_positions,
                                                           .layer_type = "full_attention"}));
   spec.info.max_positions = rope.max_positions;
+  std::vector<std::string> mlp_kinds;
   for (std::int64_t l = 0; l < common.layers; ++l) {
     const std::string path = root + "layers." + std::to_string(l);
     AttentionSpec mixer = attention(path + ".self_attn", s);
     mixer.rope = add_rope(spec, rope);
     LayerSpec layer = layer_spec(path, common);
     layer.mixer = std::move(mixer);
-    if (l < s.dense_layers) {
+    const bool dense = l < s.dense_layers;
+    mlp_kinds.emplace_back(dense ? "dense" : "sparse");
+    if (dense) {
       layer.feed_forward = dense_spec(path + ".mlp", common.hidden, s.dense_intermediate, s.activation);
     } else {
       layer.feed_forward = moe_spec(path + ".mlp", s);
     }
     spec.layers.push_back(std::move(layer));
   }
+  config.warn_of_kinds("mlp_layer_types", mlp_kinds, "first_k_dense_replace says which layers are dense");
   return spec;
 }
 

@@ -43,7 +43,7 @@ Result<Settings> read_settings(const ModelConfig& config) {
   MORACLE_TRY(config.only("hidden_act", "silu"));  // what the clamped form is built on
   MORACLE_ASSIGN(s.activation.alpha, config.positive("swiglu_alpha", 1.702, 1e6));
   MORACLE_ASSIGN(s.activation.limit, config.positive("swiglu_limit", 7.0, 1e6));
-  MORACLE_ASSIGN(s.routing.experts, config.either("num_local_experts", "num_experts", 128, 1, kMaxExperts));
+  MORACLE_ASSIGN(s.routing.experts, config.either("num_experts", "num_local_experts", 128, 1, kMaxExperts));
   MORACLE_ASSIGN(s.routing.top_k, config.either("num_experts_per_tok", "experts_per_token", 4, 1,
                                                 std::min(kMaxTopK, s.routing.experts)));
   MORACLE_ASSIGN(s.intermediate, reader.integer_or("intermediate_size", 2880, 1, kMaxIntermediate));

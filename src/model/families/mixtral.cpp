@@ -28,12 +28,19 @@ Result<ModelSpec> describe(const ModelConfig& config, const TensorLedger& ledger
   ActivationSpec activation;
   MORACLE_ASSIGN(activation.fn, config.activation());
   RoutingSpec routing{.method = Routing::softmax_topk_renorm};
-  MORACLE_ASSIGN(routing.experts, config.either("num_local_experts", "num_experts", 8, 1, kMaxExperts));
+  MORACLE_ASSIGN(routing.experts, config.either("num_experts", "num_local_experts", 8, 1, kMaxExperts));
   MORACLE_ASSIGN(routing.top_k, reader.integer_or("num_experts_per_tok", 2, 1, std::min(kMaxTopK, routing.experts)));
   MORACLE_ASSIGN(const std::int64_t intermediate, reader.integer_or("intermediate_size", 14336, 1, kMaxIntermediate));
   std::int64_t window = 0;
   if (reader.has("sliding_window")) {
     MORACLE_ASSIGN(window, reader.integer("sliding_window", 1, kMaxPositions));
+  }
+  const std::vector<std::string> kinds(static_cast<std::size_t>(common.layers),
+                                       window > 0 ? "sliding_attention" : "full_attention");
+  config.warn_of_kinds("layer_types", kinds, "sliding_window gives every layer the same window, or none");
+  const Result<bool> asked = reader.boolean_or("use_sliding_window", window > 0);
+  if (!asked.ok() || *asked != (window > 0)) {
+    config.warn("use_sliding_window is not read: sliding_window is null, or the window of every layer");
   }
   const std::string root = find_root(ledger);
   ModelSpec spec = common_spec(config, common, ledger, root);

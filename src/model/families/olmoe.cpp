@@ -39,13 +39,14 @@ Result<Settings> read_settings(const ModelConfig& config) {
   MORACLE_ASSIGN(defaults.kv_heads, reader.integer_or("num_attention_heads", defaults.heads, 1, kMaxHeads));
   MORACLE_ASSIGN(s.common, config.common(defaults));
   MORACLE_ASSIGN(s.activation.fn, config.activation());
-  MORACLE_ASSIGN(s.routing.experts, config.either("num_experts", "num_local_experts", 64, 1, kMaxExperts));
+  MORACLE_ASSIGN(s.routing.experts, config.either("num_local_experts", "num_experts", 64, 1, kMaxExperts));
   MORACLE_ASSIGN(s.routing.top_k,
                  reader.integer_or("num_experts_per_tok", 8, 1, std::min(kMaxTopK, s.routing.experts)));
   MORACLE_ASSIGN(const bool renormalize, reader.boolean_or("norm_topk_prob", false));
   s.routing.method = renormalize ? Routing::softmax_topk_renorm : Routing::softmax_topk;
   MORACLE_ASSIGN(s.intermediate, reader.integer_or("intermediate_size", 2048, 1, kMaxIntermediate));
   MORACLE_ASSIGN(s.attention_bias, reader.boolean_or("attention_bias", false));
+  config.warn_of_window();
   if (reader.has("clip_qkv")) {
     MORACLE_ASSIGN(s.clip, config.positive("clip_qkv", 0.0, 1e6));
   }

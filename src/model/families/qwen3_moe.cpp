@@ -22,6 +22,9 @@ constexpr CommonConfig kDefaults{.hidden = 2048,
                                  .norm_eps = 1e-6,
                                  .tied = false};
 
+constexpr std::string_view kSliding = "sliding_attention";
+constexpr std::string_view kFull = "full_attention";
+
 struct Settings {
   CommonConfig common;
   RoutingSpec routing;
@@ -39,7 +42,7 @@ Result<Settings> read_settings(const ModelConfig& config) {
   Settings s;
   MORACLE_ASSIGN(s.common, config.common(kDefaults));
   MORACLE_ASSIGN(s.activation.fn, config.activation());
-  MORACLE_ASSIGN(s.routing.experts, config.either("num_experts", "num_local_experts", 128, 0, kMaxExperts));
+  MORACLE_ASSIGN(s.routing.experts, config.either("num_local_experts", "num_experts", 128, 0, kMaxExperts));
   if (s.routing.experts > 0) {
     MORACLE_ASSIGN(s.routing.top_k,
                    reader.integer_or("num_experts_per_tok", 8, 1, std::min(kMaxTopK, s.routing.experts)));
@@ -54,8 +57,17 @@ Result<Settings> read_settings(const ModelConfig& config) {
   if (sliding) {
     MORACLE_ASSIGN(s.window, reader.integer_or("sliding_window", 4096, 1, kMaxPositions));
   }
+  const std::vector<std::string> kinds(static_cast<std::size_t>(s.common.layers),
+                                       std::string(sliding ? kSliding : kFull));
+  config.warn_of_kinds("layer_types", kinds, "use_sliding_window gives every layer the same window, or none");
+  if (sliding) config.warn_unread("max_window_layers", "use_sliding_window gives every layer the same window");
   MORACLE_ASSIGN(s.attention_bias, reader.boolean_or("attention_bias", false));
   return s;
+}
+
+bool is_dense(const Settings& s, std::int64_t layer) {
+  return s.routing.experts == 0 || (layer + 1) % s.sparse_step != 0 ||
+         std::find(s.dense_layers.begin(), s.dense_layers.end(), layer) != s.dense_layers.end();
 }
 
 MoeSpec moe_spec(const std::string& layer, const Settings& s) {
@@ -83,6 +95,7 @@ Result<ModelSpec> describe(const ModelConfig& config, const TensorLedger& ledger
                                                           .max_positions = common.max_positions,
                                                           .layer_type = "full_attention"}));
   spec.info.max_positions = rope.max_positions;
+  std::vector<std::string> mlp_kinds;
   for (std::int64_t l = 0; l < common.layers; ++l) {
     const std::string path = root + "layers." + std::to_string(l);
     AttentionSpec attention = attention_spec(path + ".self_attn", common, s.attention_bias);
@@ -92,15 +105,15 @@ Result<ModelSpec> describe(const ModelConfig& config, const TensorLedger& ledger
     attention.rope = add_rope(spec, rope);
     LayerSpec layer = layer_spec(path, common);
     layer.mixer = std::move(attention);
-    const bool dense = s.routing.experts == 0 || (l + 1) % s.sparse_step != 0 ||
-                       std::find(s.dense_layers.begin(), s.dense_layers.end(), l) != s.dense_layers.end();
-    if (dense) {
+    mlp_kinds.emplace_back(is_dense(s, l) ? "dense" : "sparse");
+    if (is_dense(s, l)) {
       layer.feed_forward = dense_spec(path + ".mlp", common.hidden, s.dense_intermediate, s.activation);
     } else {
       layer.feed_forward = moe_spec(path, s);
     }
     spec.layers.push_back(std::move(layer));
   }
+  config.warn_of_kinds("mlp_layer_types", mlp_kinds, "decoder_sparse_step and mlp_only_layers say which are dense");
   return spec;
 }
 

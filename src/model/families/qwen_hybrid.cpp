@@ -38,9 +38,12 @@ Result<DeltaNetSpec> delta_sizes(const ModelConfig& config) {
 // "layer_types", else every full_attention_interval-th layer attends.
 Result<std::vector<std::string>> layer_kinds(const ModelConfig& config, std::int64_t layers) {
   MORACLE_ASSIGN(std::vector<std::string> kinds, config.layer_kinds("layer_types", layers, kLayerKinds));
-  if (!kinds.empty()) return kinds;
-  MORACLE_ASSIGN(const std::int64_t interval, config.reader().integer_or("full_attention_interval", 4, 1, kMaxLayers));
-  for (std::int64_t l = 0; l < layers; ++l) kinds.emplace_back(kLayerKinds[(l + 1) % interval == 0 ? 1 : 0]);
+  constexpr const char* kInterval = "full_attention_interval";
+  MORACLE_ASSIGN(const std::int64_t interval, config.reader().integer_or(kInterval, 4, 1, kMaxLayers));
+  std::vector<std::string> regular;
+  for (std::int64_t l = 0; l < layers; ++l) regular.emplace_back(kLayerKinds[(l + 1) % interval == 0 ? 1 : 0]);
+  if (kinds.empty()) return regular;
+  if (kinds != regular) config.warn_unread(kInterval, "layer_types says what each layer is, and otherwise");
   return kinds;
 }
 
@@ -72,6 +75,7 @@ Result<Settings> read_settings(const ModelConfig& config, const QwenHybrid& fami
   }
   MORACLE_ASSIGN(s.attention_bias, reader.boolean_or("attention_bias", false));
   MORACLE_ASSIGN(s.attention_gate, reader.boolean_or("attn_output_gate", true));
+  config.warn_of_window();
   return s;
 }
 
@@ -155,6 +159,7 @@ Result<ModelSpec> describe_qwen_hybrid(const ModelConfig& config, const TensorLe
                                                           .max_positions = common.max_positions,
                                                           .layer_type = "full_attention"}));
   spec.info.max_positions = rope.max_positions;
+  std::vector<std::string> mlp_kinds;
   for (std::int64_t l = 0; l < common.layers; ++l) {
     const std::string path = root + "layers." + std::to_string(l);
     LayerSpec layer = layer_spec(path, common);
@@ -165,6 +170,7 @@ Result<ModelSpec> describe_qwen_hybrid(const ModelConfig& config, const TensorLe
     } else {
       layer.mixer = delta_net(path + ".linear_attn", s, family.grouped_projections);
     }
+    mlp_kinds.emplace_back(is_dense(s, l) ? "dense" : "sparse");
     if (is_dense(s, l)) {
       layer.feed_forward = dense_spec(path + ".mlp", common.hidden, s.dense_intermediate, s.activation);
     } else {
@@ -172,6 +178,7 @@ Result<ModelSpec> describe_qwen_hybrid(const ModelConfig& config, const TensorLe
     }
     spec.layers.push_back(std::move(layer));
   }
+  config.warn_of_kinds("mlp_layer_types", mlp_kinds, "decoder_sparse_step and mlp_only_layers say which are dense");
   return spec;
 }
 

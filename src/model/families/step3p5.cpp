@@ -119,18 +119,19 @@ Result<std::vector<bool>> sparse_layers(const ModelConfig& config, std::int64_t 
   const auto count = static_cast<std::size_t>(layers);
   MORACLE_ASSIGN(const std::vector<std::string> kinds, config.layer_kinds("mlp_layer_types", layers, kMlpKinds));
   std::vector<bool> sparse(count, false);
-  if (!kinds.empty()) {
-    for (std::size_t l = 0; l < count; ++l) sparse[l] = kinds[l] == kSparse;
-    return sparse;
-  }
-  if (!config.reader().has("moe_layers_enum")) {
+  constexpr const char* kEnumeration = "moe_layers_enum";
+  if (!config.reader().has(kEnumeration)) {
     std::fill(sparse.begin() + 1, sparse.end(), true);
-    return sparse;
+  } else {
+    MORACLE_ASSIGN(const std::vector<std::int64_t> listed, listed_sparse_layers(config, kEnumeration));
+    for (const std::int64_t layer : listed) {
+      if (layer < layers) sparse[static_cast<std::size_t>(layer)] = true;
+    }
   }
-  MORACLE_ASSIGN(const std::vector<std::int64_t> listed, listed_sparse_layers(config, "moe_layers_enum"));
-  for (const std::int64_t layer : listed) {
-    if (layer < layers) sparse[static_cast<std::size_t>(layer)] = true;
-  }
+  if (kinds.empty()) return sparse;
+  const std::vector<bool> enumerated = sparse;
+  for (std::size_t l = 0; l < count; ++l) sparse[l] = kinds[l] == kSparse;
+  if (sparse != enumerated) config.warn_unread(kEnumeration, "mlp_layer_types is there, and differs");
   return sparse;
 }
 
@@ -157,6 +158,21 @@ Result<> read_lists(const ModelConfig& config, Settings& s) {
   return Ok{};
 }
 
+// rope_parameters goes before rope_scaling here, which was of full attention and may stand beside it.
+void warn_of_rope_scaling(const ModelConfig& config) {
+  const JsonReader& reader = config.reader();
+  if (!reader.has("rope_parameters") || !reader.has("rope_scaling")) return;
+  const Json& scaling = reader.json().at("rope_scaling");
+  const Json& parameters = reader.json().at("rope_parameters");
+  const Json full = parameters.is_object() ? parameters.value(std::string(kFull), parameters) : parameters;
+  const bool same = scaling.is_object() && full.is_object() &&
+                    std::all_of(scaling.items().begin(), scaling.items().end(), [&](const auto& item) {
+                      const std::string key = item.key() == "type" ? "rope_type" : item.key();
+                      return full.contains(key) && full[key] == item.value();
+                    });
+  if (!same) config.warn_unread("rope_scaling", "rope_parameters is there, and differs");
+}
+
 Result<Settings> read_settings(const ModelConfig& config) {
   const JsonReader& reader = config.reader();
   Settings s;
@@ -165,6 +181,7 @@ Result<Settings> read_settings(const ModelConfig& config) {
                  config.either("num_attention_groups", "num_key_value_heads", defaults.kv_heads, 1, kMaxHeads));
   MORACLE_ASSIGN(defaults.max_positions, reader.integer_or("max_seq_len", defaults.max_positions, 1, kMaxPositions));
   MORACLE_ASSIGN(s.common, config.common(defaults));
+  s.common.kv_heads = defaults.kv_heads;
   MORACLE_TRY(config.activation());
   MORACLE_TRY(config.only("zero_centered", true));
   MORACLE_TRY(config.only("mlp_bias", false));
@@ -173,11 +190,12 @@ Result<Settings> read_settings(const ModelConfig& config) {
   MORACLE_ASSIGN(s.routing, read_routing(config, s.routing));
   MORACLE_ASSIGN(s.expert_intermediate, reader.integer_or("moe_intermediate_size", 1280, 1, kMaxIntermediate));
   MORACLE_ASSIGN(s.shared_intermediate,
-                 config.either("share_expert_dim", "share_expert_dims", 1280, 0, kMaxIntermediate));
+                 config.either("share_expert_dims", "share_expert_dim", 1280, 0, kMaxIntermediate));
   MORACLE_ASSIGN(s.dense_intermediate, reader.integer_or("intermediate_size", 11264, 1, kMaxIntermediate));
   MORACLE_ASSIGN(s.attention_bias, reader.boolean_or("attention_bias", false));
   MORACLE_ASSIGN(s.qk_norm, reader.boolean_or("use_qk_norm", true));
   MORACLE_TRY(read_lists(config, s));
+  warn_of_rope_scaling(config);
   return s;
 }
 
