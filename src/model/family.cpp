@@ -112,14 +112,6 @@ ModelSpec common_spec(const ModelConfig& config, const CommonConfig& common, con
   spec.embedding = {.path = root + "embed_tokens", .out = common.vocabulary, .in = common.hidden};
   spec.head = {.path = find_head(config, common, ledger, root), .out = common.vocabulary, .in = common.hidden};
   spec.final_norm = norm_spec(root + "norm", common.hidden, common.norm_eps);
-  for (const char* prefix : {"visual.", "model.visual.", "vision_tower.", "model.vision_tower.",
-                             "multi_modal_projector.", "model.multi_modal_projector.", "mtp.", "model.mtp."}) {
-    spec.harmless.prefixes.emplace_back(prefix);
-  }
-  // KV-cache scales only matter to a quantized cache; keys and values are kept in f32 here.
-  for (const char* suffix : {".rotary_emb.inv_freq", ".k_scale", ".v_scale", ".kv_scale", ".q_scale"}) {
-    spec.harmless.suffixes.emplace_back(suffix);
-  }
   return spec;
 }
 

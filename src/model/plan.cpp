@@ -1,7 +1,6 @@
 #include "model/plan.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
 #include "base/guarded.h"
@@ -9,6 +8,7 @@
 #include "format/plain.h"
 #include "format/tensor_check.h"
 #include "model/family.h"
+#include "model/leftovers.h"
 #include "model/validate.h"
 #include "scheme/activation_codes.h"
 
@@ -58,26 +58,6 @@ Problem experts_problem(const StoredExperts& experts, const MoeSpec& moe, Elemen
   return problem;
 }
 
-bool is_harmless(const std::string& name, const Harmless& harmless) {
-  for (const std::string& prefix : harmless.prefixes) {
-    if (name.starts_with(prefix)) return true;
-  }
-  for (const std::string& suffix : harmless.suffixes) {
-    if (name.ends_with(suffix)) return true;
-  }
-  return false;
-}
-
-// The number of the draft head that a tensor belongs to.
-std::optional<std::int64_t> draft_layer(const std::string& name, const Harmless& harmless, std::int64_t layers) {
-  if (harmless.layers.empty() || !name.starts_with(harmless.layers)) return std::nullopt;
-  std::int64_t number = 0;
-  const char* const begin = name.data() + harmless.layers.size();
-  const auto [rest, error] = std::from_chars(begin, name.data() + name.size(), number);
-  if (error != std::errc{} || rest == begin || number < layers) return std::nullopt;
-  return number;
-}
-
 }  // namespace
 
 Result<Decision> decide_module(const std::string& name, const Problem& problem, const Machine& machine,
@@ -125,7 +105,8 @@ class Planner {
     plan_->spec_.info.format = format_->name();
     MORACLE_TRY(walk());
     for (const std::string& warning : config.warnings()) plan_->warnings_.push_back(warning);
-    MORACLE_TRY(check_leftovers());
+    MORACLE_ASSIGN(std::string left, sort_leftovers(plan_->spec_, ledger_, plan_->reports_));
+    if (!left.empty()) plan_->warnings_.push_back(std::move(left));
     for (const std::string& note : format_->notes()) plan_->warnings_.push_back(note);
     for (std::string& warning : format_->warnings()) plan_->warnings_.push_back(std::move(warning));
     note_unread_files();
@@ -406,40 +387,6 @@ class Planner {
     plan_->reports_.push_back(std::move(report));
     plan_->opened_.push_back(std::move(opened));
     return Ok{};
-  }
-
-  Result<> check_leftovers() {
-    constexpr std::size_t kListed = 10;
-    std::string list;
-    const TensorView* first = nullptr;
-    std::size_t unused = 0;
-    bool cache_scales = false;
-    std::set<std::int64_t> drafts;
-    for (const std::string& name : ledger_.unclaimed()) {
-      if (const auto draft = draft_layer(name, plan_->spec_.harmless, plan_->spec_.info.layers)) {
-        drafts.insert(*draft);
-        continue;
-      }
-      if (is_harmless(name, plan_->spec_.harmless)) {
-        cache_scales = cache_scales || name.ends_with(".k_scale") || name.ends_with(".kv_scale");
-        continue;
-      }
-      if (unused++ == 0) first = ledger_.find(name);
-      if (unused <= kListed) list += (unused == 1 ? "" : ", ") + name;
-    }
-    if (cache_scales) plan_->warnings_.emplace_back("stored KV-cache scales are not used: keys and values stay f32");
-    if (!drafts.empty()) {
-      plan_->warnings_.push_back("draft heads are not used: " + std::to_string(drafts.size()) + " layers from " +
-                                 std::to_string(*drafts.begin()) + " on, beyond num_hidden_layers");
-    }
-    if (unused == 0) return Ok{};
-    if (unused > kListed) list += ", ...";
-    return Error{.code = "tensor.unused",
-                 .file = first->file,
-                 .where = first->name,
-                 .wanted = "every tensor to belong to a module of " + plan_->spec_.info.architecture,
-                 .found = std::to_string(unused) + " unused: " + list,
-                 .advice = "config.json may not be the one of these weights"};
   }
 
   [[nodiscard]] Error missing_bias(std::string where) const {

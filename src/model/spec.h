@@ -116,10 +116,10 @@ struct LayerSpec {
   std::variant<DenseSpec, MoeSpec> feed_forward{};
 };
 
-// Tensors that a checkpoint may hold and the text model does not need.
+// Tensors that a family's checkpoints hold and its text model does not need, beyond what is known by the module that it
+// hangs on (leftovers.h).
 struct Harmless {
-  std::vector<std::string> prefixes{};  // "visual."
-  std::vector<std::string> suffixes{};  // ".rotary_emb.inv_freq"
+  std::vector<std::string> suffixes{};  // of a family's own, with the dot before them
   std::string layers{};                 // "model.layers.": numbers from the layer count on are draft heads
 };
 

@@ -67,5 +67,27 @@ TEST_F(FieldWeights, SeveralFilesWithoutAnIndex) {
   expect_equal(model("13-several-files-no-index"), model("00-base"));
 }
 
+TEST_F(FieldWeights, WrapperWithAProjector) {
+  const auto alone = changed("16-kimi-k25-mm-projector", [](MutableCheckpoint& copy) {
+    for (const std::string& name : copy.names()) {
+      if (!name.starts_with("language_model.")) copy.drop(name);
+    }
+  });
+  const Logits want = logits(alone);
+  const Logits found = logits(model("16-kimi-k25-mm-projector"));
+  EXPECT_LE(relative_error(found, want), 1e-5);
+  EXPECT_THAT(found.err, HasSubstr("mm_projector"));
+  for (const char* module : {"multi_modal_projector.", "vision_model.", "audio_tower.", "aligner."}) {
+    SCOPED_TRACE(module);
+    const auto other = changed("16-kimi-k25-mm-projector", [&](MutableCheckpoint& copy) {
+      for (const std::string& name : copy.names()) {
+        constexpr std::string_view kProjector = "mm_projector.";
+        if (name.starts_with(kProjector)) copy.rename(name, module + name.substr(kProjector.size()));
+      }
+    });
+    EXPECT_LE(relative_error(logits(other), want), 1e-5);
+  }
+}
+
 }  // namespace
 }  // namespace moracle::test

@@ -162,10 +162,11 @@ TEST(Hostile, BadValuesAndShapes) {
 TEST(Hostile, UnusedTensors) {
   const TinyModel good = TinyBuilder(tiny_qwen3_moe(), {}).build();
   TinyModel bad = good;
-  for (int i = 0; i < 12; ++i) bad.tensors["extra." + std::to_string(i)] = {{1}, {0.0F}};
+  const std::string extra = "model.layers.0.extra.";
+  for (int i = 0; i < 12; ++i) bad.tensors[extra + std::to_string(i)] = {{1}, {0.0F}};
   const Error error = refusal(bad);
   EXPECT_EQ(error.code, "tensor.unused");
-  EXPECT_EQ(error.where, "extra.0");
+  EXPECT_EQ(error.where, extra + "0");
   EXPECT_NE(error.found.find("12 unused"), std::string::npos) << error.found;
   EXPECT_NE(error.found.find("..."), std::string::npos) << error.found;
 
@@ -173,6 +174,7 @@ TEST(Hostile, UnusedTensors) {
   TinyModel shallow = good;
   shallow.config["num_hidden_layers"] = 1;
   EXPECT_EQ(refusal(shallow).code, "tensor.unused");
+  EXPECT_NE(refusal(shallow).advice.find("num_hidden_layers = 1"), std::string::npos) << refusal(shallow).advice;
 
   TinyModel harmless = good;
   for (const char* name : {"visual.blocks.0.weight", "mtp.fc.weight", "model.layers.0.self_attn.rotary_emb.inv_freq",

@@ -368,10 +368,7 @@ Result<ModelSpec> describe(const ModelConfig& config, const TensorLedger& ledger
   spec.info.experts_per_token = s.routing.top_k;
   spec.final_norm.one_plus = true;
   spec.harmless.layers = root + "layers.";
-  spec.harmless.suffixes.emplace_back(".expert_bias");
-  for (const char* prefix : {"vision_model.", "model.vision_model.", "vit_large_projector."}) {
-    spec.harmless.prefixes.emplace_back(prefix);
-  }
+  spec.harmless.suffixes.emplace_back(".expert_bias");  // of a router that balances its load by it in training
   for (std::size_t l = 0; l < static_cast<std::size_t>(s.common.layers); ++l) {
     const std::string path = root + "layers." + std::to_string(l);
     LayerSpec layer = layer_spec(path, s.common);
