@@ -48,7 +48,7 @@ Result<Plan> make_plan(const PlanCommand& options) {
                                                                    : std::min(kUsualContext, result.max_positions),
                                    .batch_tokens = kPrefillChunk,
                                    .threads = cpu ? result.machine.cores : 1,
-                                   .likeliest = true}));
+                                   .top_k = true}));
   result.tp = tensor_degrees(*plan);
   result.ep = expert_degrees(*plan);
   result.warnings = plan->warnings();

@@ -19,9 +19,20 @@ double rate(std::int64_t tokens, double seconds) {
 class Feeder {
  public:
   Feeder(Model& model, SequenceState& state, const SamplingOptions& sampling)
-      : model_(model), state_(&state), most_(deciding_logits(sampling)), sampler_(sampling) {
+      : model_(model),
+        state_(&state),
+        which_{.k = deciding_logits(sampling)},
+        draws_(draws_from_all(sampling)),
+        sampler_(sampling) {
     if (penalizes(sampling)) penalties_.emplace(sampling);
+    if (!draws_) return;
+    seed_ = sampler_.next_seed();
+    which_.seeds = {&seed_, 1};
+    which_.temperature = sampling.temperature;
   }
+  Feeder(const Feeder&) = delete;
+  Feeder& operator=(const Feeder&) = delete;
+  ~Feeder() = default;
 
   // Tokens that penalties count beside those that are chosen.
   void remember(std::span<const std::int32_t> ids) {
@@ -34,11 +45,12 @@ class Feeder {
     std::iota(positions_.begin(), positions_.end(), static_cast<std::int32_t>(begin));
     const Batch::Span whole{.begin = 0, .count = static_cast<std::int64_t>(ids.size())};
     const Batch batch{.ids = ids, .positions = positions_, .spans = {&whole, 1}};
-    if (most_ > 0) return model_.forward_likeliest(batch, {&state_, 1}, most_, likeliest_);
+    if (which_.k > 0) return model_.forward_top_k(batch, {&state_, 1}, which_, top_);
     return model_.forward(batch, {&state_, 1}, LogitRows::last_of_each, logits_);
   }
   Result<std::int32_t> choose() {
-    if (most_ > 0) return sampler_.sample(likeliest_);
+    if (draws_) seed_ = sampler_.next_seed();
+    if (which_.k > 0) return sampler_.sample(top_);
     if (penalties_) penalties_->apply(logits_);
     MORACLE_ASSIGN(const std::int32_t id, sampler_.sample(logits_));
     if (penalties_) penalties_->add_answer(id);
@@ -48,11 +60,13 @@ class Feeder {
  private:
   Model& model_;
   SequenceState* state_;
-  std::int64_t most_;  // of the largest logits are asked for; 0: all
+  TopK which_;              // k = 0: all logits are asked for
+  bool draws_;              // from all tokens
+  std::uint64_t seed_ = 0;  // of the draw that the next call makes
   Sampler sampler_;
   std::optional<Penalties> penalties_;
   std::vector<std::int32_t> positions_;
-  std::vector<LikelyToken> likeliest_;
+  std::vector<TokenLogit> top_;
   std::vector<float> logits_;
 };
 

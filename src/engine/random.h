@@ -3,15 +3,9 @@
 
 #include <cstdint>
 
-namespace moracle {
+#include "base/mix64.h"
 
-// One step of SplitMix64: also a good hash of a counter.
-[[nodiscard]] constexpr std::uint64_t mix64(std::uint64_t x) {
-  x += 0x9E3779B97F4A7C15ULL;
-  x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ (x >> 27U)) * 0x94D049BB133111EBULL;
-  return x ^ (x >> 31U);
-}
+namespace moracle {
 
 // SplitMix64: 64 bits of state, every seed good, passes BigCrush; enough for sampling and for synthetic weights.
 class Random {
@@ -19,7 +13,7 @@ class Random {
   explicit Random(std::uint64_t seed) : state_(seed) {}
   std::uint64_t next() {
     const std::uint64_t out = mix64(state_);
-    state_ += 0x9E3779B97F4A7C15ULL;
+    state_ += kGoldenRatio64;
     return out;
   }
   // Uniform in [0, 1), 53 bits.

@@ -62,8 +62,13 @@ bool penalizes(const SamplingOptions& options) {
 
 std::int64_t deciding_logits(const SamplingOptions& options) {
   if (penalizes(options)) return 0;
-  if (options.temperature == 0.0) return 1;
-  return options.top_k <= kMostLikely ? options.top_k : 0;
+  if (options.temperature == 0.0 || draws_from_all(options)) return 1;
+  return options.top_k <= kMaxHeadTopK ? options.top_k : 0;
+}
+
+bool draws_from_all(const SamplingOptions& options) {
+  return options.temperature > 0.0 && options.top_k == 0 && options.top_p >= 1.0 && options.min_p == 0.0 &&
+         !penalizes(options);
 }
 
 void Sampler::keep_top_k() {
@@ -150,10 +155,10 @@ Result<std::int32_t> Sampler::sample(std::span<const float> logits) {
   return choose(best);
 }
 
-std::int32_t Sampler::sample(std::span<const LikelyToken> likeliest) {
-  if (options_.temperature == 0.0) return likeliest.front().id;
-  candidates_.assign(likeliest.begin(), likeliest.end());
-  return choose(likeliest.front().logit);
+std::int32_t Sampler::sample(std::span<const TokenLogit> top) {
+  if (options_.temperature == 0.0 || draws_from_all(options_)) return top.front().id;
+  candidates_.assign(top.begin(), top.end());
+  return choose(top.front().logit);
 }
 
 std::int32_t Sampler::choose(float best) {

@@ -29,9 +29,11 @@ struct SamplingOptions {
 // Whether any of the penalties is on.
 [[nodiscard]] bool penalizes(const SamplingOptions& options);
 
-// How many of the largest logits decide the choice, where those are few (kMostLikely); 0: all may. A penalty may lift
-// any other logit above the largest, so then all do.
+// How many of the highest-ranking logits decide the choice, where those are few (kMaxHeadTopK); 0: all may. A penalty
+// may lift any other logit above the largest, so then all do.
 [[nodiscard]] std::int64_t deciding_logits(const SamplingOptions& options);
+// Whether the choice is a draw from all tokens, which forward_top_k makes of a seed.
+[[nodiscard]] bool draws_from_all(const SamplingOptions& options);
 
 // The filters apply in the order temperature, top-k, top-p, min-p, each on what the one before kept. Ties go to the
 // lowest id. The same seed and logits give the same tokens.
@@ -40,8 +42,10 @@ class Sampler {
   explicit Sampler(const SamplingOptions& options) : options_(options), random_(options.seed) {}
   // Errors: "numeric.nan" when a logit is NaN or +infinity or all are -infinity.
   [[nodiscard]] Result<std::int32_t> sample(std::span<const float> logits);
-  // The same choice from the deciding_logits() largest, all finite, the largest first.
-  [[nodiscard]] std::int32_t sample(std::span<const LikelyToken> likeliest);
+  // The same choice from the deciding_logits() highest-ranking, all finite, best first.
+  [[nodiscard]] std::int32_t sample(std::span<const TokenLogit> top);
+  // Of the next draw from all tokens.
+  [[nodiscard]] std::uint64_t next_seed() { return random_.next(); }
 
  private:
   std::int32_t choose(float best);
@@ -52,7 +56,7 @@ class Sampler {
 
   SamplingOptions options_;
   Random random_;
-  std::vector<LikelyToken> candidates_;
+  std::vector<TokenLogit> candidates_;
   std::vector<double> weights_;  // unnormalized probabilities of candidates_
 };
 

@@ -55,7 +55,7 @@ Result<std::unique_ptr<Session>> Session::open_unguarded(const SessionOptions& o
   const LoadOptions how{.progress = options.on_progress,
                         .store = cache.get(),
                         .tunings = &tunings,
-                        .likeliest = options.few_logits.value_or(few)};
+                        .top_k = options.few_logits.value_or(few)};
   MORACLE_ASSIGN(session->model_, load_model(*plan, *session->pool_, how));
   load.tuning_seconds = tunings.seconds();
   load.weights_seconds = weights.seconds() - load.tuning_seconds;

@@ -51,7 +51,18 @@ struct RankedOutput {
     return value > other.value || (value == other.value && row < other.row);
   }
 };
-inline constexpr std::int64_t kMostLargest = 64;
+inline constexpr std::int64_t kMaxHeadTopK = 64;
+
+// Which outputs of each row of a batch are wanted.
+struct TopKQuery {
+  std::int64_t tokens = 0;
+  const float* x = nullptr;  // [tokens, in]
+  std::int64_t k = 1;        // up to kMaxHeadTopK, and no more than there are outputs
+  // [tokens], or null. With seeds, output i of token t ranks by value / temperature + gumbel(seeds[t], i), so
+  // that its first is a draw from the softmax of all outputs.
+  const std::uint64_t* seeds = nullptr;
+  double temperature = 1.0;
+};
 
 class PackedLinear;
 // One of several linears that read the same rows, and where its own go: y[tokens, out].
@@ -72,12 +83,12 @@ class PackedLinear {
                             const float* x) const {
     for (const LinearRun& of : linears) of.linear->run(context, tokens, x, of.y);
   }
-  // Whether largest() may know, at less cost than run().
-  [[nodiscard]] virtual bool finds_largest() const { return false; }
-  // The out.size() largest outputs that run() would give for one token's x[in], from the largest to the smallest, of
-  // equal ones the lower row first. Not more than kMostLargest, nor than there are outputs. False: run() has to tell.
-  [[nodiscard]] virtual bool largest(const RunContext& /*context*/, const float* /*x*/,
-                                     std::span<RankedOutput> /*out*/) const {
+  // Whether top_k() may know, at less cost than run().
+  [[nodiscard]] virtual bool has_top_k() const { return false; }
+  // out[tokens, k]: the outputs that run() would give and that rank highest, best first, of equal ones the lower row
+  // first. False: only run() can tell.
+  [[nodiscard]] virtual bool top_k(const RunContext& /*context*/, const TopKQuery& /*query*/,
+                                   std::span<RankedOutput> /*out*/) const {
     return false;
   }
 };
@@ -103,8 +114,8 @@ struct PackOptions {
   std::string_view name{};      // of this pack in the store
   // Lays out without reading or storing a weight: what comes back tells its bytes and workspace, and must not run.
   bool layout_only = false;
-  // Of a linear: largest() will be asked for. A kernel may pack for it, or not.
-  bool find_largest = false;
+  // Of a linear: top_k() will be asked for. A kernel may pack for it, or not.
+  bool head = false;
   TuningStore* tunings = nullptr;  // may be null: settings that a kernel would measure keep their defaults
   std::string_view kind{};         // of this layer in `tunings`
   std::int64_t top_k = 1;          // of experts: how many a token will choose

@@ -25,7 +25,7 @@ Result<std::unique_ptr<PackedLinear>> panel_linear(const CanonicalLinear& linear
 }
 template <const cpu::PanelOps& Ops>
 constexpr KernelImplementation panel(const KernelCard& card) {
-  return {&card, panel_experts<Ops>, panel_linear<Ops>, true};
+  return {&card, panel_experts<Ops>, panel_linear<Ops>};
 }
 #endif
 

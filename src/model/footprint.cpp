@@ -131,8 +131,8 @@ Result<CanonicalLinear> share_of(const StoredLinear& stored_whole, std::int64_t 
 // Lays modules out for one rank, without a weight.
 class LaidOutModules final : public ModuleSource {
  public:
-  LaidOutModules(const Plan& plan, const RankLayout& ranks, bool likeliest, ThreadPool& pool)
-      : plan_(plan), ranks_(ranks), likeliest_(likeliest), pool_(pool) {}
+  LaidOutModules(const Plan& plan, const RankLayout& ranks, bool top_k, ThreadPool& pool)
+      : plan_(plan), ranks_(ranks), top_k_(top_k), pool_(pool) {}
 
   // Whether every module had a kernel whose layout is known.
   [[nodiscard]] bool packed() const { return packed_; }
@@ -146,7 +146,7 @@ class LaidOutModules final : public ModuleSource {
   }
 
   Result<std::unique_ptr<PackedLinear>> linear(const LinearSpec& spec) override { return lay_out(spec, false); }
-  Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) override { return lay_out(spec, likeliest_); }
+  Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) override { return lay_out(spec, top_k_); }
 
   Result<std::unique_ptr<PackedExperts>> experts(const MoeSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.experts.name);
@@ -181,7 +181,7 @@ class LaidOutModules final : public ModuleSource {
   }
 
  private:
-  Result<std::unique_ptr<PackedLinear>> lay_out(const LinearSpec& spec, bool find_largest) {
+  Result<std::unique_ptr<PackedLinear>> lay_out(const LinearSpec& spec, bool head) {
     const std::size_t index = plan_.index_of(spec.path);
     MORACLE_ASSIGN(const CanonicalLinear share, share_of(plan_.opened(index).linear, spec.out, spec.in));
     Problem problem = *plan_.modules()[index].problem;
@@ -189,8 +189,7 @@ class LaidOutModules final : public ModuleSource {
     problem.intermediate = spec.out;
     MORACLE_ASSIGN(const Choice choice, choice_for(index, problem));
     const KernelImplementation* const kernel = native(choice);
-    if (kernel != nullptr)
-      return kernel->pack_linear(share, {.pool = pool_, .layout_only = true, .find_largest = find_largest});
+    if (kernel != nullptr) return kernel->pack_linear(share, {.pool = pool_, .layout_only = true, .head = head});
     return std::unique_ptr<PackedLinear>(std::make_unique<PublishedLinear>(published_bytes(share)));
   }
 
@@ -266,7 +265,7 @@ class LaidOutModules final : public ModuleSource {
 
   const Plan& plan_;
   RankLayout ranks_;
-  bool likeliest_;
+  bool top_k_;
   ThreadPool& pool_;
   std::vector<std::pair<Problem, Choice>> decided_;
   std::vector<std::pair<Problem, ExpertsKernel>> elsewhere_;
@@ -331,7 +330,7 @@ Result<Footprint> footprint(const LoadPlan& plan, const FootprintOptions& option
   }
   result.batch_tokens = std::min(options.batch_tokens, result.context);
   ThreadPool pool(options.threads);
-  LaidOutModules modules(*own, ranks, options.likeliest, pool);
+  LaidOutModules modules(*own, ranks, options.top_k, pool);
   MORACLE_ASSIGN(Transformer::Parts parts, build_transformer(spec, modules, scalar_vector_ops()));
   const Transformer transformer(std::move(parts), pool);
   result.packed = modules.packed();

@@ -48,7 +48,7 @@ struct FootprintOptions {
   std::int64_t context = 0;       // 0: the model's own
   std::int64_t batch_tokens = 1;  // of one call at most; no more than the context
   int threads = 1;
-  bool likeliest = false;  // as in LoadOptions
+  bool top_k = false;  // as in LoadOptions
 };
 
 // Sizes are those that load_model and Model::reserve come to: the same layouts are made, without weights. On another

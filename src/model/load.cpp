@@ -31,7 +31,7 @@ class PackedModules final : public ModuleSource {
   }
 
   Result<std::unique_ptr<PackedLinear>> linear(const LinearSpec& spec) override { return pack(spec, false); }
-  Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) override { return pack(spec, options_.likeliest); }
+  Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) override { return pack(spec, options_.top_k); }
 
   Result<std::unique_ptr<PackedExperts>> experts(const MoeSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.experts.name);
@@ -83,15 +83,14 @@ class PackedModules final : public ModuleSource {
   }
 
  private:
-  Result<std::unique_ptr<PackedLinear>> pack(const LinearSpec& spec, bool find_largest) {
+  Result<std::unique_ptr<PackedLinear>> pack(const LinearSpec& spec, bool head) {
     const std::size_t index = plan_.index_of(spec.path);
     MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(index));
     MORACLE_TRY(check_order(index, !linear.weight->spec().g_idx.empty()));
     const KernelImplementation* const kernel = find_implementation(plan_.opened(index).winner->id);
     const std::string name = "linear " + spec.path;  // a tied head has the path of the embedding
     MORACLE_ASSIGN(std::unique_ptr<PackedLinear> packed,
-                   kernel->pack_linear(
-                       linear, {.pool = pool_, .store = options_.store, .name = name, .find_largest = find_largest}));
+                   kernel->pack_linear(linear, {.pool = pool_, .store = options_.store, .name = name, .head = head}));
     linear.weight->release();
     advance(index);
     return packed;

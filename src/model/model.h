@@ -94,17 +94,24 @@ struct Batch {
 
 enum class LogitRows : std::uint8_t { last_of_each, all };
 
-// A token that may follow.
-struct LikelyToken {
+// A token with its logit.
+struct TokenLogit {
   float logit = 0.0F;
   std::int32_t id = 0;
 
-  [[nodiscard]] bool before(const LikelyToken& other) const {
+  [[nodiscard]] bool before(const TokenLogit& other) const {
     return logit > other.logit || (logit == other.logit && id < other.id);
   }
 };
-// Of forward_likeliest, where it can be cheaper than all logits.
-inline constexpr std::int64_t kMostLikely = kMostLargest;
+
+// Which logits of each span's last token are wanted.
+struct TopK {
+  std::int64_t k = 1;  // at least 1; all where it is more than those
+  // [spans], or empty. With seeds, token i of span s ranks by logit / temperature + gumbel(seeds[s], i): the first of
+  // them is a draw from the softmax of all.
+  std::span<const std::uint64_t> seeds{};
+  double temperature = 1.0;
+};
 
 class Model {
  public:
@@ -117,11 +124,10 @@ class Model {
   // Errors: "model.context" (prompt beyond max_positions), "model.token" (id out of range), "numeric.nan".
   virtual Result<> forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
                            std::vector<float>& logits) = 0;
-  // The same, but tells of each span's last token only the `most` largest logits: likeliest [spans, most], from the
-  // largest to the smallest, of equal ones the lower id first. For one sequence, a head that was packed for it is not
-  // read whole. `most` is at least 1, and all logits where it is more than those.
-  virtual Result<> forward_likeliest(const Batch& batch, std::span<SequenceState* const> states, std::int64_t most,
-                                     std::vector<LikelyToken>& likeliest) = 0;
+  // The same, but writes only the k highest-ranking logits of each span's last token, best first, of equal ones the
+  // lower id first: top [spans, k]. With k up to kMaxHeadTopK a head that was packed for it is not read whole.
+  virtual Result<> forward_top_k(const Batch& batch, std::span<SequenceState* const> states, const TopK& which,
+                                 std::vector<TokenLogit>& top) = 0;
   // Later calls tell `clock` what they are at, and leave it in Phase::other; null: they tell nobody.
   virtual void time_phases(PhaseClock* /*clock*/) {}
 };
@@ -130,7 +136,7 @@ struct LoadOptions {
   std::function<void(const LoadProgress&)> progress{};  // may be empty
   PackStore* store = nullptr;      // layers that it has are not packed again, and it is told of the others
   TuningStore* tunings = nullptr;  // the same of measured settings of layers
-  bool likeliest = false;          // forward_likeliest will be asked for: the head may be packed for it, too
+  bool top_k = false;              // forward_top_k will be asked for: the head may be packed for it, too
 };
 
 // Packs every module of the plan with the kernels the plan decided on; reads the file once. On error nothing is left.

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/checked.h"
+#include "base/gumbel.h"
 #include "base/ranking.h"
 
 namespace moracle {
@@ -20,6 +21,22 @@ constexpr std::int64_t kCheckedLogits = 16384;
 
 std::size_t count(std::int64_t n) {
   return static_cast<std::size_t>(n);
+}
+
+// The first of `kept` tokens by their keys.
+void rank_logits(std::span<const float> logits, const TopK& which, std::size_t row, std::span<KeyedLogit> kept) {
+  Ranking<KeyedLogit> ranking(kept);
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    KeyedLogit offered{.key = static_cast<double>(logits[i]),
+                       .token = {.logit = logits[i], .id = static_cast<std::int32_t>(i)}};
+    if (!which.seeds.empty()) {
+      const double scaled = offered.key / which.temperature;
+      if (i >= kept.size() && scaled + gumbel_bound(which.seeds[row], i) < ranking.last().key) continue;
+      offered.key = scaled + gumbel(which.seeds[row], i);
+    }
+    ranking.offer(offered);
+  }
+  ranking.sort();
 }
 
 Error batch_error(std::string where, std::string wanted, std::string found) {
@@ -243,30 +260,34 @@ Result<> Transformer::multiply_head(const ForwardContext& context, LogitRows row
   return numeric_error(span == nullptr ? bad : span->begin + span->count - 1, "the logits");
 }
 
-Result<> Transformer::write_likeliest(const ForwardContext& context, std::int64_t most, Buffers& buffers,
-                                      std::vector<LikelyToken>& likeliest) {
+Result<> Transformer::write_top_k(const ForwardContext& context, const TopK& which, Buffers& buffers,
+                                  std::vector<TokenLogit>& top) {
   const std::int64_t rows = gather_rows(context, LogitRows::last_of_each, buffers);
   const std::int64_t vocabulary = parts_.info.vocabulary;
-  most = std::min(most, vocabulary);
-  likeliest.resize(count(rows * most));
-  if (rows == 1 && most <= kMostLikely && parts_.head->finds_largest()) {
-    std::array<RankedOutput, kMostLikely> found;
-    const auto wanted = std::span(found).first(count(most));
-    if (parts_.head->largest(context.run_context(context.workspace), buffers.normed, wanted)) {
+  const std::int64_t k = std::min(which.k, vocabulary);
+  top.resize(count(rows * k));
+  if (k <= kMaxHeadTopK && parts_.head->has_top_k()) {
+    ranked_.resize(top.size());
+    const TopKQuery query{.tokens = rows,
+                          .x = buffers.normed,
+                          .k = k,
+                          .seeds = which.seeds.empty() ? nullptr : which.seeds.data(),
+                          .temperature = which.temperature};
+    if (parts_.head->top_k(context.run_context(context.workspace), query, ranked_)) {
       context.enter(Phase::other);
-      std::transform(wanted.begin(), wanted.end(), likeliest.begin(), [](const RankedOutput& output) {
-        return LikelyToken{.logit = output.value, .id = static_cast<std::int32_t>(output.row)};
+      std::transform(ranked_.begin(), ranked_.end(), top.begin(), [](const RankedOutput& output) {
+        return TokenLogit{.logit = output.value, .id = static_cast<std::int32_t>(output.row)};
       });
       return Ok{};
     }
   }
   MORACLE_TRY(multiply_head(context, LogitRows::last_of_each, rows, buffers, logits_));
+  keyed_.resize(count(k));
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::span<const float> logits(logits_.data() + row * vocabulary, count(vocabulary));
-    Ranking<LikelyToken> ranking({likeliest.data() + row * most, count(most)});
-    for (std::size_t i = 0; i < logits.size(); ++i)
-      ranking.offer({.logit = logits[i], .id = static_cast<std::int32_t>(i)});
-    ranking.sort();
+    rank_logits(logits, which, count(row), keyed_);
+    std::transform(keyed_.begin(), keyed_.end(), top.begin() + row * k,
+                   [](const KeyedLogit& kept) { return kept.token; });
   }
   return Ok{};
 }
@@ -317,10 +338,10 @@ Result<> Transformer::forward(const Batch& batch, std::span<SequenceState* const
   });
 }
 
-Result<> Transformer::forward_likeliest(const Batch& batch, std::span<SequenceState* const> states, std::int64_t most,
-                                        std::vector<LikelyToken>& likeliest) {
+Result<> Transformer::forward_top_k(const Batch& batch, std::span<SequenceState* const> states, const TopK& which,
+                                    std::vector<TokenLogit>& top) {
   return run_batch(batch, states, [&](const ForwardContext& context, Buffers& buffers) {
-    return write_likeliest(context, most, buffers, likeliest);
+    return write_top_k(context, which, buffers, top);
   });
 }
 

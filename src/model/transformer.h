@@ -16,6 +16,15 @@ struct TransformerLayer {
   std::unique_ptr<FeedForward> feed_forward;
 };
 
+// A token with what it is ranked by.
+struct KeyedLogit {
+  double key = 0.0;
+  TokenLogit token{};
+  [[nodiscard]] bool before(const KeyedLogit& other) const {
+    return key > other.key || (key == other.key && token.id < other.token.id);
+  }
+};
+
 class Transformer final : public Model {
  public:
   struct Parts {
@@ -41,8 +50,8 @@ class Transformer final : public Model {
   // On any error every state is as before. Called from one thread at a time.
   Result<> forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
                    std::vector<float>& logits) override;
-  Result<> forward_likeliest(const Batch& batch, std::span<SequenceState* const> states, std::int64_t most,
-                             std::vector<LikelyToken>& likeliest) override;
+  Result<> forward_top_k(const Batch& batch, std::span<SequenceState* const> states, const TopK& which,
+                         std::vector<TokenLogit>& top) override;
   void time_phases(PhaseClock* clock) override { clock_ = clock; }
 
  private:
@@ -63,8 +72,8 @@ class Transformer final : public Model {
   // Of the normed rows.
   Result<> multiply_head(const ForwardContext& context, LogitRows rows, std::int64_t row_count, const Buffers& buffers,
                          std::vector<float>& logits) const;
-  Result<> write_likeliest(const ForwardContext& context, std::int64_t most, Buffers& buffers,
-                           std::vector<LikelyToken>& likeliest);
+  Result<> write_top_k(const ForwardContext& context, const TopK& which, Buffers& buffers,
+                       std::vector<TokenLogit>& top);
   // The first of logits [rows, vocabulary] that holds a NaN or an infinity; -1: none.
   [[nodiscard]] std::int64_t first_bad_row(const ForwardContext& context, std::int64_t rows,
                                            std::span<const float> logits) const;
@@ -79,7 +88,9 @@ class Transformer final : public Model {
   // Kept between calls so that a call of a known size allocates nothing.
   std::vector<SequenceSpan> spans_;
   std::vector<const SequenceState*> seen_;
-  std::vector<float> logits_;  // of forward_likeliest
+  std::vector<float> logits_;  // of forward_top_k
+  std::vector<RankedOutput> ranked_;
+  std::vector<KeyedLogit> keyed_;
 };
 
 }  // namespace moracle

@@ -72,8 +72,8 @@ class AllocationsTest : public testing::TestWithParam<std::string> {
   }
   static constexpr std::int64_t kSteps = 60;  // past the end of a block
 
-  static Loaded load_model_of(const Policy& policy, bool likeliest = false) {
-    return load(data_dir() / "families" / GetParam(), policy, 2, likeliest);
+  static Loaded load_model_of(const Policy& policy, bool top_k = false) {
+    return load(data_dir() / "families" / GetParam(), policy, 2, top_k);
   }
   static std::vector<std::int32_t> prompt(const Model& model) {
     std::vector<std::int32_t> ids(static_cast<std::size_t>(prompt_size(model)));
@@ -116,8 +116,8 @@ TEST_P(AllocationsTest, ForwardsOfAKnownSizeMapStateAlone) {
 }
 
 TEST_P(AllocationsTest, DecodeStepsMapStateAlone) {
-  for (const auto& [temperature, likeliest] : {std::pair{0.0, true}, {0.8, true}, {0.8, false}}) {
-    const Loaded loaded = load_model_of(Policy{}, likeliest);
+  for (const auto& [temperature, top_k] : {std::pair{0.0, true}, {0.8, true}, {0.8, false}}) {
+    const Loaded loaded = load_model_of(Policy{}, top_k);
     ASSERT_NE(loaded.model, nullptr);
     const auto state = new_state(*loaded.model);
     // From the third token on: the first one's choice sizes the sampler, the second step the logits of one row.
@@ -127,7 +127,7 @@ TEST_P(AllocationsTest, DecodeStepsMapStateAlone) {
     GenerateOptions options;
     options.max_tokens = kSteps;
     options.sampling.temperature = temperature;
-    options.sampling.top_k = likeliest ? 20 : 0;
+    options.sampling.top_k = top_k ? 20 : 0;
     options.sampling.top_p = 0.9;
     options.on_token = [&](std::int32_t) {
       ++tokens;

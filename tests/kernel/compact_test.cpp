@@ -194,7 +194,6 @@ class CompactKernels : public OfInstructionSet {
             .panel_scale = panel_scale.data(),
             .token_scale = token_scale.data(),
             .ahead = nullptr,
-            .distance = kDistance,
             .end = nullptr,
             .gap = 0,
             .again = false,

@@ -8,7 +8,6 @@
 
 #include "base/memory.h"
 #include "kernels/cards.h"
-#include "kernels/cpu/tuning.h"
 #include "kernels/kernel.h"
 #include "machine/machine.h"
 #include "oracle/decide.h"
@@ -320,96 +319,6 @@ TEST_P(Cards, SameBitsForAnyThreadCount) {
   const Choices routing = random_routing(23, 3, recipe.experts, rng);
   const auto one = run_experts(card, experts, {}, x, routing, 3, 1);
   for (const int threads : {2, 3, 5}) EXPECT_EQ(one, run_experts(card, experts, {}, x, routing, 3, threads)) << threads;
-}
-
-// What a user or an earlier measurement has chosen.
-class Chosen : public TuningStore {
- public:
-  explicit Chosen(TuningTrials trials) : trials_(std::move(trials)) {}
-  const TuningTrials* recall(std::string_view) override { return &trials_; }
-  void keep(std::string_view, TuningTrials, double) override { ADD_FAILURE() << "nothing of this size is measured"; }
-
- private:
-  TuningTrials trials_;
-};
-
-// Each value that a measurement may choose, alone, and all of them together.
-std::vector<TuningTrials> choices_of_settings() {
-  std::vector<TuningTrials> choices;
-  TuningTrials all;
-  for (const bool of_runs : {false, true}) {
-    for (const cpu::TuningCandidate& candidate : cpu::tuning_candidates()) {
-      if (of_runs != (candidate.run_from > 0)) continue;
-      const TuningTrial trial{
-          .setting = std::string(candidate.setting), .value = std::string(candidate.value), .taken = true};
-      choices.push_back({trial});
-      if (!of_runs) {
-        all.push_back(trial);
-      } else {
-        choices.push_back(all);
-        choices.back().push_back(trial);
-      }
-    }
-  }
-  choices.push_back(all);
-  return choices;
-}
-
-std::string words_of(const TuningTrials& trials) {
-  std::string text;
-  for (const TuningTrial& trial : trials) text += trial.setting + " " + trial.value + " ";
-  return text;
-}
-
-TEST_P(Cards, SameBitsForEveryTuningOfExperts) {
-  const KernelCard& card = *GetParam();
-  std::mt19937 rng(8);
-  ThreadPool pool(2);
-  for (const Scheme& scheme : claimed_schemes(card)) {
-    const ExpertsRecipe recipe{
-        .key = scheme.weight, .activation = scheme.activation, .experts = 4, .hidden = 320, .intermediate = 352};
-    const CanonicalExperts experts = random_experts(recipe, rng);
-    const auto pack = [&](TuningStore* store) {
-      return *find_implementation(card.id)->pack_experts(experts, {.pool = pool, .tunings = store});
-    };
-    const auto plain = pack(nullptr);
-    std::vector<std::pair<std::string, std::unique_ptr<PackedExperts>>> tuned;
-    for (const TuningTrials& trials : choices_of_settings()) {
-      Chosen store(trials);
-      tuned.emplace_back(words_of(trials), pack(&store));
-    }
-    auto workspace = PageBuffer::allocate(plain->workspace_bytes(80, 2, pool.threads()));
-    const RunContext context{.pool = pool, .workspace = {workspace->data(), workspace->size()}};
-    for (const std::int64_t tokens : {1, 2, 4, 9, 40, 80}) {  // few and many a tile, and runs
-      const auto x = random_values(static_cast<std::size_t>(tokens * recipe.hidden), rng);
-      const Choices routing = random_routing(tokens, 2, recipe.experts, rng);
-      const ExpertsInput input{
-          .tokens = tokens, .top_k = 2, .x = x.data(), .ids = routing.ids.data(), .weights = routing.weights.data()};
-      std::vector<float> expected(x.size(), std::nanf(""));
-      plain->run(context, input, expected.data());
-      for (const auto& [words, packed] : tuned) {
-        std::vector<float> out(x.size(), std::nanf(""));
-        packed->run(context, input, out.data());
-        EXPECT_EQ(out, expected) << to_string(scheme) << " tokens " << tokens << ": " << words;
-      }
-    }
-  }
-}
-
-TEST_P(Cards, SameBitsForEveryTuningOfLinears) {
-  const KernelCard& card = *GetParam();
-  std::mt19937 rng(9);
-  for (const Scheme& scheme : claimed_schemes(card)) {
-    const MatrixRecipe recipe{.key = scheme.weight, .activation = scheme.activation, .rows = 1200, .cols = 320};
-    const CanonicalLinear linear = random_linear(recipe, rng);
-    for (const std::int64_t tokens : {1, 3, 7, 40}) {
-      const auto x = random_values(static_cast<std::size_t>(tokens * recipe.cols), rng);
-      cpu::choose_for_linears({});
-      const auto plain = run_linear(card, linear, x, 2);
-      cpu::choose_for_linears({.streams = true, .distance = 4096});
-      EXPECT_EQ(plain, run_linear(card, linear, x, 2)) << to_string(scheme) << " tokens " << tokens;
-    }
-  }
 }
 
 // What a card says of itself: a token's result does not depend on the tokens beside it.

@@ -68,9 +68,9 @@ TEST_P(FamiliesTest, ChosenKernelsAreClose) {
   EXPECT_LE(median(errors), 5e-3);
 }
 
-// Prompts alone and together, then steps: the likeliest tokens are those of the largest logits, whether the head was
-// packed for them or not.
-TEST_P(FamiliesTest, LikeliestTokensAreThoseOfTheLargestLogits) {
+// Prompts alone and together, then steps: the top k are those of the largest logits, whether the head was packed for
+// them or not.
+TEST_P(FamiliesTest, TopKAreTheLargestLogits) {
   for (const Policy& policy : {Policy{}, pinned("ref")}) {
     const Loaded plain = load(folder(), policy);
     const Loaded other = load(folder(), policy, 2, true);
@@ -87,7 +87,7 @@ TEST_P(FamiliesTest, LikeliestTokensAreThoseOfTheLargestLogits) {
         other_states.push_back(new_state(*other.model));
         fed.push_back(prompts[i].ids);
       }
-      for (const std::int64_t wanted_logits : {1, 20, 1, 64, 100}) {  // more than a screen is asked for, at last
+      for (const std::int64_t wanted_logits : {1, 20, 1, 64, 100}) {  // more than a head's copy is asked for, at last
         const auto most = static_cast<std::size_t>(wanted_logits);
         Ragged plain_batch;
         Ragged other_batch;
@@ -96,19 +96,19 @@ TEST_P(FamiliesTest, LikeliestTokensAreThoseOfTheLargestLogits) {
           other_batch.add(*other_states[i], fed[i]);
         }
         std::vector<float> logits;
-        std::vector<LikelyToken> likeliest;
+        std::vector<TokenLogit> top;
         ASSERT_TRUE(plain_batch.forward(*plain.model, LogitRows::last_of_each, logits).ok());
-        ASSERT_TRUE(other_batch.forward_likeliest(*other.model, static_cast<std::int64_t>(most), likeliest).ok());
+        ASSERT_TRUE(other_batch.forward_top_k(*other.model, {.k = static_cast<std::int64_t>(most)}, top).ok());
         const std::size_t told = std::min(most, vocabulary);
-        ASSERT_EQ(likeliest.size(), together * told);
+        ASSERT_EQ(top.size(), together * told);
         for (std::size_t i = 0; i < together; ++i) {
-          std::vector<LikelyToken> wanted;
+          std::vector<TokenLogit> wanted;
           for (std::size_t id = 0; id < vocabulary; ++id)
             wanted.push_back({logits[i * vocabulary + id], static_cast<std::int32_t>(id)});
           std::sort(wanted.begin(), wanted.end(), [](const auto& a, const auto& b) { return a.before(b); });
           for (std::size_t k = 0; k < told; ++k) {
-            ASSERT_EQ(likeliest[i * told + k].id, wanted[k].id) << most << " " << k;
-            ASSERT_EQ(likeliest[i * told + k].logit, wanted[k].logit) << most << " " << k;
+            ASSERT_EQ(top[i * told + k].id, wanted[k].id) << most << " " << k;
+            ASSERT_EQ(top[i * told + k].logit, wanted[k].logit) << most << " " << k;
           }
           ASSERT_EQ(other_states[i]->length(), plain_states[i]->length());
           fed[i] = {wanted.front().id};

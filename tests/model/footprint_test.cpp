@@ -43,14 +43,14 @@ class FootprintTest : public testing::TestWithParam<std::filesystem::path> {};
 TEST_P(FootprintTest, IsWhatALoadComesTo) {
   constexpr int kThreads = 2;
   constexpr std::int64_t kTokens = 33;
-  for (const auto& [policy, likeliest] : {std::pair{Policy{}, false}, {Policy{}, true}, {pinned("ref"), true}}) {
+  for (const auto& [policy, top_k] : {std::pair{Policy{}, false}, {Policy{}, true}, {pinned("ref"), true}}) {
     const auto plan = plan_of(GetParam(), policy);
     ASSERT_NE(plan, nullptr);
     const auto foretold =
-        footprint(*plan, {.context = 100, .batch_tokens = kTokens, .threads = kThreads, .likeliest = likeliest});
+        footprint(*plan, {.context = 100, .batch_tokens = kTokens, .threads = kThreads, .top_k = top_k});
     ASSERT_TRUE(foretold.ok()) << foretold.error().message();
     EXPECT_TRUE(foretold->packed);
-    const Loaded loaded = load(GetParam(), policy, kThreads, likeliest);
+    const Loaded loaded = load(GetParam(), policy, kThreads, top_k);
     const auto* const model = dynamic_cast<const Transformer*>(loaded.model.get());
     ASSERT_NE(model, nullptr);
     const Transformer::Parts& parts = model->parts();

@@ -26,7 +26,7 @@ struct Loaded {
 };
 
 // An empty model, with a failure recorded, when anything goes wrong.
-inline Loaded load(const std::filesystem::path& folder, const Policy& policy, int threads = 2, bool likeliest = false) {
+inline Loaded load(const std::filesystem::path& folder, const Policy& policy, int threads = 2, bool top_k = false) {
   Loaded loaded;
   auto checkpoint = Checkpoint::open(folder);
   if (!checkpoint.ok()) {
@@ -39,7 +39,7 @@ inline Loaded load(const std::filesystem::path& folder, const Policy& policy, in
     return loaded;
   }
   loaded.pool = std::make_unique<ThreadPool>(threads);
-  auto model = load_model(**plan, *loaded.pool, {.likeliest = likeliest});
+  auto model = load_model(**plan, *loaded.pool, {.top_k = top_k});
   if (!model.ok()) {
     ADD_FAILURE() << model.error().message();
     return loaded;
@@ -103,8 +103,8 @@ class Ragged {
   Result<> forward(Model& model, LogitRows rows, std::vector<float>& logits) const {
     return model.forward({ids_, positions_, spans_}, states_, rows, logits);
   }
-  Result<> forward_likeliest(Model& model, std::int64_t most, std::vector<LikelyToken>& likeliest) const {
-    return model.forward_likeliest({ids_, positions_, spans_}, states_, most, likeliest);
+  Result<> forward_top_k(Model& model, const TopK& which, std::vector<TokenLogit>& top) const {
+    return model.forward_top_k({ids_, positions_, spans_}, states_, which, top);
   }
 
  private:

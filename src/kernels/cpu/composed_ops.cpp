@@ -74,9 +74,11 @@ PanelOps with_amx(PanelOps ops) {
   ops.q4_i8.short_run_from = kShortBytesFrom;
   set_run(ops.q8_i8, kAmxIntegerRuns.q8);
   ops.bf16_compact = {};  // tiles take plain numbers as they lie, and many tokens gain more by that
+  ops.interleaved = true;
   ops.even_rows = true;
   ops.few = &kAvx512VnniOps;
   ops.few_below = kFewBelow;
+  ops.of_head = &kAmxIntegerOps;
   return ops;
 }
 

@@ -18,7 +18,7 @@ namespace moracle::cpu {
 
 namespace {
 
-constexpr std::int64_t kMaxTopK = 64;
+constexpr std::int64_t kMaxChoices = 64;
 // Rows of an expert's inputs that are at hand at a time, copied together where kernels like that.
 constexpr std::int64_t kItemRows = 256;
 constexpr std::int64_t kItemRuns = kItemRows / kMaxRun;
@@ -65,7 +65,6 @@ struct InputRows {
 
 // Memory of one call, in one order for sizing and for use.
 struct Workspace {
-  Tuning tuning;
   ExpertSchedule schedule;
   InputRows x, x_up;         // inputs of gate and of up, per token or per slot position
   std::span<float> h;        // activated w13 output, [slots, padded intermediate]
@@ -98,27 +97,7 @@ class CpuExperts final : public PackedExperts {
   }
 
   void run(const RunContext& context, const ExpertsInput& input, float* out) const override {
-    run_as(tuning_, context, input, out);
-  }
-
-  void choose_tuning(const PackOptions& options) {
-    const auto run = [this](const Tuning& tuning, const RunContext& context, const ExpertsInput& input, float* out) {
-      run_as(tuning, context, input, out);
-    };
-    // Runs on tiles sum in an order of their own.
-    const bool same_bits = !ops_.even_rows && layout_.w13.many.kernels->run != nullptr;
-    tuning_ = tune({.packed = *this,
-                    .experts = layout_.experts,
-                    .hidden = layout_.hidden,
-                    .run_from = same_bits ? layout_.w13.many.kernels->run_from : 0,
-                    .run = run},
-                   options);
-  }
-
- private:
-  void run_as(const Tuning& tuning, const RunContext& context, const ExpertsInput& input, float* out) const {
     Workspace work = take_workspace(context, input);
-    work.tuning = tuning;
     prepare_inputs(context, input, work);
     spread(context, work, layout_.w13.many.panels, kMaxPanels / 2,
            [&](const Stretch& stretch, int thread) { multiply_w13(work, input, stretch, thread); });
@@ -128,6 +107,7 @@ class CpuExperts final : public PackedExperts {
     combine(context, input, work, out);
   }
 
+ private:
   [[nodiscard]] std::int64_t widest_row() const {
     return std::max(layout_.w13.many.padded_cols(), layout_.w2.many.padded_cols());
   }
@@ -187,7 +167,7 @@ class CpuExperts final : public PackedExperts {
     share_stretches(context.pool, hit * panels, longest,
                     [&](std::int64_t begin, std::int64_t end, std::int64_t after, int thread) {
                       const std::int32_t expert = expert_at(begin);
-                      const std::int64_t streams = work.tuning.together(tokens_of(work, expert)) ? most : 1;
+                      const std::int64_t streams = layout_.w13.many.interleaves(tokens_of(work, expert)) ? most : 1;
                       body({.expert = expert,
                             .panels = PanelStreams(begin % panels, begin % panels + end - begin, streams),
                             .next_expert = expert_at(after),
@@ -287,8 +267,7 @@ class CpuExperts final : public PackedExperts {
   void find_rows(const Workspace& work, const ExpertsInput& input, const PanelFormat& format, std::int64_t tokens,
                  int thread, ItemRows& rows) const {
     const std::size_t stride = layout_.w13.many.input_stride();
-    const bool gather =
-        work.gather_rows > 0 && tokens >= layout_.w13.few_below && runs_from(layout_.w13.many, work.tuning, tokens);
+    const bool gather = work.gather_rows > 0 && tokens >= layout_.w13.few_below && runs_from(layout_.w13.many, tokens);
     std::byte* copy = work.gathered.data() + static_cast<std::size_t>(thread * work.gather_rows) * stride;
     const Parts runs = rows.runs();
     for (std::int64_t run = 0; run < runs.size(); ++run) {
@@ -323,7 +302,7 @@ class CpuExperts final : public PackedExperts {
       with_gates.add(gate + format.panel_bytes, extras.up_scale, u[i]);
     }
     with_gates.after = after;
-    const bool streams = work.tuning.together(rows.count);
+    const bool streams = layout_.w13.many.interleaves(rows.count);
     for (std::int64_t i = 0; streams && i < next.count; ++i) {
       const std::byte* const gate = gate_at(expert, next.panel[i]);
       gates.add_ahead(gate);
@@ -340,8 +319,8 @@ class CpuExperts final : public PackedExperts {
           for (std::int64_t line = 0; line < kPanelRows; line += 16) __builtin_prefetch(out + line, 1);
         }
       }
-      multiply_rows(format, work.tuning, rows.gate[i], gates);
-      if (layout_.own_up) multiply_rows(format, work.tuning, rows.up[i], ups);
+      multiply_rows(format, rows.gate[i], gates);
+      if (layout_.own_up) multiply_rows(format, rows.up[i], ups);
       gates.ahead_count = ups.ahead_count = 0;
       for (std::int64_t p = 0; p < panels.count; ++p) {
         const std::int64_t first = panels.panel[p] * kPanelRows;
@@ -413,10 +392,10 @@ class CpuExperts final : public PackedExperts {
     set.out_stride = format.padded_rows();
     for (std::int64_t p = 0; p < panels.count; ++p)
       set.add(down_at(expert, panels.panel[p]), extras.down_scale, y + panels.panel[p] * kPanelRows);
-    for (std::int64_t p = 0; work.tuning.together(rows.count) && p < next.count; ++p)
+    for (std::int64_t p = 0; layout_.w2.many.interleaves(rows.count) && p < next.count; ++p)
       set.add_ahead(down_at(expert, next.panel[p]));
     set.after = after;
-    multiply_rows(format, work.tuning, rows, set);
+    multiply_rows(format, rows, set);
     for (std::int64_t p = 0; !extras.down_bias.empty() && p < panels.count; ++p)
       add_bias(bias_at(extras.down_bias, panels.panel[p] * kPanelRows), rows.count, set.out[p], set.out_stride);
   }
@@ -430,8 +409,8 @@ class CpuExperts final : public PackedExperts {
   // Sums a token's choices in the order of its choices, whatever the schedule was.
   void combine(const RunContext& context, const ExpertsInput& input, const Workspace& work, float* out) const {
     context.pool.parallel_for(input.tokens, [&](std::int64_t token, int) {
-      const float* rows[kMaxTopK];
-      float weights[kMaxTopK];
+      const float* rows[kMaxChoices];
+      float weights[kMaxChoices];
       std::int64_t count = 0;
       for (std::int64_t j = 0; j < input.top_k; ++j) {
         const auto slot = static_cast<std::size_t>(token * input.top_k + j);
@@ -449,7 +428,6 @@ class CpuExperts final : public PackedExperts {
   ActivationArgs activation_;
   PageBuffer memory_;
   std::vector<ExpertExtras> extras_;
-  Tuning tuning_;
 };
 
 Result<ActivationArgs> activation_args(const ActivationSpec& spec) {
@@ -569,9 +547,8 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const PanelOps& ops, const C
     MORACLE_TRY(failed.take());
     if (options.store != nullptr && !kept) options.store->keep(options.name, bytes);
   }
-  auto packed = std::make_unique<CpuExperts>(ops, layout, activation, std::move(memory), std::move(extras));
-  if (!options.layout_only) packed->choose_tuning(options);
-  return std::unique_ptr<PackedExperts>(std::move(packed));
+  return std::unique_ptr<PackedExperts>(
+      std::make_unique<CpuExperts>(ops, layout, activation, std::move(memory), std::move(extras)));
 }
 
 }  // namespace moracle::cpu

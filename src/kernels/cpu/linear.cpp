@@ -9,7 +9,7 @@
 #include "base/first_error.h"
 #include "kernels/cpu/compact.h"
 #include "kernels/cpu/dispatch.h"
-#include "kernels/cpu/head_search.h"
+#include "kernels/cpu/head_top_k.h"
 #include "kernels/cpu/multiply_rows.h"
 #include "kernels/cpu/stretches.h"
 
@@ -21,7 +21,7 @@ class CpuLinear final : public PackedLinear {
  public:
   CpuLinear(const PanelOps& ops, const PanelForms& forms, PageBuffer memory, std::vector<std::int32_t> order,
             std::vector<float> bias, float global_scale, std::optional<float> input_scale,
-            std::optional<HeadScreen> screen)
+            std::unique_ptr<HeadTopK> top_k)
       : ops_(ops),
         forms_(forms),
         memory_(std::move(memory)),
@@ -29,15 +29,15 @@ class CpuLinear final : public PackedLinear {
         bias_(std::move(bias)),
         global_scale_(global_scale),
         input_scale_(input_scale),
-        screen_(std::move(screen)) {}
+        top_k_(std::move(top_k)) {}
 
-  [[nodiscard]] std::size_t bytes() const override { return forms_.many.bytes() + (screen_ ? screen_->bytes() : 0); }
+  [[nodiscard]] std::size_t bytes() const override { return forms_.many.bytes() + (top_k_ ? top_k_->bytes() : 0); }
 
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override {
     const PanelFormat& format = forms_.of(tokens);
     const std::size_t rows = PreparedRows::bytes(format, static_cast<std::size_t>(tokens)) +
                              BumpArena::cost<float>(static_cast<std::size_t>(threads * format.padded_cols()));
-    return screen_ ? std::max(rows, largest_workspace()) : rows;
+    return top_k_ ? rows + top_k_->workspace_bytes(std::min(tokens, kMaxRun), threads) : rows;
   }
 
   void run(const RunContext& context, std::int64_t tokens, const float* x, float* y) const override {
@@ -54,30 +54,28 @@ class CpuLinear final : public PackedLinear {
     if (!others.empty()) others.front().linear->run_together(context, others, tokens, x);
   }
 
-  [[nodiscard]] bool finds_largest() const override { return screen_.has_value(); }
+  [[nodiscard]] bool has_top_k() const override { return top_k_ != nullptr; }
 
-  [[nodiscard]] bool largest(const RunContext& context, const float* x, std::span<RankedOutput> out) const override {
-    if (!screen_) return false;
-    const PanelFormat& format = forms_.of(1);
-    BumpArena arena(context.workspace);
-    const auto query = screen_->prepare(x, format.input, arena);
-    if (!query) return false;
-    const PreparedRow row = PreparedRows::take(format, 1, arena).row(format, 0);
-    prepare_row(ops_, format, order_, input_scale_, x,
-                arena.take<float>(static_cast<std::size_t>(format.padded_cols())).data(), row);
-    const Tuning tuning = tuning_of_linears();
-    RunRows run;
-    run.add(format, row);
-    HeadSearch search(ops_, *screen_, *query, format.rows, tuning.streams, arena);
-    const auto compute = [&](std::int64_t panel, float* products) {
-      PanelSet set;
-      set.add(panel_at(format, panel), global_scale_, products);
-      multiply_rows(format, tuning, run, set);
-    };
-    return search.run(context.pool, compute, out);
+  [[nodiscard]] bool top_k(const RunContext& context, const TopKQuery& query,
+                           std::span<RankedOutput> out) const override {
+    const PanelFormat& format = forms_.of(query.tokens);
+    const Parts parts(query.tokens, kMaxRun);  // as run() has them
+    if (!top_k_ || parts.begin(1) * query.k > format.panels / kLeastPanelsPerOutput) return false;
+    for (std::int64_t i = 0; i < parts.size(); ++i) {
+      TopKQuery part = query;
+      part.tokens = parts.begin(i + 1) - parts.begin(i);
+      part.x += parts.begin(i) * format.cols;
+      if (part.seeds != nullptr) part.seeds += parts.begin(i);
+      const auto place = out.subspan(static_cast<std::size_t>(parts.begin(i) * query.k));
+      if (!top_k_of_run(context, format, part, place)) return false;
+    }
+    return true;
   }
 
  private:
+  // Where a query wants more outputs than a quarter of the panels, most panels would have to be multiplied.
+  static constexpr std::int64_t kLeastPanelsPerOutput = 4;
+
   [[nodiscard]] bool reads_alike(const PackedLinear& other, std::int64_t tokens) const {
     const auto* const linear = dynamic_cast<const CpuLinear*>(&other);
     return linear != nullptr && prepared_alike(linear->forms_.of(tokens), forms_.of(tokens)) &&
@@ -89,12 +87,7 @@ class CpuLinear final : public PackedLinear {
                  const float* x) const {
     const PanelFormat& format = forms_.of(tokens);
     BumpArena arena(context.workspace);
-    const PreparedRows rows = PreparedRows::take(format, static_cast<std::size_t>(tokens), arena);
-    const auto scratch = arena.take<float>(static_cast<std::size_t>(context.pool.threads() * format.padded_cols()));
-    context.pool.parallel_for(tokens, [&](std::int64_t t, int thread) {
-      prepare_row(ops_, format, order_, input_scale_, x + t * format.cols,
-                  scratch.data() + thread * format.padded_cols(), rows.row(format, t));
-    });
+    const PreparedRows rows = prepare_rows(context.pool, format, tokens, x, arena);
     struct Place {
       const CpuLinear* linear;
       float* y;
@@ -111,25 +104,42 @@ class CpuLinear final : public PackedLinear {
     };
     std::int64_t panels = 0;
     for (const LinearRun& of : linears) panels += static_cast<const CpuLinear*>(of.linear)->forms_.of(tokens).panels;
-    const Tuning tuning = tuning_of_linears();
     const auto to_its_end = [&](std::int64_t begin) {
       const Place place = place_of(begin);
       return place.format.panels - place.panel;
     };
-    share_stretches(
-        context.pool, panels, to_its_end, [&](std::int64_t begin, std::int64_t end, std::int64_t after, int) {
-          const Place place = place_of(begin);
-          const Place next = place_of(after);
-          const PanelStreams streams(place.panel, place.panel + end - begin, tuning.together(tokens) ? kMaxPanels : 1);
-          place.linear->multiply_stretch(place.format, tuning, streams, next.linear->panel_at(next.format, next.panel),
-                                         tokens, rows, place.y);
-        });
+    share_stretches(context.pool, panels, to_its_end,
+                    [&](std::int64_t begin, std::int64_t end, std::int64_t after, int) {
+                      const Place place = place_of(begin);
+                      const Place next = place_of(after);
+                      const PanelStreams streams(place.panel, place.panel + end - begin,
+                                                 forms_.many.interleaves(tokens) ? kMaxPanels : 1);
+                      place.linear->multiply_stretch(
+                          place.format, streams, next.linear->panel_at(next.format, next.panel), tokens, rows, place.y);
+                    });
   }
 
-  [[nodiscard]] std::size_t largest_workspace() const {
-    const PanelFormat& format = forms_.of(1);
-    return screen_->query_bytes() + PreparedRows::bytes(format, 1) +
-           BumpArena::cost<float>(static_cast<std::size_t>(format.padded_cols())) + HeadSearch::bytes(format.rows);
+  bool top_k_of_run(const RunContext& context, const PanelFormat& format, const TopKQuery& query,
+                    std::span<RankedOutput> out) const {
+    BumpArena arena(context.workspace);
+    const PreparedRows rows = prepare_rows(context.pool, format, query.tokens, query.x, arena);
+    const auto multiply = [&](std::int64_t panel, float* y) {
+      multiply_stretch(format, PanelStreams(panel, panel + 1, 1), panel_at(format, panel), query.tokens, rows, y);
+    };
+    const auto memory = arena.take<std::byte>(top_k_->workspace_bytes(query.tokens, context.pool.threads()));
+    return top_k_->run(context.pool, memory, query, multiply, out);
+  }
+
+  // Each thread has a row of scratch.
+  PreparedRows prepare_rows(ThreadPool& pool, const PanelFormat& format, std::int64_t tokens, const float* x,
+                            BumpArena& arena) const {
+    const PreparedRows rows = PreparedRows::take(format, static_cast<std::size_t>(tokens), arena);
+    const auto scratch = arena.take<float>(static_cast<std::size_t>(pool.threads() * format.padded_cols()));
+    pool.parallel_for(tokens, [&](std::int64_t t, int thread) {
+      prepare_row(ops_, format, order_, input_scale_, x + t * format.cols,
+                  scratch.data() + thread * format.padded_cols(), rows.row(format, t));
+    });
+    return rows;
   }
 
   [[nodiscard]] const std::byte* panel_at(const PanelFormat& format, std::int64_t panel) const {
@@ -138,8 +148,8 @@ class CpuLinear final : public PackedLinear {
 
   // A run of tokens meets many panels before the next run does, so that its activations stay in the second-level cache;
   // panels come from a cache or, asked for in time, from memory.
-  void multiply_stretch(const PanelFormat& format, const Tuning& tuning, const PanelStreams& panels,
-                        const std::byte* after, std::int64_t tokens, const PreparedRows& rows, float* y) const {
+  void multiply_stretch(const PanelFormat& format, const PanelStreams& panels, const std::byte* after,
+                        std::int64_t tokens, const PreparedRows& rows, float* y) const {
     constexpr std::int64_t kBlockBytes = std::int64_t{2} << 20U;
     const std::int64_t most = std::max<std::int64_t>(kBlockBytes / narrow<std::int64_t>(format.panel_bytes), 1);
     const Parts runs(tokens, kMaxRun);
@@ -152,21 +162,21 @@ class CpuLinear final : public PackedLinear {
         for (std::int64_t group = blocks.begin(block); group < blocks.begin(block + 1); ++group) {
           const PanelGroup ahead = i == 0 ? panels.at(group + 1) : PanelGroup();
           const std::byte* const next = group + 1 == panels.size() ? after : nullptr;
-          multiply_panels(format, tuning, panels.at(group), ahead, next, run, y + first * format.rows);
+          multiply_panels(format, panels.at(group), ahead, next, run, y + first * format.rows);
         }
       }
     }
   }
 
-  void multiply_panels(const PanelFormat& format, const Tuning& tuning, const PanelGroup& panels,
-                       const PanelGroup& next, const std::byte* after, const RunRows& run, float* y) const {
+  void multiply_panels(const PanelFormat& format, const PanelGroup& panels, const PanelGroup& next,
+                       const std::byte* after, const RunRows& run, float* y) const {
     alignas(64) float out[kMaxPanels][kMaxRun * kPanelRows];
     PanelSet set;
     for (std::int64_t p = 0; p < panels.count; ++p) set.add(panel_at(format, panels.panel[p]), global_scale_, out[p]);
-    for (std::int64_t p = 0; tuning.together(run.count) && p < next.count; ++p)
+    for (std::int64_t p = 0; forms_.many.interleaves(run.count) && p < next.count; ++p)
       set.add_ahead(panel_at(format, next.panel[p]));
     set.after = after;
-    multiply_rows(format, tuning, run, set);
+    multiply_rows(format, run, set);
     for (std::int64_t p = 0; p < panels.count; ++p) {
       for (std::int64_t t = 0; t < run.count; ++t)
         store(format.rows, panels.panel[p] * kPanelRows, out[p] + t * kPanelRows, y + t * format.rows);
@@ -191,10 +201,10 @@ class CpuLinear final : public PackedLinear {
   std::vector<float> bias_;
   float global_scale_;
   std::optional<float> input_scale_;
-  std::optional<HeadScreen> screen_;
+  std::unique_ptr<HeadTopK> top_k_;
 };
 
-// Packs one matrix, in the plain format of its panels or in the compact one, and its screen where it is asked for.
+// Packs one matrix, in the plain format of its panels or in the compact one, and a head's copy in 8 bits.
 class LinearPacker {
  public:
   LinearPacker(const PanelOps& ops, const CanonicalLinear& linear, const PanelFormat& plain, const PackOptions& options)
@@ -204,58 +214,62 @@ class LinearPacker {
         plain_(plain),
         options_(options),
         order_(column_order(source_.spec())) {
-    const bool bounded = !quantized(plain.code) && linear.bias.empty() && plain.cols <= HeadScreen::kMostCols;
-    if (options.find_largest && bounded) screen_.emplace(plain.rows, plain.cols);
+    if (!options.head || quantized(plain.code) || !linear.bias.empty() || plain.cols > kMaxHeadCols) return;
+    norms_.resize(static_cast<std::size_t>(plain.rows));
+    copy_.weight = int8_copy(source_, norms_);
   }
 
   // Null where the matrix does not fit the compact format.
   [[nodiscard]] Result<std::unique_ptr<PackedLinear>> pack(const PanelForms& forms) {
     const PanelFormat& format = forms.many;
+    MORACLE_TRY(prepare_copy());
     if (options_.layout_only) return packed(forms, PageBuffer());
     MORACLE_ASSIGN(PageBuffer memory, PageBuffer::allocate(format.bytes()));
     const std::span<std::byte> bytes(memory.data(), memory.size());
     const bool kept = restored(options_.name, bytes) && lists_hold(format, bytes);
-    MORACLE_TRY(prepare_screen());
-    if (!kept || !screen_packed_) {
+    if (!kept || (copy_.weight != nullptr && !copy_packed_)) {
       MORACLE_ASSIGN(const bool fits, fill(format, kept ? std::span<std::byte>() : bytes));
       if (!fits) return std::unique_ptr<PackedLinear>();
     }
     if (options_.store != nullptr && !kept) options_.store->keep(options_.name, bytes);
-    if (options_.store != nullptr && !screen_packed_) options_.store->keep(screen_name(), screen_bytes());
     return packed(forms, std::move(memory));
   }
 
  private:
   struct Scratch {
     PackScratch pack;
+    PackScratch copy;
     std::vector<std::byte> plain;
-    HeadScreen::Scratch screen;
   };
 
   [[nodiscard]] std::unique_ptr<PackedLinear> packed(const PanelForms& forms, PageBuffer memory) {
-    if (screen_) screen_->take(std::move(screen_memory_));
+    std::unique_ptr<HeadTopK> top_k;
+    if (copy_.weight != nullptr) {
+      auto copy =
+          std::make_unique<CpuLinear>(copy_ops(), copy_forms_, std::move(copy_memory_), std::vector<std::int32_t>(),
+                                      std::vector<float>(), 1.0F, std::nullopt, nullptr);
+      top_k = std::make_unique<HeadTopK>(std::move(copy), copy_forms_.many.input, forms.many.input, plain_.cols,
+                                         std::move(norms_));
+    }
     return std::make_unique<CpuLinear>(ops_, forms, std::move(memory), order_, linear_.bias,
-                                       source_.spec().global_scale, linear_.input_scale, std::move(screen_));
+                                       source_.spec().global_scale, linear_.input_scale, std::move(top_k));
   }
 
   [[nodiscard]] bool restored(std::string_view name, std::span<std::byte> bytes) const {
     return options_.store != nullptr && options_.store->restore(name, bytes, options_.pool);
   }
 
-  [[nodiscard]] std::string screen_name() const { return std::string(options_.name) + " screen"; }
-  [[nodiscard]] std::span<std::byte> screen_bytes() { return {screen_memory_.data(), screen_memory_.size()}; }
+  [[nodiscard]] const PanelOps& copy_ops() const { return ops_.of_head != nullptr ? *ops_.of_head : ops_; }
 
-  Result<> prepare_screen() {
-    if (!screen_) {
-      screen_packed_ = true;
-    } else if (screen_memory_.size() == 0) {
-      MORACLE_ASSIGN(screen_memory_, PageBuffer::allocate(screen_->bytes()));
-      screen_packed_ = restored(screen_name(), screen_bytes());
-    }
+  Result<> prepare_copy() {
+    if (copy_.weight == nullptr || copy_memory_.size() > 0) return Ok{};
+    MORACLE_ASSIGN(copy_forms_, panel_forms(copy_, copy_ops()));
+    if (options_.layout_only) return Ok{};
+    MORACLE_ASSIGN(copy_memory_, PageBuffer::allocate(copy_forms_.many.bytes()));
     return Ok{};
   }
 
-  // Packs into `panels`, where that is not empty, and the screen where it is not packed yet, while the weights are in a
+  // Packs into `panels`, where that is not empty, and the copy where it is not packed yet, while the weights are in a
   // cache. False: the matrix does not fit the format.
   Result<bool> fill(const PanelFormat& format, std::span<std::byte> panels) {
     constexpr std::int64_t kPanelsPerItem = 16;
@@ -275,6 +289,7 @@ class LinearPacker {
     });
     MORACLE_TRY(failed.take());
     source_.release();
+    copy_packed_ = fits.load();
     return fits.load();
   }
 
@@ -287,10 +302,11 @@ class LinearPacker {
                       ? pack_compact(format, begin, end, out, scratch, fits)
                       : pack_panels(source_, format, order_, begin, end, out, format.panel_bytes, scratch.pack));
     }
-    if (screen_packed_) return Ok{};
-    const std::int64_t end_row = std::min(end * kPanelRows, format.rows);
-    return screen_->pack(ops_, source_, begin * kPanelRows, end_row, screen_bytes(), scratch.pack.words,
-                         scratch.screen);
+    if (copy_.weight == nullptr || copy_packed_) return Ok{};
+    const PanelFormat& copy = copy_forms_.many;
+    return pack_panels(*copy_.weight, copy, {}, begin, end,
+                       copy_memory_.data() + static_cast<std::size_t>(begin) * copy.panel_bytes, copy.panel_bytes,
+                       scratch.copy);
   }
 
   // Lists tell kernels what to read and where to write, so those of a file are looked at before.
@@ -334,9 +350,11 @@ class LinearPacker {
   const PanelFormat& plain_;
   const PackOptions& options_;
   std::vector<std::int32_t> order_;
-  std::optional<HeadScreen> screen_;
-  PageBuffer screen_memory_;
-  bool screen_packed_ = false;  // or not asked for
+  CanonicalLinear copy_{};  // of a head, in 8 bits
+  PanelForms copy_forms_;
+  PageBuffer copy_memory_;
+  std::vector<RowNorms> norms_;  // of its rows
+  bool copy_packed_ = false;
 };
 
 }  // namespace

@@ -67,9 +67,9 @@ class NextShares {
 };
 
 // Panel by panel, or, where several are read at once, all of them with each tile.
-void multiply_tiles(const PanelFormat& format, const Tuning& tuning, const PanelSet& set, PanelArgs args) {
+void multiply_tiles(const PanelFormat& format, const PanelSet& set, PanelArgs args) {
   const PanelArgs all = args;
-  const bool several = tuning.together(all.tokens);
+  const bool several = format.interleaves(all.tokens);
   const Parts tiles(all.tokens, format.kernels->tile_tokens);
   const std::int64_t together = several ? set.count : 1;
   const NextShares next(format, tiles.size());
@@ -100,10 +100,9 @@ void multiply_tiles(const PanelFormat& format, const Tuning& tuning, const Panel
 
 }  // namespace
 
-bool runs_from(const PanelFormat& format, const Tuning& tuning, std::int64_t rows) {
+bool runs_from(const PanelFormat& format, std::int64_t rows) {
   const CodeKernels& kernels = *format.kernels;
   if (kernels.run == nullptr) return false;
-  if (tuning.run_from > 0) return rows >= tuning.run_from;
   const bool short_groups = kernels.short_run_from > 0 && format.group_cols <= kShortGroup;
   return rows >= (short_groups ? kernels.short_run_from : kernels.run_from);
 }
@@ -131,7 +130,7 @@ void RunRows::add(const PanelFormat& format, const PreparedRow& row) {
   token_scale[count++] = token_scale_of(format, row);
 }
 
-void multiply_rows(const PanelFormat& format, const Tuning& tuning, const RunRows& rows, const PanelSet& set) {
+void multiply_rows(const PanelFormat& format, const RunRows& rows, const PanelSet& set) {
   PanelArgs args{.tokens = rows.count,
                  .x = rows.x,
                  .sums = rows.sums,
@@ -147,7 +146,6 @@ void multiply_rows(const PanelFormat& format, const Tuning& tuning, const RunRow
                  .panel_scale = nullptr,
                  .token_scale = rows.token_scale,
                  .ahead = nullptr,
-                 .distance = tuning.distance,
                  .end = nullptr,
                  .gap = 0,
                  .again = false,
@@ -155,10 +153,10 @@ void multiply_rows(const PanelFormat& format, const Tuning& tuning, const RunRow
                  .next_share = 0,
                  .out = nullptr,
                  .out_stride = set.out_stride};
-  if (runs_from(format, tuning, args.tokens)) {
+  if (runs_from(format, args.tokens)) {
     for (std::int64_t p = 0; p < set.count; ++p) multiply_panels(format, set, p, format.kernels->run, 0, args);
   } else {
-    multiply_tiles(format, tuning, set, args);
+    multiply_tiles(format, set, args);
   }
 }
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "kernels/cpu/packed_matrix.h"
-#include "kernels/cpu/tuning.h"
 
 namespace moracle::cpu {
 
@@ -41,9 +40,9 @@ struct PanelSet {
 };
 
 // Rows times every panel of the set.
-void multiply_rows(const PanelFormat& format, const Tuning& tuning, const RunRows& rows, const PanelSet& set);
+void multiply_rows(const PanelFormat& format, const RunRows& rows, const PanelSet& set);
 // Whether so many rows take the kernels of runs.
-[[nodiscard]] bool runs_from(const PanelFormat& format, const Tuning& tuning, std::int64_t rows);
+[[nodiscard]] bool runs_from(const PanelFormat& format, std::int64_t rows);
 
 // Panels that are worked on together.
 struct PanelGroup {

@@ -76,6 +76,7 @@ void choose_kernels(const PanelOps& ops, PanelFormat& format) {
   format.kernels = &kernels_of(ops, format.code, format.input);
   format.tiles = &format.kernels->tiles[static_cast<std::size_t>(format.input_scaling())][format.zeros ? 1 : 0];
   format.wide_panels = ops.wide_panels;
+  format.interleaved = ops.interleaved;
 }
 
 std::optional<PanelCode> code_for(Element element) {
@@ -215,6 +216,7 @@ Result<PanelForms> panel_forms(const CanonicalLinear& linear, const PanelOps& op
   const bool same_panels = forms.few.groups == forms.many.groups && forms.few.panel_bytes == forms.many.panel_bytes;
   if (!forms.few.integer_input() || forms.few.input == forms.many.input || !same_panels) return forms;
   forms.few_below = ops.few_below;
+  forms.few.interleaved = ops.interleaved;
   return forms;
 }
 

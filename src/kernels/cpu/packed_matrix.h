@@ -43,6 +43,7 @@ struct PanelFormat {
   const CodeKernels* kernels = nullptr;
   const CodeKernels::Tiles* tiles = nullptr;  // of `kernels`, for these activations and zero points
   const std::int64_t* wide_panels = nullptr;  // [kWideTiles]: panels that the wide tiles take
+  bool interleaved = false;                   // as of PanelOps
   // Codes that are kept as others of the same value: [64], by the checkpoint's code. Null: kept as they are.
   const std::uint8_t* recode = nullptr;
 
@@ -61,6 +62,8 @@ struct PanelFormat {
     if (!activation) return 0;
     return group_input_scales ? static_cast<std::size_t>(groups) : 1;
   }
+  // Whether so many tokens meet several panels at once.
+  [[nodiscard]] bool interleaves(std::int64_t tokens) const { return interleaved && tokens <= kWideTiles; }
   [[nodiscard]] bool integer_input() const { return input != InputForm::f32 && input != InputForm::bf16; }
   // Of a row in planes, from a code's high byte to its low one.
   [[nodiscard]] std::int64_t input_plane() const { return (padded_cols() + 63) / 64 * 64; }

@@ -44,7 +44,7 @@ constexpr std::int64_t kMaxRun = 64;      // tokens of one call at most
 constexpr std::int64_t kMaxPanels = 4;    // of one call
 constexpr std::int64_t kAhead = 4;        // places of PanelArgs::ahead
 constexpr int kNextBits = 8;              // of PanelArgs::next_share behind the point
-constexpr std::int64_t kDistance = 8192;  // of PanelArgs::distance, where nothing else was measured
+constexpr std::int64_t kDistance = 8192;  // bytes ahead of the multiply-adds at which a panel is prefetched
 constexpr std::int64_t kShortGroup = 32;
 constexpr std::int64_t kWideTiles = 3;  // tiles of 1 .. 3 tokens may take several panels at once
 
@@ -106,10 +106,8 @@ struct PanelArgs {
   // Four places whose lines are asked for while this panel is worked on, an equal share of each: the panels that come
   // next, as several streams from memory. Null: only the panel itself, a little ahead.
   const std::byte* const* ahead;
-  // Otherwise: how far ahead of the multiply-adds the panel itself is asked for, in bytes. Where a core's own
-  // prefetcher keeps too few lines on the way, this hides the rest of the memory latency. Lines past the panel, from
-  // `end` on, are asked for `gap` bytes further: where the thread goes on to read.
-  std::int64_t distance;
+  // Otherwise the panel itself is prefetched kDistance bytes ahead; lines past it, from `end` on, `gap` bytes further:
+  // where the thread goes on to read.
   const std::byte* end;
   std::int64_t gap;
   bool again;  // an earlier call has read these panels, so they need not be asked for
@@ -137,9 +135,6 @@ struct ActivationArgs {
   std::int64_t rows;
   std::int64_t out_stride;
 };
-
-struct ScreenArgs;  // screen.h
-struct ScreenRow;   // likewise
 
 // The kernels of one code and input form; all null where an instruction set has none.
 struct CodeKernels {
@@ -205,6 +200,10 @@ struct PanelOps {
   // Kernels of another input form for what fewer than `few_below` tokens meet; null: none.
   const PanelOps* few;
   std::int64_t few_below;
+  const PanelOps* of_head;  // multiply a head's copy in 8 bits (head_top_k.h); null: these
+  // Few tokens read several panels, which lie far apart, at once: Sapphire Rapids reads half as fast again so, since
+  // its prefetcher keeps about 20 lines of one stream on the way and 48 of several.
+  bool interleaved;
   bool even_rows;  // runs are faster where the rows of activations lie at equal distances
   void (*to_bf16)(const float* in, std::uint16_t* out, std::int64_t count);  // round to nearest even
   float (*absolute_max)(const float* x, std::int64_t count);                 // NaN where a value is not finite
@@ -213,8 +212,6 @@ struct PanelOps {
   void (*encode16)(const EncodeArgs&);  // likewise
   void (*encode_planes)(const EncodeArgs&);
   void (*activate)(const ActivationArgs&);
-  void (*screen_panels)(const ScreenArgs&);
-  void (*pack_screen_row)(const ScreenRow&);
   // out[i] = sum over j of weights[j] * rows[j][i], j ascending.
   void (*weighted_sum)(const float* const* rows, const float* weights, std::int64_t count, float* out, std::int64_t n);
 };

@@ -52,19 +52,21 @@ class SuccessorModel final : public Model {
     }
     return Ok{};
   }
-  Result<> forward_likeliest(const Batch& batch, std::span<SequenceState* const> states, std::int64_t most,
-                             std::vector<LikelyToken>& likeliest) override {
+  Result<> forward_top_k(const Batch& batch, std::span<SequenceState* const> states, const TopK& which,
+                         std::vector<TokenLogit>& top) override {
     std::vector<float> logits;
     MORACLE_TRY(forward(batch, states, LogitRows::last_of_each, logits));
+    seeds.push_back(which.seeds.empty() ? 0 : which.seeds[0]);
     if (poison) return Error{.code = "numeric.nan"};
-    likeliest.clear();
-    for (const float logit : logits) likeliest.push_back({logit, static_cast<std::int32_t>(likeliest.size())});
-    std::sort(likeliest.begin(), likeliest.end(), [](const auto& a, const auto& b) { return a.before(b); });
-    likeliest.resize(std::min(likeliest.size(), static_cast<std::size_t>(most)));
+    top.clear();
+    for (const float logit : logits) top.push_back({logit, static_cast<std::int32_t>(top.size())});
+    std::sort(top.begin(), top.end(), [](const auto& a, const auto& b) { return a.before(b); });
+    top.resize(std::min(top.size(), static_cast<std::size_t>(which.k)));
     return Ok{};
   }
 
   std::vector<std::vector<std::int32_t>> calls;
+  std::vector<std::uint64_t> seeds;  // of forward_top_k; 0: none
   std::int64_t reserved = 0;
   bool poison = false;
 
@@ -155,6 +157,19 @@ TEST(Generate, ACallersStopIsAStop) {
   EXPECT_EQ(result->finish, FinishReason::stop);
 }
 
+// The number of forwards that a prompt takes moves no draw.
+TEST(Generate, EveryDrawFromAllTokensHasASeedOfItsOwn) {
+  const GenerateOptions options{.sampling = {.temperature = 1.0, .seed = 7}, .max_tokens = 3};
+  SuccessorModel model(2000);
+  ASSERT_TRUE(generate_from(model, {1}, options).ok());
+  SuccessorModel longer(2000);
+  ASSERT_TRUE(generate_from(longer, std::vector<std::int32_t>(kPrefillChunk + 1, 1), options).ok());
+  ASSERT_EQ(model.seeds.size(), 3U);
+  EXPECT_EQ(std::set<std::uint64_t>(model.seeds.begin(), model.seeds.end()).size(), 3U);
+  ASSERT_EQ(longer.seeds.size(), 4U);
+  EXPECT_EQ(std::vector<std::uint64_t>(longer.seeds.begin() + 1, longer.seeds.end()), model.seeds);
+}
+
 // Logits that depend on all tokens so far, of both signs and close together.
 class HashingModel final : public Model {
  public:
@@ -184,8 +199,8 @@ class HashingModel final : public Model {
     logits = logits_after(seen_);
     return Ok{};
   }
-  Result<> forward_likeliest(const Batch& /*batch*/, std::span<SequenceState* const> /*states*/, std::int64_t /*most*/,
-                             std::vector<LikelyToken>& /*likeliest*/) override {
+  Result<> forward_top_k(const Batch& /*batch*/, std::span<SequenceState* const> /*states*/, const TopK& /*which*/,
+                         std::vector<TokenLogit>& /*top*/) override {
     ADD_FAILURE() << "the largest logits do not decide";
     return Error{.code = "test"};
   }

@@ -41,22 +41,25 @@ TEST(Sampler, RefusesNumbersThatAreNone) {
   }
 }
 
-// The likeliest alone give the choices that all logits give, ties at the last place included.
-TEST(Sampler, ChoosesAlikeFromTheLikeliest) {
+// The top k alone give the choices that all logits give, ties at the last place included.
+TEST(Sampler, ChoosesAlikeFromTheTopK) {
   std::vector<float> logits;
   for (int i = 0; i < 300; ++i) logits.push_back(static_cast<float>(i * 37 % 50) / 10.0F);
-  std::vector<LikelyToken> ordered;
+  std::vector<TokenLogit> ordered;
   for (const float logit : logits) ordered.push_back({logit, static_cast<std::int32_t>(ordered.size())});
   std::sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) { return a.before(b); });
   for (const SamplingOptions& options : {SamplingOptions{}, SamplingOptions{.temperature = 0.7, .top_k = 20},
                                          SamplingOptions{.temperature = 2.0, .top_k = 7, .top_p = 0.8, .min_p = 0.1}}) {
     Sampler all(options);
-    Sampler likeliest(options);
+    Sampler few(options);
     const auto deciding = static_cast<std::size_t>(deciding_logits(options));
     for (int i = 0; i < 200; ++i)
-      ASSERT_EQ(likeliest.sample(std::span(ordered).first(deciding)), *all.sample(logits)) << deciding << " " << i;
+      ASSERT_EQ(few.sample(std::span(ordered).first(deciding)), *all.sample(logits)) << deciding << " " << i;
   }
-  EXPECT_EQ(deciding_logits({.temperature = 1.0}), 0);
+  EXPECT_EQ(deciding_logits({.temperature = 1.0, .top_p = 0.9}), 0);
+  EXPECT_EQ(deciding_logits({.temperature = 1.0, .min_p = 0.1}), 0);
+  EXPECT_EQ(deciding_logits({.temperature = 1.0}), 1) << "a draw from all is made with noise";
+  EXPECT_TRUE(draws_from_all({.temperature = 1.0}));
 }
 
 // Logits are looked through many at a time: no place may be missed, at the ends and beyond the last whole run neither.

@@ -244,34 +244,5 @@ TEST_F(TuningCaches, Words) {
   EXPECT_EQ(tuning_text(tuning), "streams one, run_from 4 (x0.75 over 8); measured 2026-11-22");
 }
 
-// A model whose layers of experts are too small, and what is said where something is known of them all the same.
-TEST_F(TuningCaches, ExplainTellsWhatIsKnown) {
-  const auto checkpoint = Checkpoint::open(test::data_dir() / "checkpoints" / "qwen3moe-gptq-w4g128-sym");
-  ASSERT_TRUE(checkpoint.ok());
-  const Machine host = probe_machine();
-  if (!has(host.cpu_features, CpuFeature::avx2)) GTEST_SKIP() << "this CPU lacks AVX2";
-  const auto plan = LoadPlan::make(*checkpoint, host, {.pinned = "avx2"});
-  ASSERT_TRUE(plan.ok()) << plan.error().message();
-  const auto groups = explain_plan(**plan, false);
-  ASSERT_EQ(groups.size(), 1U);
-  TuningCache cache({}, host, 2);
-  const auto shown = [&] {
-    const Json document = explain_plan_json(**plan, host, &cache);
-    for (const Json& layer : document.at("layers")) {
-      if (layer.contains("tuning")) return layer.at("tuning");
-    }
-    return Json();
-  };
-  EXPECT_EQ(explain_tuning(**plan, groups[0], cache), "defaults, the layer is too small to measure");
-  EXPECT_EQ(shown(), (Json{{"state", "too_small"}}));
-  cache.keep(tuning_kind(groups[0].problem, *groups[0].decision.winner), kTrials, 0.25);
-  EXPECT_EQ(explain_tuning(**plan, groups[0], cache).find("streams many (x1.50 over one), run_from 8; measured 2"), 0U);
-  EXPECT_EQ(shown().at("state"), "known");
-  EXPECT_EQ(shown().at("settings").at("streams"), "many");
-  EXPECT_FALSE(explain_plan_json(**plan, host).at("layers")[0].contains("tuning"));
-  const auto reference = LoadPlan::make(*checkpoint, host, {.pinned = "ref"});
-  EXPECT_EQ(explain_tuning(**reference, explain_plan(**reference, false)[0], cache), "") << "ref has no settings";
-}
-
 }  // namespace
 }  // namespace moracle

@@ -85,7 +85,7 @@ struct Q4 : Lines {
   void unpack(const PanelArgs& args, const std::byte* at, std::int64_t steps, const std::byte*, std::byte* out,
               bool asks) const {
     for (const std::byte* const end = at + steps * kBytes; at != end; at += kBytes, out += 2 * kPanelLine) {
-      if (asks) prefetch(args, at, kBytes, args.distance);
+      if (asks) prefetch(args, at, kBytes, kDistance);
       const __m512i words[2] = {_mm512_loadu_si512(at), _mm512_loadu_si512(at + kLine)};
 #pragma GCC unroll 2
       for (int k = 0; k < 2; ++k)

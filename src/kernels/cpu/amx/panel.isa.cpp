@@ -154,7 +154,7 @@ struct Codes : Bf16Lines {
   static void unpack_with(const Decoder& decoder, const PanelArgs& args, const std::byte* at, std::int64_t steps,
                           std::byte* out, bool asks, const Scale& scale) {
     for (std::int64_t s = 0; s < steps; ++s, at += D::kBytes, out += kSlots<Bf16Form> * kPanelLine) {
-      if (asks) prefetch(args, at, D::kBytes, args.distance);
+      if (asks) prefetch(args, at, D::kBytes, kDistance);
       decoding(decoder, at, [&](const auto& chosen) __attribute__((always_inline)) {
 #pragma GCC unroll 2
         for (int r = 0; r < V::kRegs; ++r) {  // all columns of a row before any is stored: a store could change them

@@ -7,7 +7,6 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/panel.h"
-#include "kernels/cpu/screen.h"
 
 namespace moracle::cpu {
 namespace {
@@ -188,6 +187,8 @@ constinit const PanelOps kAvx2NumberOps = {
     .bf16_input = InputForm::f32,
     .few = nullptr,
     .few_below = 0,
+    .of_head = &kAvx2Ops,
+    .interleaved = false,
     .even_rows = false,
     .to_bf16 = nullptr,
     .absolute_max = absolute_max,
@@ -196,8 +197,6 @@ constinit const PanelOps kAvx2NumberOps = {
     .encode16 = nullptr,
     .encode_planes = nullptr,
     .activate = activate,
-    .screen_panels = screen_panels_avx2,
-    .pack_screen_row = pack_screen_row_avx2,
     .weighted_sum = weighted_sum,
 };
 

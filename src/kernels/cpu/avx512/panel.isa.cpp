@@ -6,7 +6,6 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/panel.h"
-#include "kernels/cpu/screen.h"
 
 namespace moracle::cpu {
 namespace {
@@ -130,6 +129,8 @@ constinit const PanelOps kAvx512Ops = {
     .bf16_input = InputForm::f32,
     .few = nullptr,
     .few_below = 0,
+    .of_head = nullptr,
+    .interleaved = false,
     .even_rows = false,
     .to_bf16 = nullptr,
     .absolute_max = absolute_max,
@@ -138,8 +139,6 @@ constinit const PanelOps kAvx512Ops = {
     .encode16 = nullptr,
     .encode_planes = nullptr,
     .activate = activate,
-    .screen_panels = screen_panels_avx512,
-    .pack_screen_row = pack_screen_row_avx512,
     .weighted_sum = weighted_sum,
 };
 

@@ -9,7 +9,6 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/panel.h"
-#include "kernels/cpu/screen.h"
 
 namespace moracle::cpu {
 namespace {
@@ -91,6 +90,8 @@ constinit const PanelOps kAvx512Bf16Ops = {
     .bf16_input = InputForm::bf16,
     .few = nullptr,
     .few_below = 0,
+    .of_head = &kAvx512VnniOps,
+    .interleaved = false,
     .even_rows = false,
     .to_bf16 = to_bf16,
     .absolute_max = absolute_max,
@@ -99,8 +100,6 @@ constinit const PanelOps kAvx512Bf16Ops = {
     .encode16 = nullptr,
     .encode_planes = nullptr,
     .activate = activate,
-    .screen_panels = screen_panels_vnni,
-    .pack_screen_row = pack_screen_row_avx512,
     .weighted_sum = weighted_sum,
 };
 

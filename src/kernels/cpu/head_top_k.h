@@ -1,0 +1,61 @@
+// The k largest outputs of a head for each row of a batch, without reading the whole head.
+//
+// Beside the head W stands a copy S in 8 bits with one scale a row. S is multiplied first, by the kernels of int8
+// weights. With x~ for the activations as those kernels quantize them,
+//
+//   |W_r x - S_r x~| <= |W_r - S_r| |x| + |S_r| |x - x~|        (Cauchy-Schwarz, Euclidean norms)
+//
+// and a slack for rounding give an upper bound of every output. Only panels whose bound reaches the k-th largest exact
+// output are multiplied by W. Of normally distributed weights the bound is 0.4 standard deviations of an output wide.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "kernels/cpu/packed_matrix.h"
+#include "kernels/kernel.h"
+
+namespace moracle::cpu {
+
+struct RowNorms {
+  float error = 0.0F;  // at least |W_r - S_r|; infinite: unknown
+  float norm = 0.0F;   // at least |S_r|
+};
+constexpr std::int64_t kMaxHeadCols = std::int64_t{1} << 16;  // norms are sums in f32
+
+// S as a source of rows, which also fills norms [rows] as they are read. Source and norms outlive it.
+[[nodiscard]] std::shared_ptr<const MatrixSource> int8_copy(const MatrixSource& source, std::span<RowNorms> norms);
+
+class HeadTopK {
+ public:
+  // Writes the head's outputs of one panel for all tokens of the query to y[tokens, rows]. Called by several threads.
+  using MultiplyPanel = FunctionRef<void(std::int64_t panel, float* y)>;
+
+  // `copy`: S, packed for activations as `copy_input`; the head itself takes them as `head_input`.
+  HeadTopK(std::unique_ptr<PackedLinear> copy, InputForm copy_input, InputForm head_input, std::int64_t cols,
+           std::vector<RowNorms> norms)
+      : copy_(std::move(copy)),
+        copy_input_(copy_input),
+        head_input_(head_input),
+        cols_(cols),
+        norms_(std::move(norms)) {}
+
+  [[nodiscard]] std::size_t bytes() const { return copy_->bytes() + norms_.size() * sizeof(RowNorms); }
+  [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const;
+  // As PackedLinear::top_k(). `memory`: workspace_bytes().
+  [[nodiscard]] bool run(ThreadPool& pool, std::span<std::byte> memory, const TopKQuery& query, MultiplyPanel multiply,
+                         std::span<RankedOutput> out) const;
+
+ private:
+  friend class TopKSearch;
+
+  std::unique_ptr<PackedLinear> copy_;
+  InputForm copy_input_;
+  InputForm head_input_;
+  std::int64_t cols_;
+  std::vector<RowNorms> norms_;
+};
+
+}  // namespace moracle::cpu
