@@ -68,7 +68,7 @@ void expect_agreement(const std::map<std::string, Agreement>& sums) {
 }
 
 TEST(VllmDecisions, AgreeInEveryChoiceCandidateAndReason) {
-  const auto lines = test::gzip_lines(test::data_dir() / "decisions" / "decisions-train.jsonl.gz");
+  const auto lines = test::gzip_lines(test::reference_dir() / "decisions" / "decisions-train.jsonl");
   ASSERT_EQ(lines.size(), 13731U);
   expect_agreement(agreement_on(lines));
 }

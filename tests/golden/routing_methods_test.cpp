@@ -52,7 +52,7 @@ void expect_close(float got, float want) {
 }
 
 TEST(RoutingGolden, EveryMethod) {
-  const auto opened = SafetensorsFile::open(test::data_dir() / "golden" / "routing.safetensors");
+  const auto opened = SafetensorsFile::open(test::reference_dir() / "golden" / "routing.safetensors");
   ASSERT_TRUE(opened.ok()) << opened.error().message();
   const SafetensorsFile& file = *opened;
   const auto logits = read<float>(file, "logits");

@@ -28,7 +28,7 @@ void PrintTo(const Profile& profile, std::ostream* out) {
 const Profile kProfiles[] = {
     {"qwen3moe-gptq-w4g128-sym", "model.layers.1.mlp.experts.", "3.gate_proj", "qweight", "scales", "experts.scheme",
      "tensor.missing", "quant.group"},
-    {"qwen3moe-gptq-w4g32-actorder", "model.layers.2.mlp.experts.", "15.down_proj", "qweight", "scales",
+    {"qwen3moe-gptq-w4g32-actorder-cut", "model.layers.0.mlp.experts.", "15.down_proj", "qweight", "scales",
      "experts.scheme", "tensor.missing", "quant.group"},
     {"qwen3moe-gptq-w4g128-asym-v2", "model.layers.0.mlp.experts.", "7.up_proj", "qweight", "scales", "experts.scheme",
      "tensor.missing", "quant.group"},

@@ -1,4 +1,4 @@
-// Lines of a gzip file.
+// Lines of a text file, plain or compressed with gzip.
 #pragma once
 
 #include <zlib.h>

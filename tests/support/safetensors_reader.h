@@ -15,9 +15,9 @@ namespace moracle::test {
 
 class GoldenFile {
  public:
-  // `name` without extension, below tests/data/golden.
+  // `name` without extension, below golden/ of the reference data.
   explicit GoldenFile(const std::string& name)
-      : file_(SafetensorsFile::open(data_dir() / "golden" / (name + ".safetensors"))) {
+      : file_(SafetensorsFile::open(reference_dir() / "golden" / (name + ".safetensors"))) {
     if (!file_.ok()) ADD_FAILURE() << file_.error().message();
   }
   [[nodiscard]] bool ok() const { return file_.ok(); }

@@ -12,6 +12,10 @@ std::filesystem::path data_dir() {
   return source_dir() / "tests" / "data";
 }
 
+std::filesystem::path reference_dir() {
+  return MORACLE_REFERENCE_DIR;
+}
+
 std::optional<std::filesystem::path> shared_dir() {
   if (const char* named = std::getenv("MORACLE_SHARED"); named != nullptr && std::filesystem::is_directory(named))
     return named;

@@ -9,6 +9,9 @@ namespace moracle::test {
 // tests/data of the source tree: what the suite needs, always there.
 [[nodiscard]] std::filesystem::path data_dir();
 
+// Golden vectors, tokenizers with their cases, and decisions: tests/data/reference.tar.xz as the build unpacked it.
+[[nodiscard]] std::filesystem::path reference_dir();
+
 // The root of the source tree.
 [[nodiscard]] std::filesystem::path source_dir();
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Expected ids and texts for the tokenizer tests, from Hugging Face `tokenizers` (PyPI, 0.23.3 was used).
 
-    python tests/tools/tokenizer_fuzz.py [--out tests/data/tokenizer] [--seed 1] [--count 3500] [--variant-count 400]
+    python tests/tools/tokenizer_fuzz.py [--out build/release/reference/tokenizer] [--seed 1] [--count 3500] [--variant-count 400]
 
 For every tokenizer NAME the output folder holds NAME.json (the tokenizer.json) and NAME.cases; --count strings for
 each tokenizer of a sample checkpoint, --variant-count for each small variant made here. Everything follows from the
@@ -24,7 +24,7 @@ from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normaliz
 
 HERE = pathlib.Path(__file__).resolve().parent
 CHECKPOINTS = HERE.parent / "data" / "checkpoints"
-SAMPLES = ("qwen3moe", "mixtral", "gpt_oss", "deepseek")  # tests/data/tokenizer/NAME.json, copied from checkpoints
+SAMPLES = ("qwen3moe", "mixtral", "gpt_oss", "deepseek")  # NAME.json of the reference data, copied from checkpoints
 
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
           r"|\s+(?!\S)|\s+")
@@ -305,7 +305,7 @@ def write(folder, name, data, lines, rng, count):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=pathlib.Path, default=HERE.parent / "data" / "tokenizer")
+    parser.add_argument("--out", type=pathlib.Path, default=HERE.parents[1] / "build" / "release" / "reference" / "tokenizer")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=3500)
     parser.add_argument("--variant-count", type=int, default=400)
@@ -313,7 +313,7 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)
     lines = [line for line in (CHECKPOINTS / "heldout.txt").read_text().splitlines() if line.strip()]
     for name in SAMPLES:
-        source = HERE.parent / "data" / "tokenizer" / f"{name}.json"
+        source = HERE.parents[1] / "build" / "release" / "reference" / "tokenizer" / f"{name}.json"
         if source.parent != args.out.resolve():
             (args.out / source.name).write_bytes(source.read_bytes())
         write(args.out, name, None, lines, random.Random(f"{args.seed} {name}"), args.count)

@@ -248,7 +248,7 @@ TEST(RealCheckpoints, OfTheReferenceCollectionOpen) {
 
 TEST(SafetensorsFileTest, OpensSingleFiles) {
   int opened = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(test::data_dir() / "golden")) {
+  for (const auto& entry : std::filesystem::directory_iterator(test::reference_dir() / "golden")) {
     if (entry.path().extension() != ".safetensors") continue;
     const auto file = SafetensorsFile::open(entry.path());
     ASSERT_TRUE(file.ok()) << file.error().message();

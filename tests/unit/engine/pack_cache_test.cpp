@@ -75,7 +75,7 @@ class PackCaches : public testing::Test {
 };
 
 TEST_F(PackCaches, TheSameBitsFromThere) {
-  for (const char* name : {"qwen3moe-gptq-w4g128-sym", "qwen3moe-gptq-w4g32-actorder", "mixtral-awq-w4g32"}) {
+  for (const char* name : {"qwen3moe-gptq-w4g128-sym", "qwen3moe-gptq-w4g32-actorder-cut", "mixtral-awq-w4g32"}) {
     const Outcome packed = load(data_dir() / "checkpoints" / name);
     EXPECT_FALSE(packed.from_cache);
     const Outcome restored = load(data_dir() / "checkpoints" / name);
@@ -152,7 +152,7 @@ TEST_F(PackCaches, ChoicesOfKernelsAreKeptApart) {
 }
 
 TEST_F(PackCaches, TheLeastRecentlyUsedGoFirst) {
-  const fs::path actorder = data_dir() / "checkpoints" / "qwen3moe-gptq-w4g32-actorder";
+  const fs::path actorder = data_dir() / "checkpoints" / "qwen3moe-gptq-w4g32-actorder-cut";
   const fs::path mixtral = data_dir() / "checkpoints" / "mixtral-awq-w4g32";
   const auto age = [&](const fs::path& file, std::chrono::hours hours) {
     fs::last_write_time(file, fs::file_time_type::clock::now() - hours);

@@ -72,7 +72,7 @@ class CaseReader {
 
 std::filesystem::path cases_dir() {
   const char* other = std::getenv("MORACLE_TOKENIZER_CASES");
-  return other != nullptr ? std::filesystem::path(other) : test::data_dir() / "tokenizer";
+  return other != nullptr ? std::filesystem::path(other) : test::reference_dir() / "tokenizer";
 }
 
 std::vector<std::string> case_names() {

@@ -275,7 +275,7 @@ TEST(Tokenizer, ByteTokensAreTwoHexadecimalDigits) {
 
 TEST(Tokenizer, StreamEmitsWholeCharactersAsSoonAsTheyAreCertain) {
   const auto tokenizer =
-      Tokenizer::from_json(*read_json(test::data_dir() / "tokenizer" / "qwen3moe.json"), "qwen3moe.json");
+      Tokenizer::from_json(*read_json(test::reference_dir() / "tokenizer" / "qwen3moe.json"), "qwen3moe.json");
   ASSERT_TRUE(tokenizer.ok());
   const std::string text = "caf\xC3\xA9 \xF0\x9F\x91\xA9\xF0\x9F\x8F\xBD \xE4\xBD\xA0\xE5\xA5\xBD";
   const auto ids = tokenizer->encode(text);
@@ -307,7 +307,7 @@ TEST(Tokenizer, LongTextsWithoutABreak) {
                                std::string(330'000, ' '), std::string(330'000, '\n'),
                                std::string(330'000, 'A'), marks};
   for (const char* name : {"qwen3moe", "mixtral", "gpt_oss", "deepseek"}) {
-    const auto json = read_json(test::data_dir() / "tokenizer" / (std::string(name) + ".json"));
+    const auto json = read_json(test::reference_dir() / "tokenizer" / (std::string(name) + ".json"));
     const auto tokenizer = Tokenizer::from_json(*json, name);
     ASSERT_TRUE(tokenizer.ok());
     for (const auto& text : texts) {
