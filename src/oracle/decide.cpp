@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "oracle/backends.h"
+
 namespace moracle {
 namespace {
 
@@ -74,8 +76,8 @@ std::string fallback_warning(const Decision& decision, const Policy& policy) {
     return "preferred backend " + *policy.preferred + " is not known here (known: " + joined(decision.backend_names) +
            ")" + then;
   }
-  return "preferred backend " + *policy.preferred + " cannot serve this layer (" + reason_text(first->reasons.front()) +
-         ")" + then;
+  return "preferred backend " + *policy.preferred + " cannot serve this layer (" +
+         reason_phrase(first->reasons.front(), first->kind) + ")" + then;
 }
 
 void warn(Decision& decision, const Policy& policy) {
@@ -85,24 +87,33 @@ void warn(Decision& decision, const Policy& policy) {
   if (winner == nullptr) return;
   const std::string backend(winner->backend);
   if (winner->any_device_of_host && policy.pinned != backend && policy.preferred != backend) {
-    decision.warnings.push_back("no optimised kernel can serve this layer: the reference kernel " + backend +
-                                " runs it, far slower");
+    const bool better = decision.best_if_built != nullptr && decision.best_if_built != winner;
+    const std::string lacks = better ? "this build has no kernel for " + std::string(decision.if_built)
+                                     : "no optimised kernel can serve this layer";
+    decision.warnings.push_back(lacks + ": the reference kernel " + backend + " runs it, far slower");
   }
   if (winner->numerics == Numerics::emulation)
     decision.warnings.push_back(backend + " emulates this scheme: it dequantizes the weights on the fly");
 }
 
-// A line for each candidate.
-std::vector<std::string> trail(const Decision& decision) {
+// What each backend lacks, a line each: "wide needs avx512, avx512_bf16". Kernels of this engine alone, where there are
+// any.
+std::vector<std::string> lacks_of_all(const Decision& decision) {
+  const auto is_own = [](const Candidate& candidate) { return candidate.kind == CardKind::own; };
+  const bool some_own = std::any_of(decision.trace.begin(), decision.trace.end(), is_own);
   std::vector<std::string> lines;
-  for (const Candidate& candidate : decision.trace) {
-    std::string line = std::string(candidate.backend) + " (" + std::string(candidate.id) + "): ";
-    if (candidate.supported) line += "can serve it";
-    for (std::size_t i = 0; i < candidate.reasons.size(); ++i)
-      line += (i == 0 ? "" : "; ") + reason_text(candidate.reasons[i]);
-    lines.push_back(std::move(line));
+  for (const BackendEntry& entry : fold_backends(decision)) {
+    const Candidate& nearest = decision.trace[entry.variants.front()];
+    if (!some_own || is_own(nearest)) lines.push_back(std::string(entry.backend) + " " + needs_of(nearest));
   }
   return lines;
+}
+
+std::string lacks_of_pinned(const Decision& decision) {
+  for (const BackendEntry& entry : fold_backends(decision)) {
+    if (entry.backend == *decision.pinned) return needs_of(decision.trace[entry.variants.front()]);
+  }
+  return "";
 }
 
 }  // namespace
@@ -141,26 +152,19 @@ Result<const KernelCard*> winner_of(const Decision& decision, const Problem& pro
   if (decision.winner != nullptr) return decision.winner;
   const std::string question = (problem.kind == ProblemKind::experts ? "experts " : "linear ") + shape_text(problem) +
                                ", " + scheme_text(problem.scheme);
-  const std::string names = joined(decision.backend_names);
-  Error error{.code = "oracle.no_backend",
-              .where = question,
-              .wanted = "a backend of this build that can serve it on this machine",
-              .found = "none of these can",
-              .advice = "--device and --policy change what is possible",
-              .details = trail(decision)};
-  if (decision.pinned) {
-    const auto& known = decision.backend_names;
-    error.code = "oracle.pinned";
-    if (std::find(known.begin(), known.end(), *decision.pinned) == known.end()) {
-      error.wanted = "a backend of the table " + decision.table + ": " + names;
-      error.found = "\"" + *decision.pinned + "\", which it does not know";
-    } else {
-      error.wanted = "the backend " + *decision.pinned + ", as asked for";
-      error.found = "that it cannot serve this layer";
-    }
-    error.advice = "leave the backend out to let the oracle choose, or name one of " + names;
+  if (!decision.pinned) {
+    return Error{.code = "oracle.no_backend",
+                 .where = question,
+                 .found = "no backend can serve this layer here",
+                 .advice = "--policy and another machine change what is possible",
+                 .details = lacks_of_all(decision)};
   }
-  return error;
+  const std::string lacks = lacks_of_pinned(decision);
+  return Error{.code = "oracle.pinned",
+               .where = question,
+               .found = lacks.empty() ? "no backend is called '" + *decision.pinned + "'"
+                                      : "backend " + *decision.pinned + " cannot serve this layer here: " + lacks,
+               .advice = "usable here: " + joined(usable_backends(decision))};
 }
 
 }  // namespace moracle

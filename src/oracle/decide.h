@@ -89,8 +89,8 @@ struct Decision {
 //   warning.
 [[nodiscard]] Decision decide(const Problem& problem, const Machine& machine, const Policy& policy, const Table& table);
 
-// The winner, or an error "oracle.no_backend" / "oracle.pinned" whose `found` carries the whole trail, one line a
-// candidate.
+// The winner, or an error: "oracle.no_backend", whose details say what each backend lacks; "oracle.pinned", one
+// sentence that says what the pinned one lacks and which are usable.
 [[nodiscard]] Result<const KernelCard*> winner_of(const Decision& decision, const Problem& problem);
 
 // Renderings. The one-line form is what a load prints; the table is what `explain` prints.
