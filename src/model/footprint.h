@@ -62,9 +62,9 @@ Result<Footprint> footprint(const LoadPlan& plan, const FootprintOptions& option
 struct Degree {
   int degree = 1;
   std::string module{};
-  std::string wanted{};
-  std::string found{};
-  [[nodiscard]] bool legal() const { return wanted.empty(); }
+  std::string wanted{};  // may be empty
+  std::string found{};   // "tp 3 does not divide 4 attention heads", "tp 2 leaves 64 columns a rank"
+  [[nodiscard]] bool legal() const { return found.empty(); }
 };
 // Every degree from 1 to 16, and 32 and 64.
 [[nodiscard]] std::vector<Degree> tensor_degrees(const LoadPlan& plan);

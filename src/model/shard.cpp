@@ -12,10 +12,6 @@ namespace {
 // Finer than this, a block of scales that a cut divides is no longer worth its scales.
 constexpr std::int64_t kFinestBlock = 32;
 
-Error tp_error(const std::string& module, std::string wanted, std::string found) {
-  return Error{.code = "plan.tp", .where = module, .wanted = std::move(wanted), .found = std::move(found)};
-}
-
 class Sharder {
  public:
   Sharder(const Plan& plan, const RankLayout& layout) : plan_(plan), tp_(layout.tp), ep_(layout.ep) {}
@@ -35,8 +31,8 @@ class Sharder {
   Result<> cut(AttentionSpec& spec) {
     MORACLE_TRY(divide(spec.heads, spec.q.path, "attention heads"));
     if (spec.kv_heads % tp_ != 0 && tp_ % spec.kv_heads != 0) {
-      return tp_error(spec.k.path, "key heads that tp divides, or that divide tp",
-                      std::to_string(spec.kv_heads) + " key heads, tp " + std::to_string(tp_));
+      return tp_error(spec.k.path, "",
+                      "neither divides " + std::to_string(spec.kv_heads) + " key heads nor is a multiple");
     }
     spec.kv_heads = std::max<std::int64_t>(spec.kv_heads / tp_, 1);
     const std::int64_t width = spec.heads * spec.head_dim;
@@ -81,8 +77,8 @@ class Sharder {
     if (spec.experts.experts % ep_ != 0) {
       return Error{.code = "plan.ep",
                    .where = spec.experts.name,
-                   .wanted = "experts that ep divides",
-                   .found = std::to_string(spec.experts.experts) + " experts, ep " + std::to_string(ep_)};
+                   .found = "ep " + std::to_string(ep_) + " does not divide " + std::to_string(spec.experts.experts) +
+                            " experts"};
     }
     spec.experts.experts /= ep_;
     MORACLE_TRY(divide(spec.experts.intermediate, spec.experts.name, "columns of an expert"));
@@ -92,11 +88,15 @@ class Sharder {
     return spec.shared ? cut(spec.shared->mlp) : Result<>(Ok{});
   }
 
+  [[nodiscard]] Error tp_error(const std::string& module, std::string wanted, const std::string& found) const {
+    return {.code = "plan.tp",
+            .where = module,
+            .wanted = std::move(wanted),
+            .found = "tp " + std::to_string(tp_) + " " + found};
+  }
+
   Result<> divide(std::int64_t& value, const std::string& module, const char* what) const {
-    if (value % tp_ != 0) {
-      return tp_error(module, std::string(what) + " that tp divides",
-                      std::to_string(value) + " " + what + ", tp " + std::to_string(tp_));
-    }
+    if (value % tp_ != 0) return tp_error(module, "", "does not divide " + std::to_string(value) + " " + what);
     value /= tp_;
     return Ok{};
   }
@@ -130,22 +130,23 @@ class Sharder {
     if (tp_ == 1 || !spec.key.quantized()) return Ok{};
     if (linear.act_order) {
       return tp_error(module, "input columns in the order of their groups",
-                      "act-order: the columns of one rank belong to groups of every rank");
+                      "gives a rank columns of every group (act-order)");
     }
     const Granularity& granularity = spec.key.granularity;
     if (granularity.kind == Granularity::Kind::block) return check_block(module, in, granularity.cols, "columns");
     if (granularity.kind != Granularity::Kind::group || in % spec.group_cols == 0) return Ok{};
     return tp_error(module, "whole groups of " + std::to_string(spec.group_cols) + " columns a rank",
-                    std::to_string(in) + " columns a rank");
+                    "leaves " + std::to_string(in) + " columns a rank");
   }
 
   // A block that the cut divides is kept as smaller blocks of the same scale, down to a limit.
-  static Result<> check_block(const std::string& module, std::int64_t share, std::int64_t block, const char* what) {
+  [[nodiscard]] Result<> check_block(const std::string& module, std::int64_t share, std::int64_t block,
+                                     const char* what) const {
     if (std::gcd(share, block) >= std::min(kFinestBlock, block)) return Ok{};
     return tp_error(module,
                     "shares of which " + std::to_string(kFinestBlock) + " or more " + what + " divide a block of " +
                         std::to_string(block),
-                    std::to_string(share) + " " + what + " a rank");
+                    "leaves " + std::to_string(share) + " " + what + " a rank");
   }
 
   const Plan& plan_;
