@@ -129,6 +129,7 @@ Result<ChatTemplates> ChatTemplates::load(const fs::path& folder, const Tokenize
     MORACLE_TRY(read_member(json.is_object() ? json.value("chat_template", Json()) : json, legacy.string(), sources));
   }
   for (auto& [name, source] : sources) {
+    result.sources_ += source.text;
     result.templates_.emplace(name, ChatTemplate::parse(std::move(source.text), std::move(source.file)));
   }
   return result;

@@ -34,6 +34,8 @@ class ChatTemplates {
   static Result<ChatTemplates> load(const std::filesystem::path& folder, const TokenizerConfig& config);
 
   [[nodiscard]] bool empty() const { return templates_.empty(); }
+  // What all templates are written as, one behind the other.
+  [[nodiscard]] const std::string& sources() const { return sources_; }
 
   // The conversation as text: with tools by the template named "tool_use" where there is one, else by "default".
   // Errors: "template.missing", "template.arguments" (tools or variables that no template can take), those of
@@ -46,6 +48,7 @@ class ChatTemplates {
   [[nodiscard]] Result<ChatTemplate> choose(bool tools) const;
 
   std::string folder_;
+  std::string sources_;
   std::map<std::string, Result<ChatTemplate>> templates_;  // by name
   OrderedJson special_tokens_ = OrderedJson::object();
   bool sorts_tools_ = false;  // as Kimi's tokenizer sorts their keys

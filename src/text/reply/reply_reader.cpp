@@ -1,0 +1,241 @@
+#include "text/reply/reply_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "text/reply/harmony.h"
+
+namespace moracle {
+namespace {
+
+constexpr std::size_t kLongestHeader = 256;
+constexpr std::string_view kSpace = " \t\r\n";
+constexpr std::string_view kRecipient = "to=";
+
+std::string_view trimmed_end(std::string_view text) {
+  return text.substr(0, text.find_last_not_of(kSpace) + 1);
+}
+
+// The length of the longest end of `text` that begins `mark`, but is not all of it.
+std::size_t begins_mark(std::string_view text, std::string_view mark) {
+  for (std::size_t size = std::min(text.size(), mark.size() - 1); size > 0; --size) {
+    if (mark.starts_with(text.substr(text.size() - size))) return size;
+  }
+  return 0;
+}
+
+std::string_view without_leading_space(std::string_view text) {
+  return text.substr(std::min(text.find_first_not_of(kSpace), text.size()));
+}
+
+// The word at the start of `text`; a mark ends it, too.
+std::string_view first_word(std::string_view text) {
+  text = without_leading_space(text);
+  return text.substr(0, text.find_first_of(" \t\r\n<"));
+}
+
+// Whether one begins the other.
+bool agree(std::string_view a, std::string_view b) {
+  return a.starts_with(b) || b.starts_with(a);
+}
+
+}  // namespace
+
+ReplyReader::ReplyReader(ReplyFormat format, std::string_view prompt) : format_(std::move(format)) {
+  read_prompt(prompt);
+}
+
+void ReplyReader::read_prompt(std::string_view prompt) {
+  if (format_.kind() == ReplyFormat::Kind::think) {
+    if (!trimmed_end(prompt).ends_with(format_.open())) return;
+    state_ = State::reasoning;
+    begin_part(ReplyPart::reasoning, true);
+    return;
+  }
+  state_ = State::body;
+  const std::size_t start = prompt.rfind(harmony::kStart);
+  if (start == std::string_view::npos) return;
+  const std::string_view message = prompt.substr(start + harmony::kStart.size());
+  const auto has = [message](std::string_view mark) { return message.find(mark) != std::string_view::npos; };
+  if (has(harmony::kEnd) || has(harmony::kReturn) || has(harmony::kCall)) {
+    state_ = State::between;
+    return;
+  }
+  const std::size_t body = message.find(harmony::kMessage);
+  header_ = message.substr(0, std::min({body, message.size(), kLongestHeader}));
+  if (body != std::string_view::npos) {
+    open_body([](ReplyPart, std::string_view) {});
+    filled_ = body + harmony::kMessage.size() < message.size();
+    return;
+  }
+  const bool has_channel = has(harmony::kChannel);
+  state_ = has_channel ? State::header : State::opened;
+  if (!has_channel) header_.clear();
+}
+
+void ReplyReader::text(std::string_view piece, const Emit& emit) {
+  held_ += piece;
+  scan(emit, false);
+}
+
+void ReplyReader::mark(std::string_view mark, const Emit& emit) {
+  scan(emit, true);
+  apply(mark, emit);
+}
+
+void ReplyReader::finish(const Emit& emit) {
+  scan(emit, true);
+  if (state_ == State::opened) {
+    state_ = State::body;
+    put(std::exchange(header_, {}), emit);
+  }
+  const bool in_answer = state_ == State::begin || state_ == State::answer || state_ == State::body;
+  if (in_answer && part_ == ReplyPart::answer && !space_.empty()) emit(part_, space_);
+  space_.clear();
+}
+
+// Whether it is known if the held text begins with the mark of reasoning.
+bool ReplyReader::begun(bool last) {
+  const std::string_view text = without_leading_space(held_);
+  if (text.empty()) return last;
+  const bool may_open = !format_.is_token(format_.open()) && agree(text, format_.open());
+  if (may_open && text.size() < format_.open().size() && !last) return false;
+  if (may_open && text.size() >= format_.open().size()) {
+    held_.erase(0, held_.size() - text.size() + format_.open().size());
+    state_ = State::reasoning;
+    begin_part(ReplyPart::reasoning, true);
+  } else {
+    state_ = State::answer;
+  }
+  return true;
+}
+
+// Takes marks out of the held text, and gives out what can be none; with `last`, everything.
+void ReplyReader::scan(const Emit& emit, bool last) {
+  if (state_ == State::begin && !begun(last)) return;
+  while (!held_.empty()) {
+    std::size_t at = std::string::npos;
+    std::string_view found;
+    std::size_t keep = 0;
+    const auto look_for = [&](std::string_view mark) {
+      if (format_.is_token(mark)) return;
+      const std::size_t place = held_.find(mark);
+      if (place < at) {
+        at = place;
+        found = mark;
+      }
+      keep = std::max(keep, begins_mark(held_, mark));
+    };
+    if (format_.kind() == ReplyFormat::Kind::channels) {
+      for (const std::string_view mark : harmony::kMarks) look_for(mark);
+    } else if (state_ == State::reasoning) {
+      look_for(format_.close());
+    }
+    const bool none = at == std::string::npos;
+    const std::string before = held_.substr(0, none ? held_.size() - (last ? 0 : keep) : at);
+    held_.erase(0, before.size() + found.size());
+    plain(before, emit);
+    if (none) return;
+    apply(found, emit);
+  }
+}
+
+// Text that holds no mark.
+void ReplyReader::plain(std::string_view text, const Emit& emit) {
+  if (text.empty()) return;
+  switch (state_) {
+    case State::opened:
+      header_ += text;
+      // Behind the role only a recipient may follow; all else is a reply without channels.
+      if (agree(without_leading_space(header_), kRecipient) && header_.size() <= kLongestHeader) return;
+      break;
+    case State::header:
+      header_ += text;
+      if (header_.size() <= kLongestHeader) return;
+      begin_part(ReplyPart::answer, false);
+      break;
+    case State::between:
+      if (without_leading_space(text).empty()) return;
+      begin_part(ReplyPart::answer, true);
+      header_ = text;
+      break;
+    case State::begin:
+    case State::reasoning:
+    case State::answer:
+    case State::body:
+      put(text, emit);
+      return;
+  }
+  state_ = State::body;
+  put(std::exchange(header_, {}), emit);
+}
+
+void ReplyReader::apply(std::string_view mark, const Emit& emit) {
+  if (format_.kind() == ReplyFormat::Kind::channels) {
+    apply_channel(mark, emit);
+  } else if (mark == format_.open() && state_ == State::begin) {
+    state_ = State::reasoning;
+    begin_part(ReplyPart::reasoning, true);
+  } else if (mark == format_.close() && state_ == State::reasoning) {
+    state_ = State::answer;
+    begin_part(ReplyPart::answer, true);
+  } else {  // it marks nothing here
+    if (state_ == State::begin) state_ = State::answer;
+    put(mark, emit);
+  }
+}
+
+void ReplyReader::apply_channel(std::string_view mark, const Emit& emit) {
+  const bool in_header = state_ == State::header || state_ == State::opened;
+  if (!in_header || mark == harmony::kStart) header_.clear();
+  if (mark == harmony::kMessage) {
+    open_body(emit);
+  } else if (mark == harmony::kEnd || mark == harmony::kReturn || mark == harmony::kCall) {
+    state_ = State::between;
+  } else {
+    state_ = State::header;
+    if (mark != harmony::kStart) header_ += mark;
+  }
+}
+
+void ReplyReader::open_body(const Emit& emit) {
+  const std::string header = std::exchange(header_, {});
+  const std::size_t channel = header.rfind(harmony::kChannel);
+  const std::string_view name = channel == std::string::npos
+                                    ? ""
+                                    : first_word(std::string_view(header).substr(channel + harmony::kChannel.size()));
+  const std::size_t recipient = header.find(kRecipient);
+  state_ = State::body;
+  if (name == "analysis") {
+    begin_part(ReplyPart::reasoning, true);
+    return;
+  }
+  begin_part(ReplyPart::answer, false);
+  // A call of a tool: whom it goes to belongs to it.
+  if (recipient != std::string::npos)
+    put(std::string(first_word(std::string_view(header).substr(recipient))) + " ", emit);
+}
+
+void ReplyReader::begin_part(ReplyPart part, bool trims) {
+  space_.clear();
+  part_ = part;
+  trims_ = trims;
+  filled_ = false;
+}
+
+void ReplyReader::put(std::string_view text, const Emit& emit) {
+  if (!filled_ && trims_) text = without_leading_space(text);
+  if (text.empty()) return;
+  bool& given = given_[static_cast<std::size_t>(part_)];
+  const std::string_view solid = trimmed_end(text);
+  if (!solid.empty()) {
+    if (!filled_ && given) emit(part_, "\n\n");  // the next message of the same kind
+    const std::string ready = std::exchange(space_, {}) + std::string(solid);
+    filled_ = true;
+    given = true;
+    emit(part_, ready);
+  }
+  space_ += text.substr(solid.size());
+}
+
+}  // namespace moracle
