@@ -100,6 +100,19 @@ Result<> check_prompt_length(std::int64_t tokens, std::int64_t context) {
                .advice = "shorten the prompt"};
 }
 
+Result<> prefill(Model& model, SequenceState& state, std::span<const std::int32_t> ids,
+                 const std::function<bool()>& interrupted) {
+  if (ids.empty()) return Ok{};
+  MORACLE_TRY(model.reserve(std::min(std::ssize(ids), kPrefillChunk)));
+  Feeder feeder(model, state, {});
+  while (!ids.empty() && !interrupted()) {
+    const std::size_t count = std::min<std::size_t>(kPrefillChunk, ids.size());
+    MORACLE_TRY(feeder.feed(ids.first(count)));
+    ids = ids.subspan(count);
+  }
+  return Ok{};
+}
+
 Result<Generation> generate(Model& model, SequenceState& state, std::span<const std::int32_t> prompt,
                             const GenerateOptions& options) {
   MORACLE_TRY(check(options.sampling));

@@ -58,6 +58,11 @@ inline constexpr std::int64_t kPrefillChunk = 512;
 // Error: "model.context", where a prompt of so many tokens leaves no room for an answer.
 Result<> check_prompt_length(std::int64_t tokens, std::int64_t context);
 
+// Appends `ids` to `state`; ends early, between two pieces, where `interrupted` says so. Errors: those of
+// Model::forward.
+Result<> prefill(Model& model, SequenceState& state, std::span<const std::int32_t> ids,
+                 const std::function<bool()>& interrupted);
+
 // Appends `prompt` (not empty) to `state` and generates. Errors: "prompt.empty", "model.context" when the prompt leaves
 // no room for one token, "numeric.nan", and those of Model::forward.
 Result<Generation> generate(Model& model, SequenceState& state, std::span<const std::int32_t> prompt,

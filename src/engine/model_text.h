@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "engine/generation_config.h"
 #include "model/model.h"
+#include "text/reply/reply_format.h"
 #include "text/template/chat_templates.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -35,6 +36,8 @@ class ModelText {
   // What config.json tells; empty where only the checkpoint's own errors can say why it does not.
   [[nodiscard]] const std::optional<ModelInfo>& info() const { return info_; }
   [[nodiscard]] std::vector<std::string> warnings() const;
+  // How the model marks the parts of its replies.
+  [[nodiscard]] ReplyFormat reply_format() const { return ReplyFormat::of(*tokenizer_, templates_.sources()); }
 
   // Token ids of a prompt, with the tokenizer's own post-processor (`special`), or without where a chat template has
   // written the special tokens. An empty result becomes the begin-of-sequence token where the model has one. Errors:

@@ -104,8 +104,24 @@ Result<Generation> complete(Session& session, SequenceState& state, std::span<co
   const Tokenizer& tokenizer = session.text().tokenizer();
   DetokenizerStream detokenizer(tokenizer);
   StopTexts stops(completion.settings.stop_texts);
+  ReplyReader* const reader = completion.reader;
   const auto emit = [&](const std::string& piece) {
-    if (!piece.empty()) on_text(piece);
+    if (piece.empty()) return;
+    on_text(piece);
+    if (reader != nullptr) reader->text(piece, completion.on_part);
+  };
+  // A mark of the reply's parts: what was held back comes before it, whatever it might have begun.
+  const auto emit_mark = [&](std::string text, std::string_view mark) {
+    if (text.ends_with(mark)) {
+      text.erase(text.size() - mark.size());
+    } else {
+      text += detokenizer.finish();  // a special token, which the detokenizer leaves out
+    }
+    emit(stops.push(text));
+    emit(stops.finish());
+    if (stops.reached()) return;
+    on_text(mark);
+    reader->mark(mark, completion.on_part);
   };
   GenerateOptions options;
   options.sampling = completion.settings.sampling;
@@ -121,11 +137,17 @@ Result<Generation> complete(Session& session, SequenceState& state, std::span<co
   options.reached_stop = [&] { return stops.reached(); };
   options.on_token = [&](std::int32_t id) {
     if (std::binary_search(options.stop_ids.begin(), options.stop_ids.end(), id)) return;
-    emit(stops.push(detokenizer.push(id)));
+    const std::string_view mark = reader != nullptr ? reader->format().mark_of(id) : std::string_view();
+    if (mark.empty()) {
+      emit(stops.push(detokenizer.push(id)));
+    } else {
+      emit_mark(detokenizer.push(id), mark);
+    }
   };
   auto generation = guarded("generate", [&] { return generate(session.model(), state, prompt, options); });
   emit(stops.push(detokenizer.finish()));
   emit(stops.finish());
+  if (reader != nullptr) reader->finish(completion.on_part);
   if (generation.ok() && stops.reached()) generation->finish = FinishReason::stop;
   return generation;
 }
