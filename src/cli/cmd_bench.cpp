@@ -1,12 +1,15 @@
 // moracle bench layer and bench model.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <numeric>
 
+#include "base/printable.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/program.h"
+#include "cli/screen.h"
 #include "engine/bench_layer.h"
 #include "engine/bench_model.h"
 
@@ -67,25 +70,34 @@ std::string limits_text(const BenchLayerRow& row, double Calibration::* limit) {
 }
 
 std::string layer_text(const LayerCommand& options, const BenchLayerResult& result) {
+  const std::size_t width = screen_width(STDOUT_FILENO);
   std::string text =
-      fmt::format("{} {} on {}, {} threads, backend {}: {} copies, {} packed\n", options.shape, options.scheme,
-                  result.device, result.threads, result.backend, result.copies, human_bytes(result.packed_bytes));
-  text += "tuning: " + (result.tuning ? tuning_text(*result.tuning) : "defaults, not measured") + "\n";
-  std::vector<std::vector<std::string>> rows = {{"tokens", "median us", "min us", "experts", "GB/s", "GFLOP/s",
-                                                 "read GB/s", "peak GFLOP/s", "floor us", "times floor",
-                                                 "bf16 detour us", "rel. error"}};
+      paragraph("",
+                fmt::format("{} {} on {}, {} thread{}, backend {}: {} copies, {} packed", printable(options.shape),
+                            printable(options.scheme), result.device, result.threads, result.threads == 1 ? "" : "s",
+                            result.backend, result.copies, human_bytes(result.packed_bytes)),
+                width, 0);
+  text += paragraph("tuning: ", result.tuning ? tuning_text(*result.tuning) : "defaults, not measured", width, 8);
+  const auto number = [](const char* title, Narrow narrow = Narrow::keep, int rank = 0) {
+    return Column{.title = title, .right = true, .narrow = narrow, .rank = rank};
+  };
+  TextTable table({number("tokens"), number("median us"), number("min us", Narrow::drop, 5),
+                   number("experts", Narrow::drop, 2), number("GB/s"), number("GFLOP/s"),
+                   number("read GB/s", Narrow::drop, 4), number("peak GFLOP/s", Narrow::drop, 4),
+                   number("floor us", Narrow::drop, 1), number("times floor"),
+                   number("bf16 detour us", Narrow::drop, 3), number("rel. error")});
   for (const BenchLayerRow& row : result.rows) {
     const auto cell = [](const std::optional<double>& value) { return value ? fmt::format("{:.0f}", *value) : "-"; };
-    rows.push_back({std::to_string(row.tokens), fmt::format("{:.1f}", row.median_us), fmt::format("{:.1f}", row.min_us),
-                    std::to_string(row.experts), fmt::format("{:.1f}", row.weight_gb_s),
-                    fmt::format("{:.1f}", row.gflop_s), limits_text(row, &Calibration::read_gb_s),
-                    limits_text(row, &Calibration::gflop_s), cell(row.floor_us),
-                    row.floor_us ? fmt::format("{:.2f}", row.median_us / *row.floor_us) : "-",
-                    cell(row.dequantize_to_bf16_us), fmt::format("{:.1e}", row.rel_err)});
+    table.row({std::to_string(row.tokens), fmt::format("{:.1f}", row.median_us), fmt::format("{:.1f}", row.min_us),
+               std::to_string(row.experts), fmt::format("{:.1f}", row.weight_gb_s), fmt::format("{:.1f}", row.gflop_s),
+               limits_text(row, &Calibration::read_gb_s), limits_text(row, &Calibration::gflop_s), cell(row.floor_us),
+               row.floor_us ? fmt::format("{:.2f}", row.median_us / *row.floor_us) : "-",
+               cell(row.dequantize_to_bf16_us), fmt::format("{:.1e}", row.rel_err)});
   }
-  text += text_table(rows, std::vector<bool>(rows.front().size(), true));
+  text += table.text(width, Paint(wants_color(STDOUT_FILENO)));
   if (const auto& limits = result.rows.front().before)
-    text += "read and peak: what the machine could do before and after the row, peak of " + limits->unit + "\n";
+    text += paragraph("", "read and peak: what the machine could do before and after the row, peak of " + limits->unit,
+                      width, 0);
   return text;
 }
 
@@ -99,9 +111,11 @@ Result<int> layer_command(const LayerCommand& options, Console& console) {
   bench.threads = options.threads;
   bench.baseline = options.baseline;
   bench.interrupted = [] { return interrupted(); };
-  bench.on_phase = [&](const std::string& phase) { console.note("moracle: " + phase + "\n"); };
+  bench.on_progress = [&](const std::string& what, double share) { console.progress(what, share, 1); };
   bench.on_warning = [&](const std::string& warning) { console.warn(warning); };
-  MORACLE_ASSIGN(const BenchLayerResult result, bench_layer(bench));
+  const auto timed = bench_layer(bench);
+  console.end_progress();
+  MORACLE_ASSIGN(const BenchLayerResult result, timed);
   if (options.json) {
     console.json(layer_json(options, result));
   } else {
@@ -111,15 +125,17 @@ Result<int> layer_command(const LayerCommand& options, Console& console) {
 }
 
 void add_layer(CLI::App& bench, Program& program) {
-  CLI::App* command = bench.add_subcommand("layer", "Time one experts layer with random weights, routing excluded");
+  CLI::App* command = bench.add_subcommand("layer", "Time one MoE layer with random weights, routing excluded");
   auto options = std::make_shared<LayerCommand>();
   options->add(*command);
-  command->add_option("--shape", options->shape, "A known shape, or E=..,K=..,N=..,topk=..")
+  command->add_option("--shape", options->shape, "A shape by name, or E=..,K=..,N=..,topk=..")
       ->type_name("NAME")
       ->required();
-  command->add_option("--scheme", options->scheme, "A known scheme")->type_name("S")->required();
-  command->add_option("--tokens", options->tokens, "Token counts to time")->type_name("1,4,...")->capture_default_str();
-  command->add_flag("!--no-baseline", options->baseline, "Skip timing the dequantize-to-bf16 alternative");
+  command->add_option("--scheme", options->scheme, "A scheme by name")->type_name("NAME")->required();
+  command->add_option("--tokens", options->tokens, "Token counts to time (default: 1, 4, 16, 64 and 512)")
+      ->type_name("N,N,...");
+  command->add_flag("!--no-baseline", options->baseline,
+                    "Do not time the detour over weights expanded to bf16 (default: it is timed)");
   add_json(*command, options->json);
   std::string names = "Shapes:";
   for (const std::string& name : layer_shape_names()) names += " " + name;
@@ -154,7 +170,8 @@ Json phases_json(const PhaseClock::Seconds& seconds) {
 }
 
 std::string phases_text(const BenchModelResult& result) {
-  std::vector<std::vector<std::string>> rows = {{"phase", "prefill us/token", "share", "decode us/token", "share"}};
+  const auto number = [](const char* title) { return Column{.title = title, .right = true}; };
+  TextTable table({{.title = "us a token"}, number("prefill"), number("share"), number("decode"), number("share")});
   const auto add = [](std::vector<std::string>& row, const PhaseClock::Seconds& seconds, std::size_t phase,
                       std::int64_t tokens) {
     const double all = std::accumulate(seconds.begin(), seconds.end(), 0.0);
@@ -166,9 +183,9 @@ std::string phases_text(const BenchModelResult& result) {
     std::vector<std::string> row = {std::string(to_string(static_cast<Phase>(i)))};
     add(row, result.prefill, i, result.timing.prefill_tokens);
     add(row, result.decode, i, result.timing.decode_tokens);
-    rows.push_back(std::move(row));
+    table.row(std::move(row));
   }
-  return text_table(rows, {false, true, true, true, true});
+  return table.text(screen_width(STDOUT_FILENO));
 }
 
 Json weights_json(const LoadTime& load) {
@@ -183,14 +200,16 @@ Json weights_json(const LoadTime& load) {
 
 // "packing 2.0 GB/s = 52 % of the memory-copy rate of 3.9 GB/s": what the load itself attained of what bounds it.
 std::string weights_text(const LoadTime& load) {
-  std::string text = fmt::format("{:<13}{:.2f} GB in {:.2f} s: {:.1f} GB/s", load.from_cache ? "reading" : "packing",
-                                 static_cast<double>(load.bytes) * 1e-9, load.weights_seconds, load.rate() * 1e-9);
+  const std::size_t width = screen_width(STDOUT_FILENO);
+  std::string text = fmt::format("{:.2f} GB in {:.2f} s: {:.1f} GB/s", static_cast<double>(load.bytes) * 1e-9,
+                                 load.weights_seconds, load.rate() * 1e-9);
   if (load.bound() > 0) {
     text += fmt::format(" = {:.0f} % of the {} rate of {:.1f} GB/s", 100 * load.rate() / load.bound(),
                         load.from_cache ? "file-read" : "memory-copy", load.bound() * 1e-9);
   }
-  if (load.tuning_seconds > 0) text += fmt::format("\n{:<13}{:.2f} s", "tuning took", load.tuning_seconds);
-  return text + "\n";
+  text = paragraph(load.from_cache ? "reading" : "packing", text, width, 13);
+  if (load.tuning_seconds > 0) text += fmt::format("{:<13}{:.2f} s\n", "tuning took", load.tuning_seconds);
+  return text;
 }
 
 Result<int> model_command(const ModelCommand& options, Console& console) {
@@ -211,7 +230,8 @@ Result<int> model_command(const ModelCommand& options, Console& console) {
   std::string tuning_lines;
   for (const RememberedTuning& tuning : session->tunings()) {
     tunings.push_back(tuning_json(tuning));
-    tuning_lines += fmt::format("tuning       {}: {}\n", tuning.kind, tuning_text(tuning));
+    tuning_lines += paragraph("tuning       ", fmt::format("{}: {}", tuning.kind, tuning_text(tuning)),
+                              screen_width(STDOUT_FILENO), 13);
   }
   if (options.json) {
     console.json({{"load_s", result.load.seconds},
@@ -246,21 +266,17 @@ void add_whole_model(CLI::App& bench, Program& program) {
   CLI::App* command = bench.add_subcommand("model", "Time a whole model: load, prefill, decode, peak memory");
   auto options = std::make_shared<ModelCommand>();
   options->add(*command);
-  command->add_option("--prompt", options->prompt, "Tokens of the prompt")
+  command->add_option("--prompt", options->prompt, "Tokens of the prompt (default: 512)")
       ->type_name("N")
-      ->capture_default_str()
       ->check(whole_number(1, 1 << 24));
-  command->add_option("--generate", options->generate, "Tokens to decode")
+  command->add_option("--generate", options->generate, "Tokens to decode (default: 64)")
       ->type_name("N")
-      ->capture_default_str()
       ->check(whole_number(1, 1 << 24));
-  command->add_option("--temperature", options->temperature, "0 is greedy; else tokens are drawn")
+  command->add_option("--temperature", options->temperature, "0 is greedy; else tokens are drawn (default: greedy)")
       ->type_name("X")
-      ->capture_default_str()
       ->check(real_number([](double value) { return value >= 0; }, "a finite number of at least 0"));
-  command->add_option("--top-k", options->top_k, "Of drawn tokens: among the K likeliest; 0: all")
+  command->add_option("--top-k", options->top_k, "Draw among the K likeliest; 0: all (default: all)")
       ->type_name("K")
-      ->capture_default_str()
       ->check(whole_number(0, INT32_MAX));
   add_json(*command, options->json);
   command->footer("Example:\n  moracle bench model ./Qwen3-30B-A3B-GPTQ-Int4 --prompt 512 --generate 64");
@@ -275,7 +291,7 @@ void add_whole_model(CLI::App& bench, Program& program) {
 }  // namespace
 
 void add_bench(CLI::App& root, Program& program) {
-  CLI::App* command = root.add_subcommand("bench", "Benchmarks");
+  CLI::App* command = root.add_subcommand("bench", "Time one layer, or a whole model");
   command->require_subcommand(1);
   add_layer(*command, program);
   add_whole_model(*command, program);

@@ -1,8 +1,11 @@
 // moracle devices: what this machine has, and the names --device knows.
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include "base/printable.h"
 #include "cli/options.h"
 #include "cli/program.h"
+#include "cli/screen.h"
 #include "engine/calibrate.h"
 
 namespace moracle::cli {
@@ -29,27 +32,44 @@ std::string feature_names(const Machine& machine) {
   return text.empty() ? "none that kernels use" : text;
 }
 
-std::string devices_text(const Machine& machine, const std::optional<double>& bandwidth) {
-  std::string text = fmt::format(
-      "cpu            {} ({})\nfeatures       {}\ncores          {}, NUMA nodes {}\ncaches         L2 {} per core, L3 "
-      "{}\n"
-      "memory         {}",
-      machine.cpu_model, machine.arch, feature_names(machine), machine.cores, machine.numa_nodes,
-      human_bytes(machine.l2_bytes), human_bytes(machine.l3_bytes), human_bytes(machine.memory_bytes));
-  if (bandwidth) text += fmt::format(", {:.1f} GB/s read", *bandwidth);
-  text += "\n";
-  if (!machine.os_note.empty()) text += "note           " + machine.os_note + "\n";
-  text += "gpus           this build computes on the CPU only\nnames          cpu";
-  for (const std::string& name : named_machines()) text += " " + name;
-  return text + "\n";
+std::string devices_text(const Machine& machine, bool here, const std::optional<double>& bandwidth) {
+  const std::size_t width = screen_width(STDOUT_FILENO);
+  std::string text;
+  const auto fact = [&](const char* name, const std::string& value) {
+    text += paragraph(name, printable(value, kShownLineBytes), width, 12);
+  };
+  fact("device", fmt::format("{}: {} ({})", machine.name, machine.cpu_model, machine.arch));
+  if (machine.device == DeviceKind::cpu) {
+    fact("features", feature_names(machine));
+    fact("cores",
+         fmt::format("{}, {} NUMA node{}", machine.cores, machine.numa_nodes, machine.numa_nodes == 1 ? "" : "s"));
+    fact("caches", fmt::format("L2 {} per core, L3 {}", human_bytes(machine.l2_bytes), human_bytes(machine.l3_bytes)));
+  } else {
+    fact("units", std::to_string(machine.cores));
+    fact("caches",
+         "L2 " + human_bytes(machine.l2_bytes) + (machine.l3_bytes > 0 ? ", L3 " + human_bytes(machine.l3_bytes) : ""));
+  }
+  fact("memory", human_bytes(machine.memory_bytes) + (bandwidth ? fmt::format(", {:.1f} GB/s read", *bandwidth) : ""));
+  if (!machine.libraries.empty()) fact("libraries", fmt::format("{}", fmt::join(machine.libraries, " ")));
+  if (!machine.os_note.empty()) fact("note", machine.os_note);
+  if (!here) return text;
+  fact("GPUs", "this build computes on the CPU only");
+  fact("names", fmt::format("cpu {}", fmt::join(named_machines(), " ")));
+  return text;
 }
 
-int devices_command(bool json, Console& console) {
-  const Machine machine = probe_machine();
-  const std::optional<double> bandwidth = quick_bandwidth(machine);
-  if (!json) {
-    console.out(devices_text(machine, bandwidth));
-    return 0;
+struct DevicesCommand {
+  std::string device = "cpu";
+  bool json = false;
+};
+
+Result<> devices_command(const DevicesCommand& options, Console& console) {
+  MORACLE_ASSIGN(const Machine machine, resolve_machine(options.device));
+  const bool here = options.device == "cpu";
+  const std::optional<double> bandwidth = here ? quick_bandwidth(machine) : std::nullopt;
+  if (!options.json) {
+    console.out(devices_text(machine, here, bandwidth));
+    return Ok{};
   }
   std::vector<std::string> names = named_machines();
   names.insert(names.begin(), "cpu");
@@ -57,18 +77,24 @@ int devices_command(bool json, Console& console) {
                 {"memory_read_gb_s", bandwidth ? Json(*bandwidth) : Json(nullptr)},
                 {"gpus", Json::array()},
                 {"names", names}});
-  return 0;
+  return Ok{};
 }
 
 }  // namespace
 
 void add_devices(CLI::App& root, Program& program) {
-  CLI::App* command = root.add_subcommand("devices", "What this machine has, and the names --device knows");
-  auto json = std::make_shared<bool>(false);
-  add_json(*command, *json);
+  CLI::App* command = root.add_subcommand("devices", "Show what this machine has, and the names that --device knows");
+  auto options = std::make_shared<DevicesCommand>();
+  command->add_option("--device", options->device, "Show this machine instead: a name, or a JSON file (default: cpu)")
+      ->type_name("NAME|FILE.json");
+  add_json(*command, options->json);
   command->footer("Example:\n  moracle devices --json");
-  command->callback(
-      [json, &program] { program.action = [json, &program] { return devices_command(*json, program.console); }; });
+  command->callback([options, &program] {
+    program.action = [options, &program] {
+      const auto result = devices_command(*options, program.console);
+      return result.ok() ? 0 : program.console.fail(result.error());
+    };
+  });
 }
 
 }  // namespace moracle::cli

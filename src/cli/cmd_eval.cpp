@@ -87,17 +87,17 @@ Result<int> logits_command(const LogitsOptions& options, Console& console) {
 }  // namespace
 
 void add_eval(CLI::App& root, Program& program) {
-  CLI::App* command = root.add_subcommand("eval", "Mean negative log-likelihood and perplexity of a text");
+  CLI::App* command =
+      root.add_subcommand("eval", "Compute the perplexity of a text, and its mean negative log-likelihood");
   auto options = std::make_shared<EvalOptions>();
   options->add(*command);
   command->add_option("--text", options->text, "Text to score, tokenized once and whole")
       ->type_name("FILE")
       ->required();
-  command->add_option("--window", options->window, "Tokens per window; windows do not overlap")
+  command->add_option("--window", options->window, "Tokens per window; windows do not overlap (default: 512)")
       ->type_name("N")
-      ->capture_default_str()
       ->check(whole_number(2, INT32_MAX));
-  command->add_option("--limit", options->limit, "Score the first N tokens only")
+  command->add_option("--limit", options->limit, "Score the first N tokens only (default: all)")
       ->type_name("N")
       ->check(whole_number(2, kMostTokens));
   add_json(*command, options->json);

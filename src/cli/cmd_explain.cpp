@@ -3,9 +3,14 @@
 #include <unistd.h>
 
 #include "base/printable.h"
+#include "cli/explain_text.h"
 #include "cli/explain_vllm.h"
+#include "cli/hub.h"
+#include "cli/option_table.h"
 #include "cli/options.h"
 #include "cli/program.h"
+#include "cli/report.h"
+#include "cli/screen.h"
 #include "engine/explain_plan.h"
 
 namespace moracle::cli {
@@ -38,8 +43,9 @@ std::string tuning_lines(const LoadPlan& plan, const std::vector<ExplainedGroup>
   for (const ExplainedGroup& group : groups) {
     const std::string tuning = explain_tuning(plan, group, tunings);
     if (tuning.empty()) continue;
-    text += fmt::format("tuning of experts {} {}: {}\n", shape_text(group.problem), scheme_text(group.problem.scheme),
-                        tuning);
+    text += hanging(fmt::format("tuning of experts {} {}: {}", shape_text(group.problem),
+                                scheme_text(group.problem.scheme), tuning),
+                    screen_width(STDOUT_FILENO));
   }
   return text;
 }
@@ -47,7 +53,8 @@ std::string tuning_lines(const LoadPlan& plan, const std::vector<ExplainedGroup>
 Result<> explain(const ExplainCommand& options, Console& console) {
   if (!options.requests.empty()) return answer_vllm_requests(options.requests, console);
   MORACLE_ASSIGN(const Machine machine, resolve_machine(options.device));
-  MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(options.model));
+  MORACLE_ASSIGN(const auto folder, locate_model(options.model));
+  MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
   const bool vllm = options.engine != "moracle";
   // vLLM's backend names differ from those of Moracle's own tables.
   MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, machine, vllm ? Policy{} : options.policy_value()));
@@ -73,25 +80,29 @@ Result<> explain(const ExplainCommand& options, Console& console) {
   }
   // The linears are shown on request: the experts are what the tool is about.
   const auto groups = explain_plan(*plan, options.all);
-  console.out(fmt::format("{} on {}\n\n", options.model, machine.name));
-  console.out(render_explain(groups, {.all = options.all, .color = wants_color(STDOUT_FILENO)}));
-  for (const std::string& warning : plan->warnings())
-    console.out("warning: " + printable(warning, kShownLineBytes) + "\n");
+  const ExplainStyle style = terminal_style(options.all, here);
+  console.out(explain_title(options.model, machine, "", style) + explain_text(groups, machine, style));
+  for (const std::string& warning : warnings_of(*plan, {.decisions = false}))
+    console.out(paragraph(style.paint.warning("warning") + ": ", warning, style.width, 9));
   if (here) console.out(tuning_lines(*plan, groups, tunings));
   if (cache) {
-    console.out(
-        fmt::format("pack cache: {}\n", cache->found() ? "ready, " + cache->path().string() : "nothing kept yet"));
+    const std::string found = cache->found() ? "ready, " + printable_path(cache->path().string()) : "nothing kept yet";
+    console.out(hanging("pack cache: " + found, style.width));
   }
+  console.out(explain_hint(style));
   return Ok{};
 }
 
 }  // namespace
 
 void add_explain(CLI::App& root, Program& program) {
-  CLI::App* command = root.add_subcommand("explain", "The oracle's decision for each distinct layer, and its reasons");
+  CLI::App* command =
+      root.add_subcommand("explain", "Tell which kernel serves each distinct layer, and why the others do not");
   auto options = std::make_shared<ExplainCommand>();
   CLI::Option* model =
-      command->add_option("model", options->model, "Folder in Hugging Face layout: config.json, *.safetensors")
+      command
+          ->add_option("model", options->model,
+                       "Folder in Hugging Face layout, or org/name of a model in the hub's local cache")
           ->type_name("MODEL");
   CLI::Option* requests = command
                               ->add_option("--requests", options->requests,
@@ -99,25 +110,29 @@ void add_explain(CLI::App& root, Program& program) {
                               ->type_name("FILE.jsonl")
                               ->excludes(model);
   options->add(*command);
-  command->add_option("--device", options->device, "Machine to decide for: cpu, a name (see `devices`), a JSON file")
+  command
+      ->add_option("--device", options->device,
+                   "Machine to decide for: cpu, a name that `devices` lists, or a JSON file (default: cpu)")
       ->type_name("NAME|FILE.json");
   options->cache.add(*command);
-  command->add_option("--engine", options->engine, "Whose tables decide")
+  command->add_option("--engine", options->engine, "Whose tables decide (default: moracle)")
       ->type_name("moracle|vllm")
-      ->check(CLI::IsMember({"moracle", "vllm", "reference"}));  // "reference": an earlier name of vllm
+      ->check(one_of({"moracle", "vllm", "reference"}));  // "reference": an earlier name of vllm
   CLI::Option* order =
       command
-          ->add_option("--order", options->order,
-                       "Of vLLM's integer weights: capable looks at zero points, bias and source; static does "
-                       "not, and says where the two differ")
+          ->add_option(
+              "--order", options->order,
+              "Order of vLLM's kernels for integer weights: capable looks at zero points, bias and source; static "
+              "does not, and tells where the two differ (default: capable)")
           ->type_name("capable|static")
-          ->check(CLI::IsMember({"capable", "static"}));
+          ->check(one_of({"capable", "static"}));
   CLI::Option* environment =
-      command->add_option("--env", options->environment, "A variable that vLLM finds set; repeatable")
+      command->add_option("--env", options->environment, "A variable that vLLM finds set; repeatable (default: none)")
           ->type_name("NAME=VALUE")
           ->allow_extra_args(false)
           ->check(assignment());
-  command->add_flag("--all", options->all, "All reasons of every candidate, and the linear layers too");
+  command->add_flag("--all", options->all,
+                    "Show every backend with all reasons, and the linear layers (default: MoE layers, in short)");
   add_json(*command, options->json);
   command->footer(
       "Reads headers and small vectors, no weight.\nExample:\n  moracle explain ./gpt-oss-20b --device h200 --all");

@@ -51,7 +51,7 @@ void add_synth(CLI::App& root, Program& program) {
   command->add_option("--layers", state->options.layers, "Layers (default: all of the real model)")
       ->type_name("N")
       ->check(whole_number(1, 1000));
-  command->add_option("--seed", state->options.seed, "Seed of the random weights")
+  command->add_option("--seed", state->options.seed, "Seed of the random weights (default: 0)")
       ->type_name("S")
       ->check(whole_number(0, INT32_MAX));
   command->add_option("--out", state->out, "New folder; appears whole or not at all")->type_name("DIR")->required();

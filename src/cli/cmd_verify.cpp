@@ -1,12 +1,15 @@
 // moracle verify: holds a checkpoint and the chosen backend against the reference.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cmath>
 
 #include "base/printable.h"
+#include "cli/hub.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/program.h"
+#include "cli/screen.h"
 #include "engine/verify.h"
 
 namespace moracle::cli {
@@ -53,19 +56,28 @@ Json verify_json(const Verification& result) {
 }
 
 std::string verify_text(const Verification& result) {
-  std::vector<std::vector<std::string>> rows = {
-      {"layer", "backend", "max error", "mean error", "relative", "bound", "cosine", ""}};
+  const std::size_t width = screen_width(STDOUT_FILENO);
+  const Paint paint(wants_color(STDOUT_FILENO));
+  TextTable table({{.title = "layer", .narrow = Narrow::wrap},
+                   {.title = "backend"},
+                   {.title = "max error", .right = true, .narrow = Narrow::drop, .rank = 2},
+                   {.title = "mean error", .right = true, .narrow = Narrow::drop, .rank = 3},
+                   {.title = "relative", .right = true},
+                   {.title = "bound", .right = true},
+                   {.title = "cosine", .right = true, .narrow = Narrow::drop, .rank = 1},
+                   {.title = ""}});
   for (const LayerVerdict& layer : result.layers) {
     const LayerDifference& difference = layer.difference;
-    rows.push_back({layer.name, layer.backend, fmt::format("{:.2e}", difference.max_abs),
-                    fmt::format("{:.2e}", difference.mean_abs), fmt::format("{:.2e}", difference.relative),
-                    fmt::format("{:.2e}", layer.bound), fmt::format("{:.8f}", difference.cosine),
-                    layer.ok ? "ok" : "WRONG"});
+    table.row({printable(layer.name), layer.backend, fmt::format("{:.2e}", difference.max_abs),
+               fmt::format("{:.2e}", difference.mean_abs), fmt::format("{:.2e}", difference.relative),
+               fmt::format("{:.2e}", layer.bound), fmt::format("{:.8f}", difference.cosine),
+               layer.ok ? paint.good("ok") : paint.bad("WRONG")});
   }
-  std::string text = text_table(rows, {false, false, true, true, true, true, true, false});
+  std::string text = table.text(width, paint);
   for (const Finding& finding : result.findings) {
-    text += fmt::format("{}: {}: {}\n", finding.severity == Finding::Severity::error ? "error" : "warning",
-                        printable(finding.tensor), printable(finding.finding));
+    const bool error = finding.severity == Finding::Severity::error;
+    text += paragraph((error ? paint.bad("error") : paint.warning("warning")) + ": ",
+                      printable(finding.tensor + ": " + finding.finding), width, 9);
   }
   const std::string fault = fault_of(result);
   if (result.interrupted) return text + "interrupted: not everything was checked\n";
@@ -74,10 +86,11 @@ std::string verify_text(const Verification& result) {
 
 Result<int> verify_command(const VerifyCommand& options, Console& console) {
   MORACLE_ASSIGN(const Machine machine, options.machine());
-  MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(options.model));
+  MORACLE_ASSIGN(const auto folder, locate_model(options.model));
+  MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
   MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, machine, options.policy_value()));
-  console.note(decision_lines(*plan));
   ThreadPool pool(options.threads > 0 ? options.threads : machine.cores);
+  tell_plan(console, *plan, pool.threads());
   if (const std::string fewer = pool.shortfall(); !fewer.empty()) console.warn(fewer);
   VerifyOptions verification;
   verification.tokens = options.tokens;
@@ -103,12 +116,11 @@ Result<int> verify_command(const VerifyCommand& options, Console& console) {
 
 void add_verify(CLI::App& root, Program& program) {
   CLI::App* command =
-      root.add_subcommand("verify", "Hold every experts layer against the fp32 reference, check weights");
+      root.add_subcommand("verify", "Check weights, and hold every MoE layer against the fp32 reference");
   auto options = std::make_shared<VerifyCommand>();
   options->add(*command);
-  command->add_option("--tokens", options->tokens, "Tokens per layer (more where needed to reach every expert)")
+  command->add_option("--tokens", options->tokens, "Tokens per layer, more where every expert needs them (default: 32)")
       ->type_name("N")
-      ->capture_default_str()
       ->check(whole_number(1, 65536));
   command
       ->add_option("--layout", options->layout,

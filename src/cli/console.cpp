@@ -12,6 +12,7 @@
 
 #include "base/printable.h"
 #include "cli/interrupt.h"
+#include "cli/screen.h"
 
 namespace moracle::cli {
 
@@ -49,10 +50,42 @@ std::string scaled(double value, double step, const std::array<const char*, 5>& 
   return unit == 0 ? fmt::format("{:.0f}{}", value, units[0]) : fmt::format("{:.1f}{}", value, units[unit]);
 }
 
-// Terminal columns of UTF-8 text, near enough: its code points.
-std::size_t width_of(const std::string& text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+// "8 s", "1 min 20 s", "2 h 05 min".
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<std::int64_t>(std::min(seconds, 359999.0) + 0.5);
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
+}
+
+// "loading [####    ]  50 %  8.0 of 15.9 GB  1.1 GB/s  7 s left"; what does not fit into `width` is left out.
+std::string bar_text(std::string_view label, double done, double total, bool of_bytes, double seconds,
+                     std::size_t width) {
+  constexpr std::size_t kLeastBar = 10;
+  constexpr std::size_t kWidestBar = 32;
+  const double share = total > 0 ? std::clamp(done / total, 0.0, 1.0) : 0.0;
+  std::vector<std::string> parts = {fmt::format(" {:3.0f} %", share * 100)};
+  if (of_bytes) {
+    const bool giga = total >= 1e9;
+    const double unit = giga ? 1e9 : 1e6;
+    parts.push_back(fmt::format("  {:.1f} of {:.1f} {}", done / unit, total / unit, giga ? "GB" : "MB"));
+    if (seconds > 0.5 && done > 0) {
+      const double rate = done / seconds;
+      parts.push_back(fmt::format("  {} left", duration_text((total - done) / rate)));
+      parts.push_back(fmt::format("  {:.1f} GB/s", rate * 1e-9));
+    }
+  }
+  std::string text(label);
+  std::string behind;
+  const std::size_t before = columns_of(text) + 3;
+  for (const std::string& part : parts) {
+    if (before + kLeastBar + behind.size() + part.size() >= width) break;
+    behind += part;
+  }
+  const std::size_t room = width > before + behind.size() + 1 ? width - before - behind.size() - 1 : 0;
+  const std::size_t bar = std::clamp(room, kLeastBar, kWidestBar);
+  const auto filled = static_cast<std::size_t>(share * static_cast<double>(bar));
+  return text + " [" + std::string(filled, '#') + std::string(bar - filled, ' ') + "]" + behind;
 }
 
 }  // namespace
@@ -81,28 +114,47 @@ void Console::note(std::string_view text) {
   write_all(STDERR_FILENO, text);
 }
 
+void Console::warn(std::string_view text) {
+  const std::string lead = "moracle: " + Paint(wants_color(STDERR_FILENO)).warning("warning") + ": ";
+  note(paragraph(lead, printable(text, kShownLineBytes), screen_width(STDERR_FILENO), columns_of(lead)));
+}
+
 int Console::fail(const Error& error) {
   if (error.code == "interrupted" && interrupted()) {
     note("moracle: interrupted: " + printable(error.found) + "\n");
     return interrupt_exit_code();
   }
-  note("moracle: error: " + error.message() + "\n");
+  note(hanging("moracle: error: " + error.message(), screen_width(STDERR_FILENO)));
   return is_usage(error) ? 2 : 1;
 }
 
-void Console::progress(std::string_view label, double done, double total) {
+void Console::info(std::string_view text) {
+  if (!quiet_) note(text);
+}
+
+void Console::progress(std::string_view label, double done, double total, Unit unit) {
   static const bool shown = is_terminal(STDERR_FILENO);
-  if (!shown) return;
+  if (!shown || quiet_) return;
   const std::lock_guard lock(progress_mutex_);
   const double now = seconds_now();
-  if (now - progress_at_ < 0.1 && done < total) return;
+  if (!progress_shown_) progress_begun_ = now;
+  const bool due = now - progress_at_ >= 0.1 || done >= total || !progress_shown_;
+  if (!due && label == progress_label_) return;
   progress_at_ = now;
-  constexpr int kWidth = 32;
-  const double share = total > 0 ? std::clamp(done / total, 0.0, 1.0) : 0.0;
-  const auto filled = static_cast<std::size_t>(share * kWidth);
-  write_all(STDERR_FILENO, fmt::format("\r\x1b[K{} [{}{}] {:3.0f} %", label, std::string(filled, '#'),
-                                       std::string(kWidth - filled, ' '), share * 100));
+  progress_label_ = label;
   progress_shown_ = true;
+  write_all(STDERR_FILENO, "\r\x1b[K" + bar_text(label, done, total, unit == Unit::bytes, now - progress_begun_,
+                                                 screen_width(STDERR_FILENO)));
+}
+
+void Console::status(std::string_view text) {
+  static const bool shown = is_terminal(STDERR_FILENO);
+  if (!shown || quiet_) return;
+  const std::lock_guard lock(progress_mutex_);
+  if (progress_shown_ && progress_label_ == text) return;
+  progress_label_ = text;
+  progress_shown_ = true;
+  write_all(STDERR_FILENO, "\r\x1b[K" + progress_label_);
 }
 
 void Console::end_progress() {
@@ -116,10 +168,6 @@ int Console::finish(int code) {
   if (!failure_) return code;
   const int failed = fail(*failure_);
   return code == 0 ? failed : code;
-}
-
-std::string warning_line(std::string_view text) {
-  return "moracle: warning: " + printable(text, kShownLineBytes) + "\n";
 }
 
 bool is_terminal(int fd) {
@@ -139,29 +187,6 @@ std::string human_bytes(std::uint64_t bytes) {
 
 std::string human_count(std::uint64_t count) {
   return scaled(static_cast<double>(count), 1000, {"", " K", " M", " B", " T"});
-}
-
-std::string text_table(std::vector<std::vector<std::string>> rows, const std::vector<bool>& right) {
-  std::vector<std::size_t> widths;
-  for (auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      row[i] = printable(row[i]);
-      widths[i] = std::max(widths[i], width_of(row[i]));
-    }
-  }
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string pad(widths[i] - width_of(row[i]), ' ');
-      const bool flush_right = i < right.size() && right[i];
-      line += (i == 0 ? "" : "  ") + (flush_right ? pad + row[i] : row[i] + pad);
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
-  }
-  return text;
 }
 
 }  // namespace moracle::cli

@@ -13,9 +13,6 @@
 
 namespace moracle::cli {
 
-// "moracle: warning: ..." with its end of line; `text` may come from a file.
-[[nodiscard]] std::string warning_line(std::string_view text);
-
 class Console {
  public:
   // Writes to standard output at once. A reader that went away (closed pipe) is not an error: see closed(). Any other
@@ -27,13 +24,20 @@ class Console {
 
   // Writes to standard error; failures are ignored.
   void note(std::string_view text);
-  void warn(std::string_view text) { note(warning_line(text)); }
+  void warn(std::string_view text);  // which may come from a file
+  // The same of what is no warning and no error, which --quiet leaves out.
+  void info(std::string_view text);
+  void be_quiet() { quiet_ = true; }
   // One line for the error; returns the exit code: 2 where the words on the command line were wrong, else 1, or that of
   // the signal which caused it.
   int fail(const Error& error);
 
-  // A bar on standard error, on a terminal only, redrawn at most ten times a second. Callable from several threads.
-  void progress(std::string_view label, double done, double total);
+  // A bar on standard error, on a terminal only, redrawn at most ten times a second. Callable from several threads. Of
+  // bytes it tells amount, rate and time left.
+  enum class Unit : std::uint8_t { share, bytes };
+  void progress(std::string_view label, double done, double total, Unit unit = Unit::share);
+  // A word in its place, for work whose end is not known.
+  void status(std::string_view text);
   void end_progress();
 
   // The exit code, or 1 after telling that standard output could not be written.
@@ -41,10 +45,13 @@ class Console {
 
  private:
   bool closed_ = false;
+  bool quiet_ = false;
   std::optional<Error> failure_;
   std::mutex progress_mutex_;
   bool progress_shown_ = false;
-  double progress_at_ = -1;
+  double progress_at_ = -1;     // when the bar was last drawn
+  double progress_begun_ = -1;  // when it was first asked for
+  std::string progress_label_{};
 };
 
 [[nodiscard]] bool is_terminal(int fd);
@@ -52,9 +59,5 @@ class Console {
 [[nodiscard]] bool wants_color(int fd);
 [[nodiscard]] std::string human_bytes(std::uint64_t bytes);  // "7.3 MiB"
 [[nodiscard]] std::string human_count(std::uint64_t count);  // "30.5 B"
-
-// Rows of text with columns padded to their widest cell; the first row is the heading. `right[i]` aligns column i.
-// Cells may come from files: they are shown by printable().
-[[nodiscard]] std::string text_table(std::vector<std::vector<std::string>> rows, const std::vector<bool>& right);
 
 }  // namespace moracle::cli

@@ -1,11 +1,9 @@
 #include "cli/explain_vllm.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <fstream>
 
 #include "base/printable.h"
+#include "cli/explain_text.h"
 #include "compat/vllm/layer.h"
 #include "compat/vllm/request.h"
 #include "compat/vllm/tables/tables.h"
@@ -57,8 +55,9 @@ Result<> explain_vllm(const LoadPlan& plan, const Machine& machine, const Policy
     console.json({{"device", to_json(machine)}, {"layers", explain_json(groups)}, {"warnings", Json::array()}});
     return Ok{};
   }
-  console.out(fmt::format("{} on {}, by vLLM's tables\n\n", options.model, machine.name));
-  console.out(render_explain(groups, {.all = options.all, .color = wants_color(STDOUT_FILENO)}));
+  const ExplainStyle style = terminal_style(options.all, false);
+  console.out(explain_title(options.model, machine, ", by vLLM's tables", style) +
+              explain_text(groups, machine, style) + explain_hint(style));
   return Ok{};
 }
 

@@ -8,7 +8,11 @@
 #include <cstdlib>
 
 #include "base/printable.h"
+#include "cli/hub.h"
 #include "cli/interrupt.h"
+#include "cli/option_table.h"
+#include "cli/report.h"
+#include "cli/screen.h"
 
 namespace moracle::cli {
 
@@ -54,6 +58,15 @@ CLI::Validator real_number(std::function<bool(double)> accepts, std::string want
       "");
 }
 
+CLI::Validator one_of(std::vector<std::string> words) {
+  return CLI::Validator(
+      [words = std::move(words)](const std::string& text) -> std::string {
+        if (std::find(words.begin(), words.end(), text) != words.end()) return "";
+        return fmt::format("wanted {}, found '{}'", fmt::join(words, " or "), text);
+      },
+      "");
+}
+
 Result<std::vector<std::int64_t>> parse_integers(const std::string& text, const std::string& option, std::int64_t low,
                                                  std::int64_t high) {
   std::vector<std::int64_t> values;
@@ -79,13 +92,19 @@ Error in_file(Error error, const std::string& file) {
 }
 
 void BackendOptions::add(CLI::App& command, bool with_batch_invariant) {
-  command.add_option("--backend", backend, "Pin a backend: it serves, or the command fails with the reasons")
+  const InGroup group(command, kKernelsGroup);
+  command
+      .add_option("--backend", backend,
+                  "Pin a kernel: it serves, or the command fails and says why (default: the oracle's choice)")
       ->type_name("NAME");
-  command.add_option("--policy", policy, "exact: the scheme as published; fast: activations may be quantized further")
+  command
+      .add_option("--policy", policy,
+                  "exact computes the scheme as published; fast may quantize activations further (default: exact)")
       ->type_name("exact|fast")
-      ->check(CLI::IsMember({"exact", "fast"}));
+      ->check(one_of({"exact", "fast"}));
   if (with_batch_invariant) {
-    command.add_flag("--batch-invariant", batch_invariant, "Only kernels with one accumulation order for every batch");
+    command.add_flag("--batch-invariant", batch_invariant,
+                     "Use only kernels that sum in one order for every batch (default: any kernel)");
   }
 }
 
@@ -99,10 +118,13 @@ Policy BackendOptions::policy_value() const {
 
 void ComputeOptions::add(CLI::App& command, bool with_batch_invariant) {
   BackendOptions::add(command, with_batch_invariant);
-  command.add_option("--threads", threads, "Threads to compute with (default: the cores of this machine)")
+  const InGroup group(command, kKernelsGroup);
+  command.add_option("--threads", threads, "Threads to compute with (default: one for each core)")
       ->type_name("N")
       ->check(whole_number(1, kMostThreads));
-  command.add_option("--device", device, "Where to compute: cpu, or a name or file that describes this machine")
+  command
+      .add_option("--device", device,
+                  "Where to compute: cpu, or a name or file that describes this machine (default: cpu)")
       ->type_name("D");
 }
 
@@ -119,12 +141,17 @@ Result<Machine> ComputeOptions::machine() const {
 }
 
 void add_model(CLI::App& command, std::string& model) {
-  command.add_option("model", model, "Folder in Hugging Face layout: config.json, *.safetensors, tokenizer.json")
+  command
+      .add_option(
+          "model", model,
+          "Folder in Hugging Face layout (config.json, *.safetensors, tokenizer.json), or org/name of a model in "
+          "the hub's local cache")
       ->type_name("MODEL")
       ->required();
 }
 
 void add_json(CLI::App& command, bool& json) {
+  const InGroup group(command, kOutputGroup);
   command.add_flag("--json", json, "Print one JSON document on standard output and nothing else there");
 }
 
@@ -135,13 +162,15 @@ void ModelOptions::add(CLI::App& command) {
 }
 
 void CacheOptions::add(CLI::App& command) {
+  const InGroup group(command, kMemoryGroup);
   command.add_flag("--no-cache", off,
                    "Neither read packed layers and measured settings from the cache nor write them there");
-  command.add_option("--cache-dir", folder, "Where they are kept (default: $MORACLE_CACHE, else ~/.cache/moracle)")
+  command.add_option("--cache-dir", folder, "Folder of the cache (default: $MORACLE_CACHE, else ~/.cache/moracle)")
       ->type_name("DIR");
-  command.add_option("--cache-limit", limit_gib, "Most that the cache holds; what was used least recently goes first")
+  command
+      .add_option("--cache-limit", limit_gib,
+                  "Most that the cache holds; what was used least recently goes first (default: 64)")
       ->type_name("GIB")
-      ->capture_default_str()
       ->check(whole_number(0, kMostGib));
 }
 
@@ -161,40 +190,32 @@ std::string load_origin(const Session& session) {
   return session.loaded_from_cache() ? "cache" : "checkpoint";
 }
 
-std::string decision_lines(const LoadPlan& plan) {
-  std::string text;
-  std::vector<std::string> seen;
-  for (const ModuleReport& module : plan.modules()) {
-    if (module.kind != "experts" || !module.problem || !module.decision) continue;
-    const std::string line = explain_line(*module.problem, *module.decision);
-    if (std::find(seen.begin(), seen.end(), line) != seen.end()) continue;
-    seen.push_back(line);
-    text += "moracle: " + printable(line, kShownLineBytes) + "\n";
-    for (const std::string& warning : module.decision->warnings) text += warning_line(warning);
-  }
-  for (const std::string& warning : plan.warnings()) text += warning_line(warning);
-  return text;
+void tell_plan(Console& console, const LoadPlan& plan, int threads) {
+  console.info(model_line(plan, threads, screen_width(STDERR_FILENO)));
+  for (const std::string& warning : warnings_of(plan)) console.warn(warning);
 }
 
 Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, const Opening& opening) const {
   MORACLE_ASSIGN(Machine here, machine());
   SessionOptions options;
-  options.folder = model;
+  MORACLE_ASSIGN(options.folder, locate_model(model));
   options.machine = std::move(here);
   options.policy = policy_value();
   options.threads = threads;
   options.needs_text = opening.needs_text;
   options.on_text = opening.on_text;
+  options.on_warning = [&console](const std::string& text) { console.warn(text); };
   options.generates = opening.generates;
   options.choice = opening.choice;
   options.few_logits = opening.few_logits;
   options.cache = cache.value(console);
   options.measure_rates = opening.measure_rates;
-  options.on_warning = [&console](const std::string& warning) { console.warn(warning); };
-  options.on_plan = [&console](const LoadPlan& plan) { console.note(decision_lines(plan)); };
+  const int used = threads > 0 ? threads : options.machine.cores;
+  options.on_plan = [&console, used](const LoadPlan& plan) { tell_plan(console, plan, used); };
   options.on_progress = [&console](const LoadProgress& progress) {
     if (interrupted()) leave_load(console);
-    console.progress("loading", static_cast<double>(progress.bytes_done), static_cast<double>(progress.bytes_total));
+    console.progress("loading", static_cast<double>(progress.bytes_done), static_cast<double>(progress.bytes_total),
+                     Console::Unit::bytes);
   };
   auto session = Session::open(options);
   console.end_progress();

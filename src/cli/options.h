@@ -20,6 +20,7 @@ namespace moracle::cli {
 // Validators; their messages name the limits, CLI11 puts the option's name in front.
 [[nodiscard]] CLI::Validator whole_number(std::int64_t low, std::int64_t high);
 [[nodiscard]] CLI::Validator real_number(std::function<bool(double)> accepts, std::string wanted);
+[[nodiscard]] CLI::Validator one_of(std::vector<std::string> words);
 
 // "1,4,16" -> numbers of at least `low`. Errors: "usage" naming the option.
 Result<std::vector<std::int64_t>> parse_integers(const std::string& text, const std::string& option, std::int64_t low,
@@ -64,7 +65,7 @@ struct ModelOptions : ComputeOptions {
   CacheOptions cache;
 
   void add(CLI::App& command);
-  // Opens and loads with progress, and tells the oracle's decisions on standard error. An interrupt while loading ends
+  // Opens and loads with progress, and tells of the plan on standard error. An interrupt while loading ends
   // the process: there is nothing to keep.
   struct Opening {
     bool measure_rates = false;  // what LoadTime says of the machine
@@ -84,7 +85,7 @@ struct ModelOptions : ComputeOptions {
 void add_model(CLI::App& command, std::string& model);
 void add_json(CLI::App& command, bool& json);
 
-// The oracle's choices for a plan's layers, one line per distinct one of the experts.
-[[nodiscard]] std::string decision_lines(const LoadPlan& plan);
+// On standard error: what is loaded, in one line, and the plan's warnings.
+void tell_plan(Console& console, const LoadPlan& plan, int threads);
 
 }  // namespace moracle::cli

@@ -3,7 +3,10 @@
 #include <exception>
 
 #include "base/guarded.h"
+#include "base/printable.h"
 #include "cli/interrupt.h"
+#include "cli/option_table.h"
+#include "cli/screen.h"
 
 namespace moracle::cli {
 
@@ -14,12 +17,13 @@ void add_commands(CLI::App& app, Program& program) {
   add_inspect(app, program);
   add_explain(app, program);
   add_plan(app, program);
+  add_verify(app, program);
   add_eval(app, program);
   add_logits(app, program);
-  add_verify(app, program);
   add_bench(app, program);
   add_synth(app, program);
   add_devices(app, program);
+  add_help(app, program);
 }
 
 // The command that the user was in.
@@ -29,11 +33,39 @@ const CLI::App& entered_command(const CLI::App& app) {
   return *at;
 }
 
-// "moracle bench layer"; nothing above the program.
-std::string path_of(const CLI::App* command) {
-  if (command == nullptr) return "";
-  const std::string above = path_of(command->get_parent());
-  return above.empty() ? command->get_name() : above + " " + command->get_name();
+// The first word that is neither a command nor an option of `command`; empty: there is none.
+std::string unknown_word(const CLI::App& command) {
+  const std::vector<std::string> words = command.remaining();
+  if (words.empty()) return "";
+  const CommandTable table = command_table(command);
+  const std::string word = words.front().substr(0, words.front().find('='));
+  std::vector<std::string> known;
+  std::string kind = "argument";
+  if (word.starts_with("-")) {
+    kind = "option";
+    for (const OptionRow& row : table.options) known.insert(known.end(), row.flags.begin(), row.flags.end());
+  } else if (!table.commands.empty()) {
+    kind = "command";
+    for (const CommandTable& sub : table.commands) known.push_back(sub.name);
+  }
+  const std::string near = nearest(word, known);
+  return "unknown " + kind + " '" + printable(word) + "'" + (near.empty() ? "" : "; did you mean '" + near + "'?");
+}
+
+// What is required and was not given; empty: nothing.
+std::string missing_word(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options()) {
+    if (!option->get_required() || option->count() > 0) continue;
+    const std::string name = option->get_positional() ? "" : "--" + option->get_lnames().front() + " ";
+    return name + option->get_type_name() + " is missing: " + option->get_description();
+  }
+  return "";
+}
+
+int wrong_usage(Program& program, const CLI::App& command, const std::string& what) {
+  program.console.note(hanging("moracle: " + what, screen_width(STDERR_FILENO)) + "try `" + path_of(&command) +
+                       " --help`\n");
+  return 2;
 }
 
 int parse_and_run(CLI::App& app, Program& program, int argc, char** argv) {
@@ -41,15 +73,21 @@ int parse_and_run(CLI::App& app, Program& program, int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     const CLI::App& command = entered_command(app);
-    program.console.out(command.help(path_of(command.get_parent())));  // it adds its own name
+    const std::string unknown = command.get_subcommands({}).empty() ? "" : unknown_word(command);
+    if (!unknown.empty()) return wrong_usage(program, command, unknown);
+    program.console.out(help_text(command_table(command), screen_width(STDOUT_FILENO)));
     return program.console.finish(0);
   } catch (const CLI::CallForVersion&) {
     program.console.out("moracle " MORACLE_VERSION "\n");
     return program.console.finish(0);
   } catch (const CLI::ParseError& error) {
-    program.console.note("moracle: wrong usage: " + std::string(error.what()) + "\ntry `" +
-                         path_of(&entered_command(app)) + " --help`\n");
-    return 2;
+    const CLI::App& command = entered_command(app);
+    std::string what = unknown_word(command);
+    if (what.empty()) what = missing_word(command);
+    if (what.empty() && command.get_subcommands({}).empty()) what = error.what();
+    if (!what.empty()) return wrong_usage(program, command, what);
+    program.console.note(help_text(command_table(command), screen_width(STDERR_FILENO)));
+    return wrong_usage(program, command, "a command is missing");
   }
   return program.console.finish(program.action());
 }
@@ -62,11 +100,12 @@ int run_program(int argc, char** argv) {
   const auto run = [&]() -> Result<int> {
     CLI::App app("Runs quantized mixture-of-experts models as published, and says which kernel serves them and why.",
                  "moracle");
-    app.set_version_flag("--version", "moracle " MORACLE_VERSION, "Print the version");
+    app.set_help_flag("-h,--help", "Show this help");
+    app.set_version_flag("--version", "moracle " MORACLE_VERSION, "Show the version");
     app.require_subcommand(1);
     app.footer(
-        "Example:\n  moracle run ./Qwen3-30B-A3B-GPTQ-Int4 -p \"The three laws of robotics are\" -n 64\n"
-        "Each command has its own --help.");
+        "`moracle COMMAND --help` tells the options of a command.\n"
+        "Example:\n  moracle run ./Qwen3-30B-A3B-GPTQ-Int4 -p \"The three laws of robotics are\" -n 64");
     add_commands(app, program);
     return parse_and_run(app, program, argc, argv);
   };

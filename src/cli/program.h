@@ -27,5 +27,6 @@ void add_verify(CLI::App& root, Program& program);
 void add_bench(CLI::App& root, Program& program);
 void add_synth(CLI::App& root, Program& program);
 void add_devices(CLI::App& root, Program& program);
+void add_help(CLI::App& root, Program& program);  // help, version, and what writes completions and manual pages
 
 }  // namespace moracle::cli

@@ -72,9 +72,12 @@ class LayerBench {
   Result<BenchLayerResult> run();
 
  private:
-  void phase(const std::string& text) const {
-    if (options_.on_phase) options_.on_phase(text);
+  // Packing is one step, and each row another.
+  void report(const std::string& what, double steps) const {
+    const auto all = static_cast<double>(1 + options_.tokens.size());
+    if (options_.on_progress) options_.on_progress(what, steps / all);
   }
+  [[nodiscard]] bool interrupted() const { return options_.interrupted && options_.interrupted(); }
   [[nodiscard]] Factors factors() const;  // of the kernel's products
   Result<> pack_copies();
   Result<BenchLayerRow> time_row(std::int64_t tokens);
@@ -115,7 +118,8 @@ Result<> LayerBench::pack_copies() {
   TuningCache tunings({}, options_.machine, pool_.threads());
   const std::string kind = tuning_kind(layer_problem(shape, options_.scheme), *card_);
   do {
-    phase("packing copy " + std::to_string(copies_.size() + 1));
+    if (interrupted()) return Error{.code = "interrupted", .found = "benchmark stopped"};
+    report("packing", static_cast<double>(result_.packed_bytes) / static_cast<double>(enough));
     MORACLE_ASSIGN(
         LayerRunner copy,
         LayerRunner::pack(
@@ -157,7 +161,7 @@ Result<double> LayerBench::relative_error(const LayerInput& input, const std::ve
 
 Result<BenchLayerRow> LayerBench::time_row(std::int64_t tokens) {
   const LayerShape& shape = options_.shape;
-  phase("timing " + std::to_string(tokens) + " tokens");
+  report("timing " + std::to_string(tokens) + " tokens", 1 + static_cast<double>(result_.rows.size()));
   Random random(static_cast<std::uint64_t>(tokens));
   LayerInput input = random_input(shape, tokens, random);
   std::vector<float> out(static_cast<std::size_t>(tokens * shape.hidden));
@@ -199,7 +203,7 @@ Result<BenchLayerRow> LayerBench::time_row(std::int64_t tokens) {
 }
 
 Result<double> LayerBench::time_baseline(std::int64_t tokens) {
-  phase("timing the plain alternative on " + std::to_string(tokens) + " tokens");
+  report("timing the bf16 detour", 1.5 + static_cast<double>(result_.rows.size()));
   Random random(static_cast<std::uint64_t>(tokens) + 1);
   LayerInput input = random_input(options_.shape, tokens, random);
   std::vector<std::int64_t> tokens_of_expert;
@@ -246,8 +250,7 @@ Result<BenchLayerResult> LayerBench::run() {
     if (baseline.ok()) baseline_.emplace(std::move(baseline).value());
   }
   for (const std::int64_t tokens : options_.tokens) {
-    if (options_.interrupted && options_.interrupted())
-      return Error{.code = "interrupted", .found = "benchmark stopped"};
+    if (interrupted()) return Error{.code = "interrupted", .found = "benchmark stopped"};
     MORACLE_ASSIGN(BenchLayerRow row, time_row(tokens));
     result_.rows.push_back(row);
   }

@@ -22,11 +22,12 @@ struct BenchLayerOptions {
   std::vector<std::int64_t> tokens;
   Machine machine;
   Policy policy;
-  int threads = 0;                                     // 0: the machine's cores
-  bool baseline = true;                                // also time dequantizing to bf16 and multiplying densely
-  std::function<void(const std::string&)> on_phase;    // what is being done; may be empty
+  int threads = 0;       // 0: the machine's cores
+  bool baseline = true;  // also time dequantizing to bf16 and multiplying densely
+  // What is being done, and how much of the whole is behind; may be empty.
+  std::function<void(const std::string& what, double share)> on_progress;
   std::function<void(const std::string&)> on_warning;  // may be empty
-  std::function<bool()> interrupted;                   // asked between rows; may be empty
+  std::function<bool()> interrupted;                   // asked between copies and rows; may be empty
 };
 
 struct BenchLayerRow {

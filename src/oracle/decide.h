@@ -93,11 +93,6 @@ struct Decision {
 // sentence that says what the pinned one lacks and which are usable.
 [[nodiscard]] Result<const KernelCard*> winner_of(const Decision& decision, const Problem& problem);
 
-// Renderings. The one-line form is what a load prints; the table is what `explain` prints.
-// `layers`: how many layers share the decision.
-//   "experts x48 [128 experts, top-8, 2048 -> 768]: int4 g128 sym, 16-bit activations -> avx512bf16 (2 others can, 1
-//   cannot)", on one line.
-[[nodiscard]] std::string explain_line(const Problem& problem, const Decision& decision, std::size_t layers = 1);
 // "int4 g128 sym, 16-bit activations"
 [[nodiscard]] std::string scheme_text(const Scheme& scheme);
 void append_scheme(std::string& out, const Scheme& scheme);

@@ -1,4 +1,4 @@
-// The oracle's decisions for people and for programs: one entry per distinct question, not per layer.
+// The oracle's decisions, one entry per distinct question, not per layer.
 #pragma once
 
 #include <span>
@@ -28,13 +28,6 @@ struct ExplainedGroup {
 // {"a.0.x", "a.1.x", "a.3.x", "b"} -> {"a.{0-1,3}.x", "b"}: the first number that is a whole component of the path is
 // folded, whatever the order of the names.
 [[nodiscard]] std::vector<std::string> compress_names(std::span<const std::string> names);
-
-struct ExplainOptions {
-  bool all = false;    // every candidate with all reasons; else the winner and those ranked above it
-  bool color = false;  // ANSI colours, for terminals
-};
-// Text of many lines, each ending in a newline. Names from a checkpoint are shown without control characters.
-[[nodiscard]] std::string render_explain(std::span<const ExplainedGroup> groups, const ExplainOptions& options);
 
 // [{"names", "scheme": {"weight", "activation"}, "backend", "if_built", "trace", "warnings"}]; "activation" is null
 // where activations stay at 16 bits, "backend" is null without a winner, "if_built" is best_if_built's backend.

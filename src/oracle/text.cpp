@@ -1,6 +1,4 @@
-// One-line renderings and the trace as JSON.
-#include <algorithm>
-
+// Texts of schemes, shapes and reasons, and the trace as JSON.
 #include "oracle/decide.h"
 
 namespace moracle {
@@ -31,25 +29,6 @@ std::string shape_text(const Problem& problem) {
 std::string reason_text(const Reason& reason) {
   std::string text(to_string(reason.rule));
   text.append(": wanted ").append(reason.wanted).append(", found ").append(reason.found);
-  return text;
-}
-
-std::string explain_line(const Problem& problem, const Decision& decision, std::size_t layers) {
-  std::string text = problem.kind == ProblemKind::experts ? "experts" : "linear";
-  if (layers > 1) text += " x" + std::to_string(layers);
-  text += " " + shape_text(problem) + ": " + scheme_text(problem.scheme) + " -> ";
-  const auto can = std::count_if(decision.trace.begin(), decision.trace.end(),
-                                 [](const Candidate& candidate) { return candidate.supported; });
-  const auto cannot = static_cast<std::ptrdiff_t>(decision.trace.size()) - can;
-  if (decision.winner == nullptr) {
-    text += "none (" + std::to_string(cannot) + " cannot)";
-  } else {
-    const auto others = can - 1;
-    text += std::string(decision.winner->backend) + " (" + std::to_string(others) +
-            (others == 1 ? " other can, " : " others can, ") + std::to_string(cannot) + " cannot)";
-  }
-  if (!decision.if_built.empty() && (decision.winner == nullptr || decision.winner != decision.best_if_built))
-    text += ", " + std::string(decision.if_built) + " if this build had it";
   return text;
 }
 

@@ -173,13 +173,17 @@ TEST_F(CliTest, PlanPrintsTheContract) {
   EXPECT_EQ(kernel["kind"], "foreign");
   EXPECT_TRUE(kernel["packed"]);
   EXPECT_LT(kernel["bytes"].get<std::int64_t>(), elsewhere["layers"][0]["feed_forward_bytes"].get<std::int64_t>());
-  EXPECT_NE(moracle_run({"plan", model_path(), "--device", "h200"}).out.find("marlin [foreign]"), std::string::npos);
+  EXPECT_NE(moracle_run({"plan", model_path(), "--device", "h200"}).out.find("marlin (layout known)"),
+            std::string::npos);
   const RunOutcome text = moracle_run({"plan", model_path(), "--ep", "2"});
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_NE(text.out.find("2 ranks"), std::string::npos) << text.out;
   const RunOutcome refused = moracle_run({"plan", model_path(), "--tp", "2"});
   EXPECT_EQ(refused.code, 1);
-  EXPECT_NE(refused.err.find("groups of 128"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("--tp 2 leaves 64 columns a rank, wanted whole groups of 128 columns a rank"),
+            std::string::npos)
+      << refused.err;
+  EXPECT_NE(refused.err.find("; legal: 1 "), std::string::npos) << refused.err;
 }
 
 TEST_F(CliTest, VerifyFindsASoundCheckpointSound) {

@@ -43,24 +43,37 @@ TEST_F(CliTest, ExplainIsColouredOnATerminalAndPlainInAPipe) {
   EXPECT_NE(on_terminal(arguments, {{"TERM", "xterm"}, {"NO_COLOR", ""}}).find('\x1b'), std::string::npos);
 }
 
-TEST_F(CliTest, ExplainAlignsItsColumnsAndMarksWhatIsNotHere) {
-  const RunOutcome run = moracle_run({"explain", model_path(), "--engine", "vllm", "--device", "h200", "--all"});
+TEST_F(CliTest, ExplainTellsEachBackendOnceTheOneThatServesFirst) {
+  const RunOutcome run = moracle_run({"explain", model_path(), "--device", "zen4", "--all"});
   ASSERT_EQ(run.code, 0) << run.err;
-  std::size_t column = std::string::npos;
-  std::size_t candidates = 0;
-  std::istringstream lines(run.out);
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t at = std::min(line.find("cannot    ["), line.find("if built  ["));
-    if (at == std::string::npos) continue;
-    ++candidates;
-    if (column == std::string::npos) column = at;
-    EXPECT_EQ(at, column) << line;
-    EXPECT_TRUE(line.find("[decision_only]") != std::string::npos || line.find("[foreign]") != std::string::npos)
-        << line;
+  std::istringstream groups(run.out);
+  std::size_t seen = 0;
+  Strings backends;
+  for (std::string line; std::getline(groups, line);) {
+    if (line.find("zen4 would use ") != std::string::npos) {
+      backends.clear();
+      ++seen;
+    }
+    if (line.size() < 5 || line[4] == ' ' || (line[2] != '*' && line.compare(0, 4, "    ") != 0)) continue;
+    const std::string backend = line.substr(4, line.find(' ', 4) - 4);
+    EXPECT_EQ(line[2] == '*', backends.empty()) << "the chosen one is the first: " << line;
+    EXPECT_EQ(std::count(backends.begin(), backends.end(), backend), 0) << backend;
+    backends.push_back(backend);
   }
-  EXPECT_GE(candidates, 8U);
-  EXPECT_NE(run.out.find("if built"), std::string::npos);
-  EXPECT_NE(run.out.find("[decision_only]: what it can do is known, nothing here runs it\n"), std::string::npos);
+  EXPECT_GE(seen, 3U);
+  EXPECT_NE(run.out.find("amx                 cannot    needs amx_tile, amx_int8, amx_bf16\n"), std::string::npos)
+      << run.out;
+}
+
+TEST_F(CliTest, ExplainSaysWhatAnotherMachineWouldUse) {
+  const RunOutcome run = moracle_run({"explain", model_path(), "--device", "h200"});
+  EXPECT_NE(run.out.find("  h200 would use marlin (layout known; this build has no kernel for it)\n"),
+            std::string::npos)
+      << run.out;
+  const RunOutcome vllm = moracle_run({"explain", model_path(), "--engine", "vllm", "--device", "h200"});
+  EXPECT_NE(vllm.out.find("  h200 would use HUMMING (capabilities known; this build has no kernel for it)\n"),
+            std::string::npos)
+      << vllm.out;
 }
 
 std::string if_built(const Strings& more) {
@@ -101,7 +114,7 @@ TEST_F(CliTest, ExplainTakesVariablesOfVllm) {
   const Strings arguments = {"explain", model_path(), "--engine", "vllm", "--device", "b200", "--all"};
   Strings set = arguments;
   set.insert(set.end(), {"--env", "OTHER=x=y", "--env", "VLLM_USE_FLASHINFER_MOE_INT4=1"});
-  constexpr const char* kSwitch = "wanted the switch that turns it on";
+  constexpr const char* kSwitch = "needs the switch that turns it on";
   EXPECT_NE(moracle_run(arguments).out.find(kSwitch), std::string::npos);
   EXPECT_EQ(moracle_run(set).out.find(kSwitch), std::string::npos);
   for (const Strings& wrong :

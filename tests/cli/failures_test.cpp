@@ -1,4 +1,6 @@
 // Wrong usage, broken checkpoints, broken outputs: one clear sentence, the right exit code, nothing left behind.
+#include <algorithm>
+
 #include "cli/cli_fixture.h"
 
 namespace moracle::test {
@@ -19,9 +21,17 @@ void expect_failure(const Strings& arguments, int code, const Strings& words) {
 TEST_F(CliTest, WrongUsageIsTwoAndNamesTheOption) {
   const std::string model = model_path();
   expect_failure({}, 2, {"--help"});
-  expect_failure({"sing"}, 2, {"--help"});
-  expect_failure({"run"}, 2, {"model", "moracle run --help"});
-  expect_failure({"run", model, "--nonsense"}, 2, {"--nonsense"});
+  expect_failure({"sing"}, 2, {"moracle: unknown command 'sing'", "--help"});
+  expect_failure({"inspec", model}, 2, {"unknown command 'inspec'; did you mean 'inspect'?"});
+  expect_failure({"bench", "lyer"}, 2, {"unknown command 'lyer'; did you mean 'layer'?", "moracle bench --help"});
+  expect_failure({"foo", "--help"}, 2, {"unknown command 'foo'"});
+  expect_failure({"help", "foo"}, 2, {"'foo'", "inspect"});
+  expect_failure({"help", "bench", "foo"}, 2, {"'foo'", "layer"});
+  expect_failure({"run"}, 2, {"MODEL is missing", "moracle run --help"});
+  expect_failure({"run", model, "--nonsense"}, 2, {"unknown option '--nonsense'"});
+  expect_failure({"run", model, "--temprature=1"}, 2, {"unknown option '--temprature'; did you mean '--temperature'?"});
+  expect_failure({"inspect", model, "more"}, 2, {"unknown argument 'more'"});
+  expect_failure({"synth", "qwen3-30b-a3b", "--out", "x"}, 2, {"--scheme S is missing"});
   expect_failure({"run", model}, 2, {"-p"});
   expect_failure({"run", model, "-p", "a", "-f", "b"}, 2, {"--file"});
   for (const auto& [option, value] : std::vector<std::pair<std::string, std::string>>{{"-n", "-3"},
@@ -57,6 +67,13 @@ TEST_F(CliTest, WorkThatCannotBeDoneIsOneAndSaysWhy) {
   expect_failure({"run", (folder_ / "nowhere").string(), "-p", "x"}, 1, {"nowhere"});
   expect_failure({"inspect", folder_.string()}, 1, {"config.json"});
   expect_failure({"run", model, "-p", "x", "--backend", "abacus"}, 1, {"abacus"});
+  const RunOutcome pinned = moracle_run({"run", model, "-p", "x", "--backend", "marlin"});
+  EXPECT_EQ(pinned.code, 1);
+  const std::string sentence = pinned.err.substr(std::min(pinned.err.find("moracle: error"), pinned.err.size()));
+  EXPECT_EQ(std::count(sentence.begin(), sentence.end(), '\n'), 1) << "one sentence: " << pinned.err;
+  EXPECT_NE(pinned.err.find("backend marlin cannot serve this layer here: needs cuda"), std::string::npos)
+      << pinned.err;
+  EXPECT_NE(pinned.err.find("usable here: "), std::string::npos) << pinned.err;
   expect_failure({"run", model, "-p", ""}, 1, {"prompt"});
   expect_failure({"run", model, "-f", (folder_ / "no.txt").string()}, 1, {"no.txt"});
   expect_failure({"eval", model, "--text", (folder_ / "no.txt").string()}, 1, {"no.txt"});

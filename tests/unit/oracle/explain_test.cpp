@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <set>
-#include <sstream>
 
 #include "unit/oracle/test_cards.h"
 
@@ -56,63 +55,6 @@ TEST(GroupLayers, OneGroupPerDistinctQuestion) {
   EXPECT_EQ(groups[1].problem, int4_problem());
   EXPECT_EQ(compress_names(groups[0].names),
             (std::vector<std::string>{"model.layers.{0-47}.self_attn.q_proj", "model.layers.{0-47}.self_attn.o_proj"}));
-}
-
-TEST(RenderExplain, ShortFormShowsTheWinnerAndWhatWasRankedAbove) {
-  EXPECT_EQ(render_explain(two_groups("zen3"), {}),
-            R"(model.layers.{0-47}.self_attn.q_proj
-model.layers.{0-47}.self_attn.o_proj
-  linear x96 [2048 -> 768]: int4 g128 sym, 16-bit activations -> narrow (1 other can, 2 cannot)
-    wide    cannot    device: wanted cpu with avx2+avx512+avx512_bf16, found cpu x86_64 with avx2
-    quick   cannot    policy: wanted policy fast, found policy exact
-  * narrow  chosen    narrower
-    (1 ranked below; --all shows them)
-
-model.layers.{0-47}.mlp.experts
-  experts x48 [128 experts, top-8, 2048 -> 768]: int4 g128 sym, 16-bit activations -> narrow (1 other can, 2 cannot)
-    wide    cannot    device: wanted cpu with avx2+avx512+avx512_bf16, found cpu x86_64 with avx2
-    quick   cannot    policy: wanted policy fast, found policy exact
-  * narrow  chosen    narrower
-    (1 ranked below; --all shows them)
-)");
-}
-
-TEST(RenderExplain, AllShowsEveryReasonAligned) {
-  Problem problem = int4_problem();
-  problem.bias = true;
-  const std::vector<ExplainedLayer> layers{layer("e", problem, "zen3", {.batch_invariant = true})};
-  const auto groups = group_layers(layers);
-  const std::string all = render_explain(groups, {.all = true});
-  EXPECT_EQ(all, R"(e
-  experts [128 experts, top-8, 2048 -> 768]: int4 g128 sym, 16-bit activations -> ref (0 others can, 3 cannot)
-  warning: no optimised kernel can serve this layer: the reference kernel ref runs it, far slower
-    wide    cannot    device: wanted cpu with avx2+avx512+avx512_bf16, found cpu x86_64 with avx2
-                      bias: wanted no bias, found a bias
-                      batch_invariance: wanted one accumulation order for every batch, found an order that depends on the batch
-    quick   cannot    bias: wanted no bias, found a bias
-                      batch_invariance: wanted one accumulation order for every batch, found an order that depends on the batch
-                      policy: wanted policy fast, found policy exact
-    narrow  cannot    bias: wanted no bias, found a bias
-                      batch_invariance: wanted one accumulation order for every batch, found an order that depends on the batch
-  * ref     chosen    scalar
-)");
-  EXPECT_NE(render_explain(groups, {}).find("found cpu x86_64 with avx2 (+2 more)"), std::string::npos);
-}
-
-TEST(RenderExplain, ColourOnlyWhenAsked) {
-  const auto groups = two_groups("zen3");
-  EXPECT_EQ(render_explain(groups, {}).find('\x1b'), std::string::npos);
-  EXPECT_NE(render_explain(groups, {.color = true}).find("\x1b[32mchosen"), std::string::npos);
-  EXPECT_EQ(render_explain({}, {}), "");
-}
-
-TEST(RenderExplain, NamesCannotDriveTheTerminal) {
-  Problem problem = int4_problem();
-  problem.source_layout = "gp\x1b[2Jtq";
-  const std::vector<ExplainedLayer> layers{layer("evil\x1b]0;title\x07.0", problem, "zen4"),
-                                           layer("tab\there\n", problem, "zen4", {.pinned = "x\x1b[31m"})};
-  const std::string text = render_explain(group_layers(layers), {.all = true});
-  for (const char c : text) EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= 0x20) << static_cast<int>(c);
 }
 
 TEST(ExplainJson, HasTheContractsShape) {
