@@ -11,10 +11,11 @@ namespace moracle::cli {
 namespace {
 
 std::atomic<int> pending{0};
+std::atomic<bool> typing{false};
 static_assert(std::atomic<int>::is_always_lock_free, "set from a signal handler");
 
 void note_signal(int signal) {
-  if (pending.exchange(signal) != 0) _exit(128 + signal);
+  if (pending.exchange(signal) != 0 && !typing.load()) _exit(128 + signal);
 }
 
 }  // namespace
@@ -45,8 +46,19 @@ int interrupt_exit_code() {
   return 128 + pending.load(std::memory_order_relaxed);
 }
 
+bool asked_to_end() {
+  return pending.load(std::memory_order_relaxed) == SIGTERM;
+}
+
 void clear_interrupt() {
   pending.store(0, std::memory_order_relaxed);
+}
+
+WhileTyping::WhileTyping() {
+  typing.store(true);
+}
+WhileTyping::~WhileTyping() {
+  typing.store(false);
 }
 
 }  // namespace moracle::cli

@@ -10,7 +10,18 @@ void prepare_process();
 [[nodiscard]] bool interrupted();
 // 128 + the signal's number.
 [[nodiscard]] int interrupt_exit_code();
+// Whether the signal asks for the program's end, and not only for that of an answer.
+[[nodiscard]] bool asked_to_end();
 // For the interactive chat: Ctrl-C ended one answer, not the program.
 void clear_interrupt();
+
+// While a line is typed, a second signal ends nothing at once: the terminal must first be as it was.
+class WhileTyping {
+ public:
+  WhileTyping();
+  ~WhileTyping();
+  WhileTyping(const WhileTyping&) = delete;
+  WhileTyping& operator=(const WhileTyping&) = delete;
+};
 
 }  // namespace moracle::cli

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "cli/option_table.h"
+
 namespace moracle::cli {
 
 namespace {
@@ -53,58 +55,75 @@ CLI::Option* add_choice(CLI::App& command, const char* name, std::optional<Value
       ->check(std::move(check));
 }
 
-void add_sampling(CLI::App& command, GenerationChoice& choice) {
+}  // namespace
+
+void add_generation_options(CLI::App& command, GenerationChoice& choice) {
+  const InGroup group(command, kSamplingGroup);
+  add_choice(command, "-n,--max-tokens", choice.max_tokens, "N",
+             "Most tokens to generate (default: as the model's generation_config.json says, else 512)",
+             whole_number(1, kMostTokens));
   add_choice(command, "--temperature", choice.temperature, "X",
-             "0 is greedy (default: the model's generation_config.json where it samples at one, else greedy)",
+             "0 is greedy (default: as generation_config.json says where it samples, else greedy)",
              real_number([](double value) { return value >= 0; }, "a finite number of at least 0"));
-  add_choice(command, "--top-k", choice.top_k, "K", "Keep the K likeliest; 0: all", whole_number(0, INT32_MAX));
-  add_choice(command, "--top-p", choice.top_p, "X", "Keep the shortest likeliest set whose probability reaches P",
+  add_choice(command, "--top-k", choice.top_k, "K",
+             "Keep the K likeliest tokens; 0: all (default: as generation_config.json says, else all)",
+             whole_number(0, INT32_MAX));
+  add_choice(command, "--top-p", choice.top_p, "P",
+             "Keep the likeliest tokens that together reach probability P (default: as generation_config.json says, "
+             "else all)",
              real_number([](double value) { return value > 0 && value <= 1; }, "a number above 0 and at most 1"));
-  add_choice(command, "--min-p", choice.min_p, "X", "Drop what is less likely than P times the likeliest",
+  add_choice(command, "--min-p", choice.min_p, "P",
+             "Drop tokens less likely than P times the likeliest (default: as generation_config.json says, else none)",
              real_number([](double value) { return value >= 0 && value <= 1; }, "a number from 0 to 1"));
   add_choice(command, "--repetition-penalty,--repeat-penalty", choice.repetition_penalty, "X",
-             "Divide positive logits of tokens that occur in prompt or answer by X, multiply negative ones; 1: off",
+             "Divide positive logits of tokens in prompt and answer by X, multiply negative ones (default: as "
+             "generation_config.json says, else off)",
              real_number([](double value) { return value > 0; }, "a finite number above 0"));
   const auto penalty = [] {
     return real_number([](double value) { return value >= -2 && value <= 2; }, "a number from -2 to 2");
   };
   add_choice(command, "--presence-penalty", choice.presence_penalty, "X",
-             "Subtract X from logits of tokens that occur in the answer; 0: off", penalty());
+             "Subtract X from logits of tokens that occur in the answer (default: off)", penalty());
   add_choice(command, "--frequency-penalty", choice.frequency_penalty, "X",
-             "Subtract X from a token's logit for each time it occurs in the answer; 0: off", penalty());
-  command.add_option("--seed", choice.seed, "Seed of the random choices; the same seed gives the same text")
-      ->type_name("S")
+             "Subtract X from a token's logit for each time it occurs in the answer (default: off)", penalty());
+  command.add_option("--seed", choice.seed, "Seed of the draws; the same seed gives the same text (default: 0)")
+      ->type_name("N")
       ->check(whole_number(0, INT64_MAX));
+  command.add_option("--stop", choice.stop_texts, "End the answer before this text; repeatable (default: none)")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
+  command.add_flag("--ignore-eos", choice.ignore_eos, "Go on behind end tokens (default: they end the answer)");
 }
-
-}  // namespace
 
 void RunOptions::add(CLI::App& command) {
   ModelOptions::add(command);
-  CLI::Option* text = command.add_option("-p,--prompt", prompt, "Prompt; - reads standard input, as does a pipe alone")
-                          ->type_name("TEXT");
-  command.add_option("-f,--file", file, "Read the prompt from a file; - is standard input")
-      ->type_name("FILE")
-      ->excludes(text);
-  add_choice(command, "-n,--max-tokens", choice.max_tokens, "MAX",
-             "Most tokens to generate (default: the model's generation_config.json where it says so, else 512)",
-             whole_number(1, kMostTokens));
-  command.add_flag("--chat", chat, "Apply the model's chat template to the prompt");
-  command.add_option("--system", system, "System prompt; implies --chat")->type_name("TEXT");
-  command.add_option("--template-arg", template_args, "Variable of the chat template, repeatable; implies --chat")
-      ->type_name("NAME=JSON")
-      ->allow_extra_args(false);
-  command.add_option("--tools", tools, "Tools for the chat template, a JSON list of functions; implies --chat")
-      ->type_name("FILE");
-  command.add_option("--stop", choice.stop_texts, "End the answer before this text, repeatable")
-      ->type_name("TEXT")
-      ->allow_extra_args(false);
-  command.add_flag("--ignore-eos", choice.ignore_eos, "Go on behind end tokens");
-  command.add_option("--context", context, "Most tokens of prompt and answer (default: what the model can hold)")
-      ->type_name("N")
-      ->check(whole_number(1, kMostTokens));
-  add_sampling(command, choice);
+  {
+    const InGroup group(command, kPromptGroup);
+    CLI::Option* text =
+        command.add_option("-p,--prompt", prompt, "Prompt; - reads standard input, as does a pipe alone")
+            ->type_name("TEXT");
+    command.add_option("-f,--file", file, "Read the prompt from a file; - is standard input")
+        ->type_name("FILE")
+        ->excludes(text);
+    command.add_flag("--chat", chat, "Apply the model's chat template to the prompt (default: the prompt as it is)");
+    command.add_option("--system", system, "System prompt; implies --chat")->type_name("TEXT");
+    command.add_option("--template-arg", template_args, "Variable of the chat template; repeatable; implies --chat")
+        ->type_name("NAME=JSON")
+        ->allow_extra_args(false);
+    command.add_option("--tools", tools, "Tools for the chat template, a JSON list of functions; implies --chat")
+        ->type_name("FILE");
+  }
+  add_generation_options(command, choice);
+  {
+    const InGroup group(command, kMemoryGroup);
+    command.add_option("--context", context, "Most tokens of prompt and answer (default: what the model can hold)")
+        ->type_name("N")
+        ->check(whole_number(1, kMostTokens));
+  }
   add_json(command, json);
+  const InGroup group(command, kOutputGroup);
+  command.add_flag("--quiet", quiet, "No progress, no figures: the text, warnings and errors (default: all are shown)");
+  command.add_flag("--hide-reasoning", hide_reasoning, "Show the answer without the reasoning (default: both)");
 }
 
 bool RunOptions::interactive() const {

@@ -22,6 +22,8 @@ struct RunOptions : ModelOptions {
   std::int64_t context = 0;                // 0: what the model can hold
   GenerationChoice choice;
   bool json = false;
+  bool quiet = false;
+  bool hide_reasoning = false;
 
   void add(CLI::App& command);
 
@@ -37,5 +39,8 @@ struct RunOptions : ModelOptions {
   // Whether the model can hold --context tokens. Error: "usage".
   [[nodiscard]] Result<> check_context(const ModelText& text) const;
 };
+
+// How an answer is made and where it ends.
+void add_generation_options(CLI::App& command, GenerationChoice& choice);
 
 }  // namespace moracle::cli

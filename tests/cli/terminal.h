@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,11 +22,14 @@ class Terminal {
  public:
   using Environment = std::vector<std::pair<const char*, const char*>>;
 
-  explicit Terminal(std::vector<std::string> arguments, const Environment& environment = {}) {
+  explicit Terminal(std::vector<std::string> arguments, const Environment& environment = {},
+                    unsigned short columns = 500, const std::string& folder = "") {
     arguments.insert(arguments.begin(), MORACLE_BINARY);
-    child_ = forkpty(&terminal_, nullptr, nullptr, nullptr);
+    const winsize size{.ws_row = 50, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+    child_ = forkpty(&terminal_, nullptr, nullptr, &size);
     if (child_ != 0) return;
     unsetenv("NO_COLOR");
+    if (!folder.empty() && chdir(folder.c_str()) != 0) _exit(127);
     for (const auto& [name, value] : environment) setenv(name, value, 1);
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());

@@ -1,0 +1,286 @@
+#include "cli/chat.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <functional>
+
+#include "base/printable.h"
+#include "checkpoint/atomic_file.h"
+#include "cli/conversation.h"
+#include "cli/interrupt.h"
+#include "cli/line_editor.h"
+#include "cli/option_table.h"
+#include "cli/screen.h"
+
+namespace moracle::cli {
+
+namespace {
+
+constexpr std::string_view kQuotes = "\"\"\"";
+
+class Chat {
+ public:
+  Chat(const RunOptions& options, Session& session, ChatRequest request, LineEditor& editor, Console& console)
+      : options_(options),
+        session_(session),
+        choice_(options.choice),
+        settings_(session.settings()),
+        conversation_(session, std::move(request), settings_, options.context),
+        editor_(editor),
+        console_(console) {}
+
+  int run();
+
+ private:
+  struct Command {
+    std::string_view name, argument, text;
+    Result<> (Chat::*act)(const std::string& argument);
+  };
+  static const std::array<Command, 7> kCommands;
+
+  LineEditor::Outcome read_message(std::string& message);
+  void ask(const std::string& message);
+  void command(const std::string& line);
+
+  Result<> help(const std::string& argument);
+  Result<> reset(const std::string& argument);
+  Result<> system(const std::string& argument);
+  Result<> set(const std::string& argument);
+  Result<> stats(const std::string& argument);
+  Result<> save(const std::string& argument);
+  Result<> exit(const std::string& argument);
+  [[nodiscard]] std::string settings_text() const;
+
+  const RunOptions& options_;
+  Session& session_;
+  GenerationChoice choice_;
+  GenerationSettings settings_;
+  Conversation conversation_;
+  LineEditor& editor_;
+  Console& console_;
+  std::string last_line_;        // of the last answer's figures
+  std::filesystem::path saved_;  // the file of this conversation
+  bool ended_ = false;
+};
+
+const std::array<Chat::Command, 7> Chat::kCommands = {{
+    {"/help", "", "show these commands", &Chat::help},
+    {"/reset", "", "forget the conversation, but not the system prompt", &Chat::reset},
+    {"/system", "[TEXT]", "set the system prompt; without TEXT, remove it", &Chat::system},
+    {"/set", "[NAME VALUE]", "set a sampling option, as /set temperature 0.7; alone, show them", &Chat::set},
+    {"/stats", "", "show the figures of the last answer, and how full the context is", &Chat::stats},
+    {"/save", "FILE", "write the conversation to a new file, as JSON", &Chat::save},
+    {"/exit", "", "end the chat, as Ctrl-D does", &Chat::exit},
+}};
+
+LineEditor::Outcome Chat::read_message(std::string& message) {
+  auto outcome = editor_.read("> ", message);
+  if (outcome != LineEditor::Outcome::line) return outcome;
+  std::string line;
+  if (message.starts_with(kQuotes)) {
+    message.erase(0, kQuotes.size());
+    while (!message.ends_with(kQuotes)) {
+      outcome = editor_.read(". ", line);
+      if (outcome != LineEditor::Outcome::line) return outcome;
+      message += "\n" + line;
+    }
+    message.erase(message.size() - kQuotes.size());
+    message.erase(0, std::min(message.find_first_not_of('\n'), message.size()));
+    while (message.ends_with('\n')) message.pop_back();
+    return outcome;
+  }
+  while (message.ends_with('\\')) {
+    outcome = editor_.read(". ", line);
+    if (outcome != LineEditor::Outcome::line) return outcome;
+    message.back() = '\n';
+    message += line;
+  }
+  return outcome;
+}
+
+int Chat::run() {
+  bool cancelled = false;
+  std::string message;
+  while (!ended_ && !console_.closed() && !asked_to_end()) {
+    switch (read_message(message)) {
+      case LineEditor::Outcome::closed:
+        return 0;
+      case LineEditor::Outcome::cancelled:
+        if (cancelled || asked_to_end()) return interrupt_exit_code();
+        cancelled = true;
+        clear_interrupt();
+        console_.note("Ctrl-C again ends the chat.\n");
+        continue;
+      case LineEditor::Outcome::line:
+        break;
+    }
+    cancelled = false;
+    while (message.ends_with('\n')) message.pop_back();  // of pasted text
+    if (message.find_first_not_of(" \t\n") == std::string::npos) continue;
+    editor_.remember(message);
+    if (message.starts_with("//")) {
+      ask(message.substr(1));
+    } else if (message.starts_with("/")) {
+      command(message);
+    } else {
+      ask(message);
+    }
+    if (!asked_to_end()) clear_interrupt();
+  }
+  return interrupted() ? interrupt_exit_code() : 0;
+}
+
+void Chat::ask(const std::string& message) {
+  const auto reply = conversation_.answer(message, {.hide_reasoning = options_.hide_reasoning}, console_);
+  if (!reply.ok()) {
+    console_.fail(reply.error());
+    return;
+  }
+  last_line_ = reply_line(session_, reply->generation, screen_width(STDERR_FILENO));
+  if (reply->generation.finish == FinishReason::length)
+    console_.info(fmt::format("moracle: the answer was cut after {} tokens\n", reply->generation.ids.size()));
+}
+
+void Chat::command(const std::string& line) {
+  const std::size_t space = std::min(line.find_first_of(" \t\n"), line.size());
+  const std::string name = line.substr(0, space);
+  const std::size_t begin = std::min(line.find_first_not_of(" \t", space), line.size());
+  const std::string argument = line.substr(begin);
+  const auto found =
+      std::find_if(kCommands.begin(), kCommands.end(), [&](const Command& each) { return each.name == name; });
+  if (found != kCommands.end()) {
+    const auto done = (this->*found->act)(argument);
+    if (!done.ok()) console_.fail(done.error());
+    return;
+  }
+  std::vector<std::string> names;
+  for (const Command& each : kCommands) names.emplace_back(each.name);
+  const std::string near = nearest(name, names);
+  console_.note("moracle: unknown command '" + printable(name) + "'" +
+                (near.empty() ? "" : "; did you mean '" + near + "'?") +
+                "\n/help lists the commands; // begins a message with a slash\n");
+}
+
+Result<> Chat::help(const std::string&) {
+  const std::size_t width = screen_width(STDERR_FILENO);
+  std::string text;
+  for (const Command& each : kCommands)
+    text += paragraph(fmt::format("{} {}", each.name, each.argument), std::string(each.text), width, 20);
+  text += paragraph("",
+                    "A line that ends in \\ goes on in the next; \"\"\" begins and ends a message of several lines, as "
+                    "pasted text is one. Ctrl-C ends an answer.",
+                    width, 0);
+  console_.note(text);
+  return Ok{};
+}
+
+Result<> Chat::reset(const std::string&) {
+  conversation_.reset();
+  console_.note("The conversation is forgotten.\n");
+  return Ok{};
+}
+
+Result<> Chat::system(const std::string& argument) {
+  MORACLE_TRY(check_text(argument, "/system"));
+  conversation_.set_system(argument);
+  console_.note(argument.empty() ? "There is no system prompt.\n" : "The system prompt is set.\n");
+  return Ok{};
+}
+
+std::string Chat::settings_text() const {
+  const SamplingOptions& sampling = settings_.sampling;
+  return fmt::format(
+      "temperature {}, top-k {}, top-p {}, min-p {}, repetition-penalty {}, presence-penalty {}, frequency-penalty {}, "
+      "seed {}, max-tokens {}",
+      sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.repetition_penalty,
+      sampling.presence_penalty, sampling.frequency_penalty, sampling.seed, settings_.answer_tokens(0));
+}
+
+// By the options of the command line, so that names, limits and words are the same.
+Result<> Chat::set(const std::string& argument) {
+  if (!argument.empty()) {
+    const std::size_t space = std::min(argument.find_first_of(" =\t"), argument.size());
+    const std::size_t value = std::min(argument.find_first_not_of(" =\t", space), argument.size());
+    GenerationChoice choice = choice_;
+    CLI::App app;
+    app.set_help_flag();
+    add_generation_options(app, choice);
+    std::vector<std::string> words = {"--" + argument.substr(0, space)};
+    if (value < argument.size()) words.insert(words.begin(), argument.substr(value));
+    try {
+      app.parse(words);  // which takes them from the back
+    } catch (const CLI::ExtrasError&) {
+      std::vector<std::string> names;
+      for (const OptionRow& row : command_table(app).options) names.push_back(row.flags.back().substr(2));
+      return Error{.code = "usage",
+                   .where = "/set",
+                   .wanted = fmt::format("one of {}", fmt::join(names, ", ")),
+                   .found = "'" + printable(argument.substr(0, space)) + "'"};
+    } catch (const CLI::ParseError& error) {
+      return Error{.code = "usage", .where = "/set", .found = printable(error.what())};
+    }
+    MORACLE_ASSIGN(settings_, session_.text().generation().settle(choice));
+    choice_ = std::move(choice);
+    conversation_.set_settings(settings_);
+  }
+  console_.note(paragraph("", settings_text(), screen_width(STDERR_FILENO), 0));
+  return Ok{};
+}
+
+Result<> Chat::stats(const std::string&) {
+  console_.note(last_line_ +
+                fmt::format("context: {} of {} tokens\n", conversation_.tokens(), conversation_.context()));
+  return Ok{};
+}
+
+Result<> Chat::save(const std::string& argument) {
+  if (argument.empty()) return Error{.code = "usage", .where = "/save", .wanted = "a file", .found = "none"};
+  const std::filesystem::path path = argument;
+  std::error_code code;
+  if (path != saved_ && std::filesystem::exists(path, code)) {
+    return Error{.code = "file.exists",
+                 .file = argument,
+                 .wanted = "a new file",
+                 .found = "one that is there",
+                 .advice = "choose another name"};
+  }
+  MORACLE_ASSIGN(AtomicFile file, AtomicFile::create(path, 0));
+  const OrderedJson document = {{"messages", conversation_.messages()}};
+  MORACLE_TRY(file.write(document.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n"));
+  MORACLE_TRY(file.commit());
+  saved_ = path;
+  console_.note("Saved to " + printable_path(argument) + ".\n");
+  return Ok{};
+}
+
+Result<> Chat::exit(const std::string&) {
+  ended_ = true;
+  return Ok{};
+}
+
+}  // namespace
+
+Result<int> run_chat(const RunOptions& options, Console& console) {
+  MORACLE_ASSIGN(ChatRequest request, options.chat_request());
+  const auto prepare = [&](const ModelText& text) -> Result<> {
+    MORACLE_TRY(options.check_context(text));
+    return text.templates().check(request);
+  };
+  const auto editor = LineEditor::make();
+  if (editor == nullptr) {
+    return Error{.code = "terminal.unusable",
+                 .wanted = "a terminal to chat on",
+                 .found = "one that lines cannot be edited on",
+                 .advice = "give the prompt with -p or -f"};
+  }
+  MORACLE_ASSIGN(const auto session, options.open(console, {.on_text = prepare, .choice = options.choice}));
+  console.info(hanging("Type a message; /help lists the commands, Ctrl-D ends the chat, Ctrl-C an answer.",
+                       screen_width(STDERR_FILENO)));
+  return Chat(options, *session, std::move(request), *editor, console).run();
+}
+
+}  // namespace moracle::cli

@@ -1,0 +1,46 @@
+// One reply of a model: generated, its parts told apart and shown as they come.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/console.h"
+#include "engine/session.h"
+
+namespace moracle::cli {
+
+struct ReplyStyle {
+  bool silent = false;          // nothing is shown
+  bool hide_reasoning = false;  // the answer alone is shown
+};
+
+struct Reply {
+  std::string text;  // all that was generated, marks of parts included
+  std::string reasoning;
+  std::string answer;
+  Generation generation;
+};
+
+// What is asked of the model.
+struct ReplyRequest {
+  std::string prompt;                      // as text, which tells where the reply begins
+  std::span<const std::int32_t> ids{};     // of it, those that `state` does not hold
+  std::span<const std::int32_t> before{};  // those that it holds
+  std::int64_t context = 0;                // most tokens in all; 0: what the model can hold
+  GenerationSettings settings{};
+};
+
+// Shows reasoning dimmed on a terminal with colours, elsewhere between lines <think> and </think>. A terminal gets no
+// control characters of the model. Ends after a signal, and when nobody reads standard output any more.
+Result<Reply> generate_reply(Session& session, SequenceState& state, const ReplyRequest& request,
+                             const ReplyStyle& style, Console& console);
+
+// "moracle: 128 tokens, 14.2 tokens/s; prompt 23 tokens, 210.3 tokens/s; load 4.1 s; peak 15.9 GiB"; of a narrow screen
+// the first parts.
+[[nodiscard]] std::string reply_line(const Session& session, const Generation& generation, std::size_t width);
+
+}  // namespace moracle::cli
