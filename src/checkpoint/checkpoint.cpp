@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/file_error.h"
+#include "base/folder.h"
 #include "base/guarded.h"
 #include "base/printable.h"
 #include "checkpoint/hub_cache.h"
@@ -150,11 +151,13 @@ Result<> FolderCheckpoint::verify_unchanged() const {
 std::string FolderCheckpoint::identity() const {
   std::set<std::string> lines;
   for (const auto& mapping : mappings_) lines.insert(mapping->identity());
-  std::error_code code;
-  for (const auto& entry : fs::directory_iterator(folder_, code)) {
-    struct stat status{};
-    if (entry.path().extension() == ".json" && stat(entry.path().c_str(), &status) == 0)
-      lines.insert(file_identity(entry.path(), status));
+  const auto names = names_in(folder_);
+  if (names.ok()) {
+    for (const std::string& name : *names) {
+      const fs::path path = folder_ / name;
+      struct stat status{};
+      if (path.extension() == ".json" && stat(path.c_str(), &status) == 0) lines.insert(file_identity(path, status));
+    }
   }
   std::string text;
   for (const std::string& line : lines) text += line + "\n";

@@ -1,9 +1,9 @@
 #include "checkpoint/hub_cache.h"
 
-#include <algorithm>
 #include <system_error>
 #include <vector>
 
+#include "base/folder.h"
 #include "base/json.h"
 #include "base/printable.h"
 
@@ -46,15 +46,13 @@ std::string main_revision(const fs::path& folder) {
 
 // Those with a config.json, sorted.
 std::vector<std::string> snapshots_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code code;
-  for (fs::directory_iterator it(folder / "snapshots", code); !code && it != fs::directory_iterator();
-       it.increment(code)) {
+  auto names = names_in(folder / "snapshots");
+  if (!names.ok()) return {};
+  std::erase_if(*names, [&](const std::string& name) {
     std::error_code ignored;
-    if (fs::exists(it->path() / "config.json", ignored)) names.push_back(it->path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
+    return !fs::exists(folder / "snapshots" / name / "config.json", ignored);
+  });
+  return std::move(names).value();
 }
 
 }  // namespace

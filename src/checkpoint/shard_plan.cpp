@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/file_error.h"
+#include "base/folder.h"
 #include "base/json.h"
 #include "base/json_scanner.h"
 #include "base/printable.h"
@@ -141,24 +142,15 @@ struct Listing {
 
 Result<Listing> list_folder(const fs::path& folder) {
   Listing listing;
-  std::error_code code;
-  fs::directory_iterator it(folder, code);
-  for (; !code && it != fs::directory_iterator(); it.increment(code)) {
-    const fs::path name = it->path().filename();
-    const fs::path extension = name.extension();
+  MORACLE_ASSIGN(const std::vector<std::string> names, names_in(folder));
+  for (const std::string& name : names) {
+    const fs::path extension = fs::path(name).extension();
     if (extension == kExtension) {
-      listing.safetensors.push_back(name.string());
+      listing.safetensors.push_back(name);
     } else if (extension == ".bin" || extension == ".pt" || extension == ".pth" || extension == ".ckpt") {
-      listing.pickles.push_back(name.string());
+      listing.pickles.push_back(name);
     }
   }
-  if (code) {
-    Error error = file_error("file.open", folder, code.value());
-    error.wanted = "a readable folder";
-    return error;
-  }
-  std::sort(listing.safetensors.begin(), listing.safetensors.end());
-  std::sort(listing.pickles.begin(), listing.pickles.end());
   return listing;
 }
 

@@ -12,6 +12,7 @@
 #include <ctime>
 
 #include "base/checked.h"
+#include "base/folder.h"
 #include "base/guarded.h"
 
 namespace moracle {
@@ -79,14 +80,17 @@ struct Kept {
 // Other files of the folder, the least recently used first. Removes what a killed process has left half-written.
 std::vector<Kept> other_files(const fs::path& folder, const fs::path& own) {
   std::vector<Kept> files;
-  std::error_code code;
-  for (const auto& entry : fs::directory_iterator(folder, code)) {
-    if (!entry.is_regular_file(code) || entry.path() == own) continue;
-    const auto used = entry.last_write_time(code);
-    if (entry.path().filename().string().find(kTemporary) != std::string::npos) {
-      if (fs::file_time_type::clock::now() - used > kForgotten) fs::remove(entry.path(), code);
-    } else if (entry.path().extension() == kSuffix) {
-      files.push_back({.used = used, .bytes = entry.file_size(code), .path = entry.path()});
+  const auto names = names_in(folder);
+  if (!names.ok()) return files;
+  for (const std::string& name : *names) {
+    std::error_code code;
+    const fs::path path = folder / name;
+    if (!fs::is_regular_file(path, code) || path == own) continue;
+    const auto used = fs::last_write_time(path, code);
+    if (name.find(kTemporary) != std::string::npos) {
+      if (fs::file_time_type::clock::now() - used > kForgotten) fs::remove(path, code);
+    } else if (path.extension() == kSuffix) {
+      files.push_back({.used = used, .bytes = fs::file_size(path, code), .path = path});
     }
   }
   std::sort(files.begin(), files.end(), [](const Kept& a, const Kept& b) { return a.used < b.used; });
