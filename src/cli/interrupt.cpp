@@ -5,6 +5,9 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <new>
 
 namespace moracle::cli {
 
@@ -16,6 +19,19 @@ static_assert(std::atomic<int>::is_always_lock_free, "set from a signal handler"
 
 void note_signal(int signal) {
   if (pending.exchange(signal) != 0 && !typing.load()) _exit(128 + signal);
+}
+
+// Destructors of nlohmann::json allocate.
+[[noreturn]] void end_for_want_of_memory() {
+  if (std::current_exception() == nullptr) std::abort();
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    (void)!write(STDERR_FILENO, kOutOfMemoryLine.data(), kOutOfMemoryLine.size());
+    _exit(1);
+  } catch (...) {
+    std::abort();
+  }
 }
 
 }  // namespace
@@ -36,6 +52,7 @@ void prepare_process() {
   sigaction(SIGTERM, &action, nullptr);
   action.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &action, nullptr);
+  std::set_terminate(end_for_want_of_memory);
 }
 
 bool interrupted() {

@@ -1,10 +1,16 @@
 // Ctrl-C and its like: noted in a flag, acted on between steps.
 #pragma once
 
+#include <string_view>
+
 namespace moracle::cli {
 
+// Of an end for which there is not even the memory of an Error.
+inline constexpr std::string_view kOutOfMemoryLine = "moracle: error: out of memory [memory.exhausted]\n";
+
 // Opens /dev/null for standard descriptors that are closed (a model file must never become standard output), ignores
-// SIGPIPE and notes SIGINT and SIGTERM. A second one ends the process at once.
+// SIGPIPE and notes SIGINT and SIGTERM. A second one ends the process at once. Memory that runs out in a destructor,
+// where nothing can catch it, ends it with kOutOfMemoryLine and exit code 1.
 void prepare_process();
 
 [[nodiscard]] bool interrupted();

@@ -113,7 +113,7 @@ int run_program(int argc, char** argv) {
     const Result<int> code = guarded("run the command", run);
     return code.ok() ? *code : program.console.fail(code.error());
   } catch (const std::exception&) {  // not even memory for the words of the error
-    program.console.note("moracle: error: out of memory [memory.exhausted]\n");
+    program.console.note(kOutOfMemoryLine);
   }
   return 1;
 }
