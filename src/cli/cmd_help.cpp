@@ -25,22 +25,12 @@ constexpr const char* kCompiler = "clang " __clang_version__;
 constexpr const char* kCompiler = "g++ " __VERSION__;
 #endif
 
-Error unknown_command(const std::string& word, const CommandTable& table) {
-  std::vector<std::string> known;
-  for (const CommandTable& command : table.commands) known.push_back(command.name);
-  const std::string near = nearest(word, known);
-  return {.code = "usage",
-          .wanted = fmt::format("one of {}", fmt::join(known, ", ")),
-          .found = "'" + printable(word) + "'",
-          .advice = near.empty() ? "" : "did you mean '" + near + "'?"};
-}
-
 int help_command(const CLI::App& root, const std::vector<std::string>& words, Console& console) {
   CommandTable table = command_table(root);
   for (const std::string& word : words) {
     const auto found = std::find_if(table.commands.begin(), table.commands.end(),
                                     [&](const CommandTable& command) { return command.name == word; });
-    if (found == table.commands.end()) return console.fail(unknown_command(word, table));
+    if (found == table.commands.end()) return console.wrong_usage(unknown_word(word, table), table.path);
     CommandTable next = *found;
     table = std::move(next);
   }

@@ -12,6 +12,7 @@
 
 #include "base/printable.h"
 #include "cli/interrupt.h"
+#include "cli/progress_bar.h"
 #include "cli/screen.h"
 
 namespace moracle::cli {
@@ -48,44 +49,6 @@ std::string scaled(double value, double step, const std::array<const char*, 5>& 
     ++unit;
   }
   return unit == 0 ? fmt::format("{:.0f}{}", value, units[0]) : fmt::format("{:.1f}{}", value, units[unit]);
-}
-
-// "8 s", "1 min 20 s", "2 h 05 min".
-std::string duration_text(double seconds) {
-  const auto whole = static_cast<std::int64_t>(std::min(seconds, 359999.0) + 0.5);
-  if (whole < 60) return fmt::format("{} s", whole);
-  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
-  return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
-}
-
-// "loading [####    ]  50 %  8.0 of 15.9 GB  1.1 GB/s  7 s left"; what does not fit into `width` is left out.
-std::string bar_text(std::string_view label, double done, double total, bool of_bytes, double seconds,
-                     std::size_t width) {
-  constexpr std::size_t kLeastBar = 10;
-  constexpr std::size_t kWidestBar = 32;
-  const double share = total > 0 ? std::clamp(done / total, 0.0, 1.0) : 0.0;
-  std::vector<std::string> parts = {fmt::format(" {:3.0f} %", share * 100)};
-  if (of_bytes) {
-    const bool giga = total >= 1e9;
-    const double unit = giga ? 1e9 : 1e6;
-    parts.push_back(fmt::format("  {:.1f} of {:.1f} {}", done / unit, total / unit, giga ? "GB" : "MB"));
-    if (seconds > 0.5 && done > 0) {
-      const double rate = done / seconds;
-      parts.push_back(fmt::format("  {} left", duration_text((total - done) / rate)));
-      parts.push_back(fmt::format("  {:.1f} GB/s", rate * 1e-9));
-    }
-  }
-  std::string text(label);
-  std::string behind;
-  const std::size_t before = columns_of(text) + 3;
-  for (const std::string& part : parts) {
-    if (before + kLeastBar + behind.size() + part.size() >= width) break;
-    behind += part;
-  }
-  const std::size_t room = width > before + behind.size() + 1 ? width - before - behind.size() - 1 : 0;
-  const std::size_t bar = std::clamp(room, kLeastBar, kWidestBar);
-  const auto filled = static_cast<std::size_t>(share * static_cast<double>(bar));
-  return text + " [" + std::string(filled, '#') + std::string(bar - filled, ' ') + "]" + behind;
 }
 
 }  // namespace
@@ -128,6 +91,12 @@ int Console::fail(const Error& error) {
   return is_usage(error) ? 2 : 1;
 }
 
+int Console::wrong_usage(std::string_view what, std::string_view command) {
+  note(hanging(fmt::format("moracle: {}", what), screen_width(STDERR_FILENO)) +
+       fmt::format("try `{} --help`\n", command));
+  return 2;
+}
+
 void Console::info(std::string_view text) {
   if (!quiet_) note(text);
 }
@@ -143,8 +112,12 @@ void Console::progress(std::string_view label, double done, double total, Unit u
   progress_at_ = now;
   progress_label_ = label;
   progress_shown_ = true;
-  write_all(STDERR_FILENO, "\r\x1b[K" + bar_text(label, done, total, unit == Unit::bytes, now - progress_begun_,
-                                                 screen_width(STDERR_FILENO)));
+  write_all(STDERR_FILENO, "\r\x1b[K" + progress_bar({.label = label,
+                                                      .done = done,
+                                                      .total = total,
+                                                      .of_bytes = unit == Unit::bytes,
+                                                      .seconds = now - progress_begun_},
+                                                     screen_width(STDERR_FILENO)));
 }
 
 void Console::status(std::string_view text) {

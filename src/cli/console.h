@@ -31,6 +31,8 @@ class Console {
   // One line for the error; returns the exit code: 2 where the words on the command line were wrong, else 1, or that of
   // the signal which caused it.
   int fail(const Error& error);
+  // What is wrong with the words on the command line, and which command's help tells more; returns 2.
+  int wrong_usage(std::string_view what, std::string_view command);
 
   // A bar on standard error, on a terminal only, redrawn at most ten times a second. Callable from several threads. Of
   // bytes it tells amount, rate and time left.

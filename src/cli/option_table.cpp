@@ -1,10 +1,13 @@
 #include "cli/option_table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <numeric>
 #include <sstream>
 
+#include "base/printable.h"
 #include "cli/screen.h"
 
 namespace moracle::cli {
@@ -200,6 +203,22 @@ std::string nearest(std::string_view typed, const std::vector<std::string>& know
     }
   }
   return best;
+}
+
+std::string unknown_word(std::string_view typed, const CommandTable& table) {
+  const std::string word = printable(typed.substr(0, typed.find('=')));
+  const bool option = word.starts_with("-");
+  if (!option && table.commands.empty()) return "unknown argument '" + word + "'";
+  std::vector<std::string> known;
+  if (option) {
+    for (const OptionRow& row : table.options) known.insert(known.end(), row.flags.begin(), row.flags.end());
+  } else {
+    for (const CommandTable& command : table.commands) known.push_back(command.name);
+  }
+  const std::string near = nearest(word, known);
+  const std::string text = fmt::format("unknown {} '{}'", option ? "option" : "command", word);
+  if (!near.empty()) return text + "; did you mean '" + near + "'?";
+  return option ? text : fmt::format("{}; there are {}", text, fmt::join(known, ", "));
 }
 
 }  // namespace moracle::cli

@@ -33,23 +33,10 @@ const CLI::App& entered_command(const CLI::App& app) {
   return *at;
 }
 
-// The first word that is neither a command nor an option of `command`; empty: there is none.
-std::string unknown_word(const CLI::App& command) {
+// Of the first word that is neither a command nor an option of `command`; empty: there is none.
+std::string unknown_word_of(const CLI::App& command) {
   const std::vector<std::string> words = command.remaining();
-  if (words.empty()) return "";
-  const CommandTable table = command_table(command);
-  const std::string word = words.front().substr(0, words.front().find('='));
-  std::vector<std::string> known;
-  std::string kind = "argument";
-  if (word.starts_with("-")) {
-    kind = "option";
-    for (const OptionRow& row : table.options) known.insert(known.end(), row.flags.begin(), row.flags.end());
-  } else if (!table.commands.empty()) {
-    kind = "command";
-    for (const CommandTable& sub : table.commands) known.push_back(sub.name);
-  }
-  const std::string near = nearest(word, known);
-  return "unknown " + kind + " '" + printable(word) + "'" + (near.empty() ? "" : "; did you mean '" + near + "'?");
+  return words.empty() ? "" : unknown_word(words.front(), command_table(command));
 }
 
 // What is required and was not given; empty: nothing.
@@ -63,9 +50,7 @@ std::string missing_word(const CLI::App& command) {
 }
 
 int wrong_usage(Program& program, const CLI::App& command, const std::string& what) {
-  program.console.note(hanging("moracle: " + what, screen_width(STDERR_FILENO)) + "try `" + path_of(&command) +
-                       " --help`\n");
-  return 2;
+  return program.console.wrong_usage(what, path_of(&command));
 }
 
 int parse_and_run(CLI::App& app, Program& program, int argc, char** argv) {
@@ -73,7 +58,7 @@ int parse_and_run(CLI::App& app, Program& program, int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     const CLI::App& command = entered_command(app);
-    const std::string unknown = command.get_subcommands({}).empty() ? "" : unknown_word(command);
+    const std::string unknown = command.get_subcommands({}).empty() ? "" : unknown_word_of(command);
     if (!unknown.empty()) return wrong_usage(program, command, unknown);
     program.console.out(help_text(command_table(command), screen_width(STDOUT_FILENO)));
     return program.console.finish(0);
@@ -82,9 +67,9 @@ int parse_and_run(CLI::App& app, Program& program, int argc, char** argv) {
     return program.console.finish(0);
   } catch (const CLI::ParseError& error) {
     const CLI::App& command = entered_command(app);
-    std::string what = unknown_word(command);
+    std::string what = unknown_word_of(command);
     if (what.empty()) what = missing_word(command);
-    if (what.empty() && command.get_subcommands({}).empty()) what = error.what();
+    if (what.empty() && command.get_subcommands({}).empty()) what = printable(error.what());
     if (!what.empty()) return wrong_usage(program, command, what);
     program.console.note(help_text(command_table(command), screen_width(STDERR_FILENO)));
     return wrong_usage(program, command, "a command is missing");

@@ -21,12 +21,13 @@ void expect_failure(const Strings& arguments, int code, const Strings& words) {
 TEST_F(CliTest, WrongUsageIsTwoAndNamesTheOption) {
   const std::string model = model_path();
   expect_failure({}, 2, {"--help"});
-  expect_failure({"sing"}, 2, {"moracle: unknown command 'sing'", "--help"});
+  expect_failure({"sing"}, 2, {"moracle: unknown command 'sing'; there are run, inspect, ", "--help"});
   expect_failure({"inspec", model}, 2, {"unknown command 'inspec'; did you mean 'inspect'?"});
   expect_failure({"bench", "lyer"}, 2, {"unknown command 'lyer'; did you mean 'layer'?", "moracle bench --help"});
   expect_failure({"foo", "--help"}, 2, {"unknown command 'foo'"});
-  expect_failure({"help", "foo"}, 2, {"'foo'", "inspect"});
-  expect_failure({"help", "bench", "foo"}, 2, {"'foo'", "layer"});
+  expect_failure({"help", "foo"}, 2, {"unknown command 'foo'", "inspect"});
+  expect_failure({"help", "run", "foo"}, 2, {"unknown argument 'foo'", "moracle run --help"});
+  expect_failure({"help", "bench", "foo"}, 2, {"unknown command 'foo'; there are layer, model"});
   expect_failure({"run"}, 2, {"MODEL is missing", "moracle run --help"});
   expect_failure({"run", model, "--nonsense"}, 2, {"unknown option '--nonsense'"});
   expect_failure({"run", model, "--temprature=1"}, 2, {"unknown option '--temprature'; did you mean '--temperature'?"});
