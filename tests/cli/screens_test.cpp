@@ -53,9 +53,13 @@ std::string without_figures(const std::string& text) {
   return std::regex_replace(out, run_line, "$1 ...\n");
 }
 
-void expect_screen(const std::string& name, unsigned short width, const std::string& screen, bool measured) {
+void expect_fits(const std::string& name, unsigned short width, const std::string& screen) {
   std::istringstream lines(screen);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(columns(line), width) << name << ": " << line;
+}
+
+void expect_screen(const std::string& name, unsigned short width, const std::string& screen, bool measured) {
+  expect_fits(name, width, screen);
   const std::string shown = measured ? without_figures(screen) : screen;
   const auto path = golden_dir() / (name + "." + std::to_string(width) + ".txt");
   if (std::getenv("MORACLE_WRITE_SCREENS") != nullptr) {
@@ -165,7 +169,8 @@ TEST_F(ScreensTest, Plan) {
 TEST_F(ScreensTest, Explain) {
   expect_screens({{"explain-zen4", {"explain", kModel, "--device", "zen4"}},
                   {"explain-zen4-all", {"explain", kModel, "--device", "zen4", "--all"}},
-                  {"explain-h200", {"explain", kModel, "--device", "h200"}}});
+                  {"explain-h200", {"explain", kModel, "--device", "h200"}},
+                  {"explain-here", {"explain", kModel}}});
 }
 
 TEST_F(ScreensTest, Devices) {
@@ -216,11 +221,44 @@ TEST_F(ScreensTest, BenchLayerDrawsOneBar) {
   }
 }
 
+// Screens whose lines depend on what was measured.
+TEST_F(ScreensTest, NoLineIsWiderThanTheScreen) {
+  const std::string out = folder_.string() + "/";
+  std::ofstream(out + "text") << "Once upon a time there was a model that fitted the screen.";
+  const std::vector<Strings> commands = {{"devices"},
+                                         {"eval", kModel, "--text", out + "text"},
+                                         {"logits", kModel, "--ids", "1,2,3", "--out", out + "logits"},
+                                         {"bench", "model", kModel, "--prompt", "8", "--generate", "2"}};
+  for (const unsigned short width : kWidths) {
+    for (const Strings& command : commands) expect_fits(command[0], width, shown({"", command}, width));
+  }
+}
+
 // A model that reasons before it answers.
+const Script kThinker = {.reply = {"<think>", "\nTwo and", " two.\n", "</think>", "\n\nFour", ", plainly."},
+                         .special = {}};
+
+TEST_F(ScreensTest, Chat) {
+  write_scripted_model(folder_ / "thinker", kThinker);
+  const Strings typed = {"/help",  "2+2?",  "/set temperature 0.7", "/set top-p 7",
+                         "/stats", "/hlep", "/system Be brief.",    "/save talk.json",
+                         "/reset", "/exit"};
+  for (const unsigned short width : kWidths) {
+    std::filesystem::remove(folder_ / "talk.json");
+    Terminal chat = open({"run", "thinker", "--threads", "1"}, width, folder_.string());
+    for (const std::string& line : typed) {
+      bool found = false;
+      chat.until("\x1b[?2004h> ", found);
+      ASSERT_TRUE(found) << chat.text();
+      chat.type(line + "\r");
+    }
+    EXPECT_EQ(chat.finish(), 0) << chat.text();
+    expect_screen("chat", width, screen_of(chat.text()), true);
+  }
+}
+
 TEST_F(ScreensTest, RunTellsReasoningFromTheAnswer) {
-  write_scripted_model(
-      folder_ / "thinker",
-      {.reply = {"<think>", "\nTwo and", " two.\n", "</think>", "\n\nFour", ", plainly."}, .special = {}});
+  write_scripted_model(folder_ / "thinker", kThinker);
   Strings run = {"run", "thinker", "--chat", "-p", "2+2?", "--threads", "1"};
   for (const unsigned short width : kWidths) {
     expect_screen("run", width, shown({"", run}, width, folder_.string()), true);
