@@ -35,6 +35,17 @@ bool takes_file_arguments(const CommandTable& table) {
                      [](const OptionRow& row) { return row.flags.empty() && takes_files(row); });
 }
 
+std::vector<std::string> names_of(const std::vector<CommandTable>& commands) {
+  std::vector<std::string> names;
+  for (const CommandTable& command : commands) names.push_back(command.name);
+  return names;
+}
+
+// The words that an option or argument may be; empty: any.
+std::vector<std::string> values_of(const OptionRow& row, const CommandTable& root) {
+  return row.value == "COMMAND" ? names_of(root.commands) : row.choices();
+}
+
 std::string joined(const std::vector<std::string>& words, std::string_view between) {
   return fmt::format("{}", fmt::join(words, between));
 }
@@ -73,10 +84,12 @@ std::string bash_values(const CommandTable& table) {
   return out;
 }
 
-std::string bash_words(const CommandTable& table) {
-  std::vector<std::string> words;
-  for (const CommandTable& command : table.commands) words.push_back(command.name);
-  for (const OptionRow& row : table.options) words.insert(words.end(), row.flags.begin(), row.flags.end());
+std::string bash_words(const CommandTable& table, const CommandTable& root) {
+  std::vector<std::string> words = names_of(table.commands);
+  for (const OptionRow& row : table.options) {
+    const std::vector<std::string> more = row.flags.empty() ? values_of(row, root) : row.flags;
+    words.insert(words.end(), more.begin(), more.end());
+  }
   return fmt::format("    \"{}\") _moracle_reply {}-W \"{}\" ;;\n", behind_program(table),
                      takes_file_arguments(table) ? "-f " : "", joined(words, " "));
 }
@@ -87,11 +100,11 @@ std::string zsh_text(std::string_view text) {
   return replaced(replaced(replaced(text, "[", "\\["), "]", "\\]"), ":", "\\:");
 }
 
-std::string zsh_option(const OptionRow& row) {
+std::string zsh_option(const OptionRow& row, const CommandTable& root) {
   std::string value;
   if (!row.value.empty()) {
-    const std::vector<std::string> choices = row.choices();
-    const std::string action = takes_files(row) ? "_files" : choices.empty() ? "" : "(" + joined(choices, " ") + ")";
+    const std::vector<std::string> words = values_of(row, root);
+    const std::string action = takes_files(row) ? "_files" : words.empty() ? "" : "(" + joined(words, " ") + ")";
     value = (row.value_may_lack ? "::" : ":") + zsh_text(row.value) + ":" + action;
   }
   if (row.flags.empty()) return shell_word("*" + value);
@@ -100,11 +113,11 @@ std::string zsh_option(const OptionRow& row) {
   return shell_word("(" + joined(row.flags, " ") + ")") + "{" + joined(row.flags, ",") + "}" + shell_word(text);
 }
 
-std::string zsh_function(const CommandTable& table) {
+std::string zsh_function(const CommandTable& table, const CommandTable& root) {
   std::string out = replaced("_" + page_name(table), "-", "_") + "() {\n";
   if (!table.commands.empty()) out += "  local -a commands\n  local state line\n";
   out += "  _arguments -s -C";
-  for (const OptionRow& row : table.options) out += " \\\n    " + zsh_option(row);
+  for (const OptionRow& row : table.options) out += " \\\n    " + zsh_option(row, root);
   if (table.commands.empty()) return out + "\n}\n";
   out += " \\\n    '1: :->command' '*:: :->rest'\n  case $state in\n    command)\n      commands=(\n";
   for (const CommandTable& command : table.commands)
@@ -117,27 +130,26 @@ std::string zsh_function(const CommandTable& table) {
 
 // --- fish ---
 
-std::string fish_lines(const CommandTable& table) {
+std::string fish_lines(const CommandTable& table, const CommandTable& root) {
   std::vector<std::string> seen;
   std::string path = behind_program(table);
   for (std::size_t at = path.find(' '); at != std::string::npos; at = path.find(' ', at + 1))
     seen.push_back("__fish_seen_subcommand_from " + path.substr(at + 1, path.find(' ', at + 1) - at - 1));
-  if (!table.commands.empty()) {
-    std::vector<std::string> names;
-    for (const CommandTable& command : table.commands) names.push_back(command.name);
-    seen.push_back("not __fish_seen_subcommand_from " + joined(names, " "));
-  }
+  if (!table.commands.empty())
+    seen.push_back("not __fish_seen_subcommand_from " + joined(names_of(table.commands), " "));
   const std::string start = "complete -c moracle -n " + shell_word(joined(seen, "; and "));
   std::string out;
+  if (!takes_file_arguments(table)) out += start + " -f\n";
   for (const CommandTable& command : table.commands)
     out += fmt::format("{} -f -a {} -d {}\n", start, command.name, shell_word(command.text));
   for (const OptionRow& row : table.options) {
-    if (row.flags.empty()) continue;
+    const std::vector<std::string> words = values_of(row, root);
+    if (row.flags.empty() && words.empty()) continue;
     out += start;
     for (const std::string& flag : row.flags)
       out += flag.starts_with("--") ? " -l " + flag.substr(2) : " -s " + flag.substr(1);
-    if (!row.value.empty() && !row.value_may_lack) out += takes_files(row) ? " -r -F" : " -x";
-    if (const auto choices = row.choices(); !choices.empty()) out += " -a " + shell_word(joined(choices, " "));
+    if (!row.flags.empty() && !row.value.empty() && !row.value_may_lack) out += takes_files(row) ? " -r -F" : " -x";
+    if (!words.empty()) out += " -a " + shell_word(joined(words, " "));
     out += " -d " + shell_word(row.text) + "\n";
   }
   return out;
@@ -160,7 +172,7 @@ std::string bash_completion(const CommandTable& root) {
   for (const CommandTable* table : all_commands(root)) {
     if (table != &root) patterns += (patterns.empty() ? "" : " | ") + ("\"" + behind_program(*table) + "\"");
     values += bash_values(*table);
-    words += bash_words(*table);
+    words += bash_words(*table, root);
   }
   return fmt::format(
       "# Completion of moracle for bash; made from its tables of options.\n"
@@ -186,13 +198,13 @@ std::string bash_completion(const CommandTable& root) {
 
 std::string zsh_completion(const CommandTable& root) {
   std::string out = "#compdef moracle\n# Completion of moracle for zsh; made from its tables of options.\n";
-  for (const CommandTable* table : all_commands(root)) out += zsh_function(*table);
+  for (const CommandTable* table : all_commands(root)) out += zsh_function(*table, root);
   return out + "_moracle \"$@\"\n";
 }
 
 std::string fish_completion(const CommandTable& root) {
   std::string out = "# Completion of moracle for fish; made from its tables of options.\n";
-  for (const CommandTable* table : all_commands(root)) out += fish_lines(*table);
+  for (const CommandTable* table : all_commands(root)) out += fish_lines(*table, root);
   return out;
 }
 

@@ -98,6 +98,8 @@ TEST_F(CliTest, CompletionsAndManualPagesHaveEveryOption) {
   EXPECT_EQ(completed(bash, {"moracle", "insp"}), "inspect\n");
   EXPECT_EQ(completed(bash, {"moracle", "run", "--policy", ""}), "exact fast\n");
   EXPECT_EQ(completed(bash, {"moracle", "bench", "layer", "--sc"}), "--scheme\n");
+  EXPECT_EQ(completed(bash, {"moracle", "help", "insp"}), "inspect\n");
+  EXPECT_EQ(completed(bash, {"moracle", "completions", "f"}), "fish\n");
   std::filesystem::create_directory(folder_ / "a model");
   EXPECT_EQ(completed(bash, {"moracle", "run", (folder_ / "a m").string()}), (folder_ / "a model").string() + "\n");
   EXPECT_EQ(moracle_run({"completions", "bash"}).out, file_text(bash));
