@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "fuzz_input.h"
 #include "text/template/chat_template.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -26,6 +27,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   const moracle::TemplateLimits limits{.steps = 20'000, .depth = 60, .output_bytes = 1U << 16U};
   const auto made = moracle::ChatTemplate::parse(std::string(input.substr(0, split)), "fuzz", limits);
-  if (made.ok()) (void)made->render(context).ok();
+  if (!made.ok()) {
+    moracle::fuzz::check_error(made.error());
+    return 0;
+  }
+  const auto text = made->render(context);
+  if (!text.ok()) moracle::fuzz::check_error(text.error());
   return 0;
 }

@@ -1,0 +1,44 @@
+// Patterns of pre-tokenizers and normalizers: the input is a pattern, a byte 0, and the text that it is searched for
+// in.
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fuzz_input.h"
+#include "text/tokenizer/regex.h"
+#include "text/unicode.h"
+
+namespace {
+
+using moracle::fuzz::require;
+
+bool at_character(std::string_view text, std::size_t at) {
+  return at == text.size() || (static_cast<unsigned char>(text[at]) & 0xC0U) != 0x80;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const auto parts = moracle::fuzz::parts_of(std::span(data, size), 2);
+  if (moracle::unicode::find_invalid_utf8(parts[0]) || moracle::unicode::find_invalid_utf8(parts[1])) return 0;
+  const auto pattern = moracle::TextPattern::regex(parts[0]);
+  if (!pattern.ok()) {
+    moracle::fuzz::check_error(pattern.error());
+    return 0;
+  }
+  std::vector<moracle::MatchSpan> matches;
+  const auto found = pattern->find_all(parts[1], matches);
+  if (!found.ok()) {
+    moracle::fuzz::check_error(found.error());
+    return 0;
+  }
+  std::size_t end = 0;
+  for (const moracle::MatchSpan& match : matches) {
+    require(match.begin >= end && match.end >= match.begin && match.end <= parts[1].size());
+    require(at_character(parts[1], match.begin) && at_character(parts[1], match.end));
+    end = match.end;
+  }
+  return 0;
+}
