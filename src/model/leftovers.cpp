@@ -21,6 +21,14 @@ constexpr std::string_view kLayers = "layers.";
 // Parts of a layer that drafts further tokens, which no other layer has.
 constexpr std::array<std::string_view, 4> kDraftParts{".eh_proj.", ".enorm.", ".hnorm.", ".shared_head."};
 
+// What other models beside a text model are about.
+constexpr std::array<std::string_view, 10> kOtherSenses{"vision", "visual", "image", "audio",     "speech",
+                                                        "video",  "pixel",  "patch", "projector", "mm_"};
+
+// What scales are called that belong to no weight and to no input.
+constexpr std::array<std::string_view, 14> kValues{"k_",    "v_",      "q_",   "p_",  "kv_", "qk_",  "pv_",
+                                                   "cache", "softmax", "prob", "out", "bmm", "attn", "key_value"};
+
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
@@ -126,7 +134,9 @@ class Sorter {
     }
     // A module of the text model itself, and not the top of one beside it.
     const std::string_view below = core.substr(std::min(part.size() + 1, core.size()));
-    const bool own = (below == "weight" || below == "bias") &&
+    const bool other = std::any_of(kOtherSenses.begin(), kOtherSenses.end(),
+                                   [&](std::string_view word) { return contains(part, word); });
+    const bool own = !other && (below == "weight" || below == "bias") &&
                      (contains(part, "norm") || contains(part, "embed") || contains(part, "position"));
     if (own) return {false, kOtherModel};
     return {true, name.substr(0, name.size() - core.size() + part.size())};
@@ -146,7 +156,7 @@ class Sorter {
     const Place place = place_of(ledger_, name);
     const std::string_view leaf = place.leaf;
     if (contains(name, ".lora_")) return {false, "an adapter has to be merged into the weights first"};
-    if (contains(leaf, "pre_quant_scale")) {
+    if (contains(leaf, "pre_quant_scal") || contains(leaf, "prequant_scal")) {
       return {false, "inputs were smoothed before quantization, which this reader does not apply"};
     }
     const bool state = contains(name, "quantizer") || contains(name, "observer") || contains(name, "fake_quant") ||
@@ -154,14 +164,24 @@ class Sorter {
                        leaf.ends_with("_cached") || contains(leaf, "mask");
     const TensorView& tensor = *ledger_.find(name);
     if (state || (leaf == "bias" && tensor.shape.size() > 1)) return {true, std::string(leaf)};
-    if (!contains(leaf, "scale") && !contains(leaf, "zero_point")) return {false, kOtherModel};
+    if (!contains(leaf, "scal") && !contains(leaf, "zero_point")) return {false, kOtherModel};
     if (leaf.starts_with("input") || leaf.starts_with("act")) {
       if (!is_quantized(place.module)) return {true, std::string(leaf)};
       return {false, "quantization_config says that inputs of this module are not quantized by stored scales"};
     }
     const bool of_weight = leaf.starts_with("weight") || leaf.starts_with("scale") || leaf.starts_with("zero_point");
     if (of_weight && place.weights) return {false, "quantization_config is not that of these weights"};
-    return {true, std::string(leaf)};
+    if (is_of_values(place)) return {true, std::string(leaf)};
+    return {false, kOtherModel};
+  }
+
+  // Whether a scale is that of a cache, of attention or of an output, by its own name or by that of its module.
+  static bool is_of_values(const Place& place) {
+    const std::string_view module = place.module.substr(place.module.rfind('.') + 1);
+    return contains(module, "cache") || module == "attn" ||
+           std::any_of(kValues.begin(), kValues.end(), [&](std::string_view word) {
+             return place.leaf.starts_with(word) || contains(place.leaf, "_" + std::string(word));
+           });
   }
 
   // The module, or what it is a part of.
