@@ -13,65 +13,90 @@
 namespace moracle {
 namespace {
 
-// Codes of floats: the modules that hold some are quantized, all alike.
+using SchemePtr = std::shared_ptr<const StoredScheme>;
+
+struct Inputs {
+  bool quantized = false;
+  bool dynamic = true;
+};
+
+SchemePtr make_fp8_codes(const Inputs& inputs, std::shared_ptr<ValueNotes> notes) {
+  const Fp8Activations activations = !inputs.quantized ? Fp8Activations::none
+                                     : inputs.dynamic  ? Fp8Activations::dynamic
+                                                       : Fp8Activations::fixed;
+  return make_stored_fp8(activations, std::nullopt, std::move(notes));
+}
+
+SchemePtr make_mxfp8_codes(const Inputs& inputs, std::shared_ptr<ValueNotes> notes) {
+  CodeScheme scheme{.weight = mx_key(Element::e4m3)};
+  if (inputs.quantized) scheme.activation = dynamic(mx_key(Element::e4m3));
+  return make_code_scheme(std::move(scheme), std::move(notes));
+}
+
+SchemePtr make_mxfp4_codes(const Inputs& inputs, std::shared_ptr<ValueNotes> notes) {
+  CodeScheme scheme{.weight = mx_key(Element::e2m1), .form = CodeForm::nibbles, .parts = {.codes = "weight_packed"}};
+  if (inputs.quantized) scheme.activation = dynamic(mx_key(Element::e2m1));
+  return make_code_scheme(std::move(scheme), std::move(notes));
+}
+
+constexpr std::string_view kSecondLevel = "weight_global_scale";
+
+SchemePtr make_nvfp4_codes(const Inputs& inputs, std::shared_ptr<ValueNotes> notes) {
+  CodeScheme scheme{.weight = nvfp4_key(),
+                    .form = CodeForm::nibbles,
+                    .parts = {.codes = "weight_packed",
+                              .global = std::string(kSecondLevel),
+                              .input = "input_global_scale",
+                              .divides = true}};
+  if (inputs.quantized) scheme.activation = dynamic(nvfp4_key());
+  return make_code_scheme(std::move(scheme), std::move(notes));
+}
+
+// Codes of floats, a module's by what it holds: the tool mixes them.
 class AutoRoundFloats final : public SchemeFormat {
  public:
-  using Make = std::shared_ptr<const StoredScheme> (*)(bool quantizes_inputs, bool dynamic_inputs,
-                                                       std::shared_ptr<ValueNotes> notes);
-  AutoRoundFloats(Make make, bool quantizes_inputs, bool dynamic_inputs)
-      : scheme_(make(quantizes_inputs, dynamic_inputs, notes())) {}
+  explicit AutoRoundFloats(const Inputs& inputs)
+      : fp8_(make_fp8_codes(inputs, notes())),
+        mxfp8_(make_mxfp8_codes(inputs, notes())),
+        mxfp4_(make_mxfp4_codes(inputs, notes())),
+        nvfp4_(make_nvfp4_codes(inputs, notes())) {}
 
   std::string_view name() const override { return "auto-round"; }
 
  protected:
-  Result<Verdict> configured(const ModuleRef& /*module*/, const TensorLedger& /*ledger*/) const override {
-    return Verdict{.scheme = scheme_, .rule = "data_type"};
+  Result<Verdict> configured(const ModuleRef& module, const TensorLedger& ledger) const override {
+    return Verdict{.scheme = stored(module, ledger), .rule = "data_type"};
   }
   Result<bool> plain_allowed(const ModuleRef& /*module*/) const override { return true; }
 
  private:
-  std::shared_ptr<const StoredScheme> scheme_;
+  [[nodiscard]] SchemePtr stored(const ModuleRef& module, const TensorLedger& ledger) const {
+    if (find_part(ledger, module.path, "weight_packed") != nullptr)
+      return find_part(ledger, module.path, kSecondLevel) != nullptr ? nvfp4_ : mxfp4_;
+    const TensorView* scales = find_part(ledger, module.path, "weight_scale");
+    const bool powers = scales != nullptr && (scales->dtype == Dtype::u8 || scales->dtype == Dtype::f8_e8m0);
+    return powers && scales->shape.back() * 32 == module.in ? mxfp8_ : fp8_;
+  }
+
+  SchemePtr fp8_, mxfp8_, mxfp4_, nvfp4_;
 };
 
-std::shared_ptr<const StoredScheme> make_fp8_codes(bool quantizes_inputs, bool dynamic_inputs,
-                                                   std::shared_ptr<ValueNotes> notes) {
-  const Fp8Activations inputs = !quantizes_inputs ? Fp8Activations::none
-                                : dynamic_inputs  ? Fp8Activations::dynamic
-                                                  : Fp8Activations::fixed;
-  return make_stored_fp8(inputs, std::nullopt, std::move(notes));
-}
-
-std::shared_ptr<const StoredScheme> make_mxfp8_codes(bool quantizes_inputs, bool /*dynamic_inputs*/,
-                                                     std::shared_ptr<ValueNotes> notes) {
-  CodeScheme scheme{.weight = mx_key(Element::e4m3)};
-  if (quantizes_inputs) scheme.activation = dynamic(mx_key(Element::e4m3));
-  return make_code_scheme(std::move(scheme), std::move(notes));
-}
-
-std::shared_ptr<const StoredScheme> make_mxfp4_codes(bool quantizes_inputs, bool /*dynamic_inputs*/,
-                                                     std::shared_ptr<ValueNotes> notes) {
-  CodeScheme scheme{.weight = mx_key(Element::e2m1), .form = CodeForm::nibbles, .parts = {.codes = "weight_packed"}};
-  if (quantizes_inputs) scheme.activation = dynamic(mx_key(Element::e2m1));
-  return make_code_scheme(std::move(scheme), std::move(notes));
-}
-
-std::shared_ptr<const StoredScheme> make_nvfp4_codes(bool quantizes_inputs, bool /*dynamic_inputs*/,
-                                                     std::shared_ptr<ValueNotes> notes) {
-  CodeScheme scheme{
-      .weight = nvfp4_key(),
-      .form = CodeForm::nibbles,
-      .parts = {
-          .codes = "weight_packed", .global = "weight_global_scale", .input = "input_global_scale", .divides = true}};
-  if (quantizes_inputs) scheme.activation = dynamic(nvfp4_key());
-  return make_code_scheme(std::move(scheme), std::move(notes));
-}
-
 // data_type "fp", "fp8", "fp8_e4m3", ...; "mx_fp", "mx_fp4", ...; "nv_fp", "nv_fp4", "nv_fp4_with_static_gs".
-AutoRoundFloats::Make floats_of(const std::string& type, std::int64_t bits) {
-  if (type.starts_with("nv_fp") && bits == 4) return make_nvfp4_codes;
-  if (type.starts_with("mx_fp") && (bits == 4 || bits == 8)) return bits == 4 ? make_mxfp4_codes : make_mxfp8_codes;
-  const bool fp8 = type.starts_with("fp") && type.find("e5m2") == std::string::npos && bits == 8;
-  return fp8 ? make_fp8_codes : nullptr;
+bool is_known(const std::string& type, std::int64_t bits) {
+  if (type.starts_with("nv_fp")) return bits == 4;
+  if (type.starts_with("mx_fp")) return bits == 4 || bits == 8;
+  return type.starts_with("fp") && type.find("e5m2") == std::string::npos && bits == 8;
+}
+
+// Rotations done at run time are part of the model.
+Result<> refuse_rotations(const QuantConfig& config) {
+  for (const char* key : {"rotation_config", "spinquant_config", "hadamard_config", "transform_config"}) {
+    const auto found = config.values.find(key);
+    const bool silent = found == config.values.end() || found->is_null() || *found == false || found->empty();
+    if (!silent)
+      return config.error("quant.unsupported", key, "no rotation", found->dump(-1, ' ', true).substr(0, 200));
+  }
+  return Ok{};
 }
 
 // What the tool takes where a key is absent.
@@ -106,15 +131,16 @@ Result<std::unique_ptr<Format>> make_auto_round(const QuantConfig& config) {
   MORACLE_ASSIGN(const std::string type, reader.string_or("data_type", "int"));
   MORACLE_ASSIGN(const std::int64_t bits, reader.integer_or("bits", 4, 1, 64));
   MORACLE_ASSIGN(const std::int64_t activations, reader.integer_or("act_bits", 16, 1, 64));
+  MORACLE_TRY(refuse_rotations(config));
   if (type != "int") {
-    const AutoRoundFloats::Make make = floats_of(type, bits);
-    if (make == nullptr)
+    if (!is_known(type, bits))
       return config.error("quant.unsupported", "data_type", "int; fp of 8 bits, mx_fp of 4 or 8, nv_fp of 4",
                           fmt::format("{} of {} bits", type, bits));
     if (activations < 16 && activations != bits)
       return config.error("quant.unsupported", "act_bits", fmt::format("{}, or 16", bits), std::to_string(activations));
-    MORACLE_ASSIGN(const bool dynamic_inputs, reader.boolean_or("act_dynamic", true));
-    return std::unique_ptr<Format>(std::make_unique<AutoRoundFloats>(make, activations < 16, dynamic_inputs));
+    Inputs inputs{.quantized = activations < 16};
+    MORACLE_ASSIGN(inputs.dynamic, reader.boolean_or("act_dynamic", true));
+    return std::unique_ptr<Format>(std::make_unique<AutoRoundFloats>(inputs));
   }
   if (activations < 16)
     return config.error("quant.unsupported", "act_bits", "16: unquantized activations", std::to_string(activations));

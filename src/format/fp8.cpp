@@ -22,8 +22,7 @@ class Fp8 final : public SchemeFormat {
   static Result<std::unique_ptr<Format>> make(const QuantConfig& config) {
     auto format = std::make_unique<Fp8>();
     MORACLE_TRY(format->read_lists(config));
-    MORACLE_ASSIGN(const std::string activation, config.reader().string_or("activation_scheme", ""));
-    if (activation.empty()) return config.error("config.missing", "activation_scheme", "static or dynamic", "nothing");
+    MORACLE_ASSIGN(const std::string activation, config.reader().string_or("activation_scheme", "dynamic"));
     if (activation != "static" && activation != "dynamic")
       return config.error("quant.unsupported", "activation_scheme", "static or dynamic", activation);
     MORACLE_ASSIGN(const std::string element, config.reader().string_or("fmt", "e4m3"));
@@ -36,6 +35,8 @@ class Fp8 final : public SchemeFormat {
     const bool nvfp4 = experts == "NVFP4" && config.model_type == "deepseek_v4";
     if (!experts.empty() && !nvfp4)
       return config.error("quant.unsupported", "moe_quant_algo", "none, or NVFP4 of model_type deepseek_v4", experts);
+    if (config.reader().has("activation_scale_ub"))
+      format->add_warning("activation_scale_ub is not applied: scales of inputs are as large as their values ask for");
     MORACLE_TRY(format->make_scheme(config, activation == "static"));
     if (nvfp4) {
       CodeScheme scheme{.weight = nvfp4_key(), .form = CodeForm::nibbles, .activation = dynamic(nvfp4_key())};

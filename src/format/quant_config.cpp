@@ -161,7 +161,7 @@ WordLayout stored_words(const Checkpoint& checkpoint) {
   for (const auto& [name, codes] : checkpoint.tensors()) {
     if (!name.ends_with(kCodes)) continue;
     const TensorView* scales = checkpoint.find(name.substr(0, name.size() - kCodes.size()) + "scales");
-    if (scales == nullptr || codes.shape.empty() || scales->shape.empty()) continue;
+    if (codes.dtype != Dtype::i32 || scales == nullptr || codes.shape.empty() || scales->shape.empty()) continue;
     const std::int64_t columns = codes.shape.back();
     if (columns == scales->shape.back()) return WordLayout::along_in;
     if (columns <= scales->shape.back() / 4 && scales->shape.back() % columns == 0) return WordLayout::along_out;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
@@ -32,6 +33,19 @@ constexpr std::array kFormats{
     Row{"mxfp4", make_mxfp4},
 };
 
+// What else tools and engines call the same layouts.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kAliases{{{"autoround", "auto-round"},
+                                                                                  {"inc", "auto-round"},
+                                                                                  {"gptqmodel", "gptq"},
+                                                                                  {"auto-gptq", "gptq"},
+                                                                                  {"autogptq", "gptq"},
+                                                                                  {"gptq-marlin", "gptq"},
+                                                                                  {"auto-awq", "awq"},
+                                                                                  {"autoawq", "awq"},
+                                                                                  {"awq-marlin", "awq"},
+                                                                                  {"fbgemm-fp8", "fp8"},
+                                                                                  {"modelopt-fp8", "modelopt"}}};
+
 // In lower case, with dashes, and without the publisher's name that early AutoRound put before it.
 std::string label_of(std::string method) {
   for (char& c : method) {
@@ -40,28 +54,38 @@ std::string label_of(std::string method) {
   }
   constexpr std::string_view kPublisher = "intel/";
   if (method.starts_with(kPublisher)) method.erase(0, kPublisher.size());
-  return method == "autoround" ? "auto-round" : method;
+  for (const auto& [alias, name] : kAliases)
+    if (method == alias) return std::string(name);
+  return method;
 }
 
-// GPTQ and AWQ share their tensors' names: how the words lie tells which of the two they are.
-Maker by_words(Maker make, QuantConfig& config) {
-  const bool swapped = (make == make_gptq && config.words == WordLayout::along_out) ||
-                       (make == make_awq && config.words == WordLayout::along_in);
-  if (!swapped) return make;
+std::string_view name_of(Maker make) {
+  return make == make_gptq ? "gptq" : "awq";
+}
+
+// 32-bit words are GPTQ's or AWQ's by the way they lie, whatever the label: null where there are none.
+Maker by_words(const QuantConfig& config) {
+  if (config.words == WordLayout::none) return nullptr;
+  return config.words == WordLayout::along_in ? make_gptq : make_awq;
+}
+
+// The section of the one told as that of the other.
+void respell(Maker make, QuantConfig& config) {
   config.notes.push_back(config.pointer + "/quant_method = " + config.method + ", and words lie as " +
-                         (make == make_gptq ? "awq" : "gptq") + " packs them: they are read as stored");
+                         std::string(name_of(make)) + " packs them: they are read as stored");
   const auto rename = [&](const char* from, const char* to) {
     if (!config.values.contains(to) && config.values.contains(from)) config.values[to] = config.values[from];
   };
   rename("w_bit", "bits");
   rename("q_group_size", "group_size");
-  config.values.erase("checkpoint_format");
-  config.values.erase("format");
-  if (make == make_gptq) return make_awq;
+  for (const char* key : {"checkpoint_format", "format"}) {
+    const auto found = config.values.find(key);
+    const bool own = make == make_gptq && found != config.values.end() && (*found == "gptq" || *found == "gptq_v2");
+    if (found != config.values.end() && !own) config.values.erase(found);
+  }
   const auto zeros = config.values.find("zero_point");
   if (zeros != config.values.end() && zeros->is_boolean() && !config.values.contains("sym"))
     config.values["sym"] = !zeros->get<bool>();
-  return make_gptq;
 }
 
 }  // namespace
@@ -70,16 +94,21 @@ Result<std::unique_ptr<Format>> make_format(const Checkpoint& checkpoint) {
   MORACLE_ASSIGN(QuantConfig config, find_quant_config(checkpoint));
   if (config.method.empty()) return make_plain();
   const std::string label = label_of(config.method);
-  std::string known;
-  for (const Row& row : kFormats) {
-    if (row.method == label) {
-      const Maker make = by_words(row.make, config);
-      MORACLE_ASSIGN(std::unique_ptr<Format> format, make(config));
-      format->set_notes(std::move(config.notes));
-      return format;
-    }
-    known += (known.empty() ? "" : ", ") + std::string(row.method);
+  const auto* const row =
+      std::find_if(kFormats.begin(), kFormats.end(), [&](const Row& each) { return each.method == label; });
+  Maker make = row == kFormats.end() ? nullptr : row->make;
+  const Maker stored = by_words(config);
+  if ((make == make_gptq || make == make_awq) && stored != nullptr && stored != make) {
+    respell(stored, config);
+    make = stored;
   }
+  if (make != nullptr) {
+    MORACLE_ASSIGN(std::unique_ptr<Format> format, make(config));
+    format->set_notes(std::move(config.notes));
+    return format;
+  }
+  std::string known;
+  for (const Row& each : kFormats) known += (known.empty() ? "" : ", ") + std::string(each.method);
   return config.error("config.unsupported", "quant_method", "one of " + known, config.method);
 }
 

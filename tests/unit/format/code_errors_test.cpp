@@ -475,7 +475,6 @@ TEST(CodeErrors, ModelOpt) {
 TEST(CodeErrors, Fp8) {
   const char* refused = "quant.unsupported";
   check({
-      {"no scheme", fp8, set("activation_scheme", nullptr), "config.missing", {"activation_scheme"}},
       {"unknown scheme", fp8, set("activation_scheme", "mixed"), refused, {"static or dynamic", "mixed"}},
       {"e5m2", fp8, set("fmt", "e5m2"), refused, {"fmt", "e5m2"}},
       {"unknown scales", fp8, set("scale_fmt", "int8"), refused, {"scale_fmt"}},

@@ -92,6 +92,62 @@ TEST(Labels, WordsTellGptqFromAwq) {
   }
 }
 
+// Tools and engines call the same layouts by names of their own.
+TEST(Labels, WordsUnderOtherLabels) {
+  for (const char* label : {"gptqmodel", "auto_gptq", "gptq_marlin", "awq_marlin", "AutoAWQ", "auto-awq", "inc"})
+    for (const bool along_in : {true, false}) {
+      SCOPED_TRACE(label);
+      auto c = fake({{"quant_method", label}, {"bits", 4}, {"group_size", 8}, {"sym", true}});
+      add_words(*c, along_in, 0x88888888U);
+      const Result<float> value = value_of(c);
+      ASSERT_TRUE(value.ok()) << value.error().message();
+      EXPECT_EQ(*value, (1.0F - 8.0F) * 0.5F);
+    }
+  auto c = fake({{"quant_method", "bitblas"}, {"bits", 4}, {"group_size", 8}});
+  add_words(*c, true, 0x88888888U);
+  EXPECT_EQ(value_of(c).error().code, "config.unsupported");
+}
+
+// What AutoRound mixes is told apart by what each module holds.
+TEST(Labels, FloatsOfAutoRoundByModule) {
+  const Json section{{"quant_method", "auto-round"}, {"bits", 4}, {"data_type", "mx_fp"}, {"group_size", 32}};
+  const ModuleRef module{.path = kModule.path, .fused = {}, .out = 8, .in = 64};
+  const auto scheme_of = [&](const Fake& c) {
+    TensorLedger ledger(c);
+    const auto format = make_format(*c);
+    return to_string((*format)->scheme_of(module, ledger)->scheme);
+  };
+  auto c = fake(section);
+  c->add(module.path + ".weight_packed", Dtype::u8, {8, 32}, std::vector<std::uint8_t>(256));
+  c->add(module.path + ".weight_scale", Dtype::u8, {8, 2}, std::vector<std::uint8_t>(16, 127));
+  EXPECT_EQ(scheme_of(c), "W: mxfp4");
+  c = fake(section);
+  c->add(module.path + ".weight", Dtype::f8_e4m3, {8, 64}, std::vector<std::uint8_t>(512));
+  c->add(module.path + ".weight_scale", Dtype::u8, {8, 2}, std::vector<std::uint8_t>(16, 127));
+  EXPECT_EQ(scheme_of(c), "W: mxfp8");
+  c = fake(section);
+  c->add(module.path + ".weight", Dtype::f8_e4m3, {8, 64}, std::vector<std::uint8_t>(512));
+  c->add(module.path + ".weight_scale", Dtype::f32, {8}, std::vector<float>(8, 1.0F));
+  EXPECT_EQ(scheme_of(c), "W: fp8 channel");
+  c = fake(section);
+  c->add(module.path + ".weight_packed", Dtype::u8, {8, 32}, std::vector<std::uint8_t>(256));
+  c->add(module.path + ".weight_scale", Dtype::f8_e4m3, {8, 4}, std::vector<std::uint8_t>(32, 0x38));
+  c->add(module.path + ".weight_global_scale", Dtype::f32, {1}, std::vector<float>(1, 1.0F));
+  EXPECT_EQ(scheme_of(c), "W: nvfp4");
+}
+
+TEST(Labels, RotationsOfAutoRoundAreRefused) {
+  auto c = fake({{"quant_method", "auto-round"},
+                 {"bits", 4},
+                 {"group_size", 8},
+                 {"rotation_config", {{"hadamard_type", "hadamard"}}}});
+  add_words(*c, true, 0x77777777U);
+  const Result<float> value = value_of(c);
+  ASSERT_FALSE(value.ok());
+  EXPECT_EQ(value.error().code, "quant.unsupported");
+  EXPECT_NE(value.error().where.find("rotation_config"), std::string::npos);
+}
+
 // Codes 0x38, which is 1, under scales of one value.
 void add_fp8(MemoryCheckpoint& c, const ModuleRef& module, const std::string& scale, Dtype dtype,
              std::vector<std::int64_t> shape) {
@@ -177,6 +233,19 @@ TEST(Labels, Fp8OfAutoRound) {
     TensorLedger ledger(c);
     EXPECT_EQ(to_string((*format)->scheme_of(kModule, ledger)->scheme), row.scheme);
   }
+}
+
+// fbgemm's FP8: scales of rows, inputs by token, and a bound of theirs that is not applied.
+TEST(Labels, Fp8OfFbgemm) {
+  auto c = fake({{"quant_method", "fbgemm_fp8"}, {"activation_scale_ub", 1200.0}});
+  add_fp8(*c, kModule, ".weight_scale", Dtype::f32, {8, 1});
+  const Result<float> value = fp8_value(c, kModule);
+  ASSERT_TRUE(value.ok()) << value.error().message();
+  const auto format = make_format(*c);
+  TensorLedger ledger(c);
+  EXPECT_EQ(to_string((*format)->scheme_of(kModule, ledger)->scheme), "W: fp8 channel, A: fp8 token dynamic");
+  ASSERT_EQ((*format)->warnings().size(), 1U);
+  EXPECT_NE((*format)->warnings()[0].find("activation_scale_ub"), std::string::npos);
 }
 
 TEST(Labels, SizesOfBlocksByTheShapeOfTheirScales) {
