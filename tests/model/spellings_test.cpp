@@ -7,6 +7,8 @@
 #include "format/spelling.h"
 #include "support/model_fixture.h"
 #include "support/mutable_checkpoint.h"
+#include "support/published_formats.h"
+#include "support/respell.h"
 #include "support/temporary_folder.h"
 
 namespace moracle::test {
@@ -15,124 +17,14 @@ namespace {
 using Tensor = MutableCheckpoint::Tensor;
 using Bytes = std::vector<std::uint8_t>;
 
-enum class Numbering : std::uint8_t { first, last, stacked };
+const std::string kExperts = "model.layers.0.mlp.experts";
 
-struct Spelling {
-  ProjectionNames names = kProjectionNames.front();
-  Numbering numbering = Numbering::first;
-  bool fused = false;   // gate and up are one
-  bool joined = false;  // "_part"
-  bool bare = false;    // without "weight_"
-
-  [[nodiscard]] std::string text() const {
-    return std::string(names.gate) +
-           (numbering == Numbering::first  ? " first"
-            : numbering == Numbering::last ? " last"
-                                           : " stacked") +
-           (fused ? " fused" : "") + (joined ? " joined" : "") + (bare ? " bare" : "");
-  }
-};
-
-std::vector<Spelling> all_spellings() {
-  std::vector<Spelling> all;
-  for (const ProjectionNames& names : kProjectionNames)
-    for (const Numbering numbering : {Numbering::first, Numbering::last, Numbering::stacked})
-      for (const int flags : {0, 1, 2, 3, 4, 5, 6, 7})
-        all.push_back({names, numbering, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0});
-  return all;
+std::string path_of(const Spelling& s, std::string_view projection, std::size_t expert) {
+  return spelled(kExperts, s, projection, expert);
 }
 
 std::int64_t dim(const Tensor& tensor, std::size_t axis) {
   return tensor.shape[axis].get<std::int64_t>();
-}
-
-// Two tensors behind each other along their first dimension, or along their last.
-Tensor concatenated(const Tensor& a, const Tensor& b, bool last) {
-  Tensor both = a;
-  const std::size_t axis = last ? a.shape.size() - 1 : 0;
-  both.shape[axis] = dim(a, axis) + dim(b, axis);
-  const auto rows = static_cast<std::size_t>(last ? dim(a, 0) : 1);
-  both.bytes.clear();
-  for (std::size_t r = 0; r < rows; ++r)
-    for (const Tensor* part : {&a, &b}) {
-      const auto width = static_cast<std::ptrdiff_t>(part->bytes.size() / rows);
-      const auto begin = part->bytes.begin() + static_cast<std::ptrdiff_t>(r) * width;
-      both.bytes.insert(both.bytes.end(), begin, begin + width);
-    }
-  return both;
-}
-
-Tensor stacked(const std::vector<Tensor>& parts) {
-  Tensor stack = parts.front();
-  stack.bytes.clear();
-  stack.shape.insert(stack.shape.begin(), parts.size());
-  for (const Tensor& part : parts) stack.bytes.insert(stack.bytes.end(), part.bytes.begin(), part.bytes.end());
-  return stack;
-}
-
-Tensor fused(const std::string& part, const Tensor& gate, const Tensor& up) {
-  if (part == "g_idx") return gate;
-  if (part == "weight_shape") {
-    Tensor both = gate;
-    std::int64_t rows = 0;
-    std::memcpy(&rows, gate.bytes.data(), sizeof rows);
-    rows *= 2;
-    std::memcpy(both.bytes.data(), &rows, sizeof rows);
-    return both;
-  }
-  const bool along_in = part == "qweight" || part == "scales" || part == "qzeros";
-  return concatenated(gate, up, along_in);
-}
-
-const std::string kExperts = "model.layers.0.mlp.experts";
-
-std::string path_of(const Spelling& s, std::string_view projection, std::size_t expert) {
-  const std::string number = std::to_string(expert);
-  const std::string name(projection);
-  if (s.numbering == Numbering::stacked) return kExperts + "." + name;
-  return kExperts + "." + (s.numbering == Numbering::first ? number + "." + name : name + "." + number);
-}
-
-// The experts, numbered first under the usual names, under others.
-void respell(MutableCheckpoint& copy, const Spelling& s) {
-  std::map<std::string, std::map<std::string, std::vector<Tensor>>> parts;  // part, projection, expert
-  for (std::size_t e = 0; copy.has(kExperts + "." + std::to_string(e) + ".up_proj.weight") ||
-                          copy.has(kExperts + "." + std::to_string(e) + ".up_proj.weight_packed") ||
-                          copy.has(kExperts + "." + std::to_string(e) + ".up_proj.qweight");
-       ++e) {
-    const std::string prefix = kExperts + "." + std::to_string(e) + ".";
-    for (const std::string& name : copy.names()) {
-      if (!name.starts_with(prefix)) continue;
-      const std::size_t dot = name.find('.', prefix.size());
-      parts[name.substr(dot + 1)][name.substr(prefix.size(), dot - prefix.size())].push_back(copy.at(name));
-    }
-    copy.drop_all(prefix);
-  }
-  ASSERT_FALSE(parts.empty());
-  for (auto& [part, projections] : parts) {
-    std::map<std::string_view, std::vector<Tensor>> named{{s.names.down, projections.at("down_proj")}};
-    const std::vector<Tensor>& gates = projections.at("gate_proj");
-    const std::vector<Tensor>& ups = projections.at("up_proj");
-    if (s.fused) {
-      for (std::size_t e = 0; e < gates.size(); ++e) named[s.names.gate_up].push_back(fused(part, gates[e], ups[e]));
-    } else {
-      named[s.names.gate] = gates;
-      named[s.names.up] = ups;
-    }
-    constexpr std::string_view kWeight = "weight_";
-    const std::string stored = s.bare && part.starts_with(kWeight) ? part.substr(kWeight.size()) : part;
-    const std::string suffix = s.bare && part == "weight" ? "" : (s.joined ? "_" : ".") + stored;
-    for (const auto& [projection, tensors] : named) {
-      const auto add = [&](const std::string& name, const Tensor& tensor) {
-        copy.add(name, tensor.dtype, tensor.shape.get<std::vector<std::int64_t>>(), tensor.bytes);
-      };
-      if (s.numbering == Numbering::stacked) {
-        add(path_of(s, projection, 0) + suffix, stacked(tensors));
-        continue;
-      }
-      for (std::size_t e = 0; e < tensors.size(); ++e) add(path_of(s, projection, e) + suffix, tensors[e]);
-    }
-  }
 }
 
 std::vector<float> logits_of(const MutableCheckpoint& copy) {
@@ -186,11 +78,44 @@ TEST(Spellings, ExpertsUnderEveryName) {
     for (const Spelling& spelling : all_spellings()) {
       SCOPED_TRACE(format + " " + spelling.text());
       MutableCheckpoint copy = original;
-      respell(copy, spelling);
+      respell(copy, kExperts, spelling);
       EXPECT_EQ(logits_of(copy), want);
     }
   }
 }
+
+// Experts in every published format, in every spelling.
+class FormatSpellings : public testing::TestWithParam<std::string> {};
+
+TEST_P(FormatSpellings, SameNumbers) {
+  const PublishedFormat& format = published_format(GetParam());
+  const MutableCheckpoint original = publish(field_case("00-base"), format).stored;
+  const std::vector<float> want = logits_of(original);
+  ASSERT_FALSE(want.empty());
+  for (const Spelling& spelling : all_spellings()) {
+    // Two matrices under one scale of the tensor, in one block or in one order of columns are not one matrix.
+    const bool apart =
+        format.name.ends_with("-fp8") || format.name.ends_with("-blocks") || format.name.ends_with("order");
+    if (spelling.fused && apart && format.name != "ct-fp8" && format.name != "auto-round-fp8") continue;
+    SCOPED_TRACE(spelling.text());
+    MutableCheckpoint copy = original;
+    respell(copy, kExperts, spelling, format.name == "quark-int4");
+    EXPECT_EQ(logits_of(copy), want);
+  }
+}
+
+std::vector<std::string> numbered_formats() {
+  std::vector<std::string> names;
+  for (const PublishedFormat& format : published_formats())
+    if (!format.stacked) names.push_back(format.name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FormatSpellings, testing::ValuesIn(numbered_formats()), [](const auto& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
 
 TEST(Spellings, ExpertsOfMixtralInBothContainers) {
   const auto original = MutableCheckpoint::read(data_dir() / "families" / "mixtral-stacked");
@@ -214,7 +139,7 @@ TEST(Spellings, TargetsUnderEveryName) {
       if (said.joined || said.bare) continue;
       SCOPED_TRACE("stored " + stored.text() + ", said " + said.text());
       MutableCheckpoint copy = original;
-      respell(copy, stored);
+      respell(copy, kExperts, stored);
       Json targets = Json::array();
       for (std::size_t e = 0; e < 4; ++e)
         for (const std::string_view projection : {said.fused ? said.names.gate_up : said.names.gate,
@@ -245,7 +170,7 @@ TEST(Spellings, TargetsByRegularExpressions) {
     for (const Json& targets : lists) {
       SCOPED_TRACE("stored " + stored.text() + ", said " + targets.dump());
       MutableCheckpoint copy = original;
-      respell(copy, stored);
+      respell(copy, kExperts, stored);
       copy.config["quantization_config"]["config_groups"]["group_0"]["targets"] = targets;
       EXPECT_EQ(logits_of(copy), want);
     }
@@ -255,6 +180,75 @@ TEST(Spellings, TargetsByRegularExpressions) {
 void move_root(MutableCheckpoint& copy, std::string_view root) {
   for (const std::string& name : copy.names())
     if (name.starts_with("model.")) copy.rename(name, std::string(root) + name.substr(6));
+}
+
+// Attention quantized, experts not, and a list that leaves the experts out in another spelling than that of the
+// tensors.
+TEST(Spellings, ExclusionsUnderEveryName) {
+  const auto lists = [](const Spelling& said) {
+    std::vector<Json> all;
+    Json leaves = Json::array();
+    for (std::size_t e = 0; e < 4; ++e)
+      for (const std::string_view projection : {said.fused ? said.names.gate_up : said.names.gate,
+                                                said.fused ? said.names.gate_up : said.names.up, said.names.down})
+        leaves.push_back(path_of(said, projection, e));
+    all.push_back(leaves);
+    for (Json& leaf : leaves) leaf = "language_model." + leaf.get<std::string>();
+    all.push_back(leaves);
+    return all;
+  };
+  const std::vector<Json> others{{"model.layers.0.mlp.experts"},
+                                 {"model.layers.0.block_sparse_moe.experts"},
+                                 {"model.language_model.layers.0.mlp.experts"},
+                                 {"layers.0.mlp.experts"}};
+  const std::map<std::string, std::vector<Json>> patterns{
+      {"ct-int8", {{"re:.*experts.*"}, {"re:.*mlp.*"}, {"re:.*block_sparse_moe.*"}, {"re:.*\\.(gate|up|down)_proj$"}}},
+      {"quark-fp8", {{"re:.*experts.*"}, {"*experts*"}, {"*mlp*"}, {"re:.*block_sparse_moe\\.experts.*"}}},
+      {"modelopt-fp8-blocks", {{"*experts*"}, {"*mlp*"}, {"model.layers.0.mlp*"}, {"*.block_sparse_moe.experts.*"}}}};
+  for (const auto& [name, by_pattern] : patterns) {
+    const PublishedFormat& format = published_format(name);
+    MutableCheckpoint original = field_case("00-base");
+    MutableCheckpoint plain = original;
+    std::mt19937 random(1);
+    for (const char* projection : {"q_proj", "k_proj", "v_proj", "o_proj"}) {
+      const std::string module = "model.layers.0.self_attn." + std::string(projection);
+      const std::int64_t out = dim(original.at(module + ".weight"), 0);
+      const std::int64_t in = dim(original.at(module + ".weight"), 1);
+      const PublishedMatrix matrix = format.write(random, out, in);
+      Bytes values(matrix.values.size() * sizeof(float));
+      std::memcpy(values.data(), matrix.values.data(), values.size());
+      plain.add(module + ".weight", "F32", {out, in}, values);
+      for (const auto& [part, tensor] : matrix.parts)
+        original.add(module + "." + part, tensor.dtype, tensor.shape.get<std::vector<std::int64_t>>(), tensor.bytes);
+    }
+    const std::vector<float> want = logits_of(plain);
+    const Json empty = format.section({});
+    const char* key = empty.contains("exclude") ? "exclude" : "ignore";
+    for (const Spelling& stored : all_spellings()) {
+      if (stored.joined || stored.bare || stored.fused) continue;
+      std::vector<Json> tried = others;
+      tried.insert(tried.end(), by_pattern.begin(), by_pattern.end());
+      for (const Spelling& said : all_spellings()) {
+        if (said.joined || said.bare) continue;
+        for (Json& list : lists(said)) tried.push_back(std::move(list));
+      }
+      MutableCheckpoint copy = original;
+      respell(copy, kExperts, stored);
+      for (Json& list : tried) {
+        SCOPED_TRACE(name + ", stored " + stored.text() + ", said " + list.dump());
+        list.push_back("lm_head");
+        list.push_back("model.layers.0.mlp.gate");
+        copy.config["quantization_config"] = empty;
+        copy.config["quantization_config"][key] = list;
+        const std::vector<float> found = logits_of(copy);
+        ASSERT_EQ(found.size(), want.size());
+        double most = 0.0;
+        for (std::size_t i = 0; i < want.size(); ++i)
+          most = std::max(most, std::abs(static_cast<double>(found[i]) - static_cast<double>(want[i])));
+        EXPECT_LE(most, 1e-4);
+      }
+    }
+  }
 }
 
 // Exclude lists written for one wrapper, tensors stored below another.
