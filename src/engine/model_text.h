@@ -26,7 +26,7 @@ Result<> check_text(std::string_view text, const std::string& from);
 class ModelText {
  public:
   // `config` is config.json. Without `needs_text` neither tokenizer nor templates are read. Errors: those of
-  // Tokenizer::load and ChatTemplates::load.
+  // Tokenizer::load.
   static Result<ModelText> open(const std::filesystem::path& folder, const Json& config, bool needs_text);
 
   // Only with `needs_text`.

@@ -27,7 +27,7 @@ struct Folder {
 
 Result<Folder> open_folder(const std::string& path) {
   MORACLE_ASSIGN(Tokenizer tokenizer, Tokenizer::load(path));
-  MORACLE_ASSIGN(ChatTemplates templates, ChatTemplates::load(path, tokenizer.config()));
+  ChatTemplates templates = ChatTemplates::load(path, tokenizer.config());
   return Folder{std::move(tokenizer), std::move(templates)};
 }
 

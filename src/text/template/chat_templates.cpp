@@ -1,71 +1,100 @@
 #include "text/template/chat_templates.h"
 
 #include <algorithm>
+#include <functional>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "base/file_error.h"
+#include "text/budgets.h"
 
 namespace moracle {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostTemplates = 256;
+constexpr std::string_view kDefault = "default";
+constexpr std::string_view kToolUse = "tool_use";
+constexpr std::size_t kShownNames = 200;  // bytes
 
 struct Source {
   std::string text, file;
 };
-using Sources = std::map<std::string, Source>;
+
+// Templates by name, or why one cannot be had. Of those that nobody can ask for the name alone is kept.
+class Sources {
+ public:
+  void add(const std::string& name, const std::function<Result<Source>()>& read) {
+    const bool wanted = name == kDefault || name == kToolUse;
+    found_.insert_or_assign(name, wanted ? read() : Result<Source>(Source{}));
+  }
+  void fail(Error error) { found_.insert_or_assign(std::string(kDefault), std::move(error)); }
+  void merge(Sources other) { found_.merge(other.found_); }
+  [[nodiscard]] bool has_default() const { return found_.contains(std::string(kDefault)); }
+  [[nodiscard]] const std::map<std::string, Result<Source>>& found() const { return found_; }
+
+ private:
+  std::map<std::string, Result<Source>> found_;
+};
 
 // A string, a list of {name, template}, or an object of templates by name.
-Result<> read_member(const Json& json, const std::string& file, Sources& sources) {
-  const auto wrong = [&](std::string found) {
-    return Error{.code = "template.config",
-                 .file = file,
-                 .where = "/chat_template",
-                 .wanted = "a string, or named templates: a list of {name, template}",
-                 .found = std::move(found)};
+Sources read_member(const Json& json, const std::string& file) {
+  Sources sources;
+  const auto add = [&](const std::string& name, const Json& text) {
+    if (text.is_string()) return sources.add(name, [&] { return Source{text.get<std::string>(), file}; });
+    sources.fail({.code = "template.config",
+                  .file = file,
+                  .where = "/chat_template",
+                  .wanted = "a string, or named templates: a list of {name, template}",
+                  .found = text.type_name()});
   };
-  if (json.is_null()) return Ok{};
-  if (json.is_string()) {
-    sources["default"] = {json.get<std::string>(), file};
-    return Ok{};
-  }
   if (json.is_object()) {
-    for (const auto& [name, text] : json.items()) {
-      if (!text.is_string()) return wrong(text.type_name());
-      sources[name] = {text.get<std::string>(), file};
+    for (const auto& [name, text] : json.items()) add(name, text);
+  } else if (json.is_array()) {
+    for (const Json& entry : json) {
+      const Json name = entry.is_object() ? entry.value("name", Json()) : Json();
+      add(name.is_string() ? name.get<std::string>() : "", name.is_string() ? entry.value("template", Json()) : Json());
     }
-    return Ok{};
+  } else if (!json.is_null()) {
+    add(std::string(kDefault), json);
   }
-  if (!json.is_array()) return wrong(json.type_name());
-  for (const Json& entry : json) {
-    const Json name = entry.is_object() ? entry.value("name", Json()) : Json();
-    const Json text = entry.is_object() ? entry.value("template", Json()) : Json();
-    if (!name.is_string() || !text.is_string()) return wrong("an entry without both");
-    sources[name.get<std::string>()] = {text.get<std::string>(), file};
-  }
-  return Ok{};
+  return sources;
 }
 
 // chat_template.jinja, and the files of additional_chat_templates by their names.
-Result<> read_files(const fs::path& folder, Sources& sources) {
+Sources read_files(const fs::path& folder) {
+  Sources sources;
   std::error_code code;
-  const auto take = [&](const std::string& name, const fs::path& path) -> Result<> {
-    MORACLE_ASSIGN(std::string text, read_text(path, kTemplateSourceBytes));
-    sources[name] = {std::move(text), path.string()};
-    return Ok{};
+  const auto add = [&](const std::string& name, const fs::path& path) {
+    sources.add(name, [&]() -> Result<Source> {
+      MORACLE_ASSIGN(std::string text, read_text(path, kTemplateSourceBytes));
+      return Source{std::move(text), path.string()};
+    });
   };
   const fs::path own = folder / "chat_template.jinja";
-  MORACLE_ASSIGN(const bool has_own, file_exists(own));
-  if (has_own) MORACLE_TRY(take("default", own));
-  std::vector<fs::path> more;
-  for (const auto& entry : fs::directory_iterator(folder / "additional_chat_templates", code)) {
-    if (entry.path().extension() == ".jinja" && more.size() < kMostTemplates) more.push_back(entry.path());
+  const Result<bool> there = file_exists(own);
+  if (!there.ok()) sources.fail(there.error());
+  if (there.ok() && *there) add(std::string(kDefault), own);
+  fs::directory_iterator entry(folder / "additional_chat_templates", code);
+  for (; !code && entry != fs::directory_iterator(); entry.increment(code)) {
+    const fs::path& path = entry->path();
+    if (path.extension() == ".jinja") add(path.stem().string(), path);
   }
-  for (const fs::path& path : more) MORACLE_TRY(take(path.stem().string(), path));
-  return Ok{};
+  return sources;
+}
+
+// What processors wrote.
+Sources read_legacy(const fs::path& folder) {
+  const fs::path path = folder / "chat_template.json";
+  Sources sources;
+  const Result<bool> there = file_exists(path);
+  if (!there.ok()) sources.fail(there.error());
+  if (!there.ok() || !*there) return sources;
+  auto json = read_json(path);
+  if (json.ok()) return read_member(json->is_object() ? json->value("chat_template", Json()) : *json, path.string());
+  sources.fail(std::move(json).error());
+  return sources;
 }
 
 // As transformers hands a message to a template: no member without a value, and the reasoning under both of its names.
@@ -108,51 +137,42 @@ Result<> check_list(const OrderedJson& list, const char* name) {
 
 }  // namespace
 
-Result<ChatTemplates> ChatTemplates::load(const fs::path& folder, const TokenizerConfig& config) {
+ChatTemplates ChatTemplates::load(const fs::path& folder, const TokenizerConfig& config) {
   ChatTemplates result;
   result.folder_ = folder.string();
   result.sorts_tools_ = config.tokenizer_class == "TikTokenTokenizer";
   for (const auto& [name, token] : config.named) result.special_tokens_[name] = token;
-  Sources sources;
-  MORACLE_TRY(read_files(folder, sources));
-  Sources configured;
-  if (!sources.contains("default")) MORACLE_TRY(read_member(config.chat_template, config.file, configured));
-  if (sources.empty()) {
-    sources = std::move(configured);
-  } else if (configured.contains("default")) {
-    sources.merge(configured);
+  Sources sources = read_files(folder);
+  if (!sources.has_default()) {
+    Sources configured = read_member(config.chat_template, config.file);
+    if (sources.found().empty() || configured.has_default()) sources.merge(std::move(configured));
   }
-  const fs::path legacy = folder / "chat_template.json";
-  MORACLE_ASSIGN(const bool has_legacy, file_exists(legacy));
-  if (sources.empty() && has_legacy) {
-    MORACLE_ASSIGN(const Json json, read_json(legacy));
-    MORACLE_TRY(read_member(json.is_object() ? json.value("chat_template", Json()) : json, legacy.string(), sources));
-  }
-  for (auto& [name, source] : sources) {
-    result.sources_ += source.text;
-    result.templates_.emplace(name, ChatTemplate::parse(std::move(source.text), std::move(source.file)));
+  if (sources.found().empty()) sources = read_legacy(folder);
+  for (const auto& [name, source] : sources.found()) {
+    if (result.names_.size() < kShownNames) result.names_ += (result.names_.empty() ? "" : ", ") + name;
+    if (name != kDefault && name != kToolUse) continue;
+    if (source.ok()) result.sources_ += source->text;
+    result.templates_.emplace(name, source.ok() ? ChatTemplate::parse(source->text, source->file) : source.error());
   }
   return result;
 }
 
 Result<ChatTemplate> ChatTemplates::choose(bool tools) const {
-  if (templates_.empty()) {
+  auto found = tools ? templates_.find(std::string(kToolUse)) : templates_.end();
+  if (found == templates_.end()) found = templates_.find(std::string(kDefault));
+  if (found != templates_.end()) return found->second;
+  if (!names_.empty()) {
     return Error{.code = "template.missing",
                  .file = folder_,
-                 .wanted = "a chat template: chat_template.jinja, or a member of tokenizer_config.json",
-                 .found = "none",
-                 .advice = "give a plain prompt instead"};
+                 .wanted = "a chat template named default",
+                 .found = "only " + names_,
+                 .advice = "copy the one that fits to chat_template.jinja"};
   }
-  auto found = tools ? templates_.find("tool_use") : templates_.end();
-  if (found == templates_.end()) found = templates_.find("default");
-  if (found != templates_.end()) return found->second;
-  std::string names;
-  for (const auto& [name, parsed] : templates_) names += (names.empty() ? "" : ", ") + name;
   return Error{.code = "template.missing",
                .file = folder_,
-               .wanted = "a chat template named default",
-               .found = "only " + names,
-               .advice = "copy the one that fits to chat_template.jinja"};
+               .wanted = "a chat template: chat_template.jinja, or a member of tokenizer_config.json",
+               .found = "none",
+               .advice = "give a plain prompt instead"};
 }
 
 Result<> ChatTemplates::check(const ChatRequest& request) const {

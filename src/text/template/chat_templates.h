@@ -29,17 +29,17 @@ class ChatTemplates {
   ChatTemplates() = default;
 
   // Reads chat_template.jinja and additional_chat_templates/*.jinja, else "chat_template" of tokenizer_config.json (a
-  // string, or named templates), else that of chat_template.json. A template that does not parse is an error only for
-  // who asks for it. Errors: "template.config" (a member of a wrong type), those of read_json and read_text.
-  static Result<ChatTemplates> load(const std::filesystem::path& folder, const TokenizerConfig& config);
+  // string, or named templates), else that of chat_template.json. A template that cannot be read or does not parse is
+  // an error only for who asks for it.
+  static ChatTemplates load(const std::filesystem::path& folder, const TokenizerConfig& config);
 
-  [[nodiscard]] bool empty() const { return templates_.empty(); }
+  [[nodiscard]] bool empty() const { return names_.empty(); }
   // What all templates are written as, one behind the other.
   [[nodiscard]] const std::string& sources() const { return sources_; }
 
   // The conversation as text: with tools by the template named "tool_use" where there is one, else by "default".
-  // Errors: "template.missing", "template.arguments" (tools or variables that no template can take), those of
-  // ChatTemplate::parse and render.
+  // Errors: "template.missing", "template.arguments" (tools or variables that no template can take),
+  // "template.config" (a member of a wrong type), those of read_json, read_text, ChatTemplate::parse and render.
   [[nodiscard]] Result<std::string> render(const ChatRequest& request) const;
   // Whether there is a template for it, and it parses.
   [[nodiscard]] Result<> check(const ChatRequest& request) const;
@@ -49,7 +49,8 @@ class ChatTemplates {
 
   std::string folder_;
   std::string sources_;
-  std::map<std::string, Result<ChatTemplate>> templates_;  // by name
+  std::string names_;                                      // of all templates, for messages
+  std::map<std::string, Result<ChatTemplate>> templates_;  // "default" and "tool_use"
   OrderedJson special_tokens_ = OrderedJson::object();
   bool sorts_tools_ = false;  // as Kimi's tokenizer sorts their keys
 };

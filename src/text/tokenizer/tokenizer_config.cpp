@@ -94,16 +94,22 @@ class Merger {
   Result<TokenizerConfig> run(bool whole) {
     config_.file = path("tokenizer_config.json");
     MORACLE_ASSIGN(const auto file, read_object(config_.file));
-    MORACLE_ASSIGN(const auto map, read_object(path("special_tokens_map.json")));
-    MORACLE_ASSIGN(const auto added, read_object(path("added_tokens.json")));
+    const auto map = read_object(path("special_tokens_map.json"));
+    const auto added = read_object(path("added_tokens.json"));
     if (file) MORACLE_TRY(read_config(*file));
     if (file && file->contains("added_tokens_decoder")) {
       MORACLE_TRY(read_decoder(file->at("added_tokens_decoder")));
-      if (map) MORACLE_TRY(compare_map(*map));
-      if (added) compare_added(*added);
+      // Neither is used, so neither stops anything.
+      for (const auto* unused : {&map, &added}) {
+        if (!unused->ok()) config_.warnings.push_back("not used: " + unused->error().message());
+      }
+      if (map.ok() && *map) compare_map(**map);
+      if (added.ok() && *added) compare_added(**added);
     } else {
-      if (map) MORACLE_TRY(merge_map(*map));
-      if (added) MORACLE_TRY(merge_added(*added));
+      if (!map.ok()) return map.error();
+      if (!added.ok()) return added.error();
+      if (*map) MORACLE_TRY(merge_map(**map));
+      if (*added) MORACLE_TRY(merge_added(**added));
       if (whole) {
         for (const auto& [id, token] : own_) declare(id, token);
       }
@@ -264,25 +270,19 @@ class Merger {
   }
 
   // What transformers does not read beside an added_tokens_decoder.
-  Result<> compare_map(const Json& json) {
+  void compare_map(const Json& json) {
     const std::string file = path("special_tokens_map.json");
     for (const std::string_view name : kNames) {
-      const auto found = json.find(std::string(name));
-      if (found == json.end() || content_of(*found).empty()) continue;
-      MORACLE_ASSIGN(const AddedToken token, read_token(*found, file, "/" + std::string(name), true));
+      const std::string content = content_of(json.value(std::string(name), Json()));
       const auto held = named_.find(std::string(name));
-      const bool same = held != named_.end() && held->second && held->second->content == token.content;
-      if (same) continue;
       const bool none = held == named_.end() || !held->second;
+      if (content.empty() || (!none && held->second->content == content)) continue;
       warn(file, fmt::format("{} {} is not used, as in transformers: tokenizer_config.json, which has {}, holds", name,
-                             token.content, none ? "none" : held->second->content));
+                             content, none ? "none" : held->second->content));
     }
     const Json extras = json.value("additional_special_tokens", Json());
-    if (!extras.is_array()) return Ok{};
-    for (const Json& token : extras) {
-      unread_.push_back(content_of(token));
-    }
-    return Ok{};
+    if (!extras.is_array()) return;
+    for (const Json& token : extras) unread_.push_back(content_of(token));
   }
 
   void compare_added(const Json& json) {

@@ -86,6 +86,20 @@ TEST_F(ChatTemplatesTest, WrongConfiguration) {
   }
 }
 
+TEST_F(ChatTemplatesTest, WhatCannotBeReadConcernsWhoAsksForIt) {
+  write("tokenizer_config.json", R"({"chat_template": 1})");
+  EXPECT_TRUE(load().ok());
+  write("tokenizer_config.json", "{}");
+  write("chat_template.json", "{");
+  EXPECT_TRUE(load().ok());
+  EXPECT_EQ(render(), "json.syntax");
+  std::filesystem::create_directory(folder_.path() / "chat_template.jinja");
+  EXPECT_EQ(render(), "file.open");
+  write("additional_chat_templates/tool_use.jinja", "t");
+  std::filesystem::create_directory(folder_.path() / "additional_chat_templates/rag.jinja");
+  EXPECT_EQ(render(with_tools()), "t");
+}
+
 TEST_F(ChatTemplatesTest, ATemplateThatDoesNotParseConcernsWhoAsksForIt) {
   write("chat_template.jinja", "{% if %}");
   write("additional_chat_templates/tool_use.jinja", "t");

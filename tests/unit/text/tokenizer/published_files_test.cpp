@@ -164,6 +164,18 @@ TEST_F(FolderTest, WhatDoesNotHoldIsSaid) {
   }
 }
 
+TEST_F(FolderTest, FilesThatAreNotUsedStopNothing) {
+  write_tokenizer();
+  write("special_tokens_map.json", "{");
+  write("added_tokens.json", "[]");
+  write("tokenizer_config.json", "{}");
+  EXPECT_EQ(refused().substr(0, 11), "json.syntax");
+  write("tokenizer_config.json", R"({"added_tokens_decoder": {}})");
+  EXPECT_EQ(refused(), "none");
+  EXPECT_NE(warnings().find("special_tokens_map.json"), std::string::npos);
+  EXPECT_NE(warnings().find("added_tokens.json"), std::string::npos);
+}
+
 TEST_F(FolderTest, TheMapHoldsWithoutADecoderAndThatIsSaid) {
   write_tokenizer();
   write("tokenizer_config.json", R"({"eos_token": "<a>"})");
