@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 namespace moracle::test {
 
 struct RunOptions {
+  std::string input{};            // what standard input holds
   std::string stdout_path{};      // open this file for standard output instead of a pipe
   bool close_stdout = false;      // start without a standard output
   std::size_t hang_up_after = 0;  // close the reading end of standard output after so many bytes
@@ -38,7 +40,6 @@ struct RunOutcome {
   std::string err;
 };
 
-// Standard input is empty.
 inline RunOutcome run_process(const std::vector<std::string>& arguments, const RunOptions& options = {}) {
   std::array<int, 2> out{};
   std::array<int, 2> err{};
@@ -56,8 +57,10 @@ inline RunOutcome run_process(const std::vector<std::string>& arguments, const R
       if (geteuid() == 0 && setresuid(kNobodys, kNobodys, kNobodys) != 0) _exit(127);
       setrlimit(RLIMIT_NPROC, &limit);
     }
-    const int null = open("/dev/null", O_RDONLY);
-    dup2(null, 0);
+    const int input = memfd_create("input", 0);
+    if (write(input, options.input.data(), options.input.size()) < 0) _exit(127);
+    lseek(input, 0, SEEK_SET);
+    dup2(input, 0);
     if (options.close_stdout) {
       close(1);
     } else {
