@@ -70,8 +70,8 @@ struct CommandTable {
 // The one of `known` that is nearest to what was typed; empty where none is near.
 [[nodiscard]] std::string nearest(std::string_view typed, const std::vector<std::string>& known);
 
-// What is said of a word that `table` does not have: "unknown command 'hlep'; did you mean 'help'?". Where no command is
-// near, all are listed.
+// What is said of a word that `table` does not have: "unknown command 'hlep'; did you mean 'help'?".
+// Where no command is near, all are listed.
 [[nodiscard]] std::string unknown_word(std::string_view typed, const CommandTable& table);
 
 }  // namespace moracle::cli
