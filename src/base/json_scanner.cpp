@@ -1,5 +1,7 @@
 #include "base/json_scanner.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 
 #include "base/printable.h"
@@ -36,21 +38,40 @@ std::string hex_byte(unsigned char byte) {
   return {kDigits[byte >> 4], kDigits[byte & 15]};
 }
 
+// What is often there in place of a JSON file, and what to do then.
+struct Impostor {
+  std::string_view start, found, advice;
+};
+constexpr std::array<Impostor, 3> kImpostors{
+    Impostor{"version https://git-lfs", "a git-LFS pointer in place of the file", "run git lfs pull"},
+    Impostor{"<", "a page of HTML or XML in place of the file", "look at the page, then download the file again"},
+    Impostor{"", "an empty file", "download it again"},
+};
+
 }  // namespace
 
 Error JsonScanner::error(std::string wanted) const {
   std::string found = "the end";
+  std::string_view advice = "the file is damaged; download it again";
   if (at_ < text_.size()) {
     const unsigned char byte = byte_at(text_, at_);
     found = "byte 0x" + hex_byte(byte);
     if (byte > 0x20 && byte < 0x7F) found += std::string(" '") + text_[at_] + "'";
+  }
+  const bool whole = base_ == 0 && text_.find_first_not_of(" \n\t\r") >= at_;
+  for (const Impostor& impostor : kImpostors) {
+    const std::string_view rest = text_.substr(std::min(at_, text_.size()));
+    if (!whole || (impostor.start.empty() ? !rest.empty() : !rest.starts_with(impostor.start))) continue;
+    found = impostor.found;
+    advice = impostor.advice;
+    break;
   }
   return Error{.code = syntax_code_,
                .file = file_,
                .where = "byte " + std::to_string(base_ + at_),
                .wanted = std::move(wanted),
                .found = std::move(found),
-               .advice = "the file is damaged; download it again"};
+               .advice = std::string(advice)};
 }
 
 void JsonScanner::skip_space() {

@@ -11,6 +11,7 @@
 #include "base/folder.h"
 #include "base/guarded.h"
 #include "base/printable.h"
+#include "checkpoint/folder_hints.h"
 #include "checkpoint/hub_cache.h"
 #include "checkpoint/safetensors_file.h"
 #include "checkpoint/shard_plan.h"
@@ -209,7 +210,11 @@ Result<> check_shards_exist(const fs::path& folder, const ShardPlan& plan) {
                 .advice = download_advice(folder, "download the missing shard")};
     const auto other = std::find_if(plan.unread.begin(), plan.unread.end(),
                                     [](const std::string& name) { return name.starts_with("model"); });
-    if (other == plan.unread.end()) return error;
+    if (other == plan.unread.end()) {
+      const std::string cut = unfinished_download(folder);
+      if (!cut.empty()) error.found += "; a download is not finished: " + in_quotes(cut);
+      return error;
+    }
     error.found += "; the folder has " + in_quotes(*other) + ", which the index does not list";
     error.advice = "the index is of another build than the files; " + download_advice(folder, kDownloadAll);
     return error;
@@ -244,20 +249,20 @@ const TensorView* Checkpoint::find(std::string_view name) const {
 }
 
 Result<Json> Checkpoint::read_config(const fs::path& folder) {
-  const auto no_folder = [&](const char* found) {
+  const auto no_folder = [&](std::string found, FolderHint hint) {
     return Error{.code = "file.open",
                  .file = folder.string(),
                  .wanted = "a model folder",
-                 .found = found,
-                 .advice = kFolderAdvice};
+                 .found = std::move(found) + hint.found,
+                 .advice = hint.advice.empty() ? kFolderAdvice : std::move(hint.advice)};
   };
   MORACLE_ASSIGN(const bool named, file_exists(folder));
-  if (!named) return no_folder("no such folder");
+  if (!named) return no_folder("no such folder", {});
   std::error_code code;
-  if (!fs::is_directory(folder, code)) return no_folder("a file");
+  if (!fs::is_directory(folder, code)) return no_folder("a file", hint_of_file(folder));
   const fs::path path = folder / "config.json";
   MORACLE_ASSIGN(const bool has_config, file_exists(path));
-  if (!has_config) return no_folder("a folder without config.json");
+  if (!has_config) return no_folder("a folder without config.json", hint_without_config(folder));
   MORACLE_ASSIGN(Json config, read_json(path));
   if (!config.is_object()) {
     return Error{.code = "config.type", .file = path.string(), .wanted = "an object", .found = config.type_name()};

@@ -11,6 +11,8 @@
 #include "base/json.h"
 #include "base/json_scanner.h"
 #include "base/printable.h"
+#include "checkpoint/folder_hints.h"
+#include "checkpoint/hub_cache.h"
 
 namespace moracle {
 
@@ -123,6 +125,8 @@ Result<> check_complete(const std::vector<std::string>& files, const fs::path& f
       total = numbering->total;
     }
   }
+  const auto whole =
+      std::find_if(sets.begin(), sets.end(), [](const auto& set) { return set.second.first == set.second.second; });
   for (const auto& [set, counts] : sets) {
     if (counts.first == counts.second) continue;
     return Error{.code = "shard.missing",
@@ -130,7 +134,9 @@ Result<> check_complete(const std::vector<std::string>& files, const fs::path& f
                  .where = set + std::string(kExtension),
                  .wanted = std::to_string(counts.second) + " files",
                  .found = std::to_string(counts.first),
-                 .advice = "download the missing files and " + std::string(kIndexName)};
+                 .advice = whole == sets.end() ? "download the missing files and " + std::string(kIndexName)
+                                               : whole->first + std::string(kExtension) +
+                                                     " is complete: move the files of this set away"};
   }
   return Ok{};
 }
@@ -162,11 +168,15 @@ Error no_weights(const Listing& listing, const fs::path& folder) {
                  .found = "only pickle files, which run code when they are read",
                  .advice = "convert the checkpoint to safetensors with a tool you trust"};
   }
+  const FolderHint hint = hint_without_weights(folder);
+  const std::string repository = hub_repository(folder);
   return Error{.code = "checkpoint.missing",
                .file = folder.string(),
                .wanted = "weights: model.safetensors, or shards with " + std::string(kIndexName),
-               .found = "no *.safetensors file",
-               .advice = "download the weights as well"};
+               .found = "no *.safetensors file" + hint.found,
+               .advice = !hint.advice.empty() ? hint.advice
+                         : repository.empty() ? "download the weights as well"
+                                              : "hf download " + repository};
 }
 
 }  // namespace
@@ -210,11 +220,15 @@ Result<ShardPlan> plan_shards(const fs::path& folder) {
     const bool knows_single = std::find(plan.files.begin(), plan.files.end(), kSingleName) != plan.files.end();
     std::error_code code;
     if (!knows_single && fs::exists(folder / kSingleName, code)) {
-      return Error{.code = "shard.ambiguous",
-                   .file = (folder / kSingleName).string(),
-                   .wanted = "one set of weights",
-                   .found = "this file beside " + std::string(kIndexName) + ", which does not name it",
-                   .advice = "move one of the two away"};
+      const bool merged = std::none_of(plan.files.begin(), plan.files.end(),
+                                       [&](const std::string& file) { return fs::exists(folder / file, code); });
+      return Error{
+          .code = "shard.ambiguous",
+          .file = (folder / kSingleName).string(),
+          .wanted = "one set of weights",
+          .found = "this file beside " + std::string(kIndexName) + ", which does not name it" +
+                   (merged ? ", and whose files are not there" : ""),
+          .advice = merged ? "the files were merged: remove " + std::string(kIndexName) : "move one of the two away"};
     }
   }
   MORACLE_ASSIGN(Listing listing, list_folder(folder));

@@ -128,6 +128,56 @@ TEST_F(CheckpointFolder, SaysWhatAModelFolderIs) {
   expect_error(open(), "json.syntax", {path("config.json"), "byte"});
 }
 
+TEST_F(CheckpointFolder, SaysWhereTheModelIs) {
+  std::filesystem::remove(folder_ / "config.json");
+  put("sub/config.json", "{}");
+  put("empty/README.md", "");
+  expect_error(open(), "file.open", {"a folder without config.json, which is in 'sub'", "name the folder that has it"});
+  expect_error(Checkpoint::open(folder_ / "sub" / "config.json"), "file.open",
+               {"found a file", "name the folder that it lies in: '" + path("sub") + "'"});
+  std::filesystem::remove_all(folder_ / "sub");
+  put("models--a--b/snapshots/1f/config.json", "{}");
+  put("models--c/blobs/1", "");
+  expect_error(open(), "file.open", {"models of the hub's cache: 'models--a--b', 'models--c'", "as org/name"});
+  expect_error(Checkpoint::open(folder_ / "models--c"), "file.open", {"without config.json", "hf download c"});
+}
+
+TEST_F(CheckpointFolder, SaysWhereTheWeightsAre) {
+  put("model-Q4_K_M.gguf", "GGUF");
+  expect_error(open(), "checkpoint.missing", {"no *.safetensors file, but 'model-Q4_K_M.gguf'", "GGUF is not read"});
+  std::filesystem::remove(folder_ / "model-Q4_K_M.gguf");
+  put("original/model.safetensors", file_with("a"));
+  expect_error(open(), "checkpoint.missing", {"there are some in 'original'", "name the folder that has them"});
+  put(".cache/huggingface/download/a.1f.incomplete", "");
+  expect_error(open(), "checkpoint.missing", {"a download that is not finished, 'a.1f.incomplete'"});
+  put("model-00001-of-00002.safetensors", file_with("a"));
+  put_index(R"({"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors"})");
+  expect_error(open(), "shard.missing",
+               {"model-00002-of-00002.safetensors", "a download is not finished: 'a.1f.incomplete'"});
+}
+
+TEST_F(CheckpointFolder, SaysWhichOfTwoSetsIsWhole) {
+  for (const char* name : {"model-00001-of-00002", "model-00002-of-00002", "model-00003-of-00003"})
+    put(std::string(name) + ".safetensors", file_with(name));
+  expect_error(
+      open(), "shard.missing",
+      {"model-*-of-00003.safetensors", "model-*-of-00002.safetensors is complete: move the files of this set"});
+}
+
+TEST_F(CheckpointFolder, SaysWhatIsThereInPlaceOfJson) {
+  for (const char* file : {"config.json", "model.safetensors.index.json"})
+    for (const auto& [text, found, advice] :
+         {std::tuple{"version https://git-lfs.github.com/spec/v1\nsize 9\n", "a git-LFS pointer", "git lfs pull"},
+          {"\n<!DOCTYPE html>", "a page of HTML", "look at the page"},
+          {" \n", "an empty file", "download it again"},
+          {"{\"a\":", "the end", "the file is damaged"},
+          {"{<", "byte 0x3c '<'", "the file is damaged"}}) {
+      put("config.json", "{}");
+      put(file, text);
+      expect_error(open(), "json.syntax", {path(file), found, advice});
+    }
+}
+
 TEST_F(CheckpointFolder, RefusesPicklesAndEmptyFolders) {
   expect_error(open(), "checkpoint.missing", {folder_.string(), "model.safetensors", "no *.safetensors file"});
   put("pytorch_model-00001-of-00002.bin", "\x80\x02}q");
@@ -182,7 +232,10 @@ TEST_F(CheckpointFolder, RefusesBrokenIndices) {
   expect_error(open(), "json.syntax", {"byte", "wanted a string"});
   put_index(R"({"a":"m.safetensors"})");
   put("model.safetensors", file_with("a"));
-  expect_error(open(), "shard.ambiguous", {path("model.safetensors"), "does not name it"});
+  put("m.safetensors", file_with("a"));
+  expect_error(open(), "shard.ambiguous", {path("model.safetensors"), "does not name it", "move one of the two"});
+  std::filesystem::remove(folder_ / "m.safetensors");
+  expect_error(open(), "shard.ambiguous", {"whose files are not there", "merged: remove model.safetensors.index.json"});
 }
 
 TEST_F(CheckpointFolder, CountsNumberedShardsWithoutAnIndex) {
