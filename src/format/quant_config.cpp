@@ -243,7 +243,7 @@ Result<QuantConfig> find_quant_config(const Checkpoint& checkpoint) {
     const auto type = checkpoint.config().find("model_type");
     if (type != checkpoint.config().end() && type->is_string()) config.model_type = type->get<std::string>();
   }
-  if (config.values.empty() && config.file.empty()) return config;
+  if (config.values.empty()) return config;
   compare_renamed(config);
   config.words = stored_words(checkpoint);
   MORACLE_ASSIGN(config.method, config.reader().string_or("quant_method", ""));

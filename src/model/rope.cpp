@@ -1,7 +1,9 @@
 #include "model/rope.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
 #include <numbers>
 #include <optional>
 
@@ -16,12 +18,22 @@ struct Source {
   bool of_layer = false;  // of one kind of layer
 };
 
-// What the object says of the frequencies, with the two spellings of its type as one. Theta and the rotated part have
-// places of their own outside of it.
+std::string type_of(const Json& rope) {
+  for (const char* key : {"rope_type", "type"}) {
+    const auto found = rope.find(key);
+    if (found != rope.end() && found->is_string()) return found->get<std::string>();
+  }
+  return "default";
+}
+
+// What the object says of the frequencies of text, with the two spellings of its type as one. Theta and the rotated
+// part have places of their own outside of it.
 Json content(const Json& object) {
   Json said = object;
-  if (!said.contains("rope_type")) said["rope_type"] = said.value("type", Json("default"));
-  for (const char* key : {"type", "rope_theta", "partial_rotary_factor"}) said.erase(key);
+  for (const char* key : {"type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved"}) {
+    said.erase(key);
+  }
+  said["rope_type"] = type_of(object) == "mrope" ? "default" : type_of(object);
   return said;
 }
 
@@ -98,6 +110,34 @@ void warn_of_lost_theta(const ModelConfig& config, const Source& source, double 
   config.warn("rope_theta is " + Json(theta).dump() + ", and not " + reader.pointer("rope_parameters/rope_theta") +
               " = " + unused[kTheta].dump() +
               ", since rope_scaling takes the place of rope_parameters; write it there");
+}
+
+// Keys of a rope that say something, and that its type does not have: a "factor" without a type, a key that only some
+// engine knows.
+void warn_of_unread_keys(const ModelConfig& config, const Json& rope, const std::string& pointer) {
+  constexpr std::array<std::string_view, 8> kOfAll{"rope_type",
+                                                   "type",
+                                                   "rope_theta",
+                                                   "partial_rotary_factor",
+                                                   "original_max_position_embeddings",
+                                                   "mrope_section",
+                                                   "mrope_interleaved",
+                                                   "finetuned"};
+  static const std::map<std::string, std::vector<std::string_view>> kOfType{
+      {"linear", {"factor"}},
+      {"yarn", {"factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"}},
+      {"llama3", {"factor", "low_freq_factor", "high_freq_factor"}}};
+  const std::string type = type_of(rope);
+  const auto own = kOfType.find(type);
+  for (const auto& [key, value] : rope.items()) {
+    const bool known =
+        std::find(kOfAll.begin(), kOfAll.end(), key) != kOfAll.end() ||
+        (own != kOfType.end() && std::find(own->second.begin(), own->second.end(), key) != own->second.end());
+    const bool silent = value.is_null() || value == false || (key == "factor" && value == 1.0);
+    if (known || silent) continue;
+    config.warn(pointer + "/" + key + " = " + value.dump(-1, ' ', true).substr(0, 120) +
+                " is not read: a rope of type " + type + " has no such key");
+  }
 }
 
 double mscale(double factor, double c) {
@@ -266,7 +306,10 @@ Result<RopeSpec> parse_rope(const ModelConfig& config, const RopeDefaults& defau
     MORACLE_ASSIGN(const double original, of_either(config, outer, inner, kOriginal, 0.0, 1e12));
     parameters[kOriginal] = original;
   }
-  return make_rope(inner, inner.has("partial_rotary_factor") ? inner : outer, theta, factor, defaults);
+  MORACLE_ASSIGN(RopeSpec rope,
+                 make_rope(inner, inner.has("partial_rotary_factor") ? inner : outer, theta, factor, defaults));
+  if (source.object != nullptr) warn_of_unread_keys(config, *source.object, source.pointer);
+  return rope;
 }
 
 Result<RopeSpec> read_rope(const JsonReader& parameters, const RopeDefaults& defaults) {

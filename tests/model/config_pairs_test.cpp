@@ -61,7 +61,8 @@ std::vector<Pair> pairs() {
   named_twice["type"] = "linear";
   Json other_length = kYarn;
   other_length["original_max_position_embeddings"] = 256;
-  const std::string parameters = "/rope_parameters";
+  Json attn_factor = kYarn;
+  attn_factor["attn_factor"] = 1.5;
   return {
       {base, {{"rope_scaling", kYarn}}, {{"rope_parameters", kYarn}}, {"/rope_scaling", "/rope_parameters"}},
       {base, {{"rope_scaling", yarn_theta}}, {{"rope_parameters", yarn_theta}}, {"/rope_scaling", "/rope_parameters"}},
@@ -92,6 +93,17 @@ std::vector<Pair> pairs() {
        {{"rope_parameters", kYarn}, {"original_max_position_embeddings", 256}},
        {{"rope_parameters", other_length}},
        {"/original_max_position_embeddings = 256 is used", "/rope_parameters/original_max_position_embeddings = 512"}},
+      {base,
+       {{"rope_scaling", {{"factor", 4.0}}}},
+       Json::object(),
+       {"/rope_scaling/factor = 4.0 is not read: a rope of type default has no such key"}},
+      {base,
+       {{"rope_scaling", attn_factor}},
+       {{"rope_parameters", kYarn}},
+       {"/rope_scaling/attn_factor = 1.5 is not read: a rope of type yarn has no such key"}},
+      {base, {{"rope_scaling", {{"type", "mrope"}, {"mrope_section", {8, 4, 4}}}}}, Json::object(), {}},
+      {base, {{"rope_scaling", {{"type", nullptr}, {"rope_type", nullptr}}}}, Json::object(), {}},
+      {base, {{"quantization_config", Json::object()}}, Json::object(), {}},
       {base,
        {{"num_experts", 9}, {"num_local_experts", 4}},
        Json::object(),
