@@ -161,11 +161,12 @@ class Sorter {
     }
     const bool state = contains(name, "quantizer") || contains(name, "observer") || contains(name, "fake_quant") ||
                        contains(name, "rotary") || leaf.ends_with("amax") || leaf.ends_with("inv_freq") ||
-                       leaf.ends_with("_cached") || contains(leaf, "mask");
+                       leaf.ends_with("_cached") || contains(leaf, "mask") || leaf == "_extra_state" ||
+                       leaf == "tokens_per_expert";
     const TensorView& tensor = *ledger_.find(name);
     if (state || (leaf == "bias" && tensor.shape.size() > 1)) return {true, std::string(leaf)};
     if (!contains(leaf, "scal") && !contains(leaf, "zero_point")) return {false, kOtherModel};
-    if (leaf.starts_with("input") || leaf.starts_with("act")) {
+    if (leaf.starts_with("input") || contains(leaf, "_input_") || leaf.starts_with("act")) {
       if (!is_quantized(place.module)) return {true, std::string(leaf)};
       return {false, "quantization_config says that inputs of this module are not quantized by stored scales"};
     }

@@ -79,6 +79,10 @@ TEST(Leftovers, TextNeedsNone) {
       {kLayer + "mlp.gate.act_scale", "act_scale (1)"},
       {kLayer + "self_attn.o_proj.input_global_scale", "input_global_scale (1)"},
       {kLayer + "mlp.experts.3.down_proj.input_scale", "input_scale (1)"},
+      {kLayer + "mlp.experts.gate_up_proj_input_scale", "gate_up_proj_input_scale (1)"},
+      {kLayer + "mlp.gate.tokens_per_expert", "tokens_per_expert (1)"},
+      {kLayer + "self_attn.q_proj._extra_state", "_extra_state (1)"},
+      {kLayer + "mlp.experts._extra_state", "_extra_state (1)"},
       {kLayer + "self_attn.masked_bias", "masked_bias (1)"},
       {"lm_head.input_scale", "input_scale (1)"},
       {"lm_head.output_quantizer._amax", "_amax (1)"},
@@ -136,7 +140,8 @@ TEST(Leftovers, InputsOfQuantizedModulesAreTheirs) {
   const auto with = [](const std::string& name) {
     return plan_of(kQuantized, [&](auto& c) { c.add_zeros(name, "F32", {1}); });
   };
-  for (const char* name : {"mlp.experts.0.up_proj.input_scale", "mlp.experts.1.down_proj.input_zero_point"}) {
+  for (const char* name : {"mlp.experts.0.up_proj.input_scale", "mlp.experts.1.down_proj.input_zero_point",
+                           "mlp.experts.down_proj_input_scale"}) {
     const Error error = with(kLayer + name).error;
     EXPECT_EQ(error.code, "tensor.unused") << name;
     EXPECT_THAT(error.advice, testing::HasSubstr("inputs of this module are not quantized"));
