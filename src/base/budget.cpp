@@ -40,6 +40,15 @@ bool Budget::next_slice(std::uint64_t count) {
   return true;
 }
 
+void Budget::extend(const BudgetLimits& more) {
+  if (spent()) return;
+  limits_ = limits_.plus(more);
+  steps_ += more.steps;
+  bytes_ += more.bytes;
+  matches_ += more.matches;
+  deadline_ += std::chrono::nanoseconds(more.time).count();
+}
+
 bool Budget::end(Kind kind) {
   if (!spent()) spent_ = kind;
   slice_ = steps_ = bytes_ = matches_ = 0;
@@ -57,7 +66,7 @@ std::string Budget::found() const {
     case Kind::matches:
       return "more than " + std::to_string(limits_.matches) + " matches";
     case Kind::time:
-      return "more than " + std::to_string(limits_.time.count()) + " ms of computing";
+      return "more than " + std::to_string(limits_.time.count() / 1000) + " ms of computing";
   }
   return {};
 }

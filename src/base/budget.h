@@ -16,7 +16,15 @@ struct BudgetLimits {
   std::uint64_t steps = kUnlimited;    // of some 100 ns: a node walked, an element, 128 bytes copied
   std::uint64_t bytes = kUnlimited;    // of all that is made, whether it is still there or not
   std::uint64_t matches = kUnlimited;  // of patterns, and the pieces and tokens that come of them
-  std::chrono::milliseconds time = std::chrono::hours(24);  // on the monotonic clock, from the budget's making
+  std::chrono::microseconds time = std::chrono::hours(24);  // on the monotonic clock, from the budget's making
+
+  // Of limits that are far from kUnlimited.
+  [[nodiscard]] constexpr BudgetLimits times(std::uint64_t count) const {
+    return {steps * count, bytes * count, matches * count, time * static_cast<std::int64_t>(count)};
+  }
+  [[nodiscard]] constexpr BudgetLimits plus(const BudgetLimits& more) const {
+    return {steps + more.steps, bytes + more.bytes, matches + more.matches, time + more.time};
+  }
 };
 
 class Budget {
@@ -33,6 +41,12 @@ class Budget {
   [[nodiscard]] bool matches(std::uint64_t count) { return take(count, &matches_, Kind::matches); }
   // Looks at the clock, which steps() does only now and then.
   [[nodiscard]] bool in_time();
+
+  // For work that comes in parts: what each part may spend beside what is left. Time between pause() and resume() does
+  // not count.
+  void extend(const BudgetLimits& more);
+  void pause() { paused_ = now(); }
+  void resume() { deadline_ += now() - paused_; }
 
   [[nodiscard]] bool spent() const { return spent_ != Kind::none; }
   // What was asked for in vain: "more than 2000000 steps".
@@ -56,7 +70,7 @@ class Budget {
   BudgetLimits limits_;
   std::uint64_t slice_ = 0;                // steps until the clock is looked at
   std::uint64_t steps_, bytes_, matches_;  // left, without the slice
-  Nanoseconds deadline_;
+  Nanoseconds deadline_, paused_ = 0;
   Kind spent_ = Kind::none;
 };
 

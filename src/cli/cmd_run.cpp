@@ -38,22 +38,17 @@ Json run_json(const Session& session, const Reply& reply, const std::vector<std:
           {"peak_rss_bytes", peak_resident_bytes()}};
 }
 
-struct Prompt {
-  std::string text;
-  std::vector<std::int32_t> ids;
-};
-
 // What the model is fed, all that may be wrong with it told.
-Result<Prompt> make_prompt(const ModelText& model, const std::string& text, ChatRequest request,
-                           const RunOptions& options) {
+Result<ChatPrompt> make_prompt(const ModelText& model, const std::string& text, ChatRequest request,
+                               const RunOptions& options) {
   MORACLE_TRY(options.check_context(model));
-  Prompt prompt{text, {}};
+  ChatPrompt prompt{text, {}};
   if (options.uses_template()) {
     request.messages.push_back({{"role", "user"}, {"content", text}});
-    MORACLE_ASSIGN(prompt.text, model.templates().render(request));
+    MORACLE_ASSIGN(prompt, model.encode_chat(request));
+  } else {
+    MORACLE_ASSIGN(prompt.ids, model.encode_prompt(text));
   }
-  // A template writes the special tokens itself.
-  MORACLE_ASSIGN(prompt.ids, model.encode_prompt(prompt.text, !options.uses_template()));
   MORACLE_TRY(model.check_prompt(prompt.ids, options.context));
   return prompt;
 }
@@ -61,7 +56,7 @@ Result<Prompt> make_prompt(const ModelText& model, const std::string& text, Chat
 Result<int> run_once(const RunOptions& options, Console& console) {
   MORACLE_ASSIGN(const std::string text, options.read_prompt());
   MORACLE_ASSIGN(const ChatRequest request, options.chat_request());
-  Prompt prompt;
+  ChatPrompt prompt;
   const auto prepare = [&](const ModelText& model) -> Result<> {
     MORACLE_ASSIGN(prompt, make_prompt(model, text, request, options));
     return Ok{};

@@ -61,13 +61,12 @@ void Conversation::set_system(const std::string& text) {
 Result<Conversation::Prompt> Conversation::fitting_prompt(ChatRequest& request) const {
   Prompt prompt;
   for (;; ++prompt.turns_left_out) {
-    MORACLE_ASSIGN(prompt.text, session_.text().templates().render(request));
-    MORACLE_ASSIGN(prompt.ids, session_.text().encode_prompt(prompt.text, false));
-    const auto tokens = std::ssize(prompt.ids);
+    MORACLE_ASSIGN(prompt.rendered, session_.text().encode_chat(request));
+    const auto tokens = std::ssize(prompt.rendered.ids);
     const std::int64_t room = std::min(settings_.answer_tokens(tokens), context_ / 4);
     if (tokens + room <= context_ || !leave_out_oldest_turn(request.messages)) break;
   }
-  MORACLE_TRY(session_.text().check_prompt(prompt.ids, context_));
+  MORACLE_TRY(session_.text().check_prompt(prompt.rendered.ids, context_));
   return prompt;
 }
 
@@ -76,8 +75,8 @@ Result<std::size_t> Conversation::question_end(const ChatRequest& request, std::
   if (!may_reason_) return std::size_t{0};
   ChatRequest closed = request;
   closed.add_generation_prompt = false;
-  MORACLE_ASSIGN(const std::string text, session_.text().templates().render(closed));
-  MORACLE_ASSIGN(const auto question, session_.text().encode_prompt(text, false));
+  MORACLE_ASSIGN(const ChatPrompt prompt, session_.text().encode_chat(closed));
+  const auto& question = prompt.ids;
   const auto end = std::mismatch(ids.begin(), ids.end(), question.begin(), question.end()).first;
   return std::min(static_cast<std::size_t>(end - ids.begin()), ids.size() - 1);
 }
@@ -113,21 +112,21 @@ Result<Reply> Conversation::answer(const std::string& question, const ReplyStyle
         fmt::format("moracle: the context of {} tokens is full: the oldest {} left out\n", context_,
                     prompt.turns_left_out == 1 ? "turn is" : fmt::format("{} turns are", prompt.turns_left_out)));
   }
-  MORACLE_ASSIGN(const std::size_t end, question_end(request, prompt.ids));
+  MORACLE_ASSIGN(const std::size_t end, question_end(request, prompt.rendered.ids));
   auto reply = [&]() -> Result<Reply> {
-    MORACLE_TRY(prepare(prompt.ids, end));
-    const auto ids = std::span(prompt.ids).subspan(whole_.ids.size());
+    MORACLE_TRY(prepare(prompt.rendered.ids, end));
+    const auto ids = std::span(prompt.rendered.ids).subspan(whole_.ids.size());
     return generate_reply(
         session_, *whole_.state,
-        {.prompt = prompt.text, .ids = ids, .before = whole_.ids, .context = context_, .settings = settings_}, style,
-        console);
+        {.prompt = prompt.rendered.text, .ids = ids, .before = whole_.ids, .context = context_, .settings = settings_},
+        style, console);
   }();
   if (!reply.ok()) {
     question_ = {};
     whole_ = {};
     return reply;
   }
-  whole_.ids = prompt.ids;
+  whole_.ids = prompt.rendered.ids;
   whole_.ids.insert(whole_.ids.end(), reply->generation.ids.begin(), reply->generation.ids.end());
   // The last token was chosen, not fed.
   whole_.ids.resize(static_cast<std::size_t>(std::min<std::int64_t>(whole_.state->length(), std::ssize(whole_.ids))));

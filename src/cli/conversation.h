@@ -39,8 +39,7 @@ class Conversation {
     [[nodiscard]] bool begins(std::span<const std::int32_t> whole) const;
   };
   struct Prompt {
-    std::string text;
-    std::vector<std::int32_t> ids;
+    ChatPrompt rendered;
     std::size_t turns_left_out = 0;
   };
   Result<Prompt> fitting_prompt(ChatRequest& request) const;

@@ -25,13 +25,14 @@ struct Engine::Impl {
   Result<GenerateReply> generate(std::string_view prompt, const GenerateRequest& request,
                                  const std::function<bool(std::string_view)>& on_text) const {
     GenerateReply reply;
-    std::string text(prompt);
     if (request.chat) {
       ChatRequest chat;
-      chat.messages.push_back({{"role", "user"}, {"content", text}});
-      MORACLE_ASSIGN(text, session->text().templates().render(chat));
+      chat.messages.push_back({{"role", "user"}, {"content", std::string(prompt)}});
+      MORACLE_ASSIGN(ChatPrompt rendered, session->text().encode_chat(chat));
+      reply.prompt_ids = std::move(rendered.ids);
+    } else {
+      MORACLE_ASSIGN(reply.prompt_ids, session->text().encode_prompt(prompt));
     }
-    MORACLE_ASSIGN(reply.prompt_ids, session->text().encode_prompt(text, !request.chat));
     MORACLE_ASSIGN(const auto state, session->model().new_sequence());
     GenerationSettings settings = session->settings();
     settings.sampling = {.temperature = request.temperature,

@@ -8,6 +8,20 @@
 
 namespace moracle {
 
+namespace {
+
+// Of all texts in a request.
+std::size_t written_bytes(const OrderedJson& json) {
+  if (json.is_string()) return json.get_ref<const std::string&>().size();
+  std::size_t bytes = 0;
+  if (json.is_structured()) {
+    for (const OrderedJson& part : json) bytes += written_bytes(part);
+  }
+  return bytes;
+}
+
+}  // namespace
+
 Result<> check_text(std::string_view text, const std::string& from) {
   auto checked = unicode::check_utf8(text);
   if (checked.ok()) return Ok{};
@@ -34,9 +48,21 @@ std::vector<std::string> ModelText::warnings() const {
   return tokenizer_ ? tokenizer_->config().warnings : std::vector<std::string>();
 }
 
-Result<std::vector<std::int32_t>> ModelText::encode_prompt(std::string_view text, bool special) const {
-  MORACLE_ASSIGN(auto ids, guarded("encode the prompt",
-                                   [&] { return tokenizer_->encode(text, {.add_special_tokens = special}); }));
+Result<std::vector<std::int32_t>> ModelText::encode_prompt(std::string_view text) const {
+  return encode(text, {.add_special_tokens = true});
+}
+
+Result<ChatPrompt> ModelText::encode_chat(const ChatRequest& request) const {
+  ChatPrompt prompt;
+  MORACLE_ASSIGN(prompt.text, templates_.render(request));
+  std::size_t own = 0;
+  for (const OrderedJson* part : {&request.messages, &request.tools, &request.variables}) own += written_bytes(*part);
+  MORACLE_ASSIGN(prompt.ids, encode(prompt.text, {.add_special_tokens = false, .own_bytes = own}));
+  return prompt;
+}
+
+Result<std::vector<std::int32_t>> ModelText::encode(std::string_view text, const EncodeOptions& options) const {
+  MORACLE_ASSIGN(auto ids, guarded("encode the prompt", [&] { return tokenizer_->encode(text, options); }));
   if (ids.empty() && generation_.bos_id) ids.push_back(*generation_.bos_id);
   if (ids.empty()) {
     return Error{.code = "prompt.empty",

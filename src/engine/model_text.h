@@ -23,6 +23,12 @@ namespace moracle {
 // Text of a user: well-formed UTF-8, else "text.utf8" of `from`.
 Result<> check_text(std::string_view text, const std::string& from);
 
+// What a conversation becomes for the model.
+struct ChatPrompt {
+  std::string text;
+  std::vector<std::int32_t> ids;
+};
+
 class ModelText {
  public:
   // `config` is config.json. Without `needs_text` neither tokenizer nor templates are read. Errors: those of
@@ -39,10 +45,11 @@ class ModelText {
   // How the model marks the parts of its replies.
   [[nodiscard]] ReplyFormat reply_format() const { return ReplyFormat::of(*tokenizer_, templates_.sources()); }
 
-  // Token ids of a prompt, with the tokenizer's own post-processor (`special`), or without where a chat template has
-  // written the special tokens. An empty result becomes the begin-of-sequence token where the model has one. Errors:
-  // "prompt.empty", those of Tokenizer::encode.
-  [[nodiscard]] Result<std::vector<std::int32_t>> encode_prompt(std::string_view text, bool special) const;
+  // Token ids of a prompt, with the tokenizer's own post-processor. An empty result becomes the begin-of-sequence token
+  // where the model has one. Errors: "prompt.empty", those of Tokenizer::encode.
+  [[nodiscard]] Result<std::vector<std::int32_t>> encode_prompt(std::string_view text) const;
+  // Of a conversation, whose special tokens its template writes. Errors: also those of ChatTemplates::render.
+  [[nodiscard]] Result<ChatPrompt> encode_chat(const ChatRequest& request) const;
   // Whether the model knows all ids. Error: "model.token".
   [[nodiscard]] Result<> check_ids(std::span<const std::int32_t> ids) const;
   // The same, and that there are no more than `context` (0: what the model can hold). Errors: "model.token",
@@ -51,6 +58,7 @@ class ModelText {
 
  private:
   ModelText() = default;
+  [[nodiscard]] Result<std::vector<std::int32_t>> encode(std::string_view text, const EncodeOptions& options) const;
 
   std::optional<Tokenizer> tokenizer_;
   ChatTemplates templates_;

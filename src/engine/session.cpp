@@ -110,12 +110,19 @@ Result<Generation> complete(Session& session, SequenceState& state, std::span<co
     on_text(piece);
     if (reader != nullptr) reader->text(piece, completion.on_part);
   };
+  // Why the text of a token cannot be had, which ends the generation.
+  std::optional<Error> undecodable;
+  const auto decoded = [&](Result<std::string> text) {
+    if (text.ok()) return *std::move(text);
+    if (!undecodable) undecodable = std::move(text).error();
+    return std::string();
+  };
   // A mark of the reply's parts: what was held back comes before it, whatever it might have begun.
   const auto emit_mark = [&](std::string text, std::string_view mark) {
     if (text.ends_with(mark)) {
       text.erase(text.size() - mark.size());
     } else {
-      text += detokenizer.finish();  // a special token, which the detokenizer leaves out
+      text += decoded(detokenizer.finish());  // a special token, which the detokenizer leaves out
     }
     emit(stops.push(text));
     emit(stops.finish());
@@ -133,19 +140,21 @@ Result<Generation> complete(Session& session, SequenceState& state, std::span<co
     if (const auto id = tokenizer.token_to_id(text)) options.stop_ids.push_back(*id);
   }
   std::sort(options.stop_ids.begin(), options.stop_ids.end());
-  options.interrupted = interrupted;
+  options.interrupted = [&] { return undecodable || (interrupted && interrupted()); };
   options.reached_stop = [&] { return stops.reached(); };
   options.on_token = [&](std::int32_t id) {
     if (std::binary_search(options.stop_ids.begin(), options.stop_ids.end(), id)) return;
+    std::string text = decoded(detokenizer.push(id));
     const std::string_view mark = reader != nullptr ? reader->format().mark_of(id) : std::string_view();
     if (mark.empty()) {
-      emit(stops.push(detokenizer.push(id)));
+      emit(stops.push(text));
     } else {
-      emit_mark(detokenizer.push(id), mark);
+      emit_mark(std::move(text), mark);
     }
   };
   auto generation = guarded("generate", [&] { return generate(session.model(), state, prompt, options); });
-  emit(stops.push(detokenizer.finish()));
+  emit(stops.push(decoded(detokenizer.finish())));
+  if (undecodable) return *std::move(undecodable);
   emit(stops.finish());
   if (reader != nullptr) reader->finish(completion.on_part);
   if (generation.ok() && stops.reached()) generation->finish = FinishReason::stop;

@@ -1,4 +1,5 @@
-// What a model folder may make us compute with texts. docs/chat-templates.md and docs/tokenizer.md list these figures.
+// What a model folder may make us compute with texts. SECURITY.md lists these figures,
+// and the test docs.security holds it to them.
 #pragma once
 
 #include <chrono>
@@ -19,8 +20,30 @@ struct TemplateLimits {
   std::size_t bytes = 256 * kMiB;        // of all texts and containers made on the way
   std::chrono::milliseconds time{1000};
 };
-// A template's source, and what parsing it may make.
+// A template's source, and the tokens it may have.
 inline constexpr std::size_t kTemplateSourceBytes = 4 * kMiB;
 inline constexpr std::size_t kTemplateTokens = 500'000;
+
+// Reading a tokenizer's components and added tokens. Vocabulary and merges are read before, in linear time.
+inline constexpr BudgetLimits kTokenizerReading{
+    .steps = 20'000'000, .bytes = 256 * kMiB, .matches = 4'000'000, .time = std::chrono::milliseconds(1000)};
+// Components of a normalizer, pre-tokenizer, post-processor or decoder, sequences included.
+inline constexpr std::size_t kTokenizerComponents = 64;
+// Bytes of an added token, of a literal pattern, of what replaces a match, and of a subword's prefix or suffix.
+inline constexpr std::size_t kTokenizerTextBytes = 4096;
+// Ids that a post-processor adds to a text.
+inline constexpr std::size_t kPostProcessorIds = 4096;
+
+// Encoding one text: the base for whatever the files make of it, and more for each byte that the caller wrote.
+inline constexpr BudgetLimits kEncoding{
+    .steps = 20'000'000, .bytes = 256 * kMiB, .matches = 4'000'000, .time = std::chrono::milliseconds(1500)};
+inline constexpr BudgetLimits kEncodingPerByte{
+    .steps = 16, .bytes = 512, .matches = 16, .time = std::chrono::microseconds(1)};
+
+// Decoding ids, at once or one by one: the base, and more for each id.
+inline constexpr BudgetLimits kDecoding{
+    .steps = 20'000'000, .bytes = 64 * kMiB, .matches = 4'000'000, .time = std::chrono::milliseconds(1000)};
+inline constexpr BudgetLimits kDecodingPerId{
+    .steps = 100, .bytes = 4096, .matches = 16, .time = std::chrono::microseconds(10)};
 
 }  // namespace moracle

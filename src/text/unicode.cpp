@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -55,6 +56,9 @@ constexpr bool is_ascii(std::string_view text) {
 }
 
 using CodePoints = std::vector<utf8proc_int32_t>;
+constexpr std::size_t kLongSegment = 1024;
+constexpr std::size_t kPointsPerStep = 4;
+constexpr std::size_t kMarkBytes = 16;  // of a code point and of its key in order_marks
 
 int combining_class(utf8proc_int32_t code) {
   return utf8proc_get_property(code)->combining_class;
@@ -77,8 +81,15 @@ void order_marks(std::span<utf8proc_int32_t> marks) {
   }
 }
 
-// Appends the composed or decomposed form of `segment` (code points of well-formed text without inert ones).
-void append_normalized(std::string& out, CodePoints& segment, NormalForm form) {
+// Appends the composed or decomposed form of `segment` (code points of well-formed text without inert ones). False: the
+// budget is spent.
+bool append_normalized(std::string& out, CodePoints& segment, NormalForm form, Budget& budget) {
+  if (segment.size() == 1 && segment[0] < 0x80) {
+    out.push_back(static_cast<char>(segment[0]));
+    segment.clear();
+    return budget.bytes(1);
+  }
+  if (!budget.steps(segment.size() / kPointsPerStep)) return false;
   for (std::size_t i = 0; i < segment.size();) {
     std::size_t end = i;
     while (end < segment.size() && combining_class(segment[end]) != 0) ++end;
@@ -90,8 +101,17 @@ void append_normalized(std::string& out, CodePoints& segment, NormalForm form) {
                                                static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
     if (size >= 0) segment.resize(static_cast<std::size_t>(size));
   }
+  const std::size_t before = out.size();
   for (const auto code : segment) append_utf8(out, static_cast<char32_t>(code));
   segment.clear();
+  return budget.bytes(out.size() - before);
+}
+
+// Whether nothing before a code point combines with it: neither a mark, nor a vowel or a final consonant of Hangul.
+bool starts_segment(utf8proc_int32_t code) {
+  const auto kind = utf8proc_category(code);
+  if (kind >= UTF8PROC_CATEGORY_MN && kind <= UTF8PROC_CATEGORY_ME) return false;
+  return !(code >= 0x1160 && code <= 0x11FF) && !(code >= 0xD7B0 && code <= 0xD7FF);
 }
 
 void append_decomposed(CodePoints& segment, char32_t code, bool compatibility) {
@@ -110,7 +130,7 @@ void append_decomposed(CodePoints& segment, char32_t code, bool compatibility) {
 
 }  // namespace
 
-Decoded decode_at(std::string_view text, std::size_t at) {
+Decoded decode_longer(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[at + i]); };
   const std::size_t size = lead_of(byte(0)).size;
   if (size <= 1 || text.size() - at < size) return {byte(0), 1};
@@ -145,6 +165,14 @@ Result<> check_utf8(std::string_view text) {
                .where = fmt::format("byte {}", *bad),
                .wanted = "well-formed UTF-8",
                .found = fmt::format("byte 0x{:02x}", static_cast<unsigned char>(text[*bad]))};
+}
+
+std::size_t find_bytes(std::string_view text, std::string_view wanted, std::size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  // memmem is linear, where string_view::find may compare all of `wanted` at every place.
+  const void* found = memmem(text.data() + from, text.size() - from, wanted.data(), wanted.size());
+  return found == nullptr ? std::string_view::npos
+                          : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
 }
 
 void append_utf8(std::string& out, char32_t code) {
@@ -207,27 +235,40 @@ bool is_accent(char32_t code) {
   return category(code).major == 'M' && find_range(unicode_tables::kNotAccents, code) == nullptr;
 }
 
-std::string normalize(std::string_view text, NormalForm form) {
-  if (is_ascii(text)) return std::string(text);
+bool normalize(std::string_view text, NormalForm form, Budget& budget, std::string& out) {
+  out.clear();
+  if (!budget.steps(1 + text.size() / 16)) return false;
+  if (is_ascii(text)) {
+    if (!budget.bytes(text.size())) return false;
+    out = text;
+    return true;
+  }
   const bool compatibility = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
-  std::string out;
   out.reserve(text.size());
   CodePoints segment;
   for (std::size_t at = 0; at < text.size();) {
     const Decoded next = decode_at(text, at);
     at += next.size;
     if (next.code < 0x80) {  // an ASCII character starts a new segment: nothing before it composes with it
-      append_normalized(out, segment, form);
+      if (!append_normalized(out, segment, form, budget)) return false;
       segment.push_back(static_cast<utf8proc_int32_t>(next.code));
     } else if (find_range(unicode_tables::kNormalizationInert, next.code) != nullptr) {
-      append_normalized(out, segment, form);
+      if (!append_normalized(out, segment, form, budget)) return false;
       append_utf8(out, next.code);
     } else {
+      const std::size_t before = segment.size();
       append_decomposed(segment, next.code, compatibility);
+      if (before < kLongSegment) continue;
+      // A text without ASCII is taken in parts; only a run of marks stays whole, and takes its memory before it grows.
+      if (!budget.bytes((segment.size() - before) * kMarkBytes)) return false;
+      if (!starts_segment(segment[before])) continue;
+      const CodePoints rest(segment.begin() + static_cast<std::ptrdiff_t>(before), segment.end());
+      segment.resize(before);
+      if (!append_normalized(out, segment, form, budget)) return false;
+      segment = rest;
     }
   }
-  append_normalized(out, segment, form);
-  return out;
+  return append_normalized(out, segment, form, budget);
 }
 
 void append_lower(std::string& out, char32_t code) {

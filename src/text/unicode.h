@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/budget.h"
 #include "base/result.h"
 
 namespace moracle::unicode {
@@ -17,8 +18,13 @@ struct Decoded {
   std::size_t size = 0;
 };
 
+[[nodiscard]] Decoded decode_longer(std::string_view text, std::size_t at);  // decode_at of a byte of at least 0x80
+
 // The code point at `at` (< text.size()) of well-formed UTF-8. Ill-formed bytes decode as themselves, one at a time.
-[[nodiscard]] Decoded decode_at(std::string_view text, std::size_t at);
+[[nodiscard]] inline Decoded decode_at(std::string_view text, std::size_t at) {
+  const auto lead = static_cast<unsigned char>(text[at]);
+  return lead < 0x80 ? Decoded{lead, 1} : decode_longer(text, at);
+}
 
 // Byte offset of the first ill-formed sequence (overlong, surrogate, > U+10FFFF or cut off); empty when there is none.
 [[nodiscard]] std::optional<std::size_t> find_invalid_utf8(std::string_view text);
@@ -35,6 +41,9 @@ struct CharacterPrefix {
 
 void append_utf8(std::string& out, char32_t code);
 
+// std::string_view::find in linear time.
+[[nodiscard]] std::size_t find_bytes(std::string_view text, std::string_view wanted, std::size_t from = 0);
+
 // General category, two letters: {'L', 'u'}, ..., {'C', 'n'}.
 struct Category {
   char major = 'C';
@@ -49,8 +58,9 @@ struct Category {
 [[nodiscard]] bool is_accent(char32_t code);       // what StripAccents removes
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
-// Linear in the text but for sorting runs of combining marks.
-[[nodiscard]] std::string normalize(std::string_view text, NormalForm form);
+// Writes the form of `text` to `out`, in linear time but for sorting runs of combining marks. False: the budget is
+// spent.
+[[nodiscard]] bool normalize(std::string_view text, NormalForm form, Budget& budget, std::string& out);
 
 // Lower case of one code point appended to `out` (one code point, or two for U+0130). No context rules.
 void append_lower(std::string& out, char32_t code);

@@ -32,11 +32,10 @@ Result<std::vector<std::int32_t>> generate_two(const std::filesystem::path& fold
   MORACLE_ASSIGN(const auto session, Session::open(options));
   ChatRequest chat;
   chat.messages = OrderedJson::array({{{"role", "user"}, {"content", " ab cab "}}});
-  MORACLE_ASSIGN(const std::string prompt, session->text().templates().render(chat));
-  MORACLE_ASSIGN(const auto ids, session->text().encode_prompt(prompt, false));
+  MORACLE_ASSIGN(const ChatPrompt prompt, session->text().encode_chat(chat));
   MORACLE_ASSIGN(const auto state, session->model().new_sequence());
   MORACLE_ASSIGN(const Generation made,
-                 complete(*session, *state, ids, {.max_tokens = 2}, [](std::string_view) {}, {}));
+                 complete(*session, *state, prompt.ids, {.max_tokens = 2}, [](std::string_view) {}, {}));
   return made.ids;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fuzz_input.h"
+#include "text/budgets.h"
 #include "text/tokenizer/regex.h"
 #include "text/unicode.h"
 
@@ -28,8 +29,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     moracle::fuzz::check_error(pattern.error());
     return 0;
   }
+  moracle::Budget budget(moracle::kEncoding);
+  moracle::Searcher searcher(budget);
   std::vector<moracle::MatchSpan> matches;
-  const auto found = pattern->find_all(parts[1], matches);
+  const auto found = pattern->find_all(parts[1], searcher, matches);
   if (!found.ok()) {
     moracle::fuzz::check_error(found.error());
     return 0;

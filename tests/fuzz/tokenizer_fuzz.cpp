@@ -23,8 +23,11 @@ void encode_and_decode(const Tokenizer& tokenizer, std::string_view text, bool s
   // The post-processor's own tokens are those that its file names, in the vocabulary or not.
   for (const std::int32_t id : *ids) require(id >= 0 && (special || id < tokenizer.vocab_size()));
   const auto again = tokenizer.encode(text, {.add_special_tokens = special});
-  require(again.ok() && *again == *ids);
-  require(!moracle::unicode::find_invalid_utf8(tokenizer.decode(*ids, special)));
+  if (!again.ok()) return check_error(again.error());  // the clock may end what was just in time before
+  require(*again == *ids);
+  const auto decoded = tokenizer.decode(*ids, special);
+  if (!decoded.ok()) return check_error(decoded.error());
+  require(!moracle::unicode::find_invalid_utf8(*decoded));
 }
 
 constexpr std::string_view kKeys =

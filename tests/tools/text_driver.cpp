@@ -53,7 +53,8 @@ class Driver {
     }
     if (op == "decode") {
       const auto ids = ask.at("ids").get<std::vector<std::int32_t>>();
-      return OrderedJson{{"text", folder->tokenizer.decode(ids, ask.value("skip", true))}};
+      MORACLE_ASSIGN(const std::string text, folder->tokenizer.decode(ids, ask.value("skip", true)));
+      return OrderedJson{{"text", text}};
     }
     ChatRequest request;
     request.messages = ask.at("messages");

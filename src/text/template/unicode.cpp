@@ -3,7 +3,6 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace moracle::jinja {
@@ -266,14 +265,6 @@ bool has_case(std::string_view text, TextCase wanted) {
     cased = cased || after_cased;
   }
   return cased;
-}
-
-std::size_t find_bytes(std::string_view text, std::string_view wanted, std::size_t from) {
-  if (from > text.size()) return std::string_view::npos;
-  // memmem is linear, where string_view::find may compare all of `wanted` at every place.
-  const void* found = memmem(text.data() + from, text.size() - from, wanted.data(), wanted.size());
-  return found == nullptr ? std::string_view::npos
-                          : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
 }
 
 std::string shortened(std::string_view text, std::size_t most) {

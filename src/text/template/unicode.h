@@ -6,7 +6,11 @@
 #include <string>
 #include <string_view>
 
+#include "text/unicode.h"
+
 namespace moracle::jinja {
+
+using unicode::find_bytes;
 
 bool valid_utf8(std::string_view text);
 std::size_t count_points(std::string_view text);
@@ -36,8 +40,6 @@ bool has_class(std::string_view text, TextClass wanted);
 enum class TextCase : std::uint8_t { lower, title, upper };
 bool has_case(std::string_view text, TextCase wanted);
 
-// std::string_view::find in linear time.
-std::size_t find_bytes(std::string_view text, std::string_view wanted, std::size_t from = 0);
 // The text, or its first `most` bytes at most, cut between characters and marked with "...".
 std::string shortened(std::string_view text, std::size_t most);
 

@@ -6,14 +6,15 @@
 #include <limits>
 #include <utility>
 
+#include "text/budgets.h"
 #include "text/tokenizer/component.h"
 #include "text/unicode.h"
 
 namespace moracle {
 namespace {
 
-// Bounds the work of matching at one place; real tokens have a few dozen bytes.
-constexpr std::size_t kMaxText = 4096;
+// What a token takes in all tables, beside its texts.
+constexpr std::size_t kTokenBytes = 400;
 
 std::size_t previous_character(std::string_view text, std::size_t end) {
   std::size_t at = end - 1;
@@ -30,49 +31,6 @@ bool word_after(std::string_view text, std::size_t at) {
 }
 
 }  // namespace
-
-std::uint32_t TextMatcher::child(std::uint32_t node, unsigned char byte) const {
-  if (node == 0) return roots_[byte];
-  for (const auto& [label, next] : nodes_[node].children) {
-    if (label == byte) return next;
-  }
-  return 0;
-}
-
-void TextMatcher::add(std::string_view text, std::int32_t value) {
-  std::uint32_t node = 0;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    std::uint32_t next = child(node, byte);
-    if (next == 0) {
-      next = static_cast<std::uint32_t>(nodes_.size());
-      nodes_.emplace_back();
-      if (node == 0) {
-        roots_[byte] = next;
-      } else {
-        nodes_[node].children.emplace_back(byte, next);
-      }
-    }
-    node = next;
-  }
-  auto& place = nodes_[node].value;
-  if (node != 0 && (place < 0 || value < place)) place = value;
-}
-
-std::optional<TextMatcher::Match> TextMatcher::find(std::string_view text, std::size_t at) const {
-  if (empty()) return std::nullopt;
-  for (; at < text.size(); ++at) {
-    std::optional<Match> longest;
-    std::uint32_t node = 0;
-    for (std::size_t end = at; end < text.size(); ++end) {
-      node = child(node, static_cast<unsigned char>(text[end]));
-      if (node == 0) break;
-      if (nodes_[node].value >= 0) longest = Match{at, end + 1, nodes_[node].value};
-    }
-    if (longest) return longest;
-  }
-  return std::nullopt;
-}
 
 Result<std::vector<std::pair<std::int32_t, AddedToken>>> read_added_tokens(const Json& json, const std::string& file,
                                                                            const std::string& pointer) {
@@ -100,19 +58,28 @@ Result<std::vector<std::pair<std::int32_t, AddedToken>>> read_added_tokens(const
     MORACLE_ASSIGN(token.lstrip, required_boolean(reader, "lstrip"));
     MORACLE_ASSIGN(token.rstrip, required_boolean(reader, "rstrip"));
     MORACLE_ASSIGN(token.normalized, required_boolean(reader, "normalized"));
-    if (token.content.size() > kMaxText) {
-      return unsupported(file, where + "/content", "at most 4096 bytes", fmt::format("{} bytes", token.content.size()));
+    if (token.content.size() > kTokenizerTextBytes) {
+      return unsupported(file, where + "/content", fmt::format("at most {} bytes", kTokenizerTextBytes),
+                         fmt::format("{} bytes", token.content.size()));
     }
     tokens.emplace_back(id, std::move(token));
   }
   return tokens;
 }
 
-Result<> AddedTokens::place(std::int32_t id, const AddedToken& token, const Normalizer* normalizer) {
+Result<> AddedTokens::place(std::int32_t id, const AddedToken& token, const Normalizer* normalizer,
+                            Searcher& searcher) {
+  const auto too_long = [](std::size_t size) {
+    return unsupported("", "", fmt::format("special tokens of at most {} bytes", kTokenizerTextBytes),
+                       fmt::format("{} bytes", size));
+  };
+  if (token.content.size() > kTokenizerTextBytes) return too_long(token.content.size());
+  if (!searcher.pass(token.content.size(), 4 * token.content.size() + kTokenBytes)) return searcher.limit();
   Token placed{token, token.content};
   if (token.normalized && normalizer != nullptr) {
     NormalizedText text{token.content, 0};
-    MORACLE_TRY(normalizer->apply(text));
+    MORACLE_TRY(normalizer->apply(text, searcher));
+    if (text.text.size() > kTokenizerTextBytes) return too_long(text.text.size());
     placed.text = std::move(text.text);
   }
   ids_.insert_or_assign(token.content, id);
@@ -122,13 +89,11 @@ Result<> AddedTokens::place(std::int32_t id, const AddedToken& token, const Norm
   return Ok{};
 }
 
-Result<> AddedTokens::add(std::span<const AddedToken> tokens, const Vocabulary& model, const Normalizer& normalizer) {
+Result<> AddedTokens::add(std::span<const AddedToken> tokens, const Vocabulary& model, const Normalizer& normalizer,
+                          Searcher& searcher) {
   std::size_t next = std::max(model.size(), static_cast<std::size_t>(largest_ + 1));
   for (const AddedToken& token : tokens) {
     if (token.content.empty()) continue;
-    if (token.content.size() > kMaxText) {
-      return unsupported("", "", "special tokens of at most 4096 bytes", fmt::format("{} bytes", token.content.size()));
-    }
     auto known = id(token.content);
     if (!known) known = model.id(token.content);
     if (!known) {
@@ -137,40 +102,50 @@ Result<> AddedTokens::add(std::span<const AddedToken> tokens, const Vocabulary& 
       }
       known = static_cast<std::int32_t>(next++);
     }
-    MORACLE_TRY(place(*known, token, &normalizer));
+    MORACLE_TRY(place(*known, token, &normalizer, searcher));
   }
   return Ok{};
 }
 
-Result<> AddedTokens::add_at(std::int32_t id, const AddedToken& token, const Vocabulary& model) {
+Result<> AddedTokens::add_at(std::int32_t id, const AddedToken& token, const Vocabulary& model, Searcher& searcher) {
   if (token.content.empty()) return Ok{};
-  if (token.content.size() > kMaxText || tokens_.contains(id) || ids_.contains(token.content) || model.text(id)) {
+  if (tokens_.contains(id) || ids_.contains(token.content) || model.text(id)) {
     return Error{.code = "tokenizer.id",
                  .where = token.content.substr(0, 80),
-                 .wanted = "a special token of at most 4096 bytes with an id of its own",
+                 .wanted = "a special token with an id of its own",
                  .found = fmt::format("id {}", id)};
   }
-  return place(id, token, nullptr);
+  return place(id, token, nullptr, searcher);
 }
 
-void AddedTokens::finish(bool split_special) {
+Result<> AddedTokens::finish(bool split_special, Searcher& searcher) {
   split_special_ = split_special;
-  for (const auto& [id, token] : tokens_) (token.as_written.normalized ? normalized_ : raw_).add(token.text, id);
+  for (const auto& [id, token] : tokens_) {
+    if (token.text.empty()) continue;  // normalized away
+    TextMatcher& matcher = token.as_written.normalized ? normalized_ : raw_;
+    if (!matcher.add(token.text, id, searcher.budget())) return searcher.limit();
+  }
+  if (!raw_.finish(searcher.budget()) || !normalized_.finish(searcher.budget())) return searcher.limit();
+  return Ok{};
 }
 
-void AddedTokens::split(std::string_view text, bool normalized, std::vector<Section>& sections) const {
+Result<> AddedTokens::split(std::string_view text, bool normalized, Searcher& searcher,
+                            std::vector<Section>& sections) const {
   sections.clear();
-  const TextMatcher& matcher = normalized ? normalized_ : raw_;
+  std::vector<TextMatcher::Match> matches;
+  if (!(normalized ? normalized_ : raw_).find_all(text, searcher.budget(), matches)) return searcher.limit();
+  if (!searcher.pass(matches.size(), 2 * matches.size() * sizeof(Section))) return searcher.limit();
   std::size_t covered = 0;
-  for (auto match = matcher.find(text, 0); match; match = matcher.find(text, match->end)) {
-    const Token& placed = tokens_.at(match->value);
+  std::size_t spaces_end = 0;  // all is white space from a match's end, which was before, up to here
+  for (const auto& match : matches) {
+    const Token& placed = tokens_.at(match.value);
     const AddedToken& token = placed.as_written;
-    std::size_t begin = match->begin;
-    std::size_t end = match->end;
+    std::size_t begin = match.begin;
+    std::size_t end = match.end;
     if (split_special_ && specials_.contains(token.content)) continue;
     if (token.single_word && (word_before(text, begin) || word_after(text, end))) continue;
     if (token.lstrip) {
-      while (begin > 0) {
+      while (begin > covered) {
         const std::size_t before = previous_character(text, begin);
         if (!unicode::is_white_space(unicode::decode_at(text, before).code)) break;
         begin = before;
@@ -178,17 +153,20 @@ void AddedTokens::split(std::string_view text, bool normalized, std::vector<Sect
       begin = std::max(begin, covered);  // the token before may have taken the spaces
     }
     if (token.rstrip) {
+      end = std::max(end, spaces_end);
       while (end < text.size()) {
         const auto next = unicode::decode_at(text, end);
         if (!unicode::is_white_space(next.code)) break;
         end += next.size;
       }
+      spaces_end = end;
     }
     if (covered < begin) sections.push_back({covered, begin, -1});
-    sections.push_back({begin, end, match->value});
+    sections.push_back({begin, end, match.value});
     covered = end;
   }
   if (covered < text.size()) sections.push_back({covered, text.size(), -1});
+  return Ok{};
 }
 
 std::optional<std::int32_t> AddedTokens::id(std::string_view text) const {

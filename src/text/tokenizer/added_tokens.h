@@ -12,35 +12,14 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/keyed_hash.h"
 #include "base/result.h"
 #include "text/tokenizer/normalizer.h"
+#include "text/tokenizer/text_matcher.h"
 #include "text/tokenizer/tokenizer_config.h"
 #include "text/tokenizer/vocabulary.h"
 
 namespace moracle {
-
-// Finds the longest of a set of texts at the leftmost place.
-class TextMatcher {
- public:
-  void add(std::string_view text, std::int32_t value);  // of equal texts the smallest value stays
-  struct Match {
-    std::size_t begin, end;
-    std::int32_t value;
-  };
-  // The first match at or after `at`.
-  [[nodiscard]] std::optional<Match> find(std::string_view text, std::size_t at) const;
-  [[nodiscard]] bool empty() const { return nodes_.size() == 1; }
-
- private:
-  struct Node {
-    std::vector<std::pair<unsigned char, std::uint32_t>> children;  // few but at the root
-    std::int32_t value = -1;
-  };
-  [[nodiscard]] std::uint32_t child(std::uint32_t node, unsigned char byte) const;
-
-  std::vector<Node> nodes_ = std::vector<Node>(1);
-  std::vector<std::uint32_t> roots_ = std::vector<std::uint32_t>(256, 0);
-};
 
 // The added tokens of a tokenizer.json, each with the id that the file writes. Errors: "config.*", "tokenizer.id",
 // "tokenizer.unsupported" (a text of more than 4096 bytes).
@@ -51,12 +30,15 @@ class AddedTokens {
  public:
   // Adds tokens as the library does: one that the model knows keeps the model's id, one that was added before keeps its
   // id and gets the new flags, and the others are numbered in order behind the model's tokens and those added before.
-  // An empty text is left out. Errors: "tokenizer.id", "tokenizer.regex_limit" (of the normalizer).
-  Result<> add(std::span<const AddedToken> tokens, const Vocabulary& model, const Normalizer& normalizer);
+  // An empty text is left out. Errors: "tokenizer.id", "tokenizer.unsupported" (too long a text), "tokenizer.limit",
+  // "tokenizer.regex_limit" (of the normalizer).
+  Result<> add(std::span<const AddedToken> tokens, const Vocabulary& model, const Normalizer& normalizer,
+               Searcher& searcher);
   // The same with ids of the caller's choice. Errors: "tokenizer.id" where an id or a text is taken.
-  Result<> add_at(std::int32_t id, const AddedToken& token, const Vocabulary& model);
-  // After the last token: makes ready to look for them. `split_special`: special tokens in a text are text.
-  void finish(bool split_special);
+  Result<> add_at(std::int32_t id, const AddedToken& token, const Vocabulary& model, Searcher& searcher);
+  // After the last token: makes ready to look for them. `split_special`: special tokens in a text are text. Error:
+  // "tokenizer.limit".
+  Result<> finish(bool split_special, Searcher& searcher);
 
   // A stretch of text, or an added token in it (id >= 0).
   struct Section {
@@ -64,8 +46,8 @@ class AddedTokens {
     std::int32_t id;
   };
   // Covers the text. `normalized` picks which tokens are looked for: those that match the raw text or those that match
-  // the normalized text. No section is empty but those of tokens.
-  void split(std::string_view text, bool normalized, std::vector<Section>& sections) const;
+  // the normalized text. No section is empty but those of tokens. Error: "tokenizer.limit".
+  Result<> split(std::string_view text, bool normalized, Searcher& searcher, std::vector<Section>& sections) const;
 
   [[nodiscard]] std::optional<std::int32_t> id(std::string_view text) const;
   // The token's text for decoding, which for normalized tokens is the normalized text.
@@ -74,15 +56,15 @@ class AddedTokens {
   [[nodiscard]] std::int32_t largest_id() const { return largest_; }  // -1 when empty
 
  private:
-  Result<> place(std::int32_t id, const AddedToken& token, const Normalizer* normalizer);
+  Result<> place(std::int32_t id, const AddedToken& token, const Normalizer* normalizer, Searcher& searcher);
 
   struct Token {
     AddedToken as_written;
     std::string text;  // normalized, where the token is
   };
   IdByText ids_;
-  std::unordered_map<std::int32_t, Token> tokens_;
-  std::unordered_set<std::string, TextHash, std::equal_to<>> specials_;
+  std::unordered_map<std::int32_t, Token, KeyedHash> tokens_;
+  std::unordered_set<std::string, KeyedHash, std::equal_to<>> specials_;
   TextMatcher raw_, normalized_;
   std::int32_t largest_ = -1;
   bool split_special_ = false;

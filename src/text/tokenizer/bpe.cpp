@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <utility>
 
+#include "text/budgets.h"
 #include "text/tokenizer/byte_level.h"
 #include "text/tokenizer/component.h"
 #include "text/unicode.h"
@@ -14,6 +16,8 @@ namespace moracle {
 namespace {
 
 constexpr char32_t kIndexedCharacters = 0x3000;
+constexpr std::size_t kSymbolBytes = 32;  // with its place in the heap
+constexpr std::size_t kHeapPerStep = 8;   // levels of the heap that a step pays for
 
 std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
   return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32) | static_cast<std::uint32_t>(right);
@@ -39,8 +43,14 @@ Result<Bpe> Bpe::from_json(const Json& json, const std::string& file, const std:
   MORACLE_ASSIGN(model.fuse_unknown_, reader.boolean_or("fuse_unk", false));
   MORACLE_ASSIGN(model.byte_fallback_, reader.boolean_or("byte_fallback", false));
   MORACLE_ASSIGN(model.ignore_merges_, reader.boolean_or("ignore_merges", false));
-  MORACLE_ASSIGN(model.prefix_, reader.string_or("continuing_subword_prefix", ""));
-  MORACLE_ASSIGN(model.suffix_, reader.string_or("end_of_word_suffix", ""));
+  for (const auto& [key, affix] :
+       {std::pair{"continuing_subword_prefix", &model.prefix_}, std::pair{"end_of_word_suffix", &model.suffix_}}) {
+    MORACLE_ASSIGN(*affix, reader.string_or(key, ""));
+    if (affix->size() > kTokenizerTextBytes) {
+      return unsupported(file, reader.pointer(key), fmt::format("at most {} bytes", kTokenizerTextBytes),
+                         fmt::format("{} bytes", affix->size()));
+    }
+  }
   MORACLE_TRY(model.read_vocabulary(json.value("vocab", Json()), file, pointer + "/vocab"));
   MORACLE_TRY(model.read_merges(json.value("merges", Json()), file, pointer + "/merges"));
   if (reader.has("unk_token")) {
@@ -81,7 +91,8 @@ Result<Bpe> Bpe::from_ranks(const Ranks& ranks, const std::string& file) {
       if (left == by_bytes.end()) continue;
       const auto right = by_bytes.find(std::string_view(bytes).substr(cut));
       if (right == by_bytes.end()) continue;
-      model.merges_.emplace(pair_key(left->second, right->second), Target{static_cast<std::uint32_t>(rank), rank});
+      const std::uint64_t pair = pair_key(left->second, right->second);
+      if (!model.merges_.contains(pair)) model.merges_[pair] = Target{static_cast<std::uint32_t>(rank), rank};
     }
   }
   model.index_characters();
@@ -153,7 +164,7 @@ Result<> Bpe::add_merge(std::string_view left, std::string_view right, std::uint
     return bad_merge(file, where, "a merge of two tokens into a third, all in the vocabulary",
                      fmt::format("\"{}\" + \"{}\"", left.substr(0, 80), right.substr(0, 80)));
   }
-  merges_.insert_or_assign(pair_key(*left_id, *right_id), Target{rank, *merged_id});
+  merges_[pair_key(*left_id, *right_id)] = Target{rank, *merged_id};
   return Ok{};
 }
 
@@ -186,8 +197,7 @@ std::optional<std::int32_t> Bpe::character_id(std::string_view character, bool f
 }
 
 const Bpe::Target* Bpe::target(std::int32_t left, std::int32_t right) const {
-  const auto found = merges_.find(pair_key(left, right));
-  return found == merges_.end() ? nullptr : &found->second;
+  return merges_.find(pair_key(left, right));
 }
 
 Result<> Bpe::place_symbols(std::string_view piece, BpeScratch& scratch) const {
@@ -265,11 +275,23 @@ void Bpe::merge_symbols(BpeScratch& scratch) const {
   }
 }
 
-Result<> Bpe::encode(std::string_view piece, BpeScratch& scratch, std::vector<std::int32_t>& ids) const {
+// Every character is spelled with the affixes, and may become as many symbols; each symbol may enter the heap, which
+// costs the logarithm of the piece's size.
+bool Bpe::take(std::string_view piece, Budget& budget) const {
+  const std::size_t affixes = prefix_.size() + suffix_.size();
+  const std::size_t symbols = piece.size() * (1 + (byte_fallback_ ? affixes : 0));
+  const auto levels = static_cast<std::size_t>(std::bit_width(symbols));
+  return budget.steps(1 + piece.size() * affixes / 16 + symbols * levels / kHeapPerStep) &&
+         budget.bytes(symbols * kSymbolBytes);
+}
+
+Result<> Bpe::encode(std::string_view piece, Budget& budget, BpeScratch& scratch,
+                     std::vector<std::int32_t>& ids) const {
   if (piece.size() >= static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()) / 8) {
     return Error{
         .code = "text.size", .wanted = "a text of less than 256 MiB", .found = fmt::format("{}", piece.size())};
   }
+  if (!take(piece, budget)) return budget.error("tokenizer.limit");
   if (ignore_merges_) {
     if (const auto id = vocabulary_.id(piece)) {
       ids.push_back(*id);

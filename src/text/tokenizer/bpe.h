@@ -5,10 +5,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/budget.h"
+#include "base/flat_map.h"
 #include "base/json.h"
 #include "base/result.h"
 #include "text/tokenizer/vocabulary.h"
@@ -51,9 +52,9 @@ class Bpe {
   using Ranks = std::vector<std::pair<std::string, std::int32_t>>;
   static Result<Bpe> from_ranks(const Ranks& ranks, const std::string& file);
 
-  // Appends the ids of one piece. Error: "tokenizer.unknown_token". Pieces of 2^31 characters or more are refused with
-  // "text.size".
-  Result<> encode(std::string_view piece, BpeScratch& scratch, std::vector<std::int32_t>& ids) const;
+  // Appends the ids of one piece. Errors: "tokenizer.unknown_token", "tokenizer.limit", "text.size" (a piece of 256 MiB
+  // or more).
+  Result<> encode(std::string_view piece, Budget& budget, BpeScratch& scratch, std::vector<std::int32_t>& ids) const;
 
   [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
 
@@ -68,6 +69,7 @@ class Bpe {
   Result<> add_merge(std::string_view left, std::string_view right, std::uint32_t rank, const std::string& file,
                      const std::string& where);
   void index_characters();
+  [[nodiscard]] bool take(std::string_view piece, Budget& budget) const;
   [[nodiscard]] std::optional<std::int32_t> character_id(std::string_view character, bool first, bool last,
                                                          std::string& spelled) const;
   [[nodiscard]] const Target* target(std::int32_t left, std::int32_t right) const;
@@ -75,9 +77,9 @@ class Bpe {
   void merge_symbols(BpeScratch& scratch) const;
 
   Vocabulary vocabulary_;
-  std::unordered_map<std::uint64_t, Target> merges_;  // left id << 32 | right id
-  std::vector<std::int32_t> character_ids_;           // by code point below U+3000, -1: none
-  std::vector<std::int32_t> byte_ids_;                // <0x00> .. <0xFF>, -1: none
+  FlatMap<Target> merges_;                   // left id << 32 | right id
+  std::vector<std::int32_t> character_ids_;  // by code point below U+3000, -1: none
+  std::vector<std::int32_t> byte_ids_;       // <0x00> .. <0xFF>, -1: none
   std::string prefix_, suffix_;
   std::optional<std::string> unknown_text_;
   std::optional<std::int32_t> unknown_id_;

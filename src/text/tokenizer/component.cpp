@@ -4,9 +4,25 @@
 
 #include <limits>
 
+#include "text/budgets.h"
 #include "text/unicode.h"
 
 namespace moracle {
+
+Result<> Components::add(const std::string& file, const std::string& pointer) {
+  if (!budget_.in_time()) return at_place(budget_.error("tokenizer.limit"), pointer);
+  if (++count_ <= kTokenizerComponents) return Ok{};
+  return Error{.code = "tokenizer.limit",
+               .file = file,
+               .where = pointer,
+               .wanted = fmt::format("at most {} components of a {}", kTokenizerComponents, kind_),
+               .found = "more"};
+}
+
+Error at_place(Error error, const std::string& place) {
+  error.where = error.where.empty() ? place : place + ": " + error.where;
+  return error;
+}
 
 Error unsupported(const std::string& file, const std::string& pointer, std::string wanted, std::string found) {
   return {.code = "tokenizer.unsupported",
@@ -60,6 +76,15 @@ Result<std::string> required_string(const JsonReader& reader, std::string_view k
 Result<bool> required_boolean(const JsonReader& reader, std::string_view key) {
   MORACLE_TRY(require(reader, key, "true or false"));
   return reader.boolean_or(key, false);
+}
+
+Result<std::string> required_text(const JsonReader& reader, std::string_view key) {
+  MORACLE_ASSIGN(std::string text, required_string(reader, key));
+  if (text.size() > kTokenizerTextBytes) {
+    return unsupported(reader.file(), reader.pointer(key), fmt::format("at most {} bytes", kTokenizerTextBytes),
+                       fmt::format("{} bytes", text.size()));
+  }
+  return text;
 }
 
 Result<std::string> required_character(const JsonReader& reader, std::string_view key) {

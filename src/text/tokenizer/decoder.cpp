@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "text/budgets.h"
 #include "text/tokenizer/byte_level.h"
-#include "text/tokenizer/component.h"
 #include "text/unicode.h"
 
 namespace moracle {
@@ -18,8 +18,10 @@ constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
 class OutputStage final : public DecodeStage {
  public:
-  OutputStage(std::string& out, bool spaced) : DecodeStage(nullptr), out_(out), spaced_(spaced) {}
+  OutputStage(DecodeWork& work, std::string& out, bool spaced)
+      : DecodeStage(nullptr, work), out_(out), spaced_(spaced) {}
   void fragment(std::string_view text) override {
+    if (!takes(text.size() + 1)) return;
     if (spaced_ && !first_ && !in_token_) out_ += ' ';
     in_token_ = true;
     out_ += text;
@@ -57,7 +59,9 @@ class FuseStage final : public DecodeStage {
 class TokenStage : public DecodeStage {
  public:
   using DecodeStage::DecodeStage;
-  void fragment(std::string_view text) final { token_ += text; }
+  void fragment(std::string_view text) final {
+    if (takes(text.size())) token_ += text;
+  }
   void end_token() final {
     token(token_);
     token_.clear();
@@ -87,6 +91,7 @@ class ByteLevelStage final : public TokenStage {
 
  private:
   void token(std::string_view text) override {
+    if (!takes(4 * text.size())) return;  // a byte may become a mark
     const std::size_t before = pending_.size();
     for (std::size_t at = 0; at < text.size();) {
       const auto character = unicode::decode_at(text, at);
@@ -164,7 +169,7 @@ class ByteFallbackStage final : public TokenStage {
     if (!unicode::find_invalid_utf8(run_)) {
       pass(run_);
     } else {
-      for (std::size_t i = 0; i < run_.size(); ++i) pass(kReplacementCharacter);
+      for (std::size_t i = 0; i < run_.size() && takes(kReplacementCharacter.size()); ++i) pass(kReplacementCharacter);
     }
     run_.clear();
   }
@@ -175,9 +180,10 @@ class ByteFallbackStage final : public TokenStage {
 // Removes up to `start` leading and `stop` trailing copies of a character from every token.
 class StripStage final : public DecodeStage {
  public:
-  StripStage(DecodeStage* next, std::string content, std::size_t start, std::size_t stop)
-      : DecodeStage(next), content_(std::move(content)), start_(start), stop_(stop), leading_(start) {}
+  StripStage(DecodeStage* next, DecodeWork& work, std::string content, std::size_t start, std::size_t stop)
+      : DecodeStage(next, work), content_(std::move(content)), start_(start), stop_(stop), leading_(start) {}
   void fragment(std::string_view text) override {
+    if (!takes(text.size())) return;
     while (leading_ > 0 && text.starts_with(content_)) {
       text.remove_prefix(content_.size());
       --leading_;
@@ -210,15 +216,18 @@ class StripStage final : public DecodeStage {
 
 class ReplaceStage final : public DecodeStage {
  public:
-  ReplaceStage(DecodeStage* next, TextPattern pattern, std::string content)
-      : DecodeStage(next), pattern_(std::move(pattern)), content_(std::move(content)) {}
+  ReplaceStage(DecodeStage* next, DecodeWork& work, TextPattern pattern, std::string content)
+      : DecodeStage(next, work), pattern_(std::move(pattern)), content_(std::move(content)) {}
   void fragment(std::string_view text) override {
-    held_ += text;
     const std::string& literal = pattern_.literal_text();
+    if (!takes(text.size() + literal.size())) return;
+    held_ += text;
     if (literal.empty()) return;  // a regular expression may look at the whole token
     std::string out;
     std::size_t at = 0;
-    for (auto found = held_.find(literal); found != std::string::npos; found = held_.find(literal, at)) {
+    for (auto found = unicode::find_bytes(held_, literal); found != std::string::npos;
+         found = unicode::find_bytes(held_, literal, at)) {
+      if (!takes(found - at + content_.size())) return;
       out.append(held_, at, found - at);
       out += content_;
       at = found + literal.size();
@@ -242,7 +251,12 @@ class ReplaceStage final : public DecodeStage {
  private:
   void replace_matches() {
     std::vector<MatchSpan> matches;
-    if (held_.empty() || !pattern_.find_all(held_, matches).ok()) return;  // past the limits a token stays as it is
+    if (held_.empty() || work().error) return;
+    if (auto searched = pattern_.find_all(held_, work().searcher, matches); !searched.ok()) {
+      work().error = std::move(searched).error();
+      return;
+    }
+    if (!takes(held_.size() + matches.size() * content_.size())) return;
     std::string out;
     std::size_t at = 0;
     for (const auto& match : matches) {
@@ -262,9 +276,10 @@ class ReplaceStage final : public DecodeStage {
 // The mark becomes a space, but in the first token, where encoding may have put it, it vanishes.
 class MetaspaceStage final : public DecodeStage {
  public:
-  MetaspaceStage(DecodeStage* next, std::string mark, bool prepended)
-      : DecodeStage(next), mark_(std::move(mark)), prepended_(prepended) {}
+  MetaspaceStage(DecodeStage* next, DecodeWork& work, std::string mark, bool prepended)
+      : DecodeStage(next, work), mark_(std::move(mark)), prepended_(prepended) {}
   void fragment(std::string_view text) override {
+    if (!takes(text.size())) return;
     std::string out;
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t size = unicode::decode_at(text, at).size;
@@ -295,43 +310,53 @@ class MetaspaceStage final : public DecodeStage {
 
 }  // namespace
 
+bool DecodeStage::over_budget() const {
+  if (!work_.error) work_.error = work_.budget.error("tokenizer.limit");
+  return false;
+}
+
 struct StageMaker {
   DecodeStage* next;
+  DecodeWork& work;
 
   std::unique_ptr<DecodeStage> operator()(const Decoder::ByteLevel& /*step*/) const {
-    return std::make_unique<ByteLevelStage>(next);
+    return std::make_unique<ByteLevelStage>(next, work);
   }
   std::unique_ptr<DecodeStage> operator()(const Decoder::ByteFallback& /*step*/) const {
-    return std::make_unique<ByteFallbackStage>(next);
+    return std::make_unique<ByteFallbackStage>(next, work);
   }
   std::unique_ptr<DecodeStage> operator()(const Decoder::Fuse& /*step*/) const {
-    return std::make_unique<FuseStage>(next);
+    return std::make_unique<FuseStage>(next, work);
   }
   std::unique_ptr<DecodeStage> operator()(const Decoder::Strip& step) const {
-    return std::make_unique<StripStage>(next, step.content, step.start, step.stop);
+    return std::make_unique<StripStage>(next, work, step.content, step.start, step.stop);
   }
   std::unique_ptr<DecodeStage> operator()(const Decoder::Replace& step) const {
-    return std::make_unique<ReplaceStage>(next, step.pattern, step.content);
+    return std::make_unique<ReplaceStage>(next, work, step.pattern, step.content);
   }
   std::unique_ptr<DecodeStage> operator()(const Decoder::Metaspace& step) const {
-    return std::make_unique<MetaspaceStage>(next, step.replacement, step.prepended);
+    return std::make_unique<MetaspaceStage>(next, work, step.replacement, step.prepended);
   }
 };
 
-Result<Decoder> Decoder::from_json(const Json& json, const std::string& file, const std::string& pointer) {
+Result<Decoder> Decoder::from_json(const Json& json, const std::string& file, const std::string& pointer,
+                                   Budget& budget) {
+  Components components("decoder", budget);
   Decoder decoder;
   decoder.spaced_ = json.is_null();
-  if (!json.is_null()) MORACLE_TRY(decoder.append(json, file, pointer, 0));
+  if (!json.is_null()) MORACLE_TRY(decoder.append(json, file, pointer, 0, components));
   return decoder;
 }
 
-Result<> Decoder::append(const Json& json, const std::string& file, const std::string& pointer, int depth) {
+Result<> Decoder::append(const Json& json, const std::string& file, const std::string& pointer, int depth,
+                         Components& components) {
+  MORACLE_TRY(components.add(file, pointer));
   MORACLE_ASSIGN(const std::string type, component_type(json, file, pointer));
   const JsonReader reader(json, file, pointer);
   if (type == "Sequence") {
     MORACLE_ASSIGN(const Json* items, sequence_items(json, "decoders", file, pointer, depth));
     for (std::size_t i = 0; i < items->size(); ++i) {
-      MORACLE_TRY(append((*items)[i], file, fmt::format("{}/decoders/{}", pointer, i), depth + 1));
+      MORACLE_TRY(append((*items)[i], file, fmt::format("{}/decoders/{}", pointer, i), depth + 1, components));
     }
   } else if (type == "ByteLevel") {
     steps_.emplace_back(ByteLevel{});
@@ -348,7 +373,7 @@ Result<> Decoder::append(const Json& json, const std::string& file, const std::s
   } else if (type == "Replace") {
     MORACLE_ASSIGN(TextPattern pattern,
                    TextPattern::from_json(json.value("pattern", Json()), file, pointer + "/pattern"));
-    MORACLE_ASSIGN(std::string content, required_string(reader, "content"));
+    MORACLE_ASSIGN(std::string content, required_text(reader, "content"));
     steps_.emplace_back(Replace{std::move(pattern), std::move(content)});
   } else if (type == "Metaspace") {
     MORACLE_ASSIGN(std::string replacement, required_character(reader, "replacement"));
@@ -363,11 +388,23 @@ Result<> Decoder::append(const Json& json, const std::string& file, const std::s
 
 DecodeChain Decoder::chain() const {
   DecodeChain chain;
-  chain.stages_.push_back(std::make_unique<OutputStage>(*chain.output_, spaced_));
+  DecodeWork& work = *chain.work_;
+  chain.stages_.push_back(std::make_unique<OutputStage>(work, *chain.output_, spaced_));
   for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
-    chain.stages_.push_back(std::visit(StageMaker{chain.stages_.back().get()}, *step));
+    chain.stages_.push_back(std::visit(StageMaker{chain.stages_.back().get(), work}, *step));
   }
   return chain;
+}
+
+DecodeChain::DecodeChain() : work_(std::make_unique<DecodeWork>(kDecoding)) {}
+
+void DecodeChain::expect(std::size_t tokens) {
+  work_->budget.extend(kDecodingPerId.times(tokens));
+}
+
+Result<std::string> DecodeChain::take() {
+  if (work_->error) return *work_->error;
+  return std::exchange(*output_, {});
 }
 
 }  // namespace moracle

@@ -6,19 +6,30 @@
 #include <utility>
 
 #include "text/tokenizer/byte_level.h"
-#include "text/tokenizer/component.h"
 
 namespace moracle {
 
-Result<Normalizer> Normalizer::from_json(const Json& json, const std::string& file, const std::string& pointer) {
+Result<Normalizer> Normalizer::from_json(const Json& json, const std::string& file, const std::string& pointer,
+                                         Budget& budget) {
+  Components components("normalizer", budget);
   Normalizer normalizer;
-  if (!json.is_null()) MORACLE_TRY(normalizer.append(json, file, pointer, 0));
+  if (!json.is_null()) MORACLE_TRY(normalizer.append(json, file, pointer, 0, components));
   return normalizer;
 }
 
-Result<> Normalizer::append(const Json& json, const std::string& file, const std::string& pointer, int depth) {
+Result<> Normalizer::append(const Json& json, const std::string& file, const std::string& pointer, int depth,
+                            Components& components) {
+  MORACLE_TRY(components.add(file, pointer));
   MORACLE_ASSIGN(const std::string type, component_type(json, file, pointer));
   const JsonReader reader(json, file, pointer);
+  if (type == "Sequence") {
+    MORACLE_ASSIGN(const Json* items, sequence_items(json, "normalizers", file, pointer, depth));
+    for (std::size_t i = 0; i < items->size(); ++i) {
+      MORACLE_TRY(append((*items)[i], file, fmt::format("{}/normalizers/{}", pointer, i), depth + 1, components));
+    }
+    return Ok{};
+  }
+  places_.push_back(pointer);
   static constexpr std::pair<std::string_view, unicode::NormalForm> kForms[] = {{"NFC", unicode::NormalForm::kNfc},
                                                                                 {"NFD", unicode::NormalForm::kNfd},
                                                                                 {"NFKC", unicode::NormalForm::kNfkc},
@@ -26,18 +37,13 @@ Result<> Normalizer::append(const Json& json, const std::string& file, const std
   for (const auto& [name, form] : kForms) {
     if (type == name) return (steps_.emplace_back(form), Ok{});
   }
-  if (type == "Sequence") {
-    MORACLE_ASSIGN(const Json* items, sequence_items(json, "normalizers", file, pointer, depth));
-    for (std::size_t i = 0; i < items->size(); ++i) {
-      MORACLE_TRY(append((*items)[i], file, fmt::format("{}/normalizers/{}", pointer, i), depth + 1));
-    }
-  } else if (type == "Prepend") {
-    MORACLE_ASSIGN(std::string text, required_string(reader, "prepend"));
+  if (type == "Prepend") {
+    MORACLE_ASSIGN(std::string text, required_text(reader, "prepend"));
     steps_.emplace_back(Prepend{std::move(text)});
   } else if (type == "Replace") {
     MORACLE_ASSIGN(TextPattern pattern,
                    TextPattern::from_json(json.value("pattern", Json()), file, pointer + "/pattern"));
-    MORACLE_ASSIGN(std::string content, required_string(reader, "content"));
+    MORACLE_ASSIGN(std::string content, required_text(reader, "content"));
     steps_.emplace_back(Replace{std::move(pattern), std::move(content)});
   } else if (type == "Lowercase") {
     steps_.emplace_back(Lowercase{});
@@ -55,30 +61,39 @@ Result<> Normalizer::append(const Json& json, const std::string& file, const std
   return Ok{};
 }
 
-Result<> Normalizer::apply(NormalizedText& text) const {
-  for (const auto& step : steps_) {
-    MORACLE_TRY(std::visit([&](const auto& s) { return apply_step(s, text); }, step));
+Result<> Normalizer::apply(NormalizedText& text, Searcher& searcher) const {
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    auto done = std::visit([&](const auto& step) { return apply_step(step, text, searcher); }, steps_[i]);
+    if (!done.ok()) return at_place(std::move(done).error(), places_[i]);
   }
   return Ok{};
 }
 
-Result<> Normalizer::apply_step(unicode::NormalForm form, NormalizedText& text) {
-  text.text = unicode::normalize(text.text, form);
+Result<> Normalizer::apply_step(unicode::NormalForm form, NormalizedText& text, Searcher& searcher) {
+  std::string out;
+  if (!unicode::normalize(text.text, form, searcher.budget(), out)) return searcher.limit();
+  text.text = std::move(out);
   if (text.head > 0) text.head = text.text.empty() ? 0 : unicode::decode_at(text.text, 0).size;
   return Ok{};
 }
 
-Result<> Normalizer::apply_step(const Prepend& step, NormalizedText& text) {
+Result<> Normalizer::apply_step(const Prepend& step, NormalizedText& text, Searcher& searcher) {
   if (text.text.empty()) return Ok{};
+  if (!searcher.pass(text.text.size(), text.text.size() + step.text.size())) return searcher.limit();
   text.text.insert(0, step.text);
   if (text.head > 0) text.head += step.text.size();
   return Ok{};
 }
 
-Result<> Normalizer::apply_step(const Replace& step, NormalizedText& text) {
+Result<> Normalizer::apply_step(const Replace& step, NormalizedText& text, Searcher& searcher) {
   std::vector<MatchSpan> matches;
-  MORACLE_TRY(step.pattern.find_all(text.text, matches));
+  MORACLE_TRY(step.pattern.find_all(text.text, searcher, matches));
+  if (matches.empty()) return Ok{};
+  std::size_t size = text.text.size() + matches.size() * step.content.size();
+  for (const auto& match : matches) size -= match.end - match.begin;
+  if (!searcher.pass(size, size)) return searcher.limit();
   std::string out;
+  out.reserve(size);
   std::size_t copied = 0;
   std::size_t head = 0;
   for (const auto& match : matches) {
@@ -114,19 +129,22 @@ void rewrite(NormalizedText& text, const Write& write) {
 
 }  // namespace
 
-Result<> Normalizer::apply_step(const Lowercase& /*step*/, NormalizedText& text) {
+Result<> Normalizer::apply_step(const Lowercase& /*step*/, NormalizedText& text, Searcher& searcher) {
+  if (!searcher.pass(text.text.size(), 2 * text.text.size())) return searcher.limit();
   rewrite(text, [](std::string& out, char32_t code) { unicode::append_lower(out, code); });
   return Ok{};
 }
 
-Result<> Normalizer::apply_step(const StripAccents& /*step*/, NormalizedText& text) {
+Result<> Normalizer::apply_step(const StripAccents& /*step*/, NormalizedText& text, Searcher& searcher) {
+  if (!searcher.pass(text.text.size(), text.text.size())) return searcher.limit();
   rewrite(text, [](std::string& out, char32_t code) {
     if (!unicode::is_accent(code)) unicode::append_utf8(out, code);
   });
   return Ok{};
 }
 
-Result<> Normalizer::apply_step(const ByteLevel& /*step*/, NormalizedText& text) {
+Result<> Normalizer::apply_step(const ByteLevel& /*step*/, NormalizedText& text, Searcher& searcher) {
+  if (!searcher.pass(text.text.size(), 2 * text.text.size())) return searcher.limit();
   std::string out;
   append_byte_level(out, std::string_view(text.text).substr(0, text.head));
   const std::size_t head = out.size();
@@ -135,7 +153,8 @@ Result<> Normalizer::apply_step(const ByteLevel& /*step*/, NormalizedText& text)
   return Ok{};
 }
 
-Result<> Normalizer::apply_step(const Strip& step, NormalizedText& text) {
+Result<> Normalizer::apply_step(const Strip& step, NormalizedText& text, Searcher& searcher) {
+  if (!searcher.pass(text.text.size(), text.text.size())) return searcher.limit();
   std::size_t begin = 0;
   std::size_t end = text.text.size();
   while (step.left && begin < end) {

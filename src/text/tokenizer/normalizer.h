@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "text/tokenizer/component.h"
 #include "text/tokenizer/pieces.h"
 #include "text/tokenizer/regex.h"
 #include "text/unicode.h"
@@ -16,11 +17,12 @@ namespace moracle {
 class Normalizer {
  public:
   // Reads the value at `pointer` (null: nothing to do). Types: NFC, NFD, NFKC, NFKD, Prepend, Replace, Lowercase,
-  // Strip, StripAccents, ByteLevel, Sequence; any other is "tokenizer.unsupported".
-  static Result<Normalizer> from_json(const Json& json, const std::string& file, const std::string& pointer);
+  // Strip, StripAccents, ByteLevel, Sequence; any other is "tokenizer.unsupported". Too many are "tokenizer.limit".
+  static Result<Normalizer> from_json(const Json& json, const std::string& file, const std::string& pointer,
+                                      Budget& budget);
 
-  // Error: "tokenizer.regex_limit".
-  Result<> apply(NormalizedText& text) const;
+  // Errors: "tokenizer.limit", "tokenizer.regex_limit".
+  Result<> apply(NormalizedText& text, Searcher& searcher) const;
 
   [[nodiscard]] bool empty() const { return steps_.empty(); }
 
@@ -40,16 +42,18 @@ class Normalizer {
   struct ByteLevel {};
   using Step = std::variant<unicode::NormalForm, Prepend, Replace, Lowercase, Strip, StripAccents, ByteLevel>;
 
-  Result<> append(const Json& json, const std::string& file, const std::string& pointer, int depth);
-  static Result<> apply_step(unicode::NormalForm form, NormalizedText& text);
-  static Result<> apply_step(const Prepend& step, NormalizedText& text);
-  static Result<> apply_step(const Replace& step, NormalizedText& text);
-  static Result<> apply_step(const Lowercase& step, NormalizedText& text);
-  static Result<> apply_step(const Strip& step, NormalizedText& text);
-  static Result<> apply_step(const StripAccents& step, NormalizedText& text);
-  static Result<> apply_step(const ByteLevel& step, NormalizedText& text);
+  Result<> append(const Json& json, const std::string& file, const std::string& pointer, int depth,
+                  Components& components);
+  static Result<> apply_step(unicode::NormalForm form, NormalizedText& text, Searcher& searcher);
+  static Result<> apply_step(const Prepend& step, NormalizedText& text, Searcher& searcher);
+  static Result<> apply_step(const Replace& step, NormalizedText& text, Searcher& searcher);
+  static Result<> apply_step(const Lowercase& step, NormalizedText& text, Searcher& searcher);
+  static Result<> apply_step(const Strip& step, NormalizedText& text, Searcher& searcher);
+  static Result<> apply_step(const StripAccents& step, NormalizedText& text, Searcher& searcher);
+  static Result<> apply_step(const ByteLevel& step, NormalizedText& text, Searcher& searcher);
 
   std::vector<Step> steps_;
+  std::vector<std::string> places_;  // of the steps in the file
 };
 
 }  // namespace moracle

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "text/tokenizer/component.h"
+#include "text/budgets.h"
 
 namespace moracle {
 namespace {
@@ -15,13 +15,17 @@ constexpr std::size_t kMaxParts = 256;
 
 }  // namespace
 
-Result<PostProcessor> PostProcessor::from_json(const Json& json, const std::string& file, const std::string& pointer) {
+Result<PostProcessor> PostProcessor::from_json(const Json& json, const std::string& file, const std::string& pointer,
+                                               Budget& budget) {
+  Components components("post-processor", budget);
   PostProcessor result;
-  if (!json.is_null()) MORACLE_TRY(result.append(json, file, pointer, 0));
+  if (!json.is_null()) MORACLE_TRY(result.append(json, file, pointer, 0, components));
   return result;
 }
 
-Result<> PostProcessor::append(const Json& json, const std::string& file, const std::string& pointer, int depth) {
+Result<> PostProcessor::append(const Json& json, const std::string& file, const std::string& pointer, int depth,
+                               Components& components) {
+  MORACLE_TRY(components.add(file, pointer));
   MORACLE_ASSIGN(const std::string type, component_type(json, file, pointer));
   if (type == "ByteLevel") return Ok{};
   if (type == "TemplateProcessing") return append_template(json, file, pointer);
@@ -29,7 +33,7 @@ Result<> PostProcessor::append(const Json& json, const std::string& file, const 
   if (type != "Sequence") return unsupported(file, pointer + "/type", "a known post-processor", type);
   MORACLE_ASSIGN(const Json* items, sequence_items(json, "processors", file, pointer, depth));
   for (std::size_t i = 0; i < items->size(); ++i) {
-    MORACLE_TRY(append((*items)[i], file, fmt::format("{}/processors/{}", pointer, i), depth + 1));
+    MORACLE_TRY(append((*items)[i], file, fmt::format("{}/processors/{}", pointer, i), depth + 1, components));
   }
   return Ok{};
 }
@@ -79,6 +83,14 @@ Result<> PostProcessor::append_template(const Json& json, const std::string& fil
     if (token == nullptr || !token->is_object() || !token->contains("ids") || !(*token)["ids"].is_array()) {
       return unsupported(file, where, "a token with ids in special_tokens", key);
     }
+    added_ += (*token)["ids"].size();
+    if (added_ > kPostProcessorIds) {
+      return Error{.code = "tokenizer.limit",
+                   .file = file,
+                   .where = where,
+                   .wanted = fmt::format("at most {} ids around a text", kPostProcessorIds),
+                   .found = "more"};
+    }
     Part part;
     for (const Json& id : (*token)["ids"]) {
       MORACLE_ASSIGN(const std::int32_t value, token_id(id, file, pointer + "/special_tokens/" + key + "/ids"));
@@ -112,8 +124,11 @@ bool PostProcessor::adds_behind() const {
   });
 }
 
-void PostProcessor::apply(std::vector<std::int32_t>& ids, bool add_special_tokens) const {
+Result<> PostProcessor::apply(std::vector<std::int32_t>& ids, bool add_special_tokens, Budget& budget) const {
   for (const auto& parts : steps_) {
+    const std::size_t most = ids.size() + added_ + parts.size();
+    if (!budget.steps(1 + most / 16) || !budget.bytes(most * sizeof(std::int32_t)))
+      return budget.error("tokenizer.limit");
     std::vector<std::int32_t> out;
     out.reserve(ids.size() + parts.size());
     for (const auto& part : parts) {
@@ -125,6 +140,7 @@ void PostProcessor::apply(std::vector<std::int32_t>& ids, bool add_special_token
     }
     ids = std::move(out);
   }
+  return Ok{};
 }
 
 }  // namespace moracle

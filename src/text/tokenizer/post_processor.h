@@ -6,16 +6,20 @@
 #include <string>
 #include <vector>
 
+#include "base/budget.h"
 #include "base/json.h"
 #include "base/result.h"
+#include "text/tokenizer/component.h"
 
 namespace moracle {
 
 class PostProcessor {
  public:
   // Reads the value at `pointer` (null: nothing to do). Types: TemplateProcessing (its "single"), BertProcessing,
-  // RobertaProcessing, ByteLevel (which only moves offsets), Sequence; any other is "tokenizer.unsupported".
-  static Result<PostProcessor> from_json(const Json& json, const std::string& file, const std::string& pointer);
+  // RobertaProcessing, ByteLevel (which only moves offsets), Sequence; any other is "tokenizer.unsupported". Too many
+  // are "tokenizer.limit".
+  static Result<PostProcessor> from_json(const Json& json, const std::string& file, const std::string& pointer,
+                                         Budget& budget);
 
   // The text with these tokens before and behind it.
   static PostProcessor frame(std::optional<std::int32_t> before, std::optional<std::int32_t> behind);
@@ -24,7 +28,8 @@ class PostProcessor {
   [[nodiscard]] bool adds_before() const;
   [[nodiscard]] bool adds_behind() const;
 
-  void apply(std::vector<std::int32_t>& ids, bool add_special_tokens) const;
+  // Error: "tokenizer.limit".
+  Result<> apply(std::vector<std::int32_t>& ids, bool add_special_tokens, Budget& budget) const;
 
  private:
   struct Part {
@@ -33,10 +38,12 @@ class PostProcessor {
   };
   using Template = std::vector<Part>;
 
-  Result<> append(const Json& json, const std::string& file, const std::string& pointer, int depth);
+  Result<> append(const Json& json, const std::string& file, const std::string& pointer, int depth,
+                  Components& components);
   Result<> append_template(const Json& json, const std::string& file, const std::string& pointer);
   Result<> append_frame(const Json& json, const std::string& file, const std::string& pointer);
 
+  std::size_t added_ = 0;  // ids that all templates add
   std::vector<Template> steps_;
 };
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "text/tokenizer/byte_level.h"
-#include "text/tokenizer/component.h"
 #include "text/unicode.h"
 
 namespace moracle {
@@ -65,13 +64,16 @@ Piece slice(const Piece& piece, std::size_t begin, std::size_t end) {
 
 // Cuts every piece where `find` (piece text -> matches) says.
 template <class Find>
-Result<> split_pieces(PieceList& list, SplitBehavior behavior, bool invert, const Find& find) {
+Result<> split_pieces(PieceList& list, SplitBehavior behavior, bool invert, Searcher& searcher, const Find& find) {
   std::vector<Piece> pieces;
   pieces.reserve(list.pieces.size());
   std::vector<MatchSpan> matches;
   std::vector<Segment> segments;
   for (const auto& piece : list.pieces) {
     MORACLE_TRY(find(list.view(piece), matches));
+    // Each match is a segment, and so is what lies before it.
+    const std::size_t most = 2 * matches.size() + 1;
+    if (!searcher.pass(most, most * (sizeof(Segment) + sizeof(Piece)))) return searcher.limit();
     cover(matches, piece.end - piece.begin, invert, segments);
     arrange(segments, behavior);
     for (const auto& segment : segments) {
@@ -82,9 +84,11 @@ Result<> split_pieces(PieceList& list, SplitBehavior behavior, bool invert, cons
   return Ok{};
 }
 
-// Writes every piece anew into a fresh buffer; `write(out, piece, text)` appends it and returns the new head.
+// Writes every piece anew into a fresh buffer of at most `most` bytes; `write(out, piece, text)` appends it and returns
+// the new head.
 template <class Write>
-void rewrite_pieces(PieceList& list, const Write& write) {
+Result<> rewrite_pieces(PieceList& list, std::size_t most, Searcher& searcher, const Write& write) {
+  if (!searcher.pass(list.text.size() + list.pieces.size(), most)) return searcher.limit();
   std::string out;
   out.reserve(list.text.size() + list.text.size() / 4);
   for (auto& piece : list.pieces) {
@@ -95,6 +99,7 @@ void rewrite_pieces(PieceList& list, const Write& write) {
     piece.head = head;
   }
   list.text = std::move(out);
+  return Ok{};
 }
 
 Result<SplitBehavior> behavior_of(const JsonReader& reader, const std::string& name) {
@@ -112,22 +117,27 @@ Result<SplitBehavior> behavior_of(const JsonReader& reader, const std::string& n
 
 }  // namespace
 
-Result<PreTokenizer> PreTokenizer::from_json(const Json& json, const std::string& file, const std::string& pointer) {
+Result<PreTokenizer> PreTokenizer::from_json(const Json& json, const std::string& file, const std::string& pointer,
+                                             Budget& budget) {
+  Components components("pre-tokenizer", budget);
   PreTokenizer result;
-  if (!json.is_null()) MORACLE_TRY(result.add(json, file, pointer, 0));
+  if (!json.is_null()) MORACLE_TRY(result.add(json, file, pointer, 0, components));
   return result;
 }
 
-Result<> PreTokenizer::add(const Json& json, const std::string& file, const std::string& pointer, int depth) {
+Result<> PreTokenizer::add(const Json& json, const std::string& file, const std::string& pointer, int depth,
+                           Components& components) {
+  MORACLE_TRY(components.add(file, pointer));
   MORACLE_ASSIGN(const std::string type, component_type(json, file, pointer));
   const JsonReader reader(json, file, pointer);
   if (type == "Sequence") {
     MORACLE_ASSIGN(const Json* items, sequence_items(json, "pretokenizers", file, pointer, depth));
     for (std::size_t i = 0; i < items->size(); ++i) {
-      MORACLE_TRY(add((*items)[i], file, fmt::format("{}/pretokenizers/{}", pointer, i), depth + 1));
+      MORACLE_TRY(add((*items)[i], file, fmt::format("{}/pretokenizers/{}", pointer, i), depth + 1, components));
     }
     return Ok{};
   }
+  places_.push_back(pointer);
   if (type == "Split") return add_split(json, reader, pointer);
   if (type == "ByteLevel") return add_byte_level(reader);
   if (type == "Metaspace") return add_metaspace(reader);
@@ -160,10 +170,13 @@ Result<> PreTokenizer::add_split(const Json& json, const JsonReader& reader, con
 }
 
 Result<> PreTokenizer::add_byte_level(const JsonReader& reader) {
-  MORACLE_ASSIGN(TextPattern pattern, TextPattern::regex(kGpt2Pattern));
   MORACLE_ASSIGN(const bool prefix, required_boolean(reader, "add_prefix_space"));
   MORACLE_ASSIGN(const bool use_regex, reader.boolean_or("use_regex", true));
-  steps_.emplace_back(ByteLevel{std::move(pattern), prefix, use_regex});
+  ByteLevel step{std::nullopt, prefix};
+  if (use_regex) {
+    MORACLE_ASSIGN(step.pattern, TextPattern::regex(kGpt2Pattern));
+  }
+  steps_.emplace_back(std::move(step));
   return Ok{};
 }
 
@@ -187,9 +200,10 @@ Result<> PreTokenizer::add_metaspace(const JsonReader& reader) {
   return Ok{};
 }
 
-Result<> PreTokenizer::apply(PieceList& list) const {
-  for (const auto& step : steps_) {
-    MORACLE_TRY(std::visit([&](const auto& s) { return apply_step(s, list); }, step));
+Result<> PreTokenizer::apply(PieceList& list, Searcher& searcher) const {
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    auto done = std::visit([&](const auto& step) { return apply_step(step, list, searcher); }, steps_[i]);
+    if (!done.ok()) return at_place(std::move(done).error(), places_[i]);
   }
   return Ok{};
 }
@@ -208,37 +222,40 @@ void PreTokenizer::set_byte_level_prefix_space(bool on) {
   }
 }
 
-Result<> PreTokenizer::apply_step(const Split& step, PieceList& list) {
-  return split_pieces(list, step.behavior, step.invert,
-                      [&](std::string_view text, auto& matches) { return step.pattern.find_all(text, matches); });
+Result<> PreTokenizer::apply_step(const Split& step, PieceList& list, Searcher& searcher) {
+  return split_pieces(list, step.behavior, step.invert, searcher, [&](std::string_view text, auto& matches) {
+    return step.pattern.find_all(text, searcher, matches);
+  });
 }
 
-Result<> PreTokenizer::apply_step(const ByteLevel& step, PieceList& list) {
+Result<> PreTokenizer::apply_step(const ByteLevel& step, PieceList& list, Searcher& searcher) {
   if (step.add_prefix_space) {
-    rewrite_pieces(list, [](std::string& out, const Piece& piece, std::string_view text) {
+    const auto prepend = [](std::string& out, const Piece& piece, std::string_view text) {
       const bool prefix = !text.starts_with(' ');
       if (prefix) out.push_back(' ');
       out += text;
       return piece.head + (prefix && piece.head > 0 ? 1 : 0);
-    });
+    };
+    MORACLE_TRY(rewrite_pieces(list, list.text.size() + list.pieces.size(), searcher, prepend));
   }
-  if (step.use_regex) {
-    MORACLE_TRY(split_pieces(list, SplitBehavior::kIsolated, false, [&](std::string_view text, auto& matches) {
-      return step.pattern.find_all(text, matches);
-    }));
+  if (step.pattern) {
+    const auto find = [&](std::string_view text, auto& matches) {
+      return step.pattern->find_all(text, searcher, matches);
+    };
+    MORACLE_TRY(split_pieces(list, SplitBehavior::kIsolated, false, searcher, find));
   }
-  rewrite_pieces(list, [](std::string& out, const Piece& piece, std::string_view text) {
-    const std::size_t begin = out.size();
-    append_byte_level(out, text.substr(0, piece.head));
-    const std::size_t head = out.size() - begin;
-    append_byte_level(out, text.substr(piece.head));
-    return head;
-  });
-  return Ok{};
+  return rewrite_pieces(list, 2 * list.text.size(), searcher,
+                        [](std::string& out, const Piece& piece, std::string_view text) {
+                          const std::size_t begin = out.size();
+                          append_byte_level(out, text.substr(0, piece.head));
+                          const std::size_t head = out.size() - begin;
+                          append_byte_level(out, text.substr(piece.head));
+                          return head;
+                        });
 }
 
-Result<> PreTokenizer::apply_step(const Metaspace& step, PieceList& list) {
-  rewrite_pieces(list, [&](std::string& out, const Piece& piece, std::string_view text) {
+Result<> PreTokenizer::apply_step(const Metaspace& step, PieceList& list, Searcher& searcher) {
+  const auto mark = [&](std::string& out, const Piece& piece, std::string_view text) {
     const bool marked = text.starts_with(' ') || text.starts_with(step.replacement);
     const bool wanted =
         step.prepend == Metaspace::Prepend::kAlways || (step.prepend == Metaspace::Prepend::kFirst && piece.at_start);
@@ -255,36 +272,40 @@ Result<> PreTokenizer::apply_step(const Metaspace& step, PieceList& list) {
       if (i + 1 == piece.head) head = out.size() - begin;
     }
     return head;
-  });
+  };
+  const std::size_t most = (list.text.size() + list.pieces.size()) * step.replacement.size();
+  MORACLE_TRY(rewrite_pieces(list, most, searcher, mark));
   if (!step.split) return Ok{};
   const auto find = [&](std::string_view text, std::vector<MatchSpan>& matches) -> Result<> {
     matches.clear();
     for (auto at = text.find(step.replacement); at != std::string_view::npos;) {
-      matches.push_back({at, at + step.replacement.size()});
+      if (!searcher.found(matches, {at, at + step.replacement.size()})) return searcher.limit();
       at = text.find(step.replacement, at + step.replacement.size());
     }
     return Ok{};
   };
-  return split_pieces(list, SplitBehavior::kMergedWithNext, false, find);
+  return split_pieces(list, SplitBehavior::kMergedWithNext, false, searcher, find);
 }
 
-Result<> PreTokenizer::apply_step(const Characters& step, PieceList& list) {
+Result<> PreTokenizer::apply_step(const Characters& step, PieceList& list, Searcher& searcher) {
   const auto find = [&](std::string_view text, std::vector<MatchSpan>& matches) -> Result<> {
     matches.clear();
+    if (!searcher.pass(text.size(), 0)) return searcher.limit();
     for (std::size_t at = 0; at < text.size();) {
       const auto next = unicode::decode_at(text, at);
-      if (step.is_delimiter(next.code)) matches.push_back({at, at + next.size});
+      if (step.is_delimiter(next.code) && !searcher.found(matches, {at, at + next.size})) return searcher.limit();
       at += next.size;
     }
     return Ok{};
   };
-  return split_pieces(list, step.behavior, false, find);
+  return split_pieces(list, step.behavior, false, searcher, find);
 }
 
-Result<> PreTokenizer::apply_step(const Whitespace& /*step*/, PieceList& list) {
+Result<> PreTokenizer::apply_step(const Whitespace& /*step*/, PieceList& list, Searcher& searcher) {
   enum class Kind { kSpace, kWord, kOther };
-  const auto find = [](std::string_view text, std::vector<MatchSpan>& matches) -> Result<> {
+  const auto find = [&](std::string_view text, std::vector<MatchSpan>& matches) -> Result<> {
     matches.clear();
+    if (!searcher.pass(text.size(), 0)) return searcher.limit();
     Kind previous = Kind::kSpace;
     for (std::size_t at = 0; at < text.size();) {
       const auto next = unicode::decode_at(text, at);
@@ -294,8 +315,8 @@ Result<> PreTokenizer::apply_step(const Whitespace& /*step*/, PieceList& list) {
       if (kind != Kind::kSpace) {
         if (kind == previous) {
           matches.back().end = at + next.size;
-        } else {
-          matches.push_back({at, at + next.size});
+        } else if (!searcher.found(matches, {at, at + next.size})) {
+          return searcher.limit();
         }
       }
       previous = kind;
@@ -303,7 +324,7 @@ Result<> PreTokenizer::apply_step(const Whitespace& /*step*/, PieceList& list) {
     }
     return Ok{};
   };
-  return split_pieces(list, SplitBehavior::kRemoved, true, find);
+  return split_pieces(list, SplitBehavior::kRemoved, true, searcher, find);
 }
 
 }  // namespace moracle

@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "text/tokenizer/component.h"
 #include "text/tokenizer/pieces.h"
 #include "text/tokenizer/regex.h"
 
@@ -19,11 +20,12 @@ enum class SplitBehavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWith
 class PreTokenizer {
  public:
   // Reads the value at `pointer` (null: nothing to do). Types: Split, ByteLevel, Metaspace, Digits, Punctuation,
-  // Whitespace, WhitespaceSplit, Sequence; any other is "tokenizer.unsupported".
-  static Result<PreTokenizer> from_json(const Json& json, const std::string& file, const std::string& pointer);
+  // Whitespace, WhitespaceSplit, Sequence; any other is "tokenizer.unsupported". Too many are "tokenizer.limit".
+  static Result<PreTokenizer> from_json(const Json& json, const std::string& file, const std::string& pointer,
+                                        Budget& budget);
 
-  // Error: "tokenizer.regex_limit".
-  Result<> apply(PieceList& list) const;
+  // Errors: "tokenizer.limit", "tokenizer.regex_limit".
+  Result<> apply(PieceList& list, Searcher& searcher) const;
 
   // Whether a space is put before a text, as ByteLevel and Metaspace may; empty: no such step.
   [[nodiscard]] std::optional<bool> prefix_space() const;
@@ -37,9 +39,8 @@ class PreTokenizer {
     bool invert;
   };
   struct ByteLevel {
-    TextPattern pattern;
+    std::optional<TextPattern> pattern;
     bool add_prefix_space;
-    bool use_regex;
   };
   struct Metaspace {
     enum class Prepend { kAlways, kFirst, kNever };
@@ -54,17 +55,19 @@ class PreTokenizer {
   struct Whitespace {};  // keeps runs of word characters and runs of other visible characters
   using Step = std::variant<Split, ByteLevel, Metaspace, Characters, Whitespace>;
 
-  Result<> add(const Json& json, const std::string& file, const std::string& pointer, int depth);
+  Result<> add(const Json& json, const std::string& file, const std::string& pointer, int depth,
+               Components& components);
   Result<> add_split(const Json& json, const JsonReader& reader, const std::string& pointer);
   Result<> add_byte_level(const JsonReader& reader);
   Result<> add_metaspace(const JsonReader& reader);
-  static Result<> apply_step(const Split& step, PieceList& list);
-  static Result<> apply_step(const ByteLevel& step, PieceList& list);
-  static Result<> apply_step(const Metaspace& step, PieceList& list);
-  static Result<> apply_step(const Characters& step, PieceList& list);
-  static Result<> apply_step(const Whitespace& step, PieceList& list);
+  static Result<> apply_step(const Split& step, PieceList& list, Searcher& searcher);
+  static Result<> apply_step(const ByteLevel& step, PieceList& list, Searcher& searcher);
+  static Result<> apply_step(const Metaspace& step, PieceList& list, Searcher& searcher);
+  static Result<> apply_step(const Characters& step, PieceList& list, Searcher& searcher);
+  static Result<> apply_step(const Whitespace& step, PieceList& list, Searcher& searcher);
 
   std::vector<Step> steps_;
+  std::vector<std::string> places_;  // of the steps in the file
 };
 
 }  // namespace moracle

@@ -6,26 +6,34 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <limits>
+#include <mutex>
+#include <optional>
 
+#include "text/budgets.h"
 #include "text/tokenizer/regex_syntax.h"
 #include "text/unicode.h"
 
 namespace moracle {
 namespace {
 
-// From one start a match may backtrack this often, plus a few times per byte of text (a greedy run gives back byte by
-// byte). The limit does not bound a search over many starts, so one search covers kStartsPerSearch bytes of starts and
-// the clock is read between searches.
-constexpr std::uint64_t kMatchLimit = 1'000'000;
-constexpr std::uint64_t kMatchLimitPerByte = 32;
-constexpr std::size_t kStartsPerSearch = 256;
+// A search cannot be stopped, so each is kept so small that the clock between two of them is enough. It sees no more of
+// the text than a window, and from one start it may backtrack kMatchLimit times; each time every item of the pattern
+// may read the window. So many starts share a search that all of this is at most kSearchReads characters. What a small
+// search does not settle is searched in the whole text by a slower program, which looks at the clock before every item.
+constexpr std::size_t kWindow = 1024;
+constexpr std::uint32_t kMatchLimit = 128;  // tokenizers in use need up to 64, and nearly always less than 16
+constexpr std::size_t kSearchReads = std::size_t{1} << 28U;
+constexpr std::size_t kItemBytes = 9;  // compiled, an item takes about so much
+constexpr std::size_t kMostStarts = 256;
+// Patterns in use compile to less than 5000 bytes. Larger ones than this are always searched by the slower program.
+constexpr std::size_t kLargeProgram = 16 * 1024;
 constexpr std::uint32_t kHeapLimitKib = 256 * 1024;
 constexpr std::size_t kJitStackStart = 32 * 1024;
 constexpr std::size_t kJitStackMost = 64 * 1024 * 1024;
-constexpr auto kTimeLimit = std::chrono::seconds(20);
+constexpr std::uint32_t kOptions =
+    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT;
 
 template <auto Free>
 struct Deleter {
@@ -40,41 +48,91 @@ using MatchContext = std::unique_ptr<pcre2_match_context, Deleter<pcre2_match_co
 using CompileContext = std::unique_ptr<pcre2_compile_context, Deleter<pcre2_compile_context_free>>;
 using JitStack = std::unique_ptr<pcre2_jit_stack, Deleter<pcre2_jit_stack_free>>;
 
+PCRE2_SPTR units(std::string_view text) {
+  return reinterpret_cast<PCRE2_SPTR>(text.data());
+}
+
 std::string message_of(int code) {
   std::array<PCRE2_UCHAR, 256> buffer{};
   pcre2_get_error_message(code, buffer.data(), buffer.size());
   return reinterpret_cast<const char*>(buffer.data());
 }
 
-}  // namespace
-
-struct TextPattern::Program {
-  Code code;
-};
-
-Result<TextPattern> TextPattern::regex(std::string_view pattern) {
-  MORACLE_ASSIGN(const std::string text, to_pcre2(pattern));
+// `text` is PCRE2's spelling. Without JIT the interpreter runs the same program.
+Result<Code> compile(std::string_view text, std::uint32_t options, std::uint32_t jit_options) {
   const CompileContext context(pcre2_compile_context_create(nullptr));
   if (context == nullptr) return Error{.code = "memory", .found = "no memory for a regular expression"};
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int status = 0;
   PCRE2_SIZE offset = 0;
-  Code code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT,
-                          &status, &offset, context.get()));
+  Code code(pcre2_compile(units(text), text.size(), options, &status, &offset, context.get()));
   if (code == nullptr) {
     return Error{.code = "tokenizer.unsupported",
                  .wanted = "a regular expression that PCRE2 can express",
                  .found = message_of(status)};
   }
-  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);  // without JIT the interpreter runs the same program
+  pcre2_jit_compile(code.get(), jit_options);
+  return code;
+}
+
+bool continues_character(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
+}
+
+// The end of the character that `at` lies in.
+std::size_t character_end(std::string_view text, std::size_t at) {
+  while (at < text.size() && continues_character(text[at])) ++at;
+  return at;
+}
+
+// Before every item of a watched program.
+int look_at_budget(pcre2_callout_block* /*block*/, void* budget) {
+  auto& spent = *static_cast<Budget*>(budget);
+  return spent.steps(1) && spent.in_time() ? 0 : PCRE2_ERROR_CALLOUT;
+}
+
+}  // namespace
+
+struct TextPattern::Program {
+  Code code;           // for small searches: of a whole text, or of a window
+  std::string source;  // PCRE2's spelling
+  std::size_t starts = 1;
+  bool large = false;
+  // The same with a callout before every item; made when a search needs it.
+  mutable std::once_flag watched_once;
+  mutable Code watched;
+};
+
+struct Searcher::Memory {
+  MatchContext small, watched;
+  MatchData data;
+  JitStack stack;
+};
+
+Searcher::Searcher(Budget& budget) : budget_(budget) {}
+Searcher::~Searcher() = default;
+
+Result<TextPattern> TextPattern::regex(std::string_view pattern) {
+  auto program = std::make_shared<Program>();
+  MORACLE_ASSIGN(program->source, to_pcre2(pattern));
+  MORACLE_ASSIGN(program->code, compile(program->source, kOptions, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD));
+  std::size_t size = 0;
+  pcre2_pattern_info(program->code.get(), PCRE2_INFO_SIZE, &size);
+  program->large = size > kLargeProgram;
+  program->starts =
+      std::clamp<std::size_t>(kSearchReads / (kWindow * kMatchLimit) / (size / kItemBytes + 1), 1, kMostStarts);
   TextPattern result;
-  result.program_ = std::make_shared<const Program>(Program{std::move(code)});
+  result.program_ = std::move(program);
   return result;
 }
 
 Result<TextPattern> TextPattern::literal(std::string text) {
   if (text.empty()) return regex("");
+  if (text.size() > kTokenizerTextBytes) {
+    return Error{.code = "tokenizer.unsupported",
+                 .wanted = fmt::format("a text of at most {} bytes", kTokenizerTextBytes),
+                 .found = fmt::format("{} bytes", text.size())};
+  }
   TextPattern result;
   result.literal_ = std::move(text);
   return result;
@@ -106,55 +164,115 @@ Result<TextPattern> TextPattern::from_json(const Json& json, const std::string& 
   return result;
 }
 
-Result<> TextPattern::find_all(std::string_view text, std::vector<MatchSpan>& matches) const {
+// One pass of a program over a text.
+struct TextPattern::Search {
+  const Program& program;
+  std::string_view text;
+  Searcher& searcher;
+
+  // Working memory, made once for a searcher.
+  bool prepare() const {
+    if (searcher.memory_ != nullptr) return true;
+    auto memory = std::make_unique<Searcher::Memory>();
+    memory->data.reset(pcre2_match_data_create(1, nullptr));
+    memory->small = make_context(kMatchLimit);
+    if (memory->small == nullptr || memory->data == nullptr) return false;
+    searcher.memory_ = std::move(memory);
+    return true;
+  }
+
+  // The same for watched programs; their stack is large.
+  bool prepare_watched() const {
+    Searcher::Memory& memory = *searcher.memory_;
+    if (memory.watched == nullptr) {
+      memory.stack.reset(pcre2_jit_stack_create(kJitStackStart, kJitStackMost, nullptr));
+      memory.watched = make_context(std::numeric_limits<std::uint32_t>::max());
+      if (memory.watched == nullptr) return false;
+      if (memory.stack != nullptr) pcre2_jit_stack_assign(memory.watched.get(), nullptr, memory.stack.get());
+      pcre2_set_callout(memory.watched.get(), look_at_budget, &searcher.budget_);
+    }
+    std::call_once(program.watched_once, [&] {
+      auto code = compile(program.source, kOptions | PCRE2_AUTO_CALLOUT, PCRE2_JIT_COMPLETE);
+      if (code.ok()) program.watched = std::move(code).value();
+    });
+    return program.watched != nullptr;
+  }
+
+  static MatchContext make_context(std::uint32_t match_limit) {
+    MatchContext context(pcre2_match_context_create(nullptr));
+    if (context == nullptr) return context;
+    pcre2_set_match_limit(context.get(), match_limit);
+    pcre2_set_heap_limit(context.get(), kHeapLimitKib);
+    return context;
+  }
+
+  // PCRE2's status of the first match that starts at `at` or at most `starts` bytes behind.
+  [[nodiscard]] int run(std::size_t at, std::size_t starts) const {
+    if (!program.large) {
+      const std::size_t end =
+          text.size() - at <= starts + kWindow ? text.size() : character_end(text, at + starts + kWindow);
+      const std::uint32_t partial = end < text.size() ? PCRE2_PARTIAL_HARD : 0;
+      const int status = match(*program.code, at, starts, end, partial, *searcher.memory_->small);
+      // An attempt that reaches the end of the window knows nothing of what is behind; the stack of a small search is
+      // the thread's own.
+      const bool settled =
+          status != PCRE2_ERROR_PARTIAL && status != PCRE2_ERROR_MATCHLIMIT && status != PCRE2_ERROR_JIT_STACKLIMIT;
+      if (settled) return status;
+    }
+    if (!prepare_watched()) return PCRE2_ERROR_NOMEMORY;
+    return match(*program.watched, at, starts, text.size(), 0, *searcher.memory_->watched);
+  }
+
+  [[nodiscard]] int match(const pcre2_code& code, std::size_t at, std::size_t starts, std::size_t end,
+                          std::uint32_t options, pcre2_match_context& context) const {
+    pcre2_set_offset_limit(&context, at + starts);
+    return pcre2_match(&code, units(text), end, at, PCRE2_NO_UTF_CHECK | options, searcher.memory_->data.get(),
+                       &context);
+  }
+
+  [[nodiscard]] MatchSpan found() const {
+    const PCRE2_SIZE* place = pcre2_get_ovector_pointer(searcher.memory_->data.get());
+    return {place[0], place[1]};
+  }
+
+  [[nodiscard]] Error error(std::size_t at, std::optional<int> status) const {
+    Error error = searcher.budget_.error("tokenizer.regex_limit");
+    if (status && !searcher.budget_.spent()) error.found = message_of(*status);
+    error.where = fmt::format("byte {} of {}", at, text.size());
+    return error;
+  }
+};
+
+Result<> TextPattern::find_all(std::string_view text, Searcher& searcher, std::vector<MatchSpan>& matches) const {
   matches.clear();
+  if (!searcher.pass(text.size(), 0)) return searcher.limit();
   if (!literal_.empty()) {
-    for (std::size_t at = text.find(literal_); at != std::string_view::npos; at = text.find(literal_, at)) {
-      matches.push_back({at, at + literal_.size()});
+    for (std::size_t at = unicode::find_bytes(text, literal_); at != std::string_view::npos;
+         at = unicode::find_bytes(text, literal_, at)) {
+      if (!searcher.found(matches, {at, at + literal_.size()})) return searcher.limit();
       at += literal_.size();
     }
     return Ok{};
   }
-  const MatchContext context(pcre2_match_context_create(nullptr));
-  const MatchData data(pcre2_match_data_create(1, nullptr));
-  const JitStack stack(pcre2_jit_stack_create(kJitStackStart, kJitStackMost, nullptr));
-  if (context == nullptr || data == nullptr) {
-    return Error{.code = "memory", .found = "no memory for a match"};
-  }
-  if (stack != nullptr) pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
-  const std::uint64_t limit = std::min<std::uint64_t>(kMatchLimit + kMatchLimitPerByte * text.size(),
-                                                      std::numeric_limits<std::uint32_t>::max());
-  pcre2_set_match_limit(context.get(), static_cast<std::uint32_t>(limit));
-  pcre2_set_heap_limit(context.get(), kHeapLimitKib);
-  const auto deadline = std::chrono::steady_clock::now() + kTimeLimit;
-
-  std::size_t searches = 0;
+  const Search search{*program_, text, searcher};
+  if (!search.prepare()) return Error{.code = "memory", .found = "no memory for a match"};
   for (std::size_t at = 0; at <= text.size();) {
-    pcre2_set_offset_limit(context.get(), at + kStartsPerSearch);
-    const int status = pcre2_match(program_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
-                                   PCRE2_NO_UTF_CHECK, data.get(), context.get());
-    const bool late = (++searches & 0xFF) == 0 && std::chrono::steady_clock::now() > deadline;
-    if ((status < 0 && status != PCRE2_ERROR_NOMATCH) || late) {
-      return Error{.code = "tokenizer.regex_limit",
-                   .where = fmt::format("byte {} of {}", at, text.size()),
-                   .wanted = "a pattern that matches this text within the limits",
-                   .found = late ? "20 seconds of matching" : message_of(status)};
-    }
+    const int status = search.run(at, program_->starts);
+    if (status < 0 && status != PCRE2_ERROR_NOMATCH) return search.error(at, status);
+    if (!searcher.budget().in_time()) return search.error(at, std::nullopt);
     if (status == PCRE2_ERROR_NOMATCH) {
-      if (text.size() - at <= kStartsPerSearch) break;
-      at += kStartsPerSearch;
-      while ((static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) --at;  // the start of the character there
+      if (text.size() - at <= program_->starts) break;
+      at = character_end(text, at + program_->starts + 1);
       continue;
     }
-    const PCRE2_SIZE* found = pcre2_get_ovector_pointer(data.get());
-    const MatchSpan match{found[0], found[1]};
-    if (match.end > match.begin) {
-      matches.push_back(match);
-      at = match.end;
-      continue;
+    const MatchSpan match = search.found();
+    const bool empty = match.end == match.begin;
+    if (!empty || matches.empty() || matches.back().end != match.begin) {
+      if (!searcher.found(matches, match)) return search.error(at, std::nullopt);
     }
-    if (matches.empty() || matches.back().end != match.begin) matches.push_back(match);
-    at = match.begin < text.size() ? match.begin + unicode::decode_at(text, match.begin).size : text.size() + 1;
+    at = !empty                      ? match.end
+         : match.begin < text.size() ? match.begin + unicode::decode_at(text, match.begin).size
+                                     : text.size() + 1;
   }
   return Ok{};
 }

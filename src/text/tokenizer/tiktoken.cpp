@@ -15,7 +15,7 @@ namespace moracle {
 namespace {
 
 // Every split of a token is looked up; this bounds the bytes that are hashed for it. Real vocabularies need a few 10^7.
-constexpr std::size_t kMostSplitBytes = std::size_t{1} << 31;
+constexpr std::size_t kMostSplitBytes = std::size_t{1} << 28U;
 
 constexpr std::string_view kPattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/file_error.h"
+#include "text/budgets.h"
 #include "text/tokenizer/added_tokens.h"
 #include "text/tokenizer/bpe.h"
 #include "text/tokenizer/decoder.h"
@@ -19,7 +20,35 @@
 
 namespace moracle {
 
+namespace {
+
+// Reading components and added tokens; the files beside them are read in a pause.
+struct Reading {
+  Budget budget{kTokenizerReading};
+  Searcher searcher{budget};
+  Reading() { budget.pause(); }
+};
+
+// A place that has no file yet is in this one.
+Error in_file(Error error, const std::string& file) {
+  if (error.file.empty()) error.file = file;
+  return error;
+}
+
+}  // namespace
+
+// What one encoding works with.
+struct Encoding {
+  explicit Encoding(std::size_t own_bytes)
+      : budget(kEncoding.plus(kEncodingPerByte.times(own_bytes))), searcher(budget) {}
+  Budget budget;
+  Searcher searcher;
+  BpeScratch scratch{};
+  std::vector<std::int32_t> ids{};
+};
+
 struct Tokenizer::State {
+  std::string file;  // of the vocabulary
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   Bpe model;
@@ -32,38 +61,56 @@ struct Tokenizer::State {
   using OwnTokens = std::vector<std::pair<std::int32_t, AddedToken>>;
 
   // The components of a tokenizer.json. `own` gets its added tokens.
-  static Result<std::shared_ptr<State>> read(const Json& json, const std::string& file, OwnTokens& own);
+  static Result<std::shared_ptr<State>> read(const Json& json, const std::string& file, Reading& reading,
+                                             OwnTokens& own);
   // Adds the tokens that the files beside the vocabulary declare, and does what else they say.
-  Result<> configure(TokenizerConfig given);
+  Result<> configure(TokenizerConfig given, Reading& reading);
 
   [[nodiscard]] std::optional<std::string_view> text(std::int32_t id) const {
     if (const auto text = added.text(id)) return text;
     return model.vocabulary().text(id);
   }
+  // What of a token is decoded.
+  [[nodiscard]] std::optional<std::string_view> shown(std::int32_t id, bool skip_special_tokens) const {
+    const auto token = text(id);
+    return token && skip_special_tokens && added.is_special(*token) ? std::nullopt : token;
+  }
+
+  Result<> encode(std::string_view text, bool add_special_tokens, Encoding& work) const {
+    std::vector<AddedTokens::Section> sections;
+    MORACLE_TRY(added.split(text, false, work.searcher, sections));
+    for (const auto& section : sections) {
+      if (section.id < 0) {
+        MORACLE_TRY(encode_section(text.substr(section.begin, section.end - section.begin), section.begin == 0, work));
+      } else if (section.end > section.begin) {
+        work.ids.push_back(section.id);
+      }
+    }
+    return post_processor.apply(work.ids, add_special_tokens, work.budget);
+  }
 
   // Ids of the text between two added tokens that match raw text. `at_start`: the text begins the input.
-  Result<> encode_section(std::string_view text, bool at_start, BpeScratch& scratch,
-                          std::vector<std::int32_t>& ids) const {
-    if (!stretches) return encode_stretch(text, at_start, scratch, ids);
+  Result<> encode_section(std::string_view text, bool at_start, Encoding& work) const {
+    if (!stretches) return encode_stretch(text, at_start, work);
     std::vector<std::size_t> ends;
     kimi_stretches(text, ends);
     std::size_t begin = 0;
     for (const std::size_t end : ends) {
-      MORACLE_TRY(encode_stretch(text.substr(begin, end - begin), at_start && begin == 0, scratch, ids));
+      MORACLE_TRY(encode_stretch(text.substr(begin, end - begin), at_start && begin == 0, work));
       begin = end;
     }
     return Ok{};
   }
 
-  Result<> encode_stretch(std::string_view text, bool at_start, BpeScratch& scratch,
-                          std::vector<std::int32_t>& ids) const {
+  Result<> encode_stretch(std::string_view text, bool at_start, Encoding& work) const {
+    if (!work.searcher.pass(text.size(), 2 * text.size())) return work.searcher.limit();
     NormalizedText normalized{std::string(text), at_start ? unicode::decode_at(text, 0).size : 0};
-    MORACLE_TRY(normalizer.apply(normalized));
+    MORACLE_TRY(normalizer.apply(normalized, work.searcher));
     std::vector<AddedTokens::Section> sections;
-    added.split(normalized.text, true, sections);
+    MORACLE_TRY(added.split(normalized.text, true, work.searcher, sections));
     for (const auto& section : sections) {
       if (section.id >= 0) {
-        if (section.end > section.begin) ids.push_back(section.id);
+        if (section.end > section.begin) work.ids.push_back(section.id);
         continue;
       }
       PieceList list;
@@ -72,8 +119,10 @@ struct Tokenizer::State {
       const std::size_t head = std::min(std::max(normalized.head, section.begin), section.end) - section.begin;
       list.text = whole ? std::move(normalized.text) : normalized.text.substr(section.begin, size);
       list.pieces.push_back({0, size, head, head > 0});
-      MORACLE_TRY(pre_tokenizer.apply(list));
-      for (const auto& piece : list.pieces) MORACLE_TRY(model.encode(list.view(piece), scratch, ids));
+      MORACLE_TRY(pre_tokenizer.apply(list, work.searcher));
+      for (const auto& piece : list.pieces) {
+        MORACLE_TRY(model.encode(list.view(piece), work.budget, work.scratch, work.ids));
+      }
     }
     return Ok{};
   }
@@ -113,7 +162,7 @@ const Json& member_of(const Json& json, const char* key) {
 }  // namespace
 
 Result<std::shared_ptr<Tokenizer::State>> Tokenizer::State::read(const Json& json, const std::string& file,
-                                                                 OwnTokens& own) {
+                                                                 Reading& reading, OwnTokens& own) {
   if (!json.is_object()) {
     return Error{.code = "config.type", .file = file, .where = "", .wanted = "an object", .found = json.type_name()};
   }
@@ -124,29 +173,32 @@ Result<std::shared_ptr<Tokenizer::State>> Tokenizer::State::read(const Json& jso
         .code = "tokenizer.version", .file = file, .where = "/version", .wanted = "version 1.0", .found = version};
   }
   auto state = std::make_shared<State>();
-  MORACLE_ASSIGN(state->normalizer, Normalizer::from_json(member_of(json, "normalizer"), file, "/normalizer"));
-  MORACLE_ASSIGN(state->pre_tokenizer,
-                 PreTokenizer::from_json(member_of(json, "pre_tokenizer"), file, "/pre_tokenizer"));
+  state->file = file;
   MORACLE_ASSIGN(state->model, Bpe::from_json(member_of(json, "model"), file, "/model"));
-  MORACLE_ASSIGN(state->post_processor,
-                 PostProcessor::from_json(member_of(json, "post_processor"), file, "/post_processor"));
-  MORACLE_ASSIGN(state->decoder, Decoder::from_json(member_of(json, "decoder"), file, "/decoder"));
   MORACLE_ASSIGN(own, read_added_tokens(member_of(json, "added_tokens"), file, "/added_tokens"));
+  Budget& budget = reading.budget;
+  budget.resume();
+  MORACLE_ASSIGN(state->normalizer, Normalizer::from_json(member_of(json, "normalizer"), file, "/normalizer", budget));
+  MORACLE_ASSIGN(state->pre_tokenizer,
+                 PreTokenizer::from_json(member_of(json, "pre_tokenizer"), file, "/pre_tokenizer", budget));
+  MORACLE_ASSIGN(state->post_processor,
+                 PostProcessor::from_json(member_of(json, "post_processor"), file, "/post_processor", budget));
+  MORACLE_ASSIGN(state->decoder, Decoder::from_json(member_of(json, "decoder"), file, "/decoder", budget));
   std::vector<AddedToken> tokens;
   for (const auto& [id, token] : own) tokens.push_back(token);
-  MORACLE_TRY(state->added.add(tokens, state->model.vocabulary(), state->normalizer));
+  auto added_all = state->added.add(tokens, state->model.vocabulary(), state->normalizer, reading.searcher);
+  if (!added_all.ok()) return in_file(at_place(std::move(added_all).error(), "/added_tokens"), file);
+  budget.pause();
   return state;
 }
 
-Result<> Tokenizer::State::configure(TokenizerConfig given) {
+Result<> Tokenizer::State::configure(TokenizerConfig given, Reading& reading) {
   config = std::move(given);
   const auto warn = [&](const std::string& text) { config.warnings.push_back(config.file + ": " + text); };
-  if (auto added_all = added.add(config.tokens, model.vocabulary(), normalizer); !added_all.ok()) {
-    Error error = std::move(added_all).error();
-    error.file = config.file;
-    return error;
-  }
-  added.finish(config.split_special_tokens);
+  reading.budget.resume();
+  auto done = added.add(config.tokens, model.vocabulary(), normalizer, reading.searcher);
+  if (done.ok()) done = added.finish(config.split_special_tokens, reading.searcher);
+  if (!done.ok()) return in_file(std::move(done).error(), config.file);
   for (const auto& [id, token] : config.by_id) {
     const auto own = added.id(token.content);
     if (token.content.empty() || own == id) continue;
@@ -170,10 +222,11 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) {
   if (!exists) return load_tiktoken(folder);
   const std::string file = path.string();
   MORACLE_ASSIGN(const Json json, read_json(path));
+  Reading reading;
   State::OwnTokens own;
-  MORACLE_ASSIGN(const auto state, State::read(json, file, own));
+  MORACLE_ASSIGN(const auto state, State::read(json, file, reading, own));
   MORACLE_ASSIGN(TokenizerConfig config, TokenizerConfig::load(folder, own, true));
-  MORACLE_TRY(state->configure(std::move(config)));
+  MORACLE_TRY(state->configure(std::move(config), reading));
   const TokenizerConfig& given = state->config;
   for (const auto& [key, asked, done] :
        {std::tuple{"add_bos_token", given.add_bos_token, state->post_processor.adds_before()},
@@ -193,12 +246,15 @@ Result<Tokenizer> Tokenizer::load_tiktoken(const std::filesystem::path& folder) 
   MORACLE_ASSIGN(const std::string text, read_text(path, JsonLimits{}.bytes));
   const std::string file = path.string();
   auto state = std::make_shared<State>();
+  state->file = file;
   MORACLE_ASSIGN(state->model, read_tiktoken(text, file));
   MORACLE_ASSIGN(TokenizerConfig config, TokenizerConfig::load(folder, {}, false));
   state->stretches = is_kimi(config);
-  MORACLE_ASSIGN(state->pre_tokenizer,
-                 PreTokenizer::from_json(tiktoken_pre_tokenizer(is_kimi(config)), file, "/pre_tokenizer"));
-  MORACLE_ASSIGN(state->decoder, Decoder::from_json({{"type", "ByteLevel"}}, file, "/decoder"));
+  Reading reading;
+  reading.budget.resume();
+  MORACLE_ASSIGN(state->pre_tokenizer, PreTokenizer::from_json(tiktoken_pre_tokenizer(is_kimi(config)), file,
+                                                               "/pre_tokenizer", reading.budget));
+  MORACLE_ASSIGN(state->decoder, Decoder::from_json({{"type", "ByteLevel"}}, file, "/decoder", reading.budget));
   // Special tokens follow the vocabulary; a place that none has is reserved.
   const Vocabulary& vocabulary = state->model.vocabulary();
   const auto base = static_cast<std::int32_t>(vocabulary.size());
@@ -215,10 +271,12 @@ Result<Tokenizer> Tokenizer::load_tiktoken(const std::filesystem::path& folder) 
   for (std::int32_t id = base; id < end; ++id) {
     const auto [place, reserved] = behind.try_emplace(id);
     if (reserved) place->second = {.content = fmt::format("<|reserved_token_{}|>", id), .special = true};
-    MORACLE_TRY(state->added.add_at(id, place->second, vocabulary));
+    auto added_one = state->added.add_at(id, place->second, vocabulary, reading.searcher);
+    if (!added_one.ok()) return in_file(std::move(added_one).error(), config.file);
   }
+  reading.budget.pause();
   const bool kimi = is_kimi(config);
-  MORACLE_TRY(state->configure(std::move(config)));
+  MORACLE_TRY(state->configure(std::move(config), reading));
   if (!kimi) {
     const auto token = [&](const char* name, std::optional<bool> on) {
       return on.value_or(false) ? state->added.id(state->config.token(name)) : std::nullopt;
@@ -230,9 +288,12 @@ Result<Tokenizer> Tokenizer::load_tiktoken(const std::filesystem::path& folder) 
 }
 
 Result<Tokenizer> Tokenizer::from_json(const Json& json, const std::string& file) {
+  Reading reading;
   State::OwnTokens own;
-  MORACLE_ASSIGN(const auto state, State::read(json, file, own));
-  state->added.finish(false);
+  MORACLE_ASSIGN(const auto state, State::read(json, file, reading, own));
+  reading.budget.resume();
+  if (auto done = state->added.finish(false, reading.searcher); !done.ok())
+    return in_file(std::move(done).error(), file);
   return Tokenizer(state);
 }
 
@@ -242,27 +303,22 @@ const TokenizerConfig& Tokenizer::config() const {
 
 Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view utf8, EncodeOptions options) const {
   MORACLE_TRY(unicode::check_utf8(utf8));
-  std::vector<std::int32_t> ids;
-  std::vector<AddedTokens::Section> sections;
-  state_->added.split(utf8, false, sections);
-  BpeScratch scratch;
-  for (const auto& section : sections) {
-    if (section.id < 0) {
-      MORACLE_TRY(state_->encode_section(utf8.substr(section.begin, section.end - section.begin), section.begin == 0,
-                                         scratch, ids));
-    } else if (section.end > section.begin) {
-      ids.push_back(section.id);
-    }
-  }
-  state_->post_processor.apply(ids, options.add_special_tokens);
-  return ids;
+  Encoding work(options.own_bytes.value_or(utf8.size()));
+  auto encoded = state_->encode(utf8, options.add_special_tokens, work);
+  if (!encoded.ok()) return in_file(std::move(encoded).error(), state_->file);
+  return std::move(work.ids);
 }
 
-std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const {
-  DetokenizerStream stream(*this, skip_special_tokens);
-  std::string text;
-  for (const auto id : ids) text += stream.push(id);
-  return text + stream.finish();
+Result<std::string> Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const {
+  DecodeChain chain = state_->decoder.chain();
+  chain.expect(ids.size());
+  for (const auto id : ids) {
+    if (const auto token = state_->shown(id, skip_special_tokens)) chain.push(*token);
+  }
+  chain.finish();
+  auto text = chain.take();
+  if (text.ok()) return text;
+  return in_file(std::move(text).error(), state_->file);
 }
 
 std::int32_t Tokenizer::vocab_size() const {
@@ -282,24 +338,38 @@ struct DetokenizerStream::Impl {
   std::shared_ptr<const Tokenizer::State> state;
   bool skip_special_tokens;
   DecodeChain chain;
+
+  // The chain's clock runs only while it works.
+  template <class Work>
+  Result<std::string> run(const Work& work) {
+    chain.resume();
+    work();
+    auto text = chain.take();
+    chain.pause();
+    if (text.ok()) return text;
+    return in_file(std::move(text).error(), state->file);
+  }
 };
 
 DetokenizerStream::DetokenizerStream(const Tokenizer& tokenizer, bool skip_special_tokens)
-    : impl_(std::make_unique<Impl>(Impl{tokenizer.state_, skip_special_tokens, tokenizer.state_->decoder.chain()})) {}
+    : impl_(std::make_unique<Impl>(Impl{tokenizer.state_, skip_special_tokens, tokenizer.state_->decoder.chain()})) {
+  impl_->chain.pause();
+}
 DetokenizerStream::DetokenizerStream(DetokenizerStream&&) noexcept = default;
 DetokenizerStream& DetokenizerStream::operator=(DetokenizerStream&&) noexcept = default;
 DetokenizerStream::~DetokenizerStream() = default;
 
-std::string DetokenizerStream::push(std::int32_t id) {
-  const auto text = impl_->state->text(id);
-  if (!text || (impl_->skip_special_tokens && impl_->state->added.is_special(*text))) return "";
-  impl_->chain.push(*text);
-  return impl_->chain.take();
+Result<std::string> DetokenizerStream::push(std::int32_t id) {
+  const auto token = impl_->state->shown(id, impl_->skip_special_tokens);
+  if (!token) return std::string();
+  return impl_->run([&] {
+    impl_->chain.expect(1);
+    impl_->chain.push(*token);
+  });
 }
 
-std::string DetokenizerStream::finish() {
-  impl_->chain.finish();
-  return impl_->chain.take();
+Result<std::string> DetokenizerStream::finish() {
+  return impl_->run([&] { impl_->chain.finish(); });
 }
 
 }  // namespace moracle

@@ -19,6 +19,9 @@ namespace moracle {
 
 struct EncodeOptions {
   bool add_special_tokens = true;  // whether the post-processor's tokens (e.g. a leading <s>) are added
+  // Bytes of the text that the caller wrote, which kEncodingPerByte is given for; a template may have made the rest.
+  // Unset: all.
+  std::optional<std::size_t> own_bytes{};
 };
 
 // An immutable tokenizer; copies share their tables, and one object may be used by many threads.
@@ -30,17 +33,17 @@ class Tokenizer {
 
   // Errors: "tokenizer.unsupported" (a component or pattern we do not implement; `where` is its JSON pointer),
   // "tokenizer.id" (token id negative, too large or taken twice), "tokenizer.merge" (merge of or into an unknown
-  // token), "tokenizer.version", and those of JsonReader. `file` only labels the errors.
+  // token), "tokenizer.limit", "tokenizer.version", and those of JsonReader. `file` only labels the errors.
   static Result<Tokenizer> from_json(const Json& json, const std::string& file);
 
   // Token ids of a UTF-8 text. Added tokens inside the text become their ids. Errors: "text.utf8" (`where`: byte
-  // offset), "tokenizer.regex_limit" (a pattern that backtracks too much on this text), "tokenizer.unknown_token"
-  // (an unknown character and an unk_token that is not in the vocabulary).
+  // offset), "tokenizer.limit" and "tokenizer.regex_limit" (the budget of text/budgets.h is spent),
+  // "tokenizer.unknown_token" (an unknown character and an unk_token that is not in the vocabulary).
   Result<std::vector<std::int32_t>> encode(std::string_view utf8, EncodeOptions options = {}) const;
 
   // The text of a sequence of ids; unknown ids are left out. Always well-formed UTF-8: bytes that are no character
-  // become U+FFFD.
-  std::string decode(std::span<const std::int32_t> ids, bool skip_special_tokens = true) const;
+  // become U+FFFD. Errors: "tokenizer.limit", "tokenizer.regex_limit".
+  Result<std::string> decode(std::span<const std::int32_t> ids, bool skip_special_tokens = true) const;
 
   // One more than the largest id.
   std::int32_t vocab_size() const;
@@ -69,8 +72,9 @@ class DetokenizerStream {
   DetokenizerStream& operator=(DetokenizerStream&&) noexcept;
   ~DetokenizerStream();
 
-  std::string push(std::int32_t id);
-  std::string finish();  // what was held back; the stream then starts anew
+  // Errors: "tokenizer.limit", "tokenizer.regex_limit"; then nothing more is decoded.
+  Result<std::string> push(std::int32_t id);
+  Result<std::string> finish();  // what was held back; the stream then starts anew
 
  private:
   struct Impl;

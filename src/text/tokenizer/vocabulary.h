@@ -7,15 +7,12 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "base/keyed_hash.h"
 #include "base/result.h"
 
 namespace moracle {
 
-struct TextHash {
-  using is_transparent = void;
-  std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-};
-using IdByText = std::unordered_map<std::string, std::int32_t, TextHash, std::equal_to<>>;
+using IdByText = std::unordered_map<std::string, std::int32_t, KeyedHash, std::equal_to<>>;
 
 // A one-to-one map between token texts and ids.
 class Vocabulary {
@@ -46,7 +43,7 @@ class Vocabulary {
 
  private:
   IdByText ids_;  // nodes stay in place, so the views below do too, also when the vocabulary is moved
-  std::unordered_map<std::int32_t, std::string_view> texts_;
+  std::unordered_map<std::int32_t, std::string_view, KeyedHash> texts_;
   std::int32_t largest_ = -1;
 };
 

@@ -56,5 +56,25 @@ TEST(Budget, StepsLookAtTheClock) {
   EXPECT_FALSE(late.in_time());
 }
 
+TEST(Budget, PartsExtendIt) {
+  Budget budget({.steps = 10, .bytes = 10, .matches = 10, .time = std::chrono::milliseconds(500)});
+  EXPECT_TRUE(budget.steps(8));
+  budget.extend({.steps = 5, .bytes = 1, .matches = 0, .time = std::chrono::milliseconds(1)});
+  EXPECT_TRUE(budget.steps(7));
+  EXPECT_TRUE(budget.bytes(11));
+  EXPECT_FALSE(budget.bytes(1));
+  EXPECT_EQ(budget.found(), "more than 11 bytes made");
+  budget.extend({.steps = 100, .bytes = 100, .matches = 100});
+  EXPECT_FALSE(budget.steps(1));
+}
+
+TEST(Budget, PausesDoNotCount) {
+  Budget budget({.time = std::chrono::milliseconds(30)});
+  budget.pause();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  budget.resume();
+  EXPECT_TRUE(budget.in_time());
+}
+
 }  // namespace
 }  // namespace moracle

@@ -100,15 +100,15 @@ TEST_P(Agreement, IdsTextAndStream) {
     ++count;
     const auto ids = tokenizer->encode(next->text, {.add_special_tokens = !next->plain});
     ASSERT_TRUE(ids.ok()) << ids.error().message();
-    const std::string decoded = tokenizer->decode(next->ids, !next->keep);
+    const auto decoded = tokenizer->decode(next->ids, !next->keep);
     DetokenizerStream stream(*tokenizer, !next->keep);
     std::string streamed;
-    for (const auto id : next->ids) streamed += stream.push(id);
-    streamed += stream.finish();
+    for (const auto id : next->ids) streamed += *stream.push(id);
+    streamed += *stream.finish();
     EXPECT_EQ(*ids, next->ids) << "case " << count << ": " << testing::PrintToString(next->text);
-    EXPECT_EQ(decoded, next->decoded) << "case " << count;
+    EXPECT_EQ(*decoded, next->decoded) << "case " << count;
     EXPECT_EQ(streamed, next->decoded) << "case " << count;
-    if (*ids != next->ids || decoded != next->decoded) ++failures;
+    if (*ids != next->ids || *decoded != next->decoded) ++failures;
     ASSERT_LT(failures, 5);
   }
   EXPECT_GT(count, 0);

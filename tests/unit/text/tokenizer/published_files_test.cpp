@@ -27,9 +27,9 @@ void expect_agreement(const Tokenizer& tokenizer, const Json& check) {
   const auto got = tokenizer.encode(text);
   ASSERT_TRUE(got.ok()) << got.error().message();
   EXPECT_EQ(*got, ids) << text;
-  EXPECT_EQ(tokenizer.decode(ids, false), check.at("whole").get<std::string>()) << text;
+  EXPECT_EQ(*tokenizer.decode(ids, false), check.at("whole").get<std::string>()) << text;
   if (check.contains("shown")) {
-    EXPECT_EQ(tokenizer.decode(ids), check.at("shown").get<std::string>()) << text;
+    EXPECT_EQ(*tokenizer.decode(ids), check.at("shown").get<std::string>()) << text;
   }
 }
 
