@@ -138,11 +138,13 @@ CommandTable command_table(const CLI::App& command) {
                      .commands = {},
                      .notes = {},
                      .examples = {}};
-  for (const CLI::Option* option : command.get_options()) {
-    if (!option->get_group().empty() && option != command.get_help_ptr()) table.options.push_back(option_row(*option));
+  for (std::size_t place = 0; place <= kGroups.size(); ++place) {  // the last: groups of this command alone
+    for (const CLI::Option* option : command.get_options()) {
+      if (option->get_group().empty() || option == command.get_help_ptr()) continue;
+      OptionRow row = option_row(*option);
+      if (place_of(row.group) == place) table.options.push_back(std::move(row));
+    }
   }
-  std::stable_sort(table.options.begin(), table.options.end(),
-                   [](const OptionRow& a, const OptionRow& b) { return place_of(a.group) < place_of(b.group); });
   if (const CLI::Option* help = command.get_help_ptr()) {
     OptionRow row = option_row(*help);
     const std::string last = table.options.empty() ? kArgumentsGroup : table.options.back().group;

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
+#include <cmath>
 #include <vector>
 
 #include "cli/screen.h"
@@ -18,7 +18,7 @@ constexpr double kJudgedAfter = 0.5;  // seconds
 
 // "8 s", "1 min 20 s", "12 min", "2 h 05 min".
 std::string duration_text(double seconds) {
-  const auto whole = static_cast<std::int64_t>(std::min(seconds, 359999.0) + 0.5);
+  const auto whole = std::llround(std::min(seconds, 359999.0));
   if (whole < 60) return fmt::format("{} s", whole);
   if (whole < 600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
   if (whole < 3600) return fmt::format("{} min", whole / 60);

@@ -1,6 +1,7 @@
 #include "oracle/backends.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace moracle {
@@ -83,11 +84,11 @@ std::vector<BackendEntry> fold_backends(const Decision& decision) {
   const std::optional<std::size_t> used = used_candidate(decision);
   const auto rank = [&](std::size_t place) {
     const Candidate& candidate = decision.trace[place];
-    return std::tuple(used != place, verdict_of(candidate, decision), candidate.reasons.size());
+    return std::tuple(used != place, verdict_of(candidate, decision), candidate.reasons.size(), place);
   };
   for (BackendEntry& entry : entries) {
-    std::stable_sort(entry.variants.begin(), entry.variants.end(),
-                     [&](std::size_t a, std::size_t b) { return rank(a) < rank(b); });
+    std::sort(entry.variants.begin(), entry.variants.end(),
+              [&](std::size_t a, std::size_t b) { return rank(a) < rank(b); });
     entry.verdict = verdict_of(decision.trace[entry.variants.front()], decision);
   }
   const auto lead = std::find_if(entries.begin(), entries.end(),

@@ -124,8 +124,7 @@ TEST_F(CliTest, ChatTakesMessagesOfSeveralLines) {
   chat.until("> ", found);
   chat.type("/save talk.json\r");
   chat.until("Saved", found);
-  chat.type("\x04");
-  EXPECT_EQ(chat.finish(), 0) << chat.text();
+  EXPECT_EQ(chat.finish_by("\x04"), 0) << chat.text();
   std::vector<std::string> asked;
   const Json saved = read_json(folder_ / "talk.json")->at("messages");
   for (const Json& message : saved) {
