@@ -7,6 +7,7 @@ The folder is what the build unpacked, changed as needed. Vectors that mx_golden
 files give the same archive.
 """
 import io
+import lzma
 import pathlib
 import sys
 import tarfile
@@ -19,7 +20,7 @@ def main():
     root = pathlib.Path(sys.argv[1])
     files = sorted(path for part in ("golden", "tokenizer", "decisions") for path in (root / part).rglob("*")
                    if path.is_file() and not path.name.startswith(COMPUTED))
-    with tarfile.open(ARCHIVE, "w:xz", preset=9) as archive:
+    with tarfile.open(ARCHIVE, "w:xz", preset=9 | lzma.PRESET_EXTREME) as archive:
         for path in files:
             data = path.read_bytes()
             member = tarfile.TarInfo(str(path.relative_to(root)))
