@@ -68,7 +68,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   encode_and_decode(*tokenizer, parts[1], true);
   encode_and_decode(*tokenizer, "ab a\xc3\xa9 the\n\n 12 \xe6\xbc\xa2<unk><0x41>", false);
   const std::vector<std::int32_t> odd{0, 1, 2, tokenizer->vocab_size() - 1, tokenizer->vocab_size(), -1, INT32_MAX};
-  require(!moracle::unicode::find_invalid_utf8(tokenizer->decode(odd, false)));
+  const auto decoded = tokenizer->decode(odd, false);
+  if (!decoded.ok()) {
+    check_error(decoded.error());
+    return 0;
+  }
+  require(!moracle::unicode::find_invalid_utf8(*decoded));
   return 0;
 }
 

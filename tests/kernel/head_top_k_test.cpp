@@ -155,9 +155,8 @@ class Head {
       }
       Ids rows(keys.size());
       std::iota(rows.begin(), rows.end(), 0);
-      std::stable_sort(rows.begin(), rows.end(), [&](std::int64_t a, std::int64_t b) {
-        return keys[static_cast<std::size_t>(a)] > keys[static_cast<std::size_t>(b)];
-      });
+      std::ranges::sort(rows, {},
+                        [&](std::int64_t row) { return std::pair(-keys[static_cast<std::size_t>(row)], row); });
       rows.resize(static_cast<std::size_t>(k));
       all.push_back(rows);
     }
