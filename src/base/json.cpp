@@ -129,6 +129,9 @@ class DocumentReader {
   // Whole numbers that fit 64 bits stay whole; others are the nearest double.
   Result<> number(Json& out) {
     const std::uint64_t byte = scanner_.position();
+    if (const char next = scanner_.peek(); next != '-' && (next < '0' || next > '9')) {
+      return scanner_.error("a JSON value");
+    }
     MORACLE_ASSIGN(const std::string_view token, scanner_.number());
     const char* const begin = token.data();
     const char* const end = begin + token.size();

@@ -88,6 +88,52 @@ constexpr std::array kForeign = {
     Foreign{"watermarking_config", false, nothing},
 };
 
+// Members that are read here, or that choose no token.
+constexpr std::array<std::string_view, 33> kKnown = {"do_sample",
+                                                     "temperature",
+                                                     "top_k",
+                                                     "top_p",
+                                                     "min_p",
+                                                     "repetition_penalty",
+                                                     "presence_penalty",
+                                                     "frequency_penalty",
+                                                     "max_new_tokens",
+                                                     "max_length",
+                                                     "stop_strings",
+                                                     "eos_token_id",
+                                                     "bos_token_id",
+                                                     "pad_token_id",
+                                                     "decoder_start_token_id",
+                                                     "user_token_id",
+                                                     "assistant_token_id",
+                                                     "transformers_version",
+                                                     "use_cache",
+                                                     "num_beam_groups",
+                                                     "diversity_penalty",
+                                                     "length_penalty",
+                                                     "early_stopping",
+                                                     "low_memory",
+                                                     "renormalize_logits",
+                                                     "remove_invalid_values",
+                                                     "disable_compile",
+                                                     "is_assistant",
+                                                     "max_matching_ngram_size",
+                                                     "prefill_chunk_size",
+                                                     "target_lookbehind",
+                                                     "chat_format",
+                                                     "max_window_size"};
+constexpr std::array<std::string_view, 8> kKnownStarts = {
+    "_", "output_", "return_", "assistant_", "num_assistant_", "prompt_lookup_", "cache_", "compile_"};
+
+// Whether nobody can say that the member changes no answer.
+bool is_unknown(std::string_view key) {
+  const auto same = [&](std::string_view known) { return known == key; };
+  return std::none_of(kKnown.begin(), kKnown.end(), same) &&
+         std::none_of(kForeign.begin(), kForeign.end(), [&](const Foreign& member) { return member.key == key; }) &&
+         std::none_of(kKnownStarts.begin(), kKnownStarts.end(),
+                      [&](std::string_view start) { return key.starts_with(start); });
+}
+
 // Reads the members of one object, and turns what cannot be used into faults.
 class Reader {
  public:
@@ -202,11 +248,12 @@ Json read_published(const std::filesystem::path& path, GenerationConfig& config)
   if (exists.ok() && !*exists) return Json::object();
   auto json = exists.ok() ? read_json(path) : exists.error();
   if (json.ok() && json->is_object()) return *std::move(json);
-  config.faults.push_back(
-      {"",
-       json.ok()
-           ? Error{.code = "config.type", .file = path.string(), .wanted = "a JSON object", .found = json->type_name()}
-           : std::move(json).error()});
+  Error error =
+      json.ok()
+          ? Error{.code = "config.type", .file = path.string(), .wanted = "a JSON object", .found = json->type_name()}
+          : std::move(json).error();
+  error.advice += std::string(error.advice.empty() ? "" : ", or ") + "go without it: --temperature 0";
+  config.faults.push_back({"", std::move(error)});
   return Json::object();
 }
 
@@ -224,6 +271,7 @@ std::string joined(const std::vector<std::string>& parts) {
 // Whether a generation under `choice` needs the published member.
 bool needs(const std::string& key, const GenerationChoice& choice, const SamplingOptions& settled) {
   const bool samples = settled.temperature > 0;
+  if (key.empty()) return samples || !choice.temperature;
   if (key == "do_sample" || key == "temperature") return !choice.temperature;
   if (key == "top_k") return samples && !choice.top_k;
   if (key == "top_p") return samples && !choice.top_p;
@@ -305,6 +353,9 @@ GenerationConfig load_generation_config(const std::filesystem::path& folder, con
   for (const Foreign& member : kForeign) {
     if (!first.has(member.key) || member.off(first.at(member.key))) continue;
     result.unapplied.push_back({std::string(member.key) + " " + shown(first.at(member.key)), member.sampling_only});
+  }
+  for (const auto& [key, value] : published.items()) {
+    if (!value.is_null() && is_unknown(key)) result.unapplied.push_back({key.substr(0, kShown) + " " + shown(value)});
   }
   std::vector<Reader> readers = {first, Reader(config, config_path, "", result)};
   const auto text = config.find("text_config");

@@ -85,6 +85,7 @@ TEST_F(FieldText, AddedTokenInAnyOtherPublishedPlace) {
       {"tokenizer_config.json", {{"additional_special_tokens", {"<|im_end|>"}}}},
       {"tokenizer_config.json", {{"extra_special_tokens", {"<|im_end|>"}}}},
       {"tokenizer_config.json", {{"extra_special_tokens", {{"end", "<|im_end|>"}}}}},
+      {"tokenizer_config.json", {{"model_specific_special_tokens", {{"end", "<|im_end|>"}}}}},
       {"tokenizer_config.json", {{"eos_token", "<|im_end|>"}}},
       {"tokenizer_config.json", {{"eos_token", token}}},
       {"tokenizer_config.json", {{"turn_token", "<|im_end|>"}}},

@@ -184,6 +184,8 @@ class Merger {
 
   // The older name counts where the newer one says nothing.
   Result<> read_extras(const Json& json) {
+    const Json specific = json.value("model_specific_special_tokens", Json());
+    MORACLE_TRY(take_extras(specific, config_.file, "/model_specific_special_tokens"));
     const Json extra = json.value("extra_special_tokens", Json());
     additional_ = json.value("additional_special_tokens", Json());
     additional_file_ = config_.file;

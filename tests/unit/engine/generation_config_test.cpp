@@ -166,6 +166,13 @@ TEST_F(GenerationConfigTest, WhatIsNotAppliedIsNamedInOneWarning) {
   EXPECT_NE(greedy.find("num_beams 4"), std::string::npos);
 }
 
+TEST_F(GenerationConfigTest, MembersThatNobodyKnowsAreNamed) {
+  publish(R"({"stop_token_ids": [3], "max_tokens": 9, "mirostat": null, "pad_token_id": 1, "use_cache": true,
+              "_from_model_config": true, "output_scores": false, "early_stopping": true, "transformers_version": "5"})");
+  const std::string warning = only_warning({.temperature = 0.0});
+  EXPECT_NE(warning.find("not applied: max_tokens 9, stop_token_ids [3]"), std::string::npos) << warning;
+}
+
 TEST_F(GenerationConfigTest, WrongValuesAreRefusedByNameWhereTheyAreNeeded) {
   for (const char* text :
        {R"({"eos_token_id": [1, 1e9]})", R"({"eos_token_id": "7"})", R"({"eos_token_id": {"a": 1}})"}) {
@@ -202,6 +209,8 @@ TEST_F(GenerationConfigTest, WrongValuesAreRefusedByNameWhereTheyAreNeeded) {
   EXPECT_EQ(refusal(), "config.type at ");
   publish("{");
   EXPECT_EQ(refusal().substr(0, 11), "json.syntax");
+  EXPECT_EQ(refusal({.temperature = 0.5}).substr(0, 11), "json.syntax") << "top_k and others may be there";
+  EXPECT_NE(only_warning({.temperature = 0.0}).find("not used: "), std::string::npos) << "nothing is sampled";
 }
 
 TEST_F(GenerationConfigTest, WrongValuesThatAreNotNeededAreWarnings) {
