@@ -268,7 +268,9 @@ Result<int> run_chat(const RunOptions& options, Console& console) {
   MORACLE_ASSIGN(ChatRequest request, options.chat_request());
   const auto prepare = [&](const ModelText& text) -> Result<> {
     MORACLE_TRY(options.check_context(text));
-    return text.templates().check(request);
+    MORACLE_TRY(text.templates().check(request));
+    for (const std::string& warning : text.templates().warnings(request)) console.warn(warning);
+    return Ok{};
   };
   const auto editor = LineEditor::make();
   if (editor == nullptr) {

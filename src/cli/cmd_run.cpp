@@ -38,14 +38,25 @@ Json run_json(const Session& session, const Reply& reply, const std::vector<std:
           {"peak_rss_bytes", peak_resident_bytes()}};
 }
 
+// Templates may take white space off a message.
+std::string_view without_ends(std::string_view text) {
+  constexpr const char* kSpace = " \t\r\n";
+  const std::size_t first = text.find_first_not_of(kSpace);
+  return first == std::string_view::npos ? "" : text.substr(first, text.find_last_not_of(kSpace) + 1 - first);
+}
+
 // What the model is fed, all that may be wrong with it told.
 Result<ChatPrompt> make_prompt(const ModelText& model, const std::string& text, ChatRequest request,
-                               const RunOptions& options) {
+                               const RunOptions& options, Console& console) {
   MORACLE_TRY(options.check_context(model));
   ChatPrompt prompt{text, {}};
   if (options.uses_template()) {
     request.messages.push_back({{"role", "user"}, {"content", text}});
     MORACLE_ASSIGN(prompt, model.encode_chat(request));
+    for (const std::string& warning : model.templates().warnings(request)) console.warn(warning);
+    if (prompt.text.find(without_ends(options.system)) == std::string::npos) {
+      console.warn("the chat template does not show the system prompt");
+    }
   } else {
     MORACLE_ASSIGN(prompt.ids, model.encode_prompt(text));
   }
@@ -58,7 +69,7 @@ Result<int> run_once(const RunOptions& options, Console& console) {
   MORACLE_ASSIGN(const ChatRequest request, options.chat_request());
   ChatPrompt prompt;
   const auto prepare = [&](const ModelText& model) -> Result<> {
-    MORACLE_ASSIGN(prompt, make_prompt(model, text, request, options));
+    MORACLE_ASSIGN(prompt, make_prompt(model, text, request, options, console));
     return Ok{};
   };
   MORACLE_ASSIGN(const auto session, options.open(console, {.on_text = prepare, .choice = options.choice}));

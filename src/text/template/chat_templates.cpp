@@ -32,6 +32,11 @@ class Sources {
   void fail(Error error) { found_.insert_or_assign(std::string(kDefault), std::move(error)); }
   void merge(Sources other) { found_.merge(other.found_); }
   [[nodiscard]] bool has_default() const { return found_.contains(std::string(kDefault)); }
+  // The default template, where it can be had.
+  [[nodiscard]] const Source* default_source() const {
+    const auto found = found_.find(std::string(kDefault));
+    return found != found_.end() && found->second.ok() ? &*found->second : nullptr;
+  }
   [[nodiscard]] const std::map<std::string, Result<Source>>& found() const { return found_; }
 
  private:
@@ -124,6 +129,24 @@ OrderedJson seen_messages(const OrderedJson& messages) {
   return seen;
 }
 
+// Line breaks at the end are no part of what a template says.
+std::string_view without_end(std::string_view text) {
+  const std::size_t last = text.find_last_not_of(" \n\r\t");
+  return text.substr(0, last == std::string_view::npos ? 0 : last + 1);
+}
+
+// Whether the text has the word, between characters that no name has.
+bool names(std::string_view text, std::string_view word) {
+  const auto in_name = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  for (std::size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    if ((at == 0 || !in_name(text[at - 1])) && (end == text.size() || !in_name(text[end]))) return true;
+  }
+  return false;
+}
+
 Result<> check_list(const OrderedJson& list, const char* name) {
   if (list.is_null()) return Ok{};
   const bool objects =
@@ -143,11 +166,23 @@ ChatTemplates ChatTemplates::load(const fs::path& folder, const TokenizerConfig&
   result.sorts_tools_ = config.tokenizer_class == "TikTokenTokenizer";
   for (const auto& [name, token] : config.named) result.special_tokens_[name] = token;
   Sources sources = read_files(folder);
-  if (!sources.has_default()) {
-    Sources configured = read_member(config.chat_template, config.file);
-    if (sources.found().empty() || configured.has_default()) sources.merge(std::move(configured));
+  Sources configured = read_member(config.chat_template, config.file);
+  Sources legacy = read_legacy(folder);
+  std::vector<Source> others;
+  for (const Sources* place : {&configured, &legacy}) {
+    if (const Source* source = place->default_source()) others.push_back(*source);
   }
-  if (sources.found().empty()) sources = read_legacy(folder);
+  if (!sources.has_default() && (sources.found().empty() || configured.has_default())) {
+    sources.merge(std::move(configured));
+  }
+  if (sources.found().empty()) sources = std::move(legacy);
+  if (const Source* used = sources.default_source()) {
+    for (const Source& other : others) {
+      if (other.file == used->file || without_end(other.text) == without_end(used->text)) continue;
+      result.unread_.push_back(other.file + ": chat_template is not used: that of " + used->file +
+                               ", which is another, counts");
+    }
+  }
   for (const auto& [name, source] : sources.found()) {
     if (result.names_.size() < kShownNames) result.names_ += (result.names_.empty() ? "" : ", ") + name;
     if (name != kDefault && name != kToolUse) continue;
@@ -183,6 +218,16 @@ Result<> ChatTemplates::check(const ChatRequest& request) const {
   }
   MORACLE_TRY(choose(!request.tools.is_null()));
   return Ok{};
+}
+
+std::vector<std::string> ChatTemplates::warnings(const ChatRequest& request) const {
+  std::vector<std::string> lines = unread_;
+  const auto unless_named = [&](std::string_view word, const std::string& what) {
+    if (!names(sources_, word)) lines.push_back("the chat template does not use " + what);
+  };
+  if (!request.tools.is_null()) unless_named("tools", "tools");
+  for (const auto& [name, value] : request.variables.items()) unless_named(name, "the variable " + name);
+  return lines;
 }
 
 Result<std::string> ChatTemplates::render(const ChatRequest& request) const {

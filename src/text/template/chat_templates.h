@@ -43,6 +43,8 @@ class ChatTemplates {
   [[nodiscard]] Result<std::string> render(const ChatRequest& request) const;
   // Whether there is a template for it, and it parses.
   [[nodiscard]] Result<> check(const ChatRequest& request) const;
+  // What people should hear of: another template that goes unread, a variable or tools that no template names.
+  [[nodiscard]] std::vector<std::string> warnings(const ChatRequest& request) const;
 
  private:
   [[nodiscard]] Result<ChatTemplate> choose(bool tools) const;
@@ -50,6 +52,7 @@ class ChatTemplates {
   std::string folder_;
   std::string sources_;
   std::string names_;                                      // of all templates, for messages
+  std::vector<std::string> unread_;                        // warnings of templates in other places
   std::map<std::string, Result<ChatTemplate>> templates_;  // "default" and "tool_use"
   OrderedJson special_tokens_ = OrderedJson::object();
   bool sorts_tools_ = false;  // as Kimi's tokenizer sorts their keys

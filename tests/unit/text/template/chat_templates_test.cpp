@@ -50,6 +50,32 @@ TEST_F(ChatTemplatesTest, FileBeforeConfigurationBeforeTheProcessorsFile) {
   EXPECT_EQ(render(), "file <other></s>") << "special_tokens_map.json speaks last without an added_tokens_decoder";
 }
 
+TEST_F(ChatTemplatesTest, AnotherTemplateThatGoesUnreadIsNamed) {
+  const auto warnings = [&] { return load()->warnings({}); };
+  write("chat_template.jinja", "a\n");
+  write("tokenizer_config.json", R"({"chat_template": "a"})");
+  EXPECT_EQ(warnings(), std::vector<std::string>{}) << "the same";
+  write("chat_template.json", R"({"chat_template": "b"})");
+  ASSERT_EQ(warnings().size(), 1U);
+  EXPECT_NE(warnings().front().find("chat_template.json: chat_template is not used: that of "), std::string::npos);
+  write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "c"}]})");
+  EXPECT_EQ(warnings().size(), 2U);
+  std::filesystem::remove(folder_.path() / "chat_template.jinja");
+  EXPECT_EQ(warnings().size(), 1U);
+  EXPECT_EQ(render(), "c");
+}
+
+TEST_F(ChatTemplatesTest, WhatNoTemplateNamesIsTold) {
+  write("chat_template.jinja", "{{ enable_thinking }}{{ my_tools }}");
+  const auto warnings = [&](const OrderedJson& variables, const OrderedJson& tools) {
+    return load()->warnings({.tools = tools, .variables = variables});
+  };
+  EXPECT_EQ(warnings({{"enable_thinking", false}}, nullptr), std::vector<std::string>{});
+  EXPECT_EQ(warnings({{"thinking", false}}, OrderedJson::array()),
+            (std::vector<std::string>{"the chat template does not use tools",
+                                      "the chat template does not use the variable thinking"}));
+}
+
 TEST_F(ChatTemplatesTest, NamedOnes) {
   for (
       const char* config :
