@@ -7,6 +7,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/folder.h"
 #include "base/printable.h"
 #include "checkpoint/hub_cache.h"
 
@@ -20,16 +21,12 @@ constexpr std::size_t kMaxEntries = 4096;  // of a folder that is no model, and 
 constexpr std::size_t kListed = 3;
 constexpr std::array<std::string_view, 5> kUnfinished{".incomplete", ".part", ".partial", ".crdownload", ".aria2"};
 
-// Names in a folder, sorted; empty where it cannot be read.
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code code;
-  for (fs::directory_iterator it(folder, code); !code && it != fs::directory_iterator() && names.size() < kMaxEntries;
-       it.increment(code)) {
-    names.push_back(it->path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
+// Names in a folder, sorted, the first few thousand of them; empty where it cannot be read.
+std::vector<std::string> listed(const fs::path& folder) {
+  auto names = names_in(folder);
+  if (!names.ok()) return {};
+  if (names->size() > kMaxEntries) names->resize(kMaxEntries);
+  return *std::move(names);
 }
 
 bool is_there(const fs::path& path) {
@@ -38,7 +35,7 @@ bool is_there(const fs::path& path) {
 }
 
 bool holds_safetensors(const fs::path& folder) {
-  const std::vector<std::string> names = names_in(folder);
+  const std::vector<std::string> names = listed(folder);
   return std::any_of(names.begin(), names.end(),
                      [](const std::string& name) { return name.ends_with(".safetensors"); });
 }
@@ -47,7 +44,7 @@ bool holds_safetensors(const fs::path& folder) {
 std::string folders_below(const fs::path& folder, const std::function<bool(const std::string& name)>& fits) {
   std::string list;
   std::size_t found = 0;
-  for (const std::string& name : names_in(folder)) {
+  for (const std::string& name : listed(folder)) {
     std::error_code code;
     if (!fs::is_directory(folder / name, code) || !fits(name)) continue;
     if (found++ < kListed) list += (list.empty() ? "" : ", ") + in_quotes(name);
@@ -79,7 +76,7 @@ FolderHint hint_without_config(const fs::path& folder) {
 
 std::string unfinished_download(const fs::path& folder) {
   for (const char* place : {".", ".cache/huggingface/download"}) {
-    for (const std::string& name : names_in(folder / place)) {
+    for (const std::string& name : listed(folder / place)) {
       const bool unfinished = std::any_of(kUnfinished.begin(), kUnfinished.end(),
                                           [&](std::string_view ending) { return name.ends_with(ending); });
       if (unfinished) return name;
@@ -91,7 +88,7 @@ std::string unfinished_download(const fs::path& folder) {
 FolderHint hint_without_weights(const fs::path& folder) {
   const std::string cut = unfinished_download(folder);
   if (!cut.empty()) return {.found = ", but a download that is not finished, " + in_quotes(cut), .advice = ""};
-  for (const std::string& name : names_in(folder)) {
+  for (const std::string& name : listed(folder)) {
     if (name.ends_with(".gguf")) {
       return {.found = ", but " + in_quotes(name),
               .advice = "GGUF is not read: download the model as its publisher has it, in safetensors files"};

@@ -33,6 +33,18 @@ bool is_repository(std::string_view model) {
   return slash != std::string_view::npos && is_name(model.substr(0, slash)) && is_name(model.substr(slash + 1));
 }
 
+// The "org/name" that was meant: itself, with a slash behind it, as an address of the hub, or as a folder of its cache.
+std::string repository_of(std::string_view model) {
+  if (model.starts_with("models--")) return hub_repository(model);
+  for (const std::string_view start : {"https://", "huggingface.co/", "hf.co/"}) {
+    if (model.starts_with(start)) model.remove_prefix(start.size());
+  }
+  for (const std::string_view end : {"/", "/tree/main"}) {
+    if (model.ends_with(end)) model.remove_suffix(end.size());
+  }
+  return std::string(model);
+}
+
 }  // namespace
 
 fs::path hub_cache_root() {
@@ -47,15 +59,16 @@ fs::path hub_cache_root() {
 
 Result<fs::path> locate_model(const std::string& model) {
   std::error_code code;
-  if (!is_repository(model) || fs::exists(model, code)) return fs::path(model);
+  const std::string repository = repository_of(model);
+  if (!is_repository(repository) || fs::exists(model, code)) return fs::path(model);
   const fs::path root = hub_cache_root();
-  const fs::path cached = root / hub_folder_name(model);
+  const fs::path cached = root / hub_folder_name(repository);
   if (fs::exists(cached, code)) return cached;
   return Error{.code = "hub.missing",
                .file = model,
                .wanted = "a folder, or a model in the hub's cache (" + root.string() + ")",
                .found = "neither",
-               .advice = "`hf download " + model + "` downloads it"};
+               .advice = "`hf download " + repository + "` downloads it"};
 }
 
 }  // namespace moracle::cli

@@ -105,8 +105,9 @@ std::string reply_line(const Session& session, const Generation& generation, std
   const char* const why = generation.finish == FinishReason::length        ? " (cut at the limit)"
                           : generation.finish == FinishReason::interrupted ? " (interrupted)"
                                                                            : "";
-  std::string line =
-      fmt::format("moracle: {} tokens{}, {:.1f} tokens/s", generation.ids.size(), why, timing.decode_tok_s());
+  const std::size_t count = generation.ids.size();
+  std::string line = fmt::format("moracle: {} token{}{}", count, count == 1 ? "" : "s", why);
+  if (timing.decode_tokens > 0) line += fmt::format(", {:.1f} tokens/s", timing.decode_tok_s());
   for (const std::string& part :
        {fmt::format("; prompt {}, {:.1f} tokens/s", timing.prefill_tokens, timing.prefill_tok_s()),
         fmt::format("; load {:.1f} s{}", session.load_seconds(), session.loaded_from_cache() ? " from cache" : ""),

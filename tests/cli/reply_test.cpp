@@ -115,6 +115,9 @@ TEST_F(ReplyTest, AModelOfTheHubsCacheIsFoundByItsName) {
     EXPECT_EQ(json_of({"run", "Org/Tiny-MoE", "--chat", "-p", "x"}).at("text"), "fine");
     for (const char* command : {"inspect", "explain", "plan"})
       EXPECT_EQ(moracle_run({command, "Org/Tiny-MoE"}).code, 0) << command;
+    for (const char* meant : {"Org/Tiny-MoE/", "https://huggingface.co/Org/Tiny-MoE", "hf.co/Org/Tiny-MoE/tree/main",
+                              "models--Org--Tiny-MoE"})
+      EXPECT_EQ(moracle_run({"inspect", meant}).code, 0) << meant;
     const RunOutcome missing = moracle_run({"run", "Org/Other", "-p", "x"});
     EXPECT_EQ(missing.code, 1);
     EXPECT_NE(missing.err.find("`hf download Org/Other`"), std::string::npos) << missing.err;
