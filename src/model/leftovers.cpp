@@ -128,6 +128,7 @@ class Sorter {
     const std::string_view core = without_root(name);
     const std::string_view part = first_component(core);
     if (part == "lm_head") return inside(name);
+    if (part == "base_model") return {false, kAdapter};
     if (part == "layers" || part == "embed_tokens" || part == "norm") {
       if (name.starts_with(root_) && name.size() == root_.size() + core.size()) return inside(name);
       return {false, "the files hold a second text model, beside the one below \"" + root_ + "\""};
@@ -155,7 +156,7 @@ class Sorter {
   [[nodiscard]] Verdict inside(std::string_view name) const {
     const Place place = place_of(ledger_, name);
     const std::string_view leaf = place.leaf;
-    if (contains(name, ".lora_")) return {false, "an adapter has to be merged into the weights first"};
+    if (contains(name, ".lora_")) return {false, kAdapter};
     if (contains(leaf, "pre_quant_scal") || contains(leaf, "prequant_scal")) {
       return {false, "inputs were smoothed before quantization, which this reader does not apply"};
     }
@@ -209,10 +210,13 @@ class Sorter {
       list += fmt::format("{}{} ({})", list.empty() ? "" : ", ", what, count);
     }
     if (total == 0) return {};
-    return fmt::format("{} tensors are left aside, since text needs none of them: {}{}", total, list,
-                       listed > kListed ? ", ..." : "");
+    return fmt::format("{}: {}{}",
+                       total == 1 ? "1 tensor is left aside, since text needs none of it"
+                                  : fmt::format("{} tensors are left aside, since text needs none of them", total),
+                       list, listed > kListed ? ", ..." : "");
   }
 
+  static constexpr const char* kAdapter = "an adapter has to be merged into the weights first";
   static constexpr const char* kOtherModel = "config.json does not ask for it, or is not the one of these weights";
   static constexpr const char* kDrafts = "draft heads";
 

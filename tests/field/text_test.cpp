@@ -259,6 +259,13 @@ TEST_F(FieldText, SystemPromptAndTemplateVariables) {
   with_system.insert(with_system.end(), kHi.begin(), kHi.end());
   EXPECT_EQ(chat(folder, {"--system", "S"}), with_system);
   EXPECT_EQ(prompt(folder, {"--system", "S", "-p", "hi"}), with_system) << "it asks for the template";
+  EXPECT_THAT(err, Not(HasSubstr("warning")));
+  prompt(folder, {"--template-arg", "enable_thinkin=false", "-p", "hi"});
+  EXPECT_THAT(err, HasSubstr("does not use the variable enable_thinkin"));
+  const auto deaf = model("24-template-variables");
+  write(deaf, "chat_template.jinja", std::string("{{ messages[-1].content }}"));
+  prompt(deaf, {"--system", "S", "-p", "hi"});
+  EXPECT_THAT(err, HasSubstr("does not show the system prompt"));
   for (const char* wrong : {"enable_thinking", "=1", "effort=high", "x={"}) {
     const RunOutcome outcome = run(folder, {"--template-arg", wrong, "-p", "hi"});
     EXPECT_EQ(outcome.code, 2) << wrong;

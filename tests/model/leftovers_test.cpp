@@ -92,7 +92,7 @@ TEST(Leftovers, TextNeedsNone) {
     const Verdict one = plan_of(kPlain, [&](auto& c) { c.add_zeros(name, "F32", {1}); });
     EXPECT_EQ(one.error.code, "") << one.error.message();
     ASSERT_EQ(one.warnings.size(), 1U);
-    EXPECT_EQ(one.warnings[0], "1 tensors are left aside, since text needs none of them: " + label);
+    EXPECT_EQ(one.warnings[0], "1 tensor is left aside, since text needs none of it: " + label);
   }
   const Verdict all = plan_of(kPlain, [&](auto& c) {
     for (const auto& [name, label] : rows) c.add_zeros(name, "F32", {1});
@@ -117,6 +117,7 @@ TEST(Leftovers, ALayerCouldHaveUsed) {
       {kLayer + "self_attn.q_proj.scales", "quantization_config is not that of these weights"},
       {kLayer + "mlp.experts.2.up_proj.weight_scale_inv", "quantization_config is not that of these weights"},
       {kLayer + "self_attn.q_proj.lora_A.weight", "an adapter has to be merged"},
+      {"base_model.model." + kLayer + "self_attn.q_proj.lora_A.weight", "an adapter has to be merged"},
       {kLayer + "self_attn.q_proj.pre_quant_scale", "inputs were smoothed"},
       {kLayer + "self_attn.q_proj.prequant_scaling_factor", "inputs were smoothed"},
       {kLayer + "self_attn.q_proj.input_quantizer._pre_quant_scale", "inputs were smoothed"},
