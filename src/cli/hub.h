@@ -12,8 +12,9 @@ namespace moracle::cli {
 // ~/.cache/huggingface/hub.
 [[nodiscard]] std::filesystem::path hub_cache_root();
 
-// The folder that MODEL names: a path that exists, or for "org/name", its address on the hub or the name of its folder in
-// the hub's cache that folder. Nothing is downloaded. Error: "hub.missing", with the command that downloads it.
+// The folder that MODEL names: a path that exists, else the folder in the hub's cache that "org/name", its address on
+// the hub, or "models--org--name" stands for. Nothing is downloaded. Error: "hub.missing", with the command that
+// downloads it.
 [[nodiscard]] Result<std::filesystem::path> locate_model(const std::string& model);
 
 }  // namespace moracle::cli

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/file_error.h"
+#include "checkpoint/text_config.h"
 
 namespace moracle {
 
@@ -358,8 +359,9 @@ GenerationConfig load_generation_config(const std::filesystem::path& folder, con
     if (!value.is_null() && is_unknown(key)) result.unapplied.push_back({key.substr(0, kShown) + " " + shown(value)});
   }
   std::vector<Reader> readers = {first, Reader(config, config_path, "", result)};
-  const auto text = config.find("text_config");
-  if (text != config.end() && text->is_object()) readers.emplace_back(*text, config_path, "/text_config", result);
+  const std::string pointer = text_pointer(config);
+  const Json* const text = at_pointer(config, pointer);
+  if (!pointer.empty() && text->is_object()) readers.emplace_back(*text, config_path, pointer, result);
   std::vector<std::int32_t> bos;
   for (Reader& reader : readers) {
     if (result.eos_ids.empty()) result.eos_ids = reader.ids("eos_token_id", vocabulary);

@@ -5,14 +5,14 @@
 #include <utility>
 
 #include "base/file_error.h"
+#include "checkpoint/text_config.h"
 
 namespace moracle {
 namespace {
 
-// Spellings of the hub: nested below text_config by multimodal models, compression_config by early
-// compressed-tensors.
-constexpr std::array<std::string_view, 4> kPointers{"/quantization_config", "/text_config/quantization_config",
-                                                    "/compression_config", "/text_config/compression_config"};
+// Spellings of the hub: the newer one, and that of early compressed-tensors. Multimodal models have either below the
+// text model's part as well.
+constexpr std::array<std::string_view, 2> kSections{"/quantization_config", "/compression_config"};
 constexpr std::array<std::string_view, 3> kSideFiles{"quantize_config.json", "quant_config.json",
                                                      "quantization_config.json"};
 // Keys that say what the weights are; others tell how they were made.
@@ -58,20 +58,6 @@ void compare(QuantConfig& config, const std::string& place, const Json& other) {
     config.notes.push_back(place + key + " = " + text_of(other[key]) + " is not read: config.json says " +
                            text_of(used));
   }
-}
-
-const Json* at_pointer(const Json& config, std::string_view pointer) {
-  const Json* at = &config;
-  while (!pointer.empty()) {
-    pointer.remove_prefix(1);
-    const std::size_t end = std::min(pointer.find('/'), pointer.size());
-    if (!at->is_object()) return nullptr;
-    const auto member = at->find(std::string(pointer.substr(0, end)));
-    if (member == at->end() || member->is_null()) return nullptr;
-    at = &*member;
-    pointer.remove_prefix(end);
-  }
-  return at;
 }
 
 // Old files name no method: the keys of each tool are its own.
@@ -223,12 +209,18 @@ Result<std::vector<std::string>> QuantConfig::ordered_keys(std::string_view key)
 
 Result<QuantConfig> find_quant_config(const Checkpoint& checkpoint) {
   QuantConfig config;
-  for (const std::string_view pointer : kPointers) {
+  const std::string text = text_pointer(checkpoint.config());
+  std::vector<std::string> pointers;
+  for (const std::string_view section : kSections) {
+    pointers.emplace_back(section);
+    if (!text.empty()) pointers.push_back(text + std::string(section));
+  }
+  for (const std::string& pointer : pointers) {
     const Json* section = at_pointer(checkpoint.config(), pointer);
     if (section == nullptr) continue;
     if (!config.file.empty()) {
       if (*section != config.values)
-        config.notes.push_back(std::string(pointer) + " is not read: " + config.pointer + " is there, and differs");
+        config.notes.push_back(pointer + " is not read: " + config.pointer + " is there, and differs");
       continue;
     }
     config.file = (checkpoint.folder() / "config.json").string();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "checkpoint/text_config.h"
+
 namespace moracle {
 
 namespace {
@@ -123,10 +125,10 @@ Result<ModelConfig> ModelConfig::of(const Checkpoint& checkpoint) {
   const Json* text = &whole;
   std::string pointer;
   std::optional<JsonReader> outer;
-  if (top.has("text_config")) {
+  if (const std::string place = text_pointer(whole); !place.empty()) {
     outer.emplace(top);
-    text = &whole.at("text_config");
-    pointer = "/text_config";
+    text = at_pointer(whole, place);
+    pointer = place;
     if (!text->is_object()) {
       return Error{
           .code = "config.type", .file = file, .where = pointer, .wanted = "an object", .found = text->type_name()};
@@ -156,8 +158,9 @@ void ModelConfig::compare_with_outer() const {
     if (reader_.has(key)) {
       warn_of_two(reader_.pointer(key), reader_.json().at(std::string(key)), outer_->pointer(key), ignored);
     } else {
+      const std::string inner = reader_.pointer(key);
       warn(outer_->pointer(key) + " = " + text_of(ignored) + " is not read: the text model's keys are below " +
-           "/text_config, which has no " + std::string(key));
+           inner.substr(0, inner.rfind('/')) + ", which has no " + std::string(key));
     }
   }
 }

@@ -42,6 +42,8 @@ std::string find_head(const ModelConfig& config, const CommonConfig& common, con
   constexpr std::string_view kHead = "lm_head";
   constexpr const char* kKey = "tie_word_embeddings";
   std::vector<std::string> names{std::string(kHead), root + std::string(kHead)};
+  constexpr std::string_view kInner = ".model.";
+  if (root.ends_with(kInner)) names.push_back(root.substr(0, root.size() + 1 - kInner.size()) + std::string(kHead));
   for (const std::string_view other : kRoots) names.push_back(std::string(other) + std::string(kHead));
   const auto stored =
       std::find_if(names.begin(), names.end(), [&](const auto& name) { return has_weights(ledger, name); });

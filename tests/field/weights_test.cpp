@@ -89,5 +89,29 @@ TEST_F(FieldWeights, WrapperWithAProjector) {
   }
 }
 
+// Where wrappers keep the text model, in tensors and in config.json.
+TEST_F(FieldWeights, TextModelBelowAnyWrapper) {
+  const Logits want = logits(model("00-base"));
+  for (const auto& [root, place] :
+       std::initializer_list<std::pair<std::string, std::string>>{{"language_model.", "/text_config"},
+                                                                  {"language_model.", "/llm_config"},
+                                                                  {"language.", "/language_config"},
+                                                                  {"thinker.", "/thinker_config/text_config"},
+                                                                  {"llm.", "/llm_config"},
+                                                                  {"module.", ""}}) {
+    SCOPED_TRACE(root + " " + place);
+    const auto wrapped = changed("00-base", [&](MutableCheckpoint& copy) {
+      for (const std::string& name : copy.names()) copy.rename(name, root + name);
+      if (place.empty()) return;
+      Json config = {{"model_type", "wrapper"}, {"quantization_config", nullptr}};
+      config[Json::json_pointer(place)] = copy.config;
+      copy.config = config;
+    });
+    const Logits found = logits(wrapped);
+    EXPECT_LE(relative_error(found, want), 1e-5);
+    EXPECT_THAT(found.err, testing::Not(HasSubstr("warning")));
+  }
+}
+
 }  // namespace
 }  // namespace moracle::test
