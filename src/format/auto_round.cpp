@@ -132,7 +132,7 @@ Result<std::unique_ptr<Format>> make_auto_round(const QuantConfig& config) {
   MORACLE_ASSIGN(const std::int64_t bits, reader.integer_or("bits", 4, 1, 64));
   MORACLE_ASSIGN(const std::int64_t activations, reader.integer_or("act_bits", 16, 1, 64));
   MORACLE_TRY(refuse_rotations(config));
-  if (type != "int") {
+  if (type != "int" && type != "int_sym" && type != "int_asym") {
     if (!is_known(type, bits))
       return config.error("quant.unsupported", "data_type", "int; fp of 8 bits, mx_fp of 4 or 8, nv_fp of 4",
                           fmt::format("{} of {} bits", type, bits));

@@ -34,7 +34,7 @@ constexpr std::array kFormats{
 };
 
 // What else tools and engines call the same layouts.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kAliases{{{"autoround", "auto-round"},
+constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kAliases{{{"autoround", "auto-round"},
                                                                                   {"inc", "auto-round"},
                                                                                   {"gptqmodel", "gptq"},
                                                                                   {"auto-gptq", "gptq"},
@@ -44,6 +44,12 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kAliases
                                                                                   {"autoawq", "awq"},
                                                                                   {"awq-marlin", "awq"},
                                                                                   {"fbgemm-fp8", "fp8"},
+                                                                                  {"finegrained-fp8", "fp8"},
+                                                                                  {"fine-grained-fp8", "fp8"},
+                                                                                  {"deepseek-fp8", "fp8"},
+                                                                                  {"block-fp8", "fp8"},
+                                                                                  {"blockwise-fp8", "fp8"},
+                                                                                  {"w8a8-fp8", "fp8"},
                                                                                   {"modelopt-fp8", "modelopt"}}};
 
 // In lower case, with dashes, and without the publisher's name that early AutoRound put before it.

@@ -103,9 +103,24 @@ TEST(Labels, WordsUnderOtherLabels) {
       ASSERT_TRUE(value.ok()) << value.error().message();
       EXPECT_EQ(*value, (1.0F - 8.0F) * 0.5F);
     }
+  auto round = fake({{"quant_method", "auto-round"}, {"data_type", "int_sym"}, {"bits", 4}, {"group_size", 8}});
+  add_words(*round, true, 0x77777777U);
+  EXPECT_TRUE(value_of(round).ok());
   auto c = fake({{"quant_method", "bitblas"}, {"bits", 4}, {"group_size", 8}});
   add_words(*c, true, 0x88888888U);
   EXPECT_EQ(value_of(c).error().code, "config.unsupported");
+}
+
+TEST(Labels, BlocksOfFp8UnderOtherLabels) {
+  for (const char* label : {"fp8", "FP8", "fbgemm_fp8", "finegrained_fp8", "deepseek-fp8", "block_fp8", "w8a8_fp8"}) {
+    SCOPED_TRACE(label);
+    auto c = fake({{"quant_method", label}});
+    c->add(kModule.path + ".weight", Dtype::f8_e4m3, {8, 8}, std::vector<std::uint8_t>(64, 0x38));
+    c->add(kModule.path + ".weight_scale_inv", Dtype::f32, {1, 1}, std::vector<float>(1, 1.0F));
+    const auto format = make_format(*c);
+    ASSERT_TRUE(format.ok()) << format.error().message();
+    EXPECT_EQ((*format)->name(), "fp8");
+  }
 }
 
 // What AutoRound mixes is told apart by what each module holds.
