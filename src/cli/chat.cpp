@@ -215,7 +215,11 @@ Result<> Chat::set(const std::string& argument) {
       app.parse(words);  // which takes them from the back
     } catch (const CLI::ExtrasError&) {
       std::vector<std::string> names;
-      for (const OptionRow& row : command_table(app).options) names.push_back(row.flags.back().substr(2));
+      for (const OptionRow& row : command_table(app).options) {
+        const auto first = std::find_if(row.flags.begin(), row.flags.end(),
+                                        [](const std::string& flag) { return flag.starts_with("--"); });
+        if (first != row.flags.end()) names.push_back(first->substr(2));
+      }
       return Error{.code = "usage",
                    .where = "/set",
                    .wanted = fmt::format("one of {}", fmt::join(names, ", ")),

@@ -27,6 +27,11 @@ std::string fault_of(const Verification& result) {
   return result.backend_ok() ? "" : "backend";
 }
 
+// "the checkpoint is at fault".
+std::string blame(const std::string& fault) {
+  return "the " + fault + (fault.find(" and ") == std::string::npos ? " is" : " are") + " at fault";
+}
+
 Json number(double value) {
   return std::isfinite(value) ? Json(value) : Json(nullptr);
 }
@@ -81,7 +86,7 @@ std::string verify_text(const Verification& result) {
   }
   const std::string fault = fault_of(result);
   if (result.interrupted) return text + "interrupted: not everything was checked\n";
-  return text + (fault.empty() ? "everything is in order\n" : "something is wrong: the " + fault + " at fault\n");
+  return text + (fault.empty() ? "everything is in order\n" : "something is wrong: " + blame(fault) + "\n");
 }
 
 Result<int> verify_command(const VerifyCommand& options, Console& console) {
@@ -108,7 +113,7 @@ Result<int> verify_command(const VerifyCommand& options, Console& console) {
   }
   if (result.interrupted) return interrupt_exit_code();
   if (result.ok()) return 0;
-  console.note("moracle: error: verification failed: the " + fault_of(result) + " at fault\n");
+  console.note("moracle: error: verification failed: " + blame(fault_of(result)) + "\n");
   return 1;
 }
 
