@@ -237,7 +237,9 @@ void ModelConfig::warn_of_kinds(std::string_view key, const std::vector<std::str
                                 std::string_view why) const {
   if (!reader_.has(key)) return;
   const Json& list = reader_.json().at(std::string(key));
-  const bool same = list.is_array() && list.size() >= used.size() && std::equal(used.begin(), used.end(), list.begin());
+  const bool same = list.is_array() && list.size() >= used.size() &&
+                    std::equal(used.begin(), used.end(), list.begin(),
+                               [](const std::string& kind, const Json& entry) { return entry == kind; });
   if (!same) warn_unread(key, why);
 }
 
