@@ -40,20 +40,30 @@ class PageBuffer {
 // Largest resident set this process has had (VmHWM), in bytes; 0 where the system does not tell.
 [[nodiscard]] std::size_t peak_resident_bytes();
 
-// Hands out aligned slices of one span, front to back; what does not fit is a null pointer. Used to lay out workspaces
-// that were sized beforehand with the same sequence of calls.
+// Hands out aligned slices of one span, front to back; what does not fit is a null pointer. A workspace is laid out by
+// one function, which a counting arena runs first: it hands out nothing and tells how many bytes the same calls take.
 class BumpArena {
  public:
   explicit BumpArena(std::span<std::byte> memory) : memory_(memory) {}
+  [[nodiscard]] static BumpArena counting() {
+    BumpArena arena({});
+    arena.counting_ = true;
+    return arena;
+  }
   // A 64-byte aligned array of `count` T, or an empty span.
   template <class T>
   [[nodiscard]] std::span<T> take(std::size_t count) {
     const std::size_t begin = (used_ + kAlignment - 1) / kAlignment * kAlignment;
     const std::size_t bytes = count * sizeof(T);
+    if (counting_) {
+      used_ = begin + bytes;
+      return {};
+    }
     if (begin > memory_.size() || bytes > memory_.size() - begin) return {};
     used_ = begin + bytes;
     return {reinterpret_cast<T*>(memory_.data() + begin), count};
   }
+  [[nodiscard]] std::size_t used() const { return used_; }
   static constexpr std::size_t kAlignment = 64;
   // Bytes that `count` T cost in an arena at worst.
   template <class T>
@@ -64,6 +74,7 @@ class BumpArena {
  private:
   std::span<std::byte> memory_;
   std::size_t used_ = 0;
+  bool counting_ = false;
 };
 
 }  // namespace moracle

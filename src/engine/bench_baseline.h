@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "engine/bench_shapes.h"
 #include "engine/layer_runner.h"
-#include "kernels/cpu/calibrate.h"
+#include "kernels/cpu/calibrate/calibrate.h"
 
 namespace moracle {
 

@@ -1,6 +1,6 @@
 // Every card of this project, for tables and tests.
 #pragma once
 
-#include "kernels/cpu/cpu.card.h"
+#include "kernels/cpu/cards.h"
 #include "kernels/layouts/cards.h"
 #include "kernels/ref/ref.card.h"

@@ -10,13 +10,19 @@ std::size_t ExpertSchedule::bytes(std::int64_t tokens, std::int64_t top_k, std::
   return 2 * BumpArena::cost<std::int32_t>(slots) + 2 * BumpArena::cost<std::int32_t>(count + 1);
 }
 
+ExpertSchedule ExpertSchedule::take(std::int64_t tokens, std::int64_t top_k, std::int64_t experts, BumpArena& arena) {
+  const auto slots = static_cast<std::size_t>(tokens * top_k);
+  const auto count = static_cast<std::size_t>(experts);
+  return {.pairs = arena.take<std::int32_t>(slots),
+          .offsets = arena.take<std::int32_t>(count + 1),
+          .active = arena.take<std::int32_t>(count + 1),
+          .inverse = arena.take<std::int32_t>(slots)};
+}
+
 ExpertSchedule ExpertSchedule::make(const ExpertsInput& input, std::int64_t experts, BumpArena& arena) {
   const auto total = static_cast<std::size_t>(input.tokens * input.top_k);
   const auto count = static_cast<std::size_t>(experts);
-  ExpertSchedule schedule{.slots = arena.take<std::int32_t>(total),
-                          .offsets = arena.take<std::int32_t>(count + 1),
-                          .hit = arena.take<std::int32_t>(count + 1),
-                          .position = arena.take<std::int32_t>(total)};
+  ExpertSchedule schedule = take(input.tokens, input.top_k, experts, arena);
   const auto serves = [&](std::int32_t id) { return id >= 0 && id < experts; };
   std::fill(schedule.offsets.begin(), schedule.offsets.end(), 0);
   for (std::size_t slot = 0; slot < total; ++slot) {
@@ -24,20 +30,20 @@ ExpertSchedule ExpertSchedule::make(const ExpertsInput& input, std::int64_t expe
   }
   for (std::size_t e = 0; e < count; ++e) schedule.offsets[e + 1] += schedule.offsets[e];
   // `hit` serves as the fill cursor of each expert first, and becomes the list of hit experts afterwards.
-  std::copy_n(schedule.offsets.begin(), count, schedule.hit.begin());
+  std::copy_n(schedule.offsets.begin(), count, schedule.active.begin());
   for (std::size_t slot = 0; slot < total; ++slot) {
-    schedule.position[slot] = -1;
+    schedule.inverse[slot] = -1;
     if (!serves(input.ids[slot])) continue;
-    const std::int32_t at = schedule.hit[static_cast<std::size_t>(input.ids[slot])]++;
-    schedule.slots[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(slot);
-    schedule.position[slot] = at;
+    const std::int32_t at = schedule.active[static_cast<std::size_t>(input.ids[slot])]++;
+    schedule.pairs[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(slot);
+    schedule.inverse[slot] = at;
   }
-  std::size_t hits = 0;
+  std::size_t actives = 0;
   for (std::size_t e = 0; e < count; ++e) {
-    if (schedule.offsets[e + 1] > schedule.offsets[e]) schedule.hit[hits++] = static_cast<std::int32_t>(e);
+    if (schedule.offsets[e + 1] > schedule.offsets[e]) schedule.active[actives++] = static_cast<std::int32_t>(e);
   }
-  schedule.hit = schedule.hit.first(hits);
-  schedule.slots = schedule.slots.first(static_cast<std::size_t>(schedule.offsets[count]));
+  schedule.active = schedule.active.first(actives);
+  schedule.pairs = schedule.pairs.first(static_cast<std::size_t>(schedule.offsets[count]));
   return schedule;
 }
 

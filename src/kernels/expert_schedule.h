@@ -9,14 +9,16 @@
 
 namespace moracle {
 
-// A slot is one (token, choice) pair, numbered token * top_k + choice. `slots` lists them by expert, tokens ascending;
-// expert e owns slots[offsets[e] .. offsets[e + 1]). Choices with id -1 appear nowhere.
+// A pair is one (token, choice), numbered token * top_k + choice. `pairs` lists them by expert, tokens ascending;
+// expert e owns pairs[offsets[e] .. offsets[e + 1]). Choices with id -1 appear nowhere.
 struct ExpertSchedule {
-  std::span<std::int32_t> slots;
-  std::span<std::int32_t> offsets;   // [experts + 1]
-  std::span<std::int32_t> hit;       // experts with at least one slot
-  std::span<std::int32_t> position;  // [tokens * top_k]: index into `slots`, or -1
+  std::span<std::int32_t> pairs;
+  std::span<std::int32_t> offsets;  // [experts + 1]
+  std::span<std::int32_t> active;   // experts with at least one pair
+  std::span<std::int32_t> inverse;  // [tokens * top_k]: index into `pairs`, or -1
 
+  // Lays out its memory, with a counting arena too.
+  static ExpertSchedule take(std::int64_t tokens, std::int64_t top_k, std::int64_t experts, BumpArena& arena);
   // Takes its memory from `arena`, which holds at least bytes(...).
   static ExpertSchedule make(const ExpertsInput& input, std::int64_t experts, BumpArena& arena);
   [[nodiscard]] static std::size_t bytes(std::int64_t tokens, std::int64_t top_k, std::int64_t experts);

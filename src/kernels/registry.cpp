@@ -7,7 +7,8 @@
 #include "kernels/layouts/layout_experts.h"
 #include "kernels/ref/ref.h"
 #if defined(__x86_64__)
-#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/targets/targets.h"
 #endif
 
 namespace moracle {
@@ -15,74 +16,36 @@ namespace moracle {
 namespace {
 
 #if defined(__x86_64__)
-template <const cpu::PanelOps& Ops>
-Result<std::unique_ptr<PackedExperts>> panel_experts(const CanonicalExperts& experts, const PackOptions& options) {
-  return cpu::pack_experts(Ops, experts, options);
+template <const cpu::Target& kTarget, Numerics kNumerics>
+Result<std::unique_ptr<PackedExperts>> cpu_experts(const CanonicalExperts& experts, const PackOptions& options) {
+  return cpu::pack_experts(kTarget, kNumerics, experts, options);
 }
-template <const cpu::PanelOps& Ops>
-Result<std::unique_ptr<PackedLinear>> panel_linear(const CanonicalLinear& linear, const PackOptions& options) {
-  return cpu::pack_linear(Ops, linear, options);
+template <const cpu::Target& kTarget, Numerics kNumerics>
+Result<std::unique_ptr<PackedLinear>> cpu_linear(const CanonicalLinear& linear, const PackOptions& options) {
+  return cpu::pack_linear(kTarget, kNumerics, linear, options);
 }
-template <const cpu::PanelOps& Ops>
-constexpr KernelImplementation panel(const KernelCard& card) {
-  return {&card, panel_experts<Ops>, panel_linear<Ops>};
+template <const cpu::Target& kTarget>
+constexpr KernelImplementation on_target(const KernelCard& card) {
+  if (card.numerics == Numerics::fast)
+    return {&card, cpu_experts<kTarget, Numerics::fast>, cpu_linear<kTarget, Numerics::fast>};
+  return {&card, cpu_experts<kTarget, Numerics::exact>, cpu_linear<kTarget, Numerics::exact>};
 }
+// By the backend that the card names.
+constexpr KernelImplementation cpu_implementation(const KernelCard& card) {
+  if (card.backend == "amx") return on_target<cpu::kAmx>(card);
+  if (card.backend == "avx512vnni") return on_target<cpu::kAvx512Vnni>(card);
+  if (card.backend == "avx512bf16") return on_target<cpu::kAvx512Bf16>(card);
+  if (card.backend == "avx512") return on_target<cpu::kAvx512>(card);
+  return on_target<cpu::kAvx2>(card);
+}
+constexpr auto kCpuImplementations = [] {
+  std::array<KernelImplementation, kCpuCards.size()> all{};
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = cpu_implementation(*kCpuCards[i]);
+  return all;
+}();
 #endif
 
 constexpr KernelImplementation kImplementations[] = {
-#if defined(__x86_64__)
-    panel<cpu::kAmxIntegerOps>(kCardAmxWna16),
-    panel<cpu::kAmxOps>(kCardAmxWna16Short),
-    panel<cpu::kAmxFastOps>(kCardAmxWna16Fast),
-    panel<cpu::kAmxOps>(kCardAmxInt8),
-    panel<cpu::kAmxOps>(kCardAmxW4A8),
-    panel<cpu::kAmxOps>(kCardAmxFp8),
-    panel<cpu::kAmxOps>(kCardAmxMxfp4),
-    panel<cpu::kAmxFastOps>(kCardAmxMxfp4Fast),
-    panel<cpu::kAmxOps>(kCardAmxMxfp6),
-    panel<cpu::kAmxOps>(kCardAmxMxfp8),
-    panel<cpu::kAmxOps>(kCardAmxNvfp4),
-    panel<cpu::kAmxFastOps>(kCardAmxNvfp4Fast),
-    panel<cpu::kAmxOps>(kCardAmxDense),
-    panel<cpu::kAvx512VnniOps>(kCardAvx512VnniInt8),
-    panel<cpu::kAvx512VnniOps>(kCardAvx512VnniW4A8),
-    panel<cpu::kAvx512VnniOps>(kCardAvx512VnniWna16),
-    panel<cpu::kAvx512VnniFastOps>(kCardAvx512VnniWna16Fast),
-    panel<cpu::kAvx512VnniOps>(kCardAvx512VnniMxfp4),
-    panel<cpu::kAvx512VnniFastOps>(kCardAvx512VnniMxfp4Fast),
-    panel<cpu::kAvx512VnniOps>(kCardAvx512VnniNvfp4),
-    panel<cpu::kAvx512VnniFastOps>(kCardAvx512VnniNvfp4Fast),
-    panel<cpu::kAvx512Bf16Ops>(kCardAvx512Bf16Wna16),
-    panel<cpu::kAvx512Bf16Ops>(kCardAvx512Bf16Int8),
-    panel<cpu::kAvx512Bf16Ops>(kCardAvx512Bf16W4A8),
-    panel<cpu::kAvx512Bf16Ops>(kCardAvx512Bf16Fp8),
-    panel<cpu::kAvx512Bf16Ops>(kCardAvx512Bf16Mxfp4),
-    panel<cpu::kAvx512Bf16Ops>(kCardAvx512Bf16Mxfp6),
-    panel<cpu::kAvx512Bf16Ops>(kCardAvx512Bf16Mxfp8),
-    panel<cpu::kAvx512Bf16Ops>(kCardAvx512Bf16Nvfp4),
-    panel<cpu::kAvx512Bf16Ops>(kCardAvx512Bf16Dense),
-    panel<cpu::kAvx512Ops>(kCardAvx512Wna16),
-    panel<cpu::kAvx512Ops>(kCardAvx512Int8),
-    panel<cpu::kAvx512Ops>(kCardAvx512W4A8),
-    panel<cpu::kAvx512Ops>(kCardAvx512Fp8),
-    panel<cpu::kAvx512Ops>(kCardAvx512Mxfp4),
-    panel<cpu::kAvx512Ops>(kCardAvx512Mxfp6),
-    panel<cpu::kAvx512Ops>(kCardAvx512Mxfp8),
-    panel<cpu::kAvx512Ops>(kCardAvx512Nvfp4),
-    panel<cpu::kAvx512Ops>(kCardAvx512Dense),
-    panel<cpu::kAvx2Ops>(kCardAvx2Wna16),
-    panel<cpu::kAvx2FastOps>(kCardAvx2Wna16Fast),
-    panel<cpu::kAvx2Ops>(kCardAvx2Int8),
-    panel<cpu::kAvx2Ops>(kCardAvx2W4A8),
-    panel<cpu::kAvx2Ops>(kCardAvx2Fp8),
-    panel<cpu::kAvx2Ops>(kCardAvx2Mxfp4),
-    panel<cpu::kAvx2FastOps>(kCardAvx2Mxfp4Fast),
-    panel<cpu::kAvx2Ops>(kCardAvx2Mxfp6),
-    panel<cpu::kAvx2Ops>(kCardAvx2Mxfp8),
-    panel<cpu::kAvx2Ops>(kCardAvx2Nvfp4),
-    panel<cpu::kAvx2FastOps>(kCardAvx2Nvfp4Fast),
-    panel<cpu::kAvx2Ops>(kCardAvx2Dense),
-#endif
     {&kCardRefWna16, ref::pack_experts, ref::pack_linear},
     {&kCardRefInt8, ref::pack_experts, ref::pack_linear},
     {&kCardRefW4A8, ref::pack_experts, ref::pack_linear},
@@ -132,8 +95,12 @@ constexpr KernelImplementation kImplementations[] = {
 }  // namespace
 
 const KernelImplementation* find_implementation(std::string_view card_id) {
-  const auto* it = std::find_if(std::begin(kImplementations), std::end(kImplementations),
-                                [&](const KernelImplementation& row) { return row.card->id == card_id; });
+  const auto of_card = [&](const KernelImplementation& row) { return row.card->id == card_id; };
+#if defined(__x86_64__)
+  const auto cpu = std::find_if(kCpuImplementations.begin(), kCpuImplementations.end(), of_card);
+  if (cpu != kCpuImplementations.end()) return &*cpu;
+#endif
+  const auto* it = std::find_if(std::begin(kImplementations), std::end(kImplementations), of_card);
   return it == std::end(kImplementations) ? nullptr : it;
 }
 

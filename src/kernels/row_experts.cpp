@@ -92,17 +92,18 @@ class RowExperts final : public PackedExperts {
     const std::int64_t width = std::max(hidden_, intermediate_);
     const auto rows = [&](std::int64_t count, auto body) {
       const std::int64_t items = ceil_div(count, kRowsPerItem);
-      context.pool.parallel_for(narrow<std::int64_t>(schedule.hit.size()) * items, [&](std::int64_t item, int thread) {
-        const auto e = static_cast<std::size_t>(schedule.hit[static_cast<std::size_t>(item / items)]);
-        const std::int64_t begin = item % items * kRowsPerItem;
-        for (std::int64_t r = begin; r < std::min(begin + kRowsPerItem, count); ++r) {
-          body(e, r, work.scratch.data() + thread * 2 * width);
-        }
-      });
+      context.pool.parallel_for(
+          narrow<std::int64_t>(schedule.active.size()) * items, [&](std::int64_t item, int thread) {
+            const auto e = static_cast<std::size_t>(schedule.active[static_cast<std::size_t>(item / items)]);
+            const std::int64_t begin = item % items * kRowsPerItem;
+            for (std::int64_t r = begin; r < std::min(begin + kRowsPerItem, count); ++r) {
+              body(e, r, work.scratch.data() + thread * 2 * width);
+            }
+          });
     };
     const auto each_slot = [&](auto body) {
-      context.pool.parallel_for(narrow<std::int64_t>(schedule.slots.size()), [&](std::int64_t at, int) {
-        const std::int32_t slot = schedule.slots[static_cast<std::size_t>(at)];
+      context.pool.parallel_for(narrow<std::int64_t>(schedule.pairs.size()), [&](std::int64_t at, int) {
+        const std::int32_t slot = schedule.pairs[static_cast<std::size_t>(at)];
         body(at, slot / input.top_k, experts_[static_cast<std::size_t>(input.ids[slot])]);
       });
     };
@@ -173,7 +174,7 @@ class RowExperts final : public PackedExperts {
       std::fill_n(to, hidden_, 0.0F);
       for (std::int64_t j = 0; j < input.top_k; ++j) {
         const auto slot = static_cast<std::size_t>(token * input.top_k + j);
-        const std::int64_t at = schedule.position[slot];
+        const std::int64_t at = schedule.inverse[slot];
         if (at < 0) continue;
         const float* from = y.data() + at * hidden_;
         for (std::int64_t k = 0; k < hidden_; ++k) to[k] += input.weights[slot] * from[k];

@@ -15,6 +15,7 @@
 
 #include "base/gumbel.h"
 #include "base/memory.h"
+#include "base/thread_pool.h"
 #include "kernels/kernel.h"
 #include "machine/machine.h"
 #include "scheme/codes.h"

@@ -1,5 +1,5 @@
-// Packed panels byte by byte against the layout that kernels/cpu/panel.h describes, written down once more without
-// vectors.
+// Packed panels byte by byte against the layout that kernels/cpu/weights/panel.h describes, written down once more
+// without vectors.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,8 @@
 #include <vector>
 
 #include "base/memory.h"
-#include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/targets/targets.h"
+#include "kernels/cpu/weights/pack.h"
 #include "machine/machine.h"
 #include "scheme/codes.h"
 #include "support/random_experts.h"
@@ -22,9 +23,9 @@
 namespace moracle {
 namespace {
 
-using cpu::PanelCode;
 using cpu::PanelFormat;
-using cpu::PanelScale;
+using cpu::ScaleCode;
+using cpu::WeightCode;
 using test::MatrixRecipe;
 
 template <class T>
@@ -40,7 +41,8 @@ struct Reference {
   MatrixPanel all;
 
   std::uint32_t code(std::int64_t row, std::int64_t p) const {
-    if (row >= format.rows || p >= format.cols) return format.code == PanelCode::q8 && row >= format.rows ? 0x80U : 0U;
+    if (row >= format.rows || p >= format.cols)
+      return format.code == WeightCode::int8 && row >= format.rows ? 0x80U : 0U;
     const std::int64_t column = order.empty() ? p : order[static_cast<std::size_t>(p)];
     const std::uint8_t stored = all.codes[static_cast<std::size_t>(row * format.cols + column)];
     return format.recode == nullptr ? stored : format.recode[stored];
@@ -59,14 +61,14 @@ struct Reference {
   std::uint32_t bytes(std::int64_t row, std::int64_t p) const {
     std::uint32_t lane = 0;
     for (int i = 0; i < 4; ++i) {
-      const bool twos = format.code == PanelCode::q8;
+      const bool twos = format.code == WeightCode::int8;
       const int place = twos || i % 3 == 0 ? i : 3 - i;
       lane |= (code(row, p + i) ^ (twos ? 0x80U : 0U)) << 8 * place;
     }
     return lane;
   }
   std::uint32_t halves(std::int64_t row, std::int64_t p) const {
-    const auto encode = format.code == PanelCode::f16 ? encode_f16 : encode_bf16;
+    const auto encode = format.code == WeightCode::f16 ? encode_f16 : encode_bf16;
     return encode(value(row, p)) | static_cast<std::uint32_t>(encode(value(row, p + 1))) << 16;
   }
 
@@ -75,21 +77,21 @@ struct Reference {
       for (std::int64_t row = first; row < first + 32; ++row) put(out, lane(row));
     };
     switch (format.code) {
-      case PanelCode::q4:
-      case PanelCode::e2m1:
+      case WeightCode::int4:
+      case WeightCode::e2m1:
         return line([&](std::int64_t row) { return nibbles(row, p); });
-      case PanelCode::q8:
-      case PanelCode::e4m3:
+      case WeightCode::int8:
+      case WeightCode::e4m3:
         for (int i = 0; i < 8; i += 4) line([&](std::int64_t row) { return bytes(row, p + i); });
         return;
-      case PanelCode::bf16:
-      case PanelCode::f16:
+      case WeightCode::bf16:
+      case WeightCode::f16:
         for (int i = 0; i < 8; i += 2) line([&](std::int64_t row) { return halves(row, p + i); });
         return;
-      case PanelCode::f32:
+      case WeightCode::f32:
         for (int i = 0; i < 8; ++i) line([&](std::int64_t row) { return value(row, p + i); });
         return;
-      case PanelCode::bf16_compact:  // has tests of its own
+      case WeightCode::bf16x12:  // has tests of its own
         return;
     }
   }
@@ -99,11 +101,11 @@ struct Reference {
     const auto at = [&](std::int64_t row) { return static_cast<std::size_t>(row * format.stored_groups() + stored); };
     for (std::int64_t row = first; row < first + 32; ++row) {
       const float scale = row < format.rows ? all.scales[at(row)] : 0.0F;
-      if (format.scale == PanelScale::f32) put(out, scale);
-      if (format.scale == PanelScale::f16) put(out, encode_f16(scale));
-      if (format.scale == PanelScale::bf16) put(out, encode_bf16(scale));
-      if (format.scale == PanelScale::e4m3) put(out, encode_e4m3(scale));
-      if (format.scale == PanelScale::e8m0) put(out, encode_e8m0(scale));
+      if (format.scale == ScaleCode::f32) put(out, scale);
+      if (format.scale == ScaleCode::f16) put(out, encode_f16(scale));
+      if (format.scale == ScaleCode::bf16) put(out, encode_bf16(scale));
+      if (format.scale == ScaleCode::e4m3) put(out, encode_e4m3(scale));
+      if (format.scale == ScaleCode::e8m0) put(out, encode_e8m0(scale));
     }
     if (!format.zeros) return;
     for (std::int64_t row = first; row < first + 32; ++row)
@@ -116,7 +118,7 @@ struct Reference {
       for (std::int64_t g = 0; g < format.groups; ++g) {
         const std::int64_t steps = g + 1 == format.groups ? format.last_steps : format.steps;
         for (std::int64_t s = 0; s < steps; ++s) step(panel * 32, g * format.group_cols + s * 8, out);
-        if (format.code <= PanelCode::e4m3) tail(panel * 32, g, out);
+        if (format.code <= WeightCode::e4m3) tail(panel * 32, g, out);
       }
     }
     return out;
@@ -143,7 +145,7 @@ class StoredMatrix final : public MatrixSource {
         whole_(std::move(whole)),
         by_rows_(by_rows),
         flip_(flip),
-        scale_width_(spec_.key.quantized() ? cpu::scale_bytes(cpu::stored_scale(spec_.key.scale)) : 0) {
+        scale_width_(spec_.key.quantized() ? cpu::scale_bytes(cpu::scale_code(spec_.key.scale)) : 0) {
     MatrixPanel all;
     EXPECT_TRUE(whole_->read(0, spec_.rows, all).ok());
     const int bits = bits_stored(spec_.key.element);
@@ -237,9 +239,9 @@ void expect_packed(const MatrixSource& source, const PanelFormat& format, std::s
 }
 
 void check(const CanonicalLinear& linear, const MatrixRecipe& recipe) {
-  const auto forms = cpu::panel_forms(linear, cpu::kAvx2Ops);
+  const auto forms = cpu::packed_format(linear, cpu::kAvx2, Numerics::exact);
   ASSERT_TRUE(forms.ok());
-  const cpu::PanelFormat* const format = &forms->many;
+  const cpu::PanelFormat* const format = &forms->layout();
   const std::vector<std::int32_t> order = cpu::column_order(linear.weight->spec());
   Reference reference{.format = *format, .order = order, .all = {}};
   ASSERT_TRUE(linear.weight->read(0, recipe.rows, reference.all).ok());
@@ -344,14 +346,14 @@ TEST_F(PackPanels, StoredNumbersThatAreNone) {
         if (element == Element::e4m3)
           key = {.element = element, .scale = ScaleType::f32, .granularity = Granularity::channel()};
         const CanonicalLinear linear = test::random_linear({.key = key, .rows = 40, .cols = 64}, rng);
-        const auto forms = cpu::panel_forms(linear, cpu::kAvx2Ops);
+        const auto forms = cpu::packed_format(linear, cpu::kAvx2, Numerics::exact);
         ASSERT_TRUE(forms.ok());
         StoredMatrix source(linear.weight, by_rows, 0);
         source.set(row, column, none);
-        std::vector<std::byte> out(forms->many.bytes());
+        std::vector<std::byte> out(forms->layout().bytes());
         cpu::PackScratch scratch;
-        const auto packed = cpu::pack_panels(source, forms->many, {}, 0, forms->many.panels, out.data(),
-                                             forms->many.panel_bytes, scratch);
+        const auto packed = cpu::pack_panels(source, forms->layout(), {}, 0, forms->layout().panels, out.data(),
+                                             forms->layout().panel_bytes, scratch);
         ASSERT_FALSE(packed.ok()) << to_string(linear.scheme()) << " row " << row << ", column " << column;
         EXPECT_EQ(packed.error().code, "test.decoded");
       }
@@ -374,16 +376,16 @@ TEST_F(PackPanels, StoredScalesThatAreUnusual) {
         const MatrixRecipe recipe{
             .key = grouped(floats ? Element::e2m1 : Element::int4, type, 32), .rows = 64, .cols = 320};
         const CanonicalLinear linear = test::random_linear(recipe, rng);
-        auto forms = cpu::panel_forms(linear, cpu::kAvx2Ops);
-        ASSERT_TRUE(forms.ok());
-        forms->many.scale = cpu::stored_scale(type);
+        const auto packed = cpu::packed_format(linear, cpu::kAvx2, Numerics::exact);
+        ASSERT_TRUE(packed.ok());
+        cpu::PanelFormat format = packed->layout();
+        format.scale = cpu::scale_code(type);
         StoredMatrix source(linear.weight, by_rows, 0);
         source.set_scale(row, group, code);
-        std::vector<std::byte> out(forms->many.bytes());
+        std::vector<std::byte> out(format.bytes());
         cpu::PackScratch scratch;
-        ASSERT_TRUE(cpu::pack_panels(source, forms->many, {}, 0, forms->many.panels, out.data(),
-                                     forms->many.panel_bytes, scratch)
-                        .ok());
+        ASSERT_TRUE(
+            cpu::pack_panels(source, format, {}, 0, format.panels, out.data(), format.panel_bytes, scratch).ok());
         EXPECT_EQ(source.scales_decoded() > 0, code != 1)
             << to_string(linear.scheme()) << ", code " << code << ", row " << row << ", group " << group;
       }

@@ -1,6 +1,6 @@
-// Driver of one layer's routed experts over the panel micro-kernels.
+// Driver of one layer's routed experts.
 //
-// Weights of an expert lie in one stretch: gate panel, up panel, gate panel, ... then the w2 panels, so that the thread
+// Weights of an expert are contiguous: gate panel, up panel, gate panel, ... then the w2 panels, so that the thread
 // that works on an expert reads one sequential stream. Every weight is read once per call, for all tokens that share
 // the expert. Each thread reads its own part of all panels, and who is done takes from others, so that ragged routing
 // evens out.
@@ -9,9 +9,12 @@
 
 #include "base/checked.h"
 #include "base/first_error.h"
-#include "kernels/cpu/dispatch.h"
-#include "kernels/cpu/multiply_rows.h"
-#include "kernels/cpu/stretches.h"
+#include "kernels/cpu/activations/rows.h"
+#include "kernels/cpu/interleaved_panels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/tile_counts.h"
+#include "kernels/cpu/weights/pack.h"
+#include "kernels/cpu/work_stealing.h"
 #include "kernels/expert_schedule.h"
 
 namespace moracle::cpu {
@@ -21,7 +24,7 @@ namespace {
 constexpr std::int64_t kMaxChoices = 64;
 // Rows of an expert's inputs that are at hand at a time, copied together where kernels like that.
 constexpr std::int64_t kItemRows = 256;
-constexpr std::int64_t kItemRuns = kItemRows / kMaxRun;
+constexpr std::int64_t kItemRuns = kItemRows / kMaxTokens;
 
 // What differs from expert to expert beside the weights.
 struct ExpertExtras {
@@ -32,41 +35,38 @@ struct ExpertExtras {
 };
 
 struct Layout {
-  PanelForms w13;  // of gate and of up
-  PanelForms w2;
+  PackedFormat w13;  // of gate and of up
+  PackedFormat w2;
   std::int64_t experts = 0;
   std::int64_t hidden = 0;
   std::int64_t intermediate = 0;
-  bool per_slot = false;  // inputs depend on the expert (column order, static scale): prepared per slot, not per token
+  bool per_slot = false;  // inputs depend on the expert (column order, static scale): prepared per pair, not per token
   bool own_up = false;    // inputs of up differ from those of gate somewhere
-  [[nodiscard]] std::size_t w13_bytes() const { return 2 * w13.many.bytes(); }
-  [[nodiscard]] std::size_t expert_bytes() const { return w13_bytes() + w2.many.bytes(); }
+  [[nodiscard]] std::size_t w13_bytes() const { return 2 * w13.layout().bytes(); }
+  [[nodiscard]] std::size_t expert_bytes() const { return w13_bytes() + w2.layout().bytes(); }
   [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(experts) * expert_bytes(); }
 };
 
-// Prepared rows in both forms. A row is prepared in the forms that its experts ask for.
+// Activation rows in every form that kernels take. A row is made in the forms that its experts ask for.
 struct InputRows {
-  PreparedRows many, few;
+  ActivationRows of[PackedFormat::kMaxForms];
 
-  static std::size_t bytes(const PanelForms& forms, std::size_t rows) {
-    return PreparedRows::bytes(forms.many, rows) + (forms.few_below > 0 ? PreparedRows::bytes(forms.few, rows) : 0);
-  }
-  static InputRows take(const PanelForms& forms, std::size_t rows, BumpArena& arena) {
+  static InputRows take(const PackedFormat& format, std::size_t rows, BumpArena& arena) {
     InputRows result;
-    result.many = PreparedRows::take(forms.many, rows, arena);
-    if (forms.few_below > 0) result.few = PreparedRows::take(forms.few, rows, arena);
+    for (std::size_t i = 0; i < format.forms(); ++i) result.of[i] = ActivationRows::take(format.form(i), rows, arena);
     return result;
   }
   // As `tokens` tokens of one expert meet it.
-  [[nodiscard]] PreparedRow row(const PanelForms& forms, std::int64_t tokens, std::int64_t index) const {
-    return tokens < forms.few_below ? few.row(forms.few, index) : many.row(forms.many, index);
+  [[nodiscard]] ActivationRow row(const PackedFormat& format, std::int64_t tokens, std::int64_t index) const {
+    const std::size_t form = format.form_of(tokens);
+    return of[form].row(format.form(form), index);
   }
 };
 
-// Memory of one call, in one order for sizing and for use.
+// Memory of one call.
 struct Workspace {
   ExpertSchedule schedule;
-  InputRows x, x_up;         // inputs of gate and of up, per token or per slot position
+  InputRows x, x_up;         // inputs of gate and of up, per token or per sorted pair
   std::span<float> h;        // activated w13 output, [slots, padded intermediate]
   InputRows h_rows;          // the same, as inputs of w2
   std::span<float> y;        // [slots, padded hidden]
@@ -78,98 +78,93 @@ struct Workspace {
 
 class CpuExperts final : public PackedExperts {
  public:
-  CpuExperts(const PanelOps& ops, const Layout& layout, const ActivationArgs& activation, PageBuffer memory,
+  CpuExperts(const Target& target, const Layout& layout, const ActivationArgs& activation, PageBuffer memory,
              std::vector<ExpertExtras> extras)
-      : ops_(ops), layout_(layout), activation_(activation), memory_(std::move(memory)), extras_(std::move(extras)) {}
+      : kernels_(*target.activations),
+        layout_(layout),
+        activation_(activation),
+        memory_(std::move(memory)),
+        extras_(std::move(extras)) {}
 
   [[nodiscard]] std::size_t bytes() const override { return layout_.bytes(); }
 
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, std::int64_t top_k, int threads) const override {
-    const auto slots = static_cast<std::size_t>(tokens * top_k);
-    const std::size_t rows = input_rows(tokens, top_k);
-    return ExpertSchedule::bytes(tokens, top_k, layout_.experts) +
-           (layout_.own_up ? 2 : 1) * InputRows::bytes(layout_.w13, rows) +
-           BumpArena::cost<float>(slots * static_cast<std::size_t>(layout_.w13.many.padded_rows())) +
-           InputRows::bytes(layout_.w2, slots) +
-           BumpArena::cost<float>(slots * static_cast<std::size_t>(layout_.w2.many.padded_rows())) +
-           BumpArena::cost<float>(static_cast<std::size_t>(threads * widest_row())) +
-           BumpArena::cost<std::byte>(gather_bytes(tokens * top_k, threads));
+    BumpArena counting = BumpArena::counting();
+    static_cast<void>(take_workspace(ExpertSchedule::take(tokens, top_k, layout_.experts, counting), tokens, top_k,
+                                     threads, counting));
+    return counting.used() + BumpArena::kAlignment;
   }
 
   void run(const RunContext& context, const ExpertsInput& input, float* out) const override {
-    Workspace work = take_workspace(context, input);
+    BumpArena arena(context.workspace);
+    const ExpertSchedule schedule = ExpertSchedule::make(input, layout_.experts, arena);
+    Workspace work = take_workspace(schedule, input.tokens, input.top_k, context.pool.threads(), arena);
     prepare_inputs(context, input, work);
-    spread(context, work, layout_.w13.many.panels, kMaxPanels / 2,
-           [&](const Stretch& stretch, int thread) { multiply_w13(work, input, stretch, thread); });
+    spread(context, work, layout_.w13.layout().panels, kMaxPanels / 2,
+           [&](const PanelRange& range, int thread) { multiply_w13(work, input, range, thread); });
     prepare_hidden(context, work);
-    spread(context, work, layout_.w2.many.panels, kMaxPanels,
-           [&](const Stretch& stretch, int) { multiply_w2(work, stretch); });
+    spread(context, work, layout_.w2.layout().panels, kMaxPanels,
+           [&](const PanelRange& range, int) { multiply_w2(work, range); });
     combine(context, input, work, out);
   }
 
  private:
   [[nodiscard]] std::int64_t widest_row() const {
-    return std::max(layout_.w13.many.padded_cols(), layout_.w2.many.padded_cols());
+    return std::max(layout_.w13.layout().padded_cols(), layout_.w2.layout().padded_cols());
   }
-  [[nodiscard]] std::size_t input_rows(std::int64_t tokens, std::int64_t top_k) const {
-    return static_cast<std::size_t>(layout_.per_slot ? tokens * top_k : tokens);
-  }
-
   // None where every slot has its own prepared row, since these lie in order.
   [[nodiscard]] std::int64_t gather_rows(std::int64_t slots) const {
-    return ops_.even_rows && !layout_.per_slot ? std::min(slots, kItemRows) : 0;
+    return layout_.w13.even_rows() && !layout_.per_slot ? std::min(slots, kItemRows) : 0;
   }
-  [[nodiscard]] std::size_t gather_bytes(std::int64_t slots, int threads) const {
-    return static_cast<std::size_t>(threads * gather_rows(slots)) * layout_.w13.many.input_stride();
-  }
-
-  Workspace take_workspace(const RunContext& context, const ExpertsInput& input) const {
-    BumpArena arena(context.workspace);
+  // Lays out one call's memory; with a counting arena it tells how much that is.
+  Workspace take_workspace(const ExpertSchedule& schedule, std::int64_t tokens, std::int64_t top_k, int threads,
+                           BumpArena& arena) const {
     Workspace work;
-    work.schedule = ExpertSchedule::make(input, layout_.experts, arena);
-    const auto slots = static_cast<std::size_t>(input.tokens * input.top_k);
-    const std::size_t rows = input_rows(input.tokens, input.top_k);
+    work.schedule = schedule;
+    const auto slots = static_cast<std::size_t>(tokens * top_k);
+    const auto rows = static_cast<std::size_t>(layout_.per_slot ? tokens * top_k : tokens);
     work.x = InputRows::take(layout_.w13, rows, arena);
     work.x_up = layout_.own_up ? InputRows::take(layout_.w13, rows, arena) : work.x;
-    work.h = arena.take<float>(slots * static_cast<std::size_t>(layout_.w13.many.padded_rows()));
+    work.h = arena.take<float>(slots * static_cast<std::size_t>(layout_.w13.layout().padded_rows()));
     work.h_rows = InputRows::take(layout_.w2, slots, arena);
-    work.y = arena.take<float>(slots * static_cast<std::size_t>(layout_.w2.many.padded_rows()));
+    work.y = arena.take<float>(slots * static_cast<std::size_t>(layout_.w2.layout().padded_rows()));
     work.scratch_stride = widest_row();
-    work.scratch = arena.take<float>(static_cast<std::size_t>(context.pool.threads() * work.scratch_stride));
-    work.gather_rows = gather_rows(input.tokens * input.top_k);
-    work.gathered = arena.take<std::byte>(gather_bytes(input.tokens * input.top_k, context.pool.threads()));
+    work.scratch = arena.take<float>(static_cast<std::size_t>(threads * work.scratch_stride));
+    work.gather_rows = gather_rows(tokens * top_k);
+    work.gathered = arena.take<std::byte>(static_cast<std::size_t>(threads * work.gather_rows) *
+                                          layout_.w13.layout().input_stride());
     return work;
   }
 
   // Panels of one expert, and the one that the thread will probably read behind them.
-  struct Stretch {
+  struct PanelRange {
     std::int32_t expert;
-    PanelStreams panels;
+    InterleavedPanels panels;
     std::int32_t next_expert;
     std::int64_t next_panel;
   };
 
-  // Shares the panels of all hit experts; a stretch lies in one expert, and is read as up to `most` streams. Experts
-  // that meet more tokens than others are cut into shorter stretches.
+  // Shares the panels of all active experts; a range lies in one expert, and is read as up to `most` streams. Experts
+  // that meet more tokens than others are cut into shorter ranges.
   template <class Body>
   void spread(const RunContext& context, const Workspace& work, std::int64_t panels, std::int64_t most,
               Body body) const {
-    const auto hit = narrow<std::int64_t>(work.schedule.hit.size());
-    if (hit == 0) return;
+    const auto active = narrow<std::int64_t>(work.schedule.active.size());
+    if (active == 0) return;
     const auto expert_at = [&](std::int64_t index) {
-      return work.schedule.hit[static_cast<std::size_t>(index / panels)];
+      return work.schedule.active[static_cast<std::size_t>(index / panels)];
     };
-    const std::int64_t mean_cost = panel_cost(narrow<std::int64_t>(work.schedule.slots.size()) / hit);
+    const std::int64_t mean_cost = panel_cost(narrow<std::int64_t>(work.schedule.pairs.size()) / active);
     const auto longest = [&](std::int64_t begin) {
       const std::int64_t of_cost = panels * mean_cost / panel_cost(tokens_of(work, expert_at(begin)));
       return std::clamp(of_cost, std::int64_t{1}, panels - begin % panels);
     };
-    share_stretches(context.pool, hit * panels, longest,
+    parallel_ranges(context.pool, active * panels, longest,
                     [&](std::int64_t begin, std::int64_t end, std::int64_t after, int thread) {
                       const std::int32_t expert = expert_at(begin);
-                      const std::int64_t streams = layout_.w13.many.interleaves(tokens_of(work, expert)) ? most : 1;
+                      const std::int64_t streams = layout_.w13.interleaves(tokens_of(work, expert)) ? most : 1;
                       body({.expert = expert,
-                            .panels = PanelStreams(begin % panels, begin % panels + end - begin, streams),
+                            .panels = InterleavedPanels(begin % panels, begin % panels + end - begin, streams),
                             .next_expert = expert_at(after),
                             .next_panel = after % panels},
                            thread);
@@ -179,103 +174,93 @@ class CpuExperts final : public PackedExperts {
   // Of a panel that meets so many tokens, in units of one token's products: reading it costs as much as four.
   static std::int64_t panel_cost(std::int64_t tokens) { return tokens + 4; }
 
-  // Tokens of the expert at `hit`.
+  // Tokens that meet the expert.
   static std::int64_t tokens_of(const Workspace& work, std::int32_t expert) {
     const auto e = static_cast<std::size_t>(expert);
     return work.schedule.offsets[e + 1] - work.schedule.offsets[e];
   }
 
-  // The forms that some expert of this call asks for.
-  struct FormsInUse {
-    bool many = false;
-    bool few = false;
-  };
-  [[nodiscard]] FormsInUse forms_in_use(const Workspace& work) const {
-    FormsInUse use;
-    for (const std::int32_t expert : work.schedule.hit) {
-      (tokens_of(work, expert) < layout_.w13.few_below ? use.few : use.many) = true;
-    }
-    return use;
-  }
-
   void prepare_inputs(const RunContext& context, const ExpertsInput& input, Workspace& work) const {
     const bool per_slot = layout_.per_slot;
-    const FormsInUse use = forms_in_use(work);
-    const std::int64_t rows = per_slot ? narrow<std::int64_t>(work.schedule.slots.size()) : input.tokens;
+    // The forms that some expert of this call asks for.
+    bool used[PackedFormat::kMaxForms] = {};
+    for (const std::int32_t expert : work.schedule.active) used[layout_.w13.form_of(tokens_of(work, expert))] = true;
+    const std::int64_t rows = per_slot ? narrow<std::int64_t>(work.schedule.pairs.size()) : input.tokens;
     context.pool.parallel_for(rows, [&](std::int64_t row, int thread) {
       std::int64_t token = row;
-      FormsInUse wanted = use;
+      std::size_t only = PackedFormat::kMaxForms;     // the form, where it follows from the slot
       const ExpertExtras* extras = &extras_.front();  // without per_slot all experts prepare alike
       if (per_slot) {
-        const auto slot = static_cast<std::size_t>(work.schedule.slots[static_cast<std::size_t>(row)]);
+        const auto slot = static_cast<std::size_t>(work.schedule.pairs[static_cast<std::size_t>(row)]);
         token = narrow<std::int64_t>(slot) / input.top_k;
         extras = &extras_[static_cast<std::size_t>(input.ids[slot])];
-        wanted.few = tokens_of(work, input.ids[slot]) < layout_.w13.few_below;
-        wanted.many = !wanted.few;
+        only = layout_.w13.form_of(tokens_of(work, input.ids[slot]));
       }
       const float* x = input.x + token * layout_.hidden;
       float* scratch = work.scratch.data() + thread * work.scratch_stride;
-      const auto prepare = [&](const PanelFormat& format, const PreparedRows& gate, const PreparedRows& up) {
-        prepare_row(ops_, format, extras->gate_order, extras->gate_input, x, scratch, gate.row(format, row));
+      for (std::size_t i = 0; i < layout_.w13.forms(); ++i) {
+        if (only < PackedFormat::kMaxForms ? only != i : !used[i]) continue;
+        const PanelFormat& format = layout_.w13.form(i);
+        make_activation_row(kernels_, format, extras->gate_order, extras->gate_input, x, scratch,
+                            work.x.of[i].row(format, row));
         if (layout_.own_up)
-          prepare_row(ops_, format, extras->up_order, extras->up_input, x, scratch, up.row(format, row));
-      };
-      if (wanted.many) prepare(layout_.w13.many, work.x.many, work.x_up.many);
-      if (wanted.few) prepare(layout_.w13.few, work.x.few, work.x_up.few);
+          make_activation_row(kernels_, format, extras->up_order, extras->up_input, x, scratch,
+                              work.x_up.of[i].row(format, row));
+      }
     });
   }
 
-  // The prepared inputs of some slots of one expert, in runs.
+  // The inputs of some slots of one expert, in blocks of tokens.
   struct ItemRows {
     std::int64_t position = 0;  // of the first slot
     std::int64_t count = 0;
-    RunRows gate[kItemRuns];
-    RunRows up[kItemRuns];  // with own_up only
+    TokenBlock gate[kItemRuns];
+    TokenBlock up[kItemRuns];  // with own_up only
 
-    [[nodiscard]] Parts runs() const { return {count, kMaxRun}; }
+    [[nodiscard]] TileCounts<> runs() const { return {count, kMaxTokens}; }
   };
 
   // Gate of the panel, up lies behind it.
   [[nodiscard]] const std::byte* gate_at(std::int32_t expert, std::int64_t panel) const {
     return memory_.data() + static_cast<std::size_t>(expert) * layout_.expert_bytes() +
-           static_cast<std::size_t>(2 * panel) * layout_.w13.many.panel_bytes;
+           static_cast<std::size_t>(2 * panel) * layout_.w13.layout().panel_bytes;
   }
   [[nodiscard]] const std::byte* down_at(std::int32_t expert, std::int64_t panel) const {
     return memory_.data() + static_cast<std::size_t>(expert) * layout_.expert_bytes() + layout_.w13_bytes() +
-           static_cast<std::size_t>(panel) * layout_.w2.many.panel_bytes;
+           static_cast<std::size_t>(panel) * layout_.w2.layout().panel_bytes;
   }
 
-  void multiply_w13(const Workspace& work, const ExpertsInput& input, const Stretch& stretch, int thread) const {
-    const auto e = static_cast<std::size_t>(stretch.expert);
-    const std::int64_t tokens = tokens_of(work, stretch.expert);
+  void multiply_w13(const Workspace& work, const ExpertsInput& input, const PanelRange& range, int thread) const {
+    const auto e = static_cast<std::size_t>(range.expert);
+    const std::int64_t tokens = tokens_of(work, range.expert);
     const PanelFormat& format = layout_.w13.of(tokens);
-    const PanelStreams& panels = stretch.panels;
-    const std::byte* const after = gate_at(stretch.next_expert, stretch.next_panel);
+    const InterleavedPanels& panels = range.panels;
+    const std::byte* const after = gate_at(range.next_expert, range.next_panel);
     ItemRows rows;
-    const Parts items(tokens, kItemRows);
+    const TileCounts<> items(tokens, kItemRows);
     for (std::int64_t item = 0; item < items.size(); ++item) {
       rows.position = work.schedule.offsets[e] + items.begin(item);
       rows.count = items.begin(item + 1) - items.begin(item);
       find_rows(work, input, format, tokens, thread, rows);
       for (std::int64_t i = 0; i < panels.size(); ++i) {
         const bool last = i + 1 == panels.size();
-        multiply_w13(format, work, stretch.expert, rows, panels.at(i), panels.at(i + 1), last ? after : nullptr);
+        multiply_w13(format, work, range.expert, rows, panels.at(i), panels.at(i + 1), last ? after : nullptr);
       }
     }
   }
 
   void find_rows(const Workspace& work, const ExpertsInput& input, const PanelFormat& format, std::int64_t tokens,
                  int thread, ItemRows& rows) const {
-    const std::size_t stride = layout_.w13.many.input_stride();
-    const bool gather = work.gather_rows > 0 && tokens >= layout_.w13.few_below && runs_from(layout_.w13.many, tokens);
+    const std::size_t stride = layout_.w13.layout().input_stride();
+    const bool gather = work.gather_rows > 0 && layout_.w13.kernel(tokens).even_rows;
     std::byte* copy = work.gathered.data() + static_cast<std::size_t>(thread * work.gather_rows) * stride;
-    const Parts runs = rows.runs();
+    const TileCounts<> runs = rows.runs();
     for (std::int64_t run = 0; run < runs.size(); ++run) {
       rows.gate[run].count = rows.up[run].count = 0;
       for (std::int64_t i = runs.begin(run); i < runs.begin(run + 1); ++i) {
         std::int64_t index = rows.position + i;
-        if (!layout_.per_slot) index = work.schedule.slots[static_cast<std::size_t>(index)] / input.top_k;
-        PreparedRow row = work.x.row(layout_.w13, tokens, index);
+        if (!layout_.per_slot) index = work.schedule.pairs[static_cast<std::size_t>(index)] / input.top_k;
+        ActivationRow row = work.x.row(layout_.w13, tokens, index);
         if (gather) {
           std::memcpy(copy, row.x, stride);
           row.x = copy;
@@ -291,24 +276,24 @@ class CpuExperts final : public PackedExperts {
   void multiply_w13(const PanelFormat& format, const Workspace& work, std::int32_t expert, const ItemRows& rows,
                     const PanelGroup& panels, const PanelGroup& next, const std::byte* after) const {
     const ExpertExtras& extras = extras_[static_cast<std::size_t>(expert)];
-    alignas(64) float g[2][kMaxRun * kPanelRows];
-    alignas(64) float u[2][kMaxRun * kPanelRows];
-    PanelSet gates;
-    PanelSet ups;
-    PanelSet& with_gates = layout_.own_up ? ups : gates;  // where up goes
-    for (std::int64_t i = 0; i < panels.count; ++i) {
-      const std::byte* const gate = gate_at(expert, panels.panel[i]);
-      gates.add(gate, extras.gate_scale, g[i]);
-      with_gates.add(gate + format.panel_bytes, extras.up_scale, u[i]);
-    }
-    with_gates.after = after;
-    const bool streams = layout_.w13.many.interleaves(rows.count);
-    for (std::int64_t i = 0; streams && i < next.count; ++i) {
-      const std::byte* const gate = gate_at(expert, next.panel[i]);
-      gates.add_ahead(gate);
-      with_gates.add_ahead(gate + format.panel_bytes);
-    }
-    const Parts runs = rows.runs();
+    alignas(64) float g[2][kMaxTokens * kPanelRows];
+    alignas(64) float u[2][kMaxTokens * kPanelRows];
+    const bool streams = layout_.w13.interleaves(rows.count);
+    const auto add = [&](GemmArgs& call, bool gate, bool up, bool first) {
+      for (std::int64_t p = 0; p < panels.count; ++p) {
+        const std::byte* const at = gate_at(expert, panels.panel[p]);
+        if (gate) call.add(at, extras.gate_scale, g[p]);
+        if (up) call.add(at + format.panel_bytes, extras.up_scale, u[p]);
+      }
+      for (std::int64_t p = 0; streams && first && p < next.count; ++p) {
+        const std::byte* const at = gate_at(expert, next.panel[p]);
+        if (gate) call.next[call.next_count++] = at;
+        if (up) call.next[call.next_count++] = at + format.panel_bytes;
+      }
+      if (up) call.after = after;
+    };
+    const GemmFn gemm = layout_.w13.kernel(tokens_of(work, expert)).run;
+    const TileCounts<> runs = rows.runs();
     for (std::int64_t i = 0; i < runs.size(); ++i) {
       float* const h = work.h.data() + (rows.position + runs.begin(i)) * format.padded_rows();
       // What activate() will write is in no cache, if this is a prompt. Not in a function of its own, which GCC 12
@@ -319,9 +304,14 @@ class CpuExperts final : public PackedExperts {
           for (std::int64_t line = 0; line < kPanelRows; line += 16) __builtin_prefetch(out + line, 1);
         }
       }
-      multiply_rows(format, rows.gate[i], gates);
-      if (layout_.own_up) multiply_rows(format, rows.up[i], ups);
-      gates.ahead_count = ups.ahead_count = 0;
+      GemmArgs call = rows.gate[i].call(format);
+      add(call, true, !layout_.own_up, i == 0);
+      gemm(call);
+      if (layout_.own_up) {
+        GemmArgs up = rows.up[i].call(format);
+        add(up, false, true, i == 0);
+        gemm(up);
+      }
       for (std::int64_t p = 0; p < panels.count; ++p) {
         const std::int64_t first = panels.panel[p] * kPanelRows;
         ActivationArgs activation = activation_;
@@ -332,7 +322,7 @@ class CpuExperts final : public PackedExperts {
         activation.out = h + first;
         activation.rows = rows.gate[i].count;
         activation.out_stride = format.padded_rows();
-        ops_.activate(activation);
+        kernels_.activate(activation);
       }
     }
   }
@@ -343,30 +333,31 @@ class CpuExperts final : public PackedExperts {
   }
 
   void prepare_hidden(const RunContext& context, Workspace& work) const {
-    const auto hit = narrow<std::int64_t>(work.schedule.hit.size());
-    context.pool.parallel_for(hit, [&](std::int64_t item, int thread) {
-      const std::int32_t expert = work.schedule.hit[static_cast<std::size_t>(item)];
+    const auto active = narrow<std::int64_t>(work.schedule.active.size());
+    context.pool.parallel_for(active, [&](std::int64_t item, int thread) {
+      const std::int32_t expert = work.schedule.active[static_cast<std::size_t>(item)];
       const auto e = static_cast<std::size_t>(expert);
       const std::int64_t tokens = tokens_of(work, expert);
       for (std::int64_t row = work.schedule.offsets[e]; row < work.schedule.offsets[e + 1]; ++row) {
-        prepare_row(ops_, layout_.w2.of(tokens), extras_[e].down_order, extras_[e].down_input,
-                    work.h.data() + row * layout_.w13.many.padded_rows(),
-                    work.scratch.data() + thread * work.scratch_stride, work.h_rows.row(layout_.w2, tokens, row));
+        make_activation_row(kernels_, layout_.w2.of(tokens), extras_[e].down_order, extras_[e].down_input,
+                            work.h.data() + row * layout_.w13.layout().padded_rows(),
+                            work.scratch.data() + thread * work.scratch_stride,
+                            work.h_rows.row(layout_.w2, tokens, row));
       }
     });
   }
 
-  void multiply_w2(const Workspace& work, const Stretch& stretch) const {
-    const auto e = static_cast<std::size_t>(stretch.expert);
-    const std::int64_t tokens = tokens_of(work, stretch.expert);
-    const PanelStreams& panels = stretch.panels;
-    const std::byte* const after = down_at(stretch.next_expert, stretch.next_panel);
+  void multiply_w2(const Workspace& work, const PanelRange& range) const {
+    const auto e = static_cast<std::size_t>(range.expert);
+    const std::int64_t tokens = tokens_of(work, range.expert);
+    const InterleavedPanels& panels = range.panels;
+    const std::byte* const after = down_at(range.next_expert, range.next_panel);
     const PanelFormat& format = layout_.w2.of(tokens);
-    const Parts items(tokens, kItemRows);
+    const TileCounts<> items(tokens, kItemRows);
     for (std::int64_t item = 0; item < items.size(); ++item) {
       const std::int64_t position = work.schedule.offsets[e] + items.begin(item);
-      const Parts runs(items.begin(item + 1) - items.begin(item), kMaxRun);
-      RunRows rows[kItemRuns];
+      const TileCounts<> runs(items.begin(item + 1) - items.begin(item), kMaxTokens);
+      TokenBlock rows[kItemRuns];
       for (std::int64_t i = 0; i < runs.size(); ++i) {
         for (std::int64_t row = runs.begin(i); row < runs.begin(i + 1); ++row)
           rows[i].add(format, work.h_rows.row(layout_.w2, tokens, position + row));
@@ -375,7 +366,7 @@ class CpuExperts final : public PackedExperts {
         for (std::int64_t i = 0; i < runs.size(); ++i) {
           const PanelGroup next = item + i == 0 ? panels.at(group + 1) : PanelGroup();
           const bool last = group + 1 == panels.size();
-          multiply_w2(format, work, stretch.expert, rows[i], position + runs.begin(i), panels.at(group), next,
+          multiply_w2(format, work, range.expert, rows[i], position + runs.begin(i), panels.at(group), next,
                       last ? after : nullptr);
         }
       }
@@ -383,21 +374,21 @@ class CpuExperts final : public PackedExperts {
   }
 
   // A run of an expert's slots, the first of which is at `position`.
-  void multiply_w2(const PanelFormat& format, const Workspace& work, std::int32_t expert, const RunRows& rows,
+  void multiply_w2(const PanelFormat& format, const Workspace& work, std::int32_t expert, const TokenBlock& rows,
                    std::int64_t position, const PanelGroup& panels, const PanelGroup& next,
                    const std::byte* after) const {
     const ExpertExtras& extras = extras_[static_cast<std::size_t>(expert)];
     float* const y = work.y.data() + position * format.padded_rows();
-    PanelSet set;
-    set.out_stride = format.padded_rows();
+    GemmArgs call = rows.call(format);
+    call.out_stride = format.padded_rows();
     for (std::int64_t p = 0; p < panels.count; ++p)
-      set.add(down_at(expert, panels.panel[p]), extras.down_scale, y + panels.panel[p] * kPanelRows);
-    for (std::int64_t p = 0; layout_.w2.many.interleaves(rows.count) && p < next.count; ++p)
-      set.add_ahead(down_at(expert, next.panel[p]));
-    set.after = after;
-    multiply_rows(format, rows, set);
+      call.add(down_at(expert, panels.panel[p]), extras.down_scale, y + panels.panel[p] * kPanelRows);
+    for (std::int64_t p = 0; layout_.w2.interleaves(rows.count) && p < next.count; ++p)
+      call.next[call.next_count++] = down_at(expert, next.panel[p]);
+    call.after = after;
+    layout_.w2.kernel(tokens_of(work, expert)).run(call);
     for (std::int64_t p = 0; !extras.down_bias.empty() && p < panels.count; ++p)
-      add_bias(bias_at(extras.down_bias, panels.panel[p] * kPanelRows), rows.count, set.out[p], set.out_stride);
+      add_bias(bias_at(extras.down_bias, panels.panel[p] * kPanelRows), rows.count, call.out[p], call.out_stride);
   }
 
   static void add_bias(const float* bias, std::int64_t rows, float* values, std::int64_t stride) {
@@ -414,16 +405,16 @@ class CpuExperts final : public PackedExperts {
       std::int64_t count = 0;
       for (std::int64_t j = 0; j < input.top_k; ++j) {
         const auto slot = static_cast<std::size_t>(token * input.top_k + j);
-        const std::int64_t position = work.schedule.position[slot];
+        const std::int64_t position = work.schedule.inverse[slot];
         if (position < 0) continue;
-        rows[count] = work.y.data() + position * layout_.w2.many.padded_rows();
+        rows[count] = work.y.data() + position * layout_.w2.layout().padded_rows();
         weights[count++] = input.weights[slot];
       }
-      ops_.weighted_sum(rows, weights, count, out + token * layout_.hidden, layout_.hidden);
+      kernels_.weighted_sum(rows, weights, count, out + token * layout_.hidden, layout_.hidden);
     });
   }
 
-  const PanelOps& ops_;
+  const ActivationKernels& kernels_;
   Layout layout_;
   ActivationArgs activation_;
   PageBuffer memory_;
@@ -431,7 +422,7 @@ class CpuExperts final : public PackedExperts {
 };
 
 Result<ActivationArgs> activation_args(const ActivationSpec& spec) {
-  ActivationArgs args{.fn = PanelActivation::silu,
+  ActivationArgs args{.fn = GatedFn::silu,
                       .alpha = spec.alpha,
                       .beta = spec.beta,
                       .limit = spec.limit,
@@ -444,16 +435,16 @@ Result<ActivationArgs> activation_args(const ActivationSpec& spec) {
                       .out_stride = 0};
   switch (spec.fn) {
     case ActivationFn::silu:
-      args.fn = PanelActivation::silu;
+      args.fn = GatedFn::silu;
       return args;
     case ActivationFn::gelu_tanh:
-      args.fn = PanelActivation::gelu_tanh;
+      args.fn = GatedFn::gelu_tanh;
       return args;
     case ActivationFn::swigluoai:
-      args.fn = PanelActivation::swigluoai;
+      args.fn = GatedFn::swigluoai;
       return args;
     case ActivationFn::swiglustep:
-      args.fn = PanelActivation::swiglustep;
+      args.fn = GatedFn::swiglustep;
       return args;
     default:
       return Error{.code = "kernel.activation",
@@ -488,7 +479,7 @@ ExpertExtras expert_extras(const CanonicalExperts::Expert& expert) {
 
 Result<> pack_expert(const CanonicalExperts::Expert& expert, const Layout& layout, const ExpertExtras& extras,
                      std::byte* memory, PackScratch& scratch) {
-  const PanelFormat& w13 = layout.w13.many;
+  const PanelFormat& w13 = layout.w13.layout();
   const std::size_t pair = 2 * w13.panel_bytes;
   const std::int64_t together = panels_together(*expert.gate.weight, w13, extras.gate_order);
   for (std::int64_t first = 0; first < w13.panels; first += together) {
@@ -498,8 +489,8 @@ Result<> pack_expert(const CanonicalExperts::Expert& expert, const Layout& layou
     MORACLE_TRY(
         pack_panels(*expert.up.weight, w13, extras.up_order, first, end, gate + w13.panel_bytes, pair, scratch));
   }
-  MORACLE_TRY(pack_panels(*expert.down.weight, layout.w2.many, extras.down_order, 0, layout.w2.many.panels,
-                          memory + layout.w13_bytes(), layout.w2.many.panel_bytes, scratch));
+  MORACLE_TRY(pack_panels(*expert.down.weight, layout.w2.layout(), extras.down_order, 0, layout.w2.layout().panels,
+                          memory + layout.w13_bytes(), layout.w2.layout().panel_bytes, scratch));
   expert.gate.weight->release();
   expert.up.weight->release();
   expert.down.weight->release();
@@ -508,15 +499,15 @@ Result<> pack_expert(const CanonicalExperts::Expert& expert, const Layout& layou
 
 }  // namespace
 
-Result<std::unique_ptr<PackedExperts>> pack_experts(const PanelOps& ops, const CanonicalExperts& experts,
-                                                    const PackOptions& options) {
+Result<std::unique_ptr<PackedExperts>> pack_experts(const Target& target, Numerics numerics,
+                                                    const CanonicalExperts& experts, const PackOptions& options) {
   MORACLE_ASSIGN(const ActivationArgs activation, activation_args(options.activation));
   Layout layout;
   layout.experts = narrow<std::int64_t>(experts.experts.size());
   layout.hidden = experts.hidden;
   layout.intermediate = experts.intermediate;
-  MORACLE_ASSIGN(layout.w13, panel_forms(experts.experts.front().gate, ops));
-  MORACLE_ASSIGN(layout.w2, panel_forms(experts.experts.front().down, ops));
+  MORACLE_ASSIGN(layout.w13, packed_format(experts.experts.front().gate, target, numerics));
+  MORACLE_ASSIGN(layout.w2, packed_format(experts.experts.front().down, target, numerics));
   for (const auto& expert : experts.experts) {
     const auto& gate = expert.gate.weight->spec().g_idx;
     const auto& up = expert.up.weight->spec().g_idx;
@@ -548,7 +539,7 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const PanelOps& ops, const C
     if (options.store != nullptr && !kept) options.store->keep(options.name, bytes);
   }
   return std::unique_ptr<PackedExperts>(
-      std::make_unique<CpuExperts>(ops, layout, activation, std::move(memory), std::move(extras)));
+      std::make_unique<CpuExperts>(target, layout, activation, std::move(memory), std::move(extras)));
 }
 
 }  // namespace moracle::cpu

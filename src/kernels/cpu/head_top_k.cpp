@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/gumbel.h"
+#include "base/memory.h"
 #include "base/ranking.h"
 
 namespace moracle::cpu {
@@ -156,12 +157,12 @@ class TopKSearch {
     const double length = std::sqrt(squares);
     // |x - x~|: half a step of the largest value for each.
     const double step = most * std::sqrt(static_cast<double>(head_.cols_));
-    double off = step / (2 * kMostWord);
-    if (head_.copy_input_ == InputForm::i8) off = step / (2 * 127);
-    if (head_.copy_input_ == InputForm::bf16) off = kBf16 * length;
+    double off = step / (2 * kMaxWord);
+    if (head_.copy_input_ == ActDtype::i8) off = step / (2 * 127);
+    if (head_.copy_input_ == ActDtype::bf16) off = kBf16 * length;
     // Up to `cols` multiplications and additions, in any order, each round by 2^-24 at most, in W's kernel and in S's.
     const double rounding =
-        3 * static_cast<double>(head_.cols_ + 256) * 0x1p-24 + (head_.head_input_ == InputForm::bf16 ? kBf16 : 0.0);
+        3 * static_cast<double>(head_.cols_ + 256) * 0x1p-24 + (head_.head_input_ == ActDtype::bf16 ? kBf16 : 0.0);
     const double slack = rounding * (length + off);
     constexpr double kUp = 1.00001;  // for the roundings of the bound itself
     margin = {.per_error = static_cast<float>((length + slack) * kUp),

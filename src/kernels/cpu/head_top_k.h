@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/function_ref.h"
-#include "kernels/cpu/packed_matrix.h"
+#include "kernels/cpu/weights/panel.h"
 #include "kernels/kernel.h"
 
 namespace moracle::cpu {
@@ -34,7 +34,7 @@ class HeadTopK {
   using MultiplyPanel = FunctionRef<void(std::int64_t panel, float* y)>;
 
   // `copy`: S, packed for activations as `copy_input`; the head itself takes them as `head_input`.
-  HeadTopK(std::unique_ptr<PackedLinear> copy, InputForm copy_input, InputForm head_input, std::int64_t cols,
+  HeadTopK(std::unique_ptr<PackedLinear> copy, ActDtype copy_input, ActDtype head_input, std::int64_t cols,
            std::vector<RowNorms> norms)
       : copy_(std::move(copy)),
         copy_input_(copy_input),
@@ -52,8 +52,8 @@ class HeadTopK {
   friend class TopKSearch;
 
   std::unique_ptr<PackedLinear> copy_;
-  InputForm copy_input_;
-  InputForm head_input_;
+  ActDtype copy_input_;
+  ActDtype head_input_;
   std::int64_t cols_;
   std::vector<RowNorms> norms_;
 };

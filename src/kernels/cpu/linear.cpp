@@ -1,4 +1,4 @@
-// Driver of one linear layer over the panel micro-kernels.
+// Driver of one linear layer.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -7,11 +7,14 @@
 
 #include "base/checked.h"
 #include "base/first_error.h"
-#include "kernels/cpu/compact.h"
-#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/activations/rows.h"
 #include "kernels/cpu/head_top_k.h"
-#include "kernels/cpu/multiply_rows.h"
-#include "kernels/cpu/stretches.h"
+#include "kernels/cpu/interleaved_panels.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/tile_counts.h"
+#include "kernels/cpu/weights/bf16x12.h"
+#include "kernels/cpu/weights/pack.h"
+#include "kernels/cpu/work_stealing.h"
 
 namespace moracle::cpu {
 
@@ -19,11 +22,11 @@ namespace {
 
 class CpuLinear final : public PackedLinear {
  public:
-  CpuLinear(const PanelOps& ops, const PanelForms& forms, PageBuffer memory, std::vector<std::int32_t> order,
+  CpuLinear(const Target& target, const PackedFormat& format, PageBuffer memory, std::vector<std::int32_t> order,
             std::vector<float> bias, float global_scale, std::optional<float> input_scale,
             std::unique_ptr<HeadTopK> top_k)
-      : ops_(ops),
-        forms_(forms),
+      : target_(target),
+        format_(format),
         memory_(std::move(memory)),
         order_(std::move(order)),
         bias_(std::move(bias)),
@@ -31,13 +34,14 @@ class CpuLinear final : public PackedLinear {
         input_scale_(input_scale),
         top_k_(std::move(top_k)) {}
 
-  [[nodiscard]] std::size_t bytes() const override { return forms_.many.bytes() + (top_k_ ? top_k_->bytes() : 0); }
+  [[nodiscard]] std::size_t bytes() const override { return format_.layout().bytes() + (top_k_ ? top_k_->bytes() : 0); }
 
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override {
-    const PanelFormat& format = forms_.of(tokens);
-    const std::size_t rows = PreparedRows::bytes(format, static_cast<std::size_t>(tokens)) +
-                             BumpArena::cost<float>(static_cast<std::size_t>(threads * format.padded_cols()));
-    return top_k_ ? rows + top_k_->workspace_bytes(std::min(tokens, kMaxRun), threads) : rows;
+    BumpArena counting = BumpArena::counting();
+    take_rows(format_.of(tokens), tokens, threads, counting);
+    if (top_k_)
+      static_cast<void>(counting.take<std::byte>(top_k_->workspace_bytes(std::min(tokens, kMaxTokens), threads)));
+    return counting.used() + BumpArena::kAlignment;
   }
 
   void run(const RunContext& context, std::int64_t tokens, const float* x, float* y) const override {
@@ -58,8 +62,8 @@ class CpuLinear final : public PackedLinear {
 
   [[nodiscard]] bool top_k(const RunContext& context, const TopKQuery& query,
                            std::span<RankedOutput> out) const override {
-    const PanelFormat& format = forms_.of(query.tokens);
-    const Parts parts(query.tokens, kMaxRun);  // as run() has them
+    const PanelFormat& format = format_.of(query.tokens);
+    const TileCounts<> parts(query.tokens, kMaxTokens);  // as run() has them
     if (!top_k_ || parts.begin(1) * query.k > format.panels / kLeastPanelsPerOutput) return false;
     for (std::int64_t i = 0; i < parts.size(); ++i) {
       TopKQuery part = query;
@@ -78,16 +82,16 @@ class CpuLinear final : public PackedLinear {
 
   [[nodiscard]] bool reads_alike(const PackedLinear& other, std::int64_t tokens) const {
     const auto* const linear = dynamic_cast<const CpuLinear*>(&other);
-    return linear != nullptr && prepared_alike(linear->forms_.of(tokens), forms_.of(tokens)) &&
+    return linear != nullptr && activations_alike(linear->format_.of(tokens), format_.of(tokens)) &&
            linear->input_scale_ == input_scale_ && linear->order_ == order_;
   }
 
   // Of linears that read x alike, which is prepared once: each thread reads a part of all their panels.
   void run_alike(const RunContext& context, std::span<const LinearRun> linears, std::int64_t tokens,
                  const float* x) const {
-    const PanelFormat& format = forms_.of(tokens);
+    const PanelFormat& format = format_.of(tokens);
     BumpArena arena(context.workspace);
-    const PreparedRows rows = prepare_rows(context.pool, format, tokens, x, arena);
+    const ActivationRows rows = prepare_rows(context.pool, format, tokens, x, arena);
     struct Place {
       const CpuLinear* linear;
       float* y;
@@ -97,24 +101,24 @@ class CpuLinear final : public PackedLinear {
     const auto place_of = [&](std::int64_t panel) {
       for (std::size_t i = 0;; ++i) {
         const auto* const linear = static_cast<const CpuLinear*>(linears[i].linear);
-        const PanelFormat& own = linear->forms_.of(tokens);
+        const PanelFormat& own = linear->format_.of(tokens);
         if (panel < own.panels) return Place{linear, linears[i].y, own, panel};
         panel -= own.panels;
       }
     };
     std::int64_t panels = 0;
-    for (const LinearRun& of : linears) panels += static_cast<const CpuLinear*>(of.linear)->forms_.of(tokens).panels;
+    for (const LinearRun& of : linears) panels += static_cast<const CpuLinear*>(of.linear)->format_.of(tokens).panels;
     const auto to_its_end = [&](std::int64_t begin) {
       const Place place = place_of(begin);
       return place.format.panels - place.panel;
     };
-    share_stretches(context.pool, panels, to_its_end,
+    parallel_ranges(context.pool, panels, to_its_end,
                     [&](std::int64_t begin, std::int64_t end, std::int64_t after, int) {
                       const Place place = place_of(begin);
                       const Place next = place_of(after);
-                      const PanelStreams streams(place.panel, place.panel + end - begin,
-                                                 forms_.many.interleaves(tokens) ? kMaxPanels : 1);
-                      place.linear->multiply_stretch(
+                      const InterleavedPanels streams(place.panel, place.panel + end - begin,
+                                                      format_.interleaves(tokens) ? kMaxPanels : 1);
+                      place.linear->multiply_range(
                           place.format, streams, next.linear->panel_at(next.format, next.panel), tokens, rows, place.y);
                     });
   }
@@ -122,22 +126,30 @@ class CpuLinear final : public PackedLinear {
   bool top_k_of_run(const RunContext& context, const PanelFormat& format, const TopKQuery& query,
                     std::span<RankedOutput> out) const {
     BumpArena arena(context.workspace);
-    const PreparedRows rows = prepare_rows(context.pool, format, query.tokens, query.x, arena);
+    const ActivationRows rows = prepare_rows(context.pool, format, query.tokens, query.x, arena);
     const auto multiply = [&](std::int64_t panel, float* y) {
-      multiply_stretch(format, PanelStreams(panel, panel + 1, 1), panel_at(format, panel), query.tokens, rows, y);
+      multiply_range(format, InterleavedPanels(panel, panel + 1, 1), panel_at(format, panel), query.tokens, rows, y);
     };
     const auto memory = arena.take<std::byte>(top_k_->workspace_bytes(query.tokens, context.pool.threads()));
     return top_k_->run(context.pool, memory, query, multiply, out);
   }
 
-  // Each thread has a row of scratch.
-  PreparedRows prepare_rows(ThreadPool& pool, const PanelFormat& format, std::int64_t tokens, const float* x,
-                            BumpArena& arena) const {
-    const PreparedRows rows = PreparedRows::take(format, static_cast<std::size_t>(tokens), arena);
-    const auto scratch = arena.take<float>(static_cast<std::size_t>(pool.threads() * format.padded_cols()));
+  // Activation rows of a call, and a row of scratch for each thread.
+  struct CallRows {
+    ActivationRows rows;
+    std::span<float> scratch;
+  };
+  static CallRows take_rows(const PanelFormat& format, std::int64_t tokens, int threads, BumpArena& arena) {
+    return {.rows = ActivationRows::take(format, static_cast<std::size_t>(tokens), arena),
+            .scratch = arena.take<float>(static_cast<std::size_t>(threads * format.padded_cols()))};
+  }
+
+  ActivationRows prepare_rows(ThreadPool& pool, const PanelFormat& format, std::int64_t tokens, const float* x,
+                              BumpArena& arena) const {
+    const auto [rows, scratch] = take_rows(format, tokens, pool.threads(), arena);
     pool.parallel_for(tokens, [&](std::int64_t t, int thread) {
-      prepare_row(ops_, format, order_, input_scale_, x + t * format.cols,
-                  scratch.data() + thread * format.padded_cols(), rows.row(format, t));
+      make_activation_row(*target_.activations, format, order_, input_scale_, x + t * format.cols,
+                          scratch.data() + thread * format.padded_cols(), rows.row(format, t));
     });
     return rows;
   }
@@ -146,18 +158,18 @@ class CpuLinear final : public PackedLinear {
     return memory_.data() + static_cast<std::size_t>(panel) * format.panel_bytes;
   }
 
-  // A run of tokens meets many panels before the next run does, so that its activations stay in the second-level cache;
-  // panels come from a cache or, asked for in time, from memory.
-  void multiply_stretch(const PanelFormat& format, const PanelStreams& panels, const std::byte* after,
-                        std::int64_t tokens, const PreparedRows& rows, float* y) const {
+  // A block of tokens meets many panels before the next one does, so that its activations stay in L2; panels come from
+  // a cache or, prefetched in time, from memory.
+  void multiply_range(const PanelFormat& format, const InterleavedPanels& panels, const std::byte* after,
+                      std::int64_t tokens, const ActivationRows& rows, float* y) const {
     constexpr std::int64_t kBlockBytes = std::int64_t{2} << 20U;
     const std::int64_t most = std::max<std::int64_t>(kBlockBytes / narrow<std::int64_t>(format.panel_bytes), 1);
-    const Parts runs(tokens, kMaxRun);
-    const Parts blocks(panels.size(), most);
+    const TileCounts<> runs(tokens, kMaxTokens);
+    const TileCounts<> blocks(panels.size(), most);
     for (std::int64_t block = 0; block < blocks.size(); ++block) {
       for (std::int64_t i = 0; i < runs.size(); ++i) {
         const std::int64_t first = runs.begin(i);
-        RunRows run;
+        TokenBlock run;
         for (std::int64_t t = first; t < runs.begin(i + 1); ++t) run.add(format, rows.row(format, t));
         for (std::int64_t group = blocks.begin(block); group < blocks.begin(block + 1); ++group) {
           const PanelGroup ahead = i == 0 ? panels.at(group + 1) : PanelGroup();
@@ -169,14 +181,14 @@ class CpuLinear final : public PackedLinear {
   }
 
   void multiply_panels(const PanelFormat& format, const PanelGroup& panels, const PanelGroup& next,
-                       const std::byte* after, const RunRows& run, float* y) const {
-    alignas(64) float out[kMaxPanels][kMaxRun * kPanelRows];
-    PanelSet set;
-    for (std::int64_t p = 0; p < panels.count; ++p) set.add(panel_at(format, panels.panel[p]), global_scale_, out[p]);
-    for (std::int64_t p = 0; forms_.many.interleaves(run.count) && p < next.count; ++p)
-      set.add_ahead(panel_at(format, next.panel[p]));
-    set.after = after;
-    multiply_rows(format, run, set);
+                       const std::byte* after, const TokenBlock& run, float* y) const {
+    alignas(64) float out[kMaxPanels][kMaxTokens * kPanelRows];
+    GemmArgs call = run.call(format);
+    for (std::int64_t p = 0; p < panels.count; ++p) call.add(panel_at(format, panels.panel[p]), global_scale_, out[p]);
+    for (std::int64_t p = 0; format_.interleaves(run.count) && p < next.count; ++p)
+      call.next[call.next_count++] = panel_at(format, next.panel[p]);
+    call.after = after;
+    format_.kernel(run.count).run(call);
     for (std::int64_t p = 0; p < panels.count; ++p) {
       for (std::int64_t t = 0; t < run.count; ++t)
         store(format.rows, panels.panel[p] * kPanelRows, out[p] + t * kPanelRows, y + t * format.rows);
@@ -194,8 +206,8 @@ class CpuLinear final : public PackedLinear {
     for (std::int64_t r = 0; r < count; ++r) y[first + r] = from[r] + bias[r];
   }
 
-  const PanelOps& ops_;
-  PanelForms forms_;
+  const Target& target_;
+  PackedFormat format_;
   PageBuffer memory_;
   std::vector<std::int32_t> order_;
   std::vector<float> bias_;
@@ -204,11 +216,12 @@ class CpuLinear final : public PackedLinear {
   std::unique_ptr<HeadTopK> top_k_;
 };
 
-// Packs one matrix, in the plain format of its panels or in the compact one, and a head's copy in 8 bits.
+// Packs one matrix, in the plain format of its panels or in 12 bits, and a head's copy in 8 bits.
 class LinearPacker {
  public:
-  LinearPacker(const PanelOps& ops, const CanonicalLinear& linear, const PanelFormat& plain, const PackOptions& options)
-      : ops_(ops),
+  LinearPacker(const Target& target, const CanonicalLinear& linear, const PanelFormat& plain,
+               const PackOptions& options)
+      : target_(target),
         linear_(linear),
         source_(*linear.weight),
         plain_(plain),
@@ -219,11 +232,11 @@ class LinearPacker {
     copy_.weight = int8_copy(source_, norms_);
   }
 
-  // Null where the matrix does not fit the compact format.
-  [[nodiscard]] Result<std::unique_ptr<PackedLinear>> pack(const PanelForms& forms) {
-    const PanelFormat& format = forms.many;
+  // Null where the matrix does not fit the 12-bit format.
+  [[nodiscard]] Result<std::unique_ptr<PackedLinear>> pack(const PackedFormat& packed_format) {
+    const PanelFormat& format = packed_format.layout();
     MORACLE_TRY(prepare_copy());
-    if (options_.layout_only) return packed(forms, PageBuffer());
+    if (options_.layout_only) return packed(packed_format, PageBuffer());
     MORACLE_ASSIGN(PageBuffer memory, PageBuffer::allocate(format.bytes()));
     const std::span<std::byte> bytes(memory.data(), memory.size());
     const bool kept = restored(options_.name, bytes) && lists_hold(format, bytes);
@@ -232,7 +245,7 @@ class LinearPacker {
       if (!fits) return std::unique_ptr<PackedLinear>();
     }
     if (options_.store != nullptr && !kept) options_.store->keep(options_.name, bytes);
-    return packed(forms, std::move(memory));
+    return packed(packed_format, std::move(memory));
   }
 
  private:
@@ -242,16 +255,16 @@ class LinearPacker {
     std::vector<std::byte> plain;
   };
 
-  [[nodiscard]] std::unique_ptr<PackedLinear> packed(const PanelForms& forms, PageBuffer memory) {
+  [[nodiscard]] std::unique_ptr<PackedLinear> packed(const PackedFormat& format, PageBuffer memory) {
     std::unique_ptr<HeadTopK> top_k;
     if (copy_.weight != nullptr) {
       auto copy =
-          std::make_unique<CpuLinear>(copy_ops(), copy_forms_, std::move(copy_memory_), std::vector<std::int32_t>(),
+          std::make_unique<CpuLinear>(copy_target(), copy_format_, std::move(copy_memory_), std::vector<std::int32_t>(),
                                       std::vector<float>(), 1.0F, std::nullopt, nullptr);
-      top_k = std::make_unique<HeadTopK>(std::move(copy), copy_forms_.many.input, forms.many.input, plain_.cols,
-                                         std::move(norms_));
+      top_k = std::make_unique<HeadTopK>(std::move(copy), copy_format_.layout().input, format.layout().input,
+                                         plain_.cols, std::move(norms_));
     }
-    return std::make_unique<CpuLinear>(ops_, forms, std::move(memory), order_, linear_.bias,
+    return std::make_unique<CpuLinear>(target_, format, std::move(memory), order_, linear_.bias,
                                        source_.spec().global_scale, linear_.input_scale, std::move(top_k));
   }
 
@@ -259,13 +272,13 @@ class LinearPacker {
     return options_.store != nullptr && options_.store->restore(name, bytes, options_.pool);
   }
 
-  [[nodiscard]] const PanelOps& copy_ops() const { return ops_.of_head != nullptr ? *ops_.of_head : ops_; }
+  [[nodiscard]] const Target& copy_target() const { return target_.head != nullptr ? *target_.head : target_; }
 
   Result<> prepare_copy() {
     if (copy_.weight == nullptr || copy_memory_.size() > 0) return Ok{};
-    MORACLE_ASSIGN(copy_forms_, panel_forms(copy_, copy_ops()));
+    MORACLE_ASSIGN(copy_format_, packed_format(copy_, copy_target(), Numerics::exact));
     if (options_.layout_only) return Ok{};
-    MORACLE_ASSIGN(copy_memory_, PageBuffer::allocate(copy_forms_.many.bytes()));
+    MORACLE_ASSIGN(copy_memory_, PageBuffer::allocate(copy_format_.layout().bytes()));
     return Ok{};
   }
 
@@ -298,12 +311,12 @@ class LinearPacker {
                 Scratch& scratch, std::atomic<bool>& fits) {
     if (!panels.empty()) {
       std::byte* const out = panels.data() + static_cast<std::size_t>(begin) * format.panel_bytes;
-      MORACLE_TRY(format.code == PanelCode::bf16_compact
-                      ? pack_compact(format, begin, end, out, scratch, fits)
+      MORACLE_TRY(format.code == WeightCode::bf16x12
+                      ? pack_narrow(format, begin, end, out, scratch, fits)
                       : pack_panels(source_, format, order_, begin, end, out, format.panel_bytes, scratch.pack));
     }
     if (copy_.weight == nullptr || copy_packed_) return Ok{};
-    const PanelFormat& copy = copy_forms_.many;
+    const PanelFormat& copy = copy_format_.layout();
     return pack_panels(*copy_.weight, copy, {}, begin, end,
                        copy_memory_.data() + static_cast<std::size_t>(begin) * copy.panel_bytes, copy.panel_bytes,
                        scratch.copy);
@@ -311,13 +324,13 @@ class LinearPacker {
 
   // Lists tell kernels what to read and where to write, so those of a file are looked at before.
   static bool lists_hold(const PanelFormat& format, std::span<const std::byte> panels) {
-    if (format.code != PanelCode::bf16_compact) return true;
+    if (format.code != WeightCode::bf16x12) return true;
     for (std::size_t end = format.panel_bytes; end <= panels.size(); end += format.panel_bytes) {
-      CompactTail tail;
+      Bf16x12Tail tail;
       std::memcpy(&tail, panels.data() + end - sizeof tail, sizeof tail);
-      if (tail.count > kMostOutside) return false;
-      const std::span<const CompactTail::Outside> list(tail.outside, tail.count);
-      const bool holds = std::all_of(list.begin(), list.end(), [&](const CompactTail::Outside& outside) {
+      if (tail.count > kMaxExceptions) return false;
+      const std::span<const Bf16x12Tail::Exception> list(tail.exceptions, tail.count);
+      const bool holds = std::all_of(list.begin(), list.end(), [&](const Bf16x12Tail::Exception& outside) {
         return outside.column < format.cols && outside.row < kPanelRows;
       });
       if (!holds) return false;
@@ -325,9 +338,9 @@ class LinearPacker {
     return true;
   }
 
-  // As many panels at a time as the second-level cache holds in both formats.
-  Result<> pack_compact(const PanelFormat& format, std::int64_t begin, std::int64_t end, std::byte* out,
-                        Scratch& scratch, std::atomic<bool>& fits) const {
+  // As many panels at a time as L2 holds in both formats.
+  Result<> pack_narrow(const PanelFormat& format, std::int64_t begin, std::int64_t end, std::byte* out,
+                       Scratch& scratch, std::atomic<bool>& fits) const {
     constexpr std::int64_t kTogether = 4;
     scratch.plain.resize(static_cast<std::size_t>(kTogether) * plain_.panel_bytes);
     for (std::int64_t first = begin; first < end; first += kTogether) {
@@ -336,7 +349,7 @@ class LinearPacker {
           pack_panels(source_, plain_, order_, first, last, scratch.plain.data(), plain_.panel_bytes, scratch.pack));
       for (std::int64_t p = first; p < last; ++p, out += format.panel_bytes) {
         const std::byte* const plain = scratch.plain.data() + static_cast<std::size_t>(p - first) * plain_.panel_bytes;
-        if (compact_panel(plain, format.last_steps, out)) continue;
+        if (pack_bf16x12(plain, format.last_steps, out)) continue;
         fits.store(false, std::memory_order_relaxed);
         return Ok{};
       }
@@ -344,14 +357,14 @@ class LinearPacker {
     return Ok{};
   }
 
-  const PanelOps& ops_;
+  const Target& target_;
   const CanonicalLinear& linear_;
   const MatrixSource& source_;
   const PanelFormat& plain_;
   const PackOptions& options_;
   std::vector<std::int32_t> order_;
   CanonicalLinear copy_{};  // of a head, in 8 bits
-  PanelForms copy_forms_;
+  PackedFormat copy_format_;
   PageBuffer copy_memory_;
   std::vector<RowNorms> norms_;  // of its rows
   bool copy_packed_ = false;
@@ -359,14 +372,12 @@ class LinearPacker {
 
 }  // namespace
 
-Result<std::unique_ptr<PackedLinear>> pack_linear(const PanelOps& ops, const CanonicalLinear& linear,
-                                                  const PackOptions& options) {
-  MORACLE_ASSIGN(const PanelForms plain, panel_forms(linear, ops));
-  LinearPacker packer(ops, linear, plain.many, options);
-  if (const auto compact = compacted(plain.many, ops)) {
-    PanelForms forms;
-    forms.many = *compact;
-    MORACLE_ASSIGN(std::unique_ptr<PackedLinear> packed, packer.pack(forms));
+Result<std::unique_ptr<PackedLinear>> pack_linear(const Target& target, Numerics numerics,
+                                                  const CanonicalLinear& linear, const PackOptions& options) {
+  MORACLE_ASSIGN(const PackedFormat plain, packed_format(linear, target, numerics));
+  LinearPacker packer(target, linear, plain.layout(), options);
+  if (const auto narrow = with_bf16x12(plain, target)) {
+    MORACLE_ASSIGN(std::unique_ptr<PackedLinear> packed, packer.pack(*narrow));
     if (packed != nullptr) return packed;
   }
   return packer.pack(plain);

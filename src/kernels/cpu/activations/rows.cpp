@@ -1,0 +1,276 @@
+#include "kernels/cpu/activations/rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/checked.h"
+#include "scheme/activation_codes.h"
+#include "scheme/activation_quant.h"
+#include "scheme/codes.h"
+
+namespace moracle::cpu {
+
+namespace {
+
+// Sums belong to the numbers that are multiplied, so they are taken after quantization and rounding.
+void sum_groups(const PanelFormat& format, const float* values, float* sums) {
+  for (std::int64_t g = 0; g < format.groups; ++g) {
+    const std::int64_t first = g * format.group_cols;
+    const std::int64_t end = std::min(first + format.group_cols, format.cols);
+    float sum = 0.0F;
+    for (std::int64_t k = first; k < end; ++k) sum += values[k];
+    sums[g] = sum;
+  }
+}
+
+// Largest magnitude; NaN and infinities are left out.
+float largest(const ActivationKernels& ops, std::span<const float> values, bool& finite) {
+  float most = ops.absolute_max(values.data(), narrow<std::int64_t>(values.size()));
+  finite = !std::isnan(most);
+  if (finite) return most;
+  most = 0.0F;
+  for (const float value : values) most = std::max(most, std::fabs(value));
+  return most;
+}
+
+struct NumberFormat {
+  int mantissa;
+  int min_exponent;
+  float most;
+};
+constexpr NumberFormat number_format(Element element) {
+  switch (element) {
+    case Element::e2m1:
+      return {.mantissa = 1, .min_exponent = 0, .most = 6.0F};
+    case Element::e2m3:
+      return {.mantissa = 3, .min_exponent = 0, .most = 7.5F};
+    case Element::e3m2:
+      return {.mantissa = 2, .min_exponent = -2, .most = 28.0F};
+    default:
+      return {.mantissa = 3, .min_exponent = -6, .most = 448.0F};
+  }
+}
+
+// Replaces values that share a scale by the numbers its codes stand for and returns the scale: quantize_to_codes,
+// whole vectors at a time. Values that are not finite go the scalar way.
+float quantize_values(const ActivationKernels& ops, const QuantKey& key, std::optional<float> input_scale,
+                      std::span<float> values) {
+  bool finite = true;
+  const float most = largest(ops, values, finite);
+  if (!finite || key.element == Element::int8) return quantize_to_codes(key, input_scale, values);
+  const NumberFormat format = number_format(key.element);
+  RoundArgs args{.values = values.data(),
+                 .count = narrow<std::int64_t>(values.size()),
+                 .factor = 1.0F,
+                 .divide = false,
+                 .mantissa = format.mantissa,
+                 .min_exponent = format.min_exponent,
+                 .most = format.most};
+  float scale = 1.0F;
+  if (key.scale == ScaleType::e8m0) {
+    scale = decode_e8m0(mx_block_scale(key.element, most));
+    args.factor = 1.0F / scale;  // a power of two
+  } else if (key.element == Element::e2m1) {
+    const Nvfp4Block block = nvfp4_block(most, input_scale.value_or(1.0F));
+    scale = decode_e4m3(block.scale) / input_scale.value_or(1.0F);
+    args.factor = block.inverse;
+  } else {
+    scale = key.dynamic ? std::max(most / 448.0F, 1.0F / (448.0F * 512.0F)) : input_scale.value_or(1.0F);
+    args.factor = scale;
+    args.divide = true;
+  }
+  ops.round_numbers(args);
+  return scale;
+}
+
+// Quantizes a row and writes its scales, one per group of the weight or one.
+void quantize_row(const ActivationKernels& ops, const PanelFormat& format, std::optional<float> input_scale,
+                  float* values, float* scales) {
+  const std::span<float> row{values, static_cast<std::size_t>(format.cols)};
+  const QuantKey& key = *format.activation;
+  const std::int64_t width = key.granularity.kind == Granularity::Kind::group ? key.granularity.cols : format.cols;
+  for (std::int64_t first = 0; first < format.cols; first += width) {
+    const auto count = static_cast<std::size_t>(std::min(width, format.cols - first));
+    const float scale = quantize_values(ops, key, input_scale, row.subspan(static_cast<std::size_t>(first), count));
+    if (!format.group_input_scales) {
+      scales[0] = scale;
+      continue;
+    }
+    const std::int64_t end = std::min(first + width, format.cols);
+    for (std::int64_t g = first / format.group_cols; g * format.group_cols < end; ++g) scales[g] = scale;
+  }
+}
+
+// Of integer codes, in the units of the values.
+float largest_code(const PanelFormat& format) {
+  const bool own = !format.activation;  // published codes have 8 bits, whatever holds them
+  return own && format.input != ActDtype::i8 ? static_cast<float>(kMaxWord) : 127.0F;
+}
+
+float magnitude(const ActivationKernels& ops, const float* values, std::int64_t count) {
+  bool finite = true;
+  return largest(ops, {values, static_cast<std::size_t>(count)}, finite);
+}
+
+// `values`, which meet groups of the weight from g on, as codes of `scale`. The last group has so many columns.
+void encode_values(const ActivationKernels& ops, const PanelFormat& format, const float* values, std::int64_t g,
+                   std::int64_t groups, std::int64_t last_columns, float scale, const ActivationRow& row) {
+  const bool split = format.input == ActDtype::split_i16;
+  const std::int64_t bytes = split ? 1 : static_cast<std::int64_t>(format.input_bytes());
+  const auto encode = split ? ops.encode_split : format.input == ActDtype::i16 ? ops.encode16 : ops.encode8;
+  const std::int64_t blocks = format.group_blocks();
+  auto* const sums = reinterpret_cast<std::int32_t*>(row.sums);
+  encode({.x = values,
+          .groups = groups,
+          .group_columns = format.group_cols,
+          .last_columns = last_columns,
+          .scale = scale,
+          .most = largest_code(format),
+          .nibbles = format.code != WeightCode::int8,
+          .sum_factor = format.zeros ? 1 : -format.offset,
+          .out = row.x + g * format.steps * kStepColumns * bytes,
+          .sums = format.group_sums() > 0 ? sums + g : nullptr,
+          .pairs = blocks > 0 ? reinterpret_cast<std::uint32_t*>(sums) + format.group_sums() + g * blocks : nullptr,
+          .pair_columns = format.block_columns,
+          .pair_factor = -format.offset,
+          .plane = split ? format.plane_columns() : 0});
+}
+
+// What a row has for groups of the weight from g on.
+void encode_groups(const ActivationKernels& ops, const PanelFormat& format, const float* row_values, std::int64_t g,
+                   std::int64_t groups, float scale, const ActivationRow& row) {
+  const std::int64_t first = g * format.group_cols;
+  const std::int64_t count = std::min(groups * format.group_cols, format.cols - first);
+  const std::int64_t last_columns = count - (groups - 1) * format.group_cols;
+  encode_values(ops, format, row_values + first, g, groups, last_columns, scale, row);
+}
+
+constexpr float kLeastMagnitude = 1e-10F;
+
+// A row as int8 codes under the scheme's scale.
+void encode_published(const ActivationKernels& ops, const PanelFormat& format, std::optional<float> input_scale,
+                      const float* values, const ActivationRow& row) {
+  const float scale = format.activation->dynamic
+                          ? std::max(magnitude(ops, values, format.cols), kLeastMagnitude) / largest_code(format)
+                          : input_scale.value_or(1.0F);
+  std::fill_n(row.scales, format.group_input_scales ? format.groups : 1, scale);
+  encode_groups(ops, format, values, 0, format.groups, scale, row);
+}
+
+// A row as integer codes under running scales. No scale is below 2^-16 of the row's largest, so that the factors
+// between them cannot carry a sum out of f32; what codes lose by that is 2^-16 of what they lose where the largest
+// value is.
+void encode_own(const ActivationKernels& ops, const PanelFormat& format, const float* values,
+                const ActivationRow& row) {
+  float most = 0.0F;
+  for (std::int64_t i = 0; i < format.running_scales(); ++i) {
+    const std::int64_t first = i * format.own_group_cols;
+    row.scales[i] = magnitude(ops, values + first, std::min(format.own_group_cols, format.cols - first));
+    most = std::max(most, row.scales[i]);
+  }
+  const float least = std::max(most * 0x1p-16F, kLeastMagnitude);
+  float scale = 1.0F;
+  const std::int64_t share = format.own_group_cols / format.group_cols;  // groups of the weight under one scale
+  for (std::int64_t i = 0; i < format.running_scales(); ++i) {
+    const float next = std::max(row.scales[i], least) / largest_code(format);  // of the magnitude so far
+    row.scales[i] = scale / next;
+    scale = next;
+    encode_groups(ops, format, values, i * share, std::min(share, format.groups - i * share), scale, row);
+  }
+  row.scales[format.running_scales()] = scale;
+}
+
+}  // namespace
+
+void make_activation_row(const ActivationKernels& ops, const PanelFormat& format, std::span<const std::int32_t> order,
+                         std::optional<float> input_scale, const float* x, float* scratch, const ActivationRow& row) {
+  const auto cols = static_cast<std::size_t>(format.cols);
+  const auto padded = static_cast<std::size_t>(format.padded_cols());
+  const std::size_t used = padded * (format.input == ActDtype::split_i16 ? 1 : format.input_bytes());
+  std::memset(row.x + used, 0, format.input_stride() - used);
+  float* values = format.input == ActDtype::f32 ? reinterpret_cast<float*>(row.x) : scratch;
+  if (!order.empty()) {
+    for (std::size_t p = 0; p < cols; ++p) values[p] = x[order[p]];
+  }
+  if (format.integer_input()) {
+    const float* const ordered = order.empty() ? x : values;
+    if (format.activation) {
+      encode_published(ops, format, input_scale, ordered, row);
+    } else {
+      encode_own(ops, format, ordered, row);
+    }
+    return;
+  }
+  if (format.input == ActDtype::bf16 && order.empty() && !format.activation && !format.zeros) {
+    auto* const rounded = reinterpret_cast<std::uint16_t*>(row.x);
+    ops.to_bf16(x, rounded, format.cols);
+    std::fill(rounded + cols, rounded + padded, std::uint16_t{0});
+    return;
+  }
+  if (order.empty()) std::copy(x, x + cols, values);
+  std::fill(values + cols, values + padded, 0.0F);
+  if (format.activation) quantize_row(ops, format, input_scale, values, row.scales);
+  if (format.input == ActDtype::bf16) {
+    auto* rounded = reinterpret_cast<std::uint16_t*>(row.x);
+    ops.to_bf16(values, rounded, narrow<std::int64_t>(padded));
+    if (format.zeros) {
+      for (std::size_t p = 0; p < padded; ++p) values[p] = decode_bf16(rounded[p]);
+    }
+  }
+  if (format.zeros) sum_groups(format, values, row.sums);
+}
+
+std::size_t ActivationRows::bytes(const PanelFormat& format, std::size_t rows) {
+  return BumpArena::cost<std::byte>(rows * format.input_stride()) + BumpArena::cost<float>(rows * format.sum_count()) +
+         BumpArena::cost<float>(rows * format.input_scale_count());
+}
+
+ActivationRows ActivationRows::take(const PanelFormat& format, std::size_t rows, BumpArena& arena) {
+  return {.x = arena.take<std::byte>(rows * format.input_stride()),
+          .sums = arena.take<float>(rows * format.sum_count()),
+          .scales = arena.take<float>(rows * format.input_scale_count())};
+}
+
+ActivationRow ActivationRows::row(const PanelFormat& format, std::int64_t index) const {
+  const auto at = static_cast<std::size_t>(index);
+  return {.x = x.data() + at * format.input_stride(),
+          .sums = format.sum_count() > 0 ? sums.data() + at * format.sum_count() : nullptr,
+          .scales = format.input_scale_count() > 0 ? scales.data() + at * format.input_scale_count() : nullptr};
+}
+
+namespace {
+
+float token_scale_of(const PanelFormat& format, const ActivationRow& row) {
+  switch (format.input_scaling()) {
+    case ActScaling::running:
+      return row.scales[format.running_scales()];
+    case ActScaling::per_token:
+      return format.activation ? row.scales[0] : 1.0F;
+    case ActScaling::per_group:
+      break;
+  }
+  return 1.0F;
+}
+
+}  // namespace
+
+void TokenBlock::add(const PanelFormat& format, const ActivationRow& row) {
+  x[count] = row.x;
+  sums[count] = row.sums;
+  scales[count] = row.scales;
+  token_scale[count++] = token_scale_of(format, row);
+}
+
+GemmArgs TokenBlock::call(const PanelFormat& format) const {
+  GemmArgs args;
+  args.shape = format.shape();
+  args.tokens = count;
+  args.x = x;
+  args.sums = sums;
+  args.input_scales = scales;
+  args.token_scale = token_scale;
+  return args;
+}
+
+}  // namespace moracle::cpu

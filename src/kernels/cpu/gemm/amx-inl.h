@@ -1,0 +1,555 @@
+// A call against one panel by AMX tiles.
+//
+// The panel layout is already what tiles want: 16 rows of weights by four bytes of columns fill a cache line, so a tile
+// of weights is 16 lines, 128 bytes apart, for each half of a panel. What tiles multiply as it is stored is loaded
+// straight from the panel; other codes are unpacked into a piece first, 4 or 8 KiB that stay in L1
+// for all tokens of the call.
+//
+// Tiles: 4 of sums, 2 of activations by 2 of weights (the halves of the panel's rows), so each load of either side
+// serves two multiplies. A multiply takes as many cycles as it has tokens, and its result can be added to after 52.
+// Where sums are complete they go to memory, and from there into the totals while the tiles work on the next ones.
+// Totals stand apart from the result, whose rows may lie a power of two apart and fall into one set of the cache.
+//
+// A decoder D: kBytes of a step, kUnit of the numbers it makes, kOffset of codes under scales, kLineColumns in four
+// bytes, kStored (tiles take its codes as they are), kScaled (groups end with scales), Sums (sums-inl.h) in integers or
+// f32 (kIntegers), joins(args), whether groups follow each other in one sum because their scales are in the weights,
+// multiply_first and multiply_second, and if it is not stored unpack(), the lines of so many steps.
+#pragma once
+
+#include <immintrin.h>
+
+#include <type_traits>
+
+#include "kernels/cpu/gemm/gemm-inl.h"
+
+namespace moracle::cpu {
+
+// Tile loads and stores are opaque to the compiler, which must not move ordinary accesses of the same memory over them.
+template <class V>
+inline void fence() {
+  __asm__ volatile("" ::: "memory");
+}
+
+struct alignas(64) TileConfig {  // an operand of LDTILECFG
+  std::uint8_t palette = 1;
+  std::uint8_t start_row = 0;
+  std::uint8_t reserved[14] = {};
+  std::uint16_t row_bytes[16] = {};
+  std::uint8_t rows[16] = {};
+};
+static_assert(sizeof(TileConfig) == 64);
+
+constexpr std::int64_t kLine = 64;              // bytes of a tile row: 16 rows of weights, or columns of a token
+constexpr std::int64_t kTileRows = 16;          // tokens of a tile of sums; lines of a tile of weights
+constexpr std::int64_t kPanelLine = 2 * kLine;  // one line of columns of a whole panel
+constexpr std::int64_t kPass = 2 * kTileRows;   // tokens whose rows are taken at a time
+constexpr std::int64_t kGatherBytes = 256;      // of a token that are gathered at a time
+
+// From one row of activations to the next; 0: there is no such distance.
+template <class V>
+inline std::int64_t even_distance(const TileArgs& args) {
+  const auto at = [&](std::int64_t t) { return static_cast<const std::byte*>(args.x[t]); };
+  if (args.tokens < 2) return 0;
+  const std::int64_t distance = at(1) - at(0);
+  for (std::int64_t t = 2; t < args.tokens; ++t) {
+    if (at(t) - at(t - 1) != distance) return 0;
+  }
+  return distance;
+}
+
+// Rows of activations as tiles want them, one distance apart. Rows of experts' inputs may lie anywhere; such are
+// copied.
+template <class V>
+class TileRows {
+ public:
+  TileRows(const TileArgs& args, std::int64_t even) : args_(args), even_(even) {}
+
+  // Bytes [offset, offset + bytes) of tokens [first, first + count) and a line more, which a group's last block may
+  // reach into; count is at most kPass, bytes a multiple of a line and at most kGatherBytes.
+  void take(std::int64_t first, std::int64_t count, std::int64_t offset, std::int64_t bytes) {
+    if (even_ > 0 || args_.tokens == 1) {
+      data_ = at(first) + offset;
+      distance_ = even_;
+      return;
+    }
+    for (std::int64_t t = 0; t < count; ++t) {
+      for (std::int64_t i = 0; i <= bytes; i += kLine) {
+        _mm512_storeu_si512(copy_[t] + i, _mm512_loadu_si512(at(first + t) + offset + i));
+      }
+    }
+    fence<V>();
+    data_ = copy_[0];
+    distance_ = sizeof copy_[0];
+  }
+  [[nodiscard]] const std::byte* data() const { return data_; }
+  [[nodiscard]] std::int64_t distance() const { return distance_; }
+
+ private:
+  [[nodiscard]] const std::byte* at(std::int64_t t) const { return static_cast<const std::byte*>(args_.x[t]); }
+
+  const TileArgs& args_;
+  const std::int64_t even_;  // of all rows
+  const std::byte* data_ = nullptr;
+  std::int64_t distance_ = 0;
+  alignas(64) std::byte copy_[kPass][kGatherBytes + kLine];  // a line more, so that rows fall into different sets
+};
+
+// The two tiles of activations: two times up to 16 tokens; up to 16 tokens, whose blocks of columns take turns, since
+// one set of sums would have to wait for itself; or both planes of up to 16 tokens.
+enum class Pairing : std::uint8_t { tokens, blocks, split };
+
+template <Pairing P>
+constexpr std::int64_t kTilesTogether = P == Pairing::tokens ? 2 : 1;  // tiles of tokens
+
+// Blocks of a piece, a line of a token each: fewer where only one pair of tiles meets it, since the tiles rest while a
+// piece is unpacked; more where its sums end with it.
+constexpr std::int64_t kMostBlocks = 4;
+constexpr std::int64_t kBlocksOfOnePair = 2;
+constexpr std::int64_t kMostLines = kMostBlocks * kTileRows;
+constexpr std::int64_t kLineBytes = 4;  // of a token or a row
+static_assert(kMostBlocks * kLine <= kGatherBytes);
+
+// How far behind a piece lines are prefetched while its sums are added up: a little more than the two pieces that have
+// been read since. Adding needs nothing but L1; prefetched while codes are unpacked, as many lines at
+// once as a core has buffers for, they would be in the way of what tiles load from the second level.
+constexpr std::int64_t kPrefetchBehind = 6272;
+
+constexpr std::int64_t smaller(std::int64_t a, std::int64_t b) {
+  return a < b ? a : b;
+}
+
+// How a run's tokens are dealt to tiles: `tiles` of them, `rows` tokens each; the last ones overlap the ones before
+// where that does not divide.
+template <class V>
+struct Dealt {
+  std::int64_t tokens;
+  std::int64_t tiles;
+  std::int64_t rows;
+
+  Dealt(std::int64_t count, std::int64_t together) : tokens(count) {
+    const std::int64_t least = (count + kTileRows - 1) / kTileRows;
+    tiles = (least + together - 1) / together * together;
+    rows = (count + tiles - 1) / tiles;
+  }
+  [[nodiscard]] std::int64_t begin(std::int64_t tile) const { return smaller(tile * rows, tokens); }
+  [[nodiscard]] std::int64_t end(std::int64_t tile) const { return smaller((tile + 1) * rows, tokens); }
+  [[nodiscard]] std::int64_t first(std::int64_t tile) const { return smaller(tile * rows, tokens - rows); }  // loaded
+};
+
+// Tiles 0 .. 3: sums, of the first activations by the halves of the rows, then of the others; 4, 5: activations; 6, 7:
+// weights. They stay configured when a run ends: releasing them makes the next run wait for the unit to wake.
+template <class V>
+void configure(std::int64_t tokens, std::int64_t lines) {
+  TileConfig config;
+  for (int tile = 0; tile < 8; ++tile) {
+    config.row_bytes[tile] = static_cast<std::uint16_t>(tile == 4 || tile == 5 ? lines * kLineBytes : kLine);
+    config.rows[tile] = static_cast<std::uint8_t>(tile < 6 ? tokens : lines);
+  }
+  fence<V>();
+  _tile_loadconfig(&config);
+}
+
+// Blocks of as many lines as tiles of weights have, of one group or of several that join. The last one is filled up
+// with zeros, which meet whatever activations come next and add nothing.
+struct Piece {
+  const std::byte* weights;
+  const std::byte* read;  // where it lies in the panel
+  std::int64_t read_bytes;
+  std::int64_t blocks;
+  std::int64_t line;  // of the row, the first
+  std::int64_t lines;
+  std::int64_t group;
+  const std::byte* tail;  // the group's scales and zero points; null: sums are the result
+  bool begins;            // a sum
+  bool ends;
+};
+
+// Walks a panel piece by piece.
+template <class D>
+class Pieces {
+  using V = typename D::V;
+
+ public:
+  Pieces(const TileArgs& args, std::int64_t most_blocks) : args_(args), joins_(D::joins(args)) {
+    const std::int64_t steps = args.groups > 1 && !joins_ ? args.steps : kMostLines;
+    block_lines_ = smaller(steps * kStepLines, kTileRows);
+    most_lines_ = most_blocks * block_lines_;
+  }
+
+  [[nodiscard]] std::int64_t block_lines() const { return block_lines_; }
+  [[nodiscard]] bool done() const { return group_ == args_.groups; }
+
+  // `prefetches`: lines from memory while unpacking.
+  void restart(bool prefetches) {
+    at_ = args_.panels[0];
+    group_ = done_ = line_ = 0;
+    prefetches_ = prefetches;
+  }
+
+  Piece next() {
+    Piece piece{.weights = nullptr,
+                .read = at_,
+                .read_bytes = 0,
+                .blocks = 0,
+                .line = line_,
+                .lines = 0,
+                .group = group_,
+                .tail = nullptr,
+                .begins = joins_ ? line_ == 0 : done_ == 0,
+                .ends = false};
+    do {
+      const std::int64_t all = group_ + 1 == args_.groups ? args_.last_steps : args_.steps;
+      const std::int64_t room = (most_lines_ - piece.lines) / kStepLines;
+      const std::int64_t steps = smaller(all - done_, room);
+      const std::byte* const tail = at_ + (all - done_) * D::kBytes;
+      piece.weights = take(steps, tail, piece.lines);
+      piece.lines += steps * kStepLines;
+      at_ += steps * D::kBytes;
+      done_ += steps;
+      piece.ends = done_ == all;
+      if (!joins_ && D::kScaled) piece.tail = tail;
+      if (done_ == all) {
+        at_ += kPanelRows * (cpu::scale_bytes(args_.scale) + (args_.zeros ? 1 : 0));
+        done_ = 0;
+        ++group_;
+      }
+    } while (joins_ && !done() && piece.lines < most_lines_);
+    if (joins_) piece.ends = done();
+    piece.read_bytes = at_ - piece.read;
+    piece.blocks = (piece.lines + block_lines_ - 1) / block_lines_;
+    piece.weights = fill_up(piece, piece.blocks * block_lines_);
+    line_ += piece.lines;
+    fence<V>();
+    return piece;
+  }
+
+ private:
+  static constexpr std::int64_t kStepLines = kStepColumns / D::kLineColumns;
+
+  // The lines of some steps, which follow `before` others of the piece.
+  const std::byte* take(std::int64_t steps, const std::byte* tail, std::int64_t before) {
+    if constexpr (D::kStored) {
+      return at_;
+    } else {
+      decoder_.unpack(args_, at_, steps, tail, lines_ + before * kPanelLine, prefetches_);
+      return lines_;
+    }
+  }
+
+  const std::byte* fill_up(const Piece& piece, std::int64_t lines) {
+    if (piece.lines == lines) return piece.weights;
+    if constexpr (D::kStored) {
+      for (std::int64_t i = 0; i < piece.lines * kPanelLine; i += kLine) {
+        _mm512_store_si512(lines_ + i, _mm512_loadu_si512(piece.weights + i));
+      }
+    }
+    for (std::int64_t i = piece.lines * kPanelLine; i < lines * kPanelLine; i += kLine) {
+      _mm512_store_si512(lines_ + i, _mm512_setzero_si512());
+    }
+    return lines_;
+  }
+
+  const TileArgs& args_;
+  const bool joins_;
+  const D decoder_{};
+  std::int64_t block_lines_;
+  std::int64_t most_lines_;
+  const std::byte* at_ = nullptr;
+  std::int64_t group_ = 0;
+  std::int64_t done_ = 0;  // steps of the group
+  std::int64_t line_ = 0;
+  bool prefetches_ = true;
+  alignas(64) std::byte lines_[kMostLines * kPanelLine];
+};
+
+// A piece's sums by two tiles of activations, on their way to the totals.
+template <class V>
+struct PieceSums {
+  alignas(64) std::int32_t of[2][kTileRows][kPanelRows];  // or f32
+  std::int64_t group;
+  const std::byte* tail;  // as of a Piece
+  bool begins;
+  bool ends;
+  std::int64_t tile;  // of tokens, the first
+  // For so many lines from memory while they are added up; none: for a line of its own, which is at hand.
+  const std::byte* prefetch;
+  std::int64_t prefetch_lines;
+
+  void store() {
+    _tile_stored(0, of[0], kPanelLine);
+    _tile_stored(1, of[0][0] + kTileRows, kPanelLine);
+    _tile_stored(2, of[1], kPanelLine);
+    _tile_stored(3, of[1][0] + kTileRows, kPanelLine);
+    fence<V>();
+  }
+};
+
+struct Totals {
+  alignas(64) float values[kMaxTokens][kPanelRows];
+  alignas(64) std::int32_t begun[2][kMaxTokens][kPanelRows];  // of a group that takes several pieces, as PieceSums
+};
+
+template <class D, Pairing P>
+auto sum_of(const PieceSums<typename D::V>& sums, std::int64_t which, std::int64_t row, int r) {
+  using V = typename D::V;
+  const typename V::Int sum = _mm512_load_si512(sums.of[which][row] + r * V::kLanes);
+  const typename V::Int other = _mm512_load_si512(sums.of[1][row] + r * V::kLanes);
+  if constexpr (!D::kIntegers) {
+    if constexpr (P == Pairing::tokens) return _mm512_castsi512_ps(sum);
+    return V::add(_mm512_castsi512_ps(sum), _mm512_castsi512_ps(other));
+  } else {
+    if constexpr (P == Pairing::tokens) return sum;
+    return V::add(P == Pairing::split ? _mm512_slli_epi32(sum, 8) : sum, other);
+  }
+}
+
+// Integer sums of a group that takes several pieces add up before they are numbers: so far with `sums`.
+template <class D, Pairing P>
+void gather_sums(const Dealt<typename D::V>& dealt, PieceSums<typename D::V>& sums, Totals& totals) {
+  using V = typename D::V;
+  for (std::int64_t i = 0; i < kTilesTogether<P>; ++i) {
+    const std::int64_t first = dealt.first(sums.tile + i);
+    for (std::int64_t t = dealt.begin(sums.tile + i); t < dealt.end(sums.tile + i); ++t) {
+      for (int row = 0; row < kPanelRows; row += V::kLanes) {
+        for (std::int64_t plane = 0; plane < (P == Pairing::tokens ? 1 : 2); ++plane) {
+          std::int32_t* const of = sums.of[P == Pairing::tokens ? i : plane][t - first] + row;
+          std::int32_t* const begun = totals.begun[plane][t] + row;
+          typename V::Int sum = _mm512_load_si512(of);
+          if (!sums.begins) sum = V::add(sum, _mm512_load_si512(begun));
+          _mm512_store_si512(sums.ends ? of : begun, sum);
+        }
+      }
+    }
+  }
+}
+
+// The operations on a number, and their order, are those of tile-inl.h. What the loop reads stands in variables of
+// its own, since its stores could change anything else.
+template <class D, Pairing P, ActScaling Scaling, bool Zeros>
+void add_sums(const TileArgs& args, const Dealt<typename D::V>& dealt, PieceSums<typename D::V>& sums, Totals& totals) {
+  using V = typename D::V;
+  using Reg = typename V::Reg;
+  using S = typename D::Sums;
+  const std::byte* const tail = sums.tail;
+  const std::int64_t group = sums.group;
+  const bool ends = sums.ends;
+  if (D::kIntegers && !(sums.begins && ends)) {
+    gather_sums<D, P>(dealt, sums, totals);
+    if (!ends) return;
+  }
+  const void* const* const input_sums = args.sums;
+  const float* const* const input_scales = args.input_scales;
+  const bool changes = Scaling == ActScaling::running && group > 0 && group % args.scale_groups == 0;
+  const std::int64_t input_scale = changes ? group / args.scale_groups : group;
+  Reg scale[V::kRegs];
+  [[maybe_unused]] typename S::Sum zeros[V::kRegs];
+  for (int r = 0; r < V::kRegs; ++r) {
+    scale[r] = tail == nullptr ? V::set1(1.0F) : load_scale<V>(args.scale, tail, r);
+    if constexpr (Zeros)
+      zeros[r] = S::shift(tail + kPanelRows * cpu::scale_bytes(args.scale) + r * V::kLanes, D::kOffset);
+  }
+  const std::byte* ask = sums.prefetch;
+  const std::int64_t ask_step = sums.prefetch_lines > 0 ? kLine : 0;
+  const std::byte* const ask_end = ask + sums.prefetch_lines * kLine;
+  const auto add = [&](auto scaled) __attribute__((always_inline)) {
+    for (std::int64_t i = 0; i < kTilesTogether<P>; ++i) {
+      const std::int64_t first = dealt.first(sums.tile + i);
+      const std::int64_t end = dealt.end(sums.tile + i);
+      for (std::int64_t t = dealt.begin(sums.tile + i); t < end; ++t) {
+        Prefetch<V>::l1(ask);
+        ask += ask_step;
+        [[maybe_unused]] Reg input = V::zero();
+        if constexpr (scaled) input = V::set1(input_scales[t][input_scale]);
+        [[maybe_unused]] typename S::Sum start = S::zero();
+        if constexpr (!Zeros && S::kUnsigned) start = S::start(input_sums, t, group);
+#pragma GCC unroll 2
+        for (int r = 0; r < V::kRegs; ++r) {
+          auto sum = sum_of<D, P>(sums, i, t - first, r);
+          if constexpr (Zeros) {
+            if (ends) sum = S::shifted(sum, zeros[r], input_sums, t, group);
+          } else if constexpr (S::kUnsigned) {
+            sum = S::add(sum, start);
+          }
+          Reg value = S::number(sum);
+          if constexpr (Scaling == ActScaling::per_group) value = V::mul(value, input);
+          float* const total = totals.values[t] + r * V::kLanes;
+          Reg so_far = V::load(total);
+          if constexpr (scaled && Scaling == ActScaling::running) so_far = V::mul(so_far, input);
+          V::store(total, V::fma(value, scale[r], so_far));
+        }
+      }
+    }
+  };
+  if (Scaling == ActScaling::per_group || changes) {
+    add(std::true_type{});
+  } else {
+    add(std::false_type{});
+  }
+  for (; ask < ask_end; ask += kLine) Prefetch<V>::l1(ask);
+}
+
+template <class V>
+using AddSums = void (*)(const TileArgs&, const Dealt<V>&, PieceSums<V>&, Totals&);
+
+template <class D, Pairing P, ActScaling Scaling>
+constexpr AddSums<typename D::V> add_under(bool zeros) {
+  return zeros ? add_sums<D, P, Scaling, true> : add_sums<D, P, Scaling, false>;
+}
+
+template <class D, Pairing P>
+AddSums<typename D::V> add_for(const TileArgs& args) {
+  const bool zeros = args.zeros && D::kScaled;
+  if (args.scaling == ActScaling::per_group) return add_under<D, P, ActScaling::per_group>(zeros);
+  if constexpr (D::kIntegers) {
+    if (args.scale_groups > 0) return add_under<D, P, ActScaling::running>(zeros);
+  }
+  return add_under<D, P, ActScaling::per_token>(zeros);
+}
+
+template <class D, Pairing P>
+class TileCallOf {
+  using V = typename D::V;
+
+ public:
+  explicit TileCallOf(const TileArgs& args)
+      : args_(args),
+        dealt_(args.tokens, kTilesTogether<P>),
+        pairs_(dealt_.tiles / kTilesTogether<P>),
+        shared_(!D::kStored && pairs_ > 1),
+        adds_prefetch_(args.ahead == nullptr && (shared_ || (args.groups > 1 && !D::joins(args)))),
+        pieces_(args, shared_ ? kMostBlocks : kBlocksOfOnePair),
+        add_(add_for<D, P>(args)),
+        even_(even_distance<V>(args)),
+        rows_{TileRows<V>(args, even_), TileRows<V>(args, even_)},
+        plane_(plane_bytes<V>(args)) {}
+
+  void run() {
+    configure<V>(dealt_.rows, pieces_.block_lines());
+    for (std::int64_t t = 0; t < args_.tokens; ++t) {
+      for (int r = 0; r < V::kRegs; ++r) V::store(totals_.values[t] + r * V::kLanes, V::zero());
+    }
+    for (std::int64_t walk = 0; walk < (shared_ ? 1 : pairs_); ++walk) {
+      pieces_.restart(walk == 0 && !adds_prefetch_);
+      const std::byte* read = nullptr;  // where what the sums hold begins
+      while (!pieces_.done()) {
+        const Piece piece = pieces_.next();
+        if (shared_ || piece.begins) read = piece.read;
+        for (std::int64_t pair = walk; pair < (shared_ ? pairs_ : walk + 1); ++pair) {
+          const std::int64_t tile = pair * kTilesTogether<P>;
+          multiply(piece, tile, D::kStored && walk == 0 && !adds_prefetch_);
+          if (shared_ || piece.ends) spill(piece, tile, adds_prefetch_ && pair == 0 ? read : nullptr);
+        }
+      }
+    }
+    add_(args_, dealt_, *waiting_, totals_);
+    write();
+  }
+
+ private:
+  // Tiles of tokens from `tile` on times a piece.
+  void multiply(const Piece& piece, std::int64_t tile, bool prefetches) {
+    const std::int64_t offset = piece.line * kLineBytes;
+    const std::int64_t bytes = (piece.lines * kLineBytes + kLine - 1) / kLine * kLine;
+    rows_[0].take(dealt_.first(tile), dealt_.rows, offset, bytes);
+    if constexpr (P == Pairing::tokens) rows_[1].take(dealt_.first(tile + 1), dealt_.rows, offset, bytes);
+    if constexpr (P == Pairing::split) rows_[1].take(dealt_.first(tile), dealt_.rows, offset + plane_, bytes);
+    if (shared_ || piece.begins) {
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
+    }
+    const TileRows<V>& others = rows_[P == Pairing::blocks ? 0 : 1];
+    const std::int64_t block_lines = pieces_.block_lines();
+    const std::byte* weights = piece.weights;
+    for (std::int64_t b = 0; b < piece.blocks; ++b, weights += block_lines * kPanelLine) {
+      if (prefetches) Prefetch<V>::panel(args_, weights, block_lines * kPanelLine, kPrefetchBytes);
+      const std::int64_t column = b * block_lines * kLineBytes;
+      _tile_loadd(6, weights, kPanelLine);
+      _tile_loadd(7, weights + kLine, kPanelLine);
+      if (P != Pairing::blocks || b % 2 == 0) {
+        _tile_loadd(4, rows_[0].data() + column, rows_[0].distance());
+        D::multiply_first();
+      }
+      if (P != Pairing::blocks || b % 2 == 1) {
+        _tile_loadd(5, others.data() + column, others.distance());
+        D::multiply_second();
+      }
+    }
+  }
+
+  // Stores the tiles' sums. Those before them are added up first: loads behind the stores of so many lines would seem
+  // to hit these.
+  void spill(const Piece& piece, std::int64_t tile, const std::byte* prefetch_from) {
+    if (waiting_ != nullptr) add_(args_, dealt_, *waiting_, totals_);
+    waiting_ = &sums_[turn_];
+    turn_ ^= 1;
+    waiting_->group = piece.group;
+    waiting_->tail = piece.tail;
+    waiting_->begins = !shared_ || piece.begins;
+    waiting_->ends = piece.ends;
+    waiting_->tile = tile;
+    waiting_->prefetch =
+        prefetch_from != nullptr ? prefetch_from + kPrefetchBehind : reinterpret_cast<const std::byte*>(waiting_);
+    waiting_->prefetch_lines = prefetch_from != nullptr ? (piece.read + piece.read_bytes - prefetch_from) / kLine : 0;
+    waiting_->store();
+  }
+
+  void write() const {
+    for (std::int64_t t = 0; t < args_.tokens; ++t) {
+      const auto factor = V::set1(D::kUnit * (args_.panel_scale[0] * args_.token_scale[t]));
+      float* const out = args_.out[0] + t * args_.out_stride;
+      for (int r = 0; r < V::kRegs; ++r) {
+        V::store(out + r * V::kLanes, V::mul(V::load(totals_.values[t] + r * V::kLanes), factor));
+      }
+    }
+  }
+
+  const TileArgs& args_;
+  const Dealt<V> dealt_;
+  const std::int64_t pairs_;  // of tiles
+  // What is unpacked serves all tokens, at the price of sums that end with each piece. Else each pair of tiles walks
+  // the panel by itself, and its sums stay in the tiles.
+  const bool shared_;
+  const bool adds_prefetch_;
+  Pieces<D> pieces_;
+  const AddSums<V> add_;
+  const std::int64_t even_;  // distance of the activations
+  TileRows<V> rows_[2];
+  std::int64_t plane_;
+  Totals totals_;
+  PieceSums<V> sums_[2];
+  PieceSums<V>* waiting_ = nullptr;
+  int turn_ = 0;
+};
+
+template <class D, Pairing P>
+void multiply_by_tiles(const TileArgs& args) {
+  TileCallOf<D, P> call(args);
+  call.run();
+}
+
+// A kernel of AMX tiles; of split 16-bit activations with kSplit.
+template <class D, bool kSplit>
+void gemm_amx(const GemmArgs& args) {
+  TileCall<typename D::V> call(args);
+  for (std::int64_t p = 0; p < args.count; ++p) {
+    const TileArgs& tile = call.tile(p, 0, args.tokens);
+    if constexpr (kSplit) {
+      multiply_by_tiles<D, Pairing::split>(tile);
+    } else if (args.tokens <= kTileRows) {
+      multiply_by_tiles<D, Pairing::blocks>(tile);
+    } else {
+      multiply_by_tiles<D, Pairing::tokens>(tile);
+    }
+  }
+}
+
+template <class D, bool kSplit = false>
+constexpr GemmKernel amx_row(const KernelKey& key, std::uint16_t min_tokens) {
+  GemmKernel row{.key = key, .min_tokens = min_tokens, .run = gemm_amx<D, kSplit>, .even_rows = true};
+  if (D::kIntegers && D::Sums::kUnsigned) row.offset = static_cast<std::int32_t>(D::kOffset);
+  return row;
+}
+
+}  // namespace moracle::cpu

@@ -1,0 +1,191 @@
+// A kernel of a target: the tokens of a call in near-equal tiles, against its panels.
+#pragma once
+
+#include <type_traits>
+#include <utility>
+
+#include "kernels/cpu/gemm/decoded-inl.h"
+#include "kernels/cpu/gemm/tile-inl.h"
+#include "kernels/cpu/tile_counts.h"
+
+namespace moracle::cpu {
+
+// What the tiles of one call share.
+template <class V>
+class TileCall {
+ public:
+  explicit TileCall(const GemmArgs& call)
+      : call_(call),
+        args_{.tokens = call.tokens,
+              .x = call.x,
+              .sums = call.sums,
+              .input_scales = call.input_scales,
+              .token_scale = call.token_scale,
+              .panels = nullptr,
+              .panel_scale = nullptr,
+              .out = out_,
+              .out_stride = call.out_stride,
+              .groups = call.shape.groups,
+              .steps = call.shape.steps,
+              .last_steps = call.shape.last_steps,
+              .scale = call.shape.scale,
+              .zeros = call.shape.zeros,
+              .scaling = call.shape.scaling,
+              .scale_groups = call.shape.scale_groups,
+              .ahead = nullptr,
+              .end = nullptr,
+              .gap = 0,
+              .again = false,
+              .next = nullptr,
+              .next_share = 0} {}
+
+  // Tokens [first, first + tokens) against the panels from `panel` on.
+  const TileArgs& tile(std::int64_t panel, std::int64_t first, std::int64_t tokens) {
+    args_.tokens = tokens;
+    args_.x = call_.x + first;
+    args_.sums = call_.sums + first;
+    args_.input_scales = call_.input_scales + first;
+    args_.token_scale = call_.token_scale + first;
+    args_.panels = call_.panels + panel;
+    args_.panel_scale = call_.panel_scale + panel;
+    for (std::int64_t p = panel; p < call_.count; ++p) out_[p - panel] = call_.out[p] + first * call_.out_stride;
+    args_.again = first != 0;
+    const std::byte* const after = follows(panel);
+    args_.end = call_.panels[panel] + call_.shape.bytes;
+    args_.gap = after != nullptr ? after - args_.end : 0;
+    args_.ahead = nullptr;
+    if (call_.next_count > 0 && !args_.again) {  // each panel prefetches its share of every panel of the next call
+      const std::int64_t share = call_.shape.bytes / call_.count / 64 * 64;
+      for (std::int64_t i = 0; i < kAheadPlaces; ++i) ahead_[i] = call_.next[i % call_.next_count] + panel * share;
+      args_.ahead = ahead_;
+    }
+    return args_;
+  }
+
+  // Of `tiles` tiles that meet a panel one after the other, what the given one prefetches of the next panel: the first
+  // nothing, the others as much each.
+  void share_next(std::int64_t panel, std::int64_t tile, std::int64_t tiles) {
+    if (tile == 0) return;
+    const std::byte* const after = follows(panel);
+    const std::byte* const next = after != nullptr ? after : call_.panels[panel] + call_.shape.bytes;
+    args_.next = next + call_.shape.bytes / (tiles - 1) / 64 * 64 * (tile - 1);
+    args_.next_share = (std::int64_t{1} << kShareBits) / (tiles - 1) + 1;
+  }
+
+ private:
+  // The panel to be read behind panel p: null where it follows in memory.
+  [[nodiscard]] const std::byte* follows(std::int64_t p) const { return p + 1 == call_.count ? call_.after : nullptr; }
+
+  const GemmArgs& call_;
+  float* out_[kMaxPanels];
+  const std::byte* ahead_[kAheadPlaces];
+  TileArgs args_;
+};
+
+// Panels that a tile of T tokens takes at once, where few tokens interleave panels: as many as the registers hold sums
+// for.
+template <class D, int T>
+constexpr int wide_panels() {
+  using V = typename D::Form::V;
+  if (!V::kInterleaved || T > kInterleavedTokens) return 1;
+  const int panels = V::kRegs > 2 ? (T == 1 ? 2 : 1) : (T == 1 ? 4 : 2);
+  const int sums = T * panels * V::kRegs * Accumulators<typename D::Form, T, 1>::kChains;
+  return 4 * sums >= 3 * V::kRegisters ? 1 : panels;
+}
+
+// Panel by panel, or, where several are read at once, all of them with each tile.
+template <class D, ActScaling Scaling, bool Zeros>
+void gemm_tiles(const GemmArgs& args) {
+  using V = typename D::Form::V;
+  TileCall<V> call(args);
+  const TileCounts<V> tiles(args.tokens, V::kTileTokens);
+  // Tile i against panels from `panel` on, up to `most`; returns how many it takes.
+  const auto multiply = [&](std::int64_t i, std::int64_t panel, std::int64_t most) {
+    std::int64_t taken = 1;
+    const auto of_tokens = [&]<int kTokens>(std::integral_constant<int, kTokens>) {
+      if (tiles.count(i) != kTokens) return;
+      constexpr int kWide = wide_panels<D, kTokens>();
+      const TileArgs& tile = call.tile(panel, tiles.begin(i), kTokens);
+      if (kWide > 1 && most >= kWide) {
+        multiply_tile<D, kTokens, kWide, Scaling, Zeros>(tile);
+        taken = kWide;
+      } else {
+        multiply_tile<D, kTokens, 1, Scaling, Zeros>(tile);
+      }
+    };
+    [&]<int... I>(std::integer_sequence<int, I...>) {
+      (of_tokens(std::integral_constant<int, I + 1>()), ...);
+    }(std::make_integer_sequence<int, V::kTileTokens>());
+    return taken;
+  };
+  if (V::kInterleaved && args.tokens <= kInterleavedTokens) {
+    for (std::int64_t i = 0; i < tiles.size(); ++i) {
+      for (std::int64_t p = 0; p < args.count;) p += multiply(i, p, args.count - p);
+    }
+    return;
+  }
+  for (std::int64_t p = 0; p < args.count; ++p) {
+    for (std::int64_t i = 0; i < tiles.size(); ++i) {
+      call.share_next(p, i, tiles.size());
+      multiply(i, p, 1);
+    }
+  }
+}
+
+// The kernel of a decoder, for such scales of the activations and, with ZeroPoints, for weights with and without them.
+template <class D, bool ZeroPoints, ActScaling... Scalings>
+void gemm(const GemmArgs& args) {
+  const auto under = [&]<ActScaling kScaling>(std::integral_constant<ActScaling, kScaling>) {
+    if (args.shape.scaling != kScaling) return;
+    if constexpr (ZeroPoints) {
+      if (args.shape.zeros) return gemm_tiles<D, kScaling, true>(args);
+    }
+    gemm_tiles<D, kScaling, false>(args);
+  };
+  (under(std::integral_constant<ActScaling, Scalings>()), ...);
+}
+
+// For calls of many tokens.
+template <class D>
+void gemm_decoded(const GemmArgs& args) {
+  TileCall<typename D::Form::V> call(args);
+  for (std::int64_t p = 0; p < args.count; ++p) multiply_decoded<D>(call.tile(p, 0, args.tokens));
+}
+
+// A row of a target's table.
+template <class D>
+constexpr GemmKernel kernel_row(const KernelKey& key, std::uint16_t min_tokens, GemmFn run) {
+  GemmKernel row{.key = key, .min_tokens = min_tokens, .run = run};
+  if constexpr (Scaled<D>) {
+    constexpr auto kOffset = static_cast<std::int32_t>(D::kOffset);
+    if (D::Form::Sums::kUnsigned || Blocked<typename D::Form>) row.offset = kOffset;
+  }
+  if constexpr (Blocked<typename D::Form>) row.block_columns = D::Form::kBlockSteps * kStepColumns;
+  return row;
+}
+
+// Activations that kernels make integers themselves have running scales; published int8 ones those of their scheme.
+template <class D, bool ZeroPoints>
+constexpr GemmKernel running_row(const KernelKey& key, std::uint16_t min_tokens) {
+  return kernel_row<D>(key, min_tokens, gemm<D, ZeroPoints, ActScaling::running>);
+}
+template <class D>
+constexpr GemmKernel any_row(const KernelKey& key, std::uint16_t min_tokens) {
+  return kernel_row<D>(key, min_tokens,
+                       gemm<D, true, ActScaling::per_token, ActScaling::per_group, ActScaling::running>);
+}
+// Activations as numbers, under the scales of their scheme if they have any.
+template <class D, bool ZeroPoints>
+constexpr GemmKernel number_row(const KernelKey& key, std::uint16_t min_tokens) {
+  return kernel_row<D>(key, min_tokens, gemm<D, ZeroPoints, ActScaling::per_token, ActScaling::per_group>);
+}
+template <class D>
+constexpr GemmKernel dense_row(WeightCode code, ActDtype act) {
+  return kernel_row<D>({code, act, kAnyActivations}, 1, gemm<D, false, ActScaling::per_token>);
+}
+template <class D>
+constexpr GemmKernel decoded_row(const KernelKey& key, std::uint16_t min_tokens) {
+  return kernel_row<D>(key, min_tokens, gemm_decoded<D>);
+}
+
+}  // namespace moracle::cpu

@@ -1,0 +1,89 @@
+// Which lines kernels prefetch. Prefetches are instructions of their own, since GCC 12 takes a function of nothing but
+// __builtin_prefetch for one without effect and drops its calls.
+#pragma once
+
+#include "kernels/cpu/gemm/tile_args.h"
+#include "kernels/cpu/weights/panel.h"
+
+namespace moracle::cpu {
+
+template <class V>
+struct Prefetch {
+  static void l1(const std::byte* line) { __asm__ volatile("prefetcht0 %0" : : "m"(*line)); }
+  static void l2(const std::byte* line) { __asm__ volatile("prefetcht1 %0" : : "m"(*line)); }
+
+  // What a token's results of a panel will overwrite. Those of a prompt are in no cache, and a tile's stores would wait
+  // for each of their lines.
+  static void results(const float* out) {
+#pragma GCC unroll 2
+    for (int i = 0; i < kPanelRows; i += 16) __asm__ volatile("prefetchw %0" : : "m"(out[i]));
+  }
+
+  // How far ahead of `at` lines are prefetched: where that is behind the panel, to where the thread goes on.
+  static std::int64_t distance(const TileArgs& args, const std::byte* at) {
+    return at + kPrefetchBytes >= args.end ? kPrefetchBytes + args.gap : kPrefetchBytes;
+  }
+
+  // As much as the `bytes` at `at` of panel p of P are: of the panel itself, or of what comes next, so that P panels
+  // prefetch as many bytes as they have, an equal share at each place. L2 then holds the next panels, and more lines
+  // are on their way at a time than one stream's prefetcher keeps.
+  template <int P = 1>
+  static void panel(const TileArgs& args, const std::byte* at, std::int64_t bytes, std::int64_t distance, int p = 0) {
+    if (args.ahead == nullptr) {
+#pragma GCC unroll 8
+      for (std::int64_t line = 0; line < bytes; line += 64) l1(at + distance + line);
+      return;
+    }
+    const std::int64_t done = (at - args.panels[p]) / 64;
+#pragma GCC unroll 8
+    for (std::int64_t line = 0; line < bytes / 64; ++line) {
+      const std::int64_t index = (done + line) * P + p;
+      l2(args.ahead[index % kAheadPlaces] + index / kAheadPlaces * 64);
+    }
+  }
+};
+
+// The same where a tile walks a panel once for each of `Parts` parts of its rows: lines are prefetched evenly over all
+// walks, a part of the panel ahead, into L2; else memory would rest while a panel is walked again.
+template <class V>
+struct EvenPrefetch {
+  const std::byte* from;  // what the first step of this walk prefetches
+  const std::byte* panel;
+
+  // For registers [first, first + rows) of args' panel, whose groups end with so many bytes.
+  template <class D>
+  static EvenPrefetch of(const TileArgs& args, std::int64_t tail_bytes, int first, int rows) {
+    const std::int64_t steps = (args.groups - 1) * args.steps + args.last_steps;
+    const std::int64_t bytes = steps * D::kBytes + args.groups * tail_bytes;
+    return {args.panels[0] + bytes * (first / rows + 1) / (V::kRegs / rows), args.panels[0]};
+  }
+
+  template <int Parts>
+  void lines(const std::byte* at, std::int64_t bytes) const {
+    const std::byte* const line = from + (at - panel) / Parts;
+    for (std::int64_t i = 0; i < bytes / Parts; i += 64) Prefetch<V>::l2(line + i);
+  }
+};
+
+// What a tile prefetches that need not prefetch what it reads itself: its share of what comes next, a line at a time,
+// so that memory does not rest until the last tile is done.
+template <class V>
+struct NextLines {
+  const std::byte* line;
+  const std::byte* from;
+  const std::byte* walked;  // where the tile begins to read
+  std::int64_t share;       // lines for every line that is read, times 2^kShareBits
+
+  // Where an earlier tile has read the panel: of the next panel.
+  static NextLines of_panel(const TileArgs& args) {
+    return {.line = args.next, .from = args.next, .walked = args.panels[0], .share = args.next_share};
+  }
+
+  // Before what lies at `at` is read.
+  void until(const std::byte* at) {
+    const std::byte* const end = from + ((at - walked) * share >> kShareBits);
+    for (; line < end; line += 64) Prefetch<V>::l2(line);
+  }
+};
+
+}  // namespace moracle::cpu

@@ -1,0 +1,141 @@
+// The SIMD vocabulary on 8 lanes. Everything is a member of a template on the target (simd/avx512.h).
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/simd/lane.h"
+
+namespace moracle::cpu {
+
+template <class Tag>
+struct Avx2 {
+  using Reg = __m256;
+  static constexpr int kLanes = 8;
+  static constexpr int kRegs = 4;
+  static constexpr int kRegisters = 16;
+  static constexpr int kChains = 1;
+  static constexpr int kTileTokens = 5;        // six leave no register to decode in
+  static constexpr int kGemmVectors = 2;       // of f32 products: 4 rows x 2 vectors = 8 accumulators
+  static constexpr bool kInterleaved = false;  // few tokens meet several panels at once
+  static Reg zero() { return _mm256_setzero_ps(); }
+  static Reg set1(float v) { return _mm256_set1_ps(v); }
+  static Reg load(const float* p) { return _mm256_loadu_ps(p); }
+  static void store(float* p, Reg v) { _mm256_storeu_ps(p, v); }
+  static Reg add(Reg a, Reg b) { return _mm256_add_ps(a, b); }
+  static Reg sub(Reg a, Reg b) { return _mm256_sub_ps(a, b); }
+  static Reg mul(Reg a, Reg b) { return _mm256_mul_ps(a, b); }
+  static Reg div(Reg a, Reg b) { return _mm256_div_ps(a, b); }
+  static Reg min(Reg a, Reg b) { return _mm256_min_ps(a, b); }
+  static Reg max(Reg a, Reg b) { return _mm256_max_ps(a, b); }
+  static Reg fma(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
+  // fma into c: as an instruction, since GCC lets sums wander from register to register, and puts by what is in the
+  // way.
+  static Reg add_product(Reg a, Reg b, Reg c) {
+    __asm__("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
+    return c;
+  }
+  // fma where c lies in memory: as an instruction, since GCC loads the totals of a whole tile first and has to put
+  // other registers by for them.
+  static Reg fma_of_memory(Reg a, Reg b, const Reg& c) {
+    __asm__("vfmadd213ps %2, %1, %0" : "+x"(a) : "x"(b), "m"(c));
+    return a;
+  }
+  static Reg round(Reg a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static Reg pow2(Reg n) {  // the exponent field itself; callers keep n within [-126, 127]
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+  }
+  // 2^n of an integral n within [-126, 127]: the exponent field itself.
+  static Reg power_of_two(Reg n) {
+    const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
+  }
+  static Reg load_f16(const std::byte* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static Reg load_bf16(const std::byte* p) {
+    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+  }
+  static Reg load_u8(const std::byte* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
+  static __m256i bytes(const std::byte* p) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
+  // The byte's exponent and mantissa at the place of f32's, 120 added to the exponent. Subnormal codes come out as
+  // 2^-7 (1 + m / 8) then and are to be 2^-6 m / 8. (One multiply by 2^120 would do, but its operand is subnormal for
+  // these, which costs a CPU of Intel's more than a hundred cycles.)
+  static Reg e4m3_of(__m256i codes) {
+    const __m256i magnitude = _mm256_and_si256(codes, _mm256_set1_epi32(0x7F));
+    const __m256 value =
+        _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(magnitude, 20), _mm256_set1_epi32(120 << 23)));
+    const __m256 small = _mm256_fmsub_ps(value, _mm256_set1_ps(2.0F), _mm256_set1_ps(0x1p-6F));
+    const __m256 normal = _mm256_castsi256_ps(_mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(7)));
+    const __m256 whole = _mm256_blendv_ps(small, value, normal);
+    const __m256i sign = _mm256_slli_epi32(_mm256_and_si256(codes, _mm256_set1_epi32(0x80)), 24);
+    return _mm256_or_ps(whole, _mm256_castsi256_ps(sign));
+  }
+  // By way of f16, where subnormal codes are subnormal numbers, which this conversion takes at full speed.
+  static Reg load_e4m3(const std::byte* p) {
+    const __m128i codes = _mm_cvtepi8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    const __m128i bits = _mm_and_si128(_mm_slli_epi16(codes, 7), _mm_set1_epi16(static_cast<short>(0xBF80)));
+    return _mm256_mul_ps(_mm256_cvtph_ps(bits), _mm256_set1_ps(256.0F));
+  }
+  static Reg e8m0_of(__m256i codes) {  // code 0 is 2^-127, a subnormal: half of the smallest exponent's pattern
+    return _mm256_castsi256_ps(_mm256_max_epu32(_mm256_slli_epi32(codes, 23), _mm256_set1_epi32(0x00400000)));
+  }
+  static Reg load_e8m0(const std::byte* p) { return e8m0_of(bytes(p)); }
+
+  using Int = __m256i;
+  static Int no_int() { return _mm256_setzero_si256(); }
+  static Int load_int(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+  static void store_int(void* p, Int v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
+  static Int lanes(std::int32_t v) { return _mm256_set1_epi32(v); }
+  static Int broadcast_lane(const void* x) { return lanes(*static_cast<const SimdLane*>(x)); }
+  static Int add(Int a, Int b) { return _mm256_add_epi32(a, b); }
+  static Int sub(Int a, Int b) { return _mm256_sub_epi32(a, b); }
+  static Int mul(Int a, Int b) { return _mm256_mullo_epi32(a, b); }
+  static Reg number(Int a) { return _mm256_cvtepi32_ps(a); }
+  static Int load_words(const std::byte* at) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)); }
+  static void store_words(std::byte* at, Int words) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), words); }
+
+  // The first n lanes, 0 < n <= kLanes.
+  static __m256i mask(std::int64_t n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  static Reg load_part(const float* p, std::int64_t n) {
+    return n == kLanes ? load(p) : _mm256_maskload_ps(p, mask(n));
+  }
+  static void store_part(float* p, Reg v, std::int64_t n) {
+    if (n == kLanes) {
+      store(p, v);
+    } else {
+      _mm256_maskstore_ps(p, mask(n), v);
+    }
+  }
+  static float sum(Reg a) {
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
+  }
+  static float largest(Reg a) {
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    four = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
+  }
+  static std::int32_t sum_lanes(Int a) {
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4E));
+    return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xB1)));
+  }
+  static Int round_to_int(Reg a) { return _mm256_cvtps_epi32(a); }
+
+ private:
+  Avx2() = default;  // a target's tag derives from this, of itself
+  friend Tag;
+};
+
+}  // namespace moracle::cpu

@@ -1,0 +1,146 @@
+// What one instruction set provides: a table of matrix kernels, and the loops around them.
+//
+// A weight code is added by a decoder in weights/codes_*-inl.h and a row in the table of each target that serves it, a
+// target by a file in targets/ and its line in targets.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/cpu/weights/panel.h"
+
+namespace moracle::cpu {
+
+// Rows of activations against panels of one matrix: out[p][t, 32] = panel p times row t.
+struct GemmArgs {
+  PanelShape shape{};
+  std::int64_t tokens = 0;         // up to kMaxTokens
+  const void* const* x = nullptr;  // [tokens] activation rows in the kernel's dtype, zero-padded to whole cache lines
+  // [tokens][groups]: sum of the row's activations, f32 or, for integer codes, i32, where zero points are stored; else
+  // that sum times -GemmKernel::offset, modulo 2^32. With block_columns: sums for zero points, if any, then a pair for
+  // every block (EncodeArgs).
+  const void* const* sums = nullptr;
+  // By ActScaling. `per_group`: the scales of x's codes, [tokens][groups]. `running`: [tokens][running scales], what
+  // the sums so far are multiplied by before a group with another scale joins them, the scale before over its own; the
+  // last scale is in token_scale.
+  const float* const* input_scales = nullptr;
+  const float* token_scale = nullptr;  // [tokens]: the token's own scale; 1 if none
+  std::int64_t count = 0;              // panels
+  const std::byte* panels[kMaxPanels];
+  float panel_scale[kMaxPanels];  // second-level scale of the weight; 1 if none
+  float* out[kMaxPanels];         // [tokens, out_stride], 32 values a row
+  std::int64_t out_stride = kPanelRows;
+  // What the thread reads next, for prefetching: the panels of the next call where it takes several at once, and the
+  // panel behind the last one where that does not follow in memory (null: it does).
+  std::int64_t next_count = 0;
+  const std::byte* next[kMaxPanels];
+  const std::byte* after = nullptr;
+
+  void add(const std::byte* panel, float scale, float* to) {
+    panels[count] = panel;
+    panel_scale[count] = scale;
+    out[count++] = to;
+  }
+};
+using GemmFn = void (*)(const GemmArgs&);
+
+// What asks for a kernel: activations of 16 bits under either policy, or those that the scheme quantizes.
+enum class Serves : std::uint8_t { exact = 1, fast = 2, int8 = 4, floats = 8 };
+constexpr Serves operator|(Serves a, Serves b) {
+  return static_cast<Serves>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
+}
+constexpr bool includes(Serves all, Serves one) {
+  return (static_cast<unsigned>(all) & static_cast<unsigned>(one)) != 0;
+}
+inline constexpr Serves kAnyActivations = Serves::exact | Serves::fast | Serves::int8 | Serves::floats;
+enum class Groups : std::uint8_t { any, up_to_32, longer };
+
+struct KernelKey {
+  WeightCode weight;
+  ActDtype act;
+  Serves serves;
+  Groups groups = Groups::any;  // columns of a group of the weight
+};
+// Of the rows that a matrix matches, the last one with min_tokens or less serves a call.
+struct GemmKernel {
+  KernelKey key;
+  std::uint16_t min_tokens;
+  GemmFn run;
+  std::int32_t offset = 0;         // added to the codes where the kernel takes them unsigned; 0: it takes them signed
+  std::int64_t block_columns = 0;  // of a group, whose products are summed up in 16 bits; 0: sums have 32
+  bool even_rows = false;          // faster where the rows of activations lie at equal distances
+};
+
+// Gated activations that are vectorized; the parameters are those of ActivationSpec.
+enum class GatedFn : std::uint8_t { silu, gelu_tanh, swigluoai, swiglustep };
+struct ActivationArgs {
+  GatedFn fn;
+  float alpha;
+  float beta;
+  float limit;        // no limit when 0
+  const float* gate;  // [rows, 32]
+  const float* up;
+  const float* gate_bias;  // [32], or null
+  const float* up_bias;
+  float* out;  // [rows], each kPanelRows values, out_stride apart
+  std::int64_t rows;
+  std::int64_t out_stride;
+};
+
+// Groups of a row that follow each other, to integer codes round(x / scale).
+struct EncodeArgs {
+  const float* x;  // [all columns of the groups]
+  std::int64_t groups;
+  std::int64_t group_columns;  // of every group but the last: whole steps of 8
+  std::int64_t last_columns;   // codes behind them are zero, up to a whole step
+  float scale;
+  float most;  // of a code's magnitude: 127, or kMaxWord in 16 bits
+  // Codes of 8 bits: a step's columns come as 0, 4, 1, 5, 2, 6, 3, 7 where the weight has nibbles, as its lanes' bytes
+  // hold them, else in order. Codes of 16 bits: in order for nibbles, else 0, 2, 1, 3 of each four.
+  bool nibbles;
+  std::int32_t sum_factor;
+  std::byte* out;
+  std::int32_t* sums;  // [groups], of the codes, times sum_factor, modulo 2^32; null: none
+  // Null, or for every pair_columns of a group's nibbles the sums of the even columns' codes (low half) and of the odd
+  // ones', times pair_factor, modulo 2^16: of what the halves of a lane are multiplied by.
+  std::uint32_t* pairs;
+  std::int64_t pair_columns;
+  std::int32_t pair_factor;
+  std::int64_t plane;  // of split_i16: bytes from a code's high byte to its low one
+};
+
+// Values to the nearest numbers of a small float format, ties to even, magnitudes above `most` to `most`. No NaN.
+struct RoundArgs {
+  float* values;  // [count]; each is divided or multiplied by `factor` first
+  std::int64_t count;
+  float factor;
+  bool divide;
+  int mantissa;      // bits
+  int min_exponent;  // of the smallest normal number
+  float most;
+};
+
+struct ActivationKernels {
+  float (*absolute_max)(const float* x, std::int64_t count);  // NaN where a value is not finite
+  void (*round_numbers)(const RoundArgs&);
+  void (*encode8)(const EncodeArgs&);
+  void (*encode16)(const EncodeArgs&);
+  void (*encode_split)(const EncodeArgs&);                                   // null where no kernel takes split_i16
+  void (*to_bf16)(const float* in, std::uint16_t* out, std::int64_t count);  // nearest even; null likewise
+  void (*activate)(const ActivationArgs&);
+  // out[i] = sum over j of weights[j] * rows[j][i], j ascending.
+  void (*weighted_sum)(const float* const* rows, const float* weights, std::int64_t count, float* out, std::int64_t n);
+};
+
+struct Target {
+  const char* name;
+  std::span<const GemmKernel> gemm;
+  const ActivationKernels* activations;
+  const Target* head;  // multiplies a head's copy in 8 bits (head_top_k.h); null: this one
+  // Few tokens read several panels, which lie far apart, at once. Sapphire Rapids reads half as fast again so: its
+  // prefetcher keeps about 20 lines of one stream on the way and 48 of several.
+  bool interleaved;
+};
+
+}  // namespace moracle::cpu

@@ -1,0 +1,44 @@
+// AVX-512 BF16: 16-bit activations, bf16 products, f32 accumulation.
+#include "kernels/cpu/gemm/gemm-inl.h"
+#include "kernels/cpu/ops/activation_kernels.h"
+#include "kernels/cpu/simd/avx512.h"
+#include "kernels/cpu/targets/targets.h"
+#include "kernels/cpu/weights/codes_avx512_bf16-inl.h"
+#include "kernels/cpu/weights/codes_avx512_f32-inl.h"
+
+namespace moracle::cpu {
+namespace {
+
+using namespace avx512;
+
+struct V : Avx512<V> {};
+
+constexpr std::uint16_t kDecodedFrom = 24;  // tokens; int4 and E2M1 are decoded again as fast as they are loaded
+
+constexpr KernelKey key(WeightCode code) {
+  return {code, ActDtype::bf16, kAnyActivations};
+}
+
+constexpr GemmKernel kGemm[] = {
+    number_row<Bf16Int4<V>, true>(key(WeightCode::int4), 1),
+    number_row<Bf16Int8<V>, true>(key(WeightCode::int8), 1),
+    decoded_row<Bf16Int8<V>>(key(WeightCode::int8), kDecodedFrom),
+    number_row<Bf16E2m1<V>, false>(key(WeightCode::e2m1), 1),
+    number_row<Bf16E4m3<V>, false>(key(WeightCode::e4m3), 1),
+    decoded_row<Bf16E4m3<V>>(key(WeightCode::e4m3), kDecodedFrom),
+    dense_row<Bf16Bf16<V>>(WeightCode::bf16, ActDtype::bf16),
+    dense_row<Bf16Bf16x12<V>>(WeightCode::bf16x12, ActDtype::bf16),
+    dense_row<F32F16<V>>(WeightCode::f16, ActDtype::f32),
+    dense_row<F32F32<V>>(WeightCode::f32, ActDtype::f32),
+};
+
+}  // namespace
+
+// Every CPU with BF16 has VNNI.
+constinit const Target kAvx512Bf16{.name = "avx512bf16",
+                                   .gemm = kGemm,
+                                   .activations = &kAvx512Bf16Activations,
+                                   .head = &kAvx512Vnni,
+                                   .interleaved = false};
+
+}  // namespace moracle::cpu

@@ -1,0 +1,161 @@
+// Codes widened to f32 on 8 lanes, one column a register.
+//
+// Four registers hold the 32 rows of a panel. 16 registers in all leave room for tiles of 2 tokens (8 sums) beside the
+// decoded weights; tiles of 3 to 5 take two registers of rows at a time: 10 sums, 2 weights, a broadcast, and what
+// decoding needs. A code costs three to five operations to widen to f32, so many tokens meet weights that are decoded
+// once for all.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/cpu/gemm/tile-inl.h"
+
+namespace moracle::cpu::avx2 {
+
+template <class V>
+struct F32Int4 {
+  using Form = F32Form<V>;
+  static constexpr std::int64_t kBytes = 128;
+  static constexpr float kOffset = 8.0F;
+  static constexpr float kUnit = 1.0F;
+  __m256 weight(const std::byte* at, int k, int r) const {
+    const __m256i words = _mm256_srli_epi32(V::load_words(at + r * 32), 4 * (k / 2 + k % 2 * 4));
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_and_si256(words, _mm256_set1_epi32(15)), _mm256_set1_epi32(8)));
+  }
+};
+
+// e2m1: the low 3 bits index a table of 8, bit 3 is the sign.
+template <class V>
+struct F32E2m1 {
+  using Form = F32Form<V>;
+  static constexpr std::int64_t kBytes = 128;
+  static constexpr float kOffset = 0.0F;
+  static constexpr float kUnit = 1.0F;
+  __m256 table = _mm256_setr_ps(0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F);
+  __m256 weight(const std::byte* at, int k, int r) const {
+    const __m256i words = _mm256_srli_epi32(V::load_words(at + r * 32), 4 * (k / 2 + k % 2 * 4));
+    const __m256i sign = _mm256_slli_epi32(_mm256_and_si256(words, _mm256_set1_epi32(8)), 28);
+    return _mm256_or_ps(_mm256_permutevar8x32_ps(table, words), _mm256_castsi256_ps(sign));
+  }
+};
+
+// Of pairs of bf16, the even or the odd column.
+template <class V>
+inline __m256 column_of(__m256i pairs, int k) {
+  if (k % 2 == 0) return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
+  return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
+}
+
+inline constexpr int kE4m3Byte[4] = {0, 2, 1, 3};  // of a lane, by column
+
+// e4m3, any code.
+template <class V>
+struct F32AnyE4m3 {
+  __m256 weight(const std::byte* at, int k, int r) const {
+    return V::e4m3_of(_mm256_srli_epi32(V::load_words(at + k / 4 * 128 + r * 32), 8 * kE4m3Byte[k % 4]));
+  }
+};
+
+// e4m3 without zeros and subnormal numbers: exponent and mantissa go to their place, and the exponent gets the larger
+// bias, of two columns at a time as bf16.
+template <class V>
+struct F32E4m3 {
+  using Form = F32Form<V>;
+  using Careful = F32AnyE4m3<V>;
+  static constexpr std::int64_t kBytes = 256;
+  static constexpr float kOffset = 0.0F;
+  static constexpr float kUnit = 1.0F;
+  bool plain(const std::byte* at) const {
+    const __m256i exponent = _mm256_set1_epi8(0x78);
+    __m256i least = exponent;
+#pragma GCC unroll 8
+    for (int line = 0; line < 8; ++line) {
+      least = _mm256_min_epu8(least, _mm256_and_si256(V::load_words(at + line * 32), exponent));
+    }
+    const __m256i small = _mm256_cmpeq_epi8(least, _mm256_setzero_si256());
+    return _mm256_testz_si256(small, small) != 0;
+  }
+  __m256 weight(const std::byte* at, int k, int r) const {
+    const __m256i words = V::load_words(at + k / 4 * 128 + r * 32);
+    const __m256i on_top = k % 4 < 2 ? _mm256_slli_epi16(words, 8) : words;
+    const __m256i bits = _mm256_and_si256(_mm256_srai_epi16(on_top, 4), _mm256_set1_epi16(static_cast<short>(0x87F0)));
+    return column_of<V>(_mm256_add_epi16(bits, _mm256_set1_epi16(120 << 7)), k);
+  }
+};
+
+template <class V>
+struct F32Int8 {
+  using Form = F32Form<V>;
+  static constexpr std::int64_t kBytes = 256;
+  static constexpr float kOffset = 128.0F;
+  static constexpr float kUnit = 1.0F;
+  __m256 weight(const std::byte* at, int k, int r) const {
+    const __m256i words = V::load_words(at + k / 4 * 128 + r * 32);
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * (k % 4)), 24));
+  }
+};
+
+template <class V>
+struct F32Bf16 {
+  using Form = F32Form<V>;
+  static constexpr std::int64_t kBytes = 512;
+  static constexpr float kUnit = 1.0F;
+  static __m256 weight(const std::byte* at, int k, int r) {
+    return column_of<V>(V::load_words(at + k / 2 * 128 + r * 32), k);
+  }
+};
+
+inline constexpr Bf16x12HighBytes kBf16x12High = bf16x12_high_bytes();
+
+// Of bf16 in 12 bits, 64 weights: a shift, 2 masks and 2 byte permutes make the high bytes, and 4 more permutes put low
+// bytes beside them, for 96 bytes of memory where plain numbers have 128. Runs keep them as plain numbers: half of
+// these operations wait for the pipe of a multiply-add, 5 tokens reach 84 GFLOP/s, plain numbers 99.
+template <class V>
+struct F32Bf16x12 {
+  using Form = F32Form<V>;
+  static constexpr bool kExceptions = true;
+  static constexpr std::int64_t kBytes = 384;
+  static constexpr float kUnit = 1.0F;
+  using Kept = F32Bf16<V>;
+  __m256i table = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(kBf16x12High.of)));
+  // Columns 2k and 2k + 1 of register r's rows.
+  __m256i pair(const std::byte* at, int k, int r) const {
+    const __m256i low = V::load_words(at + k / 2 * 128 + r * 32);
+    const __m256i nibbles = _mm256_srli_epi16(V::load_words(at + 256 + r * 32), k / 2 * 4);
+    const __m256i high = _mm256_shuffle_epi8(table, _mm256_and_si256(nibbles, _mm256_set1_epi8(0x0F)));
+    return k % 2 == 0 ? _mm256_unpacklo_epi8(low, high) : _mm256_unpackhi_epi8(low, high);
+  }
+  __m256 weight(const std::byte* at, int k, int r) const { return column_of<V>(pair(at, k / 2, r), k); }
+  void keep(const std::byte* at, std::byte* out) const {
+#pragma GCC unroll 4
+    for (int r = 0; r < V::kRegs; ++r) {
+      const __m256i words[4] = {pair(at, 0, r), pair(at, 1, r), pair(at, 2, r), pair(at, 3, r)};
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) V::store_words(out + k * 128 + r * 32, words[k]);
+    }
+  }
+};
+
+template <class V>
+struct F32F16 {
+  using Form = F32Form<V>;
+  static constexpr std::int64_t kBytes = 512;
+  static constexpr float kUnit = 1.0F;
+  __m256 weight(const std::byte* at, int k, int r) const {
+    __m256i words = V::load_words(at + k / 2 * 128 + r * 32);
+    words = k % 2 == 0 ? _mm256_and_si256(words, _mm256_set1_epi32(0xFFFF)) : _mm256_srli_epi32(words, 16);
+    // 8 lanes whose values fit 16 bits -> 8 f32
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0x08);
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
+  }
+};
+
+template <class V>
+struct F32F32 {
+  using Form = F32Form<V>;
+  static constexpr std::int64_t kBytes = 1024;
+  static constexpr float kUnit = 1.0F;
+  __m256 weight(const std::byte* at, int k, int r) const { return F32Form<V>::load(at + k * 128 + r * 32); }
+};
+
+}  // namespace moracle::cpu::avx2

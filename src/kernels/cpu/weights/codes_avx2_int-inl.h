@@ -1,0 +1,160 @@
+// Codes to bytes and words on 8 lanes: integer activations, sums in integers, nothing rounded before a group's sum is
+// scaled.
+//
+// 16 bits: VPMADDWD multiplies two columns a lane, VPADDD adds them up. Two of the former a cycle, on two of Zen 3's
+// four vector ports, leave the other two to the additions and to decoding: twice the products of f32 FMA. Weights are
+// taken unsigned, as a mask or a shift yields them - a nibble costs 1.5 operations a register, a byte as much - and
+// sums of the activations take the offset back. Activations published in 8 bits that meet bytes go the same way: their
+// products fill 16 bits, so that VPMADDUBSW would have to be widened at once and gain nothing.
+//
+// E2M1 has no words by shifts: a lookup a register, so runs keep words that are decoded once.
+//
+// 8 bits by nibbles: VPMADDUBSW multiplies four columns a lane and leaves two sums of 16 bits. To these comes the sum
+// of their activations times minus the offset, so that what they hold in the end is the sum of signed products,
+// whatever wrapped around on the way: 64 columns of int4 (8 x 127 x 32 < 2^15) or 32 of the doubled E2M1 numbers (12 x
+// 127 x 16). One multiplication by ones makes 32 bits of two of them. An addition runs on any of the four ports, those
+// that multiply among them: 0.62 cycles a product and its addition on Zen 3, where the products alone would take 0.5.
+//
+// 16 registers hold the sums of 5 tokens by half a panel, two weights, a broadcast, a product, a mask and a table.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/cpu/gemm/blocked-inl.h"
+
+namespace moracle::cpu::avx2 {
+
+// Multiply-adds are written as instructions: GCC reorders integer additions, (a + b) + (c + d), and spills the products
+// that it keeps for it.
+template <class Simd>
+struct IntegerForm {
+  using V = Simd;
+  using Weight = __m256i;
+  using Sum = __m256i;
+  static constexpr int chains(int) { return 1; }  // an addition takes one cycle
+};
+
+// Two columns a lane, in 16 bits.
+template <class Simd>
+struct Int16Form : IntegerForm<Simd> {
+  using V = Simd;
+  using Sums = UnsignedSums<V>;
+  using Weight = __m256i;
+  using Sum = __m256i;
+  using Input = std::int16_t;
+  static constexpr int kWidth = 2;
+  static Weight broadcast(const std::int16_t* x) { return V::broadcast_lane(x); }
+  static Sum madd(Weight w, Weight x, Sum sum) {
+    __m256i product;
+    __asm__("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
+    return sum;
+  }
+  static Weight load(const std::byte* p) { return V::load_words(p); }
+  static void store(std::byte* p, Weight w) { V::store_words(p, w); }
+};
+
+// Four columns a lane, in bytes; signed sums of so many steps fit 16 bits.
+template <class Simd, int Steps>
+struct Int8Form : IntegerForm<Simd> {
+  using V = Simd;
+  using Sums = SignedSums<V>;  // blocks take the offset back
+  using Weight = __m256i;
+  using Sum = __m256i;
+  using Input = std::int8_t;
+  static constexpr int kWidth = 4;
+  static constexpr int kBlockSteps = Steps;
+  static Weight broadcast(const std::int8_t* x) { return V::broadcast_lane(x); }
+  static Sum multiply(Weight w, Weight x) {
+    Sum product;
+    __asm__("vpmaddubsw %2, %1, %0" : "=x"(product) : "x"(w), "x"(x));
+    return product;
+  }
+  static Sum add(Sum a, Sum b) { return _mm256_add_epi16(a, b); }
+  static Sum madd(Weight w, Weight x, Sum sum) {
+    __m256i product;
+    __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
+    return sum;
+  }
+  static Sum start(const void* const* sums, std::int64_t t, std::int64_t block) {
+    return V::broadcast_lane(static_cast<const std::int32_t*>(sums[t]) + block);
+  }
+  static __m256i widened(Sum sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
+};
+
+// Columns 0, 4, 1, 5 of a lane, or 2, 6, 3, 7.
+template <class V>
+inline __m256i nibble_bytes(const std::byte* at, bool second, int r) {
+  const __m256i words = V::load_words(at + r * 32);
+  return _mm256_and_si256(second ? _mm256_srli_epi16(words, 4) : words, _mm256_set1_epi8(0x0F));
+}
+
+// Even or odd bytes as words.
+template <class V>
+inline __m256i widened(__m256i bytes, bool odd) {
+  return odd ? _mm256_srli_epi16(bytes, 8) : _mm256_and_si256(bytes, _mm256_set1_epi16(0xFF));
+}
+
+struct Int4 {
+  static constexpr std::int64_t kBytes = 128;
+  static constexpr float kOffset = 8.0F;
+  static constexpr float kUnit = 1.0F;
+};
+template <class V>
+struct I8Int4 : Int4 {
+  using Form = Int8Form<V, 8>;
+  __m256i weight(const std::byte* at, int k, int r) const { return nibble_bytes<V>(at, k == 1, r); }
+};
+// Nibble k of every word.
+template <class V>
+inline __m256i nibble_words(const std::byte* at, int k, int r) {
+  const __m256i words = V::load_words(at + r * 32);
+  if (k == 3) return _mm256_srli_epi16(words, 12);
+  return _mm256_and_si256(k == 0 ? words : _mm256_srli_epi16(words, 4 * k), _mm256_set1_epi16(0x0F));
+}
+template <class V>
+struct I16Int4 : Int4 {
+  using Form = Int16Form<V>;
+  __m256i weight(const std::byte* at, int k, int r) const { return nibble_words<V>(at, k, r); }
+};
+
+// Twice the number, plus 12: 0 .. 24.
+template <class V>
+struct DoubledE2m1 {
+  static constexpr std::int64_t kBytes = 128;
+  static constexpr float kOffset = 12.0F;
+  static constexpr float kUnit = 0.5F;
+  __m256i table = _mm256_broadcastsi128_si256(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+};
+template <class V>
+struct I8E2m1 : DoubledE2m1<V> {
+  using Form = Int8Form<V, 4>;
+  __m256i weight(const std::byte* at, int k, int r) const {
+    return _mm256_shuffle_epi8(this->table, nibble_bytes<V>(at, k == 1, r));
+  }
+};
+
+// A word's high byte is zero, for which the table has 12: 256 times that comes to every number, and the offset takes it
+// back.
+template <class V>
+struct I16E2m1 : DoubledE2m1<V> {
+  using Form = Int16Form<V>;
+  static constexpr float kOffset = 12.0F + 256.0F * 12.0F;
+  __m256i weight(const std::byte* at, int k, int r) const {
+    return _mm256_shuffle_epi8(this->table, nibble_words<V>(at, k, r));
+  }
+};
+
+// Columns 0 and 2 of a lane, then 1 and 3.
+template <class V>
+struct I16Int8 {
+  using Form = Int16Form<V>;
+  static constexpr std::int64_t kBytes = 256;
+  static constexpr float kOffset = 128.0F;
+  static constexpr float kUnit = 1.0F;
+  __m256i weight(const std::byte* at, int k, int r) const {
+    const __m256i codes = V::load_words(at + k / 2 * 128 + r * 32);
+    return widened<V>(_mm256_xor_si256(codes, _mm256_set1_epi8(static_cast<char>(0x80))), k % 2 == 1);
+  }
+};
+
+}  // namespace moracle::cpu::avx2

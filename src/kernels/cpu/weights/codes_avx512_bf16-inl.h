@@ -1,0 +1,196 @@
+// Codes to registers of bf16 pairs: 16-bit activations, bf16 products, f32 accumulation (VDPBF16PS). Needs VBMI for
+// E4M3.
+//
+// int4, per 64-byte load of 16 rows x 8 columns: 3 shifts and 4 table permutes make 4 registers of bf16 pairs, each
+// used by T multiply-adds whose activation pair is a broadcast memory operand. Codes minus 8 (or 128) are integers
+// below 2^8, exact in bf16, so the only roundings are those of the activations and of the f32 sums. Registers for a
+// tile of 6 tokens x 32 rows: 12 accumulators, 12 totals, the table, and up to 5 for the decoded pairs. At T = 6 the
+// permutes and shifts (7) hide under the 24 multiply-adds, which issue one a cycle; at T = 1 a 64-byte load costs about
+// 5 cycles, more than DRAM delivers to one core, so decode is bound by memory.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/cpu/gemm/tile-inl.h"
+
+namespace moracle::cpu::avx512 {
+
+// Pairs of bf16 columns a lane.
+template <class Simd>
+struct Bf16Form {
+  using V = Simd;
+  using Sums = FloatSums<V>;
+  using Input = std::uint16_t;
+  using Weight = __m512bh;
+  using Sum = __m512;
+  static constexpr int kWidth = 2;
+  static constexpr int chains(int) { return V::kChains; }
+  static float number(std::uint16_t bits) { return __builtin_bit_cast(float, static_cast<std::uint32_t>(bits) << 16U); }
+  static Weight broadcast(const std::uint16_t* x) { return reinterpret_cast<__m512bh>(V::broadcast_lane(x)); }
+  static __m512 madd(Weight w, Weight x, __m512 sum) {
+    __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x));
+    return sum;
+  }
+  static Weight load(const std::byte* p) { return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p)); }
+  static void store(std::byte* p, Weight w) { _mm512_storeu_si512(p, reinterpret_cast<__m512i>(w)); }
+};
+
+// bf16 of each of 16 codes, twice: the permute reads 5 index bits and the fifth is a neighbour's.
+struct Bf16Codes {
+  alignas(64) std::uint16_t values[32];
+};
+inline constexpr Bf16Codes kInt4AsBf16 = {{0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80,  // -8 .. -1
+                                           0x0000, 0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0, 0x40E0,  // 0 .. 7
+                                           0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80,
+                                           0x0000, 0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0, 0x40E0}};
+inline constexpr Bf16Codes kE2m1AsBf16 = {{0x0000, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0,  // 0 .. 6
+                                           0x8000, 0xBF00, 0xBF80, 0xBFC0, 0xC000, 0xC040, 0xC080, 0xC0C0,  // -0 .. -6
+                                           0x0000, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0,
+                                           0x8000, 0xBF00, 0xBF80, 0xBFC0, 0xC000, 0xC040, 0xC080, 0xC0C0}};
+
+template <class V, const Bf16Codes& Table>
+struct Bf16Nibbles {
+  using Form = Bf16Form<V>;
+  static constexpr std::int64_t kBytes = 128;
+  static constexpr float kOffset = 8.0F;
+  static constexpr float kUnit = 1.0F;
+  __m512i table = _mm512_load_si512(Table.values);
+  __m512bh weight(const std::byte* at, int k, int r) const {
+    const __m512i words = _mm512_srli_epi16(_mm512_loadu_si512(at + r * 64), static_cast<unsigned>(4 * k));
+    return reinterpret_cast<__m512bh>(_mm512_permutexvar_epi16(words, table));
+  }
+};
+
+template <class V>
+using Bf16Int4 = Bf16Nibbles<V, kInt4AsBf16>;
+template <class V>
+using Bf16E2m1 = Bf16Nibbles<V, kE2m1AsBf16>;
+
+// int8: bytes are sign-extended, converted and narrowed to bf16 pairs; integers of 8 bits are exact on the way.
+template <class V>
+struct Bf16Int8 {
+  using Form = Bf16Form<V>;
+  static constexpr std::int64_t kBytes = 256;
+  static constexpr float kOffset = 128.0F;
+  static constexpr float kUnit = 1.0F;
+
+  // bf16 pair of bytes 2 and 3 of each lane.
+  static __m512bh upper_pair(__m512i words) {
+    const __m512i high_half = _mm512_set1_epi32(static_cast<int>(0xFFFF0000U));
+    const __m512 even = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, 8), 24));
+    const __m512 odd = _mm512_cvtepi32_ps(_mm512_srai_epi32(words, 24));
+    // (high_half & odd) | (even >> 16)
+    return reinterpret_cast<__m512bh>(_mm512_ternarylogic_epi32(
+        high_half, _mm512_castps_si512(odd), _mm512_srli_epi32(_mm512_castps_si512(even), 16), 0xEA));
+  }
+
+  __m512bh weight(const std::byte* at, int k, int r) const {
+    const __m512i words = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
+    return upper_pair(k % 2 == 0 ? _mm512_slli_epi32(words, 16) : words);
+  }
+};
+
+// bf16 of the 128 magnitudes of E4M3, high and low bytes apart, for a 7-bit byte permute.
+struct E4m3Table {
+  alignas(64) std::uint8_t high[128];
+  alignas(64) std::uint8_t low[128];
+};
+consteval E4m3Table make_e4m3_table() {
+  E4m3Table table{};
+  for (int code = 0; code < 128; ++code) {
+    int exponent = code >> 3;
+    int mantissa = code & 7;
+    int bits = 0;
+    if (exponent > 0) {
+      bits = (exponent + 120) << 7 | mantissa << 4;
+    } else if (mantissa > 0) {  // m * 2^-9, normalized
+      exponent = 121;
+      while (mantissa < 8) {
+        mantissa <<= 1;
+        --exponent;
+      }
+      bits = exponent << 7 | (mantissa & 7) << 4;
+    }
+    table.high[code] = static_cast<std::uint8_t>(bits >> 8);
+    table.low[code] = static_cast<std::uint8_t>(bits & 0xFF);
+  }
+  return table;
+}
+inline constexpr E4m3Table kE4m3AsBf16 = make_e4m3_table();
+
+// e4m3, any code: two byte permutes look up 64 codes; shifts and merges make the pairs. All values are exact in bf16.
+// Needs VBMI.
+template <class V>
+struct Bf16AnyE4m3 {
+  __m512i high0 = _mm512_load_si512(kE4m3AsBf16.high);
+  __m512i high1 = _mm512_load_si512(kE4m3AsBf16.high + 64);
+  __m512i low0 = _mm512_load_si512(kE4m3AsBf16.low);
+  __m512i low1 = _mm512_load_si512(kE4m3AsBf16.low + 64);
+  __m512bh weight(const std::byte* at, int k, int r) const {
+    const __m512i codes = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
+    const __m512i low = _mm512_permutex2var_epi8(low0, codes, low1);
+    const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
+    // high | (codes & sign)
+    const __m512i high = _mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(high0, codes, high1), codes, sign, 0xF8);
+    // (high << 8) | (low & 0x00FF), or (high & 0xFF00) | (low >> 8): a select by the low byte.
+    const __m512i low_byte = _mm512_set1_epi16(0x00FF);
+    return reinterpret_cast<__m512bh>(k % 2 == 0
+                                          ? _mm512_ternarylogic_epi32(low_byte, low, _mm512_slli_epi16(high, 8), 0xCA)
+                                          : _mm512_ternarylogic_epi32(low_byte, _mm512_srli_epi16(low, 8), high, 0xCA));
+  }
+};
+
+// e4m3 without zeros and subnormal numbers: exponent and mantissa go to their place, and the exponent gets the larger
+// bias. About one weight in ten thousand is subnormal under the scales that publishers choose.
+template <class V>
+struct Bf16E4m3 {
+  using Form = Bf16Form<V>;
+  using Careful = Bf16AnyE4m3<V>;
+  static constexpr std::int64_t kBytes = 256;
+  static constexpr float kOffset = 0.0F;
+  static constexpr float kUnit = 1.0F;
+  bool plain(const std::byte* at) const {
+    const __m512i exponent = _mm512_set1_epi8(0x78);
+    __mmask64 normal = ~__mmask64{0};
+#pragma GCC unroll 4
+    for (int line = 0; line < 4; ++line) {
+      normal = _mm512_mask_test_epi8_mask(normal, _mm512_loadu_si512(at + line * 64), exponent);
+    }
+    return normal == ~__mmask64{0};
+  }
+  __m512bh weight(const std::byte* at, int k, int r) const {
+    const __m512i codes = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
+    const __m512i on_top = k % 2 == 0 ? _mm512_slli_epi16(codes, 8) : codes;  // of each 16 bits
+    const __m512i bits = _mm512_and_si512(_mm512_srai_epi16(on_top, 4), _mm512_set1_epi16(static_cast<short>(0x87F0)));
+    return reinterpret_cast<__m512bh>(_mm512_add_epi16(bits, _mm512_set1_epi16(120 << 7)));
+  }
+};
+
+template <class V>
+struct Bf16Bf16 {
+  using Form = Bf16Form<V>;
+  static constexpr std::int64_t kBytes = 512;
+  static constexpr float kUnit = 1.0F;
+  __m512bh weight(const std::byte* at, int k, int r) const { return Bf16Form<V>::load(at + k * 128 + r * 64); }
+};
+
+// Per 4 registers of 16 rows x 2 columns: a shift, 2 masks and 2 byte permutes make the high bytes, and each register
+// is low and high bytes interleaved, for 192 bytes of memory where plain numbers have 256.
+inline constexpr Bf16x12HighBytes kBf16x12High = bf16x12_high_bytes();
+
+template <class V>
+struct Bf16Bf16x12 {
+  using Form = Bf16Form<V>;
+  static constexpr bool kExceptions = true;
+  static constexpr std::int64_t kBytes = 384;
+  static constexpr float kUnit = 1.0F;
+  __m512i table = _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(kBf16x12High.of)));
+  __m512bh weight(const std::byte* at, int k, int r) const {
+    const __m512i low = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
+    const __m512i nibbles = _mm512_srli_epi16(_mm512_loadu_si512(at + 256 + r * 64), static_cast<unsigned>(k / 2 * 4));
+    const __m512i high = _mm512_shuffle_epi8(table, _mm512_and_si512(nibbles, _mm512_set1_epi8(0x0F)));
+    return reinterpret_cast<__m512bh>(k % 2 == 0 ? _mm512_unpacklo_epi8(low, high) : _mm512_unpackhi_epi8(low, high));
+  }
+};
+
+}  // namespace moracle::cpu::avx512

@@ -1,0 +1,122 @@
+// Codes widened to f32 on 16 lanes, one column a register.
+//
+// int4, per 64-byte load of 16 rows x 8 columns: 7 shifts and 8 permutes of a 16-entry f32 table make 8 registers, one
+// a column, each used by T multiply-adds. Two FMA units at 512 bits retire two a cycle, the permutes one; so from T = 2
+// on the multiply-adds bound the loop, below that the permutes do, at about 8 cycles per 64 bytes.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/cpu/gemm/tile-inl.h"
+
+namespace moracle::cpu::avx512 {
+
+struct F32Codes {
+  alignas(64) float values[16];
+};
+inline constexpr F32Codes kInt4AsF32 = {{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}};
+inline constexpr F32Codes kE2m1AsF32 = {{0, 0.5F, 1, 1.5F, 2, 3, 4, 6, -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6}};
+
+template <class V, const F32Codes& Table>
+struct F32Nibbles {
+  using Form = F32Form<V>;
+  static constexpr std::int64_t kBytes = 128;
+  static constexpr float kOffset = 8.0F;
+  static constexpr float kUnit = 1.0F;
+  __m512 table = _mm512_load_ps(Table.values);
+  __m512 weight(const std::byte* at, int k, int r) const {
+    const auto nibble = static_cast<unsigned>(k / 2 + k % 2 * 4);
+    // The permute reads the low 4 bits of each lane.
+    return _mm512_permutexvar_ps(_mm512_srli_epi32(_mm512_loadu_si512(at + r * 64), 4 * nibble), table);
+  }
+};
+
+template <class V>
+using F32Int4 = F32Nibbles<V, kInt4AsF32>;
+template <class V>
+using F32E2m1 = F32Nibbles<V, kE2m1AsF32>;
+
+template <class V>
+struct F32Int8 {
+  using Form = F32Form<V>;
+  static constexpr std::int64_t kBytes = 256;
+  static constexpr float kOffset = 128.0F;
+  static constexpr float kUnit = 1.0F;
+  __m512 weight(const std::byte* at, int k, int r) const {
+    const __m512i words = _mm512_loadu_si512(at + k / 4 * 128 + r * 64);
+    const auto up = static_cast<unsigned>(24 - 8 * (k % 4));
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, up), 24));
+  }
+};
+
+inline constexpr unsigned kE4m3Byte[4] = {0, 2, 1, 3};  // of a lane, by column
+
+// e4m3, any code.
+template <class V>
+struct F32AnyE4m3 {
+  __m512 weight(const std::byte* at, int k, int r) const {
+    const __m512i words = _mm512_loadu_si512(at + k / 4 * 128 + r * 64);
+    return V::e4m3_of(_mm512_srli_epi32(words, 8 * kE4m3Byte[k % 4]));
+  }
+};
+
+// e4m3 without zeros and subnormal numbers: exponent and mantissa go to their place, and the exponent gets the larger
+// bias.
+template <class V>
+struct F32E4m3 {
+  using Form = F32Form<V>;
+  using Careful = F32AnyE4m3<V>;
+  static constexpr std::int64_t kBytes = 256;
+  static constexpr float kOffset = 0.0F;
+  static constexpr float kUnit = 1.0F;
+  bool plain(const std::byte* at) const {
+    const __m512i exponent = _mm512_set1_epi8(0x78);
+    __mmask64 normal = ~__mmask64{0};
+#pragma GCC unroll 4
+    for (int line = 0; line < 4; ++line) {
+      normal = _mm512_mask_test_epi8_mask(normal, _mm512_loadu_si512(at + line * 64), exponent);
+    }
+    return normal == ~__mmask64{0};
+  }
+  __m512 weight(const std::byte* at, int k, int r) const {
+    const __m512i words = _mm512_loadu_si512(at + k / 4 * 128 + r * 64);
+    const __m512i on_top = _mm512_slli_epi32(words, 24 - 8 * kE4m3Byte[k % 4]);
+    const __m512i bits =
+        _mm512_and_si512(_mm512_srai_epi32(on_top, 4), _mm512_set1_epi32(static_cast<int>(0x87F00000U)));
+    return _mm512_castsi512_ps(_mm512_add_epi32(bits, _mm512_set1_epi32(120 << 23)));
+  }
+};
+
+template <class V>
+struct F32Bf16 {
+  using Form = F32Form<V>;
+  static constexpr std::int64_t kBytes = 512;
+  static constexpr float kUnit = 1.0F;
+  __m512 weight(const std::byte* at, int k, int r) const {
+    const __m512i words = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
+    if (k % 2 == 0) return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+    return _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))));
+  }
+};
+
+// Dense weights multiplied in f32: f16 widens with one convert a column, f32 is read as it is.
+template <class V>
+struct F32F16 {
+  using Form = F32Form<V>;
+  static constexpr std::int64_t kBytes = 512;
+  static constexpr float kUnit = 1.0F;
+  __m512 weight(const std::byte* at, int k, int r) const {
+    const __m512i words = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(k % 2 == 0 ? words : _mm512_srli_epi32(words, 16)));
+  }
+};
+
+template <class V>
+struct F32F32 {
+  using Form = F32Form<V>;
+  static constexpr std::int64_t kBytes = 1024;
+  static constexpr float kUnit = 1.0F;
+  __m512 weight(const std::byte* at, int k, int r) const { return F32Form<V>::load(at + k * 128 + r * 64); }
+};
+
+}  // namespace moracle::cpu::avx512

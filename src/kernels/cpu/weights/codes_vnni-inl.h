@@ -1,0 +1,161 @@
+// Codes to bytes and words on 16 lanes, for AVX-512 VNNI: integer activations, sums in 32-bit integers, nothing rounded
+// before a group's sum is scaled.
+//
+// Activations of 8 bits: VPDPBUSD multiplies unsigned weights by signed activations, four columns a lane. Weights are
+// made unsigned by an offset (8, 128, or 12 for the doubled E2M1 numbers), which sums of the activations take back. A
+// nibble lane yields columns 0, 4, 1, 5 under a mask and 2, 6, 3, 7 after one shift, and activations are stored in that
+// order, so 16 rows x 8 columns cost a load, a shift and two masks (and two byte permutes for E2M1). For a tile of 6
+// tokens x 32 rows that is 8 such operations beside 24 multiply-adds, at 64 columns x rows each, and they go to ports
+// that those leave free; what a group costs at its end (a conversion, a product and a multiply-add a token and
+// register) adds a fifth to groups of 128 columns and two thirds to groups of 32.
+//
+// 16-bit activations are served as integers of 16 bits under a scale a group, whose error is 2^-16 of a group's largest
+// value, below that of bf16's rounding. VPDPWSSD multiplies two columns a lane, as VDPBF16PS does, and as often;
+// weights become signed words by a permute of a table (nibbles) or by shifts (bytes). 12 sums and 12 totals of a tile
+// of 6 fit the registers.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/cpu/gemm/tile-inl.h"
+
+namespace moracle::cpu::avx512 {
+
+// Multiply-adds are written as instructions: GCC 12 copies each sum before and after an intrinsic in a loop, and spills
+// where tiles are large: 585 GOP/s instead of 800 at 6 tokens on a core of Zen 5.
+
+// Four columns a lane, in bytes.
+template <class Simd>
+struct Int8Form {
+  using V = Simd;
+  using Sums = UnsignedSums<V>;
+  using Input = std::int8_t;
+  using Weight = __m512i;
+  using Sum = __m512i;
+  static constexpr int kWidth = 4;
+  static constexpr int chains(int tokens) { return tokens <= 2 ? 2 : 1; }  // integer sums have no order
+  static Weight broadcast(const std::int8_t* x) { return V::broadcast_lane(x); }
+  static Sum madd(Weight w, Weight x, Sum sum) {
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x));
+    return sum;
+  }
+};
+
+// Two columns a lane, in 16 bits.
+template <class Simd>
+struct Int16Form {
+  using V = Simd;
+  using Sums = SignedSums<V>;
+  using Input = std::int16_t;
+  using Weight = __m512i;
+  using Sum = __m512i;
+  static constexpr int kWidth = 2;
+  static constexpr int chains(int tokens) { return tokens <= 2 ? 2 : 1; }
+  static Weight broadcast(const std::int16_t* x) { return V::broadcast_lane(x); }
+  static Sum madd(Weight w, Weight x, Sum sum) {
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x));
+    return sum;
+  }
+};
+
+template <class V>
+struct SplitSums : UnsignedSums<V> {
+  using Sum = typename V::Int;
+  static Sum joined(Sum high, Sum low) { return V::add(_mm512_slli_epi32(high, 8), low); }
+};
+
+// Two planes of such bytes, high ones and low ones.
+template <class Simd>
+struct SplitInt16Form : Int8Form<Simd> {
+  using Sums = SplitSums<Simd>;
+  static constexpr int kPlanes = 2;
+};
+
+template <class V>
+inline __m512i nibble_bytes(const std::byte* at, int k, int r) {
+  const __m512i words = _mm512_loadu_si512(at + r * 64);
+  return _mm512_and_si512(k == 0 ? words : _mm512_srli_epi16(words, 4), _mm512_set1_epi8(0x0F));
+}
+
+template <class V>
+struct I8Int4 {
+  using Form = Int8Form<V>;
+  static constexpr std::int64_t kBytes = 128;
+  static constexpr float kOffset = 8.0F;
+  static constexpr float kUnit = 1.0F;
+  __m512i weight(const std::byte* at, int k, int r) const { return nibble_bytes<V>(at, k, r); }
+};
+
+// Twice the number, plus 12: 0 .. 24.
+template <class V>
+struct I8E2m1 {
+  using Form = Int8Form<V>;
+  static constexpr std::int64_t kBytes = 128;
+  static constexpr float kOffset = 12.0F;
+  static constexpr float kUnit = 0.5F;
+  __m512i table = _mm512_broadcast_i32x4(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+  __m512i weight(const std::byte* at, int k, int r) const {
+    return _mm512_shuffle_epi8(table, nibble_bytes<V>(at, k, r));
+  }
+};
+
+template <class V>
+struct I8Int8 {
+  using Form = Int8Form<V>;
+  static constexpr std::int64_t kBytes = 256;
+  static constexpr float kOffset = 128.0F;
+  static constexpr float kUnit = 1.0F;
+  __m512i weight(const std::byte* at, int k, int r) const {
+    return _mm512_xor_si512(_mm512_loadu_si512(at + k * 128 + r * 64), _mm512_set1_epi8(static_cast<char>(0x80)));
+  }
+};
+
+// The same codes under split 16-bit activations.
+template <class D>
+struct Split : D {
+  using Form = SplitInt16Form<typename D::Form::V>;
+};
+
+// The number of each code, twice: the permutation looks at five bits, of which the fifth is a neighbour's.
+struct Int16Codes {
+  alignas(64) std::int16_t values[32];
+};
+inline constexpr Int16Codes kInt4AsInt16 = {
+    {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}};
+inline constexpr Int16Codes kE2m1AsInt16 = {
+    {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12, 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}};
+
+template <class V, const Int16Codes& Table>
+struct I16Nibbles {
+  using Form = Int16Form<V>;
+  static constexpr std::int64_t kBytes = 128;
+  static constexpr float kOffset = 8.0F;
+  __m512i table = _mm512_load_si512(Table.values);
+  __m512i weight(const std::byte* at, int k, int r) const {
+    const __m512i words = _mm512_loadu_si512(at + r * 64);
+    return _mm512_permutexvar_epi16(k == 0 ? words : _mm512_srli_epi16(words, static_cast<unsigned>(4 * k)), table);
+  }
+};
+template <class V>
+struct I16Int4 : I16Nibbles<V, kInt4AsInt16> {
+  static constexpr float kUnit = 1.0F;
+};
+template <class V>
+struct I16E2m1 : I16Nibbles<V, kE2m1AsInt16> {
+  static constexpr float kUnit = 0.5F;
+};
+
+// Columns 0 and 2 of a lane, then 1 and 3.
+template <class V>
+struct I16Int8 {
+  using Form = Int16Form<V>;
+  static constexpr std::int64_t kBytes = 256;
+  static constexpr float kOffset = 128.0F;
+  static constexpr float kUnit = 1.0F;
+  __m512i weight(const std::byte* at, int k, int r) const {
+    const __m512i words = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
+    return _mm512_srai_epi16(k % 2 == 0 ? _mm512_slli_epi16(words, 8) : words, 8);
+  }
+};
+
+}  // namespace moracle::cpu::avx512

@@ -1,0 +1,186 @@
+#include "kernels/cpu/weights/format.h"
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "base/checked.h"
+#include "scheme/codes.h"
+
+namespace moracle::cpu {
+
+ScaleCode scale_code(ScaleType type) {
+  if (type == ScaleType::f16) return ScaleCode::f16;
+  if (type == ScaleType::bf16) return ScaleCode::bf16;
+  if (type == ScaleType::e4m3) return ScaleCode::e4m3;
+  if (type == ScaleType::e8m0) return ScaleCode::e8m0;
+  return ScaleCode::f32;
+}
+
+namespace {
+
+std::optional<WeightCode> code_for(Element element) {
+  switch (element) {
+    case Element::int4:
+      return WeightCode::int4;
+    case Element::int8:
+      return WeightCode::int8;
+    case Element::e2m1:
+      return WeightCode::e2m1;
+    case Element::e4m3:
+    case Element::e2m3:
+    case Element::e3m2:
+      return WeightCode::e4m3;
+    case Element::bf16:
+      return WeightCode::bf16;
+    case Element::f16:
+      return WeightCode::f16;
+    case Element::f32:
+      return WeightCode::f32;
+    default:
+      return std::nullopt;
+  }
+}
+
+// Six bits in eight: every E2M3 and E3M2 number is one of E4M3, so that the same micro-kernels serve them.
+template <class Decode>
+std::array<std::uint8_t, 64> make_recoding(Decode decode) {
+  std::array<std::uint8_t, 64> codes{};
+  for (std::size_t code = 0; code < codes.size(); ++code)
+    codes[code] = encode_e4m3(decode(static_cast<std::uint8_t>(code)));
+  return codes;
+}
+
+const std::uint8_t* recoding(Element element) {
+  static const auto e2m3 = make_recoding(decode_e2m3);
+  static const auto e3m2 = make_recoding(decode_e3m2);
+  if (element == Element::e2m3) return e2m3.data();
+  return element == Element::e3m2 ? e3m2.data() : nullptr;
+}
+
+}  // namespace
+
+std::size_t PanelFormat::input_stride() const {
+  constexpr std::size_t kLine = 64;
+  const std::int64_t columns = input == ActDtype::split_i16 ? plane_columns() : padded_cols();
+  const std::size_t lines = (static_cast<std::size_t>(columns) * input_bytes() + kLine - 1) / kLine;
+  return ((lines + 1) | 1U) * kLine;
+}
+
+namespace {
+
+PanelFormat panel_format(const CanonicalLinear& linear, WeightCode code, const GemmKernel& kernel) {
+  const MatrixSpec& spec = linear.weight->spec();
+  PanelFormat format;
+  format.rows = spec.rows;
+  format.cols = spec.cols;
+  format.code = code;
+  const bool has_scales = spec.key.quantized();
+  format.zeros = has_scales && !spec.key.symmetric;
+  format.scale = scale_code(spec.key.scale);
+  format.stored_group_cols = has_scales ? spec.group_cols : spec.cols;
+  format.group_cols = format.stored_group_cols;
+  format.activation = linear.activation;
+  format.input = kernel.key.act;
+  format.offset = kernel.offset;
+  format.block_columns = kernel.block_columns;
+  if (format.integer_input() && !format.activation) {
+    // A scale for 128 columns, which must follow a row's outliers, or for 256 in 16 bits, since sums of more products
+    // by 8-bit codes could leave 32 bits. Several groups of the weight share it where they divide it.
+    const std::int64_t most = format.input == ActDtype::i8 ? 128 : 256;
+    const std::int64_t least = 128 % format.stored_group_cols == 0 ? 128 : 32;
+    format.own_group_cols = std::clamp<std::int64_t>(format.stored_group_cols, least, most);
+    format.group_cols = std::min(format.group_cols, format.own_group_cols);
+  }
+  if (format.activation && format.activation->granularity.kind == Granularity::Kind::group) {
+    format.group_input_scales = true;
+    format.group_cols = std::min<std::int64_t>(format.group_cols, format.activation->granularity.cols);
+  }
+  format.groups = has_scales ? ceil_div(spec.cols, format.group_cols) : 1;
+  format.steps = ceil_div(format.group_cols, kStepColumns);
+  format.last_steps = ceil_div(spec.cols - (format.groups - 1) * format.group_cols, kStepColumns);
+  format.panels = ceil_div(spec.rows, kPanelRows);
+  const auto steps = static_cast<std::size_t>((format.groups - 1) * format.steps + format.last_steps);
+  format.panel_bytes = steps * static_cast<std::size_t>(step_bytes(format.code));
+  if (has_scales) {
+    const std::size_t group_tail =
+        static_cast<std::size_t>(kPanelRows * (scale_bytes(format.scale) + (format.zeros ? 1 : 0)));
+    format.panel_bytes += static_cast<std::size_t>(format.groups) * group_tail;
+  }
+  format.recode = recoding(spec.key.element);
+  return format;
+}
+
+Serves asked_for(const CanonicalLinear& linear, Numerics numerics) {
+  if (linear.activation) return linear.activation->element == Element::int8 ? Serves::int8 : Serves::floats;
+  return numerics == Numerics::fast ? Serves::fast : Serves::exact;
+}
+
+bool matches(const KernelKey& key, WeightCode code, Serves serves, bool short_groups) {
+  if (key.weight != code || !includes(key.serves, serves)) return false;
+  return key.groups == Groups::any || (key.groups == Groups::up_to_32) == short_groups;
+}
+
+}  // namespace
+
+bool PackedFormat::even_rows() const {
+  return std::any_of(bands_, bands_ + band_count_, [](const Band& band) { return band.kernel->even_rows; });
+}
+
+bool activations_alike(const PanelFormat& a, const PanelFormat& b) {
+  const auto parts = [](const PanelFormat& format) {
+    return std::tuple(format.input, format.offset, format.block_columns, format.code == WeightCode::int8, format.zeros,
+                      format.cols, format.group_cols, format.groups, format.steps, format.last_steps, format.activation,
+                      format.group_input_scales, format.own_group_cols);
+  };
+  return parts(a) == parts(b);
+}
+
+Result<PackedFormat> packed_format(const CanonicalLinear& linear, const Target& target, Numerics numerics) {
+  const MatrixSpec& spec = linear.weight->spec();
+  const Error unknown{.code = "kernel.scheme",
+                      .where = spec.name,
+                      .wanted = "weights that " + std::string(target.name) + " serves",
+                      .found = to_string(linear.scheme())};
+  const auto code = code_for(spec.key.element);
+  if (!code) return unknown;
+  const bool short_groups = spec.key.granularity.kind == Granularity::Kind::group && spec.group_cols <= kShortGroup;
+  PackedFormat format;
+  format.interleaved_ = target.interleaved;
+  for (const GemmKernel& kernel : target.gemm) {
+    if (!matches(kernel.key, *code, asked_for(linear, numerics), short_groups)) continue;
+    format.bands_[format.band_count_++] = {.min_tokens = kernel.min_tokens, .kernel = &kernel, .form = 0};
+  }
+  if (format.band_count_ == 0) return unknown;
+  // From the last band on: its form is that of the panels.
+  format.forms_[0] = panel_format(linear, *code, *format.bands_[format.band_count_ - 1].kernel);
+  for (std::size_t i = format.band_count_ - 1; i-- > 0;) {
+    PackedFormat::Band& band = format.bands_[i];
+    PanelFormat& last = format.forms_[format.form_count_ - 1];
+    if (band.kernel->key.act == last.input) {
+      if (last.offset == 0) last.offset = band.kernel->offset;  // kernels of signed codes read no sums made for it
+      band.form = format.form_count_ - 1;
+      continue;
+    }
+    band.form = format.form_count_;
+    format.forms_[format.form_count_++] = panel_format(linear, *code, *band.kernel);
+  }
+  return format;
+}
+
+std::optional<PackedFormat> with_bf16x12(const PackedFormat& format, const Target& target) {
+  if (format.layout().code != WeightCode::bf16) return std::nullopt;
+  PackedFormat packed = format;
+  packed.band_count_ = 0;
+  for (const GemmKernel& kernel : target.gemm) {
+    if (kernel.key.weight != WeightCode::bf16x12) continue;
+    packed.bands_[packed.band_count_++] = {.min_tokens = kernel.min_tokens, .kernel = &kernel, .form = 0};
+  }
+  if (packed.band_count_ == 0) return std::nullopt;
+  PanelFormat& layout = packed.forms_[0];
+  layout.code = WeightCode::bf16x12;
+  layout.panel_bytes = static_cast<std::size_t>(layout.last_steps * step_bytes(layout.code)) + sizeof(Bf16x12Tail);
+  return packed;
+}
+
+}  // namespace moracle::cpu

@@ -1,0 +1,140 @@
+// How a matrix is packed for a target, and which kernel serves how many tokens.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/result.h"
+#include "kernels/cpu/target.h"
+#include "oracle/card.h"
+#include "scheme/canonical.h"
+
+namespace moracle::cpu {
+
+[[nodiscard]] ScaleCode scale_code(ScaleType type);  // what keeps such scales as they are published
+
+// How one matrix is stored. Two matrices of one scheme and shape have the same format.
+struct PanelFormat {
+  WeightCode code = WeightCode::f32;
+  ScaleCode scale = ScaleCode::f32;
+  bool zeros = false;
+  ActDtype input = ActDtype::f32;
+  std::int32_t offset = 0;         // as of GemmKernel
+  std::int64_t block_columns = 0;  // likewise
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t group_cols = 0;  // cols where the code is dense
+  // Of the checkpoint: a multiple of group_cols, which follows finer input scales.
+  std::int64_t stored_group_cols = 0;
+  std::int64_t groups = 1;
+  std::int64_t steps = 0;  // of 8 columns, in every group but the last
+  std::int64_t last_steps = 0;
+  std::int64_t panels = 0;
+  std::size_t panel_bytes = 0;
+  // Quantization of the activations that meet this matrix, and whether its scales are per group of the weight (else one
+  // per token, or static).
+  std::optional<QuantKey> activation{};
+  bool group_input_scales = false;
+  std::int64_t own_group_cols = 0;  // columns that share a scale where the kernel itself makes activations integers
+  // Codes that are kept as others of the same value: [64], by the checkpoint's code. Null: kept as they are.
+  const std::uint8_t* recode = nullptr;
+
+  [[nodiscard]] PanelShape shape() const {
+    return {.groups = groups,
+            .steps = steps,
+            .last_steps = last_steps,
+            .bytes = static_cast<std::int64_t>(panel_bytes),
+            .scale = scale,
+            .zeros = zeros,
+            .scaling = input_scaling(),
+            .scale_groups = own_group_cols / group_cols};
+  }
+  [[nodiscard]] std::int64_t padded_cols() const { return ((groups - 1) * steps + last_steps) * kStepColumns; }
+  [[nodiscard]] std::int64_t padded_rows() const { return panels * kPanelRows; }
+  [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(panels) * panel_bytes; }
+  [[nodiscard]] std::int64_t stored_groups() const { return (cols + stored_group_cols - 1) / stored_group_cols; }
+  // Of a row that the kernel itself makes integers: one for every own_group_cols columns.
+  [[nodiscard]] std::int64_t running_scales() const { return (cols + own_group_cols - 1) / own_group_cols; }
+  [[nodiscard]] ActScaling input_scaling() const {
+    if (own_group_cols > 0) return ActScaling::running;
+    return group_input_scales ? ActScaling::per_group : ActScaling::per_token;
+  }
+  [[nodiscard]] std::size_t input_scale_count() const {  // scales of one activation row
+    if (own_group_cols > 0) return static_cast<std::size_t>(running_scales()) + 1;
+    if (!activation) return 0;
+    return group_input_scales ? static_cast<std::size_t>(groups) : 1;
+  }
+  [[nodiscard]] bool integer_input() const { return input != ActDtype::f32 && input != ActDtype::bf16; }
+  // Of a row in planes, from a code's high byte to its low one.
+  [[nodiscard]] std::int64_t plane_columns() const { return (padded_cols() + 63) / 64 * 64; }
+  // Blocks of a group whose products kernels sum up in 16 bits; 0: they sum up groups.
+  [[nodiscard]] std::int64_t group_blocks() const {
+    return block_columns > 0 ? (group_cols + block_columns - 1) / block_columns : 0;
+  }
+  [[nodiscard]] std::int64_t group_sums() const {  // of one activation row; those of blocks are behind them
+    return zeros || (integer_input() && block_columns == 0) ? groups : 0;
+  }
+  [[nodiscard]] std::size_t sum_count() const {  // of one activation row
+    return static_cast<std::size_t>(group_sums() + groups * group_blocks());
+  }
+  [[nodiscard]] std::size_t input_bytes() const {  // per value
+    if (input == ActDtype::i8) return 1;
+    return input == ActDtype::f32 ? 4 : 2;
+  }
+  // Bytes from one activation row to the next: a line of zeros behind the values, into which kernels that take
+  // whole lines may read, and an odd number of lines, so that the rows of a tile do not fall into one set of the
+  // L1.
+  [[nodiscard]] std::size_t input_stride() const;
+};
+
+// Whether matrices of these formats meet the same activation rows, order and static scales apart.
+[[nodiscard]] bool activations_alike(const PanelFormat& a, const PanelFormat& b);
+
+// One packed matrix and the kernels that serve it, by tokens.
+class PackedFormat {
+ public:
+  static constexpr std::size_t kMaxForms = 2;
+
+  // Panels, and activations as the most tokens meet them.
+  [[nodiscard]] const PanelFormat& layout() const { return forms_[0]; }
+  // Formats that differ in the activations alone.
+  [[nodiscard]] std::size_t forms() const { return form_count_; }
+  [[nodiscard]] const PanelFormat& form(std::size_t i) const { return forms_[i]; }
+  [[nodiscard]] std::size_t form_of(std::int64_t tokens) const { return band(tokens).form; }
+  [[nodiscard]] const PanelFormat& of(std::int64_t tokens) const { return forms_[form_of(tokens)]; }
+  [[nodiscard]] const GemmKernel& kernel(std::int64_t tokens) const { return *band(tokens).kernel; }
+  [[nodiscard]] bool even_rows() const;  // some kernel wants
+  // Whether so many tokens meet several panels at once.
+  [[nodiscard]] bool interleaves(std::int64_t tokens) const { return interleaved_ && tokens <= kInterleavedTokens; }
+
+ private:
+  static constexpr std::size_t kMaxBands = 4;
+  struct Band {
+    std::int64_t min_tokens = 0;
+    const GemmKernel* kernel = nullptr;
+    std::size_t form = 0;
+  };
+  friend Result<PackedFormat> packed_format(const CanonicalLinear&, const Target&, Numerics);
+  friend std::optional<PackedFormat> with_bf16x12(const PackedFormat&, const Target&);
+
+  [[nodiscard]] const Band& band(std::int64_t tokens) const {
+    std::size_t i = band_count_ - 1;
+    while (i > 0 && bands_[i].min_tokens > tokens) --i;
+    return bands_[i];
+  }
+
+  PanelFormat forms_[kMaxForms];
+  std::size_t form_count_ = 1;
+  Band bands_[kMaxBands];
+  std::size_t band_count_ = 0;
+  bool interleaved_ = false;
+};
+
+// Errors: "kernel.scheme" where the layout has no code for the matrix or the target no kernel; cards keep such matrices
+// away.
+Result<PackedFormat> packed_format(const CanonicalLinear& linear, const Target& target, Numerics numerics);
+
+// The format of the same matrix with its bf16 numbers in 12 bits (bf16x12.h), where the target knows it.
+[[nodiscard]] std::optional<PackedFormat> with_bf16x12(const PackedFormat& format, const Target& target);
+
+}  // namespace moracle::cpu

@@ -1,0 +1,31 @@
+// Canonical matrices to panels.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "kernels/cpu/weights/file_reader.h"
+#include "kernels/cpu/weights/format.h"
+
+namespace moracle::cpu {
+
+// Columns in stored order: column_order[p] is the input column at packed position p. Empty: columns in order.
+[[nodiscard]] std::vector<std::int32_t> column_order(const MatrixSpec& spec);
+
+// One thread's memory for packing: what it has decoded, or fetched from the file.
+struct PackScratch {
+  MatrixPanel panel;
+  FileReader words;
+  FileReader scales;
+  std::vector<std::byte> columns;  // a panel's scales, group by group
+};
+
+// Panels that are packed from one fetch. Matrices that lie among each other's rows are packed in turns of so many.
+[[nodiscard]] std::int64_t panels_together(const MatrixSource& source, const PanelFormat& format,
+                                           std::span<const std::int32_t> order);
+
+// Packs panels [begin, end) of `source`; panel p goes to out + (p - begin) * stride.
+Result<> pack_panels(const MatrixSource& source, const PanelFormat& format, std::span<const std::int32_t> order,
+                     std::int64_t begin, std::int64_t end, std::byte* out, std::size_t stride, PackScratch& scratch);
+
+}  // namespace moracle::cpu
