@@ -64,10 +64,21 @@ struct LogitsOptions : ModelOptions {
   bool json = false;
 };
 
+// Before hours of work for a file that cannot be written.
+Result<> check_folder_of(const std::filesystem::path& file) {
+  std::error_code code;
+  const std::filesystem::path folder = file.parent_path();
+  if (folder.empty() || std::filesystem::is_directory(folder, code)) return Ok{};
+  return Error{.code = "file.write", .file = file.string(), .wanted = "a folder to write to", .found = "none there"};
+}
+
 Result<int> logits_command(const LogitsOptions& options, Console& console) {
   MORACLE_ASSIGN(const auto numbers, parse_integers(options.ids, "--ids", 0, INT32_MAX));
   const std::vector<std::int32_t> ids(numbers.begin(), numbers.end());
-  const auto check = [&](const ModelText& model) { return model.check_prompt(ids, 0); };
+  const auto check = [&](const ModelText& model) -> Result<> {
+    MORACLE_TRY(check_folder_of(options.out));
+    return model.check_prompt(ids, 0);
+  };
   MORACLE_ASSIGN(const auto session,
                  options.open(console, {.needs_text = false, .on_text = check, .generates = false}));
   MORACLE_ASSIGN(const std::vector<float> logits, prefill_logits(session->model(), ids));

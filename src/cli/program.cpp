@@ -49,6 +49,16 @@ std::string missing_word(const CLI::App& command) {
   return "";
 }
 
+// What the parser says of a value that is missing or one too many, in plain words.
+std::string plain_words(const std::string& text) {
+  const std::size_t colon = text.find(": ");
+  if (colon == std::string::npos) return text;
+  const std::string name = text.substr(0, colon);
+  if (text.ends_with(" missing")) return name + " needs a value";
+  if (text.find("At Most 1 required", colon) != std::string::npos) return name + " is given more than once";
+  return text;
+}
+
 int wrong_usage(Program& program, const CLI::App& command, const std::string& what) {
   return program.console.wrong_usage(what, path_of(&command));
 }
@@ -69,7 +79,7 @@ int parse_and_run(CLI::App& app, Program& program, int argc, char** argv) {
     const CLI::App& command = entered_command(app);
     std::string what = unknown_word_of(command);
     if (what.empty()) what = missing_word(command);
-    if (what.empty() && command.get_subcommands({}).empty()) what = printable(error.what());
+    if (what.empty() && command.get_subcommands({}).empty()) what = plain_words(printable(error.what()));
     if (!what.empty()) return wrong_usage(program, command, what);
     program.console.note(help_text(command_table(command), screen_width(STDERR_FILENO)));
     return wrong_usage(program, command, "a command is missing");

@@ -63,6 +63,11 @@ Place place_of(const TensorLedger& ledger, std::string_view name) {
   return place;
 }
 
+// "1 layer", "2 layers".
+std::string counted(std::size_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 struct Verdict {
   bool aside = false;
   std::string text{};  // what it belongs to, or the likely cause of its being left over
@@ -204,16 +209,14 @@ class Sorter {
     for (const auto& [label, count] : aside_) {
       total += count;
       if (listed++ >= kListed) continue;
-      const std::string what =
-          label == kDrafts ? fmt::format("draft heads in {} layers from {} on", drafts_.size(), *drafts_.begin())
-                           : label;
+      const std::string what = label == kDrafts ? fmt::format("draft heads in {} from {} on",
+                                                              counted(drafts_.size(), "layer"), *drafts_.begin())
+                                                : label;
       list += fmt::format("{}{} ({})", list.empty() ? "" : ", ", what, count);
     }
     if (total == 0) return {};
-    return fmt::format("{}: {}{}",
-                       total == 1 ? "1 tensor is left aside, since text needs none of it"
-                                  : fmt::format("{} tensors are left aside, since text needs none of them", total),
-                       list, listed > kListed ? ", ..." : "");
+    return fmt::format("{} {} left aside, since text needs none of {}: {}{}", counted(total, "tensor"),
+                       total == 1 ? "is" : "are", total == 1 ? "it" : "them", list, listed > kListed ? ", ..." : "");
   }
 
   static constexpr const char* kAdapter = "an adapter has to be merged into the weights first";

@@ -29,6 +29,9 @@ TEST_F(CliTest, WrongUsageIsTwoAndNamesTheOption) {
   expect_failure({"help", "run", "foo"}, 2, {"unknown argument 'foo'", "moracle run --help"});
   expect_failure({"help", "bench", "foo"}, 2, {"unknown command 'foo'; there are layer, model"});
   expect_failure({"run"}, 2, {"MODEL is missing", "moracle run --help"});
+  expect_failure({"run", model, "--top-k"}, 2, {"--top-k needs a value"});
+  expect_failure({"run", model, "-n", "3", "-n", "4"}, 2, {"--max-tokens is given more than once"});
+  expect_failure({"logits", model, "--ids", "1", "--out", "/nowhere/at/all"}, 1, {"/nowhere/at/all", "file.write"});
   expect_failure({"run", model, "--nonsense"}, 2, {"unknown option '--nonsense'"});
   expect_failure({"run", model, "--temprature=1"}, 2, {"unknown option '--temprature'; did you mean '--temperature'?"});
   expect_failure({"inspect", model, "more"}, 2, {"unknown argument 'more'"});

@@ -158,7 +158,7 @@ TEST(Leftovers, DraftHeadsBeyondTheLayers) {
   });
   EXPECT_EQ(drafts.error.code, "") << drafts.error.message();
   ASSERT_EQ(drafts.warnings.size(), 1U);
-  EXPECT_THAT(drafts.warnings[0], testing::HasSubstr("draft heads in 1 layers from 1 on (2)"));
+  EXPECT_THAT(drafts.warnings[0], testing::HasSubstr("draft heads in 1 layer from 1 on (2)"));
 }
 
 // A text model below a prefix that no one here has met.

@@ -66,6 +66,11 @@ Error bad_line(const std::string& file, std::size_t line, std::string found) {
 }  // namespace
 
 Result<Bpe> read_tiktoken(std::string_view text, const std::string& file) {
+  if (text.starts_with("version https://git-lfs")) {
+    Error pointer = bad_line(file, 1, "a git-LFS pointer in place of the file");
+    pointer.advice = "run git lfs pull";
+    return pointer;
+  }
   Bpe::Ranks ranks;
   std::size_t line_number = 0;
   std::size_t split_bytes = 0;

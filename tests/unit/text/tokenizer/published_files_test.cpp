@@ -87,6 +87,8 @@ TEST(Tiktoken, RefusesWhatIsNoVocabulary) {
   EXPECT_EQ(refusal("QQ== 2147483647\n"), "tokenizer.tiktoken at line 1");
   EXPECT_EQ(refusal("QQ== 1 2\n"), "tokenizer.tiktoken at line 1");
   EXPECT_EQ(refusal("Q*== 1\n"), "tokenizer.tiktoken at line 1");
+  EXPECT_EQ(read_tiktoken("version https://git-lfs.github.com/spec/v1\nsize 9\n", "f").error().advice,
+            "run git lfs pull");
   EXPECT_EQ(refusal("=== 1\n"), "tokenizer.tiktoken at line 1");
   EXPECT_EQ(refusal("QQ== 0\nQg== 0\n"), "tokenizer.id at ");
   EXPECT_EQ(refusal("QQ== 0\nQQ== 1\n"), "tokenizer.id at ");
