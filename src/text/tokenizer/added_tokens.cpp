@@ -47,10 +47,7 @@ Result<std::vector<std::pair<std::int32_t, AddedToken>>> read_added_tokens(const
           .code = "config.type", .file = file, .where = where, .wanted = "an object", .found = json[i].type_name()};
     }
     const JsonReader reader(json[i], file, where);
-    std::int32_t id = 0;
-    if (json[i].contains("id")) {
-      MORACLE_ASSIGN(id, token_id(json[i]["id"], file, where + "/id"));
-    }
+    MORACLE_ASSIGN(const std::int32_t id, token_id(json[i].value("id", Json()), file, where + "/id"));
     AddedToken token;
     MORACLE_ASSIGN(token.content, required_string(reader, "content"));
     MORACLE_ASSIGN(token.special, required_boolean(reader, "special"));

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -21,6 +23,11 @@
 namespace moracle {
 
 namespace {
+
+// What a tokenizer.json may have; a misspelled component would be one less, and other ids.
+constexpr std::array<std::string_view, 9> kKeys{"version",        "truncation", "padding",
+                                                "added_tokens",   "normalizer", "pre_tokenizer",
+                                                "post_processor", "decoder",    "model"};
 
 // Reading components and added tokens; the files beside them are read in a pause.
 struct Reading {
@@ -171,6 +178,10 @@ Result<std::shared_ptr<Tokenizer::State>> Tokenizer::State::read(const Json& jso
   if (version != "1.0") {
     return Error{
         .code = "tokenizer.version", .file = file, .where = "/version", .wanted = "version 1.0", .found = version};
+  }
+  for (const auto& [key, value] : json.items()) {
+    if (std::ranges::find(kKeys, key) != kKeys.end()) continue;
+    return unsupported(file, "/" + key, fmt::format("one of {}", fmt::join(kKeys, ", ")), "another key");
   }
   auto state = std::make_shared<State>();
   state->file = file;

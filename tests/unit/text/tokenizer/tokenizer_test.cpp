@@ -113,6 +113,10 @@ TEST(Tokenizer, NamesTheByteOfInvalidUtf8) {
   EXPECT_TRUE(tokenizer->encode("a\0b"s).ok());
 }
 
+TEST(Tokenizer, RefusesKeysThatAreNone) {
+  EXPECT_EQ(refusal(small({{"pre_tokenizers", nullptr}})), "tokenizer.unsupported at /pre_tokenizers");
+}
+
 TEST(Tokenizer, RefusesBadIds) {
   for (const Json& id :
        {Json(-1), Json(std::int64_t{1} << 31), Json(std::int64_t{1} << 32), Json(1.5), Json("1"), Json(nullptr),
@@ -123,6 +127,9 @@ TEST(Tokenizer, RefusesBadIds) {
     token["id"] = id;
     EXPECT_EQ(refusal(small({{"added_tokens", {token}}})), "tokenizer.id at /added_tokens/0/id") << id.dump();
   }
+  Json without = added("<x>");
+  without.erase("id");
+  EXPECT_EQ(refusal(small({{"added_tokens", {without}}})), "tokenizer.id at /added_tokens/0/id");
   EXPECT_EQ(refusal(small({}, {{"vocab", {{"a", 0}, {"b", 0}}}, {"merges", Json::array()}})),
             "tokenizer.id at /model/vocab/b");
   EXPECT_EQ(refusal(small({}, {{"vocab", {{"a", 2147483646}}}, {"merges", Json::array()}})), "");
