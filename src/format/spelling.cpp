@@ -11,6 +11,9 @@ constexpr std::string_view kSparse = "block_sparse_moe";  // Mixtral's; transfor
 constexpr std::string_view kMlp = "mlp";
 constexpr std::string_view kExperts = "experts";
 constexpr std::string_view kWeight = "weight_";
+// What roots are made of, and what wrappers put before them.
+constexpr std::array<std::string_view, 6> kWrappers{"model.", "language_model.", "language.",
+                                                    "llm.",   "thinker.",        "module."};
 
 // Every part that a format asks for; those with kWeight may be stored without it.
 constexpr std::array<std::string_view, 18> kParts{"weight",
@@ -91,7 +94,7 @@ const TensorView* find_joined(const TensorLedger& ledger, std::string_view modul
 std::string_view without_root(std::string_view name) {
   for (bool more = true; more;) {
     more = false;
-    for (const std::string_view prefix : {std::string_view("model."), std::string_view("language_model.")}) {
+    for (const std::string_view prefix : kWrappers) {
       if (!name.starts_with(prefix)) continue;
       name.remove_prefix(prefix.size());
       more = true;

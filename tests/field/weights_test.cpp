@@ -113,5 +113,29 @@ TEST_F(FieldWeights, TextModelBelowAnyWrapper) {
   }
 }
 
+// Lists of exclusions name modules as they are called without the wrapper, or with it.
+TEST_F(FieldWeights, ExclusionsBelowAnyWrapper) {
+  for (const char* name : {"07-ct-stacked-experts-param-names", "11-quark-excluded-keeps-fp8-blocks"}) {
+    const Logits want = logits(model(name));
+    for (const std::string root : {"thinker.", "llm.", "language.", "module."})
+      for (const bool renamed : {false, true}) {
+        SCOPED_TRACE(std::string(name) + " " + root);
+        const auto wrapped = changed(name, [&](MutableCheckpoint& copy) {
+          for (const std::string& tensor : copy.names()) copy.rename(tensor, root + tensor);
+          if (!renamed) return;
+          Json& section = copy.config.at("quantization_config");
+          for (const char* key : {"ignore", "exclude"}) {
+            if (!section.contains(key)) continue;
+            for (Json& pattern : section.at(key)) {
+              const std::string text = pattern.get<std::string>();
+              pattern = text.starts_with("re:") ? "re:" + root + text.substr(3) : root + text;
+            }
+          }
+        });
+        EXPECT_LE(relative_error(logits(wrapped), want), 1e-5);
+      }
+  }
+}
+
 }  // namespace
 }  // namespace moracle::test
