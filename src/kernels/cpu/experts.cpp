@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/first_error.h"
 #include "kernels/cpu/activations/rows.h"
+#include "kernels/cpu/faults.h"
 #include "kernels/cpu/interleaved_panels.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/tile_counts.h"
@@ -315,7 +316,7 @@ class CpuExperts final : public PackedExperts {
       for (std::int64_t p = 0; p < panels.count; ++p) {
         const std::int64_t first = panels.panel[p] * kPanelRows;
         ActivationArgs activation = activation_;
-        activation.gate = g[p];
+        activation.gate = fault(KernelFault::up_used_for_gate) ? u[p] : g[p];
         activation.up = u[p];
         activation.gate_bias = bias_at(extras.gate_bias, first);
         activation.up_bias = bias_at(extras.up_bias, first);
@@ -334,14 +335,15 @@ class CpuExperts final : public PackedExperts {
 
   void prepare_hidden(const RunContext& context, Workspace& work) const {
     const auto active = narrow<std::int64_t>(work.schedule.active.size());
+    const PanelFormat& w13 = layout_.w13.layout();
+    const std::int64_t stride = fault(KernelFault::padded_rows_leaked) ? w13.rows : w13.padded_rows();
     context.pool.parallel_for(active, [&](std::int64_t item, int thread) {
       const std::int32_t expert = work.schedule.active[static_cast<std::size_t>(item)];
       const auto e = static_cast<std::size_t>(expert);
       const std::int64_t tokens = tokens_of(work, expert);
       for (std::int64_t row = work.schedule.offsets[e]; row < work.schedule.offsets[e + 1]; ++row) {
         make_activation_row(kernels_, layout_.w2.of(tokens), extras_[e].down_order, extras_[e].down_input,
-                            work.h.data() + row * layout_.w13.layout().padded_rows(),
-                            work.scratch.data() + thread * work.scratch_stride,
+                            work.h.data() + row * stride, work.scratch.data() + thread * work.scratch_stride,
                             work.h_rows.row(layout_.w2, tokens, row));
       }
     });
@@ -470,10 +472,10 @@ ExpertExtras expert_extras(const CanonicalExperts::Expert& expert) {
   extras.down_bias = whole_panels(expert.down.bias);
   extras.gate_scale = expert.gate.weight->spec().global_scale;
   extras.up_scale = expert.up.weight->spec().global_scale;
-  extras.down_scale = expert.down.weight->spec().global_scale;
+  extras.down_scale = fault(KernelFault::second_level_scale_dropped) ? 1.0F : expert.down.weight->spec().global_scale;
   extras.gate_input = expert.gate.input_scale;
   extras.up_input = expert.up.input_scale;
-  extras.down_input = expert.down.input_scale;
+  extras.down_input = fault(KernelFault::w2_input_scale_of_w13) ? expert.gate.input_scale : expert.down.input_scale;
   return extras;
 }
 

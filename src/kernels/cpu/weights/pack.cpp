@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "kernels/cpu/faults.h"
 #include "kernels/cpu/weights/pack.h"
 #include "kernels/cpu/weights/pack_lines.h"
 #include "scheme/codes.h"
@@ -101,6 +102,10 @@ void pack_tails(const PanelFormat& format, const PanelLines& lines, const Matrix
     out += group_lines * kPanelRows * 4;
     pack_scales(format.scale, panel.scales.data() + at, stored_groups, rows, out);
     if (format.zeros) pack_zeros(panel.zeros.data() + at, stored_groups, rows, out + lines.zeros_at);
+    if (format.zeros && fault(KernelFault::zero_point_ignored))
+      std::memset(out + lines.zeros_at, format.code == WeightCode::int4 ? 8 : 128, kPanelRows);
+    if (g + 1 == format.groups && fault(KernelFault::last_group_lost))
+      std::memset(out, 0, static_cast<std::size_t>(lines.zeros_at));
     out += lines.tail;
   }
 }
