@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -30,11 +31,14 @@ class TensorLedger {
   // A stacked tensor is read by many experts: claimed once by the first, free for the rest.
   [[nodiscard]] Result<const TensorView*> claim_shared(std::string_view name);
   [[nodiscard]] std::vector<std::string> unclaimed() const;
+  // The tensors that were claimed since the last call, each once.
+  [[nodiscard]] std::vector<const TensorView*> take_claims() { return std::exchange(claims_, {}); }
 
  private:
   std::shared_ptr<const Checkpoint> checkpoint_;
   std::unordered_set<const TensorView*> claimed_;
   std::unordered_set<const TensorView*> shared_;
+  std::vector<const TensorView*> claims_;
 };
 
 // One logical weight matrix [out, in] and where it is stored.

@@ -33,6 +33,7 @@ Result<const TensorView*> TensorLedger::claim(std::string_view name) {
   const TensorView* tensor = find(name);
   if (tensor == nullptr) return missing(*checkpoint_, name);
   if (shared_.contains(tensor) || !claimed_.insert(tensor).second) return taken_twice(*tensor);
+  claims_.push_back(tensor);
   return tensor;
 }
 
@@ -40,7 +41,7 @@ Result<const TensorView*> TensorLedger::claim_shared(std::string_view name) {
   const TensorView* tensor = find(name);
   if (tensor == nullptr) return missing(*checkpoint_, name);
   if (claimed_.contains(tensor)) return taken_twice(*tensor);
-  shared_.insert(tensor);
+  if (shared_.insert(tensor).second) claims_.push_back(tensor);
   return tensor;
 }
 

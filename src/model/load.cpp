@@ -1,5 +1,6 @@
 // Turns a plan into a model: packs every module with the kernel that was decided on, and lets go of the file.
 #include "base/guarded.h"
+#include "checkpoint/read_ahead.h"
 #include "format/tensor_check.h"
 #include "kernels/tuning.h"
 #include "kernels/vector/select.h"
@@ -13,7 +14,7 @@ namespace {
 class PackedModules final : public ModuleSource {
  public:
   PackedModules(const Plan& plan, ThreadPool& pool, const LoadOptions& options)
-      : plan_(plan), pool_(pool), options_(options) {
+      : plan_(plan), pool_(pool), options_(options), read_ahead_(tensors_of(plan)) {
     for (const ModuleReport& module : plan.modules()) progress_.bytes_total += module.bytes;
   }
 
@@ -83,6 +84,15 @@ class PackedModules final : public ModuleSource {
   }
 
  private:
+  // By module, in the order of the plan, which is nearly that in which modules are asked for.
+  static ReadAhead::Steps tensors_of(const Plan& plan) {
+    ReadAhead::Steps steps(plan.modules().size());
+    for (std::size_t module = 0; module < steps.size(); ++module) {
+      for (const TensorView* tensor : plan.opened(module).tensors) steps[module].push_back(tensor->bytes);
+    }
+    return steps;
+  }
+
   Result<std::unique_ptr<PackedLinear>> pack(const LinearSpec& spec, bool head) {
     const std::size_t index = plan_.index_of(spec.path);
     MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(index));
@@ -107,6 +117,7 @@ class PackedModules final : public ModuleSource {
   }
 
   void advance(std::size_t module) {
+    read_ahead_.packed(module);
     progress_.bytes_done += plan_.modules()[module].bytes;
     if (options_.progress) options_.progress(progress_);
   }
@@ -115,6 +126,7 @@ class PackedModules final : public ModuleSource {
   ThreadPool& pool_;
   const LoadOptions& options_;
   LoadProgress progress_{};
+  ReadAhead read_ahead_;
 };
 
 // Everything that can be known to fail fails before the first byte is read. Returns the vector loops to use: a model

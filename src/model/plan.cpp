@@ -384,6 +384,7 @@ class Planner {
     if (!plan_->indices_.emplace(report.name, plan_->reports_.size()).second) {
       return Error{.code = "tensor.duplicate", .where = report.name, .wanted = "each module once", .found = "it twice"};
     }
+    opened.tensors = ledger_.take_claims();
     plan_->reports_.push_back(std::move(report));
     plan_->opened_.push_back(std::move(opened));
     return Ok{};

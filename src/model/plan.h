@@ -14,10 +14,11 @@ namespace moracle {
 
 // What the plan keeps of one module until it is packed. Which members are set depends on the kind.
 struct OpenedModule {
-  StoredLinear linear{};               // linear, router, embedding
-  StoredExperts experts{};             // experts
-  const TensorView* tensor = nullptr;  // norm, sinks, correction bias
-  const KernelCard* winner = nullptr;  // linear, experts: null when nobody can serve
+  StoredLinear linear{};                     // linear, router, embedding
+  StoredExperts experts{};                   // experts
+  const TensorView* tensor = nullptr;        // norm, sinks, correction bias
+  const KernelCard* winner = nullptr;        // linear, experts: null when nobody can serve
+  std::vector<const TensorView*> tensors{};  // that are read for it
 };
 
 // Asks the table of the problem's scheme. A decision may be without a winner. Errors: "oracle.no_table"; a pinned
