@@ -8,9 +8,6 @@ target_compile_options(moracle_flags INTERFACE "$<$<CXX_COMPILER_ID:GNU>:-Wno-re
 # differently from one translation unit to the next; kernels that want FMA say so with intrinsics.
 target_compile_options(moracle_flags INTERFACE -ffp-contract=off)
 
-# What the pack cache tells one build of the kernels from another by.
-target_link_options(moracle_flags INTERFACE -Wl,--build-id=sha1)
-
 if(MORACLE_SANITIZE)
   string(REPLACE ";" "," _sanitizers "${MORACLE_SANITIZE}")
   # Lines are all that reports need, and the rest of debug information takes a tenth to a quarter of compiling.

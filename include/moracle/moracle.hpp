@@ -27,7 +27,6 @@ struct Options {
   bool fast = false;             // kernels may quantize activations further than published
   bool batch_invariant = false;  // only kernels with one accumulation order for every batch
   int threads = 0;               // 0: the cores of this machine
-  bool cache = true;             // packed layers are kept in $MORACLE_CACHE, else ~/.cache/moracle
 };
 
 // How tokens are chosen. The defaults are greedy.

@@ -45,7 +45,6 @@ class FolderCheckpoint final : public Checkpoint {
   std::uint64_t total_bytes() const override { return total_bytes_; }
   Result<> verify_unchanged() const override;
   std::vector<std::string> unread_files() const override { return {unread_.begin(), unread_.end()}; }
-  std::string identity() const override;
   void copy(std::span<const std::byte> bytes, std::byte* to) const override;
   void release(std::span<const std::byte> bytes) const override;
 
@@ -147,22 +146,6 @@ Result<> FolderCheckpoint::sum_bytes() {
 Result<> FolderCheckpoint::verify_unchanged() const {
   for (const auto& mapping : mappings_) MORACLE_TRY(mapping->verify_unchanged());
   return Ok{};
-}
-
-std::string FolderCheckpoint::identity() const {
-  std::set<std::string> lines;
-  for (const auto& mapping : mappings_) lines.insert(mapping->identity());
-  const auto names = names_in(folder_);
-  if (names.ok()) {
-    for (const std::string& name : *names) {
-      const fs::path path = folder_ / name;
-      struct stat status{};
-      if (path.extension() == ".json" && stat(path.c_str(), &status) == 0) lines.insert(file_identity(path, status));
-    }
-  }
-  std::string text;
-  for (const std::string& line : lines) text += line + "\n";
-  return text;
 }
 
 const MappedFile* FolderCheckpoint::mapping_of(std::span<const std::byte> bytes) const {

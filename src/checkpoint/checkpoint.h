@@ -59,10 +59,6 @@ class Checkpoint {
   // Files with tensors in the folder that were not read, by name, sorted.
   [[nodiscard]] virtual std::vector<std::string> unread_files() const { return {}; }
 
-  // Text that differs wherever the files may hold something else than they did: one line for each shard as it was
-  // opened, and each JSON file beside them. Empty where there are no files.
-  [[nodiscard]] virtual std::string identity() const { return {}; }
-
   // Copies bytes of a tensor without keeping them resident beside the copy, and faster than through `bytes`.
   virtual void copy(std::span<const std::byte> bytes, std::byte* to) const {
     std::memcpy(to, bytes.data(), bytes.size());

@@ -21,14 +21,6 @@ Error unreadable(const std::string& path) {
 
 }  // namespace
 
-std::string file_identity(const std::filesystem::path& path, const struct stat& status) {
-  std::error_code code;
-  const auto canonical = std::filesystem::canonical(path, code);
-  const auto time = [](const struct timespec& t) { return std::to_string(t.tv_sec) + "." + std::to_string(t.tv_nsec); };
-  return (code ? path : canonical).string() + " " + std::to_string(status.st_size) + " " + time(status.st_mtim) + " " +
-         time(status.st_ctim) + " " + std::to_string(status.st_ino);
-}
-
 Result<std::unique_ptr<MappedFile>> MappedFile::map(InputFile file) {
   const auto size = static_cast<std::size_t>(file.size());
   const auto failed = [&](std::string found) {
@@ -80,10 +72,6 @@ Result<> MappedFile::verify_unchanged() const {
   if (size > opened_size) return changed(std::to_string(opened_size) + " bytes", std::to_string(size) + " bytes");
   if (!same_time) return changed("the time of change it had when opened", "a later write to it");
   return Ok{};
-}
-
-std::string MappedFile::identity() const {
-  return file_identity(path_, identity_);
 }
 
 bool MappedFile::holds(std::span<const std::byte> part) const {

@@ -16,9 +16,6 @@
 
 namespace moracle {
 
-// "canonical path, size, time of the last write, time of the last change of any kind, inode".
-[[nodiscard]] std::string file_identity(const std::filesystem::path& path, const struct stat& status);
-
 // The whole of a file in memory, under a MappingGuard.
 class MappedFile {
  public:
@@ -31,8 +28,6 @@ class MappedFile {
   // "file.truncated" (also when a reader met a missing page), "file.read" when one is missing from a file that nobody
   // changed.
   [[nodiscard]] Result<> verify_unchanged() const;
-  // What tells this file from any other and from itself after a change: canonical path, size, times of change, inode.
-  [[nodiscard]] std::string identity() const;
   [[nodiscard]] bool holds(std::span<const std::byte> part) const;
   // `part`, which it holds, to memory: through the file where it is still open, so that no page of the mapping becomes
   // resident, which costs three times as much as to read; through the mapping, and its guard, what the file lacks.

@@ -58,7 +58,6 @@ Json layer_json(const LayerCommand& options, const BenchLayerResult& result) {
           {"scheme", options.scheme},
           {"copies", result.copies},
           {"packed_bytes", result.packed_bytes},
-          {"tuning", result.tuning ? tuning_json(*result.tuning) : Json(nullptr)},
           {"calibration", calibration_json(result.rows.front(), result.rows.back())},
           {"rows", std::move(rows)}};
 }
@@ -77,7 +76,6 @@ std::string layer_text(const LayerCommand& options, const BenchLayerResult& resu
                             printable(options.scheme), result.device, result.threads, result.threads == 1 ? "" : "s",
                             result.backend, result.copies, human_bytes(result.packed_bytes)),
                 width, 0);
-  text += paragraph("tuning: ", result.tuning ? tuning_text(*result.tuning) : "defaults, not measured", width, 8);
   const auto number = [](const char* title, Narrow narrow = Narrow::keep, int rank = 0) {
     return Column{.title = title, .right = true, .narrow = narrow, .rank = rank};
   };
@@ -191,25 +189,22 @@ std::string phases_text(const BenchModelResult& result) {
 Json weights_json(const LoadTime& load) {
   return {{"bytes", load.bytes},
           {"s", load.weights_seconds},
-          {"tuning_s", load.tuning_seconds},
           {"bytes_per_s", load.rate()},
           {"copy_bytes_per_s", load.rates.copy},
           {"read_bytes_per_s", load.rates.read},
           {"share", load.bound() > 0 ? Json(load.rate() / load.bound()) : Json(nullptr)}};
 }
 
-// "packing 2.0 GB/s = 52 % of the memory-copy rate of 3.9 GB/s": what the load itself attained of what bounds it.
+// "2.0 GB/s = 52 % of the memory-copy rate of 3.9 GB/s": what the load itself attained of what bounds it.
 std::string weights_text(const LoadTime& load) {
   const std::size_t width = screen_width(STDOUT_FILENO);
   std::string text = fmt::format("{:.2f} GB in {:.2f} s: {:.1f} GB/s", static_cast<double>(load.bytes) * 1e-9,
                                  load.weights_seconds, load.rate() * 1e-9);
   if (load.bound() > 0) {
     text += fmt::format(" = {:.0f} % of the {} rate of {:.1f} GB/s", 100 * load.rate() / load.bound(),
-                        load.from_cache ? "file-read" : "memory-copy", load.bound() * 1e-9);
+                        load.bound_by_files() ? "file-read" : "memory-copy", load.bound() * 1e-9);
   }
-  text = paragraph(load.from_cache ? "reading" : "packing", text, width, 13);
-  if (load.tuning_seconds > 0) text += fmt::format("{:<13}{:.2f} s\n", "tuning took", load.tuning_seconds);
-  return text;
+  return paragraph("packing", text, width, 13);
 }
 
 Result<int> model_command(const ModelCommand& options, Console& console) {
@@ -226,16 +221,8 @@ Result<int> model_command(const ModelCommand& options, Console& console) {
   if (result.interrupted) return interrupt_exit_code();
   const auto backends = session->backends();
   const auto experts = backends.find("experts");
-  Json tunings = Json::array();
-  std::string tuning_lines;
-  for (const RememberedTuning& tuning : session->tunings()) {
-    tunings.push_back(tuning_json(tuning));
-    tuning_lines += paragraph("tuning       ", fmt::format("{}: {}", tuning.kind, tuning_text(tuning)),
-                              screen_width(STDOUT_FILENO), 13);
-  }
   if (options.json) {
     console.json({{"load_s", result.load.seconds},
-                  {"load_from", load_origin(*session)},
                   {"load_weights", weights_json(result.load)},
                   {"prefill_tok_s", result.timing.prefill_tok_s()},
                   {"decode_tok_s", result.timing.decode_tok_s()},
@@ -248,17 +235,15 @@ Result<int> model_command(const ModelCommand& options, Console& console) {
                   {"peak_rss_bytes", result.peak_rss_bytes},
                   {"backend", experts != backends.end() ? Json(experts->second) : Json(nullptr)},
                   {"backends", backends},
-                  {"tunings", std::move(tunings)},
                   {"threads", session->pool().threads()}});
     return 0;
   }
-  console.out(fmt::format("load         {:.2f} s, from {}\n", result.load.seconds, load_origin(*session)) +
-              weights_text(result.load) +
+  console.out(fmt::format("load         {:.2f} s\n", result.load.seconds) + weights_text(result.load) +
               fmt::format("prefill      {:.1f} tokens/s ({} tokens)\ndecode       {:.1f} tokens/s ({} tokens)\n"
                           "peak memory  {}\n",
                           result.timing.prefill_tok_s(), result.timing.prefill_tokens, result.timing.decode_tok_s(),
                           result.timing.decode_tokens, human_bytes(result.peak_rss_bytes)) +
-              tuning_lines + "\n" + phases_text(result));
+              "\n" + phases_text(result));
   return 0;
 }
 

@@ -24,7 +24,7 @@ struct ExplainCommand : BackendOptions {
   std::string order = "capable";
   std::vector<std::string> environment;  // NAME=VALUE
   std::string requests;
-  CacheOptions cache;
+  bool no_cache = false;
   bool all = false;
   bool json = false;
 };
@@ -38,19 +38,8 @@ CLI::Validator assignment() {
       "");
 }
 
-std::string tuning_lines(const LoadPlan& plan, const std::vector<ExplainedGroup>& groups, const TuningCache& tunings) {
-  std::string text;
-  for (const ExplainedGroup& group : groups) {
-    const std::string tuning = explain_tuning(plan, group, tunings);
-    if (tuning.empty()) continue;
-    text += hanging(fmt::format("tuning of experts {} {}: {}", shape_text(group.problem),
-                                scheme_text(group.problem.scheme), tuning),
-                    screen_width(STDOUT_FILENO));
-  }
-  return text;
-}
-
 Result<> explain(const ExplainCommand& options, Console& console) {
+  tell_no_cache(console, options.no_cache);
   if (!options.requests.empty()) return answer_vllm_requests(options.requests, console);
   MORACLE_ASSIGN(const Machine machine, resolve_machine(options.device));
   MORACLE_ASSIGN(const auto folder, locate_model(options.model));
@@ -66,29 +55,17 @@ Result<> explain(const ExplainCommand& options, Console& console) {
                             .json = options.json};
     return explain_vllm(*plan, machine, options.policy_value(), asked, console);
   }
-  // Packed layers and measured settings are kept for the machine they run on.
-  const Machine host = probe_machine();
-  const bool here = machine.fingerprint() == host.fingerprint();
-  const PackCacheOptions kept = options.cache.value(console);
-  const auto cache = here ? PackCache::open(kept, checkpoint->identity(), machine, *plan) : nullptr;
-  const TuningCache tunings(kept, host, host.cores);
   if (options.json) {
-    Json document = explain_plan_json(*plan, machine, here ? &tunings : nullptr);
-    if (cache) document["cache"] = {{"file", cache->path().string()}, {"ready", cache->found()}};
-    console.json(document);
+    console.json(explain_plan_json(*plan, machine));
     return Ok{};
   }
   // The linears are shown on request: the experts are what the tool is about.
   const auto groups = explain_plan(*plan, options.all);
+  const bool here = machine.fingerprint() == probe_machine().fingerprint();
   const ExplainStyle style = terminal_style(options.all, here);
   console.out(explain_title(options.model, machine, "", style) + explain_text(groups, machine, style));
   for (const std::string& warning : warnings_of(*plan, {.decisions = false}))
     console.out(paragraph(style.paint.warning("warning") + ": ", warning, style.width, 9));
-  if (here) console.out(tuning_lines(*plan, groups, tunings));
-  if (cache) {
-    const std::string found = cache->found() ? "ready, " + printable_path(cache->path().string()) : "nothing kept yet";
-    console.out(hanging("pack cache: " + found, style.width));
-  }
   console.out(explain_hint(style));
   return Ok{};
 }
@@ -114,7 +91,7 @@ void add_explain(CLI::App& root, Program& program) {
       ->add_option("--device", options->device,
                    "Machine to decide for: cpu, a name that `devices` lists, or a JSON file (default: cpu)")
       ->type_name("NAME|FILE.json");
-  options->cache.add(*command);
+  add_no_cache(*command, options->no_cache);
   command->add_option("--engine", options->engine, "Whose tables decide (default: moracle)")
       ->type_name("moracle|vllm")
       ->check(one_of({"moracle", "vllm", "reference"}));  // "reference": an earlier name of vllm

@@ -28,7 +28,6 @@ Json run_json(const Session& session, const Reply& reply, const std::vector<std:
           {"backend", session.backends()},
           {"timing",
            {{"load_s", session.load_seconds()},
-            {"load_from", load_origin(session)},
             {"prefill_s", timing.prefill_s},
             {"prefill_tokens", timing.prefill_tokens},
             {"decode_s", timing.decode_s},

@@ -19,7 +19,6 @@ namespace moracle::cli {
 namespace {
 
 constexpr int kMostThreads = 1024;
-constexpr std::int64_t kMostGib = std::int64_t{1} << 30;
 
 std::optional<std::int64_t> to_integer(const std::string& text) {
   std::int64_t value = 0;
@@ -158,36 +157,16 @@ void add_json(CLI::App& command, bool& json) {
 void ModelOptions::add(CLI::App& command) {
   add_model(command, model);
   ComputeOptions::add(command);
-  cache.add(command);
+  add_no_cache(command, no_cache);
 }
 
-void CacheOptions::add(CLI::App& command) {
+void add_no_cache(CLI::App& command, bool& no_cache) {
   const InGroup group(command, kMemoryGroup);
-  command.add_flag("--no-cache", off,
-                   "Neither read packed layers and measured settings from the cache nor write them there");
-  command.add_option("--cache-dir", folder, "Folder of the cache (default: $MORACLE_CACHE, else ~/.cache/moracle)")
-      ->type_name("DIR");
-  command
-      .add_option("--cache-limit", limit_gib,
-                  "Most that the cache holds; what was used least recently goes first (default: 64)")
-      ->type_name("GIB")
-      ->check(whole_number(0, kMostGib));
+  command.add_flag("--no-cache", no_cache, "Does nothing: no load keeps anything for the next");
 }
 
-PackCacheOptions CacheOptions::value(Console& console) const {
-  PackCacheOptions options;
-  if (off) return options;
-  options.folder = folder.empty() ? default_cache_folder() : std::filesystem::path(folder);
-  options.limit = static_cast<std::uint64_t>(limit_gib) << 30U;
-  options.note = [&console](const std::string& text) {
-    console.note("moracle: " + printable(text, kShownLineBytes) + "\n");
-  };
-  options.stop = [] { return interrupted(); };
-  return options;
-}
-
-std::string load_origin(const Session& session) {
-  return session.loaded_from_cache() ? "cache" : "checkpoint";
+void tell_no_cache(Console& console, bool no_cache) {
+  if (no_cache) console.info("moracle: --no-cache does nothing: no load keeps anything for the next\n");
 }
 
 void tell_plan(Console& console, const LoadPlan& plan, int threads) {
@@ -196,6 +175,7 @@ void tell_plan(Console& console, const LoadPlan& plan, int threads) {
 }
 
 Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, const Opening& opening) const {
+  tell_no_cache(console, no_cache);
   MORACLE_ASSIGN(Machine here, machine());
   SessionOptions options;
   MORACLE_ASSIGN(options.folder, locate_model(model));
@@ -208,7 +188,6 @@ Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, const Open
   options.generates = opening.generates;
   options.choice = opening.choice;
   options.few_logits = opening.few_logits;
-  options.cache = cache.value(console);
   options.measure_rates = opening.measure_rates;
   const int used = threads > 0 ? threads : options.machine.cores;
   options.on_plan = [&console, used](const LoadPlan& plan) { tell_plan(console, plan, used); };

@@ -49,20 +49,9 @@ struct ComputeOptions : BackendOptions {
   [[nodiscard]] Result<Machine> machine() const;
 };
 
-// Where packed layers are kept from one load to the next.
-struct CacheOptions {
-  bool off = false;
-  std::string folder;
-  std::int64_t limit_gib = static_cast<std::int64_t>(kDefaultCacheLimit >> 30U);
-
-  void add(CLI::App& command);
-  // With lines for people on standard error, and an end where the user interrupts.
-  [[nodiscard]] PackCacheOptions value(Console& console) const;
-};
-
 struct ModelOptions : ComputeOptions {
   std::string model;
-  CacheOptions cache;
+  bool no_cache = false;
 
   void add(CLI::App& command);
   // Opens and loads with progress, and tells of the plan on standard error. An interrupt while loading ends
@@ -79,11 +68,11 @@ struct ModelOptions : ComputeOptions {
   Result<std::unique_ptr<Session>> open(Console& console, const Opening& opening) const;
 };
 
-// "cache" or "checkpoint": where a loaded model's layers came from.
-[[nodiscard]] std::string load_origin(const Session& session);
-
 void add_model(CLI::App& command, std::string& model);
 void add_json(CLI::App& command, bool& json);
+// An option of earlier versions, which scripts may still pass.
+void add_no_cache(CLI::App& command, bool& no_cache);
+void tell_no_cache(Console& console, bool no_cache);
 
 // On standard error: what is loaded, in one line, and the plan's warnings.
 void tell_plan(Console& console, const LoadPlan& plan, int threads);

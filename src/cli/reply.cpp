@@ -110,7 +110,7 @@ std::string reply_line(const Session& session, const Generation& generation, std
   if (timing.decode_tokens > 0) line += fmt::format(", {:.1f} tokens/s", timing.decode_tok_s());
   for (const std::string& part :
        {fmt::format("; prompt {}, {:.1f} tokens/s", timing.prefill_tokens, timing.prefill_tok_s()),
-        fmt::format("; load {:.1f} s{}", session.load_seconds(), session.loaded_from_cache() ? " from cache" : ""),
+        fmt::format("; load {:.1f} s", session.load_seconds()),
         fmt::format("; peak {}", human_bytes(peak_resident_bytes()))}) {
     if (line.size() + part.size() > width) break;
     line += part;

@@ -114,22 +114,15 @@ Result<> LayerBench::pack_copies() {
   const std::int64_t most_tokens = *std::max_element(options_.tokens.begin(), options_.tokens.end());
   // The weights of every copy are the same: what matters is that they lie elsewhere.
   MORACLE_ASSIGN(const CanonicalExperts experts, synthetic_experts(shape, options_.scheme, 1, all));
-  // Measured on the first copy, as a load would, and not remembered.
-  TuningCache tunings({}, options_.machine, pool_.threads());
-  const std::string kind = tuning_kind(layer_problem(shape, options_.scheme), *card_);
   do {
     if (interrupted()) return Error{.code = "interrupted", .found = "benchmark stopped"};
     report("packing", static_cast<double>(result_.packed_bytes) / static_cast<double>(enough));
-    MORACLE_ASSIGN(
-        LayerRunner copy,
-        LayerRunner::pack(
-            *card_, experts,
-            {.pool = pool_, .activation = shape.activation, .tunings = &tunings, .kind = kind, .top_k = shape.top_k}));
+    MORACLE_ASSIGN(LayerRunner copy,
+                   LayerRunner::pack(*card_, experts, {.pool = pool_, .activation = shape.activation}));
     result_.packed_bytes += copy.packed().bytes();
     copies_.push_back(std::move(copy));
   } while (result_.packed_bytes <= enough &&
            result_.packed_bytes / copies_.size() * (copies_.size() + 1) + (std::uint64_t{2} << 30U) < most);
-  result_.tuning = tunings.find(kind);
   for (LayerRunner& copy : copies_) MORACLE_TRY(copy.reserve(most_tokens, shape.top_k));
   result_.copies = static_cast<std::int64_t>(copies_.size());
   return Ok{};

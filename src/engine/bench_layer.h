@@ -10,7 +10,6 @@
 #include "base/result.h"
 #include "engine/bench_shapes.h"
 #include "engine/calibrate.h"
-#include "engine/tuning_cache.h"
 #include "machine/machine.h"
 #include "oracle/decide.h"
 
@@ -51,9 +50,8 @@ struct BenchLayerResult {
   std::string backend;
   std::string device;
   int threads = 0;
-  std::int64_t copies = 0;                   // of the layer, used in turn
-  std::uint64_t packed_bytes = 0;            // of all copies
-  std::optional<RememberedTuning> tuning{};  // empty: the layer has the defaults
+  std::int64_t copies = 0;         // of the layer, used in turn
+  std::uint64_t packed_bytes = 0;  // of all copies
   std::vector<BenchLayerRow> rows;
 };
 

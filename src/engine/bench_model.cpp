@@ -22,7 +22,6 @@ Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& 
   generation.interrupted = options.interrupted;
   generation.sampling.temperature = options.temperature;
   generation.sampling.top_k = options.top_k;
-  session.settle();  // nobody else is to use the memory's bandwidth
   MORACLE_TRY(session.model().reserve(std::min(options.prompt, kPrefillChunk)));
   {
     generation.max_tokens = 1;

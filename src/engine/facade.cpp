@@ -63,7 +63,6 @@ Engine::Opened Engine::open(const Options& options) {
   session.folder = options.model;
   session.machine = probe_machine();
   session.policy = policy_of(options);
-  if (options.cache) session.cache.folder = default_cache_folder();
   session.threads = options.threads;
   auto opened = Session::open(session);
   if (!opened.ok()) return {.engine = nullptr, .error = opened.error().message()};

@@ -69,20 +69,43 @@ struct Pieces {
     all += count.back();
     files.push_back(std::move(file));
   }
-  bool read(std::uint64_t piece, std::byte* to) const {
+  // The file of a piece, and the piece's number in it.
+  [[nodiscard]] std::pair<const FileDescriptor&, std::uint64_t> find(std::uint64_t piece) const {
     std::size_t file = 0;
     for (; piece >= count[file]; ++file) piece -= count[file];
-    return files[file].read_at(piece * kPiece, {to, kPiece}) == kPiece;
+    return {files[file], piece};
   }
 };
 
-Filled read(std::span<const std::string> paths, std::uint64_t most, ThreadPool& pool) {
-  Pieces pieces;
-  for (const std::string& path : paths) pieces.add(path);
-  const std::uint64_t sample = std::min(most, pieces.all);
-  return fill_fresh(sample, pool,
-                    [&](std::uint64_t piece, std::byte* to) { return pieces.read(piece * pieces.all / sample, to); });
-}
+// At most so many pieces, spread over the files.
+class Sample {
+ public:
+  Sample(std::span<const std::string> paths, std::uint64_t most) {
+    for (const std::string& path : paths) pieces_.add(path);
+    size_ = std::min(most, pieces_.all);
+  }
+  [[nodiscard]] Filled read(ThreadPool& pool) const {
+    return fill_fresh(size_, pool, [&](std::uint64_t piece, std::byte* to) {
+      const auto [file, number] = find(piece);
+      return file.read_at(number * kPiece, {to, kPiece}) == kPiece;
+    });
+  }
+  // From the page cache.
+  void drop() const {
+    for (std::uint64_t piece = 0; piece < size_; ++piece) {
+      const auto [file, number] = find(piece);
+      posix_fadvise(file.get(), static_cast<off_t>(number * kPiece), kPiece, POSIX_FADV_DONTNEED);
+    }
+  }
+
+ private:
+  [[nodiscard]] std::pair<const FileDescriptor&, std::uint64_t> find(std::uint64_t piece) const {
+    return pieces_.find(piece * pieces_.all / size_);
+  }
+
+  Pieces pieces_;
+  std::uint64_t size_ = 0;
+};
 
 }  // namespace
 
@@ -92,9 +115,11 @@ LoadRates measure_load_rates(std::span<const std::string> files, std::uint64_t b
   };
   // Much memory, and none twice: what was just given back is not as fresh as what a load gets.
   const Filled copied = copy(pieces(4), pool);
-  const Filled some = read(files, pieces(16), pool);
-  const bool cached = some.rate > copied.rate / 3;
-  return {.copy = copied.rate, .read = cached ? read(files, pieces(4), pool).rate : some.rate};
+  const Sample sample(files, pieces(16));
+  const Filled some = sample.read(pool);
+  if (some.rate > copied.rate / 3) return {.copy = copied.rate, .read = Sample(files, pieces(4)).read(pool).rate};
+  sample.drop();
+  return {.copy = copied.rate, .read = some.rate};
 }
 
 }  // namespace moracle

@@ -15,9 +15,9 @@ struct LoadRates {
   double read = 0;  // file to fresh anonymous memory, from the page cache or from the disk, wherever the file is now
 };
 
-// Measures on half of `bytes` of memory, 2.3 GiB at most; all is given back. Of the files, which the load is to find
-// where they are, a sixteenth is read, in pieces spread over them, and a quarter where they are in the page cache
-// already.
+// Measures on half of `bytes` of memory, 2.3 GiB at most; all is given back. Of the files a sixteenth
+// is read, in pieces spread over them, which leave the page cache again unless the files were in it; then it is a
+// quarter.
 [[nodiscard]] LoadRates measure_load_rates(std::span<const std::string> files, std::uint64_t bytes, ThreadPool& pool);
 
 }  // namespace moracle

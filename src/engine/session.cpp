@@ -30,7 +30,6 @@ Result<std::unique_ptr<Session>> Session::open_unguarded(const SessionOptions& o
   MORACLE_ASSIGN(session->folder_, resolve_model_folder(options.folder));
   MORACLE_TRY(session->read_text(options));
   MORACLE_ASSIGN(auto checkpoint, Checkpoint::open(session->folder_));
-  const std::string identity = checkpoint->identity();
   const std::shared_ptr<const Checkpoint> files = checkpoint;
   MORACLE_ASSIGN(auto plan, LoadPlan::make(std::move(checkpoint), options.machine, options.policy));
   if (options.on_plan) options.on_plan(*plan);
@@ -41,31 +40,18 @@ Result<std::unique_ptr<Session>> Session::open_unguarded(const SessionOptions& o
     session->warnings_.push_back(fewer);
     if (options.on_warning) options.on_warning(fewer);
   }
-  std::unique_ptr<PackCache> cache = PackCache::open(options.cache, identity, options.machine, *plan);
   LoadTime& load = session->load_;
   const double prepared = watch.seconds();
   if (options.measure_rates) {
-    const bool found = cache != nullptr && cache->found();
-    const std::vector<std::string> read = found ? std::vector{cache->path().string()} : files_of(*files);
-    load.rates = measure_load_rates(read, files->total_bytes(), *session->pool_);
+    load.rates = measure_load_rates(files_of(*files), files->total_bytes(), *session->pool_);
   }
   const Stopwatch weights;
-  TuningCache tunings(options.cache, options.machine, session->pool_->threads());
   const bool few = options.generates && deciding_logits(session->settings_.sampling) > 0;
-  const LoadOptions how{.progress = options.on_progress,
-                        .store = cache.get(),
-                        .tunings = &tunings,
-                        .top_k = options.few_logits.value_or(few)};
+  const LoadOptions how{.progress = options.on_progress, .top_k = options.few_logits.value_or(few)};
   MORACLE_ASSIGN(session->model_, load_model(*plan, *session->pool_, how));
-  load.tuning_seconds = tunings.seconds();
-  load.weights_seconds = weights.seconds() - load.tuning_seconds;
-  load.from_cache = cache != nullptr && cache->used();
-  load.bytes = load.from_cache ? cache->bytes() : files->total_bytes();
-  tunings.finish();
-  session->tunings_ = tunings.used();
-  session->cache_ = std::move(cache);
-  if (session->cache_ != nullptr) session->cache_->finish();
-  load.seconds = prepared + weights.seconds();
+  load.weights_seconds = weights.seconds();
+  load.bytes = files->total_bytes();
+  load.seconds = prepared + load.weights_seconds;
   return session;
 }
 

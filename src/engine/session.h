@@ -16,8 +16,6 @@
 #include "engine/generation_config.h"
 #include "engine/load_rates.h"
 #include "engine/model_text.h"
-#include "engine/pack_cache.h"
-#include "engine/tuning_cache.h"
 #include "machine/machine.h"
 #include "model/model.h"
 #include "text/reply/reply_reader.h"
@@ -35,7 +33,6 @@ struct SessionOptions {
   std::function<void(const std::string&)> on_warning{};    // about small files and threads; may be empty
   std::function<void(const LoadPlan&)> on_plan{};          // before the weights are read; may be empty
   std::function<void(const LoadProgress&)> on_progress{};  // may be empty; called from several threads
-  PackCacheOptions cache{};          // of packed layers and measured settings; without a folder nothing is kept
   bool generates = true;             // false: settings() are not made, and the head is packed for all logits
   GenerationChoice choice{};         // of one that generates
   std::optional<bool> few_logits{};  // whether the head is packed for a few of them; empty: where settings() allow it
@@ -45,15 +42,14 @@ struct SessionOptions {
 // Where the time of a load went.
 struct LoadTime {
   double seconds = 0;          // from the folder's name to a model, without the measurement of rates
-  double weights_seconds = 0;  // of those, reading and packing weights, or reading packed ones
-  double tuning_seconds = 0;   // of those, measuring settings that were not remembered
-  std::uint64_t bytes = 0;     // that were read: all tensors, or all packs
-  bool from_cache = false;     // all layers came packed
-  LoadRates rates{};           // with measure_rates; `read` is of the files that were read
+  double weights_seconds = 0;  // of those, reading and packing weights
+  std::uint64_t bytes = 0;     // of all tensors
+  LoadRates rates{};           // with measure_rates
 
   [[nodiscard]] double rate() const { return weights_seconds > 0 ? static_cast<double>(bytes) / weights_seconds : 0; }
-  // What bounds it: packing reads as much as it writes, packed layers are read as they are. 0: not measured.
-  [[nodiscard]] double bound() const { return from_cache ? rates.read : rates.copy; }
+  // Packing reads the files once and writes as much to memory: the slower of both bounds it. 0: not measured.
+  [[nodiscard]] bool bound_by_files() const { return rates.read > 0 && rates.read < rates.copy; }
+  [[nodiscard]] double bound() const { return bound_by_files() ? rates.read : rates.copy; }
 };
 
 class Session {
@@ -73,14 +69,6 @@ class Session {
   [[nodiscard]] const GenerationSettings& settings() const { return settings_; }
   [[nodiscard]] const LoadTime& load_time() const { return load_; }
   [[nodiscard]] double load_seconds() const { return load_.seconds; }
-  // Whether all layers came packed from the cache.
-  [[nodiscard]] bool loaded_from_cache() const { return load_.from_cache; }
-  // Measured settings of the kinds of layers that have some, of this load or remembered.
-  [[nodiscard]] const std::vector<RememberedTuning>& tunings() const { return tunings_; }
-  // Until nothing goes on in the background: layers may still be on their way into the cache.
-  void settle() const {
-    if (cache_ != nullptr) cache_->wait();
-  }
   // Layer kind ("experts", "linear") -> backend; several of one kind are joined by commas.
   [[nodiscard]] std::map<std::string, std::string> backends() const;
 
@@ -97,8 +85,6 @@ class Session {
   std::optional<ModelText> text_;
   GenerationSettings settings_;
   LoadTime load_;
-  std::vector<RememberedTuning> tunings_;
-  std::unique_ptr<PackCache> cache_;  // last: it may still read the model's layers
 };
 
 // What a caller chooses about one completion.

@@ -93,32 +93,13 @@ class PackedLinear {
   }
 };
 
-// Keeps the packed bytes of layers from one load to the next. What goes through it follows from the checkpoint and the
-// kernel alone; everything else that a pack holds is made anew from the canonical form.
-class PackStore {
- public:
-  virtual ~PackStore() = default;
-  // Fills the whole of `memory`, zeroed by the caller, with what was kept under `pack`. False: nothing is kept, or not
-  // this; `memory` is zeroed then.
-  [[nodiscard]] virtual bool restore(std::string_view pack, std::span<std::byte> memory, ThreadPool& pool) = 0;
-  // `memory` has been packed, and stays as it is for as long as the model lives.
-  virtual void keep(std::string_view pack, std::span<const std::byte> memory) = 0;
-};
-
-class TuningStore;  // kernels/tuning.h
-
 struct PackOptions {
   ThreadPool& pool;
   ActivationSpec activation{};  // of experts
-  PackStore* store = nullptr;   // may be null; a kernel that has no use for it packs anew every time
-  std::string_view name{};      // of this pack in the store
   // Lays out without reading or storing a weight: what comes back tells its bytes and workspace, and must not run.
   bool layout_only = false;
   // Of a linear: top_k() will be asked for. A kernel may pack for it, or not.
   bool head = false;
-  TuningStore* tunings = nullptr;  // may be null: settings that a kernel would measure keep their defaults
-  std::string_view kind{};         // of this layer in `tunings`
-  std::int64_t top_k = 1;          // of experts: how many a token will choose
 };
 
 // The implementation behind a card; what a card does not serve is null. A card without one in this build is
@@ -128,7 +109,6 @@ struct KernelImplementation {
   const KernelCard* card;
   Result<std::unique_ptr<PackedExperts>> (*pack_experts)(const CanonicalExperts&, const PackOptions&);
   Result<std::unique_ptr<PackedLinear>> (*pack_linear)(const CanonicalLinear&, const PackOptions&);
-  bool tunes = false;  // measures settings of experts (kernels/tuning.h)
 };
 
 // Null when this build has no implementation of the card.

@@ -99,12 +99,9 @@ Result<Embedding> Embedding::lay_out(const MatrixSpec& spec) {
   return embedding;
 }
 
-Result<Embedding> Embedding::load(const MatrixSource& source, const PackOptions& options) {
+Result<Embedding> Embedding::load(const MatrixSource& source, ThreadPool& pool) {
   const MatrixSpec& spec = source.spec();
-  ThreadPool& pool = options.pool;
   MORACLE_ASSIGN(Embedding embedding, lay_out(spec));
-  const std::span<std::byte> bytes(embedding.table_.data(), embedding.table_.size());
-  if (options.store != nullptr && options.store->restore(options.name, bytes, pool)) return embedding;
   const std::int64_t row_bytes = spec.cols * narrow<std::int64_t>(embedding.element_bytes());
   const std::int64_t task_rows = round_up(std::max<std::int64_t>(1, kTaskBytes / row_bytes), kEmbeddingRows);
   FirstError errors;
@@ -119,7 +116,6 @@ Result<Embedding> Embedding::load(const MatrixSource& source, const PackOptions&
     if (task % kTasksPerRelease == kTasksPerRelease - 1) source.release();
   });
   MORACLE_TRY(errors.take());
-  if (options.store != nullptr) options.store->keep(options.name, bytes);
   return embedding;
 }
 

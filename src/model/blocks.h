@@ -68,7 +68,7 @@ struct Norm {
 class Embedding {
  public:
   // Reads the whole table. Errors: those of MatrixSource::read, "memory.allocate".
-  static Result<Embedding> load(const MatrixSource& source, const PackOptions& options);
+  static Result<Embedding> load(const MatrixSource& source, ThreadPool& pool);
   // The same size without the numbers: for those who only ask for bytes().
   static Result<Embedding> lay_out(const MatrixSpec& spec);
   [[nodiscard]] std::size_t bytes() const { return table_.size(); }

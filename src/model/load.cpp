@@ -2,7 +2,6 @@
 #include "base/guarded.h"
 #include "checkpoint/read_ahead.h"
 #include "format/tensor_check.h"
-#include "kernels/tuning.h"
 #include "kernels/vector/select.h"
 #include "model/build.h"
 #include "model/plan.h"
@@ -22,9 +21,7 @@ class PackedModules final : public ModuleSource {
     const std::size_t index = plan_.index_of(spec.path);
     MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(index));
     const MatrixSource& weight = *linear.weight;
-    const std::string name = "embedding " + spec.path;
-    MORACLE_ASSIGN(Embedding embedding,
-                   Embedding::load(weight, {.pool = pool_, .store = options_.store, .name = name}));
+    MORACLE_ASSIGN(Embedding embedding, Embedding::load(weight, pool_));
     const bool tied = plan_.spec().head.path.empty();  // then the head still has to read it
     if (!tied) weight.release();
     advance(index);
@@ -39,16 +36,8 @@ class PackedModules final : public ModuleSource {
     MORACLE_ASSIGN(const CanonicalExperts experts, plan_.read_experts(index));
     MORACLE_TRY(check_order(index, experts.act_order));
     const KernelCard& card = *plan_.opened(index).winner;
-    const Problem& problem = *plan_.modules()[index].problem;
-    const std::string kind = tuning_kind(problem, card);
     MORACLE_ASSIGN(std::unique_ptr<PackedExperts> packed,
-                   find_implementation(card.id)->pack_experts(experts, {.pool = pool_,
-                                                                        .activation = spec.activation,
-                                                                        .store = options_.store,
-                                                                        .name = spec.experts.name,
-                                                                        .tunings = options_.tunings,
-                                                                        .kind = kind,
-                                                                        .top_k = problem.top_k}));
+                   find_implementation(card.id)->pack_experts(experts, {.pool = pool_, .activation = spec.activation}));
     for (const auto& expert : experts.experts) {
       for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down}) linear->weight->release();
     }
@@ -98,9 +87,7 @@ class PackedModules final : public ModuleSource {
     MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(index));
     MORACLE_TRY(check_order(index, !linear.weight->spec().g_idx.empty()));
     const KernelImplementation* const kernel = find_implementation(plan_.opened(index).winner->id);
-    const std::string name = "linear " + spec.path;  // a tied head has the path of the embedding
-    MORACLE_ASSIGN(std::unique_ptr<PackedLinear> packed,
-                   kernel->pack_linear(linear, {.pool = pool_, .store = options_.store, .name = name, .head = head}));
+    MORACLE_ASSIGN(std::unique_ptr<PackedLinear> packed, kernel->pack_linear(linear, {.pool = pool_, .head = head}));
     linear.weight->release();
     advance(index);
     return packed;

@@ -134,9 +134,7 @@ class Model {
 
 struct LoadOptions {
   std::function<void(const LoadProgress&)> progress{};  // may be empty
-  PackStore* store = nullptr;      // layers that it has are not packed again, and it is told of the others
-  TuningStore* tunings = nullptr;  // the same of measured settings of layers
-  bool top_k = false;              // forward_top_k will be asked for: the head may be packed for it, too
+  bool top_k = false;  // forward_top_k will be asked for: the head may be packed for it, too
 };
 
 // Packs every module of the plan with the kernels the plan decided on; reads the file once. On error nothing is left.

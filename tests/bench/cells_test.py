@@ -21,8 +21,8 @@ log = pathlib.Path(__file__).with_suffix(".calls")
 log.write_text((log.read_text() if log.exists() else "") + " ".join(words) + "\n")
 if words[1] == "model":
     decode = 15.0 if "--temperature" in words else 20.0 if int(value("--prompt")) == 1 else 18.0
-    print(json.dumps({"prefill_tok_s": 100.0, "decode_tok_s": decode, "load_s": 1, "load_from": "checkpoint",
-                      "load_weights": {}, "peak_rss_bytes": 1, "backends": {}, "prefill_phases": {}, "decode_phases": {}}))
+    print(json.dumps({"prefill_tok_s": 100.0, "decode_tok_s": decode, "load_s": 1, "load_weights": {},
+                      "peak_rss_bytes": 1, "backends": {}, "prefill_phases": {}, "decode_phases": {}}))
     sys.exit()
 limits = {"read_gb_s": 30.0, "gflop_s": 100.0, "unit": "multiply-adds"}
 slow = 2 if "--batch-invariant" in words else 1

@@ -184,7 +184,7 @@ TEST_F(CliTest, AFullDiskIsAnError) {
 
 // A user who may start no more threads than there are gets an answer, and a warning.
 TEST_F(CliTest, FewerThreadsThanAskedForAreAWarning) {
-  const std::vector<std::string> run{"run", model_path(), "-p", "ab a", "-n", "2", "--temperature", "0", "--no-cache"};
+  const std::vector<std::string> run{"run", model_path(), "-p", "ab a", "-n", "2", "--temperature", "0"};
   const auto with_threads = [&](const char* threads, const RunOptions& options) {
     std::vector<std::string> arguments = run;
     arguments.insert(arguments.end(), {"--threads", threads});
@@ -205,8 +205,8 @@ TEST_F(CliTest, FewerThreadsThanAskedForAreAWarning) {
 TEST_F(CliTest, MemoryThatRunsOutIsOneError) {
   bool refused = false;
   for (const std::uint64_t mib : {24, 32, 48, 64, 96, 128, 192}) {
-    const RunOutcome outcome = moracle_run({"run", model_path(), "-p", "x", "-n", "2", "--threads", "1", "--no-cache"},
-                                           {.address_space = mib << 20U});
+    const RunOutcome outcome =
+        moracle_run({"run", model_path(), "-p", "x", "-n", "2", "--threads", "1"}, {.address_space = mib << 20U});
     if (outcome.code == 0 || outcome.code == 127) continue;  // enough, or too little to start a program at all
     EXPECT_EQ(outcome.code, 1) << mib << " MiB: " << outcome.err;
     const bool typed =

@@ -95,10 +95,8 @@ class ScreensTest : public CliTest {
   // In the folder of the small checkpoints, so that paths are short and the same everywhere; with the kernels that
   // every machine has.
   static Terminal open(const Strings& arguments, unsigned short width, const std::string& folder) {
-    return Terminal(
-        arguments,
-        {{"TERM", "xterm"}, {"MORACLE_CPU_FEATURES", "avx2"}, {"MORACLE_CACHE", ""}, {"HF_HUB_CACHE", "/nowhere/hub"}},
-        width, folder);
+    return Terminal(arguments, {{"TERM", "xterm"}, {"MORACLE_CPU_FEATURES", "avx2"}, {"HF_HUB_CACHE", "/nowhere/hub"}},
+                    width, folder);
   }
   static std::string shown(const Screen& screen, unsigned short width,
                            const std::string& folder = (data_dir() / "checkpoints").string()) {

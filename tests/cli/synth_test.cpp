@@ -34,7 +34,7 @@ TEST_F(CliTest, SynthWritesStackedExpertsThatRun) {
   EXPECT_EQ(inspected.at("experts_per_layer"), 32);
   EXPECT_EQ(inspected.at("total_bytes"), written.at("bytes"));
   EXPECT_TRUE(inspected.at("warnings").empty()) << inspected.at("warnings").dump();
-  const Json bench = json_of({"bench", "model", model, "--prompt", "8", "--generate", "2", "--no-cache"});
+  const Json bench = json_of({"bench", "model", model, "--prompt", "8", "--generate", "2"});
   EXPECT_EQ(bench.at("prefill_tokens"), 8);
   EXPECT_GT(bench.at("decode_tok_s").get<double>(), 0.0);
 }

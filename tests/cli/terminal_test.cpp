@@ -18,7 +18,7 @@ std::string plain(const std::string& text) {
   return out;
 }
 
-const Terminal::Environment kDumb = {{"TERM", "dumb"}, {"MORACLE_CACHE", ""}};
+const Terminal::Environment kDumb = {{"TERM", "dumb"}};
 
 // Reads up to the next prompt; what came before it, without the line that was typed.
 std::string answer_to(Terminal& chat, const std::string& typed) {

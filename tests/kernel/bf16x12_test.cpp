@@ -301,9 +301,9 @@ class CompactLinears : public OfInstructionSet {
     std::size_t bytes = 0;
     std::vector<float> y;
   };
-  static Outcome run(std::string_view card, const CanonicalLinear& linear, PackStore* store = nullptr) {
+  static Outcome run(std::string_view card, const CanonicalLinear& linear) {
     ThreadPool pool(2);
-    const auto packed = find_implementation(card)->pack_linear(linear, {.pool = pool, .store = store, .name = "w"});
+    const auto packed = find_implementation(card)->pack_linear(linear, {.pool = pool});
     EXPECT_TRUE(packed.ok());
     std::mt19937 rng(9);
     std::normal_distribution<float> normal;
@@ -338,36 +338,6 @@ TEST_P(CompactLinears, StayPlainWhereExponentsAreTooMany) {
   const Outcome plain = run(GetParam().card, linear);
   EXPECT_EQ(plain.bytes, 3 * kCols / 8 * 512);
   expect_near(plain.y, run("ref.dense", linear).y);
-}
-
-// What a file gave back and no packer has written.
-class Spoilt : public PackStore {
- public:
-  explicit Spoilt(Bf16x12Tail tail) : tail_(tail) {}
-  bool restore(std::string_view, std::span<std::byte> memory, ThreadPool&) override {
-    std::memcpy(memory.data() + memory.size() - sizeof tail_, &tail_, sizeof tail_);
-    return true;
-  }
-  void keep(std::string_view, std::span<const std::byte>) override { ++kept; }
-  int kept = 0;
-
- private:
-  Bf16x12Tail tail_;
-};
-
-TEST_P(CompactLinears, ListsFromAFileAreChecked) {
-  const CanonicalLinear linear = normal_linear();
-  const std::vector<float> wanted = run(GetParam().card, linear).y;
-  Bf16x12Tail too_long{.factor = 1.0F, .count = kMaxExceptions + 1, .exceptions = {}};
-  Bf16x12Tail column{.factor = 1.0F, .count = 1, .exceptions = {}};
-  column.exceptions[0] = {.column = kCols, .row = 0, .weight = 0x3F80};
-  Bf16x12Tail row{.factor = 1.0F, .count = 1, .exceptions = {}};
-  row.exceptions[0] = {.column = 0, .row = 32, .weight = 0x3F80};
-  for (const Bf16x12Tail& tail : {too_long, column, row}) {
-    Spoilt store(tail);
-    EXPECT_EQ(run(GetParam().card, linear, &store).y, wanted);
-    EXPECT_EQ(store.kept, 1) << "packed anew";
-  }
 }
 
 }  // namespace

@@ -525,20 +525,16 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const Target& target, Numeri
     const std::size_t stride = layout.expert_bytes();
     MORACLE_ASSIGN(memory, PageBuffer::allocate(layout.bytes()));
     extras.resize(experts.experts.size());
-    const std::span<std::byte> bytes(memory.data(), memory.size());
-    const bool kept = options.store != nullptr && options.store->restore(options.name, bytes, options.pool);
     std::vector<PackScratch> scratch(static_cast<std::size_t>(options.pool.threads()));
     FirstError failed;
     options.pool.parallel_for(layout.experts, [&](std::int64_t e, int thread) {
       if (failed.failed()) return;
       const auto at = static_cast<std::size_t>(e);
       extras[at] = expert_extras(experts.experts[at]);
-      if (kept) return;
       failed.keep(e, pack_expert(experts.experts[at], layout, extras[at], memory.data() + at * stride,
                                  scratch[static_cast<std::size_t>(thread)]));
     });
     MORACLE_TRY(failed.take());
-    if (options.store != nullptr && !kept) options.store->keep(options.name, bytes);
   }
   return std::unique_ptr<PackedExperts>(
       std::make_unique<CpuExperts>(target, layout, activation, std::move(memory), std::move(extras)));

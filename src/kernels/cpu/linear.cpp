@@ -238,13 +238,8 @@ class LinearPacker {
     MORACLE_TRY(prepare_copy());
     if (options_.layout_only) return packed(packed_format, PageBuffer());
     MORACLE_ASSIGN(PageBuffer memory, PageBuffer::allocate(format.bytes()));
-    const std::span<std::byte> bytes(memory.data(), memory.size());
-    const bool kept = restored(options_.name, bytes) && lists_hold(format, bytes);
-    if (!kept || (copy_.weight != nullptr && !copy_packed_)) {
-      MORACLE_ASSIGN(const bool fits, fill(format, kept ? std::span<std::byte>() : bytes));
-      if (!fits) return std::unique_ptr<PackedLinear>();
-    }
-    if (options_.store != nullptr && !kept) options_.store->keep(options_.name, bytes);
+    MORACLE_ASSIGN(const bool fits, fill(format, memory.data()));
+    if (!fits) return std::unique_ptr<PackedLinear>();
     return packed(packed_format, std::move(memory));
   }
 
@@ -268,10 +263,6 @@ class LinearPacker {
                                        source_.spec().global_scale, linear_.input_scale, std::move(top_k));
   }
 
-  [[nodiscard]] bool restored(std::string_view name, std::span<std::byte> bytes) const {
-    return options_.store != nullptr && options_.store->restore(name, bytes, options_.pool);
-  }
-
   [[nodiscard]] const Target& copy_target() const { return target_.head != nullptr ? *target_.head : target_; }
 
   Result<> prepare_copy() {
@@ -282,9 +273,8 @@ class LinearPacker {
     return Ok{};
   }
 
-  // Packs into `panels`, where that is not empty, and the copy where it is not packed yet, while the weights are in a
-  // cache. False: the matrix does not fit the format.
-  Result<bool> fill(const PanelFormat& format, std::span<std::byte> panels) {
+  // Packs into `panels`, and the copy while the weights are in a cache. False: the matrix does not fit the format.
+  Result<bool> fill(const PanelFormat& format, std::byte* panels) {
     constexpr std::int64_t kPanelsPerItem = 16;
     constexpr std::int64_t kItemsPerRelease = 16;  // a head of 600 MB must not stay mapped beside its packed copy
     const std::int64_t together = std::min(kPanelsPerItem, panels_together(source_, plain_, order_));
@@ -302,40 +292,21 @@ class LinearPacker {
     });
     MORACLE_TRY(failed.take());
     source_.release();
-    copy_packed_ = fits.load();
     return fits.load();
   }
 
   // The same of panels [begin, end), with one fetch from the file for both.
-  Result<> fill(const PanelFormat& format, std::span<std::byte> panels, std::int64_t begin, std::int64_t end,
-                Scratch& scratch, std::atomic<bool>& fits) {
-    if (!panels.empty()) {
-      std::byte* const out = panels.data() + static_cast<std::size_t>(begin) * format.panel_bytes;
-      MORACLE_TRY(format.code == WeightCode::bf16x12
-                      ? pack_narrow(format, begin, end, out, scratch, fits)
-                      : pack_panels(source_, format, order_, begin, end, out, format.panel_bytes, scratch.pack));
-    }
-    if (copy_.weight == nullptr || copy_packed_) return Ok{};
+  Result<> fill(const PanelFormat& format, std::byte* panels, std::int64_t begin, std::int64_t end, Scratch& scratch,
+                std::atomic<bool>& fits) {
+    std::byte* const out = panels + static_cast<std::size_t>(begin) * format.panel_bytes;
+    MORACLE_TRY(format.code == WeightCode::bf16x12
+                    ? pack_narrow(format, begin, end, out, scratch, fits)
+                    : pack_panels(source_, format, order_, begin, end, out, format.panel_bytes, scratch.pack));
+    if (copy_.weight == nullptr) return Ok{};
     const PanelFormat& copy = copy_format_.layout();
     return pack_panels(*copy_.weight, copy, {}, begin, end,
                        copy_memory_.data() + static_cast<std::size_t>(begin) * copy.panel_bytes, copy.panel_bytes,
                        scratch.copy);
-  }
-
-  // Lists tell kernels what to read and where to write, so those of a file are looked at before.
-  static bool lists_hold(const PanelFormat& format, std::span<const std::byte> panels) {
-    if (format.code != WeightCode::bf16x12) return true;
-    for (std::size_t end = format.panel_bytes; end <= panels.size(); end += format.panel_bytes) {
-      Bf16x12Tail tail;
-      std::memcpy(&tail, panels.data() + end - sizeof tail, sizeof tail);
-      if (tail.count > kMaxExceptions) return false;
-      const std::span<const Bf16x12Tail::Exception> list(tail.exceptions, tail.count);
-      const bool holds = std::all_of(list.begin(), list.end(), [&](const Bf16x12Tail::Exception& outside) {
-        return outside.column < format.cols && outside.row < kPanelRows;
-      });
-      if (!holds) return false;
-    }
-    return true;
   }
 
   // As many panels at a time as L2 holds in both formats.
@@ -367,7 +338,6 @@ class LinearPacker {
   PackedFormat copy_format_;
   PageBuffer copy_memory_;
   std::vector<RowNorms> norms_;  // of its rows
-  bool copy_packed_ = false;
 };
 
 }  // namespace
