@@ -379,6 +379,9 @@ Result<> Decoder::append(const Json& json, const std::string& file, const std::s
     MORACLE_ASSIGN(std::string replacement, required_character(reader, "replacement"));
     MORACLE_ASSIGN(const std::string scheme, reader.string_or("prepend_scheme", "always"));
     MORACLE_ASSIGN(const bool prefix, reader.boolean_or("add_prefix_space", true));
+    if (scheme != "always" && scheme != "first" && scheme != "never") {
+      return unsupported(file, pointer + "/prepend_scheme", "always, first or never", scheme);
+    }
     steps_.emplace_back(Metaspace{std::move(replacement), scheme != "never" && prefix});
   } else {
     return unsupported(file, pointer + "/type", "a known decoder", type);

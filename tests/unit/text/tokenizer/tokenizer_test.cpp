@@ -117,6 +117,11 @@ TEST(Tokenizer, RefusesKeysThatAreNone) {
   EXPECT_EQ(refusal(small({{"pre_tokenizers", nullptr}})), "tokenizer.unsupported at /pre_tokenizers");
 }
 
+TEST(Tokenizer, RefusesUnknownSchemesOfADecoder) {
+  const Json decoder = {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "newer"}};
+  EXPECT_EQ(refusal(small({{"decoder", decoder}})), "tokenizer.unsupported at /decoder/prepend_scheme");
+}
+
 TEST(Tokenizer, RefusesBadIds) {
   for (const Json& id :
        {Json(-1), Json(std::int64_t{1} << 31), Json(std::int64_t{1} << 32), Json(1.5), Json("1"), Json(nullptr),
