@@ -34,8 +34,8 @@ bool TextMatcher::finish(Budget& budget) {
   // A suffix is shorter, so nodes are finished by depth.
   std::vector<std::uint32_t> order;
   for (std::uint32_t node = 1; node < nodes_.size(); ++node) order.push_back(node);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return nodes_[a].depth < nodes_[b].depth; });
+  std::sort(order.begin(), order.end(),
+            [&](std::uint32_t a, std::uint32_t b) { return nodes_[a].depth < nodes_[b].depth; });
   for (const std::uint32_t at : order) {
     Node& node = nodes_[at];
     if (node.depth > 1) node.suffix = next(nodes_[node.parent].suffix, node.byte);
