@@ -145,7 +145,8 @@ class StoredMatrix final : public MatrixSource {
         whole_(std::move(whole)),
         by_rows_(by_rows),
         flip_(flip),
-        scale_width_(spec_.key.quantized() ? cpu::scale_bytes(cpu::scale_code(spec_.key.scale)) : 0) {
+        scale_width_(
+            spec_.key.quantized() ? static_cast<std::size_t>(cpu::scale_bytes(cpu::scale_code(spec_.key.scale))) : 0) {
     MatrixPanel all;
     EXPECT_TRUE(whole_->read(0, spec_.rows, all).ok());
     const int bits = bits_stored(spec_.key.element);
