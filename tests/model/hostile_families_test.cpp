@@ -229,7 +229,7 @@ TEST(HostileFamilies, DraftHeadsAreNamed) {
   const Copy::Verdict verdict = copy.plan();
   EXPECT_EQ(verdict.error.code, "") << verdict.error.message();
   ASSERT_EQ(verdict.warnings.size(), 1U);
-  EXPECT_NE(verdict.warnings[0].find("1 layers from 2 on"), std::string::npos) << verdict.warnings[0];
+  EXPECT_NE(verdict.warnings[0].find("1 layer from 2 on"), std::string::npos) << verdict.warnings[0];
 }
 
 }  // namespace

@@ -101,11 +101,12 @@ TEST(Rope, BothSpellingsAgree) {
   EXPECT_EQ(old, modern);
   EXPECT_EQ(old.max_positions, 16384);
   EXPECT_FLOAT_EQ(old.scale, static_cast<float>(0.1 * std::log(4.0) + 1.0));
-  // Where both are there the newer one holds.
-  EXPECT_EQ(parse({{"rope_theta", 7.0},
-                   {"rope_scaling", {{"type", "linear"}, {"factor", 3}}},
-                   {"rope_parameters", {{"rope_theta", 1e4}, {"rope_type", "default"}}}}),
-            parse(Json::object()));
+  // Where both are there rope_scaling holds, as in transformers 5; one that says nothing does not.
+  const Json linear = {{"type", "linear"}, {"factor", 3}};
+  const Json plain = {{"rope_theta", 1e5}, {"rope_type", "default"}};
+  EXPECT_EQ(parse({{"rope_theta", 7.0}, {"rope_scaling", linear}, {"rope_parameters", plain}}),
+            parse({{"rope_theta", 7.0}, {"rope_scaling", linear}}));
+  EXPECT_EQ(parse({{"rope_scaling", Json::object()}, {"rope_parameters", plain}}), parse({{"rope_theta", 1e5}}));
 }
 
 TEST(Rope, ParametersPerLayerType) {
