@@ -17,6 +17,11 @@ namespace {
 using Json = nlohmann::ordered_json;  // the order of keys decides in some formats
 constexpr int kMostDepth = 80;        // of what is taken apart: deeper texts change as bytes
 
+// Inputs hold strings that are no UTF-8.
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 class Mutator {
  public:
   Mutator(const JsonVocabulary& vocabulary, std::mt19937& rng) : vocabulary_(vocabulary), rng_(rng) {}
@@ -75,7 +80,7 @@ class Mutator {
       static constexpr char kHex[] = "0123456789abcdef";
       key = std::string("\\u00") + kHex[static_cast<unsigned char>(key[0]) >> 4U] + kHex[key[0] & 15] + key.substr(1);
     }
-    return text.substr(0, at) + "\"" + key + "\":" + extreme().dump() + "," + text.substr(at);
+    return text.substr(0, at) + "\"" + key + "\":" + dump(extreme()) + "," + text.substr(at);
   }
 
   std::size_t below(std::size_t count) { return count == 0 ? 0 : rng_() % count; }
@@ -162,7 +167,7 @@ class Mutator {
   void retype(Json& node) {
     switch (below(6)) {
       case 0:
-        node = node.is_string() ? Json(Json::parse(node.get<std::string>(), nullptr, false)) : Json(node.dump());
+        node = node.is_string() ? Json(Json::parse(node.get<std::string>(), nullptr, false)) : Json(dump(node));
         if (node.is_discarded()) node = 0;
         return;
       case 1:
@@ -261,10 +266,6 @@ bool nested_too_deep(std::string_view text) {
 
 Json parse(std::string_view text) {
   return nested_too_deep(text) ? Json(Json::value_t::discarded) : Json::parse(text, nullptr, false);
-}
-
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace
