@@ -25,11 +25,6 @@ namespace fs = std::filesystem;
 constexpr const char* kFolderAdvice =
     "name a folder with config.json, model.safetensors (or shards and model.safetensors.index.json) and tokenizer.json";
 
-// The command that completes a folder of the hub cache; of other folders what is to be done in words.
-std::string download_advice(const fs::path& folder, std::string words) {
-  const std::string repository = hub_repository(folder);
-  return repository.empty() ? std::move(words) : "hf download " + repository;
-}
 constexpr const char* kDownloadAll = "download index and files of one revision";
 
 class FolderCheckpoint final : public Checkpoint {

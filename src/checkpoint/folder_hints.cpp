@@ -69,8 +69,8 @@ FolderHint hint_without_config(const fs::path& folder) {
   if (!cached.empty()) {
     return {.found = ", but models of the hub's cache: " + cached, .advice = "name one of them, as org/name"};
   }
-  const std::string repository = hub_repository(folder);
-  if (!repository.empty()) return {.found = "", .advice = "download the model: hf download " + repository};
+  const std::string command = download_advice(folder, "");
+  if (!command.empty()) return {.found = "", .advice = "download the model: " + command};
   return {};
 }
 

@@ -75,10 +75,15 @@ std::string hub_repository(const fs::path& path) {
   return {};
 }
 
+std::string download_advice(const fs::path& folder, std::string words) {
+  const std::string repository = hub_repository(folder);
+  return repository.empty() ? std::move(words) : "hf download " + repository;
+}
+
 Result<fs::path> resolve_model_folder(const fs::path& path) {
   const fs::path folder = repository_folder(path);
   if (folder.empty()) return path;
-  const std::string download = "hf download " + hub_repository(folder);
+  const std::string download = download_advice(folder, "");
   const std::string revision = main_revision(folder);
   std::error_code code;
   if (!revision.empty() && fs::is_directory(folder / "snapshots" / revision, code)) {

@@ -16,6 +16,9 @@ namespace moracle {
 // "org/name" where a folder of the path is named "models--org--name", else empty.
 [[nodiscard]] std::string hub_repository(const std::filesystem::path& path);
 
+// The command that completes a folder of the hub cache; of other folders `words`, what is to be done.
+[[nodiscard]] std::string download_advice(const std::filesystem::path& folder, std::string words);
+
 // The model folder that a path stands for. Of a cached repository, or of its "snapshots", that is the snapshot of
 // refs/main, else the only snapshot with a config.json; any other path stands for itself. Errors: "hub.snapshot", with
 // the snapshots that are there.

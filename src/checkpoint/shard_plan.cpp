@@ -169,14 +169,11 @@ Error no_weights(const Listing& listing, const fs::path& folder) {
                  .advice = "convert the checkpoint to safetensors with a tool you trust"};
   }
   const FolderHint hint = hint_without_weights(folder);
-  const std::string repository = hub_repository(folder);
   return Error{.code = "checkpoint.missing",
                .file = folder.string(),
                .wanted = "weights: model.safetensors, or shards with " + std::string(kIndexName),
                .found = "no *.safetensors file" + hint.found,
-               .advice = !hint.advice.empty() ? hint.advice
-                         : repository.empty() ? "download the weights as well"
-                                              : "hf download " + repository};
+               .advice = hint.advice.empty() ? download_advice(folder, "download the weights as well") : hint.advice};
 }
 
 }  // namespace
