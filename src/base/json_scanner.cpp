@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 
+#include "base/lfs_pointer.h"
 #include "base/printable.h"
 
 namespace moracle {
@@ -42,11 +43,19 @@ std::string hex_byte(unsigned char byte) {
 struct Impostor {
   std::string_view start, found, advice;
 };
-constexpr std::array<Impostor, 3> kImpostors{
-    Impostor{"version https://git-lfs", "a git-LFS pointer in place of the file", "run git lfs pull"},
+constexpr std::array<Impostor, 2> kImpostors{
+    Impostor{kLfsStart, kLfsFound, kLfsAdvice},
     Impostor{"<", "a page of HTML or XML in place of the file", "look at the page, then download the file again"},
-    Impostor{"", "an empty file", "download it again"},
 };
+constexpr Impostor kEmptyFile{"", "an empty file", "download it again"};
+
+// What begins with `text`, nothing but space before it; null: it may be JSON.
+const Impostor* impostor_of(std::string_view text) {
+  if (text.empty()) return &kEmptyFile;
+  const auto found = std::find_if(kImpostors.begin(), kImpostors.end(),
+                                  [&](const Impostor& impostor) { return text.starts_with(impostor.start); });
+  return found == kImpostors.end() ? nullptr : &*found;
+}
 
 }  // namespace
 
@@ -58,13 +67,10 @@ Error JsonScanner::error(std::string wanted) const {
     found = "byte 0x" + hex_byte(byte);
     if (byte > 0x20 && byte < 0x7F) found += std::string(" '") + text_[at_] + "'";
   }
-  const bool whole = base_ == 0 && text_.find_first_not_of(" \n\t\r") >= at_;
-  for (const Impostor& impostor : kImpostors) {
-    const std::string_view rest = text_.substr(std::min(at_, text_.size()));
-    if (!whole || (impostor.start.empty() ? !rest.empty() : !rest.starts_with(impostor.start))) continue;
-    found = impostor.found;
-    advice = impostor.advice;
-    break;
+  const bool at_start = base_ == 0 && text_.find_first_not_of(" \n\t\r") >= at_;
+  if (const Impostor* const impostor = at_start ? impostor_of(text_.substr(std::min(at_, text_.size()))) : nullptr) {
+    found = impostor->found;
+    advice = impostor->advice;
   }
   return Error{.code = syntax_code_,
                .file = file_,

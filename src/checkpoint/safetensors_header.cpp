@@ -9,13 +9,13 @@
 #include <string_view>
 
 #include "base/json_scanner.h"
+#include "base/lfs_pointer.h"
 #include "base/printable.h"
 
 namespace moracle {
 
 namespace {
 
-constexpr std::string_view kLfsStart = "version https://git-lfs";
 constexpr const char* kDamaged = "the file is damaged or hostile; download it again";
 
 std::string_view as_text(std::span<const std::byte> bytes) {
@@ -38,7 +38,7 @@ Error lfs_error(std::string_view text, const std::string& path) {
                .file = path,
                .wanted = "the weights themselves",
                .found = "a git-LFS pointer, " + expected + " bytes expected",
-               .advice = "run git lfs pull"};
+               .advice = std::string(kLfsAdvice)};
 }
 
 std::string span_text(const TensorEntry& entry) {

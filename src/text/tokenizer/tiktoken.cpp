@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/lfs_pointer.h"
 #include "text/unicode.h"
 
 namespace moracle {
@@ -66,9 +67,9 @@ Error bad_line(const std::string& file, std::size_t line, std::string found) {
 }  // namespace
 
 Result<Bpe> read_tiktoken(std::string_view text, const std::string& file) {
-  if (text.starts_with("version https://git-lfs")) {
-    Error pointer = bad_line(file, 1, "a git-LFS pointer in place of the file");
-    pointer.advice = "run git lfs pull";
+  if (text.starts_with(kLfsStart)) {
+    Error pointer = bad_line(file, 1, std::string(kLfsFound));
+    pointer.advice = kLfsAdvice;
     return pointer;
   }
   Bpe::Ranks ranks;
