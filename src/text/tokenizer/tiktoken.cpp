@@ -108,7 +108,7 @@ Json tiktoken_pre_tokenizer(bool kimi) {
             {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", false}}}}};
 }
 
-void kimi_stretches(std::string_view text, std::vector<std::size_t>& ends) {
+void kimi_parts(std::string_view text, std::vector<std::size_t>& ends) {
   constexpr std::size_t kMostCharacters = 400'000;
   constexpr std::size_t kMostAlike = 25'000;
   ends.clear();

@@ -19,8 +19,8 @@ Result<Bpe> read_tiktoken(std::string_view text, const std::string& file);
 // The pre-tokenizer that goes with it: Moonshot's pattern (Kimi), or the one that transformers takes for any other.
 [[nodiscard]] Json tiktoken_pre_tokenizer(bool kimi);
 
-// Kimi's tokenizer encodes stretches of at most 400,000 characters apart, and no more than 25,000 in a row that are all
-// white space or all not. Appends the ends of the stretches, the last one being text.size().
-void kimi_stretches(std::string_view text, std::vector<std::size_t>& ends);
+// Kimi's tokenizer encodes parts of at most 400,000 characters apart, and no more than 25,000 in a row that are all
+// white space or all not. Appends the ends of the parts, the last one being text.size().
+void kimi_parts(std::string_view text, std::vector<std::size_t>& ends);
 
 }  // namespace moracle

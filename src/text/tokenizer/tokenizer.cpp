@@ -63,7 +63,7 @@ struct Tokenizer::State {
   Decoder decoder;
   AddedTokens added;
   TokenizerConfig config;
-  bool stretches = false;  // long texts are encoded in Kimi's stretches
+  bool in_parts = false;  // long texts are encoded in Kimi's parts
 
   using OwnTokens = std::vector<std::pair<std::int32_t, AddedToken>>;
 
@@ -98,18 +98,18 @@ struct Tokenizer::State {
 
   // Ids of the text between two added tokens that match raw text. `at_start`: the text begins the input.
   Result<> encode_section(std::string_view text, bool at_start, Encoding& work) const {
-    if (!stretches) return encode_stretch(text, at_start, work);
+    if (!in_parts) return encode_part(text, at_start, work);
     std::vector<std::size_t> ends;
-    kimi_stretches(text, ends);
+    kimi_parts(text, ends);
     std::size_t begin = 0;
     for (const std::size_t end : ends) {
-      MORACLE_TRY(encode_stretch(text.substr(begin, end - begin), at_start && begin == 0, work));
+      MORACLE_TRY(encode_part(text.substr(begin, end - begin), at_start && begin == 0, work));
       begin = end;
     }
     return Ok{};
   }
 
-  Result<> encode_stretch(std::string_view text, bool at_start, Encoding& work) const {
+  Result<> encode_part(std::string_view text, bool at_start, Encoding& work) const {
     if (!work.searcher.pass(text.size(), 2 * text.size())) return work.searcher.limit();
     NormalizedText normalized{std::string(text), at_start ? unicode::decode_at(text, 0).size : 0};
     MORACLE_TRY(normalizer.apply(normalized, work.searcher));
@@ -260,7 +260,7 @@ Result<Tokenizer> Tokenizer::load_tiktoken(const std::filesystem::path& folder) 
   state->file = file;
   MORACLE_ASSIGN(state->model, read_tiktoken(text, file));
   MORACLE_ASSIGN(TokenizerConfig config, TokenizerConfig::load(folder, {}, false));
-  state->stretches = is_kimi(config);
+  state->in_parts = is_kimi(config);
   Reading reading;
   reading.budget.resume();
   MORACLE_ASSIGN(state->pre_tokenizer, PreTokenizer::from_json(tiktoken_pre_tokenizer(is_kimi(config)), file,

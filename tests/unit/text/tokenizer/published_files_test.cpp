@@ -66,13 +66,13 @@ TEST(Tiktoken, GivesTheIdsOfTiktoken) {
 
 TEST(Tiktoken, CutsLongTextsAsKimiDoes) {
   std::vector<std::size_t> ends;
-  kimi_stretches("", ends);
+  kimi_parts("", ends);
   EXPECT_EQ(ends, std::vector<std::size_t>{0});
-  kimi_stretches(std::string(60'000, 'x'), ends);
+  kimi_parts(std::string(60'000, 'x'), ends);
   EXPECT_EQ(ends, (std::vector<std::size_t>{25'000, 50'000, 60'000}));
   std::string words;
   for (int i = 0; i < 250'000; ++i) words += "é ";
-  kimi_stretches(words, ends);
+  kimi_parts(words, ends);
   EXPECT_EQ(ends, (std::vector<std::size_t>{600'000, 750'000})) << "after 400,000 characters";
 }
 
