@@ -55,10 +55,7 @@ Result<std::vector<std::pair<std::int32_t, AddedToken>>> read_added_tokens(const
     MORACLE_ASSIGN(token.lstrip, required_boolean(reader, "lstrip"));
     MORACLE_ASSIGN(token.rstrip, required_boolean(reader, "rstrip"));
     MORACLE_ASSIGN(token.normalized, required_boolean(reader, "normalized"));
-    if (token.content.size() > kTokenizerTextBytes) {
-      return unsupported(file, where + "/content", fmt::format("at most {} bytes", kTokenizerTextBytes),
-                         fmt::format("{} bytes", token.content.size()));
-    }
+    MORACLE_TRY(check_text_size(token.content, file, where + "/content"));
     tokens.emplace_back(id, std::move(token));
   }
   return tokens;

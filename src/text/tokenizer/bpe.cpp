@@ -46,10 +46,7 @@ Result<Bpe> Bpe::from_json(const Json& json, const std::string& file, const std:
   for (const auto& [key, affix] :
        {std::pair{"continuing_subword_prefix", &model.prefix_}, std::pair{"end_of_word_suffix", &model.suffix_}}) {
     MORACLE_ASSIGN(*affix, reader.string_or(key, ""));
-    if (affix->size() > kTokenizerTextBytes) {
-      return unsupported(file, reader.pointer(key), fmt::format("at most {} bytes", kTokenizerTextBytes),
-                         fmt::format("{} bytes", affix->size()));
-    }
+    MORACLE_TRY(check_text_size(*affix, file, reader.pointer(key)));
   }
   MORACLE_TRY(model.read_vocabulary(json.value("vocab", Json()), file, pointer + "/vocab"));
   MORACLE_TRY(model.read_merges(json.value("merges", Json()), file, pointer + "/merges"));

@@ -9,16 +9,6 @@
 
 namespace moracle {
 
-Result<> Components::add(const std::string& file, const std::string& pointer) {
-  if (!budget_.in_time()) return at_place(budget_.error("tokenizer.limit"), pointer);
-  if (++count_ <= kTokenizerComponents) return Ok{};
-  return Error{.code = "tokenizer.limit",
-               .file = file,
-               .where = pointer,
-               .wanted = fmt::format("at most {} components of a {}", kTokenizerComponents, kind_),
-               .found = "more"};
-}
-
 Error at_place(Error error, const std::string& place) {
   error.where = error.where.empty() ? place : place + ": " + error.where;
   return error;
@@ -32,6 +22,8 @@ Error unsupported(const std::string& file, const std::string& pointer, std::stri
           .found = std::move(found)};
 }
 
+namespace {
+
 Result<std::string> component_type(const Json& json, const std::string& file, const std::string& pointer) {
   if (!json.is_object()) return unsupported(file, pointer, "an object with a type", json.type_name());
   const auto type = json.find("type");
@@ -41,18 +33,55 @@ Result<std::string> component_type(const Json& json, const std::string& file, co
   return type->get<std::string>();
 }
 
-Result<const Json*> sequence_items(const Json& json, const char* key, const std::string& file,
-                                   const std::string& pointer, int depth) {
-  if (depth >= kMaxSequenceDepth) return unsupported(file, pointer, "sequences nested less than 16 deep", "more");
-  const auto items = json.find(key);
-  if (items == json.end() || !items->is_array()) {
-    return Error{.code = "config.type",
-                 .file = file,
-                 .where = pointer + "/" + key,
-                 .wanted = "an array",
-                 .found = items == json.end() ? "nothing" : items->type_name()};
+class ComponentWalk {
+ public:
+  ComponentWalk(const ComponentKind& kind, const std::string& file, Budget& budget, const AddComponent& add)
+      : kind_(kind), file_(file), budget_(budget), add_(add) {}
+
+  Result<> walk(const Json& json, const std::string& pointer, int depth) {
+    MORACLE_TRY(count(pointer));
+    MORACLE_ASSIGN(const std::string type, component_type(json, file_, pointer));
+    if (type != "Sequence") return add_(json, type, pointer);
+    if (depth >= kMaxSequenceDepth) return unsupported(file_, pointer, "sequences nested less than 16 deep", "more");
+    const std::string place = pointer + "/" + kind_.items;
+    const auto items = json.find(kind_.items);
+    if (items == json.end() || !items->is_array()) {
+      return Error{.code = "config.type",
+                   .file = file_,
+                   .where = place,
+                   .wanted = "an array",
+                   .found = items == json.end() ? "nothing" : items->type_name()};
+    }
+    for (std::size_t i = 0; i < items->size(); ++i) {
+      MORACLE_TRY(walk((*items)[i], fmt::format("{}/{}", place, i), depth + 1));
+    }
+    return Ok{};
   }
-  return &*items;
+
+ private:
+  Result<> count(const std::string& pointer) {
+    if (!budget_.in_time()) return at_place(budget_.error("tokenizer.limit"), pointer);
+    if (++count_ <= kTokenizerComponents) return Ok{};
+    return Error{.code = "tokenizer.limit",
+                 .file = file_,
+                 .where = pointer,
+                 .wanted = fmt::format("at most {} components of a {}", kTokenizerComponents, kind_.name),
+                 .found = "more"};
+  }
+
+  const ComponentKind& kind_;
+  const std::string& file_;
+  Budget& budget_;
+  const AddComponent& add_;
+  std::size_t count_ = 0;
+};
+
+}  // namespace
+
+Result<> read_components(const Json& json, const ComponentKind& kind, const std::string& file,
+                         const std::string& pointer, Budget& budget, const AddComponent& add) {
+  if (json.is_null()) return Ok{};
+  return ComponentWalk(kind, file, budget, add).walk(json, pointer, 0);
 }
 
 namespace {
@@ -78,12 +107,15 @@ Result<bool> required_boolean(const JsonReader& reader, std::string_view key) {
   return reader.boolean_or(key, false);
 }
 
+Result<> check_text_size(std::string_view text, const std::string& file, const std::string& pointer) {
+  if (text.size() <= kTokenizerTextBytes) return Ok{};
+  return unsupported(file, pointer, fmt::format("at most {} bytes", kTokenizerTextBytes),
+                     fmt::format("{} bytes", text.size()));
+}
+
 Result<std::string> required_text(const JsonReader& reader, std::string_view key) {
   MORACLE_ASSIGN(std::string text, required_string(reader, key));
-  if (text.size() > kTokenizerTextBytes) {
-    return unsupported(reader.file(), reader.pointer(key), fmt::format("at most {} bytes", kTokenizerTextBytes),
-                       fmt::format("{} bytes", text.size()));
-  }
+  MORACLE_TRY(check_text_size(text, reader.file(), reader.pointer(key)));
   return text;
 }
 

@@ -1,7 +1,7 @@
 // Shared by the readers of tokenizer.json components.
 #pragma once
 
-#include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -14,18 +14,18 @@ namespace moracle {
 // Sequences may nest; nothing real nests deeper than two.
 inline constexpr int kMaxSequenceDepth = 16;
 
-// Counts the components of one kind while they are read: each makes a pass over every text, and may have a pattern to
-// compile. Error: "tokenizer.limit".
-class Components {
- public:
-  Components(const char* kind, Budget& budget) : kind_(kind), budget_(budget) {}
-  Result<> add(const std::string& file, const std::string& pointer);
-
- private:
-  const char* kind_;
-  Budget& budget_;
-  std::size_t count_ = 0;
+// What normalizers, pre-tokenizers, post-processors and decoders differ in while they are read.
+struct ComponentKind {
+  const char* name;   // for errors
+  const char* items;  // the member of a Sequence that lists its components
 };
+
+// Calls `add` for every component of `json` but Sequences, whose components follow in order; of null for none. Each
+// makes a pass over every text, and may have a pattern to compile, so they are counted. Errors: "tokenizer.limit",
+// "tokenizer.unsupported" (no type, too deep), "config.type", those of `add`.
+using AddComponent = std::function<Result<>(const Json& json, const std::string& type, const std::string& pointer)>;
+Result<> read_components(const Json& json, const ComponentKind& kind, const std::string& file,
+                         const std::string& pointer, Budget& budget, const AddComponent& add);
 
 // The error of a step, with the step's place before the place in the text.
 [[nodiscard]] Error at_place(Error error, const std::string& place);
@@ -33,18 +33,14 @@ class Components {
 [[nodiscard]] Error unsupported(const std::string& file, const std::string& pointer, std::string wanted,
                                 std::string found);
 
-// The "type" of a component object. Errors: "tokenizer.unsupported" when it is no object or has no type.
-Result<std::string> component_type(const Json& json, const std::string& file, const std::string& pointer);
-
-// The array `key` of a Sequence.
-Result<const Json*> sequence_items(const Json& json, const char* key, const std::string& file,
-                                   const std::string& pointer, int depth);
-
 // A required string or boolean member. Errors: "config.missing" and those of JsonReader.
 Result<std::string> required_string(const JsonReader& reader, std::string_view key);
 Result<bool> required_boolean(const JsonReader& reader, std::string_view key);
 
-// A required string of at most kTokenizerTextBytes. Error: also "tokenizer.unsupported".
+// At most kTokenizerTextBytes. Error: "tokenizer.unsupported".
+Result<> check_text_size(std::string_view text, const std::string& file, const std::string& pointer);
+
+// A required string of such a size. Error: also "tokenizer.unsupported".
 Result<std::string> required_text(const JsonReader& reader, std::string_view key);
 
 // A required string of exactly one character, as its UTF-8 bytes.

@@ -341,24 +341,19 @@ struct StageMaker {
 
 Result<Decoder> Decoder::from_json(const Json& json, const std::string& file, const std::string& pointer,
                                    Budget& budget) {
-  Components components("decoder", budget);
   Decoder decoder;
   decoder.spaced_ = json.is_null();
-  if (!json.is_null()) MORACLE_TRY(decoder.append(json, file, pointer, 0, components));
+  MORACLE_TRY(read_components(json, {.name = "decoder", .items = "decoders"}, file, pointer, budget,
+                              [&](const Json& step, const std::string& type, const std::string& place) {
+                                return decoder.append(step, type, file, place);
+                              }));
   return decoder;
 }
 
-Result<> Decoder::append(const Json& json, const std::string& file, const std::string& pointer, int depth,
-                         Components& components) {
-  MORACLE_TRY(components.add(file, pointer));
-  MORACLE_ASSIGN(const std::string type, component_type(json, file, pointer));
+Result<> Decoder::append(const Json& json, const std::string& type, const std::string& file,
+                         const std::string& pointer) {
   const JsonReader reader(json, file, pointer);
-  if (type == "Sequence") {
-    MORACLE_ASSIGN(const Json* items, sequence_items(json, "decoders", file, pointer, depth));
-    for (std::size_t i = 0; i < items->size(); ++i) {
-      MORACLE_TRY(append((*items)[i], file, fmt::format("{}/decoders/{}", pointer, i), depth + 1, components));
-    }
-  } else if (type == "ByteLevel") {
+  if (type == "ByteLevel") {
     steps_.emplace_back(ByteLevel{});
   } else if (type == "ByteFallback") {
     steps_.emplace_back(ByteFallback{});

@@ -42,9 +42,7 @@ class DecodeStage {
   [[nodiscard]] DecodeStage& next() const { return *next_; }
   [[nodiscard]] DecodeWork& work() const { return work_; }
   // Before text of so many bytes is made; false where the budget is spent.
-  [[nodiscard]] bool takes(std::size_t bytes) const {
-    return (work_.budget.steps(1 + bytes / 16) && work_.budget.bytes(bytes)) || over_budget();
-  }
+  [[nodiscard]] bool takes(std::size_t bytes) const { return work_.searcher.pass(bytes, bytes) || over_budget(); }
 
  private:
   [[nodiscard]] bool over_budget() const;
@@ -108,8 +106,7 @@ class Decoder {
   using Step = std::variant<ByteLevel, ByteFallback, Fuse, Strip, Replace, Metaspace>;
   friend struct StageMaker;
 
-  Result<> append(const Json& json, const std::string& file, const std::string& pointer, int depth,
-                  Components& components);
+  Result<> append(const Json& json, const std::string& type, const std::string& file, const std::string& pointer);
 
   std::vector<Step> steps_;
   bool spaced_ = false;  // no decoder at all

@@ -11,24 +11,17 @@ namespace moracle {
 
 Result<Normalizer> Normalizer::from_json(const Json& json, const std::string& file, const std::string& pointer,
                                          Budget& budget) {
-  Components components("normalizer", budget);
   Normalizer normalizer;
-  if (!json.is_null()) MORACLE_TRY(normalizer.append(json, file, pointer, 0, components));
+  MORACLE_TRY(read_components(json, {.name = "normalizer", .items = "normalizers"}, file, pointer, budget,
+                              [&](const Json& step, const std::string& type, const std::string& place) {
+                                return normalizer.append(step, type, file, place);
+                              }));
   return normalizer;
 }
 
-Result<> Normalizer::append(const Json& json, const std::string& file, const std::string& pointer, int depth,
-                            Components& components) {
-  MORACLE_TRY(components.add(file, pointer));
-  MORACLE_ASSIGN(const std::string type, component_type(json, file, pointer));
+Result<> Normalizer::append(const Json& json, const std::string& type, const std::string& file,
+                            const std::string& pointer) {
   const JsonReader reader(json, file, pointer);
-  if (type == "Sequence") {
-    MORACLE_ASSIGN(const Json* items, sequence_items(json, "normalizers", file, pointer, depth));
-    for (std::size_t i = 0; i < items->size(); ++i) {
-      MORACLE_TRY(append((*items)[i], file, fmt::format("{}/normalizers/{}", pointer, i), depth + 1, components));
-    }
-    return Ok{};
-  }
   places_.push_back(pointer);
   static constexpr std::pair<std::string_view, unicode::NormalForm> kForms[] = {{"NFC", unicode::NormalForm::kNfc},
                                                                                 {"NFD", unicode::NormalForm::kNfd},

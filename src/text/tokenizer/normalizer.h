@@ -42,8 +42,7 @@ class Normalizer {
   struct ByteLevel {};
   using Step = std::variant<unicode::NormalForm, Prepend, Replace, Lowercase, Strip, StripAccents, ByteLevel>;
 
-  Result<> append(const Json& json, const std::string& file, const std::string& pointer, int depth,
-                  Components& components);
+  Result<> append(const Json& json, const std::string& type, const std::string& file, const std::string& pointer);
   static Result<> apply_step(unicode::NormalForm form, NormalizedText& text, Searcher& searcher);
   static Result<> apply_step(const Prepend& step, NormalizedText& text, Searcher& searcher);
   static Result<> apply_step(const Replace& step, NormalizedText& text, Searcher& searcher);

@@ -17,25 +17,20 @@ constexpr std::size_t kMaxParts = 256;
 
 Result<PostProcessor> PostProcessor::from_json(const Json& json, const std::string& file, const std::string& pointer,
                                                Budget& budget) {
-  Components components("post-processor", budget);
   PostProcessor result;
-  if (!json.is_null()) MORACLE_TRY(result.append(json, file, pointer, 0, components));
+  MORACLE_TRY(read_components(json, {.name = "post-processor", .items = "processors"}, file, pointer, budget,
+                              [&](const Json& step, const std::string& type, const std::string& place) {
+                                return result.append(step, type, file, place);
+                              }));
   return result;
 }
 
-Result<> PostProcessor::append(const Json& json, const std::string& file, const std::string& pointer, int depth,
-                               Components& components) {
-  MORACLE_TRY(components.add(file, pointer));
-  MORACLE_ASSIGN(const std::string type, component_type(json, file, pointer));
+Result<> PostProcessor::append(const Json& json, const std::string& type, const std::string& file,
+                               const std::string& pointer) {
   if (type == "ByteLevel") return Ok{};
   if (type == "TemplateProcessing") return append_template(json, file, pointer);
   if (type == "BertProcessing" || type == "RobertaProcessing") return append_frame(json, file, pointer);
-  if (type != "Sequence") return unsupported(file, pointer + "/type", "a known post-processor", type);
-  MORACLE_ASSIGN(const Json* items, sequence_items(json, "processors", file, pointer, depth));
-  for (std::size_t i = 0; i < items->size(); ++i) {
-    MORACLE_TRY(append((*items)[i], file, fmt::format("{}/processors/{}", pointer, i), depth + 1, components));
-  }
-  return Ok{};
+  return unsupported(file, pointer + "/type", "a known post-processor", type);
 }
 
 // [cls] text [sep]; both members are [token, id].

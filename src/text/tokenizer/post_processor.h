@@ -38,8 +38,7 @@ class PostProcessor {
   };
   using Template = std::vector<Part>;
 
-  Result<> append(const Json& json, const std::string& file, const std::string& pointer, int depth,
-                  Components& components);
+  Result<> append(const Json& json, const std::string& type, const std::string& file, const std::string& pointer);
   Result<> append_template(const Json& json, const std::string& file, const std::string& pointer);
   Result<> append_frame(const Json& json, const std::string& file, const std::string& pointer);
 

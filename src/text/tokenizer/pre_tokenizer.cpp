@@ -119,24 +119,17 @@ Result<SplitBehavior> behavior_of(const JsonReader& reader, const std::string& n
 
 Result<PreTokenizer> PreTokenizer::from_json(const Json& json, const std::string& file, const std::string& pointer,
                                              Budget& budget) {
-  Components components("pre-tokenizer", budget);
   PreTokenizer result;
-  if (!json.is_null()) MORACLE_TRY(result.add(json, file, pointer, 0, components));
+  MORACLE_TRY(read_components(json, {.name = "pre-tokenizer", .items = "pretokenizers"}, file, pointer, budget,
+                              [&](const Json& step, const std::string& type, const std::string& place) {
+                                return result.add(step, type, file, place);
+                              }));
   return result;
 }
 
-Result<> PreTokenizer::add(const Json& json, const std::string& file, const std::string& pointer, int depth,
-                           Components& components) {
-  MORACLE_TRY(components.add(file, pointer));
-  MORACLE_ASSIGN(const std::string type, component_type(json, file, pointer));
+Result<> PreTokenizer::add(const Json& json, const std::string& type, const std::string& file,
+                           const std::string& pointer) {
   const JsonReader reader(json, file, pointer);
-  if (type == "Sequence") {
-    MORACLE_ASSIGN(const Json* items, sequence_items(json, "pretokenizers", file, pointer, depth));
-    for (std::size_t i = 0; i < items->size(); ++i) {
-      MORACLE_TRY(add((*items)[i], file, fmt::format("{}/pretokenizers/{}", pointer, i), depth + 1, components));
-    }
-    return Ok{};
-  }
   places_.push_back(pointer);
   if (type == "Split") return add_split(json, reader, pointer);
   if (type == "ByteLevel") return add_byte_level(reader);

@@ -55,8 +55,7 @@ class PreTokenizer {
   struct Whitespace {};  // keeps runs of word characters and runs of other visible characters
   using Step = std::variant<Split, ByteLevel, Metaspace, Characters, Whitespace>;
 
-  Result<> add(const Json& json, const std::string& file, const std::string& pointer, int depth,
-               Components& components);
+  Result<> add(const Json& json, const std::string& type, const std::string& file, const std::string& pointer);
   Result<> add_split(const Json& json, const JsonReader& reader, const std::string& pointer);
   Result<> add_byte_level(const JsonReader& reader);
   Result<> add_metaspace(const JsonReader& reader);
