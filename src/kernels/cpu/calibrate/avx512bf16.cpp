@@ -8,9 +8,6 @@ namespace {
 
 struct V {};
 
-// Latency 6 at one a cycle on the cores at hand, two on others: twelve chains cover both.
-constexpr int kChains = 12;
-
 void multiply(std::int64_t rounds, float* out) {
   const __m512bh factor = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.5F), _mm512_set1_ps(-0.5F));
   const __m512bh other = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.25F), _mm512_set1_ps(0.25F));
