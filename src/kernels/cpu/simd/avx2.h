@@ -44,14 +44,12 @@ struct Avx2 {
     return a;
   }
   static Reg round(Reg a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-  static Reg pow2(Reg n) {  // the exponent field itself; callers keep n within [-126, 127]
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
-  }
   // 2^n of an integral n within [-126, 127]: the exponent field itself.
   static Reg power_of_two(Reg n) {
     const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
     return _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
   }
+  static Reg pow2(Reg n) { return power_of_two(n); }
   static Reg load_f16(const std::byte* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
@@ -59,9 +57,7 @@ struct Avx2 {
     const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
   }
-  static Reg load_u8(const std::byte* p) {
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
-  }
+  static Reg load_u8(const std::byte* p) { return number(bytes(p)); }
   static __m256i bytes(const std::byte* p) {
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   }
@@ -77,6 +73,18 @@ struct Avx2 {
     const __m256 whole = _mm256_blendv_ps(small, value, normal);
     const __m256i sign = _mm256_slli_epi32(_mm256_and_si256(codes, _mm256_set1_epi32(0x80)), 24);
     return _mm256_or_ps(whole, _mm256_castsi256_ps(sign));
+  }
+  // Whether none of so many e4m3 codes is zero or subnormal.
+  template <std::int64_t Bytes>
+  static bool all_normal_e4m3(const std::byte* at) {
+    const __m256i exponent = _mm256_set1_epi8(0x78);
+    __m256i least = exponent;
+#pragma GCC unroll 8
+    for (std::int64_t i = 0; i < Bytes; i += 32) {
+      least = _mm256_min_epu8(least, _mm256_and_si256(load_words(at + i), exponent));
+    }
+    const __m256i small = _mm256_cmpeq_epi8(least, _mm256_setzero_si256());
+    return _mm256_testz_si256(small, small) != 0;
   }
   // By way of f16, where subnormal codes are subnormal numbers, which this conversion takes at full speed.
   static Reg load_e4m3(const std::byte* p) {

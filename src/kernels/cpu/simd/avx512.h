@@ -48,9 +48,7 @@ struct Avx512 {
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
   }
-  static Reg load_u8(const std::byte* p) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
-  }
+  static Reg load_u8(const std::byte* p) { return number(bytes(p)); }
   static __m512i bytes(const std::byte* p) {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
@@ -65,6 +63,17 @@ struct Avx512 {
     const __m512 whole = _mm512_mask_fmsub_ps(value, subnormal, _mm512_set1_ps(2.0F), _mm512_set1_ps(0x1p-6F));
     const __m512i sign = _mm512_slli_epi32(_mm512_and_si512(codes, _mm512_set1_epi32(0x80)), 24);
     return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(whole), sign));
+  }
+  // Whether none of so many e4m3 codes is zero or subnormal.
+  template <std::int64_t Bytes>
+  static bool all_normal_e4m3(const std::byte* at) {
+    const __m512i exponent = _mm512_set1_epi8(0x78);
+    __mmask64 normal = ~__mmask64{0};
+#pragma GCC unroll 4
+    for (std::int64_t i = 0; i < Bytes; i += 64) {
+      normal = _mm512_mask_test_epi8_mask(normal, _mm512_loadu_si512(at + i), exponent);
+    }
+    return normal == ~__mmask64{0};
   }
   // By way of f16, where subnormal codes are subnormal numbers, which this conversion takes at full speed.
   static Reg load_e4m3(const std::byte* p) {

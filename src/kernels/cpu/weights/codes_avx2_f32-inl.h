@@ -65,16 +65,7 @@ struct F32E4m3 {
   static constexpr std::int64_t kBytes = 256;
   static constexpr float kOffset = 0.0F;
   static constexpr float kUnit = 1.0F;
-  bool plain(const std::byte* at) const {
-    const __m256i exponent = _mm256_set1_epi8(0x78);
-    __m256i least = exponent;
-#pragma GCC unroll 8
-    for (int line = 0; line < 8; ++line) {
-      least = _mm256_min_epu8(least, _mm256_and_si256(V::load_words(at + line * 32), exponent));
-    }
-    const __m256i small = _mm256_cmpeq_epi8(least, _mm256_setzero_si256());
-    return _mm256_testz_si256(small, small) != 0;
-  }
+  bool plain(const std::byte* at) const { return V::template all_normal_e4m3<kBytes>(at); }
   __m256 weight(const std::byte* at, int k, int r) const {
     const __m256i words = V::load_words(at + k / 4 * 128 + r * 32);
     const __m256i on_top = k % 4 < 2 ? _mm256_slli_epi16(words, 8) : words;

@@ -69,15 +69,7 @@ struct F32E4m3 {
   static constexpr std::int64_t kBytes = 256;
   static constexpr float kOffset = 0.0F;
   static constexpr float kUnit = 1.0F;
-  bool plain(const std::byte* at) const {
-    const __m512i exponent = _mm512_set1_epi8(0x78);
-    __mmask64 normal = ~__mmask64{0};
-#pragma GCC unroll 4
-    for (int line = 0; line < 4; ++line) {
-      normal = _mm512_mask_test_epi8_mask(normal, _mm512_loadu_si512(at + line * 64), exponent);
-    }
-    return normal == ~__mmask64{0};
-  }
+  bool plain(const std::byte* at) const { return V::template all_normal_e4m3<kBytes>(at); }
   __m512 weight(const std::byte* at, int k, int r) const {
     const __m512i words = _mm512_loadu_si512(at + k / 4 * 128 + r * 64);
     const __m512i on_top = _mm512_slli_epi32(words, 24 - 8 * kE4m3Byte[k % 4]);
