@@ -8,10 +8,10 @@
 
 #include "base/json.h"
 #include "compat/vllm/layer.h"
-#include "engine/bench_shapes.h"
 #include "kernels/kernel.h"
 #include "machine/machine.h"
 #include "oracle/decide.h"
+#include "synth/layer_shapes.h"
 
 namespace {
 

@@ -6,12 +6,12 @@
 #include <numeric>
 
 #include "base/printable.h"
+#include "bench/layer.h"
+#include "bench/model.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/program.h"
 #include "cli/screen.h"
-#include "engine/bench_layer.h"
-#include "engine/bench_model.h"
 
 namespace moracle::cli {
 

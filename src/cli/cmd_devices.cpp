@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include "base/printable.h"
+#include "bench/calibrate.h"
 #include "cli/options.h"
 #include "cli/program.h"
 #include "cli/screen.h"
-#include "engine/calibrate.h"
 
 namespace moracle::cli {
 

@@ -4,7 +4,7 @@
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/program.h"
-#include "engine/evaluate.h"
+#include "verify/evaluate.h"
 
 namespace moracle::cli {
 

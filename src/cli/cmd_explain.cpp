@@ -11,7 +11,7 @@
 #include "cli/program.h"
 #include "cli/report.h"
 #include "cli/screen.h"
-#include "engine/explain_plan.h"
+#include "model/load/explain_plan.h"
 
 namespace moracle::cli {
 

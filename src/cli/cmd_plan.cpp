@@ -10,8 +10,8 @@
 #include "cli/program.h"
 #include "cli/report.h"
 #include "cli/screen.h"
-#include "engine/generate.h"
-#include "model/footprint.h"
+#include "generate/generate.h"
+#include "model/load/footprint.h"
 
 namespace moracle::cli {
 

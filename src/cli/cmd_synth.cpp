@@ -4,7 +4,7 @@
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/program.h"
-#include "engine/synth.h"
+#include "synth/synth.h"
 
 namespace moracle::cli {
 

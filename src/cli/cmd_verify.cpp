@@ -10,7 +10,7 @@
 #include "cli/options.h"
 #include "cli/program.h"
 #include "cli/screen.h"
-#include "engine/verify.h"
+#include "verify/verify.h"
 
 namespace moracle::cli {
 

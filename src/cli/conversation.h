@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "cli/console.h"
 #include "cli/reply.h"
-#include "engine/session.h"
+#include "generate/session.h"
 
 namespace moracle::cli {
 

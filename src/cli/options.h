@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 #include "cli/console.h"
-#include "engine/session.h"
+#include "generate/session.h"
 #include "machine/machine.h"
 #include "oracle/decide.h"
 

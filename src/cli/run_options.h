@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "cli/options.h"
-#include "engine/model_text.h"
+#include "generate/model_text.h"
 
 namespace moracle::cli {
 

@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
-#include "format/stored_linear.h"
+#include "format/decode/stored_linear.h"
 #include "scheme/canonical.h"
 
 namespace moracle {

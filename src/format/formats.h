@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "format/format.h"
-#include "format/quant_config.h"
+#include "format/rules/quant_config.h"
 
 namespace moracle {
 

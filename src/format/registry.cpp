@@ -4,9 +4,9 @@
 #include <string_view>
 #include <utility>
 
+#include "format/decode/plain.h"
 #include "format/formats.h"
-#include "format/plain.h"
-#include "format/quant_config.h"
+#include "format/rules/quant_config.h"
 
 namespace moracle {
 namespace {

@@ -9,13 +9,13 @@
 
 #include "allocations/allocation_counter.h"
 #include "base/memory.h"
-#include "engine/bench_shapes.h"
-#include "engine/generate.h"
-#include "engine/layer_runner.h"
-#include "engine/random.h"
-#include "engine/synthetic_experts.h"
-#include "model/state.h"
+#include "base/random.h"
+#include "generate/generate.h"
+#include "model/state/state.h"
+#include "moe/layer_runner.h"
 #include "support/model_fixture.h"
+#include "synth/layer_shapes.h"
+#include "synth/synthetic_experts.h"
 
 namespace moracle::test {
 namespace {

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "base/guarded.h"
-#include "engine/session.h"
 #include "failures/failing_calls.h"
 #include "failures/small_model.h"
+#include "generate/session.h"
 #include "support/temporary_folder.h"
 
 namespace moracle::test {

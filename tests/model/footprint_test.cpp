@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <set>
 
-#include "model/footprint.h"
-#include "model/transformer.h"
+#include "model/load/footprint.h"
+#include "model/run/transformer.h"
 #include "support/model_fixture.h"
 #include "support/tiny_model.h"
 

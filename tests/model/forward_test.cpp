@@ -4,7 +4,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "model/rope.h"
+#include "model/run/rope.h"
 #include "support/model_fixture.h"
 #include "support/tiny_model.h"
 

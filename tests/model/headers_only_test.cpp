@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-#include "model/footprint.h"
+#include "model/load/footprint.h"
 #include "support/model_fixture.h"
 #include "support/mutable_checkpoint.h"
 #include "support/mutations.h"

@@ -3,9 +3,9 @@
 
 #include <limits>
 
-#include "engine/verify.h"
 #include "support/model_fixture.h"
 #include "support/tiny_model.h"
+#include "verify/verify.h"
 
 namespace moracle::test {
 namespace {

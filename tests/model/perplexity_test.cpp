@@ -6,9 +6,9 @@
 #include <cmath>
 #include <iostream>
 
-#include "engine/evaluate.h"
-#include "engine/session.h"
+#include "generate/session.h"
 #include "support/model_fixture.h"
+#include "verify/evaluate.h"
 
 namespace moracle::test {
 namespace {

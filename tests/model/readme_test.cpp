@@ -5,8 +5,8 @@
 #include <fstream>
 #include <map>
 
-#include "model/config.h"
-#include "model/family.h"
+#include "model/spec/config.h"
+#include "model/spec/family.h"
 #include "support/model_fixture.h"
 #include "support/mutable_checkpoint.h"
 #include "support/published_formats.h"

@@ -1,10 +1,10 @@
-// Experts and text models under every name of the table (src/format/spelling.h), in tensors and in patterns: the same
-// bits come out.
+// Experts and text models under every name of the table (src/format/rules/spelling.h), in tensors and in patterns: the
+// same bits come out.
 #include <gtest/gtest.h>
 
 #include <map>
 
-#include "format/spelling.h"
+#include "format/rules/spelling.h"
 #include "support/model_fixture.h"
 #include "support/mutable_checkpoint.h"
 #include "support/published_formats.h"

@@ -5,9 +5,9 @@
 #include <functional>
 #include <iostream>
 
-#include "engine/error_bound.h"
-#include "engine/verify.h"
 #include "support/model_fixture.h"
+#include "verify/error_bound.h"
+#include "verify/verify.h"
 
 namespace moracle::test {
 namespace {

@@ -1,11 +1,11 @@
-// Experts under other names than the usual ones, in every spelling of the table (src/format/spelling.h).
+// Experts under other names than the usual ones, in every spelling of the table (src/format/rules/spelling.h).
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "format/spelling.h"
+#include "format/rules/spelling.h"
 #include "support/mutable_checkpoint.h"
 
 namespace moracle::test {

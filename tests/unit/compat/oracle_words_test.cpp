@@ -12,7 +12,7 @@
 
 #include "compat/vllm/tables/tables.h"
 #include "kernels/kernel.h"
-#include "model/family.h"
+#include "model/spec/family.h"
 #include "support/test_data.h"
 
 namespace moracle {

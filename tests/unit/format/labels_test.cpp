@@ -1,8 +1,8 @@
 // A format is known by what is stored; its label in quantization_config is a hint.
 #include <gtest/gtest.h>
 
+#include "format/decode/stored_fp8.h"
 #include "format/format.h"
-#include "format/stored_fp8.h"
 #include "support/memory_checkpoint.h"
 #include "support/open_whole.h"
 

@@ -1,4 +1,4 @@
-#include "format/module_match.h"
+#include "format/rules/module_match.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "model/validate.h"
+#include "model/spec/validate.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,58 @@
+#include "bench/model.h"
+
+#include "base/memory.h"
+#include "base/random.h"
+
+namespace moracle {
+
+Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& options) {
+  const ModelInfo& info = session.info();
+  if (options.prompt + options.generate > info.max_positions) {
+    return Error{.code = "model.context",
+                 .wanted = "prompt and generate of at most " + std::to_string(info.max_positions) + " tokens together",
+                 .found = std::to_string(options.prompt + options.generate)};
+  }
+  Random random(1);
+  std::vector<std::int32_t> prompt;
+  prompt.reserve(static_cast<std::size_t>(options.prompt));
+  for (std::int64_t i = 0; i < options.prompt; ++i)
+    prompt.push_back(static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(info.vocabulary))));
+
+  GenerateOptions generation;
+  generation.interrupted = options.interrupted;
+  generation.sampling.temperature = options.temperature;
+  generation.sampling.top_k = options.top_k;
+  MORACLE_TRY(session.model().reserve(std::min(options.prompt, kPrefillChunk)));
+  {
+    generation.max_tokens = 1;
+    MORACLE_ASSIGN(const auto warm_up, session.model().new_sequence());
+    MORACLE_TRY(generate(session.model(), *warm_up, prompt, generation));
+  }
+  // The first token comes out of the prefill; the rest are decode steps.
+  BenchModelResult result;
+  PhaseClock clock;
+  bool prefilled = false;
+  generation.on_token = [&](std::int32_t) {
+    if (prefilled) return;
+    prefilled = true;
+    clock.enter(Phase::other);
+    result.prefill = clock.take();
+  };
+  generation.max_tokens = options.generate + 1;
+  MORACLE_ASSIGN(const auto state, session.model().new_sequence());
+  session.model().time_phases(&clock);
+  clock.enter(Phase::other);
+  clock.take();
+  auto generated = generate(session.model(), *state, prompt, generation);
+  session.model().time_phases(nullptr);
+  clock.enter(Phase::other);
+  result.decode = clock.take();
+  if (!generated.ok()) return std::move(generated).error();
+  result.load = session.load_time();
+  result.timing = generated->timing;
+  result.peak_rss_bytes = peak_resident_bytes();
+  result.interrupted = generated->finish == FinishReason::interrupted;
+  return result;
+}
+
+}  // namespace moracle

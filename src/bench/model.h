@@ -1,0 +1,35 @@
+// Times a whole model: load, prefill and decode.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "base/phase_clock.h"
+#include "base/result.h"
+#include "generate/session.h"
+
+namespace moracle {
+
+struct BenchModelOptions {
+  std::int64_t prompt = 512;
+  std::int64_t generate = 64;
+  double temperature = 0;               // 0: greedy; else tokens are drawn
+  std::int64_t top_k = 0;               // among so many; 0: among all
+  std::function<bool()> interrupted{};  // may be empty
+};
+
+struct BenchModelResult {
+  LoadTime load;
+  GenerationTiming timing;
+  std::size_t peak_rss_bytes = 0;
+  PhaseClock::Seconds prefill{};  // up to the choice of the first token
+  PhaseClock::Seconds decode{};
+  bool interrupted = false;
+};
+
+// Feeds pseudo-random token ids and decodes whatever tokens come. The prompt goes once before, untimed, so that no page
+// is touched for the first time while the clock runs. Errors: "model.context" when prompt and generate exceed the
+// model's context, those of generate.
+Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& options);
+
+}  // namespace moracle

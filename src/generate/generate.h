@@ -1,0 +1,71 @@
+// The generation loop: prefill, then one token at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "generate/generation_config.h"
+#include "generate/sampler.h"
+#include "model/model.h"
+
+namespace moracle {
+
+enum class FinishReason : std::uint8_t {
+  stop,         // an end-of-sequence token, or an end that the caller has seen
+  length,       // max_tokens, or the context is full
+  interrupted,  // the caller asked to stop
+};
+[[nodiscard]] std::string_view to_string(FinishReason reason);  // "stop", "length", "interrupted"
+
+struct GenerateOptions {
+  SamplingOptions sampling{};
+  std::int64_t max_tokens = 512;
+  std::vector<std::int32_t> stop_ids{};    // sorted; empty: never stops by itself
+  std::int64_t context = 0;                // most tokens of prompt and answer; 0: what the model can hold
+  std::span<const std::int32_t> before{};  // the tokens that `state` holds, which penalties count
+  // Called with each token as it is chosen, the stopping one included.
+  std::function<void(std::int32_t id)> on_token{};
+  // Asked after each token; true: it completes what the caller stops at.
+  std::function<bool()> reached_stop{};
+  // Asked between steps; true ends the generation with what there is.
+  std::function<bool()> interrupted{};
+};
+
+struct GenerationTiming {
+  double prefill_s = 0;
+  std::int64_t prefill_tokens = 0;
+  double decode_s = 0;
+  std::int64_t decode_tokens = 0;  // tokens that were fed back one by one
+
+  [[nodiscard]] double prefill_tok_s() const;
+  [[nodiscard]] double decode_tok_s() const;
+};
+
+struct Generation {
+  std::vector<std::int32_t> ids;  // generated, the stopping one included
+  FinishReason finish = FinishReason::length;
+  GenerationTiming timing;
+};
+
+// Prompts are fed in pieces of this many tokens, which bounds the workspace and lets an interrupt act early.
+inline constexpr std::int64_t kPrefillChunk = 512;
+
+// Error: "model.context", where a prompt of so many tokens leaves no room for an answer.
+Result<> check_prompt_length(std::int64_t tokens, std::int64_t context);
+
+// Appends `ids` to `state`; ends early, between two pieces, where `interrupted` says so. Errors: those of
+// Model::forward.
+Result<> prefill(Model& model, SequenceState& state, std::span<const std::int32_t> ids,
+                 const std::function<bool()>& interrupted);
+
+// Appends `prompt` (not empty) to `state` and generates. Errors: "prompt.empty", "model.context" when the prompt leaves
+// no room for one token, "numeric.nan", and those of Model::forward.
+Result<Generation> generate(Model& model, SequenceState& state, std::span<const std::int32_t> prompt,
+                            const GenerateOptions& options);
+
+}  // namespace moracle

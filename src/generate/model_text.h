@@ -1,0 +1,69 @@
+// The small files of a model folder: what text becomes for the model, and what its publisher says about generating.
+// Nothing here reads a weight, so what a user may have wrong is told before one is read.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "generate/generation_config.h"
+#include "model/model.h"
+#include "text/reply/reply_format.h"
+#include "text/template/chat_templates.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace moracle {
+
+// Text of a user: well-formed UTF-8, else "text.utf8" of `from`.
+Result<> check_text(std::string_view text, const std::string& from);
+
+// What a conversation becomes for the model.
+struct ChatPrompt {
+  std::string text;
+  std::vector<std::int32_t> ids;
+};
+
+class ModelText {
+ public:
+  // `config` is config.json. Without `needs_text` neither tokenizer nor templates are read. Errors: those of
+  // Tokenizer::load.
+  static Result<ModelText> open(const std::filesystem::path& folder, const Json& config, bool needs_text);
+
+  // Only with `needs_text`.
+  [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
+  [[nodiscard]] const ChatTemplates& templates() const { return templates_; }
+  [[nodiscard]] const GenerationConfig& generation() const { return generation_; }
+  // What config.json tells; empty where only the checkpoint's own errors can say why it does not.
+  [[nodiscard]] const std::optional<ModelInfo>& info() const { return info_; }
+  [[nodiscard]] std::vector<std::string> warnings() const;
+  // How the model marks the parts of its replies.
+  [[nodiscard]] ReplyFormat reply_format() const { return ReplyFormat::of(*tokenizer_, templates_.sources()); }
+
+  // Token ids of a prompt, with the tokenizer's own post-processor. An empty result becomes the begin-of-sequence token
+  // where the model has one. Errors: "prompt.empty", those of Tokenizer::encode.
+  [[nodiscard]] Result<std::vector<std::int32_t>> encode_prompt(std::string_view text) const;
+  // Of a conversation, whose special tokens its template writes. Errors: also those of ChatTemplates::render.
+  [[nodiscard]] Result<ChatPrompt> encode_chat(const ChatRequest& request) const;
+  // Whether the model knows all ids. Error: "model.token".
+  [[nodiscard]] Result<> check_ids(std::span<const std::int32_t> ids) const;
+  // The same, and that there are no more than `context` (0: what the model can hold). Errors: "model.token",
+  // "model.context".
+  [[nodiscard]] Result<> check_prompt(std::span<const std::int32_t> ids, std::int64_t context) const;
+
+ private:
+  ModelText() = default;
+  [[nodiscard]] Result<std::vector<std::int32_t>> encode(std::string_view text, const EncodeOptions& options) const;
+
+  std::optional<Tokenizer> tokenizer_;
+  ChatTemplates templates_;
+  GenerationConfig generation_;
+  std::optional<ModelInfo> info_;
+};
+
+}  // namespace moracle

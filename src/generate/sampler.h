@@ -1,0 +1,63 @@
+// Chooses the next token from logits.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/random.h"
+#include "base/result.h"
+#include "model/model.h"
+
+namespace moracle {
+
+struct SamplingOptions {
+  double temperature = 0.0;  // 0: greedy; else logits are divided by it
+  std::int64_t top_k = 0;    // 0: off; keep the k most likely
+  double top_p = 1.0;        // (0, 1]; keep the shortest most-likely prefix whose mass reaches it
+  double min_p = 0.0;        // [0, 1]; drop what is less likely than min_p times the most likely
+  std::uint64_t seed = 0;
+  // Penalties change logits before all else, also at temperature 0; class Penalties defines them.
+  double repetition_penalty = 1.0;  // above 0; 1: off
+  double presence_penalty = 0.0;    // [-2, 2]
+  double frequency_penalty = 0.0;   // [-2, 2]
+};
+
+// Errors: "sampling.range" naming the option.
+[[nodiscard]] Result<> check(const SamplingOptions& options);
+
+// Whether any of the penalties is on.
+[[nodiscard]] bool penalizes(const SamplingOptions& options);
+
+// How many of the highest-ranking logits decide the choice, where those are few (kMaxHeadTopK); 0: all may. A penalty
+// may lift any other logit above the largest, so then all do.
+[[nodiscard]] std::int64_t deciding_logits(const SamplingOptions& options);
+// Whether the choice is a draw from all tokens, which forward_top_k makes of a seed.
+[[nodiscard]] bool draws_from_all(const SamplingOptions& options);
+
+// The filters apply in the order temperature, top-k, top-p, min-p, each on what the one before kept. Ties go to the
+// lowest id. The same seed and logits give the same tokens.
+class Sampler {
+ public:
+  explicit Sampler(const SamplingOptions& options) : options_(options), random_(options.seed) {}
+  // Errors: "numeric.nan" when a logit is NaN or +infinity or all are -infinity.
+  [[nodiscard]] Result<std::int32_t> sample(std::span<const float> logits);
+  // The same choice from the deciding_logits() highest-ranking, all finite, best first.
+  [[nodiscard]] std::int32_t sample(std::span<const TokenLogit> top);
+  // Of the next draw from all tokens.
+  [[nodiscard]] std::uint64_t next_seed() { return random_.next(); }
+
+ private:
+  std::int32_t choose(float best);
+  void keep_top_k();
+  void weigh(float best);
+  void keep_top_p();
+  [[nodiscard]] std::int32_t draw(double threshold);
+
+  SamplingOptions options_;
+  Random random_;
+  std::vector<TokenLogit> candidates_;
+  std::vector<double> weights_;  // unnormalized probabilities of candidates_
+};
+
+}  // namespace moracle

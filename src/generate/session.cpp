@@ -1,0 +1,150 @@
+#include "generate/session.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/clock.h"
+#include "base/guarded.h"
+#include "checkpoint/hub_cache.h"
+#include "generate/stop_texts.h"
+
+namespace moracle {
+
+namespace {
+
+std::vector<std::string> files_of(const Checkpoint& checkpoint) {
+  std::set<std::string> files;
+  for (const auto& [name, tensor] : checkpoint.tensors()) files.insert(tensor.file);
+  return {files.begin(), files.end()};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
+  return guarded("open the model", [&] { return open_unguarded(options); });
+}
+
+Result<std::unique_ptr<Session>> Session::open_unguarded(const SessionOptions& options) {
+  const Stopwatch watch;
+  std::unique_ptr<Session> session(new Session);
+  MORACLE_ASSIGN(session->folder_, resolve_model_folder(options.folder));
+  MORACLE_TRY(session->read_text(options));
+  MORACLE_ASSIGN(auto checkpoint, Checkpoint::open(session->folder_));
+  const std::shared_ptr<const Checkpoint> files = checkpoint;
+  MORACLE_ASSIGN(auto plan, LoadPlan::make(std::move(checkpoint), options.machine, options.policy));
+  if (options.on_plan) options.on_plan(*plan);
+  session->modules_ = plan->modules();
+  session->warnings_ = plan->warnings();
+  session->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : options.machine.cores);
+  if (const std::string fewer = session->pool_->shortfall(); !fewer.empty()) {
+    session->warnings_.push_back(fewer);
+    if (options.on_warning) options.on_warning(fewer);
+  }
+  LoadTime& load = session->load_;
+  const double prepared = watch.seconds();
+  if (options.measure_rates) {
+    load.rates = measure_load_rates(files_of(*files), files->total_bytes(), *session->pool_);
+  }
+  const Stopwatch weights;
+  const bool few = options.generates && deciding_logits(session->settings_.sampling) > 0;
+  const LoadOptions how{.progress = options.on_progress, .top_k = options.few_logits.value_or(few)};
+  MORACLE_ASSIGN(session->model_, load_model(*plan, *session->pool_, how));
+  load.weights_seconds = weights.seconds();
+  load.bytes = files->total_bytes();
+  load.seconds = prepared + load.weights_seconds;
+  return session;
+}
+
+Result<> Session::read_text(const SessionOptions& options) {
+  MORACLE_ASSIGN(const Json config, Checkpoint::read_config(folder_));
+  MORACLE_ASSIGN(text_, guarded("read the tokenizer and the chat template",
+                                [&] { return ModelText::open(folder_, config, options.needs_text); }));
+  std::vector<std::string> warnings = text_->warnings();
+  if (options.generates) {
+    MORACLE_ASSIGN(settings_, text_->generation().settle(options.choice));
+    warnings.insert(warnings.end(), settings_.warnings.begin(), settings_.warnings.end());
+  } else {
+    for (std::string& line : text_->generation().fault_lines()) warnings.push_back(std::move(line));
+  }
+  if (options.on_warning) {
+    for (const std::string& warning : warnings) options.on_warning(warning);
+  }
+  return options.on_text ? options.on_text(*text_) : Ok{};
+}
+
+std::map<std::string, std::string> Session::backends() const {
+  std::map<std::string, std::string> result;
+  for (const ModuleReport& module : modules_) {
+    if (!module.decision || module.decision->winner == nullptr) continue;
+    const std::string backend(module.decision->winner->backend);
+    std::string& names = result[module.kind];
+    if (("," + names + ",").find("," + backend + ",") != std::string::npos) continue;
+    names += (names.empty() ? "" : ",") + backend;
+  }
+  return result;
+}
+
+Result<Generation> complete(Session& session, SequenceState& state, std::span<const std::int32_t> prompt,
+                            const Completion& completion, const std::function<void(std::string_view)>& on_text,
+                            const std::function<bool()>& interrupted) {
+  const Tokenizer& tokenizer = session.text().tokenizer();
+  DetokenizerStream detokenizer(tokenizer);
+  StopTexts stops(completion.settings.stop_texts);
+  ReplyReader* const reader = completion.reader;
+  const auto emit = [&](const std::string& piece) {
+    if (piece.empty()) return;
+    on_text(piece);
+    if (reader != nullptr) reader->text(piece, completion.on_part);
+  };
+  // Why the text of a token cannot be had, which ends the generation.
+  std::optional<Error> undecodable;
+  const auto decoded = [&](Result<std::string> text) {
+    if (text.ok()) return *std::move(text);
+    if (!undecodable) undecodable = std::move(text).error();
+    return std::string();
+  };
+  // A mark of the reply's parts: what was held back comes before it, whatever it might have begun.
+  const auto emit_mark = [&](std::string text, std::string_view mark) {
+    if (text.ends_with(mark)) {
+      text.erase(text.size() - mark.size());
+    } else {
+      text += decoded(detokenizer.finish());  // a special token, which the detokenizer leaves out
+    }
+    emit(stops.push(text));
+    emit(stops.finish());
+    if (stops.reached()) return;
+    on_text(mark);
+    reader->mark(mark, completion.on_part);
+  };
+  GenerateOptions options;
+  options.sampling = completion.settings.sampling;
+  options.max_tokens = completion.max_tokens;
+  options.context = completion.context;
+  options.before = completion.before;
+  options.stop_ids = completion.settings.stop_ids;
+  for (const std::string& text : completion.settings.stop_texts) {
+    if (const auto id = tokenizer.token_to_id(text)) options.stop_ids.push_back(*id);
+  }
+  std::sort(options.stop_ids.begin(), options.stop_ids.end());
+  options.interrupted = [&] { return undecodable || (interrupted && interrupted()); };
+  options.reached_stop = [&] { return stops.reached(); };
+  options.on_token = [&](std::int32_t id) {
+    if (std::binary_search(options.stop_ids.begin(), options.stop_ids.end(), id)) return;
+    std::string text = decoded(detokenizer.push(id));
+    const std::string_view mark = reader != nullptr ? reader->format().mark_of(id) : std::string_view();
+    if (mark.empty()) {
+      emit(stops.push(text));
+    } else {
+      emit_mark(std::move(text), mark);
+    }
+  };
+  auto generation = guarded("generate", [&] { return generate(session.model(), state, prompt, options); });
+  emit(stops.push(decoded(detokenizer.finish())));
+  if (undecodable) return *std::move(undecodable);
+  emit(stops.finish());
+  if (reader != nullptr) reader->finish(completion.on_part);
+  if (generation.ok() && stops.reached()) generation->finish = FinishReason::stop;
+  return generation;
+}
+
+}  // namespace moracle

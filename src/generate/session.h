@@ -1,0 +1,110 @@
+// A model folder, opened, decided on and loaded: what every command that computes starts from.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "generate/generate.h"
+#include "generate/generation_config.h"
+#include "generate/load_rates.h"
+#include "generate/model_text.h"
+#include "machine/machine.h"
+#include "model/model.h"
+#include "text/reply/reply_reader.h"
+
+namespace moracle {
+
+struct SessionOptions {
+  std::filesystem::path folder;
+  Machine machine;  // the running one
+  Policy policy;
+  int threads = 0;         // 0: the machine's cores
+  bool needs_text = true;  // false: commands that work on token ids do without a tokenizer
+  // Called with the small files before anything of the weights is opened; an error ends the opening. May be empty.
+  std::function<Result<>(const ModelText&)> on_text{};
+  std::function<void(const std::string&)> on_warning{};    // about small files and threads; may be empty
+  std::function<void(const LoadPlan&)> on_plan{};          // before the weights are read; may be empty
+  std::function<void(const LoadProgress&)> on_progress{};  // may be empty; called from several threads
+  bool generates = true;             // false: settings() are not made, and the head is packed for all logits
+  GenerationChoice choice{};         // of one that generates
+  std::optional<bool> few_logits{};  // whether the head is packed for a few of them; empty: where settings() allow it
+  bool measure_rates = false;        // what LoadTime says of the machine, before the weights are read
+};
+
+// Where the time of a load went.
+struct LoadTime {
+  double seconds = 0;          // from the folder's name to a model, without the measurement of rates
+  double weights_seconds = 0;  // of those, reading and packing weights
+  std::uint64_t bytes = 0;     // of all tensors
+  LoadRates rates{};           // with measure_rates
+
+  [[nodiscard]] double rate() const { return weights_seconds > 0 ? static_cast<double>(bytes) / weights_seconds : 0; }
+  // Packing reads the files once and writes as much to memory: the slower of both bounds it. 0: not measured.
+  [[nodiscard]] bool bound_by_files() const { return rates.read > 0 && rates.read < rates.copy; }
+  [[nodiscard]] double bound() const { return bound_by_files() ? rates.read : rates.copy; }
+};
+
+class Session {
+ public:
+  // Small files first, so that a broken tokenizer or a wrong prompt does not cost a load. Errors: those of
+  // Checkpoint::open, ModelText::open, GenerationConfig::settle, `on_text`, LoadPlan::make and load_model.
+  static Result<std::unique_ptr<Session>> open(const SessionOptions& options);
+
+  [[nodiscard]] Model& model() { return *model_; }
+  [[nodiscard]] ThreadPool& pool() { return *pool_; }
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
+  [[nodiscard]] const ModelInfo& info() const { return model_->info(); }
+  [[nodiscard]] const std::vector<ModuleReport>& modules() const { return modules_; }
+  [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
+  [[nodiscard]] const ModelText& text() const { return *text_; }
+  // Only where it generates.
+  [[nodiscard]] const GenerationSettings& settings() const { return settings_; }
+  [[nodiscard]] const LoadTime& load_time() const { return load_; }
+  [[nodiscard]] double load_seconds() const { return load_.seconds; }
+  // Layer kind ("experts", "linear") -> backend; several of one kind are joined by commas.
+  [[nodiscard]] std::map<std::string, std::string> backends() const;
+
+ private:
+  Session() = default;
+  static Result<std::unique_ptr<Session>> open_unguarded(const SessionOptions& options);
+  Result<> read_text(const SessionOptions& options);
+
+  std::filesystem::path folder_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Model> model_;
+  std::vector<ModuleReport> modules_;
+  std::vector<std::string> warnings_;
+  std::optional<ModelText> text_;
+  GenerationSettings settings_;
+  LoadTime load_;
+};
+
+// What a caller chooses about one completion.
+struct Completion {
+  GenerationSettings settings{};
+  std::int64_t max_tokens = 512;
+  std::int64_t context = 0;                // most tokens in all; 0: what the model can hold
+  std::span<const std::int32_t> before{};  // the tokens that the state holds
+  // Tells the parts of the reply apart; null: they are not wanted. It gets what `on_text` gets, and `on_part` its
+  // parts.
+  ReplyReader* reader = nullptr;
+  ReplyReader::Emit on_part{};
+};
+
+// generate() with text: `on_text` gets pieces as they are settled, never half a character, and never an end-of-sequence
+// token, a stop text or what follows one. A stop text that is a token ends it, too, where that token is made. With a
+// reader the marks of parts are text, also where they are special tokens, which other text leaves out.
+// `interrupted` may be empty.
+Result<Generation> complete(Session& session, SequenceState& state, std::span<const std::int32_t> prompt,
+                            const Completion& completion, const std::function<void(std::string_view)>& on_text,
+                            const std::function<bool()>& interrupted);
+
+}  // namespace moracle

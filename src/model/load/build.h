@@ -1,0 +1,36 @@
+// Builds the forward pass that a spec describes, from modules that somebody provides.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/run/mla.h"
+#include "model/run/transformer.h"
+#include "model/spec/spec.h"
+
+namespace moracle {
+
+// Provides the modules of one plan: packed for use, or laid out to learn their sizes.
+class ModuleSource {
+ public:
+  struct Router {
+    std::vector<float> weight;  // [experts, hidden]
+    std::vector<float> bias;    // [experts] or empty
+  };
+
+  virtual ~ModuleSource() = default;
+  virtual Result<Embedding> embedding(const LinearSpec& spec) = 0;
+  virtual Result<std::unique_ptr<PackedLinear>> linear(const LinearSpec& spec) = 0;
+  virtual Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) = 0;
+  virtual Result<std::unique_ptr<PackedExperts>> experts(const MoeSpec& spec) = 0;
+  virtual Result<Router> router(const MoeSpec& spec) = 0;
+  virtual Result<LatentProjection> latent(const LatentAttentionSpec& spec) = 0;
+  // A tensor that is read whole: `size` values.
+  virtual Result<std::vector<float>> floats(const std::string& module, std::int64_t size) = 0;
+};
+
+// Modules are asked for in the order in which a model runs. Errors: those of the source.
+Result<Transformer::Parts> build_transformer(const ModelSpec& spec, ModuleSource& source, const VectorOps& ops);
+
+}  // namespace moracle

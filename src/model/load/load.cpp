@@ -1,0 +1,162 @@
+// Turns a plan into a model: packs every module with the kernel that was decided on, and lets go of the file.
+#include "base/guarded.h"
+#include "checkpoint/read_ahead.h"
+#include "format/rules/tensor_check.h"
+#include "kernels/vector/select.h"
+#include "model/load/build.h"
+#include "model/load/plan.h"
+
+namespace moracle {
+
+namespace {
+
+class PackedModules final : public ModuleSource {
+ public:
+  PackedModules(const Plan& plan, ThreadPool& pool, const LoadOptions& options)
+      : plan_(plan), pool_(pool), options_(options), read_ahead_(tensors_of(plan)) {
+    for (const ModuleReport& module : plan.modules()) progress_.bytes_total += module.bytes;
+  }
+
+  Result<Embedding> embedding(const LinearSpec& spec) override {
+    const std::size_t index = plan_.index_of(spec.path);
+    MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(index));
+    const MatrixSource& weight = *linear.weight;
+    MORACLE_ASSIGN(Embedding embedding, Embedding::load(weight, pool_));
+    const bool tied = plan_.spec().head.path.empty();  // then the head still has to read it
+    if (!tied) weight.release();
+    advance(index);
+    return embedding;
+  }
+
+  Result<std::unique_ptr<PackedLinear>> linear(const LinearSpec& spec) override { return pack(spec, false); }
+  Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) override { return pack(spec, options_.top_k); }
+
+  Result<std::unique_ptr<PackedExperts>> experts(const MoeSpec& spec) override {
+    const std::size_t index = plan_.index_of(spec.experts.name);
+    MORACLE_ASSIGN(const CanonicalExperts experts, plan_.read_experts(index));
+    MORACLE_TRY(check_order(index, experts.act_order));
+    const KernelCard& card = *plan_.opened(index).winner;
+    MORACLE_ASSIGN(std::unique_ptr<PackedExperts> packed,
+                   find_implementation(card.id)->pack_experts(experts, {.pool = pool_, .activation = spec.activation}));
+    for (const auto& expert : experts.experts) {
+      for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down}) linear->weight->release();
+    }
+    advance(index);
+    return packed;
+  }
+
+  Result<Router> router(const MoeSpec& spec) override {
+    const std::size_t index = plan_.index_of(spec.router.front());
+    MORACLE_ASSIGN(const CanonicalLinear stored, plan_.read_linear(index));
+    Router router{.weight = {}, .bias = stored.bias};
+    MORACLE_ASSIGN(router.weight, dequantize(*stored.weight));
+    stored.weight->release();
+    advance(index);
+    return router;
+  }
+
+  Result<LatentProjection> latent(const LatentAttentionSpec& spec) override {
+    const std::size_t index = plan_.index_of(spec.kv_b.path);
+    MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(index));
+    MORACLE_ASSIGN(LatentProjection projection,
+                   LatentProjection::load(linear, spec.heads, spec.nope, spec.value, pool_));
+    linear.weight->release();
+    advance(index);
+    return projection;
+  }
+
+  Result<std::vector<float>> floats(const std::string& module, std::int64_t) override {
+    const std::size_t index = plan_.index_of(module);
+    MORACLE_ASSIGN(std::vector<float> values, read_floats(*plan_.opened(index).tensor));
+    advance(index);
+    return values;
+  }
+
+ private:
+  // By module, in the order of the plan, which is nearly that in which modules are asked for.
+  static ReadAhead::Steps tensors_of(const Plan& plan) {
+    ReadAhead::Steps steps(plan.modules().size());
+    for (std::size_t module = 0; module < steps.size(); ++module) {
+      for (const TensorView* tensor : plan.opened(module).tensors) steps[module].push_back(tensor->bytes);
+    }
+    return steps;
+  }
+
+  Result<std::unique_ptr<PackedLinear>> pack(const LinearSpec& spec, bool head) {
+    const std::size_t index = plan_.index_of(spec.path);
+    MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(index));
+    MORACLE_TRY(check_order(index, !linear.weight->spec().g_idx.empty()));
+    const KernelImplementation* const kernel = find_implementation(plan_.opened(index).winner->id);
+    MORACLE_ASSIGN(std::unique_ptr<PackedLinear> packed, kernel->pack_linear(linear, {.pool = pool_, .head = head}));
+    linear.weight->release();
+    advance(index);
+    return packed;
+  }
+
+  // The kernel was chosen by what the config says of the columns' order.
+  Result<> check_order(std::size_t module, bool act_order) const {
+    if (!act_order || plan_.opened(module).winner->act_order) return Ok{};
+    return Error{.code = "config.contradiction",
+                 .where = plan_.modules()[module].name,
+                 .wanted = "columns in the order of their groups, as the config says",
+                 .found = "a group index of another order",
+                 .advice = "desc_act or actorder in quantization_config tells of it"};
+  }
+
+  void advance(std::size_t module) {
+    read_ahead_.packed(module);
+    progress_.bytes_done += plan_.modules()[module].bytes;
+    if (options_.progress) options_.progress(progress_);
+  }
+
+  const Plan& plan_;
+  ThreadPool& pool_;
+  const LoadOptions& options_;
+  LoadProgress progress_{};
+  ReadAhead read_ahead_;
+};
+
+// Everything that can be known to fail fails before the first byte is read. Returns the vector loops to use: a model
+// that runs on reference kernels alone is a reference throughout.
+Result<const VectorOps*> check_winners(const Plan& plan) {
+  const Machine host = probe_machine();
+  bool reference = true;
+  for (const ModuleReport& module : plan.modules()) {
+    if (!module.decision) continue;
+    MORACLE_ASSIGN(const KernelCard* const card, winner_of(*module.decision, *module.problem));
+    if (find_implementation(card->id) == nullptr) {
+      return Error{.code = "oracle.not_built",
+                   .where = module.name,
+                   .wanted = "a kernel that this build has",
+                   .found = std::string(card->id)};
+    }
+    if ((card->cpu_features & ~host.cpu_features) != 0) {
+      return Error{.code = "oracle.not_this_machine",
+                   .where = module.name,
+                   .wanted = "a kernel that this CPU can execute",
+                   .found = std::string(card->id),
+                   .advice = "the plan was made for another machine; load with --device cpu"};
+    }
+    reference = reference && card->backend == "ref";
+  }
+  return reference ? &scalar_vector_ops() : &vector_ops(plan.machine().cpu_features & host.cpu_features);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, const LoadOptions& options) {
+  const auto* const own = dynamic_cast<const Plan*>(&plan);
+  if (own == nullptr) {
+    return Error{.code = "model.plan", .wanted = "a plan made by LoadPlan::make", .found = "another implementation"};
+  }
+  MORACLE_ASSIGN(const VectorOps* const ops, check_winners(*own));
+  PackedModules modules(*own, pool, options);
+  auto built = guarded("load the weights", [&] { return build_transformer(own->spec(), modules, *ops); });
+  MORACLE_ASSIGN(Transformer::Parts parts, unless_changed(own->checkpoint(), std::move(built)));
+  MORACLE_TRY(own->checkpoint().verify_unchanged());
+  return guarded("load the weights", [&]() -> Result<std::unique_ptr<Model>> {
+    return std::unique_ptr<Model>(std::make_unique<Transformer>(std::move(parts), pool));
+  });
+}
+
+}  // namespace moracle

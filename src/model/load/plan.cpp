@@ -1,0 +1,466 @@
+#include "model/load/plan.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/guarded.h"
+#include "checkpoint/safetensors_file.h"
+#include "format/decode/plain.h"
+#include "format/rules/tensor_check.h"
+#include "model/load/leftovers.h"
+#include "model/spec/family.h"
+#include "model/spec/validate.h"
+#include "scheme/activation_codes.h"
+
+namespace moracle {
+
+namespace {
+
+bool concerns(const Policy& policy, const Table& table, ProblemKind kind) {
+  if (!policy.pinned) return true;
+  return std::any_of(table.rows.begin(), table.rows.end(), [&](const TableRow& row) {
+    const bool serves = kind == ProblemKind::experts ? row.card->serves_experts : row.card->serves_linear;
+    return row.card->backend == *policy.pinned && serves;
+  });
+}
+
+Problem linear_problem(const StoredLinear& linear, Element dtype, std::string_view format) {
+  const MatrixSpec& spec = linear.spec;
+  Problem problem;
+  problem.kind = ProblemKind::linear;
+  problem.scheme = linear.scheme();
+  problem.hidden = spec.cols;
+  problem.intermediate = spec.rows;
+  problem.bias = linear.bias.has_value();
+  problem.zero_points = !spec.key.symmetric;
+  problem.act_order = linear.act_order;
+  problem.dtype = dtype;
+  problem.source_layout = format;
+  return problem;
+}
+
+Problem experts_problem(const StoredExperts& experts, const MoeSpec& moe, Element dtype, std::string_view format) {
+  Problem problem;
+  problem.kind = ProblemKind::experts;
+  problem.scheme = experts.scheme;
+  problem.experts = moe.routing.experts;
+  problem.top_k = moe.routing.top_k;
+  problem.hidden = experts.hidden;
+  problem.intermediate = experts.intermediate;
+  problem.activation = moe.activation;
+  problem.routing = moe.routing.method;
+  problem.bias = experts.bias;
+  problem.zero_points = experts.zero_points;
+  problem.act_order = experts.act_order;
+  problem.interleaved = experts.interleaved;
+  problem.dtype = dtype;
+  problem.source_layout = format;
+  return problem;
+}
+
+}  // namespace
+
+Result<Decision> decide_module(const std::string& name, const Problem& problem, const Machine& machine,
+                               const Policy& policy) {
+  MORACLE_ASSIGN(const Table* const table, table_for(problem.scheme));
+  Policy own = policy;
+  // A pin is about experts; other modules follow it where their table knows the backend.
+  if (problem.kind == ProblemKind::linear && !concerns(policy, *table, problem.kind)) own.pinned.reset();
+  Decision decision = decide(problem, machine, own, *table);
+  if (decision.winner == nullptr && own.pinned) {
+    Error error = winner_of(decision, problem).error();
+    error.where = name;
+    return error;
+  }
+  return decision;
+}
+
+// Walks a spec once, front to back: opens every module, asks the oracle, and claims every tensor.
+class Planner {
+ public:
+  Planner(std::shared_ptr<const Checkpoint> checkpoint, const Machine& machine, const Policy& policy)
+      : machine_(machine), policy_(policy), ledger_(checkpoint), plan_(std::make_unique<Plan>()) {
+    plan_->checkpoint_ = std::move(checkpoint);
+    plan_->machine_ = machine;
+    plan_->policy_ = policy;
+  }
+
+  Result<std::unique_ptr<Plan>> run() {
+    if (Result<> done = make(); !done.ok()) {
+      name_unread_file(*ledger_.checkpoint(), done.error());
+      name_doubts(done.error());
+      return std::move(done).error();
+    }
+    return std::move(plan_);
+  }
+
+ private:
+  Result<> make() {
+    MORACLE_ASSIGN(const ModelConfig config, ModelConfig::of(*ledger_.checkpoint()));
+    config_.emplace(config);
+    MORACLE_ASSIGN(const Family* const family, find_family(config));
+    MORACLE_ASSIGN(format_, make_format(*ledger_.checkpoint()));
+    MORACLE_ASSIGN(plan_->spec_, family->describe(config, ledger_));
+    MORACLE_TRY(validate(plan_->spec_, config));
+    plan_->spec_.info.format = format_->name();
+    MORACLE_TRY(walk());
+    for (const std::string& warning : config.warnings()) plan_->warnings_.push_back(warning);
+    MORACLE_ASSIGN(std::string left, sort_leftovers(plan_->spec_, ledger_, plan_->reports_));
+    if (!left.empty()) plan_->warnings_.push_back(std::move(left));
+    for (const std::string& note : format_->notes()) plan_->warnings_.push_back(note);
+    for (std::string& warning : format_->warnings()) plan_->warnings_.push_back(std::move(warning));
+    note_unread_files();
+    return Ok{};
+  }
+
+  // What the config says twice may be what is wrong.
+  void name_doubts(Error& error) const {
+    std::vector<std::string> doubts;
+    if (config_) doubts = config_->warnings();
+    if (format_ != nullptr) doubts.insert(doubts.end(), format_->notes().begin(), format_->notes().end());
+    for (const std::string& doubt : doubts) error.advice += (error.advice.empty() ? "" : "; ") + doubt;
+  }
+
+  // Files with tensors of other names than a layer's are none of the model's.
+  void note_unread_files() {
+    std::string list;
+    for (const std::string& file : ledger_.checkpoint()->unread_files()) {
+      const Result<SafetensorsFile> opened = SafetensorsFile::open(ledger_.checkpoint()->folder() / file);
+      const bool layers = opened.ok() && std::any_of(opened->tensors().begin(), opened->tensors().end(), [&](auto& t) {
+                            return t.first.find("layers.") != std::string::npos && ledger_.find(t.first) == nullptr;
+                          });
+      if (layers) list += (list.empty() ? "" : ", ") + file;
+    }
+    if (!list.empty()) plan_->warnings_.push_back("files with weights of layers are not read: " + list);
+  }
+
+  Result<> walk() {
+    const ModelSpec& spec = plan_->spec_;
+    MORACLE_TRY(embedding(spec.embedding));
+    for (const LayerSpec& layer : spec.layers) {
+      MORACLE_TRY(norm(layer.input_norm));
+      MORACLE_TRY(std::visit([&](const auto& mixer) { return open(mixer); }, layer.mixer));
+      MORACLE_TRY(norm(layer.post_norm));
+      MORACLE_TRY(std::visit([&](const auto& feed_forward) { return open(feed_forward); }, layer.feed_forward));
+    }
+    MORACLE_TRY(norm(spec.final_norm));
+    return spec.head.path.empty() ? tied_head(spec.embedding) : linear(spec.head);
+  }
+
+  Result<> open(const AttentionSpec& spec) {
+    for (const LinearSpec* projection : {&spec.q, &spec.k, &spec.v}) MORACLE_TRY(linear(*projection));
+    for (const NormSpec& qk : spec.qk_norm) MORACLE_TRY(norm(qk));
+    if (!spec.sinks.empty()) MORACLE_TRY(vector(spec.sinks, spec.sinks, "sinks", spec.heads));
+    if (spec.head_gate) MORACLE_TRY(linear(*spec.head_gate));
+    return linear(spec.o);
+  }
+
+  Result<> open(const DeltaNetSpec& spec) {
+    for (const LinearSpec* projection : {&spec.qkv, &spec.z, &spec.b, &spec.a}) {
+      if (!projection->path.empty()) MORACLE_TRY(linear(*projection));
+    }
+    const std::int64_t channels = 2 * spec.key_heads * spec.key_dim + spec.value_heads * spec.value_dim;
+    MORACLE_TRY(tensor(spec.conv, spec.conv + ".weight", "convolution", {channels, 1, spec.kernel}));
+    for (const std::string& name : {spec.a_log, spec.dt_bias}) {
+      MORACLE_TRY(vector(name, name, "recurrence", spec.value_heads));
+    }
+    MORACLE_TRY(norm(spec.norm));
+    return linear(spec.out);
+  }
+
+  Result<> open(const LatentAttentionSpec& spec) {
+    if (spec.q_a) {
+      MORACLE_TRY(linear(*spec.q_a));
+      MORACLE_TRY(norm(spec.q_norm));
+    }
+    MORACLE_TRY(linear(spec.q));
+    MORACLE_TRY(linear(spec.kv_a));
+    MORACLE_TRY(norm(spec.kv_norm));
+    MORACLE_TRY(absorbed(spec.kv_b));
+    return linear(spec.o);
+  }
+
+  Result<> open(const DenseSpec& spec) {
+    for (const LinearSpec* projection : {&spec.gate, &spec.up, &spec.down}) MORACLE_TRY(linear(*projection));
+    return Ok{};
+  }
+
+  Result<> open(const MoeSpec& spec) {
+    MORACLE_TRY(router(spec));
+    if (!spec.correction_bias.empty()) {
+      const std::string name = first_stored(spec.correction_bias);
+      MORACLE_TRY(vector(spec.correction_bias.front(), name, "router", spec.routing.experts));
+    }
+    MORACLE_ASSIGN(StoredExperts experts, open_experts(*format_, spec.experts, ledger_));
+    if (spec.bias && !experts.bias) return missing_bias(spec.experts.name);
+    bool own_up_order = false;
+    if (experts.act_order) {
+      MORACLE_ASSIGN(own_up_order, read_order(experts));
+    }
+    Problem problem = experts_problem(experts, spec, plan_->spec_.dtype, format_->name());
+    problem.own_up_order = own_up_order;
+    ModuleReport report{.name = spec.experts.name, .kind = "experts", .scheme = experts.scheme};
+    if (!experts.scheme.weight.quantized()) {
+      ModuleRef ref;
+      ref.path = experts.experts.front().gate.spec.name;
+      ref.out = experts.intermediate;
+      ref.in = experts.hidden;
+      report.excluded_by = exclusion(ref);
+    }
+    report.bytes = experts_bytes(spec.experts);
+    OpenedModule opened;
+    MORACLE_TRY(decide_for(problem, report, opened));
+    plan_->parameters_ += static_cast<std::uint64_t>(3 * spec.routing.experts) *
+                          static_cast<std::uint64_t>(experts.hidden * experts.intermediate);
+    opened.experts = std::move(experts);
+    MORACLE_TRY(add(std::move(report), std::move(opened)));
+    return spec.shared ? open(*spec.shared) : Result<>(Ok{});
+  }
+
+  Result<> open(const SharedExpertSpec& spec) {
+    MORACLE_TRY(open(spec.mlp));
+    return spec.gate.path.empty() ? Result<>(Ok{}) : shared_gate(spec.gate);
+  }
+
+  // The one thing that a decision needs and no header has: whether gate and up are reordered alike, which only their
+  // group indices tell. An order that turns out to be that of the groups is none. True where up has its own.
+  static Result<bool> read_order(StoredExperts& experts) {
+    MORACLE_ASSIGN(const CanonicalExperts read, experts.read());
+    const auto reordered = [](const CanonicalLinear& linear) { return !linear.weight->spec().g_idx.empty(); };
+    for (std::size_t e = 0; e < read.experts.size(); ++e) {
+      experts.experts[e].gate.act_order = reordered(read.experts[e].gate);
+      experts.experts[e].up.act_order = reordered(read.experts[e].up);
+      experts.experts[e].down.act_order = reordered(read.experts[e].down);
+    }
+    experts.act_order = read.act_order;
+    return has_own_up_order(read);
+  }
+
+  // Left unquantized, listed as ignored or not, as routers are; one that is stored quantized runs so.
+  Result<> shared_gate(const LinearSpec& spec) {
+    const ModuleRef ref = ref_of(spec);
+    if (!stored_plain(ref, ledger_)) return linear(spec);
+    OpenedModule opened;
+    MORACLE_ASSIGN(opened.linear, open_plain(ref, ledger_));
+    return add_linear(spec.path, exclusion(ref), module_bytes(spec.path + "."), std::move(opened));
+  }
+
+  Result<> linear(const LinearSpec& spec) {
+    const ModuleRef ref = ref_of(spec);
+    MORACLE_ASSIGN(const ModuleScheme scheme, format_->scheme_of(ref, ledger_));
+    OpenedModule opened;
+    MORACLE_ASSIGN(opened.linear, format_->open(ref, ledger_));
+    if (spec.bias && !opened.linear.bias) return missing_bias(spec.path + ".bias");
+    return add_linear(spec.path, scheme.excluded_by, module_bytes(spec.path + "."), std::move(opened));
+  }
+
+  // A linear whose weights become part of others: no kernel packs it, so the oracle is not asked.
+  Result<> absorbed(const LinearSpec& spec) {
+    const ModuleRef ref = ref_of(spec);
+    MORACLE_ASSIGN(const ModuleScheme scheme, format_->scheme_of(ref, ledger_));
+    OpenedModule opened;
+    MORACLE_ASSIGN(opened.linear, format_->open(ref, ledger_));
+    const std::optional<QuantKey>& activation = opened.linear.activation;
+    if (opened.linear.bias || (activation && !can_quantize_activation(*activation))) {
+      return Error{.code = "quant.unsupported",
+                   .file = ledger_.checkpoint()->folder().string(),
+                   .where = spec.path,
+                   .wanted = "no bias, and activations quantized to int8, FP8, MXFP4 or NVFP4 if at all",
+                   .found = opened.linear.bias ? "a bias" : to_string(*activation)};
+    }
+    count_parameters(opened.linear);
+    ModuleReport report{
+        .name = spec.path, .kind = "linear", .scheme = opened.linear.scheme(), .excluded_by = scheme.excluded_by};
+    report.bytes = module_bytes(spec.path + ".");
+    return add(std::move(report), std::move(opened));
+  }
+
+  // The head's weights are the embedding's, which the walk has opened first.
+  Result<> tied_head(const LinearSpec& embedding) {
+    OpenedModule opened;
+    opened.linear = plan_->opened_[plan_->index_of(embedding.path)].linear;
+    return add_linear("lm_head", "", 0, std::move(opened));
+  }
+
+  Result<> add_linear(const std::string& name, std::string excluded_by, std::uint64_t bytes, OpenedModule opened) {
+    ModuleReport report{
+        .name = name, .kind = "linear", .scheme = opened.linear.scheme(), .excluded_by = std::move(excluded_by)};
+    report.bytes = bytes;
+    MORACLE_TRY(decide_for(linear_problem(opened.linear, plan_->spec_.dtype, format_->name()), report, opened));
+    if (bytes != 0) count_parameters(opened.linear);
+    return add(std::move(report), std::move(opened));
+  }
+
+  Result<> embedding(const LinearSpec& spec) {
+    ModuleRef ref = ref_of(spec);
+    ref.module_class = "Embedding";
+    OpenedModule opened;
+    if (stored_plain(ref, ledger_)) {
+      MORACLE_ASSIGN(opened.linear, open_plain(ref, ledger_));
+    } else {
+      MORACLE_ASSIGN(opened.linear, format_->open(ref, ledger_));
+    }
+    count_parameters(opened.linear);
+    ModuleReport report{.name = spec.path, .kind = "embedding", .scheme = opened.linear.scheme()};
+    report.bytes = module_bytes(spec.path + ".");
+    return add(std::move(report), std::move(opened));
+  }
+
+  // Routers are left unquantized by every publisher, listed as ignored or not; one that is stored quantized all the
+  // same is dequantized.
+  Result<> router(const MoeSpec& spec) {
+    std::vector<std::string> weights;
+    for (const std::string& path : spec.router) weights.push_back(path + ".weight");
+    std::string path = first_stored(weights);
+    path.resize(path.size() - std::string_view(".weight").size());
+    for (const std::string& candidate : spec.router) {
+      if (ledger_.find(path + ".weight") == nullptr && ledger_.has_module(candidate)) path = candidate;
+    }
+    ModuleRef ref;
+    ref.path = path;
+    ref.out = spec.routing.experts;
+    ref.in = spec.experts.hidden;
+    OpenedModule opened;
+    std::string excluded_by = exclusion(ref);
+    if (stored_plain(ref, ledger_)) {
+      MORACLE_ASSIGN(opened.linear, open_plain(ref, ledger_));
+    } else {
+      MORACLE_ASSIGN(opened.linear, format_->open(ref, ledger_));
+    }
+    if (spec.bias && !opened.linear.bias) return missing_bias(path + ".bias");
+    count_parameters(opened.linear);
+    ModuleReport report{.name = spec.router.front(),
+                        .kind = "router",
+                        .scheme = opened.linear.scheme(),
+                        .excluded_by = std::move(excluded_by)};
+    report.bytes = module_bytes(path + ".");
+    return add(std::move(report), std::move(opened));
+  }
+
+  Result<> norm(const NormSpec& spec) { return vector(spec.path, spec.path + ".weight", "norm", spec.size); }
+
+  Result<> vector(const std::string& module, const std::string& name, std::string_view kind, std::int64_t size) {
+    return tensor(module, name, kind, {size});
+  }
+
+  // An unquantized tensor that is read whole.
+  Result<> tensor(const std::string& module, const std::string& name, std::string_view kind,
+                  const std::vector<std::int64_t>& shape) {
+    OpenedModule opened;
+    MORACLE_ASSIGN(opened.tensor, ledger_.claim(name));
+    if (!is_float(opened.tensor->dtype)) {
+      return tensor_error("tensor.dtype", *opened.tensor, "BF16, F16 or F32",
+                          std::string(to_string(opened.tensor->dtype)));
+    }
+    MORACLE_TRY(expect_shape(*opened.tensor, shape));
+    std::uint64_t size = 1;
+    for (const std::int64_t dim : shape) size *= static_cast<std::uint64_t>(dim);
+    plan_->parameters_ += size;
+    ModuleReport report{.name = module, .kind = std::string(kind)};
+    const Dtype dtype = opened.tensor->dtype;
+    report.scheme.weight.element = dtype == Dtype::f32   ? Element::f32
+                                   : dtype == Dtype::f16 ? Element::f16
+                                                         : Element::bf16;
+    report.bytes = opened.tensor->bytes.size();
+    return add(std::move(report), std::move(opened));
+  }
+
+  // Distinct problems are decided once: a model has a handful, in thousands of modules.
+  Result<> decide_for(const Problem& problem, ModuleReport& report, OpenedModule& opened) {
+    auto known = std::find_if(decided_.begin(), decided_.end(), [&](const auto& d) { return d.first == problem; });
+    if (known == decided_.end()) {
+      MORACLE_ASSIGN(Decision decision, decide_module(report.name, problem, machine_, policy_));
+      for (const std::string& warning : decision.warnings) plan_->warnings_.push_back(report.name + ": " + warning);
+      decided_.emplace_back(problem, std::move(decision));
+      known = std::prev(decided_.end());
+    }
+    report.problem = problem;
+    report.decision = known->second;
+    opened.winner = known->second.winner;
+    return Ok{};
+  }
+
+  Result<> add(ModuleReport report, OpenedModule opened) {
+    if (!plan_->indices_.emplace(report.name, plan_->reports_.size()).second) {
+      return Error{.code = "tensor.duplicate", .where = report.name, .wanted = "each module once", .found = "it twice"};
+    }
+    opened.tensors = ledger_.take_claims();
+    plan_->reports_.push_back(std::move(report));
+    plan_->opened_.push_back(std::move(opened));
+    return Ok{};
+  }
+
+  [[nodiscard]] Error missing_bias(std::string where) const {
+    return Error{.code = "tensor.missing",
+                 .file = ledger_.checkpoint()->folder().string(),
+                 .where = std::move(where),
+                 .wanted = "a bias, which the model has",
+                 .found = "no such tensor"};
+  }
+
+  static ModuleRef ref_of(const LinearSpec& spec) {
+    return {.path = spec.path, .fused = spec.fused, .out = spec.out, .in = spec.in};
+  }
+
+  // The first of several names that is stored, or the first.
+  [[nodiscard]] const std::string& first_stored(const std::vector<std::string>& names) const {
+    const auto found = std::find_if(names.begin(), names.end(),
+                                    [&](const std::string& name) { return ledger_.find(name) != nullptr; });
+    return found == names.end() ? names.front() : *found;
+  }
+
+  [[nodiscard]] std::string exclusion(const ModuleRef& ref) const {
+    const auto scheme = format_->scheme_of(ref, ledger_);
+    return scheme.ok() ? scheme->excluded_by : "";
+  }
+
+  void count_parameters(const StoredLinear& linear) {
+    const MatrixSpec& spec = linear.spec;
+    plan_->parameters_ += static_cast<std::uint64_t>(spec.rows * spec.cols + (linear.bias ? spec.rows : 0));
+  }
+
+  // Stored bytes of all tensors whose name begins so.
+  [[nodiscard]] std::uint64_t module_bytes(const std::string& prefix) const {
+    std::uint64_t bytes = 0;
+    const auto& tensors = ledger_.checkpoint()->tensors();
+    for (auto it = tensors.lower_bound(prefix); it != tensors.end() && it->first.starts_with(prefix); ++it) {
+      bytes += it->second.bytes.size();
+    }
+    return bytes;
+  }
+
+  // The experts may lie under any of their layouts' names; a name within another's is not counted twice.
+  [[nodiscard]] std::uint64_t experts_bytes(const ExpertsRef& ref) const {
+    std::set<std::string> prefixes;
+    for (const ExpertsLayout& layout : ref.layouts) {
+      for (const std::string* name : {&layout.gate, &layout.up, &layout.down, &layout.gate_up, &layout.stacked_down}) {
+        if (!name->empty()) prefixes.insert(name->substr(0, name->find("{e}")));
+      }
+    }
+    std::uint64_t bytes = 0;
+    std::string last;
+    for (const std::string& prefix : prefixes) {
+      if (!last.empty() && prefix.starts_with(last)) continue;
+      bytes += module_bytes(prefix);
+      last = prefix;
+    }
+    return bytes;
+  }
+
+  const Machine& machine_;
+  const Policy& policy_;
+  TensorLedger ledger_;
+  std::optional<ModelConfig> config_;  // once it has been read
+  std::unique_ptr<Format> format_;
+  std::unique_ptr<Plan> plan_;
+  std::vector<std::pair<Problem, Decision>> decided_;
+};
+
+Result<std::unique_ptr<LoadPlan>> LoadPlan::make(std::shared_ptr<const Checkpoint> checkpoint, const Machine& machine,
+                                                 const Policy& policy) {
+  auto planned = guarded("plan the model", [&] { return Planner(checkpoint, machine, policy).run(); });
+  MORACLE_ASSIGN(std::unique_ptr<Plan> plan, unless_changed(*checkpoint, std::move(planned)));
+  return std::unique_ptr<LoadPlan>(std::move(plan));
+}
+
+}  // namespace moracle

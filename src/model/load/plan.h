@@ -1,0 +1,66 @@
+// The plan behind LoadPlan: a family's spec with every module opened and decided.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "format/decode/stored_linear.h"
+#include "model/model.h"
+#include "model/spec/spec.h"
+
+namespace moracle {
+
+// What the plan keeps of one module until it is packed. Which members are set depends on the kind.
+struct OpenedModule {
+  StoredLinear linear{};                     // linear, router, embedding
+  StoredExperts experts{};                   // experts
+  const TensorView* tensor = nullptr;        // norm, sinks, correction bias
+  const KernelCard* winner = nullptr;        // linear, experts: null when nobody can serve
+  std::vector<const TensorView*> tensors{};  // that are read for it
+};
+
+// Asks the table of the problem's scheme. A decision may be without a winner. Errors: "oracle.no_table"; a pinned
+// backend that cannot serve.
+Result<Decision> decide_module(const std::string& name, const Problem& problem, const Machine& machine,
+                               const Policy& policy);
+
+class Plan final : public LoadPlan {
+ public:
+  [[nodiscard]] const ModelInfo& info() const override { return spec_.info; }
+  [[nodiscard]] const std::vector<ModuleReport>& modules() const override { return reports_; }
+  [[nodiscard]] const std::vector<std::string>& warnings() const override { return warnings_; }
+  [[nodiscard]] std::uint64_t parameters() const override { return parameters_; }
+  [[nodiscard]] Result<CanonicalExperts> read_experts(std::size_t module) const override {
+    return unless_changed(*checkpoint_, opened_[module].experts.read());
+  }
+  [[nodiscard]] Result<CanonicalLinear> read_linear(std::size_t module) const override {
+    return unless_changed(*checkpoint_, opened_[module].linear.read());
+  }
+
+  [[nodiscard]] Result<> verify_unchanged() const override { return checkpoint_->verify_unchanged(); }
+
+  [[nodiscard]] const ModelSpec& spec() const { return spec_; }
+  [[nodiscard]] const Checkpoint& checkpoint() const { return *checkpoint_; }
+  [[nodiscard]] const Machine& machine() const { return machine_; }
+  [[nodiscard]] const Policy& policy() const { return policy_; }
+  // By the name in its report; every module of the spec has one.
+  [[nodiscard]] std::size_t index_of(const std::string& name) const { return indices_.find(name)->second; }
+  [[nodiscard]] const OpenedModule& opened(std::size_t module) const { return opened_[module]; }
+
+ private:
+  friend class Planner;
+
+  ModelSpec spec_;
+  std::shared_ptr<const Checkpoint> checkpoint_;
+  Machine machine_;
+  Policy policy_;
+  std::vector<ModuleReport> reports_;
+  std::vector<OpenedModule> opened_;
+  std::map<std::string, std::size_t, std::less<>> indices_;
+  std::vector<std::string> warnings_;
+  std::uint64_t parameters_ = 0;
+};
+
+}  // namespace moracle

@@ -1,0 +1,71 @@
+// Grouped-query attention over paged keys and values.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "model/run/blocks.h"
+
+namespace moracle {
+
+// Softmax is computed block by block with a running maximum (Milakov and Gimelshein, arXiv 1805.02867), so that memory
+// does not grow with the context. Each query's result depends on its own sequence alone and sums in one fixed order:
+// the same bits whatever else is in the batch, however a prompt was cut, and for any number of threads.
+class Attention final : public Mixer {
+ public:
+  struct Parts {
+    std::unique_ptr<PackedLinear> q, k, v, o;
+    std::unique_ptr<PackedLinear> head_gate{};  // null, or [heads, hidden]: a sigmoid gate on each head's output
+    bool element_gate = false;   // q gives [q | gate] for each head: a sigmoid gate on each element of the output
+    Norm q_norm{}, k_norm{};     // weight empty: none; [head_dim]: each head; else the whole vector
+    std::vector<float> sinks{};  // [heads] or empty
+    std::int64_t heads = 0;
+    std::int64_t kv_heads = 0;
+    std::int64_t head_dim = 0;
+    std::int64_t rotary_dims = 0;  // 0: no rope
+    std::int64_t window = 0;
+    float clip = 0.0F;      // bound on q, k and v after the norms; 0: none
+    std::size_t rope = 0;   // index into ForwardContext::ropes
+    std::size_t layer = 0;  // index into the sequence state
+  };
+  explicit Attention(Parts parts);
+
+  [[nodiscard]] LayerState state() const override;
+  [[nodiscard]] std::size_t bytes() const override;
+  [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override;
+  void run(const ForwardContext& context, const float* x, float* out) const override;
+
+ private:
+  struct Buffers;
+  struct Tile;
+  struct Scratch;
+
+  // A block's share of a layer: keys as [kv_heads, head_dim, 64], transposed so that the scores of 64 positions are
+  // one row of a product; values as [kv_heads, 64, head_dim].
+  [[nodiscard]] std::int64_t value_offset() const { return parts_.kv_heads * parts_.head_dim * kBlockTokens; }
+  [[nodiscard]] std::size_t linear_bytes(std::int64_t tokens, int threads) const;
+  [[nodiscard]] std::int64_t tile_rows() const { return tile_queries_ * group_; }
+  // From one head's query to the next one's in what q gives.
+  [[nodiscard]] std::int64_t query_stride() const {
+    return parts_.element_gate ? 2 * parts_.head_dim : parts_.head_dim;
+  }
+
+  void norm_and_rotate(const ForwardContext& context, const Buffers& buffers) const;
+  void clip(float* vector, std::int64_t size) const;
+  void append(const ForwardContext& context, const Buffers& buffers) const;
+  void attend(const ForwardContext& context, const Tile& tile, std::int64_t kv_head, const Buffers& buffers,
+              Scratch& scratch) const;
+  // Starts reading a block into the second-level cache, in four streams: a core alone gets more of them than of one.
+  void attend_block(const ForwardContext& context, const Tile& tile, std::int64_t kv_head, std::int64_t block,
+                    Scratch& scratch) const;
+  void gate(const ForwardContext& context, const Buffers& buffers, std::int64_t token, std::int64_t head,
+            float* out) const;
+  void finish(const Tile& tile, std::int64_t kv_head, const Buffers& buffers, const ForwardContext& context,
+              Scratch& scratch) const;
+
+  Parts parts_;
+  std::int64_t group_ = 1;         // query heads that share a key head
+  std::int64_t tile_queries_ = 1;  // positions of one task
+};
+
+}  // namespace moracle

@@ -1,0 +1,152 @@
+// Pieces of a forward pass that families compose.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/memory.h"
+#include "base/phase_clock.h"
+#include "base/thread_pool.h"
+#include "kernels/kernel.h"
+#include "kernels/vector/vector_ops.h"
+#include "model/run/rope.h"
+#include "model/spec/spec.h"
+#include "model/state/state.h"
+#include "moe/moe_layer.h"
+
+namespace moracle {
+
+// One sequence's part of the batch: tokens [begin, begin + count) continue `state` at position `start`.
+struct SequenceSpan {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+  std::int64_t start = 0;
+  PagedState* state = nullptr;
+};
+
+// cos and sin of every token of the batch, [tokens, rotary_dims / 2].
+struct RopeTable {
+  float* cos = nullptr;
+  float* sin = nullptr;
+};
+
+// What every block of one forward call shares.
+struct ForwardContext {
+  ThreadPool& pool;
+  const VectorOps& ops;
+  std::span<std::byte> workspace;
+  std::int64_t tokens = 0;
+  const std::int32_t* ids = nullptr;
+  std::span<const SequenceSpan> spans;
+  std::span<const RopeTable> ropes;
+  PhaseClock* clock = nullptr;  // null: nobody asks
+
+  void enter(Phase phase) const {
+    if (clock != nullptr) clock->enter(phase);
+  }
+  [[nodiscard]] RunContext run_context(std::span<std::byte> rest) const { return {pool, rest}; }
+};
+
+// Tokens that one task of an elementwise loop takes: enough to outweigh handing it out.
+inline constexpr std::int64_t kTokenTile = 8;
+
+// RMSNorm with the (1 + w) of some families already added.
+struct Norm {
+  std::vector<float> weight;
+  float eps = 1e-6F;
+
+  [[nodiscard]] std::size_t bytes() const { return weight.size() * sizeof(float); }
+  // y[rows, size] = norm of x[rows, size]; y may be x.
+  void run(const ForwardContext& context, std::int64_t rows, const float* x, float* y) const;
+};
+
+// The token table, kept at the width it was published in.
+class Embedding {
+ public:
+  // Reads the whole table. Errors: those of MatrixSource::read, "memory.allocate".
+  static Result<Embedding> load(const MatrixSource& source, ThreadPool& pool);
+  // The same size without the numbers: for those who only ask for bytes().
+  static Result<Embedding> lay_out(const MatrixSpec& spec);
+  [[nodiscard]] std::size_t bytes() const { return table_.size(); }
+  void lookup(std::int32_t id, float* out) const;  // 0 <= id < rows
+
+ private:
+  [[nodiscard]] std::size_t element_bytes() const { return element_ == Element::f32 ? 4 : 2; }
+
+  PageBuffer table_;
+  Element element_ = Element::f32;
+  std::int64_t width_ = 0;
+};
+
+// What mixes tokens of a sequence: attention, or a recurrence.
+class Mixer {
+ public:
+  virtual ~Mixer() = default;
+  [[nodiscard]] virtual LayerState state() const = 0;
+  [[nodiscard]] virtual std::size_t bytes() const = 0;
+  [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, int threads) const = 0;
+  // out[tokens, hidden] from the normed x[tokens, hidden]; appends the batch to the states, which have room for it.
+  virtual void run(const ForwardContext& context, const float* x, float* out) const = 0;
+};
+
+class FeedForward {
+ public:
+  virtual ~FeedForward() = default;
+  [[nodiscard]] virtual std::size_t bytes() const = 0;
+  [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, int threads) const = 0;
+  // Returns the first token that could not be routed, or -1.
+  virtual std::int64_t run(const ForwardContext& context, const float* x, float* out) const = 0;
+};
+
+// down(act(gate x) * up x)
+class DenseMlp final : public FeedForward {
+ public:
+  struct Parts {
+    std::unique_ptr<PackedLinear> gate, up, down;
+    std::int64_t intermediate = 0;
+    ActivationSpec activation{};
+  };
+  explicit DenseMlp(Parts parts) : parts_(std::move(parts)) {}
+  [[nodiscard]] std::size_t bytes() const override;
+  [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override;
+  std::int64_t run(const ForwardContext& context, const float* x, float* out) const override;
+
+ private:
+  Parts parts_;
+};
+
+// Routed experts, and beside them what sees every token: routed(x) + shared(x), or + sigmoid(gate x) * shared(x).
+class MoeFeedForward final : public FeedForward {
+ public:
+  struct Parts {
+    MoeLayer routed;
+    std::int64_t hidden = 0;
+    std::optional<DenseMlp> shared{};
+    std::unique_ptr<PackedLinear> shared_gate{};  // [1, hidden] or null: the shared expert counts whole
+  };
+  explicit MoeFeedForward(Parts parts) : parts_(std::move(parts)) {}
+  [[nodiscard]] std::size_t bytes() const override;
+  [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override;
+  std::int64_t run(const ForwardContext& context, const float* x, float* out) const override;
+
+ private:
+  // Of the parts that run one after the other.
+  [[nodiscard]] std::size_t rest_bytes(std::int64_t tokens, int threads) const;
+  void add_shared(const ForwardContext& context, const float* x, float* out) const;
+
+  Parts parts_;
+};
+
+// Largest workspace of several linears that run one after the other; null ones are none.
+[[nodiscard]] std::size_t linear_workspace(std::initializer_list<const PackedLinear*> linears, std::int64_t tokens,
+                                           int threads);
+// Up to kMostTogether linears that read the same x[tokens, in]; null ones are left out.
+constexpr std::size_t kMostTogether = 4;
+void run_linears(const RunContext& context, std::initializer_list<LinearRun> linears, std::int64_t tokens,
+                 const float* x);
+
+}  // namespace moracle

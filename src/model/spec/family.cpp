@@ -1,0 +1,183 @@
+#include "model/spec/family.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "format/rules/spelling.h"
+#include "model/architectures/architectures.h"
+
+namespace moracle {
+
+namespace {
+
+constexpr std::array kFamilies{
+    &kDeepseekV2, &kDeepseekV3, &kGlm4Moe,  &kGptOss,    &kMixtral,
+    &kOlmoe,      &kQwen35Moe,  &kQwen3Moe, &kQwen3Next, &kStep3p5,
+};
+
+bool is_root(const TensorLedger& ledger, std::string_view root) {
+  return ledger.has_module(std::string(root) + "embed_tokens");
+}
+
+// Whether two tensors hold the same numbers, by pages of both all over their lengths: whole matrices are too long to
+// be read for a warning.
+bool look_alike(const TensorView* a, const TensorView* b) {
+  if (a == nullptr || b == nullptr || a->dtype != b->dtype || a->shape != b->shape) return false;
+  constexpr std::size_t kPages = 64;
+  constexpr std::size_t kPage = 4096;
+  const std::size_t size = a->bytes.size();
+  for (std::size_t i = 0; i < kPages; ++i) {
+    const std::size_t begin = size <= kPage ? 0 : (size - kPage) / (kPages - 1) * i;
+    const std::size_t count = std::min(kPage, size - begin);
+    if (std::memcmp(a->bytes.data() + begin, b->bytes.data() + begin, count) != 0) return false;
+  }
+  return true;
+}
+
+// A head that is stored is used, whatever the config says of tying it; the name of the head that is wanted where none
+// is and the config ties none. Empty: the embedding's.
+std::string find_head(const ModelConfig& config, const CommonConfig& common, const TensorLedger& ledger,
+                      const std::string& root) {
+  constexpr std::string_view kHead = "lm_head";
+  constexpr const char* kKey = "tie_word_embeddings";
+  std::vector<std::string> names{std::string(kHead), root + std::string(kHead)};
+  constexpr std::string_view kInner = ".model.";
+  if (root.ends_with(kInner)) names.push_back(root.substr(0, root.size() + 1 - kInner.size()) + std::string(kHead));
+  for (const std::string_view other : kRoots) names.push_back(std::string(other) + std::string(kHead));
+  const auto stored =
+      std::find_if(names.begin(), names.end(), [&](const auto& name) { return has_weights(ledger, name); });
+  if (stored != names.end()) {
+    const TensorView* const embedding = ledger.find(root + "embed_tokens.weight");
+    if (common.tied && !look_alike(embedding, ledger.find(*stored + ".weight"))) {
+      config.warn(std::string(kKey) + " = true is not followed: " + *stored +
+                  ".weight is stored, is not the embedding, and is used");
+    }
+    return *stored;
+  }
+  // A flag that ties the head in either part is all that makes sense of a head that is not there.
+  const Result<bool> inner = config.reader().boolean_or(kKey, false);
+  return common.tied || (inner.ok() && *inner) ? std::string() : names.front();
+}
+
+}  // namespace
+
+std::span<const Family* const> families() {
+  return kFamilies;
+}
+
+Result<const Family*> find_family(const ModelConfig& config) {
+  std::string known;
+  for (const std::string& type : config.model_types()) {
+    for (const Family* family : families()) {
+      if (std::find(family->model_types.begin(), family->model_types.end(), type) != family->model_types.end()) {
+        return family;
+      }
+    }
+  }
+  for (const Family* family : families()) {
+    for (const std::string_view type : family->model_types) known += (known.empty() ? "" : ", ") + std::string(type);
+  }
+  return Error{.code = "config.unsupported",
+               .file = config.reader().file(),
+               .where = "/model_type",
+               .wanted = "one of " + known,
+               .found = config.model_types().front()};
+}
+
+std::string find_root(const TensorLedger& ledger) {
+  for (const std::string_view root : kRoots) {
+    if (is_root(ledger, root)) return std::string(root);
+  }
+  // A wrapper that no one here has met: the only place below which there is a text model.
+  std::string found;
+  constexpr std::string_view kEmbedding = "embed_tokens.weight";
+  for (const auto& [name, tensor] : ledger.checkpoint()->tensors()) {
+    if (!name.ends_with(kEmbedding)) continue;
+    const std::string root = name.substr(0, name.size() - kEmbedding.size());
+    if (!is_root(ledger, root) || !ledger.has_module(root + "layers.0")) continue;
+    if (!found.empty()) return std::string(kRoots.front());
+    found = root;
+  }
+  return found.empty() ? std::string(kRoots.front()) : found;
+}
+
+ModelSpec common_spec(const ModelConfig& config, const CommonConfig& common, const TensorLedger& ledger,
+                      const std::string& root) {
+  ModelSpec spec;
+  spec.info.architecture = config.model_types().front();
+  spec.info.layers = common.layers;
+  spec.info.hidden = common.hidden;
+  spec.info.vocabulary = common.vocabulary;
+  spec.info.max_positions = common.max_positions;
+  spec.dtype = common.dtype;
+  spec.embedding = {.path = root + "embed_tokens", .out = common.vocabulary, .in = common.hidden};
+  spec.head = {.path = find_head(config, common, ledger, root), .out = common.vocabulary, .in = common.hidden};
+  spec.final_norm = norm_spec(root + "norm", common.hidden, common.norm_eps);
+  return spec;
+}
+
+NormSpec norm_spec(std::string path, std::int64_t size, double eps) {
+  NormSpec spec;
+  spec.path = std::move(path);
+  spec.size = size;
+  spec.eps = static_cast<float>(eps);
+  return spec;
+}
+
+AttentionSpec attention_spec(const std::string& path, const CommonConfig& common, bool bias) {
+  const std::int64_t q_size = common.heads * common.head_dim;
+  const std::int64_t kv_size = common.kv_heads * common.head_dim;
+  const std::vector<std::string> fused{path + ".qkv_proj"};
+  AttentionSpec spec;
+  spec.q = {.path = path + ".q_proj", .fused = fused, .out = q_size, .in = common.hidden, .bias = bias};
+  spec.k = {.path = path + ".k_proj", .fused = fused, .out = kv_size, .in = common.hidden, .bias = bias};
+  spec.v = {.path = path + ".v_proj", .fused = fused, .out = kv_size, .in = common.hidden, .bias = bias};
+  spec.o = {.path = path + ".o_proj", .out = common.hidden, .in = q_size, .bias = bias};
+  spec.heads = common.heads;
+  spec.kv_heads = common.kv_heads;
+  spec.head_dim = common.head_dim;
+  return spec;
+}
+
+Result<RoutingSpec> sigmoid_bias_routing(const ModelConfig& config, const RoutingSpec& defaults) {
+  const JsonReader& reader = config.reader();
+  MORACLE_TRY(config.only("scoring_func", "sigmoid"));
+  MORACLE_TRY(config.only("topk_method", "noaux_tc"));
+  RoutingSpec r = defaults;
+  MORACLE_ASSIGN(r.experts, config.either("num_local_experts", "n_routed_experts", defaults.experts, 1, kMaxExperts));
+  MORACLE_ASSIGN(r.top_k, reader.integer_or("num_experts_per_tok", defaults.top_k, 1, std::min(kMaxTopK, r.experts)));
+  MORACLE_ASSIGN(r.groups, reader.integer_or("n_group", defaults.groups, 1, r.experts));
+  MORACLE_ASSIGN(r.top_groups, reader.integer_or("topk_group", defaults.top_groups, 1, r.groups));
+  MORACLE_ASSIGN(r.renormalize, reader.boolean_or("norm_topk_prob", defaults.renormalize));
+  MORACLE_ASSIGN(r.factor, config.positive("routed_scaling_factor", static_cast<double>(defaults.factor), 1e6));
+  r.method = r.groups > 1 ? Routing::grouped_sigmoid_bias : Routing::sigmoid_bias_renorm;
+  return r;
+}
+
+LayerSpec layer_spec(const std::string& path, const CommonConfig& common) {
+  LayerSpec spec;
+  spec.input_norm = norm_spec(path + ".input_layernorm", common.hidden, common.norm_eps);
+  spec.post_norm = norm_spec(path + ".post_attention_layernorm", common.hidden, common.norm_eps);
+  return spec;
+}
+
+DenseSpec dense_spec(const std::string& path, std::int64_t hidden, std::int64_t intermediate,
+                     ActivationSpec activation) {
+  const std::vector<std::string> fused{path + ".gate_up_proj"};
+  DenseSpec spec;
+  spec.gate = {.path = path + ".gate_proj", .fused = fused, .out = intermediate, .in = hidden};
+  spec.up = {.path = path + ".up_proj", .fused = fused, .out = intermediate, .in = hidden};
+  spec.down = {.path = path + ".down_proj", .out = hidden, .in = intermediate};
+  spec.activation = activation;
+  return spec;
+}
+
+std::size_t add_rope(ModelSpec& spec, const RopeSpec& rope) {
+  const auto found = std::find(spec.ropes.begin(), spec.ropes.end(), rope);
+  const auto index = static_cast<std::size_t>(found - spec.ropes.begin());
+  if (found == spec.ropes.end()) spec.ropes.push_back(rope);
+  return index;
+}
+
+}  // namespace moracle

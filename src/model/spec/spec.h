@@ -1,0 +1,137 @@
+// What a family says about one model: every module with its name, shape and role. The plan opens the modules a spec
+// names, the loader builds the forward pass from the same spec; neither knows any family.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "format/format.h"
+#include "model/model.h"
+#include "model/run/rope.h"
+#include "moe/routing.h"
+#include "scheme/activation.h"
+
+namespace moracle {
+
+struct LinearSpec {
+  std::string path{};                // "model.layers.0.self_attn.q_proj"
+  std::vector<std::string> fused{};  // fused modules it is a shard of
+  std::int64_t out = 0;
+  std::int64_t in = 0;
+  bool bias = false;  // must be stored; one that is stored unasked is used as well
+};
+
+struct NormSpec {
+  std::string path{};  // "model.layers.0.input_layernorm"; the tensor is "<path>.weight"
+  std::int64_t size = 0;
+  float eps = 1e-6F;
+  bool one_plus = false;  // y = (1 + w) x / rms instead of w x / rms
+};
+
+// Grouped-query attention with rotary positions.
+struct AttentionSpec {
+  LinearSpec q{}, k{}, v{}, o{};
+  // q's rows are, head by head, [q (head_dim) | gate (head_dim)]: the attended values are multiplied by sigmoid(gate),
+  // element by element, before o. Norms of q are then over each head.
+  bool element_gate = false;
+  std::optional<LinearSpec> head_gate{};  // [heads, hidden]: head h's values are multiplied by sigmoid of its row
+  std::vector<NormSpec>
+      qk_norm{};  // empty, or {q, k}: over each head when size is head_dim, else over the whole vector
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t window = 0;            // tokens a query sees including itself; 0: all before it
+  std::optional<std::size_t> rope{};  // index into ModelSpec::ropes; none: positions do not turn the heads
+  float clip = 0.0F;                  // q, k and v are clamped to [-clip, clip] after the norms; 0: not
+  std::string sinks{};                // tensor [heads] of attention-sink logits; empty: none
+};
+
+// Gated delta net: a recurrence with a state of fixed size.
+struct DeltaNetSpec {
+  // Separate: qkv [q | k | v], z [value_heads * value_dim, hidden], b and a [value_heads, hidden]. Grouped, paths of z
+  // and a empty: qkv's rows lie key head by key head as [q | k | v | z], b's as [b | a].
+  LinearSpec qkv{}, z{}, b{}, a{}, out{};
+  std::string conv{};     // module; "<conv>.weight" [channels, 1, kernel]
+  std::string a_log{};    // tensor [value_heads]
+  std::string dt_bias{};  // tensor [value_heads]
+  NormSpec norm{};        // over value_dim
+  std::int64_t key_heads = 0;
+  std::int64_t value_heads = 0;
+  std::int64_t key_dim = 0;
+  std::int64_t value_dim = 0;
+  std::int64_t kernel = 0;
+};
+
+// Multi-head latent attention: keys and values of all heads are made of one latent by `kv_b`, which is absorbed into
+// the queries and the output and so never runs as a linear.
+struct LatentAttentionSpec {
+  std::optional<LinearSpec> q_a{};  // [rank, hidden]; none: `q` reads the input itself
+  NormSpec q_norm{};                // over the rank
+  LinearSpec q{};                   // rows are, head by head, [nope | rotary]
+  LinearSpec kv_a{};                // [latent + rotary, hidden]; the rotary part is one key for all heads
+  NormSpec kv_norm{};               // over the latent
+  LinearSpec kv_b{};                // rows are, head by head, [keys (nope) | values (value)]
+  LinearSpec o{};
+  std::int64_t heads = 0;
+  std::int64_t nope = 0;
+  std::int64_t rotary = 0;
+  std::int64_t value = 0;
+  std::int64_t latent = 0;
+  bool interleaved = true;  // pairs to be rotated lie side by side
+  float scale = 1.0F;       // of the scores
+  std::size_t rope = 0;     // index into ModelSpec::ropes
+};
+
+using MixerSpec = std::variant<AttentionSpec, DeltaNetSpec, LatentAttentionSpec>;
+
+struct DenseSpec {
+  LinearSpec gate{}, up{}, down{};
+  ActivationSpec activation{};
+};
+
+// Sees every token, whatever the router chooses: y = routed(x) + mlp(x), or + sigmoid(gate x) * mlp(x).
+struct SharedExpertSpec {
+  DenseSpec mlp{};
+  LinearSpec gate{};  // [1, hidden]; path empty: none
+};
+
+struct MoeSpec {
+  // Where the router may be stored, "<path>.weight" [experts, hidden]: the first that exists is taken.
+  std::vector<std::string> router{};
+  std::vector<std::string> correction_bias{};  // tensors [experts]; empty: the method has none
+  RoutingSpec routing{};
+  ExpertsRef experts{};
+  ActivationSpec activation{};
+  std::optional<SharedExpertSpec> shared{};
+  bool bias = false;  // of router and experts: must be stored; those that are stored unasked are used as well
+};
+
+struct LayerSpec {
+  NormSpec input_norm{};
+  MixerSpec mixer{};
+  NormSpec post_norm{};
+  std::variant<DenseSpec, MoeSpec> feed_forward{};
+};
+
+// Tensors that a family's checkpoints hold and its text model does not need, beyond what is known by the module that it
+// hangs on (leftovers.h).
+struct Harmless {
+  std::vector<std::string> suffixes{};  // of a family's own, with the dot before them
+  std::string layers{};                 // "model.layers.": numbers from the layer count on are draft heads
+};
+
+struct ModelSpec {
+  ModelInfo info{};
+  Element dtype = Element::bf16;
+  LinearSpec embedding{};  // rows are tokens: out = vocabulary, in = hidden
+  LinearSpec head{};       // of the same shape; path empty: tied to the embedding
+  NormSpec final_norm{};
+  std::vector<LayerSpec> layers{};
+  std::vector<RopeSpec> ropes{};
+  Harmless harmless{};
+};
+
+}  // namespace moracle

@@ -1,0 +1,193 @@
+#include "model/spec/validate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace moracle {
+
+namespace {
+
+// Where a member's value may come from, in every family's spelling.
+struct Member {
+  std::string_view name;
+  std::array<std::string_view, 4> keys;
+};
+
+constexpr std::array kMembers{
+    Member{"layers", {"num_hidden_layers"}},
+    Member{"hidden", {"hidden_size"}},
+    Member{"vocabulary", {"vocab_size"}},
+    Member{"max_positions", {"max_position_embeddings", "max_seq_len"}},
+    Member{"eps", {"rms_norm_eps"}},
+    Member{"heads", {"num_attention_heads"}},
+    Member{"kv_heads", {"num_key_value_heads", "num_attention_groups"}},
+    Member{"head_dim", {"head_dim"}},
+    Member{"window", {"sliding_window"}},
+    Member{"clip", {"clip_qkv"}},
+    Member{"rotary_dims", {"partial_rotary_factor", "partial_rotary_factors", "rope_parameters"}},
+    Member{"inv_freq", {"rope_parameters", "rope_scaling", "rope_theta"}},
+    Member{"nope", {"qk_nope_head_dim"}},
+    Member{"rotary", {"qk_rope_head_dim"}},
+    Member{"value", {"v_head_dim"}},
+    Member{"latent", {"kv_lora_rank"}},
+    Member{"key_heads", {"linear_num_key_heads"}},
+    Member{"value_heads", {"linear_num_value_heads"}},
+    Member{"key_dim", {"linear_key_head_dim"}},
+    Member{"value_dim", {"linear_value_head_dim"}},
+    Member{"kernel", {"linear_conv_kernel_dim"}},
+    Member{"experts", {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"}},
+    Member{"top_k", {"num_experts_per_tok", "experts_per_token", "moe_top_k"}},
+    Member{"groups", {"n_group"}},
+    Member{"top_groups", {"topk_group"}},
+    Member{"factor", {"routed_scaling_factor", "moe_router_scaling_factor"}},
+    Member{"intermediate", {"intermediate_size", "moe_intermediate_size"}},
+    Member{"expert_intermediate", {"moe_intermediate_size", "intermediate_size"}},
+    Member{"limit", {"swiglu_limit", "swiglu_limits", "swiglu_limits_shared"}},
+    Member{"alpha", {"swiglu_alpha"}},
+};
+
+Result<> require(bool holds, std::string_view member, std::string wanted, std::string found) {
+  if (holds) return Ok{};
+  return Error{
+      .code = "config.range", .where = std::string(member), .wanted = std::move(wanted), .found = std::move(found)};
+}
+
+Result<> require_within(std::int64_t value, std::int64_t most, std::string_view member) {
+  return require(value >= 1 && value <= most, member, "1 to " + std::to_string(most), std::to_string(value));
+}
+
+Result<> require_positive(float value, std::string_view member) {
+  return require(std::isfinite(value) && value > 0.0F, member, "a finite number above 0", fmt::format("{}", value));
+}
+
+Result<> validate(const NormSpec& spec) {
+  return require_positive(spec.eps, "eps");
+}
+
+Result<> validate(const RopeSpec& spec) {
+  MORACLE_TRY(
+      require(spec.rotary_dims >= 2 && spec.rotary_dims % 2 == 0 && std::ssize(spec.inv_freq) == spec.rotary_dims / 2,
+              "rotary_dims", "an even number of rotated dimensions", std::to_string(spec.rotary_dims)));
+  const auto finite = [](float value) { return std::isfinite(value) && value >= 0.0F; };
+  MORACLE_TRY(require(std::all_of(spec.inv_freq.begin(), spec.inv_freq.end(), finite), "inv_freq",
+                      "finite rotary frequencies", "one that is not"));
+  MORACLE_TRY(require_positive(spec.scale, "inv_freq"));
+  MORACLE_TRY(require_positive(spec.score_scale, "inv_freq"));
+  return require_within(spec.max_positions, kMaxPositions, "max_positions");
+}
+
+Result<> require_rotary(const ModelSpec& model, std::size_t rope, std::int64_t dims, std::string_view dims_name) {
+  const std::int64_t rotary = rope < model.ropes.size() ? model.ropes[rope].rotary_dims : 0;
+  return require(rotary >= 2 && rotary <= dims, "rotary_dims",
+                 fmt::format("2 to {}, the {} of a head", dims, dims_name), std::to_string(rotary));
+}
+
+Result<> validate(const AttentionSpec& spec, const ModelSpec& model) {
+  MORACLE_TRY(require_within(spec.heads, kMaxHeads, "heads"));
+  MORACLE_TRY(require(spec.kv_heads >= 1 && spec.heads % spec.kv_heads == 0, "kv_heads",
+                      fmt::format("a divisor of {} heads", spec.heads), std::to_string(spec.kv_heads)));
+  MORACLE_TRY(require_within(spec.head_dim, kMaxHeadDim, "head_dim"));
+  MORACLE_TRY(require(spec.window >= 0 && spec.window <= kMaxPositions, "window",
+                      "0 to " + std::to_string(kMaxPositions), std::to_string(spec.window)));
+  MORACLE_TRY(require(std::isfinite(spec.clip) && spec.clip >= 0.0F, "clip", "a finite number from 0",
+                      fmt::format("{}", spec.clip)));
+  for (const NormSpec& norm : spec.qk_norm) MORACLE_TRY(validate(norm));
+  return spec.rope ? require_rotary(model, *spec.rope, spec.head_dim, "dimensions") : Result<>(Ok{});
+}
+
+Result<> validate(const DeltaNetSpec& spec, const ModelSpec& /*model*/) {
+  MORACLE_TRY(require_within(spec.key_heads, kMaxHeads, "key_heads"));
+  MORACLE_TRY(require(spec.value_heads >= 1 && spec.value_heads % spec.key_heads == 0, "value_heads",
+                      fmt::format("a multiple of {} key heads", spec.key_heads), std::to_string(spec.value_heads)));
+  MORACLE_TRY(require_within(spec.key_dim, kMaxHeadDim, "key_dim"));
+  MORACLE_TRY(require_within(spec.value_dim, kMaxHeadDim, "value_dim"));
+  MORACLE_TRY(require_within(spec.kernel, kMaxConvolution, "kernel"));
+  return validate(spec.norm);
+}
+
+Result<> validate(const LatentAttentionSpec& spec, const ModelSpec& model) {
+  MORACLE_TRY(require_within(spec.heads, kMaxHeads, "heads"));
+  MORACLE_TRY(require_within(spec.nope, kMaxHeadDim, "nope"));
+  MORACLE_TRY(require_within(spec.rotary, kMaxHeadDim, "rotary"));
+  MORACLE_TRY(require_within(spec.value, kMaxHeadDim, "value"));
+  MORACLE_TRY(require_within(spec.latent, kMaxHidden, "latent"));
+  MORACLE_TRY(require_positive(spec.scale, "inv_freq"));
+  if (spec.q_a) MORACLE_TRY(validate(spec.q_norm));
+  MORACLE_TRY(validate(spec.kv_norm));
+  return require_rotary(model, spec.rope, spec.rotary, "rotated part");
+}
+
+Result<> validate(const ActivationSpec& spec) {
+  MORACLE_TRY(require(std::isfinite(spec.limit) && spec.limit >= 0.0F, "limit", "a finite number from 0",
+                      fmt::format("{}", spec.limit)));
+  return require(std::isfinite(spec.alpha) && std::isfinite(spec.beta), "alpha", "a finite number",
+                 fmt::format("{}", spec.alpha));
+}
+
+// Shared experts are as many as the config says, side by side.
+constexpr std::int64_t kMaxDense = kMaxIntermediate * kMaxExperts;
+
+Result<> validate(const DenseSpec& spec) {
+  MORACLE_TRY(require_within(spec.gate.out, kMaxDense, "intermediate"));
+  return validate(spec.activation);
+}
+
+Result<> validate(const MoeSpec& spec) {
+  MORACLE_TRY(validate(spec.routing));
+  MORACLE_TRY(require_within(spec.routing.experts, kMaxExperts, "experts"));
+  MORACLE_TRY(require_within(spec.routing.top_k, kMaxTopK, "top_k"));
+  MORACLE_TRY(require_within(spec.experts.intermediate, kMaxIntermediate, "expert_intermediate"));
+  MORACLE_TRY(validate(spec.activation));
+  return spec.shared ? validate(spec.shared->mlp) : Result<>(Ok{});
+}
+
+Result<> validate(const LayerSpec& spec, const ModelSpec& model) {
+  MORACLE_TRY(validate(spec.input_norm));
+  MORACLE_TRY(std::visit([&](const auto& mixer) { return validate(mixer, model); }, spec.mixer));
+  MORACLE_TRY(validate(spec.post_norm));
+  return std::visit([](const auto& feed_forward) { return validate(feed_forward); }, spec.feed_forward);
+}
+
+Result<> validate(const ModelSpec& spec) {
+  MORACLE_TRY(require_within(spec.info.layers, kMaxLayers, "layers"));
+  MORACLE_TRY(require(spec.info.layers == std::ssize(spec.layers), "layers", std::to_string(spec.layers.size()),
+                      std::to_string(spec.info.layers)));
+  MORACLE_TRY(require_within(spec.info.hidden, kMaxHidden, "hidden"));
+  MORACLE_TRY(require_within(spec.info.vocabulary, kMaxVocabulary, "vocabulary"));
+  MORACLE_TRY(require_within(spec.info.max_positions, kMaxPositions, "max_positions"));
+  MORACLE_TRY(validate(spec.final_norm));
+  for (const RopeSpec& rope : spec.ropes) MORACLE_TRY(validate(rope));
+  for (const LayerSpec& layer : spec.layers) MORACLE_TRY(validate(layer, spec));
+  return Ok{};
+}
+
+// The error of a member, told of the key that it was read from.
+Error at_key(Error error, const ModelConfig& config) {
+  const JsonReader& reader = config.reader();
+  error.file = reader.file();
+  const auto* const member =
+      std::find_if(kMembers.begin(), kMembers.end(), [&](const Member& m) { return m.name == error.where; });
+  if (member == kMembers.end()) return error;
+  const auto* const key = std::find_if(member->keys.begin(), member->keys.end(),
+                                       [&](std::string_view name) { return !name.empty() && reader.has(name); });
+  const bool stated = key != member->keys.end();
+  if (!stated) {
+    error.code = "config.missing";
+    error.found = "nothing, and the default of " + error.found + " is out of range";
+  }
+  error.where = reader.pointer(stated ? *key : member->keys.front());
+  return error;
+}
+
+}  // namespace
+
+Result<> validate(const ModelSpec& spec, const ModelConfig& config) {
+  auto result = validate(spec);
+  if (!result.ok()) return at_key(std::move(result).error(), config);
+  return Ok{};
+}
+
+}  // namespace moracle

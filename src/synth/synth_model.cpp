@@ -1,0 +1,377 @@
+#include "synth/synth_model.h"
+
+#include <cmath>
+#include <utility>
+
+#include "base/checked.h"
+
+namespace moracle {
+
+namespace {
+
+struct Architecture {
+  std::string name{};
+  std::string model_type{};
+  std::string class_name{};
+  std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, vocabulary = 0, positions = 0;
+  std::int64_t dense_intermediate = 0, experts = 0, top_k = 0, intermediate = 0;
+  double rope_theta = 0, epsilon = 0;
+  std::int64_t bos = 0, eos = 0;
+  bool qk_norm = false;
+  bool attention_bias = false;             // of q, k, v and o
+  bool sinks = false;                      // a logit a head that takes its share of the softmax
+  std::vector<std::string> layer_kinds{};  // that take turns; none: the configuration does not tell
+  std::string moe{};                       // module below a layer
+  std::string router = "gate";             // below it
+  bool router_bias = false;
+  // All experts in one tensor, with biases, rows of gate and up alternating; else a module an expert, with these names.
+  bool stacked = false;
+  std::string gate_name{}, up_name{}, down_name{};
+  Json config{};  // what this family's config.json has besides
+};
+
+const std::vector<Architecture>& architectures() {
+  static const std::vector<Architecture> all = {
+      {.name = "qwen3-30b-a3b",
+       .model_type = "qwen3_moe",
+       .class_name = "Qwen3MoeForCausalLM",
+       .layers = 48,
+       .hidden = 2048,
+       .heads = 32,
+       .kv_heads = 4,
+       .head_dim = 128,
+       .vocabulary = 151936,
+       .positions = 40960,
+       .dense_intermediate = 6144,
+       .experts = 128,
+       .top_k = 8,
+       .intermediate = 768,
+       .rope_theta = 1e6,
+       .epsilon = 1e-6,
+       .bos = 151643,
+       .eos = 151645,
+       .qk_norm = true,
+       .moe = "mlp",
+       .gate_name = "gate_proj",
+       .up_name = "up_proj",
+       .down_name = "down_proj",
+       .config = {{"decoder_sparse_step", 1},
+                  {"mlp_only_layers", Json::array()},
+                  {"moe_intermediate_size", 768},
+                  {"norm_topk_prob", true},
+                  {"num_experts", 128}}},
+      {.name = "mixtral-8x7b",
+       .model_type = "mixtral",
+       .class_name = "MixtralForCausalLM",
+       .layers = 32,
+       .hidden = 4096,
+       .heads = 32,
+       .kv_heads = 8,
+       .head_dim = 128,
+       .vocabulary = 32000,
+       .positions = 32768,
+       .dense_intermediate = 14336,
+       .experts = 8,
+       .top_k = 2,
+       .intermediate = 14336,
+       .rope_theta = 1e6,
+       .epsilon = 1e-5,
+       .bos = 1,
+       .eos = 2,
+       .moe = "block_sparse_moe",
+       .gate_name = "w1",
+       .up_name = "w3",
+       .down_name = "w2",
+       .config = {{"num_local_experts", 8}}},
+      {.name = "gpt-oss-20b",
+       .model_type = "gpt_oss",
+       .class_name = "GptOssForCausalLM",
+       .layers = 24,
+       .hidden = 2880,
+       .heads = 64,
+       .kv_heads = 8,
+       .head_dim = 64,
+       .vocabulary = 201088,
+       .positions = 131072,
+       .dense_intermediate = 2880,
+       .experts = 32,
+       .top_k = 4,
+       .intermediate = 2880,
+       .rope_theta = 150000,
+       .epsilon = 1e-5,
+       .bos = 199998,
+       .eos = 200002,
+       .attention_bias = true,
+       .sinks = true,
+       .layer_kinds = {"sliding_attention", "full_attention"},
+       .moe = "mlp",
+       .router = "router",
+       .router_bias = true,
+       .stacked = true,
+       .config = {{"experts_per_token", 4},
+                  {"initial_context_length", 4096},
+                  {"num_local_experts", 32},
+                  {"rope_scaling",
+                   {{"beta_fast", 32.0},
+                    {"beta_slow", 1.0},
+                    {"factor", 32.0},
+                    {"original_max_position_embeddings", 4096},
+                    {"rope_type", "yarn"},
+                    {"truncate", false}}},
+                  {"sliding_window", 128},
+                  {"swiglu_limit", 7.0}}},
+  };
+  return all;
+}
+
+enum class Publisher : std::uint8_t { none, gptq, awq, mxfp4 };
+
+struct SchemeRecipe {
+  std::string name;
+  Publisher publisher;
+  int bits;
+  std::int64_t group;  // -1: a scale per output channel
+  bool act_order;
+};
+
+const std::vector<SchemeRecipe>& recipes() {
+  static const std::vector<SchemeRecipe> all = {
+      {"int4-g32", Publisher::gptq, 4, 32, false},         {"int4-g128", Publisher::gptq, 4, 128, false},
+      {"int4-channel", Publisher::gptq, 4, -1, false},     {"int4-g128-asym", Publisher::awq, 4, 128, false},
+      {"int4-g32-actorder", Publisher::gptq, 4, 32, true}, {"int8-g128", Publisher::gptq, 8, 128, false},
+      {"mxfp4", Publisher::mxfp4, 4, 32, false},           {"bf16", Publisher::none, 16, 0, false},
+  };
+  return all;
+}
+
+template <class List>
+std::vector<std::string> names_of(const List& list) {
+  std::vector<std::string> names;
+  for (const auto& entry : list) names.push_back(entry.name);
+  return names;
+}
+
+// MXFP4 is published for stacked experts, integers for experts that are modules.
+bool goes_with(const Architecture& arch, const SchemeRecipe& recipe) {
+  return recipe.publisher == Publisher::none || arch.stacked == (recipe.publisher == Publisher::mxfp4);
+}
+
+template <class Entry, class Fits>
+Result<const Entry*> find_named(const std::vector<Entry>& list, const std::string& name, const char* what, Fits fits) {
+  std::string known;
+  for (const Entry& entry : list) {
+    if (!fits(entry)) continue;
+    if (entry.name == name) return &entry;
+    known += (known.empty() ? "" : ", ") + entry.name;
+  }
+  return Error{.code = "synth.unsupported", .where = what, .wanted = "one of " + known, .found = "'" + name + "'"};
+}
+
+class Describer {
+ public:
+  Describer(const Architecture& arch, const SchemeRecipe& recipe, std::uint64_t seed)
+      : arch_(arch), recipe_(recipe), seed_(seed) {}
+
+  std::vector<SynthTensor> describe(std::int64_t layers) {
+    dense("model.embed_tokens.weight", {arch_.vocabulary, arch_.hidden}, 0.02);
+    for (std::int64_t layer = 0; layer < layers; ++layer) describe_layer("model.layers." + std::to_string(layer) + ".");
+    ones("model.norm.weight", arch_.hidden);
+    dense("lm_head.weight", {arch_.vocabulary, arch_.hidden}, 0.02);
+    return std::move(tensors_);
+  }
+
+ private:
+  void describe_layer(const std::string& prefix) {
+    ones(prefix + "input_layernorm.weight", arch_.hidden);
+    describe_attention(prefix + "self_attn.");
+    ones(prefix + "post_attention_layernorm.weight", arch_.hidden);
+    const std::string moe = prefix + arch_.moe + ".";
+    const std::string router = moe + arch_.router;
+    dense(router + ".weight", {arch_.experts, arch_.hidden}, 1.0 / std::sqrt(static_cast<double>(arch_.hidden)));
+    if (arch_.router_bias) dense(router + ".bias", {arch_.experts}, kBias);
+    if (arch_.stacked) {
+      stacked(moe + "experts.gate_up_proj", 2 * arch_.intermediate, arch_.hidden);
+      stacked(moe + "experts.down_proj", arch_.hidden, arch_.intermediate);
+      return;
+    }
+    for (std::int64_t expert = 0; expert < arch_.experts; ++expert) {
+      const std::string path = moe + "experts." + std::to_string(expert) + ".";
+      // Gate and up see the same activations, hence get the same column order.
+      const std::uint64_t shared = order();
+      linear(path + arch_.gate_name, arch_.intermediate, arch_.hidden, shared);
+      linear(path + arch_.up_name, arch_.intermediate, arch_.hidden, shared);
+      linear(path + arch_.down_name, arch_.hidden, arch_.intermediate, order());
+    }
+  }
+
+  void describe_attention(const std::string& attention) {
+    const std::int64_t query = arch_.heads * arch_.head_dim;
+    const std::int64_t key = arch_.kv_heads * arch_.head_dim;
+    projection(attention + "q_proj", query, arch_.hidden);
+    projection(attention + "k_proj", key, arch_.hidden);
+    projection(attention + "v_proj", key, arch_.hidden);
+    projection(attention + "o_proj", arch_.hidden, query);
+    if (arch_.qk_norm) {
+      ones(attention + "q_norm.weight", arch_.head_dim);
+      ones(attention + "k_norm.weight", arch_.head_dim);
+    }
+    if (arch_.sinks) dense(attention + "sinks", {arch_.heads}, 1.0);
+  }
+
+  std::uint64_t order() { return ++seed_; }
+
+  void add(std::string name, Dtype dtype, std::vector<std::int64_t> shape, SynthFill fill) {
+    tensors_.push_back({.spec = {.name = std::move(name), .dtype = dtype, .shape = std::move(shape)}, .fill = fill});
+  }
+  void dense(const std::string& name, std::vector<std::int64_t> shape, double deviation) {
+    add(name, Dtype::bf16, std::move(shape), {.kind = SynthFill::Kind::bf16_normal, .value = deviation});
+  }
+  void ones(const std::string& name, std::int64_t size) {
+    add(name, Dtype::bf16, {size}, {.kind = SynthFill::Kind::bf16_ones});
+  }
+
+  // Of attention: quantized as the experts are, but for MXFP4, which leaves all else as it was.
+  void projection(const std::string& path, std::int64_t out, std::int64_t in) {
+    linear(path, out, in, order());
+    if (arch_.attention_bias) dense(path + ".bias", {out}, kBias);
+  }
+
+  void stacked(const std::string& path, std::int64_t out, std::int64_t in) {
+    const double deviation = 1.0 / std::sqrt(static_cast<double>(in));
+    dense(path + "_bias", {arch_.experts, out}, kBias);
+    if (recipe_.publisher == Publisher::none) return dense(path, {arch_.experts, in, out}, deviation);
+    const std::int64_t groups = in / recipe_.group;
+    add(path + "_blocks", Dtype::u8, {arch_.experts, out, groups, recipe_.group / 2}, {.kind = SynthFill::Kind::bits});
+    // The root mean square of the eight magnitudes 0, 0.5, 1, 1.5, 2, 3, 4 and 6.
+    const double rms = std::sqrt(68.5 / 8.0);
+    add(path + "_scales", Dtype::u8, {arch_.experts, out, groups},
+        {.kind = SynthFill::Kind::e8m0_scales, .value = deviation / rms});
+  }
+
+  void linear(const std::string& path, std::int64_t out, std::int64_t in, std::uint64_t order_seed) {
+    const double deviation = 1.0 / std::sqrt(static_cast<double>(in));
+    if (recipe_.publisher == Publisher::none || recipe_.publisher == Publisher::mxfp4)
+      return dense(path + ".weight", {out, in}, deviation);
+    const std::int64_t group = recipe_.group > 0 ? recipe_.group : in;
+    const std::int64_t groups = in / group;
+    const std::int64_t per_word = 32 / recipe_.bits;
+    // A uniform code has a standard deviation of 2^bits / sqrt(12).
+    const double scale = deviation * std::sqrt(12.0) / static_cast<double>(1 << recipe_.bits);
+    const SynthFill scales{.kind = SynthFill::Kind::f16_scales, .value = scale};
+    if (recipe_.publisher == Publisher::awq) {
+      add(path + ".qweight", Dtype::i32, {in, out / per_word}, {.kind = SynthFill::Kind::bits});
+      add(path + ".qzeros", Dtype::i32, {groups, out / per_word}, {.kind = SynthFill::Kind::near_middle});
+      add(path + ".scales", Dtype::f16, {groups, out}, scales);
+      return;
+    }
+    // Format "gptq" (v1) stores the zero point less one: 7 a nibble, 127 a byte.
+    const std::uint32_t zeros = recipe_.bits == 4 ? 0x77777777U : 0x7F7F7F7FU;
+    add(path + ".qweight", Dtype::i32, {in / per_word, out}, {.kind = SynthFill::Kind::bits});
+    add(path + ".qzeros", Dtype::i32, {groups, out / per_word}, {.kind = SynthFill::Kind::word, .word = zeros});
+    add(path + ".g_idx", Dtype::i32, {in},
+        {.kind = SynthFill::Kind::group_index, .group = group, .shuffled = recipe_.act_order, .seed = order_seed});
+    add(path + ".scales", Dtype::f16, {groups, out}, scales);
+  }
+
+  static constexpr double kBias = 0.02;  // standard deviation of biases
+
+  const Architecture& arch_;
+  const SchemeRecipe& recipe_;
+  std::uint64_t seed_;
+  std::vector<SynthTensor> tensors_;
+};
+
+Json quantization_config(const SchemeRecipe& recipe) {
+  if (recipe.publisher == Publisher::awq) {
+    return {{"quant_method", "awq"}, {"bits", recipe.bits}, {"group_size", recipe.group},
+            {"zero_point", true},    {"version", "gemm"},   {"modules_to_not_convert", {"gate"}}};
+  }
+  if (recipe.publisher == Publisher::mxfp4) {
+    return {{"quant_method", "mxfp4"},
+            {"modules_to_not_convert",
+             {"model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"}}};
+  }
+  return {{"quant_method", "gptq"},
+          {"bits", recipe.bits},
+          {"group_size", recipe.group},
+          {"desc_act", recipe.act_order},
+          {"sym", true},
+          {"lm_head", false},
+          {"checkpoint_format", "gptq"},
+          {"true_sequential", true},
+          {"static_groups", false}};
+}
+
+Json model_config(const Architecture& arch, const SchemeRecipe& recipe, std::int64_t layers) {
+  Json config = {{"architectures", {arch.class_name}},
+                 {"model_type", arch.model_type},
+                 {"attention_bias", arch.attention_bias},
+                 {"attention_dropout", 0.0},
+                 {"bos_token_id", arch.bos},
+                 {"eos_token_id", arch.eos},
+                 {"head_dim", arch.head_dim},
+                 {"hidden_act", "silu"},
+                 {"hidden_size", arch.hidden},
+                 {"intermediate_size", arch.dense_intermediate},
+                 {"max_position_embeddings", arch.positions},
+                 {"num_attention_heads", arch.heads},
+                 {"num_experts_per_tok", arch.top_k},
+                 {"num_hidden_layers", layers},
+                 {"num_key_value_heads", arch.kv_heads},
+                 {"rms_norm_eps", arch.epsilon},
+                 {"rope_theta", arch.rope_theta},
+                 {"sliding_window", nullptr},
+                 {"tie_word_embeddings", false},
+                 {"torch_dtype", "bfloat16"},
+                 {"vocab_size", arch.vocabulary}};
+  if (!arch.layer_kinds.empty()) {
+    Json& kinds = config["layer_types"] = Json::array();
+    for (std::size_t l = 0; l < static_cast<std::size_t>(layers); ++l)
+      kinds.push_back(arch.layer_kinds[l % arch.layer_kinds.size()]);
+  }
+  config.update(arch.config);
+  if (recipe.publisher != Publisher::none) config["quantization_config"] = quantization_config(recipe);
+  return config;
+}
+
+}  // namespace
+
+std::vector<std::string> synth_model_names() {
+  return names_of(architectures());
+}
+
+std::vector<std::string> synth_scheme_names() {
+  return names_of(recipes());
+}
+
+Result<SynthModel> describe_synth_model(const std::string& architecture, const std::string& scheme, std::int64_t layers,
+                                        std::uint64_t seed) {
+  MORACLE_ASSIGN(const Architecture* arch,
+                 find_named(architectures(), architecture, "architecture", [](const Architecture&) { return true; }));
+  MORACLE_ASSIGN(const SchemeRecipe* recipe,
+                 find_named(recipes(), scheme, "--scheme", [&](const auto& entry) { return goes_with(*arch, entry); }));
+  if (layers < 0 || layers > arch->layers) {
+    return Error{.code = "synth.layers",
+                 .where = "--layers",
+                 .wanted = "1 to " + std::to_string(arch->layers),
+                 .found = std::to_string(layers)};
+  }
+  const std::int64_t count = layers == 0 ? arch->layers : layers;
+  SynthModel model;
+  model.tensors = Describer(*arch, *recipe, seed << 32U).describe(count);
+  const Json generation = {{"bos_token_id", arch->bos}, {"eos_token_id", arch->eos}};
+  model.files = {{"config.json", model_config(*arch, *recipe, count).dump(2) + "\n"},
+                 {"generation_config.json", generation.dump(2) + "\n"},
+                 {"tokenizer_config.json", Json{{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                                {"bos_token", "<|bos|>"},
+                                                {"eos_token", "<|eos|>"},
+                                                {"model_max_length", arch->positions}}
+                                                   .dump(2) +
+                                               "\n"},
+                 {"tokenizer.json", synth_tokenizer(arch->vocabulary, arch->bos, arch->eos)}};
+  if (recipe->publisher == Publisher::gptq)
+    model.files.push_back({"quantize_config.json", quantization_config(*recipe).dump(2) + "\n"});
+  return model;
+}
+
+}  // namespace moracle

@@ -1,0 +1,80 @@
+// A model that counts: each token is followed by the next.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "model/model.h"
+
+namespace moracle::test {
+
+class CountedState final : public SequenceState {
+ public:
+  [[nodiscard]] std::int64_t length() const override { return length_; }
+  [[nodiscard]] std::unique_ptr<SequenceState> fork() const override { return std::make_unique<CountedState>(*this); }
+  void append(std::int64_t count) { length_ += count; }
+
+ private:
+  std::int64_t length_ = 0;
+};
+
+// After token t it expects t + 1 (modulo the vocabulary) with a logit of 2, all others 0.
+class SuccessorModel final : public Model {
+ public:
+  explicit SuccessorModel(std::int64_t positions) {
+    info_.vocabulary = 10;
+    info_.max_positions = positions;
+  }
+  [[nodiscard]] const ModelInfo& info() const override { return info_; }
+  [[nodiscard]] Result<std::unique_ptr<SequenceState>> new_sequence() const override {
+    return std::unique_ptr<SequenceState>(std::make_unique<CountedState>());
+  }
+  Result<> reserve(std::int64_t tokens) override {
+    reserved = std::max(reserved, tokens);
+    return Ok{};
+  }
+  Result<> forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
+                   std::vector<float>& logits) override {
+    calls.emplace_back(batch.ids.begin(), batch.ids.end());
+    EXPECT_EQ(batch.positions.front(), states[0]->length());
+    EXPECT_EQ(batch.positions.back(), states[0]->length() + std::ssize(batch.ids) - 1);
+    EXPECT_LE(std::ssize(batch.ids), reserved);
+    static_cast<CountedState*>(states[0])->append(std::ssize(batch.ids));
+    const std::size_t first = rows == LogitRows::all ? 0 : batch.ids.size() - 1;
+    logits.clear();
+    for (std::size_t i = first; i < batch.ids.size(); ++i) {
+      std::vector<float> row(10, 0.0F);
+      row[static_cast<std::size_t>((batch.ids[i] + 1) % 10)] = poison ? std::nanf("") : 2.0F;
+      logits.insert(logits.end(), row.begin(), row.end());
+    }
+    return Ok{};
+  }
+  Result<> forward_top_k(const Batch& batch, std::span<SequenceState* const> states, const TopK& which,
+                         std::vector<TokenLogit>& top) override {
+    std::vector<float> logits;
+    MORACLE_TRY(forward(batch, states, LogitRows::last_of_each, logits));
+    seeds.push_back(which.seeds.empty() ? 0 : which.seeds[0]);
+    if (poison) return Error{.code = "numeric.nan"};
+    top.clear();
+    for (const float logit : logits) top.push_back({logit, static_cast<std::int32_t>(top.size())});
+    std::sort(top.begin(), top.end(), [](const auto& a, const auto& b) { return a.before(b); });
+    top.resize(std::min(top.size(), static_cast<std::size_t>(which.k)));
+    return Ok{};
+  }
+
+  std::vector<std::vector<std::int32_t>> calls;
+  std::vector<std::uint64_t> seeds;  // of forward_top_k; 0: none
+  std::int64_t reserved = 0;
+  bool poison = false;
+
+ private:
+  ModelInfo info_;
+};
+
+}  // namespace moracle::test
