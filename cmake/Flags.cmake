@@ -1,6 +1,9 @@
 # Warnings and sanitizers for our own code; every target links moracle_flags privately.
 add_library(moracle_flags INTERFACE)
-target_compile_options(moracle_flags INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Werror)
+target_compile_options(moracle_flags INTERFACE -Wall -Wextra -Wpedantic -Wconversion)
+if(MORACLE_WERROR)
+  target_compile_options(moracle_flags INTERFACE -Werror)
+endif()
 # g++ 12 sees an overlap in literal + std::string that is not there (GCC bug 105651), and uninitialized members in
 # std::variant (GCC bug 80635); clang and the sanitizers watch for both.
 target_compile_options(moracle_flags INTERFACE "$<$<CXX_COMPILER_ID:GNU>:-Wno-restrict;-Wno-maybe-uninitialized>")
