@@ -45,6 +45,16 @@ struct VectorOps {
   // (a, b) = (a cos - b sin, b cos + a sin), elementwise.
   void (*rotate)(float* a, float* b, const float* cos, const float* sin, std::int64_t n);
   void (*delta_step)(const DeltaStep& step);
+  // gemm where B holds bf16 numbers or integers, which are exact in f32: the bits of gemm over the widened B.
+  void (*gemm_bf16)(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda,
+                    const std::uint16_t* b, std::int64_t ldb, float* c, std::int64_t ldc, bool accumulate,
+                    const std::uint16_t* next);
+  void (*gemm_int8)(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda,
+                    const std::int8_t* b, std::int64_t ldb, float* c, std::int64_t ldc, bool accumulate,
+                    const std::int8_t* next);
+  void (*multiply)(const float* x, float* y, std::int64_t n);  // y *= x
+  void (*widen_bf16)(const std::uint16_t* x, float* y, std::int64_t n);
+  void (*widen_int8)(float scale, const std::int8_t* x, float* y, std::int64_t n);  // y = scale * x
 };
 
 [[nodiscard]] const VectorOps& scalar_vector_ops();

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -31,15 +32,26 @@ void dot_rows(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, st
   }
 }
 
-void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, const float* b,
-          std::int64_t ldb, float* c, std::int64_t ldc, bool accumulate, const float* /*next*/) {
+float widened(float value) {
+  return value;
+}
+float widened(std::uint16_t bf16) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bf16) << 16U);
+}
+float widened(std::int8_t code) {
+  return static_cast<float>(code);
+}
+
+template <class T>
+void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, const T* b,
+          std::int64_t ldb, float* c, std::int64_t ldc, bool accumulate, const T* /*next*/) {
   for (std::int64_t row = 0; row < m; ++row) {
     float* out = c + row * ldc;
     if (!accumulate) std::fill(out, out + n, 0.0F);
     for (std::int64_t i = 0; i < k; ++i) {
       const float factor = a[row * lda + i];
-      const float* from = b + i * ldb;
-      for (std::int64_t j = 0; j < n; ++j) out[j] += factor * from[j];
+      const T* from = b + i * ldb;
+      for (std::int64_t j = 0; j < n; ++j) out[j] += factor * widened(from[j]);
     }
   }
 }
@@ -50,6 +62,18 @@ void add(const float* x, float* y, std::int64_t n) {
 
 void scale(float factor, float* x, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+void multiply(const float* x, float* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] *= x[i];
+}
+
+void widen_bf16(const std::uint16_t* x, float* y, std::int64_t n) {
+  std::transform(x, x + n, y, [](std::uint16_t value) { return widened(value); });
+}
+
+void widen_int8(float scale, const std::int8_t* x, float* y, std::int64_t n) {
+  std::transform(x, x + n, y, [scale](std::int8_t code) { return scale * widened(code); });
 }
 
 float max(const float* x, std::int64_t n) {
@@ -119,8 +143,25 @@ void delta_step(const DeltaStep& step) {
   }
 }
 
-constexpr VectorOps kOps{"scalar", dot,         dot_rows, gemm,        add,      scale,  max,
-                         finite,   exp_sub_sum, silu_mul, sigmoid_mul, rms_norm, rotate, delta_step};
+constexpr VectorOps kOps{.name = "scalar",
+                         .dot = dot,
+                         .dot_rows = dot_rows,
+                         .gemm = gemm<float>,
+                         .add = add,
+                         .scale = scale,
+                         .max = max,
+                         .finite = finite,
+                         .exp_sub_sum = exp_sub_sum,
+                         .silu_mul = silu_mul,
+                         .sigmoid_mul = sigmoid_mul,
+                         .rms_norm = rms_norm,
+                         .rotate = rotate,
+                         .delta_step = delta_step,
+                         .gemm_bf16 = gemm<std::uint16_t>,
+                         .gemm_int8 = gemm<std::int8_t>,
+                         .multiply = multiply,
+                         .widen_bf16 = widen_bf16,
+                         .widen_int8 = widen_int8};
 
 }  // namespace
 

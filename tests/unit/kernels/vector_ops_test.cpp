@@ -171,6 +171,53 @@ TEST(VectorOps, GemmMatchesDoubleAndEachRowAlone) {
   }
 }
 
+// Narrow operands are exact in f32: products over them have the bits of products over the widened ones. A byte behind
+// the last number belongs to nobody.
+TEST(VectorOps, GemmOverNarrowNumbersEqualsGemmOverTheWidened) {
+  for (const VectorOps* ops : every_implementation()) {
+    for (const std::int64_t n : {1, 5, 16, 33, 64, 96, 128}) {
+      for (const std::int64_t m : {1, 3, 4, 9}) {
+        SCOPED_TRACE(std::string(ops->name) + " n=" + std::to_string(n) + " m=" + std::to_string(m));
+        const std::int64_t k = 37;
+        const auto size = static_cast<std::size_t>(k * n);
+        const auto a = random_values(static_cast<std::size_t>(m * k), 3);
+        const auto start = random_values(static_cast<std::size_t>(m * n), 5);
+        std::vector<std::uint16_t> halves(size);
+        std::vector<std::int8_t> codes(size);
+        std::mt19937 engine(6);
+        for (auto& half : halves) half = static_cast<std::uint16_t>(engine() % 0x8000U >> 1U | (engine() & 0x8000U));
+        for (auto& code : codes) code = static_cast<std::int8_t>(static_cast<int>(engine() % 255) - 127);
+        halves.shrink_to_fit();
+        codes.shrink_to_fit();
+        std::vector<float> wide(size);
+        const auto same = [&](const std::vector<float>& got) {
+          auto want = start;
+          ops->gemm(m, n, k, a.data(), k, wide.data(), n, want.data(), n, true, nullptr);
+          return std::memcmp(got.data(), want.data(), want.size() * sizeof(float)) == 0;
+        };
+        for (std::size_t i = 0; i < size; ++i) {
+          const auto bits = static_cast<std::uint32_t>(halves[i]) << 16U;
+          std::memcpy(&wide[i], &bits, sizeof bits);
+        }
+        auto c = start;
+        ops->gemm_bf16(m, n, k, a.data(), k, halves.data(), n, c.data(), n, true, halves.data());
+        EXPECT_TRUE(same(c));
+        std::vector<float> widened(size + 1, 42.0F);
+        ops->widen_bf16(halves.data(), widened.data(), static_cast<std::int64_t>(size));
+        EXPECT_EQ(std::memcmp(widened.data(), wide.data(), size * sizeof(float)), 0);
+        EXPECT_EQ(widened[size], 42.0F);
+        for (std::size_t i = 0; i < size; ++i) wide[i] = static_cast<float>(codes[i]);
+        c = start;
+        ops->gemm_int8(m, n, k, a.data(), k, codes.data(), n, c.data(), n, true, codes.data());
+        EXPECT_TRUE(same(c));
+        ops->widen_int8(0.25F, codes.data(), widened.data(), static_cast<std::int64_t>(size));
+        for (std::size_t i = 0; i < size; ++i) ASSERT_EQ(widened[i], 0.25F * wide[i]);
+        EXPECT_EQ(widened[size], 42.0F);
+      }
+    }
+  }
+}
+
 TEST(VectorOps, ElementwiseMatchesTheScalarForm) {
   const VectorOps& scalar = scalar_vector_ops();
   for (const VectorOps* ops : every_implementation()) {
@@ -209,6 +256,8 @@ TEST(VectorOps, ElementwiseMatchesTheScalarForm) {
       scalar.add(a.data(), x2.data(), n);
       ops->scale(0.37F, x.data(), n);
       scalar.scale(0.37F, x2.data(), n);
+      ops->multiply(s.data(), x.data(), n);
+      scalar.multiply(s.data(), x2.data(), n);
       EXPECT_EQ(x, x2);
     }
   }

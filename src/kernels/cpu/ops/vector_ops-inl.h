@@ -1,6 +1,7 @@
 // Attention, norms and activations of VectorOps.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -96,13 +97,37 @@ void dot_rows(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, st
   for (; j < n; ++j) dot_columns<V, 1>(m, k, a, lda, b + j * ldb, ldb, c + j, ldc);
 }
 
+template <class V>
+inline typename V::Reg load_as(const float* at) {
+  return V::load(at);
+}
+template <class V>
+inline typename V::Reg load_as(const std::uint16_t* at) {
+  return V::load_bf16(reinterpret_cast<const std::byte*>(at));
+}
+template <class V>
+inline typename V::Reg load_as(const std::int8_t* at) {
+  return V::load_i8(reinterpret_cast<const std::byte*>(at));
+}
+template <class V>
+inline typename V::Reg load_part_as(const float* at, std::int64_t n) {
+  return V::load_part(at, n);
+}
+// Narrow numbers behind the n-th are not read: they may lie behind the end of memory.
+template <class V, class T>
+inline typename V::Reg load_part_as(const T* at, std::int64_t n) {
+  T some[V::kLanes] = {};
+  __builtin_memcpy(some, at, static_cast<std::size_t>(n) * sizeof(T));
+  return load_as<V>(some);
+}
+
 // R rows of C, kVectors vectors wide; the tail of n one (partial) vector at a time. With kPrefetches, `next` is asked
 // for as B is read, step by step: in one go, a core would wait for the first lines before it could ask for the last.
-template <class V, int R, bool kPrefetches>
-void gemm_rows(std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, const float* b, std::int64_t ldb,
-               float* c, std::int64_t ldc, bool accumulate, const float* next) {
+template <class V, int R, bool kPrefetches, class T>
+void gemm_rows(std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, const T* b, std::int64_t ldb, float* c,
+               std::int64_t ldc, bool accumulate, const T* next) {
   constexpr int kVectors = V::kGemmVectors;
-  constexpr std::int64_t kLine = 16;  // floats
+  constexpr std::int64_t kLine = 64 / sizeof(T);
   std::int64_t j = 0;
   for (; j + kVectors * V::kLanes <= n; j += kVectors * V::kLanes) {
     typename V::Reg sum[R][kVectors];
@@ -115,7 +140,7 @@ void gemm_rows(std::int64_t n, std::int64_t k, const float* a, std::int64_t lda,
         for (std::int64_t at = 0; at < kVectors * V::kLanes; at += kLine)
           __builtin_prefetch(next + i * kVectors * V::kLanes + at, 0, 2);
       }
-      for (int v = 0; v < kVectors; ++v) row[v] = V::load(b + i * ldb + j + v * V::kLanes);
+      for (int v = 0; v < kVectors; ++v) row[v] = load_as<V>(b + i * ldb + j + v * V::kLanes);
       for (int r = 0; r < R; ++r) {
         const auto factor = V::set1(a[r * lda + i]);
         for (int v = 0; v < kVectors; ++v) sum[r][v] = V::fma(factor, row[v], sum[r][v]);
@@ -130,7 +155,7 @@ void gemm_rows(std::int64_t n, std::int64_t k, const float* a, std::int64_t lda,
     typename V::Reg sum[R];
     for (int r = 0; r < R; ++r) sum[r] = accumulate ? V::load_part(c + r * ldc + j, left) : V::zero();
     for (std::int64_t i = 0; i < k; ++i) {
-      const auto row = V::load_part(b + i * ldb + j, left);
+      const auto row = load_part_as<V>(b + i * ldb + j, left);
       for (int r = 0; r < R; ++r) sum[r] = V::fma(V::set1(a[r * lda + i]), row, sum[r]);
     }
     for (int r = 0; r < R; ++r) V::store_part(c + r * ldc + j, sum[r], left);
@@ -138,9 +163,9 @@ void gemm_rows(std::int64_t n, std::int64_t k, const float* a, std::int64_t lda,
 }
 
 // A strip of B stays in the first-level cache for all rows of A.
-template <class V>
-void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, const float* b,
-          std::int64_t ldb, float* c, std::int64_t ldc, bool accumulate, const float* next) {
+template <class V, class T>
+void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, const T* b,
+          std::int64_t ldb, float* c, std::int64_t ldc, bool accumulate, const T* next) {
   constexpr std::int64_t kStrip = V::kGemmVectors * V::kLanes;
   for (std::int64_t j = 0; j < n; j += kStrip) {
     const std::int64_t width = n - j < kStrip ? n - j : kStrip;
@@ -150,13 +175,39 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::i
       if (next != nullptr && row == 0) {
         gemm_rows<V, rows(), true>(width, k, from, lda, b + j, ldb, to, ldc, accumulate, next + j * k);
       } else {
-        gemm_rows<V, rows(), false>(width, k, from, lda, b + j, ldb, to, ldc, accumulate, nullptr);
+        gemm_rows<V, rows(), false, T>(width, k, from, lda, b + j, ldb, to, ldc, accumulate, nullptr);
       }
     };
     std::int64_t row = 0;
     for (; row + 4 <= m; row += 4) multiply(std::integral_constant<int, 4>{}, row);
     for (; row < m; ++row) multiply(std::integral_constant<int, 1>{}, row);
   }
+}
+
+template <class V>
+void multiply(const float* x, float* y, std::int64_t n) {
+  for_lanes<V>(
+      n, [&](std::int64_t i) { V::store(y + i, V::mul(V::load(y + i), V::load(x + i))); },
+      [&](std::int64_t i, std::int64_t left) {
+        V::store_part(y + i, V::mul(V::load_part(y + i, left), V::load_part(x + i, left)), left);
+      });
+}
+
+template <class V>
+void widen_bf16(const std::uint16_t* x, float* y, std::int64_t n) {
+  for_lanes<V>(
+      n, [&](std::int64_t i) { V::store(y + i, load_as<V>(x + i)); },
+      [&](std::int64_t i, std::int64_t left) { V::store_part(y + i, load_part_as<V>(x + i, left), left); });
+}
+
+template <class V>
+void widen_int8(float scale, const std::int8_t* x, float* y, std::int64_t n) {
+  const auto factor = V::set1(scale);
+  for_lanes<V>(
+      n, [&](std::int64_t i) { V::store(y + i, V::mul(factor, load_as<V>(x + i))); },
+      [&](std::int64_t i, std::int64_t left) {
+        V::store_part(y + i, V::mul(factor, load_part_as<V>(x + i, left)), left);
+      });
 }
 
 template <class V>
@@ -331,8 +382,25 @@ namespace moracle::cpu {
 template <class V>
 constexpr VectorOps vector_ops_of(const char* name) {
   using namespace vector_loops;
-  return {name,      dot<V>,         dot_rows<V>, gemm<V>,        add<V>,      scale<V>,  max<V>,
-          finite<V>, exp_sub_sum<V>, silu_mul<V>, sigmoid_mul<V>, rms_norm<V>, rotate<V>, delta_step<V>};
+  return {.name = name,
+          .dot = dot<V>,
+          .dot_rows = dot_rows<V>,
+          .gemm = gemm<V, float>,
+          .add = add<V>,
+          .scale = scale<V>,
+          .max = max<V>,
+          .finite = finite<V>,
+          .exp_sub_sum = exp_sub_sum<V>,
+          .silu_mul = silu_mul<V>,
+          .sigmoid_mul = sigmoid_mul<V>,
+          .rms_norm = rms_norm<V>,
+          .rotate = rotate<V>,
+          .delta_step = delta_step<V>,
+          .gemm_bf16 = gemm<V, std::uint16_t>,
+          .gemm_int8 = gemm<V, std::int8_t>,
+          .multiply = multiply<V>,
+          .widen_bf16 = widen_bf16<V>,
+          .widen_int8 = widen_int8<V>};
 }
 
 }  // namespace moracle::cpu

@@ -49,6 +49,9 @@ struct Avx512 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
   }
   static Reg load_u8(const std::byte* p) { return number(bytes(p)); }
+  static Reg load_i8(const std::byte* p) {
+    return number(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
   static __m512i bytes(const std::byte* p) {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
