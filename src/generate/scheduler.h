@@ -1,0 +1,82 @@
+// Continuous batching: many requests share a model, each step one forward pass.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "generate/request.h"
+#include "model/model.h"
+
+namespace moracle {
+
+struct SchedulerOptions {
+  std::int64_t context = 0;              // most tokens of prompt and answer; 0: what the model can hold
+  std::int64_t max_running = 32;         // requests
+  std::int64_t max_running_per_key = 0;  // requests; 0: no bound of its own
+  std::int64_t max_queue = 1024;         // waiting requests
+  std::int64_t max_queue_tokens = 0;     // prompt tokens of waiting requests; 0: no bound
+  double step_ms = 200;                  // a step takes so many prompt tokens as its measured rate says fit
+  std::int64_t min_prefill = 32;         // prompt tokens of a step, where there are any to take
+  std::int64_t max_prefill = 512;
+  bool reuse_prefixes = true;
+};
+
+struct SchedulerStatus {
+  std::int64_t running = 0;
+  std::int64_t waiting = 0;
+  std::int64_t waiting_tokens = 0;   // of their prompts
+  std::int64_t kv_bytes = 0;         // taken: by running requests and by stored prefixes
+  std::int64_t kv_prefix_bytes = 0;  // of those, held by stored prefixes alone: given up when they are needed
+  std::int64_t kv_budget = 0;        // bytes
+  // Since the scheduler was made.
+  std::uint64_t steps = 0;
+  std::uint64_t prompt_tokens = 0;   // computed, again after a preemption
+  std::uint64_t cached_tokens = 0;   // taken from stored prefixes
+  std::uint64_t prefix_queries = 0;  // prompt tokens that were looked up
+  std::uint64_t generated_tokens = 0;
+  std::uint64_t preemptions = 0;
+  std::uint64_t ended[4] = {};  // by RequestEnd
+  // Of the last step.
+  std::int64_t step_tokens = 0;
+  double step_seconds = 0;
+  double prefill_rate = 0;  // tokens a second, smoothed; 0: not measured yet
+};
+
+// No thread of its own beside the model's pool: all calls come from one thread, the one that drives step(). The model,
+// its pool and the sinks outlive the scheduler.
+//
+// The same request gives the same tokens and log-probabilities whatever else runs, as far as the model's kernels are
+// batch-invariant (Policy::batch_invariant).
+class Scheduler {
+ public:
+  Scheduler(Model& model, ThreadPool& pool, const SchedulerOptions& options);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // Queues a request. Errors, before anything is allocated for it:
+  //   "prompt.empty"         no prompt
+  //   "model.token"          an id of prompt, end_ids, stop_ids or logit_bias that the vocabulary lacks
+  //   "model.context"        prompt + max_tokens above the context; wanted and found name both numbers
+  //   "scheduler.kv"         prompt + max_tokens above what the whole KV budget holds
+  //   "sampling.range"       sampling, logprobs, min_tokens, max_tokens, logit_bias; `where` names the member
+  //   "scheduler.queue"      max_queue requests wait, or max_queue_tokens would be exceeded: try again later
+  Result<RequestId> submit(Request request, RequestSink& sink);
+  // Ends a request and frees what it holds: at once, or at the end of the step that is running where a sink calls it.
+  // False: no such request.
+  bool cancel(RequestId id);
+  // One step: admit, decode for all that run, prompt chunks within the time budget, sample, tell the sinks. Returns
+  // whether there is more to do. What fails ends the requests it belongs to; the scheduler stays usable.
+  bool step();
+  // Whether a step has anything to do.
+  [[nodiscard]] bool busy() const;
+  [[nodiscard]] SchedulerStatus status() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moracle
