@@ -2,12 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "kernels/cpu/ops/activation_kernels.h"
+#include "kernels/vector/vector_ops.h"
 #include "machine/machine.h"
 #include "scheme/activation_quant.h"
 #include "scheme/codes.h"
@@ -28,7 +31,7 @@ std::vector<Isa> isas() {
           {"avx512bf16", &cpu::kAvx512Bf16Activations, bf16}};
 }
 
-class PanelOpsOf : public ::testing::TestWithParam<Isa> {
+class ActivationKernelsOf : public ::testing::TestWithParam<Isa> {
  protected:
   void SetUp() override {
     if ((probe_machine().cpu_features & GetParam().features) != GetParam().features)
@@ -62,7 +65,7 @@ std::vector<float> hard_values(const Format& format) {
   return values;
 }
 
-TEST_P(PanelOpsOf, RoundsToSmallFloatsAsTheCodesDo) {
+TEST_P(ActivationKernelsOf, RoundsToSmallFloatsAsTheCodesDo) {
   for (const Format& format : kFormats) {
     for (const float factor : {1.0F, 0.37F}) {
       for (const bool divide : {true, false}) {
@@ -84,7 +87,7 @@ TEST_P(PanelOpsOf, RoundsToSmallFloatsAsTheCodesDo) {
   }
 }
 
-TEST_P(PanelOpsOf, LargestMagnitude) {
+TEST_P(ActivationKernelsOf, LargestMagnitude) {
   std::mt19937 rng(1);
   std::normal_distribution<float> normal;
   for (const std::int64_t count : {1, 7, 8, 15, 16, 17, 128, 131}) {
@@ -98,6 +101,47 @@ TEST_P(PanelOpsOf, LargestMagnitude) {
       with[static_cast<std::size_t>(count / 2)] = bad;
       EXPECT_TRUE(std::isnan(ops().absolute_max(with.data(), count))) << count;
     }
+  }
+}
+
+// A shared expert computes silu(gate) * up in one loop, a routed one in another.
+TEST_P(ActivationKernelsOf, SiluOfRoutedAndSharedExpertsIsOneNumber) {
+  const VectorOps& shared = std::string_view(GetParam().name) == "avx2" ? avx2_vector_ops() : avx512_vector_ops();
+  constexpr std::size_t kRows = 200;
+  std::mt19937 rng(9);
+  std::normal_distribution<float> normal;
+  std::vector<float> gate(kRows * cpu::kPanelRows);
+  std::vector<float> up(gate.size());
+  for (std::size_t i = 0; i < gate.size(); ++i) {
+    gate[i] = normal(rng) * std::ldexp(1.0F, static_cast<int>(i % 16) - 8);  // to beyond what exp() holds
+    up[i] = normal(rng);
+  }
+  gate[0] = 0.0F;
+  gate[1] = -0.0F;
+  gate[2] = 200.0F;
+  gate[3] = -200.0F;
+  std::vector<float> routed(gate.size());
+  ops().activate({.fn = cpu::GatedFn::silu,
+                  .alpha = 1.0F,
+                  .beta = 0.0F,
+                  .limit = 0.0F,
+                  .gate = gate.data(),
+                  .up = up.data(),
+                  .gate_bias = nullptr,
+                  .up_bias = nullptr,
+                  .out = routed.data(),
+                  .rows = kRows,
+                  .out_stride = cpu::kPanelRows});
+  std::vector<float> own(gate.size());
+  shared.silu_mul(gate.data(), up.data(), own.data(), static_cast<std::int64_t>(gate.size()));
+  EXPECT_EQ(std::memcmp(routed.data(), own.data(), routed.size() * sizeof(float)), 0);
+  for (std::size_t i = 0; i < gate.size(); ++i) {
+    const double wanted =
+        static_cast<double>(gate[i]) / (1.0 + std::exp(-static_cast<double>(gate[i]))) * static_cast<double>(up[i]);
+    // Zero where e^-gate is more than f32 holds.
+    const double least = std::fabs(static_cast<double>(gate[i]) * static_cast<double>(up[i])) /
+                         static_cast<double>(std::numeric_limits<float>::max());
+    ASSERT_NEAR(own[i], wanted, 3e-7 * std::fabs(wanted) + least) << gate[i];
   }
 }
 
@@ -119,7 +163,7 @@ cpu::EncodeArgs to_bytes(const std::vector<float>& values, float scale, bool nib
           .plane = 0};
 }
 
-TEST_P(PanelOpsOf, IntegerCodesInTheOrderOfTheLanes) {
+TEST_P(ActivationKernelsOf, IntegerCodesInTheOrderOfTheLanes) {
   if (ops().encode8 == nullptr) GTEST_SKIP() << GetParam().name << " has no integer kernels";
   constexpr std::size_t kNibbles[8] = {0, 4, 1, 5, 2, 6, 3, 7};
   constexpr std::size_t kPairs[4] = {0, 2, 1, 3};
@@ -180,7 +224,7 @@ TEST_P(PanelOpsOf, IntegerCodesInTheOrderOfTheLanes) {
 }
 
 // Groups in one call, as one call each.
-TEST_P(PanelOpsOf, GroupsOneAfterTheOther) {
+TEST_P(ActivationKernelsOf, GroupsOneAfterTheOther) {
   if (ops().encode8 == nullptr) GTEST_SKIP() << GetParam().name << " has no integer kernels";
   constexpr std::int64_t kGroup = 48;
   constexpr std::int64_t kGroups = 3;
@@ -227,7 +271,7 @@ TEST_P(PanelOpsOf, GroupsOneAfterTheOther) {
 }
 
 // A published scale may be smaller than a row's values ask for; 16 bits may hold codes of 8.
-TEST_P(PanelOpsOf, CodesEndAtTheirLimit) {
+TEST_P(ActivationKernelsOf, CodesEndAtTheirLimit) {
   if (ops().encode8 == nullptr) GTEST_SKIP() << GetParam().name << " has no integer kernels";
   const std::vector<float> values{126.4F, 127.6F, -1e30F,  3e38F,  std::numeric_limits<float>::quiet_NaN(),
                                   5.5F,   -0.5F,  -127.0F, -128.0F};
@@ -248,7 +292,7 @@ TEST_P(PanelOpsOf, CodesEndAtTheirLimit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, PanelOpsOf, ::testing::ValuesIn(isas()),
+INSTANTIATE_TEST_SUITE_P(Isas, ActivationKernelsOf, ::testing::ValuesIn(isas()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "kernels/cpu/simd/exp-inl.h"
 #include "kernels/cpu/target.h"
 
 namespace moracle::cpu {
@@ -71,30 +72,6 @@ void round_numbers(const RoundArgs& args) {
   }
 }
 
-// e^x: x = n ln2 + r, |r| <= ln2 / 2, then a degree-6 Taylor polynomial in r (remainder below 2^-24 relative).
-template <class V>
-inline typename V::Reg exp_of(typename V::Reg x) {
-  x = V::min(V::max(x, V::set1(-87.0F)), V::set1(88.0F));
-  const auto n = V::round(V::mul(x, V::set1(1.44269504088896341F)));
-  auto r = V::fma(n, V::set1(-0.693145751953125F), x);  // ln2 in two parts, so that n * ln2 loses no bits
-  r = V::fma(n, V::set1(-1.42860682030941723212e-6F), r);
-  auto p = V::set1(1.0F / 720.0F);
-  p = V::fma(p, r, V::set1(1.0F / 120.0F));
-  p = V::fma(p, r, V::set1(1.0F / 24.0F));
-  p = V::fma(p, r, V::set1(1.0F / 6.0F));
-  p = V::fma(p, r, V::set1(0.5F));
-  p = V::fma(p, r, V::set1(1.0F));
-  p = V::fma(p, r, V::set1(1.0F));
-  return V::mul(p, V::pow2(n));
-}
-
-// x * sigmoid(a x) = x / (1 + e^(-a x)); -a x is capped in exp_of, so the quotient goes to 0 and never to NaN.
-template <class V>
-inline typename V::Reg x_sigmoid(typename V::Reg x, typename V::Reg a) {
-  const auto e = exp_of<V>(V::sub(V::zero(), V::mul(a, x)));
-  return V::div(x, V::add(V::set1(1.0F), e));
-}
-
 template <class V>
 inline typename V::Reg clamp(typename V::Reg x, typename V::Reg limit) {
   return V::min(V::max(x, V::sub(V::zero(), limit)), limit);
@@ -104,29 +81,27 @@ template <class V>
 inline typename V::Reg gated(const ActivationArgs& args, typename V::Reg gate, typename V::Reg up) {
   using Reg = typename V::Reg;
   const Reg limit = V::set1(args.limit);
-  const Reg one = V::set1(1.0F);
   switch (args.fn) {
     case GatedFn::silu:
       if (args.limit > 0.0F) {
         gate = V::min(gate, limit);
         up = clamp<V>(up, limit);
       }
-      return V::mul(x_sigmoid<V>(gate, one), up);
+      return V::mul(silu<V>(gate), up);
     case GatedFn::gelu_tanh: {
       // 0.5 g (1 + tanh(z)) = g * sigmoid(2 z), z = sqrt(2/pi) (g + 0.044715 g^3)
       const Reg cubic = V::mul(V::mul(gate, gate), V::mul(gate, V::set1(0.044715F)));
       const Reg z2 = V::mul(V::add(gate, cubic), V::set1(1.5957691216057308F));
-      const auto e = exp_of<V>(V::sub(V::zero(), z2));
-      return V::mul(V::div(gate, V::add(one, e)), up);
+      return V::mul(times_sigmoid<V>(gate, z2), up);
     }
     case GatedFn::swigluoai:
       if (args.limit > 0.0F) {
         gate = V::min(gate, limit);
         up = clamp<V>(up, limit);
       }
-      return V::mul(x_sigmoid<V>(gate, V::set1(args.alpha)), V::add(up, V::set1(args.beta)));
+      return V::mul(times_sigmoid<V>(gate, V::mul(V::set1(args.alpha), gate)), V::add(up, V::set1(args.beta)));
     case GatedFn::swiglustep: {
-      const Reg s = x_sigmoid<V>(gate, one);
+      const Reg s = silu<V>(gate);
       return args.limit > 0.0F ? V::mul(V::min(s, limit), clamp<V>(up, limit)) : V::mul(s, up);
     }
   }

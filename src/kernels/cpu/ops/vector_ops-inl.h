@@ -5,33 +5,10 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cpu/simd/exp-inl.h"
 #include "kernels/vector/vector_ops.h"
 
 namespace moracle::cpu::vector_loops {
-
-// exp(x) = 2^n exp(r) with |r| <= ln2/2. The Taylor series to r^7 leaves 0.35^8/8! = 5e-9, a tenth of half an ulp. ln2
-// is split so that n * kLn2High is exact. 2^n is applied as two factors, because n reaches -150 and 128.
-template <class V>
-inline typename V::Reg exp_full(typename V::Reg x) {
-  constexpr float kLog2E = 1.44269504F;
-  constexpr float kLn2High = 0.693359375F;
-  constexpr float kLn2Low = -2.12194440e-4F;
-  // Argument order matters: min and max return the second operand where one is NaN.
-  x = V::max(V::set1(-104.0F), V::min(V::set1(89.0F), x));
-  const auto n = V::round(V::mul(x, V::set1(kLog2E)));
-  auto r = V::fma(n, V::set1(-kLn2High), x);
-  r = V::fma(n, V::set1(-kLn2Low), r);
-  auto p = V::set1(1.0F / 5040.0F);
-  p = V::fma(p, r, V::set1(1.0F / 720.0F));
-  p = V::fma(p, r, V::set1(1.0F / 120.0F));
-  p = V::fma(p, r, V::set1(1.0F / 24.0F));
-  p = V::fma(p, r, V::set1(1.0F / 6.0F));
-  p = V::fma(p, r, V::set1(0.5F));
-  p = V::fma(p, r, V::set1(1.0F));
-  p = V::fma(p, r, V::set1(1.0F));
-  const auto half = V::round(V::mul(n, V::set1(0.5F)));
-  return V::mul(V::mul(p, V::power_of_two(half)), V::power_of_two(V::sub(n, half)));
-}
 
 // Calls full(i) for whole vectors and part(i, left) for the rest.
 template <class V, class Full, class Part>
@@ -88,7 +65,7 @@ void dot_columns(std::int64_t m, std::int64_t k, const float* a, std::int64_t ld
   for (; row < m; ++row) dot_tile<V, 1, R>(k, a + row * lda, lda, b, ldb, c + row * ldc, ldc);
 }
 
-// Four rows of B stay in the first-level cache for all rows of A.
+// Four rows of B stay in L1 for all rows of A.
 template <class V>
 void dot_rows(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, const float* b,
               std::int64_t ldb, float* c, std::int64_t ldc) {
@@ -121,8 +98,9 @@ inline typename V::Reg load_part_as(const T* at, std::int64_t n) {
   return load_as<V>(some);
 }
 
-// R rows of C, kVectors vectors wide; the tail of n one (partial) vector at a time. With kPrefetches, `next` is asked
-// for as B is read, step by step: in one go, a core would wait for the first lines before it could ask for the last.
+// R rows of C, kVectors vectors wide; the tail of n one (partial) vector at a time. With kPrefetches, `next` is
+// prefetched as B is read, step by step: in one go, a core would wait for the first lines before it could prefetch the
+// last.
 template <class V, int R, bool kPrefetches, class T>
 void gemm_rows(std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, const T* b, std::int64_t ldb, float* c,
                std::int64_t ldc, bool accumulate, const T* next) {
@@ -162,7 +140,7 @@ void gemm_rows(std::int64_t n, std::int64_t k, const float* a, std::int64_t lda,
   }
 }
 
-// A strip of B stays in the first-level cache for all rows of A.
+// A strip of B stays in L1 for all rows of A.
 template <class V, class T>
 void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, const T* b,
           std::int64_t ldb, float* c, std::int64_t ldc, bool accumulate, const T* next) {
@@ -260,43 +238,32 @@ float exp_sub_sum(float shift, float* x, std::int64_t n) {
   for_lanes<V>(
       n,
       [&](std::int64_t i) {
-        const auto e = exp_full<V>(V::sub(V::load(x + i), s));
+        const auto e = exp_of<V>(V::sub(V::load(x + i), s));
         V::store(x + i, e);
         sum = V::add(sum, e);
       },
       [&](std::int64_t i, std::int64_t left) {
-        V::store_part(x + i, exp_full<V>(V::sub(V::load_part(x + i, left), s)), left);
+        V::store_part(x + i, exp_of<V>(V::sub(V::load_part(x + i, left), s)), left);
         sum = V::add(sum, V::load_part(x + i, left));  // read back: lanes beyond the end count as zero
       });
   return V::sum(sum);
 }
 
 template <class V>
-inline typename V::Reg silu_mul_of(typename V::Reg gate, typename V::Reg up) {
-  const auto one = V::set1(1.0F);
-  return V::mul(V::div(gate, V::add(one, exp_full<V>(V::sub(V::zero(), gate)))), up);
-}
-
-template <class V>
 void silu_mul(const float* gate, const float* up, float* out, std::int64_t n) {
   for_lanes<V>(
-      n, [&](std::int64_t i) { V::store(out + i, silu_mul_of<V>(V::load(gate + i), V::load(up + i))); },
+      n, [&](std::int64_t i) { V::store(out + i, V::mul(silu<V>(V::load(gate + i)), V::load(up + i))); },
       [&](std::int64_t i, std::int64_t left) {
-        V::store_part(out + i, silu_mul_of<V>(V::load_part(gate + i, left), V::load_part(up + i, left)), left);
+        V::store_part(out + i, V::mul(silu<V>(V::load_part(gate + i, left)), V::load_part(up + i, left)), left);
       });
-}
-
-template <class V>
-inline typename V::Reg sigmoid_mul_of(typename V::Reg gate, typename V::Reg x) {
-  return V::div(x, V::add(V::set1(1.0F), exp_full<V>(V::sub(V::zero(), gate))));
 }
 
 template <class V>
 void sigmoid_mul(const float* gate, const float* x, float* out, std::int64_t n) {
   for_lanes<V>(
-      n, [&](std::int64_t i) { V::store(out + i, sigmoid_mul_of<V>(V::load(gate + i), V::load(x + i))); },
+      n, [&](std::int64_t i) { V::store(out + i, times_sigmoid<V>(V::load(x + i), V::load(gate + i))); },
       [&](std::int64_t i, std::int64_t left) {
-        V::store_part(out + i, sigmoid_mul_of<V>(V::load_part(gate + i, left), V::load_part(x + i, left)), left);
+        V::store_part(out + i, times_sigmoid<V>(V::load_part(x + i, left), V::load_part(gate + i, left)), left);
       });
 }
 

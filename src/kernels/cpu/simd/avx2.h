@@ -31,14 +31,14 @@ struct Avx2 {
   static Reg min(Reg a, Reg b) { return _mm256_min_ps(a, b); }
   static Reg max(Reg a, Reg b) { return _mm256_max_ps(a, b); }
   static Reg fma(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
-  // fma into c: as an instruction, since GCC lets sums wander from register to register, and puts by what is in the
+  // fma into c: as an instruction, since GCC lets sums wander from register to register, and spills what is in the
   // way.
   static Reg add_product(Reg a, Reg b, Reg c) {
     __asm__("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b));
     return c;
   }
-  // fma where c lies in memory: as an instruction, since GCC loads the totals of a whole tile first and has to put
-  // other registers by for them.
+  // fma where c lies in memory: as an instruction, since GCC loads the totals of a whole tile first and has to spill
+  // other registers for them.
   static Reg fma_of_memory(Reg a, Reg b, const Reg& c) {
     __asm__("vfmadd213ps %2, %1, %0" : "+x"(a) : "x"(b), "m"(c));
     return a;
@@ -49,7 +49,6 @@ struct Avx2 {
     const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
     return _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
   }
-  static Reg pow2(Reg n) { return power_of_two(n); }
   static Reg load_f16(const std::byte* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }

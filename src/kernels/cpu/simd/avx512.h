@@ -35,7 +35,6 @@ struct Avx512 {
   static Reg add_product(Reg a, Reg b, Reg c) { return fma(a, b, c); }
   static Reg fma_of_memory(Reg a, Reg b, const Reg& c) { return fma(a, b, c); }
   static Reg round(Reg a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-  static Reg pow2(Reg n) { return _mm512_scalef_ps(_mm512_set1_ps(1.0F), n); }
   // 2^n of an integral n within [-126, 127]: the exponent field itself.
   static Reg power_of_two(Reg n) {
     const __m512i exponent = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
