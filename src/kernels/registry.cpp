@@ -1,49 +1,34 @@
-// Implementations of this build, one line a card.
+// Implementations of this build: those of CPU cards by their targets, of the others one line a card.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "kernels/cards.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/targets/targets.h"
 #include "kernels/kernel.h"
 #include "kernels/layouts/layout_experts.h"
 #include "kernels/ref/ref.h"
-#if defined(__x86_64__)
-#include "kernels/cpu/kernels.h"
-#include "kernels/cpu/targets/targets.h"
-#endif
 
 namespace moracle {
 
 namespace {
 
-#if defined(__x86_64__)
-template <const cpu::Target& kTarget, Numerics kNumerics>
-Result<std::unique_ptr<PackedExperts>> cpu_experts(const CanonicalExperts& experts, const PackOptions& options) {
-  return cpu::pack_experts(kTarget, kNumerics, experts, options);
-}
-template <const cpu::Target& kTarget, Numerics kNumerics>
-Result<std::unique_ptr<PackedLinear>> cpu_linear(const CanonicalLinear& linear, const PackOptions& options) {
-  return cpu::pack_linear(kTarget, kNumerics, linear, options);
-}
-template <const cpu::Target& kTarget>
-constexpr KernelImplementation on_target(const KernelCard& card) {
-  if (card.numerics == Numerics::fast)
-    return {&card, cpu_experts<kTarget, Numerics::fast>, cpu_linear<kTarget, Numerics::fast>};
-  return {&card, cpu_experts<kTarget, Numerics::exact>, cpu_linear<kTarget, Numerics::exact>};
-}
-// By the backend that the card names.
-constexpr KernelImplementation cpu_implementation(const KernelCard& card) {
-  if (card.backend == "amx") return on_target<cpu::kAmx>(card);
-  if (card.backend == "avx512vnni") return on_target<cpu::kAvx512Vnni>(card);
-  if (card.backend == "avx512bf16") return on_target<cpu::kAvx512Bf16>(card);
-  if (card.backend == "avx512") return on_target<cpu::kAvx512>(card);
-  return on_target<cpu::kAvx2>(card);
-}
-constexpr auto kCpuImplementations = [] {
-  std::array<KernelImplementation, kCpuCards.size()> all{};
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = cpu_implementation(*kCpuCards[i]);
-  return all;
-}();
-#endif
+// Of one of kCpuCards, whose target this build has.
+template <std::size_t kCard>
+struct OfCpuCard {
+  static constexpr const KernelCard& kOwn = kCpuCards[kCard].card;
+  static Result<std::unique_ptr<PackedExperts>> experts(const CanonicalExperts& experts, const PackOptions& options) {
+    return cpu::pack_experts(*cpu::find_target(kOwn.backend), kOwn.numerics, experts, options);
+  }
+  static Result<std::unique_ptr<PackedLinear>> linear(const CanonicalLinear& linear, const PackOptions& options) {
+    return cpu::pack_linear(*cpu::find_target(kOwn.backend), kOwn.numerics, linear, options);
+  }
+};
+constexpr auto kCpuImplementations = []<std::size_t... kCard>(std::index_sequence<kCard...>) {
+  return std::array{
+      KernelImplementation{&kCpuCards[kCard].card, OfCpuCard<kCard>::experts, OfCpuCard<kCard>::linear}...};
+}(std::make_index_sequence<kCpuCards.size()>());
 
 constexpr KernelImplementation kImplementations[] = {
     {&kCardRefWna16, ref::pack_experts, ref::pack_linear},
@@ -96,10 +81,8 @@ constexpr KernelImplementation kImplementations[] = {
 
 const KernelImplementation* find_implementation(std::string_view card_id) {
   const auto of_card = [&](const KernelImplementation& row) { return row.card->id == card_id; };
-#if defined(__x86_64__)
-  const auto cpu = std::find_if(kCpuImplementations.begin(), kCpuImplementations.end(), of_card);
-  if (cpu != kCpuImplementations.end()) return &*cpu;
-#endif
+  const auto* const cpu = std::find_if(kCpuImplementations.begin(), kCpuImplementations.end(), of_card);
+  if (cpu != kCpuImplementations.end()) return cpu::find_target(cpu->card->backend) != nullptr ? cpu : nullptr;
   const auto* it = std::find_if(std::begin(kImplementations), std::end(kImplementations), of_card);
   return it == std::end(kImplementations) ? nullptr : it;
 }

@@ -86,7 +86,8 @@ struct InstructionSet {
   const Target& target;
   std::string card;
 };
-const InstructionSet kSets[] = {{"avx2", kAvx2, "cpu.avx2.dense"}, {"avx512bf16", kAvx512Bf16, "cpu.avx512bf16.dense"}};
+const InstructionSet kSets[] = {{"avx2", *find_target("avx2"), "cpu.avx2.dense"},
+                                {"avx512bf16", *find_target("avx512bf16"), "cpu.avx512bf16.dense"}};
 
 class CompactPanels : public ::testing::Test {
  protected:

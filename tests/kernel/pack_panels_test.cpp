@@ -240,7 +240,7 @@ void expect_packed(const MatrixSource& source, const PanelFormat& format, std::s
 }
 
 void check(const CanonicalLinear& linear, const MatrixRecipe& recipe) {
-  const auto forms = cpu::packed_format(linear, cpu::kAvx2, Numerics::exact);
+  const auto forms = cpu::packed_format(linear, *cpu::find_target("avx2"), Numerics::exact);
   ASSERT_TRUE(forms.ok());
   const cpu::PanelFormat* const format = &forms->layout();
   const std::vector<std::int32_t> order = cpu::column_order(linear.weight->spec());
@@ -347,7 +347,7 @@ TEST_F(PackPanels, StoredNumbersThatAreNone) {
         if (element == Element::e4m3)
           key = {.element = element, .scale = ScaleType::f32, .granularity = Granularity::channel()};
         const CanonicalLinear linear = test::random_linear({.key = key, .rows = 40, .cols = 64}, rng);
-        const auto forms = cpu::packed_format(linear, cpu::kAvx2, Numerics::exact);
+        const auto forms = cpu::packed_format(linear, *cpu::find_target("avx2"), Numerics::exact);
         ASSERT_TRUE(forms.ok());
         StoredMatrix source(linear.weight, by_rows, 0);
         source.set(row, column, none);
@@ -377,7 +377,7 @@ TEST_F(PackPanels, StoredScalesThatAreUnusual) {
         const MatrixRecipe recipe{
             .key = grouped(floats ? Element::e2m1 : Element::int4, type, 32), .rows = 64, .cols = 320};
         const CanonicalLinear linear = test::random_linear(recipe, rng);
-        const auto packed = cpu::packed_format(linear, cpu::kAvx2, Numerics::exact);
+        const auto packed = cpu::packed_format(linear, *cpu::find_target("avx2"), Numerics::exact);
         ASSERT_TRUE(packed.ok());
         cpu::PanelFormat format = packed->layout();
         format.scale = cpu::scale_code(type);

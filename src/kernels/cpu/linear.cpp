@@ -11,6 +11,7 @@
 #include "kernels/cpu/head_top_k.h"
 #include "kernels/cpu/interleaved_panels.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/targets/targets.h"
 #include "kernels/cpu/tile_counts.h"
 #include "kernels/cpu/weights/bf16x12.h"
 #include "kernels/cpu/weights/pack.h"
@@ -263,7 +264,9 @@ class LinearPacker {
                                        source_.spec().global_scale, linear_.input_scale, std::move(top_k));
   }
 
-  [[nodiscard]] const Target& copy_target() const { return target_.head != nullptr ? *target_.head : target_; }
+  [[nodiscard]] const Target& copy_target() const {
+    return target_.head.empty() ? target_ : *find_target(target_.head);
+  }
 
   Result<> prepare_copy() {
     if (copy_.weight == nullptr || copy_memory_.size() > 0) return Ok{};

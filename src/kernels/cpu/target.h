@@ -1,14 +1,16 @@
 // What one instruction set provides: a table of matrix kernels, and the loops around them.
 //
-// A weight code is added by a decoder in weights/codes_*-inl.h and a row in the table of each target that serves it, a
-// target by a file in targets/ and its line in targets.h.
+// A target is added by a file in targets/ and an entry of targets.h, a weight code by a decoder in
+// weights/codes_*-inl.h, a row of weights/panel.h and one in the table of each target that serves it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "kernels/cpu/weights/panel.h"
+#include "kernels/vector/vector_ops.h"
 
 namespace moracle::cpu {
 
@@ -137,7 +139,8 @@ struct Target {
   const char* name;
   std::span<const GemmKernel> gemm;
   const ActivationKernels* activations;
-  const Target* head;  // multiplies a head's copy in 8 bits (head_top_k.h); null: this one
+  const VectorOps& (*vector_ops)();
+  std::string_view head;  // the target that multiplies a head's copy in 8 bits (head_top_k.h); empty: this one
   // Few tokens read several panels, which lie far apart, at once. Sapphire Rapids reads half as fast again so: its
   // prefetcher keeps about 20 lines of one stream on the way and 48 of several.
   bool interleaved;

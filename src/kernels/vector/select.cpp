@@ -1,14 +1,14 @@
 #include "kernels/vector/select.h"
 
+#include "kernels/cpu/targets/targets.h"
+
 namespace moracle {
 
 const VectorOps& vector_ops(CpuFeatures features) {
-#if defined(__x86_64__)
-  if (has(features, CpuFeature::avx512)) return avx512_vector_ops();
-  if (has(features, CpuFeature::avx2)) return avx2_vector_ops();
-#else
-  static_cast<void>(features);
-#endif
+  for (const cpu::TargetFacts& facts : cpu::kTargets) {
+    const cpu::Target* const target = cpu::find_target(facts.name);
+    if (target != nullptr && (features & facts.features) == facts.features) return target->vector_ops();
+  }
   return scalar_vector_ops();
 }
 

@@ -1,4 +1,7 @@
 // Calibration loops for AMX.
+//
+// Compiled on x86_64 with -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
+// Compiled on x86_64 with -mavx512vbmi -mavx512bf16 -mavx512vnni -mamx-tile -mamx-bf16 -mamx-int8
 #include <immintrin.h>
 
 #include "kernels/cpu/calibrate/loops-inl.h"

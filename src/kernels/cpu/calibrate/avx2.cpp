@@ -1,4 +1,6 @@
 // Calibration loops for AVX2 with FMA.
+//
+// Compiled on x86_64 with -mavx2 -mfma -mf16c
 #include <immintrin.h>
 
 #include "kernels/cpu/calibrate/loops-inl.h"

@@ -1,4 +1,6 @@
 // Calibration loops for AVX-512.
+//
+// Compiled on x86_64 with -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
 #include <immintrin.h>
 
 #include "kernels/cpu/calibrate/loops-inl.h"

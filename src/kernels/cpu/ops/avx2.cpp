@@ -1,4 +1,6 @@
 // The loops around matrix products, on 8 lanes.
+//
+// Compiled on x86_64 with -mavx2 -mfma -mf16c
 #include "kernels/cpu/simd/avx2.h"
 
 #include "kernels/cpu/ops/activation_kernels.h"

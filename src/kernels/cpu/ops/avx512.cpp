@@ -1,4 +1,6 @@
 // The loops around matrix products, on 16 lanes.
+//
+// Compiled on x86_64 with -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
 #include "kernels/cpu/simd/avx512.h"
 
 #include "kernels/cpu/ops/activation_kernels.h"

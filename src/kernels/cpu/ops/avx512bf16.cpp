@@ -1,4 +1,7 @@
 // The loops around matrix products, on 16 lanes, for kernels that take bf16.
+//
+// Compiled on x86_64 with -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
+// Compiled on x86_64 with -mavx512vbmi -mavx512bf16
 #include "kernels/cpu/simd/avx512.h"
 
 #include "kernels/cpu/ops/activation_kernels.h"

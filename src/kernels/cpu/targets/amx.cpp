@@ -1,5 +1,8 @@
 // AMX tiles for many tokens, AVX-512 VNNI and BF16 for few: a tile's time hardly depends on how many of its 16 rows are
 // used.
+//
+// Compiled on x86_64 with -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
+// Compiled on x86_64 with -mavx512vbmi -mavx512bf16 -mavx512vnni -mamx-tile -mamx-bf16 -mamx-int8
 #include "kernels/cpu/gemm/amx-inl.h"
 #include "kernels/cpu/ops/activation_kernels.h"
 #include "kernels/cpu/simd/avx512.h"
@@ -73,7 +76,15 @@ constexpr GemmKernel kGemm[] = {
 
 }  // namespace
 
-constinit const Target kAmx{
-    .name = "amx", .gemm = kGemm, .activations = &kAvx512Bf16Activations, .head = nullptr, .interleaved = true};
+template <>
+const Target& target_named<"amx">() {
+  static constinit const Target kTarget{.name = "amx",
+                                        .gemm = kGemm,
+                                        .activations = &kAvx512Bf16Activations,
+                                        .vector_ops = avx512_vector_ops,
+                                        .head = {},
+                                        .interleaved = true};
+  return kTarget;
+}
 
 }  // namespace moracle::cpu

@@ -1,4 +1,6 @@
 // AVX2: integers where 16-bit activations are quantized here or 8-bit ones published, else f32.
+//
+// Compiled on x86_64 with -mavx2 -mfma -mf16c
 #include "kernels/cpu/simd/avx2.h"
 #include "kernels/cpu/gemm/blocked-inl.h"
 #include "kernels/cpu/gemm/gemm-inl.h"
@@ -54,7 +56,15 @@ constexpr GemmKernel kGemm[] = {
 
 }  // namespace
 
-constinit const Target kAvx2{
-    .name = "avx2", .gemm = kGemm, .activations = &kAvx2Activations, .head = nullptr, .interleaved = false};
+template <>
+const Target& target_named<"avx2">() {
+  static constinit const Target kTarget{.name = "avx2",
+                                        .gemm = kGemm,
+                                        .activations = &kAvx2Activations,
+                                        .vector_ops = avx2_vector_ops,
+                                        .head = {},
+                                        .interleaved = false};
+  return kTarget;
+}
 
 }  // namespace moracle::cpu

@@ -1,4 +1,6 @@
 // AVX-512 without BF16 and VNNI: f32 activations, f32 multiply-add.
+//
+// Compiled on x86_64 with -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
 #include "kernels/cpu/simd/avx512.h"
 #include "kernels/cpu/gemm/gemm-inl.h"
 #include "kernels/cpu/ops/activation_kernels.h"
@@ -34,7 +36,15 @@ constexpr GemmKernel kGemm[] = {
 
 }  // namespace
 
-constinit const Target kAvx512{
-    .name = "avx512", .gemm = kGemm, .activations = &kAvx512Activations, .head = nullptr, .interleaved = false};
+template <>
+const Target& target_named<"avx512">() {
+  static constinit const Target kTarget{.name = "avx512",
+                                        .gemm = kGemm,
+                                        .activations = &kAvx512Activations,
+                                        .vector_ops = avx512_vector_ops,
+                                        .head = {},
+                                        .interleaved = false};
+  return kTarget;
+}
 
 }  // namespace moracle::cpu

@@ -1,4 +1,7 @@
 // AVX-512 BF16: 16-bit activations, bf16 products, f32 accumulation.
+//
+// Compiled on x86_64 with -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
+// Compiled on x86_64 with -mavx512vbmi -mavx512bf16
 #include "kernels/cpu/gemm/gemm-inl.h"
 #include "kernels/cpu/ops/activation_kernels.h"
 #include "kernels/cpu/simd/avx512.h"
@@ -35,10 +38,15 @@ constexpr GemmKernel kGemm[] = {
 }  // namespace
 
 // Every CPU with BF16 has VNNI.
-constinit const Target kAvx512Bf16{.name = "avx512bf16",
-                                   .gemm = kGemm,
-                                   .activations = &kAvx512Bf16Activations,
-                                   .head = &kAvx512Vnni,
-                                   .interleaved = false};
+template <>
+const Target& target_named<"avx512bf16">() {
+  static constinit const Target kTarget{.name = "avx512bf16",
+                                        .gemm = kGemm,
+                                        .activations = &kAvx512Bf16Activations,
+                                        .vector_ops = avx512_vector_ops,
+                                        .head = "avx512vnni",
+                                        .interleaved = false};
+  return kTarget;
+}
 
 }  // namespace moracle::cpu

@@ -1,4 +1,6 @@
 // AVX-512 VNNI: integer activations.
+//
+// Compiled on x86_64 with -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mavx512vnni
 #include "kernels/cpu/gemm/gemm-inl.h"
 #include "kernels/cpu/ops/activation_kernels.h"
 #include "kernels/cpu/simd/avx512.h"
@@ -40,7 +42,15 @@ constexpr GemmKernel kGemm[] = {
 
 }  // namespace
 
-constinit const Target kAvx512Vnni{
-    .name = "avx512vnni", .gemm = kGemm, .activations = &kAvx512Activations, .head = nullptr, .interleaved = false};
+template <>
+const Target& target_named<"avx512vnni">() {
+  static constinit const Target kTarget{.name = "avx512vnni",
+                                        .gemm = kGemm,
+                                        .activations = &kAvx512Activations,
+                                        .vector_ops = avx512_vector_ops,
+                                        .head = {},
+                                        .interleaved = false};
+  return kTarget;
+}
 
 }  // namespace moracle::cpu

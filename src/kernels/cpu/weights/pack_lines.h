@@ -12,9 +12,7 @@ namespace moracle::cpu {
 
 // Columns of a line: 8 codes of 4 bits, 4 of 8 bits, 2 values of 16 bits, 1 of 32 bits.
 constexpr std::int64_t line_columns(WeightCode code) {
-  if (code == WeightCode::int4 || code == WeightCode::e2m1) return 8;
-  if (code == WeightCode::int8 || code == WeightCode::e4m3) return 4;
-  return code == WeightCode::f32 ? 1 : 2;
+  return kStepColumns * kPanelRows * 4 / step_bytes(code);
 }
 
 struct LineArgs {

@@ -51,23 +51,10 @@ constexpr std::int64_t scale_bytes(ScaleCode scale) {
   if (scale == ScaleCode::f32) return 4;
   return scale == ScaleCode::e4m3 || scale == ScaleCode::e8m0 ? 1 : 2;
 }
-constexpr std::int64_t step_bytes(WeightCode code) {  // of 8 columns of 32 rows
-  switch (code) {
-    case WeightCode::int4:
-    case WeightCode::e2m1:
-      return 128;
-    case WeightCode::int8:
-    case WeightCode::e4m3:
-      return 256;
-    case WeightCode::bf16x12:
-      return 384;
-    case WeightCode::bf16:
-    case WeightCode::f16:
-      return 512;
-    case WeightCode::f32:
-      return 1024;
-  }
-  return 0;
+// Of 8 columns of 32 rows, by WeightCode.
+inline constexpr std::int64_t kStepBytes[] = {128, 128, 256, 256, 512, 384, 512, 1024};
+constexpr std::int64_t step_bytes(WeightCode code) {
+  return kStepBytes[static_cast<std::size_t>(code)];
 }
 constexpr bool quantized(WeightCode code) {  // has scales
   return step_bytes(code) <= 256;
