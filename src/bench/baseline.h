@@ -7,7 +7,7 @@
 
 #include "base/memory.h"
 #include "base/result.h"
-#include "kernels/cpu/calibrate/calibrate.h"
+#include "kernels/calibrate/calibrate.h"
 #include "moe/layer_runner.h"
 #include "synth/layer_shapes.h"
 

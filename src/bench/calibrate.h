@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
-#include "kernels/cpu/calibrate/calibrate.h"
+#include "kernels/calibrate/calibrate.h"
 #include "machine/machine.h"
 
 namespace moracle {

@@ -4,7 +4,7 @@
 // Compiled on x86_64 with -mavx512vbmi -mavx512bf16
 #include <immintrin.h>
 
-#include "kernels/cpu/calibrate/loops-inl.h"
+#include "kernels/calibrate/loops-inl.h"
 
 namespace moracle::cpu {
 namespace {

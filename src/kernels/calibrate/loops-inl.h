@@ -1,7 +1,7 @@
 // The calibration loops that are the same for every instruction set: templates on the target (simd/avx512.h).
 #pragma once
 
-#include "kernels/cpu/calibrate/calibrate.h"
+#include "kernels/calibrate/calibrate.h"
 
 namespace moracle::cpu {
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/head_top_k.h"
+#include "kernels/cpu/ops/head_top_k.h"
 
 #include <algorithm>
 #include <atomic>

@@ -3,7 +3,7 @@
 // Compiled on x86_64 with -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
 #include <immintrin.h>
 
-#include "kernels/cpu/calibrate/loops-inl.h"
+#include "kernels/calibrate/loops-inl.h"
 #include "kernels/cpu/simd/avx512.h"
 
 namespace moracle::cpu {
