@@ -104,7 +104,7 @@ struct ExpertsLayout {
   std::string gate_up{},
       stacked_down{};        // stacked: "model.layers.3.mlp.experts.gate_up_proj" [E, 2N, K], down [E, K, N]
   bool interleaved = false;  // stacked: gate and up rows alternate
-  bool transposed = false;   // stacked: [E, K, 2N] and [E, N, K]
+  bool transposed = false;   // stacked: [E, K, 2N] and [E, N, K], unless the shape says otherwise
 };
 
 struct ExpertsRef {

@@ -6,7 +6,6 @@
 #include <map>
 
 #include "model/spec/config.h"
-#include "model/spec/family.h"
 #include "support/model_fixture.h"
 #include "support/mutable_checkpoint.h"
 #include "support/published_formats.h"
@@ -28,12 +27,17 @@ const std::map<std::string, FamilyFixture>& families_held() {
       {"deepseek_v3", {"deepseek_v3-direct"}},
       {"kimi_k2", {"deepseek_v3-direct", "kimi_k2"}},
       {"glm4_moe", {"glm4_moe-grouped"}},
+      {"glm4_moe_lite", {"glm4_moe_lite"}},
       {"gpt_oss", {"gpt_oss-apart"}},
+      {"hy_v3", {"hy_v3"}},
+      {"minimax_m2", {"minimax_m2"}},
       {"mixtral", {"mixtral-stacked"}},
       {"olmoe", {"olmoe"}},
+      {"qwen2_moe", {"qwen2_moe"}},
       {"qwen3_moe", {"qwen3_moe-stacked"}},
       {"qwen3_next", {"qwen3_next"}},
       {"qwen3_5_moe", {"qwen3_5_moe"}},
+      {"qwen3_vl_moe", {"qwen3_vl_moe-text"}},
       {"step3p5", {"step3p5-parameters"}},
   };
   return kAll;

@@ -95,6 +95,23 @@ const ExpertsLayout* choose(const ExpertsRef& ref, const TensorLedger& ledger) {
   return best;
 }
 
+// Stacks that one publisher stores column by column another stores row by row: the shape tells, where the two differ.
+bool lies_by_rows(const ExpertsRef& ref, const ExpertsLayout& layout, const TensorLedger& ledger) {
+  struct Stack {
+    const std::string& name;
+    std::int64_t rows, cols;
+  };
+  const std::int64_t n = ref.intermediate;
+  for (const Stack& stack : {Stack{layout.gate_up, 2 * n, ref.hidden}, Stack{layout.stacked_down, ref.hidden, n},
+                             Stack{layout.gate, n, ref.hidden}, Stack{layout.down, ref.hidden, n}}) {
+    if (stack.name.empty() || stack.rows == stack.cols) continue;
+    const TensorView* const tensor = find_part(ledger, stack.name, "weight");
+    if (tensor == nullptr || tensor->shape.size() != 3) continue;
+    return tensor->shape[1] == stack.rows && tensor->shape[2] == stack.cols;
+  }
+  return false;
+}
+
 std::string list_numbers(const std::vector<std::int64_t>& numbers) {
   std::string text;
   for (std::size_t i = 0; i < numbers.size() && i < kMaxListed; ++i)
@@ -220,8 +237,8 @@ Result<> check_alike(const StoredExperts& experts, const StoredLinear& first, co
 }  // namespace
 
 Result<StoredExperts> open_experts(const Format& format, const ExpertsRef& ref, TensorLedger& ledger) {
-  const ExpertsLayout* const layout = choose(ref, ledger);
-  if (layout == nullptr) return count_error(ref, ledger, ref.name, "none");
+  const ExpertsLayout* const chosen = choose(ref, ledger);
+  if (chosen == nullptr) return count_error(ref, ledger, ref.name, "none");
   constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
   for (const std::int64_t size : {ref.experts, ref.hidden, ref.intermediate})
     if (size < 1 || size > kMaxSize)
@@ -229,15 +246,17 @@ Result<StoredExperts> open_experts(const Format& format, const ExpertsRef& ref, 
                    .where = ref.name,
                    .wanted = "numbers of experts, hidden and intermediate columns from 1 to 2^31",
                    .found = std::to_string(size)};
-  MORACLE_TRY(check_numbers(ref, *layout, ledger));
+  ExpertsLayout layout = *chosen;
+  layout.transposed = layout.transposed && !lies_by_rows(ref, layout, ledger);
+  MORACLE_TRY(check_numbers(ref, layout, ledger));
 
   StoredExperts experts;
   experts.name = ref.name;
   experts.hidden = ref.hidden;
   experts.intermediate = ref.intermediate;
-  experts.interleaved = alternates(*layout);
+  experts.interleaved = alternates(layout);
   for (std::int64_t e = 0; e < ref.experts; ++e) {
-    MORACLE_ASSIGN(StoredExperts::Expert expert, open_expert(format, ref, *layout, e, ledger));
+    MORACLE_ASSIGN(StoredExperts::Expert expert, open_expert(format, ref, layout, e, ledger));
     if (fault(Fault::gate_and_up_swapped)) std::swap(expert.gate, expert.up);
     experts.experts.push_back(std::move(expert));
     for (const StoredLinear* linear :

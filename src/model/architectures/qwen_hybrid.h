@@ -2,21 +2,19 @@
 // norms, softmax routing beside one expert that sees every token.
 #pragma once
 
-#include "model/spec/family.h"
+#include "model/spec/architecture.h"
 
 namespace moracle {
 
-// Where the families differ; sizes are defaults of their transformers configuration classes.
-struct QwenHybrid {
-  CommonConfig common{};
-  std::int64_t experts = 0;
-  std::int64_t top_k = 0;
-  bool reads_norm_topk_prob = false;    // false: the weights of the chosen are always renormalized
-  std::int64_t dense_intermediate = 0;  // of layers that the config makes dense; 0: every layer has experts
-  bool grouped_projections = false;     // in_proj_qkvz and in_proj_ba, by key head; else in_proj_qkv, _z, _b and _a
-};
+// Puts delta nets where the config has them and a gate on the other layers' attention. `grouped`: projections are
+// stored by key head, in_proj_qkvz and in_proj_ba; else in_proj_qkv, _z, _b and _a.
+Result<> qwen_hybrid_layers(const ModelConfig& config, const ModelSettings& settings, ModelSpec& spec, bool grouped);
 
-// Errors: "config.type", "config.range", "config.unsupported".
-Result<ModelSpec> describe_qwen_hybrid(const ModelConfig& config, const TensorLedger& ledger, const QwenHybrid& family);
+inline constexpr AttentionRow kQwenHybridAttention{.qk_norm = QkNorm::heads};
+// The "mrope_section" of Qwen3.5 splits the frequencies by axis of an image; text has one position on all axes.
+inline constexpr RopeRow kQwenHybridRope{.rotary_factor = 0.25};
+inline constexpr MoeRow kQwenHybridMoe{.intermediate = {{"moe_intermediate_size"}, 512}};
+inline constexpr SharedRow kQwenHybridShared{
+    .path = {".shared_expert"}, .width = {{"shared_expert_intermediate_size"}, 512}, .gate = ".shared_expert_gate"};
 
 }  // namespace moracle

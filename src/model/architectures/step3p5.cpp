@@ -6,41 +6,21 @@
 #include <optional>
 
 #include "model/architectures/architectures.h"
-#include "model/spec/family.h"
+#include "model/spec/parts.h"
 
 namespace moracle {
 
 namespace {
 
-constexpr std::array<std::string_view, 1> kTypes{"step3p5"};
 constexpr std::string_view kSliding = "sliding_attention";
 constexpr std::string_view kFull = "full_attention";
 constexpr std::array<std::string_view, 2> kAttentionKinds{kFull, kSliding};
 constexpr std::string_view kSparse = "sparse";
 constexpr std::array<std::string_view, 2> kMlpKinds{kSparse, "dense"};
 
-// transformers' Step3p7TextConfig, which is the text model of both.
-constexpr CommonConfig kDefaults{.hidden = 4096,
-                                 .layers = 45,
-                                 .heads = 64,
-                                 .kv_heads = 8,
-                                 .head_dim = 128,
-                                 .vocabulary = 128815,
-                                 .max_positions = 128000,
-                                 .norm_eps = 1e-5,
-                                 .tied = false};
-
-struct Settings {
-  CommonConfig common;
-  RoutingSpec routing{.method = Routing::sigmoid_bias_renorm};
-  std::int64_t expert_intermediate = 0;
-  std::int64_t shared_intermediate = 0;
-  std::int64_t dense_intermediate = 0;
-  bool attention_bias = false;
-  bool qk_norm = true;
-  // Lists over the layers, which publishers make longer for draft heads. Empty where the config has none.
+// Lists over the layers, which publishers make longer for draft heads. Empty where the config has none.
+struct Lists {
   std::vector<std::string> kinds;
-  std::vector<bool> sparse;
   std::vector<double> limits;         // of routed experts; 0: none
   std::vector<double> shared_limits;  // of the shared expert and of dense layers
   std::vector<double> thetas;
@@ -115,7 +95,7 @@ Result<std::vector<std::int64_t>> listed_sparse_layers(const ModelConfig& config
   return config.layer_list(key, kMaxLayers);
 }
 
-Result<std::vector<bool>> sparse_layers(const ModelConfig& config, std::int64_t layers) {
+Result<std::vector<bool>> dense_layers(const ModelConfig& config, std::int64_t layers) {
   const auto count = static_cast<std::size_t>(layers);
   MORACLE_ASSIGN(const std::vector<std::string> kinds, config.layer_kinds("mlp_layer_types", layers, kMlpKinds));
   std::vector<bool> sparse(count, false);
@@ -128,34 +108,25 @@ Result<std::vector<bool>> sparse_layers(const ModelConfig& config, std::int64_t 
       if (layer < layers) sparse[static_cast<std::size_t>(layer)] = true;
     }
   }
-  if (kinds.empty()) return sparse;
-  const std::vector<bool> enumerated = sparse;
-  for (std::size_t l = 0; l < count; ++l) sparse[l] = kinds[l] == kSparse;
-  if (sparse != enumerated) config.warn_unread(kEnumeration, "mlp_layer_types is there, and differs");
+  if (!kinds.empty()) {
+    const std::vector<bool> enumerated = sparse;
+    for (std::size_t l = 0; l < count; ++l) sparse[l] = kinds[l] == kSparse;
+    if (sparse != enumerated) config.warn_unread(kEnumeration, "mlp_layer_types is there, and differs");
+  }
+  sparse.flip();
   return sparse;
 }
 
-Result<RoutingSpec> read_routing(const ModelConfig& config, RoutingSpec r) {
-  const JsonReader& reader = config.reader();
-  MORACLE_TRY(config.only("moe_router_activation", "sigmoid"));
-  MORACLE_ASSIGN(r.experts, config.either("moe_num_experts", "n_routed_experts", 288, 1, kMaxExperts));
-  MORACLE_ASSIGN(r.top_k, config.either("moe_top_k", "num_experts_per_tok", 8, 1, std::min(kMaxTopK, r.experts)));
-  MORACLE_ASSIGN(r.renormalize, reader.boolean_or("norm_expert_weight", true));
-  MORACLE_ASSIGN(r.factor, config.positive("moe_router_scaling_factor", 1.0, 1e6));
-  return r;
-}
-
-Result<> read_lists(const ModelConfig& config, Settings& s) {
-  const std::int64_t layers = s.common.layers;
-  MORACLE_ASSIGN(s.kinds, config.layer_kinds("layer_types", layers, kAttentionKinds));
-  MORACLE_ASSIGN(s.sparse, sparse_layers(config, layers));
-  MORACLE_ASSIGN(s.limits, layer_numbers(config, "swiglu_limits", layers, {.high = 1e6}));
-  MORACLE_ASSIGN(s.shared_limits, layer_numbers(config, "swiglu_limits_shared", layers, {.high = 1e6}));
-  MORACLE_ASSIGN(s.thetas, layer_numbers(config, "rope_theta", layers, {.zero = false, .high = 1e15}));
-  MORACLE_ASSIGN(s.rotary_factors,
+Result<Lists> read_lists(const ModelConfig& config, std::int64_t layers) {
+  Lists lists;
+  MORACLE_ASSIGN(lists.kinds, config.layer_kinds("layer_types", layers, kAttentionKinds));
+  MORACLE_ASSIGN(lists.limits, layer_numbers(config, "swiglu_limits", layers, {.high = 1e6}));
+  MORACLE_ASSIGN(lists.shared_limits, layer_numbers(config, "swiglu_limits_shared", layers, {.high = 1e6}));
+  MORACLE_ASSIGN(lists.thetas, layer_numbers(config, "rope_theta", layers, {.zero = false, .high = 1e15}));
+  MORACLE_ASSIGN(lists.rotary_factors,
                  layer_numbers(config, "partial_rotary_factors", layers, {.zero = false, .high = 1.0}));
-  MORACLE_ASSIGN(s.use_rope, layer_numbers(config, "use_rope_layers", layers, {.high = 1.0}));
-  return Ok{};
+  MORACLE_ASSIGN(lists.use_rope, layer_numbers(config, "use_rope_layers", layers, {.high = 1.0}));
+  return lists;
 }
 
 // rope_parameters goes before rope_scaling here, which was of full attention and may stand beside it.
@@ -173,32 +144,6 @@ void warn_of_rope_scaling(const ModelConfig& config) {
   if (!same) config.warn_unread("rope_scaling", "rope_parameters is there, and differs");
 }
 
-Result<Settings> read_settings(const ModelConfig& config) {
-  const JsonReader& reader = config.reader();
-  Settings s;
-  CommonConfig defaults = kDefaults;
-  MORACLE_ASSIGN(defaults.kv_heads,
-                 config.either("num_attention_groups", "num_key_value_heads", defaults.kv_heads, 1, kMaxHeads));
-  MORACLE_ASSIGN(defaults.max_positions, reader.integer_or("max_seq_len", defaults.max_positions, 1, kMaxPositions));
-  MORACLE_ASSIGN(s.common, config.common(defaults));
-  s.common.kv_heads = defaults.kv_heads;
-  MORACLE_TRY(config.activation());
-  MORACLE_TRY(config.only("zero_centered", true));
-  MORACLE_TRY(config.only("mlp_bias", false));
-  MORACLE_TRY(config.only("use_bidirectional_attention", false));
-  MORACLE_TRY(config.only("query_pre_attn_scalar", s.common.head_dim));
-  MORACLE_ASSIGN(s.routing, read_routing(config, s.routing));
-  MORACLE_ASSIGN(s.expert_intermediate, reader.integer_or("moe_intermediate_size", 1280, 1, kMaxIntermediate));
-  MORACLE_ASSIGN(s.shared_intermediate,
-                 config.either("share_expert_dims", "share_expert_dim", 1280, 0, kMaxIntermediate));
-  MORACLE_ASSIGN(s.dense_intermediate, reader.integer_or("intermediate_size", 11264, 1, kMaxIntermediate));
-  MORACLE_ASSIGN(s.attention_bias, reader.boolean_or("attention_bias", false));
-  MORACLE_ASSIGN(s.qk_norm, reader.boolean_or("use_qk_norm", true));
-  MORACLE_TRY(read_lists(config, s));
-  warn_of_rope_scaling(config);
-  return s;
-}
-
 // The object below `key`, if there is one. Errors: "config.type".
 Result<std::optional<JsonReader>> object_at(const JsonReader& reader, const std::string& key) {
   if (!reader.has(key)) return std::optional<JsonReader>{};
@@ -214,21 +159,22 @@ Result<std::optional<JsonReader>> object_at(const JsonReader& reader, const std:
 }
 
 // The common sizes with a layer's own numbers of heads.
-Result<CommonConfig> heads_of(const ModelConfig& config, const Settings& s, std::size_t layer) {
+Result<CommonConfig> heads_of(const ModelConfig& config, const CommonConfig& common, std::string_view kind,
+                              std::size_t layer) {
   const JsonReader& reader = config.reader();
-  CommonConfig c = s.common;
+  CommonConfig c = common;
   bool own = false;
   MORACLE_ASSIGN(const auto other, object_at(reader, "attention_other_setting"));
   if (other) {
     MORACLE_ASSIGN(const std::string type, other->string_or("attention_type", std::string(kSliding)));
-    if (type == s.kind(layer)) {
+    if (type == kind) {
       own = other->has("num_attention_heads");
       MORACLE_ASSIGN(c.heads, other->integer_or("num_attention_heads", c.heads, 1, kMaxHeads));
       MORACLE_ASSIGN(c.kv_heads, other->integer_or("num_attention_groups", c.kv_heads, 1, kMaxHeads));
       MORACLE_ASSIGN(c.head_dim, other->integer_or("head_dim", c.head_dim, 2, kMaxHeadDim));
     }
   }
-  if (s.kind(layer) == kSliding && reader.has("num_sliding_attention_heads")) {
+  if (kind == kSliding && reader.has("num_sliding_attention_heads")) {
     own = true;
     MORACLE_ASSIGN(c.heads, reader.integer("num_sliding_attention_heads", 1, kMaxHeads));
   }
@@ -275,11 +221,11 @@ Result<std::optional<JsonReader>> rope_source(const ModelConfig& config, std::st
   return entry;
 }
 
-Result<RopeSpec> rope_of(const ModelConfig& config, const Settings& s, const CommonConfig& c, std::size_t layer) {
+Result<RopeSpec> rope_of(const ModelConfig& config, const Lists& lists, const CommonConfig& c, std::size_t layer) {
   RopeDefaults defaults{.head_dim = c.head_dim, .max_positions = c.max_positions};
-  if (!s.thetas.empty()) defaults.theta = s.thetas[layer];
-  if (!s.rotary_factors.empty()) defaults.rotary_factor = s.rotary_factors[layer];
-  MORACLE_ASSIGN(const auto source, rope_source(config, s.kind(layer)));
+  if (!lists.thetas.empty()) defaults.theta = lists.thetas[layer];
+  if (!lists.rotary_factors.empty()) defaults.rotary_factor = lists.rotary_factors[layer];
+  MORACLE_ASSIGN(const auto source, rope_source(config, lists.kind(layer)));
   if (source) return read_rope(*source, defaults);
   const Json empty = Json::object();
   std::string pointer = config.reader().pointer("");
@@ -292,10 +238,10 @@ NormSpec one_plus(NormSpec norm) {
   return norm;
 }
 
-Result<AttentionSpec> attention_of(const ModelConfig& config, const TensorLedger& ledger, const Settings& s,
-                                   ModelSpec& spec, const std::string& path, std::size_t layer) {
+Result<AttentionSpec> attention_of(const ModelConfig& config, const TensorLedger& ledger, const ModelSettings& s,
+                                   const Lists& lists, ModelSpec& spec, const std::string& path, std::size_t layer) {
   const JsonReader& reader = config.reader();
-  MORACLE_ASSIGN(const CommonConfig c, heads_of(config, s, layer));
+  MORACLE_ASSIGN(const CommonConfig c, heads_of(config, s.common, lists.kind(layer), layer));
   AttentionSpec attention = attention_spec(path, c, s.attention_bias);
   if (s.qk_norm) {
     attention.qk_norm = {one_plus(norm_spec(path + ".q_norm", c.head_dim, c.norm_eps)),
@@ -303,11 +249,11 @@ Result<AttentionSpec> attention_of(const ModelConfig& config, const TensorLedger
   }
   MORACLE_ASSIGN(const bool gated, reader.boolean_or("use_head_wise_attn_gate", ledger.has_module(path + ".g_proj")));
   if (gated) attention.head_gate = LinearSpec{.path = path + ".g_proj", .out = c.heads, .in = c.hidden};
-  if (s.kind(layer) == kSliding) {
+  if (lists.kind(layer) == kSliding) {
     MORACLE_ASSIGN(attention.window, reader.integer("sliding_window", 1, kMaxPositions));
   }
-  if (s.use_rope.empty() || s.use_rope[layer] != 0.0) {
-    MORACLE_ASSIGN(const RopeSpec rope, rope_of(config, s, c, layer));
+  if (lists.use_rope.empty() || lists.use_rope[layer] != 0.0) {
+    MORACLE_ASSIGN(const RopeSpec rope, rope_of(config, lists, c, layer));
     spec.info.max_positions = std::max(spec.info.max_positions, rope.max_positions);
     attention.rope = add_rope(spec, rope);
   }
@@ -322,72 +268,72 @@ ActivationSpec activation_of(const std::vector<double>& limits, std::size_t laye
   return activation;
 }
 
-// On disk the shared expert lies beside the experts; engines, and with them lists of exclusions, put it among them.
-DenseSpec shared_expert(const std::string& layer, const Settings& s, std::size_t index, const TensorLedger& ledger) {
-  const std::string outside = layer + ".share_expert";
-  const std::string inside = layer + ".moe.share_expert";
-  const bool nested = !ledger.has_module(outside) && ledger.has_module(inside);
-  const std::string& other = nested ? outside : inside;
-  DenseSpec mlp = dense_spec(nested ? inside : outside, s.common.hidden, s.shared_intermediate,
-                             activation_of(s.shared_limits, index));
-  for (const auto& [half, name] : {std::pair{&mlp.gate, ".gate_proj"}, {&mlp.up, ".up_proj"}}) {
-    half->fused.push_back(other + name);
-    half->fused.push_back(other + ".gate_up_proj");
-  }
-  mlp.down.fused.push_back(other + ".down_proj");
-  return mlp;
-}
-
-Result<MoeSpec> moe_of(const ModelConfig& config, const TensorLedger& ledger, const Settings& s,
-                       const std::string& layer, std::size_t index) {
+Result<> finish_mixture(const ModelConfig& config, const TensorLedger& ledger, const ModelSettings& s,
+                        const Lists& lists, const std::string& layer, std::size_t index, MoeSpec& moe) {
   const std::string path = layer + ".moe";
-  MoeSpec moe;
-  moe.router = {path + ".gate"};
   const std::string bias = path + ".router_bias";
   MORACLE_ASSIGN(const bool biased, config.reader().boolean_or("use_moe_router_bias", ledger.find(bias) != nullptr));
   if (biased) moe.correction_bias = {bias};
-  moe.routing = s.routing;
-  moe.activation = activation_of(s.limits, index);
-  moe.experts = {.name = path + ".experts",
-                 .layouts = expert_layouts({path + ".experts", path}),
-                 .experts = s.routing.experts,
-                 .hidden = s.common.hidden,
-                 .intermediate = s.expert_intermediate};
-  if (s.shared_intermediate > 0) {
-    moe.shared.emplace();
-    moe.shared->mlp = shared_expert(layer, s, index, ledger);
+  moe.activation = activation_of(lists.limits, index);
+  moe.experts.layouts = expert_layouts({path + ".experts", path});
+  // On disk the shared expert lies beside the experts; engines, and with them lists of exclusions, put it among them.
+  if (moe.shared) {
+    moe.shared->mlp = shared_spec({layer + ".share_expert", path + ".share_expert"}, ledger, s.common.hidden,
+                                  s.shared_intermediate, activation_of(lists.shared_limits, index));
   }
-  return moe;
+  return Ok{};
 }
 
-Result<ModelSpec> describe(const ModelConfig& config, const TensorLedger& ledger) {
-  MORACLE_ASSIGN(const Settings s, read_settings(config));
-  const std::string root = find_root(ledger);
-  ModelSpec spec = common_spec(config, s.common, ledger, root);
-  spec.info.experts = s.routing.experts;
-  spec.info.experts_per_token = s.routing.top_k;
-  spec.final_norm.one_plus = true;
-  spec.harmless.layers = root + "layers.";
-  spec.harmless.suffixes.emplace_back(".expert_bias");  // of a router that balances its load by it in training
-  for (std::size_t l = 0; l < static_cast<std::size_t>(s.common.layers); ++l) {
-    const std::string path = root + "layers." + std::to_string(l);
-    LayerSpec layer = layer_spec(path, s.common);
-    layer.input_norm.one_plus = true;
-    layer.post_norm.one_plus = true;
-    MORACLE_ASSIGN(layer.mixer, attention_of(config, ledger, s, spec, path + ".self_attn", l));
-    if (s.sparse[l]) {
-      MORACLE_ASSIGN(layer.feed_forward, moe_of(config, ledger, s, path, l));
+Result<> finish(const ModelConfig& config, const TensorLedger& ledger, const ModelSettings& s, ModelSpec& spec) {
+  MORACLE_TRY(config.only("query_pre_attn_scalar", s.common.head_dim));
+  MORACLE_ASSIGN(const Lists lists, read_lists(config, s.common.layers));
+  warn_of_rope_scaling(config);
+  for (std::size_t l = 0; l < spec.layers.size(); ++l) {
+    LayerSpec& layer = spec.layers[l];
+    const std::string path = layer.input_norm.path.substr(0, layer.input_norm.path.rfind('.'));
+    MORACLE_ASSIGN(layer.mixer, attention_of(config, ledger, s, lists, spec, path + ".self_attn", l));
+    if (auto* const moe = std::get_if<MoeSpec>(&layer.feed_forward)) {
+      MORACLE_TRY(finish_mixture(config, ledger, s, lists, path, l, *moe));
     } else {
-      layer.feed_forward =
-          dense_spec(path + ".mlp", s.common.hidden, s.dense_intermediate, activation_of(s.shared_limits, l));
+      std::get<DenseSpec>(layer.feed_forward).activation = activation_of(lists.shared_limits, l);
     }
-    spec.layers.push_back(std::move(layer));
   }
-  return spec;
+  return Ok{};
 }
 
 }  // namespace
 
-const Family kStep3p5{kTypes, describe};
+// transformers' Step3p7TextConfig, which is the text model of both. The harmless tensors are of a router that balances
+// its load by them in training.
+constexpr Architecture kStep3p5{
+    .model_types = {"step3p5"},
+    .common = {.hidden = 4096,
+               .layers = 45,
+               .heads = 64,
+               .kv_heads = 8,
+               .head_dim = 128,
+               .vocabulary = 128815,
+               .max_positions = 128000,
+               .norm_eps = 1e-5},
+    .kv_heads = {{"num_attention_groups", "num_key_value_heads"}, 8},
+    .max_positions = "max_seq_len",
+    .zero_centred_norms = true,
+    .attention = {.qk_norm = QkNorm::heads, .has_qk_norm = {"use_qk_norm", true}, .windows = Windows::by_hook},
+    .rope = {.by_hook = true},
+    .router = {.scores = Scores::sigmoid,
+               .experts = {{"moe_num_experts", "n_routed_experts"}, 288},
+               .top_k = {{"moe_top_k", "num_experts_per_tok"}, 8},
+               .renormalize = {"norm_expert_weight", true},
+               .factor_key = "moe_router_scaling_factor"},
+    .moe = {.path = {"moe"}, .intermediate = {{"moe_intermediate_size"}, 1280}},
+    .shared = {.path = {".share_expert"}, .width = {{"share_expert_dims", "share_expert_dim"}, 1280, 0}},
+    .dense = {.intermediate = {{"intermediate_size"}, 11264}, .read = dense_layers},
+    .demands = {{{"moe_router_activation", "sigmoid"},
+                 {"zero_centered", true},
+                 {"mlp_bias", false},
+                 {"use_bidirectional_attention", false}}},
+    .draft_layers = true,
+    .harmless = ".expert_bias",
+    .hook = finish};
 
 }  // namespace moracle

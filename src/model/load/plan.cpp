@@ -8,7 +8,7 @@
 #include "format/decode/plain.h"
 #include "format/rules/tensor_check.h"
 #include "model/load/leftovers.h"
-#include "model/spec/family.h"
+#include "model/spec/architecture.h"
 #include "model/spec/validate.h"
 #include "scheme/activation_codes.h"
 
@@ -98,9 +98,9 @@ class Planner {
   Result<> make() {
     MORACLE_ASSIGN(const ModelConfig config, ModelConfig::of(*ledger_.checkpoint()));
     config_.emplace(config);
-    MORACLE_ASSIGN(const Family* const family, find_family(config));
+    MORACLE_ASSIGN(const Architecture* const row, find_architecture(config));
     MORACLE_ASSIGN(format_, make_format(*ledger_.checkpoint()));
-    MORACLE_ASSIGN(plan_->spec_, family->describe(config, ledger_));
+    MORACLE_ASSIGN(plan_->spec_, describe(*row, config, ledger_));
     MORACLE_TRY(validate(plan_->spec_, config));
     plan_->spec_.info.format = format_->name();
     MORACLE_TRY(walk());

@@ -1,4 +1,4 @@
-// The plan behind LoadPlan: a family's spec with every module opened and decided.
+// The plan behind LoadPlan: a model's spec with every module opened and decided.
 #pragma once
 
 #include <map>

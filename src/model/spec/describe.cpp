@@ -1,5 +1,5 @@
 #include "model/model.h"
-#include "model/spec/family.h"
+#include "model/spec/architecture.h"
 #include "model/spec/validate.h"
 
 namespace moracle {
@@ -28,8 +28,8 @@ class ConfigOnly final : public Checkpoint {
 Result<ModelInfo> describe_model(const std::filesystem::path& folder, const Json& config) {
   const TensorLedger nothing(std::make_shared<const ConfigOnly>(folder, config));
   MORACLE_ASSIGN(const ModelConfig model, ModelConfig::of(*nothing.checkpoint()));
-  MORACLE_ASSIGN(const Family* const family, find_family(model));
-  MORACLE_ASSIGN(const ModelSpec spec, family->describe(model, nothing));
+  MORACLE_ASSIGN(const Architecture* const row, find_architecture(model));
+  MORACLE_ASSIGN(const ModelSpec spec, describe(*row, model, nothing));
   MORACLE_TRY(validate(spec, model));
   return spec.info;
 }

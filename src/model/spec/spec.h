@@ -1,5 +1,5 @@
-// What a family says about one model: every module with its name, shape and role. The plan opens the modules a spec
-// names, the loader builds the forward pass from the same spec; neither knows any family.
+// What an architecture says of one model: every module with its name, shape and role. The plan opens the modules a spec
+// names, the loader builds the forward pass from the same spec; neither knows any architecture.
 #pragma once
 
 #include <cstdint>

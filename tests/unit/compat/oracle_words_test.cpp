@@ -12,7 +12,7 @@
 
 #include "compat/vllm/tables/tables.h"
 #include "kernels/kernel.h"
-#include "model/spec/family.h"
+#include "model/spec/architecture.h"
 #include "support/test_data.h"
 
 namespace moracle {
@@ -50,8 +50,9 @@ bool names(const std::string& text, const std::string& word) {
 
 std::set<std::string> forbidden_words() {
   std::set<std::string> words;
-  for (const Family* family : families()) {
-    for (const std::string_view type : family->model_types) words.insert(lower(type));
+  for (const Architecture* row : architectures()) {
+    for (const std::string_view type : row->model_types)
+      if (!type.empty()) words.insert(lower(type));
   }
   const std::string registry = contents_of(test::source_dir() / "src" / "format" / "registry.cpp");
   const std::regex row("Row\\{\"([^\"]+)\", make_");

@@ -1,20 +1,13 @@
-#include "model/spec/family.h"
+#include "model/spec/parts.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "format/rules/spelling.h"
-#include "model/architectures/architectures.h"
 
 namespace moracle {
 
 namespace {
-
-constexpr std::array kFamilies{
-    &kDeepseekV2, &kDeepseekV3, &kGlm4Moe,  &kGptOss,    &kMixtral,
-    &kOlmoe,      &kQwen35Moe,  &kQwen3Moe, &kQwen3Next, &kStep3p5,
-};
 
 bool is_root(const TensorLedger& ledger, std::string_view root) {
   return ledger.has_module(std::string(root) + "embed_tokens");
@@ -61,29 +54,6 @@ std::string find_head(const ModelConfig& config, const CommonConfig& common, con
 }
 
 }  // namespace
-
-std::span<const Family* const> families() {
-  return kFamilies;
-}
-
-Result<const Family*> find_family(const ModelConfig& config) {
-  std::string known;
-  for (const std::string& type : config.model_types()) {
-    for (const Family* family : families()) {
-      if (std::find(family->model_types.begin(), family->model_types.end(), type) != family->model_types.end()) {
-        return family;
-      }
-    }
-  }
-  for (const Family* family : families()) {
-    for (const std::string_view type : family->model_types) known += (known.empty() ? "" : ", ") + std::string(type);
-  }
-  return Error{.code = "config.unsupported",
-               .file = config.reader().file(),
-               .where = "/model_type",
-               .wanted = "one of " + known,
-               .found = config.model_types().front()};
-}
 
 std::string find_root(const TensorLedger& ledger) {
   for (const std::string_view root : kRoots) {
@@ -140,21 +110,6 @@ AttentionSpec attention_spec(const std::string& path, const CommonConfig& common
   return spec;
 }
 
-Result<RoutingSpec> sigmoid_bias_routing(const ModelConfig& config, const RoutingSpec& defaults) {
-  const JsonReader& reader = config.reader();
-  MORACLE_TRY(config.only("scoring_func", "sigmoid"));
-  MORACLE_TRY(config.only("topk_method", "noaux_tc"));
-  RoutingSpec r = defaults;
-  MORACLE_ASSIGN(r.experts, config.either("num_local_experts", "n_routed_experts", defaults.experts, 1, kMaxExperts));
-  MORACLE_ASSIGN(r.top_k, reader.integer_or("num_experts_per_tok", defaults.top_k, 1, std::min(kMaxTopK, r.experts)));
-  MORACLE_ASSIGN(r.groups, reader.integer_or("n_group", defaults.groups, 1, r.experts));
-  MORACLE_ASSIGN(r.top_groups, reader.integer_or("topk_group", defaults.top_groups, 1, r.groups));
-  MORACLE_ASSIGN(r.renormalize, reader.boolean_or("norm_topk_prob", defaults.renormalize));
-  MORACLE_ASSIGN(r.factor, config.positive("routed_scaling_factor", static_cast<double>(defaults.factor), 1e6));
-  r.method = r.groups > 1 ? Routing::grouped_sigmoid_bias : Routing::sigmoid_bias_renorm;
-  return r;
-}
-
 LayerSpec layer_spec(const std::string& path, const CommonConfig& common) {
   LayerSpec spec;
   spec.input_norm = norm_spec(path + ".input_layernorm", common.hidden, common.norm_eps);
@@ -170,6 +125,23 @@ DenseSpec dense_spec(const std::string& path, std::int64_t hidden, std::int64_t 
   spec.up = {.path = path + ".up_proj", .fused = fused, .out = intermediate, .in = hidden};
   spec.down = {.path = path + ".down_proj", .out = hidden, .in = intermediate};
   spec.activation = activation;
+  return spec;
+}
+
+DenseSpec shared_spec(const std::vector<std::string>& paths, const TensorLedger& ledger, std::int64_t hidden,
+                      std::int64_t intermediate, ActivationSpec activation) {
+  const auto stored =
+      std::find_if(paths.begin(), paths.end(), [&](const auto& path) { return ledger.has_module(path); });
+  const std::string& path = stored != paths.end() ? *stored : paths.front();
+  DenseSpec spec = dense_spec(path, hidden, intermediate, activation);
+  for (const std::string& other : paths) {
+    if (other == path) continue;
+    for (const auto& [half, name] : {std::pair{&spec.gate, ".gate_proj"}, {&spec.up, ".up_proj"}}) {
+      half->fused.push_back(other + name);
+      half->fused.push_back(other + ".gate_up_proj");
+    }
+    spec.down.fused.push_back(other + ".down_proj");
+  }
   return spec;
 }
 

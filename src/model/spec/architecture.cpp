@@ -1,0 +1,197 @@
+#include "model/spec/architecture.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "format/rules/spelling.h"
+#include "model/architectures/architectures.h"
+#include "model/spec/parts.h"
+
+namespace moracle {
+
+namespace {
+
+// The norms inside latent attention do not follow rms_norm_eps: they have the norm class's own default.
+constexpr double kLatentNormEps = 1e-6;
+
+#define MORACLE_ADDRESS_OF_ROW(row) &row,
+constexpr std::array kArchitectures{MORACLE_ARCHITECTURES(MORACLE_ADDRESS_OF_ROW)};
+#undef MORACLE_ADDRESS_OF_ROW
+
+// Every path of `names` below one of `parents`.
+std::vector<std::string> below(const std::vector<std::string>& parents, std::span<const std::string_view> names) {
+  std::vector<std::string> paths;
+  for (const std::string& parent : parents) {
+    for (const std::string_view name : names) {
+      if (!name.empty()) paths.push_back(parent + std::string(name));
+    }
+  }
+  return paths;
+}
+
+// The mixtures' paths below a layer's, "model.layers.0.".
+std::vector<std::string> mixture_paths(const MoeRow& row, const std::string& layer) {
+  return below({layer + "."}, row.path);
+}
+
+AttentionSpec grouped_attention(const Architecture& row, const ModelSettings& s, const std::string& path,
+                                std::size_t layer) {
+  AttentionSpec spec = attention_spec(path, s.common, s.attention_bias);
+  spec.o.bias = s.attention_bias && row.attention.output_bias;
+  if (s.qk_norm) {
+    const bool whole = row.attention.qk_norm == QkNorm::whole;
+    spec.qk_norm = {norm_spec(path + ".q_norm", whole ? spec.q.out : s.common.head_dim, s.common.norm_eps),
+                    norm_spec(path + ".k_norm", whole ? spec.k.out : s.common.head_dim, s.common.norm_eps)};
+    for (NormSpec& norm : spec.qk_norm) norm.one_plus = row.zero_centred_norms;
+  }
+  spec.window = s.windows[layer];
+  spec.clip = s.clip;
+  if (row.attention.sinks) spec.sinks = path + ".sinks";
+  return spec;
+}
+
+LatentAttentionSpec latent_attention(const ModelSettings& s, const std::string& path) {
+  LatentAttentionSpec a = s.latent;
+  const std::int64_t hidden = s.common.hidden;
+  const std::int64_t q_size = a.heads * (a.nope + a.rotary);
+  a.kv_a = {.path = path + ".kv_a_proj_with_mqa", .out = a.latent + a.rotary, .in = hidden, .bias = s.attention_bias};
+  if (s.q_rank == 0) {
+    a.q = {.path = path + ".q_proj", .out = q_size, .in = hidden};
+  } else {
+    // One module in engines that fuse what reads the same input.
+    const std::vector<std::string> fused{path + ".fused_qkv_a_proj"};
+    a.q_a = {.path = path + ".q_a_proj", .fused = fused, .out = s.q_rank, .in = hidden, .bias = s.attention_bias};
+    a.q_norm = norm_spec(path + ".q_a_layernorm", s.q_rank, kLatentNormEps);
+    a.q = {.path = path + ".q_b_proj", .out = q_size, .in = s.q_rank};
+    a.kv_a.fused = fused;
+  }
+  a.kv_norm = norm_spec(path + ".kv_a_layernorm", a.latent, kLatentNormEps);
+  a.kv_b = {.path = path + ".kv_b_proj", .out = a.heads * (a.nope + a.value), .in = a.latent};
+  a.o = {.path = path + ".o_proj", .out = hidden, .in = a.heads * a.value, .bias = s.attention_bias};
+  return a;
+}
+
+MoeSpec moe_spec(const Architecture& row, const ModelSettings& s, const std::string& layer,
+                 const TensorLedger& ledger) {
+  const std::vector<std::string> mixtures = mixture_paths(row.moe, layer);
+  const std::vector<std::string> experts = below(mixtures, std::array<std::string_view, 1>{".experts"});
+  MoeSpec moe;
+  moe.router = below(mixtures, row.moe.router);
+  moe.correction_bias = below(mixtures, row.moe.correction);
+  moe.routing = s.routing;
+  moe.activation = s.activation;
+  moe.experts = {.name = experts.front(),
+                 .layouts = expert_layouts(experts, row.moe.interleaved, row.moe.transposed),
+                 .experts = s.routing.experts,
+                 .hidden = s.common.hidden,
+                 .intermediate = s.expert_intermediate};
+  moe.bias = row.moe.bias;
+  if (s.shared_intermediate == 0) return moe;
+  moe.shared.emplace();
+  moe.shared->mlp =
+      shared_spec(below(mixtures, row.shared.path), ledger, s.common.hidden, s.shared_intermediate, s.activation);
+  if (!row.shared.gate.empty()) {
+    moe.shared->gate = {.path = mixtures.front() + std::string(row.shared.gate), .out = 1, .in = s.common.hidden};
+  }
+  return moe;
+}
+
+// The rope of layers of one kind.
+Result<RopeSpec> rope_of(const Architecture& row, const ModelConfig& config, const ModelSettings& s,
+                         const std::string& kind) {
+  const std::int64_t head_dim = row.latent ? s.latent.rotary : s.common.head_dim;
+  double factor = row.rope.rotary_factor;
+  if (!row.rope.dims.empty()) {
+    MORACLE_ASSIGN(const std::int64_t dims, config.reader().integer_or(row.rope.dims, head_dim, 2, head_dim));
+    factor = static_cast<double>(dims) / static_cast<double>(head_dim);
+  }
+  MORACLE_ASSIGN(RopeSpec rope, parse_rope(config, {.theta = row.rope.theta,
+                                                    .rotary_factor = factor,
+                                                    .head_dim = head_dim,
+                                                    .max_positions = s.common.max_positions,
+                                                    .layer_type = kind,
+                                                    .yarn = row.rope.yarn}));
+  if (row.latent && rope.rotary_dims != head_dim) {
+    return config.error("config.unsupported", "partial_rotary_factor", "1", "another number");
+  }
+  return rope;
+}
+
+Result<std::size_t> add_rope_of(const Architecture& row, const ModelConfig& config, const ModelSettings& s,
+                                std::size_t layer, ModelSpec& spec) {
+  for (std::size_t before = 0; before < layer; ++before) {
+    if (s.kinds[before] != s.kinds[layer]) continue;
+    const MixerSpec& mixer = spec.layers[before].mixer;
+    const auto* const latent = std::get_if<LatentAttentionSpec>(&mixer);
+    return latent != nullptr ? latent->rope : *std::get<AttentionSpec>(mixer).rope;
+  }
+  MORACLE_ASSIGN(const RopeSpec rope, rope_of(row, config, s, s.kinds[layer]));
+  spec.info.max_positions = std::max(spec.info.max_positions, rope.max_positions);
+  return add_rope(spec, rope);
+}
+
+}  // namespace
+
+std::span<const Architecture* const> architectures() {
+  return kArchitectures;
+}
+
+Result<const Architecture*> find_architecture(const ModelConfig& config) {
+  std::string known;
+  for (const std::string& type : config.model_types()) {
+    for (const Architecture* row : kArchitectures) {
+      if (std::find(row->model_types.begin(), row->model_types.end(), type) != row->model_types.end()) return row;
+    }
+  }
+  for (const Architecture* row : kArchitectures) {
+    for (const std::string_view type : row->model_types) {
+      if (!type.empty()) known += (known.empty() ? "" : ", ") + std::string(type);
+    }
+  }
+  return Error{.code = "config.unsupported",
+               .file = config.reader().file(),
+               .where = "/model_type",
+               .wanted = "one of " + known,
+               .found = config.model_types().front()};
+}
+
+Result<ModelSpec> describe(const Architecture& row, const ModelConfig& config, const TensorLedger& ledger) {
+  MORACLE_ASSIGN(const ModelSettings s, read_settings(row, config));
+  const std::string root = find_root(ledger);
+  ModelSpec spec = common_spec(config, s.common, ledger, root);
+  spec.final_norm.one_plus = row.zero_centred_norms;
+  spec.info.experts = s.routing.experts;
+  spec.info.experts_per_token = s.routing.top_k;
+  if (row.draft_layers) spec.harmless.layers = root + "layers.";
+  if (!row.harmless.empty()) spec.harmless.suffixes.emplace_back(row.harmless);
+  for (std::size_t l = 0; l < static_cast<std::size_t>(s.common.layers); ++l) {
+    const std::string path = root + "layers." + std::to_string(l);
+    LayerSpec layer = layer_spec(path, s.common);
+    layer.input_norm.one_plus = row.zero_centred_norms;
+    layer.post_norm.one_plus = row.zero_centred_norms;
+    std::optional<std::size_t> rope;
+    if (!row.rope.by_hook) {
+      MORACLE_ASSIGN(rope, add_rope_of(row, config, s, l, spec));
+    }
+    if (row.latent) {
+      LatentAttentionSpec attention = latent_attention(s, path + ".self_attn");
+      attention.rope = *rope;
+      attention.scale = spec.ropes[*rope].score_scale / std::sqrt(static_cast<float>(s.latent.nope + s.latent.rotary));
+      layer.mixer = std::move(attention);
+    } else {
+      AttentionSpec attention = grouped_attention(row, s, path + ".self_attn", l);
+      attention.rope = rope;
+      layer.mixer = std::move(attention);
+    }
+    if (s.dense[l]) {
+      layer.feed_forward = dense_spec(path + ".mlp", s.common.hidden, s.dense_intermediate, s.activation);
+    } else {
+      layer.feed_forward = moe_spec(row, s, path, ledger);
+    }
+    spec.layers.push_back(std::move(layer));
+  }
+  if (row.hook != nullptr) MORACLE_TRY(row.hook(config, ledger, s, spec));
+  return spec;
+}
+
+}  // namespace moracle
