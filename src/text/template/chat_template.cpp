@@ -6,7 +6,7 @@
 
 #include "text/template/interpreter.h"
 #include "text/template/parser.h"
-#include "text/template/unicode.h"
+#include "text/template/python_text.h"
 
 namespace moracle {
 namespace {
@@ -26,7 +26,7 @@ jinja::Maybe convert(jinja::Interpreter& in, const AnyJson& json, int depth) {
   if (json.is_number_float()) return Value::real(json.template get<double>());
   if (json.is_string()) {
     const auto& text = json.template get_ref<const std::string&>();
-    if (!jinja::valid_utf8(text)) return in.type_error("a string of the context that is not UTF-8");
+    if (unicode::find_invalid_utf8(text)) return in.type_error("a string of the context that is not UTF-8");
     return in.text(text);
   }
   if (json.is_array()) {
@@ -41,7 +41,7 @@ jinja::Maybe convert(jinja::Interpreter& in, const AnyJson& json, int depth) {
   if (!json.is_object()) return in.type_error("binary data in the context");
   auto dict = std::make_shared<jinja::Dict>();
   for (const auto& [key, item] : json.items()) {
-    if (!jinja::valid_utf8(key)) return in.type_error("a key of the context that is not UTF-8");
+    if (unicode::find_invalid_utf8(key)) return in.type_error("a key of the context that is not UTF-8");
     const auto name = in.text(key);
     auto value = name ? convert(in, item, depth + 1) : std::nullopt;
     if (!value || !in.insert(dict.get(), *name, std::move(*value))) return std::nullopt;

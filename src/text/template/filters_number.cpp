@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "text/template/unicode.h"
+#include "text/template/python_text.h"
 
 namespace moracle::jinja {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "text/template/callables.h"
-#include "text/template/unicode.h"
+#include "text/template/python_text.h"
 
 namespace moracle::jinja {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "text/template/interpreter.h"
 #include "text/template/order.h"
-#include "text/template/unicode.h"
+#include "text/template/python_text.h"
 
 namespace moracle::jinja {
 namespace {

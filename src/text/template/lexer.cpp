@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "text/budgets.h"
-#include "text/template/unicode.h"
+#include "text/template/python_text.h"
 
 namespace moracle::jinja {
 namespace {
@@ -363,7 +363,7 @@ Result<std::string> Lexer::unescape(std::string_view body) const {
                                                       : 8,
                                       16, true);
       if (!point) return error("a character escape that names no character");
-      append_point(&out, *point);
+      append_utf8(out, *point);
     } else if (escape == 'N') {
       return error("a character named by \\N, which is not supported");
     } else {
@@ -401,7 +401,7 @@ Error syntax_error(const std::string& file, int line, std::string found) {
 }
 
 Result<std::vector<Token>> tokenize(std::string_view source, const std::string& file) {
-  if (!valid_utf8(source)) return syntax_error(file, 1, "text that is not UTF-8");
+  if (unicode::find_invalid_utf8(source)) return syntax_error(file, 1, "text that is not UTF-8");
   return Lexer(normalize_newlines(source), file).run();
 }
 

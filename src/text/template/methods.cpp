@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "text/template/interpreter.h"
+#include "text/template/python_text.h"
 #include "text/template/text_ops.h"
-#include "text/template/unicode.h"
 
 namespace moracle::jinja {
 namespace {

@@ -1,4 +1,4 @@
-#include "text/template/unicode.h"
+#include "text/template/python_text.h"
 
 #include <utf8proc.h>
 
@@ -42,7 +42,7 @@ void append_upper(std::string* out, char32_t point, bool title) {
     return;
   }
   const auto code = static_cast<utf8proc_int32_t>(point);
-  append_point(out, static_cast<char32_t>(title ? utf8proc_totitle(code) : utf8proc_toupper(code)));
+  append_utf8(*out, static_cast<char32_t>(title ? utf8proc_totitle(code) : utf8proc_toupper(code)));
 }
 
 // `text` and `at` give the neighbours: a sigma that ends a word has its own form.
@@ -58,81 +58,13 @@ void append_lower(std::string* out, char32_t point, std::string_view text, std::
       letter_before = is_letter(next_point(text, &at));
     }
     if (end < text.size()) letter_after = is_letter(next_point(text, &end));
-    append_point(out, letter_before && !letter_after ? 0x03C2 : 0x03C3);
+    append_utf8(*out, letter_before && !letter_after ? 0x03C2 : 0x03C3);
     return;
   }
-  append_point(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(point))));
+  append_utf8(*out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(point))));
 }
 
 }  // namespace
-
-bool valid_utf8(std::string_view text) {
-  std::size_t at = 0;
-  while (at < text.size()) {
-    if (static_cast<unsigned char>(text[at]) < 0x80) {
-      ++at;
-      continue;
-    }
-    utf8proc_int32_t point = 0;
-    const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
-                                         static_cast<utf8proc_ssize_t>(text.size() - at), &point);
-    if (length <= 0) return false;
-    at += static_cast<std::size_t>(length);
-  }
-  return true;
-}
-
-std::size_t count_points(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char unit) { return (static_cast<unsigned char>(unit) & 0xC0U) != 0x80U; }));
-}
-
-char32_t next_point(std::string_view text, std::size_t* at) {
-  const auto lead = static_cast<unsigned char>(text[*at]);
-  const std::size_t wanted = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  const std::size_t length = std::min(wanted, text.size() - *at);
-  char32_t point = length == 1 ? lead : lead & (0x7FU >> length);
-  for (std::size_t i = 1; i < length; ++i) {
-    point = (point << 6U) | (static_cast<unsigned char>(text[*at + i]) & 0x3FU);
-  }
-  *at += length;
-  return point;
-}
-
-std::size_t previous_point(std::string_view text, std::size_t at) {
-  do {
-    --at;
-  } while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U);
-  return at;
-}
-
-void append_point(std::string* out, char32_t point) {
-  utf8proc_uint8_t units[4];
-  const auto length = utf8proc_encode_char(static_cast<utf8proc_int32_t>(point), units);
-  out->append(reinterpret_cast<const char*>(units), static_cast<std::size_t>(length));
-}
-
-std::size_t skip_points(std::string_view text, std::size_t at, std::int64_t count) {
-  for (; count > 0 && at < text.size(); --count) {
-    ++at;
-    while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) ++at;
-  }
-  return at;
-}
-
-std::u32string to_points(std::string_view text) {
-  std::u32string points;
-  points.reserve(text.size());
-  for (std::size_t at = 0; at < text.size();) points.push_back(next_point(text, &at));
-  return points;
-}
-
-std::string from_points(std::u32string_view points) {
-  std::string text;
-  text.reserve(points.size());
-  for (const char32_t point : points) append_point(&text, point);
-  return text;
-}
 
 bool is_space(char32_t point) {
   return (point >= 9 && point <= 13) || (point >= 28 && point <= 32) || point == 0x85 || point == 0xA0 ||
@@ -210,7 +142,7 @@ std::string swap_case(std::string_view text) {
     } else if (category(point) == UTF8PROC_CATEGORY_LL) {
       append_upper(&out, point, false);
     } else {
-      append_point(&out, point);
+      append_utf8(out, point);
     }
   }
   return out;
@@ -265,12 +197,6 @@ bool has_case(std::string_view text, TextCase wanted) {
     cased = cased || after_cased;
   }
   return cased;
-}
-
-std::string shortened(std::string_view text, std::size_t most) {
-  if (text.size() <= most) return std::string(text);
-  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0U) == 0x80U) --most;
-  return std::string(text.substr(0, most)) + "...";
 }
 
 std::string_view strip(std::string_view text, Side side, const std::string_view* characters) {

@@ -1,4 +1,4 @@
-// Code points of valid UTF-8, with Python's notions of white space, case and line ends.
+// Python's notions of white space, case and line ends, over well-formed UTF-8.
 #pragma once
 
 #include <cstddef>
@@ -6,23 +6,19 @@
 #include <string>
 #include <string_view>
 
-#include "text/unicode.h"
+#include "text/utf8.h"
 
 namespace moracle::jinja {
 
+using unicode::append_utf8;
+using unicode::count_points;
 using unicode::find_bytes;
-
-bool valid_utf8(std::string_view text);
-std::size_t count_points(std::string_view text);
-// Reads the code point at `at` and moves `at` behind it.
-char32_t next_point(std::string_view text, std::size_t* at);
-// Start of the code point that ends at `at` (> 0).
-std::size_t previous_point(std::string_view text, std::size_t at);
-void append_point(std::string* out, char32_t point);
-// The place `count` code points behind `at`, or the end.
-std::size_t skip_points(std::string_view text, std::size_t at, std::int64_t count);
-std::u32string to_points(std::string_view text);
-std::string from_points(std::u32string_view points);
+using unicode::from_points;
+using unicode::next_point;
+using unicode::previous_point;
+using unicode::shortened;
+using unicode::skip_points;
+using unicode::to_points;
 
 bool is_space(char32_t point);
 bool is_word(char32_t point);  // \w of Python's re
@@ -39,9 +35,6 @@ enum class TextClass : std::uint8_t { alnum, alpha, ascii, decimal, digit, numer
 bool has_class(std::string_view text, TextClass wanted);
 enum class TextCase : std::uint8_t { lower, title, upper };
 bool has_case(std::string_view text, TextCase wanted);
-
-// The text, or its first `most` bytes at most, cut between characters and marked with "...".
-std::string shortened(std::string_view text, std::size_t most);
 
 enum class Side { left, right, both };
 // White space where `characters` is null, else every code point of it.
