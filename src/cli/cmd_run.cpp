@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "cli/chat.h"
+#include "cli/conversation.h"
 #include "cli/interrupt.h"
 #include "cli/program.h"
 #include "cli/reply.h"
@@ -37,13 +38,6 @@ Json run_json(const Session& session, const Reply& reply, const std::vector<std:
           {"peak_rss_bytes", peak_resident_bytes()}};
 }
 
-// Templates may take white space off a message.
-std::string_view without_ends(std::string_view text) {
-  constexpr const char* kSpace = " \t\r\n";
-  const std::size_t first = text.find_first_not_of(kSpace);
-  return first == std::string_view::npos ? "" : text.substr(first, text.find_last_not_of(kSpace) + 1 - first);
-}
-
 // What the model is fed, all that may be wrong with it told.
 Result<ChatPrompt> make_prompt(const ModelText& model, const std::string& text, ChatRequest request,
                                const RunOptions& options, Console& console) {
@@ -53,9 +47,7 @@ Result<ChatPrompt> make_prompt(const ModelText& model, const std::string& text, 
     request.messages.push_back({{"role", "user"}, {"content", text}});
     MORACLE_ASSIGN(prompt, model.encode_chat(request));
     for (const std::string& warning : model.templates().warnings(request)) console.warn(warning);
-    if (prompt.text.find(without_ends(options.system)) == std::string::npos) {
-      console.warn("the chat template does not show the system prompt");
-    }
+    warn_of_hidden_system(request, prompt, console);
   } else {
     MORACLE_ASSIGN(prompt.ids, model.encode_prompt(text));
   }

@@ -26,7 +26,21 @@ bool leave_out_oldest_turn(OrderedJson& messages) {
   return true;
 }
 
+// Templates may take white space off a message.
+std::string_view without_ends(std::string_view text) {
+  constexpr const char* kSpace = " \t\r\n";
+  const std::size_t first = text.find_first_not_of(kSpace);
+  return first == std::string_view::npos ? "" : text.substr(first, text.find_last_not_of(kSpace) + 1 - first);
+}
+
 }  // namespace
+
+void warn_of_hidden_system(const ChatRequest& request, const ChatPrompt& prompt, Console& console) {
+  if (request.messages.empty() || !is_from(request.messages.front(), "system")) return;
+  const auto& text = request.messages.front().at("content").get_ref<const std::string&>();
+  if (prompt.text.find(without_ends(text)) == std::string::npos)
+    console.warn("the chat template does not show the system prompt");
+}
 
 Conversation::Conversation(Session& session, ChatRequest request, const GenerationSettings& settings,
                            std::int64_t context)
@@ -54,6 +68,7 @@ void Conversation::reset() {
 void Conversation::set_system(const std::string& text) {
   OrderedJson& messages = request_.messages;
   if (!messages.empty() && is_from(messages.front(), "system")) messages.erase(messages.begin());
+  system_checked_ = false;
   if (!text.empty()) messages.insert(messages.begin(), OrderedJson{{"role", "system"}, {"content", text}});
 }
 
@@ -107,6 +122,7 @@ Result<Reply> Conversation::answer(const std::string& question, const ReplyStyle
   ChatRequest request = request_;
   request.messages.push_back({{"role", "user"}, {"content", question}});
   MORACLE_ASSIGN(const Prompt prompt, fitting_prompt(request));
+  if (!std::exchange(system_checked_, true)) warn_of_hidden_system(request, prompt.rendered, console);
   if (prompt.turns_left_out > 0) {
     console.note(
         fmt::format("moracle: the context of {} tokens is full: the oldest {} left out\n", context_,

@@ -13,6 +13,9 @@
 
 namespace moracle::cli {
 
+// Tells the console where a prompt lacks the system's message that its request has.
+void warn_of_hidden_system(const ChatRequest& request, const ChatPrompt& prompt, Console& console);
+
 class Conversation {
  public:
   // `request` holds the system's message, if any, tools and variables. `context`: most tokens in all; 0: what the model
@@ -24,7 +27,7 @@ class Conversation {
   Result<Reply> answer(const std::string& question, const ReplyStyle& style, Console& console);
 
   void reset();                              // forgets all but the system's message
-  void set_system(const std::string& text);  // empty: none
+  void set_system(const std::string& text);  // empty: none; the next answer tells where the template hides it
   void set_settings(const GenerationSettings& settings) { settings_ = settings; }
 
   [[nodiscard]] const OrderedJson& messages() const { return request_.messages; }
@@ -51,8 +54,9 @@ class Conversation {
   GenerationSettings settings_;
   std::int64_t context_;
   bool may_reason_;
-  Held question_;  // to the end of the last question: reasoning behind it is not part of the next prompt
-  Held whole_;     // with the last reply
+  bool system_checked_ = false;  // whether the template shows the system's message is known, and told
+  Held question_;                // to the end of the last question: reasoning behind it is not part of the next prompt
+  Held whole_;                   // with the last reply
 };
 
 }  // namespace moracle::cli

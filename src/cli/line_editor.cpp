@@ -27,6 +27,7 @@ constexpr int kWakeMs = 100;                   // signals and a new window size 
 constexpr int kEscapeMs = 30;                  // the keys of one escape sequence come together
 constexpr std::string_view kBreakShown = "⏎";  // stands for a line break in the line that is edited
 constexpr wchar_t kBreakKey = L'⏎';
+constexpr char kEndKey = '\x04';                    // Ctrl-D
 constexpr std::string_view kPasteBegins = "[200~";  // behind an escape
 constexpr std::string_view kPasteEnds = "\x1b[201~";
 
@@ -84,7 +85,8 @@ class Editor final : public LineEditor {
   Outcome read(const std::string& prompt, std::string& line) override {
     const WhileTyping typing;
     prompt_ = prompt;
-    el_set(editor_, EL_PREP_TERM, 1);       // before the prompt invites keys, which the terminal would echo
+    el_set(editor_, EL_PREP_TERM, 1);  // before the prompt invites keys, which the terminal would echo
+    take_typed_ahead();
     if (!plain_) write_out("\x1b[?2004h");  // pasted text comes marked as such
     int count = 0;
     const char* const text = el_gets(editor_, &count);
@@ -130,6 +132,16 @@ class Editor final : public LineEditor {
     if (count > 0) bytes_.insert(bytes_.end(), buffer, buffer + count);
     closed_ = count == 0 || (count < 0 && errno != EINTR && errno != EAGAIN);
     return count > 0;
+  }
+
+  // Keys typed while the terminal was not the editor's: it keeps a Ctrl-D as a byte 0.
+  void take_typed_ahead() {
+    const std::size_t before = bytes_.size();
+    int waiting = 0;
+    if (ioctl(STDIN_FILENO, FIONREAD, &waiting) != 0) return;
+    while (bytes_.size() - before < static_cast<std::size_t>(waiting) && fill(0)) {
+    }
+    std::replace(bytes_.begin() + static_cast<std::ptrdiff_t>(before), bytes_.end(), '\0', kEndKey);
   }
 
   // Whether the next bytes are these; waits for the rest of what has begun.
@@ -186,6 +198,10 @@ class Editor final : public LineEditor {
       }
     }
     if (pasting_) return take_pasted(key);
+    if (bytes_.front() == '\0') {  // Ctrl-Space sets a mark in the editor, behind which Ctrl-D ends nothing
+      drop(1);
+      return 0;
+    }
     return take_character(key);
   }
 

@@ -249,12 +249,11 @@ Json read_published(const std::filesystem::path& path, GenerationConfig& config)
   if (exists.ok() && !*exists) return Json::object();
   auto json = exists.ok() ? read_json(path) : exists.error();
   if (json.ok() && json->is_object()) return *std::move(json);
-  Error error =
-      json.ok()
-          ? Error{.code = "config.type", .file = path.string(), .wanted = "a JSON object", .found = json->type_name()}
-          : std::move(json).error();
-  error.advice += std::string(error.advice.empty() ? "" : ", or ") + "go without it: --temperature 0";
-  config.faults.push_back({"", std::move(error)});
+  config.faults.push_back(
+      {"",
+       json.ok()
+           ? Error{.code = "config.type", .file = path.string(), .wanted = "a JSON object", .found = json->type_name()}
+           : std::move(json).error()});
   return Json::object();
 }
 
@@ -316,7 +315,12 @@ Result<GenerationSettings> GenerationConfig::settle(const GenerationChoice& choi
   if (!settings.max_tokens) settings.max_length = max_length;
 
   for (const Fault& fault : faults) {
-    if (needs(fault.key, choice, settings.sampling)) return fault.error;
+    if (needs(fault.key, choice, settings.sampling)) {
+      Error error = fault.error;
+      if (fault.key.empty())
+        error.advice += std::string(error.advice.empty() ? "" : ", or ") + "go without it: --temperature 0";
+      return error;
+    }
     settings.warnings.push_back("not used: " + fault.error.message());
   }
   std::vector<std::string> left;

@@ -124,7 +124,8 @@ TEST_F(CliTest, ChatTakesMessagesOfSeveralLines) {
   chat.until("> ", found);
   chat.type("/save talk.json\r");
   chat.until("Saved", found);
-  EXPECT_EQ(chat.finish_by("\x04"), 0) << chat.text();
+  chat.type("\x04");
+  EXPECT_EQ(chat.finish(), 0) << chat.text();
   std::vector<std::string> asked;
   const Json saved = read_json(folder_ / "talk.json")->at("messages");
   for (const Json& message : saved) {
@@ -132,6 +133,49 @@ TEST_F(CliTest, ChatTakesMessagesOfSeveralLines) {
   }
   EXPECT_EQ(asked, (std::vector<std::string>{"one\ntwo", "alpha\n\nbeta", "pasted\nlines of \xc3\xa4", "up\ndown",
                                              "up\ndown"}));
+}
+
+TEST_F(CliTest, CtrlDEndsTheChatAlsoWhereItCameBeforeThePrompt) {
+  write_scripted_model(folder_ / "echo", {.reply = {"fine"}, .special = {}});
+  for (const std::string& early : {std::string("\x04"), std::string("hi\r\x04")}) {
+    Terminal chat({"run", "echo", "--quiet"}, {{"TERM", "xterm"}}, 100, folder_.string());
+    chat.type(early);  // the program has not begun to read
+    EXPECT_EQ(chat.finish(), 0) << chat.text();
+    EXPECT_EQ(chat.text().find("fine") == std::string::npos, early.size() == 1) << chat.text();
+  }
+  Terminal chat({"run", "echo", "--quiet"}, {{"TERM", "xterm"}}, 100, folder_.string());
+  bool found = false;
+  chat.until("> ", found);
+  chat.type(std::string("\0\x04", 2));  // Ctrl-Space has no meaning
+  EXPECT_EQ(chat.finish(), 0) << chat.text();
+}
+
+TEST_F(CliTest, ChatTellsOnceOfASystemPromptThatTheTemplateHides) {
+  write_scripted_model(folder_ / "deaf",
+                       {.reply = {"fine"}, .special = {}, .chat_template = "{{ messages[-1].content + '\n' }}"});
+  Terminal chat({"run", "deaf", "--system", "Be brief.", "--quiet"}, kDumb, 100, folder_.string());
+  const std::string warning = "does not show the system prompt";
+  bool found = false;
+  chat.until("> ", found);
+  ASSERT_TRUE(found) << chat.text();
+  EXPECT_NE(answer_to(chat, "first").find(warning), std::string::npos);
+  EXPECT_EQ(answer_to(chat, "second"), "fine");
+  answer_to(chat, "/system Be long.");
+  EXPECT_NE(answer_to(chat, "third").find(warning), std::string::npos);
+  answer_to(chat, "/system");
+  EXPECT_EQ(answer_to(chat, "fourth"), "fine");
+  chat.type("/exit\r");
+  EXPECT_EQ(chat.finish(), 0) << chat.text();
+}
+
+TEST_F(CliTest, ChatEndsAtADamagedGenerationConfig) {
+  const auto model = copy_model();
+  for (const char* text : {"not JSON", "[]"}) {
+    std::ofstream(model / "generation_config.json") << text;
+    Terminal chat({"run", model.string()}, kDumb);
+    EXPECT_EQ(chat.finish(), 1) << chat.text();
+    EXPECT_NE(chat.text().find("generation_config.json"), std::string::npos) << chat.text();
+  }
 }
 
 TEST_F(CliTest, ChatLeavesOutTheOldestTurnsOfAFullContext) {

@@ -225,8 +225,18 @@ TEST_F(FieldText, AWrongSettingConcernsWhoNeedsIt) {
     write(folder, "generation_config.json", text);
     EXPECT_FALSE(last_logits(folder, {1, 2}).empty()) << text;
     write(folder, "text", "some text");
-    EXPECT_EQ(moracle({"eval", folder.string(), "--text", (folder / "text").string(), "--threads", "1"}).code, 0)
-        << text;
+    const RunOutcome scored =
+        moracle({"eval", folder.string(), "--text", (folder / "text").string(), "--threads", "1"});
+    EXPECT_EQ(scored.code, 0) << text;
+    EXPECT_THAT(scored.err, Not(HasSubstr("--temperature"))) << "eval has no such option";
+  }
+  for (const char* text : {"[]", "{", "not JSON", ""}) {
+    write(folder, "generation_config.json", text);
+    const RunOutcome refused = run(folder, {"-p", "hi", "-n", "1"});
+    EXPECT_EQ(refused.code, 1) << text;
+    EXPECT_THAT(refused.err, HasSubstr("generation_config.json")) << text;
+    EXPECT_THAT(refused.err, HasSubstr("go without it: --temperature 0")) << text;
+    EXPECT_EQ(run(folder, {"-p", "hi", "-n", "1", "--temperature", "0"}).code, 0) << text;
   }
 }
 
