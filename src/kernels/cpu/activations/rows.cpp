@@ -221,11 +221,6 @@ void make_activation_row(const ActivationKernels& ops, const PanelFormat& format
   if (format.zeros) sum_groups(format, values, row.sums);
 }
 
-std::size_t ActivationRows::bytes(const PanelFormat& format, std::size_t rows) {
-  return BumpArena::cost<std::byte>(rows * format.input_stride()) + BumpArena::cost<float>(rows * format.sum_count()) +
-         BumpArena::cost<float>(rows * format.input_scale_count());
-}
-
 ActivationRows ActivationRows::take(const PanelFormat& format, std::size_t rows, BumpArena& arena) {
   return {.x = arena.take<std::byte>(rows * format.input_stride()),
           .sums = arena.take<float>(rows * format.sum_count()),

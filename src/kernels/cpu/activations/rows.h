@@ -31,7 +31,6 @@ struct ActivationRows {
   std::span<float> scales;
 
   static ActivationRows take(const PanelFormat& format, std::size_t rows, BumpArena& arena);
-  [[nodiscard]] static std::size_t bytes(const PanelFormat& format, std::size_t rows);
   [[nodiscard]] ActivationRow row(const PanelFormat& format, std::int64_t index) const;
 };
 

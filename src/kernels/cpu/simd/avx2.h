@@ -136,12 +136,6 @@ struct Avx2 {
     four = _mm_max_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
   }
-  static std::int32_t sum_lanes(Int a) {
-    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
-    four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4E));
-    return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xB1)));
-  }
-  static Int round_to_int(Reg a) { return _mm256_cvtps_epi32(a); }
 
  private:
   Avx2() = default;  // a target's tag derives from this, of itself

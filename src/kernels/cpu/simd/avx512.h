@@ -112,8 +112,6 @@ struct Avx512 {
   }
   static float sum(Reg a) { return _mm512_reduce_add_ps(a); }
   static float largest(Reg a) { return _mm512_reduce_max_ps(a); }
-  static std::int32_t sum_lanes(Int a) { return _mm512_reduce_add_epi32(a); }
-  static Int round_to_int(Reg a) { return _mm512_cvtps_epi32(a); }
 
  private:
   Avx512() = default;  // a target's tag derives from this, of itself

@@ -60,20 +60,14 @@ struct UnsignedLines : ByteLines<V> {
 };
 
 template <class V>
-struct AmxInt8 : SignedLines<V> {
-  static constexpr std::int64_t kBytes = 256;
-  static constexpr float kOffset = 128.0F;
-  static constexpr float kUnit = 1.0F;
+struct AmxInt8 : SignedLines<V>, ScaledCode<WeightCode::int8, 128> {
   static constexpr bool kStored = true;
 };
 
 // Bytes 0 .. 15, or -8 .. 7: columns 0, 4, 1, 5 of a step before 2, 6, 3, 7, as activations come.
 template <class Lines>
-struct AmxInt4 : Lines {
+struct AmxInt4 : Lines, ScaledCode<WeightCode::int4, 8> {
   using V = typename Lines::V;
-  static constexpr std::int64_t kBytes = kPanelLine;
-  static constexpr float kOffset = 8.0F;
-  static constexpr float kUnit = 1.0F;
   static constexpr bool kStored = false;
 
   static __m512i codes(__m512i words, int k) {
@@ -112,10 +106,7 @@ struct Bf16Lines {
 };
 
 template <class V>
-struct AmxBf16 : Bf16Lines<V> {
-  static constexpr std::int64_t kBytes = 512;
-  static constexpr float kUnit = 1.0F;
-  static constexpr float kOffset = 0.0F;
+struct AmxBf16 : Bf16Lines<V>, ScaledCode<WeightCode::bf16, 0> {
   static constexpr bool kStored = true;
   static constexpr bool kScaled = false;
   static bool joins(const TileArgs&) { return false; }

@@ -13,11 +13,8 @@
 namespace moracle::cpu::avx2 {
 
 template <class V>
-struct F32Int4 {
+struct F32Int4 : ScaledCode<WeightCode::int4, 8> {
   using Form = F32Form<V>;
-  static constexpr std::int64_t kBytes = 128;
-  static constexpr float kOffset = 8.0F;
-  static constexpr float kUnit = 1.0F;
   __m256 weight(const std::byte* at, int k, int r) const {
     const __m256i words = _mm256_srli_epi32(V::load_words(at + r * 32), 4 * (k / 2 + k % 2 * 4));
     return _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_and_si256(words, _mm256_set1_epi32(15)), _mm256_set1_epi32(8)));
@@ -26,11 +23,8 @@ struct F32Int4 {
 
 // e2m1: the low 3 bits index a table of 8, bit 3 is the sign.
 template <class V>
-struct F32E2m1 {
+struct F32E2m1 : ScaledCode<WeightCode::e2m1, 0> {
   using Form = F32Form<V>;
-  static constexpr std::int64_t kBytes = 128;
-  static constexpr float kOffset = 0.0F;
-  static constexpr float kUnit = 1.0F;
   __m256 table = _mm256_setr_ps(0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F);
   __m256 weight(const std::byte* at, int k, int r) const {
     const __m256i words = _mm256_srli_epi32(V::load_words(at + r * 32), 4 * (k / 2 + k % 2 * 4));
@@ -59,12 +53,9 @@ struct F32AnyE4m3 {
 // e4m3 without zeros and subnormal numbers: exponent and mantissa go to their place, and the exponent gets the larger
 // bias, of two columns at a time as bf16.
 template <class V>
-struct F32E4m3 {
+struct F32E4m3 : ScaledCode<WeightCode::e4m3, 0> {
   using Form = F32Form<V>;
   using Careful = F32AnyE4m3<V>;
-  static constexpr std::int64_t kBytes = 256;
-  static constexpr float kOffset = 0.0F;
-  static constexpr float kUnit = 1.0F;
   bool plain(const std::byte* at) const { return V::template all_normal_e4m3<kBytes>(at); }
   __m256 weight(const std::byte* at, int k, int r) const {
     const __m256i words = V::load_words(at + k / 4 * 128 + r * 32);
@@ -75,11 +66,8 @@ struct F32E4m3 {
 };
 
 template <class V>
-struct F32Int8 {
+struct F32Int8 : ScaledCode<WeightCode::int8, 128> {
   using Form = F32Form<V>;
-  static constexpr std::int64_t kBytes = 256;
-  static constexpr float kOffset = 128.0F;
-  static constexpr float kUnit = 1.0F;
   __m256 weight(const std::byte* at, int k, int r) const {
     const __m256i words = V::load_words(at + k / 4 * 128 + r * 32);
     return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * (k % 4)), 24));
@@ -87,10 +75,8 @@ struct F32Int8 {
 };
 
 template <class V>
-struct F32Bf16 {
+struct F32Bf16 : DenseCode<WeightCode::bf16> {
   using Form = F32Form<V>;
-  static constexpr std::int64_t kBytes = 512;
-  static constexpr float kUnit = 1.0F;
   static __m256 weight(const std::byte* at, int k, int r) {
     return column_of<V>(V::load_words(at + k / 2 * 128 + r * 32), k);
   }
@@ -102,11 +88,9 @@ inline constexpr Bf16x12HighBytes kBf16x12High = bf16x12_high_bytes();
 // bytes beside them, for 96 bytes of memory where plain numbers have 128. Runs keep them as plain numbers: half of
 // these operations wait for the pipe of a multiply-add, 5 tokens reach 84 GFLOP/s, plain numbers 99.
 template <class V>
-struct F32Bf16x12 {
+struct F32Bf16x12 : DenseCode<WeightCode::bf16x12> {
   using Form = F32Form<V>;
   static constexpr bool kExceptions = true;
-  static constexpr std::int64_t kBytes = 384;
-  static constexpr float kUnit = 1.0F;
   using Kept = F32Bf16<V>;
   __m256i table = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(kBf16x12High.of)));
   // Columns 2k and 2k + 1 of register r's rows.
@@ -128,10 +112,8 @@ struct F32Bf16x12 {
 };
 
 template <class V>
-struct F32F16 {
+struct F32F16 : DenseCode<WeightCode::f16> {
   using Form = F32Form<V>;
-  static constexpr std::int64_t kBytes = 512;
-  static constexpr float kUnit = 1.0F;
   __m256 weight(const std::byte* at, int k, int r) const {
     __m256i words = V::load_words(at + k / 2 * 128 + r * 32);
     words = k % 2 == 0 ? _mm256_and_si256(words, _mm256_set1_epi32(0xFFFF)) : _mm256_srli_epi32(words, 16);
@@ -142,10 +124,8 @@ struct F32F16 {
 };
 
 template <class V>
-struct F32F32 {
+struct F32F32 : DenseCode<WeightCode::f32> {
   using Form = F32Form<V>;
-  static constexpr std::int64_t kBytes = 1024;
-  static constexpr float kUnit = 1.0F;
   __m256 weight(const std::byte* at, int k, int r) const { return F32Form<V>::load(at + k * 128 + r * 32); }
 };
 

@@ -94,13 +94,8 @@ inline __m256i widened(__m256i bytes, bool odd) {
   return odd ? _mm256_srli_epi16(bytes, 8) : _mm256_and_si256(bytes, _mm256_set1_epi16(0xFF));
 }
 
-struct Int4 {
-  static constexpr std::int64_t kBytes = 128;
-  static constexpr float kOffset = 8.0F;
-  static constexpr float kUnit = 1.0F;
-};
 template <class V>
-struct I8Int4 : Int4 {
+struct I8Int4 : ScaledCode<WeightCode::int4, 8> {
   using Form = Int8Form<V, 8>;
   __m256i weight(const std::byte* at, int k, int r) const { return nibble_bytes<V>(at, k == 1, r); }
 };
@@ -112,17 +107,14 @@ inline __m256i nibble_words(const std::byte* at, int k, int r) {
   return _mm256_and_si256(k == 0 ? words : _mm256_srli_epi16(words, 4 * k), _mm256_set1_epi16(0x0F));
 }
 template <class V>
-struct I16Int4 : Int4 {
+struct I16Int4 : ScaledCode<WeightCode::int4, 8> {
   using Form = Int16Form<V>;
   __m256i weight(const std::byte* at, int k, int r) const { return nibble_words<V>(at, k, r); }
 };
 
 // Twice the number, plus 12: 0 .. 24.
 template <class V>
-struct DoubledE2m1 {
-  static constexpr std::int64_t kBytes = 128;
-  static constexpr float kOffset = 12.0F;
-  static constexpr float kUnit = 0.5F;
+struct DoubledE2m1 : ScaledCode<WeightCode::e2m1, 12, 2> {
   __m256i table = _mm256_broadcastsi128_si256(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
 };
 template <class V>
@@ -146,11 +138,8 @@ struct I16E2m1 : DoubledE2m1<V> {
 
 // Columns 0 and 2 of a lane, then 1 and 3.
 template <class V>
-struct I16Int8 {
+struct I16Int8 : ScaledCode<WeightCode::int8, 128> {
   using Form = Int16Form<V>;
-  static constexpr std::int64_t kBytes = 256;
-  static constexpr float kOffset = 128.0F;
-  static constexpr float kUnit = 1.0F;
   __m256i weight(const std::byte* at, int k, int r) const {
     const __m256i codes = V::load_words(at + k / 2 * 128 + r * 32);
     return widened<V>(_mm256_xor_si256(codes, _mm256_set1_epi8(static_cast<char>(0x80))), k % 2 == 1);

@@ -49,11 +49,8 @@ inline constexpr Bf16Codes kE2m1AsBf16 = {{0x0000, 0x3F00, 0x3F80, 0x3FC0, 0x400
                                            0x8000, 0xBF00, 0xBF80, 0xBFC0, 0xC000, 0xC040, 0xC080, 0xC0C0}};
 
 template <class V, const Bf16Codes& Table>
-struct Bf16Nibbles {
+struct Bf16Nibbles : ScaledCode<WeightCode::int4, 8> {
   using Form = Bf16Form<V>;
-  static constexpr std::int64_t kBytes = 128;
-  static constexpr float kOffset = 8.0F;
-  static constexpr float kUnit = 1.0F;
   __m512i table = _mm512_load_si512(Table.values);
   __m512bh weight(const std::byte* at, int k, int r) const {
     const __m512i words = _mm512_srli_epi16(_mm512_loadu_si512(at + r * 64), static_cast<unsigned>(4 * k));
@@ -68,11 +65,8 @@ using Bf16E2m1 = Bf16Nibbles<V, kE2m1AsBf16>;
 
 // int8: bytes are sign-extended, converted and narrowed to bf16 pairs; integers of 8 bits are exact on the way.
 template <class V>
-struct Bf16Int8 {
+struct Bf16Int8 : ScaledCode<WeightCode::int8, 128> {
   using Form = Bf16Form<V>;
-  static constexpr std::int64_t kBytes = 256;
-  static constexpr float kOffset = 128.0F;
-  static constexpr float kUnit = 1.0F;
 
   // bf16 pair of bytes 2 and 3 of each lane.
   static __m512bh upper_pair(__m512i words) {
@@ -143,12 +137,9 @@ struct Bf16AnyE4m3 {
 // e4m3 without zeros and subnormal numbers: exponent and mantissa go to their place, and the exponent gets the larger
 // bias. About one weight in ten thousand is subnormal under the scales that publishers choose.
 template <class V>
-struct Bf16E4m3 {
+struct Bf16E4m3 : ScaledCode<WeightCode::e4m3, 0> {
   using Form = Bf16Form<V>;
   using Careful = Bf16AnyE4m3<V>;
-  static constexpr std::int64_t kBytes = 256;
-  static constexpr float kOffset = 0.0F;
-  static constexpr float kUnit = 1.0F;
   bool plain(const std::byte* at) const { return V::template all_normal_e4m3<kBytes>(at); }
   __m512bh weight(const std::byte* at, int k, int r) const {
     const __m512i codes = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
@@ -159,10 +150,8 @@ struct Bf16E4m3 {
 };
 
 template <class V>
-struct Bf16Bf16 {
+struct Bf16Bf16 : DenseCode<WeightCode::bf16> {
   using Form = Bf16Form<V>;
-  static constexpr std::int64_t kBytes = 512;
-  static constexpr float kUnit = 1.0F;
   __m512bh weight(const std::byte* at, int k, int r) const { return Bf16Form<V>::load(at + k * 128 + r * 64); }
 };
 
@@ -171,11 +160,9 @@ struct Bf16Bf16 {
 inline constexpr Bf16x12HighBytes kBf16x12High = bf16x12_high_bytes();
 
 template <class V>
-struct Bf16Bf16x12 {
+struct Bf16Bf16x12 : DenseCode<WeightCode::bf16x12> {
   using Form = Bf16Form<V>;
   static constexpr bool kExceptions = true;
-  static constexpr std::int64_t kBytes = 384;
-  static constexpr float kUnit = 1.0F;
   __m512i table = _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(kBf16x12High.of)));
   __m512bh weight(const std::byte* at, int k, int r) const {
     const __m512i low = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);

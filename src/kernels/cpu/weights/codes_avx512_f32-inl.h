@@ -18,11 +18,8 @@ inline constexpr F32Codes kInt4AsF32 = {{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2
 inline constexpr F32Codes kE2m1AsF32 = {{0, 0.5F, 1, 1.5F, 2, 3, 4, 6, -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6}};
 
 template <class V, const F32Codes& Table>
-struct F32Nibbles {
+struct F32Nibbles : ScaledCode<WeightCode::int4, 8> {
   using Form = F32Form<V>;
-  static constexpr std::int64_t kBytes = 128;
-  static constexpr float kOffset = 8.0F;
-  static constexpr float kUnit = 1.0F;
   __m512 table = _mm512_load_ps(Table.values);
   __m512 weight(const std::byte* at, int k, int r) const {
     const auto nibble = static_cast<unsigned>(k / 2 + k % 2 * 4);
@@ -37,11 +34,8 @@ template <class V>
 using F32E2m1 = F32Nibbles<V, kE2m1AsF32>;
 
 template <class V>
-struct F32Int8 {
+struct F32Int8 : ScaledCode<WeightCode::int8, 128> {
   using Form = F32Form<V>;
-  static constexpr std::int64_t kBytes = 256;
-  static constexpr float kOffset = 128.0F;
-  static constexpr float kUnit = 1.0F;
   __m512 weight(const std::byte* at, int k, int r) const {
     const __m512i words = _mm512_loadu_si512(at + k / 4 * 128 + r * 64);
     const auto up = static_cast<unsigned>(24 - 8 * (k % 4));
@@ -63,12 +57,9 @@ struct F32AnyE4m3 {
 // e4m3 without zeros and subnormal numbers: exponent and mantissa go to their place, and the exponent gets the larger
 // bias.
 template <class V>
-struct F32E4m3 {
+struct F32E4m3 : ScaledCode<WeightCode::e4m3, 0> {
   using Form = F32Form<V>;
   using Careful = F32AnyE4m3<V>;
-  static constexpr std::int64_t kBytes = 256;
-  static constexpr float kOffset = 0.0F;
-  static constexpr float kUnit = 1.0F;
   bool plain(const std::byte* at) const { return V::template all_normal_e4m3<kBytes>(at); }
   __m512 weight(const std::byte* at, int k, int r) const {
     const __m512i words = _mm512_loadu_si512(at + k / 4 * 128 + r * 64);
@@ -80,10 +71,8 @@ struct F32E4m3 {
 };
 
 template <class V>
-struct F32Bf16 {
+struct F32Bf16 : DenseCode<WeightCode::bf16> {
   using Form = F32Form<V>;
-  static constexpr std::int64_t kBytes = 512;
-  static constexpr float kUnit = 1.0F;
   __m512 weight(const std::byte* at, int k, int r) const {
     const __m512i words = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
     if (k % 2 == 0) return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
@@ -93,10 +82,8 @@ struct F32Bf16 {
 
 // Dense weights multiplied in f32: f16 widens with one convert a column, f32 is read as it is.
 template <class V>
-struct F32F16 {
+struct F32F16 : DenseCode<WeightCode::f16> {
   using Form = F32Form<V>;
-  static constexpr std::int64_t kBytes = 512;
-  static constexpr float kUnit = 1.0F;
   __m512 weight(const std::byte* at, int k, int r) const {
     const __m512i words = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(k % 2 == 0 ? words : _mm512_srli_epi32(words, 16)));
@@ -104,10 +91,8 @@ struct F32F16 {
 };
 
 template <class V>
-struct F32F32 {
+struct F32F32 : DenseCode<WeightCode::f32> {
   using Form = F32Form<V>;
-  static constexpr std::int64_t kBytes = 1024;
-  static constexpr float kUnit = 1.0F;
   __m512 weight(const std::byte* at, int k, int r) const { return F32Form<V>::load(at + k * 128 + r * 64); }
 };
 

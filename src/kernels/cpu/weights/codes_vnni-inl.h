@@ -78,21 +78,15 @@ inline __m512i nibble_bytes(const std::byte* at, int k, int r) {
 }
 
 template <class V>
-struct I8Int4 {
+struct I8Int4 : ScaledCode<WeightCode::int4, 8> {
   using Form = Int8Form<V>;
-  static constexpr std::int64_t kBytes = 128;
-  static constexpr float kOffset = 8.0F;
-  static constexpr float kUnit = 1.0F;
   __m512i weight(const std::byte* at, int k, int r) const { return nibble_bytes<V>(at, k, r); }
 };
 
 // Twice the number, plus 12: 0 .. 24.
 template <class V>
-struct I8E2m1 {
+struct I8E2m1 : ScaledCode<WeightCode::e2m1, 12, 2> {
   using Form = Int8Form<V>;
-  static constexpr std::int64_t kBytes = 128;
-  static constexpr float kOffset = 12.0F;
-  static constexpr float kUnit = 0.5F;
   __m512i table = _mm512_broadcast_i32x4(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
   __m512i weight(const std::byte* at, int k, int r) const {
     return _mm512_shuffle_epi8(table, nibble_bytes<V>(at, k, r));
@@ -100,11 +94,8 @@ struct I8E2m1 {
 };
 
 template <class V>
-struct I8Int8 {
+struct I8Int8 : ScaledCode<WeightCode::int8, 128> {
   using Form = Int8Form<V>;
-  static constexpr std::int64_t kBytes = 256;
-  static constexpr float kOffset = 128.0F;
-  static constexpr float kUnit = 1.0F;
   __m512i weight(const std::byte* at, int k, int r) const {
     return _mm512_xor_si512(_mm512_loadu_si512(at + k * 128 + r * 64), _mm512_set1_epi8(static_cast<char>(0x80)));
   }
@@ -126,10 +117,8 @@ inline constexpr Int16Codes kE2m1AsInt16 = {
     {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12, 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}};
 
 template <class V, const Int16Codes& Table>
-struct I16Nibbles {
+struct I16Nibbles : ScaledCode<WeightCode::int4, 8> {
   using Form = Int16Form<V>;
-  static constexpr std::int64_t kBytes = 128;
-  static constexpr float kOffset = 8.0F;
   __m512i table = _mm512_load_si512(Table.values);
   __m512i weight(const std::byte* at, int k, int r) const {
     const __m512i words = _mm512_loadu_si512(at + r * 64);
@@ -137,9 +126,7 @@ struct I16Nibbles {
   }
 };
 template <class V>
-struct I16Int4 : I16Nibbles<V, kInt4AsInt16> {
-  static constexpr float kUnit = 1.0F;
-};
+using I16Int4 = I16Nibbles<V, kInt4AsInt16>;
 template <class V>
 struct I16E2m1 : I16Nibbles<V, kE2m1AsInt16> {
   static constexpr float kUnit = 0.5F;
@@ -147,11 +134,8 @@ struct I16E2m1 : I16Nibbles<V, kE2m1AsInt16> {
 
 // Columns 0 and 2 of a lane, then 1 and 3.
 template <class V>
-struct I16Int8 {
+struct I16Int8 : ScaledCode<WeightCode::int8, 128> {
   using Form = Int16Form<V>;
-  static constexpr std::int64_t kBytes = 256;
-  static constexpr float kOffset = 128.0F;
-  static constexpr float kUnit = 1.0F;
   __m512i weight(const std::byte* at, int k, int r) const {
     const __m512i words = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
     return _mm512_srai_epi16(k % 2 == 0 ? _mm512_slli_epi16(words, 8) : words, 8);

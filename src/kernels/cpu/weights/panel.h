@@ -60,6 +60,20 @@ constexpr bool quantized(WeightCode code) {  // has scales
   return step_bytes(code) <= 256;
 }
 
+// What a decoder has of its code: bytes of a step, the offset of codes under scales, the unit of the numbers that it
+// decodes to.
+template <WeightCode kCode, int kCodeOffset, int kUnitsOfOne = 1>
+struct ScaledCode {
+  static constexpr std::int64_t kBytes = step_bytes(kCode);
+  static constexpr float kOffset = kCodeOffset;
+  static constexpr float kUnit = 1.0F / kUnitsOfOne;
+};
+template <WeightCode kCode>
+struct DenseCode {
+  static constexpr std::int64_t kBytes = step_bytes(kCode);
+  static constexpr float kUnit = 1.0F;
+};
+
 // What kernels need to know of a panel.
 struct PanelShape {
   std::int64_t groups = 1;  // 1 for dense codes
