@@ -5,18 +5,18 @@
 namespace moracle {
 
 std::size_t ExpertSchedule::bytes(std::int64_t tokens, std::int64_t top_k, std::int64_t experts) {
-  const auto slots = static_cast<std::size_t>(tokens * top_k);
+  const auto pairs = static_cast<std::size_t>(tokens * top_k);
   const auto count = static_cast<std::size_t>(experts);
-  return 2 * BumpArena::cost<std::int32_t>(slots) + 2 * BumpArena::cost<std::int32_t>(count + 1);
+  return 2 * BumpArena::cost<std::int32_t>(pairs) + 2 * BumpArena::cost<std::int32_t>(count + 1);
 }
 
 ExpertSchedule ExpertSchedule::take(std::int64_t tokens, std::int64_t top_k, std::int64_t experts, BumpArena& arena) {
-  const auto slots = static_cast<std::size_t>(tokens * top_k);
+  const auto pairs = static_cast<std::size_t>(tokens * top_k);
   const auto count = static_cast<std::size_t>(experts);
-  return {.pairs = arena.take<std::int32_t>(slots),
+  return {.pairs = arena.take<std::int32_t>(pairs),
           .offsets = arena.take<std::int32_t>(count + 1),
           .active = arena.take<std::int32_t>(count + 1),
-          .inverse = arena.take<std::int32_t>(slots)};
+          .inverse = arena.take<std::int32_t>(pairs)};
 }
 
 ExpertSchedule ExpertSchedule::make(const ExpertsInput& input, std::int64_t experts, BumpArena& arena) {
@@ -25,18 +25,18 @@ ExpertSchedule ExpertSchedule::make(const ExpertsInput& input, std::int64_t expe
   ExpertSchedule schedule = take(input.tokens, input.top_k, experts, arena);
   const auto serves = [&](std::int32_t id) { return id >= 0 && id < experts; };
   std::fill(schedule.offsets.begin(), schedule.offsets.end(), 0);
-  for (std::size_t slot = 0; slot < total; ++slot) {
-    if (serves(input.ids[slot])) ++schedule.offsets[static_cast<std::size_t>(input.ids[slot]) + 1];
+  for (std::size_t pair = 0; pair < total; ++pair) {
+    if (serves(input.ids[pair])) ++schedule.offsets[static_cast<std::size_t>(input.ids[pair]) + 1];
   }
   for (std::size_t e = 0; e < count; ++e) schedule.offsets[e + 1] += schedule.offsets[e];
   // `hit` serves as the fill cursor of each expert first, and becomes the list of hit experts afterwards.
   std::copy_n(schedule.offsets.begin(), count, schedule.active.begin());
-  for (std::size_t slot = 0; slot < total; ++slot) {
-    schedule.inverse[slot] = -1;
-    if (!serves(input.ids[slot])) continue;
-    const std::int32_t at = schedule.active[static_cast<std::size_t>(input.ids[slot])]++;
-    schedule.pairs[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(slot);
-    schedule.inverse[slot] = at;
+  for (std::size_t pair = 0; pair < total; ++pair) {
+    schedule.inverse[pair] = -1;
+    if (!serves(input.ids[pair])) continue;
+    const std::int32_t at = schedule.active[static_cast<std::size_t>(input.ids[pair])]++;
+    schedule.pairs[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(pair);
+    schedule.inverse[pair] = at;
   }
   std::size_t actives = 0;
   for (std::size_t e = 0; e < count; ++e) {

@@ -23,9 +23,9 @@ namespace moracle::cpu {
 namespace {
 
 constexpr std::int64_t kMaxChoices = 64;
-// Rows of an expert's inputs that are at hand at a time, copied together where kernels like that.
+// Rows of an expert's inputs that are at hand at a time, copied to one place where kernels like that.
 constexpr std::int64_t kItemRows = 256;
-constexpr std::int64_t kItemRuns = kItemRows / kMaxTokens;
+constexpr std::int64_t kItemBlocks = kItemRows / kMaxTokens;
 
 // What differs from expert to expert beside the weights.
 struct ExpertExtras {
@@ -41,7 +41,7 @@ struct Layout {
   std::int64_t experts = 0;
   std::int64_t hidden = 0;
   std::int64_t intermediate = 0;
-  bool per_slot = false;  // inputs depend on the expert (column order, static scale): prepared per pair, not per token
+  bool per_pair = false;  // inputs depend on the expert (column order, static scale): prepared per pair, not per token
   bool own_up = false;    // inputs of up differ from those of gate somewhere
   [[nodiscard]] std::size_t w13_bytes() const { return 2 * w13.layout().bytes(); }
   [[nodiscard]] std::size_t expert_bytes() const { return w13_bytes() + w2.layout().bytes(); }
@@ -68,9 +68,9 @@ struct InputRows {
 struct Workspace {
   ExpertSchedule schedule;
   InputRows x, x_up;         // inputs of gate and of up, per token or per sorted pair
-  std::span<float> h;        // activated w13 output, [slots, padded intermediate]
+  std::span<float> h;        // activated w13 output, [pairs, padded intermediate]
   InputRows h_rows;          // the same, as inputs of w2
-  std::span<float> y;        // [slots, padded hidden]
+  std::span<float> y;        // [pairs, padded hidden]
   std::span<float> scratch;  // [threads, widest row]
   std::int64_t scratch_stride = 0;
   std::span<std::byte> gathered;  // [threads, gather_rows, input stride of w13]
@@ -102,10 +102,10 @@ class CpuExperts final : public PackedExperts {
     Workspace work = take_workspace(schedule, input.tokens, input.top_k, context.pool.threads(), arena);
     prepare_inputs(context, input, work);
     spread(context, work, layout_.w13.layout().panels, kMaxPanels / 2,
-           [&](const PanelRange& range, int thread) { multiply_w13(work, input, range, thread); });
+           [&](const PanelRange& range, int thread) { gemm_w13(work, input, range, thread); });
     prepare_hidden(context, work);
     spread(context, work, layout_.w2.layout().panels, kMaxPanels,
-           [&](const PanelRange& range, int) { multiply_w2(work, range); });
+           [&](const PanelRange& range, int) { gemm_w2(work, range); });
     combine(context, input, work, out);
   }
 
@@ -113,22 +113,22 @@ class CpuExperts final : public PackedExperts {
   [[nodiscard]] std::int64_t widest_row() const {
     return std::max(layout_.w13.layout().padded_cols(), layout_.w2.layout().padded_cols());
   }
-  // None where every slot has its own prepared row, since these lie in order.
-  [[nodiscard]] std::int64_t gather_rows(std::int64_t slots) const {
-    return layout_.w13.even_rows() && !layout_.per_slot ? std::min(slots, kItemRows) : 0;
+  // None where every pair has its own prepared row, since these lie in order.
+  [[nodiscard]] std::int64_t gather_rows(std::int64_t pairs) const {
+    return layout_.w13.even_rows() && !layout_.per_pair ? std::min(pairs, kItemRows) : 0;
   }
   // Lays out one call's memory; with a counting arena it tells how much that is.
   Workspace take_workspace(const ExpertSchedule& schedule, std::int64_t tokens, std::int64_t top_k, int threads,
                            BumpArena& arena) const {
     Workspace work;
     work.schedule = schedule;
-    const auto slots = static_cast<std::size_t>(tokens * top_k);
-    const auto rows = static_cast<std::size_t>(layout_.per_slot ? tokens * top_k : tokens);
+    const auto pairs = static_cast<std::size_t>(tokens * top_k);
+    const auto rows = static_cast<std::size_t>(layout_.per_pair ? tokens * top_k : tokens);
     work.x = InputRows::take(layout_.w13, rows, arena);
     work.x_up = layout_.own_up ? InputRows::take(layout_.w13, rows, arena) : work.x;
-    work.h = arena.take<float>(slots * static_cast<std::size_t>(layout_.w13.layout().padded_rows()));
-    work.h_rows = InputRows::take(layout_.w2, slots, arena);
-    work.y = arena.take<float>(slots * static_cast<std::size_t>(layout_.w2.layout().padded_rows()));
+    work.h = arena.take<float>(pairs * static_cast<std::size_t>(layout_.w13.layout().padded_rows()));
+    work.h_rows = InputRows::take(layout_.w2, pairs, arena);
+    work.y = arena.take<float>(pairs * static_cast<std::size_t>(layout_.w2.layout().padded_rows()));
     work.scratch_stride = widest_row();
     work.scratch = arena.take<float>(static_cast<std::size_t>(threads * work.scratch_stride));
     work.gather_rows = gather_rows(tokens * top_k);
@@ -161,13 +161,13 @@ class CpuExperts final : public PackedExperts {
       return std::clamp(of_cost, std::int64_t{1}, panels - begin % panels);
     };
     parallel_ranges(context.pool, active * panels, longest,
-                    [&](std::int64_t begin, std::int64_t end, std::int64_t after, int thread) {
+                    [&](std::int64_t begin, std::int64_t end, std::int64_t following, int thread) {
                       const std::int32_t expert = expert_at(begin);
                       const std::int64_t streams = layout_.w13.interleaves(tokens_of(work, expert)) ? most : 1;
                       body({.expert = expert,
                             .panels = InterleavedPanels(begin % panels, begin % panels + end - begin, streams),
-                            .next_expert = expert_at(after),
-                            .next_panel = after % panels},
+                            .next_expert = expert_at(following),
+                            .next_panel = following % panels},
                            thread);
                     });
   }
@@ -182,20 +182,20 @@ class CpuExperts final : public PackedExperts {
   }
 
   void prepare_inputs(const RunContext& context, const ExpertsInput& input, Workspace& work) const {
-    const bool per_slot = layout_.per_slot;
+    const bool per_pair = layout_.per_pair;
     // The forms that some expert of this call asks for.
     bool used[PackedFormat::kMaxForms] = {};
     for (const std::int32_t expert : work.schedule.active) used[layout_.w13.form_of(tokens_of(work, expert))] = true;
-    const std::int64_t rows = per_slot ? narrow<std::int64_t>(work.schedule.pairs.size()) : input.tokens;
+    const std::int64_t rows = per_pair ? narrow<std::int64_t>(work.schedule.pairs.size()) : input.tokens;
     context.pool.parallel_for(rows, [&](std::int64_t row, int thread) {
       std::int64_t token = row;
-      std::size_t only = PackedFormat::kMaxForms;     // the form, where it follows from the slot
-      const ExpertExtras* extras = &extras_.front();  // without per_slot all experts prepare alike
-      if (per_slot) {
-        const auto slot = static_cast<std::size_t>(work.schedule.pairs[static_cast<std::size_t>(row)]);
-        token = narrow<std::int64_t>(slot) / input.top_k;
-        extras = &extras_[static_cast<std::size_t>(input.ids[slot])];
-        only = layout_.w13.form_of(tokens_of(work, input.ids[slot]));
+      std::size_t only = PackedFormat::kMaxForms;     // the form, where it follows from the pair
+      const ExpertExtras* extras = &extras_.front();  // without per_pair all experts prepare alike
+      if (per_pair) {
+        const auto pair = static_cast<std::size_t>(work.schedule.pairs[static_cast<std::size_t>(row)]);
+        token = narrow<std::int64_t>(pair) / input.top_k;
+        extras = &extras_[static_cast<std::size_t>(input.ids[pair])];
+        only = layout_.w13.form_of(tokens_of(work, input.ids[pair]));
       }
       const float* x = input.x + token * layout_.hidden;
       float* scratch = work.scratch.data() + thread * work.scratch_stride;
@@ -211,14 +211,14 @@ class CpuExperts final : public PackedExperts {
     });
   }
 
-  // The inputs of some slots of one expert, in blocks of tokens.
+  // The inputs of some pairs of one expert, in blocks of tokens.
   struct ItemRows {
-    std::int64_t position = 0;  // of the first slot
+    std::int64_t position = 0;  // of the first pair
     std::int64_t count = 0;
-    TokenBlock gate[kItemRuns];
-    TokenBlock up[kItemRuns];  // with own_up only
+    TokenBlock gate[kItemBlocks];
+    TokenBlock up[kItemBlocks];  // with own_up only
 
-    [[nodiscard]] TileCounts<> runs() const { return {count, kMaxTokens}; }
+    [[nodiscard]] TileCounts<> blocks() const { return {count, kMaxTokens}; }
   };
 
   // Gate of the panel, up lies behind it.
@@ -231,12 +231,12 @@ class CpuExperts final : public PackedExperts {
            static_cast<std::size_t>(panel) * layout_.w2.layout().panel_bytes;
   }
 
-  void multiply_w13(const Workspace& work, const ExpertsInput& input, const PanelRange& range, int thread) const {
+  void gemm_w13(const Workspace& work, const ExpertsInput& input, const PanelRange& range, int thread) const {
     const auto e = static_cast<std::size_t>(range.expert);
     const std::int64_t tokens = tokens_of(work, range.expert);
     const PanelFormat& format = layout_.w13.of(tokens);
     const InterleavedPanels& panels = range.panels;
-    const std::byte* const after = gate_at(range.next_expert, range.next_panel);
+    const std::byte* const following = gate_at(range.next_expert, range.next_panel);
     ItemRows rows;
     const TileCounts<> items(tokens, kItemRows);
     for (std::int64_t item = 0; item < items.size(); ++item) {
@@ -245,7 +245,7 @@ class CpuExperts final : public PackedExperts {
       find_rows(work, input, format, tokens, thread, rows);
       for (std::int64_t i = 0; i < panels.size(); ++i) {
         const bool last = i + 1 == panels.size();
-        multiply_w13(format, work, range.expert, rows, panels.at(i), panels.at(i + 1), last ? after : nullptr);
+        gemm_w13(format, work, range.expert, rows, panels.at(i), panels.at(i + 1), last ? following : nullptr);
       }
     }
   }
@@ -255,27 +255,27 @@ class CpuExperts final : public PackedExperts {
     const std::size_t stride = layout_.w13.layout().input_stride();
     const bool gather = work.gather_rows > 0 && layout_.w13.kernel(tokens).even_rows;
     std::byte* copy = work.gathered.data() + static_cast<std::size_t>(thread * work.gather_rows) * stride;
-    const TileCounts<> runs = rows.runs();
-    for (std::int64_t run = 0; run < runs.size(); ++run) {
-      rows.gate[run].count = rows.up[run].count = 0;
-      for (std::int64_t i = runs.begin(run); i < runs.begin(run + 1); ++i) {
+    const TileCounts<> blocks = rows.blocks();
+    for (std::int64_t block = 0; block < blocks.size(); ++block) {
+      rows.gate[block].count = rows.up[block].count = 0;
+      for (std::int64_t i = blocks.begin(block); i < blocks.begin(block + 1); ++i) {
         std::int64_t index = rows.position + i;
-        if (!layout_.per_slot) index = work.schedule.pairs[static_cast<std::size_t>(index)] / input.top_k;
+        if (!layout_.per_pair) index = work.schedule.pairs[static_cast<std::size_t>(index)] / input.top_k;
         ActivationRow row = work.x.row(layout_.w13, tokens, index);
         if (gather) {
           std::memcpy(copy, row.x, stride);
           row.x = copy;
           copy += stride;
         }
-        rows.gate[run].add(format, row);
-        if (layout_.own_up) rows.up[run].add(format, work.x_up.row(layout_.w13, tokens, index));
+        rows.gate[block].add(format, row);
+        if (layout_.own_up) rows.up[block].add(format, work.x_up.row(layout_.w13, tokens, index));
       }
     }
   }
 
   // gate and up of up to two panels: up to four streams, where their inputs are the same.
-  void multiply_w13(const PanelFormat& format, const Workspace& work, std::int32_t expert, const ItemRows& rows,
-                    const PanelGroup& panels, const PanelGroup& next, const std::byte* after) const {
+  void gemm_w13(const PanelFormat& format, const Workspace& work, std::int32_t expert, const ItemRows& rows,
+                const PanelGroup& panels, const PanelGroup& next, const std::byte* following) const {
     const ExpertExtras& extras = extras_[static_cast<std::size_t>(expert)];
     alignas(64) float g[2][kMaxTokens * kPanelRows];
     alignas(64) float u[2][kMaxTokens * kPanelRows];
@@ -288,15 +288,15 @@ class CpuExperts final : public PackedExperts {
       }
       for (std::int64_t p = 0; streams && first && p < next.count; ++p) {
         const std::byte* const at = gate_at(expert, next.panel[p]);
-        if (gate) call.next[call.next_count++] = at;
-        if (up) call.next[call.next_count++] = at + format.panel_bytes;
+        if (gate) call.prefetch[call.prefetch_count++] = at;
+        if (up) call.prefetch[call.prefetch_count++] = at + format.panel_bytes;
       }
-      if (up) call.after = after;
+      if (up) call.following = following;
     };
     const GemmFn gemm = layout_.w13.kernel(tokens_of(work, expert)).run;
-    const TileCounts<> runs = rows.runs();
-    for (std::int64_t i = 0; i < runs.size(); ++i) {
-      float* const h = work.h.data() + (rows.position + runs.begin(i)) * format.padded_rows();
+    const TileCounts<> blocks = rows.blocks();
+    for (std::int64_t i = 0; i < blocks.size(); ++i) {
+      float* const h = work.h.data() + (rows.position + blocks.begin(i)) * format.padded_rows();
       // What activate() will write is in no cache, if this is a prompt. Not in a function of its own, which GCC 12
       // would take for one without effect.
       for (std::int64_t p = 0; p < panels.count; ++p) {
@@ -349,36 +349,36 @@ class CpuExperts final : public PackedExperts {
     });
   }
 
-  void multiply_w2(const Workspace& work, const PanelRange& range) const {
+  void gemm_w2(const Workspace& work, const PanelRange& range) const {
     const auto e = static_cast<std::size_t>(range.expert);
     const std::int64_t tokens = tokens_of(work, range.expert);
     const InterleavedPanels& panels = range.panels;
-    const std::byte* const after = down_at(range.next_expert, range.next_panel);
+    const std::byte* const following = down_at(range.next_expert, range.next_panel);
     const PanelFormat& format = layout_.w2.of(tokens);
     const TileCounts<> items(tokens, kItemRows);
     for (std::int64_t item = 0; item < items.size(); ++item) {
       const std::int64_t position = work.schedule.offsets[e] + items.begin(item);
-      const TileCounts<> runs(items.begin(item + 1) - items.begin(item), kMaxTokens);
-      TokenBlock rows[kItemRuns];
-      for (std::int64_t i = 0; i < runs.size(); ++i) {
-        for (std::int64_t row = runs.begin(i); row < runs.begin(i + 1); ++row)
+      const TileCounts<> blocks(items.begin(item + 1) - items.begin(item), kMaxTokens);
+      TokenBlock rows[kItemBlocks];
+      for (std::int64_t i = 0; i < blocks.size(); ++i) {
+        for (std::int64_t row = blocks.begin(i); row < blocks.begin(i + 1); ++row)
           rows[i].add(format, work.h_rows.row(layout_.w2, tokens, position + row));
       }
       for (std::int64_t group = 0; group < panels.size(); ++group) {
-        for (std::int64_t i = 0; i < runs.size(); ++i) {
+        for (std::int64_t i = 0; i < blocks.size(); ++i) {
           const PanelGroup next = item + i == 0 ? panels.at(group + 1) : PanelGroup();
           const bool last = group + 1 == panels.size();
-          multiply_w2(format, work, range.expert, rows[i], position + runs.begin(i), panels.at(group), next,
-                      last ? after : nullptr);
+          gemm_w2(format, work, range.expert, rows[i], position + blocks.begin(i), panels.at(group), next,
+                  last ? following : nullptr);
         }
       }
     }
   }
 
-  // A run of an expert's slots, the first of which is at `position`.
-  void multiply_w2(const PanelFormat& format, const Workspace& work, std::int32_t expert, const TokenBlock& rows,
-                   std::int64_t position, const PanelGroup& panels, const PanelGroup& next,
-                   const std::byte* after) const {
+  // A token block of an expert, whose first pair is at `position`.
+  void gemm_w2(const PanelFormat& format, const Workspace& work, std::int32_t expert, const TokenBlock& rows,
+               std::int64_t position, const PanelGroup& panels, const PanelGroup& next,
+               const std::byte* following) const {
     const ExpertExtras& extras = extras_[static_cast<std::size_t>(expert)];
     float* const y = work.y.data() + position * format.padded_rows();
     GemmArgs call = rows.call(format);
@@ -386,8 +386,8 @@ class CpuExperts final : public PackedExperts {
     for (std::int64_t p = 0; p < panels.count; ++p)
       call.add(down_at(expert, panels.panel[p]), extras.down_scale, y + panels.panel[p] * kPanelRows);
     for (std::int64_t p = 0; layout_.w2.interleaves(rows.count) && p < next.count; ++p)
-      call.next[call.next_count++] = down_at(expert, next.panel[p]);
-    call.after = after;
+      call.prefetch[call.prefetch_count++] = down_at(expert, next.panel[p]);
+    call.following = following;
     layout_.w2.kernel(tokens_of(work, expert)).run(call);
     for (std::int64_t p = 0; !extras.down_bias.empty() && p < panels.count; ++p)
       add_bias(bias_at(extras.down_bias, panels.panel[p] * kPanelRows), rows.count, call.out[p], call.out_stride);
@@ -406,11 +406,11 @@ class CpuExperts final : public PackedExperts {
       float weights[kMaxChoices];
       std::int64_t count = 0;
       for (std::int64_t j = 0; j < input.top_k; ++j) {
-        const auto slot = static_cast<std::size_t>(token * input.top_k + j);
-        const std::int64_t position = work.schedule.inverse[slot];
+        const auto pair = static_cast<std::size_t>(token * input.top_k + j);
+        const std::int64_t position = work.schedule.inverse[pair];
         if (position < 0) continue;
         rows[count] = work.y.data() + position * layout_.w2.layout().padded_rows();
-        weights[count++] = input.weights[slot];
+        weights[count++] = input.weights[pair];
       }
       kernels_.weighted_sum(rows, weights, count, out + token * layout_.hidden, layout_.hidden);
     });
@@ -483,9 +483,9 @@ Result<> pack_expert(const CanonicalExperts::Expert& expert, const Layout& layou
                      std::byte* memory, PackScratch& scratch) {
   const PanelFormat& w13 = layout.w13.layout();
   const std::size_t pair = 2 * w13.panel_bytes;
-  const std::int64_t together = panels_together(*expert.gate.weight, w13, extras.gate_order);
-  for (std::int64_t first = 0; first < w13.panels; first += together) {
-    const std::int64_t end = std::min(first + together, w13.panels);
+  const std::int64_t step = panels_per_fetch(*expert.gate.weight, w13, extras.gate_order);
+  for (std::int64_t first = 0; first < w13.panels; first += step) {
+    const std::int64_t end = std::min(first + step, w13.panels);
     std::byte* const gate = memory + static_cast<std::size_t>(first) * pair;
     MORACLE_TRY(pack_panels(*expert.gate.weight, w13, extras.gate_order, first, end, gate, pair, scratch));
     MORACLE_TRY(
@@ -515,7 +515,7 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const Target& target, Numeri
     const auto& up = expert.up.weight->spec().g_idx;
     const auto& first = experts.experts.front();
     layout.own_up = layout.own_up || gate != up || expert.gate.input_scale != expert.up.input_scale;
-    layout.per_slot = layout.per_slot || !gate.empty() || !up.empty() ||
+    layout.per_pair = layout.per_pair || !gate.empty() || !up.empty() ||
                       expert.gate.input_scale != first.gate.input_scale ||
                       expert.up.input_scale != first.up.input_scale;
   }

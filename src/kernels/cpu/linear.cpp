@@ -72,7 +72,7 @@ class CpuLinear final : public PackedLinear {
       part.x += parts.begin(i) * format.cols;
       if (part.seeds != nullptr) part.seeds += parts.begin(i);
       const auto place = out.subspan(static_cast<std::size_t>(parts.begin(i) * query.k));
-      if (!top_k_of_run(context, format, part, place)) return false;
+      if (!top_k_of_block(context, format, part, place)) return false;
     }
     return true;
   }
@@ -114,22 +114,22 @@ class CpuLinear final : public PackedLinear {
       return place.format.panels - place.panel;
     };
     parallel_ranges(context.pool, panels, to_its_end,
-                    [&](std::int64_t begin, std::int64_t end, std::int64_t after, int) {
+                    [&](std::int64_t begin, std::int64_t end, std::int64_t following, int) {
                       const Place place = place_of(begin);
-                      const Place next = place_of(after);
+                      const Place next = place_of(following);
                       const InterleavedPanels streams(place.panel, place.panel + end - begin,
                                                       format_.interleaves(tokens) ? kMaxPanels : 1);
-                      place.linear->multiply_range(
-                          place.format, streams, next.linear->panel_at(next.format, next.panel), tokens, rows, place.y);
+                      place.linear->gemm_range(place.format, streams, next.linear->panel_at(next.format, next.panel),
+                                               tokens, rows, place.y);
                     });
   }
 
-  bool top_k_of_run(const RunContext& context, const PanelFormat& format, const TopKQuery& query,
-                    std::span<RankedOutput> out) const {
+  bool top_k_of_block(const RunContext& context, const PanelFormat& format, const TopKQuery& query,
+                      std::span<RankedOutput> out) const {
     BumpArena arena(context.workspace);
     const ActivationRows rows = prepare_rows(context.pool, format, query.tokens, query.x, arena);
     const auto multiply = [&](std::int64_t panel, float* y) {
-      multiply_range(format, InterleavedPanels(panel, panel + 1, 1), panel_at(format, panel), query.tokens, rows, y);
+      gemm_range(format, InterleavedPanels(panel, panel + 1, 1), panel_at(format, panel), query.tokens, rows, y);
     };
     const auto memory = arena.take<std::byte>(top_k_->workspace_bytes(query.tokens, context.pool.threads()));
     return top_k_->run(context.pool, memory, query, multiply, out);
@@ -161,37 +161,37 @@ class CpuLinear final : public PackedLinear {
 
   // A block of tokens meets many panels before the next one does, so that its activations stay in L2; panels come from
   // a cache or, prefetched in time, from memory.
-  void multiply_range(const PanelFormat& format, const InterleavedPanels& panels, const std::byte* after,
-                      std::int64_t tokens, const ActivationRows& rows, float* y) const {
+  void gemm_range(const PanelFormat& format, const InterleavedPanels& panels, const std::byte* following,
+                  std::int64_t tokens, const ActivationRows& rows, float* y) const {
     constexpr std::int64_t kBlockBytes = std::int64_t{2} << 20U;
     const std::int64_t most = std::max<std::int64_t>(kBlockBytes / narrow<std::int64_t>(format.panel_bytes), 1);
-    const TileCounts<> runs(tokens, kMaxTokens);
-    const TileCounts<> blocks(panels.size(), most);
-    for (std::int64_t block = 0; block < blocks.size(); ++block) {
-      for (std::int64_t i = 0; i < runs.size(); ++i) {
-        const std::int64_t first = runs.begin(i);
-        TokenBlock run;
-        for (std::int64_t t = first; t < runs.begin(i + 1); ++t) run.add(format, rows.row(format, t));
-        for (std::int64_t group = blocks.begin(block); group < blocks.begin(block + 1); ++group) {
-          const PanelGroup ahead = i == 0 ? panels.at(group + 1) : PanelGroup();
-          const std::byte* const next = group + 1 == panels.size() ? after : nullptr;
-          multiply_panels(format, panels.at(group), ahead, next, run, y + first * format.rows);
+    const TileCounts<> blocks(tokens, kMaxTokens);
+    const TileCounts<> panel_blocks(panels.size(), most);
+    for (std::int64_t part = 0; part < panel_blocks.size(); ++part) {
+      for (std::int64_t i = 0; i < blocks.size(); ++i) {
+        const std::int64_t first = blocks.begin(i);
+        TokenBlock block;
+        for (std::int64_t t = first; t < blocks.begin(i + 1); ++t) block.add(format, rows.row(format, t));
+        for (std::int64_t group = panel_blocks.begin(part); group < panel_blocks.begin(part + 1); ++group) {
+          const PanelGroup upcoming = i == 0 ? panels.at(group + 1) : PanelGroup();
+          const std::byte* const next = group + 1 == panels.size() ? following : nullptr;
+          gemm_panels(format, panels.at(group), upcoming, next, block, y + first * format.rows);
         }
       }
     }
   }
 
-  void multiply_panels(const PanelFormat& format, const PanelGroup& panels, const PanelGroup& next,
-                       const std::byte* after, const TokenBlock& run, float* y) const {
+  void gemm_panels(const PanelFormat& format, const PanelGroup& panels, const PanelGroup& next,
+                   const std::byte* following, const TokenBlock& block, float* y) const {
     alignas(64) float out[kMaxPanels][kMaxTokens * kPanelRows];
-    GemmArgs call = run.call(format);
+    GemmArgs call = block.call(format);
     for (std::int64_t p = 0; p < panels.count; ++p) call.add(panel_at(format, panels.panel[p]), global_scale_, out[p]);
-    for (std::int64_t p = 0; format_.interleaves(run.count) && p < next.count; ++p)
-      call.next[call.next_count++] = panel_at(format, next.panel[p]);
-    call.after = after;
-    format_.kernel(run.count).run(call);
+    for (std::int64_t p = 0; format_.interleaves(block.count) && p < next.count; ++p)
+      call.prefetch[call.prefetch_count++] = panel_at(format, next.panel[p]);
+    call.following = following;
+    format_.kernel(block.count).run(call);
     for (std::int64_t p = 0; p < panels.count; ++p) {
-      for (std::int64_t t = 0; t < run.count; ++t)
+      for (std::int64_t t = 0; t < block.count; ++t)
         store(format.rows, panels.panel[p] * kPanelRows, out[p] + t * kPanelRows, y + t * format.rows);
     }
   }
@@ -280,7 +280,7 @@ class LinearPacker {
   Result<bool> fill(const PanelFormat& format, std::byte* panels) {
     constexpr std::int64_t kPanelsPerItem = 16;
     constexpr std::int64_t kItemsPerRelease = 16;  // a head of 600 MB must not stay mapped beside its packed copy
-    const std::int64_t together = std::min(kPanelsPerItem, panels_together(source_, plain_, order_));
+    const std::int64_t step = std::min(kPanelsPerItem, panels_per_fetch(source_, plain_, order_));
     std::vector<Scratch> scratch(static_cast<std::size_t>(options_.pool.threads()));
     std::atomic<bool> fits{true};
     FirstError failed;
@@ -289,8 +289,8 @@ class LinearPacker {
       const std::int64_t begin = item * kPanelsPerItem;
       const std::int64_t end = std::min(begin + kPanelsPerItem, format.panels);
       Scratch& own = scratch[static_cast<std::size_t>(thread)];
-      for (std::int64_t first = begin; first < end && fits.load(std::memory_order_relaxed); first += together)
-        failed.keep(item, fill(format, panels, first, std::min(first + together, end), own, fits));
+      for (std::int64_t first = begin; first < end && fits.load(std::memory_order_relaxed); first += step)
+        failed.keep(item, fill(format, panels, first, std::min(first + step, end), own, fits));
       if (item % kItemsPerRelease == kItemsPerRelease - 1) source_.release();
     });
     MORACLE_TRY(failed.take());

@@ -33,11 +33,11 @@ struct GemmArgs {
   float panel_scale[kMaxPanels];  // second-level scale of the weight; 1 if none
   float* out[kMaxPanels];         // [tokens, out_stride], 32 values a row
   std::int64_t out_stride = kPanelRows;
-  // What the thread reads next, for prefetching: the panels of the next call where it takes several at once, and the
+  // What the thread reads next, to be prefetched: the panels of the next call where it takes several at once, and the
   // panel behind the last one where that does not follow in memory (null: it does).
-  std::int64_t next_count = 0;
-  const std::byte* next[kMaxPanels];
-  const std::byte* after = nullptr;
+  std::int64_t prefetch_count = 0;
+  const std::byte* prefetch[kMaxPanels];
+  const std::byte* following = nullptr;
 
   void add(const std::byte* panel, float scale, float* to) {
     panels[count] = panel;

@@ -86,8 +86,8 @@ class WorkQueues {
   std::span<ThreadWord> words_;
 };
 
-// Calls body(begin, end, after, thread) until all of [0, total) is done. most(begin) >= 1 bounds the length of the
-// range that begins there. `after` is where the thread will probably go on, so that it can be prefetched; where
+// Calls body(begin, end, following, thread) until all of [0, total) is done. most(begin) >= 1 bounds the length of the
+// range that begins there. `following` is where the thread will probably go on, so that it can be prefetched; where
 // nothing more is to do, the panel that it ends with.
 template <class Most, class Body>
 void parallel_ranges(ThreadPool& pool, std::int64_t total, const Most& most, const Body& body) {
@@ -99,10 +99,10 @@ void parallel_ranges(ThreadPool& pool, std::int64_t total, const Most& most, con
         if (!parts.refill(part, 1)) return;
         continue;
       }
-      std::optional<std::int64_t> after = parts.front(part);
+      std::optional<std::int64_t> following = parts.front(part);
       // One's own part ends here: what comes next is looked for now, unless its owner comes to it sooner.
-      if (!after && parts.refill(part, 2)) after = parts.front(part);
-      body(taken.begin, taken.end, after.value_or(taken.end - 1), thread);
+      if (!following && parts.refill(part, 2)) following = parts.front(part);
+      body(taken.begin, taken.end, following.value_or(taken.end - 1), thread);
     }
   });
 }

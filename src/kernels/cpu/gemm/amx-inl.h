@@ -99,7 +99,7 @@ class TileRows {
 enum class Pairing : std::uint8_t { tokens, blocks, split };
 
 template <Pairing P>
-constexpr std::int64_t kTilesTogether = P == Pairing::tokens ? 2 : 1;  // tiles of tokens
+constexpr std::int64_t kTilesOfTokens = P == Pairing::tokens ? 2 : 1;  // tiles of tokens
 
 // Blocks of a piece, a line of a token each: fewer where only one pair of tiles meets it, since the tiles rest while a
 // piece is unpacked; more where its sums end with it.
@@ -307,7 +307,7 @@ auto sum_of(const PieceSums<typename D::V>& sums, std::int64_t which, std::int64
 template <class D, Pairing P>
 void gather_sums(const Dealt<typename D::V>& dealt, PieceSums<typename D::V>& sums, Totals& totals) {
   using V = typename D::V;
-  for (std::int64_t i = 0; i < kTilesTogether<P>; ++i) {
+  for (std::int64_t i = 0; i < kTilesOfTokens<P>; ++i) {
     const std::int64_t first = dealt.first(sums.tile + i);
     for (std::int64_t t = dealt.begin(sums.tile + i); t < dealt.end(sums.tile + i); ++t) {
       for (int row = 0; row < kPanelRows; row += V::kLanes) {
@@ -352,7 +352,7 @@ void add_sums(const TileArgs& args, const Dealt<typename D::V>& dealt, PieceSums
   const std::int64_t ask_step = sums.prefetch_lines > 0 ? kLine : 0;
   const std::byte* const ask_end = ask + sums.prefetch_lines * kLine;
   const auto add = [&](auto scaled) __attribute__((always_inline)) {
-    for (std::int64_t i = 0; i < kTilesTogether<P>; ++i) {
+    for (std::int64_t i = 0; i < kTilesOfTokens<P>; ++i) {
       const std::int64_t first = dealt.first(sums.tile + i);
       const std::int64_t end = dealt.end(sums.tile + i);
       for (std::int64_t t = dealt.begin(sums.tile + i); t < end; ++t) {
@@ -413,10 +413,10 @@ class TileCallOf {
  public:
   explicit TileCallOf(const TileArgs& args)
       : args_(args),
-        dealt_(args.tokens, kTilesTogether<P>),
-        pairs_(dealt_.tiles / kTilesTogether<P>),
+        dealt_(args.tokens, kTilesOfTokens<P>),
+        pairs_(dealt_.tiles / kTilesOfTokens<P>),
         shared_(!D::kStored && pairs_ > 1),
-        adds_prefetch_(args.ahead == nullptr && (shared_ || (args.groups > 1 && !D::joins(args)))),
+        adds_prefetch_(args.prefetch.panels == nullptr && (shared_ || (args.groups > 1 && !D::joins(args)))),
         pieces_(args, shared_ ? kMostBlocks : kBlocksOfOnePair),
         add_(add_for<D, P>(args)),
         even_(even_distance<V>(args)),
@@ -435,7 +435,7 @@ class TileCallOf {
         const Piece piece = pieces_.next();
         if (shared_ || piece.begins) read = piece.read;
         for (std::int64_t pair = walk; pair < (shared_ ? pairs_ : walk + 1); ++pair) {
-          const std::int64_t tile = pair * kTilesTogether<P>;
+          const std::int64_t tile = pair * kTilesOfTokens<P>;
           multiply(piece, tile, D::kStored && walk == 0 && !adds_prefetch_);
           if (shared_ || piece.ends) spill(piece, tile, adds_prefetch_ && pair == 0 ? read : nullptr);
         }
@@ -524,7 +524,7 @@ class TileCallOf {
 };
 
 template <class D, Pairing P>
-void multiply_by_tiles(const TileArgs& args) {
+void gemm_by_tiles(const TileArgs& args) {
   TileCallOf<D, P> call(args);
   call.run();
 }
@@ -536,11 +536,11 @@ void gemm_amx(const GemmArgs& args) {
   for (std::int64_t p = 0; p < args.count; ++p) {
     const TileArgs& tile = call.tile(p, 0, args.tokens);
     if constexpr (kSplit) {
-      multiply_by_tiles<D, Pairing::split>(tile);
+      gemm_by_tiles<D, Pairing::split>(tile);
     } else if (args.tokens <= kTileRows) {
-      multiply_by_tiles<D, Pairing::blocks>(tile);
+      gemm_by_tiles<D, Pairing::blocks>(tile);
     } else {
-      multiply_by_tiles<D, Pairing::tokens>(tile);
+      gemm_by_tiles<D, Pairing::tokens>(tile);
     }
   }
 }

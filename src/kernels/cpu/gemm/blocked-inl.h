@@ -23,7 +23,7 @@ template <class V, int T, int R>
 // T tokens times registers [first, first + Rows) of each of P panels. OneBlock: no group has more steps than a block.
 // Steps: of every block, or 0 where they differ.
 template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool OneBlock, int Steps>
-[[gnu::always_inline]] inline void multiply_blocks(const TileArgs& args, int first) {
+[[gnu::always_inline]] inline void gemm_blocks(const TileArgs& args, int first) {
   using Form = typename D::Form;
   using V = typename Form::V;
   using Reg = typename V::Reg;
@@ -94,7 +94,7 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
     while (true) {
       const std::int64_t steps = OneBlock || left < Form::kBlockSteps ? left : Form::kBlockSteps;
       left -= steps;
-      if (kParts > 1 && !args.again) {
+      if (kParts > 1 && !args.prefetch.cached) {
         for (std::int64_t s = 0; s < steps; ++s, line += D::kBytes / kParts) Prefetch<V>::l2(line);
       }
       multiply_step(std::true_type{});
@@ -157,22 +157,22 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
   });
 }
 
-// multiply_blocks with its number of steps where that is one of the usual: all blocks are whole, or groups have 32
+// gemm_blocks with its number of steps where that is one of the usual: all blocks are whole, or groups have 32
 // columns.
 template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros>
-[[gnu::always_inline]] inline void multiply_blocked(const TileArgs& args, int first) {
+[[gnu::always_inline]] inline void gemm_blocked(const TileArgs& args, int first) {
   constexpr int kBlock = D::Form::kBlockSteps;
   constexpr int kShort = 32 / kStepColumns;
   if (args.steps > kBlock) {
     if (args.steps % kBlock == 0 && args.last_steps % kBlock == 0) {
-      multiply_blocks<D, T, P, Rows, Scaling, Zeros, false, kBlock>(args, first);
+      gemm_blocks<D, T, P, Rows, Scaling, Zeros, false, kBlock>(args, first);
     } else {
-      multiply_blocks<D, T, P, Rows, Scaling, Zeros, false, 0>(args, first);
+      gemm_blocks<D, T, P, Rows, Scaling, Zeros, false, 0>(args, first);
     }
   } else if (args.steps == kShort && args.last_steps == kShort) {
-    multiply_blocks<D, T, P, Rows, Scaling, Zeros, true, kShort>(args, first);
+    gemm_blocks<D, T, P, Rows, Scaling, Zeros, true, kShort>(args, first);
   } else {
-    multiply_blocks<D, T, P, Rows, Scaling, Zeros, true, 0>(args, first);
+    gemm_blocks<D, T, P, Rows, Scaling, Zeros, true, 0>(args, first);
   }
 }
 

@@ -273,32 +273,18 @@ template <class D, int T, int R, bool Decodes>
   }
 }
 
-// The same for the tile of `tokens` tokens, 3 to 6.
-template <class D, int R, bool Decodes>
-void chunk_tile_of(std::int64_t tokens, const TileArgs& args, Chunk<D>& chunk, Carry& carry,
-                   const ChunkPart<typename D::Form::V>& part, int reg) {
-  if (tokens == 6) {
-    if constexpr (Kept<D>::kTile == 6) chunk_tile<D, 6, R, Decodes>(args, chunk, carry, part, reg);
-  } else if (tokens == 5) {
-    chunk_tile<D, 5, R, Decodes>(args, chunk, carry, part, reg);
-  } else if (tokens == 4) {
-    chunk_tile<D, 4, R, Decodes>(args, chunk, carry, part, reg);
-  } else {
-    chunk_tile<D, 3, R, Decodes>(args, chunk, carry, part, reg);
-  }
-}
-
 // args.tokens >= 3 tokens against one panel; near-equal tiles of 3 to Kept<D>::kTile.
 template <class D>
-void multiply_decoded(const TileArgs& args) {
+void gemm_chunks(const TileArgs& args) {
   using V = typename D::Form::V;
+  constexpr int kTile = Kept<D>::kTile;
   constexpr int kHalf = 2;  // registers of rows at a time: 6 tokens x 2 sums fit 16 registers
   Chunk<D> chunk;
   Carry carry;
   ChunkReader<D> reader(args);
-  const std::int64_t tiles = (args.tokens + Kept<D>::kTile - 1) / Kept<D>::kTile;
+  const std::int64_t tiles = (args.tokens + kTile - 1) / kTile;
   const std::int64_t prefetching = kFirstDecodes<D> ? tiles - 1 : tiles;
-  const bool prefetches = kPrefetchesChunk<V> && args.ahead == nullptr && prefetching > 0;
+  const bool prefetches = kPrefetchesChunk<V> && args.prefetch.panels == nullptr && prefetching > 0;
   for (std::int64_t t = 0; t < args.tokens; ++t) Prefetch<V>::results(args.out[0] + t * args.out_stride);
   ChunkPart<V> part{.token = 0, .column = 0, .first = true, .last = false, .unit = D::kUnit, .next = {}};
   while (!reader.done()) {
@@ -317,11 +303,15 @@ void multiply_decoded(const TileArgs& args) {
       for (int reg = 0; reg < V::kRegs; reg += kHalf) {
         if constexpr (kFirstDecodes<D>) {
           if (i == 0) {
-            chunk_tile_of<D, kHalf, true>(tile, args, chunk, carry, part, reg);
+            with_tokens<3, kTile>(tile, [&]<int kTokens>(Tokens<kTokens>) {
+              chunk_tile<D, kTokens, kHalf, true>(args, chunk, carry, part, reg);
+            });
             continue;
           }
         }
-        chunk_tile_of<D, kHalf, false>(tile, args, chunk, carry, part, reg);
+        with_tokens<3, kTile>(tile, [&]<int kTokens>(Tokens<kTokens>) {
+          chunk_tile<D, kTokens, kHalf, false>(args, chunk, carry, part, reg);
+        });
       }
       if (!kFirstDecodes<D> || i > 0) part.next.line = part.next.from = part.next.from + share;
     }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <type_traits>
-#include <utility>
 
 #include "kernels/cpu/gemm/decoded-inl.h"
 #include "kernels/cpu/gemm/tile-inl.h"
@@ -32,12 +31,12 @@ class TileCall {
               .zeros = call.shape.zeros,
               .scaling = call.shape.scaling,
               .scale_groups = call.shape.scale_groups,
-              .ahead = nullptr,
-              .end = nullptr,
-              .gap = 0,
-              .again = false,
-              .next = nullptr,
-              .next_share = 0} {}
+              .prefetch = {.panels = nullptr,
+                           .panel_end = nullptr,
+                           .jump = 0,
+                           .cached = false,
+                           .next = nullptr,
+                           .next_share = 0}} {}
 
   // Tokens [first, first + tokens) against the panels from `panel` on.
   const TileArgs& tile(std::int64_t panel, std::int64_t first, std::int64_t tokens) {
@@ -49,15 +48,17 @@ class TileCall {
     args_.panels = call_.panels + panel;
     args_.panel_scale = call_.panel_scale + panel;
     for (std::int64_t p = panel; p < call_.count; ++p) out_[p - panel] = call_.out[p] + first * call_.out_stride;
-    args_.again = first != 0;
-    const std::byte* const after = follows(panel);
-    args_.end = call_.panels[panel] + call_.shape.bytes;
-    args_.gap = after != nullptr ? after - args_.end : 0;
-    args_.ahead = nullptr;
-    if (call_.next_count > 0 && !args_.again) {  // each panel prefetches its share of every panel of the next call
+    args_.prefetch.cached = first != 0;
+    const std::byte* const following = panel_behind(panel);
+    args_.prefetch.panel_end = call_.panels[panel] + call_.shape.bytes;
+    args_.prefetch.jump = following != nullptr ? following - args_.prefetch.panel_end : 0;
+    args_.prefetch.panels = nullptr;
+    if (call_.prefetch_count > 0 &&
+        !args_.prefetch.cached) {  // each panel prefetches its share of every panel of the next call
       const std::int64_t share = call_.shape.bytes / call_.count / 64 * 64;
-      for (std::int64_t i = 0; i < kAheadPlaces; ++i) ahead_[i] = call_.next[i % call_.next_count] + panel * share;
-      args_.ahead = ahead_;
+      for (std::int64_t i = 0; i < kPrefetchPanels; ++i)
+        prefetched_[i] = call_.prefetch[i % call_.prefetch_count] + panel * share;
+      args_.prefetch.panels = prefetched_;
     }
     return args_;
   }
@@ -66,19 +67,21 @@ class TileCall {
   // nothing, the others as much each.
   void share_next(std::int64_t panel, std::int64_t tile, std::int64_t tiles) {
     if (tile == 0) return;
-    const std::byte* const after = follows(panel);
-    const std::byte* const next = after != nullptr ? after : call_.panels[panel] + call_.shape.bytes;
-    args_.next = next + call_.shape.bytes / (tiles - 1) / 64 * 64 * (tile - 1);
-    args_.next_share = (std::int64_t{1} << kShareBits) / (tiles - 1) + 1;
+    const std::byte* const following = panel_behind(panel);
+    const std::byte* const next = following != nullptr ? following : call_.panels[panel] + call_.shape.bytes;
+    args_.prefetch.next = next + call_.shape.bytes / (tiles - 1) / 64 * 64 * (tile - 1);
+    args_.prefetch.next_share = (std::int64_t{1} << kShareBits) / (tiles - 1) + 1;
   }
 
  private:
   // The panel to be read behind panel p: null where it follows in memory.
-  [[nodiscard]] const std::byte* follows(std::int64_t p) const { return p + 1 == call_.count ? call_.after : nullptr; }
+  [[nodiscard]] const std::byte* panel_behind(std::int64_t p) const {
+    return p + 1 == call_.count ? call_.following : nullptr;
+  }
 
   const GemmArgs& call_;
   float* out_[kMaxPanels];
-  const std::byte* ahead_[kAheadPlaces];
+  const std::byte* prefetched_[kPrefetchPanels];
   TileArgs args_;
 };
 
@@ -102,20 +105,16 @@ void gemm_tiles(const GemmArgs& args) {
   // Tile i against panels from `panel` on, up to `most`; returns how many it takes.
   const auto multiply = [&](std::int64_t i, std::int64_t panel, std::int64_t most) {
     std::int64_t taken = 1;
-    const auto of_tokens = [&]<int kTokens>(std::integral_constant<int, kTokens>) {
-      if (tiles.count(i) != kTokens) return;
+    with_tokens<1, V::kTileTokens>(tiles.count(i), [&]<int kTokens>(Tokens<kTokens>) {
       constexpr int kWide = wide_panels<D, kTokens>();
       const TileArgs& tile = call.tile(panel, tiles.begin(i), kTokens);
       if (kWide > 1 && most >= kWide) {
-        multiply_tile<D, kTokens, kWide, Scaling, Zeros>(tile);
+        gemm_tile<D, kTokens, kWide, Scaling, Zeros>(tile);
         taken = kWide;
       } else {
-        multiply_tile<D, kTokens, 1, Scaling, Zeros>(tile);
+        gemm_tile<D, kTokens, 1, Scaling, Zeros>(tile);
       }
-    };
-    [&]<int... I>(std::integer_sequence<int, I...>) {
-      (of_tokens(std::integral_constant<int, I + 1>()), ...);
-    }(std::make_integer_sequence<int, V::kTileTokens>());
+    });
     return taken;
   };
   if (V::kInterleaved && args.tokens <= kInterleavedTokens) {
@@ -149,7 +148,7 @@ void gemm(const GemmArgs& args) {
 template <class D>
 void gemm_decoded(const GemmArgs& args) {
   TileCall<typename D::Form::V> call(args);
-  for (std::int64_t p = 0; p < args.count; ++p) multiply_decoded<D>(call.tile(p, 0, args.tokens));
+  for (std::int64_t p = 0; p < args.count; ++p) gemm_chunks<D>(call.tile(p, 0, args.tokens));
 }
 
 // A row of a target's table.

@@ -21,7 +21,7 @@ struct Prefetch {
 
   // How far ahead of `at` lines are prefetched: where that is behind the panel, to where the thread goes on.
   static std::int64_t distance(const TileArgs& args, const std::byte* at) {
-    return at + kPrefetchBytes >= args.end ? kPrefetchBytes + args.gap : kPrefetchBytes;
+    return at + kPrefetchBytes >= args.prefetch.panel_end ? kPrefetchBytes + args.prefetch.jump : kPrefetchBytes;
   }
 
   // As much as the `bytes` at `at` of panel p of P are: of the panel itself, or of what comes next, so that P panels
@@ -29,7 +29,7 @@ struct Prefetch {
   // are on their way at a time than one stream's prefetcher keeps.
   template <int P = 1>
   static void panel(const TileArgs& args, const std::byte* at, std::int64_t bytes, std::int64_t distance, int p = 0) {
-    if (args.ahead == nullptr) {
+    if (args.prefetch.panels == nullptr) {
 #pragma GCC unroll 8
       for (std::int64_t line = 0; line < bytes; line += 64) l1(at + distance + line);
       return;
@@ -38,7 +38,7 @@ struct Prefetch {
 #pragma GCC unroll 8
     for (std::int64_t line = 0; line < bytes / 64; ++line) {
       const std::int64_t index = (done + line) * P + p;
-      l2(args.ahead[index % kAheadPlaces] + index / kAheadPlaces * 64);
+      l2(args.prefetch.panels[index % kPrefetchPanels] + index / kPrefetchPanels * 64);
     }
   }
 };
@@ -76,7 +76,10 @@ struct NextLines {
 
   // Where an earlier tile has read the panel: of the next panel.
   static NextLines of_panel(const TileArgs& args) {
-    return {.line = args.next, .from = args.next, .walked = args.panels[0], .share = args.next_share};
+    return {.line = args.prefetch.next,
+            .from = args.prefetch.next,
+            .walked = args.panels[0],
+            .share = args.prefetch.next_share};
   }
 
   // Before what lies at `at` is read.

@@ -43,7 +43,7 @@ constexpr int kSlots = static_cast<int>(kStepColumns) / Form::kWidth;
 
 // Steps between two looks at the loop and at what to prefetch: products of bytes are so many at a time that both show.
 template <class Form>
-constexpr int kStepsTogether = Form::kWidth == 4 ? 2 : 1;
+constexpr int kUnrolledSteps = Form::kWidth == 4 ? 2 : 1;
 template <int Count>
 struct Steps {};
 
@@ -147,16 +147,28 @@ template <class V, int T, int R>
   }
 }
 
+// Calls body(Tokens<tokens>()), of kFirst to kLast tokens.
+template <int kCount>
+struct Tokens {};
+template <int kFirst, int kLast, class Body>
+inline void with_tokens(std::int64_t tokens, const Body& body) {
+  if constexpr (kFirst == kLast) {
+    body(Tokens<kFirst>());
+  } else {
+    tokens == kFirst ? body(Tokens<kFirst>()) : with_tokens<kFirst + 1, kLast>(tokens, body);
+  }
+}
+
 // T tokens times registers [first, first + Rows) of each of P panels. Several panels are several streams from memory,
 // which some memory systems deliver faster than one; the sums are the same.
 template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool Grouped>
-[[gnu::always_inline]] inline void multiply_part(const TileArgs& args, int first) {
+[[gnu::always_inline]] inline void gemm_part(const TileArgs& args, int first) {
   using Form = typename D::Form;
   using V = typename Form::V;
   using Reg = typename V::Reg;
   using Sums = typename Form::Sums;
-  constexpr int kRows = P * Rows;                // registers of rows
-  constexpr int kTogether = Guarded<D> ? 1 : P;  // panels whose steps one decoder serves
+  constexpr int kRows = P * Rows;                    // registers of rows
+  constexpr int kSharedPanels = Guarded<D> ? 1 : P;  // panels whose steps one decoder serves
   static_assert(P == 1 || P == 2 || P == 4);
   // Where sums and totals do not fit the registers together, totals wait in memory while a group is summed up.
   constexpr int kSums = T * kRows * Accumulators<Form, T, kRows>::kChains;
@@ -198,8 +210,8 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
       }
     const auto multiply_steps = [&]<int kCount>(Steps<kCount>) __attribute__((always_inline)) {
       if constexpr (kParts > 1) {
-        if (!args.again) even.template lines<kParts>(at[0], kCount * D::kBytes);
-      } else if (P == 1 && args.again) {
+        if (!args.prefetch.cached) even.template lines<kParts>(at[0], kCount * D::kBytes);
+      } else if (P == 1 && args.prefetch.cached) {
         next.until(at[0]);
       } else {
 #pragma GCC unroll 4
@@ -209,9 +221,9 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
         decoding(decoder, at[p], [&](const auto& chosen) __attribute__((always_inline)) {
 #pragma GCC unroll 8
           for (int k = 0; k < kSlots<Form>; ++k) {  // each broadcast serves all rows and dies
-            typename Form::Weight w[kTogether * Rows];
+            typename Form::Weight w[kSharedPanels * Rows];
 #pragma GCC unroll 8
-            for (int r = 0; r < kTogether * Rows; ++r) {
+            for (int r = 0; r < kSharedPanels * Rows; ++r) {
               w[r] = chosen.weight(at[p + r / Rows] + offset, k, r % Rows);
             }
 #pragma GCC unroll 6
@@ -220,7 +232,7 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
               for (int plane = 0; plane < acc.kPlanes; ++plane) {
                 const auto value = Form::broadcast(x[t] + plane * between_planes + column + k * Form::kWidth);
 #pragma GCC unroll 8
-                for (int r = 0; r < kTogether * Rows; ++r) {
+                for (int r = 0; r < kSharedPanels * Rows; ++r) {
                   typename Form::Sum& sum = acc.value[t][p * Rows + r][acc.chain(k, plane)];
                   sum = Form::madd(w[r], value, sum);
                 }
@@ -233,8 +245,8 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
         // Without the barrier GCC loads for several steps at a time and spills what it has no registers for.
         if constexpr (kCount > 1) __asm__ volatile("" : "+r"(column));
         multiply_step(0);
-        if constexpr (P > kTogether) multiply_step(1);
-        if constexpr (P > 2 * kTogether) {
+        if constexpr (P > kSharedPanels) multiply_step(1);
+        if constexpr (P > 2 * kSharedPanels) {
           multiply_step(2);
           multiply_step(3);
         }
@@ -244,8 +256,8 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
       }
     };
     std::int64_t left = steps;
-    for (; left >= kStepsTogether<Form>; left -= kStepsTogether<Form>) multiply_steps(Steps<kStepsTogether<Form>>{});
-    if constexpr (kStepsTogether<Form> > 1) {
+    for (; left >= kUnrolledSteps<Form>; left -= kUnrolledSteps<Form>) multiply_steps(Steps<kUnrolledSteps<Form>>{});
+    if constexpr (kUnrolledSteps<Form> > 1) {
       for (; left > 0; --left) multiply_steps(Steps<1>{});
     }
     if constexpr (Scaling == ActScaling::running) {
@@ -279,8 +291,8 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
     }
     if constexpr (Grouped) {
       if constexpr (kParts > 1) {
-        if (!args.again) even.template lines<kParts>(at[0], tail_bytes);
-      } else if (!args.again) {
+        if (!args.prefetch.cached) even.template lines<kParts>(at[0], tail_bytes);
+      } else if (!args.prefetch.cached) {
         for (int p = 0; p < P; ++p) Prefetch<V>::template panel<P>(args, at[p], tail_bytes, distance, p);
       }
       for (int p = 0; p < P; ++p) at[p] += tail_bytes;
@@ -303,11 +315,11 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
 }
 
 template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros>
-void multiply_blocked(const TileArgs& args, int first);  // blocked-inl.h
+void gemm_blocked(const TileArgs& args, int first);  // blocked-inl.h
 
 // T tokens times P panels.
 template <class D, int T, int P, ActScaling Scaling, bool Zeros>
-[[gnu::noinline]] void multiply_tile(const TileArgs& args) {
+[[gnu::noinline]] void gemm_tile(const TileArgs& args) {
   using V = typename D::Form::V;
   constexpr int kRows = kRowsAtATime<V, T>;
 #pragma GCC unroll 4
@@ -316,9 +328,9 @@ template <class D, int T, int P, ActScaling Scaling, bool Zeros>
     for (int t = 0; t < T; ++t) Prefetch<V>::results(args.out[p] + t * args.out_stride);
   for (int first = 0; first < V::kRegs; first += kRows) {
     if constexpr (!Blocked<typename D::Form>) {
-      multiply_part<D, T, P, kRows, Scaling, Zeros, Scaled<D>>(args, first);
+      gemm_part<D, T, P, kRows, Scaling, Zeros, Scaled<D>>(args, first);
     } else {
-      multiply_blocked<D, T, P, kRows, Scaling, Zeros>(args, first);
+      gemm_blocked<D, T, P, kRows, Scaling, Zeros>(args, first);
     }
   }
 }

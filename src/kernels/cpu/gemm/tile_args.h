@@ -6,9 +6,23 @@
 namespace moracle::cpu {
 
 constexpr std::int64_t kMaxTile = 6;           // tokens
-constexpr std::int64_t kAheadPlaces = 4;       // of TileArgs::ahead
-constexpr int kShareBits = 8;                  // of TileArgs::next_share behind the point
+constexpr std::int64_t kPrefetchPanels = 4;    // of PrefetchPolicy::panels
+constexpr int kShareBits = 8;                  // of PrefetchPolicy::next_share behind the point
 constexpr std::int64_t kPrefetchBytes = 8192;  // ahead of the multiply-adds
+
+// What a tile prefetches while it works on its panels.
+struct PrefetchPolicy {
+  // Of each of kPrefetchPanels panels an equal share, as several streams from memory. Null: of the own panel, a
+  // distance of kPrefetchBytes ahead; lines from `panel_end` on lie `jump` bytes further.
+  const std::byte* const* panels;
+  const std::byte* panel_end;
+  std::int64_t jump;
+  // An earlier tile has read these panels. Prefetched instead: from `next` on, unless null, next_share / 2^kShareBits
+  // as many bytes as the panel has.
+  bool cached;
+  const std::byte* next;
+  std::int64_t next_share;
+};
 
 struct TileArgs {
   std::int64_t tokens;
@@ -27,17 +41,7 @@ struct TileArgs {
   bool zeros;
   ActScaling scaling;
   std::int64_t scale_groups;
-  // Four places whose lines are prefetched while this panel is worked on, an equal share of each: the panels that come
-  // next, as several streams from memory. Null: only the panel itself, kPrefetchBytes ahead; lines past it, from `end`
-  // on, `gap` bytes further.
-  const std::byte* const* ahead;
-  const std::byte* end;
-  std::int64_t gap;
-  bool again;  // an earlier tile has read these panels
-  // What such a tile prefetches instead: from here on, next_share / 2^kShareBits as many bytes as its panel has. Null:
-  // nothing.
-  const std::byte* next;
-  std::int64_t next_share;
+  PrefetchPolicy prefetch;
 };
 
 }  // namespace moracle::cpu

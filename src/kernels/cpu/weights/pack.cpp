@@ -24,7 +24,7 @@ constexpr std::int64_t kReadBytes = std::int64_t{256} << 10;
 constexpr std::int64_t kFetchBytes = std::int64_t{128} << 10;
 constexpr std::size_t kFetchScales = std::size_t{32} << 10;
 
-// Panels whose words are taken from the file together, where words of neighbouring rows lie side by side.
+// Panels whose words are taken from the file at a time, where words of neighbouring rows lie side by side.
 constexpr std::int64_t kStoredPanels = 128;
 
 std::int64_t panels_per_read(const PanelFormat& format) {
@@ -218,10 +218,10 @@ bool pack_columns(const PanelRun& run, const StoredWords& words, PackScratch& sc
   const std::int64_t rows = run.end_row() - run.first_row();
   const std::int64_t line_bytes = rows * words.row_bytes;
   const std::int64_t stored = run.format.cols / lines.columns;
-  const std::int64_t together = std::max(kFewestLines, kFetchBytes / line_bytes / kFewestLines * kFewestLines);
+  const std::int64_t step = std::max(kFewestLines, kFetchBytes / line_bytes / kFewestLines * kFewestLines);
   bool usual = true;
-  for (std::int64_t first = 0; first < lines.all; first += together) {
-    const std::int64_t count = std::min(together, lines.all - first);
+  for (std::int64_t first = 0; first < lines.all; first += step) {
+    const std::int64_t count = std::min(step, lines.all - first);
     const std::int64_t there = std::clamp<std::int64_t>(stored - first, 0, count);
     const std::byte* const from = words.first + run.first_row() * words.row_bytes + first * words.word_bytes;
     usual = pack_word_lines({.code = run.format.code,
@@ -313,8 +313,8 @@ std::vector<std::int32_t> column_order(const MatrixSpec& spec) {
   return order;
 }
 
-std::int64_t panels_together(const MatrixSource& source, const PanelFormat& format,
-                             std::span<const std::int32_t> order) {
+std::int64_t panels_per_fetch(const MatrixSource& source, const PanelFormat& format,
+                              std::span<const std::int32_t> order) {
   const std::optional<StoredWords> words = packable(source, format, order);
   return words && words->by_rows() ? step_panels(format, words) : format.panels;
 }

@@ -21,8 +21,8 @@ struct PackScratch {
 };
 
 // Panels that are packed from one fetch. Matrices that lie among each other's rows are packed in turns of so many.
-[[nodiscard]] std::int64_t panels_together(const MatrixSource& source, const PanelFormat& format,
-                                           std::span<const std::int32_t> order);
+[[nodiscard]] std::int64_t panels_per_fetch(const MatrixSource& source, const PanelFormat& format,
+                                            std::span<const std::int32_t> order);
 
 // Packs panels [begin, end) of `source`; panel p goes to out + (p - begin) * stride.
 Result<> pack_panels(const MatrixSource& source, const PanelFormat& format, std::span<const std::int32_t> order,
