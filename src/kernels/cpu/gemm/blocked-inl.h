@@ -66,8 +66,7 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
     typename Form::Sum sum[T][kRows];
     const auto multiply_step = [&](auto begins) __attribute__((always_inline)) {
       if constexpr (kParts == 1) {
-#pragma GCC unroll 4
-        for (int p = 0; p < P; ++p) Prefetch<V>::template panel<P>(args, at[p], D::kBytes, kPrefetchBytes, p);
+        Prefetch<V>::panels(args, at, D::kBytes, kPrefetchBytes);
       }
 #pragma GCC unroll 8
       for (int k = 0; k < kSlots<Form>; ++k) {  // each broadcast serves all rows and dies

@@ -56,8 +56,8 @@ class TileCall {
     if (call_.prefetch_count > 0 &&
         !args_.prefetch.cached) {  // each panel prefetches its share of every panel of the next call
       const std::int64_t share = call_.shape.bytes / call_.count / 64 * 64;
-      for (std::int64_t i = 0; i < kPrefetchPanels; ++i)
-        prefetched_[i] = call_.prefetch[i % call_.prefetch_count] + panel * share;
+      for (std::uint64_t i = 0; i < kPrefetchPanels; ++i)
+        prefetched_[i] = call_.prefetch[i % static_cast<std::uint64_t>(call_.prefetch_count)] + panel * share;
       args_.prefetch.panels = prefetched_;
     }
     return args_;

@@ -24,22 +24,32 @@ struct Prefetch {
     return at + kPrefetchBytes >= args.prefetch.panel_end ? kPrefetchBytes + args.prefetch.jump : kPrefetchBytes;
   }
 
-  // As much as the `bytes` at `at` of panel p of P are: of the panel itself, or of what comes next, so that P panels
-  // prefetch as many bytes as they have, an equal share at each place. L2 then holds the next panels, and more lines
-  // are on their way at a time than one stream's prefetcher keeps.
-  template <int P = 1>
-  static void panel(const TileArgs& args, const std::byte* at, std::int64_t bytes, std::int64_t distance, int p = 0) {
-    if (args.prefetch.panels == nullptr) {
+  // As much as the `bytes` at each of at[P] are: of these panels, or of what comes next, so that P panels prefetch as
+  // many bytes as they have, an equal share of each. L2 then holds the next panels, and more lines are on their way at
+  // a time than one stream's prefetcher keeps.
+  template <std::size_t P>
+  static void panels(const TileArgs& args, const std::byte* const (&at)[P], std::int64_t bytes, std::int64_t distance) {
+    if (!V::kInterleaved || args.prefetch.panels == nullptr) {
+#pragma GCC unroll 4
+      for (const std::byte* const panel : at) {
 #pragma GCC unroll 8
-      for (std::int64_t line = 0; line < bytes; line += 64) l1(at + distance + line);
+        for (std::int64_t line = 0; line < bytes; line += 64) l1(panel + distance + line);
+      }
       return;
     }
-    const std::int64_t done = (at - args.panels[p]) / 64;
+    // Unsigned, so that places are found by shifts and masks.
+    const auto done = static_cast<std::uint64_t>(at[0] - args.panels[0]) / 64;
 #pragma GCC unroll 8
     for (std::int64_t line = 0; line < bytes / 64; ++line) {
-      const std::int64_t index = (done + line) * P + p;
-      l2(args.prefetch.panels[index % kPrefetchPanels] + index / kPrefetchPanels * 64);
+#pragma GCC unroll 4
+      for (std::uint64_t p = 0; p < P; ++p) {
+        const std::uint64_t index = (done + static_cast<std::uint64_t>(line)) * P + p;
+        l2(args.prefetch.panels[index % kPrefetchPanels] + index / kPrefetchPanels * 64);
+      }
     }
+  }
+  static void panel(const TileArgs& args, const std::byte* at, std::int64_t bytes, std::int64_t distance) {
+    panels(args, {at}, bytes, distance);
   }
 };
 

@@ -214,8 +214,7 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
       } else if (P == 1 && args.prefetch.cached) {
         next.until(at[0]);
       } else {
-#pragma GCC unroll 4
-        for (int p = 0; p < P; ++p) Prefetch<V>::template panel<P>(args, at[p], kCount * D::kBytes, distance, p);
+        Prefetch<V>::panels(args, at, kCount * D::kBytes, distance);
       }
       const auto multiply_step = [&](int p) __attribute__((always_inline)) {
         decoding(decoder, at[p], [&](const auto& chosen) __attribute__((always_inline)) {
@@ -293,7 +292,7 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
       if constexpr (kParts > 1) {
         if (!args.prefetch.cached) even.template lines<kParts>(at[0], tail_bytes);
       } else if (!args.prefetch.cached) {
-        for (int p = 0; p < P; ++p) Prefetch<V>::template panel<P>(args, at[p], tail_bytes, distance, p);
+        Prefetch<V>::panels(args, at, tail_bytes, distance);
       }
       for (int p = 0; p < P; ++p) at[p] += tail_bytes;
     }

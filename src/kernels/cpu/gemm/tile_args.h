@@ -6,7 +6,7 @@
 namespace moracle::cpu {
 
 constexpr std::int64_t kMaxTile = 6;           // tokens
-constexpr std::int64_t kPrefetchPanels = 4;    // of PrefetchPolicy::panels
+constexpr std::uint64_t kPrefetchPanels = 4;   // of PrefetchPolicy::panels
 constexpr int kShareBits = 8;                  // of PrefetchPolicy::next_share behind the point
 constexpr std::int64_t kPrefetchBytes = 8192;  // ahead of the multiply-adds
 
