@@ -11,8 +11,8 @@
 
 namespace moracle::cpu {
 
-// Keeps what it has fetched last: matrices whose rows take turns in a file are fetched together, and heads for their
-// screens once more.
+// Keeps what it has fetched last: matrices whose rows are interleaved in a file are fetched at once, and heads for
+// their int8 copies once more.
 class FileReader {
  public:
   // `wanted`, bytes that the source tells of. Where they are not there yet they are fetched with what follows them in
