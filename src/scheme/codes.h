@@ -9,17 +9,17 @@ namespace moracle {
 
 // 16-bit floats. Encoding rounds to nearest, ties to even; f32 NaN stays NaN.
 // What loads do for every scale and every unquantized weight is inline and without branches, so that loops over it
-// vectorize.
-[[nodiscard]] inline float decode_bf16(std::uint16_t code) {
+// vectorize, and constexpr, so that device code may call it.
+[[nodiscard]] constexpr float decode_bf16(std::uint16_t code) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(code) << 16);
 }
-[[nodiscard]] inline std::uint16_t encode_bf16(float value) {
+[[nodiscard]] constexpr std::uint16_t encode_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = bits + 0x7FFFU + (bits >> 16 & 1U);
   const bool nan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
   return static_cast<std::uint16_t>((nan ? bits | 0x400000U : rounded) >> 16);
 }
-[[nodiscard]] inline float decode_f16(std::uint16_t code) {
+[[nodiscard]] constexpr float decode_f16(std::uint16_t code) {
   const std::uint32_t sign = static_cast<std::uint32_t>(code & 0x8000U) << 16;
   const std::uint32_t magnitude = static_cast<std::uint32_t>(code & 0x7FFFU) << 13;
   // Multiplying by 2^112 moves the exponent from bias 15 to bias 127 and normalizes subnormals, exactly. Infinity and
@@ -28,7 +28,7 @@ namespace moracle {
   const std::uint32_t special = (0x0F7FFFFFU - magnitude) >> 31;
   return std::bit_cast<float>(sign | finite | special * 0x7F800000U);
 }
-[[nodiscard]] inline std::uint16_t encode_f16(float value) {
+[[nodiscard]] constexpr std::uint16_t encode_f16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = bits >> 16 & 0x8000U;
   const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
@@ -44,7 +44,7 @@ namespace moracle {
 
 // OCP FP8 E4M3 (FN: no infinity, NaN 0x7F/0xFF, max 448) and E5M2 (IEEE-like). Encoding saturates to the largest finite
 // value, rounds to nearest even.
-[[nodiscard]] inline float decode_e4m3(std::uint8_t code) {
+[[nodiscard]] constexpr float decode_e4m3(std::uint8_t code) {
   const std::uint32_t sign = (code & 0x80U) << 24U;
   const std::uint32_t magnitude = (code & 0x7FU) << 20U;
   // As decode_f16, from bias 7.
@@ -52,7 +52,7 @@ namespace moracle {
   const bool nan = magnitude == 0x7FU << 20U;
   return std::bit_cast<float>(nan ? 0x7FC00000U : sign | finite);
 }
-[[nodiscard]] inline std::uint8_t encode_e4m3(float value) {
+[[nodiscard]] constexpr std::uint8_t encode_e4m3(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = bits >> 24 & 0x80U;
   const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
@@ -77,12 +77,12 @@ namespace moracle {
 [[nodiscard]] std::uint8_t encode_e3m2(float value);
 
 // E8M0 scale byte: 2^(code - 127); 255 is NaN; 0 is 2^-127, a subnormal f32.
-[[nodiscard]] inline float decode_e8m0(std::uint8_t code) {
+[[nodiscard]] constexpr float decode_e8m0(std::uint8_t code) {
   const std::uint32_t bits = code == 0 ? 0x00400000U : static_cast<std::uint32_t>(code) << 23;
   return std::bit_cast<float>(code == 255 ? 0x7FC00000U : bits);
 }
 // For an exact power of two in range: its byte. Others are truncated to the power of two below.
-[[nodiscard]] inline std::uint8_t encode_e8m0(float value) {
+[[nodiscard]] constexpr std::uint8_t encode_e8m0(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t exponent = bits >> 23 & 0xFFU;
   const std::uint32_t finite = (bits >> 31) != 0 ? 0U : (exponent < 254U ? exponent : 254U);
