@@ -1,0 +1,262 @@
+#include "device/device.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "device/library.h"
+
+namespace moracle {
+
+namespace {
+
+constexpr int kMostDevices = 64;
+
+std::string mebibytes(std::uint64_t bytes) {
+  return std::to_string((bytes + (1U << 20U) - 1) >> 20U) + " MiB";
+}
+
+std::string error_number(const DeviceApi& api, int error) {
+  const char* const text = api.error_text(api.self, error);
+  return "error " + std::to_string(error) + (text != nullptr ? std::string(": ") + text : "");
+}
+
+std::string version_text(std::int32_t version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+}  // namespace
+
+void ReleaseMemory::operator()(const Device& device, void* memory) const {
+  device.api().release(device.api().self, device.ordinal(), memory);
+}
+void ReleasePinned::operator()(const Device& device, void* memory) const {
+  device.api().release_pinned(device.api().self, memory);
+}
+void DropStream::operator()(const Device& device, void* stream) const {
+  device.api().drop_stream(device.api().self, stream);
+}
+void DropEvent::operator()(const Device& device, void* event) const {
+  device.api().drop_event(device.api().self, event);
+}
+void DropGraph::operator()(const Device& device, void* graph) const {
+  device.api().drop_graph(device.api().self, graph);
+}
+
+void* Stream::self() const {
+  return handle_.device().api().self;
+}
+
+void Stream::keep(int error, std::string_view what) {
+  if (error == 0 || failed_) return;
+  failed_ = handle_.device().check(error, what).error();
+}
+
+void Stream::copy(void* to, const void* from, std::size_t bytes, CopyKind kind) {
+  if (bytes > 0) keep(handle_.device().api().copy(self(), handle_.get(), to, from, bytes, kind), "copy");
+}
+
+void Stream::fill(void* to, int byte, std::size_t bytes) {
+  if (bytes > 0) keep(handle_.device().api().fill(self(), handle_.get(), to, byte, bytes), "fill");
+}
+
+void Stream::record(const Event& event) {
+  keep(handle_.device().api().record(self(), event.get(), handle_.get()), "record an event");
+}
+
+void Stream::after(const Event& event) {
+  keep(handle_.device().api().after(self(), event.get(), handle_.get()), "wait for an event");
+}
+
+void Stream::launch(const Graph& graph) {
+  keep(handle_.device().api().launch_graph(self(), graph.get(), handle_.get()), "launch a graph");
+}
+
+Result<> Stream::wait() {
+  const int waited = handle_.device().api().wait(self(), handle_.get());
+  if (waited != 0) keep(waited, last_.empty() ? "wait" : "wait after kernel " + std::string(last_));
+  last_ = {};
+  if (!failed_) return Ok{};
+  Error error = *std::move(failed_);
+  failed_.reset();
+  return error;
+}
+
+Result<Graph> Stream::capture(FunctionRef<void()> body) {
+  const DeviceApi& api = handle_.device().api();
+  if (failed_) return wait().error();
+  keep(api.begin_capture(self(), handle_.get()), "begin a graph");
+  if (!failed_) {
+    body();
+    void* graph = nullptr;
+    keep(api.end_capture(self(), handle_.get(), &graph), "end a graph");
+    Graph owned(handle_.device(), graph);
+    if (!failed_) return owned;
+  }
+  Error error = *std::move(failed_);
+  failed_.reset();
+  return error;
+}
+
+Result<std::vector<DeviceFacts>> probe_devices(const DeviceApi& api) {
+  std::array<DeviceFacts, kMostDevices> facts{};
+  int count = 0;
+  const int error = api.probe(api.self, facts.data(), kMostDevices, &count);
+  if (error == kDeviceNoDriver) {
+    return Error{.code = "device.driver",
+                 .where = "CUDA",
+                 .wanted = "an NVIDIA driver for CUDA 13.0 or newer",
+                 .found = "none, or an older one (" + error_number(api, error) + ")",
+                 .advice = "install the driver, or compute with --device cpu"};
+  }
+  if (error != 0 || count < 1) {
+    return Error{.code = "device.driver",
+                 .where = "CUDA",
+                 .wanted = "an NVIDIA GPU",
+                 .found = error != 0 ? error_number(api, error) : "none that the driver shows",
+                 .advice = "CUDA_VISIBLE_DEVICES may hide one; --device cpu computes without"};
+  }
+  return std::vector<DeviceFacts>(facts.begin(), facts.begin() + std::min(count, kMostDevices));
+}
+
+Result<std::shared_ptr<Device>> Device::open(const DeviceApi& api, int ordinal) {
+  MORACLE_ASSIGN(const std::vector<DeviceFacts> all, probe_devices(api));
+  if (ordinal >= 0 && static_cast<std::size_t>(ordinal) < all.size()) {
+    return std::shared_ptr<Device>(new Device(api, ordinal, all[static_cast<std::size_t>(ordinal)]));
+  }
+  std::string names;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    names += (i == 0 ? "cuda:" : ", cuda:") + std::to_string(i) + " (" + all[i].name + ")";
+  return Error{.code = "device.unknown",
+               .where = "--device",
+               .wanted = names,
+               .found = "cuda:" + std::to_string(ordinal),
+               .advice = "`moracle devices` lists the GPUs"};
+}
+
+Machine Device::machine() const {
+  Machine machine;
+  machine.name = name();
+  machine.device = DeviceKind::cuda;
+  machine.arch = "sm_" + std::to_string(facts_.capability);
+  machine.capability = facts_.capability;
+  machine.cpu_model = facts_.name;
+  machine.cores = facts_.multiprocessors;
+  machine.l2_bytes = facts_.l2_bytes;
+  machine.memory_bytes = facts_.memory_bytes;
+  machine.os_note = "driver for CUDA " + version_text(facts_.driver) + ", kernels of " + version_text(facts_.runtime);
+  return machine;
+}
+
+Error Device::memory_error(std::size_t bytes, std::string_view what) const {
+  std::uint64_t free_bytes = 0;
+  const bool known = api_.free_memory(api_.self, ordinal_, &free_bytes) == 0;
+  return {
+      .code = "device.memory",
+      .where = name(),
+      .wanted = mebibytes(bytes) + " for " + std::string(what),
+      .found = known ? mebibytes(free_bytes) + " free of " + mebibytes(facts_.memory_bytes) : "too little free memory",
+      .advice = "`moracle plan` tells what the model takes; end other programs on this GPU, or use --device cpu"};
+}
+
+Result<Buffer> Device::allocate(std::size_t bytes, std::string_view what) const {
+  if (bytes == 0) return Buffer();
+  void* memory = nullptr;
+  const int error = api_.allocate(api_.self, ordinal_, bytes, &memory);
+  if (error == kDeviceOutOfMemory) return memory_error(bytes, what);
+  MORACLE_TRY(check(error, "allocate"));
+  return Buffer({*this, memory}, bytes);
+}
+
+Result<PinnedBuffer> Device::allocate_pinned(std::size_t bytes, std::string_view what) const {
+  if (bytes == 0) return PinnedBuffer();
+  void* memory = nullptr;
+  const int error = api_.allocate_pinned(api_.self, ordinal_, bytes, &memory);
+  if (error == kDeviceOutOfMemory) {
+    return Error{.code = "device.memory",
+                 .where = name(),
+                 .wanted = mebibytes(bytes) + " of pinned host memory for " + std::string(what),
+                 .found = "less",
+                 .advice = "a smaller batch or context takes less"};
+  }
+  MORACLE_TRY(check(error, "allocate pinned memory"));
+  return PinnedBuffer({*this, memory}, bytes);
+}
+
+Result<Stream> Device::make_stream() const {
+  void* stream = nullptr;
+  MORACLE_TRY(check(api_.make_stream(api_.self, ordinal_, &stream), "make a stream"));
+  return Stream(DeviceHandle<DropStream>(*this, stream));
+}
+
+Result<Event> Device::make_event() const {
+  void* event = nullptr;
+  MORACLE_TRY(check(api_.make_event(api_.self, ordinal_, &event), "make an event"));
+  return Event(*this, event);
+}
+
+Result<double> Device::seconds_between(const Event& from, const Event& to) const {
+  float milliseconds = 0.0F;
+  MORACLE_TRY(check(api_.elapsed(api_.self, from.get(), to.get(), &milliseconds), "read events"));
+  return static_cast<double>(milliseconds) / 1000.0;
+}
+
+Result<> Device::reserve_stage(std::size_t pinned, std::size_t scratch) {
+  if (!stage_.made_) {
+    MORACLE_ASSIGN(stage_.begin_, make_event());
+    MORACLE_ASSIGN(stage_.end_, make_event());
+    MORACLE_ASSIGN(stage_.stream_, make_stream());
+    stage_.made_ = true;
+  }
+  if (pinned > stage_.pinned_.size()) {
+    stage_.pinned_ = PinnedBuffer();
+    MORACLE_ASSIGN(stage_.pinned_, allocate_pinned(pinned, "inputs and outputs"));
+  }
+  if (scratch > stage_.scratch_.size()) {
+    stage_.scratch_ = Buffer();
+    MORACLE_ASSIGN(stage_.scratch_, allocate(scratch, "intermediate results"));
+  }
+  return Ok{};
+}
+
+Result<double> Stage::seconds() const {
+  return begin_.device().seconds_between(begin_, end_);
+}
+
+Result<> Stage::status() {
+  if (!failed_) return Ok{};
+  Error error = *std::move(failed_);
+  failed_.reset();
+  return error;
+}
+
+Result<> Device::check(int error, std::string_view what) const {
+  if (error == 0) return Ok{};
+  return Error{.code = "device.call",
+               .where = name() + " (" + facts_.name + ")",
+               .wanted = std::string(what),
+               .found = error_number(api_, error)};
+}
+
+bool names_device(std::string_view text) {
+  return text == "cuda" || text.starts_with("cuda:");
+}
+
+Result<std::shared_ptr<Device>> open_device(std::string_view name) {
+  int ordinal = 0;
+  if (name != "cuda") {
+    const std::string_view digits = name.substr(std::min(name.size(), std::string_view("cuda:").size()));
+    const auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), ordinal);
+    if (!names_device(name) || failed != std::errc{} || end != digits.data() + digits.size() || ordinal < 0) {
+      return Error{.code = "device.unknown",
+                   .where = "--device",
+                   .wanted = "cuda:0, or another number of a GPU",
+                   .found = "'" + std::string(name.substr(0, 80)) + "'"};
+    }
+  }
+  const Result<const DeviceApi*>& library = device_library();
+  if (!library.ok()) return library.error();
+  return Device::open(**library, ordinal);
+}
+
+}  // namespace moracle

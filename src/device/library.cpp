@@ -1,0 +1,72 @@
+#include "device/library.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+
+namespace moracle {
+
+namespace {
+
+std::string version_text(std::uint32_t version, std::uint32_t bytes) {
+  return "version " + std::to_string(version) + " of " + std::to_string(bytes) + " bytes";
+}
+
+Result<const DeviceApi*> find_library() {
+  std::string places;
+  for (const std::filesystem::path& path : device_library_paths()) {
+    std::error_code failed;
+    if (std::filesystem::exists(path, failed)) return open_device_library(path);
+    places += (places.empty() ? "" : ", ") + path.string();
+  }
+  return Error{.code = "device.library",
+               .wanted = std::string(kCudaLibraryName) + ", which holds the CUDA kernels",
+               .found = "none at " + places,
+               .advice = "build with the preset cuda, or set MORACLE_CUDA_LIBRARY to the file"};
+}
+
+}  // namespace
+
+Result<const DeviceApi*> open_device_library(const std::filesystem::path& path) {
+  void* const object = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (object == nullptr) {
+    const char* const text = ::dlerror();
+    return Error{.code = "device.library",
+                 .file = path.string(),
+                 .wanted = "a shared object with CUDA kernels",
+                 .found = text != nullptr ? text : "none"};
+  }
+  const auto function = reinterpret_cast<DeviceApiFunction>(::dlsym(object, kDeviceApiSymbol));
+  const DeviceApi* const api = function != nullptr ? function() : nullptr;
+  if (api == nullptr) {
+    ::dlclose(object);
+    return Error{.code = "device.library",
+                 .file = path.string(),
+                 .wanted = std::string("a shared object that exports ") + kDeviceApiSymbol,
+                 .found = "none of that name"};
+  }
+  if (api->version != kDeviceApiVersion || api->bytes != sizeof(DeviceApi)) {
+    Error error{.code = "device.version",
+                .file = path.string(),
+                .wanted = version_text(kDeviceApiVersion, sizeof(DeviceApi)),
+                .found = version_text(api->version, api->bytes),
+                .advice = "use the object that was built with this program"};
+    ::dlclose(object);
+    return error;
+  }
+  return api;
+}
+
+std::vector<std::filesystem::path> device_library_paths() {
+  if (const char* named = std::getenv("MORACLE_CUDA_LIBRARY"); named != nullptr && *named != '\0') return {named};
+  std::error_code failed;
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe", failed).parent_path();
+  return {folder / kCudaLibraryName, (folder / "../lib/moracle").lexically_normal() / kCudaLibraryName};
+}
+
+const Result<const DeviceApi*>& device_library() {
+  static const Result<const DeviceApi*> found = find_library();
+  return found;
+}
+
+}  // namespace moracle
