@@ -16,6 +16,8 @@
 
 namespace moracle {
 
+class Device;  // device/device.h
+
 // The hot path's surroundings. Workspace was sized by workspace_bytes and is reused from layer to layer.
 struct RunContext {
   ThreadPool& pool;
@@ -38,7 +40,10 @@ class PackedExperts {
   [[nodiscard]] virtual std::size_t bytes() const = 0;
   // Enough for any call of at most `tokens` tokens on a pool of `threads`.
   [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, std::int64_t top_k, int threads) const = 0;
+  // Makes room for such calls on the device that computes them, where that is not the host. Errors: "device.memory".
+  virtual Result<> reserve(std::int64_t /*tokens*/, std::int64_t /*top_k*/) const { return Ok{}; }
   // out[tokens, hidden] = sum over the chosen experts of weight * w2(act(w13 x)). Overwrites `out`; no allocation.
+  // Where a device fails, `out` is NaN and the device's stage keeps the error.
   virtual void run(const RunContext& context, const ExpertsInput& input, float* out) const = 0;
 };
 
@@ -77,6 +82,8 @@ class PackedLinear {
   virtual ~PackedLinear() = default;
   [[nodiscard]] virtual std::size_t bytes() const = 0;
   [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, int threads) const = 0;
+  // As of experts.
+  virtual Result<> reserve(std::int64_t /*tokens*/) const { return Ok{}; }
   virtual void run(const RunContext& context, std::int64_t tokens, const float* x, float* y) const = 0;
   // What run() of each would do, the first of which is this one's. The workspace is enough for each alone.
   virtual void run_together(const RunContext& context, std::span<const LinearRun> linears, std::int64_t tokens,
@@ -100,6 +107,8 @@ struct PackOptions {
   bool layout_only = false;
   // Of a linear: top_k() will be asked for. A kernel may pack for it, or not.
   bool head = false;
+  // Where kernels of a device put their packs; kernels of the host need none.
+  std::shared_ptr<Device> device{};
 };
 
 // The implementation behind a card; what a card does not serve is null. A card without one in this build is

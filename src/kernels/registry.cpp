@@ -6,6 +6,7 @@
 #include "kernels/cards.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/targets/targets.h"
+#include "kernels/cuda/kernels.h"
 #include "kernels/kernel.h"
 #include "kernels/layouts/layout_experts.h"
 #include "kernels/ref/ref.h"
@@ -29,6 +30,12 @@ constexpr auto kCpuImplementations = []<std::size_t... kCard>(std::index_sequenc
   return std::array{
       KernelImplementation{&kCpuCards[kCard].card, OfCpuCard<kCard>::experts, OfCpuCard<kCard>::linear}...};
 }(std::make_index_sequence<kCpuCards.size()>());
+
+constexpr auto kCudaImplementations = [] {
+  std::array<KernelImplementation, kSm90Cards.size()> all{};
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = {kSm90Cards[i], cuda::pack_experts, cuda::pack_linear};
+  return all;
+}();
 
 constexpr KernelImplementation kImplementations[] = {
     {&kCardRefWna16, ref::pack_experts, ref::pack_linear},
@@ -83,6 +90,8 @@ const KernelImplementation* find_implementation(std::string_view card_id) {
   const auto of_card = [&](const KernelImplementation& row) { return row.card->id == card_id; };
   const auto* const cpu = std::find_if(kCpuImplementations.begin(), kCpuImplementations.end(), of_card);
   if (cpu != kCpuImplementations.end()) return cpu::find_target(cpu->card->backend) != nullptr ? cpu : nullptr;
+  const auto* const on_gpu = std::find_if(kCudaImplementations.begin(), kCudaImplementations.end(), of_card);
+  if (on_gpu != kCudaImplementations.end()) return on_gpu;
   const auto* it = std::find_if(std::begin(kImplementations), std::end(kImplementations), of_card);
   return it == std::end(kImplementations) ? nullptr : it;
 }

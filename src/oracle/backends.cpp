@@ -119,6 +119,7 @@ std::string reason_phrase(const Reason& reason, CardKind kind) {
       const std::string known = kind == CardKind::foreign         ? "layout known; "
                                 : kind == CardKind::decision_only ? "capabilities known; "
                                                                   : "";
+      if (kind == CardKind::own && reason.found != "none") return "needs " + std::string(reason.found);
       return known + "this build has no kernel for it";
     }
     case Rule::quant_scheme:

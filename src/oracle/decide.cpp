@@ -26,8 +26,9 @@ Candidate examine(const TableRow& row, const Problem& problem, const Machine& ma
   if (card.kind != CardKind::own) {
     add(Rule::not_built, "an implementation in this build",
         card.kind == CardKind::foreign ? "capabilities and layout" : "capabilities only");
-  } else if (table.built != nullptr && !table.built(card.id)) {
-    add(Rule::not_built, "an implementation in this build", "none");
+  } else if (table.missing != nullptr) {
+    const std::string_view missing = table.missing(card.id);
+    if (!missing.empty()) add(Rule::not_built, "an implementation in this build", missing);
   }
   candidate.supported = candidate.reasons.empty();
   return candidate;

@@ -49,8 +49,9 @@ struct TableRow {
 struct Table {
   std::string_view name;  // "wna16", "unquantized"
   std::span<const TableRow> rows;
-  // Whether this build can run a card; null: it can run every card of kind `own`. Cards of other kinds never run.
-  bool (*built)(std::string_view card_id) = nullptr;
+  // What a card of kind `own` lacks to run in this process, in constant words; empty: nothing. Null: none lacks
+  // anything. Cards of other kinds never run.
+  std::string_view (*missing)(std::string_view card_id) = nullptr;
 };
 
 // Accepted by --backend for this table, each once, in table order.

@@ -15,6 +15,7 @@
 #include "scheme/activation_codes.h"
 #include "support/golden_experts.h"
 #include "support/safetensors_reader.h"
+#include "support/test_device.h"
 
 namespace moracle::test {
 namespace {
@@ -91,7 +92,6 @@ RowBound layer_bound(const KernelCard& card, const Scheme& scheme) {
 
 // Cards of the scheme's table that this CPU runs and that the oracle gives the layer to when asked for by name.
 std::vector<const KernelCard*> claiming(const CanonicalExperts& experts, const ActivationSpec& activation) {
-  const Machine machine = probe_machine();
   const auto table = table_for(experts.scheme);
   EXPECT_TRUE(table.ok()) << to_string(experts.scheme);
   std::vector<const KernelCard*> cards;
@@ -108,7 +108,7 @@ std::vector<const KernelCard*> claiming(const CanonicalExperts& experts, const A
                         .act_order = experts.act_order};
   for (const TableRow& row : (*table)->rows) {
     if (row.card->kind != CardKind::own) continue;
-    if ((machine.cpu_features & row.card->cpu_features) != row.card->cpu_features) continue;
+    if (!runs_here(*row.card)) continue;
     // A card may be for one kind of activations alone, for one width of codes, or for some widths of groups.
     if (std::none_of(row.card->schemes.begin(), row.card->schemes.end(), [&](const SchemeRule& rule) {
           return rule.activation == experts.scheme.activation.has_value() &&
@@ -121,7 +121,8 @@ std::vector<const KernelCard*> claiming(const CanonicalExperts& experts, const A
         std::find(widths.begin(), widths.end(), granularity.cols) == widths.end())
       continue;
     const Decision decision =
-        decide(problem, machine, {.numerics = row.card->numerics, .pinned = std::string(row.card->backend)}, **table);
+        decide(problem, machine_for(*row.card),
+               {.numerics = row.card->numerics, .pinned = std::string(row.card->backend)}, table_of(experts.scheme));
     EXPECT_EQ(decision.winner, row.card) << row.card->id << " " << to_string(experts.scheme);
     if (decision.winner == row.card) cards.push_back(row.card);
   }
@@ -133,7 +134,9 @@ std::vector<const KernelCard*> claiming(const CanonicalExperts& experts, const A
 std::vector<float> run_layer(const KernelCard& card, const CanonicalExperts& experts, const ActivationSpec& activation,
                              const Routed& routed, std::int64_t tokens) {
   ThreadPool pool(2);
-  auto packed = find_implementation(card.id)->pack_experts(experts, {.pool = pool, .activation = activation});
+  const std::shared_ptr<Device> device = device_for(card);
+  auto packed =
+      find_implementation(card.id)->pack_experts(experts, {.pool = pool, .activation = activation, .device = device});
   if (!packed.ok()) {
     ADD_FAILURE() << packed.error().message();
     return {};
@@ -144,6 +147,7 @@ std::vector<float> run_layer(const KernelCard& card, const CanonicalExperts& exp
                            .ids = routed.ids.data(),
                            .weights = routed.weights.data()};
   auto workspace = PageBuffer::allocate((*packed)->workspace_bytes(tokens, kGoldenTopK, 2));
+  EXPECT_TRUE((*packed)->reserve(tokens, kGoldenTopK).ok());
   std::vector<float> out(static_cast<std::size_t>(tokens * kGoldenHidden), std::nanf(""));
   (*packed)->run({.pool = pool, .workspace = {workspace->data(), workspace->size()}}, input, out.data());
   return out;
@@ -152,12 +156,13 @@ std::vector<float> run_layer(const KernelCard& card, const CanonicalExperts& exp
 std::vector<float> run_linear(const KernelCard& card, const CanonicalLinear& linear, const std::vector<float>& x,
                               std::int64_t tokens) {
   ThreadPool pool(1);
-  auto packed = find_implementation(card.id)->pack_linear(linear, {.pool = pool});
+  auto packed = find_implementation(card.id)->pack_linear(linear, {.pool = pool, .device = device_for(card)});
   if (!packed.ok()) {
     ADD_FAILURE() << packed.error().message();
     return {};
   }
   auto workspace = PageBuffer::allocate((*packed)->workspace_bytes(tokens, 1));
+  EXPECT_TRUE((*packed)->reserve(tokens).ok());
   std::vector<float> y(static_cast<std::size_t>(tokens * linear.weight->spec().rows), std::nanf(""));
   (*packed)->run({.pool = pool, .workspace = {workspace->data(), workspace->size()}}, tokens, x.data(), y.data());
   return y;

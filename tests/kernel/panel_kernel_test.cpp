@@ -13,6 +13,7 @@
 #include "oracle/decide.h"
 #include "support/hidden_probe.h"
 #include "support/random_experts.h"
+#include "support/test_device.h"
 
 namespace moracle {
 namespace {
@@ -21,6 +22,7 @@ using test::ExpertsRecipe;
 using test::MatrixRecipe;
 using test::random_experts;
 using test::random_linear;
+using test::runs_here;
 
 // Every card of this build's own kernels but the reference.
 std::vector<const KernelCard*> panel_cards() {
@@ -31,11 +33,6 @@ std::vector<const KernelCard*> panel_cards() {
     }
   }
   return cards;
-}
-
-bool runs_here(const KernelCard& card) {
-  const Machine machine = probe_machine();
-  return (machine.cpu_features & card.cpu_features) == card.cpu_features;
 }
 
 // Relative error of a linear's output. Quantized activations are the same codes in both, exact in bf16 and f32, so only
@@ -91,7 +88,8 @@ std::vector<float> run_experts(const KernelCard& card, const CanonicalExperts& e
   ThreadPool pool(threads);
   const KernelImplementation* implementation = find_implementation(card.id);
   EXPECT_NE(implementation, nullptr) << card.id;
-  auto packed = implementation->pack_experts(experts, {.pool = pool, .activation = activation});
+  const std::shared_ptr<Device> device = test::device_for(card);
+  auto packed = implementation->pack_experts(experts, {.pool = pool, .activation = activation, .device = device});
   EXPECT_TRUE(packed.ok()) << packed.error().message();
   const ExpertsInput input{.tokens = static_cast<std::int64_t>(x.size()) / experts.hidden,
                            .top_k = top_k,
@@ -99,21 +97,30 @@ std::vector<float> run_experts(const KernelCard& card, const CanonicalExperts& e
                            .ids = routing.ids.data(),
                            .weights = routing.weights.data()};
   auto workspace = PageBuffer::allocate((*packed)->workspace_bytes(input.tokens, top_k, threads));
+  EXPECT_TRUE((*packed)->reserve(input.tokens, top_k).ok());
   std::vector<float> out(x.size(), std::nanf(""));
   (*packed)->run({.pool = pool, .workspace = {workspace->data(), workspace->size()}}, input, out.data());
+  if (device != nullptr) {
+    EXPECT_TRUE(device->stage().status().ok());
+  }
   return out;
 }
 
 std::vector<float> run_linear(const KernelCard& card, const CanonicalLinear& linear, const std::vector<float>& x,
                               int threads) {
   ThreadPool pool(threads);
-  auto packed = find_implementation(card.id)->pack_linear(linear, {.pool = pool});
+  const std::shared_ptr<Device> device = test::device_for(card);
+  auto packed = find_implementation(card.id)->pack_linear(linear, {.pool = pool, .device = device});
   EXPECT_TRUE(packed.ok()) << packed.error().message();
   const MatrixSpec& spec = linear.weight->spec();
   const std::int64_t tokens = static_cast<std::int64_t>(x.size()) / spec.cols;
   auto workspace = PageBuffer::allocate((*packed)->workspace_bytes(tokens, threads));
+  EXPECT_TRUE((*packed)->reserve(tokens).ok());
   std::vector<float> y(static_cast<std::size_t>(tokens * spec.rows), std::nanf(""));
   (*packed)->run({.pool = pool, .workspace = {workspace->data(), workspace->size()}}, tokens, x.data(), y.data());
+  if (device != nullptr) {
+    EXPECT_TRUE(device->stage().status().ok());
+  }
   return y;
 }
 
@@ -246,7 +253,7 @@ class Cards : public ::testing::TestWithParam<const KernelCard*> {
 // The oracle's yes, then a pack and a run that work.
 TEST_P(Cards, LinearServesEveryClaimedScheme) {
   const KernelCard& card = *GetParam();
-  const Machine machine = probe_machine();
+  const Machine machine = test::machine_for(card);
   std::mt19937 rng(1);
   for (const Scheme& scheme : claimed_schemes(card)) {
     const Granularity& granularity = scheme.weight.granularity;
@@ -260,8 +267,8 @@ TEST_P(Cards, LinearServesEveryClaimedScheme) {
                           .intermediate = recipe.rows,
                           .bias = true,
                           .zero_points = !scheme.weight.symmetric};
-    const Decision decision =
-        decide(problem, machine, {.numerics = card.numerics, .pinned = std::string(card.backend)}, **table_for(scheme));
+    const Decision decision = decide(problem, machine, {.numerics = card.numerics, .pinned = std::string(card.backend)},
+                                     test::table_of(scheme));
     ASSERT_EQ(decision.winner, &card) << to_string(scheme);
     const CanonicalLinear linear = random_linear(recipe, rng);
     for (const std::int64_t tokens : {1, 2, 3, 4, 5, 6, 7, 13, 16, 17, 30, 33, 65}) {
@@ -275,7 +282,7 @@ TEST_P(Cards, LinearServesEveryClaimedScheme) {
 
 TEST_P(Cards, ExpertsServeEveryClaimedSchemeAndActivation) {
   const KernelCard& card = *GetParam();
-  const Machine machine = probe_machine();
+  const Machine machine = test::machine_for(card);
   std::mt19937 rng(2);
   for (const Scheme& scheme : claimed_schemes(card)) {
     for (const ActivationFn fn : card.activations) {
@@ -296,7 +303,7 @@ TEST_P(Cards, ExpertsServeEveryClaimedSchemeAndActivation) {
                             .bias = true,
                             .zero_points = !scheme.weight.symmetric};
       const Decision decision = decide(
-          problem, machine, {.numerics = card.numerics, .pinned = std::string(card.backend)}, **table_for(scheme));
+          problem, machine, {.numerics = card.numerics, .pinned = std::string(card.backend)}, test::table_of(scheme));
       ASSERT_EQ(decision.winner, &card) << to_string(scheme);
       const CanonicalExperts experts = random_experts(recipe, rng);
       const auto x = random_values(static_cast<std::size_t>(9 * recipe.hidden), rng);
@@ -379,6 +386,8 @@ TEST_P(Cards, SameBitsForAnyThreadCount) {
 TEST_P(Cards, SameBitsForAnyBatchWhereTheCardSaysSo) {
   const KernelCard& card = *GetParam();
   if (!card.batch_invariant) GTEST_SKIP() << card.id << " does not claim it";
+  if (card.device == DeviceKind::cuda && !test::has_gpu())
+    GTEST_SKIP() << card.id << ": the fake device has no batches";
   std::mt19937 rng(7);
   for (const Scheme& scheme : claimed_schemes(card)) {
     const MatrixRecipe recipe{.key = scheme.weight, .activation = scheme.activation, .rows = 40, .cols = 1200};
@@ -402,6 +411,8 @@ TEST_P(Cards, SameBitsForAnyBatchOfALargeLinear) {
   const KernelCard& card = *GetParam();
   const Scheme scheme = claimed_schemes(card).front();
   if (!card.batch_invariant || scheme.weight.quantized()) GTEST_SKIP() << card.id << ": one dense layout is enough";
+  if (card.device == DeviceKind::cuda && !test::has_gpu())
+    GTEST_SKIP() << card.id << ": the fake device has no batches";
   std::mt19937 rng(10);
   const MatrixRecipe recipe{.key = scheme.weight, .activation = {}, .rows = 1200, .cols = 4096};
   const CanonicalLinear linear = random_linear(recipe, rng);

@@ -6,6 +6,7 @@ namespace moracle {
 namespace {
 
 constexpr auto kRows = behind_cpu_cards<"fp8">({
+    {&kCardSm90Fp8, "of this engine; mma.sync on weights decoded to bf16"},
     {&kCardTrtLlmFp8, "packed for one generation, routing inside"},
     {&kCardTrtLlmFp8Block, "packed for one generation, routing inside"},
     {&kCardFlashInferFp8, "both operands in the tensor cores"},
@@ -26,6 +27,6 @@ bool serves(const Scheme& scheme) {
 
 }  // namespace
 
-constinit const SchemeTable kFp8Table{{.name = "fp8", .rows = kRows, .built = is_built}, serves};
+constinit const SchemeTable kFp8Table{{.name = "fp8", .rows = kRows, .missing = missing}, serves};
 
 }  // namespace moracle

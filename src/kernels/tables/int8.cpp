@@ -6,6 +6,7 @@ namespace moracle {
 namespace {
 
 constexpr auto kRows = behind_cpu_cards<"int8">({
+    {&kCardSm90Int8, "of this engine; mma.sync on weights decoded to bf16"},
     {&kCardTritonInt8, "portable"},
     {&kCardRefInt8, "scalar; for proof, not for speed"},
 });
@@ -17,6 +18,6 @@ bool serves(const Scheme& scheme) {
 
 }  // namespace
 
-constinit const SchemeTable kInt8Table{{.name = "int8", .rows = kRows, .built = is_built}, serves};
+constinit const SchemeTable kInt8Table{{.name = "int8", .rows = kRows, .missing = missing}, serves};
 
 }  // namespace moracle

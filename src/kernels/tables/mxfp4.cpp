@@ -6,6 +6,7 @@ namespace moracle {
 namespace {
 
 constexpr auto kRows = behind_cpu_cards<"mxfp4">({
+    {&kCardSm90Mxfp4, "of this engine; mma.sync on weights decoded to bf16"},
     {&kCardTrtLlmMxfp4, "packed for one generation, routing inside"},
     {&kCardAiterMxfp4, "written for the device"},
     {&kCardFlashInferMxfp4, "both operands in the tensor cores"},
@@ -22,6 +23,6 @@ bool serves(const Scheme& scheme) {
 
 }  // namespace
 
-constinit const SchemeTable kMxfp4Table{{.name = "mxfp4", .rows = kRows, .built = is_built}, serves};
+constinit const SchemeTable kMxfp4Table{{.name = "mxfp4", .rows = kRows, .missing = missing}, serves};
 
 }  // namespace moracle

@@ -6,6 +6,7 @@ namespace moracle {
 namespace {
 
 constexpr auto kRows = behind_cpu_cards<"mxfp8">({
+    {&kCardSm90Mxfp8, "of this engine; mma.sync on weights decoded to bf16"},
     {&kCardTrtLlmMxfp8, "packed for one generation, routing inside"},
     {&kCardMarlinMxfp8, "any NVIDIA GPU from 7.5"},
     {&kCardMarlinLinearMxfp8, "the same for linears"},
@@ -20,6 +21,6 @@ bool serves(const Scheme& scheme) {
 
 }  // namespace
 
-constinit const SchemeTable kMxfp8Table{{.name = "mxfp8", .rows = kRows, .built = is_built}, serves};
+constinit const SchemeTable kMxfp8Table{{.name = "mxfp8", .rows = kRows, .missing = missing}, serves};
 
 }  // namespace moracle

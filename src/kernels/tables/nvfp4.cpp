@@ -6,6 +6,7 @@ namespace moracle {
 namespace {
 
 constexpr auto kRows = behind_cpu_cards<"nvfp4">({
+    {&kCardSm90Nvfp4, "of this engine; mma.sync on weights decoded to bf16"},
     {&kCardTrtLlmNvfp4, "packed for one generation, routing inside"},
     {&kCardCuteDslNvfp4, "written for one generation"},
     {&kCardFlashInferNvfp4, "both operands in the tensor cores"},
@@ -24,6 +25,6 @@ bool serves(const Scheme& scheme) {
 
 }  // namespace
 
-constinit const SchemeTable kNvfp4Table{{.name = "nvfp4", .rows = kRows, .built = is_built}, serves};
+constinit const SchemeTable kNvfp4Table{{.name = "nvfp4", .rows = kRows, .missing = missing}, serves};
 
 }  // namespace moracle

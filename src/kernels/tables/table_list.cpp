@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "kernels/cuda/kernels.h"
 #include "kernels/kernel.h"
 
 namespace moracle {
@@ -12,8 +13,10 @@ constexpr std::array kTables{&kWna16Table, &kInt8Table,  &kW4A8Table,  &kFp8Tabl
 
 }  // namespace
 
-bool is_built(std::string_view card_id) {
-  return find_implementation(card_id) != nullptr;
+std::string_view missing(std::string_view card_id) {
+  const KernelImplementation* const found = find_implementation(card_id);
+  if (found == nullptr) return "none";
+  return found->card->device == DeviceKind::cuda ? cuda::missing_device() : std::string_view();
 }
 
 Result<const Table*> table_for(const Scheme& scheme) {

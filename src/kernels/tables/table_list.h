@@ -24,7 +24,8 @@ extern const SchemeTable kMxfp8Table;
 extern const SchemeTable kNvfp4Table;
 extern const SchemeTable kUnquantizedTable;
 
-[[nodiscard]] bool is_built(std::string_view card_id);
+// What a card of kind `own` lacks to run here; empty: nothing.
+[[nodiscard]] std::string_view missing(std::string_view card_id);
 
 // Every card once, and no two cards of one id: a card listed twice would hide a mistake in the order.
 [[nodiscard]] constexpr bool listed_once(std::span<const TableRow> rows) {

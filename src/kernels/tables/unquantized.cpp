@@ -6,6 +6,7 @@ namespace moracle {
 namespace {
 
 constexpr auto kRows = behind_cpu_cards<"dense">({
+    {&kCardSm90Dense, "of this engine; mma.sync on weights decoded to bf16"},
     {&kCardTrtLlmValues, "packed for one generation, routing inside"},
     {&kCardFlashInferValues, "written for NVIDIA GPUs"},
     {&kCardAiterValues, "written for the device"},
@@ -20,6 +21,6 @@ bool serves(const Scheme& scheme) {
 
 }  // namespace
 
-constinit const SchemeTable kUnquantizedTable{{.name = "unquantized", .rows = kRows, .built = is_built}, serves};
+constinit const SchemeTable kUnquantizedTable{{.name = "unquantized", .rows = kRows, .missing = missing}, serves};
 
 }  // namespace moracle

@@ -6,6 +6,7 @@ namespace moracle {
 namespace {
 
 constexpr auto kRows = behind_cpu_cards<"w4a8">({
+    {&kCardSm90W4A8, "of this engine; mma.sync on weights decoded to bf16"},
     {&kCardRefW4A8, "scalar; for proof, not for speed"},
 });
 static_assert(listed_once(kRows));
@@ -16,6 +17,6 @@ bool serves(const Scheme& scheme) {
 
 }  // namespace
 
-constinit const SchemeTable kW4A8Table{{.name = "w4a8", .rows = kRows, .built = is_built}, serves};
+constinit const SchemeTable kW4A8Table{{.name = "w4a8", .rows = kRows, .missing = missing}, serves};
 
 }  // namespace moracle

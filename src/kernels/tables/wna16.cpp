@@ -6,6 +6,7 @@ namespace moracle {
 namespace {
 
 constexpr auto kRows = behind_cpu_cards<"wna16">({
+    {&kCardSm90Wna16, "of this engine; mma.sync on weights decoded to bf16"},
     {&kCardTrtLlmMxint4, "packed for one generation, routing inside"},
     {&kCardMarlinWna16, "any NVIDIA GPU from 7.5"},
     {&kCardMarlinLinearWna16, "the same for linears"},
@@ -23,6 +24,6 @@ bool serves(const Scheme& scheme) {
 
 }  // namespace
 
-constinit const SchemeTable kWna16Table{{.name = "wna16", .rows = kRows, .built = is_built}, serves};
+constinit const SchemeTable kWna16Table{{.name = "wna16", .rows = kRows, .missing = missing}, serves};
 
 }  // namespace moracle

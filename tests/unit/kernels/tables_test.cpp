@@ -8,6 +8,7 @@
 
 #include "kernels/cards.h"
 #include "kernels/kernel.h"
+#include "kernels/tables/table_list.h"
 
 namespace moracle {
 namespace {
@@ -115,13 +116,16 @@ TEST(Tables, MachinesGetTheKernelOfTheirLevel) {
 TEST(Tables, OtherDevicesGetTheirKernelsIfBuilt) {
   const QuantKey mxfp4{.element = Element::e2m1, .scale = ScaleType::e8m0, .granularity = Granularity::group(32)};
   const std::vector<std::tuple<std::string, Scheme, std::string>> expected{
-      {"h200", int4(Granularity::group(128)), "marlin"},
-      {"h200", int4(Granularity::group(32), false), "marlin"},
+      {"a100", int4(Granularity::group(128)), "marlin"},
+      {"a100", int4(Granularity::group(32), false), "marlin"},
+      {"h200", int4(Granularity::group(128)), "sm90"},
+      {"h100", {.weight = mxfp4}, "sm90"},
       {"pvc", int4(Granularity::group(128)), "xpu"},
       {"mi355x", int4(Granularity::group(128)), "triton"},
-      {"h200", {.weight = mxfp4}, "marlin"},
+      {"a100", {.weight = mxfp4}, "marlin"},
       {"b200", {.weight = mxfp4}, "trtllm"},
       {"mi355x", {.weight = mxfp4}, "aiter"}};
+  const bool cuda_here = missing("cuda.sm90.wna16").empty();
   for (const auto& [name, scheme, backend] : expected) {
     const Problem problem{.kind = ProblemKind::experts,
                           .scheme = scheme,
@@ -132,9 +136,9 @@ TEST(Tables, OtherDevicesGetTheirKernelsIfBuilt) {
     const Decision decision = decide(problem, *resolve_machine(name), {}, **table_for(scheme));
     ASSERT_NE(decision.best_if_built, nullptr) << name;
     EXPECT_EQ(decision.best_if_built->backend, backend) << name << " " << to_string(scheme);
-    EXPECT_EQ(decision.best_if_built->kind, CardKind::foreign);
+    EXPECT_EQ(decision.best_if_built->kind, backend == "sm90" ? CardKind::own : CardKind::foreign);
     ASSERT_NE(decision.winner, nullptr);
-    EXPECT_EQ(decision.winner->backend, "ref") << "of this host";
+    EXPECT_EQ(decision.winner->backend, cuda_here && backend == "sm90" ? "sm90" : "ref") << "of this host";
   }
 }
 

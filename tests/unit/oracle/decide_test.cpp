@@ -178,8 +178,9 @@ TEST(Decide, CardsOfOneBackendNameAreAllMeant) {
 }
 
 TEST(Decide, NotBuiltIsAReasonAndTheAnswerToWhatIf) {
-  const Table table{
-      .name = "t", .rows = test::kDefaultRows, .built = [](std::string_view id) { return id != "t.wide"; }};
+  const Table table{.name = "t", .rows = test::kDefaultRows, .missing = [](std::string_view id) {
+                      return std::string_view(id == "t.wide" ? "none" : "");
+                    }};
   const Decision decision = decide(int4_problem(), machine("zen4"), {}, table);
   EXPECT_EQ(decision.winner, &kNarrow);
   EXPECT_EQ(decision.best_if_built, &kWide);
@@ -202,7 +203,7 @@ TEST(Decide, ForeignCardsNeverWin) {
   closed.backend = "humming";
   closed.kind = CardKind::decision_only;
   const std::array rows{TableRow{&closed, ""}, TableRow{&foreign, ""}, TableRow{&kReference, ""}};
-  const Table table{.name = "t", .rows = rows, .built = [](std::string_view) { return true; }};
+  const Table table{.name = "t", .rows = rows, .missing = [](std::string_view) { return std::string_view(); }};
 
   const Decision theirs = decide(int4_problem(), machine("h200"), {}, table);
   EXPECT_EQ(theirs.winner, &kReference);

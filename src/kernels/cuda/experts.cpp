@@ -1,0 +1,259 @@
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "base/checked.h"
+#include "base/memory.h"
+#include "kernels/cuda/arithmetic.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/load.h"
+#include "kernels/cuda/pack.h"
+
+namespace moracle::cuda {
+
+namespace {
+
+std::size_t count(std::int64_t n) {
+  return static_cast<std::size_t>(n);
+}
+
+Result<GateArgs> gate_args(const ActivationSpec& spec) {
+  GateArgs args{.fn = GateFn::silu, .alpha = spec.alpha, .beta = spec.beta, .limit = spec.limit};
+  switch (spec.fn) {
+    case ActivationFn::silu:
+      return args;
+    case ActivationFn::gelu_tanh:
+      args.fn = GateFn::gelu_tanh;
+      return args;
+    case ActivationFn::swigluoai:
+      args.fn = GateFn::swigluoai;
+      return args;
+    case ActivationFn::swiglustep:
+      args.fn = GateFn::swiglustep;
+      return args;
+    default:
+      return Error{.code = "activation.unsupported",
+                   .wanted = "silu, gelu_tanh, swigluoai or swiglustep",
+                   .found = std::string(to_string(spec.fn))};
+  }
+}
+
+// Forms of the layer's input that gate and up see; see ExpertsArgs::planes.
+std::int32_t planes_of(const CanonicalExperts& experts, const PackForm& form, bool order) {
+  const bool stored = has_stored_scale(form.input);
+  if (!stored && !order) return 0;
+  const bool alike = std::all_of(experts.experts.begin(), experts.experts.end(), [&](const auto& expert) {
+    return expert.gate.weight->spec().g_idx == expert.up.weight->spec().g_idx &&
+           (!stored || expert.gate.input_scale == expert.up.input_scale);
+  });
+  return alike ? 1 : 2;
+}
+
+// Where one call finds its inputs and outputs; on the host and on the device the offsets are the same.
+struct Ends {
+  std::span<float> x;
+  std::span<std::int32_t> ids;
+  std::span<float> weights;
+  std::span<float> out;
+  std::size_t input_bytes = 0;
+
+  Ends(BumpArena& arena, std::int64_t tokens, std::int64_t top_k, std::int64_t hidden)
+      : x(arena.take<float>(count(tokens * hidden))),
+        ids(arena.take<std::int32_t>(count(tokens * top_k))),
+        weights(arena.take<float>(count(tokens * top_k))),
+        out() {
+    input_bytes = arena.used();
+    out = arena.take<float>(count(tokens * hidden));
+  }
+};
+
+class Experts final : public DeviceExperts {
+ public:
+  Experts(std::shared_ptr<Device> device, const ExpertsArgs& args, std::string_view kernel)
+      : device_(std::move(device)), args_(args), kernel_(kernel) {}
+
+  void hold(Buffer weights) {
+    weights_ = std::move(weights);
+    args_.pack.weights = reinterpret_cast<const std::uint8_t*>(weights_.data());
+  }
+
+  [[nodiscard]] std::size_t bytes() const override {
+    return static_cast<std::size_t>(args_.experts) * args_.pack.expert_bytes;
+  }
+  [[nodiscard]] std::size_t workspace_bytes(std::int64_t, std::int64_t, int) const override { return 0; }
+  Result<> reserve(std::int64_t tokens, std::int64_t top_k) const override {
+    if (tokens * std::max<std::int64_t>(top_k, 1) > std::numeric_limits<std::int32_t>::max() / 2) {
+      return Error{.code = "device.batch",
+                   .where = device_->name(),
+                   .wanted = "a batch whose pairs 30 bits can count",
+                   .found = std::to_string(tokens) + " tokens"};
+    }
+    const std::size_t ends = ends_bytes(tokens, top_k);
+    return device_->reserve_stage(ends, ends + scratch_bytes(tokens, top_k) + BumpArena::kAlignment);
+  }
+
+  [[nodiscard]] std::size_t scratch_bytes(std::int64_t tokens, std::int64_t top_k) const override {
+    BumpArena counting = BumpArena::counting();
+    ExpertsArgs args = args_;
+    lay_out_scratch(counting, tokens, top_k, args);
+    return counting.used();
+  }
+
+  void enqueue(Stream& stream, const Call& call) const override {
+    if (call.tokens == 0) return;
+    ExpertsArgs args = args_;
+    args.tokens = narrow<std::int32_t>(call.tokens);
+    args.top_k = narrow<std::int32_t>(call.top_k);
+    args.x = call.x;
+    args.ids = call.ids;
+    args.weights = call.weights;
+    args.out = call.out;
+    BumpArena arena(call.scratch);
+    lay_out_scratch(arena, call.tokens, call.top_k, args);
+    stream.launch(kernel_, device_->api().experts, args);
+  }
+
+  void run(const RunContext&, const ExpertsInput& input, float* out) const override {
+    const std::int64_t hidden = args_.gate.cols;
+    if (input.tokens == 0) return;
+    Stage& stage = device_->stage();
+    Stream& stream = stage.stream();
+    BumpArena pinned(stage.pinned());
+    const Ends host(pinned, input.tokens, input.top_k, hidden);
+    BumpArena scratch(stage.scratch());
+    const Ends there(scratch, input.tokens, input.top_k, hidden);
+    const auto rest = scratch.take<std::byte>(scratch_bytes(input.tokens, input.top_k));
+    if (host.out.empty() || there.out.empty() || rest.empty()) {
+      fail(stage, out, input.tokens * hidden,
+           {.code = "device.batch",
+            .where = device_->name(),
+            .wanted = "a batch that was reserved",
+            .found = std::to_string(input.tokens) + " tokens"});
+      return;
+    }
+    std::copy_n(input.x, host.x.size(), host.x.begin());
+    std::copy_n(input.ids, host.ids.size(), host.ids.begin());
+    std::copy_n(input.weights, host.weights.size(), host.weights.begin());
+    stream.to_device(there.x.data(), host.x.data(), host.input_bytes);
+    stage.begin();
+    enqueue(stream, {.tokens = input.tokens,
+                     .top_k = input.top_k,
+                     .x = there.x.data(),
+                     .ids = there.ids.data(),
+                     .weights = there.weights.data(),
+                     .out = there.out.data(),
+                     .scratch = rest});
+    stage.end();
+    stream.to_host(host.out.data(), there.out.data(), host.out.size_bytes());
+    if (auto done = stream.wait(); !done.ok()) {
+      fail(stage, out, input.tokens * hidden, std::move(done).error());
+      return;
+    }
+    std::copy(host.out.begin(), host.out.end(), out);
+  }
+
+ private:
+  // What comes out is no answer, whoever may read it before the error.
+  static void fail(Stage& stage, float* out, std::int64_t size, Error error) {
+    std::fill_n(out, size, std::numeric_limits<float>::quiet_NaN());
+    stage.fail(std::move(error));
+  }
+
+  [[nodiscard]] std::size_t ends_bytes(std::int64_t tokens, std::int64_t top_k) const {
+    BumpArena counting = BumpArena::counting();
+    const Ends ends(counting, tokens, top_k, args_.gate.cols);
+    return counting.used();
+  }
+
+  void lay_out_scratch(BumpArena& arena, std::int64_t tokens, std::int64_t top_k, ExpertsArgs& args) const {
+    const std::int64_t pairs = tokens * top_k;
+    const int parts = input_parts(args.pack.input);
+    const std::int64_t forms = std::max(args.planes, 1);
+    const std::int64_t rows = args.planes == 0 ? tokens : pairs;
+    const std::int64_t x_groups = input_groups(args.pack.input, args.gate.padded);
+    const std::int64_t h_groups = input_groups(args.pack.input, args.down.padded);
+    args.offsets = arena.take<std::int32_t>(count(args.experts + 1)).data();
+    args.pairs = arena.take<std::int32_t>(count(pairs)).data();
+    args.inverse = arena.take<std::int32_t>(count(pairs)).data();
+    args.tiles = arena.take<std::int32_t>(count(2 * most_tiles(pairs, args.experts) + 1)).data();
+    args.x_codes = arena.take<std::uint16_t>(count(forms * parts * rows * args.gate.padded)).data();
+    args.x_scales = arena.take<float>(count(forms * rows * x_groups)).data();
+    args.h = arena.take<float>(count(pairs * args.gate.rows)).data();
+    args.h_codes = arena.take<std::uint16_t>(count(parts * pairs * args.down.padded)).data();
+    args.h_scales = arena.take<float>(count(pairs * h_groups)).data();
+    args.y = arena.take<float>(count(pairs * args.down.rows)).data();
+  }
+
+  std::shared_ptr<Device> device_;
+  Buffer weights_;
+  ExpertsArgs args_;
+  std::string_view kernel_;
+};
+
+std::string_view kernel_name(DeviceCode code) {
+  switch (code) {
+    case DeviceCode::int4:
+      return "experts of int4 weights";
+    case DeviceCode::int8:
+      return "experts of int8 weights";
+    case DeviceCode::e2m1:
+      return "experts of E2M1 weights";
+    case DeviceCode::e4m3:
+      return "experts of E4M3 weights";
+    case DeviceCode::bf16:
+      return "experts of bf16 weights";
+    case DeviceCode::f16:
+      return "experts of f16 weights";
+    case DeviceCode::f32:
+      break;
+  }
+  return "experts of f32 weights";
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PackedExperts>> pack_experts(const CanonicalExperts& experts, const PackOptions& options) {
+  MORACLE_ASSIGN(const PackForm form, form_of(experts.scheme));
+  const auto experts_count = static_cast<std::int64_t>(experts.experts.size());
+  if (experts_count < 1 || experts_count > kMostExperts) {
+    return Error{.code = "shape",
+                 .where = experts.name,
+                 .wanted = "1 to " + std::to_string(kMostExperts) + " experts",
+                 .found = std::to_string(experts_count)};
+  }
+  const auto any = [&](auto holds) {
+    return std::any_of(experts.experts.begin(), experts.experts.end(), [&](const CanonicalExperts::Expert& expert) {
+      return holds(expert.gate) || holds(expert.up) || holds(expert.down);
+    });
+  };
+  const MatrixParts parts{
+      .bias = any([](const CanonicalLinear& linear) { return !linear.bias.empty(); }),
+      .order = any([](const CanonicalLinear& linear) { return !linear.weight->spec().g_idx.empty(); })};
+  ExpertsArgs args{};
+  args.pack = {.weights = nullptr, .expert_bytes = 0, .code = form.code, .scale = form.scale, .input = form.input};
+  const CanonicalExperts::Expert& first = experts.experts.front();
+  std::uint64_t end = 0;
+  MORACLE_ASSIGN(args.gate, lay_out(first.gate.weight->spec(), form, parts, end));
+  MORACLE_ASSIGN(args.up, lay_out(first.up.weight->spec(), form, parts, end));
+  MORACLE_ASSIGN(args.down, lay_out(first.down.weight->spec(), form, parts, end));
+  args.pack.expert_bytes = end;
+  MORACLE_ASSIGN(args.activation, gate_args(options.activation));
+  args.experts = narrow<std::int32_t>(experts_count);
+  args.planes = planes_of(experts, form, parts.order);
+  if (options.layout_only) {
+    return std::unique_ptr<PackedExperts>(std::make_unique<Experts>(nullptr, args, kernel_name(form.code)));
+  }
+  MORACLE_ASSIGN(std::shared_ptr<Device> device, device_of(options.device));
+  auto packed = std::make_unique<Experts>(device, args, kernel_name(form.code));
+  const auto write = [&](std::int64_t e, std::span<std::byte> block) -> Result<> {
+    const CanonicalExperts::Expert& expert = experts.experts[count(e)];
+    MORACLE_TRY(pack_matrix(expert.gate, form, args.gate, block));
+    MORACLE_TRY(pack_matrix(expert.up, form, args.up, block));
+    return pack_matrix(expert.down, form, args.down, block);
+  };
+  MORACLE_ASSIGN(Buffer weights, load_blocks(*device, options.pool, experts_count, end, write));
+  packed->hold(std::move(weights));
+  return std::unique_ptr<PackedExperts>(std::move(packed));
+}
+
+}  // namespace moracle::cuda

@@ -1,0 +1,28 @@
+// Steps of the passes, enqueued on a stream.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "device/launch_args.h"
+
+namespace moracle::cuda {
+
+struct GemmArgs;
+void launch_gemm_int4(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t stream);
+void launch_gemm_int8(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t stream);
+void launch_gemm_e2m1(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t stream);
+void launch_gemm_e4m3(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t stream);
+void launch_gemm_bf16(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t stream);
+void launch_gemm_f16(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t stream);
+void launch_gemm_f32(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t stream);
+
+// The whole of each: what the table's functions enqueue. They return the runtime's error of the launches.
+int launch(const ExpertsArgs& args, cudaStream_t stream);
+int launch(const LinearArgs& args, cudaStream_t stream);
+int launch(const EmbedArgs& args, cudaStream_t stream);
+int launch(const RmsNormArgs& args, cudaStream_t stream);
+int launch(const AddArgs& args, cudaStream_t stream);
+int launch(const RouteArgs& args, cudaStream_t stream);
+int launch(const TopKArgs& args, cudaStream_t stream);
+
+}  // namespace moracle::cuda

@@ -1,0 +1,23 @@
+// Packed bytes on their way to a device.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/function_ref.h"
+#include "base/thread_pool.h"
+#include "device/device.h"
+#include "device/launch_args.h"
+#include "scheme/activation.h"
+
+namespace moracle::cuda {
+
+// Device memory of `count` blocks of `bytes` each; `write(i, block)` fills block i in zeroed host memory, on the
+// threads of the pool. Errors: those of `write`, the lowest block's first; "device.memory", "device.call".
+Result<Buffer> load_blocks(Device& device, ThreadPool& pool, std::int64_t count, std::uint64_t bytes,
+                           FunctionRef<Result<>(std::int64_t, std::span<std::byte>)> write);
+
+// Errors: "device.none".
+Result<std::shared_ptr<Device>> device_of(const std::shared_ptr<Device>& device);
+
+}  // namespace moracle::cuda

@@ -1,0 +1,328 @@
+// Devices, their stage and their errors, over the fake: what no GPU is needed for.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "device/device.h"
+#include "device/library.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/kernel.h"
+#include "moe/layer_runner.h"
+#include "support/fake_device.h"
+#include "support/random_experts.h"
+
+namespace moracle {
+namespace {
+
+using test::FakeDevice;
+
+constexpr std::int64_t kTokens = 5;
+constexpr std::int64_t kTopK = 2;
+
+class DeviceTest : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    device_.reset();
+    EXPECT_EQ(fake_.live_objects(), 0U) << "something was left on the device";
+    EXPECT_EQ(fake_.live_bytes(), 0U);
+  }
+
+  void open() {
+    auto device = Device::open(fake_.api(), 0);
+    ASSERT_TRUE(device.ok()) << device.error().message();
+    device_ = *device;
+  }
+
+  static CanonicalExperts experts() {
+    std::mt19937 rng(1);
+    return test::random_experts(
+        {.key = {.element = Element::int4, .scale = ScaleType::bf16, .granularity = Granularity::group(32)},
+         .experts = 3,
+         .hidden = 96,
+         .intermediate = 64},
+        rng);
+  }
+
+  Result<LayerRunner> pack() {
+    return LayerRunner::pack(*find_implementation("cuda.sm90.wna16")->card, experts(),
+                             {.pool = pool_, .device = device_});
+  }
+
+  Result<> run(LayerRunner& runner) {
+    MORACLE_TRY(runner.reserve(kTokens, kTopK));
+    std::mt19937 rng(2);
+    std::normal_distribution<float> normal;
+    std::vector<float> x(kTokens * 96);
+    for (float& value : x) value = normal(rng);
+    const std::vector<std::int32_t> ids{0, 1, 1, 2, -1, 0, 2, 1, 0, 2};
+    const std::vector<float> weights(ids.size(), 0.5F);
+    out_.assign(x.size(), 0.0F);
+    runner.run({.tokens = kTokens, .top_k = kTopK, .x = x.data(), .ids = ids.data(), .weights = weights.data()},
+               out_.data());
+    return runner.status();
+  }
+
+  FakeDevice fake_;
+  std::shared_ptr<Device> device_;
+  ThreadPool pool_{2};
+  std::vector<float> out_;
+};
+
+TEST_F(DeviceTest, MachineOfTheDevice) {
+  open();
+  const Machine machine = device_->machine();
+  EXPECT_EQ(machine.name, "cuda:0");
+  EXPECT_EQ(machine.arch, "sm_90");
+  EXPECT_EQ(machine.capability, 90);
+  EXPECT_EQ(machine.os_note, "driver for CUDA 13.0, kernels of 13.0");
+}
+
+TEST_F(DeviceTest, NumbersThatNoDeviceHas) {
+  const auto device = Device::open(fake_.api(), 7);
+  ASSERT_FALSE(device.ok());
+  EXPECT_EQ(device.error().message(),
+            "--device: wanted cuda:0 (Fake GPU), found cuda:7 [device.unknown]; `moracle devices` lists the GPUs");
+}
+
+TEST_F(DeviceTest, NoDriver) {
+  fake_.probe_error = kDeviceNoDriver;
+  const auto device = Device::open(fake_.api(), 0);
+  ASSERT_FALSE(device.ok());
+  EXPECT_EQ(device.error().code, "device.driver");
+  EXPECT_NE(device.error().found.find("error 35"), std::string::npos) << device.error().found;
+}
+
+TEST_F(DeviceTest, NoDevice) {
+  fake_.devices = 0;
+  const auto device = Device::open(fake_.api(), 0);
+  ASSERT_FALSE(device.ok());
+  EXPECT_EQ(device.error().wanted, "an NVIDIA GPU");
+}
+
+TEST_F(DeviceTest, RunsAndLeavesNothing) {
+  open();
+  auto runner = pack();
+  ASSERT_TRUE(runner.ok()) << runner.error().message();
+  EXPECT_TRUE(run(*runner).ok());
+  for (const float value : out_) EXPECT_TRUE(std::isfinite(value));
+}
+
+// The first calls make room; later ones find it.
+TEST_F(DeviceTest, NoAllocationInACall) {
+  open();
+  auto runner = pack();
+  ASSERT_TRUE(runner.ok());
+  ASSERT_TRUE(runner->reserve(kTokens, kTopK).ok());
+  const int before = fake_.calls("allocate") + fake_.calls("allocate_pinned");
+  EXPECT_TRUE(run(*runner).ok());
+  EXPECT_TRUE(run(*runner).ok());
+  EXPECT_EQ(fake_.calls("allocate") + fake_.calls("allocate_pinned"), before);
+}
+
+// What packing and one call come to with a device; what is left on it is counted.
+TEST_F(DeviceTest, OutOfMemoryAtEveryAllocation) {
+  for (const std::string call : {"allocate", "allocate_pinned"}) {
+    for (int at = 1;; ++at) {
+      FakeDevice fake;
+      fake.failure = {.call = call, .at = at, .error = kDeviceOutOfMemory};
+      Result<> done = Ok{};
+      {
+        auto device = Device::open(fake.api(), 0);
+        ASSERT_TRUE(device.ok());
+        device_ = *device;
+        auto runner = pack();
+        done = runner.ok() ? run(*runner) : Result<>(runner.error());
+        device_.reset();
+      }
+      EXPECT_EQ(fake.live_objects(), 0U) << call << " " << at;
+      if (fake.calls(call) < at) {
+        EXPECT_GE(at, 2) << "the failure was met";
+        EXPECT_TRUE(done.ok());
+        break;
+      }
+      ASSERT_FALSE(done.ok()) << call << " " << at;
+      EXPECT_EQ(done.error().code, "device.memory");
+    }
+  }
+}
+
+TEST_F(DeviceTest, LimitOnBytesNamesWhatIsFree) {
+  fake_.most_bytes = 1024;
+  open();
+  const auto runner = pack();
+  ASSERT_FALSE(runner.ok());
+  EXPECT_EQ(runner.error().where, "cuda:0");
+  EXPECT_EQ(runner.error().wanted, "1 MiB for packed weights");
+  EXPECT_EQ(runner.error().found, "1 MiB free of 1 MiB");
+}
+
+TEST_F(DeviceTest, FailedCopyEndsTheLoad) {
+  open();
+  fake_.failure = {.call = "copy", .at = 2, .error = 700};
+  const auto runner = pack();
+  ASSERT_FALSE(runner.ok());
+  EXPECT_EQ(runner.error().code, "device.call");
+  EXPECT_EQ(runner.error().wanted, "copy");
+}
+
+TEST_F(DeviceTest, FailedCopyInACall) {
+  open();
+  auto runner = pack();
+  ASSERT_TRUE(runner.ok());
+  fake_.failure = {.call = "copy", .at = fake_.calls("copy") + 1, .error = 700};
+  const Result<> done = run(*runner);
+  ASSERT_FALSE(done.ok());
+  EXPECT_EQ(done.error().wanted, "copy");
+  for (const float value : out_) EXPECT_TRUE(std::isnan(value)) << "no answer may look like one";
+  EXPECT_TRUE(run(*runner).ok()) << "the next call is another";
+}
+
+TEST_F(DeviceTest, KernelErrorThatOnlyTheWaitReports) {
+  open();
+  auto runner = pack();
+  ASSERT_TRUE(runner.ok());
+  fake_.kernel_error = 719;
+  const Result<> done = run(*runner);
+  ASSERT_FALSE(done.ok());
+  EXPECT_EQ(
+      done.error().message(),
+      "cuda:0 (Fake GPU): wanted wait after kernel experts of int4 weights, found error 719: an error of the test "
+      "[device.call]");
+  for (const float value : out_) EXPECT_TRUE(std::isnan(value));
+}
+
+TEST_F(DeviceTest, RefusedLaunchNamesTheKernel) {
+  open();
+  auto runner = pack();
+  ASSERT_TRUE(runner.ok());
+  fake_.failure = {.call = "kernel", .at = 1, .error = 98};
+  const Result<> done = run(*runner);
+  ASSERT_FALSE(done.ok());
+  EXPECT_EQ(done.error().wanted, "experts of int4 weights");
+}
+
+TEST_F(DeviceTest, CapturedWorkRunsWhenTheGraphIsLaunched) {
+  open();
+  auto stream = device_->make_stream();
+  ASSERT_TRUE(stream.ok());
+  auto memory = device_->allocate(64, "test");
+  ASSERT_TRUE(memory.ok());
+  std::vector<std::byte> host(64);
+  auto graph = stream->capture([&] { stream->fill(memory->data(), 7, 64); });
+  ASSERT_TRUE(graph.ok()) << graph.error().message();
+  stream->fill(memory->data(), 1, 64);
+  stream->to_host(host.data(), memory->data(), 64);
+  ASSERT_TRUE(stream->wait().ok());
+  EXPECT_EQ(host[0], std::byte{1});
+  stream->launch(*graph);
+  stream->to_host(host.data(), memory->data(), 64);
+  ASSERT_TRUE(stream->wait().ok());
+  EXPECT_EQ(host[63], std::byte{7});
+}
+
+TEST_F(DeviceTest, CaptureThatCannotBeginOrEnd) {
+  for (const char* const call : {"begin_capture", "end_capture"}) {
+    FakeDevice fake;
+    fake.failure = {.call = call, .at = 1, .error = 900};
+    auto device = Device::open(fake.api(), 0);
+    ASSERT_TRUE(device.ok());
+    auto stream = (*device)->make_stream();
+    ASSERT_TRUE(stream.ok());
+    const auto graph = stream->capture([] {});
+    ASSERT_FALSE(graph.ok()) << call;
+    EXPECT_EQ(graph.error().code, "device.call");
+    EXPECT_TRUE(stream->wait().ok()) << "the stream goes on";
+  }
+}
+
+TEST_F(DeviceTest, BatchThatWasNotReserved) {
+  open();
+  auto packed = find_implementation("cuda.sm90.wna16")->pack_experts(experts(), {.pool = pool_, .device = device_});
+  ASSERT_TRUE(packed.ok());
+  std::vector<float> x(64 * 96);
+  std::vector<float> out(x.size());
+  const std::vector<std::int32_t> ids(64, 0);
+  const std::vector<float> weights(64, 1.0F);
+  (*packed)->run({.pool = pool_, .workspace = {}},
+                 {.tokens = 64, .top_k = 1, .x = x.data(), .ids = ids.data(), .weights = weights.data()}, out.data());
+  const Result<> status = device_->stage().status();
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, "device.batch");
+  EXPECT_TRUE(std::isnan(out[0]));
+  packed->reset();
+}
+
+TEST_F(DeviceTest, NoTokens) {
+  open();
+  auto runner = pack();
+  ASSERT_TRUE(runner.ok());
+  ASSERT_TRUE(runner->reserve(0, kTopK).ok());
+  runner->run({.tokens = 0, .top_k = kTopK}, nullptr);
+  EXPECT_TRUE(runner->status().ok());
+  EXPECT_EQ(fake_.calls("kernel"), 0);
+}
+
+TEST(DeviceKernels, NeedADevice) {
+  ThreadPool pool(1);
+  std::mt19937 rng(1);
+  const auto linear = test::random_linear({.rows = 16, .cols = 32}, rng);
+  const auto packed = find_implementation("cuda.sm90.dense")->pack_linear(linear, {.pool = pool});
+  ASSERT_FALSE(packed.ok());
+  EXPECT_EQ(packed.error().code, "device.none");
+  const auto sized = find_implementation("cuda.sm90.dense")->pack_linear(linear, {.pool = pool, .layout_only = true});
+  ASSERT_TRUE(sized.ok());
+  EXPECT_GE((*sized)->bytes(), 16U * 64U * 2U);
+}
+
+TEST(DeviceNames, AreCudaAndANumber) {
+  EXPECT_TRUE(names_device("cuda"));
+  EXPECT_TRUE(names_device("cuda:12"));
+  EXPECT_FALSE(names_device("cpu"));
+  EXPECT_FALSE(names_device("h200"));
+  for (const char* const name : {"cuda:", "cuda:x", "cuda:-1", "cuda:1x"}) {
+    const auto device = open_device(name);
+    ASSERT_FALSE(device.ok());
+    EXPECT_EQ(device.error().code, "device.unknown") << name;
+  }
+}
+
+TEST(DeviceLibrary, FilesThatAreNone) {
+  const auto missing = open_device_library("/nonexistent/libmoracle_cuda.so");
+  ASSERT_FALSE(missing.ok());
+  EXPECT_EQ(missing.error().code, "device.library");
+  const auto other = open_device_library("/proc/self/exe");
+  ASSERT_FALSE(other.ok());
+  EXPECT_EQ(other.error().code, "device.library");
+}
+
+#ifdef MORACLE_CUDA_OBJECT
+// It loads without a driver, and says so when it is asked.
+TEST(DeviceLibrary, TheObjectOfThisBuild) {
+  const auto object = open_device_library(MORACLE_CUDA_OBJECT);
+  ASSERT_TRUE(object.ok()) << object.error().message();
+  const auto devices = probe_devices(**object);
+  if (devices.ok()) GTEST_SKIP() << "this machine has " << devices->front().name;
+  EXPECT_EQ(devices.error().code, "device.driver");
+  EXPECT_NE(devices.error().found.find("error "), std::string::npos) << devices.error().found;
+}
+#endif
+
+#ifdef MORACLE_TEST_OBJECTS
+// Objects built for this test: one of another version, one of another size, one that exports nothing.
+TEST(DeviceLibrary, ObjectsOfAnotherVersion) {
+  const std::filesystem::path folder = MORACLE_TEST_OBJECTS;
+  for (const char* const name : {"libobject_of_version.so", "libobject_of_size.so"}) {
+    const auto object = open_device_library(folder / name);
+    ASSERT_FALSE(object.ok()) << name;
+    EXPECT_EQ(object.error().code, "device.version");
+    EXPECT_EQ(object.error().advice, "use the object that was built with this program");
+  }
+  const auto empty = open_device_library(folder / "libobject_without.so");
+  ASSERT_FALSE(empty.ok());
+  EXPECT_NE(empty.error().wanted.find("moracle_device_api"), std::string::npos);
+}
+#endif
+
+}  // namespace
+}  // namespace moracle

@@ -1,0 +1,506 @@
+// The kernels of the table on the test's device: a GPU, or the fake, whose host versions are held against the same.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/pack.h"
+#include "moe/layer_runner.h"
+#include "moe/routing.h"
+#include "support/random_experts.h"
+#include "support/test_device.h"
+
+namespace moracle {
+namespace {
+
+using test::test_device;
+
+// Another one in each run, which is printed: what fails can be tried again.
+std::uint32_t fresh_seed() {
+  const char* const given = std::getenv("MORACLE_TEST_SEED");
+  const std::uint32_t seed = given != nullptr ? static_cast<std::uint32_t>(std::atoll(given)) : std::random_device{}();
+  std::printf("MORACLE_TEST_SEED=%u\n", seed);
+  return seed;
+}
+
+std::vector<float> normal_values(std::size_t count, std::mt19937& rng) {
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(rng);
+  return values;
+}
+
+double relative_error(const std::vector<float>& found, const std::vector<float>& wanted) {
+  double difference = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    difference += std::pow(static_cast<double>(found[i]) - static_cast<double>(wanted[i]), 2);
+    norm += std::pow(static_cast<double>(wanted[i]), 2);
+  }
+  return norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
+}
+
+// An array of the device.
+template <class T>
+class Array {
+ public:
+  explicit Array(std::size_t count) : count_(count) {
+    auto buffer = test_device()->allocate(count * sizeof(T), "a test");
+    EXPECT_TRUE(buffer.ok());
+    buffer_ = std::move(*buffer);
+  }
+  Array(Stream& stream, const std::vector<T>& values) : Array(values.size()) {
+    stream.to_device(data(), values.data(), values.size() * sizeof(T));
+    EXPECT_TRUE(stream.wait().ok());
+  }
+  [[nodiscard]] T* data() const { return reinterpret_cast<T*>(buffer_.data()); }
+  [[nodiscard]] std::vector<T> read(Stream& stream) const {
+    std::vector<T> values(count_);
+    stream.to_host(values.data(), data(), count_ * sizeof(T));
+    const Result<> done = stream.wait();
+    EXPECT_TRUE(done.ok()) << done.error().message();
+    return values;
+  }
+  void poison(Stream& stream) const { stream.fill(data(), 0xFF, count_ * sizeof(T)); }
+
+ private:
+  std::size_t count_;
+  Buffer buffer_;
+};
+
+class DeviceKernelsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto stream = test_device()->make_stream();
+    ASSERT_TRUE(stream.ok());
+    stream_ = std::move(*stream);
+    rng_.seed(fresh_seed());
+  }
+  [[nodiscard]] static const DeviceApi& api() { return test_device()->api(); }
+
+  Stream stream_;
+  std::mt19937 rng_;
+};
+
+struct RouteCase {
+  const char* name;
+  RoutingSpec spec;
+  RouteScore score;
+  RouteGroups groups;
+  RouteWeight weight;
+  bool renormalize;
+  bool bias;
+};
+
+constexpr std::int64_t kRouted = 96;
+const RouteCase kRoutes[] = {
+    {"softmax",
+     {.method = Routing::softmax_topk, .experts = kRouted, .top_k = 8},
+     RouteScore::softmax,
+     RouteGroups::none,
+     RouteWeight::score,
+     false,
+     false},
+    {"softmax_renorm",
+     {.method = Routing::softmax_topk_renorm, .experts = kRouted, .top_k = 8},
+     RouteScore::softmax,
+     RouteGroups::none,
+     RouteWeight::score,
+     true,
+     false},
+    {"topk_softmax",
+     {.method = Routing::topk_softmax, .experts = kRouted, .top_k = 4},
+     RouteScore::logit,
+     RouteGroups::none,
+     RouteWeight::softmax_of_chosen,
+     false,
+     false},
+    {"sigmoid",
+     {.method = Routing::sigmoid, .experts = kRouted, .top_k = 6},
+     RouteScore::sigmoid,
+     RouteGroups::none,
+     RouteWeight::score,
+     false,
+     false},
+    {"sigmoid_renorm",
+     {.method = Routing::sigmoid_renorm, .experts = kRouted, .top_k = 6},
+     RouteScore::sigmoid,
+     RouteGroups::none,
+     RouteWeight::score,
+     true,
+     false},
+    {"sigmoid_bias_renorm",
+     {.method = Routing::sigmoid_bias_renorm, .experts = kRouted, .top_k = 8, .factor = 2.5F},
+     RouteScore::sigmoid,
+     RouteGroups::none,
+     RouteWeight::score,
+     true,
+     true},
+    {"grouped_sigmoid_bias",
+     {.method = Routing::grouped_sigmoid_bias,
+      .experts = kRouted,
+      .top_k = 8,
+      .factor = 2.5F,
+      .groups = 8,
+      .top_groups = 4},
+     RouteScore::sigmoid,
+     RouteGroups::best_two,
+     RouteWeight::score,
+     true,
+     true},
+    {"grouped_softmax",
+     {.method = Routing::grouped_softmax,
+      .experts = kRouted,
+      .top_k = 6,
+      .renormalize = false,
+      .factor = 16.0F,
+      .groups = 8,
+      .top_groups = 3},
+     RouteScore::softmax,
+     RouteGroups::best,
+     RouteWeight::score,
+     false,
+     false},
+    {"sqrtsoftplus_bias",
+     {.method = Routing::sqrtsoftplus_bias, .experts = kRouted, .top_k = 6, .factor = 1.5F},
+     RouteScore::sqrt_softplus,
+     RouteGroups::none,
+     RouteWeight::score,
+     true,
+     true},
+    {"hash",
+     {.method = Routing::hash, .experts = kRouted, .top_k = 6},
+     RouteScore::sqrt_softplus,
+     RouteGroups::none,
+     RouteWeight::score,
+     true,
+     false},
+    {"topk_sigmoid",
+     {.method = Routing::topk_sigmoid, .experts = kRouted, .top_k = 1},
+     RouteScore::logit,
+     RouteGroups::none,
+     RouteWeight::sigmoid_of_logit,
+     false,
+     false},
+};
+
+// Every method, with equal scores, rows that are not finite, and ids of a hash layer that are none.
+TEST_F(DeviceKernelsTest, RoutesAsTheHostDoes) {
+  constexpr std::int64_t kTokens = 40;
+  for (const RouteCase& c : kRoutes) {
+    const std::int64_t top_k = c.spec.top_k;
+    std::vector<float> logits = normal_values(kTokens * kRouted, rng_);
+    for (std::size_t i = 0; i < logits.size() / 2; ++i) logits[i] = std::round(logits[i] * 2.0F) / 2.0F;  // ties
+    logits[7 * kRouted + 3] = std::nanf("");
+    logits[11 * kRouted] = std::numeric_limits<float>::infinity();
+    const std::vector<float> bias = normal_values(c.bias ? kRouted : 0, rng_);
+    std::vector<std::int32_t> prescribed;
+    if (c.spec.method == Routing::hash) {
+      for (std::int64_t i = 0; i < kTokens * top_k; ++i)
+        prescribed.push_back(static_cast<std::int32_t>(rng_() % (kRouted + 2)) - 1);
+    }
+    std::vector<std::int32_t> ids(kTokens * static_cast<std::size_t>(top_k));
+    std::vector<float> weights(ids.size());
+    std::vector<float> scratch(static_cast<std::size_t>(routing_scratch(c.spec)));
+    for (std::size_t t = 0; t < kTokens; ++t) {
+      const auto k = static_cast<std::size_t>(top_k);
+      RoutingRow row{.logits = std::span(logits).subspan(t * kRouted, kRouted), .bias = bias};
+      if (!prescribed.empty()) row.chosen = std::span(prescribed).subspan(t * k, k);
+      route(c.spec, row, scratch, std::span(ids).subspan(t * k, k), std::span(weights).subspan(t * k, k));
+    }
+    const Array<float> device_logits(stream_, logits);
+    const Array<float> device_bias(stream_, bias.empty() ? std::vector<float>(1) : bias);
+    const Array<std::int32_t> device_prescribed(stream_,
+                                                prescribed.empty() ? std::vector<std::int32_t>(1) : prescribed);
+    const Array<std::int32_t> found_ids(ids.size());
+    const Array<float> found_weights(ids.size());
+    const Array<std::int32_t> first_bad(stream_, std::vector<std::int32_t>{INT32_MAX});
+    found_ids.poison(stream_);
+    found_weights.poison(stream_);
+    const RouteArgs args{.tokens = kTokens,
+                         .experts = static_cast<std::int32_t>(kRouted),
+                         .top_k = static_cast<std::int32_t>(top_k),
+                         .score = c.score,
+                         .groups_by = c.groups,
+                         .weight = c.weight,
+                         .renormalize = c.renormalize ? 1 : 0,
+                         .factor = c.spec.factor,
+                         .groups = static_cast<std::int32_t>(c.spec.groups),
+                         .top_groups = static_cast<std::int32_t>(c.spec.top_groups),
+                         .logits = device_logits.data(),
+                         .bias = bias.empty() ? nullptr : device_bias.data(),
+                         .prescribed = prescribed.empty() ? nullptr : device_prescribed.data(),
+                         .ids = found_ids.data(),
+                         .weights = found_weights.data(),
+                         .first_bad = first_bad.data()};
+    stream_.launch("route", api().route, args);
+    EXPECT_EQ(found_ids.read(stream_), ids) << c.name;
+    const auto found = found_weights.read(stream_);
+    for (std::size_t i = 0; i < found.size(); ++i)
+      ASSERT_NEAR(found[i], weights[i], 2e-6F * std::max(1.0F, std::fabs(weights[i]))) << c.name << " " << i;
+    EXPECT_EQ(first_bad.read(stream_)[0], 7) << c.name;
+  }
+}
+
+TEST_F(DeviceKernelsTest, RmsNormOfRows) {
+  constexpr std::int32_t kRows = 7;
+  for (const std::int32_t cols : {16, 100, 2880}) {
+    const auto x = normal_values(static_cast<std::size_t>(kRows) * static_cast<std::size_t>(cols), rng_);
+    const auto weight = normal_values(static_cast<std::size_t>(cols), rng_);
+    std::vector<float> wanted(x.size());
+    for (std::size_t row = 0; row < kRows; ++row) {
+      const float* const from = x.data() + row * static_cast<std::size_t>(cols);
+      double squares = 0;
+      for (std::int32_t k = 0; k < cols; ++k) squares += std::pow(static_cast<double>(from[k]), 2);
+      for (std::int32_t k = 0; k < cols; ++k)
+        wanted[row * static_cast<std::size_t>(cols) + static_cast<std::size_t>(k)] =
+            static_cast<float>(static_cast<double>(from[k]) / std::sqrt(squares / cols + 1e-6) *
+                               static_cast<double>(weight[static_cast<std::size_t>(k)]));
+    }
+    const Array<float> device_x(stream_, x);
+    const Array<float> device_weight(stream_, weight);
+    const Array<float> out(x.size());
+    out.poison(stream_);
+    const RmsNormArgs args{.rows = kRows,
+                           .cols = cols,
+                           .eps = 1e-6F,
+                           .x = device_x.data(),
+                           .weight = device_weight.data(),
+                           .out = out.data()};
+    stream_.launch("rms_norm", api().rms_norm, args);
+    EXPECT_LE(relative_error(out.read(stream_), wanted), 1e-6) << cols;
+  }
+}
+
+TEST_F(DeviceKernelsTest, Adds) {
+  const auto x = normal_values(1000, rng_);
+  const auto y = normal_values(1000, rng_);
+  std::vector<float> wanted = y;
+  for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] += x[i];
+  const Array<float> device_x(stream_, x);
+  const Array<float> sum(stream_, y);
+  const AddArgs args{.count = 1000, .x = device_x.data(), .sum = sum.data()};
+  stream_.launch("add", api().add, args);
+  EXPECT_EQ(sum.read(stream_), wanted);
+}
+
+TEST_F(DeviceKernelsTest, TopKWithTies) {
+  constexpr std::int32_t kRows = 5;
+  constexpr std::int32_t kCols = 3001;
+  constexpr std::int32_t kBest = 20;
+  auto x = normal_values(kRows * kCols, rng_);
+  for (float& value : x) value = std::round(value * 8.0F) / 8.0F;
+  std::vector<std::int32_t> ids;
+  std::vector<float> values;
+  for (std::int32_t row = 0; row < kRows; ++row) {
+    const float* const from = x.data() + row * kCols;
+    std::vector<std::int32_t> order(kCols);
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(),
+              [&](std::int32_t a, std::int32_t b) { return std::pair(-from[a], a) < std::pair(-from[b], b); });
+    for (std::int32_t i = 0; i < kBest; ++i) {
+      ids.push_back(order[static_cast<std::size_t>(i)]);
+      values.push_back(from[ids.back()]);
+    }
+  }
+  const Array<float> device_x(stream_, x);
+  const Array<float> found_values(values.size());
+  const Array<std::int32_t> found_ids(ids.size());
+  const TopKArgs args{.rows = kRows,
+                      .cols = kCols,
+                      .k = kBest,
+                      .x = device_x.data(),
+                      .values = found_values.data(),
+                      .ids = found_ids.data()};
+  stream_.launch("top_k", api().top_k, args);
+  EXPECT_EQ(found_ids.read(stream_), ids);
+  EXPECT_EQ(found_values.read(stream_), values);
+}
+
+TEST_F(DeviceKernelsTest, EmbedsRowsOfEveryCode) {
+  const QuantKey keys[] = {
+      {.element = Element::f32},
+      {.element = Element::f16},
+      {.element = Element::bf16},
+      {.element = Element::int4, .scale = ScaleType::f16, .granularity = Granularity::group(32), .symmetric = false},
+      {.element = Element::int8, .scale = ScaleType::bf16, .granularity = Granularity::channel()},
+      {.element = Element::e4m3, .scale = ScaleType::f32, .granularity = Granularity::block(128, 128)},
+      {.element = Element::e2m1, .scale = ScaleType::e8m0, .granularity = Granularity::group(32)},
+      {.element = Element::e2m1,
+       .scale = ScaleType::e4m3,
+       .granularity = Granularity::group(16),
+       .second_level = true}};
+  for (const QuantKey& key : keys) {
+    const CanonicalLinear linear = test::random_linear({.key = key, .rows = 50, .cols = 208}, rng_);
+    const auto form = cuda::form_of(linear.scheme());
+    ASSERT_TRUE(form.ok());
+    std::uint64_t end = 0;
+    const auto matrix = cuda::lay_out(linear.weight->spec(), *form, {}, end);
+    ASSERT_TRUE(matrix.ok());
+    std::vector<std::byte> packed(end);
+    ASSERT_TRUE(cuda::pack_matrix(linear, *form, *matrix, packed).ok());
+    const auto rows = dequantize(*linear.weight);
+    ASSERT_TRUE(rows.ok());
+    const std::vector<std::int32_t> ids{3, 49, 0, 3};
+    std::vector<float> wanted;
+    for (const std::int32_t id : ids)
+      wanted.insert(wanted.end(), rows->begin() + id * 208, rows->begin() + (id + 1) * 208);
+    const Array<std::byte> weights(stream_, packed);
+    const Array<std::int32_t> device_ids(stream_, ids);
+    const Array<float> out(wanted.size());
+    out.poison(stream_);
+    const EmbedArgs args{.pack = {.weights = reinterpret_cast<const std::uint8_t*>(weights.data()),
+                                  .expert_bytes = end,
+                                  .code = form->code,
+                                  .scale = form->scale,
+                                  .input = form->input},
+                         .matrix = *matrix,
+                         .tokens = static_cast<std::int32_t>(ids.size()),
+                         .ids = device_ids.data(),
+                         .out = out.data()};
+    stream_.launch("embed", api().embed, args);
+    EXPECT_LE(relative_error(out.read(stream_), wanted), 1e-7) << to_string(key);
+  }
+}
+
+struct Layer {
+  std::int64_t experts, hidden, intermediate, tokens, top_k;
+  QuantKey key;
+  std::optional<QuantKey> activation;
+  ActivationSpec fn;
+  bool bias;
+};
+
+struct Routed {
+  std::vector<float> x;
+  std::vector<std::int32_t> ids;
+  std::vector<float> weights;
+  [[nodiscard]] ExpertsInput view(const Layer& layer) const {
+    return {.tokens = layer.tokens, .top_k = layer.top_k, .x = x.data(), .ids = ids.data(), .weights = weights.data()};
+  }
+};
+
+// Distinct experts of each token; `skewed` sends most tokens to a few.
+Routed random_input(const Layer& layer, bool skewed, std::mt19937& rng) {
+  Routed routed{
+      .x = normal_values(static_cast<std::size_t>(layer.tokens * layer.hidden), rng), .ids = {}, .weights = {}};
+  std::uniform_real_distribution<float> uniform(0.05F, 1.0F);
+  for (std::int64_t t = 0; t < layer.tokens; ++t) {
+    std::vector<std::int32_t> all(static_cast<std::size_t>(layer.experts));
+    std::iota(all.begin(), all.end(), 0);
+    if (!skewed) std::shuffle(all.begin(), all.end(), rng);
+    for (std::int64_t j = 0; j < layer.top_k; ++j) {
+      routed.ids.push_back(rng() % 16 == 0 ? -1 : all[static_cast<std::size_t>(j)]);
+      routed.weights.push_back(uniform(rng));
+    }
+  }
+  return routed;
+}
+
+const QuantKey kInt4{
+    .element = Element::int4, .scale = ScaleType::bf16, .granularity = Granularity::group(128), .symmetric = true};
+const QuantKey kMxfp4{.element = Element::e2m1, .scale = ScaleType::e8m0, .granularity = Granularity::group(32)};
+const QuantKey kFp8Block{
+    .element = Element::e4m3, .scale = ScaleType::f32, .granularity = Granularity::block(128, 128)};
+
+// Shapes of published models and sizes of 16 that are no multiple of anything else; experts without tokens.
+TEST_F(DeviceKernelsTest, ExpertsOfPublishedShapes) {
+  if (!test::has_gpu()) GTEST_SKIP() << "the fake device is too slow for layers of this size";
+  const QuantKey fp8_group{
+      .element = Element::e4m3, .scale = ScaleType::f32, .granularity = Granularity::group(128), .dynamic = true};
+  const Layer layers[] = {
+      {8, 2048, 768, 37, 4, kInt4, {}, {}, false},
+      {4, 2880, 2880, 9, 4, kMxfp4, {}, {.fn = ActivationFn::swigluoai, .limit = 7.0F}, true},
+      {4, 2880, 2880, 150, 2, kMxfp4, {}, {.fn = ActivationFn::swigluoai, .limit = 7.0F}, true},
+      {5, 1024, 512, 33, 3, kFp8Block, fp8_group, {}, false},
+      {6, 208, 144, 65, 2, kMxfp4, {}, {}, true},
+      {16, 48, 16, 300, 8, {.element = Element::bf16}, {}, {}, false},
+  };
+  ThreadPool pool(8);
+  for (const Layer& layer : layers) {
+    for (const bool skewed : {false, true}) {
+      const CanonicalExperts experts = test::random_experts({.key = layer.key,
+                                                             .activation = layer.activation,
+                                                             .experts = layer.experts,
+                                                             .hidden = layer.hidden,
+                                                             .intermediate = layer.intermediate,
+                                                             .bias = layer.bias},
+                                                            rng_);
+      const Table table = test::table_of(experts.scheme);
+      const Routed input = random_input(layer, skewed, rng_);
+      std::vector<std::vector<float>> outs;
+      for (const std::string_view backend : {"sm90", "ref"}) {
+        const auto row = std::find_if(table.rows.begin(), table.rows.end(),
+                                      [&](const TableRow& r) { return r.card->backend == backend; });
+        ASSERT_NE(row, table.rows.end());
+        auto runner = LayerRunner::pack(*row->card, experts,
+                                        {.pool = pool, .activation = layer.fn, .device = test::device_for(*row->card)});
+        ASSERT_TRUE(runner.ok()) << runner.error().message();
+        ASSERT_TRUE(runner->reserve(layer.tokens, layer.top_k).ok());
+        outs.emplace_back(input.x.size(), std::nanf(""));
+        runner->run(input.view(layer), outs.back().data());
+        const Result<> status = runner->status();
+        ASSERT_TRUE(status.ok()) << status.error().message();
+      }
+      const double bound = layer.activation ? 0.02 : 4 * std::sqrt(3.0) * relative_rounding(InputRounding::bf16);
+      const double error = relative_error(outs[0], outs[1]);
+      std::printf("[%ld x %ld, %ld tokens, %s%s] error %.2e\n", static_cast<long>(layer.hidden),
+                  static_cast<long>(layer.intermediate), static_cast<long>(layer.tokens),
+                  to_string(experts.scheme).c_str(), skewed ? ", skewed" : "", error);
+      EXPECT_LE(error, bound);
+    }
+  }
+}
+
+// The same bits directly, again, from a graph and from a graph once more, whatever lay in scratch and output before.
+TEST_F(DeviceKernelsTest, SameBitsUnderCapture) {
+  const Layer layer{6, 160, 96, 21, 3, kInt4, {}, {}, true};
+  ThreadPool pool(2);
+  const CanonicalExperts experts = test::random_experts({.key = {.element = Element::int4,
+                                                                 .scale = ScaleType::f16,
+                                                                 .granularity = Granularity::group(32),
+                                                                 .symmetric = false},
+                                                         .experts = layer.experts,
+                                                         .hidden = layer.hidden,
+                                                         .intermediate = layer.intermediate,
+                                                         .bias = true},
+                                                        rng_);
+  auto packed = cuda::pack_experts(experts, {.pool = pool, .device = test_device()});
+  ASSERT_TRUE(packed.ok()) << packed.error().message();
+  const auto& on_device = static_cast<const cuda::DeviceExperts&>(**packed);
+  const Routed input = random_input(layer, false, rng_);
+  const Array<float> x(stream_, input.x);
+  const Array<std::int32_t> ids(stream_, input.ids);
+  const Array<float> weights(stream_, input.weights);
+  const Array<float> out(input.x.size());
+  const std::size_t scratch_bytes = on_device.scratch_bytes(layer.tokens, layer.top_k);
+  const Array<std::byte> scratch(scratch_bytes);
+  const cuda::DeviceExperts::Call call{.tokens = layer.tokens,
+                                       .top_k = layer.top_k,
+                                       .x = x.data(),
+                                       .ids = ids.data(),
+                                       .weights = weights.data(),
+                                       .out = out.data(),
+                                       .scratch = {scratch.data(), scratch_bytes}};
+  const auto run = [&](auto enqueue) {
+    out.poison(stream_);
+    scratch.poison(stream_);
+    enqueue();
+    return out.read(stream_);
+  };
+  const auto direct = run([&] { on_device.enqueue(stream_, call); });
+  for (const float value : direct) ASSERT_TRUE(std::isfinite(value));
+  EXPECT_EQ(run([&] { on_device.enqueue(stream_, call); }), direct) << "again";
+  auto graph = stream_.capture([&] { on_device.enqueue(stream_, call); });
+  ASSERT_TRUE(graph.ok()) << graph.error().message();
+  EXPECT_EQ(run([&] { stream_.launch(*graph); }), direct) << "from a graph";
+  EXPECT_EQ(run([&] { stream_.launch(*graph); }), direct) << "from a graph once more";
+}
+
+}  // namespace
+}  // namespace moracle

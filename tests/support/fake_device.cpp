@@ -1,0 +1,210 @@
+#include "support/fake_device.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "support/host_kernels.h"
+
+namespace moracle::test {
+
+namespace {
+
+constexpr int kInvalidValue = 1;
+
+}  // namespace
+
+// The functions of the table.
+struct FakeDevice::Calls {
+  static FakeDevice& of(void* self) { return *static_cast<FakeDevice*>(self); }
+
+  static int probe(void* self, DeviceFacts* facts, int capacity, int* count) {
+    FakeDevice& fake = of(self);
+    *count = 0;
+    if (fake.probe_error != 0) return fake.probe_error;
+    for (int i = 0; i < fake.devices && i < capacity; ++i) {
+      facts[i] = {.name = "Fake GPU",
+                  .capability = 90,
+                  .multiprocessors = 132,
+                  .memory_bytes = fake.most_bytes,
+                  .l2_bytes = 50U << 20U,
+                  .driver = 13000,
+                  .runtime = 13000};
+      *count = i + 1;
+    }
+    return 0;
+  }
+  static const char* error_text(void*, int error) {
+    return error == kDeviceOutOfMemory ? "out of memory" : "an error of the test";
+  }
+
+  static int take(FakeDevice& fake, std::size_t bytes, void** out) {
+    *out = std::malloc(bytes);
+    if (*out == nullptr) return kDeviceOutOfMemory;
+    std::memset(*out, 0xA5, bytes);  // memory of a device holds anything
+    fake.memory_[*out] = bytes;
+    return 0;
+  }
+  static int allocate(void* self, int, std::size_t bytes, void** out) {
+    FakeDevice& fake = of(self);
+    if (const int error = fake.enter("allocate"); error != 0) return error;
+    if (bytes > fake.most_bytes - fake.live_bytes_) return kDeviceOutOfMemory;
+    const int error = take(fake, bytes, out);
+    if (error == 0) fake.live_bytes_ += bytes;
+    return error;
+  }
+  static int release(void* self, int, void* memory) {
+    FakeDevice& fake = of(self);
+    fake.live_bytes_ -= fake.memory_.at(memory);
+    return release_pinned(self, memory);
+  }
+  static int allocate_pinned(void* self, int, std::size_t bytes, void** out) {
+    FakeDevice& fake = of(self);
+    if (const int error = fake.enter("allocate_pinned"); error != 0) return error;
+    return take(fake, bytes, out);
+  }
+  static int release_pinned(void* self, void* memory) {
+    of(self).memory_.erase(memory);
+    std::free(memory);
+    return 0;
+  }
+  static int free_memory(void* self, int, std::uint64_t* free_bytes) {
+    *free_bytes = of(self).most_bytes - of(self).live_bytes_;
+    return 0;
+  }
+
+  static int make(void* self, const char* call, void** out) {
+    FakeDevice& fake = of(self);
+    if (const int error = fake.enter(call); error != 0) return error;
+    ++fake.objects_;
+    *out = std::malloc(1);
+    return 0;
+  }
+  static int drop(void* self, void* object) {
+    --of(self).objects_;
+    std::free(object);
+    return 0;
+  }
+  static int make_stream(void* self, int, void** out) { return make(self, "make_stream", out); }
+  static int make_event(void* self, int, void** out) { return make(self, "make_event", out); }
+
+  // Now, or whenever the graph is launched that is being recorded.
+  static int enqueue(void* self, const char* call, std::function<void()> work) {
+    FakeDevice& fake = of(self);
+    if (const int error = fake.enter(call); error != 0) return error;
+    if (fake.recording_ != nullptr) {
+      fake.recording_->push_back(std::move(work));
+    } else {
+      work();
+    }
+    return 0;
+  }
+  static int copy(void* self, void*, void* to, const void* from, std::size_t bytes, CopyKind) {
+    return enqueue(self, "copy", [=] { std::memcpy(to, from, bytes); });
+  }
+  static int fill(void* self, void*, void* to, int byte, std::size_t bytes) {
+    return enqueue(self, "fill", [=] { std::memset(to, byte, bytes); });
+  }
+  static int wait(void* self, void*) {
+    FakeDevice& fake = of(self);
+    if (const int error = fake.enter("wait"); error != 0) return error;
+    const int error = fake.pending_;
+    fake.pending_ = 0;
+    return error;
+  }
+  static int record(void* self, void*, void*) { return of(self).enter("record"); }
+  static int after(void* self, void*, void*) { return of(self).enter("after"); }
+  static int elapsed(void* self, void*, void*, float* milliseconds) {
+    *milliseconds = 1.0F;
+    return of(self).enter("elapsed");
+  }
+
+  using Recording = std::vector<std::function<void()>>;
+  static int begin_capture(void* self, void*) {
+    FakeDevice& fake = of(self);
+    if (const int error = fake.enter("begin_capture"); error != 0) return error;
+    if (fake.recording_ != nullptr) return kInvalidValue;
+    fake.recording_ = new Recording;
+    return 0;
+  }
+  static int end_capture(void* self, void*, void** graph) {
+    FakeDevice& fake = of(self);
+    Recording* const recorded = std::exchange(fake.recording_, nullptr);
+    if (const int error = fake.enter("end_capture"); error != 0 || recorded == nullptr) {
+      delete recorded;
+      return error != 0 ? error : kInvalidValue;
+    }
+    ++fake.objects_;
+    *graph = recorded;
+    return 0;
+  }
+  static int launch_graph(void* self, void* graph, void*) {
+    if (const int error = of(self).enter("launch_graph"); error != 0) return error;
+    for (const auto& work : *static_cast<Recording*>(graph)) work();
+    return 0;
+  }
+  static int drop_graph(void* self, void* graph) {
+    --of(self).objects_;
+    delete static_cast<Recording*>(graph);
+    return 0;
+  }
+
+  template <class Args>
+  static int kernel(void* self, void*, const Args* args) {
+    FakeDevice& fake = of(self);
+    return enqueue(self, "kernel", [&fake, copy = *args] {
+      fake.pending_ = std::exchange(fake.kernel_error, 0);
+      if (fake.pending_ == 0) run_on_host(copy);
+    });
+  }
+};
+
+FakeDevice::FakeDevice() {
+  api_ = {.version = kDeviceApiVersion,
+          .bytes = sizeof(DeviceApi),
+          .self = this,
+          .probe = Calls::probe,
+          .error_text = Calls::error_text,
+          .allocate = Calls::allocate,
+          .release = Calls::release,
+          .allocate_pinned = Calls::allocate_pinned,
+          .release_pinned = Calls::release_pinned,
+          .free_memory = Calls::free_memory,
+          .make_stream = Calls::make_stream,
+          .drop_stream = Calls::drop,
+          .copy = Calls::copy,
+          .fill = Calls::fill,
+          .wait = Calls::wait,
+          .make_event = Calls::make_event,
+          .drop_event = Calls::drop,
+          .record = Calls::record,
+          .after = Calls::after,
+          .elapsed = Calls::elapsed,
+          .begin_capture = Calls::begin_capture,
+          .end_capture = Calls::end_capture,
+          .launch_graph = Calls::launch_graph,
+          .drop_graph = Calls::drop_graph,
+          .experts = Calls::kernel<ExpertsArgs>,
+          .linear = Calls::kernel<LinearArgs>,
+          .embed = Calls::kernel<EmbedArgs>,
+          .rms_norm = Calls::kernel<RmsNormArgs>,
+          .add = Calls::kernel<AddArgs>,
+          .route = Calls::kernel<RouteArgs>,
+          .top_k = Calls::kernel<TopKArgs>};
+}
+
+FakeDevice::~FakeDevice() {
+  delete recording_;
+}
+
+int FakeDevice::calls(const std::string& name) const {
+  const auto found = calls_.find(name);
+  return found == calls_.end() ? 0 : found->second;
+}
+
+int FakeDevice::enter(const char* call) {
+  const int count = ++calls_[call];
+  return failure.call == call && failure.at == count ? failure.error : 0;
+}
+
+}  // namespace moracle::test

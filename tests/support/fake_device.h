@@ -1,0 +1,55 @@
+// The table of a device over host memory, for tests where no GPU is: a limit on bytes, a counter of calls, a call that
+// fails, and host versions of the kernels. Work runs when it is enqueued, but errors of kernels are told as a GPU tells
+// them: by the next wait.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "device/device_api.h"
+
+namespace moracle::test {
+
+class FakeDevice {
+ public:
+  FakeDevice();
+  FakeDevice(const FakeDevice&) = delete;
+  FakeDevice& operator=(const FakeDevice&) = delete;
+  ~FakeDevice();
+
+  [[nodiscard]] const DeviceApi& api() const { return api_; }
+
+  int devices = 1;
+  std::size_t most_bytes = std::size_t{8} << 30U;  // of allocate, all live ones
+  // The call of this name that fails, counted from 1; 0: none. `error` is what it returns.
+  struct Failure {
+    std::string call;
+    int at = 0;
+    int error = 0;
+  } failure;
+  int kernel_error = 0;  // of the next kernel, which the next wait returns
+  int probe_error = 0;
+
+  [[nodiscard]] int calls(const std::string& name) const;
+  [[nodiscard]] std::size_t live_bytes() const { return live_bytes_; }
+  [[nodiscard]] std::size_t live_objects() const { return memory_.size() + objects_; }
+
+ private:
+  struct Calls;
+  friend struct Calls;
+
+  int enter(const char* call);
+
+  DeviceApi api_{};
+  std::map<std::string, int> calls_;
+  std::map<void*, std::size_t> memory_;
+  std::size_t live_bytes_ = 0;
+  std::size_t objects_ = 0;  // streams, events, graphs
+  std::vector<std::function<void()>>* recording_ = nullptr;
+  int pending_ = 0;
+};
+
+}  // namespace moracle::test

@@ -1,0 +1,258 @@
+#include "support/host_kernels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "kernels/cuda/arithmetic.h"
+
+namespace moracle::test {
+
+namespace {
+
+using namespace cuda;
+
+// One matrix of an expert's pack.
+class PackedMatrix {
+ public:
+  PackedMatrix(const PackArgs& pack, const MatrixArgs& matrix, std::int64_t expert)
+      : pack_(pack), matrix_(matrix), weights_(pack.weights + static_cast<std::uint64_t>(expert) * pack.expert_bytes) {}
+
+  // Number of stored column k, without scales.
+  [[nodiscard]] float number(std::int64_t row, std::int64_t k) const {
+    const std::uint8_t* const line =
+        weights_ + matrix_.codes + static_cast<std::uint64_t>(row * matrix_.padded * bits_of(pack_.code) / 8);
+    const auto* const words = reinterpret_cast<const std::uint32_t*>(line);
+    const int zero = matrix_.zeros == kAbsent ? neutral_zero(pack_.code)
+                                              : weights_[matrix_.zeros + static_cast<std::uint64_t>(group_at(row, k))];
+    const int i = static_cast<int>(k);
+    switch (pack_.code) {
+      case DeviceCode::int4:
+        return decode_bf16(Int4::decode(words, i, zero, 0));
+      case DeviceCode::int8:
+        return decode_bf16(Int8::decode(words, i, zero, 0));
+      case DeviceCode::e2m1:
+        return decode_bf16(E2m1::decode(words, i, zero, 0));
+      case DeviceCode::e4m3:
+        return decode_bf16(E4m3::decode(words, i, zero, 0));
+      case DeviceCode::bf16:
+        return decode_bf16(Bf16::decode(words, i, zero, 0));
+      case DeviceCode::f16:
+        return sum_of_parts<F16>(words, i);
+      case DeviceCode::f32:
+        break;
+    }
+    return sum_of_parts<F32>(words, i);
+  }
+  [[nodiscard]] float scale(std::int64_t row, std::int64_t k) const {
+    const float global = *reinterpret_cast<const float*>(weights_ + matrix_.global_scale);
+    if (matrix_.scales == kAbsent) return global;
+    return global * decode_scale(pack_.scale, weights_ + matrix_.scales, group_at(row, k));
+  }
+  [[nodiscard]] float bias(std::int64_t row) const {
+    return matrix_.bias == kAbsent ? 0.0F : reinterpret_cast<const float*>(weights_ + matrix_.bias)[row];
+  }
+  [[nodiscard]] std::int64_t input_column(std::int64_t k) const {
+    return matrix_.order == kAbsent ? k : reinterpret_cast<const std::int32_t*>(weights_ + matrix_.order)[k];
+  }
+  [[nodiscard]] float input_scale() const { return *reinterpret_cast<const float*>(weights_ + matrix_.input_scale); }
+  [[nodiscard]] const MatrixArgs& args() const { return matrix_; }
+  [[nodiscard]] InputKind input() const { return pack_.input; }
+
+ private:
+  template <class Code>
+  static float sum_of_parts(const std::uint32_t* words, int i) {
+    float sum = 0.0F;
+    for (int part = kSplitParts; part-- > 0;) sum += decode_bf16(Code::decode(words, i, 0, part));
+    return sum;
+  }
+  [[nodiscard]] std::int64_t group_at(std::int64_t row, std::int64_t k) const {
+    return row * matrix_.groups + k / matrix_.group;
+  }
+
+  const PackArgs& pack_;
+  const MatrixArgs& matrix_;
+  const std::uint8_t* weights_;
+};
+
+// y[rows] = W x + bias, the input in the form that the kernels make of it.
+std::vector<float> multiply(const PackedMatrix& matrix, const float* x) {
+  const MatrixArgs& args = matrix.args();
+  const InputKind kind = matrix.input();
+  const auto padded = static_cast<std::size_t>(args.padded);
+  std::vector<float> values(padded, 0.0F);
+  for (std::int64_t k = 0; k < args.cols; ++k) values[static_cast<std::size_t>(k)] = x[matrix.input_column(k)];
+  const int width = input_group(kind);
+  const std::size_t group = width > 0 ? static_cast<std::size_t>(width) : padded;
+  std::vector<float> scales(padded, 1.0F);
+  for (std::size_t first = 0; first < padded && kind != InputKind::split; first += group) {
+    const std::size_t end = std::min(padded, first + group);
+    float most = 0.0F;
+    for (std::size_t k = first; k < end; ++k) most = std::max(most, std::fabs(values[k]));
+    const InputScale scale = input_scale(kind, most, matrix.input_scale());
+    for (std::size_t k = first; k < end; ++k) {
+      values[k] = decode_bf16(input_code(kind, values[k], scale));
+      scales[k] = scale.scale;
+    }
+  }
+  std::vector<float> y(static_cast<std::size_t>(args.rows));
+  for (std::int64_t row = 0; row < args.rows; ++row) {
+    double sum = 0.0;
+    for (std::int64_t k = 0; k < args.padded; ++k) {
+      const auto at = static_cast<std::size_t>(k);
+      const double product = static_cast<double>(matrix.number(row, k)) * static_cast<double>(values[at]);
+      sum += product * static_cast<double>(matrix.scale(row, k) * scales[at]);
+    }
+    y[static_cast<std::size_t>(row)] = static_cast<float>(sum) + matrix.bias(row);
+  }
+  return y;
+}
+
+float score_of(RouteScore score, float logit) {
+  switch (score) {
+    case RouteScore::sigmoid:
+      return sigmoid(logit);
+    case RouteScore::sqrt_softplus:
+      return std::sqrt(logit > 20.0F ? logit : std::log1p(std::exp(logit)));
+    default:
+      return logit;
+  }
+}
+
+void softmax(std::vector<float>& values) {
+  const float top = *std::max_element(values.begin(), values.end());
+  float sum = 0.0F;
+  for (float& value : values) sum += value = std::exp(value - top);
+  for (float& value : values) value /= sum;
+}
+
+std::vector<std::int32_t> ranked(const std::vector<float>& values) {
+  std::vector<std::int32_t> order(values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+    return std::pair(-values[static_cast<std::size_t>(a)], a) < std::pair(-values[static_cast<std::size_t>(b)], b);
+  });
+  return order;
+}
+
+void keep_best_groups(const RouteArgs& args, std::vector<float>& choice) {
+  const auto width = static_cast<std::size_t>(args.experts / args.groups);
+  std::vector<float> scores;
+  for (std::size_t first = 0; first < choice.size(); first += width) {
+    std::vector<float> members(choice.begin() + static_cast<std::ptrdiff_t>(first),
+                               choice.begin() + static_cast<std::ptrdiff_t>(first + width));
+    std::sort(members.rbegin(), members.rend());
+    scores.push_back(args.groups_by == RouteGroups::best || width < 2 ? members[0] : members[0] + members[1]);
+  }
+  const auto order = ranked(scores);
+  for (std::size_t i = static_cast<std::size_t>(args.top_groups); i < order.size(); ++i) {
+    const std::size_t first = static_cast<std::size_t>(order[i]) * width;
+    std::fill_n(choice.begin() + static_cast<std::ptrdiff_t>(first), width, -std::numeric_limits<float>::infinity());
+  }
+}
+
+void route_row(const RouteArgs& args, std::int64_t token) {
+  const float* const logits = args.logits + token * args.experts;
+  std::int32_t* const ids = args.ids + token * args.top_k;
+  float* const weights = args.weights + token * args.top_k;
+  if (!std::all_of(logits, logits + args.experts, [](float logit) { return std::isfinite(logit); })) {
+    std::fill_n(ids, args.top_k, -1);
+    std::fill_n(weights, args.top_k, 0.0F);
+    *args.first_bad = std::min(*args.first_bad, static_cast<std::int32_t>(token));
+    return;
+  }
+  std::vector<float> scores(logits, logits + args.experts);
+  if (args.score == RouteScore::softmax) softmax(scores);
+  for (float& score : scores) score = score_of(args.score, score);
+  std::vector<float> choice = scores;
+  for (std::size_t e = 0; e < choice.size(); ++e) choice[e] += args.bias != nullptr ? args.bias[e] : 0.0F;
+  if (args.groups_by != RouteGroups::none && args.groups > 1) keep_best_groups(args, choice);
+  const auto order = ranked(choice);
+  std::vector<float> taken;
+  for (std::int32_t i = 0; i < args.top_k; ++i) {
+    const std::int32_t asked =
+        args.prescribed != nullptr ? args.prescribed[token * args.top_k + i] : order[static_cast<std::size_t>(i)];
+    ids[i] = asked >= 0 && asked < args.experts ? asked : -1;
+    weights[i] = ids[i] < 0 ? 0.0F : scores[static_cast<std::size_t>(ids[i])];
+    if (ids[i] >= 0 && args.weight == RouteWeight::sigmoid_of_logit) weights[i] = sigmoid(logits[ids[i]]);
+    if (ids[i] >= 0) taken.push_back(weights[i]);
+  }
+  if (args.weight == RouteWeight::softmax_of_chosen && !taken.empty()) {
+    softmax(taken);
+    std::copy(taken.begin(), taken.end(), weights);
+  }
+  float sum = std::accumulate(weights, weights + args.top_k, 0.0F);
+  if (args.renormalize == 0 || !(sum > 0.0F)) sum = 1.0F;
+  for (std::int32_t i = 0; i < args.top_k; ++i) weights[i] = weights[i] / sum * args.factor;
+}
+
+}  // namespace
+
+void run_on_host(const ExpertsArgs& args) {
+  const std::int64_t hidden = args.down.rows;
+  for (std::int64_t token = 0; token < args.tokens; ++token) {
+    float* const out = args.out + token * hidden;
+    std::fill_n(out, hidden, 0.0F);
+    for (std::int64_t choice = 0; choice < args.top_k; ++choice) {
+      const std::int64_t slot = token * args.top_k + choice;
+      const std::int32_t id = args.ids[slot];
+      if (id < 0 || id >= args.experts) continue;
+      const float* const x = args.x + token * args.gate.cols;
+      std::vector<float> h = multiply({args.pack, args.gate, id}, x);
+      const std::vector<float> up = multiply({args.pack, args.up, id}, x);
+      for (std::size_t i = 0; i < h.size(); ++i) h[i] = gated(args.activation, h[i], up[i]);
+      const std::vector<float> y = multiply({args.pack, args.down, id}, h.data());
+      for (std::int64_t k = 0; k < hidden; ++k) out[k] += args.weights[slot] * y[static_cast<std::size_t>(k)];
+    }
+  }
+}
+
+void run_on_host(const LinearArgs& args) {
+  for (std::int64_t token = 0; token < args.tokens; ++token) {
+    const auto y = multiply({args.pack, args.matrix, 0}, args.x + token * args.matrix.cols);
+    std::copy(y.begin(), y.end(), args.y + token * args.matrix.rows);
+  }
+}
+
+void run_on_host(const EmbedArgs& args) {
+  const PackedMatrix matrix(args.pack, args.matrix, 0);
+  for (std::int64_t token = 0; token < args.tokens; ++token) {
+    for (std::int64_t k = 0; k < args.matrix.cols; ++k) {
+      const std::int64_t row = args.ids[token];
+      args.out[token * args.matrix.cols + matrix.input_column(k)] = matrix.number(row, k) * matrix.scale(row, k);
+    }
+  }
+}
+
+void run_on_host(const RmsNormArgs& args) {
+  for (std::int64_t row = 0; row < args.rows; ++row) {
+    const float* const x = args.x + row * args.cols;
+    double squares = 0.0;
+    for (std::int64_t k = 0; k < args.cols; ++k) squares += static_cast<double>(x[k]) * static_cast<double>(x[k]);
+    const auto scale = static_cast<float>(1.0 / std::sqrt(squares / args.cols + static_cast<double>(args.eps)));
+    for (std::int64_t k = 0; k < args.cols; ++k) args.out[row * args.cols + k] = x[k] * scale * args.weight[k];
+  }
+}
+
+void run_on_host(const AddArgs& args) {
+  for (std::int64_t i = 0; i < args.count; ++i) args.sum[i] += args.x[i];
+}
+
+void run_on_host(const RouteArgs& args) {
+  for (std::int64_t token = 0; token < args.tokens; ++token) route_row(args, token);
+}
+
+void run_on_host(const TopKArgs& args) {
+  for (std::int64_t row = 0; row < args.rows; ++row) {
+    const std::vector<float> values(args.x + row * args.cols, args.x + (row + 1) * args.cols);
+    const auto order = ranked(values);
+    for (std::int64_t i = 0; i < args.k; ++i) {
+      args.ids[row * args.k + i] = order[static_cast<std::size_t>(i)];
+      args.values[row * args.k + i] = values[static_cast<std::size_t>(order[static_cast<std::size_t>(i)])];
+    }
+  }
+}
+
+}  // namespace moracle::test

@@ -1,0 +1,16 @@
+// Host versions of the kernels of the device table: plain loops over the layouts that the CUDA kernels read.
+#pragma once
+
+#include "device/launch_args.h"
+
+namespace moracle::test {
+
+void run_on_host(const ExpertsArgs& args);
+void run_on_host(const LinearArgs& args);
+void run_on_host(const EmbedArgs& args);
+void run_on_host(const RmsNormArgs& args);
+void run_on_host(const AddArgs& args);
+void run_on_host(const RouteArgs& args);
+void run_on_host(const TopKArgs& args);
+
+}  // namespace moracle::test
