@@ -117,8 +117,9 @@ Result<> LayerBench::pack_copies() {
   do {
     if (interrupted()) return Error{.code = "interrupted", .found = "benchmark stopped"};
     report("packing", static_cast<double>(result_.packed_bytes) / static_cast<double>(enough));
-    MORACLE_ASSIGN(LayerRunner copy,
-                   LayerRunner::pack(*card_, experts, {.pool = pool_, .activation = shape.activation}));
+    MORACLE_ASSIGN(
+        LayerRunner copy,
+        LayerRunner::pack(*card_, experts, {.pool = pool_, .activation = shape.activation, .device = options_.device}));
     result_.packed_bytes += copy.packed().bytes();
     copies_.push_back(std::move(copy));
   } while (result_.packed_bytes <= enough &&
@@ -169,7 +170,10 @@ Result<BenchLayerRow> LayerBench::time_row(std::int64_t tokens) {
     LayerRunner& copy = copies_[static_cast<std::size_t>(i + kWarmUp) % copies_.size()];
     const Stopwatch watch;
     copy.run(input.view(), out.data());
-    const double seconds = watch.seconds();
+    const double whole = watch.seconds();
+    MORACLE_TRY(copy.status());
+    MORACLE_ASSIGN(const std::optional<double> on_device, copy.device_seconds());
+    const double seconds = on_device.value_or(whole);
     if (i < 0) continue;
     times.push_back(seconds);
     hit += static_cast<double>(experts);
@@ -256,7 +260,8 @@ Result<BenchLayerResult> bench_layer(const BenchLayerOptions& options) {
   if (options.tokens.empty() || *std::min_element(options.tokens.begin(), options.tokens.end()) < 1) {
     return Error{.code = "bench.tokens", .wanted = "token counts of at least 1", .found = "none, or a smaller one"};
   }
-  ThreadPool pool(options.threads > 0 ? options.threads : options.machine.cores);
+  const int cores = options.device == nullptr ? options.machine.cores : probe_machine().cores;
+  ThreadPool pool(options.threads > 0 ? options.threads : cores);
   if (const std::string fewer = pool.shortfall(); !fewer.empty() && options.on_warning) options.on_warning(fewer);
   LayerBench bench(options, pool);
   return bench.run();

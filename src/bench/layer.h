@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "bench/calibrate.h"
+#include "device/device.h"
 #include "machine/machine.h"
 #include "oracle/decide.h"
 #include "synth/layer_shapes.h"
@@ -20,8 +21,9 @@ struct BenchLayerOptions {
   NamedScheme scheme;
   std::vector<std::int64_t> tokens;
   Machine machine;
+  std::shared_ptr<Device> device{};  // of the machine, where it is no CPU
   Policy policy;
-  int threads = 0;       // 0: the machine's cores
+  int threads = 0;       // 0: the host's cores
   bool baseline = true;  // also time dequantizing to bf16 and multiplying densely
   // What is being done, and how much of the whole is behind; may be empty.
   std::function<void(const std::string& what, double share)> on_progress;
@@ -32,7 +34,7 @@ struct BenchLayerOptions {
 struct BenchLayerRow {
   std::int64_t tokens = 0;
   std::int64_t iterations = 0;
-  double median_us = 0;
+  double median_us = 0;  // of the call; of a device, without copies from and to the host
   double min_us = 0;
   std::int64_t experts = 0;       // activated, mean over the iterations
   std::int64_t weight_bytes = 0;  // of the activated experts, once each, as published

@@ -104,7 +104,9 @@ Result<int> layer_command(const LayerCommand& options, Console& console) {
   MORACLE_ASSIGN(bench.shape, parse_layer_shape(options.shape));
   MORACLE_ASSIGN(bench.scheme, find_scheme(options.scheme));
   MORACLE_ASSIGN(bench.tokens, parse_integers(options.tokens, "--tokens", 1, 1 << 20));
-  MORACLE_ASSIGN(bench.machine, options.machine());
+  MORACLE_ASSIGN(const Place place, options.place());
+  bench.machine = place.machine();
+  bench.device = place.device;
   bench.policy = options.policy_value();
   bench.threads = options.threads;
   bench.baseline = options.baseline;

@@ -7,6 +7,7 @@
 #include "cli/options.h"
 #include "cli/program.h"
 #include "cli/screen.h"
+#include "device/library.h"
 
 namespace moracle::cli {
 
@@ -32,6 +33,32 @@ std::string feature_names(const Machine& machine) {
   return text.empty() ? "none that kernels use" : text;
 }
 
+std::vector<Machine> gpus() {
+  std::vector<Machine> machines;
+  const auto& library = device_library();
+  const auto found = library.ok() ? probe_devices(**library) : Result<std::vector<DeviceFacts>>(library.error());
+  for (std::size_t i = 0; found.ok() && i < found->size(); ++i) {
+    const auto device = Device::open(**library, static_cast<int>(i));
+    if (device.ok()) machines.push_back((*device)->machine());
+  }
+  return machines;
+}
+
+// A line for each GPU, or one that says why there is none.
+std::vector<std::string> gpu_lines() {
+  std::vector<std::string> lines;
+  for (const Machine& gpu : gpus())
+    lines.push_back(fmt::format("{}: {} ({}), {}, {}", gpu.name, gpu.cpu_model, gpu.arch, human_bytes(gpu.memory_bytes),
+                                gpu.os_note));
+  if (lines.empty()) {
+    const auto& library = device_library();
+    const Error why = library.ok() ? probe_devices(**library).error() : library.error();
+    const std::string found = library.ok() ? "; found " + why.found : "";
+    lines.push_back("none: needs " + why.wanted + found);
+  }
+  return lines;
+}
+
 std::string devices_text(const Machine& machine, bool here, const std::optional<double>& bandwidth) {
   const std::size_t width = screen_width(STDOUT_FILENO);
   std::string text;
@@ -53,7 +80,7 @@ std::string devices_text(const Machine& machine, bool here, const std::optional<
   if (!machine.libraries.empty()) fact("libraries", fmt::format("{}", fmt::join(machine.libraries, " ")));
   if (!machine.os_note.empty()) fact("note", machine.os_note);
   if (!here) return text;
-  fact("GPUs", "this build computes on the CPU only");
+  for (const std::string& line : gpu_lines()) fact("GPU", line);
   fact("names", fmt::format("cpu {}", fmt::join(named_machines(), " ")));
   return text;
 }
@@ -64,18 +91,21 @@ struct DevicesCommand {
 };
 
 Result<> devices_command(const DevicesCommand& options, Console& console) {
-  MORACLE_ASSIGN(const Machine machine, resolve_machine(options.device));
+  MORACLE_ASSIGN(const Place place, resolve_place(options.device));
+  const Machine machine = place.machine();
   const bool here = options.device == "cpu";
   const std::optional<double> bandwidth = here ? quick_bandwidth(machine) : std::nullopt;
   if (!options.json) {
     console.out(devices_text(machine, here, bandwidth));
     return Ok{};
   }
+  Json found = Json::array();
+  for (const Machine& gpu : gpus()) found.push_back(to_json(gpu));
   std::vector<std::string> names = named_machines();
   names.insert(names.begin(), "cpu");
   console.json({{"machine", to_json(machine)},
                 {"memory_read_gb_s", bandwidth ? Json(*bandwidth) : Json(nullptr)},
-                {"gpus", Json::array()},
+                {"gpus", std::move(found)},
                 {"names", names}});
   return Ok{};
 }

@@ -41,12 +41,14 @@ CLI::Validator assignment() {
 Result<> explain(const ExplainCommand& options, Console& console) {
   tell_no_cache(console, options.no_cache);
   if (!options.requests.empty()) return answer_vllm_requests(options.requests, console);
-  MORACLE_ASSIGN(const Machine machine, resolve_machine(options.device));
+  MORACLE_ASSIGN(const Place place, resolve_place(options.device));
+  const Machine machine = place.machine();
   MORACLE_ASSIGN(const auto folder, locate_model(options.model));
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
   const bool vllm = options.engine != "moracle";
   // vLLM's backend names differ from those of Moracle's own tables.
-  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, machine, vllm ? Policy{} : options.policy_value()));
+  MORACLE_ASSIGN(const auto plan,
+                 LoadPlan::make(checkpoint, place.host, vllm ? Policy{} : options.policy_value(), place.device));
   if (vllm) {
     const VllmOptions asked{.model = options.model,
                             .environment = options.environment,
@@ -61,7 +63,7 @@ Result<> explain(const ExplainCommand& options, Console& console) {
   }
   // The linears are shown on request: the experts are what the tool is about.
   const auto groups = explain_plan(*plan, options.all);
-  const bool here = machine.fingerprint() == probe_machine().fingerprint();
+  const bool here = place.device != nullptr || machine.fingerprint() == probe_machine().fingerprint();
   const ExplainStyle style = terminal_style(options.all, here);
   console.out(explain_title(options.model, machine, "", style) + explain_text(groups, machine, style));
   for (const std::string& warning : warnings_of(*plan, {.decisions = false}))
@@ -89,7 +91,7 @@ void add_explain(CLI::App& root, Program& program) {
   options->add(*command);
   command
       ->add_option("--device", options->device,
-                   "Machine to decide for: cpu, a name that `devices` lists, or a JSON file (default: cpu)")
+                   "Machine to decide for: cpu, cuda:0, a name that `devices` lists, or a JSON file (default: cpu)")
       ->type_name("NAME|FILE.json");
   add_no_cache(*command, options->no_cache);
   command->add_option("--engine", options->engine, "Whose tables decide (default: moracle)")

@@ -11,13 +11,12 @@
 #include "cli/options.h"
 #include "cli/program.h"
 #include "cli/screen.h"
+#include "device/library.h"
 #include "kernels/kernel.h"
 
 namespace moracle::cli {
 
 namespace {
-
-constexpr const char* kCudaObject = "libmoracle_cuda.so";
 
 #if defined(__clang__)
 constexpr const char* kCompiler = "clang " __clang_version__;
@@ -38,12 +37,11 @@ int help_command(const CLI::App& root, const std::vector<std::string>& words, Co
   return 0;
 }
 
-// Beside the program, or in the lib folder of its installation; empty: in neither.
+// The first place that has the object; empty: none has.
 std::string cuda_object() {
   std::error_code error;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  for (const auto& folder : {program.parent_path(), program.parent_path().parent_path() / "lib"}) {
-    if (std::filesystem::exists(folder / kCudaObject, error)) return (folder / kCudaObject).string();
+  for (const std::filesystem::path& path : device_library_paths()) {
+    if (std::filesystem::exists(path, error)) return path.string();
   }
   return "";
 }
@@ -69,8 +67,9 @@ int version_command(bool json, Console& console) {
   console.out("moracle " MORACLE_VERSION "\n" + paragraph("build", MORACLE_BUILD, width, 18) +
               paragraph("compiler", kCompiler, width, 18) +
               paragraph("instruction sets", features + " (of this CPU, that kernels use)", width, 18) +
-              paragraph("CUDA object", cuda.empty() ? fmt::format("not found ({})", kCudaObject) : printable_path(cuda),
-                        width, 18));
+              paragraph("CUDA object",
+                        cuda.empty() ? fmt::format("not found ({})", kCudaLibraryName) : printable_path(cuda), width,
+                        18));
   return 0;
 }
 

@@ -74,10 +74,11 @@ Error with_legal_degrees(Error error, const Plan& plan) {
 
 Result<Plan> make_plan(const PlanCommand& options) {
   Plan result;
-  MORACLE_ASSIGN(result.machine, resolve_machine(options.device));
+  MORACLE_ASSIGN(const Place place, resolve_place(options.device));
+  result.machine = place.machine();
   MORACLE_ASSIGN(const auto folder, locate_model(options.model));
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
-  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, result.machine, options.policy_value()));
+  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, place.host, options.policy_value(), place.device));
   result.max_positions = plan->info().max_positions;
   const bool cpu = result.machine.device == DeviceKind::cpu;
   result.tp = tensor_degrees(*plan);

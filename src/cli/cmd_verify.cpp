@@ -90,16 +90,17 @@ std::string verify_text(const Verification& result) {
 }
 
 Result<int> verify_command(const VerifyCommand& options, Console& console) {
-  MORACLE_ASSIGN(const Machine machine, options.machine());
+  MORACLE_ASSIGN(const Place place, options.place());
   MORACLE_ASSIGN(const auto folder, locate_model(options.model));
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
-  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, machine, options.policy_value()));
-  ThreadPool pool(options.threads > 0 ? options.threads : machine.cores);
+  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, place.host, options.policy_value(), place.device));
+  ThreadPool pool(options.threads > 0 ? options.threads : place.host.cores);
   tell_plan(console, *plan, pool.threads());
   if (const std::string fewer = pool.shortfall(); !fewer.empty()) console.warn(fewer);
   VerifyOptions verification;
   verification.tokens = options.tokens;
   verification.layout = options.layout;
+  verification.device = place.device;
   verification.interrupted = [] { return interrupted(); };
   verification.on_progress = [&](std::int64_t done, std::int64_t total) {
     console.progress("verifying", static_cast<double>(done), static_cast<double>(total));

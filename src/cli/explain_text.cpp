@@ -48,11 +48,12 @@ std::string listed(const std::vector<std::string_view>& names) {
   return printable(text);
 }
 
-// "marlin (layout known; this build has no kernel for it)", "avx2".
-std::string with_knowledge(std::string_view backend, CardKind kind) {
-  std::string text(backend);
-  if (kind == CardKind::foreign) text += " (layout known; this build has no kernel for it)";
-  if (kind == CardKind::decision_only) text += " (capabilities known; this build has no kernel for it)";
+// "marlin (layout known; this build has no kernel for it)", "avx2", "sm90 (needs the CUDA object ...)".
+std::string with_knowledge(const Candidate& candidate) {
+  std::string text(candidate.backend);
+  if (candidate.kind == CardKind::foreign) text += " (layout known; this build has no kernel for it)";
+  if (candidate.kind == CardKind::decision_only) text += " (capabilities known; this build has no kernel for it)";
+  if (candidate.kind == CardKind::own && !candidate.supported) text += " (" + printable(needs_of(candidate)) + ")";
   return text;
 }
 
@@ -95,10 +96,10 @@ class Renderer {
     const Candidate* const candidate = used ? &decision.trace[*used] : nullptr;
     const bool host_only = candidate != nullptr && candidate->card != nullptr && candidate->card->any_device_of_host;
     if (candidate == nullptr || (host_only && !is_cpu())) return "no kernel that is known here serves this on " + who;
-    std::string text = who + verb + with_knowledge(candidate->backend, candidate->kind);
+    std::string text = who + verb + with_knowledge(*candidate);
     if (candidate->card == decision.winner && decision.best_candidate && decision.best_candidate != used) {
       const Candidate& best = decision.trace[*decision.best_candidate];
-      text += "; " + with_knowledge(best.backend, best.kind) + " would come before it";
+      text += "; " + with_knowledge(best) + " would come before it";
     }
     return text;
   }

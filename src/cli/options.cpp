@@ -123,18 +123,28 @@ void ComputeOptions::add(CLI::App& command, bool with_batch_invariant) {
       ->check(whole_number(1, kMostThreads));
   command
       .add_option("--device", device,
-                  "Where to compute: cpu, or a name or file that describes this machine (default: cpu)")
+                  "Where to compute: cpu, or cuda:0 and so on, which computes the experts there (default: cpu)")
       ->type_name("D");
 }
 
-Result<Machine> ComputeOptions::machine() const {
+Result<Place> resolve_place(const std::string& device) {
+  if (!names_device(device)) {
+    MORACLE_ASSIGN(Machine machine, resolve_machine(device));
+    return Place{.host = std::move(machine)};
+  }
+  MORACLE_ASSIGN(std::shared_ptr<Device> opened, open_device(device));
+  return Place{.host = probe_machine(), .device = std::move(opened)};
+}
+
+Result<Place> ComputeOptions::place() const {
+  if (names_device(device)) return resolve_place(device);
   Machine here = probe_machine();
-  if (device == "cpu") return here;
+  if (device == "cpu") return Place{.host = std::move(here)};
   MORACLE_ASSIGN(const Machine named, resolve_machine(device));
-  if (named.fingerprint() == here.fingerprint()) return here;
+  if (named.fingerprint() == here.fingerprint()) return Place{.host = std::move(here)};
   return Error{.code = "device.elsewhere",
                .where = "--device",
-               .wanted = "a device of this machine (cpu)",
+               .wanted = "a device of this machine (cpu, or cuda:0 and so on)",
                .found = "'" + device + "'",
                .advice = "`moracle explain --device " + device + "` says what would be chosen there"};
 }
@@ -176,10 +186,11 @@ void tell_plan(Console& console, const LoadPlan& plan, int threads) {
 
 Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, const Opening& opening) const {
   tell_no_cache(console, no_cache);
-  MORACLE_ASSIGN(Machine here, machine());
+  MORACLE_ASSIGN(Place here, place());
   SessionOptions options;
   MORACLE_ASSIGN(options.folder, locate_model(model));
-  options.machine = std::move(here);
+  options.machine = std::move(here.host);
+  options.device = std::move(here.device);
   options.policy = policy_value();
   options.threads = threads;
   options.needs_text = opening.needs_text;

@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
+#include "device/device.h"
 #include "kernels/kernel.h"
 #include "machine/machine.h"
 #include "oracle/decide.h"
@@ -53,8 +54,9 @@ class LoadPlan {
   // alone: no bias, no scale, no weight; of a tensor's bytes none but group indices, where the config says that
   // experts' columns are out of order (whether gate's and up's are alike decides) or a GPTQ config says nothing of it.
   // Errors: everything reliability rows 15-18, 22, 25 name; a pinned backend that cannot serve.
+  // With a device, experts are decided for its machine, and the rest for `machine`, which is then the host.
   static Result<std::unique_ptr<LoadPlan>> make(std::shared_ptr<const Checkpoint> checkpoint, const Machine& machine,
-                                                const Policy& policy);
+                                                const Policy& policy, std::shared_ptr<Device> device = nullptr);
   virtual ~LoadPlan() = default;
   [[nodiscard]] virtual const ModelInfo& info() const = 0;
   [[nodiscard]] virtual const std::vector<ModuleReport>& modules() const = 0;

@@ -40,10 +40,11 @@ Result<LayerRunner> LayerRunner::pack(const KernelCard& card, const CanonicalExp
                  .found = "a card without one"};
   }
   MORACLE_ASSIGN(auto packed, implementation->pack_experts(experts, options));
-  return LayerRunner(std::move(packed), options.pool);
+  return LayerRunner(std::move(packed), options);
 }
 
 Result<> LayerRunner::reserve(std::int64_t tokens, std::int64_t top_k) {
+  MORACLE_TRY(packed_->reserve(tokens, top_k));
   const std::size_t bytes = packed_->workspace_bytes(tokens, top_k, pool_->threads());
   if (bytes <= workspace_.size()) return Ok{};
   MORACLE_ASSIGN(workspace_, PageBuffer::allocate(bytes));
@@ -52,6 +53,12 @@ Result<> LayerRunner::reserve(std::int64_t tokens, std::int64_t top_k) {
 
 void LayerRunner::run(const ExpertsInput& input, float* out) {
   packed_->run({.pool = *pool_, .workspace = {workspace_.data(), workspace_.size()}}, input, out);
+}
+
+Result<std::optional<double>> LayerRunner::device_seconds() const {
+  if (device_ == nullptr) return std::optional<double>();
+  MORACLE_ASSIGN(const double seconds, device_->stage().seconds());
+  return std::optional(seconds);
 }
 
 Result<const KernelCard*> reference_card(const Scheme& scheme) {

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "base/memory.h"
 #include "base/result.h"
+#include "device/device.h"
 #include "kernels/kernel.h"
 
 namespace moracle {
@@ -41,13 +43,19 @@ class LayerRunner {
  public:
   // Packs with the card's implementation. Errors: "oracle.not_built", those of pack_experts.
   static Result<LayerRunner> pack(const KernelCard& card, const CanonicalExperts& experts, const PackOptions& options);
-  // Sizes the workspace for calls of up to `tokens` tokens. Errors: "memory.allocate".
+  // Sizes the workspace for calls of up to `tokens` tokens. Errors: "memory.allocate", "device.memory".
   Result<> reserve(std::int64_t tokens, std::int64_t top_k);
   void run(const ExpertsInput& input, float* out);
+  // What went wrong in a run on a device, once.
+  [[nodiscard]] Result<> status() const { return device_ == nullptr ? Result<>(Ok{}) : device_->stage().status(); }
+  // Seconds that a device took for the last run, without copies; empty: the host computed.
+  [[nodiscard]] Result<std::optional<double>> device_seconds() const;
   [[nodiscard]] const PackedExperts& packed() const { return *packed_; }
 
  private:
-  LayerRunner(std::unique_ptr<PackedExperts> packed, ThreadPool& pool) : packed_(std::move(packed)), pool_(&pool) {}
+  LayerRunner(std::unique_ptr<PackedExperts> packed, const PackOptions& options)
+      : device_(options.device), packed_(std::move(packed)), pool_(&options.pool) {}
+  std::shared_ptr<Device> device_;
   std::unique_ptr<PackedExperts> packed_;
   ThreadPool* pool_;
   PageBuffer workspace_;

@@ -32,6 +32,9 @@ class MoeLayer {
   // Enough for any call of at most `tokens` tokens on a pool of `threads`.
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const;
 
+  // Makes room on the device of the experts. Errors: "device.memory".
+  Result<> reserve(std::int64_t tokens) const { return parts_.experts->reserve(tokens, parts_.routing.top_k); }
+
   // out[tokens, hidden] = routed experts of x[tokens, hidden]; overwrites `out`. `token_ids` [tokens] is read by hash
   // layers only. Returns the first token whose router logits are not finite, or -1; such a token gets a zero row, the
   // others are unaffected. `clock` may be null. No allocation.

@@ -38,11 +38,14 @@ LayerInput spread_input(const CanonicalExperts& experts, std::int64_t tokens, st
 }
 
 Result<std::vector<float>> run_layer(const KernelCard& card, const CanonicalExperts& experts,
-                                     const ActivationSpec& activation, const LayerInput& input, ThreadPool& pool) {
-  MORACLE_ASSIGN(LayerRunner runner, LayerRunner::pack(card, experts, {.pool = pool, .activation = activation}));
+                                     const ActivationSpec& activation, const LayerInput& input, ThreadPool& pool,
+                                     const std::shared_ptr<Device>& device) {
+  MORACLE_ASSIGN(LayerRunner runner,
+                 LayerRunner::pack(card, experts, {.pool = pool, .activation = activation, .device = device}));
   MORACLE_TRY(runner.reserve(input.tokens, input.top_k));
   std::vector<float> out(static_cast<std::size_t>(input.tokens * experts.hidden));
   runner.run(input.view(), out.data());
+  MORACLE_TRY(runner.status());
   return out;
 }
 
@@ -61,12 +64,12 @@ bool has_error(const std::vector<Finding>& findings) {
 }
 
 Result<> verify_experts(const ModuleReport& module, const CanonicalExperts& experts, ThreadPool& pool,
-                        std::uint64_t seed, const std::string& layout, Verification& result) {
+                        std::uint64_t seed, const VerifyOptions& options, Verification& result) {
   const std::vector<Finding> findings = examine_all(matrices_of(experts), true, pool);
   result.findings.insert(result.findings.end(), findings.begin(), findings.end());
-  MORACLE_ASSIGN(const KernelCard* card, layout.empty() ? winner_of(*module.decision, *module.problem)
-                                                        : layout_card_for(layout, *module.problem));
-  auto verdict = compare_with_ref(*card, experts, experts, *module.problem, result.tokens, seed, pool);
+  MORACLE_ASSIGN(const KernelCard* card, options.layout.empty() ? winner_of(*module.decision, *module.problem)
+                                                                : layout_card_for(options.layout, *module.problem));
+  auto verdict = compare_with_ref(*card, experts, experts, *module.problem, result.tokens, seed, pool, options.device);
   if (!verdict.ok()) {
     // A weight that no kernel can pack was reported as a finding; anything else is a failure of this command.
     if (has_error(findings)) return Ok{};
@@ -94,12 +97,12 @@ bool Verification::backend_ok() const {
 
 Result<LayerVerdict> compare_with_ref(const KernelCard& card, const CanonicalExperts& packed,
                                       const CanonicalExperts& truth, const Problem& problem, std::int64_t tokens,
-                                      std::uint64_t seed, ThreadPool& pool) {
+                                      std::uint64_t seed, ThreadPool& pool, const std::shared_ptr<Device>& device) {
   MORACLE_ASSIGN(const KernelCard* reference, reference_card(truth.scheme));
   const std::int64_t enough = ceil_div(kHiddenValues, problem.top_k * truth.intermediate);
   const LayerInput input = spread_input(truth, std::max(tokens, enough), problem.top_k, seed);
-  MORACLE_ASSIGN(const auto computed, run_layer(card, packed, problem.activation, input, pool));
-  MORACLE_ASSIGN(const auto expected, run_layer(*reference, truth, problem.activation, input, pool));
+  MORACLE_ASSIGN(const auto computed, run_layer(card, packed, problem.activation, input, pool, device));
+  MORACLE_ASSIGN(const auto expected, run_layer(*reference, truth, problem.activation, input, pool, nullptr));
   MORACLE_ASSIGN(const HiddenSample sample, sample_hidden(truth, problem.activation, input, kSampledPairs));
   LayerVerdict verdict{.name = truth.name,
                        .backend = std::string(card.backend),
@@ -129,7 +132,7 @@ Result<Verification> verify_modules(const LoadPlan& plan, ThreadPool& pool, cons
     const ModuleReport& module = modules[i];
     if (module.kind == "experts" && module.decision && module.problem) {
       MORACLE_ASSIGN(const CanonicalExperts experts, plan.read_experts(i));
-      MORACLE_TRY(verify_experts(module, experts, pool, i, options.layout, result));
+      MORACLE_TRY(verify_experts(module, experts, pool, i, options, result));
     } else if (module.kind == "linear") {
       MORACLE_ASSIGN(const CanonicalLinear linear, plan.read_linear(i));
       const auto findings = examine_all({linear.weight.get()}, false, pool);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -40,6 +41,9 @@ inline Json json_of(std::vector<std::string> arguments, int code = 0) {
 // A folder that goes with the test.
 class CliTest : public ::testing::Test {
  protected:
+  // What is told of GPUs is the same with and without one, and with and without the object beside the program.
+  CliTest() { ::setenv("MORACLE_CUDA_LIBRARY", "/nowhere/libmoracle_cuda.so", 1); }
+
   // A copy of the small model, changed by the test.
   std::filesystem::path copy_model(const char* name = "qwen3moe-gptq-w4g128-sym") {
     const auto copy = folder_ / "model";

@@ -7,6 +7,7 @@
 #include "model/load/footprint.h"
 #include "model/run/transformer.h"
 #include "support/model_fixture.h"
+#include "support/test_device.h"
 #include "support/tiny_model.h"
 
 namespace moracle::test {
@@ -131,7 +132,7 @@ TEST(FootprintErrors, AreNamed) {
 
 // No kernel of this build runs there. Of the experts the layout is known, and this one pads none of these sizes.
 TEST(FootprintElsewhere, NamesTheKernelThatWouldServe) {
-  const auto machine = resolve_machine("h200");
+  const auto machine = resolve_machine("a100");
   ASSERT_TRUE(machine.ok());
   const auto plan = plan_of(data_dir() / "checkpoints" / "qwen3moe-gptq-w4g128-sym", {}, *machine);
   ASSERT_NE(plan, nullptr);
@@ -148,8 +149,8 @@ TEST(FootprintElsewhere, NamesTheKernelThatWouldServe) {
             16U * 3U * (256U * 128U / 2U + 256U * 128U / 128U * 2U) + 16U * 256U * 4U);
 }
 
-// What is foretold of a foreign layout is what packing the layer's own weights comes to.
-TEST(FootprintElsewhere, CountsForeignLayoutsExactly) {
+// What is foretold of a known layout is what packing the layer's own weights comes to.
+TEST(FootprintElsewhere, CountsKnownLayoutsExactly) {
   ThreadPool pool(2);
   std::set<std::string> compared;
   for (const std::filesystem::path& folder : folders()) {
@@ -171,7 +172,7 @@ TEST(FootprintElsewhere, CountsForeignLayoutsExactly) {
         const auto experts = plan->read_experts(static_cast<std::size_t>(module - plan->modules().begin()));
         ASSERT_TRUE(experts.ok()) << experts.error().message();
         const auto packed = find_implementation(card->id)->pack_experts(
-            *experts, {.pool = pool, .activation = module->problem->activation});
+            *experts, {.pool = pool, .activation = module->problem->activation, .device = device_for(*card)});
         ASSERT_TRUE(packed.ok()) << packed.error().message();
         EXPECT_EQ(layer.experts.bytes, (*packed)->bytes()) << card->id;
         EXPECT_GE(layer.feed_forward, layer.experts.bytes);
@@ -185,7 +186,7 @@ TEST(FootprintElsewhere, CountsForeignLayoutsExactly) {
 TEST(FootprintElsewhere, NamesTheKernelOfUnquantizedExperts) {
   const TemporaryFolder folder;
   TinyBuilder(tiny_mixtral(), {}).build().write(folder.path());
-  const auto plan = plan_of(folder.path(), {}, *resolve_machine("h200"));
+  const auto plan = plan_of(folder.path(), {}, *resolve_machine("a100"));
   ASSERT_NE(plan, nullptr);
   const auto foretold = footprint(*plan, {.context = 64});
   ASSERT_TRUE(foretold.ok()) << foretold.error().message();
@@ -202,7 +203,7 @@ TEST(FootprintElsewhere, NamesTheKernelOfUnquantizedExperts) {
 TEST(FootprintElsewhere, CountsAScaleABlock) {
   const auto shared = shared_dir();
   if (!shared) GTEST_SKIP() << "needs the reference collection";
-  const auto machine = resolve_machine("h200");
+  const auto machine = resolve_machine("b200");
   ASSERT_TRUE(machine.ok());
   const auto plan = plan_of(*shared / "checkpoints" / "dsv3-ct-fp8-block", {}, *machine);
   ASSERT_NE(plan, nullptr);

@@ -226,11 +226,16 @@ class LaidOutModules final : public ModuleSource {
     auto known = std::find_if(decided_.begin(), decided_.end(), [&](const auto& d) { return d.first == problem; });
     if (known == decided_.end()) {
       const std::string& name = plan_.modules()[module].name;
-      MORACLE_ASSIGN(const Decision decision, decide_module(name, problem, plan_.machine(), plan_.policy()));
+      MORACLE_ASSIGN(const Decision decision, decide_module(name, problem, machine_of(problem), plan_.policy()));
       decided_.emplace_back(problem, Choice{decision.winner, decision.best_if_built});
       known = std::prev(decided_.end());
     }
     return known->second;
+  }
+
+  [[nodiscard]] Machine machine_of(const Problem& problem) const {
+    const bool on_device = plan_.device() != nullptr && problem.kind == ProblemKind::experts;
+    return on_device ? plan_.device()->machine() : plan_.machine();
   }
 
   // Null where no kernel of this build runs on the machine.
@@ -252,7 +257,13 @@ class LaidOutModules final : public ModuleSource {
     if (runs_on(choice.best, plan_.machine())) named.card = choice.best;
     const KernelImplementation* const kernel =
         named.card != nullptr && named.card->kind == CardKind::foreign ? find_implementation(named.card->id) : nullptr;
-    if (kernel != nullptr) {
+    if (named.card != nullptr && named.card->kind == CardKind::own && named.card->device != DeviceKind::cpu) {
+      MORACLE_ASSIGN(const auto packed,
+                     find_implementation(named.card->id)
+                         ->pack_experts(share, {.pool = pool_, .activation = activation, .layout_only = true}));
+      named.bytes = packed->bytes();
+      named.packed = true;
+    } else if (kernel != nullptr) {
       MORACLE_ASSIGN(named.bytes, foreign_bytes(*kernel, share, {.pool = pool_, .activation = activation}));
       named.packed = true;
     } else {

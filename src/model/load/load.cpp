@@ -37,7 +37,8 @@ class PackedModules final : public ModuleSource {
     MORACLE_TRY(check_order(index, experts.act_order));
     const KernelCard& card = *plan_.opened(index).winner;
     MORACLE_ASSIGN(std::unique_ptr<PackedExperts> packed,
-                   find_implementation(card.id)->pack_experts(experts, {.pool = pool_, .activation = spec.activation}));
+                   find_implementation(card.id)->pack_experts(
+                       experts, {.pool = pool_, .activation = spec.activation, .device = plan_.device()}));
     for (const auto& expert : experts.experts) {
       for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down}) linear->weight->release();
     }
@@ -154,6 +155,7 @@ Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, cons
   auto built = guarded("load the weights", [&] { return build_transformer(own->spec(), modules, *ops); });
   MORACLE_ASSIGN(Transformer::Parts parts, unless_changed(own->checkpoint(), std::move(built)));
   MORACLE_TRY(own->checkpoint().verify_unchanged());
+  parts.device = own->device();
   return guarded("load the weights", [&]() -> Result<std::unique_ptr<Model>> {
     return std::unique_ptr<Model>(std::make_unique<Transformer>(std::move(parts), pool));
   });

@@ -98,6 +98,8 @@ class FeedForward {
   virtual ~FeedForward() = default;
   [[nodiscard]] virtual std::size_t bytes() const = 0;
   [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, int threads) const = 0;
+  // Makes room on a device that computes a part of it, for up to `tokens` tokens. Errors: "device.memory".
+  virtual Result<> reserve(std::int64_t /*tokens*/) const { return Ok{}; }
   // Returns the first token that could not be routed, or -1.
   virtual std::int64_t run(const ForwardContext& context, const float* x, float* out) const = 0;
 };
@@ -131,6 +133,7 @@ class MoeFeedForward final : public FeedForward {
   explicit MoeFeedForward(Parts parts) : parts_(std::move(parts)) {}
   [[nodiscard]] std::size_t bytes() const override;
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override;
+  Result<> reserve(std::int64_t tokens) const override { return parts_.routed.reserve(tokens); }
   std::int64_t run(const ForwardContext& context, const float* x, float* out) const override;
 
  private:

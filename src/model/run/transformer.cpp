@@ -86,6 +86,7 @@ Result<> Transformer::reserve(std::int64_t tokens) {
   }
   workspace_ = PageBuffer();
   reserved_tokens_ = 0;
+  for (const TransformerLayer& layer : parts_.layers) MORACLE_TRY(layer.feed_forward->reserve(tokens));
   MORACLE_ASSIGN(workspace_, PageBuffer::allocate(workspace_bytes(tokens)));
   reserved_tokens_ = tokens;
   return Ok{};
@@ -325,7 +326,10 @@ Result<> Transformer::run_batch(const Batch& batch, std::span<SequenceState* con
       parts_.embedding.lookup(batch.ids[count(t)], buffers.hidden + t * hidden);
     }
   });
-  MORACLE_TRY(run_layers(context, buffers));
+  Result<> ran = run_layers(context, buffers);
+  // A device that failed leaves NaN behind, which is not the cause.
+  if (parts_.device != nullptr) MORACLE_TRY(parts_.device->stage().status());
+  MORACLE_TRY(std::move(ran));
   MORACLE_TRY(finish(context, buffers));
   for (const SequenceSpan& span : spans_) span.state->commit(span.start + span.count);
   return Ok{};

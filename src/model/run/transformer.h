@@ -35,6 +35,7 @@ class Transformer final : public Model {
     std::unique_ptr<PackedLinear> head{};
     std::vector<RopeSpec> ropes{};
     const VectorOps* ops = nullptr;
+    std::shared_ptr<Device> device{};  // that computes the experts; null: the host does
   };
   // The pool outlives the model.
   Transformer(Parts parts, ThreadPool& pool);
