@@ -16,6 +16,9 @@ namespace {
 
 constexpr std::int64_t kDefaultTokens = 512;
 constexpr std::size_t kShown = 60;  // bytes of a value in a message
+// Every token is held against all of them.
+constexpr std::size_t kMaxStopTexts = 1024;
+constexpr std::size_t kStopTextBytes = 4096;
 
 std::string shown(const Json& value) {
   std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
@@ -181,10 +184,18 @@ class Reader {
   // A text or a list of texts.
   void texts(std::string_view key, std::vector<std::string>& target) {
     if (!has(key)) return;
-    for (const Json& text : list(key)) {
+    const Json texts = list(key);
+    if (texts.size() > kMaxStopTexts)
+      return fault(
+          key, out_of_range(key, "at most " + std::to_string(kMaxStopTexts) + " texts", std::to_string(texts.size())));
+    for (const Json& text : texts) {
       if (!text.is_string() || text.get_ref<const std::string&>().empty())
         return fault(key, wrong(key, "a text or a list of texts"));
-      target.push_back(text.get<std::string>());
+      const auto& bytes = text.get_ref<const std::string&>();
+      if (bytes.size() > kStopTextBytes)
+        return fault(key, out_of_range(key, "texts of at most " + std::to_string(kStopTextBytes) + " bytes",
+                                       std::to_string(bytes.size()) + " bytes"));
+      target.push_back(bytes);
     }
   }
   // An id or a list of ids. Those that no vocabulary of this size can make are left out.
@@ -208,6 +219,13 @@ class Reader {
 
  private:
   [[nodiscard]] Json list(std::string_view key) const { return at(key).is_array() ? at(key) : Json::array({at(key)}); }
+  [[nodiscard]] Error out_of_range(std::string_view key, std::string wanted, std::string found) const {
+    return Error{.code = "config.range",
+                 .file = reader_.file(),
+                 .where = reader_.pointer(key),
+                 .wanted = std::move(wanted),
+                 .found = std::move(found)};
+  }
   [[nodiscard]] Error wrong(std::string_view key, std::string wanted) const {
     return Error{.code = "config.type",
                  .file = reader_.file(),

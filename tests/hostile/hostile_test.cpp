@@ -10,29 +10,16 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <regex>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
-#include "support/subprocess.h"
+#include "hostile/hostile_run.h"
 #include "support/temporary_folder.h"
 #include "support/test_data.h"
 
 namespace moracle::test {
 namespace {
-
-constexpr std::size_t kErrorBytes = 4096;
-// Sanitizers map terabytes of shadow memory, and make each step up to twenty times as long.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-constexpr bool kSanitized = false;
-#endif
-constexpr std::uint64_t kAddressSpace = kSanitized ? 0 : std::uint64_t{4} << 30;
-constexpr double kCpuSeconds = kSanitized ? 40 : 2;
 
 std::filesystem::path cases_dir() {
   const char* other = std::getenv("MORACLE_HOSTILE_CASES");
@@ -48,11 +35,6 @@ std::vector<std::string> case_names() {
   return names;
 }
 
-std::filesystem::path base_dir(const std::string& base) {
-  const auto checkpoint = data_dir() / "checkpoints" / base;
-  return std::filesystem::exists(checkpoint) ? checkpoint : data_dir() / base;
-}
-
 class Hostile : public testing::TestWithParam<std::string> {};
 
 TEST_P(Hostile, EndsSoonWithOneShortError) {
@@ -61,26 +43,19 @@ TEST_P(Hostile, EndsSoonWithOneShortError) {
   ASSERT_TRUE(json.ok()) << json.error().message();
   const TemporaryFolder temporary;
   const auto model = temporary.path() / "model";
-  std::filesystem::copy(base_dir(json->at("base")), model, std::filesystem::copy_options::recursive);
+  std::filesystem::copy(hostile_base(json->at("base")), model, std::filesystem::copy_options::recursive);
   for (const auto& entry : std::filesystem::directory_iterator(source)) {
     if (entry.path().filename() == "case.json" || entry.path().filename() == "README.md") continue;
     std::filesystem::copy(entry.path(), model / entry.path().filename(),
                           std::filesystem::copy_options::overwrite_existing);
   }
-  std::vector<std::string> command = {MORACLE_BINARY};
+  std::vector<std::string> arguments;
   for (const std::string argument : json->at("args")) {
-    command.push_back(argument == "MODEL" ? model.string()
-                      : argument == "OUT" ? (temporary.path() / "out").string()
-                                          : argument);
+    arguments.push_back(argument == "MODEL" ? model.string()
+                        : argument == "OUT" ? (temporary.path() / "out").string()
+                                            : argument);
   }
-  const RunOutcome outcome = run_process(command, {.limit_s = 15 * kCpuSeconds, .address_space = kAddressSpace});
-  const std::string error = outcome.err.substr(0, kErrorBytes);
-  EXPECT_FALSE(outcome.timed_out);
-  EXPECT_LT(outcome.cpu_s, kCpuSeconds);
-  EXPECT_LT(outcome.err.size(), kErrorBytes) << error;
-  if (json->value("served", false) && outcome.code == 0) return;
-  EXPECT_EQ(outcome.code, 1) << error;
-  EXPECT_TRUE(std::regex_search(error, std::regex(json->at("want").get<std::string>()))) << error;
+  expect_soon(arguments, json->at("want"), json->value("served", false));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Hostile, testing::ValuesIn(case_names()), [](const auto& one) {

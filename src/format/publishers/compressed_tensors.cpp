@@ -19,9 +19,10 @@ Result<> add_pattern(PatternList& list, const std::string& text) {
                                  : list.add(Pattern::Kind::exact, text);
 }
 
+constexpr std::size_t kMaxGroups = 256;  // published models have one, or one for each precision
+
 struct Group {
   CtGroup config;
-  PatternList names;
   std::vector<std::string> classes;  // targets that may be class names: all but regexes
   std::shared_ptr<const StoredScheme> scheme;
 };
@@ -67,6 +68,9 @@ class CompressedTensors final : public Format {
     MORACLE_TRY(check_unsupported(config));
     MORACLE_ASSIGN(const std::vector<std::string> names, config.ordered_keys("config_groups"));
     if (names.empty()) return config.error("config.missing", "config_groups", "at least one group", "none");
+    if (names.size() > kMaxGroups)
+      return config.error("config.range", "config_groups", "at most " + std::to_string(kMaxGroups) + " groups",
+                          std::to_string(names.size()));
     for (const std::string& name : names) MORACLE_TRY(format->add_group(config, name));
     MORACLE_ASSIGN(const std::vector<std::string> ignore, config.strings("ignore"));
     for (const std::string& text : ignore) MORACLE_TRY(add_pattern(format->ignore_, text));
@@ -103,9 +107,11 @@ class CompressedTensors final : public Format {
  private:
   Result<> add_group(const QuantConfig& config, const std::string& name) {
     const Json& json = config.values["config_groups"][name];
-    QuantConfig targets = config;
+    QuantConfig targets{.file = config.file,
+                        .pointer = config.pointer + "/config_groups/" + name,
+                        .side_file = config.side_file,
+                        .method = config.method};
     targets.values = json;
-    targets.pointer += "/config_groups/" + name;
     Group group;
     MORACLE_ASSIGN(const std::vector<std::string> texts, targets.strings("targets"));
     if (texts.empty()) return targets.error("config.missing", "targets", "at least one target", "none");
@@ -114,7 +120,8 @@ class CompressedTensors final : public Format {
       return Ok{};
     }
     for (const std::string& text : texts) {
-      MORACLE_TRY(add_pattern(group.names, text));
+      MORACLE_TRY(add_pattern(targets_, text));
+      group_of_.push_back(groups_.size());
       if (!text.empty() && !text.starts_with("re:")) group.classes.push_back(text);
     }
     MORACLE_ASSIGN(group.config, parse_ct_group(config, name, json));
@@ -125,10 +132,8 @@ class CompressedTensors final : public Format {
 
   // Names come before class names, over all groups.
   Result<const Group*> target_of(const ModuleRef& module, const std::vector<std::string>& names) const {
-    for (const Group& group : groups_) {
-      MORACLE_ASSIGN(const int index, group.names.first_index(names));
-      if (index >= 0) return &group;
-    }
+    MORACLE_ASSIGN(const int index, targets_.first_index(names));
+    if (index >= 0) return &groups_[group_of_[static_cast<std::size_t>(index)]];
     for (const Group& group : groups_)
       for (const std::string& target : group.classes)
         if (module.module_class.find(target) != std::string::npos) return &group;
@@ -174,6 +179,8 @@ class CompressedTensors final : public Format {
   }
 
   std::vector<Group> groups_;
+  PatternList targets_;                // of all groups, in their order
+  std::vector<std::size_t> group_of_;  // of each target
   PatternList ignore_;
   std::vector<std::string> notes_of_config_;
   std::shared_ptr<ValueNotes> notes_ = std::make_shared<ValueNotes>();

@@ -161,6 +161,9 @@ class ModelOpt final : public SchemeFormat {
     if (layers == config.values.end() || layers->empty())
       return config.error("config.missing", "quantized_layers", "an object with layers", "none");
     if (!layers->is_object()) return config.error("config.type", "quantized_layers", "an object", layers->type_name());
+    if (layers->size() > kMaxListed)
+      return config.error("config.range", "quantized_layers", "at most " + std::to_string(kMaxListed) + " layers",
+                          std::to_string(layers->size()));
     for (const auto& [name, layer] : layers->items()) {
       const std::string pointer = "quantized_layers/" + name;
       if (!layer.is_object()) return config.error("config.type", pointer, "an object", layer.type_name());

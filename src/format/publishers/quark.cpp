@@ -10,6 +10,8 @@
 namespace moracle {
 namespace {
 
+constexpr std::size_t kMaxRules = 8192;  // by layer, and by class
+
 struct Rule {
   std::string text;  // as written
   std::shared_ptr<const StoredScheme> scheme;
@@ -110,6 +112,9 @@ class Quark final : public SchemeFormat {
 
   Result<> add_rules(const QuantConfig& config, const std::string& key, std::vector<Rule>& rules) {
     MORACLE_ASSIGN(const std::vector<std::string> texts, config.ordered_keys(key));
+    if (texts.size() > kMaxRules)
+      return config.error("config.range", key, "at most " + std::to_string(kMaxRules) + " rules",
+                          std::to_string(texts.size()));
     for (const std::string& text : texts) {
       const auto cache = cache_.first_index({text});
       MORACLE_ASSIGN(const int index, cache);
@@ -117,23 +122,20 @@ class Quark final : public SchemeFormat {
       MORACLE_ASSIGN(rule.scheme,
                      make_quark_scheme(config, config.values[key][text], key + "/" + text, index >= 0, notes()));
       rules.push_back(std::move(rule));
-      if (key != "layer_quant_config") continue;
-      MORACLE_ASSIGN(Pattern pattern, Pattern::compile(Pattern::Kind::wildcard, text));
-      names_.push_back(std::move(pattern));
+      if (key == "layer_quant_config") MORACLE_TRY(names_.add(Pattern::Kind::wildcard, text));
     }
     return Ok{};
   }
 
   // With a star a pattern; without one a name that the module's own is part of, or the name of what it is fused into.
   Result<const Rule*> rule_of(const ModuleRef& module, const std::vector<std::string>& names) const {
-    for (std::size_t i = 0; i < names_.size(); ++i)
-      for (const std::string& name : names) {
-        const std::string& text = names_[i].text();
-        MORACLE_ASSIGN(const bool match, names_[i].matches(name));
-        const bool part =
-            &name == &names.front() && text.find('*') == std::string::npos && text.find(name) != std::string::npos;
-        if (match || part) return &by_name_[i];
-      }
+    MORACLE_ASSIGN(const int matching, names_.first_index(names));
+    const std::size_t end = matching < 0 ? names_.size() : static_cast<std::size_t>(matching);
+    for (std::size_t i = 0; i < end; ++i) {
+      const std::string& text = names_.at(i).text();
+      if (text.find('*') == std::string::npos && text.find(names.front()) != std::string::npos) return &by_name_[i];
+    }
+    if (matching >= 0) return &by_name_[end];
     for (const Rule& rule : by_class_)
       if (rule.text.ends_with("/" + module.module_class) || rule.text.ends_with("." + module.module_class))
         return &rule;
@@ -149,7 +151,7 @@ class Quark final : public SchemeFormat {
 
   Rule global_;
   std::vector<Rule> by_name_;
-  std::vector<Pattern> names_;  // of by_name_
+  PatternList names_;  // of by_name_
   std::vector<Rule> by_class_;
   PatternList exclude_;
   PatternList loose_;

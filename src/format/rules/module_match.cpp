@@ -14,6 +14,11 @@ namespace {
 
 constexpr std::size_t kMaxPatternBytes = 4096;
 constexpr std::size_t kMaxRegexes = 1024;
+constexpr std::size_t kMaxSearched = 8192;  // patterns but exact names; published lists have some hundred
+constexpr std::size_t kMostUnmatched = 16;  // that are told
+// Of all searches of a list, and beside it for each module that is searched for.
+constexpr BudgetLimits kSearching{.time = std::chrono::milliseconds(1000)};
+constexpr BudgetLimits kSearchingModule{.steps = 0, .bytes = 0, .matches = 0, .time = std::chrono::microseconds(200)};
 // Module names have some hundred bytes: a pattern that takes more steps is broken or hostile.
 constexpr std::uint32_t kMatchSteps = 100'000;
 
@@ -143,11 +148,20 @@ std::vector<std::string> names_of(const ModuleRef& module) {
   return names;
 }
 
+PatternList::PatternList() : budget_(kSearching) {
+  budget_.pause();
+}
+
 Result<> PatternList::add(Pattern::Kind kind, std::string text) {
   if (kind == Pattern::Kind::regex && ++regexes_ > kMaxRegexes)
     return Error{.code = "config.range",
                  .where = fmt::format("\"{:.200}\"", text),
                  .wanted = "at most " + std::to_string(kMaxRegexes) + " regular expressions",
+                 .found = "more"};
+  if (kind != Pattern::Kind::exact && searched_.size() == kMaxSearched)
+    return Error{.code = "config.range",
+                 .where = fmt::format("\"{:.200}\"", text),
+                 .wanted = "at most " + std::to_string(kMaxSearched) + " patterns and parts of names",
                  .found = "more"};
   MORACLE_ASSIGN(Pattern pattern, Pattern::compile(kind, std::move(text)));
   const int index = static_cast<int>(patterns_.size());
@@ -160,10 +174,22 @@ Result<> PatternList::add(Pattern::Kind kind, std::string text) {
   return Ok{};
 }
 
+Result<bool> PatternList::matches(const Pattern& pattern, const std::string& name) const {
+  constexpr std::size_t kBytesOfAStep = 64;
+  const bool paid =
+      budget_.steps(1 + name.size() / kBytesOfAStep) && (pattern.kind() != Pattern::Kind::regex || budget_.in_time());
+  if (paid) return pattern.matches(name);
+  return Error{.code = "config.pattern",
+               .where = fmt::format("\"{:.200}\"", pattern.text()),
+               .wanted = "patterns that are matched with all modules within " +
+                         std::to_string(kSearching.time.count() / 1000) + " ms",
+               .found = std::to_string(searched_.size()) + " patterns that take longer"};
+}
+
 Result<bool> PatternList::matches_any(const Pattern& pattern, const std::vector<std::string>& names,
                                       std::vector<std::string>& others) const {
   for (const std::string& name : names) {
-    MORACLE_ASSIGN(const bool match, pattern.matches(name));
+    MORACLE_ASSIGN(const bool match, matches(pattern, name));
     if (match) return true;
   }
   if (!pattern.has_other_spelling()) return false;
@@ -174,13 +200,21 @@ Result<bool> PatternList::matches_any(const Pattern& pattern, const std::vector<
     others.assign(all.begin(), all.end());
   }
   for (const std::string& name : others) {
-    MORACLE_ASSIGN(const bool match, pattern.matches(name));
+    MORACLE_ASSIGN(const bool match, matches(pattern, name));
     if (match) return true;
   }
   return false;
 }
 
 Result<int> PatternList::first_index(const std::vector<std::string>& names) const {
+  budget_.resume();
+  budget_.extend(kSearchingModule);
+  Result<int> index = search(names);
+  budget_.pause();
+  return index;
+}
+
+Result<int> PatternList::search(const std::vector<std::string>& names) const {
   int best = -1;
   std::vector<std::string> others;
   for (const std::string& name : names) {
@@ -207,7 +241,8 @@ std::vector<std::string> PatternList::unmatched(const Checkpoint& checkpoint) co
 std::vector<std::size_t> PatternList::unmatched_indices(const Checkpoint& checkpoint) const {
   std::vector<std::size_t> indices;
   std::set<std::string, std::less<>> stems;  // as stored and usual; made when the first search needs them
-  for (std::size_t i = 0; i < patterns_.size(); ++i) {
+  Budget budget(kSearching);
+  for (std::size_t i = 0; i < patterns_.size() && indices.size() < kMostUnmatched; ++i) {
     if (hit_[i] != 0) continue;
     const Pattern& pattern = patterns_[i];
     if (stems.empty())
@@ -226,6 +261,7 @@ std::vector<std::size_t> PatternList::unmatched_indices(const Checkpoint& checkp
       }
     } else {
       for (const std::string& stem : stems) {
+        if (!budget.in_time()) return indices;
         const auto match = pattern.matches(stem);
         found = match.ok() && match.value();
         if (found || !match.ok()) break;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/budget.h"
 #include "base/result.h"
 #include "format/format.h"
 
@@ -48,12 +49,16 @@ class Pattern {
 // An ordered list of patterns that remembers which of them ever matched.
 class PatternList {
  public:
-  // Errors: those of Pattern::compile; "config.range" for more regexes than any model needs.
+  PatternList();
+  // Errors: those of Pattern::compile; "config.range" for more patterns of a kind than any model needs.
   Result<> add(Pattern::Kind kind, std::string text);
   // The index of the first pattern that matches one of the names in any spelling, or -1. A pattern that names a fused
   // module matches its shards, since names_of lists the fused names; one that names a shard matches this shard only.
+  // Errors: those of Pattern::matches; "config.pattern" where all calls together take longer than their modules
+  // deserve.
   [[nodiscard]] Result<int> first_index(const std::vector<std::string>& names) const;
-  // Patterns that matched nothing they were asked about and that match no stored module of the checkpoint either.
+  // Patterns that matched nothing they were asked about and that match no stored module of the checkpoint either; the
+  // first of them, where they are many or the search takes long.
   [[nodiscard]] std::vector<std::string> unmatched(const Checkpoint& checkpoint) const;
   [[nodiscard]] std::vector<std::size_t> unmatched_indices(const Checkpoint& checkpoint) const;
   [[nodiscard]] bool empty() const { return patterns_.empty(); }
@@ -64,12 +69,16 @@ class PatternList {
   // Whether the pattern matches one of the names, or of `others`, which are made when a pattern needs them.
   [[nodiscard]] Result<bool> matches_any(const Pattern& pattern, const std::vector<std::string>& names,
                                          std::vector<std::string>& others) const;
+  // pattern.matches(), paid from the budget.
+  [[nodiscard]] Result<bool> matches(const Pattern& pattern, const std::string& name) const;
+  [[nodiscard]] Result<int> search(const std::vector<std::string>& names) const;
 
   std::vector<Pattern> patterns_;
   std::vector<int> searched_;                    // those that need a search, in order
   std::set<std::pair<std::string, int>> exact_;  // as written and usual; looked up, since lists hold thousands
   mutable std::vector<char> hit_;                // modules are opened one after the other
   std::size_t regexes_ = 0;
+  mutable Budget budget_;  // of all searches; paused between them
 };
 
 }  // namespace moracle

@@ -1,10 +1,13 @@
 #include "format/rules/quant_config.h"
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <filesystem>
 #include <utility>
 
 #include "base/file_error.h"
+#include "base/json_scanner.h"
 #include "checkpoint/text_config.h"
 
 namespace moracle {
@@ -155,6 +158,23 @@ WordLayout stored_words(const Checkpoint& checkpoint) {
   return WordLayout::none;
 }
 
+// The keys of the object at the end of the pointer, in the order of the file; none where there is no such object.
+Result<> scan_keys(JsonScanner& scanner, std::string_view pointer, std::vector<std::string>& keys) {
+  if (scanner.peek() != '{') return scanner.skip_value(JsonLimits{}.depth);
+  const std::string_view rest = pointer.substr(std::min<std::size_t>(1, pointer.size()));
+  const std::string_view wanted = rest.substr(0, rest.find('/'));
+  return scanner.object([&](std::string key, std::uint64_t) -> Result<> {
+    if (!pointer.empty() && key == wanted) return scan_keys(scanner, rest.substr(wanted.size()), keys);
+    if (pointer.empty()) keys.push_back(std::move(key));
+    return scanner.skip_value(JsonLimits{}.depth);
+  });
+}
+
+Result<> check_count(const QuantConfig& config, std::string_view key, std::size_t count) {
+  if (count <= kMaxListed) return Ok{};
+  return config.error("config.range", key, "at most " + std::to_string(kMaxListed) + " entries", std::to_string(count));
+}
+
 }  // namespace
 
 Error QuantConfig::error(std::string code, std::string_view key, std::string wanted, std::string found) const {
@@ -171,12 +191,14 @@ Result<std::vector<std::string>> QuantConfig::strings(std::string_view key) cons
   if (member == values.end() || member->is_null()) return list;
   const Error wrong = error("config.type", key, "a list of strings", member->type_name());
   if (!member->is_array()) return wrong;
+  MORACLE_TRY(check_count(*this, key, member->size()));
   for (const Json& item : *member) {
     if (item.is_string()) {
       list.push_back(item.get<std::string>());
       continue;
     }
     if (!item.is_array()) return wrong;
+    MORACLE_TRY(check_count(*this, key, list.size() + item.size()));
     for (const Json& inner : item) {
       if (!inner.is_string()) return wrong;
       list.push_back(inner.get<std::string>());
@@ -190,19 +212,19 @@ Result<std::vector<std::string>> QuantConfig::ordered_keys(std::string_view key)
   const auto member = values.find(std::string(key));
   if (member == values.end() || member->is_null()) return keys;
   if (!member->is_object()) return error("config.type", key, "an object", member->type_name());
+  MORACLE_TRY(check_count(*this, key, member->size()));
   for (const auto& [name, value] : member->items()) keys.push_back(name);
   if (keys.size() < 2) return keys;
   for (const std::string& path : {file, side_file}) {
     if (path.empty()) continue;
     MORACLE_ASSIGN(const std::string text, read_text(path, JsonLimits{}.bytes));
-    const auto ordered = nlohmann::ordered_json::parse(text, nullptr, false);
-    const nlohmann::ordered_json::json_pointer where((path == file ? pointer : "") + "/" + std::string(key));
-    if (ordered.is_discarded() || !ordered.contains(where) || ordered[where].size() != keys.size()) continue;
-    keys.clear();
-    for (const auto& [name, value] : ordered[where].items()) keys.push_back(name);
-    for (const std::string& name : keys)
+    JsonScanner scanner(text, 0, path, "json.syntax");
+    std::vector<std::string> ordered;
+    MORACLE_TRY(scan_keys(scanner, (path == file ? pointer : "") + "/" + std::string(key), ordered));
+    if (ordered.size() != keys.size()) continue;
+    for (const std::string& name : ordered)
       if (!member->contains(name)) return error("file.changed", key, "the keys read before", "others");
-    return keys;
+    return ordered;
   }
   return error("file.changed", key, "the section as it was read before", "another");
 }

@@ -1,6 +1,7 @@
 // The quantization section of a checkpoint, wherever the publisher's tool put it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -12,6 +13,9 @@
 #include "checkpoint/checkpoint.h"
 
 namespace moracle {
+
+// Entries of one list or object of the section: beyond every expert of the largest published models.
+inline constexpr std::size_t kMaxListed = 262'144;
 
 // How 32-bit words of codes lie in "<module>.qweight": GPTQ packs along the input, AWQ along the output.
 enum class WordLayout : std::uint8_t { none, along_in, along_out };
@@ -30,10 +34,11 @@ struct QuantConfig {
 
   [[nodiscard]] JsonReader reader() const { return JsonReader(values, file, pointer); }
   [[nodiscard]] Error error(std::string code, std::string_view key, std::string wanted, std::string found) const;
-  // A string list under `key`, also when nested one level, and empty when absent or null. Errors: "config.type".
+  // A string list under `key`, also when nested one level, and empty when absent or null. Errors: "config.type",
+  // "config.range" for more than kMaxListed.
   [[nodiscard]] Result<std::vector<std::string>> strings(std::string_view key) const;
   // Keys of the object under `key` in the order of the file: Json sorts them, but the first rule that matches wins.
-  // Errors: "config.type", those of read_text.
+  // Errors: "config.type", "config.range" for more than kMaxListed, those of read_text.
   [[nodiscard]] Result<std::vector<std::string>> ordered_keys(std::string_view key) const;
 };
 

@@ -17,6 +17,7 @@ namespace moracle {
 namespace {
 
 constexpr std::size_t kListed = 10;
+constexpr int kMostJoints = 12;  // places of "<module>_<leaf>" that are tried in a name; published ones have up to six
 constexpr std::string_view kLayers = "layers.";
 // Parts of a layer that drafts further tokens, which no other layer has.
 constexpr std::array<std::string_view, 4> kDraftParts{".eh_proj.", ".enorm.", ".hnorm.", ".shared_head."};
@@ -55,8 +56,9 @@ Place place_of(const TensorLedger& ledger, std::string_view name) {
   if (dot == std::string_view::npos) return {.module = "", .leaf = name};
   Place place{.module = name.substr(0, dot), .leaf = name.substr(dot + 1)};
   place.weights = has_weights(ledger, place.module);
-  for (std::size_t at = name.find('_', dot); !place.weights && at != std::string_view::npos;
-       at = name.find('_', at + 1)) {
+  int joints = 0;
+  for (std::size_t at = name.find('_', dot); !place.weights && at != std::string_view::npos && joints < kMostJoints;
+       at = name.find('_', at + 1), ++joints) {
     if (!has_weights(ledger, name.substr(0, at))) continue;
     place = {.module = name.substr(0, at), .leaf = name.substr(at + 1), .weights = true};
   }
