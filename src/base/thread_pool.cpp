@@ -1,6 +1,8 @@
 #include "base/thread_pool.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
@@ -41,13 +43,33 @@ void relax() {
 #endif
 }
 
+// Where the system refuses, the thread runs wherever it may.
+void bind_to(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<std::size_t>(cpu), &set);
+  static_cast<void>(pthread_setaffinity_np(pthread_self(), sizeof set, &set));
+}
+
 }  // namespace
 
-ThreadPool::ThreadPool(int threads)
+ThreadPool::ThreadPool(HostThreads host)
+    : host_(std::move(host)),
+      begun_(static_cast<std::size_t>(host_.threads)),
+      words_(static_cast<std::size_t>(host_.threads)),
+      wanted_(host_.threads) {}
+
+ThreadPool::ThreadPool(int threads, std::span<const int> cpus)
     : words_(static_cast<std::size_t>(std::max(threads, 1))), wanted_(std::max(threads, 1)) {
   workers_.reserve(words_.size() - 1);  // nothing but a start can fail from here on
   try {
-    for (int thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { worker(thread); });
+    for (int thread = 1; thread < threads; ++thread) {
+      const int cpu = static_cast<std::size_t>(thread) < cpus.size() ? cpus[static_cast<std::size_t>(thread)] : -1;
+      workers_.emplace_back([this, thread, cpu] {
+        if (cpu >= 0) bind_to(cpu);
+        worker(thread);
+      });
+    }
   } catch (const std::system_error& error) {
     refusal_ = error.code();
   } catch (const std::bad_alloc&) {
@@ -120,9 +142,30 @@ void ThreadPool::worker(int thread) {
   }
 }
 
+void ThreadPool::run_on_host(std::int64_t count, FunctionRef<void(std::int64_t, int)> body) {
+  job_ = Job{&body, count};
+  next_.store(0, std::memory_order_relaxed);
+  for (ThreadWord& word : begun_) word.value.store(0, std::memory_order_relaxed);
+  const std::int64_t tasks = std::min<std::int64_t>(count, host_.threads);
+  std::atomic<int> inside{0};
+  host_.run(tasks, [&](std::int64_t task) {
+    if (task < 0 || task >= tasks || begun_[static_cast<std::size_t>(task)].value.exchange(1) != 0) return;
+    inside.fetch_add(1);
+    work_on(job_, static_cast<int>(task));
+    inside.fetch_sub(1);
+  });
+  while (inside.load() != 0) std::this_thread::yield();
+  work_on(job_, 0);  // of a host that has begun no task: all of it
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
 void ThreadPool::parallel_for(std::int64_t count, FunctionRef<void(std::int64_t, int)> body) {
-  if (workers_.empty() || count <= 1) {
+  if (threads() == 1 || count <= 1) {
     for (std::int64_t index = 0; index < count; ++index) body(index, 0);
+    return;
+  }
+  if (host_.run) {
+    run_on_host(count, body);
     return;
   }
   {

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <string>
@@ -21,6 +22,14 @@ struct alignas(64) ThreadWord {
   std::atomic<std::uint64_t> value{0};
 };
 
+// Threads of a host program, which run a pool's jobs in place of workers.
+struct HostThreads {
+  int threads = 1;
+  // Calls task(i) once for each i in [0, count), count <= threads, on any threads; returns when all have returned.
+  // Calls that it leaves out, or makes twice, cost time and no result.
+  std::function<void(std::int64_t count, FunctionRef<void(std::int64_t)> task)> run{};
+};
+
 // `threads` includes the calling one: a pool of 1 starts no thread. Workers spin shortly for the next job, then park.
 // One job at a time: parallel_for is not reentrant and is called from one thread.
 //
@@ -30,12 +39,14 @@ struct alignas(64) ThreadWord {
 // the threads that took part in it are, and the caller alone can do all of it.
 class ThreadPool {
  public:
-  explicit ThreadPool(int threads);
+  // Worker i, from 1 on, is bound to cpus[i] where there is one; the calling thread stays where it is.
+  explicit ThreadPool(int threads, std::span<const int> cpus = {});
+  explicit ThreadPool(HostThreads host);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  [[nodiscard]] int threads() const { return static_cast<int>(workers_.size()) + 1; }
+  [[nodiscard]] int threads() const { return host_.run ? host_.threads : static_cast<int>(workers_.size()) + 1; }
   // A warning that names the threads asked for, those there are, why, and what to do; empty where all were started.
   [[nodiscard]] std::string shortfall() const;
 
@@ -46,7 +57,7 @@ class ThreadPool {
   void parallel_for(std::int64_t count, FunctionRef<void(std::int64_t index, int thread)> body);
 
   // [threads()], for what the bodies of a job share among each other. Theirs to set before it, and to use.
-  [[nodiscard]] std::span<ThreadWord> words() { return std::span(words_).first(workers_.size() + 1); }
+  [[nodiscard]] std::span<ThreadWord> words() { return std::span(words_).first(static_cast<std::size_t>(threads())); }
 
  private:
   struct Job {
@@ -57,8 +68,11 @@ class ThreadPool {
   // Takes part in a job that is open and newer than `seen`; returns whether there was one.
   bool join(std::uint64_t& seen, int thread);
   void work_on(const Job& job, int thread) noexcept;
+  void run_on_host(std::int64_t count, FunctionRef<void(std::int64_t, int)> body);
   void end_job_with(std::exception_ptr failure);
 
+  HostThreads host_{};             // `run` is empty: workers
+  std::vector<ThreadWord> begun_;  // of a host's tasks
   std::vector<ThreadWord> words_;
   int wanted_ = 1;
   std::error_code refusal_;  // why there are fewer
