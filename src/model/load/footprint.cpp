@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <numeric>
 
 #include "base/checked.h"
 #include "kernels/vector/select.h"
 #include "model/load/build.h"
 #include "model/load/shard.h"
+#include "scheme/slice.h"
 
 namespace moracle {
 
@@ -115,16 +115,8 @@ Result<CanonicalLinear> share_of(const StoredLinear& stored_whole, std::int64_t 
   MORACLE_ASSIGN(CanonicalLinear whole, sized(stored_whole));
   const MatrixSpec& stored = whole.weight->spec();
   if (stored.rows == rows && stored.cols == cols) return whole;
-  MatrixSpec spec = stored;
-  spec.rows = rows;
-  spec.cols = cols;
-  if (spec.key.quantized()) {
-    const bool whole_rows = stored.group_cols >= stored.cols;
-    spec.group_cols = whole_rows ? cols : std::gcd(stored.group_cols, cols);
-    spec.groups = ceil_div(cols, spec.group_cols);
-  }
   if (!whole.bias.empty()) whole.bias.resize(count(rows));
-  whole.weight = std::make_shared<const ShapeOnly>(std::move(spec));
+  whole.weight = std::make_shared<const ShapeOnly>(spec_of_share(stored, rows, cols));
   return whole;
 }
 
@@ -283,12 +275,6 @@ class LaidOutModules final : public ModuleSource {
   std::map<std::string, ExpertsKernel> kernels_;
   bool packed_ = true;
 };
-
-Result<const Plan*> own_plan(const LoadPlan& plan) {
-  const auto* const own = dynamic_cast<const Plan*>(&plan);
-  if (own != nullptr) return own;
-  return Error{.code = "model.plan", .wanted = "a plan made by LoadPlan::make", .found = "another implementation"};
-}
 
 LayerFootprint layer_footprint(const Plan& plan, std::size_t index, const TransformerLayer& layer,
                                const LaidOutModules& modules, std::int64_t context) {

@@ -146,10 +146,7 @@ Result<const VectorOps*> check_winners(const Plan& plan) {
 }  // namespace
 
 Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, const LoadOptions& options) {
-  const auto* const own = dynamic_cast<const Plan*>(&plan);
-  if (own == nullptr) {
-    return Error{.code = "model.plan", .wanted = "a plan made by LoadPlan::make", .found = "another implementation"};
-  }
+  MORACLE_ASSIGN(const Plan* const own, own_plan(plan));
   MORACLE_ASSIGN(const VectorOps* const ops, check_winners(*own));
   PackedModules modules(*own, pool, options);
   auto built = guarded("load the weights", [&] { return build_transformer(own->spec(), modules, *ops); });

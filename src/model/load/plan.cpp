@@ -480,4 +480,10 @@ Result<std::unique_ptr<LoadPlan>> LoadPlan::make(std::shared_ptr<const Checkpoin
   return std::unique_ptr<LoadPlan>(std::move(plan));
 }
 
+Result<const Plan*> own_plan(const LoadPlan& plan) {
+  const auto* const own = dynamic_cast<const Plan*>(&plan);
+  if (own != nullptr) return own;
+  return Error{.code = "model.plan", .wanted = "a plan made by LoadPlan::make", .found = "another implementation"};
+}
+
 }  // namespace moracle

@@ -65,4 +65,7 @@ class Plan final : public LoadPlan {
   std::uint64_t parameters_ = 0;
 };
 
+// The plan behind one that LoadPlan::make made. Error: "model.plan".
+Result<const Plan*> own_plan(const LoadPlan& plan);
+
 }  // namespace moracle

@@ -19,4 +19,8 @@ struct RankLayout {
 // divisible; the cut goes through a group or a block of scales; columns of act-order belong to groups of other ranks.
 Result<ModelSpec> shard(const Plan& plan, const RankLayout& layout);
 
+// Whether `tp` ranks can share the intermediate width of these experts: what shard() asks of each layer. Errors:
+// "plan.tp".
+Result<> check_experts_cut(const StoredExperts& experts, int tp);
+
 }  // namespace moracle
