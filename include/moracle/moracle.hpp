@@ -1,80 +1,378 @@
-// Moracle's public C++ interface: open a quantized mixture-of-experts model as published, learn which kernels serve it
-// and why, generate text.
+// Moracle's C++20 interface: moracle.h with owners, spans and values. Header only; link libmoracle.
 //
-//   moracle::Options options;
-//   options.model = "./Qwen3-30B-A3B-GPTQ-Int4";
-//   auto opened = moracle::Engine::open(options);
-//   if (!opened.engine) { std::cerr << opened.error << "\n"; return 1; }
-//   opened.engine->generate("The purpose of a package manager is to", {.max_tokens = 64},
-//                           [](std::string_view piece) { std::cout << piece; return true; });
+//   auto engine = moracle::Engine::open("./Qwen3-30B-A3B-GPTQ-Int4");
+//   if (!engine) { std::cerr << engine.error().message << "\n"; return 1; }
+//   auto reply = engine->generate("The purpose of a package manager is to", {.max_tokens = 64},
+//                                 [](std::string_view piece) { std::cout << piece; return true; });
 //
-// Nothing here throws on bad input; errors are texts that name the file, the rule, what was wanted and what was found.
+// Nothing here throws but what the standard library throws. Thread rules are those of moracle.h.
 #pragma once
 
+#include <moracle/moracle.h>
+
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 namespace moracle {
 
-// What to open, and how kernels are chosen.
-struct Options {
-  std::string model;             // folder in Hugging Face layout, untouched
-  std::string backend;           // pins a backend; empty: the oracle's choice
-  bool fast = false;             // kernels may quantize activations further than published
-  bool batch_invariant = false;  // only kernels with one accumulation order for every batch
-  int threads = 0;               // 0: the cores of this machine
+struct Error {
+  moracle_status status = MORACLE_FAILED;
+  std::string code, file, where, wanted, found, advice, message;
 };
 
-// How tokens are chosen. The defaults are greedy.
-struct GenerateRequest {
-  std::int64_t max_tokens = 512;
-  double temperature = 0.0;  // 0: greedy
-  std::int64_t top_k = 0;    // 0: all
-  double top_p = 1.0;        // (0, 1]
-  double min_p = 0.0;        // [0, 1]
-  std::uint64_t seed = 0;
-  bool chat = false;  // apply the model's chat template, the prompt being one message of the user
-};
-
-struct GenerateReply {
-  std::string error;  // empty: it worked, or was stopped by the callback
-  std::string text;
-  std::vector<std::int32_t> prompt_ids;
-  std::vector<std::int32_t> ids;  // generated, an end-of-sequence token included
-  std::string finish_reason;      // "stop", "length", "interrupted"
-};
-
-// One loaded model. Not thread-safe: one call at a time.
-class Engine {
+// A value, or why there is none.
+template <class T>
+class Expected {
  public:
-  struct Opened {
-    std::unique_ptr<Engine> engine;  // null when `error` is not empty
-    std::string error;
-  };
-  // Validates the whole folder, decides, packs. On error nothing stays behind.
-  static Opened open(const Options& options);
-
-  // The oracle's decision for the layers of a checkpoint on a machine, from headers alone, as the JSON document of
-  // `moracle explain --json`. `device` is "cpu", a known name, or a JSON file. On error the text goes to `error` and
-  // the result is empty.
-  static std::string explain(const Options& options, const std::string& device, std::string& error);
-
-  // Streams text as it is settled; never half a UTF-8 character. The callback returns false to stop; it may be empty.
-  GenerateReply generate(std::string_view prompt, const GenerateRequest& request,
-                         const std::function<bool(std::string_view piece)>& on_text);
-
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
-  ~Engine();
+  Expected(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT(google-explicit-constructor)
+  Expected(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
+  [[nodiscard]] explicit operator bool() const { return state_.index() == 0; }
+  [[nodiscard]] T& operator*() { return *std::get_if<0>(&state_); }
+  [[nodiscard]] const T& operator*() const { return *std::get_if<0>(&state_); }
+  [[nodiscard]] T* operator->() { return std::get_if<0>(&state_); }
+  [[nodiscard]] const T* operator->() const { return std::get_if<0>(&state_); }
+  [[nodiscard]] const Error& error() const { return *std::get_if<1>(&state_); }
 
  private:
-  struct Impl;
-  explicit Engine(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  std::variant<T, Error> state_;
+};
+
+struct Policy {
+  bool fast = false;             // kernels may quantize activations further than published
+  bool batch_invariant = false;  // only kernels with one order of summation for every batch
+  std::string backend{};         // must serve; empty: the oracle's choice
+  std::string preferred{};       // may fall back; empty: none
+};
+
+namespace detail {
+
+inline Error take(moracle_error* error) {
+  Error copy{.status = error->status,
+             .code = error->code,
+             .file = error->file,
+             .where = error->where,
+             .wanted = error->wanted,
+             .found = error->found,
+             .advice = error->advice,
+             .message = error->message};
+  moracle_error_free(error);
+  return copy;
+}
+
+// call(char** text, moracle_error** error) as text that is owned.
+template <class Call>
+Expected<std::string> text_of(const Call& call) {
+  char* text = nullptr;
+  moracle_error* error = nullptr;
+  if (call(&text, &error) != MORACLE_OK) return take(error);
+  const std::unique_ptr<char, void (*)(void*)> owner(text, moracle_free);
+  return std::string(text);
+}
+
+// What moracle.h wants, for as long as `policy` lives.
+struct CPolicy {
+  explicit CPolicy(const Policy& policy)
+      : value{.size = sizeof(moracle_policy),
+              .numerics = policy.fast ? MORACLE_FAST : MORACLE_EXACT,
+              .batch_invariant = policy.batch_invariant ? 1 : 0,
+              .reserved = 0,
+              .backend = policy.backend.empty() ? nullptr : policy.backend.c_str(),
+              .preferred = policy.preferred.empty() ? nullptr : policy.preferred.c_str()} {}
+  moracle_policy value;
+};
+
+template <class T, moracle_status (*close)(T*)>
+class Handle {
+ public:
+  explicit Handle(T* handle) : handle_(handle) {}
+  [[nodiscard]] T* get() const { return handle_.get(); }
+
+ private:
+  struct Close {
+    void operator()(T* handle) const { close(handle); }
+  };
+  std::unique_ptr<T, Close> handle_;
+};
+
+}  // namespace detail
+
+// ---- Questions: the documents of the commands of these names with --json -------------------------------------------
+
+inline Expected<std::string> inspect(const std::string& model) {
+  return detail::text_of(
+      [&](char** json, moracle_error** error) { return moracle_inspect(model.c_str(), json, error); });
+}
+
+inline Expected<std::string> explain(const std::string& model, const std::string& device = "cpu",
+                                     const Policy& policy = {}) {
+  const detail::CPolicy how(policy);
+  moracle_explain_options options{};
+  options.size = sizeof options;
+  options.device = device.c_str();
+  options.policy = &how.value;
+  return detail::text_of(
+      [&](char** json, moracle_error** error) { return moracle_explain(model.c_str(), &options, json, error); });
+}
+
+struct PlanQuestion {
+  std::string device = "cpu";
+  int tp = 1;
+  int ep = 1;
+  std::int64_t context = 0;  // 0: 4096, or the model's limit where that is less
+  Policy policy{};
+};
+inline Expected<std::string> plan(const std::string& model, const PlanQuestion& question = {}) {
+  const detail::CPolicy how(question.policy);
+  moracle_plan_options options{};
+  options.size = sizeof options;
+  options.tp = question.tp;
+  options.ep = question.ep;
+  options.context = question.context;
+  options.device = question.device.c_str();
+  options.policy = &how.value;
+  return detail::text_of(
+      [&](char** json, moracle_error** error) { return moracle_plan(model.c_str(), &options, json, error); });
+}
+
+struct VerifyQuestion {
+  int threads = 0;          // 0: the cores of this machine
+  std::int64_t tokens = 0;  // of each layer; 0: 32
+  Policy policy{};
+};
+inline Expected<std::string> verify(const std::string& model, const VerifyQuestion& question = {}) {
+  const detail::CPolicy how(question.policy);
+  moracle_verify_options options{};
+  options.size = sizeof options;
+  options.threads = question.threads;
+  options.tokens = question.tokens;
+  options.policy = &how.value;
+  return detail::text_of(
+      [&](char** json, moracle_error** error) { return moracle_verify(model.c_str(), &options, json, error); });
+}
+
+// ---- One layer -----------------------------------------------------------------------------------------------------
+
+struct Slice {
+  int tp = 1;
+  int tp_rank = 0;
+  std::vector<std::int64_t> experts{};  // numbers in the layer; empty: all
+};
+
+class Experts {
+ public:
+  [[nodiscard]] moracle_experts* handle() const { return handle_.get(); }
+  [[nodiscard]] Expected<moracle_experts_info> info() const {
+    moracle_experts_info info{};
+    info.size = sizeof info;
+    moracle_error* error = nullptr;
+    if (moracle_experts_describe(handle(), &info, &error) != MORACLE_OK) return detail::take(error);
+    return info;
+  }
+  [[nodiscard]] Expected<std::string> decision_json() const {
+    return detail::text_of(
+        [&](char** json, moracle_error** error) { return moracle_experts_decision_json(handle(), json, error); });
+  }
+  // x and out [tokens, hidden], ids and weights [tokens, top_k]; other types and strides: moracle_experts_run.
+  std::optional<Error> run(std::int64_t tokens, std::int64_t top_k, std::span<const float> x,
+                           std::span<const std::int32_t> ids, std::span<const float> weights,
+                           std::span<float> out) const {
+    moracle_experts_call call{};
+    call.size = sizeof call;
+    call.x_dtype = call.out_dtype = call.weights_dtype = MORACLE_F32;
+    call.ids_dtype = MORACLE_INT32;
+    call.tokens = tokens;
+    call.top_k = top_k;
+    call.x = x.data();
+    call.ids = ids.data();
+    call.weights = weights.data();
+    call.out = out.data();
+    return run(call);
+  }
+  std::optional<Error> run(const moracle_experts_call& call) const {
+    moracle_error* error = nullptr;
+    if (moracle_experts_run(handle(), &call, &error) == MORACLE_OK) return std::nullopt;
+    return detail::take(error);
+  }
+
+ private:
+  friend class Checkpoint;
+  explicit Experts(moracle_experts* handle) : handle_(handle) {}
+  detail::Handle<moracle_experts, moracle_experts_close> handle_;
+};
+
+class Checkpoint {
+ public:
+  static Expected<Checkpoint> open(const std::string& model, const Policy& policy = {}) {
+    const detail::CPolicy how(policy);
+    moracle_checkpoint* handle = nullptr;
+    moracle_error* error = nullptr;
+    if (moracle_checkpoint_open(model.c_str(), &how.value, &handle, &error) != MORACLE_OK) return detail::take(error);
+    return Checkpoint(handle);
+  }
+  [[nodiscard]] moracle_checkpoint* handle() const { return handle_.get(); }
+  [[nodiscard]] Expected<std::string> inspect() const {
+    return detail::text_of(
+        [&](char** json, moracle_error** error) { return moracle_checkpoint_json(handle(), json, error); });
+  }
+  [[nodiscard]] Expected<Experts> experts(std::int64_t layer, const Slice& slice = {},
+                                          const std::optional<Policy>& policy = {},
+                                          moracle_pool* pool = nullptr) const {
+    const detail::CPolicy how(policy.value_or(Policy{}));
+    moracle_experts_options options{};
+    options.size = sizeof options;
+    options.tp = slice.tp;
+    options.tp_rank = slice.tp_rank;
+    options.experts = slice.experts.empty() ? nullptr : slice.experts.data();
+    options.expert_count = slice.experts.size();
+    options.policy = policy ? &how.value : nullptr;
+    options.pool = pool;
+    moracle_experts* experts = nullptr;
+    moracle_error* error = nullptr;
+    if (moracle_experts_open(handle(), layer, &options, &experts, &error) != MORACLE_OK) return detail::take(error);
+    return Experts(experts);
+  }
+  // visit(const moracle_tensor&) for each tensor that is no routed expert's; false ends the walk.
+  template <class Visit>
+  std::optional<Error> dense(std::int32_t dtype, const Visit& visit) const {
+    moracle_dense* walk = nullptr;
+    moracle_error* error = nullptr;
+    if (moracle_dense_open(handle(), dtype, &walk, &error) != MORACLE_OK) return detail::take(error);
+    const detail::Handle<moracle_dense, moracle_dense_close> owner(walk);
+    for (;;) {
+      moracle_tensor tensor{};
+      tensor.size = sizeof tensor;
+      const moracle_status status = moracle_dense_next(walk, &tensor, &error);
+      if (status == MORACLE_END) return std::nullopt;
+      if (status != MORACLE_OK) return detail::take(error);
+      if (!visit(std::as_const(tensor))) return std::nullopt;
+    }
+  }
+
+ private:
+  explicit Checkpoint(moracle_checkpoint* handle) : handle_(handle) {}
+  detail::Handle<moracle_checkpoint, moracle_checkpoint_close> handle_;
+};
+
+// ---- The engine ----------------------------------------------------------------------------------------------------
+
+// What is empty is the publisher's, else off.
+struct GenerateOptions {
+  std::optional<std::int64_t> max_tokens{};
+  std::optional<double> temperature{};
+  std::optional<std::int64_t> top_k{};
+  std::optional<double> top_p{};
+  std::optional<double> min_p{};
+  std::uint64_t seed = 0;
+  bool ignore_eos = false;
+  std::vector<std::string> stop{};
+};
+
+struct Prompt {
+  std::string text{};
+  std::vector<std::int32_t> ids{};
+};
+
+class Engine {
+ public:
+  static Expected<Engine> open(const std::string& model, int threads = 0, const Policy& policy = {}) {
+    const detail::CPolicy how(policy);
+    moracle_engine_options options{};
+    options.size = sizeof options;
+    options.threads = threads;
+    options.policy = &how.value;
+    moracle_engine* handle = nullptr;
+    moracle_error* error = nullptr;
+    if (moracle_engine_open(model.c_str(), &options, &handle, &error) != MORACLE_OK) return detail::take(error);
+    return Engine(handle);
+  }
+  [[nodiscard]] moracle_engine* handle() const { return handle_.get(); }
+
+  [[nodiscard]] Expected<Prompt> tokenize(std::string_view text) const {
+    return prompt_of(std::string(text), [&](char**, std::int32_t** ids, std::uint64_t* count, moracle_error** error) {
+      return moracle_engine_tokenize(handle(), text.data(), text.size(), ids, count, error);
+    });
+  }
+  // {"messages": [..], "tools": [..], ...} by the model's chat template.
+  [[nodiscard]] Expected<Prompt> chat(const std::string& chat_json) const {
+    return prompt_of("", [&](char** text, std::int32_t** ids, std::uint64_t* count, moracle_error** error) {
+      return moracle_engine_template(handle(), chat_json.c_str(), text, ids, count, error);
+    });
+  }
+  // The document of `moracle run --json`. `on_text` gets text as it is settled and returns false to stop; it may be
+  // empty.
+  Expected<std::string> generate(const Prompt& prompt, const GenerateOptions& options = {},
+                                 const std::function<bool(std::string_view)>& on_text = {}) const {
+    std::vector<const char*> stops;
+    for (const std::string& stop : options.stop) stops.push_back(stop.c_str());
+    moracle_generate_options how{};
+    how.size = sizeof how;
+    const auto set = [&](std::uint32_t bit, auto& to, const auto& value) {
+      if (!value) return;
+      to = *value;
+      how.set |= bit;
+    };
+    set(MORACLE_SET_MAX_TOKENS, how.max_tokens, options.max_tokens);
+    set(MORACLE_SET_TEMPERATURE, how.temperature, options.temperature);
+    set(MORACLE_SET_TOP_K, how.top_k, options.top_k);
+    set(MORACLE_SET_TOP_P, how.top_p, options.top_p);
+    set(MORACLE_SET_MIN_P, how.min_p, options.min_p);
+    how.seed = options.seed;
+    how.ignore_eos = options.ignore_eos ? 1 : 0;
+    how.stop = stops.data();
+    how.stop_count = stops.size();
+    // What the callback throws must not cross the library: it ends the answer, and goes on here.
+    struct Caller {
+      const std::function<bool(std::string_view)>& on_text;
+      std::exception_ptr thrown{};
+    } caller{on_text};
+    const moracle_on_text forward = [](void* context, const char* text, std::uint64_t bytes) -> std::int32_t {
+      auto& to = *static_cast<Caller*>(context);
+      try {
+        return to.on_text({text, static_cast<std::size_t>(bytes)}) ? 0 : 1;
+      } catch (...) {
+        to.thrown = std::current_exception();
+        return 1;
+      }
+    };
+    auto reply = detail::text_of([&](char** json, moracle_error** error) {
+      return moracle_engine_generate(handle(), prompt.ids.data(), prompt.ids.size(), prompt.text.c_str(), &how,
+                                     on_text ? forward : nullptr, &caller, json, error);
+    });
+    if (caller.thrown) std::rethrow_exception(caller.thrown);
+    return reply;
+  }
+  Expected<std::string> generate(std::string_view text, const GenerateOptions& options = {},
+                                 const std::function<bool(std::string_view)>& on_text = {}) const {
+    auto prompt = tokenize(text);
+    if (!prompt) return prompt.error();
+    return generate(*prompt, options, on_text);
+  }
+
+ private:
+  explicit Engine(moracle_engine* handle) : handle_(handle) {}
+
+  template <class Call>
+  static Expected<Prompt> prompt_of(std::string usual, const Call& call) {
+    char* text = nullptr;
+    std::int32_t* ids = nullptr;
+    std::uint64_t count = 0;
+    moracle_error* error = nullptr;
+    if (call(&text, &ids, &count, &error) != MORACLE_OK) return detail::take(error);
+    const std::unique_ptr<void, void (*)(void*)> text_owner(text, moracle_free);
+    const std::unique_ptr<void, void (*)(void*)> ids_owner(ids, moracle_free);
+    return Prompt{.text = text == nullptr ? std::move(usual) : std::string(text), .ids = {ids, ids + count}};
+  }
+
+  detail::Handle<moracle_engine, moracle_engine_close> handle_;
 };
 
 }  // namespace moracle

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "api/documents.h"
 #include "base/printable.h"
 #include "cli/explain_text.h"
 #include "cli/explain_vllm.h"

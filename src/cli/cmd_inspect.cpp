@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <map>
 
+#include "api/documents.h"
 #include "base/printable.h"
 #include "cli/hub.h"
 #include "cli/options.h"
 #include "cli/program.h"
-#include "cli/report.h"
 #include "cli/screen.h"
 #include "oracle/explain.h"
 
@@ -21,30 +21,6 @@ struct InspectOptions {
   std::string model;
   bool json = false;
 };
-
-Json inspect_json(const LoadPlan& plan, const Checkpoint& checkpoint) {
-  const ModelInfo& info = plan.info();
-  Json layers = Json::array();
-  for (const ModuleReport& module : plan.modules()) {
-    layers.push_back({{"name", module.name},
-                      {"kind", module.kind},
-                      {"scheme", to_string(module.scheme)},
-                      {"excluded_by", module.excluded_by.empty() ? Json(nullptr) : Json(module.excluded_by)},
-                      {"bytes", module.bytes}});
-  }
-  return {{"architecture", info.architecture},
-          {"format", info.format},
-          {"total_bytes", checkpoint.total_bytes()},
-          {"parameters", plan.parameters()},
-          {"layer_count", info.layers},
-          {"hidden", info.hidden},
-          {"vocabulary", info.vocabulary},
-          {"max_positions", info.max_positions},
-          {"experts_per_layer", info.experts},
-          {"experts_per_token", info.experts_per_token},
-          {"layers", std::move(layers)},
-          {"warnings", plan.warnings()}};
-}
 
 // Numbers between dots, as names of modules and rules have them, become "*": "model.layers.17.mlp" ->
 // "model.layers.*.mlp", "re:.*layers\\.3\\.mlp$" -> "re:.*layers\\.*\\.mlp$".

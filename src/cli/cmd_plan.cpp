@@ -4,20 +4,16 @@
 
 #include <algorithm>
 
+#include "api/documents.h"
 #include "base/printable.h"
 #include "cli/hub.h"
 #include "cli/options.h"
 #include "cli/program.h"
-#include "cli/report.h"
 #include "cli/screen.h"
-#include "generate/generate.h"
-#include "model/load/footprint.h"
 
 namespace moracle::cli {
 
 namespace {
-
-constexpr std::int64_t kUsualContext = 4096;
 
 struct PlanCommand : BackendOptions {
   std::string model;
@@ -27,134 +23,6 @@ struct PlanCommand : BackendOptions {
   std::int64_t context = 0;  // 0: the usual one, or the model's where that is shorter
   bool json = false;
 };
-
-struct Plan {
-  Machine machine{};
-  std::int64_t max_positions = 0;
-  Footprint footprint{};
-  std::vector<Degree> tp{}, ep{};
-  std::vector<std::string> warnings{};
-
-  [[nodiscard]] bool fits() const { return footprint.total() <= machine.memory_bytes; }
-};
-
-// "1, 2, 4-8": runs of at least three are one.
-std::string numbers_text(const std::vector<int>& numbers) {
-  std::string text;
-  for (std::size_t i = 0; i < numbers.size();) {
-    std::size_t last = i;
-    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
-    if (last < i + 2) last = i;
-    text += (text.empty() ? "" : ", ") + std::to_string(numbers[i]);
-    if (last > i) text += "-" + std::to_string(numbers[last]);
-    i = last + 1;
-  }
-  return text;
-}
-
-std::string legal_text(const std::vector<Degree>& degrees) {
-  std::vector<int> legal;
-  for (const Degree& row : degrees) {
-    if (row.legal()) legal.push_back(row.degree);
-  }
-  return numbers_text(legal);
-}
-
-// "--tp 3 does not divide 4 attention heads; legal: 1, 2, 4".
-Error with_legal_degrees(Error error, const Plan& plan) {
-  const bool tp = error.code == "plan.tp";
-  if (!tp && error.code != "plan.ep") return error;
-  error.found = "--" + error.found +
-                (error.wanted.empty() ? "" : ", wanted " + error.wanted + " (" + error.where + ")") +
-                "; legal: " + legal_text(tp ? plan.tp : plan.ep);
-  error.where.clear();
-  error.wanted.clear();
-  return error;
-}
-
-Result<Plan> make_plan(const PlanCommand& options) {
-  Plan result;
-  MORACLE_ASSIGN(const Place place, resolve_place(options.device));
-  result.machine = place.machine();
-  MORACLE_ASSIGN(const auto folder, locate_model(options.model));
-  MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
-  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, place.host, options.policy_value(), place.device));
-  result.max_positions = plan->info().max_positions;
-  const bool cpu = result.machine.device == DeviceKind::cpu;
-  result.tp = tensor_degrees(*plan);
-  result.ep = expert_degrees(*plan);
-  const auto counted = footprint(
-      *plan, {.tp = options.tp,
-              .ep = options.ep,
-              .context = options.context != 0 ? options.context : std::min(kUsualContext, result.max_positions),
-              .batch_tokens = kPrefillChunk,
-              .threads = cpu ? result.machine.cores : 1,
-              .top_k = true});
-  if (!counted.ok()) return with_legal_degrees(counted.error(), result);
-  result.footprint = counted.value();
-  result.warnings = warnings_of(*plan, {.decisions = cpu});  // a note says that no kernel for another device is here
-  return result;
-}
-
-std::string rule_text(const Degree& row) {
-  return row.module + ": " + row.found + (row.wanted.empty() ? "" : "; wanted " + row.wanted);
-}
-
-Json degrees_json(const std::vector<Degree>& degrees) {
-  Json rows = Json::array();
-  for (const Degree& row : degrees) {
-    rows.push_back(
-        {{"degree", row.degree}, {"legal", row.legal()}, {"rule", row.legal() ? Json(nullptr) : Json(rule_text(row))}});
-  }
-  return rows;
-}
-
-bool runs_here(const LayerFootprint& layer) {
-  return layer.experts.card != nullptr && layer.experts.card->kind == CardKind::own && layer.experts.packed;
-}
-
-Json experts_json(const ExpertsKernel& kernel) {
-  if (kernel.card == nullptr) return nullptr;
-  return {{"backend", kernel.card->backend},
-          {"card", kernel.card->id},
-          {"kind", to_string(kernel.card->kind)},
-          {"packed", kernel.packed},
-          {"bytes", kernel.bytes}};
-}
-
-Json plan_json(const Plan& plan, const PlanCommand& options) {
-  const Footprint& footprint = plan.footprint;
-  Json layers = Json::array();
-  for (const LayerFootprint& layer : footprint.layers) {
-    layers.push_back({{"name", layer.name},
-                      {"mixer_bytes", layer.mixer},
-                      {"feed_forward_bytes", layer.feed_forward},
-                      {"norm_bytes", layer.norms},
-                      {"kv_cache_bytes", layer.state},
-                      {"experts_backend", runs_here(layer) ? Json(layer.experts.card->backend) : Json(nullptr)},
-                      {"experts_kernel", experts_json(layer.experts)}});
-  }
-  return {{"device", to_json(plan.machine)},
-          {"tp", options.tp},
-          {"ep", options.ep},
-          {"ranks", options.tp * options.ep},
-          {"context", footprint.context},
-          {"batch_tokens", footprint.batch_tokens},
-          {"layers", std::move(layers)},
-          {"embedding_bytes", footprint.embedding},
-          {"head_bytes", footprint.head},
-          {"final_norm_bytes", footprint.final_norm},
-          {"weight_bytes", footprint.weights()},
-          {"kv_cache_bytes", footprint.state},
-          {"workspace_bytes", footprint.workspace},
-          {"total_bytes", footprint.total()},
-          {"memory_bytes", plan.machine.memory_bytes},
-          {"fits", plan.fits()},
-          {"packed", footprint.packed},
-          {"tp_degrees", degrees_json(plan.tp)},
-          {"ep_degrees", degrees_json(plan.ep)},
-          {"warnings", plan.warnings}};
-}
 
 bool alike(const LayerFootprint& a, const LayerFootprint& b) {
   return a.mixer == b.mixer && a.feed_forward == b.feed_forward && a.norms == b.norms && a.state == b.state &&
@@ -237,7 +105,7 @@ std::string elsewhere_note(const Footprint& footprint) {
          " at the width of the published codes and scales; the workspace of those kernels is not known";
 }
 
-std::string plan_text(const Plan& plan, const PlanCommand& options) {
+std::string plan_text(const MemoryPlan& plan, const PlanCommand& options) {
   const Footprint& footprint = plan.footprint;
   const std::size_t width = screen_width(STDOUT_FILENO);
   const Paint paint(wants_color(STDOUT_FILENO));
@@ -259,17 +127,34 @@ std::string plan_text(const Plan& plan, const PlanCommand& options) {
   const std::string fits = plan.fits() ? paint.good("fits") : paint.bad("does not fit");
   sum("total", footprint.total(), fmt::format("of {}: {}", human_bytes(plan.machine.memory_bytes), fits));
   if (!footprint.packed) text += paragraph("note: ", elsewhere_note(footprint), width, 6);
-  text += "\n" + degrees_text("tensor-parallel", plan.tp, width) + degrees_text("expert-parallel", plan.ep, width);
+  text += "\n" + degrees_text("tensor-parallel", plan.tp_degrees, width) +
+          degrees_text("expert-parallel", plan.ep_degrees, width);
   for (const std::string& warning : plan.warnings)
     text += paragraph(paint.warning("warning") + ": ", warning, width, 9);
   return text;
 }
 
+// "tp 3 does not divide ..." as the option that asked for it.
+Error as_options(Error error) {
+  if (error.code == "plan.tp" || error.code == "plan.ep") error.found = "--" + error.found;
+  return error;
+}
+
 int plan_command(const PlanCommand& options, Console& console) {
-  const Result<Plan> plan = make_plan(options);
-  if (!plan.ok()) return console.fail(plan.error());
+  const auto ask = [&]() -> Result<MemoryPlan> {
+    MORACLE_ASSIGN(const Place place, resolve_place(options.device));
+    MORACLE_ASSIGN(const auto folder, locate_model(options.model));
+    return plan_memory(folder, {.host = place.host,
+                                .device = place.device,
+                                .tp = options.tp,
+                                .ep = options.ep,
+                                .context = options.context,
+                                .policy = options.policy_value()});
+  };
+  const Result<MemoryPlan> plan = ask();
+  if (!plan.ok()) return console.fail(as_options(plan.error()));
   if (options.json) {
-    console.json(plan_json(plan.value(), options));
+    console.json(plan_json(plan.value()));
   } else {
     console.out(plan_text(plan.value(), options));
   }

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "base/memory.h"
 #include "cli/chat.h"
 #include "cli/conversation.h"
 #include "cli/interrupt.h"
@@ -14,29 +13,6 @@
 namespace moracle::cli {
 
 namespace {
-
-Json run_json(const Session& session, const Reply& reply, const std::vector<std::int32_t>& prompt) {
-  const Generation& generation = reply.generation;
-  const GenerationTiming& timing = generation.timing;
-  const bool stopped_early = generation.finish == FinishReason::interrupted;
-  return {{"text", reply.text},
-          {"reasoning", reply.reasoning.empty() ? Json(nullptr) : Json(reply.reasoning)},
-          {"answer", reply.answer},
-          {"prompt_ids", prompt},
-          {"ids", generation.ids},
-          {"finish_reason", stopped_early ? "stop" : std::string(to_string(generation.finish))},
-          {"interrupted", stopped_early},
-          {"backend", session.backends()},
-          {"timing",
-           {{"load_s", session.load_seconds()},
-            {"prefill_s", timing.prefill_s},
-            {"prefill_tokens", timing.prefill_tokens},
-            {"decode_s", timing.decode_s},
-            {"decode_tokens", timing.decode_tokens},
-            {"prefill_tok_s", timing.prefill_tok_s()},
-            {"decode_tok_s", timing.decode_tok_s()}}},
-          {"peak_rss_bytes", peak_resident_bytes()}};
-}
 
 // What the model is fed, all that may be wrong with it told.
 Result<ChatPrompt> make_prompt(const ModelText& model, const std::string& text, ChatRequest request,

@@ -2,15 +2,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cmath>
-
+#include "api/documents.h"
 #include "base/printable.h"
 #include "cli/hub.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/program.h"
 #include "cli/screen.h"
-#include "verify/verify.h"
 
 namespace moracle::cli {
 
@@ -22,42 +20,9 @@ struct VerifyCommand : ModelOptions {
   bool json = false;
 };
 
-std::string fault_of(const Verification& result) {
-  if (!result.checkpoint_ok()) return result.backend_ok() ? "checkpoint" : "checkpoint and backend";
-  return result.backend_ok() ? "" : "backend";
-}
-
 // "the checkpoint is at fault".
 std::string blame(const std::string& fault) {
   return "the " + fault + (fault.find(" and ") == std::string::npos ? " is" : " are") + " at fault";
-}
-
-Json number(double value) {
-  return std::isfinite(value) ? Json(value) : Json(nullptr);
-}
-
-Json verify_json(const Verification& result) {
-  Json layers = Json::array();
-  for (const LayerVerdict& layer : result.layers) {
-    layers.push_back({{"name", layer.name},
-                      {"backend", layer.backend},
-                      {"max_abs_err", number(layer.difference.max_abs)},
-                      {"mean_abs_err", number(layer.difference.mean_abs)},
-                      {"rel_err", number(layer.difference.relative)},
-                      {"cosine", number(layer.difference.cosine)},
-                      {"bound", layer.bound},
-                      {"ok", layer.ok}});
-  }
-  Json findings = Json::array();
-  for (const Finding& finding : result.findings) {
-    findings.push_back({{"tensor", finding.tensor},
-                        {"finding", finding.finding},
-                        {"severity", finding.severity == Finding::Severity::error ? "error" : "warning"}});
-  }
-  const std::string fault = fault_of(result);
-  return {{"layers", std::move(layers)}, {"checkpoint_findings", std::move(findings)},
-          {"ok", result.ok()},           {"fault", fault.empty() ? Json(nullptr) : Json(fault)},
-          {"tokens", result.tokens},     {"interrupted", result.interrupted}};
 }
 
 std::string verify_text(const Verification& result) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "api/documents.h"
 #include "base/printable.h"
 #include "cli/hub.h"
 #include "cli/interrupt.h"

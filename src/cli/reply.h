@@ -7,22 +7,15 @@
 #include <string_view>
 #include <vector>
 
+#include "api/documents.h"
 #include "base/result.h"
 #include "cli/console.h"
-#include "generate/session.h"
 
 namespace moracle::cli {
 
 struct ReplyStyle {
   bool silent = false;          // nothing is shown
   bool hide_reasoning = false;  // the answer alone is shown
-};
-
-struct Reply {
-  std::string text;  // all that was generated, marks of parts included
-  std::string reasoning;
-  std::string answer;
-  Generation generation;
 };
 
 // What is asked of the model.

@@ -40,12 +40,6 @@ Result<std::string> read_standard_input() {
   return text;
 }
 
-// JSON with its members in the order they stand in.
-Result<OrderedJson> read_ordered(std::string_view text, const std::string& from) {
-  MORACLE_TRY(parse_json(text, from));
-  return OrderedJson::parse(text, nullptr, false);
-}
-
 template <class Value>
 CLI::Option* add_choice(CLI::App& command, const char* name, std::optional<Value>& target, const char* type,
                         const char* help, CLI::Validator check) {
@@ -169,8 +163,9 @@ Result<ChatRequest> RunOptions::chat_request() const {
   for (const std::string& argument : template_args) {
     const std::size_t equals = argument.find('=');
     const std::string name = argument.substr(0, std::min(equals, argument.size()));
-    auto value = equals == std::string::npos ? Result<OrderedJson>(Error{})
-                                             : read_ordered(argument.substr(equals + 1), "--template-arg " + name);
+    auto value = equals == std::string::npos
+                     ? Result<OrderedJson>(Error{})
+                     : parse_ordered_json(argument.substr(equals + 1), "--template-arg " + name);
     if (name.empty() || !value.ok()) {
       return Error{.code = "usage",
                    .where = "--template-arg",
@@ -182,7 +177,7 @@ Result<ChatRequest> RunOptions::chat_request() const {
   }
   if (!tools.empty()) {
     MORACLE_ASSIGN(const std::string text, moracle::read_text(tools, kPromptBytes));
-    MORACLE_ASSIGN(request.tools, read_ordered(text, tools));
+    MORACLE_ASSIGN(request.tools, parse_ordered_json(text, tools));
   }
   return request;
 }

@@ -1,0 +1,33 @@
+# What `cmake --install` puts where. Components: runtime (the library), development (headers, package files), program
+# (the program, its manual pages and completions), python (the library for a wheel).
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+if(SKBUILD)
+  install(TARGETS moracle_shared LIBRARY DESTINATION moracle COMPONENT python NAMELINK_SKIP)
+endif()
+install(
+  TARGETS moracle_shared
+  EXPORT moracleTargets
+  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT runtime NAMELINK_COMPONENT development)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/moracle" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+        COMPONENT development FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/moracle")
+install(EXPORT moracleTargets NAMESPACE moracle:: DESTINATION "${package_dir}" COMPONENT development)
+file(WRITE "${PROJECT_BINARY_DIR}/moracleConfig.cmake"
+     "include(\"\${CMAKE_CURRENT_LIST_DIR}/moracleTargets.cmake\")\n")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/moracleConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/moracleConfig.cmake" "${PROJECT_BINARY_DIR}/moracleConfigVersion.cmake"
+        DESTINATION "${package_dir}" COMPONENT development)
+
+# The prefix is where the file lies, wherever it is moved to.
+file(RELATIVE_PATH prefix_of_pc "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+string(REGEX REPLACE "/$" "" prefix_of_pc "${prefix_of_pc}")
+configure_file("${PROJECT_SOURCE_DIR}/cmake/moracle.pc.in" "${PROJECT_BINARY_DIR}/moracle.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/moracle.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT development)
+
+if(MORACLE_PROGRAM)
+  install(TARGETS moracle RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT program)
+  install(DIRECTORY "${PROJECT_BINARY_DIR}/share/" DESTINATION "${CMAKE_INSTALL_DATADIR}" COMPONENT program)
+endif()

@@ -1,0 +1,16 @@
+# Links the libraries that a wheel cannot rely on into ours: PCRE2 and utf8proc from their archives, {fmt} from its
+# headers. What is compiled stays the same.
+foreach(package PCRE2 UTF8PROC)
+  get_target_property(shared PkgConfig::${package} INTERFACE_LINK_LIBRARIES)
+  set(archives "")
+  foreach(library IN LISTS shared)
+    get_filename_component(name "${library}" NAME_WE)
+    string(REGEX REPLACE "^-l" "lib" name "${name}")
+    find_library(${package}_${name}_ARCHIVE "${name}.a" REQUIRED)
+    list(APPEND archives "${${package}_${name}_ARCHIVE}")
+  endforeach()
+  set_target_properties(PkgConfig::${package} PROPERTIES INTERFACE_LINK_LIBRARIES "${archives}")
+endforeach()
+add_library(moracle_fmt STATIC "${CMAKE_CURRENT_LIST_DIR}/fmt/fmt.cpp")
+get_target_property(fmt_include fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+target_include_directories(moracle_fmt PRIVATE "${fmt_include}")

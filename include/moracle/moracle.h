@@ -1,0 +1,339 @@
+/* Moracle's C interface (C99): questions about a checkpoint, one experts layer, the engine.
+ *
+ *   char* json = NULL;
+ *   moracle_error* error = NULL;
+ *   if (moracle_explain("./Qwen3-30B-A3B-GPTQ-Int4", NULL, &json, &error) != MORACLE_OK) {
+ *     fprintf(stderr, "%s\n", error->message);
+ *     moracle_error_free(error);
+ *     return 1;
+ *   }
+ *   puts(json);
+ *   moracle_free(json);
+ *
+ * Rules that hold for every function:
+ *   - It returns a status and, unless `error` is null, writes an error that the caller frees; on success null.
+ *   - A handle that is null, closed, of another kind, or from before a fork() is an error of status MORACLE_INVALID.
+ *   - Every struct begins with its size: set it to sizeof, and zero what is not used. Zero means the default.
+ *   - Strings are UTF-8. What the library returns is freed with moracle_free; other pointers stay the caller's.
+ *   - No exception leaves the library, and it never prints.
+ *   - A handle may be closed while others that were made of it are open, and while a call with it runs elsewhere.
+ *   - "Any thread": calls may come from any thread at the same time. Where calls take turns, the text says so.
+ */
+#ifndef MORACLE_MORACLE_H_
+#define MORACLE_MORACLE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define MORACLE_API __attribute__((visibility("default")))
+#else
+#define MORACLE_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Versions and errors ---------------------------------------------------------------------------------------- */
+
+#define MORACLE_ABI_VERSION 1
+
+/* The interface of the loaded library; a program built against MORACLE_ABI_VERSION runs with it or a later one of the
+ * same soname. Any thread. */
+MORACLE_API uint32_t moracle_abi_version(void);
+/* "0.1.0"; static. Any thread. */
+MORACLE_API const char* moracle_version(void);
+
+typedef int32_t moracle_status;
+enum {
+  MORACLE_OK = 0,
+  MORACLE_INVALID = 1,     /* the call itself is wrong: a handle, a pointer, a struct, a dtype, a range */
+  MORACLE_FAILED = 2,      /* the work failed: a file, a checkpoint, a decision */
+  MORACLE_NO_MEMORY = 3,   /* memory or threads ran out; a later call may work */
+  MORACLE_INTERRUPTED = 4, /* a callback asked to stop */
+  MORACLE_END = 5          /* there is nothing more; not an error, and none is written */
+};
+
+/* Members are never null. `code` is the stable name of the violated rule, as "tensor.shape". */
+typedef struct moracle_error {
+  uint32_t size;
+  moracle_status status;
+  const char* code;
+  const char* file;
+  const char* where;
+  const char* wanted;
+  const char* found;
+  const char* advice;
+  const char* message; /* all of it, for people */
+} moracle_error;
+
+/* Null is ignored. Any thread. */
+MORACLE_API void moracle_error_free(moracle_error* error);
+/* Frees what the library returned; null is ignored. Any thread. */
+MORACLE_API void moracle_free(void* memory);
+
+/* ---- How kernels are chosen ------------------------------------------------------------------------------------- */
+
+enum {
+  MORACLE_EXACT = 0, /* the scheme as published */
+  MORACLE_FAST = 1   /* kernels may quantize activations further */
+};
+
+typedef struct moracle_policy {
+  uint32_t size;
+  int32_t numerics;        /* MORACLE_EXACT or MORACLE_FAST */
+  int32_t batch_invariant; /* 1: only kernels that sum in one order for every batch */
+  int32_t reserved;
+  const char* backend;   /* must serve, or the call fails and says why; null: the oracle's choice */
+  const char* preferred; /* may fall back, with a warning; null: none */
+} moracle_policy;
+
+/* Work done and work in all; nonzero ends the call with MORACLE_INTERRUPTED. May come from another thread. */
+typedef int32_t (*moracle_on_progress)(void* context, uint64_t done, uint64_t total);
+
+/* ---- Questions, answered from headers ----------------------------------------------------------------------------
+ * Each answers with the JSON document of the command of its name with --json. `model` is a folder in Hugging Face
+ * layout. Any thread. */
+
+MORACLE_API moracle_status moracle_inspect(const char* model, char** json, moracle_error** error);
+
+typedef struct moracle_explain_options {
+  uint32_t size;
+  uint32_t reserved;
+  const char* device; /* "cpu", a name that `moracle devices` lists, or a JSON file; null: "cpu" */
+  const moracle_policy* policy;
+} moracle_explain_options;
+MORACLE_API moracle_status moracle_explain(const char* model, const moracle_explain_options* options, char** json,
+                                           moracle_error** error);
+
+typedef struct moracle_plan_options {
+  uint32_t size;
+  int32_t tp; /* ranks that share heads and widths; 0: 1 */
+  int32_t ep; /* ranks that share experts; 0: 1 */
+  int32_t reserved;
+  int64_t context;    /* positions of one sequence; 0: 4096, or the model's limit where that is less */
+  const char* device; /* as in moracle_explain_options */
+  const moracle_policy* policy;
+} moracle_plan_options;
+MORACLE_API moracle_status moracle_plan(const char* model, const moracle_plan_options* options, char** json,
+                                        moracle_error** error);
+
+/* Reads the weights. What is wrong with them is part of the document ("ok": false), not an error of the call. */
+typedef struct moracle_verify_options {
+  uint32_t size;
+  int32_t threads;    /* 0: the cores of this machine */
+  int64_t tokens;     /* of each layer; 0: 32 */
+  const char* layout; /* pack experts in another device's layout and run the packed bytes here; null: none */
+  const moracle_policy* policy;
+  moracle_on_progress on_progress;
+  void* context; /* of on_progress */
+} moracle_verify_options;
+MORACLE_API moracle_status moracle_verify(const char* model, const moracle_verify_options* options, char** json,
+                                          moracle_error** error);
+
+/* ---- Threads ---------------------------------------------------------------------------------------------------- */
+
+typedef void (*moracle_task)(void* work, int64_t index);
+
+/* The host's threads. parallel_for calls task(work, index) once for each index in [0, count), count <= threads, at the
+ * same time as far as it can, and returns when all have returned. It may be called by any thread that calls Moracle. */
+typedef struct moracle_executor {
+  uint32_t size;
+  int32_t threads; /* 1 to 1024 */
+  void* context;
+  void (*parallel_for)(void* context, int64_t count, moracle_task task, void* work);
+} moracle_executor;
+
+typedef struct moracle_pool moracle_pool;
+typedef struct moracle_pool_options {
+  uint32_t size;
+  int32_t threads;     /* the calling one among them; 0: one for each of `cpus`, or for each core of this machine */
+  const int32_t* cpus; /* thread i > 0 runs on cpus[i]; the calling thread stays where it is; null: free */
+  uint64_t cpu_count;  /* of `cpus` */
+  const moracle_executor* executor; /* not null: the host's threads, and none of our own */
+} moracle_pool_options;
+
+/* Layers that share a pool take turns, and share its workspace. Any thread. */
+MORACLE_API moracle_status moracle_pool_open(const moracle_pool_options* options, moracle_pool** pool,
+                                             moracle_error** error);
+MORACLE_API moracle_status moracle_pool_close(moracle_pool* pool);
+
+/* ---- One checkpoint, and one layer of it ------------------------------------------------------------------------ */
+
+typedef struct moracle_checkpoint moracle_checkpoint;
+
+/* Validates the whole folder from its headers; reads no weight. `options` is null, or the policy that decides where
+ * a layer is opened without one. Any thread. */
+MORACLE_API moracle_status moracle_checkpoint_open(const char* model, const moracle_policy* policy,
+                                                   moracle_checkpoint** checkpoint, moracle_error** error);
+/* The document of moracle_inspect. Any thread. */
+MORACLE_API moracle_status moracle_checkpoint_json(moracle_checkpoint* checkpoint, char** json, moracle_error** error);
+MORACLE_API moracle_status moracle_checkpoint_close(moracle_checkpoint* checkpoint);
+
+enum { MORACLE_F32 = 1, MORACLE_BF16 = 2, MORACLE_F16 = 3, MORACLE_INT32 = 4, MORACLE_INT64 = 5 };
+
+typedef struct moracle_experts moracle_experts;
+typedef struct moracle_experts_options {
+  uint32_t size;
+  int32_t tp;      /* ranks that share every expert's intermediate width; 0: 1 */
+  int32_t tp_rank; /* of those, this one: from 0 */
+  int32_t reserved;
+  const int64_t* experts;       /* those that this rank holds, by their number in the layer; null: all */
+  uint64_t expert_count;        /* of `experts` */
+  const moracle_policy* policy; /* null: the checkpoint's */
+  moracle_pool* pool;           /* null: one that all layers of the checkpoint share, of this machine's cores */
+} moracle_experts_options;
+
+/* Packs the routed experts of a layer, by its number in the model. Of a slice, outputs of all ranks are to be added.
+ * Any thread; layers of one pool are packed in turns. Errors: "experts.layer" of a dense or absent layer, "plan.tp" of
+ * a width that cannot be divided so, and those of loading. */
+MORACLE_API moracle_status moracle_experts_open(moracle_checkpoint* checkpoint, int64_t layer,
+                                                const moracle_experts_options* options, moracle_experts** experts,
+                                                moracle_error** error);
+
+typedef struct moracle_experts_info {
+  uint32_t size;
+  int32_t threads;
+  int64_t layer;
+  int64_t hidden;
+  int64_t intermediate; /* as this rank holds it */
+  int64_t experts;      /* of the layer: ids are below it */
+  int64_t held;         /* of those, by this rank */
+  int64_t top_k;        /* of the model; calls may have another */
+  uint64_t bytes;       /* packed */
+} moracle_experts_info;
+/* Any thread. */
+MORACLE_API moracle_status moracle_experts_describe(moracle_experts* experts, moracle_experts_info* info,
+                                                    moracle_error** error);
+/* The decision for this layer as this rank holds it: an entry of "layers" of moracle_explain. Any thread. */
+MORACLE_API moracle_status moracle_experts_decision_json(moracle_experts* experts, char** json, moracle_error** error);
+/* Enough for any call of at most so many tokens. Any thread. */
+MORACLE_API moracle_status moracle_experts_workspace_bytes(moracle_experts* experts, int64_t tokens, int64_t top_k,
+                                                           uint64_t* bytes, moracle_error** error);
+
+/* out[t] = sum over k of weights[t, k] * expert ids[t, k] (x[t]). Ids are numbers in the layer; one that this rank does
+ * not hold, or -1, contributes nothing. Strides are in elements from row to row; 0: rows lie side by side. `x` and
+ * `out` may be the same rows. */
+typedef struct moracle_experts_call {
+  uint32_t size;
+  int32_t x_dtype;       /* MORACLE_F32, MORACLE_BF16 or MORACLE_F16 */
+  int32_t out_dtype;     /* the same */
+  int32_t ids_dtype;     /* MORACLE_INT32 or MORACLE_INT64 */
+  int32_t weights_dtype; /* as x_dtype */
+  int32_t reserved;
+  int64_t tokens;
+  int64_t top_k;
+  const void* x; /* [tokens, hidden] */
+  int64_t x_stride;
+  const void* ids; /* [tokens, top_k] */
+  int64_t ids_stride;
+  const void* weights; /* [tokens, top_k] */
+  int64_t weights_stride;
+  void* out; /* [tokens, hidden]; overwritten */
+  int64_t out_stride;
+  void* workspace; /* of moracle_experts_workspace_bytes, aligned to 64; null: the pool's own, which grows */
+  uint64_t workspace_bytes;
+} moracle_experts_call;
+/* Any thread; calls on layers of one pool take turns. With a workspace, or after the first call of a size, it allocates
+ * nothing. */
+MORACLE_API moracle_status moracle_experts_run(moracle_experts* experts, const moracle_experts_call* call,
+                                               moracle_error** error);
+MORACLE_API moracle_status moracle_experts_close(moracle_experts* experts);
+
+/* All tensors that are no routed expert's, one after the other, decoded. */
+typedef struct moracle_dense moracle_dense;
+typedef struct moracle_tensor {
+  uint32_t size;
+  int32_t dtype;
+  const char* name; /* as stored; of a quantized linear "<module>.weight" */
+  int32_t rank;     /* of dims */
+  int32_t reserved;
+  int64_t dims[4];
+  const void* data; /* row-major; like `name` valid until the next call or the close */
+  uint64_t bytes;
+} moracle_tensor;
+/* `dtype` is MORACLE_BF16 or MORACLE_F32. Any thread. */
+MORACLE_API moracle_status moracle_dense_open(moracle_checkpoint* checkpoint, int32_t dtype, moracle_dense** dense,
+                                              moracle_error** error);
+/* MORACLE_END behind the last. Any thread; calls on one handle take turns. */
+MORACLE_API moracle_status moracle_dense_next(moracle_dense* dense, moracle_tensor* tensor, moracle_error** error);
+MORACLE_API moracle_status moracle_dense_close(moracle_dense* dense);
+
+/* ---- The engine ------------------------------------------------------------------------------------------------- */
+
+typedef struct moracle_engine moracle_engine;
+typedef struct moracle_engine_options {
+  uint32_t size;
+  int32_t threads; /* 0: the cores of this machine */
+  const moracle_policy* policy;
+  moracle_on_progress on_progress; /* bytes of weights; null: none */
+  void* context;                   /* of on_progress */
+} moracle_engine_options;
+
+/* Validates, decides, packs; on error nothing stays behind. Any thread. */
+MORACLE_API moracle_status moracle_engine_open(const char* model, const moracle_engine_options* options,
+                                               moracle_engine** engine, moracle_error** error);
+/* {"architecture", "format", "layers", "hidden", "vocabulary", "max_positions", "backend", "threads", "load_s",
+ * "warnings"}. Any thread. */
+MORACLE_API moracle_status moracle_engine_json(moracle_engine* engine, char** json, moracle_error** error);
+MORACLE_API moracle_status moracle_engine_close(moracle_engine* engine);
+
+/* Token ids of a prompt, with the tokenizer's own post-processor. `ids` is freed with moracle_free. Any thread. */
+MORACLE_API moracle_status moracle_engine_tokenize(moracle_engine* engine, const char* text, uint64_t bytes,
+                                                   int32_t** ids, uint64_t* count, moracle_error** error);
+/* Text of ids, without special tokens; ends in a zero that `bytes` does not count. Any thread. */
+MORACLE_API moracle_status moracle_engine_detokenize(moracle_engine* engine, const int32_t* ids, uint64_t count,
+                                                     char** text, uint64_t* bytes, moracle_error** error);
+/* What the chat template makes of {"messages": [..], "tools": [..], "add_generation_prompt": true,
+ * "template_args": {..}}, as text (may be null) and as ids. Any thread. */
+MORACLE_API moracle_status moracle_engine_template(moracle_engine* engine, const char* chat_json, char** text,
+                                                   int32_t** ids, uint64_t* count, moracle_error** error);
+
+/* Bits of moracle_generate_options.set; what is not set is the publisher's, else off. */
+enum {
+  MORACLE_SET_TEMPERATURE = 1,
+  MORACLE_SET_TOP_K = 2,
+  MORACLE_SET_TOP_P = 4,
+  MORACLE_SET_MIN_P = 8,
+  MORACLE_SET_REPETITION_PENALTY = 16,
+  MORACLE_SET_PRESENCE_PENALTY = 32,
+  MORACLE_SET_FREQUENCY_PENALTY = 64,
+  MORACLE_SET_MAX_TOKENS = 128
+};
+typedef struct moracle_generate_options {
+  uint32_t size;
+  uint32_t set;       /* MORACLE_SET_... */
+  double temperature; /* 0: greedy */
+  double top_p;
+  double min_p;
+  double repetition_penalty;
+  double presence_penalty;
+  double frequency_penalty;
+  int64_t top_k; /* 0: all */
+  int64_t max_tokens;
+  int64_t context; /* most tokens of prompt and answer; 0: what the model can hold */
+  uint64_t seed;
+  int32_t ignore_eos; /* 1: end tokens end nothing */
+  int32_t reserved;
+  const char* const* stop; /* texts that end the answer, beside the publisher's */
+  uint64_t stop_count;
+} moracle_generate_options;
+
+/* Text as it is settled, never half a character; not zero-terminated. Nonzero ends the answer. */
+typedef int32_t (*moracle_on_text)(void* context, const char* text, uint64_t bytes);
+
+/* Generates from `ids` (not empty). `reply` gets {"text", "reasoning", "answer", "ids", "prompt_ids", "finish_reason",
+ * "timing"}; "finish_reason" is "stop", "length" or "interrupted". `prompt` is the text of the ids where a template
+ * made them, and tells where reasoning begins; null: none. `on_text` may be null, and must not call on this engine. Any
+ * thread; calls on one engine take turns. */
+MORACLE_API moracle_status moracle_engine_generate(moracle_engine* engine, const int32_t* ids, uint64_t count,
+                                                   const char* prompt, const moracle_generate_options* options,
+                                                   moracle_on_text on_text, void* context, char** reply,
+                                                   moracle_error** error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* MORACLE_MORACLE_H_ */

@@ -1,0 +1,260 @@
+#include "api/documents.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/memory.h"
+#include "base/printable.h"
+#include "oracle/explain.h"
+
+namespace moracle {
+
+namespace {
+
+// The module at the start of "model.layers.0.mlp.experts: text"; null: the warning is about none.
+const ModuleReport* module_of(const std::string& warning, const LoadPlan& plan) {
+  const std::string name = warning.substr(0, warning.find(": "));
+  const auto& modules = plan.modules();
+  const auto found =
+      std::find_if(modules.begin(), modules.end(), [&](const auto& module) { return module.name == name; });
+  return found == modules.end() ? nullptr : &*found;
+}
+
+bool is_of_decision(const std::string& text, const ModuleReport& module) {
+  if (!module.decision) return false;
+  const auto& warnings = module.decision->warnings;
+  return std::find(warnings.begin(), warnings.end(), text) != warnings.end();
+}
+
+}  // namespace
+
+std::vector<std::string> warnings_of(const LoadPlan& plan, const WarningChoice& choice) {
+  struct Told {
+    std::string text;
+    std::vector<std::string> modules;
+  };
+  std::vector<Told> told;
+  for (const std::string& warning : plan.warnings()) {
+    const ModuleReport* const module = module_of(warning, plan);
+    const std::string text = module == nullptr ? warning : warning.substr(module->name.size() + 2);
+    if (module != nullptr && !choice.decisions && is_of_decision(text, *module)) continue;
+    auto known = std::find_if(told.begin(), told.end(), [&](const Told& each) { return each.text == text; });
+    if (known == told.end()) known = told.insert(told.end(), Told{text, {}});
+    if (module != nullptr) known->modules.push_back(module->name);
+  }
+  std::vector<std::string> lines;
+  for (const Told& each : told) {
+    const auto names = compress_names(each.modules);
+    std::string line = each.text;
+    for (std::size_t i = 0; i < std::min<std::size_t>(names.size(), 3); ++i) line += (i == 0 ? " (" : ", ") + names[i];
+    if (names.size() > 3) line += fmt::format(" and {} more", names.size() - 3);
+    lines.push_back(printable(line + (names.empty() ? "" : ")"), kShownLineBytes));
+  }
+  return lines;
+}
+
+Json inspect_json(const LoadPlan& plan, const Checkpoint& checkpoint) {
+  const ModelInfo& info = plan.info();
+  Json layers = Json::array();
+  for (const ModuleReport& module : plan.modules()) {
+    layers.push_back({{"name", module.name},
+                      {"kind", module.kind},
+                      {"scheme", to_string(module.scheme)},
+                      {"excluded_by", module.excluded_by.empty() ? Json(nullptr) : Json(module.excluded_by)},
+                      {"bytes", module.bytes}});
+  }
+  return {{"architecture", info.architecture},
+          {"format", info.format},
+          {"total_bytes", checkpoint.total_bytes()},
+          {"parameters", plan.parameters()},
+          {"layer_count", info.layers},
+          {"hidden", info.hidden},
+          {"vocabulary", info.vocabulary},
+          {"max_positions", info.max_positions},
+          {"experts_per_layer", info.experts},
+          {"experts_per_token", info.experts_per_token},
+          {"layers", std::move(layers)},
+          {"warnings", plan.warnings()}};
+}
+
+std::string numbers_text(const std::vector<int>& numbers) {
+  std::string text;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t last = i;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    if (last < i + 2) last = i;
+    text += (text.empty() ? "" : ", ") + std::to_string(numbers[i]);
+    if (last > i) text += "-" + std::to_string(numbers[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+std::string legal_text(const std::vector<Degree>& degrees) {
+  std::vector<int> legal;
+  for (const Degree& row : degrees) {
+    if (row.legal()) legal.push_back(row.degree);
+  }
+  return numbers_text(legal);
+}
+
+namespace {
+
+// "tp 3 does not divide 4 attention heads; legal: 1, 2, 4".
+Error with_legal_degrees(Error error, const MemoryPlan& plan) {
+  const bool tp = error.code == "plan.tp";
+  if (!tp && error.code != "plan.ep") return error;
+  error.found += (error.wanted.empty() ? "" : ", wanted " + error.wanted + " (" + error.where + ")") +
+                 "; legal: " + legal_text(tp ? plan.tp_degrees : plan.ep_degrees);
+  error.where.clear();
+  error.wanted.clear();
+  return error;
+}
+
+std::string rule_text(const Degree& row) {
+  return row.module + ": " + row.found + (row.wanted.empty() ? "" : "; wanted " + row.wanted);
+}
+
+Json degrees_json(const std::vector<Degree>& degrees) {
+  Json rows = Json::array();
+  for (const Degree& row : degrees) {
+    rows.push_back(
+        {{"degree", row.degree}, {"legal", row.legal()}, {"rule", row.legal() ? Json(nullptr) : Json(rule_text(row))}});
+  }
+  return rows;
+}
+
+bool runs_here(const LayerFootprint& layer) {
+  return layer.experts.card != nullptr && layer.experts.card->kind == CardKind::own && layer.experts.packed;
+}
+
+Json experts_json(const ExpertsKernel& kernel) {
+  if (kernel.card == nullptr) return nullptr;
+  return {{"backend", kernel.card->backend},
+          {"card", kernel.card->id},
+          {"kind", to_string(kernel.card->kind)},
+          {"packed", kernel.packed},
+          {"bytes", kernel.bytes}};
+}
+
+}  // namespace
+
+Result<MemoryPlan> plan_memory(const std::filesystem::path& folder, const MemoryQuestion& question) {
+  MemoryPlan result{.tp = question.tp, .ep = question.ep};
+  result.machine = question.device != nullptr ? question.device->machine() : question.host;
+  MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
+  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, question.host, question.policy, question.device));
+  result.max_positions = plan->info().max_positions;
+  const bool cpu = result.machine.device == DeviceKind::cpu;
+  result.tp_degrees = tensor_degrees(*plan);
+  result.ep_degrees = expert_degrees(*plan);
+  const auto counted = footprint(
+      *plan, {.tp = question.tp,
+              .ep = question.ep,
+              .context = question.context != 0 ? question.context : std::min(kUsualContext, result.max_positions),
+              .batch_tokens = kPrefillChunk,
+              .threads = cpu ? result.machine.cores : 1,
+              .top_k = true});
+  if (!counted.ok()) return with_legal_degrees(counted.error(), result);
+  result.footprint = counted.value();
+  result.warnings = warnings_of(*plan, {.decisions = cpu});  // a note says that no kernel for another device is here
+  return result;
+}
+
+Json plan_json(const MemoryPlan& plan) {
+  const Footprint& footprint = plan.footprint;
+  Json layers = Json::array();
+  for (const LayerFootprint& layer : footprint.layers) {
+    layers.push_back({{"name", layer.name},
+                      {"mixer_bytes", layer.mixer},
+                      {"feed_forward_bytes", layer.feed_forward},
+                      {"norm_bytes", layer.norms},
+                      {"kv_cache_bytes", layer.state},
+                      {"experts_backend", runs_here(layer) ? Json(layer.experts.card->backend) : Json(nullptr)},
+                      {"experts_kernel", experts_json(layer.experts)}});
+  }
+  return {{"device", to_json(plan.machine)},
+          {"tp", plan.tp},
+          {"ep", plan.ep},
+          {"ranks", plan.tp * plan.ep},
+          {"context", footprint.context},
+          {"batch_tokens", footprint.batch_tokens},
+          {"layers", std::move(layers)},
+          {"embedding_bytes", footprint.embedding},
+          {"head_bytes", footprint.head},
+          {"final_norm_bytes", footprint.final_norm},
+          {"weight_bytes", footprint.weights()},
+          {"kv_cache_bytes", footprint.state},
+          {"workspace_bytes", footprint.workspace},
+          {"total_bytes", footprint.total()},
+          {"memory_bytes", plan.machine.memory_bytes},
+          {"fits", plan.fits()},
+          {"packed", footprint.packed},
+          {"tp_degrees", degrees_json(plan.tp_degrees)},
+          {"ep_degrees", degrees_json(plan.ep_degrees)},
+          {"warnings", plan.warnings}};
+}
+
+std::string fault_of(const Verification& result) {
+  if (!result.checkpoint_ok()) return result.backend_ok() ? "checkpoint" : "checkpoint and backend";
+  return result.backend_ok() ? "" : "backend";
+}
+
+namespace {
+
+Json number(double value) {
+  return std::isfinite(value) ? Json(value) : Json(nullptr);
+}
+
+}  // namespace
+
+Json verify_json(const Verification& result) {
+  Json layers = Json::array();
+  for (const LayerVerdict& layer : result.layers) {
+    layers.push_back({{"name", layer.name},
+                      {"backend", layer.backend},
+                      {"max_abs_err", number(layer.difference.max_abs)},
+                      {"mean_abs_err", number(layer.difference.mean_abs)},
+                      {"rel_err", number(layer.difference.relative)},
+                      {"cosine", number(layer.difference.cosine)},
+                      {"bound", layer.bound},
+                      {"ok", layer.ok}});
+  }
+  Json findings = Json::array();
+  for (const Finding& finding : result.findings) {
+    findings.push_back({{"tensor", finding.tensor},
+                        {"finding", finding.finding},
+                        {"severity", finding.severity == Finding::Severity::error ? "error" : "warning"}});
+  }
+  const std::string fault = fault_of(result);
+  return {{"layers", std::move(layers)}, {"checkpoint_findings", std::move(findings)},
+          {"ok", result.ok()},           {"fault", fault.empty() ? Json(nullptr) : Json(fault)},
+          {"tokens", result.tokens},     {"interrupted", result.interrupted}};
+}
+
+Json run_json(const Session& session, const Reply& reply, std::span<const std::int32_t> prompt) {
+  const Generation& generation = reply.generation;
+  const GenerationTiming& timing = generation.timing;
+  const bool stopped_early = generation.finish == FinishReason::interrupted;
+  return {{"text", reply.text},
+          {"reasoning", reply.reasoning.empty() ? Json(nullptr) : Json(reply.reasoning)},
+          {"answer", reply.answer},
+          {"prompt_ids", std::vector<std::int32_t>(prompt.begin(), prompt.end())},
+          {"ids", generation.ids},
+          {"finish_reason", stopped_early ? "stop" : std::string(to_string(generation.finish))},
+          {"interrupted", stopped_early},
+          {"backend", session.backends()},
+          {"timing",
+           {{"load_s", session.load_seconds()},
+            {"prefill_s", timing.prefill_s},
+            {"prefill_tokens", timing.prefill_tokens},
+            {"decode_s", timing.decode_s},
+            {"decode_tokens", timing.decode_tokens},
+            {"prefill_tok_s", timing.prefill_tok_s()},
+            {"decode_tok_s", timing.decode_tok_s()}}},
+          {"peak_rss_bytes", peak_resident_bytes()}};
+}
+
+}  // namespace moracle

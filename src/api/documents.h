@@ -1,0 +1,71 @@
+// The JSON documents of inspect, plan, verify and run, which the command line and the C interface share.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "device/device.h"
+#include "generate/session.h"
+#include "model/load/footprint.h"
+#include "model/model.h"
+#include "verify/verify.h"
+
+namespace moracle {
+
+struct WarningChoice {
+  bool decisions = true;  // those that the oracle gave for single layers too
+};
+// Each text once, with the modules that it is about behind it. Without control characters.
+[[nodiscard]] std::vector<std::string> warnings_of(const LoadPlan& plan, const WarningChoice& choice = {});
+
+[[nodiscard]] Json inspect_json(const LoadPlan& plan, const Checkpoint& checkpoint);
+
+// What is asked about a model's memory.
+struct MemoryQuestion {
+  Machine host{};                    // of one rank
+  std::shared_ptr<Device> device{};  // that computes the experts; null: the host does
+  int tp = 1;
+  int ep = 1;
+  std::int64_t context = 0;  // 0: kUsualContext, or the model's where that is shorter
+  Policy policy{};
+};
+inline constexpr std::int64_t kUsualContext = 4096;
+
+struct MemoryPlan {
+  int tp = 1, ep = 1;
+  Machine machine{};
+  std::int64_t max_positions = 0;
+  Footprint footprint{};
+  std::vector<Degree> tp_degrees{}, ep_degrees{};
+  std::vector<std::string> warnings{};
+
+  [[nodiscard]] bool fits() const { return footprint.total() <= machine.memory_bytes; }
+};
+// Errors: those of opening and of footprint(); "plan.tp" and "plan.ep" list the legal degrees.
+Result<MemoryPlan> plan_memory(const std::filesystem::path& folder, const MemoryQuestion& question);
+[[nodiscard]] Json plan_json(const MemoryPlan& plan);
+
+// "1, 2, 4-8": of at least three in a row the first and the last.
+[[nodiscard]] std::string numbers_text(const std::vector<int>& numbers);
+// The same of the degrees that are legal.
+[[nodiscard]] std::string legal_text(const std::vector<Degree>& degrees);
+
+// "checkpoint", "backend", "checkpoint and backend", or empty.
+[[nodiscard]] std::string fault_of(const Verification& result);
+[[nodiscard]] Json verify_json(const Verification& result);
+
+// One reply of a model, its parts told apart.
+struct Reply {
+  std::string text;  // all that was generated, marks of parts included
+  std::string reasoning;
+  std::string answer;
+  Generation generation;
+};
+[[nodiscard]] Json run_json(const Session& session, const Reply& reply, std::span<const std::int32_t> prompt);
+
+}  // namespace moracle

@@ -1,0 +1,34 @@
+// The threads that layers of the C interface run on, with the workspace that they share.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "api/edge/handles.h"
+#include "base/memory.h"
+#include "base/result.h"
+#include "base/thread_pool.h"
+
+namespace moracle::api {
+
+class Pool {
+ public:
+  static constexpr Kind kKind = Kind::pool;
+  explicit Pool(int threads, std::span<const int> cpus = {}) : threads_(threads, cpus) {}
+  explicit Pool(HostThreads host) : threads_(std::move(host)) {}
+
+  // Held for as long as the threads or the workspace are used.
+  [[nodiscard]] std::mutex& mutex() { return mutex_; }
+  [[nodiscard]] ThreadPool& threads() { return threads_; }
+  // Errors: "memory.allocate".
+  Result<std::span<std::byte>> workspace(std::size_t bytes);
+
+ private:
+  std::mutex mutex_;
+  ThreadPool threads_;
+  PageBuffer workspace_;
+};
+
+}  // namespace moracle::api

@@ -1,0 +1,276 @@
+// The C interface of the engine.
+#include <mutex>
+
+#include "api/documents.h"
+#include "api/edge/call.h"
+#include "base/printable.h"
+#include "generate/session.h"
+#include "text/template/chat_templates.h"
+
+namespace moracle::api {
+
+namespace {
+
+constexpr int kMostThreads = 1024;
+constexpr std::int64_t kMostTokens = INT32_MAX;
+constexpr std::uint64_t kMostIds = std::uint64_t{1} << 31;
+constexpr std::uint64_t kMostText = std::uint64_t{1} << 30;
+constexpr std::uint64_t kMostStops = 1024;
+
+class OpenEngine {
+ public:
+  static constexpr Kind kKind = Kind::engine;
+  explicit OpenEngine(std::unique_ptr<Session> session) : session_(std::move(session)) {}
+
+  [[nodiscard]] Session& session() { return *session_; }
+  [[nodiscard]] std::mutex& mutex() { return mutex_; }  // held while it generates
+
+ private:
+  std::unique_ptr<Session> session_;
+  std::mutex mutex_;
+};
+
+Result<std::shared_ptr<OpenEngine>> open(const std::string& folder, const moracle_engine_options* given) {
+  MORACLE_ASSIGN(const auto options, read_struct(given, "options"));
+  if (options.threads < 0 || options.threads > kMostThreads)
+    return wrong_argument("range", "options.threads", "0 to 1024", std::to_string(options.threads));
+  SessionOptions session;
+  session.folder = folder;
+  session.machine = probe_machine();
+  MORACLE_ASSIGN(session.policy, read_policy(options.policy));
+  session.threads = options.threads;
+  session.few_logits = true;  // requests choose how they sample
+  if (options.on_progress != nullptr) {
+    session.on_progress = [&](const LoadProgress& progress) {
+      options.on_progress(options.context, progress.bytes_done, progress.bytes_total);
+    };
+  }
+  MORACLE_ASSIGN(auto opened, Session::open(session));
+  return std::make_shared<OpenEngine>(std::move(opened));
+}
+
+Json engine_json(Session& session) {
+  const ModelInfo& info = session.info();
+  return {{"architecture", info.architecture},
+          {"format", info.format},
+          {"layers", info.layers},
+          {"hidden", info.hidden},
+          {"vocabulary", info.vocabulary},
+          {"max_positions", info.max_positions},
+          {"experts_per_layer", info.experts},
+          {"experts_per_token", info.experts_per_token},
+          {"backend", session.backends()},
+          {"threads", session.pool().threads()},
+          {"load_s", session.load_seconds()},
+          {"warnings", session.warnings()}};
+}
+
+Result<ChatRequest> read_chat(const char* text) {
+  MORACLE_ASSIGN(const std::string json, read_text(text, "chat_json"));
+  MORACLE_ASSIGN(const OrderedJson chat, parse_ordered_json(json, "chat_json"));
+  const auto wrong = [](const char* key, const char* wanted) {
+    return Error{.code = "chat.type", .where = std::string("/") + key, .wanted = wanted, .found = "another value"};
+  };
+  ChatRequest request;
+  if (!chat.is_object()) return wrong("", "an object with messages");
+  for (const auto& [key, value] : chat.items()) {
+    if (key == "messages") {
+      if (!value.is_array()) return wrong("messages", "a list");
+      request.messages = value;
+    } else if (key == "tools") {
+      if (!value.is_array() && !value.is_null()) return wrong("tools", "a list, or null");
+      request.tools = value;
+    } else if (key == "template_args") {
+      if (!value.is_object()) return wrong("template_args", "an object");
+      request.variables = value;
+    } else if (key == "add_generation_prompt") {
+      if (!value.is_boolean()) return wrong("add_generation_prompt", "true or false");
+      request.add_generation_prompt = value.get<bool>();
+    } else {
+      return Error{.code = "chat.key",
+                   .wanted = "messages, tools, template_args or add_generation_prompt",
+                   .found = in_quotes(key)};
+    }
+  }
+  return request;
+}
+
+Result<GenerationChoice> read_choice(const moracle_generate_options& options) {
+  GenerationChoice choice;
+  const auto set = [&](std::uint32_t bit, auto& to, auto value) {
+    if ((options.set & bit) != 0) to = value;
+  };
+  set(MORACLE_SET_TEMPERATURE, choice.temperature, options.temperature);
+  set(MORACLE_SET_TOP_K, choice.top_k, options.top_k);
+  set(MORACLE_SET_TOP_P, choice.top_p, options.top_p);
+  set(MORACLE_SET_MIN_P, choice.min_p, options.min_p);
+  set(MORACLE_SET_REPETITION_PENALTY, choice.repetition_penalty, options.repetition_penalty);
+  set(MORACLE_SET_PRESENCE_PENALTY, choice.presence_penalty, options.presence_penalty);
+  set(MORACLE_SET_FREQUENCY_PENALTY, choice.frequency_penalty, options.frequency_penalty);
+  set(MORACLE_SET_MAX_TOKENS, choice.max_tokens, options.max_tokens);
+  choice.seed = options.seed;
+  choice.ignore_eos = options.ignore_eos != 0;
+  if (choice.max_tokens && (*choice.max_tokens < 1 || *choice.max_tokens > kMostTokens))
+    return wrong_argument("range", "options.max_tokens", "1 or more", std::to_string(*choice.max_tokens));
+  if (options.stop_count > kMostStops)
+    return wrong_argument("range", "options.stop_count", "at most 1024", std::to_string(options.stop_count));
+  if (options.stop_count > 0) MORACLE_TRY(check_not_null(options.stop, "options.stop"));
+  for (std::uint64_t i = 0; i < options.stop_count; ++i) {
+    MORACLE_ASSIGN(choice.stop_texts.emplace_back(), read_text(options.stop[i], "options.stop"));
+  }
+  return choice;
+}
+
+struct GenerateCall {
+  std::span<const std::int32_t> ids{};
+  std::string prompt{};
+  moracle_generate_options options{};
+  moracle_on_text on_text = nullptr;
+  void* context = nullptr;
+};
+
+Result<Json> generate(OpenEngine& engine, const GenerateCall& call) {
+  MORACLE_ASSIGN(const GenerationChoice choice, read_choice(call.options));
+  const std::lock_guard lock(engine.mutex());
+  Session& session = engine.session();
+  if (call.options.context < 0 || call.options.context > session.info().max_positions) {
+    return wrong_argument("range", "options.context", "0 to " + std::to_string(session.info().max_positions),
+                          std::to_string(call.options.context));
+  }
+  MORACLE_ASSIGN(const GenerationSettings settings, session.text().generation().settle(choice));
+  MORACLE_TRY(check(settings.sampling));
+  MORACLE_TRY(session.text().check_prompt(call.ids, call.options.context));
+  MORACLE_ASSIGN(const auto state, session.model().new_sequence());
+  Reply reply;
+  ReplyReader reader(session.text().reply_format(), call.prompt);
+  Completion completion{.settings = settings,
+                        .max_tokens = settings.answer_tokens(static_cast<std::int64_t>(call.ids.size())),
+                        .context = call.options.context};
+  completion.reader = &reader;
+  completion.on_part = [&](ReplyPart part, std::string_view text) {
+    (part == ReplyPart::reasoning ? reply.reasoning : reply.answer) += text;
+  };
+  bool stopped = false;
+  const auto on_text = [&](std::string_view piece) {
+    reply.text += piece;
+    if (call.on_text != nullptr) stopped = call.on_text(call.context, piece.data(), piece.size()) != 0 || stopped;
+  };
+  MORACLE_ASSIGN(reply.generation, complete(session, *state, call.ids, completion, on_text, [&] { return stopped; }));
+  return run_json(session, reply, call.ids);
+}
+
+}  // namespace
+
+}  // namespace moracle::api
+
+using namespace moracle;  // NOLINT(google-build-using-namespace): the C interface has no namespace of its own
+
+extern "C" {
+
+moracle_status moracle_engine_open(const char* model, const moracle_engine_options* options, moracle_engine** engine,
+                                   moracle_error** error) {
+  return api::call(error, "open the model", [&]() -> Result<> {
+    MORACLE_TRY(api::check_not_null(engine, "engine"));
+    *engine = nullptr;
+    MORACLE_ASSIGN(const std::string folder, api::read_text(model, "model"));
+    MORACLE_ASSIGN(auto opened, api::open(folder, options));
+    *engine = static_cast<moracle_engine*>(api::add_handle(api::Kind::engine, std::move(opened)));
+    return Ok{};
+  });
+}
+
+moracle_status moracle_engine_json(moracle_engine* engine, char** json, moracle_error** error) {
+  return api::call(error, "describe the engine", [&]() -> Result<> {
+    MORACLE_TRY(api::check_not_null(json, "json"));
+    *json = nullptr;
+    MORACLE_ASSIGN(const auto opened, api::find<api::OpenEngine>(engine));
+    *json = api::copy_json(api::engine_json(opened->session()));
+    return Ok{};
+  });
+}
+
+moracle_status moracle_engine_close(moracle_engine* engine) {
+  return api::close(api::Kind::engine, engine);
+}
+
+moracle_status moracle_engine_tokenize(moracle_engine* engine, const char* text, uint64_t bytes, int32_t** ids,
+                                       uint64_t* count, moracle_error** error) {
+  return api::call(error, "tokenize", [&]() -> Result<> {
+    MORACLE_TRY(api::check_not_null(ids, "ids"));
+    MORACLE_TRY(api::check_not_null(count, "count"));
+    *ids = nullptr;
+    *count = 0;
+    MORACLE_ASSIGN(const auto opened, api::find<api::OpenEngine>(engine));
+    MORACLE_TRY(api::check_not_null(text, "text"));
+    if (bytes > api::kMostText) return api::wrong_argument("range", "bytes", "at most 1 GiB", std::to_string(bytes));
+    MORACLE_ASSIGN(const auto made, opened->session().text().encode_prompt({text, static_cast<std::size_t>(bytes)}));
+    *ids = api::copy_ids(made);
+    *count = made.size();
+    return Ok{};
+  });
+}
+
+moracle_status moracle_engine_detokenize(moracle_engine* engine, const int32_t* ids, uint64_t count, char** text,
+                                         uint64_t* bytes, moracle_error** error) {
+  return api::call(error, "detokenize", [&]() -> Result<> {
+    MORACLE_TRY(api::check_not_null(text, "text"));
+    *text = nullptr;
+    MORACLE_ASSIGN(const auto opened, api::find<api::OpenEngine>(engine));
+    if (count > 0) MORACLE_TRY(api::check_not_null(ids, "ids"));
+    if (count > api::kMostIds) return api::wrong_argument("range", "count", "at most 2^31", std::to_string(count));
+    MORACLE_ASSIGN(const std::string made,
+                   opened->session().text().tokenizer().decode({ids, static_cast<std::size_t>(count)}));
+    *text = api::copy_text(made);
+    if (bytes != nullptr) *bytes = made.size();
+    return Ok{};
+  });
+}
+
+moracle_status moracle_engine_template(moracle_engine* engine, const char* chat_json, char** text, int32_t** ids,
+                                       uint64_t* count, moracle_error** error) {
+  return api::call(error, "apply the chat template", [&]() -> Result<> {
+    MORACLE_TRY(api::check_not_null(ids, "ids"));
+    MORACLE_TRY(api::check_not_null(count, "count"));
+    *ids = nullptr;
+    *count = 0;
+    if (text != nullptr) *text = nullptr;
+    MORACLE_ASSIGN(const auto opened, api::find<api::OpenEngine>(engine));
+    MORACLE_ASSIGN(const ChatRequest request, api::read_chat(chat_json));
+    MORACLE_ASSIGN(const ChatPrompt made, opened->session().text().encode_chat(request));
+    int32_t* const copy = api::copy_ids(made.ids);
+    if (text != nullptr) {
+      try {
+        *text = api::copy_text(made.text);
+      } catch (...) {
+        moracle_free(copy);
+        throw;
+      }
+    }
+    *ids = copy;
+    *count = made.ids.size();
+    return Ok{};
+  });
+}
+
+moracle_status moracle_engine_generate(moracle_engine* engine, const int32_t* ids, uint64_t count, const char* prompt,
+                                       const moracle_generate_options* options, moracle_on_text on_text, void* context,
+                                       char** reply, moracle_error** error) {
+  return api::call(error, "generate", [&]() -> Result<> {
+    MORACLE_TRY(api::check_not_null(reply, "reply"));
+    *reply = nullptr;
+    MORACLE_ASSIGN(const auto opened, api::find<api::OpenEngine>(engine));
+    if (count == 0 || count > api::kMostIds)
+      return api::wrong_argument("range", "count", "1 to 2^31", std::to_string(count));
+    MORACLE_TRY(api::check_not_null(ids, "ids"));
+    api::GenerateCall call{.ids = {ids, static_cast<std::size_t>(count)}, .on_text = on_text, .context = context};
+    if (prompt != nullptr) {
+      MORACLE_ASSIGN(call.prompt, api::read_text(prompt, "prompt"));
+    }
+    MORACLE_ASSIGN(call.options, api::read_struct(options, "options"));
+    MORACLE_ASSIGN(const Json document, api::generate(*opened, call));
+    *reply = api::copy_json(document);
+    return Ok{};
+  });
+}
+
+}  // extern "C"

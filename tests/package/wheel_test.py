@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""The wheel: built from the checkout, installed in a fresh environment of every Python here, without a toolchain.
+
+  wheel_test.py SOURCE_DIR PYTHON BUILD_DIR PROGRAM
+
+PYTHON has pip, scikit-build-core, mypy and basedpyright. Exit code 77: it has not.
+"""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+SOURCE, PYTHON, BUILD, PROGRAM = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), sys.argv[4]
+MOST_BYTES = 15 << 20
+SYSTEM = {"libc.so.6", "libm.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2"}
+
+
+def run(*command, **options):
+    subprocess.run([str(word) for word in command], check=True, **options)
+
+
+def pythons():
+    """Every interpreter on the machine, once."""
+    found = {}
+    for pattern in ("/usr/bin/python3*", "/usr/local/bin/python3*", "/opt/*/bin/python3*"):
+        for path in sorted(glob.glob(pattern)):
+            if re.fullmatch(r"python3(\.\d+t?)?", Path(path).name):
+                found.setdefault(os.path.realpath(path), path)
+    return list(found.values())
+
+
+def check_wheel(wheel):
+    assert wheel.name.endswith("-py3-none-manylinux_2_36_x86_64.whl"), wheel.name
+    assert wheel.stat().st_size <= MOST_BYTES, wheel.stat().st_size
+    with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory() as folder:
+        names = archive.namelist()
+        assert "moracle/py.typed" in names and "moracle/libmoracle.so.0" in names, names
+        metadata = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
+        assert "Requires-Dist" not in metadata, metadata
+        library = archive.extract("moracle/libmoracle.so.0", folder)
+        said = subprocess.run(["readelf", "-d", "-V", library], text=True, capture_output=True, check=True).stdout
+    needed = set(re.findall(r"NEEDED\).*\[(.*)\]", said))
+    assert needed <= SYSTEM, needed
+    newest = max(tuple(map(int, version.split("."))) for version in re.findall(r"GLIBC_(2\.\d+)", said))
+    assert newest <= (2, 36), newest
+    print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, glibc {newest[0]}.{newest[1]}")
+
+
+def try_with(python, wheel, work):
+    environment = work / "venv"
+    shutil.rmtree(environment, ignore_errors=True)
+    run(python, "-m", "venv", environment)
+    run(environment / "bin" / "pip", "install", "-q", "--disable-pip-version-check", "--no-index", wheel)
+    variables = {"PATH": str(environment / "bin"), "HOME": str(work), "MORACLE_PROGRAM": PROGRAM,
+                 "MORACLE_DATA": str(SOURCE / "tests" / "data" / "checkpoints")}
+    run(environment / "bin" / "python", SOURCE / "tests" / "python" / "library_test.py", cwd=work, env=variables)
+    print(f"{python}: passed")
+
+
+def main():
+    modules = "import pip, wheel, scikit_build_core, mypy, basedpyright"
+    if subprocess.run([PYTHON, "-c", modules], check=False).returncode != 0:
+        return 77
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        run(SOURCE / "scripts" / "package", "wheel", work, BUILD)
+        wheel = next(work.glob("*.whl"))
+        check_wheel(wheel)
+        for python in pythons():
+            try_with(python, wheel, work)
+        # The structs against the header, and numpy, by the Python that tests use.
+        unpacked = work / "unpacked"
+        zipfile.ZipFile(wheel).extractall(unpacked)
+        variables = {**os.environ, "PYTHONPATH": str(unpacked), "MORACLE_PROGRAM": PROGRAM,
+                     "MORACLE_DATA": str(SOURCE / "tests" / "data" / "checkpoints"),
+                     "MORACLE_HEADERS": str(SOURCE / "include")}
+        run(PYTHON, SOURCE / "tests" / "python" / "library_test.py", cwd=work, env=variables)
+        for checker in (["mypy", "--config-file", "pyproject.toml", "--cache-dir", work / "mypy"],
+                        ["basedpyright", "-p", "."]):
+            run(PYTHON, "-m", *checker, cwd=SOURCE / "python")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,212 @@
+// Handles that are null, foreign, closed, of another kind or of another process; and the engine.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+#include <vector>
+
+#include "support/subprocess.h"
+#include "unit/api/c_call.h"
+
+namespace moracle::test {
+namespace {
+
+class CEngine : public ::testing::Test {
+ protected:
+  static moracle_engine* open(const std::string& folder) {
+    moracle_engine_options options{};
+    options.size = sizeof options;
+    options.threads = 2;
+    moracle_engine* engine = nullptr;
+    CallError error;
+    EXPECT_EQ(moracle_engine_open(folder.c_str(), &options, &engine, &error.error), MORACLE_OK) << error.message();
+    return engine;
+  }
+  static std::vector<std::int32_t> tokens_of(moracle_engine* engine, const std::string& text) {
+    std::int32_t* ids = nullptr;
+    std::uint64_t count = 0;
+    CallError error;
+    EXPECT_EQ(moracle_engine_tokenize(engine, text.data(), text.size(), &ids, &count, &error.error), MORACLE_OK)
+        << error.message();
+    std::vector<std::int32_t> copy(ids, ids + count);
+    moracle_free(ids);
+    return copy;
+  }
+  static moracle_generate_options some_tokens(std::int64_t count) {
+    moracle_generate_options options{};
+    options.size = sizeof options;
+    options.set = MORACLE_SET_MAX_TOKENS | MORACLE_SET_TEMPERATURE;
+    options.max_tokens = count;
+    return options;
+  }
+  const std::string folder_ = checkpoint_folder(kQwen);
+};
+
+TEST_F(CEngine, GeneratesWhatTheCommandLineDoes) {
+  moracle_engine* const engine = open(folder_);
+  const std::string prompt = "The old man went";
+  const auto ids = tokens_of(engine, prompt);
+  const auto options = some_tokens(12);
+  std::string streamed;
+  const moracle_on_text on_text = [](void* context, const char* text, std::uint64_t bytes) -> std::int32_t {
+    static_cast<std::string*>(context)->append(text, bytes);
+    return 0;
+  };
+  const Json reply = document_of([&](char** json, moracle_error** error) {
+    return moracle_engine_generate(engine, ids.data(), ids.size(), prompt.c_str(), &options, on_text, &streamed, json,
+                                   error);
+  });
+  const RunOutcome run =
+      run_process({MORACLE_BINARY, "run", folder_, "-p", prompt, "-n", "12", "--temperature", "0", "--json"});
+  const Json expected = Json::parse(run.out, nullptr, false);
+  for (const char* const key : {"text", "ids", "prompt_ids", "answer", "reasoning", "finish_reason", "backend"})
+    EXPECT_EQ(reply[key], expected[key]) << key;
+  EXPECT_EQ(reply["text"], streamed);
+  const std::vector<std::int32_t> made = reply["ids"];
+  char* text = nullptr;
+  EXPECT_EQ(moracle_engine_detokenize(engine, made.data(), made.size(), &text, nullptr, nullptr), MORACLE_OK);
+  EXPECT_EQ(reply["text"], text);
+  moracle_free(text);
+  const Json described =
+      document_of([&](char** json, moracle_error** error) { return moracle_engine_json(engine, json, error); });
+  EXPECT_EQ(described["architecture"], "qwen3_moe");
+  EXPECT_EQ(described["backend"], expected["backend"]);
+  EXPECT_EQ(moracle_engine_close(engine), MORACLE_OK);
+}
+
+TEST_F(CEngine, AppliesTheTemplate) {
+  moracle_engine* const engine = open(folder_);
+  char* text = nullptr;
+  std::int32_t* ids = nullptr;
+  std::uint64_t count = 0;
+  const auto apply = [&](const char* json, moracle_error** error) {
+    return moracle_engine_template(engine, json, &text, &ids, &count, error);
+  };
+  EXPECT_EQ(
+      code_of(MORACLE_OK, [&](auto** e) { return apply(R"({"messages": [{"role": "user", "content": "Hi"}]})", e); }),
+      "");
+  const std::string made(text);
+  EXPECT_NE(made.find("Hi"), std::string::npos);
+  EXPECT_GT(count, 0U);
+  moracle_free(text);
+  moracle_free(ids);
+  EXPECT_EQ(code_of(MORACLE_FAILED, [&](auto** e) { return apply("[", e); }), "json.syntax");
+  EXPECT_EQ(code_of(MORACLE_FAILED, [&](auto** e) { return apply("[]", e); }), "chat.type");
+  EXPECT_EQ(code_of(MORACLE_FAILED, [&](auto** e) { return apply(R"({"messages": 3})", e); }), "chat.type");
+  EXPECT_EQ(code_of(MORACLE_FAILED, [&](auto** e) { return apply(R"({"message": []})", e); }), "chat.key");
+  EXPECT_EQ(code_of(MORACLE_INVALID, [&](auto** e) { return apply(nullptr, e); }), "argument.null");
+  EXPECT_EQ(moracle_engine_close(engine), MORACLE_OK);
+}
+
+TEST_F(CEngine, WrongRequestsAreErrors) {
+  moracle_engine* const engine = open(folder_);
+  const auto ids = tokens_of(engine, "The");
+  char* json = nullptr;
+  const auto code = [&](moracle_status status, const std::vector<std::int32_t>& prompt, const auto& change) {
+    moracle_generate_options options = some_tokens(2);
+    change(options);
+    return code_of(status, [&](auto** error) {
+      return moracle_engine_generate(engine, prompt.data(), prompt.size(), nullptr, &options, nullptr, nullptr, &json,
+                                     error);
+    });
+  };
+  const auto nothing = [](auto&) {};
+  EXPECT_EQ(code(MORACLE_INVALID, {}, nothing), "argument.range");
+  EXPECT_EQ(code(MORACLE_FAILED, {1 << 30}, nothing), "model.token");
+  EXPECT_EQ(code(MORACLE_FAILED, {-1}, nothing), "model.token");
+  EXPECT_EQ(code(MORACLE_FAILED, ids, [](auto& o) { o.temperature = -1; }), "sampling.range");
+  EXPECT_EQ(code(MORACLE_INVALID, ids, [](auto& o) { o.max_tokens = 0; }), "argument.range");
+  EXPECT_EQ(code(MORACLE_INVALID, ids, [](auto& o) { o.context = -5; }), "argument.range");
+  EXPECT_EQ(code(MORACLE_INVALID, ids, [](auto& o) { o.stop_count = 1; }), "argument.null");
+  EXPECT_EQ(code(MORACLE_OK, ids, nothing), "");
+  moracle_free(json);
+  EXPECT_EQ(moracle_engine_close(engine), MORACLE_OK);
+}
+
+// Two engines, each with calls from several threads; a callback ends one answer.
+TEST_F(CEngine, TwoAtOnce) {
+  moracle_engine* const engines[] = {open(folder_), open(checkpoint_folder(kMixtral))};
+  std::vector<std::string> texts(6);
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      threads.emplace_back([&, i] {
+        moracle_engine* const engine = engines[i % 2];
+        const auto ids = tokens_of(engine, "The old man");
+        const auto options = some_tokens(6);
+        const Json reply = document_of([&](char** json, moracle_error** error) {
+          return moracle_engine_generate(engine, ids.data(), ids.size(), nullptr, &options, nullptr, nullptr, json,
+                                         error);
+        });
+        texts[i] = reply["text"];
+      });
+    }
+  }
+  for (std::size_t i = 2; i < texts.size(); ++i) EXPECT_EQ(texts[i], texts[i % 2]);
+  const auto ids = tokens_of(engines[0], "The old man");
+  const auto options = some_tokens(6);
+  const Json stopped = document_of([&](char** json, moracle_error** error) {
+    return moracle_engine_generate(
+        engines[0], ids.data(), ids.size(), nullptr, &options,
+        [](void*, const char*, std::uint64_t) -> std::int32_t { return 1; }, nullptr, json, error);
+  });
+  EXPECT_EQ(stopped["interrupted"], true);
+  for (moracle_engine* const engine : engines) EXPECT_EQ(moracle_engine_close(engine), MORACLE_OK);
+}
+
+TEST_F(CEngine, HandlesThatAreNone) {
+  moracle_engine* const engine = open(folder_);
+  char* json = nullptr;
+  const auto json_of = [&](const void* handle) {
+    return [&json, handle](auto** error) {
+      return moracle_engine_json(static_cast<moracle_engine*>(const_cast<void*>(handle)), &json, error);
+    };
+  };
+  EXPECT_EQ(code_of(MORACLE_INVALID, json_of(nullptr)), "handle.null");
+  EXPECT_EQ(code_of(MORACLE_INVALID, json_of(&json)), "handle.closed");
+  EXPECT_EQ(code_of(MORACLE_INVALID, json_of(reinterpret_cast<const void*>(std::uintptr_t{0xFFFFFFFFFFFFFFFF}))),
+            "handle.closed");
+  EXPECT_EQ(code_of(MORACLE_INVALID,
+                    [&](auto** error) {
+                      return moracle_checkpoint_json(reinterpret_cast<moracle_checkpoint*>(engine), &json, error);
+                    }),
+            "handle.kind");
+  EXPECT_EQ(moracle_pool_close(reinterpret_cast<moracle_pool*>(engine)), MORACLE_INVALID);
+  EXPECT_EQ(moracle_engine_close(engine), MORACLE_OK);
+  EXPECT_EQ(code_of(MORACLE_INVALID, json_of(engine)), "handle.closed");
+  EXPECT_EQ(moracle_engine_close(engine), MORACLE_INVALID);
+  EXPECT_EQ(moracle_engine_close(nullptr), MORACLE_INVALID);
+  EXPECT_EQ(moracle_experts_close(nullptr), MORACLE_INVALID);
+  EXPECT_EQ(moracle_dense_close(nullptr), MORACLE_INVALID);
+  EXPECT_EQ(moracle_checkpoint_close(nullptr), MORACLE_INVALID);
+  moracle_error_free(nullptr);
+  moracle_free(nullptr);
+}
+
+// A child has the handles but not the threads: an error, closing works, and it may open its own.
+TEST_F(CEngine, HandlesOfTheProcessBeforeAFork) {
+  moracle_engine* const engine = open(folder_);
+  const pid_t child = fork();
+  if (child == 0) {
+    char* json = nullptr;
+    moracle_error* error = nullptr;
+    bool good = moracle_engine_json(engine, &json, &error) == MORACLE_INVALID &&
+                std::string_view(error->code) == "handle.forked";
+    moracle_error_free(error);
+    good = good && moracle_engine_close(engine) == MORACLE_OK;
+    good = good && moracle_engine_close(engine) == MORACLE_INVALID;
+    moracle_checkpoint* checkpoint = nullptr;
+    good = good && moracle_checkpoint_open(folder_.c_str(), nullptr, &checkpoint, nullptr) == MORACLE_OK;
+    moracle_experts* experts = nullptr;
+    good = good && moracle_experts_open(checkpoint, 0, nullptr, &experts, nullptr) == MORACLE_OK;
+    _exit(good ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_FALSE(tokens_of(engine, "The").empty());
+  EXPECT_EQ(moracle_engine_close(engine), MORACLE_OK);
+}
+
+}  // namespace
+}  // namespace moracle::test
