@@ -1,0 +1,26 @@
+"""Quantized mixture-of-experts models as published: which kernel serves them and why, and running them."""
+
+from ._checkpoint import Checkpoint, DenseTensor, Experts, Pool
+from ._engine import Engine, Prompt, Reply
+from ._library import Error, Policy, abi_version, version
+from ._questions import explain, inspect, plan, verify
+
+__version__ = version()
+
+__all__ = [
+    "Checkpoint",
+    "DenseTensor",
+    "Engine",
+    "Error",
+    "Experts",
+    "Policy",
+    "Pool",
+    "Prompt",
+    "Reply",
+    "abi_version",
+    "explain",
+    "inspect",
+    "plan",
+    "verify",
+    "version",
+]

@@ -1,0 +1,354 @@
+"""The engine: text in, text out."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import queue
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Callable, Optional, Union
+
+from ._library import (
+    ON_PROGRESS,
+    ON_TEXT,
+    CEngineOptions,
+    CGenerateOptions,
+    Error,
+    Handle,
+    Json,
+    Model,
+    Policy,
+    call,
+    document,
+    encoded,
+    integer,
+    library,
+    path_of,
+    policy_pointer,
+    take_text,
+)
+
+__all__ = ["Engine", "Prompt", "Reply"]
+
+Messages = Sequence[dict[str, Any]]
+Text = Union[str, "Prompt", Messages]
+
+_FLOATS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+_BITS = {
+    "temperature": 1,
+    "top_k": 2,
+    "top_p": 4,
+    "min_p": 8,
+    "repetition_penalty": 16,
+    "presence_penalty": 32,
+    "frequency_penalty": 64,
+    "max_tokens": 128,
+}
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Token ids, and the text that they are of."""
+
+    ids: tuple[int, ...]
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What was generated, its parts told apart."""
+
+    text: str  # all of it, marks of parts included
+    answer: str
+    reasoning: Optional[str]
+    ids: tuple[int, ...]
+    prompt_ids: tuple[int, ...]
+    finish_reason: str  # "stop" or "length"
+    interrupted: bool
+    timing: dict[str, float] = field(repr=False)
+
+
+class Engine:
+    """One loaded model. Any thread may call; calls take turns."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        threads: int = 0,
+        policy: Optional[Policy] = None,
+        on_progress: Optional[Callable[[int, int], Any]] = None,
+    ) -> None:
+        """`on_progress` gets bytes of weights that are loaded, and in all."""
+        raised: list[BaseException] = []
+
+        def progress(_context: Any, done: int, total: int) -> int:
+            try:
+                if on_progress is not None and not raised:
+                    on_progress(done, total)
+            except BaseException as error:  # noqa: BLE001 - raised again below
+                raised.append(error)
+            return 0
+
+        options = CEngineOptions(threads=integer(threads, "threads", 32), policy=policy_pointer(policy))
+        if on_progress is not None:
+            options.on_progress = ON_PROGRESS(progress)
+        handle = ctypes.c_void_p()
+        call("moracle_engine_open", path_of(model), ctypes.byref(options), ctypes.byref(handle))
+        self._handle = Handle("engine", handle)
+        if raised:
+            self.close()
+            raise raised[0]
+
+    def describe(self) -> Json:
+        """Sizes, backends, load time and warnings."""
+        return document("moracle_engine_json", self._handle.value)
+
+    def tokenize(self, text: str) -> list[int]:
+        """Token ids of a prompt."""
+        data = text.encode(errors="strict") if text.isascii() else (encoded(text) or b"")
+        ids = ctypes.c_void_p()
+        count = ctypes.c_uint64()
+        call(
+            "moracle_engine_tokenize",
+            self._handle.value,
+            data,
+            ctypes.c_uint64(len(data)),
+            ctypes.byref(ids),
+            ctypes.byref(count),
+        )
+        return _take_ids(ids, count.value)
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """Text of ids, without special tokens."""
+        array = _ids_array(ids)
+        text = ctypes.c_void_p()
+        size = ctypes.c_uint64()
+        call(
+            "moracle_engine_detokenize",
+            self._handle.value,
+            array,
+            ctypes.c_uint64(len(ids)),
+            ctypes.byref(text),
+            ctypes.byref(size),
+        )
+        try:
+            return ctypes.string_at(text.value or 0, size.value).decode()
+        finally:
+            library.moracle_free(text)
+
+    def template(
+        self,
+        messages: Messages,
+        *,
+        tools: Optional[Sequence[dict[str, Any]]] = None,
+        add_generation_prompt: bool = True,
+        template_args: Optional[dict[str, Any]] = None,
+    ) -> Prompt:
+        """What the model's chat template makes of a conversation."""
+        chat = {
+            "messages": list(messages),
+            "tools": None if tools is None else list(tools),
+            "add_generation_prompt": add_generation_prompt,
+            "template_args": template_args or {},
+        }
+        text = ctypes.c_void_p()
+        ids = ctypes.c_void_p()
+        count = ctypes.c_uint64()
+        call(
+            "moracle_engine_template",
+            self._handle.value,
+            encoded(json.dumps(chat)),
+            ctypes.byref(text),
+            ctypes.byref(ids),
+            ctypes.byref(count),
+        )
+        made = _take_ids(ids, count.value)
+        return Prompt(tuple(made), take_text(text))
+
+    def generate(self, prompt: Text, *, on_text: Optional[Callable[[str], Any]] = None, **options: Any) -> Reply:
+        """Generates from a text, a Prompt, or messages.
+
+        Options: max_tokens, temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty,
+        seed, context, stop (texts), ignore_eos. What is not given is the publisher's, else off. `on_text` gets text as it
+        is settled and ends the answer by returning False; what it raises ends the answer, and is raised here.
+        """
+        given = self._prompt(prompt)
+        how, _keep = _options(options)
+        raised: list[BaseException] = []
+
+        def forward(_context: Any, data: int, size: int) -> int:
+            try:
+                return int(on_text is not None and on_text(ctypes.string_at(data, size).decode()) is False)
+            except BaseException as error:  # noqa: BLE001 - raised again below
+                raised.append(error)
+                return 1
+
+        callback = ON_TEXT(forward) if on_text is not None else ON_TEXT()
+        try:
+            reply = document(
+                "moracle_engine_generate",
+                self._handle.value,
+                _ids_array(given.ids),
+                ctypes.c_uint64(len(given.ids)),
+                encoded(given.text),
+                ctypes.byref(how),
+                callback,
+                None,
+            )
+        finally:
+            if raised:
+                raise raised[0]
+        return Reply(
+            text=reply["text"],
+            answer=reply["answer"],
+            reasoning=reply["reasoning"],
+            ids=tuple(reply["ids"]),
+            prompt_ids=tuple(reply["prompt_ids"]),
+            finish_reason=reply["finish_reason"],
+            interrupted=reply["interrupted"],
+            timing=reply["timing"],
+        )
+
+    def chat(self, messages: Union[str, Messages], **options: Any) -> Reply:
+        """Answers a conversation, or one message of the user."""
+        return self.generate(_messages(messages), **options)
+
+    def stream(self, prompt: Text, **options: Any) -> Iterator[str]:
+        """Text as it is made. Leaving the loop ends the answer."""
+        pieces: queue.SimpleQueue[Union[str, BaseException, None]] = queue.SimpleQueue()
+        stopped = threading.Event()
+
+        def put(piece: str) -> bool:
+            pieces.put(piece)
+            return not stopped.is_set()
+
+        worker = self._start(prompt, put, pieces.put, options)
+        try:
+            while (piece := pieces.get()) is not None:
+                if isinstance(piece, BaseException):
+                    raise piece
+                yield piece
+        finally:
+            stopped.set()
+            worker.join()
+
+    async def agenerate(self, prompt: Text, **options: Any) -> Reply:
+        """generate() beside an event loop; cancelling ends the answer."""
+        stopped = threading.Event()
+        on_text = options.pop("on_text", None)
+
+        def put(piece: str) -> bool:
+            wanted = on_text is None or on_text(piece) is not False
+            return wanted and not stopped.is_set()
+
+        task = asyncio.get_running_loop().run_in_executor(None, lambda: self.generate(prompt, on_text=put, **options))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            stopped.set()
+            raise
+
+    async def astream(self, prompt: Text, **options: Any) -> AsyncIterator[str]:
+        """stream() beside an event loop."""
+        loop = asyncio.get_running_loop()
+        pieces: asyncio.Queue[Union[str, BaseException, None]] = asyncio.Queue()
+        stopped = threading.Event()
+
+        def hand_over(piece: Union[str, BaseException, None]) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(pieces.put_nowait, piece)
+
+        def put(piece: str) -> bool:
+            hand_over(piece)
+            return not stopped.is_set()
+
+        self._start(prompt, put, hand_over, options)
+        try:
+            while (piece := await pieces.get()) is not None:
+                if isinstance(piece, BaseException):
+                    raise piece
+                yield piece
+        finally:
+            stopped.set()
+
+    def close(self) -> None:
+        """Frees the model once no call uses it."""
+        self._handle.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _prompt(self, prompt: Text) -> Prompt:
+        if isinstance(prompt, Prompt):
+            return prompt
+        if isinstance(prompt, str):
+            return Prompt(tuple(self.tokenize(prompt)), prompt)
+        return self.template(prompt)
+
+    def _start(
+        self,
+        prompt: Text,
+        on_text: Callable[[str], bool],
+        end: Callable[[Union[BaseException, None]], Any],
+        options: dict[str, Any],
+    ) -> threading.Thread:
+        def work() -> None:
+            try:
+                self.generate(prompt, on_text=on_text, **options)
+                end(None)
+            except BaseException as error:  # noqa: BLE001 - raised by who reads
+                end(error)
+
+        worker = threading.Thread(target=work, name="moracle", daemon=True)
+        worker.start()
+        return worker
+
+
+def _messages(messages: Union[str, Messages]) -> Messages:
+    return [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+
+
+def _ids_array(ids: Sequence[int]) -> Any:
+    return (ctypes.c_int32 * len(ids))(*[integer(number, "ids", 32) for number in ids])
+
+
+def _take_ids(ids: ctypes.c_void_p, count: int) -> list[int]:
+    try:
+        if count == 0:
+            return []
+        return list((ctypes.c_int32 * count).from_address(ids.value or 0))
+    finally:
+        library.moracle_free(ids)
+
+
+def _options(options: dict[str, Any]) -> tuple[CGenerateOptions, Any]:
+    """The library's struct, and what it points to."""
+    how = CGenerateOptions()
+    keep: Any = None
+    for name, value in options.items():
+        if value is None:
+            continue
+        if name in _FLOATS:
+            setattr(how, name, float(value))
+        elif name in ("top_k", "max_tokens", "context"):
+            setattr(how, name, integer(value, name))
+        elif name == "seed":
+            how.seed = integer(value, name, 65) & (2**64 - 1)
+        elif name == "ignore_eos":
+            how.ignore_eos = int(bool(value))
+        elif name == "stop":
+            texts = [value] if isinstance(value, str) else list(value)
+            keep = (ctypes.c_char_p * len(texts))(*[encoded(text) for text in texts])
+            how.stop = keep
+            how.stop_count = len(texts)
+        else:
+            raise Error("argument.name", where=name, wanted="an option of generate()", found="another name")
+        how.set |= _BITS.get(name, 0)
+    return how, keep

@@ -1,0 +1,389 @@
+"""libmoracle by ctypes: its structs, its functions, its errors.
+
+What stands here mirrors include/moracle/moracle.h; a test holds sizes and offsets against the header.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Optional, Union
+
+__all__ = ["Error", "Handle", "Json", "Model", "Policy", "abi_version", "call", "document", "library", "version"]
+
+Json = dict[str, Any]
+Model = Union[str, "os.PathLike[str]"]
+
+OK, INVALID, FAILED, NO_MEMORY, INTERRUPTED, END = range(6)
+F32, BF16, F16, INT32, INT64 = range(1, 6)
+ABI_VERSION = 1
+
+
+class CError(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("status", ctypes.c_int32),
+        ("code", ctypes.c_char_p),
+        ("file", ctypes.c_char_p),
+        ("where", ctypes.c_char_p),
+        ("wanted", ctypes.c_char_p),
+        ("found", ctypes.c_char_p),
+        ("advice", ctypes.c_char_p),
+        ("message", ctypes.c_char_p),
+    ]
+
+
+class Struct(ctypes.Structure):
+    """A struct of the library, which begins with its size."""
+
+    def __init__(self, **members: Any) -> None:
+        super().__init__(size=ctypes.sizeof(type(self)), **members)
+
+
+class CPolicy(Struct):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("numerics", ctypes.c_int32),
+        ("batch_invariant", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("backend", ctypes.c_char_p),
+        ("preferred", ctypes.c_char_p),
+    ]
+
+
+ON_PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
+ON_TEXT = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
+
+
+class CExplainOptions(Struct):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("device", ctypes.c_char_p),
+        ("policy", ctypes.POINTER(CPolicy)),
+    ]
+
+
+class CPlanOptions(Struct):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("tp", ctypes.c_int32),
+        ("ep", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("context", ctypes.c_int64),
+        ("device", ctypes.c_char_p),
+        ("policy", ctypes.POINTER(CPolicy)),
+    ]
+
+
+class CVerifyOptions(Struct):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("threads", ctypes.c_int32),
+        ("tokens", ctypes.c_int64),
+        ("layout", ctypes.c_char_p),
+        ("policy", ctypes.POINTER(CPolicy)),
+        ("on_progress", ON_PROGRESS),
+        ("context", ctypes.c_void_p),
+    ]
+
+
+class CPoolOptions(Struct):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("threads", ctypes.c_int32),
+        ("cpus", ctypes.POINTER(ctypes.c_int32)),
+        ("cpu_count", ctypes.c_uint64),
+        ("executor", ctypes.c_void_p),
+    ]
+
+
+class CExpertsOptions(Struct):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("tp", ctypes.c_int32),
+        ("tp_rank", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("experts", ctypes.POINTER(ctypes.c_int64)),
+        ("expert_count", ctypes.c_uint64),
+        ("policy", ctypes.POINTER(CPolicy)),
+        ("pool", ctypes.c_void_p),
+    ]
+
+
+class CExpertsInfo(Struct):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("threads", ctypes.c_int32),
+        ("layer", ctypes.c_int64),
+        ("hidden", ctypes.c_int64),
+        ("intermediate", ctypes.c_int64),
+        ("experts", ctypes.c_int64),
+        ("held", ctypes.c_int64),
+        ("top_k", ctypes.c_int64),
+        ("bytes", ctypes.c_uint64),
+    ]
+
+
+class CExpertsCall(Struct):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("x_dtype", ctypes.c_int32),
+        ("out_dtype", ctypes.c_int32),
+        ("ids_dtype", ctypes.c_int32),
+        ("weights_dtype", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("tokens", ctypes.c_int64),
+        ("top_k", ctypes.c_int64),
+        ("x", ctypes.c_void_p),
+        ("x_stride", ctypes.c_int64),
+        ("ids", ctypes.c_void_p),
+        ("ids_stride", ctypes.c_int64),
+        ("weights", ctypes.c_void_p),
+        ("weights_stride", ctypes.c_int64),
+        ("out", ctypes.c_void_p),
+        ("out_stride", ctypes.c_int64),
+        ("workspace", ctypes.c_void_p),
+        ("workspace_bytes", ctypes.c_uint64),
+    ]
+
+
+class CTensor(Struct):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("dtype", ctypes.c_int32),
+        ("name", ctypes.c_char_p),
+        ("rank", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("dims", ctypes.c_int64 * 4),
+        ("data", ctypes.c_void_p),
+        ("bytes", ctypes.c_uint64),
+    ]
+
+
+class CEngineOptions(Struct):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("threads", ctypes.c_int32),
+        ("policy", ctypes.POINTER(CPolicy)),
+        ("on_progress", ON_PROGRESS),
+        ("context", ctypes.c_void_p),
+    ]
+
+
+class CGenerateOptions(Struct):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("set", ctypes.c_uint32),
+        ("temperature", ctypes.c_double),
+        ("top_p", ctypes.c_double),
+        ("min_p", ctypes.c_double),
+        ("repetition_penalty", ctypes.c_double),
+        ("presence_penalty", ctypes.c_double),
+        ("frequency_penalty", ctypes.c_double),
+        ("top_k", ctypes.c_int64),
+        ("max_tokens", ctypes.c_int64),
+        ("context", ctypes.c_int64),
+        ("seed", ctypes.c_uint64),
+        ("ignore_eos", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("stop", ctypes.POINTER(ctypes.c_char_p)),
+        ("stop_count", ctypes.c_uint64),
+    ]
+
+
+class Error(Exception):
+    """What went wrong: the rule (`code`), where, what was wanted, what was found, what to do."""
+
+    def __init__(
+        self,
+        code: str,
+        *,
+        status: int = INVALID,
+        file: str = "",
+        where: str = "",
+        wanted: str = "",
+        found: str = "",
+        advice: str = "",
+        message: str = "",
+    ) -> None:
+        text = message or f"{where}: wanted {wanted}, found {found} [{code}]".removeprefix(": ")
+        super().__init__(text)
+        self.code = code
+        self.status = status
+        self.file = file
+        self.where = where
+        self.wanted = wanted
+        self.found = found
+        self.advice = advice
+        self.message = text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_error_of, (self.__dict__.copy(),))
+
+
+def _error_of(members: dict[str, Any]) -> Error:
+    return Error(**members)
+
+
+_ARGUMENTS: dict[str, list[Any]] = {
+    "moracle_inspect": [ctypes.c_char_p],
+    "moracle_explain": [ctypes.c_char_p, ctypes.c_void_p],
+    "moracle_plan": [ctypes.c_char_p, ctypes.c_void_p],
+    "moracle_verify": [ctypes.c_char_p, ctypes.c_void_p],
+    "moracle_pool_open": [ctypes.c_void_p],
+    "moracle_checkpoint_open": [ctypes.c_char_p, ctypes.c_void_p],
+    "moracle_checkpoint_json": [ctypes.c_void_p],
+    "moracle_experts_open": [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p],
+    "moracle_experts_decision_json": [ctypes.c_void_p],
+    "moracle_experts_workspace_bytes": [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64],
+    "moracle_dense_open": [ctypes.c_void_p, ctypes.c_int32],
+    "moracle_engine_open": [ctypes.c_char_p, ctypes.c_void_p],
+    "moracle_engine_json": [ctypes.c_void_p],
+}
+
+
+def _load() -> ctypes.CDLL:
+    own = Path(__file__).parent / "libmoracle.so.0"
+    # MORACLE_LIBRARY: a library built elsewhere. Without one beside this file: the system's.
+    path = os.environ.get("MORACLE_LIBRARY") or (str(own) if own.exists() else "libmoracle.so.0")
+    try:
+        loaded = ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(f"libmoracle.so.0 cannot be loaded: {error}") from error
+    loaded.moracle_abi_version.restype = ctypes.c_uint32
+    loaded.moracle_version.restype = ctypes.c_char_p
+    loaded.moracle_error_free.argtypes = [ctypes.POINTER(CError)]
+    loaded.moracle_error_free.restype = None
+    loaded.moracle_free.argtypes = [ctypes.c_void_p]
+    loaded.moracle_free.restype = None
+    found = int(loaded.moracle_abi_version())
+    if found < ABI_VERSION:
+        raise ImportError(f"{path} has version {found} of the interface, wanted {ABI_VERSION} or later")
+    for name in ("pool", "checkpoint", "experts", "dense", "engine"):
+        close = getattr(loaded, f"moracle_{name}_close")
+        close.argtypes = [ctypes.c_void_p]
+        close.restype = ctypes.c_int32
+    for name, arguments in _ARGUMENTS.items():
+        getattr(loaded, name).argtypes = [*arguments, ctypes.c_void_p, ctypes.c_void_p]
+    return loaded
+
+
+library = _load()
+
+
+def version() -> str:
+    """The library's version."""
+    text: bytes = library.moracle_version()
+    return text.decode()
+
+
+def abi_version() -> int:
+    """The version of the library's C interface."""
+    return int(library.moracle_abi_version())
+
+
+def _take(error: Any) -> Error:
+    names = ("code", "file", "where", "wanted", "found", "advice", "message")
+    members = {name: (getattr(error.contents, name) or b"").decode(errors="replace") for name in names}
+    status = int(error.contents.status)
+    library.moracle_error_free(error)
+    return Error(status=status, **members)
+
+
+def call(function: str, *arguments: Any) -> int:
+    """Calls a function of the library, its last argument excepted; raises its error. Returns OK or END."""
+    error = ctypes.POINTER(CError)()
+    status = int(getattr(library, function)(*arguments, ctypes.byref(error)))
+    if status in (OK, END):
+        return status
+    raise _take(error) if error else Error("internal.status", status=status, found=str(status))
+
+
+def take_text(text: ctypes.c_void_p) -> str:
+    """A string of the library, which is freed."""
+    try:
+        return ctypes.string_at(text.value or 0).decode()
+    finally:
+        library.moracle_free(text)
+
+
+def document(function: str, *arguments: Any) -> Json:
+    """The JSON document that a function of the library answers with."""
+    text = ctypes.c_void_p()
+    call(function, *arguments, ctypes.byref(text))
+    answer: Json = json.loads(take_text(text))
+    return answer
+
+
+def encoded(text: Optional[str]) -> Optional[bytes]:
+    """Text for the library, which takes no zero within it."""
+    if text is None:
+        return None
+    if "\0" in text:
+        raise Error("argument.zero", wanted="text without a zero character", found="one")
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise Error("argument.utf8", wanted="text that UTF-8 can hold", found=str(error)) from None
+
+
+def path_of(model: Model) -> bytes:
+    """The folder of a model."""
+    path = os.fspath(model)
+    if not isinstance(path, str):
+        raise Error("argument.type", where="model", wanted="a path as text", found=type(path).__name__)
+    return encoded(path) or b""
+
+
+def integer(value: int, name: str, bits: int = 64) -> int:
+    """A whole number that the library can take."""
+    limit = 1 << (bits - 1)
+    number = value.__index__()
+    if not -limit <= number < limit:
+        raise Error("argument.range", where=name, wanted=f"a number of {bits} bits", found=str(number))
+    return number
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How kernels are chosen."""
+
+    fast: bool = False  # kernels may quantize activations further than published
+    batch_invariant: bool = False  # only kernels that sum in one order for every batch
+    backend: Optional[str] = None  # must serve, or the call fails and says why
+    preferred: Optional[str] = None  # may fall back, with a warning
+
+    def as_struct(self) -> CPolicy:
+        return CPolicy(
+            numerics=int(self.fast),
+            batch_invariant=int(self.batch_invariant),
+            backend=encoded(self.backend),
+            preferred=encoded(self.preferred),
+        )
+
+
+def policy_pointer(policy: Optional[Policy]) -> Any:
+    return ctypes.pointer(policy.as_struct()) if policy is not None else None
+
+
+class Handle:
+    """A handle of the library, closed with its owner, or before."""
+
+    def __init__(self, kind: str, handle: ctypes.c_void_p) -> None:
+        self._value = handle.value
+        self._close: Callable[[], Any] = weakref.finalize(
+            self, getattr(library, f"moracle_{kind}_close"), handle.value
+        )
+
+    @property
+    def value(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self._value)
+
+    def close(self) -> None:
+        """Closes it; later calls are errors. A second time does nothing."""
+        self._close()

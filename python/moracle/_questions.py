@@ -1,0 +1,91 @@
+"""Questions about a checkpoint: the documents of the commands of these names."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Callable, Optional
+
+from ._library import (
+    ON_PROGRESS,
+    CExplainOptions,
+    CPlanOptions,
+    CVerifyOptions,
+    Json,
+    Model,
+    Policy,
+    document,
+    encoded,
+    integer,
+    path_of,
+    policy_pointer,
+)
+
+__all__ = ["explain", "inspect", "plan", "verify"]
+
+
+def inspect(model: Model) -> Json:
+    """What a checkpoint holds, from headers alone: `moracle inspect --json`."""
+    return document("moracle_inspect", path_of(model))
+
+
+def explain(model: Model, device: str = "cpu", policy: Optional[Policy] = None) -> Json:
+    """Which kernel serves each layer on a machine, and why the others do not: `moracle explain --json`."""
+    options = CExplainOptions(device=encoded(device), policy=policy_pointer(policy))
+    return document("moracle_explain", path_of(model), ctypes.byref(options))
+
+
+def plan(
+    model: Model,
+    device: str = "cpu",
+    *,
+    tp: int = 1,
+    ep: int = 1,
+    context: int = 0,
+    policy: Optional[Policy] = None,
+) -> Json:
+    """The memory that one rank takes, and the legal degrees of parallelism: `moracle plan --json`."""
+    options = CPlanOptions(
+        tp=integer(tp, "tp", 32),
+        ep=integer(ep, "ep", 32),
+        context=integer(context, "context"),
+        device=encoded(device),
+        policy=policy_pointer(policy),
+    )
+    return document("moracle_plan", path_of(model), ctypes.byref(options))
+
+
+def verify(
+    model: Model,
+    *,
+    tokens: int = 0,
+    threads: int = 0,
+    layout: Optional[str] = None,
+    policy: Optional[Policy] = None,
+    on_progress: Optional[Callable[[int, int], Any]] = None,
+) -> Json:
+    """Weights checked, and every MoE layer held against the fp32 reference: `moracle verify --json`.
+
+    What `on_progress` raises ends the work, and is raised here.
+    """
+    raised: list[BaseException] = []
+
+    def progress(_context: Any, done: int, total: int) -> int:
+        try:
+            if on_progress is not None:
+                on_progress(done, total)
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller
+            raised.append(error)
+        return int(bool(raised))
+
+    options = CVerifyOptions(
+        threads=integer(threads, "threads", 32),
+        tokens=integer(tokens, "tokens"),
+        layout=encoded(layout),
+        policy=policy_pointer(policy),
+        on_progress=ON_PROGRESS(progress),
+    )
+    try:
+        return document("moracle_verify", path_of(model), ctypes.byref(options))
+    finally:
+        if raised:
+            raise raised[0]

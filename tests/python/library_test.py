@@ -1,0 +1,362 @@
+#!/usr/bin/env python3
+"""The Python package as it is installed.
+
+MORACLE_PROGRAM is the program that its documents are held against, MORACLE_DATA the folder of the tests' checkpoints.
+"""
+
+import array
+import asyncio
+import ctypes
+import gc
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import unittest
+from pathlib import Path
+
+import moracle
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+DATA = Path(os.environ["MORACLE_DATA"])
+PROGRAM = os.environ["MORACLE_PROGRAM"]
+QWEN = DATA / "qwen3moe-gptq-w4g128-sym"
+MIXTRAL = DATA / "mixtral-awq-w4g32"
+ACTORDER = DATA / "qwen3moe-gptq-w4g32-actorder-cut"
+ALL = (QWEN, MIXTRAL, ACTORDER)
+
+
+def program(*arguments):
+    said = subprocess.run([PROGRAM, *map(str, arguments), "--json"], capture_output=True, check=True)
+    return json.loads(said.stdout)
+
+
+def matrix(kind, rows):
+    """A matrix of the standard library."""
+    flat = array.array(kind, [value for row in rows for value in row])
+    return memoryview(flat).cast("B").cast(kind, (len(rows), len(rows[0])))
+
+
+class TestCase(unittest.TestCase):
+    def assert_code(self, code, function, *arguments, **named):
+        with self.assertRaises(moracle.Error) as caught:
+            function(*arguments, **named)
+        self.assertEqual(caught.exception.code, code, str(caught.exception))
+        return caught.exception
+
+
+class Questions(TestCase):
+    def test_documents_are_the_programs(self):
+        for model in ALL:
+            with self.subTest(model.name):
+                self.assertEqual(moracle.inspect(model), program("inspect", model))
+                self.assertEqual(moracle.plan(str(model), tp=1, ep=2), program("plan", model, "--ep", 2))
+                self.assertEqual(moracle.verify(model), program("verify", model))
+                for device in ("cpu", "h200", "mi300x", "zen4"):
+                    self.assertEqual(moracle.explain(model, device), program("explain", model, "--device", device))
+
+    def test_policies(self):
+        policy = moracle.Policy(backend="ref", fast=True)
+        self.assertEqual(moracle.explain(QWEN, policy=policy),
+                         program("explain", QWEN, "--backend", "ref", "--policy", "fast"))
+
+    def test_errors(self):
+        error = self.assert_code("file.open", moracle.inspect, "/no/folder")
+        self.assertIn("/no/folder", error.message)
+        self.assertTrue(error.wanted and error.found and error.advice)
+        again = pickle.loads(pickle.dumps(error))
+        self.assertEqual((again.code, again.message, again.status), (error.code, error.message, error.status))
+        self.assert_code("device.unknown", moracle.explain, QWEN, "no-such-device")
+        self.assert_code("argument.zero", moracle.explain, QWEN, "a\0b")
+        self.assert_code("argument.utf8", moracle.explain, QWEN, "\ud800")
+        self.assert_code("argument.range", moracle.plan, QWEN, tp=1 << 40)
+        self.assert_code("argument.range", moracle.plan, QWEN, context=-3)
+        self.assert_code("plan.tp", moracle.plan, QWEN, tp=3)
+        self.assert_code("oracle.pinned", moracle.explain, QWEN, policy=moracle.Policy(backend="nobody"))
+
+    def test_what_progress_raises(self):
+        seen = []
+
+        def stop(done, total):
+            seen.append((done, total))
+            raise KeyboardInterrupt
+
+        with self.assertRaises(KeyboardInterrupt):
+            moracle.verify(QWEN, on_progress=stop)
+        self.assertEqual(len(seen), 1)
+
+
+class Layers(TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.checkpoint = moracle.Checkpoint(QWEN)
+        cls.layer = cls.checkpoint.experts(1)
+        cls.rows = [[((t * 31 + c * 7) % 13 - 6) / 8 for c in range(cls.layer.hidden)] for t in range(5)]
+        cls.chosen = [[(t * 5 + k * 3) % 16 for k in range(4)] for t in range(5)]
+        cls.shares = [[(k + 1) / 8 for k in range(4)] for t in range(5)]
+        cls.expected = cls.layer(matrix("f", cls.rows), matrix("i", cls.chosen), matrix("f", cls.shares)).tolist()
+
+    def test_describes_itself(self):
+        layer = self.layer
+        self.assertEqual((layer.layer, layer.hidden, layer.experts, layer.held, layer.top_k), (1, 256, 16, 16, 4))
+        self.assertGreater(layer.bytes, 0)
+        self.assertIn(layer.decision()["names"][0], str(moracle.explain(QWEN)))
+        self.assertEqual(self.checkpoint.inspect(), moracle.inspect(QWEN))
+
+    def test_layers_outlive_their_checkpoint(self):
+        with moracle.Checkpoint(QWEN) as checkpoint:
+            layer = moracle.Experts(checkpoint, 1)
+        self.assert_code("handle.closed", checkpoint.inspect)
+        del checkpoint
+        gc.collect()
+        out = layer(matrix("f", self.rows), matrix("q", self.chosen), matrix("f", self.shares))
+        self.assertEqual(out.tolist(), self.expected)
+        layer.close()
+        layer.close()
+        self.assert_code("handle.closed", layer, matrix("f", self.rows), matrix("i", self.chosen),
+                         matrix("f", self.shares))
+
+    def test_slices(self):
+        whole = moracle.Checkpoint(QWEN, moracle.Policy(backend="ref"))
+        arguments = (matrix("f", self.rows), matrix("i", [row[:2] for row in self.chosen]),
+                     matrix("f", [row[:2] for row in self.shares]))
+        parts = [whole.experts(0, experts=list(range(first, 16, 2)))(*arguments) for first in (0, 1)]
+        sums = [[a + b for a, b in zip(*rows)] for rows in zip(parts[0].tolist(), parts[1].tolist())]
+        sums = matrix("f", sums).tolist()
+        self.assertEqual(sums, whole.experts(0)(*arguments).tolist())
+        self.assert_code("plan.tp", whole.experts, 0, tp=2)
+        self.assert_code("experts.list", whole.experts, 0, experts=[3, 3])
+        self.assert_code("experts.layer", whole.experts, 9)
+
+    def test_a_pool(self):
+        pool = moracle.Pool(2, cpus=sorted(os.sched_getaffinity(0))[:1])
+        layer = self.checkpoint.experts(1, pool=pool)
+        pool.close()
+        self.assertEqual(layer.threads, 2)
+        out = layer(matrix("f", self.rows), matrix("i", self.chosen), matrix("f", self.shares))
+        self.assertEqual(out.tolist(), self.expected)
+        self.assert_code("argument.range", moracle.Pool, -1)
+        self.assert_code("handle.closed", self.checkpoint.experts, 1, pool=pool)
+
+    def test_out_is_written_and_returned(self):
+        out = matrix("f", [[0.0] * 256] * 5)
+        self.assertIs(self.layer(matrix("f", self.rows), matrix("i", self.chosen), matrix("f", self.shares), out), out)
+        self.assertEqual(out.tolist(), self.expected)
+
+    def test_read_only(self):
+        x = memoryview(bytes(matrix("f", self.rows).cast("B"))).cast("f", (5, 256))
+        ids = memoryview(bytes(matrix("i", self.chosen).cast("B"))).cast("i", (5, 4))
+        self.assertTrue(x.readonly and ids.readonly)
+        self.assertEqual(self.layer(x, ids, matrix("f", self.shares)).tolist(), self.expected)
+        self.assert_code("argument.readonly", self.layer, x, ids, matrix("f", self.shares), x)
+
+    def test_wrong_arguments(self):
+        x, ids, weights = matrix("f", self.rows), matrix("i", self.chosen), matrix("f", self.shares)
+        self.assert_code("argument.dtype", self.layer, matrix("d", self.rows), ids, weights)
+        self.assert_code("argument.dtype", self.layer, x, matrix("h", self.chosen), weights)
+        self.assert_code("argument.dtype", self.layer, x, weights, ids)
+        self.assert_code("argument.shape", self.layer, x.cast("B").cast("f"), ids, weights)
+        self.assert_code("argument.shape", self.layer, matrix("f", [row[:100] for row in self.rows]), ids, weights)
+        self.assert_code("argument.shape", self.layer, x, matrix("i", self.chosen[:3]), weights)
+        self.assert_code("argument.type", self.layer, self.rows, ids, weights)
+        self.assert_code("argument.type", self.layer, None, ids, weights)
+        self.assert_code("argument.id", self.layer, x, matrix("i", [[0, 1, 2, 16]] * 5), weights)
+
+    def test_a_device_that_is_none_of_the_cpu(self):
+        class Elsewhere:
+            def __dlpack_device__(self):
+                return (2, 0)
+
+            def __dlpack__(self, **_):
+                raise AssertionError("not asked for")
+
+        self.assert_code("argument.device", self.layer, Elsewhere(), matrix("i", self.chosen), matrix("f", self.shares))
+
+    def test_many_threads(self):
+        results = []
+
+        def work():
+            for _ in range(10):
+                out = self.layer(matrix("f", self.rows), matrix("i", self.chosen), matrix("f", self.shares))
+                results.append(out.tolist() == self.expected)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(results, [True] * 40)
+
+    def test_dense_tensors(self):
+        for model in ALL:
+            linears = [layer["name"] for layer in moracle.inspect(model)["layers"] if layer["kind"] != "experts"]
+            names = []
+            for wide, narrow in zip(moracle.Checkpoint(model).dense("float32"), moracle.Checkpoint(model).dense()):
+                names.append(wide.name)
+                self.assertEqual((wide.name, wide.shape), (narrow.name, narrow.shape))
+                self.assertEqual(len(wide.data), 2 * len(narrow.data))
+                values = array.array("f", bytes(wide.data))
+                codes = array.array("H", bytes(narrow.data))
+                for i in range(0, len(values), max(1, len(values) // 100)):
+                    bits = int.from_bytes(wide.data[4 * i:4 * i + 4], sys.byteorder)
+                    self.assertLessEqual(abs((codes[i] << 16) - bits), 0x8000)
+            self.assertEqual(sorted(names), sorted(f"{name}.weight" for name in linears))
+        self.assert_code("argument.dtype", lambda: list(moracle.Checkpoint(QWEN).dense("float16")))
+
+    @unittest.skipIf(numpy is None, "numpy is not installed")
+    def test_numpy(self):
+        x = numpy.array(self.rows, dtype=numpy.float32)
+        ids = numpy.array(self.chosen)
+        weights = numpy.array(self.shares, dtype=numpy.float32)
+        self.assertEqual(self.layer(x, ids, weights).tolist(), self.expected)
+        wide = numpy.zeros((10, 300), dtype=numpy.float32)
+        wide[::2, :256] = x
+        out = numpy.zeros((5, 512), dtype=numpy.float32)
+        self.layer(wide[::2, :256], ids.astype(numpy.int32), weights, out[:, 256:])
+        self.assertEqual(out[:, 256:].tolist(), self.expected)
+        self.assertFalse(out[:, :256].any())
+        half = self.layer(x.astype(numpy.float16), ids, weights)
+        self.assertEqual(half.dtype, numpy.float16)
+        numpy.testing.assert_allclose(half, self.expected, rtol=2e-3, atol=1e-4)
+        codes = (x.view(numpy.uint32) >> 16).astype(numpy.uint16)  # exact: few bits
+        brief = self.layer(codes, ids, weights)
+        self.assertEqual(brief.dtype, numpy.uint16)
+        numpy.testing.assert_allclose((brief.astype(numpy.uint32) << 16).view(numpy.float32), self.expected, rtol=1e-2,
+                                      atol=1e-3)
+        self.assert_code("argument.stride", self.layer, numpy.asfortranarray(x), ids, weights)
+        self.assert_code("argument.stride", self.layer, x[::-1], ids, weights)
+        self.assert_code("argument.stride", self.layer, numpy.broadcast_to(x[:1], x.shape), ids, weights)
+        self.assert_code("argument.dtype", self.layer, x.astype(">f4"), ids, weights)
+        x.flags.writeable = False
+        self.assertEqual(self.layer(x, ids, weights).tolist(), self.expected)
+        self.assert_code("argument.readonly", self.layer, x, ids, weights, x)
+
+
+class Engines(TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.engine = moracle.Engine(QWEN, threads=2)
+
+    def test_generates_what_the_program_does(self):
+        reply = self.engine.generate("The old man", max_tokens=10, temperature=0)
+        said = program("run", QWEN, "-p", "The old man", "-n", 10, "--temperature", 0)
+        self.assertEqual((reply.text, list(reply.ids), list(reply.prompt_ids), reply.finish_reason),
+                         (said["text"], said["ids"], said["prompt_ids"], said["finish_reason"]))
+        self.assertEqual(self.engine.detokenize(reply.ids), reply.text)
+        self.assertEqual(self.engine.tokenize("The old man"), said["prompt_ids"])
+        self.assertEqual(self.engine.describe()["backend"], said["backend"])
+        drawn = [self.engine.generate("The", max_tokens=8, temperature=1.0, seed=seed).ids for seed in (1, 1, 2)]
+        self.assertEqual(drawn[0], drawn[1])
+        self.assertNotEqual(drawn[0], drawn[2])
+
+    def test_streams(self):
+        reply = self.engine.generate("The old man", max_tokens=10, temperature=0)
+        options = {"max_tokens": 10, "temperature": 0}
+        self.assertEqual("".join(self.engine.stream("The old man", **options)), reply.text)
+        for piece in self.engine.stream("The old man", **options):
+            self.assertTrue(reply.text.startswith(piece))
+            break
+        seen = []
+        cut = self.engine.generate("The old man", on_text=lambda piece: seen.append(piece) or False, **options)
+        self.assertTrue(cut.interrupted)
+        with self.assertRaises(ZeroDivisionError):
+            self.engine.generate("The old man", on_text=lambda piece: 1 // 0, **options)
+
+        async def both():
+            whole, pieces = await asyncio.gather(self.engine.agenerate("The old man", **options), collect())
+            return whole.text, pieces
+
+        async def collect():
+            return "".join([piece async for piece in self.engine.astream("The old man", **options)])
+
+        self.assertEqual(asyncio.run(both()), (reply.text, reply.text))
+
+    def test_chats(self):
+        messages = [{"role": "user", "content": "Hi"}]
+        prompt = self.engine.template(messages)
+        self.assertIn("Hi", prompt.text)
+        reply = self.engine.chat("Hi", max_tokens=4, temperature=0)
+        self.assertEqual(reply.prompt_ids, prompt.ids)
+        self.assertEqual(reply.ids, self.engine.generate(messages, max_tokens=4, temperature=0).ids)
+
+    def test_errors(self):
+        generate = self.engine.generate
+        self.assert_code("argument.name", generate, "The", max_token=3)
+        self.assert_code("argument.range", generate, "The", max_tokens=0)
+        self.assert_code("sampling.range", generate, "The", temperature=-1)
+        self.assert_code("model.token", generate, moracle.Prompt((1 << 30,)))
+        self.assert_code("argument.range", generate, moracle.Prompt(()))
+        self.assert_code("file.open", moracle.Engine, "/no/folder")
+        with self.assertRaises(moracle.Error):
+            list(self.engine.stream("The", temperature=-1))
+        with self.assertRaises(ZeroDivisionError):
+            moracle.Engine(QWEN, on_progress=lambda done, total: 1 // 0)
+        closed = moracle.Engine(QWEN)
+        closed.close()
+        self.assert_code("handle.closed", closed.describe)
+
+    def test_two_in_one_process(self):
+        with moracle.Engine(MIXTRAL, threads=2) as other:
+            alone = [engine.generate("The", max_tokens=5, temperature=0).text for engine in (self.engine, other)]
+            texts = {}
+
+            def work(number, engine):
+                texts[number] = engine.generate("The", max_tokens=5, temperature=0).text
+
+            threads = [threading.Thread(target=work, args=(i, (self.engine, other)[i % 2])) for i in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        self.assertEqual([texts[i] for i in range(6)], alone * 3)
+
+    def test_after_a_fork(self):
+        child = os.fork()
+        if child == 0:
+            try:
+                self.engine.describe()
+                code = 1
+            except moracle.Error as error:
+                code = 0 if error.code == "handle.forked" else 2
+            if code == 0:
+                code = 0 if moracle.Engine(QWEN, threads=2).generate("The", max_tokens=2).ids else 3
+            os._exit(code)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+
+
+class Structs(TestCase):
+    """Those of the package against the header, where there is a compiler."""
+
+    @unittest.skipUnless(os.environ.get("MORACLE_HEADERS"), "without a compiler")
+    def test_layouts(self):
+        from moracle import _library
+
+        names = {"CError": "moracle_error", "CPolicy": "moracle_policy", "CExplainOptions": "moracle_explain_options",
+                 "CPlanOptions": "moracle_plan_options", "CVerifyOptions": "moracle_verify_options",
+                 "CPoolOptions": "moracle_pool_options", "CExpertsOptions": "moracle_experts_options",
+                 "CExpertsInfo": "moracle_experts_info", "CExpertsCall": "moracle_experts_call",
+                 "CTensor": "moracle_tensor", "CEngineOptions": "moracle_engine_options",
+                 "CGenerateOptions": "moracle_generate_options"}
+        checks = ["#include <moracle/moracle.h>"]
+        for ours, theirs in names.items():
+            kind = getattr(_library, ours)
+            checks.append(f"_Static_assert(sizeof({theirs}) == {ctypes.sizeof(kind)}, \"{ours}\");")
+            for member, _ in kind._fields_:
+                offset = getattr(kind, member).offset
+                checks.append(f"_Static_assert(offsetof({theirs}, {member}) == {offset}, \"{ours}.{member}\");")
+        for name in ("F32", "BF16", "F16", "INT32", "INT64", "OK", "INVALID", "FAILED", "NO_MEMORY", "INTERRUPTED", "END",
+                     "ABI_VERSION"):
+            checks.append(f"_Static_assert(MORACLE_{name} == {getattr(_library, name)}, \"{name}\");")
+        done = subprocess.run(["cc", "-std=c11", "-x", "c", "-fsyntax-only", f"-I{os.environ['MORACLE_HEADERS']}", "-"],
+                              input="\n".join(checks), text=True, capture_output=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
