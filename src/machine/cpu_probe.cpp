@@ -8,6 +8,9 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 namespace moracle {
@@ -148,14 +151,45 @@ CpuFacts probe_cpu() {
   return facts;
 }
 
+#elif defined(__aarch64__)
+namespace {
+
+struct Core {
+  std::uint32_t part;
+  const char* name;
+};
+constexpr Core kArmCores[] = {{0xD0C, "Neoverse N1"}, {0xD40, "Neoverse V1"}, {0xD49, "Neoverse N2"},
+                              {0xD4F, "Neoverse V2"}, {0xD83, "Neoverse V3"}, {0xD8E, "Neoverse N3"}};
+
+// By the main ID register, which Linux lets programs read where HWCAP_CPUID says so.
+std::string core_name(std::uint64_t hwcap) {
+  constexpr std::uint32_t kArm = 0x41;
+  if ((hwcap & HWCAP_CPUID) == 0) return "";
+  std::uint64_t id = 0;
+  __asm__("mrs %0, MIDR_EL1" : "=r"(id));
+  const auto implementer = static_cast<std::uint32_t>(id >> 24U & 0xFFU);
+  const auto part = static_cast<std::uint32_t>(id >> 4U & 0xFFFU);
+  for (const Core& core : kArmCores) {
+    if (implementer == kArm && core.part == part) return core.name;
+  }
+  return "implementer " + std::to_string(implementer) + ", part " + std::to_string(part);
+}
+
+}  // namespace
+
+CpuFacts probe_cpu() {
+  const std::uint64_t hwcap = getauxval(AT_HWCAP);
+  CpuFacts facts;
+  facts.model = core_name(hwcap);
+  constexpr std::uint64_t kNeon = HWCAP_ASIMD | HWCAP_ASIMDDP;
+  if ((hwcap & kNeon) == kNeon) facts.features = static_cast<CpuFeatures>(CpuFeature::neon);
+  return facts;
+}
+
 #else
 
 CpuFacts probe_cpu() {
-  CpuFacts facts;
-#if defined(__aarch64__)
-  facts.features = static_cast<CpuFeatures>(CpuFeature::neon);
-#endif
-  return facts;
+  return {};
 }
 
 #endif

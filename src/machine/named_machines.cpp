@@ -76,6 +76,11 @@ constexpr std::array kRows{
         512 * kGiB},
     Row{"granite-rapids", cpu, "x86_64", 0, kSapphireRapids, "Intel Xeon 6980P", 128, 3, 2 * kMiB, 504 * kMiB,
         768 * kGiB},
+    Row{"generic-aarch64", cpu, "aarch64", 0, 0, "Armv8.0-A without dot product", 4, 1, kMiB, 0, 8 * kGiB},
+    Row{"neoverse-n1", cpu, "aarch64", 0, kNeon, "Ampere Altra Q80-30", 80, 1, kMiB, 32 * kMiB, 256 * kGiB},
+    Row{"graviton2", cpu, "aarch64", 0, kNeon, "AWS Graviton2 (Neoverse N1)", 64, 1, kMiB, 32 * kMiB, 256 * kGiB},
+    Row{"graviton3", cpu, "aarch64", 0, kNeon, "AWS Graviton3 (Neoverse V1)", 64, 1, kMiB, 32 * kMiB, 256 * kGiB},
+    Row{"graviton4", cpu, "aarch64", 0, kNeon, "AWS Graviton4 (Neoverse V2)", 96, 1, 2 * kMiB, 36 * kMiB, 768 * kGiB},
     Row{"neoverse-v2", cpu, "aarch64", 0, kNeon, "Arm Neoverse V2", 72, 1, kMiB, 114 * kMiB, 480 * kGiB},
 
     Row{"t4", cuda, "sm_75", 75, 0, "NVIDIA T4", 40, 1, 4 * kMiB, 0, 16 * kGB},

@@ -133,7 +133,7 @@ TEST(NamedMachines, EachResolvesAndIsConsistent) {
                            "generic-x86-64", "h100",      "h200",      "a100",           "l40s",
                            "rtx4090",        "b200",      "b300",      "rtx5090",        "mi300x",
                            "mi355x",         "rx7900xtx", "gfx1100",   "gfx1201",        "gfx950",
-                           "sm_90",          "pvc",       "xpu"})
+                           "sm_90",          "pvc",       "xpu",       "graviton4",      "neoverse-n1"})
     EXPECT_TRUE(resolve_machine(name).ok()) << name;
 }
 
