@@ -156,7 +156,8 @@ Result<MemoryPlan> plan_memory(const std::filesystem::path& folder, const Memory
               .context = question.context != 0 ? question.context : std::min(kUsualContext, result.max_positions),
               .batch_tokens = kPrefillChunk,
               .threads = cpu ? result.machine.cores : 1,
-              .top_k = true});
+              .top_k = true,
+              .kv = question.kv});
   if (!counted.ok()) return with_legal_degrees(counted.error(), result);
   result.footprint = counted.value();
   result.warnings = warnings_of(*plan, {.decisions = cpu});  // a note says that no kernel for another device is here

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,6 +34,7 @@ struct MemoryQuestion {
   int ep = 1;
   std::int64_t context = 0;  // 0: kUsualContext, or the model's where that is shorter
   Policy policy{};
+  std::optional<KvType> kv{};  // as in LoadOptions
 };
 inline constexpr std::int64_t kUsualContext = 4096;
 

@@ -21,6 +21,7 @@ struct PlanCommand : BackendOptions {
   int tp = 1;
   int ep = 1;
   std::int64_t context = 0;  // 0: the usual one, or the model's where that is shorter
+  std::string kv;            // empty: the default for the backend
   bool json = false;
 };
 
@@ -149,7 +150,8 @@ int plan_command(const PlanCommand& options, Console& console) {
                                 .tp = options.tp,
                                 .ep = options.ep,
                                 .context = options.context,
-                                .policy = options.policy_value()});
+                                .policy = options.policy_value(),
+                                .kv = kv_type_of(options.kv)});
   };
   const Result<MemoryPlan> plan = ask();
   if (!plan.ok()) return console.fail(as_options(plan.error()));
@@ -186,6 +188,7 @@ void add_plan(CLI::App& root, Program& program) {
                                kUsualContext))
       ->type_name("N")
       ->check(whole_number(1, INT32_MAX));
+  add_kv(*command, options->kv);
   add_json(*command, options->json);
   command->footer(
       "Reads headers only, no weight.\nExample:\n  moracle plan ./Qwen3-30B-A3B-GPTQ-Int4 --tp 2 --context 32768");

@@ -89,7 +89,7 @@ void add_verify(CLI::App& root, Program& program) {
   CLI::App* command =
       root.add_subcommand("verify", "Check weights, and hold every MoE layer against the fp32 reference");
   auto options = std::make_shared<VerifyCommand>();
-  options->add(*command);
+  options->add(*command, false);
   command->add_option("--tokens", options->tokens, "Tokens per layer, more where every expert needs them (default: 32)")
       ->type_name("N")
       ->check(whole_number(1, 65536));

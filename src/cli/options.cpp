@@ -108,6 +108,13 @@ void BackendOptions::add(CLI::App& command, bool with_batch_invariant) {
   }
 }
 
+void add_kv(CLI::App& command, std::string& kv) {
+  const InGroup group(command, kKernelsGroup);
+  command.add_option("--kv", kv, "Keep keys and values as f32, bf16 or int8 (default: bf16; f32 with --backend ref)")
+      ->type_name("f32|bf16|int8")
+      ->check(one_of({"f32", "bf16", "int8"}));
+}
+
 Policy BackendOptions::policy_value() const {
   Policy value;
   value.numerics = policy == "fast" ? Numerics::fast : Numerics::exact;
@@ -165,9 +172,10 @@ void add_json(CLI::App& command, bool& json) {
   command.add_flag("--json", json, "Print one JSON document on standard output and nothing else there");
 }
 
-void ModelOptions::add(CLI::App& command) {
+void ModelOptions::add(CLI::App& command, bool loads) {
   add_model(command, model);
   ComputeOptions::add(command);
+  if (loads) add_kv(command, kv);
   add_no_cache(command, no_cache);
 }
 
@@ -200,6 +208,7 @@ Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, const Open
   options.generates = opening.generates;
   options.choice = opening.choice;
   options.few_logits = opening.few_logits;
+  options.kv = kv_type_of(kv);
   options.measure_rates = opening.measure_rates;
   const int used = threads > 0 ? threads : options.machine.cores;
   options.on_plan = [&console, used](const LoadPlan& plan) { tell_plan(console, plan, used); };

@@ -64,9 +64,11 @@ struct ComputeOptions : BackendOptions {
 
 struct ModelOptions : ComputeOptions {
   std::string model;
+  std::string kv;  // empty: the default for the backend
   bool no_cache = false;
 
-  void add(CLI::App& command);
+  // `loads`: the command loads the model, so that it is asked how.
+  void add(CLI::App& command, bool loads = true);
   // Opens and loads with progress, and tells of the plan on standard error. An interrupt while loading ends
   // the process: there is nothing to keep.
   struct Opening {
@@ -83,6 +85,8 @@ struct ModelOptions : ComputeOptions {
 
 void add_model(CLI::App& command, std::string& model);
 void add_json(CLI::App& command, bool& json);
+// In what numbers keys and values are kept.
+void add_kv(CLI::App& command, std::string& kv);
 // An option of earlier versions, which scripts may still pass.
 void add_no_cache(CLI::App& command, bool& no_cache);
 void tell_no_cache(Console& console, bool no_cache);

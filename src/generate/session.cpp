@@ -47,7 +47,10 @@ Result<std::unique_ptr<Session>> Session::open_unguarded(const SessionOptions& o
   }
   const Stopwatch weights;
   const bool few = options.generates && deciding_logits(session->settings_.sampling) > 0;
-  const LoadOptions how{.progress = options.on_progress, .top_k = options.few_logits.value_or(few)};
+  const LoadOptions how{.progress = options.on_progress,
+                        .top_k = options.few_logits.value_or(few),
+                        .kv = options.kv,
+                        .kv_memory = options.kv_memory};
   MORACLE_ASSIGN(session->model_, load_model(*plan, *session->pool_, how));
   load.weights_seconds = weights.seconds();
   load.bytes = files->total_bytes();

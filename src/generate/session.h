@@ -39,6 +39,8 @@ struct SessionOptions {
   GenerationChoice choice{};         // of one that generates
   std::optional<bool> few_logits{};  // whether the head is packed for a few of them; empty: where settings() allow it
   bool measure_rates = false;        // what LoadTime says of the machine, before the weights are read
+  std::optional<KvType> kv{};        // as in LoadOptions
+  std::size_t kv_memory = 0;         // as in LoadOptions
 };
 
 // Where the time of a load went.

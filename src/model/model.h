@@ -16,6 +16,7 @@
 #include "device/device.h"
 #include "kernels/kernel.h"
 #include "machine/machine.h"
+#include "model/state/kv_type.h"
 #include "oracle/decide.h"
 
 namespace moracle {
@@ -75,12 +76,17 @@ struct LoadProgress {
   std::uint64_t bytes_total = 0;
 };
 
-// State of one sequence: paged key/value blocks per layer. Copyable by fork(); freed with the object.
+// State of one sequence: what its positions left behind, in blocks of the model's pool; freed with the object.
 class SequenceState {
  public:
   virtual ~SequenceState() = default;
   [[nodiscard]] virtual std::int64_t length() const = 0;  // tokens held
+  // Another state that goes its own way from here; costs no memory until it does.
   [[nodiscard]] virtual std::unique_ptr<SequenceState> fork() const = 0;
+  // Takes the memory for `length` positions in all now. Errors: "memory.state"; what is held stays as it is.
+  virtual Result<> reserve(std::int64_t length) = 0;
+  // Forgets all positions from `length` on. Errors: "state.truncate".
+  virtual Result<> truncate(std::int64_t length) = 0;
 };
 
 // A ragged batch: sequence s owns ids[spans[s].begin, + count), which continue its state at positions[...].
@@ -88,6 +94,12 @@ struct Batch {
   struct Span {
     std::int64_t begin = 0;
     std::int64_t count = 0;
+    // What run() is to give of the span's tokens: logits of so many of the last ones (0: of none), ...
+    std::int64_t rows = 1;
+    // ... or, above 0 and with one row, only so many of the highest logits, as forward_top_k does.
+    std::int64_t top_k = 0;
+    std::optional<std::uint64_t> seed{};  // with top_k: what ranks are drawn with, and the temperature
+    double temperature = 1.0;
   };
   std::span<const std::int32_t> ids;
   std::span<const std::int32_t> positions;
@@ -115,6 +127,27 @@ struct TopK {
   double temperature = 1.0;
 };
 
+// What run() gives of each span.
+struct BatchResult {
+  struct Span {
+    std::optional<Error> error{};  // its state is as before; the other spans are not touched by it
+    std::size_t logits = 0;        // where its rows begin in `logits`, [rows, vocabulary]
+    std::size_t top = 0;           // where its tokens begin in `top`, [min(top_k, vocabulary)]
+  };
+  std::vector<Span> spans{};
+  std::vector<float> logits{};
+  std::vector<TokenLogit> top{};
+};
+
+// Memory for the states of sequences, in bytes.
+struct StateMemory {
+  std::size_t budget = 0;
+  std::size_t used = 0;
+  std::int64_t positions = 0;  // that one sequence can have, alone
+};
+
+class PrefixStore;
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -130,14 +163,29 @@ class Model {
   // lower id first: top [spans, k]. With k up to kMaxHeadTopK a head that was packed for it is not read whole.
   virtual Result<> forward_top_k(const Batch& batch, std::span<SequenceState* const> states, const TopK& which,
                                  std::vector<TokenLogit>& top) = 0;
+  // Appends the batch to the states, span by span: one that fails ends alone, all others are held. Errors of a span:
+  // those of forward, "memory.state". Of the call: "model.batch"; then no state has changed.
+  virtual Result<> run(const Batch& batch, std::span<SequenceState* const> states, BatchResult& result) = 0;
+  [[nodiscard]] virtual StateMemory state_memory() const { return {}; }
+  // What a sequence of `length` positions takes of it.
+  [[nodiscard]] virtual std::size_t state_bytes(std::int64_t /*length*/) const { return 0; }
+  // Prefixes of sequences that were run; null: the model keeps none.
+  [[nodiscard]] virtual PrefixStore* prefixes() { return nullptr; }
   // Later calls tell `clock` what they are at, and leave it in Phase::other; null: they tell nobody.
   virtual void time_phases(PhaseClock* /*clock*/) {}
 };
 
 struct LoadOptions {
   std::function<void(const LoadProgress&)> progress{};  // may be empty
-  bool top_k = false;  // forward_top_k will be asked for: the head may be packed for it, too
+  bool top_k = false;          // forward_top_k will be asked for: the head may be packed for it, too
+  std::optional<KvType> kv{};  // empty: kv_type()
+  // Bytes for the states of all sequences; 0: nine tenths of the machine's memory less the weights, and no more than 64
+  // sequences of full length take.
+  std::size_t kv_memory = 0;
 };
+
+// bf16, but f32 where the reference kernels are pinned, so that nothing is rounded.
+[[nodiscard]] KvType default_kv_type(const Policy& policy);
 
 // Packs every module of the plan with the kernels the plan decided on; reads the file once. On error nothing is left.
 // The plan's checkpoint may be dropped afterwards: serving never depends on the mapping.

@@ -197,6 +197,36 @@ TEST(Hybrid, AFailedCallChangesNoState) {
   const auto want = run(model, *fresh, {24, 25});
   EXPECT_EQ(run(model, *failing, {24, 25}), want);
   EXPECT_EQ(run(model, *beside, {24, 25}), want);
+
+  // Span by span, the failure ends one sequence; the others are held, with the bits that they have alone.
+  const auto kept = new_state(model);
+  const std::vector<std::int32_t> ids{30, 31, 22, static_cast<std::int32_t>(kPoison), 23, 40, 41, 99999};
+  const std::vector<std::int32_t> positions{7, 8, 7, 8, 9, 0, 1, 7};
+  const std::vector<Batch::Span> spans{{.begin = 0, .count = 2, .rows = 2},
+                                       {.begin = 2, .count = 3, .rows = 0},
+                                       {.begin = 5, .count = 2, .top_k = 3},
+                                       {.begin = 7, .count = 1}};
+  const std::vector<SequenceState*> states{beside.get(), failing.get(), kept.get(), fresh.get()};
+  const auto alone_beside = beside->fork();
+  const auto alone_kept = kept->fork();
+  BatchResult each;
+  const Result<> called = model.run({.ids = ids, .positions = positions, .spans = spans}, states, each);
+  ASSERT_TRUE(called.ok()) << called.error().message();
+  ASSERT_TRUE(each.spans[1].error && each.spans[3].error);
+  EXPECT_EQ(each.spans[1].error->code, "numeric.nan");
+  EXPECT_EQ(each.spans[1].error->where, "sequence 1, position 8");
+  EXPECT_EQ(each.spans[3].error->code, "model.token");
+  EXPECT_FALSE(each.spans[0].error || each.spans[2].error);
+  EXPECT_EQ(beside->length(), 9);
+  EXPECT_EQ(failing->length(), 7);
+  EXPECT_EQ(kept->length(), 2);
+  EXPECT_EQ(fresh->length(), 7);
+  EXPECT_EQ(each.logits, run(model, *alone_beside, {30, 31}));
+  const auto row = run(model, *alone_kept, {40, 41}, LogitRows::last_of_each);
+  ASSERT_EQ(each.top.size(), 3U);
+  EXPECT_EQ(each.top[0].id, std::max_element(row.begin(), row.end()) - row.begin());
+  EXPECT_EQ(each.top[0].logit, *std::max_element(row.begin(), row.end()));
+  EXPECT_EQ(run(model, *failing, {24, 25}), run(model, *fresh, {24, 25}));
 }
 
 }  // namespace

@@ -18,6 +18,11 @@ class CountedState final : public SequenceState {
  public:
   [[nodiscard]] std::int64_t length() const override { return length_; }
   [[nodiscard]] std::unique_ptr<SequenceState> fork() const override { return std::make_unique<CountedState>(*this); }
+  Result<> reserve(std::int64_t /*length*/) override { return Ok{}; }
+  Result<> truncate(std::int64_t length) override {
+    length_ = length;
+    return Ok{};
+  }
   void append(std::int64_t count) { length_ += count; }
 
  private:
@@ -54,6 +59,9 @@ class SuccessorModel final : public Model {
       logits.insert(logits.end(), row.begin(), row.end());
     }
     return Ok{};
+  }
+  Result<> run(const Batch& /*batch*/, std::span<SequenceState* const> /*states*/, BatchResult& /*result*/) override {
+    return Error{.code = "model.batch", .found = "a call that this model does not know"};
   }
   Result<> forward_top_k(const Batch& batch, std::span<SequenceState* const> states, const TopK& which,
                          std::vector<TokenLogit>& top) override {

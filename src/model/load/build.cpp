@@ -9,8 +9,8 @@ namespace {
 
 class Builder {
  public:
-  Builder(const ModelSpec& spec, ModuleSource& source, const VectorOps& ops)
-      : spec_(spec), source_(source), ops_(ops) {}
+  Builder(const ModelSpec& spec, ModuleSource& source, const VectorOps& ops, KvType kv)
+      : spec_(spec), source_(source), ops_(ops), kv_(kv) {}
 
   Result<Transformer::Parts> run() {
     Transformer::Parts parts;
@@ -74,6 +74,7 @@ class Builder {
     parts.window = spec.window;
     parts.clip = spec.clip;
     parts.layer = layer;
+    parts.kv = kv_;
     return std::unique_ptr<Mixer>(std::make_unique<Attention>(std::move(parts)));
   }
 
@@ -124,6 +125,7 @@ class Builder {
     parts.scale = spec.scale;
     parts.rope = spec.rope;
     parts.layer = layer;
+    parts.kv = kv_;
     return std::unique_ptr<Mixer>(std::make_unique<LatentAttention>(std::move(parts)));
   }
 
@@ -167,12 +169,14 @@ class Builder {
   const ModelSpec& spec_;
   ModuleSource& source_;
   const VectorOps& ops_;
+  KvType kv_;
 };
 
 }  // namespace
 
-Result<Transformer::Parts> build_transformer(const ModelSpec& spec, ModuleSource& source, const VectorOps& ops) {
-  return Builder(spec, source, ops).run();
+Result<Transformer::Parts> build_transformer(const ModelSpec& spec, ModuleSource& source, const VectorOps& ops,
+                                             KvType kv) {
+  return Builder(spec, source, ops, kv).run();
 }
 
 }  // namespace moracle

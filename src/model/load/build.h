@@ -30,7 +30,9 @@ class ModuleSource {
   virtual Result<std::vector<float>> floats(const std::string& module, std::int64_t size) = 0;
 };
 
-// Modules are asked for in the order in which a model runs. Errors: those of the source.
-Result<Transformer::Parts> build_transformer(const ModelSpec& spec, ModuleSource& source, const VectorOps& ops);
+// Modules are asked for in the order in which a model runs; `kv`: in which keys and values are kept. Errors: those of
+// the source.
+Result<Transformer::Parts> build_transformer(const ModelSpec& spec, ModuleSource& source, const VectorOps& ops,
+                                             KvType kv);
 
 }  // namespace moracle

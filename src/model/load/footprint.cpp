@@ -328,7 +328,8 @@ Result<Footprint> footprint(const LoadPlan& plan, const FootprintOptions& option
   result.batch_tokens = std::min(options.batch_tokens, result.context);
   ThreadPool pool(options.threads);
   LaidOutModules modules(*own, ranks, options.top_k, pool);
-  MORACLE_ASSIGN(Transformer::Parts parts, build_transformer(spec, modules, scalar_vector_ops()));
+  MORACLE_ASSIGN(Transformer::Parts parts, build_transformer(spec, modules, scalar_vector_ops(),
+                                                             options.kv.value_or(default_kv_type(own->policy()))));
   const Transformer transformer(std::move(parts), pool);
   result.packed = modules.packed();
   result.embedding = transformer.parts().embedding.bytes();

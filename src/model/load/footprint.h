@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,7 +49,8 @@ struct FootprintOptions {
   std::int64_t context = 0;       // 0: the model's own
   std::int64_t batch_tokens = 1;  // of one call at most; no more than the context
   int threads = 1;
-  bool top_k = false;  // as in LoadOptions
+  bool top_k = false;          // as in LoadOptions
+  std::optional<KvType> kv{};  // as in LoadOptions
 };
 
 // Sizes are those that load_model and Model::reserve come to: the same layouts are made, without weights. On another

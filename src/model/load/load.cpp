@@ -1,4 +1,6 @@
 // Turns a plan into a model: packs every module with the kernel that was decided on, and lets go of the file.
+#include <algorithm>
+
 #include "base/guarded.h"
 #include "checkpoint/read_ahead.h"
 #include "format/rules/tensor_check.h"
@@ -143,18 +145,37 @@ Result<const VectorOps*> check_winners(const Plan& plan) {
   return reference ? &scalar_vector_ops() : &vector_ops(plan.machine().cpu_features & host.cpu_features);
 }
 
+// What the weights leave of nine tenths of the host's memory, but never less than an eighth of it: a budget is address
+// space until sequences grow.
+std::size_t default_kv_memory(const Plan& plan, const Transformer& model) {
+  constexpr std::size_t kSequences = 64;
+  std::size_t weights = 0;
+  for (const ModuleReport& module : plan.modules()) weights += module.bytes;
+  const std::size_t host = probe_machine().memory_bytes;
+  const std::size_t most = host / 10 * 9;
+  const std::size_t left = std::max(most > weights ? most - weights : 0, host / 8);
+  return std::min(left, kSequences * model.state_bytes(plan.info().max_positions));
+}
+
 }  // namespace
+
+KvType default_kv_type(const Policy& policy) {
+  return policy.pinned == "ref" ? KvType::f32 : KvType::bf16;
+}
 
 Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, const LoadOptions& options) {
   MORACLE_ASSIGN(const Plan* const own, own_plan(plan));
   MORACLE_ASSIGN(const VectorOps* const ops, check_winners(*own));
   PackedModules modules(*own, pool, options);
-  auto built = guarded("load the weights", [&] { return build_transformer(own->spec(), modules, *ops); });
+  const KvType kv = options.kv.value_or(default_kv_type(own->policy()));
+  auto built = guarded("load the weights", [&] { return build_transformer(own->spec(), modules, *ops, kv); });
   MORACLE_ASSIGN(Transformer::Parts parts, unless_changed(own->checkpoint(), std::move(built)));
   MORACLE_TRY(own->checkpoint().verify_unchanged());
   parts.device = own->device();
   return guarded("load the weights", [&]() -> Result<std::unique_ptr<Model>> {
-    return std::unique_ptr<Model>(std::make_unique<Transformer>(std::move(parts), pool));
+    auto model = std::make_unique<Transformer>(std::move(parts), pool);
+    MORACLE_TRY(model->make_pool(options.kv_memory > 0 ? options.kv_memory : default_kv_memory(*own, *model)));
+    return std::unique_ptr<Model>(std::move(model));
   });
 }
 

@@ -49,6 +49,7 @@ class LatentAttention final : public Mixer {
     float scale = 1.0F;       // of the scores
     std::size_t rope = 0;     // index into ForwardContext::ropes
     std::size_t layer = 0;    // index into the sequence state
+    KvType kv = KvType::f32;
   };
   explicit LatentAttention(Parts parts) : parts_(std::move(parts)) {}
 
@@ -62,8 +63,10 @@ class LatentAttention final : public Mixer {
   struct Query;
   struct Scratch;
   struct Chunk;
+  struct Section;
+  struct Sums;
 
-  // Floats of one position's state, and of one head's query once it is absorbed: latent, then rotated part.
+  // Numbers of one position's state, and of one head's query once it is absorbed: latent, then rotated part.
   [[nodiscard]] std::int64_t width() const { return parts_.latent + parts_.rotary; }
   [[nodiscard]] std::int64_t query_width() const { return parts_.nope + parts_.rotary; }
   [[nodiscard]] std::size_t linear_bytes(std::int64_t tokens, int threads) const;
@@ -72,8 +75,19 @@ class LatentAttention final : public Mixer {
   void append(const ForwardContext& context, const Buffers& buffers) const;
   void absorb(const ForwardContext& context, const Chunk& chunk, const Buffers& buffers) const;
   void attend(const ForwardContext& context, const Chunk& chunk, const Buffers& buffers) const;
-  void attend_heads(const ForwardContext& context, const Query& query, float* rows, Scratch& scratch) const;
-  void attend_block(const ForwardContext& context, const Query& query, std::int64_t block, Scratch& scratch) const;
+  // Each task some heads of one query, from the first section to the last.
+  void attend_heads(const ForwardContext& context, const Chunk& chunk, std::int64_t tile, const Buffers& buffers) const;
+  // Each task one section; what they give is merged when all are done.
+  void attend_sections(const ForwardContext& context, const Chunk& chunk, const Buffers& buffers) const;
+  void attend_section(const ForwardContext& context, const Section& section, Scratch& scratch, Sums& sums) const;
+  void attend_block(const ForwardContext& context, const Query& query, std::int64_t block, Scratch& scratch,
+                    Sums& sums) const;
+  // The numbers of a block's first positions, [positions, width]; widened to `room` where they are kept otherwise.
+  [[nodiscard]] const float* rows_of(const ForwardContext& context, std::byte* block, std::int64_t positions,
+                                     float* room) const;
+  void merge(const ForwardContext& context, const Sums& added, bool first, Sums& sums) const;
+  // Divides what was summed, and puts it where the absorbed queries were.
+  void finish(const ForwardContext& context, Sums& sums, float* rows) const;
   void project_values(const ForwardContext& context, const Chunk& chunk, const Buffers& buffers) const;
 
   Parts parts_;

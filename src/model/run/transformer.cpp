@@ -1,9 +1,8 @@
 #include "model/run/transformer.h"
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cmath>
+#include <utility>
 
 #include "base/checked.h"
 #include "base/gumbel.h"
@@ -17,26 +16,28 @@ namespace {
 constexpr std::int64_t kMaxBatchTokens = std::int64_t{1} << 22;
 
 // Of a row, that one task looks through.
-constexpr std::int64_t kCheckedLogits = 16384;
+constexpr std::int64_t kLogitPiece = 16384;
 
 std::size_t count(std::int64_t n) {
   return static_cast<std::size_t>(n);
 }
 
-// The first of `kept` tokens by their keys.
-void rank_logits(std::span<const float> logits, const TopK& which, std::size_t row, std::span<KeyedLogit> kept) {
+// The first of tokens [begin, end) by their keys, as many as `kept` has room for, in no order.
+void rank_logits(const float* logits, std::int64_t begin, std::int64_t end, const std::uint64_t* seed,
+                 double temperature, std::span<KeyedLogit> kept) {
   Ranking<KeyedLogit> ranking(kept);
-  for (std::size_t i = 0; i < logits.size(); ++i) {
+  const auto full = begin + std::ssize(kept);
+  for (std::int64_t i = begin; i < end; ++i) {
     KeyedLogit offered{.key = static_cast<double>(logits[i]),
                        .token = {.logit = logits[i], .id = static_cast<std::int32_t>(i)}};
-    if (!which.seeds.empty()) {
-      const double scaled = offered.key / which.temperature;
-      if (i >= kept.size() && scaled + gumbel_bound(which.seeds[row], i) < ranking.last().key) continue;
-      offered.key = scaled + gumbel(which.seeds[row], i);
+    if (seed != nullptr) {
+      const auto id = static_cast<std::uint64_t>(i);
+      const double scaled = offered.key / temperature;
+      if (i >= full && scaled + gumbel_bound(*seed, id) < ranking.last().key) continue;
+      offered.key = scaled + gumbel(*seed, id);
     }
     ranking.offer(offered);
   }
-  ranking.sort();
 }
 
 Error batch_error(std::string where, std::string wanted, std::string found) {
@@ -58,9 +59,35 @@ Transformer::Transformer(Parts parts, ThreadPool& pool) : parts_(std::move(parts
   state_layout_ = std::make_shared<const StateLayout>(states);
 }
 
+Result<> Transformer::make_pool(std::size_t bytes) {
+  MORACLE_ASSIGN(blocks_, BlockPool::make(state_layout_->block_bytes(), bytes));
+  prefixes_ = std::make_unique<PrefixStore>(state_layout_, blocks_);
+  const auto fits = [&](std::int64_t length) {
+    std::size_t taken = 2 * blocks_->stride(state_layout_->fixed_kind());
+    for (std::size_t kind = 0; kind < state_layout_->kinds().size(); ++kind) {
+      taken += count(state_layout_->blocks(kind, length)) * blocks_->stride(kind);
+    }
+    return taken <= bytes;
+  };
+  // The largest length that fits lies in [most_held_, end).
+  std::int64_t end = parts_.info.max_positions + 1;
+  for (most_held_ = 0; end - most_held_ > 1;) {
+    const std::int64_t middle = most_held_ + (end - most_held_) / 2;
+    (fits(middle) ? most_held_ : end) = middle;
+  }
+  return Ok{};
+}
+
+StateMemory Transformer::state_memory() const {
+  if (blocks_ == nullptr) return {};
+  return {.budget = blocks_->budget(), .used = blocks_->used(), .positions = most_held_};
+}
+
 Result<std::unique_ptr<SequenceState>> Transformer::new_sequence() const {
-  MORACLE_ASSIGN(std::unique_ptr<PagedState> state, PagedState::make(state_layout_));
-  return std::unique_ptr<SequenceState>(std::move(state));
+  if (blocks_ == nullptr) {
+    return Error{.code = "memory.state", .wanted = "a model that is loaded", .found = "one that is laid out"};
+  }
+  return std::unique_ptr<SequenceState>(std::make_unique<PagedState>(state_layout_, blocks_));
 }
 
 std::size_t Transformer::block_workspace(std::int64_t tokens) const {
@@ -118,7 +145,6 @@ Result<> Transformer::check_tokens(const Batch& batch, const SequenceSpan& span)
   return Ok{};
 }
 
-// Fills spans_.
 Result<> Transformer::check(const Batch& batch, std::span<SequenceState* const> states) {
   const auto tokens = static_cast<std::int64_t>(batch.ids.size());
   if (batch.positions.size() != batch.ids.size() || states.size() != batch.spans.size() || states.empty()) {
@@ -127,6 +153,8 @@ Result<> Transformer::check(const Batch& batch, std::span<SequenceState* const> 
                            std::to_string(batch.spans.size()) + " spans, " + std::to_string(states.size()) + " states");
   }
   spans_.clear();
+  wanted_.assign(batch.spans.begin(), batch.spans.end());
+  indices_.clear();
   std::int64_t next = 0;
   for (std::size_t s = 0; s < states.size(); ++s) {
     const Batch::Span& span = batch.spans[s];
@@ -136,12 +164,16 @@ Result<> Transformer::check(const Batch& batch, std::span<SequenceState* const> 
                          "begin " + std::to_string(span.begin) + ", count " + std::to_string(span.count));
     }
     next += span.count;
+    if (span.rows < 0 || span.rows > span.count || span.top_k < 0 || (span.top_k > 0 && span.rows != 1)) {
+      return batch_error(where(), "logits of none to all of its tokens, or the highest of the last one",
+                         std::to_string(span.rows) + " rows, top_k " + std::to_string(span.top_k));
+    }
     auto* const state = dynamic_cast<PagedState*>(states[s]);
     if (state == nullptr || state->layout() != state_layout_.get()) {
       return batch_error(where(), "a state of this model", "another one");
     }
     spans_.push_back({.begin = span.begin, .count = span.count, .start = state->length(), .state = state});
-    MORACLE_TRY(check_tokens(batch, spans_.back()));
+    indices_.push_back(s);
   }
   if (next != tokens) return batch_error("", "spans over all ids", std::to_string(tokens - next) + " ids are left");
   seen_.assign(states.begin(), states.end());
@@ -150,6 +182,29 @@ Result<> Transformer::check(const Batch& batch, std::span<SequenceState* const> 
     return batch_error("", "each state once", "a state twice");
   }
   return Ok{};
+}
+
+Batch Transformer::without_failed(const Batch& batch, const BatchResult& result) {
+  ids_.clear();
+  positions_.clear();
+  std::size_t kept = 0;
+  for (std::size_t s = 0; s < spans_.size(); ++s) {
+    if (result.spans[indices_[s]].error) continue;
+    SequenceSpan span = spans_[s];
+    const auto ids = batch.ids.subspan(count(span.begin), count(span.count));
+    const auto positions = batch.positions.subspan(count(span.begin), count(span.count));
+    span.begin = std::ssize(ids_);
+    ids_.insert(ids_.end(), ids.begin(), ids.end());
+    positions_.insert(positions_.end(), positions.begin(), positions.end());
+    spans_[kept] = span;
+    wanted_[kept] = wanted_[s];
+    indices_[kept] = indices_[s];
+    ++kept;
+  }
+  spans_.resize(kept);
+  wanted_.resize(kept);
+  indices_.resize(kept);
+  return {.ids = ids_, .positions = positions_, .spans = wanted_};
 }
 
 void Transformer::fill_rope_tables(const Batch& batch, std::span<const RopeTable> tables) const {
@@ -172,18 +227,25 @@ void Transformer::fill_rope_tables(const Batch& batch, std::span<const RopeTable
   });
 }
 
-Error Transformer::numeric_error(std::int64_t token, const std::string& place) const {
-  std::size_t sequence = 0;
-  while (sequence + 1 < spans_.size() && token >= spans_[sequence + 1].begin) ++sequence;
-  const std::int64_t position = spans_[sequence].start + token - spans_[sequence].begin;
-  return Error{.code = "numeric.nan",
-               .where = "sequence " + std::to_string(sequence) + ", position " + std::to_string(position),
-               .wanted = "finite numbers",
-               .found = "NaN or infinity in " + place,
-               .advice = "run 'moracle verify' on the model"};
+std::size_t Transformer::span_of(std::int64_t token) const {
+  std::size_t span = 0;
+  while (span + 1 < spans_.size() && token >= spans_[span + 1].begin) ++span;
+  return span;
 }
 
-Result<> Transformer::run_layers(const ForwardContext& context, Buffers& buffers) const {
+void Transformer::fail(std::size_t span, std::int64_t token, const std::string& place, BatchResult& result) const {
+  std::optional<Error>& error = result.spans[indices_[span]].error;
+  if (error) return;
+  const std::int64_t position = spans_[span].start + token - spans_[span].begin;
+  error = Error{.code = "numeric.nan",
+                .where = "sequence " + std::to_string(indices_[span]) + ", position " + std::to_string(position),
+                .wanted = "finite numbers",
+                .found = "NaN or infinity in " + place,
+                .advice = "run 'moracle verify' on the model"};
+}
+
+// A token that goes wrong makes no other sequence's tokens go wrong: the others are computed to the end.
+void Transformer::run_layers(const ForwardContext& context, Buffers& buffers, BatchResult& result) const {
   const std::int64_t tokens = context.tokens;
   const std::int64_t hidden = parts_.info.hidden;
   const auto add_residual = [&] {
@@ -203,102 +265,165 @@ Result<> Transformer::run_layers(const ForwardContext& context, Buffers& buffers
     layer.post_norm.run(context, tokens, buffers.hidden, buffers.normed);
     context.enter(Phase::dense);
     const std::int64_t bad = layer.feed_forward->run(context, buffers.normed, buffers.added);
-    if (bad >= 0) return numeric_error(bad, "the router logits of layer " + std::to_string(l));
+    if (bad >= 0) fail(span_of(bad), bad, "the router logits of layer " + std::to_string(l), result);
     context.enter(Phase::norms);
     add_residual();
   }
-  return Ok{};
 }
 
-std::int64_t Transformer::first_bad_row(const ForwardContext& context, std::int64_t rows,
-                                        std::span<const float> logits) const {
-  const std::int64_t vocabulary = parts_.info.vocabulary;
-  const std::int64_t pieces = ceil_div(vocabulary, kCheckedLogits);
-  std::atomic<std::int64_t> bad{rows};
-  pool_.parallel_for(rows * pieces, [&](std::int64_t task, int) {
-    const std::int64_t row = task / pieces;
-    const std::int64_t first = task % pieces * kCheckedLogits;
-    const float* const at = logits.data() + row * vocabulary + first;
-    if (context.ops.finite(at, std::min(kCheckedLogits, vocabulary - first))) return;
-    std::int64_t seen = bad.load();
-    while (row < seen && !bad.compare_exchange_weak(seen, row)) {
+// What once is not finite stays so: residuals are added to.
+void Transformer::find_bad_tokens(const ForwardContext& context, const Buffers& buffers, BatchResult& result) {
+  const std::int64_t tokens = context.tokens;
+  const std::int64_t hidden = parts_.info.hidden;
+  bad_.assign(count(tokens), 0);
+  pool_.parallel_for(ceil_div(tokens, kTokenTile), [&](std::int64_t tile, int) {
+    for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, tokens); ++t) {
+      bad_[count(t)] = context.ops.finite(buffers.hidden + t * hidden, hidden) ? 0 : 1;
     }
   });
-  return bad == rows ? -1 : bad.load();
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    if (bad_[count(t)] != 0) fail(span_of(t), t, "the hidden states behind the last layer", result);
+  }
 }
 
-std::int64_t Transformer::gather_rows(const ForwardContext& context, LogitRows rows, Buffers& buffers) const {
-  const std::int64_t hidden = parts_.info.hidden;
-  const bool all = rows == LogitRows::all;
-  const std::int64_t row_count = all ? context.tokens : static_cast<std::int64_t>(context.spans.size());
-  if (!all) {
-    // Rows move towards the front, so that none is overwritten before it was moved.
-    for (std::size_t s = 0; s < context.spans.size(); ++s) {
-      const float* const last = buffers.hidden + (context.spans[s].begin + context.spans[s].count - 1) * hidden;
-      std::copy_n(last, hidden, buffers.hidden + static_cast<std::int64_t>(s) * hidden);
+void Transformer::list_head_rows(BatchResult& result) {
+  head_rows_.clear();
+  seeds_.clear();
+  ranks_.clear();
+  for (std::size_t s = 0; s < spans_.size(); ++s) {
+    const Batch::Span& wanted = wanted_[s];
+    result.spans[indices_[s]].logits = head_rows_.size() * count(parts_.info.vocabulary);
+    const std::int64_t rows = wanted.top_k > 0 ? 0 : wanted.rows;
+    for (std::int64_t i = rows; i > 0; --i) {
+      head_rows_.push_back({.span = s, .token = spans_[s].begin + spans_[s].count - i});
     }
+  }
+  logit_rows_ = head_rows_.size();
+  seeds_.resize(head_rows_.size());
+  std::size_t top = 0;
+  const auto alike = [](const Batch::Span& a, const Batch::Span& b) {
+    return a.top_k == b.top_k && a.seed.has_value() == b.seed.has_value() &&
+           (!a.seed || a.temperature == b.temperature);
+  };
+  for (std::size_t s = 0; s < spans_.size(); ++s) {
+    const Batch::Span& wanted = wanted_[s];
+    if (wanted.top_k == 0) continue;
+    const auto before = std::find_if(wanted_.begin(), wanted_.end(), [&](const auto& w) { return alike(w, wanted); });
+    if (count(before - wanted_.begin()) < s) continue;  // listed with the first that is like it
+    Ranks ranks{.first = head_rows_.size(),
+                .k = std::min(wanted.top_k, parts_.info.vocabulary),
+                .seeded = wanted.seed.has_value(),
+                .temperature = wanted.temperature};
+    for (std::size_t other = s; other < spans_.size(); ++other) {
+      if (!alike(wanted_[other], wanted)) continue;
+      head_rows_.push_back({.span = other, .token = spans_[other].begin + spans_[other].count - 1});
+      seeds_.push_back(wanted_[other].seed.value_or(0));
+      result.spans[indices_[other]].top = top;
+      top += count(ranks.k);
+      ++ranks.rows;
+    }
+    ranks_.push_back(ranks);
+  }
+  result.logits.resize(logit_rows_ * count(parts_.info.vocabulary));
+  result.top.resize(top);
+}
+
+void Transformer::gather_rows(const ForwardContext& context, Buffers& buffers) const {
+  const std::int64_t hidden = parts_.info.hidden;
+  for (std::size_t row = 0; row < head_rows_.size(); ++row) {
+    std::copy_n(buffers.hidden + head_rows_[row].token * hidden, hidden,
+                buffers.added + static_cast<std::int64_t>(row) * hidden);
   }
   context.enter(Phase::norms);
-  parts_.final_norm.run(context, row_count, buffers.hidden, buffers.normed);
+  parts_.final_norm.run(context, std::ssize(head_rows_), buffers.added, buffers.normed);
   context.enter(Phase::head);
-  return row_count;
 }
 
-Result<> Transformer::write_logits(const ForwardContext& context, LogitRows rows, Buffers& buffers,
-                                   std::vector<float>& logits) const {
-  const std::int64_t row_count = gather_rows(context, rows, buffers);
-  return multiply_head(context, rows, row_count, buffers, logits);
-}
-
-Result<> Transformer::multiply_head(const ForwardContext& context, LogitRows rows, std::int64_t row_count,
-                                    const Buffers& buffers, std::vector<float>& logits) const {
-  logits.resize(count(row_count * parts_.info.vocabulary));
-  parts_.head->run(context.run_context(context.workspace), row_count, buffers.normed, logits.data());
-  context.enter(Phase::other);
-  const std::int64_t bad = first_bad_row(context, row_count, logits);
-  if (bad < 0) return Ok{};
-  const SequenceSpan* const span = rows == LogitRows::all ? nullptr : &context.spans[count(bad)];
-  return numeric_error(span == nullptr ? bad : span->begin + span->count - 1, "the logits");
-}
-
-Result<> Transformer::write_top_k(const ForwardContext& context, const TopK& which, Buffers& buffers,
-                                  std::vector<TokenLogit>& top) {
-  const std::int64_t rows = gather_rows(context, LogitRows::last_of_each, buffers);
+void Transformer::multiply_head(const ForwardContext& context, const Buffers& buffers, std::size_t first,
+                                std::size_t rows, std::vector<float>& logits, BatchResult& result) {
   const std::int64_t vocabulary = parts_.info.vocabulary;
-  const std::int64_t k = std::min(which.k, vocabulary);
-  top.resize(count(rows * k));
-  if (k <= kMaxHeadTopK && parts_.head->has_top_k()) {
-    ranked_.resize(top.size());
-    const TopKQuery query{.tokens = rows,
-                          .x = buffers.normed,
-                          .k = k,
-                          .seeds = which.seeds.empty() ? nullptr : which.seeds.data(),
-                          .temperature = which.temperature};
+  const auto row_count = static_cast<std::int64_t>(rows);
+  if (rows == 0) return;
+  logits.resize(rows * count(vocabulary));
+  parts_.head->run(context.run_context(context.workspace), row_count,
+                   buffers.normed + static_cast<std::int64_t>(first) * parts_.info.hidden, logits.data());
+  const std::int64_t pieces = ceil_div(vocabulary, kLogitPiece);
+  bad_.assign(rows * count(pieces), 0);
+  pool_.parallel_for(row_count * pieces, [&](std::int64_t task, int) {
+    const std::int64_t begin = task % pieces * kLogitPiece;
+    const float* const at = logits.data() + task / pieces * vocabulary + begin;
+    bad_[count(task)] = context.ops.finite(at, std::min(kLogitPiece, vocabulary - begin)) ? 0 : 1;
+  });
+  for (std::size_t task = 0; task < bad_.size(); ++task) {
+    const HeadRow& row = head_rows_[first + task / count(pieces)];
+    if (bad_[task] != 0) fail(row.span, row.token, "the logits", result);
+  }
+}
+
+void Transformer::write_top_k(const ForwardContext& context, const Buffers& buffers, const Ranks& ranks,
+                              TokenLogit* top, BatchResult& result) {
+  if (ranks.k <= kMaxHeadTopK && parts_.head->has_top_k()) {
+    ranked_.resize(ranks.rows * count(ranks.k));
+    const TopKQuery query{.tokens = static_cast<std::int64_t>(ranks.rows),
+                          .x = buffers.normed + static_cast<std::int64_t>(ranks.first) * parts_.info.hidden,
+                          .k = ranks.k,
+                          .seeds = ranks.seeded ? seeds_.data() + ranks.first : nullptr,
+                          .temperature = ranks.temperature};
     if (parts_.head->top_k(context.run_context(context.workspace), query, ranked_)) {
-      context.enter(Phase::other);
-      std::transform(ranked_.begin(), ranked_.end(), top.begin(), [](const RankedOutput& output) {
+      std::transform(ranked_.begin(), ranked_.end(), top, [](const RankedOutput& output) {
         return TokenLogit{.logit = output.value, .id = static_cast<std::int32_t>(output.row)};
       });
-      return Ok{};
+      return;
     }
   }
-  MORACLE_TRY(multiply_head(context, LogitRows::last_of_each, rows, buffers, logits_));
-  keyed_.resize(count(k));
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const std::span<const float> logits(logits_.data() + row * vocabulary, count(vocabulary));
-    rank_logits(logits, which, count(row), keyed_);
-    std::transform(keyed_.begin(), keyed_.end(), top.begin() + row * k,
-                   [](const KeyedLogit& kept) { return kept.token; });
-  }
-  return Ok{};
+  multiply_head(context, buffers, ranks.first, ranks.rows, logits_, result);
+  rank_all(ranks, top, result);
 }
 
-template <class Finish>
-Result<> Transformer::run_batch(const Batch& batch, std::span<SequenceState* const> states, const Finish& finish) {
-  MORACLE_TRY(check(batch, states));
+// Each row in pieces, so that one row keeps all threads at work; pieces of many tokens would be ranked for nothing.
+void Transformer::rank_all(const Ranks& ranks, TokenLogit* top, const BatchResult& result) {
+  const std::int64_t vocabulary = parts_.info.vocabulary;
+  const std::int64_t piece = ranks.k <= kMaxHeadTopK ? kLogitPiece : vocabulary;
+  const std::int64_t pieces = ceil_div(vocabulary, piece);
+  const auto rows = static_cast<std::int64_t>(ranks.rows);
+  // NaN has no rank.
+  const auto failed = [&](std::int64_t row) {
+    return result.spans[indices_[head_rows_[ranks.first + count(row)].span]].error.has_value();
+  };
+  keyed_.assign(count(rows * pieces * ranks.k), KeyedLogit{.key = -INFINITY});
+  pool_.parallel_for(rows * pieces, [&](std::int64_t task, int) {
+    const std::int64_t row = task / pieces;
+    if (failed(row)) return;
+    const std::int64_t begin = task % pieces * piece;
+    const std::int64_t end = std::min(begin + piece, vocabulary);
+    const auto kept = std::span(keyed_).subspan(count(task * ranks.k), count(std::min(ranks.k, end - begin)));
+    rank_logits(logits_.data() + row * vocabulary, begin, end,
+                ranks.seeded ? &seeds_[ranks.first + count(row)] : nullptr, ranks.temperature, kept);
+  });
+  pool_.parallel_for(rows, [&](std::int64_t row, int) {
+    if (failed(row)) return;
+    const auto found = std::span(keyed_).subspan(count(row * pieces * ranks.k), count(pieces * ranks.k));
+    const auto last = found.begin() + static_cast<std::ptrdiff_t>(ranks.k);
+    std::partial_sort(found.begin(), last, found.end(), [](const auto& a, const auto& b) { return a.before(b); });
+    std::transform(found.begin(), last, top + row * ranks.k, [](const KeyedLogit& kept) { return kept.token; });
+  });
+}
+
+Result<> Transformer::compute(const Batch& whole, std::span<SequenceState* const> states, BatchResult& result) {
+  MORACLE_TRY(check(whole, states));
+  result.spans.assign(spans_.size(), {});
+  bool failed = false;
+  for (std::size_t s = 0; s < spans_.size(); ++s) {
+    Result<> ready = check_tokens(whole, spans_[s]);
+    if (ready.ok()) ready = spans_[s].state->reserve(spans_[s].start + spans_[s].count);
+    if (ready.ok()) continue;
+    result.spans[s].error = std::move(ready).error();
+    failed = true;
+  }
+  const Batch batch = failed ? without_failed(whole, result) : whole;
   const auto tokens = static_cast<std::int64_t>(batch.ids.size());
+  if (tokens == 0) return Ok{};
   MORACLE_TRY(reserve(tokens));
-  for (const SequenceSpan& span : spans_) MORACLE_TRY(span.state->reserve(span.start + span.count));
 
   const std::int64_t hidden = parts_.info.hidden;
   BumpArena arena({workspace_.data(), workspace_.size()});
@@ -326,27 +451,65 @@ Result<> Transformer::run_batch(const Batch& batch, std::span<SequenceState* con
       parts_.embedding.lookup(batch.ids[count(t)], buffers.hidden + t * hidden);
     }
   });
-  Result<> ran = run_layers(context, buffers);
+  run_layers(context, buffers, result);
   // A device that failed leaves NaN behind, which is not the cause.
   if (parts_.device != nullptr) MORACLE_TRY(parts_.device->stage().status());
-  MORACLE_TRY(std::move(ran));
-  MORACLE_TRY(finish(context, buffers));
+  find_bad_tokens(context, buffers, result);
+  list_head_rows(result);
+  if (!head_rows_.empty()) gather_rows(context, buffers);
+  multiply_head(context, buffers, 0, logit_rows_, result.logits, result);
+  TokenLogit* top = result.top.data();
+  for (const Ranks& ranks : ranks_) {
+    write_top_k(context, buffers, ranks, top, result);
+    top += ranks.rows * count(ranks.k);
+  }
+  context.enter(Phase::other);
+  return Ok{};
+}
+
+Result<> Transformer::run(const Batch& batch, std::span<SequenceState* const> states, BatchResult& result) {
+  MORACLE_TRY(compute(batch, states, result));
+  for (std::size_t s = 0; s < spans_.size(); ++s) {
+    if (!result.spans[indices_[s]].error) spans_[s].state->commit(spans_[s].start + spans_[s].count);
+  }
+  return Ok{};
+}
+
+Result<> Transformer::run_whole(const Batch& batch, std::span<SequenceState* const> states, BatchResult& result) {
+  MORACLE_TRY(compute(batch, states, result));
+  for (BatchResult::Span& span : result.spans) {
+    if (span.error) return *std::move(span.error);
+  }
   for (const SequenceSpan& span : spans_) span.state->commit(span.start + span.count);
   return Ok{};
 }
 
 Result<> Transformer::forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
                               std::vector<float>& logits) {
-  return run_batch(batch, states, [&](const ForwardContext& context, Buffers& buffers) {
-    return write_logits(context, rows, buffers, logits);
-  });
+  asked_.assign(batch.spans.begin(), batch.spans.end());
+  for (Batch::Span& span : asked_) {
+    span.rows = rows == LogitRows::all ? span.count : 1;
+    span.top_k = 0;
+  }
+  result_.logits.swap(logits);
+  Result<> done = run_whole({.ids = batch.ids, .positions = batch.positions, .spans = asked_}, states, result_);
+  result_.logits.swap(logits);
+  return done;
 }
 
 Result<> Transformer::forward_top_k(const Batch& batch, std::span<SequenceState* const> states, const TopK& which,
                                     std::vector<TokenLogit>& top) {
-  return run_batch(batch, states, [&](const ForwardContext& context, Buffers& buffers) {
-    return write_top_k(context, which, buffers, top);
-  });
+  asked_.assign(batch.spans.begin(), batch.spans.end());
+  for (std::size_t s = 0; s < asked_.size(); ++s) {
+    asked_[s].rows = 1;
+    asked_[s].top_k = which.k;
+    asked_[s].seed = which.seeds.empty() ? std::nullopt : std::optional(which.seeds[s]);
+    asked_[s].temperature = which.temperature;
+  }
+  result_.top.swap(top);
+  Result<> done = run_whole({.ids = batch.ids, .positions = batch.positions, .spans = asked_}, states, result_);
+  result_.top.swap(top);
+  return done;
 }
 
 }  // namespace moracle

@@ -1,6 +1,8 @@
 #include "model/state/state.h"
 
+#include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "base/checked.h"
 
@@ -11,73 +13,178 @@ namespace {
 // Places for the blocks of 256 Ki positions, so that the list itself does not grow while a sequence does.
 constexpr std::size_t kListedBlocks = 4096;
 
-Result<PageBuffer> copy_of(const PageBuffer& from) {
-  MORACLE_ASSIGN(PageBuffer to, PageBuffer::allocate(from.size()));
-  if (from.size() != 0) std::memcpy(to.data(), from.data(), from.size());
-  return to;
-}
-
-std::size_t bytes_of(std::int64_t floats) {
-  return static_cast<std::size_t>(floats) * sizeof(float);
+std::size_t count(std::int64_t n) {
+  return static_cast<std::size_t>(n);
 }
 
 }  // namespace
 
 StateLayout::StateLayout(const std::vector<LayerState>& layers) {
-  // Each share starts on a cache line.
-  constexpr std::int64_t kLine = 16;
+  constexpr std::int64_t kLine = 64;  // bytes: each share starts on a cache line
   for (const LayerState& layer : layers) {
-    offsets_.push_back({block_floats_, fixed_floats_});
-    block_floats_ += round_up(layer.block_floats, kLine);
-    fixed_floats_ += round_up(layer.fixed_floats, kLine);
+    auto kind = std::find_if(kinds_.begin(), kinds_.end(), [&](const Kind& k) { return k.window == layer.window; });
+    if (kind == kinds_.end()) kind = kinds_.insert(kinds_.end(), {.window = layer.window});
+    places_.push_back({.kind = count(kind - kinds_.begin()), .offset = kind->bytes});
+    kind->bytes += round_up(layer.block_bytes, kLine);
+    fixed_offsets_.push_back(fixed_bytes_ / std::int64_t{sizeof(float)});
+    fixed_bytes_ += round_up(layer.fixed_floats * std::int64_t{sizeof(float)}, kLine);
   }
+}
+
+std::vector<std::size_t> StateLayout::block_bytes() const {
+  std::vector<std::size_t> bytes;
+  for (const Kind& kind : kinds_) bytes.push_back(count(kind.bytes));
+  bytes.push_back(count(fixed_bytes_));
+  return bytes;
+}
+
+std::int64_t StateLayout::blocks(std::size_t kind, std::int64_t length) const {
+  const std::int64_t all = ceil_div(length, kBlockTokens);
+  const std::int64_t window = kinds_[kind].window;
+  if (window == 0) return all;
+  return std::min(all, ceil_div(window, kBlockTokens) + 1 + kChunkTokens / kBlockTokens);
 }
 
 std::size_t StateLayout::bytes(std::int64_t length) const {
-  return bytes_of(ceil_div(length, kBlockTokens) * block_floats_ + 2 * fixed_floats_);
+  std::int64_t bytes = 2 * fixed_bytes_;
+  for (std::size_t kind = 0; kind < kinds_.size(); ++kind) bytes += blocks(kind, length) * kinds_[kind].bytes;
+  return count(bytes);
 }
 
-Result<std::unique_ptr<PagedState>> PagedState::make(std::shared_ptr<const StateLayout> layout) {
-  std::unique_ptr<PagedState> state(new PagedState(std::move(layout)));
-  state->blocks_.reserve(kListedBlocks);
-  const std::size_t fixed_bytes = bytes_of(state->layout_->fixed_floats());
-  MORACLE_ASSIGN(state->fixed_, PageBuffer::allocate(fixed_bytes));
-  MORACLE_ASSIGN(state->next_fixed_, PageBuffer::allocate(fixed_bytes));
-  return state;
+PagedState::PagedState(std::shared_ptr<const StateLayout> layout, std::shared_ptr<BlockPool> pool)
+    : layout_(std::move(layout)), pool_(std::move(pool)), tables_(layout_->kinds().size()) {
+  for (auto& table : tables_) table.reserve(kListedBlocks);
 }
 
 std::unique_ptr<SequenceState> PagedState::fork() const {
-  std::unique_ptr<PagedState> copy(new PagedState(layout_));
-  auto fixed = copy_of(fixed_);
-  if (!fixed.ok()) return nullptr;
-  copy->fixed_ = std::move(*fixed);
-  auto next_fixed = PageBuffer::allocate(fixed_.size());
-  if (!next_fixed.ok()) return nullptr;
-  copy->next_fixed_ = std::move(*next_fixed);
-  copy->blocks_.reserve(kListedBlocks);
-  // Blocks that were reserved but hold nothing yet are not worth a copy.
-  const std::int64_t used = ceil_div(length_, kBlockTokens);
-  for (std::int64_t i = 0; i < used; ++i) {
-    auto block = copy_of(blocks_[static_cast<std::size_t>(i)]);
-    if (!block.ok()) return nullptr;
-    copy->blocks_.push_back(std::move(*block));
+  auto copy = std::make_unique<PagedState>(layout_, pool_);
+  // Blocks that were reserved but hold nothing yet are not worth sharing.
+  const std::size_t used = count(ceil_div(length_, kBlockTokens));
+  for (std::size_t kind = 0; kind < tables_.size(); ++kind) {
+    for (std::size_t i = 0; i < std::min(used, tables_[kind].size()); ++i) {
+      const BlockId block = tables_[kind][i];
+      if (block != kNoBlock) pool_->share(kind, block);
+      copy->tables_[kind].push_back(block);
+    }
   }
+  if (fixed_ != kNoBlock) pool_->share(layout_->fixed_kind(), fixed_);
+  copy->fixed_ = fixed_;
   copy->length_ = length_;
   return copy;
 }
 
-Result<> PagedState::reserve(std::int64_t length) {
-  const auto wanted = static_cast<std::size_t>(ceil_div(length, kBlockTokens));
-  const std::size_t before = blocks_.size();
-  while (blocks_.size() < wanted) {
-    auto block = PageBuffer::allocate(bytes_of(layout_->block_floats()));
-    if (!block.ok()) {
-      blocks_.resize(before);
-      return std::move(block).error();
-    }
-    blocks_.push_back(std::move(*block));
+Error PagedState::no_memory(std::int64_t length) const {
+  return Error{.code = "memory.state",
+               .wanted = "room for " + std::to_string(length) + " positions in the " + std::to_string(pool_->budget()) +
+                         " bytes for keys, values and recurrent states",
+               .found = std::to_string(pool_->used()) + " bytes that are taken",
+               .advice = "run fewer or shorter sequences, or keep keys and values in fewer bytes (--kv)"};
+}
+
+void PagedState::release(std::size_t kind, BlockId& block) {
+  if (block != kNoBlock) pool_->release(kind, block);
+  block = kNoBlock;
+}
+
+// The block that the next position goes to is written, so nobody else may see it.
+bool PagedState::own_last_block(std::size_t kind) {
+  const std::size_t index = count(length_ / kBlockTokens);
+  if (length_ % kBlockTokens == 0 || index >= tables_[kind].size()) return true;
+  BlockId& block = tables_[kind][index];
+  if (!pool_->shared(kind, block)) return true;
+  const auto own = pool_->take(kind);
+  if (!own) return false;
+  std::memcpy(pool_->data(kind, *own), pool_->data(kind, block), pool_->block_bytes(kind));
+  release(kind, block);
+  block = *own;
+  return true;
+}
+
+bool PagedState::own_fixed() {
+  const std::size_t kind = layout_->fixed_kind();
+  if (layout_->fixed_bytes() == 0) return true;
+  if (next_fixed_ == kNoBlock) {
+    const auto next = pool_->take(kind);
+    if (!next) return false;
+    next_fixed_ = *next;
   }
+  if (fixed_ == kNoBlock) {
+    const auto zeros = pool_->take(kind);
+    if (!zeros) return false;
+    fixed_ = *zeros;
+    std::memset(pool_->data(kind, fixed_), 0, pool_->block_bytes(kind));
+  }
+  return true;
+}
+
+Result<> PagedState::reserve(std::int64_t length) {
+  const auto wanted = count(ceil_div(length, kBlockTokens));
+  for (std::size_t kind = 0; kind < tables_.size(); ++kind) {
+    if (layout_->kinds()[kind].bytes == 0) continue;
+    if (!own_last_block(kind)) return no_memory(length);
+    while (tables_[kind].size() < wanted) {
+      const auto block = pool_->take(kind);
+      if (!block) {
+        drop(count(ceil_div(length_, kBlockTokens)));
+        return no_memory(length);
+      }
+      tables_[kind].push_back(*block);
+    }
+  }
+  if (!own_fixed()) return no_memory(length);
   return Ok{};
+}
+
+std::size_t PagedState::first_seen(std::size_t kind, std::int64_t length) const {
+  const std::int64_t window = layout_->kinds()[kind].window;
+  return window == 0 ? 0 : count(std::max<std::int64_t>(0, length - window + 1) / kBlockTokens);
+}
+
+void PagedState::commit(std::int64_t length) {
+  length_ = length;
+  std::swap(fixed_, next_fixed_);
+  if (next_fixed_ != kNoBlock && pool_->shared(layout_->fixed_kind(), next_fixed_)) {
+    release(layout_->fixed_kind(), next_fixed_);
+  }
+  for (std::size_t kind = 0; kind < tables_.size(); ++kind) {
+    if (layout_->kinds()[kind].window == 0) continue;
+    auto& table = tables_[kind];
+    // Those before the last one that is gone are gone, too.
+    for (std::size_t i = std::min(first_seen(kind, length), table.size()); i > 0 && table[i - 1] != kNoBlock; --i) {
+      release(kind, table[i - 1]);
+    }
+  }
+}
+
+Result<> PagedState::truncate(std::int64_t length) {
+  const auto refused = [&](std::string found) {
+    return Error{.code = "state.truncate",
+                 .wanted = "a state of at least " + std::to_string(length) + " positions that can go back to them",
+                 .found = std::move(found)};
+  };
+  if (length < 0 || length > length_) return refused(std::to_string(length_) + " positions");
+  if (length == length_) return Ok{};
+  if (length > 0 && layout_->fixed_bytes() > 0) return refused("a recurrent state, which only goes on");
+  for (std::size_t kind = 0; kind < tables_.size() && length > 0; ++kind) {
+    const std::size_t seen = first_seen(kind, length);
+    if (seen < tables_[kind].size() && tables_[kind][seen] == kNoBlock) {
+      return refused("a window that has left positions behind");
+    }
+  }
+  drop(count(ceil_div(length, kBlockTokens)));
+  length_ = length;
+  return Ok{};
+}
+
+void PagedState::drop(std::size_t first) {
+  for (std::size_t kind = 0; kind < tables_.size(); ++kind) {
+    auto& table = tables_[kind];
+    for (std::size_t i = first; i < table.size(); ++i) release(kind, table[i]);
+    table.resize(std::min(first, table.size()));
+  }
+  if (first > 0) return;
+  release(layout_->fixed_kind(), fixed_);
+  release(layout_->fixed_kind(), next_fixed_);
 }
 
 }  // namespace moracle

@@ -1,4 +1,4 @@
-// State of one sequence, in blocks of 64 positions that are allocated as it grows.
+// State of one sequence, in blocks of 64 positions that a pool hands out as it grows.
 #pragma once
 
 #include <cstdint>
@@ -6,73 +6,109 @@
 #include <utility>
 #include <vector>
 
-#include "base/memory.h"
 #include "base/result.h"
 #include "model/model.h"
+#include "model/state/block_pool.h"
 
 namespace moracle {
 
 inline constexpr std::int64_t kBlockTokens = 64;
 
-// What one layer keeps: floats for each block of positions (keys and values, a latent, ...), and floats that do not
+// What one layer keeps: bytes for each block of positions (keys and values, a latent, ...), and floats that do not
 // grow with the sequence (a recurrent state).
 struct LayerState {
-  std::int64_t block_floats = 0;
+  std::int64_t block_bytes = 0;
   std::int64_t fixed_floats = 0;
+  std::int64_t window = 0;  // positions that a query sees, its own included; 0: all
 };
 
-// Where each layer's floats lie inside a block and inside the fixed part.
+// Where each layer's share lies inside a block and inside the fixed part. Layers of one window share a kind of blocks;
+// the fixed parts of all layers are one more kind.
 class StateLayout {
  public:
+  struct Kind {
+    std::int64_t window = 0;
+    std::int64_t bytes = 0;  // of a block
+  };
+  struct Place {
+    std::size_t kind = 0;
+    std::int64_t offset = 0;  // bytes
+  };
   explicit StateLayout(const std::vector<LayerState>& layers);
-  [[nodiscard]] std::int64_t block_floats() const { return block_floats_; }
-  [[nodiscard]] std::int64_t fixed_floats() const { return fixed_floats_; }
+
+  [[nodiscard]] const std::vector<Kind>& kinds() const { return kinds_; }
+  [[nodiscard]] std::size_t fixed_kind() const { return kinds_.size(); }
+  [[nodiscard]] std::int64_t fixed_bytes() const { return fixed_bytes_; }
+  // Of a kind, that a sequence of `length` positions has at once. Of windowed layers: those that a prompt in chunks of
+  // kChunkTokens needs.
+  [[nodiscard]] std::int64_t blocks(std::size_t kind, std::int64_t length) const;
+  // As BlockPool::make wants them.
+  [[nodiscard]] std::vector<std::size_t> block_bytes() const;
   // Of a sequence of `length` positions, as it is allocated: whole blocks, and the fixed part twice.
   [[nodiscard]] std::size_t bytes(std::int64_t length) const;
-  [[nodiscard]] std::int64_t block_offset(std::size_t layer) const { return offsets_[layer].block_floats; }
-  [[nodiscard]] std::int64_t fixed_offset(std::size_t layer) const { return offsets_[layer].fixed_floats; }
+  [[nodiscard]] const Place& place(std::size_t layer) const { return places_[layer]; }
+  [[nodiscard]] std::int64_t fixed_offset(std::size_t layer) const { return fixed_offsets_[layer]; }  // floats
+
+  static constexpr std::int64_t kChunkTokens = 512;
 
  private:
-  std::vector<LayerState> offsets_;
-  std::int64_t block_floats_ = 0;
-  std::int64_t fixed_floats_ = 0;
+  std::vector<Kind> kinds_;
+  std::vector<Place> places_;
+  std::vector<std::int64_t> fixed_offsets_;
+  std::int64_t fixed_bytes_ = 0;
 };
 
-// One block holds all layers' share of 64 positions, so that a sequence allocates once in 64 tokens. Floats start as
-// zero.
+// Blocks are shared with forks and with stored prefixes, and copied before they are written where they are. Blocks
+// that no later position sees go back to the pool.
 class PagedState final : public SequenceState {
  public:
-  static Result<std::unique_ptr<PagedState>> make(std::shared_ptr<const StateLayout> layout);
+  PagedState(std::shared_ptr<const StateLayout> layout, std::shared_ptr<BlockPool> pool);
+  PagedState(const PagedState&) = delete;
+  PagedState& operator=(const PagedState&) = delete;
+  ~PagedState() override { drop(0); }
 
   [[nodiscard]] std::int64_t length() const override { return length_; }
-  // Copies everything; null when the system has no memory for it.
+  // Shares everything.
   [[nodiscard]] std::unique_ptr<SequenceState> fork() const override;
+  // Makes room for `length` positions. Errors: "memory.state"; the held positions are then as before.
+  Result<> reserve(std::int64_t length) override;
+  // Errors: "state.truncate" where what the shorter sequence needs is gone: a recurrent state of other than 0
+  // positions, or positions that left a window.
+  Result<> truncate(std::int64_t length) override;
 
-  // Makes room for `length` positions. Errors: "memory.allocate"; the state is then as before.
-  Result<> reserve(std::int64_t length);
   // The end of a call that worked: its positions are held, and next_fixed() becomes fixed().
-  void commit(std::int64_t length) {
-    length_ = length;
-    std::swap(fixed_, next_fixed_);
-  }
+  void commit(std::int64_t length);
 
-  [[nodiscard]] float* block(std::size_t layer, std::int64_t index) {
-    return floats(blocks_[static_cast<std::size_t>(index)]) + layout_->block_offset(layer);
+  [[nodiscard]] std::byte* block(std::size_t layer, std::int64_t index) {
+    const StateLayout::Place& place = layout_->place(layer);
+    return pool_->data(place.kind, tables_[place.kind][static_cast<std::size_t>(index)]) + place.offset;
   }
-  // What the held positions left behind. A call reads it and writes all of its own into next_fixed(), so that one that
-  // fails has changed nothing.
-  [[nodiscard]] const float* fixed(std::size_t layer) { return floats(fixed_) + layout_->fixed_offset(layer); }
-  [[nodiscard]] float* next_fixed(std::size_t layer) { return floats(next_fixed_) + layout_->fixed_offset(layer); }
+  // What the held positions left behind; zeros where there are none. A call reads it and writes all of its own into
+  // next_fixed(), so that one that fails has changed nothing. Both after reserve().
+  [[nodiscard]] const float* fixed(std::size_t layer) { return floats(fixed_, layer); }
+  [[nodiscard]] float* next_fixed(std::size_t layer) { return floats(next_fixed_, layer); }
   [[nodiscard]] const StateLayout* layout() const { return layout_.get(); }
 
  private:
-  explicit PagedState(std::shared_ptr<const StateLayout> layout) : layout_(std::move(layout)) {}
-  static float* floats(PageBuffer& buffer) { return reinterpret_cast<float*>(buffer.data()); }
+  friend class PrefixStore;
+
+  [[nodiscard]] float* floats(BlockId fixed, std::size_t layer) {
+    return reinterpret_cast<float*>(pool_->data(layout_->fixed_kind(), fixed)) + layout_->fixed_offset(layer);
+  }
+  [[nodiscard]] Error no_memory(std::int64_t length) const;
+  // The first block of a kind that a query behind `length` positions sees.
+  [[nodiscard]] std::size_t first_seen(std::size_t kind, std::int64_t length) const;
+  bool own_last_block(std::size_t kind);
+  bool own_fixed();
+  void release(std::size_t kind, BlockId& block);
+  // Of all kinds, from the block with this index on; 0: the fixed part, too.
+  void drop(std::size_t first);
 
   std::shared_ptr<const StateLayout> layout_;
-  std::vector<PageBuffer> blocks_;
-  PageBuffer fixed_;
-  PageBuffer next_fixed_;
+  std::shared_ptr<BlockPool> pool_;
+  std::vector<std::vector<BlockId>> tables_;  // by kind; kNoBlock: gone
+  BlockId fixed_ = kNoBlock;                  // kNoBlock: zeros
+  BlockId next_fixed_ = kNoBlock;
   std::int64_t length_ = 0;
 };
 

@@ -139,6 +139,9 @@ class HashingModel final : public Model {
     logits = logits_after(seen_);
     return Ok{};
   }
+  Result<> run(const Batch& /*batch*/, std::span<SequenceState* const> /*states*/, BatchResult& /*result*/) override {
+    return Error{.code = "model.batch", .found = "a call that this model does not know"};
+  }
   Result<> forward_top_k(const Batch& /*batch*/, std::span<SequenceState* const> /*states*/, const TopK& /*which*/,
                          std::vector<TokenLogit>& /*top*/) override {
     ADD_FAILURE() << "the largest logits do not decide";

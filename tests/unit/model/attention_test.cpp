@@ -10,6 +10,7 @@
 
 #include "kernels/vector/select.h"
 #include "support/dense_linear.h"
+#include "support/lone_state.h"
 
 namespace moracle {
 namespace {
@@ -28,6 +29,7 @@ struct Shape {
   bool head_gate = false;
   std::int64_t hidden = 24;
   float clip = 0.0F;
+  KvType kv = KvType::f32;
 };
 
 // Owns an attention block and what its definition needs.
@@ -66,6 +68,7 @@ struct Fixture {
     parts.rotary_dims = s.rotary_dims;
     parts.window = s.window;
     parts.clip = s.clip;
+    parts.kv = s.kv;
     inv_freq = plain_frequencies(10000.0, s.rotary_dims);
     attention = std::make_unique<Attention>(std::move(parts));
     layout = std::make_shared<const StateLayout>(std::vector<LayerState>{attention->state()});
@@ -234,7 +237,7 @@ TEST(Attention, MatchesTheDefinition) {
       const Fixture fixture(setups[i]);
       for (const std::int64_t tokens : {1, 63, 64, 65, 129}) {
         SCOPED_TRACE(std::string(ops->name) + " setup " + std::to_string(i) + " tokens " + std::to_string(tokens));
-        auto state = PagedState::make(fixture.layout);
+        auto state = test::lone_state(fixture.layout);
         ASSERT_TRUE(state.ok());
         const auto x = random_input(tokens, fixture.setup.hidden);
         expect_matches(fixture, x, fixture.run(**state, x, *ops, 2));
@@ -248,9 +251,9 @@ TEST(Attention, AnyCutAndThreadCountGivesTheSameBits) {
   const auto hidden = static_cast<std::ptrdiff_t>(fixture.setup.hidden);
   const auto x = random_input(140, hidden);
   for (const VectorOps* ops : implementations()) {
-    auto whole_state = PagedState::make(fixture.layout);
+    auto whole_state = test::lone_state(fixture.layout);
     const auto whole = fixture.run(**whole_state, x, *ops, 3);
-    auto state = PagedState::make(fixture.layout);
+    auto state = test::lone_state(fixture.layout);
     std::vector<float> pieces;
     std::ptrdiff_t done = 0;
     for (const std::ptrdiff_t count : {1, 62, 1, 1, 1, 7, 64, 3}) {
@@ -263,34 +266,73 @@ TEST(Attention, AnyCutAndThreadCountGivesTheSameBits) {
   }
 }
 
-TEST(PagedState, GrowsInBlocksAndStartsAsZero) {
-  const auto layout = std::make_shared<const StateLayout>(
-      std::vector<LayerState>{{.block_floats = 10, .fixed_floats = 3}, {.block_floats = 20}, {.fixed_floats = 5}});
-  auto made = PagedState::make(layout);
-  ASSERT_TRUE(made.ok());
-  PagedState& state = **made;
-  ASSERT_TRUE(state.reserve(65).ok());
-  state.block(0, 1)[9] = 1.0F;
-  state.block(1, 1)[0] = 2.0F;
-  state.next_fixed(0)[2] = 3.0F;
-  state.next_fixed(2)[0] = 4.0F;
-  EXPECT_EQ(state.fixed(2)[0], 0.0F);
-  EXPECT_EQ(state.block(0, 0)[9], 0.0F);
-  EXPECT_EQ(state.block(1, 1)[19], 0.0F);
-  state.commit(65);
-  const auto copy = state.fork();
-  ASSERT_NE(copy, nullptr);
-  auto& forked = dynamic_cast<PagedState&>(*copy);
-  EXPECT_EQ(forked.length(), 65);
-  EXPECT_EQ(forked.block(0, 1)[9], 1.0F);
-  EXPECT_EQ(forked.fixed(0)[2], 3.0F);
-  EXPECT_EQ(forked.fixed(2)[0], 4.0F);
-  forked.next_fixed(2)[0] = 5.0F;
-  forked.commit(66);
-  EXPECT_EQ(forked.fixed(2)[0], 5.0F);
-  EXPECT_EQ(state.fixed(2)[0], 4.0F);
-  forked.block(0, 1)[9] = 7.0F;
-  EXPECT_EQ(state.block(0, 1)[9], 1.0F);
+// Long contexts are cut into sections of 512 positions, whose sums are merged: the definition still holds, and who
+// computed a section leaves no trace.
+TEST(Attention, SectionsOfLongContextsGiveTheSameBitsOnAnyThreads) {
+  for (const Shape& shape :
+       {Shape{.sinks = true}, Shape{.window = 700}, Shape{.heads = 2, .kv_heads = 1, .window = 5}}) {
+    const Fixture fixture(shape);
+    const auto hidden = static_cast<std::ptrdiff_t>(fixture.setup.hidden);
+    const std::ptrdiff_t tokens = 1100;
+    const auto x = random_input(tokens, hidden);
+    for (const VectorOps* ops : implementations()) {
+      SCOPED_TRACE(std::string(ops->name) + " window " + std::to_string(shape.window));
+      auto whole_state = test::lone_state(fixture.layout);
+      const auto whole = fixture.run(**whole_state, x, *ops, 1);
+      expect_matches(fixture, x, whole);
+      // All but the last few positions at once, the others one by one: few tasks, so that sections are shared out.
+      for (const int threads : {1, 2, 5}) {
+        auto state = test::lone_state(fixture.layout);
+        const std::vector<float> prompt(x.begin(), x.begin() + (tokens - 3) * hidden);
+        std::vector<float> pieces = fixture.run(**state, prompt, *ops, threads);
+        for (std::ptrdiff_t t = tokens - 3; t < tokens; ++t) {
+          const std::vector<float> one(x.begin() + t * hidden, x.begin() + (t + 1) * hidden);
+          const auto out = fixture.run(**state, one, *ops, threads);
+          pieces.insert(pieces.end(), out.begin(), out.end());
+        }
+        EXPECT_EQ(pieces, whole) << threads;
+      }
+    }
+  }
+}
+
+// Keys and values in fewer bytes: near the definition, and the same bits however a prompt was cut.
+TEST(Attention, NarrowKeysAndValuesStayNear) {
+  const std::vector<std::pair<KvType, double>> bounds{{KvType::bf16, 0.02}, {KvType::int8, 0.05}};
+  for (const auto& [kv, bound] : bounds) {
+    for (const Shape& shape : {Shape{.sinks = true}, Shape{.head_dim = 34, .rotary_dims = 2, .window = 65},
+                               Shape{.heads = 3, .kv_heads = 3, .head_dim = 128, .rotary_dims = 128}}) {
+      Shape narrow = shape;
+      narrow.kv = kv;
+      const Fixture fixture(narrow);
+      const auto hidden = static_cast<std::ptrdiff_t>(narrow.hidden);
+      const auto x = random_input(150, hidden);
+      const auto want = fixture.naive(x);
+      for (const VectorOps* ops : implementations()) {
+        SCOPED_TRACE(std::string(to_string(kv)) + " " + ops->name);
+        auto whole_state = test::lone_state(fixture.layout);
+        const auto whole = fixture.run(**whole_state, x, *ops, 3);
+        double error = 0.0;
+        double norm = 0.0;
+        for (std::size_t i = 0; i < want.size(); ++i) {
+          error += std::pow(static_cast<double>(whole[i]) - want[i], 2);
+          norm += std::pow(want[i], 2);
+        }
+        EXPECT_LT(std::sqrt(error / norm), bound);
+        EXPECT_GT(std::sqrt(error / norm), bound / 100);  // something was rounded
+        auto state = test::lone_state(fixture.layout);
+        std::vector<float> pieces;
+        std::ptrdiff_t done = 0;
+        for (const std::ptrdiff_t count : {1, 62, 1, 1, 80, 5}) {
+          const std::vector<float> piece(x.begin() + done * hidden, x.begin() + (done + count) * hidden);
+          const auto out = fixture.run(**state, piece, *ops, 1);
+          pieces.insert(pieces.end(), out.begin(), out.end());
+          done += count;
+        }
+        EXPECT_EQ(whole, pieces);
+      }
+    }
+  }
 }
 
 }  // namespace

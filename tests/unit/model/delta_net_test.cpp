@@ -8,6 +8,7 @@
 
 #include "kernels/vector/select.h"
 #include "support/dense_linear.h"
+#include "support/lone_state.h"
 
 namespace moracle {
 namespace {
@@ -130,7 +131,7 @@ struct Fixture {
     return run(net, {&state}, {static_cast<std::int64_t>(x.size()) / shape.hidden}, x, ops, threads);
   }
   [[nodiscard]] std::unique_ptr<PagedState> new_state() const {
-    auto state = PagedState::make(layout);
+    auto state = test::lone_state(layout);
     EXPECT_TRUE(state.ok());
     return std::move(*state);
   }

@@ -11,6 +11,7 @@
 #include "kernels/vector/select.h"
 #include "scheme/activation_codes.h"
 #include "support/dense_linear.h"
+#include "support/lone_state.h"
 
 namespace moracle {
 namespace {
@@ -87,7 +88,7 @@ struct LatentFixture {
     parts.scale = kScale;
     inv_freq = plain_frequencies(100.0, s.rotary);
     attention = std::make_unique<LatentAttention>(std::move(parts));
-    layout = std::make_shared<const StateLayout>(std::vector<LayerState>{{.block_floats = 7}, attention->state()});
+    layout = std::make_shared<const StateLayout>(std::vector<LayerState>{{.block_bytes = 28}, attention->state()});
   }
 
   // Appends one piece to each state, in one batch.
@@ -239,7 +240,7 @@ TEST(LatentAttention, MatchesTheDefinition) {
       // Around the 64 positions of a block and the 128 tokens of a chunk.
       for (const std::int64_t tokens : {1, 63, 64, 65, 131}) {
         SCOPED_TRACE(std::string(ops->name) + " shape " + std::to_string(i) + " tokens " + std::to_string(tokens));
-        auto state = PagedState::make(fixture.layout);
+        auto state = test::lone_state(fixture.layout);
         ASSERT_TRUE(state.ok());
         const auto x = latent_input(tokens, fixture.shape.hidden, 6);
         const auto got = fixture.run({state->get()}, {x}, *ops, 2);
@@ -262,7 +263,7 @@ TEST(LatentAttention, QuantizesTheLatentAsItsProjectionWould) {
     const LatentFixture fixture({.activation = key});
     const LatentFixture plain({});
     const auto x = latent_input(40, fixture.shape.hidden, 7);
-    auto state = PagedState::make(fixture.layout);
+    auto state = test::lone_state(fixture.layout);
     const auto got = fixture.run({state->get()}, {x}, scalar_vector_ops(), 1);
     const auto want = fixture.naive(x);
     const auto unquantized = plain.naive(x);
@@ -284,12 +285,12 @@ TEST(LatentAttention, AnyBatchCutAndThreadCountGivesTheSameBits) {
   const auto x = latent_input(140, hidden, 8);
   const auto other = latent_input(67, hidden, 9);
   for (const VectorOps* ops : latent_implementations()) {
-    auto whole_state = PagedState::make(fixture.layout);
+    auto whole_state = test::lone_state(fixture.layout);
     const auto whole = fixture.run({whole_state->get()}, {x}, *ops, 3);
-    auto alone_state = PagedState::make(fixture.layout);
+    auto alone_state = test::lone_state(fixture.layout);
     const auto alone = fixture.run({alone_state->get()}, {other}, *ops, 1);
 
-    auto state = PagedState::make(fixture.layout);
+    auto state = test::lone_state(fixture.layout);
     std::vector<float> pieces;
     std::ptrdiff_t done = 0;
     for (const std::ptrdiff_t count : {1, 62, 1, 1, 1, 7, 64, 3}) {
@@ -300,8 +301,8 @@ TEST(LatentAttention, AnyBatchCutAndThreadCountGivesTheSameBits) {
     }
     EXPECT_EQ(whole, pieces) << ops->name;
 
-    auto first = PagedState::make(fixture.layout);
-    auto second = PagedState::make(fixture.layout);
+    auto first = test::lone_state(fixture.layout);
+    auto second = test::lone_state(fixture.layout);
     const auto together = fixture.run({first->get(), second->get()}, {other, x}, *ops, 8);
     std::vector<float> expected = alone;
     expected.insert(expected.end(), whole.begin(), whole.end());
