@@ -37,10 +37,13 @@ struct Request {
   std::optional<std::int64_t> logprobs{};
   bool echo = false;          // the prompt's tokens are told first, with `logprobs` where those are wanted
   std::string key{};          // requests of one key share that key's turns
-  std::string salt{};         // a prefix is reused among requests of the same salt
+  std::string salt{};         // a prefix is reused among requests of the same key and salt
   std::int64_t priority = 0;  // among the waiting requests of one key: lower first, then in order of submission
   bool reuse_prefix = true;   // false: neither reads nor fills the store of prefixes
 };
+
+// Whether a model of this vocabulary can serve it. Errors: "prompt.empty", "model.token", "sampling.range".
+[[nodiscard]] Result<> check(const Request& request, std::int64_t vocabulary);
 
 struct TokenLogprob {
   std::int32_t id = 0;

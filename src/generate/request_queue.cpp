@@ -36,16 +36,12 @@ std::optional<RequestId> RequestQueue::next(const std::function<bool(const std::
   return turn_->waiting.front().id;
 }
 
-void RequestQueue::pop() {
-  turn_->deficit -= turn_->waiting.front().tokens;
-  erase(turn_, turn_->waiting.begin());
-}
-
 bool RequestQueue::remove(RequestId id) {
   for (auto key = keys_.begin(); key != keys_.end(); ++key) {
     const auto entry =
         std::find_if(key->waiting.begin(), key->waiting.end(), [&](const Entry& each) { return each.id == id; });
     if (entry == key->waiting.end()) continue;
+    if (key == turn_ && entry == key->waiting.begin()) key->deficit -= std::min(key->deficit, entry->tokens);
     erase(key, entry);
     return true;
   }

@@ -28,9 +28,7 @@ class RequestQueue {
   void push(const std::string& key, const Entry& entry);
   // Whose turn it is among the keys that may run more; empty: no such key. The same answer until something changes.
   [[nodiscard]] std::optional<RequestId> next(const std::function<bool(const std::string& key)>& may_run);
-  // Takes what next() said.
-  void pop();
-  // False: it does not wait.
+  // Takes a request out; of what next() said, its key pays for it. False: it does not wait.
   bool remove(RequestId id);
   [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] std::int64_t tokens() const { return tokens_; }

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "generate/request_queue.h"
 #include "generate/token_chooser.h"
+#include "model/state/prefix_store.h"
 
 namespace moracle {
 
@@ -17,6 +18,9 @@ namespace {
 
 // What the measured rate follows: a quarter of each new measurement.
 constexpr double kRateShare = 0.25;
+
+// Where recurrent states are stored on the way through a long sequence.
+constexpr std::int64_t kStopTokens = 1024;
 
 std::size_t count(std::int64_t n) {
   return static_cast<std::size_t>(n);
@@ -36,6 +40,8 @@ struct Sequence {
   std::int64_t most = 0;                   // tokens of the answer
   std::int64_t told = 0;                   // tokens of the prompt that the sink knows, with echo
   RequestUsage usage{};
+  std::int64_t stored = 0;  // blocks of it in the store of prefixes
+  std::int64_t preemptions = 0;
   bool started = false;
   bool cancelled = false;
   bool ended = false;
@@ -47,6 +53,7 @@ struct Sequence {
   [[nodiscard]] std::int64_t missing() const { return target() - state->length(); }
   [[nodiscard]] bool decodes() const { return missing() == 1 && std::ssize(ids) > prompt_size(); }
   [[nodiscard]] bool scores_prompt() const { return request.echo && request.logprobs.has_value(); }
+  [[nodiscard]] std::int64_t longest() const { return prompt_size() + most; }
 };
 
 // A token of a prompt with what it is worth.
@@ -70,48 +77,6 @@ struct Part {
   ChosenToken chosen{};
 };
 
-Error range_error(const char* where, std::string wanted, std::string found) {
-  return Error{.code = "sampling.range", .where = where, .wanted = std::move(wanted), .found = std::move(found)};
-}
-
-Result<> check_ids(const char* where, std::span<const std::int32_t> ids, std::int64_t vocabulary) {
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] >= 0 && ids[i] < vocabulary) continue;
-    return Error{.code = "model.token",
-                 .where = std::string(where) + "[" + std::to_string(i) + "]",
-                 .wanted = "an id from 0 to " + std::to_string(vocabulary - 1),
-                 .found = std::to_string(ids[i])};
-  }
-  return Ok{};
-}
-
-Result<> check_request(const Request& request, std::int64_t vocabulary) {
-  if (request.prompt.empty()) {
-    return Error{.code = "prompt.empty", .wanted = "a prompt of at least one token", .found = "none"};
-  }
-  MORACLE_TRY(check_ids("prompt", request.prompt, vocabulary));
-  MORACLE_TRY(check_ids("end_ids", request.end_ids, vocabulary));
-  MORACLE_TRY(check_ids("stop_ids", request.stop_ids, vocabulary));
-  MORACLE_TRY(check(request.sampling));
-  for (const LogitBias& bias : request.logit_bias) {
-    MORACLE_TRY(check_ids("logit_bias", {&bias.id, 1}, vocabulary));
-    if (!(std::abs(bias.bias) <= 100.0F)) {
-      return range_error("logit_bias", "a number from -100 to 100", std::to_string(bias.bias));
-    }
-  }
-  const std::int64_t least = request.echo ? 0 : 1;
-  if (request.max_tokens && *request.max_tokens < least) {
-    return range_error("max_tokens", "at least " + std::to_string(least), std::to_string(*request.max_tokens));
-  }
-  if (request.min_tokens < 0 || (request.max_tokens && request.min_tokens > *request.max_tokens)) {
-    return range_error("min_tokens", "from 0 to max_tokens", std::to_string(request.min_tokens));
-  }
-  if (request.logprobs && (*request.logprobs < 0 || *request.logprobs > kMostTopLogprobs)) {
-    return range_error("logprobs", "from 0 to " + std::to_string(kMostTopLogprobs), std::to_string(*request.logprobs));
-  }
-  return Ok{};
-}
-
 Error queue_error(std::string wanted, std::string found) {
   return Error{
       .code = "scheduler.queue", .wanted = std::move(wanted), .found = std::move(found), .advice = "try again later"};
@@ -119,33 +84,25 @@ Error queue_error(std::string wanted, std::string found) {
 
 }  // namespace
 
-std::string_view to_string(RequestEnd end) {
-  switch (end) {
-    case RequestEnd::stop:
-      return "stop";
-    case RequestEnd::length:
-      return "length";
-    case RequestEnd::cancelled:
-      return "cancelled";
-    case RequestEnd::error:
-      return "error";
-  }
-  return "";
-}
-
 class Scheduler::Impl {
  public:
   Impl(Model& model, ThreadPool& pool, const SchedulerOptions& options)
       : model_(model), pool_(pool), options_(options) {
     const std::int64_t most = model.info().max_positions;
     context_ = options.context > 0 ? std::min(options.context, most) : most;
+    const StateMemory memory = model.state_memory();
+    held_ = memory.budget > 0 ? memory.positions : context_;
   }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() = default;
 
   Result<RequestId> submit(Request request, RequestSink& sink);
   bool cancel(RequestId id);
   bool step();
   [[nodiscard]] bool busy() const { return !sequences_.empty(); }
   [[nodiscard]] SchedulerStatus status() const;
+  [[nodiscard]] PrefixStore* prefixes() const { return options_.reuse_prefixes ? model_.prefixes() : nullptr; }
 
  private:
   [[nodiscard]] std::int64_t running_of(const std::string& key) const;
@@ -153,14 +110,21 @@ class Scheduler::Impl {
   void end_cancelled();
   void forget_ended();
   void admit();
+  [[nodiscard]] bool has_room(const Sequence& sequence) const;
   bool start(Sequence& sequence);
+  void tell_start(Sequence& sequence);
+  [[nodiscard]] std::string salt_of(const Sequence& sequence) const;
   void plan();
   void plan_prompts();
-  void add_part(Sequence& sequence, std::int64_t tokens);
+  [[nodiscard]] Part part_of(Sequence& sequence, std::int64_t tokens) const;
   [[nodiscard]] std::int64_t prompt_budget() const;
+  [[nodiscard]] std::int64_t until_stop(const Sequence& sequence) const;
+  void take_memory();
+  bool take_memory(Part& part);
+  bool free_memory(const Sequence& wanting);
+  void preempt(Sequence& sequence);
   void compute();
-  void compute_alone(Part& part);
-  Result<> forward(std::span<Part* const> parts);
+  void store_prefixes();
   void choose();
   void score_prompt(Part& part) const;
   void deliver();
@@ -172,11 +136,14 @@ class Scheduler::Impl {
   ThreadPool& pool_;
   SchedulerOptions options_;
   std::int64_t context_ = 0;
+  std::int64_t held_ = 0;  // positions that one sequence can have within the KV budget
   RequestId last_id_ = 0;
   std::map<RequestId, std::unique_ptr<Sequence>> sequences_;  // all that have not ended
   std::vector<Sequence*> running_;                            // in the order of their start
   RequestQueue queue_;
-  std::vector<RequestId> ended_;  // in this step
+  std::vector<Sequence*> preempted_;  // in the order of submission; they come before the queue
+  const Sequence* alone_ = nullptr;   // while it runs, nobody else starts
+  std::vector<RequestId> ended_;      // in this step
   bool stepping_ = false;
   SchedulerStatus status_;
   // Kept between steps.
@@ -184,13 +151,11 @@ class Scheduler::Impl {
   std::vector<std::int32_t> ids_, positions_;
   std::vector<Batch::Span> spans_;
   std::vector<SequenceState*> states_;
-  std::vector<float> logits_;
-  std::vector<TokenLogit> top_;
-  std::vector<std::vector<float>> scored_;  // logits of parts that score their prompt
+  BatchResult result_;
 };
 
 Result<RequestId> Scheduler::Impl::submit(Request request, RequestSink& sink) {
-  MORACLE_TRY(check_request(request, model_.info().vocabulary));
+  MORACLE_TRY(check(request, model_.info().vocabulary));
   const auto prompt = std::ssize(request.prompt);
   const std::int64_t least = request.max_tokens.value_or(1);
   if (prompt + least > context_) {
@@ -199,6 +164,13 @@ Result<RequestId> Scheduler::Impl::submit(Request request, RequestSink& sink) {
                  .found = std::to_string(prompt + least) + " tokens (" + std::to_string(prompt) + " of prompt, " +
                           std::to_string(least) + " to come)",
                  .advice = "shorten the prompt or ask for fewer tokens"};
+  }
+  if (prompt + least > held_) {
+    return Error{.code = "scheduler.kv",
+                 .wanted = "at most " + std::to_string(held_) + " tokens, which the memory for keys and values holds",
+                 .found = std::to_string(prompt + least) + " tokens (" + std::to_string(prompt) + " of prompt, " +
+                          std::to_string(least) + " to come)",
+                 .advice = "shorten the prompt, ask for fewer tokens or give more memory to keys and values"};
   }
   if (queue_.size() >= options_.max_queue) {
     return queue_error("at most " + std::to_string(options_.max_queue) + " waiting requests",
@@ -210,7 +182,7 @@ Result<RequestId> Scheduler::Impl::submit(Request request, RequestSink& sink) {
   }
   const RequestId id = ++last_id_;
   auto sequence = std::make_unique<Sequence>(id, std::move(request), sink);
-  sequence->most = sequence->request.max_tokens.value_or(context_ - prompt);
+  sequence->most = sequence->request.max_tokens.value_or(std::min(context_, held_) - prompt);
   sequence->usage.prompt = prompt;
   queue_.push(sequence->request.key, {.id = id, .priority = sequence->request.priority, .tokens = prompt});
   sequences_.emplace(id, std::move(sequence));
@@ -233,7 +205,9 @@ void Scheduler::Impl::end(Sequence& sequence, RequestEnd end, std::optional<Erro
                           std::optional<std::int32_t> stop) {
   queue_.remove(sequence.id);
   std::erase(running_, &sequence);
+  std::erase(preempted_, &sequence);
   sequence.state.reset();
+  if (alone_ == &sequence) alone_ = nullptr;
   sequence.ended = true;
   ended_.push_back(sequence.id);
   ++status_.ended[static_cast<std::size_t>(end)];
@@ -254,34 +228,83 @@ void Scheduler::Impl::admit() {
   const auto may_run = [&](const std::string& key) {
     return options_.max_running_per_key == 0 || running_of(key) < options_.max_running_per_key;
   };
+  while (std::ssize(running_) < options_.max_running && !preempted_.empty()) {
+    if (!start(*preempted_.front())) return;
+  }
   while (std::ssize(running_) < options_.max_running) {
     const auto id = queue_.next(may_run);
     if (!id) return;
     Sequence& sequence = *sequences_.at(*id);
-    queue_.pop();
     if (!start(sequence)) return;
   }
 }
 
-// False: there is no memory for it now.
+// Whether the memory that is free, or held by stored prefixes alone, takes what is to be computed of it. The first one
+// runs in any case.
+bool Scheduler::Impl::has_room(const Sequence& sequence) const {
+  const StateMemory memory = model_.state_memory();
+  if (memory.budget == 0 || running_.empty()) return true;
+  // Those that run may not yet hold what is to be computed of them.
+  std::size_t wanted = model_.state_bytes(std::ssize(sequence.ids) + 1);
+  for (const Sequence* const each : running_) {
+    wanted += model_.state_bytes(std::ssize(each->ids) + 1) - model_.state_bytes(each->state->length());
+  }
+  if (memory.used + wanted <= memory.budget) return true;
+  const PrefixStore* const stored = model_.prefixes();
+  return stored != nullptr && memory.used + wanted <= memory.budget + stored->bytes();
+}
+
+std::string Scheduler::Impl::salt_of(const Sequence& sequence) const {
+  const std::string key = options_.share_prefixes ? std::string() : sequence.request.key;
+  return std::to_string(key.size()) + ":" + key + sequence.request.salt;
+}
+
+// False: it has to wait for memory.
 bool Scheduler::Impl::start(Sequence& sequence) {
+  // Who was put back often enough takes all that it may need, or is the only one that runs.
+  const bool whole = sequence.preemptions >= kPreemptions;
+  if (!has_room(sequence) || (alone_ != nullptr && alone_->state != nullptr)) return false;
   auto state = model_.new_sequence();
   if (!state.ok()) {
     end(sequence, RequestEnd::error, std::move(state).error());
     return true;
   }
-  sequence.state = *std::move(state);
-  running_.push_back(&sequence);
-  sequence.started = true;
-  sequence.sink->on_start(sequence.id, sequence.usage.cached);
-  if (sequence.request.echo && (!sequence.scores_prompt() || sequence.prompt_size() == 1)) {
-    std::vector<ScoredToken> tokens;
-    for (const std::int32_t id : sequence.request.prompt) tokens.push_back({.id = id, .logprob = {}, .top = {}});
-    sequence.told = sequence.prompt_size();
-    sequence.sink->on_prompt(sequence.id, tokens);
-    if (sequence.most == 0) end(sequence, RequestEnd::length);
+  std::int64_t restored = 0;
+  // Logits of stored tokens are not stored.
+  const bool scores = sequence.scores_prompt() && sequence.told < sequence.prompt_size();
+  if (PrefixStore* const stored = prefixes(); stored != nullptr && sequence.request.reuse_prefix && !scores) {
+    restored = stored->restore(**state, sequence.ids, salt_of(sequence));
+    status_.prefix_queries += static_cast<std::uint64_t>(std::ssize(sequence.ids));
+    status_.cached_tokens += static_cast<std::uint64_t>(restored);
   }
+  if (whole) {
+    bool fits = (*state)->reserve(sequence.longest()).ok();
+    while (!fits && model_.prefixes() != nullptr && model_.prefixes()->evict()) {
+      fits = (*state)->reserve(sequence.longest()).ok();
+    }
+    if (!fits && !running_.empty()) return false;
+    if (!fits) alone_ = &sequence;
+  }
+  queue_.remove(sequence.id);
+  std::erase(preempted_, &sequence);
+  sequence.state = *std::move(state);
+  sequence.stored = restored / kBlockTokens;
+  running_.push_back(&sequence);
+  if (sequence.started) return true;
+  sequence.started = true;
+  sequence.usage.cached = std::min(restored, sequence.prompt_size());
+  tell_start(sequence);
   return true;
+}
+
+void Scheduler::Impl::tell_start(Sequence& sequence) {
+  sequence.sink->on_start(sequence.id, sequence.usage.cached);
+  if (!sequence.request.echo || (sequence.scores_prompt() && sequence.prompt_size() > 1)) return;
+  std::vector<ScoredToken> tokens;
+  for (const std::int32_t id : sequence.request.prompt) tokens.push_back({.id = id, .logprob = {}, .top = {}});
+  sequence.told = sequence.prompt_size();
+  sequence.sink->on_prompt(sequence.id, tokens);
+  if (sequence.most == 0) end(sequence, RequestEnd::length);
 }
 
 std::int64_t Scheduler::Impl::prompt_budget() const {
@@ -290,19 +313,30 @@ std::int64_t Scheduler::Impl::prompt_budget() const {
   return std::clamp(static_cast<std::int64_t>(fits), options_.min_prefill, options_.max_prefill);
 }
 
-void Scheduler::Impl::add_part(Sequence& sequence, std::int64_t tokens) {
+Part Scheduler::Impl::part_of(Sequence& sequence, std::int64_t tokens) const {
   Part part{.sequence = &sequence, .count = tokens, .end = sequence.state->length() + tokens};
   part.decodes = sequence.decodes();
   if (part.end == sequence.target() && sequence.most > 0) part.rows = 1;
   if (sequence.scores_prompt() && sequence.told < sequence.prompt_size()) part.rows = tokens;
-  parts_.push_back(std::move(part));
+  return part;
+}
+
+// Tokens up to where a recurrent state is to be stored: behind the prompt's last whole block, and now and then.
+std::int64_t Scheduler::Impl::until_stop(const Sequence& sequence) const {
+  const PrefixStore* const stored = prefixes();
+  if (stored == nullptr || !stored->needs_stops() || !sequence.request.reuse_prefix) return sequence.missing();
+  const std::int64_t length = sequence.state->length();
+  const std::int64_t prompt = (sequence.prompt_size() - 1) / kBlockTokens * kBlockTokens;
+  std::int64_t stop = (length / kStopTokens + 1) * kStopTokens;
+  if (length < prompt) stop = std::min(stop, prompt);
+  return std::min(sequence.missing(), stop - length);
 }
 
 // What decodes takes one token each; prompts share the rest, the shortest first, at least two in turn.
 void Scheduler::Impl::plan() {
   parts_.clear();
   for (Sequence* const sequence : running_) {
-    if (sequence->decodes()) add_part(*sequence, 1);
+    if (sequence->decodes()) parts_.push_back(part_of(*sequence, 1));
   }
   plan_prompts();
 }
@@ -314,93 +348,122 @@ void Scheduler::Impl::plan_prompts() {
   }
   if (prompts.empty()) return;
   // A step without a token is worth as many tokens as the least chunk.
-  const auto rank = [&](const Sequence* each) { return each->missing() - each->waited * options_.min_prefill; };
-  std::stable_sort(prompts.begin(), prompts.end(),
-                   [&](const Sequence* a, const Sequence* b) { return rank(a) < rank(b); });
+  const auto rank = [&](const Sequence* each) {
+    return std::pair(each->missing() - each->waited * options_.min_prefill, each->id);
+  };
+  std::sort(prompts.begin(), prompts.end(), [&](const Sequence* a, const Sequence* b) { return rank(a) < rank(b); });
   std::int64_t left = prompt_budget();
   // The second keeps a least chunk, where the first would take all.
   const std::int64_t kept = prompts.size() > 1 ? std::min(options_.min_prefill, prompts[1]->missing()) : 0;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     const std::int64_t most = i == 0 ? std::max<std::int64_t>(1, left - kept) : left;
-    const std::int64_t tokens = std::min(prompts[i]->missing(), most);
+    const std::int64_t tokens = std::min(until_stop(*prompts[i]), most);
     prompts[i]->waited = tokens > 0 ? 0 : prompts[i]->waited + 1;
     if (tokens <= 0) continue;
-    add_part(*prompts[i], tokens);
+    parts_.push_back(part_of(*prompts[i], tokens));
     left -= tokens;
   }
 }
 
-Result<> Scheduler::Impl::forward(std::span<Part* const> parts) {
+// The oldest first. What finds no memory waits for a later step.
+void Scheduler::Impl::take_memory() {
+  std::sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) { return a.sequence->id < b.sequence->id; });
+  for (Part& part : parts_) {
+    if (part.sequence->state != nullptr && !take_memory(part)) part.count = 0;
+  }
+  std::erase_if(parts_, [](const Part& part) { return part.sequence->state == nullptr || part.count == 0; });
+}
+
+bool Scheduler::Impl::take_memory(Part& part) {
+  Sequence& sequence = *part.sequence;
+  for (;;) {
+    Result<> taken = sequence.state->reserve(part.end);
+    if (taken.ok()) return true;
+    if (free_memory(sequence)) continue;
+    if (sequence.state == nullptr || running_.size() > 1) return false;
+    // Nobody else holds anything: less of it may still fit.
+    if (part.count == 1) {
+      end(sequence, RequestEnd::error, std::move(taken).error());
+      return false;
+    }
+    part = part_of(sequence, part.count / 2);
+  }
+}
+
+// False: nobody is left to take it from.
+bool Scheduler::Impl::free_memory(const Sequence& wanting) {
+  PrefixStore* const stored = model_.prefixes();
+  if (stored != nullptr && stored->evict()) return true;
+  Sequence* oldest = nullptr;
+  Sequence* youngest = nullptr;
+  for (Sequence* const each : running_) {
+    if (oldest == nullptr || each->id < oldest->id) oldest = each;
+    if (each->preemptions < kPreemptions && (youngest == nullptr || each->id > youngest->id)) youngest = each;
+  }
+  if (youngest == nullptr || youngest == oldest) return false;
+  preempt(*youngest);
+  return wanting.state != nullptr;
+}
+
+void Scheduler::Impl::preempt(Sequence& sequence) {
+  sequence.state.reset();
+  ++sequence.preemptions;
+  ++status_.preemptions;
+  std::erase(running_, &sequence);
+  preempted_.insert(std::upper_bound(preempted_.begin(), preempted_.end(), &sequence,
+                                     [](const Sequence* a, const Sequence* b) { return a->id < b->id; }),
+                    &sequence);
+}
+
+void Scheduler::Impl::compute() {
   ids_.clear();
   positions_.clear();
   spans_.clear();
   states_.clear();
-  std::int64_t most = 0;
-  bool all = false;
-  for (const Part* const part : parts) {
-    const Sequence& sequence = *part->sequence;
-    const std::int64_t begin = sequence.state->length();
-    spans_.push_back({.begin = std::ssize(ids_), .count = part->count});
+  for (const Part& part : parts_) {
+    const Sequence& sequence = *part.sequence;
+    const std::int64_t begin = part.end - part.count;
+    Batch::Span& span =
+        spans_.emplace_back(Batch::Span{.begin = std::ssize(ids_), .count = part.count, .rows = part.rows});
+    if (part.rows == 1) {
+      span.top_k = sequence.chooser.wanted();
+      span.seed = sequence.chooser.seed();
+      span.temperature = sequence.chooser.temperature();
+    }
     states_.push_back(sequence.state.get());
-    for (std::int64_t i = begin; i < begin + part->count; ++i) {
+    for (std::int64_t i = begin; i < part.end; ++i) {
       ids_.push_back(sequence.ids[count(i)]);
       positions_.push_back(static_cast<std::int32_t>(i));
     }
-    if (part->rows == 0) continue;
-    const std::int64_t wanted = sequence.chooser.wanted();
-    most = std::max(most, wanted);
-    all = all || wanted == 0 || sequence.chooser.seed();
   }
-  const Batch batch{.ids = ids_, .positions = positions_, .spans = spans_};
+  const Result<> done = model_.run({.ids = ids_, .positions = positions_, .spans = spans_}, states_, result_);
   const std::int64_t vocabulary = model_.info().vocabulary;
-  if (all) {
-    MORACLE_TRY(model_.forward(batch, states_, LogitRows::last_of_each, logits_));
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      parts[i]->logits = std::span(logits_).subspan(i * count(vocabulary), count(vocabulary));
-    }
-    return Ok{};
-  }
-  most = std::clamp<std::int64_t>(most, 1, vocabulary);
-  MORACLE_TRY(model_.forward_top_k(batch, states_, {.k = most}, top_));
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const std::int64_t own = std::clamp<std::int64_t>(parts[i]->sequence->chooser.wanted(), 1, most);
-    parts[i]->top = std::span(top_).subspan(i * count(most), count(own));
-  }
-  return Ok{};
-}
-
-// A failure belongs to one of them: each is then computed alone.
-void Scheduler::Impl::compute() {
-  scored_.clear();
-  scored_.reserve(parts_.size());
-  std::vector<Part*> together;
-  for (Part& part : parts_) {
-    if (part.rows > 1) {
-      compute_alone(part);
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    Part& part = parts_[i];
+    part.error = done.ok() ? std::move(result_.spans[i].error) : std::optional(done.error());
+    if (part.error) continue;
+    if (spans_[i].top_k > 0) {
+      part.top = std::span(result_.top).subspan(result_.spans[i].top, count(std::min(spans_[i].top_k, vocabulary)));
     } else {
-      together.push_back(&part);
+      part.logits = std::span(result_.logits).subspan(result_.spans[i].logits, count(part.rows * vocabulary));
     }
   }
-  if (together.empty() || forward(together).ok()) return;
-  for (Part* const part : together) compute_alone(*part);
 }
 
-void Scheduler::Impl::compute_alone(Part& part) {
-  ids_.clear();
-  positions_.clear();
-  const std::int64_t begin = part.sequence->state->length();
-  for (std::int64_t i = begin; i < begin + part.count; ++i) {
-    ids_.push_back(part.sequence->ids[count(i)]);
-    positions_.push_back(static_cast<std::int32_t>(i));
+void Scheduler::Impl::store_prefixes() {
+  PrefixStore* const stored = prefixes();
+  if (stored == nullptr) return;
+  for (const Part& part : parts_) {
+    Sequence& sequence = *part.sequence;
+    const std::int64_t whole = part.end / kBlockTokens;
+    if (part.error || !sequence.request.reuse_prefix || whole == sequence.stored) continue;
+    if (stored->needs_stops() && part.end % kStopTokens != 0 &&
+        part.end != (sequence.prompt_size() - 1) / kBlockTokens * kBlockTokens) {
+      continue;
+    }
+    stored->store(*sequence.state, sequence.ids, salt_of(sequence));
+    sequence.stored = whole;
   }
-  const Batch::Span whole{.begin = 0, .count = part.count};
-  SequenceState* state = part.sequence->state.get();
-  std::vector<float>& logits = scored_.emplace_back();
-  Result<> done = model_.forward({.ids = ids_, .positions = positions_, .spans = {&whole, 1}}, {&state, 1},
-                                 part.rows > 1 ? LogitRows::all : LogitRows::last_of_each, logits);
-  if (!done.ok()) part.error = std::move(done).error();
-  part.logits = logits;
-  part.top = {};
 }
 
 // All rows on all threads: nothing of one depends on another.
@@ -410,7 +473,7 @@ void Scheduler::Impl::choose() {
     Part& part = parts_[count(index)];
     Sequence& sequence = *part.sequence;
     if (part.error) return;
-    if (sequence.scores_prompt()) score_prompt(part);
+    if (sequence.scores_prompt() && sequence.told < sequence.prompt_size()) score_prompt(part);
     if (part.end < std::ssize(sequence.ids)) return;
     Result<ChosenToken> chosen = part.logits.empty() ? sequence.chooser.choose(part.top)
                                                      : sequence.chooser.choose(part.logits.last(count(vocabulary)));
@@ -508,9 +571,11 @@ bool Scheduler::Impl::step() {
   end_cancelled();
   admit();
   plan();
+  take_memory();
   if (!parts_.empty()) {
     const Stopwatch watch;
     compute();
+    store_prefixes();
     choose();
     measure(watch.seconds());
   }
@@ -524,8 +589,14 @@ bool Scheduler::Impl::step() {
 SchedulerStatus Scheduler::Impl::status() const {
   SchedulerStatus status = status_;
   status.running = std::ssize(running_);
-  status.waiting = queue_.size();
+  status.waiting = queue_.size() + std::ssize(preempted_);
   status.waiting_tokens = queue_.tokens();
+  const StateMemory memory = model_.state_memory();
+  status.kv_bytes = static_cast<std::int64_t>(memory.used);
+  status.kv_budget = static_cast<std::int64_t>(memory.budget);
+  if (const PrefixStore* const stored = model_.prefixes()) {
+    status.kv_prefix_bytes = static_cast<std::int64_t>(stored->bytes());
+  }
   return status;
 }
 
@@ -552,6 +623,10 @@ bool Scheduler::busy() const {
 
 SchedulerStatus Scheduler::status() const {
   return impl_->status();
+}
+
+void Scheduler::drop_prefixes() {
+  if (PrefixStore* const stored = impl_->prefixes()) stored->clear();
 }
 
 }  // namespace moracle

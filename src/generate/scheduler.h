@@ -21,6 +21,7 @@ struct SchedulerOptions {
   std::int64_t min_prefill = 32;         // prompt tokens of a step, where there are any to take
   std::int64_t max_prefill = 512;
   bool reuse_prefixes = true;
+  bool share_prefixes = false;  // among keys, too: who asks can tell by the time what others asked
 };
 
 struct SchedulerStatus {
@@ -44,6 +45,10 @@ struct SchedulerStatus {
   double prefill_rate = 0;  // tokens a second, smoothed; 0: not measured yet
 };
 
+// Memory is that of the model's pool (LoadOptions::kv_memory). Where it runs out, stored prefixes are given up, the
+// least recently used first; then the youngest requests are put back and computed again later, each at most
+// kPreemptions times, the oldest never.
+//
 // No thread of its own beside the model's pool: all calls come from one thread, the one that drives step(). The model,
 // its pool and the sinks outlive the scheduler.
 //
@@ -51,6 +56,8 @@ struct SchedulerStatus {
 // batch-invariant (Policy::batch_invariant).
 class Scheduler {
  public:
+  static constexpr std::int64_t kPreemptions = 3;
+
   Scheduler(Model& model, ThreadPool& pool, const SchedulerOptions& options);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
@@ -73,6 +80,8 @@ class Scheduler {
   // Whether a step has anything to do.
   [[nodiscard]] bool busy() const;
   [[nodiscard]] SchedulerStatus status() const;
+  // Gives up all stored prefixes.
+  void drop_prefixes();
 
  private:
   class Impl;

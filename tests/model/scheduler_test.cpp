@@ -52,14 +52,26 @@ class Listener final : public RequestSink {
   std::function<void(RequestId)> after_token;
 };
 
-Loaded load_tiny(std::int64_t positions = 256) {
-  Json config = test::tiny_qwen3_moe();
-  config["max_position_embeddings"] = positions;
-  const test::TemporaryFolder folder;
-  test::TinyBuilder(config, {}).build().write(folder.path());
+// `kv_memory`: 0: as much as there is.
+Loaded load_folder(const std::filesystem::path& folder, std::size_t kv_memory = 0) {
   Policy policy;
   policy.batch_invariant = true;
-  return test::load(folder.path(), policy, 2, true);
+  Loaded loaded;
+  auto checkpoint = Checkpoint::open(folder);
+  if (!checkpoint.ok()) return loaded;
+  auto plan = LoadPlan::make(*checkpoint, probe_machine(), policy);
+  EXPECT_TRUE(plan.ok());
+  loaded.pool = std::make_unique<ThreadPool>(2);
+  auto model = load_model(**plan, *loaded.pool, {.top_k = true, .kv_memory = kv_memory});
+  EXPECT_TRUE(model.ok());
+  loaded.model = std::move(*model);
+  return loaded;
+}
+
+Loaded load_tiny(std::size_t kv_memory = 0) {
+  const test::TemporaryFolder folder;
+  test::TinyBuilder(test::tiny_qwen3_moe(), {}).build().write(folder.path());
+  return load_folder(folder.path(), kv_memory);
 }
 
 std::vector<std::int32_t> tokens(std::size_t count, unsigned seed) {
@@ -140,43 +152,132 @@ Heard alone(const Loaded& loaded, const Request& request) {
   return id.ok() ? listener.heard[*id] : Heard{};
 }
 
+// All requests in an order and in steps that `seed` says, with others that are cancelled on the way. What each was
+// given is what it was given alone.
+SchedulerStatus expect_same_in_mix(const Loaded& loaded, const std::vector<Request>& requests,
+                                   const std::vector<Heard>& want, const SchedulerOptions& options, unsigned seed) {
+  std::mt19937 rng(seed);
+  Scheduler scheduler(*loaded.model, *loaded.pool, options);
+  Listener listener;
+  Listener cancelled;
+  std::map<RequestId, std::size_t> numbers;
+  std::size_t next = 0;
+  bool more = true;
+  for (int step = 0; (more || next < requests.size()) && step < 20000; ++step) {
+    // Some come while others run; some go before they are done.
+    for (unsigned i = 0; i < rng() % 9 && next < requests.size(); ++i, ++next) {
+      const auto id = scheduler.submit(requests[next], listener);
+      if (!id.ok()) ADD_FAILURE() << id.error().message();
+      numbers[id.ok() ? *id : 0] = next;
+      Request other = requests[next];
+      other.sampling.seed += 500;
+      if (rng() % 3 == 0) {
+        EXPECT_TRUE(scheduler.submit(other, cancelled).ok());
+      }
+    }
+    more = scheduler.step();
+    const SchedulerStatus status = scheduler.status();
+    EXPECT_LE(status.kv_bytes, status.kv_budget);
+    if (rng() % 2 == 0 && !cancelled.heard.empty()) scheduler.cancel(std::prev(cancelled.heard.end())->first);
+  }
+  EXPECT_FALSE(more) << "it came to no end";
+  EXPECT_EQ(listener.heard.size(), requests.size());
+  for (const auto& [id, number] : numbers) {
+    SCOPED_TRACE("request " + std::to_string(number));
+    expect_same(listener.heard[id], want[number]);
+  }
+  SchedulerStatus status = scheduler.status();
+  EXPECT_EQ(status.running, 0);
+  EXPECT_EQ(status.waiting, 0);
+  EXPECT_EQ(status.kv_bytes, status.kv_prefix_bytes);
+  scheduler.drop_prefixes();
+  EXPECT_EQ(scheduler.status().kv_bytes, 0);
+  return status;
+}
+
 TEST(Scheduler, ARequestGetsTheSameAloneAndInAnyMix) {
   const Loaded loaded = load_tiny();
+  const Loaded narrow = load_tiny(std::size_t{13} << 14U);  // 13 blocks, where a request takes up to 4
   ASSERT_NE(loaded.model, nullptr);
-  constexpr unsigned kRequests = 64;
+  ASSERT_NE(narrow.model, nullptr);
+  std::vector<Request> requests;
   std::vector<Heard> want;
-  for (unsigned i = 0; i < kRequests; ++i) want.push_back(alone(loaded, request_of(i)));
-  for (const unsigned mix : {1U, 2U, 3U}) {
-    SCOPED_TRACE("mix " + std::to_string(mix));
-    std::mt19937 rng(mix);
-    Scheduler scheduler(*loaded.model, *loaded.pool,
-                        {.max_running = mix == 1 ? 64 : 7, .min_prefill = 5, .max_prefill = mix == 2 ? 17 : 200});
-    Listener listener;
-    Listener cancelled;
-    std::map<RequestId, unsigned> numbers;
-    unsigned next = 0;
-    bool more = true;
-    while (more || next < kRequests) {
-      // Some come while others run; some go before they are done.
-      for (unsigned i = 0; i < rng() % 9 && next < kRequests; ++i, ++next) {
-        const auto id = scheduler.submit(request_of(next), listener);
-        ASSERT_TRUE(id.ok()) << id.error().message();
-        numbers[*id] = next;
-        if (rng() % 3 == 0) {
-          ASSERT_TRUE(scheduler.submit(request_of(next + 500), cancelled).ok());
-        }
-      }
-      more = scheduler.step();
-      if (rng() % 2 == 0 && !cancelled.heard.empty()) scheduler.cancel(std::prev(cancelled.heard.end())->first);
-    }
-    ASSERT_EQ(listener.heard.size(), kRequests);
-    for (const auto& [id, number] : numbers) {
-      SCOPED_TRACE("request " + std::to_string(number));
-      expect_same(listener.heard[id], want[number]);
-    }
-    EXPECT_EQ(scheduler.status().running, 0);
-    EXPECT_EQ(scheduler.status().waiting, 0);
+  for (unsigned i = 0; i < 64; ++i) {
+    requests.push_back(request_of(i));
+    want.push_back(alone(loaded, requests.back()));
   }
+  const std::vector<SchedulerOptions> options{
+      {.max_running = 64, .min_prefill = 5},
+      {.max_running = 7, .min_prefill = 5, .max_prefill = 17},
+      {.max_running = 9, .max_running_per_key = 3, .share_prefixes = true},
+      {.reuse_prefixes = false},
+  };
+  SchedulerStatus sum;
+  for (unsigned mix = 0; mix < options.size(); ++mix) {
+    SCOPED_TRACE("mix " + std::to_string(mix));
+    const SchedulerStatus wide = expect_same_in_mix(loaded, requests, want, options[mix], mix);
+    EXPECT_EQ(wide.preemptions, 0U);
+    EXPECT_EQ(wide.cached_tokens > 0, options[mix].reuse_prefixes);
+    sum.preemptions += expect_same_in_mix(narrow, requests, want, options[mix], mix + 10).preemptions;
+  }
+  EXPECT_GT(sum.preemptions, 0U);
+}
+
+// Families with a recurrent state, and with windows.
+TEST(Scheduler, OtherFamiliesGetTheSameInAnyMix) {
+  for (const char* family : {"qwen3_next", "gpt_oss-stacked", "deepseek_v3-direct", "step3p5-lists"}) {
+    SCOPED_TRACE(family);
+    const auto folder = test::data_dir() / "families" / family;
+    const Loaded loaded = load_folder(folder);
+    ASSERT_NE(loaded.model, nullptr);
+    const std::int64_t most = loaded.model->info().max_positions;
+    std::vector<Request> requests;
+    std::vector<Heard> want;
+    for (unsigned i = 0; i < 20; ++i) {
+      Request request = request_of(i);
+      request.prompt.resize(std::min<std::size_t>(request.prompt.size(), static_cast<std::size_t>(most) - 25));
+      requests.push_back(request);
+      want.push_back(alone(loaded, requests.back()));
+    }
+    const SchedulerStatus status = expect_same_in_mix(loaded, requests, want, {.max_running = 6, .max_prefill = 40}, 3);
+    if (most > 200) {
+      EXPECT_GT(status.cached_tokens, 0U);
+    }
+  }
+}
+
+TEST(Scheduler, APrefixIsComputedOnceForAKey) {
+  const Loaded loaded = load_tiny();
+  ASSERT_NE(loaded.model, nullptr);
+  Scheduler scheduler(*loaded.model, *loaded.pool, {});
+  Listener listener;
+  const auto cached = [&](const char* key, const char* salt) {
+    const auto id = scheduler.submit({.prompt = tokens(150, 1), .max_tokens = 2, .key = key, .salt = salt}, listener);
+    EXPECT_TRUE(id.ok());
+    while (scheduler.step()) {
+    }
+    return listener.heard[*id].outcome->usage.cached;
+  };
+  EXPECT_EQ(cached("a", ""), 0);
+  EXPECT_EQ(cached("a", ""), 128);
+  EXPECT_EQ(cached("b", ""), 0);
+  EXPECT_EQ(cached("a", "s"), 0);
+  EXPECT_EQ(cached("b", ""), 128);
+}
+
+TEST(Scheduler, WhatNoMemoryHoldsIsRefusedAtOnce) {
+  const Loaded loaded = load_tiny(std::size_t{2} << 14U);
+  ASSERT_NE(loaded.model, nullptr);
+  Scheduler scheduler(*loaded.model, *loaded.pool, {});
+  Listener listener;
+  const auto refused = scheduler.submit({.prompt = tokens(100, 1), .max_tokens = 29}, listener);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, "scheduler.kv");
+  const auto whole = scheduler.submit({.prompt = tokens(100, 1)}, listener);
+  ASSERT_TRUE(whole.ok());
+  while (scheduler.step()) {
+  }
+  EXPECT_EQ(listener.heard[*whole].ids.size(), 28U);
 }
 
 // The tokens of `run` with the same settings.
