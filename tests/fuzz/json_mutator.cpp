@@ -59,6 +59,10 @@ class Mutator {
     }
   }
 
+  void change_some(Json& root) {
+    for (std::size_t changes = 1 + below(4); changes > 0; --changes) change(root);
+  }
+
   std::string bytes(std::string text) {
     const std::size_t size = text.size();
     text.resize(size + 64);
@@ -279,9 +283,18 @@ std::string mutate_json(std::string_view text, const JsonVocabulary& vocabulary,
   Mutator mutator(vocabulary, rng);
   Json root = parse(text);
   if (root.is_discarded() || mutator.below(24) == 0) return mutator.bytes(std::string(text));
-  for (std::size_t changes = 1 + mutator.below(4); changes > 0; --changes) mutator.change(root);
+  mutator.change_some(root);
   const std::string changed = dump(root);
   return mutator.below(24) == 0 ? mutator.duplicate_key(changed) : changed;
+}
+
+std::string mutate_member(std::string_view text, const char* member, const JsonVocabulary& vocabulary,
+                          std::mt19937& rng) {
+  Mutator mutator(vocabulary, rng);
+  Json root = parse(text);
+  if (!root.is_object() || !root.contains(member) || mutator.below(24) == 0) return mutate_json(text, vocabulary, rng);
+  mutator.change_some(root[member]);
+  return dump(root);
 }
 
 std::string cross_json(std::string_view text, std::string_view other, std::mt19937& rng) {

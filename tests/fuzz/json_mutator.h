@@ -21,6 +21,10 @@ struct JsonVocabulary {
 // One to four changes of `text`; text that is no JSON changes as bytes.
 [[nodiscard]] std::string mutate_json(std::string_view text, const JsonVocabulary& vocabulary, std::mt19937& rng);
 
+// The same within the value of one member of the outermost object.
+[[nodiscard]] std::string mutate_member(std::string_view text, const char* member, const JsonVocabulary& vocabulary,
+                                        std::mt19937& rng);
+
 // `text` with one of its values replaced by, or completed with, a value of `other`.
 [[nodiscard]] std::string cross_json(std::string_view text, std::string_view other, std::mt19937& rng);
 
