@@ -156,7 +156,6 @@ Result<MemoryPlan> plan_memory(const std::filesystem::path& folder, const Memory
               .context = question.context != 0 ? question.context : std::min(kUsualContext, result.max_positions),
               .batch_tokens = kPrefillChunk,
               .threads = cpu ? result.machine.cores : 1,
-              .top_k = true,
               .kv = question.kv});
   if (!counted.ok()) return with_legal_degrees(counted.error(), result);
   result.footprint = counted.value();

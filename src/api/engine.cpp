@@ -39,7 +39,6 @@ Result<std::shared_ptr<OpenEngine>> open(const std::string& folder, const moracl
   session.machine = probe_machine();
   MORACLE_ASSIGN(session.policy, read_policy(options.policy));
   session.threads = options.threads;
-  session.few_logits = true;  // requests choose how they sample
   if (options.on_progress != nullptr) {
     session.on_progress = [&](const LoadProgress& progress) {
       options.on_progress(options.context, progress.bytes_done, progress.bytes_total);

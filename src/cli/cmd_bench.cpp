@@ -210,10 +210,8 @@ std::string weights_text(const LoadTime& load) {
 }
 
 Result<int> model_command(const ModelCommand& options, Console& console) {
-  const bool few = deciding_logits({.temperature = options.temperature, .top_k = options.top_k}) > 0;
-  MORACLE_ASSIGN(
-      const auto session,
-      options.open(console, {.measure_rates = true, .needs_text = false, .generates = false, .few_logits = few}));
+  MORACLE_ASSIGN(const auto session,
+                 options.open(console, {.measure_rates = true, .needs_text = false, .generates = false}));
   const BenchModelOptions bench{.prompt = options.prompt,
                                 .generate = options.generate,
                                 .temperature = options.temperature,

@@ -207,7 +207,6 @@ Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, const Open
   options.on_warning = [&console](const std::string& text) { console.warn(text); };
   options.generates = opening.generates;
   options.choice = opening.choice;
-  options.few_logits = opening.few_logits;
   options.kv = kv_type_of(kv);
   options.measure_rates = opening.measure_rates;
   const int used = threads > 0 ? threads : options.machine.cores;

@@ -78,7 +78,6 @@ struct ModelOptions : ComputeOptions {
     std::function<Result<>(const ModelText&)> on_text{};
     bool generates = true;
     GenerationChoice choice{};
-    std::optional<bool> few_logits{};
   };
   Result<std::unique_ptr<Session>> open(Console& console, const Opening& opening) const;
 };

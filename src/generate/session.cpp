@@ -46,11 +46,7 @@ Result<std::unique_ptr<Session>> Session::open_unguarded(const SessionOptions& o
     load.rates = measure_load_rates(files_of(*files), files->total_bytes(), *session->pool_);
   }
   const Stopwatch weights;
-  const bool few = options.generates && deciding_logits(session->settings_.sampling) > 0;
-  const LoadOptions how{.progress = options.on_progress,
-                        .top_k = options.few_logits.value_or(few),
-                        .kv = options.kv,
-                        .kv_memory = options.kv_memory};
+  const LoadOptions how{.progress = options.on_progress, .kv = options.kv, .kv_memory = options.kv_memory};
   MORACLE_ASSIGN(session->model_, load_model(*plan, *session->pool_, how));
   load.weights_seconds = weights.seconds();
   load.bytes = files->total_bytes();

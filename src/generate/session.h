@@ -35,12 +35,11 @@ struct SessionOptions {
   std::function<void(const std::string&)> on_warning{};    // about small files and threads; may be empty
   std::function<void(const LoadPlan&)> on_plan{};          // before the weights are read; may be empty
   std::function<void(const LoadProgress&)> on_progress{};  // may be empty; called from several threads
-  bool generates = true;             // false: settings() are not made, and the head is packed for all logits
-  GenerationChoice choice{};         // of one that generates
-  std::optional<bool> few_logits{};  // whether the head is packed for a few of them; empty: where settings() allow it
-  bool measure_rates = false;        // what LoadTime says of the machine, before the weights are read
-  std::optional<KvType> kv{};        // as in LoadOptions
-  std::size_t kv_memory = 0;         // as in LoadOptions
+  bool generates = true;                                   // false: settings() are not made
+  GenerationChoice choice{};                               // of one that generates
+  bool measure_rates = false;  // what LoadTime says of the machine, before the weights are read
+  std::optional<KvType> kv{};  // as in LoadOptions
+  std::size_t kv_memory = 0;   // as in LoadOptions
 };
 
 // Where the time of a load went.

@@ -49,8 +49,9 @@ struct ModuleReport {
 
 // Everything that can be said from headers alone: what the modules are, which kernel each gets, what is wrong.
 // Keeps what it has opened, so that a load goes on from here.
-class LoadPlan {
+class LoadPlan final {
  public:
+  class Opened;  // load/plan.h
   // Reads config.json by family and format, opens every module, claims every tensor, asks the oracle. Reads headers
   // alone: no bias, no scale, no weight; of a tensor's bytes none but group indices, where the config says that
   // experts' columns are out of order (whether gate's and up's are alike decides) or a GPTQ config says nothing of it.
@@ -58,17 +59,23 @@ class LoadPlan {
   // With a device, experts are decided for its machine, and the rest for `machine`, which is then the host.
   static Result<std::unique_ptr<LoadPlan>> make(std::shared_ptr<const Checkpoint> checkpoint, const Machine& machine,
                                                 const Policy& policy, std::shared_ptr<Device> device = nullptr);
-  virtual ~LoadPlan() = default;
-  [[nodiscard]] virtual const ModelInfo& info() const = 0;
-  [[nodiscard]] virtual const std::vector<ModuleReport>& modules() const = 0;
-  [[nodiscard]] virtual const std::vector<std::string>& warnings() const = 0;
-  [[nodiscard]] virtual std::uint64_t parameters() const = 0;  // logical weights, not bytes
+  explicit LoadPlan(std::unique_ptr<const Opened> opened);
+  ~LoadPlan();
+  [[nodiscard]] const ModelInfo& info() const;
+  [[nodiscard]] const std::vector<ModuleReport>& modules() const;
+  [[nodiscard]] const std::vector<std::string>& warnings() const;
+  [[nodiscard]] std::uint64_t parameters() const;  // logical weights, not bytes
   // Canonical weights by index in modules(), of kind "experts", and of kind "linear": reads what belongs to them and is
   // small; the matrices stay lazy. For `verify`.
-  [[nodiscard]] virtual Result<CanonicalExperts> read_experts(std::size_t module) const = 0;
-  [[nodiscard]] virtual Result<CanonicalLinear> read_linear(std::size_t module) const = 0;
+  [[nodiscard]] Result<CanonicalExperts> read_experts(std::size_t module) const;
+  [[nodiscard]] Result<CanonicalLinear> read_linear(std::size_t module) const;
   // Checkpoint::verify_unchanged: for whoever draws conclusions from what was read.
-  [[nodiscard]] virtual Result<> verify_unchanged() const = 0;
+  [[nodiscard]] Result<> verify_unchanged() const;
+  // What a load goes on from.
+  [[nodiscard]] const Opened& opened() const { return *opened_; }
+
+ private:
+  std::unique_ptr<const Opened> opened_;
 };
 
 struct LoadProgress {
@@ -160,7 +167,7 @@ class Model {
   virtual Result<> forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
                            std::vector<float>& logits) = 0;
   // The same, but writes only the k highest-ranking logits of each span's last token, best first, of equal ones the
-  // lower id first: top [spans, k]. With k up to kMaxHeadTopK a head that was packed for it is not read whole.
+  // lower id first: top [spans, k]. With k up to kMaxHeadTopK a head that its kernel packed for it is not read whole.
   virtual Result<> forward_top_k(const Batch& batch, std::span<SequenceState* const> states, const TopK& which,
                                  std::vector<TokenLogit>& top) = 0;
   // Appends the batch to the states, span by span: one that fails ends alone, all others are held. Errors of a span:
@@ -177,8 +184,7 @@ class Model {
 
 struct LoadOptions {
   std::function<void(const LoadProgress&)> progress{};  // may be empty
-  bool top_k = false;          // forward_top_k will be asked for: the head may be packed for it, too
-  std::optional<KvType> kv{};  // empty: kv_type()
+  std::optional<KvType> kv{};                           // empty: kv_type()
   // Bytes for the states of all sequences; 0: nine tenths of the machine's memory less the weights, and no more than 64
   // sequences of full length take.
   std::size_t kv_memory = 0;

@@ -72,9 +72,7 @@ class AllocationsTest : public testing::TestWithParam<std::string> {
   }
   static constexpr std::int64_t kSteps = 60;  // past the end of a block
 
-  static Loaded load_model_of(const Policy& policy, bool top_k = false) {
-    return load(data_dir() / "families" / GetParam(), policy, 2, top_k);
-  }
+  static Loaded load_model_of(const Policy& policy) { return load(data_dir() / "families" / GetParam(), policy); }
   static std::vector<std::int32_t> prompt(const Model& model) {
     std::vector<std::int32_t> ids(static_cast<std::size_t>(prompt_size(model)));
     Random random(3);
@@ -116,7 +114,7 @@ TEST_P(AllocationsTest, ForwardsOfAKnownSizeAllocateNothing) {
 
 TEST_P(AllocationsTest, DecodeStepsAllocateNothing) {
   for (const auto& [temperature, top_k] : {std::pair{0.0, true}, {0.8, true}, {0.8, false}}) {
-    const Loaded loaded = load_model_of(Policy{}, top_k);
+    const Loaded loaded = load_model_of(Policy{});
     ASSERT_NE(loaded.model, nullptr);
     const auto state = new_state(*loaded.model);
     // From the third token on: the first one's choice sizes the sampler, the second step the logits of one row.

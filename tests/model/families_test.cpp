@@ -68,12 +68,11 @@ TEST_P(FamiliesTest, ChosenKernelsAreClose) {
   EXPECT_LE(median(errors), 5e-3);
 }
 
-// Prompts alone and together, then steps: the top k are those of the largest logits, whether the head was packed for
-// them or not.
+// Prompts alone and together, then steps: the top k are those of the largest logits.
 TEST_P(FamiliesTest, TopKAreTheLargestLogits) {
   for (const Policy& policy : {Policy{}, pinned("ref")}) {
     const Loaded plain = load(folder(), policy);
-    const Loaded other = load(folder(), policy, 2, true);
+    const Loaded other = load(folder(), policy);
     ASSERT_NE(plain.model, nullptr);
     ASSERT_NE(other.model, nullptr);
     const auto vocabulary = static_cast<std::size_t>(plain.model->info().vocabulary);

@@ -44,14 +44,13 @@ class FootprintTest : public testing::TestWithParam<std::filesystem::path> {};
 TEST_P(FootprintTest, IsWhatALoadComesTo) {
   constexpr int kThreads = 2;
   constexpr std::int64_t kTokens = 33;
-  for (const auto& [policy, top_k] : {std::pair{Policy{}, false}, {Policy{}, true}, {pinned("ref"), true}}) {
+  for (const Policy& policy : {Policy{}, pinned("ref")}) {
     const auto plan = plan_of(GetParam(), policy);
     ASSERT_NE(plan, nullptr);
-    const auto foretold =
-        footprint(*plan, {.context = 100, .batch_tokens = kTokens, .threads = kThreads, .top_k = top_k});
+    const auto foretold = footprint(*plan, {.context = 100, .batch_tokens = kTokens, .threads = kThreads});
     ASSERT_TRUE(foretold.ok()) << foretold.error().message();
     EXPECT_TRUE(foretold->packed);
-    const Loaded loaded = load(GetParam(), policy, kThreads, top_k);
+    const Loaded loaded = load(GetParam(), policy, kThreads);
     const auto* const model = dynamic_cast<const Transformer*>(loaded.model.get());
     ASSERT_NE(model, nullptr);
     const Transformer::Parts& parts = model->parts();

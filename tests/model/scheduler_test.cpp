@@ -62,7 +62,7 @@ Loaded load_folder(const std::filesystem::path& folder, std::size_t kv_memory = 
   auto plan = LoadPlan::make(*checkpoint, probe_machine(), policy);
   EXPECT_TRUE(plan.ok());
   loaded.pool = std::make_unique<ThreadPool>(2);
-  auto model = load_model(**plan, *loaded.pool, {.top_k = true, .kv_memory = kv_memory});
+  auto model = load_model(**plan, *loaded.pool, {.kv_memory = kv_memory});
   EXPECT_TRUE(model.ok());
   loaded.model = std::move(*model);
   return loaded;

@@ -26,7 +26,7 @@ struct Loaded {
 };
 
 // An empty model, with a failure recorded, when anything goes wrong.
-inline Loaded load(const std::filesystem::path& folder, const Policy& policy, int threads = 2, bool top_k = false) {
+inline Loaded load(const std::filesystem::path& folder, const Policy& policy, int threads = 2) {
   Loaded loaded;
   auto checkpoint = Checkpoint::open(folder);
   if (!checkpoint.ok()) {
@@ -39,7 +39,7 @@ inline Loaded load(const std::filesystem::path& folder, const Policy& policy, in
     return loaded;
   }
   loaded.pool = std::make_unique<ThreadPool>(threads);
-  auto model = load_model(**plan, *loaded.pool, {.top_k = top_k});
+  auto model = load_model(**plan, *loaded.pool);
   if (!model.ok()) {
     ADD_FAILURE() << model.error().message();
     return loaded;

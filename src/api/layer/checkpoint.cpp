@@ -9,7 +9,7 @@ Result<std::shared_ptr<OpenCheckpoint>> OpenCheckpoint::open(const std::string& 
   MORACLE_ASSIGN(auto files, Checkpoint::open(folder));
   std::shared_ptr<OpenCheckpoint> opened(new OpenCheckpoint);
   MORACLE_ASSIGN(opened->owner_, LoadPlan::make(std::move(files), probe_machine(), policy));
-  MORACLE_ASSIGN(opened->plan_, own_plan(*opened->owner_));
+  opened->plan_ = &opened->owner_->opened();
   return opened;
 }
 

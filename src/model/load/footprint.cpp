@@ -123,8 +123,8 @@ Result<CanonicalLinear> share_of(const StoredLinear& stored_whole, std::int64_t 
 // Lays modules out for one rank, without a weight.
 class LaidOutModules final : public ModuleSource {
  public:
-  LaidOutModules(const Plan& plan, const RankLayout& ranks, bool top_k, ThreadPool& pool)
-      : plan_(plan), ranks_(ranks), top_k_(top_k), pool_(pool) {}
+  LaidOutModules(const Plan& plan, const RankLayout& ranks, ThreadPool& pool)
+      : plan_(plan), ranks_(ranks), pool_(pool) {}
 
   // Whether every module had a kernel whose layout is known.
   [[nodiscard]] bool packed() const { return packed_; }
@@ -138,7 +138,7 @@ class LaidOutModules final : public ModuleSource {
   }
 
   Result<std::unique_ptr<PackedLinear>> linear(const LinearSpec& spec) override { return lay_out(spec, false); }
-  Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) override { return lay_out(spec, top_k_); }
+  Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) override { return lay_out(spec, true); }
 
   Result<std::unique_ptr<PackedExperts>> experts(const MoeSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.experts.name);
@@ -268,7 +268,6 @@ class LaidOutModules final : public ModuleSource {
 
   const Plan& plan_;
   RankLayout ranks_;
-  bool top_k_;
   ThreadPool& pool_;
   std::vector<std::pair<Problem, Choice>> decided_;
   std::vector<std::pair<Problem, ExpertsKernel>> elsewhere_;
@@ -291,11 +290,10 @@ LayerFootprint layer_footprint(const Plan& plan, std::size_t index, const Transf
 }
 
 std::vector<Degree> degrees(const LoadPlan& plan, RankLayout (*layout)(int)) {
-  const auto own = own_plan(plan);
   std::vector<Degree> result;
   for (const int degree : kDegrees) {
     Degree row{.degree = degree};
-    const auto spec = own.ok() ? shard(*own.value(), layout(degree)) : Result<ModelSpec>(own.error());
+    const auto spec = shard(plan.opened(), layout(degree));
     if (!spec.ok()) {
       row.module = spec.error().where;
       row.wanted = spec.error().wanted;
@@ -315,9 +313,9 @@ std::uint64_t Footprint::weights() const {
 }
 
 Result<Footprint> footprint(const LoadPlan& plan, const FootprintOptions& options) {
-  MORACLE_ASSIGN(const Plan* const own, own_plan(plan));
+  const Plan& own = plan.opened();
   const RankLayout ranks{.tp = options.tp, .ep = options.ep};
-  MORACLE_ASSIGN(const ModelSpec spec, shard(*own, ranks));
+  MORACLE_ASSIGN(const ModelSpec spec, shard(own, ranks));
   Footprint result;
   result.context = options.context == 0 ? spec.info.max_positions : options.context;
   if (result.context > spec.info.max_positions) {
@@ -327,16 +325,16 @@ Result<Footprint> footprint(const LoadPlan& plan, const FootprintOptions& option
   }
   result.batch_tokens = std::min(options.batch_tokens, result.context);
   ThreadPool pool(options.threads);
-  LaidOutModules modules(*own, ranks, options.top_k, pool);
+  LaidOutModules modules(own, ranks, pool);
   MORACLE_ASSIGN(Transformer::Parts parts, build_transformer(spec, modules, scalar_vector_ops(),
-                                                             options.kv.value_or(default_kv_type(own->policy()))));
+                                                             options.kv.value_or(default_kv_type(own.policy()))));
   const Transformer transformer(std::move(parts), pool);
   result.packed = modules.packed();
   result.embedding = transformer.parts().embedding.bytes();
   result.head = transformer.parts().head->bytes();
   result.final_norm = transformer.parts().final_norm.bytes();
   for (std::size_t l = 0; l < spec.layers.size(); ++l) {
-    result.layers.push_back(layer_footprint(*own, l, transformer.parts().layers[l], modules, result.context));
+    result.layers.push_back(layer_footprint(own, l, transformer.parts().layers[l], modules, result.context));
   }
   result.state = transformer.state_bytes(result.context);
   result.workspace = transformer.workspace_bytes(result.batch_tokens);

@@ -49,7 +49,6 @@ struct FootprintOptions {
   std::int64_t context = 0;       // 0: the model's own
   std::int64_t batch_tokens = 1;  // of one call at most; no more than the context
   int threads = 1;
-  bool top_k = false;          // as in LoadOptions
   std::optional<KvType> kv{};  // as in LoadOptions
 };
 

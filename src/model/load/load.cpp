@@ -31,7 +31,7 @@ class PackedModules final : public ModuleSource {
   }
 
   Result<std::unique_ptr<PackedLinear>> linear(const LinearSpec& spec) override { return pack(spec, false); }
-  Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) override { return pack(spec, options_.top_k); }
+  Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) override { return pack(spec, true); }
 
   Result<std::unique_ptr<PackedExperts>> experts(const MoeSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.experts.name);
@@ -164,17 +164,17 @@ KvType default_kv_type(const Policy& policy) {
 }
 
 Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, const LoadOptions& options) {
-  MORACLE_ASSIGN(const Plan* const own, own_plan(plan));
-  MORACLE_ASSIGN(const VectorOps* const ops, check_winners(*own));
-  PackedModules modules(*own, pool, options);
-  const KvType kv = options.kv.value_or(default_kv_type(own->policy()));
-  auto built = guarded("load the weights", [&] { return build_transformer(own->spec(), modules, *ops, kv); });
-  MORACLE_ASSIGN(Transformer::Parts parts, unless_changed(own->checkpoint(), std::move(built)));
-  MORACLE_TRY(own->checkpoint().verify_unchanged());
-  parts.device = own->device();
+  const Plan& own = plan.opened();
+  MORACLE_ASSIGN(const VectorOps* const ops, check_winners(own));
+  PackedModules modules(own, pool, options);
+  const KvType kv = options.kv.value_or(default_kv_type(own.policy()));
+  auto built = guarded("load the weights", [&] { return build_transformer(own.spec(), modules, *ops, kv); });
+  MORACLE_ASSIGN(Transformer::Parts parts, unless_changed(own.checkpoint(), std::move(built)));
+  MORACLE_TRY(own.checkpoint().verify_unchanged());
+  parts.device = own.device();
   return guarded("load the weights", [&]() -> Result<std::unique_ptr<Model>> {
     auto model = std::make_unique<Transformer>(std::move(parts), pool);
-    MORACLE_TRY(model->make_pool(options.kv_memory > 0 ? options.kv_memory : default_kv_memory(*own, *model)));
+    MORACLE_TRY(model->make_pool(options.kv_memory > 0 ? options.kv_memory : default_kv_memory(own, *model)));
     return std::unique_ptr<Model>(std::move(model));
   });
 }

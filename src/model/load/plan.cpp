@@ -477,13 +477,38 @@ Result<std::unique_ptr<LoadPlan>> LoadPlan::make(std::shared_ptr<const Checkpoin
                                                  const Policy& policy, std::shared_ptr<Device> device) {
   auto planned = guarded("plan the model", [&] { return Planner(checkpoint, machine, policy, device).run(); });
   MORACLE_ASSIGN(std::unique_ptr<Plan> plan, unless_changed(*checkpoint, std::move(planned)));
-  return std::unique_ptr<LoadPlan>(std::move(plan));
+  return std::make_unique<LoadPlan>(std::move(plan));
 }
 
-Result<const Plan*> own_plan(const LoadPlan& plan) {
-  const auto* const own = dynamic_cast<const Plan*>(&plan);
-  if (own != nullptr) return own;
-  return Error{.code = "model.plan", .wanted = "a plan made by LoadPlan::make", .found = "another implementation"};
+LoadPlan::LoadPlan(std::unique_ptr<const Opened> opened) : opened_(std::move(opened)) {}
+LoadPlan::~LoadPlan() = default;
+
+const ModelInfo& LoadPlan::info() const {
+  return opened_->spec().info;
+}
+
+const std::vector<ModuleReport>& LoadPlan::modules() const {
+  return opened_->modules();
+}
+
+const std::vector<std::string>& LoadPlan::warnings() const {
+  return opened_->warnings();
+}
+
+std::uint64_t LoadPlan::parameters() const {
+  return opened_->parameters();
+}
+
+Result<CanonicalExperts> LoadPlan::read_experts(std::size_t module) const {
+  return opened_->read_experts(module);
+}
+
+Result<CanonicalLinear> LoadPlan::read_linear(std::size_t module) const {
+  return opened_->read_linear(module);
+}
+
+Result<> LoadPlan::verify_unchanged() const {
+  return opened_->checkpoint().verify_unchanged();
 }
 
 }  // namespace moracle

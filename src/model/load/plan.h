@@ -1,4 +1,4 @@
-// The plan behind LoadPlan: a model's spec with every module opened and decided.
+// What a LoadPlan holds: a model's spec with every module opened and decided.
 #pragma once
 
 #include <map>
@@ -26,21 +26,17 @@ struct OpenedModule {
 Result<Decision> decide_module(const std::string& name, const Problem& problem, const Machine& machine,
                                const Policy& policy);
 
-class Plan final : public LoadPlan {
+class LoadPlan::Opened final {
  public:
-  [[nodiscard]] const ModelInfo& info() const override { return spec_.info; }
-  [[nodiscard]] const std::vector<ModuleReport>& modules() const override { return reports_; }
-  [[nodiscard]] const std::vector<std::string>& warnings() const override { return warnings_; }
-  [[nodiscard]] std::uint64_t parameters() const override { return parameters_; }
-  [[nodiscard]] Result<CanonicalExperts> read_experts(std::size_t module) const override {
+  [[nodiscard]] const std::vector<ModuleReport>& modules() const { return reports_; }
+  [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
+  [[nodiscard]] std::uint64_t parameters() const { return parameters_; }
+  [[nodiscard]] Result<CanonicalExperts> read_experts(std::size_t module) const {
     return unless_changed(*checkpoint_, opened_[module].experts.read());
   }
-  [[nodiscard]] Result<CanonicalLinear> read_linear(std::size_t module) const override {
+  [[nodiscard]] Result<CanonicalLinear> read_linear(std::size_t module) const {
     return unless_changed(*checkpoint_, opened_[module].linear.read());
   }
-
-  [[nodiscard]] Result<> verify_unchanged() const override { return checkpoint_->verify_unchanged(); }
-
   [[nodiscard]] const ModelSpec& spec() const { return spec_; }
   [[nodiscard]] const Checkpoint& checkpoint() const { return *checkpoint_; }
   [[nodiscard]] const Machine& machine() const { return machine_; }
@@ -65,7 +61,6 @@ class Plan final : public LoadPlan {
   std::uint64_t parameters_ = 0;
 };
 
-// The plan behind one that LoadPlan::make made. Error: "model.plan".
-Result<const Plan*> own_plan(const LoadPlan& plan);
+using Plan = LoadPlan::Opened;
 
 }  // namespace moracle
