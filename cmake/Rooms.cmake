@@ -1,9 +1,9 @@
 # A room is a static library that sees only its own headers and those of the rooms it names.
 #
-# Headers are included as "room/file.h". Each room gets a private include root (a folder holding one link to the
-# room's sources), so an include of a room that is not a dependency does not resolve and the build fails.
-#
-# The roots lie beside the build folder, so that several builds of one tree share compiler cache entries.
+# Headers are included as "room/file.h". Each room gets an include root in the build tree (a folder holding one link to
+# the room's sources), so an include of a room that no dependency leads to does not resolve and the build fails;
+# scripts/check-rooms refuses includes of rooms that only a dependency names. Builds of one tree share compiler cache
+# entries, since scripts/build has the cache see paths relative to the build folder.
 #
 #   moracle_room(format DEPENDS base checkpoint scheme [LIBRARIES fmt::fmt])
 function(moracle_room name)
@@ -12,8 +12,7 @@ function(moracle_room name)
   foreach(excluded IN LISTS ROOM_EXCLUDE)
     list(FILTER sources EXCLUDE REGEX "${excluded}")
   endforeach()
-  set(include_root "${PROJECT_BINARY_DIR}/../rooms/${name}")
-  cmake_path(NORMAL_PATH include_root)
+  set(include_root "${PROJECT_BINARY_DIR}/rooms/${name}")
   file(MAKE_DIRECTORY "${include_root}")
   file(CREATE_LINK "${CMAKE_CURRENT_SOURCE_DIR}" "${include_root}/${name}" SYMBOLIC)
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/keyed_hash.h"
+#include "base/random/keyed_hash.h"
 
 namespace moracle {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <system_error>
 
-#include "base/file_error.h"
+#include "base/files/file_error.h"
 
 namespace moracle {
 

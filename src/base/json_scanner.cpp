@@ -4,7 +4,7 @@
 #include <array>
 #include <charconv>
 
-#include "base/lfs_pointer.h"
+#include "base/files/lfs_pointer.h"
 #include "base/printable.h"
 
 namespace moracle {

@@ -4,7 +4,7 @@
 
 #include "base/checked.h"
 #include "base/clock.h"
-#include "base/random.h"
+#include "base/random/random.h"
 #include "scheme/codes.h"
 #include "synth/synthetic_experts.h"
 

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/clock.h"
-#include "base/random.h"
+#include "base/random/random.h"
 #include "bench/baseline.h"
 #include "moe/layer_runner.h"
 #include "synth/synthetic_experts.h"

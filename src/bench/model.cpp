@@ -1,7 +1,7 @@
 #include "bench/model.h"
 
 #include "base/memory.h"
-#include "base/random.h"
+#include "base/random/random.h"
 
 namespace moracle {
 

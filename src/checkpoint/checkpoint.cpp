@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/checked.h"
-#include "base/file_error.h"
-#include "base/folder.h"
+#include "base/files/file_error.h"
+#include "base/files/folder.h"
 #include "base/guarded.h"
 #include "base/printable.h"
 #include "checkpoint/folder_hints.h"

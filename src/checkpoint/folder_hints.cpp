@@ -7,7 +7,7 @@
 #include <system_error>
 #include <vector>
 
-#include "base/folder.h"
+#include "base/files/folder.h"
 #include "base/printable.h"
 #include "checkpoint/hub_cache.h"
 

@@ -3,7 +3,7 @@
 #include <system_error>
 #include <vector>
 
-#include "base/folder.h"
+#include "base/files/folder.h"
 #include "base/json.h"
 #include "base/printable.h"
 

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/file_error.h"
+#include "base/files/file_error.h"
 
 namespace moracle {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "base/file.h"
+#include "base/files/file.h"
 #include "base/result.h"
 #include "checkpoint/mapping_guard.h"
 

@@ -8,8 +8,8 @@
 #include <set>
 #include <string_view>
 
+#include "base/files/lfs_pointer.h"
 #include "base/json_scanner.h"
-#include "base/lfs_pointer.h"
 #include "base/printable.h"
 
 namespace moracle {

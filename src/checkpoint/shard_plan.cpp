@@ -6,8 +6,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/file_error.h"
-#include "base/folder.h"
+#include "base/files/file_error.h"
+#include "base/files/folder.h"
 #include "base/json.h"
 #include "base/json_scanner.h"
 #include "base/printable.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/file_error.h"
+#include "base/files/file_error.h"
 #include "checkpoint/text_config.h"
 
 namespace moracle {

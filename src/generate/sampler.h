@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "base/random.h"
+#include "base/random/random.h"
 #include "base/result.h"
 #include "model/model.h"
 

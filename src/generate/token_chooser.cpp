@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/gumbel.h"
+#include "base/random/gumbel.h"
 #include "base/ranking.h"
 
 namespace moracle {

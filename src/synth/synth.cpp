@@ -9,7 +9,7 @@
 #include <span>
 
 #include "base/clock.h"
-#include "base/random.h"
+#include "base/random/random.h"
 #include "checkpoint/atomic_file.h"
 #include "scheme/codes.h"
 #include "synth/synth_model.h"

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/checked.h"
-#include "base/random.h"
+#include "base/random/random.h"
 #include "scheme/codes.h"
 
 namespace moracle {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/checked.h"
-#include "base/random.h"
+#include "base/random/random.h"
 #include "scheme/activation_codes.h"
 
 namespace moracle {

@@ -4,7 +4,7 @@
 
 #include "base/checked.h"
 #include "base/guarded.h"
-#include "base/random.h"
+#include "base/random/random.h"
 #include "kernels/layouts/find_card.h"
 #include "verify/error_bound.h"
 

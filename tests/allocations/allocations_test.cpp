@@ -9,7 +9,7 @@
 
 #include "allocations/allocation_counter.h"
 #include "base/memory.h"
-#include "base/random.h"
+#include "base/random/random.h"
 #include "generate/generate.h"
 #include "model/state/state.h"
 #include "moe/layer_runner.h"

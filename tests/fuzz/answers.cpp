@@ -17,7 +17,7 @@
 #include "checkpoint/safetensors_header.h"
 #include "text/budgets.h"
 #include "text/template/chat_template.h"
-#include "text/tokenizer/regex.h"
+#include "text/tokenizer/search/regex.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace {

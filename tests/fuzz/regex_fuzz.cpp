@@ -8,7 +8,7 @@
 
 #include "fuzz_input.h"
 #include "text/budgets.h"
-#include "text/tokenizer/regex.h"
+#include "text/tokenizer/search/regex.h"
 #include "text/unicode.h"
 
 namespace {

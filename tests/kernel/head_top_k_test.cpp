@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/gumbel.h"
 #include "base/memory.h"
+#include "base/random/gumbel.h"
 #include "base/thread_pool.h"
 #include "kernels/kernel.h"
 #include "machine/machine.h"

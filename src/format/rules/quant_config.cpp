@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "base/file_error.h"
+#include "base/files/file_error.h"
 #include "base/json_scanner.h"
 #include "checkpoint/text_config.h"
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/checked.h"
-#include "base/gumbel.h"
+#include "base/random/gumbel.h"
 #include "base/ranking.h"
 
 namespace moracle {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "text/template/interpreter.h"
-#include "text/template/parser.h"
 #include "text/template/python_text.h"
+#include "text/template/syntax/parser.h"
 
 namespace moracle {
 namespace {

@@ -6,7 +6,7 @@
 #include <system_error>
 #include <utility>
 
-#include "base/file_error.h"
+#include "base/files/file_error.h"
 #include "text/budgets.h"
 
 namespace moracle {

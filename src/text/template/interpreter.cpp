@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "text/template/callables.h"
+#include "text/template/builtins/callables.h"
 #include "text/template/python_text.h"
 
 namespace moracle::jinja {

@@ -16,7 +16,7 @@
 #include "base/budget.h"
 #include "base/result.h"
 #include "text/budgets.h"
-#include "text/template/ast.h"
+#include "text/template/syntax/ast.h"
 #include "text/template/value.h"
 
 namespace moracle::jinja {

@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/keyed_hash.h"
+#include "base/random/keyed_hash.h"
 
 namespace moracle::jinja {
 

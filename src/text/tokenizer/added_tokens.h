@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "base/json.h"
-#include "base/keyed_hash.h"
+#include "base/random/keyed_hash.h"
 #include "base/result.h"
 #include "text/tokenizer/normalizer.h"
-#include "text/tokenizer/text_matcher.h"
+#include "text/tokenizer/search/text_matcher.h"
 #include "text/tokenizer/tokenizer_config.h"
 #include "text/tokenizer/vocabulary.h"
 

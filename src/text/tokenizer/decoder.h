@@ -13,7 +13,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "text/tokenizer/component.h"
-#include "text/tokenizer/regex.h"
+#include "text/tokenizer/search/regex.h"
 
 namespace moracle {
 

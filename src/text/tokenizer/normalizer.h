@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "text/tokenizer/component.h"
 #include "text/tokenizer/pieces.h"
-#include "text/tokenizer/regex.h"
+#include "text/tokenizer/search/regex.h"
 #include "text/unicode.h"
 
 namespace moracle {

@@ -10,7 +10,7 @@
 #include "base/result.h"
 #include "text/tokenizer/component.h"
 #include "text/tokenizer/pieces.h"
-#include "text/tokenizer/regex.h"
+#include "text/tokenizer/search/regex.h"
 
 namespace moracle {
 

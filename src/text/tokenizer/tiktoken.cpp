@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/lfs_pointer.h"
+#include "base/files/lfs_pointer.h"
 #include "text/unicode.h"
 
 namespace moracle {

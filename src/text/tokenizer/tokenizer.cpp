@@ -9,7 +9,7 @@
 #include <tuple>
 #include <utility>
 
-#include "base/file_error.h"
+#include "base/files/file_error.h"
 #include "text/budgets.h"
 #include "text/tokenizer/added_tokens.h"
 #include "text/tokenizer/bpe.h"

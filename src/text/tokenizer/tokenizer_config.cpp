@@ -8,7 +8,7 @@
 #include <set>
 #include <string_view>
 
-#include "base/file_error.h"
+#include "base/files/file_error.h"
 #include "text/tokenizer/component.h"
 
 namespace moracle {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "base/keyed_hash.h"
+#include "base/random/keyed_hash.h"
 #include "base/result.h"
 
 namespace moracle {

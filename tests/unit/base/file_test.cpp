@@ -1,4 +1,4 @@
-#include "base/file.h"
+#include "base/files/file.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/file_error.h"
+#include "base/files/file_error.h"
 #include "support/temporary_folder.h"
 
 namespace moracle {

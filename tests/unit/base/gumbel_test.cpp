@@ -1,4 +1,4 @@
-#include "base/gumbel.h"
+#include "base/random/gumbel.h"
 
 #include <gtest/gtest.h>
 

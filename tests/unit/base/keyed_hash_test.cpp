@@ -1,4 +1,4 @@
-#include "base/keyed_hash.h"
+#include "base/random/keyed_hash.h"
 
 #include <gtest/gtest.h>
 

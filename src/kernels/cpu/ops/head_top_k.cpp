@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "base/checked.h"
-#include "base/gumbel.h"
 #include "base/memory.h"
+#include "base/random/gumbel.h"
 #include "base/ranking.h"
 
 namespace moracle::cpu {

@@ -9,7 +9,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "text/tokenizer/searcher.h"
+#include "text/tokenizer/search/searcher.h"
 
 namespace moracle {
 

@@ -1,4 +1,4 @@
-#include "text/tokenizer/regex_classes.h"
+#include "text/tokenizer/search/regex_classes.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "base/file_error.h"
+#include "base/files/file_error.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>

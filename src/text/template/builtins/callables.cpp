@@ -1,4 +1,4 @@
-#include "text/template/callables.h"
+#include "text/template/builtins/callables.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "base/folder.h"
+#include "base/files/folder.h"
 
 #include <dirent.h>
 
@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/file_error.h"
+#include "base/files/file_error.h"
 
 namespace moracle {
 

@@ -1,4 +1,4 @@
-#include "text/tokenizer/regex_syntax.h"
+#include "text/tokenizer/search/regex_syntax.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "text/tokenizer/regex_classes.h"
+#include "text/tokenizer/search/regex_classes.h"
 #include "text/unicode.h"
 
 namespace moracle {

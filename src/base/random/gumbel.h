@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "base/mix64.h"
+#include "base/random/mix64.h"
 
 namespace moracle {
 

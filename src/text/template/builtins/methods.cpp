@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "text/template/builtins/text_ops.h"
 #include "text/template/interpreter.h"
 #include "text/template/python_text.h"
-#include "text/template/text_ops.h"
 
 namespace moracle::jinja {
 namespace {

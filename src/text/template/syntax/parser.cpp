@@ -1,10 +1,10 @@
-#include "text/template/parser.h"
+#include "text/template/syntax/parser.h"
 
 #include <algorithm>
 #include <initializer_list>
 #include <utility>
 
-#include "text/template/parser_impl.h"
+#include "text/template/syntax/parser_impl.h"
 
 namespace moracle::jinja {
 namespace {

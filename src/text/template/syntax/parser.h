@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "text/template/ast.h"
+#include "text/template/syntax/ast.h"
 
 namespace moracle::jinja {
 

@@ -3,7 +3,7 @@
 #include <charconv>
 #include <utility>
 
-#include "text/template/filters_number.h"
+#include "text/template/builtins/filters_number.h"
 #include "text/template/interpreter.h"
 #include "text/template/order.h"
 #include "text/template/python_text.h"

@@ -2,7 +2,7 @@
 #include <string>
 #include <utility>
 
-#include "text/template/parser_impl.h"
+#include "text/template/syntax/parser_impl.h"
 
 namespace moracle::jinja {
 

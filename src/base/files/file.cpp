@@ -1,11 +1,11 @@
-#include "base/file.h"
+#include "base/files/file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
 
-#include "base/file_error.h"
+#include "base/files/file_error.h"
 
 namespace moracle {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "base/mix64.h"
+#include "base/random/mix64.h"
 
 namespace moracle {
 

@@ -1,5 +1,5 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "text/tokenizer/regex.h"
+#include "text/tokenizer/search/regex.h"
 
 #include <fmt/format.h>
 #include <pcre2.h>
@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "text/budgets.h"
-#include "text/tokenizer/regex_syntax.h"
+#include "text/tokenizer/search/regex_syntax.h"
 #include "text/unicode.h"
 
 namespace moracle {

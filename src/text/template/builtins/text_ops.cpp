@@ -1,4 +1,4 @@
-#include "text/template/text_ops.h"
+#include "text/template/builtins/text_ops.h"
 
 #include <algorithm>
 #include <utility>

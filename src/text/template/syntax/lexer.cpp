@@ -1,4 +1,4 @@
-#include "text/template/lexer.h"
+#include "text/template/syntax/lexer.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,4 +1,4 @@
-#include "text/template/filters_number.h"
+#include "text/template/builtins/filters_number.h"
 
 #include <algorithm>
 #include <array>

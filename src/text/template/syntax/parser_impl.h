@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "text/template/ast.h"
-#include "text/template/lexer.h"
+#include "text/template/syntax/ast.h"
+#include "text/template/syntax/lexer.h"
 
 namespace moracle::jinja {
 

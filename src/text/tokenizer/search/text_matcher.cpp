@@ -1,4 +1,4 @@
-#include "text/tokenizer/text_matcher.h"
+#include "text/tokenizer/search/text_matcher.h"
 
 #include <algorithm>
 
