@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/function_ref.h"
+#include "base/generic/function_ref.h"
 #include "base/result.h"
 
 namespace moracle {

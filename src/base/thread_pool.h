@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/function_ref.h"
+#include "base/generic/function_ref.h"
 
 namespace moracle {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/function_ref.h"
+#include "base/generic/function_ref.h"
 #include "base/result.h"
 #include "device/device_api.h"
 #include "machine/machine.h"

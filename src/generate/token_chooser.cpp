@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/generic/ranking.h"
 #include "base/random/gumbel.h"
-#include "base/ranking.h"
 
 namespace moracle {
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "base/function_ref.h"
+#include "base/generic/function_ref.h"
 #include "format/decode/packed_int.h"
 #include "format/format.h"
 

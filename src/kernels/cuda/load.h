@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "base/function_ref.h"
+#include "base/generic/function_ref.h"
 #include "base/thread_pool.h"
 #include "device/device.h"
 #include "device/launch_args.h"

@@ -154,7 +154,7 @@ std::size_t default_kv_memory(const Plan& plan, const Transformer& model) {
   const std::size_t host = probe_machine().memory_bytes;
   const std::size_t most = host / 10 * 9;
   const std::size_t left = std::max(most > weights ? most - weights : 0, host / 8);
-  return std::min(left, kSequences * model.state_bytes(plan.info().max_positions));
+  return std::min(left, kSequences * model.state_bytes(plan.spec().info.max_positions));
 }
 
 }  // namespace

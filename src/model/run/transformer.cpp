@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/generic/ranking.h"
 #include "base/random/gumbel.h"
-#include "base/ranking.h"
 
 namespace moracle {
 

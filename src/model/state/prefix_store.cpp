@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/keyed_hash.h"
+#include "base/random/keyed_hash.h"
 
 namespace moracle {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/budget.h"
-#include "base/flat_map.h"
+#include "base/generic/flat_map.h"
 #include "base/json.h"
 #include "base/result.h"
 #include "text/tokenizer/vocabulary.h"

@@ -1,4 +1,4 @@
-#include "base/flat_map.h"
+#include "base/generic/flat_map.h"
 
 #include <gtest/gtest.h>
 

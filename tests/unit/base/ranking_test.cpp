@@ -1,4 +1,4 @@
-#include "base/ranking.h"
+#include "base/generic/ranking.h"
 
 #include <gtest/gtest.h>
 

@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "base/checked.h"
+#include "base/generic/ranking.h"
 #include "base/memory.h"
 #include "base/random/gumbel.h"
-#include "base/ranking.h"
 
 namespace moracle::cpu {
 

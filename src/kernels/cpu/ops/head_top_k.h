@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "base/function_ref.h"
+#include "base/generic/function_ref.h"
 #include "kernels/cpu/weights/panel.h"
 #include "kernels/kernel.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/budget.h"
-#include "base/flat_map.h"
+#include "base/generic/flat_map.h"
 
 namespace moracle {
 
