@@ -65,9 +65,15 @@ std::vector<float> attempt(const std::string& folder) {
   }
   moracle_error_free(error);
   moracle_free(reply);
-  if (engine != nullptr) EXPECT_EQ(moracle_engine_close(engine), MORACLE_OK);
-  if (experts != nullptr) EXPECT_EQ(moracle_experts_close(experts), MORACLE_OK);
-  if (checkpoint != nullptr) EXPECT_EQ(moracle_checkpoint_close(checkpoint), MORACLE_OK);
+  if (engine != nullptr) {
+    EXPECT_EQ(moracle_engine_close(engine), MORACLE_OK);
+  }
+  if (experts != nullptr) {
+    EXPECT_EQ(moracle_experts_close(experts), MORACLE_OK);
+  }
+  if (checkpoint != nullptr) {
+    EXPECT_EQ(moracle_checkpoint_close(checkpoint), MORACLE_OK);
+  }
   return result;
 }
 
