@@ -8,14 +8,13 @@ namespace moracle::api {
 Result<std::shared_ptr<OpenCheckpoint>> OpenCheckpoint::open(const std::string& folder, const Policy& policy) {
   MORACLE_ASSIGN(auto files, Checkpoint::open(folder));
   std::shared_ptr<OpenCheckpoint> opened(new OpenCheckpoint);
-  MORACLE_ASSIGN(opened->owner_, LoadPlan::make(std::move(files), probe_machine(), policy));
-  opened->plan_ = &opened->owner_->opened();
+  MORACLE_ASSIGN(opened->plan_, LoadPlan::make(std::move(files), probe_machine(), policy));
   return opened;
 }
 
 std::shared_ptr<Pool> OpenCheckpoint::pool() {
   const std::lock_guard lock(mutex_);
-  if (!pool_) pool_ = std::make_shared<Pool>(plan_->machine().cores);
+  if (!pool_) pool_ = std::make_shared<Pool>(plan().machine().cores);
   return pool_;
 }
 
@@ -43,7 +42,7 @@ moracle_status moracle_checkpoint_json(moracle_checkpoint* checkpoint, char** js
     MORACLE_TRY(api::check_not_null(json, "json"));
     *json = nullptr;
     MORACLE_ASSIGN(const auto opened, api::find<api::OpenCheckpoint>(checkpoint));
-    *json = api::copy_json(inspect_json(opened->plan(), opened->plan().checkpoint()));
+    *json = api::copy_json(inspect_json(opened->load_plan(), opened->plan().checkpoint()));
     return Ok{};
   });
 }

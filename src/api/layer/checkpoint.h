@@ -16,15 +16,15 @@ class OpenCheckpoint {
   static constexpr Kind kKind = Kind::checkpoint;
   static Result<std::shared_ptr<OpenCheckpoint>> open(const std::string& folder, const Policy& policy);
 
-  [[nodiscard]] const Plan& plan() const { return *plan_; }
+  [[nodiscard]] const LoadPlan& load_plan() const { return *plan_; }
+  [[nodiscard]] const Plan& plan() const { return plan_->opened(); }
   // Of this machine's cores; made once.
   std::shared_ptr<Pool> pool();
 
  private:
   OpenCheckpoint() = default;
 
-  std::unique_ptr<LoadPlan> owner_;
-  const Plan* plan_ = nullptr;
+  std::unique_ptr<LoadPlan> plan_;
   std::mutex mutex_;
   std::shared_ptr<Pool> pool_;
 };
