@@ -508,7 +508,7 @@ Result<CanonicalLinear> LoadPlan::read_linear(std::size_t module) const {
 }
 
 Result<> LoadPlan::verify_unchanged() const {
-  return opened_->checkpoint().verify_unchanged();
+  return opened_->verify_unchanged();
 }
 
 }  // namespace moracle

@@ -31,6 +31,7 @@ class LoadPlan::Opened final {
   [[nodiscard]] const std::vector<ModuleReport>& modules() const { return reports_; }
   [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
   [[nodiscard]] std::uint64_t parameters() const { return parameters_; }
+  [[nodiscard]] Result<> verify_unchanged() const { return checkpoint_->verify_unchanged(); }
   [[nodiscard]] Result<CanonicalExperts> read_experts(std::size_t module) const {
     return unless_changed(*checkpoint_, opened_[module].experts.read());
   }
