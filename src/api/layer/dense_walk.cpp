@@ -98,7 +98,7 @@ Result<const DenseWalk::Tensor*> DenseWalk::next() {
     ++module_;
     return &tensor_;
   }
-  MORACLE_TRY(plan.verify_unchanged());
+  MORACLE_TRY(plan.checkpoint().verify_unchanged());
   return nullptr;
 }
 

@@ -107,7 +107,7 @@ Result<std::shared_ptr<ExpertsLayer>> ExpertsLayer::open(const Plan& plan, Layer
   const std::lock_guard lock(pool->mutex());
   auto packed = kernel->pack_experts(share, {.pool = pool->threads(), .activation = spec->activation});
   MORACLE_ASSIGN(layer->packed_, unless_changed(plan.checkpoint(), std::move(packed)));
-  MORACLE_TRY(plan.verify_unchanged());
+  MORACLE_TRY(plan.checkpoint().verify_unchanged());
   layer->request_ = std::move(request);
   layer->pool_ = std::move(pool);
   return layer;
