@@ -27,7 +27,10 @@ std::string StopTexts::push(std::string_view piece) {
   std::size_t first = std::string::npos;
   std::size_t held = 0;
   for (const std::string& stop : texts_) {
-    first = std::min(first, held_.find(stop));
+    if (const std::size_t at = held_.find(stop); at < first) {
+      first = at;
+      found_ = stop;
+    }
     held = std::max(held, begun(held_, stop));
   }
   reached_ = first != std::string::npos;

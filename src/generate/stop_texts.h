@@ -18,10 +18,13 @@ class StopTexts {
   // What was held back. No text follows.
   [[nodiscard]] std::string finish();
   [[nodiscard]] bool reached() const { return reached_; }
+  // The stop text that was reached; empty: none.
+  [[nodiscard]] const std::string& found() const { return found_; }
 
  private:
   std::vector<std::string> texts_;
   std::string held_;
+  std::string found_;
   bool reached_ = false;
 };
 
