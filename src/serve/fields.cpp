@@ -1,0 +1,363 @@
+#include "serve/fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace moracle::serve {
+
+namespace {
+
+using enum FieldUse;
+using enum FieldType;
+
+constexpr std::uint8_t kChat = 1;
+constexpr std::uint8_t kCompletions = 2;
+constexpr std::uint8_t kBoth = 3;
+
+constexpr double kInt32 = 2147483647.0;
+constexpr double kInt63 = 9223372036854774784.0;  // the largest double below 2^63
+constexpr double kHuge = 1e30;
+
+constexpr std::string_view kStopSchema =
+    R"({"oneOf":[{"type":"string","maxLength":256},{"type":"array","maxItems":16,"items":{"type":"string","maxLength":256}}]})";
+constexpr std::string_view kIdsSchema =
+    R"({"type":"array","maxItems":1024,"items":{"type":"integer","minimum":0,"maximum":2147483647}})";
+constexpr std::string_view kBiasSchema =
+    R"({"type":"object","maxProperties":1024,"additionalProperties":{"type":"number","minimum":-100,"maximum":100}})";
+constexpr std::string_view kMessagesSchema =
+    R"({"type":"array","minItems":1,"maxItems":4096,"items":{"type":"object","required":["role"],"properties":{)"
+    R"("role":{"type":"string","enum":["system","developer","user","assistant","tool"]},)"
+    R"("content":{"oneOf":[{"type":"string"},{"type":"null"},{"type":"array","items":{"type":"object",)"
+    R"("required":["type","text"],"properties":{"type":{"const":"text"},"text":{"type":"string"}}}}]},)"
+    R"("name":{"type":"string"},"tool_call_id":{"type":"string"},"tool_calls":{"type":"array"},)"
+    R"("reasoning":{"type":["string","null"]},"reasoning_content":{"type":["string","null"]}}}})";
+constexpr std::string_view kPromptSchema =
+    R"({"oneOf":[{"type":"string"},{"type":"array","minItems":1,"maxItems":256,"items":{"type":"string"}},)"
+    R"({"type":"array","minItems":1,"items":{"type":"integer","minimum":0,"maximum":2147483647}},)"
+    R"({"type":"array","minItems":1,"maxItems":256,"items":{"type":"array","minItems":1,)"
+    R"("items":{"type":"integer","minimum":0,"maximum":2147483647}}}]})";
+constexpr std::string_view kStreamOptionsSchema =
+    R"({"type":"object","properties":{"include_usage":{"type":["boolean","null"]},)"
+    R"("continuous_usage_stats":{"type":["boolean","null"]}}})";
+constexpr std::string_view kScalarsSchema =
+    R"({"type":"object","maxProperties":32,"additionalProperties":{"type":["string","number","boolean","null"]}})";
+constexpr std::string_view kToolChoiceSchema = R"({"type":"string","enum":["none","auto"]})";
+constexpr std::string_view kFormatSchema =
+    R"({"type":"object","required":["type"],"properties":{"type":{"const":"text"}}})";
+constexpr std::string_view kReasoningSchema = R"({"type":"object","properties":{"effort":{"type":["string","null"]}}})";
+
+constexpr RequestField flag(std::string_view name, std::uint8_t where, std::string_view text) {
+  return {.name = name, .use = honoured, .endpoints = where, .type = boolean, .text = text};
+}
+constexpr RequestField whole(std::string_view name, std::uint8_t where, double low, double high,
+                             std::string_view text) {
+  return {.name = name, .use = honoured, .endpoints = where, .type = integer, .text = text, .low = low, .high = high};
+}
+constexpr RequestField real(std::string_view name, std::uint8_t where, double low, double high, std::string_view text,
+                            bool above_low = false) {
+  return {.name = name,
+          .use = honoured,
+          .endpoints = where,
+          .type = number,
+          .text = text,
+          .low = low,
+          .high = high,
+          .above_low = above_low};
+}
+constexpr RequestField word(std::string_view name, std::uint8_t where, std::string_view text_) {
+  return {.name = name, .use = honoured, .endpoints = where, .type = text, .text = text_};
+}
+constexpr RequestField shaped(std::string_view name, std::uint8_t where, std::string_view schema,
+                              std::string_view text) {
+  return {.name = name, .use = honoured, .endpoints = where, .type = structure, .text = text, .schema = schema};
+}
+constexpr RequestField ignored_field(std::string_view name, std::string_view text) {
+  return {.name = name, .use = inert, .endpoints = kBoth, .type = structure, .text = text};
+}
+constexpr RequestField refuse(std::string_view name, std::string_view text, std::string_view off = "null",
+                              std::uint8_t where = kBoth) {
+  return {.name = name, .use = refused, .endpoints = where, .type = structure, .text = text, .off = off};
+}
+
+constexpr std::string_view kNoStructure = "the output cannot be held to a schema yet: ask in words and check it";
+
+constexpr std::array kFields = {
+    word("model", kBoth, "A served name; absent: the model that is served"),
+    shaped("messages", kChat, kMessagesSchema, "The conversation"),
+    shaped("prompt", kCompletions, kPromptSchema, "A text, a list of texts, token ids, or a list of lists of them"),
+    whole("max_tokens", kBoth, 0, kInt32, "Most tokens of a reply; chat at least 1; completions: 16, and 0 with echo"),
+    whole("max_completion_tokens", kChat, 1, kInt32, "The same as max_tokens"),
+    real("temperature", kBoth, 0, 100, "0 is greedy; else logits are divided by it"),
+    real("top_p", kBoth, 0, 1, "Draw among the likeliest tokens whose mass reaches it", true),
+    whole("top_k", kBoth, -1, kInt32, "Draw among the k likeliest tokens; 0 and -1: off"),
+    real("min_p", kBoth, 0, 1, "Leave out what is less likely than min_p times the likeliest"),
+    real("frequency_penalty", kBoth, -2, 2, "Subtracted from a logit for each time that the reply has the token"),
+    real("presence_penalty", kBoth, -2, 2, "Subtracted once from logits of tokens that the reply has"),
+    real("repetition_penalty", kBoth, 0, kHuge, "Divides positive logits of tokens that occurred", true),
+    whole("seed", kBoth, -kInt63, kInt63, "With system_fingerprint it reproduces a reply; absent: drawn, and returned"),
+    whole("n", kBoth, 1, kMostChoices, "Replies to each prompt"),
+    shaped("stop", kBoth, kStopSchema, "Texts that end a reply in front of them"),
+    shaped("stop_token_ids", kBoth, kIdsSchema, "Tokens that end a reply"),
+    flag("include_stop_str_in_output", kBoth, "Leave the stop text in the reply"),
+    flag("ignore_eos", kBoth, "End tokens end nothing"),
+    whole("min_tokens", kBoth, 0, kInt32, "No token ends the reply before so many"),
+    flag("skip_special_tokens", kBoth, "Leave special tokens out of the text (default: true)"),
+    shaped("logit_bias", kBoth, kBiasSchema, "Added to logits, by token id"),
+    flag("logprobs", kChat, "Log-probabilities of the reply's tokens, of raw logits"),
+    whole("top_logprobs", kChat, 0, kMostLogprobs, "And of so many likeliest tokens beside each"),
+    whole("logprobs", kCompletions, 0, kMostLogprobs, "Log-probabilities, of the token and of so many likeliest"),
+    flag("echo", kCompletions, "The text begins with the prompt"),
+    flag("add_special_tokens", kCompletions, "Encode texts with the tokenizer's special tokens (default: true)"),
+    flag("stream", kBoth, "Server-sent events, one for each piece"),
+    shaped("stream_options", kBoth, kStreamOptionsSchema, "include_usage, continuous_usage_stats"),
+    shaped("tools", kChat, R"({"type":"array","maxItems":0})", "An empty list: calls of tools are not served yet"),
+    shaped("tool_choice", kChat, kToolChoiceSchema, "none or auto"),
+    flag("parallel_tool_calls", kChat, "Without tools it has no effect"),
+    shaped("response_format", kBoth, kFormatSchema, R"({"type": "text"})"),
+    word("reasoning_effort", kChat, "A variable of the chat template"),
+    shaped("reasoning", kChat, kReasoningSchema, "effort: the same as reasoning_effort"),
+    flag("include_reasoning", kChat, "false leaves reasoning out of the reply; usage counts it all the same"),
+    shaped("chat_template_kwargs", kChat, kScalarsSchema, "Variables of the chat template"),
+    flag("add_generation_prompt", kChat, "Open the assistant's turn (default: true)"),
+    flag("continue_final_message", kChat, "Go on with the last message, which is the assistant's"),
+    flag("return_token_ids", kBoth, "prompt_token_ids and token_ids in the reply"),
+    word("cache_salt", kBoth, "Prompts share cached prefixes only with those of the same salt"),
+    whole("priority", kBoth, -kInt32, kInt32, "Lower is served first"),
+    word("request_id", kBoth, "Part of the reply's id, as the header x-request-id is"),
+
+    ignored_field("user", "No account is kept"),
+    ignored_field("metadata", "Nothing is stored"),
+    ignored_field("service_tier", "There is one"),
+    ignored_field("safety_identifier", "No account is kept"),
+    ignored_field("prompt_cache_key", "Prefixes are found by their tokens"),
+    ignored_field("prompt_cache_retention", "Prefixes are kept while there is room"),
+    ignored_field("verbosity", "A hint for models that are not served here"),
+    ignored_field("prediction", "A hint for speed"),
+
+    refuse("store", "nothing is stored: leave it out", "false"),
+    refuse("watermarking", "replies carry no watermark: leave it out", "false"),
+    refuse("structured_outputs", kNoStructure),
+    refuse("guided_json", "it is spelled structured_outputs, which is not served yet"),
+    refuse("guided_regex", "it is spelled structured_outputs, which is not served yet"),
+    refuse("guided_choice", "it is spelled structured_outputs, which is not served yet"),
+    refuse("guided_grammar", "grammars are not served"),
+    refuse("guided_decoding_backend", "it is spelled structured_outputs, which is not served yet"),
+    refuse("guided_whitespace_pattern", "it is spelled structured_outputs, which is not served yet"),
+    refuse("grammar", "grammars are not served"),
+    refuse("json_schema", "it is spelled structured_outputs, which is not served yet"),
+    refuse("structural_tag", "structural tags are not served"),
+    refuse("functions", "it is spelled tools, which is not served yet", "null", kChat),
+    refuse("function_call", "it is spelled tool_choice", "\"none\"", kChat),
+    refuse("modalities", "replies are text", R"(["text"])"),
+    refuse("audio", "replies are text"),
+    refuse("image_url", "prompts are text"),
+    refuse("input_audio", "prompts are text"),
+    refuse("web_search_options", "nothing is fetched"),
+    refuse("suffix", "text is only continued at its end"),
+    refuse("best_of", "all n replies are returned: ask for n", "1"),
+    refuse("use_beam_search", "beams are not searched"),
+    refuse("length_penalty", "beams are not searched", "1.0"),
+    refuse("early_stopping", "beams are not searched"),
+    refuse("prompt_logprobs", "ask /v1/completions with echo and logprobs"),
+    refuse("prompt_embeds", "prompts are text or token ids"),
+    refuse("chat_template", "the publisher's template is used"),
+    refuse("documents", "put documents into messages"),
+    refuse("bad_words", "use logit_bias", "[]"),
+    refuse("bad_words_ids", "use logit_bias", "[]"),
+    refuse("allowed_token_ids", "use logit_bias"),
+    refuse("truncate_prompt_tokens", "shorten the prompt"),
+    refuse("logits_processors", "no code of a request is run"),
+    refuse("vllm_xargs", "arguments of plug-ins are not served"),
+    refuse("kv_transfer_params", "states are not transferred"),
+    refuse("mm_processor_kwargs", "prompts are text"),
+    refuse("return_tokens_as_token_ids", "ask for return_token_ids"),
+    refuse("repeat_penalty", "it is spelled repetition_penalty", "1.0"),
+    refuse("typical_p", "use top_p or min_p", "1.0"),
+    refuse("tfs_z", "use top_p or min_p", "1.0"),
+    refuse("top_a", "use min_p", "0"),
+    refuse("mirostat", "use temperature, top_p or min_p", "0"),
+    refuse("dry_multiplier", "use repetition_penalty or frequency_penalty", "0"),
+    refuse("dry_base", "use repetition_penalty or frequency_penalty"),
+    refuse("dry_allowed_length", "use repetition_penalty or frequency_penalty"),
+    refuse("dry_penalty_last_n", "use repetition_penalty or frequency_penalty"),
+    refuse("dry_sequence_breakers", "use repetition_penalty or frequency_penalty"),
+    refuse("xtc_probability", "use temperature or min_p", "0"),
+    refuse("xtc_threshold", "use temperature or min_p"),
+    refuse("n_probs", "ask for logprobs", "0"),
+    refuse("n_predict", "it is spelled max_tokens"),
+    refuse("lora", "the published weights are served, unchanged"),
+};
+
+bool asks_for_nothing(const RequestField& field, const Json& value) {
+  if (value.is_null() || (value.is_boolean() && !value.get<bool>())) return true;
+  if ((value.is_structured() && value.empty()) || (value.is_string() && value.get_ref<const std::string&>().empty()))
+    return true;
+  return value == Json::parse(field.off, nullptr, false);
+}
+
+std::string_view type_words(FieldType type) {
+  switch (type) {
+    case boolean:
+      return "true or false";
+    case integer:
+      return "a whole number";
+    case number:
+      return "a number";
+    case text:
+      return "a text";
+    case structure:
+      return "what the documents say";
+  }
+  return "";
+}
+
+std::string range_words(const RequestField& field) {
+  const bool open = field.high >= kHuge;
+  const auto shown = [&](double value) {
+    return field.type == integer ? fmt::format("{:.0f}", value) : fmt::format("{}", value);
+  };
+  if (open)
+    return fmt::format("{} {} {}", type_words(field.type), field.above_low ? "above" : "of at least", shown(field.low));
+  return fmt::format("{} {} {} {} {}", type_words(field.type), field.above_low ? "above" : "from", shown(field.low),
+                     field.above_low ? "and at most" : "to", shown(field.high));
+}
+
+std::string shown_value(const Json& value) {
+  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (text.size() > 80) text = text.substr(0, 77) + "...";
+  return text;
+}
+
+Result<> check_scalar(const RequestField& field, const Json& value) {
+  const bool fits = field.type == boolean ? value.is_boolean()
+                    : field.type == integer
+                        ? value.is_number_integer() || (value.is_number_float() && std::isfinite(value.get<double>()) &&
+                                                        value.get<double>() == std::floor(value.get<double>()))
+                    : field.type == number ? value.is_number()
+                                           : value.is_string();
+  if (!fits) {
+    return Error{.code = "request.type",
+                 .where = std::string(field.name),
+                 .wanted = std::string(type_words(field.type)),
+                 .found = shown_value(value)};
+  }
+  if (field.type == text && value.get_ref<const std::string&>().size() > kNameBytes) {
+    return Error{.code = "request.limit",
+                 .where = std::string(field.name),
+                 .wanted = fmt::format("at most {} bytes", kNameBytes),
+                 .found = fmt::format("{} bytes", value.get_ref<const std::string&>().size())};
+  }
+  if (field.type != integer && field.type != number) return Ok{};
+  const double wanted = value.get<double>();
+  const bool inside = (field.above_low ? wanted > field.low : wanted >= field.low) && wanted <= field.high;
+  if (inside) return Ok{};
+  return Error{.code = "request.value",
+               .where = std::string(field.name),
+               .wanted = range_words(field),
+               .found = shown_value(value)};
+}
+
+std::string markdown_cell(std::string_view text) {
+  std::string out;
+  for (const char c : text) out += c == '|' ? std::string("\\|") : std::string(1, c);
+  return out;
+}
+
+}  // namespace
+
+std::span<const RequestField> request_fields() {
+  return kFields;
+}
+
+const RequestField* find_field(std::string_view name, Endpoint endpoint) {
+  const auto found = std::find_if(kFields.begin(), kFields.end(), [&](const RequestField& field) {
+    return field.name == name && field.serves(endpoint);
+  });
+  return found == kFields.end() ? nullptr : &*found;
+}
+
+bool has_field(const Json& body, const char* name) {
+  const auto found = body.find(name);
+  return found != body.end() && !found->is_null();
+}
+
+Result<> check_fields(const Json& body, Endpoint endpoint, bool strict, std::vector<std::string>& ignored) {
+  for (const auto& [name, value] : body.items()) {
+    const RequestField* const field = find_field(name, endpoint);
+    if (field == nullptr) {
+      if (strict) {
+        return Error{.code = "request.unknown",
+                     .where = name.substr(0, kNameBytes),
+                     .wanted = "a field that is known",
+                     .found = "one that is not",
+                     .advice = "leave it out: this server runs with --strict"};
+      }
+      ignored.push_back(name);
+      continue;
+    }
+    if (value.is_null() || field->use == inert) continue;
+    if (field->use == refused) {
+      if (asks_for_nothing(*field, value)) continue;
+      return Error{.code = "request.unsupported",
+                   .where = name,
+                   .wanted = "a request without it",
+                   .found = shown_value(value),
+                   .advice = std::string(field->text)};
+    }
+    if (field->type != structure) MORACLE_TRY(check_scalar(*field, value));
+  }
+  return Ok{};
+}
+
+Json field_schema(const RequestField& field) {
+  Json schema;
+  switch (field.type) {
+    case boolean:
+      schema = {{"type", "boolean"}};
+      break;
+    case integer:
+    case number:
+      schema = {{"type", field.type == integer ? "integer" : "number"}};
+      if (field.type == integer) {
+        schema["minimum"] = static_cast<std::int64_t>(field.low);
+        schema["maximum"] = static_cast<std::int64_t>(field.high);
+      } else {
+        schema[field.above_low ? "exclusiveMinimum" : "minimum"] = field.low;
+        if (field.high < kHuge) schema["maximum"] = field.high;
+      }
+      break;
+    case text:
+      schema = {{"type", "string"}, {"maxLength", kNameBytes}};
+      break;
+    case structure:
+      schema = Json::parse(field.schema, nullptr, false);
+      break;
+  }
+  return {{"description", field.text}, {"anyOf", Json::array({std::move(schema), {{"type", "null"}}})}};
+}
+
+std::string fields_markdown() {
+  std::string out;
+  const auto endpoints = [](const RequestField& field) {
+    return field.endpoints == kBoth ? "both" : field.endpoints == kChat ? "chat" : "completions";
+  };
+  const auto table = [&](FieldUse use, std::string_view title, std::string_view last) {
+    out += fmt::format("### {}\n\n| field | endpoint | {} |\n| --- | --- | --- |\n", title, last);
+    for (const RequestField& field : kFields) {
+      if (field.use != use) continue;
+      const bool ranged = use == honoured && (field.type == integer || field.type == number);
+      out += fmt::format("| `{}` | {} | {}{} |\n", field.name, endpoints(field), markdown_cell(field.text),
+                         ranged ? "; " + range_words(field) : "");
+    }
+    out += "\n";
+  };
+  table(honoured, "Honoured", "meaning");
+  table(inert, "Inert", "why it changes nothing");
+  table(refused, "Refused", "instead");
+  return out;
+}
+
+}  // namespace moracle::serve

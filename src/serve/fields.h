@@ -1,0 +1,76 @@
+// The fields of a request's body: one table that the parser, openapi.json and the documents are made from.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace moracle::serve {
+
+enum class Endpoint : std::uint8_t { chat = 1, completions = 2 };
+
+enum class FieldUse : std::uint8_t {
+  honoured,  // does what it says
+  inert,     // changes no output, accepted
+  refused,   // would change the output and is not done: an error, unless its value asks for nothing
+};
+
+enum class FieldType : std::uint8_t {
+  boolean,
+  integer,
+  number,
+  text,
+  structure,  // `schema` describes it, and the parser has code for it
+};
+
+struct RequestField {
+  std::string_view name;
+  FieldUse use;
+  std::uint8_t endpoints;  // Endpoint values, or-ed
+  FieldType type;
+  std::string_view text;  // what it does; of refused ones: what to do instead
+  double low = 0;         // of numbers
+  double high = 0;
+  bool above_low = false;          // `low` itself is out of range
+  std::string_view schema = "{}";  // of structures: a JSON schema
+  std::string_view off = "null";   // of refused ones: the value that asks for nothing, beside null, false and empty
+
+  [[nodiscard]] bool serves(Endpoint endpoint) const { return (endpoints & static_cast<std::uint8_t>(endpoint)) != 0; }
+};
+
+[[nodiscard]] std::span<const RequestField> request_fields();
+[[nodiscard]] const RequestField* find_field(std::string_view name, Endpoint endpoint);  // nullptr: unknown
+
+// The JSON schema of a field's value; null is allowed beside it.
+[[nodiscard]] Json field_schema(const RequestField& field);
+// Markdown tables of all fields, for docs/serve.md.
+[[nodiscard]] std::string fields_markdown();
+
+// Limits of a body, held before anything of its size is allocated.
+inline constexpr std::size_t kBodyBytes = std::size_t{8} << 20;
+inline constexpr int kBodyDepth = 64;
+inline constexpr std::size_t kBodyValues = std::size_t{1} << 20;
+inline constexpr std::size_t kMostMessages = 4096;
+inline constexpr std::size_t kMostPrompts = 256;
+inline constexpr std::int64_t kMostChoices = 16;
+inline constexpr std::size_t kMostSequences = 256;  // prompts times choices
+inline constexpr std::size_t kMostStops = 16;
+inline constexpr std::size_t kStopBytes = 256;
+inline constexpr std::size_t kMostBiases = 1024;
+inline constexpr std::int64_t kMostLogprobs = 20;
+inline constexpr std::size_t kMostTemplateArguments = 32;
+inline constexpr std::size_t kNameBytes = 256;  // of model, request_id, cache_salt and template arguments
+
+// Checks every member of `body` against the table: types, ranges, refusals. Unknown names go to `ignored`; `strict`
+// refuses them. Errors: "request.type", "request.value", "request.unsupported", "request.unknown".
+Result<> check_fields(const Json& body, Endpoint endpoint, bool strict, std::vector<std::string>& ignored);
+
+// Checked access to the members of such a body.
+[[nodiscard]] bool has_field(const Json& body, const char* name);  // present and not null
+
+}  // namespace moracle::serve

@@ -1,0 +1,358 @@
+#include "serve/open_reply.h"
+
+#include <algorithm>
+
+#include "serve/api_error.h"
+
+namespace moracle::serve {
+
+namespace {
+
+double seconds(OpenReply::Time from, OpenReply::Time to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+OpenReply::Time now() {
+  return std::chrono::steady_clock::now();
+}
+
+}  // namespace
+
+OpenReply::OpenReply(Service& service, HttpRequest request, std::shared_ptr<Exchange> exchange,
+                     PreparedRequest prepared, ReplyHead head, Time arrived)
+    : service_(service),
+      request_(std::move(request)),
+      exchange_(std::move(exchange)),
+      prepared_(std::move(prepared)),
+      head_(std::move(head)),
+      arrived_(arrived) {
+  ++service_.open_;
+}
+
+OpenReply::~OpenReply() {
+  --service_.open_;
+}
+
+void OpenReply::start() {
+  const ApiRequest& api = prepared_.api;
+  const ModelText& text = *service_.model_->text;
+  exchange_->on_gone([weak = weak_from_this()](std::string_view cause) {
+    if (const auto self = weak.lock()) self->gone(cause);
+  });
+  const std::size_t count = prepared_.prompts.size() * static_cast<std::size_t>(api.n);
+  choices_.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const PreparedPrompt& prompt = prepared_.prompts[i / static_cast<std::size_t>(api.n)];
+    ChoiceTextOptions options{.stop = prepared_.stop_texts,
+                              .include_stop = api.include_stop,
+                              .min_tokens = api.min_tokens,
+                              .skip_special_tokens = api.skip_special_tokens};
+    if (api.endpoint == Endpoint::chat) {
+      options.format = text.reply_format();
+      options.prompt = prompt.text;
+    }
+    choices_.emplace_back(ChoiceText(text.tokenizer(), std::move(options)));
+    if (api.echo) choices_.back().before = prompt.text;
+  }
+  service_.metrics_.observe_params(api.n, prepared_.request.max_tokens.value_or(0));
+  for (std::size_t i = 0; i < count && !done_; ++i) {
+    Request request = prepared_.engine_request(i);
+    request.key = request_.key;
+    request.salt = (service_.options_.share_prefixes ? "" : request_.key) + "\n" + api.cache_salt;
+    choices_[i].ticket = service_.model_->engine->submit(
+        std::move(request), [self = shared_from_this(), server = service_.server_, i](EngineEvent&& event) {
+          server->post([self, i, event = std::move(event)]() mutable { self->on_event(i, std::move(event)); });
+        });
+  }
+}
+
+void OpenReply::gone(std::string_view cause) {
+  if (done_) return;
+  done_ = true;
+  service_.metrics_.count_cancel(cause);
+  for (const Choice& choice : choices_) {
+    if (!choice.end) service_.metrics_.count_success("abort");
+  }
+  cancel_rest();
+  log(0, cause);
+}
+
+void OpenReply::abandon() {
+  if (done_) return;
+  service_.metrics_.count_cancel("shutdown");
+  fail(Error{.code = "server.shutdown", .wanted = "time to finish the reply", .found = "the server is ending"});
+}
+
+void OpenReply::cancel_rest() {
+  for (const Choice& choice : choices_) {
+    if (!choice.settled) service_.model_->engine->cancel(choice.ticket);
+  }
+}
+
+void OpenReply::on_event(std::size_t index, EngineEvent event) {
+  Choice& choice = choices_[index];
+  if (event.outcome) choice.settled = true;
+  if (done_) return;
+  if (event.outcome && event.outcome->error) {
+    fail(*event.outcome->error);
+    return;
+  }
+  if (event.accepted) {
+    choice.accepted = true;
+    const bool all = std::all_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.accepted; });
+    if (all && prepared_.api.stream) open_stream();
+  }
+  if (event.started) {
+    choice.started = now();
+    choice.cached = event.cached;
+  }
+  if (choice.end) return;  // tokens behind a stop text
+  const auto taken = take_tokens(choice, event);
+  if (!taken.ok()) {
+    fail(taken.error());
+    return;
+  }
+  if (event.outcome && !choice.end) take_end(choice, *event.outcome);
+  if (choice.end) {
+    const auto settled = settle(choice);
+    if (!settled.ok()) {
+      fail(settled.error());
+      return;
+    }
+  }
+  if (prepared_.api.stream) tell(index);
+  if (done_) return;  // the client does not read
+  if (std::all_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.end.has_value(); })) finish();
+}
+
+Result<> OpenReply::take_tokens(Choice& choice, const EngineEvent& event) {
+  const bool scores = prepared_.api.logprobs.has_value();
+  if (scores) choice.scored.insert(choice.scored.end(), event.prompt.begin(), event.prompt.end());
+  for (const HeldToken& token : event.tokens) {
+    MORACLE_TRY(take_token(choice, token));
+    if (!choice.text.stopped()) continue;
+    choice.end = ReplyEnd{.reason = "stop", .stop_reason = choice.text.stop_text()};
+    if (!event.outcome) service_.model_->engine->cancel(choice.ticket);
+    break;
+  }
+  return Ok{};
+}
+
+Result<> OpenReply::take_token(Choice& choice, const HeldToken& token) {
+  const Time time = now();
+  if (choice.ids.empty()) {
+    choice.first = time;
+    service_.metrics_.observe_first_token(seconds(arrived_, time));
+  } else {
+    service_.metrics_.observe_token_gap(seconds(choice.last, time));
+  }
+  choice.last = time;
+  const bool last = ends(choice, token.id);
+  choice.ids.push_back(token.id);
+  if (prepared_.api.logprobs) choice.scored.push_back(token);
+  return last ? Ok{} : choice.text.push(token.id);
+}
+
+// Whether the engine ends a choice at this token, which then is no text.
+bool OpenReply::ends(const Choice& choice, std::int32_t id) const {
+  const Request& request = prepared_.request;
+  if (std::ssize(choice.ids) < request.min_tokens) return false;
+  const auto among = [id](const std::vector<std::int32_t>& ids) {
+    return std::find(ids.begin(), ids.end(), id) != ids.end();
+  };
+  return among(request.stop_ids) || (!request.ignore_eos && among(request.end_ids));
+}
+
+const std::string* OpenReply::stop_text_of(std::int32_t id) const {
+  const auto& all = prepared_.stop_text_ids;
+  const auto found = std::find_if(all.begin(), all.end(), [id](const auto& entry) { return entry.first == id; });
+  return found == all.end() ? nullptr : &found->second;
+}
+
+std::vector<std::int32_t> OpenReply::prompt_of(std::size_t index) const {
+  return prepared_.prompts[index / static_cast<std::size_t>(prepared_.api.n)].ids;
+}
+
+void OpenReply::take_end(Choice& choice, const RequestOutcome& outcome) {
+  if (outcome.end == RequestEnd::length) {
+    choice.end = ReplyEnd{.reason = "length"};
+    return;
+  }
+  choice.end = ReplyEnd{.reason = "stop"};
+  if (!outcome.stop_id) return;
+  const auto& asked = prepared_.api.stop_token_ids;
+  if (const std::string* const text = stop_text_of(*outcome.stop_id)) {
+    choice.end->stop_reason = *text;
+  } else if (std::find(asked.begin(), asked.end(), *outcome.stop_id) != asked.end()) {
+    choice.end->stop_reason = *outcome.stop_id;
+  }
+}
+
+// The text of a choice that has ended, whole.
+Result<> OpenReply::settle(Choice& choice) {
+  MORACLE_TRY(choice.text.finish());
+  // What a token's text held back may complete a stop text.
+  if (choice.text.stopped()) choice.end = ReplyEnd{.reason = "stop", .stop_reason = choice.text.stop_text()};
+  const bool by_token = !choice.text.stopped() && choice.end->stop_reason.is_string();
+  if (by_token && prepared_.api.include_stop) choice.after = choice.end->stop_reason.get<std::string>();
+  service_.metrics_.count_success(choice.end->reason);
+  return Ok{};
+}
+
+void OpenReply::open_stream() {
+  if (streaming_) return;
+  streaming_ = true;
+  HeaderList headers = {{"x-request-id", head_.id}};
+  if (!prepared_.api.ignored.empty()) headers.emplace_back("x-moracle-ignored", header_list(prepared_.api.ignored));
+  exchange_->begin_stream(std::move(headers));
+}
+
+Json OpenReply::take_logprobs(Choice& choice) {
+  if (!prepared_.api.logprobs) return nullptr;
+  const Tokenizer& tokenizer = service_.model_->text->tokenizer();
+  const auto tokens = std::exchange(choice.scored, {});
+  if (prepared_.api.endpoint == Endpoint::chat) return chat_logprobs(tokenizer, tokens, *prepared_.api.logprobs);
+  return completion_logprobs(tokenizer, tokens, *prepared_.api.logprobs, choice.offset);
+}
+
+// What of a choice was not told yet.
+ReplyPiece OpenReply::take_piece(std::size_t index) {
+  Choice& choice = choices_[index];
+  ReplyPiece piece{.index = static_cast<std::int64_t>(index)};
+  piece.reasoning = choice.text.take_reasoning();
+  piece.text = std::exchange(choice.before, {}) + choice.text.take_answer() + std::exchange(choice.after, {});
+  if (!prepared_.api.include_reasoning) piece.reasoning.clear();
+  if (!choice.scored.empty()) piece.logprobs = take_logprobs(choice);
+  if (prepared_.api.return_token_ids) {
+    piece.token_ids.emplace(choice.ids.begin() + static_cast<std::ptrdiff_t>(choice.told_ids), choice.ids.end());
+    choice.told_ids = choice.ids.size();
+  }
+  return piece;
+}
+
+void OpenReply::tell(std::size_t index) {
+  Choice& choice = choices_[index];
+  const ApiRequest& api = prepared_.api;
+  const bool chat = api.endpoint == Endpoint::chat;
+  const bool with_usage = api.include_usage || api.continuous_usage;
+  std::string events;
+  const auto add = [&](const ReplyPiece& piece) {
+    const auto figures = api.continuous_usage ? std::optional(usage()) : std::nullopt;
+    events += event_of(frame_json(head_, piece, with_usage, figures));
+  };
+  // Scores wait for the text that they belong to.
+  const bool quiet =
+      !choice.has_text() && !choice.end && !(api.return_token_ids && choice.ids.size() > choice.told_ids);
+  if (quiet && (choice.opened || choice.ids.empty())) return;
+  open_stream();
+  if (!choice.opened) {
+    choice.opened = true;
+    ReplyPiece opening{.index = static_cast<std::int64_t>(index), .opens = chat};
+    if (api.return_token_ids) opening.prompt_ids = prompt_of(index);
+    if (chat || opening.prompt_ids) add(opening);
+  }
+  if (!quiet) {
+    ReplyPiece piece = take_piece(index);
+    const bool says = !piece.text.empty() || !piece.reasoning.empty() || !piece.logprobs.is_null() ||
+                      (piece.token_ids && !piece.token_ids->empty());
+    if (says) add(piece);
+    if (choice.end) add({.index = static_cast<std::int64_t>(index), .end = choice.end});
+  }
+  exchange_->write(std::move(events));
+}
+
+ReplyUsage OpenReply::usage() const {
+  ReplyUsage sum;
+  for (const PreparedPrompt& prompt : prepared_.prompts) sum.prompt += std::ssize(prompt.ids);
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
+    const Choice& choice = choices_[i];
+    sum.completion += std::ssize(choice.ids);
+    sum.reasoning += choice.text.reasoning_tokens();
+    if (i % static_cast<std::size_t>(prepared_.api.n) == 0) sum.cached += choice.cached;
+  }
+  return sum;
+}
+
+void OpenReply::count() {
+  const Time end = now();
+  const ReplyUsage sum = usage();
+  service_.metrics_.count_tokens(sum.prompt, sum.cached, sum.completion);
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
+    const Choice& choice = choices_[i];
+    if (choice.started == Time{}) continue;
+    const Time first = choice.ids.empty() ? end : choice.first;
+    const auto& prompt = prepared_.prompts[i / static_cast<std::size_t>(prepared_.api.n)];
+    service_.metrics_.observe_request({.queue_s = seconds(arrived_, choice.started),
+                                       .prefill_s = seconds(choice.started, first),
+                                       .decode_s = choice.ids.empty() ? 0 : seconds(first, choice.last),
+                                       .whole_s = seconds(arrived_, end),
+                                       .first_token_s = seconds(arrived_, first),
+                                       .prompt = std::ssize(prompt.ids),
+                                       .cached = choice.cached,
+                                       .completion = std::ssize(choice.ids)});
+  }
+}
+
+void OpenReply::finish() {
+  done_ = true;
+  count();
+  const ApiRequest& api = prepared_.api;
+  if (api.stream) {
+    std::string events;
+    if (api.include_usage) events = event_of(usage_frame_json(head_, usage()));
+    events += kDoneEvent;
+    exchange_->write(std::move(events));
+    exchange_->end();
+    log(200, "done");
+    return;
+  }
+  std::vector<ReplyPiece> pieces;
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
+    ReplyPiece piece = take_piece(i);
+    if (api.return_token_ids) piece.prompt_ids = prompt_of(i);
+    piece.end = choices_[i].end;
+    pieces.push_back(std::move(piece));
+  }
+  HttpReply reply{.body = dump(reply_json(head_, pieces, usage(), api.include_reasoning))};
+  reply.headers.emplace_back("x-request-id", head_.id);
+  if (!api.ignored.empty()) reply.headers.emplace_back("x-moracle-ignored", header_list(api.ignored));
+  service_.answer(request_, *exchange_, std::move(reply));
+  log(200, "done");
+}
+
+void OpenReply::fail(const Error& error) {
+  done_ = true;
+  cancel_rest();
+  HttpReply reply = service_.reply_of(error);
+  log(reply.status, "error");
+  if (streaming_) {
+    exchange_->write("data: " + reply.body + "\n\n");
+    exchange_->end();
+    return;
+  }
+  service_.answer(request_, *exchange_, std::move(reply));
+}
+
+void OpenReply::log(int status, std::string_view end) {
+  const ReplyUsage sum = usage();
+  Json line = {{"event", "request"},
+               {"id", head_.id},
+               {"path", request_.path},
+               {"key", request_.key},
+               {"status", status},
+               {"end", end},
+               {"stream", prepared_.api.stream},
+               {"seed", head_.seed},
+               {"prompt_tokens", sum.prompt},
+               {"cached_tokens", sum.cached},
+               {"completion_tokens", sum.completion},
+               {"seconds", seconds(arrived_, now())}};
+  if (service_.options_.log_prompts) {
+    Json prompts = Json::array();
+    for (const PreparedPrompt& prompt : prepared_.prompts) prompts.push_back(prompt.text);
+    line["prompts"] = std::move(prompts);
+  }
+  service_.log_.line(std::move(line));
+}
+
+}  // namespace moracle::serve

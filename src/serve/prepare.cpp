@@ -1,0 +1,226 @@
+#include "serve/prepare.h"
+
+#include <algorithm>
+#include <span>
+
+#include "base/guarded.h"
+#include "base/mix64.h"
+#include "serve/api_error.h"
+
+namespace moracle::serve {
+
+namespace {
+
+GenerationChoice choice_of(const ApiRequest& api, const GenerationConfig& published) {
+  GenerationChoice choice;
+  choice.temperature = api.temperature;
+  if (!choice.temperature && !published.do_sample) choice.temperature = 1.0;
+  choice.top_p = api.top_p;
+  choice.top_k = api.top_k;
+  choice.min_p = api.min_p;
+  choice.repetition_penalty = api.repetition_penalty;
+  choice.presence_penalty = api.presence_penalty;
+  choice.frequency_penalty = api.frequency_penalty;
+  choice.max_tokens = api.max_tokens;
+  choice.stop_texts = api.stop;
+  return choice;
+}
+
+// The rendered conversation up to the end of the assistant's last words.
+Result<std::string> without_turn_end(std::string text, const ChatRequest& chat) {
+  std::string words = chat.messages.back()["content"].get<std::string>();
+  constexpr const char* kSpace = " \t\r\n";
+  std::size_t at = text.rfind(words);
+  if (at == std::string::npos) {  // templates may take white space off
+    const std::size_t first = words.find_first_not_of(kSpace);
+    words = first == std::string::npos ? "" : words.substr(first, words.find_last_not_of(kSpace) + 1 - first);
+    at = words.empty() ? std::string::npos : text.rfind(words);
+  }
+  if (at == std::string::npos) {
+    return Error{.code = "request.value",
+                 .where = "continue_final_message",
+                 .wanted = "a chat template that shows the last message as it is",
+                 .found = "one that does not"};
+  }
+  text.resize(at + words.size());
+  return text;
+}
+
+Result<PreparedPrompt> prepare_chat(const ChatRequest& chat, bool continues, const ModelText& text) {
+  if (!continues) {
+    MORACLE_ASSIGN(ChatPrompt prompt, text.encode_chat(chat));
+    return PreparedPrompt{.text = std::move(prompt.text), .ids = std::move(prompt.ids)};
+  }
+  PreparedPrompt prompt;
+  MORACLE_ASSIGN(std::string whole, text.templates().render(chat));
+  MORACLE_ASSIGN(prompt.text, without_turn_end(std::move(whole), chat));
+  MORACLE_ASSIGN(prompt.ids, text.tokenizer().encode(prompt.text, {.add_special_tokens = false}));
+  return prompt;
+}
+
+Result<PreparedPrompt> prepare_prompt(const PromptInput& input, bool special, bool echo, const ModelText& text) {
+  PreparedPrompt prompt;
+  if (const auto* const words = std::get_if<std::string>(&input)) {
+    prompt.text = *words;
+    if (special) {
+      MORACLE_ASSIGN(prompt.ids, text.encode_prompt(*words));
+    } else {
+      MORACLE_ASSIGN(prompt.ids, text.tokenizer().encode(*words, {.add_special_tokens = false}));
+    }
+  } else {
+    prompt.ids = std::get<std::vector<std::int32_t>>(input);
+  }
+  if (prompt.ids.empty()) {
+    return Error{.code = "request.value", .where = "prompt", .wanted = "at least one token", .found = "none"};
+  }
+  MORACLE_TRY(text.check_ids(prompt.ids));
+  if (echo && prompt.text.empty()) {
+    MORACLE_ASSIGN(prompt.text, text.tokenizer().decode(prompt.ids));
+  }
+  return prompt;
+}
+
+Result<> check_known(const char* where, std::span<const std::int32_t> ids, std::int64_t vocabulary) {
+  const auto beyond = std::find_if(ids.begin(), ids.end(), [&](std::int32_t id) { return id >= vocabulary; });
+  if (beyond == ids.end()) return Ok{};
+  return Error{.code = "request.value",
+               .where = where,
+               .wanted = "token ids from 0 to " + std::to_string(vocabulary - 1),
+               .found = std::to_string(*beyond)};
+}
+
+Result<> fill_request(PreparedRequest& prepared, const ModelText& text) {
+  const ApiRequest& api = prepared.api;
+  MORACLE_ASSIGN(const GenerationSettings settings, text.generation().settle(choice_of(api, text.generation())));
+  const std::int64_t vocabulary = text.info() ? text.info()->vocabulary : INT32_MAX;
+  MORACLE_TRY(check_known("stop_token_ids", api.stop_token_ids, vocabulary));
+  for (const auto& [id, bias] : api.logit_bias) MORACLE_TRY(check_known("logit_bias", {&id, 1}, vocabulary));
+  Request& request = prepared.request;
+  request.sampling = settings.sampling;
+  request.min_tokens = api.min_tokens;
+  request.end_ids = settings.stop_ids;
+  request.ignore_eos = api.ignore_eos;
+  request.stop_ids = api.stop_token_ids;
+  prepared.stop_texts = settings.stop_texts;
+  for (const std::string& stop : prepared.stop_texts) {
+    // Text leaves special tokens out, so a stop text that is one is known by its id.
+    const auto id = text.tokenizer().token_to_id(stop);
+    if (!id || *id >= vocabulary) continue;
+    request.stop_ids.push_back(*id);
+    prepared.stop_text_ids.emplace_back(*id, stop);
+  }
+  for (const auto& [id, bias] : api.logit_bias) request.logit_bias.push_back({.id = id, .bias = bias});
+  request.logprobs = api.logprobs;
+  request.echo = api.echo;
+  request.priority = api.priority;
+  request.max_tokens = settings.max_tokens;
+  return Ok{};
+}
+
+// Publishers' limits are lowered to what there is room for; a request's own are not.
+Result<> check_room(PreparedRequest& prepared, std::int64_t context) {
+  const bool chosen = prepared.api.max_tokens.has_value();
+  const char* const param = prepared.api.endpoint == Endpoint::chat ? "messages" : "prompt";
+  std::int64_t longest = 0;
+  for (const PreparedPrompt& prompt : prepared.prompts) longest = std::max(longest, std::ssize(prompt.ids));
+  const std::int64_t room = context - longest;
+  const std::int64_t least = chosen ? *prepared.api.max_tokens : 1;
+  if (room < least) return context_error(context, longest, least, param);
+  if (!chosen) prepared.request.max_tokens = std::min(prepared.request.max_tokens.value_or(room), room);
+  if (prepared.request.min_tokens > *prepared.request.max_tokens) {
+    return Error{.code = "request.value",
+                 .where = "min_tokens",
+                 .wanted = "at most max_tokens, " + std::to_string(*prepared.request.max_tokens),
+                 .found = std::to_string(prepared.request.min_tokens)};
+  }
+  return Ok{};
+}
+
+Result<ChatRequest> chat_of(const Json& body, std::string_view text) {
+  ChatRequest chat;
+  MORACLE_ASSIGN(chat.messages, parse_messages(text));
+  if (has_field(body, "add_generation_prompt")) {
+    if (!body["add_generation_prompt"].is_boolean())
+      return Error{
+          .code = "request.type", .where = "add_generation_prompt", .wanted = "true or false", .found = "another"};
+    chat.add_generation_prompt = body["add_generation_prompt"].get<bool>();
+  }
+  return chat;
+}
+
+}  // namespace
+
+Request PreparedRequest::engine_request(std::size_t index) const {
+  Request result = request;
+  const auto n = static_cast<std::size_t>(api.n);
+  result.prompt = prompts[index / n].ids;
+  const std::uint64_t choice = index % n;
+  result.sampling.seed = choice == 0 ? seed : mix64(seed + choice * kGoldenRatio64);
+  return result;
+}
+
+Result<PreparedRequest> prepare_request(Endpoint endpoint, std::string_view body, const ModelText& text,
+                                        const PrepareOptions& options) {
+  return guarded("prepare the request", [&]() -> Result<PreparedRequest> {
+    PreparedRequest prepared;
+    MORACLE_ASSIGN(prepared.api, parse_request(endpoint, body, options.strict));
+    const ApiRequest& api = prepared.api;
+    prepared.seed = api.seed.value_or(options.seed);
+    if (endpoint == Endpoint::chat) {
+      MORACLE_ASSIGN(PreparedPrompt prompt, prepare_chat(api.chat, api.continue_final_message, text));
+      MORACLE_TRY(text.check_ids(prompt.ids));
+      prepared.prompts.push_back(std::move(prompt));
+    } else {
+      for (const PromptInput& input : api.prompts) {
+        MORACLE_ASSIGN(PreparedPrompt prompt, prepare_prompt(input, api.add_special_tokens, api.echo, text));
+        prepared.prompts.push_back(std::move(prompt));
+      }
+    }
+    MORACLE_TRY(fill_request(prepared, text));
+    MORACLE_TRY(check_room(prepared, options.context));
+    return prepared;
+  });
+}
+
+Result<Json> tokenize_reply(std::string_view body, const ModelText& text, std::int64_t context) {
+  return guarded("tokenize", [&]() -> Result<Json> {
+    MORACLE_ASSIGN(const Json json, parse_body(body));
+    PreparedPrompt prompt;
+    if (has_field(json, "messages")) {
+      MORACLE_ASSIGN(const ChatRequest chat, chat_of(json, body));
+      MORACLE_ASSIGN(prompt, prepare_chat(chat, false, text));
+    } else {
+      if (!has_field(json, "prompt") || !json["prompt"].is_string())
+        return Error{.code = "request.missing", .where = "prompt", .wanted = "a text, or messages", .found = "none"};
+      const bool special = !has_field(json, "add_special_tokens") || json["add_special_tokens"] == Json(true);
+      MORACLE_ASSIGN(prompt.ids, text.tokenizer().encode(json["prompt"].get_ref<const std::string&>(),
+                                                         {.add_special_tokens = special}));
+    }
+    Json reply = {{"tokens", prompt.ids}, {"count", prompt.ids.size()}, {"max_model_len", context}};
+    if (has_field(json, "return_token_strs") && json["return_token_strs"] == Json(true)) {
+      Json texts = Json::array();
+      for (const std::int32_t id : prompt.ids) texts.push_back(text.tokenizer().id_to_token(id).value_or(""));
+      reply["token_strs"] = std::move(texts);
+    }
+    return reply;
+  });
+}
+
+Result<Json> detokenize_reply(std::string_view body, const ModelText& text) {
+  return guarded("detokenize", [&]() -> Result<Json> {
+    MORACLE_ASSIGN(const Json json, parse_body(body));
+    if (!has_field(json, "tokens") || !json["tokens"].is_array())
+      return Error{.code = "request.missing", .where = "tokens", .wanted = "a list of token ids", .found = "none"};
+    std::vector<std::int32_t> ids;
+    for (const Json& value : json["tokens"]) {
+      const bool fits = value.is_number_unsigned() && value.get<std::uint64_t>() <= INT32_MAX;
+      if (!fits) return Error{.code = "request.value", .where = "tokens", .wanted = "token ids", .found = value.dump()};
+      ids.push_back(value.get<std::int32_t>());
+    }
+    MORACLE_TRY(text.check_ids(ids));
+    MORACLE_ASSIGN(std::string words, text.tokenizer().decode(ids, false));
+    return Json{{"prompt", std::move(words)}};
+  });
+}
+
+}  // namespace moracle::serve

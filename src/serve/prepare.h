@@ -1,0 +1,47 @@
+// From a request's body to what the engine is asked: templates, tokens, settings. Pure, on the preparing thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "generate/model_text.h"
+#include "generate/request.h"
+#include "serve/request.h"
+
+namespace moracle::serve {
+
+struct PreparedPrompt {
+  std::string text;  // of chats: rendered; of completions: as given, or decoded
+  std::vector<std::int32_t> ids;
+};
+
+struct PreparedRequest {
+  ApiRequest api;
+  std::vector<PreparedPrompt> prompts;
+  std::vector<std::string> stop_texts;                                // the request's and the publisher's
+  std::vector<std::pair<std::int32_t, std::string>> stop_text_ids{};  // of stop texts that are one token
+  std::uint64_t seed = 0;
+  Request request{};  // all but prompt and seed, which differ by choice
+
+  // Of one choice; `index` counts prompts times n.
+  [[nodiscard]] Request engine_request(std::size_t index) const;
+};
+
+struct PrepareOptions {
+  std::int64_t context = 0;
+  bool strict = false;
+  std::uint64_t seed = 0;  // of requests without one
+};
+
+// Errors: those of parse_request, of templates and tokenizer, "request.context", "model.token", "sampling.range".
+Result<PreparedRequest> prepare_request(Endpoint endpoint, std::string_view body, const ModelText& text,
+                                        const PrepareOptions& options);
+
+// The answers to /tokenize and /detokenize. Errors: likewise.
+Result<Json> tokenize_reply(std::string_view body, const ModelText& text, std::int64_t context);
+Result<Json> detokenize_reply(std::string_view body, const ModelText& text);
+
+}  // namespace moracle::serve

@@ -1,0 +1,223 @@
+#include "serve/scheduler_engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/guarded.h"
+
+namespace moracle::serve {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+HeldToken held(const ScoredToken& token) {
+  return {.id = token.id, .logprob = token.logprob, .top = {token.top.begin(), token.top.end()}};
+}
+
+// Gathers what a step says of one request.
+class ListenerSink final : public RequestSink {
+ public:
+  explicit ListenerSink(TokenEngine::Listener listener) : listener_(std::move(listener)) {}
+
+  void on_start(RequestId /*id*/, std::int64_t cached) override {
+    event_.started = true;
+    event_.cached = cached;
+    told_ = false;
+  }
+  void on_prompt(RequestId /*id*/, std::span<const ScoredToken> tokens) override {
+    for (const ScoredToken& token : tokens) event_.prompt.push_back(held(token));
+    told_ = false;
+  }
+  void on_token(RequestId /*id*/, const ScoredToken& token) override {
+    event_.tokens.push_back(held(token));
+    told_ = false;
+  }
+  void on_end(RequestId /*id*/, const RequestOutcome& outcome) override { end(outcome); }
+
+  void end(RequestOutcome outcome) {
+    event_.outcome = std::move(outcome);
+    told_ = false;
+  }
+  void accept() {
+    event_.accepted = true;
+    told_ = false;
+  }
+  [[nodiscard]] bool ended() const { return ended_; }
+  void tell() {
+    if (std::exchange(told_, true)) return;
+    ended_ = event_.outcome.has_value();
+    listener_(std::exchange(event_, {}));
+  }
+
+ private:
+  TokenEngine::Listener listener_;
+  EngineEvent event_;
+  bool told_ = true;
+  bool ended_ = false;
+};
+
+}  // namespace
+
+class SchedulerEngine::Impl {
+ public:
+  Impl(Model& model, ThreadPool& pool, const SchedulerOptions& options)
+      : scheduler_(model, pool, options), thread_([this] { run(); }) {}
+
+  Ticket submit(Request request, Listener listener) {
+    const std::lock_guard lock(mutex_);
+    const Ticket ticket = ++tickets_;
+    commands_.push_back({ticket, std::move(request), std::move(listener)});
+    note_work();
+    wake_.notify_one();
+    return ticket;
+  }
+  void cancel(Ticket ticket) {
+    const std::lock_guard lock(mutex_);
+    commands_.push_back({ticket, std::nullopt, nullptr});
+    note_work();
+    wake_.notify_one();
+  }
+  EngineStatus status() const {
+    const std::lock_guard lock(mutex_);
+    EngineStatus result = status_;
+    if (working_) result.stalled_s = std::chrono::duration<double>(Clock::now() - moved_).count();
+    return result;
+  }
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      wake_.notify_one();
+    }
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  struct Command {
+    Ticket ticket = 0;
+    std::optional<Request> request;  // none: cancel
+    Listener listener;
+  };
+  struct Running {
+    RequestId id = 0;
+    std::unique_ptr<ListenerSink> sink;
+  };
+
+  void note_work() {
+    if (!working_) moved_ = Clock::now();
+    working_ = true;
+  }
+
+  void run() {
+    for (;;) {
+      std::deque<Command> commands;
+      {
+        std::unique_lock lock(mutex_);
+        working_ = scheduler_.busy() || !commands_.empty();
+        wake_.wait(lock, [&] { return stopping_ || !commands_.empty() || scheduler_.busy(); });
+        if (stopping_) break;
+        commands.swap(commands_);
+      }
+      const auto done = guarded("take a step", [&]() -> Result<> {
+        for (Command& command : commands) obey(command);
+        tell_all();
+        if (scheduler_.busy()) scheduler_.step();
+        return Ok{};
+      });
+      if (!done.ok()) end_all({.end = RequestEnd::error, .error = done.error()});
+      tell_all();
+      note_status();
+    }
+    end_all({.end = RequestEnd::error,
+             .error = Error{.code = "server.shutdown", .wanted = "time to finish", .found = "the server is ending"}});
+    tell_all();
+  }
+
+  void obey(Command& command) {
+    if (!command.request) {
+      const auto found = running_.find(command.ticket);
+      if (found != running_.end()) scheduler_.cancel(found->second.id);
+      return;
+    }
+    Running& running = running_[command.ticket];
+    running.sink = std::make_unique<ListenerSink>(std::move(command.listener));
+    auto id = scheduler_.submit(*std::move(command.request), *running.sink);
+    if (id.ok()) {
+      running.id = *id;
+      running.sink->accept();
+    } else {
+      running.sink->end({.end = RequestEnd::error, .error = std::move(id).error()});
+    }
+  }
+
+  void end_all(const RequestOutcome& outcome) {
+    for (auto& [ticket, running] : running_) {
+      if (running.id != 0) scheduler_.cancel(running.id);
+      running.sink->end(outcome);
+    }
+  }
+
+  void tell_all() {
+    for (auto& [ticket, running] : running_) running.sink->tell();
+    std::erase_if(running_, [](const auto& entry) { return entry.second.sink->ended(); });
+  }
+
+  void note_status() {
+    const SchedulerStatus now = scheduler_.status();
+    const std::lock_guard lock(mutex_);
+    moved_ = Clock::now();
+    status_ = {.running = now.running,
+               .waiting = now.waiting,
+               .waiting_tokens = now.waiting_tokens,
+               .kv_bytes = now.kv_bytes,
+               .kv_budget = now.kv_budget,
+               .steps = now.steps,
+               .prefix_queries = now.prefix_queries,
+               .prefix_hits = now.cached_tokens,
+               .preemptions = now.preemptions,
+               .step_tokens = now.step_tokens,
+               .step_seconds = now.step_seconds,
+               .prefill_rate = now.prefill_rate};
+  }
+
+  Scheduler scheduler_;                // the thread's
+  std::map<Ticket, Running> running_;  // the thread's
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<Command> commands_;
+  EngineStatus status_;
+  Clock::time_point moved_ = Clock::now();  // when a step ended, or work came to an idle engine
+  bool working_ = false;
+  bool stopping_ = false;
+  Ticket tickets_ = 0;
+  std::thread thread_;  // last: it uses the rest
+};
+
+SchedulerEngine::SchedulerEngine(Model& model, ThreadPool& pool, const SchedulerOptions& options)
+    : impl_(std::make_unique<Impl>(model, pool, options)) {}
+SchedulerEngine::~SchedulerEngine() {
+  impl_->stop();
+}
+TokenEngine::Ticket SchedulerEngine::submit(Request request, Listener listener) {
+  return impl_->submit(std::move(request), std::move(listener));
+}
+void SchedulerEngine::cancel(Ticket ticket) {
+  impl_->cancel(ticket);
+}
+EngineStatus SchedulerEngine::status() const {
+  return impl_->status();
+}
+void SchedulerEngine::stop() {
+  impl_->stop();
+}
+
+}  // namespace moracle::serve

@@ -1,0 +1,32 @@
+// The scheduler on a thread of its own.
+#pragma once
+
+#include <memory>
+
+#include "base/thread_pool.h"
+#include "generate/scheduler.h"
+#include "model/model.h"
+#include "serve/token_engine.h"
+
+namespace moracle::serve {
+
+class SchedulerEngine final : public TokenEngine {
+ public:
+  // Model and pool outlive it, and are its own to use while it lives.
+  SchedulerEngine(Model& model, ThreadPool& pool, const SchedulerOptions& options);
+  ~SchedulerEngine() override;
+  SchedulerEngine(const SchedulerEngine&) = delete;
+  SchedulerEngine& operator=(const SchedulerEngine&) = delete;
+
+  Ticket submit(Request request, Listener listener) override;
+  void cancel(Ticket ticket) override;
+  [[nodiscard]] EngineStatus status() const override;
+  // Ends what is left, and the thread.
+  void stop();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moracle::serve

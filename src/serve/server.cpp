@@ -1,0 +1,146 @@
+#include "serve/server.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "serve/scheduler_engine.h"
+
+namespace moracle::serve {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kPoll{50};
+constexpr std::chrono::milliseconds kLastWrites{500};  // for answers that are queued when the drain ends
+constexpr std::string_view kUnix = "unix:";
+
+// FNV-1a, whose value is the same on every machine and compiler.
+class Hash64 {
+ public:
+  void add(std::string_view bytes) {
+    for (const char c : bytes) value_ = (value_ ^ static_cast<unsigned char>(c)) * 0x100000001B3ULL;
+    value_ = (value_ ^ 0xFFU) * 0x100000001B3ULL;
+  }
+  [[nodiscard]] std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 0xCBF29CE484222325ULL;
+};
+
+// A file's size, and samples of its bytes: all of small files, 16 pieces of 4 KiB of others.
+void add_file(Hash64& hash, const std::filesystem::path& path) {
+  constexpr std::uint64_t kPiece = 4096;
+  constexpr std::uint64_t kPieces = 16;
+  std::error_code code;
+  const std::uint64_t size = std::filesystem::file_size(path, code);
+  if (code) return;
+  hash.add(path.filename().string());
+  hash.add(std::to_string(size));
+  std::ifstream file(path, std::ios::binary);
+  std::string piece(kPiece, '\0');
+  const std::uint64_t count = std::min(kPieces, (size + kPiece - 1) / kPiece);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::uint64_t begin = count < kPieces ? i * kPiece : (size - kPiece) / (kPieces - 1) * i;
+    file.seekg(static_cast<std::streamoff>(begin));
+    file.read(piece.data(), static_cast<std::streamsize>(kPiece));
+    hash.add(std::string_view(piece).substr(0, static_cast<std::size_t>(file.gcount())));
+    file.clear();
+  }
+}
+
+}  // namespace
+
+std::string fingerprint_of(const Session& session, const ServedFacts& facts, const std::string& version) {
+  Hash64 hash;
+  hash.add(version);
+  std::vector<std::filesystem::path> files;
+  std::error_code code;
+  for (const auto& entry : std::filesystem::directory_iterator(session.folder(), code)) {
+    const std::string suffix = entry.path().extension().string();
+    if (suffix == ".safetensors" || suffix == ".json" || suffix == ".jinja" || suffix == ".model")
+      files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  for (const auto& file : files) add_file(hash, file);
+  for (const auto& [kind, backend] : session.backends()) hash.add(kind + "=" + backend);
+  hash.add(facts.numerics);
+  return fmt::format("fp_{:016x}{}", hash.value(), facts.batch_invariant ? "" : "-batch");
+}
+
+struct Server::Parts {
+  explicit Parts(const ServerOptions& chosen)
+      : options(chosen), log(chosen.log), service(chosen.service, chosen.access, log) {}
+
+  ServerOptions options;
+  EventLog log;
+  Service service;
+  std::unique_ptr<SchedulerEngine> engine;
+  std::unique_ptr<HttpServer> http;  // before the engine and the service it goes
+};
+
+Server::Server() = default;
+
+Server::~Server() {
+  if (!parts_) return;
+  if (parts_->engine) parts_->engine->stop();
+  parts_->service.stop_preparing();
+  if (parts_->http) parts_->http->stop();
+}
+
+Result<std::unique_ptr<Server>> Server::open(const ServerOptions& options) {
+  std::unique_ptr<Server> server(new Server);
+  server->parts_ = std::make_unique<Parts>(options);
+  Parts& parts = *server->parts_;
+  MORACLE_ASSIGN(parts.http, HttpServer::open(options.http, parts.service));
+  parts.service.attach(*parts.http);
+  parts.http->start();
+  return server;
+}
+
+std::string Server::address() const {
+  return parts_->http->address();
+}
+
+void Server::set_progress(double done, double total) {
+  parts_->service.set_progress(done, total);
+}
+
+void Server::serve(Session& session, const ServedFacts& facts, const std::function<void()>& on_ready,
+                   const std::function<bool()>& ends) {
+  Parts& parts = *parts_;
+  SchedulerOptions how = parts.options.scheduler;
+  const std::int64_t most = session.info().max_positions;
+  how.context = how.context > 0 ? std::min(how.context, most) : most;
+  parts.engine = std::make_unique<SchedulerEngine>(session.model(), session.pool(), how);
+  ServedModel model{.text = &session.text(),
+                    .engine = parts.engine.get(),
+                    .context = how.context,
+                    .fingerprint = fingerprint_of(session, facts, parts.options.service.version),
+                    .batch_invariant = facts.batch_invariant,
+                    .decision = facts.decision};
+  for (const auto& [kind, backend] : session.backends()) model.backends.emplace_back(kind, backend);
+  parts.service.set_ready(model);
+  on_ready();
+  while (!ends()) std::this_thread::sleep_for(kPoll);
+
+  parts.http->post([&parts] {
+    parts.service.set_draining();
+    parts.http->drain();
+  });
+  const auto deadline = Clock::now() + std::chrono::duration<double>(parts.options.drain_s);
+  while (parts.service.busy() && Clock::now() < deadline) std::this_thread::sleep_for(kPoll);
+  parts.http->post([&parts] { parts.service.cancel_all(); });
+  const auto last = Clock::now() + kLastWrites;
+  while (parts.http->connections() > 0 && Clock::now() < last) std::this_thread::sleep_for(kPoll);
+  parts.engine->stop();
+  parts.service.stop_preparing();
+  parts.http->stop();
+}
+
+}  // namespace moracle::serve

@@ -1,0 +1,60 @@
+// What the server asks of whatever makes tokens: the scheduler, or a test's stand-in.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "generate/request.h"
+
+namespace moracle::serve {
+
+// ScoredToken, with its alternatives held.
+struct HeldToken {
+  std::int32_t id = 0;
+  std::optional<double> logprob{};
+  std::vector<TokenLogprob> top{};
+};
+
+// What happened to one request since the event before.
+struct EngineEvent {
+  bool accepted = false;    // it is in the queue
+  bool started = false;     // it left the queue
+  std::int64_t cached = 0;  // with `started`: tokens of the prompt that were there already
+  std::vector<HeldToken> prompt{};
+  std::vector<HeldToken> tokens{};
+  std::optional<RequestOutcome> outcome{};  // the last event
+};
+
+struct EngineStatus {
+  std::int64_t running = 0;
+  std::int64_t waiting = 0;
+  std::int64_t waiting_tokens = 0;
+  std::int64_t kv_bytes = 0;
+  std::int64_t kv_budget = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t prefix_queries = 0;
+  std::uint64_t prefix_hits = 0;
+  std::uint64_t preemptions = 0;
+  std::int64_t step_tokens = 0;
+  double step_seconds = 0;
+  double prefill_rate = 0;  // tokens a second
+  double stalled_s = 0;     // since a step ended, while there is work; 0: none is pending
+};
+
+class TokenEngine {
+ public:
+  using Ticket = std::uint64_t;
+  using Listener = std::function<void(EngineEvent&&)>;
+
+  virtual ~TokenEngine() = default;
+  // Callable from any thread; errors come as an outcome. The listener is called on the engine's thread, in order, and
+  // never after an outcome.
+  virtual Ticket submit(Request request, Listener listener) = 0;
+  // Ends the request by the end of the step that is running. An outcome follows unless one came before.
+  virtual void cancel(Ticket ticket) = 0;
+  [[nodiscard]] virtual EngineStatus status() const = 0;
+};
+
+}  // namespace moracle::serve

@@ -1,0 +1,60 @@
+// One thread that does what must not hold up the I/O thread: templates, tokenizing, parsing.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace moracle::serve {
+
+class Worker {
+ public:
+  Worker() : thread_([this] { run(); }) {}
+  ~Worker() { stop(); }
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // In order. After stop() it is dropped. `work` throws nothing.
+  void post(std::function<void()> work) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      queue_.push_back(std::move(work));
+    }
+    wake_.notify_one();
+  }
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      queue_.clear();
+    }
+    wake_.notify_one();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  void run() {
+    for (;;) {
+      std::function<void()> work;
+      {
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+        if (stopping_) return;
+        work = std::move(queue_.front());
+        queue_.pop_front();
+      }
+      work();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> queue_;
+  bool stopping_ = false;
+  std::thread thread_;  // last: it uses the rest
+};
+
+}  // namespace moracle::serve

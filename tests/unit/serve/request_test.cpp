@@ -1,0 +1,280 @@
+#include "serve/request.h"
+
+#include <gtest/gtest.h>
+
+#include "serve/api_error.h"
+#include "serve/fields.h"
+
+namespace moracle::serve {
+namespace {
+
+std::string chat(const std::string& more) {
+  return R"({"messages": [{"role": "user", "content": "hi"}])" + (more.empty() ? "" : ", " + more) + "}";
+}
+std::string text(const std::string& more) {
+  return R"({"prompt": "hi")" + (more.empty() ? "" : ", " + more) + "}";
+}
+
+// What is wrong with a body.
+ApiError refusal(Endpoint endpoint, const std::string& body, bool strict = false) {
+  const auto request = parse_request(endpoint, body, strict);
+  EXPECT_FALSE(request.ok()) << body.substr(0, 200);
+  return request.ok() ? ApiError{} : api_error(request.error());
+}
+ApiError chat_refusal(const std::string& more) {
+  return refusal(Endpoint::chat, chat(more));
+}
+
+TEST(ServeRequest, ReadsEveryHonouredField) {
+  const auto request =
+      parse_request(Endpoint::chat,
+                    chat(R"("model": "m", "max_tokens": 7, "temperature": 0.5, "top_p": 0.9, "top_k": -1, "min_p": 0.1,
+              "frequency_penalty": 0.5, "presence_penalty": -0.5, "repetition_penalty": 1.1, "seed": -3, "n": 2,
+              "stop": ["a", "b"], "stop_token_ids": [5], "include_stop_str_in_output": true, "ignore_eos": true,
+              "min_tokens": 2, "skip_special_tokens": false, "logit_bias": {"17": -5.5}, "logprobs": true,
+              "top_logprobs": 4, "stream": true,
+              "stream_options": {"include_usage": true, "continuous_usage_stats": true}, "tools": [],
+              "tool_choice": "auto", "parallel_tool_calls": true, "response_format": {"type": "text"},
+              "reasoning_effort": "low", "include_reasoning": false, "chat_template_kwargs": {"x": 1},
+              "return_token_ids": true, "cache_salt": "s", "priority": 3, "request_id": "r")"),
+                    true);
+  ASSERT_TRUE(request.ok()) << request.error().message();
+  EXPECT_EQ(request->model, "m");
+  EXPECT_EQ(request->max_tokens, 7);
+  EXPECT_EQ(request->temperature, 0.5);
+  EXPECT_EQ(request->top_p, 0.9);
+  EXPECT_EQ(request->top_k, 0);
+  EXPECT_EQ(request->min_p, 0.1);
+  EXPECT_EQ(request->repetition_penalty, 1.1);
+  EXPECT_EQ(request->seed, static_cast<std::uint64_t>(-3));
+  EXPECT_EQ(request->n, 2);
+  EXPECT_EQ(request->stop, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(request->stop_token_ids, std::vector<std::int32_t>{5});
+  EXPECT_TRUE(request->include_stop && request->ignore_eos && !request->skip_special_tokens);
+  EXPECT_EQ(request->min_tokens, 2);
+  ASSERT_EQ(request->logit_bias.size(), 1U);
+  EXPECT_EQ(request->logit_bias[0].first, 17);
+  EXPECT_EQ(request->logprobs, 4);
+  EXPECT_TRUE(request->stream && request->include_usage && request->continuous_usage && request->return_token_ids);
+  EXPECT_EQ(request->chat.variables["reasoning_effort"], "low");
+  EXPECT_EQ(request->chat.variables["x"], 1);
+  EXPECT_FALSE(request->include_reasoning);
+  EXPECT_EQ(request->priority, 3);
+  EXPECT_TRUE(request->ignored.empty());
+}
+
+TEST(ServeRequest, NullIsAbsentEverywhere) {
+  for (const Endpoint endpoint : {Endpoint::chat, Endpoint::completions}) {
+    for (const RequestField& field : request_fields()) {
+      if (!field.serves(endpoint) || field.name == "messages" || field.name == "prompt") continue;
+      const std::string member = "\"" + std::string(field.name) + "\": null";
+      const auto request = parse_request(endpoint, endpoint == Endpoint::chat ? chat(member) : text(member), true);
+      EXPECT_TRUE(request.ok()) << field.name << ": " << request.error().message();
+    }
+  }
+}
+
+TEST(ServeRequest, InertFieldsAreTakenWhateverTheyHold) {
+  for (const RequestField& field : request_fields()) {
+    if (field.use != FieldUse::inert) continue;
+    EXPECT_TRUE(parse_request(Endpoint::chat, chat("\"" + std::string(field.name) + "\": {\"a\": [1]}"), true).ok())
+        << field.name;
+  }
+}
+
+TEST(ServeRequest, RefusedFieldsNameThemselves) {
+  for (const RequestField& field : request_fields()) {
+    if (field.use != FieldUse::refused) continue;
+    for (const Endpoint endpoint : {Endpoint::chat, Endpoint::completions}) {
+      if (!field.serves(endpoint)) continue;
+      const std::string name(field.name);
+      for (const char* const nothing : {"null", "false", "[]", "{}", "\"\""}) {
+        const std::string member = "\"" + name + "\": " + nothing;
+        EXPECT_TRUE(parse_request(endpoint, endpoint == Endpoint::chat ? chat(member) : text(member), true).ok())
+            << member;
+      }
+      const std::string member = "\"" + name + "\": {\"a\": 5}";
+      const ApiError error = refusal(endpoint, endpoint == Endpoint::chat ? chat(member) : text(member));
+      EXPECT_EQ(error.status, 400) << name;
+      EXPECT_EQ(error.param, name);
+      EXPECT_EQ(error.code, "unsupported");
+      EXPECT_NE(error.message.find(std::string(field.text)), std::string::npos) << error.message;
+    }
+  }
+}
+
+TEST(ServeRequest, WhatCannotBeDoneIsNeverIgnored) {
+  const std::vector<std::pair<std::string, std::string>> bodies = {
+      {R"("tools": [{"type": "function", "function": {"name": "f"}}])", "tools"},
+      {R"("tool_choice": "required")", "tool_choice"},
+      {R"("tool_choice": {"type": "function", "function": {"name": "f"}})", "tool_choice"},
+      {R"("response_format": {"type": "json_object"})", "response_format"},
+      {R"("response_format": {"type": "json_schema", "json_schema": {}})", "response_format"},
+      {R"("structured_outputs": {"json": {}, "choice": ["a"]})", "structured_outputs"},
+      {R"("guided_json": {"type": "object"})", "guided_json"},
+  };
+  for (const auto& [body, field] : bodies) {
+    const ApiError error = chat_refusal(body);
+    EXPECT_EQ(error.status, 400) << body;
+    EXPECT_EQ(error.param, field);
+  }
+  for (const char* const off : {R"("tools": [])", R"("tool_choice": "none")", R"("response_format": {"type": "text"})",
+                                R"("store": false)", R"("modalities": ["text"])", R"("n_probs": 0)", R"("best_of": 1)"})
+    EXPECT_TRUE(parse_request(Endpoint::chat, chat(off), true).ok()) << off;
+}
+
+TEST(ServeRequest, ImagesFilesAndAddressesAreRefused) {
+  for (const char* const part :
+       {R"({"type": "image_url", "image_url": {"url": "http://169.254.169.254/"}})",
+        R"({"type": "input_audio", "input_audio": {}})", R"({"type": "file", "file": {"path": "/etc/passwd"}})"}) {
+    const ApiError error = refusal(
+        Endpoint::chat,
+        std::string(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, )") + part + "]}]}");
+    EXPECT_EQ(error.status, 400);
+    EXPECT_EQ(error.param, "messages[0].content[1].type");
+  }
+}
+
+TEST(ServeRequest, UnknownNamesAreListedOrRefused) {
+  const auto request = parse_request(Endpoint::chat, chat(R"("foo": 1, "bar": [2])"), false);
+  ASSERT_TRUE(request.ok());
+  EXPECT_EQ(request->ignored, (std::vector<std::string>{"bar", "foo"}));
+  const ApiError error = refusal(Endpoint::chat, chat(R"("foo": 1)"), true);
+  EXPECT_EQ(error.status, 400);
+  EXPECT_EQ(error.param, "foo");
+}
+
+TEST(ServeRequest, RangesAreHeldAndNamed) {
+  const std::vector<std::pair<std::string, std::string>> bodies = {
+      {R"("n": 0)", "n"},
+      {R"("n": 17)", "n"},
+      {R"("n": 1e30)", "n"},
+      {R"("n": "2")", "n"},
+      {R"("n": 1.5)", "n"},
+      {R"("max_tokens": -1)", "max_tokens"},
+      {R"("max_tokens": 0)", "max_tokens"},
+      {R"("max_tokens": 18446744073709551616)", "max_tokens"},
+      {R"("max_tokens": 5, "max_completion_tokens": 6)", "max_completion_tokens"},
+      {R"("temperature": -1)", "temperature"},
+      {R"("temperature": NaN)", "temperature"},
+      {R"("temperature": Infinity)", "temperature"},
+      {R"("temperature": 1e999)", "temperature"},
+      {R"("temperature": true)", "temperature"},
+      {R"("top_p": 0)", "top_p"},
+      {R"("top_p": 1.01)", "top_p"},
+      {R"("top_k": -2)", "top_k"},
+      {R"("repetition_penalty": 0)", "repetition_penalty"},
+      {R"("presence_penalty": 3)", "presence_penalty"},
+      {R"("seed": "x")", "seed"},
+      {R"("seed": 9.5)", "seed"},
+      {R"("logprobs": true, "top_logprobs": 21)", "top_logprobs"},
+      {R"("top_logprobs": 2)", "top_logprobs"},
+      {R"("logit_bias": {"5": 101})", "logit_bias"},
+      {R"("logit_bias": {"x": 1})", "logit_bias"},
+      {R"("logit_bias": {"99999999999": 1})", "logit_bias"},
+      {R"("logit_bias": [1])", "logit_bias"},
+      {R"("stop": [1])", "stop"},
+      {R"("stop_token_ids": [-1])", "stop_token_ids"},
+      {R"("stream": "yes")", "stream"},
+      {R"("stream_options": {"include_usage": 1})", "stream_options.include_usage"},
+      {R"("chat_template_kwargs": {"messages": 1})", "chat_template_kwargs.messages"},
+      {R"("chat_template_kwargs": {"a": [1]})", "chat_template_kwargs.a"},
+      {R"("continue_final_message": true)", "continue_final_message"},
+  };
+  for (const auto& [body, field] : bodies) {
+    const ApiError error = chat_refusal(body);
+    EXPECT_EQ(error.status, 400) << body;
+    if (body.find("1e999") != std::string::npos) continue;  // no number of JSON's
+    EXPECT_EQ(error.param, field) << body << error.message;
+  }
+}
+
+TEST(ServeRequest, SizesAreHeldBeforeAnythingIsMade) {
+  std::string many;
+  for (int i = 0; i < 17; ++i) many += (i > 0 ? "," : "") + std::string("\"a\"");
+  EXPECT_EQ(chat_refusal("\"stop\": [" + many + "]").param, "stop");
+  EXPECT_EQ(chat_refusal("\"stop\": \"" + std::string(257, 'a') + "\"").param, "stop");
+  std::string biases;
+  for (int i = 0; i < 1025; ++i) biases += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":1";
+  EXPECT_EQ(chat_refusal("\"logit_bias\": {" + biases + "}").param, "logit_bias");
+  std::string messages;
+  for (int i = 0; i < 4097; ++i) messages += (i > 0 ? "," : "") + std::string(R"({"role":"user","content":""})");
+  EXPECT_EQ(refusal(Endpoint::chat, "{\"messages\":[" + messages + "]}").param, "messages");
+  std::string prompts;
+  for (int i = 0; i < 257; ++i) prompts += (i > 0 ? "," : "") + std::string("\"a\"");
+  EXPECT_EQ(refusal(Endpoint::completions, "{\"prompt\":[" + prompts + "]}").param, "prompt");
+  prompts.resize(prompts.size() / 2 / 4 * 4 - 1);
+  EXPECT_EQ(refusal(Endpoint::completions, "{\"n\": 16, \"prompt\":[" + prompts + "]}").param, "n");
+  EXPECT_EQ(refusal(Endpoint::chat, std::string(kBodyBytes + 1, ' ')).status, 413);
+  EXPECT_EQ(chat_refusal("\"user\": " + std::string(80, '[') + std::string(80, ']')).code, "limit");
+  EXPECT_EQ(chat_refusal("\"model\": \"" + std::string(300, 'a') + "\"").param, "model");
+}
+
+TEST(ServeRequest, TextIsUnicodeWithoutNul) {
+  for (const char* const bad : {"\"\xff\"", "\"\xc3\"", R"("\ud800")", R"("\udc00\ud800")", R"("a\u0000b")"}) {
+    const ApiError error = refusal(Endpoint::completions, std::string("{\"prompt\": ") + bad + "}");
+    EXPECT_EQ(error.status, 400);
+    EXPECT_EQ(error.code, "invalid_utf8") << bad << error.message;
+    EXPECT_NE(error.message.find("byte 1"), std::string::npos) << error.message;
+  }
+  EXPECT_TRUE(parse_request(Endpoint::completions, R"({"prompt": "a\\u0000 \ud83d\ude00"})", false).ok());
+  for (const char* const bad :
+       {"", "{", "[]", "null", "{\"prompt\": \"a\",}", "{\"prompt\": \"a\"} x", "{\"a\":1,\"a\":2}"})
+    EXPECT_EQ(refusal(Endpoint::completions, bad).status, 400) << bad;
+}
+
+TEST(ServeRequest, PromptsComeInFourForms) {
+  const auto prompts = [](const std::string& prompt) {
+    auto request = parse_request(Endpoint::completions, "{\"prompt\": " + prompt + "}", false);
+    EXPECT_TRUE(request.ok()) << prompt;
+    return request.ok() ? request->prompts : std::vector<PromptInput>();
+  };
+  EXPECT_EQ(prompts("\"a\""), (std::vector<PromptInput>{"a"}));
+  EXPECT_EQ(prompts("[\"a\", \"b\"]"), (std::vector<PromptInput>{"a", "b"}));
+  EXPECT_EQ(prompts("[1, 2]"), (std::vector<PromptInput>{std::vector<std::int32_t>{1, 2}}));
+  EXPECT_EQ(prompts("[[1], [2, 3]]"),
+            (std::vector<PromptInput>{std::vector<std::int32_t>{1}, std::vector<std::int32_t>{2, 3}}));
+  for (const char* const bad :
+       {"[]", "[[]]", "[1, \"a\"]", "[\"a\", 1]", "5", "{}", "[1.5]", "[[1], [\"a\"]]", "[-1]"}) {
+    EXPECT_EQ(refusal(Endpoint::completions, std::string("{\"prompt\": ") + bad + "}").status, 400) << bad;
+  }
+  EXPECT_EQ(parse_request(Endpoint::completions, text(""), false)->max_tokens, 16);
+  EXPECT_EQ(refusal(Endpoint::completions, text("\"max_tokens\": 0")).param, "max_tokens");
+  EXPECT_TRUE(parse_request(Endpoint::completions, text("\"max_tokens\": 0, \"echo\": true"), false).ok());
+}
+
+TEST(ServeRequest, MessagesBecomeWhatTemplatesExpect) {
+  const auto messages = parse_messages(R"({"messages": [
+    {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+    {"role": "assistant", "content": null, "reasoning": "r", "tool_calls":
+      [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"z\": 1, \"a\": 2}"}}]},
+    {"role": "tool", "tool_call_id": "1", "content": "ok"}]})");
+  ASSERT_TRUE(messages.ok()) << messages.error().message();
+  EXPECT_EQ((*messages)[0]["content"], "ab");
+  EXPECT_EQ((*messages)[1]["reasoning_content"], "r");
+  EXPECT_EQ((*messages)[1]["tool_calls"][0]["function"]["arguments"].dump(), R"({"z":1,"a":2})");
+  for (const char* const bad :
+       {R"({})", R"({"messages": []})", R"({"messages": [5]})", R"({"messages": [{}]})",
+        R"({"messages": [{"role": "robot", "content": ""}]})", R"({"messages": [{"role": "user", "content": 5}]})",
+        R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}]})"})
+    EXPECT_FALSE(parse_messages(bad).ok()) << bad;
+}
+
+TEST(ServeRequest, ErrorsHaveTheShapeThatClientsRead) {
+  const ApiError error = api_error(context_error(2048, 2000, 100, "messages"));
+  EXPECT_EQ(error.status, 400);
+  EXPECT_EQ(error.code, "context_length_exceeded");
+  EXPECT_EQ(
+      error.message.find("This model's maximum context length is 2048 tokens. However, you requested 2100 tokens"), 0U);
+  const Json json = error_json(error);
+  EXPECT_EQ(json["error"]["type"], "invalid_request_error");
+  EXPECT_EQ(json["error"]["param"], "messages");
+  EXPECT_EQ(api_error(Error{.code = "scheduler.queue", .found = "x"}).status, 429);
+  EXPECT_EQ(api_error(Error{.code = "numeric.nan", .found = "x"}).code, "numeric_error");
+  EXPECT_EQ(api_error(Error{.code = "server.loading", .found = "x"}).status, 503);
+  EXPECT_EQ(api_error(Error{.code = "whatever", .file = "/secret", .found = "x"}).message.find("secret"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace moracle::serve

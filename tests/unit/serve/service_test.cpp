@@ -1,0 +1,480 @@
+// The server on a port of this machine, with an engine that echoes.
+#include "serve/service.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "support/fake_engine.h"
+#include "support/http_client.h"
+#include "support/test_data.h"
+
+namespace moracle::serve {
+namespace {
+
+using test::EchoEngine;
+using test::get_text;
+using test::HttpAnswer;
+using test::HttpClient;
+using test::post_text;
+
+class ServeTest : public ::testing::Test {
+ protected:
+  struct Setup {
+    EchoEngine::Options engine{};
+    HttpOptions http{};
+    ServiceOptions service{};
+    AccessRules access{};
+    bool ready = true;
+  };
+
+  static void SetUpTestSuite() {
+    const auto folder = test::source_dir() / "examples/models/qwen3moe-gptq-w4g128-sym";
+    const auto config = Checkpoint::read_config(folder);
+    ASSERT_TRUE(config.ok());
+    auto text = ModelText::open(folder, *config, true);
+    ASSERT_TRUE(text.ok()) << text.error().message();
+    text_ = std::make_unique<ModelText>(*std::move(text));
+  }
+  static void TearDownTestSuite() { text_.reset(); }
+
+  void serve() { serve(Setup()); }
+  void serve(Setup setup) {
+    setup.http.port = 0;
+    if (setup.service.names.empty()) setup.service.names = {"echo", "second"};
+    engine_ = std::make_unique<EchoEngine>(setup.engine);
+    service_ = std::make_unique<Service>(setup.service, setup.access, log_);
+    auto server = HttpServer::open(setup.http, *service_);
+    ASSERT_TRUE(server.ok()) << server.error().message();
+    server_ = *std::move(server);
+    service_->attach(*server_);
+    if (setup.ready) make_ready();
+    server_->start();
+    const std::string address = server_->address();
+    port_ = static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+  }
+  void make_ready() {
+    service_->set_ready({.text = text_.get(), .engine = engine_.get(), .context = 2048, .fingerprint = "fp_test"});
+  }
+  void TearDown() override {
+    engine_.reset();
+    if (service_) service_->stop_preparing();
+    server_.reset();
+    service_.reset();
+  }
+
+  [[nodiscard]] HttpAnswer ask(const std::string& request) const {
+    HttpClient client(port_);
+    EXPECT_TRUE(client.connected());
+    client.send(request);
+    return client.answer(!request.starts_with("HEAD"));
+  }
+  [[nodiscard]] HttpAnswer post(std::string_view path, std::string_view body) const {
+    return ask(post_text(path, body));
+  }
+  // Until the figure of /v1/status has the value; false: it did not within five seconds.
+  [[nodiscard]] bool reaches(const char* figure, std::int64_t value) const {
+    for (int i = 0; i < 100; ++i) {
+      if (ask(get_text("/v1/status")).json().value(figure, std::int64_t{-1}) == value) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    return false;
+  }
+
+  static std::unique_ptr<ModelText> text_;
+  EventLog log_{-1};
+  std::unique_ptr<EchoEngine> engine_;
+  std::unique_ptr<Service> service_;
+  std::unique_ptr<HttpServer> server_;
+  std::uint16_t port_ = 0;
+};
+
+std::unique_ptr<ModelText> ServeTest::text_;
+
+std::vector<Json> frames_of(const std::string& body) {
+  std::vector<Json> frames;
+  for (std::size_t at = 0; at < body.size();) {
+    const std::size_t end = body.find("\n\n", at);
+    const std::string event = body.substr(at, end - at);
+    at = end == std::string::npos ? body.size() : end + 2;
+    if (event.starts_with("data: {")) frames.push_back(Json::parse(event.substr(6), nullptr, false));
+  }
+  return frames;
+}
+
+constexpr const char* kAsk = R"({"messages": [{"role": "user", "content": "one two three"}])";
+constexpr const char* kChat = R"({"messages": [{"role": "user", "content": "one two three"}], "max_tokens": 5)";
+
+TEST_F(ServeTest, AnswersTheSmallEndpoints) {
+  serve();
+  EXPECT_EQ(ask(get_text("/health")).json()["status"], "ok");
+  EXPECT_TRUE(ask(get_text("/version")).json().contains("version"));
+  const Json models = ask(get_text("/v1/models")).json();
+  EXPECT_EQ(models["data"][0]["id"], "echo");
+  EXPECT_EQ(models["data"][1]["id"], "second");
+  EXPECT_EQ(models["data"][0]["max_model_len"], 2048);
+  EXPECT_EQ(ask(get_text("/v1/models/second")).json()["id"], "second");
+  const HttpAnswer missing = ask(get_text("/v1/models/third"));
+  EXPECT_EQ(missing.status, 404);
+  EXPECT_EQ(missing.json()["error"]["code"], "model_not_found");
+  EXPECT_EQ(ask(get_text("/openapi.json")).json()["openapi"], "3.1.0");
+  EXPECT_TRUE(ask(get_text("/metrics")).has("vllm:num_requests_running"));
+  EXPECT_EQ(ask(get_text("/v1/status")).json()["state"], "ready");
+  EXPECT_EQ(ask(get_text("/tokenizer_info")).json()["eos_token"], "<|endoftext|>");
+  const HttpAnswer head = ask("HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(head.status, 200);
+  const HttpAnswer page = ask(get_text("/"));
+  EXPECT_TRUE(page.has("Content-Security-Policy: default-src 'none'"));
+  EXPECT_EQ(ask(get_text("/nothing")).status, 404);
+  EXPECT_EQ(ask(get_text("/../etc/passwd")).status, 404);
+  const HttpAnswer method = ask(get_text("/v1/completions"));
+  EXPECT_EQ(method.status, 405);
+  EXPECT_TRUE(method.has("Allow: POST"));
+  EXPECT_EQ(ask("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}").status, 415);
+}
+
+TEST_F(ServeTest, TokenizesAndBack) {
+  serve();
+  const Json tokens = post("/tokenize", R"({"prompt": "hello wörld"})").json();
+  EXPECT_EQ(tokens["count"], tokens["tokens"].size());
+  EXPECT_EQ(tokens["max_model_len"], 2048);
+  EXPECT_EQ(post("/detokenize", Json{{"tokens", tokens["tokens"]}}.dump()).json()["prompt"], "hello wörld");
+  EXPECT_GT(post("/tokenize", R"({"messages": [{"role": "user", "content": "a"}]})").json()["count"], 3);
+  for (const char* const bad : {R"({"tokens": [-1]})", R"({"tokens": [5000]})", R"({"tokens": ["a"]})", "{}"})
+    EXPECT_EQ(post("/detokenize", bad).status, 400) << bad;
+}
+
+TEST_F(ServeTest, ChatsInOnePiece) {
+  serve();
+  const HttpAnswer answer = post("/v1/chat/completions", std::string(kChat) + R"(, "seed": 7, "foo": 1})");
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  EXPECT_TRUE(answer.has("x-moracle-ignored: foo"));
+  const Json reply = answer.json();
+  EXPECT_EQ(reply["object"], "chat.completion");
+  EXPECT_EQ(reply["seed"], 7);
+  EXPECT_EQ(reply["system_fingerprint"], "fp_test");
+  EXPECT_EQ(reply["model"], "echo");
+  EXPECT_EQ(reply["choices"][0]["finish_reason"], "length");
+  EXPECT_TRUE(reply["choices"][0]["message"]["content"].is_string());
+  EXPECT_EQ(reply["usage"]["completion_tokens"], 5);
+}
+
+TEST_F(ServeTest, StreamsFramesThatMakeTheSameReply) {
+  serve();
+  const Json whole =
+      post("/v1/chat/completions", std::string(kChat) + R"(, "n": 2, "logprobs": true, "top_logprobs": 2})").json();
+  const HttpAnswer answer = post("/v1/chat/completions", std::string(kChat) +
+                                                             R"(, "n": 2, "logprobs": true, "top_logprobs": 2,
+                                  "stream": true, "stream_options": {"include_usage": true}})");
+  EXPECT_TRUE(answer.whole);
+  EXPECT_TRUE(answer.has("text/event-stream"));
+  EXPECT_TRUE(answer.has("Cache-Control: no-cache"));
+  EXPECT_TRUE(answer.has("X-Accel-Buffering: no"));
+  EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n"));
+  const auto frames = frames_of(answer.body);
+  std::array<std::string, 2> texts;
+  std::array<Json, 2> scores = {Json::array(), Json::array()};
+  std::array<int, 2> ends{}, opens{};
+  for (std::size_t i = 0; i + 1 < frames.size(); ++i) {
+    EXPECT_EQ(frames[i]["id"], frames[0]["id"]);
+    EXPECT_TRUE(frames[i]["usage"].is_null());
+    ASSERT_EQ(frames[i]["choices"].size(), 1U);
+    const Json& choice = frames[i]["choices"][0];
+    const auto index = choice["index"].get<std::size_t>();
+    EXPECT_EQ(ends[index], 0) << "nothing follows a finish_reason";
+    if (choice["delta"].contains("role")) ++opens[index];
+    EXPECT_EQ(opens[index], 1);
+    texts[index] += choice["delta"].value("content", "");
+    if (choice["logprobs"].is_object()) {
+      for (const Json& entry : choice["logprobs"]["content"]) scores[index].push_back(entry);
+    }
+    if (!choice["finish_reason"].is_null()) ++ends[index];
+  }
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(texts[i], whole["choices"][i]["message"]["content"]);
+    EXPECT_EQ(scores[i], whole["choices"][i]["logprobs"]["content"]);
+    EXPECT_EQ(ends[i], 1);
+  }
+  EXPECT_EQ(frames.back()["choices"], Json::array());
+  EXPECT_EQ(frames.back()["usage"], whole["usage"]);
+}
+
+TEST_F(ServeTest, CompletesTextsListsAndIds) {
+  serve();
+  const Json ids = post("/tokenize", R"({"prompt": "alpha beta gamma"})").json()["tokens"];
+  const Json text = post("/v1/completions", R"({"prompt": "alpha beta gamma", "max_tokens": 4})").json();
+  EXPECT_EQ(text["object"], "text_completion");
+  Json body = {{"prompt", Json::array({ids, ids})}, {"max_tokens", 4}, {"n", 2}, {"return_token_ids", true}};
+  const Json list = post("/v1/completions", body.dump()).json();
+  ASSERT_EQ(list["choices"].size(), 4U) << list;
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(list["choices"][i]["index"], i);
+    EXPECT_EQ(list["choices"][i]["text"], text["choices"][0]["text"]);
+    EXPECT_EQ(list["choices"][i]["token_ids"].size(), 4U);
+    EXPECT_EQ(list["choices"][i]["prompt_token_ids"], ids);
+  }
+  EXPECT_EQ(list["usage"]["prompt_tokens"], 2 * ids.size());
+  EXPECT_EQ(list["usage"]["completion_tokens"], 16);
+}
+
+TEST_F(ServeTest, EchoesWithScores) {
+  serve();
+  const HttpAnswer answer =
+      post("/v1/completions", R"({"prompt": "alpha beta gamma", "max_tokens": 0, "echo": true, "logprobs": 1})");
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  const Json choice = answer.json()["choices"][0];
+  EXPECT_EQ(choice["text"], "alpha beta gamma");
+  const Json& scores = choice["logprobs"];
+  const std::size_t count = scores["tokens"].size();
+  EXPECT_GT(count, 2U);
+  EXPECT_EQ(scores["token_logprobs"].size(), count);
+  EXPECT_EQ(scores["top_logprobs"].size(), count);
+  EXPECT_EQ(scores["text_offset"].size(), count);
+  EXPECT_TRUE(scores["token_logprobs"][0].is_null());
+  EXPECT_TRUE(scores["top_logprobs"][0].is_null());
+  const std::string token = scores["tokens"][1];
+  EXPECT_EQ(scores["token_logprobs"][1], scores["top_logprobs"][1][token]);
+}
+
+TEST_F(ServeTest, StopsCutTheTextAcrossTokens) {
+  serve();
+  const std::string prompt = R"({"prompt": "alpha beta gamma ", "max_tokens": 30, "stop": "ta ga")";
+  const Json choice = post("/v1/completions", prompt + "}").json()["choices"][0];
+  EXPECT_EQ(choice["text"], "alpha be");
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  EXPECT_EQ(choice["stop_reason"], "ta ga");
+  EXPECT_EQ(post("/v1/completions", prompt + R"(, "include_stop_str_in_output": true})").json()["choices"][0]["text"],
+            "alpha beta ga");
+  std::string streamed;
+  for (const Json& frame : frames_of(post("/v1/completions", prompt + R"(, "stream": true})").body))
+    streamed += frame["choices"][0].value("text", "");
+  EXPECT_EQ(streamed, "alpha be");
+}
+
+TEST_F(ServeTest, FailuresBeforeAndAfterTheFirstByte) {
+  serve({.engine = {.fails_after = 2}});
+  const HttpAnswer whole = post("/v1/chat/completions", std::string(kChat) + "}");
+  EXPECT_EQ(whole.status, 500);
+  EXPECT_EQ(whole.json()["error"]["code"], "numeric_error");
+  const HttpAnswer stream = post("/v1/chat/completions", std::string(kChat) + R"(, "stream": true})");
+  EXPECT_TRUE(stream.whole);
+  EXPECT_EQ(stream.body.find("[DONE]"), std::string::npos);
+  const auto frames = frames_of(stream.body);
+  ASSERT_FALSE(frames.empty());
+  EXPECT_TRUE(frames.back().contains("error"));
+}
+
+TEST_F(ServeTest, AFullQueueIsTooManyRequests) {
+  serve({.engine = {.queue = 0}});
+  const HttpAnswer answer = post("/v1/chat/completions", std::string(kChat) + R"(, "stream": true})");
+  EXPECT_EQ(answer.status, 429);
+  EXPECT_TRUE(answer.has("Retry-After: "));
+  EXPECT_EQ(answer.json()["error"]["type"], "rate_limit_exceeded");
+}
+
+TEST_F(ServeTest, TheContextIsHeldInTheWordsThatClientsKnow) {
+  serve();
+  std::string words;
+  for (int i = 0; i < 3000; ++i) words += "hello ";
+  const HttpAnswer answer = post("/v1/completions", Json{{"prompt", words}}.dump());
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_EQ(answer.json()["error"]["code"], "context_length_exceeded");
+  EXPECT_TRUE(answer.has("This model's maximum context length is 2048 tokens. However, you requested "));
+  EXPECT_EQ(post("/v1/chat/completions", std::string(kAsk) + R"(, "max_tokens": 2048})").json()["error"]["code"],
+            "context_length_exceeded");
+}
+
+TEST_F(ServeTest, UnknownModelsAreNotFound) {
+  serve();
+  const HttpAnswer answer = post("/v1/chat/completions", std::string(kChat) + R"(, "model": "gpt-4"})");
+  EXPECT_EQ(answer.status, 404);
+  EXPECT_EQ(answer.json()["error"]["code"], "model_not_found");
+  EXPECT_EQ(post("/v1/chat/completions", std::string(kChat) + R"(, "model": "second"})").json()["model"], "second");
+}
+
+TEST_F(ServeTest, TellsOfTheLoadUntilItIsDone) {
+  serve({.ready = false});
+  service_->set_progress(1, 4);
+  const HttpAnswer health = ask(get_text("/health"));
+  EXPECT_EQ(health.status, 503);
+  EXPECT_EQ(health.json()["progress"], 0.25);
+  const HttpAnswer early = post("/v1/chat/completions", std::string(kChat) + "}");
+  EXPECT_EQ(early.status, 503);
+  EXPECT_TRUE(early.has("Retry-After: "));
+  make_ready();
+  EXPECT_EQ(ask(get_text("/health")).status, 200);
+  engine_->stalled_s = 61;
+  EXPECT_EQ(ask(get_text("/health")).status, 503);
+}
+
+TEST_F(ServeTest, AClientThatLeavesEndsItsRequest) {
+  serve({.engine = {.step = std::chrono::milliseconds(5)}});
+  const std::string body = std::string(kAsk) + R"(, "max_tokens": 1000, "ignore_eos": true)";
+  for (const char* const stream : {R"(, "stream": true})", "}"}) {
+    {
+      HttpClient client(port_);
+      client.send(post_text("/v1/chat/completions", body + stream));
+      ASSERT_TRUE(reaches("open_requests", 1));
+    }
+    EXPECT_TRUE(reaches("open_requests", 0)) << stream;
+  }
+  HttpClient half(port_);
+  half.send(post_text("/v1/chat/completions", body + "}"));
+  ASSERT_TRUE(reaches("open_requests", 1));
+  half.half_close();
+  EXPECT_TRUE(reaches("open_requests", 0));
+  HttpClient pipelined(port_);
+  pipelined.send(post_text("/v1/completions", R"({"prompt": "a b c", "max_tokens": 20})") + get_text("/health"));
+  EXPECT_EQ(pipelined.answer().status, 200);
+  EXPECT_EQ(pipelined.answer().json()["status"], "ok");
+}
+
+TEST_F(ServeTest, AReaderThatStallsIsLeft) {
+  serve({.http = {.stream_bytes = 65536}});
+  HttpClient client(port_);
+  client.send(post_text("/v1/completions",
+                        R"({"prompt": "a b c", "max_tokens": 2000, "n": 16, "logprobs": 20, "stream": true})"));
+  ASSERT_TRUE(client.receive_until("data: "));
+  EXPECT_TRUE(reaches("open_requests", 0));
+  EXPECT_EQ(ask(get_text("/health")).status, 200);
+}
+
+TEST_F(ServeTest, SilentStreamsAreKeptAlive) {
+  serve({.engine = {.step = std::chrono::milliseconds(20), .running = 0}, .http = {.keep_alive_s = 0.3}});
+  HttpClient client(port_);
+  client.send(post_text("/v1/chat/completions", std::string(kChat) + R"(, "stream": true})"));
+  EXPECT_TRUE(client.receive_until(": keep-alive\n\n"));
+}
+
+TEST_F(ServeTest, SlowSendersAreLeft) {
+  serve({.http = {.header_s = 0.3, .body_rate = 1e6, .idle_s = 0.3}});
+  HttpClient head(port_);
+  head.send("GET /health HT");
+  EXPECT_EQ(head.answer().status, 408);
+  HttpClient body(port_);
+  body.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+      "100\r\n\r\n{");
+  EXPECT_EQ(body.answer().status, 408);
+  HttpClient idle(port_);
+  EXPECT_EQ(idle.receive(3000), "");
+}
+
+TEST_F(ServeTest, ConnectionsAreBounded) {
+  serve({.http = {.connections = 3}});
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < 3; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(port_));
+    clients.back()->send(get_text("/health"));
+    EXPECT_EQ(clients.back()->answer().status, 200);
+  }
+  HttpClient one_more(port_);
+  EXPECT_EQ(one_more.answer().status, 429);
+  clients.clear();
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  EXPECT_EQ(ask(get_text("/health")).status, 200);
+}
+
+TEST_F(ServeTest, AmbiguousRequestsAreRefusedAndTheConnectionCloses) {
+  serve();
+  const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+  const std::string hidden = "GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  const std::vector<std::string> requests = {
+      head + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden,            // CL.TE
+      head + "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n" + hidden,            // TE.CL
+      head + "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n" + hidden,  // TE.TE
+      head + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" + hidden,
+      head + "Transfer-Encoding: chunked, identity\r\n\r\n" + hidden,
+      head + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" + hidden,
+      head + "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n" + hidden,
+      head + "Content-Length: 5\r\nContent-Length: 6\r\n\r\n{\"a\":1" + hidden,
+      head + "Content-Length: -1\r\n\r\n" + hidden,
+      head + "Content-Length: 0x5\r\n\r\n{\"a\"1" + hidden,
+      head + "Content-Length: 99999999999999999999\r\n\r\n" + hidden,
+      "POST /v1/completions HTTP/1.1\nHost: localhost\n\n" + hidden,  // bare LF
+      "GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\n\r\n" + hidden,
+      "GET /health HTTP/1.1\r\n\r\n" + hidden,
+      "GET http://localhost/health HTTP/1.1\r\nHost: localhost\r\n\r\n" + hidden,
+      "POST /v1/completions HTTP/1.0\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n0\r\n\r\n" +
+          hidden,
+      head + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n" + hidden,
+      "\x16\x03\x01\x02" + hidden,  // TLS
+  };
+  for (const std::string& request : requests) {
+    HttpClient client(port_);
+    client.send(request);
+    const HttpAnswer answer = client.answer();
+    EXPECT_TRUE(answer.status == 400 || answer.status == 413) << answer.status << "\n" << request;
+    EXPECT_TRUE(answer.has("Connection: close")) << request;
+    EXPECT_EQ(client.receive(3000), "") << "a second answer to\n" << request;
+  }
+  EXPECT_EQ(ask(head + "Content-Length: 999999999\r\n\r\n").status, 413);
+  EXPECT_EQ(ask("GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + std::string(20000, 'a') + "\r\n\r\n").status, 431);
+  EXPECT_EQ(ask("GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n").status, 403);
+  EXPECT_EQ(ask(get_text("/health", "Origin: http://evil.example\r\n")).status, 403);
+  // A chunked body with an extension and a trailer is one.
+  EXPECT_EQ(ask(head + "Transfer-Encoding: chunked\r\n\r\n1;x=y\r\n{\r\n1\r\n}\r\n0\r\nT: v\r\n\r\n")
+                .json()["error"]["param"],
+            "prompt");
+  HttpClient expecting(port_);
+  expecting.send(head + "Content-Length: 2\r\nExpect: 100-continue\r\n\r\n");
+  EXPECT_EQ(expecting.answer(false).status, 100);
+  expecting.send("{}");
+  EXPECT_EQ(expecting.answer().status, 400);
+}
+
+TEST_F(ServeTest, KeysAndOrigins) {
+  serve({.access = {.keys = {{"ann", "secret-of-ann"}}, .cors_origins = {"https://chat.example"}}});
+  EXPECT_EQ(ask(get_text("/v1/models")).status, 401);
+  EXPECT_EQ(ask(get_text("/metrics")).status, 401);
+  EXPECT_EQ(ask(get_text("/health")).status, 200);
+  const std::string key = "Authorization: Bearer secret-of-ann\r\n";
+  EXPECT_EQ(ask(get_text("/v1/models", key)).status, 200);
+  const HttpAnswer shared = ask(get_text("/v1/models", key + "Origin: https://chat.example\r\n"));
+  EXPECT_TRUE(shared.has("Access-Control-Allow-Origin: https://chat.example"));
+  EXPECT_FALSE(shared.has("Access-Control-Allow-Credentials"));
+  const HttpAnswer preflight =
+      ask("OPTIONS /v1/models HTTP/1.1\r\nHost: localhost\r\nOrigin: https://chat.example\r\n\r\n");
+  EXPECT_EQ(preflight.status, 204);
+  EXPECT_EQ(ask("OPTIONS /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n").status, 401);
+}
+
+TEST_F(ServeTest, DrainingTakesNothingNewAndFinishesTheRest) {
+  serve({.engine = {.step = std::chrono::milliseconds(20)}});
+  HttpClient busy(port_);
+  busy.send(post_text("/v1/completions", R"({"prompt": "a b c", "max_tokens": 30})"));
+  ASSERT_TRUE(reaches("open_requests", 1));
+  HttpClient other(port_);
+  other.send(get_text("/health"));
+  EXPECT_EQ(other.answer().status, 200);
+  server_->post([&] {
+    service_->set_draining();
+    server_->drain();
+  });
+  EXPECT_EQ(busy.answer().json()["usage"]["completion_tokens"], 30);
+  EXPECT_EQ(other.receive(3000), "");
+}
+
+TEST_F(ServeTest, ManyStreamsEndRight) {
+  constexpr int kStreams = 200;
+  serve({.engine = {.step = std::chrono::milliseconds(1), .running = 32}});
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < kStreams; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(port_));
+    ASSERT_TRUE(clients.back()->send(
+        post_text("/v1/completions", R"({"prompt": "a b c d", "max_tokens": 9, "stream": true})")));
+  }
+  for (const auto& client : clients) {
+    const HttpAnswer answer = client->answer(true, 30000);
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n"));
+  }
+  EXPECT_TRUE(reaches("open_requests", 0));
+}
+
+}  // namespace
+}  // namespace moracle::serve
