@@ -172,9 +172,9 @@ void add_json(CLI::App& command, bool& json) {
   command.add_flag("--json", json, "Print one JSON document on standard output and nothing else there");
 }
 
-void ModelOptions::add(CLI::App& command, bool loads) {
+void ModelOptions::add(CLI::App& command, bool loads, bool with_batch_invariant) {
   add_model(command, model);
-  ComputeOptions::add(command);
+  ComputeOptions::add(command, with_batch_invariant);
   if (loads) add_kv(command, kv);
   add_no_cache(command, no_cache);
 }
@@ -210,9 +210,13 @@ Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, const Open
   options.kv = kv_type_of(kv);
   options.measure_rates = opening.measure_rates;
   const int used = threads > 0 ? threads : options.machine.cores;
-  options.on_plan = [&console, used](const LoadPlan& plan) { tell_plan(console, plan, used); };
-  options.on_progress = [&console](const LoadProgress& progress) {
+  options.on_plan = [&console, &opening, used](const LoadPlan& plan) {
+    tell_plan(console, plan, used);
+    if (opening.on_plan) opening.on_plan(plan);
+  };
+  options.on_progress = [&console, &opening](const LoadProgress& progress) {
     if (interrupted()) leave_load(console);
+    if (opening.on_progress) opening.on_progress(progress);
     console.progress("loading", static_cast<double>(progress.bytes_done), static_cast<double>(progress.bytes_total),
                      Console::Unit::bytes);
   };

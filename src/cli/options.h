@@ -68,7 +68,7 @@ struct ModelOptions : ComputeOptions {
   bool no_cache = false;
 
   // `loads`: the command loads the model, so that it is asked how.
-  void add(CLI::App& command, bool loads = true);
+  void add(CLI::App& command, bool loads = true, bool with_batch_invariant = true);
   // Opens and loads with progress, and tells of the plan on standard error. An interrupt while loading ends
   // the process: there is nothing to keep.
   struct Opening {
@@ -78,6 +78,8 @@ struct ModelOptions : ComputeOptions {
     std::function<Result<>(const ModelText&)> on_text{};
     bool generates = true;
     GenerationChoice choice{};
+    std::function<void(const LoadPlan&)> on_plan{};
+    std::function<void(const LoadProgress&)> on_progress{};  // beside the bar; callable from several threads
   };
   Result<std::unique_ptr<Session>> open(Console& console, const Opening& opening) const;
 };

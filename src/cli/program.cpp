@@ -14,6 +14,9 @@ namespace {
 
 void add_commands(CLI::App& app, Program& program) {
   add_run(app, program);
+#ifdef MORACLE_SERVE
+  add_serve(app, program);
+#endif
   add_inspect(app, program);
   add_explain(app, program);
   add_plan(app, program);

@@ -18,6 +18,8 @@ struct Program {
 int run_program(int argc, char** argv);
 
 void add_run(CLI::App& root, Program& program);
+// Where the build has it.
+void add_serve(CLI::App& root, Program& program);
 void add_inspect(CLI::App& root, Program& program);
 void add_explain(CLI::App& root, Program& program);
 void add_plan(CLI::App& root, Program& program);

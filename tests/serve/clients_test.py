@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""Published clients against `moracle serve`: clients_test.py PROGRAM. Exit code 77 where they are not installed."""
+
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from served import MODEL, Served
+
+try:
+    import openai
+    from langchain_openai import ChatOpenAI
+except ImportError:
+    print("openai and langchain-openai are not installed: scripts/setup clients")
+    sys.exit(77)
+
+PROGRAM = sys.argv.pop(1)
+ASKED = [{"role": "user", "content": "one two three"}]
+
+
+class Clients(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.served = Served(PROGRAM, "--batch-invariant=on")
+        cls.client = openai.OpenAI(base_url=cls.served.url + "/v1", api_key="none", max_retries=0)
+        cls.model = cls.client.models.list().data[0].id
+
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.served.end()
+        cls.served.__exit__()
+        assert code == 0, code
+
+    def chat(self, **more):
+        return self.client.chat.completions.create(
+            **{"model": self.model, "messages": ASKED, "max_tokens": 12, "seed": 5, **more}
+        )
+
+    def test_chat(self):
+        reply = self.chat()
+        self.assertEqual(reply.object, "chat.completion")
+        self.assertEqual(reply.usage.completion_tokens, 12)
+        self.assertEqual(reply.choices[0].finish_reason, "length")
+        self.assertTrue(reply.system_fingerprint.startswith("fp_"))
+        self.assertEqual(reply.choices[0].message.content, self.chat().choices[0].message.content)
+        self.assertEqual(self.client.models.retrieve(self.model).id, self.model)
+
+    def test_a_drawn_seed_reproduces_its_reply(self):
+        first = self.client.chat.completions.create(model=self.model, messages=ASKED, max_tokens=12)
+        again = self.chat(seed=first.seed)
+        self.assertEqual(first.choices[0].message.content, again.choices[0].message.content)
+
+    def test_streams(self):
+        whole = self.chat(n=2, logprobs=True, top_logprobs=3)
+        texts, usage = ["", ""], None
+        for chunk in self.chat(
+            n=2, stream=True, stream_options={"include_usage": True}, logprobs=True, top_logprobs=3
+        ):
+            usage = chunk.usage or usage
+            for choice in chunk.choices:
+                texts[choice.index] += choice.delta.content or ""
+        self.assertEqual(texts, [choice.message.content for choice in whole.choices])
+        self.assertEqual(usage, whole.usage)
+
+    def test_cancels(self):
+        stream = self.chat(stream=True, max_tokens=1500, extra_body={"ignore_eos": True})
+        next(stream)
+        stream.close()
+        self.assertTrue(self.served.rests())
+
+    def test_errors_are_typed(self):
+        with self.assertRaises(openai.NotFoundError):
+            self.chat(model="gpt-4")
+        with self.assertRaises(openai.BadRequestError) as raised:
+            self.chat(tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}])
+        self.assertEqual(raised.exception.param, "tools")
+        with self.assertRaises(openai.BadRequestError) as raised:
+            self.chat(max_tokens=100000)
+        self.assertEqual(raised.exception.code, "context_length_exceeded")
+        with self.assertRaises(openai.BadRequestError) as raised:
+            self.chat(extra_body={"guided_json": {"type": "object"}})
+        self.assertEqual(raised.exception.param, "guided_json")
+        raw = self.client.chat.completions.with_raw_response.create(
+            model=self.model, messages=ASKED, max_tokens=2, extra_body={"nonsense": 1}
+        )
+        self.assertEqual(raw.headers["x-moracle-ignored"], "nonsense")
+
+    def test_langchain(self):
+        model = ChatOpenAI(base_url=self.served.url + "/v1", api_key="none", model=self.model, max_tokens=8, seed=5)
+        whole = model.invoke("one two three")
+        self.assertEqual(whole.usage_metadata["output_tokens"], 8)
+        self.assertEqual("".join(piece.text for piece in model.stream("one two three")), whole.text)
+
+    def test_log_likelihoods_are_those_of_eval(self):
+        words = "The quick brown fox jumps over the lazy dog, and the dog sleeps on. " * 6
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write(words)
+            file.flush()
+            output = subprocess.run(
+                [PROGRAM, "eval", str(MODEL), "--text", file.name, "--window", "2048", "--threads", "2", "--json"]
+                + ["--batch-invariant"],
+                capture_output=True, check=True, text=True,
+            ).stdout  # fmt: skip
+        wanted = json.loads(output)
+        reply = self.client.completions.create(model=self.model, prompt=words, max_tokens=0, echo=True, logprobs=1)
+        scores = reply.choices[0].logprobs
+        self.assertIsNone(scores.token_logprobs[0])
+        self.assertEqual(len(scores.tokens), wanted["tokens"])
+        mean = -math.fsum(scores.token_logprobs[1:]) / (len(scores.tokens) - 1)
+        self.assertAlmostEqual(mean, wanted["mean_nll"], delta=1e-6)
+        self.assertEqual(reply.choices[0].text, words)
+        for token, own, top in zip(scores.tokens[1:], scores.token_logprobs[1:], scores.top_logprobs[1:]):
+            self.assertGreaterEqual(max(top.values()), own)
+            self.assertIn(token, top)
+
+    def test_mixed_load_changes_no_bit(self):
+        def ask(i):
+            reply = self.client.completions.create(
+                model=self.model, prompt=f"{i % 3} one two three four " * (1 + i % 7), max_tokens=4 + i % 9, seed=i,
+                temperature=0.8 if i % 2 else 0, logprobs=2, extra_body={"return_token_ids": True},
+            )  # fmt: skip
+            return reply.choices[0].token_ids, reply.choices[0].logprobs.token_logprobs
+
+        count = 24
+        alone = [ask(i) for i in range(count)]
+        together = [None] * count
+
+        def work(i):
+            together[i] = ask(i)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(count)]
+        for thread in threads:
+            thread.start()
+        for _ in range(4):  # neighbours that leave
+            stream = self.chat(stream=True, max_tokens=500, extra_body={"ignore_eos": True})
+            next(stream)
+            stream.close()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(alone, together)
+        self.assertTrue(self.served.rests())
+
+
+class Processes(unittest.TestCase):
+    def test_the_printed_curl_works(self):
+        with Served(PROGRAM) as served:
+            output = subprocess.run(served.curl, shell=True, capture_output=True, check=True, text=True).stdout
+            self.assertEqual(json.loads(output)["object"], "chat.completion")
+
+    def test_keys_guard_an_open_address(self):
+        code = subprocess.run(
+            [PROGRAM, "serve", str(MODEL), "--port", "0", "--listen", "0.0.0.0"], capture_output=True, text=True
+        )
+        self.assertNotEqual(code.returncode, 0)
+        self.assertIn("--no-auth", code.stderr)
+        with tempfile.NamedTemporaryFile("w") as keys:
+            keys.write("# people\nann:secret-of-ann\n")
+            keys.flush()
+            with Served(PROGRAM, "--listen", "0.0.0.0", "--api-key-file", keys.name) as served:
+                url = served.url.replace("0.0.0.0", "127.0.0.1")
+                wrong = openai.OpenAI(base_url=url + "/v1", api_key="secret-of-bob", max_retries=0)
+                with self.assertRaises(openai.AuthenticationError):
+                    wrong.models.list()
+                right = openai.OpenAI(base_url=url + "/v1", api_key="secret-of-ann", max_retries=0)
+                self.assertEqual(len(right.models.list().data), 1)
+                output = subprocess.run(served.curl, shell=True, capture_output=True, check=True, text=True).stdout
+                self.assertEqual(json.loads(output)["object"], "chat.completion")
+                self.assertFalse(any("secret" in line for line in served.log))
+
+    def test_sigterm_finishes_what_is_under_way(self):
+        with Served(PROGRAM) as served:
+            client = openai.OpenAI(base_url=served.url + "/v1", api_key="none", max_retries=0)
+            stream = client.chat.completions.create(
+                model="qwen3moe-gptq-w4g128-sym", messages=ASKED, max_tokens=400, stream=True,
+                extra_body={"ignore_eos": True},
+            )  # fmt: skip
+            next(stream)
+            served.process.terminate()
+            last = None
+            for chunk in stream:
+                last = chunk
+            self.assertEqual(last.choices[0].finish_reason, "length")
+            self.assertEqual(served.process.wait(30), 0)
+
+    def test_a_drain_that_is_over_tells_the_client(self):
+        with Served(PROGRAM, "--drain", "0") as served:
+            client = openai.OpenAI(base_url=served.url + "/v1", api_key="none", max_retries=0)
+            stream = client.chat.completions.create(
+                model="qwen3moe-gptq-w4g128-sym", messages=ASKED, max_tokens=2000, stream=True,
+                extra_body={"ignore_eos": True},
+            )  # fmt: skip
+            next(stream)
+            served.process.terminate()
+            with self.assertRaises(openai.APIError):
+                for _ in stream:
+                    pass
+            self.assertEqual(served.process.wait(30), 0)
+
+    def test_it_listens_before_it_loads(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "socket"
+            process = subprocess.Popen(
+                [PROGRAM, "serve", str(MODEL), "--listen", f"unix:{path}", "--quiet"], stderr=subprocess.PIPE
+            )
+            deadline = time.monotonic() + 60
+            while not path.exists() and time.monotonic() < deadline:
+                time.sleep(0.005)
+            statuses = []
+            while time.monotonic() < deadline and statuses[-1:] != ["200"]:
+                out = subprocess.run(
+                    ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--unix-socket", path]
+                    + ["http://localhost/health"],
+                    capture_output=True, text=True,
+                ).stdout  # fmt: skip
+                statuses.append(out)
+            self.assertLessEqual(set(statuses), {"503", "200"})
+            process.terminate()
+            self.assertEqual(process.wait(30), 0)
+            process.stderr.close()
+            self.assertFalse(path.exists())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
