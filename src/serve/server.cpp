@@ -18,7 +18,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPoll{50};
 constexpr std::chrono::milliseconds kLastWrites{500};  // for answers that are queued when the drain ends
-constexpr std::string_view kUnix = "unix:";
 
 // FNV-1a, whose value is the same on every machine and compiler.
 class Hash64 {

@@ -195,7 +195,7 @@ TEST_F(ServeTest, StreamsFramesThatMakeTheSameReply) {
     if (!choice["finish_reason"].is_null()) ++ends[index];
   }
   for (std::size_t i = 0; i < 2; ++i) {
-    EXPECT_EQ(texts[i], whole["choices"][i]["message"]["content"]);
+    EXPECT_EQ(Json(texts[i]), whole["choices"][i]["message"]["content"]);
     EXPECT_EQ(scores[i], whole["choices"][i]["logprobs"]["content"]);
     EXPECT_EQ(ends[i], 1);
   }
