@@ -14,8 +14,8 @@
 #include "cli/options.h"
 #include "cli/program.h"
 #include "model/load/explain_plan.h"
-#include "serve/fields.h"
-#include "serve/openapi.h"
+#include "serve/api/fields.h"
+#include "serve/api/openapi.h"
 #include "serve/server.h"
 
 namespace moracle::cli {

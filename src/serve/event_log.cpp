@@ -6,7 +6,7 @@
 #include <chrono>
 #include <string>
 
-#include "serve/api_error.h"
+#include "serve/api/api_error.h"
 
 namespace moracle::serve {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "serve/api_error.h"
+#include "serve/api/api_error.h"
 
 namespace moracle::serve {
 

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "serve/choice_text.h"
-#include "serve/prepare.h"
-#include "serve/reply_json.h"
+#include "serve/api/choice_text.h"
+#include "serve/api/prepare.h"
+#include "serve/api/reply_json.h"
 #include "serve/service.h"
 
 namespace moracle::serve {

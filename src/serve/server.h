@@ -11,8 +11,8 @@
 #include "base/result.h"
 #include "generate/scheduler.h"
 #include "generate/session.h"
-#include "serve/access.h"
-#include "serve/http_server.h"
+#include "serve/http/access.h"
+#include "serve/http/http_server.h"
 #include "serve/service.h"
 
 namespace moracle::serve {

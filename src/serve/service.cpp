@@ -8,10 +8,10 @@
 #include <random>
 
 #include "base/guarded.h"
-#include "serve/api_error.h"
-#include "serve/assets.h"
+#include "serve/api/api_error.h"
+#include "serve/api/openapi.h"
 #include "serve/open_reply.h"
-#include "serve/openapi.h"
+#include "serve/page/assets.h"
 
 namespace moracle::serve {
 

@@ -12,11 +12,11 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "serve/access.h"
+#include "serve/api/prepare.h"
 #include "serve/event_log.h"
-#include "serve/http_server.h"
+#include "serve/http/access.h"
+#include "serve/http/http_server.h"
 #include "serve/metrics.h"
-#include "serve/prepare.h"
 #include "serve/token_engine.h"
 #include "serve/worker.h"
 

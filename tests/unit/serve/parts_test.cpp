@@ -5,11 +5,11 @@
 #include <set>
 #include <sstream>
 
-#include "serve/access.h"
-#include "serve/fields.h"
+#include "serve/api/fields.h"
+#include "serve/api/openapi.h"
+#include "serve/api/reply_json.h"
+#include "serve/http/access.h"
 #include "serve/metrics.h"
-#include "serve/openapi.h"
-#include "serve/reply_json.h"
 #include "serve/service.h"
 #include "support/temporary_folder.h"
 #include "support/test_data.h"

@@ -1,9 +1,9 @@
-#include "serve/request.h"
+#include "serve/api/request.h"
 
 #include <gtest/gtest.h>
 
-#include "serve/api_error.h"
-#include "serve/fields.h"
+#include "serve/api/api_error.h"
+#include "serve/api/fields.h"
 
 namespace moracle::serve {
 namespace {

@@ -1,4 +1,4 @@
-#include "serve/http_server.h"
+#include "serve/http/http_server.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -18,8 +18,8 @@
 #include <thread>
 
 #include "base/guarded.h"
-#include "serve/access.h"
-#include "serve/connection.h"
+#include "serve/http/access.h"
+#include "serve/http/connection.h"
 
 namespace moracle::serve {
 

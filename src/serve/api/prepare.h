@@ -9,7 +9,7 @@
 
 #include "generate/model_text.h"
 #include "generate/request.h"
-#include "serve/request.h"
+#include "serve/api/request.h"
 
 namespace moracle::serve {
 

@@ -1,4 +1,4 @@
-#include "serve/choice_text.h"
+#include "serve/api/choice_text.h"
 
 #include <utility>
 

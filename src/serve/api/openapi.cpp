@@ -1,6 +1,6 @@
-#include "serve/openapi.h"
+#include "serve/api/openapi.h"
 
-#include "serve/fields.h"
+#include "serve/api/fields.h"
 
 namespace moracle::serve {
 
@@ -158,7 +158,7 @@ Json openapi_json(const std::string& version) {
 }
 
 std::string openapi_yaml(const std::string& version) {
-  std::string out = "# Made from the table of fields in src/serve/fields.cpp by `moracle api-tables openapi`.\n";
+  std::string out = "# Made from the table of fields in src/serve/api/fields.cpp by `moracle api-tables openapi`.\n";
   write_yaml(openapi_json(version), 0, out);
   return out;
 }

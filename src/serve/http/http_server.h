@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "serve/http.h"
+#include "serve/http/http.h"
 
 namespace moracle::serve {
 

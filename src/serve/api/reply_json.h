@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "serve/fields.h"
+#include "serve/api/fields.h"
 #include "serve/token_engine.h"
 #include "text/tokenizer/tokenizer.h"
 

@@ -1,4 +1,4 @@
-#include "serve/request.h"
+#include "serve/api/request.h"
 
 #include <fmt/format.h>
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "serve/fields.h"
+#include "serve/api/fields.h"
 #include "text/template/chat_templates.h"
 
 namespace moracle::serve {

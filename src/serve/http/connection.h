@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "serve/http_server.h"
+#include "serve/http/http_server.h"
 
 namespace moracle::serve {
 

@@ -1,4 +1,4 @@
-#include "serve/fields.h"
+#include "serve/api/fields.h"
 
 #include <fmt/format.h>
 

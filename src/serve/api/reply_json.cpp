@@ -1,8 +1,8 @@
-#include "serve/reply_json.h"
+#include "serve/api/reply_json.h"
 
 #include <algorithm>
 
-#include "serve/api_error.h"
+#include "serve/api/api_error.h"
 
 namespace moracle::serve {
 

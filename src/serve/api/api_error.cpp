@@ -1,4 +1,4 @@
-#include "serve/api_error.h"
+#include "serve/api/api_error.h"
 
 #include <fmt/format.h>
 

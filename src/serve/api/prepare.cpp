@@ -1,11 +1,11 @@
-#include "serve/prepare.h"
+#include "serve/api/prepare.h"
 
 #include <algorithm>
 #include <span>
 
 #include "base/guarded.h"
 #include "base/mix64.h"
-#include "serve/api_error.h"
+#include "serve/api/api_error.h"
 
 namespace moracle::serve {
 
