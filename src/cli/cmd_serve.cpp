@@ -190,8 +190,9 @@ std::string curl_line(const ServeCommand& options, const std::string& address, b
 Result<int> serve_command(ServeCommand& options, Console& console) {
   if (options.quiet) console.be_quiet();
   MORACLE_TRY(settle_access(options, console));
-  MORACLE_ASSIGN(const Machine machine, options.machine());
-  const bool amx = has(machine.cpu_features, CpuFeature::amx_tile);
+  MORACLE_ASSIGN(const Place place, options.place());
+  const Machine machine = place.machine();
+  const bool amx = has(place.host.cpu_features, CpuFeature::amx_tile);
   options.batch_invariant =
       options.invariant == "on" || options.invariant == "true" || (options.invariant == "auto" && !amx);
   serve::ServiceOptions& service = options.server.service;
