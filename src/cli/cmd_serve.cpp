@@ -35,6 +35,7 @@ struct ServeCommand : ModelOptions {
   std::string key_file;
   bool no_auth = false;
   bool quiet = false;
+  double kv_gib = 0;
 };
 
 CLI::Validator positive(double most) {
@@ -96,7 +97,7 @@ void add_access_options(CLI::App& command, ServeCommand& options) {
                   "Origin whose pages may ask, such as https://chat.example; repeatable (default: none)")
       ->type_name("ORIGIN")
       ->allow_extra_args(false);
-  command.add_flag("--share-prefixes", options.server.service.share_prefixes,
+  command.add_flag("--share-prefixes", options.server.scheduler.share_prefixes,
                    "Reuse prompts among keys: faster, and one key can time what another asked (default: within a key)");
 }
 
@@ -111,6 +112,12 @@ void add_batch_options(CLI::App& command, ServeCommand& options) {
   whole("--per-key-running", how.max_running_per_key, "Of these, of one key; 0: no bound of its own (default: 0)", 0);
   whole("--max-queue", how.max_queue, "Most replies that wait; more get status 429 (default: 1024)", 1);
   whole("--max-queue-tokens", how.max_queue_tokens, "Most prompt tokens that wait; 0: no bound (default: 0)", 0);
+  command
+      .add_option(
+          "--kv-memory", options.kv_gib,
+          "GiB for keys and values, of replies and of stored prefixes together (default: what the memory allows)")
+      ->type_name("GIB")
+      ->check(positive(1 << 20));
   command.add_option("--step-ms", how.step_ms, "Time that a step's share of prompts may take (default: 200)")
       ->type_name("MS")
       ->check(positive(60000));
@@ -206,6 +213,7 @@ Result<int> serve_command(ServeCommand& options, Console& console) {
   const ModelOptions::Opening opening{
       .generates = false,
       .few_logits = true,
+      .kv_memory = static_cast<std::size_t>(std::llround(options.kv_gib * 0x1p30)),
       .on_plan = [&](const LoadPlan& plan) { facts.decision = explain_plan_json(plan, machine); },
       .on_progress =
           [&](const LoadProgress& progress) {
@@ -251,9 +259,9 @@ void add_tables(CLI::App& root, Program& program) {
 
 void add_serve(CLI::App& root, Program& program) {
   add_tables(root, program);
-  CLI::App* command = root.add_subcommand("serve", "Serve a model to many clients by OpenAI's API");
+  CLI::App* command = root.add_subcommand("serve", "Serve a model to clients of OpenAI's API");
   auto options = std::make_shared<ServeCommand>();
-  options->ModelOptions::add(*command, false);
+  options->ModelOptions::add(*command, true, false);
   add_server_options(*command, *options);
   add_access_options(*command, *options);
   add_batch_options(*command, *options);

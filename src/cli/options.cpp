@@ -208,6 +208,7 @@ Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, const Open
   options.generates = opening.generates;
   options.choice = opening.choice;
   options.kv = kv_type_of(kv);
+  options.kv_memory = opening.kv_memory;
   options.measure_rates = opening.measure_rates;
   const int used = threads > 0 ? threads : options.machine.cores;
   options.on_plan = [&console, &opening, used](const LoadPlan& plan) {

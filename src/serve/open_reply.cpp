@@ -58,7 +58,7 @@ void OpenReply::start() {
   for (std::size_t i = 0; i < count && !done_; ++i) {
     Request request = prepared_.engine_request(i);
     request.key = request_.key;
-    request.salt = (service_.options_.share_prefixes ? "" : request_.key) + "\n" + api.cache_salt;
+    request.salt = api.cache_salt;
     choices_[i].ticket = service_.model_->engine->submit(
         std::move(request), [self = shared_from_this(), server = service_.server_, i](EngineEvent&& event) {
           server->post([self, i, event = std::move(event)]() mutable { self->on_event(i, std::move(event)); });

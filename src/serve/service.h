@@ -32,7 +32,6 @@ struct ServiceOptions {
   bool any_model = false;            // requests may name any
   bool strict = false;               // unknown fields are refused
   bool log_prompts = false;
-  bool share_prefixes = false;  // among keys
   double stall_s = 60;
   std::string version{};
   std::int64_t created = 0;  // seconds since 1970
