@@ -212,7 +212,6 @@ Result<int> serve_command(ServeCommand& options, Console& console) {
   serve::ServedFacts facts{.batch_invariant = options.batch_invariant, .numerics = options.policy};
   const ModelOptions::Opening opening{
       .generates = false,
-      .few_logits = true,
       .kv_memory = static_cast<std::size_t>(std::llround(options.kv_gib * 0x1p30)),
       .on_plan = [&](const LoadPlan& plan) { facts.decision = explain_plan_json(plan, machine); },
       .on_progress =

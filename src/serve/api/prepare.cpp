@@ -4,7 +4,7 @@
 #include <span>
 
 #include "base/guarded.h"
-#include "base/mix64.h"
+#include "base/random/mix64.h"
 #include "serve/api/api_error.h"
 
 namespace moracle::serve {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "base/file.h"
+#include "base/files/file.h"
 
 namespace moracle::serve {
 
