@@ -160,8 +160,8 @@ TEST_F(CliTest, PlanPrintsTheContract) {
   EXPECT_EQ(plan["total_bytes"].get<std::int64_t>(), plan["weight_bytes"].get<std::int64_t>() +
                                                          plan["kv_cache_bytes"].get<std::int64_t>() +
                                                          plan["workspace_bytes"].get<std::int64_t>());
-  // Two key heads of 64 for 128 positions, keys and values in f32, three layers.
-  EXPECT_EQ(plan["kv_cache_bytes"], 3 * 128 * 2 * 2 * 64 * 4);
+  // Two key heads of 64 for 128 positions, keys and values in bf16, three layers.
+  EXPECT_EQ(plan["kv_cache_bytes"], 3 * 128 * 2 * 2 * 64 * 2);
   EXPECT_FALSE(plan["tp_degrees"][1]["legal"]);
   EXPECT_TRUE(plan["ep_degrees"][1]["legal"]);
   EXPECT_EQ(plan["layers"][0]["experts_kernel"]["kind"], "own");

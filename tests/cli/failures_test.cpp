@@ -21,7 +21,7 @@ void expect_failure(const Strings& arguments, int code, const Strings& words) {
 TEST_F(CliTest, WrongUsageIsTwoAndNamesTheOption) {
   const std::string model = model_path();
   expect_failure({}, 2, {"--help"});
-  expect_failure({"sing"}, 2, {"moracle: unknown command 'sing'; there are run, inspect, ", "--help"});
+  expect_failure({"sing"}, 2, {"moracle: unknown command 'sing'; there are run, ", "--help"});
   expect_failure({"inspec", model}, 2, {"unknown command 'inspec'; did you mean 'inspect'?"});
   expect_failure({"bench", "lyer"}, 2, {"unknown command 'lyer'; did you mean 'layer'?", "moracle bench --help"});
   expect_failure({"foo", "--help"}, 2, {"unknown command 'foo'"});

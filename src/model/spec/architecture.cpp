@@ -14,7 +14,7 @@ namespace {
 // The norms inside latent attention do not follow rms_norm_eps: they have the norm class's own default.
 constexpr double kLatentNormEps = 1e-6;
 
-#define MORACLE_ADDRESS_OF_ROW(row) &row,
+#define MORACLE_ADDRESS_OF_ROW(row) &(row),
 constexpr std::array kArchitectures{MORACLE_ARCHITECTURES(MORACLE_ADDRESS_OF_ROW)};
 #undef MORACLE_ADDRESS_OF_ROW
 
