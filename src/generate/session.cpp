@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/guarded.h"
 #include "checkpoint/hub_cache.h"
-#include "generate/stop_texts.h"
+#include "generate/token_text.h"
 
 namespace moracle {
 
@@ -87,62 +87,42 @@ Result<Generation> complete(Session& session, SequenceState& state, std::span<co
                             const Completion& completion, const std::function<void(std::string_view)>& on_text,
                             const std::function<bool()>& interrupted) {
   const Tokenizer& tokenizer = session.text().tokenizer();
-  DetokenizerStream detokenizer(tokenizer);
-  StopTexts stops(completion.settings.stop_texts);
   ReplyReader* const reader = completion.reader;
-  const auto emit = [&](const std::string& piece) {
-    if (piece.empty()) return;
+  TokenText::Options kept{.stop = completion.settings.stop_texts};
+  if (reader != nullptr) kept.format = reader->format();
+  TokenText text(tokenizer, std::move(kept));
+  const TokenText::Emit emit = [&](std::string_view piece, bool is_mark) {
     on_text(piece);
-    if (reader != nullptr) reader->text(piece, completion.on_part);
+    if (reader == nullptr) return;
+    if (is_mark) {
+      reader->mark(piece, completion.on_part);
+    } else {
+      reader->text(piece, completion.on_part);
+    }
   };
   // Why the text of a token cannot be had, which ends the generation.
   std::optional<Error> undecodable;
-  const auto decoded = [&](Result<std::string> text) {
-    if (text.ok()) return *std::move(text);
-    if (!undecodable) undecodable = std::move(text).error();
-    return std::string();
-  };
-  // A mark of the reply's parts: what was held back comes before it, whatever it might have begun.
-  const auto emit_mark = [&](std::string text, std::string_view mark) {
-    if (text.ends_with(mark)) {
-      text.erase(text.size() - mark.size());
-    } else {
-      text += decoded(detokenizer.finish());  // a special token, which the detokenizer leaves out
-    }
-    emit(stops.push(text));
-    emit(stops.finish());
-    if (stops.reached()) return;
-    on_text(mark);
-    reader->mark(mark, completion.on_part);
-  };
   GenerateOptions options;
   options.sampling = completion.settings.sampling;
   options.max_tokens = completion.max_tokens;
   options.context = completion.context;
   options.before = completion.before;
   options.stop_ids = completion.settings.stop_ids;
-  for (const std::string& text : completion.settings.stop_texts) {
-    if (const auto id = tokenizer.token_to_id(text)) options.stop_ids.push_back(*id);
+  for (const std::string& stop : completion.settings.stop_texts) {
+    if (const auto id = tokenizer.token_to_id(stop)) options.stop_ids.push_back(*id);
   }
   std::sort(options.stop_ids.begin(), options.stop_ids.end());
   options.interrupted = [&] { return undecodable || (interrupted && interrupted()); };
-  options.reached_stop = [&] { return stops.reached(); };
+  options.reached_stop = [&] { return text.stops().reached(); };
   options.on_token = [&](std::int32_t id) {
     if (std::binary_search(options.stop_ids.begin(), options.stop_ids.end(), id)) return;
-    std::string text = decoded(detokenizer.push(id));
-    const std::string_view mark = reader != nullptr ? reader->format().mark_of(id) : std::string_view();
-    if (mark.empty()) {
-      emit(stops.push(text));
-    } else {
-      emit_mark(std::move(text), mark);
-    }
+    if (Result<> pushed = text.push(id, emit); !pushed.ok() && !undecodable) undecodable = std::move(pushed).error();
   };
   auto generation = guarded("generate", [&] { return generate(session.model(), state, prompt, options); });
-  emit(stops.push(decoded(detokenizer.finish())));
   if (undecodable) return *std::move(undecodable);
-  emit(stops.finish());
+  MORACLE_TRY(text.finish(emit));
   if (reader != nullptr) reader->finish(completion.on_part);
-  if (generation.ok() && stops.reached()) generation->finish = FinishReason::stop;
+  if (generation.ok() && text.stops().reached()) generation->finish = FinishReason::stop;
   return generation;
 }
 

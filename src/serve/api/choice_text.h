@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "generate/stop_texts.h"
+#include "generate/token_text.h"
 #include "text/reply/reply_reader.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -34,30 +34,25 @@ class ChoiceText {
   // No token follows. What was held back is settled.
   Result<> finish();
 
-  [[nodiscard]] bool stopped() const { return stops_.reached(); }
-  [[nodiscard]] const std::string& stop_text() const { return stops_.found(); }
+  [[nodiscard]] bool stopped() const { return text_.stops().reached(); }
+  [[nodiscard]] const std::string& stop_text() const { return text_.stops().found(); }
 
   // What is settled and was not taken yet, in whole characters.
   std::string take_answer() { return std::exchange(parts_[1], {}); }
   std::string take_reasoning() { return std::exchange(parts_[0], {}); }
   [[nodiscard]] bool has_text() const { return !parts_[0].empty() || !parts_[1].empty(); }
-  [[nodiscard]] std::int64_t tokens() const { return tokens_; }
+  [[nodiscard]] std::int64_t tokens() const { return text_.tokens(); }
   [[nodiscard]] std::int64_t reasoning_tokens() const { return reasoning_tokens_; }
 
  private:
-  void settle(std::string_view text);
-  void settle_mark(std::string text, std::string_view mark);
   void put(ReplyPart part, std::string_view text);
-  [[nodiscard]] ReplyReader::Emit emit();
-  std::string through_stops(const std::string& piece);
+  [[nodiscard]] ReplyReader::Emit emit_part();
+  [[nodiscard]] TokenText::Emit emit();
 
-  ChoiceTextOptions options_;
-  DetokenizerStream detokenizer_;
-  StopTexts stops_;
   std::optional<ReplyReader> reader_;
+  TokenText text_;
   std::array<std::string, 2> parts_;  // by ReplyPart
   ReplyPart part_ = ReplyPart::answer;
-  std::int64_t tokens_ = 0;
   std::int64_t untold_tokens_ = 0;  // since text was settled
   std::int64_t reasoning_tokens_ = 0;
 };
