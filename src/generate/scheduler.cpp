@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "generate/request_queue.h"
-#include "generate/token_chooser.h"
+#include "generate/sequence.h"
 #include "model/state/prefix_store.h"
 
 namespace moracle {
@@ -25,57 +25,6 @@ constexpr std::int64_t kStopTokens = 1024;
 std::size_t count(std::int64_t n) {
   return static_cast<std::size_t>(n);
 }
-
-// A request that runs or waits.
-struct Sequence {
-  Sequence(RequestId id_, Request request_, RequestSink& sink_)
-      : id(id_), request(std::move(request_)), sink(&sink_), ids(request.prompt), chooser(request) {}
-
-  RequestId id;
-  Request request;
-  RequestSink* sink;
-  std::vector<std::int32_t> ids;  // prompt and answer
-  TokenChooser chooser;
-  std::unique_ptr<SequenceState> state{};  // null: it waits
-  std::int64_t most = 0;                   // tokens of the answer
-  std::int64_t told = 0;                   // tokens of the prompt that the sink knows, with echo
-  RequestUsage usage{};
-  std::int64_t stored = 0;  // blocks of it in the store of prefixes
-  std::int64_t preemptions = 0;
-  bool started = false;
-  bool cancelled = false;
-  bool ended = false;
-  std::int64_t waited = 0;  // steps in which its prompt got no token
-
-  [[nodiscard]] std::int64_t prompt_size() const { return std::ssize(request.prompt); }
-  // Tokens that the state has to hold before the next one is chosen.
-  [[nodiscard]] std::int64_t target() const { return most == 0 ? prompt_size() - 1 : std::ssize(ids); }
-  [[nodiscard]] std::int64_t missing() const { return target() - state->length(); }
-  [[nodiscard]] bool decodes() const { return missing() == 1 && std::ssize(ids) > prompt_size(); }
-  [[nodiscard]] bool scores_prompt() const { return request.echo && request.logprobs.has_value(); }
-  [[nodiscard]] std::int64_t longest() const { return prompt_size() + most; }
-};
-
-// A token of a prompt with what it is worth.
-struct Scored {
-  std::int32_t id = 0;
-  double logprob = 0.0;
-  std::vector<TokenLogprob> top{};
-};
-
-// A sequence's part of a step.
-struct Part {
-  Sequence* sequence = nullptr;
-  std::int64_t count = 0;
-  std::int64_t end = 0;          // of the sequence, once it is computed
-  std::int64_t rows = 0;         // of its last tokens, whose logits are wanted
-  bool decodes = false;          // one token of an answer
-  std::span<float> logits{};     // [rows, vocabulary], where all are wanted
-  std::span<TokenLogit> top{};   // else the highest of the last row
-  std::optional<Error> error{};  // why it has none
-  std::vector<Scored> scored{};
-  ChosenToken chosen{};
-};
 
 Error queue_error(std::string wanted, std::string found) {
   return Error{
@@ -106,30 +55,31 @@ class Scheduler::Impl {
 
  private:
   [[nodiscard]] std::int64_t running_of(const std::string& key) const;
-  void end(Sequence& sequence, RequestEnd end, std::optional<Error> error = {}, std::optional<std::int32_t> stop = {});
+  void end(ScheduledSequence& sequence, RequestEnd end, std::optional<Error> error = {},
+           std::optional<std::int32_t> stop = {});
   void end_cancelled();
   void forget_ended();
   void admit();
-  [[nodiscard]] bool has_room(const Sequence& sequence) const;
-  bool start(Sequence& sequence);
-  void tell_start(Sequence& sequence);
-  [[nodiscard]] std::string salt_of(const Sequence& sequence) const;
+  [[nodiscard]] bool has_room(const ScheduledSequence& sequence) const;
+  bool start(ScheduledSequence& sequence);
+  void tell_start(ScheduledSequence& sequence);
+  [[nodiscard]] std::string salt_of(const ScheduledSequence& sequence) const;
   void plan();
   void plan_prompts();
-  [[nodiscard]] Part part_of(Sequence& sequence, std::int64_t tokens) const;
+  [[nodiscard]] StepPart part_of(ScheduledSequence& sequence, std::int64_t tokens) const;
   [[nodiscard]] std::int64_t prompt_budget() const;
-  [[nodiscard]] std::int64_t until_stop(const Sequence& sequence) const;
+  [[nodiscard]] std::int64_t until_stop(const ScheduledSequence& sequence) const;
   void take_memory();
-  bool take_memory(Part& part);
-  bool free_memory(const Sequence& wanting);
-  void preempt(Sequence& sequence);
+  bool take_memory(StepPart& part);
+  bool free_memory(const ScheduledSequence& wanting);
+  void preempt(ScheduledSequence& sequence);
   void compute();
   void store_prefixes();
   void choose();
-  void score_prompt(Part& part) const;
+  void score_prompt(StepPart& part) const;
   void deliver();
-  void tell_prompt(const Part& part);
-  void tell_token(const Part& part);
+  void tell_prompt(const StepPart& part);
+  void tell_token(const StepPart& part);
   void measure(double seconds);
 
   Model& model_;
@@ -138,16 +88,16 @@ class Scheduler::Impl {
   std::int64_t context_ = 0;
   std::int64_t held_ = 0;  // positions that one sequence can have within the KV budget
   RequestId last_id_ = 0;
-  std::map<RequestId, std::unique_ptr<Sequence>> sequences_;  // all that have not ended
-  std::vector<Sequence*> running_;                            // in the order of their start
+  std::map<RequestId, std::unique_ptr<ScheduledSequence>> sequences_;  // all that have not ended
+  std::vector<ScheduledSequence*> running_;                            // in the order of their start
   RequestQueue queue_;
-  std::vector<Sequence*> preempted_;  // in the order of submission; they come before the queue
-  const Sequence* alone_ = nullptr;   // while it runs, nobody else starts
-  std::vector<RequestId> ended_;      // in this step
+  std::vector<ScheduledSequence*> preempted_;  // in the order of submission; they come before the queue
+  const ScheduledSequence* alone_ = nullptr;   // while it runs, nobody else starts
+  std::vector<RequestId> ended_;               // in this step
   bool stepping_ = false;
   SchedulerStatus status_;
   // Kept between steps.
-  std::vector<Part> parts_;
+  std::vector<StepPart> parts_;
   std::vector<std::int32_t> ids_, positions_;
   std::vector<Batch::Span> spans_;
   std::vector<SequenceState*> states_;
@@ -158,19 +108,21 @@ Result<RequestId> Scheduler::Impl::submit(Request request, RequestSink& sink) {
   MORACLE_TRY(check(request, model_.info().vocabulary));
   const auto prompt = std::ssize(request.prompt);
   const std::int64_t least = request.max_tokens.value_or(1);
-  if (prompt + least > context_) {
-    return Error{.code = "model.context",
-                 .wanted = "at most " + std::to_string(context_) + " tokens in all",
+  const auto too_long = [&](std::string code, std::string wanted, std::string advice) {
+    return Error{.code = std::move(code),
+                 .wanted = std::move(wanted),
                  .found = std::to_string(prompt + least) + " tokens (" + std::to_string(prompt) + " of prompt, " +
                           std::to_string(least) + " to come)",
-                 .advice = "shorten the prompt or ask for fewer tokens"};
+                 .advice = std::move(advice)};
+  };
+  if (prompt + least > context_) {
+    return too_long("model.context", "at most " + std::to_string(context_) + " tokens in all",
+                    "shorten the prompt or ask for fewer tokens");
   }
   if (prompt + least > held_) {
-    return Error{.code = "scheduler.kv",
-                 .wanted = "at most " + std::to_string(held_) + " tokens, which the memory for keys and values holds",
-                 .found = std::to_string(prompt + least) + " tokens (" + std::to_string(prompt) + " of prompt, " +
-                          std::to_string(least) + " to come)",
-                 .advice = "shorten the prompt, ask for fewer tokens or give more memory to keys and values"};
+    return too_long("scheduler.kv",
+                    "at most " + std::to_string(held_) + " tokens, which the memory for keys and values holds",
+                    "shorten the prompt, ask for fewer tokens or give more memory to keys and values");
   }
   if (queue_.size() >= options_.max_queue) {
     return queue_error("at most " + std::to_string(options_.max_queue) + " waiting requests",
@@ -181,7 +133,7 @@ Result<RequestId> Scheduler::Impl::submit(Request request, RequestSink& sink) {
                        std::to_string(queue_.tokens() + prompt));
   }
   const RequestId id = ++last_id_;
-  auto sequence = std::make_unique<Sequence>(id, std::move(request), sink);
+  auto sequence = std::make_unique<ScheduledSequence>(id, std::move(request), sink);
   sequence->most = sequence->request.max_tokens.value_or(std::min(context_, held_) - prompt);
   sequence->usage.prompt = prompt;
   queue_.push(sequence->request.key, {.id = id, .priority = sequence->request.priority, .tokens = prompt});
@@ -192,7 +144,7 @@ Result<RequestId> Scheduler::Impl::submit(Request request, RequestSink& sink) {
 bool Scheduler::Impl::cancel(RequestId id) {
   const auto at = sequences_.find(id);
   if (at == sequences_.end() || at->second->cancelled || at->second->ended) return false;
-  Sequence& sequence = *at->second;
+  ScheduledSequence& sequence = *at->second;
   sequence.cancelled = true;
   if (stepping_) return true;
   end(sequence, RequestEnd::cancelled);
@@ -201,7 +153,7 @@ bool Scheduler::Impl::cancel(RequestId id) {
 }
 
 // Frees what the sequence holds; it goes away when the step ends.
-void Scheduler::Impl::end(Sequence& sequence, RequestEnd end, std::optional<Error> error,
+void Scheduler::Impl::end(ScheduledSequence& sequence, RequestEnd end, std::optional<Error> error,
                           std::optional<std::int32_t> stop) {
   queue_.remove(sequence.id);
   std::erase(running_, &sequence);
@@ -221,7 +173,7 @@ void Scheduler::Impl::forget_ended() {
 
 std::int64_t Scheduler::Impl::running_of(const std::string& key) const {
   return std::count_if(running_.begin(), running_.end(),
-                       [&](const Sequence* each) { return each->request.key == key; });
+                       [&](const ScheduledSequence* each) { return each->request.key == key; });
 }
 
 void Scheduler::Impl::admit() {
@@ -234,19 +186,19 @@ void Scheduler::Impl::admit() {
   while (std::ssize(running_) < options_.max_running) {
     const auto id = queue_.next(may_run);
     if (!id) return;
-    Sequence& sequence = *sequences_.at(*id);
+    ScheduledSequence& sequence = *sequences_.at(*id);
     if (!start(sequence)) return;
   }
 }
 
 // Whether the memory that is free, or held by stored prefixes alone, takes what is to be computed of it. The first one
 // runs in any case.
-bool Scheduler::Impl::has_room(const Sequence& sequence) const {
+bool Scheduler::Impl::has_room(const ScheduledSequence& sequence) const {
   const StateMemory memory = model_.state_memory();
   if (memory.budget == 0 || running_.empty()) return true;
   // Those that run may not yet hold what is to be computed of them.
   std::size_t wanted = model_.state_bytes(std::ssize(sequence.ids) + 1);
-  for (const Sequence* const each : running_) {
+  for (const ScheduledSequence* const each : running_) {
     wanted += model_.state_bytes(std::ssize(each->ids) + 1) - model_.state_bytes(each->state->length());
   }
   if (memory.used + wanted <= memory.budget) return true;
@@ -254,13 +206,13 @@ bool Scheduler::Impl::has_room(const Sequence& sequence) const {
   return stored != nullptr && memory.used + wanted <= memory.budget + stored->bytes();
 }
 
-std::string Scheduler::Impl::salt_of(const Sequence& sequence) const {
+std::string Scheduler::Impl::salt_of(const ScheduledSequence& sequence) const {
   const std::string key = options_.share_prefixes ? std::string() : sequence.request.key;
   return std::to_string(key.size()) + ":" + key + sequence.request.salt;
 }
 
 // False: it has to wait for memory.
-bool Scheduler::Impl::start(Sequence& sequence) {
+bool Scheduler::Impl::start(ScheduledSequence& sequence) {
   // Who was put back often enough takes all that it may need, or is the only one that runs.
   const bool whole = sequence.preemptions >= kPreemptions;
   if (!has_room(sequence) || (alone_ != nullptr && alone_->state != nullptr)) return false;
@@ -297,7 +249,7 @@ bool Scheduler::Impl::start(Sequence& sequence) {
   return true;
 }
 
-void Scheduler::Impl::tell_start(Sequence& sequence) {
+void Scheduler::Impl::tell_start(ScheduledSequence& sequence) {
   sequence.sink->on_start(sequence.id, sequence.usage.cached);
   if (!sequence.request.echo || (sequence.scores_prompt() && sequence.prompt_size() > 1)) return;
   std::vector<ScoredToken> tokens;
@@ -313,8 +265,8 @@ std::int64_t Scheduler::Impl::prompt_budget() const {
   return std::clamp(static_cast<std::int64_t>(fits), options_.min_prefill, options_.max_prefill);
 }
 
-Part Scheduler::Impl::part_of(Sequence& sequence, std::int64_t tokens) const {
-  Part part{.sequence = &sequence, .count = tokens, .end = sequence.state->length() + tokens};
+StepPart Scheduler::Impl::part_of(ScheduledSequence& sequence, std::int64_t tokens) const {
+  StepPart part{.sequence = &sequence, .count = tokens, .end = sequence.state->length() + tokens};
   part.decodes = sequence.decodes();
   if (part.end == sequence.target() && sequence.most > 0) part.rows = 1;
   if (sequence.scores_prompt() && sequence.told < sequence.prompt_size()) part.rows = tokens;
@@ -322,7 +274,7 @@ Part Scheduler::Impl::part_of(Sequence& sequence, std::int64_t tokens) const {
 }
 
 // Tokens up to where a recurrent state is to be stored: behind the prompt's last whole block, and now and then.
-std::int64_t Scheduler::Impl::until_stop(const Sequence& sequence) const {
+std::int64_t Scheduler::Impl::until_stop(const ScheduledSequence& sequence) const {
   const PrefixStore* const stored = prefixes();
   if (stored == nullptr || !stored->needs_stops() || !sequence.request.reuse_prefix) return sequence.missing();
   const std::int64_t length = sequence.state->length();
@@ -335,23 +287,24 @@ std::int64_t Scheduler::Impl::until_stop(const Sequence& sequence) const {
 // What decodes takes one token each; prompts share the rest, the shortest first, at least two in turn.
 void Scheduler::Impl::plan() {
   parts_.clear();
-  for (Sequence* const sequence : running_) {
+  for (ScheduledSequence* const sequence : running_) {
     if (sequence->decodes()) parts_.push_back(part_of(*sequence, 1));
   }
   plan_prompts();
 }
 
 void Scheduler::Impl::plan_prompts() {
-  std::vector<Sequence*> prompts;
-  for (Sequence* const sequence : running_) {
+  std::vector<ScheduledSequence*> prompts;
+  for (ScheduledSequence* const sequence : running_) {
     if (!sequence->decodes() && sequence->missing() > 0) prompts.push_back(sequence);
   }
   if (prompts.empty()) return;
   // A step without a token is worth as many tokens as the least chunk.
-  const auto rank = [&](const Sequence* each) {
+  const auto rank = [&](const ScheduledSequence* each) {
     return std::pair(each->missing() - each->waited * options_.min_prefill, each->id);
   };
-  std::sort(prompts.begin(), prompts.end(), [&](const Sequence* a, const Sequence* b) { return rank(a) < rank(b); });
+  std::sort(prompts.begin(), prompts.end(),
+            [&](const ScheduledSequence* a, const ScheduledSequence* b) { return rank(a) < rank(b); });
   std::int64_t left = prompt_budget();
   // The second keeps a least chunk, where the first would take all.
   const std::int64_t kept = prompts.size() > 1 ? std::min(options_.min_prefill, prompts[1]->missing()) : 0;
@@ -367,15 +320,16 @@ void Scheduler::Impl::plan_prompts() {
 
 // The oldest first. What finds no memory waits for a later step.
 void Scheduler::Impl::take_memory() {
-  std::sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) { return a.sequence->id < b.sequence->id; });
-  for (Part& part : parts_) {
+  std::sort(parts_.begin(), parts_.end(),
+            [](const StepPart& a, const StepPart& b) { return a.sequence->id < b.sequence->id; });
+  for (StepPart& part : parts_) {
     if (part.sequence->state != nullptr && !take_memory(part)) part.count = 0;
   }
-  std::erase_if(parts_, [](const Part& part) { return part.sequence->state == nullptr || part.count == 0; });
+  std::erase_if(parts_, [](const StepPart& part) { return part.sequence->state == nullptr || part.count == 0; });
 }
 
-bool Scheduler::Impl::take_memory(Part& part) {
-  Sequence& sequence = *part.sequence;
+bool Scheduler::Impl::take_memory(StepPart& part) {
+  ScheduledSequence& sequence = *part.sequence;
   for (;;) {
     Result<> taken = sequence.state->reserve(part.end);
     if (taken.ok()) return true;
@@ -391,12 +345,12 @@ bool Scheduler::Impl::take_memory(Part& part) {
 }
 
 // False: nobody is left to take it from.
-bool Scheduler::Impl::free_memory(const Sequence& wanting) {
+bool Scheduler::Impl::free_memory(const ScheduledSequence& wanting) {
   PrefixStore* const stored = model_.prefixes();
   if (stored != nullptr && stored->evict()) return true;
-  Sequence* oldest = nullptr;
-  Sequence* youngest = nullptr;
-  for (Sequence* const each : running_) {
+  ScheduledSequence* oldest = nullptr;
+  ScheduledSequence* youngest = nullptr;
+  for (ScheduledSequence* const each : running_) {
     if (oldest == nullptr || each->id < oldest->id) oldest = each;
     if (each->preemptions < kPreemptions && (youngest == nullptr || each->id > youngest->id)) youngest = each;
   }
@@ -405,14 +359,15 @@ bool Scheduler::Impl::free_memory(const Sequence& wanting) {
   return wanting.state != nullptr;
 }
 
-void Scheduler::Impl::preempt(Sequence& sequence) {
+void Scheduler::Impl::preempt(ScheduledSequence& sequence) {
   sequence.state.reset();
   ++sequence.preemptions;
   ++status_.preemptions;
   std::erase(running_, &sequence);
-  preempted_.insert(std::upper_bound(preempted_.begin(), preempted_.end(), &sequence,
-                                     [](const Sequence* a, const Sequence* b) { return a->id < b->id; }),
-                    &sequence);
+  preempted_.insert(
+      std::upper_bound(preempted_.begin(), preempted_.end(), &sequence,
+                       [](const ScheduledSequence* a, const ScheduledSequence* b) { return a->id < b->id; }),
+      &sequence);
 }
 
 void Scheduler::Impl::compute() {
@@ -420,8 +375,8 @@ void Scheduler::Impl::compute() {
   positions_.clear();
   spans_.clear();
   states_.clear();
-  for (const Part& part : parts_) {
-    const Sequence& sequence = *part.sequence;
+  for (const StepPart& part : parts_) {
+    const ScheduledSequence& sequence = *part.sequence;
     const std::int64_t begin = part.end - part.count;
     Batch::Span& span =
         spans_.emplace_back(Batch::Span{.begin = std::ssize(ids_), .count = part.count, .rows = part.rows});
@@ -439,7 +394,7 @@ void Scheduler::Impl::compute() {
   const Result<> done = model_.run({.ids = ids_, .positions = positions_, .spans = spans_}, states_, result_);
   const std::int64_t vocabulary = model_.info().vocabulary;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
-    Part& part = parts_[i];
+    StepPart& part = parts_[i];
     part.error = done.ok() ? std::move(result_.spans[i].error) : std::optional(done.error());
     if (part.error) continue;
     if (spans_[i].top_k > 0) {
@@ -453,8 +408,8 @@ void Scheduler::Impl::compute() {
 void Scheduler::Impl::store_prefixes() {
   PrefixStore* const stored = prefixes();
   if (stored == nullptr) return;
-  for (const Part& part : parts_) {
-    Sequence& sequence = *part.sequence;
+  for (const StepPart& part : parts_) {
+    ScheduledSequence& sequence = *part.sequence;
     const std::int64_t whole = part.end / kBlockTokens;
     if (part.error || !sequence.request.reuse_prefix || whole == sequence.stored) continue;
     if (stored->needs_stops() && part.end % kStopTokens != 0 &&
@@ -470,8 +425,8 @@ void Scheduler::Impl::store_prefixes() {
 void Scheduler::Impl::choose() {
   const std::int64_t vocabulary = model_.info().vocabulary;
   pool_.parallel_for(std::ssize(parts_), [&](std::int64_t index, int) {
-    Part& part = parts_[count(index)];
-    Sequence& sequence = *part.sequence;
+    StepPart& part = parts_[count(index)];
+    ScheduledSequence& sequence = *part.sequence;
     if (part.error) return;
     if (sequence.scores_prompt() && sequence.told < sequence.prompt_size()) score_prompt(part);
     if (part.end < std::ssize(sequence.ids)) return;
@@ -486,14 +441,14 @@ void Scheduler::Impl::choose() {
 }
 
 // Row p says what token p + 1 is worth.
-void Scheduler::Impl::score_prompt(Part& part) const {
-  const Sequence& sequence = *part.sequence;
+void Scheduler::Impl::score_prompt(StepPart& part) const {
+  const ScheduledSequence& sequence = *part.sequence;
   const std::int64_t vocabulary = model_.info().vocabulary;
   const std::int64_t first_row = part.end - std::ssize(part.logits) / vocabulary;
   for (std::int64_t p = std::max(first_row, sequence.told - 1); p + 1 < std::min(part.end + 1, sequence.prompt_size());
        ++p) {
     const LogSoftmax scores(part.logits.subspan(count((p - first_row) * vocabulary), count(vocabulary)));
-    Scored& scored = part.scored.emplace_back();
+    ScoredPromptToken& scored = part.scored.emplace_back();
     scored.id = sequence.ids[count(p + 1)];
     scored.logprob = scores.of(scored.id);
     scores.top(*sequence.request.logprobs, scored.top);
@@ -501,8 +456,8 @@ void Scheduler::Impl::score_prompt(Part& part) const {
 }
 
 void Scheduler::Impl::deliver() {
-  for (Part& part : parts_) {
-    Sequence& sequence = *part.sequence;
+  for (StepPart& part : parts_) {
+    ScheduledSequence& sequence = *part.sequence;
     if (sequence.cancelled || sequence.ended) continue;
     if (part.error) {
       end(sequence, RequestEnd::error, std::move(part.error));
@@ -526,19 +481,19 @@ void Scheduler::Impl::end_cancelled() {
   }
 }
 
-void Scheduler::Impl::tell_prompt(const Part& part) {
-  Sequence& sequence = *part.sequence;
+void Scheduler::Impl::tell_prompt(const StepPart& part) {
+  ScheduledSequence& sequence = *part.sequence;
   std::vector<ScoredToken> tokens;
   if (sequence.told == 0) tokens.push_back({.id = sequence.ids.front(), .logprob = {}, .top = {}});
-  for (const Scored& scored : part.scored) {
+  for (const ScoredPromptToken& scored : part.scored) {
     tokens.push_back({.id = scored.id, .logprob = scored.logprob, .top = scored.top});
   }
   sequence.told += std::ssize(tokens);
   sequence.sink->on_prompt(sequence.id, tokens);
 }
 
-void Scheduler::Impl::tell_token(const Part& part) {
-  Sequence& sequence = *part.sequence;
+void Scheduler::Impl::tell_token(const StepPart& part) {
+  ScheduledSequence& sequence = *part.sequence;
   const std::int32_t id = part.chosen.id;
   sequence.ids.push_back(id);
   ++sequence.usage.completion;
@@ -555,7 +510,7 @@ void Scheduler::Impl::tell_token(const Part& part) {
 void Scheduler::Impl::measure(double seconds) {
   std::int64_t decoded = 0;
   std::int64_t prompted = 0;
-  for (const Part& part : parts_) (part.decodes ? decoded : prompted) += part.count;
+  for (const StepPart& part : parts_) (part.decodes ? decoded : prompted) += part.count;
   ++status_.steps;
   status_.step_tokens = decoded + prompted;
   status_.step_seconds = seconds;
