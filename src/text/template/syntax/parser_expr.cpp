@@ -74,28 +74,24 @@ ExprParser::Parsed ExprParser::conditional(bool with_condition) {
   return value;
 }
 
-ExprParser::Parsed ExprParser::disjunction() {
-  MORACLE_ASSIGN(ExprPtr first, conjunction());
-  if (!at_name("or")) return first;
-  auto node = make(ExprKind::disjunction);
+ExprParser::Parsed ExprParser::joined(std::string_view word, ExprKind kind, Parsed (ExprParser::*operand)()) {
+  MORACLE_ASSIGN(ExprPtr first, (this->*operand)());
+  if (!at_name(word)) return first;
+  auto node = make(kind);
   node->children.push_back(std::move(first));
-  while (take_name("or")) {
-    MORACLE_ASSIGN(ExprPtr next, conjunction());
+  while (take_name(word)) {
+    MORACLE_ASSIGN(ExprPtr next, (this->*operand)());
     node->children.push_back(std::move(next));
   }
   return finish(std::move(node));
 }
 
+ExprParser::Parsed ExprParser::disjunction() {
+  return joined("or", ExprKind::disjunction, &ExprParser::conjunction);
+}
+
 ExprParser::Parsed ExprParser::conjunction() {
-  MORACLE_ASSIGN(ExprPtr first, negation());
-  if (!at_name("and")) return first;
-  auto node = make(ExprKind::conjunction);
-  node->children.push_back(std::move(first));
-  while (take_name("and")) {
-    MORACLE_ASSIGN(ExprPtr next, negation());
-    node->children.push_back(std::move(next));
-  }
-  return finish(std::move(node));
+  return joined("and", ExprKind::conjunction, &ExprParser::negation);
 }
 
 ExprParser::Parsed ExprParser::negation() {

@@ -76,6 +76,8 @@ class ExprParser {
 
  private:
   Parsed conditional(bool with_condition);
+  // Operands with `word` between them; one alone is itself.
+  Parsed joined(std::string_view word, ExprKind kind, Parsed (ExprParser::*operand)());
   Parsed disjunction();
   Parsed conjunction();
   Parsed negation();
