@@ -251,7 +251,9 @@ struct TestEntry {
   Test test;
   TextCost cost = TextCost::none;
 };
-[[nodiscard]] std::span<const TestEntry> all_tests();  // tests.cpp
+// tests.cpp
+[[nodiscard]] std::span<const TestEntry> all_tests();
+[[nodiscard]] const TestEntry* find_test(std::string_view name);  // nullptr: no such test
 
 using Method = Maybe (*)(Interpreter&, const Value&, Arguments&);
 struct MethodEntry {

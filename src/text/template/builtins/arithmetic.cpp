@@ -49,6 +49,8 @@ Maybe Interpreter::binary(std::string_view op, const Value& a, const Value& b) {
   if (b.is_undefined()) return undefined_error(b);
   if (op == "+") return add(a, b);
   if (op == "*") return multiply(a, b);
+  if (const auto* view = a.sequence(); op == "-" && view && view->flavour > Flavour::range)
+    return fail("template.unsupported", "a difference of " + std::string(a.type_name()) + ": a set has no order");
   if (!a.is_number() || !b.is_number())
     return type_error("unsupported operand type(s) for " + std::string(op) + ": '" + std::string(a.type_name()) +
                       "' and '" + std::string(b.type_name()) + "'");

@@ -96,14 +96,15 @@ Maybe length(Interpreter& in, const Value& value, Arguments& arguments) {
   return bind(in, "length", arguments, {}) ? in.length(value) : std::nullopt;
 }
 
-// The first or last item, without a walk over the others.
+// The first or last item, without a walk over the others. The last of a text is its index -1, which stays markup; the
+// first comes from iteration, which gives plain text.
 Maybe end_item(Interpreter& in, const Value& value, bool last) {
   if (const auto* string = value.text(); string && !string->bytes.empty()) {
     const std::string_view bytes = string->bytes;
     std::size_t behind = last ? bytes.size() : 0;
     const std::size_t begin = last ? previous_point(bytes, behind) : 0;
     if (!last) next_point(bytes, &behind);
-    return in.text(bytes.substr(begin, behind - begin), string->markup);
+    return in.text(bytes.substr(begin, behind - begin), last && string->markup);
   }
   if (const auto* list = value.sequence(); list && !list->items.empty())
     return last ? list->items.back() : list->items.front();

@@ -73,7 +73,7 @@ std::optional<std::vector<Value>> Interpreter::iterate(const Value& value) {
     for (std::size_t at = 0; at < bytes.size();) {
       const std::size_t begin = at;
       next_point(bytes, &at);
-      Maybe point = makes(sizeof(Value)) ? text(bytes.substr(begin, at - begin), string->markup) : std::nullopt;
+      Maybe point = makes(sizeof(Value)) ? text(bytes.substr(begin, at - begin)) : std::nullopt;
       if (!point) return std::nullopt;
       items.push_back(std::move(*point));
     }

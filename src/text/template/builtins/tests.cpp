@@ -59,8 +59,6 @@ constexpr auto kAtLeast = [](Interpreter& in, const Value& a, const Value& b) ->
   return in.equal(a, b);
 };
 
-const TestEntry* find_test(std::string_view name);
-
 constexpr TestEntry kTests[] = {
     {"defined", 0, [](Interpreter&, const Value& v, const Value&) -> Answer { return !v.is_undefined(); }},
     {"undefined", 0, [](Interpreter&, const Value& v, const Value&) -> Answer { return v.is_undefined(); }},
@@ -112,13 +110,13 @@ constexpr TestEntry kTests[] = {
     {">=", 1, kAtLeast},
 };
 
+}  // namespace
+
 const TestEntry* find_test(std::string_view name) {
   const auto* found =
       std::find_if(std::begin(kTests), std::end(kTests), [&](const TestEntry& entry) { return entry.name == name; });
   return found == std::end(kTests) ? nullptr : found;
 }
-
-}  // namespace
 
 std::span<const TestEntry> all_tests() {
   return kTests;

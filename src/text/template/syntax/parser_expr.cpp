@@ -360,13 +360,11 @@ ExprParser::Parsed ExprParser::subscript(ExprPtr object) {
     if (parts.back()) break;
     MORACLE_ASSIGN(parts.back(), expression());
   }
-  if (!slice && !parts.front()) return unexpected("a subscript");
-  // a[1, 2] looks a tuple up.
-  if (!slice && at_op(",")) {
+  // a[1, 2] and a[] look a tuple up.
+  if (!slice && (at_op(",") || !parts.front())) {
     auto key = make(ExprKind::tuple);
-    key->children.push_back(std::move(parts.front()));
+    if (parts.front()) key->children.push_back(std::move(parts.front()));
     while (take_op(",")) {
-      if (at_op("]")) break;
       MORACLE_ASSIGN(ExprPtr next, expression());
       key->children.push_back(std::move(next));
     }

@@ -152,6 +152,43 @@ TEST(ChatTemplate, ErrorsNameTheirLine) {
   EXPECT_EQ(code_of(render("{{ ''.__class__.__mro__ }}")), "template.type");
 }
 
+// As jinja2 compiles it: an unknown name in a branch waits for its use.
+TEST(ChatTemplate, UnknownFiltersAndTestsAreFoundBeforeRendering) {
+  const char* refused[] = {
+      "{% for x in [] %}{{ x|nope }}{% endfor %}",
+      "{{ nil and x|nope }}",
+      "{{ x is nope or true }}",
+      "{% macro m(a=1|nope) %}{% endmacro %}",
+      "{% if no %}{% for x in [] %}{{ x|nope }}{% endfor %}{% endif %}",
+      "{% filter nope %}x{% endfilter %}",
+      "{% set x | nope %}y{% endset %}",
+      "{{ f(1, *x|nope) if yes }}{{ [{'k': x|nope}] }}",
+  };
+  for (const char* source : refused) {
+    const auto made = ChatTemplate::parse(source, "test.jinja");
+    ASSERT_FALSE(made.ok()) << source;
+    EXPECT_EQ(made.error().code, "template.syntax");
+    EXPECT_NE(made.error().found.find("named 'nope'"), std::string::npos) << made.error().found;
+  }
+  for (const char* source : {"{% if no %}{{ x|nope }}{% elif x is nope %}{% endif %}", "{{ x|nope if no else 'b' }}",
+                             "{{ false and x|nope }}", "{{ true or x is nope }}"})
+    EXPECT_TRUE(ChatTemplate::parse(source, "test.jinja").ok()) << source;
+  EXPECT_EQ(code_of(render("{% if true %}{{ 1|nope }}{% endif %}")), "template.type");
+}
+
+TEST(ChatTemplate, SubscriptsTakeTuples) {
+  EXPECT_EQ(*render("{{ {(): 1, (1, 2): 3}[] }}{{ {(1, 2): 3}[1, 2] }}"), "13");
+  EXPECT_EQ(code_of(render("{{ [1][0,] }}")), "template.syntax");
+}
+
+TEST(ChatTemplate, WhatIterationGivesOfAnEscapedTextIsPlain) {
+  EXPECT_EQ(*render("{{ 'ab'|e|list }}{{ ['ab'|e|first, 'ab'|e|last] }}"), "['a', 'b']['a', Markup('b')]");
+}
+
+TEST(ChatTemplate, SetsAreRefused) {
+  EXPECT_EQ(code_of(render("{{ {'a': 1}.keys() - 'b' }}")), "template.unsupported");
+}
+
 TEST(ChatTemplate, RefusesTextThatIsNotUtf8) {
   EXPECT_EQ(code_of(render("\xff")), "template.syntax");
   EXPECT_EQ(code_of(render("{{ x }}", Json{{"x", "\xc3"}})), "template.type");
