@@ -62,7 +62,7 @@ Maybe split_method(Interpreter& in, const Value& self, Arguments& arguments) {
   const auto most = in.failed() ? std::nullopt : integer_argument(in, *bound, 1, -1);
   if (!most) return std::nullopt;
   if (separator && separator->bytes.empty()) return in.type_error("empty separator");
-  const std::string_view text = self.text()->bytes;
+  const Text& text = *self.text();
   return separator ? split_at(in, text, separator->bytes, *most, from_right) : split_space(in, text, *most, from_right);
 }
 
@@ -71,7 +71,7 @@ Maybe split_lines_method(Interpreter& in, const Value& self, Arguments& argument
   if (!bound) return std::nullopt;
   const bool keep = (*bound)[0] && (*bound)[0]->truthy();
   const std::string_view text = self.text()->bytes;
-  TextList list(in);
+  TextList list(in, *self.text());
   for (std::size_t at = 0; at < text.size();) {
     if (!list.add(next_line(text, &at, keep))) return std::nullopt;
   }

@@ -41,7 +41,7 @@ bool for_each_place(Interpreter& in, std::string_view text, std::string_view wan
 }  // namespace
 
 bool TextList::add(std::string_view text) {
-  Maybe made = in_.charge(1) && in_.makes(sizeof(Value)) ? in_.text(text) : std::nullopt;
+  Maybe made = in_.charge(1) && in_.makes(sizeof(Value)) ? in_.text(text, markup_) : std::nullopt;
   if (!made) return false;
   items_.push_back(std::move(*made));
   return true;
@@ -52,8 +52,9 @@ Maybe TextList::finish(bool reversed) {
   return in_.made_sequence(std::move(items_));
 }
 
-Maybe split_at(Interpreter& in, std::string_view text, std::string_view separator, std::int64_t most, bool from_right) {
-  TextList list(in);
+Maybe split_at(Interpreter& in, const Text& whole, std::string_view separator, std::int64_t most, bool from_right) {
+  std::string_view text = whole.bytes;
+  TextList list(in, whole);
   if (!from_right) {
     std::size_t done = 0;
     const bool split = for_each_place(in, text, separator, most, [&](std::size_t at) {
@@ -72,8 +73,9 @@ Maybe split_at(Interpreter& in, std::string_view text, std::string_view separato
   return list.add(text) ? list.finish(true) : std::nullopt;
 }
 
-Maybe split_space(Interpreter& in, std::string_view text, std::int64_t most, bool from_right) {
-  TextList list(in);
+Maybe split_space(Interpreter& in, const Text& whole, std::int64_t most, bool from_right) {
+  std::string_view text = whole.bytes;
+  TextList list(in, whole);
   if (!in.charge_text(TextCost::walk, text.size())) return std::nullopt;
   for (;; --most) {
     text = strip(text, from_right ? Side::right : Side::left);

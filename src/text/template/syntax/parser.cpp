@@ -150,9 +150,9 @@ Parser::Statement Parser::branch() {
 Parser::Statement Parser::loop() {
   auto stmt = make(StmtKind::loop);
   take();
-  MORACLE_ASSIGN(stmt->target, target(false, "in"));
+  MORACLE_ASSIGN(stmt->target, target(false));
   if (!take_name("in")) return unexpected("'in'");
-  MORACLE_ASSIGN(stmt->expr, tuple(false, "recursive"));
+  MORACLE_ASSIGN(stmt->expr, tuple(false));
   if (take_name("if")) {
     MORACLE_ASSIGN(stmt->condition, expression());
   }

@@ -217,7 +217,7 @@ ExprParser::Parsed ExprParser::primary() {
     return node;
   }
   if (take_op("(")) {
-    MORACLE_ASSIGN(node, tuple(true, {}, true));
+    MORACLE_ASSIGN(node, tuple(true, true));
     MORACLE_TRY(expect_op(")"));
     return node;
   }
@@ -259,20 +259,19 @@ ExprParser::Parsed ExprParser::dict_literal() {
   return finish(std::move(node));
 }
 
-bool ExprParser::at_tuple_end(std::string_view end_name) const {
+bool ExprParser::at_tuple_end() const {
   const TokenKind kind = peek().kind;
-  return kind == TokenKind::variable_end || kind == TokenKind::block_end || at_op(")") ||
-         (!end_name.empty() && at_name(end_name));
+  return kind == TokenKind::variable_end || kind == TokenKind::block_end || at_op(")");
 }
 
-ExprParser::Parsed ExprParser::tuple(bool with_condition, std::string_view end_name, bool parenthesized) {
+ExprParser::Parsed ExprParser::tuple(bool with_condition, bool parenthesized) {
   auto node = make(ExprKind::tuple);
   bool is_tuple = false;
-  while (!at_tuple_end(end_name)) {
+  while (!at_tuple_end()) {
     if (!node->children.empty()) {
       if (!take_op(",")) break;
       is_tuple = true;
-      if (at_tuple_end(end_name)) break;
+      if (at_tuple_end()) break;
     }
     MORACLE_ASSIGN(ExprPtr item, conditional(with_condition));
     node->children.push_back(std::move(item));
@@ -303,13 +302,13 @@ ExprParser::Parsed ExprParser::target_item(bool with_members) {
   return node;
 }
 
-ExprParser::Parsed ExprParser::target(bool with_members, std::string_view end_name) {
+ExprParser::Parsed ExprParser::target(bool with_members) {
   MORACLE_ASSIGN(ExprPtr first, target_item(with_members));
   if (!at_op(",")) return first;
   auto node = make(ExprKind::tuple);
   node->children.push_back(std::move(first));
   while (take_op(",")) {
-    if (at_tuple_end(end_name) || at_op("=")) break;
+    if (at_tuple_end()) break;
     MORACLE_ASSIGN(ExprPtr next, target_item(with_members));
     node->children.push_back(std::move(next));
   }

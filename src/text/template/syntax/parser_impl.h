@@ -57,9 +57,9 @@ class ExprParser {
 
   Parsed expression() { return conditional(true); }
   Parsed expression_without_condition() { return disjunction(); }
-  // What a list without brackets may hold: `names` are the words that end it.
-  Parsed tuple(bool with_condition, std::string_view end_name = {}, bool parenthesized = false);
-  Parsed target(bool with_members, std::string_view end_name = {});
+  // A list without brackets. A comma at its end is taken before the end of a tag or a bracket only.
+  Parsed tuple(bool with_condition, bool parenthesized = false);
+  Parsed target(bool with_members);
   Parsed postfix(ExprPtr node);
   Parsed filters(ExprPtr node);
   Parsed filter_chain(ExprPtr node);
@@ -89,7 +89,7 @@ class ExprParser {
   Parsed test(ExprPtr node);
   Parsed list_literal();
   Parsed dict_literal();
-  [[nodiscard]] bool at_tuple_end(std::string_view end_name) const;
+  [[nodiscard]] bool at_tuple_end() const;
 
   std::vector<Token> tokens_;
   std::size_t at_ = 0;

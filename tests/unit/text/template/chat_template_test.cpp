@@ -185,6 +185,11 @@ TEST(ChatTemplate, WhatIterationGivesOfAnEscapedTextIsPlain) {
   EXPECT_EQ(*render("{{ 'ab'|e|list }}{{ ['ab'|e|first, 'ab'|e|last] }}"), "['a', 'b']['a', Markup('b')]");
 }
 
+TEST(ChatTemplate, PartsOfAnEscapedTextAreEscaped) {
+  EXPECT_EQ(*render("{{ ('a,b'|e).split(',') }}{{ ('a'|e).rsplit() }}{{ ('a'|e).splitlines() }}"),
+            "[Markup('a'), Markup('b')][Markup('a')][Markup('a')]");
+}
+
 TEST(ChatTemplate, SetsAreRefused) {
   EXPECT_EQ(code_of(render("{{ {'a': 1}.keys() - 'b' }}")), "template.unsupported");
 }
