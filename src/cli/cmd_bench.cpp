@@ -12,6 +12,9 @@
 #include "cli/options.h"
 #include "cli/program.h"
 #include "cli/screen.h"
+#ifdef MORACLE_SERVE
+#include "cli/cmd_serve_bench.h"
+#endif
 
 namespace moracle::cli {
 
@@ -276,10 +279,17 @@ void add_whole_model(CLI::App& bench, Program& program) {
 }  // namespace
 
 void add_bench(CLI::App& root, Program& program) {
+#ifdef MORACLE_SERVE
+  CLI::App* command = root.add_subcommand("bench", "Time one layer, a whole model, or a server");
+#else
   CLI::App* command = root.add_subcommand("bench", "Time one layer, or a whole model");
+#endif
   command->require_subcommand(1);
   add_layer(*command, program);
   add_whole_model(*command, program);
+#ifdef MORACLE_SERVE
+  add_bench_serve(*command, program);
+#endif
   command->footer("Example:\n  moracle bench layer --shape qwen3-30b-a3b --scheme int4-g128 --tokens 1,512");
 }
 
