@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "serve/scheduler_engine.h"
+#include "serve/supervisor.h"
 
 namespace moracle::serve {
 
@@ -126,14 +127,21 @@ void Server::serve(Session& session, const ServedFacts& facts, const std::functi
   for (const auto& [kind, backend] : session.backends()) model.backends.emplace_back(kind, backend);
   parts.service.set_ready(model);
   on_ready();
-  while (!ends()) std::this_thread::sleep_for(kPoll);
+  Supervisor supervisor = Supervisor::from_environment();
+  const auto sign_of_life = [&] {
+    supervisor.live(parts.engine->status().stalled_s <= parts.options.service.stall_s);
+    std::this_thread::sleep_for(kPoll);
+  };
+  supervisor.ready();
+  while (!ends()) sign_of_life();
+  supervisor.stopping();
 
   parts.http->post([&parts] {
     parts.service.set_draining();
     parts.http->drain();
   });
   const auto deadline = Clock::now() + std::chrono::duration<double>(parts.options.drain_s);
-  while (parts.service.busy() && Clock::now() < deadline) std::this_thread::sleep_for(kPoll);
+  while (parts.service.busy() && Clock::now() < deadline) sign_of_life();
   parts.http->post([&parts] { parts.service.cancel_all(); });
   const auto last = Clock::now() + kLastWrites;
   while (parts.http->connections() > 0 && Clock::now() < last) std::this_thread::sleep_for(kPoll);

@@ -3,7 +3,9 @@
 
 import json
 import math
+import os
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
@@ -202,6 +204,26 @@ class Processes(unittest.TestCase):
                 for _ in stream:
                     pass
             self.assertEqual(served.process.wait(30), 0)
+
+    def test_the_supervisor_hears_of_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in (f"{folder}/notify", f"\0moracle-{os.getpid()}"):
+                with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+                    heard.bind(name)
+                    heard.settimeout(20)
+                    environment = {"NOTIFY_SOCKET": name.replace("\0", "@"), "WATCHDOG_USEC": "400000"}
+                    with Served(PROGRAM, environment=environment) as served:
+                        self.assertIn(b"READY=1", heard.recv(200).split(b"\n"))
+                        begun = time.monotonic()
+                        for _ in range(4):
+                            self.assertEqual(heard.recv(200), b"WATCHDOG=1")
+                        self.assertAlmostEqual(time.monotonic() - begun, 0.6, delta=0.4)
+                        served.process.terminate()
+                        words = [b""]
+                        while b"STOPPING=1" not in words:
+                            words = heard.recv(200).split(b"\n")
+                            self.assertTrue({b"WATCHDOG=1", b"STOPPING=1"} & set(words), words)
+                        self.assertEqual(served.process.wait(30), 0)
 
     def test_it_listens_before_it_loads(self):
         with tempfile.TemporaryDirectory() as folder:
