@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Two replicas behind haproxy with deploy/haproxy.cfg, of which one is drained under load: replicas.py PROGRAM.
+
+No request fails, and what runs on the replica that leaves is finished. Exit code 77 where haproxy is not installed.
+"""
+
+import json
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from served import ROOT, Served
+
+HAPROXY = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
+CLIENTS = 12
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+def configuration(port, ports):
+    """The file as it is deployed, on these ports and without TLS."""
+    text = (ROOT / "deploy" / "haproxy.cfg").read_text()
+    text, bound = re.subn(r"bind :8443 ssl .*", f"bind 127.0.0.1:{port}", text)
+    assert bound == 1
+    for deployed, replica in zip(("127.0.0.1:8081", "127.0.0.1:8082"), ports):
+        assert text.count(deployed) == 1
+        text = text.replace(deployed, f"127.0.0.1:{replica}")
+    return text
+
+
+def ask(url, key, tokens, stream):
+    """How many tokens came, or why none did."""
+    body = {"prompt": "one two three", "max_tokens": tokens, "stream": stream, "ignore_eos": True, "return_token_ids": True}
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+    request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        if not stream:
+            return json.loads(answer.read())["usage"]["completion_tokens"]
+        ids, done = 0, False
+        for line in answer:
+            done = done or line.startswith(b"data: [DONE]")
+            if line.startswith(b"data: {"):
+                choices = json.loads(line[6:])["choices"]
+                ids += len(choices[0].get("token_ids") or []) if choices else 0
+        return ids if done else "a stream without its end"
+
+
+def main():
+    if not HAPROXY:
+        print("haproxy is not installed")
+        return 77
+    program = sys.argv[1]
+    with tempfile.TemporaryDirectory() as folder, Served(program) as one, Served(program) as two:
+        port = free_port()
+        file = pathlib.Path(folder) / "haproxy.cfg"
+        file.write_text(configuration(port, [served.url.rsplit(":", 1)[1] for served in (one, two)]))
+        subprocess.run([HAPROXY, "-c", "-q", "-f", file], check=True)
+        proxy = subprocess.Popen([HAPROXY, "-f", file], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        url = f"http://127.0.0.1:{port}"
+        try:
+            return drain(url, one, two)
+        finally:
+            proxy.terminate()
+            proxy.wait()
+
+
+def drain(url, one, two):
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:  # until it has seen both answer
+        try:
+            if ask(url, "0", 1, False) == 1:
+                break
+        except OSError:
+            time.sleep(0.1)
+    failures, answers, ends = [], [0], threading.Event()
+
+    def client(number):
+        i = 0
+        while not ends.is_set():
+            i += 1
+            try:
+                tokens = 150 if i % 4 == 1 else 8
+                got = ask(url, f"{number}-{i}", tokens, i % 2 == 1)
+                if got != tokens:
+                    failures.append(f"{got} of {tokens} tokens")
+                answers[0] += 1
+            except (OSError, ValueError) as error:
+                failures.append(repr(error))
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 60
+    busy, under_way = [0], 0
+    while time.monotonic() < deadline and not (all(busy) and under_way):
+        time.sleep(0.05)
+        busy = [served.get("/v1/status")["generated_tokens"] for served in (one, two)]
+        under_way = one.get("/v1/status")["open_requests"]
+    one.process.terminate()
+    code = one.process.wait(40)
+    time.sleep(1)
+    ends.set()
+    for thread in threads:
+        thread.join()
+    after = two.get("/v1/status")["generated_tokens"]
+    figures = {"answers": answers[0], "under_way_at_the_drain": under_way, "exit_code": code, "failures": failures[:5]}
+    print(json.dumps(figures))
+    assert all(busy) and under_way, (busy, under_way)  # both took part
+    assert not failures and code == 0 and after > busy[1], figures
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
