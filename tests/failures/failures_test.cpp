@@ -24,15 +24,24 @@ namespace {
 
 constexpr std::int64_t kSomeCalls = 60;
 
+// Made before any call fails: where memory ends while nlohmann::json copies a list of initial values into a value, it
+// keeps what it has copied.
+const ChatRequest& chat() {
+  static const ChatRequest made = [] {
+    ChatRequest request;
+    request.messages = OrderedJson::array({{{"role", "user"}, {"content", " ab cab "}}});
+    return request;
+  }();
+  return made;
+}
+
 Result<std::vector<std::int32_t>> generate_two(const std::filesystem::path& folder, const Machine& machine) {
   SessionOptions options;
   options.folder = folder;
   options.machine = machine;
   options.threads = 3;
   MORACLE_ASSIGN(const auto session, Session::open(options));
-  ChatRequest chat;
-  chat.messages = OrderedJson::array({{{"role", "user"}, {"content", " ab cab "}}});
-  MORACLE_ASSIGN(const ChatPrompt prompt, session->text().encode_chat(chat));
+  MORACLE_ASSIGN(const ChatPrompt prompt, session->text().encode_chat(chat()));
   MORACLE_ASSIGN(const auto state, session->model().new_sequence());
   MORACLE_ASSIGN(const Generation made,
                  complete(*session, *state, prompt.ids, {.max_tokens = 2}, [](std::string_view) {}, {}));
