@@ -332,6 +332,83 @@ MORACLE_API moracle_status moracle_engine_generate(moracle_engine* engine, const
                                                    moracle_on_text on_text, void* context, char** reply,
                                                    moracle_error** error);
 
+/* ---- Many requests at once --------------------------------------------------------------------------------------
+ * Continuous batching: each step is one forward pass over the next tokens of all running requests. A request gives the
+ * same tokens and log-probabilities whatever else runs, as far as the kernels are batch-invariant (moracle_policy). */
+
+typedef struct moracle_scheduler moracle_scheduler;
+typedef struct moracle_scheduler_options {
+  uint32_t size;
+  int32_t share_prefixes;  /* 1: among keys, too: who asks can tell by the time what others asked */
+  int32_t no_prefix_reuse; /* 1: no prompt is taken from an earlier one */
+  int32_t reserved;
+  int64_t context;     /* most tokens of a prompt and its answer; 0: what the model can hold */
+  int64_t max_running; /* requests; 0: 32 */
+  int64_t max_queue;   /* waiting requests; 0: 1024 */
+} moracle_scheduler_options;
+
+/* Keeps the engine. Its memory for keys and values is the engine's. Any thread. */
+MORACLE_API moracle_status moracle_scheduler_open(moracle_engine* engine, const moracle_scheduler_options* options,
+                                                  moracle_scheduler** scheduler, moracle_error** error);
+/* Requests that have not ended are dropped untold. */
+MORACLE_API moracle_status moracle_scheduler_close(moracle_scheduler* scheduler);
+
+typedef struct moracle_request {
+  uint32_t size;
+  int32_t logprobs;     /* 1: natural logarithms of the softmax of the raw logits are told */
+  int32_t top_logprobs; /* alternatives of each token, 0 to 20 */
+  int32_t reserved;
+  int64_t min_tokens;                      /* nothing ends the answer before so many */
+  int64_t priority;                        /* among the waiting requests of one key: lower first */
+  const moracle_generate_options* options; /* its context is 0: the scheduler's counts */
+  const char* key;                         /* requests of one key share that key's turns; null: "" */
+  const char* salt;                        /* a prefix is reused among requests of one key and salt; null: "" */
+} moracle_request;
+/* Queues a request and tells its number, from 1. Any thread; calls on one engine take turns. Errors: "model.token",
+ * "model.context", "scheduler.kv" of what can never run, "scheduler.queue" of a full queue, "sampling.range". */
+MORACLE_API moracle_status moracle_scheduler_submit(moracle_scheduler* scheduler, const int32_t* ids, uint64_t count,
+                                                    const moracle_request* request, uint64_t* id,
+                                                    moracle_error** error);
+
+enum { MORACLE_EVENT_START = 1, MORACLE_EVENT_TOKEN = 2, MORACLE_EVENT_END = 3 };
+enum {
+  MORACLE_END_STOP = 1,      /* an end token or a stop text */
+  MORACLE_END_LENGTH = 2,    /* max_tokens */
+  MORACLE_END_CANCELLED = 3, /* by moracle_scheduler_cancel */
+  MORACLE_END_ERROR = 4      /* `error` says why */
+};
+/* Valid during the callback. */
+typedef struct moracle_event {
+  uint32_t size;
+  int32_t kind; /* MORACLE_EVENT_... */
+  uint64_t request;
+  int32_t token; /* of MORACLE_EVENT_TOKEN: the next of the answer, the one that ends it included */
+  int32_t has_logprob;
+  double logprob;
+  const int32_t* top_ids; /* best first */
+  const double* top_logprobs;
+  uint64_t top_count;
+  const char* text; /* settled by this event, never half a character; not zero-terminated */
+  uint64_t bytes;
+  int32_t end; /* of MORACLE_EVENT_END: MORACLE_END_... */
+  int32_t reserved;
+  const moracle_error* error; /* of MORACLE_END_ERROR, else null */
+  int64_t prompt_tokens;      /* of MORACLE_EVENT_END */
+  int64_t completion_tokens;  /* the same, with the token that ended the answer */
+  int64_t cached_tokens;      /* of the prompt, taken from earlier ones; of START and END */
+} moracle_event;
+/* May submit and cancel, on the same scheduler too; must not take a step on it. */
+typedef void (*moracle_on_event)(void* context, const moracle_event* event);
+
+/* One step, then what it and the calls before it brought, request by request in order. `more` becomes 1 where another
+ * step has something to do. Any thread; calls on one engine take turns. */
+MORACLE_API moracle_status moracle_scheduler_step(moracle_scheduler* scheduler, moracle_on_event on_event,
+                                                  void* context, int32_t* more, moracle_error** error);
+/* Ends a request and frees what it holds; its MORACLE_EVENT_END comes with the next step. `found` (may be null) becomes
+ * 0 where no such request waits or runs. Any thread; calls on one engine take turns. */
+MORACLE_API moracle_status moracle_scheduler_cancel(moracle_scheduler* scheduler, uint64_t id, int32_t* found,
+                                                    moracle_error** error);
+
 #ifdef __cplusplus
 }
 #endif

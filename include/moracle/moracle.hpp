@@ -276,6 +276,40 @@ struct GenerateOptions {
   std::vector<std::string> stop{};
 };
 
+namespace detail {
+
+// The C struct of options; refers to their texts.
+struct CGenerateOptions {
+  explicit CGenerateOptions(const GenerateOptions& options) {
+    for (const std::string& stop : options.stop) stops.push_back(stop.c_str());
+    value.size = sizeof value;
+    set(MORACLE_SET_MAX_TOKENS, value.max_tokens, options.max_tokens);
+    set(MORACLE_SET_TEMPERATURE, value.temperature, options.temperature);
+    set(MORACLE_SET_TOP_K, value.top_k, options.top_k);
+    set(MORACLE_SET_TOP_P, value.top_p, options.top_p);
+    set(MORACLE_SET_MIN_P, value.min_p, options.min_p);
+    value.seed = options.seed;
+    value.ignore_eos = options.ignore_eos ? 1 : 0;
+    value.stop = stops.data();
+    value.stop_count = stops.size();
+  }
+  CGenerateOptions(const CGenerateOptions&) = delete;
+  CGenerateOptions& operator=(const CGenerateOptions&) = delete;
+
+  moracle_generate_options value{};
+
+ private:
+  template <class To, class From>
+  void set(std::uint32_t bit, To& to, const From& from) {
+    if (!from) return;
+    to = *from;
+    value.set |= bit;
+  }
+  std::vector<const char*> stops{};
+};
+
+}  // namespace detail
+
 struct Prompt {
   std::string text{};
   std::vector<std::int32_t> ids{};
@@ -311,24 +345,7 @@ class Engine {
   // empty.
   Expected<std::string> generate(const Prompt& prompt, const GenerateOptions& options = {},
                                  const std::function<bool(std::string_view)>& on_text = {}) const {
-    std::vector<const char*> stops;
-    for (const std::string& stop : options.stop) stops.push_back(stop.c_str());
-    moracle_generate_options how{};
-    how.size = sizeof how;
-    const auto set = [&](std::uint32_t bit, auto& to, const auto& value) {
-      if (!value) return;
-      to = *value;
-      how.set |= bit;
-    };
-    set(MORACLE_SET_MAX_TOKENS, how.max_tokens, options.max_tokens);
-    set(MORACLE_SET_TEMPERATURE, how.temperature, options.temperature);
-    set(MORACLE_SET_TOP_K, how.top_k, options.top_k);
-    set(MORACLE_SET_TOP_P, how.top_p, options.top_p);
-    set(MORACLE_SET_MIN_P, how.min_p, options.min_p);
-    how.seed = options.seed;
-    how.ignore_eos = options.ignore_eos ? 1 : 0;
-    how.stop = stops.data();
-    how.stop_count = stops.size();
+    const detail::CGenerateOptions how(options);
     // What the callback throws must not cross the library: it ends the answer, and goes on here.
     struct Caller {
       const std::function<bool(std::string_view)>& on_text;
@@ -344,7 +361,7 @@ class Engine {
       }
     };
     auto reply = detail::text_of([&](char** json, moracle_error** error) {
-      return moracle_engine_generate(handle(), prompt.ids.data(), prompt.ids.size(), prompt.text.c_str(), &how,
+      return moracle_engine_generate(handle(), prompt.ids.data(), prompt.ids.size(), prompt.text.c_str(), &how.value,
                                      on_text ? forward : nullptr, &caller, json, error);
     });
     if (caller.thrown) std::rethrow_exception(caller.thrown);
@@ -373,6 +390,81 @@ class Engine {
   }
 
   detail::Handle<moracle_engine, moracle_engine_close> handle_;
+};
+
+// ---- Many requests at once -----------------------------------------------------------------------------------------
+
+struct RequestOptions {
+  GenerateOptions generate{};
+  std::optional<std::int32_t> logprobs{};  // wanted, with so many alternatives of each token
+  std::int64_t min_tokens = 0;
+  std::int64_t priority = 0;
+  std::string key{};
+  std::string salt{};
+};
+
+// What a request is told is moracle.h's moracle_event.
+class Scheduler {
+ public:
+  static Expected<Scheduler> open(const Engine& engine, moracle_scheduler_options options = {}) {
+    options.size = sizeof options;
+    moracle_scheduler* handle = nullptr;
+    moracle_error* error = nullptr;
+    if (moracle_scheduler_open(engine.handle(), &options, &handle, &error) != MORACLE_OK) return detail::take(error);
+    return Scheduler(handle);
+  }
+  [[nodiscard]] moracle_scheduler* handle() const { return handle_.get(); }
+
+  // The number of the request.
+  [[nodiscard]] Expected<std::uint64_t> submit(std::span<const std::int32_t> ids,
+                                               const RequestOptions& options = {}) const {
+    const detail::CGenerateOptions how(options.generate);
+    moracle_request request{};
+    request.size = sizeof request;
+    request.logprobs = options.logprobs ? 1 : 0;
+    request.top_logprobs = options.logprobs.value_or(0);
+    request.min_tokens = options.min_tokens;
+    request.priority = options.priority;
+    request.options = &how.value;
+    request.key = options.key.c_str();
+    request.salt = options.salt.c_str();
+    std::uint64_t id = 0;
+    moracle_error* error = nullptr;
+    if (moracle_scheduler_submit(handle(), ids.data(), ids.size(), &request, &id, &error) != MORACLE_OK)
+      return detail::take(error);
+    return id;
+  }
+  // One step; whether there is more to do. What on_event throws goes on here, when all events of the step are told.
+  Expected<bool> step(const std::function<void(const moracle_event&)>& on_event) const {
+    struct Caller {
+      const std::function<void(const moracle_event&)>& on_event;
+      std::exception_ptr thrown{};
+    } caller{on_event};
+    const moracle_on_event forward = [](void* context, const moracle_event* event) {
+      auto& to = *static_cast<Caller*>(context);
+      try {
+        to.on_event(*event);
+      } catch (...) {
+        to.thrown = std::current_exception();
+      }
+    };
+    std::int32_t more = 0;
+    moracle_error* error = nullptr;
+    if (moracle_scheduler_step(handle(), forward, &caller, &more, &error) != MORACLE_OK) return detail::take(error);
+    if (caller.thrown) std::rethrow_exception(caller.thrown);
+    return more != 0;
+  }
+  // Whether such a request waited or ran.
+  [[nodiscard]] Expected<bool> cancel(std::uint64_t id) const {
+    std::int32_t found = 0;
+    moracle_error* error = nullptr;
+    if (moracle_scheduler_cancel(handle(), id, &found, &error) != MORACLE_OK) return detail::take(error);
+    return found != 0;
+  }
+
+ private:
+  explicit Scheduler(moracle_scheduler* handle) : handle_(handle) {}
+  detail::Handle<moracle_scheduler, moracle_scheduler_close> handle_;
 };
 
 }  // namespace moracle

@@ -1,10 +1,10 @@
 // The C interface of the engine.
+#include "api/engine.h"
+
 #include <mutex>
 
 #include "api/documents.h"
-#include "api/edge/call.h"
 #include "base/printable.h"
-#include "generate/session.h"
 #include "text/template/chat_templates.h"
 
 namespace moracle::api {
@@ -13,22 +13,8 @@ namespace {
 
 constexpr int kMostThreads = 1024;
 constexpr std::int64_t kMostTokens = INT32_MAX;
-constexpr std::uint64_t kMostIds = std::uint64_t{1} << 31;
 constexpr std::uint64_t kMostText = std::uint64_t{1} << 30;
 constexpr std::uint64_t kMostStops = 1024;
-
-class OpenEngine {
- public:
-  static constexpr Kind kKind = Kind::engine;
-  explicit OpenEngine(std::unique_ptr<Session> session) : session_(std::move(session)) {}
-
-  [[nodiscard]] Session& session() { return *session_; }
-  [[nodiscard]] std::mutex& mutex() { return mutex_; }  // held while it generates
-
- private:
-  std::unique_ptr<Session> session_;
-  std::mutex mutex_;
-};
 
 Result<std::shared_ptr<OpenEngine>> open(const std::string& folder, const moracle_engine_options* given) {
   MORACLE_ASSIGN(const auto options, read_struct(given, "options"));
@@ -94,6 +80,8 @@ Result<ChatRequest> read_chat(const char* text) {
   return request;
 }
 
+}  // namespace
+
 Result<GenerationChoice> read_choice(const moracle_generate_options& options) {
   GenerationChoice choice;
   const auto set = [&](std::uint32_t bit, auto& to, auto value) {
@@ -119,6 +107,8 @@ Result<GenerationChoice> read_choice(const moracle_generate_options& options) {
   }
   return choice;
 }
+
+namespace {
 
 struct GenerateCall {
   std::span<const std::int32_t> ids{};

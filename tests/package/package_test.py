@@ -60,15 +60,18 @@ class Installed(unittest.TestCase):
                 for file in config:
                     self.assertNotIn(str(BUILD), file.read_text())
                     self.assertNotIn(str(SOURCE), file.read_text())
-                for example, program, arguments in (("c", "layer", []), ("cpp", "generate", ["The old man", "4"])):
+                for example, programs in (
+                    ("c", (("layer", [], "hidden 256"),)),
+                    ("cpp", (("generate", ["The old man", "4"], r"\w"), ("batch", ["4", "The", "A"], r"The.*\n"))),
+                ):
                     source = self.work / name / example
                     shutil.copytree(SOURCE / "examples" / example, source)
                     language = "C" if example == "c" else "CXX"
                     compiler = [f"-DCMAKE_CXX_COMPILER={COMPILER}"] if language == "CXX" else []
                     run("cmake", "-S", source, "-B", source / "build", f"-DCMAKE_PREFIX_PATH={prefix}", *compiler)
                     run("cmake", "--build", source / "build")
-                    said = run(source / "build" / program, MODEL, *arguments)
-                    self.assertRegex(said, "hidden 256" if example == "c" else r"\w")
+                    for program, arguments, expected in programs:
+                        self.assertRegex(run(source / "build" / program, MODEL, *arguments), expected)
 
     def test_pkg_config(self):
         for name, prefix in self.prefixes():

@@ -1,0 +1,303 @@
+// The C interface of the scheduler: many requests share an engine.
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "api/engine.h"
+#include "generate/scheduler.h"
+#include "generate/token_text.h"
+
+namespace moracle::api {
+namespace {
+
+constexpr std::int64_t kMostRequests = 1'000'000;
+
+// An event that waits to be told; owns what the caller's struct points to.
+struct HeldEvent {
+  moracle_event event{};
+  std::string text{};
+  std::vector<std::int32_t> top_ids{};
+  std::vector<double> top_logprobs{};
+  std::optional<Error> error{};
+};
+
+class OpenScheduler : public RequestSink {
+ public:
+  static constexpr Kind kKind = Kind::scheduler;
+
+  OpenScheduler(std::shared_ptr<OpenEngine> engine, const SchedulerOptions& options)
+      : context_(options.context),
+        engine_(std::move(engine)),
+        scheduler_(std::in_place, engine_->session().model(), engine_->session().pool(), options) {}
+  ~OpenScheduler() override {
+    const std::lock_guard lock(engine_->mutex());
+    scheduler_.reset();  // requests end untold; their memory goes back to the engine
+  }
+  OpenScheduler(const OpenScheduler&) = delete;
+  OpenScheduler& operator=(const OpenScheduler&) = delete;
+
+  Result<RequestId> submit(Request request, TokenText::Options text) {
+    const std::lock_guard lock(engine_->mutex());
+    Answer answer{.text = TokenText(engine_->session().text().tokenizer(), std::move(text)),
+                  .end_ids = request.ignore_eos ? std::vector<std::int32_t>{} : request.end_ids,
+                  .min_tokens = request.min_tokens,
+                  .scored = request.logprobs.has_value()};
+    answer.end_ids.insert(answer.end_ids.end(), request.stop_ids.begin(), request.stop_ids.end());
+    // Memory for it is taken first: what is submitted is known.
+    std::map<RequestId, Answer> made;
+    made.emplace(0, std::move(answer));
+    auto node = made.extract(made.begin());
+    MORACLE_ASSIGN(node.key(), scheduler_->submit(std::move(request), *this));
+    return answers_.insert(std::move(node)).position->first;
+  }
+
+  bool cancel(RequestId id) {
+    const std::lock_guard lock(engine_->mutex());
+    return scheduler_->cancel(id);
+  }
+
+  // One step; what it and the calls before it brought.
+  void step(std::deque<HeldEvent>& events) {
+    const std::lock_guard lock(engine_->mutex());
+    if (scheduler_->busy()) scheduler_->step();
+    events.swap(events_);
+  }
+  // Whether a step has anything to do or to tell.
+  bool busy() {
+    const std::lock_guard lock(engine_->mutex());
+    return scheduler_->busy() || !events_.empty();
+  }
+
+  [[nodiscard]] Session& session() { return engine_->session(); }
+  [[nodiscard]] std::int64_t context() const { return context_; }
+
+  void on_start(RequestId id, std::int64_t cached) override {
+    add(MORACLE_EVENT_START, id).event.cached_tokens = cached;
+  }
+
+  void on_token(RequestId id, const ScoredToken& token) override {
+    Answer& answer = answers_.at(id);
+    if (answer.stopped || answer.error) return;  // behind a stop text, while the cancellation is under way
+    HeldEvent& held = add(MORACLE_EVENT_TOKEN, id);
+    held.event.token = token.id;
+    held.event.has_logprob = answer.scored && token.logprob ? 1 : 0;
+    held.event.logprob = token.logprob.value_or(0);
+    for (const TokenLogprob& top : token.top) {
+      held.top_ids.push_back(top.id);
+      held.top_logprobs.push_back(top.logprob);
+    }
+    const bool ends = ++answer.tokens >= answer.min_tokens &&
+                      std::find(answer.end_ids.begin(), answer.end_ids.end(), token.id) != answer.end_ids.end();
+    if (ends) return;
+    const auto pushed = answer.text.push(token.id, emit_to(held));
+    if (!pushed.ok()) answer.error = pushed.error();
+    answer.stopped = answer.text.stops().reached();
+    if (answer.stopped || answer.error) scheduler_->cancel(id);
+  }
+
+  void on_end(RequestId id, const RequestOutcome& outcome) override {
+    const auto found = answers_.find(id);
+    if (found == answers_.end()) return;
+    Answer& answer = found->second;
+    HeldEvent& held = add(MORACLE_EVENT_END, id);
+    held.event.end = answer.stopped ? MORACLE_END_STOP : end_of(outcome.end);
+    held.event.prompt_tokens = outcome.usage.prompt;
+    held.event.completion_tokens = outcome.usage.completion;
+    held.event.cached_tokens = outcome.usage.cached;
+    held.error = answer.error ? answer.error : outcome.error;
+    if (!held.error) {
+      const auto finished = answer.text.finish(emit_to(held));
+      if (!finished.ok()) held.error = finished.error();
+    }
+    if (held.error) held.event.end = MORACLE_END_ERROR;
+    answers_.erase(found);
+  }
+
+ private:
+  // What is known of a request until its end.
+  struct Answer {
+    TokenText text;
+    std::vector<std::int32_t> end_ids{};  // that are no text
+    std::int64_t min_tokens = 0;
+    bool scored = false;
+    std::int64_t tokens = 0;
+    bool stopped = false;  // by a stop text
+    std::optional<Error> error{};
+  };
+
+  static TokenText::Emit emit_to(HeldEvent& held) {
+    return [&held](std::string_view text, bool /*is_mark*/) { held.text += text; };
+  }
+
+  static std::int32_t end_of(RequestEnd end) {
+    switch (end) {
+      case RequestEnd::stop:
+        return MORACLE_END_STOP;
+      case RequestEnd::length:
+        return MORACLE_END_LENGTH;
+      case RequestEnd::cancelled:
+        return MORACLE_END_CANCELLED;
+      case RequestEnd::error:
+        return MORACLE_END_ERROR;
+    }
+    return MORACLE_END_ERROR;
+  }
+
+  HeldEvent& add(std::int32_t kind, RequestId id) {
+    HeldEvent& held = events_.emplace_back();
+    held.event.size = sizeof held.event;
+    held.event.kind = kind;
+    held.event.request = id;
+    return held;
+  }
+
+  std::int64_t context_;
+  std::shared_ptr<OpenEngine> engine_;
+  std::optional<Scheduler> scheduler_;
+  std::map<RequestId, Answer> answers_;
+  std::deque<HeldEvent> events_;
+};
+
+Result<> in_range(const char* name, std::int64_t value, std::int64_t most) {
+  if (value >= 0 && value <= most) return Ok{};
+  return wrong_argument("range", name, "0 to " + std::to_string(most), std::to_string(value));
+}
+
+Result<SchedulerOptions> read_scheduler_options(const moracle_scheduler_options* given, Session& session) {
+  MORACLE_ASSIGN(const auto options, read_struct(given, "options"));
+  MORACLE_TRY(in_range("options.context", options.context, session.info().max_positions));
+  MORACLE_TRY(in_range("options.max_running", options.max_running, kMostRequests));
+  MORACLE_TRY(in_range("options.max_queue", options.max_queue, kMostRequests));
+  SchedulerOptions made;
+  made.context = options.context != 0 ? options.context : session.info().max_positions;
+  if (options.max_running != 0) made.max_running = options.max_running;
+  if (options.max_queue != 0) made.max_queue = options.max_queue;
+  made.reuse_prefixes = options.no_prefix_reuse == 0;
+  made.share_prefixes = options.share_prefixes != 0;
+  return made;
+}
+
+struct Submission {
+  Request request{};
+  TokenText::Options text{};
+};
+
+Result<Submission> read_request(OpenScheduler& scheduler, std::span<const std::int32_t> ids,
+                                const moracle_request* given) {
+  MORACLE_ASSIGN(const auto request, read_struct(given, "request"));
+  MORACLE_ASSIGN(const auto options, read_struct(request.options, "request.options"));
+  if (options.context != 0)
+    return wrong_argument("range", "request.options.context", "0: the scheduler's", std::to_string(options.context));
+  if (request.logprobs == 0 && request.top_logprobs != 0)
+    return wrong_argument("range", "request.top_logprobs", "0 without logprobs", std::to_string(request.top_logprobs));
+  MORACLE_TRY(in_range("request.top_logprobs", request.top_logprobs, kMostTopLogprobs));
+  MORACLE_ASSIGN(const GenerationChoice choice, read_choice(options));
+  const ModelText& text = scheduler.session().text();
+  MORACLE_ASSIGN(const GenerationSettings settings, text.generation().settle(choice));
+  Submission made;
+  made.request.prompt.assign(ids.begin(), ids.end());
+  made.request.sampling = settings.sampling;
+  made.request.end_ids = settings.stop_ids;
+  made.request.min_tokens = request.min_tokens;
+  made.request.priority = request.priority;
+  if (request.logprobs != 0) made.request.logprobs = request.top_logprobs;
+  if (request.key != nullptr) {
+    MORACLE_ASSIGN(made.request.key, read_text(request.key, "request.key"));
+  }
+  if (request.salt != nullptr) {
+    MORACLE_ASSIGN(made.request.salt, read_text(request.salt, "request.salt"));
+  }
+  // A publisher's limit is lowered to what there is room for; the caller's is not.
+  const std::int64_t room = std::max<std::int64_t>(1, scheduler.context() - std::ssize(ids));
+  made.request.max_tokens =
+      choice.max_tokens ? *choice.max_tokens : std::min(settings.answer_tokens(std::ssize(ids)), room);
+  // Text leaves special tokens out, so a stop text that is one is known by its id.
+  for (const std::string& stop : settings.stop_texts) {
+    if (const auto id = text.tokenizer().token_to_id(stop)) made.request.stop_ids.push_back(*id);
+  }
+  made.text = {.stop = settings.stop_texts, .min_tokens = request.min_tokens};
+  return made;
+}
+
+// Tells an event; its error lives as long as the call.
+void tell(HeldEvent& held, moracle_on_event on_event, void* context) {
+  held.event.text = held.text.data();
+  held.event.bytes = held.text.size();
+  held.event.top_ids = held.top_ids.data();
+  held.event.top_logprobs = held.top_logprobs.data();
+  held.event.top_count = held.top_ids.size();
+  moracle_error* error = nullptr;
+  if (held.error) fail(&error, *held.error);
+  held.event.error = error;
+  on_event(context, &held.event);
+  moracle_error_free(error);
+}
+
+}  // namespace
+}  // namespace moracle::api
+
+using namespace moracle;  // NOLINT(google-build-using-namespace): the C interface has no namespace of its own
+
+extern "C" {
+
+moracle_status moracle_scheduler_open(moracle_engine* engine, const moracle_scheduler_options* options,
+                                      moracle_scheduler** scheduler, moracle_error** error) {
+  return api::call(error, "open a scheduler", [&]() -> Result<> {
+    MORACLE_TRY(api::check_not_null(scheduler, "scheduler"));
+    *scheduler = nullptr;
+    MORACLE_ASSIGN(const auto opened, api::find<api::OpenEngine>(engine));
+    MORACLE_ASSIGN(const SchedulerOptions how, api::read_scheduler_options(options, opened->session()));
+    *scheduler = static_cast<moracle_scheduler*>(
+        api::add_handle(api::Kind::scheduler, std::make_shared<api::OpenScheduler>(opened, how)));
+    return Ok{};
+  });
+}
+
+moracle_status moracle_scheduler_close(moracle_scheduler* scheduler) {
+  return api::close(api::Kind::scheduler, scheduler);
+}
+
+moracle_status moracle_scheduler_submit(moracle_scheduler* scheduler, const int32_t* ids, uint64_t count,
+                                        const moracle_request* request, uint64_t* id, moracle_error** error) {
+  return api::call(error, "submit a request", [&]() -> Result<> {
+    MORACLE_TRY(api::check_not_null(id, "id"));
+    *id = 0;
+    MORACLE_ASSIGN(const auto opened, api::find<api::OpenScheduler>(scheduler));
+    if (count == 0 || count > api::kMostIds)
+      return api::wrong_argument("range", "count", "1 to 2^31", std::to_string(count));
+    MORACLE_TRY(api::check_not_null(ids, "ids"));
+    MORACLE_ASSIGN(auto made, api::read_request(*opened, {ids, static_cast<std::size_t>(count)}, request));
+    MORACLE_ASSIGN(*id, opened->submit(std::move(made.request), std::move(made.text)));
+    return Ok{};
+  });
+}
+
+moracle_status moracle_scheduler_step(moracle_scheduler* scheduler, moracle_on_event on_event, void* context,
+                                      int32_t* more, moracle_error** error) {
+  return api::call(error, "take a step", [&]() -> Result<> {
+    MORACLE_TRY(api::check_not_null(more, "more"));
+    *more = 0;
+    if (on_event == nullptr) return api::null_argument("on_event");
+    MORACLE_ASSIGN(const auto opened, api::find<api::OpenScheduler>(scheduler));
+    std::deque<api::HeldEvent> events;
+    opened->step(events);
+    for (api::HeldEvent& held : events) api::tell(held, on_event, context);
+    *more = opened->busy() ? 1 : 0;
+    return Ok{};
+  });
+}
+
+moracle_status moracle_scheduler_cancel(moracle_scheduler* scheduler, uint64_t id, int32_t* found,
+                                        moracle_error** error) {
+  return api::call(error, "cancel a request", [&]() -> Result<> {
+    MORACLE_ASSIGN(const auto opened, api::find<api::OpenScheduler>(scheduler));
+    const bool cancelled = opened->cancel(id);
+    if (found != nullptr) *found = cancelled ? 1 : 0;
+    return Ok{};
+  });
+}
+
+}  // extern "C"
