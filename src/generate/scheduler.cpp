@@ -60,7 +60,7 @@ class Scheduler::Impl {
   void end_cancelled();
   void forget_ended();
   void admit();
-  [[nodiscard]] bool has_room(const ScheduledSequence& sequence) const;
+  [[nodiscard]] bool has_room(std::int64_t length) const;
   bool start(ScheduledSequence& sequence);
   void tell_start(ScheduledSequence& sequence);
   [[nodiscard]] std::string salt_of(const ScheduledSequence& sequence) const;
@@ -191,13 +191,13 @@ void Scheduler::Impl::admit() {
   }
 }
 
-// Whether the memory that is free, or held by stored prefixes alone, takes what is to be computed of it. The first one
-// runs in any case.
-bool Scheduler::Impl::has_room(const ScheduledSequence& sequence) const {
+// Whether the memory that is free, or held by stored prefixes alone, takes `length` more positions beside what is to be
+// computed of those that run. The first one runs in any case.
+bool Scheduler::Impl::has_room(std::int64_t length) const {
   const StateMemory memory = model_.state_memory();
   if (memory.budget == 0 || running_.empty()) return true;
   // Those that run may not yet hold what is to be computed of them.
-  std::size_t wanted = model_.state_bytes(std::ssize(sequence.ids) + 1);
+  std::size_t wanted = model_.state_bytes(length);
   for (const ScheduledSequence* const each : running_) {
     wanted += model_.state_bytes(std::ssize(each->ids) + 1) - model_.state_bytes(each->state->length());
   }
@@ -215,19 +215,20 @@ std::string Scheduler::Impl::salt_of(const ScheduledSequence& sequence) const {
 bool Scheduler::Impl::start(ScheduledSequence& sequence) {
   // Who was put back often enough takes all that it may need, or is the only one that runs.
   const bool whole = sequence.preemptions >= kPreemptions;
-  if (!has_room(sequence) || (alone_ != nullptr && alone_->state != nullptr)) return false;
+  const std::int64_t length = whole ? sequence.longest() : std::ssize(sequence.ids) + 1;
+  if (!has_room(length) || (alone_ != nullptr && alone_->state != nullptr)) return false;
   auto state = model_.new_sequence();
   if (!state.ok()) {
     end(sequence, RequestEnd::error, std::move(state).error());
     return true;
   }
   std::int64_t restored = 0;
+  std::int64_t looked_up = 0;
   // Logits of stored tokens are not stored.
   const bool scores = sequence.scores_prompt() && sequence.told < sequence.prompt_size();
   if (PrefixStore* const stored = prefixes(); stored != nullptr && sequence.request.reuse_prefix && !scores) {
     restored = stored->restore(**state, sequence.ids, salt_of(sequence));
-    status_.prefix_queries += static_cast<std::uint64_t>(std::ssize(sequence.ids));
-    status_.cached_tokens += static_cast<std::uint64_t>(restored);
+    looked_up = std::ssize(sequence.ids);
   }
   if (whole) {
     bool fits = (*state)->reserve(sequence.longest()).ok();
@@ -237,6 +238,8 @@ bool Scheduler::Impl::start(ScheduledSequence& sequence) {
     if (!fits && !running_.empty()) return false;
     if (!fits) alone_ = &sequence;
   }
+  status_.prefix_queries += static_cast<std::uint64_t>(looked_up);
+  status_.cached_tokens += static_cast<std::uint64_t>(restored);
   queue_.remove(sequence.id);
   std::erase(preempted_, &sequence);
   sequence.state = *std::move(state);

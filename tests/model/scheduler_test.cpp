@@ -187,6 +187,16 @@ SchedulerStatus expect_same_in_mix(const Loaded& loaded, const std::vector<Reque
     expect_same(listener.heard[id], want[number]);
   }
   SchedulerStatus status = scheduler.status();
+  // Each start looks its tokens up once, whether it is the first or follows a preemption.
+  std::uint64_t starts = status.preemptions;
+  std::size_t longest = 0;
+  for (const auto* const heard : {&listener.heard, &cancelled.heard}) {
+    for (const auto& [id, of] : *heard) starts += static_cast<std::uint64_t>(of.starts);
+  }
+  for (const Request& each : requests) {
+    longest = std::max(longest, each.prompt.size() + static_cast<std::size_t>(each.max_tokens.value_or(0)));
+  }
+  EXPECT_LE(status.prefix_queries, starts * longest);
   EXPECT_EQ(status.running, 0);
   EXPECT_EQ(status.waiting, 0);
   EXPECT_EQ(status.kv_bytes, status.kv_prefix_bytes);
