@@ -123,7 +123,10 @@ class Harnesses(unittest.TestCase):
             "--checks", "not_a_server_error,content_type_conformance,response_schema_conformance",
             "--request-timeout", "60", "--max-examples", str(max(10, int(40 * ARGUMENTS.minutes))), "--seed", "1", "--workers", "2",
         ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600 + 300 * ARGUMENTS.minutes)
+        with tempfile.TemporaryDirectory() as folder:  # what it remembers of a run
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=600 + 300 * ARGUMENTS.minutes, cwd=folder
+            )
         print("\n".join(done.stdout.splitlines()[-12:]))
         self.assertEqual(done.returncode, 0, done.stdout[-6000:])
         self.assertTrue(self.served.rests())
