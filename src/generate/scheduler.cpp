@@ -11,6 +11,7 @@
 #include "generate/request_queue.h"
 #include "generate/sequence.h"
 #include "model/state/prefix_store.h"
+#include "model/state/state.h"
 
 namespace moracle {
 
@@ -41,6 +42,7 @@ class Scheduler::Impl {
     context_ = options.context > 0 ? std::min(options.context, most) : most;
     const StateMemory memory = model.state_memory();
     held_ = memory.budget > 0 ? memory.positions : context_;
+    routing_.resize(count(model.info().layers * model.info().experts));
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -51,6 +53,8 @@ class Scheduler::Impl {
   bool step();
   [[nodiscard]] bool busy() const { return !sequences_.empty(); }
   [[nodiscard]] SchedulerStatus status() const;
+  [[nodiscard]] std::vector<std::uint64_t> routing() const;
+  [[nodiscard]] std::span<const std::uint32_t> routing_of(RequestId id) const;
   [[nodiscard]] PrefixStore* prefixes() const { return options_.reuse_prefixes ? model_.prefixes() : nullptr; }
 
  private:
@@ -96,6 +100,7 @@ class Scheduler::Impl {
   std::vector<RequestId> ended_;               // in this step
   bool stepping_ = false;
   SchedulerStatus status_;
+  std::vector<std::uint64_t> routing_;  // of requests that have ended
   // Kept between steps.
   std::vector<StepPart> parts_;
   std::vector<std::int32_t> ids_, positions_;
@@ -163,6 +168,7 @@ void Scheduler::Impl::end(ScheduledSequence& sequence, RequestEnd end, std::opti
   sequence.ended = true;
   ended_.push_back(sequence.id);
   ++status_.ended[static_cast<std::size_t>(end)];
+  for (std::size_t i = 0; i < sequence.routing.size(); ++i) routing_[i] += sequence.routing[i];
   sequence.sink->on_end(sequence.id, {.end = end, .stop_id = stop, .error = std::move(error), .usage = sequence.usage});
 }
 
@@ -243,6 +249,10 @@ bool Scheduler::Impl::start(ScheduledSequence& sequence) {
   queue_.remove(sequence.id);
   std::erase(preempted_, &sequence);
   sequence.state = *std::move(state);
+  sequence.routing.resize(routing_.size());
+  if (auto* const paged = dynamic_cast<PagedState*>(sequence.state.get())) {
+    paged->count_routing(sequence.routing.data());
+  }
   sequence.stored = restored / kBlockTokens;
   running_.push_back(&sequence);
   if (sequence.started) return true;
@@ -558,6 +568,20 @@ SchedulerStatus Scheduler::Impl::status() const {
   return status;
 }
 
+std::vector<std::uint64_t> Scheduler::Impl::routing() const {
+  std::vector<std::uint64_t> sum = routing_;
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence->ended) continue;  // it is in routing_
+    for (std::size_t i = 0; i < sequence->routing.size(); ++i) sum[i] += sequence->routing[i];
+  }
+  return sum;
+}
+
+std::span<const std::uint32_t> Scheduler::Impl::routing_of(RequestId id) const {
+  const auto at = sequences_.find(id);
+  return at == sequences_.end() ? std::span<const std::uint32_t>() : at->second->routing;
+}
+
 Scheduler::Scheduler(Model& model, ThreadPool& pool, const SchedulerOptions& options)
     : impl_(std::make_unique<Impl>(model, pool, options)) {}
 
@@ -581,6 +605,14 @@ bool Scheduler::busy() const {
 
 SchedulerStatus Scheduler::status() const {
   return impl_->status();
+}
+
+std::vector<std::uint64_t> Scheduler::routing() const {
+  return impl_->routing();
+}
+
+std::span<const std::uint32_t> Scheduler::routing_of(RequestId id) const {
+  return impl_->routing_of(id);
 }
 
 void Scheduler::drop_prefixes() {

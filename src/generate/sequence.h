@@ -29,7 +29,8 @@ struct ScheduledSequence {
   std::int64_t most = 0;                   // tokens of the answer
   std::int64_t told = 0;                   // tokens of the prompt that the sink knows, with echo
   RequestUsage usage{};
-  std::int64_t stored = 0;  // blocks of it in the store of prefixes
+  std::vector<std::uint32_t> routing{};  // [layers, experts]: tokens that each expert took
+  std::int64_t stored = 0;               // blocks of it in the store of prefixes
   std::int64_t preemptions = 0;
   bool started = false;
   bool cancelled = false;

@@ -55,7 +55,7 @@ void MoeLayer::router_logits(ThreadPool& pool, std::int64_t tokens, const float*
 }
 
 std::int64_t MoeLayer::run(const RunContext& context, std::int64_t tokens, const float* x,
-                           const std::int32_t* token_ids, float* out, PhaseClock* clock) const {
+                           const std::int32_t* token_ids, float* out, PhaseClock* clock, RoutingTally* tally) const {
   const RoutingSpec& routing = parts_.routing;
   const std::int64_t top_k = routing.top_k;
   BumpArena arena(context.workspace);
@@ -86,6 +86,7 @@ std::int64_t MoeLayer::run(const RunContext& context, std::int64_t tokens, const
       }
     }
   });
+  if (tally != nullptr) tally->count(top_k, ids);
   const ExpertsInput input{.tokens = tokens, .top_k = top_k, .x = x, .ids = ids.data(), .weights = weights.data()};
   if (clock != nullptr) clock->enter(Phase::experts);
   parts_.experts->run(RunContext{context.pool, rest}, input, out);

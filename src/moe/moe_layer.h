@@ -11,6 +11,7 @@
 #include "kernels/kernel.h"
 #include "kernels/vector/vector_ops.h"
 #include "moe/routing.h"
+#include "moe/routing_tally.h"
 
 namespace moracle {
 
@@ -37,9 +38,9 @@ class MoeLayer {
 
   // out[tokens, hidden] = routed experts of x[tokens, hidden]; overwrites `out`. `token_ids` [tokens] is read by hash
   // layers only. Returns the first token whose router logits are not finite, or -1; such a token gets a zero row, the
-  // others are unaffected. `clock` may be null. No allocation.
+  // others are unaffected. `clock` and `tally` may be null. No allocation.
   std::int64_t run(const RunContext& context, std::int64_t tokens, const float* x, const std::int32_t* token_ids,
-                   float* out, PhaseClock* clock = nullptr) const;
+                   float* out, PhaseClock* clock = nullptr, RoutingTally* tally = nullptr) const;
 
  private:
   void router_logits(ThreadPool& pool, std::int64_t tokens, const float* x, float* logits) const;

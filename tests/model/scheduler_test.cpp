@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <random>
 
 #include "generate/generate.h"
@@ -23,6 +24,7 @@ struct Heard {
   std::vector<double> logprobs;
   std::vector<std::vector<std::pair<std::int32_t, double>>> tops;
   std::optional<RequestOutcome> outcome;
+  std::vector<std::uint32_t> routing;
   int starts = 0;
 };
 
@@ -46,10 +48,14 @@ class Listener final : public RequestSink {
   void on_end(RequestId id, const RequestOutcome& outcome) override {
     EXPECT_FALSE(heard[id].outcome.has_value());
     heard[id].outcome = outcome;
+    if (scheduler == nullptr) return;
+    const auto counts = scheduler->routing_of(id);
+    heard[id].routing.assign(counts.begin(), counts.end());
   }
 
   std::map<RequestId, Heard> heard;
   std::function<void(RequestId)> after_token;
+  const Scheduler* scheduler = nullptr;  // asked for counts of experts, where there is one
 };
 
 // `kv_memory`: 0: as much as there is.
@@ -145,6 +151,7 @@ void expect_same(const Heard& got, const Heard& want) {
 Heard alone(const Loaded& loaded, const Request& request) {
   Scheduler scheduler(*loaded.model, *loaded.pool, {});
   Listener listener;
+  listener.scheduler = &scheduler;
   const auto id = scheduler.submit(request, listener);
   EXPECT_TRUE(id.ok()) << id.error().message();
   while (scheduler.step()) {
@@ -273,6 +280,45 @@ TEST(Scheduler, APrefixIsComputedOnceForAKey) {
   EXPECT_EQ(cached("b", ""), 0);
   EXPECT_EQ(cached("a", "s"), 0);
   EXPECT_EQ(cached("b", ""), 128);
+}
+
+TEST(Scheduler, CountsTheExpertsThatTokensTake) {
+  const Loaded loaded = load_tiny();
+  ASSERT_NE(loaded.model, nullptr);
+  const ModelInfo& info = loaded.model->info();
+  const auto layer = static_cast<std::size_t>(info.experts);
+  std::map<unsigned, std::vector<std::uint32_t>> own;
+  for (unsigned i = 0; i < 12; ++i) {
+    const Heard heard = alone(loaded, request_of(i));
+    own[i] = heard.routing;
+    ASSERT_EQ(own[i].size(), layer * static_cast<std::size_t>(info.layers));
+    // The last token is chosen and not computed.
+    const std::int64_t computed = heard.outcome->usage.prompt + heard.outcome->usage.completion - 1;
+    for (std::size_t at = 0; at < own[i].size(); at += layer) {
+      const auto sum = std::accumulate(own[i].begin() + static_cast<std::ptrdiff_t>(at),
+                                       own[i].begin() + static_cast<std::ptrdiff_t>(at + layer), std::int64_t{0});
+      EXPECT_EQ(sum, computed * info.experts_per_token) << i;
+    }
+  }
+  Scheduler scheduler(*loaded.model, *loaded.pool, {.max_running = 5, .max_prefill = 17, .reuse_prefixes = false});
+  Listener listener;
+  listener.scheduler = &scheduler;
+  std::map<unsigned, RequestId> ids;
+  for (unsigned i = 0; i < 12; ++i) ids[i] = *scheduler.submit(request_of(i), listener);
+  EXPECT_TRUE(scheduler.routing_of(ids[0]).empty());
+  scheduler.step();
+  EXPECT_FALSE(scheduler.routing_of(ids[0]).empty());
+  const std::vector<std::uint64_t> early = scheduler.routing();
+  while (scheduler.step()) {
+  }
+  std::vector<std::uint64_t> sum(own[0].size());
+  for (const auto& [i, id] : ids) {
+    EXPECT_EQ(listener.heard[id].routing, own[i]) << i;
+    for (std::size_t e = 0; e < sum.size(); ++e) sum[e] += own[i][e];
+  }
+  EXPECT_EQ(scheduler.routing(), sum);
+  EXPECT_TRUE(scheduler.routing_of(ids[0]).empty());
+  for (std::size_t e = 0; e < sum.size(); ++e) EXPECT_LE(early[e], sum[e]);
 }
 
 TEST(Scheduler, WhatNoMemoryHoldsIsRefusedAtOnce) {

@@ -199,8 +199,8 @@ std::size_t MoeFeedForward::workspace_bytes(std::int64_t tokens, int threads) co
 }
 
 std::int64_t MoeFeedForward::run(const ForwardContext& context, const float* x, float* out) const {
-  const std::int64_t bad =
-      parts_.routed.run(context.run_context(context.workspace), context.tokens, x, context.ids, out, context.clock);
+  const std::int64_t bad = parts_.routed.run(context.run_context(context.workspace), context.tokens, x, context.ids,
+                                             out, context.clock, context.tally);
   if (parts_.shared) {
     context.enter(Phase::shared_experts);
     add_shared(context, x, out);

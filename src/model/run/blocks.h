@@ -43,7 +43,8 @@ struct ForwardContext {
   const std::int32_t* ids = nullptr;
   std::span<const SequenceSpan> spans;
   std::span<const RopeTable> ropes;
-  PhaseClock* clock = nullptr;  // null: nobody asks
+  PhaseClock* clock = nullptr;    // null: nobody asks
+  RoutingTally* tally = nullptr;  // null: nobody asks
 
   void enter(Phase phase) const {
     if (clock != nullptr) clock->enter(phase);

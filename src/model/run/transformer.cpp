@@ -244,8 +244,36 @@ void Transformer::fail(std::size_t span, std::int64_t token, const std::string& 
                 .advice = "run 'moracle verify' on the model"};
 }
 
+// Adds the choices of a layer to the counts of the spans' states.
+class Transformer::SpanTally final : public RoutingTally {
+ public:
+  SpanTally(std::span<const SequenceSpan> spans, std::int64_t experts) : spans_(spans), experts_(experts) {}
+
+  [[nodiscard]] bool counts() const {
+    return std::any_of(spans_.begin(), spans_.end(),
+                       [](const SequenceSpan& span) { return span.state->routing() != nullptr; });
+  }
+  void enter(std::size_t layer) { layer_ = layer; }
+  void count(std::int64_t top_k, std::span<const std::int32_t> ids) override {
+    for (const SequenceSpan& span : spans_) {
+      if (span.state->routing() == nullptr) continue;
+      std::uint32_t* const experts = span.state->routing() + layer_ * moracle::count(experts_);
+      const std::int32_t* const end = ids.data() + (span.begin + span.count) * top_k;
+      for (const std::int32_t* id = ids.data() + span.begin * top_k; id != end; ++id) {
+        if (*id >= 0 && *id < experts_) ++experts[*id];
+      }
+    }
+  }
+
+ private:
+  std::span<const SequenceSpan> spans_;
+  std::int64_t experts_;
+  std::size_t layer_ = 0;
+};
+
 // A token that goes wrong makes no other sequence's tokens go wrong: the others are computed to the end.
-void Transformer::run_layers(const ForwardContext& context, Buffers& buffers, BatchResult& result) const {
+void Transformer::run_layers(const ForwardContext& context, SpanTally& tally, Buffers& buffers,
+                             BatchResult& result) const {
   const std::int64_t tokens = context.tokens;
   const std::int64_t hidden = parts_.info.hidden;
   const auto add_residual = [&] {
@@ -257,6 +285,7 @@ void Transformer::run_layers(const ForwardContext& context, Buffers& buffers, Ba
   };
   for (std::size_t l = 0; l < parts_.layers.size(); ++l) {
     const TransformerLayer& layer = parts_.layers[l];
+    tally.enter(l);
     context.enter(Phase::norms);
     layer.input_norm.run(context, tokens, buffers.hidden, buffers.normed);
     layer.mixer->run(context, buffers.normed, buffers.added);
@@ -435,6 +464,7 @@ Result<> Transformer::compute(const Batch& whole, std::span<SequenceState* const
     const std::size_t floats = count(tokens) * parts_.ropes[r].inv_freq.size();
     tables[r] = {.cos = arena.take<float>(floats).data(), .sin = arena.take<float>(floats).data()};
   }
+  SpanTally tally(spans_, parts_.info.experts);
   const ForwardContext context{.pool = pool_,
                                .ops = *parts_.ops,
                                .workspace = arena.take<std::byte>(block_workspace(tokens)),
@@ -442,7 +472,8 @@ Result<> Transformer::compute(const Batch& whole, std::span<SequenceState* const
                                .ids = batch.ids.data(),
                                .spans = spans_,
                                .ropes = tables,
-                               .clock = clock_};
+                               .clock = clock_,
+                               .tally = tally.counts() ? &tally : nullptr};
   context.enter(Phase::attention);
   fill_rope_tables(batch, tables);
   context.enter(Phase::embedding);
@@ -451,7 +482,7 @@ Result<> Transformer::compute(const Batch& whole, std::span<SequenceState* const
       parts_.embedding.lookup(batch.ids[count(t)], buffers.hidden + t * hidden);
     }
   });
-  run_layers(context, buffers, result);
+  run_layers(context, tally, buffers, result);
   // A device that failed leaves NaN behind, which is not the cause.
   if (parts_.device != nullptr) MORACLE_TRY(parts_.device->stage().status());
   find_bad_tokens(context, buffers, result);

@@ -88,6 +88,9 @@ class PagedState final : public SequenceState {
   [[nodiscard]] const float* fixed(std::size_t layer) { return floats(fixed_, layer); }
   [[nodiscard]] float* next_fixed(std::size_t layer) { return floats(next_fixed_, layer); }
   [[nodiscard]] const StateLayout* layout() const { return layout_.get(); }
+  // From here on calls add to [layers, experts] how many of the sequence's tokens each expert took; null: nowhere.
+  void count_routing(std::uint32_t* experts) { routing_ = experts; }
+  [[nodiscard]] std::uint32_t* routing() const { return routing_; }
 
  private:
   friend class PrefixStore;
@@ -106,6 +109,7 @@ class PagedState final : public SequenceState {
 
   std::shared_ptr<const StateLayout> layout_;
   std::shared_ptr<BlockPool> pool_;
+  std::uint32_t* routing_ = nullptr;
   std::vector<std::vector<BlockId>> tables_;  // by kind; kNoBlock: gone
   BlockId fixed_ = kNoBlock;                  // kNoBlock: zeros
   BlockId next_fixed_ = kNoBlock;
