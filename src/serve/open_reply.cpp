@@ -91,7 +91,10 @@ void OpenReply::cancel_rest() {
 
 void OpenReply::on_event(std::size_t index, EngineEvent event) {
   Choice& choice = choices_[index];
-  if (event.outcome) choice.settled = true;
+  if (event.outcome) {
+    choice.settled = true;
+    take_routing(event.routing);
+  }
   if (done_) return;
   if (event.outcome && event.outcome->error) {
     fail(*event.outcome->error);
@@ -123,6 +126,29 @@ void OpenReply::on_event(std::size_t index, EngineEvent event) {
   if (prepared_.api.stream) tell(index);
   if (done_) return;  // the client does not read
   if (std::all_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.end.has_value(); })) finish();
+}
+
+// The last choice's go to the board.
+void OpenReply::take_routing(const std::vector<std::uint32_t>& counts) {
+  routing_.resize(std::max(routing_.size(), counts.size()));
+  for (std::size_t i = 0; i < counts.size(); ++i) routing_[i] += counts[i];
+  if (settled()) service_.routing_.keep(head_.id, request_.key, std::move(routing_));
+}
+
+bool OpenReply::settled() const {
+  return std::all_of(choices_.begin(), choices_.end(), [](const Choice& choice) { return choice.settled; });
+}
+
+bool OpenReply::add_routing(const RoutingSnapshot& now, RoutingBoard::Counts& counts) const {
+  if (settled()) return false;
+  counts.resize(std::max(counts.size(), routing_.size()));
+  for (std::size_t i = 0; i < routing_.size(); ++i) counts[i] += routing_[i];
+  for (const Choice& choice : choices_) {
+    const auto at = now.running.find(choice.ticket);
+    if (choice.settled || at == now.running.end()) continue;
+    for (std::size_t i = 0; i < std::min(counts.size(), at->second.size()); ++i) counts[i] += at->second[i];
+  }
+  return true;
 }
 
 Result<> OpenReply::take_tokens(Choice& choice, const EngineEvent& event) {

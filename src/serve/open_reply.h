@@ -12,6 +12,7 @@
 #include "serve/api/choice_text.h"
 #include "serve/api/prepare.h"
 #include "serve/api/reply_json.h"
+#include "serve/routing_board.h"
 #include "serve/service.h"
 
 namespace moracle::serve {
@@ -34,6 +35,11 @@ class OpenReply : public std::enable_shared_from_this<OpenReply> {
   // The server ends before the reply does: the client hears so.
   void abandon();
 
+  [[nodiscard]] const std::string& id() const { return head_.id; }
+  [[nodiscard]] const std::string& key() const { return request_.key; }
+  // Adds the tokens that its experts took so far. False: it has ended, and the board has them.
+  bool add_routing(const RoutingSnapshot& now, RoutingBoard::Counts& counts) const;
+
  private:
   struct Choice {
     explicit Choice(ChoiceText words) : text(std::move(words)) {}
@@ -54,12 +60,14 @@ class OpenReply : public std::enable_shared_from_this<OpenReply> {
   };
 
   void on_event(std::size_t index, EngineEvent event);
+  void take_routing(const std::vector<std::uint32_t>& counts);
   Result<> take_tokens(Choice& choice, const EngineEvent& event);
   Result<> take_token(Choice& choice, const HeldToken& token);
   void take_end(Choice& choice, const RequestOutcome& outcome);
   Result<> settle(Choice& choice);
   [[nodiscard]] bool ends(const Choice& choice, std::int32_t id) const;
   [[nodiscard]] const std::string* stop_text_of(std::int32_t id) const;
+  [[nodiscard]] bool settled() const;
   [[nodiscard]] std::vector<std::int32_t> prompt_of(std::size_t index) const;
 
   void open_stream();
@@ -80,8 +88,9 @@ class OpenReply : public std::enable_shared_from_this<OpenReply> {
   ReplyHead head_;
   Time arrived_;
   std::vector<Choice> choices_;
-  bool streaming_ = false;  // the stream is open
-  bool done_ = false;       // nothing more is told
+  RoutingBoard::Counts routing_;  // of choices that have their outcome
+  bool streaming_ = false;        // the stream is open
+  bool done_ = false;             // nothing more is told
 };
 
 }  // namespace moracle::serve

@@ -26,7 +26,8 @@ HeldToken held(const ScoredToken& token) {
 // Gathers what a step says of one request.
 class ListenerSink final : public RequestSink {
  public:
-  explicit ListenerSink(TokenEngine::Listener listener) : listener_(std::move(listener)) {}
+  ListenerSink(const Scheduler& scheduler, TokenEngine::Listener listener)
+      : scheduler_(scheduler), listener_(std::move(listener)) {}
 
   void on_start(RequestId /*id*/, std::int64_t cached) override {
     event_.started = true;
@@ -41,7 +42,11 @@ class ListenerSink final : public RequestSink {
     event_.tokens.push_back(held(token));
     told_ = false;
   }
-  void on_end(RequestId /*id*/, const RequestOutcome& outcome) override { end(outcome); }
+  void on_end(RequestId id, const RequestOutcome& outcome) override {
+    const auto counts = scheduler_.routing_of(id);
+    event_.routing.assign(counts.begin(), counts.end());
+    end(outcome);
+  }
 
   void end(RequestOutcome outcome) {
     event_.outcome = std::move(outcome);
@@ -59,6 +64,7 @@ class ListenerSink final : public RequestSink {
   }
 
  private:
+  const Scheduler& scheduler_;
   TokenEngine::Listener listener_;
   EngineEvent event_;
   bool told_ = true;
@@ -92,6 +98,12 @@ class SchedulerEngine::Impl {
     if (working_) result.stalled_s = std::chrono::duration<double>(Clock::now() - moved_).count();
     return result;
   }
+  std::shared_ptr<const RoutingSnapshot> routing() {
+    const std::lock_guard lock(mutex_);
+    routing_wanted_ = true;
+    wake_.notify_one();
+    return routing_;
+  }
   void stop() {
     {
       const std::lock_guard lock(mutex_);
@@ -123,7 +135,7 @@ class SchedulerEngine::Impl {
       {
         std::unique_lock lock(mutex_);
         working_ = scheduler_.busy() || !commands_.empty();
-        wake_.wait(lock, [&] { return stopping_ || !commands_.empty() || scheduler_.busy(); });
+        wake_.wait(lock, [&] { return stopping_ || routing_wanted_ || !commands_.empty() || scheduler_.busy(); });
         if (stopping_) break;
         commands.swap(commands_);
       }
@@ -149,7 +161,7 @@ class SchedulerEngine::Impl {
       return;
     }
     Running& running = running_[command.ticket];
-    running.sink = std::make_unique<ListenerSink>(std::move(command.listener));
+    running.sink = std::make_unique<ListenerSink>(scheduler_, std::move(command.listener));
     auto id = scheduler_.submit(*std::move(command.request), *running.sink);
     if (id.ok()) {
       running.id = *id;
@@ -171,8 +183,25 @@ class SchedulerEngine::Impl {
     std::erase_if(running_, [](const auto& entry) { return entry.second.sink->ended(); });
   }
 
+  void note_routing(std::uint64_t steps) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!std::exchange(routing_wanted_, false)) return;
+    }
+    auto snapshot = std::make_shared<RoutingSnapshot>();
+    snapshot->steps = steps;
+    snapshot->all = scheduler_.routing();
+    for (const auto& [ticket, running] : running_) {
+      const auto counts = scheduler_.routing_of(running.id);
+      if (!counts.empty()) snapshot->running[ticket].assign(counts.begin(), counts.end());
+    }
+    const std::lock_guard lock(mutex_);
+    routing_ = std::move(snapshot);
+  }
+
   void note_status() {
     const SchedulerStatus now = scheduler_.status();
+    note_routing(now.steps);
     const std::lock_guard lock(mutex_);
     moved_ = Clock::now();
     status_ = {.running = now.running,
@@ -195,6 +224,8 @@ class SchedulerEngine::Impl {
   std::condition_variable wake_;
   std::deque<Command> commands_;
   EngineStatus status_;
+  std::shared_ptr<const RoutingSnapshot> routing_;
+  bool routing_wanted_ = false;
   Clock::time_point moved_ = Clock::now();  // when a step ended, or work came to an idle engine
   bool working_ = false;
   bool stopping_ = false;
@@ -215,6 +246,9 @@ void SchedulerEngine::cancel(Ticket ticket) {
 }
 EngineStatus SchedulerEngine::status() const {
   return impl_->status();
+}
+std::shared_ptr<const RoutingSnapshot> SchedulerEngine::routing() {
+  return impl_->routing();
 }
 void SchedulerEngine::stop() {
   impl_->stop();

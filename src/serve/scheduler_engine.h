@@ -21,6 +21,7 @@ class SchedulerEngine final : public TokenEngine {
   Ticket submit(Request request, Listener listener) override;
   void cancel(Ticket ticket) override;
   [[nodiscard]] EngineStatus status() const override;
+  std::shared_ptr<const RoutingSnapshot> routing() override;
   // Ends what is left, and the thread.
   void stop();
 

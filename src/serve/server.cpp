@@ -121,6 +121,8 @@ void Server::serve(Session& session, const ServedFacts& facts, const std::functi
   ServedModel model{.text = &session.text(),
                     .engine = parts.engine.get(),
                     .context = how.context,
+                    .layers = session.info().layers,
+                    .experts = session.info().experts,
                     .fingerprint = fingerprint_of(session, facts, parts.options.service.version),
                     .batch_invariant = facts.batch_invariant,
                     .decision = facts.decision};

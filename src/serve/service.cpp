@@ -80,6 +80,7 @@ std::span<const Service::Route> Service::routes() {
       Route{"/openapi.json", "GET", &Service::openapi, false},
       Route{"/v1/status", "GET", &Service::status, false},
       Route{"/v1/decision", "GET", &Service::decision, true},
+      Route{"/v1/routing", "GET", nullptr, true},
       Route{"/", "GET", &Service::page, false},
       Route{"/page.js", "GET", &Service::page, false},
       Route{"/page.css", "GET", &Service::page, false},
@@ -103,12 +104,14 @@ void Service::set_progress(double done, double total) {
 
 void Service::set_ready(const ServedModel& model) {
   model_ = model;
+  routing_.set_shape(model.layers, model.experts);
   progress_ = 1;
   ready_.store(true, std::memory_order_release);
 }
 
 void Service::set_draining() {
   draining_ = true;
+  routing_.end();
 }
 
 void Service::cancel_all() {
@@ -230,6 +233,8 @@ void Service::handle(HttpRequest&& request, std::shared_ptr<Exchange> exchange) 
     generate(std::move(request), std::move(exchange), Endpoint::chat);
   } else if (request.path == "/v1/completions") {
     generate(std::move(request), std::move(exchange), Endpoint::completions);
+  } else if (request.path == "/v1/routing") {
+    watch_routing(request, std::move(exchange));
   } else {
     tokenize(std::move(request), std::move(exchange), request.path == "/detokenize");
   }
@@ -306,7 +311,52 @@ void Service::tokenize(HttpRequest&& request, std::shared_ptr<Exchange> exchange
   });
 }
 
+// A stream, of all requests and of the one that "?request=ID" names.
+void Service::watch_routing(const HttpRequest& request, std::shared_ptr<Exchange> exchange) {
+  constexpr std::string_view kName = "request=";
+  std::string_view id = request.query;
+  if (id.starts_with(kName)) id.remove_prefix(kName.size());
+  if (id.size() == request.query.size() ? !id.empty() : !std::all_of(id.begin(), id.end(), is_word)) {
+    answer(request, *exchange,
+           reply_of(Error{.code = "request.query",
+                          .where = "request",
+                          .wanted = "nothing, or request=ID of a reply",
+                          .found = "another query"}));
+    return;
+  }
+  if (request.method == "HEAD") {
+    answer(request, *exchange, HttpReply{.type = "text/event-stream; charset=utf-8"});
+    return;
+  }
+  if (!routing_.watch(exchange, std::string(id), request.key)) {
+    answer(request, *exchange,
+           reply_of(Error{.code = "routing.full",
+                          .wanted = fmt::format("at most {} streams", RoutingBoard::kWatchers),
+                          .found = "more"}));
+    return;
+  }
+  metrics_.count_http("/v1/routing", request.method, 200);
+  tell_routing();
+}
+
+void Service::tell_routing() {
+  if (!routing_.watched()) return;
+  const auto now = model_->engine->routing();
+  if (now == nullptr) return;
+  routing_.tell(*now, [&](const std::string& id, const std::string& key, RoutingBoard::Counts& counts) {
+    bool found = false;
+    for (const auto& weak : replies_) {
+      const auto open = weak.lock();
+      if (!open || open->id() != id || open->key() != key) continue;
+      found = open->add_routing(*now, counts) || found;
+    }
+    return found;
+  });
+}
+
 void Service::tick() {
+  tell_routing();
+  if (++ticks_ % 4 != 0) return;
   std::erase_if(replies_, [](const auto& weak) { return weak.expired(); });
   if (ready_.load(std::memory_order_acquire)) metrics_.observe_step(model_->engine->status());
 }

@@ -17,6 +17,7 @@
 #include "serve/http/access.h"
 #include "serve/http/http_server.h"
 #include "serve/metrics.h"
+#include "serve/routing_board.h"
 #include "serve/token_engine.h"
 #include "serve/worker.h"
 
@@ -42,6 +43,7 @@ struct ServedModel {
   const ModelText* text = nullptr;
   TokenEngine* engine = nullptr;
   std::int64_t context = 0;
+  std::int64_t layers = 0, experts = 0;
   std::string fingerprint;
   bool batch_invariant = false;
   Json decision{};                                              // `explain --json`
@@ -94,6 +96,8 @@ class Service final : public HttpHandler {
   HttpReply decision(const HttpRequest& request);
   HttpReply tokenizer_info(const HttpRequest& request);
   HttpReply page(const HttpRequest& request);
+  void watch_routing(const HttpRequest& request, std::shared_ptr<Exchange> exchange);
+  void tell_routing();
   void generate(HttpRequest&& request, std::shared_ptr<Exchange> exchange, Endpoint endpoint);
   void tokenize(HttpRequest&& request, std::shared_ptr<Exchange> exchange, bool detokenize);
 
@@ -112,6 +116,8 @@ class Service final : public HttpHandler {
   std::uint64_t next_id_ = 0;
   std::string id_salt_;
   std::vector<std::weak_ptr<OpenReply>> replies_;
+  RoutingBoard routing_;
+  std::uint64_t ticks_ = 0;
 };
 
 }  // namespace moracle::serve

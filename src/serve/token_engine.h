@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -25,6 +27,7 @@ struct EngineEvent {
   std::vector<HeldToken> prompt{};
   std::vector<HeldToken> tokens{};
   std::optional<RequestOutcome> outcome{};  // the last event
+  std::vector<std::uint32_t> routing{};     // with `outcome`: [layers, experts], tokens that each expert took
 };
 
 struct EngineStatus {
@@ -43,6 +46,13 @@ struct EngineStatus {
   double stalled_s = 0;     // since a step ended, while there is work; 0: none is pending
 };
 
+// Tokens that each expert took, [layers, experts], as of a step.
+struct RoutingSnapshot {
+  std::uint64_t steps = 0;
+  std::vector<std::uint64_t> all{};                               // of all requests
+  std::map<std::uint64_t, std::vector<std::uint32_t>> running{};  // by ticket
+};
+
 class TokenEngine {
  public:
   using Ticket = std::uint64_t;
@@ -55,6 +65,9 @@ class TokenEngine {
   // Ends the request by the end of the step that is running. An outcome follows unless one came before.
   virtual void cancel(Ticket ticket) = 0;
   [[nodiscard]] virtual EngineStatus status() const = 0;
+  // The snapshot that was last asked for, and asks for the next: it is taken when a step ends, at once where none runs.
+  // Null: there is none yet.
+  virtual std::shared_ptr<const RoutingSnapshot> routing() { return nullptr; }
 };
 
 }  // namespace moracle::serve

@@ -22,6 +22,7 @@ constexpr std::string_view kInvalid = "invalid_request_error";
 constexpr std::array kRows = {
     ErrorRow{"request.model", 404, kInvalid, "model_not_found"},
     ErrorRow{"request.path", 404, kInvalid, "not_found"},
+    ErrorRow{"request.query", 400, kInvalid, "invalid_query"},
     ErrorRow{"request.method", 405, kInvalid, "method_not_allowed"},
     ErrorRow{"request.timeout", 408, kInvalid, "request_timeout"},
     ErrorRow{"request.too_large", 413, kInvalid, "request_too_large"},
@@ -34,6 +35,7 @@ constexpr std::array kRows = {
     ErrorRow{"request.", 400, kInvalid, ""},
     ErrorRow{"scheduler.kv", 400, kInvalid, "context_length_exceeded"},
     ErrorRow{"scheduler.queue", 429, "rate_limit_exceeded", "rate_limit_exceeded"},
+    ErrorRow{"routing.full", 429, "rate_limit_exceeded", "rate_limit_exceeded"},
     ErrorRow{"connections.full", 429, "rate_limit_exceeded", "rate_limit_exceeded"},
     ErrorRow{"server.", 503, "service_unavailable", ""},
     ErrorRow{"memory.", 503, "service_unavailable", "out_of_memory"},

@@ -132,6 +132,7 @@ void write_yaml(const Json& json, std::size_t indent, std::string& out) {
 
 Json openapi_json(const std::string& version) {
   const Json any = {{"type", "object"}};
+  const Json text = {{"type", "string"}};
   Json paths = Json::object();
   paths["/v1/chat/completions"]["post"] = post("Continue a conversation", ref("ChatRequest"), ref("ChatReply"), true);
   paths["/v1/completions"]["post"] = post("Continue a text", ref("CompletionRequest"), ref("CompletionReply"), true);
@@ -145,10 +146,14 @@ Json openapi_json(const std::string& version) {
   paths["/tokenizer_info"]["get"] = get("Special tokens and chat template", "application/json", any);
   paths["/health"]["get"] = get("200 once requests are served", "application/json", any);
   paths["/version"]["get"] = get("Version", "application/json", any);
-  paths["/metrics"]["get"] = get("Prometheus metrics", "text/plain", {{"type", "string"}});
+  paths["/metrics"]["get"] = get("Prometheus metrics", "text/plain", text);
   paths["/openapi.json"]["get"] = get("This document", "application/json", any);
   paths["/v1/status"]["get"] = get("Counts of the moment", "application/json", any);
   paths["/v1/decision"]["get"] = get("Which kernel serves each layer, and why", "application/json", any);
+  paths["/v1/routing"]["get"] =
+      get("How many tokens each expert took, of all requests and of one, as it changes", "text/event-stream", text);
+  paths["/v1/routing"]["parameters"] =
+      Json::array({{{"name", "request"}, {"in", "query"}, {"description", "The id of a reply"}, {"schema", text}}});
   return {{"openapi", "3.1.0"},
           {"info", {{"title", "moracle serve"}, {"version", version}}},
           {"paths", std::move(paths)},

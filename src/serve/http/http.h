@@ -60,7 +60,7 @@ class HttpHandler {
   virtual void handle(HttpRequest&& request, std::shared_ptr<Exchange> exchange) = 0;
   // The answer to what is no request: `code` as of Error, `status` counts.
   virtual HttpReply fault(const std::string& code, const std::string& wanted, const std::string& found) = 0;
-  // About once a second.
+  // About four times a second.
   virtual void tick() {}
 };
 

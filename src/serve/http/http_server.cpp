@@ -215,7 +215,7 @@ class HttpServer::Impl {
       const auto now = Clock::now();
       for (const auto& connection : std::list(connections_)) connection->tick(now);
       sweep();
-      if (++ticks_ % 4 == 0) set_.handler.tick();
+      set_.handler.tick();
     });
   }
 
@@ -236,7 +236,6 @@ class HttpServer::Impl {
   ConnectionSet set_;
   std::list<std::shared_ptr<Connection>> connections_;
   std::atomic<std::size_t> count_{0};
-  std::uint64_t ticks_ = 0;
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -4,6 +4,8 @@
 const at = (id) => document.getElementById(id);
 const messages = [];
 let running = null; // the AbortController of the reply under way
+let watching = null; // of the stream of experts
+let latest = null; // what it told last
 
 function element(name, text, className) {
   const made = document.createElement(name);
@@ -44,7 +46,10 @@ async function* events(body) {
   }
 }
 
+// --- chat ---
+
 function show(role, text) {
+  at("welcome").hidden = true;
   const article = element("article", text, role);
   at("talk").append(article);
   article.scrollIntoView({ block: "end" });
@@ -59,7 +64,7 @@ function figures(tokens, first, usage) {
     parts.push(usage.prompt_tokens + " + " + usage.completion_tokens + " tokens");
     if (usage.prompt_tokens_details.cached_tokens) parts.push(usage.prompt_tokens_details.cached_tokens + " cached");
   }
-  at("figures").textContent = parts.join(" · ");
+  return parts.join(" · ");
 }
 
 async function reply() {
@@ -70,16 +75,19 @@ async function reply() {
   details.hidden = true;
   details.append(element("summary", "Reasoning"), reasoning);
   article.append(details, answer);
-  running = new AbortController();
+  const own = new AbortController();
+  running = own;
   at("send").hidden = true;
   at("stop").hidden = false;
   const body = { messages, stream: true, stream_options: { include_usage: true, continuous_usage_stats: true } };
   if (at("temperature").value) body.temperature = Number(at("temperature").value);
   let first = 0;
+  let id = "";
   try {
-    const stream = await ask("/v1/chat/completions", { method: "POST", body: JSON.stringify(body), signal: running.signal });
+    const stream = await ask("/v1/chat/completions", { method: "POST", body: JSON.stringify(body), signal: own.signal });
     for await (const event of events(stream.body)) {
       if (event.error) throw new Error(event.error.message);
+      if (!id) watch((id = event.id));
       const delta = event.choices[0]?.delta ?? {};
       if (delta.reasoning) {
         details.hidden = false;
@@ -87,46 +95,147 @@ async function reply() {
       }
       if (delta.content) answer.textContent += delta.content;
       if (!first && (delta.reasoning || delta.content)) first = performance.now();
-      if (first) figures(event.usage?.completion_tokens ?? 0, first, event.usage);
+      if (first) at("figures").textContent = figures(event.usage?.completion_tokens ?? 0, first, event.usage);
       if (delta.content || delta.reasoning) article.scrollIntoView({ block: "end" });
     }
   } catch (error) {
     if (error.name !== "AbortError") show("wrong", error.message);
-  } finally {
+  }
+  if (running === own) {
     running = null;
     at("send").hidden = false;
     at("stop").hidden = true;
+    if (at("figures").textContent) article.append(element("footer", at("figures").textContent));
+    at("figures").textContent = "";
+    article.scrollIntoView({ block: "end" });
     if (answer.textContent) messages.push({ role: "assistant", content: answer.textContent });
   }
 }
 
-function list(title, backends) {
-  const section = element("section");
-  section.append(element("h2", title.names.join(", ")));
-  const scheme = title.scheme.activation ? title.scheme.weight + ", activations " + title.scheme.activation : title.scheme.weight;
-  section.append(element("p", scheme));
-  section.append(element("p", title.backend ? "served by " + title.backend : "no kernel serves it", "serves"));
-  const rows = element("ul");
-  for (const backend of backends) {
-    if (backend.backend === title.backend) continue;
-    const why = (backend.reasons ?? []).map((reason) => `${reason.rule}: wanted ${reason.wanted}, found ${reason.found}`);
-    rows.append(element("li", backend.backend + ": " + (why.join("; ") || "it serves, after " + title.backend)));
+function say(words) {
+  if (running || !words.trim()) return;
+  at("words").value = "";
+  messages.push({ role: "user", content: words });
+  show("user", words);
+  reply();
+}
+
+// --- experts ---
+
+// Colours of the style sheet, as numbers.
+function colours() {
+  const style = getComputedStyle(document.documentElement);
+  return ["--cold", "--warm", "--hot"].map((name) => {
+    const hex = style.getPropertyValue(name).trim();
+    return [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+  });
+}
+
+// A pixel for each layer and expert, by the square root of its share of the largest count.
+function draw(canvas, rows) {
+  const most = Math.max(1, ...rows.map((row) => Math.max(...row)));
+  const [cold, warm, hot] = colours();
+  canvas.width = rows[0].length;
+  canvas.height = rows.length;
+  canvas.style.aspectRatio = `${Math.max(rows[0].length, rows.length)} / ${Math.max(rows.length, rows[0].length / 3)}`;
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(canvas.width, canvas.height);
+  rows.flat().forEach((count, i) => {
+    const heat = Math.sqrt(count / most) * 2;
+    const [from, to] = heat < 1 ? [cold, warm] : [warm, hot];
+    for (let c = 0; c < 3; ++c) image.data[4 * i + c] = from[c] + (to[c] - from[c]) * (heat < 1 ? heat : heat - 1);
+    image.data[4 * i + 3] = 255;
+  });
+  context.putImageData(image, 0, 0);
+}
+
+function words(rows) {
+  const used = rows.flat().filter((count) => count > 0).length;
+  const tokens = Math.max(...rows.map((row) => row.reduce((sum, count) => sum + count, 0)));
+  let hottest = { count: 0 };
+  rows.forEach((row, layer) =>
+    row.forEach((count, expert) => {
+      if (count > hottest.count) hottest = { count, layer, expert };
+    }),
+  );
+  if (!hottest.count) return "No token yet.";
+  const all = rows.length * rows[0].length;
+  return `${used} of ${all} experts in use · ${tokens} choices a layer · busiest: layer ${hottest.layer}, expert ${hottest.expert}`;
+}
+
+function cell(canvas, rows, output, event) {
+  const box = canvas.getBoundingClientRect();
+  const layer = Math.min(rows.length - 1, Math.floor(((event.clientY - box.top) / box.height) * rows.length));
+  const expert = Math.min(rows[0].length - 1, Math.floor(((event.clientX - box.left) / box.width) * rows[0].length));
+  if (layer >= 0 && expert >= 0) output.textContent = `layer ${layer}, expert ${expert}: ${rows[layer][expert]} tokens`;
+}
+
+function paint() {
+  if (!latest) return;
+  for (const [name, rows] of [["all", latest.all], ["request", latest.request?.counts]]) {
+    if (!rows?.length) continue;
+    draw(at(name + "-map"), rows);
+    at(name + "-words").textContent = words(rows);
   }
-  section.append(rows);
+}
+
+for (const name of ["all", "request"]) {
+  at(name + "-map").addEventListener("mousemove", (event) => {
+    const rows = name === "all" ? latest?.all : latest?.request?.counts;
+    if (rows?.length) cell(at(name + "-map"), rows, at(name + "-cell"), event);
+  });
+  at(name + "-map").addEventListener("mouseleave", () => (at(name + "-cell").textContent = ""));
+}
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
+
+// The experts of all replies, and of the one with this id.
+async function watch(id) {
+  watching?.abort();
+  const own = new AbortController();
+  watching = own;
+  try {
+    const stream = await ask("/v1/routing" + (id ? "?request=" + encodeURIComponent(id) : ""), { signal: own.signal });
+    for await (const event of events(stream.body)) {
+      latest = event.request ? event : { ...event, request: latest?.request };
+      paint();
+    }
+  } catch (error) {
+    if (error.name !== "AbortError") at("all-words").textContent = error.message;
+  }
+}
+
+// --- decisions ---
+
+function group(layer) {
+  const section = element("section");
+  const scheme = layer.scheme.activation ? `${layer.scheme.weight}, activations ${layer.scheme.activation}` : layer.scheme.weight;
+  section.append(element("h2", layer.names.join(", ")), element("p", scheme));
+  const table = element("table");
+  for (const backend of layer.trace ?? []) {
+    const row = element("tr");
+    const serves = backend.backend === layer.backend;
+    const why = (backend.reasons ?? []).map((reason) => `${reason.rule}: wanted ${reason.wanted}, found ${reason.found}`);
+    row.append(element("td", backend.backend, serves ? "serves" : ""));
+    row.append(element("td", serves ? "serves" : why.join("; ") || `could serve, after ${layer.backend}`, serves ? "serves" : "lacks"));
+    table.append(row);
+  }
+  if (!layer.backend) section.append(element("p", "no kernel serves it"));
+  section.append(table);
   return section;
 }
 
 async function decisions() {
   const told = await (await ask("/v1/decision")).json();
-  at("table").replaceChildren(...told.layers.map((layer) => list(layer, layer.trace ?? [])));
+  at("table").replaceChildren(...told.layers.map(group));
 }
 
-function choose(chat) {
-  at("chat").hidden = !chat;
-  at("decisions").hidden = chat;
-  at("show-chat").setAttribute("aria-pressed", String(chat));
-  at("show-decisions").setAttribute("aria-pressed", String(!chat));
-  if (!chat) decisions().catch((error) => at("table").replaceChildren(element("p", error.message)));
+// --- the page ---
+
+function choose(view) {
+  document.body.className = view;
+  at("decisions").hidden = view !== "decisions";
+  for (const name of ["chat", "experts", "decisions"]) at("show-" + name).setAttribute("aria-pressed", String(name === view));
+  if (view === "decisions") decisions().catch((error) => at("table").replaceChildren(element("p", error.message)));
 }
 
 async function greet() {
@@ -136,6 +245,7 @@ async function greet() {
     at("model").textContent =
       status.state === "ready" ? `${status.model} · ${invariant}` : `${status.model} · ${status.state} ${Math.round(100 * status.progress)} %`;
     if (status.state === "loading") setTimeout(greet, 500);
+    if (status.state === "ready") watch("");
   } catch (error) {
     at("model").textContent = error.message;
   }
@@ -143,26 +253,22 @@ async function greet() {
 
 at("ask").addEventListener("submit", (event) => {
   event.preventDefault();
-  const words = at("words").value;
-  if (running || !words.trim()) return;
-  at("words").value = "";
-  messages.push({ role: "user", content: words });
-  show("user", words);
-  reply();
+  say(at("words").value);
 });
 at("words").addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();
   at("ask").requestSubmit();
 });
+for (const idea of at("ideas").children) idea.addEventListener("click", () => say(idea.textContent));
 at("stop").addEventListener("click", () => running?.abort());
 at("clear").addEventListener("click", () => {
   running?.abort();
   messages.length = 0;
-  at("talk").replaceChildren();
+  for (const article of at("talk").querySelectorAll("article")) article.remove();
+  at("welcome").hidden = false;
   at("figures").textContent = "";
 });
-at("show-chat").addEventListener("click", () => choose(true));
-at("show-decisions").addEventListener("click", () => choose(false));
+for (const view of ["chat", "experts", "decisions"]) at("show-" + view).addEventListener("click", () => choose(view));
 at("key").addEventListener("change", greet);
 greet();

@@ -118,6 +118,9 @@ TEST_F(ServeTest, AnswersTheSmallEndpoints) {
   EXPECT_EQ(models["data"][1]["id"], "second");
   EXPECT_EQ(models["data"][0]["max_model_len"], 2048);
   EXPECT_EQ(ask(get_text("/v1/models/second")).json()["id"], "second");
+  for (const char* const wrong : {"/v1/routing?id=a", "/v1/routing?request=a&b", "/v1/routing?request=%0d"}) {
+    EXPECT_EQ(ask(get_text(wrong)).status, 400) << wrong;
+  }
   const HttpAnswer missing = ask(get_text("/v1/models/third"));
   EXPECT_EQ(missing.status, 404);
   EXPECT_EQ(missing.json()["error"]["code"], "model_not_found");

@@ -1,0 +1,58 @@
+// The streams of /v1/routing: which experts took how many tokens, of all requests and of one.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "serve/http/http.h"
+#include "serve/token_engine.h"
+
+namespace moracle::serve {
+
+// Used on the I/O thread alone.
+class RoutingBoard {
+ public:
+  using Counts = std::vector<std::uint64_t>;  // [layers, experts]
+
+  static constexpr std::size_t kWatchers = 16;
+  static constexpr std::size_t kKept = 16;  // replies that have ended
+
+  void set_shape(std::int64_t layers, std::int64_t experts);
+  // Opens a stream. `request` is the id of a reply, or empty; only its own key's replies are told of. False: there are
+  // too many.
+  bool watch(std::shared_ptr<Exchange> exchange, std::string request, std::string key);
+  [[nodiscard]] bool watched() const { return !watchers_.empty(); }
+  // The counts of a reply that has ended. The latest kKept are held.
+  void keep(std::string request, std::string key, Counts counts);
+  // What a request that runs has so far; false: none of this id and key runs.
+  using Running = std::function<bool(const std::string& request, const std::string& key, Counts& counts)>;
+  // Tells each stream what it has not heard yet.
+  void tell(const RoutingSnapshot& now, const Running& running);
+  // Ends all streams.
+  void end();
+
+ private:
+  struct Watcher {
+    std::shared_ptr<Exchange> exchange;
+    std::string request, key;
+    std::shared_ptr<bool> gone;
+    std::uint64_t steps = 0;  // as of which it was told
+    bool told = false, told_end = false;
+  };
+  struct Ended {
+    std::string request, key;
+    Counts counts;
+  };
+  [[nodiscard]] const Ended* ended(const Watcher& watcher) const;
+  [[nodiscard]] Json rows(const Counts& counts) const;
+
+  std::int64_t layers_ = 0, experts_ = 0;
+  std::vector<Watcher> watchers_;
+  std::deque<Ended> ended_;
+};
+
+}  // namespace moracle::serve
