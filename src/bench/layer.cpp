@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/random/random.h"
 #include "bench/baseline.h"
+#include "bench/reference_error.h"
 #include "moe/layer_runner.h"
 #include "synth/synthetic_experts.h"
 
@@ -20,9 +21,6 @@ constexpr double kLeastSeconds = 1.0;
 constexpr std::int64_t kLeastIterations = 5;
 constexpr std::int64_t kMostIterations = 100'000;
 constexpr std::int64_t kWarmUp = 2;
-// Tokens that are held against ref: few, since ref works in plain f32 and unpacked weights take four bytes each.
-constexpr std::int64_t kCheckedTokens = 4;
-constexpr std::int64_t kReferenceBytes = std::int64_t{2} << 30;
 
 LayerInput random_input(const LayerShape& shape, std::int64_t tokens, Random& random) {
   LayerInput input{.tokens = tokens, .hidden = shape.hidden, .top_k = shape.top_k, .x = {}, .ids = {}, .weights = {}};
@@ -81,7 +79,6 @@ class LayerBench {
   [[nodiscard]] Factors factors() const;  // of the kernel's products
   Result<> pack_copies();
   Result<BenchLayerRow> time_row(std::int64_t tokens);
-  Result<double> relative_error(const LayerInput& input, const std::vector<float>& out);
   Result<double> time_baseline(std::int64_t tokens);
   [[nodiscard]] std::optional<Calibration> calibrate() const {
     return calibrator_ ? std::optional(calibrator_->measure()) : std::nullopt;
@@ -129,30 +126,6 @@ Result<> LayerBench::pack_copies() {
   return Ok{};
 }
 
-Result<double> LayerBench::relative_error(const LayerInput& input, const std::vector<float>& out) {
-  const LayerShape& shape = options_.shape;
-  const std::int64_t expert_bytes = 3 * shape.hidden * shape.intermediate * 4;
-  const std::int64_t tokens = std::clamp<std::int64_t>(kReferenceBytes / (expert_bytes * shape.top_k), 1,
-                                                       std::min(kCheckedTokens, input.tokens));
-  LayerInput few = input;
-  few.tokens = tokens;
-  few.ids.resize(static_cast<std::size_t>(tokens * shape.top_k));
-  std::vector<std::int32_t> chosen = few.ids;
-  std::sort(chosen.begin(), chosen.end());
-  chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
-  for (std::int32_t& id : few.ids)
-    id = static_cast<std::int32_t>(std::lower_bound(chosen.begin(), chosen.end(), id) - chosen.begin());
-  MORACLE_ASSIGN(const CanonicalExperts experts, synthetic_experts(shape, options_.scheme, 1, chosen));
-  MORACLE_ASSIGN(const KernelCard* reference, reference_card(options_.scheme.scheme));
-  MORACLE_ASSIGN(LayerRunner runner,
-                 LayerRunner::pack(*reference, experts, {.pool = pool_, .activation = shape.activation}));
-  MORACLE_TRY(runner.reserve(tokens, shape.top_k));
-  std::vector<float> expected(static_cast<std::size_t>(tokens * shape.hidden));
-  runner.run(few.view(), expected.data());
-  const std::vector<float> computed(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(expected.size()));
-  return compare_outputs(computed, expected).relative;
-}
-
 Result<BenchLayerRow> LayerBench::time_row(std::int64_t tokens) {
   const LayerShape& shape = options_.shape;
   report("timing " + std::to_string(tokens) + " tokens", 1 + static_cast<double>(result_.rows.size()));
@@ -192,7 +165,7 @@ Result<BenchLayerRow> LayerBench::time_row(std::int64_t tokens) {
   row.gflop_s = 6.0 * static_cast<double>(tokens * shape.top_k) * static_cast<double>(shape.hidden) *
                 static_cast<double>(shape.intermediate) / median / 1e9;
   row.floor_us = floor_us(row);
-  MORACLE_ASSIGN(row.rel_err, relative_error(input, out));
+  MORACLE_ASSIGN(row.rel_err, reference_error(shape, options_.scheme, pool_, input, out));
   if (baseline_) {
     MORACLE_ASSIGN(row.dequantize_to_bf16_us, time_baseline(tokens));
   }

@@ -3,9 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <numeric>
 
+#include "base/files/file.h"
 #include "base/printable.h"
+#include "bench/cells.h"
 #include "bench/layer.h"
 #include "bench/model.h"
 #include "cli/interrupt.h"
@@ -24,6 +27,9 @@ struct LayerCommand : ComputeOptions {
   std::string shape;
   std::string scheme;
   std::string tokens = "1,4,16,64,512";
+  std::string cells;
+  std::string routing = "drawn";
+  std::string out;
   bool baseline = true;
   bool json = false;
 };
@@ -102,7 +108,103 @@ std::string layer_text(const LayerCommand& options, const BenchLayerResult& resu
   return text;
 }
 
+Json cells_json(const std::vector<Cell>& cells) {
+  Json rows = Json::array();
+  for (const Cell& cell : cells) {
+    rows.push_back({{"shape", cell.shape},
+                    {"scheme", cell.scheme},
+                    {"M", cell.tokens},
+                    {"us", cell.us},
+                    {"min_us", cell.min_us},
+                    {"max_us", cell.max_us},
+                    {"calls", cell.calls},
+                    {"copies", cell.copies},
+                    {"experts", cell.experts},
+                    {"backend", cell.backend},
+                    {"rel_err", cell.rel_err}});
+  }
+  return rows;
+}
+
+std::string cells_text(const std::vector<Cell>& cells) {
+  const auto number = [](const char* title) { return Column{.title = title, .right = true}; };
+  TextTable table({{.title = "shape"},
+                   {.title = "scheme"},
+                   number("tokens"),
+                   number("median us"),
+                   number("min us"),
+                   number("max us"),
+                   number("experts"),
+                   {.title = "backend"},
+                   number("rel. error")});
+  for (const Cell& cell : cells) {
+    table.row({cell.shape, cell.scheme, std::to_string(cell.tokens), fmt::format("{:.1f}", cell.us),
+               fmt::format("{:.1f}", cell.min_us), fmt::format("{:.1f}", cell.max_us),
+               fmt::format("{:.2f}", cell.experts), cell.backend, fmt::format("{:.1e}", cell.rel_err)});
+  }
+  return table.text(screen_width(STDOUT_FILENO), Paint(wants_color(STDOUT_FILENO)));
+}
+
+Error usage(std::string wanted, std::string found) {
+  return {.code = "usage", .wanted = std::move(wanted), .found = std::move(found)};
+}
+
+// The lines of --cells, or one of the other options.
+Result<std::vector<CellLine>> cell_lines(const LayerCommand& options) {
+  if (!options.cells.empty()) {
+    if (!options.shape.empty() || !options.scheme.empty())
+      return usage("--cells, or --shape with --scheme", "both of them");
+    MORACLE_ASSIGN(const std::string text, read_text(options.cells, std::size_t{1} << 20U));
+    auto lines = parse_cells(text);
+    if (!lines.ok()) return in_file(lines.error(), options.cells);
+    return lines;
+  }
+  CellLine line;
+  line.shape_name = options.shape;
+  MORACLE_ASSIGN(line.shape, parse_layer_shape(options.shape));
+  MORACLE_ASSIGN(line.scheme, find_scheme(options.scheme));
+  MORACLE_ASSIGN(line.tokens, parse_integers(options.tokens, "--tokens", 1, 1 << 20));
+  return std::vector<CellLine>{line};
+}
+
+Result<> write_out(const std::string& path, const Json& json) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << json.dump(1) << '\n';
+  file.close();
+  if (!file)
+    return Error{.code = "file.write", .where = path, .wanted = "a file that can be written", .found = "an error"};
+  return Ok{};
+}
+
+Result<int> cells_command(const LayerCommand& options, Console& console) {
+  BenchCellsOptions bench;
+  MORACLE_ASSIGN(bench.lines, cell_lines(options));
+  MORACLE_ASSIGN(const Place place, options.place());
+  bench.machine = place.machine();
+  bench.device = place.device;
+  bench.policy = options.policy_value();
+  bench.threads = options.threads;
+  bench.interrupted = [] { return interrupted(); };
+  bench.on_progress = [&](const std::string& what, double share) { console.progress(what, share, 1); };
+  bench.on_warning = [&](const std::string& warning) { console.warn(warning); };
+  const auto timed = bench_cells(bench);
+  console.end_progress();
+  MORACLE_ASSIGN(const std::vector<Cell> cells, timed);
+  if (!options.out.empty()) MORACLE_TRY(write_out(options.out, cells_json(cells)));
+  if (options.json) {
+    console.json(cells_json(cells));
+  } else {
+    console.out(cells_text(cells));
+  }
+  return 0;
+}
+
 Result<int> layer_command(const LayerCommand& options, Console& console) {
+  if (options.cells.empty() && (options.shape.empty() || options.scheme.empty()))
+    return usage("--shape and --scheme, or --cells", "neither");
+  if (options.routing == "spec") return cells_command(options, console);
+  if (!options.cells.empty() || !options.out.empty())
+    return usage("--routing spec with --cells and --out", "--routing " + options.routing);
   BenchLayerOptions bench;
   MORACLE_ASSIGN(bench.shape, parse_layer_shape(options.shape));
   MORACLE_ASSIGN(bench.scheme, find_scheme(options.scheme));
@@ -131,12 +233,19 @@ void add_layer(CLI::App& bench, Program& program) {
   CLI::App* command = bench.add_subcommand("layer", "Time one MoE layer with random weights, routing excluded");
   auto options = std::make_shared<LayerCommand>();
   options->add(*command);
-  command->add_option("--shape", options->shape, "A shape by name, or E=..,K=..,N=..,topk=..")
-      ->type_name("NAME")
-      ->required();
-  command->add_option("--scheme", options->scheme, "A scheme by name")->type_name("NAME")->required();
+  command->add_option("--shape", options->shape, "A shape by name, or E=..,K=..,N=..,topk=..")->type_name("NAME");
+  command->add_option("--scheme", options->scheme, "A scheme by name")->type_name("NAME");
   command->add_option("--tokens", options->tokens, "Token counts to time (default: 1, 4, 16, 64 and 512)")
       ->type_name("N,N,...");
+  command->add_option("--cells", options->cells, "A file of lines `shape scheme tokens...`, instead of one shape")
+      ->type_name("FILE");
+  command
+      ->add_option("--routing", options->routing,
+                   "drawn: anew for each call; spec: the routings that other engines are timed with (default: drawn)")
+      ->type_name("KIND")
+      ->check(one_of({"drawn", "spec"}));
+  command->add_option("--out", options->out, "Also write the rows of --routing spec to a file, as JSON")
+      ->type_name("FILE");
   command->add_flag("!--no-baseline", options->baseline,
                     "Do not time the detour over weights expanded to bf16 (default: it is timed)");
   add_json(*command, options->json);

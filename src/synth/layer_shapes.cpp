@@ -58,6 +58,7 @@ std::vector<NamedScheme> known_schemes() {
       {"int8-w8a8", {int8_channel, int8_token}},
       {"fp8-block", {fp8(Granularity::block(128, 128)), dynamic(fp8(group(128)))}},
       {"fp8-channel", {fp8(Granularity::channel()), dynamic(fp8(Granularity::token()))}},
+      {"fp8-a16", {fp8(Granularity::channel()), {}}},
       {"fp8-tensor", {fp8(Granularity::tensor()), fp8(Granularity::tensor())}},
       {"mxfp4", {mxfp4, {}}},
       {"mxfp4-a8", {mxfp4, fp8(Granularity::tensor())}},

@@ -209,6 +209,32 @@ TEST_F(CliTest, VerifyComputesFromAnotherDevicesLayout) {
   EXPECT_NE(moracle_run({"verify", model_path(), "--layout", "avx2"}).code, 0) << "no layout of another device";
 }
 
+// Lines of a file, timed with routings that other engines draw too; lines that cannot be timed are told and left out.
+TEST_F(CliTest, BenchLayerTimesAFileOfCells) {
+  const test::TemporaryFolder folder;
+  const std::string cells = folder.path() / "cells.txt";
+  const std::string out = folder.path() / "out.json";
+  std::ofstream(cells)
+      << "# shape scheme tokens\nE=8,K=256,N=128,topk=2 int4-g128 1 3\n\nE=4,K=64,N=64,topk=1 bf16 2 # one\n";
+  const Json json = json_of({"bench", "layer", "--cells", cells, "--routing", "spec", "--out", out});
+  ASSERT_EQ(json.size(), 3U);
+  for (const Json& row : json) {
+    expect_keys(row,
+                {"shape", "scheme", "M", "us", "min_us", "max_us", "calls", "copies", "experts", "backend", "rel_err"});
+    EXPECT_GT(row.at("us").get<double>(), 0.0);
+    EXPECT_EQ(row.at("calls"), 12);
+    EXPECT_LT(row.at("rel_err").get<double>(), 0.012);
+  }
+  EXPECT_EQ(json[0].at("experts"), 2.0);
+  EXPECT_EQ(Json::parse(std::ifstream(out)), json);
+  std::ofstream(cells) << "Q int4-g128 1 none\n";
+  const auto bad = moracle_run({"bench", "layer", "--cells", cells, "--routing", "spec"});
+  EXPECT_NE(bad.code, 0);
+  EXPECT_NE(bad.err.find("line 1"), std::string::npos) << bad.err;
+  EXPECT_EQ(moracle_run({"bench", "layer", "--cells", cells}).code, 2) << "only with those routings";
+  EXPECT_EQ(moracle_run({"bench", "layer", "--shape", "qwen3-30b-a3b"}).code, 2) << "no scheme";
+}
+
 TEST_F(CliTest, BenchLayerPrintsTheContract) {
   const Json json = json_of({"bench", "layer", "--shape", "E=8,K=256,N=128,topk=2", "--scheme", "int4-g128", "--tokens",
                              "1,4", "--no-baseline"});
