@@ -127,8 +127,8 @@ struct ActivationKernels {
   float (*absolute_max)(const float* x, std::int64_t count);  // NaN where a value is not finite
   void (*round_numbers)(const RoundArgs&);
   void (*encode8)(const EncodeArgs&);
-  void (*encode16)(const EncodeArgs&);
-  void (*encode_split)(const EncodeArgs&);                                   // null where no kernel takes split_i16
+  void (*encode16)(const EncodeArgs&);                                       // null where no kernel takes i16
+  void (*encode_split)(const EncodeArgs&);                                   // likewise, of split_i16
   void (*to_bf16)(const float* in, std::uint16_t* out, std::int64_t count);  // nearest even; null likewise
   void (*activate)(const ActivationArgs&);
   // out[i] = sum over j of weights[j] * rows[j][i], j ascending.

@@ -1,5 +1,4 @@
-// Which lines kernels prefetch. Prefetches are instructions of their own, since GCC 12 takes a function of nothing but
-// __builtin_prefetch for one without effect and drops its calls.
+// Which lines kernels prefetch.
 #pragma once
 
 #include "kernels/cpu/gemm/tile_args.h"
@@ -9,14 +8,14 @@ namespace moracle::cpu {
 
 template <class V>
 struct Prefetch {
-  static void l1(const std::byte* line) { __asm__ volatile("prefetcht0 %0" : : "m"(*line)); }
-  static void l2(const std::byte* line) { __asm__ volatile("prefetcht1 %0" : : "m"(*line)); }
+  static void l1(const std::byte* line) { V::prefetch_l1(line); }
+  static void l2(const std::byte* line) { V::prefetch_l2(line); }
 
   // What a token's results of a panel will overwrite. Those of a prompt are in no cache, and a tile's stores would wait
   // for each of their lines.
   static void results(const float* out) {
 #pragma GCC unroll 2
-    for (int i = 0; i < kPanelRows; i += 16) __asm__ volatile("prefetchw %0" : : "m"(out[i]));
+    for (int i = 0; i < kPanelRows; i += 16) V::prefetch_store(out + i);
   }
 
   // How far ahead of `at` lines are prefetched: where that is behind the panel, to where the thread goes on.

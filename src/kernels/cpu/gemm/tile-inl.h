@@ -130,10 +130,15 @@ struct Accumulators {
   }
 };
 
-// Registers of rows that a tile of T tokens takes at a time. Where a machine has few registers, tiles of 3 tokens and
-// more walk a panel twice, once for each half of its rows.
-template <class V, int T>
-constexpr int kRowsAtATime = V::kRegs > 2 && T > 2 ? V::kRegs / 2 : V::kRegs;
+// Registers of rows that a tile of T tokens takes at a time: as many as leave four registers beside sums and weights.
+// Where these are fewer than a panel has, a tile walks the panel once for each part of its rows.
+template <class Form, int T>
+constexpr int kRowsAtATime = [] {
+  using V = typename Form::V;
+  int rows = V::kRegs;
+  while ((T * Accumulators<Form, T, 1>::kChains + 1) * rows > V::kRegisters - 4) rows /= 2;
+  return rows;
+}();
 
 // Totals in units of the next scale of the activations.
 template <class V, int T, int R>
@@ -320,7 +325,7 @@ void gemm_blocked(const TileArgs& args, int first);  // blocked-inl.h
 template <class D, int T, int P, ActScaling Scaling, bool Zeros>
 [[gnu::noinline]] void gemm_tile(const TileArgs& args) {
   using V = typename D::Form::V;
-  constexpr int kRows = kRowsAtATime<V, T>;
+  constexpr int kRows = kRowsAtATime<typename D::Form, T>;
 #pragma GCC unroll 4
   for (int p = 0; p < P; ++p)
 #pragma GCC unroll 6

@@ -20,6 +20,11 @@ struct Avx2 {
   static constexpr int kTileTokens = 5;        // six leave no register to decode in
   static constexpr int kGemmVectors = 2;       // of f32 products: 4 rows x 2 vectors = 8 accumulators
   static constexpr bool kInterleaved = false;  // few tokens meet several panels at once
+  // Instructions, since GCC 12 takes a function of nothing but __builtin_prefetch for one without effect and drops its
+  // calls.
+  static void prefetch_l1(const std::byte* line) { __asm__ volatile("prefetcht0 %0" : : "m"(*line)); }
+  static void prefetch_l2(const std::byte* line) { __asm__ volatile("prefetcht1 %0" : : "m"(*line)); }
+  static void prefetch_store(const float* line) { __asm__ volatile("prefetchw %0" : : "m"(*line)); }
   static Reg zero() { return _mm256_setzero_ps(); }
   static Reg set1(float v) { return _mm256_set1_ps(v); }
   static Reg load(const float* p) { return _mm256_loadu_ps(p); }

@@ -7,6 +7,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/simd/avx2.h"
+#include "kernels/cpu/weights/bf16x12-inl.h"
 #include "kernels/cpu/weights/panel.h"
 
 namespace moracle::cpu {
@@ -16,34 +17,6 @@ namespace {
 struct V : Avx2<V> {};
 
 constexpr std::int64_t kLine = 4 * kPanelRows;  // bytes of columns 2k and 2k + 1 of all rows, as plain numbers
-constexpr std::int64_t kStepWeights = kStepColumns * kPanelRows;
-constexpr std::uint32_t kPairs = 7;  // of exponents, in a row; the eighth code is a zero
-constexpr std::uint32_t kLastBase = 120;
-// One weight in so many is looked at to choose the exponents; prime to the lines of a step.
-constexpr std::int64_t kSampling = 29;
-
-// The first of the 7 pairs of exponents that hold most of the panel.
-std::uint32_t choose_base(const std::uint16_t* weights, std::int64_t count) {
-  std::uint32_t seen[128] = {};
-  for (std::int64_t i = 0; i < count; i += kSampling) ++seen[weights[i] >> 8U & 0x7FU];
-  std::uint32_t held = 0;
-  for (std::uint32_t pair = 1; pair <= kPairs; ++pair) held += seen[pair];
-  std::uint32_t base = 1;
-  std::uint32_t most = held;
-  for (std::uint32_t first = 2; first <= kLastBase; ++first) {
-    held += seen[first + kPairs - 1] - seen[first - 1];
-    if (held > most) {
-      most = held;
-      base = first;
-    }
-  }
-  return base;
-}
-
-// 2^power, |power| < 127.
-float power_of_two(int power) {
-  return __builtin_bit_cast(float, static_cast<std::uint32_t>(127 + power) << 23U);
-}
 
 struct Split {
   __m256i bytes;        // low ones; zero where a weight is outside
@@ -60,11 +33,11 @@ Split split(const std::byte* line, std::uint32_t base) {
   const __m256i high = _mm256_packus_epi16(_mm256_srli_epi16(first, 8), _mm256_srli_epi16(second, 8));
   const __m256i exponents = _mm256_and_si256(high, _mm256_set1_epi8(0x7F));
   const __m256i pair = _mm256_sub_epi8(exponents, _mm256_set1_epi8(static_cast<char>(base)));
-  const __m256i inside = _mm256_cmpeq_epi8(_mm256_min_epu8(pair, _mm256_set1_epi8(kPairs - 1)), pair);
+  const __m256i inside = _mm256_cmpeq_epi8(_mm256_min_epu8(pair, _mm256_set1_epi8(kBf16x12Pairs - 1)), pair);
   const __m256i zero = _mm256_cmpeq_epi8(_mm256_or_si256(bytes, exponents), _mm256_setzero_si256());
   const __m256i sign = _mm256_srli_epi16(_mm256_andnot_si256(_mm256_set1_epi8(0x7F), high), 4);
   return {.bytes = _mm256_and_si256(bytes, inside),
-          .codes = _mm256_or_si256(sign, _mm256_blendv_epi8(_mm256_set1_epi8(kPairs), pair, inside)),
+          .codes = _mm256_or_si256(sign, _mm256_blendv_epi8(_mm256_set1_epi8(kBf16x12Pairs), pair, inside)),
           .exceptions = ~static_cast<unsigned>(_mm256_movemask_epi8(_mm256_or_si256(inside, zero)))};
 }
 
@@ -88,9 +61,9 @@ bool list_exceptions(unsigned outside, const std::byte* line, std::int64_t first
 
 bool pack_bf16x12(const std::byte* plain, std::int64_t steps, std::byte* out) {
   constexpr std::int64_t kRowsAtATime = 8;
-  const std::uint32_t base = choose_base(reinterpret_cast<const std::uint16_t*>(plain), steps * kStepWeights);
+  const std::uint32_t base = bf16x12_base<V>(reinterpret_cast<const std::uint16_t*>(plain), steps);
   Bf16x12Tail tail = {};
-  tail.factor = power_of_two(2 * (static_cast<int>(base) - kBf16x12Pair));
+  tail.factor = bf16x12_factor<V>(base);
   for (std::int64_t column = 0; column < steps * kStepColumns; column += kStepColumns) {
     for (std::int64_t row = 0; row < kPanelRows; row += kRowsAtATime) {
       const std::byte* const line = plain + row * 4;
