@@ -1,0 +1,103 @@
+// The SIMD vocabulary on 4 lanes, with the dot product of bytes. Everything is a member of a template on the target
+// (simd/avx512.h).
+#pragma once
+
+#include <arm_neon.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/simd/lane.h"
+
+namespace moracle::cpu {
+
+template <class Tag>
+struct Neon {
+  using Reg = float32x4_t;
+  static constexpr int kLanes = 4;
+  static constexpr int kRegs = 8;
+  static constexpr int kRegisters = 32;
+  static constexpr int kChains = 1;
+  static constexpr int kTileTokens = 6;
+  static constexpr int kGemmVectors = 4;       // of f32 products: 4 rows x 4 vectors = 16 accumulators
+  static constexpr bool kInterleaved = false;  // few tokens meet several panels at once
+  static void prefetch_l1(const std::byte* line) { __asm__ volatile("prfm pldl1keep, [%0]" : : "r"(line)); }
+  static void prefetch_l2(const std::byte* line) { __asm__ volatile("prfm pldl2keep, [%0]" : : "r"(line)); }
+  static void prefetch_store(const float* line) { __asm__ volatile("prfm pstl1keep, [%0]" : : "r"(line)); }
+  static Reg zero() { return vdupq_n_f32(0.0F); }
+  static Reg set1(float v) { return vdupq_n_f32(v); }
+  static Reg load(const float* p) { return vld1q_f32(p); }
+  static void store(float* p, Reg v) { vst1q_f32(p, v); }
+  static Reg add(Reg a, Reg b) { return vaddq_f32(a, b); }
+  static Reg sub(Reg a, Reg b) { return vsubq_f32(a, b); }
+  static Reg mul(Reg a, Reg b) { return vmulq_f32(a, b); }
+  static Reg div(Reg a, Reg b) { return vdivq_f32(a, b); }
+  // The second operand where one is NaN, which FMIN and FMAX would return.
+  static Reg min(Reg a, Reg b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+  static Reg max(Reg a, Reg b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
+  static Reg fma(Reg a, Reg b, Reg c) { return vfmaq_f32(c, a, b); }
+  static Reg add_product(Reg a, Reg b, Reg c) { return fma(a, b, c); }
+  static Reg fma_of_memory(Reg a, Reg b, const Reg& c) { return fma(a, b, c); }
+  static Reg round(Reg a) { return vrndnq_f32(a); }
+  // 2^n of an integral n within [-126, 127]: the exponent field itself.
+  static Reg power_of_two(Reg n) {
+    return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23));
+  }
+  static uint16x4_t load_halves(const std::byte* p) { return vld1_u16(reinterpret_cast<const std::uint16_t*>(p)); }
+  static Reg load_f16(const std::byte* p) { return vcvt_f32_f16(vreinterpret_f16_u16(load_halves(p))); }
+  static Reg load_bf16(const std::byte* p) { return vreinterpretq_f32_u32(vshll_n_u16(load_halves(p), 16)); }
+  static Reg load_u8(const std::byte* p) { return number(bytes(p)); }
+  static Reg load_i8(const std::byte* p) {
+    return number(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(four(p))))));
+  }
+  // Four bytes, and zeros behind them.
+  static uint8x8_t four(const std::byte* p) {
+    return vcreate_u8(static_cast<std::uint32_t>(*reinterpret_cast<const SimdLane*>(p)));
+  }
+  static int32x4_t bytes(const std::byte* p) {
+    return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(four(p)))));
+  }
+  // By way of f16, where subnormal codes are subnormal numbers.
+  static Reg load_e4m3(const std::byte* p) {
+    const int16x4_t codes = vget_low_s16(vmovl_s8(vreinterpret_s8_u8(four(p))));
+    const int16x4_t bits = vand_s16(vshl_n_s16(codes, 7), vdup_n_s16(static_cast<std::int16_t>(0xBF80)));
+    return vmulq_n_f32(vcvt_f32_f16(vreinterpret_f16_s16(bits)), 256.0F);
+  }
+  static Reg load_e8m0(const std::byte* p) {  // code 0 is 2^-127, a subnormal: half of the smallest exponent's pattern
+    const uint32x4_t bits = vshlq_n_u32(vreinterpretq_u32_s32(bytes(p)), 23);
+    return vreinterpretq_f32_u32(vmaxq_u32(bits, vdupq_n_u32(0x00400000)));
+  }
+
+  using Int = int32x4_t;
+  static Int no_int() { return vdupq_n_s32(0); }
+  static Int load_int(const void* p) { return vld1q_s32(static_cast<const std::int32_t*>(p)); }
+  static void store_int(void* p, Int v) { vst1q_s32(static_cast<std::int32_t*>(p), v); }
+  static Int lanes(std::int32_t v) { return vdupq_n_s32(v); }
+  static Int broadcast_lane(const void* x) { return lanes(*static_cast<const SimdLane*>(x)); }
+  static Int add(Int a, Int b) { return vaddq_s32(a, b); }
+  static Int sub(Int a, Int b) { return vsubq_s32(a, b); }
+  static Int mul(Int a, Int b) { return vmulq_s32(a, b); }
+  static Reg number(Int a) { return vcvtq_f32_s32(a); }
+
+  // The first n lanes, 0 < n <= kLanes.
+  static Reg load_part(const float* p, std::int64_t n) {
+    if (n == kLanes) return load(p);
+    float some[kLanes] = {};
+    __builtin_memcpy(some, p, static_cast<std::size_t>(n) * sizeof(float));
+    return load(some);
+  }
+  static void store_part(float* p, Reg v, std::int64_t n) {
+    if (n == kLanes) return store(p, v);
+    float all[kLanes];
+    store(all, v);
+    __builtin_memcpy(p, all, static_cast<std::size_t>(n) * sizeof(float));
+  }
+  static float sum(Reg a) { return vaddvq_f32(a); }
+  static float largest(Reg a) { return vmaxvq_f32(a); }
+
+ private:
+  Neon() = default;  // a target's tag derives from this, of itself
+  friend Tag;
+};
+
+}  // namespace moracle::cpu

@@ -1,0 +1,188 @@
+// Codes on 4 lanes: bytes for SDOT, and one column a register as f32.
+//
+// SDOT multiplies signed bytes by signed bytes, four columns a lane. Nibbles are signed bytes as a mask or a shift
+// yields them, 0 .. 15, and sums of the activations take their offset back; int8 is multiplied as it is stored; E2M1 is
+// a lookup of twice the number. 16-bit activations are two planes of bytes (panel.h), two SDOT for one: SMLAL on words
+// would need four.
+#pragma once
+
+#include <arm_neon.h>
+
+#include "kernels/cpu/gemm/tile-inl.h"
+
+namespace moracle::cpu::neon {
+
+template <class Simd, class CodeSums>
+struct DotForm {
+  using V = Simd;
+  using Sums = CodeSums;
+  using Input = std::int8_t;
+  using Weight = int8x16_t;
+  using Sum = int32x4_t;
+  static constexpr int kWidth = 4;
+  static constexpr int chains(int) { return 1; }
+  // Into the first lane, which the product of all is taken with.
+  static int8x8_t broadcast(const std::int8_t* x) {
+    return vreinterpret_s8_u8(V::four(reinterpret_cast<const std::byte*>(x)));
+  }
+  static Sum madd(Weight w, int8x8_t x, Sum sum) { return vdotq_lane_s32(sum, w, x, 0); }
+};
+
+template <class CodeSums>
+struct SplitSums : CodeSums {
+  using Sum = int32x4_t;
+  static Sum joined(Sum high, Sum low) { return vaddq_s32(vshlq_n_s32(high, 8), low); }
+};
+
+// The same codes under split 16-bit activations.
+template <class D>
+struct Split : D {
+  struct Form : DotForm<typename D::Form::V, SplitSums<typename D::Form::Sums>> {
+    static constexpr int kPlanes = 2;
+  };
+};
+
+inline constexpr int kRegBytes = 16;
+
+template <class V>
+inline uint8x16_t load_bytes(const std::byte* at) {
+  return vld1q_u8(reinterpret_cast<const std::uint8_t*>(at));
+}
+template <class V>
+inline uint32x4_t load_lanes(const std::byte* at) {
+  return vreinterpretq_u32_u8(load_bytes<V>(at));
+}
+
+// Columns 0, 4, 1, 5 of a lane, or 2, 6, 3, 7.
+template <class V>
+inline uint8x16_t nibble_bytes(const std::byte* at, int k, int r) {
+  const uint8x16_t bytes = load_bytes<V>(at + r * kRegBytes);
+  return k == 0 ? vandq_u8(bytes, vdupq_n_u8(0x0F)) : vshrq_n_u8(bytes, 4);
+}
+
+template <class V>
+struct I8Int4 : ScaledCode<WeightCode::int4, 8> {
+  using Form = DotForm<V, UnsignedSums<V>>;
+  int8x16_t weight(const std::byte* at, int k, int r) const { return vreinterpretq_s8_u8(nibble_bytes<V>(at, k, r)); }
+};
+
+struct DoubledE2m1 {
+  alignas(kRegBytes) std::int8_t of[kRegBytes];
+};
+inline constexpr DoubledE2m1 kDoubledE2m1 = {{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}};
+template <class V>
+struct I8E2m1 : ScaledCode<WeightCode::e2m1, 0, 2> {
+  using Form = DotForm<V, SignedSums<V>>;
+  int8x16_t table = vld1q_s8(kDoubledE2m1.of);
+  int8x16_t weight(const std::byte* at, int k, int r) const { return vqtbl1q_s8(table, nibble_bytes<V>(at, k, r)); }
+};
+
+template <class V>
+struct I8Int8 : ScaledCode<WeightCode::int8, 128> {
+  using Form = DotForm<V, SignedSums<V>>;
+  int8x16_t weight(const std::byte* at, int k, int r) const {
+    return vreinterpretq_s8_u8(load_bytes<V>(at + k * 128 + r * kRegBytes));
+  }
+};
+
+// Lanes of which `bits` bits from `first` on are what is left, as two's complement.
+template <class V>
+inline int32x4_t field(uint32x4_t lanes, int first, int bits) {
+  return vreinterpretq_s32_u32(lanes << static_cast<std::uint32_t>(32 - bits - first)) >> (32 - bits);
+}
+
+inline constexpr int kNibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};  // of a lane, by column
+
+template <class V>
+struct F32Int4 : ScaledCode<WeightCode::int4, 8> {
+  using Form = F32Form<V>;
+  float32x4_t weight(const std::byte* at, int k, int r) const {  // a code with its high bit turned is two's complement
+    const uint32x4_t lanes = veorq_u32(load_lanes<V>(at + r * kRegBytes), vdupq_n_u32(0x88888888U));
+    return vcvtq_f32_s32(field<V>(lanes, 4 * kNibble[k], 4));
+  }
+};
+
+template <class V>
+struct F32Int8 : ScaledCode<WeightCode::int8, 128> {
+  using Form = F32Form<V>;
+  float32x4_t weight(const std::byte* at, int k, int r) const {
+    return vcvtq_f32_s32(field<V>(load_lanes<V>(at + k / 4 * 128 + r * kRegBytes), k % 4 * 8, 8));
+  }
+};
+
+// Small floats of a sign, kExponent bits of exponent and the rest mantissa: exponent and mantissa go to their place in
+// f32 and a product puts the larger bias right, of subnormal codes too. Arm multiplies subnormal operands at full
+// speed.
+template <class V, int kBits, int kExponent>
+inline float32x4_t small_float(uint32x4_t lanes, int first) {
+  constexpr int kBias = (1 << (kExponent - 1)) - 1;
+  constexpr int kDown = 8 - kExponent;
+  constexpr std::uint32_t kMagnitude = ((1U << (kBits - 1)) - 1U) << (32 - kBits - kDown);
+  const uint32x4_t on_top = lanes << static_cast<std::uint32_t>(32 - kBits - first);
+  const uint32x4_t bits = vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(on_top), kDown));
+  const float32x4_t number = vreinterpretq_f32_u32(vandq_u32(bits, vdupq_n_u32(0x80000000U | kMagnitude)));
+  return vmulq_f32(number, vreinterpretq_f32_u32(vdupq_n_u32((254U - kBias) << 23U)));
+}
+
+template <class V>
+struct F32E2m1 : ScaledCode<WeightCode::e2m1, 0> {
+  using Form = F32Form<V>;
+  float32x4_t weight(const std::byte* at, int k, int r) const {
+    return small_float<V, 4, 2>(load_lanes<V>(at + r * kRegBytes), 4 * kNibble[k]);
+  }
+};
+
+inline constexpr int kE4m3Byte[4] = {0, 2, 1, 3};  // of a lane, by column
+
+template <class V>
+struct F32E4m3 : ScaledCode<WeightCode::e4m3, 0> {
+  using Form = F32Form<V>;
+  float32x4_t weight(const std::byte* at, int k, int r) const {
+    return small_float<V, 8, 4>(load_lanes<V>(at + k / 4 * 128 + r * kRegBytes), 8 * kE4m3Byte[k % 4]);
+  }
+};
+
+// Of pairs of bf16, the even or the odd column.
+template <class V>
+inline float32x4_t column_of(uint32x4_t pairs, int k) {
+  return vreinterpretq_f32_u32(k % 2 == 0 ? vshlq_n_u32(pairs, 16) : vandq_u32(pairs, vdupq_n_u32(0xFFFF0000U)));
+}
+
+template <class V>
+struct F32Bf16 : DenseCode<WeightCode::bf16> {
+  using Form = F32Form<V>;
+  static float32x4_t weight(const std::byte* at, int k, int r) {
+    return column_of<V>(load_lanes<V>(at + k / 2 * 128 + r * kRegBytes), k);
+  }
+};
+
+inline constexpr Bf16x12HighBytes kBf16x12High = bf16x12_high_bytes();
+
+template <class V>
+struct F32Bf16x12 : DenseCode<WeightCode::bf16x12> {
+  using Form = F32Form<V>;
+  static constexpr bool kExceptions = true;
+  uint8x16_t table = vld1q_u8(kBf16x12High.of);
+  float32x4_t weight(const std::byte* at, int k, int r) const {
+    const uint8x16_t low = load_bytes<V>(at + k / 4 * 128 + r * kRegBytes);
+    const uint8x16_t high = vqtbl1q_u8(table, nibble_bytes<V>(at + 256, k / 4, r));
+    return column_of<V>(vreinterpretq_u32_u8(k % 4 < 2 ? vzip1q_u8(low, high) : vzip2q_u8(low, high)), k);
+  }
+};
+
+template <class V>
+struct F32F16 : DenseCode<WeightCode::f16> {
+  using Form = F32Form<V>;
+  float32x4_t weight(const std::byte* at, int k, int r) const {
+    const uint32x4_t pairs = load_lanes<V>(at + k / 2 * 128 + r * kRegBytes);
+    return vcvt_f32_f16(vreinterpret_f16_u16(k % 2 == 0 ? vmovn_u32(pairs) : vshrn_n_u32(pairs, 16)));
+  }
+};
+
+template <class V>
+struct F32F32 : DenseCode<WeightCode::f32> {
+  using Form = F32Form<V>;
+  float32x4_t weight(const std::byte* at, int k, int r) const { return F32Form<V>::load(at + k * 128 + r * kRegBytes); }
+};
+
+}  // namespace moracle::cpu::neon
