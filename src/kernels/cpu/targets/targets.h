@@ -67,6 +67,14 @@ inline constexpr TargetFacts kTargets[] = {
      .integers = {kIntegerSums, "one VPMADDWD does two multiply-adds a lane"},
      .why_fast = "one VPMADDUBSW does four multiply-adds a lane; only where fast numerics are asked for",
      .numbers = {"f32 fused multiply-add per group in 1 chain", "8 lanes a vector", InputRounding::none}},
+    {.name = "neon",
+     .architecture = "aarch64",
+     .features = static_cast<CpuFeatures>(CpuFeature::neon),
+     .integers = {kIntegerSums, "one SDOT does four multiply-adds a lane, two of them serve a 16-bit activation"},
+     .why_int8 = "one SDOT does four multiply-adds a lane, exact in integers",
+     .why_fast = "one SDOT does four multiply-adds a lane; only where fast numerics are asked for",
+     .numbers = {"f32 fused multiply-add per group in 1 chain", "4 lanes a vector", InputRounding::none},
+     .fast_int8 = true},
 };
 
 // A name as an argument of templates.
