@@ -13,11 +13,10 @@
 #include <vector>
 
 #include "base/memory.h"
-#include "kernels/cpu/targets/targets.h"
 #include "kernels/cpu/weights/bf16x12.h"
 #include "kernels/kernel.h"
-#include "machine/machine.h"
 #include "scheme/codes.h"
+#include "support/cpu_targets.h"
 #include "support/random_experts.h"
 
 namespace moracle::cpu {
@@ -81,18 +80,23 @@ void expect_same(const std::vector<std::uint16_t>& weights, const Compact& compa
   }
 }
 
-struct InstructionSet {
-  std::string name;
-  const Target& target;
-  std::string card;
-};
-const InstructionSet kSets[] = {{"avx2", *find_target("avx2"), "cpu.avx2.dense"},
-                                {"avx512bf16", *find_target("avx512bf16"), "cpu.avx512bf16.dense"}};
+// Targets that keep such weights.
+std::vector<test::CpuTarget> compact_targets() {
+  std::vector<test::CpuTarget> all;
+  for (const test::CpuTarget& of : test::cpu_targets()) {
+    for (const GemmKernel& kernel : of.target.gemm) {
+      if (kernel.key.weight != WeightCode::bf16x12) continue;
+      all.push_back(of);
+      break;
+    }
+  }
+  return all;
+}
 
 class CompactPanels : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!has(probe_machine().cpu_features, CpuFeature::avx2)) GTEST_SKIP() << "this CPU lacks AVX2";
+    if (!test::least_cpu_target().runs_here()) GTEST_SKIP() << "this CPU lacks what packing needs";
   }
 };
 
@@ -139,19 +143,19 @@ TEST_F(CompactPanels, AllZeros) {
   expect_same(weights, compact);
 }
 
-class OfInstructionSet : public ::testing::TestWithParam<InstructionSet> {
+class OfTarget : public ::testing::TestWithParam<test::CpuTarget> {
  protected:
   void SetUp() override {
-    const CpuFeatures needed = find_implementation(GetParam().card)->card->cpu_features;
-    if ((needed & ~probe_machine().cpu_features) != 0) GTEST_SKIP() << "this CPU lacks " << GetParam().name;
+    if (!GetParam().runs_here()) GTEST_SKIP() << "this CPU lacks " << GetParam().facts.name;
   }
+  static std::string card() { return "cpu." + std::string(GetParam().facts.name) + ".dense"; }
 };
-const auto kName = [](const auto& info) { return info.param.name; };
+const auto kName = [](const auto& info) { return std::string(info.param.facts.name); };
 
-class CompactKernels : public OfInstructionSet {
+class CompactKernels : public OfTarget {
  protected:
   void SetUp() override {
-    OfInstructionSet::SetUp();
+    OfTarget::SetUp();
     std::mt19937 rng(3);
     std::normal_distribution<float> normal;
     for (std::size_t t = 0; t < kMaxTokens; ++t) {
@@ -199,7 +203,7 @@ class CompactKernels : public OfInstructionSet {
   std::vector<std::uint16_t> words_[kMaxTokens];
   std::vector<float> numbers_[kMaxTokens];  // the same
 };
-INSTANTIATE_TEST_SUITE_P(All, CompactKernels, ::testing::ValuesIn(kSets), kName);
+INSTANTIATE_TEST_SUITE_P(All, CompactKernels, ::testing::ValuesIn(compact_targets()), kName);
 
 TEST_P(CompactKernels, SameBitsAsPlainWithoutAList) {
   auto weights = normal_panel(4);
@@ -281,7 +285,7 @@ TEST_P(CompactKernels, RunsSumAsTilesDo) {
 }
 
 // Whole linears, [77, 320], by the card that keeps them compact.
-class CompactLinears : public OfInstructionSet {
+class CompactLinears : public OfTarget {
  protected:
   static constexpr std::int64_t kRows = 77;
   static constexpr std::int64_t kCols = 320;
@@ -324,11 +328,11 @@ class CompactLinears : public OfInstructionSet {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(All, CompactLinears, ::testing::ValuesIn(kSets), kName);
+INSTANTIATE_TEST_SUITE_P(All, CompactLinears, ::testing::ValuesIn(compact_targets()), kName);
 
 TEST_P(CompactLinears, TakeThreeQuartersOfTheBytes) {
   const CanonicalLinear linear = normal_linear();
-  const Outcome compact = run(GetParam().card, linear);
+  const Outcome compact = run(card(), linear);
   EXPECT_EQ(compact.bytes, 3 * (kCols / 8 * 384 + sizeof(Bf16x12Tail)));
   expect_near(compact.y, run("ref.dense", linear).y);
 }
@@ -336,7 +340,7 @@ TEST_P(CompactLinears, TakeThreeQuartersOfTheBytes) {
 TEST_P(CompactLinears, StayPlainWhereExponentsAreTooMany) {
   const CanonicalLinear linear =
       linear_of([](std::size_t i) { return std::ldexp(i % 3 == 0 ? -1.5F : 1.25F, static_cast<int>(i % 60) - 50); });
-  const Outcome plain = run(GetParam().card, linear);
+  const Outcome plain = run(card(), linear);
   EXPECT_EQ(plain.bytes, 3 * kCols / 8 * 512);
   expect_near(plain.y, run("ref.dense", linear).y);
 }

@@ -17,8 +17,8 @@
 #include "base/random/gumbel.h"
 #include "base/thread_pool.h"
 #include "kernels/kernel.h"
-#include "machine/machine.h"
 #include "scheme/codes.h"
+#include "support/cpu_targets.h"
 #include "support/random_experts.h"
 
 namespace moracle {
@@ -90,12 +90,12 @@ std::vector<Values> activations(std::int64_t cols) {
 // Of this machine's CPU kernels.
 std::vector<const KernelCard*> dense_cards() {
   std::vector<const KernelCard*> cards;
-  const CpuFeatures features = probe_machine().cpu_features;
-  for (const std::string_view isa : {"avx2", "avx512", "avx512bf16", "amx"}) {
-    const KernelImplementation* const kernel = find_implementation("cpu." + std::string(isa) + ".dense");
+  for (const test::CpuTarget& of : test::cpu_targets()) {
+    if (!of.runs_here() || of.facts.numbers.accumulation.empty()) continue;
+    const KernelImplementation* const kernel = find_implementation("cpu." + std::string(of.facts.name) + ".dense");
     if (kernel == nullptr) {
-      ADD_FAILURE() << isa;
-    } else if ((kernel->card->cpu_features & ~features) == 0) {
+      ADD_FAILURE() << of.facts.name;
+    } else {
       cards.push_back(kernel->card);
     }
   }

@@ -14,10 +14,9 @@
 #include <vector>
 
 #include "base/memory.h"
-#include "kernels/cpu/targets/targets.h"
 #include "kernels/cpu/weights/pack.h"
-#include "machine/machine.h"
 #include "scheme/codes.h"
+#include "support/cpu_targets.h"
 #include "support/random_experts.h"
 
 namespace moracle {
@@ -240,7 +239,7 @@ void expect_packed(const MatrixSource& source, const PanelFormat& format, std::s
 }
 
 void check(const CanonicalLinear& linear, const MatrixRecipe& recipe) {
-  const auto forms = cpu::packed_format(linear, *cpu::find_target("avx2"), Numerics::exact);
+  const auto forms = cpu::packed_format(linear, test::least_cpu_target().target, Numerics::exact);
   ASSERT_TRUE(forms.ok());
   const cpu::PanelFormat* const format = &forms->layout();
   const std::vector<std::int32_t> order = cpu::column_order(linear.weight->spec());
@@ -279,7 +278,7 @@ QuantKey grouped(Element element, ScaleType scale, std::int32_t group, bool symm
 class PackPanels : public testing::Test {
  protected:
   void SetUp() override {
-    if (!has(probe_machine().cpu_features, CpuFeature::avx2)) GTEST_SKIP() << "this CPU lacks AVX2";
+    if (!test::least_cpu_target().runs_here()) GTEST_SKIP() << "this CPU lacks what packing needs";
   }
   std::mt19937 rng{11};
 };
@@ -347,7 +346,7 @@ TEST_F(PackPanels, StoredNumbersThatAreNone) {
         if (element == Element::e4m3)
           key = {.element = element, .scale = ScaleType::f32, .granularity = Granularity::channel()};
         const CanonicalLinear linear = test::random_linear({.key = key, .rows = 40, .cols = 64}, rng);
-        const auto forms = cpu::packed_format(linear, *cpu::find_target("avx2"), Numerics::exact);
+        const auto forms = cpu::packed_format(linear, test::least_cpu_target().target, Numerics::exact);
         ASSERT_TRUE(forms.ok());
         StoredMatrix source(linear.weight, by_rows, 0);
         source.set(row, column, none);
@@ -377,7 +376,7 @@ TEST_F(PackPanels, StoredScalesThatAreUnusual) {
         const MatrixRecipe recipe{
             .key = grouped(floats ? Element::e2m1 : Element::int4, type, 32), .rows = 64, .cols = 320};
         const CanonicalLinear linear = test::random_linear(recipe, rng);
-        const auto packed = cpu::packed_format(linear, *cpu::find_target("avx2"), Numerics::exact);
+        const auto packed = cpu::packed_format(linear, test::least_cpu_target().target, Numerics::exact);
         ASSERT_TRUE(packed.ok());
         cpu::PanelFormat format = packed->layout();
         format.scale = cpu::scale_code(type);

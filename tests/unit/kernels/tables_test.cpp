@@ -112,6 +112,25 @@ TEST(Tables, MachinesGetTheKernelOfTheirLevel) {
   }
 }
 
+// Arm's cards follow from the target's entry on any machine; its kernels are in builds for it.
+TEST(Tables, ArmGetsNeon) {
+  const QuantKey mxfp4{.element = Element::e2m1, .scale = ScaleType::e8m0, .granularity = Granularity::group(32)};
+  for (const Scheme& scheme : {int4(Granularity::group(128)), Scheme{.weight = mxfp4}}) {
+    const Problem problem{.kind = ProblemKind::experts,
+                          .scheme = scheme,
+                          .experts = 128,
+                          .top_k = 8,
+                          .hidden = 2048,
+                          .intermediate = 768};
+    const Decision decision = decide(problem, *resolve_machine("graviton3"), {}, **table_for(scheme));
+    ASSERT_NE(decision.best_if_built, nullptr);
+    EXPECT_EQ(decision.best_if_built->backend, "neon") << to_string(scheme);
+    const Decision lesser = decide(problem, *resolve_machine("generic-aarch64"), {}, **table_for(scheme));
+    ASSERT_NE(lesser.winner, nullptr);
+    EXPECT_EQ(lesser.winner->backend, "ref") << "no dot product";
+  }
+}
+
 // Devices of which only layouts are known: what they would choose, and that nothing runs there by itself.
 TEST(Tables, OtherDevicesGetTheirKernelsIfBuilt) {
   const QuantKey mxfp4{.element = Element::e2m1, .scale = ScaleType::e8m0, .granularity = Granularity::group(32)};

@@ -9,16 +9,16 @@
 #include <vector>
 
 #include "kernels/vector/select.h"
-#include "machine/machine.h"
+#include "support/cpu_targets.h"
 
 namespace moracle {
 namespace {
 
 std::vector<const VectorOps*> every_implementation() {
   std::vector<const VectorOps*> all{&scalar_vector_ops()};
-  const CpuFeatures features = probe_machine().cpu_features;
-  if (has(features, CpuFeature::avx2)) all.push_back(&avx2_vector_ops());
-  if (has(features, CpuFeature::avx512)) all.push_back(&avx512_vector_ops());
+  for (const test::CpuTarget& of : test::cpu_targets()) {
+    if (of.runs_here() && &of.target.vector_ops() != all.back()) all.push_back(&of.target.vector_ops());
+  }
   return all;
 }
 
@@ -310,6 +310,8 @@ TEST(VectorOps, SelectTakesTheWidest) {
 #if defined(__x86_64__)
   EXPECT_STREQ(vector_ops(CpuFeatures{} | CpuFeature::avx2).name, "avx2");
   EXPECT_STREQ(vector_ops(CpuFeature::avx2 | CpuFeature::avx512).name, "avx512");
+#elif defined(__aarch64__)
+  EXPECT_STREQ(vector_ops(CpuFeatures{} | CpuFeature::neon).name, "neon");
 #endif
 }
 
