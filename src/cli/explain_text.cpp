@@ -133,9 +133,16 @@ class Renderer {
 
   // Whether the candidate is of machines such as this one: a GPU's kernels say nothing about a CPU's choice.
   [[nodiscard]] bool is_of_this_kind(const Candidate& candidate) const {
+    if (candidate.card != nullptr && is_of_another_cpu(*candidate.card)) return false;
     return std::none_of(candidate.reasons.begin(), candidate.reasons.end(), [this](const Reason& reason) {
       return reason.rule == Rule::device && reason.wanted.find(to_string(machine_.device)) == std::string_view::npos;
     });
+  }
+
+  // Whether a card needs features that no CPU of this machine's architecture has.
+  [[nodiscard]] bool is_of_another_cpu(const KernelCard& card) const {
+    if (!is_cpu() || card.device != DeviceKind::cpu || card.cpu_features == 0 || machine_.arch.empty()) return false;
+    return has(card.cpu_features, CpuFeature::neon) != (machine_.arch == "aarch64");
   }
 
   void row(const BackendEntry& entry, const Decision& decision, bool lead) {
