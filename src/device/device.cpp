@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstring>
 
 #include "device/library.h"
 
@@ -53,27 +54,43 @@ void Stream::keep(int error, std::string_view what) {
 }
 
 void Stream::copy(void* to, const void* from, std::size_t bytes, CopyKind kind) {
-  if (bytes > 0) keep(handle_.device().api().copy(self(), handle_.get(), to, from, bytes, kind), "copy");
+  if (bytes == 0) return;
+  if (on_host()) {
+    std::memmove(to, from, bytes);
+    return;
+  }
+  keep(handle_.device().api().copy(self(), handle_.get(), to, from, bytes, kind), "copy");
 }
 
 void Stream::fill(void* to, int byte, std::size_t bytes) {
-  if (bytes > 0) keep(handle_.device().api().fill(self(), handle_.get(), to, byte, bytes), "fill");
+  if (bytes == 0) return;
+  if (on_host()) {
+    std::memset(to, byte, bytes);
+    return;
+  }
+  keep(handle_.device().api().fill(self(), handle_.get(), to, byte, bytes), "fill");
 }
 
 void Stream::record(const Event& event) {
+  if (on_host()) return;
   keep(handle_.device().api().record(self(), event.get(), handle_.get()), "record an event");
 }
 
 void Stream::after(const Event& event) {
+  if (on_host()) return;
   keep(handle_.device().api().after(self(), event.get(), handle_.get()), "wait for an event");
 }
 
 void Stream::launch(const Graph& graph) {
-  keep(handle_.device().api().launch_graph(self(), graph.get(), handle_.get()), "launch a graph");
+  if (on_host()) {
+    graph.body_();
+    return;
+  }
+  keep(handle_.device().api().launch_graph(self(), graph.handle_.get(), handle_.get()), "launch a graph");
 }
 
 Result<> Stream::wait() {
-  const int waited = handle_.device().api().wait(self(), handle_.get());
+  const int waited = on_host() ? 0 : handle_.device().api().wait(self(), handle_.get());
   if (waited != 0) keep(waited, last_.empty() ? "wait" : "wait after kernel " + std::string(last_));
   last_ = {};
   if (!failed_) return Ok{};
@@ -82,7 +99,8 @@ Result<> Stream::wait() {
   return error;
 }
 
-Result<Graph> Stream::capture(FunctionRef<void()> body) {
+Result<Graph> Stream::capture(std::function<void()> body) {
+  if (on_host()) return Graph(std::move(body));
   const DeviceApi& api = handle_.device().api();
   if (failed_) return wait().error();
   keep(api.begin_capture(self(), handle_.get()), "begin a graph");
@@ -90,7 +108,7 @@ Result<Graph> Stream::capture(FunctionRef<void()> body) {
     body();
     void* graph = nullptr;
     keep(api.end_capture(self(), handle_.get(), &graph), "end a graph");
-    Graph owned(handle_.device(), graph);
+    Graph owned(DeviceHandle<DropGraph>(handle_.device(), graph));
     if (!failed_) return owned;
   }
   Error error = *std::move(failed_);
@@ -223,11 +241,11 @@ Result<double> Stage::seconds() const {
   return begin_.device().seconds_between(begin_, end_);
 }
 
-Result<> Stage::status() {
-  if (!failed_) return Ok{};
-  Error error = *std::move(failed_);
-  failed_.reset();
-  return error;
+Error Device::unreserved_batch(std::int64_t tokens) const {
+  return {.code = "device.batch",
+          .where = name(),
+          .wanted = "a batch that was reserved",
+          .found = std::to_string(tokens) + " tokens"};
 }
 
 Result<> Device::check(int error, std::string_view what) const {

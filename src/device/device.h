@@ -1,7 +1,9 @@
-// A device and what lives on it. Owners release through the table; none may outlive its Device.
+// A device and what lives on it. Owners release through the table; none may outlive its Device. The host is a stream
+// alone: its memory is the process's.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -10,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/generic/function_ref.h"
 #include "base/result.h"
+#include "base/thread_pool.h"
 #include "device/device_api.h"
 #include "machine/machine.h"
 
@@ -78,21 +80,42 @@ class DeviceMemory {
 using Buffer = DeviceMemory<ReleaseMemory>;
 using PinnedBuffer = DeviceMemory<ReleasePinned>;
 using Event = DeviceHandle<DropEvent>;
-using Graph = DeviceHandle<DropGraph>;
 
-// Work in order. Everything but wait() enqueues. After a failure the stream keeps the first error, and wait() reports
-// it: a chain of calls is checked once.
+// Recorded work. Of the host: what to call.
+class Graph {
+ public:
+  explicit Graph(DeviceHandle<DropGraph> handle) : handle_(std::move(handle)) {}
+  explicit Graph(std::function<void()> body) : body_(std::move(body)) {}
+
+ private:
+  friend class Stream;
+  DeviceHandle<DropGraph> handle_;
+  std::function<void()> body_;
+};
+
+// Work in order. Everything but wait() enqueues; a stream of the host has done what was enqueued when the call returns.
+// After a failure the stream keeps the first error, and wait() reports it: a chain of calls is checked once.
 class Stream {
  public:
   Stream() = default;
   explicit Stream(DeviceHandle<DropStream> handle) : handle_(std::move(handle)) {}
+  // The host's, on the threads of a pool that outlives it.
+  explicit Stream(ThreadPool& pool) : pool_(&pool) {}
+
+  [[nodiscard]] bool on_host() const { return pool_ != nullptr; }
+  [[nodiscard]] ThreadPool& pool() const { return *pool_; }  // of the host's
 
   void to_device(void* to, const void* from, std::size_t bytes) { copy(to, from, bytes, CopyKind::to_device); }
   void to_host(void* to, const void* from, std::size_t bytes) { copy(to, from, bytes, CopyKind::to_host); }
   void fill(void* to, int byte, std::size_t bytes);
   void record(const Event& event);
   void after(const Event& event);
-  // `name`, a constant, is told in the error of this launch, and of one that only a later call reports.
+  // Of a call that found something wrong with its arguments; outputs are then undefined.
+  void fail(Error error) {
+    if (!failed_) failed_ = std::move(error);
+  }
+  // On a stream of a device. `name`, a constant, is told in the error of this launch, and of one that only a later call
+  // reports.
   template <class Args>
   void launch(std::string_view name, int (*function)(void*, void*, const Args*), const Args& args) {
     last_ = name;
@@ -102,7 +125,7 @@ class Stream {
   // Errors: what any call since the last wait ran into.
   Result<> wait();
   // Records what `body` enqueues. Errors: what it ran into; nothing has run then.
-  Result<Graph> capture(FunctionRef<void()> body);
+  Result<Graph> capture(std::function<void()> body);
 
  private:
   void copy(void* to, const void* from, std::size_t bytes, CopyKind kind);
@@ -110,6 +133,7 @@ class Stream {
   [[nodiscard]] void* self() const;
 
   DeviceHandle<DropStream> handle_;
+  ThreadPool* pool_ = nullptr;
   std::optional<Error> failed_;
   std::string_view last_;  // kernel, a constant name
 };
@@ -121,11 +145,6 @@ class Stage {
   [[nodiscard]] Stream& stream() { return stream_; }
   [[nodiscard]] std::span<std::byte> pinned() const { return {pinned_.data(), pinned_.size()}; }
   [[nodiscard]] std::span<std::byte> scratch() const { return {scratch_.data(), scratch_.size()}; }
-  // Of calls that have no way to report: the first error is kept until status() takes it.
-  void fail(Error error) {
-    if (!failed_) failed_ = std::move(error);
-  }
-  [[nodiscard]] Result<> status();
   // Around what a call enqueues besides its copies.
   void begin() { stream_.record(begin_); }
   void end() { stream_.record(end_); }
@@ -139,7 +158,6 @@ class Stage {
   Event end_;
   PinnedBuffer pinned_;
   Buffer scratch_;
-  std::optional<Error> failed_;
   bool made_ = false;
 };
 
@@ -165,6 +183,8 @@ class Device {
   // Room of at least these sizes on the stage. Errors: those of allocate, "device.call".
   Result<> reserve_stage(std::size_t pinned, std::size_t scratch);
   [[nodiscard]] Stage& stage() { return stage_; }
+  // Of a call whose memory was reserved for fewer tokens.
+  [[nodiscard]] Error unreserved_batch(std::int64_t tokens) const;
   // The error of a call that gave `error`, or Ok.
   [[nodiscard]] Result<> check(int error, std::string_view what) const;
 

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "device/device.h"
 #include "oracle/card.h"
 #include "oracle/decide.h"
 #include "scheme/activation.h"
@@ -16,35 +17,69 @@
 
 namespace moracle {
 
-class Device;  // device/device.h
-
-// The hot path's surroundings. Workspace was sized by workspace_bytes and is reused from layer to layer.
+// The hot path's surroundings. Workspace is memory of the stream's device; it was sized by workspace_bytes and is
+// reused from layer to layer.
 struct RunContext {
-  ThreadPool& pool;
+  Stream& stream;
   std::span<std::byte> workspace;
+
+  [[nodiscard]] ThreadPool& pool() const { return stream.pool(); }  // of the host's stream
 };
 
-// Tokens of one call with their routing.
+// Numbers that a run reads, in memory of the stream's device: rows one behind the other, as wide as the kernel's input.
+class ConstActivations {
+ public:
+  ConstActivations() = default;
+  ConstActivations(const float* data) : data_(data) {}  // NOLINT(google-explicit-constructor): the type is in the name
+  ConstActivations(const void* data, Element type) : data_(data), type_(type) {}
+
+  [[nodiscard]] Element type() const { return type_; }
+  [[nodiscard]] const void* data() const { return data_; }
+  [[nodiscard]] const float* f32() const { return static_cast<const float*>(data_); }
+
+ private:
+  const void* data_ = nullptr;
+  Element type_ = Element::f32;
+};
+
+// The same, that a run writes.
+class Activations {
+ public:
+  Activations() = default;
+  Activations(float* data) : data_(data) {}  // NOLINT(google-explicit-constructor): the type is in the name
+  Activations(void* data, Element type) : data_(data), type_(type) {}
+
+  [[nodiscard]] Element type() const { return type_; }
+  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] float* f32() const { return static_cast<float*>(data_); }
+
+ private:
+  void* data_ = nullptr;
+  Element type_ = Element::f32;
+};
+
+// Tokens of one call with their routing, in memory of the stream's device.
 struct ExpertsInput {
   std::int64_t tokens = 0;
   std::int64_t top_k = 0;
-  const float* x = nullptr;           // [tokens, hidden], f32
+  ConstActivations x{};               // [tokens, hidden]
   const std::int32_t* ids = nullptr;  // [tokens, top_k], 0 <= id < experts, or -1: contributes nothing
   const float* weights = nullptr;     // [tokens, top_k]
 };
 
-// The routed experts of one layer in a kernel's own layout.
+// The routed experts of one layer in a kernel's own layout, in the memory of one device.
 class PackedExperts {
  public:
   virtual ~PackedExperts() = default;
   [[nodiscard]] virtual std::size_t bytes() const = 0;
-  // Enough for any call of at most `tokens` tokens on a pool of `threads`.
+  // Enough for any call of at most `tokens` tokens; of the host, on a pool of `threads`.
   [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, std::int64_t top_k, int threads) const = 0;
-  // Makes room for such calls on the device that computes them, where that is not the host. Errors: "device.memory".
+  // Of experts whose calls pass through another device's stage: makes room there. Errors: "device.memory".
   virtual Result<> reserve(std::int64_t /*tokens*/, std::int64_t /*top_k*/) const { return Ok{}; }
-  // out[tokens, hidden] = sum over the chosen experts of weight * w2(act(w13 x)). Overwrites `out`; no allocation.
-  // Where a device fails, `out` is NaN and the device's stage keeps the error.
-  virtual void run(const RunContext& context, const ExpertsInput& input, float* out) const = 0;
+  // out[tokens, hidden] = sum over the chosen experts of weight * w2(act(w13 x)). Overwrites `out`. Enqueues on a
+  // stream of the pack's device: never blocks, never allocates, may be captured. All kernels take and give f32. What
+  // goes wrong on a device, the stream's wait() tells; `out` is no answer then.
+  virtual void run(const RunContext& context, const ExpertsInput& input, const Activations& out) const = 0;
 };
 
 // One output of a linear layer, among others.
@@ -72,8 +107,8 @@ struct TopKQuery {
 class PackedLinear;
 // One of several linears that read the same rows, and where its own go: y[tokens, out].
 struct LinearRun {
-  const PackedLinear* linear;
-  float* y;
+  const PackedLinear* linear = nullptr;
+  Activations y{};
 };
 
 // One linear layer: y[tokens, out] = x[tokens, in] W^T + bias.
@@ -84,10 +119,11 @@ class PackedLinear {
   [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, int threads) const = 0;
   // As of experts.
   virtual Result<> reserve(std::int64_t /*tokens*/) const { return Ok{}; }
-  virtual void run(const RunContext& context, std::int64_t tokens, const float* x, float* y) const = 0;
+  virtual void run(const RunContext& context, std::int64_t tokens, const ConstActivations& x,
+                   const Activations& y) const = 0;
   // What run() of each would do, the first of which is this one's. The workspace is enough for each alone.
   virtual void run_together(const RunContext& context, std::span<const LinearRun> linears, std::int64_t tokens,
-                            const float* x) const {
+                            const ConstActivations& x) const {
     for (const LinearRun& of : linears) of.linear->run(context, tokens, x, of.y);
   }
   // Whether top_k() may know, at less cost than run().

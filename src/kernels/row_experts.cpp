@@ -37,17 +37,20 @@ class RowLinear final : public PackedLinear {
            BumpArena::cost<float>(static_cast<std::size_t>(tokens * matrix_->cols())) +
            BumpArena::cost<const float*>(static_cast<std::size_t>(tokens));
   }
-  void run(const RunContext& context, std::int64_t tokens, const float* x, float* y) const override {
+  void run(const RunContext& context, std::int64_t tokens, const ConstActivations& input,
+           const Activations& output) const override {
+    const float* const x = input.f32();
+    float* const y = output.f32();
     BumpArena arena(context.workspace);
     const std::int64_t rows = matrix_->rows();
     const std::int64_t cols = matrix_->cols();
-    const auto scratch = arena.take<float>(static_cast<std::size_t>(context.pool.threads() * cols));
+    const auto scratch = arena.take<float>(static_cast<std::size_t>(context.pool().threads() * cols));
     const auto quantized = arena.take<float>(static_cast<std::size_t>(tokens * cols));
     const auto inputs = arena.take<const float*>(static_cast<std::size_t>(tokens));
-    context.pool.parallel_for(tokens, [&](std::int64_t t, int) {
+    context.pool().parallel_for(tokens, [&](std::int64_t t, int) {
       inputs[static_cast<std::size_t>(t)] = matrix_->input(x + t * cols, quantized.data() + t * cols);
     });
-    context.pool.parallel_for(ceil_div(rows, kRowsPerItem), [&](std::int64_t item, int thread) {
+    context.pool().parallel_for(ceil_div(rows, kRowsPerItem), [&](std::int64_t item, int thread) {
       float* row = scratch.data() + thread * cols;
       const std::int64_t end = std::min((item + 1) * kRowsPerItem, rows);
       for (std::int64_t r = item * kRowsPerItem; r < end; ++r) {
@@ -85,14 +88,14 @@ class RowExperts final : public PackedExperts {
            BumpArena::cost<float>(static_cast<std::size_t>(threads) * 2 * width);
   }
 
-  void run(const RunContext& context, const ExpertsInput& input, float* out) const override {
+  void run(const RunContext& context, const ExpertsInput& input, const Activations& out) const override {
     BumpArena arena(context.workspace);
     const Work work = take_work(context, input, arena);
     const ExpertSchedule& schedule = work.schedule;
     const std::int64_t width = std::max(hidden_, intermediate_);
     const auto rows = [&](std::int64_t count, auto body) {
       const std::int64_t items = ceil_div(count, kRowsPerItem);
-      context.pool.parallel_for(
+      context.pool().parallel_for(
           narrow<std::int64_t>(schedule.active.size()) * items, [&](std::int64_t item, int thread) {
             const auto e = static_cast<std::size_t>(schedule.active[static_cast<std::size_t>(item / items)]);
             const std::int64_t begin = item % items * kRowsPerItem;
@@ -102,13 +105,13 @@ class RowExperts final : public PackedExperts {
           });
     };
     const auto each_slot = [&](auto body) {
-      context.pool.parallel_for(narrow<std::int64_t>(schedule.pairs.size()), [&](std::int64_t at, int) {
+      context.pool().parallel_for(narrow<std::int64_t>(schedule.pairs.size()), [&](std::int64_t at, int) {
         const std::int32_t slot = schedule.pairs[static_cast<std::size_t>(at)];
         body(at, slot / input.top_k, experts_[static_cast<std::size_t>(input.ids[slot])]);
       });
     };
     each_slot([&](std::int64_t at, std::int64_t token, const RowExpert& expert) {
-      const float* x = input.x + token * hidden_;
+      const float* x = input.x.f32() + token * hidden_;
       const auto slot = static_cast<std::size_t>(at);
       work.gate_in[slot] = expert.gate->input(x, work.quantized[0].data() + at * hidden_);
       work.up_in[slot] = expert.up->input(x, work.quantized[1].data() + at * hidden_);
@@ -119,7 +122,7 @@ class RowExperts final : public PackedExperts {
           expert.down->input(work.h.data() + at * intermediate_, work.quantized[2].data() + at * intermediate_);
     });
     rows(hidden_, [&](std::size_t e, std::int64_t r, float* row) { w2_row(work, e, r, row); });
-    combine(context, schedule, input, work.y, out);
+    combine(context, schedule, input, work.y, out.f32());
   }
 
  private:
@@ -141,7 +144,7 @@ class RowExperts final : public PackedExperts {
     for (auto& part : work.quantized) part = arena.take<float>(slots * width);
     work.h = arena.take<float>(slots * static_cast<std::size_t>(intermediate_));
     work.y = arena.take<float>(slots * static_cast<std::size_t>(hidden_));
-    work.scratch = arena.take<float>(static_cast<std::size_t>(context.pool.threads()) * 2 * width);
+    work.scratch = arena.take<float>(static_cast<std::size_t>(context.pool().threads()) * 2 * width);
     return work;
   }
 
@@ -169,7 +172,7 @@ class RowExperts final : public PackedExperts {
 
   void combine(const RunContext& context, const ExpertSchedule& schedule, const ExpertsInput& input,
                std::span<const float> y, float* out) const {
-    context.pool.parallel_for(input.tokens, [&](std::int64_t token, int) {
+    context.pool().parallel_for(input.tokens, [&](std::int64_t token, int) {
       float* to = out + token * hidden_;
       std::fill_n(to, hidden_, 0.0F);
       for (std::int64_t j = 0; j < input.top_k; ++j) {

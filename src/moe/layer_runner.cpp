@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "kernels/offload.h"
+
 namespace moracle {
 
 LayerDifference compare_outputs(const std::vector<float>& a, const std::vector<float>& b) {
@@ -39,20 +41,20 @@ Result<LayerRunner> LayerRunner::pack(const KernelCard& card, const CanonicalExp
                  .wanted = "a kernel of this build that serves experts",
                  .found = "a card without one"};
   }
-  MORACLE_ASSIGN(auto packed, implementation->pack_experts(experts, options));
+  MORACLE_ASSIGN(auto packed, pack_for_host(*implementation, experts, options));
   return LayerRunner(std::move(packed), options);
 }
 
 Result<> LayerRunner::reserve(std::int64_t tokens, std::int64_t top_k) {
   MORACLE_TRY(packed_->reserve(tokens, top_k));
-  const std::size_t bytes = packed_->workspace_bytes(tokens, top_k, pool_->threads());
+  const std::size_t bytes = packed_->workspace_bytes(tokens, top_k, stream_.pool().threads());
   if (bytes <= workspace_.size()) return Ok{};
   MORACLE_ASSIGN(workspace_, PageBuffer::allocate(bytes));
   return Ok{};
 }
 
 void LayerRunner::run(const ExpertsInput& input, float* out) {
-  packed_->run({.pool = *pool_, .workspace = {workspace_.data(), workspace_.size()}}, input, out);
+  packed_->run({.stream = stream_, .workspace = {workspace_.data(), workspace_.size()}}, input, out);
 }
 
 Result<std::optional<double>> LayerRunner::device_seconds() const {

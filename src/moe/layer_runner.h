@@ -47,17 +47,17 @@ class LayerRunner {
   Result<> reserve(std::int64_t tokens, std::int64_t top_k);
   void run(const ExpertsInput& input, float* out);
   // What went wrong in a run on a device, once.
-  [[nodiscard]] Result<> status() const { return device_ == nullptr ? Result<>(Ok{}) : device_->stage().status(); }
+  [[nodiscard]] Result<> status() { return stream_.wait(); }
   // Seconds that a device took for the last run, without copies; empty: the host computed.
   [[nodiscard]] Result<std::optional<double>> device_seconds() const;
   [[nodiscard]] const PackedExperts& packed() const { return *packed_; }
 
  private:
   LayerRunner(std::unique_ptr<PackedExperts> packed, const PackOptions& options)
-      : device_(options.device), packed_(std::move(packed)), pool_(&options.pool) {}
+      : device_(options.device), packed_(std::move(packed)), stream_(options.pool) {}
   std::shared_ptr<Device> device_;
   std::unique_ptr<PackedExperts> packed_;
-  ThreadPool* pool_;
+  Stream stream_;  // of the host
   PageBuffer workspace_;
 };
 

@@ -61,16 +61,16 @@ std::int64_t MoeLayer::run(const RunContext& context, std::int64_t tokens, const
   BumpArena arena(context.workspace);
   const auto logits = arena.take<float>(count(tokens * routing.experts));
   const std::int64_t scratch_size = routing_scratch(routing);
-  const auto scratch = arena.take<float>(count(scratch_size * context.pool.threads()));
+  const auto scratch = arena.take<float>(count(scratch_size * context.pool().threads()));
   const auto ids = arena.take<std::int32_t>(count(tokens * top_k));
   const auto weights = arena.take<float>(count(tokens * top_k));
   const std::span<std::byte> rest =
-      arena.take<std::byte>(parts_.experts->workspace_bytes(tokens, top_k, context.pool.threads()));
+      arena.take<std::byte>(parts_.experts->workspace_bytes(tokens, top_k, context.pool().threads()));
 
   if (clock != nullptr) clock->enter(Phase::routing);
-  router_logits(context.pool, tokens, x, logits.data());
+  router_logits(context.pool(), tokens, x, logits.data());
   std::atomic<std::int64_t> first_bad{std::numeric_limits<std::int64_t>::max()};
-  context.pool.parallel_for(ceil_div(tokens, kTokenTile), [&](std::int64_t tile, int thread) {
+  context.pool().parallel_for(ceil_div(tokens, kTokenTile), [&](std::int64_t tile, int thread) {
     for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, tokens); ++t) {
       RoutingRow row{.logits = logits.subspan(count(t * routing.experts), count(routing.experts)),
                      .bias = parts_.correction_bias};
@@ -89,7 +89,7 @@ std::int64_t MoeLayer::run(const RunContext& context, std::int64_t tokens, const
   if (tally != nullptr) tally->count(top_k, ids);
   const ExpertsInput input{.tokens = tokens, .top_k = top_k, .x = x, .ids = ids.data(), .weights = weights.data()};
   if (clock != nullptr) clock->enter(Phase::experts);
-  parts_.experts->run(RunContext{context.pool, rest}, input, out);
+  parts_.experts->run(RunContext{context.stream, rest}, input, out);
   const std::int64_t bad = first_bad.load();
   return bad == std::numeric_limits<std::int64_t>::max() ? -1 : bad;
 }

@@ -8,6 +8,7 @@
 #include "device/library.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/kernel.h"
+#include "kernels/offload.h"
 #include "moe/layer_runner.h"
 #include "support/fake_device.h"
 #include "support/random_experts.h"
@@ -238,19 +239,72 @@ TEST_F(DeviceTest, CaptureThatCannotBeginOrEnd) {
 
 TEST_F(DeviceTest, BatchThatWasNotReserved) {
   open();
-  auto packed = find_implementation("cuda.sm90.wna16")->pack_experts(experts(), {.pool = pool_, .device = device_});
-  ASSERT_TRUE(packed.ok());
   std::vector<float> x(64 * 96);
   std::vector<float> out(x.size());
   const std::vector<std::int32_t> ids(64, 0);
   const std::vector<float> weights(64, 1.0F);
-  (*packed)->run({.pool = pool_, .workspace = {}},
-                 {.tokens = 64, .top_k = 1, .x = x.data(), .ids = ids.data(), .weights = weights.data()}, out.data());
-  const Result<> status = device_->stage().status();
+  const ExpertsInput input{.tokens = 64, .top_k = 1, .x = x.data(), .ids = ids.data(), .weights = weights.data()};
+  const KernelImplementation& kernel = *find_implementation("cuda.sm90.wna16");
+  auto packed = pack_for_host(kernel, experts(), {.pool = pool_, .device = device_});
+  ASSERT_TRUE(packed.ok());
+  Stream host(pool_);
+  (*packed)->run({.stream = host, .workspace = {}}, input, out.data());
+  const Result<> status = host.wait();
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, "device.batch");
   EXPECT_TRUE(std::isnan(out[0]));
   packed->reset();
+
+  packed = kernel.pack_experts(experts(), {.pool = pool_, .device = device_});
+  ASSERT_TRUE(packed.ok());
+  auto stream = device_->make_stream();
+  ASSERT_TRUE(stream.ok());
+  (*packed)->run({.stream = *stream, .workspace = {}}, input, out.data());
+  const Result<> enqueued = stream->wait();
+  ASSERT_FALSE(enqueued.ok());
+  EXPECT_EQ(enqueued.error().code, "device.batch");
+  EXPECT_TRUE(stream->wait().ok()) << "an error is told once";
+  EXPECT_EQ(fake_.calls("kernel"), 0);
+  packed->reset();
+}
+
+TEST_F(DeviceTest, NumbersOfAnotherType) {
+  open();
+  auto packed = find_implementation("cuda.sm90.wna16")->pack_experts(experts(), {.pool = pool_, .device = device_});
+  ASSERT_TRUE(packed.ok());
+  auto stream = device_->make_stream();
+  ASSERT_TRUE(stream.ok());
+  float out = 0.0F;
+  (*packed)->run({.stream = *stream, .workspace = {}},
+                 {.tokens = 1, .top_k = 1, .x = ConstActivations(&out, Element::bf16)}, &out);
+  const Result<> status = stream->wait();
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, "device.type");
+  packed->reset();
+}
+
+// A stream of the host has done what was enqueued when the call returns; its graph is run when it is launched.
+TEST(HostStream, IsInOrderAndCaptured) {
+  ThreadPool pool(1);
+  Stream stream(pool);
+  EXPECT_TRUE(stream.on_host());
+  std::vector<std::byte> from(8, std::byte{3});
+  std::vector<std::byte> to(8);
+  stream.to_device(to.data(), from.data(), to.size());
+  EXPECT_EQ(to, from);
+  auto graph = stream.capture([&] { stream.fill(to.data(), 9, 4); });
+  ASSERT_TRUE(graph.ok());
+  EXPECT_EQ(to, from);
+  stream.launch(*graph);
+  EXPECT_EQ(to[3], std::byte{9});
+  EXPECT_EQ(to[4], std::byte{3});
+  EXPECT_TRUE(stream.wait().ok());
+  stream.fail({.code = "first"});
+  stream.fail({.code = "second"});
+  const Result<> status = stream.wait();
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, "first");
+  EXPECT_TRUE(stream.wait().ok());
 }
 
 TEST_F(DeviceTest, NoTokens) {

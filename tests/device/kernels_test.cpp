@@ -472,31 +472,29 @@ TEST_F(DeviceKernelsTest, SameBitsUnderCapture) {
                                                         rng_);
   auto packed = cuda::pack_experts(experts, {.pool = pool, .device = test_device()});
   ASSERT_TRUE(packed.ok()) << packed.error().message();
-  const auto& on_device = static_cast<const cuda::DeviceExperts&>(**packed);
   const Routed input = random_input(layer, false, rng_);
   const Array<float> x(stream_, input.x);
   const Array<std::int32_t> ids(stream_, input.ids);
   const Array<float> weights(stream_, input.weights);
   const Array<float> out(input.x.size());
-  const std::size_t scratch_bytes = on_device.scratch_bytes(layer.tokens, layer.top_k);
+  const std::size_t scratch_bytes = (*packed)->workspace_bytes(layer.tokens, layer.top_k, 0);
   const Array<std::byte> scratch(scratch_bytes);
-  const cuda::DeviceExperts::Call call{.tokens = layer.tokens,
-                                       .top_k = layer.top_k,
-                                       .x = x.data(),
-                                       .ids = ids.data(),
-                                       .weights = weights.data(),
-                                       .out = out.data(),
-                                       .scratch = {scratch.data(), scratch_bytes}};
+  const auto enqueue_layer = [&] {
+    (*packed)->run(
+        {.stream = stream_, .workspace = {scratch.data(), scratch_bytes}},
+        {.tokens = layer.tokens, .top_k = layer.top_k, .x = x.data(), .ids = ids.data(), .weights = weights.data()},
+        out.data());
+  };
   const auto run = [&](auto enqueue) {
     out.poison(stream_);
     scratch.poison(stream_);
     enqueue();
     return out.read(stream_);
   };
-  const auto direct = run([&] { on_device.enqueue(stream_, call); });
+  const auto direct = run(enqueue_layer);
   for (const float value : direct) ASSERT_TRUE(std::isfinite(value));
-  EXPECT_EQ(run([&] { on_device.enqueue(stream_, call); }), direct) << "again";
-  auto graph = stream_.capture([&] { on_device.enqueue(stream_, call); });
+  EXPECT_EQ(run(enqueue_layer), direct) << "again";
+  auto graph = stream_.capture(enqueue_layer);
   ASSERT_TRUE(graph.ok()) << graph.error().message();
   EXPECT_EQ(run([&] { stream_.launch(*graph); }), direct) << "from a graph";
   EXPECT_EQ(run([&] { stream_.launch(*graph); }), direct) << "from a graph once more";

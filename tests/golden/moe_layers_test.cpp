@@ -149,7 +149,8 @@ std::vector<float> run_layer(const KernelCard& card, const CanonicalExperts& exp
   auto workspace = PageBuffer::allocate((*packed)->workspace_bytes(tokens, kGoldenTopK, 2));
   EXPECT_TRUE((*packed)->reserve(tokens, kGoldenTopK).ok());
   std::vector<float> out(static_cast<std::size_t>(tokens * kGoldenHidden), std::nanf(""));
-  (*packed)->run({.pool = pool, .workspace = {workspace->data(), workspace->size()}}, input, out.data());
+  Stream stream(pool);
+  (*packed)->run({.stream = stream, .workspace = {workspace->data(), workspace->size()}}, input, out.data());
   return out;
 }
 
@@ -164,7 +165,8 @@ std::vector<float> run_linear(const KernelCard& card, const CanonicalLinear& lin
   auto workspace = PageBuffer::allocate((*packed)->workspace_bytes(tokens, 1));
   EXPECT_TRUE((*packed)->reserve(tokens).ok());
   std::vector<float> y(static_cast<std::size_t>(tokens * linear.weight->spec().rows), std::nanf(""));
-  (*packed)->run({.pool = pool, .workspace = {workspace->data(), workspace->size()}}, tokens, x.data(), y.data());
+  Stream stream(pool);
+  (*packed)->run({.stream = stream, .workspace = {workspace->data(), workspace->size()}}, tokens, x.data(), y.data());
   return y;
 }
 

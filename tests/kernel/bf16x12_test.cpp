@@ -316,7 +316,9 @@ class CompactLinears : public OfTarget {
     for (float& v : x) v = decode_bf16(encode_bf16(normal(rng)));
     Outcome outcome{.bytes = (*packed)->bytes(), .y = std::vector<float>(3 * kRows)};
     auto workspace = PageBuffer::allocate((*packed)->workspace_bytes(3, 2));
-    (*packed)->run({.pool = pool, .workspace = {workspace->data(), workspace->size()}}, 3, x.data(), outcome.y.data());
+    Stream stream(pool);
+    (*packed)->run({.stream = stream, .workspace = {workspace->data(), workspace->size()}}, 3, x.data(),
+                   outcome.y.data());
     return outcome;
   }
 

@@ -166,9 +166,10 @@ class Head {
 
  private:
   static constexpr std::int64_t kMaxTokens = 80;
-  RunContext context() { return {.pool = pool_, .workspace = {workspace_.data(), workspace_.size()}}; }
+  RunContext context() { return {.stream = stream_, .workspace = {workspace_.data(), workspace_.size()}}; }
 
   ThreadPool pool_;
+  Stream stream_{pool_};
   std::int64_t rows_;
   std::int64_t cols_;
   std::unique_ptr<PackedLinear> linear_;
@@ -277,7 +278,8 @@ TEST(HeadTopK, IsForUnquantizedMatricesWithoutABias) {
     const auto biased = kernel->pack_linear(linear, {.pool = pool, .head = true});
     ASSERT_TRUE(biased.ok());
     EXPECT_FALSE((*biased)->has_top_k());
-    EXPECT_FALSE((*biased)->top_k({.pool = pool, .workspace = {}}, {}, {}));
+    Stream stream(pool);
+    EXPECT_FALSE((*biased)->top_k({.stream = stream, .workspace = {}}, {}, {}));
   }
 }
 

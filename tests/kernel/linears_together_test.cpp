@@ -78,7 +78,8 @@ class Packed {
     std::size_t most = 0;
     for (const auto& linear : linears_) most = std::max(most, linear->workspace_bytes(tokens, pool_.threads()));
     auto workspace = PageBuffer::allocate(most);
-    const RunContext context{.pool = pool_, .workspace = {workspace->data(), workspace->size()}};
+    Stream stream(pool_);
+    const RunContext context{.stream = stream, .workspace = {workspace->data(), workspace->size()}};
     std::vector<std::vector<float>> alone;
     std::vector<std::vector<float>> together;
     std::vector<LinearRun> runs;

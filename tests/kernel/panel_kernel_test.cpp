@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "kernels/cards.h"
 #include "kernels/kernel.h"
+#include "kernels/offload.h"
 #include "machine/machine.h"
 #include "oracle/decide.h"
 #include "support/hidden_probe.h"
@@ -89,7 +90,7 @@ std::vector<float> run_experts(const KernelCard& card, const CanonicalExperts& e
   const KernelImplementation* implementation = find_implementation(card.id);
   EXPECT_NE(implementation, nullptr) << card.id;
   const std::shared_ptr<Device> device = test::device_for(card);
-  auto packed = implementation->pack_experts(experts, {.pool = pool, .activation = activation, .device = device});
+  auto packed = pack_for_host(*implementation, experts, {.pool = pool, .activation = activation, .device = device});
   EXPECT_TRUE(packed.ok()) << packed.error().message();
   const ExpertsInput input{.tokens = static_cast<std::int64_t>(x.size()) / experts.hidden,
                            .top_k = top_k,
@@ -99,10 +100,9 @@ std::vector<float> run_experts(const KernelCard& card, const CanonicalExperts& e
   auto workspace = PageBuffer::allocate((*packed)->workspace_bytes(input.tokens, top_k, threads));
   EXPECT_TRUE((*packed)->reserve(input.tokens, top_k).ok());
   std::vector<float> out(x.size(), std::nanf(""));
-  (*packed)->run({.pool = pool, .workspace = {workspace->data(), workspace->size()}}, input, out.data());
-  if (device != nullptr) {
-    EXPECT_TRUE(device->stage().status().ok());
-  }
+  Stream stream(pool);
+  (*packed)->run({.stream = stream, .workspace = {workspace->data(), workspace->size()}}, input, out.data());
+  EXPECT_TRUE(stream.wait().ok());
   return out;
 }
 
@@ -110,17 +110,16 @@ std::vector<float> run_linear(const KernelCard& card, const CanonicalLinear& lin
                               int threads) {
   ThreadPool pool(threads);
   const std::shared_ptr<Device> device = test::device_for(card);
-  auto packed = find_implementation(card.id)->pack_linear(linear, {.pool = pool, .device = device});
+  auto packed = pack_for_host(*find_implementation(card.id), linear, {.pool = pool, .device = device});
   EXPECT_TRUE(packed.ok()) << packed.error().message();
   const MatrixSpec& spec = linear.weight->spec();
   const std::int64_t tokens = static_cast<std::int64_t>(x.size()) / spec.cols;
   auto workspace = PageBuffer::allocate((*packed)->workspace_bytes(tokens, threads));
   EXPECT_TRUE((*packed)->reserve(tokens).ok());
   std::vector<float> y(static_cast<std::size_t>(tokens * spec.rows), std::nanf(""));
-  (*packed)->run({.pool = pool, .workspace = {workspace->data(), workspace->size()}}, tokens, x.data(), y.data());
-  if (device != nullptr) {
-    EXPECT_TRUE(device->stage().status().ok());
-  }
+  Stream stream(pool);
+  (*packed)->run({.stream = stream, .workspace = {workspace->data(), workspace->size()}}, tokens, x.data(), y.data());
+  EXPECT_TRUE(stream.wait().ok());
   return y;
 }
 

@@ -155,7 +155,8 @@ std::vector<float> run(const KernelCard& card, const CanonicalExperts& experts, 
                            .weights = routed.weights.data()};
   auto workspace = PageBuffer::allocate((*packed)->workspace_bytes(input.tokens, routed.top_k, threads));
   std::vector<float> out(routed.x.size(), std::nanf(""));
-  (*packed)->run({.pool = pool, .workspace = {workspace->data(), workspace->size()}}, input, out.data());
+  Stream stream(pool);
+  (*packed)->run({.stream = stream, .workspace = {workspace->data(), workspace->size()}}, input, out.data());
   return out;
 }
 
@@ -376,7 +377,8 @@ TEST_P(PackedLinears, AYesIsFollowedByAPackAndARunForEveryCorner) {
             ASSERT_TRUE(packed.ok()) << what << ": " << packed.error().message();
             auto workspace = PageBuffer::allocate((*packed)->workspace_bytes(kTokens, pool.threads()));
             std::vector<float>& y = results.emplace_back(static_cast<std::size_t>(kTokens * out), std::nanf(""));
-            (*packed)->run({.pool = pool, .workspace = {workspace->data(), workspace->size()}}, kTokens, x.data(),
+            Stream stream(pool);
+            (*packed)->run({.stream = stream, .workspace = {workspace->data(), workspace->size()}}, kTokens, x.data(),
                            y.data());
           }
           EXPECT_LE(row_errors(results[0], results[1], results[0].size()).back(), weight_bound(card, scheme.weight))

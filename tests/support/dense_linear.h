@@ -19,10 +19,10 @@ class DenseLinear final : public PackedLinear {
   }
   [[nodiscard]] std::size_t bytes() const override { return weights.size() * sizeof(float); }
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t, int) const override { return 0; }
-  void run(const RunContext&, std::int64_t tokens, const float* x, float* y) const override {
+  void run(const RunContext&, std::int64_t tokens, const ConstActivations& x, const Activations& y) const override {
     for (std::int64_t t = 0; t < tokens; ++t) {
       for (std::int64_t o = 0; o < out_; ++o) {
-        y[t * out_ + o] = scalar_vector_ops().dot(x + t * in_, weights.data() + o * in_, in_);
+        y.f32()[t * out_ + o] = scalar_vector_ops().dot(x.f32() + t * in_, weights.data() + o * in_, in_);
       }
     }
   }

@@ -189,7 +189,8 @@ Result<> ExpertsLayer::run_in(const LayerCall& call, std::span<std::byte> worksp
   });
   if (wrong) return wrong_argument("id", "ids", fmt::format("-1 to {}", experts() - 1), "another number");
   float* const out = plain_out ? reinterpret_cast<float*>(const_cast<std::byte*>(to)) : scratch.out.data();
-  packed_->run({.pool = threads, .workspace = rest},
+  Stream stream(threads);
+  packed_->run({.stream = stream, .workspace = rest},
                {.tokens = call.tokens,
                 .top_k = call.top_k,
                 .x = plain_x ? reinterpret_cast<const float*>(from) : scratch.x.data(),

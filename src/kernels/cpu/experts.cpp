@@ -96,17 +96,17 @@ class CpuExperts final : public PackedExperts {
     return counting.used() + BumpArena::kAlignment;
   }
 
-  void run(const RunContext& context, const ExpertsInput& input, float* out) const override {
+  void run(const RunContext& context, const ExpertsInput& input, const Activations& out) const override {
     BumpArena arena(context.workspace);
     const ExpertSchedule schedule = ExpertSchedule::make(input, layout_.experts, arena);
-    Workspace work = take_workspace(schedule, input.tokens, input.top_k, context.pool.threads(), arena);
+    Workspace work = take_workspace(schedule, input.tokens, input.top_k, context.pool().threads(), arena);
     prepare_inputs(context, input, work);
     spread(context, work, layout_.w13.layout().panels, kMaxPanels / 2,
            [&](const PanelRange& range, int thread) { gemm_w13(work, input, range, thread); });
     prepare_hidden(context, work);
     spread(context, work, layout_.w2.layout().panels, kMaxPanels,
            [&](const PanelRange& range, int) { gemm_w2(work, range); });
-    combine(context, input, work, out);
+    combine(context, input, work, out.f32());
   }
 
  private:
@@ -160,7 +160,7 @@ class CpuExperts final : public PackedExperts {
       const std::int64_t of_cost = panels * mean_cost / panel_cost(tokens_of(work, expert_at(begin)));
       return std::clamp(of_cost, std::int64_t{1}, panels - begin % panels);
     };
-    parallel_ranges(context.pool, active * panels, longest,
+    parallel_ranges(context.pool(), active * panels, longest,
                     [&](std::int64_t begin, std::int64_t end, std::int64_t following, int thread) {
                       const std::int32_t expert = expert_at(begin);
                       const std::int64_t streams = layout_.w13.interleaves(tokens_of(work, expert)) ? most : 1;
@@ -187,7 +187,7 @@ class CpuExperts final : public PackedExperts {
     bool used[PackedFormat::kMaxForms] = {};
     for (const std::int32_t expert : work.schedule.active) used[layout_.w13.form_of(tokens_of(work, expert))] = true;
     const std::int64_t rows = per_pair ? narrow<std::int64_t>(work.schedule.pairs.size()) : input.tokens;
-    context.pool.parallel_for(rows, [&](std::int64_t row, int thread) {
+    context.pool().parallel_for(rows, [&](std::int64_t row, int thread) {
       std::int64_t token = row;
       std::size_t only = PackedFormat::kMaxForms;     // the form, where it follows from the pair
       const ExpertExtras* extras = &extras_.front();  // without per_pair all experts prepare alike
@@ -197,7 +197,7 @@ class CpuExperts final : public PackedExperts {
         extras = &extras_[static_cast<std::size_t>(input.ids[pair])];
         only = layout_.w13.form_of(tokens_of(work, input.ids[pair]));
       }
-      const float* x = input.x + token * layout_.hidden;
+      const float* x = input.x.f32() + token * layout_.hidden;
       float* scratch = work.scratch.data() + thread * work.scratch_stride;
       for (std::size_t i = 0; i < layout_.w13.forms(); ++i) {
         if (only < PackedFormat::kMaxForms ? only != i : !used[i]) continue;
@@ -337,7 +337,7 @@ class CpuExperts final : public PackedExperts {
     const auto active = narrow<std::int64_t>(work.schedule.active.size());
     const PanelFormat& w13 = layout_.w13.layout();
     const std::int64_t stride = fault(KernelFault::padded_rows_leaked) ? w13.rows : w13.padded_rows();
-    context.pool.parallel_for(active, [&](std::int64_t item, int thread) {
+    context.pool().parallel_for(active, [&](std::int64_t item, int thread) {
       const std::int32_t expert = work.schedule.active[static_cast<std::size_t>(item)];
       const auto e = static_cast<std::size_t>(expert);
       const std::int64_t tokens = tokens_of(work, expert);
@@ -401,7 +401,7 @@ class CpuExperts final : public PackedExperts {
 
   // Sums a token's choices in the order of its choices, whatever the schedule was.
   void combine(const RunContext& context, const ExpertsInput& input, const Workspace& work, float* out) const {
-    context.pool.parallel_for(input.tokens, [&](std::int64_t token, int) {
+    context.pool().parallel_for(input.tokens, [&](std::int64_t token, int) {
       const float* rows[kMaxChoices];
       float weights[kMaxChoices];
       std::int64_t count = 0;

@@ -45,16 +45,17 @@ class CpuLinear final : public PackedLinear {
     return counting.used() + BumpArena::kAlignment;
   }
 
-  void run(const RunContext& context, std::int64_t tokens, const float* x, float* y) const override {
+  void run(const RunContext& context, std::int64_t tokens, const ConstActivations& x,
+           const Activations& y) const override {
     const LinearRun alone{.linear = this, .y = y};
-    run_alike(context, {&alone, 1}, tokens, x);
+    run_alike(context, {&alone, 1}, tokens, x.f32());
   }
 
   void run_together(const RunContext& context, std::span<const LinearRun> linears, std::int64_t tokens,
-                    const float* x) const override {
+                    const ConstActivations& x) const override {
     std::size_t alike = 1;
     while (alike < linears.size() && reads_alike(*linears[alike].linear, tokens)) ++alike;
-    run_alike(context, linears.first(alike), tokens, x);
+    run_alike(context, linears.first(alike), tokens, x.f32());
     const auto others = linears.subspan(alike);
     if (!others.empty()) others.front().linear->run_together(context, others, tokens, x);
   }
@@ -92,7 +93,7 @@ class CpuLinear final : public PackedLinear {
                  const float* x) const {
     const PanelFormat& format = format_.of(tokens);
     BumpArena arena(context.workspace);
-    const ActivationRows rows = prepare_rows(context.pool, format, tokens, x, arena);
+    const ActivationRows rows = prepare_rows(context.pool(), format, tokens, x, arena);
     struct Place {
       const CpuLinear* linear;
       float* y;
@@ -103,7 +104,7 @@ class CpuLinear final : public PackedLinear {
       for (std::size_t i = 0;; ++i) {
         const auto* const linear = static_cast<const CpuLinear*>(linears[i].linear);
         const PanelFormat& own = linear->format_.of(tokens);
-        if (panel < own.panels) return Place{linear, linears[i].y, own, panel};
+        if (panel < own.panels) return Place{linear, linears[i].y.f32(), own, panel};
         panel -= own.panels;
       }
     };
@@ -113,7 +114,7 @@ class CpuLinear final : public PackedLinear {
       const Place place = place_of(begin);
       return place.format.panels - place.panel;
     };
-    parallel_ranges(context.pool, panels, to_its_end,
+    parallel_ranges(context.pool(), panels, to_its_end,
                     [&](std::int64_t begin, std::int64_t end, std::int64_t following, int) {
                       const Place place = place_of(begin);
                       const Place next = place_of(following);
@@ -127,12 +128,12 @@ class CpuLinear final : public PackedLinear {
   bool top_k_of_block(const RunContext& context, const PanelFormat& format, const TopKQuery& query,
                       std::span<RankedOutput> out) const {
     BumpArena arena(context.workspace);
-    const ActivationRows rows = prepare_rows(context.pool, format, query.tokens, query.x, arena);
+    const ActivationRows rows = prepare_rows(context.pool(), format, query.tokens, query.x, arena);
     const auto multiply = [&](std::int64_t panel, float* y) {
       gemm_range(format, InterleavedPanels(panel, panel + 1, 1), panel_at(format, panel), query.tokens, rows, y);
     };
-    const auto memory = arena.take<std::byte>(top_k_->workspace_bytes(query.tokens, context.pool.threads()));
-    return top_k_->run(context.pool, memory, query, multiply, out);
+    const auto memory = arena.take<std::byte>(top_k_->workspace_bytes(query.tokens, context.pool().threads()));
+    return top_k_->run(context.stream, memory, query, multiply, out);
   }
 
   // Activation rows of a call, and a row of scratch for each thread.

@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <cstring>
-#include <limits>
 
 #include "base/checked.h"
 #include "base/memory.h"
@@ -49,25 +47,7 @@ std::int32_t planes_of(const CanonicalExperts& experts, const PackForm& form, bo
   return alike ? 1 : 2;
 }
 
-// Where one call finds its inputs and outputs; on the host and on the device the offsets are the same.
-struct Ends {
-  std::span<float> x;
-  std::span<std::int32_t> ids;
-  std::span<float> weights;
-  std::span<float> out;
-  std::size_t input_bytes = 0;
-
-  Ends(BumpArena& arena, std::int64_t tokens, std::int64_t top_k, std::int64_t hidden)
-      : x(arena.take<float>(count(tokens * hidden))),
-        ids(arena.take<std::int32_t>(count(tokens * top_k))),
-        weights(arena.take<float>(count(tokens * top_k))),
-        out() {
-    input_bytes = arena.used();
-    out = arena.take<float>(count(tokens * hidden));
-  }
-};
-
-class Experts final : public DeviceExperts {
+class Experts final : public PackedExperts {
  public:
   Experts(std::shared_ptr<Device> device, const ExpertsArgs& args, std::string_view kernel)
       : device_(std::move(device)), args_(args), kernel_(kernel) {}
@@ -80,91 +60,36 @@ class Experts final : public DeviceExperts {
   [[nodiscard]] std::size_t bytes() const override {
     return static_cast<std::size_t>(args_.experts) * args_.pack.expert_bytes;
   }
-  [[nodiscard]] std::size_t workspace_bytes(std::int64_t, std::int64_t, int) const override { return 0; }
-  Result<> reserve(std::int64_t tokens, std::int64_t top_k) const override {
-    if (tokens * std::max<std::int64_t>(top_k, 1) > std::numeric_limits<std::int32_t>::max() / 2) {
-      return Error{.code = "device.batch",
-                   .where = device_->name(),
-                   .wanted = "a batch whose pairs 30 bits can count",
-                   .found = std::to_string(tokens) + " tokens"};
-    }
-    const std::size_t ends = ends_bytes(tokens, top_k);
-    return device_->reserve_stage(ends, ends + scratch_bytes(tokens, top_k) + BumpArena::kAlignment);
-  }
-
-  [[nodiscard]] std::size_t scratch_bytes(std::int64_t tokens, std::int64_t top_k) const override {
+  [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, std::int64_t top_k, int) const override {
     BumpArena counting = BumpArena::counting();
     ExpertsArgs args = args_;
     lay_out_scratch(counting, tokens, top_k, args);
-    return counting.used();
+    return counting.used() + BumpArena::kAlignment;
   }
 
-  void enqueue(Stream& stream, const Call& call) const override {
-    if (call.tokens == 0) return;
-    ExpertsArgs args = args_;
-    args.tokens = narrow<std::int32_t>(call.tokens);
-    args.top_k = narrow<std::int32_t>(call.top_k);
-    args.x = call.x;
-    args.ids = call.ids;
-    args.weights = call.weights;
-    args.out = call.out;
-    BumpArena arena(call.scratch);
-    lay_out_scratch(arena, call.tokens, call.top_k, args);
-    stream.launch(kernel_, device_->api().experts, args);
-  }
-
-  void run(const RunContext&, const ExpertsInput& input, float* out) const override {
-    const std::int64_t hidden = args_.gate.cols;
+  void run(const RunContext& context, const ExpertsInput& input, const Activations& out) const override {
     if (input.tokens == 0) return;
-    Stage& stage = device_->stage();
-    Stream& stream = stage.stream();
-    BumpArena pinned(stage.pinned());
-    const Ends host(pinned, input.tokens, input.top_k, hidden);
-    BumpArena scratch(stage.scratch());
-    const Ends there(scratch, input.tokens, input.top_k, hidden);
-    const auto rest = scratch.take<std::byte>(scratch_bytes(input.tokens, input.top_k));
-    if (host.out.empty() || there.out.empty() || rest.empty()) {
-      fail(stage, out, input.tokens * hidden,
-           {.code = "device.batch",
-            .where = device_->name(),
-            .wanted = "a batch that was reserved",
-            .found = std::to_string(input.tokens) + " tokens"});
+    if (input.x.type() != Element::f32 || out.type() != Element::f32) {
+      context.stream.fail(wrong_type());
       return;
     }
-    std::copy_n(input.x, host.x.size(), host.x.begin());
-    std::copy_n(input.ids, host.ids.size(), host.ids.begin());
-    std::copy_n(input.weights, host.weights.size(), host.weights.begin());
-    stream.to_device(there.x.data(), host.x.data(), host.input_bytes);
-    stage.begin();
-    enqueue(stream, {.tokens = input.tokens,
-                     .top_k = input.top_k,
-                     .x = there.x.data(),
-                     .ids = there.ids.data(),
-                     .weights = there.weights.data(),
-                     .out = there.out.data(),
-                     .scratch = rest});
-    stage.end();
-    stream.to_host(host.out.data(), there.out.data(), host.out.size_bytes());
-    if (auto done = stream.wait(); !done.ok()) {
-      fail(stage, out, input.tokens * hidden, std::move(done).error());
+    if (context.workspace.size() < workspace_bytes(input.tokens, input.top_k, 0)) {
+      context.stream.fail(device_->unreserved_batch(input.tokens));
       return;
     }
-    std::copy(host.out.begin(), host.out.end(), out);
+    ExpertsArgs args = args_;
+    args.tokens = narrow<std::int32_t>(input.tokens);
+    args.top_k = narrow<std::int32_t>(input.top_k);
+    args.x = input.x.f32();
+    args.ids = input.ids;
+    args.weights = input.weights;
+    args.out = out.f32();
+    BumpArena arena(context.workspace);
+    lay_out_scratch(arena, input.tokens, input.top_k, args);
+    context.stream.launch(kernel_, device_->api().experts, args);
   }
 
  private:
-  // What comes out is no answer, whoever may read it before the error.
-  static void fail(Stage& stage, float* out, std::int64_t size, Error error) {
-    std::fill_n(out, size, std::numeric_limits<float>::quiet_NaN());
-    stage.fail(std::move(error));
-  }
-
-  [[nodiscard]] std::size_t ends_bytes(std::int64_t tokens, std::int64_t top_k) const {
-    BumpArena counting = BumpArena::counting();
-    const Ends ends(counting, tokens, top_k, args_.gate.cols);
-    return counting.used();
-  }
-
   void lay_out_scratch(BumpArena& arena, std::int64_t tokens, std::int64_t top_k, ExpertsArgs& args) const {
     const std::int64_t pairs = tokens * top_k;
     const int parts = input_parts(args.pack.input);

@@ -1,4 +1,4 @@
-// Entry points of the CUDA kernels: packs in device memory, runs on a device's stage.
+// Entry points of the CUDA kernels: packs in device memory, runs that enqueue on a stream of that device.
 #pragma once
 
 #include <memory>
@@ -7,25 +7,6 @@
 #include "kernels/kernel.h"
 
 namespace moracle::cuda {
-
-// Experts whose weights lie on a device. Inputs and outputs of run() lie on the host; enqueue() takes those of the
-// device.
-class DeviceExperts : public PackedExperts {
- public:
-  // Of one call; all pointers are the device's.
-  struct Call {
-    std::int64_t tokens = 0;
-    std::int64_t top_k = 0;
-    const float* x = nullptr;
-    const std::int32_t* ids = nullptr;
-    const float* weights = nullptr;
-    float* out = nullptr;
-    std::span<std::byte> scratch{};  // of scratch_bytes()
-  };
-  // Enqueues the whole pass: never blocks, never allocates, may be captured.
-  virtual void enqueue(Stream& stream, const Call& call) const = 0;
-  [[nodiscard]] virtual std::size_t scratch_bytes(std::int64_t tokens, std::int64_t top_k) const = 0;
-};
 
 // Errors: "device.none" without a device in the options, "quant.unsupported", "quant.group", "shape", those of reading
 // weights and of Device::allocate. On an error nothing stays allocated.

@@ -1,6 +1,3 @@
-#include <algorithm>
-#include <limits>
-
 #include "base/checked.h"
 #include "base/memory.h"
 #include "kernels/cuda/arithmetic.h"
@@ -26,66 +23,40 @@ class Linear final : public PackedLinear {
   }
 
   [[nodiscard]] std::size_t bytes() const override { return args_.pack.expert_bytes; }
-  [[nodiscard]] std::size_t workspace_bytes(std::int64_t, int) const override { return 0; }
-
-  Result<> reserve(std::int64_t tokens) const override {
+  [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int) const override {
     BumpArena counting = BumpArena::counting();
     LinearArgs args = args_;
-    const Places places(counting, tokens, args);
-    return device_->reserve_stage(counting.used(), counting.used() + BumpArena::kAlignment);
+    lay_out_scratch(counting, tokens, args);
+    return counting.used() + BumpArena::kAlignment;
   }
 
-  void run(const RunContext&, std::int64_t tokens, const float* x, float* y) const override {
+  void run(const RunContext& context, std::int64_t tokens, const ConstActivations& x,
+           const Activations& y) const override {
     if (tokens == 0) return;
-    Stage& stage = device_->stage();
-    Stream& stream = stage.stream();
+    if (x.type() != Element::f32 || y.type() != Element::f32) {
+      context.stream.fail(wrong_type());
+      return;
+    }
+    if (context.workspace.size() < workspace_bytes(tokens, 0)) {
+      context.stream.fail(device_->unreserved_batch(tokens));
+      return;
+    }
     LinearArgs args = args_;
-    LinearArgs unused = args_;
-    BumpArena pinned(stage.pinned());
-    const Places host(pinned, tokens, unused);
-    BumpArena scratch(stage.scratch());
-    const Places there(scratch, tokens, args);
-    const std::size_t outputs = count(tokens * args.matrix.rows);
-    const auto fail = [&](Error error) {
-      std::fill_n(y, outputs, std::numeric_limits<float>::quiet_NaN());
-      stage.fail(std::move(error));
-    };
-    if (host.y.empty() || there.y.empty()) {
-      fail({.code = "device.batch",
-            .where = device_->name(),
-            .wanted = "a batch that was reserved",
-            .found = std::to_string(tokens) + " tokens"});
-      return;
-    }
-    std::copy_n(x, host.x.size(), host.x.begin());
-    stream.to_device(there.x.data(), host.x.data(), host.x.size_bytes());
-    stream.launch("linear", device_->api().linear, args);
-    stream.to_host(host.y.data(), there.y.data(), host.y.size_bytes());
-    if (auto done = stream.wait(); !done.ok()) {
-      fail(std::move(done).error());
-      return;
-    }
-    std::copy(host.y.begin(), host.y.end(), y);
+    args.tokens = narrow<std::int32_t>(tokens);
+    args.x = x.f32();
+    args.y = y.f32();
+    BumpArena arena(context.workspace);
+    lay_out_scratch(arena, tokens, args);
+    context.stream.launch("linear", device_->api().linear, args);
   }
 
  private:
-  // Where one call finds inputs, outputs and scratch; sets the pointers of `args`.
-  struct Places {
-    std::span<float> x;
-    std::span<float> y;
-
-    Places(BumpArena& arena, std::int64_t tokens, LinearArgs& args) {
-      const MatrixArgs& matrix = args.matrix;
-      const InputKind input = args.pack.input;
-      args.tokens = narrow<std::int32_t>(tokens);
-      x = arena.take<float>(count(tokens * matrix.cols));
-      args.x_codes = arena.take<std::uint16_t>(count(input_parts(input) * tokens * matrix.padded)).data();
-      args.x_scales = arena.take<float>(count(tokens * input_groups(input, matrix.padded))).data();
-      y = arena.take<float>(count(tokens * matrix.rows));
-      args.x = x.data();
-      args.y = y.data();
-    }
-  };
+  static void lay_out_scratch(BumpArena& arena, std::int64_t tokens, LinearArgs& args) {
+    const InputKind input = args.pack.input;
+    const std::int32_t padded = args.matrix.padded;
+    args.x_codes = arena.take<std::uint16_t>(count(input_parts(input) * tokens * padded)).data();
+    args.x_scales = arena.take<float>(count(tokens * input_groups(input, padded))).data();
+  }
 
   std::shared_ptr<Device> device_;
   Buffer weights_;

@@ -51,6 +51,10 @@ Result<Buffer> load_blocks(Device& device, ThreadPool& pool, std::int64_t count,
   return buffer;
 }
 
+Error wrong_type() {
+  return {.code = "device.type", .wanted = "f32 inputs and outputs", .found = "another type"};
+}
+
 Result<std::shared_ptr<Device>> device_of(const std::shared_ptr<Device>& device) {
   if (device != nullptr) return device;
   return Error{.code = "device.none",

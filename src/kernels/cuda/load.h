@@ -1,4 +1,4 @@
-// Packed bytes on their way to a device.
+// What the kernels of a device share on the host: packed bytes on their way there, and errors of calls.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,9 @@ namespace moracle::cuda {
 // threads of the pool. Errors: those of `write`, the lowest block's first; "device.memory", "device.call".
 Result<Buffer> load_blocks(Device& device, ThreadPool& pool, std::int64_t count, std::uint64_t bytes,
                            FunctionRef<Result<>(std::int64_t, std::span<std::byte>)> write);
+
+// Of runs with other than f32 inputs and outputs.
+[[nodiscard]] Error wrong_type();
 
 // Errors: "device.none".
 Result<std::shared_ptr<Device>> device_of(const std::shared_ptr<Device>& device);

@@ -85,7 +85,7 @@ class PublishedLinear final : public PackedLinear {
   explicit PublishedLinear(std::size_t bytes) : bytes_(bytes) {}
   [[nodiscard]] std::size_t bytes() const override { return bytes_; }
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t, int) const override { return 0; }
-  void run(const RunContext&, std::int64_t, const float*, float*) const override {}
+  void run(const RunContext&, std::int64_t, const ConstActivations&, const Activations&) const override {}
 
  private:
   std::size_t bytes_;
@@ -95,7 +95,7 @@ class PublishedExperts final : public PackedExperts {
   explicit PublishedExperts(std::size_t bytes) : bytes_(bytes) {}
   [[nodiscard]] std::size_t bytes() const override { return bytes_; }
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t, std::int64_t, int) const override { return 0; }
-  void run(const RunContext&, const ExpertsInput&, float*) const override {}
+  void run(const RunContext&, const ExpertsInput&, const Activations&) const override {}
 
  private:
   std::size_t bytes_;

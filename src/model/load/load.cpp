@@ -4,6 +4,7 @@
 #include "base/guarded.h"
 #include "checkpoint/read_ahead.h"
 #include "format/rules/tensor_check.h"
+#include "kernels/offload.h"
 #include "kernels/vector/select.h"
 #include "model/load/build.h"
 #include "model/load/plan.h"
@@ -39,8 +40,8 @@ class PackedModules final : public ModuleSource {
     MORACLE_TRY(check_order(index, experts.act_order));
     const KernelCard& card = *plan_.opened(index).winner;
     MORACLE_ASSIGN(std::unique_ptr<PackedExperts> packed,
-                   find_implementation(card.id)->pack_experts(
-                       experts, {.pool = pool_, .activation = spec.activation, .device = plan_.device()}));
+                   pack_for_host(*find_implementation(card.id), experts,
+                                 {.pool = pool_, .activation = spec.activation, .device = plan_.device()}));
     for (const auto& expert : experts.experts) {
       for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down}) linear->weight->release();
     }
@@ -171,7 +172,6 @@ Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, cons
   auto built = guarded("load the weights", [&] { return build_transformer(own.spec(), modules, *ops, kv); });
   MORACLE_ASSIGN(Transformer::Parts parts, unless_changed(own.checkpoint(), std::move(built)));
   MORACLE_TRY(own.checkpoint().verify_unchanged());
-  parts.device = own.device();
   return guarded("load the weights", [&]() -> Result<std::unique_ptr<Model>> {
     auto model = std::make_unique<Transformer>(std::move(parts), pool);
     MORACLE_TRY(model->make_pool(options.kv_memory > 0 ? options.kv_memory : default_kv_memory(own, *model)));

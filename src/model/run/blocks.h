@@ -36,6 +36,7 @@ struct RopeTable {
 
 // What every block of one forward call shares.
 struct ForwardContext {
+  Stream& stream;  // of the host
   ThreadPool& pool;
   const VectorOps& ops;
   std::span<std::byte> workspace;
@@ -49,7 +50,7 @@ struct ForwardContext {
   void enter(Phase phase) const {
     if (clock != nullptr) clock->enter(phase);
   }
-  [[nodiscard]] RunContext run_context(std::span<std::byte> rest) const { return {pool, rest}; }
+  [[nodiscard]] RunContext run_context(std::span<std::byte> rest) const { return {stream, rest}; }
 };
 
 // Tokens that one task of an elementwise loop takes: enough to outweigh handing it out.

@@ -53,7 +53,7 @@ struct Transformer::Buffers {
   float* added = nullptr;   // [tokens, hidden]
 };
 
-Transformer::Transformer(Parts parts, ThreadPool& pool) : parts_(std::move(parts)), pool_(pool) {
+Transformer::Transformer(Parts parts, ThreadPool& pool) : parts_(std::move(parts)), pool_(pool), stream_(pool) {
   std::vector<LayerState> states;
   for (const TransformerLayer& layer : parts_.layers) states.push_back(layer.mixer->state());
   state_layout_ = std::make_shared<const StateLayout>(states);
@@ -465,7 +465,8 @@ Result<> Transformer::compute(const Batch& whole, std::span<SequenceState* const
     tables[r] = {.cos = arena.take<float>(floats).data(), .sin = arena.take<float>(floats).data()};
   }
   SpanTally tally(spans_, parts_.info.experts);
-  const ForwardContext context{.pool = pool_,
+  const ForwardContext context{.stream = stream_,
+                                .pool = pool_,
                                .ops = *parts_.ops,
                                .workspace = arena.take<std::byte>(block_workspace(tokens)),
                                .tokens = tokens,
@@ -484,7 +485,7 @@ Result<> Transformer::compute(const Batch& whole, std::span<SequenceState* const
   });
   run_layers(context, tally, buffers, result);
   // A device that failed leaves NaN behind, which is not the cause.
-  if (parts_.device != nullptr) MORACLE_TRY(parts_.device->stage().status());
+  MORACLE_TRY(stream_.wait());
   find_bad_tokens(context, buffers, result);
   list_head_rows(result);
   if (!head_rows_.empty()) gather_rows(context, buffers);

@@ -36,7 +36,6 @@ class Transformer final : public Model {
     std::unique_ptr<PackedLinear> head{};
     std::vector<RopeSpec> ropes{};
     const VectorOps* ops = nullptr;
-    std::shared_ptr<Device> device{};  // that computes the experts; null: the host does
   };
   // The pool outlives the model.
   Transformer(Parts parts, ThreadPool& pool);
@@ -110,6 +109,7 @@ class Transformer final : public Model {
 
   Parts parts_;
   ThreadPool& pool_;
+  Stream stream_;  // of the host
   std::shared_ptr<const StateLayout> state_layout_;
   std::shared_ptr<BlockPool> blocks_;
   std::unique_ptr<PrefixStore> prefixes_;

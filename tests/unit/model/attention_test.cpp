@@ -89,8 +89,14 @@ struct Fixture {
     const RopeTable table{cos.data(), sin.data()};
     const SequenceSpan span{.begin = 0, .count = tokens, .start = state.length(), .state = &state};
     std::vector<std::byte> workspace(attention->workspace_bytes(tokens, threads));
-    const ForwardContext context{
-        .pool = pool, .ops = ops, .workspace = workspace, .tokens = tokens, .spans = {&span, 1}, .ropes = {&table, 1}};
+    Stream stream(pool);
+    const ForwardContext context{.stream = stream,
+                                 .pool = pool,
+                                 .ops = ops,
+                                 .workspace = workspace,
+                                 .tokens = tokens,
+                                 .spans = {&span, 1},
+                                 .ropes = {&table, 1}};
     std::vector<float> out(x.size());
     attention->run(context, x.data(), out.data());
     state.commit(state.length() + tokens);

@@ -24,10 +24,10 @@ class IdentityExperts final : public PackedExperts {
  public:
   [[nodiscard]] std::size_t bytes() const override { return 100; }
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t, std::int64_t, int) const override { return 64; }
-  void run(const RunContext&, const ExpertsInput& input, float* out) const override {
+  void run(const RunContext&, const ExpertsInput& input, const Activations& out) const override {
     for (std::int64_t t = 0; t < input.tokens; ++t) {
       const float weight = input.ids[t] < 0 ? 0.0F : input.weights[t];
-      for (std::int64_t i = 0; i < kHidden; ++i) out[t * kHidden + i] = weight * input.x[t * kHidden + i];
+      for (std::int64_t i = 0; i < kHidden; ++i) out.f32()[t * kHidden + i] = weight * input.x.f32()[t * kHidden + i];
     }
   }
 };
@@ -88,7 +88,9 @@ Ran run(const MoeFeedForward& block, const std::vector<float>& x, int threads) {
   ThreadPool pool(threads);
   const auto tokens = static_cast<std::int64_t>(x.size()) / kHidden;
   std::vector<std::byte> workspace(block.workspace_bytes(tokens, threads));
-  const ForwardContext context{.pool = pool,
+  Stream stream(pool);
+  const ForwardContext context{.stream = stream,
+                               .pool = pool,
                                .ops = scalar_vector_ops(),
                                .workspace = workspace,
                                .tokens = tokens,

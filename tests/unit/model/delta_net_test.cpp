@@ -117,8 +117,14 @@ struct Fixture {
       EXPECT_TRUE(states[s]->reserve(states[s]->length() + counts[s]).ok());
     }
     std::vector<std::byte> workspace(net.workspace_bytes(tokens, threads));
-    const ForwardContext context{
-        .pool = pool, .ops = ops, .workspace = workspace, .tokens = tokens, .spans = spans, .ropes = {}};
+    Stream stream(pool);
+    const ForwardContext context{.stream = stream,
+                                 .pool = pool,
+                                 .ops = ops,
+                                 .workspace = workspace,
+                                 .tokens = tokens,
+                                 .spans = spans,
+                                 .ropes = {}};
     std::vector<float> y(x.size());
     net.run(context, x.data(), y.data());
     for (const SequenceSpan& span : spans) {

@@ -119,8 +119,14 @@ struct LatentFixture {
     const RopeTable table{cos.data(), sin.data()};
     const auto tokens = static_cast<std::int64_t>(x.size()) / shape.hidden;
     std::vector<std::byte> workspace(attention->workspace_bytes(tokens, threads));
-    const ForwardContext context{
-        .pool = pool, .ops = ops, .workspace = workspace, .tokens = tokens, .spans = spans, .ropes = {&table, 1}};
+    Stream stream(pool);
+    const ForwardContext context{.stream = stream,
+                                 .pool = pool,
+                                 .ops = ops,
+                                 .workspace = workspace,
+                                 .tokens = tokens,
+                                 .spans = spans,
+                                 .ropes = {&table, 1}};
     std::vector<float> out(x.size());
     attention->run(context, x.data(), out.data());
     for (std::size_t s = 0; s < states.size(); ++s) states[s]->commit(spans[s].start + spans[s].count);

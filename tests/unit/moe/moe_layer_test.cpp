@@ -18,7 +18,9 @@ class ScalingExperts final : public PackedExperts {
   explicit ScalingExperts(std::int64_t hidden) : hidden_(hidden) {}
   [[nodiscard]] std::size_t bytes() const override { return 100; }
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t, std::int64_t, int) const override { return 1000; }
-  void run(const RunContext& context, const ExpertsInput& input, float* out) const override {
+  void run(const RunContext& context, const ExpertsInput& input, const Activations& output) const override {
+    const float* const x = input.x.f32();
+    float* const out = output.f32();
     EXPECT_GE(context.workspace.size(), 1000U);
     for (std::int64_t t = 0; t < input.tokens; ++t) {
       for (std::int64_t i = 0; i < hidden_; ++i) {
@@ -26,7 +28,7 @@ class ScalingExperts final : public PackedExperts {
         for (std::int64_t k = 0; k < input.top_k; ++k) {
           const std::int32_t id = input.ids[t * input.top_k + k];
           if (id >= 0) {
-            sum += input.weights[t * input.top_k + k] * static_cast<float>(id + 1) * input.x[t * hidden_ + i];
+            sum += input.weights[t * input.top_k + k] * static_cast<float>(id + 1) * x[t * hidden_ + i];
           }
         }
         out[t * hidden_ + i] = sum;
@@ -67,7 +69,8 @@ Ran run(const MoeLayer& layer, const std::vector<float>& x, int threads) {
   std::vector<std::byte> workspace(layer.workspace_bytes(tokens, threads));
   Ran ran;
   ran.out.assign(x.size(), -1.0F);
-  ran.bad = layer.run({pool, workspace}, tokens, x.data(), nullptr, ran.out.data());
+  Stream stream(pool);
+  ran.bad = layer.run({stream, workspace}, tokens, x.data(), nullptr, ran.out.data());
   return ran;
 }
 
@@ -125,7 +128,8 @@ TEST(MoeLayer, HashLayersTakeTheGivenExperts) {
   const std::vector<float> x(2 * kHidden, 1.0F);
   std::vector<float> out(x.size());
   const std::int32_t ids[] = {2, 0};
-  EXPECT_EQ(layer.run({pool, workspace}, 2, x.data(), ids, out.data()), -1);
+  Stream stream(pool);
+  EXPECT_EQ(layer.run({stream, workspace}, 2, x.data(), ids, out.data()), -1);
   EXPECT_FLOAT_EQ(out[0], 3.0F);
   EXPECT_FLOAT_EQ(out[kHidden], 4.0F);
 }

@@ -110,9 +110,10 @@ std::shared_ptr<const MatrixSource> int8_copy(const MatrixSource& source, std::s
 // One call: upper bounds of all outputs, which become the outputs themselves panel by panel.
 class TopKSearch {
  public:
-  TopKSearch(const HeadTopK& head, ThreadPool& pool, const TopKQuery& query, BumpArena& arena)
+  TopKSearch(const HeadTopK& head, Stream& stream, const TopKQuery& query, BumpArena& arena)
       : head_(head),
-        pool_(pool),
+        stream_(stream),
+        pool_(stream.pool()),
         query_(query),
         rows_(std::ssize(head.norms_)),
         panels_(ceil_div(rows_, kPanelRows)),
@@ -125,7 +126,7 @@ class TopKSearch {
   bool run(std::span<std::byte> memory, HeadTopK::MultiplyPanel multiply, std::span<RankedOutput> out) {
     for (std::int64_t t = 0; t < query_.tokens; ++t)
       if (!find_margin(query_.x + t * head_.cols_, margins_[t])) return false;
-    head_.copy_->run({.pool = pool_, .workspace = memory}, query_.tokens, query_.x, values_);
+    head_.copy_->run({.stream = stream_, .workspace = memory}, query_.tokens, query_.x, values_);
     if (!bound()) return false;
     // The panels with the largest bounds, as many as outputs are wanted, hold outputs that rule most others out.
     std::fill_n(state_, panels_, std::uint8_t{0});
@@ -250,6 +251,7 @@ class TopKSearch {
   }
 
   const HeadTopK& head_;
+  Stream& stream_;
   ThreadPool& pool_;
   const TopKQuery& query_;
   std::int64_t rows_;
@@ -269,11 +271,11 @@ std::size_t HeadTopK::workspace_bytes(std::int64_t tokens, int threads) const {
          BumpArena::cost<std::int64_t>(panels) + BumpArena::cost<std::uint8_t>(panels) + BumpArena::kAlignment;
 }
 
-bool HeadTopK::run(ThreadPool& pool, std::span<std::byte> memory, const TopKQuery& query, MultiplyPanel multiply,
+bool HeadTopK::run(Stream& stream, std::span<std::byte> memory, const TopKQuery& query, MultiplyPanel multiply,
                    std::span<RankedOutput> out) const {
   BumpArena arena(memory);
-  const auto for_copy = arena.take<std::byte>(copy_->workspace_bytes(query.tokens, pool.threads()));
-  return TopKSearch(*this, pool, query, arena).run(for_copy, multiply, out);
+  const auto for_copy = arena.take<std::byte>(copy_->workspace_bytes(query.tokens, stream.pool().threads()));
+  return TopKSearch(*this, stream, query, arena).run(for_copy, multiply, out);
 }
 
 }  // namespace moracle::cpu

@@ -45,7 +45,7 @@ class HeadTopK {
   [[nodiscard]] std::size_t bytes() const { return copy_->bytes() + norms_.size() * sizeof(RowNorms); }
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const;
   // As PackedLinear::top_k(). `memory`: workspace_bytes().
-  [[nodiscard]] bool run(ThreadPool& pool, std::span<std::byte> memory, const TopKQuery& query, MultiplyPanel multiply,
+  [[nodiscard]] bool run(Stream& stream, std::span<std::byte> memory, const TopKQuery& query, MultiplyPanel multiply,
                          std::span<RankedOutput> out) const;
 
  private:
