@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -17,11 +18,18 @@
 
 namespace moracle {
 
+// What a forward pass finds wrong with its tokens, in memory of the stream's device: read once, when the pass is done.
+struct DeviceStatus {
+  static constexpr std::int32_t kRouted = std::numeric_limits<std::int32_t>::max();
+  std::int32_t* bad_layer = nullptr;  // [tokens]: the first layer that could not route the token, or kRouted
+};
+
 // The hot path's surroundings. Workspace is memory of the stream's device; it was sized by workspace_bytes and is
 // reused from layer to layer.
 struct RunContext {
   Stream& stream;
   std::span<std::byte> workspace;
+  const DeviceStatus* status = nullptr;  // null: nobody asks
 
   [[nodiscard]] ThreadPool& pool() const { return stream.pool(); }  // of the host's stream
 };

@@ -1,8 +1,6 @@
 #include "moe/moe_layer.h"
 
 #include <algorithm>
-#include <atomic>
-#include <limits>
 
 #include "base/checked.h"
 #include "base/memory.h"
@@ -54,8 +52,8 @@ void MoeLayer::router_logits(ThreadPool& pool, std::int64_t tokens, const float*
   });
 }
 
-std::int64_t MoeLayer::run(const RunContext& context, std::int64_t tokens, const float* x,
-                           const std::int32_t* token_ids, float* out, PhaseClock* clock, RoutingTally* tally) const {
+void MoeLayer::run(const RunContext& context, std::int64_t tokens, const float* x, const std::int32_t* token_ids,
+                   float* out, PhaseClock* clock, RoutingTally* tally) const {
   const RoutingSpec& routing = parts_.routing;
   const std::int64_t top_k = routing.top_k;
   BumpArena arena(context.workspace);
@@ -69,7 +67,6 @@ std::int64_t MoeLayer::run(const RunContext& context, std::int64_t tokens, const
 
   if (clock != nullptr) clock->enter(Phase::routing);
   router_logits(context.pool(), tokens, x, logits.data());
-  std::atomic<std::int64_t> first_bad{std::numeric_limits<std::int64_t>::max()};
   context.pool().parallel_for(ceil_div(tokens, kTokenTile), [&](std::int64_t tile, int thread) {
     for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, tokens); ++t) {
       RoutingRow row{.logits = logits.subspan(count(t * routing.experts), count(routing.experts)),
@@ -79,19 +76,15 @@ std::int64_t MoeLayer::run(const RunContext& context, std::int64_t tokens, const
       const bool finite =
           route(routing, row, scratch.subspan(count(thread * scratch_size), count(scratch_size)),
                 ids.subspan(count(t * top_k), count(top_k)), weights.subspan(count(t * top_k), count(top_k)));
-      if (!finite) {
-        std::int64_t seen = first_bad.load();
-        while (t < seen && !first_bad.compare_exchange_weak(seen, t)) {
-        }
-      }
+      if (finite || context.status == nullptr) continue;
+      std::int32_t& bad = context.status->bad_layer[t];
+      bad = std::min(bad, parts_.layer);
     }
   });
   if (tally != nullptr) tally->count(top_k, ids);
   const ExpertsInput input{.tokens = tokens, .top_k = top_k, .x = x, .ids = ids.data(), .weights = weights.data()};
   if (clock != nullptr) clock->enter(Phase::experts);
   parts_.experts->run(RunContext{context.stream, rest}, input, out);
-  const std::int64_t bad = first_bad.load();
-  return bad == std::numeric_limits<std::int64_t>::max() ? -1 : bad;
 }
 
 }  // namespace moracle

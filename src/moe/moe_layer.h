@@ -25,6 +25,7 @@ class MoeLayer {
     std::vector<float> correction_bias{};  // [experts] or empty: added to the scores, for the choice only
     std::vector<std::int32_t> chosen{};    // hash layers: [vocabulary, top_k]
     std::unique_ptr<PackedExperts> experts{};
+    std::int32_t layer = 0;  // of the model, told in DeviceStatus
     const VectorOps* ops = nullptr;
   };
   explicit MoeLayer(Parts parts) : parts_(std::move(parts)) {}
@@ -37,10 +38,10 @@ class MoeLayer {
   Result<> reserve(std::int64_t tokens) const { return parts_.experts->reserve(tokens, parts_.routing.top_k); }
 
   // out[tokens, hidden] = routed experts of x[tokens, hidden]; overwrites `out`. `token_ids` [tokens] is read by hash
-  // layers only. Returns the first token whose router logits are not finite, or -1; such a token gets a zero row, the
-  // others are unaffected. `clock` and `tally` may be null. No allocation.
-  std::int64_t run(const RunContext& context, std::int64_t tokens, const float* x, const std::int32_t* token_ids,
-                   float* out, PhaseClock* clock = nullptr, RoutingTally* tally = nullptr) const;
+  // layers only. A token whose router logits are not finite gets a zero row and a mark in the status; the others are
+  // unaffected. `clock` and `tally` may be null. No allocation.
+  void run(const RunContext& context, std::int64_t tokens, const float* x, const std::int32_t* token_ids, float* out,
+           PhaseClock* clock = nullptr, RoutingTally* tally = nullptr) const;
 
  private:
   void router_logits(ThreadPool& pool, std::int64_t tokens, const float* x, float* logits) const;

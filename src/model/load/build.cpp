@@ -1,5 +1,6 @@
 #include "model/load/build.h"
 
+#include "base/checked.h"
 #include "model/run/attention.h"
 #include "model/run/delta_net.h"
 
@@ -24,7 +25,7 @@ class Builder {
       MORACLE_ASSIGN(built.input_norm, norm(layer.input_norm));
       MORACLE_ASSIGN(built.mixer, std::visit([&](const auto& mixer) { return build(mixer, l); }, layer.mixer));
       MORACLE_ASSIGN(built.post_norm, norm(layer.post_norm));
-      MORACLE_ASSIGN(built.feed_forward, std::visit([&](const auto& ff) { return build(ff); }, layer.feed_forward));
+      MORACLE_ASSIGN(built.feed_forward, std::visit([&](const auto& ff) { return build(ff, l); }, layer.feed_forward));
       parts.layers.push_back(std::move(built));
     }
     MORACLE_ASSIGN(parts.final_norm, norm(spec_.final_norm));
@@ -129,7 +130,7 @@ class Builder {
     return std::unique_ptr<Mixer>(std::make_unique<LatentAttention>(std::move(parts)));
   }
 
-  Result<std::unique_ptr<FeedForward>> build(const DenseSpec& spec) {
+  Result<std::unique_ptr<FeedForward>> build(const DenseSpec& spec, std::size_t) {
     MORACLE_ASSIGN(DenseMlp mlp, dense_mlp(spec));
     return std::unique_ptr<FeedForward>(std::make_unique<DenseMlp>(std::move(mlp)));
   }
@@ -144,7 +145,7 @@ class Builder {
     return DenseMlp(std::move(parts));
   }
 
-  Result<std::unique_ptr<FeedForward>> build(const MoeSpec& spec) {
+  Result<std::unique_ptr<FeedForward>> build(const MoeSpec& spec, std::size_t layer) {
     MoeLayer::Parts parts;
     MORACLE_ASSIGN(ModuleSource::Router router, source_.router(spec));
     parts.router = std::move(router.weight);
@@ -155,15 +156,16 @@ class Builder {
     MORACLE_ASSIGN(parts.experts, source_.experts(spec));
     parts.routing = spec.routing;
     parts.hidden = spec.experts.hidden;
+    parts.layer = narrow<std::int32_t>(layer);
     parts.ops = &ops_;
-    MoeFeedForward::Parts layer{.routed = MoeLayer(std::move(parts)), .hidden = spec.experts.hidden};
+    MoeFeedForward::Parts block{.routed = MoeLayer(std::move(parts)), .hidden = spec.experts.hidden};
     if (spec.shared) {
-      MORACLE_ASSIGN(layer.shared, dense_mlp(spec.shared->mlp));
+      MORACLE_ASSIGN(block.shared, dense_mlp(spec.shared->mlp));
       if (!spec.shared->gate.path.empty()) {
-        MORACLE_ASSIGN(layer.shared_gate, source_.linear(spec.shared->gate));
+        MORACLE_ASSIGN(block.shared_gate, source_.linear(spec.shared->gate));
       }
     }
-    return std::unique_ptr<FeedForward>(std::make_unique<MoeFeedForward>(std::move(layer)));
+    return std::unique_ptr<FeedForward>(std::make_unique<MoeFeedForward>(std::move(block)));
   }
 
   const ModelSpec& spec_;

@@ -157,7 +157,7 @@ std::size_t DenseMlp::workspace_bytes(std::int64_t tokens, int threads) const {
          linear_workspace({parts_.gate.get(), parts_.up.get(), parts_.down.get()}, tokens, threads);
 }
 
-std::int64_t DenseMlp::run(const ForwardContext& context, const float* x, float* out) const {
+void DenseMlp::run(const ForwardContext& context, const float* x, float* out) const {
   const std::int64_t tokens = context.tokens;
   const std::int64_t width = parts_.intermediate;
   BumpArena arena(context.workspace);
@@ -177,7 +177,6 @@ std::int64_t DenseMlp::run(const ForwardContext& context, const float* x, float*
     }
   });
   parts_.down->run(run, tokens, gate, out);
-  return -1;
 }
 
 std::size_t MoeFeedForward::bytes() const {
@@ -198,14 +197,13 @@ std::size_t MoeFeedForward::workspace_bytes(std::int64_t tokens, int threads) co
                               rest_bytes(tokens, threads));
 }
 
-std::int64_t MoeFeedForward::run(const ForwardContext& context, const float* x, float* out) const {
-  const std::int64_t bad = parts_.routed.run(context.run_context(context.workspace), context.tokens, x, context.ids,
-                                             out, context.clock, context.tally);
+void MoeFeedForward::run(const ForwardContext& context, const float* x, float* out) const {
+  parts_.routed.run(context.run_context(context.workspace), context.tokens, x, context.ids, out, context.clock,
+                    context.tally);
   if (parts_.shared) {
     context.enter(Phase::shared_experts);
     add_shared(context, x, out);
   }
-  return bad;
 }
 
 void MoeFeedForward::add_shared(const ForwardContext& context, const float* x, float* out) const {

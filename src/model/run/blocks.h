@@ -44,13 +44,14 @@ struct ForwardContext {
   const std::int32_t* ids = nullptr;
   std::span<const SequenceSpan> spans;
   std::span<const RopeTable> ropes;
-  PhaseClock* clock = nullptr;    // null: nobody asks
-  RoutingTally* tally = nullptr;  // null: nobody asks
+  const DeviceStatus* status = nullptr;  // null: nobody asks
+  PhaseClock* clock = nullptr;           // the same
+  RoutingTally* tally = nullptr;         // the same
 
   void enter(Phase phase) const {
     if (clock != nullptr) clock->enter(phase);
   }
-  [[nodiscard]] RunContext run_context(std::span<std::byte> rest) const { return {stream, rest}; }
+  [[nodiscard]] RunContext run_context(std::span<std::byte> rest) const { return {stream, rest, status}; }
 };
 
 // Tokens that one task of an elementwise loop takes: enough to outweigh handing it out.
@@ -102,8 +103,8 @@ class FeedForward {
   [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, int threads) const = 0;
   // Makes room on a device that computes a part of it, for up to `tokens` tokens. Errors: "device.memory".
   virtual Result<> reserve(std::int64_t /*tokens*/) const { return Ok{}; }
-  // Returns the first token that could not be routed, or -1.
-  virtual std::int64_t run(const ForwardContext& context, const float* x, float* out) const = 0;
+  // Tokens that could not be routed are marked in the status.
+  virtual void run(const ForwardContext& context, const float* x, float* out) const = 0;
 };
 
 // down(act(gate x) * up x)
@@ -117,7 +118,7 @@ class DenseMlp final : public FeedForward {
   explicit DenseMlp(Parts parts) : parts_(std::move(parts)) {}
   [[nodiscard]] std::size_t bytes() const override;
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override;
-  std::int64_t run(const ForwardContext& context, const float* x, float* out) const override;
+  void run(const ForwardContext& context, const float* x, float* out) const override;
 
  private:
   Parts parts_;
@@ -136,7 +137,7 @@ class MoeFeedForward final : public FeedForward {
   [[nodiscard]] std::size_t bytes() const override;
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override;
   Result<> reserve(std::int64_t tokens) const override { return parts_.routed.reserve(tokens); }
-  std::int64_t run(const ForwardContext& context, const float* x, float* out) const override;
+  void run(const ForwardContext& context, const float* x, float* out) const override;
 
  private:
   // Of the parts that run one after the other.

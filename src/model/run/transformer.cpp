@@ -101,7 +101,8 @@ std::size_t Transformer::block_workspace(std::int64_t tokens) const {
 
 std::size_t Transformer::workspace_bytes(std::int64_t tokens) const {
   std::size_t bytes = 3 * BumpArena::cost<float>(count(tokens * parts_.info.hidden)) + BumpArena::kAlignment +
-                      block_workspace(tokens) + BumpArena::cost<RopeTable>(parts_.ropes.size());
+                      BumpArena::cost<std::int32_t>(count(tokens)) + block_workspace(tokens) +
+                      BumpArena::cost<RopeTable>(parts_.ropes.size());
   for (const RopeSpec& rope : parts_.ropes) bytes += 2 * BumpArena::cost<float>(count(tokens) * rope.inv_freq.size());
   return bytes;
 }
@@ -272,8 +273,7 @@ class Transformer::SpanTally final : public RoutingTally {
 };
 
 // A token that goes wrong makes no other sequence's tokens go wrong: the others are computed to the end.
-void Transformer::run_layers(const ForwardContext& context, SpanTally& tally, Buffers& buffers,
-                             BatchResult& result) const {
+void Transformer::run_layers(const ForwardContext& context, SpanTally& tally, Buffers& buffers) const {
   const std::int64_t tokens = context.tokens;
   const std::int64_t hidden = parts_.info.hidden;
   const auto add_residual = [&] {
@@ -293,10 +293,19 @@ void Transformer::run_layers(const ForwardContext& context, SpanTally& tally, Bu
     add_residual();
     layer.post_norm.run(context, tokens, buffers.hidden, buffers.normed);
     context.enter(Phase::dense);
-    const std::int64_t bad = layer.feed_forward->run(context, buffers.normed, buffers.added);
-    if (bad >= 0) fail(span_of(bad), bad, "the router logits of layer " + std::to_string(l), result);
+    layer.feed_forward->run(context, buffers.normed, buffers.added);
     context.enter(Phase::norms);
     add_residual();
+  }
+}
+
+// Of each sequence, the token that went wrong in the lowest layer.
+void Transformer::tell_unrouted(const DeviceStatus& status, BatchResult& result) const {
+  for (std::size_t s = 0; s < spans_.size(); ++s) {
+    const std::int32_t* const first = status.bad_layer + spans_[s].begin;
+    const std::int32_t* const bad = std::min_element(first, first + spans_[s].count);
+    if (*bad == DeviceStatus::kRouted) continue;
+    fail(s, spans_[s].begin + (bad - first), "the router logits of layer " + std::to_string(*bad), result);
   }
 }
 
@@ -465,6 +474,9 @@ Result<> Transformer::compute(const Batch& whole, std::span<SequenceState* const
     tables[r] = {.cos = arena.take<float>(floats).data(), .sin = arena.take<float>(floats).data()};
   }
   SpanTally tally(spans_, parts_.info.experts);
+  const auto bad_layers = arena.take<std::int32_t>(count(tokens));
+  std::fill(bad_layers.begin(), bad_layers.end(), DeviceStatus::kRouted);
+  const DeviceStatus status{.bad_layer = bad_layers.data()};
   const ForwardContext context{.stream = stream_,
                                 .pool = pool_,
                                .ops = *parts_.ops,
@@ -473,6 +485,7 @@ Result<> Transformer::compute(const Batch& whole, std::span<SequenceState* const
                                .ids = batch.ids.data(),
                                .spans = spans_,
                                .ropes = tables,
+                               .status = &status,
                                .clock = clock_,
                                .tally = tally.counts() ? &tally : nullptr};
   context.enter(Phase::attention);
@@ -483,9 +496,10 @@ Result<> Transformer::compute(const Batch& whole, std::span<SequenceState* const
       parts_.embedding.lookup(batch.ids[count(t)], buffers.hidden + t * hidden);
     }
   });
-  run_layers(context, tally, buffers, result);
+  run_layers(context, tally, buffers);
   // A device that failed leaves NaN behind, which is not the cause.
   MORACLE_TRY(stream_.wait());
+  tell_unrouted(status, result);
   find_bad_tokens(context, buffers, result);
   list_head_rows(result);
   if (!head_rows_.empty()) gather_rows(context, buffers);

@@ -90,7 +90,8 @@ class Transformer final : public Model {
   Result<> compute(const Batch& batch, std::span<SequenceState* const> states, BatchResult& result);
   void fill_rope_tables(const Batch& batch, std::span<const RopeTable> tables) const;
   class SpanTally;
-  void run_layers(const ForwardContext& context, SpanTally& tally, Buffers& buffers, BatchResult& result) const;
+  void run_layers(const ForwardContext& context, SpanTally& tally, Buffers& buffers) const;
+  void tell_unrouted(const DeviceStatus& status, BatchResult& result) const;
   void find_bad_tokens(const ForwardContext& context, const Buffers& buffers, BatchResult& result);
   // Lists the rows that the head is to meet: those whose logits are wanted, then those that are ranked, alike ones
   // together.

@@ -1,6 +1,7 @@
 // The feed-forward block of a mixture of experts with what runs beside the routed ones, against plain double.
 #include "model/run/blocks.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -80,7 +81,7 @@ struct Fixture {
 };
 
 struct Ran {
-  std::int64_t bad = 0;
+  std::vector<std::int32_t> bad_layer;  // of each token
   std::vector<float> out;
 };
 
@@ -89,6 +90,9 @@ Ran run(const MoeFeedForward& block, const std::vector<float>& x, int threads) {
   const auto tokens = static_cast<std::int64_t>(x.size()) / kHidden;
   std::vector<std::byte> workspace(block.workspace_bytes(tokens, threads));
   Stream stream(pool);
+  Ran ran{.bad_layer = std::vector(static_cast<std::size_t>(tokens), DeviceStatus::kRouted),
+          .out = std::vector<float>(x.size(), -1.0F)};
+  const DeviceStatus status{.bad_layer = ran.bad_layer.data()};
   const ForwardContext context{.stream = stream,
                                .pool = pool,
                                .ops = scalar_vector_ops(),
@@ -96,9 +100,9 @@ Ran run(const MoeFeedForward& block, const std::vector<float>& x, int threads) {
                                .tokens = tokens,
                                .ids = nullptr,
                                .spans = {},
-                               .ropes = {}};
-  Ran ran{.bad = 0, .out = std::vector<float>(x.size(), -1.0F)};
-  ran.bad = block.run(context, x.data(), ran.out.data());
+                               .ropes = {},
+                               .status = &status};
+  block.run(context, x.data(), ran.out.data());
   return ran;
 }
 
@@ -117,7 +121,7 @@ TEST(MoeFeedForward, AddsTheSharedExpert) {
     for (const std::int64_t count : {1, 7, 8, 33}) {
       const std::vector<float> x = tokens(count);
       const Ran two = run(*fixture.block, x, 2);
-      EXPECT_EQ(two.bad, -1);
+      EXPECT_THAT(two.bad_layer, ::testing::Each(DeviceStatus::kRouted));
       EXPECT_EQ(two.out, run(*fixture.block, x, 1).out);
       for (auto row = x.begin(); row != x.end(); row += kHidden) {
         const std::vector<double> want = fixture.expect({row, row + kHidden});
@@ -135,12 +139,12 @@ TEST(MoeFeedForward, CountsTheSharedExpertsBytes) {
   EXPECT_EQ(Fixture(Shared::gated).block->bytes(), routed + shared + kHidden * sizeof(float));
 }
 
-TEST(MoeFeedForward, NamesABadToken) {
+TEST(MoeFeedForward, MarksABadToken) {
   const Fixture fixture(Shared::gated);
   std::vector<float> x = tokens(20);
   x[9 * kHidden] = std::numeric_limits<float>::quiet_NaN();
   const Ran ran = run(*fixture.block, x, 2);
-  EXPECT_EQ(ran.bad, 9);
+  for (std::size_t t = 0; t < 20; ++t) EXPECT_EQ(ran.bad_layer[t], t == 9 ? 0 : DeviceStatus::kRouted);
 }
 
 }  // namespace

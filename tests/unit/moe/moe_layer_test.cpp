@@ -1,5 +1,6 @@
 #include "moe/moe_layer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -11,6 +12,8 @@
 
 namespace moracle {
 namespace {
+
+using ::testing::Each;
 
 // Expert e multiplies its input by e + 1.
 class ScalingExperts final : public PackedExperts {
@@ -41,6 +44,7 @@ class ScalingExperts final : public PackedExperts {
 };
 
 constexpr std::int64_t kHidden = 8;
+constexpr std::int32_t kLayer = 6;
 constexpr std::int64_t kExperts = 21;  // not a multiple of any tile
 
 // Expert e likes feature e % 8, and high numbers more.
@@ -54,12 +58,13 @@ MoeLayer make_layer(const VectorOps& ops) {
     parts.router_bias.push_back(e == 20 ? 1000.0F : 0.0F);  // always chosen
   }
   parts.experts = std::make_unique<ScalingExperts>(kHidden);
+  parts.layer = kLayer;
   parts.ops = &ops;
   return MoeLayer(std::move(parts));
 }
 
 struct Ran {
-  std::int64_t bad = 0;
+  std::vector<std::int32_t> bad_layer;  // of each token
   std::vector<float> out;
 };
 
@@ -70,7 +75,9 @@ Ran run(const MoeLayer& layer, const std::vector<float>& x, int threads) {
   Ran ran;
   ran.out.assign(x.size(), -1.0F);
   Stream stream(pool);
-  ran.bad = layer.run({stream, workspace}, tokens, x.data(), nullptr, ran.out.data());
+  ran.bad_layer.assign(static_cast<std::size_t>(tokens), DeviceStatus::kRouted);
+  const DeviceStatus status{.bad_layer = ran.bad_layer.data()};
+  layer.run({stream, workspace, &status}, tokens, x.data(), nullptr, ran.out.data());
   return ran;
 }
 
@@ -79,7 +86,7 @@ TEST(MoeLayer, RoutesEachTokenToItsExperts) {
   std::vector<float> x(kHidden, 0.0F);
   x[3] = 1e4F;  // experts 3, 11 and 19 compete; 19 wins with logit 2e5, beyond the biased expert's 1000
   const Ran ran = run(layer, x, 1);
-  EXPECT_EQ(ran.bad, -1);
+  EXPECT_EQ(ran.bad_layer, std::vector{DeviceStatus::kRouted});
   EXPECT_FLOAT_EQ(ran.out[3], 20.0F * 1e4F);  // softmax of (2e5, 1.2e5) is (1, 0)
   EXPECT_EQ(ran.out[0], 0.0F);
 }
@@ -92,11 +99,11 @@ TEST(MoeLayer, AnyThreadCountGivesTheSameBits) {
   const MoeLayer layer = make_layer(vector_ops(probe_machine().cpu_features));
   const Ran one = run(layer, x, 1);
   const Ran four = run(layer, x, 4);
-  EXPECT_EQ(one.bad, -1);
+  EXPECT_THAT(one.bad_layer, Each(DeviceStatus::kRouted));
   EXPECT_EQ(one.out, four.out);
 }
 
-TEST(MoeLayer, ABadTokenIsNamedAndHarmsNoOther) {
+TEST(MoeLayer, BadTokensAreMarkedAndHarmNoOther) {
   std::mt19937 rng(6);
   std::normal_distribution<float> normal;
   std::vector<float> x(100 * kHidden);
@@ -107,9 +114,9 @@ TEST(MoeLayer, ABadTokenIsNamedAndHarmsNoOther) {
   broken[80 * kHidden] = std::numeric_limits<float>::quiet_NaN();
   broken[70 * kHidden + 1] = std::numeric_limits<float>::infinity();
   const Ran bad = run(layer, broken, 2);
-  EXPECT_EQ(bad.bad, 70);
   for (std::size_t i = 0; i < x.size(); ++i) {
     const bool damaged = i / kHidden == 70 || i / kHidden == 80;
+    EXPECT_EQ(bad.bad_layer[i / kHidden], damaged ? kLayer : DeviceStatus::kRouted);
     EXPECT_EQ(bad.out[i], damaged ? 0.0F : good.out[i]);
   }
 }
@@ -129,7 +136,7 @@ TEST(MoeLayer, HashLayersTakeTheGivenExperts) {
   std::vector<float> out(x.size());
   const std::int32_t ids[] = {2, 0};
   Stream stream(pool);
-  EXPECT_EQ(layer.run({stream, workspace}, 2, x.data(), ids, out.data()), -1);
+  layer.run({stream, workspace}, 2, x.data(), ids, out.data());
   EXPECT_FLOAT_EQ(out[0], 3.0F);
   EXPECT_FLOAT_EQ(out[kHidden], 4.0F);
 }
