@@ -143,8 +143,9 @@ enum class RouteScore : std::int32_t { softmax, logit, sigmoid, sqrt_softplus };
 enum class RouteGroups : std::int32_t { none, best_two, best };
 enum class RouteWeight : std::int32_t { score, softmax_of_chosen, sigmoid_of_logit };
 
-// ids and weights [tokens, top_k], best first, equal scores by the lower index. A row of logits that is not finite gets
-// ids of -1 and lowers *first_bad to its token.
+// ids and weights [tokens, top_k], best first, equal scores by the lower index. A place that no expert takes has an id
+// of -1 and a weight of 0: those beyond the experts there are, and prescribed ids that are none. A row of logits that
+// is not finite has nothing else, and lowers bad_layer of its token to `layer`.
 struct RouteArgs {
   std::int32_t tokens;
   std::int32_t experts;
@@ -161,7 +162,8 @@ struct RouteArgs {
   const std::int32_t* prescribed;  // [tokens, top_k] or null: the ids of a hash layer
   std::int32_t* ids;
   float* weights;
-  std::int32_t* first_bad;
+  std::int32_t layer;
+  std::int32_t* bad_layer;  // [tokens] or null
 };
 inline constexpr std::int32_t kMostRouted = 1024;  // experts that a block of the router holds
 

@@ -15,8 +15,8 @@
 #include "checkpoint/checkpoint.h"
 #include "device/device.h"
 #include "kernels/kernel.h"
+#include "kernels/kv_type.h"
 #include "machine/machine.h"
-#include "model/state/kv_type.h"
 #include "oracle/decide.h"
 
 namespace moracle {

@@ -9,13 +9,12 @@ namespace moracle {
 
 namespace {
 
-// A task is a few router rows against a run of tokens: the rows stay in the first-level cache over the run, and a
-// single token still spreads over all cores.
-constexpr std::int64_t kExpertTile = 8;
-constexpr std::int64_t kTokenTile = 64;
-
 std::size_t count(std::int64_t n) {
   return static_cast<std::size_t>(n);
+}
+
+const float* or_null(const std::vector<float>& values) {
+  return values.empty() ? nullptr : values.data();
 }
 
 }  // namespace
@@ -25,66 +24,66 @@ std::size_t MoeLayer::bytes() const {
                                                     parts_.correction_bias.size() + parts_.chosen.size());
 }
 
-std::size_t MoeLayer::workspace_bytes(std::int64_t tokens, int threads) const {
+struct MoeLayer::Buffers {
+  std::span<float> logits;         // [tokens, experts]
+  std::span<std::int32_t> chosen;  // [tokens, top_k], hash layers only
+  std::span<std::int32_t> ids;     // [tokens, top_k]
+  std::span<float> weights;        // [tokens, top_k]
+  std::span<std::byte> rest;       // of one operation after the other
+};
+
+MoeLayer::Buffers MoeLayer::lay_out(BumpArena& arena, std::int64_t tokens, int threads) const {
   const RoutingSpec& routing = parts_.routing;
-  return BumpArena::cost<float>(count(tokens * routing.experts)) +
-         BumpArena::cost<float>(count(routing_scratch(routing) * threads)) +
-         BumpArena::cost<std::int32_t>(count(tokens * routing.top_k)) +
-         BumpArena::cost<float>(count(tokens * routing.top_k)) + BumpArena::kAlignment +
-         parts_.experts->workspace_bytes(tokens, routing.top_k, threads);
+  const std::size_t pairs = count(tokens * routing.top_k);
+  Buffers buffers;
+  buffers.logits = arena.take<float>(count(tokens * routing.experts));
+  buffers.chosen = arena.take<std::int32_t>(parts_.chosen.empty() ? 0 : pairs);
+  buffers.ids = arena.take<std::int32_t>(pairs);
+  buffers.weights = arena.take<float>(pairs);
+  buffers.rest = arena.take<std::byte>(std::max(parts_.ops->route_bytes(route_args(routing), threads),
+                                                parts_.experts->workspace_bytes(tokens, routing.top_k, threads)));
+  return buffers;
 }
 
-void MoeLayer::router_logits(ThreadPool& pool, std::int64_t tokens, const float* x, float* logits) const {
-  const std::int64_t experts = parts_.routing.experts;
-  const std::int64_t expert_tiles = ceil_div(experts, kExpertTile);
-  pool.parallel_for(ceil_div(tokens, kTokenTile) * expert_tiles, [&](std::int64_t task, int) {
-    const std::int64_t first = task % expert_tiles * kExpertTile;
-    const std::int64_t begin = task / expert_tiles * kTokenTile;
-    const std::int64_t end = std::min(begin + kTokenTile, tokens);
-    const std::int64_t width = std::min(kExpertTile, experts - first);
-    float* const to = logits + begin * experts + first;
-    parts_.ops->dot_rows(end - begin, width, parts_.hidden, x + begin * parts_.hidden, parts_.hidden,
-                         parts_.router.data() + first * parts_.hidden, parts_.hidden, to, experts);
-    if (parts_.router_bias.empty()) return;
-    for (std::int64_t t = 0; t < end - begin; ++t) {
-      for (std::int64_t e = 0; e < width; ++e) to[t * experts + e] += parts_.router_bias[count(first + e)];
-    }
-  });
+std::size_t MoeLayer::workspace_bytes(std::int64_t tokens, int threads) const {
+  BumpArena counting = BumpArena::counting();
+  static_cast<void>(lay_out(counting, tokens, threads));
+  return counting.used() + BumpArena::kAlignment;
 }
 
 void MoeLayer::run(const RunContext& context, std::int64_t tokens, const float* x, const std::int32_t* token_ids,
                    float* out, PhaseClock* clock, RoutingTally* tally) const {
-  const RoutingSpec& routing = parts_.routing;
-  const std::int64_t top_k = routing.top_k;
+  const std::int64_t top_k = parts_.routing.top_k;
   BumpArena arena(context.workspace);
-  const auto logits = arena.take<float>(count(tokens * routing.experts));
-  const std::int64_t scratch_size = routing_scratch(routing);
-  const auto scratch = arena.take<float>(count(scratch_size * context.pool().threads()));
-  const auto ids = arena.take<std::int32_t>(count(tokens * top_k));
-  const auto weights = arena.take<float>(count(tokens * top_k));
-  const std::span<std::byte> rest =
-      arena.take<std::byte>(parts_.experts->workspace_bytes(tokens, top_k, context.pool().threads()));
+  const Buffers buffers = lay_out(arena, tokens, context.pool().threads());
+  const RunContext rest{context.stream, buffers.rest};
 
   if (clock != nullptr) clock->enter(Phase::routing);
-  router_logits(context.pool(), tokens, x, logits.data());
-  context.pool().parallel_for(ceil_div(tokens, kTokenTile), [&](std::int64_t tile, int thread) {
-    for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, tokens); ++t) {
-      RoutingRow row{.logits = logits.subspan(count(t * routing.experts), count(routing.experts)),
-                     .bias = parts_.correction_bias};
-      if (!parts_.chosen.empty())
-        row.chosen = std::span(parts_.chosen).subspan(count(token_ids[t] * top_k), count(top_k));
-      const bool finite =
-          route(routing, row, scratch.subspan(count(thread * scratch_size), count(scratch_size)),
-                ids.subspan(count(t * top_k), count(top_k)), weights.subspan(count(t * top_k), count(top_k)));
-      if (finite || context.status == nullptr) continue;
-      std::int32_t& bad = context.status->bad_layer[t];
-      bad = std::min(bad, parts_.layer);
-    }
-  });
-  if (tally != nullptr) tally->count(top_k, ids);
-  const ExpertsInput input{.tokens = tokens, .top_k = top_k, .x = x, .ids = ids.data(), .weights = weights.data()};
+  parts_.ops->router(rest, {.tokens = tokens,
+                            .experts = parts_.routing.experts,
+                            .hidden = parts_.hidden,
+                            .x = x,
+                            .weight = parts_.router.data(),
+                            .bias = or_null(parts_.router_bias),
+                            .logits = buffers.logits.data()});
+  for (std::size_t t = 0; !buffers.chosen.empty() && t < count(tokens); ++t) {
+    std::copy_n(parts_.chosen.begin() + token_ids[t] * top_k, top_k, buffers.chosen.data() + t * count(top_k));
+  }
+  RouteArgs route = route_args(parts_.routing);
+  route.tokens = narrow<std::int32_t>(tokens);
+  route.logits = buffers.logits.data();
+  route.bias = or_null(parts_.correction_bias);
+  route.prescribed = parts_.chosen.empty() ? nullptr : buffers.chosen.data();
+  route.ids = buffers.ids.data();
+  route.weights = buffers.weights.data();
+  route.layer = parts_.layer;
+  route.bad_layer = context.status == nullptr ? nullptr : context.status->bad_layer;
+  parts_.ops->route(rest, route);
+  if (tally != nullptr) tally->count(top_k, buffers.ids);
   if (clock != nullptr) clock->enter(Phase::experts);
-  parts_.experts->run(RunContext{context.stream, rest}, input, out);
+  parts_.experts->run(
+      rest, {.tokens = tokens, .top_k = top_k, .x = x, .ids = buffers.ids.data(), .weights = buffers.weights.data()},
+      out);
 }
 
 }  // namespace moracle

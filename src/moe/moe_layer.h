@@ -7,9 +7,10 @@
 #include <span>
 #include <vector>
 
+#include "base/memory.h"
 #include "base/phase_clock.h"
 #include "kernels/kernel.h"
-#include "kernels/vector/vector_ops.h"
+#include "kernels/ops.h"
 #include "moe/routing.h"
 #include "moe/routing_tally.h"
 
@@ -26,7 +27,7 @@ class MoeLayer {
     std::vector<std::int32_t> chosen{};    // hash layers: [vocabulary, top_k]
     std::unique_ptr<PackedExperts> experts{};
     std::int32_t layer = 0;  // of the model, told in DeviceStatus
-    const VectorOps* ops = nullptr;
+    const Ops* ops = nullptr;
   };
   explicit MoeLayer(Parts parts) : parts_(std::move(parts)) {}
 
@@ -44,7 +45,9 @@ class MoeLayer {
            PhaseClock* clock = nullptr, RoutingTally* tally = nullptr) const;
 
  private:
-  void router_logits(ThreadPool& pool, std::int64_t tokens, const float* x, float* logits) const;
+  struct Buffers;
+
+  [[nodiscard]] Buffers lay_out(BumpArena& arena, std::int64_t tokens, int threads) const;
 
   Parts parts_;
 };

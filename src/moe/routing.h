@@ -1,10 +1,10 @@
-// Choosing experts from router logits: every method of the field as one table-driven function.
+// What a model says of the choice of experts.
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "base/result.h"
+#include "device/launch_args.h"
 #include "oracle/problem.h"
 
 namespace moracle {
@@ -28,21 +28,8 @@ struct RoutingSpec {
 // positive factor. Errors: "config.range" with the member's name in `where`.
 [[nodiscard]] Result<> validate(const RoutingSpec& spec);
 
-// Scratch that route() needs, in floats.
-[[nodiscard]] std::int64_t routing_scratch(const RoutingSpec& spec);
-
-// Inputs of one token. `bias` only chooses (correction bias); empty where the model has none. `chosen` are the ids that
-// a hash layer prescribes.
-struct RoutingRow {
-  std::span<const float> logits;  // [experts]
-  std::span<const float> bias{};
-  std::span<const std::int32_t> chosen{};
-};
-
-// Writes top_k ids and weights, best first; equal scores go to the lower index. All arithmetic is f32. A place that no
-// expert takes has an id of -1 and a weight of 0: those beyond the experts there are, and prescribed ids that are none.
-// A row with a logit that is not finite has nothing else, and false is returned.
-bool route(const RoutingSpec& spec, const RoutingRow& row, std::span<float> scratch, std::span<std::int32_t> ids,
-           std::span<float> weights);
+// The spec as arguments of Ops::route. Pointers and the number of tokens are left to be set; `prescribed` are the ids
+// of a hash layer, `bias` is added for the choice alone.
+[[nodiscard]] RouteArgs route_args(const RoutingSpec& spec);
 
 }  // namespace moracle

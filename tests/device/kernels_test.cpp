@@ -13,6 +13,7 @@
 #include "moe/layer_runner.h"
 #include "moe/routing.h"
 #include "support/random_experts.h"
+#include "support/route_row.h"
 #include "support/test_device.h"
 
 namespace moracle {
@@ -90,56 +91,18 @@ class DeviceKernelsTest : public ::testing::Test {
 struct RouteCase {
   const char* name;
   RoutingSpec spec;
-  RouteScore score;
-  RouteGroups groups;
-  RouteWeight weight;
-  bool renormalize;
   bool bias;
 };
 
 constexpr std::int64_t kRouted = 96;
 const RouteCase kRoutes[] = {
-    {"softmax",
-     {.method = Routing::softmax_topk, .experts = kRouted, .top_k = 8},
-     RouteScore::softmax,
-     RouteGroups::none,
-     RouteWeight::score,
-     false,
-     false},
-    {"softmax_renorm",
-     {.method = Routing::softmax_topk_renorm, .experts = kRouted, .top_k = 8},
-     RouteScore::softmax,
-     RouteGroups::none,
-     RouteWeight::score,
-     true,
-     false},
-    {"topk_softmax",
-     {.method = Routing::topk_softmax, .experts = kRouted, .top_k = 4},
-     RouteScore::logit,
-     RouteGroups::none,
-     RouteWeight::softmax_of_chosen,
-     false,
-     false},
-    {"sigmoid",
-     {.method = Routing::sigmoid, .experts = kRouted, .top_k = 6},
-     RouteScore::sigmoid,
-     RouteGroups::none,
-     RouteWeight::score,
-     false,
-     false},
-    {"sigmoid_renorm",
-     {.method = Routing::sigmoid_renorm, .experts = kRouted, .top_k = 6},
-     RouteScore::sigmoid,
-     RouteGroups::none,
-     RouteWeight::score,
-     true,
-     false},
+    {"softmax", {.method = Routing::softmax_topk, .experts = kRouted, .top_k = 8}, false},
+    {"softmax_renorm", {.method = Routing::softmax_topk_renorm, .experts = kRouted, .top_k = 8}, false},
+    {"topk_softmax", {.method = Routing::topk_softmax, .experts = kRouted, .top_k = 4}, false},
+    {"sigmoid", {.method = Routing::sigmoid, .experts = kRouted, .top_k = 6}, false},
+    {"sigmoid_renorm", {.method = Routing::sigmoid_renorm, .experts = kRouted, .top_k = 6}, false},
     {"sigmoid_bias_renorm",
      {.method = Routing::sigmoid_bias_renorm, .experts = kRouted, .top_k = 8, .factor = 2.5F},
-     RouteScore::sigmoid,
-     RouteGroups::none,
-     RouteWeight::score,
-     true,
      true},
     {"grouped_sigmoid_bias",
      {.method = Routing::grouped_sigmoid_bias,
@@ -148,10 +111,6 @@ const RouteCase kRoutes[] = {
       .factor = 2.5F,
       .groups = 8,
       .top_groups = 4},
-     RouteScore::sigmoid,
-     RouteGroups::best_two,
-     RouteWeight::score,
-     true,
      true},
     {"grouped_softmax",
      {.method = Routing::grouped_softmax,
@@ -161,32 +120,10 @@ const RouteCase kRoutes[] = {
       .factor = 16.0F,
       .groups = 8,
       .top_groups = 3},
-     RouteScore::softmax,
-     RouteGroups::best,
-     RouteWeight::score,
-     false,
      false},
-    {"sqrtsoftplus_bias",
-     {.method = Routing::sqrtsoftplus_bias, .experts = kRouted, .top_k = 6, .factor = 1.5F},
-     RouteScore::sqrt_softplus,
-     RouteGroups::none,
-     RouteWeight::score,
-     true,
-     true},
-    {"hash",
-     {.method = Routing::hash, .experts = kRouted, .top_k = 6},
-     RouteScore::sqrt_softplus,
-     RouteGroups::none,
-     RouteWeight::score,
-     true,
-     false},
-    {"topk_sigmoid",
-     {.method = Routing::topk_sigmoid, .experts = kRouted, .top_k = 1},
-     RouteScore::logit,
-     RouteGroups::none,
-     RouteWeight::sigmoid_of_logit,
-     false,
-     false},
+    {"sqrtsoftplus_bias", {.method = Routing::sqrtsoftplus_bias, .experts = kRouted, .top_k = 6, .factor = 1.5F}, true},
+    {"hash", {.method = Routing::hash, .experts = kRouted, .top_k = 6}, false},
+    {"topk_sigmoid", {.method = Routing::topk_sigmoid, .experts = kRouted, .top_k = 1}, false},
 };
 
 // Every method, with equal scores, rows that are not finite, and ids of a hash layer that are none.
@@ -206,12 +143,11 @@ TEST_F(DeviceKernelsTest, RoutesAsTheHostDoes) {
     }
     std::vector<std::int32_t> ids(kTokens * static_cast<std::size_t>(top_k));
     std::vector<float> weights(ids.size());
-    std::vector<float> scratch(static_cast<std::size_t>(routing_scratch(c.spec)));
     for (std::size_t t = 0; t < kTokens; ++t) {
       const auto k = static_cast<std::size_t>(top_k);
-      RoutingRow row{.logits = std::span(logits).subspan(t * kRouted, kRouted), .bias = bias};
+      test::RoutingRow row{.logits = std::span(logits).subspan(t * kRouted, kRouted), .bias = bias};
       if (!prescribed.empty()) row.chosen = std::span(prescribed).subspan(t * k, k);
-      route(c.spec, row, scratch, std::span(ids).subspan(t * k, k), std::span(weights).subspan(t * k, k));
+      test::route(c.spec, row, std::span(ids).subspan(t * k, k), std::span(weights).subspan(t * k, k));
     }
     const Array<float> device_logits(stream_, logits);
     const Array<float> device_bias(stream_, bias.empty() ? std::vector<float>(1) : bias);
@@ -219,31 +155,26 @@ TEST_F(DeviceKernelsTest, RoutesAsTheHostDoes) {
                                                 prescribed.empty() ? std::vector<std::int32_t>(1) : prescribed);
     const Array<std::int32_t> found_ids(ids.size());
     const Array<float> found_weights(ids.size());
-    const Array<std::int32_t> first_bad(stream_, std::vector<std::int32_t>{INT32_MAX});
+    const Array<std::int32_t> bad_layer(stream_, std::vector<std::int32_t>(kTokens, DeviceStatus::kRouted));
     found_ids.poison(stream_);
     found_weights.poison(stream_);
-    const RouteArgs args{.tokens = kTokens,
-                         .experts = static_cast<std::int32_t>(kRouted),
-                         .top_k = static_cast<std::int32_t>(top_k),
-                         .score = c.score,
-                         .groups_by = c.groups,
-                         .weight = c.weight,
-                         .renormalize = c.renormalize ? 1 : 0,
-                         .factor = c.spec.factor,
-                         .groups = static_cast<std::int32_t>(c.spec.groups),
-                         .top_groups = static_cast<std::int32_t>(c.spec.top_groups),
-                         .logits = device_logits.data(),
-                         .bias = bias.empty() ? nullptr : device_bias.data(),
-                         .prescribed = prescribed.empty() ? nullptr : device_prescribed.data(),
-                         .ids = found_ids.data(),
-                         .weights = found_weights.data(),
-                         .first_bad = first_bad.data()};
+    RouteArgs args = route_args(c.spec);
+    args.tokens = kTokens;
+    args.logits = device_logits.data();
+    args.bias = bias.empty() ? nullptr : device_bias.data();
+    args.prescribed = prescribed.empty() ? nullptr : device_prescribed.data();
+    args.ids = found_ids.data();
+    args.weights = found_weights.data();
+    args.layer = 5;
+    args.bad_layer = bad_layer.data();
     stream_.launch("route", api().route, args);
     EXPECT_EQ(found_ids.read(stream_), ids) << c.name;
     const auto found = found_weights.read(stream_);
     for (std::size_t i = 0; i < found.size(); ++i)
       ASSERT_NEAR(found[i], weights[i], 2e-6F * std::max(1.0F, std::fabs(weights[i]))) << c.name << " " << i;
-    EXPECT_EQ(first_bad.read(stream_)[0], 7) << c.name;
+    const std::vector<std::int32_t> bad = bad_layer.read(stream_);
+    for (std::size_t t = 0; t < kTokens; ++t)
+      EXPECT_EQ(bad[t], t == 7 || t == 11 ? 5 : DeviceStatus::kRouted) << c.name << " " << t;
   }
 }
 

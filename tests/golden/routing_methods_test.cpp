@@ -9,6 +9,7 @@
 
 #include "checkpoint/safetensors_file.h"
 #include "moe/routing.h"
+#include "support/route_row.h"
 #include "support/test_data.h"
 
 namespace moracle {
@@ -72,21 +73,20 @@ TEST(RoutingGolden, EveryMethod) {
       {"sqrtsoftplus_bias_renorm_scale1.5", spec_of(Routing::sqrtsoftplus_bias, 1.5F), true},
       {"hash_sqrtsoftplus_renorm_scale1.5", spec_of(Routing::hash, 1.5F)},
   };
-  for (const Case& test : cases) {
-    SCOPED_TRACE(test.name);
-    const auto want_ids = read<std::int32_t>(file, std::string(test.name) + ".ids");
-    const auto want_weights = read<float>(file, std::string(test.name) + ".weights");
+  for (const Case& sample : cases) {
+    SCOPED_TRACE(sample.name);
+    const auto want_ids = read<std::int32_t>(file, std::string(sample.name) + ".ids");
+    const auto want_weights = read<float>(file, std::string(sample.name) + ".weights");
     ASSERT_EQ(want_ids.size(), 16U * kTopK);
-    std::vector<float> scratch(static_cast<std::size_t>(routing_scratch(test.spec)));
     for (std::size_t t = 0; t < 16; ++t) {
       std::vector<std::int32_t> ids(kTopK);
       std::vector<float> weights(kTopK);
-      RoutingRow row{.logits = std::span(logits).subspan(t * kExperts, kExperts)};
-      if (test.bias) row.bias = bias;
-      if (test.spec.method == Routing::hash) {
+      test::RoutingRow row{.logits = std::span(logits).subspan(t * kExperts, kExperts)};
+      if (sample.bias) row.bias = bias;
+      if (sample.spec.method == Routing::hash) {
         row.chosen = std::span(table).subspan(static_cast<std::size_t>(tokens[t]) * kTopK, kTopK);
       }
-      ASSERT_TRUE(route(test.spec, row, scratch, ids, weights));
+      ASSERT_TRUE(test::route(sample.spec, row, ids, weights));
       // The golden lists each row by ascending id.
       std::vector<std::size_t> order(kTopK);
       std::iota(order.begin(), order.end(), 0U);

@@ -160,7 +160,7 @@ void route_row(const RouteArgs& args, std::int64_t token) {
   if (!std::all_of(logits, logits + args.experts, [](float logit) { return std::isfinite(logit); })) {
     std::fill_n(ids, args.top_k, -1);
     std::fill_n(weights, args.top_k, 0.0F);
-    *args.first_bad = std::min(*args.first_bad, static_cast<std::int32_t>(token));
+    if (args.bad_layer != nullptr) args.bad_layer[token] = std::min(args.bad_layer[token], args.layer);
     return;
   }
   std::vector<float> scores(logits, logits + args.experts);

@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kThreads) route(const __grid_constant__ RouteA
       ids[i] = -1;
       weights[i] = 0.0F;
     }
-    if (threadIdx.x == 0) atomicMin(args.first_bad, static_cast<int>(token));
+    if (threadIdx.x == 0 && args.bad_layer != nullptr) args.bad_layer[token] = min(args.bad_layer[token], args.layer);
     return;
   }
   const float most = block_best(top).value;

@@ -10,7 +10,7 @@ namespace {
 
 class Builder {
  public:
-  Builder(const ModelSpec& spec, ModuleSource& source, const VectorOps& ops, KvType kv)
+  Builder(const ModelSpec& spec, ModuleSource& source, const Ops& ops, KvType kv)
       : spec_(spec), source_(source), ops_(ops), kv_(kv) {}
 
   Result<Transformer::Parts> run() {
@@ -170,14 +170,13 @@ class Builder {
 
   const ModelSpec& spec_;
   ModuleSource& source_;
-  const VectorOps& ops_;
+  const Ops& ops_;
   KvType kv_;
 };
 
 }  // namespace
 
-Result<Transformer::Parts> build_transformer(const ModelSpec& spec, ModuleSource& source, const VectorOps& ops,
-                                             KvType kv) {
+Result<Transformer::Parts> build_transformer(const ModelSpec& spec, ModuleSource& source, const Ops& ops, KvType kv) {
   return Builder(spec, source, ops, kv).run();
 }
 

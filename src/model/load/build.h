@@ -32,7 +32,6 @@ class ModuleSource {
 
 // Modules are asked for in the order in which a model runs; `kv`: in which keys and values are kept. Errors: those of
 // the source.
-Result<Transformer::Parts> build_transformer(const ModelSpec& spec, ModuleSource& source, const VectorOps& ops,
-                                             KvType kv);
+Result<Transformer::Parts> build_transformer(const ModelSpec& spec, ModuleSource& source, const Ops& ops, KvType kv);
 
 }  // namespace moracle

@@ -5,7 +5,6 @@
 #include <map>
 
 #include "base/checked.h"
-#include "kernels/vector/select.h"
 #include "model/load/build.h"
 #include "model/load/shard.h"
 #include "scheme/slice.h"
@@ -326,8 +325,8 @@ Result<Footprint> footprint(const LoadPlan& plan, const FootprintOptions& option
   result.batch_tokens = std::min(options.batch_tokens, result.context);
   ThreadPool pool(options.threads);
   LaidOutModules modules(own, ranks, pool);
-  MORACLE_ASSIGN(Transformer::Parts parts, build_transformer(spec, modules, scalar_vector_ops(),
-                                                             options.kv.value_or(default_kv_type(own.policy()))));
+  MORACLE_ASSIGN(Transformer::Parts parts,
+                 build_transformer(spec, modules, reference_ops(), options.kv.value_or(default_kv_type(own.policy()))));
   const Transformer transformer(std::move(parts), pool);
   result.packed = modules.packed();
   result.embedding = transformer.parts().embedding.bytes();

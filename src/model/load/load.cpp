@@ -5,7 +5,6 @@
 #include "checkpoint/read_ahead.h"
 #include "format/rules/tensor_check.h"
 #include "kernels/offload.h"
-#include "kernels/vector/select.h"
 #include "model/load/build.h"
 #include "model/load/plan.h"
 
@@ -120,9 +119,9 @@ class PackedModules final : public ModuleSource {
   ReadAhead read_ahead_;
 };
 
-// Everything that can be known to fail fails before the first byte is read. Returns the vector loops to use: a model
+// Everything that can be known to fail fails before the first byte is read. Returns the operations to use: a model
 // that runs on reference kernels alone is a reference throughout.
-Result<const VectorOps*> check_winners(const Plan& plan) {
+Result<const Ops*> check_winners(const Plan& plan) {
   const Machine host = probe_machine();
   bool reference = true;
   for (const ModuleReport& module : plan.modules()) {
@@ -143,7 +142,7 @@ Result<const VectorOps*> check_winners(const Plan& plan) {
     }
     reference = reference && card->backend == "ref";
   }
-  return reference ? &scalar_vector_ops() : &vector_ops(plan.machine().cpu_features & host.cpu_features);
+  return reference ? &reference_ops() : &host_ops(plan.machine().cpu_features & host.cpu_features);
 }
 
 // What the weights leave of nine tenths of the host's memory, but never less than an eighth of it: a budget is address
@@ -166,7 +165,7 @@ KvType default_kv_type(const Policy& policy) {
 
 Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, const LoadOptions& options) {
   const Plan& own = plan.opened();
-  MORACLE_ASSIGN(const VectorOps* const ops, check_winners(own));
+  MORACLE_ASSIGN(const Ops* const ops, check_winners(own));
   PackedModules modules(own, pool, options);
   const KvType kv = options.kv.value_or(default_kv_type(own.policy()));
   auto built = guarded("load the weights", [&] { return build_transformer(own.spec(), modules, *ops, kv); });

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <optional>
 
@@ -79,13 +78,21 @@ Result<> read_embedding(const MatrixSource& source, Element element, std::int64_
 
 }  // namespace
 
+std::span<const KvSpan> ForwardContext::kv_spans(std::size_t layer, std::span<KvSpan> memory) const {
+  for (std::size_t s = 0; s < spans.size(); ++s) {
+    const SequenceSpan& span = spans[s];
+    memory[s] = {.begin = span.begin, .count = span.count, .start = span.start, .blocks = span.state->blocks(layer)};
+  }
+  return memory.first(spans.size());
+}
+
 void Norm::run(const ForwardContext& context, std::int64_t rows, const float* x, float* y) const {
-  const auto size = static_cast<std::int64_t>(weight.size());
-  context.pool.parallel_for(ceil_div(rows, kTokenTile), [&](std::int64_t tile, int) {
-    for (std::int64_t row = tile * kTokenTile; row < std::min((tile + 1) * kTokenTile, rows); ++row) {
-      context.ops.rms_norm(x + row * size, weight.data(), eps, y + row * size, size);
-    }
-  });
+  context.ops.rms_norm(context.run_context({}), {.rows = narrow<std::int32_t>(rows),
+                                                 .cols = narrow<std::int32_t>(std::ssize(weight)),
+                                                 .eps = eps,
+                                                 .x = x,
+                                                 .weight = weight.data(),
+                                                 .out = y});
 }
 
 Result<Embedding> Embedding::lay_out(const MatrixSpec& spec) {
@@ -119,17 +126,17 @@ Result<Embedding> Embedding::load(const MatrixSource& source, ThreadPool& pool) 
   return embedding;
 }
 
-void Embedding::lookup(std::int32_t id, float* out) const {
-  if (element_ == Element::f32) {
-    std::memcpy(out, table_.data() + count(id) * count(width_) * sizeof(float), count(width_) * sizeof(float));
-    return;
-  }
-  const std::byte* row = table_.data() + count(id) * count(width_) * sizeof(std::uint16_t);
-  for (std::int64_t i = 0; i < width_; ++i) {
-    std::uint16_t code = 0;
-    std::memcpy(&code, row + count(i) * sizeof code, sizeof code);
-    out[i] = element_ == Element::bf16 ? decode_bf16(code) : decode_f16(code);
-  }
+void Embedding::lookup(const ForwardContext& context, float* out) const {
+  EmbedArgs args{};
+  args.pack.weights = reinterpret_cast<const std::uint8_t*>(table_.data());
+  args.pack.code = element_ == Element::f32    ? DeviceCode::f32
+                   : element_ == Element::bf16 ? DeviceCode::bf16
+                                               : DeviceCode::f16;
+  args.matrix.cols = args.matrix.padded = narrow<std::int32_t>(width_);
+  args.tokens = narrow<std::int32_t>(context.tokens);
+  args.ids = context.ids;
+  args.out = out;
+  context.ops.embed(context.run_context({}), args);
 }
 
 std::size_t linear_workspace(std::initializer_list<const PackedLinear*> linears, std::int64_t tokens, int threads) {
@@ -164,18 +171,10 @@ void DenseMlp::run(const ForwardContext& context, const float* x, float* out) co
   float* gate = arena.take<float>(count(tokens * width)).data();
   float* up = arena.take<float>(count(tokens * width)).data();
   const RunContext run = context.run_context(arena.take<std::byte>(
-      linear_workspace({parts_.gate.get(), parts_.up.get(), parts_.down.get()}, tokens, context.pool.threads())));
+      linear_workspace({parts_.gate.get(), parts_.up.get(), parts_.down.get()}, tokens, context.threads())));
   run_linears(run, {{parts_.gate.get(), gate}, {parts_.up.get(), up}}, tokens, x);
-  const bool plain_silu = parts_.activation.fn == ActivationFn::silu && parts_.activation.limit == 0.0F;
-  context.pool.parallel_for(ceil_div(tokens, kTokenTile), [&](std::int64_t tile, int) {
-    const std::int64_t begin = tile * kTokenTile * width;
-    const std::int64_t end = std::min((tile + 1) * kTokenTile, tokens) * width;
-    if (plain_silu) {
-      context.ops.silu_mul(gate + begin, up + begin, gate + begin, end - begin);
-    } else {
-      for (std::int64_t i = begin; i < end; ++i) gate[i] = apply_activation(parts_.activation, gate[i], up[i]);
-    }
-  });
+  context.ops.gated_activation(
+      run, {.count = tokens * width, .activation = parts_.activation, .gate = gate, .up = up, .out = gate});
   parts_.down->run(run, tokens, gate, out);
 }
 
@@ -213,16 +212,14 @@ void MoeFeedForward::add_shared(const ForwardContext& context, const float* x, f
   float* const shared = arena.take<float>(count(tokens * hidden)).data();
   float* const gate = arena.take<float>(count(tokens)).data();
   ForwardContext rest = context;
-  rest.workspace = arena.take<std::byte>(rest_bytes(tokens, context.pool.threads()));
+  rest.workspace = arena.take<std::byte>(rest_bytes(tokens, context.threads()));
   parts_.shared->run(rest, x, shared);
-  const bool gated = parts_.shared_gate != nullptr;
-  if (gated) parts_.shared_gate->run(rest.run_context(rest.workspace), tokens, x, gate);
-  context.pool.parallel_for(ceil_div(tokens, kTokenTile), [&](std::int64_t tile, int) {
-    for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, tokens); ++t) {
-      if (gated) context.ops.scale(1.0F / (1.0F + std::exp(-gate[t])), shared + t * hidden, hidden);
-      context.ops.add(shared + t * hidden, out + t * hidden, hidden);
-    }
-  });
+  if (parts_.shared_gate == nullptr) {
+    context.ops.add(rest.run_context({}), {.count = tokens * hidden, .x = shared, .sum = out});
+    return;
+  }
+  parts_.shared_gate->run(rest.run_context(rest.workspace), tokens, x, gate);
+  context.ops.add_gated(rest.run_context({}), {.rows = tokens, .cols = hidden, .gate = gate, .x = shared, .sum = out});
 }
 
 }  // namespace moracle

@@ -10,9 +10,8 @@
 
 #include "base/memory.h"
 #include "base/phase_clock.h"
-#include "base/thread_pool.h"
 #include "kernels/kernel.h"
-#include "kernels/vector/vector_ops.h"
+#include "kernels/ops.h"
 #include "model/run/rope.h"
 #include "model/spec/spec.h"
 #include "model/state/state.h"
@@ -28,22 +27,16 @@ struct SequenceSpan {
   PagedState* state = nullptr;
 };
 
-// cos and sin of every token of the batch, [tokens, rotary_dims / 2].
-struct RopeTable {
-  float* cos = nullptr;
-  float* sin = nullptr;
-};
-
-// What every block of one forward call shares.
+// What every block of one forward call shares. Blocks build the arguments of operations and kernels; what computes is
+// theirs.
 struct ForwardContext {
   Stream& stream;  // of the host
-  ThreadPool& pool;
-  const VectorOps& ops;
+  const Ops& ops;
   std::span<std::byte> workspace;
   std::int64_t tokens = 0;
   const std::int32_t* ids = nullptr;
   std::span<const SequenceSpan> spans;
-  std::span<const RopeTable> ropes;
+  std::span<const RopeTable> ropes;      // of every token of the batch
   const DeviceStatus* status = nullptr;  // null: nobody asks
   PhaseClock* clock = nullptr;           // the same
   RoutingTally* tally = nullptr;         // the same
@@ -51,11 +44,11 @@ struct ForwardContext {
   void enter(Phase phase) const {
     if (clock != nullptr) clock->enter(phase);
   }
+  // The spans with a layer's share of their blocks; `memory` has room for them.
+  [[nodiscard]] std::span<const KvSpan> kv_spans(std::size_t layer, std::span<KvSpan> memory) const;
+  [[nodiscard]] int threads() const { return stream.pool().threads(); }
   [[nodiscard]] RunContext run_context(std::span<std::byte> rest) const { return {stream, rest, status}; }
 };
-
-// Tokens that one task of an elementwise loop takes: enough to outweigh handing it out.
-inline constexpr std::int64_t kTokenTile = 8;
 
 // RMSNorm with the (1 + w) of some families already added.
 struct Norm {
@@ -63,6 +56,7 @@ struct Norm {
   float eps = 1e-6F;
 
   [[nodiscard]] std::size_t bytes() const { return weight.size() * sizeof(float); }
+  [[nodiscard]] NormArgs args() const { return {.weight = weight.data(), .size = std::ssize(weight), .eps = eps}; }
   // y[rows, size] = norm of x[rows, size]; y may be x.
   void run(const ForwardContext& context, std::int64_t rows, const float* x, float* y) const;
 };
@@ -75,7 +69,8 @@ class Embedding {
   // The same size without the numbers: for those who only ask for bytes().
   static Result<Embedding> lay_out(const MatrixSpec& spec);
   [[nodiscard]] std::size_t bytes() const { return table_.size(); }
-  void lookup(std::int32_t id, float* out) const;  // 0 <= id < rows
+  // out[tokens, width] = rows of the table; 0 <= id < rows.
+  void lookup(const ForwardContext& context, float* out) const;
 
  private:
   [[nodiscard]] std::size_t element_bytes() const { return element_ == Element::f32 ? 4 : 2; }
@@ -91,7 +86,7 @@ class Mixer {
   virtual ~Mixer() = default;
   [[nodiscard]] virtual LayerState state() const = 0;
   [[nodiscard]] virtual std::size_t bytes() const = 0;
-  [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, int threads) const = 0;
+  [[nodiscard]] virtual std::size_t workspace_bytes(const Ops& ops, std::int64_t tokens, int threads) const = 0;
   // out[tokens, hidden] from the normed x[tokens, hidden]; appends the batch to the states, which have room for it.
   virtual void run(const ForwardContext& context, const float* x, float* out) const = 0;
 };

@@ -8,9 +8,7 @@
 
 namespace moracle {
 
-// q, k and v pass a short causal convolution over time; each value head then keeps a matrix S [key_dim, value_dim] that
-// decays, forgets what its key held and learns the new value. Tokens of a sequence are taken one after the other, so
-// the bits do not depend on how a prompt was cut, on the rest of the batch, or on the number of threads.
+// Projections around Ops::delta_rule.
 class DeltaNet final : public Mixer {
  public:
   struct Parts {
@@ -30,28 +28,18 @@ class DeltaNet final : public Mixer {
   };
   explicit DeltaNet(Parts parts);
 
-  // Fixed floats: the last kernel - 1 inputs of the convolution [kernel - 1, channels], then S of every head.
   [[nodiscard]] LayerState state() const override;
   [[nodiscard]] std::size_t bytes() const override;
-  [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override;
+  [[nodiscard]] std::size_t workspace_bytes(const Ops& ops, std::int64_t tokens, int threads) const override;
   void run(const ForwardContext& context, const float* x, float* out) const override;
 
  private:
-  struct Buffers;
+  struct Call;
 
-  [[nodiscard]] std::int64_t keys() const { return parts_.key_heads * parts_.key_dim; }
-  [[nodiscard]] std::int64_t values() const { return parts_.value_heads * parts_.value_dim; }
-  [[nodiscard]] std::int64_t channels() const { return 2 * keys() + values(); }
-  [[nodiscard]] std::int64_t conv_floats() const { return (parts_.kernel - 1) * channels(); }
-  [[nodiscard]] bool grouped() const { return parts_.z == nullptr; }
-  [[nodiscard]] std::size_t linear_bytes(std::int64_t tokens, int threads) const;
-
-  void project(const ForwardContext& context, const RunContext& run, const float* x, const Buffers& buffers) const;
-  void ungroup(const ForwardContext& context, const Buffers& buffers) const;
-  void convolve(const ForwardContext& context, const Buffers& buffers) const;
-  void prepare(const ForwardContext& context, const Buffers& buffers) const;
-  void recur(const ForwardContext& context, const Buffers& buffers) const;
-  void norm_and_gate(const ForwardContext& context, const Buffers& buffers) const;
+  // All but pointers, for so many tokens.
+  [[nodiscard]] DeltaRuleArgs shape(std::int64_t tokens) const;
+  // Lays out one call's memory; with a counting arena it tells how much that is.
+  Call lay_out(BumpArena& arena, const Ops& ops, std::int64_t tokens, int threads) const;
 
   Parts parts_;
   std::vector<float> taps_;  // [kernel, channels]

@@ -28,8 +28,7 @@ struct LatentProjection {
   [[nodiscard]] std::size_t bytes() const { return keys.size() + values.size(); }
 };
 
-// The state holds a latent and one rotated key, shared by all heads, for each position. Softmax and its guarantees are
-// those of Attention: the same bits whatever else is in the batch, however a prompt was cut, for any number of threads.
+// Projections around the latent form of Ops::attention.
 class LatentAttention final : public Mixer {
  public:
   struct Parts {
@@ -55,40 +54,14 @@ class LatentAttention final : public Mixer {
 
   [[nodiscard]] LayerState state() const override;
   [[nodiscard]] std::size_t bytes() const override;
-  [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override;
+  [[nodiscard]] std::size_t workspace_bytes(const Ops& ops, std::int64_t tokens, int threads) const override;
   void run(const ForwardContext& context, const float* x, float* out) const override;
 
  private:
-  struct Buffers;
-  struct Query;
-  struct Scratch;
-  struct Chunk;
-  struct Section;
-  struct Sums;
+  struct Call;
 
-  // Numbers of one position's state, and of one head's query once it is absorbed: latent, then rotated part.
-  [[nodiscard]] std::int64_t width() const { return parts_.latent + parts_.rotary; }
-  [[nodiscard]] std::int64_t query_width() const { return parts_.nope + parts_.rotary; }
-  [[nodiscard]] std::size_t linear_bytes(std::int64_t tokens, int threads) const;
-
-  void rotate(const ForwardContext& context, std::int64_t token, const float* from, float* to) const;
-  void append(const ForwardContext& context, const Buffers& buffers) const;
-  void absorb(const ForwardContext& context, const Chunk& chunk, const Buffers& buffers) const;
-  void attend(const ForwardContext& context, const Chunk& chunk, const Buffers& buffers) const;
-  // Each task some heads of one query, from the first section to the last.
-  void attend_heads(const ForwardContext& context, const Chunk& chunk, std::int64_t tile, const Buffers& buffers) const;
-  // Each task one section; what they give is merged when all are done.
-  void attend_sections(const ForwardContext& context, const Chunk& chunk, const Buffers& buffers) const;
-  void attend_section(const ForwardContext& context, const Section& section, Scratch& scratch, Sums& sums) const;
-  void attend_block(const ForwardContext& context, const Query& query, std::int64_t block, Scratch& scratch,
-                    Sums& sums) const;
-  // The numbers of a block's first positions, [positions, width]; widened to `room` where they are kept otherwise.
-  [[nodiscard]] const float* rows_of(const ForwardContext& context, std::byte* block, std::int64_t positions,
-                                     float* room) const;
-  void merge(const ForwardContext& context, const Sums& added, bool first, Sums& sums) const;
-  // Divides what was summed, and puts it where the absorbed queries were.
-  void finish(const ForwardContext& context, Sums& sums, float* rows) const;
-  void project_values(const ForwardContext& context, const Chunk& chunk, const Buffers& buffers) const;
+  // Lays out one call's memory; with a counting arena it tells how much that is.
+  Call lay_out(BumpArena& arena, const Ops& ops, std::int64_t tokens, int threads) const;
 
   Parts parts_;
 };

@@ -51,6 +51,10 @@ struct Transformer::Buffers {
   float* hidden = nullptr;  // [tokens, hidden], the residual stream
   float* normed = nullptr;  // [tokens, hidden]
   float* added = nullptr;   // [tokens, hidden]
+  std::span<RopeTable> ropes{};
+  std::span<RopeTableArgs> rope_args{};
+  std::span<std::int32_t> bad_layer{};  // of DeviceStatus
+  std::span<std::byte> rest{};          // of one block after the other
 };
 
 Transformer::Transformer(Parts parts, ThreadPool& pool) : parts_(std::move(parts)), pool_(pool), stream_(pool) {
@@ -93,18 +97,42 @@ Result<std::unique_ptr<SequenceState>> Transformer::new_sequence() const {
 std::size_t Transformer::block_workspace(std::int64_t tokens) const {
   std::size_t most = parts_.head->workspace_bytes(tokens, pool_.threads());
   for (const TransformerLayer& layer : parts_.layers) {
-    most = std::max({most, layer.mixer->workspace_bytes(tokens, pool_.threads()),
+    most = std::max({most, layer.mixer->workspace_bytes(*parts_.ops, tokens, pool_.threads()),
                      layer.feed_forward->workspace_bytes(tokens, pool_.threads())});
   }
   return most;
 }
 
+Transformer::Buffers Transformer::lay_out(BumpArena& arena, std::int64_t tokens) const {
+  const std::size_t floats = count(tokens * parts_.info.hidden);
+  Buffers buffers{.hidden = arena.take<float>(floats).data(),
+                  .normed = arena.take<float>(floats).data(),
+                  .added = arena.take<float>(floats).data()};
+  buffers.ropes = arena.take<RopeTable>(parts_.ropes.size());
+  buffers.rope_args = arena.take<RopeTableArgs>(parts_.ropes.size());
+  for (std::size_t r = 0; r < parts_.ropes.size(); ++r) {
+    const RopeSpec& rope = parts_.ropes[r];
+    const std::size_t size = count(tokens) * rope.inv_freq.size();
+    float* const cos = arena.take<float>(size).data();
+    float* const sin = arena.take<float>(size).data();
+    if (buffers.ropes.empty()) continue;  // only counted
+    buffers.ropes[r] = {.cos = cos, .sin = sin};
+    buffers.rope_args[r] = {.tokens = tokens,
+                            .half = std::ssize(rope.inv_freq),
+                            .inv_freq = rope.inv_freq.data(),
+                            .scale = rope.scale,
+                            .cos = cos,
+                            .sin = sin};
+  }
+  buffers.bad_layer = arena.take<std::int32_t>(count(tokens));
+  buffers.rest = arena.take<std::byte>(block_workspace(tokens));
+  return buffers;
+}
+
 std::size_t Transformer::workspace_bytes(std::int64_t tokens) const {
-  std::size_t bytes = 3 * BumpArena::cost<float>(count(tokens * parts_.info.hidden)) + BumpArena::kAlignment +
-                      BumpArena::cost<std::int32_t>(count(tokens)) + block_workspace(tokens) +
-                      BumpArena::cost<RopeTable>(parts_.ropes.size());
-  for (const RopeSpec& rope : parts_.ropes) bytes += 2 * BumpArena::cost<float>(count(tokens) * rope.inv_freq.size());
-  return bytes;
+  BumpArena counting = BumpArena::counting();
+  static_cast<void>(lay_out(counting, tokens));
+  return counting.used() + BumpArena::kAlignment;
 }
 
 Result<> Transformer::reserve(std::int64_t tokens) {
@@ -208,26 +236,6 @@ Batch Transformer::without_failed(const Batch& batch, const BatchResult& result)
   return {.ids = ids_, .positions = positions_, .spans = wanted_};
 }
 
-void Transformer::fill_rope_tables(const Batch& batch, std::span<const RopeTable> tables) const {
-  const auto tokens = static_cast<std::int64_t>(batch.ids.size());
-  pool_.parallel_for(ceil_div(tokens, kTokenTile), [&](std::int64_t tile, int) {
-    for (std::size_t r = 0; r < tables.size(); ++r) {
-      const RopeSpec& rope = parts_.ropes[r];
-      const std::size_t half = rope.inv_freq.size();
-      for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, tokens); ++t) {
-        const auto position = static_cast<float>(batch.positions[count(t)]);
-        float* const cos = tables[r].cos + count(t) * half;
-        float* const sin = tables[r].sin + count(t) * half;
-        for (std::size_t i = 0; i < half; ++i) {
-          const float angle = position * rope.inv_freq[i];
-          cos[i] = std::cos(angle) * rope.scale;
-          sin[i] = std::sin(angle) * rope.scale;
-        }
-      }
-    }
-  });
-}
-
 std::size_t Transformer::span_of(std::int64_t token) const {
   std::size_t span = 0;
   while (span + 1 < spans_.size() && token >= spans_[span + 1].begin) ++span;
@@ -276,13 +284,8 @@ class Transformer::SpanTally final : public RoutingTally {
 void Transformer::run_layers(const ForwardContext& context, SpanTally& tally, Buffers& buffers) const {
   const std::int64_t tokens = context.tokens;
   const std::int64_t hidden = parts_.info.hidden;
-  const auto add_residual = [&] {
-    pool_.parallel_for(ceil_div(tokens, kTokenTile), [&](std::int64_t tile, int) {
-      const std::int64_t begin = tile * kTokenTile * hidden;
-      const std::int64_t end = std::min((tile + 1) * kTokenTile, tokens) * hidden;
-      context.ops.add(buffers.added + begin, buffers.hidden + begin, end - begin);
-    });
-  };
+  const RunContext run = context.run_context({});
+  const AddArgs residual{.count = tokens * hidden, .x = buffers.added, .sum = buffers.hidden};
   for (std::size_t l = 0; l < parts_.layers.size(); ++l) {
     const TransformerLayer& layer = parts_.layers[l];
     tally.enter(l);
@@ -290,12 +293,12 @@ void Transformer::run_layers(const ForwardContext& context, SpanTally& tally, Bu
     layer.input_norm.run(context, tokens, buffers.hidden, buffers.normed);
     layer.mixer->run(context, buffers.normed, buffers.added);
     context.enter(Phase::norms);
-    add_residual();
+    context.ops.add(run, residual);
     layer.post_norm.run(context, tokens, buffers.hidden, buffers.normed);
     context.enter(Phase::dense);
     layer.feed_forward->run(context, buffers.normed, buffers.added);
     context.enter(Phase::norms);
-    add_residual();
+    context.ops.add(run, residual);
   }
 }
 
@@ -313,12 +316,9 @@ void Transformer::tell_unrouted(const DeviceStatus& status, BatchResult& result)
 void Transformer::find_bad_tokens(const ForwardContext& context, const Buffers& buffers, BatchResult& result) {
   const std::int64_t tokens = context.tokens;
   const std::int64_t hidden = parts_.info.hidden;
-  bad_.assign(count(tokens), 0);
-  pool_.parallel_for(ceil_div(tokens, kTokenTile), [&](std::int64_t tile, int) {
-    for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, tokens); ++t) {
-      bad_[count(t)] = context.ops.finite(buffers.hidden + t * hidden, hidden) ? 0 : 1;
-    }
-  });
+  bad_.resize(count(tokens));
+  context.ops.find_not_finite(context.run_context({}),
+                              {.rows = tokens, .cols = hidden, .x = buffers.hidden, .bad = bad_.data()});
   for (std::int64_t t = 0; t < tokens; ++t) {
     if (bad_[count(t)] != 0) fail(span_of(t), t, "the hidden states behind the last layer", result);
   }
@@ -366,12 +366,15 @@ void Transformer::list_head_rows(BatchResult& result) {
   result.top.resize(top);
 }
 
-void Transformer::gather_rows(const ForwardContext& context, Buffers& buffers) const {
-  const std::int64_t hidden = parts_.info.hidden;
-  for (std::size_t row = 0; row < head_rows_.size(); ++row) {
-    std::copy_n(buffers.hidden + head_rows_[row].token * hidden, hidden,
-                buffers.added + static_cast<std::int64_t>(row) * hidden);
-  }
+void Transformer::gather_rows(const ForwardContext& context, Buffers& buffers) {
+  gathered_.resize(head_rows_.size());
+  std::transform(head_rows_.begin(), head_rows_.end(), gathered_.begin(),
+                 [](const HeadRow& row) { return static_cast<std::int32_t>(row.token); });
+  context.ops.gather(context.run_context({}), {.rows = std::ssize(head_rows_),
+                                               .cols = parts_.info.hidden,
+                                               .index = gathered_.data(),
+                                               .from = buffers.hidden,
+                                               .to = buffers.added});
   context.enter(Phase::norms);
   parts_.final_norm.run(context, std::ssize(head_rows_), buffers.added, buffers.normed);
   context.enter(Phase::head);
@@ -385,16 +388,11 @@ void Transformer::multiply_head(const ForwardContext& context, const Buffers& bu
   logits.resize(rows * count(vocabulary));
   parts_.head->run(context.run_context(context.workspace), row_count,
                    buffers.normed + static_cast<std::int64_t>(first) * parts_.info.hidden, logits.data());
-  const std::int64_t pieces = ceil_div(vocabulary, kLogitPiece);
-  bad_.assign(rows * count(pieces), 0);
-  pool_.parallel_for(row_count * pieces, [&](std::int64_t task, int) {
-    const std::int64_t begin = task % pieces * kLogitPiece;
-    const float* const at = logits.data() + task / pieces * vocabulary + begin;
-    bad_[count(task)] = context.ops.finite(at, std::min(kLogitPiece, vocabulary - begin)) ? 0 : 1;
-  });
-  for (std::size_t task = 0; task < bad_.size(); ++task) {
-    const HeadRow& row = head_rows_[first + task / count(pieces)];
-    if (bad_[task] != 0) fail(row.span, row.token, "the logits", result);
+  bad_.resize(rows);
+  context.ops.find_not_finite(context.run_context({}),
+                              {.rows = row_count, .cols = vocabulary, .x = logits.data(), .bad = bad_.data()});
+  for (std::size_t row = 0; row < rows; ++row) {
+    if (bad_[row] != 0) fail(head_rows_[first + row].span, head_rows_[first + row].token, "the logits", result);
   }
 }
 
@@ -463,39 +461,28 @@ Result<> Transformer::compute(const Batch& whole, std::span<SequenceState* const
   if (tokens == 0) return Ok{};
   MORACLE_TRY(reserve(tokens));
 
-  const std::int64_t hidden = parts_.info.hidden;
   BumpArena arena({workspace_.data(), workspace_.size()});
-  Buffers buffers{.hidden = arena.take<float>(count(tokens * hidden)).data(),
-                  .normed = arena.take<float>(count(tokens * hidden)).data(),
-                  .added = arena.take<float>(count(tokens * hidden)).data()};
-  const auto tables = arena.take<RopeTable>(parts_.ropes.size());
-  for (std::size_t r = 0; r < tables.size(); ++r) {
-    const std::size_t floats = count(tokens) * parts_.ropes[r].inv_freq.size();
-    tables[r] = {.cos = arena.take<float>(floats).data(), .sin = arena.take<float>(floats).data()};
-  }
+  Buffers buffers = lay_out(arena, tokens);
+  std::fill(buffers.bad_layer.begin(), buffers.bad_layer.end(), DeviceStatus::kRouted);
+  const DeviceStatus status{.bad_layer = buffers.bad_layer.data()};
   SpanTally tally(spans_, parts_.info.experts);
-  const auto bad_layers = arena.take<std::int32_t>(count(tokens));
-  std::fill(bad_layers.begin(), bad_layers.end(), DeviceStatus::kRouted);
-  const DeviceStatus status{.bad_layer = bad_layers.data()};
   const ForwardContext context{.stream = stream_,
-                                .pool = pool_,
                                .ops = *parts_.ops,
-                               .workspace = arena.take<std::byte>(block_workspace(tokens)),
+                               .workspace = buffers.rest,
                                .tokens = tokens,
                                .ids = batch.ids.data(),
                                .spans = spans_,
-                               .ropes = tables,
+                               .ropes = buffers.ropes,
                                .status = &status,
                                .clock = clock_,
                                .tally = tally.counts() ? &tally : nullptr};
   context.enter(Phase::attention);
-  fill_rope_tables(batch, tables);
+  for (RopeTableArgs& rope : buffers.rope_args) {
+    rope.positions = batch.positions.data();
+    context.ops.rope_table(context.run_context({}), rope);
+  }
   context.enter(Phase::embedding);
-  pool_.parallel_for(ceil_div(tokens, kTokenTile), [&](std::int64_t tile, int) {
-    for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, tokens); ++t) {
-      parts_.embedding.lookup(batch.ids[count(t)], buffers.hidden + t * hidden);
-    }
-  });
+  parts_.embedding.lookup(context, buffers.hidden);
   run_layers(context, tally, buffers);
   // A device that failed leaves NaN behind, which is not the cause.
   MORACLE_TRY(stream_.wait());

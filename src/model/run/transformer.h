@@ -35,7 +35,7 @@ class Transformer final : public Model {
     Norm final_norm{};
     std::unique_ptr<PackedLinear> head{};
     std::vector<RopeSpec> ropes{};
-    const VectorOps* ops = nullptr;
+    const Ops* ops = nullptr;
   };
   // The pool outlives the model.
   Transformer(Parts parts, ThreadPool& pool);
@@ -88,7 +88,8 @@ class Transformer final : public Model {
   Result<> run_whole(const Batch& batch, std::span<SequenceState* const> states, BatchResult& result);
   // Everything but holding what was computed.
   Result<> compute(const Batch& batch, std::span<SequenceState* const> states, BatchResult& result);
-  void fill_rope_tables(const Batch& batch, std::span<const RopeTable> tables) const;
+  // One call's memory; with a counting arena it tells how much that is.
+  Buffers lay_out(BumpArena& arena, std::int64_t tokens) const;
   class SpanTally;
   void run_layers(const ForwardContext& context, SpanTally& tally, Buffers& buffers) const;
   void tell_unrouted(const DeviceStatus& status, BatchResult& result) const;
@@ -97,7 +98,7 @@ class Transformer final : public Model {
   // together.
   void list_head_rows(BatchResult& result);
   // Brings them, normed, to buffers.normed.
-  void gather_rows(const ForwardContext& context, Buffers& buffers) const;
+  void gather_rows(const ForwardContext& context, Buffers& buffers);
   // Logits of head_rows_[first, first + rows); a NaN or an infinity in them ends its span.
   void multiply_head(const ForwardContext& context, const Buffers& buffers, std::size_t first, std::size_t rows,
                      std::vector<float>& logits, BatchResult& result);
@@ -127,7 +128,8 @@ class Transformer final : public Model {
   std::vector<Batch::Span> asked_;  // of forward and forward_top_k
   BatchResult result_;              // of theirs
   std::vector<HeadRow> head_rows_;
-  std::size_t logit_rows_ = 0;  // the first ones of head_rows_
+  std::vector<std::int32_t> gathered_;  // tokens of head_rows_
+  std::size_t logit_rows_ = 0;          // the first ones of head_rows_
   std::vector<Ranks> ranks_;
   std::vector<std::uint64_t> seeds_;  // of head_rows_
   std::vector<std::uint8_t> bad_;     // by token or row

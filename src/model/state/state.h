@@ -7,12 +7,13 @@
 #include <vector>
 
 #include "base/result.h"
+#include "kernels/ops.h"
 #include "model/model.h"
 #include "model/state/block_pool.h"
 
 namespace moracle {
 
-inline constexpr std::int64_t kBlockTokens = 64;
+inline constexpr std::int64_t kBlockTokens = kKvBlock;
 
 // What one layer keeps: bytes for each block of positions (keys and values, a latent, ...), and floats that do not
 // grow with the sequence (a recurrent state).
@@ -79,10 +80,14 @@ class PagedState final : public SequenceState {
   // The end of a call that worked: its positions are held, and next_fixed() becomes fixed().
   void commit(std::int64_t length);
 
-  [[nodiscard]] std::byte* block(std::size_t layer, std::int64_t index) {
+  // The layer's share of this sequence's blocks, until the next reserve().
+  [[nodiscard]] KvBlocks blocks(std::size_t layer) {
     const StateLayout::Place& place = layout_->place(layer);
-    return pool_->data(place.kind, tables_[place.kind][static_cast<std::size_t>(index)]) + place.offset;
+    return {.memory = pool_->data(place.kind, 0) + place.offset,
+            .stride = pool_->stride(place.kind),
+            .table = tables_[place.kind].data()};
   }
+  [[nodiscard]] std::byte* block(std::size_t layer, std::int64_t index) { return blocks(layer).block(index); }
   // What the held positions left behind; zeros where there are none. A call reads it and writes all of its own into
   // next_fixed(), so that one that fails has changed nothing. Both after reserve().
   [[nodiscard]] const float* fixed(std::size_t layer) { return floats(fixed_, layer); }

@@ -8,7 +8,6 @@
 #include <random>
 #include <utility>
 
-#include "kernels/vector/select.h"
 #include "support/dense_linear.h"
 #include "support/lone_state.h"
 
@@ -74,7 +73,7 @@ struct Fixture {
     layout = std::make_shared<const StateLayout>(std::vector<LayerState>{attention->state()});
   }
 
-  std::vector<float> run(PagedState& state, const std::vector<float>& x, const VectorOps& ops, int threads) const {
+  std::vector<float> run(PagedState& state, const std::vector<float>& x, const Ops& ops, int threads) const {
     ThreadPool pool(threads);
     const auto tokens = static_cast<std::int64_t>(x.size()) / setup.hidden;
     EXPECT_TRUE(state.reserve(state.length() + tokens).ok());
@@ -88,10 +87,9 @@ struct Fixture {
     }
     const RopeTable table{cos.data(), sin.data()};
     const SequenceSpan span{.begin = 0, .count = tokens, .start = state.length(), .state = &state};
-    std::vector<std::byte> workspace(attention->workspace_bytes(tokens, threads));
+    std::vector<std::byte> workspace(attention->workspace_bytes(ops, tokens, threads));
     Stream stream(pool);
     const ForwardContext context{.stream = stream,
-                                 .pool = pool,
                                  .ops = ops,
                                  .workspace = workspace,
                                  .tokens = tokens,
@@ -213,8 +211,8 @@ void expect_matches(const Fixture& fixture, const std::vector<float>& x, const s
   EXPECT_LT(largest, 1e-5);  // values are about 1; sums of up to 130 f32 terms
 }
 
-std::vector<const VectorOps*> implementations() {
-  return {&scalar_vector_ops(), &vector_ops(probe_machine().cpu_features)};
+std::vector<const Ops*> implementations() {
+  return {&reference_ops(), &host_ops(probe_machine().cpu_features)};
 }
 
 TEST(Attention, MatchesTheDefinition) {
@@ -238,11 +236,11 @@ TEST(Attention, MatchesTheDefinition) {
       {.rotary_dims = 0, .window = 20, .element_gate = true, .head_gate = true},
       {.whole_norm = true, .head_gate = true},
   };
-  for (const VectorOps* ops : implementations()) {
+  for (const Ops* ops : implementations()) {
     for (std::size_t i = 0; i < setups.size(); ++i) {
       const Fixture fixture(setups[i]);
       for (const std::int64_t tokens : {1, 63, 64, 65, 129}) {
-        SCOPED_TRACE(std::string(ops->name) + " setup " + std::to_string(i) + " tokens " + std::to_string(tokens));
+        SCOPED_TRACE(std::string(ops->name()) + " setup " + std::to_string(i) + " tokens " + std::to_string(tokens));
         auto state = test::lone_state(fixture.layout);
         ASSERT_TRUE(state.ok());
         const auto x = random_input(tokens, fixture.setup.hidden);
@@ -256,7 +254,7 @@ TEST(Attention, AnyCutAndThreadCountGivesTheSameBits) {
   const Fixture fixture({.window = 50, .sinks = true, .element_gate = true, .head_gate = true});
   const auto hidden = static_cast<std::ptrdiff_t>(fixture.setup.hidden);
   const auto x = random_input(140, hidden);
-  for (const VectorOps* ops : implementations()) {
+  for (const Ops* ops : implementations()) {
     auto whole_state = test::lone_state(fixture.layout);
     const auto whole = fixture.run(**whole_state, x, *ops, 3);
     auto state = test::lone_state(fixture.layout);
@@ -268,7 +266,7 @@ TEST(Attention, AnyCutAndThreadCountGivesTheSameBits) {
       pieces.insert(pieces.end(), out.begin(), out.end());
       done += count;
     }
-    EXPECT_EQ(whole, pieces) << ops->name;
+    EXPECT_EQ(whole, pieces) << ops->name();
   }
 }
 
@@ -281,8 +279,8 @@ TEST(Attention, SectionsOfLongContextsGiveTheSameBitsOnAnyThreads) {
     const auto hidden = static_cast<std::ptrdiff_t>(fixture.setup.hidden);
     const std::ptrdiff_t tokens = 1100;
     const auto x = random_input(tokens, hidden);
-    for (const VectorOps* ops : implementations()) {
-      SCOPED_TRACE(std::string(ops->name) + " window " + std::to_string(shape.window));
+    for (const Ops* ops : implementations()) {
+      SCOPED_TRACE(std::string(ops->name()) + " window " + std::to_string(shape.window));
       auto whole_state = test::lone_state(fixture.layout);
       const auto whole = fixture.run(**whole_state, x, *ops, 1);
       expect_matches(fixture, x, whole);
@@ -314,8 +312,8 @@ TEST(Attention, NarrowKeysAndValuesStayNear) {
       const auto hidden = static_cast<std::ptrdiff_t>(narrow.hidden);
       const auto x = random_input(150, hidden);
       const auto want = fixture.naive(x);
-      for (const VectorOps* ops : implementations()) {
-        SCOPED_TRACE(std::string(to_string(kv)) + " " + ops->name);
+      for (const Ops* ops : implementations()) {
+        SCOPED_TRACE(std::string(to_string(kv)) + " " + std::string(ops->name()));
         auto whole_state = test::lone_state(fixture.layout);
         const auto whole = fixture.run(**whole_state, x, *ops, 3);
         double error = 0.0;

@@ -9,7 +9,6 @@
 #include <optional>
 #include <random>
 
-#include "kernels/vector/select.h"
 #include "support/dense_linear.h"
 
 namespace moracle {
@@ -48,7 +47,7 @@ struct Fixture {
     routed.hidden = kHidden;
     routed.router.assign(3 * kHidden, 0.0F);  // every score is a half
     routed.experts = std::make_unique<IdentityExperts>();
-    routed.ops = &scalar_vector_ops();
+    routed.ops = &reference_ops();
     MoeFeedForward::Parts parts{.routed = MoeLayer(std::move(routed)), .hidden = kHidden};
     if (kind != Shared::none) {
       parts.shared.emplace(DenseMlp::Parts{.gate = make(kWidth, kHidden, gate),
@@ -94,8 +93,7 @@ Ran run(const MoeFeedForward& block, const std::vector<float>& x, int threads) {
           .out = std::vector<float>(x.size(), -1.0F)};
   const DeviceStatus status{.bad_layer = ran.bad_layer.data()};
   const ForwardContext context{.stream = stream,
-                               .pool = pool,
-                               .ops = scalar_vector_ops(),
+                               .ops = reference_ops(),
                                .workspace = workspace,
                                .tokens = tokens,
                                .ids = nullptr,

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <random>
 
-#include "kernels/vector/select.h"
 #include "support/dense_linear.h"
 #include "support/lone_state.h"
 
@@ -106,7 +105,7 @@ struct Fixture {
 
   // One call over sequences that lie one after the other in x.
   std::vector<float> run(const DeltaNet& net, const std::vector<PagedState*>& states,
-                         const std::vector<std::int64_t>& counts, const std::vector<float>& x, const VectorOps& ops,
+                         const std::vector<std::int64_t>& counts, const std::vector<float>& x, const Ops& ops,
                          int threads, bool commit = true) const {
     ThreadPool pool(threads);
     std::vector<SequenceSpan> spans;
@@ -116,15 +115,10 @@ struct Fixture {
       tokens += counts[s];
       EXPECT_TRUE(states[s]->reserve(states[s]->length() + counts[s]).ok());
     }
-    std::vector<std::byte> workspace(net.workspace_bytes(tokens, threads));
+    std::vector<std::byte> workspace(net.workspace_bytes(ops, tokens, threads));
     Stream stream(pool);
-    const ForwardContext context{.stream = stream,
-                                 .pool = pool,
-                                 .ops = ops,
-                                 .workspace = workspace,
-                                 .tokens = tokens,
-                                 .spans = spans,
-                                 .ropes = {}};
+    const ForwardContext context{
+        .stream = stream, .ops = ops, .workspace = workspace, .tokens = tokens, .spans = spans, .ropes = {}};
     std::vector<float> y(x.size());
     net.run(context, x.data(), y.data());
     for (const SequenceSpan& span : spans) {
@@ -132,7 +126,7 @@ struct Fixture {
     }
     return y;
   }
-  std::vector<float> run(const DeltaNet& net, PagedState& state, const std::vector<float>& x, const VectorOps& ops,
+  std::vector<float> run(const DeltaNet& net, PagedState& state, const std::vector<float>& x, const Ops& ops,
                          int threads = 2) const {
     return run(net, {&state}, {static_cast<std::int64_t>(x.size()) / shape.hidden}, x, ops, threads);
   }
@@ -240,8 +234,8 @@ std::vector<float> random_input(std::int64_t tokens, std::int64_t hidden, unsign
   return x;
 }
 
-std::vector<const VectorOps*> implementations() {
-  return {&scalar_vector_ops(), &vector_ops(probe_machine().cpu_features)};
+std::vector<const Ops*> implementations() {
+  return {&reference_ops(), &host_ops(probe_machine().cpu_features)};
 }
 
 TEST(DeltaNet, MatchesTheDefinition) {
@@ -251,11 +245,11 @@ TEST(DeltaNet, MatchesTheDefinition) {
       {.key_heads = 1, .value_heads = 4, .key_dim = 5, .value_dim = 7, .kernel = 2},
       {.key_heads = 4, .value_heads = 8, .key_dim = 128, .value_dim = 64, .kernel = 1},
   };
-  for (const VectorOps* ops : implementations()) {
+  for (const Ops* ops : implementations()) {
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       const Fixture fixture(shapes[i]);
       for (const std::int64_t tokens : {1, 2, 3, 4, 70}) {
-        SCOPED_TRACE(std::string(ops->name) + " shape " + std::to_string(i) + " tokens " + std::to_string(tokens));
+        SCOPED_TRACE(std::string(ops->name()) + " shape " + std::to_string(i) + " tokens " + std::to_string(tokens));
         const auto x = random_input(tokens, fixture.shape.hidden);
         const auto want = fixture.naive(x);
         const auto got = fixture.run(*fixture.separate, *fixture.new_state(), x, *ops);
@@ -274,7 +268,7 @@ TEST(DeltaNet, AnyCutBatchAndThreadCountGivesTheSameBits) {
   const Fixture fixture({.value_dim = 80});
   const auto hidden = static_cast<std::ptrdiff_t>(fixture.shape.hidden);
   const auto x = random_input(40, hidden);
-  for (const VectorOps* ops : implementations()) {
+  for (const Ops* ops : implementations()) {
     const auto whole = fixture.run(*fixture.separate, *fixture.new_state(), x, *ops, 3);
     const auto state = fixture.new_state();
     const auto other = fixture.new_state();
@@ -288,7 +282,7 @@ TEST(DeltaNet, AnyCutBatchAndThreadCountGivesTheSameBits) {
       pieces.insert(pieces.end(), y.begin() + 5 * hidden, y.end());
       done += count;
     }
-    EXPECT_EQ(whole, pieces) << ops->name;
+    EXPECT_EQ(whole, pieces) << ops->name();
   }
 }
 
@@ -297,7 +291,7 @@ TEST(DeltaNet, ACallThatIsNotCommittedChangesNothing) {
   const auto hidden = fixture.shape.hidden;
   const auto prompt = random_input(7, hidden, 1);
   const auto next = random_input(3, hidden, 2);
-  const VectorOps& ops = scalar_vector_ops();
+  const Ops& ops = reference_ops();
   const auto state = fixture.new_state();
   fixture.run(*fixture.separate, *state, prompt, ops);
   const auto fresh = fixture.new_state();

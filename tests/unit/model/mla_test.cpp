@@ -8,7 +8,6 @@
 #include <cmath>
 #include <random>
 
-#include "kernels/vector/select.h"
 #include "scheme/activation_codes.h"
 #include "support/dense_linear.h"
 #include "support/lone_state.h"
@@ -93,7 +92,7 @@ struct LatentFixture {
 
   // Appends one piece to each state, in one batch.
   [[nodiscard]] std::vector<float> run(const std::vector<PagedState*>& states,
-                                       const std::vector<std::vector<float>>& pieces, const VectorOps& ops,
+                                       const std::vector<std::vector<float>>& pieces, const Ops& ops,
                                        int threads) const {
     ThreadPool pool(threads);
     std::vector<float> x;
@@ -118,15 +117,10 @@ struct LatentFixture {
     }
     const RopeTable table{cos.data(), sin.data()};
     const auto tokens = static_cast<std::int64_t>(x.size()) / shape.hidden;
-    std::vector<std::byte> workspace(attention->workspace_bytes(tokens, threads));
+    std::vector<std::byte> workspace(attention->workspace_bytes(ops, tokens, threads));
     Stream stream(pool);
-    const ForwardContext context{.stream = stream,
-                                 .pool = pool,
-                                 .ops = ops,
-                                 .workspace = workspace,
-                                 .tokens = tokens,
-                                 .spans = spans,
-                                 .ropes = {&table, 1}};
+    const ForwardContext context{
+        .stream = stream, .ops = ops, .workspace = workspace, .tokens = tokens, .spans = spans, .ropes = {&table, 1}};
     std::vector<float> out(x.size());
     attention->run(context, x.data(), out.data());
     for (std::size_t s = 0; s < states.size(); ++s) states[s]->commit(spans[s].start + spans[s].count);
@@ -222,8 +216,8 @@ std::vector<float> latent_input(std::int64_t tokens, std::int64_t hidden, unsign
   return x;
 }
 
-std::vector<const VectorOps*> latent_implementations() {
-  return {&scalar_vector_ops(), &vector_ops(probe_machine().cpu_features)};
+std::vector<const Ops*> latent_implementations() {
+  return {&reference_ops(), &host_ops(probe_machine().cpu_features)};
 }
 
 constexpr QuantKey kGroups{
@@ -240,12 +234,12 @@ TEST(LatentAttention, MatchesTheDefinition) {
       {.heads = 70, .nope = 3, .rotary = 4, .value = 5, .latent = 8},
       {.heads = 2, .nope = 33, .rotary = 32, .value = 65, .latent = 64, .rank = 40},
   };
-  for (const VectorOps* ops : latent_implementations()) {
+  for (const Ops* ops : latent_implementations()) {
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       const LatentFixture fixture(shapes[i]);
       // Around the 64 positions of a block and the 128 tokens of a chunk.
       for (const std::int64_t tokens : {1, 63, 64, 65, 131}) {
-        SCOPED_TRACE(std::string(ops->name) + " shape " + std::to_string(i) + " tokens " + std::to_string(tokens));
+        SCOPED_TRACE(std::string(ops->name()) + " shape " + std::to_string(i) + " tokens " + std::to_string(tokens));
         auto state = test::lone_state(fixture.layout);
         ASSERT_TRUE(state.ok());
         const auto x = latent_input(tokens, fixture.shape.hidden, 6);
@@ -270,7 +264,7 @@ TEST(LatentAttention, QuantizesTheLatentAsItsProjectionWould) {
     const LatentFixture plain({});
     const auto x = latent_input(40, fixture.shape.hidden, 7);
     auto state = test::lone_state(fixture.layout);
-    const auto got = fixture.run({state->get()}, {x}, scalar_vector_ops(), 1);
+    const auto got = fixture.run({state->get()}, {x}, reference_ops(), 1);
     const auto want = fixture.naive(x);
     const auto unquantized = plain.naive(x);
     std::vector<double> errors;
@@ -290,7 +284,7 @@ TEST(LatentAttention, AnyBatchCutAndThreadCountGivesTheSameBits) {
   const auto hidden = static_cast<std::ptrdiff_t>(fixture.shape.hidden);
   const auto x = latent_input(140, hidden, 8);
   const auto other = latent_input(67, hidden, 9);
-  for (const VectorOps* ops : latent_implementations()) {
+  for (const Ops* ops : latent_implementations()) {
     auto whole_state = test::lone_state(fixture.layout);
     const auto whole = fixture.run({whole_state->get()}, {x}, *ops, 3);
     auto alone_state = test::lone_state(fixture.layout);
@@ -305,14 +299,14 @@ TEST(LatentAttention, AnyBatchCutAndThreadCountGivesTheSameBits) {
       pieces.insert(pieces.end(), out.begin(), out.end());
       done += count;
     }
-    EXPECT_EQ(whole, pieces) << ops->name;
+    EXPECT_EQ(whole, pieces) << ops->name();
 
     auto first = test::lone_state(fixture.layout);
     auto second = test::lone_state(fixture.layout);
     const auto together = fixture.run({first->get(), second->get()}, {other, x}, *ops, 8);
     std::vector<float> expected = alone;
     expected.insert(expected.end(), whole.begin(), whole.end());
-    EXPECT_EQ(together, expected) << ops->name;
+    EXPECT_EQ(together, expected) << ops->name();
   }
 }
 

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <random>
 
-#include "model/state/kv_codes.h"
+#include "kernels/cpu/ops/kv_codes.h"
 #include "model/state/prefix_store.h"
 #include "scheme/codes.h"
 #include "support/lone_state.h"
@@ -280,17 +280,18 @@ TEST(KvCodes, RoundToNearest) {
   std::vector<float> x(50);
   for (float& value : x) value = normal(rng);
   std::vector<std::uint16_t> halves(100);
-  EXPECT_EQ(store_kv(KvType::bf16, x, reinterpret_cast<std::byte*>(halves.data()), 2), 1.0F);
+  EXPECT_EQ(cpu::store_kv(KvType::bf16, x, reinterpret_cast<std::byte*>(halves.data()), 2), 1.0F);
   for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(halves[2 * i], encode_bf16(x[i]));
   std::vector<std::int8_t> codes(50);
-  const float scale = store_kv(KvType::int8, x, reinterpret_cast<std::byte*>(codes.data()));
+  const float scale = cpu::store_kv(KvType::int8, x, reinterpret_cast<std::byte*>(codes.data()));
   for (std::size_t i = 0; i < x.size(); ++i) {
     EXPECT_LE(std::abs(static_cast<float>(codes[i]) * scale - x[i]), scale * 0.5001F);
   }
-  EXPECT_EQ(store_kv(KvType::int8, std::vector<float>(5, 0.0F), reinterpret_cast<std::byte*>(codes.data())), 0.0F);
-  EXPECT_EQ(store_kv(KvType::int8, std::vector<float>(5, 1e-45F), reinterpret_cast<std::byte*>(codes.data())), 0.0F);
+  EXPECT_EQ(cpu::store_kv(KvType::int8, std::vector<float>(5, 0.0F), reinterpret_cast<std::byte*>(codes.data())), 0.0F);
+  EXPECT_EQ(cpu::store_kv(KvType::int8, std::vector<float>(5, 1e-45F), reinterpret_cast<std::byte*>(codes.data())),
+            0.0F);
   x[7] = std::numeric_limits<float>::infinity();
-  EXPECT_TRUE(std::isnan(store_kv(KvType::int8, x, reinterpret_cast<std::byte*>(codes.data()))));
+  EXPECT_TRUE(std::isnan(cpu::store_kv(KvType::int8, x, reinterpret_cast<std::byte*>(codes.data()))));
 }
 
 }  // namespace

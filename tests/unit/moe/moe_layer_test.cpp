@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "kernels/vector/select.h"
 
 namespace moracle {
 namespace {
@@ -48,7 +47,7 @@ constexpr std::int32_t kLayer = 6;
 constexpr std::int64_t kExperts = 21;  // not a multiple of any tile
 
 // Expert e likes feature e % 8, and high numbers more.
-MoeLayer make_layer(const VectorOps& ops) {
+MoeLayer make_layer(const Ops& ops) {
   MoeLayer::Parts parts;
   parts.routing = {.method = Routing::topk_softmax, .experts = kExperts, .top_k = 2};
   parts.hidden = kHidden;
@@ -82,7 +81,7 @@ Ran run(const MoeLayer& layer, const std::vector<float>& x, int threads) {
 }
 
 TEST(MoeLayer, RoutesEachTokenToItsExperts) {
-  const MoeLayer layer = make_layer(scalar_vector_ops());
+  const MoeLayer layer = make_layer(reference_ops());
   std::vector<float> x(kHidden, 0.0F);
   x[3] = 1e4F;  // experts 3, 11 and 19 compete; 19 wins with logit 2e5, beyond the biased expert's 1000
   const Ran ran = run(layer, x, 1);
@@ -96,7 +95,7 @@ TEST(MoeLayer, AnyThreadCountGivesTheSameBits) {
   std::normal_distribution<float> normal;
   std::vector<float> x(150 * kHidden);
   for (float& value : x) value = normal(rng);
-  const MoeLayer layer = make_layer(vector_ops(probe_machine().cpu_features));
+  const MoeLayer layer = make_layer(host_ops(probe_machine().cpu_features));
   const Ran one = run(layer, x, 1);
   const Ran four = run(layer, x, 4);
   EXPECT_THAT(one.bad_layer, Each(DeviceStatus::kRouted));
@@ -108,7 +107,7 @@ TEST(MoeLayer, BadTokensAreMarkedAndHarmNoOther) {
   std::normal_distribution<float> normal;
   std::vector<float> x(100 * kHidden);
   for (float& value : x) value = normal(rng);
-  const MoeLayer layer = make_layer(scalar_vector_ops());
+  const MoeLayer layer = make_layer(reference_ops());
   const Ran good = run(layer, x, 2);
   auto broken = x;
   broken[80 * kHidden] = std::numeric_limits<float>::quiet_NaN();
@@ -128,7 +127,7 @@ TEST(MoeLayer, HashLayersTakeTheGivenExperts) {
   parts.router.assign(4 * kHidden, 0.0F);
   parts.chosen = {3, 0, 2};
   parts.experts = std::make_unique<ScalingExperts>(kHidden);
-  parts.ops = &scalar_vector_ops();
+  parts.ops = &reference_ops();
   const MoeLayer layer(std::move(parts));
   ThreadPool pool(1);
   std::vector<std::byte> workspace(layer.workspace_bytes(2, 1));

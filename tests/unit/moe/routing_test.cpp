@@ -7,6 +7,8 @@
 #include <limits>
 #include <vector>
 
+#include "support/route_row.h"
+
 namespace moracle {
 namespace {
 
@@ -23,8 +25,7 @@ Routed run(RoutingSpec spec, const std::vector<float>& logits, const std::vector
   Routed routed;
   routed.ids.resize(static_cast<std::size_t>(spec.top_k));
   routed.weights.resize(static_cast<std::size_t>(spec.top_k));
-  std::vector<float> scratch(static_cast<std::size_t>(routing_scratch(spec)));
-  routed.finite = route(spec, {.logits = logits, .bias = bias}, scratch, routed.ids, routed.weights);
+  routed.finite = test::route(spec, {.logits = logits, .bias = bias}, routed.ids, routed.weights);
   return routed;
 }
 
@@ -63,10 +64,9 @@ TEST(Routing, PrescribedExpertsThatAreNoneStayEmpty) {
   const RoutingSpec spec{.method = Routing::hash, .experts = 3, .top_k = 4};
   const std::vector<float> logits{1, 2, 3};
   const std::vector<std::int32_t> chosen{2, 3, -7, 0};
-  std::vector<float> scratch(static_cast<std::size_t>(routing_scratch(spec)));
   std::vector<std::int32_t> ids(4);
   std::vector<float> weights(4);
-  EXPECT_TRUE(route(spec, {.logits = logits, .chosen = chosen}, scratch, ids, weights));
+  EXPECT_TRUE(test::route(spec, {.logits = logits, .chosen = chosen}, ids, weights));
   EXPECT_THAT(ids, ElementsAre(2, -1, -1, 0));
   EXPECT_EQ(weights[1], 0.0F);
   EXPECT_EQ(weights[2], 0.0F);

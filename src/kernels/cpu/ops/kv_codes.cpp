@@ -1,4 +1,4 @@
-#include "model/state/kv_codes.h"
+#include "kernels/cpu/ops/kv_codes.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include "scheme/codes.h"
 
-namespace moracle {
+namespace moracle::cpu {
 
 namespace {
 
@@ -55,4 +55,4 @@ float store_kv(KvType type, std::span<const float> x, std::byte* to, std::int64_
   return 1.0F;
 }
 
-}  // namespace moracle
+}  // namespace moracle::cpu

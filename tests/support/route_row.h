@@ -1,0 +1,40 @@
+// Routing of one token on the host, as a layer asks for it.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "kernels/ops.h"
+#include "moe/routing.h"
+
+namespace moracle::test {
+
+struct RoutingRow {
+  std::span<const float> logits;  // [experts]
+  std::span<const float> bias{};
+  std::span<const std::int32_t> chosen{};  // of a hash layer
+};
+
+// False: a logit is not finite.
+inline bool route(const RoutingSpec& spec, const RoutingRow& row, std::span<std::int32_t> ids,
+                  std::span<float> weights) {
+  static ThreadPool pool(1);
+  Stream stream(pool);
+  constexpr std::int32_t kLayer = 3;
+  std::int32_t bad_layer = DeviceStatus::kRouted;
+  RouteArgs args = route_args(spec);
+  args.tokens = 1;
+  args.logits = row.logits.data();
+  args.bias = row.bias.empty() ? nullptr : row.bias.data();
+  args.prescribed = row.chosen.empty() ? nullptr : row.chosen.data();
+  args.ids = ids.data();
+  args.weights = weights.data();
+  args.layer = kLayer;
+  args.bad_layer = &bad_layer;
+  std::vector<std::byte> workspace(reference_ops().route_bytes(args, 1));
+  reference_ops().route({.stream = stream, .workspace = workspace}, args);
+  return bad_layer != kLayer;
+}
+
+}  // namespace moracle::test
