@@ -115,6 +115,7 @@ typedef struct moracle_plan_options {
   int64_t context;    /* positions of one sequence; 0: 4096, or the model's limit where that is less */
   const char* device; /* as in moracle_explain_options */
   const moracle_policy* policy;
+  const char* kv; /* as in moracle_engine_options */
 } moracle_plan_options;
 MORACLE_API moracle_status moracle_plan(const char* model, const moracle_plan_options* options, char** json,
                                         moracle_error** error);
@@ -269,6 +270,8 @@ typedef struct moracle_engine_options {
   const moracle_policy* policy;
   moracle_on_progress on_progress; /* bytes of weights; null: none */
   void* context;                   /* of on_progress */
+  /* In what numbers keys, values and latents are kept: "f32", "bf16" or "int8"; null: bf16, with backend "ref" f32. */
+  const char* kv;
 } moracle_engine_options;
 
 /* Validates, decides, packs; on error nothing stays behind. Any thread. */

@@ -129,6 +129,7 @@ struct PlanQuestion {
   int ep = 1;
   std::int64_t context = 0;  // 0: 4096, or the model's limit where that is less
   Policy policy{};
+  std::string kv{};  // "f32", "bf16", "int8"; empty: bf16, with backend "ref" f32
 };
 inline Expected<std::string> plan(const std::string& model, const PlanQuestion& question = {}) {
   const detail::CPolicy how(question.policy);
@@ -139,6 +140,7 @@ inline Expected<std::string> plan(const std::string& model, const PlanQuestion& 
   options.context = question.context;
   options.device = question.device.c_str();
   options.policy = &how.value;
+  if (!question.kv.empty()) options.kv = question.kv.c_str();
   return detail::text_of(
       [&](char** json, moracle_error** error) { return moracle_plan(model.c_str(), &options, json, error); });
 }
@@ -317,12 +319,15 @@ struct Prompt {
 
 class Engine {
  public:
-  static Expected<Engine> open(const std::string& model, int threads = 0, const Policy& policy = {}) {
+  // `kv`: in what numbers keys, values and latents are kept, as in PlanQuestion.
+  static Expected<Engine> open(const std::string& model, int threads = 0, const Policy& policy = {},
+                               const std::string& kv = {}) {
     const detail::CPolicy how(policy);
     moracle_engine_options options{};
     options.size = sizeof options;
     options.threads = threads;
     options.policy = &how.value;
+    if (!kv.empty()) options.kv = kv.c_str();
     moracle_engine* handle = nullptr;
     moracle_error* error = nullptr;
     if (moracle_engine_open(model.c_str(), &options, &handle, &error) != MORACLE_OK) return detail::take(error);

@@ -80,9 +80,13 @@ class Engine:
         *,
         threads: int = 0,
         policy: Optional[Policy] = None,
+        kv: Optional[str] = None,
         on_progress: Optional[Callable[[int, int], Any]] = None,
     ) -> None:
-        """`on_progress` gets bytes of weights that are loaded, and in all."""
+        """`kv`: the numbers of keys, values and latents: "f32", "bf16" or "int8".
+
+        `on_progress` gets bytes of weights that are loaded, and in all.
+        """
         raised: list[BaseException] = []
 
         def progress(_context: Any, done: int, total: int) -> int:
@@ -93,7 +97,9 @@ class Engine:
                 raised.append(error)
             return 0
 
-        options = CEngineOptions(threads=integer(threads, "threads", 32), policy=policy_pointer(policy))
+        options = CEngineOptions(
+            threads=integer(threads, "threads", 32), policy=policy_pointer(policy), kv=encoded(kv)
+        )
         if on_progress is not None:
             options.on_progress = ON_PROGRESS(progress)
         handle = ctypes.c_void_p()

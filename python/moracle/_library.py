@@ -77,6 +77,7 @@ class CPlanOptions(Struct):
         ("context", ctypes.c_int64),
         ("device", ctypes.c_char_p),
         ("policy", ctypes.POINTER(CPolicy)),
+        ("kv", ctypes.c_char_p),
     ]
 
 
@@ -172,6 +173,7 @@ class CEngineOptions(Struct):
         ("policy", ctypes.POINTER(CPolicy)),
         ("on_progress", ON_PROGRESS),
         ("context", ctypes.c_void_p),
+        ("kv", ctypes.c_char_p),
     ]
 
 

@@ -42,14 +42,19 @@ def plan(
     ep: int = 1,
     context: int = 0,
     policy: Optional[Policy] = None,
+    kv: Optional[str] = None,
 ) -> Json:
-    """The memory that one rank takes, and the legal degrees of parallelism: `moracle plan --json`."""
+    """The memory that one rank takes, and the legal degrees of parallelism: `moracle plan --json`.
+
+    `kv`: the numbers of keys, values and latents: "f32", "bf16" or "int8".
+    """
     options = CPlanOptions(
         tp=integer(tp, "tp", 32),
         ep=integer(ep, "ep", 32),
         context=integer(context, "context"),
         device=encoded(device),
         policy=policy_pointer(policy),
+        kv=encoded(kv),
     )
     return document("moracle_plan", path_of(model), ctypes.byref(options))
 

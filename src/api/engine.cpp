@@ -24,6 +24,7 @@ Result<std::shared_ptr<OpenEngine>> open(const std::string& folder, const moracl
   session.folder = folder;
   session.machine = probe_machine();
   MORACLE_ASSIGN(session.policy, read_policy(options.policy));
+  MORACLE_ASSIGN(session.kv, read_kv(options.kv));
   session.threads = options.threads;
   if (options.on_progress != nullptr) {
     session.on_progress = [&](const LoadProgress& progress) {

@@ -60,6 +60,7 @@ Result<Json> plan(const std::string& folder, const moracle_plan_options* given) 
   MORACLE_ASSIGN(question.policy, read_policy(options.policy));
   MORACLE_ASSIGN(const auto tp, in_range(options.tp, 0, kMostRanks, "options.tp"));
   MORACLE_ASSIGN(const auto ep, in_range(options.ep, 0, kMostRanks, "options.ep"));
+  MORACLE_ASSIGN(question.kv, read_kv(options.kv));
   MORACLE_ASSIGN(question.context, in_range(options.context, 0, INT32_MAX, "options.context"));
   question.tp = std::max(static_cast<int>(tp), 1);
   question.ep = std::max(static_cast<int>(ep), 1);

@@ -57,6 +57,7 @@ class Questions(TestCase):
             with self.subTest(model.name):
                 self.assertEqual(moracle.inspect(model), program("inspect", model))
                 self.assertEqual(moracle.plan(str(model), tp=1, ep=2), program("plan", model, "--ep", 2))
+                self.assertEqual(moracle.plan(model, kv="int8"), program("plan", model, "--kv", "int8"))
                 self.assertEqual(moracle.verify(model), program("verify", model))
                 for device in ("cpu", "h200", "mi300x", "zen4"):
                     self.assertEqual(moracle.explain(model, device), program("explain", model, "--device", device))
@@ -300,6 +301,12 @@ class Engines(TestCase):
         closed = moracle.Engine(QWEN)
         closed.close()
         self.assert_code("handle.closed", closed.describe)
+
+    def test_numbers_of_keys_and_values(self):
+        with moracle.Engine(QWEN, threads=2, kv="f32") as plain:
+            said = program("run", QWEN, "-p", "The old man", "-n", 10, "--temperature", 0, "--kv", "f32")
+            self.assertEqual(plain.generate("The old man", max_tokens=10, temperature=0).text, said["text"])
+        self.assert_code("argument.name", moracle.Engine, QWEN, kv="f16")
 
     def test_two_in_one_process(self):
         with moracle.Engine(MIXTRAL, threads=2) as other:

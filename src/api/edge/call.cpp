@@ -155,6 +155,14 @@ Result<Policy> read_policy(const moracle_policy* policy) {
   return result;
 }
 
+Result<std::optional<KvType>> read_kv(const char* kv) {
+  if (kv == nullptr) return std::optional<KvType>();
+  MORACLE_ASSIGN(const std::string name, read_text(kv, "options.kv"));
+  const std::optional<KvType> type = kv_type_of(name);
+  if (!type) return wrong_argument("name", "options.kv", "f32, bf16 or int8", name);
+  return type;
+}
+
 char* copy_text(std::string_view text) {
   auto* const copy = static_cast<char*>(allocate(text.size() + 1));
   std::copy(text.begin(), text.end(), copy);

@@ -4,6 +4,7 @@
 #include <moracle/moracle.h>
 
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "base/guarded.h"
 #include "base/json.h"
 #include "base/result.h"
+#include "kernels/kv_type.h"
 #include "oracle/decide.h"
 
 namespace moracle::api {
@@ -63,6 +65,8 @@ Result<> write_struct(const void* from, std::size_t known, void* to, std::string
 // Errors: "argument.null", "text.utf8" for text that is no UTF-8.
 Result<std::string> read_text(const char* text, std::string_view name);
 Result<Policy> read_policy(const moracle_policy* policy);
+// Empty for null. Errors: "argument.name".
+Result<std::optional<KvType>> read_kv(const char* kv);
 
 // Memory that moracle_free frees. Throws std::bad_alloc.
 [[nodiscard]] char* copy_text(std::string_view text);

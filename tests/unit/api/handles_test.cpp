@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <thread>
 #include <vector>
 
@@ -13,10 +14,11 @@ namespace {
 
 class CEngine : public ::testing::Test {
  protected:
-  static moracle_engine* open(const std::string& folder) {
+  static moracle_engine* open(const std::string& folder, const char* kv = nullptr) {
     moracle_engine_options options{};
     options.size = sizeof options;
     options.threads = 2;
+    options.kv = kv;
     moracle_engine* engine = nullptr;
     CallError error;
     EXPECT_EQ(moracle_engine_open(folder.c_str(), &options, &engine, &error.error), MORACLE_OK) << error.message();
@@ -41,6 +43,35 @@ class CEngine : public ::testing::Test {
   }
   const std::string folder_ = checkpoint_folder(kQwen);
 };
+
+// A caller that was built before the choice existed passes a shorter struct.
+TEST_F(CEngine, KeepsKeysAndValuesAsAsked) {
+  moracle_engine_options older{};
+  older.size = offsetof(moracle_engine_options, kv);
+  older.kv = "no number";
+  moracle_engine* engine = nullptr;
+  CallError error;
+  ASSERT_EQ(moracle_engine_open(folder_.c_str(), &older, &engine, &error.error), MORACLE_OK) << error.message();
+  EXPECT_EQ(moracle_engine_close(engine), MORACLE_OK);
+  older.size = sizeof older;
+  EXPECT_EQ(moracle_engine_open(folder_.c_str(), &older, &engine, &error.error), MORACLE_INVALID);
+  EXPECT_EQ(error.code(), "argument.name");
+
+  const std::string prompt = "The old man went";
+  for (const char* const kv : {"f32", "int8"}) {
+    engine = open(folder_, kv);
+    const auto ids = tokens_of(engine, prompt);
+    const auto options = some_tokens(12);
+    const Json reply = document_of([&](char** json, moracle_error** failed) {
+      return moracle_engine_generate(engine, ids.data(), ids.size(), prompt.c_str(), &options, nullptr, nullptr, json,
+                                     failed);
+    });
+    const RunOutcome run = run_process(
+        {MORACLE_BINARY, "run", folder_, "-p", prompt, "-n", "12", "--temperature", "0", "--kv", kv, "--json"});
+    EXPECT_EQ(reply.at("text"), Json::parse(run.out).at("text")) << kv;
+    EXPECT_EQ(moracle_engine_close(engine), MORACLE_OK);
+  }
+}
 
 TEST_F(CEngine, GeneratesWhatTheCommandLineDoes) {
   moracle_engine* const engine = open(folder_);

@@ -47,6 +47,21 @@ TEST_P(CQuestions, PlanIsTheCommandLines) {
   EXPECT_EQ(document, cli({"plan", folder_, "--ep", "2", "--context", "256"}));
 }
 
+TEST_P(CQuestions, PlanCountsTheChosenNumbers) {
+  std::vector<std::int64_t> bytes;
+  for (const char* const kv : {"f32", "bf16", "int8"}) {
+    moracle_plan_options options{};
+    options.size = sizeof options;
+    options.kv = kv;
+    const Json document = document_of(
+        [&](char** json, moracle_error** error) { return moracle_plan(folder_.c_str(), &options, json, error); });
+    EXPECT_EQ(document, cli({"plan", folder_, "--kv", kv}));
+    bytes.push_back(document.at("kv_cache_bytes").get<std::int64_t>());
+  }
+  EXPECT_EQ(bytes[0], 2 * bytes[1]);
+  EXPECT_GT(bytes[1], bytes[2]);
+}
+
 TEST_P(CQuestions, VerifyIsTheCommandLines) {
   const Json document = document_of(
       [&](char** json, moracle_error** error) { return moracle_verify(folder_.c_str(), nullptr, json, error); });
@@ -80,6 +95,11 @@ TEST(CQuestionsErrors, NameTheRule) {
   ASSERT_EQ(moracle_plan(folder.c_str(), &plan, &json, &error.error), MORACLE_FAILED);
   EXPECT_EQ(error.code(), "plan.tp");
   EXPECT_NE(error.message().find("legal: 1"), std::string::npos) << error.message();
+  plan.tp = 1;
+  plan.kv = "f16";
+  EXPECT_EQ(code_of(MORACLE_INVALID, [&](auto** e) { return moracle_plan(folder.c_str(), &plan, &json, e); }),
+            "argument.name");
+  plan.kv = nullptr;
   plan.tp = -1;
   EXPECT_EQ(code_of(MORACLE_INVALID, [&](auto** e) { return moracle_plan(folder.c_str(), &plan, &json, e); }),
             "argument.range");
