@@ -143,9 +143,11 @@ Json experts_json(const ExpertsKernel& kernel) {
 
 Result<MemoryPlan> plan_memory(const std::filesystem::path& folder, const MemoryQuestion& question) {
   MemoryPlan result{.tp = question.tp, .ep = question.ep};
-  result.machine = question.device != nullptr ? question.device->machine() : question.host;
+  result.host = question.host;
+  result.split = question.device != nullptr;
+  result.machine = result.split ? question.device->machine() : question.host;
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
-  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, question.host, question.policy, question.device));
+  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, {question.host, question.device}, question.policy));
   result.max_positions = plan->info().max_positions;
   const bool cpu = result.machine.device == DeviceKind::cpu;
   result.tp_degrees = tensor_degrees(*plan);
@@ -155,15 +157,48 @@ Result<MemoryPlan> plan_memory(const std::filesystem::path& folder, const Memory
               .ep = question.ep,
               .context = question.context != 0 ? question.context : std::min(kUsualContext, result.max_positions),
               .batch_tokens = kPrefillChunk,
-              .threads = cpu ? result.machine.cores : 1,
+              .threads = cpu || result.split ? result.host.cores : 1,
               .kv = question.kv});
   if (!counted.ok()) return with_legal_degrees(counted.error(), result);
   result.footprint = counted.value();
-  result.warnings = warnings_of(*plan, {.decisions = cpu});  // a note says that no kernel for another device is here
+  result.warnings =
+      warnings_of(*plan, {.decisions = cpu || result.split});  // a note says that no kernel for another device is here
   return result;
 }
 
+std::vector<MemoryPlan::Share> MemoryPlan::shares() const {
+  const DeviceFootprint& device = footprint.on_device;
+  std::vector<Share> result{{.machine = host.name,
+                             .weights = footprint.weights() - device.weights,
+                             .state = footprint.state,
+                             .workspace = footprint.workspace,
+                             .memory = host.memory_bytes}};
+  if (split) {
+    result.push_back({.machine = machine.name,
+                      .weights = device.weights,
+                      .state = 0,
+                      .workspace = device.workspace,
+                      .memory = machine.memory_bytes});
+  }
+  return result;
+}
+
+bool MemoryPlan::fits() const {
+  const std::vector<Share> all = shares();
+  return std::all_of(all.begin(), all.end(), [](const Share& share) { return share.fits(); });
+}
+
 Json plan_json(const MemoryPlan& plan) {
+  Json machines = Json::array();
+  for (const MemoryPlan::Share& share : plan.shares()) {
+    machines.push_back({{"name", share.machine},
+                        {"weight_bytes", share.weights},
+                        {"kv_cache_bytes", share.state},
+                        {"workspace_bytes", share.workspace},
+                        {"total_bytes", share.total()},
+                        {"memory_bytes", share.memory},
+                        {"fits", share.fits()}});
+  }
   const Footprint& footprint = plan.footprint;
   Json layers = Json::array();
   for (const LayerFootprint& layer : footprint.layers) {
@@ -187,10 +222,11 @@ Json plan_json(const MemoryPlan& plan) {
           {"final_norm_bytes", footprint.final_norm},
           {"weight_bytes", footprint.weights()},
           {"kv_cache_bytes", footprint.state},
-          {"workspace_bytes", footprint.workspace},
+          {"workspace_bytes", footprint.workspace + footprint.on_device.workspace},
           {"total_bytes", footprint.total()},
           {"memory_bytes", plan.machine.memory_bytes},
           {"fits", plan.fits()},
+          {"machines", std::move(machines)},
           {"packed", footprint.packed},
           {"tp_degrees", degrees_json(plan.tp_degrees)},
           {"ep_degrees", degrees_json(plan.ep_degrees)},

@@ -40,13 +40,23 @@ inline constexpr std::int64_t kUsualContext = 4096;
 
 struct MemoryPlan {
   int tp = 1, ep = 1;
-  Machine machine{};
+  Machine machine{};   // of the experts
+  Machine host{};      // of all else
+  bool split = false;  // they are two
   std::int64_t max_positions = 0;
   Footprint footprint{};
   std::vector<Degree> tp_degrees{}, ep_degrees{};
   std::vector<std::string> warnings{};
 
-  [[nodiscard]] bool fits() const { return footprint.total() <= machine.memory_bytes; }
+  // Each machine's part of the footprint, the host's first.
+  struct Share {
+    std::string machine;
+    std::uint64_t weights, state, workspace, memory;
+    [[nodiscard]] std::uint64_t total() const { return weights + state + workspace; }
+    [[nodiscard]] bool fits() const { return total() <= memory; }
+  };
+  [[nodiscard]] std::vector<Share> shares() const;
+  [[nodiscard]] bool fits() const;
 };
 // Errors: those of opening and of footprint(); "plan.tp" and "plan.ep" list the legal degrees.
 Result<MemoryPlan> plan_memory(const std::filesystem::path& folder, const MemoryQuestion& question);

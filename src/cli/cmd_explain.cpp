@@ -49,7 +49,7 @@ Result<> explain(const ExplainCommand& options, Console& console) {
   const bool vllm = options.engine != "moracle";
   // vLLM's backend names differ from those of Moracle's own tables.
   MORACLE_ASSIGN(const auto plan,
-                 LoadPlan::make(checkpoint, place.host, vllm ? Policy{} : options.policy_value(), place.device));
+                 LoadPlan::make(checkpoint, {place.host, place.device}, vllm ? Policy{} : options.policy_value()));
   if (vllm) {
     const VllmOptions asked{.model = options.model,
                             .environment = options.environment,

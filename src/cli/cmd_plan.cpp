@@ -124,9 +124,20 @@ std::string plan_text(const MemoryPlan& plan, const PlanCommand& options) {
   sum("weights", footprint.weights(), fmt::format("all of the above with the final norm, {}", weights_text(footprint)));
   sum("KV cache", footprint.state,
       fmt::format("one sequence of {} positions (the model's limit is {})", footprint.context, plan.max_positions));
-  sum("workspace", footprint.workspace, fmt::format("calls of up to {} tokens", footprint.batch_tokens));
-  const std::string fits = plan.fits() ? paint.good("fits") : paint.bad("does not fit");
-  sum("total", footprint.total(), fmt::format("of {}: {}", human_bytes(plan.machine.memory_bytes), fits));
+  sum("workspace", footprint.workspace + footprint.on_device.workspace,
+      fmt::format("calls of up to {} tokens", footprint.batch_tokens));
+  const auto fits = [&](bool holds) { return holds ? paint.good("fits") : paint.bad("does not fit"); };
+  const auto shares = plan.shares();
+  if (shares.size() == 1) {
+    sum("total", footprint.total(), fmt::format("of {}: {}", human_bytes(shares[0].memory), fits(plan.fits())));
+  } else {
+    sum("total", footprint.total(), "");
+    for (const auto& share : shares) {
+      sum(share.machine == plan.machine.name ? "on device" : "on host", share.total(),
+          fmt::format("{}: of {}, weights {}, workspace {}: {}", share.machine, human_bytes(share.memory),
+                      human_bytes(share.weights), human_bytes(share.workspace), fits(share.fits())));
+    }
+  }
   if (!footprint.packed) text += paragraph("note: ", elsewhere_note(footprint), width, 6);
   text += "\n" + degrees_text("tensor-parallel", plan.tp_degrees, width) +
           degrees_text("expert-parallel", plan.ep_degrees, width);

@@ -31,7 +31,7 @@ Result<std::unique_ptr<Session>> Session::open_unguarded(const SessionOptions& o
   MORACLE_TRY(session->read_text(options));
   MORACLE_ASSIGN(auto checkpoint, Checkpoint::open(session->folder_));
   const std::shared_ptr<const Checkpoint> files = checkpoint;
-  MORACLE_ASSIGN(auto plan, LoadPlan::make(std::move(checkpoint), options.machine, options.policy, options.device));
+  MORACLE_ASSIGN(auto plan, LoadPlan::make(std::move(checkpoint), {options.machine, options.device}, options.policy));
   if (options.on_plan) options.on_plan(*plan);
   session->modules_ = plan->modules();
   session->warnings_ = plan->warnings();

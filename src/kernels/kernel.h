@@ -75,6 +75,12 @@ struct ExpertsInput {
   const float* weights = nullptr;     // [tokens, top_k]
 };
 
+// What calls through the stage of a device take there, and of pinned memory of the host.
+struct StageBytes {
+  std::size_t device = 0;
+  std::size_t pinned = 0;
+};
+
 // The routed experts of one layer in a kernel's own layout, in the memory of one device.
 class PackedExperts {
  public:
@@ -82,7 +88,9 @@ class PackedExperts {
   [[nodiscard]] virtual std::size_t bytes() const = 0;
   // Enough for any call of at most `tokens` tokens; of the host, on a pool of `threads`.
   [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, std::int64_t top_k, int threads) const = 0;
-  // Of experts whose calls pass through another device's stage: makes room there. Errors: "device.memory".
+  // Of experts whose calls pass through another device's stage: what it takes for such calls, and making that room.
+  // Errors: "device.memory".
+  [[nodiscard]] virtual StageBytes stage_bytes(std::int64_t /*tokens*/, std::int64_t /*top_k*/) const { return {}; }
   virtual Result<> reserve(std::int64_t /*tokens*/, std::int64_t /*top_k*/) const { return Ok{}; }
   // out[tokens, hidden] = sum over the chosen experts of weight * w2(act(w13 x)). Overwrites `out`. Enqueues on a
   // stream of the pack's device: never blocks, never allocates, may be captured. All kernels take and give f32. What

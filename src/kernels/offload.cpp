@@ -45,6 +45,13 @@ class OffloadedExperts final : public PackedExperts {
   [[nodiscard]] std::size_t bytes() const override { return experts_->bytes(); }
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t, std::int64_t, int) const override { return 0; }
 
+  [[nodiscard]] StageBytes stage_bytes(std::int64_t tokens, std::int64_t top_k) const override {
+    BumpArena counting = BumpArena::counting();
+    const ExpertsPassage passage(counting, tokens, top_k, hidden_);
+    const std::size_t ends = counting.used();
+    return {.device = ends + experts_->workspace_bytes(tokens, top_k, 0) + BumpArena::kAlignment, .pinned = ends};
+  }
+
   Result<> reserve(std::int64_t tokens, std::int64_t top_k) const override {
     if (tokens * std::max<std::int64_t>(top_k, 1) > std::numeric_limits<std::int32_t>::max() / 2) {
       return Error{.code = "device.batch",
@@ -52,10 +59,8 @@ class OffloadedExperts final : public PackedExperts {
                    .wanted = "a batch whose pairs 30 bits can count",
                    .found = std::to_string(tokens) + " tokens"};
     }
-    BumpArena counting = BumpArena::counting();
-    const ExpertsPassage passage(counting, tokens, top_k, hidden_);
-    const std::size_t ends = counting.used();
-    return device_->reserve_stage(ends, ends + experts_->workspace_bytes(tokens, top_k, 0) + BumpArena::kAlignment);
+    const StageBytes bytes = stage_bytes(tokens, top_k);
+    return device_->reserve_stage(bytes.pinned, bytes.device);
   }
 
   void run(const RunContext& context, const ExpertsInput& input, const Activations& out) const override {

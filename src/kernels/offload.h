@@ -16,7 +16,8 @@ namespace moracle {
 [[nodiscard]] std::unique_ptr<PackedLinear> offload(std::unique_ptr<PackedLinear> linear, const MatrixSpec& matrix,
                                                     std::shared_ptr<Device> device);
 
-// Packed to be run on a stream of the host, wherever the card computes. Errors: those of packing.
+// Packed to be run on a stream of the host, wherever the card computes. With layout_only, no device is needed. Errors:
+// those of packing.
 Result<std::unique_ptr<PackedExperts>> pack_for_host(const KernelImplementation& kernel,
                                                      const CanonicalExperts& experts, const PackOptions& options);
 Result<std::unique_ptr<PackedLinear>> pack_for_host(const KernelImplementation& kernel, const CanonicalLinear& linear,

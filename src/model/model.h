@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/phase_clock.h"
@@ -47,6 +48,20 @@ struct ModuleReport {
   std::uint64_t bytes = 0;  // on disk
 };
 
+// The machines that a model is planned for.
+struct Machines {
+  Machines(const Machine& all) : host(all), experts(all) {}  // NOLINT(google-explicit-constructor): one for everything
+  // Routed experts on the device, all else on the host; null: all on the host.
+  Machines(const Machine& rest, std::shared_ptr<Device> of_experts)
+      : host(rest), experts(of_experts != nullptr ? of_experts->machine() : rest), device(std::move(of_experts)) {}
+
+  [[nodiscard]] const Machine& of(ProblemKind kind) const { return kind == ProblemKind::experts ? experts : host; }
+
+  Machine host;
+  Machine experts;
+  std::shared_ptr<Device> device{};  // where packs of the experts go; null: to the host's memory
+};
+
 // Everything that can be said from headers alone: what the modules are, which kernel each gets, what is wrong.
 // Keeps what it has opened, so that a load goes on from here.
 class LoadPlan final {
@@ -56,9 +71,9 @@ class LoadPlan final {
   // alone: no bias, no scale, no weight; of a tensor's bytes none but group indices, where the config says that
   // experts' columns are out of order (whether gate's and up's are alike decides) or a GPTQ config says nothing of it.
   // Errors: everything reliability rows 15-18, 22, 25 name; a pinned backend that cannot serve.
-  // With a device, experts are decided for its machine, and the rest for `machine`, which is then the host.
-  static Result<std::unique_ptr<LoadPlan>> make(std::shared_ptr<const Checkpoint> checkpoint, const Machine& machine,
-                                                const Policy& policy, std::shared_ptr<Device> device = nullptr);
+  // Each module is decided for its machine.
+  static Result<std::unique_ptr<LoadPlan>> make(std::shared_ptr<const Checkpoint> checkpoint, const Machines& machines,
+                                                const Policy& policy);
   explicit LoadPlan(std::unique_ptr<const Opened> opened);
   ~LoadPlan();
   [[nodiscard]] const ModelInfo& info() const;

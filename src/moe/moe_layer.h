@@ -35,7 +35,10 @@ class MoeLayer {
   // Enough for any call of at most `tokens` tokens on a pool of `threads`.
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const;
 
-  // Makes room on the device of the experts. Errors: "device.memory".
+  // As of the experts.
+  [[nodiscard]] StageBytes stage_bytes(std::int64_t tokens) const {
+    return parts_.experts->stage_bytes(tokens, parts_.routing.top_k);
+  }
   Result<> reserve(std::int64_t tokens) const { return parts_.experts->reserve(tokens, parts_.routing.top_k); }
 
   // out[tokens, hidden] = routed experts of x[tokens, hidden]; overwrites `out`. `token_ids` [tokens] is read by hash

@@ -6,6 +6,7 @@
 
 #include "model/load/footprint.h"
 #include "model/run/transformer.h"
+#include "support/fake_device.h"
 #include "support/model_fixture.h"
 #include "support/test_device.h"
 #include "support/tiny_model.h"
@@ -14,13 +15,13 @@ namespace moracle::test {
 namespace {
 
 std::unique_ptr<LoadPlan> plan_of(const std::filesystem::path& folder, const Policy& policy = {},
-                                  const Machine& machine = probe_machine()) {
+                                  const Machines& machines = probe_machine()) {
   auto checkpoint = Checkpoint::open(folder);
   if (!checkpoint.ok()) {
     ADD_FAILURE() << checkpoint.error().message();
     return nullptr;
   }
-  auto plan = LoadPlan::make(*checkpoint, machine, policy);
+  auto plan = LoadPlan::make(*checkpoint, machines, policy);
   if (!plan.ok()) {
     ADD_FAILURE() << plan.error().message();
     return nullptr;
@@ -179,6 +180,35 @@ TEST(FootprintElsewhere, CountsKnownLayoutsExactly) {
     }
   }
   EXPECT_GE(compared.size(), 8U);
+}
+
+// With experts on a device, its memory holds what was foretold, to the byte, and the host the rest.
+TEST(FootprintOnDevice, IsWhatALoadTakesThere) {
+  constexpr std::int64_t kTokens = 33;
+  ThreadPool pool(2);
+  for (const std::filesystem::path& folder : folders()) {
+    SCOPED_TRACE(folder.filename().string());
+    FakeDevice fake;
+    auto device = Device::open(fake.api(), 0);
+    ASSERT_TRUE(device.ok());
+    const auto plan = plan_of(folder, {}, {probe_machine(), *device});
+    ASSERT_NE(plan, nullptr);
+    const bool served = std::all_of(plan->modules().begin(), plan->modules().end(), [](const ModuleReport& module) {
+      return module.kind != "experts" || module.decision->winner->backend == "sm90";
+    });
+    if (!served) continue;  // a format that `ref` alone has
+    const auto foretold = footprint(*plan, {.context = 64, .batch_tokens = kTokens, .threads = 2});
+    ASSERT_TRUE(foretold.ok()) << foretold.error().message();
+    const auto alone = footprint(*plan_of(folder), {.context = 64, .batch_tokens = kTokens, .threads = 2});
+    ASSERT_TRUE(alone.ok());
+    EXPECT_EQ(foretold->state, alone->state);
+    EXPECT_LT(foretold->on_host(), alone->total());
+    auto model = load_model(*plan, pool);
+    ASSERT_TRUE(model.ok()) << model.error().message();
+    ASSERT_TRUE((*model)->reserve(kTokens).ok());
+    EXPECT_GT(foretold->on_device.workspace, 0U);
+    EXPECT_EQ(foretold->on_device.total(), fake.live_bytes());
+  }
 }
 
 // Unquantized experts on another device: its kernel is named, and its layout, which pads nothing here, is counted.

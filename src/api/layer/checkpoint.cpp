@@ -14,7 +14,7 @@ Result<std::shared_ptr<OpenCheckpoint>> OpenCheckpoint::open(const std::string& 
 
 std::shared_ptr<Pool> OpenCheckpoint::pool() {
   const std::lock_guard lock(mutex_);
-  if (!pool_) pool_ = std::make_shared<Pool>(plan().machine().cores);
+  if (!pool_) pool_ = std::make_shared<Pool>(plan().machines().host.cores);
   return pool_;
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/checked.h"
+#include "kernels/offload.h"
 #include "model/load/build.h"
 #include "model/load/shard.h"
 #include "scheme/slice.h"
@@ -148,8 +149,9 @@ class LaidOutModules final : public ModuleSource {
     MORACLE_ASSIGN(const Choice choice, choice_for(index, problem));
     ExpertsKernel& named = kernels_[spec.experts.name];
     if (const KernelImplementation* const kernel = native(choice)) {
-      MORACLE_ASSIGN(std::unique_ptr<PackedExperts> packed,
-                     kernel->pack_experts(share, {.pool = pool_, .activation = spec.activation, .layout_only = true}));
+      MORACLE_ASSIGN(
+          std::unique_ptr<PackedExperts> packed,
+          pack_for_host(*kernel, share, {.pool = pool_, .activation = spec.activation, .layout_only = true}));
       named = {.card = choice.winner, .packed = true, .bytes = packed->bytes()};
       return packed;
     }
@@ -217,22 +219,18 @@ class LaidOutModules final : public ModuleSource {
     auto known = std::find_if(decided_.begin(), decided_.end(), [&](const auto& d) { return d.first == problem; });
     if (known == decided_.end()) {
       const std::string& name = plan_.modules()[module].name;
-      MORACLE_ASSIGN(const Decision decision, decide_module(name, problem, machine_of(problem), plan_.policy()));
+      MORACLE_ASSIGN(const Decision decision,
+                     decide_module(name, problem, plan_.machines().of(problem.kind), plan_.policy()));
       decided_.emplace_back(problem, Choice{decision.winner, decision.best_if_built});
       known = std::prev(decided_.end());
     }
     return known->second;
   }
 
-  [[nodiscard]] Machine machine_of(const Problem& problem) const {
-    const bool on_device = plan_.device() != nullptr && problem.kind == ProblemKind::experts;
-    return on_device ? plan_.device()->machine() : plan_.machine();
-  }
-
   // Null where no kernel of this build runs on the machine.
   const KernelImplementation* native(const Choice& choice) {
     const KernelImplementation* const kernel =
-        runs_on(choice.winner, plan_.machine()) ? find_implementation(choice.winner->id) : nullptr;
+        runs_on(choice.winner, plan_.machines().host) ? find_implementation(choice.winner->id) : nullptr;
     packed_ = packed_ && kernel != nullptr;
     return kernel;
   }
@@ -245,7 +243,7 @@ class LaidOutModules final : public ModuleSource {
         std::find_if(elsewhere_.begin(), elsewhere_.end(), [&](const auto& e) { return e.first == problem; });
     if (known != elsewhere_.end()) return known->second;
     ExpertsKernel named;
-    if (runs_on(choice.best, plan_.machine())) named.card = choice.best;
+    if (runs_on(choice.best, plan_.machines().host)) named.card = choice.best;
     const KernelImplementation* const kernel =
         named.card != nullptr && named.card->kind == CardKind::foreign ? find_implementation(named.card->id) : nullptr;
     if (named.card != nullptr && named.card->kind == CardKind::own && named.card->device != DeviceKind::cpu) {
@@ -337,6 +335,14 @@ Result<Footprint> footprint(const LoadPlan& plan, const FootprintOptions& option
   }
   result.state = transformer.state_bytes(result.context);
   result.workspace = transformer.workspace_bytes(result.batch_tokens);
+  if (own.machines().device == nullptr) return result;
+  for (const LayerFootprint& layer : result.layers) {
+    const KernelCard* const card = layer.experts.card;
+    if (card != nullptr && card->device != DeviceKind::cpu) result.on_device.weights += layer.experts.bytes;
+  }
+  const StageBytes stage = transformer.stage_bytes(result.batch_tokens);
+  result.on_device.workspace = stage.device;
+  result.workspace += stage.pinned;
   return result;
 }
 

@@ -27,6 +27,14 @@ struct LayerFootprint {
   ExpertsKernel experts{};
 };
 
+// What a device takes of a plan whose experts it computes.
+struct DeviceFootprint {
+  std::uint64_t weights = 0;
+  std::uint64_t workspace = 0;  // of one call
+
+  [[nodiscard]] std::uint64_t total() const { return weights + workspace; }
+};
+
 struct Footprint {
   std::int64_t context = 0;       // positions of the one sequence that is counted
   std::int64_t batch_tokens = 0;  // of one call
@@ -35,12 +43,14 @@ struct Footprint {
   std::uint64_t head = 0;
   std::uint64_t final_norm = 0;
   std::uint64_t state = 0;      // of the sequence, as it is allocated
-  std::uint64_t workspace = 0;  // of one call
+  std::uint64_t workspace = 0;  // of one call, on the host
+  DeviceFootprint on_device{};  // a part of weights(), and what else lies there
   // False where a module's layout is not known: it is then counted at its published width.
   bool packed = true;
 
   [[nodiscard]] std::uint64_t weights() const;
-  [[nodiscard]] std::uint64_t total() const { return weights() + state + workspace; }
+  [[nodiscard]] std::uint64_t total() const { return weights() + state + workspace + on_device.workspace; }
+  [[nodiscard]] std::uint64_t on_host() const { return total() - on_device.total(); }
 };
 
 struct FootprintOptions {

@@ -40,7 +40,7 @@ class PackedModules final : public ModuleSource {
     const KernelCard& card = *plan_.opened(index).winner;
     MORACLE_ASSIGN(std::unique_ptr<PackedExperts> packed,
                    pack_for_host(*find_implementation(card.id), experts,
-                                 {.pool = pool_, .activation = spec.activation, .device = plan_.device()}));
+                                 {.pool = pool_, .activation = spec.activation, .device = plan_.machines().device}));
     for (const auto& expert : experts.experts) {
       for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down}) linear->weight->release();
     }
@@ -142,7 +142,7 @@ Result<const Ops*> check_winners(const Plan& plan) {
     }
     reference = reference && card->backend == "ref";
   }
-  return reference ? &reference_ops() : &host_ops(plan.machine().cpu_features & host.cpu_features);
+  return reference ? &reference_ops() : &host_ops(plan.machines().host.cpu_features & host.cpu_features);
 }
 
 // What the weights leave of nine tenths of the host's memory, but never less than an eighth of it: a budget is address

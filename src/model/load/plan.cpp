@@ -78,16 +78,10 @@ Result<Decision> decide_module(const std::string& name, const Problem& problem, 
 // Walks a spec once, front to back: opens every module, asks the oracle, and claims every tensor.
 class Planner {
  public:
-  Planner(std::shared_ptr<const Checkpoint> checkpoint, const Machine& machine, const Policy& policy,
-          const std::shared_ptr<Device>& device)
-      : machine_(machine),
-        experts_machine_(device != nullptr ? device->machine() : machine),
-        policy_(policy),
-        ledger_(checkpoint),
-        plan_(std::make_unique<Plan>()) {
-    plan_->device_ = device;
+  Planner(std::shared_ptr<const Checkpoint> checkpoint, const Machines& machines, const Policy& policy)
+      : machines_(machines), policy_(policy), ledger_(checkpoint), plan_(std::make_unique<Plan>()) {
     plan_->checkpoint_ = std::move(checkpoint);
-    plan_->machine_ = machine;
+    plan_->machines_ = machines;
     plan_->policy_ = policy;
   }
 
@@ -375,7 +369,8 @@ class Planner {
   Result<> decide_for(const Problem& problem, ModuleReport& report, OpenedModule& opened) {
     auto known = std::find_if(decided_.begin(), decided_.end(), [&](const auto& d) { return d.first == problem; });
     if (known == decided_.end()) {
-      MORACLE_ASSIGN(Decision decision, decide_module(report.name, problem, machine_of(problem), policy_of(problem)));
+      MORACLE_ASSIGN(Decision decision,
+                     decide_module(report.name, problem, machines_.of(problem.kind), policy_of(problem)));
       for (const std::string& warning : decision.warnings) plan_->warnings_.push_back(report.name + ": " + warning);
       decided_.emplace_back(problem, std::move(decision));
       known = std::prev(decided_.end());
@@ -386,13 +381,10 @@ class Planner {
     return Ok{};
   }
 
-  [[nodiscard]] const Machine& machine_of(const Problem& problem) const {
-    return problem.kind == ProblemKind::experts ? experts_machine_ : machine_;
-  }
   // A kernel of the device that is pinned is pinned for what the device computes.
   [[nodiscard]] Policy policy_of(const Problem& problem) const {
     Policy policy = policy_;
-    if (plan_->device_ != nullptr && problem.kind != ProblemKind::experts) policy.pinned.reset();
+    if (machines_.device != nullptr && problem.kind != ProblemKind::experts) policy.pinned.reset();
     return policy;
   }
 
@@ -463,8 +455,7 @@ class Planner {
     return bytes;
   }
 
-  const Machine& machine_;
-  const Machine experts_machine_;
+  const Machines& machines_;
   const Policy& policy_;
   TensorLedger ledger_;
   std::optional<ModelConfig> config_;  // once it has been read
@@ -473,9 +464,9 @@ class Planner {
   std::vector<std::pair<Problem, Decision>> decided_;
 };
 
-Result<std::unique_ptr<LoadPlan>> LoadPlan::make(std::shared_ptr<const Checkpoint> checkpoint, const Machine& machine,
-                                                 const Policy& policy, std::shared_ptr<Device> device) {
-  auto planned = guarded("plan the model", [&] { return Planner(checkpoint, machine, policy, device).run(); });
+Result<std::unique_ptr<LoadPlan>> LoadPlan::make(std::shared_ptr<const Checkpoint> checkpoint, const Machines& machines,
+                                                 const Policy& policy) {
+  auto planned = guarded("plan the model", [&] { return Planner(checkpoint, machines, policy).run(); });
   MORACLE_ASSIGN(std::unique_ptr<Plan> plan, unless_changed(*checkpoint, std::move(planned)));
   return std::make_unique<LoadPlan>(std::move(plan));
 }

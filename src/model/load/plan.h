@@ -40,9 +40,8 @@ class LoadPlan::Opened final {
   }
   [[nodiscard]] const ModelSpec& spec() const { return spec_; }
   [[nodiscard]] const Checkpoint& checkpoint() const { return *checkpoint_; }
-  [[nodiscard]] const Machine& machine() const { return machine_; }
+  [[nodiscard]] const Machines& machines() const { return machines_; }
   [[nodiscard]] const Policy& policy() const { return policy_; }
-  [[nodiscard]] const std::shared_ptr<Device>& device() const { return device_; }  // null: the host computes all
   // By the name in its report; every module of the spec has one.
   [[nodiscard]] std::size_t index_of(const std::string& name) const { return indices_.find(name)->second; }
   [[nodiscard]] const OpenedModule& opened(std::size_t module) const { return opened_[module]; }
@@ -52,9 +51,8 @@ class LoadPlan::Opened final {
 
   ModelSpec spec_;
   std::shared_ptr<const Checkpoint> checkpoint_;
-  Machine machine_;
+  Machines machines_{Machine{}};
   Policy policy_;
-  std::shared_ptr<Device> device_;
   std::vector<ModuleReport> reports_;
   std::vector<OpenedModule> opened_;
   std::map<std::string, std::size_t, std::less<>> indices_;

@@ -96,7 +96,9 @@ class FeedForward {
   virtual ~FeedForward() = default;
   [[nodiscard]] virtual std::size_t bytes() const = 0;
   [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, int threads) const = 0;
-  // Makes room on a device that computes a part of it, for up to `tokens` tokens. Errors: "device.memory".
+  // Of a part that another device computes: what calls of up to `tokens` tokens take there, and making that room.
+  // Errors: "device.memory".
+  [[nodiscard]] virtual StageBytes stage_bytes(std::int64_t /*tokens*/) const { return {}; }
   virtual Result<> reserve(std::int64_t /*tokens*/) const { return Ok{}; }
   // Tokens that could not be routed are marked in the status.
   virtual void run(const ForwardContext& context, const float* x, float* out) const = 0;
@@ -131,6 +133,7 @@ class MoeFeedForward final : public FeedForward {
   explicit MoeFeedForward(Parts parts) : parts_(std::move(parts)) {}
   [[nodiscard]] std::size_t bytes() const override;
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override;
+  [[nodiscard]] StageBytes stage_bytes(std::int64_t tokens) const override { return parts_.routed.stage_bytes(tokens); }
   Result<> reserve(std::int64_t tokens) const override { return parts_.routed.reserve(tokens); }
   void run(const ForwardContext& context, const float* x, float* out) const override;
 

@@ -135,6 +135,15 @@ std::size_t Transformer::workspace_bytes(std::int64_t tokens) const {
   return counting.used() + BumpArena::kAlignment;
 }
 
+StageBytes Transformer::stage_bytes(std::int64_t tokens) const {
+  StageBytes most;
+  for (const TransformerLayer& layer : parts_.layers) {
+    const StageBytes bytes = layer.feed_forward->stage_bytes(tokens);
+    most = {.device = std::max(most.device, bytes.device), .pinned = std::max(most.pinned, bytes.pinned)};
+  }
+  return most;
+}
+
 Result<> Transformer::reserve(std::int64_t tokens) {
   if (tokens <= reserved_tokens_) return Ok{};
   if (tokens > kMaxBatchTokens) {

@@ -50,7 +50,8 @@ class Transformer final : public Model {
   [[nodiscard]] std::size_t state_bytes(std::int64_t length) const override { return state_layout_->bytes(length); }
   [[nodiscard]] StateMemory state_memory() const override;
   [[nodiscard]] PrefixStore* prefixes() override { return prefixes_.get(); }
-  // What reserve(tokens) allocates.
+  // What reserve(tokens) takes of the stage of a device that computes the experts, and what it allocates.
+  [[nodiscard]] StageBytes stage_bytes(std::int64_t tokens) const;
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens) const;
   // Also "model.batch" (spans that do not tile the ids, a state of another model or twice), "model.positions".
   // On any error every state is as before. Called from one thread at a time.
