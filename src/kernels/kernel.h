@@ -86,6 +86,9 @@ class PackedExperts {
  public:
   virtual ~PackedExperts() = default;
   [[nodiscard]] virtual std::size_t bytes() const = 0;
+  // Where the weights of one expert lie in the memory of the pack's device: bytes without an address in them, the same
+  // wherever they lie. Empty: not in one piece.
+  [[nodiscard]] virtual std::span<const std::byte> expert(std::int64_t /*index*/) const { return {}; }
   // Enough for any call of at most `tokens` tokens; of the host, on a pool of `threads`.
   [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, std::int64_t top_k, int threads) const = 0;
   // Of experts whose calls pass through another device's stage: what it takes for such calls, and making that room.

@@ -43,6 +43,7 @@ class OffloadedExperts final : public PackedExperts {
       : device_(std::move(device)), experts_(std::move(experts)), hidden_(hidden) {}
 
   [[nodiscard]] std::size_t bytes() const override { return experts_->bytes(); }
+  [[nodiscard]] std::span<const std::byte> expert(std::int64_t index) const override { return experts_->expert(index); }
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t, std::int64_t, int) const override { return 0; }
 
   [[nodiscard]] StageBytes stage_bytes(std::int64_t tokens, std::int64_t top_k) const override {

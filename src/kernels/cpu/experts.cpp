@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "base/checked.h"
-#include "base/first_error.h"
 #include "kernels/cpu/activations/rows.h"
 #include "kernels/cpu/faults.h"
 #include "kernels/cpu/interleaved_panels.h"
@@ -17,6 +16,7 @@
 #include "kernels/cpu/weights/pack.h"
 #include "kernels/cpu/work_stealing.h"
 #include "kernels/expert_schedule.h"
+#include "kernels/weight_sink.h"
 
 namespace moracle::cpu {
 
@@ -88,6 +88,10 @@ class CpuExperts final : public PackedExperts {
         extras_(std::move(extras)) {}
 
   [[nodiscard]] std::size_t bytes() const override { return layout_.bytes(); }
+  [[nodiscard]] std::span<const std::byte> expert(std::int64_t index) const override {
+    const std::size_t stride = layout_.expert_bytes();
+    return {memory_.data() + static_cast<std::size_t>(index) * stride, stride};
+  }
 
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, std::int64_t top_k, int threads) const override {
     BumpArena counting = BumpArena::counting();
@@ -522,19 +526,17 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const Target& target, Numeri
   PageBuffer memory;
   std::vector<ExpertExtras> extras;
   if (!options.layout_only) {
-    const std::size_t stride = layout.expert_bytes();
     MORACLE_ASSIGN(memory, PageBuffer::allocate(layout.bytes()));
     extras.resize(experts.experts.size());
     std::vector<PackScratch> scratch(static_cast<std::size_t>(options.pool.threads()));
-    FirstError failed;
-    options.pool.parallel_for(layout.experts, [&](std::int64_t e, int thread) {
-      if (failed.failed()) return;
+    HostSink sink(memory);
+    const auto write = [&](std::int64_t e, std::span<std::byte> block, int worker) {
       const auto at = static_cast<std::size_t>(e);
       extras[at] = expert_extras(experts.experts[at]);
-      failed.keep(e, pack_expert(experts.experts[at], layout, extras[at], memory.data() + at * stride,
-                                 scratch[static_cast<std::size_t>(thread)]));
-    });
-    MORACLE_TRY(failed.take());
+      return pack_expert(experts.experts[at], layout, extras[at], block.data(),
+                         scratch[static_cast<std::size_t>(worker)]);
+    };
+    MORACLE_TRY(write_blocks(sink, options.pool, layout.experts, layout.expert_bytes(), write));
   }
   return std::unique_ptr<PackedExperts>(
       std::make_unique<CpuExperts>(target, layout, activation, std::move(memory), std::move(extras)));

@@ -4,9 +4,9 @@
 #include <mutex>
 #include <vector>
 
-#include "base/first_error.h"
 #include "device/library.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/weight_sink.h"
 
 namespace moracle::cuda {
 
@@ -15,39 +15,52 @@ namespace {
 // Pinned memory that weights pass through.
 constexpr std::uint64_t kPassage = std::uint64_t{32} << 20U;
 
-Result<> copy_block(Stage& stage, std::span<const std::byte> block, std::byte* to) {
-  for (std::size_t at = 0; at < block.size(); at += kPassage) {
-    const auto part = block.subspan(at, std::min<std::size_t>(kPassage, block.size() - at));
-    std::copy(part.begin(), part.end(), stage.pinned().begin());
-    stage.stream().to_device(to + at, stage.pinned().data(), part.size());
-    MORACLE_TRY(stage.stream().wait());
+// Blocks are packed in memory of each worker, and pass the device's stage one after the other.
+class DeviceSink final : public WeightSink {
+ public:
+  DeviceSink(Stage& stage, const Buffer& pack, int workers)
+      : stage_(stage), pack_(pack), blocks_(static_cast<std::size_t>(workers)) {}
+
+  std::span<std::byte> stage(std::uint64_t offset, std::size_t size, int worker) override {
+    Block& block = blocks_[static_cast<std::size_t>(worker)];
+    block.offset = offset;
+    block.bytes.assign(size, std::byte{0});
+    return block.bytes;
   }
-  return Ok{};
-}
+
+  Result<> commit(int worker) override {
+    const Block& block = blocks_[static_cast<std::size_t>(worker)];
+    const std::lock_guard lock(copying_);
+    for (std::size_t at = 0; at < block.bytes.size(); at += kPassage) {
+      const auto part = std::span(block.bytes).subspan(at, std::min<std::size_t>(kPassage, block.bytes.size() - at));
+      std::copy(part.begin(), part.end(), stage_.pinned().begin());
+      stage_.stream().to_device(pack_.data() + block.offset + at, stage_.pinned().data(), part.size());
+      MORACLE_TRY(stage_.stream().wait());
+    }
+    return Ok{};
+  }
+
+ private:
+  struct Block {
+    std::uint64_t offset = 0;
+    std::vector<std::byte> bytes;
+  };
+
+  Stage& stage_;
+  const Buffer& pack_;
+  std::vector<Block> blocks_;  // of each worker
+  std::mutex copying_;         // the stage serves one at a time
+};
 
 }  // namespace
 
 Result<Buffer> load_blocks(Device& device, ThreadPool& pool, std::int64_t count, std::uint64_t bytes,
                            FunctionRef<Result<>(std::int64_t, std::span<std::byte>)> write) {
-  const auto blocks = static_cast<std::uint64_t>(count);
-  MORACLE_ASSIGN(Buffer buffer, device.allocate(blocks * bytes, "packed weights"));
+  MORACLE_ASSIGN(Buffer buffer, device.allocate(static_cast<std::uint64_t>(count) * bytes, "packed weights"));
   MORACLE_TRY(device.reserve_stage(std::min(bytes, kPassage), 0));
-  Stage& stage = device.stage();
-  std::vector<std::vector<std::byte>> scratch(static_cast<std::size_t>(pool.threads()));
-  std::mutex copying;  // the stage serves one at a time
-  FirstError failed;
-  pool.parallel_for(count, [&](std::int64_t block, int thread) {
-    if (failed.failed()) return;
-    std::vector<std::byte>& packed = scratch[static_cast<std::size_t>(thread)];
-    packed.assign(bytes, std::byte{0});
-    if (auto written = write(block, packed); !written.ok()) {
-      failed.keep(block, std::move(written));
-      return;
-    }
-    const std::lock_guard lock(copying);
-    failed.keep(block, copy_block(stage, packed, buffer.data() + static_cast<std::uint64_t>(block) * bytes));
-  });
-  MORACLE_TRY(failed.take());
+  DeviceSink sink(device.stage(), buffer, pool.threads());
+  MORACLE_TRY(write_blocks(sink, pool, count, bytes,
+                           [&](std::int64_t block, std::span<std::byte> staged, int) { return write(block, staged); }));
   return buffer;
 }
 
