@@ -28,6 +28,7 @@ struct LatentShape {
   bool interleaved = true;
   std::optional<QuantKey> activation{};
   std::int64_t hidden = 24;
+  KvType kv = KvType::f32;
 };
 
 // Unquantized weights in memory.
@@ -85,6 +86,7 @@ struct LatentFixture {
     parts.latent = s.latent;
     parts.interleaved = s.interleaved;
     parts.scale = kScale;
+    parts.kv = s.kv;
     inv_freq = plain_frequencies(100.0, s.rotary);
     attention = std::make_unique<LatentAttention>(std::move(parts));
     layout = std::make_shared<const StateLayout>(std::vector<LayerState>{{.block_bytes = 28}, attention->state()});
@@ -307,6 +309,71 @@ TEST(LatentAttention, AnyBatchCutAndThreadCountGivesTheSameBits) {
     std::vector<float> expected = alone;
     expected.insert(expected.end(), whole.begin(), whole.end());
     EXPECT_EQ(together, expected) << ops->name();
+  }
+}
+
+// Latents in fewer bytes, within the bounds of narrow keys and values: the same bits however a prompt was cut, whatever
+// else is in the batch, for any number of threads.
+TEST(LatentAttention, NarrowLatentsStayNear) {
+  const std::vector<std::pair<KvType, double>> bounds{{KvType::bf16, 0.02}, {KvType::int8, 0.05}};
+  for (const auto& [kv, bound] : bounds) {
+    for (const LatentShape& shape : {LatentShape{}, LatentShape{.rank = 9, .interleaved = false},
+                                     LatentShape{.heads = 37, .nope = 33, .rotary = 32, .value = 65, .latent = 64}}) {
+      LatentShape narrow = shape;
+      narrow.kv = kv;
+      const LatentFixture fixture(narrow);
+      const auto hidden = static_cast<std::ptrdiff_t>(narrow.hidden);
+      const auto x = latent_input(150, hidden, 10);
+      const auto other = latent_input(67, hidden, 11);
+      const auto want = fixture.naive(x);
+      for (const Ops* ops : latent_implementations()) {
+        SCOPED_TRACE(std::string(to_string(kv)) + " " + std::string(ops->name()));
+        auto whole_state = test::lone_state(fixture.layout);
+        const auto whole = fixture.run({whole_state->get()}, {x}, *ops, 3);
+        double error = 0.0;
+        double norm = 0.0;
+        for (std::size_t i = 0; i < want.size(); ++i) {
+          error += std::pow(static_cast<double>(whole[i]) - want[i], 2);
+          norm += std::pow(want[i], 2);
+        }
+        EXPECT_LT(std::sqrt(error / norm), bound);
+        EXPECT_GT(std::sqrt(error / norm), bound / 100);  // something was rounded
+        auto state = test::lone_state(fixture.layout);
+        std::vector<float> pieces;
+        std::ptrdiff_t done = 0;
+        for (const std::ptrdiff_t count : {1, 62, 1, 1, 80, 5}) {
+          const auto out =
+              fixture.run({state->get()}, {{x.begin() + done * hidden, x.begin() + (done + count) * hidden}}, *ops, 1);
+          pieces.insert(pieces.end(), out.begin(), out.end());
+          done += count;
+        }
+        EXPECT_EQ(whole, pieces);
+        auto first = test::lone_state(fixture.layout);
+        auto second = test::lone_state(fixture.layout);
+        const auto together = fixture.run({first->get(), second->get()}, {other, x}, *ops, 8);
+        EXPECT_TRUE(std::equal(whole.begin(), whole.end(), together.begin() + std::ssize(other)));
+      }
+    }
+  }
+}
+
+// A latent that is not finite has no int8 scale, and its own sequence alone is spoiled.
+TEST(LatentAttention, NotFiniteLatentsSpoilTheirOwnSequence) {
+  for (const KvType kv : {KvType::f32, KvType::bf16, KvType::int8}) {
+    LatentShape shape;
+    shape.kv = kv;
+    const LatentFixture fixture(shape);
+    auto broken = latent_input(70, shape.hidden, 12);
+    const auto sound = latent_input(3, shape.hidden, 13);
+    broken[static_cast<std::size_t>(5 * shape.hidden)] = std::nanf("");
+    auto alone_state = test::lone_state(fixture.layout);
+    const auto alone = fixture.run({alone_state->get()}, {sound}, reference_ops(), 1);
+    auto first = test::lone_state(fixture.layout);
+    auto second = test::lone_state(fixture.layout);
+    const auto together = fixture.run({first->get(), second->get()}, {broken, sound}, reference_ops(), 2);
+    EXPECT_TRUE(std::isfinite(together[static_cast<std::size_t>(4 * shape.hidden)])) << "before it";
+    EXPECT_TRUE(std::isnan(together[static_cast<std::size_t>(69 * shape.hidden)])) << "behind it";
+    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), together.begin() + std::ssize(broken)));
   }
 }
 
