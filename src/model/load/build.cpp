@@ -1,8 +1,7 @@
 #include "model/load/build.h"
 
 #include "base/checked.h"
-#include "model/run/attention.h"
-#include "model/run/delta_net.h"
+#include "model/load/parameters.h"
 
 namespace moracle {
 
@@ -12,6 +11,47 @@ class Builder {
  public:
   Builder(const ModelSpec& spec, ModuleSource& source, const Ops& ops, KvType kv)
       : spec_(spec), source_(source), ops_(ops), kv_(kv) {}
+
+  // What visit_parameters() asks for.
+  using LinearPart = std::unique_ptr<PackedLinear>;
+  static Result<> divide(std::int64_t /*size*/, const std::string& /*module*/, const char* /*what*/) { return Ok{}; }
+  static Result<> divide_kv_heads(std::int64_t /*size*/, const std::string& /*module*/) { return Ok{}; }
+  Result<> whole(const LinearSpec& spec, LinearPart& part) {
+    MORACLE_ASSIGN(part, source_.linear(spec));
+    return Ok{};
+  }
+  Result<> rows(const LinearSpec& spec, LinearPart& part, std::int64_t /*out*/) { return whole(spec, part); }
+  Result<> columns(const LinearSpec& spec, LinearPart& part, std::int64_t /*in*/) { return whole(spec, part); }
+  Result<> shared_gate(const LinearSpec& spec, LinearPart& part) { return whole(spec, part); }
+  Result<> norm(const NormSpec& spec, Norm& part, std::int64_t /*size*/) {
+    MORACLE_ASSIGN(part, norm(spec));
+    return Ok{};
+  }
+  Result<> tensor(const std::string& module, const std::string& /*name*/, std::string_view /*kind*/,
+                  const std::vector<std::int64_t>& shape, std::vector<float>& part) {
+    std::int64_t size = 1;
+    for (const std::int64_t dim : shape) size *= dim;
+    MORACLE_ASSIGN(part, source_.floats(module, size));
+    return Ok{};
+  }
+  Result<> absorbed(const LatentAttentionSpec& spec, LatentProjection& part, std::int64_t /*out*/) {
+    MORACLE_ASSIGN(part, source_.latent(spec));
+    return Ok{};
+  }
+  Result<> router(const MoeSpec& spec, MoeLayer::Parts& parts) {
+    MORACLE_ASSIGN(ModuleSource::Router router, source_.router(spec));
+    parts.router = std::move(router.weight);
+    parts.router_bias = std::move(router.bias);
+    return Ok{};
+  }
+  Result<> correction_bias(const MoeSpec& spec, std::vector<float>& part) {
+    MORACLE_ASSIGN(part, source_.floats(spec.correction_bias.front(), spec.routing.experts));
+    return Ok{};
+  }
+  Result<> experts(const MoeSpec& spec, std::unique_ptr<PackedExperts>& part) {
+    MORACLE_ASSIGN(part, source_.experts(spec));
+    return Ok{};
+  }
 
   Result<Transformer::Parts> run() {
     Transformer::Parts parts;
@@ -48,123 +88,76 @@ class Builder {
     return norm;
   }
 
-  Result<std::unique_ptr<Mixer>> build(const AttentionSpec& spec, std::size_t layer) {
-    Attention::Parts parts;
-    MORACLE_ASSIGN(parts.q, source_.linear(spec.q));
-    MORACLE_ASSIGN(parts.k, source_.linear(spec.k));
-    MORACLE_ASSIGN(parts.v, source_.linear(spec.v));
-    if (spec.qk_norm.size() == 2) {
-      MORACLE_ASSIGN(parts.q_norm, norm(spec.qk_norm[0]));
-      MORACLE_ASSIGN(parts.k_norm, norm(spec.qk_norm[1]));
-    }
-    if (!spec.sinks.empty()) {
-      MORACLE_ASSIGN(parts.sinks, source_.floats(spec.sinks, spec.heads));
-    }
-    MORACLE_ASSIGN(parts.o, source_.linear(spec.o));
-    if (spec.head_gate) {
-      MORACLE_ASSIGN(parts.head_gate, source_.linear(*spec.head_gate));
-    }
-    parts.element_gate = spec.element_gate;
-    parts.heads = spec.heads;
-    parts.kv_heads = spec.kv_heads;
-    parts.head_dim = spec.head_dim;
-    if (spec.rope) {
-      parts.rotary_dims = spec_.ropes[*spec.rope].rotary_dims;
-      parts.rope = *spec.rope;
-    }
-    parts.window = spec.window;
-    parts.clip = spec.clip;
-    parts.layer = layer;
-    parts.kv = kv_;
-    return std::unique_ptr<Mixer>(std::make_unique<Attention>(std::move(parts)));
+  template <class Spec>
+  auto parts(const Spec& spec) -> Result<decltype(parts_of(spec))> {
+    auto made = parts_of(spec);
+    MORACLE_TRY(visit_parameters(*this, spec, made));
+    return made;
   }
 
-  // Null for a spec without a path.
-  Result<std::unique_ptr<PackedLinear>> optional_linear(const LinearSpec& spec) {
-    if (spec.path.empty()) return std::unique_ptr<PackedLinear>{};
-    return source_.linear(spec);
+  Result<std::unique_ptr<Mixer>> build(const AttentionSpec& spec, std::size_t layer) {
+    MORACLE_ASSIGN(Attention::Parts made, parts(spec));
+    made.element_gate = spec.element_gate;
+    made.heads = spec.heads;
+    made.kv_heads = spec.kv_heads;
+    made.head_dim = spec.head_dim;
+    if (spec.rope) {
+      made.rotary_dims = spec_.ropes[*spec.rope].rotary_dims;
+      made.rope = *spec.rope;
+    }
+    made.window = spec.window;
+    made.clip = spec.clip;
+    made.layer = layer;
+    made.kv = kv_;
+    return std::unique_ptr<Mixer>(std::make_unique<Attention>(std::move(made)));
   }
 
   Result<std::unique_ptr<Mixer>> build(const DeltaNetSpec& spec, std::size_t layer) {
-    const std::int64_t channels = 2 * spec.key_heads * spec.key_dim + spec.value_heads * spec.value_dim;
-    DeltaNet::Parts parts;
-    MORACLE_ASSIGN(parts.qkv, source_.linear(spec.qkv));
-    MORACLE_ASSIGN(parts.z, optional_linear(spec.z));
-    MORACLE_ASSIGN(parts.b, source_.linear(spec.b));
-    MORACLE_ASSIGN(parts.a, optional_linear(spec.a));
-    MORACLE_ASSIGN(parts.conv, source_.floats(spec.conv, channels * spec.kernel));
-    MORACLE_ASSIGN(parts.a_log, source_.floats(spec.a_log, spec.value_heads));
-    MORACLE_ASSIGN(parts.dt_bias, source_.floats(spec.dt_bias, spec.value_heads));
-    MORACLE_ASSIGN(parts.norm, norm(spec.norm));
-    MORACLE_ASSIGN(parts.out, source_.linear(spec.out));
-    parts.key_heads = spec.key_heads;
-    parts.value_heads = spec.value_heads;
-    parts.key_dim = spec.key_dim;
-    parts.value_dim = spec.value_dim;
-    parts.kernel = spec.kernel;
-    parts.layer = layer;
-    return std::unique_ptr<Mixer>(std::make_unique<DeltaNet>(std::move(parts)));
+    MORACLE_ASSIGN(DeltaNet::Parts made, parts(spec));
+    made.key_heads = spec.key_heads;
+    made.value_heads = spec.value_heads;
+    made.key_dim = spec.key_dim;
+    made.value_dim = spec.value_dim;
+    made.kernel = spec.kernel;
+    made.layer = layer;
+    return std::unique_ptr<Mixer>(std::make_unique<DeltaNet>(std::move(made)));
   }
 
   Result<std::unique_ptr<Mixer>> build(const LatentAttentionSpec& spec, std::size_t layer) {
-    LatentAttention::Parts parts;
-    if (spec.q_a) {
-      MORACLE_ASSIGN(parts.q_a, source_.linear(*spec.q_a));
-      MORACLE_ASSIGN(parts.q_norm, norm(spec.q_norm));
-    }
-    MORACLE_ASSIGN(parts.q, source_.linear(spec.q));
-    MORACLE_ASSIGN(parts.kv_a, source_.linear(spec.kv_a));
-    MORACLE_ASSIGN(parts.kv_norm, norm(spec.kv_norm));
-    MORACLE_ASSIGN(parts.kv_b, source_.latent(spec));
-    MORACLE_ASSIGN(parts.o, source_.linear(spec.o));
-    parts.heads = spec.heads;
-    parts.nope = spec.nope;
-    parts.rotary = spec.rotary;
-    parts.value = spec.value;
-    parts.latent = spec.latent;
-    parts.interleaved = spec.interleaved;
-    parts.scale = spec.scale;
-    parts.rope = spec.rope;
-    parts.layer = layer;
-    parts.kv = kv_;
-    return std::unique_ptr<Mixer>(std::make_unique<LatentAttention>(std::move(parts)));
+    MORACLE_ASSIGN(LatentAttention::Parts made, parts(spec));
+    made.heads = spec.heads;
+    made.nope = spec.nope;
+    made.rotary = spec.rotary;
+    made.value = spec.value;
+    made.latent = spec.latent;
+    made.interleaved = spec.interleaved;
+    made.scale = spec.scale;
+    made.rope = spec.rope;
+    made.layer = layer;
+    made.kv = kv_;
+    return std::unique_ptr<Mixer>(std::make_unique<LatentAttention>(std::move(made)));
   }
 
-  Result<std::unique_ptr<FeedForward>> build(const DenseSpec& spec, std::size_t) {
-    MORACLE_ASSIGN(DenseMlp mlp, dense_mlp(spec));
-    return std::unique_ptr<FeedForward>(std::make_unique<DenseMlp>(std::move(mlp)));
+  static DenseMlp dense_mlp(const DenseSpec& spec, DenseMlp::Parts made) {
+    made.intermediate = spec.gate.out;
+    made.activation = spec.activation;
+    return DenseMlp(std::move(made));
   }
 
-  Result<DenseMlp> dense_mlp(const DenseSpec& spec) {
-    DenseMlp::Parts parts;
-    MORACLE_ASSIGN(parts.gate, source_.linear(spec.gate));
-    MORACLE_ASSIGN(parts.up, source_.linear(spec.up));
-    MORACLE_ASSIGN(parts.down, source_.linear(spec.down));
-    parts.intermediate = spec.gate.out;
-    parts.activation = spec.activation;
-    return DenseMlp(std::move(parts));
+  Result<std::unique_ptr<FeedForward>> build(const DenseSpec& spec, std::size_t /*layer*/) {
+    MORACLE_ASSIGN(DenseMlp::Parts made, parts(spec));
+    return std::unique_ptr<FeedForward>(std::make_unique<DenseMlp>(dense_mlp(spec, std::move(made))));
   }
 
   Result<std::unique_ptr<FeedForward>> build(const MoeSpec& spec, std::size_t layer) {
-    MoeLayer::Parts parts;
-    MORACLE_ASSIGN(ModuleSource::Router router, source_.router(spec));
-    parts.router = std::move(router.weight);
-    parts.router_bias = std::move(router.bias);
-    if (!spec.correction_bias.empty()) {
-      MORACLE_ASSIGN(parts.correction_bias, source_.floats(spec.correction_bias.front(), spec.routing.experts));
-    }
-    MORACLE_ASSIGN(parts.experts, source_.experts(spec));
-    parts.routing = spec.routing;
-    parts.hidden = spec.experts.hidden;
-    parts.layer = narrow<std::int32_t>(layer);
-    parts.ops = &ops_;
-    MoeFeedForward::Parts block{.routed = MoeLayer(std::move(parts)), .hidden = spec.experts.hidden};
-    if (spec.shared) {
-      MORACLE_ASSIGN(block.shared, dense_mlp(spec.shared->mlp));
-      if (!spec.shared->gate.path.empty()) {
-        MORACLE_ASSIGN(block.shared_gate, source_.linear(spec.shared->gate));
-      }
-    }
+    MORACLE_ASSIGN(MoeParts made, parts(spec));
+    made.routed.routing = spec.routing;
+    made.routed.hidden = spec.experts.hidden;
+    made.routed.layer = narrow<std::int32_t>(layer);
+    made.routed.ops = &ops_;
+    MoeFeedForward::Parts block{.routed = MoeLayer(std::move(made.routed)), .hidden = spec.experts.hidden};
+    if (spec.shared) block.shared = dense_mlp(spec.shared->mlp, std::move(made.shared));
+    block.shared_gate = std::move(made.shared_gate);
     return std::unique_ptr<FeedForward>(std::make_unique<MoeFeedForward>(std::move(block)));
   }
 

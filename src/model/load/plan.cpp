@@ -8,6 +8,7 @@
 #include "format/decode/plain.h"
 #include "format/rules/tensor_check.h"
 #include "model/load/leftovers.h"
+#include "model/load/parameters.h"
 #include "model/spec/architecture.h"
 #include "model/spec/validate.h"
 #include "scheme/activation_codes.h"
@@ -85,6 +86,30 @@ class Planner {
     plan_->policy_ = policy;
   }
 
+  // What visit_parameters() asks for.
+  static Result<> divide(std::int64_t /*size*/, const std::string& /*module*/, const char* /*what*/) { return Ok{}; }
+  static Result<> divide_kv_heads(std::int64_t /*size*/, const std::string& /*module*/) { return Ok{}; }
+  using LinearPart = std::unique_ptr<PackedLinear>;
+  Result<> rows(const LinearSpec& spec, const LinearPart& /*part*/, std::int64_t /*out*/) { return linear(spec); }
+  Result<> columns(const LinearSpec& spec, const LinearPart& /*part*/, std::int64_t /*in*/) { return linear(spec); }
+  Result<> whole(const LinearSpec& spec, const LinearPart& /*part*/) { return linear(spec); }
+  Result<> norm(const NormSpec& spec, const Norm& /*part*/, std::int64_t /*size*/) { return norm(spec); }
+  Result<> tensor(const std::string& module, const std::string& name, std::string_view kind,
+                  const std::vector<std::int64_t>& shape, const std::vector<float>& /*part*/) {
+    return tensor(module, name, kind, shape);
+  }
+  Result<> absorbed(const LatentAttentionSpec& spec, const LatentProjection& /*part*/, std::int64_t /*out*/) {
+    return absorbed(spec.kv_b);
+  }
+  Result<> router(const MoeSpec& spec, const MoeLayer::Parts& /*parts*/) { return router(spec); }
+  Result<> correction_bias(const MoeSpec& spec, const std::vector<float>& /*part*/) {
+    return vector(spec.correction_bias.front(), first_stored(spec.correction_bias), "router", spec.routing.experts);
+  }
+  Result<> experts(const MoeSpec& spec, const std::unique_ptr<PackedExperts>& /*part*/) {
+    return open_experts_of(spec);
+  }
+  Result<> shared_gate(const LinearSpec& spec, const LinearPart& /*part*/) { return shared_gate(spec); }
+
   Result<std::unique_ptr<Plan>> run() {
     if (Result<> done = make(); !done.ok()) {
       name_unread_file(*ledger_.checkpoint(), done.error());
@@ -147,50 +172,13 @@ class Planner {
     return spec.head.path.empty() ? tied_head(spec.embedding) : linear(spec.head);
   }
 
-  Result<> open(const AttentionSpec& spec) {
-    for (const LinearSpec* projection : {&spec.q, &spec.k, &spec.v}) MORACLE_TRY(linear(*projection));
-    for (const NormSpec& qk : spec.qk_norm) MORACLE_TRY(norm(qk));
-    if (!spec.sinks.empty()) MORACLE_TRY(vector(spec.sinks, spec.sinks, "sinks", spec.heads));
-    if (spec.head_gate) MORACLE_TRY(linear(*spec.head_gate));
-    return linear(spec.o);
+  template <class Spec>
+  Result<> open(const Spec& spec) {
+    auto parts = parts_of(spec);
+    return visit_parameters(*this, spec, parts);
   }
 
-  Result<> open(const DeltaNetSpec& spec) {
-    for (const LinearSpec* projection : {&spec.qkv, &spec.z, &spec.b, &spec.a}) {
-      if (!projection->path.empty()) MORACLE_TRY(linear(*projection));
-    }
-    const std::int64_t channels = 2 * spec.key_heads * spec.key_dim + spec.value_heads * spec.value_dim;
-    MORACLE_TRY(tensor(spec.conv, spec.conv + ".weight", "convolution", {channels, 1, spec.kernel}));
-    for (const std::string& name : {spec.a_log, spec.dt_bias}) {
-      MORACLE_TRY(vector(name, name, "recurrence", spec.value_heads));
-    }
-    MORACLE_TRY(norm(spec.norm));
-    return linear(spec.out);
-  }
-
-  Result<> open(const LatentAttentionSpec& spec) {
-    if (spec.q_a) {
-      MORACLE_TRY(linear(*spec.q_a));
-      MORACLE_TRY(norm(spec.q_norm));
-    }
-    MORACLE_TRY(linear(spec.q));
-    MORACLE_TRY(linear(spec.kv_a));
-    MORACLE_TRY(norm(spec.kv_norm));
-    MORACLE_TRY(absorbed(spec.kv_b));
-    return linear(spec.o);
-  }
-
-  Result<> open(const DenseSpec& spec) {
-    for (const LinearSpec* projection : {&spec.gate, &spec.up, &spec.down}) MORACLE_TRY(linear(*projection));
-    return Ok{};
-  }
-
-  Result<> open(const MoeSpec& spec) {
-    MORACLE_TRY(router(spec));
-    if (!spec.correction_bias.empty()) {
-      const std::string name = first_stored(spec.correction_bias);
-      MORACLE_TRY(vector(spec.correction_bias.front(), name, "router", spec.routing.experts));
-    }
+  Result<> open_experts_of(const MoeSpec& spec) {
     MORACLE_ASSIGN(StoredExperts experts, open_experts(*format_, spec.experts, ledger_));
     if (spec.bias && !experts.bias) return missing_bias(spec.experts.name);
     bool own_up_order = false;
@@ -213,13 +201,7 @@ class Planner {
     plan_->parameters_ += static_cast<std::uint64_t>(3 * spec.routing.experts) *
                           static_cast<std::uint64_t>(experts.hidden * experts.intermediate);
     opened.experts = std::move(experts);
-    MORACLE_TRY(add(std::move(report), std::move(opened)));
-    return spec.shared ? open(*spec.shared) : Result<>(Ok{});
-  }
-
-  Result<> open(const SharedExpertSpec& spec) {
-    MORACLE_TRY(open(spec.mlp));
-    return spec.gate.path.empty() ? Result<>(Ok{}) : shared_gate(spec.gate);
+    return add(std::move(report), std::move(opened));
   }
 
   // The one thing that a decision needs and no header has: whether gate and up are reordered alike, which only their

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/checked.h"
+#include "model/load/parameters.h"
 
 namespace moracle {
 
@@ -68,6 +69,59 @@ class Sharder {
   Sharder(const Plan& plan, const RankLayout& layout)
       : plan_(plan), tp_(layout.tp), ep_(layout.ep), rules_(layout.tp) {}
 
+  // What visit_parameters() asks for.
+  using LinearPart = std::unique_ptr<PackedLinear>;
+  Result<> divide(std::int64_t& size, const std::string& module, const char* what) const {
+    return rules_.divide(size, module, what);
+  }
+  Result<> divide_kv_heads(std::int64_t& heads, const std::string& module) const {
+    if (heads % tp_ != 0 && tp_ % heads != 0) {
+      return rules_.tp_error(module, "", "neither divides " + std::to_string(heads) + " key heads nor is a multiple");
+    }
+    heads = std::max<std::int64_t>(heads / tp_, 1);
+    return Ok{};
+  }
+  Result<> rows(LinearSpec& spec, const LinearPart& /*part*/, std::int64_t out) const {
+    if (out == spec.out) return Ok{};
+    MORACLE_TRY(rules_.check_rows(linear(spec), spec.path, out));
+    spec.out = out;
+    return Ok{};
+  }
+  Result<> columns(LinearSpec& spec, const LinearPart& /*part*/, std::int64_t in) const {
+    if (in == spec.in) return Ok{};
+    MORACLE_TRY(rules_.check_columns(linear(spec), spec.path, in));
+    spec.in = in;
+    return Ok{};
+  }
+  static Result<> whole(const LinearSpec& /*spec*/, const LinearPart& /*part*/) { return Ok{}; }
+  static Result<> shared_gate(const LinearSpec& /*spec*/, const LinearPart& /*part*/) { return Ok{}; }
+  static Result<> norm(NormSpec& spec, const Norm& /*part*/, std::int64_t size) {
+    spec.size = size;
+    return Ok{};
+  }
+  static Result<> tensor(const std::string& /*module*/, const std::string& /*name*/, std::string_view /*kind*/,
+                         const std::vector<std::int64_t>& /*shape*/, const std::vector<float>& /*part*/) {
+    return Ok{};
+  }
+  Result<> absorbed(LatentAttentionSpec& spec, const LatentProjection& /*part*/, std::int64_t out) const {
+    return rows(spec.kv_b, nullptr, out);
+  }
+  static Result<> router(const MoeSpec& /*spec*/, const MoeLayer::Parts& /*parts*/) { return Ok{}; }
+  static Result<> correction_bias(const MoeSpec& /*spec*/, const std::vector<float>& /*part*/) { return Ok{}; }
+  Result<> experts(MoeSpec& spec, const std::unique_ptr<PackedExperts>& /*part*/) const {
+    const StoredExperts& experts = plan_.opened(plan_.index_of(spec.experts.name)).experts;
+    if (spec.experts.experts % ep_ != 0) {
+      return Error{.code = "plan.ep",
+                   .where = spec.experts.name,
+                   .found = "ep " + std::to_string(ep_) + " does not divide " + std::to_string(spec.experts.experts) +
+                            " experts"};
+    }
+    spec.experts.experts /= ep_;
+    MORACLE_TRY(check_experts_cut(experts, tp_));
+    spec.experts.intermediate /= tp_;
+    return Ok{};
+  }
+
   Result<ModelSpec> run() {
     ModelSpec spec = plan_.spec();
     spec.embedding.out = ceil_div(spec.embedding.out, std::int64_t{tp_});
@@ -80,76 +134,10 @@ class Sharder {
   }
 
  private:
-  Result<> cut(AttentionSpec& spec) {
-    MORACLE_TRY(rules_.divide(spec.heads, spec.q.path, "attention heads"));
-    if (spec.kv_heads % tp_ != 0 && tp_ % spec.kv_heads != 0) {
-      return rules_.tp_error(spec.k.path, "",
-                             "neither divides " + std::to_string(spec.kv_heads) + " key heads nor is a multiple");
-    }
-    spec.kv_heads = std::max<std::int64_t>(spec.kv_heads / tp_, 1);
-    const std::int64_t width = spec.heads * spec.head_dim;
-    for (NormSpec& norm : spec.qk_norm) {
-      if (norm.size == spec.head_dim) continue;
-      norm.size = (&norm == &spec.qk_norm.front() ? spec.heads : spec.kv_heads) * spec.head_dim;
-    }
-    MORACLE_TRY(rows(spec.q, spec.element_gate ? 2 * width : width));
-    MORACLE_TRY(rows(spec.k, spec.kv_heads * spec.head_dim));
-    MORACLE_TRY(rows(spec.v, spec.kv_heads * spec.head_dim));
-    if (spec.head_gate) MORACLE_TRY(rows(*spec.head_gate, spec.heads));
-    return columns(spec.o, width);
-  }
-
-  Result<> cut(DeltaNetSpec& spec) {
-    MORACLE_TRY(rules_.divide(spec.key_heads, spec.qkv.path, "key heads"));
-    MORACLE_TRY(rules_.divide(spec.value_heads, spec.qkv.path, "value heads"));
-    const auto share = [&](LinearSpec& linear) {
-      return linear.path.empty() ? Result<>(Ok{}) : rows(linear, linear.out / tp_);
-    };
-    for (LinearSpec* linear : {&spec.qkv, &spec.z, &spec.b, &spec.a}) MORACLE_TRY(share(*linear));
-    return columns(spec.out, spec.value_heads * spec.value_dim);
-  }
-
-  Result<> cut(LatentAttentionSpec& spec) {
-    MORACLE_TRY(rules_.divide(spec.heads, spec.q.path, "attention heads"));
-    MORACLE_TRY(rows(spec.q, spec.heads * (spec.nope + spec.rotary)));
-    MORACLE_TRY(rows(spec.kv_b, spec.heads * (spec.nope + spec.value)));
-    return columns(spec.o, spec.heads * spec.value);
-  }
-
-  Result<> cut(DenseSpec& spec) {
-    std::int64_t width = spec.gate.out;
-    MORACLE_TRY(rules_.divide(width, spec.gate.path, "columns"));
-    MORACLE_TRY(rows(spec.gate, width));
-    MORACLE_TRY(rows(spec.up, width));
-    return columns(spec.down, width);
-  }
-
-  Result<> cut(MoeSpec& spec) {
-    const StoredExperts& experts = plan_.opened(plan_.index_of(spec.experts.name)).experts;
-    if (spec.experts.experts % ep_ != 0) {
-      return Error{.code = "plan.ep",
-                   .where = spec.experts.name,
-                   .found = "ep " + std::to_string(ep_) + " does not divide " + std::to_string(spec.experts.experts) +
-                            " experts"};
-    }
-    spec.experts.experts /= ep_;
-    MORACLE_TRY(check_experts_cut(experts, tp_));
-    spec.experts.intermediate /= tp_;
-    return spec.shared ? cut(spec.shared->mlp) : Result<>(Ok{});
-  }
-
-  Result<> rows(LinearSpec& spec, std::int64_t out) const {
-    if (out == spec.out) return Ok{};
-    MORACLE_TRY(rules_.check_rows(linear(spec), spec.path, out));
-    spec.out = out;
-    return Ok{};
-  }
-
-  Result<> columns(LinearSpec& spec, std::int64_t in) const {
-    if (in == spec.in) return Ok{};
-    MORACLE_TRY(rules_.check_columns(linear(spec), spec.path, in));
-    spec.in = in;
-    return Ok{};
+  template <class Spec>
+  Result<> cut(Spec& spec) {
+    auto parts = parts_of(spec);
+    return visit_parameters(*this, spec, parts);
   }
 
   [[nodiscard]] const StoredLinear& linear(const LinearSpec& spec) const {

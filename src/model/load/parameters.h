@@ -1,0 +1,128 @@
+// What each block has in a checkpoint, declared once, in the order in which a model runs. One visitor opens it
+// (plan.cpp), one builds the block (build.cpp), one cuts it for a rank (shard.cpp); bytes are counted on blocks that
+// were built without weights (footprint.cpp).
+//
+// A visitor offers, each with a Result<>:
+//   divide(size, module, what)               a size that ranks share
+//   divide_kv_heads(size, module)            the same; more ranks than key heads hold copies
+//   rows(linear, part, out)                  a linear of which a rank has `out` outputs,
+//   columns(linear, part, in)                `in` inputs,
+//   whole(linear, part)                      or all
+//   norm(norm, part, size)                   over so many numbers on a rank
+//   tensor(module, name, kind, shape, part)  the stored tensor `name`, read whole
+//   absorbed(spec, part, out)                the projection of latent attention, `out` rows of it on a rank
+//   router(spec, parts), correction_bias(spec, part), experts(spec, part), shared_gate(linear, part)
+#pragma once
+
+#include <concepts>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include "model/run/attention.h"
+#include "model/run/delta_net.h"
+#include "model/run/mla.h"
+#include "model/spec/spec.h"
+
+namespace moracle {
+
+template <class S, class Spec>
+concept SpecOf = std::same_as<std::remove_const_t<S>, Spec>;
+
+struct MoeParts {
+  MoeLayer::Parts routed{};
+  DenseMlp::Parts shared{};
+  std::unique_ptr<PackedLinear> shared_gate{};
+};
+
+inline Attention::Parts parts_of(const AttentionSpec& /*spec*/) {
+  return {};
+}
+inline DeltaNet::Parts parts_of(const DeltaNetSpec& /*spec*/) {
+  return {};
+}
+inline LatentAttention::Parts parts_of(const LatentAttentionSpec& /*spec*/) {
+  return {};
+}
+inline DenseMlp::Parts parts_of(const DenseSpec& /*spec*/) {
+  return {};
+}
+inline MoeParts parts_of(const MoeSpec& /*spec*/) {
+  return {};
+}
+
+template <class Visitor, SpecOf<AttentionSpec> Spec>
+Result<> visit_parameters(Visitor& visitor, Spec& spec, Attention::Parts& parts) {
+  MORACLE_TRY(visitor.divide(spec.heads, spec.q.path, "attention heads"));
+  MORACLE_TRY(visitor.divide_kv_heads(spec.kv_heads, spec.k.path));
+  const std::int64_t width = spec.heads * spec.head_dim;
+  const std::int64_t kv_width = spec.kv_heads * spec.head_dim;
+  MORACLE_TRY(visitor.rows(spec.q, parts.q, spec.element_gate ? 2 * width : width));
+  MORACLE_TRY(visitor.rows(spec.k, parts.k, kv_width));
+  MORACLE_TRY(visitor.rows(spec.v, parts.v, kv_width));
+  if (spec.qk_norm.size() == 2) {
+    const bool each_head = spec.qk_norm[0].size == spec.head_dim;
+    MORACLE_TRY(visitor.norm(spec.qk_norm[0], parts.q_norm, each_head ? spec.head_dim : width));
+    MORACLE_TRY(visitor.norm(spec.qk_norm[1], parts.k_norm, each_head ? spec.head_dim : kv_width));
+  }
+  if (!spec.sinks.empty()) {
+    MORACLE_TRY(visitor.tensor(spec.sinks, spec.sinks, "sinks", {spec.heads}, parts.sinks));
+  }
+  if (spec.head_gate) MORACLE_TRY(visitor.rows(*spec.head_gate, parts.head_gate, spec.heads));
+  return visitor.columns(spec.o, parts.o, width);
+}
+
+template <class Visitor, SpecOf<DeltaNetSpec> Spec>
+Result<> visit_parameters(Visitor& visitor, Spec& spec, DeltaNet::Parts& parts) {
+  MORACLE_TRY(visitor.divide(spec.key_heads, spec.qkv.path, "key heads"));
+  MORACLE_TRY(visitor.divide(spec.value_heads, spec.qkv.path, "value heads"));
+  const bool grouped = spec.z.path.empty();
+  const std::int64_t values = spec.value_heads * spec.value_dim;
+  const std::int64_t channels = 2 * spec.key_heads * spec.key_dim + values;
+  MORACLE_TRY(visitor.rows(spec.qkv, parts.qkv, grouped ? channels + values : channels));
+  if (!grouped) MORACLE_TRY(visitor.rows(spec.z, parts.z, values));
+  MORACLE_TRY(visitor.rows(spec.b, parts.b, spec.a.path.empty() ? 2 * spec.value_heads : spec.value_heads));
+  if (!spec.a.path.empty()) MORACLE_TRY(visitor.rows(spec.a, parts.a, spec.value_heads));
+  MORACLE_TRY(visitor.tensor(spec.conv, spec.conv + ".weight", "convolution", {channels, 1, spec.kernel}, parts.conv));
+  MORACLE_TRY(visitor.tensor(spec.a_log, spec.a_log, "recurrence", {spec.value_heads}, parts.a_log));
+  MORACLE_TRY(visitor.tensor(spec.dt_bias, spec.dt_bias, "recurrence", {spec.value_heads}, parts.dt_bias));
+  MORACLE_TRY(visitor.norm(spec.norm, parts.norm, spec.norm.size));
+  return visitor.columns(spec.out, parts.out, values);
+}
+
+template <class Visitor, SpecOf<LatentAttentionSpec> Spec>
+Result<> visit_parameters(Visitor& visitor, Spec& spec, LatentAttention::Parts& parts) {
+  MORACLE_TRY(visitor.divide(spec.heads, spec.q.path, "attention heads"));
+  if (spec.q_a) {
+    MORACLE_TRY(visitor.whole(*spec.q_a, parts.q_a));
+    MORACLE_TRY(visitor.norm(spec.q_norm, parts.q_norm, spec.q_norm.size));
+  }
+  MORACLE_TRY(visitor.rows(spec.q, parts.q, spec.heads * (spec.nope + spec.rotary)));
+  MORACLE_TRY(visitor.whole(spec.kv_a, parts.kv_a));
+  MORACLE_TRY(visitor.norm(spec.kv_norm, parts.kv_norm, spec.kv_norm.size));
+  MORACLE_TRY(visitor.absorbed(spec, parts.kv_b, spec.heads * (spec.nope + spec.value)));
+  return visitor.columns(spec.o, parts.o, spec.heads * spec.value);
+}
+
+template <class Visitor, SpecOf<DenseSpec> Spec>
+Result<> visit_parameters(Visitor& visitor, Spec& spec, DenseMlp::Parts& parts) {
+  std::int64_t width = spec.gate.out;
+  MORACLE_TRY(visitor.divide(width, spec.gate.path, "columns"));
+  MORACLE_TRY(visitor.rows(spec.gate, parts.gate, width));
+  MORACLE_TRY(visitor.rows(spec.up, parts.up, width));
+  return visitor.columns(spec.down, parts.down, width);
+}
+
+template <class Visitor, SpecOf<MoeSpec> Spec>
+Result<> visit_parameters(Visitor& visitor, Spec& spec, MoeParts& parts) {
+  MORACLE_TRY(visitor.router(spec, parts.routed));
+  if (!spec.correction_bias.empty()) {
+    MORACLE_TRY(visitor.correction_bias(spec, parts.routed.correction_bias));
+  }
+  MORACLE_TRY(visitor.experts(spec, parts.routed.experts));
+  if (!spec.shared) return Ok{};
+  MORACLE_TRY(visit_parameters(visitor, spec.shared->mlp, parts.shared));
+  return spec.shared->gate.path.empty() ? Result<>(Ok{}) : visitor.shared_gate(spec.shared->gate, parts.shared_gate);
+}
+
+}  // namespace moracle
