@@ -61,7 +61,7 @@ std::string message_of(int code) {
 // `text` is PCRE2's spelling. Without JIT the interpreter runs the same program.
 Result<Code> compile(std::string_view text, std::uint32_t options, std::uint32_t jit_options) {
   const CompileContext context(pcre2_compile_context_create(nullptr));
-  if (context == nullptr) return Error{.code = "memory", .found = "no memory for a regular expression"};
+  if (context == nullptr) return Error{.code = "memory.allocate", .found = "no memory for a regular expression"};
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int status = 0;
   PCRE2_SIZE offset = 0;
@@ -255,7 +255,7 @@ Result<> TextPattern::find_all(std::string_view text, Searcher& searcher, std::v
     return Ok{};
   }
   const Search search{*program_, text, searcher};
-  if (!search.prepare()) return Error{.code = "memory", .found = "no memory for a match"};
+  if (!search.prepare()) return Error{.code = "memory.allocate", .found = "no memory for a match"};
   for (std::size_t at = 0; at <= text.size();) {
     const int status = search.run(at, program_->starts);
     if (status < 0 && status != PCRE2_ERROR_NOMATCH) return search.error(at, status);
