@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -11,7 +12,6 @@
 #include "base/clock.h"
 #include "bench/reference_error.h"
 #include "bench/spec_routing.h"
-#include "kernels/cuda/kernels.h"
 #include "moe/layer_runner.h"
 #include "synth/synthetic_experts.h"
 
@@ -74,7 +74,9 @@ class HostReplay final : public Replay {
 // Inputs and outputs of every call lie on the device; all calls are one graph.
 class DeviceReplay final : public Replay {
  public:
-  static Result<std::unique_ptr<Replay>> make(const Device& device, std::vector<LayerRunner>& copies,
+  using Copies = std::vector<std::unique_ptr<PackedExperts>>;
+
+  static Result<std::unique_ptr<Replay>> make(const Device& device, const Copies& copies,
                                               const std::vector<LayerInput>& inputs) {
     auto replay = std::unique_ptr<DeviceReplay>(new DeviceReplay(device));
     MORACLE_ASSIGN(replay->stream_, device.make_stream());
@@ -85,7 +87,7 @@ class DeviceReplay final : public Replay {
   }
   Result<double> run() override {
     stream_.record(begin_);
-    stream_.launch(graph_);
+    stream_.launch(*graph_);
     stream_.record(end_);
     MORACLE_TRY(stream_.wait());
     return device_.seconds_between(begin_, end_);
@@ -112,17 +114,20 @@ class DeviceReplay final : public Replay {
     return reinterpret_cast<T*>(to);
   }
 
-  Result<> capture(std::vector<LayerRunner>& copies, const std::vector<LayerInput>& inputs) {
-    std::vector<const cuda::DeviceExperts*> packs;
-    for (const LayerRunner& copy : copies) packs.push_back(dynamic_cast<const cuda::DeviceExperts*>(&copy.packed()));
-    const std::size_t scratch_bytes = packs.front()->scratch_bytes(inputs.front().tokens, inputs.front().top_k);
-    MORACLE_ASSIGN(std::byte* const scratch, room(scratch_bytes));
-    std::vector<cuda::DeviceExperts::Call> calls;
+  struct Call {
+    ExpertsInput input{};
+    float* out = nullptr;
+  };
+
+  Result<> capture(const Copies& copies, const std::vector<LayerInput>& inputs) {
+    const std::size_t bytes = copies.front()->workspace_bytes(inputs.front().tokens, inputs.front().top_k, 1);
+    MORACLE_ASSIGN(std::byte* const workspace, room(bytes));
+    std::vector<Call> calls;
     for (const LayerInput& input : inputs) {
-      cuda::DeviceExperts::Call call{.tokens = input.tokens, .top_k = input.top_k, .scratch = {scratch, scratch_bytes}};
-      MORACLE_ASSIGN(call.x, upload(input.x));
-      MORACLE_ASSIGN(call.ids, upload(input.ids));
-      MORACLE_ASSIGN(call.weights, upload(input.weights));
+      Call call{.input = {.tokens = input.tokens, .top_k = input.top_k}};
+      MORACLE_ASSIGN(call.input.x, upload(input.x));
+      MORACLE_ASSIGN(call.input.ids, upload(input.ids));
+      MORACLE_ASSIGN(call.input.weights, upload(input.weights));
       MORACLE_ASSIGN(std::byte* const out, room(input.x.size() * sizeof(float)));
       stream_.fill(out, 0xFF, input.x.size() * sizeof(float));
       call.out = reinterpret_cast<float*>(out);
@@ -132,7 +137,9 @@ class DeviceReplay final : public Replay {
     first_out_ = calls.front().out;
     out_size_ = inputs.front().x.size();
     MORACLE_ASSIGN(graph_, stream_.capture([&] {
-      for (std::size_t i = 0; i < calls.size(); ++i) packs[i % packs.size()]->enqueue(stream_, calls[i]);
+      const RunContext context{.stream = stream_, .workspace = {workspace, bytes}};
+      for (std::size_t i = 0; i < calls.size(); ++i)
+        copies[i % copies.size()]->run(context, calls[i].input, calls[i].out);
     }));
     return Ok{};
   }
@@ -142,7 +149,7 @@ class DeviceReplay final : public Replay {
   Event begin_;
   Event end_;
   std::vector<Buffer> buffers_;
-  Graph graph_;
+  std::optional<Graph> graph_;
   const float* first_out_ = nullptr;
   std::size_t out_size_ = 0;
 };
@@ -167,10 +174,13 @@ class LineBench {
     // The weights of every copy are the same: what matters is that they lie elsewhere.
     MORACLE_ASSIGN(const CanonicalExperts experts, synthetic_experts(shape, line_.scheme, 1, all));
     const std::int64_t most = *std::max_element(line_.tokens.begin(), line_.tokens.end());
+    const PackOptions how{.pool = pool_, .activation = shape.activation, .device = options_.device};
     for (std::int64_t i = 0; i < count; ++i) {
-      MORACLE_ASSIGN(LayerRunner copy,
-                     LayerRunner::pack(*card_, experts,
-                                       {.pool = pool_, .activation = shape.activation, .device = options_.device}));
+      if (options_.device != nullptr) {
+        MORACLE_ASSIGN(device_copies_.emplace_back(), find_implementation(card_->id)->pack_experts(experts, how));
+        continue;
+      }
+      MORACLE_ASSIGN(LayerRunner copy, LayerRunner::pack(*card_, experts, how));
       MORACLE_TRY(copy.reserve(most, shape.top_k));
       copies_.push_back(std::move(copy));
     }
@@ -183,7 +193,7 @@ class LineBench {
               .backend = std::string(card_->backend),
               .tokens = tokens,
               .calls = spec_calls(tokens),
-              .copies = std::ssize(copies_)};
+              .copies = options_.device != nullptr ? std::ssize(device_copies_) : std::ssize(copies_)};
     std::vector<LayerInput> inputs;
     for (std::int64_t call = 0; call < cell.calls; ++call) {
       inputs.push_back(spec_input(line_.shape, tokens, call));
@@ -192,7 +202,7 @@ class LineBench {
     }
     std::unique_ptr<Replay> replay;
     if (options_.device != nullptr) {
-      MORACLE_ASSIGN(replay, DeviceReplay::make(*options_.device, copies_, inputs));
+      MORACLE_ASSIGN(replay, DeviceReplay::make(*options_.device, device_copies_, inputs));
     } else {
       replay = std::make_unique<HostReplay>(copies_, inputs);
     }
@@ -217,7 +227,8 @@ class LineBench {
   const CellLine& line_;
   ThreadPool& pool_;
   const KernelCard* card_ = nullptr;
-  std::vector<LayerRunner> copies_;
+  std::vector<LayerRunner> copies_;       // of the host
+  DeviceReplay::Copies device_copies_{};  // of a device
 };
 
 }  // namespace
