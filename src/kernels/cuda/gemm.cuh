@@ -8,6 +8,7 @@
 
 #include "device/launch_args.h"
 #include "kernels/cuda/arithmetic.h"
+#include "kernels/cuda/decode/records.h"
 
 namespace moracle::cuda {
 
@@ -104,6 +105,17 @@ __device__ __forceinline__ void fetch_weights(HeldWeights<Code>& held, const Gem
   const int row = first_row + (kGated ? line % kSlotRows : line);
   held.present = row < matrix.rows;
   if (!held.present) return;
+  held.zeros[0] = neutral_zero(Code::kCode);
+  held.zeros[1] = held.zeros[0];
+  if constexpr (kBits == 4) {
+    if (matrix.records.records > 0) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        held.words[i] =
+            record_word(Code::kCode, matrix.records, expert + matrix.codes, row, first + half + 8 * i);
+      return;
+    }
+  }
   const std::uint8_t* const from =
       expert + matrix.codes + (static_cast<std::int64_t>(row) * matrix.padded + first + half) * kBits / 8;
 #pragma unroll
@@ -114,8 +126,6 @@ __device__ __forceinline__ void fetch_weights(HeldWeights<Code>& held, const Gem
     held.words[4 * i + 2] = four.z;
     held.words[4 * i + 3] = four.w;
   }
-  held.zeros[0] = neutral_zero(Code::kCode);
-  held.zeros[1] = held.zeros[0];
   if (matrix.zeros != kAbsent) {
     const std::uint8_t* const stored = expert + matrix.zeros + static_cast<std::int64_t>(row) * matrix.groups;
     held.zeros[0] = stored[(first + half) / matrix.group];
@@ -156,7 +166,10 @@ __device__ __forceinline__ void load_scales(GemmTile& tile, const GemmArgs& args
     float scale = 0.0F;
     if (row < matrix.rows) {
       scale = *reinterpret_cast<const float*>(expert + matrix.global_scale);
-      if (matrix.scales != kAbsent) {
+      if (matrix.records.records > 0) {
+        const std::uint64_t at = scale_offset(args.pack.code, matrix.records, row, first + i % groups * group);
+        scale *= decode_scale(args.pack.scale, expert + matrix.codes + at, 0);
+      } else if (matrix.scales != kAbsent) {
         const std::int64_t at = static_cast<std::int64_t>(row) * matrix.groups + first / group + i % groups;
         scale *= decode_scale(args.pack.scale, expert + matrix.scales, at);
       }
@@ -177,6 +190,15 @@ __device__ __forceinline__ void load_scales(GemmTile& tile, const GemmArgs& args
     }
     tile.input_scales[plane][row][i % shares] = scale;
   }
+}
+
+__device__ __forceinline__ float bias_of(const GemmArgs& args, const MatrixArgs& matrix, const std::uint8_t* expert,
+                                         int row) {
+  if (matrix.records.records > 0) {
+    if (!record_form(args.pack.code).bias) return 0.0F;
+    return *reinterpret_cast<const float*>(expert + matrix.codes + bias_offset(matrix.records, row));
+  }
+  return matrix.bias == kAbsent ? 0.0F : reinterpret_cast<const float*>(expert + matrix.bias)[row];
 }
 
 // Grid: tiles of weight rows, then tiles of input rows.
@@ -283,14 +305,9 @@ __global__ void __launch_bounds__(kGemmThreads, 2) gemm(const __grid_constant__ 
       for (int slot = 0; slot < (kGated ? 1 : 2); ++slot) {
         const int column = first_row + slot * kSlotRows + warp * 8 + lane % 4 * 2 + i % 2;
         if (column >= columns) continue;
-        float value = sums[block][slot][i];
-        if (args.slots[0].bias != kAbsent) {
-          value += reinterpret_cast<const float*>(expert + args.slots[0].bias)[column];
-        }
+        float value = sums[block][slot][i] + bias_of(args, args.slots[0], expert, column);
         if constexpr (kGated) {
-          float up = sums[block][1][i];
-          if (args.slots[1].bias != kAbsent) up += reinterpret_cast<const float*>(expert + args.slots[1].bias)[column];
-          value = gated(args.gate, value, up);
+          value = gated(args.gate, value, sums[block][1][i] + bias_of(args, args.slots[1], expert, column));
         }
         to[column] = value;
       }

@@ -1,4 +1,5 @@
 // The steps around the GEMMs: pairs sorted by expert, inputs in the form that the weights multiply, the weighted sum.
+#include "kernels/cuda/decode/launch.cuh"
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/launch.h"
 
@@ -192,6 +193,7 @@ void launch_gemm(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t s
 
 int launch(const ExpertsArgs& args, cudaStream_t stream) {
   if (args.tokens == 0) return cudaSuccess;
+  if (can_stream(args)) return launch_streamed(args, stream);
   const int pairs = args.tokens * args.top_k;
   const int row_tiles = static_cast<int>(most_tiles(pairs, args.experts));
   const auto blocks = [](int count) { return static_cast<unsigned>(count); };
