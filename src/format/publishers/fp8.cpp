@@ -2,9 +2,9 @@
 // cols)], which multiplies in spite of its name; without that key scales of any shape, and for static activations
 // input_scale [].
 //
-// A module whose scales are named `scale` (DeepSeek-V4) has powers of two there, E8M0: of its blocks, or, where its
-// weight is U8 or I8 [out, in / 2], of MXFP4 [out, in / 32]. With moe_quant_algo NVFP4, four-bit modules without
-// `scale` hold weight_scale E4M3 [out, in / 16], weight_scale_2 [] and input_scale [], as ModelOpt writes them.
+// DeepSeek-V4 (model_type deepseek_v4): blocks named `scale`, E8M0; experts may be MXFP4, U8 or I8 [out, in / 2] with
+// `scale` E8M0 [out, in / 32]. The stored type of each module decides. With moe_quant_algo NVFP4 experts hold
+// weight_scale E4M3 [out, in / 16], weight_scale_2 [] and input_scale [], as ModelOpt writes them.
 #include <fmt/format.h>
 
 #include "base/checked.h"
@@ -32,12 +32,13 @@ class Fp8 final : public SchemeFormat {
     if (!scales.empty() && scales != "ue8m0" && scales != "float")
       return config.error("quant.unsupported", "scale_fmt", "ue8m0 or float", scales);
     MORACLE_ASSIGN(const std::string experts, config.reader().string_or("moe_quant_algo", ""));
-    if (!experts.empty() && experts != "NVFP4")
-      return config.error("quant.unsupported", "moe_quant_algo", "none or NVFP4", experts);
+    const bool nvfp4 = experts == "NVFP4" && config.model_type == "deepseek_v4";
+    if (!experts.empty() && !nvfp4)
+      return config.error("quant.unsupported", "moe_quant_algo", "none, or NVFP4 of model_type deepseek_v4", experts);
     if (config.reader().has("activation_scale_ub"))
       format->add_warning("activation_scale_ub is not applied: scales of inputs are as large as their values ask for");
     MORACLE_TRY(format->make_scheme(config, activation == "static"));
-    if (!experts.empty()) {
+    if (nvfp4) {
       CodeScheme scheme{.weight = nvfp4_key(), .form = CodeForm::nibbles, .activation = dynamic(nvfp4_key())};
       scheme.parts.global = "weight_scale_2";
       format->nvfp4_ = make_code_scheme(std::move(scheme), format->notes());
@@ -62,10 +63,10 @@ class Fp8 final : public SchemeFormat {
     const TensorView* codes = find_part(ledger, module.path, "weight");
     const bool fp4 =
         codes != nullptr && (codes->dtype == Dtype::u8 || codes->dtype == Dtype::i8 || codes->dtype == Dtype::f4);
-    const bool powers_of_two = find_part(ledger, module.path, "scale") != nullptr;
     // Layers that the tool left out keep the publisher's own experts beside those of the tool.
-    if (fp4 && nvfp4_ != nullptr && !powers_of_two) return Verdict{.scheme = nvfp4_, .rule = "moe_quant_algo"};
-    return Verdict{.scheme = !powers_of_two ? fp8_ : fp4 ? fp4_ : fp8_powers_, .rule = "quant_method fp8"};
+    if (fp4 && nvfp4_ != nullptr && find_part(ledger, module.path, "scale") == nullptr)
+      return Verdict{.scheme = nvfp4_, .rule = "moe_quant_algo"};
+    return Verdict{.scheme = fp4 && fp4_ != nullptr ? fp4_ : fp8_, .rule = "quant_method fp8"};
   }
 
   // Published configs list nothing of what stays in full precision: heads, routers, small projections.
@@ -100,21 +101,21 @@ class Fp8 final : public SchemeFormat {
       scheme.activation = dynamic(fp8_key(Granularity::group(cols)));
       scheme.parts.scales = {"weight_scale_inv", "weight_scale"};
     }
-    CodeScheme fp4{.weight = mx_key(Element::e2m1), .form = CodeForm::nibbles, .activation = scheme.activation};
-    fp4.parts.scales = {"scale"};
-    fp4_ = make_code_scheme(std::move(fp4), notes());
-    CodeScheme powers = scheme;
-    powers.parts.scales = {"scale"};
-    powers.weight.scale = ScaleType::e8m0;
-    fp8_powers_ = make_code_scheme(std::move(powers), notes());
-    fp8_ = blocks ? make_code_scheme(std::move(scheme), notes())
-                  : make_stored_fp8(is_static ? Fp8Activations::fixed : Fp8Activations::dynamic, std::nullopt, notes());
+    if (config.model_type == "deepseek_v4") {
+      scheme.parts.scales = {"scale"};
+      scheme.weight.scale = ScaleType::e8m0;
+      CodeScheme fp4{.weight = mx_key(Element::e2m1), .form = CodeForm::nibbles, .activation = scheme.activation};
+      fp4.parts.scales = {"scale"};
+      fp4_ = make_code_scheme(std::move(fp4), notes());
+    }
+    fp8_ = blocks || fp4_ != nullptr
+               ? make_code_scheme(std::move(scheme), notes())
+               : make_stored_fp8(is_static ? Fp8Activations::fixed : Fp8Activations::dynamic, std::nullopt, notes());
     return Ok{};
   }
 
   PatternList ignored_;
   std::shared_ptr<const StoredScheme> fp8_;
-  std::shared_ptr<const StoredScheme> fp8_powers_;  // scales are powers of two, named so that they are known
   std::shared_ptr<const StoredScheme> fp4_;
   std::shared_ptr<const StoredScheme> nvfp4_;
 };
