@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "kernels/kernel.h"
+#include "kernels/offload.h"
 #include "machine/machine.h"
 #include "oracle/decide.h"
 #include "scheme/activation_codes.h"
@@ -136,7 +137,7 @@ std::vector<float> run_layer(const KernelCard& card, const CanonicalExperts& exp
   ThreadPool pool(2);
   const std::shared_ptr<Device> device = device_for(card);
   auto packed =
-      find_implementation(card.id)->pack_experts(experts, {.pool = pool, .activation = activation, .device = device});
+      pack_for_host(*find_implementation(card.id), experts, {.pool = pool, .activation = activation, .device = device});
   if (!packed.ok()) {
     ADD_FAILURE() << packed.error().message();
     return {};
@@ -157,7 +158,7 @@ std::vector<float> run_layer(const KernelCard& card, const CanonicalExperts& exp
 std::vector<float> run_linear(const KernelCard& card, const CanonicalLinear& linear, const std::vector<float>& x,
                               std::int64_t tokens) {
   ThreadPool pool(1);
-  auto packed = find_implementation(card.id)->pack_linear(linear, {.pool = pool, .device = device_for(card)});
+  auto packed = pack_for_host(*find_implementation(card.id), linear, {.pool = pool, .device = device_for(card)});
   if (!packed.ok()) {
     ADD_FAILURE() << packed.error().message();
     return {};
