@@ -41,7 +41,7 @@ def check_content(packages):
     for name, files in (
         ("libmoracle0", ("/libmoracle.so.0 ->",)),
         ("libmoracle-dev", ("/moracle.h", "/moracle.hpp", "/moracle.pc", "/moracleConfig.cmake", "/libmoracle.so ->")),
-        ("moracle", ("/bin/moracle", "/moracle-serve.1.gz", "/bash-completion/completions/moracle", "/moracle.service")),
+        ("moracle", ("/bin/moracle", "/moracle-serve.1.gz", "/completions/moracle", "/system/moracle.service")),
         ("python3-moracle", ("/dist-packages/moracle/__init__.py", "/dist-packages/moracle/py.typed")),
     ):
         for file in files:
