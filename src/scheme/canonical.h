@@ -48,7 +48,7 @@ struct MatrixSpec {
 // Codes or values where they lie in the file, of a matrix whose rows are there in whole 32-bit words; to be fetched
 // with MatrixSource::fetch. Nothing of them has been checked: a packer that takes them and meets a NaN or an infinity
 // reads the rows, which says where it is.
-struct StoredWords {
+struct RawCodes {
   const std::byte* first = nullptr;  // word of row 0; of no alignment; lives as long as the source
   std::int64_t row_bytes = 0;        // from row to row
   std::int64_t word_bytes = 4;       // from a row's word to its next
@@ -60,14 +60,14 @@ struct StoredWords {
 };
 
 // Scales where they lie in the file, of a matrix that has one for each row and group; to be fetched and unchecked as
-// StoredWords are, and where one is zero, rows are to be read as well, since that may be wrong. Either scales of a row
+// RawCodes are, and where one is zero, rows are to be read as well, since that may be wrong. Either scales of a row
 // or those of a group lie side by side.
-struct ScaleWords {
+struct RawScales {
   const std::byte* first = nullptr;  // of row 0 and group 0; of no alignment
   std::int64_t row_bytes = 0;        // from row to row
   std::int64_t group_bytes = 0;      // from group to group
   ScaleType type = ScaleType::none;
-  std::span<const std::byte> tensor{};  // as of StoredWords
+  std::span<const std::byte> tensor{};  // as of RawCodes
 };
 
 class MatrixSource {
@@ -80,13 +80,13 @@ class MatrixSource {
   [[nodiscard]] virtual Result<> read_scales(std::int64_t begin, std::int64_t end, MatrixPanel& out) const;
   // What read() decodes, as it lies in the file; nothing where it lies otherwise. With a group index, columns come in
   // the order of the file.
-  [[nodiscard]] virtual std::optional<StoredWords> stored() const { return std::nullopt; }
+  [[nodiscard]] virtual std::optional<RawCodes> raw_codes() const { return std::nullopt; }
   // What read() decodes to scales, as it lies in the file; nothing where it lies otherwise, or has zero points beside
   // it.
-  [[nodiscard]] virtual std::optional<ScaleWords> stored_scales() const { return std::nullopt; }
+  [[nodiscard]] virtual std::optional<RawScales> raw_scales() const { return std::nullopt; }
   // What read() checks beside codes and scales: zero points that a symmetric scheme stores all the same.
   [[nodiscard]] virtual Result<> check_zeros(std::int64_t, std::int64_t) const { return Ok{}; }
-  // Copies `words`, bytes that stored() or stored_scales() tell of, to memory.
+  // Copies `words`, bytes that raw_codes() or raw_scales() tell of, to memory.
   virtual void fetch(std::span<const std::byte> words, std::byte* to) const {
     std::memcpy(to, words.data(), words.size());
   }

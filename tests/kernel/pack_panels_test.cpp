@@ -184,22 +184,22 @@ class StoredMatrix final : public MatrixSource {
     ++scales_decoded_;
     return whole_->read_scales(begin, end, out);
   }
-  [[nodiscard]] std::optional<StoredWords> stored() const override {
-    return StoredWords{.first = bytes_.data() + kOffset,
-                       .row_bytes = by_rows_ ? words_ * 4 : 4,
-                       .word_bytes = by_rows_ ? 4 : spec_.rows * 4,
-                       .bits = bits_stored(spec_.key.element),
-                       .flip = flip_,
-                       .tensor = std::span(bytes_).subspan(kOffset)};
+  [[nodiscard]] std::optional<RawCodes> raw_codes() const override {
+    return RawCodes{.first = bytes_.data() + kOffset,
+                    .row_bytes = by_rows_ ? words_ * 4 : 4,
+                    .word_bytes = by_rows_ ? 4 : spec_.rows * 4,
+                    .bits = bits_stored(spec_.key.element),
+                    .flip = flip_,
+                    .tensor = std::span(bytes_).subspan(kOffset)};
   }
-  [[nodiscard]] std::optional<ScaleWords> stored_scales() const override {
+  [[nodiscard]] std::optional<RawScales> raw_scales() const override {
     if (!spec_.key.symmetric) return std::nullopt;
     const auto width = static_cast<std::int64_t>(scale_width_);
-    return ScaleWords{.first = scales_.data() + kOffset,
-                      .row_bytes = by_rows_ ? spec_.groups * width : width,
-                      .group_bytes = by_rows_ ? width : spec_.rows * width,
-                      .type = spec_.key.scale,
-                      .tensor = std::span(scales_).subspan(kOffset)};
+    return RawScales{.first = scales_.data() + kOffset,
+                     .row_bytes = by_rows_ ? spec_.groups * width : width,
+                     .group_bytes = by_rows_ ? width : spec_.rows * width,
+                     .type = spec_.key.scale,
+                     .tensor = std::span(scales_).subspan(kOffset)};
   }
 
  private:

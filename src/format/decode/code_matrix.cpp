@@ -70,7 +70,7 @@ class CodeSource final : public MatrixSource {
     return decode_usual_scales(begin, out) ? Result<>(Ok{}) : MatrixSource::read_scales(begin, end, out);
   }
 
-  std::optional<StoredWords> stored() const override {
+  std::optional<RawCodes> raw_codes() const override {
     const RowGrid& grid = matrix_.codes;
     const int bits = matrix_.form == CodeForm::nibbles ? 4 : 8;
     if (matrix_.form == CodeForm::six_bits || bits != bits_of(spec_.key.element) || grid.transposed ||
@@ -78,14 +78,14 @@ class CodeSource final : public MatrixSource {
       return std::nullopt;
     }
     const std::int64_t width = row_bytes(matrix_.form, spec_.cols);
-    return StoredWords{.first = grid.tensor.bytes.data() + grid.row_begin * width,
-                       .row_bytes = grid.row_stride * width,
-                       .bits = bits,
-                       .flip = matrix_.form == CodeForm::signed_bytes ? neutral_ : std::uint8_t{0},
-                       .tensor = grid.tensor.bytes};
+    return RawCodes{.first = grid.tensor.bytes.data() + grid.row_begin * width,
+                    .row_bytes = grid.row_stride * width,
+                    .bits = bits,
+                    .flip = matrix_.form == CodeForm::signed_bytes ? neutral_ : std::uint8_t{0},
+                    .tensor = grid.tensor.bytes};
   }
 
-  std::optional<ScaleWords> stored_scales() const override {
+  std::optional<RawScales> raw_scales() const override {
     const RowGrid& grid = matrix_.scales;
     const std::optional<ScaleType> type = stored_type();
     const bool faulty =
@@ -93,11 +93,11 @@ class CodeSource final : public MatrixSource {
     if (matrix_.scale_rows != 1 || !matrix_.zeros.empty() || !type || faulty) return std::nullopt;
     const std::int64_t width = bits_of(grid.tensor.dtype) / 8;
     const std::int64_t row = grid.transposed ? width : spec_.groups * width;
-    return ScaleWords{.first = grid.tensor.bytes.data() + grid.row_begin * row,
-                      .row_bytes = grid.row_stride * row,
-                      .group_bytes = grid.transposed ? grid.total_rows * width : width,
-                      .type = *type,
-                      .tensor = grid.tensor.bytes};
+    return RawScales{.first = grid.tensor.bytes.data() + grid.row_begin * row,
+                     .row_bytes = grid.row_stride * row,
+                     .group_bytes = grid.transposed ? grid.total_rows * width : width,
+                     .type = *type,
+                     .tensor = grid.tensor.bytes};
   }
 
   void fetch(std::span<const std::byte> words, std::byte* to) const override { checkpoint_->copy(words, to); }

@@ -51,10 +51,10 @@ class PackedIntSource final : public MatrixSource {
     return read_usual_scales(begin, out) ? Result<>(Ok{}) : MatrixSource::read_scales(begin, end, out);
   }
 
-  std::optional<StoredWords> stored() const override {
+  std::optional<RawCodes> raw_codes() const override {
     const std::int64_t per_word = 32 / bits_;
     const auto sign = static_cast<std::uint8_t>(bits_ == 4 ? 0x88 : 0x80);
-    StoredWords words{.first = codes_.bytes.data(), .bits = bits_, .tensor = codes_.bytes};
+    RawCodes words{.first = codes_.bytes.data(), .bits = bits_, .tensor = codes_.bytes};
     if (layout_.twos_complement) words.flip = sign;
     if (layout_.codes == PackedIntLayout::Codes::words_along_in_by_in) {
       words.row_bytes = 4;
@@ -69,9 +69,9 @@ class PackedIntSource final : public MatrixSource {
     return words;
   }
 
-  std::optional<ScaleWords> stored_scales() const override {
+  std::optional<RawScales> raw_scales() const override {
     if (!spec_.key.symmetric || fault(Fault::one_scale_for_all) || fault(Fault::scales_ignored)) return std::nullopt;
-    ScaleWords scales{.first = scales_.bytes.data(), .type = ScaleType::f16, .tensor = scales_.bytes};
+    RawScales scales{.first = scales_.bytes.data(), .type = ScaleType::f16, .tensor = scales_.bytes};
     if (scales_.dtype == Dtype::f32) scales.type = ScaleType::f32;
     if (scales_.dtype == Dtype::bf16) scales.type = ScaleType::bf16;
     const std::int64_t width = bits_of(scales_.dtype) / 8;

@@ -72,13 +72,13 @@ class PlainSource final : public MatrixSource {
     return tensor_.dtype == Dtype::f16 ? read_rows<F16>(begin, out) : read_rows<Bf16>(begin, out);
   }
 
-  std::optional<StoredWords> stored() const override {
+  std::optional<RawCodes> raw_codes() const override {
     const int bits = bits_of(tensor_.dtype);
     if (strides_.column != 1 || spec_.cols * bits % 32 != 0 || fault(Fault::shared_expert_as_int8)) return std::nullopt;
-    return StoredWords{.first = tensor_.bytes.data() + strides_.origin * bits / 8,
-                       .row_bytes = strides_.row * bits / 8,
-                       .bits = bits,
-                       .tensor = tensor_.bytes};
+    return RawCodes{.first = tensor_.bytes.data() + strides_.origin * bits / 8,
+                    .row_bytes = strides_.row * bits / 8,
+                    .bits = bits,
+                    .tensor = tensor_.bytes};
   }
 
   void fetch(std::span<const std::byte> words, std::byte* to) const override { checkpoint_->copy(words, to); }

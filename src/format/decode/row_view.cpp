@@ -42,8 +42,8 @@ class RowView final : public MatrixSource {
                   [&](std::int64_t first, std::int64_t last) { return whole_->read_scales(first, last, out); });
   }
 
-  std::optional<StoredWords> stored() const override { return own_rows(whole_->stored()); }
-  std::optional<ScaleWords> stored_scales() const override { return own_rows(whole_->stored_scales()); }
+  std::optional<RawCodes> raw_codes() const override { return own_rows(whole_->raw_codes()); }
+  std::optional<RawScales> raw_scales() const override { return own_rows(whole_->raw_scales()); }
 
   // Of all rows from the first to the last.
   Result<> check_zeros(std::int64_t begin, std::int64_t end) const override {

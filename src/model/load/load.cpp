@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/guarded.h"
-#include "checkpoint/read_ahead.h"
+#include "checkpoint/prefetcher.h"
 #include "format/rules/tensor_check.h"
 #include "kernels/offload.h"
 #include "model/load/build.h"
@@ -15,7 +15,7 @@ namespace {
 class PackedModules final : public ModuleSource {
  public:
   PackedModules(const Plan& plan, ThreadPool& pool, const LoadOptions& options)
-      : plan_(plan), pool_(pool), options_(options), read_ahead_(tensors_of(plan)) {
+      : plan_(plan), pool_(pool), options_(options), prefetcher_(tensors_of(plan)) {
     for (const ModuleReport& module : plan.modules()) progress_.bytes_total += module.bytes;
   }
 
@@ -77,8 +77,8 @@ class PackedModules final : public ModuleSource {
 
  private:
   // By module, in the order of the plan, which is nearly that in which modules are asked for.
-  static ReadAhead::Steps tensors_of(const Plan& plan) {
-    ReadAhead::Steps steps(plan.modules().size());
+  static Prefetcher::Steps tensors_of(const Plan& plan) {
+    Prefetcher::Steps steps(plan.modules().size());
     for (std::size_t module = 0; module < steps.size(); ++module) {
       for (const TensorView* tensor : plan.opened(module).tensors) steps[module].push_back(tensor->bytes);
     }
@@ -107,7 +107,7 @@ class PackedModules final : public ModuleSource {
   }
 
   void advance(std::size_t module) {
-    read_ahead_.packed(module);
+    prefetcher_.packed(module);
     progress_.bytes_done += plan_.modules()[module].bytes;
     if (options_.progress) options_.progress(progress_);
   }
@@ -116,7 +116,7 @@ class PackedModules final : public ModuleSource {
   ThreadPool& pool_;
   const LoadOptions& options_;
   LoadProgress progress_{};
-  ReadAhead read_ahead_;
+  Prefetcher prefetcher_;
 };
 
 // Everything that can be known to fail fails before the first byte is read. Returns the operations to use: a model

@@ -181,17 +181,17 @@ Result<> pack_decoded(const PanelRun& run, std::span<const std::int32_t> order, 
 }
 
 // Where the file holds what a line holds, or rows of it.
-std::optional<StoredWords> packable(const MatrixSource& source, const PanelFormat& format,
-                                    std::span<const std::int32_t> order) {
+std::optional<RawCodes> packable(const MatrixSource& source, const PanelFormat& format,
+                                 std::span<const std::int32_t> order) {
   if (format.recode != nullptr || !order.empty()) return std::nullopt;
-  std::optional<StoredWords> words = source.stored();
+  std::optional<RawCodes> words = source.raw_codes();
   if (!words || words->bits != 32 / line_columns(format.code)) return std::nullopt;
   if (!words->by_rows() && words->row_bytes != 4) return std::nullopt;
   return words;
 }
 
 // Words that lie row by row.
-bool pack_rows(const PanelRun& run, const StoredWords& words, PackScratch& scratch) {
+bool pack_rows(const PanelRun& run, const RawCodes& words, PackScratch& scratch) {
   LineArgs args = line_args(run.format, PanelLines(run.format), 0, run.out);
   args.stored = true;
   args.flip = words.flip;
@@ -212,7 +212,7 @@ bool pack_rows(const PanelRun& run, const StoredWords& words, PackScratch& scrat
 }
 
 // Words of neighbouring rows that lie side by side: some lines of all panels at a time.
-bool pack_columns(const PanelRun& run, const StoredWords& words, PackScratch& scratch) {
+bool pack_columns(const PanelRun& run, const RawCodes& words, PackScratch& scratch) {
   constexpr std::int64_t kFewestLines = 16;
   const PanelLines lines(run.format);
   const std::int64_t rows = run.end_row() - run.first_row();
@@ -243,7 +243,7 @@ bool pack_columns(const PanelRun& run, const StoredWords& words, PackScratch& sc
 
 // Scales as the file has them, in memory: where that of the run's first row and group is. Null: panels keep them
 // otherwise, or rows are missing.
-const std::byte* fetch_scales(const PanelRun& run, ScaleWords& scales, PackScratch& scratch) {
+const std::byte* fetch_scales(const PanelRun& run, RawScales& scales, PackScratch& scratch) {
   const auto width = (scale_bytes(run.format.scale));
   const std::int64_t rows = run.end_row() - run.first_row();
   if (run.format.zeros || scale_code(scales.type) != run.format.scale || rows % kPanelRows != 0) return nullptr;
@@ -260,8 +260,8 @@ const std::byte* fetch_scales(const PanelRun& run, ScaleWords& scales, PackScrat
 }
 
 // Scales as the file has them to all panels of the run. False: they have to be decoded.
-bool pack_stored_scales(const PanelRun& run, PackScratch& scratch) {
-  std::optional<ScaleWords> scales = run.source.stored_scales();
+bool pack_raw_scales(const PanelRun& run, PackScratch& scratch) {
+  std::optional<RawScales> scales = run.source.raw_scales();
   const std::byte* const from = scales ? fetch_scales(run, *scales, scratch) : nullptr;
   if (from == nullptr) return false;
   const PanelLines lines(run.format);
@@ -280,12 +280,12 @@ bool pack_stored_scales(const PanelRun& run, PackScratch& scratch) {
 }
 
 // Words of the file straight into panels.
-Result<> pack_stored(const PanelRun& run, const StoredWords& words, PackScratch& scratch) {
+Result<> pack_stored(const PanelRun& run, const RawCodes& words, PackScratch& scratch) {
   MatrixPanel& panel = scratch.panel;
   const bool usual = words.by_rows() ? pack_rows(run, words, scratch) : pack_columns(run, words, scratch);
   if (!usual) return pack_decoded(run, {}, panel);  // which says what is wrong, and where
   if (!quantized(run.format.code)) return Ok{};
-  if (pack_stored_scales(run, scratch)) return run.source.check_zeros(run.first_row(), run.end_row());
+  if (pack_raw_scales(run, scratch)) return run.source.check_zeros(run.first_row(), run.end_row());
   MORACLE_TRY(run.source.read_scales(run.first_row(), run.end_row(), panel));
   const PanelLines lines(run.format);
   run.each([&](std::int64_t row, std::int64_t rows, std::byte* out) {
@@ -295,7 +295,7 @@ Result<> pack_stored(const PanelRun& run, const StoredWords& words, PackScratch&
 }
 
 // Panels of one step.
-std::int64_t step_panels(const PanelFormat& format, const std::optional<StoredWords>& words) {
+std::int64_t step_panels(const PanelFormat& format, const std::optional<RawCodes>& words) {
   if (!words) return panels_per_read(format);
   return words->by_rows() ? std::max<std::int64_t>(1, kFetchBytes / (kPanelRows * words->row_bytes)) : kStoredPanels;
 }
@@ -315,14 +315,14 @@ std::vector<std::int32_t> column_order(const MatrixSpec& spec) {
 
 std::int64_t panels_per_fetch(const MatrixSource& source, const PanelFormat& format,
                               std::span<const std::int32_t> order) {
-  const std::optional<StoredWords> words = packable(source, format, order);
+  const std::optional<RawCodes> words = packable(source, format, order);
   return words && words->by_rows() ? step_panels(format, words) : format.panels;
 }
 
 Result<> pack_panels(const MatrixSource& source, const PanelFormat& format, std::span<const std::int32_t> order,
                      std::int64_t begin, std::int64_t end, std::byte* out, std::size_t stride, PackScratch& scratch) {
   const PanelRun run{source, format, begin, end, out, stride};
-  const std::optional<StoredWords> words = packable(source, format, order);
+  const std::optional<RawCodes> words = packable(source, format, order);
   const std::int64_t step = step_panels(format, words);
   for (std::int64_t p = begin; p < end; p += step) {
     const PanelRun part = run.part(p, std::min(p + step, end));

@@ -1,4 +1,4 @@
-#include "checkpoint/read_ahead.h"
+#include "checkpoint/prefetcher.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ std::vector<Bytes> join(std::vector<Bytes> parts) {
   return runs;
 }
 
-void ask_for(Bytes bytes) {
+void prefetch(Bytes bytes) {
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(bytes.data()) / page * page;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): the address was rounded as a number
@@ -46,7 +46,7 @@ void ask_for(Bytes bytes) {
 
 }  // namespace
 
-ReadAhead::ReadAhead(Steps steps, std::uint64_t window) : window_(window), runs_(std::move(steps)) {
+Prefetcher::Prefetcher(Steps steps, std::uint64_t window) : window_(window), runs_(std::move(steps)) {
   std::uint64_t end = 0;
   for (std::vector<Bytes>& step : runs_) {
     step = join(std::move(step));
@@ -55,44 +55,44 @@ ReadAhead::ReadAhead(Steps steps, std::uint64_t window) : window_(window), runs_
   }
   if (ends_.empty()) return;
   limit_ = ends_.front() + window_;
-  static_cast<void>(guarded("read ahead", [this]() -> Result<> {
+  static_cast<void>(guarded("prefetch", [this]() -> Result<> {
     thread_ = std::jthread([this] { read(); });
     return Ok{};
   }));
 }
 
-ReadAhead::~ReadAhead() {
+Prefetcher::~Prefetcher() {
   const std::scoped_lock lock(mutex_);
   stop_ = true;
   moved_.notify_one();
 }
 
-void ReadAhead::packed(std::size_t step) {
+void Prefetcher::packed(std::size_t step) {
   const std::scoped_lock lock(mutex_);
   limit_ = ends_[std::min(step + 1, ends_.size() - 1)] + window_;
   moved_.notify_one();
 }
 
-std::uint64_t ReadAhead::asked() const {
+std::uint64_t Prefetcher::prefetched() const {
   const std::scoped_lock lock(mutex_);
-  return asked_;
+  return prefetched_;
 }
 
-bool ReadAhead::has_room() {
+bool Prefetcher::has_room() {
   std::unique_lock lock(mutex_);
-  moved_.wait(lock, [this] { return stop_ || asked_ < limit_; });
+  moved_.wait(lock, [this] { return stop_ || prefetched_ < limit_; });
   return !stop_;
 }
 
-void ReadAhead::read() {
+void Prefetcher::read() {
   for (const std::vector<Bytes>& step : runs_) {
     for (Bytes rest : step) {
       while (!rest.empty() && has_room()) {
         const Bytes request = rest.first(std::min(rest.size(), kRequest));
-        ask_for(request);
+        prefetch(request);
         rest = rest.subspan(request.size());
         const std::scoped_lock lock(mutex_);
-        asked_ += request.size();
+        prefetched_ += request.size();
       }
       if (!rest.empty()) return;
     }

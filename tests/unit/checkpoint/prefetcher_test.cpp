@@ -1,4 +1,4 @@
-#include "checkpoint/read_ahead.h"
+#include "checkpoint/prefetcher.h"
 
 #include <chrono>
 #include <thread>
@@ -14,7 +14,7 @@ using Bytes = std::span<const std::byte>;
 constexpr std::size_t kStep = std::size_t{1} << 20;
 constexpr std::size_t kWindow = std::size_t{512} << 10;
 
-class ReadAheadTest : public test::FolderTest {
+class PrefetcherTest : public test::FolderTest {
  protected:
   void SetUp() override {
     put("config.json", "{}");
@@ -29,19 +29,19 @@ class ReadAheadTest : public test::FolderTest {
     }
   }
   // What was asked for once that no longer grows.
-  static std::uint64_t settled(const ReadAhead& ahead, std::uint64_t wanted) {
+  static std::uint64_t settled(const Prefetcher& ahead, std::uint64_t wanted) {
     using std::chrono::milliseconds;
-    for (int i = 0; i < 5000 && ahead.asked() < wanted; ++i) std::this_thread::sleep_for(milliseconds(1));
+    for (int i = 0; i < 5000 && ahead.prefetched() < wanted; ++i) std::this_thread::sleep_for(milliseconds(1));
     std::this_thread::sleep_for(milliseconds(20));
-    return ahead.asked();
+    return ahead.prefetched();
   }
 
   std::shared_ptr<const Checkpoint> checkpoint_;
-  ReadAhead::Steps steps_;
+  Prefetcher::Steps steps_;
 };
 
-TEST_F(ReadAheadTest, AsksForTheStepAndTheWindowBeyondIt) {
-  ReadAhead ahead(steps_, kWindow);
+TEST_F(PrefetcherTest, AsksForTheStepAndTheWindowBeyondIt) {
+  Prefetcher ahead(steps_, kWindow);
   EXPECT_EQ(settled(ahead, kStep + kWindow), kStep + kWindow);
   ahead.packed(0);
   EXPECT_EQ(settled(ahead, 2 * kStep + kWindow), 2 * kStep + kWindow);
@@ -49,12 +49,12 @@ TEST_F(ReadAheadTest, AsksForTheStepAndTheWindowBeyondIt) {
   EXPECT_EQ(settled(ahead, 4 * kStep), 4 * kStep);
 }
 
-TEST_F(ReadAheadTest, EndsBeforeAllIsRead) {
+TEST_F(PrefetcherTest, EndsBeforeAllIsRead) {
   {
-    const ReadAhead ahead(steps_, 0);
+    const Prefetcher ahead(steps_, 0);
   }
   {
-    const ReadAhead ahead({}, 0);
+    const Prefetcher ahead({}, 0);
   }
 }
 
