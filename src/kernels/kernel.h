@@ -140,9 +140,10 @@ class PackedLinear {
   virtual Result<> reserve(std::int64_t /*tokens*/) const { return Ok{}; }
   virtual void run(const RunContext& context, std::int64_t tokens, const ConstActivations& x,
                    const Activations& y) const = 0;
-  // What run() of each would do, the first of which is this one's. The workspace is enough for each alone.
-  virtual void run_together(const RunContext& context, std::span<const LinearRun> linears, std::int64_t tokens,
-                            const ConstActivations& x) const {
+  // Fused linears: what run() of each would do, the first of which is this one's. The workspace is enough for each
+  // alone.
+  virtual void run_fused(const RunContext& context, std::span<const LinearRun> linears, std::int64_t tokens,
+                         const ConstActivations& x) const {
     for (const LinearRun& of : linears) of.linear->run(context, tokens, x, of.y);
   }
   // Whether top_k() may know, at less cost than run().

@@ -51,13 +51,13 @@ class CpuLinear final : public PackedLinear {
     run_alike(context, {&alone, 1}, tokens, x.f32());
   }
 
-  void run_together(const RunContext& context, std::span<const LinearRun> linears, std::int64_t tokens,
-                    const ConstActivations& x) const override {
+  void run_fused(const RunContext& context, std::span<const LinearRun> linears, std::int64_t tokens,
+                 const ConstActivations& x) const override {
     std::size_t alike = 1;
     while (alike < linears.size() && reads_alike(*linears[alike].linear, tokens)) ++alike;
     run_alike(context, linears.first(alike), tokens, x.f32());
     const auto others = linears.subspan(alike);
-    if (!others.empty()) others.front().linear->run_together(context, others, tokens, x);
+    if (!others.empty()) others.front().linear->run_fused(context, others, tokens, x);
   }
 
   [[nodiscard]] bool has_top_k() const override { return top_k_ != nullptr; }

@@ -40,8 +40,8 @@ class PackedRows final : public RowMatrix {
   std::shared_ptr<const float> factor_;
 };
 
-[[nodiscard]] inline Error no_footprint(const std::string& where) {
-  return {.code = "layout.footprint",
+[[nodiscard]] inline Error no_memory_plan(const std::string& where) {
+  return {.code = "layout.memory_plan",
           .where = where,
           .wanted = "weights to pack",
           .found = "a question about sizes, which foreign layouts do not answer"};
@@ -59,7 +59,7 @@ struct LayerPacks {
 template <class Pack, class PackMatrix>
 Result<LayerPacks<Pack>> pack_layer(const CanonicalExperts& experts, const PackOptions& options,
                                     const PackMatrix& pack) {
-  if (options.layout_only) return no_footprint(experts.name);
+  if (options.layout_only) return no_memory_plan(experts.name);
   LayerPacks<Pack> packs;
   packs.w13.resize(experts.experts.size());
   packs.w2.resize(experts.experts.size());
@@ -105,7 +105,7 @@ std::unique_ptr<PackedExperts> executor(const CanonicalExperts& experts, const P
 template <class Pack, class PackMatrix>
 Result<std::unique_ptr<PackedLinear>> linear_executor(const CanonicalLinear& linear, const PackOptions& options,
                                                       const PackMatrix& pack) {
-  if (options.layout_only) return no_footprint(linear.weight->spec().name);
+  if (options.layout_only) return no_memory_plan(linear.weight->spec().name);
   const std::array parts{&linear};
   MORACLE_ASSIGN(const LayoutMatrix matrix, whole_matrix(parts));
   MORACLE_ASSIGN(Pack packed, pack(matrix, Role::linear));

@@ -42,7 +42,7 @@ bool finite(std::span<const std::byte> stored, T exponent) {
 // them will find something wrong.
 bool copy_rows(const MatrixSource& source, std::int64_t begin, std::int64_t end, std::byte* to) {
   const MatrixSpec& spec = source.spec();
-  const std::optional<StoredWords> words = spec.key.quantized() ? std::nullopt : source.stored();
+  const std::optional<RawCodes> words = spec.key.quantized() ? std::nullopt : source.raw_codes();
   if (!words || !words->by_rows() || words->row_bytes != spec.cols * words->bits / 8) return false;
   const std::span<std::byte> rows(to, count((end - begin) * words->row_bytes));
   source.fetch({words->first + begin * words->row_bytes, rows.size()}, rows.data());
@@ -152,7 +152,7 @@ void run_linears(const RunContext& context, std::initializer_list<LinearRun> lin
   std::array<LinearRun, kMostTogether> present{};
   const auto end = std::copy_if(linears.begin(), linears.end(), present.begin(),
                                 [](const LinearRun& of) { return of.linear != nullptr; });
-  present.front().linear->run_together(context, {present.begin(), end}, tokens, x);
+  present.front().linear->run_fused(context, {present.begin(), end}, tokens, x);
 }
 
 std::size_t DenseMlp::bytes() const {

@@ -1,4 +1,4 @@
-// Linears that read the same rows, run together: each gets what it gets alone, whatever stands beside it.
+// Linears that read the same rows, fused into one run: each gets what it gets alone, whatever stands beside it.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -81,16 +81,16 @@ class Packed {
     Stream stream(pool_);
     const RunContext context{.stream = stream, .workspace = {workspace->data(), workspace->size()}};
     std::vector<std::vector<float>> alone;
-    std::vector<std::vector<float>> together;
+    std::vector<std::vector<float>> fused;
     std::vector<LinearRun> runs;
     for (std::size_t i = 0; i < linears_.size(); ++i) {
       alone.emplace_back(static_cast<std::size_t>(tokens * rows_[i]), std::nanf(""));
       linears_[i]->run(context, tokens, x.data(), alone.back().data());
-      together.emplace_back(alone.back().size(), std::nanf(""));
-      runs.push_back({.linear = linears_[i].get(), .y = together.back().data()});
+      fused.emplace_back(alone.back().size(), std::nanf(""));
+      runs.push_back({.linear = linears_[i].get(), .y = fused.back().data()});
     }
-    linears_.front()->run_together(context, runs, tokens, x.data());
-    for (std::size_t i = 0; i < runs.size(); ++i) EXPECT_EQ(together[i], alone[i]) << "the linear at " << i;
+    linears_.front()->run_fused(context, runs, tokens, x.data());
+    for (std::size_t i = 0; i < runs.size(); ++i) EXPECT_EQ(fused[i], alone[i]) << "the linear at " << i;
   }
 
  private:
@@ -104,7 +104,7 @@ Scheme scheme_of(const MatrixRecipe& recipe) {
   return {.weight = recipe.key, .activation = recipe.activation};
 }
 
-TEST(LinearsTogether, GiveWhatEachGivesAlone) {
+TEST(FusedLinears, GiveWhatEachGivesAlone) {
   std::mt19937 rng(1);
   const auto all = recipes();
   for (const NamedRecipe& first : all) {
