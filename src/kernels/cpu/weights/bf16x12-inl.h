@@ -1,7 +1,8 @@
-// What packers of bf16x12 share (bf16x12.h): the exponents of a panel.
+// Packing of bf16x12 (bf16x12.h) on vectors (pack_lines-inl.h).
 #pragma once
 
-#include "kernels/cpu/weights/panel.h"
+#include "kernels/cpu/weights/bf16x12.h"
+#include "kernels/cpu/weights/pack_lines-inl.h"
 
 namespace moracle::cpu {
 
@@ -34,6 +35,73 @@ template <class V>
 float bf16x12_factor(std::uint32_t base) {
   const int power = 2 * (static_cast<int>(base) - kBf16x12Pair);
   return __builtin_bit_cast(float, static_cast<std::uint32_t>(127 + power) << 23U);
+}
+
+// As many rows as a vector has lanes, by 4 columns. Bytes in the order of the layout: of every 4 rows, those of the
+// first line before those of the second.
+template <class V>
+struct Bf16x12Bytes {
+  using Bytes = Vector<V, std::uint8_t>;
+  Bytes low;         // zero where a weight is an exception
+  Bytes codes;       // nibbles, of the high ones
+  Bytes exceptions;  // not zero where a weight is one
+
+  // Of two lines of plain numbers.
+  Bf16x12Bytes(const std::byte* line, std::uint32_t base) {
+    const Words<V> first = load_vector<V>(line);
+    const Words<V> second = load_vector<V>(line + kPackLineBytes);
+    constexpr auto kLow = [](int i) { return i / 16 * 16 + i % 8 * 2 + i % 16 / 8 * V::kBytes; };
+    constexpr auto kHigh = [](int i) { return i / 16 * 16 + i % 8 * 2 + 1 + i % 16 / 8 * V::kBytes; };
+    const auto bytes = reinterpret_cast<Bytes>(shuffled<V, std::uint8_t, kLow>(first, second));
+    const auto high = reinterpret_cast<Bytes>(shuffled<V, std::uint8_t, kHigh>(first, second));
+    const Bytes exponents = high & 0x7F;
+    const Bytes pair = exponents - static_cast<std::uint8_t>(base);
+    const auto inside = reinterpret_cast<Bytes>(pair < static_cast<std::uint8_t>(kBf16x12Pairs));
+    low = bytes & inside;
+    codes = (high >> 4 & 8) | (pair & inside) | (~inside & static_cast<std::uint8_t>(kBf16x12Pairs));
+    exceptions = ~inside & reinterpret_cast<Bytes>((bytes | exponents) != 0);
+  }
+
+  // Adds the weights that are exceptions to those of `tail`. False: no room is left.
+  [[nodiscard]] bool list(const std::byte* line, std::int64_t first_row, std::int64_t first_column,
+                          Bf16x12Tail& tail) const {
+    for (int byte = 0; byte < V::kBytes; ++byte) {
+      if (exceptions[byte] == 0) continue;
+      if (tail.count == kMaxExceptions) return false;
+      const int row = byte / 16 * 4 + byte % 8 / 2;
+      const int later_line = byte % 16 / 8;
+      Bf16x12Tail::Exception& one = tail.exceptions[tail.count++];
+      one.column = static_cast<std::uint32_t>(first_column + 2 * later_line + byte % 2);
+      one.row = static_cast<std::uint16_t>(first_row + row);
+      std::memcpy(&one.weight, line + later_line * kPackLineBytes + row * 4 + byte % 2 * 2, sizeof one.weight);
+    }
+    return true;
+  }
+};
+
+template <class V>
+bool pack_bf16x12_on(const std::byte* plain, std::int64_t steps, std::byte* out) {
+  const std::uint32_t base = bf16x12_base<V>(reinterpret_cast<const std::uint16_t*>(plain), steps);
+  Bf16x12Tail tail = {};
+  tail.factor = bf16x12_factor<V>(base);
+  for (std::int64_t column = 0; column < steps * kStepColumns; column += kStepColumns) {
+    for (std::int64_t row = 0; row < kPanelRows; row += kWordLanes<V>) {
+      const std::byte* const line = plain + row * 4;
+      const Bf16x12Bytes<V> first(line, base);
+      const Bf16x12Bytes<V> second(line + 2 * kPackLineBytes, base);
+      std::byte* const to = out + row * 4;
+      store_vector<V>(to, reinterpret_cast<Words<V>>(first.low));
+      store_vector<V>(to + kPackLineBytes, reinterpret_cast<Words<V>>(second.low));
+      store_vector<V>(to + 2 * kPackLineBytes, reinterpret_cast<Words<V>>(first.codes | second.codes << 4));
+      if (!V::any(reinterpret_cast<Words<V>>(first.exceptions | second.exceptions))) continue;
+      if (!first.list(line, row, column, tail)) return false;
+      if (!second.list(line + 2 * kPackLineBytes, row, column + 4, tail)) return false;
+    }
+    plain += 4 * kPackLineBytes;
+    out += 3 * kPackLineBytes;
+  }
+  std::memcpy(out, &tail, sizeof tail);
+  return true;
 }
 
 }  // namespace moracle::cpu

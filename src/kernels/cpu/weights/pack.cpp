@@ -193,7 +193,7 @@ std::optional<RawCodes> packable(const MatrixSource& source, const PanelFormat& 
 // Words that lie row by row.
 bool pack_rows(const PanelRun& run, const RawCodes& words, PackScratch& scratch) {
   LineArgs args = line_args(run.format, PanelLines(run.format), 0, run.out);
-  args.stored = true;
+  args.raw = true;
   args.flip = words.flip;
   args.stride = words.row_bytes;
   const std::int64_t rows = run.end_row() - run.first_row();

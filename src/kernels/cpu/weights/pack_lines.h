@@ -25,15 +25,15 @@ struct LineArgs {
   std::byte* out;
   std::int64_t group_lines;  // after so many lines ...
   std::int64_t group_tail;   // ... so many bytes are left out, for scales and zero points
-  // Rows are elements of the code's own width, in whole words, lowest bits first (StoredWords), and unchecked.
-  bool stored;
-  std::uint8_t flip;  // of `stored`: bits of a byte in which they differ from canonical codes
+  // Rows are elements of the code's own width, in whole words, lowest bits first (RawCodes), and unchecked.
+  bool raw;
+  std::uint8_t flip;  // of `raw`: bits of a byte in which they differ from canonical codes
 };
 
 // False when it met a NaN, or an infinity of a dense code; what was written is useless then.
 [[nodiscard]] bool pack_lines(const LineArgs& args);
 
-// The same of stored words that lie as in a line, those of neighbouring rows side by side: many panels at once, so that
+// The same of raw codes that lie as in a line, those of neighbouring rows side by side: many panels at once, so that
 // long runs are read.
 struct WordLineArgs {
   WeightCode code;
