@@ -42,10 +42,8 @@ class OpenScheduler : public RequestSink {
   Result<RequestId> submit(Request request, TokenText::Options text) {
     const std::lock_guard lock(engine_->mutex());
     Answer answer{.text = TokenText(engine_->session().text().tokenizer(), std::move(text)),
-                  .end_ids = request.ignore_eos ? std::vector<std::int32_t>{} : request.end_ids,
-                  .min_tokens = request.min_tokens,
+                  .ends = AnswerEnds(request),
                   .scored = request.logprobs.has_value()};
-    answer.end_ids.insert(answer.end_ids.end(), request.stop_ids.begin(), request.stop_ids.end());
     // Memory for it is taken first: what is submitted is known.
     std::map<RequestId, Answer> made;
     made.emplace(0, std::move(answer));
@@ -89,9 +87,7 @@ class OpenScheduler : public RequestSink {
       held.top_ids.push_back(top.id);
       held.top_logprobs.push_back(top.logprob);
     }
-    const bool ends = ++answer.tokens >= answer.min_tokens &&
-                      std::find(answer.end_ids.begin(), answer.end_ids.end(), token.id) != answer.end_ids.end();
-    if (ends) return;
+    if (answer.ends.at(token.id, answer.tokens++)) return;
     const auto pushed = answer.text.push(token.id, emit_to(held));
     if (!pushed.ok()) answer.error = pushed.error();
     answer.stopped = answer.text.stops().reached();
@@ -120,8 +116,7 @@ class OpenScheduler : public RequestSink {
   // What is known of a request until its end.
   struct Answer {
     TokenText text;
-    std::vector<std::int32_t> end_ids{};  // that are no text
-    std::int64_t min_tokens = 0;
+    AnswerEnds ends;
     bool scored = false;
     std::int64_t tokens = 0;
     bool stopped = false;  // by a stop text
@@ -214,10 +209,7 @@ Result<Submission> read_request(OpenScheduler& scheduler, std::span<const std::i
   const std::int64_t room = std::max<std::int64_t>(1, scheduler.context() - std::ssize(ids));
   made.request.max_tokens =
       choice.max_tokens ? *choice.max_tokens : std::min(settings.answer_tokens(std::ssize(ids)), room);
-  // Text leaves special tokens out, so a stop text that is one is known by its id.
-  for (const std::string& stop : settings.stop_texts) {
-    if (const auto id = text.tokenizer().token_to_id(stop)) made.request.stop_ids.push_back(*id);
-  }
+  for (const StopToken& stop : text.stop_tokens(settings.stop_texts)) made.request.stop_ids.push_back(stop.id);
   made.text = {.stop = settings.stop_texts, .min_tokens = request.min_tokens};
   return made;
 }

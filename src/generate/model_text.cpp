@@ -73,6 +73,18 @@ Result<std::vector<std::int32_t>> ModelText::encode(std::string_view text, const
   return ids;
 }
 
+std::vector<StopToken> ModelText::stop_tokens(std::span<const std::string> stop_texts) const {
+  std::vector<StopToken> found;
+  for (const std::string& text : stop_texts) {
+    const auto id = tokenizer_->token_to_id(text);
+    if (!id || (info_ && *id >= info_->vocabulary)) continue;
+    const auto shown = tokenizer_->decode({&*id, 1});
+    const bool hidden = shown.ok() && shown->empty();
+    if (hidden || !reply_format().mark_of(*id).empty()) found.push_back({.id = *id, .text = text});
+  }
+  return found;
+}
+
 Result<> ModelText::check_ids(std::span<const std::int32_t> ids) const {
   if (!info_) return Ok{};
   const auto beyond = std::find_if(ids.begin(), ids.end(), [&](std::int32_t id) { return id >= info_->vocabulary; });

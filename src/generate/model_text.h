@@ -29,6 +29,12 @@ struct ChatPrompt {
   std::vector<std::int32_t> ids;
 };
 
+// A text that ends an answer and is one token of the model.
+struct StopToken {
+  std::int32_t id = 0;
+  std::string text;
+};
+
 class ModelText {
  public:
   // `config` is config.json. Without `needs_text` neither tokenizer nor templates are read. Errors: those of
@@ -50,6 +56,8 @@ class ModelText {
   [[nodiscard]] Result<std::vector<std::int32_t>> encode_prompt(std::string_view text) const;
   // Of a conversation, whose special tokens its template writes. Errors: also those of ChatTemplates::render.
   [[nodiscard]] Result<ChatPrompt> encode_chat(const ChatRequest& request) const;
+  // The stop texts that an answer's text never shows, so that their ids end it: special tokens, and marks of parts.
+  [[nodiscard]] std::vector<StopToken> stop_tokens(std::span<const std::string> stop_texts) const;
   // Whether the model knows all ids. Error: "model.token".
   [[nodiscard]] Result<> check_ids(std::span<const std::int32_t> ids) const;
   // The same, and that there are no more than `context` (0: what the model can hold). Errors: "model.token",

@@ -1,5 +1,6 @@
 #include "generate/request.h"
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 
@@ -63,6 +64,15 @@ Result<> check(const Request& request, std::int64_t vocabulary) {
     return range_error("logprobs", "from 0 to " + std::to_string(kMostTopLogprobs), std::to_string(*request.logprobs));
   }
   return Ok{};
+}
+
+AnswerEnds::AnswerEnds(const Request& request) : ids_(request.stop_ids), min_tokens_(request.min_tokens) {
+  if (!request.ignore_eos) ids_.insert(ids_.end(), request.end_ids.begin(), request.end_ids.end());
+  std::sort(ids_.begin(), ids_.end());
+}
+
+bool AnswerEnds::at(std::int32_t id, std::int64_t before) const {
+  return allowed(before) && std::binary_search(ids_.begin(), ids_.end(), id);
 }
 
 }  // namespace moracle

@@ -40,10 +40,27 @@ struct Request {
   std::string salt{};         // a prefix is reused among requests of the same key and salt
   std::int64_t priority = 0;  // among the waiting requests of one key: lower first, then in order of submission
   bool reuse_prefix = true;   // false: neither reads nor fills the store of prefixes
+  bool count_routing = false;  // Scheduler::routing() and routing_of() count its tokens
 };
 
 // Whether a model of this vocabulary can serve it. Errors: "prompt.empty", "model.token", "sampling.range".
 [[nodiscard]] Result<> check(const Request& request, std::int64_t vocabulary);
+
+// Which tokens end an answer; the one that does is no part of its text.
+class AnswerEnds {
+ public:
+  explicit AnswerEnds(const Request& request);
+
+  [[nodiscard]] std::span<const std::int32_t> ids() const { return ids_; }
+  // Whether the answer may end behind `before` tokens.
+  [[nodiscard]] bool allowed(std::int64_t before) const { return before >= min_tokens_; }
+  // Whether the token behind `before` others ends it.
+  [[nodiscard]] bool at(std::int32_t id, std::int64_t before) const;
+
+ private:
+  std::vector<std::int32_t> ids_;  // sorted
+  std::int64_t min_tokens_;
+};
 
 struct TokenLogprob {
   std::int32_t id = 0;

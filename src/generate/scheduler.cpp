@@ -249,9 +249,9 @@ bool Scheduler::Impl::start(ScheduledSequence& sequence) {
   queue_.remove(sequence.id);
   std::erase(preempted_, &sequence);
   sequence.state = *std::move(state);
-  sequence.routing.resize(routing_.size());
-  if (auto* const paged = dynamic_cast<PagedState*>(sequence.state.get())) {
-    paged->count_routing(sequence.routing.data());
+  if (sequence.request.count_routing) {
+    sequence.routing.resize(routing_.size());
+    sequence.state->count_routing(sequence.routing.data());
   }
   sequence.stored = restored / kBlockTokens;
   running_.push_back(&sequence);
@@ -513,7 +513,7 @@ void Scheduler::Impl::tell_token(const StepPart& part) {
   ++status_.generated_tokens;
   sequence.sink->on_token(sequence.id, {.id = id, .logprob = part.chosen.logprob, .top = sequence.chooser.top()});
   if (sequence.cancelled) return;
-  if (sequence.chooser.ends(id)) {
+  if (sequence.chooser.ended()) {
     end(sequence, RequestEnd::stop, {}, id);
   } else if (sequence.usage.completion == sequence.most) {
     end(sequence, RequestEnd::length);

@@ -82,8 +82,8 @@ class Scheduler {
   // Whether a step has anything to do.
   [[nodiscard]] bool busy() const;
   [[nodiscard]] SchedulerStatus status() const;
-  // [layers, experts] of the model: how many computed tokens each expert took, of all requests, and of one. A request
-  // has none before it starts and after its sink's on_end.
+  // [layers, experts] of the model: how many computed tokens each expert took, of all requests with count_routing, and
+  // of one. A request has none before it starts and after its sink's on_end.
   [[nodiscard]] std::vector<std::uint64_t> routing() const;
   [[nodiscard]] std::span<const std::uint32_t> routing_of(RequestId id) const;
   // Gives up all stored prefixes.

@@ -108,8 +108,8 @@ Result<Generation> complete(Session& session, SequenceState& state, std::span<co
   options.context = completion.context;
   options.before = completion.before;
   options.stop_ids = completion.settings.stop_ids;
-  for (const std::string& stop : completion.settings.stop_texts) {
-    if (const auto id = tokenizer.token_to_id(stop)) options.stop_ids.push_back(*id);
+  for (const StopToken& stop : session.text().stop_tokens(completion.settings.stop_texts)) {
+    options.stop_ids.push_back(stop.id);
   }
   std::sort(options.stop_ids.begin(), options.stop_ids.end());
   options.interrupted = [&] { return undecodable || (interrupted && interrupted()); };

@@ -48,14 +48,11 @@ void LogSoftmax::top(std::int64_t count, std::vector<TokenLogprob>& out) const {
 
 TokenChooser::TokenChooser(const Request& request)
     : sampling_(request.sampling),
-      ends_(request.stop_ids),
+      ends_(request),
       bias_(request.logit_bias),
-      min_tokens_(request.min_tokens),
       logprobs_(request.logprobs),
       draws_(draws_from_all(request.sampling)),
       sampler_(request.sampling) {
-  if (!request.ignore_eos) ends_.insert(ends_.end(), request.end_ids.begin(), request.end_ids.end());
-  std::sort(ends_.begin(), ends_.end());
   if (penalizes(sampling_)) {
     penalties_.emplace(sampling_);
     penalties_->add_prompt(request.prompt);
@@ -64,7 +61,7 @@ TokenChooser::TokenChooser(const Request& request)
 }
 
 bool TokenChooser::masks() const {
-  return tokens_ < min_tokens_ && !ends_.empty();
+  return !ends_.allowed(tokens_) && !ends_.ids().empty();
 }
 
 std::int64_t TokenChooser::wanted() const {
@@ -76,12 +73,8 @@ std::optional<std::uint64_t> TokenChooser::seed() const {
   return draws_ ? std::optional(seed_) : std::nullopt;
 }
 
-bool TokenChooser::ends(std::int32_t id) const {
-  return std::binary_search(ends_.begin(), ends_.end(), id);
-}
-
 void TokenChooser::count(std::int32_t id) {
-  ++tokens_;
+  ended_ = ends_.at(id, tokens_++);
   if (draws_) seed_ = sampler_.next_seed();
   if (penalties_) penalties_->add_answer(id);
 }
@@ -93,7 +86,7 @@ Result<ChosenToken> TokenChooser::choose(std::span<float> logits) {
   if (penalties_) penalties_->apply(logits);
   for (const LogitBias& bias : bias_) logits[static_cast<std::size_t>(bias.id)] += bias.bias;
   if (masks()) {
-    for (const std::int32_t id : ends_) logits[static_cast<std::size_t>(id)] = -INFINITY;
+    for (const std::int32_t id : ends_.ids()) logits[static_cast<std::size_t>(id)] = -INFINITY;
   }
   ChosenToken chosen;
   if (draws_) {

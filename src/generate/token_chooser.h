@@ -51,23 +51,23 @@ class TokenChooser {
   [[nodiscard]] Result<ChosenToken> choose(std::span<const TokenLogit> top);
   // The alternatives of the last choice from all logits.
   [[nodiscard]] std::span<const TokenLogprob> top() const { return top_; }
-  // Whether a token ends the answer.
-  [[nodiscard]] bool ends(std::int32_t id) const;
+  // Whether the last choice ends the answer.
+  [[nodiscard]] bool ended() const { return ended_; }
 
  private:
   [[nodiscard]] bool masks() const;
   void count(std::int32_t id);
 
   SamplingOptions sampling_;
-  std::vector<std::int32_t> ends_;  // sorted
+  AnswerEnds ends_;
   std::vector<LogitBias> bias_;
-  std::int64_t min_tokens_;
   std::optional<std::int64_t> logprobs_;
   bool draws_;  // from all tokens
   Sampler sampler_;
   std::optional<Penalties> penalties_;
   std::uint64_t seed_ = 0;
   std::int64_t tokens_ = 0;  // chosen so far
+  bool ended_ = false;
   std::vector<TokenLogprob> top_;
 };
 

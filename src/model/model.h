@@ -109,6 +109,9 @@ class SequenceState {
   virtual Result<> reserve(std::int64_t length) = 0;
   // Forgets all positions from `length` on. Errors: "state.truncate".
   virtual Result<> truncate(std::int64_t length) = 0;
+  // From here on calls add to [layers, experts] how many of the sequence's tokens each expert took; null: nowhere.
+  // Models without experts add nothing.
+  virtual void count_routing(std::uint32_t* /*experts*/) {}
 };
 
 // A ragged batch: sequence s owns ids[spans[s].begin, + count), which continue its state at positions[...].

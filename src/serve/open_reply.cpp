@@ -24,6 +24,7 @@ OpenReply::OpenReply(Service& service, HttpRequest request, std::shared_ptr<Exch
       request_(std::move(request)),
       exchange_(std::move(exchange)),
       prepared_(std::move(prepared)),
+      ends_(prepared_.request),
       head_(std::move(head)),
       arrived_(arrived) {
   ++service_.open_;
@@ -59,6 +60,7 @@ void OpenReply::start() {
     Request request = prepared_.engine_request(i);
     request.key = request_.key;
     request.salt = api.cache_salt;
+    request.count_routing = true;
     choices_[i].ticket = service_.model_->engine->submit(
         std::move(request), [self = shared_from_this(), server = service_.server_, i](EngineEvent&& event) {
           server->post([self, i, event = std::move(event)]() mutable { self->on_event(i, std::move(event)); });
@@ -173,26 +175,16 @@ Result<> OpenReply::take_token(Choice& choice, const HeldToken& token) {
     service_.metrics_.observe_token_gap(seconds(choice.last, time));
   }
   choice.last = time;
-  const bool last = ends(choice, token.id);
+  const bool last = ends_.at(token.id, std::ssize(choice.ids));
   choice.ids.push_back(token.id);
   if (prepared_.api.logprobs) choice.scored.push_back(token);
   return last ? Ok{} : choice.text.push(token.id);
 }
 
-// Whether the engine ends a choice at this token, which then is no text.
-bool OpenReply::ends(const Choice& choice, std::int32_t id) const {
-  const Request& request = prepared_.request;
-  if (std::ssize(choice.ids) < request.min_tokens) return false;
-  const auto among = [id](const std::vector<std::int32_t>& ids) {
-    return std::find(ids.begin(), ids.end(), id) != ids.end();
-  };
-  return among(request.stop_ids) || (!request.ignore_eos && among(request.end_ids));
-}
-
 const std::string* OpenReply::stop_text_of(std::int32_t id) const {
-  const auto& all = prepared_.stop_text_ids;
-  const auto found = std::find_if(all.begin(), all.end(), [id](const auto& entry) { return entry.first == id; });
-  return found == all.end() ? nullptr : &found->second;
+  const auto& all = prepared_.stop_tokens;
+  const auto found = std::find_if(all.begin(), all.end(), [id](const StopToken& stop) { return stop.id == id; });
+  return found == all.end() ? nullptr : &found->text;
 }
 
 std::vector<std::int32_t> OpenReply::prompt_of(std::size_t index) const {

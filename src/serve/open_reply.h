@@ -65,7 +65,6 @@ class OpenReply : public std::enable_shared_from_this<OpenReply> {
   Result<> take_token(Choice& choice, const HeldToken& token);
   void take_end(Choice& choice, const RequestOutcome& outcome);
   Result<> settle(Choice& choice);
-  [[nodiscard]] bool ends(const Choice& choice, std::int32_t id) const;
   [[nodiscard]] const std::string* stop_text_of(std::int32_t id) const;
   [[nodiscard]] bool settled() const;
   [[nodiscard]] std::vector<std::int32_t> prompt_of(std::size_t index) const;
@@ -85,6 +84,7 @@ class OpenReply : public std::enable_shared_from_this<OpenReply> {
   HttpRequest request_;
   std::shared_ptr<Exchange> exchange_;
   PreparedRequest prepared_;
+  AnswerEnds ends_;
   ReplyHead head_;
   Time arrived_;
   std::vector<Choice> choices_;

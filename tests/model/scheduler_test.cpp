@@ -287,9 +287,14 @@ TEST(Scheduler, CountsTheExpertsThatTokensTake) {
   ASSERT_NE(loaded.model, nullptr);
   const ModelInfo& info = loaded.model->info();
   const auto layer = static_cast<std::size_t>(info.experts);
+  const auto counted = [](unsigned number) {
+    Request request = request_of(number);
+    request.count_routing = true;
+    return request;
+  };
   std::map<unsigned, std::vector<std::uint32_t>> own;
   for (unsigned i = 0; i < 12; ++i) {
-    const Heard heard = alone(loaded, request_of(i));
+    const Heard heard = alone(loaded, counted(i));
     own[i] = heard.routing;
     ASSERT_EQ(own[i].size(), layer * static_cast<std::size_t>(info.layers));
     // The last token is chosen and not computed.
@@ -304,7 +309,8 @@ TEST(Scheduler, CountsTheExpertsThatTokensTake) {
   Listener listener;
   listener.scheduler = &scheduler;
   std::map<unsigned, RequestId> ids;
-  for (unsigned i = 0; i < 12; ++i) ids[i] = *scheduler.submit(request_of(i), listener);
+  for (unsigned i = 0; i < 12; ++i) ids[i] = *scheduler.submit(counted(i), listener);
+  const RequestId uncounted = *scheduler.submit(request_of(12), listener);
   EXPECT_TRUE(scheduler.routing_of(ids[0]).empty());
   scheduler.step();
   EXPECT_FALSE(scheduler.routing_of(ids[0]).empty());
@@ -317,6 +323,8 @@ TEST(Scheduler, CountsTheExpertsThatTokensTake) {
     for (std::size_t e = 0; e < sum.size(); ++e) sum[e] += own[i][e];
   }
   EXPECT_EQ(scheduler.routing(), sum);
+  EXPECT_FALSE(listener.heard[uncounted].ids.empty());
+  EXPECT_TRUE(listener.heard[uncounted].routing.empty());
   EXPECT_TRUE(scheduler.routing_of(ids[0]).empty());
   for (std::size_t e = 0; e < sum.size(); ++e) EXPECT_LE(early[e], sum[e]);
 }

@@ -93,8 +93,7 @@ class PagedState final : public SequenceState {
   [[nodiscard]] const float* fixed(std::size_t layer) { return floats(fixed_, layer); }
   [[nodiscard]] float* next_fixed(std::size_t layer) { return floats(next_fixed_, layer); }
   [[nodiscard]] const StateLayout* layout() const { return layout_.get(); }
-  // From here on calls add to [layers, experts] how many of the sequence's tokens each expert took; null: nowhere.
-  void count_routing(std::uint32_t* experts) { routing_ = experts; }
+  void count_routing(std::uint32_t* experts) override { routing_ = experts; }
   [[nodiscard]] std::uint32_t* routing() const { return routing_; }
 
  private:

@@ -102,13 +102,8 @@ Result<> fill_request(PreparedRequest& prepared, const ModelText& text) {
   request.ignore_eos = api.ignore_eos;
   request.stop_ids = api.stop_token_ids;
   prepared.stop_texts = settings.stop_texts;
-  for (const std::string& stop : prepared.stop_texts) {
-    // Text leaves special tokens out, so a stop text that is one is known by its id.
-    const auto id = text.tokenizer().token_to_id(stop);
-    if (!id || *id >= vocabulary) continue;
-    request.stop_ids.push_back(*id);
-    prepared.stop_text_ids.emplace_back(*id, stop);
-  }
+  prepared.stop_tokens = text.stop_tokens(prepared.stop_texts);
+  for (const StopToken& stop : prepared.stop_tokens) request.stop_ids.push_back(stop.id);
   for (const auto& [id, bias] : api.logit_bias) request.logit_bias.push_back({.id = id, .bias = bias});
   request.logprobs = api.logprobs;
   request.echo = api.echo;
