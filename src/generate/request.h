@@ -35,11 +35,11 @@ struct Request {
   std::vector<LogitBias> logit_bias{};
   // Log-probabilities of the answer's tokens are wanted, each with so many alternatives (0 to kMostTopLogprobs).
   std::optional<std::int64_t> logprobs{};
-  bool echo = false;          // the prompt's tokens are told first, with `logprobs` where those are wanted
-  std::string key{};          // requests of one key share that key's turns
-  std::string salt{};         // a prefix is reused among requests of the same key and salt
-  std::int64_t priority = 0;  // among the waiting requests of one key: lower first, then in order of submission
-  bool reuse_prefix = true;   // false: neither reads nor fills the store of prefixes
+  bool echo = false;           // the prompt's tokens are told first, with `logprobs` where those are wanted
+  std::string key{};           // requests of one key share that key's turns
+  std::string salt{};          // a prefix is reused among requests of the same key and salt
+  std::int64_t priority = 0;   // among the waiting requests of one key: lower first, then in order of submission
+  bool reuse_prefix = true;    // false: neither reads nor fills the store of prefixes
   bool count_routing = false;  // Scheduler::routing() and routing_of() count its tokens
 };
 

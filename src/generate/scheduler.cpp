@@ -1,17 +1,16 @@
 #include "generate/scheduler.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
-#include "generate/request_queue.h"
-#include "generate/sequence.h"
-#include "model/state/prefix_store.h"
-#include "model/state/state.h"
+#include "generate/batch/prefix_reuse.h"
+#include "generate/batch/request_queue.h"
+#include "generate/batch/sequence.h"
+#include "generate/batch/step_planner.h"
+#include "generate/batch/step_runner.h"
 
 namespace moracle {
 
@@ -19,13 +18,6 @@ namespace {
 
 // What the measured rate follows: a quarter of each new measurement.
 constexpr double kRateShare = 0.25;
-
-// Where recurrent states are stored on the way through a long sequence.
-constexpr std::int64_t kStopTokens = 1024;
-
-std::size_t count(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 Error queue_error(std::string wanted, std::string found) {
   return Error{
@@ -37,12 +29,16 @@ Error queue_error(std::string wanted, std::string found) {
 class Scheduler::Impl {
  public:
   Impl(Model& model, ThreadPool& pool, const SchedulerOptions& options)
-      : model_(model), pool_(pool), options_(options) {
+      : model_(model),
+        options_(options),
+        prefixes_(model, options_),
+        planner_(options_, prefixes_),
+        runner_(model, pool) {
     const std::int64_t most = model.info().max_positions;
     context_ = options.context > 0 ? std::min(options.context, most) : most;
     const StateMemory memory = model.state_memory();
     held_ = memory.budget > 0 ? memory.positions : context_;
-    routing_.resize(count(model.info().layers * model.info().experts));
+    routing_.resize(static_cast<std::size_t>(model.info().layers * model.info().experts));
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -55,7 +51,7 @@ class Scheduler::Impl {
   [[nodiscard]] SchedulerStatus status() const;
   [[nodiscard]] std::vector<std::uint64_t> routing() const;
   [[nodiscard]] std::span<const std::uint32_t> routing_of(RequestId id) const;
-  [[nodiscard]] PrefixStore* prefixes() const { return options_.reuse_prefixes ? model_.prefixes() : nullptr; }
+  void drop_prefixes() const { prefixes_.clear(); }
 
  private:
   [[nodiscard]] std::int64_t running_of(const std::string& key) const;
@@ -67,27 +63,16 @@ class Scheduler::Impl {
   [[nodiscard]] bool has_room(std::int64_t length) const;
   bool start(ScheduledSequence& sequence);
   void tell_start(ScheduledSequence& sequence);
-  [[nodiscard]] std::string salt_of(const ScheduledSequence& sequence) const;
-  void plan();
-  void plan_prompts();
-  [[nodiscard]] StepPart part_of(ScheduledSequence& sequence, std::int64_t tokens) const;
-  [[nodiscard]] std::int64_t prompt_budget() const;
-  [[nodiscard]] std::int64_t until_stop(const ScheduledSequence& sequence) const;
   void take_memory();
   bool take_memory(StepPart& part);
   bool free_memory(const ScheduledSequence& wanting);
   void preempt(ScheduledSequence& sequence);
-  void compute();
-  void store_prefixes();
-  void choose();
-  void score_prompt(StepPart& part) const;
   void deliver();
   void tell_prompt(const StepPart& part);
   void tell_token(const StepPart& part);
   void measure(double seconds);
 
   Model& model_;
-  ThreadPool& pool_;
   SchedulerOptions options_;
   std::int64_t context_ = 0;
   std::int64_t held_ = 0;  // positions that one sequence can have within the KV budget
@@ -101,12 +86,10 @@ class Scheduler::Impl {
   bool stepping_ = false;
   SchedulerStatus status_;
   std::vector<std::uint64_t> routing_;  // of requests that have ended
-  // Kept between steps.
-  std::vector<StepPart> parts_;
-  std::vector<std::int32_t> ids_, positions_;
-  std::vector<Batch::Span> spans_;
-  std::vector<SequenceState*> states_;
-  BatchResult result_;
+  PrefixReuse prefixes_;
+  StepPlanner planner_;
+  StepRunner runner_;
+  std::vector<StepPart> parts_;  // of the step
 };
 
 Result<RequestId> Scheduler::Impl::submit(Request request, RequestSink& sink) {
@@ -208,13 +191,7 @@ bool Scheduler::Impl::has_room(std::int64_t length) const {
     wanted += model_.state_bytes(std::ssize(each->ids) + 1) - model_.state_bytes(each->state->length());
   }
   if (memory.used + wanted <= memory.budget) return true;
-  const PrefixStore* const stored = model_.prefixes();
-  return stored != nullptr && memory.used + wanted <= memory.budget + stored->bytes();
-}
-
-std::string Scheduler::Impl::salt_of(const ScheduledSequence& sequence) const {
-  const std::string key = options_.share_prefixes ? std::string() : sequence.request.key;
-  return std::to_string(key.size()) + ":" + key + sequence.request.salt;
+  return memory.used + wanted <= memory.budget + prefixes_.bytes();
 }
 
 // False: it has to wait for memory.
@@ -228,24 +205,15 @@ bool Scheduler::Impl::start(ScheduledSequence& sequence) {
     end(sequence, RequestEnd::error, std::move(state).error());
     return true;
   }
-  std::int64_t restored = 0;
-  std::int64_t looked_up = 0;
-  // Logits of stored tokens are not stored.
-  const bool scores = sequence.scores_prompt() && sequence.told < sequence.prompt_size();
-  if (PrefixStore* const stored = prefixes(); stored != nullptr && sequence.request.reuse_prefix && !scores) {
-    restored = stored->restore(**state, sequence.ids, salt_of(sequence));
-    looked_up = std::ssize(sequence.ids);
-  }
+  const PrefixReuse::Found found = prefixes_.restore(sequence, **state);
   if (whole) {
     bool fits = (*state)->reserve(sequence.longest()).ok();
-    while (!fits && model_.prefixes() != nullptr && model_.prefixes()->evict()) {
-      fits = (*state)->reserve(sequence.longest()).ok();
-    }
+    while (!fits && prefixes_.evict()) fits = (*state)->reserve(sequence.longest()).ok();
     if (!fits && !running_.empty()) return false;
     if (!fits) alone_ = &sequence;
   }
-  status_.prefix_queries += static_cast<std::uint64_t>(looked_up);
-  status_.cached_tokens += static_cast<std::uint64_t>(restored);
+  status_.prefix_queries += static_cast<std::uint64_t>(found.looked_up);
+  status_.cached_tokens += static_cast<std::uint64_t>(found.restored);
   queue_.remove(sequence.id);
   std::erase(preempted_, &sequence);
   sequence.state = *std::move(state);
@@ -253,11 +221,10 @@ bool Scheduler::Impl::start(ScheduledSequence& sequence) {
     sequence.routing.resize(routing_.size());
     sequence.state->count_routing(sequence.routing.data());
   }
-  sequence.stored = restored / kBlockTokens;
   running_.push_back(&sequence);
   if (sequence.started) return true;
   sequence.started = true;
-  sequence.usage.cached = std::min(restored, sequence.prompt_size());
+  sequence.usage.cached = std::min(found.restored, sequence.prompt_size());
   tell_start(sequence);
   return true;
 }
@@ -270,65 +237,6 @@ void Scheduler::Impl::tell_start(ScheduledSequence& sequence) {
   sequence.told = sequence.prompt_size();
   sequence.sink->on_prompt(sequence.id, tokens);
   if (sequence.most == 0) end(sequence, RequestEnd::length);
-}
-
-std::int64_t Scheduler::Impl::prompt_budget() const {
-  if (status_.prefill_rate <= 0) return options_.max_prefill;
-  const double fits = status_.prefill_rate * options_.step_ms / 1000;
-  return std::clamp(static_cast<std::int64_t>(fits), options_.min_prefill, options_.max_prefill);
-}
-
-StepPart Scheduler::Impl::part_of(ScheduledSequence& sequence, std::int64_t tokens) const {
-  StepPart part{.sequence = &sequence, .count = tokens, .end = sequence.state->length() + tokens};
-  part.decodes = sequence.decodes();
-  if (part.end == sequence.target() && sequence.most > 0) part.rows = 1;
-  if (sequence.scores_prompt() && sequence.told < sequence.prompt_size()) part.rows = tokens;
-  return part;
-}
-
-// Tokens up to where a recurrent state is to be stored: behind the prompt's last whole block, and now and then.
-std::int64_t Scheduler::Impl::until_stop(const ScheduledSequence& sequence) const {
-  const PrefixStore* const stored = prefixes();
-  if (stored == nullptr || !stored->needs_stops() || !sequence.request.reuse_prefix) return sequence.missing();
-  const std::int64_t length = sequence.state->length();
-  const std::int64_t prompt = (sequence.prompt_size() - 1) / kBlockTokens * kBlockTokens;
-  std::int64_t stop = (length / kStopTokens + 1) * kStopTokens;
-  if (length < prompt) stop = std::min(stop, prompt);
-  return std::min(sequence.missing(), stop - length);
-}
-
-// What decodes takes one token each; prompts share the rest, the shortest first, at least two in turn.
-void Scheduler::Impl::plan() {
-  parts_.clear();
-  for (ScheduledSequence* const sequence : running_) {
-    if (sequence->decodes()) parts_.push_back(part_of(*sequence, 1));
-  }
-  plan_prompts();
-}
-
-void Scheduler::Impl::plan_prompts() {
-  std::vector<ScheduledSequence*> prompts;
-  for (ScheduledSequence* const sequence : running_) {
-    if (!sequence->decodes() && sequence->missing() > 0) prompts.push_back(sequence);
-  }
-  if (prompts.empty()) return;
-  // A step without a token is worth as many tokens as the least chunk.
-  const auto rank = [&](const ScheduledSequence* each) {
-    return std::pair(each->missing() - each->waited * options_.min_prefill, each->id);
-  };
-  std::sort(prompts.begin(), prompts.end(),
-            [&](const ScheduledSequence* a, const ScheduledSequence* b) { return rank(a) < rank(b); });
-  std::int64_t left = prompt_budget();
-  // The second keeps a least chunk, where the first would take all.
-  const std::int64_t kept = prompts.size() > 1 ? std::min(options_.min_prefill, prompts[1]->missing()) : 0;
-  for (std::size_t i = 0; i < prompts.size(); ++i) {
-    const std::int64_t most = i == 0 ? std::max<std::int64_t>(1, left - kept) : left;
-    const std::int64_t tokens = std::min(until_stop(*prompts[i]), most);
-    prompts[i]->waited = tokens > 0 ? 0 : prompts[i]->waited + 1;
-    if (tokens <= 0) continue;
-    parts_.push_back(part_of(*prompts[i], tokens));
-    left -= tokens;
-  }
 }
 
 // The oldest first. What finds no memory waits for a later step.
@@ -359,8 +267,7 @@ bool Scheduler::Impl::take_memory(StepPart& part) {
 
 // False: nobody is left to take it from.
 bool Scheduler::Impl::free_memory(const ScheduledSequence& wanting) {
-  PrefixStore* const stored = model_.prefixes();
-  if (stored != nullptr && stored->evict()) return true;
+  if (prefixes_.evict()) return true;
   ScheduledSequence* oldest = nullptr;
   ScheduledSequence* youngest = nullptr;
   for (ScheduledSequence* const each : running_) {
@@ -381,91 +288,6 @@ void Scheduler::Impl::preempt(ScheduledSequence& sequence) {
       std::upper_bound(preempted_.begin(), preempted_.end(), &sequence,
                        [](const ScheduledSequence* a, const ScheduledSequence* b) { return a->id < b->id; }),
       &sequence);
-}
-
-void Scheduler::Impl::compute() {
-  ids_.clear();
-  positions_.clear();
-  spans_.clear();
-  states_.clear();
-  for (const StepPart& part : parts_) {
-    const ScheduledSequence& sequence = *part.sequence;
-    const std::int64_t begin = part.end - part.count;
-    Batch::Span& span =
-        spans_.emplace_back(Batch::Span{.begin = std::ssize(ids_), .count = part.count, .rows = part.rows});
-    if (part.rows == 1) {
-      span.top_k = sequence.chooser.wanted();
-      span.seed = sequence.chooser.seed();
-      span.temperature = sequence.chooser.temperature();
-    }
-    states_.push_back(sequence.state.get());
-    for (std::int64_t i = begin; i < part.end; ++i) {
-      ids_.push_back(sequence.ids[count(i)]);
-      positions_.push_back(static_cast<std::int32_t>(i));
-    }
-  }
-  const Result<> done = model_.run({.ids = ids_, .positions = positions_, .spans = spans_}, states_, result_);
-  const std::int64_t vocabulary = model_.info().vocabulary;
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    StepPart& part = parts_[i];
-    part.error = done.ok() ? std::move(result_.spans[i].error) : std::optional(done.error());
-    if (part.error) continue;
-    if (spans_[i].top_k > 0) {
-      part.top = std::span(result_.top).subspan(result_.spans[i].top, count(std::min(spans_[i].top_k, vocabulary)));
-    } else {
-      part.logits = std::span(result_.logits).subspan(result_.spans[i].logits, count(part.rows * vocabulary));
-    }
-  }
-}
-
-void Scheduler::Impl::store_prefixes() {
-  PrefixStore* const stored = prefixes();
-  if (stored == nullptr) return;
-  for (const StepPart& part : parts_) {
-    ScheduledSequence& sequence = *part.sequence;
-    const std::int64_t whole = part.end / kBlockTokens;
-    if (part.error || !sequence.request.reuse_prefix || whole == sequence.stored) continue;
-    if (stored->needs_stops() && part.end % kStopTokens != 0 &&
-        part.end != (sequence.prompt_size() - 1) / kBlockTokens * kBlockTokens) {
-      continue;
-    }
-    stored->store(*sequence.state, sequence.ids, salt_of(sequence));
-    sequence.stored = whole;
-  }
-}
-
-// All rows on all threads: nothing of one depends on another.
-void Scheduler::Impl::choose() {
-  const std::int64_t vocabulary = model_.info().vocabulary;
-  pool_.parallel_for(std::ssize(parts_), [&](std::int64_t index, int) {
-    StepPart& part = parts_[count(index)];
-    ScheduledSequence& sequence = *part.sequence;
-    if (part.error) return;
-    if (sequence.scores_prompt() && sequence.told < sequence.prompt_size()) score_prompt(part);
-    if (part.end < std::ssize(sequence.ids)) return;
-    Result<ChosenToken> chosen = part.logits.empty() ? sequence.chooser.choose(part.top)
-                                                     : sequence.chooser.choose(part.logits.last(count(vocabulary)));
-    if (chosen.ok()) {
-      part.chosen = *chosen;
-    } else {
-      part.error = std::move(chosen).error();
-    }
-  });
-}
-
-// Row p says what token p + 1 is worth.
-void Scheduler::Impl::score_prompt(StepPart& part) const {
-  const ScheduledSequence& sequence = *part.sequence;
-  const std::int64_t vocabulary = model_.info().vocabulary;
-  const std::int64_t first_row = part.end - std::ssize(part.logits) / vocabulary;
-  for (std::int64_t p = std::max(first_row, sequence.told - 1); p + 1 < std::min(part.end + 1, sequence.prompt_size());
-       ++p) {
-    const LogSoftmax scores(part.logits.subspan(count((p - first_row) * vocabulary), count(vocabulary)));
-    ScoredPromptToken& scored = part.scored.emplace_back();
-    scored.id = sequence.ids[count(p + 1)];
-    scored.logprob = scores.of(scored.id);
-    scores.top(*sequence.request.logprobs, scored.top);
-  }
 }
 
 void Scheduler::Impl::deliver() {
@@ -538,13 +360,13 @@ bool Scheduler::Impl::step() {
   stepping_ = true;
   end_cancelled();
   admit();
-  plan();
+  planner_.plan(running_, status_.prefill_rate, parts_);
   take_memory();
   if (!parts_.empty()) {
     const Stopwatch watch;
-    compute();
-    store_prefixes();
-    choose();
+    runner_.compute(parts_);
+    prefixes_.store(parts_);
+    runner_.choose(parts_);
     measure(watch.seconds());
   }
   deliver();
@@ -562,9 +384,7 @@ SchedulerStatus Scheduler::Impl::status() const {
   const StateMemory memory = model_.state_memory();
   status.kv_bytes = static_cast<std::int64_t>(memory.used);
   status.kv_budget = static_cast<std::int64_t>(memory.budget);
-  if (const PrefixStore* const stored = model_.prefixes()) {
-    status.kv_prefix_bytes = static_cast<std::int64_t>(stored->bytes());
-  }
+  status.kv_prefix_bytes = static_cast<std::int64_t>(prefixes_.bytes());
   return status;
 }
 
@@ -616,7 +436,7 @@ std::span<const std::uint32_t> Scheduler::routing_of(RequestId id) const {
 }
 
 void Scheduler::drop_prefixes() {
-  if (PrefixStore* const stored = impl_->prefixes()) stored->clear();
+  impl_->drop_prefixes();
 }
 
 }  // namespace moracle

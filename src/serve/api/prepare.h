@@ -21,7 +21,7 @@ struct PreparedPrompt {
 struct PreparedRequest {
   ApiRequest api;
   std::vector<PreparedPrompt> prompts;
-  std::vector<std::string> stop_texts;     // the request's and the publisher's
+  std::vector<std::string> stop_texts;   // the request's and the publisher's
   std::vector<StopToken> stop_tokens{};  // of these, what text never shows
   std::uint64_t seed = 0;
   Request request{};  // all but prompt and seed, which differ by choice

@@ -1,4 +1,4 @@
-#include "generate/request_queue.h"
+#include "generate/batch/request_queue.h"
 
 #include <algorithm>
 #include <iterator>

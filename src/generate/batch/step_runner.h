@@ -1,0 +1,35 @@
+// One forward pass over the parts of a step, and the choice of their tokens.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "generate/batch/sequence.h"
+#include "model/model.h"
+
+namespace moracle {
+
+class StepRunner {
+ public:
+  StepRunner(Model& model, ThreadPool& pool) : model_(model), pool_(pool) {}
+
+  // Gives each part its logits, or its error. They hold until the next call.
+  void compute(std::span<StepPart> parts);
+  // Gives the parts that have come to their end a token, and those of prompts that are scored their scores.
+  void choose(std::span<StepPart> parts) const;
+
+ private:
+  void score_prompt(StepPart& part) const;
+
+  Model& model_;
+  ThreadPool& pool_;
+  // Kept between steps.
+  std::vector<std::int32_t> ids_, positions_;
+  std::vector<Batch::Span> spans_;
+  std::vector<SequenceState*> states_;
+  BatchResult result_;
+};
+
+}  // namespace moracle
