@@ -4,6 +4,7 @@ from ._checkpoint import Checkpoint, DenseTensor, Experts, Pool
 from ._engine import Engine, Prompt, Reply
 from ._library import Error, Policy, abi_version, version
 from ._questions import explain, inspect, plan, verify
+from ._scheduler import Event, Scheduler
 
 __version__ = version()
 
@@ -12,11 +13,13 @@ __all__ = [
     "DenseTensor",
     "Engine",
     "Error",
+    "Event",
     "Experts",
     "Policy",
     "Pool",
     "Prompt",
     "Reply",
+    "Scheduler",
     "abi_version",
     "explain",
     "inspect",

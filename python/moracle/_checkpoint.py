@@ -26,6 +26,7 @@ from ._library import (
     Handle,
     Json,
     Model,
+    Owner,
     Policy,
     call,
     document,
@@ -39,7 +40,7 @@ __all__ = ["Checkpoint", "DenseTensor", "Experts", "Pool"]
 _FLOATS = (F32, BF16, F16)
 
 
-class Pool:
+class Pool(Owner):
     """Threads that layers share; layers of one pool take turns."""
 
     def __init__(self, threads: int = 0, cpus: Optional[Sequence[int]] = None) -> None:
@@ -51,9 +52,6 @@ class Pool:
         handle = ctypes.c_void_p()
         call("moracle_pool_open", ctypes.byref(options), ctypes.byref(handle))
         self._handle = Handle("pool", handle)
-
-    def close(self) -> None:
-        self._handle.close()
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class DenseTensor:
         return torch.frombuffer(self.data, dtype=getattr(torch, self.dtype)).reshape(self.shape)
 
 
-class Checkpoint:
+class Checkpoint(Owner):
     """A model folder, validated from its headers; no weight is read yet."""
 
     def __init__(self, model: Model, policy: Optional[Policy] = None) -> None:
@@ -123,16 +121,6 @@ class Checkpoint:
         finally:
             walk.close()
 
-    def close(self) -> None:
-        """Layers that were opened stay open."""
-        self._handle.close()
-
-    def __enter__(self) -> Checkpoint:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def _empty_like(x: Any, rows: int, cols: int, dtype: int) -> Any:
     """Rows for a result, of the library that `x` is of."""
@@ -150,7 +138,7 @@ def _empty_like(x: Any, rows: int, cols: int, dtype: int) -> Any:
     raise Error("argument.out", where="out", wanted="rows to write, since a buffer has no float16", found="None")
 
 
-class Experts:
+class Experts(Owner):
     """The routed experts of one layer, or a rank's slice of them."""
 
     def __init__(
@@ -240,6 +228,3 @@ class Experts:
     def decision(self) -> Json:
         """Which kernel serves this layer, and why the others do not."""
         return document("moracle_experts_decision_json", self._handle.value)
-
-    def close(self) -> None:
-        self._handle.close()

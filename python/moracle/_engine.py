@@ -20,6 +20,7 @@ from ._library import (
     Handle,
     Json,
     Model,
+    Owner,
     Policy,
     call,
     document,
@@ -31,7 +32,7 @@ from ._library import (
     take_text,
 )
 
-__all__ = ["Engine", "Prompt", "Reply"]
+__all__ = ["Engine", "Prompt", "Reply", "Text", "generate_options", "ids_array"]
 
 Messages = Sequence[dict[str, Any]]
 Text = Union[str, "Prompt", Messages]
@@ -71,7 +72,7 @@ class Reply:
     timing: dict[str, float] = field(repr=False)
 
 
-class Engine:
+class Engine(Owner):
     """One loaded model. Any thread may call; calls take turns."""
 
     def __init__(
@@ -130,7 +131,7 @@ class Engine:
 
     def detokenize(self, ids: Sequence[int]) -> str:
         """Text of ids, without special tokens."""
-        array = _ids_array(ids)
+        array = ids_array(ids)
         text = ctypes.c_void_p()
         size = ctypes.c_uint64()
         call(
@@ -182,8 +183,8 @@ class Engine:
         seed, context, stop (texts), ignore_eos. What is not given is the publisher's, else off. `on_text` gets text as it
         is settled and ends the answer by returning False; what it raises ends the answer, and is raised here.
         """
-        given = self._prompt(prompt)
-        how, _keep = _options(options)
+        given = self.prompt(prompt)
+        how, _keep = generate_options(options)
         raised: list[BaseException] = []
 
         def forward(_context: Any, data: int, size: int) -> int:
@@ -198,7 +199,7 @@ class Engine:
             reply = document(
                 "moracle_engine_generate",
                 self._handle.value,
-                _ids_array(given.ids),
+                ids_array(given.ids),
                 ctypes.c_uint64(len(given.ids)),
                 encoded(given.text),
                 ctypes.byref(how),
@@ -281,17 +282,8 @@ class Engine:
         finally:
             stopped.set()
 
-    def close(self) -> None:
-        """Frees the model once no call uses it."""
-        self._handle.close()
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _prompt(self, prompt: Text) -> Prompt:
+    def prompt(self, prompt: Text) -> Prompt:
+        """The ids of a text, or of a conversation by the chat template."""
         if isinstance(prompt, Prompt):
             return prompt
         if isinstance(prompt, str):
@@ -321,7 +313,7 @@ def _messages(messages: Union[str, Messages]) -> Messages:
     return [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
 
 
-def _ids_array(ids: Sequence[int]) -> Any:
+def ids_array(ids: Sequence[int]) -> Any:
     return (ctypes.c_int32 * len(ids))(*[integer(number, "ids", 32) for number in ids])
 
 
@@ -334,7 +326,7 @@ def _take_ids(ids: ctypes.c_void_p, count: int) -> list[int]:
         library.moracle_free(ids)
 
 
-def _options(options: dict[str, Any]) -> tuple[CGenerateOptions, Any]:
+def generate_options(options: dict[str, Any]) -> tuple[CGenerateOptions, Any]:
     """The library's struct, and what it points to."""
     how = CGenerateOptions()
     keep: Any = None

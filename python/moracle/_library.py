@@ -11,9 +11,9 @@ import os
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, Optional, TypeVar, Union
 
-__all__ = ["Error", "Handle", "Json", "Model", "Policy", "abi_version", "call", "document", "library", "version"]
+__all__ = ["Error", "Handle", "Json", "Model", "Owner", "Policy", "abi_version", "call", "document", "library", "version"]
 
 Json = dict[str, Any]
 Model = Union[str, "os.PathLike[str]"]
@@ -198,6 +198,57 @@ class CGenerateOptions(Struct):
     ]
 
 
+class CSchedulerOptions(Struct):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("share_prefixes", ctypes.c_int32),
+        ("no_prefix_reuse", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("context", ctypes.c_int64),
+        ("max_running", ctypes.c_int64),
+        ("max_queue", ctypes.c_int64),
+    ]
+
+
+class CRequest(Struct):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("logprobs", ctypes.c_int32),
+        ("top_logprobs", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("min_tokens", ctypes.c_int64),
+        ("priority", ctypes.c_int64),
+        ("options", ctypes.POINTER(CGenerateOptions)),
+        ("key", ctypes.c_char_p),
+        ("salt", ctypes.c_char_p),
+    ]
+
+
+class CEvent(Struct):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("kind", ctypes.c_int32),
+        ("request", ctypes.c_uint64),
+        ("token", ctypes.c_int32),
+        ("has_logprob", ctypes.c_int32),
+        ("logprob", ctypes.c_double),
+        ("top_ids", ctypes.POINTER(ctypes.c_int32)),
+        ("top_logprobs", ctypes.POINTER(ctypes.c_double)),
+        ("top_count", ctypes.c_uint64),
+        ("text", ctypes.c_void_p),
+        ("bytes", ctypes.c_uint64),
+        ("end", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("error", ctypes.POINTER(CError)),
+        ("prompt_tokens", ctypes.c_int64),
+        ("completion_tokens", ctypes.c_int64),
+        ("cached_tokens", ctypes.c_int64),
+    ]
+
+
+ON_EVENT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(CEvent))
+
+
 class Error(Exception):
     """What went wrong: the rule (`code`), where, what was wanted, what was found, what to do."""
 
@@ -246,6 +297,9 @@ _ARGUMENTS: dict[str, list[Any]] = {
     "moracle_dense_open": [ctypes.c_void_p, ctypes.c_int32],
     "moracle_engine_open": [ctypes.c_char_p, ctypes.c_void_p],
     "moracle_engine_json": [ctypes.c_void_p],
+    "moracle_scheduler_open": [ctypes.c_void_p, ctypes.c_void_p],
+    "moracle_scheduler_step": [ctypes.c_void_p, ON_EVENT, ctypes.c_void_p],
+    "moracle_scheduler_cancel": [ctypes.c_void_p, ctypes.c_uint64],
 }
 
 
@@ -266,7 +320,7 @@ def _load() -> ctypes.CDLL:
     found = int(loaded.moracle_abi_version())
     if found < ABI_VERSION:
         raise ImportError(f"{path} has version {found} of the interface, wanted {ABI_VERSION} or later")
-    for name in ("pool", "checkpoint", "experts", "dense", "engine"):
+    for name in ("pool", "checkpoint", "experts", "dense", "engine", "scheduler"):
         close = getattr(loaded, f"moracle_{name}_close")
         close.argtypes = [ctypes.c_void_p]
         close.restype = ctypes.c_int32
@@ -289,12 +343,17 @@ def abi_version() -> int:
     return int(library.moracle_abi_version())
 
 
-def _take(error: Any) -> Error:
+def error_of(error: CError) -> Error:
+    """A copy of the library's error."""
     names = ("code", "file", "where", "wanted", "found", "advice", "message")
-    members = {name: (getattr(error.contents, name) or b"").decode(errors="replace") for name in names}
-    status = int(error.contents.status)
+    members = {name: (getattr(error, name) or b"").decode(errors="replace") for name in names}
+    return Error(status=int(error.status), **members)
+
+
+def _take(error: Any) -> Error:
+    made = error_of(error.contents)
     library.moracle_error_free(error)
-    return Error(status=status, **members)
+    return made
 
 
 def call(function: str, *arguments: Any) -> int:
@@ -387,5 +446,23 @@ class Handle:
         return ctypes.c_void_p(self._value)
 
     def close(self) -> None:
-        """Closes it; later calls are errors. A second time does nothing."""
         self._close()
+
+
+_Self = TypeVar("_Self", bound="Owner")
+
+
+class Owner:
+    """What has a handle, and may be the object of a `with`."""
+
+    _handle: Handle
+
+    def close(self) -> None:
+        """Later calls are errors; what was made of it stays open. A second time does nothing."""
+        self._handle.close()
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
