@@ -254,6 +254,63 @@ def configs(out, shared):
         write(out / "config", folder.name, compact(config_seed(folder, layers)))
 
 
+# Calls on a folder (capi_fuzz.cpp): one layer and its neighbours, the engine, and what no caller should do.
+CALLS = {
+    "layer": [
+        ["inspect"],
+        ["explain", "h100", None, 0, 0],
+        ["plan", 2, 1, 128, "int8", None],
+        ["pool", 2, []],
+        ["checkpoint", "ref", 0, 0],
+        ["describe", 1],
+        ["experts", 1, 0, 1, 0, [], 0, "ref", 0, 0],
+        ["run", 2, 3, 2, 1, 1, 4, 1, 0, 0, 0, 0, [0, 1, 2, 3, -1, 0], 0],
+        ["run", 2, 2, 1, 2, 3, 4, 2, 300, 256, 2, 1, [0, 9, 1], 1048576],
+        ["experts", 1, 0, 2, 1, [2, 0], 0, None, 1, 0],
+        ["close", 1, 1],
+        ["run", 3, 2, 1, 3, 2, 4, 3, 0, 0, 0, 0, [0, 2], 64],
+        ["describe", 3],
+    ],
+    "engine": [
+        ["engine", 1, "f32", "ref", 0, 0],
+        ["describe", 0],
+        ["tokenize", 0, "ab abc", [1, 2, 28]],
+        ["template", 0, '{"messages":[{"role":"user","content":"ab"}]}'],
+        ["generate", 0, [1, 2], 1, 3, 0, 0, 10, 10, 7, "ab"],
+        ["scheduler", 0, 64, 2, 4, 0],
+        ["submit", 1, [1, 2, 3], 1, 2, 0, 0, "k", 0, 3, 0, 0, 10, 10, 1],
+        ["submit", 1, [1, 2, 4], 0, 0, 1, 0, None, 1, 2, 8, 5, 9, 11, 2],
+        ["step", 1, 2],
+        ["cancel", 1, 2],
+        ["step", 1, 8],
+        ["close", 0, 4],
+        ["submit", 1, [1], 0, 0, 0, 0, None, 0, 1, 0, 0, 10, 10, 3],
+        ["step", 1, 8],
+    ],
+    "wrong": [
+        ["checkpoint", None, 0, 0],
+        ["dense", 0, 2],
+        ["next", 1, 100],
+        ["verify", 1, 2, None],
+        ["experts", 1, 0, 1, 0, [], 0, None, 0, 0],
+        ["run", -1, 1, 1, 1, 1, 4, 1, 0, 0, 0, 0, [0], 0],
+        ["close", 0, 3],
+        ["close", 0, 1],
+        ["close", 0, 1],
+        ["describe", 0],
+        ["engine", -1, "f64", "no", 2, 0],
+        ["dense", 900, 7],
+    ],
+}
+
+
+def calls(out):
+    for name in ("mixtral-awq-w4g32", "fp8-static", "native-mxfp4-gpt_oss"):
+        seed = json.loads((out / "config" / name).read_text())
+        for use, made in CALLS.items():
+            write(out / "capi", f"{use}-{name}", compact({"calls": made} | seed))
+
+
 def hostile(out, shared):
     """Every input of the collection that is data of some target."""
     for folder in sorted((shared / "hostile").glob("*/")) if shared else []:
@@ -320,6 +377,7 @@ def main():
     tokenizers(arguments.out)
     templates(arguments.out)
     configs(arguments.out, shared)
+    calls(arguments.out)
     hostile(arguments.out, shared)
     small_ones(arguments.out)
 
