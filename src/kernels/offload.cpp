@@ -4,15 +4,12 @@
 #include <limits>
 #include <utility>
 
+#include "base/generic/count.h"
 #include "base/memory.h"
 
 namespace moracle {
 
 namespace {
-
-std::size_t count(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 // What comes out is no answer, whoever may read it before the error.
 void fail(Stream& stream, std::span<float> out, Error error) {

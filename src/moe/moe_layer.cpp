@@ -3,15 +3,12 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "base/generic/count.h"
 #include "base/memory.h"
 
 namespace moracle {
 
 namespace {
-
-std::size_t count(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 const float* or_null(const std::vector<float>& values) {
   return values.empty() ? nullptr : values.data();

@@ -8,6 +8,7 @@
 #include "api/edge/call.h"
 #include "base/checked.h"
 #include "base/first_error.h"
+#include "base/generic/count.h"
 #include "model/load/shard.h"
 #include "scheme/slice.h"
 
@@ -18,10 +19,6 @@ namespace {
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 22;
 constexpr std::int64_t kMostPairs = std::int64_t{1} << 26;  // of a token and an expert
 constexpr std::int64_t kTokenTile = 16;
-
-std::size_t count(std::int64_t n) {
-  return narrow<std::size_t>(n);
-}
 
 Result<const MoeSpec*> find_layer(const Plan& plan, std::int64_t layer) {
   const auto& layers = plan.spec().layers;

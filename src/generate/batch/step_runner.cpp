@@ -4,15 +4,9 @@
 #include <optional>
 #include <utility>
 
+#include "base/generic/count.h"
+
 namespace moracle {
-
-namespace {
-
-std::size_t count(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
-
-}  // namespace
 
 void StepRunner::compute(std::span<StepPart> parts) {
   ids_.clear();

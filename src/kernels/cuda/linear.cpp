@@ -1,4 +1,5 @@
 #include "base/checked.h"
+#include "base/generic/count.h"
 #include "base/memory.h"
 #include "kernels/cuda/arithmetic.h"
 #include "kernels/cuda/kernels.h"
@@ -8,10 +9,6 @@
 namespace moracle::cuda {
 
 namespace {
-
-std::size_t count(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 class Linear final : public PackedLinear {
  public:

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/checked.h"
+#include "base/generic/count.h"
 #include "kernels/offload.h"
 #include "model/load/build.h"
 #include "model/load/shard.h"
@@ -15,10 +16,6 @@ namespace moracle {
 namespace {
 
 constexpr std::array<int, 18> kDegrees{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 32, 64};
-
-std::size_t count(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 // A matrix of which only the shape is known.
 class ShapeOnly final : public MatrixSource {

@@ -1,14 +1,8 @@
 #include "model/run/attention.h"
 
+#include "base/generic/count.h"
+
 namespace moracle {
-
-namespace {
-
-std::size_t count(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
-
-}  // namespace
 
 struct Attention::Call {
   AttentionArgs args{};

@@ -8,15 +8,12 @@
 
 #include "base/checked.h"
 #include "base/first_error.h"
+#include "base/generic/count.h"
 #include "scheme/codes.h"
 
 namespace moracle {
 
 namespace {
-
-std::size_t count(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 constexpr std::int64_t kEmbeddingRows = 32;    // rows that are read together: they stay in the cache
 constexpr std::int64_t kTaskBytes = 2 << 20;   // of the table: threads do not meet in one huge page

@@ -3,15 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/generic/count.h"
+
 namespace moracle {
-
-namespace {
-
-std::size_t count(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
-
-}  // namespace
 
 struct DeltaNet::Call {
   DeltaRuleArgs args{};

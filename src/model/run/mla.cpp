@@ -4,14 +4,11 @@
 
 #include "base/checked.h"
 #include "base/first_error.h"
+#include "base/generic/count.h"
 
 namespace moracle {
 
 namespace {
-
-std::size_t count(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 const float* floats(const PageBuffer& buffer) {
   return reinterpret_cast<const float*>(buffer.data());

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/generic/count.h"
 #include "base/generic/ranking.h"
 #include "base/random/gumbel.h"
 
@@ -17,10 +18,6 @@ constexpr std::int64_t kMaxBatchTokens = std::int64_t{1} << 22;
 
 // Of a row, that one task looks through.
 constexpr std::int64_t kLogitPiece = 16384;
-
-std::size_t count(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 // The first of tokens [begin, end) by their keys, as many as `kept` has room for, in no order.
 void rank_logits(const float* logits, std::int64_t begin, std::int64_t end, const std::uint64_t* seed,

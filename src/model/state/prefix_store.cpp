@@ -2,15 +2,12 @@
 
 #include <algorithm>
 
+#include "base/generic/count.h"
 #include "base/random/keyed_hash.h"
 
 namespace moracle {
 
 namespace {
-
-std::size_t count(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 std::uint64_t hash_of(std::uint64_t before, std::span<const std::int32_t> ids) {
   const KeyedHash hash;

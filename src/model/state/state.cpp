@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/checked.h"
+#include "base/generic/count.h"
 
 namespace moracle {
 
@@ -12,10 +13,6 @@ namespace {
 
 // Places for the blocks of 256 Ki positions, so that the list itself does not grow while a sequence does.
 constexpr std::size_t kListedBlocks = 4096;
-
-std::size_t count(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 }  // namespace
 

@@ -1,17 +1,14 @@
-// Softmax is computed block by block with a running maximum (Milakov and Gimelshein, arXiv 1805.02867), so that memory
-// does not grow with the context: over sections of kSectionTokens positions, whose results are merged in their order.
-// Sections of one query may be computed by several threads. Each query's result depends on its own sequence alone and
-// sums in one fixed order: the same bits whatever else is in the batch, however a prompt was cut, and for any number of
-// threads.
+// Grouped queries over paged keys and values; sections.h tells how softmax is computed.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "base/checked.h"
+#include "base/generic/count.h"
 #include "base/memory.h"
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "kernels/cpu/ops/kv_codes.h"
+#include "kernels/cpu/ops/sections.h"
 
 namespace moracle {
 
@@ -27,17 +24,8 @@ namespace {
 // Query rows of one task: enough to reuse a block of keys from cache, few enough to keep every core busy.
 constexpr std::int64_t kTileRows = 32;
 
-// Positions of one section: a task that outweighs handing it out and merging it. Part of what results are made of.
-constexpr std::int64_t kSectionTokens = 512;
-constexpr std::int64_t kSectionBlocks = kSectionTokens / kKvBlock;
 // Sections in work at a time, for each thread; below so many tasks for each thread, sections are shared out.
 constexpr std::int64_t kSectionsPerThread = 8;
-
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
-std::size_t count(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 // One call.
 class PagedAttention {
@@ -49,9 +37,7 @@ class PagedAttention {
         tile_queries_(std::max<std::int64_t>(1, kTileRows / group_)) {}
 
   [[nodiscard]] std::size_t bytes(int threads) const {
-    BumpArena counting = BumpArena::counting();
-    static_cast<void>(lay_out(counting, threads));
-    return counting.used() + BumpArena::kAlignment;
+    return bytes_taken([&](BumpArena& arena) { static_cast<void>(lay_out(arena, threads)); });
   }
 
   void run(const RunContext& context) {
@@ -405,14 +391,7 @@ class PagedAttention {
         maximum = largest;
         sum = sums.sum[row];
       } else if (sums.sum[row] != 0.0F) {
-        const float both = std::max(maximum, largest);
-        const float kept = std::exp(maximum - both);
-        const float taken = std::exp(largest - both);
-        if (kept != 1.0F) ops_.scale(kept, out, dim);
-        if (taken != 1.0F) ops_.scale(taken, added, dim);
-        ops_.add(added, out, dim);
-        maximum = both;
-        sum = sum * kept + sums.sum[row] * taken;
+        merge_sums(ops_, dim, added, largest, sums.sum[row], out, maximum, sum);
       }
       if (section.closes) finish(buffers, token, head);
     }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/checked.h"
+#include "base/generic/count.h"
 #include "base/memory.h"
 #include "kernels/cpu/ops/cpu_ops.h"
 
@@ -18,10 +19,6 @@ constexpr std::int64_t kStateColumns = 64;
 constexpr std::int64_t kChannelTile = 256;
 
 constexpr float kNormEpsilon = 1e-6F;  // inside the root of the l2 norms of q and k
-
-std::size_t count(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 float sigmoid(float x) {
   return 1.0F / (1.0F + std::exp(-x));

@@ -1,13 +1,13 @@
-// Softmax is that of attention.cpp: the same bits whatever else is in the batch, however a prompt was cut, for any
-// number of threads. Multi-head latent attention: DeepSeek-V2, arXiv 2405.04434.
+// Softmax is computed as sections.h tells. Multi-head latent attention: DeepSeek-V2, arXiv 2405.04434.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/checked.h"
+#include "base/generic/count.h"
 #include "base/memory.h"
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "kernels/cpu/ops/kv_codes.h"
+#include "kernels/cpu/ops/sections.h"
 #include "scheme/activation_codes.h"
 
 namespace moracle {
@@ -29,16 +29,8 @@ constexpr std::int64_t kProductTokens = 32;
 // Heads of one query that share a block of latents from cache, at least and at most.
 constexpr std::int64_t kLeastHeads = 8;
 constexpr std::int64_t kMostHeads = 32;
-// As in attention: positions whose sums are merged as a whole. Part of what results are made of.
-constexpr std::int64_t kSectionBlocks = 512 / kKvBlock;
 // Sections in work at a time, for each thread; below so many tasks for each thread, sections are shared out.
 constexpr std::int64_t kSectionsPerThread = 4;
-
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
-std::size_t count(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 // to[cols, rows] = from[rows, cols], each value times `factor`.
 void transpose(const float* from, std::int64_t rows, std::int64_t cols, std::int64_t stride, float factor, float* to) {
@@ -53,9 +45,7 @@ class PagedLatents {
   PagedLatents(const LatentAttentionArgs& args, const VectorOps& ops) : args_(args), ops_(ops) {}
 
   [[nodiscard]] std::size_t bytes(int threads) const {
-    BumpArena counting = BumpArena::counting();
-    static_cast<void>(lay_out(counting, threads));
-    return counting.used() + BumpArena::kAlignment;
+    return bytes_taken([&](BumpArena& arena) { static_cast<void>(lay_out(arena, threads)); });
   }
 
   void run(const RunContext& context) {
@@ -326,14 +316,8 @@ class PagedLatents {
         sums.sum[head] = added.sum[head];
         continue;
       }
-      const float both = std::max(sums.maximum[head], added.maximum[head]);
-      const float kept = std::exp(sums.maximum[head] - both);
-      const float taken = std::exp(added.maximum[head] - both);
-      if (kept != 1.0F) ops_.scale(kept, out, args_.latent);
-      if (taken != 1.0F) ops_.scale(taken, more, args_.latent);
-      ops_.add(more, out, args_.latent);
-      sums.maximum[head] = both;
-      sums.sum[head] = sums.sum[head] * kept + added.sum[head] * taken;
+      merge_sums(ops_, args_.latent, more, added.maximum[head], added.sum[head], out, sums.maximum[head],
+                 sums.sum[head]);
     }
   }
 
