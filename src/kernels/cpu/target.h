@@ -77,17 +77,17 @@ struct GemmKernel {
 // Gated activations that are vectorized; the parameters are those of ActivationSpec.
 enum class GatedFn : std::uint8_t { silu, gelu_tanh, swigluoai, swiglustep };
 struct ActivationArgs {
-  GatedFn fn;
-  float alpha;
-  float beta;
-  float limit;        // no limit when 0
-  const float* gate;  // [rows, 32]
-  const float* up;
-  const float* gate_bias;  // [32], or null
-  const float* up_bias;
-  float* out;  // [rows], each kPanelRows values, out_stride apart
-  std::int64_t rows;
-  std::int64_t out_stride;
+  GatedFn fn = GatedFn::silu;
+  float alpha = 1.0F;
+  float beta = 0.0F;
+  float limit = 0.0F;           // none when 0
+  const float* gate = nullptr;  // [rows, 32]
+  const float* up = nullptr;
+  const float* gate_bias = nullptr;  // [32], or null
+  const float* up_bias = nullptr;
+  float* out = nullptr;  // [rows], each kPanelRows values, out_stride apart
+  std::int64_t rows = 0;
+  std::int64_t out_stride = 0;
 };
 
 // Groups of a row that follow each other, to integer codes round(x / scale).
@@ -140,10 +140,10 @@ struct Target {
   std::span<const GemmKernel> gemm;
   const ActivationKernels* activations;
   const VectorOps& (*vector_ops)();
-  std::string_view head;  // the target that multiplies a head's copy in 8 bits (head_top_k.h); empty: this one
+  std::string_view head{};  // the target that multiplies a head's copy in 8 bits (head_top_k.h); empty: this one
   // Few tokens read several panels, which lie far apart, at once. Sapphire Rapids reads half as fast again so: its
   // prefetcher keeps about 20 lines of one stream on the way and 48 of several.
-  bool interleaved;
+  bool interleaved = false;
 };
 
 }  // namespace moracle::cpu

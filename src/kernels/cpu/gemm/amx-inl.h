@@ -171,13 +171,13 @@ class Pieces {
 
  public:
   Pieces(const TileArgs& args, std::int64_t most_blocks) : args_(args), joins_(D::joins(args)) {
-    const std::int64_t steps = args.groups > 1 && !joins_ ? args.steps : kMostLines;
+    const std::int64_t steps = args.shape.groups > 1 && !joins_ ? args.shape.steps : kMostLines;
     block_lines_ = smaller(steps * kStepLines, kTileRows);
     most_lines_ = most_blocks * block_lines_;
   }
 
   [[nodiscard]] std::int64_t block_lines() const { return block_lines_; }
-  [[nodiscard]] bool done() const { return group_ == args_.groups; }
+  [[nodiscard]] bool done() const { return group_ == args_.shape.groups; }
 
   // `prefetches`: lines from memory while unpacking.
   void restart(bool prefetches) {
@@ -198,7 +198,7 @@ class Pieces {
                 .begins = joins_ ? line_ == 0 : done_ == 0,
                 .ends = false};
     do {
-      const std::int64_t all = group_ + 1 == args_.groups ? args_.last_steps : args_.steps;
+      const std::int64_t all = group_ + 1 == args_.shape.groups ? args_.shape.last_steps : args_.shape.steps;
       const std::int64_t room = (most_lines_ - piece.lines) / kStepLines;
       const std::int64_t steps = smaller(all - done_, room);
       const std::byte* const tail = at_ + (all - done_) * D::kBytes;
@@ -209,7 +209,7 @@ class Pieces {
       piece.ends = done_ == all;
       if (!joins_ && D::kScaled) piece.tail = tail;
       if (done_ == all) {
-        at_ += kPanelRows * (cpu::scale_bytes(args_.scale) + (args_.zeros ? 1 : 0));
+        at_ += kPanelRows * (cpu::scale_bytes(args_.shape.scale) + (args_.shape.zeros ? 1 : 0));
         done_ = 0;
         ++group_;
       }
@@ -339,14 +339,14 @@ void add_sums(const TileArgs& args, const Dealt<typename D::V>& dealt, PieceSums
   }
   const void* const* const input_sums = args.sums;
   const float* const* const input_scales = args.input_scales;
-  const bool changes = Scaling == ActScaling::running && group > 0 && group % args.scale_groups == 0;
-  const std::int64_t input_scale = changes ? group / args.scale_groups : group;
+  const bool changes = Scaling == ActScaling::running && group > 0 && group % args.shape.scale_groups == 0;
+  const std::int64_t input_scale = changes ? group / args.shape.scale_groups : group;
   Reg scale[V::kRegs];
   [[maybe_unused]] typename S::Sum zeros[V::kRegs];
   for (int r = 0; r < V::kRegs; ++r) {
-    scale[r] = tail == nullptr ? V::set1(1.0F) : load_scale<V>(args.scale, tail, r);
+    scale[r] = tail == nullptr ? V::set1(1.0F) : load_scale<V>(args.shape.scale, tail, r);
     if constexpr (Zeros)
-      zeros[r] = S::shift(tail + kPanelRows * cpu::scale_bytes(args.scale) + r * V::kLanes, D::kOffset);
+      zeros[r] = S::shift(tail + kPanelRows * cpu::scale_bytes(args.shape.scale) + r * V::kLanes, D::kOffset);
   }
   const std::byte* ask = sums.prefetch;
   const std::int64_t ask_step = sums.prefetch_lines > 0 ? kLine : 0;
@@ -398,10 +398,10 @@ constexpr AddSums<typename D::V> add_under(bool zeros) {
 
 template <class D, Pairing P>
 AddSums<typename D::V> add_for(const TileArgs& args) {
-  const bool zeros = args.zeros && D::kScaled;
-  if (args.scaling == ActScaling::per_group) return add_under<D, P, ActScaling::per_group>(zeros);
+  const bool zeros = args.shape.zeros && D::kScaled;
+  if (args.shape.scaling == ActScaling::per_group) return add_under<D, P, ActScaling::per_group>(zeros);
   if constexpr (D::kIntegers) {
-    if (args.scale_groups > 0) return add_under<D, P, ActScaling::running>(zeros);
+    if (args.shape.scale_groups > 0) return add_under<D, P, ActScaling::running>(zeros);
   }
   return add_under<D, P, ActScaling::per_token>(zeros);
 }
@@ -416,7 +416,7 @@ class TileCallOf {
         dealt_(args.tokens, kTilesOfTokens<P>),
         pairs_(dealt_.tiles / kTilesOfTokens<P>),
         shared_(!D::kStored && pairs_ > 1),
-        adds_prefetch_(args.prefetch.panels == nullptr && (shared_ || (args.groups > 1 && !D::joins(args)))),
+        adds_prefetch_(args.prefetch.panels == nullptr && (shared_ || (args.shape.groups > 1 && !D::joins(args)))),
         pieces_(args, shared_ ? kMostBlocks : kBlocksOfOnePair),
         add_(add_for<D, P>(args)),
         even_(even_distance<V>(args)),
@@ -529,13 +529,13 @@ void gemm_by_tiles(const TileArgs& args) {
   call.run();
 }
 
-// A kernel of AMX tiles; of split 16-bit activations with kSplit.
-template <class D, bool kSplit>
+// A kernel of AMX tiles.
+template <class D>
 void gemm_amx(const GemmArgs& args) {
   TileCall<typename D::V> call(args);
   for (std::int64_t p = 0; p < args.count; ++p) {
     const TileArgs& tile = call.tile(p, 0, args.tokens);
-    if constexpr (kSplit) {
+    if constexpr (D::kAct == ActDtype::split_i16) {
       gemm_by_tiles<D, Pairing::split>(tile);
     } else if (args.tokens <= kTileRows) {
       gemm_by_tiles<D, Pairing::blocks>(tile);
@@ -545,9 +545,10 @@ void gemm_amx(const GemmArgs& args) {
   }
 }
 
-template <class D, bool kSplit = false>
-constexpr GemmKernel amx_row(const KernelKey& key, std::uint16_t min_tokens) {
-  GemmKernel row{.key = key, .min_tokens = min_tokens, .run = gemm_amx<D, kSplit>, .even_rows = true};
+template <class D>
+constexpr GemmKernel amx_row(std::uint16_t min_tokens, Serves serves = kAnyActivations, Groups groups = Groups::any) {
+  GemmKernel row{
+      .key = {D::kCode, D::kAct, serves, groups}, .min_tokens = min_tokens, .run = gemm_amx<D>, .even_rows = true};
   if (D::kIntegers && D::Sums::kUnsigned) row.offset = static_cast<std::int32_t>(D::kOffset);
   return row;
 }

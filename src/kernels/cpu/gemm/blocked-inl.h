@@ -45,18 +45,18 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
   const std::byte* at[P];
   for (int p = 0; p < P; ++p) at[p] = args.panels[p];
   const std::int64_t offset = first * static_cast<std::int64_t>(sizeof(Reg));
-  const std::int64_t scale_bytes = kPanelRows * cpu::scale_bytes(args.scale);
+  const std::int64_t scale_bytes = kPanelRows * cpu::scale_bytes(args.shape.scale);
   const std::int64_t tail_bytes = scale_bytes + (Zeros ? kPanelRows : 0);
   [[maybe_unused]] const std::byte* line = EvenPrefetch<V>::template of<D>(args, tail_bytes, first, Rows).from;
   const D decoder;
   std::int64_t column = 0;
-  std::int64_t block = Zeros ? args.groups : 0;  // its place in args.sums
+  std::int64_t block = Zeros ? args.shape.groups : 0;  // its place in args.sums
   [[maybe_unused]] std::int64_t input_scale = 0;
-  [[maybe_unused]] std::int64_t left_of_scale = args.scale_groups + 1;
-  for (std::int64_t g = 0; g < args.groups; ++g) {
+  [[maybe_unused]] std::int64_t left_of_scale = args.shape.scale_groups + 1;
+  for (std::int64_t g = 0; g < args.shape.groups; ++g) {
     if constexpr (Scaling == ActScaling::running) {
       if (--left_of_scale == 0) {
-        left_of_scale = args.scale_groups;
+        left_of_scale = args.shape.scale_groups;
         ++input_scale;
         if constexpr (kTotalsWait) change_scale_in_memory<V>(total, args.input_scales, input_scale);
         if constexpr (!kTotalsWait) change_scale<V>(total, args.input_scales, input_scale);
@@ -88,7 +88,7 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
       for (int p = 0; p < P; ++p) at[p] += D::kBytes;
       column += kStepColumns;
     };
-    std::int64_t left = g + 1 == args.groups ? args.last_steps : args.steps;
+    std::int64_t left = g + 1 == args.shape.groups ? args.shape.last_steps : args.shape.steps;
     bool more = false;  // blocks than the last
     while (true) {
       const std::int64_t steps = OneBlock || left < Form::kBlockSteps ? left : Form::kBlockSteps;
@@ -121,25 +121,11 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
       more = true;
     }
     const auto end_group = [&](auto has_more) __attribute__((always_inline)) {
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        const std::byte* const tail = at[r / Rows];
-        const int reg = first + r % Rows;
-        const Reg scale = load_scale<V>(args.scale, tail, reg);
-#pragma GCC unroll 6
-        for (int t = 0; t < T; ++t) {
-          auto whole = Form::widened(sum[t][r]);
-          if (has_more) whole = Sums::add(whole, before[t][r]);
-          if constexpr (Zeros) {
-            const auto shift = Sums::shift(tail + scale_bytes + reg * V::kLanes, D::kOffset);
-            whole = Sums::shifted(whole, shift, args.sums, t, g);
-          }
-          Reg value = Sums::number(whole);
-          if constexpr (Scaling == ActScaling::per_group) value = V::mul(value, V::set1(args.input_scales[t][g]));
-          if constexpr (kTotalsWait) total[t][r] = V::fma_of_memory(value, scale, total[t][r]);
-          if constexpr (!kTotalsWait) total[t][r] = V::fma(value, scale, total[t][r]);
-        }
-      }
+      add_group<D, T, P, Rows, Scaling, Zeros, kTotalsWait>(args, total, at, first, g, scale_bytes, [&](int t, int r) {
+        const auto last = Form::widened(sum[t][r]);
+        if constexpr (has_more) return Sums::add(last, before[t][r]);
+        return last;
+      });
     };
     if (!OneBlock && more) {
       end_group(std::true_type{});
@@ -149,11 +135,7 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
     if constexpr (kParts > 1) line += tail_bytes / kParts;
     for (int p = 0; p < P; ++p) at[p] += tail_bytes;
   }
-  for_sums([&](int t, int r) __attribute__((always_inline)) {
-    const int p = r / Rows;
-    V::store(args.out[p] + t * args.out_stride + (first + r % Rows) * V::kLanes,
-             V::mul(total[t][r], V::set1(D::kUnit * (args.panel_scale[p] * args.token_scale[t]))));
-  });
+  store_totals<D, T, P, Rows>(args, total, at, first);
 }
 
 // gemm_blocks with its number of steps where that is one of the usual: all blocks are whole, or groups have 32
@@ -162,13 +144,13 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros>
 [[gnu::always_inline]] inline void gemm_blocked(const TileArgs& args, int first) {
   constexpr int kBlock = D::Form::kBlockSteps;
   constexpr int kShort = 32 / kStepColumns;
-  if (args.steps > kBlock) {
-    if (args.steps % kBlock == 0 && args.last_steps % kBlock == 0) {
+  if (args.shape.steps > kBlock) {
+    if (args.shape.steps % kBlock == 0 && args.shape.last_steps % kBlock == 0) {
       gemm_blocks<D, T, P, Rows, Scaling, Zeros, false, kBlock>(args, first);
     } else {
       gemm_blocks<D, T, P, Rows, Scaling, Zeros, false, 0>(args, first);
     }
-  } else if (args.steps == kShort && args.last_steps == kShort) {
+  } else if (args.shape.steps == kShort && args.shape.last_steps == kShort) {
     gemm_blocks<D, T, P, Rows, Scaling, Zeros, true, kShort>(args, first);
   } else {
     gemm_blocks<D, T, P, Rows, Scaling, Zeros, true, 0>(args, first);

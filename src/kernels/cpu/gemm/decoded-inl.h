@@ -65,17 +65,17 @@ class ChunkReader {
  public:
   explicit ChunkReader(const TileArgs& args) : args_(args), at_(args.panels[0]) {}
 
-  [[nodiscard]] bool done() const { return group_ == args_.groups; }
+  [[nodiscard]] bool done() const { return group_ == args_.shape.groups; }
   [[nodiscard]] const std::byte* at() const { return at_; }  // when done, the panel's end
 
   // Returns the steps of the next chunk, which are decoded unless the first tile does that.
   std::int64_t read(Chunk<D>& chunk) {
-    const std::int64_t scale_bytes = Scaled<D> ? kPanelRows * cpu::scale_bytes(args_.scale) : 0;
+    const std::int64_t scale_bytes = Scaled<D> ? kPanelRows * cpu::scale_bytes(args_.shape.scale) : 0;
     std::byte* out = chunk.weights;
     std::int64_t filled = 0;
     chunk.count = 0;
     while (!done() && filled < chunk.kSteps && chunk.count < kMaxPieces) {
-      const std::int64_t left = (group_ + 1 == args_.groups ? args_.last_steps : args_.steps) - done_;
+      const std::int64_t left = (group_ + 1 == args_.shape.groups ? args_.shape.last_steps : args_.shape.steps) - done_;
       const std::int64_t steps = left < chunk.kSteps - filled ? left : chunk.kSteps - filled;
       for (std::int64_t s = 0; !kFirstDecodes<D> && s < steps; ++s) {
         Prefetch<V>::panel(args_, at_ + s * D::kBytes, D::kBytes, kPrefetchBytes);
@@ -85,7 +85,7 @@ class ChunkReader {
       const std::byte* const scales = at_ + left * D::kBytes;
       if constexpr (Scaled<D>) {
         for (int r = 0; r < V::kRegs; ++r) {
-          V::store(chunk.scales[chunk.count] + r * V::kLanes, load_scale<V>(args_.scale, scales, r));
+          V::store(chunk.scales[chunk.count] + r * V::kLanes, load_scale<V>(args_.shape.scale, scales, r));
         }
       }
       chunk.zeros[chunk.count] = scales + scale_bytes;
@@ -95,7 +95,7 @@ class ChunkReader {
       done_ += steps;
       at_ += steps * D::kBytes;
       if (steps == left) {
-        at_ = scales + scale_bytes + (args_.zeros ? kPanelRows : 0);
+        at_ = scales + scale_bytes + (args_.shape.zeros ? kPanelRows : 0);
         done_ = 0;
         ++group_;
       }
@@ -183,7 +183,7 @@ template <class D, int T, int R, bool Decodes>
           const float* kept = carry.sums[part.token + t][c] + (reg + r) * V::kLanes;
           if (!piece.begins_group) {
             acc.value[t][r][c] = Sums::load_sum(kept);
-          } else if (Sums::kUnsigned && !args.zeros && c + 1 == Acc::kChains) {
+          } else if (Sums::kUnsigned && !args.shape.zeros && c + 1 == Acc::kChains) {
             acc.value[t][r][c] = Sums::start(args.sums, part.token + t, piece.group);
           } else {
             acc.value[t][r][c] = Sums::zero();
@@ -241,8 +241,8 @@ template <class D, int T, int R, bool Decodes>
       continue;
     }
     if constexpr (Sums::kIntegers) {
-      if (piece.group > 0 && args.scale_groups > 0 && piece.group % args.scale_groups == 0)
-        change_scale<V>(total, args.input_scales + part.token, piece.group / args.scale_groups);
+      if (piece.group > 0 && args.shape.scale_groups > 0 && piece.group % args.shape.scale_groups == 0)
+        change_scale<V>(total, args.input_scales + part.token, piece.group / args.shape.scale_groups);
     }
 #pragma GCC unroll 2
     for (int r = 0; r < R; ++r) {
@@ -252,12 +252,12 @@ template <class D, int T, int R, bool Decodes>
         if constexpr (!Scaled<D>) {
           total[t][r] = Sums::number(sum);
         } else {
-          if (args.zeros) {
+          if (args.shape.zeros) {
             const auto shift = Sums::shift(chunk.zeros[p] + (reg + r) * V::kLanes, D::kOffset);
             sum = Sums::shifted(sum, shift, args.sums, part.token + t, piece.group);
           }
           Reg value = Sums::number(sum);
-          if (args.scaling == ActScaling::per_group)
+          if (args.shape.scaling == ActScaling::per_group)
             value = V::mul(value, V::set1(args.input_scales[part.token + t][piece.group]));
           total[t][r] = V::fma(value, V::load(chunk.scales[p] + (reg + r) * V::kLanes), total[t][r]);
         }

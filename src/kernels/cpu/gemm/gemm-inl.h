@@ -13,30 +13,11 @@ namespace moracle::cpu {
 template <class V>
 class TileCall {
  public:
-  explicit TileCall(const GemmArgs& call)
-      : call_(call),
-        args_{.tokens = call.tokens,
-              .x = call.x,
-              .sums = call.sums,
-              .input_scales = call.input_scales,
-              .token_scale = call.token_scale,
-              .panels = nullptr,
-              .panel_scale = nullptr,
-              .out = out_,
-              .out_stride = call.out_stride,
-              .groups = call.shape.groups,
-              .steps = call.shape.steps,
-              .last_steps = call.shape.last_steps,
-              .scale = call.shape.scale,
-              .zeros = call.shape.zeros,
-              .scaling = call.shape.scaling,
-              .scale_groups = call.shape.scale_groups,
-              .prefetch = {.panels = nullptr,
-                           .panel_end = nullptr,
-                           .jump = 0,
-                           .cached = false,
-                           .next = nullptr,
-                           .next_share = 0}} {}
+  explicit TileCall(const GemmArgs& call) : call_(call) {
+    args_.out = out_;
+    args_.out_stride = call.out_stride;
+    args_.shape = call.shape;
+  }
 
   // Tokens [first, first + tokens) against the panels from `panel` on.
   const TileArgs& tile(std::int64_t panel, std::int64_t first, std::int64_t tokens) {
@@ -131,17 +112,24 @@ void gemm_tiles(const GemmArgs& args) {
   }
 }
 
-// The kernel of a decoder, for such scales of the activations and, with ZeroPoints, for weights with and without them.
-template <class D, bool ZeroPoints, ActScaling... Scalings>
+// The kernel of a decoder, for weights with and without the zero points that its code can have, under the scales that
+// what it serves can have: running ones where kernels make activations integers themselves, else those of the scheme.
+template <class D, Serves kServes>
 void gemm(const GemmArgs& args) {
+  constexpr bool kIntegers = D::Form::Sums::kIntegers;
   const auto under = [&]<ActScaling kScaling>(std::integral_constant<ActScaling, kScaling>) {
     if (args.shape.scaling != kScaling) return;
-    if constexpr (ZeroPoints) {
+    if constexpr (has_zero_points(D::kCode)) {
       if (args.shape.zeros) return gemm_tiles<D, kScaling, true>(args);
     }
     gemm_tiles<D, kScaling, false>(args);
   };
-  (under(std::integral_constant<ActScaling, Scalings>()), ...);
+  if constexpr (!kIntegers || includes(kServes, Serves::int8)) {
+    under(std::integral_constant<ActScaling, ActScaling::per_token>());
+    if constexpr (Scaled<D>) under(std::integral_constant<ActScaling, ActScaling::per_group>());
+  }
+  if constexpr (kIntegers && includes(kServes, Serves::exact | Serves::fast))
+    under(std::integral_constant<ActScaling, ActScaling::running>());
 }
 
 // For calls of many tokens.
@@ -151,10 +139,10 @@ void gemm_decoded(const GemmArgs& args) {
   for (std::int64_t p = 0; p < args.count; ++p) gemm_chunks<D>(call.tile(p, 0, args.tokens));
 }
 
-// A row of a target's table.
+// Rows of a target's table.
 template <class D>
-constexpr GemmKernel kernel_row(const KernelKey& key, std::uint16_t min_tokens, GemmFn run) {
-  GemmKernel row{.key = key, .min_tokens = min_tokens, .run = run};
+constexpr GemmKernel kernel_row(Serves serves, std::uint16_t min_tokens, GemmFn run) {
+  GemmKernel row{.key = {D::kCode, D::Form::kAct, serves}, .min_tokens = min_tokens, .run = run};
   if constexpr (Scaled<D>) {
     constexpr auto kOffset = static_cast<std::int32_t>(D::kOffset);
     if (D::Form::Sums::kUnsigned || Blocked<typename D::Form>) row.offset = kOffset;
@@ -162,29 +150,13 @@ constexpr GemmKernel kernel_row(const KernelKey& key, std::uint16_t min_tokens, 
   if constexpr (Blocked<typename D::Form>) row.block_columns = D::Form::kBlockSteps * kStepColumns;
   return row;
 }
-
-// Activations that kernels make integers themselves have running scales; published int8 ones those of their scheme.
-template <class D, bool ZeroPoints>
-constexpr GemmKernel running_row(const KernelKey& key, std::uint16_t min_tokens) {
-  return kernel_row<D>(key, min_tokens, gemm<D, ZeroPoints, ActScaling::running>);
+template <class D, Serves kServes = kAnyActivations>
+constexpr GemmKernel gemm_row(std::uint16_t min_tokens) {
+  return kernel_row<D>(kServes, min_tokens, gemm<D, kServes>);
 }
-template <class D>
-constexpr GemmKernel any_row(const KernelKey& key, std::uint16_t min_tokens) {
-  return kernel_row<D>(key, min_tokens,
-                       gemm<D, true, ActScaling::per_token, ActScaling::per_group, ActScaling::running>);
-}
-// Activations as numbers, under the scales of their scheme if they have any.
-template <class D, bool ZeroPoints>
-constexpr GemmKernel number_row(const KernelKey& key, std::uint16_t min_tokens) {
-  return kernel_row<D>(key, min_tokens, gemm<D, ZeroPoints, ActScaling::per_token, ActScaling::per_group>);
-}
-template <class D>
-constexpr GemmKernel dense_row(WeightCode code, ActDtype act) {
-  return kernel_row<D>({code, act, kAnyActivations}, 1, gemm<D, false, ActScaling::per_token>);
-}
-template <class D>
-constexpr GemmKernel decoded_row(const KernelKey& key, std::uint16_t min_tokens) {
-  return kernel_row<D>(key, min_tokens, gemm_decoded<D>);
+template <class D, Serves kServes = kAnyActivations>
+constexpr GemmKernel decoded_row(std::uint16_t min_tokens) {
+  return kernel_row<D>(kServes, min_tokens, gemm_decoded<D>);
 }
 
 }  // namespace moracle::cpu

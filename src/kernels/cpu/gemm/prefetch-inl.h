@@ -62,8 +62,8 @@ struct EvenPrefetch {
   // For registers [first, first + rows) of args' panel, whose groups end with so many bytes.
   template <class D>
   static EvenPrefetch of(const TileArgs& args, std::int64_t tail_bytes, int first, int rows) {
-    const std::int64_t steps = (args.groups - 1) * args.steps + args.last_steps;
-    const std::int64_t bytes = steps * D::kBytes + args.groups * tail_bytes;
+    const std::int64_t steps = (args.shape.groups - 1) * args.shape.steps + args.shape.last_steps;
+    const std::int64_t bytes = steps * D::kBytes + args.shape.groups * tail_bytes;
     return {args.panels[0] + bytes * (first / rows + 1) / (V::kRegs / rows), args.panels[0]};
   }
 

@@ -1,10 +1,10 @@
 // Tiles of 1 to 6 tokens by 32 rows: the algorithm of all panel kernels, on the SIMD vocabulary V of a target
 // (simd/avx512.h).
 //
-// A form says how decoded weights meet activations: Input (element of an activation row), Weight (a register of decoded
-// weights), Sum (a register of running sums), kWidth columns a lane, broadcast(x), madd(weight, broadcast, sum), load
-// and store of a Weight, Sums (sums-inl.h). A form with kPlanes has rows of several planes, each with a chain of sums
-// of its own.
+// A form says how decoded weights meet activations: kAct, Input (element of an activation row), Weight (a register of
+// decoded weights), Sum (a register of running sums), kWidth columns a lane, broadcast(x), madd(weight, broadcast,
+// sum), load and store of a Weight, Sums (sums-inl.h). A form with kPlanes has rows of several planes, each with a
+// chain of sums of its own.
 //
 // A decoder D of a code: Form, kBytes of one step of 8 columns, kOffset of codes under scales, kUnit of the numbers it
 // decodes to, and weight(step, k, r), the columns k * kWidth .. of register r's rows. A decoder that is fast for most
@@ -28,6 +28,7 @@ struct F32Form {
   using Input = float;
   using Weight = typename V::Reg;
   using Sum = typename V::Reg;
+  static constexpr ActDtype kAct = ActDtype::f32;
   static constexpr int kWidth = 1;
   static constexpr int chains(int) { return V::kChains; }
   static Weight broadcast(const float* x) { return V::set1(*x); }
@@ -35,6 +36,17 @@ struct F32Form {
   static Sum madd(Weight w, Weight x, Sum sum) { return V::add_product(w, x, sum); }
   static Weight load(const std::byte* p) { return V::load(reinterpret_cast<const float*>(p)); }
   static void store(std::byte* p, Weight w) { V::store(reinterpret_cast<float*>(p), w); }
+};
+
+// Integer codes, as many columns a lane as it has room for; what is added is Sums, kAct, chains() and madd().
+template <class Simd, class Code>
+struct IntegerForm {
+  using V = Simd;
+  using Input = Code;
+  using Weight = typename V::Int;
+  using Sum = typename V::Int;
+  static constexpr int kWidth = 4 / static_cast<int>(sizeof(Code));
+  static Weight broadcast(const Code* x) { return V::broadcast_lane(x); }
 };
 
 // Registers of decoded weights per step and register of rows.
@@ -110,7 +122,7 @@ constexpr int planes_of() {
 template <class V>
 inline std::int64_t plane_bytes(const TileArgs& args) {
   constexpr std::int64_t kLine = 64;
-  const std::int64_t columns = ((args.groups - 1) * args.steps + args.last_steps) * kStepColumns;
+  const std::int64_t columns = ((args.shape.groups - 1) * args.shape.steps + args.shape.last_steps) * kStepColumns;
   return (columns + kLine - 1) / kLine * kLine;
 }
 
@@ -152,6 +164,51 @@ template <class V, int T, int R>
   }
 }
 
+// Adds group g to the totals of T tokens by registers [first, first + Rows) of each of P panels, whose group ends at
+// `tails`. sum_of(t, r): of the group's products.
+template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool TotalsWait, class SumOf>
+[[gnu::always_inline]] inline void add_group(const TileArgs& args, typename D::Form::V::Reg (&total)[T][P * Rows],
+                                             const std::byte* const (&tails)[P], int first, std::int64_t g,
+                                             std::int64_t scale_bytes, const SumOf& sum_of) {
+  using V = typename D::Form::V;
+  using Sums = typename D::Form::Sums;
+#pragma GCC unroll 8
+  for (int r = 0; r < P * Rows; ++r) {
+    const std::byte* const tail = tails[r / Rows];
+    const int reg = first + r % Rows;
+    const auto scale = load_scale<V>(args.shape.scale, tail, reg);
+#pragma GCC unroll 6
+    for (int t = 0; t < T; ++t) {
+      auto sum = sum_of(t, r);
+      if constexpr (Zeros) {
+        const auto shift = Sums::shift(tail + scale_bytes + reg * V::kLanes, D::kOffset);
+        sum = Sums::shifted(sum, shift, args.sums, t, g);
+      }
+      auto value = Sums::number(sum);
+      if constexpr (Scaling == ActScaling::per_group) value = V::mul(value, V::set1(args.input_scales[t][g]));
+      if constexpr (TotalsWait) total[t][r] = V::fma_of_memory(value, scale, total[t][r]);
+      if constexpr (!TotalsWait) total[t][r] = V::fma(value, scale, total[t][r]);
+    }
+  }
+}
+
+// Writes the totals, in the units of the result. The panels end at `ends`.
+template <class D, int T, int P, int Rows>
+[[gnu::always_inline]] inline void store_totals(const TileArgs& args, typename D::Form::V::Reg (&total)[T][P * Rows],
+                                                const std::byte* const (&ends)[P], int first) {
+  using V = typename D::Form::V;
+#pragma GCC unroll 6
+  for (int t = 0; t < T; ++t)
+#pragma GCC unroll 8
+    for (int r = 0; r < P * Rows; ++r) {
+      const int p = r / Rows;
+      float factor = D::kUnit * (args.panel_scale[p] * args.token_scale[t]);
+      if constexpr (WithExceptions<D>) factor *= reinterpret_cast<const Bf16x12Tail*>(ends[p])->factor;
+      V::store(args.out[p] + t * args.out_stride + (first + r % Rows) * V::kLanes,
+               V::mul(total[t][r], V::set1(factor)));
+    }
+}
+
 // Calls body(Tokens<tokens>()), of kFirst to kLast tokens.
 template <int kCount>
 struct Tokens {};
@@ -190,7 +247,7 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
   // Of the first register of rows, from that of the panel's first row on.
   const std::int64_t offset = first * static_cast<std::int64_t>(sizeof(Reg));
 
-  const std::int64_t scale_bytes = kPanelRows * cpu::scale_bytes(args.scale);
+  const std::int64_t scale_bytes = kPanelRows * cpu::scale_bytes(args.shape.scale);
   constexpr int kParts = V::kRegs / Rows;
   const std::int64_t tail_bytes = scale_bytes + (Zeros ? kPanelRows : 0);
   [[maybe_unused]] const auto even = EvenPrefetch<V>::template of<D>(args, Grouped ? tail_bytes : 0, first, Rows);
@@ -199,11 +256,11 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
   const std::int64_t between_planes = plane_bytes<V>(args);
   std::int64_t column = 0;
   [[maybe_unused]] std::int64_t input_scale = 0;
-  [[maybe_unused]] std::int64_t left_of_scale = args.scale_groups + 1;
-  const std::int64_t groups = Grouped ? args.groups : 1;
+  [[maybe_unused]] std::int64_t left_of_scale = args.shape.scale_groups + 1;
+  const std::int64_t groups = Grouped ? args.shape.groups : 1;
   for (std::int64_t g = 0; g < groups; ++g) {
     if constexpr (Grouped && kTotalsWait) __asm__ volatile("" : : "r"(&total) : "memory");
-    const std::int64_t steps = g + 1 == groups ? args.last_steps : args.steps;
+    const std::int64_t steps = g + 1 == groups ? args.shape.last_steps : args.shape.steps;
     [[maybe_unused]] const std::int64_t distance = Prefetch<V>::distance(args, at[P - 1]);
     Accumulators<Form, T, kRows> acc;
 #pragma GCC unroll 6
@@ -266,34 +323,18 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
     }
     if constexpr (Scaling == ActScaling::running) {
       if (--left_of_scale == 0) {
-        left_of_scale = args.scale_groups;
+        left_of_scale = args.shape.scale_groups;
         change_scale<V>(total, args.input_scales, ++input_scale);
       }
     }
+    if constexpr (!Grouped) {
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const std::byte* const tail = at[r / Rows];
-      const int reg = first + r % Rows;
-      if constexpr (!Grouped) {
+      for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 6
         for (int t = 0; t < T; ++t) total[t][r] = Sums::number(acc.sum(t, r));
-      } else {
-        const Reg scale = load_scale<V>(args.scale, tail, reg);
-#pragma GCC unroll 6
-        for (int t = 0; t < T; ++t) {
-          auto sum = acc.sum(t, r);
-          if constexpr (Zeros) {
-            const auto shift = Sums::shift(tail + scale_bytes + reg * V::kLanes, D::kOffset);
-            sum = Sums::shifted(sum, shift, args.sums, t, g);
-          }
-          Reg value = Sums::number(sum);
-          if constexpr (Scaling == ActScaling::per_group) value = V::mul(value, V::set1(args.input_scales[t][g]));
-          if constexpr (kTotalsWait) total[t][r] = V::fma_of_memory(value, scale, total[t][r]);
-          if constexpr (!kTotalsWait) total[t][r] = V::fma(value, scale, total[t][r]);
-        }
-      }
-    }
-    if constexpr (Grouped) {
+    } else {
+      add_group<D, T, P, Rows, Scaling, Zeros, kTotalsWait>(args, total, at, first, g, scale_bytes,
+                                                            [&](int t, int r) { return acc.sum(t, r); });
       if constexpr (kParts > 1) {
         if (!args.prefetch.cached) even.template lines<kParts>(at[0], tail_bytes);
       } else if (!args.prefetch.cached) {
@@ -302,16 +343,7 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
       for (int p = 0; p < P; ++p) at[p] += tail_bytes;
     }
   }
-#pragma GCC unroll 6
-  for (int t = 0; t < T; ++t)
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const int p = r / Rows;
-      float factor = D::kUnit * (args.panel_scale[p] * args.token_scale[t]);
-      if constexpr (WithExceptions<D>) factor *= reinterpret_cast<const Bf16x12Tail*>(at[p])->factor;
-      V::store(args.out[p] + t * args.out_stride + (first + r % Rows) * V::kLanes,
-               V::mul(total[t][r], V::set1(factor)));
-    }
+  store_totals<D, T, P, Rows>(args, total, at, first);
   if constexpr (WithExceptions<D>) {
     if (first + Rows < V::kRegs) return;  // a panel's exceptions are added once, to all of its rows
     for (int p = 0; p < P; ++p) add_exceptions<Form>(args, *reinterpret_cast<const Bf16x12Tail*>(at[p]), p, T);

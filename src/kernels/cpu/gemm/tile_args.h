@@ -14,34 +14,28 @@ constexpr std::int64_t kPrefetchBytes = 8192;  // ahead of the multiply-adds
 struct PrefetchPolicy {
   // Of each of kPrefetchPanels panels an equal share, as several streams from memory. Null: of the own panel, a
   // distance of kPrefetchBytes ahead; lines from `panel_end` on lie `jump` bytes further.
-  const std::byte* const* panels;
-  const std::byte* panel_end;
-  std::int64_t jump;
+  const std::byte* const* panels = nullptr;
+  const std::byte* panel_end = nullptr;
+  std::int64_t jump = 0;
   // An earlier tile has read these panels. Prefetched instead: from `next` on, unless null, next_share / 2^kShareBits
   // as many bytes as the panel has.
-  bool cached;
-  const std::byte* next;
-  std::int64_t next_share;
+  bool cached = false;
+  const std::byte* next = nullptr;
+  std::int64_t next_share = 0;
 };
 
 struct TileArgs {
-  std::int64_t tokens;
-  const void* const* x;
-  const void* const* sums;
-  const float* const* input_scales;
-  const float* token_scale;
-  const std::byte* const* panels;
-  const float* panel_scale;
-  float* const* out;
-  std::int64_t out_stride;
-  std::int64_t groups;
-  std::int64_t steps;
-  std::int64_t last_steps;
-  ScaleCode scale;
-  bool zeros;
-  ActScaling scaling;
-  std::int64_t scale_groups;
-  PrefetchPolicy prefetch;
+  std::int64_t tokens = 0;
+  const void* const* x = nullptr;
+  const void* const* sums = nullptr;
+  const float* const* input_scales = nullptr;
+  const float* token_scale = nullptr;
+  const std::byte* const* panels = nullptr;
+  const float* panel_scale = nullptr;
+  float* const* out = nullptr;
+  std::int64_t out_stride = 0;
+  PanelShape shape{};
+  PrefetchPolicy prefetch{};
 };
 
 }  // namespace moracle::cpu

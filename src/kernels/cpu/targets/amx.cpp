@@ -28,50 +28,38 @@ constexpr std::uint16_t kAfterWords = 6;
 constexpr std::uint16_t kAfterBytes = 16;
 
 constexpr Serves kBytes = Serves::fast | Serves::int8;
-constexpr KernelKey words(WeightCode code) {
-  return {code, ActDtype::i16, Serves::exact};
-}
-constexpr KernelKey bytes(WeightCode code, Groups groups = Groups::any) {
-  return {code, ActDtype::i8, kBytes, groups};
-}
-// Two planes spill twice what bf16 does at the end of a group, which short groups do not pay for.
-constexpr KernelKey split(WeightCode code) {
-  return {code, ActDtype::split_i16, Serves::exact, Groups::longer};
-}
-constexpr KernelKey bf16(WeightCode code, Serves serves, Groups groups = Groups::any) {
-  return {code, ActDtype::bf16, serves, groups};
-}
 
 constexpr GemmKernel kGemm[] = {
-    running_row<I16Int4<V>, true>(words(WeightCode::int4), 1),
-    amx_row<AmxInt4<SignedLines<V>>, true>(split(WeightCode::int4), kAfterWords),
-    amx_row<AmxCodes<Bf16Int4<V>>>(bf16(WeightCode::int4, Serves::exact, Groups::up_to_32), kAfterWords),
-    any_row<I8Int4<V>>(bytes(WeightCode::int4), 1),
-    amx_row<AmxInt4<UnsignedLines<V>>>(bytes(WeightCode::int4, Groups::longer), kBytesFrom),
-    amx_row<AmxInt4<UnsignedLines<V>>>(bytes(WeightCode::int4, Groups::up_to_32), kShortBytesFrom),
-    number_row<Bf16Int4<V>, true>(bf16(WeightCode::int4, Serves::floats), 1),
-    amx_row<AmxCodes<Bf16Int4<V>>>(bf16(WeightCode::int4, Serves::floats), kTilesFrom),
+    // Two planes spill twice what bf16 does at the end of a group, which short groups do not pay for.
+    gemm_row<I16Int4<V>, Serves::exact>(1),
+    amx_row<AmxSplit<AmxInt4<SignedLines<V>>>>(kAfterWords, Serves::exact, Groups::longer),
+    amx_row<AmxCodes<Bf16Int4<V>>>(kAfterWords, Serves::exact, Groups::up_to_32),
+    gemm_row<I8Int4<V>, kBytes>(1),
+    amx_row<AmxInt4<UnsignedLines<V>>>(kBytesFrom, kBytes, Groups::longer),
+    amx_row<AmxInt4<UnsignedLines<V>>>(kShortBytesFrom, kBytes, Groups::up_to_32),
+    gemm_row<Bf16Int4<V>, Serves::floats>(1),
+    amx_row<AmxCodes<Bf16Int4<V>>>(kTilesFrom, Serves::floats),
 
-    running_row<I16Int8<V>, true>(words(WeightCode::int8), 1),
-    amx_row<AmxInt8<V>, true>(split(WeightCode::int8), kAfterWords),
-    amx_row<AmxCodes<Bf16Int8<V>>>(bf16(WeightCode::int8, Serves::exact, Groups::up_to_32), kAfterWords),
-    any_row<I8Int8<V>>(bytes(WeightCode::int8), 1),
-    amx_row<AmxInt8<V>>(bytes(WeightCode::int8), kTilesFrom),
+    gemm_row<I16Int8<V>, Serves::exact>(1),
+    amx_row<AmxSplit<AmxInt8<V>>>(kAfterWords, Serves::exact, Groups::longer),
+    amx_row<AmxCodes<Bf16Int8<V>>>(kAfterWords, Serves::exact, Groups::up_to_32),
+    gemm_row<I8Int8<V>, kBytes>(1),
+    amx_row<AmxInt8<V>>(kTilesFrom, kBytes),
 
-    running_row<I16E2m1<V>, false>(words(WeightCode::e2m1), 1),
-    amx_row<AmxCodes<Bf16E2m1<V>>>(bf16(WeightCode::e2m1, Serves::exact), kAfterWords),
-    running_row<I8E2m1<V>, false>({WeightCode::e2m1, ActDtype::i8, Serves::fast}, 1),
-    amx_row<AmxCodes<Bf16E2m1<V>>>(bf16(WeightCode::e2m1, Serves::fast), kAfterBytes),
-    number_row<Bf16E2m1<V>, false>(bf16(WeightCode::e2m1, Serves::floats), 1),
-    amx_row<AmxCodes<Bf16E2m1<V>>>(bf16(WeightCode::e2m1, Serves::floats), kTilesFrom),
+    gemm_row<I16E2m1<V>, Serves::exact>(1),
+    amx_row<AmxCodes<Bf16E2m1<V>>>(kAfterWords, Serves::exact),
+    gemm_row<I8E2m1<V>, Serves::fast>(1),
+    amx_row<AmxCodes<Bf16E2m1<V>>>(kAfterBytes, Serves::fast),
+    gemm_row<Bf16E2m1<V>, Serves::floats>(1),
+    amx_row<AmxCodes<Bf16E2m1<V>>>(kTilesFrom, Serves::floats),
 
-    number_row<Bf16E4m3<V>, false>(bf16(WeightCode::e4m3, kAnyActivations), 1),
-    amx_row<AmxCodes<Bf16E4m3<V>>>(bf16(WeightCode::e4m3, kAnyActivations), kTilesFrom),
+    gemm_row<Bf16E4m3<V>>(1),
+    amx_row<AmxCodes<Bf16E4m3<V>>>(kTilesFrom),
     // Plain bf16 lies as tiles take it, from which many tokens gain more than few do from 12 bits.
-    dense_row<Bf16Bf16<V>>(WeightCode::bf16, ActDtype::bf16),
-    amx_row<AmxBf16<V>>(bf16(WeightCode::bf16, kAnyActivations), kTilesFrom),
-    dense_row<F32F16<V>>(WeightCode::f16, ActDtype::f32),
-    dense_row<F32F32<V>>(WeightCode::f32, ActDtype::f32),
+    gemm_row<Bf16Bf16<V>>(1),
+    amx_row<AmxBf16<V>>(kTilesFrom),
+    gemm_row<F32F16<V>>(1),
+    gemm_row<F32F32<V>>(1),
 };
 
 }  // namespace
@@ -82,7 +70,6 @@ const Target& target_named<"amx">() {
                                         .gemm = kGemm,
                                         .activations = &kAvx512Bf16Activations,
                                         .vector_ops = avx512_vector_ops,
-                                        .head = {},
                                         .interleaved = true};
   return kTarget;
 }

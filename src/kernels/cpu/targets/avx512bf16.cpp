@@ -18,21 +18,11 @@ struct V : Avx512<V> {};
 
 constexpr std::uint16_t kDecodedFrom = 24;  // tokens; int4 and E2M1 are decoded again as fast as they are loaded
 
-constexpr KernelKey key(WeightCode code) {
-  return {code, ActDtype::bf16, kAnyActivations};
-}
-
 constexpr GemmKernel kGemm[] = {
-    number_row<Bf16Int4<V>, true>(key(WeightCode::int4), 1),
-    number_row<Bf16Int8<V>, true>(key(WeightCode::int8), 1),
-    decoded_row<Bf16Int8<V>>(key(WeightCode::int8), kDecodedFrom),
-    number_row<Bf16E2m1<V>, false>(key(WeightCode::e2m1), 1),
-    number_row<Bf16E4m3<V>, false>(key(WeightCode::e4m3), 1),
-    decoded_row<Bf16E4m3<V>>(key(WeightCode::e4m3), kDecodedFrom),
-    dense_row<Bf16Bf16<V>>(WeightCode::bf16, ActDtype::bf16),
-    dense_row<Bf16Bf16x12<V>>(WeightCode::bf16x12, ActDtype::bf16),
-    dense_row<F32F16<V>>(WeightCode::f16, ActDtype::f32),
-    dense_row<F32F32<V>>(WeightCode::f32, ActDtype::f32),
+    gemm_row<Bf16Int4<V>>(1), gemm_row<Bf16Int8<V>>(1),    decoded_row<Bf16Int8<V>>(kDecodedFrom),
+    gemm_row<Bf16E2m1<V>>(1), gemm_row<Bf16E4m3<V>>(1),    decoded_row<Bf16E4m3<V>>(kDecodedFrom),
+    gemm_row<Bf16Bf16<V>>(1), gemm_row<Bf16Bf16x12<V>>(1), gemm_row<F32F16<V>>(1),
+    gemm_row<F32F32<V>>(1),
 };
 
 }  // namespace
@@ -40,12 +30,7 @@ constexpr GemmKernel kGemm[] = {
 // Every CPU with BF16 has VNNI.
 template <>
 const Target& target_named<"avx512bf16">() {
-  static constinit const Target kTarget{.name = "avx512bf16",
-                                        .gemm = kGemm,
-                                        .activations = &kAvx512Bf16Activations,
-                                        .vector_ops = avx512_vector_ops,
-                                        .head = "avx512vnni",
-                                        .interleaved = false};
+  static constinit const Target kTarget{"avx512bf16", kGemm, &kAvx512Bf16Activations, avx512_vector_ops, "avx512vnni"};
   return kTarget;
 }
 

@@ -27,6 +27,7 @@ namespace moracle::cpu::avx512 {
 template <class Simd>
 struct ByteLines {
   using V = Simd;
+  static constexpr ActDtype kAct = ActDtype::i8;
   static constexpr std::int64_t kLineColumns = 4;
   static constexpr bool kIntegers = true;
   static constexpr bool kScaled = true;
@@ -89,10 +90,17 @@ struct AmxInt4 : Lines, ScaledCode<WeightCode::int4, 8> {
   }
 };
 
+// The same codes under split 16-bit activations.
+template <class D>
+struct AmxSplit : D {
+  static constexpr ActDtype kAct = ActDtype::split_i16;
+};
+
 template <class Simd>
 struct Bf16Lines {
   using V = Simd;
   using Sums = FloatSums<V>;
+  static constexpr ActDtype kAct = ActDtype::bf16;
   static constexpr std::int64_t kLineColumns = 2;
   static constexpr bool kIntegers = false;
   static void multiply_first() {
@@ -138,7 +146,7 @@ struct Raised {
 };
 template <class V>
 struct Raised<Bf16E2m1<V>> {
-  using Decoder = Bf16Nibbles<V, kHighE2m1>;
+  using Decoder = Bf16Nibbles<V, WeightCode::e2m1, kHighE2m1>;
   static constexpr int kBy = kHigh;
 };
 
@@ -187,14 +195,16 @@ template <class D>
 struct AmxCodes : Bf16Lines<typename D::Form::V> {
   using V = typename D::Form::V;
   using Reg = typename V::Reg;
+  static constexpr WeightCode kCode = D::kCode;
   static constexpr std::int64_t kBytes = D::kBytes;
   static constexpr float kUnit = D::kUnit;
   static constexpr float kOffset = D::kOffset;
   static constexpr bool kStored = false;
   static constexpr bool kScaled = true;
   static bool joins(const TileArgs& args) {
-    const bool exact = args.scale == ScaleCode::e8m0 || (args.scale == ScaleCode::e4m3 && kExactUnderE4m3<D>);
-    return exact && args.scaling != ActScaling::per_group && !args.zeros;
+    const bool exact =
+        args.shape.scale == ScaleCode::e8m0 || (args.shape.scale == ScaleCode::e4m3 && kExactUnderE4m3<D>);
+    return exact && args.shape.scaling != ActScaling::per_group && !args.shape.zeros;
   }
 
   void unpack(const TileArgs& args, const std::byte* at, std::int64_t steps, const std::byte* tail, std::byte* out,
@@ -203,7 +213,7 @@ struct AmxCodes : Bf16Lines<typename D::Form::V> {
       unpack_with(decoder_, args, at, steps, out, prefetches, [](__m512i pairs, int) { return pairs; });
       return;
     }
-    if (args.scale == ScaleCode::e8m0) {
+    if (args.shape.scale == ScaleCode::e8m0) {
       const Exponents<D> exponents(tail);
       if (exponents.fit()) {
         unpack_with(raised_, args, at, steps, out, prefetches,
@@ -211,7 +221,7 @@ struct AmxCodes : Bf16Lines<typename D::Form::V> {
         return;
       }
     }
-    const Reg factors[] = {load_scale<V>(args.scale, tail, 0), load_scale<V>(args.scale, tail, 1)};
+    const Reg factors[] = {load_scale<V>(args.shape.scale, tail, 0), load_scale<V>(args.shape.scale, tail, 1)};
     unpack_with(decoder_, args, at, steps, out, prefetches,
                 [&](__m512i pairs, int r) { return scaled_pairs<V>(pairs, factors[r]); });
   }

@@ -25,60 +25,45 @@
 namespace moracle::cpu::avx2 {
 
 // Multiply-adds are written as instructions: GCC reorders integer additions, (a + b) + (c + d), and spills the products
-// that it keeps for it.
-template <class Simd>
-struct IntegerForm {
-  using V = Simd;
-  using Weight = __m256i;
-  using Sum = __m256i;
-  static constexpr int chains(int) { return 1; }  // an addition takes one cycle
-};
+// that it keeps for it. One chain of sums: an addition takes one cycle.
 
 // Two columns a lane, in 16 bits.
-template <class Simd>
-struct Int16Form : IntegerForm<Simd> {
-  using V = Simd;
+template <class V>
+struct Int16Form : IntegerForm<V, std::int16_t> {
   using Sums = UnsignedSums<V>;
-  using Weight = __m256i;
-  using Sum = __m256i;
-  using Input = std::int16_t;
-  static constexpr int kWidth = 2;
-  static Weight broadcast(const std::int16_t* x) { return V::broadcast_lane(x); }
-  static Sum madd(Weight w, Weight x, Sum sum) {
+  static constexpr ActDtype kAct = ActDtype::i16;
+  static constexpr int chains(int) { return 1; }
+  static __m256i madd(__m256i w, __m256i x, __m256i sum) {
     __m256i product;
     __asm__("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
     return sum;
   }
-  static Weight load(const std::byte* p) { return V::load_words(p); }
-  static void store(std::byte* p, Weight w) { V::store_words(p, w); }
+  static __m256i load(const std::byte* p) { return V::load_words(p); }
+  static void store(std::byte* p, __m256i w) { V::store_words(p, w); }
 };
 
 // Four columns a lane, in bytes; signed sums of so many steps fit 16 bits.
-template <class Simd, int Steps>
-struct Int8Form : IntegerForm<Simd> {
-  using V = Simd;
+template <class V, int Steps>
+struct Int8Form : IntegerForm<V, std::int8_t> {
   using Sums = SignedSums<V>;  // blocks take the offset back
-  using Weight = __m256i;
-  using Sum = __m256i;
-  using Input = std::int8_t;
-  static constexpr int kWidth = 4;
+  static constexpr ActDtype kAct = ActDtype::i8;
   static constexpr int kBlockSteps = Steps;
-  static Weight broadcast(const std::int8_t* x) { return V::broadcast_lane(x); }
-  static Sum multiply(Weight w, Weight x) {
-    Sum product;
+  static constexpr int chains(int) { return 1; }
+  static __m256i multiply(__m256i w, __m256i x) {
+    __m256i product;
     __asm__("vpmaddubsw %2, %1, %0" : "=x"(product) : "x"(w), "x"(x));
     return product;
   }
-  static Sum add(Sum a, Sum b) { return _mm256_add_epi16(a, b); }
-  static Sum madd(Weight w, Weight x, Sum sum) {
+  static __m256i add(__m256i a, __m256i b) { return _mm256_add_epi16(a, b); }
+  static __m256i madd(__m256i w, __m256i x, __m256i sum) {
     __m256i product;
     __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
     return sum;
   }
-  static Sum start(const void* const* sums, std::int64_t t, std::int64_t block) {
+  static __m256i start(const void* const* sums, std::int64_t t, std::int64_t block) {
     return V::broadcast_lane(static_cast<const std::int32_t*>(sums[t]) + block);
   }
-  static __m256i widened(Sum sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
+  static __m256i widened(__m256i sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
 };
 
 // Columns 0, 4, 1, 5 of a lane, or 2, 6, 3, 7.

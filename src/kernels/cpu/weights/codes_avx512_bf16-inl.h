@@ -23,6 +23,7 @@ struct Bf16Form {
   using Input = std::uint16_t;
   using Weight = __m512bh;
   using Sum = __m512;
+  static constexpr ActDtype kAct = ActDtype::bf16;
   static constexpr int kWidth = 2;
   static constexpr int chains(int) { return V::kChains; }
   static float number(std::uint16_t bits) { return __builtin_bit_cast(float, static_cast<std::uint32_t>(bits) << 16U); }
@@ -48,8 +49,8 @@ inline constexpr Bf16Codes kE2m1AsBf16 = {{0x0000, 0x3F00, 0x3F80, 0x3FC0, 0x400
                                            0x0000, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0,
                                            0x8000, 0xBF00, 0xBF80, 0xBFC0, 0xC000, 0xC040, 0xC080, 0xC0C0}};
 
-template <class V, const Bf16Codes& Table>
-struct Bf16Nibbles : ScaledCode<WeightCode::int4, 8> {
+template <class V, WeightCode kOfCode, const Bf16Codes& Table>
+struct Bf16Nibbles : ScaledCode<kOfCode, 8> {
   using Form = Bf16Form<V>;
   __m512i table = _mm512_load_si512(Table.values);
   __m512bh weight(const std::byte* at, int k, int r) const {
@@ -59,9 +60,9 @@ struct Bf16Nibbles : ScaledCode<WeightCode::int4, 8> {
 };
 
 template <class V>
-using Bf16Int4 = Bf16Nibbles<V, kInt4AsBf16>;
+using Bf16Int4 = Bf16Nibbles<V, WeightCode::int4, kInt4AsBf16>;
 template <class V>
-using Bf16E2m1 = Bf16Nibbles<V, kE2m1AsBf16>;
+using Bf16E2m1 = Bf16Nibbles<V, WeightCode::e2m1, kE2m1AsBf16>;
 
 // int8: bytes are sign-extended, converted and narrowed to bf16 pairs; integers of 8 bits are exact on the way.
 template <class V>

@@ -17,8 +17,8 @@ struct F32Codes {
 inline constexpr F32Codes kInt4AsF32 = {{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}};
 inline constexpr F32Codes kE2m1AsF32 = {{0, 0.5F, 1, 1.5F, 2, 3, 4, 6, -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6}};
 
-template <class V, const F32Codes& Table>
-struct F32Nibbles : ScaledCode<WeightCode::int4, 8> {
+template <class V, WeightCode kOfCode, const F32Codes& Table>
+struct F32Nibbles : ScaledCode<kOfCode, 8> {
   using Form = F32Form<V>;
   __m512 table = _mm512_load_ps(Table.values);
   __m512 weight(const std::byte* at, int k, int r) const {
@@ -29,9 +29,9 @@ struct F32Nibbles : ScaledCode<WeightCode::int4, 8> {
 };
 
 template <class V>
-using F32Int4 = F32Nibbles<V, kInt4AsF32>;
+using F32Int4 = F32Nibbles<V, WeightCode::int4, kInt4AsF32>;
 template <class V>
-using F32E2m1 = F32Nibbles<V, kE2m1AsF32>;
+using F32E2m1 = F32Nibbles<V, WeightCode::e2m1, kE2m1AsF32>;
 
 template <class V>
 struct F32Int8 : ScaledCode<WeightCode::int8, 128> {

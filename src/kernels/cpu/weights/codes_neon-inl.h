@@ -17,6 +17,7 @@ struct DotForm {
   using V = Simd;
   using Sums = CodeSums;
   using Input = std::int8_t;
+  static constexpr ActDtype kAct = ActDtype::i8;
   using Weight = int8x16_t;
   using Sum = int32x4_t;
   static constexpr int kWidth = 4;
@@ -38,6 +39,7 @@ struct SplitSums : CodeSums {
 template <class D>
 struct Split : D {
   struct Form : DotForm<typename D::Form::V, SplitSums<typename D::Form::Sums>> {
+    static constexpr ActDtype kAct = ActDtype::split_i16;
     static constexpr int kPlanes = 2;
   };
 };

@@ -26,16 +26,11 @@ namespace moracle::cpu::avx512 {
 
 // Four columns a lane, in bytes.
 template <class Simd>
-struct Int8Form {
-  using V = Simd;
-  using Sums = UnsignedSums<V>;
-  using Input = std::int8_t;
-  using Weight = __m512i;
-  using Sum = __m512i;
-  static constexpr int kWidth = 4;
+struct Int8Form : IntegerForm<Simd, std::int8_t> {
+  using Sums = UnsignedSums<Simd>;
+  static constexpr ActDtype kAct = ActDtype::i8;
   static constexpr int chains(int tokens) { return tokens <= 2 ? 2 : 1; }  // integer sums have no order
-  static Weight broadcast(const std::int8_t* x) { return V::broadcast_lane(x); }
-  static Sum madd(Weight w, Weight x, Sum sum) {
+  static __m512i madd(__m512i w, __m512i x, __m512i sum) {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x));
     return sum;
   }
@@ -43,16 +38,11 @@ struct Int8Form {
 
 // Two columns a lane, in 16 bits.
 template <class Simd>
-struct Int16Form {
-  using V = Simd;
-  using Sums = SignedSums<V>;
-  using Input = std::int16_t;
-  using Weight = __m512i;
-  using Sum = __m512i;
-  static constexpr int kWidth = 2;
+struct Int16Form : IntegerForm<Simd, std::int16_t> {
+  using Sums = SignedSums<Simd>;
+  static constexpr ActDtype kAct = ActDtype::i16;
   static constexpr int chains(int tokens) { return tokens <= 2 ? 2 : 1; }
-  static Weight broadcast(const std::int16_t* x) { return V::broadcast_lane(x); }
-  static Sum madd(Weight w, Weight x, Sum sum) {
+  static __m512i madd(__m512i w, __m512i x, __m512i sum) {
     __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x));
     return sum;
   }
@@ -68,6 +58,7 @@ struct SplitSums : UnsignedSums<V> {
 template <class Simd>
 struct SplitInt16Form : Int8Form<Simd> {
   using Sums = SplitSums<Simd>;
+  static constexpr ActDtype kAct = ActDtype::split_i16;
   static constexpr int kPlanes = 2;
 };
 
@@ -116,8 +107,8 @@ inline constexpr Int16Codes kInt4AsInt16 = {
 inline constexpr Int16Codes kE2m1AsInt16 = {
     {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12, 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}};
 
-template <class V, const Int16Codes& Table>
-struct I16Nibbles : ScaledCode<WeightCode::int4, 8> {
+template <class V, WeightCode kOfCode, const Int16Codes& Table, int kUnitsOfOne = 1>
+struct I16Nibbles : ScaledCode<kOfCode, 8, kUnitsOfOne> {
   using Form = Int16Form<V>;
   __m512i table = _mm512_load_si512(Table.values);
   __m512i weight(const std::byte* at, int k, int r) const {
@@ -126,11 +117,9 @@ struct I16Nibbles : ScaledCode<WeightCode::int4, 8> {
   }
 };
 template <class V>
-using I16Int4 = I16Nibbles<V, kInt4AsInt16>;
+using I16Int4 = I16Nibbles<V, WeightCode::int4, kInt4AsInt16>;
 template <class V>
-struct I16E2m1 : I16Nibbles<V, kE2m1AsInt16> {
-  static constexpr float kUnit = 0.5F;
-};
+using I16E2m1 = I16Nibbles<V, WeightCode::e2m1, kE2m1AsInt16, 2>;
 
 // Columns 0 and 2 of a lane, then 1 and 3.
 template <class V>

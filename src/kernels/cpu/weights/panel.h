@@ -59,17 +59,22 @@ constexpr std::int64_t step_bytes(WeightCode code) {
 constexpr bool quantized(WeightCode code) {  // has scales
   return step_bytes(code) <= 256;
 }
+constexpr bool has_zero_points(WeightCode code) {
+  return code == WeightCode::int4 || code == WeightCode::int8;
+}
 
 // What a decoder has of its code: bytes of a step, the offset of codes under scales, the unit of the numbers that it
 // decodes to.
-template <WeightCode kCode, int kCodeOffset, int kUnitsOfOne = 1>
+template <WeightCode kOfCode, int kCodeOffset, int kUnitsOfOne = 1>
 struct ScaledCode {
+  static constexpr WeightCode kCode = kOfCode;
   static constexpr std::int64_t kBytes = step_bytes(kCode);
   static constexpr float kOffset = kCodeOffset;
   static constexpr float kUnit = 1.0F / kUnitsOfOne;
 };
-template <WeightCode kCode>
+template <WeightCode kOfCode>
 struct DenseCode {
+  static constexpr WeightCode kCode = kOfCode;
   static constexpr std::int64_t kBytes = step_bytes(kCode);
   static constexpr float kUnit = 1.0F;
 };
