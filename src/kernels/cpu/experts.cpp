@@ -6,6 +6,7 @@
 // evens out.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/checked.h"
 #include "kernels/cpu/activations/rows.h"
@@ -27,12 +28,15 @@ constexpr std::int64_t kMaxChoices = 64;
 constexpr std::int64_t kItemRows = 256;
 constexpr std::int64_t kItemBlocks = kItemRows / kMaxTokens;
 
-// What differs from expert to expert beside the weights.
+// What differs from expert to expert beside the weights, of one matrix.
+struct MatrixExtras {
+  std::vector<std::int32_t> order;   // empty: columns in order
+  std::vector<float> bias;           // of whole panels; empty: none
+  float scale = 1.0F;                // second level
+  std::optional<float> input_scale;  // static, of activations
+};
 struct ExpertExtras {
-  std::vector<std::int32_t> gate_order, up_order, down_order;   // empty: columns in order
-  std::vector<float> gate_bias, up_bias, down_bias;             // of whole panels; empty: none
-  float gate_scale = 1.0F, up_scale = 1.0F, down_scale = 1.0F;  // second-level scales
-  std::optional<float> gate_input, up_input, down_input;        // static activation scales
+  MatrixExtras gate, up, down;
 };
 
 struct Layout {
@@ -206,10 +210,10 @@ class CpuExperts final : public PackedExperts {
       for (std::size_t i = 0; i < layout_.w13.forms(); ++i) {
         if (only < PackedFormat::kMaxForms ? only != i : !used[i]) continue;
         const PanelFormat& format = layout_.w13.form(i);
-        make_activation_row(kernels_, format, extras->gate_order, extras->gate_input, x, scratch,
+        make_activation_row(kernels_, format, extras->gate.order, extras->gate.input_scale, x, scratch,
                             work.x.of[i].row(format, row));
         if (layout_.own_up)
-          make_activation_row(kernels_, format, extras->up_order, extras->up_input, x, scratch,
+          make_activation_row(kernels_, format, extras->up.order, extras->up.input_scale, x, scratch,
                               work.x_up.of[i].row(format, row));
       }
     });
@@ -245,7 +249,7 @@ class CpuExperts final : public PackedExperts {
     const TileCounts<> items(tokens, kItemRows);
     for (std::int64_t item = 0; item < items.size(); ++item) {
       rows.position = work.schedule.offsets[e] + items.begin(item);
-      rows.count = items.begin(item + 1) - items.begin(item);
+      rows.count = items.count(item);
       find_rows(work, input, format, tokens, thread, rows);
       for (std::int64_t i = 0; i < panels.size(); ++i) {
         const bool last = i + 1 == panels.size();
@@ -287,8 +291,8 @@ class CpuExperts final : public PackedExperts {
     const auto add = [&](GemmArgs& call, bool gate, bool up, bool first) {
       for (std::int64_t p = 0; p < panels.count; ++p) {
         const std::byte* const at = gate_at(expert, panels.panel[p]);
-        if (gate) call.add(at, extras.gate_scale, g[p]);
-        if (up) call.add(at + format.panel_bytes, extras.up_scale, u[p]);
+        if (gate) call.add(at, extras.gate.scale, g[p]);
+        if (up) call.add(at + format.panel_bytes, extras.up.scale, u[p]);
       }
       for (std::int64_t p = 0; streams && first && p < next.count; ++p) {
         const std::byte* const at = gate_at(expert, next.panel[p]);
@@ -322,8 +326,8 @@ class CpuExperts final : public PackedExperts {
         ActivationArgs activation = activation_;
         activation.gate = fault(KernelFault::up_used_for_gate) ? u[p] : g[p];
         activation.up = u[p];
-        activation.gate_bias = bias_at(extras.gate_bias, first);
-        activation.up_bias = bias_at(extras.up_bias, first);
+        activation.gate_bias = bias_at(extras.gate.bias, first);
+        activation.up_bias = bias_at(extras.up.bias, first);
         activation.out = h + first;
         activation.rows = rows.gate[i].count;
         activation.out_stride = format.padded_rows();
@@ -346,7 +350,7 @@ class CpuExperts final : public PackedExperts {
       const auto e = static_cast<std::size_t>(expert);
       const std::int64_t tokens = tokens_of(work, expert);
       for (std::int64_t row = work.schedule.offsets[e]; row < work.schedule.offsets[e + 1]; ++row) {
-        make_activation_row(kernels_, layout_.w2.of(tokens), extras_[e].down_order, extras_[e].down_input,
+        make_activation_row(kernels_, layout_.w2.of(tokens), extras_[e].down.order, extras_[e].down.input_scale,
                             work.h.data() + row * stride, work.scratch.data() + thread * work.scratch_stride,
                             work.h_rows.row(layout_.w2, tokens, row));
       }
@@ -362,7 +366,7 @@ class CpuExperts final : public PackedExperts {
     const TileCounts<> items(tokens, kItemRows);
     for (std::int64_t item = 0; item < items.size(); ++item) {
       const std::int64_t position = work.schedule.offsets[e] + items.begin(item);
-      const TileCounts<> blocks(items.begin(item + 1) - items.begin(item), kMaxTokens);
+      const TileCounts<> blocks(items.count(item), kMaxTokens);
       TokenBlock rows[kItemBlocks];
       for (std::int64_t i = 0; i < blocks.size(); ++i) {
         for (std::int64_t row = blocks.begin(i); row < blocks.begin(i + 1); ++row)
@@ -388,13 +392,13 @@ class CpuExperts final : public PackedExperts {
     GemmArgs call = rows.call(format);
     call.out_stride = format.padded_rows();
     for (std::int64_t p = 0; p < panels.count; ++p)
-      call.add(down_at(expert, panels.panel[p]), extras.down_scale, y + panels.panel[p] * kPanelRows);
+      call.add(down_at(expert, panels.panel[p]), extras.down.scale, y + panels.panel[p] * kPanelRows);
     for (std::int64_t p = 0; layout_.w2.interleaves(rows.count) && p < next.count; ++p)
       call.prefetch[call.prefetch_count++] = down_at(expert, next.panel[p]);
     call.following = following;
     layout_.w2.kernel(tokens_of(work, expert)).run(call);
-    for (std::int64_t p = 0; !extras.down_bias.empty() && p < panels.count; ++p)
-      add_bias(bias_at(extras.down_bias, panels.panel[p] * kPanelRows), rows.count, call.out[p], call.out_stride);
+    for (std::int64_t p = 0; !extras.down.bias.empty() && p < panels.count; ++p)
+      add_bias(bias_at(extras.down.bias, panels.panel[p] * kPanelRows), rows.count, call.out[p], call.out_stride);
   }
 
   static void add_bias(const float* bias, std::int64_t rows, float* values, std::int64_t stride) {
@@ -428,35 +432,17 @@ class CpuExperts final : public PackedExperts {
 };
 
 Result<ActivationArgs> activation_args(const ActivationSpec& spec) {
-  ActivationArgs args{.fn = GatedFn::silu,
-                      .alpha = spec.alpha,
-                      .beta = spec.beta,
-                      .limit = spec.limit,
-                      .gate = nullptr,
-                      .up = nullptr,
-                      .gate_bias = nullptr,
-                      .up_bias = nullptr,
-                      .out = nullptr,
-                      .rows = 0,
-                      .out_stride = 0};
-  switch (spec.fn) {
-    case ActivationFn::silu:
-      args.fn = GatedFn::silu;
-      return args;
-    case ActivationFn::gelu_tanh:
-      args.fn = GatedFn::gelu_tanh;
-      return args;
-    case ActivationFn::swigluoai:
-      args.fn = GatedFn::swigluoai;
-      return args;
-    case ActivationFn::swiglustep:
-      args.fn = GatedFn::swiglustep;
-      return args;
-    default:
-      return Error{.code = "kernel.activation",
-                   .wanted = "silu, gelu_tanh, swigluoai or swiglustep",
-                   .found = std::string(to_string(spec.fn))};
+  constexpr std::pair<ActivationFn, GatedFn> kVectorized[] = {{ActivationFn::silu, GatedFn::silu},
+                                                              {ActivationFn::gelu_tanh, GatedFn::gelu_tanh},
+                                                              {ActivationFn::swigluoai, GatedFn::swigluoai},
+                                                              {ActivationFn::swiglustep, GatedFn::swiglustep}};
+  for (const auto& [fn, vectorized] : kVectorized) {
+    if (fn != spec.fn) continue;
+    return ActivationArgs{.fn = vectorized, .alpha = spec.alpha, .beta = spec.beta, .limit = spec.limit};
   }
+  return Error{.code = "kernel.activation",
+               .wanted = "silu, gelu_tanh, swigluoai or swiglustep",
+               .found = std::string(to_string(spec.fn))};
 }
 
 // Zeros behind a bias, for the rows that fill its last panel up.
@@ -466,20 +452,15 @@ std::vector<float> whole_panels(std::span<const float> bias) {
   return whole;
 }
 
+MatrixExtras matrix_extras(const CanonicalLinear& linear) {
+  const MatrixSpec& spec = linear.weight->spec();
+  return {column_order(spec), whole_panels(linear.bias), spec.global_scale, linear.input_scale};
+}
+
 ExpertExtras expert_extras(const CanonicalExperts::Expert& expert) {
-  ExpertExtras extras;
-  extras.gate_order = column_order(expert.gate.weight->spec());
-  extras.up_order = column_order(expert.up.weight->spec());
-  extras.down_order = column_order(expert.down.weight->spec());
-  extras.gate_bias = whole_panels(expert.gate.bias);
-  extras.up_bias = whole_panels(expert.up.bias);
-  extras.down_bias = whole_panels(expert.down.bias);
-  extras.gate_scale = expert.gate.weight->spec().global_scale;
-  extras.up_scale = expert.up.weight->spec().global_scale;
-  extras.down_scale = fault(KernelFault::second_level_scale_dropped) ? 1.0F : expert.down.weight->spec().global_scale;
-  extras.gate_input = expert.gate.input_scale;
-  extras.up_input = expert.up.input_scale;
-  extras.down_input = fault(KernelFault::w2_input_scale_of_w13) ? expert.gate.input_scale : expert.down.input_scale;
+  ExpertExtras extras{matrix_extras(expert.gate), matrix_extras(expert.up), matrix_extras(expert.down)};
+  if (fault(KernelFault::second_level_scale_dropped)) extras.down.scale = 1.0F;
+  if (fault(KernelFault::w2_input_scale_of_w13)) extras.down.input_scale = expert.gate.input_scale;
   return extras;
 }
 
@@ -487,15 +468,15 @@ Result<> pack_expert(const CanonicalExperts::Expert& expert, const Layout& layou
                      std::byte* memory, PackScratch& scratch) {
   const PanelFormat& w13 = layout.w13.layout();
   const std::size_t pair = 2 * w13.panel_bytes;
-  const std::int64_t step = panels_per_fetch(*expert.gate.weight, w13, extras.gate_order);
+  const std::int64_t step = panels_per_fetch(*expert.gate.weight, w13, extras.gate.order);
   for (std::int64_t first = 0; first < w13.panels; first += step) {
     const std::int64_t end = std::min(first + step, w13.panels);
     std::byte* const gate = memory + static_cast<std::size_t>(first) * pair;
-    MORACLE_TRY(pack_panels(*expert.gate.weight, w13, extras.gate_order, first, end, gate, pair, scratch));
+    MORACLE_TRY(pack_panels(*expert.gate.weight, w13, extras.gate.order, first, end, gate, pair, scratch));
     MORACLE_TRY(
-        pack_panels(*expert.up.weight, w13, extras.up_order, first, end, gate + w13.panel_bytes, pair, scratch));
+        pack_panels(*expert.up.weight, w13, extras.up.order, first, end, gate + w13.panel_bytes, pair, scratch));
   }
-  MORACLE_TRY(pack_panels(*expert.down.weight, layout.w2.layout(), extras.down_order, 0, layout.w2.layout().panels,
+  MORACLE_TRY(pack_panels(*expert.down.weight, layout.w2.layout(), extras.down.order, 0, layout.w2.layout().panels,
                           memory + layout.w13_bytes(), layout.w2.layout().panel_bytes, scratch));
   expert.gate.weight->release();
   expert.up.weight->release();
