@@ -40,16 +40,10 @@ struct NumberFormat {
   float most;
 };
 constexpr NumberFormat number_format(Element element) {
-  switch (element) {
-    case Element::e2m1:
-      return {.mantissa = 1, .min_exponent = 0, .most = 6.0F};
-    case Element::e2m3:
-      return {.mantissa = 3, .min_exponent = 0, .most = 7.5F};
-    case Element::e3m2:
-      return {.mantissa = 2, .min_exponent = -2, .most = 28.0F};
-    default:
-      return {.mantissa = 3, .min_exponent = -6, .most = 448.0F};
-  }
+  if (element == Element::e2m1) return {.mantissa = 1, .min_exponent = 0, .most = 6.0F};
+  if (element == Element::e2m3) return {.mantissa = 3, .min_exponent = 0, .most = 7.5F};
+  if (element == Element::e3m2) return {.mantissa = 2, .min_exponent = -2, .most = 28.0F};
+  return {.mantissa = 3, .min_exponent = -6, .most = 448.0F};
 }
 
 // Replaces values that share a scale by the numbers its codes stand for and returns the scale: quantize_to_codes,
@@ -113,18 +107,20 @@ float magnitude(const ActivationKernels& ops, const float* values, std::int64_t 
   return largest(ops, {values, static_cast<std::size_t>(count)}, finite);
 }
 
-// `values`, which meet groups of the weight from g on, as codes of `scale`. The last group has so many columns.
-void encode_values(const ActivationKernels& ops, const PanelFormat& format, const float* values, std::int64_t g,
-                   std::int64_t groups, std::int64_t last_columns, float scale, const ActivationRow& row) {
+// What a row has for groups of the weight from g on, as codes of `scale`.
+void encode_groups(const ActivationKernels& ops, const PanelFormat& format, const float* row_values, std::int64_t g,
+                   std::int64_t groups, float scale, const ActivationRow& row) {
+  const std::int64_t first = g * format.group_cols;
+  const std::int64_t count = std::min(groups * format.group_cols, format.cols - first);
   const bool split = format.input == ActDtype::split_i16;
   const std::int64_t bytes = split ? 1 : static_cast<std::int64_t>(format.input_bytes());
   const auto encode = split ? ops.encode_split : format.input == ActDtype::i16 ? ops.encode16 : ops.encode8;
   const std::int64_t blocks = format.group_blocks();
   auto* const sums = reinterpret_cast<std::int32_t*>(row.sums);
-  encode({.x = values,
+  encode({.x = row_values + first,
           .groups = groups,
           .group_columns = format.group_cols,
-          .last_columns = last_columns,
+          .last_columns = count - (groups - 1) * format.group_cols,
           .scale = scale,
           .most = largest_code(format),
           .nibbles = format.code != WeightCode::int8,
@@ -135,15 +131,6 @@ void encode_values(const ActivationKernels& ops, const PanelFormat& format, cons
           .pair_columns = format.block_columns,
           .pair_factor = -format.offset,
           .plane = split ? format.plane_columns() : 0});
-}
-
-// What a row has for groups of the weight from g on.
-void encode_groups(const ActivationKernels& ops, const PanelFormat& format, const float* row_values, std::int64_t g,
-                   std::int64_t groups, float scale, const ActivationRow& row) {
-  const std::int64_t first = g * format.group_cols;
-  const std::int64_t count = std::min(groups * format.group_cols, format.cols - first);
-  const std::int64_t last_columns = count - (groups - 1) * format.group_cols;
-  encode_values(ops, format, row_values + first, g, groups, last_columns, scale, row);
 }
 
 constexpr float kLeastMagnitude = 1e-10F;
@@ -234,27 +221,15 @@ ActivationRow ActivationRows::row(const PanelFormat& format, std::int64_t index)
           .scales = format.input_scale_count() > 0 ? scales.data() + at * format.input_scale_count() : nullptr};
 }
 
-namespace {
-
-float token_scale_of(const PanelFormat& format, const ActivationRow& row) {
-  switch (format.input_scaling()) {
-    case ActScaling::running:
-      return row.scales[format.running_scales()];
-    case ActScaling::per_token:
-      return format.activation ? row.scales[0] : 1.0F;
-    case ActScaling::per_group:
-      break;
-  }
-  return 1.0F;
-}
-
-}  // namespace
-
 void TokenBlock::add(const PanelFormat& format, const ActivationRow& row) {
   x[count] = row.x;
   sums[count] = row.sums;
   scales[count] = row.scales;
-  token_scale[count++] = token_scale_of(format, row);
+  const ActScaling scaling = format.input_scaling();
+  token_scale[count] = 1.0F;
+  if (scaling == ActScaling::running) token_scale[count] = row.scales[format.running_scales()];
+  if (scaling == ActScaling::per_token && format.activation) token_scale[count] = row.scales[0];
+  ++count;
 }
 
 GemmArgs TokenBlock::call(const PanelFormat& format) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <tuple>
+#include <utility>
 
 #include "base/checked.h"
 #include "scheme/codes.h"
@@ -20,26 +21,13 @@ ScaleCode scale_code(ScaleType type) {
 namespace {
 
 std::optional<WeightCode> code_for(Element element) {
-  switch (element) {
-    case Element::int4:
-      return WeightCode::int4;
-    case Element::int8:
-      return WeightCode::int8;
-    case Element::e2m1:
-      return WeightCode::e2m1;
-    case Element::e4m3:
-    case Element::e2m3:
-    case Element::e3m2:
-      return WeightCode::e4m3;
-    case Element::bf16:
-      return WeightCode::bf16;
-    case Element::f16:
-      return WeightCode::f16;
-    case Element::f32:
-      return WeightCode::f32;
-    default:
-      return std::nullopt;
-  }
+  constexpr std::pair<Element, WeightCode> kCodes[] = {
+      {Element::int4, WeightCode::int4}, {Element::int8, WeightCode::int8}, {Element::e2m1, WeightCode::e2m1},
+      {Element::e4m3, WeightCode::e4m3}, {Element::e2m3, WeightCode::e4m3}, {Element::e3m2, WeightCode::e4m3},
+      {Element::bf16, WeightCode::bf16}, {Element::f16, WeightCode::f16},   {Element::f32, WeightCode::f32}};
+  for (const auto& [kept, code] : kCodes)
+    if (kept == element) return code;
+  return std::nullopt;
 }
 
 // Six bits in eight: every E2M3 and E3M2 number is one of E4M3, so that the same micro-kernels serve them.

@@ -33,35 +33,19 @@ std::int64_t panels_per_read(const PanelFormat& format) {
   return std::clamp<std::int64_t>(fit, quantized(format.code) ? 2 : 1, 8);
 }
 
-// Scales [rows, stored groups] to one group's [32], in the width of the panel; rows that are missing get zeros.
-template <class T, class Encode>
-void encode_scales(const float* scales, std::int64_t stride, std::int64_t rows, std::byte* out, Encode encode) {
-  T codes[kPanelRows] = {};
-  for (std::int64_t row = 0; row < rows; ++row) codes[row] = encode(scales[row * stride]);
-  std::memcpy(out, codes, sizeof codes);
-}
-
+// One group's scales [rows], `stride` apart, to [32] in the width of the panel; rows that are missing get zeros.
 void pack_scales(ScaleCode form, const float* scales, std::int64_t stride, std::int64_t rows, std::byte* out) {
-  const bool wide = form == ScaleCode::f32 || form == ScaleCode::f16 || form == ScaleCode::bf16;
-  if (wide && rows == kPanelRows) return pack_scale_column(form, scales, stride, out);
-  switch (form) {
-    case ScaleCode::f32:
-      return encode_scales<float>(scales, stride, rows, out, [](float scale) { return scale; });
-    case ScaleCode::f16:
-      return encode_scales<std::uint16_t>(scales, stride, rows, out, encode_f16);
-    case ScaleCode::bf16:
-      return encode_scales<std::uint16_t>(scales, stride, rows, out, encode_bf16);
-    case ScaleCode::e4m3:
-      return encode_scales<std::uint8_t>(scales, stride, rows, out, encode_e4m3);
-    case ScaleCode::e8m0:
-      return encode_scales<std::uint8_t>(scales, stride, rows, out, encode_e8m0);
-  }
+  float column[kPanelRows] = {};
+  for (std::int64_t row = 0; row < rows; ++row) column[row] = scales[row * stride];
+  if (form != ScaleCode::e4m3 && form != ScaleCode::e8m0) return pack_scale_column(form, column, 1, out);
+  const auto encode = form == ScaleCode::e4m3 ? encode_e4m3 : encode_e8m0;
+  for (std::int64_t row = 0; row < kPanelRows; ++row)
+    out[row] = row < rows ? static_cast<std::byte>(encode(column[row])) : std::byte{0};
 }
 
 void pack_zeros(const std::uint8_t* zeros, std::int64_t stride, std::int64_t rows, std::byte* out) {
-  std::uint8_t column[kPanelRows] = {};
-  for (std::int64_t row = 0; row < rows; ++row) column[row] = zeros[row * stride];
-  std::memcpy(out, column, sizeof column);
+  for (std::int64_t row = 0; row < kPanelRows; ++row)
+    out[row] = row < rows ? static_cast<std::byte>(zeros[row * stride]) : std::byte{0};
 }
 
 // Where the parts of a panel lie.
@@ -81,13 +65,12 @@ struct PanelLines {
   std::int64_t tail;      // scales and zero points
 };
 
-// Scales that are columns already go where they belong.
-void pack_tails(const PanelFormat& format, const PanelLines& lines, const std::byte* columns, std::byte* out) {
-  const auto bytes = static_cast<std::size_t>(lines.zeros_at);
+// Calls body(group, group of the checkpoint, memory of its scales) for every group of a panel.
+template <class Body>
+void each_tail(const PanelFormat& format, const PanelLines& lines, std::byte* out, const Body& body) {
   for (std::int64_t g = 0; g < format.groups; ++g) {
-    const std::int64_t stored = g * format.group_cols / format.stored_group_cols;
     out += (g + 1 == format.groups ? lines.last : lines.group) * kPanelRows * 4;
-    std::memcpy(out, columns + static_cast<std::size_t>(stored) * bytes, bytes);
+    body(g, g * format.group_cols / format.stored_group_cols, out);  // groups may be finer than stored
     out += lines.tail;
   }
 }
@@ -95,19 +78,15 @@ void pack_tails(const PanelFormat& format, const PanelLines& lines, const std::b
 void pack_tails(const PanelFormat& format, const PanelLines& lines, const MatrixPanel& panel, std::int64_t first_row,
                 std::int64_t rows, std::byte* out) {
   const std::int64_t stored_groups = format.stored_groups();
-  for (std::int64_t g = 0; g < format.groups; ++g) {
-    const std::int64_t stored = g * format.group_cols / format.stored_group_cols;  // groups may be finer than stored
+  each_tail(format, lines, out, [&](std::int64_t g, std::int64_t stored, std::byte* tail) {
     const auto at = first_row * stored_groups + stored;
-    const std::int64_t group_lines = g + 1 == format.groups ? lines.last : lines.group;
-    out += group_lines * kPanelRows * 4;
-    pack_scales(format.scale, panel.scales.data() + at, stored_groups, rows, out);
-    if (format.zeros) pack_zeros(panel.zeros.data() + at, stored_groups, rows, out + lines.zeros_at);
+    pack_scales(format.scale, panel.scales.data() + at, stored_groups, rows, tail);
+    if (format.zeros) pack_zeros(panel.zeros.data() + at, stored_groups, rows, tail + lines.zeros_at);
     if (format.zeros && fault(KernelFault::zero_point_ignored))
-      std::memset(out + lines.zeros_at, format.code == WeightCode::int4 ? 8 : 128, kPanelRows);
+      std::memset(tail + lines.zeros_at, format.code == WeightCode::int4 ? 8 : 128, kPanelRows);
     if (g + 1 == format.groups && fault(KernelFault::last_group_lost))
-      std::memset(out, 0, static_cast<std::size_t>(lines.zeros_at));
-    out += lines.tail;
-  }
+      std::memset(tail, 0, static_cast<std::size_t>(lines.zeros_at));
+  });
 }
 
 LineArgs line_args(const PanelFormat& format, const PanelLines& lines, std::int64_t rows, std::byte* out) {
@@ -274,7 +253,10 @@ bool pack_raw_scales(const PanelRun& run, PackScratch& scratch) {
                                          .group_bytes = scales->group_bytes,
                                          .groups = run.format.stored_groups(),
                                          .out = scratch.columns.data()});
-    if (usual) pack_tails(run.format, lines, scratch.columns.data(), out);
+    if (!usual) return;
+    each_tail(run.format, lines, out, [&](std::int64_t, std::int64_t stored, std::byte* tail) {
+      std::memcpy(tail, scratch.columns.data() + stored * lines.zeros_at, narrow<std::size_t>(lines.zeros_at));
+    });
   });
   return usual;
 }
