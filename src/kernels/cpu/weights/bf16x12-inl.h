@@ -56,10 +56,12 @@ struct Bf16x12Bytes {
     const auto high = reinterpret_cast<Bytes>(shuffled<V, std::uint8_t, kHigh>(first, second));
     const Bytes exponents = high & 0x7F;
     const Bytes pair = exponents - static_cast<std::uint8_t>(base);
-    const auto inside = reinterpret_cast<Bytes>(pair < static_cast<std::uint8_t>(kBf16x12Pairs));
-    low = bytes & inside;
-    codes = (high >> 4 & 8) | (pair & inside) | (~inside & static_cast<std::uint8_t>(kBf16x12Pairs));
-    exceptions = ~inside & reinterpret_cast<Bytes>((bytes | exponents) != 0);
+    constexpr auto kNone = static_cast<std::uint8_t>(kBf16x12Pairs);
+    const Bytes code = pair < kNone ? pair : Bytes{} + kNone;
+    const auto outside = reinterpret_cast<Bytes>(code == kNone);
+    low = bytes & ~outside;
+    codes = (high >> 4 & 8) | code;
+    exceptions = outside & (bytes | exponents);
   }
 
   // Adds the weights that are exceptions to those of `tail`. False: no room is left.

@@ -129,10 +129,9 @@ struct PackSignedBytes : PackSource<V> {  // to two's complement
 template <class V>
 struct PackFloatBytes : PackSource<V> {
   Words<V> words(const std::byte* at) {
-    const Words<V> codes = load_vector<V>(at);
-    // A magnitude of 0x7F, NaN, carries into its byte's highest bit.
-    this->unusual |= ((codes & 0x7F * this->kEveryByte) + this->kEveryByte) & 0x80 * this->kEveryByte;
-    return inner_swapped<V>(codes);
+    const auto codes = load_vector<V, std::uint8_t>(at);
+    this->unusual |= reinterpret_cast<Words<V>>((codes & 0x7F) == 0x7F);
+    return inner_swapped<V>(reinterpret_cast<Words<V>>(codes));
   }
 };
 template <class V>
