@@ -16,6 +16,8 @@ using test::machine;
 
 constexpr std::array kHopper{DeviceRule{.device = DeviceKind::cuda, .min_capability = 90, .max_capability = 90}};
 
+constexpr std::array kOtherSizes{LayerSize{7168, 2048}, LayerSize{2880, 2880}};
+
 struct Corner {
   const char* name;
   Rule rule;
@@ -64,6 +66,8 @@ const Corner kCorners[] = {
     {"no hidden", Rule::shape, [](Problem& p, auto&, auto&, auto&) { p.hidden = 0; }},
     {"negative intermediate", Rule::shape, [](Problem& p, auto&, auto&, auto&) { p.intermediate = -768; }},
     {"intermediate", Rule::shape, [](auto&, auto&, auto&, KernelCard& c) { c.intermediate_multiple = 512; }},
+    {"other sizes", Rule::shape, [](auto&, auto&, auto&, KernelCard& c) { c.sizes = kOtherSizes; }},
+    {"experts above", Rule::shape, [](Problem& p, auto&, auto&, KernelCard& c) { c.max_experts = p.experts - 1; }},
     {"top-k above", Rule::shape, [](Problem& p, auto&, auto&, auto&) { p.top_k = 65; }},
     {"top-k below", Rule::shape, [](Problem& p, auto&, auto&, auto&) { p.top_k = 0; }},
     {"kind", Rule::shape, [](auto&, auto&, auto&, KernelCard& c) { c.serves_experts = false; }},
@@ -217,7 +221,7 @@ TEST(Rules, ExtremeNumbersAreOnlyCompared) {
   KernelCard card = kNarrow;
   card.hidden_multiple = 0;
   card.intermediate_multiple = -1;
-  EXPECT_EQ(mismatches(problem, machine("zen4"), {}, card, texts).size(), 2U);  // intermediate, top-k
+  EXPECT_EQ(mismatches(problem, machine("zen4"), {}, card, texts).size(), 3U);  // intermediate, experts, top-k
 }
 
 }  // namespace
