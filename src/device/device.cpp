@@ -237,6 +237,17 @@ Result<> Device::reserve_stage(std::size_t pinned, std::size_t scratch) {
   return Ok{};
 }
 
+Result<std::byte*> Device::kernel_state(std::size_t bytes) {
+  if (kernel_state_.size() < bytes) {
+    MORACLE_TRY(reserve_stage(0, 0));
+    MORACLE_ASSIGN(Buffer made, allocate(bytes, "what kernels keep between calls"));
+    stage_.stream().fill(made.data(), 0xFF, bytes);
+    MORACLE_TRY(stage_.stream().wait());
+    kernel_state_ = std::move(made);
+  }
+  return kernel_state_.data();
+}
+
 Result<double> Stage::seconds() const {
   return begin_.device().seconds_between(begin_, end_);
 }

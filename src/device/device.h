@@ -182,6 +182,9 @@ class Device {
   Result<double> seconds_between(const Event& from, const Event& to) const;
   // Room of at least these sizes on the stage. Errors: those of allocate, "device.call".
   Result<> reserve_stage(std::size_t pinned, std::size_t scratch);
+  // Memory that kernels of all packs keep from call to call, all ones at first: made once, of one size. Packs of a
+  // device run one after the other. Errors: those of allocate, "device.call".
+  Result<std::byte*> kernel_state(std::size_t bytes);
   [[nodiscard]] Stage& stage() { return stage_; }
   // Of a call whose memory was reserved for fewer tokens.
   [[nodiscard]] Error unreserved_batch(std::int64_t tokens) const;
@@ -196,6 +199,7 @@ class Device {
   int ordinal_;
   DeviceFacts facts_;
   Stage stage_;
+  Buffer kernel_state_;
 };
 
 // Every device that the object sees. Errors: "device.driver", where there is no driver, no device or no answer.

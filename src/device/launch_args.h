@@ -4,6 +4,7 @@
 // captured in a graph.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace moracle {
@@ -39,6 +40,17 @@ struct GateArgs {
 
 inline constexpr std::uint64_t kAbsent = ~std::uint64_t{0};
 
+// How a matrix lies in records, which kernels that stream weights read (kernels/cuda/decode/records.h): tiles of 16
+// rows, each tile in records of `columns` columns. Gate and up share tiles, eight rows each.
+struct RecordArgs {
+  std::int32_t records;    // of a tile; 0: the matrix lies row by row
+  std::int32_t columns;    // of a record, a multiple of 64
+  std::int32_t tile_rows;  // of this matrix in a tile
+  std::int32_t first_row;  // of them in the tile
+  std::uint64_t bytes;     // of a record
+  std::uint64_t tile_bytes;
+};
+
 // One matrix [rows, cols] within the pack of an expert. Offsets in bytes from the expert's first byte; kAbsent where
 // the scheme has no such part. A row's codes are padded to a multiple of kColumnStep columns with codes of zero.
 struct MatrixArgs {
@@ -47,13 +59,14 @@ struct MatrixArgs {
   std::int32_t padded;         // columns stored
   std::int32_t group;          // columns that share a scale; `padded` where the row has one
   std::int32_t groups;         // scales of a row
-  std::uint64_t codes;         // [rows, padded]
+  std::uint64_t codes;         // [rows, padded], or the first tile of records, which contain scales and bias
   std::uint64_t scales;        // [rows, groups]
   std::uint64_t zeros;         // [rows, groups], a byte each
   std::uint64_t bias;          // [rows] f32
   std::uint64_t order;         // [cols] int32: input column of each stored column
   std::uint64_t global_scale;  // f32
   std::uint64_t input_scale;   // f32
+  RecordArgs records;
 };
 inline constexpr std::int32_t kColumnStep = 64;
 
@@ -87,16 +100,38 @@ struct ExpertsArgs {
   std::int32_t* offsets;   // [experts + 1]
   std::int32_t* pairs;     // [tokens * top_k]
   std::int32_t* inverse;   // [tokens * top_k]
-  std::int32_t* tiles;     // [2 * most tiles + 1]
+  std::int32_t* tiles;     // [2 * most tiles + 1]; of packs in records [4 * (1 + most row tiles)]
   std::uint16_t* x_codes;  // bf16
   float* x_scales;
   float* h;  // [tokens * top_k, intermediate]
   std::uint16_t* h_codes;
   float* h_scales;
-  float* y;  // [tokens * top_k, hidden]
+  float* y;              // [tokens * top_k, hidden]; of packs in records bf16
+  std::int32_t* counts;  // of packs in records [pair_shares, experts]
+  // Of kDecodeStateBytes, all ones before the first call, kept from call to call: one for all layers of a device.
+  std::byte* state;
 };
 inline constexpr std::int32_t kPairTileRows = 64;
 inline constexpr std::int32_t kMostExperts = 4096;
+
+// What one pass in a single launch (kernels/cuda/decode) serves; see kernels/cuda/prefill for larger calls.
+inline constexpr std::int32_t kDecodeTokens = 64;
+inline constexpr std::int32_t kDecodePairs = 512;
+inline constexpr std::int32_t kDecodeExperts = 512;
+inline constexpr std::int32_t kDecodeIntermediate = 2880;
+// A header, sums of output tiles that two blocks share, and the hidden rows of two calls.
+inline constexpr std::size_t kDecodeSharedSums = 128;  // tiles
+inline constexpr std::size_t kDecodeStateBytes =
+    256 + kDecodeSharedSums * kDecodeTokens * 8 * 8 + std::size_t{2} * kDecodePairs * kDecodeIntermediate * 2;
+
+// Larger calls over packs in records (kernels/cuda/prefill): blocks that sort pairs, and tiles of up to 128 of them.
+inline constexpr std::int32_t kPairsAShare = 2048;
+constexpr std::int64_t pair_shares(std::int64_t pairs) {
+  return (pairs + kPairsAShare - 1) / kPairsAShare;
+}
+constexpr std::int64_t most_row_tiles(std::int64_t pairs, std::int64_t experts) {
+  return (pairs < experts ? pairs : experts) + pairs / 128;
+}
 
 // Tiles of kPairTileRows pairs of one expert, at most.
 constexpr std::int64_t most_tiles(std::int64_t pairs, std::int64_t experts) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cuda/arithmetic.h"
+#include "kernels/cuda/decode/records.h"
 
 namespace moracle::test {
 
@@ -22,6 +23,13 @@ class PackedMatrix {
 
   // Number of stored column k, without scales.
   [[nodiscard]] float number(std::int64_t row, std::int64_t k) const {
+    if (matrix_.records.records > 0) {
+      const std::uint32_t word = record_word(pack_.code, matrix_.records, weights_ + matrix_.codes,
+                                             static_cast<int>(row), static_cast<int>(k / 8 * 8));
+      const int i = static_cast<int>(k % 8);
+      return decode_bf16(pack_.code == DeviceCode::int4 ? Int4::decode(&word, i, neutral_zero(pack_.code), 0)
+                                                        : E2m1::decode(&word, i, 0, 0));
+    }
     const std::uint8_t* const line =
         weights_ + matrix_.codes + static_cast<std::uint64_t>(row * matrix_.padded * bits_of(pack_.code) / 8);
     const auto* const words = reinterpret_cast<const std::uint32_t*>(line);
@@ -47,17 +55,27 @@ class PackedMatrix {
     return sum_of_parts<F32>(words, i);
   }
   [[nodiscard]] float scale(std::int64_t row, std::int64_t k) const {
+    if (matrix_.records.records > 0) {
+      const std::uint64_t at = scale_offset(pack_.code, matrix_.records, static_cast<int>(row), static_cast<int>(k));
+      return decode_scale(pack_.scale, weights_ + matrix_.codes + at, 0);
+    }
     const float global = *reinterpret_cast<const float*>(weights_ + matrix_.global_scale);
     if (matrix_.scales == kAbsent) return global;
     return global * decode_scale(pack_.scale, weights_ + matrix_.scales, group_at(row, k));
   }
   [[nodiscard]] float bias(std::int64_t row) const {
+    if (matrix_.records.records > 0 && record_form(pack_.code).bias) {
+      return *reinterpret_cast<const float*>(weights_ + matrix_.codes +
+                                             bias_offset(matrix_.records, static_cast<int>(row)));
+    }
     return matrix_.bias == kAbsent ? 0.0F : reinterpret_cast<const float*>(weights_ + matrix_.bias)[row];
   }
   [[nodiscard]] std::int64_t input_column(std::int64_t k) const {
     return matrix_.order == kAbsent ? k : reinterpret_cast<const std::int32_t*>(weights_ + matrix_.order)[k];
   }
-  [[nodiscard]] float input_scale() const { return *reinterpret_cast<const float*>(weights_ + matrix_.input_scale); }
+  [[nodiscard]] float input_scale() const {
+    return matrix_.records.records > 0 ? 1.0F : *reinterpret_cast<const float*>(weights_ + matrix_.input_scale);
+  }
   [[nodiscard]] const MatrixArgs& args() const { return matrix_; }
   [[nodiscard]] InputKind input() const { return pack_.input; }
 

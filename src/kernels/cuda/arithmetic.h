@@ -275,22 +275,38 @@ MORACLE_BOTH float sigmoid(float x) {
   return 1.0F / (1.0F + expf(-x));
 }
 
-// scheme/activation.h has the formulas.
-MORACLE_BOTH float gated(const GateArgs& args, float gate, float up) {
+// Arguments of gated_by_sigmoid: silu is alpha 1 and beta 0.
+MORACLE_BOTH GateArgs by_sigmoid(GateArgs args) {
+  if (args.fn == GateFn::silu) {
+    args.alpha = 1.0F;
+    args.beta = 0.0F;
+  }
+  return args;
+}
+// Silu and swigluoai.
+MORACLE_BOTH float gated_by_sigmoid(const GateArgs& args, float gate, float up) {
   const float limit = args.limit;
   const float g = limit > 0.0F && gate > limit ? limit : gate;
   const float above = limit > 0.0F && up > limit ? limit : up;
   const float u = limit > 0.0F && up < -limit ? -limit : above;
+  return g * sigmoid(args.alpha * g) * (u + args.beta);
+}
+
+// scheme/activation.h has the formulas.
+MORACLE_BOTH float gated(const GateArgs& args, float gate, float up) {
+  const float limit = args.limit;
   switch (args.fn) {
     case GateFn::silu:
-      return g * sigmoid(g) * u;
+      return gated_by_sigmoid(by_sigmoid(args), gate, up);
     case GateFn::gelu_tanh:
       return 0.5F * gate * (1.0F + tanhf(0.7978845608028654F * (gate + 0.044715F * gate * gate * gate))) * up;
     case GateFn::swigluoai:
-      return g * sigmoid(args.alpha * g) * (u + args.beta);
+      return gated_by_sigmoid(args, gate, up);
     case GateFn::swiglustep:
       break;
   }
+  const float above = limit > 0.0F && up > limit ? limit : up;
+  const float u = limit > 0.0F && up < -limit ? -limit : above;
   const float silu = gate * sigmoid(gate);
   return (limit > 0.0F && silu > limit ? limit : silu) * u;
 }

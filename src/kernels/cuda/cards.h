@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "device/launch_args.h"
 #include "kernels/schemes.card.h"
 #include "oracle/card.h"
 
@@ -56,6 +57,40 @@ inline constexpr KernelCard kCardSm90Nvfp4 =
     sm90_card("cuda.sm90.nvfp4", schemes::kNvfp4, "E2M1 weights under E4M3 scales, multiplied as bf16");
 inline constexpr KernelCard kCardSm90Dense =
     sm90_card("cuda.sm90.dense", schemes::kUnquantized, "unquantized weights; f16 and f32 in three parts of bf16");
+
+// Kernels that stream weights, in sizes they were compiled for. Larger calls take the steps of the other kernels on the
+// same pack.
+inline constexpr std::array kStreamedActivations{ActivationFn::silu, ActivationFn::swigluoai};
+constexpr KernelCard sm90_stream_card(std::string_view id, std::span<const SchemeRule> schemes,
+                                      std::span<const LayerSize> sizes, std::string_view summary) {
+  KernelCard card = sm90_card(id, schemes, summary);
+  card.backend = "sm90-stream";
+  card.sizes = sizes;
+  card.max_experts = kDecodeExperts;
+  card.serves_linear = false;
+  card.zero_points = false;
+  card.activations = kStreamedActivations;
+  card.batch_invariant = false;
+  card.accumulation = "bf16 products, f32 sums of 32 or 64 columns; a token's choices in the order of all experts";
+  return card;
+}
+inline constexpr std::array kStreamedInt4Sizes{LayerSize{2048, 768}};
+inline constexpr std::array kStreamedInt4{
+    SchemeRule{
+        .element = Element::int4, .scale = ScaleType::bf16, .granularity = Granularity::Kind::group, .cols = 128},
+    SchemeRule{
+        .element = Element::int4, .scale = ScaleType::f16, .granularity = Granularity::Kind::group, .cols = 128}};
+inline constexpr KernelCard kCardSm90StreamInt4 = [] {
+  KernelCard card = sm90_stream_card("cuda.sm90.stream-int4", kStreamedInt4, kStreamedInt4Sizes,
+                                     "int4 weights streamed once, up to 64 tokens in one launch");
+  card.bias = false;
+  return card;
+}();
+inline constexpr std::array kStreamedMxfp4Sizes{LayerSize{2880, 2880}};
+inline constexpr KernelCard kCardSm90StreamMxfp4 =
+    sm90_stream_card("cuda.sm90.stream-mxfp4", schemes::kMxfp4A16, kStreamedMxfp4Sizes,
+                     "E2M1 weights streamed once, up to 64 tokens in one launch");
+inline constexpr std::array kSm90StreamCards{&kCardSm90StreamInt4, &kCardSm90StreamMxfp4};
 
 inline constexpr std::array kSm90Cards{&kCardSm90Wna16, &kCardSm90Int8,  &kCardSm90W4A8,
                                        &kCardSm90Fp8,   &kCardSm90Mxfp4, &kCardSm90Mxfp6,

@@ -3,6 +3,7 @@
 #include "base/checked.h"
 #include "base/memory.h"
 #include "kernels/cuda/arithmetic.h"
+#include "kernels/cuda/decode/pack_records.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/load.h"
 #include "kernels/cuda/pack.h"
@@ -95,14 +96,22 @@ class Experts final : public PackedExperts {
  private:
   void lay_out_scratch(BumpArena& arena, std::int64_t tokens, std::int64_t top_k, ExpertsArgs& args) const {
     const std::int64_t pairs = tokens * top_k;
+    args.offsets = arena.take<std::int32_t>(count(args.experts + 1)).data();
+    args.pairs = arena.take<std::int32_t>(count(pairs)).data();
+    args.inverse = arena.take<std::int32_t>(count(pairs)).data();
+    if (args.gate.records.records > 0) {
+      args.counts = arena.take<std::int32_t>(count(pair_shares(pairs) * args.experts)).data();
+      args.tiles = arena.take<std::int32_t>(count(4 * (1 + most_row_tiles(pairs, args.experts)))).data();
+      args.x_codes = arena.take<std::uint16_t>(count(tokens * args.gate.cols)).data();
+      args.h_codes = arena.take<std::uint16_t>(count(pairs * args.gate.rows)).data();
+      args.y = reinterpret_cast<float*>(arena.take<std::uint16_t>(count(pairs * args.down.rows)).data());
+      return;
+    }
     const int parts = input_parts(args.pack.input);
     const std::int64_t forms = std::max(args.planes, 1);
     const std::int64_t rows = args.planes == 0 ? tokens : pairs;
     const std::int64_t x_groups = input_groups(args.pack.input, args.gate.padded);
     const std::int64_t h_groups = input_groups(args.pack.input, args.down.padded);
-    args.offsets = arena.take<std::int32_t>(count(args.experts + 1)).data();
-    args.pairs = arena.take<std::int32_t>(count(pairs)).data();
-    args.inverse = arena.take<std::int32_t>(count(pairs)).data();
     args.tiles = arena.take<std::int32_t>(count(2 * most_tiles(pairs, args.experts) + 1)).data();
     args.x_codes = arena.take<std::uint16_t>(count(forms * parts * rows * args.gate.padded)).data();
     args.x_scales = arena.take<float>(count(forms * rows * x_groups)).data();
@@ -138,15 +147,19 @@ std::string_view kernel_name(DeviceCode code) {
   return "experts of f32 weights";
 }
 
-}  // namespace
+// How the weights of a layer lie, and what writes an expert.
+struct Layout {
+  PackForm form;
+  bool records;
+};
 
-Result<std::unique_ptr<PackedExperts>> pack_experts(const CanonicalExperts& experts, const PackOptions& options) {
-  MORACLE_ASSIGN(const PackForm form, form_of(experts.scheme));
-  const auto experts_count = static_cast<std::int64_t>(experts.experts.size());
-  if (experts_count < 1 || experts_count > kMostExperts) {
+Result<ExpertsArgs> lay_out_experts(const CanonicalExperts& experts, const Layout& layout) {
+  const auto experts_count = std::ssize(experts.experts);
+  const std::int64_t most = layout.records ? kDecodeExperts : kMostExperts;
+  if (experts_count < 1 || experts_count > most) {
     return Error{.code = "shape",
                  .where = experts.name,
-                 .wanted = "1 to " + std::to_string(kMostExperts) + " experts",
+                 .wanted = "1 to " + std::to_string(most) + " experts",
                  .found = std::to_string(experts_count)};
   }
   const auto any = [&](auto holds) {
@@ -158,30 +171,68 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const CanonicalExperts& expe
       .bias = any([](const CanonicalLinear& linear) { return !linear.bias.empty(); }),
       .order = any([](const CanonicalLinear& linear) { return !linear.weight->spec().g_idx.empty(); })};
   ExpertsArgs args{};
-  args.pack = {.weights = nullptr, .expert_bytes = 0, .code = form.code, .scale = form.scale, .input = form.input};
-  const CanonicalExperts::Expert& first = experts.experts.front();
-  std::uint64_t end = 0;
-  MORACLE_ASSIGN(args.gate, lay_out(first.gate.weight->spec(), form, parts, end));
-  MORACLE_ASSIGN(args.up, lay_out(first.up.weight->spec(), form, parts, end));
-  MORACLE_ASSIGN(args.down, lay_out(first.down.weight->spec(), form, parts, end));
-  args.pack.expert_bytes = end;
-  MORACLE_ASSIGN(args.activation, gate_args(options.activation));
+  args.pack = {.weights = nullptr,
+               .expert_bytes = 0,
+               .code = layout.form.code,
+               .scale = layout.form.scale,
+               .input = layout.form.input};
+  if (layout.records) {
+    MORACLE_TRY(lay_out_records(experts, layout.form, parts, args));
+  } else {
+    const CanonicalExperts::Expert& first = experts.experts.front();
+    std::uint64_t end = 0;
+    MORACLE_ASSIGN(args.gate, lay_out(first.gate.weight->spec(), layout.form, parts, end));
+    MORACLE_ASSIGN(args.up, lay_out(first.up.weight->spec(), layout.form, parts, end));
+    MORACLE_ASSIGN(args.down, lay_out(first.down.weight->spec(), layout.form, parts, end));
+    args.pack.expert_bytes = end;
+  }
   args.experts = narrow<std::int32_t>(experts_count);
-  args.planes = planes_of(experts, form, parts.order);
+  args.planes = planes_of(experts, layout.form, parts.order);
+  return args;
+}
+
+Result<> write_expert(const CanonicalExperts::Expert& expert, const Layout& layout, const ExpertsArgs& args,
+                      std::span<std::byte> block) {
+  if (layout.records) return pack_records(expert, layout.form.code, args, block);
+  MORACLE_TRY(pack_matrix(expert.gate, layout.form, args.gate, block));
+  MORACLE_TRY(pack_matrix(expert.up, layout.form, args.up, block));
+  return pack_matrix(expert.down, layout.form, args.down, block);
+}
+
+Result<std::unique_ptr<PackedExperts>> pack(const CanonicalExperts& experts, const PackOptions& options, bool records) {
+  MORACLE_ASSIGN(const PackForm form, form_of(experts.scheme));
+  const Layout layout{form, records};
+  MORACLE_ASSIGN(ExpertsArgs args, lay_out_experts(experts, layout));
+  MORACLE_ASSIGN(args.activation, gate_args(options.activation));
   if (options.layout_only) {
     return std::unique_ptr<PackedExperts>(std::make_unique<Experts>(nullptr, args, kernel_name(form.code)));
   }
   MORACLE_ASSIGN(std::shared_ptr<Device> device, device_of(options.device));
+  if (records) {
+    MORACLE_ASSIGN(args.state, device->kernel_state(kDecodeStateBytes));
+  }
   auto packed = std::make_unique<Experts>(device, args, kernel_name(form.code));
   const auto write = [&](std::int64_t e, std::span<std::byte> block) -> Result<> {
-    const CanonicalExperts::Expert& expert = experts.experts[count(e)];
-    MORACLE_TRY(pack_matrix(expert.gate, form, args.gate, block));
-    MORACLE_TRY(pack_matrix(expert.up, form, args.up, block));
-    return pack_matrix(expert.down, form, args.down, block);
+    Result<> written = write_expert(experts.experts[count(e)], layout, args, block);
+    if (written.ok() || !written.error().where.empty()) return written;
+    Error error = std::move(written).error();
+    error.where = experts.name + ", expert " + std::to_string(e);
+    return error;
   };
-  MORACLE_ASSIGN(Buffer weights, load_blocks(*device, options.pool, experts_count, end, write));
+  MORACLE_ASSIGN(Buffer weights, load_blocks(*device, options.pool, args.experts, args.pack.expert_bytes, write));
   packed->hold(std::move(weights));
   return std::unique_ptr<PackedExperts>(std::move(packed));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PackedExperts>> pack_experts(const CanonicalExperts& experts, const PackOptions& options) {
+  return pack(experts, options, false);
+}
+
+Result<std::unique_ptr<PackedExperts>> pack_streamed_experts(const CanonicalExperts& experts,
+                                                             const PackOptions& options) {
+  return pack(experts, options, true);
 }
 
 }  // namespace moracle::cuda

@@ -1,6 +1,8 @@
 // The steps around the GEMMs: pairs sorted by expert, inputs in the form that the weights multiply, the weighted sum.
+#include "kernels/cuda/decode/launch.cuh"
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/prefill/launch.cuh"
 
 namespace moracle::cuda {
 
@@ -192,6 +194,8 @@ void launch_gemm(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t s
 
 int launch(const ExpertsArgs& args, cudaStream_t stream) {
   if (args.tokens == 0) return cudaSuccess;
+  if (args.gate.records.records > 0)
+    return can_stream(args) ? launch_streamed(args, stream) : launch_grouped(args, stream);
   const int pairs = args.tokens * args.top_k;
   const int row_tiles = static_cast<int>(most_tiles(pairs, args.experts));
   const auto blocks = [](int count) { return static_cast<unsigned>(count); };

@@ -1,0 +1,109 @@
+// Sizes of one instance of the streaming kernel, and its shared memory.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/decode/records.h"
+
+namespace moracle::cuda {
+
+inline constexpr int kUnitTokens = 8;        // tokens on the n side of one MMA
+inline constexpr int kMostSlots = 24;        // of the ring
+inline constexpr int kSharedLimit = 232448;  // bytes of a block on compute capability 9.0
+inline constexpr int kMostUnits = kDecodeExperts + kDecodePairs / kUnitTokens;
+// Records under way at most: phase 2's must not take memory's time from phase 1's.
+inline constexpr std::uint32_t kWindow = 6;
+inline constexpr std::uint32_t kEarlyWindow = 2;  // of w2 before its inputs are there, for at most two tokens
+
+// Part of one phase: x W^T with `kCols` columns, two warps a record.
+template <DeviceCode kCode, int kCols_>
+struct PhasePlan {
+  static constexpr int kCols = kCols_;
+  static constexpr int kRecords = records_of(kCols);
+  static constexpr int kColumns = kCols / kRecords;       // of a record
+  static constexpr int kPairs = kColumns / kPairColumns;  // of a record
+  static constexpr int kHeld = (kPairs + 1) / 2;          // of a warp
+  static constexpr int kWarps = 2 * kRecords;             // that share an item
+  static constexpr int kRecordBytes = static_cast<int>(record_bytes(kCode, kColumns));
+  static constexpr int kBiasBytes = record_form(kCode).bias ? kTileRows * 4 : 0;
+  static constexpr int kTileBytes = static_cast<int>(tile_bytes(kCode, kCols));
+  static_assert(kCols % (kRecords * kPairColumns) == 0 && kColumns % record_form(kCode).group == 0);
+  // Whether a warp has no `i`-th 64 columns: an odd record leaves its second half fewer.
+  static constexpr bool lacks(int i, int half) { return kPairs % 2 != 0 && i == kHeld - 1 && half != 0; }
+  // First column of warp `w` of an item.
+  static constexpr int first_column(int w) { return w / 2 * kColumns + w % 2 * kHeld * kPairColumns; }
+};
+
+// kWarps consumer warps, behind the producer warp and before the activation warp, for which the sums of up to
+// kReductions items may wait.
+template <class Code_, int kHidden_, int kIntermediate_, int kTokens_, int kWarps_, int kReductions_>
+struct DecodePlan {
+  using Code = Code_;
+  using Up = PhasePlan<Code::kCode, kHidden_>;
+  using Down = PhasePlan<Code::kCode, kIntermediate_>;
+  static constexpr int kHidden = kHidden_;
+  static constexpr int kIntermediate = kIntermediate_;
+  static constexpr int kTokens = kTokens_;  // most of a call
+  static constexpr int kWarps = kWarps_;
+  static constexpr int kReductions = kReductions_;
+  static constexpr int kThreads = 32 * (kWarps + 2);
+  static constexpr int kUpGroups = kWarps / Up::kWarps;
+  static constexpr int kDownGroups = kWarps / Down::kWarps;
+  static constexpr int kDownWarps = kDownGroups * Down::kWarps;
+  static constexpr int kUpTiles = kIntermediate / 8;
+  static constexpr int kDownTiles = kHidden / kTileRows;
+  static constexpr int kSlotBytes =
+      (Up::kRecordBytes > Down::kRecordBytes ? Up::kRecordBytes : Down::kRecordBytes) + Up::kBiasBytes;
+  static_assert(kUpGroups >= 1 && kReductions % kUpGroups == 0 && kHidden % kTileRows == 0);
+  static_assert(kDecodeTokens <= 64 && 2 * (kThreads - 32) >= kDecodePairs && kIntermediate <= kDecodeIntermediate);
+
+  // Beside the ring.
+  struct Rest {
+    union Sums {
+      float4 gate_up[kReductions][Up::kWarps][32];  // of an item's warps, for the activation warp
+      float2 down[kDownWarps][kTokens * 8];         // each warp's own, rows g and g + 8 of a token
+    } sums;
+    std::uint32_t units[kMostUnits];  // expert | first pair << 10 | tokens << 22
+    float pair_weights[kDecodePairs];
+    std::uint32_t pairs[kDecodePairs];       // pair | token << 16, by expert
+    std::uint32_t marks[kDecodeExperts][2];  // which tokens an expert has, a bit each
+    std::int32_t offsets[kDecodeExperts];
+    alignas(16) std::uint16_t transposed[8][8];  // hidden rows of an item, token by token
+    std::int32_t unit_count;
+    std::uint32_t launch;
+    std::uint32_t used;  // 16-byte words of hidden rows that the launch before wrote
+    std::int32_t hidden_ready;
+    std::int32_t repeats;  // a token names an expert twice
+    alignas(8) std::uint64_t full[kMostSlots];
+    std::uint64_t empty[kMostSlots];
+    std::uint64_t sums_full[kReductions];
+    std::uint64_t sums_empty[kReductions];
+  };
+  static constexpr int kRestBytes = (static_cast<int>(sizeof(Rest)) + 127) / 128 * 128;
+  static constexpr int kSlots =
+      (kSharedLimit - kRestBytes) / kSlotBytes < kMostSlots ? (kSharedLimit - kRestBytes) / kSlotBytes : kMostSlots;
+  static constexpr int kSharedBytes = kRestBytes + kSlots * kSlotBytes;
+  static_assert(kSlots >= 8 && kWindow <= kSlots);
+};
+
+// Arguments of the kernel.
+struct DecodeArgs {
+  const std::uint8_t* weights;
+  std::uint64_t expert_bytes;
+  std::uint64_t down;  // offset of w2's first tile
+  const float* x;
+  const std::int32_t* ids;
+  const float* pair_weights;
+  float* out;
+  GateArgs gate;  // alpha, beta and limit of gated_by_sigmoid
+  std::int32_t tokens;
+  std::int32_t top_k;
+  std::int32_t experts;
+  // ExpertsArgs::state.
+  std::uint32_t* header;  // complements of: launches, 16-byte words of hidden rows of the last one, blocks that know
+  std::uint64_t* shared_sums;
+  std::uint16_t* hidden;       // two buffers of kDecodePairs rows
+  std::int64_t hidden_buffer;  // elements of one
+};
+
+}  // namespace moracle::cuda

@@ -1,0 +1,12 @@
+#include "kernels/cuda/prefill/launch.cuh"
+
+namespace moracle::cuda {
+
+int launch_grouped_int4(const GroupedArgs& args, DeviceScale scale, bool gated, int blocks, cudaStream_t stream) {
+  if (scale == DeviceScale::f16) {
+    return launch_grouped_as<StreamedInt4<DeviceScale::f16>>(args, gated, blocks, stream);
+  }
+  return launch_grouped_as<StreamedInt4<DeviceScale::bf16>>(args, gated, blocks, stream);
+}
+
+}  // namespace moracle::cuda

@@ -1,0 +1,236 @@
+// Kernels that stream weights: against `ref`, against the step-by-step kernels, and call after call over what they
+// keep.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "device/kernels_fixture.h"
+#include "kernels/cards.h"
+#include "kernels/kernel.h"
+
+namespace moracle {
+namespace {
+
+std::vector<Scheme> schemes_of(const KernelCard& card) {
+  std::vector<Scheme> schemes;
+  for (const SchemeRule& rule : card.schemes) {
+    schemes.push_back({.weight = {.element = rule.element,
+                                  .scale = rule.scale,
+                                  .granularity = Granularity::group(rule.cols),
+                                  .symmetric = true}});
+  }
+  return schemes;
+}
+
+// Runs a layer on the kernels of a card.
+std::vector<float> run_on(const KernelCard& card, const CanonicalExperts& experts, const ActivationSpec& activation,
+                          const Layer& layer, const Routed& input) {
+  ThreadPool pool(8);
+  auto runner =
+      LayerRunner::pack(card, experts, {.pool = pool, .activation = activation, .device = test::device_for(card)});
+  EXPECT_TRUE(runner.ok()) << runner.error().message();
+  EXPECT_TRUE(runner->reserve(layer.tokens, layer.top_k).ok());
+  std::vector<float> out(input.x.size(), std::nanf(""));
+  runner->run(input.view(layer), out.data());
+  const Result<> status = runner->status();
+  EXPECT_TRUE(status.ok()) << status.error().message();
+  return out;
+}
+
+// What a card claims, packed and run; the fake device is too slow for more than the first of each.
+std::vector<Layer> layers_of(const KernelCard& card) {
+  std::vector<Layer> layers;
+  for (const LayerSize& size : card.sizes) {
+    const bool wide = size.hidden * size.intermediate > 9'000'000;
+    const std::int64_t experts = test::has_gpu() ? (wide ? 3 : 11) : 2;
+    std::vector<std::pair<std::int64_t, std::int64_t>> calls{{2, 1}};
+    if (test::has_gpu()) calls = {{1, 1}, {1, 3}, {2, 2}, {7, 3}, {9, 2}, {16, 3}, {130, 2}, {500, 3}};
+    if (test::has_gpu() && !wide)
+      calls.insert(calls.end(), {{1, 8}, {17, 8}, {33, 4}, {64, 8}, {64, 1}, {65, 3}, {150, 4}, {700, 8}});
+    for (const auto& [tokens, top_k] : calls) {
+      layers.push_back({.experts = experts,
+                        .hidden = size.hidden,
+                        .intermediate = size.intermediate,
+                        .tokens = tokens,
+                        .top_k = top_k,
+                        .key = {},
+                        .activation = {},
+                        .fn = {},
+                        .bias = card.bias});
+    }
+    if (!test::has_gpu()) break;
+  }
+  return layers;
+}
+
+const KernelCard& card_of(const Scheme& scheme, std::string_view backend) {
+  const Table table = test::table_of(scheme);
+  const auto row =
+      std::find_if(table.rows.begin(), table.rows.end(), [&](const TableRow& r) { return r.card->backend == backend; });
+  EXPECT_NE(row, table.rows.end());
+  return *row->card;
+}
+
+// `ref` keeps f32 where kernels round inputs and hidden rows to bf16. The kernels that go step by step round alike, so
+// that sums in another order part the two: by about 1e-5 of a hidden value, which moves one in 300 over a tie, by 2^-8
+// of itself. That is 2e-4 of all; one value alone, four times as large as others are, is 6e-4 of a row of 768.
+constexpr double kOtherOrder = 1e-3;
+
+// Four times what so many independent roundings to bf16 leave. Inputs and hidden rows are rounded, of which two meet in
+// the gate; calls of more tokens round three matrices of weights and each expert's output as well.
+double roundings(int count) {
+  return 4 * std::sqrt(static_cast<double>(count)) * relative_rounding(InputRounding::bf16);
+}
+
+TEST_F(DeviceKernelsTest, StreamedExpertsAreThoseOfRefAndOfTheSteps) {
+  for (const KernelCard* const card : kSm90StreamCards) {
+    for (const Scheme& scheme : schemes_of(*card)) {
+      CanonicalExperts experts;
+      ActivationSpec activation;
+      for (const Layer& layer : layers_of(*card)) {
+        const bool made = !experts.experts.empty() && experts.hidden == layer.hidden;
+        if (!made) {
+          experts = test::random_experts({.key = scheme.weight,
+                                          .activation = {},
+                                          .experts = layer.experts,
+                                          .hidden = layer.hidden,
+                                          .intermediate = layer.intermediate,
+                                          .bias = layer.bias},
+                                         rng_);
+        }
+        const auto& functions = card->activations;
+        activation.fn = functions[rng_() % functions.size()];
+        activation.limit = activation.fn == ActivationFn::silu ? 0.0F : 0.7F;
+        for (const bool skewed : {false, true}) {
+          const Routed input = random_input(layer, skewed, rng_);
+          const auto found = run_on(*card, experts, activation, layer, input);
+          const auto steps = run_on(card_of(scheme, "sm90"), experts, activation, layer, input);
+          const std::string what = std::string(card->id) + " " + to_string(scheme) + " " +
+                                   std::to_string(layer.hidden) + " x " + std::to_string(layer.intermediate) + ", " +
+                                   std::to_string(layer.tokens) + " tokens, top " + std::to_string(layer.top_k) +
+                                   (skewed ? ", skewed" : "");
+          for (const float value : found) ASSERT_TRUE(std::isfinite(value)) << what;
+          const bool many = layer.tokens > kDecodeTokens || layer.tokens * layer.top_k > kDecodePairs;
+          const double other = many ? roundings(4) : kOtherOrder;
+          EXPECT_LE(relative_error(found, steps), test::has_gpu() ? other : 0.0) << what;
+          EXPECT_EQ(run_on(*card, experts, activation, layer, input), found) << what << ": again";
+          if (skewed) continue;
+          const double error = relative_error(found, run_on(card_of(scheme, "ref"), experts, activation, layer, input));
+          std::printf("[%s] error %.2e\n", what.c_str(), error);
+          EXPECT_LE(error, roundings(many ? 7 : 3)) << what;
+        }
+      }
+    }
+  }
+}
+
+// All tokens on one expert, ids of no expert, a call without one, and no token: one after the other over the same
+// memory, directly and from a graph, twice the same bits.
+TEST_F(DeviceKernelsTest, StreamedCallsLeaveNothingBehind) {
+  const std::int64_t experts_count = test::has_gpu() ? 6 : 2;
+  const CanonicalExperts experts = test::random_experts(
+      {.key = kInt4, .activation = {}, .experts = experts_count, .hidden = 2048, .intermediate = 768}, rng_);
+  ThreadPool pool(8);
+  auto packed = cuda::pack_streamed_experts(experts, {.pool = pool, .device = test::test_device()});
+  ASSERT_TRUE(packed.ok()) << packed.error().message();
+  auto steps = cuda::pack_experts(experts, {.pool = pool, .device = test::test_device()});
+  ASSERT_TRUE(steps.ok()) << steps.error().message();
+
+  struct Case {
+    const char* name;
+    std::int64_t tokens, top_k;
+    std::vector<std::int32_t> ids;
+  };
+  std::vector<Case> cases{{"one token", 1, 2, {1, 0}},
+                          {"ids of no expert", 2, 2, {-1, 1, 1 << 20, INT32_MIN}},
+                          {"no expert at all", 2, 1, {-1, -1}},
+                          {"an expert named twice", 2, 2, {1, 1, 0, 0}},
+                          {"one pair", 1, 1, {0}}};
+  if (test::has_gpu()) {
+    cases.push_back({"all on one expert", 64, 1, std::vector<std::int32_t>(64, 5)});
+    cases.push_back({"no expert of many", 40, 1, std::vector<std::int32_t>(40, 6)});
+    cases.push_back({"one token", 1, 3, {5, 3, 0}});
+    cases.push_back({"experts named often", 8, 8, std::vector<std::int32_t>(64, 4)});
+    cases.push_back({"every token on two", 64, 8, {}});
+    for (std::int32_t i = 0; i < 512; ++i) cases.back().ids.push_back(i % 8 < 2 ? i % 8 : -1);
+  }
+  std::vector<std::vector<float>> outs;
+  for (int round = 0; round < 3; ++round) {
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      const Case& c = cases[i];
+      std::mt19937 rng(static_cast<std::uint32_t>(i));
+      const Array<float> x(stream_, normal_values(static_cast<std::size_t>(c.tokens * 2048), rng));
+      const Array<std::int32_t> ids(stream_, c.ids);
+      const Array<float> weights(stream_, std::vector<float>(c.ids.size(), 0.25F));
+      const Array<float> out(static_cast<std::size_t>(c.tokens * 2048));
+      const std::size_t scratch_bytes =
+          std::max((*packed)->workspace_bytes(c.tokens, c.top_k, 0), (*steps)->workspace_bytes(c.tokens, c.top_k, 0));
+      const Array<std::byte> scratch(scratch_bytes);
+      out.poison(stream_);
+      scratch.poison(stream_);
+      const auto enqueue = [&](const PackedExperts& layer, std::int64_t tokens) {
+        layer.run({.stream = stream_, .workspace = {scratch.data(), scratch_bytes}},
+                  {.tokens = tokens, .top_k = c.top_k, .x = x.data(), .ids = ids.data(), .weights = weights.data()},
+                  out.data());
+      };
+      enqueue(**packed, 0);
+      if (round < 2) {
+        enqueue(**packed, c.tokens);
+      } else {
+        auto graph = stream_.capture([&] { enqueue(**packed, c.tokens); });
+        ASSERT_TRUE(graph.ok()) << graph.error().message();
+        stream_.launch(*graph);
+        stream_.launch(*graph);
+        ASSERT_TRUE(stream_.wait().ok());
+      }
+      const std::vector<float> found = out.read(stream_);
+      const bool any =
+          std::any_of(c.ids.begin(), c.ids.end(), [&](std::int32_t id) { return id >= 0 && id < experts_count; });
+      for (const float value : found) {
+        ASSERT_TRUE(std::isfinite(value)) << c.name;
+        if (!any) {
+          ASSERT_EQ(value, 0.0F) << c.name;
+        }
+      }
+      if (round == 0) {
+        enqueue(**steps, c.tokens);
+        EXPECT_LE(relative_error(found, out.read(stream_)), kOtherOrder) << c.name;
+        outs.push_back(found);
+      } else {
+        EXPECT_EQ(found, outs[i]) << c.name << ", round " << round;
+      }
+    }
+  }
+}
+
+// Infinities and numbers that are none come out as such, and hang nothing: hidden rows are their own flags.
+TEST_F(DeviceKernelsTest, StreamedInputsThatAreNotFinite) {
+  const CanonicalExperts experts =
+      test::random_experts({.key = kInt4, .activation = {}, .experts = 2, .hidden = 2048, .intermediate = 768}, rng_);
+  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity(), -std::nanf("")}) {
+    const Layer layer{2, 2048, 768, 2, 1, {}, {}, {}, false};
+    Routed input{.x = normal_values(2 * 2048, rng_), .ids = {0, 1}, .weights = {1.0F, 1.0F}};
+    input.x[2048 + 77] = bad;
+    const auto out = run_on(kCardSm90StreamInt4, experts, {}, layer, input);
+    EXPECT_TRUE(std::all_of(out.begin(), out.begin() + 2048, [](float v) { return std::isfinite(v); }));
+    EXPECT_TRUE(std::none_of(out.begin() + 2048, out.end(), [](float v) { return std::isfinite(v); }));
+  }
+}
+
+TEST(StreamedExperts, SizesOfNoInstance) {
+  ThreadPool pool(1);
+  std::mt19937 rng(1);
+  const CanonicalExperts other =
+      test::random_experts({.key = kInt4, .activation = {}, .experts = 2, .hidden = 256, .intermediate = 128}, rng);
+  const auto packed = cuda::pack_streamed_experts(other, {.pool = pool, .device = test::test_device()});
+  ASSERT_FALSE(packed.ok());
+  EXPECT_EQ(packed.error().code, "shape");
+  const CanonicalExperts biased = test::random_experts(
+      {.key = kInt4, .activation = {}, .experts = 1, .hidden = 2048, .intermediate = 768, .bias = true}, rng);
+  const auto refused = cuda::pack_streamed_experts(biased, {.pool = pool, .device = test::test_device()});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, "quant.unsupported");
+}
+
+}  // namespace
+}  // namespace moracle
