@@ -73,6 +73,8 @@ void add_server_options(CLI::App& command, ServeCommand& options) {
       ->check(whole_number(1, 1000000));
   command.add_flag("--log-prompts", options.server.service.log_prompts,
                    "Log the text of prompts (default: counts and times alone)");
+  command.add_flag("--expert-metrics", options.server.service.expert_metrics,
+                   "Tell in /metrics how many tokens each expert of each layer took (default: /v1/routing tells)");
   command.add_flag("--quiet", options.quiet, "No log and no progress: warnings and errors (default: a line a request)");
 }
 
@@ -163,7 +165,7 @@ Result<> settle_access(ServeCommand& options, Console& console) {
 std::string name_of(const std::string& model) {
   const auto folder = locate_model(model);
   std::filesystem::path path = folder.ok() ? *folder : std::filesystem::path(model);
-  const std::string repository = hub_repository(path);
+  std::string repository = hub_repository(path);
   if (!repository.empty()) return repository;
   std::error_code code;
   path = std::filesystem::absolute(path, code).lexically_normal();

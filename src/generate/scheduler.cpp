@@ -347,7 +347,8 @@ void Scheduler::Impl::measure(double seconds) {
   std::int64_t prompted = 0;
   for (const StepPart& part : parts_) (part.decodes ? decoded : prompted) += part.count;
   ++status_.steps;
-  status_.step_tokens = decoded + prompted;
+  status_.step_prompt_tokens = prompted;
+  status_.step_decodes = decoded;
   status_.step_seconds = seconds;
   status_.prompt_tokens += static_cast<std::uint64_t>(prompted);
   // Steps with decodes are slower than their prompt alone: the rate that they give errs on the short side.

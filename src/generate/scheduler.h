@@ -42,7 +42,8 @@ struct SchedulerStatus {
   std::uint64_t preemptions = 0;
   std::uint64_t ended[4] = {};  // by RequestEnd
   // Of the last step.
-  std::int64_t step_tokens = 0;
+  std::int64_t step_prompt_tokens = 0;
+  std::int64_t step_decodes = 0;  // requests that got one token more
   double step_seconds = 0;
   double prefill_rate = 0;  // tokens a second, smoothed; 0: not measured yet
 };

@@ -62,15 +62,19 @@ class Page {
   }
   void histogram(std::string_view name, std::string_view help, const Histogram& figures) {
     head(name, "histogram", help);
+    buckets(name, figures, "");
+  }
+  // Of a histogram whose head is told; `more`: a label of its own.
+  void buckets(std::string_view name, const Histogram& figures, const std::string& more) {
     std::uint64_t below = 0;
     const std::string bucket = std::string(name) + "_bucket";
     for (std::size_t i = 0; i < figures.counts().size(); ++i) {
       below += figures.counts()[i];
       const std::string bound = i < figures.bounds().size() ? fmt::format("{}", figures.bounds()[i]) : "+Inf";
-      line(bucket, static_cast<double>(below), "le=\"" + bound + "\"");
+      line(bucket, static_cast<double>(below), more + (more.empty() ? "" : ",") + "le=\"" + bound + "\"");
     }
-    line(std::string(name) + "_sum", figures.sum());
-    line(std::string(name) + "_count", static_cast<double>(below));
+    line(std::string(name) + "_sum", figures.sum(), more);
+    line(std::string(name) + "_count", static_cast<double>(below), more);
   }
   void raw(std::string_view text) { out_ += text; }
   [[nodiscard]] const std::string& text() const { return out_; }
@@ -102,7 +106,9 @@ Metrics::Metrics()
       iteration_(kIterationBounds),
       params_n_(kChoiceBounds),
       params_max_(kLengthBounds),
-      step_(kStepBounds) {}
+      prefill_step_(kStepBounds),
+      decode_step_(kStepBounds),
+      mixed_step_(kStepBounds) {}
 
 void Metrics::count_http(std::string_view handler, std::string_view method, int status) {
   ++http_[fmt::format("handler=\"{}\",method=\"{}\",status=\"{}xx\"", escaped(handler), escaped(method), status / 100)];
@@ -130,11 +136,12 @@ void Metrics::count_tokens(std::int64_t prompt, std::int64_t cached, std::int64_
   generated_tokens_ += static_cast<std::uint64_t>(completion);
 }
 
-void Metrics::observe_step(const EngineStatus& status) {
-  if (status.steps == observed_steps_) return;
-  observed_steps_ = status.steps;
-  iteration_.observe(static_cast<double>(status.step_tokens));
-  step_.observe(status.step_seconds);
+void Metrics::observe_steps(std::span<const StepFigures> steps) {
+  for (const StepFigures& step : steps) {
+    iteration_.observe(static_cast<double>(step.prompt_tokens + step.decodes));
+    Histogram& times = step.prompt_tokens == 0 ? decode_step_ : step.decodes == 0 ? prefill_step_ : mixed_step_;
+    times.observe(step.seconds);
+  }
 }
 
 std::string Metrics::text(const std::string& model, const EngineStatus& engine,
@@ -170,7 +177,7 @@ std::string Metrics::text(const std::string& model, const EngineStatus& engine,
   page.histogram("vllm:request_inference_time_seconds", "From the queue to the end.", inference_);
   page.histogram("vllm:request_prompt_tokens", "Tokens of a prompt.", prompt_);
   page.histogram("vllm:request_generation_tokens", "Tokens of a choice.", completion_);
-  page.histogram("vllm:iteration_tokens_total", "Tokens of a step; steps are sampled once a second.", iteration_);
+  page.histogram("vllm:iteration_tokens_total", "Tokens of a step.", iteration_);
   page.histogram("vllm:request_params_n", "The field n.", params_n_);
   page.histogram("vllm:request_params_max_tokens", "The field max_tokens.", params_max_);
   page.head("http_requests_total", "counter", "Answers, by handler, method and class of status.");
@@ -180,11 +187,29 @@ std::string Metrics::text(const std::string& model, const EngineStatus& engine,
     page.line("moracle:decision_info", 1,
               fmt::format("layer_kind=\"{}\",backend=\"{}\"", escaped(kind), escaped(backend)));
   }
-  page.histogram("moracle:step_seconds", "Time of a step; steps are sampled once a second.", step_);
+  page.head("moracle:step_seconds", "histogram", "Time of a step: of prompts, of replies, or of both.");
+  page.buckets("moracle:step_seconds", prefill_step_, "phase=\"prefill\"");
+  page.buckets("moracle:step_seconds", decode_step_, "phase=\"decode\"");
+  page.buckets("moracle:step_seconds", mixed_step_, "phase=\"mixed\"");
   page.counted("moracle:cancelled_total", "Requests that were ended early.", "cause", cancels_,
                {"disconnect", "stalled", "shutdown"});
   page.single("moracle:ignored_fields_total", "counter", "Fields of requests that nobody knows.", number(ignored_));
   page.single("moracle:rss_bytes", "gauge", "Memory that the process holds.", number(resident_bytes()));
+  return page.text();
+}
+
+std::string expert_metrics(const std::string& model, const RoutingSnapshot& routing, std::int64_t experts) {
+  constexpr std::string_view kName = "moracle:expert_tokens_total";
+  Page page(model);
+  page.head(kName, "counter", "Tokens that an expert took.");
+  const auto row = static_cast<std::size_t>(experts);
+  for (std::size_t at = 0; row > 0 && at + row <= routing.all.size(); at += row) {
+    const std::span layer = std::span(routing.all).subspan(at, row);
+    if (std::all_of(layer.begin(), layer.end(), [](std::uint64_t count) { return count == 0; })) continue;
+    for (std::size_t expert = 0; expert < row; ++expert) {
+      page.line(kName, static_cast<double>(layer[expert]), fmt::format("layer=\"{}\",expert=\"{}\"", at / row, expert));
+    }
+  }
   return page.text();
 }
 

@@ -49,8 +49,7 @@ class Metrics {
   void observe_first_token(double seconds) { first_token_.observe(seconds); }
   void observe_request(const RequestFigures& figures);
   void count_tokens(std::int64_t prompt, std::int64_t cached, std::int64_t completion);
-  // Called about once a second: the last step's tokens.
-  void observe_step(const EngineStatus& status);
+  void observe_steps(std::span<const StepFigures> steps);
 
   // `decisions`: layer kind and backend. Ends with a line break.
   [[nodiscard]] std::string text(const std::string& model, const EngineStatus& engine,
@@ -64,10 +63,14 @@ class Metrics {
 
   std::map<std::string, std::uint64_t> http_;  // by rendered labels
   Counters rejections_, cancels_, successes_;
-  std::uint64_t ignored_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0, generated_tokens_ = 0, observed_steps_ = 0;
+  std::uint64_t ignored_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0, generated_tokens_ = 0;
   Histogram first_token_, token_gap_, per_token_, whole_, queue_, prefill_, decode_, inference_, prompt_, completion_,
-      iteration_, params_n_, params_max_, step_;
+      iteration_, params_n_, params_max_, prefill_step_, decode_step_, mixed_step_;
 };
+
+// How many tokens each expert of each layer took, as metrics; layers without experts have none. Ends with a line break.
+[[nodiscard]] std::string expert_metrics(const std::string& model, const RoutingSnapshot& routing,
+                                         std::int64_t experts);
 
 // Bytes of memory that this process holds; 0 where the system does not say.
 [[nodiscard]] std::uint64_t resident_bytes();

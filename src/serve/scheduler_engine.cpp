@@ -98,6 +98,12 @@ class SchedulerEngine::Impl {
     if (working_) result.stalled_s = std::chrono::duration<double>(Clock::now() - moved_).count();
     return result;
   }
+  std::vector<StepFigures> take_steps() {
+    const std::lock_guard lock(mutex_);
+    std::vector<StepFigures> taken(steps_.begin(), steps_.end());
+    steps_.clear();
+    return taken;
+  }
   std::shared_ptr<const RoutingSnapshot> routing() {
     const std::lock_guard lock(mutex_);
     routing_wanted_ = true;
@@ -204,6 +210,11 @@ class SchedulerEngine::Impl {
     note_routing(now.steps);
     const std::lock_guard lock(mutex_);
     moved_ = Clock::now();
+    if (now.steps != status_.steps) {
+      if (steps_.size() >= kMostSteps) steps_.pop_front();
+      steps_.push_back(
+          {.prompt_tokens = now.step_prompt_tokens, .decodes = now.step_decodes, .seconds = now.step_seconds});
+    }
     status_ = {.running = now.running,
                .waiting = now.waiting,
                .waiting_tokens = now.waiting_tokens,
@@ -213,8 +224,6 @@ class SchedulerEngine::Impl {
                .prefix_queries = now.prefix_queries,
                .prefix_hits = now.cached_tokens,
                .preemptions = now.preemptions,
-               .step_tokens = now.step_tokens,
-               .step_seconds = now.step_seconds,
                .prefill_rate = now.prefill_rate};
   }
 
@@ -224,6 +233,7 @@ class SchedulerEngine::Impl {
   std::condition_variable wake_;
   std::deque<Command> commands_;
   EngineStatus status_;
+  std::deque<StepFigures> steps_;  // that nobody took
   std::shared_ptr<const RoutingSnapshot> routing_;
   bool routing_wanted_ = false;
   Clock::time_point moved_ = Clock::now();  // when a step ended, or work came to an idle engine
@@ -246,6 +256,9 @@ void SchedulerEngine::cancel(Ticket ticket) {
 }
 EngineStatus SchedulerEngine::status() const {
   return impl_->status();
+}
+std::vector<StepFigures> SchedulerEngine::take_steps() {
+  return impl_->take_steps();
 }
 std::shared_ptr<const RoutingSnapshot> SchedulerEngine::routing() {
   return impl_->routing();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "generate/scheduler.h"
@@ -21,6 +22,7 @@ class SchedulerEngine final : public TokenEngine {
   Ticket submit(Request request, Listener listener) override;
   void cancel(Ticket ticket) override;
   [[nodiscard]] EngineStatus status() const override;
+  std::vector<StepFigures> take_steps() override;
   std::shared_ptr<const RoutingSnapshot> routing() override;
   // Ends what is left, and the thread.
   void stop();

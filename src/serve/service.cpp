@@ -358,7 +358,9 @@ void Service::tick() {
   tell_routing();
   if (++ticks_ % 4 != 0) return;
   std::erase_if(replies_, [](const auto& weak) { return weak.expired(); });
-  if (ready_.load(std::memory_order_acquire)) metrics_.observe_step(model_->engine->status());
+  if (!ready_.load(std::memory_order_acquire)) return;
+  metrics_.observe_steps(model_->engine->take_steps());
+  if (options_.expert_metrics) static_cast<void>(model_->engine->routing());  // the next one is asked for
 }
 
 // --- answers from what is at hand ---
@@ -404,8 +406,12 @@ HttpReply Service::metrics(const HttpRequest& /*request*/) {
   const bool ready = ready_.load(std::memory_order_acquire);
   const EngineStatus status = ready ? model_->engine->status() : EngineStatus{};
   const auto backends = ready ? model_->backends : std::vector<std::pair<std::string, std::string>>();
-  return {.type = "text/plain; version=0.0.4; charset=utf-8",
-          .body = metrics_.text(options_.names.front(), status, backends)};
+  if (ready) metrics_.observe_steps(model_->engine->take_steps());
+  HttpReply reply{.type = "text/plain; version=0.0.4; charset=utf-8",
+                  .body = metrics_.text(options_.names.front(), status, backends)};
+  const auto routing = ready && options_.expert_metrics ? model_->engine->routing() : nullptr;
+  if (routing != nullptr) reply.body += expert_metrics(options_.names.front(), *routing, model_->experts);
+  return reply;
 }
 
 HttpReply Service::openapi(const HttpRequest& /*request*/) {

@@ -33,6 +33,7 @@ struct ServiceOptions {
   bool any_model = false;            // requests may name any
   bool strict = false;               // unknown fields are refused
   bool log_prompts = false;
+  bool expert_metrics = false;  // /metrics has the tokens of each expert, as of about a second ago
   double stall_s = 60;
   std::string version{};
   std::int64_t created = 0;  // seconds since 1970

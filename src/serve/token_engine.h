@@ -40,10 +40,15 @@ struct EngineStatus {
   std::uint64_t prefix_queries = 0;
   std::uint64_t prefix_hits = 0;
   std::uint64_t preemptions = 0;
-  std::int64_t step_tokens = 0;
-  double step_seconds = 0;
   double prefill_rate = 0;  // tokens a second
   double stalled_s = 0;     // since a step ended, while there is work; 0: none is pending
+};
+
+// One step of the engine.
+struct StepFigures {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t decodes = 0;  // requests that got one token more
+  double seconds = 0;
 };
 
 // Tokens that each expert took, [layers, experts], as of a step.
@@ -65,6 +70,9 @@ class TokenEngine {
   // Ends the request by the end of the step that is running. An outcome follows unless one came before.
   virtual void cancel(Ticket ticket) = 0;
   [[nodiscard]] virtual EngineStatus status() const = 0;
+  // The steps that ended since it was last asked; the latest kMostSteps, where there were more.
+  static constexpr std::size_t kMostSteps = 16384;
+  virtual std::vector<StepFigures> take_steps() { return {}; }
   // The snapshot that was last asked for, and asks for the next: it is taken when a step ends, at once where none runs.
   // Null: there is none yet.
   virtual std::shared_ptr<const RoutingSnapshot> routing() { return nullptr; }

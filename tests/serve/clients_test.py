@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Published clients against `moracle serve`: clients_test.py PROGRAM. Exit code 77 where they are not installed."""
 
+import collections
 import json
 import math
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -130,7 +132,7 @@ class Clients(unittest.TestCase):
             )  # fmt: skip
             return reply.choices[0].token_ids, reply.choices[0].logprobs.token_logprobs
 
-        count = 24
+        count = 64
         alone = [ask(i) for i in range(count)]
         together = [None] * count
 
@@ -204,6 +206,26 @@ class Processes(unittest.TestCase):
                 for _ in stream:
                     pass
             self.assertEqual(served.process.wait(30), 0)
+
+    def test_experts_are_counted_in_the_metrics(self):
+        config = json.loads((MODEL / "config.json").read_text())
+        with Served(PROGRAM, "--expert-metrics") as served:
+            body = {"prompt": "one two three", "max_tokens": 9, "ignore_eos": True}
+            usage = served.post("/v1/completions", body)[1]["usage"]
+            computed = usage["prompt_tokens"] + usage["completion_tokens"] - 1  # the last one is chosen alone
+            wanted = [computed * config["num_experts_per_tok"]] * config["num_hidden_layers"]
+            counted, deadline = None, time.monotonic() + 20
+            while counted != wanted and time.monotonic() < deadline:
+                time.sleep(0.1)
+                sums = collections.Counter()
+                for line in served.get("/metrics").splitlines():
+                    if found := re.match(r'moracle:expert_tokens_total\{.*,layer="(\d+)",expert="\d+"\} (\d+)$', line):
+                        sums[int(found[1])] += int(found[2])
+                counted = [sums[layer] for layer in sorted(sums)]
+            self.assertEqual(counted, wanted)
+        with Served(PROGRAM) as served:
+            served.post("/v1/completions", body)
+            self.assertNotIn("moracle:expert_tokens_total", served.get("/metrics"))
 
     def test_the_supervisor_hears_of_it(self):
         with tempfile.TemporaryDirectory() as folder:

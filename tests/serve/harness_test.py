@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Published harnesses against `moracle serve`: harness_test.py PROGRAM [--minutes N].
 
-lm-evaluation-harness (log-likelihoods, and chats), schemathesis on openapi.yaml, prometheus_client on /metrics. Exit code 77
-where they are not installed.
+lm-evaluation-harness (log-likelihoods, and chats), schemathesis on openapi.yaml, prometheus_client and, where
+it is installed, promtool on /metrics. Exit code 77 where the others are not.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -45,6 +47,11 @@ time_to_first_token_seconds inter_token_latency_seconds request_time_per_output_
 e2e_request_latency_seconds request_queue_time_seconds request_prefill_time_seconds request_decode_time_seconds
 request_inference_time_seconds request_prompt_tokens request_generation_tokens iteration_tokens_total request_params_n
 request_params_max_tokens""".split()
+
+# What promtool dislikes about vLLM's names.
+VLLM_S_OWN = re.compile(
+    r"metric names should not contain ':'$|^vllm:iteration_tokens_total non-counter metrics should not have \"_total\" suffix$"
+)
 
 
 def tasks(folder):
@@ -136,7 +143,8 @@ class Harnesses(unittest.TestCase):
         for i in range(3):
             body = {"prompt": "one two", "max_tokens": 4 + i, "ignore_eos": True}
             self.assertEqual(self.served.post("/v1/completions", body)[0], 200)
-        families = {family.name: family for family in text_string_to_metric_families(self.served.get("/metrics"))}
+        text = self.served.get("/metrics")
+        families = {family.name: family for family in text_string_to_metric_families(text)}
         self.assertEqual([name for name in BOARD_NAMES if "vllm:" + name not in families], [])
         for family in families.values():
             self.assertTrue(family.documentation, family.name)
@@ -144,10 +152,16 @@ class Harnesses(unittest.TestCase):
             self.assertEqual(len(names), len(set(names)), family.name)
             if family.type != "histogram":
                 continue
-            buckets = [sample.value for sample in family.samples if sample.name.endswith("_bucket")]
-            count = sum(sample.value for sample in family.samples if sample.name.endswith("_count"))
-            self.assertEqual(buckets, sorted(buckets), family.name)
-            self.assertEqual(buckets[-1], count, family.name)
+            for phase in {sample.labels.get("phase") for sample in family.samples}:
+                own = [sample for sample in family.samples if sample.labels.get("phase") == phase]
+                buckets = [sample.value for sample in own if sample.name.endswith("_bucket")]
+                count = sum(sample.value for sample in own if sample.name.endswith("_count"))
+                self.assertEqual(buckets, sorted(buckets), family.name)
+                self.assertEqual(buckets[-1], count, family.name)
+        if shutil.which("promtool"):
+            checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
+            complaints = (checked.stdout + checked.stderr).splitlines()
+            self.assertEqual([line for line in complaints if line and not VLLM_S_OWN.search(line)], [])
         generated = families["vllm:generation_tokens"].samples[0].value
         self.assertEqual(generated, self.served.get("/v1/status")["generated_tokens"])
 

@@ -89,6 +89,10 @@ TEST(ServeMetrics, HasTheNamesThatDashboardsAskFor) {
   metrics.observe_first_token(0.03);
   metrics.observe_request(
       {.queue_s = 0.1, .prefill_s = 0.2, .decode_s = 1, .whole_s = 1.3, .prompt = 5, .completion = 6});
+  metrics.observe_steps(std::vector<StepFigures>{{.prompt_tokens = 40, .seconds = 0.003},
+                                                 {.prompt_tokens = 7, .decodes = 2, .seconds = 0.3},
+                                                 {.decodes = 2, .seconds = 0.002},
+                                                 {.decodes = 1, .seconds = 0.002}});
   metrics.count_success("stop");
   metrics.count_http("/v1/models", "GET", 200);
   const std::string text = metrics.text("a\"b\\c", {.running = 2, .waiting = 3, .kv_bytes = 1, .kv_budget = 4}, {});
@@ -123,6 +127,16 @@ TEST(ServeMetrics, HasTheNamesThatDashboardsAskFor) {
   EXPECT_NE(text.find("le=\"+Inf\"} 1\n"), std::string::npos);
   EXPECT_NE(text.find("http_requests_total{handler=\"/v1/models\",method=\"GET\",status=\"2xx\"} 1\n"),
             std::string::npos);
+  const std::string labels = "{model_name=\"a\\\"b\\\\c\",engine=\"0\"";
+  for (const char* const line :
+       {"vllm:iteration_tokens_total_sum@} 52", "moracle:step_seconds_count@,phase=\"prefill\"} 1",
+        "moracle:step_seconds_count@,phase=\"mixed\"} 1", "moracle:step_seconds_count@,phase=\"decode\"} 2",
+        "moracle:step_seconds_bucket@,phase=\"decode\",le=\"0.001\"} 0",
+        "moracle:step_seconds_bucket@,phase=\"decode\",le=\"0.0025\"} 2"}) {
+    std::string wanted = std::string("\n") + line + "\n";
+    wanted.replace(wanted.find('@'), 1, labels);
+    EXPECT_NE(text.find(wanted), std::string::npos) << wanted;
+  }
   // Every family is told once, and its samples follow it.
   std::set<std::string> families;
   std::istringstream lines(text);
@@ -132,6 +146,16 @@ TEST(ServeMetrics, HasTheNamesThatDashboardsAskFor) {
     }
   }
   EXPECT_GT(resident_bytes(), 1U << 20U);
+}
+
+TEST(ServeMetrics, ExpertsHaveTheirTokensByLayer) {
+  const RoutingSnapshot routing{.all = {0, 0, 0, 5, 0, 7}};
+  EXPECT_EQ(expert_metrics("m", routing, 3),
+            "# HELP moracle:expert_tokens_total Tokens that an expert took.\n"
+            "# TYPE moracle:expert_tokens_total counter\n"
+            "moracle:expert_tokens_total{model_name=\"m\",engine=\"0\",layer=\"1\",expert=\"0\"} 5\n"
+            "moracle:expert_tokens_total{model_name=\"m\",engine=\"0\",layer=\"1\",expert=\"1\"} 0\n"
+            "moracle:expert_tokens_total{model_name=\"m\",engine=\"0\",layer=\"1\",expert=\"2\"} 7\n");
 }
 
 TEST(ServeFrames, ComeInTheOrderThatClientsIndex) {
