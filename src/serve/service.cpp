@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <random>
 
@@ -36,6 +37,21 @@ std::uint64_t random_bits() {
 
 HttpReply json_reply(const Json& json, int status = 200) {
   return {.status = status, .body = dump(json)};
+}
+
+// "org/name" of "org%2Fname"; escapes that are none stay.
+std::string without_escapes(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    unsigned value = 0;
+    const std::string digits(text.substr(at + 1, 2));
+    const char* const end = digits.c_str() + digits.size();
+    const bool escapes =
+        text[at] == '%' && digits.size() == 2 && std::from_chars(digits.c_str(), end, value, 16).ptr == end;
+    out += escapes ? static_cast<char>(value) : text[at];
+    if (escapes) at += 2;
+  }
+  return out;
 }
 
 bool is_json(std::string_view type) {
@@ -172,7 +188,7 @@ void Service::answer(const HttpRequest& request, Exchange& exchange, HttpReply r
 // --- before the body is read ---
 
 std::optional<HttpReply> Service::refuse(HttpRequest& request) {
-  const auto refused = [&](Error error) {
+  const auto refused = [&](const Error& error) {
     HttpReply reply = reply_of(error);
     const Route* const route = find_route(request);
     metrics_.count_http(route != nullptr ? route->path : "none", request.method, reply.status);
@@ -234,7 +250,7 @@ void Service::handle(HttpRequest&& request, std::shared_ptr<Exchange> exchange) 
   } else if (request.path == "/v1/completions") {
     generate(std::move(request), std::move(exchange), Endpoint::completions);
   } else if (request.path == "/v1/routing") {
-    watch_routing(request, std::move(exchange));
+    watch_routing(request, exchange);
   } else {
     tokenize(std::move(request), std::move(exchange), request.path == "/detokenize");
   }
@@ -312,7 +328,7 @@ void Service::tokenize(HttpRequest&& request, std::shared_ptr<Exchange> exchange
 }
 
 // A stream, of all requests and of the one that "?request=ID" names.
-void Service::watch_routing(const HttpRequest& request, std::shared_ptr<Exchange> exchange) {
+void Service::watch_routing(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   constexpr std::string_view kName = "request=";
   std::string_view id = request.query;
   if (id.starts_with(kName)) id.remove_prefix(kName.size());
@@ -385,7 +401,7 @@ HttpReply Service::models(const HttpRequest& request) {
             {"max_model_len", context}};
   };
   if (request.path.starts_with(kModelPrefix)) {
-    const std::string name = request.path.substr(kModelPrefix.size());
+    const std::string name = without_escapes(request.path.substr(kModelPrefix.size()));
     const bool known = std::find(options_.names.begin(), options_.names.end(), name) != options_.names.end();
     if (known) return json_reply(model_of(name));
     return reply_of(Error{.code = "request.model",

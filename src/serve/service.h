@@ -97,7 +97,7 @@ class Service final : public HttpHandler {
   HttpReply decision(const HttpRequest& request);
   HttpReply tokenizer_info(const HttpRequest& request);
   HttpReply page(const HttpRequest& request);
-  void watch_routing(const HttpRequest& request, std::shared_ptr<Exchange> exchange);
+  void watch_routing(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void tell_routing();
   void generate(HttpRequest&& request, std::shared_ptr<Exchange> exchange, Endpoint endpoint);
   void tokenize(HttpRequest&& request, std::shared_ptr<Exchange> exchange, bool detokenize);

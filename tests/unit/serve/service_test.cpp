@@ -291,6 +291,18 @@ TEST_F(ServeTest, TheContextIsHeldInTheWordsThatClientsKnow) {
             "context_length_exceeded");
 }
 
+TEST_F(ServeTest, NamesOfTheHubAreFoundAsClientsSpellThem) {
+  serve({.service = {.names = {"org/a model"}}});
+  for (const char* const path :
+       {"/v1/models/org/a%20model", "/v1/models/org%2Fa%20model", "/v1/models/org%2fa%20model"}) {
+    EXPECT_EQ(ask(get_text(path)).json()["id"], "org/a model") << path;
+  }
+  for (const char* const path :
+       {"/v1/models/org%2", "/v1/models/org%zza%20model", "/v1/models/%", "/v1/models/%ff%00"}) {
+    EXPECT_EQ(ask(get_text(path)).status, 404) << path;
+  }
+}
+
 TEST_F(ServeTest, UnknownModelsAreNotFound) {
   serve();
   const HttpAnswer answer = post("/v1/chat/completions", std::string(kChat) + R"(, "model": "gpt-4"})");
