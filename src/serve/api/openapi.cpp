@@ -41,7 +41,7 @@ Json body_schema(Endpoint endpoint) {
 Json post(const char* summary, Json body, Json reply, bool streams) {
   Json responses = answers("application/json", std::move(reply),
                            {"400", "401", "403", "404", "408", "413", "415", "429", "500", "503"});
-  if (streams) responses["200"]["content"]["text/event-stream"] = {{"schema", {{"type", "string"}}}};
+  if (streams) responses["200"]["content"]["text/event-stream"] = {{"schema", ref("Event")}};
   return {{"summary", summary},
           {"requestBody", {{"required", true}, {"content", content_of("application/json", std::move(body))}}},
           {"responses", std::move(responses)}};
@@ -68,6 +68,7 @@ Json schemas() {
   list["Error"] = object(
       {"error"}, {{"error", object({"message", "type", "param", "code"},
                                    {{"message", text}, {"type", text}, {"param", maybe_text}, {"code", maybe_text}})}});
+  list["Event"] = object({"data"}, {{"data", text}});  // each of a stream
   list["Usage"] = object({"prompt_tokens", "completion_tokens", "total_tokens"},
                          {{"prompt_tokens", number}, {"completion_tokens", number}, {"total_tokens", number}});
   const auto reply = [&](Json choice) {
@@ -150,8 +151,8 @@ Json openapi_json(const std::string& version) {
   paths["/openapi.json"]["get"] = get("This document", "application/json", any);
   paths["/v1/status"]["get"] = get("Counts of the moment", "application/json", any);
   paths["/v1/decision"]["get"] = get("Which kernel serves each layer, and why", "application/json", any);
-  paths["/v1/routing"]["get"] =
-      get("How many tokens each expert took, of all requests and of one, as it changes", "text/event-stream", text);
+  paths["/v1/routing"]["get"] = get("How many tokens each expert took, of all requests and of one, as it changes",
+                                    "text/event-stream", ref("Event"));
   paths["/v1/routing"]["parameters"] =
       Json::array({{{"name", "request"}, {"in", "query"}, {"description", "The id of a reply"}, {"schema", text}}});
   return {{"openapi", "3.1.0"},
