@@ -101,7 +101,7 @@ MORACLE_API moracle_status moracle_inspect(const char* model, char** json, morac
 typedef struct moracle_explain_options {
   uint32_t size;
   uint32_t reserved;
-  const char* device; /* "cpu", a name that `moracle devices` lists, or a JSON file; null: "cpu" */
+  const char* device; /* "cpu", "cuda:0", a name that `moracle devices` lists, or a JSON file; null: "cpu" */
   const moracle_policy* policy;
 } moracle_explain_options;
 MORACLE_API moracle_status moracle_explain(const char* model, const moracle_explain_options* options, char** json,
@@ -128,7 +128,8 @@ typedef struct moracle_verify_options {
   const char* layout; /* pack experts in another device's layout and run the packed bytes here; null: none */
   const moracle_policy* policy;
   moracle_on_progress on_progress;
-  void* context; /* of on_progress */
+  void* context;      /* of on_progress */
+  const char* device; /* as in moracle_engine_options */
 } moracle_verify_options;
 MORACLE_API moracle_status moracle_verify(const char* model, const moracle_verify_options* options, char** json,
                                           moracle_error** error);
@@ -268,10 +269,12 @@ typedef struct moracle_engine_options {
   uint32_t size;
   int32_t threads; /* 0: the cores of this machine */
   const moracle_policy* policy;
-  moracle_on_progress on_progress; /* bytes of weights; null: none */
+  moracle_on_progress on_progress; /* bytes of weights; a load ends once it is through; null: none */
   void* context;                   /* of on_progress */
   /* In what numbers keys, values and latents are kept: "f32", "bf16" or "int8"; null: bf16, with backend "ref" f32. */
   const char* kv;
+  /* "cpu", or the GPU that computes the experts: "cuda:0" and so on; null: "cpu". */
+  const char* device;
 } moracle_engine_options;
 
 /* Validates, decides, packs; on error nothing stays behind. Any thread. */

@@ -319,15 +319,17 @@ struct Prompt {
 
 class Engine {
  public:
-  // `kv`: in what numbers keys, values and latents are kept, as in PlanQuestion.
+  // `kv`: in what numbers keys, values and latents are kept, as in PlanQuestion. `device`: "cuda:0" and so on, the GPU
+  // that computes the experts.
   static Expected<Engine> open(const std::string& model, int threads = 0, const Policy& policy = {},
-                               const std::string& kv = {}) {
+                               const std::string& kv = {}, const std::string& device = "cpu") {
     const detail::CPolicy how(policy);
     moracle_engine_options options{};
     options.size = sizeof options;
     options.threads = threads;
     options.policy = &how.value;
     if (!kv.empty()) options.kv = kv.c_str();
+    options.device = device.c_str();
     moracle_engine* handle = nullptr;
     moracle_error* error = nullptr;
     if (moracle_engine_open(model.c_str(), &options, &handle, &error) != MORACLE_OK) return detail::take(error);

@@ -82,11 +82,13 @@ class Engine(Owner):
         threads: int = 0,
         policy: Optional[Policy] = None,
         kv: Optional[str] = None,
+        device: Optional[str] = None,
         on_progress: Optional[Callable[[int, int], Any]] = None,
     ) -> None:
-        """`kv`: the numbers of keys, values and latents: "f32", "bf16" or "int8".
+        """`kv`: the numbers of keys, values and latents: "f32", "bf16" or "int8". `device`: "cuda:0" and so on, which
+        computes the experts.
 
-        `on_progress` gets bytes of weights that are loaded, and in all.
+        `on_progress` gets bytes of weights that are loaded, and in all; what it raises ends the load.
         """
         raised: list[BaseException] = []
 
@@ -96,19 +98,23 @@ class Engine(Owner):
                     on_progress(done, total)
             except BaseException as error:  # noqa: BLE001 - raised again below
                 raised.append(error)
-            return 0
+            return int(bool(raised))
 
         options = CEngineOptions(
-            threads=integer(threads, "threads", 32), policy=policy_pointer(policy), kv=encoded(kv)
+            threads=integer(threads, "threads", 32),
+            policy=policy_pointer(policy),
+            kv=encoded(kv),
+            device=encoded(device),
         )
         if on_progress is not None:
             options.on_progress = ON_PROGRESS(progress)
         handle = ctypes.c_void_p()
-        call("moracle_engine_open", path_of(model), ctypes.byref(options), ctypes.byref(handle))
+        try:
+            call("moracle_engine_open", path_of(model), ctypes.byref(options), ctypes.byref(handle))
+        finally:
+            if raised:
+                raise raised[0]
         self._handle = Handle("engine", handle)
-        if raised:
-            self.close()
-            raise raised[0]
 
     def describe(self) -> Json:
         """Sizes, backends, load time and warnings."""

@@ -13,7 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Optional, TypeVar, Union
 
-__all__ = ["Error", "Handle", "Json", "Model", "Owner", "Policy", "abi_version", "call", "document", "library", "version"]
+__all__ = [
+    "Error",
+    "Handle",
+    "Json",
+    "Model",
+    "Owner",
+    "Policy",
+    "abi_version",
+    "call",
+    "document",
+    "library",
+    "version",
+]
 
 Json = dict[str, Any]
 Model = Union[str, "os.PathLike[str]"]
@@ -90,6 +102,7 @@ class CVerifyOptions(Struct):
         ("policy", ctypes.POINTER(CPolicy)),
         ("on_progress", ON_PROGRESS),
         ("context", ctypes.c_void_p),
+        ("device", ctypes.c_char_p),
     ]
 
 
@@ -174,6 +187,7 @@ class CEngineOptions(Struct):
         ("on_progress", ON_PROGRESS),
         ("context", ctypes.c_void_p),
         ("kv", ctypes.c_char_p),
+        ("device", ctypes.c_char_p),
     ]
 
 

@@ -65,12 +65,14 @@ def verify(
     tokens: int = 0,
     threads: int = 0,
     layout: Optional[str] = None,
+    device: Optional[str] = None,
     policy: Optional[Policy] = None,
     on_progress: Optional[Callable[[int, int], Any]] = None,
 ) -> Json:
     """Weights checked, and every MoE layer held against the fp32 reference: `moracle verify --json`.
 
-    What `on_progress` raises ends the work, and is raised here.
+    `device`: "cuda:0" and so on, which computes the experts. What `on_progress` raises ends the work, and is raised
+    here.
     """
     raised: list[BaseException] = []
 
@@ -88,6 +90,7 @@ def verify(
         layout=encoded(layout),
         policy=policy_pointer(policy),
         on_progress=ON_PROGRESS(progress),
+        device=encoded(device),
     )
     try:
         return document("moracle_verify", path_of(model), ctypes.byref(options))

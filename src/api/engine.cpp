@@ -1,10 +1,12 @@
 // The C interface of the engine.
 #include "api/engine.h"
 
+#include <atomic>
 #include <mutex>
 
 #include "api/documents.h"
 #include "base/printable.h"
+#include "device/place.h"
 #include "text/template/chat_templates.h"
 
 namespace moracle::api {
@@ -22,16 +24,21 @@ Result<std::shared_ptr<OpenEngine>> open(const std::string& folder, const moracl
     return wrong_argument("range", "options.threads", "0 to 1024", std::to_string(options.threads));
   SessionOptions session;
   session.folder = folder;
-  session.machine = probe_machine();
+  MORACLE_ASSIGN(const std::string device, read_device(options.device));
+  MORACLE_ASSIGN(Place place, place_of_work(device, "options.device"));
+  session.machine = std::move(place.host);
+  session.device = std::move(place.device);
   MORACLE_ASSIGN(session.policy, read_policy(options.policy));
   MORACLE_ASSIGN(session.kv, read_kv(options.kv));
   session.threads = options.threads;
+  std::atomic<bool> stopped{false};
   if (options.on_progress != nullptr) {
     session.on_progress = [&](const LoadProgress& progress) {
-      options.on_progress(options.context, progress.bytes_done, progress.bytes_total);
+      if (options.on_progress(options.context, progress.bytes_done, progress.bytes_total) != 0) stopped = true;
     };
   }
   MORACLE_ASSIGN(auto opened, Session::open(session));
+  if (stopped) return Error{.code = "call.interrupted", .where = "open", .found = "on_progress asked to stop"};
   return std::make_shared<OpenEngine>(std::move(opened));
 }
 

@@ -3,6 +3,7 @@
 
 #include "api/documents.h"
 #include "api/edge/call.h"
+#include "device/place.h"
 #include "model/load/explain_plan.h"
 #include "verify/verify.h"
 
@@ -27,10 +28,6 @@ moracle_status ask(std::string_view doing, const char* model, char** json, morac
   });
 }
 
-Result<std::string> read_device(const char* device) {
-  return device == nullptr ? Result<std::string>("cpu") : read_text(device, "options.device");
-}
-
 Result<std::int64_t> in_range(std::int64_t value, std::int64_t low, std::int64_t high, std::string_view name) {
   if (value >= low && value <= high) return value;
   return wrong_argument("range", name, std::to_string(low) + " to " + std::to_string(high), std::to_string(value));
@@ -46,17 +43,19 @@ Result<Json> explain(const std::string& folder, const moracle_explain_options* g
   MORACLE_ASSIGN(const auto options, read_struct(given, "options"));
   MORACLE_ASSIGN(const std::string device, read_device(options.device));
   MORACLE_ASSIGN(const Policy policy, read_policy(options.policy));
-  MORACLE_ASSIGN(const Machine machine, resolve_machine(device));
+  MORACLE_ASSIGN(const Place place, resolve_place(device, "options.device"));
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
-  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, machine, policy));
-  return explain_plan_json(*plan, machine);
+  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, {place.host, place.device}, policy));
+  return explain_plan_json(*plan, place.machine());
 }
 
 Result<Json> plan(const std::string& folder, const moracle_plan_options* given) {
   MORACLE_ASSIGN(const auto options, read_struct(given, "options"));
   MemoryQuestion question;
   MORACLE_ASSIGN(const std::string device, read_device(options.device));
-  MORACLE_ASSIGN(question.host, resolve_machine(device));
+  MORACLE_ASSIGN(const Place place, resolve_place(device, "options.device"));
+  question.host = place.host;
+  question.device = place.device;
   MORACLE_ASSIGN(question.policy, read_policy(options.policy));
   MORACLE_ASSIGN(const auto tp, in_range(options.tp, 0, kMostRanks, "options.tp"));
   MORACLE_ASSIGN(const auto ep, in_range(options.ep, 0, kMostRanks, "options.ep"));
@@ -86,10 +85,12 @@ Result<Json> verify(const std::string& folder, const moracle_verify_options* giv
     };
     verification.interrupted = [&] { return stopped; };
   }
-  const Machine machine = probe_machine();
+  MORACLE_ASSIGN(const std::string device, read_device(options.device));
+  MORACLE_ASSIGN(const Place place, place_of_work(device, "options.device"));
+  verification.device = place.device;
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
-  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, machine, policy));
-  ThreadPool pool(threads > 0 ? static_cast<int>(threads) : machine.cores);
+  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, {place.host, place.device}, policy));
+  ThreadPool pool(threads > 0 ? static_cast<int>(threads) : place.host.cores);
   MORACLE_ASSIGN(const Verification result, moracle::verify(*plan, pool, verification));
   if (result.interrupted)
     return Error{.code = "call.interrupted", .where = "verify", .found = "on_progress asked to stop"};

@@ -91,7 +91,7 @@ struct DevicesCommand {
 };
 
 Result<> devices_command(const DevicesCommand& options, Console& console) {
-  MORACLE_ASSIGN(const Place place, resolve_place(options.device));
+  MORACLE_ASSIGN(const Place place, resolve_place(options.device, "--device"));
   const Machine machine = place.machine();
   const bool here = options.device == "cpu";
   const std::optional<double> bandwidth = here ? quick_bandwidth(machine) : std::nullopt;

@@ -42,7 +42,7 @@ CLI::Validator assignment() {
 Result<> explain(const ExplainCommand& options, Console& console) {
   tell_no_cache(console, options.no_cache);
   if (!options.requests.empty()) return answer_vllm_requests(options.requests, console);
-  MORACLE_ASSIGN(const Place place, resolve_place(options.device));
+  MORACLE_ASSIGN(const Place place, resolve_place(options.device, "--device"));
   const Machine machine = place.machine();
   MORACLE_ASSIGN(const auto folder, locate_model(options.model));
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));

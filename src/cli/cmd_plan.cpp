@@ -154,7 +154,7 @@ Error as_options(Error error) {
 
 int plan_command(const PlanCommand& options, Console& console) {
   const auto ask = [&]() -> Result<MemoryPlan> {
-    MORACLE_ASSIGN(const Place place, resolve_place(options.device));
+    MORACLE_ASSIGN(const Place place, resolve_place(options.device, "--device"));
     MORACLE_ASSIGN(const auto folder, locate_model(options.model));
     return plan_memory(folder, {.host = place.host,
                                 .device = place.device,

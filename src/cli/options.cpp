@@ -135,26 +135,8 @@ void ComputeOptions::add(CLI::App& command, bool with_batch_invariant) {
       ->type_name("D");
 }
 
-Result<Place> resolve_place(const std::string& device) {
-  if (!names_device(device)) {
-    MORACLE_ASSIGN(Machine machine, resolve_machine(device));
-    return Place{.host = std::move(machine)};
-  }
-  MORACLE_ASSIGN(std::shared_ptr<Device> opened, open_device(device));
-  return Place{.host = probe_machine(), .device = std::move(opened)};
-}
-
 Result<Place> ComputeOptions::place() const {
-  if (names_device(device)) return resolve_place(device);
-  Machine here = probe_machine();
-  if (device == "cpu") return Place{.host = std::move(here)};
-  MORACLE_ASSIGN(const Machine named, resolve_machine(device));
-  if (named.fingerprint() == here.fingerprint()) return Place{.host = std::move(here)};
-  return Error{.code = "device.elsewhere",
-               .where = "--device",
-               .wanted = "a device of this machine (cpu, or cuda:0 and so on)",
-               .found = "'" + device + "'",
-               .advice = "`moracle explain --device " + device + "` says what would be chosen there"};
+  return place_of_work(device, "--device");
 }
 
 void add_model(CLI::App& command, std::string& model) {

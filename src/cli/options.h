@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 #include "cli/console.h"
-#include "device/device.h"
+#include "device/place.h"
 #include "generate/session.h"
 #include "machine/machine.h"
 #include "oracle/decide.h"
@@ -39,17 +39,6 @@ struct BackendOptions {
   void add(CLI::App& command, bool with_batch_invariant = true);
   [[nodiscard]] Policy policy_value() const;
 };
-
-// Where a command computes.
-struct Place {
-  Machine host;
-  std::shared_ptr<Device> device{};  // null: the host computes everything
-  // That of the device, if there is one.
-  [[nodiscard]] Machine machine() const { return device != nullptr ? device->machine() : host; }
-};
-// What `explain`, `plan` and their like decide for: also a machine elsewhere, as the host. Errors: those of
-// resolve_machine and open_device.
-Result<Place> resolve_place(const std::string& device);
 
 // What every command that computes takes.
 struct ComputeOptions : BackendOptions {

@@ -61,7 +61,15 @@ std::vector<std::filesystem::path> device_library_paths() {
   if (const char* named = std::getenv("MORACLE_CUDA_LIBRARY"); named != nullptr && *named != '\0') return {named};
   std::error_code failed;
   const auto folder = std::filesystem::read_symlink("/proc/self/exe", failed).parent_path();
-  return {folder / kCudaLibraryName, (folder / "../lib/moracle").lexically_normal() / kCudaLibraryName};
+  std::vector<std::filesystem::path> paths{folder / kCudaLibraryName,
+                                           (folder / "../lib/moracle").lexically_normal() / kCudaLibraryName};
+  // Of a program that links or loads the library: beside that.
+  Dl_info own{};
+  if (::dladdr(reinterpret_cast<const void*>(&open_device_library), &own) != 0 && own.dli_fname != nullptr) {
+    const auto beside = std::filesystem::canonical(own.dli_fname, failed).parent_path();
+    if (!failed && beside != folder) paths.push_back(beside / kCudaLibraryName);
+  }
+  return paths;
 }
 
 const Result<const DeviceApi*>& device_library() {

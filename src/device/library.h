@@ -16,7 +16,7 @@ inline constexpr const char* kCudaLibraryName = "libmoracle_cuda.so";
 Result<const DeviceApi*> open_device_library(const std::filesystem::path& path);
 
 // Where the object is looked for: MORACLE_CUDA_LIBRARY alone where it is set, else beside the program, then in
-// ../lib/moracle.
+// ../lib/moracle, then beside the shared library that this code is in.
 [[nodiscard]] std::vector<std::filesystem::path> device_library_paths();
 
 // The first of these that exists, opened once a process. Errors: "device.library" that names every place, those of

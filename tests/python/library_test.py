@@ -308,6 +308,17 @@ class Engines(TestCase):
             self.assertEqual(plain.generate("The old man", max_tokens=10, temperature=0).text, said["text"])
         self.assert_code("argument.name", moracle.Engine, QWEN, kv="f16")
 
+    def test_a_gpu_that_is_not_here(self):
+        for where, function in (("engine", moracle.Engine), ("verify", moracle.verify), ("explain", moracle.explain),
+                                ("plan", moracle.plan)):
+            with self.subTest(where):
+                self.assert_code("device.unknown", function, QWEN, device="cuda:x")
+                with self.assertRaises(moracle.Error) as caught:
+                    function(QWEN, device="cuda:63")
+                self.assertRegex(caught.exception.code, r"^device\.")
+                self.assertTrue(caught.exception.wanted)
+        self.assert_code("device.elsewhere", moracle.Engine, QWEN, device="h200")
+
     def test_two_in_one_process(self):
         with moracle.Engine(MIXTRAL, threads=2) as other:
             alone = [engine.generate("The", max_tokens=5, temperature=0).text for engine in (self.engine, other)]

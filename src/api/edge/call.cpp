@@ -155,6 +155,10 @@ Result<Policy> read_policy(const moracle_policy* policy) {
   return result;
 }
 
+Result<std::string> read_device(const char* device) {
+  return device == nullptr ? Result<std::string>("cpu") : read_text(device, "options.device");
+}
+
 Result<std::optional<KvType>> read_kv(const char* kv) {
   if (kv == nullptr) return std::optional<KvType>();
   MORACLE_ASSIGN(const std::string name, read_text(kv, "options.kv"));

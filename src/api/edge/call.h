@@ -65,6 +65,8 @@ Result<> write_struct(const void* from, std::size_t known, void* to, std::string
 // Errors: "argument.null", "text.utf8" for text that is no UTF-8.
 Result<std::string> read_text(const char* text, std::string_view name);
 Result<Policy> read_policy(const moracle_policy* policy);
+// "cpu" for null. Errors: "text.utf8".
+Result<std::string> read_device(const char* device);
 // Empty for null. Errors: "argument.name".
 Result<std::optional<KvType>> read_kv(const char* kv);
 
