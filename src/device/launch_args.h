@@ -124,13 +124,13 @@ inline constexpr std::size_t kDecodeSharedSums = 128;  // tiles
 inline constexpr std::size_t kDecodeStateBytes =
     256 + kDecodeSharedSums * kDecodeTokens * 8 * 8 + std::size_t{2} * kDecodePairs * kDecodeIntermediate * 2;
 
-// Larger calls over packs in records (kernels/cuda/prefill): blocks that sort pairs, and tiles of up to 128 of them.
+// Larger calls over packs in records (kernels/cuda/prefill): blocks that sort pairs, and tiles of 64 or 128 of them.
 inline constexpr std::int32_t kPairsAShare = 2048;
 constexpr std::int64_t pair_shares(std::int64_t pairs) {
   return (pairs + kPairsAShare - 1) / kPairsAShare;
 }
 constexpr std::int64_t most_row_tiles(std::int64_t pairs, std::int64_t experts) {
-  return (pairs < experts ? pairs : experts) + pairs / 128;
+  return (pairs < experts ? pairs : experts) + pairs / 64;
 }
 
 // Tiles of kPairTileRows pairs of one expert, at most.

@@ -110,7 +110,8 @@ TEST_F(DeviceKernelsTest, StreamedExpertsAreThoseOfRefAndOfTheSteps) {
                                    std::to_string(layer.tokens) + " tokens, top " + std::to_string(layer.top_k) +
                                    (skewed ? ", skewed" : "");
           for (const float value : found) ASSERT_TRUE(std::isfinite(value)) << what;
-          const bool many = layer.tokens > kDecodeTokens || layer.tokens * layer.top_k > kDecodePairs;
+          const std::int64_t pairs = layer.tokens * layer.top_k;
+          const bool many = layer.tokens > kDecodeTokens || pairs >= 8 * layer.experts;
           const double other = many ? roundings(4) : kOtherOrder;
           EXPECT_LE(relative_error(found, steps), test::has_gpu() ? other : 0.0) << what;
           EXPECT_EQ(run_on(*card, experts, activation, layer, input), found) << what << ": again";
@@ -127,7 +128,7 @@ TEST_F(DeviceKernelsTest, StreamedExpertsAreThoseOfRefAndOfTheSteps) {
 // All tokens on one expert, ids of no expert, a call without one, and no token: one after the other over the same
 // memory, directly and from a graph, twice the same bits.
 TEST_F(DeviceKernelsTest, StreamedCallsLeaveNothingBehind) {
-  const std::int64_t experts_count = test::has_gpu() ? 6 : 2;
+  const std::int64_t experts_count = test::has_gpu() ? 12 : 2;
   const CanonicalExperts experts = test::random_experts(
       {.key = kInt4, .activation = {}, .experts = experts_count, .hidden = 2048, .intermediate = 768}, rng_);
   ThreadPool pool(8);
@@ -148,7 +149,7 @@ TEST_F(DeviceKernelsTest, StreamedCallsLeaveNothingBehind) {
                           {"one pair", 1, 1, {0}}};
   if (test::has_gpu()) {
     cases.push_back({"all on one expert", 64, 1, std::vector<std::int32_t>(64, 5)});
-    cases.push_back({"no expert of many", 40, 1, std::vector<std::int32_t>(40, 6)});
+    cases.push_back({"no expert of many", 40, 1, std::vector<std::int32_t>(40, 12)});
     cases.push_back({"one token", 1, 3, {5, 3, 0}});
     cases.push_back({"experts named often", 8, 8, std::vector<std::int32_t>(64, 4)});
     cases.push_back({"every token on two", 64, 8, {}});
@@ -194,7 +195,9 @@ TEST_F(DeviceKernelsTest, StreamedCallsLeaveNothingBehind) {
       }
       if (round == 0) {
         enqueue(**steps, c.tokens);
-        EXPECT_LE(relative_error(found, out.read(stream_)), kOtherOrder) << c.name;
+        EXPECT_LE(relative_error(found, out.read(stream_)),
+                  c.tokens * c.top_k < 8 * experts_count ? kOtherOrder : roundings(4))
+            << c.name;
         outs.push_back(found);
       } else {
         EXPECT_EQ(found, outs[i]) << c.name << ", round " << round;

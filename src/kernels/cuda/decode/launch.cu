@@ -3,7 +3,11 @@
 namespace moracle::cuda {
 
 bool can_stream(const ExpertsArgs& args) {
-  return args.tokens <= kDecodeTokens && args.tokens * args.top_k <= kDecodePairs;
+  // Rows an expert, on average, from which reading weights once for every eight of them takes longer than grouped
+  // products.
+  constexpr int kManyRows = 8;
+  const int pairs = args.tokens * args.top_k;
+  return args.tokens <= kDecodeTokens && pairs <= kDecodePairs && pairs < kManyRows * args.experts;
 }
 
 int launch_streamed(const ExpertsArgs& args, cudaStream_t stream) {

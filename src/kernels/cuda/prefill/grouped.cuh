@@ -3,11 +3,11 @@
 //
 //   tile      256 weight rows of an expert times up to 128 of its rows (pairs of token and choice)
 //   stage     64 columns of a tile: codes and scales as records hold them, and the rows' inputs, 128 bytes each
-//   producer  one warpgroup, whose threads copy 16 bytes at a time: records lie too far apart for bulk copies, of which
-//   a
-//             stage would take 32. It never waits for a copy
-//   consumers two warpgroups, 128 weight rows each, as two products of 64: one half is decoded while the other
-//   multiplies
+//   producer  one warpgroup, whose threads copy 16 bytes at a time and never wait for a copy: records lie too far apart
+//             for bulk copies, of which a stage would take 32
+//   consumers two warpgroups, 128 weight rows each, as two products of 64; for few rows an expert, where decoding is
+//   all,
+//             four warpgroups of one product. What comes next is decoded while a product is under way
 //
 // Blocks stay, and take tiles in turn; tiles are sorted by the width of their products. Columns are permuted as records
 // permute them, in x and in hidden rows alike. Each row is multiplied alone: whatever else a tile holds, its bits are
@@ -39,6 +39,8 @@ struct GroupedArgs {
   const std::int32_t* listed;
   std::uint16_t* out;  // [rows, out_columns] in bf16; of gated ones permuted
   std::int32_t out_columns;
+  std::int32_t most_rows;  // of a tile
+  bool gated;
   GateArgs gate;
 };
 
@@ -46,13 +48,22 @@ inline constexpr int kStageColumns = 64;
 inline constexpr int kStages = 8;
 inline constexpr int kTileWeights = 256;  // weight rows
 inline constexpr int kTileTiles = kTileWeights / kTileRows;
-inline constexpr int kStageRowBytes = kMostTileRows * kStageColumns * 2;
 inline constexpr int kTileCodes = kTileRows * kStageColumns / 2;  // bytes of a stage
 inline constexpr int kTileScales = 32;
 inline constexpr int kStageWeightBytes = kTileTiles * (kTileCodes + kTileScales);
-inline constexpr int kGroupedThreads = 384;
 inline constexpr float kNoLimit = std::numeric_limits<float>::infinity();
-inline constexpr int kGroupedShared = 1024 + kStages * (kStageRowBytes + kStageWeightBytes) + 2 * kStages * 8;
+
+// kHalves products of 64 weight rows a warpgroup.
+template <int kHalves>
+struct GroupedPlan {
+  static constexpr int kMostRows = kHalves == 2 ? kMostTileRows : kFewTileRows;
+  static constexpr int kGroups = kTileWeights / (64 * kHalves);
+  static constexpr int kThreads = 128 * (1 + kGroups);
+  static constexpr int kProducerRegisters = kHalves == 2 ? 40 : 32;
+  static constexpr int kConsumerRegisters = kHalves == 2 ? 232 : 112;
+  static constexpr int kRowBytes = kMostRows * kStageColumns * 2;  // of a stage
+  static constexpr int kShared = 1024 + kStages * (kRowBytes + kStageWeightBytes) + 2 * kStages * 8;
+};
 
 // Ring of stages, for one side of it.
 struct StageAt {
@@ -65,8 +76,12 @@ struct StageAt {
   }
 };
 
-template <class Code, bool kGated>
+template <class Code, bool kGated, int kHalves>
 class GroupedBlock {
+  using Plan = GroupedPlan<kHalves>;
+  using Sums = float[kHalves][Plan::kMostRows / 2];
+  using Fragments = std::uint32_t[2][4][4];
+
  public:
   __device__ __forceinline__ GroupedBlock(const GroupedArgs& args, std::uint32_t memory)
       : args_(args), base_((memory + 1023) & ~1023U) {}
@@ -74,30 +89,30 @@ class GroupedBlock {
   __device__ __forceinline__ void run() {
     if (threadIdx.x == 0) {
       for (int i = 0; i < kStages; ++i) {
-        init_barrier(full(i), 128);  // threads that copy
-        init_barrier(empty(i), 8);   // warps that read
+        init_barrier(full(i), 128);                 // threads that copy
+        init_barrier(empty(i), 4 * Plan::kGroups);  // warps that read
       }
       publish_barriers();
     }
     __syncthreads();
     if (threadIdx.x < 128) {
-      asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+      asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Plan::kProducerRegisters));
       produce();
     } else {
-      asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+      asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Plan::kConsumerRegisters));
       consume();
     }
   }
 
  private:
   [[nodiscard]] __device__ __forceinline__ std::uint32_t rows_at(std::uint32_t stage) const {
-    return base_ + stage * kStageRowBytes;
+    return base_ + stage * Plan::kRowBytes;
   }
   [[nodiscard]] __device__ __forceinline__ std::uint32_t weights_at(std::uint32_t stage) const {
-    return base_ + kStages * kStageRowBytes + stage * kStageWeightBytes;
+    return base_ + kStages * Plan::kRowBytes + stage * kStageWeightBytes;
   }
   [[nodiscard]] __device__ __forceinline__ std::uint32_t full(std::uint32_t stage) const {
-    return base_ + kStages * (kStageRowBytes + kStageWeightBytes) + 8 * stage;
+    return base_ + kStages * (Plan::kRowBytes + kStageWeightBytes) + 8 * stage;
   }
   [[nodiscard]] __device__ __forceinline__ std::uint32_t empty(std::uint32_t stage) const {
     return full(stage) + 8 * kStages;
@@ -118,9 +133,9 @@ class GroupedBlock {
       const RowTile tile = args_.list[item / weight_tiles()];
       const int first_tile = item % weight_tiles() * kTileTiles;
       const int tiles = min(kTileTiles, args_.row_tiles - first_tile);
-      std::uint32_t row_words[8];
+      std::uint32_t row_words[Plan::kMostRows / 16];
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
+      for (int i = 0; i < Plan::kMostRows / 16; ++i) {
         const int row = thread / 8 + 16 * i;
         const int source = tile.first + (row < tile.count ? row : 0);
         const int input = args_.pairs != nullptr ? __ldg(args_.pairs + source) / args_.top_k : source;
@@ -150,7 +165,7 @@ class GroupedBlock {
                   scales + offset + inside / (kStageColumns * Code::kPairsAScale) * kTileScales);
         }
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
+        for (int i = 0; i < Plan::kMostRows / 16; ++i) {
           if (16 * i >= tile.width) break;
           copy_16(rows_at(at.stage) + to + i * 2048,
                   reinterpret_cast<const uint4*>(args_.inputs) + row_words[i] + column / 8);
@@ -181,10 +196,12 @@ class GroupedBlock {
     StageAt at;
     int item = static_cast<int>(blockIdx.x);
     const int count = items();
-    take<128>(item, count, at);
-    take<112>(item, count, at);
-    take<96>(item, count, at);
-    take<80>(item, count, at);
+    if constexpr (kHalves == 2) {
+      take<128>(item, count, at);
+      take<112>(item, count, at);
+      take<96>(item, count, at);
+      take<80>(item, count, at);
+    }
     take<64>(item, count, at);
     take<48>(item, count, at);
     take<32>(item, count, at);
@@ -198,9 +215,9 @@ class GroupedBlock {
     while (item < count) {
       const RowTile tile = args_.list[item / weight_tiles()];
       if (tile.width != kWidth) return;
-      float sums[2][64];
+      Sums sums;
       multiply<kWidth>(sums, at);
-      store<kWidth>(sums, tile, item % weight_tiles() * kTileTiles + group() * 8 + warp());
+      store<kWidth>(sums, tile, item % weight_tiles() * kTileTiles + first_tile());
       item += static_cast<int>(gridDim.x);
     }
   }
@@ -210,58 +227,72 @@ class GroupedBlock {
     wait_barrier(full(at.stage), at.phase);
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
+  // Of 16 weight rows, for the warp's first product; the second is four tiles behind.
+  [[nodiscard]] static __device__ __forceinline__ int first_tile() { return group() * 4 * kHalves + warp(); }
+
   // What four fragments of one of the thread's two products are made of.
   struct Held {
     uint4 words;
     std::uint32_t scales;
   };
   [[nodiscard]] __device__ __forceinline__ Held load(std::uint32_t stage, int half) const {
-    const std::uint32_t tile = static_cast<std::uint32_t>(group() * 8 + half * 4 + warp());
+    const std::uint32_t tile = static_cast<std::uint32_t>(first_tile() + half * 4);
     return {load_shared_16(weights_at(stage) + tile * kTileCodes + lane() * 16),
             load_shared_4(weights_at(stage) + kTileTiles * kTileCodes + tile * kTileScales + lane() / 4 * 4)};
   }
 
+  // The product of stage `s` that fragments[kBuffer] hold, while the fragments of what comes next are decoded.
+  template <int kWidth, int kBuffer>
+  __device__ __forceinline__ void multiply_batch(Sums& sums, Fragments& fragments, StageAt& at, int s,
+                                                 int stages) const {
+    constexpr int kHalf = kHalves == 2 ? kBuffer : 0;
+    constexpr bool kLast = kHalf == kHalves - 1;  // of the stage
+    const std::uint64_t rows = swizzled_rows(rows_at(at.stage));
+    const std::uint32_t before = at.stage == 0 ? kStages - 1 : at.stage - 1;
+    open_products();
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      multiply_group<kWidth>(sums[kHalf], fragments[kBuffer][i], rows + i * 2, i > 0 || s > 0 ? 1 : 0);
+    commit_products();
+    StageAt next = at;
+    if constexpr (kLast) next.step();
+    if (kLast && s + 1 < stages) wait_stage(next);
+    // Behind the last stage what is read is not used.
+    const Held held = load(next.stage, kLast ? 0 : 1);
+    wait_products<1>();
+    // What was multiplied before is done, the last of the stage before among it.
+    if (kHalf == 0 && s > 0) arrive_warp(empty(before), lane());
+    ScaledWeights<Code>::decode(fragments[1 - kBuffer], held.words, held.scales);
+    at = next;
+  }
+
   template <int kWidth>
-  __device__ __forceinline__ void multiply(float (&sums)[2][64], StageAt& at) const {
-    std::uint32_t fragments[2][4][4];
+  __device__ __forceinline__ void multiply(Sums& sums, StageAt& at) const {
+    Fragments fragments;
     wait_stage(at);
-    Held held = load(at.stage, 0);
+    const Held held = load(at.stage, 0);
     ScaledWeights<Code>::decode(fragments[0], held.words, held.scales);
     const int stages = args_.columns / kStageColumns;
 #pragma unroll 1
-    for (int s = 0; s < stages; ++s) {
-      const std::uint64_t rows = swizzled_rows(rows_at(at.stage));
-      const std::uint32_t before = at.stage == 0 ? kStages - 1 : at.stage - 1;
-      StageAt next = at;
-      next.step();
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        open_products();
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          multiply_group<kWidth>(sums[half], fragments[half][i], rows + i * 2, i > 0 || s > 0 ? 1 : 0);
-        commit_products();
-        if (half == 1 && s + 1 < stages) wait_stage(next);
-        // Behind the last stage what is read is not used.
-        held = load(half == 0 ? at.stage : next.stage, 1 - half);
-        wait_products<1>();
-        // What was multiplied before is done, the last of the stage before among it.
-        if (half == 0 && s > 0) arrive_warp(empty(before), lane());
-        ScaledWeights<Code>::decode(fragments[1 - half], held.words, held.scales);
-      }
-      at = next;
+    for (int s = 0; s < stages; s += 3 - kHalves) {
+      multiply_batch<kWidth, 0>(sums, fragments, at, s, stages);
+      if (kHalves == 2) multiply_batch<kWidth, 1>(sums, fragments, at, s, stages);
+      if (kHalves == 1 && s + 1 < stages) multiply_batch<kWidth, 1>(sums, fragments, at, s + 1, stages);
     }
     wait_products<0>();
     // Sums are read behind the wait alone.
 #pragma unroll
-    for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(sums[0][i]), "+f"(sums[1][i])::"memory");
+    for (int half = 0; half < kHalves; ++half) {
+#pragma unroll
+      for (int i = 0; i < kWidth / 2; ++i) asm volatile("" : "+f"(sums[half][i])::"memory");
+    }
     arrive_warp(empty(at.stage == 0 ? kStages - 1 : at.stage - 1), lane());
   }
 
   template <int kWidth>
-  __device__ __forceinline__ void store(const float (&sums)[2][64], const RowTile& tile, int first_tile) const {
+  __device__ __forceinline__ void store(const Sums& sums, const RowTile& tile, int first_tile) const {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < kHalves; ++half) {
       const int row_tile = first_tile + half * 4;
       if (row_tile >= args_.row_tiles) return;
       float upper_bias = 0.0F;
@@ -315,21 +346,33 @@ class GroupedBlock {
   std::uint32_t base_;
 };
 
-template <class Code, bool kGated>
-__global__ void __launch_bounds__(kGroupedThreads, 1) multiply_grouped(const __grid_constant__ GroupedArgs args) {
+template <class Code, bool kGated, int kHalves>
+__global__ void __launch_bounds__(GroupedPlan<kHalves>::kThreads, 1)
+    multiply_grouped(const __grid_constant__ GroupedArgs args) {
   extern __shared__ __align__(128) std::uint8_t memory[];
-  GroupedBlock<Code, kGated>(args, shared_address(memory)).run();
+  GroupedBlock<Code, kGated, kHalves>(args, shared_address(memory)).run();
+}
+
+template <class Code, bool kGated, int kHalves>
+int launch_grouped_plan(const GroupedArgs& args, int blocks, cudaStream_t stream) {
+  using Plan = GroupedPlan<kHalves>;
+  const auto kernel = multiply_grouped<Code, kGated, kHalves>;
+  if (const cudaError_t error =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kShared);
+      error != cudaSuccess)
+    return error;
+  kernel<<<static_cast<unsigned>(blocks), Plan::kThreads, Plan::kShared, stream>>>(args);
+  return cudaGetLastError();
 }
 
 template <class Code>
-int launch_grouped_as(const GroupedArgs& args, bool gated, int blocks, cudaStream_t stream) {
-  const auto kernel = gated ? multiply_grouped<Code, true> : multiply_grouped<Code, false>;
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kGroupedShared);
-      error != cudaSuccess)
-    return error;
-  kernel<<<static_cast<unsigned>(blocks), kGroupedThreads, kGroupedShared, stream>>>(args);
-  return cudaGetLastError();
+int launch_grouped_as(const GroupedArgs& args, int blocks, cudaStream_t stream) {
+  if (args.most_rows > kFewTileRows) {
+    return args.gated ? launch_grouped_plan<Code, true, 2>(args, blocks, stream)
+                      : launch_grouped_plan<Code, false, 2>(args, blocks, stream);
+  }
+  return args.gated ? launch_grouped_plan<Code, true, 1>(args, blocks, stream)
+                    : launch_grouped_plan<Code, false, 1>(args, blocks, stream);
 }
 
 }  // namespace moracle::cuda

@@ -2,8 +2,8 @@
 
 namespace moracle::cuda {
 
-int launch_grouped_e2m1(const GroupedArgs& args, bool gated, int blocks, cudaStream_t stream) {
-  return launch_grouped_as<StreamedE2m1>(args, gated, blocks, stream);
+int launch_grouped_e2m1(const GroupedArgs& args, int blocks, cudaStream_t stream) {
+  return launch_grouped_as<StreamedE2m1>(args, blocks, stream);
 }
 
 }  // namespace moracle::cuda

@@ -9,6 +9,8 @@ namespace moracle::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+// Rows an expert, on average, up to which decoding takes longer than products.
+constexpr int kFewRows = 48;
 constexpr int kListThreads = kDecodeExperts;
 constexpr int kWidths = kMostTileRows / kWidthStep;
 
@@ -52,7 +54,8 @@ __global__ void __launch_bounds__(kThreads) prepare(const __grid_constant__ Expe
 }
 
 // One block: where each expert's rows begin, where each share's part of them does, and the tiles, the widest first.
-__global__ void __launch_bounds__(kListThreads) list_tiles(const __grid_constant__ ExpertsArgs args, int shares) {
+__global__ void __launch_bounds__(kListThreads)
+    list_tiles(const __grid_constant__ ExpertsArgs args, int shares, int most_rows) {
   __shared__ int warps[kListThreads / 32];
   __shared__ int of_width[kWidths];
   const int e = static_cast<int>(threadIdx.x);
@@ -79,7 +82,7 @@ __global__ void __launch_bounds__(kListThreads) list_tiles(const __grid_constant
   int first = through - rows;
   for (int warp = 0; warp < e / 32; ++warp) first += warps[warp];
   // An expert's rows in as few tiles as can be, alike but for the last.
-  const int tiles = (rows + kMostTileRows - 1) / kMostTileRows;
+  const int tiles = (rows + most_rows - 1) / most_rows;
   const int width = tiles == 0 ? 0 : ((rows + tiles - 1) / tiles + kWidthStep - 1) / kWidthStep * kWidthStep;
   const int last = rows - (tiles - 1) * width;
   const int last_width = tiles == 0 ? 0 : (last + kWidthStep - 1) / kWidthStep * kWidthStep;
@@ -148,27 +151,29 @@ __global__ void __launch_bounds__(kThreads) add_choices(const __grid_constant__ 
   }
 }
 
-GroupedArgs grouped(const ExpertsArgs& args, const MatrixArgs& matrix, int row_tiles) {
+GroupedArgs grouped(const ExpertsArgs& args, const MatrixArgs& matrix, int most_rows) {
   return {.weights = args.pack.weights + matrix.codes,
           .expert_bytes = args.pack.expert_bytes,
           .tile_bytes = matrix.records.tile_bytes,
           .record_bytes = matrix.records.bytes,
           .record_columns = matrix.records.columns,
           .columns = matrix.cols,
-          .row_tiles = row_tiles,
+          .row_tiles = matrix.rows / matrix.records.tile_rows,
           .inputs = nullptr,
           .pairs = nullptr,
           .top_k = args.top_k,
           .list = reinterpret_cast<const RowTile*>(args.tiles + 4),
           .listed = args.tiles,
           .out = nullptr,
-          .out_columns = 0,
+          .out_columns = matrix.rows,
+          .most_rows = most_rows,
+          .gated = false,
           .gate = by_sigmoid(args.activation)};
 }
 
-int launch_products(const ExpertsArgs& args, const GroupedArgs& products, bool gated, int blocks, cudaStream_t stream) {
-  if (args.pack.code == DeviceCode::e2m1) return launch_grouped_e2m1(products, gated, blocks, stream);
-  return launch_grouped_int4(products, args.pack.scale, gated, blocks, stream);
+int launch_products(const ExpertsArgs& args, const GroupedArgs& products, int blocks, cudaStream_t stream) {
+  if (args.pack.code == DeviceCode::e2m1) return launch_grouped_e2m1(products, blocks, stream);
+  return launch_grouped_int4(products, args.pack.scale, blocks, stream);
 }
 
 }  // namespace
@@ -181,21 +186,21 @@ int launch_grouped(const ExpertsArgs& args, cudaStream_t stream) {
       error != cudaSuccess)
     return error;
   const int shares = static_cast<int>(pair_shares(std::int64_t{args.tokens} * args.top_k));
+  const int most_rows = args.tokens * args.top_k <= kFewRows * args.experts ? kFewTileRows : kMostTileRows;
   const float factor = args.pack.code == DeviceCode::e2m1 ? 0x1p64F : 1.0F;
   prepare<<<static_cast<unsigned>(args.tokens + shares), kThreads, 0, stream>>>(args, factor);
-  list_tiles<<<1, kListThreads, 0, stream>>>(args, shares);
+  list_tiles<<<1, kListThreads, 0, stream>>>(args, shares, most_rows);
   place_pairs<<<static_cast<unsigned>(shares), kThreads, 0, stream>>>(args);
-  GroupedArgs products = grouped(args, args.gate, args.gate.rows / args.gate.records.tile_rows);
+  GroupedArgs products = grouped(args, args.gate, most_rows);
+  products.gated = true;
   products.inputs = args.x_codes;
   products.pairs = args.pairs;
   products.out = args.h_codes;
-  products.out_columns = args.gate.rows;
-  if (const int error = launch_products(args, products, true, blocks, stream); error != cudaSuccess) return error;
-  products = grouped(args, args.down, args.down.rows / args.down.records.tile_rows);
+  if (const int error = launch_products(args, products, blocks, stream); error != cudaSuccess) return error;
+  products = grouped(args, args.down, most_rows);
   products.inputs = args.h_codes;
   products.out = reinterpret_cast<std::uint16_t*>(args.y);
-  products.out_columns = args.down.rows;
-  if (const int error = launch_products(args, products, false, blocks, stream); error != cudaSuccess) return error;
+  if (const int error = launch_products(args, products, blocks, stream); error != cudaSuccess) return error;
   add_choices<<<static_cast<unsigned>(args.tokens), kThreads, 0, stream>>>(args);
   return cudaGetLastError();
 }

@@ -18,6 +18,7 @@ struct RowTile {
 };
 static_assert(sizeof(RowTile) == 16);
 inline constexpr int kMostTileRows = 128;
+inline constexpr int kFewTileRows = 64;  // where experts have few rows
 inline constexpr int kWidthStep = 16;
 
 // Place of column `c` among its 32, as records permute them (decode/records.h): a fragment takes four columns of each

@@ -56,10 +56,10 @@ __device__ __forceinline__ void wait_products() {
   }
 
 // kTokens a multiple of 16 up to 128; add_to 0 overwrites the sums.
-template <int kTokens>
-__device__ __forceinline__ void multiply_group(float (&d)[64], const std::uint32_t (&a)[4], std::uint64_t rows,
+template <int kTokens, int kSums>
+__device__ __forceinline__ void multiply_group(float (&d)[kSums], const std::uint32_t (&a)[4], std::uint64_t rows,
                                                int add_to) {
-  static_assert(kTokens % 16 == 0 && kTokens <= 128);
+  static_assert(kTokens % 16 == 0 && kTokens <= 2 * kSums);
   MORACLE_WGMMA(16, 0, 8, 9, 10, 11, 12, 13)
   MORACLE_WGMMA(32, 1, 16, 17, 18, 19, 20, 21)
   MORACLE_WGMMA(48, 2, 24, 25, 26, 27, 28, 29)
