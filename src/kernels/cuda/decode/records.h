@@ -35,7 +35,8 @@ constexpr int records_of(int cols) {
 }
 constexpr std::uint64_t record_bytes(DeviceCode code, int columns) {
   const RecordForm form = record_form(code);
-  return static_cast<std::uint64_t>(columns * kTileRows / 2 + columns / form.group * kTileRows * form.scale_bytes);
+  const int bytes = columns * kTileRows / 2 + columns / form.group * kTileRows * form.scale_bytes;
+  return static_cast<std::uint64_t>(bytes);
 }
 constexpr std::uint64_t tile_bytes(DeviceCode code, int cols) {
   const int records = records_of(cols);
