@@ -7,6 +7,13 @@
 
 namespace moracle::cuda {
 
+// Of the current device: kernels that stay take a block of each.
+inline cudaError_t count_multiprocessors(int& count) {
+  int device = 0;
+  const cudaError_t error = cudaGetDevice(&device);
+  return error == cudaSuccess ? cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) : error;
+}
+
 struct GemmArgs;
 void launch_gemm_int4(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t stream);
 void launch_gemm_int8(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t stream);

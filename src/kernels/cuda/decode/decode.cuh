@@ -18,6 +18,7 @@
 #include "kernels/cuda/decode/codes.cuh"
 #include "kernels/cuda/decode/plan.cuh"
 #include "kernels/cuda/decode/routing.cuh"
+#include "kernels/cuda/launch.h"
 
 namespace moracle::cuda {
 
@@ -458,12 +459,8 @@ __global__ void __launch_bounds__(Plan::kThreads, 1) stream_experts(const __grid
 // Enqueues the pass. All blocks are resident at once, one on each multiprocessor.
 template <class Plan>
 int launch_plan(const DecodeArgs& args, cudaStream_t stream) {
-  int device = 0;
   int blocks = 0;
-  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
-  if (const cudaError_t error = cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device);
-      error != cudaSuccess)
-    return error;
+  if (const cudaError_t error = count_multiprocessors(blocks); error != cudaSuccess) return error;
   if (const cudaError_t error =
           cudaFuncSetAttribute(stream_experts<Plan>, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kSharedBytes);
       error != cudaSuccess)

@@ -2,6 +2,7 @@
 #include "kernels/cuda/prefill/list.cuh"
 
 #include "kernels/cuda/decode/ptx.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/prefill/launch.cuh"
 
 namespace moracle::cuda {
@@ -179,15 +180,11 @@ int launch_products(const ExpertsArgs& args, const GroupedArgs& products, int bl
 }  // namespace
 
 int launch_grouped(const ExpertsArgs& args, cudaStream_t stream) {
-  int device = 0;
   int blocks = 0;
-  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
-  if (const cudaError_t error = cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device);
-      error != cudaSuccess)
-    return error;
+  if (const cudaError_t error = count_multiprocessors(blocks); error != cudaSuccess) return error;
   const int shares = static_cast<int>(pair_shares(std::int64_t{args.tokens} * args.top_k));
   const int most_rows = args.tokens * args.top_k <= kFewRows * args.experts ? kFewTileRows : kMostTileRows;
-  const float factor = args.pack.code == DeviceCode::e2m1 ? 0x1p64F : 1.0F;
+  const float factor = args.pack.code == DeviceCode::e2m1 ? StreamedE2m1::kInputFactor : 1.0F;
   prepare<<<static_cast<unsigned>(args.tokens + shares), kThreads, 0, stream>>>(args, factor);
   list_tiles<<<1, kListThreads, 0, stream>>>(args, shares, most_rows);
   place_pairs<<<static_cast<unsigned>(shares), kThreads, 0, stream>>>(args);
