@@ -2,9 +2,10 @@
 // cols)], which multiplies in spite of its name; without that key scales of any shape, and for static activations
 // input_scale [].
 //
-// DeepSeek-V4 (model_type deepseek_v4): blocks named `scale`, E8M0; experts may be MXFP4, U8 or I8 [out, in / 2] with
-// `scale` E8M0 [out, in / 32]. The stored type of each module decides. With moe_quant_algo NVFP4 experts hold
-// weight_scale E4M3 [out, in / 16], weight_scale_2 [] and input_scale [], as ModelOpt writes them.
+// DeepSeek-V4: scales of blocks are named `scale`, E8M0, or floats that scale_fmt ue8m0 calls powers of two; experts
+// may be MXFP4, U8 or I8 [out, in / 2] with such a `scale` [out, in / 32]. The stored types of each module decide. With
+// moe_quant_algo NVFP4 experts hold weight_scale E4M3 [out, in / 16], weight_scale_2 [] and input_scale [], as ModelOpt
+// writes them.
 #include <fmt/format.h>
 
 #include "base/checked.h"
@@ -32,13 +33,12 @@ class Fp8 final : public SchemeFormat {
     if (!scales.empty() && scales != "ue8m0" && scales != "float")
       return config.error("quant.unsupported", "scale_fmt", "ue8m0 or float", scales);
     MORACLE_ASSIGN(const std::string experts, config.reader().string_or("moe_quant_algo", ""));
-    const bool nvfp4 = experts == "NVFP4" && config.model_type == "deepseek_v4";
-    if (!experts.empty() && !nvfp4)
-      return config.error("quant.unsupported", "moe_quant_algo", "none, or NVFP4 of model_type deepseek_v4", experts);
+    if (!experts.empty() && experts != "NVFP4")
+      return config.error("quant.unsupported", "moe_quant_algo", "none or NVFP4", experts);
     if (config.reader().has("activation_scale_ub"))
       format->add_warning("activation_scale_ub is not applied: scales of inputs are as large as their values ask for");
-    MORACLE_TRY(format->make_scheme(config, activation == "static"));
-    if (nvfp4) {
+    MORACLE_TRY(format->make_schemes(config, activation == "static", scales == "ue8m0"));
+    if (!experts.empty()) {
       CodeScheme scheme{.weight = nvfp4_key(), .form = CodeForm::nibbles, .activation = dynamic(nvfp4_key())};
       scheme.parts.global = "weight_scale_2";
       format->nvfp4_ = make_code_scheme(std::move(scheme), format->notes());
@@ -61,18 +61,23 @@ class Fp8 final : public SchemeFormat {
     MORACLE_ASSIGN(const int index, ignored_.first_index(names_of(module)));
     if (index >= 0) return Verdict{.rule = ignored_.at(static_cast<std::size_t>(index)).text()};
     const TensorView* codes = find_part(ledger, module.path, "weight");
+    const TensorView* scales = find_part(ledger, module.path, "scale");
     const bool fp4 =
         codes != nullptr && (codes->dtype == Dtype::u8 || codes->dtype == Dtype::i8 || codes->dtype == Dtype::f4);
     // Layers that the tool left out keep the publisher's own experts beside those of the tool.
-    if (fp4 && nvfp4_ != nullptr && find_part(ledger, module.path, "scale") == nullptr)
-      return Verdict{.scheme = nvfp4_, .rule = "moe_quant_algo"};
-    return Verdict{.scheme = fp4 && fp4_ != nullptr ? fp4_ : fp8_, .rule = "quant_method fp8"};
+    if (fp4 && nvfp4_ != nullptr && scales == nullptr) return Verdict{.scheme = nvfp4_, .rule = "moe_quant_algo"};
+    const bool exponents = scales != nullptr && (scales->dtype == Dtype::u8 || scales->dtype == Dtype::f8_e8m0);
+    if (fp4 && (exponents || (scales != nullptr && fp8_powers_ != nullptr)))
+      return Verdict{.scheme = mxfp4_, .rule = kRule};
+    return Verdict{.scheme = scales != nullptr && fp8_powers_ != nullptr ? fp8_powers_ : fp8_, .rule = kRule};
   }
 
   // Published configs list nothing of what stays in full precision: heads, routers, small projections.
   Result<bool> plain_allowed(const ModuleRef& /*module*/) const override { return true; }
 
  private:
+  static constexpr const char* kRule = "quant_method fp8";
+
   Result<> read_lists(const QuantConfig& config) {
     for (const char* key : {"ignored_layers", "modules_to_not_convert"}) {
       MORACLE_ASSIGN(const std::vector<std::string> texts, config.strings(key));
@@ -81,7 +86,7 @@ class Fp8 final : public SchemeFormat {
     return Ok{};
   }
 
-  Result<> make_scheme(const QuantConfig& config, bool is_static) {
+  Result<> make_schemes(const QuantConfig& config, bool is_static, bool powers_of_two) {
     CodeScheme scheme{.weight = fp8_key(Granularity::tensor())};
     const auto size = config.values.find("weight_block_size");
     const bool blocks = size != config.values.end() && !size->is_null();
@@ -101,22 +106,24 @@ class Fp8 final : public SchemeFormat {
       scheme.activation = dynamic(fp8_key(Granularity::group(cols)));
       scheme.parts.scales = {"weight_scale_inv", "weight_scale"};
     }
-    if (config.model_type == "deepseek_v4") {
-      scheme.parts.scales = {"scale"};
-      scheme.weight.scale = ScaleType::e8m0;
-      CodeScheme fp4{.weight = mx_key(Element::e2m1), .form = CodeForm::nibbles, .activation = scheme.activation};
-      fp4.parts.scales = {"scale"};
-      fp4_ = make_code_scheme(std::move(fp4), notes());
+    CodeScheme mxfp4{.weight = mx_key(Element::e2m1), .form = CodeForm::nibbles, .activation = scheme.activation};
+    mxfp4.parts.scales = {"scale"};
+    mxfp4_ = make_code_scheme(std::move(mxfp4), notes());
+    if (blocks && powers_of_two) {
+      CodeScheme powers = scheme;
+      powers.parts.scales = {"scale"};
+      powers.weight.scale = ScaleType::e8m0;
+      fp8_powers_ = make_code_scheme(std::move(powers), notes());
     }
-    fp8_ = blocks || fp4_ != nullptr
-               ? make_code_scheme(std::move(scheme), notes())
-               : make_stored_fp8(is_static ? Fp8Activations::fixed : Fp8Activations::dynamic, std::nullopt, notes());
+    fp8_ = blocks ? make_code_scheme(std::move(scheme), notes())
+                  : make_stored_fp8(is_static ? Fp8Activations::fixed : Fp8Activations::dynamic, std::nullopt, notes());
     return Ok{};
   }
 
   PatternList ignored_;
   std::shared_ptr<const StoredScheme> fp8_;
-  std::shared_ptr<const StoredScheme> fp4_;
+  std::shared_ptr<const StoredScheme> fp8_powers_;  // of blocks under `scale`; null without scale_fmt ue8m0
+  std::shared_ptr<const StoredScheme> mxfp4_;
   std::shared_ptr<const StoredScheme> nvfp4_;
 };
 

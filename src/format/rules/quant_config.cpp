@@ -253,10 +253,6 @@ Result<QuantConfig> find_quant_config(const Checkpoint& checkpoint) {
   MORACLE_TRY(unwrap_quantization(config));
   MORACLE_TRY(add_side_file(checkpoint, config));
   MORACLE_TRY(add_modelopt_file(checkpoint, config));
-  if (checkpoint.config().is_object()) {
-    const auto type = checkpoint.config().find("model_type");
-    if (type != checkpoint.config().end() && type->is_string()) config.model_type = type->get<std::string>();
-  }
   if (config.values.empty()) return config;
   compare_renamed(config);
   config.words = stored_words(checkpoint);

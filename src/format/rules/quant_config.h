@@ -28,7 +28,6 @@ struct QuantConfig {
   std::string pointer;  // "/quantization_config", "/text_config/quantization_config", "/compression_config" or ""
   std::string side_file;
   std::string method;                   // quant_method, or what the keys imply; empty: unquantized
-  std::string model_type{};             // of config.json: one method may store different models differently
   WordLayout words = WordLayout::none;  // as stored
   std::vector<std::string> notes{};     // of what is said twice and differently
 

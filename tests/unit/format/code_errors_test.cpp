@@ -478,7 +478,7 @@ TEST(CodeErrors, Fp8) {
       {"unknown scheme", fp8, set("activation_scheme", "mixed"), refused, {"static or dynamic", "mixed"}},
       {"e5m2", fp8, set("fmt", "e5m2"), refused, {"fmt", "e5m2"}},
       {"unknown scales", fp8, set("scale_fmt", "int8"), refused, {"scale_fmt"}},
-      {"another algorithm for experts", fp8, set("moe_quant_algo", "NVFP4"), refused, {"moe_quant_algo"}},
+      {"another algorithm for experts", fp8, set("moe_quant_algo", "MXFP4"), refused, {"moe_quant_algo"}},
       {"static blocks", fp8, set("activation_scheme", "static"), "config.contradiction", {"blocks"}},
       {"blocks of one number", fp8, set("weight_block_size", Json::array({128})), "config.range", {"[128]"}},
       {"blocks of text", fp8, set("weight_block_size", "128"), "config.range", {"weight_block_size"}},

@@ -359,12 +359,11 @@ TEST(Fp8Rules, WhatIsStoredPlainlyIsUnquantized) {
   EXPECT_EQ(excluded_by(c, {.path = "lm_head", .fused = {}, .out = 2, .in = 4}), "stored unquantized");
 }
 
-TEST(Fp8Rules, DeepSeekV4StoresExpertsInFourBits) {
+TEST(Fp8Rules, TheTypesOfExpertsAndScalesTellTheirScheme) {
   auto c = fake({{"quant_method", "fp8"},
                  {"activation_scheme", "dynamic"},
                  {"weight_block_size", {128, 128}},
                  {"scale_fmt", "ue8m0"}});
-  c->mutable_config()["model_type"] = "deepseek_v4";
   c->add("e.w1.weight", Dtype::i8, {1, 16}, std::vector<std::uint8_t>(16, 0x21));
   c->add("e.w1.scale", Dtype::f8_e8m0, {1, 1}, std::vector<std::uint8_t>{128});
   c->add("s.w1.weight", Dtype::f8_e4m3, {1, 2}, std::vector<std::uint8_t>(2, 0x38));
@@ -374,6 +373,12 @@ TEST(Fp8Rules, DeepSeekV4StoresExpertsInFourBits) {
   EXPECT_EQ(found[0], 1.0F);
   EXPECT_EQ(found[1], 2.0F);
   EXPECT_EQ(values(c, {.path = "s.w1", .fused = {}, .out = 1, .in = 2}), (std::vector<float>{0.25F, 0.25F}));
+  // Floats of that name are powers of two because scale_fmt says so.
+  const ModuleRef shared{.path = "s.w1", .fused = {}, .out = 1, .in = 2};
+  EXPECT_EQ(open(c, shared)->scheme().weight.scale, ScaleType::e8m0);
+  c->mutable_config()["quantization_config"].erase("scale_fmt");
+  EXPECT_EQ(open(c, shared)->scheme().weight.scale, ScaleType::f32);
+  EXPECT_EQ(values(c, {.path = "e.w1", .fused = {}, .out = 1, .in = 32})[1], 2.0F);
 }
 
 Json ct(const std::string& format, const Json& weights, const Json& inputs) {

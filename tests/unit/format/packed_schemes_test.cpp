@@ -225,8 +225,7 @@ TEST(Fp8Nvfp4, ExpertsOfTheToolAndThoseItLeftOut) {
                  {"activation_scheme", "dynamic"},
                  {"weight_block_size", {128, 128}},
                  {"scale_fmt", "ue8m0"},
-                 {"moe_quant_algo", "NVFP4"}},
-                "deepseek_v4");
+                 {"moe_quant_algo", "NVFP4"}});
   const std::vector<std::uint8_t> codes(16, 0x21);
   c->add("a.w1.weight", Dtype::u8, {1, 16}, codes);
   c->add("a.w1.weight_scale", Dtype::f8_e4m3, {1, 2}, std::vector<std::uint8_t>{0x38, 0x40});
@@ -253,9 +252,9 @@ TEST(Fp8Nvfp4, ExpertsOfTheToolAndThoseItLeftOut) {
   expect_refusal(c, module_of("a.w1", 1, 32), "quant.incomplete", "a.w1.weight_scale_2");
 }
 
-TEST(Fp8Nvfp4, BelongsToOneFamily) {
-  auto c = fake({{"quant_method", "fp8"}, {"activation_scheme", "dynamic"}, {"moe_quant_algo", "NVFP4"}});
-  expect_refusal(c, kRows, "quant.unsupported", "deepseek_v4");
+TEST(Fp8Nvfp4, NoOtherAlgorithm) {
+  auto c = fake({{"quant_method", "fp8"}, {"activation_scheme", "dynamic"}, {"moe_quant_algo", "MXFP4"}});
+  expect_refusal(c, kRows, "quant.unsupported", "NVFP4");
 }
 
 // --- compressed-tensors, stacked -----------------------------------------------------------------------------------
