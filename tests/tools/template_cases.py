@@ -21,6 +21,7 @@ from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 import template_expressions
+import template_random
 
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data" / "template"
 
@@ -212,7 +213,7 @@ def main():
         write(options.templates[1], file_cases(pathlib.Path(options.templates[0]), True))
     elif options.random:
         rng = random.Random(options.seed)
-        sources = (template_expressions.random_template(rng) for _ in range(int(options.random[0])))
+        sources = (template_random.random_template(rng) for _ in range(int(options.random[0])))
         write(options.random[1], (case for case in source_cases(sources) if " object at 0x" not in case.get("expected", "")))
     else:
         write(DATA / "expected.jsonl", [*file_cases(DATA, False), *expression_cases()])

@@ -1,4 +1,6 @@
-"""Small templates for template_cases.py: a table that walks the grammar, and a generator of random ones."""
+"""Small templates for template_cases.py: a table that walks the grammar. Random ones: template_random.py."""
+
+from template_statements import STATEMENTS
 
 CONTEXT = {
     "s": "Hello, Wörld", "e": "", "t": "  pad\t\n", "n": 7, "z": 0, "neg": -3, "f": 2.5, "yes": True, "no": False,
@@ -567,85 +569,4 @@ l|sort(reverse=true)|first
 'a' % 1
 """.strip("\n").split("\n")
 
-STATEMENTS = [
-    "{% for x in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}:{{ x }};{% endfor %}",
-    "{% for x in [] %}x{% else %}none{% endfor %}", "{% for x in l if x > 1 %}{{ loop.index }}/{{ loop.length }}{{ x }} {% endfor %}",
-    "{% for x in l if x > 1 %}{{ x }}{{ ',' if not loop.last }}{% endfor %}", "{% for x in l if x > 9 %}{% else %}nothing{% endfor %}",
-    "{% for k, v in m.items() %}{{ k }}={{ v }};{% endfor %}", "{% for a, b in [[1, 2, 3]] %}{{ a }}{% endfor %}", "{% for a in 5 %}{% endfor %}",
-    "{% for (a, b), c in [((1, 2), 3)] %}{{ a + b + c }}{% endfor %}", "{% for x in nope %}{{ x }}{% else %}e{% endfor %}", "{% for c in u %}{{ c }}.{% endfor %}",
-    "{% for x in l %}{{ loop.previtem }}<{{ x }}>{{ loop.nextitem }} {% endfor %}", "{% for x in l %}{% if loop.previtem is defined %}{{ loop.previtem }}{% endif %}{% endfor %}",
-    "{% for x in l %}{{ loop.cycle('a', 'b') }}{% endfor %}", "{% for x in [1, 1, 2] %}{{ loop.changed(x) }}{% endfor %}",
-    "{% for x in l %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% endfor %}", "{% for x in l %}{% if x == 1 %}{% break %}{% endif %}{{ x }}{% else %}never{% endfor %}",
-    "{% for x in [[1, [2]], [3]] recursive %}{% if x is iterable %}({{ loop.depth }}{{ loop(x) }}){% else %}{{ x }}{% endif %}{% endfor %}",
-    "{% for x in l %}{{ loop(x) }}{% endfor %}", "{% for x in l %}{% for y in l %}{{ loop.index }}{% endfor %}{{ loop.index }}{% endfor %}",
-    "{% set x = 1 %}{% for i in l %}{% set x = x + 1 %}{{ x }}{% endfor %}{{ x }}", "{% set ns = namespace(c=0) %}{% for i in l %}{% set ns.c = ns.c + i %}{% endfor %}{{ ns.c }}",
-    "{% set a, b = 1, 2 %}{{ a }}{{ b }}", "{% set a, b = [1] %}", "{% set a = 1, 2 %}{{ a }}", "{% set ns = namespace() %}{% set ns.x, y = 1, 2 %}{{ ns.x + y }}",
-    "{% set ns = namespace() %}{% set ns._x = 1 %}{{ ns._x }}",
-    "{% set m.x = 1 %}", "{% set q.x = 1 %}", "{% set x %}a{{ n }}b{% endset %}{{ x|upper }}", "{% set x | upper | replace('A', 'z') %}a{{ n }}b{% endset %}{{ x }}",
-    "{% if no %}1{% elif yes %}2{% else %}3{% endif %}", "{% if nope %}1{% endif %}2", "{% if l|select('gt', 9) %}generator{% endif %}", "{% if no %}{% set q = 1 %}{% endif %}{{ q is defined }}",
-    "{% macro f(a, b=2, c=a) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ f(1) }}|{{ f(1, c=5) }}|{{ f(b=1, a=0) }}", "{% macro f(a) %}[{{ a }}]{% endmacro %}{{ f() }}",
-    "{% macro f(a) %}{{ a }}{% endmacro %}{{ f(1, 2) }}", "{% macro f(a) %}{{ a }}{% endmacro %}{{ f(q=2) }}", "{% macro f(a) %}{{ a is defined }}{% endmacro %}{{ f() }}",
-    "{% macro f() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ f(1, 2, x=3) }}", "{% macro f(x) %}<{{ caller(x) }}>{% endmacro %}{% call(y) f(3) %}{{ y * 2 }}{% endcall %}",
-    "{% macro f() %}<{{ caller() }}>{% endmacro %}{% call f() %}body{{ n }}{% endcall %}", "{% macro f() %}<{{ caller() }}>{% endmacro %}{{ f() }}", "{% macro f() %}x{% endmacro %}{% call f() %}{% endcall %}",
-    "{% macro fact(k) %}{{ 1 if k < 2 else k * fact(k - 1)|int }}{% endmacro %}{{ fact(10) }}", "{% macro f() %}{{ later }}{% endmacro %}{% set later = 5 %}{{ f() }}",
-    "{% set v = 1 %}{% macro f() %}{{ v }}{% set v = 2 %}{{ v }}{% endmacro %}{{ f() }}{{ v }}", "{% macro f() %}x{% endmacro %}{{ f.name }}", "{% macro f(a=1, b) %}{% endmacro %}",
-    "{% for x in [1, 2] %}{% macro f() %}{{ x }}{% endmacro %}{{ f() }}{% endfor %}", "{% macro f() %}{{ x }}{% endmacro %}{% for x in [1, 2] %}{{ f() }}{% endfor %}",
-    "{% filter upper %}a{{ s }}{% endfilter %}", "{% filter replace('a', 'b') | upper %}banana{% endfilter %}", "{% with a = 1, b = 2 %}{{ a + b }}{% endwith %}{{ a is defined }}",
-    "{% with %}{% set q = 1 %}{{ q }}{% endwith %}{{ q }}", "{% print 1 + 1 %}", "{% generation %}{% set q = 1 %}g{{ q }}{% endgeneration %}{{ q is defined }}",
-    "{% raw %}{{ no }} {% nor %}{% endraw %}|", "  {%- raw -%}  {{ a }}  {%- endraw -%}  |", "{% raw %}\n x\n{% endraw %}\n|", "a {# c #} b", "a\n  {# c #}\n b", "a {#- c -#} b", "{# open", "{% raw %}open",
-    "  {% if yes %}\n  x\n  {% endif %}\n  y", "  {%+ if yes %}\n  x\n  {%+ endif +%}\n  y", "a  {%- if yes -%}  b  {%- endif -%}  c", "a  {{- n -}}  b", "a\n{{ n }}\nb\n", "a\n{{ n }}\nb\n\n",
-    "\r\na\rb{% if yes %}\r\n x{% endif %}", "x {% set q = 1 %} y", "  {{ n }}\n  {% set q = 1 %}  z", "\t{% if yes %}\n\t\ta\n\t{% endif %}\nb", "{% if yes %}a{% endif %}\n\n\nb", "{%- if yes %}\n\n  a\n{%- endif %}",
-    "{{ '{{' }}{{ '}}' }}{{ '%}' }}", "{{ {'a': {'b': 1}}['a']['b'] }}", "{{{'a': 1}}}", "{{ {'a': 1}}}", "}} %} #}", "{", "{{", "{{ }}", "{%", "{% %}", "{% nope %}", "{% endif %}", "{% if yes %}", "{% for x in l %}", "{% if yes %}{% endfor %}",
-    "{% break %}", "{% set %}", "{% set 1 = 2 %}", "{% set none = 2 %}", "{% for x l %}{% endfor %}", "{% for x.y in l %}{% endfor %}", "{% macro %}{% endmacro %}", "{% if %}{% endif %}",
-    "{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ c.next() }}{{ c.current }}", "{% set j = joiner('|') %}{% for x in l %}{{ j() }}{{ x }}{% endfor %}", "{% set g = l|map('string') %}{{ g|list }}{{ g|list }}", "{% set g = l|map('string') %}{{ g|first }}{{ g|join }}", "{% set g = l|map('string') %}{{ g|length }}", "{% set g = l|map('string') %}{{ g[0] is defined }}",
-    "{{ dict(**m).b }}", "{% macro f(a, b) %}{{ a }}{{ b }}{% endmacro %}{{ f(*l[:2]) }}{{ f(**{'a': 1, 'b': 2}) }}{{ f(1, *[2]) }}", "{% set x = 5 %}{% if yes %}{% set x = 6 %}{% endif %}{{ x }}",
-    "{% for i in range(3) %}{% set x %}{{ i }}{% endset %}{{ x }}{% endfor %}", "{%- for x in l -%}\n  {{ x }}\n{%- endfor -%}\n", "{% for x in l %}\n  {{ x }}\n{% endfor %}\nend", "{{ n\n}}\n{{\nn }}", "{% set ns = namespace(a=[]) %}{% set ns.a = ns.a + [1] %}{{ ns.a }}",
-    "{% set ns = namespace(found=false) %}{% for x in l if not ns.found %}{{ x }}{% set ns.found = true %}{% endfor %}", "{{ namespace(a=1, b='x') }}", "{% set x = namespace(**m) %}{{ x.b }}", "{% for x in l|reverse %}{{ x }}{{ loop.last }}{% endfor %}", "{% for x in m|dictsort %}{{ x }}{% endfor %}", "{% for k in m %}{{ k }}{% endfor %}",
-    "{% for item in [1,2,3] %}{{ item }}{% if not loop.last %}, {% endif %}{% endfor %}", "{%if yes%}a{%else%}b{%endif%}", "{{- ' x ' -}}", "{{+ 1 }}", "{{ 1 +}}", "{%- set x = 'a' -%} {{ x }} {%- set y = 'b' %} {{ y }}", "a{% if yes -%}  \n b \n{%- endif %}c",
-]
-
 TABLE = ["{{ " + expression + " }}" for expression in EXPRESSIONS] + STATEMENTS
-
-ATOMS = ["s", "e", "t", "n", "z", "neg", "f", "yes", "no", "nil", "l", "m", "words", "u", "rows", "nope", "1", "0", "2.5", "'ab'", "''", "' x '",
-         "[1, 2]", "{'a': 1}", "(1, 'b')", "none", "true", "m.a", "rows[0]", "rows[0].k", "s[1:3]"]
-# The lazy filters are read at once: when a generator fails, and where it lives in memory, is not part of the contract.
-FILTERS = ["upper", "lower", "trim", "length", "first", "last", "list", "join(',')", "string", "int", "float", "abs", "sort", "reverse|list", "title",
-           "capitalize", "default('d')", "tojson", "tojson(indent=1)", "map('string')|list", "select|list", "reject|list", "unique|list", "sum", "min", "max", "items|list",
-           "replace('a', 'b')", "round", "d('x', true)", "map(attribute='k')|list", "selectattr('k')|list", "dictsort", "indent", "wordcount", "e", "batch(2)|list"]
-TESTS = ["defined", "undefined", "none", "string", "number", "integer", "float", "boolean", "mapping", "iterable", "sequence", "true", "false", "odd",
-         "even", "in l", "in s", "eq 1", "lower", "upper", "callable", "sameas none", "gt 1"]
-METHODS = [".strip()", ".split()", ".split(',')", ".upper()", ".items()", ".get('a')", ".keys()", ".title()", ".startswith('H')", ".a", ".k", "[0]",
-           "[-1]", "[1:]", "[::-1]", "['a']", ".append(1)", ".count('l')", ".find('o')", ".replace('l', 'r')", ".splitlines()"]
-BINARY = ["+", "-", "*", "/", "//", "%", "~", "==", "!=", "<", "<=", ">", ">=", "in", "not in", "and", "or"]
-
-
-def random_expression(rng, depth):
-    if depth == 0:
-        return rng.choice(ATOMS)
-    inner = random_expression(rng, depth - 1)
-    kind = rng.randrange(9)
-    if kind == 0:
-        return f"{inner}|{rng.choice(FILTERS)}"
-    if kind == 1:
-        return f"({inner})|{rng.choice(FILTERS)}"
-    if kind == 2:
-        return f"{inner} is {rng.choice(['', 'not '])}{rng.choice(TESTS)}"
-    if kind == 3:
-        return f"({inner}){rng.choice(METHODS)}"
-    if kind == 4:
-        return f"{rng.choice(['not ', '-'])}{inner}"
-    if kind == 5:
-        return f"({inner} if {random_expression(rng, depth - 1)} else {random_expression(rng, depth - 1)})"
-    if kind == 6:
-        return f"[{inner}, {random_expression(rng, depth - 1)}]"
-    return f"{inner} {rng.choice(BINARY)} {random_expression(rng, depth - 1)}"
-
-
-def random_template(rng):
-    expression = random_expression(rng, rng.randrange(1, 4))
-    shape = rng.randrange(5)
-    if shape == 0:
-        return f"{{% for x in {expression} %}}{{{{ x }}}},{{% else %}}-{{% endfor %}}"
-    if shape == 1:
-        return f"{{% if {expression} %}}yes{{% else %}}no{{% endif %}}"
-    return "{{ " + expression + " }}"

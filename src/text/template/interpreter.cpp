@@ -188,7 +188,7 @@ Result<std::string> Interpreter::run(const Body& body, DictPtr context) {
   context_ = std::move(context);
   std::string out;
   out_ = &out;
-  const Flow flow = execute(body, std::make_shared<Scope>());
+  const Flow flow = execute(body, std::make_shared<Scope>(Scope{nullptr, &body}));
   out_ = nullptr;
   if (flow == Flow::failed || error_) return *error_;
   return out;
@@ -224,7 +224,7 @@ std::optional<std::string> Interpreter::capture(const Body& body, const ScopePtr
 Flow Interpreter::execute(const Body& body, const ScopePtr& scope) {
   const Level level(this, 1);
   if (!level.ok()) return Flow::failed;
-  for (const auto& stmt : body) {
+  for (const auto& stmt : body.statements) {
     if (!charge(1)) return Flow::failed;
     line_ = stmt->line;
     const Flow flow = statement(*stmt, scope);
@@ -299,7 +299,7 @@ Flow Interpreter::run_loop(const Stmt& stmt, std::vector<Value> items, const Sco
     if (!*more) break;
     any = true;
     if (!charge(1)) return Flow::failed;
-    const auto inner = std::make_shared<Scope>(Scope{scope, {}});
+    const auto inner = std::make_shared<Scope>(Scope{scope, &stmt.bodies[0]});
     inner->set("loop", Value(Value::Data(ObjectPtr(state))));
     if (!assign(*stmt.target, state->current(), inner)) return Flow::failed;
     const Flow flow = execute(stmt.bodies[0], inner);
@@ -307,7 +307,7 @@ Flow Interpreter::run_loop(const Stmt& stmt, std::vector<Value> items, const Sco
     if (flow == Flow::leave) break;
   }
   if (any || stmt.bodies.size() < 2) return Flow::normal;
-  return execute(stmt.bodies[1], std::make_shared<Scope>(Scope{scope, {}}));
+  return execute(stmt.bodies[1], std::make_shared<Scope>(Scope{scope, &stmt.bodies[1]}));
 }
 
 std::optional<std::string> Interpreter::capture_loop(const Stmt& stmt, std::vector<Value> items, const ScopePtr& scope,
@@ -328,7 +328,7 @@ Flow Interpreter::set(const Stmt& stmt, const ScopePtr& scope) {
     return value && assign(*stmt.target, *value, scope) ? Flow::normal : Flow::failed;
   }
   Flow flow = Flow::normal;
-  auto captured = capture(stmt.bodies[0], std::make_shared<Scope>(Scope{scope, {}}), &flow);
+  auto captured = capture(stmt.bodies[0], std::make_shared<Scope>(Scope{scope, &stmt.bodies[0]}), &flow);
   if (!captured) return Flow::failed;
   if (flow != Flow::normal) return flow;
   Maybe value = made_text(std::move(*captured));
@@ -386,7 +386,7 @@ Flow Interpreter::call_block(const Stmt& stmt, const ScopePtr& scope) {
 
 Flow Interpreter::filter_block(const Stmt& stmt, const ScopePtr& scope) {
   Flow flow = Flow::normal;
-  auto captured = capture(stmt.bodies[0], std::make_shared<Scope>(Scope{scope, {}}), &flow);
+  auto captured = capture(stmt.bodies[0], std::make_shared<Scope>(Scope{scope, &stmt.bodies[0]}), &flow);
   if (!captured) return Flow::failed;
   if (flow != Flow::normal) return flow;
   const Maybe input = made_text(std::move(*captured));
@@ -395,7 +395,7 @@ Flow Interpreter::filter_block(const Stmt& stmt, const ScopePtr& scope) {
 }
 
 Flow Interpreter::with(const Stmt& stmt, const ScopePtr& scope) {
-  const auto inner = std::make_shared<Scope>(Scope{scope, {}});
+  const auto inner = std::make_shared<Scope>(Scope{scope, &stmt.bodies[0]});
   for (std::size_t i = 0; i < stmt.targets.size(); ++i) {
     const Maybe value = evaluate(*stmt.values[i], scope);
     if (!value || !assign(*stmt.targets[i], *value, inner)) return Flow::failed;

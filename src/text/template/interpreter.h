@@ -23,7 +23,8 @@ namespace moracle::jinja {
 
 struct Scope {
   std::shared_ptr<Scope> parent;
-  std::vector<std::pair<std::string, Value>> names;
+  const Body* body = nullptr;  // null: none of its names is late
+  std::vector<std::pair<std::string, Value>> names{};
   [[nodiscard]] const Value* find(std::string_view name) const;
   void set(std::string_view name, Value value);
 };
@@ -162,6 +163,7 @@ class Interpreter {
   Maybe make_macro(const Stmt& stmt, const ScopePtr& scope);
 
   Maybe evaluate_name(const Expr& expr, const ScopePtr& scope);
+  Maybe undefined_name(std::string_view name);
   Maybe evaluate_items(const Expr& expr, const ScopePtr& scope);
   Maybe evaluate_dict(const Expr& expr, const ScopePtr& scope);
   Maybe evaluate_subscript(const Expr& expr, const ScopePtr& scope);

@@ -15,7 +15,7 @@ class NameCheck {
 
   // `late`: names that are not there wait until they are used.
   Result<Ok> body(const Body& body, bool late) const {
-    for (const auto& stmt : body) MORACLE_TRY(statement(*stmt, late));
+    for (const auto& stmt : body.statements) MORACLE_TRY(statement(*stmt, late));
     return Ok{};
   }
 

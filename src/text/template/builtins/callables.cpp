@@ -79,7 +79,7 @@ bool Macro::bind_parameters(Interpreter& in, Arguments& arguments, const ScopePt
 }
 
 Maybe Macro::call(Interpreter& in, Arguments& arguments) {
-  const auto scope = std::make_shared<Scope>(Scope{scope_, {}});
+  const auto scope = std::make_shared<Scope>(Scope{scope_, &stmt_.bodies[0]});
   if (!bind_parameters(in, arguments, scope)) return std::nullopt;
   auto out = in.capture(stmt_.bodies[0], scope);
   return out ? in.made_text(std::move(*out)) : std::nullopt;
@@ -98,7 +98,7 @@ std::optional<bool> Loop::pull(Interpreter& in, Value* out) {
   while (source_ < items_.size()) {
     const Value candidate = items_[source_++];  // the condition may reach this loop, and use items_ up
     if (filtered_) {
-      const auto inner = std::make_shared<Scope>(Scope{scope_, {}});
+      const auto inner = std::make_shared<Scope>(Scope{scope_});
       if (!in.assign(*stmt_.target, candidate, inner)) return std::nullopt;
       const Maybe kept = in.evaluate(*stmt_.condition, inner);
       if (!kept) return std::nullopt;

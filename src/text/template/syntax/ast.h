@@ -55,7 +55,10 @@ struct Expr {
 };
 
 struct Stmt;
-using Body = std::vector<std::unique_ptr<Stmt>>;
+struct Body {
+  std::vector<std::unique_ptr<Stmt>> statements{};
+  std::vector<std::string> late{};  // names of its frame that blocks inside may read before it sets them (late_names.h)
+};
 
 enum class StmtKind : std::uint8_t {
   data,    // text

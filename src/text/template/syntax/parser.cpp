@@ -65,18 +65,18 @@ Result<Body> Parser::body(Ends ends) {
     if (token.kind == TokenKind::data) {
       auto stmt = make(StmtKind::data);
       stmt->text = token.text;
-      out.push_back(std::move(stmt));
+      out.statements.push_back(std::move(stmt));
     } else if (token.kind == TokenKind::variable_begin) {
       auto stmt = make(StmtKind::output);
       MORACLE_ASSIGN(stmt->expr, tuple(true));
       if (peek().kind != TokenKind::variable_end) return unexpected("the end of the expression");
       take();
-      out.push_back(std::move(stmt));
+      out.statements.push_back(std::move(stmt));
     } else if (token.kind == TokenKind::block_begin) {
       if (peek().kind != TokenKind::name) return unexpected("the name of a tag");
       if (std::find(ends.begin(), ends.end(), peek().text) != ends.end()) return out;
       MORACLE_ASSIGN(auto stmt, statement());
-      out.push_back(std::move(stmt));
+      out.statements.push_back(std::move(stmt));
     } else if (ends.size() == 0) {
       return out;
     } else {
