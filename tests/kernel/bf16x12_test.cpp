@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/memory.h"
-#include "kernels/cpu/weights/bf16x12.h"
+#include "kernels/cpu/weights/pack_lines.h"
 #include "kernels/kernel.h"
 #include "scheme/codes.h"
 #include "support/cpu_targets.h"
@@ -48,7 +48,7 @@ struct Compact {
   bool fits = false;
 
   explicit Compact(const std::vector<std::uint16_t>& weights)
-      : fits(pack_bf16x12(reinterpret_cast<const std::byte*>(weights.data()), kSteps, bytes.data())) {}
+      : fits(kPacking.bf16x12(reinterpret_cast<const std::byte*>(weights.data()), kSteps, bytes.data())) {}
 
   Bf16x12Tail tail() const {
     Bf16x12Tail tail;
@@ -266,7 +266,7 @@ TEST_P(CompactKernels, RunsSumAsTilesDo) {
   }
   weights[place(7, 1001)] = encode_bf16(300.0F);
   std::vector<std::byte> panel(kLongSteps * 384 + sizeof(Bf16x12Tail));
-  ASSERT_TRUE(pack_bf16x12(reinterpret_cast<const std::byte*>(weights.data()), kLongSteps, panel.data()));
+  ASSERT_TRUE(kPacking.bf16x12(reinterpret_cast<const std::byte*>(weights.data()), kLongSteps, panel.data()));
   std::mt19937 rng(4);
   std::normal_distribution<float> normal;
   for (auto& row : numbers_) {

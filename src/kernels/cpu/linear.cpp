@@ -13,8 +13,8 @@
 #include "kernels/cpu/ops/head_top_k.h"
 #include "kernels/cpu/targets/targets.h"
 #include "kernels/cpu/tile_counts.h"
-#include "kernels/cpu/weights/bf16x12.h"
 #include "kernels/cpu/weights/pack.h"
+#include "kernels/cpu/weights/pack_lines.h"
 #include "kernels/cpu/work_stealing.h"
 
 namespace moracle::cpu {
@@ -324,7 +324,7 @@ class LinearPacker {
           pack_panels(source_, plain_, order_, first, last, scratch.plain.data(), plain_.panel_bytes, scratch.pack));
       for (std::int64_t p = first; p < last; ++p, out += format.panel_bytes) {
         const std::byte* const plain = scratch.plain.data() + static_cast<std::size_t>(p - first) * plain_.panel_bytes;
-        if (pack_bf16x12(plain, format.last_steps, out)) continue;
+        if (kPacking.bf16x12(plain, format.last_steps, out)) continue;
         fits.store(false, std::memory_order_relaxed);
         return Ok{};
       }

@@ -9,4 +9,10 @@ namespace moracle::cpu {
 // and reach the lanes by way of two general registers.
 using SimdLane [[gnu::may_alias, gnu::aligned(1)]] = std::int32_t;
 
+// Registers of kBytes bytes with the operators of their elements.
+template <class T, int kBytes>
+struct VectorOf {
+  using Type [[gnu::vector_size(kBytes)]] = T;
+};
+
 }  // namespace moracle::cpu

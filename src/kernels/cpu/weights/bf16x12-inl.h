@@ -1,7 +1,11 @@
-// Packing of bf16x12 (bf16x12.h) on vectors (pack_lines-inl.h).
+// bf16 weights in 12 bits, without loss, packed on vectors (pack_lines-inl.h): of the high byte, which is the sign and
+// the upper seven bits of the exponent, a nibble says which of 16 it is; the low byte stays as it is.
+//
+// A weight matrix uses few of bf16's 256 exponents. Of normal values, 14 in a row hold all but five in ten thousand at
+// most; the rest are kept in a list behind the panel (panel.h, Bf16x12Tail), so every number is what was published.
+// Matrices that do not fit stay as they are.
 #pragma once
 
-#include "kernels/cpu/weights/bf16x12.h"
 #include "kernels/cpu/weights/pack_lines-inl.h"
 
 namespace moracle::cpu {
@@ -104,6 +108,12 @@ bool pack_bf16x12_on(const std::byte* plain, std::int64_t steps, std::byte* out)
   }
   std::memcpy(out, &tail, sizeof tail);
   return true;
+}
+
+template <class V>
+constexpr Packing packing_on() {
+  return {pack_lines_on<V>, pack_word_lines_on<V>, pack_scale_columns_on<V>, pack_scale_column_on<V>,
+          pack_bf16x12_on<V>};
 }
 
 }  // namespace moracle::cpu

@@ -8,7 +8,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/cpu/gemm/tile-inl.h"
+#include "kernels/cpu/weights/codes_f32-inl.h"
 
 namespace moracle::cpu::avx2 {
 
@@ -33,23 +33,6 @@ struct F32E2m1 : ScaledCode<WeightCode::e2m1, 0> {
   }
 };
 
-// Of pairs of bf16, the even or the odd column.
-template <class V>
-inline __m256 column_of(__m256i pairs, int k) {
-  if (k % 2 == 0) return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
-  return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
-}
-
-inline constexpr int kE4m3Byte[4] = {0, 2, 1, 3};  // of a lane, by column
-
-// e4m3, any code.
-template <class V>
-struct F32AnyE4m3 {
-  __m256 weight(const std::byte* at, int k, int r) const {
-    return V::e4m3_of(_mm256_srli_epi32(V::load_words(at + k / 4 * 128 + r * 32), 8 * kE4m3Byte[k % 4]));
-  }
-};
-
 // e4m3 without zeros and subnormal numbers: exponent and mantissa go to their place, and the exponent gets the larger
 // bias, of two columns at a time as bf16.
 template <class V>
@@ -61,28 +44,9 @@ struct F32E4m3 : ScaledCode<WeightCode::e4m3, 0> {
     const __m256i words = V::load_words(at + k / 4 * 128 + r * 32);
     const __m256i on_top = k % 4 < 2 ? _mm256_slli_epi16(words, 8) : words;
     const __m256i bits = _mm256_and_si256(_mm256_srai_epi16(on_top, 4), _mm256_set1_epi16(static_cast<short>(0x87F0)));
-    return column_of<V>(_mm256_add_epi16(bits, _mm256_set1_epi16(120 << 7)), k);
+    return column_of<V>(reinterpret_cast<WordLanes<V>>(_mm256_add_epi16(bits, _mm256_set1_epi16(120 << 7))), k);
   }
 };
-
-template <class V>
-struct F32Int8 : ScaledCode<WeightCode::int8, 128> {
-  using Form = F32Form<V>;
-  __m256 weight(const std::byte* at, int k, int r) const {
-    const __m256i words = V::load_words(at + k / 4 * 128 + r * 32);
-    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * (k % 4)), 24));
-  }
-};
-
-template <class V>
-struct F32Bf16 : DenseCode<WeightCode::bf16> {
-  using Form = F32Form<V>;
-  static __m256 weight(const std::byte* at, int k, int r) {
-    return column_of<V>(V::load_words(at + k / 2 * 128 + r * 32), k);
-  }
-};
-
-inline constexpr Bf16x12HighBytes kBf16x12High = bf16x12_high_bytes();
 
 // Of bf16 in 12 bits, 64 weights: a shift, 2 masks and 2 byte permutes make the high bytes, and 4 more permutes put low
 // bytes beside them, for 96 bytes of memory where plain numbers have 128. Runs keep them as plain numbers: half of
@@ -100,7 +64,9 @@ struct F32Bf16x12 : DenseCode<WeightCode::bf16x12> {
     const __m256i high = _mm256_shuffle_epi8(table, _mm256_and_si256(nibbles, _mm256_set1_epi8(0x0F)));
     return k % 2 == 0 ? _mm256_unpacklo_epi8(low, high) : _mm256_unpackhi_epi8(low, high);
   }
-  __m256 weight(const std::byte* at, int k, int r) const { return column_of<V>(pair(at, k / 2, r), k); }
+  __m256 weight(const std::byte* at, int k, int r) const {
+    return column_of<V>(reinterpret_cast<WordLanes<V>>(pair(at, k / 2, r)), k);
+  }
   void keep(const std::byte* at, std::byte* out) const {
 #pragma GCC unroll 4
     for (int r = 0; r < V::kRegs; ++r) {
@@ -121,12 +87,6 @@ struct F32F16 : DenseCode<WeightCode::f16> {
     const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0x08);
     return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
   }
-};
-
-template <class V>
-struct F32F32 : DenseCode<WeightCode::f32> {
-  using Form = F32Form<V>;
-  __m256 weight(const std::byte* at, int k, int r) const { return F32Form<V>::load(at + k * 128 + r * 32); }
 };
 
 }  // namespace moracle::cpu::avx2

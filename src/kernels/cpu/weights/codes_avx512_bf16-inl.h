@@ -11,7 +11,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/cpu/gemm/tile-inl.h"
+#include "kernels/cpu/weights/codes_f32-inl.h"
 
 namespace moracle::cpu::avx512 {
 
@@ -158,8 +158,6 @@ struct Bf16Bf16 : DenseCode<WeightCode::bf16> {
 
 // Per 4 registers of 16 rows x 2 columns: a shift, 2 masks and 2 byte permutes make the high bytes, and each register
 // is low and high bytes interleaved, for 192 bytes of memory where plain numbers have 256.
-inline constexpr Bf16x12HighBytes kBf16x12High = bf16x12_high_bytes();
-
 template <class V>
 struct Bf16Bf16x12 : DenseCode<WeightCode::bf16x12> {
   using Form = Bf16Form<V>;

@@ -7,7 +7,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/cpu/gemm/tile-inl.h"
+#include "kernels/cpu/weights/codes_f32-inl.h"
 
 namespace moracle::cpu::avx512 {
 
@@ -33,27 +33,6 @@ using F32Int4 = F32Nibbles<V, WeightCode::int4, kInt4AsF32>;
 template <class V>
 using F32E2m1 = F32Nibbles<V, WeightCode::e2m1, kE2m1AsF32>;
 
-template <class V>
-struct F32Int8 : ScaledCode<WeightCode::int8, 128> {
-  using Form = F32Form<V>;
-  __m512 weight(const std::byte* at, int k, int r) const {
-    const __m512i words = _mm512_loadu_si512(at + k / 4 * 128 + r * 64);
-    const auto up = static_cast<unsigned>(24 - 8 * (k % 4));
-    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, up), 24));
-  }
-};
-
-inline constexpr unsigned kE4m3Byte[4] = {0, 2, 1, 3};  // of a lane, by column
-
-// e4m3, any code.
-template <class V>
-struct F32AnyE4m3 {
-  __m512 weight(const std::byte* at, int k, int r) const {
-    const __m512i words = _mm512_loadu_si512(at + k / 4 * 128 + r * 64);
-    return V::e4m3_of(_mm512_srli_epi32(words, 8 * kE4m3Byte[k % 4]));
-  }
-};
-
 // e4m3 without zeros and subnormal numbers: exponent and mantissa go to their place, and the exponent gets the larger
 // bias.
 template <class V>
@@ -63,24 +42,14 @@ struct F32E4m3 : ScaledCode<WeightCode::e4m3, 0> {
   bool plain(const std::byte* at) const { return V::template all_normal_e4m3<kBytes>(at); }
   __m512 weight(const std::byte* at, int k, int r) const {
     const __m512i words = _mm512_loadu_si512(at + k / 4 * 128 + r * 64);
-    const __m512i on_top = _mm512_slli_epi32(words, 24 - 8 * kE4m3Byte[k % 4]);
+    const __m512i on_top = _mm512_slli_epi32(words, static_cast<unsigned>(24 - 8 * kE4m3Byte[k % 4]));
     const __m512i bits =
         _mm512_and_si512(_mm512_srai_epi32(on_top, 4), _mm512_set1_epi32(static_cast<int>(0x87F00000U)));
     return _mm512_castsi512_ps(_mm512_add_epi32(bits, _mm512_set1_epi32(120 << 23)));
   }
 };
 
-template <class V>
-struct F32Bf16 : DenseCode<WeightCode::bf16> {
-  using Form = F32Form<V>;
-  __m512 weight(const std::byte* at, int k, int r) const {
-    const __m512i words = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
-    if (k % 2 == 0) return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
-    return _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))));
-  }
-};
-
-// Dense weights multiplied in f32: f16 widens with one convert a column, f32 is read as it is.
+// One convert a column.
 template <class V>
 struct F32F16 : DenseCode<WeightCode::f16> {
   using Form = F32Form<V>;
@@ -88,12 +57,6 @@ struct F32F16 : DenseCode<WeightCode::f16> {
     const __m512i words = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(k % 2 == 0 ? words : _mm512_srli_epi32(words, 16)));
   }
-};
-
-template <class V>
-struct F32F32 : DenseCode<WeightCode::f32> {
-  using Form = F32Form<V>;
-  __m512 weight(const std::byte* at, int k, int r) const { return F32Form<V>::load(at + k * 128 + r * 64); }
 };
 
 }  // namespace moracle::cpu::avx512

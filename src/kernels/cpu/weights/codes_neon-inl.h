@@ -8,7 +8,7 @@
 
 #include <arm_neon.h>
 
-#include "kernels/cpu/gemm/tile-inl.h"
+#include "kernels/cpu/weights/codes_f32-inl.h"
 
 namespace moracle::cpu::neon {
 
@@ -44,21 +44,14 @@ struct Split : D {
   };
 };
 
-inline constexpr int kRegBytes = 16;
-
 template <class V>
 inline uint8x16_t load_bytes(const std::byte* at) {
   return vld1q_u8(reinterpret_cast<const std::uint8_t*>(at));
 }
-template <class V>
-inline uint32x4_t load_lanes(const std::byte* at) {
-  return vreinterpretq_u32_u8(load_bytes<V>(at));
-}
-
 // Columns 0, 4, 1, 5 of a lane, or 2, 6, 3, 7.
 template <class V>
 inline uint8x16_t nibble_bytes(const std::byte* at, int k, int r) {
-  const uint8x16_t bytes = load_bytes<V>(at + r * kRegBytes);
+  const uint8x16_t bytes = load_bytes<V>(at + r * kRegBytes<V>);
   return k == 0 ? vandq_u8(bytes, vdupq_n_u8(0x0F)) : vshrq_n_u8(bytes, 4);
 }
 
@@ -69,7 +62,7 @@ struct I8Int4 : ScaledCode<WeightCode::int4, 8> {
 };
 
 struct DoubledE2m1 {
-  alignas(kRegBytes) std::int8_t of[kRegBytes];
+  alignas(16) std::int8_t of[16];
 };
 inline constexpr DoubledE2m1 kDoubledE2m1 = {{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}};
 template <class V>
@@ -83,32 +76,16 @@ template <class V>
 struct I8Int8 : ScaledCode<WeightCode::int8, 128> {
   using Form = DotForm<V, SignedSums<V>>;
   int8x16_t weight(const std::byte* at, int k, int r) const {
-    return vreinterpretq_s8_u8(load_bytes<V>(at + k * 128 + r * kRegBytes));
+    return vreinterpretq_s8_u8(load_bytes<V>(at + k * 128 + r * kRegBytes<V>));
   }
 };
-
-// Lanes of which `bits` bits from `first` on are what is left, as two's complement.
-template <class V>
-inline int32x4_t field(uint32x4_t lanes, int first, int bits) {
-  return vreinterpretq_s32_u32(lanes << static_cast<std::uint32_t>(32 - bits - first)) >> (32 - bits);
-}
-
-inline constexpr int kNibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};  // of a lane, by column
 
 template <class V>
 struct F32Int4 : ScaledCode<WeightCode::int4, 8> {
   using Form = F32Form<V>;
   float32x4_t weight(const std::byte* at, int k, int r) const {  // a code with its high bit turned is two's complement
-    const uint32x4_t lanes = veorq_u32(load_lanes<V>(at + r * kRegBytes), vdupq_n_u32(0x88888888U));
-    return vcvtq_f32_s32(field<V>(lanes, 4 * kNibble[k], 4));
-  }
-};
-
-template <class V>
-struct F32Int8 : ScaledCode<WeightCode::int8, 128> {
-  using Form = F32Form<V>;
-  float32x4_t weight(const std::byte* at, int k, int r) const {
-    return vcvtq_f32_s32(field<V>(load_lanes<V>(at + k / 4 * 128 + r * kRegBytes), k % 4 * 8, 8));
+    const uint32x4_t lanes = veorq_u32(load_lanes<V>(at + r * kRegBytes<V>), vdupq_n_u32(0x88888888U));
+    return number_of<V>(lanes, 4 * kNibble[k], 4);
   }
 };
 
@@ -130,35 +107,17 @@ template <class V>
 struct F32E2m1 : ScaledCode<WeightCode::e2m1, 0> {
   using Form = F32Form<V>;
   float32x4_t weight(const std::byte* at, int k, int r) const {
-    return small_float<V, 4, 2>(load_lanes<V>(at + r * kRegBytes), 4 * kNibble[k]);
+    return small_float<V, 4, 2>(load_lanes<V>(at + r * kRegBytes<V>), 4 * kNibble[k]);
   }
 };
-
-inline constexpr int kE4m3Byte[4] = {0, 2, 1, 3};  // of a lane, by column
 
 template <class V>
 struct F32E4m3 : ScaledCode<WeightCode::e4m3, 0> {
   using Form = F32Form<V>;
   float32x4_t weight(const std::byte* at, int k, int r) const {
-    return small_float<V, 8, 4>(load_lanes<V>(at + k / 4 * 128 + r * kRegBytes), 8 * kE4m3Byte[k % 4]);
+    return small_float<V, 8, 4>(load_lanes<V>(at + k / 4 * 128 + r * kRegBytes<V>), 8 * kE4m3Byte[k % 4]);
   }
 };
-
-// Of pairs of bf16, the even or the odd column.
-template <class V>
-inline float32x4_t column_of(uint32x4_t pairs, int k) {
-  return vreinterpretq_f32_u32(k % 2 == 0 ? vshlq_n_u32(pairs, 16) : vandq_u32(pairs, vdupq_n_u32(0xFFFF0000U)));
-}
-
-template <class V>
-struct F32Bf16 : DenseCode<WeightCode::bf16> {
-  using Form = F32Form<V>;
-  static float32x4_t weight(const std::byte* at, int k, int r) {
-    return column_of<V>(load_lanes<V>(at + k / 2 * 128 + r * kRegBytes), k);
-  }
-};
-
-inline constexpr Bf16x12HighBytes kBf16x12High = bf16x12_high_bytes();
 
 template <class V>
 struct F32Bf16x12 : DenseCode<WeightCode::bf16x12> {
@@ -166,7 +125,7 @@ struct F32Bf16x12 : DenseCode<WeightCode::bf16x12> {
   static constexpr bool kExceptions = true;
   uint8x16_t table = vld1q_u8(kBf16x12High.of);
   float32x4_t weight(const std::byte* at, int k, int r) const {
-    const uint8x16_t low = load_bytes<V>(at + k / 4 * 128 + r * kRegBytes);
+    const uint8x16_t low = load_bytes<V>(at + k / 4 * 128 + r * kRegBytes<V>);
     const uint8x16_t high = vqtbl1q_u8(table, nibble_bytes<V>(at + 256, k / 4, r));
     return column_of<V>(vreinterpretq_u32_u8(k % 4 < 2 ? vzip1q_u8(low, high) : vzip2q_u8(low, high)), k);
   }
@@ -176,15 +135,9 @@ template <class V>
 struct F32F16 : DenseCode<WeightCode::f16> {
   using Form = F32Form<V>;
   float32x4_t weight(const std::byte* at, int k, int r) const {
-    const uint32x4_t pairs = load_lanes<V>(at + k / 2 * 128 + r * kRegBytes);
+    const uint32x4_t pairs = load_lanes<V>(at + k / 2 * 128 + r * kRegBytes<V>);
     return vcvt_f32_f16(vreinterpret_f16_u16(k % 2 == 0 ? vmovn_u32(pairs) : vshrn_n_u32(pairs, 16)));
   }
-};
-
-template <class V>
-struct F32F32 : DenseCode<WeightCode::f32> {
-  using Form = F32Form<V>;
-  float32x4_t weight(const std::byte* at, int k, int r) const { return F32Form<V>::load(at + k * 128 + r * kRegBytes); }
 };
 
 }  // namespace moracle::cpu::neon

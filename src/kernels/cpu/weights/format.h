@@ -134,7 +134,7 @@ class PackedFormat {
 // away.
 Result<PackedFormat> packed_format(const CanonicalLinear& linear, const Target& target, Numerics numerics);
 
-// The format of the same matrix with its bf16 numbers in 12 bits (bf16x12.h), where the target knows it.
+// The format of the same matrix with its bf16 numbers in 12 bits (bf16x12-inl.h), where the target knows it.
 [[nodiscard]] std::optional<PackedFormat> with_bf16x12(const PackedFormat& format, const Target& target);
 
 }  // namespace moracle::cpu

@@ -37,7 +37,7 @@ std::int64_t panels_per_read(const PanelFormat& format) {
 void pack_scales(ScaleCode form, const float* scales, std::int64_t stride, std::int64_t rows, std::byte* out) {
   float column[kPanelRows] = {};
   for (std::int64_t row = 0; row < rows; ++row) column[row] = scales[row * stride];
-  if (form != ScaleCode::e4m3 && form != ScaleCode::e8m0) return pack_scale_column(form, column, 1, out);
+  if (form != ScaleCode::e4m3 && form != ScaleCode::e8m0) return kPacking.scale_column(form, column, 1, out);
   const auto encode = form == ScaleCode::e4m3 ? encode_e4m3 : encode_e8m0;
   for (std::int64_t row = 0; row < kPanelRows; ++row)
     out[row] = row < rows ? static_cast<std::byte>(encode(column[row])) : std::byte{0};
@@ -112,7 +112,7 @@ void pack_panel(const PanelFormat& format, const MatrixPanel& panel, std::int64_
   LineArgs args = line_args(format, lines, rows, out);
   args.rows = from + first_row * format.cols * width;
   args.stride = format.cols * width;
-  static_cast<void>(pack_lines(args));  // whoever read them has checked them
+  static_cast<void>(kPacking.lines(args));  // whoever read them has checked them
   if (codes) pack_tails(format, lines, panel, first_row, rows, out);
 }
 
@@ -185,7 +185,7 @@ bool pack_rows(const PanelRun& run, const RawCodes& words, PackScratch& scratch)
     args.rows = from + row * words.row_bytes;
     args.count = count;
     args.out = out;
-    usual = pack_lines(args) && usual;
+    usual = kPacking.lines(args) && usual;
   });
   return usual;
 }
@@ -203,18 +203,18 @@ bool pack_columns(const PanelRun& run, const RawCodes& words, PackScratch& scrat
     const std::int64_t count = std::min(step, lines.all - first);
     const std::int64_t there = std::clamp<std::int64_t>(stored - first, 0, count);
     const std::byte* const from = words.first + run.first_row() * words.row_bytes + first * words.word_bytes;
-    usual = pack_word_lines({.code = run.format.code,
-                             .words = scratch.words.columns(run.source, from, words.word_bytes, there, line_bytes),
-                             .stride = line_bytes,
-                             .rows = rows,
-                             .columns = there,
-                             .lines = count,
-                             .out = run.out + first * kPanelRows * 4 + first / lines.group * lines.tail,
-                             .panel_stride = narrow<std::int64_t>(run.stride),
-                             .group_left = lines.group - first % lines.group,
-                             .group_lines = lines.group,
-                             .group_tail = lines.tail,
-                             .flip = words.flip}) &&
+    usual = kPacking.word_lines({.code = run.format.code,
+                                 .words = scratch.words.columns(run.source, from, words.word_bytes, there, line_bytes),
+                                 .stride = line_bytes,
+                                 .rows = rows,
+                                 .columns = there,
+                                 .lines = count,
+                                 .out = run.out + first * kPanelRows * 4 + first / lines.group * lines.tail,
+                                 .panel_stride = narrow<std::int64_t>(run.stride),
+                                 .group_left = lines.group - first % lines.group,
+                                 .group_lines = lines.group,
+                                 .group_tail = lines.tail,
+                                 .flip = words.flip}) &&
             usual;
   }
   return usual;
@@ -247,12 +247,12 @@ bool pack_raw_scales(const PanelRun& run, PackScratch& scratch) {
   scratch.columns.resize(narrow<std::size_t>(run.format.stored_groups() * lines.zeros_at));
   bool usual = true;
   run.each([&](std::int64_t row, std::int64_t, std::byte* out) {
-    usual = usual && pack_scale_columns({.form = run.format.scale,
-                                         .scales = from + row * scales->row_bytes,
-                                         .row_bytes = scales->row_bytes,
-                                         .group_bytes = scales->group_bytes,
-                                         .groups = run.format.stored_groups(),
-                                         .out = scratch.columns.data()});
+    usual = usual && kPacking.scale_columns({.form = run.format.scale,
+                                             .scales = from + row * scales->row_bytes,
+                                             .row_bytes = scales->row_bytes,
+                                             .group_bytes = scales->group_bytes,
+                                             .groups = run.format.stored_groups(),
+                                             .out = scratch.columns.data()});
     if (!usual) return;
     each_tail(run.format, lines, out, [&](std::int64_t, std::int64_t stored, std::byte* tail) {
       std::memcpy(tail, scratch.columns.data() + stored * lines.zeros_at, narrow<std::size_t>(lines.zeros_at));

@@ -24,20 +24,6 @@ struct V {
 
 }  // namespace
 
-bool pack_lines(const LineArgs& args) {
-  return pack_lines_on<V>(args);
-}
-bool pack_word_lines(const WordLineArgs& args) {
-  return pack_word_lines_on<V>(args);
-}
-bool pack_scale_columns(const ScaleColumnArgs& args) {
-  return pack_scale_columns_on<V>(args);
-}
-void pack_scale_column(ScaleCode form, const float* scales, std::int64_t stride, std::byte* out) {
-  pack_scale_column_on<V>(form, scales, stride, out);
-}
-bool pack_bf16x12(const std::byte* plain, std::int64_t steps, std::byte* out) {
-  return pack_bf16x12_on<V>(plain, steps, out);
-}
+constinit const Packing kPacking = packing_on<V>();
 
 }  // namespace moracle::cpu

@@ -9,14 +9,11 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/cpu/simd/lane.h"
 #include "kernels/cpu/weights/pack_lines.h"
 
 namespace moracle::cpu {
 
-template <class T, int kBytes>
-struct VectorOf {
-  using Type [[gnu::vector_size(kBytes)]] = T;
-};
 template <class V, class T>
 using Vector = typename VectorOf<T, V::kBytes>::Type;
 template <class V>
@@ -173,7 +170,7 @@ bool with_words(WeightCode code, bool raw, std::uint8_t flip, const Use& use) {
       return raw ? use(16, PackNumbers<V, std::uint16_t, 0x7C00>{}) : use(32, PackF16Pairs<V>{});
     case WeightCode::f32:
       return use(32, PackNumbers<V, std::uint32_t, 0x7F800000U>{});
-    case WeightCode::bf16x12:  // made of packed bf16 panels (bf16x12.h)
+    case WeightCode::bf16x12:  // made of packed bf16 panels (bf16x12-inl.h)
       break;
   }
   return false;

@@ -30,9 +30,6 @@ struct LineArgs {
   std::uint8_t flip;  // of `raw`: bits of a byte in which they differ from canonical codes
 };
 
-// False when it met a NaN, or an infinity of a dense code; what was written is useless then.
-[[nodiscard]] bool pack_lines(const LineArgs& args);
-
 // The same of raw codes that lie as in a line, those of neighbouring rows side by side: many panels at once, so that
 // long runs are read.
 struct WordLineArgs {
@@ -50,11 +47,6 @@ struct WordLineArgs {
   std::uint8_t flip;
 };
 
-[[nodiscard]] bool pack_word_lines(const WordLineArgs& args);
-
-// Scales of 32 rows, `stride` floats apart, in the width of the panel: f32, f16 or bf16.
-void pack_scale_column(ScaleCode form, const float* scales, std::int64_t stride, std::byte* out);
-
 // Stored scales of 32 rows in the width of the panel: f32, f16, bf16, e4m3 or e8m0. Scales of a row lie side by side,
 // or those of a group do.
 struct ScaleColumnArgs {
@@ -65,8 +57,19 @@ struct ScaleColumnArgs {
   std::int64_t groups;
   std::byte* out;  // [groups][32]
 };
-// False when one is zero, infinite or NaN (of e8m0, also the least, which stands for nothing); what was written is
-// useless then.
-[[nodiscard]] bool pack_scale_columns(const ScaleColumnArgs& args);
+
+// The packing of an architecture's targets. Where a function returns false, what it has written is useless.
+struct Packing {
+  bool (*lines)(const LineArgs&);           // false: met a NaN, or an infinity of a dense code
+  bool (*word_lines)(const WordLineArgs&);  // likewise
+  // False: one is zero, infinite or NaN (of e8m0, also the least, which stands for nothing).
+  bool (*scale_columns)(const ScaleColumnArgs&);
+  // Scales of 32 rows, `stride` floats apart, in the width of the panel: f32, f16 or bf16.
+  void (*scale_column)(ScaleCode form, const float* scales, std::int64_t stride, std::byte* out);
+  // One panel of `steps` steps, from WeightCode::bf16 at `plain` to WeightCode::bf16x12 at `out` (bf16x12-inl.h).
+  // False: more weights fall outside than a tail holds.
+  bool (*bf16x12)(const std::byte* plain, std::int64_t steps, std::byte* out);
+};
+extern const Packing kPacking;
 
 }  // namespace moracle::cpu
