@@ -80,6 +80,9 @@ class RowExperts final : public PackedExperts {
     for (const RowExpert& expert : experts_) total += expert.gate->bytes() + expert.up->bytes() + expert.down->bytes();
     return total;
   }
+  [[nodiscard]] std::span<const std::byte> expert(std::int64_t index) const override {
+    return experts_[static_cast<std::size_t>(index)].bytes;
+  }
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, std::int64_t top_k, int threads) const override {
     const auto slots = static_cast<std::size_t>(tokens * top_k);
     const auto width = static_cast<std::size_t>(std::max(hidden_, intermediate_));

@@ -3,9 +3,11 @@
 // pairwise.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "kernels/kernel.h"
@@ -37,6 +39,7 @@ class RowMatrix {
 
 struct RowExpert {
   std::unique_ptr<const RowMatrix> gate, up, down;
+  std::span<const std::byte> bytes{};  // of all three; empty where they do not lie in one piece
 };
 
 [[nodiscard]] std::unique_ptr<PackedExperts> make_row_experts(std::vector<RowExpert> experts,

@@ -41,16 +41,9 @@ const Table* float_table(Element element) {
   }
 }
 
-struct Row {
-  const std::uint8_t* codes;
-  const float* scales;
-  const std::uint8_t* zeros;  // null when symmetric
-  float* out;
-};
-
 // The scale is multiplied with the second level first, then with the element: the order of the published NVFP4
 // reference, and without effect where there is no second level.
-void dequantize_row(const MatrixSpec& spec, const Table* table, const Row& row) {
+void dequantize_row(const MatrixSpec& spec, const Table* table, const MatrixRow& row, float* out) {
   const int neutral = 1 << (bits_of(spec.key.element) - 1);
   const std::int64_t width = std::max<std::int64_t>(1, spec.group_cols);
   for (std::int64_t k = 0; k < spec.cols; ++k) {
@@ -58,22 +51,29 @@ void dequantize_row(const MatrixSpec& spec, const Table* table, const Row& row) 
     const float scale = row.scales[group] * spec.global_scale;
     const int zero = row.zeros == nullptr ? neutral : row.zeros[group];
     const float element = table != nullptr ? (*table)[row.codes[k]] : static_cast<float>(row.codes[k] - zero);
-    row.out[k] = element * scale;
+    out[k] = element * scale;
   }
 }
 
 }  // namespace
 
-void dequantize_row(const MatrixSpec& spec, const MatrixPanel& panel, std::int64_t row, std::span<float> out) {
-  const auto element = narrow<std::size_t>(row * spec.cols);
-  if (!spec.key.quantized()) {
-    std::copy_n(panel.values.begin() + narrow<std::ptrdiff_t>(element), spec.cols, out.begin());
+void dequantize_row(const MatrixSpec& spec, const MatrixRow& row, std::span<float> out) {
+  if (row.values != nullptr) {
+    std::copy_n(row.values, spec.cols, out.begin());
     return;
   }
+  dequantize_row(spec, float_table(spec.key.element), row, out.data());
+}
+
+void dequantize_row(const MatrixSpec& spec, const MatrixPanel& panel, std::int64_t row, std::span<float> out) {
+  const auto element = narrow<std::size_t>(row * spec.cols);
   const auto group = narrow<std::size_t>(row * spec.groups);
-  dequantize_row(spec, float_table(spec.key.element),
-                 {panel.codes.data() + element, panel.scales.data() + group,
-                  panel.zeros.empty() ? nullptr : panel.zeros.data() + group, out.data()});
+  if (!spec.key.quantized()) return dequantize_row(spec, {.values = panel.values.data() + element}, out);
+  dequantize_row(spec,
+                 {.codes = panel.codes.data() + element,
+                  .scales = panel.scales.data() + group,
+                  .zeros = panel.zeros.empty() ? nullptr : panel.zeros.data() + group},
+                 out);
 }
 
 void dequantize_panel(const MatrixSpec& spec, const MatrixPanel& panel, std::span<float> out) {

@@ -31,6 +31,14 @@ struct MatrixPanel {
   std::vector<float> values;        // [rows, cols] when unquantized, else empty
 };
 
+// One row of the same, wherever it lies.
+struct MatrixRow {
+  const std::uint8_t* codes = nullptr;
+  const float* scales = nullptr;
+  const std::uint8_t* zeros = nullptr;  // null: symmetric
+  const float* values = nullptr;        // null: quantized
+};
+
 // What is constant over one matrix.
 struct MatrixSpec {
   std::string name;       // module path on disk, for messages
@@ -142,7 +150,8 @@ Result<std::vector<float>> dequantize(const MatrixSource& source);
 // Dequantizes one panel of `spec` into `out` [panel.rows, cols].
 void dequantize_panel(const MatrixSpec& spec, const MatrixPanel& panel, std::span<float> out);
 
-// The same for row `row` of the panel, into `out` [cols].
+// The same for one row, into `out` [cols].
+void dequantize_row(const MatrixSpec& spec, const MatrixRow& row, std::span<float> out);
 void dequantize_row(const MatrixSpec& spec, const MatrixPanel& panel, std::int64_t row, std::span<float> out);
 
 }  // namespace moracle

@@ -16,6 +16,7 @@
 #include "kernels/cpu/weights/pack.h"
 #include "kernels/cpu/weights/pack_lines.h"
 #include "kernels/cpu/work_stealing.h"
+#include "kernels/weight_sink.h"
 
 namespace moracle::cpu {
 
@@ -240,7 +241,9 @@ class LinearPacker {
     MORACLE_TRY(prepare_copy());
     if (options_.layout_only) return packed(packed_format, PageBuffer());
     MORACLE_ASSIGN(PageBuffer memory, PageBuffer::allocate(format.bytes()));
-    MORACLE_ASSIGN(const bool fits, fill(format, memory.data()));
+    HostSink sink(memory);
+    HostSink copy_sink(copy_memory_);
+    MORACLE_ASSIGN(const bool fits, fill(format, sink, copy_sink));
     if (!fits) return std::unique_ptr<PackedLinear>();
     return packed(packed_format, std::move(memory));
   }
@@ -277,8 +280,8 @@ class LinearPacker {
     return Ok{};
   }
 
-  // Packs into `panels`, and the copy while the weights are in a cache. False: the matrix does not fit the format.
-  Result<bool> fill(const PanelFormat& format, std::byte* panels) {
+  // Packs the matrix, and its copy while the weights are in a cache. False: the matrix does not fit the format.
+  Result<bool> fill(const PanelFormat& format, WeightSink& sink, WeightSink& copy_sink) {
     constexpr std::int64_t kPanelsPerItem = 16;
     constexpr std::int64_t kItemsPerRelease = 16;  // a head of 600 MB must not stay mapped beside its packed copy
     const std::int64_t step = std::min(kPanelsPerItem, panels_per_fetch(source_, plain_, order_));
@@ -290,8 +293,20 @@ class LinearPacker {
       const std::int64_t begin = item * kPanelsPerItem;
       const std::int64_t end = std::min(begin + kPanelsPerItem, format.panels);
       Scratch& own = scratch[static_cast<std::size_t>(thread)];
-      for (std::int64_t first = begin; first < end && fits.load(std::memory_order_relaxed); first += step)
-        failed.keep(item, fill(format, panels, first, std::min(first + step, end), own, fits));
+      const auto stage = [&](WeightSink& to, const PanelFormat& of) {
+        return to.stage(static_cast<std::size_t>(begin) * of.panel_bytes,
+                        static_cast<std::size_t>(end - begin) * of.panel_bytes, thread);
+      };
+      const std::span<std::byte> panels = stage(sink, format);
+      const std::span<std::byte> copies =
+          copy_.weight == nullptr ? std::span<std::byte>() : stage(copy_sink, copy_format_.layout());
+      for (std::int64_t first = begin; first < end && fits.load(std::memory_order_relaxed); first += step) {
+        const auto done = static_cast<std::size_t>(first - begin);
+        failed.keep(item, fill(format, first, std::min(first + step, end), panels.data() + done * format.panel_bytes,
+                               copies.data() + done * copy_format_.layout().panel_bytes, own, fits));
+      }
+      failed.keep(item, sink.commit(thread));
+      if (!copies.empty()) failed.keep(item, copy_sink.commit(thread));
       if (item % kItemsPerRelease == kItemsPerRelease - 1) source_.release();
     });
     MORACLE_TRY(failed.take());
@@ -300,17 +315,14 @@ class LinearPacker {
   }
 
   // The same of panels [begin, end), with one fetch from the file for both.
-  Result<> fill(const PanelFormat& format, std::byte* panels, std::int64_t begin, std::int64_t end, Scratch& scratch,
-                std::atomic<bool>& fits) {
-    std::byte* const out = panels + static_cast<std::size_t>(begin) * format.panel_bytes;
+  Result<> fill(const PanelFormat& format, std::int64_t begin, std::int64_t end, std::byte* out, std::byte* copies,
+                Scratch& scratch, std::atomic<bool>& fits) {
     MORACLE_TRY(format.code == WeightCode::bf16x12
                     ? pack_narrow(format, begin, end, out, scratch, fits)
                     : pack_panels(source_, format, order_, begin, end, out, format.panel_bytes, scratch.pack));
     if (copy_.weight == nullptr) return Ok{};
     const PanelFormat& copy = copy_format_.layout();
-    return pack_panels(*copy_.weight, copy, {}, begin, end,
-                       copy_memory_.data() + static_cast<std::size_t>(begin) * copy.panel_bytes, copy.panel_bytes,
-                       scratch.copy);
+    return pack_panels(*copy_.weight, copy, {}, begin, end, copies, copy.panel_bytes, scratch.copy);
   }
 
   // As many panels at a time as L2 holds in both formats.

@@ -1,87 +1,152 @@
 // The reference kernel: fp32, plain, the truth the others are held against.
 //
-// It keeps the canonical form itself (a code a byte, f32 scales) and dequantizes one row at a time, so what it computes
-// is the definition: y = sum over k of value(r, k) * x[k].
+// It keeps the canonical form itself (a code a byte, f32 scales), matrix after matrix, and dequantizes one row at a
+// time, so what it computes is the definition: y = sum over k of value(r, k) * x[k].
 #include "kernels/ref/ref.h"
 
 #include <algorithm>
+#include <cstring>
+#include <initializer_list>
+#include <memory>
 #include <utility>
 
 #include "base/checked.h"
 #include "base/first_error.h"
 #include "kernels/row_experts.h"
+#include "kernels/weight_sink.h"
 
 namespace moracle::ref {
 
 namespace {
 
-// One matrix, owned, in canonical form.
+// Where the parts of one matrix lie in its bytes: scales, then codes or values, then zero points.
+struct MatrixParts {
+  std::size_t scales = 0;  // bytes
+  std::size_t elements = 0;
+  std::size_t zeros = 0;
+
+  explicit MatrixParts(const MatrixSpec& spec) {
+    const auto groups = static_cast<std::size_t>(spec.rows * spec.groups);
+    const bool quantized = spec.key.quantized();
+    if (quantized) scales = sizeof(float) * groups;
+    elements = static_cast<std::size_t>(spec.rows * spec.cols) * (quantized ? 1 : sizeof(float));
+    if (quantized && !spec.key.symmetric) zeros = groups;
+  }
+  // Whole words, so that what follows is aligned.
+  [[nodiscard]] std::size_t bytes() const { return (scales + elements + zeros + 3) / 4 * 4; }
+};
+
+using Pack = std::shared_ptr<const PageBuffer>;  // of all matrices; empty where only their sizes are asked for
+
+// One matrix in canonical form.
 class RefMatrix final : public RowMatrix {
  public:
-  static Result<std::unique_ptr<const RowMatrix>> copy(const CanonicalLinear& linear, bool layout_only) {
-    auto matrix = std::make_unique<RefMatrix>(linear);
-    if (layout_only) return std::unique_ptr<const RowMatrix>(std::move(matrix));
-    MORACLE_TRY(linear.weight->read(0, matrix->spec_.rows, matrix->all_));
-    linear.weight->release();
-    return std::unique_ptr<const RowMatrix>(std::move(matrix));
-  }
-  explicit RefMatrix(const CanonicalLinear& linear)
-      : RowMatrix(linear), spec_(linear.weight->spec()), bias_(linear.bias) {}
+  RefMatrix(const CanonicalLinear& linear, Pack pack, std::size_t offset)
+      : RowMatrix(linear),
+        spec_(linear.weight->spec()),
+        parts_(spec_),
+        pack_(std::move(pack)),
+        offset_(offset),
+        bias_(linear.bias) {}
 
   void row(std::int64_t r, float* out) const override {
-    const auto cols = static_cast<std::size_t>(spec_.cols);
-    const auto at = static_cast<std::size_t>(r) * cols;
-    if (all_.codes.empty()) {
-      std::copy_n(all_.values.data() + at, cols, out);
-      return;
+    const std::byte* const scales = pack_->data() + offset_;
+    const std::byte* const elements = scales + parts_.scales;
+    const auto element = static_cast<std::size_t>(r * spec_.cols);
+    const auto group = static_cast<std::size_t>(r * spec_.groups);
+    MatrixRow row;
+    if (spec_.key.quantized()) {
+      row.codes = reinterpret_cast<const std::uint8_t*>(elements) + element;
+      row.scales = reinterpret_cast<const float*>(scales) + group;
+      if (parts_.zeros > 0) row.zeros = reinterpret_cast<const std::uint8_t*>(elements + parts_.elements) + group;
+    } else {
+      row.values = reinterpret_cast<const float*>(elements) + element;
     }
-    dequantize_row(spec_, all_, r, {out, cols});
+    dequantize_row(spec_, row, {out, static_cast<std::size_t>(spec_.cols)});
   }
   [[nodiscard]] float bias(std::int64_t r) const override {
     return bias_.empty() ? 0.0F : bias_[static_cast<std::size_t>(r)];
   }
-  [[nodiscard]] std::size_t bytes() const override {
-    const auto values = static_cast<std::size_t>(spec_.rows * spec_.cols);
-    if (!spec_.key.quantized()) return sizeof(float) * values;
-    const auto scales = static_cast<std::size_t>(spec_.rows * spec_.groups);
-    return values + scales * (sizeof(float) + (spec_.key.symmetric ? 0U : 1U));
-  }
+  [[nodiscard]] std::size_t bytes() const override { return parts_.bytes(); }
 
  private:
   MatrixSpec spec_;
-  MatrixPanel all_;
+  MatrixParts parts_;
+  Pack pack_;
+  std::size_t offset_;
   std::vector<float> bias_;
 };
 
-Result<RowExpert> copy_expert(const CanonicalExperts::Expert& from, bool layout_only) {
-  RowExpert expert;
-  MORACLE_ASSIGN(expert.gate, RefMatrix::copy(from.gate, layout_only));
-  MORACLE_ASSIGN(expert.up, RefMatrix::copy(from.up, layout_only));
-  MORACLE_ASSIGN(expert.down, RefMatrix::copy(from.down, layout_only));
-  return expert;
+template <class T>
+void append(const std::vector<T>& part, std::byte*& to) {
+  if (!part.empty()) std::memcpy(to, part.data(), part.size() * sizeof(T));
+  to += part.size() * sizeof(T);
+}
+
+// Writes linears one behind the other.
+Result<> write(std::initializer_list<const CanonicalLinear*> linears, std::span<std::byte> bytes) {
+  MatrixPanel panel;
+  std::byte* begin = bytes.data();
+  for (const CanonicalLinear* linear : linears) {
+    const MatrixSpec& spec = linear->weight->spec();
+    MORACLE_TRY(linear->weight->read(0, spec.rows, panel));
+    linear->weight->release();
+    std::byte* to = begin;
+    append(panel.scales, to);
+    append(panel.codes, to);
+    append(panel.values, to);
+    append(panel.zeros, to);
+    begin += MatrixParts(spec).bytes();
+  }
+  return Ok{};
+}
+
+std::size_t bytes_of(const CanonicalLinear& linear) {
+  return MatrixParts(linear.weight->spec()).bytes();
 }
 
 }  // namespace
 
 Result<std::unique_ptr<PackedExperts>> pack_experts(const CanonicalExperts& experts, const PackOptions& options) {
-  std::vector<RowExpert> copies(experts.experts.size());
-  FirstError failed;
-  options.pool.parallel_for(narrow<std::int64_t>(copies.size()), [&](std::int64_t e, int) {
-    if (failed.failed()) return;
-    auto copy = copy_expert(experts.experts[static_cast<std::size_t>(e)], options.layout_only);
-    if (!copy.ok()) {
-      failed.keep(e, std::move(copy).error());
-      return;
-    }
-    copies[static_cast<std::size_t>(e)] = std::move(copy).value();
-  });
-  MORACLE_TRY(failed.take());
-  return make_row_experts(std::move(copies), options.activation);
+  std::vector<std::size_t> begins{0};
+  for (const auto& [gate, up, down] : experts.experts)
+    begins.push_back(begins.back() + bytes_of(gate) + bytes_of(up) + bytes_of(down));
+  const std::size_t count = experts.experts.size();
+  auto pack = std::make_shared<PageBuffer>();
+  if (!options.layout_only) {
+    MORACLE_ASSIGN(*pack, PageBuffer::allocate(begins.back()));
+    HostSink sink(*pack);
+    FirstError failed;
+    options.pool.parallel_for(narrow<std::int64_t>(count), [&](std::int64_t index, int worker) {
+      if (failed.failed()) return;
+      const auto e = static_cast<std::size_t>(index);
+      const auto& [gate, up, down] = experts.experts[e];
+      Result<> written = write({&gate, &up, &down}, sink.stage(begins[e], begins[e + 1] - begins[e], worker));
+      failed.keep(index, written.ok() ? sink.commit(worker) : std::move(written));
+    });
+    MORACLE_TRY(failed.take());
+  }
+  std::vector<RowExpert> rows(count);
+  for (std::size_t e = 0; e < count; ++e) {
+    const auto& [gate, up, down] = experts.experts[e];
+    const std::size_t up_at = begins[e] + bytes_of(gate);
+    rows[e].gate = std::make_unique<RefMatrix>(gate, pack, begins[e]);
+    rows[e].up = std::make_unique<RefMatrix>(up, pack, up_at);
+    rows[e].down = std::make_unique<RefMatrix>(down, pack, up_at + bytes_of(up));
+    if (!options.layout_only) rows[e].bytes = {pack->data() + begins[e], begins[e + 1] - begins[e]};
+  }
+  return make_row_experts(std::move(rows), options.activation);
 }
 
 Result<std::unique_ptr<PackedLinear>> pack_linear(const CanonicalLinear& linear, const PackOptions& options) {
-  MORACLE_ASSIGN(auto matrix, RefMatrix::copy(linear, options.layout_only));
-  return make_row_linear(std::move(matrix));
+  auto pack = std::make_shared<PageBuffer>();
+  if (!options.layout_only) {
+    MORACLE_ASSIGN(*pack, PageBuffer::allocate(bytes_of(linear)));
+    HostSink sink(*pack);
+    MORACLE_TRY(write({&linear}, sink.stage(0, pack->size(), 0)));
+    MORACLE_TRY(sink.commit(0));
+  }
+  return make_row_linear(std::make_unique<RefMatrix>(linear, std::move(pack), 0));
 }
 
 }  // namespace moracle::ref
