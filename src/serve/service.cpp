@@ -74,6 +74,18 @@ std::string header_list(const std::vector<std::string>& names) {
   return list;
 }
 
+// One more for as long as it lives.
+class Counted {
+ public:
+  explicit Counted(std::atomic<std::size_t>& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  std::atomic<std::size_t>& count_;
+};
+
 struct Service::Route {
   std::string_view path;
   std::string_view method;
@@ -276,16 +288,12 @@ void Service::generate(HttpRequest&& request, std::shared_ptr<Exchange> exchange
     metrics_.count_cancel(cause);
   });
   const PrepareOptions how{.context = model_->context, .strict = options_.strict, .seed = random_bits() >> 11U};
-  ++preparing_;
-  worker_.post([=, this, text = model_->text]() mutable {
-    if (*abandoned) {
-      --preparing_;
-      return;
-    }
+  auto counted = std::make_shared<Counted>(preparing_);
+  worker_.post([=, this, text = model_->text, counted = std::move(counted)]() mutable {
+    if (*abandoned) return;
     auto prepared = std::make_shared<Result<PreparedRequest>>(prepare_request(endpoint, *body, *text, how));
     body.reset();
-    server_->post([=, this, exchange = std::move(exchange)]() mutable {
-      --preparing_;
+    server_->post([=, this, exchange = std::move(exchange), counted = std::move(counted)]() mutable {
       if (*abandoned) return;
       if (prepared->ok()) {
         const auto known = check_model((*prepared)->api.model);
@@ -307,7 +315,7 @@ void Service::generate(HttpRequest&& request, std::shared_ptr<Exchange> exchange
                      .model = ready.api.model.empty() ? options_.names.front() : ready.api.model,
                      .fingerprint = model_->fingerprint,
                      .created = std::time(nullptr),
-                     .seed = ready.seed};
+                     .seed = static_cast<std::int64_t>(ready.seed)};
       const auto open = std::make_shared<OpenReply>(*this, std::move(*asked), std::move(exchange), std::move(ready),
                                                     std::move(head), arrived);
       replies_.push_back(open);
@@ -319,8 +327,9 @@ void Service::generate(HttpRequest&& request, std::shared_ptr<Exchange> exchange
 void Service::tokenize(HttpRequest&& request, std::shared_ptr<Exchange> exchange, bool detokenize) {
   auto asked = std::make_shared<HttpRequest>(std::move(request));
   worker_.post([=, this, text = model_->text, context = model_->context]() mutable {
-    auto reply = std::make_shared<Result<Json>>(detokenize ? detokenize_reply(asked->body, *text)
-                                                           : tokenize_reply(asked->body, *text, context));
+    const ModelCheck known = [this](const std::string& name) { return check_model(name); };
+    auto reply = std::make_shared<Result<Json>>(detokenize ? detokenize_reply(asked->body, *text, known)
+                                                           : tokenize_reply(asked->body, *text, context, known));
     server_->post([=, this, exchange = std::move(exchange)] {
       answer(*asked, *exchange, reply->ok() ? json_reply(reply->value()) : reply_of(reply->error()));
     });
@@ -382,12 +391,15 @@ void Service::tick() {
 // --- answers from what is at hand ---
 
 HttpReply Service::health(const HttpRequest& /*request*/) {
-  if (!ready_.load(std::memory_order_acquire))
-    return json_reply({{"status", "loading"}, {"progress", progress_.load()}}, 503);
+  const auto red = [&](const Json& json) {
+    HttpReply reply = json_reply(json, 503);
+    reply.headers.emplace_back("Retry-After", std::to_string(retry_after()));
+    return reply;
+  };
+  if (!ready_.load(std::memory_order_acquire)) return red({{"status", "loading"}, {"progress", progress_.load()}});
   const EngineStatus status = model_->engine->status();
-  if (status.stalled_s > options_.stall_s)
-    return json_reply({{"status", "stalled"}, {"seconds", status.stalled_s}}, 503);
-  if (draining_) return json_reply({{"status", "draining"}}, 503);
+  if (status.stalled_s > options_.stall_s) return red({{"status", "stalled"}, {"seconds", status.stalled_s}});
+  if (draining_) return red({{"status", "draining"}});
   return json_reply({{"status", "ok"}});
 }
 

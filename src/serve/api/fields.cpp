@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 
 namespace moracle::serve {
 
@@ -18,7 +20,7 @@ constexpr std::uint8_t kCompletions = 2;
 constexpr std::uint8_t kBoth = 3;
 
 constexpr double kInt32 = 2147483647.0;
-constexpr double kInt63 = 9223372036854774784.0;  // the largest double below 2^63
+constexpr double kInt63 = 0x1p63;  // above every whole number of 64 bits; whole_bound() names the last one
 constexpr double kHuge = 1e30;
 
 constexpr std::string_view kStopSchema =
@@ -82,6 +84,12 @@ constexpr RequestField refuse(std::string_view name, std::string_view text, std:
   return {.name = name, .use = refused, .endpoints = where, .type = structure, .text = text, .off = off};
 }
 
+// The whole number of 64 bits that is next to a bound.
+std::int64_t whole_bound(double bound) {
+  if (bound >= kInt63) return std::numeric_limits<std::int64_t>::max();
+  return bound <= -kInt63 ? std::numeric_limits<std::int64_t>::min() : static_cast<std::int64_t>(bound);
+}
+
 constexpr std::string_view kNoStructure = "the output cannot be held to a schema yet: ask in words and check it";
 
 constexpr std::array kFields = {
@@ -99,6 +107,7 @@ constexpr std::array kFields = {
     real("repetition_penalty", kBoth, 0, kHuge, "Divides positive logits of tokens that occurred", true),
     whole("seed", kBoth, -kInt63, kInt63, "With system_fingerprint it reproduces a reply; absent: drawn, and returned"),
     whole("n", kBoth, 1, kMostChoices, "Replies to each prompt"),
+    whole("best_of", kBoth, 1, kInt32, "At most n: all replies that are made are returned"),
     shaped("stop", kBoth, kStopSchema, "Texts that end a reply in front of them"),
     shaped("stop_token_ids", kBoth, kIdsSchema, "Tokens that end a reply"),
     flag("include_stop_str_in_output", kBoth, "Leave the stop text in the reply"),
@@ -157,7 +166,6 @@ constexpr std::array kFields = {
     refuse("input_audio", "prompts are text"),
     refuse("web_search_options", "nothing is fetched"),
     refuse("suffix", "text is only continued at its end"),
-    refuse("best_of", "all n replies are returned: ask for n", "1"),
     refuse("use_beam_search", "beams are not searched"),
     refuse("length_penalty", "beams are not searched", "1.0"),
     refuse("early_stopping", "beams are not searched"),
@@ -217,7 +225,7 @@ std::string_view type_words(FieldType type) {
 std::string range_words(const RequestField& field) {
   const bool open = field.high >= kHuge;
   const auto shown = [&](double value) {
-    return field.type == integer ? fmt::format("{:.0f}", value) : fmt::format("{}", value);
+    return field.type == integer ? std::to_string(whole_bound(value)) : fmt::format("{}", value);
   };
   if (open)
     return fmt::format("{} {} {}", type_words(field.type), field.above_low ? "above" : "of at least", shown(field.low));
@@ -229,6 +237,11 @@ std::string shown_value(const Json& value) {
   std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   if (text.size() > 80) text = text.substr(0, 77) + "...";
   return text;
+}
+
+bool fits_64_bits(const Json& value) {
+  if (value.is_number_unsigned()) return value.get<std::uint64_t>() <= INT64_MAX;
+  return value.is_number_integer() || (value.get<double>() >= -kInt63 && value.get<double>() < kInt63);
 }
 
 Result<> check_scalar(const RequestField& field, const Json& value) {
@@ -252,7 +265,8 @@ Result<> check_scalar(const RequestField& field, const Json& value) {
   }
   if (field.type != integer && field.type != number) return Ok{};
   const double wanted = value.get<double>();
-  const bool inside = (field.above_low ? wanted > field.low : wanted >= field.low) && wanted <= field.high;
+  const bool inside = (field.type == number || fits_64_bits(value)) &&
+                      (field.above_low ? wanted > field.low : wanted >= field.low) && wanted <= field.high;
   if (inside) return Ok{};
   return Error{.code = "request.value",
                .where = std::string(field.name),
@@ -284,17 +298,10 @@ bool has_field(const Json& body, const char* name) {
   return found != body.end() && !found->is_null();
 }
 
-Result<> check_fields(const Json& body, Endpoint endpoint, bool strict, std::vector<std::string>& ignored) {
+Result<> check_fields(const Json& body, Endpoint endpoint, std::vector<std::string>& ignored) {
   for (const auto& [name, value] : body.items()) {
     const RequestField* const field = find_field(name, endpoint);
     if (field == nullptr) {
-      if (strict) {
-        return Error{.code = "request.unknown",
-                     .where = name.substr(0, kNameBytes),
-                     .wanted = "a field that is known",
-                     .found = "one that is not",
-                     .advice = "leave it out: this server runs with --strict"};
-      }
       ignored.push_back(name);
       continue;
     }
@@ -322,8 +329,8 @@ Json field_schema(const RequestField& field) {
     case number:
       schema = {{"type", field.type == integer ? "integer" : "number"}};
       if (field.type == integer) {
-        schema["minimum"] = static_cast<std::int64_t>(field.low);
-        schema["maximum"] = static_cast<std::int64_t>(field.high);
+        schema["minimum"] = whole_bound(field.low);
+        schema["maximum"] = whole_bound(field.high);
       } else {
         schema[field.above_low ? "exclusiveMinimum" : "minimum"] = field.low;
         if (field.high < kHuge) schema["maximum"] = field.high;

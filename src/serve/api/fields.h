@@ -66,9 +66,9 @@ inline constexpr std::int64_t kMostLogprobs = 20;
 inline constexpr std::size_t kMostTemplateArguments = 32;
 inline constexpr std::size_t kNameBytes = 256;  // of model, request_id, cache_salt and template arguments
 
-// Checks every member of `body` against the table: types, ranges, refusals. Unknown names go to `ignored`; `strict`
-// refuses them. Errors: "request.type", "request.value", "request.unsupported", "request.unknown".
-Result<> check_fields(const Json& body, Endpoint endpoint, bool strict, std::vector<std::string>& ignored);
+// Checks every member of `body` against the table: types, ranges, refusals. Unknown names go to `ignored`. Errors:
+// "request.type", "request.value", "request.unsupported".
+Result<> check_fields(const Json& body, Endpoint endpoint, std::vector<std::string>& ignored);
 
 // Checked access to the members of such a body.
 [[nodiscard]] bool has_field(const Json& body, const char* name);  // present and not null

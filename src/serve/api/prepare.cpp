@@ -1,6 +1,7 @@
 #include "serve/api/prepare.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 
 #include "base/guarded.h"
@@ -131,16 +132,30 @@ Result<> check_room(PreparedRequest& prepared, std::int64_t context) {
   return Ok{};
 }
 
-Result<ChatRequest> chat_of(const Json& body, std::string_view text) {
-  ChatRequest chat;
-  MORACLE_ASSIGN(chat.messages, parse_messages(text));
-  if (has_field(body, "add_generation_prompt")) {
-    if (!body["add_generation_prompt"].is_boolean())
-      return Error{
-          .code = "request.type", .where = "add_generation_prompt", .wanted = "true or false", .found = "another"};
-    chat.add_generation_prompt = body["add_generation_prompt"].get<bool>();
+// A member of /tokenize that the table of fields has for another endpoint, or not at all.
+Result<std::optional<bool>> flag_of(const Json& body, const char* name) {
+  if (!has_field(body, name)) return std::optional<bool>();
+  if (!body[name].is_boolean())
+    return Error{.code = "request.type", .where = name, .wanted = "true or false", .found = body[name].type_name()};
+  return std::optional(body[name].get<bool>());
+}
+
+// The tokens of "messages" as a chat would have them, else of "prompt" as a completion would.
+Result<std::vector<std::int32_t>> tokens_of(const Json& json, std::string_view body, const ModelText& text,
+                                            const ModelCheck& known) {
+  const bool chats = has_field(json, "messages");
+  if (!chats && (!has_field(json, "prompt") || !json["prompt"].is_string()))
+    return Error{.code = "request.missing", .where = "prompt", .wanted = "a text, or messages", .found = "none"};
+  MORACLE_ASSIGN(const auto special, flag_of(json, "add_special_tokens"));
+  MORACLE_ASSIGN(ApiRequest api, parse_request(chats ? Endpoint::chat : Endpoint::completions, body, false));
+  MORACLE_TRY(known(api.model));
+  if (!chats) {
+    return text.tokenizer().encode(json["prompt"].get_ref<const std::string&>(),
+                                   {.add_special_tokens = special.value_or(true)});
   }
-  return chat;
+  MORACLE_ASSIGN(PreparedPrompt prompt, prepare_chat(api.chat, api.continue_final_message, text));
+  if (!special.value_or(false)) return std::move(prompt.ids);
+  return text.tokenizer().encode(prompt.text, {.add_special_tokens = true});
 }
 
 }  // namespace
@@ -177,33 +192,30 @@ Result<PreparedRequest> prepare_request(Endpoint endpoint, std::string_view body
   });
 }
 
-Result<Json> tokenize_reply(std::string_view body, const ModelText& text, std::int64_t context) {
+Result<Json> tokenize_reply(std::string_view body, const ModelText& text, std::int64_t context,
+                            const ModelCheck& known) {
   return guarded("tokenize", [&]() -> Result<Json> {
     MORACLE_ASSIGN(const Json json, parse_body(body));
-    PreparedPrompt prompt;
-    if (has_field(json, "messages")) {
-      MORACLE_ASSIGN(const ChatRequest chat, chat_of(json, body));
-      MORACLE_ASSIGN(prompt, prepare_chat(chat, false, text));
-    } else {
-      if (!has_field(json, "prompt") || !json["prompt"].is_string())
-        return Error{.code = "request.missing", .where = "prompt", .wanted = "a text, or messages", .found = "none"};
-      const bool special = !has_field(json, "add_special_tokens") || json["add_special_tokens"] == Json(true);
-      MORACLE_ASSIGN(prompt.ids, text.tokenizer().encode(json["prompt"].get_ref<const std::string&>(),
-                                                         {.add_special_tokens = special}));
-    }
-    Json reply = {{"tokens", prompt.ids}, {"count", prompt.ids.size()}, {"max_model_len", context}};
-    if (has_field(json, "return_token_strs") && json["return_token_strs"] == Json(true)) {
+    MORACLE_ASSIGN(const auto with_texts, flag_of(json, "return_token_strs"));
+    MORACLE_ASSIGN(const std::vector<std::int32_t> ids, tokens_of(json, body, text, known));
+    Json reply = {{"tokens", ids}, {"count", ids.size()}, {"max_model_len", context}};
+    if (with_texts.value_or(false)) {
       Json texts = Json::array();
-      for (const std::int32_t id : prompt.ids) texts.push_back(text.tokenizer().id_to_token(id).value_or(""));
+      for (const std::int32_t id : ids) texts.push_back(text.tokenizer().id_to_token(id).value_or(""));
       reply["token_strs"] = std::move(texts);
     }
     return reply;
   });
 }
 
-Result<Json> detokenize_reply(std::string_view body, const ModelText& text) {
+Result<Json> detokenize_reply(std::string_view body, const ModelText& text, const ModelCheck& known) {
   return guarded("detokenize", [&]() -> Result<Json> {
     MORACLE_ASSIGN(const Json json, parse_body(body));
+    if (has_field(json, "model")) {
+      if (!json["model"].is_string())
+        return Error{.code = "request.type", .where = "model", .wanted = "a text", .found = json["model"].type_name()};
+      MORACLE_TRY(known(json["model"].get<std::string>()));
+    }
     if (!has_field(json, "tokens") || !json["tokens"].is_array())
       return Error{.code = "request.missing", .where = "tokens", .wanted = "a list of token ids", .found = "none"};
     std::vector<std::int32_t> ids;

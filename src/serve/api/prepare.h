@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,8 +41,12 @@ struct PrepareOptions {
 Result<PreparedRequest> prepare_request(Endpoint endpoint, std::string_view body, const ModelText& text,
                                         const PrepareOptions& options);
 
-// The answers to /tokenize and /detokenize. Errors: likewise.
-Result<Json> tokenize_reply(std::string_view body, const ModelText& text, std::int64_t context);
-Result<Json> detokenize_reply(std::string_view body, const ModelText& text);
+// Whether requests may name this model.
+using ModelCheck = std::function<Result<>(const std::string& name)>;
+
+// The answers to /tokenize and /detokenize. Errors: likewise, and those of `known`.
+Result<Json> tokenize_reply(std::string_view body, const ModelText& text, std::int64_t context,
+                            const ModelCheck& known);
+Result<Json> detokenize_reply(std::string_view body, const ModelText& text, const ModelCheck& known);
 
 }  // namespace moracle::serve

@@ -22,7 +22,7 @@ struct ReplyHead {
   std::string model;
   std::string fingerprint;
   std::int64_t created = 0;  // seconds since 1970
-  std::uint64_t seed = 0;
+  std::int64_t seed = 0;
 };
 
 struct ReplyUsage {

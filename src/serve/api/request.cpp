@@ -31,6 +31,22 @@ std::optional<std::size_t> find_nul(std::string_view body) {
   return std::nullopt;
 }
 
+// The byte of the first number that is none: the parser takes the words that Python writes, which JSON has not.
+std::optional<std::size_t> find_not_finite(std::string_view body) {
+  bool in_text = false;
+  for (std::size_t at = 0; at < body.size(); ++at) {
+    if (body[at] == '"') in_text = !in_text;
+    if (in_text && body[at] == '\\') ++at;
+    if (!in_text && (body[at] == 'N' || body[at] == 'I')) return at;
+  }
+  return std::nullopt;
+}
+
+bool is_finite(const Json& value) {
+  if (value.is_structured()) return std::all_of(value.begin(), value.end(), is_finite);
+  return !value.is_number_float() || std::isfinite(value.get<double>());
+}
+
 Error invalid_utf8(std::string where, std::string found) {
   return wrong("request.invalid_utf8", std::move(where), "Unicode text in UTF-8 without NUL", std::move(found));
 }
@@ -154,6 +170,13 @@ Result<> read_common(const Json& body, ApiRequest& request) {
   if (has_field(body, "min_tokens")) request.min_tokens = body["min_tokens"].get<std::int64_t>();
   if (has_field(body, "seed")) request.seed = static_cast<std::uint64_t>(body["seed"].get<std::int64_t>());
   if (has_field(body, "n")) request.n = body["n"].get<std::int64_t>();
+  if (has_field(body, "best_of") && body["best_of"].get<std::int64_t>() > request.n) {
+    return Error{.code = "request.unsupported",
+                 .where = "best_of",
+                 .wanted = fmt::format("at most n, {}", request.n),
+                 .found = body["best_of"].dump(),
+                 .advice = "all replies that are made are returned: ask for n"};
+  }
   read_flag(body, "include_stop_str_in_output", request.include_stop);
   read_flag(body, "ignore_eos", request.ignore_eos);
   read_flag(body, "skip_special_tokens", request.skip_special_tokens);
@@ -389,9 +412,17 @@ Result<Json> parse_body(std::string_view body) {
     const bool lone = error.wanted.find("surrogate") != std::string::npos;
     const bool limit = error.code == "json.depth" || error.code == "json.values";
     error.code = lone ? "request.invalid_utf8" : limit ? "request.limit" : "request.invalid_json";
+    error.advice.clear();  // it is of files
     return error;
   }
   if (!parsed->is_object()) return wrong("request.type", "", "a JSON object", parsed->type_name());
+  if (const auto word = find_not_finite(body)) {
+    const auto& members = parsed->get_ref<const Json::object_t&>();
+    const auto field =
+        std::find_if(members.begin(), members.end(), [](const auto& member) { return !is_finite(member.second); });
+    return wrong("request.value", field == members.end() ? "" : field->first.substr(0, kNameBytes), "finite numbers",
+                 fmt::format("NaN or Infinity at byte {}", *word));
+  }
   return parsed;
 }
 
@@ -414,12 +445,19 @@ Result<ApiRequest> parse_request(Endpoint endpoint, std::string_view body, bool 
   ApiRequest request;
   request.endpoint = endpoint;
   MORACLE_ASSIGN(const Json json, parse_body(body));
-  MORACLE_TRY(check_fields(json, endpoint, strict, request.ignored));
+  MORACLE_TRY(check_fields(json, endpoint, request.ignored));
   MORACLE_TRY(read_common(json, request));
   if (endpoint == Endpoint::chat) {
     MORACLE_TRY(read_chat(json, body, request));
   } else {
     MORACLE_TRY(read_completion(json, request));
+  }
+  if (strict && !request.ignored.empty()) {
+    return Error{.code = "request.unknown",
+                 .where = request.ignored.front().substr(0, kNameBytes),
+                 .wanted = "a field that is known",
+                 .found = "one that is not",
+                 .advice = "leave it out: this server runs with --strict"};
   }
   return request;
 }

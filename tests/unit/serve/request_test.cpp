@@ -118,9 +118,13 @@ TEST(ServeRequest, WhatCannotBeDoneIsNeverIgnored) {
     EXPECT_EQ(error.status, 400) << body;
     EXPECT_EQ(error.param, field);
   }
-  for (const char* const off : {R"("tools": [])", R"("tool_choice": "none")", R"("response_format": {"type": "text"})",
-                                R"("store": false)", R"("modalities": ["text"])", R"("n_probs": 0)", R"("best_of": 1)"})
+  for (const char* const off :
+       {R"("tools": [])", R"("tool_choice": "none")", R"("response_format": {"type": "text"})", R"("store": false)",
+        R"("modalities": ["text"])", R"("n_probs": 0)", R"("best_of": 1)", R"("n": 3, "best_of": 3)"})
     EXPECT_TRUE(parse_request(Endpoint::chat, chat(off), true).ok()) << off;
+  const ApiError more = chat_refusal(R"("n": 2, "best_of": 3)");
+  EXPECT_EQ(more.status, 400);
+  EXPECT_EQ(more.param, "best_of");
 }
 
 TEST(ServeRequest, ImagesFilesAndAddressesAreRefused) {
@@ -142,6 +146,32 @@ TEST(ServeRequest, UnknownNamesAreListedOrRefused) {
   const ApiError error = refusal(Endpoint::chat, chat(R"("foo": 1)"), true);
   EXPECT_EQ(error.status, 400);
   EXPECT_EQ(error.param, "foo");
+  const std::string option = chat(R"("stream_options": {"foo": true})");
+  EXPECT_EQ(parse_request(Endpoint::chat, option, false)->ignored, std::vector<std::string>{"stream_options.foo"});
+  EXPECT_EQ(refusal(Endpoint::chat, option, true).param, "stream_options.foo");
+}
+
+TEST(ServeRequest, SeedsAreAllWholeNumbersOf64Bits) {
+  for (const char* const seed : {"-9223372036854775808", "-1", "0", "9223372036854775807", "12.0"}) {
+    const auto request = parse_request(Endpoint::chat, chat(std::string(R"("seed": )") + seed), false);
+    ASSERT_TRUE(request.ok()) << seed << request.error().message();
+    EXPECT_EQ(static_cast<std::int64_t>(request->seed.value()), std::stoll(seed));
+  }
+  for (const char* const seed : {"9223372036854775808", "9.3e18", "-9.3e18", "1e400"})
+    EXPECT_EQ(chat_refusal(std::string(R"("seed": )") + seed).status, 400) << seed;
+}
+
+TEST(ServeRequest, NumbersThatAreNoneAreNamedWithTheirByte) {
+  for (const auto& [body, field] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"prompt": "NaN\" I", "top_p": NaN})", "top_p"},
+           {R"({"prompt": "a", "logit_bias": {"1": -Infinity}})", "logit_bias"},
+           {R"({"prompt": "a", "metadata": [{"a": NaN}]})", "metadata"}}) {
+    const ApiError error = refusal(Endpoint::completions, body);
+    EXPECT_EQ(error.status, 400) << body;
+    EXPECT_EQ(error.param, field);
+    const std::size_t byte = std::min(body.rfind("NaN"), body.rfind("Infinity"));
+    EXPECT_NE(error.message.find("at byte " + std::to_string(byte)), std::string::npos) << error.message;
+  }
 }
 
 TEST(ServeRequest, RangesAreHeldAndNamed) {
