@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/guarded.h"
 #include "generate/batch/prefix_reuse.h"
 #include "generate/batch/request_queue.h"
 #include "generate/batch/sequence.h"
@@ -54,7 +55,8 @@ class Scheduler::Impl {
   void drop_prefixes() const { prefixes_.clear(); }
 
  private:
-  [[nodiscard]] std::int64_t running_of(const std::string& key) const;
+  void take_step();
+  [[nodiscard]] bool may_run(const std::string& key) const;
   void end(ScheduledSequence& sequence, RequestEnd end, std::optional<Error> error = {},
            std::optional<std::int32_t> stop = {});
   void end_cancelled();
@@ -124,9 +126,14 @@ Result<RequestId> Scheduler::Impl::submit(Request request, RequestSink& sink) {
   auto sequence = std::make_unique<ScheduledSequence>(id, std::move(request), sink);
   sequence->most = sequence->request.max_tokens.value_or(std::min(context_, held_) - prompt);
   sequence->usage.prompt = prompt;
-  queue_.push(sequence->request.key, {.id = id, .priority = sequence->request.priority, .tokens = prompt});
-  sequences_.emplace(id, std::move(sequence));
-  return id;
+  const ScheduledSequence& kept = *sequences_.emplace(id, std::move(sequence)).first->second;
+  const auto queued = guarded("queue a request", [&]() -> Result<> {
+    queue_.push(kept.request.key, {.id = id, .priority = kept.request.priority, .tokens = prompt});
+    return Ok{};
+  });
+  if (queued.ok()) return id;
+  sequences_.erase(id);
+  return queued.error();
 }
 
 bool Scheduler::Impl::cancel(RequestId id) {
@@ -160,20 +167,20 @@ void Scheduler::Impl::forget_ended() {
   ended_.clear();
 }
 
-std::int64_t Scheduler::Impl::running_of(const std::string& key) const {
-  return std::count_if(running_.begin(), running_.end(),
-                       [&](const ScheduledSequence* each) { return each->request.key == key; });
+// Whether one more request of a key may run, as far as the key's own bound goes.
+bool Scheduler::Impl::may_run(const std::string& key) const {
+  return options_.max_running_per_key == 0 ||
+         std::count_if(running_.begin(), running_.end(), [&](const ScheduledSequence* each) {
+           return each->request.key == key;
+         }) < options_.max_running_per_key;
 }
 
 void Scheduler::Impl::admit() {
-  const auto may_run = [&](const std::string& key) {
-    return options_.max_running_per_key == 0 || running_of(key) < options_.max_running_per_key;
-  };
   while (std::ssize(running_) < options_.max_running && !preempted_.empty()) {
     if (!start(*preempted_.front())) return;
   }
   while (std::ssize(running_) < options_.max_running) {
-    const auto id = queue_.next(may_run);
+    const auto id = queue_.next([this](const std::string& key) { return may_run(key); });
     if (!id) return;
     ScheduledSequence& sequence = *sequences_.at(*id);
     if (!start(sequence)) return;
@@ -359,6 +366,21 @@ void Scheduler::Impl::measure(double seconds) {
 
 bool Scheduler::Impl::step() {
   stepping_ = true;
+  const auto done = guarded("take a step", [&]() -> Result<> {
+    take_step();
+    return Ok{};
+  });
+  if (!done.ok()) {  // as where memory runs out: nobody can say whose step it was
+    for (const auto& [id, sequence] : sequences_) {
+      if (!sequence->ended) end(*sequence, RequestEnd::error, done.error());
+    }
+  }
+  stepping_ = false;
+  forget_ended();
+  return busy();
+}
+
+void Scheduler::Impl::take_step() {
   end_cancelled();
   admit();
   planner_.plan(running_, status_.prefill_rate, parts_);
@@ -372,15 +394,13 @@ bool Scheduler::Impl::step() {
   }
   deliver();
   end_cancelled();
-  stepping_ = false;
-  forget_ended();
-  return busy();
 }
 
 SchedulerStatus Scheduler::Impl::status() const {
   SchedulerStatus status = status_;
   status.running = std::ssize(running_);
   status.waiting = queue_.size() + std::ssize(preempted_);
+  status.deferred = queue_.size() - queue_.size([this](const std::string& key) { return may_run(key); });
   status.waiting_tokens = queue_.tokens();
   const StateMemory memory = model_.state_memory();
   status.kv_bytes = static_cast<std::int64_t>(memory.used);

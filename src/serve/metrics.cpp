@@ -151,8 +151,8 @@ std::string Metrics::text(const std::string& model, const EngineStatus& engine,
   page.single("vllm:num_requests_running", "gauge", "Requests that generate.", number(engine.running));
   page.single("vllm:num_requests_waiting", "gauge", "Requests that wait.", number(engine.waiting));
   page.head("vllm:num_requests_waiting_by_reason", "gauge", "Requests that wait, by reason.");
-  page.line("vllm:num_requests_waiting_by_reason", number(engine.waiting), "reason=\"capacity\"");
-  page.line("vllm:num_requests_waiting_by_reason", 0, "reason=\"deferred\"");
+  page.line("vllm:num_requests_waiting_by_reason", number(engine.waiting - engine.deferred), "reason=\"capacity\"");
+  page.line("vllm:num_requests_waiting_by_reason", number(engine.deferred), "reason=\"deferred\"");
   page.single("vllm:kv_cache_usage_perc", "gauge", "Share of the budget of keys and values that is taken; 1 is all.",
               engine.kv_budget > 0 ? number(engine.kv_bytes) / number(engine.kv_budget) : 0.0);
   page.single("vllm:prefix_cache_queries_total", "counter", "Prompt tokens that were looked up.",

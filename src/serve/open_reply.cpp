@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/guarded.h"
 #include "serve/api/api_error.h"
 
 namespace moracle::serve {
@@ -35,6 +36,10 @@ OpenReply::~OpenReply() {
 }
 
 void OpenReply::start() {
+  guard([&] { submit(); });
+}
+
+void OpenReply::submit() {
   const ApiRequest& api = prepared_.api;
   const ModelText& text = *service_.model_->text;
   exchange_->on_gone([weak = weak_from_this()](std::string_view cause) {
@@ -63,14 +68,14 @@ void OpenReply::start() {
     request.count_routing = true;
     choices_[i].ticket = service_.model_->engine->submit(
         std::move(request), [self = shared_from_this(), server = service_.server_, i](EngineEvent&& event) {
-          server->post([self, i, event = std::move(event)]() mutable { self->on_event(i, std::move(event)); });
+          server->post([self, i, event = std::move(event)]() mutable { self->take(i, std::move(event)); });
         });
   }
 }
 
 void OpenReply::gone(std::string_view cause) {
   if (done_) return;
-  done_ = true;
+  done_ = answered_ = true;
   service_.metrics_.count_cancel(cause);
   for (const Choice& choice : choices_) {
     if (!choice.end) service_.metrics_.count_success("abort");
@@ -91,6 +96,20 @@ void OpenReply::cancel_rest() {
   }
 }
 
+// What fails here, as where memory runs out, ends this reply alone.
+template <class Work>
+void OpenReply::guard(const Work& work) {
+  const auto done = guarded("answer a request", [&]() -> Result<> {
+    work();
+    return Ok{};
+  });
+  if (!done.ok() && !answered_) fail(done.error());
+}
+
+void OpenReply::take(std::size_t index, EngineEvent event) {
+  guard([&] { on_event(index, std::move(event)); });
+}
+
 void OpenReply::on_event(std::size_t index, EngineEvent event) {
   Choice& choice = choices_[index];
   if (event.outcome) {
@@ -108,7 +127,7 @@ void OpenReply::on_event(std::size_t index, EngineEvent event) {
     if (all && prepared_.api.stream) open_stream();
   }
   if (event.started) {
-    choice.started = now();
+    choice.started = *event.started;
     choice.cached = event.cached;
   }
   if (choice.end) return;  // tokens behind a stop text
@@ -321,6 +340,7 @@ void OpenReply::finish() {
     events += kDoneEvent;
     exchange_->write(std::move(events));
     exchange_->end();
+    answered_ = true;
     log(200, "done");
     return;
   }
@@ -335,11 +355,12 @@ void OpenReply::finish() {
   reply.headers.emplace_back("x-request-id", head_.id);
   if (!api.ignored.empty()) reply.headers.emplace_back("x-moracle-ignored", header_list(api.ignored));
   service_.answer(request_, *exchange_, std::move(reply));
+  answered_ = true;
   log(200, "done");
 }
 
 void OpenReply::fail(const Error& error) {
-  done_ = true;
+  done_ = answered_ = true;
   cancel_rest();
   HttpReply reply = service_.reply_of(error);
   log(reply.status, "error");

@@ -59,6 +59,10 @@ class OpenReply : public std::enable_shared_from_this<OpenReply> {
     Time started{}, first{}, last{};
   };
 
+  template <class Work>
+  void guard(const Work& work);
+  void submit();
+  void take(std::size_t index, EngineEvent event);
   void on_event(std::size_t index, EngineEvent event);
   void take_routing(const std::vector<std::uint32_t>& counts);
   Result<> take_tokens(Choice& choice, const EngineEvent& event);
@@ -91,6 +95,7 @@ class OpenReply : public std::enable_shared_from_this<OpenReply> {
   RoutingBoard::Counts routing_;  // of choices that have their outcome
   bool streaming_ = false;        // the stream is open
   bool done_ = false;             // nothing more is told
+  bool answered_ = false;         // to its end, or nobody listens
 };
 
 }  // namespace moracle::serve

@@ -23,6 +23,20 @@ HeldToken held(const ScoredToken& token) {
   return {.id = token.id, .logprob = token.logprob, .top = {token.top.begin(), token.top.end()}};
 }
 
+EngineStatus shown(const SchedulerStatus& now) {
+  return {.running = now.running,
+          .waiting = now.waiting,
+          .deferred = now.deferred,
+          .waiting_tokens = now.waiting_tokens,
+          .kv_bytes = now.kv_bytes,
+          .kv_budget = now.kv_budget,
+          .steps = now.steps,
+          .prefix_queries = now.prefix_queries,
+          .prefix_hits = now.cached_tokens,
+          .preemptions = now.preemptions,
+          .prefill_rate = now.prefill_rate};
+}
+
 // Gathers what a step says of one request.
 class ListenerSink final : public RequestSink {
  public:
@@ -30,7 +44,7 @@ class ListenerSink final : public RequestSink {
       : scheduler_(scheduler), listener_(std::move(listener)) {}
 
   void on_start(RequestId /*id*/, std::int64_t cached) override {
-    event_.started = true;
+    event_.started = Clock::now();
     event_.cached = cached;
     told_ = false;
   }
@@ -43,8 +57,12 @@ class ListenerSink final : public RequestSink {
     told_ = false;
   }
   void on_end(RequestId id, const RequestOutcome& outcome) override {
-    const auto counts = scheduler_.routing_of(id);
-    event_.routing.assign(counts.begin(), counts.end());
+    // Without memory the counts are missing; the end is told all the same.
+    static_cast<void>(guarded("count a reply's experts", [&]() -> Result<> {
+      const auto counts = scheduler_.routing_of(id);
+      event_.routing.assign(counts.begin(), counts.end());
+      return Ok{};
+    }));
     end(outcome);
   }
 
@@ -57,10 +75,16 @@ class ListenerSink final : public RequestSink {
     told_ = false;
   }
   [[nodiscard]] bool ended() const { return ended_; }
-  void tell() {
-    if (std::exchange(told_, true)) return;
-    ended_ = event_.outcome.has_value();
-    listener_(std::exchange(event_, {}));
+  // On an error, as where memory runs out, what there was to tell is lost: the request has to end.
+  Result<> tell() {
+    if (std::exchange(told_, true)) return Ok{};
+    const bool last = event_.outcome.has_value();
+    const auto done = guarded("tell of a token", [&]() -> Result<> {
+      listener_(std::exchange(event_, {}));
+      return Ok{};
+    });
+    ended_ = done.ok() && last;
+    return done;
   }
 
  private:
@@ -76,12 +100,13 @@ class ListenerSink final : public RequestSink {
 class SchedulerEngine::Impl {
  public:
   Impl(Model& model, ThreadPool& pool, const SchedulerOptions& options)
-      : scheduler_(model, pool, options), thread_([this] { run(); }) {}
+      : scheduler_(model, pool, options), status_(shown(scheduler_.status())), thread_([this] { run(); }) {}
 
   Ticket submit(Request request, Listener listener) {
+    auto sink = std::make_unique<ListenerSink>(scheduler_, std::move(listener));
     const std::lock_guard lock(mutex_);
     const Ticket ticket = ++tickets_;
-    commands_.push_back({ticket, std::move(request), std::move(listener)});
+    commands_.push_back({ticket, std::move(request), std::move(sink)});
     note_work();
     wake_.notify_one();
     return ticket;
@@ -123,7 +148,7 @@ class SchedulerEngine::Impl {
   struct Command {
     Ticket ticket = 0;
     std::optional<Request> request;  // none: cancel
-    Listener listener;
+    std::unique_ptr<ListenerSink> sink;
   };
   struct Running {
     RequestId id = 0;
@@ -137,7 +162,7 @@ class SchedulerEngine::Impl {
 
   void run() {
     for (;;) {
-      std::deque<Command> commands;
+      std::vector<Command> commands;
       {
         std::unique_lock lock(mutex_);
         working_ = scheduler_.busy() || !commands_.empty();
@@ -145,19 +170,32 @@ class SchedulerEngine::Impl {
         if (stopping_) break;
         commands.swap(commands_);
       }
-      const auto done = guarded("take a step", [&]() -> Result<> {
-        for (Command& command : commands) obey(command);
-        tell_all();
-        if (scheduler_.busy()) scheduler_.step();
-        return Ok{};
-      });
-      if (!done.ok()) end_all({.end = RequestEnd::error, .error = done.error()});
+      for (Command& command : commands) obey_or_refuse(command);
       tell_all();
-      note_status();
+      if (scheduler_.busy()) scheduler_.step();
+      tell_all();
+      // Without memory the figures stay as they are.
+      static_cast<void>(guarded("note the status", [&]() -> Result<> {
+        note_status();
+        return Ok{};
+      }));
     }
     end_all({.end = RequestEnd::error,
              .error = Error{.code = "server.shutdown", .wanted = "time to finish", .found = "the server is ending"}});
     tell_all();
+  }
+
+  void obey_or_refuse(Command& command) {
+    const auto done = guarded("take a request", [&]() -> Result<> {
+      obey(command);
+      return Ok{};
+    });
+    if (done.ok()) return;
+    const auto found = running_.find(command.ticket);
+    const auto& sink = command.sink != nullptr || found == running_.end() ? command.sink : found->second.sink;
+    if (sink == nullptr) return;
+    sink->end({.end = RequestEnd::error, .error = done.error()});
+    static_cast<void>(sink->tell());
   }
 
   void obey(Command& command) {
@@ -167,7 +205,7 @@ class SchedulerEngine::Impl {
       return;
     }
     Running& running = running_[command.ticket];
-    running.sink = std::make_unique<ListenerSink>(scheduler_, std::move(command.listener));
+    running.sink = std::move(command.sink);
     auto id = scheduler_.submit(*std::move(command.request), *running.sink);
     if (id.ok()) {
       running.id = *id;
@@ -185,7 +223,13 @@ class SchedulerEngine::Impl {
   }
 
   void tell_all() {
-    for (auto& [ticket, running] : running_) running.sink->tell();
+    for (auto& [ticket, running] : running_) {
+      const auto told = running.sink->tell();
+      if (told.ok()) continue;
+      if (running.id != 0) scheduler_.cancel(running.id);
+      running.sink->end({.end = RequestEnd::error, .error = told.error()});
+      static_cast<void>(running.sink->tell());
+    }
     std::erase_if(running_, [](const auto& entry) { return entry.second.sink->ended(); });
   }
 
@@ -215,23 +259,14 @@ class SchedulerEngine::Impl {
       steps_.push_back(
           {.prompt_tokens = now.step_prompt_tokens, .decodes = now.step_decodes, .seconds = now.step_seconds});
     }
-    status_ = {.running = now.running,
-               .waiting = now.waiting,
-               .waiting_tokens = now.waiting_tokens,
-               .kv_bytes = now.kv_bytes,
-               .kv_budget = now.kv_budget,
-               .steps = now.steps,
-               .prefix_queries = now.prefix_queries,
-               .prefix_hits = now.cached_tokens,
-               .preemptions = now.preemptions,
-               .prefill_rate = now.prefill_rate};
+    status_ = shown(now);
   }
 
   Scheduler scheduler_;                // the thread's
   std::map<Ticket, Running> running_;  // the thread's
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Command> commands_;
+  std::vector<Command> commands_;
   EngineStatus status_;
   std::deque<StepFigures> steps_;  // that nobody took
   std::shared_ptr<const RoutingSnapshot> routing_;

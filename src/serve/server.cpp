@@ -117,6 +117,9 @@ void Server::serve(Session& session, const ServedFacts& facts, const std::functi
   SchedulerOptions how = parts.options.scheduler;
   const std::int64_t most = session.info().max_positions;
   how.context = how.context > 0 ? std::min(how.context, most) : most;
+  // What one sequence can have of keys and values bounds it as well.
+  if (const StateMemory memory = session.model().state_memory(); memory.budget > 0)
+    how.context = std::min(how.context, memory.positions);
   parts.engine = std::make_unique<SchedulerEngine>(session.model(), session.pool(), how);
   ServedModel model{.text = &session.text(),
                     .engine = parts.engine.get(),

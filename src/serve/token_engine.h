@@ -1,6 +1,7 @@
 // What the server asks of whatever makes tokens: the scheduler, or a test's stand-in.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -21,8 +22,8 @@ struct HeldToken {
 
 // What happened to one request since the event before.
 struct EngineEvent {
-  bool accepted = false;    // it is in the queue
-  bool started = false;     // it left the queue
+  bool accepted = false;                                           // it is in the queue
+  std::optional<std::chrono::steady_clock::time_point> started{};  // it left the queue
   std::int64_t cached = 0;  // with `started`: tokens of the prompt that were there already
   std::vector<HeldToken> prompt{};
   std::vector<HeldToken> tokens{};
@@ -33,6 +34,7 @@ struct EngineEvent {
 struct EngineStatus {
   std::int64_t running = 0;
   std::int64_t waiting = 0;
+  std::int64_t deferred = 0;  // of these, whose key has as many running as it may
   std::int64_t waiting_tokens = 0;
   std::int64_t kv_bytes = 0;
   std::int64_t kv_budget = 0;

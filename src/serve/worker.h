@@ -7,6 +7,8 @@
 #include <mutex>
 #include <thread>
 
+#include "base/guarded.h"
+
 namespace moracle::serve {
 
 class Worker {
@@ -16,7 +18,7 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // In order. After stop() it is dropped. `work` throws nothing.
+  // In order. After stop() it is dropped. What throws ends itself alone.
   void post(std::function<void()> work) {
     {
       const std::lock_guard lock(mutex_);
@@ -46,7 +48,11 @@ class Worker {
         work = std::move(queue_.front());
         queue_.pop_front();
       }
-      work();
+      // Who waits for it is told by whom it does not answer.
+      static_cast<void>(guarded("prepare a request", [&]() -> Result<> {
+        work();
+        return Ok{};
+      }));
     }
   }
 

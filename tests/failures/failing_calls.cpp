@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -36,6 +37,7 @@ constinit std::atomic<std::int64_t> failing{0};
 constinit std::atomic<bool> failing_for_good{false};
 constinit std::atomic<bool> sparing_json_destructors{false};
 constinit std::atomic<std::int64_t> blocks{0};
+constinit thread_local bool spared = false;
 
 bool in_json_destructor() {
   std::array<void*, 64> callers{};
@@ -50,7 +52,7 @@ bool in_json_destructor() {
 }
 
 bool fails(Call call) {
-  if (armed.load(std::memory_order_relaxed) != call) return false;
+  if (armed.load(std::memory_order_relaxed) != call || spared) return false;
   const std::int64_t number = calls.fetch_add(1) + 1;
   const std::int64_t at = failing.load();
   if (at == 0 || number < at || (number > at && !failing_for_good.load())) return false;
@@ -65,11 +67,13 @@ int refuse(int reason) {
   return -1;
 }
 
-constexpr std::array<std::pair<std::string_view, Call>, 5> kNames{{{"allocate", Call::allocate},
+constexpr std::array<std::pair<std::string_view, Call>, 7> kNames{{{"allocate", Call::allocate},
                                                                    {"open", Call::open},
                                                                    {"read", Call::read},
                                                                    {"map", Call::map},
-                                                                   {"thread", Call::thread}}};
+                                                                   {"thread", Call::thread},
+                                                                   {"accept", Call::accept},
+                                                                   {"write", Call::write}}};
 
 template <class Function>
 Function next(const char* name) {
@@ -97,6 +101,10 @@ void arm(Call call, std::int64_t at, bool for_good) {
   failing = at;
   failing_for_good = for_good;
   armed = call;
+}
+
+void spare_this_thread() {
+  spared = true;
 }
 
 void spare_json_destructors() {
@@ -249,6 +257,25 @@ void* mmap(void* at, std::size_t size, int protection, int flags, int file, off_
   if (fails(Call::map)) return refuse(ENOMEM), MAP_FAILED;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): what the system call returns is an address
   return reinterpret_cast<void*>(syscall(SYS_mmap, at, size, protection, flags, file, offset));
+}
+
+int accept4(int socket, sockaddr* address, socklen_t* size, int flags) {
+  if (fails(Call::accept)) return refuse(EMFILE);
+  return static_cast<int>(syscall(SYS_accept4, socket, address, size, flags));
+}
+
+int accept(int socket, sockaddr* address, socklen_t* size) {
+  return accept4(socket, address, size, 0);
+}
+
+ssize_t send(int socket, const void* from, std::size_t size, int flags) {
+  if (fails(Call::write)) return refuse(ECONNRESET);
+  return syscall(SYS_sendto, socket, from, size, flags, nullptr, 0);
+}
+
+ssize_t sendmsg(int socket, const msghdr* message, int flags) {
+  if (fails(Call::write)) return refuse(ECONNRESET);
+  return syscall(SYS_sendmsg, socket, message, flags);
 }
 
 int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*), void* argument) {

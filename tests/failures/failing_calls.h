@@ -15,6 +15,8 @@ enum class Call : std::uint8_t {
   read,      // read, pread
   map,       // mmap
   thread,    // pthread_create
+  accept,    // accept, accept4
+  write,     // to sockets: send, sendmsg
 };
 [[nodiscard]] std::optional<Call> call_named(std::string_view name);  // as above
 [[nodiscard]] std::string_view name_of(Call call);
@@ -22,6 +24,9 @@ enum class Call : std::uint8_t {
 // From now on the `at`-th call of this kind fails, counted from 1, and with `for_good` all later ones too. 0: none
 // does.
 void arm(Call call, std::int64_t at, bool for_good = false);
+
+// Calls of the calling thread fail no more, and are not counted.
+void spare_this_thread();
 
 // What ~basic_json() of nlohmann::json allocates fails no more; the next allocation does in its place. It cannot be
 // caught, and ends the process. Knows functions by the names that the program exports.

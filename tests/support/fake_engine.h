@@ -96,7 +96,7 @@ class EchoEngine final : public serve::TokenEngine {
     }
     event.accepted = !std::exchange(running.accepted, true);
     if (place >= options_.running) return event;
-    event.started = !std::exchange(running.started, true);
+    if (!std::exchange(running.started, true)) event.started = std::chrono::steady_clock::now();
     const Request& request = running.request;
     if (event.started && request.echo) {
       for (const std::int32_t id : request.prompt) event.prompt.push_back(scored(request, id));

@@ -9,16 +9,18 @@ void RequestQueue::push(const std::string& key, const Entry& entry) {
   auto at = std::find_if(keys_.begin(), keys_.end(), [&](const Key& each) { return each.name == key; });
   if (at == keys_.end()) {
     // A new key comes last in the round that is going on.
-    at = keys_.insert(turn_, Key{.name = key, .waiting = {}});
+    at = keys_.insert(turn_, Key{.name = key, .waiting = {entry}});
     if (turn_ == keys_.end()) {
       turn_ = at;
       turn_->deficit = kQuantum;
     }
+  } else {
+    const auto place =
+        std::upper_bound(at->waiting.begin(), at->waiting.end(), entry, [](const Entry& a, const Entry& b) {
+          return a.priority != b.priority ? a.priority < b.priority : a.id < b.id;
+        });
+    at->waiting.insert(place, entry);
   }
-  const auto place = std::upper_bound(
-      at->waiting.begin(), at->waiting.end(), entry,
-      [](const Entry& a, const Entry& b) { return a.priority != b.priority ? a.priority < b.priority : a.id < b.id; });
-  at->waiting.insert(place, entry);
   ++size_;
   tokens_ += entry.tokens;
 }
@@ -34,6 +36,12 @@ std::optional<RequestId> RequestQueue::next(const std::function<bool(const std::
     if (may_run(turn_->name)) turn_->deficit += kQuantum;
   }
   return turn_->waiting.front().id;
+}
+
+std::int64_t RequestQueue::size(const std::function<bool(const std::string& key)>& may_run) const {
+  std::int64_t sum = 0;
+  for (const Key& key : keys_) sum += may_run(key.name) ? std::ssize(key.waiting) : 0;
+  return sum;
 }
 
 bool RequestQueue::remove(RequestId id) {

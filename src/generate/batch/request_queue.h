@@ -31,6 +31,8 @@ class RequestQueue {
   // Takes a request out; of what next() said, its key pays for it. False: it does not wait.
   bool remove(RequestId id);
   [[nodiscard]] std::int64_t size() const { return size_; }
+  // Of the keys that may run more.
+  [[nodiscard]] std::int64_t size(const std::function<bool(const std::string& key)>& may_run) const;
   [[nodiscard]] std::int64_t tokens() const { return tokens_; }
 
  private:

@@ -47,11 +47,6 @@ class ConnectionExchange final : public Exchange {
  public:
   ConnectionExchange(const std::shared_ptr<Connection>& connection, std::uint64_t number)
       : connection_(connection), number_(number) {}
-  // A handler that forgets its exchange has failed; the client hears so.
-  ~ConnectionExchange() override {
-    if (const auto open = current(); open && open->state_ == Connection::State::handling)
-      open->fail("internal.answer", "an answer", "none");
-  }
 
   void reply(HttpReply reply) override {
     if (const auto open = current()) open->send_reply(std::move(reply));
@@ -96,19 +91,28 @@ Connection::~Connection() {
 }
 
 void Connection::start() {
-  next_request();
+  guard([this] { await_request(); });
 }
 
 void Connection::refuse() {
-  state_ = State::handling;
-  fail("connections.full",
-       fmt::format("at most {} connections, {} of one address", set_.options.connections,
-                   set_.options.connections_per_peer),
-       "more");
-  read();
+  guard([this] {
+    fail("connections.full",
+         fmt::format("at most {} connections, {} of one address", set_.options.connections,
+                     set_.options.connections_per_peer),
+         "more");
+    read();
+  });
 }
 
 void Connection::next_request() {
+  if (set_.draining) {
+    linger();
+  } else {
+    await_request();
+  }
+}
+
+void Connection::await_request() {
   state_ = State::idle;
   since_ = Clock::now();
   ++exchange_;
@@ -117,10 +121,6 @@ void Connection::next_request() {
   parser_.emplace();
   parser_->header_limit(static_cast<std::uint32_t>(set_.options.header_bytes));
   parser_->body_limit(set_.options.body_bytes);
-  if (set_.draining) {
-    linger();
-    return;
-  }
   if (buffer_.size() > 0) parse();
   read();
 }
@@ -129,7 +129,6 @@ void Connection::read() {
   if (reading_ || state_ == State::closed) return;
   const std::size_t room = buffer_.max_size() - buffer_.size();
   if (room == 0) return;  // the tick looks whether the client is still there
-  reading_ = true;
   const std::size_t size = state_ == State::body ? kBodyReadBytes : kReadBytes;
   if (chunk_.size() != size) {
     chunk_.resize(size);
@@ -138,8 +137,9 @@ void Connection::read() {
   socket_.async_read_some(boost::asio::buffer(chunk_.data(), std::min(room, size)),
                           [self = shared_from_this()](error_code error, std::size_t bytes) {
                             self->reading_ = false;
-                            self->on_read(error, bytes);
+                            self->guard([&] { self->on_read(error, bytes); });
                           });
+  reading_ = true;
 }
 
 void Connection::on_read(error_code error, std::size_t bytes) {
@@ -263,7 +263,9 @@ void Connection::dispatch() {
   request_.body = std::move(parser_->get().body());
   buffer_.shrink_to_fit();
   release_body();
-  set_.handler.handle(std::move(request_), std::make_shared<ConnectionExchange>(shared_from_this(), exchange_));
+  auto exchange = std::make_shared<ConnectionExchange>(shared_from_this(), exchange_);
+  answers_ = exchange;
+  set_.handler.handle(std::move(request_), std::move(exchange));
 }
 
 void Connection::fail(const std::string& code, const std::string& wanted, const std::string& found) {
@@ -327,8 +329,8 @@ void Connection::finish_answer() {
 
 void Connection::send(std::string bytes) {
   if (queue_.empty()) last_write_ = Clock::now();
-  queued_ += bytes.size();
   queue_.push_back(std::move(bytes));
+  queued_ += queue_.back().size();
   write();
 }
 
@@ -341,15 +343,17 @@ void Connection::write() {
     error_code error;
     const std::size_t bytes = socket_.write_some(rest, error);
     if (error == boost::asio::error::would_block || error == boost::asio::error::try_again) {
-      writing_ = true;
       socket_.async_wait(Socket::wait_write, [self = shared_from_this()](error_code failed) {
         self->writing_ = false;
-        if (failed) {
-          self->close("disconnect");
-        } else {
-          self->write();
-        }
+        self->guard([&] {
+          if (failed) {
+            self->close("disconnect");
+          } else {
+            self->write();
+          }
+        });
       });
+      writing_ = true;
       return;
     }
     if (error) {
@@ -366,18 +370,20 @@ void Connection::write() {
   }
   if (state_ == State::answered) {
     boost::asio::post(socket_.get_executor(), [self = shared_from_this()] {
-      if (self->state_ == State::answered) self->linger();
+      self->guard([&self] {
+        if (self->state_ != State::answered) return;
+        if (self->keep_alive_) {
+          self->next_request();
+        } else {
+          self->linger();
+        }
+      });
     });
   }
 }
 
-// The answer is written: the next request, or the end. A client that still sends gets time to read the answer before
-// the connection is reset.
+// The last answer is written. A client that still sends gets time to read it before the connection is reset.
 void Connection::linger() {
-  if (keep_alive_ && !set_.draining) {
-    next_request();
-    return;
-  }
   state_ = State::lingering;
   since_ = Clock::now();
   error_code ignored;
@@ -405,14 +411,19 @@ void Connection::drain() {
 }
 
 void Connection::tick(Clock::time_point now) {
-  if (state_ == State::closed) return;
+  if (state_ != State::closed) guard([&] { look_after(now); });
+}
+
+void Connection::look_after(Clock::time_point now) {
   const HttpOptions& options = set_.options;
   const double silent = std::chrono::duration<double>(now - last_write_).count();
   if (!queue_.empty() && silent > options.write_s) {
     close("stalled");
     return;
   }
-  if (state_ == State::idle && since(now) > options.idle_s) {
+  if (state_ == State::handling && answers_.expired()) {  // its handler has failed
+    fail("internal.answer", "an answer", "none");
+  } else if (state_ == State::idle && since(now) > options.idle_s) {
     close("disconnect");
   } else if (state_ == State::head && since(now) > options.header_s) {
     fail("request.timeout", fmt::format("a head within {} seconds", options.header_s), "none");

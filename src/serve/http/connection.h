@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/guarded.h"
 #include "serve/http/http_server.h"
 
 namespace moracle::serve {
@@ -61,6 +62,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
   };
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
+  // What runs out of memory, or fails otherwise, ends this connection alone.
+  template <class Work>
+  void guard(const Work& work) {
+    const auto done = guarded("serve a connection", [&]() -> Result<> {
+      work();
+      return Ok{};
+    });
+    if (!done.ok()) close("failed");
+  }
+  void look_after(Clock::time_point now);
   void read();
   void on_read(boost::system::error_code error, std::size_t bytes);
   void parse();
@@ -79,6 +90,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void linger();
   void gone(std::string_view cause);
   void next_request();
+  void await_request();
   [[nodiscard]] double since(Clock::time_point now) const {
     return std::chrono::duration<double>(now - since_).count();
   }
@@ -105,6 +117,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Clock::time_point last_write_ = Clock::now();
   std::function<void(std::string_view)> on_gone_;
   std::uint64_t exchange_ = 0;  // the number of the answer that is under way
+  std::weak_ptr<Exchange> answers_;
 };
 
 }  // namespace moracle::serve

@@ -91,9 +91,6 @@ class HttpServer::Impl {
   }
 
   void start() {
-    if (tcp_) accept(*tcp_);
-    if (unix_) accept(*unix_);
-    tick();
     thread_ = std::thread([this] { run(); });
   }
 
@@ -101,7 +98,6 @@ class HttpServer::Impl {
 
   void drain() {
     set_.draining = true;
-    close_acceptors();
     for (const auto& connection : std::list(connections_)) connection->drain();
   }
 
@@ -128,11 +124,20 @@ class HttpServer::Impl {
   void run() {
     while (!context_.stopped()) {
       const auto done = guarded("serve", [&]() -> Result<> {
+        resume();
         context_.run();
         return Ok{};
       });
       if (done.ok()) break;
     }
+  }
+
+  // Begins what has not begun, or what an exception has ended.
+  void resume() {
+    if (stopping_) return;
+    if (tcp_ && !accepting_) accept(*tcp_);
+    if (unix_ && !accepting_) accept(*unix_);
+    if (!ticking_) tick();
   }
 
   Result<> listen_unix(const std::string& path) {
@@ -170,12 +175,15 @@ class HttpServer::Impl {
   template <class Acceptor>
   void accept(Acceptor& acceptor) {
     acceptor.async_accept([this, &acceptor](error_code error, auto socket) {
+      accepting_ = false;
       if (!acceptor.is_open()) return;
       if (error) {  // no descriptor is left: those that wait are taken later
         pause_.expires_after(kAcceptPause);
         pause_.async_wait([this, &acceptor](error_code cancelled) {
+          accepting_ = false;
           if (!cancelled && acceptor.is_open()) accept(acceptor);
         });
+        accepting_ = true;
         return;
       }
       set_options(socket);
@@ -183,6 +191,7 @@ class HttpServer::Impl {
       add(Socket(std::move(socket)), std::move(peer));
       accept(acceptor);
     });
+    accepting_ = true;
   }
 
   void add(Socket socket, std::string peer) {
@@ -210,6 +219,7 @@ class HttpServer::Impl {
   void tick() {
     timer_.expires_after(kTick);
     timer_.async_wait([this](error_code cancelled) {
+      ticking_ = false;
       if (cancelled || stopping_) return;
       tick();
       const auto now = Clock::now();
@@ -217,6 +227,7 @@ class HttpServer::Impl {
       sweep();
       set_.handler.tick();
     });
+    ticking_ = true;
   }
 
   void close_acceptors() {
@@ -237,6 +248,8 @@ class HttpServer::Impl {
   std::list<std::shared_ptr<Connection>> connections_;
   std::atomic<std::size_t> count_{0};
   bool stopping_ = false;
+  bool accepting_ = false;  // or about to, behind a pause
+  bool ticking_ = false;
   std::thread thread_;
 };
 

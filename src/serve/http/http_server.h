@@ -40,7 +40,7 @@ class HttpServer {
   void start();
   // Runs `work` on the I/O thread, in order. Callable from any thread; after stop() it is dropped.
   void post(std::function<void()> work);
-  // No new connections; those that idle are closed, the others when their answer is whole. On the I/O thread.
+  // Connections that idle are closed; each other one, and each new one, behind its next answer. On the I/O thread.
   void drain();
   // Closes all and ends the thread.
   void stop();

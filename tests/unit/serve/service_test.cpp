@@ -147,6 +147,17 @@ TEST_F(ServeTest, TokenizesAndBack) {
   EXPECT_EQ(tokens["max_model_len"], 2048);
   EXPECT_EQ(post("/detokenize", Json{{"tokens", tokens["tokens"]}}.dump()).json()["prompt"], "hello wörld");
   EXPECT_GT(post("/tokenize", R"({"messages": [{"role": "user", "content": "a"}]})").json()["count"], 3);
+  const std::string asked = R"({"messages": [{"role": "user", "content": "a"}])";
+  const auto count = [&](const std::string& more) { return post("/tokenize", asked + more + "}").json()["count"]; };
+  EXPECT_LT(count(R"(, "add_generation_prompt": false)"), count(""));
+  for (const char* const more :
+       {R"(, "add_special_tokens": "no")", R"(, "add_generation_prompt": 1)", R"(, "return_token_strs": 1)",
+        R"(, "chat_template": "{{ 1 }}")", R"(, "tools": [{"type": "function", "function": {"name": "f"}}])"})
+    EXPECT_EQ(post("/tokenize", asked + more + "}").status, 400) << more;
+  EXPECT_EQ(post("/tokenize", R"({"prompt": "a", "add_special_tokens": "no"})").status, 400);
+  EXPECT_EQ(post("/tokenize", R"({"prompt": "a", "model": "third"})").json()["error"]["code"], "model_not_found");
+  EXPECT_EQ(post("/detokenize", R"({"tokens": [1], "model": "third"})").status, 404);
+  EXPECT_EQ(post("/detokenize", R"({"tokens": [1], "model": "second"})").status, 200);
   for (const char* const bad : {R"({"tokens": [-1]})", R"({"tokens": [5000]})", R"({"tokens": ["a"]})", "{}"})
     EXPECT_EQ(post("/detokenize", bad).status, 400) << bad;
 }
@@ -159,6 +170,7 @@ TEST_F(ServeTest, ChatsInOnePiece) {
   const Json reply = answer.json();
   EXPECT_EQ(reply["object"], "chat.completion");
   EXPECT_EQ(reply["seed"], 7);
+  EXPECT_EQ(post("/v1/chat/completions", std::string(kChat) + R"(, "seed": -7})").json()["seed"], -7);
   EXPECT_EQ(reply["system_fingerprint"], "fp_test");
   EXPECT_EQ(reply["model"], "echo");
   EXPECT_EQ(reply["choices"][0]["finish_reason"], "length");
@@ -317,6 +329,7 @@ TEST_F(ServeTest, TellsOfTheLoadUntilItIsDone) {
   const HttpAnswer health = ask(get_text("/health"));
   EXPECT_EQ(health.status, 503);
   EXPECT_EQ(health.json()["progress"], 0.25);
+  EXPECT_TRUE(health.has("Retry-After: "));
   const HttpAnswer early = post("/v1/chat/completions", std::string(kChat) + "}");
   EXPECT_EQ(early.status, 503);
   EXPECT_TRUE(early.has("Retry-After: "));
@@ -470,8 +483,15 @@ TEST_F(ServeTest, DrainingTakesNothingNewAndFinishesTheRest) {
     service_->set_draining();
     server_->drain();
   });
-  EXPECT_EQ(busy.answer().json()["usage"]["completion_tokens"], 30);
   EXPECT_EQ(other.receive(3000), "");
+  const HttpAnswer late = post("/v1/completions", R"({"prompt": "a b c"})");
+  EXPECT_EQ(late.status, 503);
+  EXPECT_TRUE(late.has("Connection: close"));
+  EXPECT_TRUE(late.has("Retry-After: "));
+  const HttpAnswer health = ask(get_text("/health"));
+  EXPECT_EQ(health.status, 503);
+  EXPECT_EQ(health.json()["status"], "draining");
+  EXPECT_EQ(busy.answer().json()["usage"]["completion_tokens"], 30);
 }
 
 TEST_F(ServeTest, ManyStreamsEndRight) {

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""What a `moracle serve` process promises its clients beyond each answer: contract_test.py PROGRAM. Standard library only."""
+
+import json
+import re
+import sys
+import threading
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+from served import Served
+
+PROGRAM = sys.argv.pop(1)
+
+
+def metric(text, name, **labels):
+    """The sum of a metric's lines that have these labels."""
+    wanted = [f'{label}="{value}"' for label, value in labels.items()]
+    lines = [line for line in text.splitlines() if line.startswith(name + "{") and all(w in line for w in wanted)]
+    assert lines, f"no {name} {labels}"
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+def refusal(url, body=None):
+    """Status, headers and JSON of an answer that is an error."""
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        urllib.request.urlopen(urllib.request.Request(url, data, {"Content-Type": "application/json"}), timeout=30)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers, json.loads(error.read())
+    raise AssertionError(f"{url} was answered")
+
+
+class Contract(unittest.TestCase):
+    def test_a_budget_of_keys_and_values_bounds_the_context(self):
+        with Served(PROGRAM, "--kv-memory", "0.001") as served:
+            status = served.get("/v1/status")
+            self.assertGreater(status["kv_budget_bytes"], 0)  # before any request
+            longest = served.get("/v1/models")["data"][0]["max_model_len"]
+            self.assertEqual(longest, status["context"])
+            self.assertLess(longest, 2048)
+            body = {"prompt": [5] * 8, "ignore_eos": True}
+            code, _, answer = refusal(served.url + "/v1/completions", {**body, "max_tokens": longest})
+            self.assertEqual((code, answer["error"]["code"]), (400, "context_length_exceeded"))
+            words = f"This model's maximum context length is {longest} tokens. However, you requested {longest + 8} tokens"
+            self.assertIn(words, answer["error"]["message"])
+            code, reply = served.post("/v1/completions", {**body, "max_tokens": longest - 8})
+            self.assertEqual((code, reply["usage"]["total_tokens"]), (200, longest))
+
+    def test_waiting_has_its_reasons(self):
+        with Served(PROGRAM, "--max-running", "3", "--per-key-running", "1") as served:
+            body = {"prompt": "a", "max_tokens": 1500, "ignore_eos": True}
+            threads = [threading.Thread(target=served.post, args=("/v1/completions", body)) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            seen, deadline = (), time.monotonic() + 30
+            while seen != (1, 2, 0) and time.monotonic() < deadline:
+                text = served.get("/metrics")
+                name = "vllm:num_requests_waiting_by_reason"
+                seen = (
+                    metric(text, "vllm:num_requests_running"),
+                    metric(text, name, reason="deferred"),
+                    metric(text, name, reason="capacity"),
+                )
+            self.assertEqual(seen, (1, 2, 0))
+            for thread in threads:
+                thread.join()
+            self.assertEqual(metric(served.get("/metrics"), "vllm:num_requests_waiting"), 0)
+
+    def test_times_of_a_request_are_those_of_its_steps(self):
+        with Served(PROGRAM) as served:
+            served.post("/v1/completions", {"prompt": [7] * 900, "max_tokens": 8, "ignore_eos": True})
+            time.sleep(0.5)
+            text = served.get("/metrics")
+            steps = metric(text, "moracle:step_seconds_sum", phase="prefill")
+            prefill = metric(text, "vllm:request_prefill_time_seconds_sum")
+            self.assertGreaterEqual(prefill, 0.9 * steps)
+            self.assertLess(metric(text, "vllm:request_queue_time_seconds_sum"), prefill)
+            whole = sum(metric(text, f"vllm:request_{part}_time_seconds_sum") for part in ("queue", "prefill", "decode"))
+            self.assertLessEqual(whole, 1.001 * metric(text, "vllm:e2e_request_latency_seconds_sum"))
+
+    def test_a_drain_refuses_what_is_new_and_ends_what_runs(self):
+        with Served(PROGRAM) as served:
+            answers = []
+            body = {"prompt": "a", "max_tokens": 2000, "ignore_eos": True}
+            busy = threading.Thread(target=lambda: answers.append(served.post("/v1/completions", body)))
+            busy.start()
+            while served.get("/v1/status")["running"] != 1:
+                time.sleep(0.01)
+            served.process.terminate()
+            refused, deadline = None, time.monotonic() + 10
+            while refused is None and time.monotonic() < deadline:  # until the signal is heard
+                try:
+                    refused = refusal(served.url + "/health")
+                except AssertionError:
+                    continue
+            self.assertEqual((refused[0], refused[2]["status"]), (503, "draining"))
+            code, headers, answer = refusal(served.url + "/v1/completions", body)
+            self.assertEqual((code, answer["error"]["code"]), (503, "draining"))
+            self.assertTrue(re.fullmatch(r"[1-9]\d*", headers["Retry-After"]))
+            self.assertEqual(headers["Connection"], "close")
+            busy.join()
+            self.assertEqual(answers[0][1]["usage"]["completion_tokens"], 2000)
+            self.assertEqual(served.process.wait(30), 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
