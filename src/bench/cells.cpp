@@ -10,9 +10,10 @@
 
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/memory.h"
 #include "bench/reference_error.h"
 #include "bench/spec_routing.h"
-#include "moe/layer_runner.h"
+#include "kernels/kernel.h"
 #include "synth/synthetic_experts.h"
 
 namespace moracle {
@@ -51,31 +52,43 @@ class Replay {
   virtual Result<std::vector<float>> first_output() = 0;
 };
 
+using Copies = std::vector<std::unique_ptr<PackedExperts>>;
+
 class HostReplay final : public Replay {
  public:
-  HostReplay(std::vector<LayerRunner>& copies, const std::vector<LayerInput>& inputs)
-      : copies_(copies), inputs_(inputs) {
-    for (const LayerInput& input : inputs) outs_.emplace_back(input.x.size());
+  static Result<std::unique_ptr<Replay>> make(ThreadPool& pool, const Copies& copies,
+                                              const std::vector<LayerInput>& inputs) {
+    const LayerInput& largest = inputs.front();  // all are as large
+    const std::size_t bytes = copies.front()->workspace_bytes(largest.tokens, largest.top_k, pool.threads());
+    MORACLE_ASSIGN(PageBuffer workspace, PageBuffer::allocate(bytes));
+    return std::unique_ptr<Replay>(new HostReplay(pool, copies, inputs, std::move(workspace)));
   }
   Result<double> run() override {
     const Stopwatch watch;
-    for (std::size_t call = 0; call < inputs_.size(); ++call)
-      copies_[call % copies_.size()].run(inputs_[call].view(), outs_[call].data());
+    for (std::size_t call = 0; call < inputs_.size(); ++call) {
+      copies_[call % copies_.size()]->run({.stream = stream_, .workspace = {workspace_.data(), workspace_.size()}},
+                                          inputs_[call].view(), outs_[call].data());
+    }
     return watch.seconds();
   }
   Result<std::vector<float>> first_output() override { return outs_.front(); }
 
  private:
-  std::vector<LayerRunner>& copies_;
+  HostReplay(ThreadPool& pool, const Copies& copies, const std::vector<LayerInput>& inputs, PageBuffer workspace)
+      : stream_(pool), copies_(copies), inputs_(inputs), workspace_(std::move(workspace)) {
+    for (const LayerInput& input : inputs) outs_.emplace_back(input.x.size());
+  }
+
+  Stream stream_;
+  const Copies& copies_;
   const std::vector<LayerInput>& inputs_;
+  PageBuffer workspace_;
   std::vector<std::vector<float>> outs_;
 };
 
 // Inputs and outputs of every call lie on the device; all calls are one graph.
 class DeviceReplay final : public Replay {
  public:
-  using Copies = std::vector<std::unique_ptr<PackedExperts>>;
-
   static Result<std::unique_ptr<Replay>> make(const Device& device, const Copies& copies,
                                               const std::vector<LayerInput>& inputs) {
     auto replay = std::unique_ptr<DeviceReplay>(new DeviceReplay(device));
@@ -173,16 +186,9 @@ class LineBench {
     std::iota(all.begin(), all.end(), 0);
     // The weights of every copy are the same: what matters is that they lie elsewhere.
     MORACLE_ASSIGN(const CanonicalExperts experts, synthetic_experts(shape, line_.scheme, 1, all));
-    const std::int64_t most = *std::max_element(line_.tokens.begin(), line_.tokens.end());
     const PackOptions how{.pool = pool_, .activation = shape.activation, .device = options_.device};
     for (std::int64_t i = 0; i < count; ++i) {
-      if (options_.device != nullptr) {
-        MORACLE_ASSIGN(device_copies_.emplace_back(), find_implementation(card_->id)->pack_experts(experts, how));
-        continue;
-      }
-      MORACLE_ASSIGN(LayerRunner copy, LayerRunner::pack(*card_, experts, how));
-      MORACLE_TRY(copy.reserve(most, shape.top_k));
-      copies_.push_back(std::move(copy));
+      MORACLE_ASSIGN(copies_.emplace_back(), find_implementation(card_->id)->pack_experts(experts, how));
     }
     return Ok{};
   }
@@ -193,7 +199,7 @@ class LineBench {
               .backend = std::string(card_->backend),
               .tokens = tokens,
               .calls = spec_calls(tokens),
-              .copies = options_.device != nullptr ? std::ssize(device_copies_) : std::ssize(copies_)};
+              .copies = std::ssize(copies_)};
     std::vector<LayerInput> inputs;
     for (std::int64_t call = 0; call < cell.calls; ++call) {
       inputs.push_back(spec_input(line_.shape, tokens, call));
@@ -202,9 +208,9 @@ class LineBench {
     }
     std::unique_ptr<Replay> replay;
     if (options_.device != nullptr) {
-      MORACLE_ASSIGN(replay, DeviceReplay::make(*options_.device, device_copies_, inputs));
+      MORACLE_ASSIGN(replay, DeviceReplay::make(*options_.device, copies_, inputs));
     } else {
-      replay = std::make_unique<HostReplay>(copies_, inputs);
+      MORACLE_ASSIGN(replay, HostReplay::make(pool_, copies_, inputs));
     }
     for (int i = 0; i < kWarmReplays; ++i) MORACLE_TRY(replay->run());
     std::vector<double> times;
@@ -227,8 +233,7 @@ class LineBench {
   const CellLine& line_;
   ThreadPool& pool_;
   const KernelCard* card_ = nullptr;
-  std::vector<LayerRunner> copies_;       // of the host
-  DeviceReplay::Copies device_copies_{};  // of a device
+  Copies copies_{};
 };
 
 }  // namespace
