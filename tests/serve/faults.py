@@ -131,6 +131,13 @@ class Load:
         for connection in held + slow:
             connection.close()
 
+    async def some(self, count, clients=8):
+        async def client(first):
+            for i in range(first, count, clients):
+                await self.healthy(i % 64, record=False)
+
+        await asyncio.gather(*(client(i) for i in range(clients)))
+
     async def many(self, count):
         async def one(i):
             await self.healthy(1000 + i % 16, record=False)
@@ -171,9 +178,9 @@ async def work(served, arguments):
     await many
     figures["bytes_a_stream"] = (most - rest) // arguments.streams
     assert served.rests()
+    await load.some(64)
     begin = resident(pid)
-    for i in range(arguments.requests):
-        await load.healthy(i % 64, record=False)
+    await load.some(arguments.requests)
     figures["resident_change"] = round(resident(pid) / begin - 1, 4)
     figures["resident_bytes"] = resident(pid)
     print(json.dumps(figures, indent=1))
