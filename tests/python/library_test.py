@@ -18,6 +18,7 @@ import unittest
 from pathlib import Path
 
 import moracle
+from dlpack_tensor import DlpackTensor
 
 try:
     import numpy
@@ -178,6 +179,40 @@ class Layers(TestCase):
                 raise AssertionError("not asked for")
 
         self.assert_code("argument.device", self.layer, Elsewhere(), matrix("i", self.chosen), matrix("f", self.shares))
+
+    def test_bfloat16_by_dlpack(self):
+        def codes(rows, cut=0):
+            flat = array.array("f", [value for row in rows for value in row])
+            halves = array.array("H", flat.tobytes())[1::2]  # exact: few bits
+            return array.array("H", [0] * cut) + halves
+
+        ids, shares = matrix("i", self.chosen), matrix("f", self.shares)
+        plain = matrix("H", [list(codes([row])) for row in self.rows])
+        expected = bytes(self.layer(plain, ids, shares).cast("B"))
+        for versioned in (True, False):
+            x = DlpackTensor(codes(self.rows), (5, 256), 4, 16, versioned=versioned)
+            out = array.array("H", [0]) * (5 * 256)
+            place = DlpackTensor(out, (5, 256), 4, 16, versioned=versioned)
+            self.assertIs(self.layer(x, ids, shares, place), place)
+            self.assertEqual(out.tobytes(), expected)
+        wide = array.array("H", [0]) * (2 + 5 * 300)
+        for t, row in enumerate(self.rows):
+            wide[2 + 300 * t:2 + 300 * t + 256] = codes([row])
+        out = array.array("H", [7]) * (5 * 300)
+        self.layer(DlpackTensor(wide, (5, 256), 4, 16, strides=(300, 1), offset=4), ids, shares,
+                   DlpackTensor(out, (5, 256), 4, 16, strides=(300, 1)))
+        for t in range(5):
+            self.assertEqual(out[300 * t:300 * t + 256].tobytes(), expected[512 * t:512 * (t + 1)])
+            self.assertEqual(set(out[300 * t + 256:300 * (t + 1)]), {7})
+        x = DlpackTensor(codes(self.rows), (5, 256), 4, 16, read_only=True)
+        self.layer(x, ids, shares, matrix("f", [[0.0] * 256] * 5))
+        self.assert_code("argument.readonly", self.layer, x, ids, shares, x)
+        for code, bits in ((4, 32), (2, 64), (5, 16)):
+            wrong = DlpackTensor(codes(self.rows), (5, 256), code, bits)
+            self.assert_code("argument.dtype", self.layer, wrong, ids, shares)
+        self.assert_code("argument.stride", self.layer,
+                         DlpackTensor(codes(self.rows), (5, 128), 4, 16, strides=(256, 2)), ids, shares)
+        self.assert_code("argument.shape", self.layer, DlpackTensor(codes(self.rows), (1280,), 4, 16), ids, shares)
 
     def test_many_threads(self):
         results = []

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a `moracle serve` process promises its clients beyond each answer: contract_test.py PROGRAM. Standard library only."""
+"""What a `moracle serve` process promises beyond each answer: contract_test.py PROGRAM. Standard library only."""
 
 import json
 import re
@@ -45,7 +45,7 @@ class Contract(unittest.TestCase):
             body = {"prompt": [5] * 8, "ignore_eos": True}
             code, _, answer = refusal(served.url + "/v1/completions", {**body, "max_tokens": longest})
             self.assertEqual((code, answer["error"]["code"]), (400, "context_length_exceeded"))
-            words = f"This model's maximum context length is {longest} tokens. However, you requested {longest + 8} tokens"
+            words = f"This model's maximum context length is {longest} tokens. However, you requested {longest + 8} "
             self.assertIn(words, answer["error"]["message"])
             code, reply = served.post("/v1/completions", {**body, "max_tokens": longest - 8})
             self.assertEqual((code, reply["usage"]["total_tokens"]), (200, longest))
@@ -79,7 +79,8 @@ class Contract(unittest.TestCase):
             prefill = metric(text, "vllm:request_prefill_time_seconds_sum")
             self.assertGreaterEqual(prefill, 0.9 * steps)
             self.assertLess(metric(text, "vllm:request_queue_time_seconds_sum"), prefill)
-            whole = sum(metric(text, f"vllm:request_{part}_time_seconds_sum") for part in ("queue", "prefill", "decode"))
+            parts = ("queue", "prefill", "decode")
+            whole = sum(metric(text, f"vllm:request_{part}_time_seconds_sum") for part in parts)
             self.assertLessEqual(whole, 1.001 * metric(text, "vllm:e2e_request_latency_seconds_sum"))
 
     def test_a_drain_refuses_what_is_new_and_ends_what_runs(self):
