@@ -132,7 +132,7 @@ Result<> PreTokenizer::add(const Json& json, const std::string& type, const std:
   const JsonReader reader(json, file, pointer);
   places_.push_back(pointer);
   if (type == "Split") return add_split(json, reader, pointer);
-  if (type == "ByteLevel") return add_byte_level(reader);
+  if (type == "ByteLevel") return add_byte_level(json, reader);
   if (type == "Metaspace") return add_metaspace(reader);
   if (type == "Digits") {
     MORACLE_ASSIGN(const bool individual, required_boolean(reader, "individual_digits"));
@@ -162,9 +162,12 @@ Result<> PreTokenizer::add_split(const Json& json, const JsonReader& reader, con
   return Ok{};
 }
 
-Result<> PreTokenizer::add_byte_level(const JsonReader& reader) {
+Result<> PreTokenizer::add_byte_level(const Json& json, const JsonReader& reader) {
   MORACLE_ASSIGN(const bool prefix, required_boolean(reader, "add_prefix_space"));
-  MORACLE_ASSIGN(const bool use_regex, reader.boolean_or("use_regex", true));
+  bool use_regex = true;  // where the key is left out; null is no answer
+  if (json.contains("use_regex")) {
+    MORACLE_ASSIGN(use_regex, required_boolean(reader, "use_regex"));
+  }
   ByteLevel step{std::nullopt, prefix};
   if (use_regex) {
     MORACLE_ASSIGN(step.pattern, TextPattern::regex(kGpt2Pattern));

@@ -57,7 +57,7 @@ class PreTokenizer {
 
   Result<> add(const Json& json, const std::string& type, const std::string& file, const std::string& pointer);
   Result<> add_split(const Json& json, const JsonReader& reader, const std::string& pointer);
-  Result<> add_byte_level(const JsonReader& reader);
+  Result<> add_byte_level(const Json& json, const JsonReader& reader);
   Result<> add_metaspace(const JsonReader& reader);
   static Result<> apply_step(const Split& step, PieceList& list, Searcher& searcher);
   static Result<> apply_step(const ByteLevel& step, PieceList& list, Searcher& searcher);

@@ -117,6 +117,13 @@ TEST(Tokenizer, RefusesKeysThatAreNone) {
   EXPECT_EQ(refusal(small({{"pre_tokenizers", nullptr}})), "tokenizer.unsupported at /pre_tokenizers");
 }
 
+TEST(Tokenizer, RefusesASwitchThatIsNull) {
+  Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}};
+  EXPECT_EQ(refusal(small({{"pre_tokenizer", byte_level}})), "");
+  byte_level["use_regex"] = nullptr;
+  EXPECT_EQ(refusal(small({{"pre_tokenizer", byte_level}})), "config.missing at /pre_tokenizer/use_regex");
+}
+
 TEST(Tokenizer, RefusesUnknownSchemesOfADecoder) {
   const Json decoder = {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "newer"}};
   EXPECT_EQ(refusal(small({{"decoder", decoder}})), "tokenizer.unsupported at /decoder/prepend_scheme");
