@@ -91,7 +91,7 @@ double rounding_error(InputRounding rounding, std::span<const float> values, std
   return norm > 0 ? std::sqrt(error / norm) : 0.0;
 }
 
-double tie_error(const HiddenSample& sample, std::int64_t hidden_size, std::int64_t values) {
+double tie_error(const HiddenSample& sample, double reach, std::int64_t values) {
   if (!sample.down->activation) return 0.0;
   const double rms = std::sqrt(mean_square(sample.rows));
   const auto width = static_cast<std::size_t>(sample.intermediate);
@@ -113,7 +113,6 @@ double tie_error(const HiddenSample& sample, std::int64_t hidden_size, std::int6
     }
   }
   if (norm == 0) return 0.0;
-  const double reach = 4 * std::sqrt(static_cast<double>(hidden_size)) * 0x1p-24;
   const double mean = norm / static_cast<double>(sample.rows.size());
   return std::sqrt(change / norm * reach / kMove + kExtraTies * largest / (static_cast<double>(values) * mean));
 }
@@ -121,6 +120,13 @@ double tie_error(const HiddenSample& sample, std::int64_t hidden_size, std::int6
 double layer_error_bound(const KernelCard& card, const HiddenSample& sample, const LayerInput& input) {
   // Quantized activations are the same codes in both kernels; card.inputs is about activations that stay as they are.
   double rounding = 0;
+  double reach = 4 * std::sqrt(static_cast<double>(input.hidden)) * 0x1p-24;
+  if (sample.down->activation && card.rounds_weights) {
+    // Weights of three matrices, two of which meet in a hidden value, and the output.
+    const double w = rounding_error(InputRounding::bf16, {}, 0);
+    rounding = 2 * std::sqrt(4 * w * w);
+    reach += 4 * std::sqrt(2.0) * w;
+  }
   if (!sample.down->activation) {
     const double x = rounding_error(card.inputs, input.x, input.hidden);
     const double h = rounding_error(card.inputs, sample.rows, sample.intermediate);
@@ -128,7 +134,7 @@ double layer_error_bound(const KernelCard& card, const HiddenSample& sample, con
     rounding = 2 * std::sqrt(2 * (x * x + w * w) + h * h + w * w);
   }
   const std::int64_t values = input.tokens * input.top_k * sample.intermediate;
-  return std::min(kLargestBound, kSumOrder + rounding + 2 * tie_error(sample, input.hidden, values));
+  return std::min(kLargestBound, kSumOrder + rounding + 2 * tie_error(sample, reach, values));
 }
 
 }  // namespace moracle
