@@ -13,6 +13,21 @@ namespace moracle {
 enum class DeviceCode : std::int32_t { int4, int8, e2m1, e4m3, bf16, f16, f32 };
 enum class DeviceScale : std::int32_t { none, f32, f16, bf16, e4m3, e8m0 };
 
+// Weights in records, which the kernels that stream them read (kernels/cuda/decode/records.h). `row`: one scale a row,
+// in f32. `split`: a scale of 128 columns as the sum of two bf16 numbers.
+enum class RecordKind : std::int32_t {
+  none,  // rows one after the other
+  int4_bf16,
+  int4_f16,
+  int8_row,
+  int8_split,
+  e4m3_row,
+  e4m3_split,
+  mxfp4,
+  nvfp4,
+  bf16
+};
+
 // What a kernel makes of its f32 inputs before it multiplies them. `split` keeps 24 bits as three bf16 numbers; the
 // rest are the activation keys of the schemes.
 enum class InputKind : std::int32_t {
@@ -43,7 +58,7 @@ inline constexpr std::uint64_t kAbsent = ~std::uint64_t{0};
 // How a matrix lies in records, which kernels that stream weights read (kernels/cuda/decode/records.h): tiles of 16
 // rows, each tile in records of `columns` columns. Gate and up share tiles, eight rows each.
 struct RecordArgs {
-  std::int32_t records;    // of a tile; 0: the matrix lies row by row
+  std::int32_t records;    // of a tile
   std::int32_t columns;    // of a record, a multiple of 64
   std::int32_t tile_rows;  // of this matrix in a tile
   std::int32_t first_row;  // of them in the tile
@@ -77,6 +92,7 @@ struct PackArgs {
   DeviceCode code;
   DeviceScale scale;
   InputKind input;
+  RecordKind records;
 };
 
 // The routed experts of one layer. out[tokens, hidden] = sum over a token's choices, in their order, of weight *
@@ -101,7 +117,7 @@ struct ExpertsArgs {
   std::int32_t* pairs;     // [tokens * top_k]
   std::int32_t* inverse;   // [tokens * top_k]
   std::int32_t* tiles;     // [2 * most tiles + 1]; of packs in records [4 * (1 + most row tiles)]
-  std::uint16_t* x_codes;  // bf16
+  std::uint16_t* x_codes;  // bf16, of all `planes`
   float* x_scales;
   float* h;  // [tokens * top_k, intermediate]
   std::uint16_t* h_codes;
@@ -120,9 +136,10 @@ inline constexpr std::int32_t kDecodePairs = 512;
 inline constexpr std::int32_t kDecodeExperts = 512;
 inline constexpr std::int32_t kDecodeIntermediate = 2880;
 // A header, sums of output tiles that two blocks share, and the hidden rows of two calls.
+inline constexpr std::size_t kDecodeHeaderBytes = 256;
 inline constexpr std::size_t kDecodeSharedSums = 128;  // tiles
-inline constexpr std::size_t kDecodeStateBytes =
-    256 + kDecodeSharedSums * kDecodeTokens * 8 * 8 + std::size_t{2} * kDecodePairs * kDecodeIntermediate * 2;
+inline constexpr std::size_t kDecodeStateBytes = kDecodeHeaderBytes + kDecodeSharedSums * kDecodeTokens * 8 * 8 +
+                                                 std::size_t{2} * kDecodePairs * kDecodeIntermediate * 2;
 
 // Larger calls over packs in records (kernels/cuda/prefill): blocks that sort pairs, and tiles of 64 or 128 of them.
 inline constexpr std::int32_t kPairsAShare = 2048;

@@ -73,12 +73,6 @@ struct DeviceRule {
   int max_capability = 9999;  // inclusive
 };
 
-// Sizes of a layer, as a rank holds it.
-struct LayerSize {
-  std::int64_t hidden = 0;
-  std::int64_t intermediate = 0;
-};
-
 struct KernelCard {
   std::string_view id{};       // unique: "cpu.avx512bf16.wna16"
   std::string_view backend{};  // what users type and read: "avx512bf16"; cards of different schemes may share it
@@ -100,7 +94,6 @@ struct KernelCard {
   std::span<const ActivationFn> activations{};
   std::int64_t hidden_multiple = 1;        // of `hidden` (in of a linear)
   std::int64_t intermediate_multiple = 1;  // of `intermediate` (out of a linear)
-  std::span<const LayerSize> sizes{};      // if any: the only ones
   std::int64_t max_experts = 1 << 30;
   std::int64_t max_top_k = 64;
   InputRounding inputs = InputRounding::bf16;

@@ -101,31 +101,12 @@ class Checker {
         number(value));
   }
 
-  void check_sizes() {
-    const auto text = [](std::string& out, const LayerSize& size) {
-      out.append(std::to_string(size.hidden)).append(" x ").append(std::to_string(size.intermediate));
-    };
-    const LayerSize found{problem_.hidden, problem_.intermediate};
-    const auto same = [&](const LayerSize& size) {
-      return size.hidden == found.hidden && size.intermediate == found.intermediate;
-    };
-    if (card_.sizes.empty() || std::any_of(card_.sizes.begin(), card_.sizes.end(), same)) return;
-    miss(
-        Rule::shape,
-        [&](std::string& out) {
-          out += "hidden x intermediate size ";
-          append_joined(out, card_.sizes, ", ", text);
-        },
-        [&](std::string& out) { text(out, found); });
-  }
-
   void check_shape() {
     const bool experts = problem_.kind == ProblemKind::experts;
     if (experts ? !card_.serves_experts : !card_.serves_linear)
       miss(Rule::shape, experts ? "a linear layer" : "experts", experts ? "experts" : "a linear layer");
     check_multiple(experts ? "hidden size" : "inputs", problem_.hidden, card_.hidden_multiple);
     check_multiple(experts ? "intermediate size" : "outputs", problem_.intermediate, card_.intermediate_multiple);
-    check_sizes();
     if (experts && problem_.experts > card_.max_experts) {
       miss(
           Rule::shape, [&](std::string& out) { out += "up to " + std::to_string(card_.max_experts) + " experts"; },

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "kernels/kernel.h"
+#include "oracle/scheme_rule.h"
 #include "support/random_experts.h"
 #include "support/test_device.h"
 
@@ -37,15 +38,17 @@ TEST(ExpertBytes, AreTheSameInAnyPlace) {
   std::set<std::string_view> backends;
   for (const QuantKey& key : {int4, mxfp4, QuantKey{.element = Element::bf16}}) {
     const CanonicalExperts experts =
-        test::random_experts({.key = key, .experts = 3, .hidden = 96, .intermediate = 64}, rng);
+        test::random_experts({.key = key, .experts = 3, .hidden = 192, .intermediate = 64}, rng);
     CanonicalExperts turned = experts;
     std::rotate(turned.experts.begin(), turned.experts.begin() + 1, turned.experts.end());
     for (const TableRow& row : test::table_of(experts.scheme).rows) {
       const KernelCard& card = *row.card;
       const KernelImplementation* const kernel = find_implementation(card.id);
-      // Cards of fixed sizes (tests/device/stream_test.cpp) pack by the same class.
-      const bool in_one_piece = card.kind == CardKind::own && card.sizes.empty();
-      if (kernel == nullptr || !card.serves_experts || !in_one_piece || !test::runs_here(card)) continue;
+      const bool in_one_piece = card.kind == CardKind::own;
+      const bool fits = std::any_of(card.schemes.begin(), card.schemes.end(), [&](const SchemeRule& rule) {
+        return scheme_matches(rule, card.group_sizes, experts.scheme);
+      });
+      if (kernel == nullptr || !card.serves_experts || !in_one_piece || !fits || !test::runs_here(card)) continue;
       SCOPED_TRACE(card.id);
       const std::shared_ptr<Device> device = test::device_for(card);
       const auto packed = kernel->pack_experts(experts, {.pool = pool, .device = device});
@@ -65,6 +68,7 @@ TEST(ExpertBytes, AreTheSameInAnyPlace) {
     }
   }
   EXPECT_TRUE(backends.contains("sm90"));
+  EXPECT_TRUE(backends.contains("sm90-stream"));
   EXPECT_TRUE(backends.contains("ref"));
   EXPECT_GE(backends.size(), 3U) << "no kernel of this CPU";
 }

@@ -31,7 +31,7 @@ std::vector<const KernelCard*> panel_cards() {
   for (const Table* table : all_tables()) {
     for (const TableRow& row : table->rows) {
       if (row.card->kind != CardKind::own || row.card->backend == "ref") continue;
-      if (row.card->sizes.empty()) cards.push_back(row.card);  // of fixed sizes: tests/device/stream_test.cpp
+      if (!row.card->rounds_weights) cards.push_back(row.card);  // those that do: tests/device/stream_test.cpp
     }
   }
   return cards;

@@ -23,19 +23,18 @@ class PackedMatrix {
 
   // Number of stored column k, without scales.
   [[nodiscard]] float number(std::int64_t row, std::int64_t k) const {
-    if (matrix_.records.records > 0) {
-      const std::uint32_t word = record_word(pack_.code, matrix_.records, weights_ + matrix_.codes,
-                                             static_cast<int>(row), static_cast<int>(k / 8 * 8));
-      const int i = static_cast<int>(k % 8);
-      return decode_bf16(pack_.code == DeviceCode::int4 ? Int4::decode(&word, i, neutral_zero(pack_.code), 0)
-                                                        : E2m1::decode(&word, i, 0, 0));
+    if (pack_.records != RecordKind::none) {
+      const std::uint32_t word = record_code(record_form(pack_.records), matrix_.records, weights_ + matrix_.codes,
+                                             static_cast<int>(row), static_cast<int>(k));
+      return decoded(&word, 0, neutral_zero(pack_.code));
     }
     const std::uint8_t* const line =
         weights_ + matrix_.codes + static_cast<std::uint64_t>(row * matrix_.padded * bits_of(pack_.code) / 8);
-    const auto* const words = reinterpret_cast<const std::uint32_t*>(line);
     const int zero = matrix_.zeros == kAbsent ? neutral_zero(pack_.code)
                                               : weights_[matrix_.zeros + static_cast<std::uint64_t>(group_at(row, k))];
-    const int i = static_cast<int>(k);
+    return decoded(reinterpret_cast<const std::uint32_t*>(line), static_cast<int>(k), zero);
+  }
+  [[nodiscard]] float decoded(const std::uint32_t* words, int i, int zero) const {
     switch (pack_.code) {
       case DeviceCode::int4:
         return decode_bf16(Int4::decode(words, i, zero, 0));
@@ -55,18 +54,14 @@ class PackedMatrix {
     return sum_of_parts<F32>(words, i);
   }
   [[nodiscard]] float scale(std::int64_t row, std::int64_t k) const {
-    if (matrix_.records.records > 0) {
-      const std::uint64_t at = scale_offset(pack_.code, matrix_.records, static_cast<int>(row), static_cast<int>(k));
-      return decode_scale(pack_.scale, weights_ + matrix_.codes + at, 0);
-    }
+    if (pack_.records != RecordKind::none) return record_scale(static_cast<int>(row), static_cast<int>(k));
     const float global = *reinterpret_cast<const float*>(weights_ + matrix_.global_scale);
     if (matrix_.scales == kAbsent) return global;
     return global * decode_scale(pack_.scale, weights_ + matrix_.scales, group_at(row, k));
   }
   [[nodiscard]] float bias(std::int64_t row) const {
-    if (matrix_.records.records > 0 && record_form(pack_.code).bias) {
-      return *reinterpret_cast<const float*>(weights_ + matrix_.codes +
-                                             bias_offset(matrix_.records, static_cast<int>(row)));
+    if (pack_.records != RecordKind::none && record_form(pack_.records).bias) {
+      return f32_at(bias_offset(matrix_.records, static_cast<int>(row)));
     }
     return matrix_.bias == kAbsent ? 0.0F : reinterpret_cast<const float*>(weights_ + matrix_.bias)[row];
   }
@@ -74,7 +69,7 @@ class PackedMatrix {
     return matrix_.order == kAbsent ? k : reinterpret_cast<const std::int32_t*>(weights_ + matrix_.order)[k];
   }
   [[nodiscard]] float input_scale() const {
-    return matrix_.records.records > 0 ? 1.0F : *reinterpret_cast<const float*>(weights_ + matrix_.input_scale);
+    return matrix_.input_scale == kAbsent ? 1.0F : *reinterpret_cast<const float*>(weights_ + matrix_.input_scale);
   }
   [[nodiscard]] const MatrixArgs& args() const { return matrix_; }
   [[nodiscard]] InputKind input() const { return pack_.input; }
@@ -85,6 +80,20 @@ class PackedMatrix {
     float sum = 0.0F;
     for (int part = kSplitParts; part-- > 0;) sum += decode_bf16(Code::decode(words, i, 0, part));
     return sum;
+  }
+  [[nodiscard]] float f32_at(std::uint64_t offset) const {
+    return *reinterpret_cast<const float*>(weights_ + matrix_.codes + offset);
+  }
+  [[nodiscard]] float record_scale(int row, int k) const {
+    const RecordForm form = record_form(pack_.records);
+    float scale = 1.0F;
+    if (form.row_scales) scale = f32_at(row_scale_offset(matrix_.records, row, k)) / form.code_factor;
+    if (form.group == 0) return scale;
+    const std::uint8_t* const at = weights_ + matrix_.codes + scale_offset(form, matrix_.records, row, k);
+    if (form.group == 16) return scale * decode_e5m3(*at);
+    if (form.scale_bytes < 4) return scale * decode_scale(pack_.scale, at, 0);
+    const float first = decode_scale(DeviceScale::bf16, at, 0);
+    return (first + decode_scale(DeviceScale::bf16, at, 1)) / form.code_factor;
   }
   [[nodiscard]] std::int64_t group_at(std::int64_t row, std::int64_t k) const {
     return row * matrix_.groups + k / matrix_.group;

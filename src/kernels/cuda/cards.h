@@ -14,6 +14,7 @@ inline constexpr std::array kSm90Devices{
     DeviceRule{.device = DeviceKind::cuda, .min_capability = 90, .max_capability = 90}};
 // A fold of sums meets a group's end at these widths.
 inline constexpr std::array<std::int32_t, 6> kSm90Groups{16, 32, 64, 128, 256, 512};
+inline constexpr std::array<std::int32_t, 1> kGroup128{128};
 inline constexpr std::array kSm90Activations{ActivationFn::silu, ActivationFn::gelu_tanh, ActivationFn::swigluoai,
                                              ActivationFn::swiglustep};
 
@@ -58,39 +59,82 @@ inline constexpr KernelCard kCardSm90Nvfp4 =
 inline constexpr KernelCard kCardSm90Dense =
     sm90_card("cuda.sm90.dense", schemes::kUnquantized, "unquantized weights; f16 and f32 in three parts of bf16");
 
-// Kernels that stream weights, in sizes they were compiled for. Larger calls take the steps of the other kernels on the
-// same pack.
+// Kernels that stream weights from records. Calls of few tokens take one launch where an instance has the sizes.
 inline constexpr std::array kStreamedActivations{ActivationFn::silu, ActivationFn::swigluoai};
-constexpr KernelCard sm90_stream_card(std::string_view id, std::span<const SchemeRule> schemes,
-                                      std::span<const LayerSize> sizes, std::string_view summary) {
+// Columns of a step of records: of a scale's 128, or else 64.
+constexpr KernelCard sm90_stream_card(std::string_view id, std::span<const SchemeRule> schemes, std::int64_t step,
+                                      std::string_view summary) {
   KernelCard card = sm90_card(id, schemes, summary);
   card.backend = "sm90-stream";
-  card.sizes = sizes;
+  card.group_sizes = kGroup128;
+  card.hidden_multiple = step;
+  card.intermediate_multiple = step;
   card.max_experts = kDecodeExperts;
   card.serves_linear = false;
   card.zero_points = false;
   card.activations = kStreamedActivations;
+  card.rounds_weights = true;
   card.batch_invariant = false;
-  card.accumulation = "bf16 products, f32 sums of 32 or 64 columns; a token's choices in the order of all experts";
+  card.accumulation = "bf16 products, f32 sums; a token's choices in their order, or in that of all experts";
   return card;
 }
-inline constexpr std::array kStreamedInt4Sizes{LayerSize{2048, 768}};
-inline constexpr std::array kStreamedInt4{
-    SchemeRule{
-        .element = Element::int4, .scale = ScaleType::bf16, .granularity = Granularity::Kind::group, .cols = 128},
-    SchemeRule{
-        .element = Element::int4, .scale = ScaleType::f16, .granularity = Granularity::Kind::group, .cols = 128}};
-inline constexpr KernelCard kCardSm90StreamInt4 = [] {
-  KernelCard card = sm90_stream_card("cuda.sm90.stream-int4", kStreamedInt4, kStreamedInt4Sizes,
-                                     "int4 weights streamed once, up to 64 tokens in one launch");
+constexpr KernelCard without_bias(KernelCard card) {
   card.bias = false;
   return card;
-}();
-inline constexpr std::array kStreamedMxfp4Sizes{LayerSize{2880, 2880}};
-inline constexpr KernelCard kCardSm90StreamMxfp4 =
-    sm90_stream_card("cuda.sm90.stream-mxfp4", schemes::kMxfp4A16, kStreamedMxfp4Sizes,
-                     "E2M1 weights streamed once, up to 64 tokens in one launch");
-inline constexpr std::array kSm90StreamCards{&kCardSm90StreamInt4, &kCardSm90StreamMxfp4};
+}
+namespace streamed {
+constexpr SchemeRule int4(ScaleType scale) {
+  return {.element = Element::int4, .scale = scale, .granularity = Granularity::Kind::group, .cols = 128};
+}
+constexpr SchemeRule int8(Granularity::Kind kind) {
+  return {.element = Element::int8, .scale = ScaleType::f32, .granularity = kind};
+}
+constexpr SchemeRule fp8_block(ScaleType scale) {
+  return {.element = Element::e4m3, .scale = scale, .granularity = Granularity::Kind::block, .cols = 128};
+}
+inline constexpr std::array kInt4{int4(ScaleType::bf16), int4(ScaleType::f16)};
+inline constexpr std::array kInt8A16{int8(Granularity::Kind::group), int8(Granularity::Kind::channel)};
+inline constexpr std::array kW4A8{
+    schemes::with(int4(ScaleType::bf16), schemes::kInt8Token), schemes::with(int4(ScaleType::f16), schemes::kInt8Token),
+    schemes::with(int4(ScaleType::bf16), schemes::kFp8Token), schemes::with(int4(ScaleType::f16), schemes::kFp8Token)};
+inline constexpr std::array kInt8{schemes::with(int8(Granularity::Kind::channel), schemes::kInt8Token),
+                                  schemes::with(int8(Granularity::Kind::channel), schemes::kInt8Tensor),
+                                  schemes::with(int8(Granularity::Kind::tensor), schemes::kInt8Token),
+                                  schemes::with(int8(Granularity::Kind::tensor), schemes::kInt8Tensor)};
+inline constexpr std::array kFp8{schemes::kFp8WeightTensor,
+                                 schemes::kFp8WeightChannel,
+                                 schemes::with(schemes::kFp8WeightTensor, schemes::kFp8Tensor),
+                                 schemes::with(schemes::kFp8WeightTensor, schemes::kFp8Token),
+                                 schemes::with(schemes::kFp8WeightChannel, schemes::kFp8Token),
+                                 schemes::with(schemes::kFp8WeightChannel, schemes::kFp8Tensor)};
+inline constexpr std::array kFp8Block{fp8_block(ScaleType::f32), fp8_block(ScaleType::e8m0),
+                                      schemes::with(fp8_block(ScaleType::f32), schemes::kFp8Group128),
+                                      schemes::with(fp8_block(ScaleType::e8m0), schemes::kFp8Group128)};
+inline constexpr std::array kBf16{SchemeRule{.element = Element::bf16}};
+}  // namespace streamed
+
+inline constexpr KernelCard kCardSm90StreamInt4 = without_bias(
+    sm90_stream_card("cuda.sm90.stream-int4", streamed::kInt4, 128, "int4 weights streamed, bf16 activations"));
+inline constexpr KernelCard kCardSm90StreamW4A8 = without_bias(sm90_stream_card(
+    "cuda.sm90.stream-w4a8", streamed::kW4A8, 128, "int4 weights streamed, 8-bit activations, multiplied as bf16"));
+inline constexpr KernelCard kCardSm90StreamInt8A16 =
+    sm90_stream_card("cuda.sm90.stream-int8-a16", streamed::kInt8A16, 128, "int8 weights streamed, bf16 activations");
+inline constexpr KernelCard kCardSm90StreamInt8 = sm90_stream_card(
+    "cuda.sm90.stream-int8", streamed::kInt8, 64, "int8 weights streamed, int8 activations, multiplied as bf16");
+inline constexpr KernelCard kCardSm90StreamFp8 =
+    sm90_stream_card("cuda.sm90.stream-fp8", streamed::kFp8, 64, "E4M3 weights streamed, multiplied as bf16");
+inline constexpr KernelCard kCardSm90StreamFp8Block =
+    sm90_stream_card("cuda.sm90.stream-fp8-block", streamed::kFp8Block, 128,
+                     "E4M3 weights under scales of 128 columns streamed, multiplied as bf16");
+inline constexpr KernelCard kCardSm90StreamMxfp4 = sm90_stream_card(
+    "cuda.sm90.stream-mxfp4", schemes::kMxfp4, 64, "E2M1 weights under E8M0 scales streamed, multiplied as bf16");
+inline constexpr KernelCard kCardSm90StreamNvfp4 = sm90_stream_card(
+    "cuda.sm90.stream-nvfp4", schemes::kNvfp4, 64, "E2M1 weights under E4M3 scales streamed, multiplied as bf16");
+inline constexpr KernelCard kCardSm90StreamBf16 =
+    sm90_stream_card("cuda.sm90.stream-bf16", streamed::kBf16, 64, "bf16 weights streamed");
+inline constexpr std::array kSm90StreamCards{&kCardSm90StreamInt4,  &kCardSm90StreamW4A8,  &kCardSm90StreamInt8A16,
+                                             &kCardSm90StreamInt8,  &kCardSm90StreamFp8,   &kCardSm90StreamFp8Block,
+                                             &kCardSm90StreamMxfp4, &kCardSm90StreamNvfp4, &kCardSm90StreamBf16};
 
 inline constexpr std::array kSm90Cards{&kCardSm90Wna16, &kCardSm90Int8,  &kCardSm90W4A8,
                                        &kCardSm90Fp8,   &kCardSm90Mxfp4, &kCardSm90Mxfp6,

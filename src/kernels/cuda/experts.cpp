@@ -99,10 +99,16 @@ class Experts final : public PackedExperts {
     args.offsets = arena.take<std::int32_t>(count(args.experts + 1)).data();
     args.pairs = arena.take<std::int32_t>(count(pairs)).data();
     args.inverse = arena.take<std::int32_t>(count(pairs)).data();
-    if (args.gate.records.records > 0) {
+    if (args.pack.records != RecordKind::none) {
+      const std::int64_t inputs = args.planes > 0 ? pairs : tokens;
       args.counts = arena.take<std::int32_t>(count(pair_shares(pairs) * args.experts)).data();
       args.tiles = arena.take<std::int32_t>(count(4 * (1 + most_row_tiles(pairs, args.experts)))).data();
-      args.x_codes = arena.take<std::uint16_t>(count(tokens * args.gate.cols)).data();
+      args.x_codes = arena.take<std::uint16_t>(count(inputs * args.gate.cols)).data();
+      if (args.pack.input != InputKind::bf16) {
+        args.x_scales = arena.take<float>(count(inputs)).data();
+        args.h_scales = arena.take<float>(count(pairs)).data();
+        args.h = arena.take<float>(count(pairs * args.gate.rows)).data();
+      }
       args.h_codes = arena.take<std::uint16_t>(count(pairs * args.gate.rows)).data();
       args.y = reinterpret_cast<float*>(arena.take<std::uint16_t>(count(pairs * args.down.rows)).data());
       return;
@@ -175,7 +181,8 @@ Result<ExpertsArgs> lay_out_experts(const CanonicalExperts& experts, const Layou
                .expert_bytes = 0,
                .code = layout.form.code,
                .scale = layout.form.scale,
-               .input = layout.form.input};
+               .input = layout.form.input,
+               .records = RecordKind::none};
   if (layout.records) {
     MORACLE_TRY(lay_out_records(experts, layout.form, parts, args));
   } else {
@@ -193,7 +200,7 @@ Result<ExpertsArgs> lay_out_experts(const CanonicalExperts& experts, const Layou
 
 Result<> write_expert(const CanonicalExperts::Expert& expert, const Layout& layout, const ExpertsArgs& args,
                       std::span<std::byte> block) {
-  if (layout.records) return pack_records(expert, layout.form.code, args, block);
+  if (layout.records) return pack_records(expert, args, block);
   MORACLE_TRY(pack_matrix(expert.gate, layout.form, args.gate, block));
   MORACLE_TRY(pack_matrix(expert.up, layout.form, args.up, block));
   return pack_matrix(expert.down, layout.form, args.down, block);
@@ -201,14 +208,16 @@ Result<> write_expert(const CanonicalExperts::Expert& expert, const Layout& layo
 
 Result<std::unique_ptr<PackedExperts>> pack(const CanonicalExperts& experts, const PackOptions& options, bool records) {
   MORACLE_ASSIGN(const PackForm form, form_of(experts.scheme));
-  const Layout layout{form, records};
+  // Gate and up share a tile, so that they see the same inputs: where each has an input scale of its own, rows lie one
+  // after the other.
+  const Layout layout{form, records && planes_of(experts, form, false) < 2};
   MORACLE_ASSIGN(ExpertsArgs args, lay_out_experts(experts, layout));
   MORACLE_ASSIGN(args.activation, gate_args(options.activation));
   if (options.layout_only) {
     return std::unique_ptr<PackedExperts>(std::make_unique<Experts>(nullptr, args, kernel_name(form.code)));
   }
   MORACLE_ASSIGN(std::shared_ptr<Device> device, device_of(options.device));
-  if (records) {
+  if (layout.records) {
     MORACLE_ASSIGN(args.state, device->kernel_state(kDecodeStateBytes));
   }
   auto packed = std::make_unique<Experts>(device, args, kernel_name(form.code));

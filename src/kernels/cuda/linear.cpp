@@ -66,7 +66,12 @@ Result<std::unique_ptr<PackedLinear>> pack_linear(const CanonicalLinear& linear,
   MORACLE_ASSIGN(const PackForm form, form_of(linear.scheme()));
   const MatrixSpec& spec = linear.weight->spec();
   LinearArgs args{};
-  args.pack = {.weights = nullptr, .expert_bytes = 0, .code = form.code, .scale = form.scale, .input = form.input};
+  args.pack = {.weights = nullptr,
+               .expert_bytes = 0,
+               .code = form.code,
+               .scale = form.scale,
+               .input = form.input,
+               .records = RecordKind::none};
   std::uint64_t end = 0;
   MORACLE_ASSIGN(args.matrix, lay_out(spec, form, {.bias = !linear.bias.empty(), .order = !spec.g_idx.empty()}, end));
   args.pack.expert_bytes = end;

@@ -194,7 +194,7 @@ void launch_gemm(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t s
 
 int launch(const ExpertsArgs& args, cudaStream_t stream) {
   if (args.tokens == 0) return cudaSuccess;
-  if (args.gate.records.records > 0)
+  if (args.pack.records != RecordKind::none)
     return can_stream(args) ? launch_streamed(args, stream) : launch_grouped(args, stream);
   const int pairs = args.tokens * args.top_k;
   const int row_tiles = static_cast<int>(most_tiles(pairs, args.experts));

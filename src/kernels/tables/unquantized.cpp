@@ -6,6 +6,7 @@ namespace moracle {
 namespace {
 
 constexpr auto kRows = behind_cpu_cards<"dense">({
+    {&kCardSm90StreamBf16, "of this engine; weights streamed at the pace of memory"},
     {&kCardSm90Dense, "of this engine; mma.sync on weights decoded to bf16"},
     {&kCardTrtLlmValues, "packed for one generation, routing inside"},
     {&kCardFlashInferValues, "written for NVIDIA GPUs"},

@@ -6,7 +6,8 @@ namespace moracle {
 namespace {
 
 constexpr auto kRows = behind_cpu_cards<"wna16">({
-    {&kCardSm90StreamInt4, "of this engine; one launch at the pace of memory, in the sizes it has"},
+    {&kCardSm90StreamInt4, "of this engine; weights streamed at the pace of memory"},
+    {&kCardSm90StreamInt8A16, "of this engine; weights streamed at the pace of memory"},
     {&kCardSm90Wna16, "of this engine; mma.sync on weights decoded to bf16"},
     {&kCardTrtLlmMxint4, "packed for one generation, routing inside"},
     {&kCardMarlinWna16, "any NVIDIA GPU from 7.5"},

@@ -139,7 +139,7 @@ TEST(Tables, OtherDevicesGetTheirKernelsIfBuilt) {
       {"a100", int4(Granularity::group(32), false), "marlin"},
       {"h200", int4(Granularity::group(128)), "sm90-stream"},
       {"h200", int4(Granularity::group(32)), "sm90"},
-      {"h100", {.weight = mxfp4}, "sm90"},
+      {"h100", {.weight = mxfp4}, "sm90-stream"},
       {"pvc", int4(Granularity::group(128)), "xpu"},
       {"mi355x", int4(Granularity::group(128)), "triton"},
       {"a100", {.weight = mxfp4}, "marlin"},

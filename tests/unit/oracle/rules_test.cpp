@@ -16,8 +16,6 @@ using test::machine;
 
 constexpr std::array kHopper{DeviceRule{.device = DeviceKind::cuda, .min_capability = 90, .max_capability = 90}};
 
-constexpr std::array kOtherSizes{LayerSize{7168, 2048}, LayerSize{2880, 2880}};
-
 struct Corner {
   const char* name;
   Rule rule;
@@ -66,7 +64,6 @@ const Corner kCorners[] = {
     {"no hidden", Rule::shape, [](Problem& p, auto&, auto&, auto&) { p.hidden = 0; }},
     {"negative intermediate", Rule::shape, [](Problem& p, auto&, auto&, auto&) { p.intermediate = -768; }},
     {"intermediate", Rule::shape, [](auto&, auto&, auto&, KernelCard& c) { c.intermediate_multiple = 512; }},
-    {"other sizes", Rule::shape, [](auto&, auto&, auto&, KernelCard& c) { c.sizes = kOtherSizes; }},
     {"experts above", Rule::shape, [](Problem& p, auto&, auto&, KernelCard& c) { c.max_experts = p.experts - 1; }},
     {"top-k above", Rule::shape, [](Problem& p, auto&, auto&, auto&) { p.top_k = 65; }},
     {"top-k below", Rule::shape, [](Problem& p, auto&, auto&, auto&) { p.top_k = 0; }},

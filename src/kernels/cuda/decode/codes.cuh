@@ -4,46 +4,39 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/decode/ptx.cuh"
-#include "kernels/cuda/decode/records.h"
+#include "kernels/cuda/decode/weights.cuh"
 
 namespace moracle::cuda {
 
 // int4 as 128 + code in bf16, which one lop3 makes; what is too much is -136 times the sum of the inputs, at which the
 // accumulator starts. A scale covers 128 columns.
-template <DeviceScale kScale>
+template <RecordKind kKind_>
 struct StreamedInt4 {
-  static constexpr DeviceCode kCode = DeviceCode::int4;
+  static constexpr RecordKind kKind = kKind_;
   static constexpr bool kStartsAtSum = true;
-  static constexpr float kInputFactor = 1.0F;
   static constexpr float kOutputFactor = 1.0F;
-  static constexpr int kPairsAScale = 2;
 
-  static __device__ __forceinline__ void decode(std::uint32_t (&a)[4], std::uint32_t word) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(a[i]) : "r"(word >> (4 * i)), "r"(0x000F000FU), "r"(0x43004300U));
-    }
-  }
   // sums += the scaled products of 64 columns; `scales` of row g in the low half, of row g + 8 in the high half.
-  static __device__ __forceinline__ void add_pair(float (&sums)[4], uint4 words, std::uint32_t scales, uint4 low,
+  static __device__ __forceinline__ void add_pair(float (&sums)[4], const uint4 (&held)[1], uint2 both, uint4 low,
                                                   uint4 high, float2 start) {
+    const uint4 words = held[0];
+    const std::uint32_t scales = both.x;
     float d[4] = {start.x, start.y, start.x, start.y};
     std::uint32_t a[4];
-    decode(a, words.x);
+    decode_int4(a, words.x);
     multiply(d, a, low.x, low.y);
-    decode(a, words.y);
+    decode_int4(a, words.y);
     multiply(d, a, low.z, low.w);
-    decode(a, words.z);
+    decode_int4(a, words.z);
     multiply(d, a, high.x, high.y);
-    decode(a, words.w);
+    decode_int4(a, words.w);
     multiply(d, a, high.z, high.w);
     float upper = 0.0F;
     float lower = 0.0F;
-    if constexpr (kScale == DeviceScale::f16) {
-      const float2 both = __half22float2(*reinterpret_cast<const __half2*>(&scales));
-      upper = both.x;
-      lower = both.y;
+    if constexpr (kKind == RecordKind::int4_f16) {
+      const float2 two = __half22float2(*reinterpret_cast<const __half2*>(&scales));
+      upper = two.x;
+      lower = two.y;
     } else {
       upper = __uint_as_float(scales << 16);
       lower = __uint_as_float(scales & 0xFFFF0000U);
@@ -55,36 +48,28 @@ struct StreamedInt4 {
   }
 };
 
-// E2M1 as a bf16 whose exponent counts from 1: 2^-126 of the number, exact. Inputs are 2^64 of theirs, so that no
-// product leaves f32, and sums are given back the 2^62 that is missing. A scale covers 32 columns.
+// E2M1 as 2^-126 of the number, of which inputs give back 2^64 and sums the rest. A scale covers 32 columns.
 struct StreamedE2m1 {
-  static constexpr DeviceCode kCode = DeviceCode::e2m1;
+  static constexpr RecordKind kKind = RecordKind::mxfp4;
   static constexpr bool kStartsAtSum = false;
-  static constexpr float kInputFactor = 0x1p64F;
   static constexpr float kOutputFactor = 0x1p62F;
-  static constexpr int kPairsAScale = 1;
 
-  static __device__ __forceinline__ void decode(std::uint32_t (&a)[4], std::uint32_t word) {
-    constexpr std::uint32_t kMask = 0x81C081C0U;
-    a[0] = word & kMask;
-    a[1] = word << 3 & kMask;
-    a[2] = word << 6 & kMask;
-    a[3] = (word << 1 & 0x80008000U) | (word >> 3 & 0x01800180U) | (word >> 7 & 0x00400040U);
-  }
   // `scales` a byte each: of row g two groups, of row g + 8 two groups.
-  static __device__ __forceinline__ void add_pair(float (&sums)[4], uint4 words, std::uint32_t scales, uint4 low,
+  static __device__ __forceinline__ void add_pair(float (&sums)[4], const uint4 (&held)[1], uint2 both, uint4 low,
                                                   uint4 high, float2 /*start*/) {
+    const uint4 words = held[0];
+    const std::uint32_t scales = both.x;
     std::uint32_t a[4];
     float d[4] = {};
-    decode(a, words.x);
+    decode_e2m1(a, words.x);
     multiply(d, a, low.x, low.y);
-    decode(a, words.y);
+    decode_e2m1(a, words.y);
     multiply(d, a, low.z, low.w);
     add_scaled(sums, d, scales << 23, scales << 7);
     float e[4] = {};
-    decode(a, words.z);
+    decode_e2m1(a, words.z);
     multiply(e, a, high.x, high.y);
-    decode(a, words.w);
+    decode_e2m1(a, words.w);
     multiply(e, a, high.z, high.w);
     add_scaled(sums, e, scales << 15, scales >> 1);
   }
@@ -112,37 +97,81 @@ __device__ __forceinline__ float2 start_of(uint4 low, uint4 high) {
   return make_float2(d[0], d[1]);
 }
 
+// The others: scales of 128 columns are those of sums, in f32; what is left are weights, or rows.
+template <RecordKind kKind_>
+struct StreamedWeights {
+  static constexpr RecordKind kKind = kKind_;
+  static constexpr bool kStartsAtSum = false;
+  static constexpr float kOutputFactor = 1.0F;
+
+  static __device__ __forceinline__ void add_pair(float (&sums)[4], const CodeWords<kKind>& words, uint2 scales,
+                                                  uint4 low, uint4 high, float2 /*start*/) {
+    constexpr RecordForm kForm = record_form(kKind);
+    Fragments a;
+    float d[4] = {};
+    if constexpr (kForm.group == 128) {
+      decode_8<kForm.code>(a, words);
+    } else {
+      ScaledWeights<kKind>::decode(a, words, scales);
+    }
+    multiply(d, a[0], low.x, low.y);
+    multiply(d, a[1], low.z, low.w);
+    multiply(d, a[2], high.x, high.y);
+    multiply(d, a[3], high.z, high.w);
+    const float upper = kForm.group == 128 ? both_parts(scales.x) : 1.0F;
+    const float lower = kForm.group == 128 ? both_parts(scales.y) : 1.0F;
+    sums[0] += upper * d[0];
+    sums[1] += upper * d[1];
+    sums[2] += lower * d[2];
+    sums[3] += lower * d[3];
+  }
+
+ private:
+  static __device__ __forceinline__ float both_parts(std::uint32_t scale) {
+    return __uint_as_float(scale << 16) + __uint_as_float(scale & 0xFFFF0000U);
+  }
+};
+
 // Half `half` of a record's kPairs x 64 columns: sums[0..1] of row lane / 4 and the lane's two tokens, sums[2..3] of
 // the row 8 below. `inputs` holds two 16-byte words for each 64 columns; kBatch x 64 columns are read from the slot at
 // a time.
 template <class Code, int kPairs, int kBatch>
 __device__ __forceinline__ void multiply_half(float (&sums)[4], std::uint32_t record, int half, int lane,
                                               const uint4* inputs, const float2* starts, bool with_bias) {
+  constexpr RecordForm kForm = record_form(Code::kKind);
+  using Scales = ScalePlace<Code::kKind>;
+  constexpr int kPairBytes = code_bytes(kForm, kPairColumns);
   constexpr int kHeld = (kPairs + 1) / 2;
+  constexpr int kRecord = record_bytes(kForm, kPairs * kPairColumns);
   const auto lacks = [&](int pair) { return kPairs % 2 != 0 && pair == kHeld - 1 && half != 0; };
-  const std::uint32_t codes = record + half * kHeld * 512 + lane * 16;
-  const std::uint32_t scales = record + kPairs * 512 + lane / 4 * 4;
+  const std::uint32_t codes = record + half * kHeld * kPairBytes + lane * 16;
+  const std::uint32_t scales = record + kPairs * kPairBytes;
+  // Of rows g and g + 8.
+  const auto load_rows = [&](int at) {
+    const std::uint32_t first = record + at + lane / 4 * 4;
+    return make_float2(__uint_as_float(load_shared_4(first)), __uint_as_float(load_shared_4(first + 32)));
+  };
   float2 bias = make_float2(0.0F, 0.0F);
-  if constexpr (record_form(Code::kCode).bias) {
-    if (with_bias) {
-      const std::uint32_t at =
-          record + static_cast<std::uint32_t>(record_bytes(Code::kCode, kPairs * kPairColumns)) + lane / 4 * 4;
-      bias = make_float2(__uint_as_float(load_shared_4(at)), __uint_as_float(load_shared_4(at + 32)));
-    }
+  if constexpr (kForm.bias) {
+    if (with_bias) bias = load_rows(kRecord);
   }
+  float2 factors = make_float2(Code::kOutputFactor, Code::kOutputFactor);
+  if constexpr (kForm.row_scales) factors = load_rows(kRecord - kTileRows * 4);
 #pragma unroll
   for (int first = 0; first < kHeld; first += kBatch) {
-    uint4 words[kBatch];
-    std::uint32_t scale[kBatch];
+    CodeWords<Code::kKind> words[kBatch];
+    uint2 scale[kBatch];
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       const int pair = first + i;
       if (pair >= kHeld || lacks(pair)) continue;
-      words[i] = load_shared_16(codes + pair * 512);
-      if (Code::kPairsAScale == 2 && kHeld % 2 == 0 && pair % 2 == 1 && i > 0) {
+#pragma unroll
+      for (int w = 0; w < kCodeWords<Code::kKind>; ++w)
+        words[i][w] = load_shared_16(codes + pair * kPairBytes + w * 512);
+      if (Scales::kPairs == 2 && kHeld % 2 == 0 && pair % 2 == 1 && i > 0) {
         scale[i] = scale[i - 1];
       } else {
-        scale[i] = load_shared_4(scales + (half * kHeld + pair) / Code::kPairsAScale * 32);
+        scale[i] = Scales::load(scales + (half * kHeld + pair) / Scales::kPairs * Scales::kBytes, lane);
       }
     }
 #pragma unroll
@@ -153,10 +182,10 @@ __device__ __forceinline__ void multiply_half(float (&sums)[4], std::uint32_t re
                      Code::kStartsAtSum ? starts[pair] : float2{});
     }
   }
-  sums[0] = sums[0] * Code::kOutputFactor + bias.x;
-  sums[1] = sums[1] * Code::kOutputFactor + bias.x;
-  sums[2] = sums[2] * Code::kOutputFactor + bias.y;
-  sums[3] = sums[3] * Code::kOutputFactor + bias.y;
+  sums[0] = sums[0] * factors.x + bias.x;
+  sums[1] = sums[1] * factors.x + bias.x;
+  sums[2] = sums[2] * factors.y + bias.y;
+  sums[3] = sums[3] * factors.y + bias.y;
 }
 
 }  // namespace moracle::cuda

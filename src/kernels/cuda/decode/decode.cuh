@@ -167,7 +167,7 @@ class DecodeBlock {
                                        static_cast<std::uint64_t>(tile) * Up::kTileBytes;
 #pragma unroll 1
       for (int r = 0; r < Up::kRecords; ++r) {
-        ring.copy(from + r * Up::kRecordBytes, Up::kRecordBytes + (r + 1 == Up::kRecords ? Up::kBiasBytes : 0),
+        ring.copy(from + r * Up::kRecordBytes, Up::kRecordBytes + (r + 1 == Up::kRecords ? Up::kTailBytes : 0),
                   kWindow);
       }
       if (++tile == Plan::kUpTiles) {
@@ -186,7 +186,7 @@ class DecodeBlock {
 #pragma unroll 1
         for (int r = 0; r < Down::kRecords; ++r) {
           ring.copy(from + r * Down::kRecordBytes,
-                    Down::kRecordBytes + (r + 1 == Down::kRecords ? Down::kBiasBytes : 0),
+                    Down::kRecordBytes + (r + 1 == Down::kRecords ? Down::kTailBytes : 0),
                     args_.tokens > 2 || ready != 0 ? kWindow : kEarlyWindow);
         }
       }
@@ -228,7 +228,7 @@ class DecodeBlock {
     const int warp = (warp_id() - 1) % Up::kWarps;
     const float* const from =
         args_.x + static_cast<std::int64_t>(token) * Plan::kHidden + Up::first_column(warp) + part() * 8;
-    constexpr float kFactor = Code::kInputFactor;
+    constexpr float kFactor = Plan::kInputFactor;
 #pragma unroll
     for (int i = 0; i < 2 * Up::kHeld; ++i) {
       if (Up::lacks(i / 2, warp % 2)) continue;
@@ -247,7 +247,9 @@ class DecodeBlock {
     }
   }
 
-  static constexpr int batch(int held) { return Plan::kWarps > 8 ? 2 : (held + 1) / 2; }
+  static constexpr int batch(int held) {
+    return Plan::kWarps > 8 ? 2 : (held + 1) / 2;
+  }
 
   // Phase 1 of a consumer: items group, group + groups, ... of the block.
   __device__ __forceinline__ void gate_up(uint4* x) {
@@ -305,8 +307,8 @@ class DecodeBlock {
         sums[0].z += sums[i].z;
         sums[0].w += sums[i].w;
       }
-      const std::uint32_t both = bf16_pair(gated_by_sigmoid(args_.gate, sums[0].x, sums[0].z) * Code::kInputFactor,
-                                           gated_by_sigmoid(args_.gate, sums[0].y, sums[0].w) * Code::kInputFactor);
+      const std::uint32_t both = bf16_pair(gated_by_sigmoid(args_.gate, sums[0].x, sums[0].z) * Plan::kInputFactor,
+                                           gated_by_sigmoid(args_.gate, sums[0].y, sums[0].w) * Plan::kInputFactor);
       rest_.transposed[2 * part()][row()] = static_cast<std::uint16_t>(both);
       rest_.transposed[2 * part() + 1][row()] = static_cast<std::uint16_t>(both >> 16);
       __syncwarp();

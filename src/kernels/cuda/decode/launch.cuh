@@ -7,11 +7,20 @@
 
 namespace moracle::cuda {
 
-// Whether one launch serves a call over a pack in records; and that launch. The pack's sizes are those of an instance.
+// Whether one launch serves a call over a pack in records; and that launch.
 bool can_stream(const ExpertsArgs& args);
 int launch_streamed(const ExpertsArgs& args, cudaStream_t stream);
 
-int launch_stream_int4(const DecodeArgs& args, DeviceScale scale, cudaStream_t stream);
-int launch_stream_e2m1(const DecodeArgs& args, cudaStream_t stream);
+// Instances, by weights and hidden x intermediate size.
+int stream_int4_bf16_2048x768(const DecodeArgs& args, cudaStream_t stream);
+int stream_int4_f16_2048x768(const DecodeArgs& args, cudaStream_t stream);
+int stream_int8_row_2048x768(const DecodeArgs& args, cudaStream_t stream);
+int stream_int8_split_2048x768(const DecodeArgs& args, cudaStream_t stream);
+int stream_e4m3_row_2048x768(const DecodeArgs& args, cudaStream_t stream);
+int stream_e4m3_split_2048x768(const DecodeArgs& args, cudaStream_t stream);
+int stream_mxfp4_2048x768(const DecodeArgs& args, cudaStream_t stream);
+int stream_mxfp4_2880x2880(const DecodeArgs& args, cudaStream_t stream);
+int stream_nvfp4_2048x768(const DecodeArgs& args, cudaStream_t stream);
+int stream_bf16_2048x768(const DecodeArgs& args, cudaStream_t stream);
 
 }  // namespace moracle::cuda

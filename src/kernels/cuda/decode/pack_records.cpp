@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "base/checked.h"
-#include "kernels/cuda/cards.h"
 #include "kernels/cuda/decode/records.h"
 #include "scheme/codes.h"
 
@@ -15,37 +15,43 @@ namespace {
 
 constexpr std::int64_t kPanelRows = 64;
 constexpr std::uint64_t kExpertAlignment = 256;
-constexpr float kMostE8m0 = 0x1p65F;  // prefill/weights.cuh
+constexpr float kMostScale = 0x1p65F;  // times code_factor and codes, within bf16; prefill/weights.cuh has E8M0's
 
-MatrixArgs matrix_in_records(DeviceCode code, std::int64_t rows, std::int64_t cols, int tile_rows, int first_row) {
-  const RecordForm form = record_form(code);
-  const int records = records_of(static_cast<int>(cols));
+MatrixArgs matrix_in_records(const RecordForm& form, std::int64_t rows, std::int64_t cols, int tile_rows,
+                             int first_row) {
   MatrixArgs args{};
   args.rows = narrow<std::int32_t>(rows);
   args.cols = narrow<std::int32_t>(cols);
   args.padded = args.cols;
-  args.group = form.group;
-  args.groups = args.cols / form.group;
+  args.group = form.group > 0 ? form.group : args.cols;
+  args.groups = form.group > 0 ? args.cols / form.group : 1;
   args.scales = kAbsent;
   args.zeros = kAbsent;
   args.bias = kAbsent;
   args.order = kAbsent;
   args.global_scale = kAbsent;
   args.input_scale = kAbsent;
+  const int records = records_of(form, args.cols);
+  const int columns = args.cols / records;
   args.records = {.records = records,
-                  .columns = args.cols / records,
+                  .columns = columns,
                   .tile_rows = tile_rows,
                   .first_row = first_row,
-                  .bytes = record_bytes(code, args.cols / records),
-                  .tile_bytes = tile_bytes(code, args.cols)};
+                  .bytes = static_cast<std::uint64_t>(record_bytes(form, columns)),
+                  .tile_bytes = static_cast<std::uint64_t>(tile_bytes(form, args.cols))};
   return args;
 }
 
 class RecordWriter {
  public:
-  RecordWriter(const CanonicalLinear& linear, DeviceCode code, DeviceScale scale, const MatrixArgs& to,
-               std::span<std::byte> block)
-      : linear_(linear), code_(code), scale_(scale), to_(to), block_(block) {}
+  RecordWriter(const CanonicalLinear& linear, RecordKind kind, const MatrixArgs& to, std::span<std::byte> block)
+      : linear_(linear),
+        spec_(linear.weight->spec()),
+        kind_(kind),
+        form_(record_form(kind)),
+        to_(to),
+        block_(block),
+        scales_(static_cast<std::size_t>(to.groups)) {}
 
   Result<> write() {
     MatrixPanel panel;
@@ -53,13 +59,17 @@ class RecordWriter {
       const std::int64_t end = std::min<std::int64_t>(to_.rows, begin + kPanelRows);
       MORACLE_TRY(linear_.weight->read(begin, end, panel));
       for (std::int64_t row = begin; row < end; ++row) {
-        write_codes(panel, row - begin, static_cast<int>(row));
         MORACLE_TRY(write_scales(panel, row - begin, static_cast<int>(row)));
-        if (record_form(code_).bias && !linear_.bias.empty()) {
-          std::memcpy(at(bias_offset(to_.records, static_cast<int>(row))), &linear_.bias[static_cast<std::size_t>(row)],
-                      sizeof(float));
+        write_codes(panel, row - begin, static_cast<int>(row));
+        if (form_.bias && !linear_.bias.empty()) {
+          const float bias = linear_.bias[static_cast<std::size_t>(row)];
+          std::memcpy(at(bias_offset(to_.records, static_cast<int>(row))), &bias, sizeof bias);
         }
       }
+    }
+    if (to_.input_scale != kAbsent) {
+      const float input_scale = linear_.input_scale.value_or(1.0F);
+      std::memcpy(block_.data() + to_.input_scale, &input_scale, sizeof input_scale);
     }
     return Ok{};
   }
@@ -68,86 +78,154 @@ class RecordWriter {
   std::byte* at(std::uint64_t offset) { return block_.data() + to_.codes + offset; }
 
   void write_codes(const MatrixPanel& panel, std::int64_t from, int row) {
-    const std::uint8_t* const codes = panel.codes.data() + from * to_.cols;
+    const std::int64_t first = from * to_.cols;
     for (int column = 0; column < to_.cols; column += 8) {
-      std::uint32_t words[2];
-      std::byte* const place = at(words_offset(to_.records, row, column));
-      std::memcpy(words, place, sizeof words);
-      for (int i = 0; i < 8; ++i)
-        words[i / 4] |= code_bits(code_, codes[column + i] & 15U, place_of(to_.records, row, i));
-      std::memcpy(place, words, sizeof words);
+      std::byte* const words = at(words_offset(form_, to_.records, row, column));
+      // Where a scale is zero so are the codes: zero in E5M3 is read as a power of two.
+      if (form_.group > 0 && scales_[static_cast<std::size_t>(column / form_.group)] == 0.0F) continue;
+      for (int i = 0; i < 8; ++i) {
+        const CodePlace place = place_of(to_.records, row, i);
+        const std::uint32_t code = code_of(panel, static_cast<std::size_t>(first + column + i));
+        std::uint32_t word = 0;
+        std::byte* const to = words + word_step(form_, place, i);
+        std::memcpy(&word, to, sizeof word);
+        word |= code_bits(form_.code, code, place);
+        std::memcpy(to, &word, sizeof word);
+      }
     }
+  }
+  [[nodiscard]] std::uint32_t code_of(const MatrixPanel& panel, std::size_t element) const {
+    if (form_.code == DeviceCode::bf16) return encode_bf16(panel.values[element]);
+    const std::uint32_t code = panel.codes[element];
+    return bits_of(form_.code) == 4 ? code & 15U : code;
   }
 
   Result<> write_scales(const MatrixPanel& panel, std::int64_t from, int row) {
+    if (form_.code == DeviceCode::bf16) return Ok{};
+    const std::int64_t groups = spec_.groups;
+    if (form_.row_scales) {
+      // A scale a row, or what the scales of its groups share.
+      const bool whole = form_.group == 0;
+      const float scale = (whole ? panel.scales[static_cast<std::size_t>(from * groups)] : 1.0F) * spec_.global_scale;
+      MORACLE_TRY(check(scale));
+      const float carried = scale * form_.code_factor;
+      for (int column = 0; column < to_.cols; column += to_.records.columns)
+        std::memcpy(at(row_scale_offset(to_.records, row, column)), &carried, sizeof carried);
+      if (whole) return Ok{};
+    }
     for (int group = 0; group < to_.groups; ++group) {
-      const float value = panel.scales[static_cast<std::size_t>(from * to_.groups + group)];
-      std::byte* const place = at(scale_offset(code_, to_.records, row, group * to_.group));
-      if (scale_ == DeviceScale::e8m0) {
-        if (!(value <= kMostE8m0)) {
-          return Error{
-              .code = "scale.range", .where = {}, .wanted = "scales up to 2^65", .found = std::to_string(value)};
-        }
-        *place = static_cast<std::byte>(encode_e8m0(value));
-      } else {
-        const std::uint16_t bits = scale_ == DeviceScale::f16 ? encode_f16(value) : encode_bf16(value);
-        std::memcpy(place, &bits, sizeof bits);
-      }
+      const float value = panel.scales[static_cast<std::size_t>(from * groups + group)];
+      scales_[static_cast<std::size_t>(group)] = value;
+      MORACLE_TRY(check(value));
+      write_scale(value, at(scale_offset(form_, to_.records, row, group * to_.group)));
     }
     return Ok{};
   }
+  [[nodiscard]] Result<> check(float scale) const {
+    const float least = form_.code == DeviceCode::e2m1 ? 0.0F : -kMostScale;
+    if (scale >= least && scale <= kMostScale) return Ok{};
+    return Error{.code = "scale.range",
+                 .where = {},
+                 .wanted = least < 0.0F ? "scales from -2^65 to 2^65" : "scales from 0 to 2^65",
+                 .found = std::to_string(scale)};
+  }
+  void write_scale(float value, std::byte* to) const {
+    if (kind_ == RecordKind::mxfp4) {
+      *to = static_cast<std::byte>(encode_e8m0(value));
+    } else if (kind_ == RecordKind::nvfp4) {
+      *to = static_cast<std::byte>(encode_e5m3(value));
+    } else if (form_.scale_bytes == 4) {
+      const float carried = value * form_.code_factor;
+      const std::uint16_t first = encode_bf16(carried);
+      const std::uint16_t parts[2] = {first, encode_bf16(carried - decode_bf16(first))};
+      std::memcpy(to, parts, sizeof parts);
+    } else {
+      const std::uint16_t bits = kind_ == RecordKind::int4_f16 ? encode_f16(value) : encode_bf16(value);
+      std::memcpy(to, &bits, sizeof bits);
+    }
+  }
 
   const CanonicalLinear& linear_;
-  DeviceCode code_;
-  DeviceScale scale_;
+  const MatrixSpec& spec_;
+  RecordKind kind_;
+  RecordForm form_;
   const MatrixArgs& to_;
   std::span<std::byte> block_;
+  std::vector<float> scales_;  // of a row's groups
 };
+
+// The records that hold a scheme's weights; none: there are none.
+RecordKind record_kind(const PackForm& form, const MatrixSpec& spec) {
+  const Granularity::Kind granularity = spec.key.granularity.kind;
+  const bool whole = granularity == Granularity::Kind::channel || granularity == Granularity::Kind::tensor;
+  if (spec.key.quantized() && !spec.key.symmetric) return RecordKind::none;
+  switch (form.code) {
+    case DeviceCode::int4:
+      if (spec.group_cols != 128 || spec.global_scale != 1.0F) return RecordKind::none;
+      if (form.scale == DeviceScale::bf16) return RecordKind::int4_bf16;
+      return form.scale == DeviceScale::f16 ? RecordKind::int4_f16 : RecordKind::none;
+    case DeviceCode::int8:
+      if (whole) return RecordKind::int8_row;
+      return spec.group_cols == 128 ? RecordKind::int8_split : RecordKind::none;
+    case DeviceCode::e4m3:
+      if (spec.key.element != Element::e4m3) return RecordKind::none;
+      if (whole) return RecordKind::e4m3_row;
+      return spec.group_cols == 128 ? RecordKind::e4m3_split : RecordKind::none;
+    case DeviceCode::e2m1:
+      if (form.scale == DeviceScale::e8m0 && spec.group_cols == 32) return RecordKind::mxfp4;
+      return form.scale == DeviceScale::e4m3 && spec.group_cols == 16 ? RecordKind::nvfp4 : RecordKind::none;
+    case DeviceCode::bf16:
+      return RecordKind::bf16;
+    case DeviceCode::f16:
+    case DeviceCode::f32:
+      break;
+  }
+  return RecordKind::none;
+}
 
 }  // namespace
 
 Result<> lay_out_records(const CanonicalExperts& experts, const PackForm& form, const MatrixParts& parts,
                          ExpertsArgs& args) {
-  const bool int4 = form.code == DeviceCode::int4;
-  const MatrixSpec& gate = experts.experts.front().gate.weight->spec();
-  const RecordForm record = record_form(form.code);
-  const bool known = (int4 && (form.scale == DeviceScale::bf16 || form.scale == DeviceScale::f16)) ||
-                     (form.code == DeviceCode::e2m1 && form.scale == DeviceScale::e8m0);
-  if (!known || gate.group_cols != record.group || !gate.key.symmetric || form.input != InputKind::bf16 ||
-      parts.order || (parts.bias && !record.bias)) {
+  const RecordKind kind = record_kind(form, experts.experts.front().gate.weight->spec());
+  const RecordForm record = record_form(kind);
+  if (kind == RecordKind::none || parts.order || (parts.bias && !record.bias)) {
     return Error{.code = "quant.unsupported",
                  .where = experts.name,
-                 .wanted = "int4 under 16-bit scales of 128 columns, or MXFP4",
+                 .wanted = "a scheme of a card of backend sm90-stream",
                  .found = to_string(experts.scheme)};
   }
-  const KernelCard& card = int4 ? kCardSm90StreamInt4 : kCardSm90StreamMxfp4;
-  const auto same = [&](const LayerSize& size) {
-    return size.hidden == experts.hidden && size.intermediate == experts.intermediate;
-  };
-  if (std::none_of(card.sizes.begin(), card.sizes.end(), same)) {
+  const int step = record_step(record);
+  if (experts.hidden % step != 0 || experts.intermediate % step != 0) {
     return Error{.code = "shape",
                  .where = experts.name,
-                 .wanted = "a size that the kernel was compiled for",
+                 .wanted = "sizes that are multiples of " + std::to_string(step),
                  .found = std::to_string(experts.hidden) + " x " + std::to_string(experts.intermediate)};
   }
-  args.gate = matrix_in_records(form.code, experts.intermediate, experts.hidden, kTileRows / 2, 0);
-  args.up = matrix_in_records(form.code, experts.intermediate, experts.hidden, kTileRows / 2, kTileRows / 2);
-  args.down = matrix_in_records(form.code, experts.hidden, experts.intermediate, kTileRows, 0);
+  args.pack.records = kind;
+  args.gate = matrix_in_records(record, experts.intermediate, experts.hidden, kTileRows / 2, 0);
+  args.up = matrix_in_records(record, experts.intermediate, experts.hidden, kTileRows / 2, kTileRows / 2);
+  args.down = matrix_in_records(record, experts.hidden, experts.intermediate, kTileRows, 0);
   const auto tiles = [](const MatrixArgs& matrix) {
     return static_cast<std::uint64_t>(matrix.rows / matrix.records.tile_rows);
   };
   args.down.codes = tiles(args.gate) * args.gate.records.tile_bytes;
-  const std::uint64_t end = args.down.codes + tiles(args.down) * args.down.records.tile_bytes;
+  std::uint64_t end = args.down.codes + tiles(args.down) * args.down.records.tile_bytes;
+  if (has_stored_scale(form.input)) {
+    for (MatrixArgs* const matrix : {&args.gate, &args.up, &args.down}) {
+      matrix->input_scale = end;
+      end += sizeof(float);
+    }
+  }
   args.pack.expert_bytes = (end + kExpertAlignment - 1) / kExpertAlignment * kExpertAlignment;
   return Ok{};
 }
 
-Result<> pack_records(const CanonicalExperts::Expert& expert, DeviceCode code, const ExpertsArgs& args,
-                      std::span<std::byte> block) {
-  const DeviceScale scale = args.pack.scale;
-  MORACLE_TRY(RecordWriter(expert.gate, code, scale, args.gate, block).write());
-  MORACLE_TRY(RecordWriter(expert.up, code, scale, args.up, block).write());
-  MORACLE_TRY(RecordWriter(expert.down, code, scale, args.down, block).write());
+Result<> pack_records(const CanonicalExperts::Expert& expert, const ExpertsArgs& args, std::span<std::byte> block) {
+  const RecordKind kind = args.pack.records;
+  MORACLE_TRY(RecordWriter(expert.gate, kind, args.gate, block).write());
+  MORACLE_TRY(RecordWriter(expert.up, kind, args.up, block).write());
+  MORACLE_TRY(RecordWriter(expert.down, kind, args.down, block).write());
   return Ok{};
 }
 

@@ -11,13 +11,13 @@
 
 namespace moracle::cuda {
 
-// Places the matrices of an expert: args.gate, up, down and pack.expert_bytes. Errors: "shape" for sizes of no
-// instance, "quant.unsupported" for weights or parts that records do not have.
+// Places the matrices of an expert: args.gate, up, down, pack.expert_bytes and pack.records. Errors: "shape" for sizes
+// that are no whole steps of records, "quant.unsupported" for weights or parts that records do not have.
 Result<> lay_out_records(const CanonicalExperts& experts, const PackForm& form, const MatrixParts& parts,
                          ExpertsArgs& args);
 
-// Writes an expert to `block`, which is zeroed. Errors: those of MatrixSource::read.
-Result<> pack_records(const CanonicalExperts::Expert& expert, DeviceCode code, const ExpertsArgs& args,
-                      std::span<std::byte> block);
+// Writes an expert to `block`, which is zeroed. Errors: "scale.range" for scales that kernels would lose, those of
+// MatrixSource::read.
+Result<> pack_records(const CanonicalExperts::Expert& expert, const ExpertsArgs& args, std::span<std::byte> block);
 
 }  // namespace moracle::cuda

@@ -3,31 +3,32 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/decode/ptx.cuh"
 #include "kernels/cuda/decode/records.h"
 
 namespace moracle::cuda {
 
-inline constexpr int kUnitTokens = 8;        // tokens on the n side of one MMA
-inline constexpr int kMostSlots = 24;        // of the ring
-inline constexpr int kSharedLimit = 232448;  // bytes of a block on compute capability 9.0
+inline constexpr int kUnitTokens = 8;  // tokens on the n side of one MMA
+inline constexpr int kMostSlots = 24;  // of the ring
 inline constexpr int kMostUnits = kDecodeExperts + kDecodePairs / kUnitTokens;
 // Records under way at most: phase 2's must not take memory's time from phase 1's.
 inline constexpr std::uint32_t kWindow = 6;
 inline constexpr std::uint32_t kEarlyWindow = 2;  // of w2 before its inputs are there, for at most two tokens
 
 // Part of one phase: x W^T with `kCols` columns, two warps a record.
-template <DeviceCode kCode, int kCols_>
+template <RecordKind kKind, int kCols_>
 struct PhasePlan {
+  static constexpr RecordForm kForm = record_form(kKind);
   static constexpr int kCols = kCols_;
-  static constexpr int kRecords = records_of(kCols);
+  static constexpr int kRecords = records_of(kForm, kCols);
   static constexpr int kColumns = kCols / kRecords;       // of a record
   static constexpr int kPairs = kColumns / kPairColumns;  // of a record
   static constexpr int kHeld = (kPairs + 1) / 2;          // of a warp
   static constexpr int kWarps = 2 * kRecords;             // that share an item
-  static constexpr int kRecordBytes = static_cast<int>(record_bytes(kCode, kColumns));
-  static constexpr int kBiasBytes = record_form(kCode).bias ? kTileRows * 4 : 0;
-  static constexpr int kTileBytes = static_cast<int>(tile_bytes(kCode, kCols));
-  static_assert(kCols % (kRecords * kPairColumns) == 0 && kColumns % record_form(kCode).group == 0);
+  static constexpr int kRecordBytes = record_bytes(kForm, kColumns);
+  static constexpr int kTailBytes = tail_bytes(kForm);
+  static constexpr int kTileBytes = tile_bytes(kForm, kCols);
+  static_assert(kCols % kRecords == 0 && kColumns % record_step(kForm) == 0);
   // Whether a warp has no `i`-th 64 columns: an odd record leaves its second half fewer.
   static constexpr bool lacks(int i, int half) { return kPairs % 2 != 0 && i == kHeld - 1 && half != 0; }
   // First column of warp `w` of an item.
@@ -39,8 +40,9 @@ struct PhasePlan {
 template <class Code_, int kHidden_, int kIntermediate_, int kTokens_, int kWarps_, int kReductions_>
 struct DecodePlan {
   using Code = Code_;
-  using Up = PhasePlan<Code::kCode, kHidden_>;
-  using Down = PhasePlan<Code::kCode, kIntermediate_>;
+  using Up = PhasePlan<Code::kKind, kHidden_>;
+  using Down = PhasePlan<Code::kKind, kIntermediate_>;
+  static constexpr float kInputFactor = record_form(Code::kKind).input_factor;
   static constexpr int kHidden = kHidden_;
   static constexpr int kIntermediate = kIntermediate_;
   static constexpr int kTokens = kTokens_;  // most of a call
@@ -53,7 +55,7 @@ struct DecodePlan {
   static constexpr int kUpTiles = kIntermediate / 8;
   static constexpr int kDownTiles = kHidden / kTileRows;
   static constexpr int kSlotBytes =
-      (Up::kRecordBytes > Down::kRecordBytes ? Up::kRecordBytes : Down::kRecordBytes) + Up::kBiasBytes;
+      (Up::kRecordBytes > Down::kRecordBytes ? Up::kRecordBytes : Down::kRecordBytes) + Up::kTailBytes;
   static_assert(kUpGroups >= 1 && kReductions % kUpGroups == 0 && kHidden % kTileRows == 0);
   static_assert(kDecodeTokens <= 64 && 2 * (kThreads - 32) >= kDecodePairs && kIntermediate <= kDecodeIntermediate);
 

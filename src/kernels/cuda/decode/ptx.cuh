@@ -7,6 +7,8 @@
 
 namespace moracle::cuda {
 
+inline constexpr int kSharedLimit = 232448;  // bytes of a block on compute capability 9.0
+
 __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
@@ -72,6 +74,11 @@ __device__ __forceinline__ uint4 load_shared_16(std::uint32_t address) {
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "r"(address)
                : "memory");
+  return v;
+}
+__device__ __forceinline__ uint2 load_shared_8(std::uint32_t address) {
+  uint2 v;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address) : "memory");
   return v;
 }
 __device__ __forceinline__ std::uint32_t load_shared_4(std::uint32_t address) {

@@ -1,13 +1,12 @@
 // The layout of kernels that stream weights: one bulk copy brings what a tile of 16 rows needs of some columns.
 //
 //   tile     16 rows: of w2 as they come; of w13 eight rows of gate and the same eight of up
-//   record   a tile's codes of up to 1024 columns, then their scales; behind a tile's last record 16 biases in f32,
-//            where the code has them
-//   codes    in the order of registers: a lane's 16 bytes are four A fragments of mma.m16n8k16, lane after lane, 64
-//            columns after 64 columns. Columns are permuted within 32, so that a lane's inputs are 16 bytes as well.
-//   scales   a 32-bit word for each row of the upper half: its scale and that of the row 8 below; E8M0 in bytes, the
-//   two
-//            groups of 64 columns beside each other
+//   record   a tile's codes of up to RecordForm::most_columns, then their scales, then 16 scales of rows in f32, where
+//            the form has them; behind a tile's last record 16 biases in f32
+//   codes    in the order of registers: a lane's 16 bytes are A fragments of mma.m16n8k16, four of 4-bit codes, two of
+//            8-bit and one of 16-bit ones, lane after lane; 64 columns after 64 columns. Columns are permuted within
+//            32, so that a lane's inputs are 16 bytes as well.
+//   scales   for each row of the upper half its scale and that of the row 8 below, of 128 or 64 columns at a time
 #pragma once
 
 #include <cstdint>
@@ -18,44 +17,84 @@
 namespace moracle::cuda {
 
 inline constexpr int kTileRows = 16;
-inline constexpr int kPairColumns = 64;  // columns of four fragments, which one 16-byte load of a lane brings
-inline constexpr int kMostRecordColumns = 1024;
+inline constexpr int kPairColumns = 64;  // columns of four fragments
 
-// What the codes of a record are beside bits.
 struct RecordForm {
-  int group;        // columns under one scale
+  DeviceCode code;
+  int group;        // columns under one scale; 0: records have no scales
   int scale_bytes;  // of one
+  bool row_scales;
   bool bias;
+  int most_columns;    // of a record
+  float input_factor;  // of inputs: codes are less than their numbers by as much, and by code_factor
+  float code_factor;   // what scales carry of it
 };
-constexpr RecordForm record_form(DeviceCode code) {
-  return code == DeviceCode::int4 ? RecordForm{128, 2, false} : RecordForm{32, 1, true};
+// E2M1 becomes a bf16 number whose exponent counts from 1, 2^-126 of its value, E4M3 one of 2^-120: exact, by shifts.
+// Inputs are 2^64 of theirs, so that no product leaves f32.
+constexpr RecordForm record_form(RecordKind kind) {
+  switch (kind) {
+    case RecordKind::int4_bf16:
+    case RecordKind::int4_f16:
+      return {DeviceCode::int4, 128, 2, false, false, 1024, 1.0F, 1.0F};
+    case RecordKind::int8_row:
+      return {DeviceCode::int8, 0, 0, true, true, 512, 1.0F, 1.0F};
+    case RecordKind::int8_split:
+      return {DeviceCode::int8, 128, 4, false, true, 512, 1.0F, 1.0F};
+    case RecordKind::e4m3_row:
+      return {DeviceCode::e4m3, 0, 0, true, true, 512, 0x1p64F, 0x1p56F};
+    case RecordKind::e4m3_split:
+      return {DeviceCode::e4m3, 128, 4, false, true, 512, 0x1p64F, 0x1p56F};
+    case RecordKind::mxfp4:
+      return {DeviceCode::e2m1, 32, 1, false, true, 1024, 0x1p64F, 1.0F};
+    case RecordKind::nvfp4:
+      return {DeviceCode::e2m1, 16, 1, true, true, 1024, 0x1p64F, 1.0F};
+    case RecordKind::bf16:
+    case RecordKind::none:
+      break;
+  }
+  return {DeviceCode::bf16, 0, 0, false, true, 512, 1.0F, 1.0F};
 }
-constexpr int records_of(int cols) {
-  return (cols + kMostRecordColumns - 1) / kMostRecordColumns;
+// Columns that codes and scales come in.
+constexpr int record_step(const RecordForm& form) {
+  return form.group > kPairColumns ? form.group : kPairColumns;
 }
-constexpr std::uint64_t record_bytes(DeviceCode code, int columns) {
-  const RecordForm form = record_form(code);
-  const int bytes = columns * kTileRows / 2 + columns / form.group * kTileRows * form.scale_bytes;
-  return static_cast<std::uint64_t>(bytes);
+// The fewest records of equal length, of whole steps each. `cols` is a multiple of the step.
+constexpr int records_of(const RecordForm& form, int cols) {
+  const int steps = cols / record_step(form);
+  int records = (cols + form.most_columns - 1) / form.most_columns;
+  while (records < steps && steps % records != 0) ++records;
+  return records;
 }
-constexpr std::uint64_t tile_bytes(DeviceCode code, int cols) {
-  const int records = records_of(cols);
-  const std::uint64_t bias = record_form(code).bias ? kTileRows * sizeof(float) : 0;
-  return static_cast<std::uint64_t>(records) * record_bytes(code, cols / records) + bias;
+// Of a tile's codes.
+constexpr int code_bytes(const RecordForm& form, int columns) {
+  return columns * kTileRows * bits_of(form.code) / 8;
+}
+constexpr int record_bytes(const RecordForm& form, int columns) {
+  const int groups = form.group > 0 ? columns / form.group : 0;
+  return code_bytes(form, columns) + groups * kTileRows * form.scale_bytes + (form.row_scales ? kTileRows * 4 : 0);
+}
+constexpr int tail_bytes(const RecordForm& form) {
+  return form.bias ? kTileRows * 4 : 0;
+}
+constexpr int tile_bytes(const RecordForm& form, int cols) {
+  const int records = records_of(form, cols);
+  return records * record_bytes(form, cols / records) + tail_bytes(form);
 }
 
 // Where a code stands in its word: `reg` the register of the A fragment, whose lowest bit chooses the lower eight rows
-// and whose next one the upper eight columns of sixteen; `low` the half of the register.
+// and whose next one the upper eight columns of sixteen; `half` the half of the register.
 struct CodePlace {
   int reg;
   int half;
 };
 // E2M1 in 16 bits, so that a shift and a mask leave sign and magnitude where bf16 has its sign, the lowest two bits of
 // its exponent and the highest of its mantissa: register 0 in bits 15, 8-6; 1 in 12, 5-3; 2 in 9, 2-0; 3 in 14, 11, 10,
-// 13.
+// 13. Of 8 bits a word has the registers of one row, the left columns in the lower byte of each half.
 MORACLE_BOTH std::uint32_t code_at(DeviceCode code, std::uint32_t word, CodePlace place) {
   const std::uint32_t half = word >> (16 * place.half);
   if (code == DeviceCode::int4) return half >> (4 * place.reg) & 15U;
+  if (bits_of(code) == 8) return half >> (8 * (place.reg / 2)) & 255U;
+  if (bits_of(code) == 16) return half & 0xFFFFU;
   if (place.reg == 3) return (half >> 14 & 1U) << 3 | (half >> 10 & 3U) << 1 | (half >> 13 & 1U);
   return (half >> (15 - 3 * place.reg) & 1U) << 3 | (half >> (6 - 3 * place.reg) & 7U);
 }
@@ -63,6 +102,10 @@ constexpr std::uint32_t code_bits(DeviceCode code, std::uint32_t value, CodePlac
   std::uint32_t half = 0;
   if (code == DeviceCode::int4) {
     half = value << (4 * place.reg);
+  } else if (bits_of(code) == 8) {
+    half = value << (8 * (place.reg / 2));
+  } else if (bits_of(code) == 16) {
+    half = value;
   } else if (place.reg == 3) {
     half = (value >> 3 & 1U) << 14 | (value >> 1 & 3U) << 10 | (value & 1U) << 13;
   } else {
@@ -71,7 +114,7 @@ constexpr std::uint32_t code_bits(DeviceCode code, std::uint32_t value, CodePlac
   return half << (16 * place.half);
 }
 
-// Addresses of one matrix in records: `codes` is its first tile.
+// Addresses of one matrix in records, from its first tile.
 MORACLE_BOTH int tile_row(const RecordArgs& args, int row) {
   return args.first_row + row % args.tile_rows;
 }
@@ -79,36 +122,71 @@ MORACLE_BOTH std::uint64_t record_offset(const RecordArgs& args, int row, int co
   return static_cast<std::uint64_t>(row / args.tile_rows) * args.tile_bytes +
          static_cast<std::uint64_t>(column / args.columns) * args.bytes;
 }
-// Of the two words that hold columns [column, column + 8) of a row, `column` a multiple of 8.
-MORACLE_BOTH std::uint64_t words_offset(const RecordArgs& args, int row, int column) {
+// Of the words that hold columns [column, column + 8) of a row, `column` a multiple of 8.
+MORACLE_BOTH std::uint64_t words_offset(const RecordForm& form, const RecordArgs& args, int row, int column) {
   const int inside = column % args.columns;
   const int lane = tile_row(args, row) % 8 * 4 + inside % 32 / 8;
-  return record_offset(args, row, column) + static_cast<std::uint64_t>(inside / kPairColumns * 512) +
-         static_cast<std::uint64_t>(lane * 16 + inside % kPairColumns / 32 * 8);
+  const int bits = bits_of(form.code);
+  const int half = inside % kPairColumns / 32;  // of 64 columns
+  return record_offset(args, row, column) +
+         static_cast<std::uint64_t>(inside / kPairColumns * (128 * bits) + lane * 16 +
+                                    (bits == 4 ? half * 8 : half * (64 * bits)));
 }
-// Place of column `i` of the eight: in word i / 4 of the two.
 MORACLE_BOTH CodePlace place_of(const RecordArgs& args, int row, int i) {
   return {tile_row(args, row) / 8 + i % 4 / 2 * 2, i % 2};
 }
-// These eight codes, the first in the lowest bits.
-MORACLE_BOTH std::uint32_t record_word(DeviceCode code, const RecordArgs& args, const std::uint8_t* codes, int row,
-                                       int column) {
-  const auto* const words = reinterpret_cast<const std::uint32_t*>(codes + words_offset(args, row, column));
-  std::uint32_t word = 0;
-  for (int i = 0; i < 8; ++i) word |= code_at(code, words[i / 4], place_of(args, row, i)) << (4 * i);
-  return word;
+// The word of column `i` of the eight, from the first one: bytes.
+MORACLE_BOTH int word_step(const RecordForm& form, CodePlace place, int i) {
+  const int bits = bits_of(form.code);
+  if (bits == 4) return i / 4 * 4;
+  if (bits == 8) return i / 4 * 8 + place.reg % 2 * 4;
+  return i / 4 * 512 + place.reg * 4;
 }
-MORACLE_BOTH std::uint64_t scale_offset(DeviceCode code, const RecordArgs& args, int row, int column) {
+// Code of one column.
+MORACLE_BOTH std::uint32_t record_code(const RecordForm& form, const RecordArgs& args, const std::uint8_t* codes,
+                                       int row, int column) {
+  const CodePlace place = place_of(args, row, column % 8);
+  const std::uint64_t at =
+      words_offset(form, args, row, column / 8 * 8) + static_cast<std::uint64_t>(word_step(form, place, column % 8));
+  return code_at(form.code, *reinterpret_cast<const std::uint32_t*>(codes + at), place);
+}
+// The first byte of the scale of a column's group.
+MORACLE_BOTH std::uint64_t scale_offset(const RecordForm& form, const RecordArgs& args, int row, int column) {
   const int inside = column % args.columns;
   const int at = tile_row(args, row);
-  const std::uint64_t word = record_offset(args, row, column) + static_cast<std::uint64_t>(args.columns * 8) +
-                             static_cast<std::uint64_t>(at % 8 * 4 + at / 8 * 2);
-  if (code == DeviceCode::int4) return word + static_cast<std::uint64_t>(inside / 128 * 32);
-  return word + static_cast<std::uint64_t>(inside / kPairColumns * 32 + inside / 32 % 2);
+  const std::uint64_t first =
+      record_offset(args, row, column) + static_cast<std::uint64_t>(code_bytes(form, args.columns));
+  const int size = form.scale_bytes;
+  int offset = 0;
+  if (form.group == 128) {
+    offset = inside / 128 * (kTileRows * size) + at % 8 * (2 * size) + at / 8 * size;
+  } else if (form.group == 32) {
+    offset = inside / kPairColumns * 32 + at % 8 * 4 + at / 8 * 2 + inside / 32 % 2;
+  } else {  // of 16 columns, which half of the lanes of a row have
+    offset = inside / kPairColumns * 64 + at % 8 * 8 + inside / 16 % 2 * 4 + at / 8 * 2 + inside / 32 % 2;
+  }
+  return first + static_cast<std::uint64_t>(offset);
+}
+// Of a row's scale in the record of a column, and of its bias.
+MORACLE_BOTH std::uint64_t row_scale_offset(const RecordArgs& args, int row, int column) {
+  return record_offset(args, row, column) + args.bytes +
+         static_cast<std::uint64_t>(tile_row(args, row) - kTileRows) * sizeof(float);
 }
 MORACLE_BOTH std::uint64_t bias_offset(const RecordArgs& args, int row) {
   return record_offset(args, row, 0) + static_cast<std::uint64_t>(args.records) * args.bytes +
          static_cast<std::uint64_t>(tile_row(args, row)) * sizeof(float);
+}
+
+// Scales of E4M3 as 5 bits of exponent and 3 of mantissa, in which none is subnormal. 0 stands for zero.
+inline constexpr int kE5m3Bias = 11;
+constexpr std::uint8_t encode_e5m3(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if (!(value > 0.0F)) return 0;
+  return static_cast<std::uint8_t>(((bits >> 23) - 127 + kE5m3Bias) << 3 | (bits >> 20 & 7U));
+}
+MORACLE_BOTH float decode_e5m3(std::uint8_t code) {
+  if (code == 0) return 0.0F;
+  return std::bit_cast<float>(((code >> 3) + 127U - kE5m3Bias) << 23 | (code & 7U) << 20);
 }
 
 }  // namespace moracle::cuda

@@ -8,8 +8,20 @@ namespace moracle::cuda {
 template <int kTokens>
 using Square = DecodePlan<StreamedE2m1, 2880, 2880, kTokens, 12, 6>;
 
-int launch_stream_e2m1(const DecodeArgs& args, cudaStream_t stream) {
+int stream_mxfp4_2880x2880(const DecodeArgs& args, cudaStream_t stream) {
   return launch_sized<Square<16>, Square<kDecodeTokens>>(args, stream);
+}
+
+// Qwen3-30B-A3B's.
+template <class Code, int kTokens>
+using Narrow = DecodePlan<Code, 2048, 768, kTokens, 8, 6>;
+
+int stream_mxfp4_2048x768(const DecodeArgs& args, cudaStream_t stream) {
+  return launch_sized<Narrow<StreamedE2m1, 16>, Narrow<StreamedE2m1, kDecodeTokens>>(args, stream);
+}
+int stream_nvfp4_2048x768(const DecodeArgs& args, cudaStream_t stream) {
+  using Code = StreamedWeights<RecordKind::nvfp4>;
+  return launch_sized<Narrow<Code, 16>, Narrow<Code, kDecodeTokens>>(args, stream);
 }
 
 }  // namespace moracle::cuda

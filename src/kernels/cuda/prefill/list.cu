@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/decode/ptx.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/prefill/inputs.cuh"
 #include "kernels/cuda/prefill/launch.cuh"
 
 namespace moracle::cuda {
@@ -13,6 +14,8 @@ constexpr int kThreads = 256;
 // Rows an expert, on average, up to which decoding takes longer than products.
 constexpr int kFewRows = 48;
 constexpr int kListThreads = kDecodeExperts;
+// Pairs up to which one block lists them.
+constexpr int kFewPairs = 8192;
 constexpr int kWidths = kMostTileRows / kWidthStep;
 
 __device__ __forceinline__ int expert_of(const ExpertsArgs& args, int pair) {
@@ -20,58 +23,25 @@ __device__ __forceinline__ int expert_of(const ExpertsArgs& args, int pair) {
   return id >= 0 && id < args.experts ? id : -1;
 }
 
-// The first blocks: a token's inputs each, permuted, times `factor`. The others: how many pairs of their share each
-// expert has.
-__global__ void __launch_bounds__(kThreads) prepare(const __grid_constant__ ExpertsArgs args, float factor) {
-  const int block = static_cast<int>(blockIdx.x);
+// By a block: how many of the pairs [begin, end) each expert has.
+__device__ __forceinline__ void count_pairs(const ExpertsArgs& args, int begin, int end, int* counts) {
   const int thread = static_cast<int>(threadIdx.x);
-  const int columns = args.gate.cols;
-  if (block < args.tokens) {
-    const float* const from = args.x + static_cast<std::int64_t>(block) * columns;
-    auto* const to = reinterpret_cast<uint4*>(args.x_codes + static_cast<std::int64_t>(block) * columns);
-    for (int i = thread; i < columns / 8; i += kThreads) {
-      // Eight neighbours in permuted order: two columns of each of the four lanes.
-      const float* const first = from + i / 4 * 32 + i % 4 / 2 * 4 + i % 2 * 2;
-      std::uint32_t words[4];
-#pragma unroll
-      for (int lane = 0; lane < 4; ++lane) {
-        const float2 two = __ldg(reinterpret_cast<const float2*>(first + lane * 8));
-        words[lane] = bf16_pair(two.x * factor, two.y * factor);
-      }
-      to[i] = make_uint4(words[0], words[1], words[2], words[3]);
-    }
-    return;
-  }
-  __shared__ int counts[kDecodeExperts];
-  for (int e = thread; e < args.experts; e += kThreads) counts[e] = 0;
+  const int threads = static_cast<int>(blockDim.x);
+  for (int e = thread; e < args.experts; e += threads) counts[e] = 0;
   __syncthreads();
-  const int share = block - args.tokens;
-  const int end = min(args.tokens * args.top_k, (share + 1) * kPairsAShare);
-  for (int pair = share * kPairsAShare + thread; pair < end; pair += kThreads) {
+  for (int pair = begin + thread; pair < end; pair += threads) {
     if (const int e = expert_of(args, pair); e >= 0) atomicAdd(&counts[e], 1);
   }
   __syncthreads();
-  for (int e = thread; e < args.experts; e += kThreads) args.counts[share * args.experts + e] = counts[e];
 }
 
-// One block: where each expert's rows begin, where each share's part of them does, and the tiles, the widest first.
-__global__ void __launch_bounds__(kListThreads)
-    list_tiles(const __grid_constant__ ExpertsArgs args, int shares, int most_rows) {
+// By kListThreads, an expert each, which has `rows`: where its rows begin, and the tiles, the widest first.
+__device__ __forceinline__ int list_rows(const ExpertsArgs& args, int rows, int most_rows) {
   __shared__ int warps[kListThreads / 32];
   __shared__ int of_width[kWidths];
   const int e = static_cast<int>(threadIdx.x);
   const int lane = e % 32;
   if (e < kWidths) of_width[e] = 0;
-  int rows = 0;
-  if (e < args.experts) {
-#pragma unroll 8
-    for (int share = 0; share < shares; ++share) {
-      int& count = args.counts[share * args.experts + e];
-      const int own = count;
-      count = rows;
-      rows += own;
-    }
-  }
   int through = rows;
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
@@ -101,28 +71,82 @@ __global__ void __launch_bounds__(kListThreads)
   for (int i = 0; i + 1 < tiles; ++i) list[place + i] = {e, first + i * width, width, width};
   if (tiles > 0) list[last_place] = {e, first + (tiles - 1) * width, last, last_width};
   if (e < args.experts) args.offsets[e] = first;
+  if (e + 1 == args.experts) args.offsets[e + 1] = first + rows;
   if (e == 0) {
     int all = 0;
     for (int w = 0; w < kWidths; ++w) all += of_width[w];
     args.tiles[0] = all;
   }
+  return first;
 }
 
-// A row for each pair. Rows of an expert are in no order, which no bit depends on.
-__global__ void __launch_bounds__(kThreads) place_pairs(const __grid_constant__ ExpertsArgs args) {
-  __shared__ int next[kDecodeExperts];
-  const int share = static_cast<int>(blockIdx.x);
-  const int thread = static_cast<int>(threadIdx.x);
-  for (int e = thread; e < args.experts; e += kThreads)
-    next[e] = args.offsets[e] + args.counts[share * args.experts + e];
-  __syncthreads();
-  const int end = min(args.tokens * args.top_k, (share + 1) * kPairsAShare);
-  for (int pair = share * kPairsAShare + thread; pair < end; pair += kThreads) {
+// By a block: a row for each of the pairs [begin, end); `next` has each expert's next one. Rows of an expert are in no
+// order, which no bit depends on.
+__device__ __forceinline__ void place_rows(const ExpertsArgs& args, int begin, int end, int* next) {
+  for (int pair = begin + static_cast<int>(threadIdx.x); pair < end; pair += static_cast<int>(blockDim.x)) {
     const int e = expert_of(args, pair);
     const int row = e >= 0 ? atomicAdd(&next[e], 1) : -1;
     args.inverse[pair] = row;
     if (row >= 0) args.pairs[row] = pair;
   }
+}
+
+__device__ __forceinline__ void form_row(const ExpertsArgs& args, const QuantizeArgs& inputs, int row) {
+  if (args.pack.input != InputKind::bf16) return quantize_row<kListThreads>(inputs, row);
+  permute_row(args.x + static_cast<std::int64_t>(row) * args.gate.cols,
+              args.x_codes + static_cast<std::int64_t>(row) * args.gate.cols, args.gate.cols, inputs.factor);
+}
+
+// The first block: rows of all pairs and their tiles. The others: a token's inputs each.
+__global__ void __launch_bounds__(kListThreads)
+    prepare_few(const __grid_constant__ ExpertsArgs args, const __grid_constant__ QuantizeArgs inputs, int most_rows) {
+  if (blockIdx.x > 0) return form_row(args, inputs, static_cast<int>(blockIdx.x) - 1);
+  __shared__ int counts[kDecodeExperts];
+  const int e = static_cast<int>(threadIdx.x);
+  const int pairs = args.tokens * args.top_k;
+  count_pairs(args, 0, pairs, counts);
+  const int first = list_rows(args, e < args.experts ? counts[e] : 0, most_rows);
+  counts[e] = first;
+  __syncthreads();
+  place_rows(args, 0, pairs, counts);
+}
+
+// The same in three steps. The first `rows` blocks: a token's inputs each. The others: counts of a share.
+__global__ void __launch_bounds__(kListThreads)
+    prepare(const __grid_constant__ ExpertsArgs args, const __grid_constant__ QuantizeArgs inputs, int rows) {
+  const int block = static_cast<int>(blockIdx.x);
+  if (block < rows) return form_row(args, inputs, block);
+  __shared__ int counts[kDecodeExperts];
+  const int share = block - rows;
+  const int begin = share * kPairsAShare;
+  count_pairs(args, begin, min(args.tokens * args.top_k, begin + kPairsAShare), counts);
+  for (int e = static_cast<int>(threadIdx.x); e < args.experts; e += kListThreads)
+    args.counts[share * args.experts + e] = counts[e];
+}
+// One block: where each share's part of an expert's rows begins as well.
+__global__ void __launch_bounds__(kListThreads)
+    list_tiles(const __grid_constant__ ExpertsArgs args, int shares, int most_rows) {
+  const int e = static_cast<int>(threadIdx.x);
+  int rows = 0;
+  if (e < args.experts) {
+#pragma unroll 8
+    for (int share = 0; share < shares; ++share) {
+      int& count = args.counts[share * args.experts + e];
+      const int own = count;
+      count = rows;
+      rows += own;
+    }
+  }
+  list_rows(args, rows, most_rows);
+}
+__global__ void __launch_bounds__(kListThreads) place_pairs(const __grid_constant__ ExpertsArgs args) {
+  __shared__ int next[kDecodeExperts];
+  const int share = static_cast<int>(blockIdx.x);
+  for (int e = static_cast<int>(threadIdx.x); e < args.experts; e += kListThreads)
+    next[e] = args.offsets[e] + args.counts[share * args.experts + e];
+  __syncthreads();
+  const int begin = share * kPairsAShare;
+  place_rows(args, begin, min(args.tokens * args.top_k, begin + kPairsAShare), next);
 }
 
 // A block a token, a thread eight columns: its choices in their order.
@@ -163,18 +187,41 @@ GroupedArgs grouped(const ExpertsArgs& args, const MatrixArgs& matrix, int most_
           .inputs = nullptr,
           .pairs = nullptr,
           .top_k = args.top_k,
+          .scales = nullptr,
           .list = reinterpret_cast<const RowTile*>(args.tiles + 4),
           .listed = args.tiles,
           .out = nullptr,
+          .whole = nullptr,
           .out_columns = matrix.rows,
           .most_rows = most_rows,
-          .gated = false,
+          .epilogue = Epilogue::out,
           .gate = by_sigmoid(args.activation)};
 }
 
-int launch_products(const ExpertsArgs& args, const GroupedArgs& products, int blocks, cudaStream_t stream) {
-  if (args.pack.code == DeviceCode::e2m1) return launch_grouped_e2m1(products, blocks, stream);
-  return launch_grouped_int4(products, args.pack.scale, blocks, stream);
+int launch_products(RecordKind kind, const GroupedArgs& products, int blocks, cudaStream_t stream) {
+  switch (kind) {
+    case RecordKind::int4_bf16:
+      return launch_grouped_as<RecordKind::int4_bf16>(products, blocks, stream);
+    case RecordKind::int4_f16:
+      return launch_grouped_as<RecordKind::int4_f16>(products, blocks, stream);
+    case RecordKind::int8_row:
+      return launch_grouped_as<RecordKind::int8_row>(products, blocks, stream);
+    case RecordKind::int8_split:
+      return launch_grouped_as<RecordKind::int8_split>(products, blocks, stream);
+    case RecordKind::e4m3_row:
+      return launch_grouped_as<RecordKind::e4m3_row>(products, blocks, stream);
+    case RecordKind::e4m3_split:
+      return launch_grouped_as<RecordKind::e4m3_split>(products, blocks, stream);
+    case RecordKind::mxfp4:
+      return launch_grouped_as<RecordKind::mxfp4>(products, blocks, stream);
+    case RecordKind::nvfp4:
+      return launch_grouped_as<RecordKind::nvfp4>(products, blocks, stream);
+    case RecordKind::bf16:
+      return launch_grouped_as<RecordKind::bf16>(products, blocks, stream);
+    case RecordKind::none:
+      break;
+  }
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace
@@ -182,22 +229,59 @@ int launch_products(const ExpertsArgs& args, const GroupedArgs& products, int bl
 int launch_grouped(const ExpertsArgs& args, cudaStream_t stream) {
   int blocks = 0;
   if (const cudaError_t error = count_multiprocessors(blocks); error != cudaSuccess) return error;
-  const int shares = static_cast<int>(pair_shares(std::int64_t{args.tokens} * args.top_k));
-  const int most_rows = args.tokens * args.top_k <= kFewRows * args.experts ? kFewTileRows : kMostTileRows;
-  const float factor = args.pack.code == DeviceCode::e2m1 ? StreamedE2m1::kInputFactor : 1.0F;
-  prepare<<<static_cast<unsigned>(args.tokens + shares), kThreads, 0, stream>>>(args, factor);
-  list_tiles<<<1, kListThreads, 0, stream>>>(args, shares, most_rows);
-  place_pairs<<<static_cast<unsigned>(shares), kThreads, 0, stream>>>(args);
+  const int pairs = args.tokens * args.top_k;
+  const int shares = static_cast<int>(pair_shares(pairs));
+  const int most_rows = pairs <= kFewRows * args.experts ? kFewTileRows : most_tile_rows(args.pack.records);
+  const bool plain = args.pack.input == InputKind::bf16;
+  const bool by_pair = args.planes > 0;  // each pair has inputs of its own
+  const bool scaled = input_group(args.pack.input) == 0;
+  QuantizeArgs inputs{.weights = args.pack.weights,
+                      .expert_bytes = args.pack.expert_bytes,
+                      .stored = args.gate.input_scale,
+                      .kind = args.pack.input,
+                      .factor = record_form(args.pack.records).input_factor,
+                      .columns = args.gate.cols,
+                      .from = args.x,
+                      .experts = args.experts,
+                      .offsets = args.offsets,
+                      .pairs = by_pair ? args.pairs : nullptr,
+                      .top_k = args.top_k,
+                      .codes = args.x_codes,
+                      .scales = scaled ? args.x_scales : nullptr};
+  const int rows = by_pair ? 0 : args.tokens;
+  if (pairs <= kFewPairs) {
+    prepare_few<<<static_cast<unsigned>(1 + rows), kListThreads, 0, stream>>>(args, inputs, most_rows);
+  } else {
+    prepare<<<static_cast<unsigned>(rows + shares), kListThreads, 0, stream>>>(args, inputs, rows);
+    list_tiles<<<1, kListThreads, 0, stream>>>(args, shares, most_rows);
+    place_pairs<<<static_cast<unsigned>(shares), kListThreads, 0, stream>>>(args);
+  }
+  if (by_pair) quantize_rows(inputs, pairs, stream);
   GroupedArgs products = grouped(args, args.gate, most_rows);
-  products.gated = true;
+  products.epilogue = plain ? Epilogue::hidden : Epilogue::whole_hidden;
   products.inputs = args.x_codes;
-  products.pairs = args.pairs;
+  products.pairs = by_pair ? nullptr : args.pairs;
+  products.scales = inputs.scales;
   products.out = args.h_codes;
-  if (const int error = launch_products(args, products, blocks, stream); error != cudaSuccess) return error;
+  products.whole = args.h;
+  if (const int error = launch_products(args.pack.records, products, blocks, stream); error != cudaSuccess)
+    return error;
   products = grouped(args, args.down, most_rows);
   products.inputs = args.h_codes;
   products.out = reinterpret_cast<std::uint16_t*>(args.y);
-  if (const int error = launch_products(args, products, blocks, stream); error != cudaSuccess) return error;
+  if (!plain) {
+    inputs.stored = args.down.input_scale;
+    inputs.columns = args.down.cols;
+    inputs.from = args.h;
+    inputs.pairs = args.pairs;
+    inputs.top_k = 0;
+    inputs.codes = args.h_codes;
+    inputs.scales = scaled ? args.h_scales : nullptr;
+    quantize_rows(inputs, pairs, stream);
+    products.scales = inputs.scales;
+  }
+  if (const int error = launch_products(args.pack.records, products, blocks, stream); error != cudaSuccess)
+    return error;
   add_choices<<<static_cast<unsigned>(args.tokens), kThreads, 0, stream>>>(args);
   return cudaGetLastError();
 }
