@@ -481,10 +481,8 @@ int launch_grouped_sized(const GroupedArgs& args, int blocks, cudaStream_t strea
 // One of the instances of a kind of weights, which files of their own define (grouped.cu.in).
 template <RecordKind kKind>
 int launch_grouped_as(const GroupedArgs& args, int blocks, cudaStream_t stream) {
-  if constexpr (most_tile_rows(kKind) > kFewTileRows) {
-    if (args.most_rows > kFewTileRows) return launch_grouped_sized<kKind, 2>(args, blocks, stream);
-  }
-  return launch_grouped_sized<kKind, 1>(args, blocks, stream);
+  return args.most_rows > kFewTileRows ? launch_grouped_sized<kKind, 2>(args, blocks, stream)
+                                       : launch_grouped_sized<kKind, 1>(args, blocks, stream);
 }
 
 }  // namespace moracle::cuda

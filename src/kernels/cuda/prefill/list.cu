@@ -231,7 +231,7 @@ int launch_grouped(const ExpertsArgs& args, cudaStream_t stream) {
   if (const cudaError_t error = count_multiprocessors(blocks); error != cudaSuccess) return error;
   const int pairs = args.tokens * args.top_k;
   const int shares = static_cast<int>(pair_shares(pairs));
-  const int most_rows = pairs <= kFewRows * args.experts ? kFewTileRows : most_tile_rows(args.pack.records);
+  const int most_rows = pairs <= kFewRows * args.experts ? kFewTileRows : kMostTileRows;
   const bool plain = args.pack.input == InputKind::bf16;
   const bool by_pair = args.planes > 0;  // each pair has inputs of its own
   const bool scaled = input_group(args.pack.input) == 0;

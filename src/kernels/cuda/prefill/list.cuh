@@ -20,10 +20,6 @@ static_assert(sizeof(RowTile) == 16);
 inline constexpr int kMostTileRows = 128;
 inline constexpr int kFewTileRows = 64;  // where experts have few rows
 inline constexpr int kWidthStep = 16;
-// Codes of 16 bits leave sums fewer registers.
-constexpr int most_tile_rows(RecordKind kind) {
-  return kind == RecordKind::bf16 ? kFewTileRows : kMostTileRows;
-}
 
 // Place of column `c` among its 32, as records permute them (decode/records.h): a fragment takes four columns of each
 // of its lanes' eight, the first two on its left half.
