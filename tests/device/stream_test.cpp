@@ -57,36 +57,39 @@ std::vector<LayerSize> instances_of(const Scheme& scheme) {
   return {{2048, 768}};
 }
 
-// What a card claims, packed and run: whole steps of records, odd numbers of them, the sizes of an instance. The fake
-// device is too slow for more than a call.
-std::vector<Layer> layers_of(const KernelCard& card, const Scheme& scheme) {
-  std::vector<Layer> layers;
-  const auto add = [&](LayerSize size, std::int64_t experts, std::int64_t tokens, std::int64_t top_k) {
-    layers.push_back({.experts = experts,
-                      .hidden = size.hidden,
-                      .intermediate = size.intermediate,
-                      .tokens = tokens,
-                      .top_k = top_k,
-                      .key = {},
-                      .activation = {},
-                      .fn = {},
-                      .bias = card.bias});
-  };
+Layer layer_of(const KernelCard& card, LayerSize size, std::int64_t experts, std::int64_t tokens, std::int64_t top_k) {
+  return {.experts = experts,
+          .hidden = size.hidden,
+          .intermediate = size.intermediate,
+          .tokens = tokens,
+          .top_k = top_k,
+          .key = {},
+          .activation = {},
+          .fn = {},
+          .bias = card.bias};
+}
+// Whole steps of records, odd numbers of them. The fake device is too slow for more than a call.
+std::vector<Layer> layers_of(const KernelCard& card) {
   const std::int64_t step = card.hidden_multiple;
-  if (!test::has_gpu()) {
-    add({step, 2 * step}, 2, 2, 1);
-    return layers;
-  }
+  if (!test::has_gpu()) return {layer_of(card, {step, 2 * step}, 2, 2, 1)};
+  std::vector<Layer> layers;
   for (const auto& [tokens, top_k] : {std::pair{1, 1}, {1, 8}, {9, 2}, {33, 4}, {130, 2}, {700, 8}})
-    add({3 * step, 2 * step}, 11, tokens, top_k);
-  for (const auto& [tokens, top_k] : {std::pair{2, 2}, {150, 3}}) add({5 * step, 3 * step}, 4, tokens, top_k);
+    layers.push_back(layer_of(card, {3 * step, 2 * step}, 11, tokens, top_k));
+  // More pairs than one block lists.
+  layers.push_back(layer_of(card, {3 * step, 2 * step}, 11, 1100, 8));
+  for (const auto& [tokens, top_k] : {std::pair{2, 2}, {150, 3}})
+    layers.push_back(layer_of(card, {5 * step, 3 * step}, 4, tokens, top_k));
+  return layers;
+}
+std::vector<Layer> layers_of_instances(const KernelCard& card, const Scheme& scheme) {
+  std::vector<Layer> layers;
   for (const LayerSize& size : instances_of(scheme)) {
     const bool wide = size.hidden > 2048;
     for (const auto& [tokens, top_k] : {std::pair{1, 1}, {1, 3}, {2, 2}, {9, 2}, {16, 3}, {130, 2}})
-      add(size, wide ? 3 : 11, tokens, top_k);
+      layers.push_back(layer_of(card, size, wide ? 3 : 11, tokens, top_k));
     if (wide) continue;
     for (const auto& [tokens, top_k] : {std::pair{1, 8}, {17, 8}, {33, 4}, {64, 8}, {64, 1}, {65, 3}})
-      add(size, 11, tokens, top_k);
+      layers.push_back(layer_of(card, size, 11, tokens, top_k));
   }
   return layers;
 }
@@ -114,58 +117,72 @@ double roundings(int count) {
 // tie, which is sqrt(r s) of all. Two roundings of bf16 weights are r, an eighth is s of E4M3, the widest; twice that.
 const double kOtherCodes = 2 * std::sqrt(std::sqrt(2.0) * relative_rounding(InputRounding::bf16) / 8);
 
-TEST_F(DeviceKernelsTest, StreamedExpertsAreThoseOfRefAndOfTheSteps) {
-  for (const KernelCard* const card : kSm90StreamCards) {
-    for (const Scheme& scheme : schemes_of(*card)) {
-      CanonicalExperts experts;
-      ActivationSpec activation;
-      for (const Layer& layer : layers_of(*card, scheme)) {
-        const bool made = std::ssize(experts.experts) == layer.experts && experts.hidden == layer.hidden;
-        if (!made) {
-          experts = test::random_experts({.key = scheme.weight,
-                                          .activation = scheme.activation,
-                                          .experts = layer.experts,
-                                          .hidden = layer.hidden,
-                                          .intermediate = layer.intermediate,
-                                          .bias = layer.bias},
-                                         rng_);
-        }
-        const auto& functions = card->activations;
-        activation.fn = functions[rng_() % functions.size()];
-        activation.limit = activation.fn == ActivationFn::silu ? 0.0F : 0.7F;
-        for (const bool skewed : {false, true}) {
-          if (skewed && !test::has_gpu()) continue;  // two tokens of two experts
-          const Routed input = random_input(layer, skewed, rng_);
-          const auto found = run_on(*card, experts, activation, layer, input);
-          const auto steps = run_on(card_of(scheme, "sm90"), experts, activation, layer, input);
-          const std::string what = std::string(card->id) + " " + to_string(scheme) + " " +
-                                   std::to_string(layer.hidden) + " x " + std::to_string(layer.intermediate) + ", " +
-                                   std::to_string(layer.tokens) + " tokens, top " + std::to_string(layer.top_k) +
-                                   (skewed ? ", skewed" : "");
-          for (const float value : found) ASSERT_TRUE(std::isfinite(value)) << what;
-          const std::int64_t pairs = layer.tokens * layer.top_k;
-          const std::vector<LayerSize> sizes = instances_of(scheme);
-          const bool sized = std::any_of(sizes.begin(), sizes.end(),
-                                         [&](const LayerSize& size) { return size.hidden == layer.hidden; });
-          const bool one_launch =
-              sized && layer.tokens <= kDecodeTokens && pairs <= kDecodePairs && pairs < 8 * layer.experts;
-          const bool quantized = scheme.activation.has_value();
-          const double other = quantized ? kOtherCodes : one_launch ? kOtherOrder : roundings(4);
-          // Host versions part by the rounding of scales to two bf16 numbers alone.
-          EXPECT_LE(relative_error(found, steps), test::has_gpu() ? other : quantized ? kOtherCodes : 0x1p-16) << what;
-          if (test::has_gpu()) {
-            EXPECT_EQ(run_on(*card, experts, activation, layer, input), found) << what << ": again";
-          }
-          constexpr std::int64_t kMostOfRef = 1'000'000'000;  // products of a matrix, on one core
-          if (skewed || pairs * layer.hidden * layer.intermediate > kMostOfRef) continue;
-          const double error = relative_error(found, run_on(card_of(scheme, "ref"), experts, activation, layer, input));
-          std::printf("[%s] error %.2e\n", what.c_str(), error);
-          EXPECT_LE(error, quantized ? kOtherCodes : roundings(one_launch ? 3 : 7)) << what;
-        }
+class StreamedCards : public DeviceKernelsTest, public ::testing::WithParamInterface<const KernelCard*> {
+ protected:
+  // One call, as it comes and skewed: against the steps, against itself, against `ref`.
+  void check(const CanonicalExperts& experts, const Layer& layer) {
+    const KernelCard& card = *GetParam();
+    const Scheme& scheme = experts.scheme;
+    ActivationSpec activation;
+    activation.fn = card.activations[rng_() % card.activations.size()];
+    activation.limit = activation.fn == ActivationFn::silu ? 0.0F : 0.7F;
+    const std::int64_t pairs = layer.tokens * layer.top_k;
+    const std::vector<LayerSize> sizes = instances_of(scheme);
+    const bool sized =
+        std::any_of(sizes.begin(), sizes.end(), [&](const LayerSize& size) { return size.hidden == layer.hidden; });
+    const bool one_launch =
+        sized && layer.tokens <= kDecodeTokens && pairs <= kDecodePairs && pairs < 8 * layer.experts;
+    const bool quantized = scheme.activation.has_value();
+    const double other = quantized ? kOtherCodes : one_launch ? kOtherOrder : roundings(4);
+    for (const bool skewed : {false, true}) {
+      if (skewed && !test::has_gpu()) continue;  // two tokens of two experts
+      const Routed input = random_input(layer, skewed, rng_);
+      const auto found = run_on(card, experts, activation, layer, input);
+      const auto steps = run_on(card_of(scheme, "sm90"), experts, activation, layer, input);
+      const std::string what = std::string(card.id) + " " + to_string(scheme) + " " + std::to_string(layer.hidden) +
+                               " x " + std::to_string(layer.intermediate) + ", " + std::to_string(layer.tokens) +
+                               " tokens, top " + std::to_string(layer.top_k) + (skewed ? ", skewed" : "");
+      for (const float value : found) ASSERT_TRUE(std::isfinite(value)) << what;
+      // Host versions part by the rounding of scales to two bf16 numbers alone.
+      EXPECT_LE(relative_error(found, steps), test::has_gpu() ? other : quantized ? kOtherCodes : 0x1p-16) << what;
+      if (test::has_gpu()) {
+        EXPECT_EQ(run_on(card, experts, activation, layer, input), found) << what << ": again";
       }
+      constexpr std::int64_t kMostOfRef = 1'000'000'000;  // products of a matrix, on one core
+      if (skewed || pairs * layer.hidden * layer.intermediate > kMostOfRef) continue;
+      const double error = relative_error(found, run_on(card_of(scheme, "ref"), experts, activation, layer, input));
+      std::printf("[%s] error %.2e\n", what.c_str(), error);
+      EXPECT_LE(error, quantized ? kOtherCodes : roundings(one_launch ? 3 : 7)) << what;
     }
   }
+  void check_all(const Scheme& scheme, const std::vector<Layer>& layers) {
+    CanonicalExperts experts;
+    for (const Layer& layer : layers) {
+      if (std::ssize(experts.experts) != layer.experts || experts.hidden != layer.hidden) {
+        experts = test::random_experts({.key = scheme.weight,
+                                        .activation = scheme.activation,
+                                        .experts = layer.experts,
+                                        .hidden = layer.hidden,
+                                        .intermediate = layer.intermediate,
+                                        .bias = layer.bias},
+                                       rng_);
+      }
+      check(experts, layer);
+    }
+  }
+};
+TEST_P(StreamedCards, StreamedExpertsOfAnySize) {
+  for (const Scheme& scheme : schemes_of(*GetParam())) check_all(scheme, layers_of(*GetParam()));
 }
+TEST_P(StreamedCards, StreamedExpertsOfInstances) {
+  if (!test::has_gpu()) GTEST_SKIP() << "the fake device has one kernel for all sizes";
+  for (const Scheme& scheme : schemes_of(*GetParam())) check_all(scheme, layers_of_instances(*GetParam(), scheme));
+}
+INSTANTIATE_TEST_SUITE_P(Cards, StreamedCards, ::testing::ValuesIn(kSm90StreamCards), [](const auto& info) {
+  std::string name(info.param->id.substr(std::string_view("cuda.sm90.stream-").size()));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
 
 // All tokens on one expert, ids of no expert, a call without one, and no token: one after the other over the same
 // memory, directly and from a graph, twice the same bits.
