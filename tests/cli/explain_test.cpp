@@ -67,7 +67,8 @@ TEST_F(CliTest, ExplainTellsEachBackendOnceTheOneThatServesFirst) {
 
 TEST_F(CliTest, ExplainSaysWhatAnotherMachineWouldUse) {
   const RunOutcome run = moracle_run({"explain", model_path(), "--device", "h200"});
-  EXPECT_NE(run.out.find("  h200 would use sm90 (needs the CUDA object libmoracle_cuda.so)\n"), std::string::npos)
+  EXPECT_NE(run.out.find("  h200 would use sm90-stream (needs the CUDA object libmoracle_cuda.so)\n"),
+            std::string::npos)
       << run.out;
   const RunOutcome older = moracle_run({"explain", model_path(), "--device", "a100"});
   EXPECT_NE(older.out.find("  a100 would use marlin (layout known; this build has no kernel for it)\n"),
