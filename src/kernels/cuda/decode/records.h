@@ -26,8 +26,8 @@ struct RecordForm {
   bool row_scales;
   bool bias;
   int most_columns;    // of a record
-  float input_factor;  // of inputs: codes are less than their numbers by as much, and by code_factor
-  float code_factor;   // what scales carry of it
+  float input_factor;  // of inputs
+  float code_factor;   // of scales; both together give back what codes lack
 };
 // E2M1 becomes a bf16 number whose exponent counts from 1, 2^-126 of its value, E4M3 one of 2^-120: exact, by shifts.
 // Inputs are 2^64 of theirs, so that no product leaves f32.

@@ -1,4 +1,4 @@
-// A fragments of weights times their scales in bf16, from the codes of records (decode/records.h).
+// A fragments of tensor cores from the codes and scales of records (records.h).
 #pragma once
 
 #include <cuda_fp16.h>
@@ -60,8 +60,8 @@ __device__ __forceinline__ std::uint32_t decode_e4m3(std::uint32_t word) {
   return (word & 0x80008000U) | (word >> 4 & 0x07F007F0U);
 }
 
-// A fragments of 16 rows and 64 columns, as products of `code` and its scale of some columns, rounded to bf16 once: a
-// lane's kWords x 16 bytes of codes, and scales of row g and of row g + 8. Scales of rows are left to the sums.
+// A fragments of 16 rows and 64 columns from a lane's kCodeWords x 16 bytes of codes: each code times its scale, rounded
+// to bf16 once. `scales` are those of row g and of row g + 8; scales of whole rows are left to the sums.
 template <RecordKind kKind>
 struct ScaledWeights;
 

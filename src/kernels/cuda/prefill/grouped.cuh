@@ -5,9 +5,8 @@
 //   stage     64 columns of a tile: codes and scales as records hold them, and the rows' inputs, 128 bytes each
 //   producer  one warpgroup, whose threads copy 16 bytes at a time and never wait for a copy: records lie too far apart
 //             for bulk copies, of which a stage would take 32
-//   consumers two warpgroups, 128 weight rows each, as two products of 64; for few rows an expert, where decoding is
-//   all,
-//             four warpgroups of one product. What comes next is decoded while a product is under way
+//   consumers two warpgroups, 128 weight rows each, as two products of 64; for few rows an expert, which decoding
+//             bounds, four warpgroups of one product. What comes next is decoded while a product is under way
 //
 // Blocks stay, and take tiles in turn; tiles are sorted by the width of their products. Columns are permuted as records
 // permute them, in x and in hidden rows alike. Each row is multiplied alone: whatever else a tile holds, its bits are
