@@ -16,36 +16,11 @@
 #include <limits>
 
 #include "kernels/cuda/decode/weights.cuh"
+#include "kernels/cuda/prefill/launch.cuh"
 #include "kernels/cuda/prefill/list.cuh"
 #include "kernels/cuda/prefill/wgmma.cuh"
 
 namespace moracle::cuda {
-
-// What becomes of sums. Hidden rows that are quantized next stay in f32.
-enum class Epilogue { hidden, whole_hidden, out };
-
-// One of the two matrices for all experts.
-struct GroupedArgs {
-  const std::uint8_t* weights;  // first tile of 16 rows of expert 0
-  std::uint64_t expert_bytes;
-  std::uint64_t tile_bytes;
-  std::uint64_t record_bytes;
-  std::int32_t record_columns;
-  std::int32_t columns;         // a multiple of 64
-  std::int32_t row_tiles;       // of 16 weight rows
-  const std::uint16_t* inputs;  // [rows, columns] in bf16, permuted
-  const std::int32_t* pairs;    // null: a row's inputs are its own; else those of token pairs[row] / top_k
-  std::int32_t top_k;
-  const float* scales;  // of inputs, as many as these have rows; null: they are 1
-  const RowTile* list;
-  const std::int32_t* listed;
-  std::uint16_t* out;  // [rows, out_columns] in bf16; of hidden rows permuted
-  float* whole;        // of whole_hidden, not permuted
-  std::int32_t out_columns;
-  std::int32_t most_rows;  // of a tile
-  Epilogue epilogue;
-  GateArgs gate;
-};
 
 inline constexpr int kStageColumns = kPairColumns;
 inline constexpr int kMostStages = 8;
@@ -477,7 +452,6 @@ int launch_grouped_sized(const GroupedArgs& args, int blocks, cudaStream_t strea
   return launch_grouped_plan<kKind, Epilogue::out, kHalves>(args, blocks, stream);
 }
 
-// One of the instances of a kind of weights, which files of their own define (grouped.cu.in).
 template <RecordKind kKind>
 int launch_grouped_as(const GroupedArgs& args, int blocks, cudaStream_t stream) {
   return args.most_rows > kFewTileRows ? launch_grouped_sized<kKind, 2>(args, blocks, stream)

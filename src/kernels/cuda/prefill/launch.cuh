@@ -1,23 +1,43 @@
-// Launches of the grouped products' instances.
+// Launches of grouped products, and their arguments.
 #pragma once
 
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/prefill/grouped.cuh"
+#include "kernels/cuda/prefill/list.cuh"
 
 namespace moracle::cuda {
+
+// What becomes of sums. Hidden rows that are quantized next stay in f32.
+enum class Epilogue { hidden, whole_hidden, out };
+
+// One of the two matrices for all experts.
+struct GroupedArgs {
+  const std::uint8_t* weights;  // first tile of 16 rows of expert 0
+  std::uint64_t expert_bytes;
+  std::uint64_t tile_bytes;
+  std::uint64_t record_bytes;
+  std::int32_t record_columns;
+  std::int32_t columns;         // a multiple of 64
+  std::int32_t row_tiles;       // of 16 weight rows
+  const std::uint16_t* inputs;  // [rows, columns] in bf16, permuted
+  const std::int32_t* pairs;    // null: a row's inputs are its own; else those of token pairs[row] / top_k
+  std::int32_t top_k;
+  const float* scales;  // of inputs, as many as these have rows; null: they are 1
+  const RowTile* list;
+  const std::int32_t* listed;
+  std::uint16_t* out;  // [rows, out_columns] in bf16; of hidden rows permuted
+  float* whole;        // of whole_hidden, not permuted
+  std::int32_t out_columns;
+  std::int32_t most_rows;  // of a tile
+  Epilogue epilogue;
+  GateArgs gate;
+};
 
 // The whole pass of a call of any size over a pack in records.
 int launch_grouped(const ExpertsArgs& args, cudaStream_t stream);
 
-extern template int launch_grouped_as<RecordKind::int4_bf16>(const GroupedArgs&, int, cudaStream_t);
-extern template int launch_grouped_as<RecordKind::int4_f16>(const GroupedArgs&, int, cudaStream_t);
-extern template int launch_grouped_as<RecordKind::int8_row>(const GroupedArgs&, int, cudaStream_t);
-extern template int launch_grouped_as<RecordKind::int8_split>(const GroupedArgs&, int, cudaStream_t);
-extern template int launch_grouped_as<RecordKind::e4m3_row>(const GroupedArgs&, int, cudaStream_t);
-extern template int launch_grouped_as<RecordKind::e4m3_split>(const GroupedArgs&, int, cudaStream_t);
-extern template int launch_grouped_as<RecordKind::mxfp4>(const GroupedArgs&, int, cudaStream_t);
-extern template int launch_grouped_as<RecordKind::nvfp4>(const GroupedArgs&, int, cudaStream_t);
-extern template int launch_grouped_as<RecordKind::bf16>(const GroupedArgs&, int, cudaStream_t);
+// One product for a kind of weights. Files of their own define the instances (grouped.cu.in).
+template <RecordKind kKind>
+int launch_grouped_as(const GroupedArgs& args, int blocks, cudaStream_t stream);
 
 }  // namespace moracle::cuda

@@ -2,6 +2,7 @@
 #include "kernels/cuda/prefill/list.cuh"
 
 #include "kernels/cuda/decode/ptx.cuh"
+#include "kernels/cuda/decode/records.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/prefill/inputs.cuh"
 #include "kernels/cuda/prefill/launch.cuh"
