@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "base/generic/count.h"
 #include "base/memory.h"
 #include "kernels/cuda/arithmetic.h"
 #include "kernels/cuda/decode/pack_records.h"
@@ -11,10 +12,6 @@
 namespace moracle::cuda {
 
 namespace {
-
-std::size_t count(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
 
 Result<GateArgs> gate_args(const ActivationSpec& spec) {
   GateArgs args{.fn = GateFn::silu, .alpha = spec.alpha, .beta = spec.beta, .limit = spec.limit};

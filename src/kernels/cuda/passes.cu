@@ -2,6 +2,7 @@
 #include "kernels/cuda/decode/launch.cuh"
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/prefill/inputs.cuh"
 #include "kernels/cuda/prefill/launch.cuh"
 
 namespace moracle::cuda {
@@ -98,15 +99,6 @@ struct InputArgs {
   std::int64_t part_codes;
 };
 
-__device__ float block_max(float value) {
-  __shared__ float most[kWarps];
-  for (int step = 16; step > 0; step /= 2) value = fmaxf(value, __shfl_xor_sync(~0U, value, step));
-  if (threadIdx.x % 32 == 0) most[threadIdx.x / 32] = value;
-  __syncthreads();
-  for (int warp = 0; warp < kWarps; ++warp) value = fmaxf(value, most[warp]);
-  return value;
-}
-
 __global__ void __launch_bounds__(kThreads) form_inputs(const __grid_constant__ InputArgs args) {
   const std::int64_t row = blockIdx.x;
   std::int64_t source = row;
@@ -137,7 +129,7 @@ __global__ void __launch_bounds__(kThreads) form_inputs(const __grid_constant__ 
   if (group == 0) {
     float most = 0.0F;
     for (int k = static_cast<int>(threadIdx.x); k < matrix.cols; k += kThreads) most = fmaxf(most, fabsf(value(k)));
-    const InputScale scale = input_scale(kind, block_max(most), stored);
+    const InputScale scale = input_scale(kind, row_max<kThreads>(most), stored);
     for (int k = static_cast<int>(threadIdx.x); k < matrix.padded; k += kThreads)
       to[k] = input_code(kind, value(k), scale);
     if (threadIdx.x == 0) args.scales[row] = scale.scale;
