@@ -121,17 +121,16 @@ double layer_error_bound(const KernelCard& card, const HiddenSample& sample, con
   // Quantized activations are the same codes in both kernels; card.inputs is about activations that stay as they are.
   double rounding = 0;
   double reach = 4 * std::sqrt(static_cast<double>(input.hidden)) * 0x1p-24;
-  if (sample.down->activation && card.rounds_weights) {
-    // Weights of three matrices, two of which meet in a hidden value, and the output.
-    const double w = rounding_error(InputRounding::bf16, {}, 0);
-    rounding = 2 * std::sqrt(4 * w * w);
-    reach += 4 * std::sqrt(2.0) * w;
-  }
   if (!sample.down->activation) {
     const double x = rounding_error(card.inputs, input.x, input.hidden);
     const double h = rounding_error(card.inputs, sample.rows, sample.intermediate);
     const double w = card.inputs == InputRounding::bf16 ? x : 0.0;
     rounding = 2 * std::sqrt(2 * (x * x + w * w) + h * h + w * w);
+  } else if (card.rounds_weights) {
+    // Weights of three matrices, two of which meet in a hidden value, and the output.
+    const double w = rounding_error(InputRounding::bf16, {}, 0);
+    rounding = 2 * std::sqrt(4 * w * w);
+    reach += 4 * std::sqrt(2.0) * w;
   }
   const std::int64_t values = input.tokens * input.top_k * sample.intermediate;
   return std::min(kLargestBound, kSumOrder + rounding + 2 * tie_error(sample, reach, values));
