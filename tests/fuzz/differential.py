@@ -259,44 +259,42 @@ def tokenizer_case(rng):
     return {"json": json.dumps(data, ensure_ascii=False), "texts": texts}
 
 
-def without_unread(node, place=""):
-    """Keys that change no id and no text here, as the other implementation wants them: we do not read them."""
+def with_defaults(node, place=""):
+    """Keys that may be left out here where the other implementation wants them: they change no id and no text."""
     if isinstance(node, list):
-        return [without_unread(element, place) for element in node]
+        return [with_defaults(element, place) for element in node]
     if not isinstance(node, dict):
         return node
     node = {
-        key: without_unread(value, key if key in ("pre_tokenizer", "decoder", "post_processor", "model") else place)
+        key: with_defaults(value, key if key in ("pre_tokenizer", "decoder", "post_processor", "model") else place)
         for key, value in node.items()
     }
     kind = node.get("type") if isinstance(node.get("type"), str) else ""
-    if kind == "ByteLevel" or kind == "RobertaProcessing":
-        node["trim_offsets"] = True
-    if (kind == "ByteLevel" and place != "pre_tokenizer") or kind == "RobertaProcessing":
-        node |= {"add_prefix_space": True, "use_regex": True}
-    if kind == "RobertaProcessing":
-        node |= {end: ["", *node[end][1:]] for end in ("cls", "sep") if isinstance(node.get(end), list)}
-    if kind == "Metaspace" and place == "decoder":
-        node["split"] = True
+    if kind == "ByteLevel":
+        node.setdefault("trim_offsets", True)
+    if kind == "ByteLevel" and place != "pre_tokenizer":
+        node.setdefault("add_prefix_space", True)
     if kind == "TemplateProcessing":
-        node["pair"] = []
+        node.setdefault("pair", [])
+        node.setdefault("special_tokens", {})
         for token in node["special_tokens"].values() if isinstance(node.get("special_tokens"), dict) else ():
-            if isinstance(token, dict) and isinstance(token.get("ids"), list):
-                token["tokens"] = [""] * len(token["ids"])
+            if isinstance(token, dict):
+                token.setdefault("id", "")
+                token.setdefault("tokens", [])
     if place == "model" and node.get("type", "") is None:
         del node["type"]
     if node.get("added_tokens", ()) is None:
         node["added_tokens"] = []
     for part in ("SpecialToken", "Sequence"):
         if place == "post_processor" and isinstance(node.get(part), dict):
-            node[part] = {"id": node[part].get("id"), "type_id": 0}
+            node[part].setdefault("type_id", 0)
     return node
 
 
 def tokenizer_theirs(case):
     answer = tokenizers_answer(case)
     if "error" in answer:
-        read = json.dumps(without_unread(json.loads(case["json"])), ensure_ascii=False)
+        read = json.dumps(with_defaults(json.loads(case["json"])), ensure_ascii=False)
         answer = tokenizers_answer(case | {"json": read})
     return answer
 

@@ -74,6 +74,9 @@ Result<> AddedTokens::place(std::int32_t id, const AddedToken& token, const Norm
     NormalizedText text{token.content, 0};
     MORACLE_TRY(normalizer->apply(text, searcher));
     if (text.text.size() > kTokenizerTextBytes) return too_long(text.text.size());
+    // The tokenizers library finds nothing between all characters, and ends at the first that has several bytes.
+    if (text.text.empty())
+      return unsupported("", "", "tokens that the normalizer leaves a character of", token.content);
     placed.text = std::move(text.text);
   }
   ids_.insert_or_assign(token.content, id);
@@ -115,7 +118,6 @@ Result<> AddedTokens::add_at(std::int32_t id, const AddedToken& token, const Voc
 Result<> AddedTokens::finish(bool split_special, Searcher& searcher) {
   split_special_ = split_special;
   for (const auto& [id, token] : tokens_) {
-    if (token.text.empty()) continue;  // normalized away
     TextMatcher& matcher = token.as_written.normalized ? normalized_ : raw_;
     if (!matcher.add(token.text, id, searcher.budget())) return searcher.limit();
   }

@@ -107,6 +107,43 @@ Result<bool> required_boolean(const JsonReader& reader, std::string_view key) {
   return reader.boolean_or(key, false);
 }
 
+Result<std::string> optional_string(const JsonReader& reader, std::string_view key, std::string fallback) {
+  if (reader.json().contains(key)) return required_string(reader, key);
+  return fallback;
+}
+
+Result<bool> optional_boolean(const JsonReader& reader, std::string_view key, bool fallback) {
+  if (reader.json().contains(key)) return required_boolean(reader, key);
+  return fallback;
+}
+
+Result<> check_byte_level(const JsonReader& reader) {
+  for (const char* key : {"add_prefix_space", "trim_offsets", "use_regex"}) {
+    MORACLE_TRY(optional_boolean(reader, key, true));
+  }
+  return Ok{};
+}
+
+Result<MetaspaceSettings> read_metaspace(const JsonReader& reader) {
+  using Prepend = MetaspaceSettings::Prepend;
+  MORACLE_ASSIGN(std::string replacement, required_character(reader, "replacement"));
+  MORACLE_ASSIGN(const std::string scheme, optional_string(reader, "prepend_scheme", "always"));
+  MORACLE_ASSIGN(const bool split, reader.boolean_or("split", true));
+  MORACLE_ASSIGN(const bool legacy_prefix, reader.boolean_or("add_prefix_space", true));
+  auto prepend = Prepend::kAlways;
+  if (scheme == "first") {
+    prepend = Prepend::kFirst;
+  } else if (scheme == "never") {
+    prepend = Prepend::kNever;
+  } else if (scheme != "always") {
+    return unsupported(reader.file(), reader.pointer("prepend_scheme"), "always, first or never", scheme);
+  }
+  if (!legacy_prefix && prepend != Prepend::kNever) {
+    return unsupported(reader.file(), reader.pointer("add_prefix_space"), "true, or the prepend_scheme never", "false");
+  }
+  return MetaspaceSettings{std::move(replacement), prepend, split};
+}
+
 Result<> check_text_size(std::string_view text, const std::string& file, const std::string& pointer) {
   if (text.size() <= kTokenizerTextBytes) return Ok{};
   return unsupported(file, pointer, fmt::format("at most {} bytes", kTokenizerTextBytes),

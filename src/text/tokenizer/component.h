@@ -37,6 +37,24 @@ Result<> read_components(const Json& json, const ComponentKind& kind, const std:
 Result<std::string> required_string(const JsonReader& reader, std::string_view key);
 Result<bool> required_boolean(const JsonReader& reader, std::string_view key);
 
+// Members that may be left out; null is no answer. Errors: as of the required ones.
+Result<std::string> optional_string(const JsonReader& reader, std::string_view key, std::string fallback);
+Result<bool> optional_boolean(const JsonReader& reader, std::string_view key, bool fallback);
+
+// Switches of a ByteLevel, whatever reads them: a pre-tokenizer alone splits and adds a space, and trim_offsets
+// concerns offsets, which nobody asks for.
+Result<> check_byte_level(const JsonReader& reader);
+
+// A Metaspace, as a pre-tokenizer and as a decoder.
+struct MetaspaceSettings {
+  enum class Prepend { kAlways, kFirst, kNever };
+  std::string replacement;
+  Prepend prepend;
+  bool split;
+};
+// Errors: those of the members, "tokenizer.unsupported".
+Result<MetaspaceSettings> read_metaspace(const JsonReader& reader);
+
 // At most kTokenizerTextBytes. Error: "tokenizer.unsupported".
 Result<> check_text_size(std::string_view text, const std::string& file, const std::string& pointer);
 

@@ -354,6 +354,7 @@ Result<> Decoder::append(const Json& json, const std::string& type, const std::s
                          const std::string& pointer) {
   const JsonReader reader(json, file, pointer);
   if (type == "ByteLevel") {
+    MORACLE_TRY(check_byte_level(reader));
     steps_.emplace_back(ByteLevel{});
   } else if (type == "ByteFallback") {
     steps_.emplace_back(ByteFallback{});
@@ -371,13 +372,9 @@ Result<> Decoder::append(const Json& json, const std::string& type, const std::s
     MORACLE_ASSIGN(std::string content, required_text(reader, "content"));
     steps_.emplace_back(Replace{std::move(pattern), std::move(content)});
   } else if (type == "Metaspace") {
-    MORACLE_ASSIGN(std::string replacement, required_character(reader, "replacement"));
-    MORACLE_ASSIGN(const std::string scheme, reader.string_or("prepend_scheme", "always"));
-    MORACLE_ASSIGN(const bool prefix, reader.boolean_or("add_prefix_space", true));
-    if (scheme != "always" && scheme != "first" && scheme != "never") {
-      return unsupported(file, pointer + "/prepend_scheme", "always, first or never", scheme);
-    }
-    steps_.emplace_back(Metaspace{std::move(replacement), scheme != "never" && prefix});
+    MORACLE_ASSIGN(MetaspaceSettings settings, read_metaspace(reader));
+    const bool prepended = settings.prepend != MetaspaceSettings::Prepend::kNever;
+    steps_.emplace_back(Metaspace{std::move(settings.replacement), prepended});
   } else {
     return unsupported(file, pointer + "/type", "a known decoder", type);
   }

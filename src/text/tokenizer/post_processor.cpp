@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
+#include <map>
 #include <utility>
 
 #include "text/budgets.h"
@@ -12,6 +14,72 @@ namespace {
 
 // A template may repeat the text; more than this would only multiply memory.
 constexpr std::size_t kMaxParts = 256;
+
+// A member of "single" or "pair": {"Sequence": {"id": "A", "type_id": 0}}, or a SpecialToken with the name of one.
+struct TemplatePart {
+  bool sequence;
+  std::string id;
+};
+
+Result<TemplatePart> read_part(const Json& json, const std::string& file, const std::string& pointer) {
+  const auto member = json.is_object() && json.size() == 1 ? json.begin() : json.end();
+  if (member == json.end() || !member->is_object() || (member.key() != "Sequence" && member.key() != "SpecialToken")) {
+    return unsupported(file, pointer, "a Sequence or a SpecialToken", json.type_name());
+  }
+  const JsonReader reader(*member, file, pointer + "/" + member.key());
+  TemplatePart part{member.key() == "Sequence", {}};
+  MORACLE_ASSIGN(part.id, required_string(reader, "id"));
+  if (part.sequence && part.id != "A" && part.id != "B") {
+    return unsupported(file, reader.pointer("id"), "the sequence A or B", part.id);
+  }
+  if (member->contains("type_id")) MORACLE_TRY(reader.integer("type_id", 0, std::numeric_limits<std::uint32_t>::max()));
+  return part;
+}
+
+Result<std::vector<TemplatePart>> read_parts(const JsonReader& reader, const std::string& key) {
+  const auto list = reader.json().find(key);
+  if (list == reader.json().end() || !list->is_array() || list->size() > kMaxParts) {
+    return unsupported(reader.file(), reader.pointer(key), fmt::format("an array of at most {} parts", kMaxParts),
+                       list == reader.json().end() ? "nothing" : list->type_name());
+  }
+  std::vector<TemplatePart> parts;
+  for (std::size_t i = 0; i < list->size(); ++i) {
+    MORACLE_ASSIGN(TemplatePart part,
+                   read_part((*list)[i], reader.file(), fmt::format("{}/{}", reader.pointer(key), i)));
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+// {NAME: {"id": NAME, "ids": [ID], "tokens": [TEXT]}}; the ids of each name.
+Result<std::map<std::string, std::vector<std::int32_t>, std::less<>>> read_special_tokens(const JsonReader& reader) {
+  std::map<std::string, std::vector<std::int32_t>, std::less<>> tokens;
+  const auto wrong = [&](const std::string& pointer, const char* wanted, const Json& found) {
+    return unsupported(reader.file(), pointer, wanted, found.type_name());
+  };
+  const auto all = reader.json().find("special_tokens");
+  if (all == reader.json().end()) return tokens;
+  if (!all->is_object()) return wrong(reader.pointer("special_tokens"), "an object", *all);
+  for (const auto& [name, token] : all->items()) {
+    const std::string pointer = reader.pointer("special_tokens") + "/" + name;
+    const auto ids = token.is_object() ? token.find("ids") : token.end();
+    if (ids == token.end() || !ids->is_array()) return wrong(pointer, "a token with ids", token);
+    MORACLE_TRY(optional_string(JsonReader(token, reader.file(), pointer), "id", ""));
+    const auto texts = token.find("tokens");
+    if (texts != token.end()) {
+      if (!texts->is_array()) return wrong(pointer + "/tokens", "an array of texts", *texts);
+      for (const Json& text : *texts) {
+        if (!text.is_string()) return wrong(pointer + "/tokens", "an array of texts", text);
+      }
+    }
+    auto& known = tokens[name];
+    for (const Json& id : *ids) {
+      MORACLE_ASSIGN(const std::int32_t value, token_id(id, reader.file(), pointer + "/ids"));
+      known.push_back(value);
+    }
+  }
+  return tokens;
+}
 
 }  // namespace
 
@@ -27,71 +95,56 @@ Result<PostProcessor> PostProcessor::from_json(const Json& json, const std::stri
 
 Result<> PostProcessor::append(const Json& json, const std::string& type, const std::string& file,
                                const std::string& pointer) {
-  if (type == "ByteLevel") return Ok{};
-  if (type == "TemplateProcessing") return append_template(json, file, pointer);
-  if (type == "BertProcessing" || type == "RobertaProcessing") return append_frame(json, file, pointer);
+  const JsonReader reader(json, file, pointer);
+  if (type == "ByteLevel") return check_byte_level(reader);
+  if (type == "TemplateProcessing") return append_template(reader);
+  if (type == "BertProcessing" || type == "RobertaProcessing") return append_frame(reader);
   return unsupported(file, pointer + "/type", "a known post-processor", type);
 }
 
-// [cls] text [sep]; both members are [token, id].
-Result<> PostProcessor::append_frame(const Json& json, const std::string& file, const std::string& pointer) {
+// [cls] text [sep]; both members are [token, id]. The library takes anything as RobertaProcessing's other members.
+Result<> PostProcessor::append_frame(const JsonReader& reader) {
   Template frame(3);
   frame[1].text = true;
   for (const auto& [key, place] : {std::pair{"cls", 0}, std::pair{"sep", 2}}) {
-    const Json pair = json.value(key, Json());
-    if (!pair.is_array() || pair.size() != 2) {
-      return unsupported(file, pointer + "/" + key, "a pair of a token and its id", pair.type_name());
+    const Json pair = reader.json().value(key, Json());
+    if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string()) {
+      return unsupported(reader.file(), reader.pointer(key), "a pair of a token and its id", pair.type_name());
     }
-    MORACLE_ASSIGN(const std::int32_t id, token_id(pair[1], file, fmt::format("{}/{}/1", pointer, key)));
+    MORACLE_ASSIGN(const std::int32_t id, token_id(pair[1], reader.file(), reader.pointer(key) + "/1"));
     frame[static_cast<std::size_t>(place)].ids.push_back(id);
   }
   steps_.push_back(std::move(frame));
   return Ok{};
 }
 
-Result<> PostProcessor::append_template(const Json& json, const std::string& file, const std::string& pointer) {
-  const Json single = json.value("single", Json());
-  if (!single.is_array() || single.size() > kMaxParts) {
-    return unsupported(file, pointer + "/single", "an array of at most 256 parts", single.type_name());
-  }
-  const Json tokens = json.value("special_tokens", Json());
+Result<> PostProcessor::append_template(const JsonReader& reader) {
+  MORACLE_ASSIGN(const auto single, read_parts(reader, "single"));
+  MORACLE_ASSIGN(const auto tokens, read_special_tokens(reader));
+  if (reader.json().contains("pair")) MORACLE_TRY(read_parts(reader, "pair"));  // of two texts, which nobody encodes
   Template parts;
   std::size_t texts = 0;
   for (std::size_t i = 0; i < single.size(); ++i) {
-    const std::string where = fmt::format("{}/single/{}", pointer, i);
-    const auto member = [&](const char* kind) -> const Json* {
-      if (!single[i].is_object() || single[i].size() != 1) return nullptr;
-      const auto part = single[i].find(kind);
-      if (part == single[i].end() || !part->is_object()) return nullptr;
-      const auto id = part->find("id");
-      return id != part->end() && id->is_string() ? &*id : nullptr;
-    };
-    if (const Json* sequence = member("Sequence")) {
-      if (*sequence != "A" || ++texts > 1) return unsupported(file, where, "the sequence A, once", sequence->dump());
+    const std::string where = fmt::format("{}/{}", reader.pointer("single"), i);
+    const TemplatePart& part = single[i];
+    if (part.sequence) {
+      if (part.id != "A" || ++texts > 1) return unsupported(reader.file(), where, "the sequence A, once", part.id);
       parts.push_back({.text = true, .ids = {}});
       continue;
     }
-    const Json* name = member("SpecialToken");
-    if (name == nullptr) return unsupported(file, where, "a Sequence or a SpecialToken", single[i].type_name());
-    const auto& key = name->get_ref<const std::string&>();
-    const Json* token = tokens.is_object() && tokens.contains(key) ? &tokens[key] : nullptr;
-    if (token == nullptr || !token->is_object() || !token->contains("ids") || !(*token)["ids"].is_array()) {
-      return unsupported(file, where, "a token with ids in special_tokens", key);
+    const auto token = tokens.find(part.id);
+    if (token == tokens.end()) {
+      return unsupported(reader.file(), where, "a token with ids in special_tokens", part.id);
     }
-    added_ += (*token)["ids"].size();
+    added_ += token->second.size();
     if (added_ > kPostProcessorIds) {
       return Error{.code = "tokenizer.limit",
-                   .file = file,
+                   .file = reader.file(),
                    .where = where,
                    .wanted = fmt::format("at most {} ids around a text", kPostProcessorIds),
                    .found = "more"};
     }
-    Part part;
-    for (const Json& id : (*token)["ids"]) {
-      MORACLE_ASSIGN(const std::int32_t value, token_id(id, file, pointer + "/special_tokens/" + key + "/ids"));
-      part.ids.push_back(value);
-    }
-    parts.push_back(std::move(part));
+    parts.push_back({.text = false, .ids = token->second});
   }
   steps_.push_back(std::move(parts));
   return Ok{};

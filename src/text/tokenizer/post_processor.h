@@ -39,8 +39,8 @@ class PostProcessor {
   using Template = std::vector<Part>;
 
   Result<> append(const Json& json, const std::string& type, const std::string& file, const std::string& pointer);
-  Result<> append_template(const Json& json, const std::string& file, const std::string& pointer);
-  Result<> append_frame(const Json& json, const std::string& file, const std::string& pointer);
+  Result<> append_template(const JsonReader& reader);
+  Result<> append_frame(const JsonReader& reader);
 
   std::size_t added_ = 0;  // ids that all templates add
   std::vector<Template> steps_;

@@ -132,14 +132,18 @@ Result<> PreTokenizer::add(const Json& json, const std::string& type, const std:
   const JsonReader reader(json, file, pointer);
   places_.push_back(pointer);
   if (type == "Split") return add_split(json, reader, pointer);
-  if (type == "ByteLevel") return add_byte_level(json, reader);
-  if (type == "Metaspace") return add_metaspace(reader);
+  if (type == "ByteLevel") return add_byte_level(reader);
+  if (type == "Metaspace") {
+    MORACLE_ASSIGN(Metaspace step, read_metaspace(reader));
+    steps_.emplace_back(std::move(step));
+    return Ok{};
+  }
   if (type == "Digits") {
     MORACLE_ASSIGN(const bool individual, required_boolean(reader, "individual_digits"));
     steps_.emplace_back(
         Characters{&unicode::is_numeric, individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous});
   } else if (type == "Punctuation") {
-    MORACLE_ASSIGN(const std::string name, reader.string_or("behavior", "Isolated"));
+    MORACLE_ASSIGN(const std::string name, optional_string(reader, "behavior", "Isolated"));
     MORACLE_ASSIGN(const SplitBehavior behavior, behavior_of(reader, name));
     steps_.emplace_back(Characters{&unicode::is_punctuation, behavior});
   } else if (type == "WhitespaceSplit") {
@@ -162,37 +166,15 @@ Result<> PreTokenizer::add_split(const Json& json, const JsonReader& reader, con
   return Ok{};
 }
 
-Result<> PreTokenizer::add_byte_level(const Json& json, const JsonReader& reader) {
+Result<> PreTokenizer::add_byte_level(const JsonReader& reader) {
+  MORACLE_TRY(check_byte_level(reader));
   MORACLE_ASSIGN(const bool prefix, required_boolean(reader, "add_prefix_space"));
-  bool use_regex = true;  // where the key is left out; null is no answer
-  if (json.contains("use_regex")) {
-    MORACLE_ASSIGN(use_regex, required_boolean(reader, "use_regex"));
-  }
+  MORACLE_ASSIGN(const bool use_regex, optional_boolean(reader, "use_regex", true));
   ByteLevel step{std::nullopt, prefix};
   if (use_regex) {
     MORACLE_ASSIGN(step.pattern, TextPattern::regex(kGpt2Pattern));
   }
   steps_.emplace_back(std::move(step));
-  return Ok{};
-}
-
-Result<> PreTokenizer::add_metaspace(const JsonReader& reader) {
-  MORACLE_ASSIGN(std::string replacement, required_character(reader, "replacement"));
-  MORACLE_ASSIGN(const std::string scheme, reader.string_or("prepend_scheme", "always"));
-  MORACLE_ASSIGN(const bool split, reader.boolean_or("split", true));
-  MORACLE_ASSIGN(const bool legacy_prefix, reader.boolean_or("add_prefix_space", true));
-  auto prepend = Metaspace::Prepend::kAlways;
-  if (scheme == "first") {
-    prepend = Metaspace::Prepend::kFirst;
-  } else if (scheme == "never") {
-    prepend = Metaspace::Prepend::kNever;
-  } else if (scheme != "always") {
-    return unsupported(reader.file(), reader.pointer("prepend_scheme"), "always, first or never", scheme);
-  }
-  if (!legacy_prefix && prepend != Metaspace::Prepend::kNever) {
-    return unsupported(reader.file(), reader.pointer("add_prefix_space"), "true, or the prepend_scheme never", "false");
-  }
-  steps_.emplace_back(Metaspace{std::move(replacement), prepend, split});
   return Ok{};
 }
 

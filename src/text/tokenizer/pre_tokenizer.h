@@ -42,12 +42,7 @@ class PreTokenizer {
     std::optional<TextPattern> pattern;
     bool add_prefix_space;
   };
-  struct Metaspace {
-    enum class Prepend { kAlways, kFirst, kNever };
-    std::string replacement;
-    Prepend prepend;
-    bool split;
-  };
+  using Metaspace = MetaspaceSettings;
   struct Characters {  // one delimiter a character
     bool (*is_delimiter)(char32_t);
     SplitBehavior behavior;
@@ -57,8 +52,7 @@ class PreTokenizer {
 
   Result<> add(const Json& json, const std::string& type, const std::string& file, const std::string& pointer);
   Result<> add_split(const Json& json, const JsonReader& reader, const std::string& pointer);
-  Result<> add_byte_level(const Json& json, const JsonReader& reader);
-  Result<> add_metaspace(const JsonReader& reader);
+  Result<> add_byte_level(const JsonReader& reader);
   static Result<> apply_step(const Split& step, PieceList& list, Searcher& searcher);
   static Result<> apply_step(const ByteLevel& step, PieceList& list, Searcher& searcher);
   static Result<> apply_step(const Metaspace& step, PieceList& list, Searcher& searcher);

@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -117,16 +118,114 @@ TEST(Tokenizer, RefusesKeysThatAreNone) {
   EXPECT_EQ(refusal(small({{"pre_tokenizers", nullptr}})), "tokenizer.unsupported at /pre_tokenizers");
 }
 
-TEST(Tokenizer, RefusesASwitchThatIsNull) {
-  Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}};
-  EXPECT_EQ(refusal(small({{"pre_tokenizer", byte_level}})), "");
-  byte_level["use_regex"] = nullptr;
-  EXPECT_EQ(refusal(small({{"pre_tokenizer", byte_level}})), "config.missing at /pre_tokenizer/use_regex");
+TEST(Tokenizer, RefusesSwitchesOfAByteLevelThatAreNone) {
+  const Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}};
+  for (const std::string part : {"pre_tokenizer", "post_processor", "decoder"}) {
+    EXPECT_EQ(refusal(small({{part, byte_level}})), "");  // use_regex may be left out
+    for (const std::string key : {"add_prefix_space", "trim_offsets", "use_regex"}) {
+      Json changed = byte_level;
+      for (const bool value : {false, true}) {
+        changed[key] = value;
+        EXPECT_EQ(refusal(small({{part, changed}})), "") << part << " " << key;
+      }
+      changed[key] = nullptr;
+      EXPECT_EQ(refusal(small({{part, changed}})), "config.missing at /" + part + "/" + key);
+      for (const Json& value : {Json(1), Json("true"), Json::array(), Json::object()}) {
+        changed[key] = value;
+        EXPECT_EQ(refusal(small({{part, changed}})), "config.type at /" + part + "/" + key) << value.dump();
+      }
+    }
+  }
 }
 
-TEST(Tokenizer, RefusesUnknownSchemesOfADecoder) {
-  const Json decoder = {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "newer"}};
-  EXPECT_EQ(refusal(small({{"decoder", decoder}})), "tokenizer.unsupported at /decoder/prepend_scheme");
+TEST(Tokenizer, RefusesSettingsOfAMetaspaceThatAreNone) {
+  const Json metaspace = {{"type", "Metaspace"}, {"replacement", "_"}};
+  const std::tuple<std::string, Json, std::string> cases[] = {
+      {"prepend_scheme", "first", ""},
+      {"prepend_scheme", "newer", "tokenizer.unsupported"},
+      {"prepend_scheme", nullptr, "config.missing"},
+      {"prepend_scheme", true, "config.type"},
+      {"split", false, ""},
+      {"split", nullptr, ""},
+      {"split", 1, "config.type"},
+      {"add_prefix_space", true, ""},
+      {"add_prefix_space", nullptr, ""},
+      {"add_prefix_space", false, "tokenizer.unsupported"},  // the scheme says otherwise
+      {"add_prefix_space", "no", "config.type"},
+  };
+  for (const std::string part : {"pre_tokenizer", "decoder"}) {
+    for (const auto& [key, value, code] : cases) {
+      Json changed = metaspace;
+      changed[key] = value;
+      const std::string wanted = code.empty() ? "" : code + " at /" + part + "/" + key;
+      EXPECT_EQ(refusal(small({{part, changed}})), wanted) << value.dump();
+    }
+    Json agreed = metaspace;
+    agreed.update({{"prepend_scheme", "never"}, {"add_prefix_space", false}});
+    EXPECT_EQ(refusal(small({{part, agreed}})), "");
+  }
+}
+
+TEST(Tokenizer, RefusesAPunctuationWithoutABehavior) {
+  Json punctuation = {{"type", "Punctuation"}};
+  EXPECT_EQ(refusal(small({{"pre_tokenizer", punctuation}})), "");
+  punctuation["behavior"] = nullptr;
+  EXPECT_EQ(refusal(small({{"pre_tokenizer", punctuation}})), "config.missing at /pre_tokenizer/behavior");
+}
+
+TEST(Tokenizer, RefusesPartsOfATemplateThatAreNone) {
+  const auto part = [](const char* kind, const char* id) { return Json{{kind, {{"id", id}, {"type_id", 0}}}}; };
+  const Json all = {{"type", "TemplateProcessing"},
+                    {"single", {part("SpecialToken", "a"), part("Sequence", "A")}},
+                    {"pair", {part("Sequence", "A"), part("Sequence", "B"), part("SpecialToken", "unknown")}},
+                    {"special_tokens", {{"a", {{"id", "a"}, {"ids", {0}}, {"tokens", {"a"}}}}}}};
+  EXPECT_EQ(encode(small({{"post_processor", all}}), "b"), (Ids{0, 1}));
+  const std::tuple<std::string, Json, std::string> cases[] = {
+      {"/pair", nullptr, "tokenizer.unsupported at /pair"},
+      {"/pair", "$A $B", "tokenizer.unsupported at /pair"},
+      {"/pair/1", "$B", "tokenizer.unsupported at /pair/1"},
+      {"/pair/1/Sequence/id", "C", "tokenizer.unsupported at /pair/1/Sequence/id"},
+      {"/pair/1/Sequence/id", nullptr, "config.missing at /pair/1/Sequence/id"},
+      {"/pair/1/Sequence/type_id", -1, "config.range at /pair/1/Sequence/type_id"},
+      {"/pair/2/SpecialToken/id", 1, "config.type at /pair/2/SpecialToken/id"},
+      {"/single", nullptr, "tokenizer.unsupported at /single"},
+      {"/single/0/SpecialToken/id", "b", "tokenizer.unsupported at /single/0"},
+      {"/single/0/SpecialToken/type_id", nullptr, "config.missing at /single/0/SpecialToken/type_id"},
+      {"/single/1/Sequence/id", "B", "tokenizer.unsupported at /single/1"},
+      {"/special_tokens", nullptr, "tokenizer.unsupported at /special_tokens"},
+      {"/special_tokens", Json::array(), "tokenizer.unsupported at /special_tokens"},
+      {"/special_tokens/unused", 3, "tokenizer.unsupported at /special_tokens/unused"},
+      {"/special_tokens/a/id", nullptr, "config.missing at /special_tokens/a/id"},
+      {"/special_tokens/a/ids/0", "a", "tokenizer.id at /special_tokens/a/ids"},
+      {"/special_tokens/a/tokens", nullptr, "tokenizer.unsupported at /special_tokens/a/tokens"},
+      {"/special_tokens/a/tokens/0", 1, "tokenizer.unsupported at /special_tokens/a/tokens"},
+  };
+  for (const auto& [place, value, wanted] : cases) {
+    Json changed = all;
+    changed[Json::json_pointer(place)] = value;
+    std::string found = refusal(small({{"post_processor", changed}}));
+    if (const auto at = found.find("/post_processor"); at != std::string::npos) found.erase(at, 15);
+    EXPECT_EQ(found, wanted) << place;
+  }
+}
+
+TEST(Tokenizer, RefusesFramesOfTokensWithoutNames) {
+  for (const std::string type : {"BertProcessing", "RobertaProcessing"}) {
+    Json frame = {{"type", type}, {"cls", {"a", 0}}, {"sep", {"b", 1}}};
+    EXPECT_EQ(encode(small({{"post_processor", frame}}), "c"), (Ids{0, 2, 1}));
+    frame["sep"][0] = nullptr;
+    EXPECT_EQ(refusal(small({{"post_processor", frame}})), "tokenizer.unsupported at /post_processor/sep");
+  }
+}
+
+TEST(Tokenizer, RefusesAddedTokensOfWhichTheNormalizerLeavesNothing) {
+  const Json strip = {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}};
+  Json token = added(" ");
+  EXPECT_EQ(refusal(small({{"normalizer", strip}, {"added_tokens", {token}}})), "");  // found in the raw text
+  token["normalized"] = true;
+  EXPECT_EQ(refusal(small({{"added_tokens", {token}}})), "");
+  EXPECT_EQ(refusal(small({{"normalizer", strip}, {"added_tokens", {token}}})),
+            "tokenizer.unsupported at /added_tokens");
 }
 
 TEST(Tokenizer, RefusesBadIds) {
