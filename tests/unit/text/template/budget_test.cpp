@@ -3,6 +3,7 @@
 // one is tried as well. MORACLE_TEMPLATE_ATTACK=1 tries more texts and arguments.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <functional>
@@ -35,7 +36,8 @@ using jinja::Value;
 // The calls of one name, under one budget.
 using Call = std::function<bool(Interpreter&, const Value& subject, Arguments& arguments)>;
 
-void expect_end(const Call& call, const Value& subject, const Arguments& arguments, const std::string& what) {
+// Returns the CPU seconds.
+double expect_end(const Call& call, const Value& subject, const Arguments& arguments, const std::string& what) {
   const std::string file = "test.jinja";
   const TemplateLimits limits;
   Interpreter in(limits, file);
@@ -45,10 +47,12 @@ void expect_end(const Call& call, const Value& subject, const Arguments& argumen
     Arguments given = arguments;
     going = in.charge(1) && call(in, subject, given);
   }
-  EXPECT_LT(cpu_seconds() - start, kSeconds) << what;
+  const double seconds = cpu_seconds() - start;
+  EXPECT_LT(seconds, kSeconds) << what;
   if (in.failed()) {
     EXPECT_LT(in.error().message().size(), 1000U) << what;
   }
+  return seconds;
 }
 
 struct Named {
@@ -128,15 +132,18 @@ Value make_subject(Subject kind, const Value& text) {
   return {};
 }
 
+// A test is many such loops, one for each text, subject and list of arguments; the longest is told with the result.
 void try_all(const Call& call, std::initializer_list<Subject> kinds) {
+  double longest = 0;
   for (const auto& [name, text] : texts()) {
     for (const Subject kind : kinds) {
       const Value subject = make_subject(kind, text);
       std::size_t number = 0;
       for (const Arguments& arguments : arguments_with(text)) {
-        expect_end(call, subject, arguments,
-                   testing::PrintToString(name) + ", subject " + std::to_string(static_cast<int>(kind)) +
-                       ", arguments " + std::to_string(number++));
+        const std::string what = testing::PrintToString(name) + ", subject " + std::to_string(static_cast<int>(kind)) +
+                                 ", arguments " + std::to_string(number++);
+        longest = std::max(longest, expect_end(call, subject, arguments, what));
+        testing::Test::RecordProperty("longest_cpu_ms", static_cast<int>(longest * 1000));
         if (testing::Test::HasFailure()) return;
       }
     }
