@@ -407,7 +407,8 @@ typedef struct moracle_event {
 typedef void (*moracle_on_event)(void* context, const moracle_event* event);
 
 /* One step, then what it and the calls before it brought, request by request in order. `more` becomes 1 where another
- * step has something to do. Any thread; calls on one engine take turns. */
+ * step has something to do. Any thread; calls on one engine take turns, and those on one scheduler until their events
+ * are told. */
 MORACLE_API moracle_status moracle_scheduler_step(moracle_scheduler* scheduler, moracle_on_event on_event,
                                                   void* context, int32_t* more, moracle_error** error);
 /* Ends a request and frees what it holds; its MORACLE_EVENT_END comes with the next step. `found` (may be null) becomes

@@ -57,6 +57,8 @@ class OpenScheduler : public RequestSink {
     return scheduler_->cancel(id);
   }
 
+  // Held through a step and while its events are told: those of a request come in order, whichever threads step.
+  [[nodiscard]] std::mutex& turn() { return turn_; }
   // One step; what it and the calls before it brought.
   void step(std::deque<HeldEvent>& events) {
     const std::lock_guard lock(engine_->mutex());
@@ -153,6 +155,7 @@ class OpenScheduler : public RequestSink {
   std::shared_ptr<OpenEngine> engine_;
   std::optional<Scheduler> scheduler_;
   std::map<RequestId, Answer> answers_;
+  std::mutex turn_;
   std::deque<HeldEvent> events_;
 };
 
@@ -274,6 +277,7 @@ moracle_status moracle_scheduler_step(moracle_scheduler* scheduler, moracle_on_e
     *more = 0;
     if (on_event == nullptr) return api::null_argument("on_event");
     MORACLE_ASSIGN(const auto opened, api::find<api::OpenScheduler>(scheduler));
+    const std::lock_guard turn(opened->turn());
     std::deque<api::HeldEvent> events;
     opened->step(events);
     for (api::HeldEvent& held : events) api::tell(held, on_event, context);
