@@ -146,7 +146,9 @@ Maybe raise_exception(Interpreter& in, Arguments& arguments) {
   auto bound = bind(in, "raise_exception", arguments, {"message"}, 1);
   if (!bound) return std::nullopt;
   const Maybe message = in.as_text(*(*bound)[0]);
-  return message ? Maybe(in.fail("template.raised", message->text()->bytes)) : std::nullopt;
+  if (!message) return std::nullopt;
+  const std::string& reason = message->text()->bytes;
+  return in.fail("template.raised", reason.empty() ? "the template refuses the chat and gives no reason" : reason);
 }
 
 // Python's datetime.now().strftime(): a time without a zone, and microseconds as %f.

@@ -150,6 +150,8 @@ TEST(ChatTemplate, ErrorsNameTheirLine) {
   ASSERT_FALSE(raised.ok());
   EXPECT_EQ(raised.error().code, "template.raised");
   EXPECT_EQ(raised.error().found, "No way: 1");
+  EXPECT_EQ(render("{{ raise_exception(messages) }}").error().found,  // undefined: an empty text
+            "the template refuses the chat and gives no reason");
   EXPECT_EQ(code_of(render("{{ [].append(1) }}")), "template.type");
   EXPECT_EQ(code_of(render("{{ ''.__class__.__mro__ }}")), "template.type");
 }
