@@ -416,6 +416,48 @@ MORACLE_API moracle_status moracle_scheduler_step(moracle_scheduler* scheduler, 
 MORACLE_API moracle_status moracle_scheduler_cancel(moracle_scheduler* scheduler, uint64_t id, int32_t* found,
                                                     moracle_error** error);
 
+/* ---- The server ------------------------------------------------------------------------------------------------- */
+
+/* What `moracle serve` serves: OpenAI's API over HTTP, on threads of the library. */
+typedef struct moracle_server moracle_server;
+typedef struct moracle_server_options {
+  uint32_t size;
+  int32_t port;               /* 0: any that is free, which moracle_server_json tells */
+  const char* listen;         /* an IP address, "localhost" or "unix:PATH"; null: 127.0.0.1 */
+  const char* const* names;   /* that requests may give as model; none: the folder's */
+  uint64_t name_count;        /* of `names` */
+  const char* const* keys;    /* "name:key" each, one of which a request has to bear; none: it needs none */
+  uint64_t key_count;         /* of `keys` */
+  const char* const* hosts;   /* host names that requests may come by, beside loopback; "*": any */
+  uint64_t host_count;        /* of `hosts` */
+  const char* const* origins; /* whose pages may ask, "https://chat.example" */
+  uint64_t origin_count;      /* of `origins` */
+  int32_t everybody;          /* 1: may ask without a key, also at an address that others reach */
+  int32_t any_model;          /* 1: requests are served whatever model they name */
+  int32_t strict;             /* 1: fields that nobody knows are refused */
+  int32_t reserved;
+  double drain_s; /* for replies that are under way at the end; 0: 30; below 0: none */
+  const moracle_scheduler_options* scheduler;
+} moracle_server_options;
+
+/* Serves once it returns, and keeps the engine. Its steps take turns with other calls on the engine: a long answer of
+ * moracle_engine_generate holds replies up. Any thread. Errors: "server.listen" of a port that is taken,
+ * "server.address", "access.open" of an address that others reach without keys, "access.keys", "server.absent" of a
+ * library that was built without Boost. */
+MORACLE_API moracle_status moracle_server_open(moracle_engine* engine, const moracle_server_options* options,
+                                               moracle_server** server, moracle_error** error);
+/* {"address", "names", "batch_invariant"}; the address is "http://127.0.0.1:8080" or "unix:PATH". Any thread. */
+MORACLE_API moracle_status moracle_server_json(moracle_server* server, char** json, moracle_error** error);
+/* Refuses what is new, and ends once replies that are under way are told, or after drain_s; a second call ends it now.
+ * Returns at once. Any thread. */
+MORACLE_API moracle_status moracle_server_stop(moracle_server* server, moracle_error** error);
+/* Waits for the end, so many seconds; below 0: as long as it takes. `ended` becomes 1 where it has ended; the error is
+ * the one that ended it. Any thread. */
+MORACLE_API moracle_status moracle_server_wait(moracle_server* server, double seconds, int32_t* ended,
+                                               moracle_error** error);
+/* Ends it now, and returns when nothing listens any more. Not from a callback of a call on its engine. */
+MORACLE_API moracle_status moracle_server_close(moracle_server* server);
+
 #ifdef __cplusplus
 }
 #endif

@@ -317,6 +317,49 @@ struct Prompt {
   std::vector<std::int32_t> ids{};
 };
 
+struct ServeOptions {
+  std::string listen = "127.0.0.1";  // an IP address, "localhost" or "unix:PATH"
+  int port = 8080;                   // 0: any that is free
+  std::vector<std::string> names{};  // that requests may give as model; empty: the folder's
+  std::vector<std::string> keys{};   // "name:key" each; empty: requests need none
+  std::vector<std::string> hosts{};  // host names that requests may come by, beside loopback
+  std::vector<std::string> origins{};
+  bool everybody = false;  // may ask without a key, also at an address that others reach
+  bool any_model = false;
+  bool strict = false;
+  double drain_s = 0;  // for replies under way at the end; 0: 30; below 0: none
+  moracle_scheduler_options scheduler{};
+};
+
+// A server that serves; the end of the object ends it now.
+class Server {
+ public:
+  [[nodiscard]] moracle_server* handle() const { return handle_.get(); }
+  // {"address", "names", "batch_invariant"}
+  [[nodiscard]] Expected<std::string> describe() const {
+    return detail::text_of(
+        [&](char** json, moracle_error** error) { return moracle_server_json(handle(), json, error); });
+  }
+  // Lets what is under way finish; a second call ends it now.
+  std::optional<Error> stop() const {
+    moracle_error* error = nullptr;
+    if (moracle_server_stop(handle(), &error) == MORACLE_OK) return std::nullopt;
+    return detail::take(error);
+  }
+  // Whether it has ended within so many seconds; below 0: as long as it takes.
+  [[nodiscard]] Expected<bool> wait(double seconds = -1) const {
+    std::int32_t ended = 0;
+    moracle_error* error = nullptr;
+    if (moracle_server_wait(handle(), seconds, &ended, &error) != MORACLE_OK) return detail::take(error);
+    return ended != 0;
+  }
+
+ private:
+  friend class Engine;
+  explicit Server(moracle_server* handle) : handle_(handle) {}
+  detail::Handle<moracle_server, moracle_server_close> handle_;
+};
+
 class Engine {
  public:
   // `kv`: in what numbers keys, values and latents are kept, as in PlanQuestion. `device`: "cuda:0" and so on, the GPU
@@ -379,6 +422,40 @@ class Engine {
     auto prompt = tokenize(text);
     if (!prompt) return prompt.error();
     return generate(*prompt, options, on_text);
+  }
+
+  // What `moracle serve` serves, on threads of the library.
+  [[nodiscard]] Expected<Server> serve(const ServeOptions& options = {}) const {
+    const auto texts = [](const std::vector<std::string>& list) {
+      std::vector<const char*> made;
+      for (const std::string& text : list) made.push_back(text.c_str());
+      return made;
+    };
+    const auto names = texts(options.names), keys = texts(options.keys), hosts = texts(options.hosts),
+               origins = texts(options.origins);
+    moracle_scheduler_options scheduler = options.scheduler;
+    scheduler.size = sizeof scheduler;
+    moracle_server_options how{};
+    how.size = sizeof how;
+    how.port = options.port;
+    how.listen = options.listen.c_str();
+    how.names = names.data();
+    how.name_count = names.size();
+    how.keys = keys.data();
+    how.key_count = keys.size();
+    how.hosts = hosts.data();
+    how.host_count = hosts.size();
+    how.origins = origins.data();
+    how.origin_count = origins.size();
+    how.everybody = options.everybody ? 1 : 0;
+    how.any_model = options.any_model ? 1 : 0;
+    how.strict = options.strict ? 1 : 0;
+    how.drain_s = options.drain_s;
+    how.scheduler = &scheduler;
+    moracle_server* server = nullptr;
+    moracle_error* error = nullptr;
+    if (moracle_server_open(handle(), &how, &server, &error) != MORACLE_OK) return detail::take(error);
+    return Server(server);
   }
 
  private:

@@ -5,6 +5,7 @@ from ._engine import Engine, Prompt, Reply
 from ._library import Error, Policy, abi_version, version
 from ._questions import explain, inspect, plan, verify
 from ._scheduler import Event, Scheduler
+from ._server import Server
 
 __version__ = version()
 
@@ -20,6 +21,7 @@ __all__ = [
     "Prompt",
     "Reply",
     "Scheduler",
+    "Server",
     "abi_version",
     "explain",
     "inspect",

@@ -31,6 +31,7 @@ from ._library import (
     policy_pointer,
     take_text,
 )
+from ._server import Server
 
 __all__ = ["Engine", "Prompt", "Reply", "Text", "generate_options", "ids_array"]
 
@@ -287,6 +288,28 @@ class Engine(Owner):
                 yield piece
         finally:
             stopped.set()
+
+    def serve(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8080,
+        *,
+        on_ready: Optional[Callable[[Server], Any]] = None,
+        **options: Any,
+    ) -> None:
+        """Serves OpenAI's API, as `moracle serve` does, until Ctrl-C, or until `Server.stop` is called.
+
+        `on_ready` gets the Server once it serves, with its `url`. Replies that are under way at the end finish; a second
+        Ctrl-C ends them. Options are those of Server, which serves in the background.
+        """
+        with Server(self, host, port, **options) as server:
+            try:
+                if on_ready is not None:
+                    on_ready(server)
+                server.wait()
+            except KeyboardInterrupt:
+                server.stop()
+                server.wait()
 
     def prompt(self, prompt: Text) -> Prompt:
         """The ids of a text, or of a conversation by the chat template."""

@@ -224,6 +224,28 @@ class CSchedulerOptions(Struct):
     ]
 
 
+class CServerOptions(Struct):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("port", ctypes.c_int32),
+        ("listen", ctypes.c_char_p),
+        ("names", ctypes.POINTER(ctypes.c_char_p)),
+        ("name_count", ctypes.c_uint64),
+        ("keys", ctypes.POINTER(ctypes.c_char_p)),
+        ("key_count", ctypes.c_uint64),
+        ("hosts", ctypes.POINTER(ctypes.c_char_p)),
+        ("host_count", ctypes.c_uint64),
+        ("origins", ctypes.POINTER(ctypes.c_char_p)),
+        ("origin_count", ctypes.c_uint64),
+        ("everybody", ctypes.c_int32),
+        ("any_model", ctypes.c_int32),
+        ("strict", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("drain_s", ctypes.c_double),
+        ("scheduler", ctypes.POINTER(CSchedulerOptions)),
+    ]
+
+
 class CRequest(Struct):
     _fields_ = [
         ("size", ctypes.c_uint32),
@@ -314,6 +336,9 @@ _ARGUMENTS: dict[str, list[Any]] = {
     "moracle_scheduler_open": [ctypes.c_void_p, ctypes.c_void_p],
     "moracle_scheduler_step": [ctypes.c_void_p, ON_EVENT, ctypes.c_void_p],
     "moracle_scheduler_cancel": [ctypes.c_void_p, ctypes.c_uint64],
+    "moracle_server_open": [ctypes.c_void_p, ctypes.c_void_p],
+    "moracle_server_json": [ctypes.c_void_p],
+    "moracle_server_wait": [ctypes.c_void_p, ctypes.c_double],
 }
 
 
@@ -334,12 +359,13 @@ def _load() -> ctypes.CDLL:
     found = int(loaded.moracle_abi_version())
     if found < ABI_VERSION:
         raise ImportError(f"{path} has version {found} of the interface, wanted {ABI_VERSION} or later")
-    for name in ("pool", "checkpoint", "experts", "dense", "engine", "scheduler"):
+    for name in ("pool", "checkpoint", "experts", "dense", "engine", "scheduler", "server"):
         close = getattr(loaded, f"moracle_{name}_close")
         close.argtypes = [ctypes.c_void_p]
         close.restype = ctypes.c_int32
     for name, arguments in _ARGUMENTS.items():
         getattr(loaded, name).argtypes = [*arguments, ctypes.c_void_p, ctypes.c_void_p]
+    loaded.moracle_server_stop.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     return loaded
 
 

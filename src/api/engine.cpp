@@ -7,6 +7,7 @@
 #include "api/documents.h"
 #include "base/printable.h"
 #include "device/place.h"
+#include "model/load/explain_plan.h"
 #include "text/template/chat_templates.h"
 
 namespace moracle::api {
@@ -26,11 +27,14 @@ Result<std::shared_ptr<OpenEngine>> open(const std::string& folder, const moracl
   session.folder = folder;
   MORACLE_ASSIGN(const std::string device, read_device(options.device));
   MORACLE_ASSIGN(Place place, place_of_work(device, "options.device"));
+  const Machine machine = place.machine();
   session.machine = std::move(place.host);
   session.device = std::move(place.device);
   MORACLE_ASSIGN(session.policy, read_policy(options.policy));
   MORACLE_ASSIGN(session.kv, read_kv(options.kv));
   session.threads = options.threads;
+  Json decision;
+  session.on_plan = [&](const LoadPlan& plan) { decision = explain_plan_json(plan, machine); };
   std::atomic<bool> stopped{false};
   if (options.on_progress != nullptr) {
     session.on_progress = [&](const LoadProgress& progress) {
@@ -39,7 +43,7 @@ Result<std::shared_ptr<OpenEngine>> open(const std::string& folder, const moracl
   }
   MORACLE_ASSIGN(auto opened, Session::open(session));
   if (stopped) return Error{.code = "call.interrupted", .where = "open", .found = "on_progress asked to stop"};
-  return std::make_shared<OpenEngine>(std::move(opened));
+  return std::make_shared<OpenEngine>(std::move(opened), session.policy, std::move(decision));
 }
 
 Json engine_json(Session& session) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "api/edge/call.h"
+#include "base/fair_mutex.h"
+#include "base/json.h"
+#include "generate/scheduler.h"
 #include "generate/session.h"
 
 namespace moracle::api {
@@ -13,17 +15,26 @@ namespace moracle::api {
 class OpenEngine {
  public:
   static constexpr Kind kKind = Kind::engine;
-  explicit OpenEngine(std::unique_ptr<Session> session) : session_(std::move(session)) {}
+  // `decision`: the document of explain, as the engine was decided.
+  OpenEngine(std::unique_ptr<Session> session, Policy policy, Json decision)
+      : session_(std::move(session)), policy_(std::move(policy)), decision_(std::move(decision)) {}
 
   [[nodiscard]] Session& session() { return *session_; }
-  [[nodiscard]] std::mutex& mutex() { return mutex_; }  // held while the model computes
+  [[nodiscard]] const Policy& policy() const { return policy_; }
+  [[nodiscard]] const Json& decision() const { return decision_; }
+  [[nodiscard]] FairMutex& mutex() { return mutex_; }  // held while the model computes
 
  private:
   std::unique_ptr<Session> session_;
-  std::mutex mutex_;
+  Policy policy_;
+  Json decision_;
+  FairMutex mutex_;
 };
 
 inline constexpr std::uint64_t kMostIds = std::uint64_t{1} << 31;
+
+// Errors: "argument.range".
+Result<SchedulerOptions> read_scheduler_options(const moracle_scheduler_options* options, Session& session);
 
 // Errors: "argument.range", "argument.null", "text.utf8".
 Result<GenerationChoice> read_choice(const moracle_generate_options& options);

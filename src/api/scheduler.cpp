@@ -29,9 +29,10 @@ class OpenScheduler : public RequestSink {
   static constexpr Kind kKind = Kind::scheduler;
 
   OpenScheduler(std::shared_ptr<OpenEngine> engine, const SchedulerOptions& options)
-      : context_(options.context),
-        engine_(std::move(engine)),
-        scheduler_(std::in_place, engine_->session().model(), engine_->session().pool(), options) {}
+      : context_(options.context), engine_(std::move(engine)) {
+    const std::lock_guard lock(engine_->mutex());
+    scheduler_.emplace(engine_->session().model(), engine_->session().pool(), options);
+  }
   ~OpenScheduler() override {
     const std::lock_guard lock(engine_->mutex());
     scheduler_.reset();  // requests end untold; their memory goes back to the engine
@@ -164,20 +165,6 @@ Result<> in_range(const char* name, std::int64_t value, std::int64_t most) {
   return wrong_argument("range", name, "0 to " + std::to_string(most), std::to_string(value));
 }
 
-Result<SchedulerOptions> read_scheduler_options(const moracle_scheduler_options* given, Session& session) {
-  MORACLE_ASSIGN(const auto options, read_struct(given, "options"));
-  MORACLE_TRY(in_range("options.context", options.context, session.info().max_positions));
-  MORACLE_TRY(in_range("options.max_running", options.max_running, kMostRequests));
-  MORACLE_TRY(in_range("options.max_queue", options.max_queue, kMostRequests));
-  SchedulerOptions made;
-  made.context = options.context != 0 ? options.context : session.info().max_positions;
-  if (options.max_running != 0) made.max_running = options.max_running;
-  if (options.max_queue != 0) made.max_queue = options.max_queue;
-  made.reuse_prefixes = options.no_prefix_reuse == 0;
-  made.share_prefixes = options.share_prefixes != 0;
-  return made;
-}
-
 struct Submission {
   Request request{};
   TokenText::Options text{};
@@ -232,6 +219,21 @@ void tell(HeldEvent& held, moracle_on_event on_event, void* context) {
 }
 
 }  // namespace
+
+Result<SchedulerOptions> read_scheduler_options(const moracle_scheduler_options* given, Session& session) {
+  MORACLE_ASSIGN(const auto options, read_struct(given, "options"));
+  MORACLE_TRY(in_range("options.context", options.context, session.info().max_positions));
+  MORACLE_TRY(in_range("options.max_running", options.max_running, kMostRequests));
+  MORACLE_TRY(in_range("options.max_queue", options.max_queue, kMostRequests));
+  SchedulerOptions made;
+  made.context = options.context != 0 ? options.context : session.info().max_positions;
+  if (options.max_running != 0) made.max_running = options.max_running;
+  if (options.max_queue != 0) made.max_queue = options.max_queue;
+  made.reuse_prefixes = options.no_prefix_reuse == 0;
+  made.share_prefixes = options.share_prefixes != 0;
+  return made;
+}
+
 }  // namespace moracle::api
 
 using namespace moracle;  // NOLINT(google-build-using-namespace): the C interface has no namespace of its own

@@ -75,6 +75,13 @@ std::string hub_repository(const fs::path& path) {
   return {};
 }
 
+std::string model_name(const fs::path& folder) {
+  std::string repository = hub_repository(folder);
+  if (!repository.empty()) return repository;
+  std::error_code code;
+  return printable(name_of(fs::absolute(folder, code).lexically_normal()));
+}
+
 std::string download_advice(const fs::path& folder, std::string words) {
   const std::string repository = hub_repository(folder);
   return repository.empty() ? std::move(words) : "hf download " + repository;

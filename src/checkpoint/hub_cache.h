@@ -16,6 +16,9 @@ namespace moracle {
 // "org/name" where a folder of the path is named "models--org--name", else empty.
 [[nodiscard]] std::string hub_repository(const std::filesystem::path& path);
 
+// What a model is called: "org/name" in the hub cache, else the folder's name, printable.
+[[nodiscard]] std::string model_name(const std::filesystem::path& folder);
+
 // The command that completes a folder of the hub cache; of other folders `words`, what is to be done.
 [[nodiscard]] std::string download_advice(const std::filesystem::path& folder, std::string words);
 

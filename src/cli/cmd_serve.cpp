@@ -33,7 +33,6 @@ struct ServeCommand : ModelOptions {
   std::string invariant = "auto";
   std::string key;
   std::string key_file;
-  bool no_auth = false;
   bool quiet = false;
   double kv_gib = 0;
 };
@@ -88,7 +87,7 @@ void add_access_options(CLI::App& command, ServeCommand& options) {
   command.add_option("--api-key", options.key, "The one key; other users of this machine can read it here")
       ->type_name("KEY")
       ->excludes(file);
-  command.add_flag("--no-auth", options.no_auth, "Serve whoever reaches the address, without a key");
+  command.add_flag("--no-auth", options.server.everybody, "Serve whoever reaches the address, without a key");
   command
       .add_option("--allowed-host", options.server.access.allowed_hosts,
                   "Host name that requests may come by; repeatable; *: any (default: those of loopback)")
@@ -146,31 +145,22 @@ Result<> settle_access(ServeCommand& options, Console& console) {
     MORACLE_ASSIGN(auto key, serve::make_key("default", variable));
     rules.keys.push_back(std::move(key));
   }
-  const std::string& listen = options.server.http.listen;
-  rules.checks_host = !listen.starts_with(kUnix);
-  if (!serve::is_loopback(listen) && rules.checks_host) {
-    rules.allowed_hosts.push_back(listen);
-    if (rules.keys.empty() && !options.no_auth) {
-      return Error{.code = "usage",
-                   .where = "--listen " + listen,
-                   .wanted = "a key, as others reach this address",
-                   .found = "none",
-                   .advice = "add --api-key-file FILE, or --no-auth"};
-    }
-  }
   return Ok{};
 }
 
-// "org/name" as people ask for it; else the folder's name.
+Result<std::unique_ptr<serve::Server>> open_server(const serve::ServerOptions& options) {
+  auto server = serve::Server::open(options);
+  if (server.ok() || server.error().code != "access.open") return server;
+  Error error = server.error();
+  error.code = "usage";
+  error.where = "--listen " + error.where;
+  error.advice = "add --api-key-file FILE, or --no-auth";
+  return error;
+}
+
 std::string name_of(const std::string& model) {
   const auto folder = locate_model(model);
-  std::filesystem::path path = folder.ok() ? *folder : std::filesystem::path(model);
-  std::string repository = hub_repository(path);
-  if (!repository.empty()) return repository;
-  std::error_code code;
-  path = std::filesystem::absolute(path, code).lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();
-  return printable(path.filename().string());
+  return model_name(folder.ok() ? *folder : std::filesystem::path(model));
 }
 
 std::string curl_line(const ServeCommand& options, const std::string& address, bool chats) {
@@ -208,9 +198,10 @@ Result<int> serve_command(ServeCommand& options, Console& console) {
   if (service.names.empty()) service.names.push_back(name_of(options.model));
   service.version = MORACLE_VERSION;
   service.created = std::time(nullptr);
+  options.server.supervised = true;
   options.server.log = options.quiet ? -1 : STDERR_FILENO;
 
-  MORACLE_ASSIGN(const auto server, serve::Server::open(options.server));
+  MORACLE_ASSIGN(const auto server, open_server(options.server));
   serve::ServedFacts facts{.batch_invariant = options.batch_invariant, .numerics = options.policy};
   const ModelOptions::Opening opening{
       .generates = false,
@@ -238,7 +229,8 @@ Result<int> serve_command(ServeCommand& options, Console& console) {
                              address.starts_with(kUnix) ? "" : "/v1",
                              curl_line(options, address, !session->text().templates().empty())));
   };
-  server->serve(*session, facts, tell, [] { return interrupted(); });
+  server->serve(*session, facts, tell,
+                [] { return interrupted() ? serve::ServerWish::drain : serve::ServerWish::serve; });
   return 0;
 }
 

@@ -90,7 +90,7 @@ Result<serve::BenchServeResult> serve_and_drive(BenchServeCommand& options, Cons
   std::jthread serving([&] {
     server->serve(
         *session, {.batch_invariant = options.batch_invariant, .numerics = options.policy}, [&] { ready.set_value(); },
-        [&] { return ends.load(); });
+        [&] { return ends ? serve::ServerWish::drain : serve::ServerWish::serve; });
   });
   ready.get_future().wait();
   auto result = drive(options, console);

@@ -99,11 +99,18 @@ class ListenerSink final : public RequestSink {
 
 class SchedulerEngine::Impl {
  public:
-  Impl(Model& model, ThreadPool& pool, const SchedulerOptions& options)
-      : scheduler_(model, pool, options), status_(shown(scheduler_.status())), thread_([this] { run(); }) {}
+  Impl(Model& model, ThreadPool& pool, const SchedulerOptions& options, FairMutex* turn)
+      : turn_(turn), scheduler_(nullptr, InTurn{turn}) {
+    {
+      const auto mine = take_turn();
+      scheduler_.reset(new Scheduler(model, pool, options));
+      status_ = shown(scheduler_->status());
+    }
+    thread_ = std::thread([this] { run(); });
+  }
 
   Ticket submit(Request request, Listener listener) {
-    auto sink = std::make_unique<ListenerSink>(scheduler_, std::move(listener));
+    auto sink = std::make_unique<ListenerSink>(*scheduler_, std::move(listener));
     const std::lock_guard lock(mutex_);
     const Ticket ticket = ++tickets_;
     commands_.push_back({ticket, std::move(request), std::move(sink)});
@@ -155,6 +162,19 @@ class SchedulerEngine::Impl {
     std::unique_ptr<ListenerSink> sink;
   };
 
+  // Held while the model is used, where others use it, too.
+  static std::unique_lock<FairMutex> take(FairMutex* turn) {
+    return turn != nullptr ? std::unique_lock(*turn) : std::unique_lock<FairMutex>();
+  }
+  std::unique_lock<FairMutex> take_turn() { return take(turn_); }
+  // A scheduler gives its memory back to the model.
+  struct InTurn {
+    FairMutex* turn;
+    void operator()(Scheduler* scheduler) const {
+      const auto mine = take(turn);
+      delete scheduler;
+    }
+  };
   void note_work() {
     if (!working_) moved_ = Clock::now();
     working_ = true;
@@ -165,14 +185,15 @@ class SchedulerEngine::Impl {
       std::vector<Command> commands;
       {
         std::unique_lock lock(mutex_);
-        working_ = scheduler_.busy() || !commands_.empty();
-        wake_.wait(lock, [&] { return stopping_ || routing_wanted_ || !commands_.empty() || scheduler_.busy(); });
+        working_ = scheduler_->busy() || !commands_.empty();
+        wake_.wait(lock, [&] { return stopping_ || routing_wanted_ || !commands_.empty() || scheduler_->busy(); });
         if (stopping_) break;
         commands.swap(commands_);
       }
+      const auto mine = take_turn();
       for (Command& command : commands) obey_or_refuse(command);
       tell_all();
-      if (scheduler_.busy()) scheduler_.step();
+      if (scheduler_->busy()) scheduler_->step();
       tell_all();
       // Without memory the figures stay as they are.
       static_cast<void>(guarded("note the status", [&]() -> Result<> {
@@ -180,6 +201,7 @@ class SchedulerEngine::Impl {
         return Ok{};
       }));
     }
+    const auto mine = take_turn();
     end_all({.end = RequestEnd::error,
              .error = Error{.code = "server.shutdown", .wanted = "time to finish", .found = "the server is ending"}});
     tell_all();
@@ -201,12 +223,12 @@ class SchedulerEngine::Impl {
   void obey(Command& command) {
     if (!command.request) {
       const auto found = running_.find(command.ticket);
-      if (found != running_.end()) scheduler_.cancel(found->second.id);
+      if (found != running_.end()) scheduler_->cancel(found->second.id);
       return;
     }
     Running& running = running_[command.ticket];
     running.sink = std::move(command.sink);
-    auto id = scheduler_.submit(*std::move(command.request), *running.sink);
+    auto id = scheduler_->submit(*std::move(command.request), *running.sink);
     if (id.ok()) {
       running.id = *id;
       running.sink->accept();
@@ -217,7 +239,7 @@ class SchedulerEngine::Impl {
 
   void end_all(const RequestOutcome& outcome) {
     for (auto& [ticket, running] : running_) {
-      if (running.id != 0) scheduler_.cancel(running.id);
+      if (running.id != 0) scheduler_->cancel(running.id);
       running.sink->end(outcome);
     }
   }
@@ -226,7 +248,7 @@ class SchedulerEngine::Impl {
     for (auto& [ticket, running] : running_) {
       const auto told = running.sink->tell();
       if (told.ok()) continue;
-      if (running.id != 0) scheduler_.cancel(running.id);
+      if (running.id != 0) scheduler_->cancel(running.id);
       running.sink->end({.end = RequestEnd::error, .error = told.error()});
       static_cast<void>(running.sink->tell());
     }
@@ -240,9 +262,9 @@ class SchedulerEngine::Impl {
     }
     auto snapshot = std::make_shared<RoutingSnapshot>();
     snapshot->steps = steps;
-    snapshot->all = scheduler_.routing();
+    snapshot->all = scheduler_->routing();
     for (const auto& [ticket, running] : running_) {
-      const auto counts = scheduler_.routing_of(running.id);
+      const auto counts = scheduler_->routing_of(running.id);
       if (!counts.empty()) snapshot->running[ticket].assign(counts.begin(), counts.end());
     }
     const std::lock_guard lock(mutex_);
@@ -250,7 +272,7 @@ class SchedulerEngine::Impl {
   }
 
   void note_status() {
-    const SchedulerStatus now = scheduler_.status();
+    const SchedulerStatus now = scheduler_->status();
     note_routing(now.steps);
     const std::lock_guard lock(mutex_);
     moved_ = Clock::now();
@@ -262,8 +284,9 @@ class SchedulerEngine::Impl {
     status_ = shown(now);
   }
 
-  Scheduler scheduler_;                // the thread's
-  std::map<Ticket, Running> running_;  // the thread's
+  FairMutex* turn_;
+  std::unique_ptr<Scheduler, InTurn> scheduler_;  // the thread's
+  std::map<Ticket, Running> running_;             // the thread's
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<Command> commands_;
@@ -275,11 +298,11 @@ class SchedulerEngine::Impl {
   bool working_ = false;
   bool stopping_ = false;
   Ticket tickets_ = 0;
-  std::thread thread_;  // last: it uses the rest
+  std::thread thread_;
 };
 
-SchedulerEngine::SchedulerEngine(Model& model, ThreadPool& pool, const SchedulerOptions& options)
-    : impl_(std::make_unique<Impl>(model, pool, options)) {}
+SchedulerEngine::SchedulerEngine(Model& model, ThreadPool& pool, const SchedulerOptions& options, FairMutex* turn)
+    : impl_(std::make_unique<Impl>(model, pool, options, turn)) {}
 SchedulerEngine::~SchedulerEngine() {
   impl_->stop();
 }

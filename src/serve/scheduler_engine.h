@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/fair_mutex.h"
 #include "base/thread_pool.h"
 #include "generate/scheduler.h"
 #include "model/model.h"
@@ -13,8 +14,8 @@ namespace moracle::serve {
 
 class SchedulerEngine final : public TokenEngine {
  public:
-  // Model and pool outlive it, and are its own to use while it lives.
-  SchedulerEngine(Model& model, ThreadPool& pool, const SchedulerOptions& options);
+  // Model and pool outlive it, and are its own to use while it lives; where others use them, too, all hold `turn`.
+  SchedulerEngine(Model& model, ThreadPool& pool, const SchedulerOptions& options, FairMutex* turn = nullptr);
   ~SchedulerEngine() override;
   SchedulerEngine(const SchedulerEngine&) = delete;
   SchedulerEngine& operator=(const SchedulerEngine&) = delete;

@@ -95,9 +95,11 @@ Server::~Server() {
 
 Result<std::unique_ptr<Server>> Server::open(const ServerOptions& options) {
   std::unique_ptr<Server> server(new Server);
-  server->parts_ = std::make_unique<Parts>(options);
+  ServerOptions settled = options;
+  MORACLE_TRY(settle_address(settled.access, settled.http.listen, settled.everybody));
+  server->parts_ = std::make_unique<Parts>(settled);
   Parts& parts = *server->parts_;
-  MORACLE_ASSIGN(parts.http, HttpServer::open(options.http, parts.service));
+  MORACLE_ASSIGN(parts.http, HttpServer::open(parts.options.http, parts.service));
   parts.service.attach(*parts.http);
   parts.http->start();
   return server;
@@ -112,7 +114,7 @@ void Server::set_progress(double done, double total) {
 }
 
 void Server::serve(Session& session, const ServedFacts& facts, const std::function<void()>& on_ready,
-                   const std::function<bool()>& ends) {
+                   const std::function<ServerWish()>& wish) {
   Parts& parts = *parts_;
   SchedulerOptions how = parts.options.scheduler;
   const std::int64_t most = session.info().max_positions;
@@ -120,7 +122,7 @@ void Server::serve(Session& session, const ServedFacts& facts, const std::functi
   // What one sequence can have of keys and values bounds it as well.
   if (const StateMemory memory = session.model().state_memory(); memory.budget > 0)
     how.context = std::min(how.context, memory.positions);
-  parts.engine = std::make_unique<SchedulerEngine>(session.model(), session.pool(), how);
+  parts.engine = std::make_unique<SchedulerEngine>(session.model(), session.pool(), how, parts.options.turn);
   ServedModel model{.text = &session.text(),
                     .engine = parts.engine.get(),
                     .context = how.context,
@@ -132,13 +134,14 @@ void Server::serve(Session& session, const ServedFacts& facts, const std::functi
   for (const auto& [kind, backend] : session.backends()) model.backends.emplace_back(kind, backend);
   parts.service.set_ready(model);
   on_ready();
-  Supervisor supervisor = Supervisor::from_environment();
+  Supervisor supervisor =
+      parts.options.supervised ? Supervisor::from_environment() : Supervisor({}, std::chrono::microseconds(0));
   const auto sign_of_life = [&] {
     supervisor.live(parts.engine->status().stalled_s <= parts.options.service.stall_s);
     std::this_thread::sleep_for(kPoll);
   };
   supervisor.ready();
-  while (!ends()) sign_of_life();
+  while (wish() == ServerWish::serve) sign_of_life();
   supervisor.stopping();
 
   parts.http->post([&parts] {
@@ -146,7 +149,7 @@ void Server::serve(Session& session, const ServedFacts& facts, const std::functi
     parts.http->drain();
   });
   const auto deadline = Clock::now() + std::chrono::duration<double>(parts.options.drain_s);
-  while (parts.service.busy() && Clock::now() < deadline) sign_of_life();
+  while (parts.service.busy() && Clock::now() < deadline && wish() != ServerWish::end) sign_of_life();
   parts.http->post([&parts] { parts.service.cancel_all(); });
   const auto last = Clock::now() + kLastWrites;
   while (parts.http->connections() > 0 && Clock::now() < last) std::this_thread::sleep_for(kPoll);

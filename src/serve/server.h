@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fair_mutex.h"
 #include "base/json.h"
 #include "base/result.h"
 #include "generate/scheduler.h"
@@ -22,8 +23,18 @@ struct ServerOptions {
   ServiceOptions service{};
   AccessRules access{};
   SchedulerOptions scheduler{};
-  int log = -1;         // descriptor; negative: none
-  double drain_s = 30;  // for replies that are under way at the end
+  bool supervised = false;    // systemd is told, where it started this process
+  bool everybody = false;     // may ask, without a key, at an address that others reach
+  int log = -1;               // descriptor; negative: none
+  double drain_s = 30;        // for replies that are under way at the end
+  FairMutex* turn = nullptr;  // held while the model computes; null: nobody else uses it
+};
+
+// What is wanted of a server that serves.
+enum class ServerWish : std::uint8_t {
+  serve,
+  drain,  // refuse what is new, finish what is under way within drain_s
+  end,    // now
 };
 
 // What a client should know about where its tokens come from.
@@ -46,10 +57,10 @@ class Server {
   // Of the load; callable from any thread.
   void set_progress(double done, double total);
 
-  // Serves until `ends` says so, which is asked twenty times a second; then finishes what is under way within drain_s.
-  // `on_ready` is called once requests are taken. Once for each server.
+  // Serves as `wish` says, which is asked twenty times a second, until the end. `on_ready` is called once requests are
+  // taken. Once for each server.
   void serve(Session& session, const ServedFacts& facts, const std::function<void()>& on_ready,
-             const std::function<bool()>& ends);
+             const std::function<ServerWish()>& wish);
 
  private:
   Server();

@@ -36,6 +36,9 @@ class Program {
   Program& operator=(const Program&) = delete;
   ~Program() {
     moracle_error_free(error_);
+    if (server_ != nullptr) {
+      EXPECT_EQ(moracle_server_close(server_), MORACLE_OK);
+    }
     if (scheduler_ != nullptr) {
       EXPECT_EQ(moracle_scheduler_close(scheduler_), MORACLE_OK);
     }
@@ -142,6 +145,17 @@ class Program {
     return code_.empty();
   }
 
+  // Listens, and tells where.
+  bool serve() {
+    char* json = nullptr;
+    if (!open_engine() || !ok(moracle_server_open(engine_, nullptr, &server_, &error_)) ||
+        !ok(moracle_server_json(server_, &json, &error_)))
+      return false;
+    moracle_free(json);
+    std::int32_t ended = 0;
+    return ok(moracle_server_stop(server_, &error_)) && ok(moracle_server_wait(server_, -1, &ended, &error_));
+  }
+
   [[nodiscard]] const std::string& made() const { return made_; }
   // Of the call or of the request that failed.
   [[nodiscard]] std::string code() const { return error_ != nullptr ? error_->code : code_; }
@@ -172,6 +186,7 @@ class Program {
   moracle_dense* dense_ = nullptr;
   moracle_engine* engine_ = nullptr;
   moracle_scheduler* scheduler_ = nullptr;
+  moracle_server* server_ = nullptr;
   std::string code_;
   std::string made_ = std::string(std::size_t{1} << 16, '\0').substr(0, 0);
 };
@@ -245,6 +260,9 @@ std::vector<Case> cases() {
     made.push_back({"dense", &Program::walk_dense, call});
     made.push_back({"generate", &Program::generate, call});
     made.push_back({"schedule", &Program::schedule, call});
+#ifdef MORACLE_SERVE
+    made.push_back({"serve", &Program::serve, call});
+#endif
   }
   return made;
 }

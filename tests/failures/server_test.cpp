@@ -64,7 +64,9 @@ class ServerFailures : public ::testing::TestWithParam<Call> {
     std::atomic<bool> ready{false};
     thread_ = std::thread([&] {
       spare_this_thread();
-      server_->serve(*session_, {}, [&] { ready = true; }, [this] { return ends_.load(); });
+      server_->serve(
+          *session_, {}, [&] { ready = true; },
+          [this] { return ends_ ? serve::ServerWish::drain : serve::ServerWish::serve; });
     });
     while (!ready) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

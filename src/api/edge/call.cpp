@@ -93,11 +93,6 @@ Error null_argument(std::string_view name) {
   return wrong_argument("null", name, "a pointer", "null");
 }
 
-Result<> check_not_null(const void* pointer, std::string_view name) {
-  if (pointer == nullptr) return null_argument(name);
-  return Ok{};
-}
-
 Result<> read_struct(const void* from, std::string_view name, std::size_t known, void* to) {
   if (from == nullptr) return Ok{};
   std::uint32_t size = 0;

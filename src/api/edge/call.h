@@ -48,7 +48,11 @@ moracle_status close(Kind kind, const void* handle) noexcept;
 [[nodiscard]] Error null_argument(std::string_view name);
 // An error of status MORACLE_INVALID.
 [[nodiscard]] Error wrong_argument(std::string rule, std::string_view name, std::string wanted, std::string found);
-Result<> check_not_null(const void* pointer, std::string_view name);
+template <class T>
+Result<> check_not_null(T* pointer, std::string_view name) {
+  if (pointer == nullptr) return null_argument(name);
+  return Ok{};
+}
 
 // A copy of a caller's struct, which may be of an earlier or later version: what is missing is zero, and what is not
 // known must be. Null: all zero. Errors: "argument.size", "argument.newer".

@@ -72,6 +72,8 @@ std::string_view to_string(Kind kind) {
       return "moracle_engine";
     case Kind::scheduler:
       return "moracle_scheduler";
+    case Kind::server:
+      return "moracle_server";
   }
   return "handle";
 }

@@ -10,7 +10,7 @@
 
 namespace moracle::api {
 
-enum class Kind : std::uint8_t { pool = 1, checkpoint, experts, dense, engine, scheduler };
+enum class Kind : std::uint8_t { pool = 1, checkpoint, experts, dense, engine, scheduler, server };
 [[nodiscard]] std::string_view to_string(Kind kind);
 
 // The handle of an object. Throws std::bad_alloc.

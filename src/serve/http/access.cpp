@@ -64,31 +64,50 @@ Result<ApiKey> make_key(std::string name, std::string key) {
                .found = printable ? std::to_string(key.size()) + " characters" : "others"};
 }
 
-Result<std::vector<ApiKey>> read_keys(const std::filesystem::path& file) {
-  MORACLE_ASSIGN(const std::string text, read_text(file, kKeyFileBytes));
+Result<std::vector<ApiKey>> parse_keys(const std::vector<std::string>& lines) {
   std::vector<ApiKey> keys;
   std::set<std::string> names;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = trimmed(std::string_view(text).substr(begin, end - begin));
-    begin = end + 1;
+  for (const std::string& text : lines) {
+    const std::string_view line = trimmed(text);
     if (line.empty() || line.starts_with('#')) continue;
     const std::size_t colon = line.find(':');
     std::string name(colon == std::string_view::npos ? std::string_view() : trimmed(line.substr(0, colon)));
     if (name.empty()) name = "key" + std::to_string(keys.size() + 1);
     auto key = make_key(name, std::string(colon == std::string_view::npos ? line : trimmed(line.substr(colon + 1))));
-    if (!key.ok() || !names.insert(name).second) {
-      Error error = key.ok()
-                        ? Error{.code = "access.keys", .wanted = "names that differ", .found = "'" + name + "' twice"}
-                        : key.error();
-      error.file = file.string();
-      return error;
-    }
+    if (!key.ok()) return key.error();
+    if (!names.insert(name).second)
+      return Error{.code = "access.keys", .wanted = "names that differ", .found = "'" + name + "' twice"};
     keys.push_back(*std::move(key));
   }
-  if (keys.empty())
-    return Error{.code = "access.keys", .file = file.string(), .wanted = "lines name:key", .found = "none"};
+  if (keys.empty()) return Error{.code = "access.keys", .wanted = "lines name:key", .found = "none"};
   return keys;
+}
+
+Result<std::vector<ApiKey>> read_keys(const std::filesystem::path& file) {
+  MORACLE_ASSIGN(const std::string text, read_text(file, kKeyFileBytes));
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  auto keys = parse_keys(lines);
+  if (keys.ok()) return keys;
+  Error error = keys.error();
+  error.file = file.string();
+  return error;
+}
+
+Result<> settle_address(AccessRules& rules, const std::string& listen, bool everybody) {
+  rules.checks_host = !listen.starts_with("unix:");
+  if (!rules.checks_host || is_loopback(listen)) return Ok{};
+  rules.allowed_hosts.push_back(listen);
+  if (!rules.keys.empty() || everybody) return Ok{};
+  return Error{.code = "access.open",
+               .where = listen,
+               .wanted = "a key, as others reach this address",
+               .found = "none",
+               .advice = "give keys, or say that everybody may ask"};
 }
 
 bool is_loopback(std::string_view host) {

@@ -20,6 +20,8 @@ struct ApiKey {
 // Lines "name:key" or "key"; empty lines and those that begin with # are left out. Errors: those of read_text,
 // "access.keys" (no key, one that is too short, a name given twice).
 Result<std::vector<ApiKey>> read_keys(const std::filesystem::path& file);
+// The same of lines that are not in a file. Error: "access.keys".
+Result<std::vector<ApiKey>> parse_keys(const std::vector<std::string>& lines);
 // One key of a command line or variable. Error: "access.keys".
 Result<ApiKey> make_key(std::string name, std::string key);
 
@@ -29,6 +31,10 @@ struct AccessRules {
   std::vector<std::string> cors_origins{};   // exact
   bool checks_host = true;                   // false: of a socket that no browser reaches
 };
+
+// What the address says of who asks: browsers do not reach a Unix socket, and who is not on this machine needs a key or
+// `everybody`. Error: "access.open".
+Result<> settle_address(AccessRules& rules, const std::string& listen, bool everybody);
 
 // What of a request decides.
 struct AccessRequest {

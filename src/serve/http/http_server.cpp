@@ -1,5 +1,6 @@
 #include "serve/http/http_server.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -50,6 +51,12 @@ std::string peer_of(const tcp::socket& socket) {
 }
 std::string peer_of(const stream_protocol::socket& /*socket*/) {
   return "";
+}
+
+// Programs that this process starts have no part in it.
+template <class Any>
+void keep_to_process(Any& socket) {
+  fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
 }
 
 void set_options(tcp::socket& socket) {
@@ -166,6 +173,7 @@ class HttpServer::Impl {
   error_code open_acceptor(Acceptor& acceptor, const Endpoint& endpoint) {
     error_code error;
     acceptor.open(endpoint.protocol(), error);
+    if (!error) keep_to_process(acceptor);
     if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
     if (!error) acceptor.bind(endpoint, error);
     if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
@@ -186,6 +194,7 @@ class HttpServer::Impl {
         accepting_ = true;
         return;
       }
+      keep_to_process(socket);
       set_options(socket);
       std::string peer = peer_of(socket);
       add(Socket(std::move(socket)), std::move(peer));
