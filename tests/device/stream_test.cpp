@@ -2,10 +2,12 @@
 // keep.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <limits>
 
 #include "device/kernels_fixture.h"
 #include "kernels/cards.h"
+#include "kernels/cuda/decode/records.h"
 #include "kernels/kernel.h"
 
 namespace moracle {
@@ -281,6 +283,55 @@ TEST_F(DeviceKernelsTest, StreamedInputsThatAreNotFinite) {
     EXPECT_TRUE(std::all_of(out.begin(), out.begin() + 2048, [](float v) { return std::isfinite(v); }));
     EXPECT_TRUE(std::none_of(out.begin() + 2048, out.end(), [](float v) { return std::isfinite(v); }));
   }
+}
+
+// Register `r` of a lane holds row lane / 4 + 8 (r % 2), its bytes columns 8 (lane % 4) + 4 (r / 2) + 0, 2, 1, 3 of 32
+// (PTX ISA, "Register Fragments" of wgmma.m64nNk32): a lane's 16 bytes of 8-bit codes, and of 4-bit ones each word's
+// even codes, then its odd ones.
+TEST(StreamedExperts, RecordsHoldFragmentsOfBytes) {
+  constexpr std::array<int, 4> kPlaces{0, 2, 1, 3};
+  for (const RecordKind kind : {RecordKind::int8_row, RecordKind::e4m3_split, RecordKind::int4_bf16}) {
+    const cuda::RecordForm form = cuda::record_form(kind);
+    const int bits = cuda::bits_of(form.code);
+    const RecordArgs args{.records = 1,
+                          .columns = 128,
+                          .tile_rows = 16,
+                          .first_row = 0,
+                          .bytes = static_cast<std::uint64_t>(cuda::record_bytes(form, 128)),
+                          .tile_bytes = static_cast<std::uint64_t>(cuda::tile_bytes(form, 128))};
+    for (int row = 0; row < 16; ++row) {
+      for (int column = 0; column < 128; ++column) {
+        const int lane = row % 8 * 4 + column % 32 / 8;
+        const int reg = row / 8 + column % 8 / 4 * 2;
+        const int byte = kPlaces[static_cast<std::size_t>(column % 4)];
+        const cuda::CodePlace place = cuda::place_of(args, row, column % 8);
+        const std::uint64_t word = cuda::words_offset(form, args, row, column / 8 * 8) +
+                                   static_cast<std::uint64_t>(cuda::word_step(form, place, column % 8));
+        const std::uint32_t held = cuda::code_bits(form.code, bits == 8 ? 0xFF : 0xF, place);
+        if (bits == 8) {
+          EXPECT_EQ(word, static_cast<std::uint64_t>(column / 32 * 512 + lane * 16 + reg * 4));
+          EXPECT_EQ(held, 0xFFU << (8 * byte));
+        } else {
+          EXPECT_EQ(word,
+                    static_cast<std::uint64_t>(column / 64 * 512 + lane * 16 + column % 64 / 32 * 8 + reg / 2 * 4));
+          EXPECT_EQ(held, 0xFU << (8 * byte + 4 * (reg % 2)));
+        }
+      }
+    }
+  }
+}
+
+TEST(StreamedExperts, BytesWhereBothAreBytes) {
+  using cuda::Operand;
+  EXPECT_EQ(cuda::operand_of(RecordKind::int8_row, InputKind::int8_token), Operand::int8);
+  EXPECT_EQ(cuda::operand_of(RecordKind::int4_f16, InputKind::int8_token), Operand::int8);
+  EXPECT_EQ(cuda::operand_of(RecordKind::int4_bf16, InputKind::e4m3_token), Operand::e4m3);
+  EXPECT_EQ(cuda::operand_of(RecordKind::e4m3_row, InputKind::e4m3_tensor), Operand::e4m3);
+  EXPECT_EQ(cuda::operand_of(RecordKind::e4m3_split, InputKind::e4m3_group), Operand::e4m3);
+  // Scales of 128 columns of int8 weights, and E2M1 under scales of its own, are multiplied as bf16.
+  EXPECT_EQ(cuda::operand_of(RecordKind::int8_split, InputKind::int8_token), Operand::bf16);
+  EXPECT_EQ(cuda::operand_of(RecordKind::mxfp4, InputKind::e4m3_tensor), Operand::bf16);
+  EXPECT_EQ(cuda::operand_of(RecordKind::e4m3_row, InputKind::bf16), Operand::bf16);
 }
 
 TEST(StreamedExperts, WhatRecordsCannotHold) {

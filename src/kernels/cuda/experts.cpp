@@ -102,8 +102,9 @@ class Experts final : public PackedExperts {
       args.tiles = arena.take<std::int32_t>(count(4 * (1 + most_row_tiles(pairs, args.experts)))).data();
       args.x_codes = arena.take<std::uint16_t>(count(inputs * args.gate.cols)).data();
       if (args.pack.input != InputKind::bf16) {
-        args.x_scales = arena.take<float>(count(inputs)).data();
-        args.h_scales = arena.take<float>(count(pairs)).data();
+        const bool blocks = args.pack.input == InputKind::e4m3_group;
+        args.x_scales = arena.take<float>(count(inputs * (blocks ? args.gate.cols / 128 : 1))).data();
+        args.h_scales = arena.take<float>(count(pairs * (blocks ? args.down.cols / 128 : 1))).data();
         args.h = arena.take<float>(count(pairs * args.gate.rows)).data();
       }
       args.h_codes = arena.take<std::uint16_t>(count(pairs * args.gate.rows)).data();

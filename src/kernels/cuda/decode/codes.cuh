@@ -125,11 +125,6 @@ struct StreamedWeights {
     sums[2] += lower * d[2];
     sums[3] += lower * d[3];
   }
-
- private:
-  static __device__ __forceinline__ float both_parts(std::uint32_t scale) {
-    return __uint_as_float(scale << 16) + __uint_as_float(scale & 0xFFFF0000U);
-  }
 };
 
 // Half `half` of a record's kPairs x 64 columns: sums[0..1] of row lane / 4 and the lane's two tokens, sums[2..3] of

@@ -54,6 +54,27 @@ constexpr RecordForm record_form(RecordKind kind) {
   }
   return {DeviceCode::bf16, 0, 0, false, true, 512, 1.0F, 1.0F};
 }
+// What grouped products multiply (kernels/cuda/prefill).
+enum class Operand { bf16, int8, e4m3 };
+// Bytes where both the weights and the inputs of a scheme are bytes exactly.
+constexpr Operand operand_of(RecordKind records, InputKind input) {
+  const bool int8 = input == InputKind::int8_token || input == InputKind::int8_tensor;
+  const bool e4m3 = input == InputKind::e4m3_token || input == InputKind::e4m3_tensor;
+  switch (records) {
+    case RecordKind::int4_bf16:
+    case RecordKind::int4_f16:
+      return int8 ? Operand::int8 : e4m3 ? Operand::e4m3 : Operand::bf16;
+    case RecordKind::int8_row:
+      return int8 ? Operand::int8 : Operand::bf16;
+    case RecordKind::e4m3_row:
+      return e4m3 ? Operand::e4m3 : Operand::bf16;
+    case RecordKind::e4m3_split:
+      return input == InputKind::e4m3_group ? Operand::e4m3 : Operand::bf16;
+    default:
+      break;
+  }
+  return Operand::bf16;
+}
 // Columns that codes and scales come in.
 constexpr int record_step(const RecordForm& form) {
   return form.group > kPairColumns ? form.group : kPairColumns;

@@ -72,7 +72,11 @@ inline constexpr int kCodeWords = bits_of(record_form(kKind).code) / 4;  // 16-b
 template <RecordKind kKind>
 using CodeWords = uint4[kCodeWords<kKind>];
 
-// A scale as the sum of two in bf16.
+// A scale that is kept as the sum of two in bf16.
+__device__ __forceinline__ float both_parts(std::uint32_t scale) {
+  return __uint_as_float(scale << 16) + __uint_as_float(scale & 0xFFFF0000U);
+}
+// The same while it multiplies codes.
 struct SplitScale {
   std::uint32_t first;
   std::uint32_t rest;

@@ -1,21 +1,23 @@
-// Inputs of grouped products: rows of f32 to bf16 in the order of columns that records have (permuted).
+// Inputs of grouped products: rows of f32 to bf16 or bytes in the order of columns that records have (permuted).
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/arithmetic.h"
 #include "kernels/cuda/decode/ptx.cuh"
+#include "kernels/cuda/decode/records.h"
 
 namespace moracle::cuda {
 
-// Rows that the scheme quantizes. bf16 holds the codes' numbers; scales of groups are multiplied in, which rounds to
-// bf16 what is no power of two, and those of rows go to `scales`.
+// Rows that the scheme quantizes. As bytes codes are kept, and their scales, of rows or of groups. bf16 holds the codes'
+// numbers: scales of groups are multiplied in, which rounds to bf16 what is no power of two, those of rows are kept.
 struct QuantizeArgs {
   const std::uint8_t* weights;  // of expert 0, which has its stored input scale at `stored`
   std::uint64_t expert_bytes;
   std::uint64_t stored;
   InputKind kind;
-  float factor;  // of what is written
+  Operand operand;
+  float factor;  // of what is written as bf16
   std::int32_t columns;
   const float* from;
   std::int32_t experts;
@@ -23,7 +25,7 @@ struct QuantizeArgs {
   const std::int32_t* pairs;    // null: rows are tokens
   std::int32_t top_k;           // 0: a pair's row is its own, else its token's
   std::uint16_t* codes;
-  float* scales;
+  float* scales;  // [rows], or of bytes in groups [rows, columns / 128]
 };
 void quantize_rows(const QuantizeArgs& args, int rows, cudaStream_t stream);
 
@@ -31,6 +33,11 @@ void quantize_rows(const QuantizeArgs& args, int rows, cudaStream_t stream);
 // and 24 further.
 __device__ __forceinline__ int first_column(int i) {
   return i / 4 * 32 + i % 4 / 2 * 4 + i % 2 * 2;
+}
+
+// Of bytes, the first of the four columns that make the first half of the `i`-th eight; the others are 8 further.
+__device__ __forceinline__ int first_byte_column(int i) {
+  return i / 4 * 32 + i % 2 * 16 + i % 4 / 2 * 4;
 }
 
 // By a whole block: a row times `factor`.
@@ -91,8 +98,28 @@ __device__ __forceinline__ float2 group_max(int group, const float2 (&x)[4]) {
   return make_float2(first, last);
 }
 
-// By kOfRow threads: a warp, or a whole block.
-template <int kOfRow>
+// Codes of four neighbours in the order of a fragment: the first, the third, the second, the fourth. Of E4M3 or int8, as
+// input_code makes them.
+__device__ __forceinline__ std::uint32_t four_bytes(Operand operand, float2 left, float2 right, float divisor) {
+  const float steps[4] = {left.x / divisor, right.x / divisor, left.y / divisor, right.y / divisor};
+  if (operand == Operand::e4m3) {
+    std::uint16_t low = 0;
+    std::uint16_t high = 0;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(steps[1]), "f"(steps[0]));
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(steps[3]), "f"(steps[2]));
+    return low | static_cast<std::uint32_t>(high) << 16;
+  }
+  std::uint32_t codes = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float code = fminf(fmaxf(rintf(steps[i]), -127.0F), 127.0F);
+    codes |= (static_cast<std::uint32_t>(static_cast<int>(code)) & 255U) << (8 * i);
+  }
+  return codes;
+}
+
+// By kOfRow threads: a warp, or a whole block. Each forms eight neighbours of the row at a time.
+template <int kOfRow, bool kBytes>
 __device__ __forceinline__ void quantize_row(const QuantizeArgs& args, int row) {
   std::int64_t source = row;
   float stored = 1.0F;
@@ -106,7 +133,8 @@ __device__ __forceinline__ void quantize_row(const QuantizeArgs& args, int row) 
     if (args.top_k > 0) source = __ldg(args.pairs + row) / args.top_k;
   }
   const float* const from = args.from + source * args.columns;
-  auto* const to = reinterpret_cast<uint4*>(args.codes + static_cast<std::int64_t>(row) * args.columns);
+  auto* const to = reinterpret_cast<std::uint8_t*>(args.codes) +
+                   static_cast<std::int64_t>(row) * args.columns * (kBytes ? 1 : 2);
   const int count = args.columns / 8;
   const int thread = static_cast<int>(threadIdx.x) % kOfRow;
   const int group = input_group(args.kind);
@@ -128,8 +156,10 @@ __device__ __forceinline__ void quantize_row(const QuantizeArgs& args, int row) 
     float2 x[4] = {};
     if (i < count) {
 #pragma unroll
-      for (int lane = 0; lane < 4; ++lane)
-        x[lane] = __ldg(reinterpret_cast<const float2*>(from + first_column(i) + lane * 8));
+      for (int lane = 0; lane < 4; ++lane) {
+        const int column = kBytes ? first_byte_column(i) + lane / 2 * 8 + lane % 2 * 2 : first_column(i) + lane * 8;
+        x[lane] = __ldg(reinterpret_cast<const float2*>(from + column));
+      }
     }
     InputScale scales[2] = {scale, scale};
     if (group > 0) {
@@ -138,15 +168,31 @@ __device__ __forceinline__ void quantize_row(const QuantizeArgs& args, int row) 
       scales[1] = group > 16 ? scales[0] : input_scale(args.kind, most.y, stored);
     }
     if (i >= count) continue;
-    std::uint32_t words[4];
+    if constexpr (kBytes) {
+      if (group > 0 && i % 16 == 0)
+        args.scales[static_cast<std::int64_t>(row) * (count / 16) + i / 16] = scales[0].scale;
+      reinterpret_cast<uint2*>(to)[i] =
+          make_uint2(four_bytes(args.operand, x[0], x[1], scales[0].divisor),
+                     four_bytes(args.operand, x[2], x[3], scales[0].divisor));
+    } else {
+      std::uint32_t words[4];
 #pragma unroll
-    for (int lane = 0; lane < 4; ++lane) {
-      const InputScale& own = scales[lane / 2];
-      const float times = args.factor * (group > 0 ? own.scale : 1.0F);
-      words[lane] = bf16_pair(decode_bf16(input_code(args.kind, x[lane].x, own)) * times,
-                              decode_bf16(input_code(args.kind, x[lane].y, own)) * times);
+      for (int lane = 0; lane < 4; ++lane) {
+        const InputScale& own = scales[lane / 2];
+        const float times = args.factor * (group > 0 ? own.scale : 1.0F);
+        words[lane] = bf16_pair(decode_bf16(input_code(args.kind, x[lane].x, own)) * times,
+                                decode_bf16(input_code(args.kind, x[lane].y, own)) * times);
+      }
+      reinterpret_cast<uint4*>(to)[i] = make_uint4(words[0], words[1], words[2], words[3]);
     }
-    to[i] = make_uint4(words[0], words[1], words[2], words[3]);
+  }
+}
+template <int kOfRow>
+__device__ __forceinline__ void quantize_row(const QuantizeArgs& args, int row) {
+  if (args.operand == Operand::bf16) {
+    quantize_row<kOfRow, false>(args, row);
+  } else {
+    quantize_row<kOfRow, true>(args, row);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/decode/records.h"
 #include "kernels/cuda/prefill/list.cuh"
 
 namespace moracle::cuda {
@@ -19,10 +20,10 @@ struct GroupedArgs {
   std::int32_t record_columns;
   std::int32_t columns;         // a multiple of 64
   std::int32_t row_tiles;       // of 16 weight rows
-  const std::uint16_t* inputs;  // [rows, columns] in bf16, permuted
+  const void* inputs;           // [rows, columns] in bf16, or bytes, permuted
   const std::int32_t* pairs;    // null: a row's inputs are its own; else those of token pairs[row] / top_k
   std::int32_t top_k;
-  const float* scales;  // of inputs, as many as these have rows; null: they are 1
+  const float* scales;  // of inputs: one a row, of E4M3 in blocks [rows, columns / 128]; null: they are 1
   const RowTile* list;
   const std::int32_t* listed;
   std::uint16_t* out;  // [rows, out_columns] in bf16; of hidden rows permuted
@@ -30,14 +31,14 @@ struct GroupedArgs {
   std::int32_t out_columns;
   std::int32_t most_rows;  // of a tile
   Epilogue epilogue;
-  GateArgs gate;
+  GateArgs gate;  // a limit of none is infinite
 };
 
 // The whole pass of a call of any size over a pack in records.
 int launch_grouped(const ExpertsArgs& args, cudaStream_t stream);
 
 // One product for a kind of weights. Files of their own define the instances (grouped.cu.in).
-template <RecordKind kKind>
+template <RecordKind kKind, Operand kOperand>
 int launch_grouped_as(const GroupedArgs& args, int blocks, cudaStream_t stream);
 
 }  // namespace moracle::cuda

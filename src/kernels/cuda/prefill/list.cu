@@ -1,5 +1,7 @@
-// The steps around grouped products: inputs in bf16, rows sorted by expert and listed in tiles, the weighted sum.
+// The steps around grouped products: inputs in bf16 or bytes, rows sorted by expert and listed in tiles, the weighted sum.
 #include "kernels/cuda/prefill/list.cuh"
+
+#include <limits>
 
 #include "kernels/cuda/decode/ptx.cuh"
 #include "kernels/cuda/decode/records.h"
@@ -178,6 +180,8 @@ __global__ void __launch_bounds__(kThreads) add_choices(const __grid_constant__ 
 }
 
 GroupedArgs grouped(const ExpertsArgs& args, const MatrixArgs& matrix, int most_rows) {
+  GateArgs gate = by_sigmoid(args.activation);
+  if (!(gate.limit > 0.0F)) gate.limit = std::numeric_limits<float>::infinity();
   return {.weights = args.pack.weights + matrix.codes,
           .expert_bytes = args.pack.expert_bytes,
           .tile_bytes = matrix.records.tile_bytes,
@@ -196,29 +200,35 @@ GroupedArgs grouped(const ExpertsArgs& args, const MatrixArgs& matrix, int most_
           .out_columns = matrix.rows,
           .most_rows = most_rows,
           .epilogue = Epilogue::out,
-          .gate = by_sigmoid(args.activation)};
+          .gate = gate};
 }
 
-int launch_products(RecordKind kind, const GroupedArgs& products, int blocks, cudaStream_t stream) {
+int launch_products(RecordKind kind, Operand operand, const GroupedArgs& products, int blocks, cudaStream_t stream) {
+  const auto launch = [&]<RecordKind kKind, Operand... kBytes>() {
+    int error = cudaErrorInvalidValue;
+    if (operand == Operand::bf16) error = launch_grouped_as<kKind, Operand::bf16>(products, blocks, stream);
+    ((operand == kBytes ? void(error = launch_grouped_as<kKind, kBytes>(products, blocks, stream)) : void()), ...);
+    return error;
+  };
   switch (kind) {
     case RecordKind::int4_bf16:
-      return launch_grouped_as<RecordKind::int4_bf16>(products, blocks, stream);
+      return launch.template operator()<RecordKind::int4_bf16, Operand::int8, Operand::e4m3>();
     case RecordKind::int4_f16:
-      return launch_grouped_as<RecordKind::int4_f16>(products, blocks, stream);
+      return launch.template operator()<RecordKind::int4_f16, Operand::int8, Operand::e4m3>();
     case RecordKind::int8_row:
-      return launch_grouped_as<RecordKind::int8_row>(products, blocks, stream);
+      return launch.template operator()<RecordKind::int8_row, Operand::int8>();
     case RecordKind::int8_split:
-      return launch_grouped_as<RecordKind::int8_split>(products, blocks, stream);
+      return launch.template operator()<RecordKind::int8_split>();
     case RecordKind::e4m3_row:
-      return launch_grouped_as<RecordKind::e4m3_row>(products, blocks, stream);
+      return launch.template operator()<RecordKind::e4m3_row, Operand::e4m3>();
     case RecordKind::e4m3_split:
-      return launch_grouped_as<RecordKind::e4m3_split>(products, blocks, stream);
+      return launch.template operator()<RecordKind::e4m3_split, Operand::e4m3>();
     case RecordKind::mxfp4:
-      return launch_grouped_as<RecordKind::mxfp4>(products, blocks, stream);
+      return launch.template operator()<RecordKind::mxfp4>();
     case RecordKind::nvfp4:
-      return launch_grouped_as<RecordKind::nvfp4>(products, blocks, stream);
+      return launch.template operator()<RecordKind::nvfp4>();
     case RecordKind::bf16:
-      return launch_grouped_as<RecordKind::bf16>(products, blocks, stream);
+      return launch.template operator()<RecordKind::bf16>();
     case RecordKind::none:
       break;
   }
@@ -232,14 +242,16 @@ int launch_grouped(const ExpertsArgs& args, cudaStream_t stream) {
   if (const cudaError_t error = count_multiprocessors(blocks); error != cudaSuccess) return error;
   const int pairs = args.tokens * args.top_k;
   const int shares = static_cast<int>(pair_shares(pairs));
-  const int most_rows = pairs <= kFewRows * args.experts ? kFewTileRows : kMostTileRows;
   const bool plain = args.pack.input == InputKind::bf16;
   const bool by_pair = args.planes > 0;  // each pair has inputs of its own
-  const bool scaled = input_group(args.pack.input) == 0;
+  const Operand operand = operand_of(args.pack.records, args.pack.input);
+  const int most_rows = pairs <= kFewRows * args.experts ? kFewTileRows : kMostTileRows;
+  const bool scaled = input_group(args.pack.input) == 0 || operand != Operand::bf16;
   QuantizeArgs inputs{.weights = args.pack.weights,
                       .expert_bytes = args.pack.expert_bytes,
                       .stored = args.gate.input_scale,
                       .kind = args.pack.input,
+                      .operand = operand,
                       .factor = record_form(args.pack.records).input_factor,
                       .columns = args.gate.cols,
                       .from = args.x,
@@ -265,7 +277,7 @@ int launch_grouped(const ExpertsArgs& args, cudaStream_t stream) {
   products.scales = inputs.scales;
   products.out = args.h_codes;
   products.whole = args.h;
-  if (const int error = launch_products(args.pack.records, products, blocks, stream); error != cudaSuccess)
+  if (const int error = launch_products(args.pack.records, operand, products, blocks, stream); error != cudaSuccess)
     return error;
   products = grouped(args, args.down, most_rows);
   products.inputs = args.h_codes;
@@ -281,7 +293,7 @@ int launch_grouped(const ExpertsArgs& args, cudaStream_t stream) {
     quantize_rows(inputs, pairs, stream);
     products.scales = inputs.scales;
   }
-  if (const int error = launch_products(args.pack.records, products, blocks, stream); error != cudaSuccess)
+  if (const int error = launch_products(args.pack.records, operand, products, blocks, stream); error != cudaSuccess)
     return error;
   add_choices<<<static_cast<unsigned>(args.tokens), kThreads, 0, stream>>>(args);
   return cudaGetLastError();

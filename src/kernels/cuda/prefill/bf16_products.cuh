@@ -1,0 +1,101 @@
+// Products of bf16: codes become fragments in registers, each under its scale; what comes next is decoded while a product
+// is under way.
+#pragma once
+
+#include "kernels/cuda/prefill/plan.cuh"
+
+namespace moracle::cuda {
+
+template <class Plan>
+class Bf16Products {
+  using Ring = GroupedRing<Plan>;
+  using Place = typename Ring::Place;
+  using Scales = typename Plan::Scales;
+  static constexpr RecordKind kKind = Plan::kKind;
+  static constexpr int kHalves = Plan::kHalves;
+  static constexpr int kStages = Plan::kStages;
+  static constexpr int kTileCodes = Plan::kTileCodes;
+
+ public:
+  using Sums = float[kHalves][Plan::kMostRows / 2];
+  static constexpr float kOutputFactor = 1.0F;  // of sums
+
+  __device__ __forceinline__ Bf16Products(const Ring& ring, int columns) : ring_(ring), columns_(columns) {}
+
+  // The products of a tile of kWidth rows.
+  template <int kWidth>
+  __device__ __forceinline__ void multiply(Sums& sums, Place& at) const {
+    Fragments fragments[2];
+    ring_.wait_stage(at);
+    Held held;
+    load(held, at.stage, 0);
+    ScaledWeights<kKind>::decode(fragments[0], held.words, held.scales);
+    const int stages = columns_ / kStageColumns;
+#pragma unroll 1
+    for (int s = 0; s < stages; s += 3 - kHalves) {
+      multiply_batch<kWidth, 0>(sums, fragments, at, s, stages);
+      if (kHalves == 2) multiply_batch<kWidth, 1>(sums, fragments, at, s, stages);
+      if (kHalves == 1 && s + 1 < stages) multiply_batch<kWidth, 1>(sums, fragments, at, s + 1, stages);
+    }
+    wait_products<0>();
+    // Sums are read behind the wait alone.
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+#pragma unroll
+      for (int i = 0; i < kWidth / 2; ++i) asm volatile("" : "+f"(sums[half][i])::"memory");
+    }
+    arrive_warp(ring_.empty(at.stage == 0 ? kStages - 1 : at.stage - 1), lane_of_warp());
+  }
+  [[nodiscard]] static __device__ __forceinline__ float number(float sum) { return sum; }
+
+ private:
+  // What four fragments of one of the thread's two products are made of.
+  struct Held {
+    CodeWords<kKind> words;
+    uint2 scales;
+  };
+  __device__ __forceinline__ void load(Held& held, std::uint32_t stage, int half) const {
+    const std::uint32_t tile = static_cast<std::uint32_t>(first_tile_of_warp<kHalves>() + half * 4);
+#pragma unroll
+    for (int i = 0; i < kCodeWords<kKind>; ++i)
+      held.words[i] = load_shared_16(ring_.weights_at(stage) + tile * kTileCodes + i * 512 + lane_of_warp() * 16);
+    held.scales =
+        Scales::load(ring_.weights_at(stage) + kTileTiles * kTileCodes + tile * Scales::kBytes, lane_of_warp());
+  }
+
+  // The product of stage `s` that fragments[kBuffer] hold, while the fragments of what comes next are decoded.
+  template <int kWidth, int kBuffer>
+  __device__ __forceinline__ void multiply_batch(Sums& sums, Fragments (&fragments)[2], Place& at, int s,
+                                                 int stages) const {
+    constexpr int kHalf = kHalves == 2 ? kBuffer : 0;
+    constexpr bool kLast = kHalf == kHalves - 1;  // of the stage
+    const std::uint64_t rows = swizzled_rows(ring_.rows_at(at.stage));
+    const std::uint32_t before = at.stage == 0 ? kStages - 1 : at.stage - 1;
+    open_products();
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      multiply_group<kWidth>(sums[kHalf], fragments[kBuffer][i], rows + i * 2, i > 0 || s > 0 ? 1 : 0);
+    commit_products();
+    Place next = at;
+    if constexpr (kLast) next.step();
+    if (kLast && s + 1 < stages) ring_.wait_stage(next);
+    // Behind the last stage what is read is not used. Long codes would be loaded into fragments that are being
+    // multiplied.
+    Held held;
+    if (kCodeWords<kKind> == 1) load(held, next.stage, kLast ? 0 : 1);
+    wait_products<1>();
+    if (kCodeWords < kKind >> 1) load(held, next.stage, kLast ? 0 : 1);
+    // What was multiplied before is done, the last of the stage before among it.
+    if (kHalf == 0 && s > 0) arrive_warp(ring_.empty(before), lane_of_warp());
+    ScaledWeights<kKind>::decode(fragments[1 - kBuffer], held.words, held.scales);
+    // They are ready before the next products open.
+#pragma unroll
+    for (int i = 0; i < 16; ++i) asm volatile("" : "+r"(fragments[1 - kBuffer][i / 4][i % 4])::"memory");
+    at = next;
+  }
+
+  const Ring& ring_;
+  int columns_;
+};
+
+}  // namespace moracle::cuda

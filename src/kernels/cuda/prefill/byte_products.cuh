@@ -1,0 +1,244 @@
+// Products of bytes: codes become E4M3 or signed integers, of which records hold the fragments, and are multiplied 128
+// columns at a time. Those sums are whole numbers or keep 14 bits; under their scales they are added in f32.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <type_traits>
+
+#include "kernels/cuda/prefill/plan.cuh"
+
+namespace moracle::cuda {
+
+// Fragments of 16 rows and 64 columns, two of 32 columns, and what their numbers are to be multiplied by.
+template <RecordKind kKind, Operand kOperand>
+struct ByteWeights;
+
+using ByteFragments = std::uint32_t[4];
+
+template <RecordKind kKind>
+struct ByteWeights<kKind, Operand::e4m3> {
+  // 8-bit codes as they are. Scales carry what codes lack as bf16 (records.h).
+  static constexpr float kFactor = 1.0F / record_form(kKind).code_factor;
+  static __device__ __forceinline__ void decode(ByteFragments* to, const uint4 (&words)[2]) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      to[i][0] = words[i].x;
+      to[i][1] = words[i].y;
+      to[i][2] = words[i].z;
+      to[i][3] = words[i].w;
+    }
+  }
+};
+
+template <>
+struct ByteWeights<RecordKind::int8_row, Operand::int8> {
+  static constexpr float kFactor = 1.0F;
+  static __device__ __forceinline__ void decode(ByteFragments* to, const uint4 (&words)[2]) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      to[i][0] = words[i].x ^ 0x80808080U;
+      to[i][1] = words[i].y ^ 0x80808080U;
+      to[i][2] = words[i].z ^ 0x80808080U;
+      to[i][3] = words[i].w ^ 0x80808080U;
+    }
+  }
+};
+
+// Even 4-bit codes of a word are of row g, odd ones of row g + 8, in the order of bytes.
+template <class Bytes>
+struct Int4Bytes {
+  static __device__ __forceinline__ void decode(ByteFragments* to, const uint4 (&words)[1]) {
+    const std::uint32_t four[4] = {words[0].x, words[0].y, words[0].z, words[0].w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      to[i / 2][i % 2 * 2] = Bytes::even(four[i]);
+      to[i / 2][i % 2 * 2 + 1] = Bytes::odd(four[i]);
+    }
+  }
+};
+// 16 (code - 8): codes in the upper bits, the highest of which two's complement inverts.
+struct SixteenTimes {
+  static constexpr float kFactor = 1.0F / 16;
+  static __device__ __forceinline__ std::uint32_t even(std::uint32_t word) { return odd(word << 4); }
+  static __device__ __forceinline__ std::uint32_t odd(std::uint32_t word) {
+    return (word & 0xF0F0F0F0U) ^ 0x80808080U;
+  }
+};
+// Sign and magnitude of code - 8. E4M3 below 16 counts steps of 2^-9.
+struct StepsOfE4m3 {
+  static constexpr float kFactor = 0x1p9F;
+  static __device__ __forceinline__ std::uint32_t even(std::uint32_t word) {
+    const std::uint32_t below = ~word >> 3 & 0x01010101U;  // 1 where the code is less than 8
+    return ((word & 0x07070707U) ^ below * 7) + below * 0x81;
+  }
+  static __device__ __forceinline__ std::uint32_t odd(std::uint32_t word) { return even(word >> 4); }
+};
+template <>
+struct ByteWeights<RecordKind::int4_bf16, Operand::int8> : Int4Bytes<SixteenTimes>, SixteenTimes {};
+template <>
+struct ByteWeights<RecordKind::int4_f16, Operand::int8> : Int4Bytes<SixteenTimes>, SixteenTimes {};
+template <>
+struct ByteWeights<RecordKind::int4_bf16, Operand::e4m3> : Int4Bytes<StepsOfE4m3>, StepsOfE4m3 {};
+template <>
+struct ByteWeights<RecordKind::int4_f16, Operand::e4m3> : Int4Bytes<StepsOfE4m3>, StepsOfE4m3 {};
+
+template <class Plan>
+class ByteProducts {
+  using Ring = GroupedRing<Plan>;
+  using Place = typename Ring::Place;
+  using Scales = typename Plan::Scales;
+  using Weights = ByteWeights<Plan::kKind, Plan::kOperand>;
+  using Part = std::conditional_t<Plan::kOperand == Operand::int8, std::int32_t, float>;
+  static constexpr int kHalves = Plan::kHalves;
+  static constexpr int kPartRows = 64;
+  static_assert(Ring::kStages % 2 == 0);
+
+ public:
+  // Integers under one scale are added as such: up to 2^17 columns fit.
+  static constexpr bool kAsIntegers = Plan::kOperand == Operand::int8 && Plan::kForm.group == 0;
+  using Sum = std::conditional_t<kAsIntegers, std::int32_t, float>;
+  using Sums = Sum[kHalves][Plan::kMostRows / 2];
+  static constexpr float kOutputFactor = Weights::kFactor;  // of sums
+
+  __device__ __forceinline__ ByteProducts(const Ring& ring, int columns) : ring_(ring), columns_(columns) {}
+
+  // The products of a tile of kWidth rows.
+  template <int kWidth>
+  __device__ __forceinline__ void multiply(Sums& sums, Place& at) const {
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+#pragma unroll
+      for (int i = 0; i < kWidth / 2; ++i) sums[half][i] = 0;
+    }
+#pragma unroll 1
+    for (int column = 0; column < columns_; column += 2 * kStageColumns) {
+      // Stages come in twos, so that the second one is the next in the ring.
+      const std::uint32_t second = at.stage + 1;
+      wait_barrier(ring_.full(at.stage), at.phase);
+      wait_barrier(ring_.full(second), at.phase);
+      fence_copies();
+      std::uint64_t inputs[2] = {swizzled_byte_rows(ring_.rows_at(at.stage)),
+                                 swizzled_byte_rows(ring_.rows_at(second))};
+      asm volatile("" : "+l"(inputs[0]), "+l"(inputs[1]));  // else ptxas holds one for each product
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) add_half<kWidth>(sums[half], half, at.stage, inputs);
+      if constexpr (kAsIntegers) {
+        wait_products<0>();
+#pragma unroll
+        for (int half = 0; half < kHalves; ++half) {
+#pragma unroll
+          for (int i = 0; i < kWidth / 2; ++i) bind(sums[half][i]);
+        }
+      }
+      arrive_warp(ring_.empty(at.stage), lane_of_warp());
+      arrive_warp(ring_.empty(second), lane_of_warp());
+      at.step();
+      at.step();
+    }
+  }
+
+  [[nodiscard]] static __device__ __forceinline__ float number(float sum) { return sum; }
+  [[nodiscard]] static __device__ __forceinline__ float number(std::int32_t sum) { return __int2float_rn(sum); }
+
+ private:
+  // sums += the products of 64 weight rows and the columns of two stages. Parts are of up to 64 rows of inputs, for want
+  // of registers.
+  template <int kWidth>
+  __device__ __forceinline__ void add_half(Sum (&sums)[Plan::kMostRows / 2], int half, std::uint32_t first,
+                                           const std::uint64_t (&inputs)[2]) const {
+    const int tile = first_tile_of_warp<kHalves>() + half * 4;
+    ByteFragments fragments[4];
+    load(fragments, first, tile);
+    load(fragments + 2, first + 1, tile);
+    if constexpr (kAsIntegers) {
+      open_products();
+      multiply_all<kWidth>(sums, fragments, inputs, 0, 1);
+      commit_products();
+    } else {
+      add_parts<0, kWidth>(sums, fragments, tile, first, inputs);
+    }
+  }
+
+  // Four products of kRows rows of inputs from `begin` on; `add_to` 0: the first overwrites.
+  template <int kRows, class Sum>
+  static __device__ __forceinline__ void multiply_all(Sum& sums, const ByteFragments (&fragments)[4],
+                                                      const std::uint64_t (&inputs)[2], int begin, int add_to) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const auto offset = static_cast<std::uint64_t>(begin * kStageColumns / 16 + i % 2 * 2);
+      multiply_bytes<kRows>(sums, fragments[i], inputs[i / 2] + offset, i > 0 ? 1 : add_to);
+    }
+  }
+
+  template <int kBegin, int kWidth>
+  __device__ __forceinline__ void add_parts(Sum (&sums)[Plan::kMostRows / 2], const ByteFragments (&fragments)[4],
+                                            int tile, std::uint32_t first, const std::uint64_t (&inputs)[2]) const {
+    constexpr int kRows = kWidth - kBegin < kPartRows ? kWidth - kBegin : kPartRows;
+    add_part<kBegin, kRows>(sums, fragments, tile, first, inputs);
+    if constexpr (kBegin + kRows < kWidth) add_parts<kBegin + kRows, kWidth>(sums, fragments, tile, first, inputs);
+  }
+
+  // For kRows rows of inputs from kBegin on.
+  template <int kBegin, int kRows>
+  __device__ __forceinline__ void add_part(Sum (&sums)[Plan::kMostRows / 2], const ByteFragments (&fragments)[4],
+                                           int tile, std::uint32_t first, const std::uint64_t (&inputs)[2]) const {
+    Part part[kRows / 2];
+    open_products();
+    multiply_all<kRows>(part, fragments, inputs, kBegin, 0);
+    commit_products();
+    wait_products<0>();
+    const std::uint32_t scales = ring_.weights_at(first) + Plan::kTileCodes * kTileTiles;
+    const float2 rows = row_scales(Scales::load(scales + tile * Scales::kBytes, lane_of_warp()));
+#pragma unroll
+    for (int i = 0; i < kRows / 8; ++i) {
+      // Parts are read behind the wait alone.
+#pragma unroll
+      for (int j = 0; j < 4; ++j) bind(part[4 * i + j]);
+      float2 times = make_float2(1.0F, 1.0F);  // of inputs
+      if constexpr (Plan::kInputScales) {
+        const uint2 two = load_shared_8(ring_.weights_at(first) + Plan::kWeightBytes +
+                                        (kBegin + 8 * i + lane_of_warp() % 4 * 2) * 4);
+        times = make_float2(__uint_as_float(two.x), __uint_as_float(two.y));
+      }
+      float* const to = sums + kBegin / 2 + 4 * i;
+      to[0] += number(part[4 * i]) * (rows.x * times.x);
+      to[1] += number(part[4 * i + 1]) * (rows.x * times.y);
+      to[2] += number(part[4 * i + 2]) * (rows.y * times.x);
+      to[3] += number(part[4 * i + 3]) * (rows.y * times.y);
+      // Added before the next products begin: what is left for later takes registers.
+#pragma unroll
+      for (int j = 0; j < 4; ++j) bind(to[j]);
+    }
+  }
+
+  __device__ __forceinline__ void load(ByteFragments* to, std::uint32_t stage, int tile) const {
+    CodeWords<Plan::kKind> words;
+#pragma unroll
+    for (int i = 0; i < kCodeWords<Plan::kKind>; ++i)
+      words[i] = load_shared_16(ring_.weights_at(stage) + tile * Plan::kTileCodes + i * 512 + lane_of_warp() * 16);
+    Weights::decode(to, words);
+  }
+
+  // Of rows g and g + 8 for 128 columns; 1 where rows have one scale.
+  [[nodiscard]] static __device__ __forceinline__ float2 row_scales(uint2 held) {
+    if constexpr (Plan::kForm.group == 0) return make_float2(1.0F, 1.0F);
+    if constexpr (Plan::kForm.scale_bytes == 4) return make_float2(both_parts(held.x), both_parts(held.y));
+    if constexpr (Plan::kKind == RecordKind::int4_f16)
+      return __half22float2(*reinterpret_cast<const __half2*>(&held.x));
+    return make_float2(__uint_as_float(held.x << 16), __uint_as_float(held.x & 0xFFFF0000U));
+  }
+
+  static __device__ __forceinline__ void bind(float& part) { asm volatile("" : "+f"(part)::"memory"); }
+  static __device__ __forceinline__ void bind(std::int32_t& part) { asm volatile("" : "+r"(part)::"memory"); }
+
+  const Ring& ring_;
+  int columns_;
+};
+
+template <class Plan>
+struct GroupedProducts {
+  using Type = std::conditional_t<Plan::kBytes, ByteProducts<Plan>, Bf16Products<Plan>>;
+};
+
+}  // namespace moracle::cuda

@@ -1,0 +1,107 @@
+// What a block of grouped products has in shared memory and registers.
+#pragma once
+
+#include "kernels/cuda/decode/weights.cuh"
+#include "kernels/cuda/prefill/list.cuh"
+#include "kernels/cuda/prefill/wgmma.cuh"
+
+namespace moracle::cuda {
+
+inline constexpr int kStageColumns = kPairColumns;
+inline constexpr int kMostStages = 8;
+inline constexpr int kTileWeights = 256;  // weight rows
+inline constexpr int kTileTiles = kTileWeights / kTileRows;
+
+// kHalves products of 64 weight rows a warpgroup.
+template <RecordKind kKind_, Operand kOperand_, int kHalves_>
+struct GroupedPlan {
+  static constexpr RecordKind kKind = kKind_;
+  static constexpr Operand kOperand = kOperand_;
+  static constexpr int kHalves = kHalves_;
+  static constexpr RecordForm kForm = record_form(kKind);
+  using Scales = ScalePlace<kKind>;
+  static constexpr bool kBytes = kOperand != Operand::bf16;
+  // Scales of inputs are those of 128 columns, and come with each stage.
+  static constexpr bool kInputScales = kOperand == Operand::e4m3 && kKind == RecordKind::e4m3_split;
+  static constexpr int kStagesTogether = kBytes ? 2 : 1;  // the last may lie behind the columns, and is zero
+  static constexpr int kColumnBytes = code_bytes(kForm, 1);
+  static constexpr int kTileCodes = kColumnBytes * kStageColumns;  // of a stage
+  static constexpr int kMostRows = kHalves == 2 ? kMostTileRows : kFewTileRows;
+  static constexpr int kWeightBytes = kTileTiles * (kTileCodes + Scales::kBytes);  // of a stage
+  static constexpr int kStageWeightBytes = kWeightBytes + (kInputScales ? kMostRows * 4 : 0);
+  static constexpr int kGroups = kTileWeights / (64 * kHalves);
+  static constexpr int kThreads = 128 * (1 + kGroups);
+  static constexpr int kProducerRegisters = kHalves == 2 ? 40 : 32;
+  static constexpr int kConsumerRegisters = kHalves == 2 ? 232 : 112;
+  // What a block starts with is all that its warpgroups can have: one that asks for more waits for ever.
+  static constexpr int kStartRegisters = 65536 / kThreads / 8 * 8;
+  static_assert(kProducerRegisters + kGroups * kConsumerRegisters <= (1 + kGroups) * kStartRegisters);
+  static constexpr int kInputBytes = kBytes ? 1 : 2;  // of a column
+  static constexpr int kRowBytes = kMostRows * kStageColumns * kInputBytes;  // of a stage
+  static constexpr int kRest = 1024 + 2 * kMostStages * 8 + (kBytes ? kThreads * 4 : 0);
+  static constexpr int kFit = (kSharedLimit - kRest) / (kRowBytes + kStageWeightBytes);
+  static constexpr int kStages = kFit < kMostStages ? kFit : kMostStages;
+  static constexpr int kShared = kRest + kStages * (kRowBytes + kStageWeightBytes);
+};
+
+// Ring of stages, for one side of it.
+template <int kStages>
+struct RingPlace {
+  std::uint32_t stage = 0;
+  std::uint32_t phase = 0;
+  __device__ __forceinline__ void step() {
+    if (++stage < kStages) return;
+    stage = 0;
+    phase ^= 1U;
+  }
+};
+
+// Products read rows through the async proxy, which the barrier alone does not order behind the copies.
+__device__ __forceinline__ void fence_copies() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Addresses of the ring in shared memory.
+template <class Plan>
+struct GroupedRing {
+  using Place = RingPlace<Plan::kStages>;
+  static constexpr int kStages = Plan::kStages;
+
+  std::uint32_t base;
+
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t rows_at(std::uint32_t stage) const {
+    return base + stage * Plan::kRowBytes;
+  }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t weights_at(std::uint32_t stage) const {
+    return base + kStages * Plan::kRowBytes + stage * Plan::kStageWeightBytes;
+  }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t full(std::uint32_t stage) const {
+    return base + kStages * (Plan::kRowBytes + Plan::kStageWeightBytes) + 8 * stage;
+  }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t empty(std::uint32_t stage) const {
+    return full(stage) + 8 * kStages;
+  }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t end() const { return empty(kStages); }
+  __device__ __forceinline__ void wait_stage(const Place& at) const {
+    wait_barrier(full(at.stage), at.phase);
+    fence_copies();
+  }
+};
+
+// Of a consumer's thread.
+__device__ __forceinline__ int consumer_group() {
+  return static_cast<int>(threadIdx.x / 128) - 1;
+}
+__device__ __forceinline__ int warp_of_group() {
+  return static_cast<int>(threadIdx.x / 32 % 4);
+}
+__device__ __forceinline__ int lane_of_warp() {
+  return static_cast<int>(threadIdx.x % 32);
+}
+// Of 16 weight rows, for the warp's first product; the second is four tiles behind.
+template <int kHalves>
+__device__ __forceinline__ int first_tile_of_warp() {
+  return consumer_group() * 4 * kHalves + warp_of_group();
+}
+
+}  // namespace moracle::cuda
