@@ -403,7 +403,7 @@ typedef struct moracle_event {
   int64_t completion_tokens;  /* the same, with the token that ended the answer */
   int64_t cached_tokens;      /* of the prompt, taken from earlier ones; of START and END */
 } moracle_event;
-/* May submit and cancel, on the same scheduler too; must not take a step on it. */
+/* May submit and cancel, on the same scheduler too; a step on it is refused ("argument.nested"). */
 typedef void (*moracle_on_event)(void* context, const moracle_event* event);
 
 /* One step, then what it and the calls before it brought, request by request in order. `more` becomes 1 where another

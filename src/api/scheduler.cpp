@@ -1,9 +1,11 @@
 // The C interface of the scheduler: many requests share an engine.
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "api/engine.h"
@@ -59,7 +61,21 @@ class OpenScheduler : public RequestSink {
   }
 
   // Held through a step and while its events are told: those of a request come in order, whichever threads step.
-  [[nodiscard]] std::mutex& turn() { return turn_; }
+  class Turn {
+   public:
+    explicit Turn(OpenScheduler& scheduler) : scheduler_(scheduler), lock_(scheduler.turn_) {
+      scheduler_.stepper_ = std::this_thread::get_id();
+    }
+    ~Turn() { scheduler_.stepper_ = std::thread::id(); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    OpenScheduler& scheduler_;
+    std::lock_guard<std::mutex> lock_;
+  };
+  // Whether this thread is in a step, so that another would wait for itself.
+  [[nodiscard]] bool steps_here() const { return stepper_ == std::this_thread::get_id(); }
   // One step; what it and the calls before it brought.
   void step(std::deque<HeldEvent>& events) {
     const std::lock_guard lock(engine_->mutex());
@@ -157,6 +173,7 @@ class OpenScheduler : public RequestSink {
   std::optional<Scheduler> scheduler_;
   std::map<RequestId, Answer> answers_;
   std::mutex turn_;
+  std::atomic<std::thread::id> stepper_{};
   std::deque<HeldEvent> events_;
 };
 
@@ -279,7 +296,9 @@ moracle_status moracle_scheduler_step(moracle_scheduler* scheduler, moracle_on_e
     *more = 0;
     if (on_event == nullptr) return api::null_argument("on_event");
     MORACLE_ASSIGN(const auto opened, api::find<api::OpenScheduler>(scheduler));
-    const std::lock_guard turn(opened->turn());
+    if (opened->steps_here())
+      return api::wrong_argument("nested", "scheduler", "a step outside of its callback", "a step from its callback");
+    const api::OpenScheduler::Turn turn(*opened);
     std::deque<api::HeldEvent> events;
     opened->step(events);
     for (api::HeldEvent& held : events) api::tell(held, on_event, context);

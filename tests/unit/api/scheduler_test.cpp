@@ -202,6 +202,26 @@ TEST_F(CScheduler, WrongCallsAreErrors) {
       "argument.range");
 }
 
+// A step from its own callback would wait for itself.
+TEST_F(CScheduler, StepsDoNotNest) {
+  submit(tokens_of("The"), asking(greedy(2)));
+  struct Inner {
+    moracle_scheduler* scheduler;
+    std::vector<std::string> codes{};
+  } inner{.scheduler = scheduler_};
+  const moracle_on_event nested = [](void* context, const moracle_event* /*event*/) {
+    auto& own = *static_cast<Inner*>(context);
+    CallError error;
+    std::int32_t more = 1;
+    EXPECT_EQ(moracle_scheduler_step(own.scheduler, take_event, nullptr, &more, &error.error), MORACLE_INVALID);
+    own.codes.push_back(error.code());
+  };
+  std::int32_t more = 1;
+  while (more != 0) ASSERT_EQ(moracle_scheduler_step(scheduler_, nested, &inner, &more, nullptr), MORACLE_OK);
+  ASSERT_FALSE(inner.codes.empty());
+  for (const std::string& code : inner.codes) EXPECT_EQ(code, "argument.nested");
+}
+
 // The engine may be closed first, and the scheduler with requests that never ended.
 TEST_F(CScheduler, OutlivesTheHandleOfItsEngine) {
   moracle_scheduler* other = nullptr;
