@@ -289,7 +289,8 @@ class GroupedBlock {
           stored[0] = exchange(four[0], four[1]);
           stored[1] = exchange(four[2], four[3]);
         }
-        if (8 * i >= left) continue;
+        // What each of the two needs fewer registers for.
+        if (Plan::kBytes ? 8 * i >= left : 8 * i + row >= tile.count) continue;
         *reinterpret_cast<std::uint32_t*>(here) = stored[0];
         if constexpr (kEpilogue == Epilogue::out) *reinterpret_cast<std::uint32_t*>(here + 8) = stored[1];
       }
