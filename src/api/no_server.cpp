@@ -3,6 +3,7 @@
 
 namespace moracle::api {
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): the server takes them
 Result<std::shared_ptr<OpenServer>> open_server(std::shared_ptr<OpenEngine> /*engine*/, ServerChoice /*choice*/) {
   return Error{.code = "server.absent",
                .wanted = "a library with the server",

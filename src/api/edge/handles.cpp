@@ -84,7 +84,7 @@ void* add_handle(Kind kind, std::shared_ptr<void> object) {
   const std::uintptr_t number = handles.next;
   handles.entries.emplace(number, Entry{kind, handles.process, std::move(object)});
   handles.next += 2;
-  return reinterpret_cast<void*>(number);
+  return reinterpret_cast<void*>(number);  // NOLINT(performance-no-int-to-ptr): a number that nobody follows
 }
 
 Result<std::shared_ptr<void>> find_handle(Kind kind, const void* handle) {
