@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <moracle/moracle.h>
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "support/test_data.h"
@@ -47,6 +49,37 @@ std::string code_of(moracle_status status, const Call& call) {
 
 inline std::string checkpoint_folder(const std::string& name) {
   return (data_dir() / "checkpoints" / name).string();
+}
+
+// Two threads; `kv` may be null.
+inline moracle_engine* opened_engine(const std::string& folder, const char* kv = nullptr) {
+  moracle_engine_options options{};
+  options.size = sizeof options;
+  options.threads = 2;
+  options.kv = kv;
+  moracle_engine* engine = nullptr;
+  CallError error;
+  EXPECT_EQ(moracle_engine_open(folder.c_str(), &options, &engine, &error.error), MORACLE_OK) << error.message();
+  return engine;
+}
+inline std::vector<std::int32_t> tokens_of(moracle_engine* engine, const std::string& text) {
+  std::int32_t* ids = nullptr;
+  std::uint64_t count = 0;
+  CallError error;
+  EXPECT_EQ(moracle_engine_tokenize(engine, text.data(), text.size(), &ids, &count, &error.error), MORACLE_OK)
+      << error.message();
+  std::vector<std::int32_t> copy(ids, ids + count);
+  moracle_free(ids);
+  return copy;
+}
+// So many tokens, whichever they are.
+inline moracle_generate_options greedy(std::int64_t tokens) {
+  moracle_generate_options options{};
+  options.size = sizeof options;
+  options.set = MORACLE_SET_MAX_TOKENS | MORACLE_SET_TEMPERATURE;
+  options.max_tokens = tokens;
+  options.ignore_eos = 1;
+  return options;
 }
 
 inline constexpr const char* kMixtral = "mixtral-awq-w4g32";

@@ -14,26 +14,6 @@ namespace {
 
 class CEngine : public ::testing::Test {
  protected:
-  static moracle_engine* open(const std::string& folder, const char* kv = nullptr) {
-    moracle_engine_options options{};
-    options.size = sizeof options;
-    options.threads = 2;
-    options.kv = kv;
-    moracle_engine* engine = nullptr;
-    CallError error;
-    EXPECT_EQ(moracle_engine_open(folder.c_str(), &options, &engine, &error.error), MORACLE_OK) << error.message();
-    return engine;
-  }
-  static std::vector<std::int32_t> tokens_of(moracle_engine* engine, const std::string& text) {
-    std::int32_t* ids = nullptr;
-    std::uint64_t count = 0;
-    CallError error;
-    EXPECT_EQ(moracle_engine_tokenize(engine, text.data(), text.size(), &ids, &count, &error.error), MORACLE_OK)
-        << error.message();
-    std::vector<std::int32_t> copy(ids, ids + count);
-    moracle_free(ids);
-    return copy;
-  }
   static moracle_generate_options some_tokens(std::int64_t count) {
     moracle_generate_options options{};
     options.size = sizeof options;
@@ -59,7 +39,7 @@ TEST_F(CEngine, KeepsKeysAndValuesAsAsked) {
 
   const std::string prompt = "The old man went";
   for (const char* const kv : {"f32", "int8"}) {
-    engine = open(folder_, kv);
+    engine = opened_engine(folder_, kv);
     const auto ids = tokens_of(engine, prompt);
     const auto options = some_tokens(12);
     const Json reply = document_of([&](char** json, moracle_error** failed) {
@@ -74,7 +54,7 @@ TEST_F(CEngine, KeepsKeysAndValuesAsAsked) {
 }
 
 TEST_F(CEngine, GeneratesWhatTheCommandLineDoes) {
-  moracle_engine* const engine = open(folder_);
+  moracle_engine* const engine = opened_engine(folder_);
   const std::string prompt = "The old man went";
   const auto ids = tokens_of(engine, prompt);
   const auto options = some_tokens(12);
@@ -106,7 +86,7 @@ TEST_F(CEngine, GeneratesWhatTheCommandLineDoes) {
 }
 
 TEST_F(CEngine, AppliesTheTemplate) {
-  moracle_engine* const engine = open(folder_);
+  moracle_engine* const engine = opened_engine(folder_);
   char* text = nullptr;
   std::int32_t* ids = nullptr;
   std::uint64_t count = 0;
@@ -130,7 +110,7 @@ TEST_F(CEngine, AppliesTheTemplate) {
 }
 
 TEST_F(CEngine, WrongRequestsAreErrors) {
-  moracle_engine* const engine = open(folder_);
+  moracle_engine* const engine = opened_engine(folder_);
   const auto ids = tokens_of(engine, "The");
   char* json = nullptr;
   const auto code = [&](moracle_status status, const std::vector<std::int32_t>& prompt, const auto& change) {
@@ -156,7 +136,7 @@ TEST_F(CEngine, WrongRequestsAreErrors) {
 
 // Two engines, each with calls from several threads; a callback ends one answer.
 TEST_F(CEngine, TwoAtOnce) {
-  moracle_engine* const engines[] = {open(folder_), open(checkpoint_folder(kMixtral))};
+  moracle_engine* const engines[] = {opened_engine(folder_), opened_engine(checkpoint_folder(kMixtral))};
   std::vector<std::string> texts(6);
   {
     std::vector<std::jthread> threads;
@@ -186,7 +166,7 @@ TEST_F(CEngine, TwoAtOnce) {
 }
 
 TEST_F(CEngine, HandlesThatAreNone) {
-  moracle_engine* const engine = open(folder_);
+  moracle_engine* const engine = opened_engine(folder_);
   char* json = nullptr;
   const auto json_of = [&](const void* handle) {
     return [&json, handle](auto** error) {
@@ -216,7 +196,7 @@ TEST_F(CEngine, HandlesThatAreNone) {
 
 // A child has the handles but not the threads: an error, closing works, and it may open its own.
 TEST_F(CEngine, HandlesOfTheProcessBeforeAFork) {
-  moracle_engine* const engine = open(folder_);
+  moracle_engine* const engine = opened_engine(folder_);
   const pid_t child = fork();
   if (child == 0) {
     char* json = nullptr;

@@ -43,12 +43,9 @@ void take_event(void* context, const moracle_event* event) {
 class CScheduler : public ::testing::Test {
  protected:
   void SetUp() override {
-    moracle_engine_options options{};
-    options.size = sizeof options;
-    options.threads = 2;
+    engine_ = opened_engine(checkpoint_folder(kQwen));
+    ASSERT_NE(engine_, nullptr);
     CallError error;
-    ASSERT_EQ(moracle_engine_open(checkpoint_folder(kQwen).c_str(), &options, &engine_, &error.error), MORACLE_OK)
-        << error.message();
     ASSERT_EQ(moracle_scheduler_open(engine_, nullptr, &scheduler_, &error.error), MORACLE_OK) << error.message();
   }
   void TearDown() override {
@@ -56,28 +53,13 @@ class CScheduler : public ::testing::Test {
     EXPECT_EQ(moracle_engine_close(engine_), MORACLE_OK);
   }
 
-  static moracle_generate_options greedy(std::int64_t tokens) {
-    moracle_generate_options options{};
-    options.size = sizeof options;
-    options.set = MORACLE_SET_MAX_TOKENS | MORACLE_SET_TEMPERATURE;
-    options.max_tokens = tokens;
-    options.ignore_eos = 1;
-    return options;
-  }
   static moracle_request asking(const moracle_generate_options& options) {
     moracle_request request{};
     request.size = sizeof request;
     request.options = &options;
     return request;
   }
-  std::vector<std::int32_t> tokens_of(const std::string& text) const {
-    std::int32_t* ids = nullptr;
-    std::uint64_t count = 0;
-    EXPECT_EQ(moracle_engine_tokenize(engine_, text.data(), text.size(), &ids, &count, nullptr), MORACLE_OK);
-    std::vector<std::int32_t> copy(ids, ids + count);
-    moracle_free(ids);
-    return copy;
-  }
+  std::vector<std::int32_t> tokens_of(const std::string& text) const { return test::tokens_of(engine_, text); }
   std::uint64_t submit(const std::vector<std::int32_t>& ids, const moracle_request& request) const {
     std::uint64_t id = 0;
     CallError error;

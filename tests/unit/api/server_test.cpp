@@ -14,12 +14,8 @@ namespace {
 class CServer : public ::testing::Test {
  protected:
   void SetUp() override {
-    moracle_engine_options options{};
-    options.size = sizeof options;
-    options.threads = 2;
-    CallError error;
-    ASSERT_EQ(moracle_engine_open(checkpoint_folder(kQwen).c_str(), &options, &engine_, &error.error), MORACLE_OK)
-        << error.message();
+    engine_ = opened_engine(checkpoint_folder(kQwen));
+    ASSERT_NE(engine_, nullptr);
   }
   void TearDown() override {
     if (engine_ != nullptr) {

@@ -26,35 +26,6 @@ void together(const std::vector<std::function<void()>>& bodies) {
   }
 }
 
-moracle_generate_options greedy(std::int64_t tokens) {
-  moracle_generate_options options{};
-  options.size = sizeof options;
-  options.set = MORACLE_SET_MAX_TOKENS | MORACLE_SET_TEMPERATURE;
-  options.max_tokens = tokens;
-  options.ignore_eos = 1;
-  return options;
-}
-
-moracle_engine* opened_engine() {
-  moracle_engine_options options{};
-  options.size = sizeof options;
-  options.threads = 2;
-  moracle_engine* engine = nullptr;
-  CallError error;
-  EXPECT_EQ(moracle_engine_open(checkpoint_folder(kQwen).c_str(), &options, &engine, &error.error), MORACLE_OK)
-      << error.message();
-  return engine;
-}
-
-std::vector<std::int32_t> tokens_of(moracle_engine* engine, const std::string& text) {
-  std::int32_t* ids = nullptr;
-  std::uint64_t count = 0;
-  EXPECT_EQ(moracle_engine_tokenize(engine, text.data(), text.size(), &ids, &count, nullptr), MORACLE_OK);
-  std::vector<std::int32_t> copy(ids, ids + count);
-  moracle_free(ids);
-  return copy;
-}
-
 TEST(CThreads, AskTheSameQuestionsAtOnce) {
   const std::string folders[] = {checkpoint_folder(kQwen), checkpoint_folder(kMixtral)};
   const auto answers = [&] {
@@ -110,7 +81,7 @@ class Record {
 
 // Two threads submit, one cancels what it submitted, two take steps, one generates by the engine itself.
 TEST(CThreads, AskASchedulerWhileItSteps) {
-  moracle_engine* const engine = opened_engine();
+  moracle_engine* const engine = opened_engine(checkpoint_folder(kQwen));
   moracle_scheduler* scheduler = nullptr;
   ASSERT_EQ(moracle_scheduler_open(engine, nullptr, &scheduler, nullptr), MORACLE_OK);
   const auto ids = tokens_of(engine, "The old man went");
@@ -166,7 +137,7 @@ TEST(CThreads, AskASchedulerWhileItSteps) {
 
 // A call that has begun ends as it would have; one that comes later has "handle.closed".
 TEST(CThreads, CloseWhatOthersUse) {
-  moracle_engine* const engine = opened_engine();
+  moracle_engine* const engine = opened_engine(checkpoint_folder(kQwen));
   const auto ids = tokens_of(engine, "The old man went");
   const auto options = greedy(8);
   std::atomic<bool> begun = false;
