@@ -450,6 +450,19 @@ def integer(value: int, name: str, bits: int = 64) -> int:
     return number
 
 
+def scheduler_options(
+    context: int, max_running: int, max_queue: int, reuse_prefixes: bool, share_prefixes: bool
+) -> CSchedulerOptions:
+    """As Scheduler and Server take them."""
+    return CSchedulerOptions(
+        context=integer(context, "context"),
+        max_running=integer(max_running, "max_running"),
+        max_queue=integer(max_queue, "max_queue"),
+        no_prefix_reuse=int(not reuse_prefixes),
+        share_prefixes=int(share_prefixes),
+    )
+
+
 @dataclass(frozen=True)
 class Policy:
     """How kernels are chosen."""

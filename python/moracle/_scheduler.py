@@ -12,7 +12,6 @@ from ._library import (
     ON_EVENT,
     CEvent,
     CRequest,
-    CSchedulerOptions,
     Error,
     Handle,
     Owner,
@@ -20,6 +19,7 @@ from ._library import (
     encoded,
     error_of,
     integer,
+    scheduler_options,
 )
 
 __all__ = ["Event", "Scheduler"]
@@ -84,13 +84,7 @@ class Scheduler(Owner):
         Prompts are reused among requests of one key; `share_prefixes`: among keys, too, which can tell by the time what
         others asked.
         """
-        options = CSchedulerOptions(
-            context=integer(context, "context"),
-            max_running=integer(max_running, "max_running"),
-            max_queue=integer(max_queue, "max_queue"),
-            no_prefix_reuse=int(not reuse_prefixes),
-            share_prefixes=int(share_prefixes),
-        )
+        options = scheduler_options(context, max_running, max_queue, reuse_prefixes, share_prefixes)
         handle = ctypes.c_void_p()
         call("moracle_scheduler_open", engine._handle.value, ctypes.byref(options), ctypes.byref(handle))
         self._handle = Handle("scheduler", handle)

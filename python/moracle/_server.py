@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
 from ._library import (
-    CSchedulerOptions,
     CServerOptions,
     Error,
     Handle,
@@ -18,6 +17,7 @@ from ._library import (
     document,
     encoded,
     integer,
+    scheduler_options,
 )
 
 if TYPE_CHECKING:
@@ -63,13 +63,7 @@ class Server(Owner):
         has to bear; without them, `everybody` allows an address that others reach. `drain`: seconds for replies that are
         under way at the end. The rest is as in Scheduler.
         """
-        scheduler = CSchedulerOptions(
-            context=integer(context, "context"),
-            max_running=integer(max_running, "max_running"),
-            max_queue=integer(max_queue, "max_queue"),
-            no_prefix_reuse=int(not reuse_prefixes),
-            share_prefixes=int(share_prefixes),
-        )
+        scheduler = scheduler_options(context, max_running, max_queue, reuse_prefixes, share_prefixes)
         lists = {
             "name": _texts(names, "names"),
             "key": _texts(api_keys, "api_keys"),
