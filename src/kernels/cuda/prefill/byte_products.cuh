@@ -16,33 +16,28 @@ struct ByteWeights;
 
 using ByteFragments = std::uint32_t[4];
 
-template <RecordKind kKind>
-struct ByteWeights<kKind, Operand::e4m3> {
-  // 8-bit codes as they are. Scales carry what codes lack as bf16 (records.h).
-  static constexpr float kFactor = 1.0F / record_form(kKind).code_factor;
+// 8-bit codes as they are, but for the bits of kFlipped.
+template <std::uint32_t kFlipped>
+struct EightBits {
   static __device__ __forceinline__ void decode(ByteFragments* to, const uint4 (&words)[2]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      to[i][0] = words[i].x;
-      to[i][1] = words[i].y;
-      to[i][2] = words[i].z;
-      to[i][3] = words[i].w;
+      to[i][0] = words[i].x ^ kFlipped;
+      to[i][1] = words[i].y ^ kFlipped;
+      to[i][2] = words[i].z ^ kFlipped;
+      to[i][3] = words[i].w ^ kFlipped;
     }
   }
 };
-
+// Scales carry what codes lack as bf16 (records.h).
+template <RecordKind kKind>
+struct ByteWeights<kKind, Operand::e4m3> : EightBits<0> {
+  static constexpr float kFactor = 1.0F / record_form(kKind).code_factor;
+};
+// Codes count from -128.
 template <>
-struct ByteWeights<RecordKind::int8_row, Operand::int8> {
+struct ByteWeights<RecordKind::int8_row, Operand::int8> : EightBits<0x80808080U> {
   static constexpr float kFactor = 1.0F;
-  static __device__ __forceinline__ void decode(ByteFragments* to, const uint4 (&words)[2]) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      to[i][0] = words[i].x ^ 0x80808080U;
-      to[i][1] = words[i].y ^ 0x80808080U;
-      to[i][2] = words[i].z ^ 0x80808080U;
-      to[i][3] = words[i].w ^ 0x80808080U;
-    }
-  }
 };
 
 // Even 4-bit codes of a word are of row g, odd ones of row g + 8, in the order of bytes.

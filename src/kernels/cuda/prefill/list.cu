@@ -203,32 +203,38 @@ GroupedArgs grouped(const ExpertsArgs& args, const MatrixArgs& matrix, int most_
           .gate = gate};
 }
 
+// Of the operands that a kind of weights has instances for.
+template <RecordKind kKind, Operand... kOperands>
+int launch_kind(Operand operand, const GroupedArgs& products, int blocks, cudaStream_t stream) {
+  int error = cudaErrorInvalidValue;
+  static_cast<void>(((operand == kOperands &&
+                      (error = launch_grouped_as<kKind, kOperands>(products, blocks, stream), true)) ||
+                     ...));
+  return error;
+}
+
 int launch_products(RecordKind kind, Operand operand, const GroupedArgs& products, int blocks, cudaStream_t stream) {
-  const auto launch = [&]<RecordKind kKind, Operand... kBytes>() {
-    int error = cudaErrorInvalidValue;
-    if (operand == Operand::bf16) error = launch_grouped_as<kKind, Operand::bf16>(products, blocks, stream);
-    ((operand == kBytes ? void(error = launch_grouped_as<kKind, kBytes>(products, blocks, stream)) : void()), ...);
-    return error;
-  };
   switch (kind) {
     case RecordKind::int4_bf16:
-      return launch.template operator()<RecordKind::int4_bf16, Operand::int8, Operand::e4m3>();
+      return launch_kind<RecordKind::int4_bf16, Operand::bf16, Operand::int8, Operand::e4m3>(operand, products, blocks,
+                                                                                             stream);
     case RecordKind::int4_f16:
-      return launch.template operator()<RecordKind::int4_f16, Operand::int8, Operand::e4m3>();
+      return launch_kind<RecordKind::int4_f16, Operand::bf16, Operand::int8, Operand::e4m3>(operand, products, blocks,
+                                                                                             stream);
     case RecordKind::int8_row:
-      return launch.template operator()<RecordKind::int8_row, Operand::int8>();
+      return launch_kind<RecordKind::int8_row, Operand::bf16, Operand::int8>(operand, products, blocks, stream);
     case RecordKind::int8_split:
-      return launch.template operator()<RecordKind::int8_split>();
+      return launch_kind<RecordKind::int8_split, Operand::bf16>(operand, products, blocks, stream);
     case RecordKind::e4m3_row:
-      return launch.template operator()<RecordKind::e4m3_row, Operand::e4m3>();
+      return launch_kind<RecordKind::e4m3_row, Operand::bf16, Operand::e4m3>(operand, products, blocks, stream);
     case RecordKind::e4m3_split:
-      return launch.template operator()<RecordKind::e4m3_split, Operand::e4m3>();
+      return launch_kind<RecordKind::e4m3_split, Operand::bf16, Operand::e4m3>(operand, products, blocks, stream);
     case RecordKind::mxfp4:
-      return launch.template operator()<RecordKind::mxfp4>();
+      return launch_kind<RecordKind::mxfp4, Operand::bf16>(operand, products, blocks, stream);
     case RecordKind::nvfp4:
-      return launch.template operator()<RecordKind::nvfp4>();
+      return launch_kind<RecordKind::nvfp4, Operand::bf16>(operand, products, blocks, stream);
     case RecordKind::bf16:
-      return launch.template operator()<RecordKind::bf16>();
+      return launch_kind<RecordKind::bf16, Operand::bf16>(operand, products, blocks, stream);
     case RecordKind::none:
       break;
   }
