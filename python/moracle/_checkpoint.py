@@ -30,7 +30,9 @@ from ._library import (
     Policy,
     call,
     document,
+    handle_of,
     integer,
+    integers_of,
     path_of,
     policy_pointer,
 )
@@ -47,8 +49,9 @@ class Pool(Owner):
         """`threads` 0: one for each of `cpus`, or for each core. Thread i > 0 runs on cpus[i]."""
         options = CPoolOptions(threads=integer(threads, "threads", 32))
         if cpus is not None:
-            options.cpus = (ctypes.c_int32 * len(cpus))(*[integer(cpu, "cpus", 32) for cpu in cpus])
-            options.cpu_count = len(cpus)
+            numbers = integers_of(cpus, "cpus", 32)
+            options.cpus = numbers
+            options.cpu_count = len(numbers)
         handle = ctypes.c_void_p()
         call("moracle_pool_open", ctypes.byref(options), ctypes.byref(handle))
         self._handle = Handle("pool", handle)
@@ -157,15 +160,16 @@ class Experts(Owner):
             tp=integer(tp, "tp", 32),
             tp_rank=integer(tp_rank, "tp_rank", 32),
             policy=policy_pointer(policy),
-            pool=pool._handle.value if pool is not None else None,
+            pool=handle_of(pool, "pool") if pool is not None else None,
         )
         if experts is not None:
-            options.experts = (ctypes.c_int64 * len(experts))(*[integer(expert, "experts") for expert in experts])
-            options.expert_count = len(experts)
+            held = integers_of(experts, "experts")
+            options.experts = held
+            options.expert_count = len(held)
         handle = ctypes.c_void_p()
         call(
             "moracle_experts_open",
-            checkpoint._handle.value,
+            handle_of(checkpoint, "checkpoint"),
             integer(layer, "layer"),
             ctypes.byref(options),
             ctypes.byref(handle),

@@ -9,7 +9,7 @@ import queue
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, Optional, SupportsIndex, Union
 
 from ._library import (
     ON_PROGRESS,
@@ -26,17 +26,22 @@ from ._library import (
     document,
     encoded,
     integer,
+    integers_of,
+    items_of,
     library,
     path_of,
     policy_pointer,
+    real,
     take_text,
+    texts_of,
+    utf8,
 )
 from ._server import Server
 
 __all__ = ["Engine", "Prompt", "Reply", "Text", "generate_options", "ids_array"]
 
 Messages = Sequence[dict[str, Any]]
-Text = Union[str, "Prompt", Messages]
+Text = Union[str, "Prompt", Sequence[int], Messages]
 
 _FLOATS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 _BITS = {
@@ -104,8 +109,8 @@ class Engine(Owner):
         options = CEngineOptions(
             threads=integer(threads, "threads", 32),
             policy=policy_pointer(policy),
-            kv=encoded(kv),
-            device=encoded(device),
+            kv=encoded(kv, "kv"),
+            device=encoded(device, "device"),
         )
         if on_progress is not None:
             options.on_progress = ON_PROGRESS(progress)
@@ -123,7 +128,7 @@ class Engine(Owner):
 
     def tokenize(self, text: str) -> list[int]:
         """Token ids of a prompt."""
-        data = text.encode(errors="strict") if text.isascii() else (encoded(text) or b"")
+        data = utf8(text, "text")
         ids = ctypes.c_void_p()
         count = ctypes.c_uint64()
         call(
@@ -145,7 +150,7 @@ class Engine(Owner):
             "moracle_engine_detokenize",
             self._handle.value,
             array,
-            ctypes.c_uint64(len(ids)),
+            ctypes.c_uint64(len(array)),
             ctypes.byref(text),
             ctypes.byref(size),
         )
@@ -164,8 +169,8 @@ class Engine(Owner):
     ) -> Prompt:
         """What the model's chat template makes of a conversation."""
         chat = {
-            "messages": list(messages),
-            "tools": None if tools is None else list(tools),
+            "messages": items_of(messages, "messages", "a list of messages"),
+            "tools": None if tools is None else items_of(tools, "tools", "a list of tools"),
             "add_generation_prompt": add_generation_prompt,
             "template_args": template_args or {},
         }
@@ -175,7 +180,7 @@ class Engine(Owner):
         call(
             "moracle_engine_template",
             self._handle.value,
-            encoded(json.dumps(chat)),
+            _json_of(chat),
             ctypes.byref(text),
             ctypes.byref(ids),
             ctypes.byref(count),
@@ -184,7 +189,7 @@ class Engine(Owner):
         return Prompt(tuple(made), take_text(text))
 
     def generate(self, prompt: Text, *, on_text: Optional[Callable[[str], Any]] = None, **options: Any) -> Reply:
-        """Generates from a text, a Prompt, or messages.
+        """Generates from a text, token ids, a Prompt, or messages.
 
         Options: max_tokens, temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty,
         seed, context, stop (texts), ignore_eos. What is not given is the publisher's, else off. `on_text` gets text as it
@@ -208,7 +213,7 @@ class Engine(Owner):
                 self._handle.value,
                 ids_array(given.ids),
                 ctypes.c_uint64(len(given.ids)),
-                encoded(given.text),
+                given.text.encode() if "\0" not in given.text else None,
                 ctypes.byref(how),
                 callback,
                 None,
@@ -266,6 +271,10 @@ class Engine(Owner):
             stopped.set()
             raise
 
+    async def achat(self, messages: Union[str, Messages], **options: Any) -> Reply:
+        """chat() beside an event loop; cancelling ends the answer."""
+        return await self.agenerate(_messages(messages), **options)
+
     async def astream(self, prompt: Text, **options: Any) -> AsyncIterator[str]:
         """stream() beside an event loop."""
         loop = asyncio.get_running_loop()
@@ -312,12 +321,15 @@ class Engine(Owner):
                 server.wait()
 
     def prompt(self, prompt: Text) -> Prompt:
-        """The ids of a text, or of a conversation by the chat template."""
+        """The ids of a text, or of a conversation by the chat template; ids stay as they are."""
         if isinstance(prompt, Prompt):
             return prompt
         if isinstance(prompt, str):
             return Prompt(tuple(self.tokenize(prompt)), prompt)
-        return self.template(prompt)
+        items = items_of(prompt, "prompt", "a text, a Prompt, token ids, or messages")
+        if items and all(isinstance(item, SupportsIndex) for item in items):
+            return Prompt(tuple(integer(item, "prompt", 32) for item in items))
+        return self.template(items)
 
     def _start(
         self,
@@ -342,8 +354,15 @@ def _messages(messages: Union[str, Messages]) -> Messages:
     return [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
 
 
+def _json_of(chat: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(chat, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Error("argument.json", "messages", wanted="what JSON can hold", found=str(error)) from None
+
+
 def ids_array(ids: Sequence[int]) -> Any:
-    return (ctypes.c_int32 * len(ids))(*[integer(number, "ids", 32) for number in ids])
+    return integers_of(ids, "ids", 32)
 
 
 def _take_ids(ids: ctypes.c_void_p, count: int) -> list[int]:
@@ -363,7 +382,7 @@ def generate_options(options: dict[str, Any]) -> tuple[CGenerateOptions, Any]:
         if value is None:
             continue
         if name in _FLOATS:
-            setattr(how, name, float(value))
+            setattr(how, name, real(value, name))
         elif name in ("top_k", "max_tokens", "context"):
             setattr(how, name, integer(value, name))
         elif name == "seed":
@@ -371,10 +390,9 @@ def generate_options(options: dict[str, Any]) -> tuple[CGenerateOptions, Any]:
         elif name == "ignore_eos":
             how.ignore_eos = int(bool(value))
         elif name == "stop":
-            texts = [value] if isinstance(value, str) else list(value)
-            keep = (ctypes.c_char_p * len(texts))(*[encoded(text) for text in texts])
+            keep = texts_of([value] if isinstance(value, str) else value, "stop")
             how.stop = keep
-            how.stop_count = len(texts)
+            how.stop_count = len(keep)
         else:
             raise Error("argument.name", where=name, wanted="an option of generate()", found="another name")
         how.set |= _BITS.get(name, 0)

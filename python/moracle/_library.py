@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import json
+import operator
 import os
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Optional, TypeVar, Union
@@ -291,10 +293,10 @@ class Error(Exception):
     def __init__(
         self,
         code: str,
+        where: str = "",
         *,
         status: int = INVALID,
         file: str = "",
-        where: str = "",
         wanted: str = "",
         found: str = "",
         advice: str = "",
@@ -421,33 +423,82 @@ def document(function: str, *arguments: Any) -> Json:
     return answer
 
 
-def encoded(text: Optional[str]) -> Optional[bytes]:
-    """Text for the library, which takes no zero within it."""
-    if text is None:
-        return None
-    if "\0" in text:
-        raise Error("argument.zero", wanted="text without a zero character", found="one")
+def wrong_type(name: str, wanted: str, value: Any) -> Error:
+    """The error of an argument of another type."""
+    return Error("argument.type", name, wanted=wanted, found=type(value).__name__)
+
+
+def items_of(values: Iterable[Any], name: str, wanted: str) -> list[Any]:
+    """The items of a list, or of whatever gives them; a text is none."""
+    if isinstance(values, (str, bytes, dict)) or not isinstance(values, Iterable):
+        raise wrong_type(name, wanted, values)
+    return list(values)
+
+
+def texts_of(values: Iterable[str], name: str) -> Any:
+    """An array of texts for the library."""
+    texts = items_of(values, name, "a list of texts")
+    return (ctypes.c_char_p * len(texts))(*[utf8_without_zero(text, name) for text in texts])
+
+
+def integers_of(values: Iterable[int], name: str, bits: int = 64) -> Any:
+    """An array of whole numbers for the library."""
+    kind = ctypes.c_int32 if bits == 32 else ctypes.c_int64
+    numbers = [integer(value, name, bits) for value in items_of(values, name, "a list of whole numbers")]
+    return (kind * len(numbers))(*numbers)
+
+
+def utf8(text: str, name: str) -> bytes:
+    """The bytes of a text."""
+    if not isinstance(text, str):
+        raise wrong_type(name, "text", text)
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise Error("argument.utf8", wanted="text that UTF-8 can hold", found=str(error)) from None
+        raise Error("argument.utf8", name, wanted="text that UTF-8 can hold", found=str(error)) from None
+
+
+def utf8_without_zero(text: str, name: str) -> bytes:
+    """The bytes of a text, for where the library takes no zero within it."""
+    data = utf8(text, name)
+    if b"\0" in data:
+        raise Error("argument.zero", name, wanted="text without a zero character", found="one")
+    return data
+
+
+def encoded(text: Optional[str], name: str) -> Optional[bytes]:
+    """The same, of an argument that may be missing."""
+    return None if text is None else utf8_without_zero(text, name)
 
 
 def path_of(model: Model) -> bytes:
     """The folder of a model."""
-    path = os.fspath(model)
+    path = os.fspath(model) if isinstance(model, (str, os.PathLike)) else model
     if not isinstance(path, str):
-        raise Error("argument.type", where="model", wanted="a path as text", found=type(path).__name__)
-    return encoded(path) or b""
+        raise wrong_type("model", "a path as text", model)
+    return utf8_without_zero(path, "model")
 
 
 def integer(value: int, name: str, bits: int = 64) -> int:
     """A whole number that the library can take."""
     limit = 1 << (bits - 1)
-    number = value.__index__()
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise wrong_type(name, "a whole number", value) from None
     if not -limit <= number < limit:
-        raise Error("argument.range", where=name, wanted=f"a number of {bits} bits", found=str(number))
+        raise Error("argument.range", name, wanted=f"a number of {bits} bits", found=str(number))
     return number
+
+
+def real(value: float, name: str) -> float:
+    """A number of any kind, but no text."""
+    if isinstance(value, (str, bytes)):
+        raise wrong_type(name, "a number", value)
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise wrong_type(name, "a number", value) from None
 
 
 def scheduler_options(
@@ -476,13 +527,17 @@ class Policy:
         return CPolicy(
             numerics=int(self.fast),
             batch_invariant=int(self.batch_invariant),
-            backend=encoded(self.backend),
-            preferred=encoded(self.preferred),
+            backend=encoded(self.backend, "backend"),
+            preferred=encoded(self.preferred, "preferred"),
         )
 
 
 def policy_pointer(policy: Optional[Policy]) -> Any:
-    return ctypes.pointer(policy.as_struct()) if policy is not None else None
+    if policy is None:
+        return None
+    if not isinstance(policy, Policy):
+        raise wrong_type("policy", "a Policy", policy)
+    return ctypes.pointer(policy.as_struct())
 
 
 class Handle:
@@ -519,3 +574,10 @@ class Owner:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def handle_of(owner: Owner, name: str) -> ctypes.c_void_p:
+    """The handle of an argument; of which kind it has to be, the library looks."""
+    if not isinstance(owner, Owner):
+        raise wrong_type(name, "an object of moracle", owner)
+    return owner._handle.value

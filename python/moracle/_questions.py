@@ -30,7 +30,7 @@ def inspect(model: Model) -> Json:
 
 def explain(model: Model, device: str = "cpu", policy: Optional[Policy] = None) -> Json:
     """Which kernel serves each layer on a machine, and why the others do not: `moracle explain --json`."""
-    options = CExplainOptions(device=encoded(device), policy=policy_pointer(policy))
+    options = CExplainOptions(device=encoded(device, "device"), policy=policy_pointer(policy))
     return document("moracle_explain", path_of(model), ctypes.byref(options))
 
 
@@ -52,9 +52,9 @@ def plan(
         tp=integer(tp, "tp", 32),
         ep=integer(ep, "ep", 32),
         context=integer(context, "context"),
-        device=encoded(device),
+        device=encoded(device, "device"),
         policy=policy_pointer(policy),
-        kv=encoded(kv),
+        kv=encoded(kv, "kv"),
     )
     return document("moracle_plan", path_of(model), ctypes.byref(options))
 
@@ -87,10 +87,10 @@ def verify(
     options = CVerifyOptions(
         threads=integer(threads, "threads", 32),
         tokens=integer(tokens, "tokens"),
-        layout=encoded(layout),
+        layout=encoded(layout, "layout"),
         policy=policy_pointer(policy),
         on_progress=ON_PROGRESS(progress),
-        device=encoded(device),
+        device=encoded(device, "device"),
     )
     try:
         return document("moracle_verify", path_of(model), ctypes.byref(options))

@@ -18,6 +18,7 @@ from ._library import (
     call,
     encoded,
     error_of,
+    handle_of,
     integer,
     scheduler_options,
 )
@@ -86,7 +87,7 @@ class Scheduler(Owner):
         """
         options = scheduler_options(context, max_running, max_queue, reuse_prefixes, share_prefixes)
         handle = ctypes.c_void_p()
-        call("moracle_scheduler_open", engine._handle.value, ctypes.byref(options), ctypes.byref(handle))
+        call("moracle_scheduler_open", handle_of(engine, "engine"), ctypes.byref(options), ctypes.byref(handle))
         self._handle = Handle("scheduler", handle)
         self._engine = engine
 
@@ -114,8 +115,8 @@ class Scheduler(Owner):
             min_tokens=integer(min_tokens, "min_tokens"),
             priority=integer(priority, "priority"),
             options=ctypes.pointer(how),
-            key=encoded(key),
-            salt=encoded(salt),
+            key=encoded(key, "key"),
+            salt=encoded(salt, "salt"),
         )
         number = ctypes.c_uint64()
         call(

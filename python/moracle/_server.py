@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from ._library import (
     CServerOptions,
-    Error,
     Handle,
     Json,
     Owner,
     call,
     document,
     encoded,
+    handle_of,
     integer,
+    real,
     scheduler_options,
+    texts_of,
 )
 
 if TYPE_CHECKING:
@@ -26,12 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["Server"]
 
 _TURN = 0.2  # seconds without Python's own handlers of signals
-
-
-def _texts(texts: Sequence[str], name: str) -> Any:
-    if isinstance(texts, str):
-        raise Error("argument.type", where=name, wanted="a list of texts", found="one text")
-    return (ctypes.c_char_p * len(texts))(*[encoded(text) for text in texts])
 
 
 class Server(Owner):
@@ -65,25 +61,26 @@ class Server(Owner):
         """
         scheduler = scheduler_options(context, max_running, max_queue, reuse_prefixes, share_prefixes)
         lists = {
-            "name": _texts(names, "names"),
-            "key": _texts(api_keys, "api_keys"),
-            "host": _texts(allowed_hosts, "allowed_hosts"),
-            "origin": _texts(cors_origins, "cors_origins"),
+            "name": texts_of(names, "names"),
+            "key": texts_of(api_keys, "api_keys"),
+            "host": texts_of(allowed_hosts, "allowed_hosts"),
+            "origin": texts_of(cors_origins, "cors_origins"),
         }
+        seconds = real(drain, "drain")
         options = CServerOptions(
             port=integer(port, "port", 32),
-            listen=encoded(host),
+            listen=encoded(host, "host"),
             everybody=int(everybody),
             any_model=int(any_model),
             strict=int(strict),
-            drain_s=drain if drain > 0 else -1.0,
+            drain_s=seconds if seconds > 0 else -1.0,
             scheduler=ctypes.pointer(scheduler),
         )
         for name, texts in lists.items():
             setattr(options, f"{name}s", texts)
             setattr(options, f"{name}_count", len(texts))
         handle = ctypes.c_void_p()
-        call("moracle_server_open", engine._handle.value, ctypes.byref(options), ctypes.byref(handle))
+        call("moracle_server_open", handle_of(engine, "engine"), ctypes.byref(options), ctypes.byref(handle))
         self._handle = Handle("server", handle)
         self._address = str(self.describe()["address"])
 

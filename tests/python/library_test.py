@@ -60,6 +60,13 @@ class Questions(TestCase):
         self.assert_code("argument.range", moracle.plan, QWEN, tp=1 << 40)
         self.assert_code("argument.range", moracle.plan, QWEN, context=-3)
         self.assert_code("plan.tp", moracle.plan, QWEN, tp=3)
+        for named in ({"model": None}, {"model": 3}, {"device": 3}, {"policy": {"fast": True}}):
+            with self.subTest(named):
+                error = self.assert_code("argument.type", moracle.explain, **{"model": QWEN, **named})
+                self.assertEqual(error.where, next(iter(named)))
+        for value in ("2", 2.0, None):
+            self.assertEqual(self.assert_code("argument.type", moracle.plan, QWEN, tp=value).where, "tp")
+        self.assertEqual(moracle.Error("a.b", "here").where, "here")
         self.assert_code("oracle.pinned", moracle.explain, QWEN, policy=moracle.Policy(backend="nobody"))
 
     def test_what_progress_raises(self):
@@ -149,6 +156,13 @@ class Layers(TestCase):
         self.assert_code("argument.type", self.layer, self.rows, ids, weights)
         self.assert_code("argument.type", self.layer, None, ids, weights)
         self.assert_code("argument.id", self.layer, x, matrix("i", [[0, 1, 2, 16]] * 5), weights)
+        checkpoint = moracle.Checkpoint(QWEN)
+        self.assert_code("argument.type", checkpoint.experts, "0")
+        self.assert_code("argument.type", checkpoint.experts, 0, experts=3)
+        self.assert_code("argument.type", checkpoint.experts, 0, pool=2)
+        self.assert_code("argument.type", moracle.Experts, str(QWEN), 0)
+        self.assert_code("handle.kind", moracle.Experts, self.layer, 0)
+        self.assert_code("argument.type", moracle.Pool, cpus="0")
 
     def test_a_device_that_is_none_of_the_cpu(self):
         class Elsewhere:
@@ -300,6 +314,31 @@ class Engines(TestCase):
         reply = self.engine.chat("Hi", max_tokens=4, temperature=0)
         self.assertEqual(reply.prompt_ids, prompt.ids)
         self.assertEqual(reply.ids, self.engine.generate(messages, max_tokens=4, temperature=0).ids)
+        self.assertEqual(reply.ids, asyncio.run(self.engine.achat("Hi", max_tokens=4, temperature=0)).ids)
+
+    def test_goes_on_from_ids(self):
+        for text in ("The old man", "a\0é"):
+            with self.subTest(text):
+                ids = self.engine.tokenize(text)
+                reply = self.engine.generate(text, max_tokens=4, temperature=0)
+                self.assertEqual(list(reply.prompt_ids), ids)
+                self.assertEqual(self.engine.generate(ids, max_tokens=4, temperature=0).ids, reply.ids)
+
+    def test_arguments_of_another_type(self):
+        engine = self.engine
+        for name, function, value in (
+            ("prompt", engine.generate, None), ("prompt", engine.generate, 5), ("prompt", engine.generate, {}),
+            ("text", engine.tokenize, 3), ("ids", engine.detokenize, "ab"), ("ids", engine.detokenize, ["a"]),
+            ("messages", engine.template, 3), ("engine", moracle.Scheduler, "x"),
+        ):
+            with self.subTest(name, value=value):
+                self.assertEqual(self.assert_code("argument.type", function, value).where, name)
+        for named in ({"max_tokens": 2.5}, {"temperature": "x"}, {"stop": 3}, {"stop": ["a", None]}, {"seed": "1"}):
+            with self.subTest(named):
+                error = self.assert_code("argument.type", engine.generate, "The", **named)
+                self.assertEqual(error.where, next(iter(named)))
+        for content in (float("nan"), {1}):
+            self.assert_code("argument.json", engine.chat, [{"role": "user", "content": content}])
 
     def test_errors(self):
         generate = self.engine.generate
