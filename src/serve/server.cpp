@@ -96,6 +96,7 @@ Server::~Server() {
 Result<std::unique_ptr<Server>> Server::open(const ServerOptions& options) {
   std::unique_ptr<Server> server(new Server);
   ServerOptions settled = options;
+  MORACLE_TRY(HttpServer::check_address(settled.http.listen));
   MORACLE_TRY(settle_address(settled.access, settled.http.listen, settled.everybody));
   server->parts_ = std::make_unique<Parts>(settled);
   Parts& parts = *server->parts_;

@@ -44,6 +44,17 @@ Error listen_error(const std::string& address, const error_code& error) {
                .advice = "choose another --port, or end the program that listens there"};
 }
 
+Result<asio::ip::address> address_of(const std::string& listen) {
+  const std::string host = listen == "localhost" ? "127.0.0.1" : listen;
+  error_code error;
+  const auto address = asio::ip::make_address(host, error);
+  if (!error) return address;
+  return Error{.code = "server.address",
+               .where = "--listen",
+               .wanted = "an IP address, localhost or unix:PATH",
+               .found = "'" + host + "'"};
+}
+
 std::string peer_of(const tcp::socket& socket) {
   error_code error;
   const auto endpoint = socket.remote_endpoint(error);
@@ -78,19 +89,12 @@ class HttpServer::Impl {
 
   Result<> listen() {
     if (options_.listen.starts_with(kUnix)) return listen_unix(options_.listen.substr(kUnix.size()));
-    const std::string host = options_.listen == "localhost" ? "127.0.0.1" : options_.listen;
-    error_code error;
-    const auto address = asio::ip::make_address(host, error);
-    if (error) {
-      return Error{.code = "server.address",
-                   .where = "--listen",
-                   .wanted = "an IP address, localhost or unix:PATH",
-                   .found = "'" + host + "'"};
-    }
+    MORACLE_ASSIGN(const auto address, address_of(options_.listen));
     const tcp::endpoint endpoint(address, options_.port);
     tcp_.emplace(context_);
     if (const auto failed = open_acceptor(*tcp_, endpoint))
-      return listen_error(fmt::format("{}:{}", host, options_.port), failed);
+      return listen_error(fmt::format("{}:{}", address.to_string(), options_.port), failed);
+    error_code error;
     const auto bound = tcp_->local_endpoint(error);
     const std::string shown = address.is_v6() ? "[" + address.to_string() + "]" : address.to_string();
     address_ = fmt::format("http://{}:{}", shown, bound.port());
@@ -265,6 +269,11 @@ class HttpServer::Impl {
 HttpServer::HttpServer() = default;
 HttpServer::~HttpServer() {
   if (impl_) impl_->stop();
+}
+
+Result<> HttpServer::check_address(const std::string& listen) {
+  if (!listen.starts_with(kUnix)) MORACLE_TRY(address_of(listen));
+  return Ok{};
 }
 
 Result<std::unique_ptr<HttpServer>> HttpServer::open(const HttpOptions& options, HttpHandler& handler) {

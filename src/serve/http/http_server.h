@@ -30,6 +30,8 @@ struct HttpOptions {
 
 class HttpServer {
  public:
+  // Whether there can be such an address; nothing listens yet. Error: "server.address".
+  static Result<> check_address(const std::string& listen);
   // Binds and listens; nothing is answered before start(). The handler outlives the server. Errors: "server.address",
   // "server.listen".
   static Result<std::unique_ptr<HttpServer>> open(const HttpOptions& options, HttpHandler& handler);
