@@ -239,7 +239,8 @@ Result<> OpenReply::settle(Choice& choice) {
 void OpenReply::open_stream() {
   if (streaming_) return;
   streaming_ = true;
-  HeaderList headers = {{"x-request-id", head_.id}};
+  HeaderList headers = service_.stream_headers(request_);
+  headers.emplace_back("x-request-id", head_.id);
   if (!prepared_.api.ignored.empty()) headers.emplace_back("x-moracle-ignored", header_list(prepared_.api.ignored));
   exchange_->begin_stream(std::move(headers));
 }

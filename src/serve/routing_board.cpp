@@ -12,15 +12,16 @@ void RoutingBoard::set_shape(std::int64_t layers, std::int64_t experts) {
   experts_ = experts;
 }
 
-bool RoutingBoard::watch(std::shared_ptr<Exchange> exchange, std::string request, std::string key) {
+bool RoutingBoard::full() {
   std::erase_if(watchers_, [](const Watcher& watcher) { return *watcher.gone; });
-  if (watchers_.size() >= kWatchers) return false;
+  return watchers_.size() >= kWatchers;
+}
+
+void RoutingBoard::watch(std::shared_ptr<Exchange> exchange, std::string request, std::string key) {
   auto gone = std::make_shared<bool>(false);
   exchange->on_gone([gone](std::string_view /*cause*/) { *gone = true; });
-  exchange->begin_stream({});
   watchers_.push_back(
       {.exchange = std::move(exchange), .request = std::move(request), .key = std::move(key), .gone = std::move(gone)});
-  return true;
 }
 
 void RoutingBoard::keep(std::string request, std::string key, Counts counts) {

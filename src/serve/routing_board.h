@@ -22,9 +22,11 @@ class RoutingBoard {
   static constexpr std::size_t kKept = 16;  // replies that have ended
 
   void set_shape(std::int64_t layers, std::int64_t experts);
-  // Opens a stream. `request` is the id of a reply, or empty; only its own key's replies are told of. False: there are
-  // too many.
-  bool watch(std::shared_ptr<Exchange> exchange, std::string request, std::string key);
+  // Whether there are as many streams as there may be.
+  [[nodiscard]] bool full();
+  // An open stream hears of all requests, and of the reply whose id is `request`, or empty; only its own key's replies
+  // are told of.
+  void watch(std::shared_ptr<Exchange> exchange, std::string request, std::string key);
   [[nodiscard]] bool watched() const { return !watchers_.empty(); }
   // The counts of a reply that has ended. The latest kKept are held.
   void keep(std::string request, std::string key, Counts counts);

@@ -187,14 +187,25 @@ HttpReply Service::fault(const std::string& code, const std::string& wanted, con
 }
 
 void Service::answer(const HttpRequest& request, Exchange& exchange, HttpReply reply) {
-  const Route* const route = find_route(request);
-  metrics_.count_http(route != nullptr ? route->path : "none", request.method, reply.status);
-  const std::string_view origin = request.header("origin");
-  if (access_.shares_with(origin)) {
-    reply.headers.emplace_back("Access-Control-Allow-Origin", std::string(origin));
-    reply.headers.emplace_back("Vary", "Origin");
-  }
+  told(request, reply.status, reply.headers);
   exchange.reply(std::move(reply));
+}
+
+HeaderList Service::stream_headers(const HttpRequest& request) {
+  HeaderList headers;
+  told(request, 200, headers);
+  return headers;
+}
+
+// Counts an answer, and lets pages of allowed origins read it.
+void Service::told(const HttpRequest& request, int status, HeaderList& headers) {
+  const Route* const route = find_route(request);
+  metrics_.count_http(route != nullptr ? route->path : "none", request.method, status);
+  const std::string_view origin = request.header("origin");
+  if (!access_.shares_with(origin)) return;
+  headers.emplace_back("Access-Control-Allow-Origin", std::string(origin));
+  headers.emplace_back("Access-Control-Expose-Headers", "retry-after, x-moracle-ignored, x-request-id");
+  headers.emplace_back("Vary", "Origin");
 }
 
 // --- before the body is read ---
@@ -202,8 +213,7 @@ void Service::answer(const HttpRequest& request, Exchange& exchange, HttpReply r
 std::optional<HttpReply> Service::refuse(HttpRequest& request) {
   const auto refused = [&](const Error& error) {
     HttpReply reply = reply_of(error);
-    const Route* const route = find_route(request);
-    metrics_.count_http(route != nullptr ? route->path : "none", request.method, reply.status);
+    told(request, reply.status, reply.headers);
     return std::optional(std::move(reply));
   };
   const bool preflight = request.method == "OPTIONS" && access_.shares_with(request.header("origin"));
@@ -353,14 +363,15 @@ void Service::watch_routing(const HttpRequest& request, const std::shared_ptr<Ex
     answer(request, *exchange, HttpReply{.type = "text/event-stream; charset=utf-8"});
     return;
   }
-  if (!routing_.watch(exchange, std::string(id), request.key)) {
+  if (routing_.full()) {
     answer(request, *exchange,
            reply_of(Error{.code = "routing.full",
                           .wanted = fmt::format("at most {} streams", RoutingBoard::kWatchers),
                           .found = "more"}));
     return;
   }
-  metrics_.count_http("/v1/routing", request.method, 200);
+  exchange->begin_stream(stream_headers(request));
+  routing_.watch(exchange, std::string(id), request.key);
   tell_routing();
 }
 

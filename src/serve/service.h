@@ -84,6 +84,9 @@ class Service final : public HttpHandler {
   [[nodiscard]] const Route* find_route(const HttpRequest& request) const;
 
   void answer(const HttpRequest& request, Exchange& exchange, HttpReply reply);
+  // Of an answer in pieces, which begins.
+  HeaderList stream_headers(const HttpRequest& request);
+  void told(const HttpRequest& request, int status, HeaderList& headers);
   HttpReply reply_of(const Error& error);
   [[nodiscard]] Result<> check_model(const std::string& name) const;
   [[nodiscard]] int retry_after() const;

@@ -8,14 +8,14 @@ namespace {
 
 struct Stream final : Exchange {
   void reply(HttpReply /*reply*/) override { ADD_FAILURE() << "a stream is asked for"; }
-  void begin_stream(HeaderList /*headers*/) override { begun = true; }
+  void begin_stream(HeaderList /*headers*/) override { ADD_FAILURE() << "it is open"; }
   void write(std::string piece) override { events.push_back(Json::parse(piece.substr(6))); }
   void end() override { ended = true; }
   void on_gone(std::function<void(std::string_view)> callback) override { gone = std::move(callback); }
 
   std::vector<Json> events;
   std::function<void(std::string_view)> gone;
-  bool begun = false, ended = false;
+  bool ended = false;
 };
 
 class RoutingBoardTest : public ::testing::Test {
@@ -23,8 +23,8 @@ class RoutingBoardTest : public ::testing::Test {
   RoutingBoardTest() { board_.set_shape(2, 3); }
   std::shared_ptr<Stream> watch(const std::string& request = "", const std::string& key = "") {
     auto stream = std::make_shared<Stream>();
-    EXPECT_TRUE(board_.watch(stream, request, key));
-    EXPECT_TRUE(stream->begun);
+    EXPECT_FALSE(board_.full());
+    board_.watch(stream, request, key);
     return stream;
   }
   // Request "a" of key "k" runs.
@@ -77,7 +77,7 @@ TEST_F(RoutingBoardTest, HoldsTheLatestRepliesAlone) {
 TEST_F(RoutingBoardTest, StreamsThatLeftMakeRoom) {
   std::vector<std::shared_ptr<Stream>> streams;
   for (std::size_t i = 0; i < RoutingBoard::kWatchers; ++i) streams.push_back(watch());
-  EXPECT_FALSE(board_.watch(std::make_shared<Stream>(), "", ""));
+  EXPECT_TRUE(board_.full());
   streams[3]->gone("disconnect");
   watch();
   tell(1);
