@@ -13,7 +13,8 @@ struct ErrorRow {
   std::string_view prefix;  // of an error's code
   int status;
   std::string_view type;
-  std::string_view code;  // empty: the rest of the error's code
+  std::string_view code;        // empty: the rest of the error's code
+  std::string_view param = "";  // of errors that name a place in the field's value, or none
 };
 
 constexpr std::string_view kInvalid = "invalid_request_error";
@@ -41,11 +42,11 @@ constexpr std::array kRows = {
     ErrorRow{"memory.", 503, "service_unavailable", "out_of_memory"},
     ErrorRow{"threads.", 503, "service_unavailable", "out_of_threads"},
     ErrorRow{"model.context", 400, kInvalid, "context_length_exceeded"},
-    ErrorRow{"model.token", 400, kInvalid, "invalid_token"},
+    ErrorRow{"model.token", 400, kInvalid, "invalid_token", "prompt"},
     ErrorRow{"json.", 400, kInvalid, "invalid_json"},
     ErrorRow{"text.utf8", 400, kInvalid, "invalid_utf8"},
-    ErrorRow{"prompt.", 400, kInvalid, "invalid_prompt"},
-    ErrorRow{"template.", 400, kInvalid, "template_error"},
+    ErrorRow{"prompt.", 400, kInvalid, "invalid_prompt", "prompt"},
+    ErrorRow{"template.", 400, kInvalid, "template_error", "messages"},
     ErrorRow{"tokenizer.", 400, kInvalid, "tokenizer_error"},
     ErrorRow{"sampling.", 400, kInvalid, "invalid_value"},
     ErrorRow{"config.", 400, kInvalid, "invalid_value"},
@@ -58,7 +59,11 @@ constexpr std::array kRows = {
 ApiError api_error(const Error& error) {
   const ErrorRow* row = kRows.data();
   while (!error.code.starts_with(row->prefix)) ++row;
-  ApiError result{.status = row->status, .type = std::string(row->type), .code = {}, .param = {}, .message = {}};
+  ApiError result{.status = row->status,
+                  .type = std::string(row->type),
+                  .code = {},
+                  .param = std::string(row->param),
+                  .message = {}};
   result.code = row->code.empty() ? error.code.substr(row->prefix.size()) : std::string(row->code);
   const bool of_field = row->prefix.starts_with("request.") || row->prefix == "sampling.";
   if (of_field && row->status == 400) result.param = error.where;

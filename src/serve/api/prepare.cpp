@@ -47,7 +47,7 @@ Result<std::string> without_turn_end(std::string text, const ChatRequest& chat) 
   return text;
 }
 
-Result<PreparedPrompt> prepare_chat(const ChatRequest& chat, bool continues, const ModelText& text) {
+Result<PreparedPrompt> encode_chat(const ChatRequest& chat, bool continues, const ModelText& text) {
   if (!continues) {
     MORACLE_ASSIGN(ChatPrompt prompt, text.encode_chat(chat));
     return PreparedPrompt{.text = std::move(prompt.text), .ids = std::move(prompt.ids)};
@@ -57,6 +57,20 @@ Result<PreparedPrompt> prepare_chat(const ChatRequest& chat, bool continues, con
   MORACLE_ASSIGN(prompt.text, without_turn_end(std::move(whole), chat));
   MORACLE_ASSIGN(prompt.ids, text.tokenizer().encode(prompt.text, {.add_special_tokens = false}));
   return prompt;
+}
+
+// A message without content is rendered as the template says, or, where that knows texts alone, as one with an empty
+// text.
+Result<PreparedPrompt> prepare_chat(const ChatRequest& chat, bool continues, const ModelText& text) {
+  auto prompt = encode_chat(chat, continues, text);
+  const auto is_empty = [](const OrderedJson& message) { return message.at("content").is_null(); };
+  const bool has_empty = std::any_of(chat.messages.begin(), chat.messages.end(), is_empty);
+  if (prompt.ok() || prompt.error().code != "template.undefined" || !has_empty) return prompt;
+  ChatRequest filled = chat;
+  for (OrderedJson& message : filled.messages) {
+    if (is_empty(message)) message["content"] = "";
+  }
+  return encode_chat(filled, continues, text);
 }
 
 Result<PreparedPrompt> prepare_prompt(const PromptInput& input, bool special, bool echo, const ModelText& text) {
@@ -224,7 +238,12 @@ Result<Json> detokenize_reply(std::string_view body, const ModelText& text, cons
       if (!fits) return Error{.code = "request.value", .where = "tokens", .wanted = "token ids", .found = value.dump()};
       ids.push_back(value.get<std::int32_t>());
     }
-    MORACLE_TRY(text.check_ids(ids));
+    if (const auto known_ids = text.check_ids(ids); !known_ids.ok()) {
+      Error error = known_ids.error();
+      error.code = "request.value";
+      error.where = "tokens";
+      return error;
+    }
     MORACLE_ASSIGN(std::string words, text.tokenizer().decode(ids, false));
     return Json{{"prompt", std::move(words)}};
   });

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::size_t kLeastKeyBytes = 8;
 constexpr std::size_t kMostKeyBytes = 512;
+constexpr std::string_view kOpenPath = "/health";  // which needs no key
 constexpr std::size_t kKeyFileBytes = std::size_t{1} << 20;
 
 // In time that depends on the longest key's length alone.
@@ -139,7 +140,9 @@ Result<std::string> Access::check(const AccessRequest& request) const {
     return std::any_of(list.begin(), list.end(), [&](const std::string& item) { return item == "*" || item == word; });
   };
   const std::string host = lower(without_port(request.host));
-  if (rules_.checks_host && !is_loopback(host) && !listed(rules_.allowed_hosts, host)) {
+  // Probes of HTTP/1.0 name no host; browsers, which pages may mislead, always do.
+  const bool probes = request.host.empty() && request.path == kOpenPath;
+  if (rules_.checks_host && !probes && !is_loopback(host) && !listed(rules_.allowed_hosts, host)) {
     return Error{.code = "request.forbidden",
                  .wanted = "a host name of this server",
                  .found = "'" + host.substr(0, 80) + "'",
@@ -153,7 +156,7 @@ Result<std::string> Access::check(const AccessRequest& request) const {
                    .found = "another origin"};
     }
   }
-  if (request.path == "/health") return std::string();
+  if (request.path == kOpenPath) return std::string();
   return name_of(request);
 }
 

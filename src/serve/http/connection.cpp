@@ -40,6 +40,12 @@ std::string head_text(int status, bool keep_alive, const HeaderList& headers) {
   return head + "\r\n";
 }
 
+// Whether a line of a head goes on in the next one, which proxies and servers read in different ways.
+bool has_folded_line(std::string_view head) {
+  head = head.substr(0, head.find("\r\n\r\n"));
+  return head.find("\r\n ") != std::string_view::npos || head.find("\r\n\t") != std::string_view::npos;
+}
+
 }  // namespace
 
 // The handle that handlers hold; it outlives the connection harmlessly.
@@ -166,6 +172,8 @@ void Connection::parse() {
     }
     error_code error;
     const std::size_t used = parser_->put(buffer_.data(), error);
+    const bool folded = state_ == State::head && parser_->is_header_done() &&
+                        has_folded_line({static_cast<const char*>(buffer_.data().data()), used});
     buffer_.consume(used);
     if (error == http::error::need_more) {
       if (state_ == State::head && buffer_.size() > set_.options.header_bytes)
@@ -185,7 +193,7 @@ void Connection::parse() {
       return;
     }
     if (state_ == State::head && parser_->is_header_done()) {
-      if (!check_head()) return;
+      if (!check_head(folded)) return;
       begin_body();
     }
     if (state_ == State::body) {
@@ -202,7 +210,7 @@ void Connection::parse() {
 }
 
 // Whether the request may go on; else it has its answer.
-bool Connection::check_head() {
+bool Connection::check_head(bool folded) {
   const auto& message = parser_->get();
   keep_alive_ = message.keep_alive();
   chunked_ = message.version() >= 11;
@@ -223,6 +231,7 @@ bool Connection::check_head() {
     fail("request.invalid_http", wanted, found);
     return false;
   };
+  if (folded) return bad("a line for each field", "one that goes on in the next line");
   if (message.version() != 10 && message.version() != 11) return bad("HTTP/1.1", "another version");
   // The parser lets encodings pass that do not end in chunked, and then takes the body for none: the next request would
   // begin inside it.

@@ -75,7 +75,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void read();
   void on_read(boost::system::error_code error, std::size_t bytes);
   void parse();
-  bool check_head();
+  bool check_head(bool folded);
   void begin_body();
   void dispatch();
   void release_body();

@@ -41,7 +41,9 @@ Error listen_error(const std::string& address, const error_code& error) {
                .where = address,
                .wanted = "an address to listen at",
                .found = error.message(),
-               .advice = "choose another --port, or end the program that listens there"};
+               .advice = error == boost::system::errc::address_in_use
+                             ? "choose another --port, or end the program that listens there"
+                             : "choose another --listen"};
 }
 
 Result<asio::ip::address> address_of(const std::string& listen) {

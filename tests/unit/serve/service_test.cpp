@@ -216,6 +216,38 @@ TEST_F(ServeTest, StreamsFramesThatMakeTheSameReply) {
   }
   EXPECT_EQ(frames.back()["choices"], Json::array());
   EXPECT_EQ(frames.back()["usage"], whole["usage"]);
+  EXPECT_TRUE(ask(get_text("/metrics"))
+                  .has(R"(http_requests_total{handler="/v1/chat/completions",method="POST",status="2xx"} 2)"));
+}
+
+TEST_F(ServeTest, MessagesWithoutContentAreOnesWithAnEmptyText) {
+  serve();
+  const auto chat = [&](const std::string& content) {
+    const HttpAnswer answer =
+        post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant")" +
+                                         content + R"(}, {"role": "user", "content": "b"}], "max_tokens": 9,
+                                         "return_token_ids": true})");
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return answer.json()["choices"][0]["prompt_token_ids"];
+  };
+  const Json empty = chat(R"(, "content": "")");
+  EXPECT_EQ(chat(R"(, "content": null)"), empty);
+  EXPECT_EQ(chat(R"(, "content": [])"), empty);
+  EXPECT_EQ(chat(""), empty);
+}
+
+TEST_F(ServeTest, RefusalsNameTheField) {
+  serve();
+  const auto param = [&](const char* path, const char* body) {
+    const HttpAnswer answer = post(path, body);
+    EXPECT_EQ(answer.status, 400) << body;
+    return answer.json()["error"]["param"];
+  };
+  EXPECT_EQ(param("/v1/completions", R"({"prompt": ""})"), "prompt");
+  EXPECT_EQ(param("/v1/completions", R"({"prompt": [999999]})"), "prompt");
+  EXPECT_EQ(param("/detokenize", R"({"tokens": [999999]})"), "tokens");
+  EXPECT_EQ(param("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}], "functions": [1]})"),
+            "functions");
 }
 
 TEST_F(ServeTest, CompletesTextsListsAndIds) {
@@ -430,7 +462,9 @@ TEST_F(ServeTest, AmbiguousRequestsAreRefusedAndTheConnectionCloses) {
       "POST /v1/completions HTTP/1.0\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n0\r\n\r\n" +
           hidden,
       head + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n" + hidden,
-      "\x16\x03\x01\x02" + hidden,  // TLS
+      "\x16\x03\x01\x02" + hidden,                                        // TLS
+      head + "X: a\r\n b\r\nContent-Length: 5\r\n\r\n{\"a\":1" + hidden,  // obs-fold
+      head + "Transfer-Encoding:\r\n\tchunked\r\n\r\n0\r\n\r\n" + hidden,
   };
   for (const std::string& request : requests) {
     HttpClient client(port_);
@@ -444,6 +478,9 @@ TEST_F(ServeTest, AmbiguousRequestsAreRefusedAndTheConnectionCloses) {
   EXPECT_EQ(ask("GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + std::string(20000, 'a') + "\r\n\r\n").status, 431);
   EXPECT_EQ(ask("GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n").status, 403);
   EXPECT_EQ(ask(get_text("/health", "Origin: http://evil.example\r\n")).status, 403);
+  EXPECT_EQ(ask("GET /health HTTP/1.0\r\n\r\n").status, 200);  // a probe
+  EXPECT_EQ(ask("GET /health HTTP/1.0\r\nHost: evil.example\r\n\r\n").status, 403);
+  EXPECT_EQ(ask("GET /version HTTP/1.0\r\n\r\n").status, 403);
   // A chunked body with an extension and a trailer is one.
   EXPECT_EQ(ask(head + "Transfer-Encoding: chunked\r\n\r\n1;x=y\r\n{\r\n1\r\n}\r\n0\r\nT: v\r\n\r\n")
                 .json()["error"]["param"],
@@ -465,6 +502,14 @@ TEST_F(ServeTest, KeysAndOrigins) {
   const HttpAnswer shared = ask(get_text("/v1/models", key + "Origin: https://chat.example\r\n"));
   EXPECT_TRUE(shared.has("Access-Control-Allow-Origin: https://chat.example"));
   EXPECT_FALSE(shared.has("Access-Control-Allow-Credentials"));
+  const std::string stream = R"({"prompt": "a", "stream": true})";
+  const std::string origin = "Origin: https://chat.example\r\n";
+  for (const HttpAnswer& answer :
+       {ask(post_text("/v1/completions", stream, key + origin)), ask(post_text("/v1/completions", "{}", key + origin)),
+        ask(get_text("/v1/models", origin)), ask(get_text("/nowhere", key + origin)),
+        ask(get_text("/v1/completions", key + origin))})
+    EXPECT_TRUE(answer.has("Access-Control-Allow-Origin: https://chat.example")) << answer.head;
+  EXPECT_FALSE(ask(post_text("/v1/completions", stream, key)).has("Access-Control"));
   const HttpAnswer preflight =
       ask("OPTIONS /v1/models HTTP/1.1\r\nHost: localhost\r\nOrigin: https://chat.example\r\n\r\n");
   EXPECT_EQ(preflight.status, 204);
