@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
@@ -42,6 +43,26 @@ CLI::Validator positive(double most) {
                      fmt::format("a number above 0 and at most {}", most));
 }
 
+CLI::Validator text_of(std::size_t most) {
+  return CLI::Validator(
+      [most](const std::string& text) {
+        return !text.empty() && text.size() <= most ? "" : fmt::format("wanted 1 to {} bytes, found '{}'", most, text);
+      },
+      "");
+}
+
+// As a shell reads it.
+std::string quoted(const std::string& text) {
+  const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("._-/:").find(c) != std::string_view::npos;
+  });
+  if (plain && !text.empty()) return text;
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + "'";
+}
+
 void add_server_options(CLI::App& command, ServeCommand& options) {
   const InGroup group(command, kServerGroup);
   command
@@ -55,6 +76,7 @@ void add_server_options(CLI::App& command, ServeCommand& options) {
       .add_option("--served-name", options.server.service.names,
                   "Name that requests may give as model; repeatable (default: the folder's name)")
       ->type_name("NAME")
+      ->check(text_of(serve::kNameBytes))
       ->allow_extra_args(false);
   command.add_flag("--any-model", options.server.service.any_model, "Serve requests whatever model they name");
   command.add_flag("--strict", options.server.service.strict,
@@ -167,7 +189,7 @@ std::string curl_line(const ServeCommand& options, const std::string& address, b
   std::string url = address;
   std::string line = "curl ";
   if (address.starts_with(kUnix)) {
-    line += "--unix-socket " + address.substr(kUnix.size()) + " ";
+    line += "--unix-socket " + quoted(address.substr(kUnix.size())) + " ";
     url = "http://localhost";
   }
   for (const auto& [any, here] : {std::pair{"//0.0.0.0:", "//127.0.0.1:"}, std::pair{"//[::]:", "//[::1]:"}}) {
@@ -175,7 +197,7 @@ std::string curl_line(const ServeCommand& options, const std::string& address, b
     if (at != std::string::npos) url.replace(at, std::string(any).size(), here);
   }
   if (!options.key_file.empty()) {
-    line += "-H \"Authorization: Bearer $(grep -v '^#' " + options.key_file + " | head -n 1 | cut -d: -f2-)\" ";
+    line += "-H \"Authorization: Bearer $(grep -v '^#' " + quoted(options.key_file) + " | head -n 1 | cut -d: -f2-)\" ";
   } else if (!options.server.access.keys.empty()) {
     line += fmt::format("-H \"Authorization: Bearer ${}\" ", kKeyVariable);
   }
@@ -217,6 +239,12 @@ Result<int> serve_command(ServeCommand& options, Console& console) {
                  .where = "--context",
                  .wanted = fmt::format("at most {} tokens, which this model can hold", session->info().max_positions),
                  .found = std::to_string(options.server.scheduler.context)};
+  }
+  if (const StateMemory memory = session->model().state_memory(); memory.budget > 0 && memory.positions < 2) {
+    return Error{.code = "usage",
+                 .where = "--kv-memory",
+                 .wanted = "room for two tokens at least",
+                 .found = fmt::format("{} bytes, room for {}", memory.budget, memory.positions)};
   }
   const auto tell = [&] {
     if (!options.batch_invariant) {

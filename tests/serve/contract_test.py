@@ -2,15 +2,19 @@
 """What a `moracle serve` process promises beyond each answer: contract_test.py PROGRAM. Standard library only."""
 
 import json
+import pathlib
 import re
+import shutil
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
 import urllib.error
 import urllib.request
 
-from served import Served
+from served import MODEL, Served
 
 PROGRAM = sys.argv.pop(1)
 
@@ -49,6 +53,29 @@ class Contract(unittest.TestCase):
             self.assertIn(words, answer["error"]["message"])
             code, reply = served.post("/v1/completions", {**body, "max_tokens": longest - 8})
             self.assertEqual((code, reply["usage"]["total_tokens"]), (200, longest))
+
+    def test_starts_that_cannot_serve_are_refused(self):
+        for options, code, words in (
+            (("--served-name", ""), 2, "--served-name: wanted 1 to 256 bytes"),
+            (("--kv-memory", "0.0000001"), 2, "--kv-memory: wanted room for two tokens"),
+            (("--listen", "no-such-host"), 1, "an IP address, localhost or unix:PATH"),
+            (("--listen", "unix:/no/folder/socket"), 1, "choose another --listen"),
+        ):
+            with self.subTest(options):
+                said = subprocess.run([PROGRAM, "serve", MODEL, "--port", "0", *options], capture_output=True, text=True,
+                                      timeout=60, check=False)
+                self.assertEqual(said.returncode, code, said.stderr)
+                self.assertIn(words, said.stderr)
+
+    @unittest.skipUnless(shutil.which("curl"), "without curl")
+    def test_the_printed_command_asks_it(self):
+        with tempfile.TemporaryDirectory(prefix="it's a folder ") as folder:
+            keys = pathlib.Path(folder) / "keys of all"
+            keys.write_text("# people\nann:secret-of-ann\n")
+            for options in (("--api-key-file", str(keys)), ("--api-key-file", str(keys), "--listen", f"unix:{folder}/s")):
+                with Served(PROGRAM, *options) as served:
+                    said = subprocess.run(["sh", "-c", served.curl], capture_output=True, text=True, check=True)
+                    self.assertIn("choices", json.loads(said.stdout), said.stdout)
 
     def test_waiting_has_its_reasons(self):
         with Served(PROGRAM, "--max-running", "3", "--per-key-running", "1") as served:
