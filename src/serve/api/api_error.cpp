@@ -13,8 +13,8 @@ struct ErrorRow {
   std::string_view prefix;  // of an error's code
   int status;
   std::string_view type;
-  std::string_view code;        // empty: the rest of the error's code
-  std::string_view param = "";  // of errors that name a place in the field's value, or none
+  std::string_view code;     // empty: the rest of the error's code
+  std::string_view param{};  // of errors that name a place in the field's value, or none
 };
 
 constexpr std::string_view kInvalid = "invalid_request_error";

@@ -227,7 +227,7 @@ bool Connection::check_head(bool folded) {
     if (field.name() == http::field::host) ++hosts;
     if (field.name() == http::field::transfer_encoding) ++encodings;
   }
-  const auto bad = [&](const char* wanted, std::string found) {
+  const auto bad = [&](const char* wanted, const std::string& found) {
     fail("request.invalid_http", wanted, found);
     return false;
   };
@@ -432,7 +432,8 @@ void Connection::look_after(Clock::time_point now) {
   }
   if (state_ == State::handling && answers_.expired()) {  // its handler has failed
     fail("internal.answer", "an answer", "none");
-  } else if (state_ == State::idle && since(now) > options.idle_s) {
+  } else if ((state_ == State::idle && since(now) > options.idle_s) ||
+             (state_ == State::lingering && since(now) > kLingerSeconds)) {
     close("disconnect");
   } else if (state_ == State::head && since(now) > options.header_s) {
     fail("request.timeout", fmt::format("a head within {} seconds", options.header_s), "none");
@@ -441,8 +442,6 @@ void Connection::look_after(Clock::time_point now) {
     fail("request.timeout", fmt::format("at least {} bytes a second", options.body_rate), "fewer");
   } else if (state_ == State::streaming && queue_.empty() && silent > options.keep_alive_s) {
     stream(": keep-alive\n\n");
-  } else if (state_ == State::lingering && since(now) > kLingerSeconds) {
-    close("disconnect");
   } else if (!reading_ && (state_ == State::handling || state_ == State::streaming)) {
     pollfd watched{.fd = socket_.native_handle(), .events = POLLRDHUP, .revents = 0};
     if (poll(&watched, 1, 0) > 0 && (watched.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) close("disconnect");
