@@ -26,7 +26,7 @@ namespace moracle {
 
 struct Error {
   moracle_status status = MORACLE_FAILED;
-  std::string code, file, where, wanted, found, advice, message;
+  std::string code{}, file{}, where{}, wanted{}, found{}, advice{}, message{};
 };
 
 // A value, or why there is none.
@@ -78,6 +78,26 @@ Expected<std::string> text_of(const Call& call) {
   return std::string(text);
 }
 
+// What a callback throws must not cross the library: the work ends, and the exception goes on behind it.
+struct ProgressCall {
+  const std::function<bool(std::uint64_t, std::uint64_t)>& on_progress;
+  std::exception_ptr thrown{};
+
+  [[nodiscard]] moracle_on_progress function() const { return on_progress ? &forward : nullptr; }
+  void rethrow() const {
+    if (thrown) std::rethrow_exception(thrown);
+  }
+  static std::int32_t forward(void* context, std::uint64_t done, std::uint64_t total) {
+    auto& to = *static_cast<ProgressCall*>(context);
+    try {
+      return !to.thrown && to.on_progress(done, total) ? 0 : 1;
+    } catch (...) {
+      to.thrown = std::current_exception();
+      return 1;
+    }
+  }
+};
+
 // What moracle.h wants, for as long as `policy` lives.
 struct CPolicy {
   explicit CPolicy(const Policy& policy)
@@ -104,6 +124,9 @@ class Handle {
 };
 
 }  // namespace detail
+
+// Work done and work in all; false ends the call. May come from another thread.
+using OnProgress = std::function<bool(std::uint64_t done, std::uint64_t total)>;
 
 // ---- Questions: the documents of the commands of these names with --json -------------------------------------------
 
@@ -149,6 +172,9 @@ struct VerifyQuestion {
   int threads = 0;          // 0: the cores of this machine
   std::int64_t tokens = 0;  // of each layer; 0: 32
   Policy policy{};
+  std::string layout{};  // pack in another device's layout and run the packed bytes here; empty: none
+  std::string device{};  // "cuda:0" and so on, which computes the experts; empty: "cpu"
+  OnProgress on_progress{};
 };
 inline Expected<std::string> verify(const std::string& model, const VerifyQuestion& question = {}) {
   const detail::CPolicy how(question.policy);
@@ -157,11 +183,46 @@ inline Expected<std::string> verify(const std::string& model, const VerifyQuesti
   options.threads = question.threads;
   options.tokens = question.tokens;
   options.policy = &how.value;
-  return detail::text_of(
+  if (!question.layout.empty()) options.layout = question.layout.c_str();
+  if (!question.device.empty()) options.device = question.device.c_str();
+  detail::ProgressCall progress{.on_progress = question.on_progress};
+  options.on_progress = progress.function();
+  options.context = &progress;
+  auto answer = detail::text_of(
       [&](char** json, moracle_error** error) { return moracle_verify(model.c_str(), &options, json, error); });
+  progress.rethrow();
+  return answer;
 }
 
 // ---- One layer -----------------------------------------------------------------------------------------------------
+
+struct PoolOptions {
+  int threads = 0;                   // the calling one among them; 0: one for each of `cpus`, or for each core
+  std::vector<std::int32_t> cpus{};  // thread i > 0 runs on cpus[i]; empty: free
+  const moracle_executor* executor = nullptr;  // the host's threads, and none of our own
+};
+
+// Threads that layers share.
+class Pool {
+ public:
+  static Expected<Pool> open(const PoolOptions& options = {}) {
+    moracle_pool_options how{};
+    how.size = sizeof how;
+    how.threads = options.threads;
+    how.cpus = options.cpus.empty() ? nullptr : options.cpus.data();
+    how.cpu_count = options.cpus.size();
+    how.executor = options.executor;
+    moracle_pool* handle = nullptr;
+    moracle_error* error = nullptr;
+    if (moracle_pool_open(&how, &handle, &error) != MORACLE_OK) return detail::take(error);
+    return Pool(handle);
+  }
+  [[nodiscard]] moracle_pool* handle() const { return handle_.get(); }
+
+ private:
+  explicit Pool(moracle_pool* handle) : handle_(handle) {}
+  detail::Handle<moracle_pool, moracle_pool_close> handle_;
+};
 
 struct Slice {
   int tp = 1;
@@ -183,10 +244,25 @@ class Experts {
     return detail::text_of(
         [&](char** json, moracle_error** error) { return moracle_experts_decision_json(handle(), json, error); });
   }
-  // x and out [tokens, hidden], ids and weights [tokens, top_k]; other types and strides: moracle_experts_run.
+  // Enough for any call of at most so many tokens.
+  [[nodiscard]] Expected<std::uint64_t> workspace_bytes(std::int64_t tokens, std::int64_t top_k) const {
+    std::uint64_t bytes = 0;
+    moracle_error* error = nullptr;
+    if (moracle_experts_workspace_bytes(handle(), tokens, top_k, &bytes, &error) != MORACLE_OK)
+      return detail::take(error);
+    return bytes;
+  }
+  // x and out [tokens, hidden], ids and weights [tokens, top_k]; a span of another size is the error "argument.shape".
+  // Other types and strides: the run below.
   std::optional<Error> run(std::int64_t tokens, std::int64_t top_k, std::span<const float> x,
                            std::span<const std::int32_t> ids, std::span<const float> weights,
                            std::span<float> out) const {
+    const auto held = info();
+    if (!held) return held.error();
+    if (auto wrong = check_size("x", x.size(), tokens, held->hidden)) return wrong;
+    if (auto wrong = check_size("out", out.size(), tokens, held->hidden)) return wrong;
+    if (auto wrong = check_size("ids", ids.size(), tokens, top_k)) return wrong;
+    if (auto wrong = check_size("weights", weights.size(), tokens, top_k)) return wrong;
     moracle_experts_call call{};
     call.size = sizeof call;
     call.x_dtype = call.out_dtype = call.weights_dtype = MORACLE_F32;
@@ -208,6 +284,16 @@ class Experts {
  private:
   friend class Checkpoint;
   explicit Experts(moracle_experts* handle) : handle_(handle) {}
+  static std::optional<Error> check_size(const char* where, std::size_t found, std::int64_t rows, std::int64_t cols) {
+    const auto wanted_rows = static_cast<std::uint64_t>(rows), wanted_cols = static_cast<std::uint64_t>(cols);
+    if (rows >= 0 && cols > 0 && found % wanted_cols == 0 && found / wanted_cols == wanted_rows) return std::nullopt;
+    Error error{.status = MORACLE_INVALID, .code = "argument.shape"};
+    error.where = where;
+    error.wanted = "[" + std::to_string(rows) + ", " + std::to_string(cols) + "]";
+    error.found = std::to_string(found) + " numbers";
+    error.message = error.where + ": wanted " + error.wanted + ", found " + error.found + " [argument.shape]";
+    return error;
+  }
   detail::Handle<moracle_experts, moracle_experts_close> handle_;
 };
 
@@ -276,6 +362,10 @@ struct GenerateOptions {
   std::uint64_t seed = 0;
   bool ignore_eos = false;
   std::vector<std::string> stop{};
+  std::optional<double> repetition_penalty{};
+  std::optional<double> presence_penalty{};
+  std::optional<double> frequency_penalty{};
+  std::int64_t context = 0;  // most tokens of prompt and answer; 0: what the model can hold
 };
 
 namespace detail {
@@ -290,6 +380,10 @@ struct CGenerateOptions {
     set(MORACLE_SET_TOP_K, value.top_k, options.top_k);
     set(MORACLE_SET_TOP_P, value.top_p, options.top_p);
     set(MORACLE_SET_MIN_P, value.min_p, options.min_p);
+    set(MORACLE_SET_REPETITION_PENALTY, value.repetition_penalty, options.repetition_penalty);
+    set(MORACLE_SET_PRESENCE_PENALTY, value.presence_penalty, options.presence_penalty);
+    set(MORACLE_SET_FREQUENCY_PENALTY, value.frequency_penalty, options.frequency_penalty);
+    value.context = options.context;
     value.seed = options.seed;
     value.ignore_eos = options.ignore_eos ? 1 : 0;
     value.stop = stops.data();
@@ -363,9 +457,10 @@ class Server {
 class Engine {
  public:
   // `kv`: in what numbers keys, values and latents are kept, as in PlanQuestion. `device`: "cuda:0" and so on, the GPU
-  // that computes the experts.
+  // that computes the experts. `on_progress` gets bytes of weights.
   static Expected<Engine> open(const std::string& model, int threads = 0, const Policy& policy = {},
-                               const std::string& kv = {}, const std::string& device = "cpu") {
+                               const std::string& kv = {}, const std::string& device = "cpu",
+                               const OnProgress& on_progress = {}) {
     const detail::CPolicy how(policy);
     moracle_engine_options options{};
     options.size = sizeof options;
@@ -373,12 +468,34 @@ class Engine {
     options.policy = &how.value;
     if (!kv.empty()) options.kv = kv.c_str();
     options.device = device.c_str();
+    detail::ProgressCall progress{.on_progress = on_progress};
+    options.on_progress = progress.function();
+    options.context = &progress;
     moracle_engine* handle = nullptr;
     moracle_error* error = nullptr;
-    if (moracle_engine_open(model.c_str(), &options, &handle, &error) != MORACLE_OK) return detail::take(error);
-    return Engine(handle);
+    const moracle_status status = moracle_engine_open(model.c_str(), &options, &handle, &error);
+    Expected<Engine> opened =
+        status == MORACLE_OK ? Expected<Engine>(Engine(handle)) : Expected<Engine>(detail::take(error));
+    progress.rethrow();
+    return opened;
   }
   [[nodiscard]] moracle_engine* handle() const { return handle_.get(); }
+  // {"architecture", "format", "layers", "hidden", "vocabulary", "max_positions", "backend", "threads", "load_s",
+  // "warnings"}
+  [[nodiscard]] Expected<std::string> describe() const {
+    return detail::text_of(
+        [&](char** json, moracle_error** error) { return moracle_engine_json(handle(), json, error); });
+  }
+  // Text of ids, without special tokens.
+  [[nodiscard]] Expected<std::string> detokenize(std::span<const std::int32_t> ids) const {
+    char* text = nullptr;
+    std::uint64_t bytes = 0;
+    moracle_error* error = nullptr;
+    if (moracle_engine_detokenize(handle(), ids.data(), ids.size(), &text, &bytes, &error) != MORACLE_OK)
+      return detail::take(error);
+    const std::unique_ptr<char, void (*)(void*)> owner(text, moracle_free);
+    return std::string(text, static_cast<std::size_t>(bytes));
+  }
 
   [[nodiscard]] Expected<Prompt> tokenize(std::string_view text) const {
     return prompt_of(std::string(text), [&](char**, std::int32_t** ids, std::uint64_t* count, moracle_error** error) {
