@@ -15,7 +15,7 @@ from pathlib import Path
 BUILD, SOURCE = Path(sys.argv[1]), Path(sys.argv[2])
 COMPILER = sys.argv[3]
 MODEL = SOURCE / "tests" / "data" / "checkpoints" / "qwen3moe-gptq-w4g128-sym"
-COMPONENTS = ("runtime", "development")
+COMPONENTS = ("runtime", "development", "program")
 
 
 def run(*command, **options):
@@ -72,6 +72,14 @@ class Installed(unittest.TestCase):
                     run("cmake", "--build", source / "build")
                     for program, arguments, expected in programs:
                         self.assertRegex(run(source / "build" / program, MODEL, *arguments), expected)
+
+    def test_the_program(self):
+        for name, prefix in self.prefixes():
+            with self.subTest(name):
+                self.assertIn("qwen3_moe", run(prefix / "bin" / "moracle", "inspect", MODEL))
+                for page in ("man/man1/moracle.1", "man/man1/moracle-serve.1"):
+                    self.assertTrue((prefix / "share" / page).is_file(), page)
+                self.assertTrue([*(prefix / "share").glob("bash-completion/**/moracle")])
 
     def test_pkg_config(self):
         for name, prefix in self.prefixes():
