@@ -47,8 +47,9 @@ class Scheduler::Impl {
 
   Result<RequestId> submit(Request request, RequestSink& sink);
   bool cancel(RequestId id);
+  void hold(RequestId id, bool held);
   bool step();
-  [[nodiscard]] bool busy() const { return !sequences_.empty(); }
+  [[nodiscard]] bool busy() const;
   [[nodiscard]] SchedulerStatus status() const;
   [[nodiscard]] std::vector<std::uint64_t> routing() const;
   [[nodiscard]] std::span<const std::uint32_t> routing_of(RequestId id) const;
@@ -62,6 +63,10 @@ class Scheduler::Impl {
   void end_cancelled();
   void forget_ended();
   void admit();
+  [[nodiscard]] std::int64_t active() const;
+  bool start_in_room(ScheduledSequence& sequence);
+  bool preempt_held();
+  void put_back(ScheduledSequence& sequence);
   [[nodiscard]] bool has_room(std::int64_t length) const;
   bool start(ScheduledSequence& sequence);
   void tell_start(ScheduledSequence& sequence);
@@ -92,6 +97,7 @@ class Scheduler::Impl {
   StepPlanner planner_;
   StepRunner runner_;
   std::vector<StepPart> parts_;  // of the step
+  std::vector<ScheduledSequence*> taking_part_;
 };
 
 Result<RequestId> Scheduler::Impl::submit(Request request, RequestSink& sink) {
@@ -147,6 +153,15 @@ bool Scheduler::Impl::cancel(RequestId id) {
   return true;
 }
 
+void Scheduler::Impl::hold(RequestId id, bool held) {
+  const auto at = sequences_.find(id);
+  if (at != sequences_.end()) at->second->held = held;
+}
+
+bool Scheduler::Impl::busy() const {
+  return std::any_of(sequences_.begin(), sequences_.end(), [](const auto& entry) { return !entry.second->held; });
+}
+
 // Frees what the sequence holds; it goes away when the step ends.
 void Scheduler::Impl::end(ScheduledSequence& sequence, RequestEnd end, std::optional<Error> error,
                           std::optional<std::int32_t> stop) {
@@ -171,20 +186,44 @@ void Scheduler::Impl::forget_ended() {
 bool Scheduler::Impl::may_run(const std::string& key) const {
   return options_.max_running_per_key == 0 ||
          std::count_if(running_.begin(), running_.end(), [&](const ScheduledSequence* each) {
-           return each->request.key == key;
+           return !each->held && each->request.key == key;
          }) < options_.max_running_per_key;
 }
 
+std::int64_t Scheduler::Impl::active() const {
+  return std::count_if(running_.begin(), running_.end(), [](const ScheduledSequence* each) { return !each->held; });
+}
+
 void Scheduler::Impl::admit() {
-  while (std::ssize(running_) < options_.max_running && !preempted_.empty()) {
-    if (!start(*preempted_.front())) return;
+  while (active() < options_.max_running) {
+    const auto next =
+        std::find_if(preempted_.begin(), preempted_.end(), [](const ScheduledSequence* each) { return !each->held; });
+    if (next == preempted_.end()) break;
+    if (!start_in_room(**next)) return;
   }
-  while (std::ssize(running_) < options_.max_running) {
+  while (active() < options_.max_running) {
     const auto id = queue_.next([this](const std::string& key) { return may_run(key); });
     if (!id) return;
     ScheduledSequence& sequence = *sequences_.at(*id);
-    if (!start(sequence)) return;
+    if (!start_in_room(sequence)) return;
   }
+}
+
+// Held requests give their memory to whose turn it is.
+bool Scheduler::Impl::start_in_room(ScheduledSequence& sequence) {
+  while (!start(sequence)) {
+    if (!preempt_held()) return false;
+  }
+  return true;
+}
+
+// The youngest. False: none holds any memory.
+bool Scheduler::Impl::preempt_held() {
+  const auto last =
+      std::find_if(running_.rbegin(), running_.rend(), [](const ScheduledSequence* each) { return each->held; });
+  if (last == running_.rend()) return false;
+  put_back(**last);
+  return true;
 }
 
 // Whether the memory that is free, or held by stored prefixes alone, takes `length` more positions beside what is to be
@@ -274,7 +313,7 @@ bool Scheduler::Impl::take_memory(StepPart& part) {
 
 // False: nobody is left to take it from.
 bool Scheduler::Impl::free_memory(const ScheduledSequence& wanting) {
-  if (prefixes_.evict()) return true;
+  if (prefixes_.evict() || preempt_held()) return true;
   ScheduledSequence* oldest = nullptr;
   ScheduledSequence* youngest = nullptr;
   for (ScheduledSequence* const each : running_) {
@@ -287,8 +326,12 @@ bool Scheduler::Impl::free_memory(const ScheduledSequence& wanting) {
 }
 
 void Scheduler::Impl::preempt(ScheduledSequence& sequence) {
-  sequence.state.reset();
   ++sequence.preemptions;
+  put_back(sequence);
+}
+
+void Scheduler::Impl::put_back(ScheduledSequence& sequence) {
+  sequence.state.reset();
   ++status_.preemptions;
   std::erase(running_, &sequence);
   preempted_.insert(
@@ -383,7 +426,11 @@ bool Scheduler::Impl::step() {
 void Scheduler::Impl::take_step() {
   end_cancelled();
   admit();
-  planner_.plan(running_, status_.prefill_rate, parts_);
+  taking_part_.clear();
+  for (ScheduledSequence* const each : running_) {
+    if (!each->held && std::ssize(taking_part_) < options_.max_running) taking_part_.push_back(each);
+  }
+  planner_.plan(taking_part_, status_.prefill_rate, parts_);
   take_memory();
   if (!parts_.empty()) {
     const Stopwatch watch;
@@ -434,6 +481,10 @@ Result<RequestId> Scheduler::submit(Request request, RequestSink& sink) {
 
 bool Scheduler::cancel(RequestId id) {
   return impl_->cancel(id);
+}
+
+void Scheduler::hold(RequestId id, bool held) {
+  impl_->hold(id, held);
 }
 
 bool Scheduler::step() {

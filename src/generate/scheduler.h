@@ -78,6 +78,9 @@ class Scheduler {
   // Ends a request and frees what it holds: at once, or at the end of the step that is running where a sink calls it.
   // False: no such request.
   bool cancel(RequestId id);
+  // Leaves a request out of steps, or takes it in again, as where nobody reads what it makes. It takes no place of
+  // those that run, and its memory goes to others first: it is computed again then.
+  void hold(RequestId id, bool held);
   // One step: admit, decode for all that run, prompt chunks within the time budget, sample, tell the sinks. Returns
   // whether there is more to do. What fails ends the requests it belongs to; the scheduler stays usable.
   bool step();

@@ -45,6 +45,9 @@ void OpenReply::submit() {
   exchange_->on_gone([weak = weak_from_this()](std::string_view cause) {
     if (const auto self = weak.lock()) self->gone(cause);
   });
+  exchange_->on_lag([weak = weak_from_this()](bool lags) {
+    if (const auto self = weak.lock()) self->hold(lags);
+  });
   const std::size_t count = prepared_.prompts.size() * static_cast<std::size_t>(api.n);
   choices_.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -82,6 +85,13 @@ void OpenReply::gone(std::string_view cause) {
   }
   cancel_rest();
   log(0, cause);
+}
+
+// What nobody reads is not made: others have the steps.
+void OpenReply::hold(bool held) {
+  for (const Choice& choice : choices_) {
+    if (!choice.settled) service_.model_->engine->hold(choice.ticket, held);
+  }
 }
 
 void OpenReply::abandon() {

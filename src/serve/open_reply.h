@@ -81,6 +81,7 @@ class OpenReply : public std::enable_shared_from_this<OpenReply> {
   void finish();
   void fail(const Error& error);
   void cancel_rest();
+  void hold(bool held);
   void log(int status, std::string_view end);
   void count();
 

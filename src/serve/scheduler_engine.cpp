@@ -113,17 +113,13 @@ class SchedulerEngine::Impl {
     auto sink = std::make_unique<ListenerSink>(*scheduler_, std::move(listener));
     const std::lock_guard lock(mutex_);
     const Ticket ticket = ++tickets_;
-    commands_.push_back({ticket, std::move(request), std::move(sink)});
+    commands_.push_back({.ticket = ticket, .request = std::move(request), .sink = std::move(sink)});
     note_work();
     wake_.notify_one();
     return ticket;
   }
-  void cancel(Ticket ticket) {
-    const std::lock_guard lock(mutex_);
-    commands_.push_back({ticket, std::nullopt, nullptr});
-    note_work();
-    wake_.notify_one();
-  }
+  void cancel(Ticket ticket) { command({.ticket = ticket}); }
+  void hold(Ticket ticket, bool held) { command({.ticket = ticket, .held = held}); }
   EngineStatus status() const {
     const std::lock_guard lock(mutex_);
     EngineStatus result = status_;
@@ -154,8 +150,9 @@ class SchedulerEngine::Impl {
  private:
   struct Command {
     Ticket ticket = 0;
-    std::optional<Request> request;  // none: cancel
-    std::unique_ptr<ListenerSink> sink;
+    std::optional<Request> request{};
+    std::unique_ptr<ListenerSink> sink{};
+    std::optional<bool> held{};  // neither a request nor this: cancel
   };
   struct Running {
     RequestId id = 0;
@@ -175,6 +172,12 @@ class SchedulerEngine::Impl {
       delete scheduler;
     }
   };
+  void command(Command command) {
+    const std::lock_guard lock(mutex_);
+    commands_.push_back(std::move(command));
+    note_work();
+    wake_.notify_one();
+  }
   void note_work() {
     if (!working_) moved_ = Clock::now();
     working_ = true;
@@ -223,7 +226,12 @@ class SchedulerEngine::Impl {
   void obey(Command& command) {
     if (!command.request) {
       const auto found = running_.find(command.ticket);
-      if (found != running_.end()) scheduler_->cancel(found->second.id);
+      if (found == running_.end()) return;
+      if (command.held) {
+        scheduler_->hold(found->second.id, *command.held);
+      } else {
+        scheduler_->cancel(found->second.id);
+      }
       return;
     }
     Running& running = running_[command.ticket];
@@ -311,6 +319,9 @@ TokenEngine::Ticket SchedulerEngine::submit(Request request, Listener listener) 
 }
 void SchedulerEngine::cancel(Ticket ticket) {
   impl_->cancel(ticket);
+}
+void SchedulerEngine::hold(Ticket ticket, bool held) {
+  impl_->hold(ticket, held);
 }
 EngineStatus SchedulerEngine::status() const {
   return impl_->status();

@@ -22,6 +22,7 @@ class SchedulerEngine final : public TokenEngine {
 
   Ticket submit(Request request, Listener listener) override;
   void cancel(Ticket ticket) override;
+  void hold(Ticket ticket, bool held) override;
   [[nodiscard]] EngineStatus status() const override;
   std::vector<StepFigures> take_steps() override;
   std::shared_ptr<const RoutingSnapshot> routing() override;

@@ -71,6 +71,8 @@ class TokenEngine {
   virtual Ticket submit(Request request, Listener listener) = 0;
   // Ends the request by the end of the step that is running. An outcome follows unless one came before.
   virtual void cancel(Ticket ticket) = 0;
+  // Leaves the request out of steps until it is let go; what is cancelled ends all the same.
+  virtual void hold(Ticket ticket, bool held) = 0;
   [[nodiscard]] virtual EngineStatus status() const = 0;
   // The steps that ended since it was last asked; the latest kMostSteps, where there were more.
   static constexpr std::size_t kMostSteps = 16384;

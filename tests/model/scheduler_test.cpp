@@ -168,6 +168,11 @@ SchedulerStatus expect_same_in_mix(const Loaded& loaded, const std::vector<Reque
   Listener listener;
   Listener cancelled;
   std::map<RequestId, std::size_t> numbers;
+  std::vector<RequestId> held;
+  const auto let_go = [&] {
+    for (const RequestId id : held) scheduler.hold(id, false);
+    held.clear();
+  };
   std::size_t next = 0;
   bool more = true;
   for (int step = 0; (more || next < requests.size()) && step < 20000; ++step) {
@@ -185,6 +190,15 @@ SchedulerStatus expect_same_in_mix(const Loaded& loaded, const std::vector<Reque
     more = scheduler.step();
     const SchedulerStatus status = scheduler.status();
     EXPECT_LE(status.kv_bytes, status.kv_budget);
+    // Some are held for a while.
+    if (!numbers.empty() && rng() % 3 == 0) {
+      held.push_back(std::next(numbers.begin(), static_cast<std::ptrdiff_t>(rng() % numbers.size()))->first);
+      scheduler.hold(held.back(), true);
+    }
+    if (!more || rng() % 8 == 0) {
+      let_go();
+      more = scheduler.busy();
+    }
     if (rng() % 2 == 0 && !cancelled.heard.empty()) scheduler.cancel(std::prev(cancelled.heard.end())->first);
   }
   EXPECT_FALSE(more) << "it came to no end";
@@ -456,6 +470,73 @@ TEST(Scheduler, CancelsInTheQueueWhileRunningAndFromASink) {
   }
   EXPECT_EQ(listener.heard[ids[2]].ids.size(), 50U);
   EXPECT_EQ(listener.heard[ids[2]].outcome->end, RequestEnd::length);
+}
+
+TEST(Scheduler, AHeldRequestTakesNoPartAndNoPlace) {
+  const Loaded loaded = load_tiny(std::size_t{13} << 14U);
+  ASSERT_NE(loaded.model, nullptr);
+  const Request first{.prompt = tokens(5, 1), .max_tokens = 60, .ignore_eos = true};
+  const Request other{.prompt = tokens(9, 2), .max_tokens = 40, .ignore_eos = true};
+  const Heard want = alone(loaded, first);
+  Scheduler scheduler(*loaded.model, *loaded.pool, {.max_running = 1});
+  Listener listener;
+  const RequestId held = *scheduler.submit(first, listener);
+  while (listener.heard[held].ids.size() < 3) scheduler.step();
+  scheduler.hold(held, true);
+  EXPECT_FALSE(scheduler.busy());
+  EXPECT_FALSE(scheduler.step());
+  std::vector<RequestId> others;
+  for (int i = 0; i < 5; ++i) others.push_back(*scheduler.submit(other, listener));
+  while (scheduler.step()) {
+  }
+  for (const RequestId id : others) EXPECT_EQ(listener.heard[id].ids.size(), 40U);
+  EXPECT_EQ(listener.heard[held].ids.size(), 3U);
+  scheduler.hold(held, false);
+  EXPECT_TRUE(scheduler.busy());
+  while (scheduler.step()) {
+  }
+  EXPECT_EQ(listener.heard[held].ids, want.ids);
+  const RequestId last = *scheduler.submit(first, listener);
+  scheduler.step();
+  scheduler.hold(last, true);
+  EXPECT_TRUE(scheduler.cancel(last));
+  EXPECT_EQ(listener.heard[last].outcome->end, RequestEnd::cancelled);
+  scheduler.hold(last, false);  // of one that is not there any more
+}
+
+// Those that are held give their memory to one that needs it, and get it again.
+TEST(Scheduler, HeldMemoryIsOthers) {
+  const Loaded loaded = load_tiny(std::size_t{13} << 14U);
+  ASSERT_NE(loaded.model, nullptr);
+  std::vector<Request> requests;
+  std::vector<Heard> want;
+  for (unsigned i = 0; i < 24; ++i) {
+    requests.push_back({.prompt = tokens(100, i), .max_tokens = 30, .ignore_eos = true});
+    want.push_back(alone(loaded, requests.back()));
+  }
+  Scheduler scheduler(*loaded.model, *loaded.pool, {.reuse_prefixes = false});
+  Listener listener;
+  std::vector<RequestId> ids;
+  for (const Request& request : requests) {
+    ids.push_back(*scheduler.submit(request, listener));
+    while (listener.heard[ids.back()].ids.size() < 2) ASSERT_TRUE(scheduler.step());
+    scheduler.hold(ids.back(), true);
+  }
+  EXPECT_GT(scheduler.status().preemptions, 0U);
+  // One that is held while it waits keeps nobody behind it waiting.
+  for (int i = 0; i < 20; ++i) {
+    ids.push_back(*scheduler.submit(requests[0], listener));
+    want.push_back(want[0]);
+    scheduler.hold(ids.back(), i < 19);
+  }
+  for (int i = 0; i < 1000 && scheduler.step(); ++i) {
+  }
+  EXPECT_EQ(listener.heard[ids.back()].ids, want[0].ids);
+  EXPECT_FALSE(scheduler.busy());
+  for (const RequestId id : ids) scheduler.hold(id, false);
+  while (scheduler.step()) {
+  }
+  for (std::size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(listener.heard[ids[i]].ids, want[i].ids) << i;
 }
 
 // A key with a hundred requests does not keep the one request of another waiting behind them.

@@ -47,6 +47,13 @@ class EchoEngine final : public serve::TokenEngine {
     if (found != requests_.end()) found->second.cancelled = true;
     wake_.notify_one();
   }
+  void hold(Ticket ticket, bool held) override {
+    const std::lock_guard lock(mutex_);
+    const auto found = requests_.find(ticket);
+    if (found == requests_.end()) return;
+    found->second.held = held;
+    ++(held ? holds : releases);
+  }
   [[nodiscard]] serve::EngineStatus status() const override {
     const std::lock_guard lock(mutex_);
     const auto all = static_cast<std::int64_t>(requests_.size());
@@ -54,12 +61,13 @@ class EchoEngine final : public serve::TokenEngine {
     return {.running = running, .waiting = all - running, .steps = steps_, .stalled_s = stalled_s};
   }
   std::atomic<double> stalled_s{0};  // what status() says
+  std::atomic<int> holds{0}, releases{0};
 
  private:
   struct Running {
     Request request;
     Listener listener;
-    bool cancelled = false, accepted = false, started = false;
+    bool cancelled = false, accepted = false, started = false, held = false;
     std::size_t made = 0;
   };
 
@@ -95,7 +103,7 @@ class EchoEngine final : public serve::TokenEngine {
       return event;
     }
     event.accepted = !std::exchange(running.accepted, true);
-    if (place >= options_.running) return event;
+    if (place >= options_.running || running.held) return event;
     if (!std::exchange(running.started, true)) event.started = std::chrono::steady_clock::now();
     const Request& request = running.request;
     if (event.started && request.echo) {

@@ -34,6 +34,7 @@ struct ScheduledSequence {
   std::int64_t preemptions = 0;
   bool started = false;
   bool cancelled = false;
+  bool held = false;  // takes no part in steps
   bool ended = false;
   std::int64_t waited = 0;  // steps in which its prompt got no token
 

@@ -21,6 +21,7 @@ constexpr std::size_t kReadBytes = std::size_t{4} << 10;
 constexpr std::size_t kBodyReadBytes = std::size_t{64} << 10;
 constexpr std::size_t kBufferedBytes = std::size_t{64} << 10;  // of requests that wait behind an answer
 constexpr double kLingerSeconds = 2;
+constexpr int kStreamSendBytes = 32 << 10;  // that the system holds of a stream beside its queue
 
 std::string_view text_of(boost::beast::string_view text) {
   return {text.data(), text.size()};
@@ -73,6 +74,9 @@ class ConnectionExchange final : public Exchange {
       callback("disconnect");
     }
   }
+  void on_lag(std::function<void(bool)> callback) override {
+    if (const auto open = current()) open->on_lag_ = std::move(callback);
+  }
 
  private:
   [[nodiscard]] std::shared_ptr<Connection> current() const {
@@ -123,6 +127,8 @@ void Connection::await_request() {
   since_ = Clock::now();
   ++exchange_;
   on_gone_ = nullptr;
+  on_lag_ = nullptr;
+  lags_ = false;
   request_ = {};
   parser_.emplace();
   parser_->header_limit(static_cast<std::uint32_t>(set_.options.header_bytes));
@@ -303,6 +309,8 @@ void Connection::send_reply(HttpReply reply) {
 void Connection::begin_stream(HeaderList headers) {
   if (state_ != State::handling) return;
   state_ = State::streaming;
+  error_code ignored;
+  socket_.set_option(boost::asio::socket_base::send_buffer_size(kStreamSendBytes), ignored);
   if (!chunked_) keep_alive_ = false;
   headers.emplace_back("Content-Type", "text/event-stream; charset=utf-8");
   headers.emplace_back("Cache-Control", "no-cache");
@@ -319,6 +327,12 @@ void Connection::stream(std::string piece) {
     return;
   }
   send(chunked_ ? fmt::format("{:x}\r\n{}\r\n", piece.size(), piece) : std::move(piece));
+  tell_lag();
+}
+
+void Connection::tell_lag() {
+  const bool lags = state_ == State::streaming && queued_ > (lags_ ? 0 : set_.options.lag_bytes);
+  if (std::exchange(lags_, lags) != lags && on_lag_) on_lag_(lags);
 }
 
 void Connection::end_stream() {
@@ -359,6 +373,7 @@ void Connection::write() {
             self->close("disconnect");
           } else {
             self->write();
+            self->tell_lag();
           }
         });
       });

@@ -86,6 +86,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void end_stream();
   void finish_answer();
   void send(std::string bytes);
+  void tell_lag();
   void write();
   void linger();
   void gone(std::string_view cause);
@@ -116,6 +117,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool writing_ = false;     // waits until the socket takes more
   Clock::time_point last_write_ = Clock::now();
   std::function<void(std::string_view)> on_gone_;
+  std::function<void(bool)> on_lag_;
+  bool lags_ = false;
   std::uint64_t exchange_ = 0;  // the number of the answer that is under way
   std::weak_ptr<Exchange> answers_;
 };

@@ -50,6 +50,8 @@ class Exchange {
   virtual void end() = 0;
   // Called once, where the client left before the end or does not read: "disconnect", "stalled", "shutdown".
   virtual void on_gone(std::function<void(std::string_view cause)> callback) = 0;
+  // Called where the client of a stream reads more slowly than pieces come, and where it has caught up.
+  virtual void on_lag(std::function<void(bool lags)> callback) = 0;
 };
 
 class HttpHandler {

@@ -12,6 +12,7 @@ struct Stream final : Exchange {
   void write(std::string piece) override { events.push_back(Json::parse(piece.substr(6))); }
   void end() override { ended = true; }
   void on_gone(std::function<void(std::string_view)> callback) override { gone = std::move(callback); }
+  void on_lag(std::function<void(bool)> /*callback*/) override {}
 
   std::vector<Json> events;
   std::function<void(std::string_view)> gone;

@@ -394,13 +394,37 @@ TEST_F(ServeTest, AClientThatLeavesEndsItsRequest) {
 }
 
 TEST_F(ServeTest, AReaderThatStallsIsLeft) {
-  serve({.http = {.stream_bytes = 65536}});
+  // By what is queued, and, where its request is held meanwhile, by the time.
+  for (const HttpOptions& http : {HttpOptions{.stream_bytes = 65536, .lag_bytes = std::size_t{1} << 20},
+                                  HttpOptions{.lag_bytes = 1024, .write_s = 0.5}}) {
+    serve({.engine = {.step = std::chrono::microseconds(500)}, .http = http});
+    HttpClient client(port_);
+    client.send(post_text("/v1/completions",
+                          R"({"prompt": "a b c", "max_tokens": 2000, "n": 16, "logprobs": 20, "stream": true})"));
+    ASSERT_TRUE(client.receive_until("data: "));
+    EXPECT_TRUE(reaches("open_requests", 0));
+    EXPECT_EQ(ask(get_text("/health")).status, 200);
+    TearDown();
+  }
+}
+
+TEST_F(ServeTest, WhatNobodyReadsIsNotMade) {
+  serve({.engine = {.step = std::chrono::microseconds(200)}, .http = {.lag_bytes = 4096}});
   HttpClient client(port_);
-  client.send(post_text("/v1/completions",
-                        R"({"prompt": "a b c", "max_tokens": 2000, "n": 16, "logprobs": 20, "stream": true})"));
+  client.send(
+      post_text("/v1/completions", R"({"prompt": "a b c", "max_tokens": 1000, "logprobs": 20, "stream": true})"));
   ASSERT_TRUE(client.receive_until("data: "));
-  EXPECT_TRUE(reaches("open_requests", 0));
-  EXPECT_EQ(ask(get_text("/health")).status, 200);
+  // The system's own buffers fill first.
+  for (int i = 0, seen = 0; i < 100 && (seen == 0 || seen != engine_->holds); ++i) {
+    seen = engine_->holds;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+  EXPECT_EQ(engine_->holds, engine_->releases + 1);
+  const int before = engine_->releases;
+  const HttpAnswer answer = client.answer(true, 30000);
+  EXPECT_TRUE(answer.whole);
+  EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n"));
+  EXPECT_GT(engine_->releases, before);
 }
 
 TEST_F(ServeTest, SilentStreamsAreKeptAlive) {
