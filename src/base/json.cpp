@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <iterator>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "base/json_scanner.h"
 #include "base/printable.h"
@@ -72,6 +76,13 @@ class DocumentReader {
   }
 
  private:
+  struct Member {
+    Member(std::string key_, std::uint64_t byte_) : key(std::move(key_)), byte(byte_) {}
+    std::string key;
+    std::uint64_t byte;
+    Json value;
+  };
+
   Result<> value(Json& out, int depth) {
     if (++values_ > limits_.values) {
       return limit("json.values", "at most " + std::to_string(limits_.values) + " values", "more");
@@ -93,13 +104,34 @@ class DocumentReader {
   Result<> object(Json& out, int depth) {
     out = Json::object();
     auto& members = out.get_ref<Json::object_t&>();
-    return scanner_.object([&](std::string key, std::uint64_t byte) -> Result<> {
+    std::vector<Member> later;
+    MORACLE_TRY(scanner_.object([&](std::string key, std::uint64_t byte) -> Result<> {
+      // Writers sort their keys, or write few. Of many others each would be looked for all over the memory: they wait.
+      if (!later.empty() || (members.size() >= kFewMembers && key < members.rbegin()->first)) {
+        if (++scattered_ > kMostScattered) {
+          return limit("json.values", "at most " + std::to_string(kMostScattered) + " members in no order", "more");
+        }
+        return value(later.emplace_back(std::move(key), byte).value, depth);
+      }
       const std::size_t before = members.size();
-      // Writers sort their keys, or write few: the end is nearly always the place, else it costs a logarithm.
       const auto member = members.emplace_hint(members.end(), std::move(key), nullptr);
       if (members.size() == before) return duplicate(member->first, byte);
       return value(member->second, depth);
-    });
+    }));
+    return add_sorted(std::move(later), members);
+  }
+
+  Result<> add_sorted(std::vector<Member> later, Json::object_t& members) {
+    std::sort(later.begin(), later.end(),
+              [](const Member& a, const Member& b) { return std::tie(a.key, a.byte) < std::tie(b.key, b.byte); });
+    auto behind = members.begin();
+    for (Member& next : later) {
+      const std::size_t before = members.size();
+      const auto member = members.emplace_hint(behind, std::move(next.key), std::move(next.value));
+      if (members.size() == before) return duplicate(member->first, next.byte);
+      behind = std::next(member);
+    }
+    return Ok{};
   }
 
   Result<> array(Json& out, int depth) {
@@ -185,9 +217,12 @@ class DocumentReader {
                  .found = "a key that occurs twice"};
   }
 
+  static constexpr std::size_t kFewMembers = 256;
+  static constexpr std::size_t kMostScattered = 600'000;  // of a document, in an order that must be sorted
+
   JsonScanner scanner_;
   const JsonLimits& limits_;
-  std::size_t values_ = 0;
+  std::size_t values_ = 0, scattered_ = 0;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/files/config_file.h"
 #include "base/files/file_error.h"
 #include "base/files/folder.h"
 #include "base/guarded.h"
@@ -241,7 +242,7 @@ Result<Json> Checkpoint::read_config(const fs::path& folder) {
   const fs::path path = folder / "config.json";
   MORACLE_ASSIGN(const bool has_config, file_exists(path));
   if (!has_config) return no_folder("a folder without config.json", hint_without_config(folder));
-  MORACLE_ASSIGN(Json config, read_json(path));
+  MORACLE_ASSIGN(Json config, read_config_file(path));
   if (!config.is_object()) {
     return Error{.code = "config.type", .file = path.string(), .wanted = "an object", .found = config.type_name()};
   }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/files/config_file.h"
 #include "base/files/file_error.h"
 #include "checkpoint/text_config.h"
 
@@ -265,7 +266,7 @@ void read_sampling(Reader& from, GenerationConfig& config) {
 Json read_published(const std::filesystem::path& path, GenerationConfig& config) {
   const auto exists = file_exists(path);
   if (exists.ok() && !*exists) return Json::object();
-  auto json = exists.ok() ? read_json(path) : exists.error();
+  auto json = exists.ok() ? read_config_file(path) : exists.error();
   if (json.ok() && json->is_object()) return *std::move(json);
   config.faults.push_back(
       {"",

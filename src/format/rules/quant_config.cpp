@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/files/config_file.h"
 #include "base/files/file_error.h"
 #include "base/json_scanner.h"
 #include "checkpoint/text_config.h"
@@ -83,7 +84,7 @@ Result<> add_side_file(const Checkpoint& checkpoint, QuantConfig& config) {
     const std::filesystem::path path = checkpoint.folder() / name;
     MORACLE_ASSIGN(const bool exists, file_exists(path));
     if (!exists) continue;
-    MORACLE_ASSIGN(const Json side, read_json(path));
+    MORACLE_ASSIGN(const Json side, read_config_file(path));
     if (!side.is_object())
       return Error{.code = "config.type", .file = path.string(), .wanted = "an object", .found = side.type_name()};
     if (config.file.empty()) config.file = path.string();
@@ -118,7 +119,7 @@ Result<> add_modelopt_file(const Checkpoint& checkpoint, QuantConfig& config) {
   const std::string method = implied_or_stated(config.values);
   if (!method.empty() && !method.starts_with("modelopt")) return Ok{};
   QuantConfig side{.file = path.string(), .pointer = "", .side_file = "", .method = ""};
-  MORACLE_ASSIGN(side.values, read_json(path));
+  MORACLE_ASSIGN(side.values, read_config_file(path));
   if (!side.values.is_object()) return side.error("config.type", "", "an object", side.values.type_name());
   MORACLE_TRY(unwrap_quantization(side));
   if (config.file.empty()) {

@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/files/config_file.h"
 #include "base/files/file_error.h"
 #include "text/budgets.h"
 
@@ -96,7 +97,7 @@ Sources read_legacy(const fs::path& folder) {
   const Result<bool> there = file_exists(path);
   if (!there.ok()) sources.fail(there.error());
   if (!there.ok() || !*there) return sources;
-  auto json = read_json(path);
+  auto json = read_config_file(path);
   if (json.ok()) return read_member(json->is_object() ? json->value("chat_template", Json()) : *json, path.string());
   sources.fail(std::move(json).error());
   return sources;

@@ -8,6 +8,7 @@
 #include <set>
 #include <string_view>
 
+#include "base/files/config_file.h"
 #include "base/files/file_error.h"
 #include "text/tokenizer/component.h"
 
@@ -45,7 +46,7 @@ bool is_standard(std::string_view key) {
 Result<std::optional<Json>> read_object(const std::filesystem::path& path) {
   MORACLE_ASSIGN(const bool exists, file_exists(path));
   if (!exists) return std::optional<Json>();
-  MORACLE_ASSIGN(Json json, read_json(path));
+  MORACLE_ASSIGN(Json json, read_config_file(path));
   if (!json.is_object()) {
     return Error{.code = "config.type", .file = path.string(), .wanted = "an object", .found = json.type_name()};
   }

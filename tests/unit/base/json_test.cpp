@@ -134,6 +134,26 @@ TEST(ParseJson, RefusesDuplicateKeysOfOneObjectOnly) {
   EXPECT_EQ(code_of(R"({"a":{"a":1},"b":{"a":1}})"), "");
 }
 
+// So many members that most wait until their object is whole, in an order that no writer has.
+TEST(ParseJson, TakesManyMembersInAnyOrder) {
+  constexpr int kMembers = 5003;
+  const auto text = [](int count) {
+    std::string members = "{";
+    for (int i = 0; i < count; ++i) {
+      members += (i > 0 ? ",\"" : "\"") + std::to_string(i * 1009 % kMembers) + "\":" + std::to_string(i);
+    }
+    return members;
+  };
+  const auto json = parse_json(text(kMembers) + "}", "file.json");
+  ASSERT_TRUE(json.ok()) << json.error().message();
+  EXPECT_EQ(json->size(), static_cast<std::size_t>(kMembers));
+  for (int i = 0; i < kMembers; ++i) EXPECT_EQ(json->at(std::to_string(i * 1009 % kMembers)), i);
+  for (const int again : {0, 1, 255, 256, 4000, kMembers - 1}) {
+    const std::string twice = text(kMembers) + ",\"" + std::to_string(again * 1009 % kMembers) + "\":1}";
+    EXPECT_EQ(code_of(twice), "json.duplicate") << again;
+  }
+}
+
 class JsonReaderTest : public testing::Test {
  protected:
   Json json_ = Json::parse(R"({"int":7,"real":7.0,"half":7.5,"huge":18446744073709551615,"big":1e300,"neg":-1,
