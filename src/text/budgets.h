@@ -24,6 +24,12 @@ struct TemplateLimits {
 inline constexpr std::size_t kTemplateSourceBytes = 4 * kMiB;
 inline constexpr std::size_t kTemplateTokens = 500'000;
 
+// A tokenizer.json: its values, the tokens of its vocabulary, and its merges. Those of language models in use have half
+// of each.
+inline constexpr std::size_t kTokenizerValues = std::size_t{4} << 20U;
+inline constexpr std::size_t kVocabularyTokens = std::size_t{1} << 19U;
+inline constexpr std::size_t kMerges = std::size_t{1} << 20U;
+
 // Reading a tokenizer's components and added tokens. Vocabulary and merges are read before, in linear time.
 inline constexpr BudgetLimits kTokenizerReading{
     .steps = 20'000'000, .bytes = 256 * kMiB, .matches = 4'000'000, .time = std::chrono::milliseconds(1000)};

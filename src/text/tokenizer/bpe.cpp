@@ -18,6 +18,7 @@ namespace {
 constexpr char32_t kIndexedCharacters = 0x3000;
 constexpr std::size_t kSymbolBytes = 32;  // with its place in the heap
 constexpr std::size_t kHeapPerStep = 8;   // levels of the heap that a step pays for
+constexpr std::size_t kShortPiece = 16;   // its heap has at most four levels
 
 std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
   return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32) | static_cast<std::uint32_t>(right);
@@ -26,6 +27,23 @@ std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
 Error bad_merge(const std::string& file, const std::string& where, std::string wanted, std::string found) {
   return {
       .code = "tokenizer.merge", .file = file, .where = where, .wanted = std::move(wanted), .found = std::move(found)};
+}
+
+// Null where it is absent.
+const Json& member(const Json& object, const char* key) {
+  static const Json kNull;
+  const auto found = object.find(key);
+  return found == object.end() ? kNull : *found;
+}
+
+Result<> check_count(std::size_t count, std::size_t most, const char* what, const std::string& file,
+                     const std::string& where) {
+  if (count <= most) return Ok{};
+  return Error{.code = "tokenizer.limit",
+               .file = file,
+               .where = where,
+               .wanted = fmt::format("at most {} {}", most, what),
+               .found = fmt::format("{}", count)};
 }
 
 }  // namespace
@@ -48,8 +66,8 @@ Result<Bpe> Bpe::from_json(const Json& json, const std::string& file, const std:
     MORACLE_ASSIGN(*affix, reader.string_or(key, ""));
     MORACLE_TRY(check_text_size(*affix, file, reader.pointer(key)));
   }
-  MORACLE_TRY(model.read_vocabulary(json.value("vocab", Json()), file, pointer + "/vocab"));
-  MORACLE_TRY(model.read_merges(json.value("merges", Json()), file, pointer + "/merges"));
+  MORACLE_TRY(model.read_vocabulary(member(json, "vocab"), file, pointer + "/vocab"));
+  MORACLE_TRY(model.read_merges(member(json, "merges"), file, pointer + "/merges"));
   if (reader.has("unk_token")) {
     MORACLE_ASSIGN(model.unknown_text_, reader.string_or("unk_token", ""));
     model.unknown_id_ = model.vocabulary_.id(*model.unknown_text_);
@@ -61,12 +79,14 @@ Result<Bpe> Bpe::from_json(const Json& json, const std::string& file, const std:
 Result<Bpe> Bpe::from_ranks(const Ranks& ranks, const std::string& file) {
   Bpe model;
   model.ignore_merges_ = true;
+  MORACLE_TRY(check_count(ranks.size(), kVocabularyTokens, "tokens", file, ""));
   IdByText by_bytes;
   std::size_t single = 0;
+  std::string spelled;
   for (const auto& [bytes, rank] : ranks) {
-    std::string spelled;
+    spelled.clear();
     append_byte_level(spelled, bytes);
-    if (!model.vocabulary_.add(std::move(spelled), rank)) {
+    if (!model.vocabulary_.add(spelled, rank)) {
       return Error{.code = "tokenizer.id",
                    .file = file,
                    .wanted = "an id of its own for every token",
@@ -101,6 +121,10 @@ Result<> Bpe::read_vocabulary(const Json& json, const std::string& file, const s
     return Error{
         .code = "config.type", .file = file, .where = pointer, .wanted = "an object", .found = json.type_name()};
   }
+  MORACLE_TRY(check_count(json.size(), kVocabularyTokens, "tokens", file, pointer));
+  std::size_t bytes = 0;
+  for (const auto& [text, value] : json.items()) bytes += text.size();
+  vocabulary_.reserve(json.size(), bytes);
   for (const auto& [text, value] : json.items()) {
     MORACLE_ASSIGN(const std::int32_t id, token_id(value, file, pointer + "/" + text));
     if (!vocabulary_.add(text, id)) {
@@ -119,9 +143,7 @@ Result<> Bpe::read_merges(const Json& json, const std::string& file, const std::
     return Error{
         .code = "config.type", .file = file, .where = pointer, .wanted = "an array", .found = json.type_name()};
   }
-  if (json.size() >= std::numeric_limits<std::uint32_t>::max()) {
-    return bad_merge(file, pointer, "fewer than 2^32 merges", fmt::format("{}", json.size()));
-  }
+  MORACLE_TRY(check_count(json.size(), kMerges, "merges", file, pointer));
   merges_.reserve(json.size());
   const bool pairs = !json.empty() && json[0].is_array();
   std::uint32_t rank = 0;
@@ -167,7 +189,8 @@ Result<> Bpe::add_merge(std::string_view left, std::string_view right, std::uint
 
 void Bpe::index_characters() {
   character_ids_.assign(kIndexedCharacters, -1);
-  for (const auto& [text, id] : vocabulary_.ids()) {
+  for (std::size_t number = 0; number < vocabulary_.size(); ++number) {
+    const auto [text, id] = vocabulary_.token(number);
     if (text.empty()) continue;
     const auto first = unicode::decode_at(text, 0);
     if (first.size == text.size() && first.code < kIndexedCharacters) character_ids_[first.code] = id;
@@ -276,6 +299,9 @@ void Bpe::merge_symbols(BpeScratch& scratch) const {
 // costs the logarithm of the piece's size.
 bool Bpe::take(std::string_view piece, Budget& budget) const {
   const std::size_t affixes = prefix_.size() + suffix_.size();
+  if (affixes == 0 && piece.size() < kShortPiece) {
+    return budget.steps(1 + piece.size() / 2) && budget.bytes(piece.size() * kSymbolBytes);
+  }
   const std::size_t symbols = piece.size() * (1 + (byte_fallback_ ? affixes : 0));
   const auto levels = static_cast<std::size_t>(std::bit_width(symbols));
   return budget.steps(1 + piece.size() * affixes / 16 + symbols * levels / kHeapPerStep) &&

@@ -232,7 +232,7 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& folder) {
   MORACLE_ASSIGN(const bool exists, file_exists(path));
   if (!exists) return load_tiktoken(folder);
   const std::string file = path.string();
-  MORACLE_ASSIGN(const Json json, read_json(path));
+  MORACLE_ASSIGN(const Json json, read_json(path, {.values = kTokenizerValues}));
   Reading reading;
   State::OwnTokens own;
   MORACLE_ASSIGN(const auto state, State::read(json, file, reading, own));
