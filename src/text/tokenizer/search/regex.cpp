@@ -10,6 +10,7 @@
 #include <limits>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "text/budgets.h"
 #include "text/tokenizer/search/regex_syntax.h"
@@ -256,24 +257,33 @@ Result<> TextPattern::find_all(std::string_view text, Searcher& searcher, std::v
   }
   const Search search{*program_, text, searcher};
   if (!search.prepare()) return Error{.code = "memory.allocate", .found = "no memory for a match"};
+  // The budget is asked once for as many starts as one search may try, and for the last search.
+  std::size_t tried = 0, settled = 0;
+  const auto settle = [&] {
+    Budget& budget = searcher.budget();
+    const std::size_t made = matches.size() - std::exchange(settled, matches.size());
+    tried = 0;
+    return budget.in_time() && budget.matches(made) && budget.bytes(made * sizeof(MatchSpan));
+  };
   for (std::size_t at = 0; at <= text.size();) {
     const int status = search.run(at, program_->starts);
-    if (status < 0 && status != PCRE2_ERROR_NOMATCH) return search.error(at, status);
-    if (!searcher.budget().in_time()) return search.error(at, std::nullopt);
     if (status == PCRE2_ERROR_NOMATCH) {
-      if (text.size() - at <= program_->starts) break;
+      if (!settle()) return search.error(at, std::nullopt);
+      if (text.size() - at <= program_->starts) return Ok{};
       at = character_end(text, at + program_->starts + 1);
       continue;
     }
+    if (status < 0) return search.error(at, status);
     const MatchSpan match = search.found();
     const bool empty = match.end == match.begin;
-    if (!empty || matches.empty() || matches.back().end != match.begin) {
-      if (!searcher.found(matches, match)) return search.error(at, std::nullopt);
-    }
+    if (!empty || matches.empty() || matches.back().end != match.begin) matches.push_back(match);
+    tried += match.begin - at + 1;
+    if (tried >= program_->starts && !settle()) return search.error(at, std::nullopt);
     at = !empty                      ? match.end
          : match.begin < text.size() ? match.begin + unicode::decode_at(text, match.begin).size
                                      : text.size() + 1;
   }
+  if (!settle()) return search.error(text.size(), std::nullopt);
   return Ok{};
 }
 
