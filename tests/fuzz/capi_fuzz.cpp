@@ -152,7 +152,7 @@ class Caller {
     const std::int64_t number = arguments.number();
     if (number >= 0 && number < static_cast<std::int64_t>(handles_.size()))
       return static_cast<Handle*>(handles_[static_cast<std::size_t>(number)].value);
-    return reinterpret_cast<Handle*>(static_cast<std::uintptr_t>(number + 1));  // -1: null
+    return reinterpret_cast<Handle*>(static_cast<std::uintptr_t>(number) + 1);  // -1: null
   }
   static moracle_policy policy_of(Arguments& arguments) {
     auto policy = sized<moracle_policy>();
