@@ -24,7 +24,10 @@ class EchoEngine final : public serve::TokenEngine {
   };
   EchoEngine() : EchoEngine(Options()) {}
   explicit EchoEngine(const Options& options) : options_(options), thread_([this] { run(); }) {}
-  ~EchoEngine() override {
+  ~EchoEngine() override { stop(); }
+  // Nobody is listened to any more; it still tells its status.
+  void stop() {
+    if (!thread_.joinable()) return;
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;

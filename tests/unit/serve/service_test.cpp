@@ -61,10 +61,11 @@ class ServeTest : public ::testing::Test {
     service_->set_ready({.text = text_.get(), .engine = engine_.get(), .context = 2048, .fingerprint = "fp_test"});
   }
   void TearDown() override {
-    engine_.reset();
+    if (engine_) engine_->stop();
     if (service_) service_->stop_preparing();
     server_.reset();
     service_.reset();
+    engine_.reset();
   }
 
   [[nodiscard]] HttpAnswer ask(const std::string& request) const {
