@@ -132,5 +132,49 @@ TEST_F(LongLists, OfStopTextsEndSoon) {
   expect_soon(run(), "stop_strings", false);
 }
 
+// Keys in an order that no writer has, in the number that a long file holds.
+std::string scattered_members(int count, const std::function<std::string(int)>& value) {
+  constexpr std::int64_t kPrime = 8'000'009;
+  std::string text;
+  for (std::int64_t i = 0; i < count; ++i) {
+    text += (i > 0 ? ",\"k" : "\"k") + std::to_string(i * 4'000'037 % kPrime) + "\":" + value(static_cast<int>(i));
+  }
+  return text;
+}
+
+TEST_F(LongLists, OfMembersInAConfigEndSoon) {
+  copy(kAwq);
+  const auto one = [](int) { return "1"; };
+  const std::string config = read("config.json").dump();
+  for (const int count : {500'000, 4'000'000}) {
+    std::ofstream(model_ / "config.json")
+        << config.substr(0, config.size() - 1) << R"(,"beside":{)" << scattered_members(count, one) << "}}";
+    expect_soon(run(), "json.values", count == 500'000);
+  }
+}
+
+TEST_F(LongLists, OfTokensEndSoon) {
+  copy(kAwq);
+  std::string tokenizer = read("tokenizer.json").dump();
+  const std::string key = R"("vocab":{)";
+  for (const int count : {500'000, 1'500'000}) {
+    std::string longer = tokenizer;
+    longer.insert(longer.find(key) + key.size(),
+                  scattered_members(count, [](int i) { return std::to_string(5000 + i); }) + ",");
+    std::ofstream(model_ / "tokenizer.json") << longer;
+    expect_soon(run(), "json.values", count == 500'000);
+  }
+}
+
+TEST_F(LongLists, OfTensorsInAnIndexEndSoon) {
+  copy(kAwq);
+  for (const int count : {900'000, 4'000'000}) {
+    std::ofstream(model_ / "model.safetensors.index.json")
+        << R"({"metadata":{},"weight_map":{)" << scattered_members(count, [](int) { return "\"model.safetensors\""; })
+        << "}}";
+    expect_soon(run(), count == 900'000 ? "shard.missing" : "shard.index", false);
+  }
+}
+
 }  // namespace
 }  // namespace moracle::test
