@@ -126,5 +126,7 @@ inline const QuantKey kInt4{
 inline const QuantKey kMxfp4{.element = Element::e2m1, .scale = ScaleType::e8m0, .granularity = Granularity::group(32)};
 inline const QuantKey kFp8Block{
     .element = Element::e4m3, .scale = ScaleType::f32, .granularity = Granularity::block(128, 128)};
+inline const QuantKey kFp8Whole{
+    .element = Element::e4m3, .scale = ScaleType::f32, .granularity = Granularity::channel()};
 
 }  // namespace moracle

@@ -4,11 +4,13 @@
 
 #include <array>
 #include <limits>
+#include <map>
 
 #include "device/kernels_fixture.h"
 #include "kernels/cards.h"
 #include "kernels/cuda/decode/records.h"
 #include "kernels/kernel.h"
+#include "kernels/schemes.card.h"
 
 namespace moracle {
 namespace {
@@ -53,10 +55,12 @@ struct LayerSize {
 };
 // Sizes that the decoding kernel was compiled for.
 std::vector<LayerSize> instances_of(const Scheme& scheme) {
-  if (scheme.activation) return {};
-  if (scheme.weight.element == Element::e2m1 && scheme.weight.scale == ScaleType::e8m0)
-    return {{2048, 768}, {2880, 2880}};
-  return {{2048, 768}};
+  const bool mxfp4 = scheme.weight.element == Element::e2m1 && scheme.weight.scale == ScaleType::e8m0;
+  const bool stored = scheme.activation && !scheme.activation->dynamic && scheme.activation->element == Element::e4m3;
+  std::vector<LayerSize> sizes;
+  if (!scheme.activation || (!mxfp4 && (stored || scheme.activation->dynamic))) sizes.push_back({2048, 768});
+  if (mxfp4 && (!scheme.activation || stored)) sizes.push_back({2880, 2880});
+  return sizes;
 }
 
 Layer layer_of(const KernelCard& card, LayerSize size, std::int64_t experts, std::int64_t tokens, std::int64_t top_k) {
@@ -271,17 +275,62 @@ TEST_F(DeviceKernelsTest, StreamedCallsLeaveNothingBehind) {
   }
 }
 
-// Infinities and numbers that are none come out as such, and hang nothing: hidden rows are their own flags.
+// Infinities and numbers that are none come out as such, and hang nothing: rows are their own flags.
 TEST_F(DeviceKernelsTest, StreamedInputsThatAreNotFinite) {
-  const CanonicalExperts experts =
-      test::random_experts({.key = kInt4, .activation = {}, .experts = 2, .hidden = 2048, .intermediate = 768}, rng_);
-  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity(), -std::nanf("")}) {
-    const Layer layer{2, 2048, 768, 2, 1, {}, {}, {}, false};
-    Routed input{.x = normal_values(2 * 2048, rng_), .ids = {0, 1}, .weights = {1.0F, 1.0F}};
-    input.x[2048 + 77] = bad;
-    const auto out = run_on(kCardSm90StreamInt4, experts, {}, layer, input);
-    EXPECT_TRUE(std::all_of(out.begin(), out.begin() + 2048, [](float v) { return std::isfinite(v); }));
-    EXPECT_TRUE(std::none_of(out.begin() + 2048, out.end(), [](float v) { return std::isfinite(v); }));
+  if (!test::has_gpu()) GTEST_SKIP() << "the fake device has kernels of its own";
+  const std::array<std::pair<const KernelCard*, Scheme>, 5> cases{
+      {{&kCardSm90StreamInt4, {.weight = kInt4, .activation = {}}},
+       {&kCardSm90StreamW4A8, {.weight = kInt4, .activation = schemes::kInt8Token}},
+       {&kCardSm90StreamW4A8, {.weight = kInt4, .activation = schemes::kFp8Token}},
+       {&kCardSm90StreamFp8Block, {.weight = kFp8Block, .activation = schemes::kFp8Group128}},
+       {&kCardSm90StreamFp8, {.weight = kFp8Whole, .activation = schemes::kFp8Tensor}}}};
+  for (const auto& [card, scheme] : cases) {
+    // Of the decoding kernel, and of none.
+    for (const std::int64_t hidden : {2048, 1024}) {
+      const CanonicalExperts experts = test::random_experts(
+          {.key = scheme.weight, .activation = scheme.activation, .experts = 2, .hidden = hidden, .intermediate = 768},
+          rng_);
+      for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity(), -std::nanf("")}) {
+        const bool saturates = scheme.activation == schemes::kFp8Tensor && std::isinf(bad);
+        const Layer layer{2, hidden, 768, 2, 1, {}, {}, {}, false};
+        Routed input{.x = normal_values(static_cast<std::size_t>(2 * hidden), rng_), .ids = {0, 1}, .weights = {1, 1}};
+        input.x[static_cast<std::size_t>(hidden) + 77] = bad;
+        const auto out = run_on(*card, experts, {}, layer, input);
+        const auto second = out.begin() + hidden;
+        const auto finite = [](float v) { return std::isfinite(v); };
+        EXPECT_TRUE(std::all_of(out.begin(), second, finite)) << card->id << ", " << hidden;
+        EXPECT_EQ(std::none_of(second, out.end(), finite), !saturates) << card->id << ", " << hidden << ", " << bad;
+      }
+    }
+  }
+}
+
+// Layers of every kind of inputs take turns over the same memory: the same bits each time.
+TEST_F(DeviceKernelsTest, StreamedKindsShareWhatTheyKeep) {
+  if (!test::has_gpu()) GTEST_SKIP() << "the fake device keeps nothing";
+  const std::array<std::pair<const KernelCard*, Scheme>, 4> cases{
+      {{&kCardSm90StreamInt4, {.weight = kInt4, .activation = {}}},
+       {&kCardSm90StreamW4A8, {.weight = kInt4, .activation = schemes::kInt8Token}},
+       {&kCardSm90StreamFp8Block, {.weight = kFp8Block, .activation = schemes::kFp8Group128}},
+       {&kCardSm90StreamFp8, {.weight = kFp8Whole, .activation = schemes::kFp8Tensor}}}};
+  std::vector<CanonicalExperts> layers;
+  for (const auto& [card, scheme] : cases) {
+    layers.push_back(test::random_experts(
+        {.key = scheme.weight, .activation = scheme.activation, .experts = 16, .hidden = 2048, .intermediate = 768},
+        rng_));
+  }
+  std::map<std::pair<std::size_t, std::int64_t>, std::vector<float>> first;
+  for (int round = 0; round < 4; ++round) {
+    for (const std::int64_t tokens : {1, 64, 5}) {
+      for (std::size_t i = 0; i < cases.size(); ++i) {
+        std::mt19937 rng(static_cast<std::uint32_t>(tokens));
+        const Layer layer{16, 2048, 768, tokens, 2, {}, {}, {}, false};
+        const Routed input = random_input(layer, false, rng);
+        const auto found = run_on(*cases[i].first, layers[i], {}, layer, input);
+        const auto [place, fresh] = first.try_emplace({i, tokens}, found);
+        EXPECT_EQ(place->second, found) << cases[i].first->id << ", " << tokens << " tokens, round " << round;
+      }
+    }
   }
 }
 

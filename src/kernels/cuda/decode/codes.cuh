@@ -8,12 +8,24 @@
 
 namespace moracle::cuda {
 
+// -136 times the sum of a token's inputs over 64 columns, for the lane's two tokens.
+__device__ __forceinline__ float2 start_of(uint4 low, uint4 high) {
+  const std::uint32_t minus_136[4] = {0xC308C308U, 0xC308C308U, 0xC308C308U, 0xC308C308U};
+  float d[4] = {};
+  multiply(d, minus_136, low.x, low.y);
+  multiply(d, minus_136, low.z, low.w);
+  multiply(d, minus_136, high.x, high.y);
+  multiply(d, minus_136, high.z, high.w);
+  return make_float2(d[0], d[1]);
+}
+
 // int4 as 128 + code in bf16, which one lop3 makes; what is too much is -136 times the sum of the inputs, at which the
 // accumulator starts. A scale covers 128 columns.
 template <RecordKind kKind_>
 struct StreamedInt4 {
   static constexpr RecordKind kKind = kKind_;
   static constexpr bool kStartsAtSum = true;
+  static constexpr bool kInputGroups = false;
   static constexpr float kOutputFactor = 1.0F;
 
   // sums += the scaled products of 64 columns; `scales` of row g in the low half, of row g + 8 in the high half.
@@ -52,6 +64,7 @@ struct StreamedInt4 {
 struct StreamedE2m1 {
   static constexpr RecordKind kKind = RecordKind::mxfp4;
   static constexpr bool kStartsAtSum = false;
+  static constexpr bool kInputGroups = false;
   static constexpr float kOutputFactor = 0x1p62F;
 
   // `scales` a byte each: of row g two groups, of row g + 8 two groups.
@@ -86,26 +99,17 @@ struct StreamedE2m1 {
   }
 };
 
-// -136 times the sum of a token's inputs over 64 columns, for the lane's two tokens.
-__device__ __forceinline__ float2 start_of(uint4 low, uint4 high) {
-  const std::uint32_t minus_136[4] = {0xC308C308U, 0xC308C308U, 0xC308C308U, 0xC308C308U};
-  float d[4] = {};
-  multiply(d, minus_136, low.x, low.y);
-  multiply(d, minus_136, low.z, low.w);
-  multiply(d, minus_136, high.x, high.y);
-  multiply(d, minus_136, high.z, high.w);
-  return make_float2(d[0], d[1]);
-}
-
-// The others: scales of 128 columns are those of sums, in f32; what is left are weights, or rows.
-template <RecordKind kKind_>
+// The others: scales of 128 columns are those of sums, in f32; what is left are weights, or rows. `of_inputs` are the
+// lane's tokens' scales of those columns, where inputs have such (kInputGroups).
+template <RecordKind kKind_, bool kInputGroups_ = false>
 struct StreamedWeights {
   static constexpr RecordKind kKind = kKind_;
   static constexpr bool kStartsAtSum = false;
+  static constexpr bool kInputGroups = kInputGroups_;
   static constexpr float kOutputFactor = 1.0F;
 
   static __device__ __forceinline__ void add_pair(float (&sums)[4], const CodeWords<kKind>& words, uint2 scales,
-                                                  uint4 low, uint4 high, float2 /*start*/) {
+                                                  uint4 low, uint4 high, float2 of_inputs) {
     constexpr RecordForm kForm = record_form(kKind);
     Fragments a;
     float d[4] = {};
@@ -120,19 +124,21 @@ struct StreamedWeights {
     multiply(d, a[3], high.z, high.w);
     const float upper = kForm.group == 128 ? both_parts(scales.x) : 1.0F;
     const float lower = kForm.group == 128 ? both_parts(scales.y) : 1.0F;
-    sums[0] += upper * d[0];
-    sums[1] += upper * d[1];
-    sums[2] += lower * d[2];
-    sums[3] += lower * d[3];
+    const float2 inputs = kInputGroups ? of_inputs : make_float2(1.0F, 1.0F);
+    sums[0] += upper * inputs.x * d[0];
+    sums[1] += upper * inputs.y * d[1];
+    sums[2] += lower * inputs.x * d[2];
+    sums[3] += lower * inputs.y * d[3];
   }
 };
 
 // Half `half` of a record's kPairs x 64 columns: sums[0..1] of row lane / 4 and the lane's two tokens, sums[2..3] of
-// the row 8 below. `inputs` holds two 16-byte words for each 64 columns; kBatch x 64 columns are read from the slot at
-// a time.
+// the row 8 below. `inputs` holds two 16-byte words for each 64 columns, `of_pairs` what Code wants to know of them;
+// `input_scales` are those of the lane's two tokens. kBatch x 64 columns are read from the slot at a time.
 template <class Code, int kPairs, int kBatch>
 __device__ __forceinline__ void multiply_half(float (&sums)[4], std::uint32_t record, int half, int lane,
-                                              const uint4* inputs, const float2* starts, bool with_bias) {
+                                              const uint4* inputs, const float2* of_pairs, float2 input_scales,
+                                              bool with_bias) {
   constexpr RecordForm kForm = record_form(Code::kKind);
   using Scales = ScalePlace<Code::kKind>;
   constexpr int kPairBytes = code_bytes(kForm, kPairColumns);
@@ -174,13 +180,13 @@ __device__ __forceinline__ void multiply_half(float (&sums)[4], std::uint32_t re
       const int pair = first + i;
       if (pair >= kHeld || lacks(pair)) continue;
       Code::add_pair(sums, words[i], scale[i], inputs[2 * pair], inputs[2 * pair + 1],
-                     Code::kStartsAtSum ? starts[pair] : float2{});
+                     Code::kStartsAtSum || Code::kInputGroups ? of_pairs[pair] : float2{});
     }
   }
-  sums[0] = sums[0] * factors.x + bias.x;
-  sums[1] = sums[1] * factors.x + bias.x;
-  sums[2] = sums[2] * factors.y + bias.y;
-  sums[3] = sums[3] * factors.y + bias.y;
+  sums[0] = sums[0] * (factors.x * input_scales.x) + bias.x;
+  sums[1] = sums[1] * (factors.x * input_scales.y) + bias.x;
+  sums[2] = sums[2] * (factors.y * input_scales.x) + bias.y;
+  sums[3] = sums[3] * (factors.y * input_scales.y) + bias.y;
 }
 
 }  // namespace moracle::cuda

@@ -12,11 +12,17 @@
 // Warp 0 produces: it copies records into a ring, through the change of phase, since weights wait for nothing. Hidden
 // rows are their own flags: a 16-byte word of all ones means "not there yet". So the grid has no barrier, but all
 // blocks must be resident (a cooperative launch), and each makes its part of phase 1 before it waits for others. A
-// launch writes one of two buffers of hidden rows, and fills what the launch before wrote in the other with ones again.
+// launch writes one of two buffers of rows, and fills what the launch before wrote in the other with ones again.
+//
+// Quantized activations are numbers of codes in bf16. Under a stored scale they are made where inputs are loaded and
+// hidden rows are stored. Else the activation warp of one block makes a row's scales and numbers, for all blocks: of
+// inputs before its items, of hidden rows, which then travel in f32, behind them.
 #pragma once
 
 #include "kernels/cuda/decode/codes.cuh"
+#include "kernels/cuda/decode/held.cuh"
 #include "kernels/cuda/decode/plan.cuh"
+#include "kernels/cuda/decode/quantize.cuh"
 #include "kernels/cuda/decode/routing.cuh"
 #include "kernels/cuda/launch.h"
 
@@ -36,6 +42,7 @@ class DecodeBlock {
   using Up = typename Plan::Up;
   using Down = typename Plan::Down;
   using Rest = typename Plan::Rest;
+  using Rows = typename Plan::Rows;
   static constexpr int kSlots = Plan::kSlots;
   static constexpr std::uint32_t kOnes = 0xFFFFFFFFU;
 
@@ -44,7 +51,7 @@ class DecodeBlock {
       : args_(args), rest_(*reinterpret_cast<Rest*>(memory)) {}
 
   __device__ __forceinline__ void run() {
-    uint4 x[2 * Up::kHeld];
+    HeldInputs<Plan, Up> x;
     OwnPairs<Plan> own;
     begin(own, x);
     if (warp_id() == 0) {
@@ -57,12 +64,14 @@ class DecodeBlock {
     if (warp_id() <= Plan::kWarps) {
       gate_up(x);
     } else {
-      clear_other_hidden();
+      if constexpr (Rows::kMeasured) quantize_inputs();
+      clear_other_rows();
       activate();
       if (block() == 0 && lane() == 0) advance();
     }
     sync_threads<3>(Plan::kThreads - 32);  // the sums' memory changes hands
     if (segments() > 0 && warp_id() <= Plan::kDownWarps) down();
+    if (Rows::kMeasured && warp_id() > Plan::kWarps) quantize_hidden();
   }
 
  private:
@@ -72,9 +81,9 @@ class DecodeBlock {
   [[nodiscard]] static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
   [[nodiscard]] static __device__ __forceinline__ int blocks() { return static_cast<int>(gridDim.x); }
   // Of a tile's upper half; also the column whose inputs the lane holds.
-  [[nodiscard]] __device__ __forceinline__ int row() const { return lane() / 4; }
+  [[nodiscard]] static __device__ __forceinline__ int row() { return lane() / 4; }
   // Which two columns the lane's sums are of.
-  [[nodiscard]] __device__ __forceinline__ int part() const { return lane() % 4; }
+  [[nodiscard]] static __device__ __forceinline__ int part() { return lane() % 4; }
   [[nodiscard]] __device__ __forceinline__ std::uint32_t ring() const {
     return shared_address(&rest_) + Plan::kRestBytes;
   }
@@ -101,8 +110,20 @@ class DecodeBlock {
   static __device__ __forceinline__ Place place(std::uint32_t record) {
     return {record % kSlots, record / kSlots & 1U};
   }
-  [[nodiscard]] __device__ __forceinline__ std::uint16_t* hidden() const {
-    return args_.hidden + (rest_.launch & 1U) * args_.hidden_buffer;
+  [[nodiscard]] __device__ __forceinline__ uint4* rows() const {
+    return args_.rows + (rest_.launch & 1U) * args_.rows_buffer;
+  }
+  [[nodiscard]] __device__ __forceinline__ uint4* input_row(int token) const {
+    return rows() + token * Rows::kInputWords;
+  }
+  [[nodiscard]] __device__ __forceinline__ uint4* hidden_row(int pair) const {
+    return rows() + Rows::hidden_at(args_.tokens) + pair * Rows::kHiddenWords;
+  }
+  [[nodiscard]] __device__ __forceinline__ uint4* whole_row(int pair) const {
+    return rows() + Rows::whole_at(args_.tokens, args_.tokens * args_.top_k) + pair * Rows::kWholeWords;
+  }
+  [[nodiscard]] __device__ __forceinline__ float stored_scale(int expert, std::uint64_t at) const {
+    return __ldg(reinterpret_cast<const float*>(args_.weights + expert * args_.expert_bytes + at));
   }
   [[nodiscard]] __device__ __forceinline__ std::uint32_t sums_full(int i) const {
     return shared_address(rest_.sums_full) + 8 * static_cast<std::uint32_t>(i);
@@ -123,7 +144,7 @@ class DecodeBlock {
   }
 
   // Barriers and routing. With one token its inputs are loaded meanwhile.
-  __device__ __forceinline__ void begin(OwnPairs<Plan>& own, uint4* x) {
+  __device__ __forceinline__ void begin(OwnPairs<Plan>& own, HeldInputs<Plan, Up>& x) {
     const int tid = static_cast<int>(threadIdx.x);
     if (tid == 0) {
       rest_.launch = ~*static_cast<volatile std::uint32_t*>(args_.header);
@@ -136,7 +157,8 @@ class DecodeBlock {
     const int line = block() + tid * blocks();
     if (line < args_.tokens * (Plan::kHidden / 32))
       asm volatile("prefetch.global.L2 [%0];" ::"l"(args_.x + static_cast<std::int64_t>(line) * 32));
-    if (args_.tokens == 1 && warp_id() > 0 && warp_id() <= Plan::kWarps) load_x(x, 0);
+    if (Plan::kInput == InputKind::bf16 && args_.tokens == 1 && warp_id() > 0 && warp_id() <= Plan::kWarps)
+      load_x(x, 0, 1.0F);
     if (lane() == 0) {
 #pragma unroll 1
       for (int i = warp_id(); i < kSlots + Plan::kReductions; i += Plan::kWarps + 2) {
@@ -224,54 +246,49 @@ class DecodeBlock {
   };
 
   // This lane's words of a token's inputs in the columns of its warp.
-  __device__ __forceinline__ void load_x(uint4* x, int token) const {
+  __device__ __forceinline__ void load_x(HeldInputs<Plan, Up>& x, int token, float inverse) const {
     const int warp = (warp_id() - 1) % Up::kWarps;
-    const float* const from =
-        args_.x + static_cast<std::int64_t>(token) * Plan::kHidden + Up::first_column(warp) + part() * 8;
-    constexpr float kFactor = Plan::kInputFactor;
-#pragma unroll
-    for (int i = 0; i < 2 * Up::kHeld; ++i) {
-      if (Up::lacks(i / 2, warp % 2)) continue;
-      const float4 a = __ldg(reinterpret_cast<const float4*>(from + i * 32));
-      const float4 b = __ldg(reinterpret_cast<const float4*>(from + i * 32) + 1);
-      x[i] = make_uint4(bf16_pair(a.x * kFactor, a.y * kFactor), bf16_pair(a.z * kFactor, a.w * kFactor),
-                        bf16_pair(b.x * kFactor, b.y * kFactor), bf16_pair(b.z * kFactor, b.w * kFactor));
+    x.load(args_.x + static_cast<std::int64_t>(token) * Plan::kHidden + Up::first_column(warp) + part() * 8, warp,
+           inverse);
+  }
+  // Inputs of a unit's tokens. One token's in bf16 are there from the beginning.
+  __device__ __forceinline__ void take_inputs(HeldInputs<Plan, Up>& x, const DecodeUnit& unit) const {
+    const int token = token_of(rest_.pairs[own_column(unit)]);
+    if constexpr (Rows::kMeasured) {
+      int warp = (warp_id() - 1) % Up::kWarps;
+      asm volatile("" : "+r"(warp));  // what is made of it is made here
+      x.load(input_row(token), warp);
+      x.wait(input_row(token), warp);
+    } else if constexpr (Rows::kStored) {
+      x.scale = stored_scale(unit.expert, args_.up_scale);
+      load_x(x, token, 1.0F / x.scale);
+    } else if (args_.tokens > 1) {
+      load_x(x, token, 1.0F);
     }
+    __syncwarp();
+    x.find_starts();
   }
 
-  template <int kHeld>
-  static __device__ __forceinline__ void find_starts(float2* starts, const uint4* inputs) {
-    if constexpr (Code::kStartsAtSum) {
-#pragma unroll
-      for (int i = 0; i < kHeld; ++i) starts[i] = start_of(inputs[2 * i], inputs[2 * i + 1]);
-    }
-  }
-
-  static constexpr int batch(int held) {
-    return Plan::kWarps > 8 ? 2 : (held + 1) / 2;
-  }
+  static constexpr int batch(int held) { return Plan::kWarps > 8 ? 2 : (held + 1) / 2; }
 
   // Phase 1 of a consumer: items group, group + groups, ... of the block.
-  __device__ __forceinline__ void gate_up(uint4* x) {
+  __device__ __forceinline__ void gate_up(HeldInputs<Plan, Up>& x) {
     const int group = (warp_id() - 1) / Up::kWarps;
     const int warp = (warp_id() - 1) % Up::kWarps;
     if (group >= Plan::kUpGroups) return;
-    float2 starts[Up::kHeld];
     int current = -1;
 #pragma unroll 1
     for (int item = group; item < items(); item += Plan::kUpGroups) {
       const int unit = (first_item(block()) + item) / Plan::kUpTiles;
-      if (current < 0 || (unit != current && args_.tokens > 1)) {
+      if (current < 0 || (unit != current && (args_.tokens > 1 || Rows::kStored))) {
         current = unit;
-        if (args_.tokens > 1) load_x(x, token_of(rest_.pairs[own_column(DecodeUnit(rest_.units[unit]))]));
-        __syncwarp();
-        find_starts<Up::kHeld>(starts, x);
+        take_inputs(x, DecodeUnit(rest_.units[unit]));
       }
       float sums[4] = {};
       const Place at = place(static_cast<std::uint32_t>(item * Up::kRecords + warp / 2));
       wait_together(full() + 8 * at.slot, at.phase);
-      multiply_half<Code, Up::kPairs, batch(Up::kHeld)>(sums, ring() + at.slot * Plan::kSlotBytes, warp % 2, lane(), x,
-                                                        starts, warp + 1 == Up::kWarps);
+      multiply_half<Code, Up::kPairs, batch(Up::kHeld)>(sums, ring() + at.slot * Plan::kSlotBytes, warp % 2, lane(),
+                                                        x.words, x.of_pairs, x.scales(), warp + 1 == Up::kWarps);
       give_back(empty() + 8 * at.slot, lane());
       const int sums_at = static_cast<int>(static_cast<unsigned>(item) % Plan::kReductions);
       wait_together(sums_empty(sums_at), (static_cast<unsigned>(item) / Plan::kReductions & 1U) ^ 1U);
@@ -280,17 +297,21 @@ class DecodeBlock {
     }
   }
 
-  // The activation warp: sums of an item's warps in their order, the gate, hidden rows in bf16.
+  // The activation warp: sums of an item's warps in their order, the gate, hidden rows as phase 2 or quantize_hidden
+  // takes them.
   __device__ __forceinline__ void activate() {
-    std::uint16_t* const to = hidden();
+    constexpr int kWords = Rows::kMeasured ? 2 : 1;  // of a token
     int unit = first_item(block()) / Plan::kUpTiles;
     int tile = first_item(block()) - unit * Plan::kUpTiles;
     int sums_at = 0;
     std::uint32_t sums_phase = 0;
+    float inverse = 1.0F;
 #pragma unroll 1
     for (int item = 0; item < items(); ++item) {
       const DecodeUnit tokens(rest_.units[unit]);
-      const int pair = lane() < tokens.tokens ? pair_of(rest_.pairs[tokens.first + lane()]) : 0;
+      const int column = lane() / kWords;
+      const int pair = column < tokens.tokens ? pair_of(rest_.pairs[tokens.first + column]) : 0;
+      if (Rows::kStored && (item == 0 || tile == 0)) inverse = 1.0F / stored_scale(tokens.expert, args_.down_scale);
       wait_together(sums_full(sums_at), sums_phase);
       float4 sums[Up::kWarps];
 #pragma unroll
@@ -307,14 +328,22 @@ class DecodeBlock {
         sums[0].z += sums[i].z;
         sums[0].w += sums[i].w;
       }
-      const std::uint32_t both = bf16_pair(gated_by_sigmoid(args_.gate, sums[0].x, sums[0].z) * Plan::kInputFactor,
-                                           gated_by_sigmoid(args_.gate, sums[0].y, sums[0].w) * Plan::kInputFactor);
-      rest_.transposed[2 * part()][row()] = static_cast<std::uint16_t>(both);
-      rest_.transposed[2 * part() + 1][row()] = static_cast<std::uint16_t>(both >> 16);
+      const float first = gated_by_sigmoid(args_.gate, sums[0].x, sums[0].z);
+      const float second = gated_by_sigmoid(args_.gate, sums[0].y, sums[0].w);
+      auto& of_tokens = rest_.transposed;
+      if constexpr (Rows::kMeasured) {
+        of_tokens[2 * part()][row()] = first;
+        of_tokens[2 * part() + 1][row()] = second;
+      } else {
+        const std::uint32_t both = HeldInputs<Plan, Down>::rounded(first, second, inverse);
+        of_tokens[2 * part()][row()] = static_cast<std::uint16_t>(both);
+        of_tokens[2 * part() + 1][row()] = static_cast<std::uint16_t>(both >> 16);
+      }
       __syncwarp();
-      if (lane() < tokens.tokens) {
-        store_whole(to + static_cast<std::int64_t>(pair) * Plan::kIntermediate + tile * 8,
-                    *reinterpret_cast<const uint4*>(rest_.transposed[lane()]));
+      if (column < tokens.tokens) {
+        uint4* const to = (Rows::kMeasured ? whole_row(pair) : hidden_row(pair)) + tile * kWords;
+        const int word = lane() % kWords;
+        store_whole(to + word, reinterpret_cast<const uint4*>(of_tokens[column])[word]);
       }
       __syncwarp();
       if (++tile == Plan::kUpTiles) {
@@ -325,9 +354,9 @@ class DecodeBlock {
   }
 
   // What the launch before wrote, for the launch after this one. Without units nothing is written, and nothing changes.
-  __device__ __forceinline__ void clear_other_hidden() const {
+  __device__ __forceinline__ void clear_other_rows() const {
     if (rest_.unit_count == 0) return;
-    auto* const words = reinterpret_cast<uint4*>(args_.hidden + ((rest_.launch & 1U) ^ 1U) * args_.hidden_buffer);
+    uint4* const words = args_.rows + ((rest_.launch & 1U) ^ 1U) * args_.rows_buffer;
     for (std::uint32_t i = static_cast<std::uint32_t>(block() * 32 + lane()); i < rest_.used;
          i += static_cast<std::uint32_t>(blocks() * 32))
       words[i] = make_uint4(kOnes, kOnes, kOnes, kOnes);
@@ -340,7 +369,27 @@ class DecodeBlock {
     header[2] = kOnes;
     if (rest_.unit_count == 0) return;
     header[0] = ~(rest_.launch + 1);
-    header[1] = ~static_cast<std::uint32_t>(args_.tokens * args_.top_k * (Plan::kIntermediate / 8));
+    header[1] = ~static_cast<std::uint32_t>(Rows::all(args_.tokens, args_.tokens * args_.top_k));
+  }
+
+  // The block's share of the rows. Without units nobody takes them, and what is written is not cleared.
+  __device__ __forceinline__ void quantize_inputs() const {
+    if (rest_.unit_count == 0) return;
+#pragma unroll 1
+    for (int token = block(); token < args_.tokens; token += blocks()) {
+      const float* const from = args_.x + static_cast<std::int64_t>(token) * Plan::kHidden;
+      cuda::quantize_row<Plan, Plan::kHidden, false>(from, input_row(token));
+    }
+  }
+  __device__ __forceinline__ void quantize_hidden() const {
+    if (rest_.unit_count == 0) return;
+    const DecodeUnit last(rest_.units[rest_.unit_count - 1]);
+#pragma unroll 1
+    for (int i = block(); i < last.first + last.tokens; i += blocks()) {
+      const int pair = pair_of(rest_.pairs[i]);
+      const auto* const from = reinterpret_cast<const float*>(whole_row(pair));
+      cuda::quantize_row<Plan, Plan::kIntermediate, true>(from, hidden_row(pair));
+    }
   }
 
   // Phase 2 of a consumer: units group, group + groups, ... of each segment.
@@ -348,29 +397,31 @@ class DecodeBlock {
     const int group = (warp_id() - 1) / Down::kWarps;
     const int warp = (warp_id() - 1) % Down::kWarps;
     int before = items() * Up::kRecords;  // records
-    uint4 h[2 * Down::kHeld];
+    HeldInputs<Plan, Down> h;
 #pragma unroll 1
     for (int s = 0; s < segments(); ++s) {
       float2* const own = rest_.sums.down[warp_id() - 1];
       int u = segment(s).begin + group;
       const int end = segment(s).end;
       int record = before + group * Down::kRecords + warp / 2;
-      if (u < end) load_hidden(h, hidden_row(u, warp), warp);
+      if (u < end) h.load(hidden_of(u), warp);
 #pragma unroll 1
       for (int i = lane(); i < args_.tokens * 8; i += 32) own[i] = make_float2(0.0F, 0.0F);
       __syncwarp();
 #pragma unroll 1
       for (; u < end; u += Plan::kDownGroups) {
-        wait_hidden(h, u, warp);
-        float2 starts[Down::kHeld];
-        find_starts<Down::kHeld>(starts, h);
+        if constexpr (Rows::kStored) h.scale = stored_scale(DecodeUnit(rest_.units[u]).expert, args_.down_scale);
+        h.wait(hidden_of(u), warp);
+        *static_cast<volatile std::int32_t*>(&rest_.hidden_ready) = 1;
+        h.find_starts();
         float sums[4] = {};
         const Place at = place(static_cast<std::uint32_t>(record));
         wait_together(full() + 8 * at.slot, at.phase);
         multiply_half<Code, Down::kPairs, batch(Down::kHeld)>(sums, ring() + at.slot * Plan::kSlotBytes, warp % 2,
-                                                              lane(), h, starts, warp + 1 == Down::kWarps);
+                                                              lane(), h.words, h.of_pairs, h.scales(),
+                                                              warp + 1 == Down::kWarps);
         give_back(empty() + 8 * at.slot, lane());
-        if (u + Plan::kDownGroups < end) load_hidden(h, hidden_row(u + Plan::kDownGroups, warp), warp);
+        if (u + Plan::kDownGroups < end) h.load(hidden_of(u + Plan::kDownGroups), warp);
         const DecodeUnit unit(rest_.units[u]);
         add_weighted(own, unit, 2 * part(), sums[0], sums[2]);
         add_weighted(own, unit, 2 * part() + 1, sums[1], sums[3]);
@@ -383,28 +434,9 @@ class DecodeBlock {
     }
   }
 
-  [[nodiscard]] __device__ __forceinline__ const std::uint16_t* hidden_row(int u, int warp) const {
-    const int pair = pair_of(rest_.pairs[own_column(DecodeUnit(rest_.units[u]))]);
-    return hidden() + static_cast<std::int64_t>(pair) * Plan::kIntermediate + Down::first_column(warp) + part() * 8;
-  }
-  static __device__ __forceinline__ void load_hidden(uint4* h, const std::uint16_t* from, int warp) {
-#pragma unroll
-    for (int i = 0; i < 2 * Down::kHeld; ++i) {
-      if (!Down::lacks(i / 2, warp % 2)) h[i] = load_whole(from + i * 32);
-    }
-  }
-  // Until all words of the warp are there.
-  __device__ __forceinline__ void wait_hidden(uint4* h, int u, int warp) {
-    for (;;) {
-      bool missing = false;
-#pragma unroll
-      for (int i = 0; i < 2 * Down::kHeld; ++i) {
-        if (!Down::lacks(i / 2, warp % 2)) missing |= h[i].w == kOnes;
-      }
-      if (!__any_sync(kOnes, missing)) break;
-      load_hidden(h, hidden_row(u, warp), warp);
-    }
-    *static_cast<volatile std::int32_t*>(&rest_.hidden_ready) = 1;
+  // Of the unit's token whose numbers this lane holds.
+  [[nodiscard]] __device__ __forceinline__ const uint4* hidden_of(int u) const {
+    return hidden_row(pair_of(rest_.pairs[own_column(DecodeUnit(rest_.units[u]))]));
   }
 
   // Rows g and g + 8 of the unit's `column`-th token.

@@ -9,23 +9,34 @@ using Launch = int (*)(const DecodeArgs&, cudaStream_t);
 Launch instance_of(const ExpertsArgs& args) {
   struct Instance {
     RecordKind kind;
+    InputKind input;
     std::int32_t hidden;
     std::int32_t intermediate;
     Launch launch;
   };
-  static constexpr Instance kInstances[] = {{RecordKind::int4_bf16, 2048, 768, stream_int4_bf16_2048x768},
-                                            {RecordKind::int4_f16, 2048, 768, stream_int4_f16_2048x768},
-                                            {RecordKind::int8_row, 2048, 768, stream_int8_row_2048x768},
-                                            {RecordKind::int8_split, 2048, 768, stream_int8_split_2048x768},
-                                            {RecordKind::e4m3_row, 2048, 768, stream_e4m3_row_2048x768},
-                                            {RecordKind::e4m3_split, 2048, 768, stream_e4m3_split_2048x768},
-                                            {RecordKind::mxfp4, 2048, 768, stream_mxfp4_2048x768},
-                                            {RecordKind::mxfp4, 2880, 2880, stream_mxfp4_2880x2880},
-                                            {RecordKind::nvfp4, 2048, 768, stream_nvfp4_2048x768},
-                                            {RecordKind::bf16, 2048, 768, stream_bf16_2048x768}};
+  static constexpr Instance kInstances[] = {
+      {RecordKind::int4_bf16, InputKind::bf16, 2048, 768, stream_int4_bf16_2048x768},
+      {RecordKind::int4_bf16, InputKind::int8_token, 2048, 768, stream_int4_bf16_int8_2048x768},
+      {RecordKind::int4_bf16, InputKind::e4m3_token, 2048, 768, stream_int4_bf16_e4m3_2048x768},
+      {RecordKind::int4_f16, InputKind::bf16, 2048, 768, stream_int4_f16_2048x768},
+      {RecordKind::int4_f16, InputKind::int8_token, 2048, 768, stream_int4_f16_int8_2048x768},
+      {RecordKind::int4_f16, InputKind::e4m3_token, 2048, 768, stream_int4_f16_e4m3_2048x768},
+      {RecordKind::int8_row, InputKind::bf16, 2048, 768, stream_int8_row_2048x768},
+      {RecordKind::int8_row, InputKind::int8_token, 2048, 768, stream_int8_row_int8_2048x768},
+      {RecordKind::int8_split, InputKind::bf16, 2048, 768, stream_int8_split_2048x768},
+      {RecordKind::e4m3_row, InputKind::bf16, 2048, 768, stream_e4m3_row_2048x768},
+      {RecordKind::e4m3_row, InputKind::e4m3_token, 2048, 768, stream_e4m3_row_e4m3_2048x768},
+      {RecordKind::e4m3_row, InputKind::e4m3_tensor, 2048, 768, stream_e4m3_row_stored_2048x768},
+      {RecordKind::e4m3_split, InputKind::bf16, 2048, 768, stream_e4m3_split_2048x768},
+      {RecordKind::e4m3_split, InputKind::e4m3_group, 2048, 768, stream_e4m3_split_groups_2048x768},
+      {RecordKind::mxfp4, InputKind::bf16, 2048, 768, stream_mxfp4_2048x768},
+      {RecordKind::mxfp4, InputKind::bf16, 2880, 2880, stream_mxfp4_2880x2880},
+      {RecordKind::mxfp4, InputKind::e4m3_tensor, 2880, 2880, stream_mxfp4_stored_2880x2880},
+      {RecordKind::nvfp4, InputKind::bf16, 2048, 768, stream_nvfp4_2048x768},
+      {RecordKind::bf16, InputKind::bf16, 2048, 768, stream_bf16_2048x768}};
   for (const Instance& instance : kInstances) {
-    if (instance.kind == args.pack.records && instance.hidden == args.gate.cols &&
-        instance.intermediate == args.gate.rows && args.pack.input == InputKind::bf16)
+    if (instance.kind == args.pack.records && instance.input == args.pack.input && instance.hidden == args.gate.cols &&
+        instance.intermediate == args.gate.rows)
       return instance.launch;
   }
   return nullptr;
@@ -48,6 +59,8 @@ int launch_streamed(const ExpertsArgs& args, cudaStream_t stream) {
   const DecodeArgs decode{.weights = args.pack.weights,
                           .expert_bytes = args.pack.expert_bytes,
                           .down = args.down.codes,
+                          .up_scale = args.gate.input_scale,
+                          .down_scale = args.down.input_scale,
                           .x = args.x,
                           .ids = args.ids,
                           .pair_weights = args.weights,
@@ -58,8 +71,8 @@ int launch_streamed(const ExpertsArgs& args, cudaStream_t stream) {
                           .experts = args.experts,
                           .header = reinterpret_cast<std::uint32_t*>(args.state),
                           .shared_sums = reinterpret_cast<std::uint64_t*>(sums),
-                          .hidden = reinterpret_cast<std::uint16_t*>(sums + kSums * sizeof(std::uint64_t)),
-                          .hidden_buffer = std::int64_t{kDecodePairs} * kDecodeIntermediate};
+                          .rows = reinterpret_cast<uint4*>(sums + kSums * sizeof(std::uint64_t)),
+                          .rows_buffer = std::int64_t{kDecodePairs} * kDecodeIntermediate / 8};
   return instance_of(args)(decode, stream);
 }
 

@@ -11,15 +11,24 @@ namespace moracle::cuda {
 bool can_stream(const ExpertsArgs& args);
 int launch_streamed(const ExpertsArgs& args, cudaStream_t stream);
 
-// Instances, by weights and hidden x intermediate size.
+// Instances, by weights, inputs where they are quantized, and hidden x intermediate size.
 int stream_int4_bf16_2048x768(const DecodeArgs& args, cudaStream_t stream);
+int stream_int4_bf16_int8_2048x768(const DecodeArgs& args, cudaStream_t stream);
+int stream_int4_bf16_e4m3_2048x768(const DecodeArgs& args, cudaStream_t stream);
 int stream_int4_f16_2048x768(const DecodeArgs& args, cudaStream_t stream);
+int stream_int4_f16_int8_2048x768(const DecodeArgs& args, cudaStream_t stream);
+int stream_int4_f16_e4m3_2048x768(const DecodeArgs& args, cudaStream_t stream);
 int stream_int8_row_2048x768(const DecodeArgs& args, cudaStream_t stream);
+int stream_int8_row_int8_2048x768(const DecodeArgs& args, cudaStream_t stream);
 int stream_int8_split_2048x768(const DecodeArgs& args, cudaStream_t stream);
 int stream_e4m3_row_2048x768(const DecodeArgs& args, cudaStream_t stream);
+int stream_e4m3_row_e4m3_2048x768(const DecodeArgs& args, cudaStream_t stream);
+int stream_e4m3_row_stored_2048x768(const DecodeArgs& args, cudaStream_t stream);
 int stream_e4m3_split_2048x768(const DecodeArgs& args, cudaStream_t stream);
+int stream_e4m3_split_groups_2048x768(const DecodeArgs& args, cudaStream_t stream);
 int stream_mxfp4_2048x768(const DecodeArgs& args, cudaStream_t stream);
 int stream_mxfp4_2880x2880(const DecodeArgs& args, cudaStream_t stream);
+int stream_mxfp4_stored_2880x2880(const DecodeArgs& args, cudaStream_t stream);
 int stream_nvfp4_2048x768(const DecodeArgs& args, cudaStream_t stream);
 int stream_bf16_2048x768(const DecodeArgs& args, cudaStream_t stream);
 

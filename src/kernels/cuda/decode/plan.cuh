@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
 #include "kernels/cuda/decode/ptx.cuh"
 #include "kernels/cuda/decode/records.h"
 
@@ -35,11 +37,32 @@ struct PhasePlan {
   static constexpr int first_column(int w) { return w / 2 * kColumns + w % 2 * kHeld * kPairColumns; }
 };
 
+// Rows that blocks pass to each other, in 16-byte words. Where inputs are quantized under scales of their own maxima:
+// codes of inputs, then of hidden rows, each row with its scales behind it, then hidden rows in f32. Else hidden rows.
+template <InputKind kInput, int kHidden, int kIntermediate>
+struct RowsPlan {
+  static constexpr bool kStored = has_stored_scale(kInput);
+  static constexpr bool kMeasured = kInput != InputKind::bf16 && !kStored;
+  static constexpr bool kGroups = input_group(kInput) > 0;  // of 128 columns
+  static constexpr int scales_of(int cols) { return kGroups ? cols / 128 : 1; }
+  static constexpr int words_of(int cols) { return cols / 8 + (kMeasured ? (scales_of(cols) + 3) / 4 : 0); }
+  static constexpr int kInputWords = kMeasured ? words_of(kHidden) : 0;
+  static constexpr int kHiddenWords = words_of(kIntermediate);
+  static constexpr int kWholeWords = kMeasured ? kIntermediate / 4 : 0;
+  static MORACLE_BOTH constexpr int hidden_at(int tokens) { return tokens * kInputWords; }
+  static MORACLE_BOTH constexpr int whole_at(int tokens, int pairs) { return hidden_at(tokens) + pairs * kHiddenWords; }
+  static MORACLE_BOTH constexpr int all(int tokens, int pairs) { return whole_at(tokens, pairs) + pairs * kWholeWords; }
+  static_assert(all(kDecodeTokens, kDecodePairs) <= kDecodePairs * kDecodeIntermediate / 8);
+};
+
 // kWarps consumer warps, behind the producer warp and before the activation warp, for which the sums of up to
 // kReductions items may wait.
-template <class Code_, int kHidden_, int kIntermediate_, int kTokens_, int kWarps_, int kReductions_>
+template <class Code_, int kHidden_, int kIntermediate_, int kTokens_, int kWarps_, int kReductions_,
+          InputKind kInput_ = InputKind::bf16>
 struct DecodePlan {
   using Code = Code_;
+  using Rows = RowsPlan<kInput_, kHidden_, kIntermediate_>;
+  static constexpr InputKind kInput = kInput_;
   using Up = PhasePlan<Code::kKind, kHidden_>;
   using Down = PhasePlan<Code::kKind, kIntermediate_>;
   static constexpr float kInputFactor = record_form(Code::kKind).input_factor;
@@ -70,10 +93,11 @@ struct DecodePlan {
     std::uint32_t pairs[kDecodePairs];       // pair | token << 16, by expert
     std::uint32_t marks[kDecodeExperts][2];  // which tokens an expert has, a bit each
     std::int32_t offsets[kDecodeExperts];
-    alignas(16) std::uint16_t transposed[8][8];  // hidden rows of an item, token by token
+    // Hidden rows of an item, token by token.
+    alignas(16) std::conditional_t<Rows::kMeasured, float, std::uint16_t> transposed[8][8];
     std::int32_t unit_count;
     std::uint32_t launch;
-    std::uint32_t used;  // 16-byte words of hidden rows that the launch before wrote
+    std::uint32_t used;  // words of rows that the launch before wrote
     std::int32_t hidden_ready;
     std::int32_t repeats;  // a token names an expert twice
     alignas(8) std::uint64_t full[kMostSlots];
@@ -92,7 +116,9 @@ struct DecodePlan {
 struct DecodeArgs {
   const std::uint8_t* weights;
   std::uint64_t expert_bytes;
-  std::uint64_t down;  // offset of w2's first tile
+  std::uint64_t down;      // offset of w2's first tile
+  std::uint64_t up_scale;  // offsets of stored input scales
+  std::uint64_t down_scale;
   const float* x;
   const std::int32_t* ids;
   const float* pair_weights;
@@ -102,10 +128,10 @@ struct DecodeArgs {
   std::int32_t top_k;
   std::int32_t experts;
   // ExpertsArgs::state.
-  std::uint32_t* header;  // complements of: launches, 16-byte words of hidden rows of the last one, blocks that know
+  std::uint32_t* header;  // complements of: launches, words of rows of the last one, blocks that know
   std::uint64_t* shared_sums;
-  std::uint16_t* hidden;       // two buffers of kDecodePairs rows
-  std::int64_t hidden_buffer;  // elements of one
+  uint4* rows;               // two buffers
+  std::int64_t rows_buffer;  // words of one
 };
 
 }  // namespace moracle::cuda

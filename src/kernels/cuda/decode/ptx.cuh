@@ -105,6 +105,14 @@ __device__ __forceinline__ void store_whole(void* to, uint4 v) {
                "l"(high), "l"(to)
                : "memory");
 }
+__device__ __forceinline__ std::uint32_t load_whole_4(const void* from) {
+  std::uint32_t v = 0;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
+  return v;
+}
+__device__ __forceinline__ void store_whole_4(void* to, std::uint32_t v) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory");
+}
 __device__ __forceinline__ std::uint64_t load_whole_8(const std::uint64_t* from) {
   std::uint64_t v = 0;
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(from) : "memory");

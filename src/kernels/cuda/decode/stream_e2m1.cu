@@ -5,11 +5,14 @@
 namespace moracle::cuda {
 
 // gpt-oss' sizes.
-template <int kTokens>
-using Square = DecodePlan<StreamedE2m1, 2880, 2880, kTokens, 12, 6>;
+template <int kTokens, InputKind kInput = InputKind::bf16>
+using Square = DecodePlan<StreamedE2m1, 2880, 2880, kTokens, 12, 6, kInput>;
 
 int stream_mxfp4_2880x2880(const DecodeArgs& args, cudaStream_t stream) {
   return launch_sized<Square<16>, Square<kDecodeTokens>>(args, stream);
+}
+int stream_mxfp4_stored_2880x2880(const DecodeArgs& args, cudaStream_t stream) {
+  return launch_sized<Square<16, InputKind::e4m3_tensor>, Square<kDecodeTokens, InputKind::e4m3_tensor>>(args, stream);
 }
 
 // Qwen3-30B-A3B's.

@@ -9,8 +9,9 @@
 
 namespace moracle::cuda {
 
-// Rows that the scheme quantizes. As bytes codes are kept, and their scales, of rows or of groups. bf16 holds the codes'
-// numbers: scales of groups are multiplied in, which rounds to bf16 what is no power of two, those of rows are kept.
+// Rows that the scheme quantizes. As bytes codes are kept, and their scales, of rows or of groups. bf16 holds the
+// codes' numbers: scales of groups are multiplied in, which rounds to bf16 what is no power of two, those of rows are
+// kept.
 struct QuantizeArgs {
   const std::uint8_t* weights;  // of expert 0, which has its stored input scale at `stored`
   std::uint64_t expert_bytes;
@@ -54,18 +55,24 @@ __device__ __forceinline__ void permute_row(const float* from, std::uint16_t* co
   }
 }
 
+// The larger of two; what is no number wins.
+__device__ __forceinline__ float larger(float a, float b) {
+  float v = 0.0F;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
+  return v;
+}
 // Of the threads that share a row.
 template <int kOfRow>
 __device__ __forceinline__ float row_max(float value) {
 #pragma unroll
-  for (int step = 16; step > 0; step /= 2) value = fmaxf(value, __shfl_xor_sync(~0U, value, step));
+  for (int step = 16; step > 0; step /= 2) value = larger(value, __shfl_xor_sync(~0U, value, step));
   if constexpr (kOfRow == 32) return value;
   constexpr int kWarps = kOfRow / 32;
   __shared__ float most[kWarps];
   if (threadIdx.x % 32 == 0) most[threadIdx.x / 32] = value;
   __syncthreads();
 #pragma unroll
-  for (int warp = 0; warp < kWarps; ++warp) value = fmaxf(value, most[warp]);
+  for (int warp = 0; warp < kWarps; ++warp) value = larger(value, most[warp]);
   return value;
 }
 
@@ -98,8 +105,8 @@ __device__ __forceinline__ float2 group_max(int group, const float2 (&x)[4]) {
   return make_float2(first, last);
 }
 
-// Codes of four neighbours in the order of a fragment: the first, the third, the second, the fourth. Of E4M3 or int8, as
-// input_code makes them.
+// Codes of four neighbours in the order of a fragment: the first, the third, the second, the fourth. Of E4M3 or int8,
+// as input_code makes them.
 __device__ __forceinline__ std::uint32_t four_bytes(Operand operand, float2 left, float2 right, float divisor) {
   const float steps[4] = {left.x / divisor, right.x / divisor, left.y / divisor, right.y / divisor};
   if (operand == Operand::e4m3) {
@@ -133,8 +140,8 @@ __device__ __forceinline__ void quantize_row(const QuantizeArgs& args, int row) 
     if (args.top_k > 0) source = __ldg(args.pairs + row) / args.top_k;
   }
   const float* const from = args.from + source * args.columns;
-  auto* const to = reinterpret_cast<std::uint8_t*>(args.codes) +
-                   static_cast<std::int64_t>(row) * args.columns * (kBytes ? 1 : 2);
+  auto* const to =
+      reinterpret_cast<std::uint8_t*>(args.codes) + static_cast<std::int64_t>(row) * args.columns * (kBytes ? 1 : 2);
   const int count = args.columns / 8;
   const int thread = static_cast<int>(threadIdx.x) % kOfRow;
   const int group = input_group(args.kind);
@@ -144,10 +151,12 @@ __device__ __forceinline__ void quantize_row(const QuantizeArgs& args, int row) 
 #pragma unroll 4
     for (int i = thread; i < args.columns / 4; i += kOfRow) {
       const float4 four = __ldg(reinterpret_cast<const float4*>(from) + i);
-      most = fmaxf(most, fmaxf(fmaxf(fabsf(four.x), fabsf(four.y)), fmaxf(fabsf(four.z), fabsf(four.w))));
+      most = larger(most, larger(larger(fabsf(four.x), fabsf(four.y)), larger(fabsf(four.z), fabsf(four.w))));
     }
-    scale = input_scale(args.kind, row_max<kOfRow>(most), stored);
-    if (thread == 0) args.scales[row] = scale.scale;
+    most = row_max<kOfRow>(most);
+    scale = input_scale(args.kind, most, stored);
+    // Codes of integers have no place for what is no number: the row's scale tells.
+    if (thread == 0) args.scales[row] = most == most ? scale.scale : most;
   }
   // Whole warps take part in each round: groups are spread over threads.
 #pragma unroll 2
@@ -171,9 +180,8 @@ __device__ __forceinline__ void quantize_row(const QuantizeArgs& args, int row) 
     if constexpr (kBytes) {
       if (group > 0 && i % 16 == 0)
         args.scales[static_cast<std::int64_t>(row) * (count / 16) + i / 16] = scales[0].scale;
-      reinterpret_cast<uint2*>(to)[i] =
-          make_uint2(four_bytes(args.operand, x[0], x[1], scales[0].divisor),
-                     four_bytes(args.operand, x[2], x[3], scales[0].divisor));
+      reinterpret_cast<uint2*>(to)[i] = make_uint2(four_bytes(args.operand, x[0], x[1], scales[0].divisor),
+                                                   four_bytes(args.operand, x[2], x[3], scales[0].divisor));
     } else {
       std::uint32_t words[4];
 #pragma unroll
