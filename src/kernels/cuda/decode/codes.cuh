@@ -21,10 +21,10 @@ __device__ __forceinline__ float2 start_of(uint4 low, uint4 high) {
 
 // int4 as 128 + code in bf16, which one lop3 makes; what is too much is -136 times the sum of the inputs, at which the
 // accumulator starts. A scale covers 128 columns.
-template <RecordKind kKind_>
+template <RecordKind kKind_, bool kAtSum = true>
 struct StreamedInt4 {
   static constexpr RecordKind kKind = kKind_;
-  static constexpr bool kStartsAtSum = true;
+  static constexpr bool kStartsAtSum = kAtSum;
   static constexpr bool kInputGroups = false;
   static constexpr float kOutputFactor = 1.0F;
 
@@ -33,15 +33,19 @@ struct StreamedInt4 {
                                                   uint4 high, float2 start) {
     const uint4 words = held[0];
     const std::uint32_t scales = both.x;
-    float d[4] = {start.x, start.y, start.x, start.y};
+    float d[4] = {};
+    if constexpr (kAtSum) {
+      d[0] = d[2] = start.x;
+      d[1] = d[3] = start.y;
+    }
     std::uint32_t a[4];
-    decode_int4(a, words.x);
+    decode(a, words.x);
     multiply(d, a, low.x, low.y);
-    decode_int4(a, words.y);
+    decode(a, words.y);
     multiply(d, a, low.z, low.w);
-    decode_int4(a, words.z);
+    decode(a, words.z);
     multiply(d, a, high.x, high.y);
-    decode_int4(a, words.w);
+    decode(a, words.w);
     multiply(d, a, high.z, high.w);
     float upper = 0.0F;
     float lower = 0.0F;
@@ -57,6 +61,15 @@ struct StreamedInt4 {
     sums[1] += upper * d[1];
     sums[2] += lower * d[2];
     sums[3] += lower * d[3];
+  }
+
+ private:
+  static __device__ __forceinline__ void decode(std::uint32_t (&a)[4], std::uint32_t word) {
+    decode_int4(a, word);
+    if constexpr (!kAtSum) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) a[i] = add_pairs(a[i], 0xC308C308U);
+    }
   }
 };
 
@@ -147,6 +160,12 @@ __device__ __forceinline__ void multiply_half(float (&sums)[4], std::uint32_t re
   const auto lacks = [&](int pair) { return kPairs % 2 != 0 && pair == kHeld - 1 && half != 0; };
   const std::uint32_t codes = record + half * kHeld * kPairBytes + lane * 16;
   const std::uint32_t scales = record + kPairs * kPairBytes;
+  // Bytes before those of a pair. `half` is no constant: what is one stays apart.
+  const auto scales_before = [&](int pair) {
+    if constexpr (kHeld % Scales::kPairs == 0)
+      return half * (kHeld / Scales::kPairs * Scales::kBytes) + pair / Scales::kPairs * Scales::kBytes;
+    return (half * kHeld + pair) / Scales::kPairs * Scales::kBytes;
+  };
   // Of rows g and g + 8.
   const auto load_rows = [&](int at) {
     const std::uint32_t first = record + at + lane / 4 * 4;
@@ -172,7 +191,7 @@ __device__ __forceinline__ void multiply_half(float (&sums)[4], std::uint32_t re
       if (Scales::kPairs == 2 && kHeld % 2 == 0 && pair % 2 == 1 && i > 0) {
         scale[i] = scale[i - 1];
       } else {
-        scale[i] = Scales::load(scales + (half * kHeld + pair) / Scales::kPairs * Scales::kBytes, lane);
+        scale[i] = Scales::load(scales + scales_before(pair), lane);
       }
     }
 #pragma unroll

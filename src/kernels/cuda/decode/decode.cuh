@@ -80,6 +80,11 @@ class DecodeBlock {
   [[nodiscard]] static __device__ __forceinline__ int warp_id() { return static_cast<int>(threadIdx.x) / 32; }
   [[nodiscard]] static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
   [[nodiscard]] static __device__ __forceinline__ int blocks() { return static_cast<int>(gridDim.x); }
+  // What is made of a number is made where this stands: kept from before it would take registers that are short.
+  [[nodiscard]] static __device__ __forceinline__ int made_here(int number) {
+    if (Plan::kSparing) asm volatile("" : "+r"(number));
+    return number;
+  }
   // Of a tile's upper half; also the column whose inputs the lane holds.
   [[nodiscard]] static __device__ __forceinline__ int row() { return lane() / 4; }
   // Which two columns the lane's sums are of.
@@ -95,7 +100,7 @@ class DecodeBlock {
   }
   [[nodiscard]] __device__ __forceinline__ int items() const { return first_item(block() + 1) - first_item(block()); }
   // Output tiles of the block alone, blocks that share one of the tiles left over, and the block's tiles in all.
-  [[nodiscard]] static __device__ __forceinline__ int whole_tiles() { return Plan::kDownTiles / blocks(); }
+  [[nodiscard]] static __device__ __forceinline__ int whole_tiles() { return Plan::kDownTiles / made_here(blocks()); }
   [[nodiscard]] static __device__ __forceinline__ int shares() {
     return whole_tiles() > 0 && Plan::kDownTiles % blocks() * 2 <= blocks() ? 2 : 1;
   }
@@ -135,8 +140,8 @@ class DecodeBlock {
     const int units = rest_.unit_count;
     if (i < whole_tiles()) return {block() + i * blocks(), 0, units, false};
     const int share = block() % shares();
-    return {whole_tiles() * blocks() + block() / shares(), share * units / shares(), (share + 1) * units / shares(),
-            shares() == 2};
+    return {whole_tiles() * made_here(blocks()) + block() / shares(), share * units / shares(),
+            (share + 1) * units / shares(), shares() == 2};
   }
   // The place in the pairs of the token whose inputs this lane holds; columns without a token repeat the first.
   [[nodiscard]] __device__ __forceinline__ int own_column(const DecodeUnit& unit) const {
@@ -269,7 +274,7 @@ class DecodeBlock {
     x.find_starts();
   }
 
-  static constexpr int batch(int held) { return Plan::kWarps > 8 ? 2 : (held + 1) / 2; }
+  static constexpr int batch(int held) { return Plan::kWarps > 12 ? 1 : Plan::kWarps > 8 ? 2 : (held + 1) / 2; }
 
   // Phase 1 of a consumer: items group, group + groups, ... of the block.
   __device__ __forceinline__ void gate_up(HeldInputs<Plan, Up>& x) {
@@ -455,7 +460,7 @@ class DecodeBlock {
   __device__ __forceinline__ void store_tile(const DownSegment& seg) const {
     const int count = args_.tokens * 8;
 #pragma unroll 1
-    for (int i = (warp_id() - 1) * 32 + lane(); i < count; i += Plan::kDownWarps * 32) {
+    for (int i = made_here(static_cast<int>(threadIdx.x)) - 32; i < count; i += Plan::kDownWarps * 32) {
       float2 sum = rest_.sums.down[0][i];
 #pragma unroll
       for (int warp = 1; warp < Plan::kDownWarps; ++warp) {

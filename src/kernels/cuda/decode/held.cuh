@@ -33,7 +33,7 @@ struct HeldInputs {
       const float4 b = __ldg(reinterpret_cast<const float4*>(first + i * 32) + 1);
       words[i] = make_uint4(rounded(a.x, a.y, inverse), rounded(a.z, a.w, inverse), rounded(b.x, b.y, inverse),
                             rounded(b.z, b.w, inverse));
-      if (Rows::kStored && i % 4 == 3) __syncwarp();  // loads of all words at once would take registers
+      if (Plan::kSparing && i % 4 == 3) __syncwarp();  // loads of all words at once would take registers
     }
   }
   static __device__ __forceinline__ std::uint32_t rounded(float first, float second, float inverse) {

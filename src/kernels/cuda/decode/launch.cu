@@ -21,6 +21,8 @@ Launch instance_of(const ExpertsArgs& args) {
       {RecordKind::int4_f16, InputKind::bf16, 2048, 768, stream_int4_f16_2048x768},
       {RecordKind::int4_f16, InputKind::int8_token, 2048, 768, stream_int4_f16_int8_2048x768},
       {RecordKind::int4_f16, InputKind::e4m3_token, 2048, 768, stream_int4_f16_e4m3_2048x768},
+      {RecordKind::int4_bf16, InputKind::bf16, 7168, 2048, stream_int4_bf16_7168x2048},
+      {RecordKind::int4_f16, InputKind::bf16, 7168, 2048, stream_int4_f16_7168x2048},
       {RecordKind::int8_row, InputKind::bf16, 2048, 768, stream_int8_row_2048x768},
       {RecordKind::int8_row, InputKind::int8_token, 2048, 768, stream_int8_row_int8_2048x768},
       {RecordKind::int8_split, InputKind::bf16, 2048, 768, stream_int8_split_2048x768},

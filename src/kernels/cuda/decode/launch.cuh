@@ -18,6 +18,8 @@ int stream_int4_bf16_e4m3_2048x768(const DecodeArgs& args, cudaStream_t stream);
 int stream_int4_f16_2048x768(const DecodeArgs& args, cudaStream_t stream);
 int stream_int4_f16_int8_2048x768(const DecodeArgs& args, cudaStream_t stream);
 int stream_int4_f16_e4m3_2048x768(const DecodeArgs& args, cudaStream_t stream);
+int stream_int4_bf16_7168x2048(const DecodeArgs& args, cudaStream_t stream);
+int stream_int4_f16_7168x2048(const DecodeArgs& args, cudaStream_t stream);
 int stream_int8_row_2048x768(const DecodeArgs& args, cudaStream_t stream);
 int stream_int8_row_int8_2048x768(const DecodeArgs& args, cudaStream_t stream);
 int stream_int8_split_2048x768(const DecodeArgs& args, cudaStream_t stream);

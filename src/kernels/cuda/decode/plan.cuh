@@ -72,6 +72,8 @@ struct DecodePlan {
   static constexpr int kWarps = kWarps_;
   static constexpr int kReductions = kReductions_;
   static constexpr int kThreads = 32 * (kWarps + 2);
+  // Registers are short where warps are many, or where inputs are quantized as they are loaded.
+  static constexpr bool kSparing = kThreads > 448 || Rows::kStored;
   static constexpr int kUpGroups = kWarps / Up::kWarps;
   static constexpr int kDownGroups = kWarps / Down::kWarps;
   static constexpr int kDownWarps = kDownGroups * Down::kWarps;
