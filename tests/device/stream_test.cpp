@@ -92,7 +92,10 @@ std::vector<Layer> layers_of_instances(const KernelCard& card, const Scheme& sch
   std::vector<Layer> layers;
   for (const LayerSize& size : instances_of(scheme)) {
     const bool wide = size.hidden > 2048;
-    for (const auto& [tokens, top_k] : {std::pair{1, 1}, {1, 3}, {2, 2}, {9, 2}, {16, 3}, {130, 2}})
+    for (const auto& [tokens, top_k] : {std::pair{1, 3}, {2, 2}, {9, 2}})
+      layers.push_back(layer_of(card, size, wide ? 3 : 11, tokens, top_k));
+    if (size.hidden > 2880) continue;  // packing takes long
+    for (const auto& [tokens, top_k] : {std::pair{1, 1}, {16, 3}, {130, 2}})
       layers.push_back(layer_of(card, size, wide ? 3 : 11, tokens, top_k));
     if (wide) continue;
     for (const auto& [tokens, top_k] : {std::pair{1, 8}, {17, 8}, {33, 4}, {64, 8}, {64, 1}, {65, 3}})
