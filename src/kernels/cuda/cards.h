@@ -115,12 +115,14 @@ inline constexpr std::array kBf16{SchemeRule{.element = Element::bf16}};
 
 inline constexpr KernelCard kCardSm90StreamInt4 = without_bias(
     sm90_stream_card("cuda.sm90.stream-int4", streamed::kInt4, 128, "int4 weights streamed, bf16 activations"));
-inline constexpr KernelCard kCardSm90StreamW4A8 = without_bias(sm90_stream_card(
-    "cuda.sm90.stream-w4a8", streamed::kW4A8, 128, "int4 weights streamed, 8-bit activations, multiplied as bytes"));
+inline constexpr KernelCard kCardSm90StreamW4A8 = without_bias(
+    sm90_stream_card("cuda.sm90.stream-w4a8", streamed::kW4A8, 128,
+                     "int4 weights streamed, 8-bit activations, multiplied as bytes, of few tokens as bf16"));
 inline constexpr KernelCard kCardSm90StreamInt8A16 =
     sm90_stream_card("cuda.sm90.stream-int8-a16", streamed::kInt8A16, 128, "int8 weights streamed, bf16 activations");
-inline constexpr KernelCard kCardSm90StreamInt8 = sm90_stream_card(
-    "cuda.sm90.stream-int8", streamed::kInt8, 64, "int8 weights streamed, int8 activations, multiplied as bytes");
+inline constexpr KernelCard kCardSm90StreamInt8 =
+    sm90_stream_card("cuda.sm90.stream-int8", streamed::kInt8, 64,
+                     "int8 weights streamed, int8 activations, multiplied as bytes, of few tokens as bf16");
 inline constexpr KernelCard kCardSm90StreamFp8 = sm90_stream_card(
     "cuda.sm90.stream-fp8", streamed::kFp8, 64, "E4M3 weights streamed, multiplied as bf16 or as E4M3");
 inline constexpr KernelCard kCardSm90StreamFp8Block =
