@@ -195,7 +195,7 @@ class DecodeBlock {
 #pragma unroll 1
       for (int r = 0; r < Up::kRecords; ++r) {
         ring.copy(from + r * Up::kRecordBytes, Up::kRecordBytes + (r + 1 == Up::kRecords ? Up::kTailBytes : 0),
-                  kWindow);
+                  Plan::kWindow);
       }
       if (++tile == Plan::kUpTiles) {
         tile = 0;
@@ -214,7 +214,7 @@ class DecodeBlock {
         for (int r = 0; r < Down::kRecords; ++r) {
           ring.copy(from + r * Down::kRecordBytes,
                     Down::kRecordBytes + (r + 1 == Down::kRecords ? Down::kTailBytes : 0),
-                    args_.tokens > 2 || ready != 0 ? kWindow : kEarlyWindow);
+                    args_.tokens > 2 || ready != 0 ? Plan::kWindow : Plan::kEarlyWindow);
         }
       }
     }
