@@ -1,6 +1,7 @@
 #include "base/memory.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -55,6 +56,15 @@ Result<PageBuffer> PageBuffer::allocate(std::size_t bytes) {
 
 PageBuffer::~PageBuffer() {
   if (data_ != nullptr) munmap(data_, size_);
+}
+
+std::size_t address_space_left() {
+  struct rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
+  std::size_t pages = 0;  // mapped now
+  std::ifstream("/proc/self/statm") >> pages;
+  const std::size_t mapped = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return limit.rlim_cur > mapped ? limit.rlim_cur - mapped : 0;
 }
 
 std::size_t peak_resident_bytes() {

@@ -37,6 +37,9 @@ class PageBuffer {
   std::size_t size_ = 0;
 };
 
+// Address space that this process may still map, in bytes; SIZE_MAX where nothing limits it (RLIMIT_AS).
+[[nodiscard]] std::size_t address_space_left();
+
 // Largest resident set this process has had (VmHWM), in bytes; 0 where the system does not tell.
 [[nodiscard]] std::size_t peak_resident_bytes();
 

@@ -217,6 +217,21 @@ TEST_F(CliTest, MemoryThatRunsOutIsOneError) {
   EXPECT_TRUE(refused);
 }
 
+// A long context is addresses until it is used: a limit of them below 64 such contexts stops nobody.
+TEST_F(CliTest, LongContextsFitLimitedAddresses) {
+  const auto model = copy_model();
+  auto config = read_json(model / "config.json");
+  ASSERT_TRUE(config.ok());
+  (*config)["max_position_embeddings"] = 1 << 20;
+  std::ofstream(model / "config.json") << config->dump();
+  const std::vector<std::string> arguments{"run", model.string(), "-p", "x", "-n", "2", "--threads", "1"};
+  const RunOutcome free = moracle_run(arguments);
+  ASSERT_EQ(free.code, 0) << free.err;
+  const RunOutcome limited = moracle_run(arguments, {.address_space = std::uint64_t{1} << 30U});
+  EXPECT_EQ(limited.code, 0) << limited.err;
+  EXPECT_EQ(limited.out, free.out);
+}
+
 // Names of a file drive no terminal, in errors, tables, warnings and documents.
 TEST_F(CliTest, NamesOfAFileDriveNoTerminal) {
   const auto is_safe = [](const std::string& text) {

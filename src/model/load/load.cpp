@@ -146,7 +146,8 @@ Result<const Ops*> check_winners(const Plan& plan) {
 }
 
 // What the weights leave of nine tenths of the host's memory, but never less than an eighth of it: a budget is address
-// space until sequences grow.
+// space until sequences grow. Where that is limited, kinds of blocks take half of what is left, for workspaces the
+// rest.
 std::size_t default_kv_memory(const Plan& plan, const Transformer& model) {
   constexpr std::size_t kSequences = 64;
   std::size_t weights = 0;
@@ -154,7 +155,8 @@ std::size_t default_kv_memory(const Plan& plan, const Transformer& model) {
   const std::size_t host = probe_machine().memory_bytes;
   const std::size_t most = host / 10 * 9;
   const std::size_t left = std::max(most > weights ? most - weights : 0, host / 8);
-  return std::min(left, kSequences * model.state_bytes(plan.spec().info.max_positions));
+  const std::size_t addresses = address_space_left() / 2 / std::max<std::size_t>(model.state_kinds(), 1);
+  return std::min({left, addresses, kSequences * model.state_bytes(plan.spec().info.max_positions)});
 }
 
 }  // namespace

@@ -48,6 +48,8 @@ class Transformer final : public Model {
   Result<> reserve(std::int64_t tokens) override;
   [[nodiscard]] const Parts& parts() const { return parts_; }
   [[nodiscard]] std::size_t state_bytes(std::int64_t length) const override { return state_layout_->bytes(length); }
+  // Kinds of blocks in the pool, each of which has addresses for all of it.
+  [[nodiscard]] std::size_t state_kinds() const { return state_layout_->block_bytes().size(); }
   [[nodiscard]] StateMemory state_memory() const override;
   [[nodiscard]] PrefixStore* prefixes() override { return prefixes_.get(); }
   // What reserve(tokens) takes of the stage of a device that computes the experts, and what it allocates.
