@@ -279,16 +279,19 @@ TEST_F(DeviceKernelsTest, StreamedCallsLeaveNothingBehind) {
   }
 }
 
+// A scheme for every way in which kernels take inputs: in bf16, under scales of tokens, of 128 columns, or stored.
+std::array<std::pair<const KernelCard*, Scheme>, 5> every_kind_of_inputs() {
+  return {{{&kCardSm90StreamInt4, {.weight = kInt4, .activation = {}}},
+           {&kCardSm90StreamW4A8, {.weight = kInt4, .activation = schemes::kInt8Token}},
+           {&kCardSm90StreamW4A8, {.weight = kInt4, .activation = schemes::kFp8Token}},
+           {&kCardSm90StreamFp8Block, {.weight = kFp8Block, .activation = schemes::kFp8Group128}},
+           {&kCardSm90StreamFp8, {.weight = kFp8Whole, .activation = schemes::kFp8Tensor}}}};
+}
+
 // Infinities and numbers that are none come out as such, and hang nothing: rows are their own flags.
 TEST_F(DeviceKernelsTest, StreamedInputsThatAreNotFinite) {
   if (!test::has_gpu()) GTEST_SKIP() << "the fake device has kernels of its own";
-  const std::array<std::pair<const KernelCard*, Scheme>, 5> cases{
-      {{&kCardSm90StreamInt4, {.weight = kInt4, .activation = {}}},
-       {&kCardSm90StreamW4A8, {.weight = kInt4, .activation = schemes::kInt8Token}},
-       {&kCardSm90StreamW4A8, {.weight = kInt4, .activation = schemes::kFp8Token}},
-       {&kCardSm90StreamFp8Block, {.weight = kFp8Block, .activation = schemes::kFp8Group128}},
-       {&kCardSm90StreamFp8, {.weight = kFp8Whole, .activation = schemes::kFp8Tensor}}}};
-  for (const auto& [card, scheme] : cases) {
+  for (const auto& [card, scheme] : every_kind_of_inputs()) {
     // Of the decoding kernel, and of none.
     for (const std::int64_t hidden : {2048, 1024}) {
       const CanonicalExperts experts = test::random_experts(
@@ -312,11 +315,7 @@ TEST_F(DeviceKernelsTest, StreamedInputsThatAreNotFinite) {
 // Layers of every kind of inputs take turns over the same memory: the same bits each time.
 TEST_F(DeviceKernelsTest, StreamedKindsShareWhatTheyKeep) {
   if (!test::has_gpu()) GTEST_SKIP() << "the fake device keeps nothing";
-  const std::array<std::pair<const KernelCard*, Scheme>, 4> cases{
-      {{&kCardSm90StreamInt4, {.weight = kInt4, .activation = {}}},
-       {&kCardSm90StreamW4A8, {.weight = kInt4, .activation = schemes::kInt8Token}},
-       {&kCardSm90StreamFp8Block, {.weight = kFp8Block, .activation = schemes::kFp8Group128}},
-       {&kCardSm90StreamFp8, {.weight = kFp8Whole, .activation = schemes::kFp8Tensor}}}};
+  const auto cases = every_kind_of_inputs();
   std::vector<CanonicalExperts> layers;
   for (const auto& [card, scheme] : cases) {
     layers.push_back(test::random_experts(
