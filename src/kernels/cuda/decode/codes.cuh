@@ -20,7 +20,8 @@ __device__ __forceinline__ float2 start_of(uint4 low, uint4 high) {
 }
 
 // int4 as 128 + code in bf16, which one lop3 makes; what is too much is -136 times the sum of the inputs, at which the
-// accumulator starts. A scale covers 128 columns.
+// accumulator starts (kAtSum), or is subtracted from each code where starts find no registers. A scale covers 128
+// columns.
 template <RecordKind kKind_, bool kAtSum = true>
 struct StreamedInt4 {
   static constexpr RecordKind kKind = kKind_;
