@@ -124,11 +124,13 @@ class Harnesses(unittest.TestCase):
 
     def test_schemathesis(self):
         self.assertIsNotNone(schemathesis)
+        # One worker: before Python 3.12.1, ast.parse counts its depth for all threads together (python/cpython#106905),
+        # so that two workers end with a SystemError now and then.
         command = [
             str(pathlib.Path(sys.executable).parent / "schemathesis"), "run", str(ROOT / "docs" / "openapi.yaml"),
             "--url", self.served.url, "--exclude-path", "/v1/routing", "--suppress-health-check", "all",
             "--checks", "not_a_server_error,content_type_conformance,response_schema_conformance",
-            "--request-timeout", "60", "--max-examples", str(max(10, int(40 * ARGUMENTS.minutes))), "--seed", "1", "--workers", "2",
+            "--request-timeout", "60", "--max-examples", str(max(10, int(40 * ARGUMENTS.minutes))), "--seed", "1", "--workers", "1",
         ]  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:  # what it remembers of a run
             done = subprocess.run(
