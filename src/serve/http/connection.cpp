@@ -2,7 +2,10 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
@@ -21,7 +24,9 @@ constexpr std::size_t kReadBytes = std::size_t{4} << 10;
 constexpr std::size_t kBodyReadBytes = std::size_t{64} << 10;
 constexpr std::size_t kBufferedBytes = std::size_t{64} << 10;  // of requests that wait behind an answer
 constexpr double kLingerSeconds = 2;
-constexpr int kStreamSendBytes = 32 << 10;  // that the system holds of a stream beside its queue
+// What the system takes of a stream beside its queue: in all, and of that what it can't send yet.
+constexpr int kStreamSendBytes = 32 << 10;
+constexpr int kStreamUnsentBytes = 4 << 10;
 
 std::string_view text_of(boost::beast::string_view text) {
   return {text.data(), text.size()};
@@ -311,6 +316,8 @@ void Connection::begin_stream(HeaderList headers) {
   state_ = State::streaming;
   error_code ignored;
   socket_.set_option(boost::asio::socket_base::send_buffer_size(kStreamSendBytes), ignored);
+  // No error: a socket of another family has no such limit.
+  ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kStreamUnsentBytes, sizeof kStreamUnsentBytes);
   if (!chunked_) keep_alive_ = false;
   headers.emplace_back("Content-Type", "text/event-stream; charset=utf-8");
   headers.emplace_back("Cache-Control", "no-cache");
