@@ -2,18 +2,20 @@
 """Clients that fail, beside clients that do not: faults.py PROGRAM [--seconds N] [--streams N].
 
 Half of the time the healthy clients are alone, which is the baseline. Then readers that stall, senders that trickle and
-streams that are reset come and go beside them. At the end: the healthy clients' tokens are those of the baseline, nothing
-runs, no descriptor and no memory is lost. Last, many streams are open at once. Prints the figures as JSON.
+streams that are reset come and go beside them, from a process of their own. `moracle bench serve` is the four healthy
+clients whose times are taken; a fifth one compares the tokens. At the end: the healthy clients' tokens are those of the baseline, nothing runs, no descriptor and no memory is lost. Last,
+many streams are open at once. Prints the figures as JSON.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
+import multiprocessing
 import os
 import pathlib
 import random
 import socket
-import statistics
 import struct
 import sys
 import tempfile
@@ -56,10 +58,9 @@ class Load:
     def __init__(self, url):
         parts = urllib.parse.urlparse(url)
         self.address = (parts.hostname, parts.port)
-        self.gaps, self.firsts, self.replies = [], [], {}
+        self.replies = {}
 
-    async def healthy(self, i, record=True):
-        begun = last = time.monotonic()
+    async def healthy(self, i):
         reader, writer = await asyncio.open_connection(*self.address)
         writer.write(request_text(healthy_body(i)))
         ids, done = [], False
@@ -70,79 +71,78 @@ class Load:
                 continue
             new = json.loads(line[6:])["choices"]
             new = new[0].get("token_ids", []) if new else []
-            if new:
-                now = time.monotonic()
-                if record:
-                    (self.gaps if ids else self.firsts).append(now - last if ids else now - begun)
-                last = now
-                ids += new
+            ids += new
         writer.close()
         assert done and len(ids) == 24, (done, len(ids))
         if i in self.replies:
             assert self.replies[i] == ids, f"request {i} got other tokens beside faults"
         self.replies[i] = ids
 
-    async def healthy_clients(self, seconds, count=4):
-        async def client(first):
-            i, deadline = first, time.monotonic() + seconds
-            while time.monotonic() < deadline:
-                await self.healthy(i)
-                i = first + (i - first + count) % 64
-
-        self.gaps, self.firsts = [], []
-        await asyncio.gather(*(client(i) for i in range(count)))
-        gaps = sorted(self.gaps)
-        return {
-            "replies": len(self.firsts),
-            "inter_token_p99_ms": round(1000 * gaps[int(0.99 * (len(gaps) - 1))], 2),
-            "first_token_p99_ms": round(1000 * sorted(self.firsts)[int(0.99 * (len(self.firsts) - 1))], 2),
-            "inter_token_median_ms": round(1000 * statistics.median(gaps), 2),
-        }
-
-    def connect(self):
-        return socket.create_connection(self.address)
-
-    async def faults(self, seconds, rng):
-        held = []
-        for _ in range(STALLED):  # they ask and never read
-            held.append(self.connect())
-            held[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            held[-1].sendall(request_text(long_body(), "faulty"))
-            await asyncio.sleep(0)
-        slow = [self.connect() for _ in range(TRICKLING)]
-        for connection in slow:
-            connection.setblocking(False)
-        text = request_text(healthy_body(0))
-        at, deadline = 0, time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            for connection in slow:
-                try:
-                    connection.send(text[at % 40 : at % 40 + 1])
-                except OSError:
-                    pass  # the server has left it
-            at += 1
-            for _ in range(RESETS // 4):
-                reset = self.connect()
-                reset.sendall(request_text(long_body(), "faulty"))
-                await asyncio.sleep(rng.random() * 0.02)
-                reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                reset.close()
-            await asyncio.sleep(0.2)
-        for connection in held + slow:
-            connection.close()
+    async def healthy_clients(self, program, requests, count=4):
+        """Times of so many requests, and of one client more the tokens."""
+        command = [program, "bench", "serve", "http://{}:{}".format(*self.address), "--json"]
+        command += ["--clients", str(count), "--requests", str(requests), "--prompt", "8", "--generate", "24"]
+        key = {"MORACLE_API_KEY": "key-of-healthy-clients"}
+        bench = await asyncio.create_subprocess_exec(
+            *command, "--temperature", "0.7", stdout=asyncio.subprocess.PIPE, env={**os.environ, **key}
+        )
+        output = asyncio.create_task(bench.communicate())
+        compared = 0
+        while not output.done():
+            await self.healthy(compared % 64)
+            compared += 1
+        row = json.loads((await output)[0])["rows"][0]
+        figures = {"requests": requests, "seconds": round(row["seconds"], 2), "compared": compared}
+        for name in "inter_token_ms", "first_token_ms":
+            for share in "p50", "p99":
+                figures[f"{name[:-3]}_{share}_ms"] = round(row[name][share], 2)
+        return figures
 
     async def some(self, count, clients=8):
         async def client(first):
             for i in range(first, count, clients):
-                await self.healthy(i % 64, record=False)
+                await self.healthy(i % 64)
 
         await asyncio.gather(*(client(i) for i in range(clients)))
 
     async def many(self, count):
         async def one(i):
-            await self.healthy(1000 + i % 16, record=False)
+            await self.healthy(1000 + i % 16)
 
         await asyncio.gather(*(one(i) for i in range(count)))
+
+
+def break_off(connection):
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def fail(address, enough):
+    """The clients that fail, until it is enough."""
+    rng = random.Random(1)
+    held = []
+    for _ in range(STALLED):  # they ask and never read
+        held.append(socket.create_connection(address))
+        held[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        held[-1].sendall(request_text(long_body(), "faulty"))
+    slow = [socket.create_connection(address) for _ in range(TRICKLING)]
+    for connection in slow:
+        connection.setblocking(False)
+    text = request_text(healthy_body(0))
+    at, begun = 0, time.monotonic()
+    while not enough.is_set():
+        for connection in slow:
+            with contextlib.suppress(OSError):  # the server has left it
+                connection.send(text[at % 40 : at % 40 + 1])
+        at += 1
+        for _ in range(RESETS // 4):
+            reset = socket.create_connection(address)
+            reset.sendall(request_text(long_body(), "faulty"))
+            time.sleep(rng.random() * 0.02)
+            break_off(reset)
+        time.sleep(max(0, begun + at / 4 - time.monotonic()))  # four rounds a second
+    for connection in held + slow:
+        connection.close()
 
 
 def resident(pid):
@@ -155,15 +155,21 @@ def descriptors(pid):
 
 
 async def work(served, arguments):
-    load, rng, pid = Load(served.url), random.Random(1), served.process.pid
+    load, pid = Load(served.url), served.process.pid
     for i in range(64):
-        await load.healthy(i, record=False)
-    figures = {"quiet": await load.healthy_clients(arguments.seconds / 2)}
+        await load.healthy(i)
+    rate = (trial := await load.healthy_clients(arguments.program, 64))["requests"] / trial["seconds"]
+    requests = max(16, int(rate * arguments.seconds / 2))
+    figures = {"quiet": await load.healthy_clients(arguments.program, requests)}
     assert served.rests()
     before = descriptors(pid)
-    faults = asyncio.create_task(load.faults(arguments.seconds / 2, rng))
-    figures["beside_faults"] = await load.healthy_clients(arguments.seconds / 2)
-    await faults
+    enough = multiprocessing.Event()
+    faults = multiprocessing.Process(target=fail, args=(load.address, enough), daemon=True)
+    faults.start()
+    figures["beside_faults"] = await load.healthy_clients(arguments.program, requests)
+    enough.set()
+    faults.join()
+    assert faults.exitcode == 0, "the clients that fail failed themselves"
     assert served.rests(), "requests of clients that left still run"
     deadline = time.monotonic() + 15
     while descriptors(pid) > before and time.monotonic() < deadline:
