@@ -111,7 +111,12 @@ Metrics::Metrics()
       mixed_step_(kStepBounds) {}
 
 void Metrics::count_http(std::string_view handler, std::string_view method, int status) {
-  ++http_[fmt::format("handler=\"{}\",method=\"{}\",status=\"{}xx\"", escaped(handler), escaped(method), status / 100)];
+  constexpr std::array<std::string_view, 8> kMethods = {"DELETE", "GET",  "HEAD", "OPTIONS",
+                                                        "PATCH",  "POST", "PUT",  "TRACE"};
+  // A client may invent methods, each of which would be a series for ever.
+  const bool known = std::find(kMethods.begin(), kMethods.end(), method) != kMethods.end();
+  ++http_[fmt::format("handler=\"{}\",method=\"{}\",status=\"{}xx\"", escaped(handler), known ? method : "none",
+                      status / 100)];
 }
 
 void Metrics::observe_params(std::int64_t n, std::int64_t max_tokens) {

@@ -179,10 +179,11 @@ int Service::retry_after() const {
       std::clamp(std::ceil(static_cast<double>(status.waiting_tokens) / rate), 1.0, double{kLongestRetry}));
 }
 
-HttpReply Service::fault(const std::string& code, const std::string& wanted, const std::string& found) {
+HttpReply Service::fault(const HttpRequest& request, const std::string& code, const std::string& wanted,
+                         const std::string& found) {
   if (code == "connections.full") metrics_.count_rejection("connections");
   HttpReply reply = reply_of(Error{.code = code, .wanted = wanted, .found = found});
-  metrics_.count_http("none", "none", reply.status);
+  told(request, reply.status, reply.headers);
   return reply;
 }
 

@@ -70,7 +70,8 @@ class Service final : public HttpHandler {
   void cancel_all();
   std::optional<HttpReply> refuse(HttpRequest& request) override;
   void handle(HttpRequest&& request, std::shared_ptr<Exchange> exchange) override;
-  HttpReply fault(const std::string& code, const std::string& wanted, const std::string& found) override;
+  HttpReply fault(const HttpRequest& request, const std::string& code, const std::string& wanted,
+                  const std::string& found) override;
   void tick() override;
 
   // Whether a reply is under way.

@@ -68,7 +68,8 @@ class Handler final : public HttpHandler {
     if (parsed.ok()) check(*parsed);
     exchange->reply(parsed.ok() ? HttpReply{.body = "{}"} : reply_of(parsed.error()));
   }
-  HttpReply fault(const std::string& code, const std::string& wanted, const std::string& found) override {
+  HttpReply fault(const HttpRequest& /*request*/, const std::string& code, const std::string& wanted,
+                  const std::string& found) override {
     return reply_of({.code = code, .wanted = wanted, .found = found});
   }
   std::vector<Handled> handled;

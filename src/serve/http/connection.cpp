@@ -220,24 +220,27 @@ void Connection::parse() {
   }
 }
 
-// Whether the request may go on; else it has its answer.
-bool Connection::check_head(bool folded) {
+// What the parser has read of a request's head.
+void Connection::take_head() {
   const auto& message = parser_->get();
-  keep_alive_ = message.keep_alive();
-  chunked_ = message.version() >= 11;
-  head_only_ = message.method() == http::verb::head;
   request_.method = std::string(text_of(message.method_string()));
   const std::string_view target = text_of(message.target());
   const std::size_t query = target.find('?');
   request_.path = std::string(target.substr(0, query));
   if (query != std::string_view::npos) request_.query = std::string(target.substr(query + 1));
-  int hosts = 0;
-  int encodings = 0;
-  for (const auto& field : message) {
+  for (const auto& field : message)
     request_.headers.emplace_back(lower(text_of(field.name_string())), std::string(text_of(field.value())));
-    if (field.name() == http::field::host) ++hosts;
-    if (field.name() == http::field::transfer_encoding) ++encodings;
-  }
+}
+
+// Whether the request may go on; else it has its answer.
+bool Connection::check_head(bool folded) {
+  take_head();
+  const auto& message = parser_->get();
+  keep_alive_ = message.keep_alive();
+  chunked_ = message.version() >= 11;
+  head_only_ = message.method() == http::verb::head;
+  const auto hosts = message.count(http::field::host);
+  const auto encodings = message.count(http::field::transfer_encoding);
   const auto bad = [&](const char* wanted, const std::string& found) {
     fail("request.invalid_http", wanted, found);
     return false;
@@ -291,7 +294,8 @@ void Connection::dispatch() {
 void Connection::fail(const std::string& code, const std::string& wanted, const std::string& found) {
   keep_alive_ = false;
   state_ = State::handling;
-  send_reply(set_.handler.fault(code, wanted, found));
+  if (parser_ && request_.headers.empty()) take_head();
+  send_reply(set_.handler.fault(request_, code, wanted, found));
 }
 
 void Connection::send_reply(HttpReply reply) {

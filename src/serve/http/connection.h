@@ -75,6 +75,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void read();
   void on_read(boost::system::error_code error, std::size_t bytes);
   void parse();
+  void take_head();
   bool check_head(bool folded);
   void begin_body();
   void dispatch();

@@ -60,8 +60,9 @@ class HttpHandler {
   // Before the body is read: an answer refuses the request. Sets request.key.
   virtual std::optional<HttpReply> refuse(HttpRequest& request) = 0;
   virtual void handle(HttpRequest&& request, std::shared_ptr<Exchange> exchange) = 0;
-  // The answer to what is no request: `code` as of Error, `status` counts.
-  virtual HttpReply fault(const std::string& code, const std::string& wanted, const std::string& found) = 0;
+  // The answer to what is no request, or no whole one: `request` is what was read of its head; `code` as of Error.
+  virtual HttpReply fault(const HttpRequest& request, const std::string& code, const std::string& wanted,
+                          const std::string& found) = 0;
   // About four times a second.
   virtual void tick() {}
 };

@@ -541,6 +541,31 @@ TEST_F(ServeTest, KeysAndOrigins) {
   EXPECT_EQ(ask("OPTIONS /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n").status, 401);
 }
 
+TEST_F(ServeTest, OriginsReadWhatIsWrongWithTheirRequests) {
+  serve({.http = {.header_bytes = 1024, .body_bytes = 1024, .header_s = 0.3, .body_rate = 1e6},
+         .access = {.cors_origins = {"https://chat.example"}}});
+  const std::string origin = "Origin: https://chat.example\r\n";
+  const std::string large(2000, 'a');
+  const std::string slow = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
+                           origin + "Content-Length: 100\r\n\r\n{";
+  for (const auto& [text, status] :
+       {std::pair(post_text("/v1/completions", large, origin), 413),
+        std::pair(get_text("/health", origin + "X-Large: " + large + "\r\n"), 431), std::pair(slow, 408)}) {
+    const HttpAnswer answer = ask(text);
+    EXPECT_EQ(answer.status, status);
+    EXPECT_TRUE(answer.has("Access-Control-Allow-Origin: https://chat.example")) << answer.head;
+  }
+}
+
+TEST_F(ServeTest, InventedMethodsAreOneSeries) {
+  serve();
+  for (const char* const method : {"FIRST", "SECOND", "THIRD"})
+    EXPECT_EQ(ask(std::string(method) + " /health HTTP/1.1\r\nHost: localhost\r\n\r\n").status, 405);
+  const std::string metrics = ask(get_text("/metrics")).body;
+  EXPECT_EQ(metrics.find("SECOND"), std::string::npos);
+  EXPECT_NE(metrics.find(R"(method="none",status="4xx"} 3)"), std::string::npos) << metrics;
+}
+
 TEST_F(ServeTest, DrainingTakesNothingNewAndFinishesTheRest) {
   serve({.engine = {.step = std::chrono::milliseconds(20)}});
   HttpClient busy(port_);
