@@ -7,10 +7,12 @@ namespace moracle {
 
 Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& options) {
   const ModelInfo& info = session.info();
-  if (options.prompt + options.generate > info.max_positions) {
-    return Error{.code = "model.context",
-                 .wanted = "prompt and generate of at most " + std::to_string(info.max_positions) + " tokens together",
-                 .found = std::to_string(options.prompt + options.generate)};
+  // The prompt gives a token, too.
+  if (options.prompt + options.generate >= info.max_positions) {
+    return Error{
+        .code = "model.context",
+        .wanted = "prompt and generate of fewer than " + std::to_string(info.max_positions) + " tokens together",
+        .found = std::to_string(options.prompt + options.generate)};
   }
   Random random(1);
   std::vector<std::int32_t> prompt;

@@ -28,8 +28,8 @@ struct BenchModelResult {
 };
 
 // Feeds pseudo-random token ids and decodes whatever tokens come. The prompt goes once before, untimed, so that no page
-// is touched for the first time while the clock runs. Errors: "model.context" when prompt and generate exceed the
-// model's context, those of generate.
+// is touched for the first time while the clock runs. Errors: "model.context" when prompt, generate and the
+// token that the prompt gives exceed the model's context, those of generate.
 Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& options);
 
 }  // namespace moracle

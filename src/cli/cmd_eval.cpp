@@ -77,7 +77,7 @@ Result<int> logits_command(const LogitsOptions& options, Console& console) {
   const std::vector<std::int32_t> ids(numbers.begin(), numbers.end());
   const auto check = [&](const ModelText& model) -> Result<> {
     MORACLE_TRY(check_folder_of(options.out));
-    return model.check_prompt(ids, 0);
+    return model.check_prompt(ids, 0, 0);
   };
   MORACLE_ASSIGN(const auto session,
                  options.open(console, {.needs_text = false, .on_text = check, .generates = false}));

@@ -92,10 +92,11 @@ double GenerationTiming::decode_tok_s() const {
   return rate(decode_tokens, decode_s);
 }
 
-Result<> check_prompt_length(std::int64_t tokens, std::int64_t context) {
-  if (tokens <= context) return Ok{};
+Result<> check_prompt_length(std::int64_t tokens, std::int64_t context, std::int64_t answer) {
+  if (tokens + answer <= context) return Ok{};
   return Error{.code = "model.context",
-               .wanted = "at most " + std::to_string(context) + " tokens in all",
+               .wanted = "at most " + std::to_string(context) + " tokens in all" +
+                         (answer > 0 ? ", " + std::to_string(answer) + " of an answer among them" : ""),
                .found = std::to_string(tokens) + " tokens of prompt",
                .advice = "shorten the prompt"};
 }
@@ -122,7 +123,7 @@ Result<Generation> generate(Model& model, SequenceState& state, std::span<const 
   const auto prompt_tokens = static_cast<std::int64_t>(prompt.size());
   const std::int64_t most = model.info().max_positions;
   const std::int64_t context = options.context > 0 ? std::min(options.context, most) : most;
-  MORACLE_TRY(check_prompt_length(state.length() + prompt_tokens, context));
+  MORACLE_TRY(check_prompt_length(state.length() + prompt_tokens, context, 1));
   const std::int64_t room = context - state.length() - prompt_tokens;
   MORACLE_TRY(model.reserve(std::min(prompt_tokens, kPrefillChunk)));
 
@@ -143,8 +144,7 @@ Result<Generation> generate(Model& model, SequenceState& state, std::span<const 
   }
   result.timing.prefill_s = prefill.seconds();
 
-  // The last token chosen is not fed back, so a full context still yields one token.
-  const std::int64_t limit = std::min(options.max_tokens, room + 1);
+  const std::int64_t limit = std::min(options.max_tokens, room);
   result.ids.reserve(static_cast<std::size_t>(limit));
   const Stopwatch decode;
   while (static_cast<std::int64_t>(result.ids.size()) < limit) {

@@ -87,7 +87,8 @@ std::vector<StopToken> ModelText::stop_tokens(std::span<const std::string> stop_
 
 Result<> ModelText::check_ids(std::span<const std::int32_t> ids) const {
   if (!info_) return Ok{};
-  const auto beyond = std::find_if(ids.begin(), ids.end(), [&](std::int32_t id) { return id >= info_->vocabulary; });
+  const auto beyond =
+      std::find_if_not(ids.begin(), ids.end(), [&](std::int32_t id) { return id >= 0 && id < info_->vocabulary; });
   if (beyond == ids.end()) return Ok{};
   const auto text = tokenizer_ ? tokenizer_->id_to_token(*beyond) : std::nullopt;
   return Error{.code = "model.token",
@@ -97,10 +98,10 @@ Result<> ModelText::check_ids(std::span<const std::int32_t> ids) const {
                .advice = text ? "the tokenizer has tokens that the model lacks: leave them out of the prompt" : ""};
 }
 
-Result<> ModelText::check_prompt(std::span<const std::int32_t> ids, std::int64_t context) const {
+Result<> ModelText::check_prompt(std::span<const std::int32_t> ids, std::int64_t context, std::int64_t answer) const {
   MORACLE_TRY(check_ids(ids));
   if (!info_) return Ok{};
-  return check_prompt_length(std::ssize(ids), context > 0 ? context : info_->max_positions);
+  return check_prompt_length(std::ssize(ids), context > 0 ? context : info_->max_positions, answer);
 }
 
 }  // namespace moracle

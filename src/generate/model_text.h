@@ -60,9 +60,10 @@ class ModelText {
   [[nodiscard]] std::vector<StopToken> stop_tokens(std::span<const std::string> stop_texts) const;
   // Whether the model knows all ids. Error: "model.token".
   [[nodiscard]] Result<> check_ids(std::span<const std::int32_t> ids) const;
-  // The same, and that there are no more than `context` (0: what the model can hold). Errors: "model.token",
-  // "model.context".
-  [[nodiscard]] Result<> check_prompt(std::span<const std::int32_t> ids, std::int64_t context) const;
+  // The same, and that they and so many tokens of an answer are no more than `context` (0: what the model can hold).
+  // Errors: "model.token", "model.context".
+  [[nodiscard]] Result<> check_prompt(std::span<const std::int32_t> ids, std::int64_t context,
+                                      std::int64_t answer = 1) const;
 
  private:
   ModelText() = default;

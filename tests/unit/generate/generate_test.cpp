@@ -51,17 +51,16 @@ TEST(Generate, StopsWhenTheContextIsFull) {
   SuccessorModel model(5);
   const auto result = generate_from(model, {1, 2, 3}, {.max_tokens = 50});
   ASSERT_TRUE(result.ok());
-  // Positions 3 and 4 are fed, the third token is chosen but has no place.
-  EXPECT_EQ(result->ids.size(), 3U);
+  EXPECT_EQ(result->ids.size(), 2U);
   EXPECT_EQ(result->finish, FinishReason::length);
 }
 
 TEST(Generate, RefusesPromptsThatAreEmptyOrTooLong) {
   SuccessorModel model(3);
   EXPECT_EQ(generate_from(model, {}, {}).error().code, "prompt.empty");
-  EXPECT_EQ(generate_from(model, {1, 2, 3, 4}, {}).error().code, "model.context");
+  EXPECT_EQ(generate_from(model, {1, 2, 3}, {}).error().code, "model.context");
   EXPECT_TRUE(model.calls.empty());
-  EXPECT_TRUE(generate_from(model, {1, 2, 3}, {}).ok());
+  EXPECT_EQ(generate_from(model, {1, 2}, {.max_tokens = 50})->ids.size(), 1U);
 }
 
 TEST(Generate, AnInterruptKeepsWhatThereIs) {
@@ -80,9 +79,10 @@ TEST(Generate, TheCallersContextCountsPromptAndAnswer) {
   SuccessorModel model(100);
   const auto result = generate_from(model, {1, 2, 3}, {.max_tokens = 50, .context = 5});
   ASSERT_TRUE(result.ok());
-  EXPECT_EQ(result->ids.size(), 3U);
-  EXPECT_EQ(generate_from(model, {1, 2, 3}, {.context = 2}).error().code, "model.context");
-  EXPECT_EQ(generate_from(model, {1}, {.max_tokens = 101, .context = 1'000})->ids.size(), 100U);
+  EXPECT_EQ(result->ids.size(), 2U);
+  EXPECT_EQ(result->finish, FinishReason::length);
+  EXPECT_EQ(generate_from(model, {1, 2, 3}, {.context = 3}).error().code, "model.context");
+  EXPECT_EQ(generate_from(model, {1}, {.max_tokens = 101, .context = 1'000})->ids.size(), 99U);
 }
 
 TEST(Generate, ACallersStopIsAStop) {
