@@ -288,7 +288,8 @@ MORACLE_API moracle_status moracle_engine_close(moracle_engine* engine);
 /* Token ids of a prompt, with the tokenizer's own post-processor. `ids` is freed with moracle_free. Any thread. */
 MORACLE_API moracle_status moracle_engine_tokenize(moracle_engine* engine, const char* text, uint64_t bytes,
                                                    int32_t** ids, uint64_t* count, moracle_error** error);
-/* Text of ids, without special tokens; ends in a zero that `bytes` does not count. Any thread. */
+/* Text of ids, without special tokens; ends in a zero that `bytes` does not count. An id that the model has beyond its
+ * tokenizer's is no text. Any thread. Error: "model.token" of an id that the model lacks. */
 MORACLE_API moracle_status moracle_engine_detokenize(moracle_engine* engine, const int32_t* ids, uint64_t count,
                                                      char** text, uint64_t* bytes, moracle_error** error);
 /* What the chat template makes of {"messages": [..], "tools": [..], "add_generation_prompt": true,

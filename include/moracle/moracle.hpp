@@ -486,7 +486,7 @@ class Engine {
     return detail::text_of(
         [&](char** json, moracle_error** error) { return moracle_engine_json(handle(), json, error); });
   }
-  // Text of ids, without special tokens.
+  // Text of ids, without special tokens. Error: "model.token" of an id that the model lacks.
   [[nodiscard]] Expected<std::string> detokenize(std::span<const std::int32_t> ids) const {
     char* text = nullptr;
     std::uint64_t bytes = 0;

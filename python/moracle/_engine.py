@@ -142,7 +142,7 @@ class Engine(Owner):
         return _take_ids(ids, count.value)
 
     def detokenize(self, ids: Sequence[int]) -> str:
-        """Text of ids, without special tokens."""
+        """Text of ids, without special tokens; an id that the model lacks is the error "model.token"."""
         array = ids_array(ids)
         text = ctypes.c_void_p()
         size = ctypes.c_uint64()

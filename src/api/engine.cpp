@@ -219,8 +219,10 @@ moracle_status moracle_engine_detokenize(moracle_engine* engine, const int32_t* 
     MORACLE_ASSIGN(const auto opened, api::find<api::OpenEngine>(engine));
     if (count > 0) MORACLE_TRY(api::check_not_null(ids, "ids"));
     if (count > api::kMostIds) return api::wrong_argument("range", "count", "at most 2^31", std::to_string(count));
-    MORACLE_ASSIGN(const std::string made,
-                   opened->session().text().tokenizer().decode({ids, static_cast<std::size_t>(count)}));
+    const ModelText& model = opened->session().text();
+    const std::span<const std::int32_t> given(ids, static_cast<std::size_t>(count));
+    MORACLE_TRY(model.check_ids(given));
+    MORACLE_ASSIGN(const std::string made, model.tokenizer().decode(given));
     *text = api::copy_text(made);
     if (bytes != nullptr) *bytes = made.size();
     return Ok{};

@@ -19,6 +19,7 @@ import moracle
 from cases import ALL, MIXTRAL, QWEN, TestCase, program
 from dlpack_tensor import DlpackTensor
 from server_cases import Servers  # noqa: F401 (unittest finds it here)
+from torch_cases import Torch  # noqa: F401 (likewise)
 
 try:
     import numpy
@@ -315,6 +316,20 @@ class Engines(TestCase):
         self.assertEqual(reply.prompt_ids, prompt.ids)
         self.assertEqual(reply.ids, self.engine.generate(messages, max_tokens=4, temperature=0).ids)
         self.assertEqual(reply.ids, asyncio.run(self.engine.achat("Hi", max_tokens=4, temperature=0)).ids)
+
+    def test_context_is_never_passed(self):
+        ids = self.engine.tokenize("The old man")
+        options = {"max_tokens": 50, "temperature": 0, "ignore_eos": True}
+        reply = self.engine.generate("The old man", context=len(ids) + 3, **options)
+        self.assertEqual((len(reply.ids), reply.finish_reason), (3, "length"))
+        self.assert_code("model.context", self.engine.generate, "The old man", context=len(ids), **options)
+
+    def test_ids_that_the_model_lacks_have_no_text(self):
+        vocabulary = self.engine.describe()["vocabulary"]
+        for wrong in (-1, vocabulary, 2**31 - 1):
+            with self.subTest(wrong):
+                error = self.assert_code("model.token", self.engine.detokenize, [0, wrong])
+                self.assertEqual((error.found, error.wanted), (str(wrong), f"ids from 0 to {vocabulary - 1}"))
 
     def test_goes_on_from_ids(self):
         for text in ("The old man", "a\0é"):

@@ -85,6 +85,45 @@ TEST_F(CEngine, GeneratesWhatTheCommandLineDoes) {
   EXPECT_EQ(moracle_engine_close(engine), MORACLE_OK);
 }
 
+TEST_F(CEngine, TextOfIdsThatTheModelLacksIsAnError) {
+  moracle_engine* const engine = opened_engine(folder_);
+  const Json described =
+      document_of([&](char** json, moracle_error** error) { return moracle_engine_json(engine, json, error); });
+  const auto vocabulary = described.at("vocabulary").get<std::int32_t>();
+  for (const std::int32_t id : {vocabulary, std::int32_t{-1}, INT32_MIN, INT32_MAX}) {
+    const std::int32_t ids[] = {0, id};
+    char* text = nullptr;
+    CallError error;
+    EXPECT_EQ(moracle_engine_detokenize(engine, ids, 2, &text, nullptr, &error.error), MORACLE_FAILED);
+    EXPECT_EQ(text, nullptr);
+    EXPECT_EQ(error.code(), "model.token");
+    EXPECT_EQ(error.error->found, std::to_string(id));
+    EXPECT_EQ(error.error->wanted, "ids from 0 to " + std::to_string(vocabulary - 1));
+  }
+  EXPECT_EQ(moracle_engine_close(engine), MORACLE_OK);
+}
+
+// `context` counts prompt and answer, as a scheduler's does.
+TEST_F(CEngine, ContextIsNeverPassed) {
+  moracle_engine* const engine = opened_engine(folder_);
+  const auto ids = tokens_of(engine, "The old man went");
+  auto options = greedy(50);
+  const auto generate = [&](std::int64_t context, char** json, moracle_error** error) {
+    options.context = context;
+    return moracle_engine_generate(engine, ids.data(), ids.size(), nullptr, &options, nullptr, nullptr, json, error);
+  };
+  for (const std::int64_t room : {1, 2, 7}) {
+    const auto reply =
+        document_of([&](char** json, moracle_error** error) { return generate(std::ssize(ids) + room, json, error); });
+    EXPECT_EQ(std::ssize(reply.at("ids")), room);
+    EXPECT_EQ(reply.at("finish_reason"), "length");
+  }
+  char* json = nullptr;
+  EXPECT_EQ(code_of(MORACLE_FAILED, [&](auto** error) { return generate(std::ssize(ids), &json, error); }),
+            "model.context");
+  EXPECT_EQ(moracle_engine_close(engine), MORACLE_OK);
+}
+
 TEST_F(CEngine, AppliesTheTemplate) {
   moracle_engine* const engine = opened_engine(folder_);
   char* text = nullptr;
