@@ -19,6 +19,7 @@
 #include "config_words.h"
 #include "fuzz_input.h"
 #include "json_mutator.h"
+#include "support/http_client.h"
 #include "support/model_folder.h"
 #include "support/small_tokenizer.h"
 #include "support/temporary_folder.h"
@@ -31,6 +32,7 @@ using moracle::fuzz::require;
 constexpr std::size_t kMostBytes = std::size_t{2} << 20;
 constexpr std::size_t kMostCalls = 24;
 constexpr std::int64_t kMostBuffer = std::int64_t{1} << 20;
+constexpr int kPatienceMs = 2000;  // of a client with its server
 
 // One call's arguments, as far as they are there; others are 0, or no text.
 class Arguments {
@@ -51,6 +53,10 @@ class Arguments {
   const char* text() {
     const Json& value = next();
     return value.is_string() ? value.get_ref<const std::string&>().c_str() : nullptr;
+  }
+  std::string text_or(const char* usual) {
+    const char* const given = text();
+    return given == nullptr ? usual : given;
   }
   template <class T>
   std::vector<T> numbers() {
@@ -100,7 +106,9 @@ class Caller {
         {"tokenize", &Caller::tokenize}, {"template", &Caller::chat_template},
         {"generate", &Caller::generate}, {"scheduler", &Caller::scheduler},
         {"submit", &Caller::submit},     {"step", &Caller::step},
-        {"cancel", &Caller::cancel},     {"close", &Caller::close},
+        {"cancel", &Caller::cancel},     {"serve", &Caller::serve},
+        {"ask", &Caller::ask},           {"stop", &Caller::stop},
+        {"wait", &Caller::wait},         {"close", &Caller::close},
     };
     if (!words.is_array() || words.empty() || !words[0].is_string()) return;
     const auto found = kCalls.find(words[0].get_ref<const std::string&>());
@@ -278,6 +286,10 @@ class Caller {
     call.out = out->data();
     call.ids = id_rows->data();
     call.weights = weights->data();
+    std::uint64_t enough = 0;
+    check([&](moracle_error** error) {
+      return moracle_experts_workspace_bytes(experts, call.tokens, call.top_k, &enough, error);
+    });
     struct alignas(64) Line {
       std::array<std::byte, 64> bytes;
     };
@@ -417,6 +429,62 @@ class Caller {
     std::int32_t found = 0;
     check([&](moracle_error** error) { return moracle_scheduler_cancel(scheduler, id, &found, error); });
   }
+
+  void serve(Arguments& arguments) {
+    auto* const engine = pick<moracle_engine>(arguments);
+    auto options = sized<moracle_server_options>();
+    const char* const listen = arguments.text();
+    // A socket among the files of the test, and no name or address of another machine's.
+    const std::string here = "unix:" + folder_ + "/socket";
+    const bool other = listen != nullptr && std::string_view(listen).find_first_of("/:") != std::string_view::npos;
+    options.listen = other ? here.c_str() : listen;
+    options.port = static_cast<std::int32_t>(std::min<std::int64_t>(arguments.number(), 0));  // any that is free
+    const char* const name = arguments.text();
+    const char* const key = arguments.text();
+    options.names = &name;
+    options.name_count = name == nullptr ? 0 : 1;
+    options.keys = &key;
+    options.key_count = key == nullptr ? 0 : 1;
+    options.drain_s = static_cast<double>(arguments.cheap(1)) / 20;
+    options.strict = arguments.small();
+    auto scheduling = sized<moracle_scheduler_options>();
+    scheduling.context = arguments.number();
+    scheduling.max_running = arguments.number();
+    scheduling.max_queue = arguments.number();
+    options.scheduler = &scheduling;
+    open<moracle_server>(&moracle_server_close, [&](moracle_server** made, moracle_error** error) {
+      return moracle_server_open(engine, &options, made, error);
+    });
+  }
+  // A request over the network to a server that says where it listens: its answer is HTTP, or there is none.
+  void ask(Arguments& arguments) {
+    auto* const server = pick<moracle_server>(arguments);
+    char* json = nullptr;
+    check([&](moracle_error** error) { return moracle_server_json(server, &json, error); });
+    if (json == nullptr) return;
+    const std::string address = Json::parse(json).at("address");
+    moracle_free(json);
+    constexpr std::string_view kHere = "http://127.0.0.1:";
+    if (address.rfind(kHere, 0) != 0) return;
+    const std::string route = arguments.text_or("/v1/completions");
+    const std::string body = arguments.text_or(R"({"prompt": [1], "max_tokens": 2})");
+    moracle::test::HttpClient client(static_cast<std::uint16_t>(std::stoi(address.substr(kHere.size()))));
+    if (!client.send(moracle::test::post_text(route, body)) || arguments.number() != 0) return;  // gone again
+    const auto answer = client.answer(true, kPatienceMs);
+    require(answer.status == 0 || answer.head.rfind("HTTP/1.1 ", 0) == 0);
+  }
+  void stop(Arguments& arguments) {
+    auto* const server = pick<moracle_server>(arguments);
+    check([&](moracle_error** error) { return moracle_server_stop(server, error); });
+  }
+  void wait(Arguments& arguments) {
+    auto* const server = pick<moracle_server>(arguments);
+    const double seconds = static_cast<double>(std::clamp<std::int64_t>(arguments.number(), 0, 10)) / 1000;
+    std::int32_t ended = 0;
+    check([&](moracle_error** error) { return moracle_server_wait(server, seconds, &ended, error); });
+    require(ended == 0 || ended == 1);
+  }
+
   // By any of the functions that close; the handle stays among those that are picked.
   void close(Arguments& arguments) {
     auto* const handle = pick<void>(arguments);
@@ -436,6 +504,9 @@ class Caller {
       case 4:
         moracle_engine_close(static_cast<moracle_engine*>(handle));
         break;
+      case 6:
+        moracle_server_close(static_cast<moracle_server*>(handle));
+        break;
       default:
         moracle_scheduler_close(static_cast<moracle_scheduler*>(handle));
     }
@@ -448,7 +519,8 @@ class Caller {
 
 constexpr std::string_view kCallWords =
     "inspect explain plan verify pool checkpoint describe experts run dense next engine tokenize template generate "
-    "scheduler submit step cancel close ref avx2 avx512 amx f32 bf16 int8 cpu h100 h200 marlin cuda:0 abc";
+    "scheduler submit step cancel serve ask stop wait close ref avx2 avx512 amx f32 bf16 int8 cpu h100 h200 marlin "
+    "cuda:0 abc";
 
 }  // namespace
 
