@@ -28,11 +28,17 @@ def run(*command, **options):
 def pythons():
     """Every interpreter on the machine, once."""
     found = {}
-    for pattern in ("/usr/bin/python3*", "/usr/local/bin/python3*", "/opt/*/bin/python3*"):
-        for path in sorted(glob.glob(pattern)):
+    versions = os.path.join(os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv")), "versions")
+    for pattern in ("/usr/bin", "/usr/local/bin", "/opt/*/bin", versions + "/*/bin"):
+        for path in sorted(glob.glob(pattern + "/python3*")):
             if re.fullmatch(r"python3(\.\d+t?)?", Path(path).name):
                 found.setdefault(os.path.realpath(path), path)
     return list(found.values())
+
+
+def serves(python):
+    """Whether the wheel is for this interpreter: from 3.9 on."""
+    return subprocess.run([python, "-c", "import sys; sys.exit(sys.version_info < (3, 9))"], check=False).returncode == 0
 
 
 def check_wheel(wheel):
@@ -72,7 +78,7 @@ def main():
         run(SOURCE / "scripts" / "package", "wheel", work, BUILD)
         wheel = next(work.glob("*.whl"))
         check_wheel(wheel)
-        for python in pythons():
+        for python in filter(serves, pythons()):
             try_with(python, wheel, work)
         # The structs against the header, and numpy, by the Python that tests use.
         unpacked = work / "unpacked"
