@@ -136,7 +136,10 @@ def _from_buffer(value: Any, name: str, writable: bool) -> Rows:
 
 
 def _from_dlpack(value: Any, name: str, writable: bool) -> Rows:
-    kind, number = value.__dlpack_device__()
+    try:
+        kind, number = value.__dlpack_device__()
+    except Exception as error:  # noqa: BLE001 - each library raises its own
+        raise _wrong("device", name, "memory of the CPU", str(error)) from None
     if int(kind) not in _CPUS:
         raise _wrong("device", name, "memory of the CPU", f"device {int(kind)}:{number}")
     try:
@@ -144,7 +147,7 @@ def _from_dlpack(value: Any, name: str, writable: bool) -> Rows:
             capsule = value.__dlpack__(max_version=(1, 0))
         except TypeError:
             capsule = value.__dlpack__()
-    except (BufferError, RuntimeError) as error:
+    except Exception as error:  # noqa: BLE001 - each library raises its own
         raise _wrong("buffer", name, "a tensor that DLPack can hand out", str(error)) from None
     read_only = False
     if _api.PyCapsule_IsValid(capsule, b"dltensor_versioned"):
