@@ -106,7 +106,7 @@ class Checkpoint(Owner):
     def dense(self, dtype: str = "bfloat16") -> Iterator[DenseTensor]:
         """All tensors that are no routed expert's, decoded, one after the other."""
         kinds = {"bfloat16": BF16, "float32": F32}
-        if dtype not in kinds:
+        if not isinstance(dtype, str) or dtype not in kinds:
             raise Error("argument.dtype", where="dtype", wanted="bfloat16 or float32", found=repr(dtype))
         handle = ctypes.c_void_p()
         call("moracle_dense_open", self._handle.value, kinds[dtype], ctypes.byref(handle))

@@ -23,8 +23,10 @@ from ._library import (
     Owner,
     Policy,
     call,
+    check_callable,
     document,
     encoded,
+    flag,
     integer,
     integers_of,
     items_of,
@@ -96,6 +98,7 @@ class Engine(Owner):
 
         `on_progress` gets bytes of weights that are loaded, and in all; what it raises ends the load.
         """
+        check_callable(on_progress, "on_progress")
         raised: list[BaseException] = []
 
         def progress(_context: Any, done: int, total: int) -> int:
@@ -195,7 +198,9 @@ class Engine(Owner):
         seed, context, stop (texts), ignore_eos. What is not given is the publisher's, else off. `on_text` gets text as it
         is settled and ends the answer by returning False; what it raises ends the answer, and is raised here.
         """
+        check_callable(on_text, "on_text")
         given = self.prompt(prompt)
+        text = utf8(given.text, "prompt")
         how, _keep = generate_options(options)
         raised: list[BaseException] = []
 
@@ -213,7 +218,7 @@ class Engine(Owner):
                 self._handle.value,
                 ids_array(given.ids),
                 ctypes.c_uint64(len(given.ids)),
-                given.text.encode() if "\0" not in given.text else None,
+                text if b"\0" not in text else None,
                 ctypes.byref(how),
                 callback,
                 None,
@@ -259,6 +264,7 @@ class Engine(Owner):
         """generate() beside an event loop; cancelling ends the answer."""
         stopped = threading.Event()
         on_text = options.pop("on_text", None)
+        check_callable(on_text, "on_text")
 
         def put(piece: str) -> bool:
             wanted = on_text is None or on_text(piece) is not False
@@ -311,6 +317,7 @@ class Engine(Owner):
         `on_ready` gets the Server once it serves, with its `url`. Replies that are under way at the end finish; a second
         Ctrl-C ends them. Options are those of Server, which serves in the background.
         """
+        check_callable(on_ready, "on_ready")
         with Server(self, host, port, **options) as server:
             try:
                 if on_ready is not None:
@@ -388,7 +395,7 @@ def generate_options(options: dict[str, Any]) -> tuple[CGenerateOptions, Any]:
         elif name == "seed":
             how.seed = integer(value, name, 65) & (2**64 - 1)
         elif name == "ignore_eos":
-            how.ignore_eos = int(bool(value))
+            how.ignore_eos = flag(value, name)
         elif name == "stop":
             keep = texts_of([value] if isinstance(value, str) else value, "stop")
             how.stop = keep

@@ -501,6 +501,19 @@ def real(value: float, name: str) -> float:
         raise wrong_type(name, "a number", value) from None
 
 
+def flag(value: bool, name: str) -> int:
+    """True or False, as the library takes it."""
+    if not isinstance(value, int) or value not in (0, 1):
+        raise wrong_type(name, "True or False", value)
+    return int(value)
+
+
+def check_callable(value: Optional[Callable[..., Any]], name: str) -> None:
+    """Before a call that would end with what the callback raises."""
+    if value is not None and not callable(value):
+        raise wrong_type(name, "a function", value)
+
+
 def scheduler_options(
     context: int, max_running: int, max_queue: int, reuse_prefixes: bool, share_prefixes: bool
 ) -> CSchedulerOptions:
@@ -509,8 +522,8 @@ def scheduler_options(
         context=integer(context, "context"),
         max_running=integer(max_running, "max_running"),
         max_queue=integer(max_queue, "max_queue"),
-        no_prefix_reuse=int(not reuse_prefixes),
-        share_prefixes=int(share_prefixes),
+        no_prefix_reuse=1 - flag(reuse_prefixes, "reuse_prefixes"),
+        share_prefixes=flag(share_prefixes, "share_prefixes"),
     )
 
 
@@ -525,8 +538,8 @@ class Policy:
 
     def as_struct(self) -> CPolicy:
         return CPolicy(
-            numerics=int(self.fast),
-            batch_invariant=int(self.batch_invariant),
+            numerics=flag(self.fast, "fast"),
+            batch_invariant=flag(self.batch_invariant, "batch_invariant"),
             backend=encoded(self.backend, "backend"),
             preferred=encoded(self.preferred, "preferred"),
         )

@@ -13,6 +13,7 @@ from ._library import (
     Json,
     Model,
     Policy,
+    check_callable,
     document,
     encoded,
     integer,
@@ -74,6 +75,7 @@ def verify(
     `device`: "cuda:0" and so on, which computes the experts. What `on_progress` raises ends the work, and is raised
     here.
     """
+    check_callable(on_progress, "on_progress")
     raised: list[BaseException] = []
 
     def progress(_context: Any, done: int, total: int) -> int:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
 from ._library import (
     CServerOptions,
+    Error,
     Handle,
     Json,
     Owner,
     call,
     document,
     encoded,
+    flag,
     handle_of,
     integer,
     real,
@@ -70,10 +73,10 @@ class Server(Owner):
         options = CServerOptions(
             port=integer(port, "port", 32),
             listen=encoded(host, "host"),
-            everybody=int(everybody),
-            any_model=int(any_model),
-            strict=int(strict),
-            drain_s=seconds if seconds > 0 else -1.0,
+            everybody=flag(everybody, "everybody"),
+            any_model=flag(any_model, "any_model"),
+            strict=flag(strict, "strict"),
+            drain_s=-1.0 if seconds <= 0 else seconds,
             scheduler=ctypes.pointer(scheduler),
         )
         for name, texts in lists.items():
@@ -105,7 +108,10 @@ class Server(Owner):
     def wait(self, timeout: Optional[float] = None) -> bool:
         """Whether it has ended within so many seconds; None: as long as it takes. Ctrl-C is raised here."""
         ended = ctypes.c_int32()
-        deadline = None if timeout is None else time.monotonic() + timeout
+        seconds = None if timeout is None else real(timeout, "timeout")
+        if seconds is not None and math.isnan(seconds):
+            raise Error("argument.range", "timeout", wanted="a number", found="nan")
+        deadline = None if seconds is None else time.monotonic() + seconds
         while True:
             left = _TURN if deadline is None else deadline - time.monotonic()
             turn = max(0.0, min(_TURN, left))

@@ -67,6 +67,10 @@ class Questions(TestCase):
                 self.assertEqual(error.where, next(iter(named)))
         for value in ("2", 2.0, None):
             self.assertEqual(self.assert_code("argument.type", moracle.plan, QWEN, tp=value).where, "tp")
+            for name in ("fast", "batch_invariant"):
+                policy = moracle.Policy(**{name: value})
+                self.assertEqual(self.assert_code("argument.type", moracle.explain, QWEN, policy=policy).where, name)
+        self.assert_code("argument.type", moracle.verify, QWEN, on_progress=3)
         self.assertEqual(moracle.Error("a.b", "here").where, "here")
         self.assert_code("oracle.pinned", moracle.explain, QWEN, policy=moracle.Policy(backend="nobody"))
 
@@ -238,7 +242,8 @@ class Layers(TestCase):
                     bits = int.from_bytes(wide.data[4 * i:4 * i + 4], sys.byteorder)
                     self.assertLessEqual(abs((codes[i] << 16) - bits), 0x8000)
             self.assertEqual(sorted(names), sorted(f"{name}.weight" for name in linears))
-        self.assert_code("argument.dtype", lambda: list(moracle.Checkpoint(QWEN).dense("float16")))
+        for dtype in ("float16", None, ["float32"]):
+            self.assert_code("argument.dtype", lambda dtype=dtype: list(moracle.Checkpoint(QWEN).dense(dtype)))
 
     @unittest.skipIf(numpy is None, "numpy is not installed")
     def test_numpy(self):
@@ -348,7 +353,12 @@ class Engines(TestCase):
         ):
             with self.subTest(name, value=value):
                 self.assertEqual(self.assert_code("argument.type", function, value).where, name)
-        for named in ({"max_tokens": 2.5}, {"temperature": "x"}, {"stop": 3}, {"stop": ["a", None]}, {"seed": "1"}):
+        self.assert_code("argument.type", moracle.Engine, QWEN, on_progress=3)
+        self.assert_code("argument.type", engine.generate, moracle.Prompt((1,), 5))
+        self.assert_code("argument.utf8", engine.generate, moracle.Prompt((1,), "\ud800"))
+        self.assert_code("argument.type", asyncio.run, engine.agenerate("The", on_text=3))
+        for named in ({"max_tokens": 2.5}, {"temperature": "x"}, {"stop": 3}, {"stop": ["a", None]}, {"seed": "1"},
+                      {"ignore_eos": "no"}, {"on_text": 3}):
             with self.subTest(named):
                 error = self.assert_code("argument.type", engine.generate, "The", **named)
                 self.assertEqual(error.where, next(iter(named)))

@@ -112,6 +112,14 @@ class Servers(TestCase):
         self.assert_code("argument.type", server, names="one")
         self.assert_code("argument.type", server, api_keys=[None])
         self.assert_code("argument.type", server, drain="soon")
+        self.assert_code("argument.range", server, drain=float("nan"))
+        for name in ("everybody", "any_model", "strict", "reuse_prefixes", "share_prefixes"):
+            for value in ("no", None, 2, 1.0):
+                self.assertEqual(self.assert_code("argument.type", server, **{name: value}).where, name)
+        self.assert_code("argument.type", self.engine.serve, port=0, on_ready=3)
+        with moracle.Server(self.engine) as one:
+            self.assert_code("argument.type", one.wait, "soon")
+            self.assert_code("argument.range", one.wait, float("nan"))
         self.assert_code("argument.zero", server, "a\0b")
         self.assert_code("argument.range", server, drain=1e9)
         closed = moracle.Engine(QWEN, threads=2)
