@@ -332,8 +332,9 @@ typedef int32_t (*moracle_on_text)(void* context, const char* text, uint64_t byt
 
 /* Generates from `ids` (not empty). `reply` gets {"text", "reasoning", "answer", "ids", "prompt_ids", "finish_reason",
  * "timing"}; "finish_reason" is "stop", "length" or "interrupted". `prompt` is the text of the ids where a template
- * made them, and tells where reasoning begins; null: none. `on_text` may be null, and must not call on this engine. Any
- * thread; calls on one engine take turns. */
+ * made them, and tells where reasoning begins; null: none. `on_text` may be null; generate, a scheduler's calls and a
+ * server's opening on this engine are refused within it ("argument.nested"). Any thread; calls on one engine take
+ * turns. */
 MORACLE_API moracle_status moracle_engine_generate(moracle_engine* engine, const int32_t* ids, uint64_t count,
                                                    const char* prompt, const moracle_generate_options* options,
                                                    moracle_on_text on_text, void* context, char** reply,
@@ -456,7 +457,7 @@ MORACLE_API moracle_status moracle_server_stop(moracle_server* server, moracle_e
  * the one that ended it. Any thread. */
 MORACLE_API moracle_status moracle_server_wait(moracle_server* server, double seconds, int32_t* ended,
                                                moracle_error** error);
-/* Ends it now, and returns when nothing listens any more. Not from a callback of a call on its engine. */
+/* Ends it now, and returns when nothing listens any more. From a callback of a call on its engine: MORACLE_INVALID. */
 MORACLE_API moracle_status moracle_server_close(moracle_server* server);
 
 #ifdef __cplusplus

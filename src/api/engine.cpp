@@ -94,6 +94,11 @@ Result<ChatRequest> read_chat(const char* text) {
 
 }  // namespace
 
+Result<> OpenEngine::check_not_nested() const {
+  if (!mutex_.held_here()) return Ok{};
+  return wrong_argument("nested", "engine", "a call outside of the engine's callbacks", "a call from one");
+}
+
 Result<GenerationChoice> read_choice(const moracle_generate_options& options) {
   GenerationChoice choice;
   const auto set = [&](std::uint32_t bit, auto& to, auto value) {
@@ -132,6 +137,7 @@ struct GenerateCall {
 
 Result<Json> generate(OpenEngine& engine, const GenerateCall& call) {
   MORACLE_ASSIGN(const GenerationChoice choice, read_choice(call.options));
+  MORACLE_TRY(engine.check_not_nested());
   const std::lock_guard lock(engine.mutex());
   Session& session = engine.session();
   if (call.options.context < 0 || call.options.context > session.info().max_positions) {

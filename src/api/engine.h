@@ -23,6 +23,8 @@ class OpenEngine {
   [[nodiscard]] const Policy& policy() const { return policy_; }
   [[nodiscard]] const Json& decision() const { return decision_; }
   [[nodiscard]] FairMutex& mutex() { return mutex_; }  // held while the model computes
+  // Error: "argument.nested" within a callback of a call on this engine, which a second one would wait for.
+  [[nodiscard]] Result<> check_not_nested() const;
 
  private:
   std::unique_ptr<Session> session_;

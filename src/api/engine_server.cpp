@@ -55,6 +55,7 @@ class EngineServer final : public OpenServer {
     if (failed_) return *failed_;
     return ended_;
   }
+  [[nodiscard]] Result<> check_not_nested() const override { return engine_->check_not_nested(); }
   void end() override { join(); }
 
  private:

@@ -36,7 +36,9 @@ class OpenScheduler : public RequestSink {
     scheduler_.emplace(engine_->session().model(), engine_->session().pool(), options);
   }
   ~OpenScheduler() override {
-    const std::lock_guard lock(engine_->mutex());
+    // A callback of the engine may close it: nothing computes then.
+    std::unique_lock lock(engine_->mutex(), std::defer_lock);
+    if (!engine_->mutex().held_here()) lock.lock();
     scheduler_.reset();  // requests end untold; their memory goes back to the engine
   }
   OpenScheduler(const OpenScheduler&) = delete;
@@ -88,6 +90,7 @@ class OpenScheduler : public RequestSink {
     return scheduler_->busy() || !events_.empty();
   }
 
+  [[nodiscard]] const OpenEngine& engine() const { return *engine_; }
   [[nodiscard]] Session& session() { return engine_->session(); }
   [[nodiscard]] std::int64_t context() const { return context_; }
 
@@ -263,6 +266,7 @@ moracle_status moracle_scheduler_open(moracle_engine* engine, const moracle_sche
     MORACLE_TRY(api::check_not_null(scheduler, "scheduler"));
     *scheduler = nullptr;
     MORACLE_ASSIGN(const auto opened, api::find<api::OpenEngine>(engine));
+    MORACLE_TRY(opened->check_not_nested());
     MORACLE_ASSIGN(const SchedulerOptions how, api::read_scheduler_options(options, opened->session()));
     *scheduler = static_cast<moracle_scheduler*>(
         api::add_handle(api::Kind::scheduler, std::make_shared<api::OpenScheduler>(opened, how)));
@@ -280,6 +284,7 @@ moracle_status moracle_scheduler_submit(moracle_scheduler* scheduler, const int3
     MORACLE_TRY(api::check_not_null(id, "id"));
     *id = 0;
     MORACLE_ASSIGN(const auto opened, api::find<api::OpenScheduler>(scheduler));
+    MORACLE_TRY(opened->engine().check_not_nested());
     if (count == 0 || count > api::kMostIds)
       return api::wrong_argument("range", "count", "1 to 2^31", std::to_string(count));
     MORACLE_TRY(api::check_not_null(ids, "ids"));
@@ -296,6 +301,7 @@ moracle_status moracle_scheduler_step(moracle_scheduler* scheduler, moracle_on_e
     *more = 0;
     if (on_event == nullptr) return api::null_argument("on_event");
     MORACLE_ASSIGN(const auto opened, api::find<api::OpenScheduler>(scheduler));
+    MORACLE_TRY(opened->engine().check_not_nested());
     if (opened->steps_here())
       return api::wrong_argument("nested", "scheduler", "a step outside of its callback", "a step from its callback");
     const api::OpenScheduler::Turn turn(*opened);
@@ -311,6 +317,7 @@ moracle_status moracle_scheduler_cancel(moracle_scheduler* scheduler, uint64_t i
                                         moracle_error** error) {
   return api::call(error, "cancel a request", [&]() -> Result<> {
     MORACLE_ASSIGN(const auto opened, api::find<api::OpenScheduler>(scheduler));
+    MORACLE_TRY(opened->engine().check_not_nested());
     const bool cancelled = opened->cancel(id);
     if (found != nullptr) *found = cancelled ? 1 : 0;
     return Ok{};

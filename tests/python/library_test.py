@@ -329,6 +329,13 @@ class Engines(TestCase):
         self.assertEqual((len(reply.ids), reply.finish_reason), (3, "length"))
         self.assert_code("model.context", self.engine.generate, "The old man", context=len(ids), **options)
 
+    def test_calls_do_not_nest(self):
+        with moracle.Scheduler(self.engine) as scheduler:
+            for nested in (lambda: self.engine.generate("The"), lambda: scheduler.submit("The"), scheduler.step,
+                           lambda: moracle.Scheduler(self.engine), lambda: moracle.Server(self.engine)):
+                self.assert_code("argument.nested", self.engine.generate, "The old man", max_tokens=8,
+                                 on_text=lambda _, nested=nested: nested())
+
     def test_ids_that_the_model_lacks_have_no_text(self):
         vocabulary = self.engine.describe()["vocabulary"]
         for wrong in (-1, vocabulary, 2**31 - 1):

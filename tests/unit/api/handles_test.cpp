@@ -173,6 +173,73 @@ TEST_F(CEngine, WrongRequestsAreErrors) {
   EXPECT_EQ(moracle_engine_close(engine), MORACLE_OK);
 }
 
+// Within a callback: what would wait for itself is refused, the rest works.
+struct Nested {
+  moracle_engine* engine;
+  moracle_scheduler* scheduler = nullptr;
+  moracle_server* server = nullptr;
+  std::vector<std::string> refused{};
+  std::string text{};
+
+  void call() {
+    const std::int32_t id = 1;
+    const moracle_generate_options options = greedy(1);
+    const auto add = [&](const auto& function) { refused.push_back(code_of(MORACLE_INVALID, function)); };
+    char* json = nullptr;
+    add([&](auto** e) {
+      return moracle_engine_generate(engine, &id, 1, nullptr, &options, nullptr, nullptr, &json, e);
+    });
+    moracle_scheduler* other = nullptr;
+    add([&](auto** e) { return moracle_scheduler_open(engine, nullptr, &other, e); });
+    moracle_server* serving = nullptr;
+    add([&](auto** e) { return moracle_server_open(engine, nullptr, &serving, e); });
+    if (scheduler != nullptr) {
+      moracle_request request{};
+      request.size = sizeof request;
+      request.options = &options;
+      std::uint64_t number = 0;
+      std::int32_t more = 0;
+      const moracle_on_event nothing = [](void*, const moracle_event*) {};
+      add([&](auto** e) { return moracle_scheduler_submit(scheduler, &id, 1, &request, &number, e); });
+      add([&](auto** e) { return moracle_scheduler_step(scheduler, nothing, nullptr, &more, e); });
+      add([&](auto** e) { return moracle_scheduler_cancel(scheduler, 1, nullptr, e); });
+      EXPECT_EQ(moracle_scheduler_close(scheduler), MORACLE_OK);
+      scheduler = nullptr;
+    }
+    if (server != nullptr) {
+      EXPECT_EQ(moracle_server_close(server), MORACLE_INVALID);
+    }
+    EXPECT_FALSE(tokens_of(engine, "The").empty());
+    moracle_engine_close(engine);  // the first time; the answer goes on
+  }
+};
+
+TEST_F(CEngine, CallsDoNotNest) {
+  Nested nested{.engine = opened_engine(folder_)};
+  CallError error;
+  ASSERT_EQ(moracle_scheduler_open(nested.engine, nullptr, &nested.scheduler, &error.error), MORACLE_OK);
+#ifdef MORACLE_SERVE
+  ASSERT_EQ(moracle_server_open(nested.engine, nullptr, &nested.server, &error.error), MORACLE_OK) << error.message();
+#endif
+  const auto ids = tokens_of(nested.engine, "The old man went");
+  const auto options = greedy(8);
+  const moracle_on_text on_text = [](void* context, const char* text, std::uint64_t bytes) -> std::int32_t {
+    auto& own = *static_cast<Nested*>(context);
+    if (own.text.empty()) own.call();
+    own.text.append(text, bytes);
+    return 0;
+  };
+  const Json reply = document_of([&](char** json, moracle_error** failed) {
+    return moracle_engine_generate(nested.engine, ids.data(), ids.size(), nullptr, &options, on_text, &nested, json,
+                                   failed);
+  });
+  EXPECT_EQ(reply.at("text"), nested.text);
+  EXPECT_EQ(nested.refused, std::vector<std::string>(6, "argument.nested"));
+#ifdef MORACLE_SERVE
+  EXPECT_EQ(moracle_server_close(nested.server), MORACLE_OK);
+#endif
+}
+
 // Two engines, each with calls from several threads; a callback ends one answer.
 TEST_F(CEngine, TwoAtOnce) {
   moracle_engine* const engines[] = {opened_engine(folder_), opened_engine(checkpoint_folder(kMixtral))};
