@@ -158,8 +158,8 @@ async def work(served, arguments):
     load, pid = Load(served.url), served.process.pid
     for i in range(64):
         await load.healthy(i)
-    rate = (trial := await load.healthy_clients(arguments.program, 64))["requests"] / trial["seconds"]
-    requests = max(16, int(rate * arguments.seconds / 2))
+    trial = await load.healthy_clients(arguments.program, 64)
+    requests = max(16, int(trial["requests"] / trial["seconds"] * arguments.seconds / 2))
     figures = {"quiet": await load.healthy_clients(arguments.program, requests)}
     assert served.rests()
     before = descriptors(pid)
