@@ -59,8 +59,14 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(buffer.data());
 }
 
+// What compiled to machine code is run as that, past all that pcre2_match looks at first.
+struct Compiled {
+  Code code;
+  decltype(&pcre2_match) run = &pcre2_match;
+};
+
 // `text` is PCRE2's spelling. Without JIT the interpreter runs the same program.
-Result<Code> compile(std::string_view text, std::uint32_t options, std::uint32_t jit_options) {
+Result<Compiled> compile(std::string_view text, std::uint32_t options, std::uint32_t jit_options) {
   const CompileContext context(pcre2_compile_context_create(nullptr));
   if (context == nullptr) return Error{.code = "memory.allocate", .found = "no memory for a regular expression"};
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
@@ -72,8 +78,8 @@ Result<Code> compile(std::string_view text, std::uint32_t options, std::uint32_t
                  .wanted = "a regular expression that PCRE2 can express",
                  .found = message_of(status)};
   }
-  pcre2_jit_compile(code.get(), jit_options);
-  return code;
+  const bool jit = pcre2_jit_compile(code.get(), jit_options) == 0;
+  return Compiled{std::move(code), jit ? &pcre2_jit_match : &pcre2_match};
 }
 
 bool continues_character(char byte) {
@@ -95,13 +101,13 @@ int look_at_budget(pcre2_callout_block* /*block*/, void* budget) {
 }  // namespace
 
 struct TextPattern::Program {
-  Code code;           // for small searches: of a whole text, or of a window
+  Compiled small;      // for small searches: of a whole text, or of a window
   std::string source;  // PCRE2's spelling
   std::size_t starts = 1;
   bool large = false;
   // The same with a callout before every item; made when a search needs it.
   mutable std::once_flag watched_once;
-  mutable Code watched;
+  mutable Compiled watched;
 };
 
 struct Searcher::Memory {
@@ -116,9 +122,9 @@ Searcher::~Searcher() = default;
 Result<TextPattern> TextPattern::regex(std::string_view pattern) {
   auto program = std::make_shared<Program>();
   MORACLE_ASSIGN(program->source, to_pcre2(pattern));
-  MORACLE_ASSIGN(program->code, compile(program->source, kOptions, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD));
+  MORACLE_ASSIGN(program->small, compile(program->source, kOptions, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD));
   std::size_t size = 0;
-  pcre2_pattern_info(program->code.get(), PCRE2_INFO_SIZE, &size);
+  pcre2_pattern_info(program->small.code.get(), PCRE2_INFO_SIZE, &size);
   program->large = size > kLargeProgram;
   program->starts =
       std::clamp<std::size_t>(kSearchReads / (kWindow * kMatchLimit) / (size / kItemBytes + 1), 1, kMostStarts);
@@ -170,6 +176,7 @@ struct TextPattern::Search {
   const Program& program;
   std::string_view text;
   Searcher& searcher;
+  std::size_t last = 0, end = 0;  // of the block: its last start, and the window's end
 
   // Working memory, made once for a searcher.
   bool prepare() const {
@@ -196,7 +203,7 @@ struct TextPattern::Search {
       auto code = compile(program.source, kOptions | PCRE2_AUTO_CALLOUT, PCRE2_JIT_COMPLETE);
       if (code.ok()) program.watched = std::move(code).value();
     });
-    return program.watched != nullptr;
+    return program.watched.code != nullptr;
   }
 
   static MatchContext make_context(std::uint32_t match_limit) {
@@ -207,13 +214,18 @@ struct TextPattern::Search {
     return context;
   }
 
-  // PCRE2's status of the first match that starts at `at` or at most `starts` bytes behind.
-  [[nodiscard]] int run(std::size_t at, std::size_t starts) const {
+  // Takes the starts from `at` on that share a search and its window; the last of them is `last`.
+  void take_block(std::size_t at) {
+    last = text.size() - at <= program.starts ? text.size() : at + program.starts;
+    end = text.size() - last <= kWindow ? text.size() : character_end(text, last + kWindow);
+    pcre2_set_offset_limit(searcher.memory_->small.get(), last);
+  }
+
+  // PCRE2's status of the first match that starts at `at` or behind it in the block.
+  [[nodiscard]] int run(std::size_t at) const {
     if (!program.large) {
-      const std::size_t end =
-          text.size() - at <= starts + kWindow ? text.size() : character_end(text, at + starts + kWindow);
       const std::uint32_t partial = end < text.size() ? PCRE2_PARTIAL_HARD : 0;
-      const int status = match(*program.code, at, starts, end, partial, *searcher.memory_->small);
+      const int status = match(program.small, at, end, partial, *searcher.memory_->small);
       // An attempt that reaches the end of the window knows nothing of what is behind; the stack of a small search is
       // the thread's own.
       const bool settled =
@@ -221,14 +233,14 @@ struct TextPattern::Search {
       if (settled) return status;
     }
     if (!prepare_watched()) return PCRE2_ERROR_NOMEMORY;
-    return match(*program.watched, at, starts, text.size(), 0, *searcher.memory_->watched);
+    pcre2_set_offset_limit(searcher.memory_->watched.get(), last);
+    return match(program.watched, at, text.size(), 0, *searcher.memory_->watched);
   }
 
-  [[nodiscard]] int match(const pcre2_code& code, std::size_t at, std::size_t starts, std::size_t end,
-                          std::uint32_t options, pcre2_match_context& context) const {
-    pcre2_set_offset_limit(&context, at + starts);
-    return pcre2_match(&code, units(text), end, at, PCRE2_NO_UTF_CHECK | options, searcher.memory_->data.get(),
-                       &context);
+  [[nodiscard]] int match(const Compiled& compiled, std::size_t at, std::size_t stop, std::uint32_t options,
+                          pcre2_match_context& context) const {
+    return compiled.run(compiled.code.get(), units(text), stop, at, PCRE2_NO_UTF_CHECK | options,
+                        searcher.memory_->data.get(), &context);
   }
 
   [[nodiscard]] MatchSpan found() const {
@@ -255,35 +267,32 @@ Result<> TextPattern::find_all(std::string_view text, Searcher& searcher, std::v
     }
     return Ok{};
   }
-  const Search search{*program_, text, searcher};
+  Search search{*program_, text, searcher};
   if (!search.prepare()) return Error{.code = "memory.allocate", .found = "no memory for a match"};
-  // The budget is asked once for as many starts as one search may try, and for the last search.
-  std::size_t tried = 0, settled = 0;
-  const auto settle = [&] {
-    Budget& budget = searcher.budget();
-    const std::size_t made = matches.size() - std::exchange(settled, matches.size());
-    tried = 0;
-    return budget.in_time() && budget.matches(made) && budget.bytes(made * sizeof(MatchSpan));
-  };
   for (std::size_t at = 0; at <= text.size();) {
-    const int status = search.run(at, program_->starts);
-    if (status == PCRE2_ERROR_NOMATCH) {
-      if (!settle()) return search.error(at, std::nullopt);
-      if (text.size() - at <= program_->starts) return Ok{};
-      at = character_end(text, at + program_->starts + 1);
-      continue;
+    // The budget is asked once for a block.
+    const std::size_t settled = matches.size();
+    search.take_block(at);
+    while (at <= search.last) {
+      const int status = search.run(at);
+      if (status == PCRE2_ERROR_NOMATCH) {
+        at = search.last < text.size() ? character_end(text, search.last + 1) : text.size() + 1;
+        break;
+      }
+      if (status < 0) return search.error(at, status);
+      const MatchSpan match = search.found();
+      const bool empty = match.end == match.begin;
+      if (!empty || matches.empty() || matches.back().end != match.begin) matches.push_back(match);
+      at = !empty                      ? match.end
+           : match.begin < text.size() ? match.begin + unicode::decode_at(text, match.begin).size
+                                       : text.size() + 1;
     }
-    if (status < 0) return search.error(at, status);
-    const MatchSpan match = search.found();
-    const bool empty = match.end == match.begin;
-    if (!empty || matches.empty() || matches.back().end != match.begin) matches.push_back(match);
-    tried += match.begin - at + 1;
-    if (tried >= program_->starts && !settle()) return search.error(at, std::nullopt);
-    at = !empty                      ? match.end
-         : match.begin < text.size() ? match.begin + unicode::decode_at(text, match.begin).size
-                                     : text.size() + 1;
+    Budget& budget = searcher.budget();
+    const std::size_t made = matches.size() - settled;
+    if (!budget.in_time() || !budget.matches(made) || !budget.bytes(made * sizeof(MatchSpan))) {
+      return search.error(std::min(at, text.size()), std::nullopt);
+    }
   }
-  if (!settle()) return search.error(text.size(), std::nullopt);
   return Ok{};
 }
 
