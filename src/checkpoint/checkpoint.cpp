@@ -15,6 +15,7 @@
 #include "checkpoint/folder_hints.h"
 #include "checkpoint/hub_cache.h"
 #include "checkpoint/safetensors_file.h"
+#include "checkpoint/safetensors_header.h"
 #include "checkpoint/shard_plan.h"
 
 namespace moracle {
@@ -94,6 +95,13 @@ Result<> FolderCheckpoint::add_unless_copy(const std::string& file) {
 Result<> FolderCheckpoint::take(SafetensorsFile opened) {
   mappings_.push_back(opened.take_mapping());
   SafetensorsFile::Tensors incoming = opened.take_tensors();
+  if (tensors_.size() + incoming.size() > kMaxHeaderEntries) {
+    return Error{.code = "header.entries",
+                 .file = mappings_.back()->path(),
+                 .wanted = "at most " + std::to_string(kMaxHeaderEntries) + " tensors in all files",
+                 .found = "more",
+                 .advice = "keep the files of one checkpoint in a folder"};
+  }
   tensors_.merge(incoming);  // leaves behind what is there already
   if (incoming.empty()) return Ok{};
   const auto& [name, view] = *incoming.begin();

@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "base/files/lfs_pointer.h"
 #include "base/json_scanner.h"
 #include "base/printable.h"
+#include "base/random/keyed_hash.h"
 
 namespace moracle {
 
@@ -198,18 +199,28 @@ Result<> HeaderParser::metadata(std::uint64_t byte) {
   });
 }
 
-// By sorting, not hashing: names chosen to collide cost nothing.
+// By a hash with a key of its own: names chosen to collide cost nothing. Tells the first that comes a second time.
 Result<> HeaderParser::unique_names() const {
-  std::vector<std::size_t> order(entries_.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    const int compared = entries_[a].name.compare(entries_[b].name);
-    return compared != 0 ? compared < 0 : a < b;
-  });
-  const auto twin = std::adjacent_find(
-      order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return entries_[a].name == entries_[b].name; });
-  if (twin == order.end()) return Ok{};
-  return duplicate(entries_[*twin].name, name_bytes_[*(twin + 1)]);
+  using Hashed = std::pair<std::size_t, std::size_t>;  // the name's hash, the entry
+  std::vector<Hashed> order;
+  order.reserve(entries_.size());
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    order.emplace_back(KeyedHash()(std::string_view(entries_[i].name)), i);
+  std::sort(order.begin(), order.end());
+  std::size_t second = entries_.size();
+  for (auto group = order.begin(); group != order.end();) {
+    const auto end = std::find_if(group, order.end(), [&](const Hashed& one) { return one.first != group->first; });
+    const auto same_name = [&](const Hashed& one) {
+      return std::any_of(group, end, [&](const Hashed& other) {
+        return other.second < one.second && entries_[other.second].name == entries_[one.second].name;
+      });
+    };
+    const auto twin = std::find_if(group, end, same_name);
+    if (twin != end) second = std::min(second, twin->second);
+    group = end;
+  }
+  if (second == entries_.size()) return Ok{};
+  return duplicate(entries_[second].name, name_bytes_[second]);
 }
 
 // Offsets in order, size as dtype and shape say.
@@ -245,21 +256,24 @@ Result<> check_entry(const TensorEntry& entry, const std::string& path) {
 Result<> check_layout(const std::vector<TensorEntry>& entries, std::uint64_t data_start, std::uint64_t file_size,
                       const std::string& path) {
   std::uint64_t covered = 0;
-  std::string before = "the start of the data";
+  const TensorEntry* before = nullptr;
+  const auto before_text = [&] {
+    return before == nullptr ? std::string("the start of the data") : span_text(*before);
+  };
   for (const TensorEntry& entry : entries) {
     if (entry.begin != covered) {
       return Error{.code = entry.begin > covered ? "offset.hole" : "offset.overlap",
                    .file = path,
-                   .where = span_text(entry) + " after " + before,
+                   .where = span_text(entry) + " after " + before_text(),
                    .wanted = "begin " + std::to_string(covered),
                    .found = "begin " + std::to_string(entry.begin),
                    .advice = kDamaged};
     }
     covered = entry.end;
-    before = span_text(entry);
+    before = &entry;
   }
   const std::uint64_t there = file_size - data_start;
-  const std::string last = entries.empty() ? "no tensor" : "last tensor " + before;
+  const std::string last = before == nullptr ? "no tensor" : "last tensor " + span_text(*before);
   if (there > covered) {
     return Error{.code = "offset.trailing",
                  .file = path,

@@ -13,7 +13,8 @@ namespace moracle {
 
 inline constexpr std::uint64_t kSafetensorsPrefix = 8;  // the header's length, u64 little endian
 inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
-inline constexpr std::size_t kMaxHeaderEntries = 1'000'000;  // tensors, or keys of metadata
+// Tensors, or keys of metadata. Published models have up to some 280,000 tensors in all their files.
+inline constexpr std::size_t kMaxHeaderEntries = std::size_t{384} << 10U;
 
 struct TensorEntry {
   std::string name;

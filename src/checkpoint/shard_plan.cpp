@@ -13,6 +13,7 @@
 #include "base/printable.h"
 #include "checkpoint/folder_hints.h"
 #include "checkpoint/hub_cache.h"
+#include "checkpoint/safetensors_header.h"
 
 namespace moracle {
 
@@ -22,8 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxIndexBytes = std::size_t{256} << 20;
 constexpr std::size_t kMaxShards = 8192;
-constexpr std::size_t kMaxIndexed = 1'000'000;  // tensors
-constexpr int kIndexDepth = 16;                 // of what the index holds besides weight_map
+constexpr int kIndexDepth = 16;  // of what the index holds besides weight_map
 constexpr std::string_view kExtension = ".safetensors";
 constexpr std::string_view kSingleName = "model.safetensors";
 // What tools save beside a model's weights: the weights in another layout, an adapter, a trainer's state.
@@ -64,11 +64,11 @@ class WeightMapReader {
         index_.files.push_back(shard);
         known = numbers_.emplace(std::move(shard), static_cast<std::uint32_t>(index_.files.size() - 1)).first;
       }
-      if (index_.tensors.size() == kMaxIndexed) {
+      if (index_.tensors.size() == kMaxHeaderEntries) {
         return Error{.code = "shard.index",
                      .file = index_.path,
                      .where = "/weight_map",
-                     .wanted = "at most " + std::to_string(kMaxIndexed) + " tensors",
+                     .wanted = "at most " + std::to_string(kMaxHeaderEntries) + " tensors",
                      .found = "more"};
       }
       // Writers sort the names, so the end is nearly always the place.

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <map>
 #include <optional>
 #include <set>
 #include <string_view>
 
+#include "base/budget.h"
 #include "format/rules/spelling.h"
 
 namespace moracle {
@@ -17,6 +19,10 @@ namespace moracle {
 namespace {
 
 constexpr std::size_t kListed = 10;
+constexpr std::size_t kMostUnused = 10'000;  // that are counted
+// Of telling what left-over tensors belong to, and beside it for each module that the model has.
+constexpr BudgetLimits kTelling{.time = std::chrono::milliseconds(1000)};
+constexpr BudgetLimits kTellingModule{.steps = 0, .bytes = 0, .matches = 0, .time = std::chrono::microseconds(200)};
 constexpr int kMostJoints = 12;  // places of "<module>_<leaf>" that are tried in a name; published ones have up to six
 constexpr std::string_view kLayers = "layers.";
 // Parts of a layer that drafts further tokens, which no other layer has.
@@ -95,7 +101,10 @@ class Sorter {
   Result<std::string> run() {
     std::vector<std::string_view> unused;
     std::string cause;
+    Budget budget(kTelling.plus(kTellingModule.times(quantized_.size())));
     for (const std::string& name : names_) {
+      if (unused.size() == kMostUnused) break;
+      if (!budget.in_time()) return too_many(name);
       const Verdict verdict = judge(name);
       if (verdict.aside) {
         ++aside_[verdict.text];
@@ -111,15 +120,25 @@ class Sorter {
     }
     if (unused.size() > kListed) list += ", ...";
     const TensorView* const first = ledger_.find(unused.front());
-    return Error{.code = "tensor.unused",
-                 .file = first->file,
-                 .where = first->name,
-                 .wanted = "every tensor to belong to a module of " + spec_.info.architecture,
-                 .found = std::to_string(unused.size()) + " unused: " + list,
-                 .advice = cause};
+    return Error{
+        .code = "tensor.unused",
+        .file = first->file,
+        .where = first->name,
+        .wanted = "every tensor to belong to a module of " + spec_.info.architecture,
+        .found = fmt::format("{}{} unused: {}", unused.size(), unused.size() == kMostUnused ? " or more" : "", list),
+        .advice = cause};
   }
 
  private:
+  [[nodiscard]] Error too_many(const std::string& name) const {
+    return {.code = "tensor.unused",
+            .file = ledger_.find(name)->file,
+            .where = name,
+            .wanted = fmt::format("tensors that are told apart within {} ms", kTelling.time.count() / 1000),
+            .found = fmt::format("{} that no module asks for", names_.size()),
+            .advice = kOtherModel};
+  }
+
   // The layer of the text model, or beyond it, that a tensor lies in.
   [[nodiscard]] std::optional<std::int64_t> layer_of(std::string_view name) const {
     const std::string prefix = root_ + std::string(kLayers);
