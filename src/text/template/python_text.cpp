@@ -73,6 +73,10 @@ bool is_space(char32_t point) {
 }
 
 bool is_word(char32_t point) {
+  if (point < 0x80) {
+    const char32_t lower = point | 0x20U;
+    return (lower >= 'a' && lower <= 'z') || (point >= '0' && point <= '9') || point == '_';
+  }
   const auto kind = category(point);
   return point == '_' || is_letter(point) || (kind >= UTF8PROC_CATEGORY_ND && kind <= UTF8PROC_CATEGORY_NO);
 }

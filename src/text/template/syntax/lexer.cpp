@@ -54,7 +54,7 @@ class Lexer {
                                                           bool trims) const;
   [[nodiscard]] std::size_t skip_space(std::size_t at) const;
   [[nodiscard]] bool at_text(std::size_t at, std::string_view text) const {
-    return source_.compare(at, text.size(), text) == 0;
+    return at < source_.size() && source_[at] == text[0] && source_.compare(at, text.size(), text) == 0;
   }
   void emit_data(std::string_view text, const Tag* tag);
   void advance(std::size_t to);
@@ -100,6 +100,7 @@ void Lexer::advance(std::size_t to) {
 
 std::size_t Lexer::skip_space(std::size_t at) const {
   while (at < source_.size()) {
+    if (const auto byte = static_cast<unsigned char>(source_[at]); byte > ' ' && byte < 0x80) break;
     std::size_t next = at;
     if (!is_space(next_point(source_, &next))) break;
     at = next;
