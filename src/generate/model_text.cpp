@@ -37,6 +37,7 @@ Result<ModelText> ModelText::open(const std::filesystem::path& folder, const Jso
   result.generation_ = load_generation_config(folder, config, vocabulary);
   if (!needs_text) return result;
   MORACLE_ASSIGN(result.tokenizer_, Tokenizer::load(folder));
+  MORACLE_TRY(result.tokenizer_->check_added_ids(vocabulary));
   result.templates_ = ChatTemplates::load(folder, result.tokenizer_->config());
   const std::string end = result.tokenizer_->config().token("eos_token");
   const auto id = end.empty() ? std::nullopt : result.tokenizer_->token_to_id(end);

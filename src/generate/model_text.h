@@ -38,7 +38,7 @@ struct StopToken {
 class ModelText {
  public:
   // `config` is config.json. Without `needs_text` neither tokenizer nor templates are read. Errors: those of
-  // Tokenizer::load.
+  // Tokenizer::load, and of Tokenizer::check_added_ids.
   static Result<ModelText> open(const std::filesystem::path& folder, const Json& config, bool needs_text);
 
   // Only with `needs_text`.

@@ -86,6 +86,7 @@ Result<std::map<std::string, std::vector<std::int32_t>, std::less<>>> read_speci
 Result<PostProcessor> PostProcessor::from_json(const Json& json, const std::string& file, const std::string& pointer,
                                                Budget& budget) {
   PostProcessor result;
+  result.file_ = file;
   MORACLE_TRY(read_components(json, {.name = "post-processor", .items = "processors"}, file, pointer, budget,
                               [&](const Json& step, const std::string& type, const std::string& place) {
                                 return result.append(step, type, file, place);
@@ -112,7 +113,9 @@ Result<> PostProcessor::append_frame(const JsonReader& reader) {
       return unsupported(reader.file(), reader.pointer(key), "a pair of a token and its id", pair.type_name());
     }
     MORACLE_ASSIGN(const std::int32_t id, token_id(pair[1], reader.file(), reader.pointer(key) + "/1"));
-    frame[static_cast<std::size_t>(place)].ids.push_back(id);
+    Part& part = frame[static_cast<std::size_t>(place)];
+    part.ids.push_back(id);
+    part.where = reader.pointer(key) + "/1";
   }
   steps_.push_back(std::move(frame));
   return Ok{};
@@ -129,7 +132,7 @@ Result<> PostProcessor::append_template(const JsonReader& reader) {
     const TemplatePart& part = single[i];
     if (part.sequence) {
       if (part.id != "A" || ++texts > 1) return unsupported(reader.file(), where, "the sequence A, once", part.id);
-      parts.push_back({.text = true, .ids = {}});
+      parts.push_back({.text = true, .ids = {}, .where = {}});
       continue;
     }
     const auto token = tokens.find(part.id);
@@ -144,18 +147,24 @@ Result<> PostProcessor::append_template(const JsonReader& reader) {
                    .wanted = fmt::format("at most {} ids around a text", kPostProcessorIds),
                    .found = "more"};
     }
-    parts.push_back({.text = false, .ids = token->second});
+    parts.push_back({.text = false,
+                     .ids = token->second,
+                     .where = fmt::format("{}/{}/ids", reader.pointer("special_tokens"), part.id)});
   }
   steps_.push_back(std::move(parts));
   return Ok{};
 }
 
-PostProcessor PostProcessor::frame(std::optional<std::int32_t> before, std::optional<std::int32_t> behind) {
+PostProcessor PostProcessor::frame(std::optional<std::int32_t> before, std::optional<std::int32_t> behind,
+                                   const std::string& file) {
   Template parts(3);
   if (before) parts[0].ids.push_back(*before);
+  parts[0].where = "/bos_token";
   parts[1].text = true;
   if (behind) parts[2].ids.push_back(*behind);
+  parts[2].where = "/eos_token";
   PostProcessor result;
+  result.file_ = file;
   result.steps_.push_back(std::move(parts));
   return result;
 }
@@ -170,6 +179,22 @@ bool PostProcessor::adds_behind() const {
   return std::any_of(steps_.begin(), steps_.end(), [](const Template& parts) {
     return !parts.empty() && !parts.back().text && !parts.back().ids.empty();
   });
+}
+
+Result<> PostProcessor::check_ids(std::int64_t vocabulary) const {
+  for (const Template& parts : steps_) {
+    for (const Part& part : parts) {
+      const auto beyond = std::ranges::find_if(part.ids, [&](std::int32_t id) { return id >= vocabulary; });
+      if (beyond == part.ids.end()) continue;
+      return Error{.code = "tokenizer.id",
+                   .file = file_,
+                   .where = part.where,
+                   .wanted = fmt::format("ids of the model's {} tokens around a text", vocabulary),
+                   .found = fmt::format("{}", *beyond),
+                   .advice = "take tokenizer and config.json of the same model"};
+    }
+  }
+  return Ok{};
 }
 
 Result<> PostProcessor::apply(std::vector<std::int32_t>& ids, bool add_special_tokens, Budget& budget) const {

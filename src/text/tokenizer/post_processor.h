@@ -21,12 +21,16 @@ class PostProcessor {
   static Result<PostProcessor> from_json(const Json& json, const std::string& file, const std::string& pointer,
                                          Budget& budget);
 
-  // The text with these tokens before and behind it.
-  static PostProcessor frame(std::optional<std::int32_t> before, std::optional<std::int32_t> behind);
+  // The text with these tokens before and behind it, which `file` names as bos_token and eos_token.
+  static PostProcessor frame(std::optional<std::int32_t> before, std::optional<std::int32_t> behind,
+                             const std::string& file);
 
   // Whether any token is added before or behind a text.
   [[nodiscard]] bool adds_before() const;
   [[nodiscard]] bool adds_behind() const;
+
+  // Whether a model of so many tokens knows all that is added. Error: "tokenizer.id", with the place.
+  [[nodiscard]] Result<> check_ids(std::int64_t vocabulary) const;
 
   // Error: "tokenizer.limit".
   Result<> apply(std::vector<std::int32_t>& ids, bool add_special_tokens, Budget& budget) const;
@@ -35,6 +39,7 @@ class PostProcessor {
   struct Part {
     bool text = false;  // the ids so far; else the tokens below
     std::vector<std::int32_t> ids;
+    std::string where;  // of the ids, in the file
   };
   using Template = std::vector<Part>;
 
@@ -42,6 +47,7 @@ class PostProcessor {
   Result<> append_template(const JsonReader& reader);
   Result<> append_frame(const JsonReader& reader);
 
+  std::string file_;
   std::size_t added_ = 0;  // ids that all templates add
   std::vector<Template> steps_;
 };

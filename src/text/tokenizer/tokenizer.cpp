@@ -293,7 +293,7 @@ Result<Tokenizer> Tokenizer::load_tiktoken(const std::filesystem::path& folder) 
       return on.value_or(false) ? state->added.id(state->config.token(name)) : std::nullopt;
     };
     state->post_processor = PostProcessor::frame(token("bos_token", state->config.add_bos_token),
-                                                 token("eos_token", state->config.add_eos_token));
+                                                 token("eos_token", state->config.add_eos_token), state->config.file);
   }
   return Tokenizer(std::move(state));
 }
@@ -306,6 +306,10 @@ Result<Tokenizer> Tokenizer::from_json(const Json& json, const std::string& file
   if (auto done = state->added.finish(false, reading.searcher); !done.ok())
     return in_file(std::move(done).error(), file);
   return Tokenizer(state);
+}
+
+Result<> Tokenizer::check_added_ids(std::int64_t vocabulary) const {
+  return state_->post_processor.check_ids(vocabulary);
 }
 
 const TokenizerConfig& Tokenizer::config() const {

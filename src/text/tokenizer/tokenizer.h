@@ -36,6 +36,9 @@ class Tokenizer {
   // token), "tokenizer.limit", "tokenizer.version", and those of JsonReader. `file` only labels the errors.
   static Result<Tokenizer> from_json(const Json& json, const std::string& file);
 
+  // Whether a model of so many tokens knows all ids that are put around a text. Error: "tokenizer.id".
+  [[nodiscard]] Result<> check_added_ids(std::int64_t vocabulary) const;
+
   // Token ids of a UTF-8 text. Added tokens inside the text become their ids. Errors: "text.utf8" (`where`: byte
   // offset), "tokenizer.limit" and "tokenizer.regex_limit" (the budget of text/budgets.h is spent),
   // "tokenizer.unknown_token" (an unknown character and an unk_token that is not in the vocabulary).

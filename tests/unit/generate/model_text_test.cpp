@@ -39,6 +39,36 @@ TEST(ModelText, StopTextsThatNoAnswerShowsAreTokens) {
   EXPECT_EQ(found[1].id, tokenizer.token_to_id("</think>"));
 }
 
+// Every text would be refused; the folder is, by the place that is wrong.
+TEST(ModelText, IdsAroundATextAreTheModels) {
+  const auto published = test::source_dir() / "examples/models/qwen3moe-gptq-w4g128-sym";
+  const test::TemporaryFolder folder;
+  std::filesystem::copy(published / "config.json", folder.path());
+  auto tokens = read_json(published / "tokenizer.json");
+  const auto config = Checkpoint::read_config(folder.path());
+  ASSERT_TRUE(tokens.ok() && config.ok());
+  const auto vocabulary = config->at("vocab_size").get<std::int64_t>();
+  const auto open = [&](const Json& processor) {
+    (*tokens)["post_processor"] = processor;
+    folder.write("tokenizer.json", tokens->dump());
+    const auto text = ModelText::open(folder.path(), *config, true);
+    if (text.ok()) return std::string("ok");
+    EXPECT_EQ(std::filesystem::path(text.error().file).filename(), "tokenizer.json");
+    return text.error().code + " at " + text.error().where + ": " + text.error().found;
+  };
+  const auto frame = [&](std::int64_t id) {
+    return Json{{"type", "BertProcessing"}, {"cls", {"a", 0}}, {"sep", {"b", id}}};
+  };
+  EXPECT_EQ(open(frame(vocabulary - 1)), "ok");
+  EXPECT_EQ(open(frame(vocabulary)), "tokenizer.id at /post_processor/sep/1: " + std::to_string(vocabulary));
+  const Json single = {{{"SpecialToken", {{"id", "[S]"}}}}, {{"Sequence", {{"id", "A"}}}}};
+  const Json special = {{"[S]", {{"id", "[S]"}, {"ids", {0, 999'999}}, {"tokens", {"a", "b"}}}}};
+  const Json whole = {{"type", "TemplateProcessing"}, {"single", single}, {"special_tokens", special}};
+  EXPECT_EQ(open(whole), "tokenizer.id at /post_processor/special_tokens/[S]/ids: 999999");
+  EXPECT_EQ(open({{"type", "Sequence"}, {"processors", {whole}}}),
+            "tokenizer.id at /post_processor/processors/0/special_tokens/[S]/ids: 999999");
+}
+
 TEST(AnswerEnds, AreEndAndStopTokensFromMinTokensOn) {
   const AnswerEnds both(Request{.min_tokens = 2, .end_ids = {9, 3}, .stop_ids = {5}});
   EXPECT_FALSE(both.at(9, 1));
