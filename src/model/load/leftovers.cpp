@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kListed = 10;
 constexpr std::size_t kMostUnused = 10'000;  // that are counted
 // Of telling what left-over tensors belong to, and beside it for each module that the model has.
-constexpr BudgetLimits kTelling{.time = std::chrono::milliseconds(1000)};
+constexpr BudgetLimits kTelling{.time = std::chrono::milliseconds(500)};
 constexpr BudgetLimits kTellingModule{.steps = 0, .bytes = 0, .matches = 0, .time = std::chrono::microseconds(200)};
 constexpr int kMostJoints = 12;  // places of "<module>_<leaf>" that are tried in a name; published ones have up to six
 constexpr std::string_view kLayers = "layers.";
