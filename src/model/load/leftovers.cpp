@@ -101,10 +101,11 @@ class Sorter {
   Result<std::string> run() {
     std::vector<std::string_view> unused;
     std::string cause;
-    Budget budget(kTelling.plus(kTellingModule.times(quantized_.size())));
+    const BudgetLimits limits = kTelling.plus(kTellingModule.times(quantized_.size()));
+    Budget budget(limits);
     for (const std::string& name : names_) {
       if (unused.size() == kMostUnused) break;
-      if (!budget.in_time()) return too_many(name);
+      if (!budget.in_time()) return too_many(name, limits.time);
       const Verdict verdict = judge(name);
       if (verdict.aside) {
         ++aside_[verdict.text];
@@ -130,11 +131,11 @@ class Sorter {
   }
 
  private:
-  [[nodiscard]] Error too_many(const std::string& name) const {
+  [[nodiscard]] Error too_many(const std::string& name, std::chrono::microseconds time) const {
     return {.code = "tensor.unused",
             .file = ledger_.find(name)->file,
             .where = name,
-            .wanted = fmt::format("tensors that are told apart within {} ms", kTelling.time.count() / 1000),
+            .wanted = fmt::format("tensors that are told apart within {} ms", time.count() / 1000),
             .found = fmt::format("{} that no module asks for", names_.size()),
             .advice = kOtherModel};
   }
