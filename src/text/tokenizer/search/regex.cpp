@@ -49,8 +49,9 @@ using MatchContext = std::unique_ptr<pcre2_match_context, Deleter<pcre2_match_co
 using CompileContext = std::unique_ptr<pcre2_compile_context, Deleter<pcre2_compile_context_free>>;
 using JitStack = std::unique_ptr<pcre2_jit_stack, Deleter<pcre2_jit_stack_free>>;
 
+// Machine code takes the address 0 of an empty text for "no match so far" and reads what is not there.
 PCRE2_SPTR units(std::string_view text) {
-  return reinterpret_cast<PCRE2_SPTR>(text.data());
+  return reinterpret_cast<PCRE2_SPTR>(text.empty() ? "" : text.data());
 }
 
 std::string message_of(int code) {
