@@ -324,15 +324,11 @@ class PagedAttention {
     const Share share = share_of(tile.blocks->block(block), section.kv_head);
     const std::int64_t base = block * kKvBlock;
     const std::int64_t stored = std::min(kKvBlock, tile.first + tile.queries - base);
-    // A step of decoding reads its keys and values once, from memory; a longer tile finds them in cache.
-    const bool from_memory = tile.queries == 1;
+    // Keys and values come from memory, or of a long context from L3: each product prefetches what the next one reads.
     const std::byte* next_keys = nullptr;
-    if (from_memory && block + 1 < section.end) {
-      next_keys = share_of(tile.blocks->block(block + 1), section.kv_head).keys;
-    }
+    if (block + 1 < section.end) next_keys = share_of(tile.blocks->block(block + 1), section.kv_head).keys;
 
-    multiply(rows, kKvBlock, dim, scratch.q, dim, share.keys, scratch.scores, false,
-             from_memory ? share.values : nullptr);
+    multiply(rows, kKvBlock, dim, scratch.q, dim, share.keys, scratch.scores, false, share.values);
     // Visible positions of this block: [first, second).
     const auto visible = [&](std::int64_t row) {
       const std::int64_t position = tile.first + row / group_;

@@ -156,7 +156,10 @@ void gemm(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::i
         gemm_rows<V, rows(), false, T>(width, k, from, lda, b + j, ldb, to, ldc, accumulate, nullptr);
       }
     };
+    constexpr int kRows = V::kGemmRows;
     std::int64_t row = 0;
+    // Eight rows are two fours: six would leave two, which wait for the latency of their own sums.
+    for (; m - row >= kRows && m - row != 8; row += kRows) multiply(std::integral_constant<int, kRows>{}, row);
     for (; row + 4 <= m; row += 4) multiply(std::integral_constant<int, 4>{}, row);
     for (; row < m; ++row) multiply(std::integral_constant<int, 1>{}, row);
   }

@@ -18,7 +18,8 @@ struct Avx2 {
   static constexpr int kRegisters = 16;
   static constexpr int kChains = 1;
   static constexpr int kTileTokens = 5;        // six leave no register to decode in
-  static constexpr int kGemmVectors = 2;       // of f32 products: 4 rows x 2 vectors = 8 accumulators
+  static constexpr int kGemmRows = 6;          // of f32 products
+  static constexpr int kGemmVectors = 2;       // 6 rows x 2 vectors = 12 accumulators
   static constexpr bool kInterleaved = false;  // few tokens meet several panels at once
   // Instructions, since GCC 12 takes a function of nothing but __builtin_prefetch for one without effect and drops its
   // calls.

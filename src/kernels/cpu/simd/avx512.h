@@ -19,7 +19,8 @@ struct Avx512 {
   static constexpr int kRegisters = 32;
   static constexpr int kChains = 2;
   static constexpr int kTileTokens = 6;
-  static constexpr int kGemmVectors = 4;       // of f32 products: 4 rows x 4 vectors = 16 accumulators
+  static constexpr int kGemmRows = 4;          // of f32 products
+  static constexpr int kGemmVectors = 4;       // 4 rows x 4 vectors = 16 accumulators
   static constexpr bool kInterleaved = false;  // few tokens meet several panels at once
   // Instructions, since GCC 12 takes a function of nothing but __builtin_prefetch for one without effect and drops its
   // calls.
