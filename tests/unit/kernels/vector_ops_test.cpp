@@ -145,7 +145,7 @@ TEST(VectorOps, FiniteFindsEveryPlace) {
 TEST(VectorOps, GemmMatchesDoubleAndEachRowAlone) {
   for (const VectorOps* ops : every_implementation()) {
     for (const std::int64_t n : {1, 5, 16, 33, 64, 96, 128}) {
-      for (const std::int64_t m : {1, 3, 4, 9}) {
+      for (const std::int64_t m : {1, 3, 4, 6, 8, 9, 14, 15}) {
         SCOPED_TRACE(std::string(ops->name) + " n=" + std::to_string(n) + " m=" + std::to_string(m));
         const std::int64_t k = 37;
         const auto a = random_values(static_cast<std::size_t>(m * k), 3);
@@ -176,7 +176,7 @@ TEST(VectorOps, GemmMatchesDoubleAndEachRowAlone) {
 TEST(VectorOps, GemmOverNarrowNumbersEqualsGemmOverTheWidened) {
   for (const VectorOps* ops : every_implementation()) {
     for (const std::int64_t n : {1, 5, 16, 33, 64, 96, 128}) {
-      for (const std::int64_t m : {1, 3, 4, 9}) {
+      for (const std::int64_t m : {1, 3, 4, 6, 8, 9, 14, 15}) {
         SCOPED_TRACE(std::string(ops->name) + " n=" + std::to_string(n) + " m=" + std::to_string(m));
         const std::int64_t k = 37;
         const auto size = static_cast<std::size_t>(k * n);
