@@ -593,4 +593,4 @@ def handle_of(owner: Owner, name: str) -> ctypes.c_void_p:
     """The handle of an argument; of which kind it has to be, the library looks."""
     if not isinstance(owner, Owner):
         raise wrong_type(name, "an object of moracle", owner)
-    return owner._handle.value
+    return owner._handle.value  # pyright: ignore[reportPrivateUsage] - of this module

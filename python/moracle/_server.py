@@ -6,7 +6,7 @@ import ctypes
 import math
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Optional
 
 from ._library import (
     CServerOptions,
