@@ -72,6 +72,7 @@ _api.PyCapsule_GetPointer.restype = ctypes.c_void_p
 _WRITABLE, _FORMAT, _STRIDES = 0x1, 0x4, 0x18
 _FORMATS = {"f": F32, "e": F16, "H": BF16}  # 16 bits without a sign: bfloat16 that a library has no name for
 _DLPACK = {(2, 32): F32, (2, 16): F16, (4, 16): BF16, (1, 16): BF16, (0, 32): INT32, (0, 64): INT64}
+_READ_ONLY, _COPIED = 1, 2  # flags of DLPack 1
 _CPUS = (1, 3, 13)  # memory that the CPU reads: its own, pinned, managed
 
 
@@ -149,19 +150,20 @@ def _from_dlpack(value: Any, name: str, writable: bool) -> Rows:
             capsule = value.__dlpack__()
     except Exception as error:  # noqa: BLE001 - each library raises its own
         raise _wrong("buffer", name, "a tensor that DLPack can hand out", str(error)) from None
-    read_only = False
+    flags = 0
     if _api.PyCapsule_IsValid(capsule, b"dltensor_versioned"):
         versioned = _Versioned.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor_versioned"))
         if versioned.major != 1:
             raise _wrong("dlpack", name, "DLPack 1", f"{versioned.major}.{versioned.minor}")
-        read_only = bool(versioned.flags & 1)
+        flags = versioned.flags
         tensor = versioned.tensor
     elif _api.PyCapsule_IsValid(capsule, b"dltensor"):
         tensor = _Tensor.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor"))
     else:
         raise _wrong("dlpack", name, "a DLPack capsule", type(capsule).__name__)
-    if writable and read_only:
-        raise _wrong("readonly", name, "memory that may be written", "memory that is read-only")
+    if writable and flags & (_READ_ONLY | _COPIED):
+        found = "memory that is read-only" if flags & _READ_ONLY else "a copy, which is lost"
+        raise _wrong("readonly", name, "memory that may be written", found)
     dtype = _DLPACK.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if dtype is None:
         found = f"type {tensor.code} of {tensor.bits} bits"

@@ -29,18 +29,21 @@ class _Managed(ctypes.Structure):
     ]
 
 
+READ_ONLY, COPIED = 1, 2  # flags of DLPack 1
+
+
 class DlpackTensor:
     """A matrix over `data`, a writable buffer; strides in elements, None: side by side."""
 
-    def __init__(self, data, shape, code, bits, *, strides=None, offset=0, versioned=True, read_only=False):
+    def __init__(self, data, shape, code, bits, *, strides=None, offset=0, versioned=True, major=1, flags=0):
         self.data = data
         self.versioned = versioned
         address = ctypes.addressof(ctypes.c_char.from_buffer(data))
         self.dims = (ctypes.c_int64 * len(shape))(*shape)
         self.steps = (ctypes.c_int64 * len(shape))(*strides) if strides else None
         self.tensor = _Managed(
-            major=1,
-            flags=int(read_only),
+            major=major,
+            flags=flags,
             data=address,
             device_type=1,
             ndim=len(shape),

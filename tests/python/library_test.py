@@ -17,7 +17,7 @@ import unittest
 
 import moracle
 from cases import ALL, MIXTRAL, QWEN, TestCase, program
-from dlpack_tensor import DlpackTensor
+from dlpack_tensor import COPIED, READ_ONLY, DlpackTensor
 from server_cases import Servers  # noqa: F401 (unittest finds it here)
 from torch_cases import Torch  # noqa: F401 (likewise)
 
@@ -203,9 +203,12 @@ class Layers(TestCase):
         for t in range(5):
             self.assertEqual(out[300 * t:300 * t + 256].tobytes(), expected[512 * t:512 * (t + 1)])
             self.assertEqual(set(out[300 * t + 256:300 * (t + 1)]), {7})
-        x = DlpackTensor(codes(self.rows), (5, 256), 4, 16, read_only=True)
-        self.layer(x, ids, shares, matrix("f", [[0.0] * 256] * 5))
-        self.assert_code("argument.readonly", self.layer, x, ids, shares, x)
+        for flags in (READ_ONLY, COPIED):  # what is written to a copy is lost
+            x = DlpackTensor(codes(self.rows), (5, 256), 4, 16, flags=flags)
+            self.assertEqual(self.layer(x, ids, shares, matrix("f", [[0.0] * 256] * 5)).tolist(), self.expected)
+            self.assert_code("argument.readonly", self.layer, x, ids, shares, x)
+        self.assert_code("argument.dlpack", self.layer,
+                         DlpackTensor(codes(self.rows), (5, 256), 4, 16, major=2), ids, shares)
         for code, bits in ((4, 32), (2, 64), (5, 16)):
             wrong = DlpackTensor(codes(self.rows), (5, 256), code, bits)
             self.assert_code("argument.dtype", self.layer, wrong, ids, shares)
@@ -244,6 +247,24 @@ class Layers(TestCase):
             self.assertEqual(sorted(names), sorted(f"{name}.weight" for name in linears))
         for dtype in ("float16", None, ["float32"]):
             self.assert_code("argument.dtype", lambda dtype=dtype: list(moracle.Checkpoint(QWEN).dense(dtype)))
+
+    @unittest.skipIf(numpy is None or numpy.lib.NumpyVersion(numpy.__version__) < "2.1.0", "no numpy with DLPack 1")
+    def test_numpy_by_dlpack(self):
+        class ByDlpack:  # without the buffer, which would be taken
+            def __init__(self, array):
+                self.__dlpack_device__, self.__dlpack__ = array.__dlpack_device__, array.__dlpack__
+
+        x = numpy.array(self.rows, dtype=numpy.float32)
+        ids = numpy.array(self.chosen)
+        weights = numpy.array(self.shares, dtype=numpy.float32)
+        for array in (x, ids, weights):
+            array.flags.writeable = False
+        out = numpy.zeros((5, 512), dtype=numpy.float32)
+        self.layer(ByDlpack(x), ByDlpack(ids), ByDlpack(weights), ByDlpack(out[:, 256:]))
+        self.assertEqual(out[:, 256:].tolist(), self.expected)
+        self.assertFalse(out[:, :256].any())
+        self.assert_code("argument.readonly", self.layer, ByDlpack(x), ids, weights, ByDlpack(x))
+        self.assertEqual(x.tolist(), self.rows)
 
     @unittest.skipIf(numpy is None, "numpy is not installed")
     def test_numpy(self):
