@@ -1,12 +1,11 @@
 // Memory, files and threads fail one call after the other while a model is loaded and makes two tokens. Each time: the
 // right tokens or a typed error, nothing kept, and a second try works.
 //
-// MORACLE_FAILURES=all tries every call; else some of each kind, evenly spread.
+// MORACLE_FAILURES=all tries every call, =100-200 these; else some of each kind, evenly spread.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <string>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "base/guarded.h"
+#include "failures/chosen_calls.h"
 #include "failures/failing_calls.h"
 #include "failures/small_model.h"
 #include "generate/session.h"
@@ -126,12 +126,10 @@ TEST_P(Failures, EndInAnErrorOrTheRightTokens) {
   ASSERT_GT(calls, 0);
   const Held before = held_beside(1);
 
-  const char* const wish = std::getenv("MORACLE_FAILURES");
-  const bool all = wish != nullptr && std::string_view(wish) == "all";
-  const std::int64_t stride = all ? 1 : std::max<std::int64_t>(1, calls / kSomeCalls);
+  const ChosenCalls chosen = chosen_calls(calls, kSomeCalls);
   std::int64_t tried = 0;
   std::int64_t refused = 0;
-  for (std::int64_t at = 1; at <= calls; at += stride) {
+  for (std::int64_t at = chosen.first; at <= chosen.last; at += chosen.stride) {
     refused += try_one(folder.path(), machine, at, *right) ? 1 : 0;
     ++tried;
     EXPECT_EQ(held_beside(1), before) << name_of(call) << " " << at;

@@ -1,17 +1,16 @@
 // Memory, files and threads fail one call after the other beneath the C interface: the right result or a typed error,
 // and a second try works.
 //
-// MORACLE_FAILURES=all tries every call; else some of each kind, evenly spread.
+// MORACLE_FAILURES=all tries every call, =100-200 these; else some of each kind, evenly spread.
 #include <gtest/gtest.h>
 #include <moracle/moracle.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <iostream>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "failures/chosen_calls.h"
 #include "failures/failing_calls.h"
 #include "failures/small_model.h"
 #include "support/temporary_folder.h"
@@ -131,7 +130,7 @@ class Program {
     request.logprobs = 1;
     request.top_logprobs = 2;
     const std::int32_t prompt[] = {1, 2, 3, 4};
-    for (const std::uint64_t count : {1, 4}) {
+    for (const std::uint64_t count : {std::uint64_t{1}, std::uint64_t{4}}) {
       std::uint64_t id = 0;
       if (!ok(moracle_scheduler_submit(scheduler_, prompt, count, &request, &id, &error_))) return false;
     }
@@ -229,12 +228,10 @@ TEST_P(LibraryFailures, EndInAnErrorOrTheRightResult) {
   attempt(1);  // what is made once and kept
   ASSERT_TRUE(attempt(0).done);
   const std::int64_t calls = calls_;
-  const char* const wish = std::getenv("MORACLE_FAILURES");
-  const bool all = wish != nullptr && std::string_view(wish) == "all";
-  const std::int64_t stride = all ? 1 : std::max<std::int64_t>(1, calls / kSomeCalls);
+  const ChosenCalls chosen = chosen_calls(calls, kSomeCalls);
   std::int64_t tried = 0;
   std::int64_t refused = 0;
-  for (std::int64_t at = 1; at <= calls && !HasFailure(); at += stride) {
+  for (std::int64_t at = chosen.first; at <= chosen.last && !HasFailure(); at += chosen.stride) {
     SCOPED_TRACE(std::string(name_of(GetParam().call)) + " " + std::to_string(at));
     const Outcome outcome = attempt(at);
     ++tried;

@@ -1,16 +1,16 @@
 // The program as it is, with one of its calls failing: exit code 0 and the right text, or 1 and one line with a code.
 //
-// MORACLE_FAILURES=all tries every call; else some of each kind, evenly spread.
+// MORACLE_FAILURES=all tries every call, =100-200 these; else some of each kind, evenly spread.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <regex>
 #include <string>
 #include <vector>
 
+#include "failures/chosen_calls.h"
 #include "failures/failing_calls.h"
 #include "failures/small_model.h"
 #include "support/subprocess.h"
@@ -67,12 +67,10 @@ TEST_P(ProgramFailures, EndInOneErrorOrTheRightText) {
   ASSERT_EQ(right.code, 0) << right.err;
   const std::int64_t all_calls = calls();
   ASSERT_GT(all_calls, 0);
-  const char* const wish = std::getenv("MORACLE_FAILURES");
-  const bool all = wish != nullptr && std::string_view(wish) == "all";
-  const std::int64_t stride = all ? 1 : std::max<std::int64_t>(1, all_calls / kSomeCalls);
+  const ChosenCalls chosen = chosen_calls(all_calls, kSomeCalls);
   std::int64_t tried = 0;
   std::int64_t refused = 0;
-  for (std::int64_t at = 1; at <= all_calls; at += stride) {
+  for (std::int64_t at = chosen.first; at <= chosen.last; at += chosen.stride) {
     SCOPED_TRACE("call " + std::to_string(at) + " of " + std::to_string(all_calls));
     const RunOutcome outcome = run(at);
     ++tried;

@@ -1,7 +1,7 @@
 // Connections that cannot be taken, answers that cannot be written, memory that runs out: one call after the other
 // fails while a server answers. Each time what it was for ends cleanly, nothing is kept, and the next client is served.
 //
-// MORACLE_FAILURES=all tries every call; else some of each kind, evenly spread.
+// MORACLE_FAILURES=all tries every call, =100-200 these; else some of each kind, evenly spread.
 #include "serve/server.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <string>
@@ -17,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "failures/chosen_calls.h"
 #include "failures/failing_calls.h"
 #include "failures/small_model.h"
 #include "generate/session.h"
@@ -183,9 +183,7 @@ TEST_P(ServerFailures, EndWhatTheyWereForAndNothingElse) {
   for (const Heard& heard : clients()) ASSERT_TRUE(heard.right);
   const std::int64_t calls = disarm();
   ASSERT_GT(calls, 0);
-  const char* const wish = std::getenv("MORACLE_FAILURES");
-  const bool all = wish != nullptr && std::string_view(wish) == "all";
-  const std::int64_t stride = all ? 1 : std::max<std::int64_t>(1, calls / kSomeCalls);
+  const ChosenCalls chosen = chosen_calls(calls, kSomeCalls);
   for (int i = 0; i < 20; ++i) static_cast<void>(clients());  // as many replies as the server remembers
   // nlohmann::json keeps what it copied of initial values where memory ends: blocks are not counted then. Else what a
   // call keeps grows with every round; what Asio and the server keep from some moment on does not.
@@ -193,7 +191,8 @@ TEST_P(ServerFailures, EndWhatTheyWereForAndNothingElse) {
   std::int64_t tried = 0, failed = 0, before = 0, blocks = 0;
   bool grows = true;
   for (int round = 0; round < kMostRounds && grows; ++round) {
-    for (std::int64_t at = 1; at <= calls && !HasFailure(); at += stride, ++tried) failed += try_one(at, files);
+    for (std::int64_t at = chosen.first; at <= chosen.last && !HasFailure(); at += chosen.stride, ++tried)
+      failed += try_one(at, files);
     before = std::exchange(blocks, settled_blocks(files));
     grows = call != Call::allocate && (round == 0 || blocks > before);
   }
