@@ -139,7 +139,12 @@ MORACLE_API moracle_status moracle_verify(const char* model, const moracle_verif
 typedef void (*moracle_task)(void* work, int64_t index);
 
 /* The host's threads. parallel_for calls task(work, index) once for each index in [0, count), count <= threads, at the
- * same time as far as it can, and returns when all have returned. It may be called by any thread that calls Moracle. */
+ * same time as far as it can, and returns when all have returned. It is called by the thread that calls Moracle, whose
+ * turn on the pool lasts until then; in a pool of one thread it is never called.
+ * A host that calls Moracle from its own parallel work has a parallel_for that may be nested and that waits for none of
+ * its busy threads, as OpenMP's then runs all on the calling one; else such calls use pools of one thread each. While
+ * it waits, parallel_for takes up no other work that calls Moracle with this pool: on the thread that called it that is
+ * the error "argument.nested"; on another it waits for the turn, and must not be waited for. */
 typedef struct moracle_executor {
   uint32_t size;
   int32_t threads; /* 1 to 1024 */

@@ -2,7 +2,6 @@
 #include "api/engine.h"
 
 #include <atomic>
-#include <mutex>
 
 #include "api/documents.h"
 #include "base/printable.h"
@@ -94,11 +93,6 @@ Result<ChatRequest> read_chat(const char* text) {
 
 }  // namespace
 
-Result<> OpenEngine::check_not_nested() const {
-  if (!mutex_.held_here()) return Ok{};
-  return wrong_argument("nested", "engine", "a call outside of the engine's callbacks", "a call from one");
-}
-
 Result<GenerationChoice> read_choice(const moracle_generate_options& options) {
   GenerationChoice choice;
   const auto set = [&](std::uint32_t bit, auto& to, auto value) {
@@ -137,8 +131,7 @@ struct GenerateCall {
 
 Result<Json> generate(OpenEngine& engine, const GenerateCall& call) {
   MORACLE_ASSIGN(const GenerationChoice choice, read_choice(call.options));
-  MORACLE_TRY(engine.check_not_nested());
-  const std::lock_guard lock(engine.mutex());
+  MORACLE_ASSIGN(const auto turn, engine.turns().take());
   Session& session = engine.session();
   if (call.options.context < 0 || call.options.context > session.info().max_positions) {
     return wrong_argument("range", "options.context", "0 to " + std::to_string(session.info().max_positions),

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "api/edge/call.h"
-#include "base/fair_mutex.h"
+#include "api/edge/turns.h"
 #include "base/json.h"
 #include "generate/scheduler.h"
 #include "generate/session.h"
@@ -22,15 +22,13 @@ class OpenEngine {
   [[nodiscard]] Session& session() { return *session_; }
   [[nodiscard]] const Policy& policy() const { return policy_; }
   [[nodiscard]] const Json& decision() const { return decision_; }
-  [[nodiscard]] FairMutex& mutex() { return mutex_; }  // held while the model computes
-  // Error: "argument.nested" within a callback of a call on this engine, which a second one would wait for.
-  [[nodiscard]] Result<> check_not_nested() const;
+  [[nodiscard]] Turns& turns() { return turns_; }  // taken while the model computes
 
  private:
   std::unique_ptr<Session> session_;
   Policy policy_;
   Json decision_;
-  FairMutex mutex_;
+  Turns turns_{"engine", "the engine's callbacks"};
 };
 
 inline constexpr std::uint64_t kMostIds = std::uint64_t{1} << 31;

@@ -55,8 +55,11 @@ class EngineServer final : public OpenServer {
     if (failed_) return *failed_;
     return ended_;
   }
-  [[nodiscard]] Result<> check_not_nested() const override { return engine_->check_not_nested(); }
-  void end() override { join(); }
+  Result<> end() override {
+    MORACLE_TRY(engine_->turns().check_not_mine());
+    join();
+    return Ok{};
+  }
 
  private:
   void run() {
@@ -116,7 +119,7 @@ Result<std::shared_ptr<OpenServer>> open_server(std::shared_ptr<OpenEngine> engi
   options.everybody = choice.everybody;
   options.scheduler = choice.scheduler;
   options.drain_s = choice.drain_s > 0 ? choice.drain_s : choice.drain_s < 0 ? 0 : kUsualDrain;
-  options.turn = &engine->mutex();
+  options.turn = &engine->turns().mutex();
   MORACLE_ASSIGN(auto server, serve::Server::open(options));
   auto made = std::make_shared<EngineServer>(std::move(engine), std::move(server), std::move(choice.names));
   MORACLE_TRY(made->start());

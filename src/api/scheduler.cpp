@@ -1,11 +1,9 @@
 // The C interface of the scheduler: many requests share an engine.
 #include <algorithm>
-#include <atomic>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "api/engine.h"
@@ -30,22 +28,28 @@ class OpenScheduler : public RequestSink {
  public:
   static constexpr Kind kKind = Kind::scheduler;
 
+  static Result<std::shared_ptr<OpenScheduler>> open(const std::shared_ptr<OpenEngine>& engine,
+                                                     const SchedulerOptions& options) {
+    MORACLE_ASSIGN(const auto turn, engine->turns().take());
+    return std::make_shared<OpenScheduler>(engine, options);
+  }
+  // In the engine's turn.
   OpenScheduler(std::shared_ptr<OpenEngine> engine, const SchedulerOptions& options)
       : context_(options.context), engine_(std::move(engine)) {
-    const std::lock_guard lock(engine_->mutex());
     scheduler_.emplace(engine_->session().model(), engine_->session().pool(), options);
   }
   ~OpenScheduler() override {
     // A callback of the engine may close it: nothing computes then.
-    std::unique_lock lock(engine_->mutex(), std::defer_lock);
-    if (!engine_->mutex().held_here()) lock.lock();
+    FairMutex& mutex = engine_->turns().mutex();
+    std::unique_lock lock(mutex, std::defer_lock);
+    if (!mutex.held_here()) lock.lock();
     scheduler_.reset();  // requests end untold; their memory goes back to the engine
   }
   OpenScheduler(const OpenScheduler&) = delete;
   OpenScheduler& operator=(const OpenScheduler&) = delete;
 
   Result<RequestId> submit(Request request, TokenText::Options text) {
-    const std::lock_guard lock(engine_->mutex());
+    MORACLE_ASSIGN(const auto turn, engine_->turns().take());
     Answer answer{.text = TokenText(engine_->session().text().tokenizer(), std::move(text)),
                   .ends = AnswerEnds(request),
                   .scored = request.logprobs.has_value()};
@@ -57,40 +61,29 @@ class OpenScheduler : public RequestSink {
     return answers_.insert(std::move(node)).position->first;
   }
 
-  bool cancel(RequestId id) {
-    const std::lock_guard lock(engine_->mutex());
+  Result<bool> cancel(RequestId id) {
+    MORACLE_ASSIGN(const auto turn, engine_->turns().take());
     return scheduler_->cancel(id);
   }
 
-  // Held through a step and while its events are told: those of a request come in order, whichever threads step.
-  class Turn {
-   public:
-    explicit Turn(OpenScheduler& scheduler) : scheduler_(scheduler), lock_(scheduler.turn_) {
-      scheduler_.stepper_ = std::this_thread::get_id();
+  // One step, then tell(event) of what it and the calls before it brought; whether another has anything to do or to
+  // tell. Events of a request come in order, whichever threads step.
+  template <class Tell>
+  Result<bool> step(const Tell& tell) {
+    // First, since who has the turn to step may wait for the engine's.
+    MORACLE_TRY(engine_->turns().check_not_mine());
+    MORACLE_ASSIGN(const auto stepping, steps_.take());
+    std::deque<HeldEvent> events;
+    {
+      MORACLE_ASSIGN(const auto turn, engine_->turns().take());
+      if (scheduler_->busy()) scheduler_->step();
+      events.swap(events_);
     }
-    ~Turn() { scheduler_.stepper_ = std::thread::id(); }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
-
-   private:
-    OpenScheduler& scheduler_;
-    std::lock_guard<std::mutex> lock_;
-  };
-  // Whether this thread is in a step, so that another would wait for itself.
-  [[nodiscard]] bool steps_here() const { return stepper_ == std::this_thread::get_id(); }
-  // One step; what it and the calls before it brought.
-  void step(std::deque<HeldEvent>& events) {
-    const std::lock_guard lock(engine_->mutex());
-    if (scheduler_->busy()) scheduler_->step();
-    events.swap(events_);
-  }
-  // Whether a step has anything to do or to tell.
-  bool busy() {
-    const std::lock_guard lock(engine_->mutex());
+    for (HeldEvent& held : events) tell(held);
+    MORACLE_ASSIGN(const auto turn, engine_->turns().take());
     return scheduler_->busy() || !events_.empty();
   }
 
-  [[nodiscard]] const OpenEngine& engine() const { return *engine_; }
   [[nodiscard]] Session& session() { return engine_->session(); }
   [[nodiscard]] std::int64_t context() const { return context_; }
 
@@ -175,8 +168,7 @@ class OpenScheduler : public RequestSink {
   std::shared_ptr<OpenEngine> engine_;
   std::optional<Scheduler> scheduler_;
   std::map<RequestId, Answer> answers_;
-  std::mutex turn_;
-  std::atomic<std::thread::id> stepper_{};
+  Turns steps_{"scheduler", "its step's callback"};
   std::deque<HeldEvent> events_;
 };
 
@@ -266,10 +258,9 @@ moracle_status moracle_scheduler_open(moracle_engine* engine, const moracle_sche
     MORACLE_TRY(api::check_not_null(scheduler, "scheduler"));
     *scheduler = nullptr;
     MORACLE_ASSIGN(const auto opened, api::find<api::OpenEngine>(engine));
-    MORACLE_TRY(opened->check_not_nested());
     MORACLE_ASSIGN(const SchedulerOptions how, api::read_scheduler_options(options, opened->session()));
-    *scheduler = static_cast<moracle_scheduler*>(
-        api::add_handle(api::Kind::scheduler, std::make_shared<api::OpenScheduler>(opened, how)));
+    MORACLE_ASSIGN(auto made, api::OpenScheduler::open(opened, how));
+    *scheduler = static_cast<moracle_scheduler*>(api::add_handle(api::Kind::scheduler, std::move(made)));
     return Ok{};
   });
 }
@@ -284,7 +275,6 @@ moracle_status moracle_scheduler_submit(moracle_scheduler* scheduler, const int3
     MORACLE_TRY(api::check_not_null(id, "id"));
     *id = 0;
     MORACLE_ASSIGN(const auto opened, api::find<api::OpenScheduler>(scheduler));
-    MORACLE_TRY(opened->engine().check_not_nested());
     if (count == 0 || count > api::kMostIds)
       return api::wrong_argument("range", "count", "1 to 2^31", std::to_string(count));
     MORACLE_TRY(api::check_not_null(ids, "ids"));
@@ -301,14 +291,9 @@ moracle_status moracle_scheduler_step(moracle_scheduler* scheduler, moracle_on_e
     *more = 0;
     if (on_event == nullptr) return api::null_argument("on_event");
     MORACLE_ASSIGN(const auto opened, api::find<api::OpenScheduler>(scheduler));
-    MORACLE_TRY(opened->engine().check_not_nested());
-    if (opened->steps_here())
-      return api::wrong_argument("nested", "scheduler", "a step outside of its callback", "a step from its callback");
-    const api::OpenScheduler::Turn turn(*opened);
-    std::deque<api::HeldEvent> events;
-    opened->step(events);
-    for (api::HeldEvent& held : events) api::tell(held, on_event, context);
-    *more = opened->busy() ? 1 : 0;
+    const auto tell = [&](api::HeldEvent& held) { api::tell(held, on_event, context); };
+    MORACLE_ASSIGN(const bool busy, opened->step(tell));
+    *more = busy ? 1 : 0;
     return Ok{};
   });
 }
@@ -317,8 +302,7 @@ moracle_status moracle_scheduler_cancel(moracle_scheduler* scheduler, uint64_t i
                                         moracle_error** error) {
   return api::call(error, "cancel a request", [&]() -> Result<> {
     MORACLE_ASSIGN(const auto opened, api::find<api::OpenScheduler>(scheduler));
-    MORACLE_TRY(opened->engine().check_not_nested());
-    const bool cancelled = opened->cancel(id);
+    MORACLE_ASSIGN(const bool cancelled, opened->cancel(id));
     if (found != nullptr) *found = cancelled ? 1 : 0;
     return Ok{};
   });

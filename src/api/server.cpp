@@ -58,7 +58,7 @@ moracle_status moracle_server_open(moracle_engine* engine, const moracle_server_
     MORACLE_TRY(api::check_not_null(server, "server"));
     *server = nullptr;
     MORACLE_ASSIGN(const auto opened, api::find<api::OpenEngine>(engine));
-    MORACLE_TRY(opened->check_not_nested());
+    MORACLE_TRY(opened->turns().check_not_mine());  // it starts with a turn of the server's thread
     MORACLE_ASSIGN(auto choice, api::read_server_choice(options, opened->session()));
     MORACLE_ASSIGN(auto made, api::open_server(opened, std::move(choice)));
     *server = static_cast<moracle_server*>(api::add_handle(api::Kind::server, std::move(made)));
@@ -101,11 +101,9 @@ moracle_status moracle_server_close(moracle_server* server) {
   bool nested = false;
   const moracle_status ended = api::call(nullptr, "end the server", [&]() -> Result<> {
     MORACLE_ASSIGN(const auto opened, api::find<api::OpenServer>(server));
-    const auto free = opened->check_not_nested();
-    nested = !free.ok();
-    MORACLE_TRY(free);
-    opened->end();
-    return Ok{};
+    const auto done = opened->end();
+    nested = !done.ok();
+    return done;
   });
   if (nested) return ended;
   const moracle_status closed = api::close(api::Kind::server, server);

@@ -27,10 +27,8 @@ class OpenServer {
   virtual void stop() = 0;
   // Whether it has ended, within so many seconds; below 0: as long as it takes. Error: the one that ended it.
   virtual Result<bool> wait(double seconds) = 0;
-  // Error: that of OpenEngine::check_not_nested.
-  [[nodiscard]] virtual Result<> check_not_nested() const = 0;
-  // Ends it now; nothing listens behind it.
-  virtual void end() = 0;
+  // Ends it now; nothing listens behind it. Error: "argument.nested" within a callback of the engine.
+  virtual Result<> end() = 0;
 };
 
 struct ServerChoice {

@@ -1,4 +1,4 @@
-// One layer through the C interface: against `ref`, in slices, in all types and strides, on all kinds of threads.
+// One layer through the C interface: against `ref`, in slices, in all types and strides.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -9,94 +9,10 @@
 
 #include "model/load/plan.h"
 #include "scheme/codes.h"
-#include "unit/api/c_call.h"
+#include "unit/api/c_layer.h"
 
 namespace moracle::test {
 namespace {
-
-template <class T, moracle_status (*close)(T*)>
-struct Close {
-  void operator()(T* handle) const { EXPECT_EQ(close(handle), MORACLE_OK); }
-};
-using CheckpointPtr = std::unique_ptr<moracle_checkpoint, Close<moracle_checkpoint, moracle_checkpoint_close>>;
-using ExpertsPtr = std::unique_ptr<moracle_experts, Close<moracle_experts, moracle_experts_close>>;
-using PoolPtr = std::unique_ptr<moracle_pool, Close<moracle_pool, moracle_pool_close>>;
-
-CheckpointPtr open_checkpoint(const std::string& folder, const char* backend = nullptr) {
-  moracle_policy policy{};
-  policy.size = sizeof policy;
-  policy.backend = backend;
-  moracle_checkpoint* handle = nullptr;
-  CallError error;
-  EXPECT_EQ(moracle_checkpoint_open(folder.c_str(), &policy, &handle, &error.error), MORACLE_OK) << error.message();
-  return CheckpointPtr(handle);
-}
-
-moracle_experts_options no_options() {
-  moracle_experts_options options{};
-  options.size = sizeof options;
-  return options;
-}
-
-ExpertsPtr open_experts(const CheckpointPtr& checkpoint, const moracle_experts_options& options,
-                        std::int64_t layer = 0) {
-  moracle_experts* handle = nullptr;
-  CallError error;
-  EXPECT_EQ(moracle_experts_open(checkpoint.get(), layer, &options, &handle, &error.error), MORACLE_OK)
-      << error.message();
-  return ExpertsPtr(handle);
-}
-
-moracle_experts_info info_of(const ExpertsPtr& experts) {
-  moracle_experts_info info{};
-  info.size = sizeof info;
-  EXPECT_EQ(moracle_experts_describe(experts.get(), &info, nullptr), MORACLE_OK);
-  return info;
-}
-
-struct Input {
-  std::int64_t tokens, top_k, hidden;
-  std::vector<float> x, weights;
-  std::vector<std::int32_t> ids;
-
-  Input(std::int64_t tokens_, std::int64_t top_k_, const moracle_experts_info& info)
-      : tokens(tokens_), top_k(top_k_), hidden(info.hidden) {
-    std::mt19937 random(17);
-    std::normal_distribution<float> normal;
-    for (std::int64_t i = 0; i < tokens * hidden; ++i) x.push_back(decode_bf16(encode_bf16(normal(random))));
-    std::vector<std::int32_t> all(static_cast<std::size_t>(info.experts));
-    for (std::size_t e = 0; e < all.size(); ++e) all[e] = static_cast<std::int32_t>(e);
-    for (std::int64_t t = 0; t < tokens; ++t) {
-      std::shuffle(all.begin(), all.end(), random);
-      for (std::int64_t k = 0; k < top_k; ++k) {
-        ids.push_back(all[static_cast<std::size_t>(k)]);
-        weights.push_back(decode_bf16(encode_bf16(std::abs(normal(random)))));
-      }
-    }
-  }
-  [[nodiscard]] moracle_experts_call call(std::vector<float>& out) const {
-    out.assign(x.size(), NAN);
-    moracle_experts_call made{};
-    made.size = sizeof made;
-    made.x_dtype = made.out_dtype = made.weights_dtype = MORACLE_F32;
-    made.ids_dtype = MORACLE_INT32;
-    made.tokens = tokens;
-    made.top_k = top_k;
-    made.x = x.data();
-    made.ids = ids.data();
-    made.weights = weights.data();
-    made.out = out.data();
-    return made;
-  }
-};
-
-std::vector<float> run(const ExpertsPtr& experts, const Input& input) {
-  std::vector<float> out;
-  const moracle_experts_call call = input.call(out);
-  CallError error;
-  EXPECT_EQ(moracle_experts_run(experts.get(), &call, &error.error), MORACLE_OK) << error.message();
-  return out;
-}
 
 double distance(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0;
@@ -237,15 +153,6 @@ INSTANTIATE_TEST_SUITE_P(, CExperts, ::testing::Values(kMixtral, kQwen, kActOrde
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });
-
-class CExpertsCall : public ::testing::Test {
- protected:
-  const CheckpointPtr checkpoint_ = open_checkpoint(checkpoint_folder(kQwen));
-  const ExpertsPtr experts_ = open_experts(checkpoint_, no_options(), 1);
-  const moracle_experts_info info_ = info_of(experts_);
-  const Input input_{7, info_.top_k, info_};
-  const std::vector<float> expected_ = run(experts_, input_);
-};
 
 TEST_F(CExpertsCall, RowsOfEveryTypeAndStride) {
   for (const std::int32_t dtype : {MORACLE_F32, MORACLE_BF16, MORACLE_F16}) {
@@ -422,90 +329,6 @@ TEST_F(CExpertsCall, TheDecisionIsThatOfExplain) {
   ASSERT_NE(same, all["layers"].end()) << decision;
   EXPECT_EQ((*same)["backend"], decision["backend"]);
   EXPECT_EQ((*same)["trace"], decision["trace"]);
-}
-
-// The host's threads, and faults of a host: tasks left out, made twice, made out of range, one after the other.
-TEST_F(CExpertsCall, AHostsThreads) {
-  using Run = void (*)(void*, std::int64_t, moracle_task, void*);
-  const Run threads = [](void*, std::int64_t count, moracle_task task, void* work) {
-    std::vector<std::jthread> all;
-    for (std::int64_t i = 0; i < count; ++i) all.emplace_back([=] { task(work, i); });
-  };
-  const Run in_turn = [](void*, std::int64_t count, moracle_task task, void* work) {
-    for (std::int64_t i = count - 1; i >= 0; --i) task(work, i);
-  };
-  const Run none = [](void*, std::int64_t, moracle_task, void*) {};
-  const Run twice = [](void*, std::int64_t count, moracle_task task, void* work) {
-    for (std::int64_t i = -3; i < count + 3; ++i) {
-      task(work, i);
-      task(work, i);
-    }
-  };
-  for (const Run host : {threads, in_turn, none, twice}) {
-    moracle_executor executor{};
-    executor.size = sizeof executor;
-    executor.threads = 3;
-    executor.parallel_for = host;
-    moracle_pool_options options{};
-    options.size = sizeof options;
-    options.executor = &executor;
-    moracle_pool* handle = nullptr;
-    ASSERT_EQ(moracle_pool_open(&options, &handle, nullptr), MORACLE_OK);
-    const PoolPtr pool(handle);
-    moracle_experts_options slice = no_options();
-    slice.pool = pool.get();
-    const auto experts = open_experts(checkpoint_, slice, 1);
-    EXPECT_EQ(info_of(experts).threads, 3);
-    EXPECT_EQ(run(experts, input_), expected_);
-  }
-}
-
-TEST_F(CExpertsCall, PoolsOfOurOwn) {
-  const auto open = [](std::int32_t threads, const std::vector<std::int32_t>& cpus, moracle_error** error) {
-    moracle_pool_options options{};
-    options.size = sizeof options;
-    options.threads = threads;
-    options.cpus = cpus.empty() ? nullptr : cpus.data();
-    options.cpu_count = cpus.size();
-    moracle_pool* handle = nullptr;
-    const moracle_status status = moracle_pool_open(&options, &handle, error);
-    const PoolPtr pool(handle == nullptr ? nullptr : handle);
-    return status;
-  };
-  EXPECT_EQ(open(2, {}, nullptr), MORACLE_OK);
-  EXPECT_EQ(code_of(MORACLE_INVALID, [&](auto** e) { return open(-1, {}, e); }), "argument.range");
-  EXPECT_EQ(code_of(MORACLE_INVALID, [&](auto** e) { return open(5000, {}, e); }), "argument.range");
-  EXPECT_EQ(code_of(MORACLE_INVALID, [&](auto** e) { return open(0, {-1}, e); }), "argument.range");
-  EXPECT_EQ(code_of(MORACLE_INVALID, [&](auto** e) { return open(0, {100000}, e); }), "argument.range");
-  cpu_set_t usable;
-  ASSERT_EQ(sched_getaffinity(0, sizeof usable, &usable), 0);
-  for (std::int32_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(static_cast<std::size_t>(cpu), &usable)) continue;
-    EXPECT_EQ(open(0, {cpu, cpu}, nullptr), MORACLE_OK);
-    break;
-  }
-}
-
-// Calls from many threads take turns; a handle may be closed while a call runs, and layers outlive their checkpoint.
-TEST_F(CExpertsCall, ManyThreads) {
-  auto checkpoint = open_checkpoint(checkpoint_folder(kQwen));
-  const auto first = open_experts(checkpoint, no_options(), 1);
-  auto second = open_experts(checkpoint, no_options(), 1);
-  checkpoint.reset();
-  moracle_experts* const raced = second.release();
-  std::vector<std::jthread> threads;
-  for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([&] {
-      for (int turn = 0; turn < 20; ++turn) {
-        EXPECT_EQ(run(first, input_), expected_);
-        std::vector<float> out;
-        const moracle_experts_call call = input_.call(out);
-        const moracle_status status = moracle_experts_run(raced, &call, nullptr);
-        EXPECT_TRUE(status == MORACLE_INVALID || (status == MORACLE_OK && out == expected_)) << status;
-      }
-    });
-  }
-  threads.emplace_back([&] { EXPECT_EQ(moracle_experts_close(raced), MORACLE_OK); });
 }
 
 // Every module but the experts, once, with its values.
