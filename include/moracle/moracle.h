@@ -134,6 +134,10 @@ typedef struct moracle_verify_options {
 MORACLE_API moracle_status moracle_verify(const char* model, const moracle_verify_options* options, char** json,
                                           moracle_error** error);
 
+/* What vLLM's oracles choose, by their tables: the answer to a request {"id", "oracle", "platform", "request"}, each a
+ * line of `moracle explain --requests`. Any thread. Error: "request.unknown" of a name that vLLM lacks. */
+MORACLE_API moracle_status moracle_explain_vllm(const char* request, char** json, moracle_error** error);
+
 /* ---- Threads ---------------------------------------------------------------------------------------------------- */
 
 typedef void (*moracle_task)(void* work, int64_t index);

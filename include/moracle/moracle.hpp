@@ -146,6 +146,12 @@ inline Expected<std::string> explain(const std::string& model, const std::string
       [&](char** json, moracle_error** error) { return moracle_explain(model.c_str(), &options, json, error); });
 }
 
+// The answer to a line of `moracle explain --requests`: what vLLM's oracle chooses.
+inline Expected<std::string> explain_vllm(const std::string& request) {
+  return detail::text_of(
+      [&](char** json, moracle_error** error) { return moracle_explain_vllm(request.c_str(), json, error); });
+}
+
 struct PlanQuestion {
   std::string device = "cpu";
   int tp = 1;

@@ -3,7 +3,7 @@
 from ._checkpoint import Checkpoint, DenseTensor, Experts, Pool
 from ._engine import Engine, Prompt, Reply
 from ._library import Error, Policy, abi_version, version
-from ._questions import explain, inspect, plan, verify
+from ._questions import explain, explain_vllm, inspect, plan, verify
 from ._scheduler import Event, Scheduler
 from ._server import Server
 
@@ -24,6 +24,7 @@ __all__ = [
     "Server",
     "abi_version",
     "explain",
+    "explain_vllm",
     "inspect",
     "plan",
     "verify",

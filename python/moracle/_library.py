@@ -324,6 +324,7 @@ def _error_of(members: dict[str, Any]) -> Error:
 _ARGUMENTS: dict[str, list[Any]] = {
     "moracle_inspect": [ctypes.c_char_p],
     "moracle_explain": [ctypes.c_char_p, ctypes.c_void_p],
+    "moracle_explain_vllm": [ctypes.c_char_p],
     "moracle_plan": [ctypes.c_char_p, ctypes.c_void_p],
     "moracle_verify": [ctypes.c_char_p, ctypes.c_void_p],
     "moracle_pool_open": [ctypes.c_void_p],

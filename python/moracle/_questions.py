@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 from typing import Any, Callable, Optional
 
 from ._library import (
@@ -10,6 +11,7 @@ from ._library import (
     CExplainOptions,
     CPlanOptions,
     CVerifyOptions,
+    Error,
     Json,
     Model,
     Policy,
@@ -21,7 +23,7 @@ from ._library import (
     policy_pointer,
 )
 
-__all__ = ["explain", "inspect", "plan", "verify"]
+__all__ = ["explain", "explain_vllm", "inspect", "plan", "verify"]
 
 
 def inspect(model: Model) -> Json:
@@ -33,6 +35,18 @@ def explain(model: Model, device: str = "cpu", policy: Optional[Policy] = None) 
     """Which kernel serves each layer on a machine, and why the others do not: `moracle explain --json`."""
     options = CExplainOptions(device=encoded(device, "device"), policy=policy_pointer(policy))
     return document("moracle_explain", path_of(model), ctypes.byref(options))
+
+
+def explain_vllm(request: Json) -> Json:
+    """What vLLM's oracle chooses, and each candidate's verdict: a line of `moracle explain --requests`, answered.
+
+    `request`: {"id", "oracle", "platform", "request"}, in vLLM's own names.
+    """
+    try:
+        line = json.dumps(request)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Error("argument.type", where="request", wanted="what JSON can hold", found=str(error)) from None
+    return document("moracle_explain_vllm", encoded(line, "request"))
 
 
 def plan(

@@ -1,8 +1,9 @@
-// The C interface of inspect, explain, plan and verify.
+// The C interface of inspect, explain, plan and verify, and of vLLM's choices.
 #include <algorithm>
 
 #include "api/documents.h"
 #include "api/edge/call.h"
+#include "compat/vllm/request.h"
 #include "device/place.h"
 #include "model/load/explain_plan.h"
 #include "verify/verify.h"
@@ -113,6 +114,17 @@ moracle_status moracle_explain(const char* model, const moracle_explain_options*
                                moracle_error** error) {
   return api::ask("explain the model", model, json, error,
                   [&](const std::string& folder) { return api::explain(folder, options); });
+}
+
+moracle_status moracle_explain_vllm(const char* request, char** json, moracle_error** error) {
+  return api::call(error, "answer as vLLM", [&]() -> Result<> {
+    MORACLE_TRY(api::check_not_null(json, "json"));
+    *json = nullptr;
+    MORACLE_ASSIGN(const std::string line, api::read_text(request, "request"));
+    MORACLE_ASSIGN(const std::string answer, vllm::answer_request(line));
+    *json = api::copy_text(answer);
+    return Ok{};
+  });
 }
 
 moracle_status moracle_plan(const char* model, const moracle_plan_options* options, char** json,

@@ -8,15 +8,17 @@ import array
 import asyncio
 import ctypes
 import gc
+import json
 import os
 import pickle
 import subprocess
 import sys
+import tarfile
 import threading
 import unittest
 
 import moracle
-from cases import ALL, MIXTRAL, QWEN, TestCase, program
+from cases import ALL, DATA, MIXTRAL, QWEN, TestCase, program
 from dlpack_tensor import COPIED, READ_ONLY, DlpackTensor
 from server_cases import Servers  # noqa: F401 (unittest finds it here)
 from torch_cases import Torch  # noqa: F401 (likewise)
@@ -43,6 +45,19 @@ class Questions(TestCase):
                 self.assertEqual(moracle.verify(model), program("verify", model))
                 for device in ("cpu", "h200", "mi300x", "zen4"):
                     self.assertEqual(moracle.explain(model, device), program("explain", model, "--device", device))
+
+    def test_decisions_of_vllm(self):
+        with tarfile.open(DATA.parent / "reference.tar.xz") as archive:
+            lines = archive.extractfile("decisions/decisions-train.jsonl").read().splitlines()
+        self.assertGreater(len(lines), 13000)
+        for line in lines:
+            wanted = json.loads(line)
+            asked = {key: wanted[key] for key in ("id", "oracle", "platform", "request")}
+            found = moracle.explain_vllm(asked)
+            if found != {key: wanted[key] for key in ("id", "result", "trace")}:
+                self.fail(f"{asked}: {found}")
+        self.assert_code("request.unknown", moracle.explain_vllm, {**asked, "oracle": "none"})
+        self.assert_code("argument.type", moracle.explain_vllm, {"id": object()})
 
     def test_policies(self):
         policy = moracle.Policy(backend="ref", fast=True)

@@ -26,6 +26,7 @@ Json json_of(const Expected<std::string>& document) {
 
 TEST(CppInterface, QuestionsAndTheirProgress) {
   EXPECT_EQ(json_of(inspect(folder())), json_of(Checkpoint::open(folder())->inspect()));
+  EXPECT_EQ(explain_vllm("{").error().code, "json.syntax");
   std::uint64_t last = 0;
   const Json whole = json_of(verify(folder(), {.threads = 2, .tokens = 2, .on_progress = [&](auto done, auto total) {
                                                  last = total - done;

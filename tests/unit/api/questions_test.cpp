@@ -160,6 +160,33 @@ TEST(CQuestionsErrors, ProgressMayStop) {
   EXPECT_EQ(calls, 2);
 }
 
+TEST(CVllm, AnswersALineOfRequests) {
+  const std::string request = R"({
+    "id": "a", "oracle": "int8",
+    "platform": {"kind": "rocm", "arch": "gfx1100", "libs": "all", "capability": 110},
+    "request": {
+      "quant": {"weight_key": "kInt8StaticChannelSym", "activation_key": "kInt8DynamicTokenSym"},
+      "activation": "silu", "routing": "Renormalize", "dtype": "bf16", "router_logits_dtype": null,
+      "shape": {"hidden": 2048, "intermediate": 768, "num_experts": 992, "topk": 8},
+      "parallel": {"tp": 1, "dp": 1, "pcp": 1, "sp": 1, "enable_ep": false, "all2all": "allgather_reducescatter",
+                   "eplb": false},
+      "moe_backend": "auto", "has_bias": true, "lora": false, "hash_routing": false, "require_decomposed": false,
+      "swiglu_limit": null, "swiglu_alpha": 1.702, "swiglu_beta": 1.0, "situ": [null, null], "env": {}}})";
+  const Json answer = document_of(
+      [&](char** json, moracle_error** error) { return moracle_explain_vllm(request.c_str(), json, error); });
+  EXPECT_EQ(answer.at("id"), "a");
+  EXPECT_EQ(answer.at("result"), Json({{"backend", "TRITON"}, {"experts_class", "TritonExperts"}}));
+  EXPECT_FALSE(answer.at("trace").empty());
+  char* json = nullptr;
+  const auto code = [&](moracle_status status, const char* line) {
+    return code_of(status, [&](auto** error) { return moracle_explain_vllm(line, &json, error); });
+  };
+  EXPECT_EQ(code(MORACLE_INVALID, nullptr), "argument.null");
+  EXPECT_EQ(code(MORACLE_FAILED, "{"), "json.syntax");
+  EXPECT_EQ(code(MORACLE_FAILED, R"({"id": "a", "oracle": "none", "platform": {}, "request": {}})"), "request.unknown");
+  EXPECT_EQ(json, nullptr);
+}
+
 TEST(CVersions, AreThose) {
   EXPECT_EQ(moracle_abi_version(), MORACLE_ABI_VERSION);
   EXPECT_FALSE(std::string(moracle_version()).empty());
