@@ -21,8 +21,7 @@ namespace moracle::test {
 
 // Bodies of chats, to be ended by further fields and a brace.
 inline constexpr const char* kAsk = R"({"messages": [{"role": "user", "content": "one two three"}])";
-inline constexpr const char* kChat =
-    R"({"messages": [{"role": "user", "content": "one two three"}], "max_tokens": 5)";
+inline constexpr const char* kChat = R"({"messages": [{"role": "user", "content": "one two three"}], "max_tokens": 5)";
 
 class ServeFixture : public ::testing::Test {
  protected:
