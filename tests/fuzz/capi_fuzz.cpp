@@ -58,6 +58,7 @@ class Arguments {
     const char* const given = text();
     return given == nullptr ? usual : given;
   }
+  std::string json() { return next().dump(-1, ' ', false, Json::error_handler_t::replace); }
   template <class T>
   std::vector<T> numbers() {
     std::vector<T> made;
@@ -108,7 +109,8 @@ class Caller {
         {"submit", &Caller::submit},     {"step", &Caller::step},
         {"cancel", &Caller::cancel},     {"serve", &Caller::serve},
         {"ask", &Caller::ask},           {"stop", &Caller::stop},
-        {"wait", &Caller::wait},         {"close", &Caller::close},
+        {"vllm", &Caller::explain_vllm}, {"wait", &Caller::wait},
+        {"close", &Caller::close},
     };
     if (!words.is_array() || words.empty() || !words[0].is_string()) return;
     const auto found = kCalls.find(words[0].get_ref<const std::string&>());
@@ -180,6 +182,10 @@ class Caller {
     options.policy = &policy;
     document(
         [&](char** json, moracle_error** error) { return moracle_explain(folder_.c_str(), &options, json, error); });
+  }
+  void explain_vllm(Arguments& arguments) {
+    const std::string request = arguments.json();
+    document([&](char** json, moracle_error** error) { return moracle_explain_vllm(request.c_str(), json, error); });
   }
   void plan(Arguments& arguments) {
     auto options = sized<moracle_plan_options>();

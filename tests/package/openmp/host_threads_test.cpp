@@ -1,7 +1,6 @@
 // A host with threads of its own, by OpenMP as torch and vLLM have them: a layer on these is as fast as on our own
 // pool.
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <chrono>
