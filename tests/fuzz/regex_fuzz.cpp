@@ -19,6 +19,30 @@ bool at_character(std::string_view text, std::size_t at) {
   return at == text.size() || (static_cast<unsigned char>(text[at]) & 0xC0U) != 0x80;
 }
 
+using Matches = std::vector<moracle::MatchSpan>;
+
+moracle::Result<Matches> matches_of(const moracle::TextPattern& pattern, std::string_view text) {
+  moracle::Budget budget(moracle::kEncoding);
+  moracle::Searcher searcher(budget);
+  Matches matches;
+  const auto found = pattern.find_all(text, searcher, matches);
+  if (!found.ok()) return found.error();
+  return matches;
+}
+
+// One more alternative, which never matches, but looks at any number of characters, has a pattern searched for in
+// another way.
+void check_windows(std::string_view spelled, std::string_view text, const Matches& matches) {
+  const auto pattern = moracle::TextPattern::regex("(?:" + std::string(spelled) + ")|(?!)a+");
+  if (!pattern.ok()) return;
+  const auto other = matches_of(*pattern, text);
+  if (!other.ok()) return;
+  require(matches.size() == other->size());
+  for (std::size_t i = 0; i < matches.size(); ++i) {
+    require(matches[i].begin == (*other)[i].begin && matches[i].end == (*other)[i].end);
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -29,19 +53,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     moracle::fuzz::check_error(pattern.error());
     return 0;
   }
-  moracle::Budget budget(moracle::kEncoding);
-  moracle::Searcher searcher(budget);
-  std::vector<moracle::MatchSpan> matches;
-  const auto found = pattern->find_all(parts[1], searcher, matches);
+  const auto found = matches_of(*pattern, parts[1]);
   if (!found.ok()) {
     moracle::fuzz::check_error(found.error());
     return 0;
   }
   std::size_t end = 0;
-  for (const moracle::MatchSpan& match : matches) {
+  for (const moracle::MatchSpan& match : *found) {
     require(match.begin >= end && match.end >= match.begin && match.end <= parts[1].size());
     require(at_character(parts[1], match.begin) && at_character(parts[1], match.end));
     end = match.end;
   }
+  check_windows(parts[0], parts[1], *found);
   return 0;
 }

@@ -21,13 +21,15 @@ namespace {
 
 // A search cannot be stopped, so each is kept so small that the clock between two of them is enough. It sees no more of
 // the text than a window, and from one start it may backtrack kMatchLimit times; each time every item of the pattern
-// may read the window. So many starts share a search that all of this is at most kSearchReads characters. What a small
-// search does not settle is searched in the whole text by a slower program, which looks at the clock before every item.
+// may read the window, or what the pattern looks at behind its place. So many starts share a search that all of this is
+// at most kSearchReads characters. What a small search does not settle is searched in the whole text by a slower
+// program, which looks at the clock before every item.
 constexpr std::size_t kWindow = 1024;
 constexpr std::uint32_t kMatchLimit = 128;  // tokenizers in use need up to 64, and nearly always less than 16
 constexpr std::size_t kSearchReads = std::size_t{1} << 28U;
 constexpr std::size_t kItemBytes = 9;  // compiled, an item takes about so much
 constexpr std::size_t kMostStarts = 256;
+constexpr std::size_t kCharacterBytes = 4;  // the longest
 // Patterns in use compile to less than 5000 bytes. Larger ones than this are always searched by the slower program.
 constexpr std::size_t kLargeProgram = 16 * 1024;
 constexpr std::uint32_t kHeapLimitKib = 256 * 1024;
@@ -105,6 +107,8 @@ struct TextPattern::Program {
   Compiled small;      // for small searches: of a whole text, or of a window
   std::string source;  // PCRE2's spelling
   std::size_t starts = 1;
+  std::size_t window = kWindow;  // bytes behind the last start of a search
+  bool settles = false;          // no match that is tried looks beyond the window
   bool large = false;
   // The same with a callout before every item; made when a search needs it.
   mutable std::once_flag watched_once;
@@ -122,13 +126,21 @@ Searcher::~Searcher() = default;
 
 Result<TextPattern> TextPattern::regex(std::string_view pattern) {
   auto program = std::make_shared<Program>();
-  MORACLE_ASSIGN(program->source, to_pcre2(pattern));
-  MORACLE_ASSIGN(program->small, compile(program->source, kOptions, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD));
+  MORACLE_ASSIGN(PatternText spelled, to_pcre2(pattern));
+  program->source = std::move(spelled.text);
+  // One character more, so that no attempt meets the window's end.
+  const std::size_t seen = (spelled.ahead + 1) * kCharacterBytes;
+  program->settles = seen <= kWindow;
+  program->window = std::min(seen, kWindow);
+  // Machine code that tells where a text ends too early is slower.
+  const std::uint32_t partial = program->settles ? 0 : PCRE2_JIT_PARTIAL_HARD;
+  MORACLE_ASSIGN(program->small, compile(program->source, kOptions, PCRE2_JIT_COMPLETE | partial));
   std::size_t size = 0;
   pcre2_pattern_info(program->small.code.get(), PCRE2_INFO_SIZE, &size);
   program->large = size > kLargeProgram;
+  const std::size_t read = std::max(program->window, spelled.behind);
   program->starts =
-      std::clamp<std::size_t>(kSearchReads / (kWindow * kMatchLimit) / (size / kItemBytes + 1), 1, kMostStarts);
+      std::clamp<std::size_t>(kSearchReads / (read * kMatchLimit) / (size / kItemBytes + 1), 1, kMostStarts);
   TextPattern result;
   result.program_ = std::move(program);
   return result;
@@ -218,14 +230,14 @@ struct TextPattern::Search {
   // Takes the starts from `at` on that share a search and its window; the last of them is `last`.
   void take_block(std::size_t at) {
     last = text.size() - at <= program.starts ? text.size() : at + program.starts;
-    end = text.size() - last <= kWindow ? text.size() : character_end(text, last + kWindow);
+    end = text.size() - last <= program.window ? text.size() : character_end(text, last + program.window);
     pcre2_set_offset_limit(searcher.memory_->small.get(), last);
   }
 
   // PCRE2's status of the first match that starts at `at` or behind it in the block.
   [[nodiscard]] int run(std::size_t at) const {
     if (!program.large) {
-      const std::uint32_t partial = end < text.size() ? PCRE2_PARTIAL_HARD : 0;
+      const std::uint32_t partial = end < text.size() && !program.settles ? PCRE2_PARTIAL_HARD : 0;
       const int status = match(program.small, at, end, partial, *searcher.memory_->small);
       // An attempt that reaches the end of the window knows nothing of what is behind; the stack of a small search is
       // the thread's own.

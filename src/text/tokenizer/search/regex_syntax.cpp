@@ -15,6 +15,45 @@ namespace {
 constexpr std::size_t kMaxPattern = std::size_t{1} << 16;
 constexpr std::size_t kMaxResult = std::size_t{1} << 22;
 constexpr int kMaxDepth = 100;
+constexpr std::size_t kFar = PatternText::kUnbounded;
+
+// How much of a text an expression takes and looks at, in characters; all that is kFar or more is kFar.
+struct Extent {
+  // Whether it may match nothing: an anchor, a look-around, an optional atom, a group of such. Oniguruma refuses some
+  // repeats of these, and ends others elsewhere than PCRE2; no tokenizer needs any.
+  bool nullable = false;
+  std::size_t longest = 0;  // match
+  std::size_t ahead = 0;    // of its start
+  std::size_t beyond = 0;   // its end
+  std::size_t behind = 0;   // its start
+
+  static Extent character() { return {.longest = 1, .ahead = 1}; }
+  // An anchor looks at a line feed and at whether the text ends behind it.
+  static Extent anchor() { return {.nullable = true, .ahead = 2, .beyond = 2, .behind = 1}; }
+  static Extent look_ahead(const Extent& body) {
+    return {.nullable = true, .ahead = body.ahead, .beyond = body.ahead, .behind = body.behind};
+  }
+  static Extent look_behind(const Extent& body) {
+    return {.nullable = true,
+            .ahead = body.beyond,
+            .beyond = body.beyond,
+            .behind = std::min(body.longest + body.behind, kFar)};
+  }
+
+  [[nodiscard]] Extent then(const Extent& next) const {
+    return {nullable && next.nullable, std::min(longest + next.longest, kFar),
+            std::max(ahead, std::min(longest + next.ahead, kFar)), std::max(beyond, next.beyond),
+            std::max(behind, next.behind)};
+  }
+  [[nodiscard]] Extent otherwise(const Extent& other) const {
+    return {nullable || other.nullable, std::max(longest, other.longest), std::max(ahead, other.ahead),
+            std::max(beyond, other.beyond), std::max(behind, other.behind)};
+  }
+  [[nodiscard]] Extent repeated(std::size_t most, bool optional) const {
+    const std::size_t before = longest * (most > 0 ? most - 1 : 0);
+    return {optional, std::min(longest * most, kFar), std::min(before + ahead, kFar), beyond, behind};
+  }
+};
 
 struct Flags {
   bool caseless = false;
@@ -36,12 +75,12 @@ class Translator {
  public:
   explicit Translator(std::string_view pattern) : pattern_(pattern) {}
 
-  Result<std::string> run() {
+  Result<PatternText> run() {
     if (pattern_.size() > kMaxPattern) return refuse("a pattern of more than 64 KiB");
     MORACLE_ASSIGN(std::string text, parse_alternation(Flags{}, 0));
     if (!at_end()) return refuse("an unmatched )");
     if (text.size() > kMaxResult) return refuse("a pattern that expands to more than 4 MiB");
-    return text;
+    return PatternText{std::move(text), extent_.ahead, extent_.behind};
   }
 
  private:
@@ -68,21 +107,21 @@ class Translator {
   Result<std::string> parse_alternation(Flags flags, int depth) {
     if (depth > kMaxDepth) return refuse("groups nested more than 100 deep");
     std::string text;
-    bool nullable = false;
+    Extent extent;
     for (;;) {
       MORACLE_ASSIGN(const std::string sequence, parse_sequence(flags, depth));
       text += sequence;
-      nullable |= nullable_;
+      extent = extent.otherwise(extent_);
       if (!accept("|")) break;
       text += '|';
     }
-    nullable_ = nullable;
+    extent_ = extent;
     return text;
   }
 
   Result<std::string> parse_sequence(Flags flags, int depth) {
     std::string text;
-    bool nullable = true;
+    Extent extent{.nullable = true};
     while (!at_end() && peek() != '|' && peek() != ')') {
       if (flags.extended && skip_extended()) continue;
       if (accept("(?#")) {
@@ -92,11 +131,11 @@ class Translator {
       }
       MORACLE_ASSIGN(std::string atom, parse_atom(flags, depth));
       MORACLE_ASSIGN(const std::string repeated, parse_repeats(flags, std::move(atom)));
-      nullable &= nullable_;
+      extent = extent.then(extent_);
       text += repeated;
       if (text.size() > kMaxResult) return refuse("a pattern that expands to more than 4 MiB");
     }
-    nullable_ = nullable;
+    extent_ = extent;
     return text;
   }
 
@@ -116,6 +155,7 @@ class Translator {
     std::string text;
     bool exact = false;
     bool optional = false;  // no time at all will do
+    std::size_t most = kFar;
   };
   std::optional<Interval> accept_interval() {
     std::size_t end = at_ + 1;
@@ -132,7 +172,16 @@ class Translator {
     at_ = end + 1;
     return Interval{.text = fmt::format("{{{}{}{}}}", low.empty() ? "0" : low, comma ? "," : "", high),
                     .exact = !comma,
-                    .optional = low.find_first_not_of('0') == std::string::npos};
+                    .optional = low.find_first_not_of('0') == std::string::npos,
+                    .most = comma ? number(high) : number(low)};
+  }
+
+  // None is without a limit.
+  static std::size_t number(std::string_view digits) {
+    if (digits.empty()) return kFar;
+    std::size_t value = 0;
+    for (const char c : digits) value = std::min(value * 10 + static_cast<std::size_t>(c - '0'), kFar);
+    return value;
   }
 
   Result<std::string> parse_repeats(Flags flags, std::string atom) {
@@ -142,6 +191,7 @@ class Translator {
       const char c = peek();
       std::string suffix;
       bool optional = c != '+';
+      std::size_t most = c == '?' ? 1 : kFar;
       if (!at_end() && (c == '*' || c == '+' || c == '?')) {
         suffix = c;
         ++at_;
@@ -153,20 +203,20 @@ class Translator {
         if (!interval) return atom;
         suffix = interval->text;
         optional = interval->optional;
+        most = interval->most;
         if (!interval->exact && accept("?")) suffix += '?';
       } else {
         return atom;
       }
-      if (nullable_) return refuse("a repeat of what may be empty");
+      if (extent_.nullable) return refuse("a repeat of what may be empty");
       atom = (repeated ? "(?:" + atom + ")" : atom) + suffix;
       if (atom.size() > kMaxResult) return refuse("a pattern that expands to more than 4 MiB");
-      nullable_ = optional;
+      extent_ = extent_.repeated(most, optional);
     }
   }
 
-  // Tells by nullable_ whether it may match nothing.
   Result<std::string> parse_atom(Flags flags, int depth) {
-    nullable_ = false;
+    extent_ = Extent::character();
     switch (peek()) {
       case '(':
         return parse_group(flags, depth);
@@ -177,7 +227,7 @@ class Translator {
         return parse_escape(flags);
       case '^':
       case '$':
-        nullable_ = true;
+        extent_ = Extent::anchor();
         [[fallthrough]];
       case '.':
         return std::string(1, pattern_[at_++]);
@@ -194,7 +244,7 @@ class Translator {
     }
   }
 
-  Result<std::string> close_group(std::string open, Flags flags, int depth) {
+  Result<std::string> close_group(const std::string& open, Flags flags, int depth) {
     MORACLE_ASSIGN(const std::string body, parse_alternation(flags, depth + 1));
     if (!accept(")")) return refuse("an open group");
     return open + body + ")";
@@ -228,7 +278,7 @@ class Translator {
     if (flags.behind_negative && ahead) return refuse("a look-ahead in a look-behind");
     if (!ahead) (negative ? flags.behind_negative : flags.behind_positive) = true;
     MORACLE_ASSIGN(std::string around, close_group(std::string(open), flags, depth));
-    nullable_ = true;
+    extent_ = ahead ? Extent::look_ahead(extent_) : Extent::look_behind(extent_);
     return around;
   }
 
@@ -281,18 +331,19 @@ class Translator {
       case 'Z':
         if (c != 'A' && (flags.behind_positive || flags.behind_negative)) return refuse("an end in a look-behind");
         at_ += 2;
-        nullable_ = true;
+        extent_ = Extent::anchor();
         return fmt::format("\\{}", c);
       case 'b':
       case 'B': {
         at_ += 2;
-        nullable_ = true;
+        extent_ = Extent::anchor();
         const std::string word = escape_class('w')->render(false);
         if (c == 'b') return fmt::format("(?:(?<={0})(?!{0})|(?<!{0})(?={0}))", word);
         return fmt::format("(?:(?<={0})(?={0})|(?<!{0})(?!{0}))", word);
       }
       case 'R':
         at_ += 2;
+        extent_ = Extent::character().repeated(2, false);
         return std::string(R"((?>\x{d}\x{a}|[\x{a}-\x{d}\x{85}\x{2028}\x{2029}]))");
       default: {
         MORACLE_ASSIGN(const char32_t code, parse_character_escape());
@@ -432,14 +483,12 @@ class Translator {
 
   std::string_view pattern_;
   std::size_t at_ = 0;
-  // Whether what was parsed last may match nothing: an anchor, a look-around, an optional atom, a group of such.
-  // Oniguruma refuses some repeats of these, and ends others elsewhere than PCRE2; no tokenizer needs any.
-  bool nullable_ = false;
+  Extent extent_;  // of what was parsed last
 };
 
 }  // namespace
 
-Result<std::string> to_pcre2(std::string_view pattern) {
+Result<PatternText> to_pcre2(std::string_view pattern) {
   return Translator(pattern).run();
 }
 
