@@ -221,24 +221,33 @@ class ReplaceStage final : public DecodeStage {
   void fragment(std::string_view text) override {
     const std::string& literal = pattern_.literal_text();
     if (!takes(text.size() + literal.size())) return;
-    held_ += text;
+    if (literal.empty() || !held_.empty()) {
+      held_ += text;
+      text = held_;
+    }
     if (literal.empty()) return;  // a regular expression may look at the whole token
-    std::string out;
+    std::string replaced;
     std::size_t at = 0;
-    for (auto found = unicode::find_bytes(held_, literal); found != std::string::npos;
-         found = unicode::find_bytes(held_, literal, at)) {
+    for (auto found = unicode::find_bytes(text, literal); found != std::string_view::npos;
+         found = unicode::find_bytes(text, literal, at)) {
       if (!takes(found - at + content_.size())) return;
-      out.append(held_, at, found - at);
-      out += content_;
+      replaced += text.substr(at, found - at);
+      replaced += content_;
       at = found + literal.size();
     }
-    std::size_t open = std::min(literal.size() - 1, held_.size() - at);  // the end may begin another match
-    while (open > 0 && !std::string_view(literal).starts_with(std::string_view(held_).substr(held_.size() - open))) {
-      --open;
+    const std::size_t open = open_end(text.substr(at));
+    const std::string_view sure = text.substr(at, text.size() - open - at);
+    if (at == 0) {
+      if (!sure.empty()) next().fragment(sure);
+    } else {
+      replaced += sure;
+      if (!replaced.empty()) next().fragment(replaced);
     }
-    out.append(held_, at, held_.size() - open - at);
-    held_.erase(0, held_.size() - open);
-    if (!out.empty()) next().fragment(out);
+    if (held_.empty()) {
+      held_ = text.substr(text.size() - open);
+    } else {
+      held_.erase(0, held_.size() - open);
+    }
   }
   void end_token() override {
     if (pattern_.literal_text().empty()) replace_matches();
@@ -249,6 +258,14 @@ class ReplaceStage final : public DecodeStage {
   void finish() override { next().finish(); }
 
  private:
+  // Bytes at the end of a text that may begin another match.
+  [[nodiscard]] std::size_t open_end(std::string_view text) const {
+    const std::string_view literal = pattern_.literal_text();
+    std::size_t open = std::min(literal.size() - 1, text.size());
+    while (open > 0 && !literal.starts_with(text.substr(text.size() - open))) --open;
+    return open;
+  }
+
   void replace_matches() {
     std::vector<MatchSpan> matches;
     if (held_.empty() || work().error) return;
