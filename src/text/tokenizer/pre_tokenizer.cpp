@@ -65,12 +65,19 @@ Piece slice(const Piece& piece, std::size_t begin, std::size_t end) {
 // Cuts every piece where `find` (piece text -> matches) says.
 template <class Find>
 Result<> split_pieces(PieceList& list, SplitBehavior behavior, bool invert, Searcher& searcher, const Find& find) {
+  const std::size_t count = list.pieces.size();
+  if (!searcher.pass(count, count * sizeof(Piece))) return searcher.limit();
   std::vector<Piece> pieces;
-  pieces.reserve(list.pieces.size());
+  pieces.reserve(count);
+  const bool keeps_whole = !invert || behavior != SplitBehavior::kRemoved;
   std::vector<MatchSpan> matches;
   std::vector<Segment> segments;
   for (const auto& piece : list.pieces) {
     MORACLE_TRY(find(list.view(piece), matches));
+    if (matches.empty()) {
+      if (keeps_whole && piece.end > piece.begin) pieces.push_back(slice(piece, 0, piece.end - piece.begin));
+      continue;
+    }
     // Each match is a segment, and so is what lies before it.
     const std::size_t most = 2 * matches.size() + 1;
     if (!searcher.pass(most, most * (sizeof(Segment) + sizeof(Piece)))) return searcher.limit();
