@@ -29,6 +29,8 @@ inline constexpr std::size_t kTemplateTokens = 500'000;
 inline constexpr std::size_t kTokenizerValues = std::size_t{4} << 20U;
 inline constexpr std::size_t kVocabularyTokens = std::size_t{1} << 19U;
 inline constexpr std::size_t kMerges = std::size_t{1} << 20U;
+// Its added tokens with those of the files beside it. Models that speak add one for each of 65,536 sounds.
+inline constexpr std::size_t kAddedTokens = std::size_t{1} << 17U;
 
 // Reading a tokenizer's components and added tokens. Vocabulary and merges are read before, in linear time.
 inline constexpr BudgetLimits kTokenizerReading{

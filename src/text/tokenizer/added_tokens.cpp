@@ -16,6 +16,14 @@ namespace {
 // What a token takes in all tables, beside its texts.
 constexpr std::size_t kTokenBytes = 400;
 
+Error too_many(const std::string& file, const std::string& where) {
+  return {.code = "tokenizer.limit",
+          .file = file,
+          .where = where,
+          .wanted = fmt::format("at most {} added tokens", kAddedTokens),
+          .found = "more"};
+}
+
 std::size_t previous_character(std::string_view text, std::size_t end) {
   std::size_t at = end - 1;
   while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) --at;
@@ -40,6 +48,7 @@ Result<std::vector<std::pair<std::int32_t, AddedToken>>> read_added_tokens(const
     return Error{
         .code = "config.type", .file = file, .where = pointer, .wanted = "an array", .found = json.type_name()};
   }
+  if (json.size() > kAddedTokens) return too_many(file, pointer);
   for (std::size_t i = 0; i < json.size(); ++i) {
     const std::string where = fmt::format("{}/{}", pointer, i);
     if (!json[i].is_object()) {
@@ -67,6 +76,7 @@ Result<> AddedTokens::place(std::int32_t id, const AddedToken& token, const Norm
     return unsupported("", "", fmt::format("special tokens of at most {} bytes", kTokenizerTextBytes),
                        fmt::format("{} bytes", size));
   };
+  if (ids_.size() >= kAddedTokens && !ids_.contains(token.content)) return too_many("", token.content.substr(0, 80));
   if (token.content.size() > kTokenizerTextBytes) return too_long(token.content.size());
   if (!searcher.pass(token.content.size(), 4 * token.content.size() + kTokenBytes)) return searcher.limit();
   Token placed{token, token.content};

@@ -22,7 +22,7 @@
 namespace moracle {
 
 // The added tokens of a tokenizer.json, each with the id that the file writes. Errors: "config.*", "tokenizer.id",
-// "tokenizer.unsupported" (a text of more than 4096 bytes).
+// "tokenizer.unsupported" (a text of more than 4096 bytes), "tokenizer.limit" (more than kAddedTokens).
 Result<std::vector<std::pair<std::int32_t, AddedToken>>> read_added_tokens(const Json& json, const std::string& file,
                                                                            const std::string& pointer);
 

@@ -164,6 +164,22 @@ TEST(TokenizerLimits, AddedTokensAreFoundInOnePass) {
             "tokenizer.limit");
 }
 
+TEST(TokenizerLimits, AddedTokensAreCounted) {
+  Json many = Json::array();
+  for (std::size_t i = 0; i < kAddedTokens; ++i) {
+    const auto number = static_cast<std::int32_t>(i);
+    many.push_back(added(10 + number, "t" + std::to_string(number)));
+  }
+  const auto tell = [&] {
+    const auto tokenizer = Tokenizer::from_json(with({{"added_tokens", many}}), "tokenizer.json");
+    return tokenizer.ok() ? std::string() : tokenizer.error().message();
+  };
+  // A busy machine may spend the budget of time instead.
+  EXPECT_EQ(tell().find("at most"), std::string::npos) << tell();
+  many.push_back(added(5, "more"));
+  EXPECT_EQ(tell(), "tokenizer.json: /added_tokens: wanted at most 131072 added tokens, found more [tokenizer.limit]");
+}
+
 TEST(TokenizerLimits, DecodersEnd) {
   const auto tokenizer =
       Tokenizer::from_json(with(decoders(times(40, replace({{"String", "a"}}, "aa")))), "tokenizer.json");
