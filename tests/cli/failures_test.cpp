@@ -204,7 +204,7 @@ TEST_F(CliTest, FewerThreadsThanAskedForAreAWarning) {
 // The error has a code, and says what the memory was for and which limit was met.
 TEST_F(CliTest, MemoryThatRunsOutIsOneError) {
   bool refused = false;
-  for (const std::uint64_t mib : {24, 32, 48, 64, 96, 128, 192}) {
+  for (const std::uint64_t mib : {24U, 32U, 48U, 64U, 96U, 128U, 192U}) {
     const RunOutcome outcome =
         moracle_run({"run", model_path(), "-p", "x", "-n", "2", "--threads", "1"}, {.address_space = mib << 20U});
     if (outcome.code == 0 || outcome.code == 127) continue;  // enough, or too little to start a program at all
