@@ -347,7 +347,7 @@ TEST(CDense, WalksAllOtherTensors) {
       moracle_tensor tensor{};
       tensor.size = sizeof tensor;
       moracle_status status = MORACLE_OK;
-      for (std::size_t count = 0; (status = moracle_dense_next(walk, &tensor, nullptr)) == MORACLE_OK; ++count) {
+      while ((status = moracle_dense_next(walk, &tensor, nullptr)) == MORACLE_OK) {
         while (modules[at].kind == "experts") ++at;
         EXPECT_EQ(std::string(tensor.name), modules[at].name + ".weight");
         const auto* const stored = (*files)->find(tensor.name);
