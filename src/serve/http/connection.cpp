@@ -441,8 +441,10 @@ void Connection::close(std::string_view cause) {
   gone(cause);
 }
 
+// Who has just connected is about to ask, and is told of the drain.
 void Connection::drain() {
-  if (state_ == State::idle) close("shutdown");
+  const bool asked = exchange_ > 1;
+  if (state_ == State::idle && asked) close("shutdown");
 }
 
 void Connection::tick(Clock::time_point now) {

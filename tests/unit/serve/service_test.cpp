@@ -291,6 +291,7 @@ TEST_F(ServeTest, DrainingTakesNothingNewAndFinishesTheRest) {
   HttpClient busy(port_);
   busy.send(post_text("/v1/completions", R"({"prompt": "a b c", "max_tokens": 30})"));
   ASSERT_TRUE(reaches("open_requests", 1));
+  HttpClient early(port_);  // has asked nothing yet
   HttpClient other(port_);
   other.send(get_text("/health"));
   EXPECT_EQ(other.answer().status, 200);
@@ -299,6 +300,8 @@ TEST_F(ServeTest, DrainingTakesNothingNewAndFinishesTheRest) {
     server_->drain();
   });
   EXPECT_EQ(other.receive(3000), "");
+  early.send(get_text("/health"));
+  EXPECT_EQ(early.answer().status, 503);
   const HttpAnswer late = post("/v1/completions", R"({"prompt": "a b c"})");
   EXPECT_EQ(late.status, 503);
   EXPECT_TRUE(late.has("Connection: close"));
