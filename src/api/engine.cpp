@@ -1,8 +1,6 @@
 // The C interface of the engine.
 #include "api/engine.h"
 
-#include <atomic>
-
 #include "api/documents.h"
 #include "base/printable.h"
 #include "device/place.h"
@@ -34,15 +32,17 @@ Result<std::shared_ptr<OpenEngine>> open(const std::string& folder, const moracl
   session.threads = options.threads;
   Json decision;
   session.on_plan = [&](const LoadPlan& plan) { decision = explain_plan_json(plan, machine); };
-  std::atomic<bool> stopped{false};
+  bool stopped = false;
   if (options.on_progress != nullptr) {
     session.on_progress = [&](const LoadProgress& progress) {
-      if (options.on_progress(options.context, progress.bytes_done, progress.bytes_total) != 0) stopped = true;
+      stopped = options.on_progress(options.context, progress.bytes_done, progress.bytes_total) != 0;
+      return !stopped;
     };
   }
-  MORACLE_ASSIGN(auto opened, Session::open(session));
+  auto opened = Session::open(session);
   if (stopped) return Error{.code = "call.interrupted", .where = "open", .found = "on_progress asked to stop"};
-  return std::make_shared<OpenEngine>(std::move(opened), session.policy, std::move(decision));
+  if (!opened.ok()) return std::move(opened).error();
+  return std::make_shared<OpenEngine>(std::move(opened).value(), session.policy, std::move(decision));
 }
 
 Json engine_json(Session& session) {

@@ -29,11 +29,6 @@ std::optional<std::int64_t> to_integer(const std::string& text) {
   return value;
 }
 
-[[noreturn]] void leave_load(Console& console) {
-  console.note("\nmoracle: interrupted while loading\n");
-  _exit(interrupt_exit_code());
-}
-
 }  // namespace
 
 CLI::Validator whole_number(std::int64_t low, std::int64_t high) {
@@ -198,14 +193,13 @@ Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, const Open
     if (opening.on_plan) opening.on_plan(plan);
   };
   options.on_progress = [&console, &opening](const LoadProgress& progress) {
-    if (interrupted()) leave_load(console);
     if (opening.on_progress) opening.on_progress(progress);
     console.progress("loading", static_cast<double>(progress.bytes_done), static_cast<double>(progress.bytes_total),
                      Console::Unit::bytes);
+    return !interrupted();
   };
   auto session = Session::open(options);
   console.end_progress();
-  if (interrupted()) leave_load(console);
   return session;
 }
 

@@ -34,7 +34,7 @@ struct SessionOptions {
   std::function<Result<>(const ModelText&)> on_text{};
   std::function<void(const std::string&)> on_warning{};    // about small files and threads; may be empty
   std::function<void(const LoadPlan&)> on_plan{};          // before the weights are read; may be empty
-  std::function<void(const LoadProgress&)> on_progress{};  // may be empty; called from several threads
+  std::function<bool(const LoadProgress&)> on_progress{};  // whether to go on, else "interrupted"; may be empty
   bool generates = true;                                   // false: settings() are not made
   GenerationChoice choice{};                               // of one that generates
   bool measure_rates = false;  // what LoadTime says of the machine, before the weights are read

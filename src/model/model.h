@@ -201,7 +201,7 @@ class Model {
 };
 
 struct LoadOptions {
-  std::function<void(const LoadProgress&)> progress{};  // may be empty
+  std::function<bool(const LoadProgress&)> progress{};  // whether to go on, else "interrupted"; may be empty
   std::optional<KvType> kv{};                           // empty: kv_type()
   // Bytes for the states of all sequences; 0: nine tenths of the machine's memory less the weights, and no more than 64
   // sequences of full length take.

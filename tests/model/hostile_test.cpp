@@ -239,12 +239,20 @@ TEST(Plan, ReportsEveryModule) {
 
   ThreadPool pool(2);
   std::vector<LoadProgress> seen;
-  auto model = load_model(**made, pool, {.progress = [&](const LoadProgress& progress) { seen.push_back(progress); }});
+  auto model = load_model(**made, pool, {.progress = [&](const LoadProgress& progress) {
+    seen.push_back(progress);
+    return true;
+  }});
   ASSERT_TRUE(model.ok()) << model.error().message();
   ASSERT_FALSE(seen.empty());
   EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end(),
                              [](const auto& a, const auto& b) { return a.bytes_done < b.bytes_done; }));
   EXPECT_EQ(seen.back().bytes_done, seen.back().bytes_total);
+
+  int asked = 0;
+  EXPECT_EQ(load_model(**made, pool, {.progress = [&](const LoadProgress&) { return ++asked < 3; }}).error().code,
+            "interrupted");
+  EXPECT_EQ(asked, 3);
 }
 
 TEST(Plan, FileThatChangesDuringTheLoadIsRefused) {

@@ -26,7 +26,7 @@ class PackedModules final : public ModuleSource {
     MORACLE_ASSIGN(Embedding embedding, Embedding::load(weight, pool_));
     const bool tied = plan_.spec().head.path.empty();  // then the head still has to read it
     if (!tied) weight.release();
-    advance(index);
+    MORACLE_TRY(advance(index));
     return embedding;
   }
 
@@ -44,7 +44,7 @@ class PackedModules final : public ModuleSource {
     for (const auto& expert : experts.experts) {
       for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down}) linear->weight->release();
     }
-    advance(index);
+    MORACLE_TRY(advance(index));
     return packed;
   }
 
@@ -54,7 +54,7 @@ class PackedModules final : public ModuleSource {
     Router router{.weight = {}, .bias = stored.bias};
     MORACLE_ASSIGN(router.weight, dequantize(*stored.weight));
     stored.weight->release();
-    advance(index);
+    MORACLE_TRY(advance(index));
     return router;
   }
 
@@ -64,14 +64,14 @@ class PackedModules final : public ModuleSource {
     MORACLE_ASSIGN(LatentProjection projection,
                    LatentProjection::load(linear, spec.heads, spec.nope, spec.value, pool_));
     linear.weight->release();
-    advance(index);
+    MORACLE_TRY(advance(index));
     return projection;
   }
 
   Result<std::vector<float>> floats(const std::string& module, std::int64_t) override {
     const std::size_t index = plan_.index_of(module);
     MORACLE_ASSIGN(std::vector<float> values, read_floats(*plan_.opened(index).tensor));
-    advance(index);
+    MORACLE_TRY(advance(index));
     return values;
   }
 
@@ -92,7 +92,7 @@ class PackedModules final : public ModuleSource {
     const KernelImplementation* const kernel = find_implementation(plan_.opened(index).winner->id);
     MORACLE_ASSIGN(std::unique_ptr<PackedLinear> packed, kernel->pack_linear(linear, {.pool = pool_, .head = head}));
     linear.weight->release();
-    advance(index);
+    MORACLE_TRY(advance(index));
     return packed;
   }
 
@@ -106,10 +106,12 @@ class PackedModules final : public ModuleSource {
                  .advice = "desc_act or actorder in quantization_config tells of it"};
   }
 
-  void advance(std::size_t module) {
+  // Error: "interrupted".
+  Result<> advance(std::size_t module) {
     prefetcher_.packed(module);
     progress_.bytes_done += plan_.modules()[module].bytes;
-    if (options_.progress) options_.progress(progress_);
+    if (!options_.progress || options_.progress(progress_)) return Ok{};
+    return Error{.code = "interrupted", .found = "a load under way"};
   }
 
   const Plan& plan_;

@@ -107,10 +107,14 @@ TEST_F(CDevices, AreNoMembersOfEarlierStructs) {
 
 TEST_F(CDevices, LoadsEndWhereProgressSaysSo) {
   auto options = on(nullptr);
-  options.on_progress = [](void* /*context*/, std::uint64_t /*done*/, std::uint64_t /*total*/) -> std::int32_t {
+  int calls = 0;
+  options.context = &calls;
+  options.on_progress = [](void* context, std::uint64_t /*done*/, std::uint64_t /*total*/) -> std::int32_t {
+    ++*static_cast<int*>(context);
     return 1;
   };
   EXPECT_EQ(code_of_engine(MORACLE_INTERRUPTED, options), "call.interrupted");
+  EXPECT_EQ(calls, 1);
 }
 
 }  // namespace
