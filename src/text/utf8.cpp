@@ -70,9 +70,8 @@ Result<> check_utf8(std::string_view text) {
 }
 
 std::size_t find_bytes(std::string_view text, std::string_view wanted, std::size_t from) {
-  // memmem is linear, where string_view::find may compare all of `wanted` at every place. A checked build looks at all
-  // that it is given each time, so it is given a window.
-  // Its making ready is most of the work in a short text.
+  // memmem is linear, where string_view::find may compare all of `wanted` at every place; in a short text it would do
+  // little but make ready. A checked build looks at all that it is given each time, so it is given a window.
   constexpr std::size_t kShort = 64;
   if (text.size() <= kShort) return text.find(wanted, from);
   constexpr std::size_t kWindow = 4096;
