@@ -55,24 +55,27 @@ __device__ __forceinline__ int list_rows(const ExpertsArgs& args, int rows, int 
   __syncthreads();
   int first = through - rows;
   for (int warp = 0; warp < e / 32; ++warp) first += warps[warp];
-  // An expert's rows in as few tiles as can be, alike but for the last.
+  // An expert's rows in as few tiles as can be, of one width or, the first ones, a step wider.
   const int tiles = (rows + most_rows - 1) / most_rows;
-  const int width = tiles == 0 ? 0 : ((rows + tiles - 1) / tiles + kWidthStep - 1) / kWidthStep * kWidthStep;
-  const int last = rows - (tiles - 1) * width;
-  const int last_width = tiles == 0 ? 0 : (last + kWidthStep - 1) / kWidthStep * kWidthStep;
+  const int steps = (rows + kWidthStep - 1) / kWidthStep;
+  const int narrow = tiles == 0 ? 0 : steps / tiles;  // steps
+  const int wider = tiles == 0 ? 0 : steps % tiles;   // tiles
   // Where tiles of one width stand among them is left to chance, which no bit depends on.
-  const int at_width = kWidths - width / kWidthStep;
-  const int at_last = kWidths - last_width / kWidthStep;
-  int place = tiles > 1 ? atomicAdd(&of_width[at_width], tiles - 1) : 0;
-  int last_place = tiles > 0 ? atomicAdd(&of_width[at_last], 1) : 0;
+  const int at_narrow = kWidths - narrow;
+  int place = tiles > 0 ? atomicAdd(&of_width[at_narrow], tiles - wider) : 0;
+  int wide_place = wider > 0 ? atomicAdd(&of_width[at_narrow - 1], wider) : 0;
   __syncthreads();
   for (int w = 0; w < kWidths; ++w) {
-    if (w < at_width) place += of_width[w];
-    if (w < at_last) last_place += of_width[w];
+    if (w < at_narrow) place += of_width[w];
+    if (w < at_narrow - 1) wide_place += of_width[w];
   }
   auto* const list = reinterpret_cast<RowTile*>(args.tiles + 4);
-  for (int i = 0; i + 1 < tiles; ++i) list[place + i] = {e, first + i * width, width, width};
-  if (tiles > 0) list[last_place] = {e, first + (tiles - 1) * width, last, last_width};
+  int before = 0;
+  for (int i = 0; i < tiles; ++i) {
+    const int width = (i < wider ? narrow + 1 : narrow) * kWidthStep;
+    list[i < wider ? wide_place + i : place + i - wider] = {e, first + before, min(width, rows - before), width};
+    before += width;
+  }
   if (e < args.experts) args.offsets[e] = first;
   if (e + 1 == args.experts) args.offsets[e + 1] = first + rows;
   if (e == 0) {
