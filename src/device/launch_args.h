@@ -14,7 +14,8 @@ enum class DeviceCode : std::int32_t { int4, int8, e2m1, e4m3, bf16, f16, f32 };
 enum class DeviceScale : std::int32_t { none, f32, f16, bf16, e4m3, e8m0 };
 
 // Weights in records, which the kernels that stream them read (kernels/cuda/decode/records.h). `row`: one scale a row,
-// in f32. `split`: a scale of 128 columns as the sum of two bf16 numbers.
+// in f32. `split`: a scale of 128 columns as the sum of two bf16 numbers. mxfp4_row: scales as steps under one of the
+// row, so that E4M3 holds codes times their steps.
 enum class RecordKind : std::int32_t {
   none,  // rows one after the other
   int4_bf16,
@@ -24,6 +25,7 @@ enum class RecordKind : std::int32_t {
   e4m3_row,
   e4m3_split,
   mxfp4,
+  mxfp4_row,
   nvfp4,
   bf16
 };

@@ -128,8 +128,9 @@ inline constexpr KernelCard kCardSm90StreamFp8 = sm90_stream_card(
 inline constexpr KernelCard kCardSm90StreamFp8Block =
     sm90_stream_card("cuda.sm90.stream-fp8-block", streamed::kFp8Block, 128,
                      "E4M3 weights under scales of 128 columns streamed, multiplied as bf16 or as E4M3");
-inline constexpr KernelCard kCardSm90StreamMxfp4 = sm90_stream_card(
-    "cuda.sm90.stream-mxfp4", schemes::kMxfp4, 64, "E2M1 weights under E8M0 scales streamed, multiplied as bf16");
+inline constexpr KernelCard kCardSm90StreamMxfp4 =
+    sm90_stream_card("cuda.sm90.stream-mxfp4", schemes::kMxfp4, 64,
+                     "E2M1 weights under E8M0 scales streamed, multiplied as bf16 or as E4M3");
 inline constexpr KernelCard kCardSm90StreamNvfp4 = sm90_stream_card(
     "cuda.sm90.stream-nvfp4", schemes::kNvfp4, 64, "E2M1 weights under E4M3 scales streamed, multiplied as bf16");
 inline constexpr KernelCard kCardSm90StreamBf16 =

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include "base/checked.h"
 #include "base/generic/count.h"
@@ -32,6 +33,14 @@ Result<GateArgs> gate_args(const ActivationSpec& spec) {
                    .wanted = "silu, gelu_tanh, swigluoai or swiglustep",
                    .found = std::string(to_string(spec.fn))};
   }
+}
+
+// Whether gate and up of every expert have the input scale of the first.
+bool one_input_scale(const CanonicalExperts& experts) {
+  const std::optional<float> first = experts.experts.front().gate.input_scale;
+  return std::all_of(experts.experts.begin(), experts.experts.end(), [&](const CanonicalExperts::Expert& expert) {
+    return expert.gate.input_scale == first && expert.up.input_scale == first;
+  });
 }
 
 // Forms of the layer's input that gate and up see; see ExpertsArgs::planes.
@@ -154,12 +163,13 @@ std::string_view kernel_name(DeviceCode code) {
 // How the weights of a layer lie, and what writes an expert.
 struct Layout {
   PackForm form;
-  bool records;
+  RecordKind records;  // none: rows one after the other
 };
 
 Result<ExpertsArgs> lay_out_experts(const CanonicalExperts& experts, const Layout& layout) {
   const auto experts_count = std::ssize(experts.experts);
-  const std::int64_t most = layout.records ? kDecodeExperts : kMostExperts;
+  const bool records = layout.records != RecordKind::none;
+  const std::int64_t most = records ? kDecodeExperts : kMostExperts;
   if (experts_count < 1 || experts_count > most) {
     return Error{.code = "shape",
                  .where = experts.name,
@@ -181,8 +191,8 @@ Result<ExpertsArgs> lay_out_experts(const CanonicalExperts& experts, const Layou
                .scale = layout.form.scale,
                .input = layout.form.input,
                .records = RecordKind::none};
-  if (layout.records) {
-    MORACLE_TRY(lay_out_records(experts, layout.form, parts, args));
+  if (records) {
+    MORACLE_TRY(lay_out_records(experts, layout.form, layout.records, parts, args));
   } else {
     const CanonicalExperts::Expert& first = experts.experts.front();
     std::uint64_t end = 0;
@@ -193,32 +203,30 @@ Result<ExpertsArgs> lay_out_experts(const CanonicalExperts& experts, const Layou
   }
   args.experts = narrow<std::int32_t>(experts_count);
   args.planes = planes_of(experts, layout.form, parts.order);
+  // Kernels that stream quantize a token once where its experts agree on the scale.
+  if (records && one_input_scale(experts)) args.planes = 0;
   return args;
 }
 
 Result<> write_expert(const CanonicalExperts::Expert& expert, const Layout& layout, const ExpertsArgs& args,
                       std::span<std::byte> block) {
-  if (layout.records) return pack_records(expert, args, block);
+  if (layout.records != RecordKind::none) return pack_records(expert, args, block);
   MORACLE_TRY(pack_matrix(expert.gate, layout.form, args.gate, block));
   MORACLE_TRY(pack_matrix(expert.up, layout.form, args.up, block));
   return pack_matrix(expert.down, layout.form, args.down, block);
 }
 
-Result<std::unique_ptr<PackedExperts>> pack(const CanonicalExperts& experts, const PackOptions& options, bool records) {
-  MORACLE_ASSIGN(const PackForm form, form_of(experts.scheme));
-  // Gate and up share a tile, so that they see the same inputs: where each has an input scale of its own, rows lie one
-  // after the other.
-  const Layout layout{form, records && planes_of(experts, form, false) < 2};
+Result<std::unique_ptr<PackedExperts>> pack(const CanonicalExperts& experts, const PackOptions& options,
+                                            const Layout& layout) {
   MORACLE_ASSIGN(ExpertsArgs args, lay_out_experts(experts, layout));
   MORACLE_ASSIGN(args.activation, gate_args(options.activation));
-  if (options.layout_only) {
-    return std::unique_ptr<PackedExperts>(std::make_unique<Experts>(nullptr, args, kernel_name(form.code)));
-  }
+  const std::string_view kernel = kernel_name(layout.form.code);
+  if (options.layout_only) return std::unique_ptr<PackedExperts>(std::make_unique<Experts>(nullptr, args, kernel));
   MORACLE_ASSIGN(std::shared_ptr<Device> device, device_of(options.device));
-  if (layout.records) {
+  if (layout.records != RecordKind::none) {
     MORACLE_ASSIGN(args.state, device->kernel_state(kDecodeStateBytes));
   }
-  auto packed = std::make_unique<Experts>(device, args, kernel_name(form.code));
+  auto packed = std::make_unique<Experts>(device, args, kernel);
   const auto write = [&](std::int64_t e, std::span<std::byte> block) -> Result<> {
     Result<> written = write_expert(experts.experts[count(e)], layout, args, block);
     if (written.ok() || !written.error().where.empty()) return written;
@@ -234,12 +242,21 @@ Result<std::unique_ptr<PackedExperts>> pack(const CanonicalExperts& experts, con
 }  // namespace
 
 Result<std::unique_ptr<PackedExperts>> pack_experts(const CanonicalExperts& experts, const PackOptions& options) {
-  return pack(experts, options, false);
+  MORACLE_ASSIGN(const PackForm form, form_of(experts.scheme));
+  return pack(experts, options, {form, RecordKind::none});
 }
 
 Result<std::unique_ptr<PackedExperts>> pack_streamed_experts(const CanonicalExperts& experts,
                                                              const PackOptions& options) {
-  return pack(experts, options, true);
+  MORACLE_ASSIGN(const PackForm form, form_of(experts.scheme));
+  // Gate and up share a tile, so that they see the same inputs: where each has an input scale of its own, rows lie one
+  // after the other.
+  if (planes_of(experts, form, false) == 2) return pack(experts, options, {form, RecordKind::none});
+  MORACLE_ASSIGN(const RecordKind kind, record_kind(experts, form));
+  auto packed = pack(experts, options, {form, kind});
+  if (kind == RecordKind::mxfp4_row && !packed.ok() && packed.error().code == kFarScales)
+    return pack(experts, options, {form, RecordKind::mxfp4});
+  return packed;
 }
 
 }  // namespace moracle::cuda

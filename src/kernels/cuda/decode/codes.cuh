@@ -74,34 +74,43 @@ struct StreamedInt4 {
   }
 };
 
-// E2M1 as 2^-126 of the number, of which inputs give back 2^64 and sums the rest. A scale covers 32 columns.
+// E2M1 as 2^-126 of the number, of which inputs give back 2^64 and sums the rest; in nibbles as the number itself, in
+// f16 as its inputs are. A scale covers 32 columns.
+template <RecordKind kKind_>
 struct StreamedE2m1 {
-  static constexpr RecordKind kKind = RecordKind::mxfp4;
+  static constexpr RecordKind kKind = kKind_;
+  static constexpr bool kNibbles = record_form(kKind).nibbles;
   static constexpr bool kStartsAtSum = false;
   static constexpr bool kInputGroups = false;
-  static constexpr float kOutputFactor = 0x1p62F;
+  static constexpr float kOutputFactor = kNibbles ? 1.0F : 0x1p62F;
 
   // `scales` a byte each: of row g two groups, of row g + 8 two groups.
   static __device__ __forceinline__ void add_pair(float (&sums)[4], const uint4 (&held)[1], uint2 both, uint4 low,
                                                   uint4 high, float2 /*start*/) {
     const uint4 words = held[0];
     const std::uint32_t scales = both.x;
-    std::uint32_t a[4];
     float d[4] = {};
-    decode_e2m1(a, words.x);
-    multiply(d, a, low.x, low.y);
-    decode_e2m1(a, words.y);
-    multiply(d, a, low.z, low.w);
+    add_products(d, words.x, low.x, low.y);
+    add_products(d, words.y, low.z, low.w);
     add_scaled(sums, d, scales << 23, scales << 7);
     float e[4] = {};
-    decode_e2m1(a, words.z);
-    multiply(e, a, high.x, high.y);
-    decode_e2m1(a, words.w);
-    multiply(e, a, high.z, high.w);
+    add_products(e, words.z, high.x, high.y);
+    add_products(e, words.w, high.z, high.w);
     add_scaled(sums, e, scales << 15, scales >> 1);
   }
 
  private:
+  static __device__ __forceinline__ void add_products(float (&d)[4], std::uint32_t word, std::uint32_t b0,
+                                                      std::uint32_t b1) {
+    std::uint32_t a[4];
+    if constexpr (kNibbles) {
+      decode_nibbles(a, word);
+      multiply_halves(d, a, b0, b1);
+    } else {
+      decode_e2m1(a, word);
+      multiply(d, a, b0, b1);
+    }
+  }
   static __device__ __forceinline__ void add_scaled(float (&sums)[4], const float (&d)[4], std::uint32_t upper,
                                                     std::uint32_t lower) {
     const float up = __uint_as_float(upper & 0x7F800000U);

@@ -38,7 +38,8 @@ struct HeldInputs {
   }
   static __device__ __forceinline__ std::uint32_t rounded(float first, float second, float inverse) {
     constexpr float kFactor = Plan::kInputFactor;
-    if constexpr (Rows::kStored) return numbers_of<Plan::kInput>(first * inverse, second * inverse, kFactor);
+    constexpr bool kHalves = record_form(Code::kKind).nibbles;  // StreamedE2m1
+    if constexpr (Rows::kStored) return numbers_of<Plan::kInput, kHalves>(first * inverse, second * inverse, kFactor);
     return bf16_pair(first * kFactor, second * kFactor);
   }
 

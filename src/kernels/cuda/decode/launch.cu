@@ -33,7 +33,7 @@ Launch instance_of(const ExpertsArgs& args) {
       {RecordKind::e4m3_split, InputKind::e4m3_group, 2048, 768, stream_e4m3_split_groups_2048x768},
       {RecordKind::mxfp4, InputKind::bf16, 2048, 768, stream_mxfp4_2048x768},
       {RecordKind::mxfp4, InputKind::bf16, 2880, 2880, stream_mxfp4_2880x2880},
-      {RecordKind::mxfp4, InputKind::e4m3_tensor, 2880, 2880, stream_mxfp4_stored_2880x2880},
+      {RecordKind::mxfp4_row, InputKind::e4m3_tensor, 2880, 2880, stream_mxfp4_row_stored_2880x2880},
       {RecordKind::nvfp4, InputKind::bf16, 2048, 768, stream_nvfp4_2048x768},
       {RecordKind::bf16, InputKind::bf16, 2048, 768, stream_bf16_2048x768}};
   for (const Instance& instance : kInstances) {

@@ -1,6 +1,7 @@
 #include "kernels/cuda/decode/pack_records.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -89,7 +90,7 @@ class RecordWriter {
         std::uint32_t word = 0;
         std::byte* const to = words + word_step(form_, place, i);
         std::memcpy(&word, to, sizeof word);
-        word |= code_bits(form_.code, code, place);
+        word |= code_bits(form_, code, place);
         std::memcpy(to, &word, sizeof word);
       }
     }
@@ -102,6 +103,7 @@ class RecordWriter {
 
   Result<> write_scales(const MatrixPanel& panel, std::int64_t from, int row) {
     if (form_.code == DeviceCode::bf16) return Ok{};
+    if (kind_ == RecordKind::mxfp4_row) return write_steps(panel, from, row);
     const std::int64_t groups = spec_.groups;
     if (form_.row_scales) {
       // A scale a row, or what the scales of its groups share.
@@ -118,6 +120,38 @@ class RecordWriter {
       scales_[static_cast<std::size_t>(group)] = value;
       MORACLE_TRY(check(value));
       write_scale(value, at(scale_offset(form_, to_.records, row, group * to_.group)));
+    }
+    return Ok{};
+  }
+  // Scales as steps under the largest of the row. Those of groups without a number are free.
+  Result<> write_steps(const MatrixPanel& panel, std::int64_t from, int row) {
+    int most = 0;  // exponents, as E8M0 counts them
+    int least = 255;
+    std::vector<int> exponents(scales_.size(), -1);
+    for (int group = 0; group < to_.groups; ++group) {
+      const float value = panel.scales[static_cast<std::size_t>(from * spec_.groups + group)];
+      scales_[static_cast<std::size_t>(group)] = value;
+      MORACLE_TRY(check(value));
+      const auto first = panel.codes.begin() + from * to_.cols + group * std::int64_t{to_.group};
+      if (std::all_of(first, first + to_.group, [](std::uint8_t code) { return (code & 7U) == 0; })) continue;
+      const int exponent = encode_e8m0(value);
+      exponents[static_cast<std::size_t>(group)] = exponent;
+      most = std::max(most, exponent);
+      least = std::min(least, exponent);
+    }
+    if (most - least >= kE4m3Steps) {
+      return Error{.code = std::string(kFarScales),
+                   .where = {},
+                   .wanted = "scales of a row within a factor of 2^" + std::to_string(kE4m3Steps - 1),
+                   .found = "a factor of 2^" + std::to_string(most - least)};
+    }
+    const float of_row = std::ldexp(1.0F, most - kE4m3Steps - kE4m3StepBias);
+    for (int column = 0; column < to_.cols; column += to_.records.columns)
+      std::memcpy(at(row_scale_offset(to_.records, row, column)), &of_row, sizeof of_row);
+    for (int group = 0; group < to_.groups; ++group) {
+      const int exponent = std::max(exponents[static_cast<std::size_t>(group)], most - kE4m3Steps + 1);
+      *at(scale_offset(form_, to_.records, row, group * to_.group)) =
+          static_cast<std::byte>(exponent - most + kE4m3Steps + kE4m3StepBias);
     }
     return Ok{};
   }
@@ -155,7 +189,7 @@ class RecordWriter {
 };
 
 // The records that hold a scheme's weights; none: there are none.
-RecordKind record_kind(const PackForm& form, const MatrixSpec& spec) {
+RecordKind kind_of(const PackForm& form, const MatrixSpec& spec) {
   const Granularity::Kind granularity = spec.key.granularity.kind;
   const bool whole = granularity == Granularity::Kind::channel || granularity == Granularity::Kind::tensor;
   if (spec.key.quantized() && !spec.key.symmetric) return RecordKind::none;
@@ -172,7 +206,10 @@ RecordKind record_kind(const PackForm& form, const MatrixSpec& spec) {
       if (whole) return RecordKind::e4m3_row;
       return spec.group_cols == 128 ? RecordKind::e4m3_split : RecordKind::none;
     case DeviceCode::e2m1:
-      if (form.scale == DeviceScale::e8m0 && spec.group_cols == 32) return RecordKind::mxfp4;
+      if (form.scale == DeviceScale::e8m0 && spec.group_cols == 32) {
+        const bool e4m3 = form.input == InputKind::e4m3_tensor || form.input == InputKind::e4m3_token;
+        return e4m3 ? RecordKind::mxfp4_row : RecordKind::mxfp4;
+      }
       return form.scale == DeviceScale::e4m3 && spec.group_cols == 16 ? RecordKind::nvfp4 : RecordKind::none;
     case DeviceCode::bf16:
       return RecordKind::bf16;
@@ -183,18 +220,25 @@ RecordKind record_kind(const PackForm& form, const MatrixSpec& spec) {
   return RecordKind::none;
 }
 
+Error not_in_records(const CanonicalExperts& experts) {
+  return {.code = "quant.unsupported",
+          .where = experts.name,
+          .wanted = "a scheme of a card of backend sm90-stream",
+          .found = to_string(experts.scheme)};
+}
+
 }  // namespace
 
-Result<> lay_out_records(const CanonicalExperts& experts, const PackForm& form, const MatrixParts& parts,
-                         ExpertsArgs& args) {
-  const RecordKind kind = record_kind(form, experts.experts.front().gate.weight->spec());
+Result<RecordKind> record_kind(const CanonicalExperts& experts, const PackForm& form) {
+  const RecordKind kind = kind_of(form, experts.experts.front().gate.weight->spec());
+  if (kind == RecordKind::none) return not_in_records(experts);
+  return kind;
+}
+
+Result<> lay_out_records(const CanonicalExperts& experts, const PackForm& form, RecordKind kind,
+                         const MatrixParts& parts, ExpertsArgs& args) {
   const RecordForm record = record_form(kind);
-  if (kind == RecordKind::none || parts.order || (parts.bias && !record.bias)) {
-    return Error{.code = "quant.unsupported",
-                 .where = experts.name,
-                 .wanted = "a scheme of a card of backend sm90-stream",
-                 .found = to_string(experts.scheme)};
-  }
+  if (parts.order || (parts.bias && !record.bias)) return not_in_records(experts);
   const int step = record_step(record);
   if (experts.hidden % step != 0 || experts.intermediate % step != 0) {
     return Error{.code = "shape",

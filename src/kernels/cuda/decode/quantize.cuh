@@ -10,15 +10,15 @@
 
 namespace moracle::cuda {
 
-// Numbers of the codes of two values over their scale, times `factor`, a power of two. What is no number stays so.
-template <InputKind kInput>
+// Numbers of the codes of two values over their scale, times `factor`, a power of two: in bf16, or E4M3's in f16 as
+// they are. What is no number stays so.
+template <InputKind kInput, bool kHalves = false>
 __device__ __forceinline__ std::uint32_t numbers_of(float first, float second, float factor) {
   static_assert(kInput != InputKind::int8_tensor, "values may lie beyond the codes");
   if constexpr (kInput == InputKind::int8_token) return bf16_pair(rintf(first) * factor, rintf(second) * factor);
-  std::uint16_t codes = 0;
   std::uint32_t halves = 0;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(second), "f"(first));
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(codes));
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<std::uint16_t>(e4m3_pair(first, second))));
+  if constexpr (kHalves) return halves;
   const float2 two = __half22float2(*reinterpret_cast<const __half2*>(&halves));
   return bf16_pair(two.x * factor, two.y * factor);
 }

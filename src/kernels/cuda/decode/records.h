@@ -28,6 +28,7 @@ struct RecordForm {
   int most_columns;    // of a record
   float input_factor;  // of inputs
   float code_factor;   // of scales; both together give back what codes lack
+  bool nibbles;        // E2M1's codes lie as a lookup by bytes takes them
 };
 // E2M1 becomes a bf16 number whose exponent counts from 1, 2^-126 of its value, E4M3 one of 2^-120: exact, by shifts.
 // Inputs are 2^64 of theirs, so that no product leaves f32.
@@ -35,24 +36,26 @@ constexpr RecordForm record_form(RecordKind kind) {
   switch (kind) {
     case RecordKind::int4_bf16:
     case RecordKind::int4_f16:
-      return {DeviceCode::int4, 128, 2, false, false, 1024, 1.0F, 1.0F};
+      return {DeviceCode::int4, 128, 2, false, false, 1024, 1.0F, 1.0F, false};
     case RecordKind::int8_row:
-      return {DeviceCode::int8, 0, 0, true, true, 512, 1.0F, 1.0F};
+      return {DeviceCode::int8, 0, 0, true, true, 512, 1.0F, 1.0F, false};
     case RecordKind::int8_split:
-      return {DeviceCode::int8, 128, 4, false, true, 512, 1.0F, 1.0F};
+      return {DeviceCode::int8, 128, 4, false, true, 512, 1.0F, 1.0F, false};
     case RecordKind::e4m3_row:
-      return {DeviceCode::e4m3, 0, 0, true, true, 512, 0x1p64F, 0x1p56F};
+      return {DeviceCode::e4m3, 0, 0, true, true, 512, 0x1p64F, 0x1p56F, false};
     case RecordKind::e4m3_split:
-      return {DeviceCode::e4m3, 128, 4, false, true, 512, 0x1p64F, 0x1p56F};
+      return {DeviceCode::e4m3, 128, 4, false, true, 512, 0x1p64F, 0x1p56F, false};
     case RecordKind::mxfp4:
-      return {DeviceCode::e2m1, 32, 1, false, true, 1024, 0x1p64F, 1.0F};
+      return {DeviceCode::e2m1, 32, 1, false, true, 1024, 0x1p64F, 1.0F, false};
+    case RecordKind::mxfp4_row:
+      return {DeviceCode::e2m1, 32, 1, true, true, 1024, 1.0F, 1.0F, true};
     case RecordKind::nvfp4:
-      return {DeviceCode::e2m1, 16, 1, true, true, 1024, 0x1p64F, 1.0F};
+      return {DeviceCode::e2m1, 16, 1, true, true, 1024, 0x1p64F, 1.0F, false};
     case RecordKind::bf16:
     case RecordKind::none:
       break;
   }
-  return {DeviceCode::bf16, 0, 0, false, true, 512, 1.0F, 1.0F};
+  return {DeviceCode::bf16, 0, 0, false, true, 512, 1.0F, 1.0F, false};
 }
 // What grouped products multiply (kernels/cuda/prefill).
 enum class Operand { bf16, int8, e4m3 };
@@ -70,6 +73,8 @@ constexpr Operand operand_of(RecordKind records, InputKind input) {
       return e4m3 ? Operand::e4m3 : Operand::bf16;
     case RecordKind::e4m3_split:
       return input == InputKind::e4m3_group ? Operand::e4m3 : Operand::bf16;
+    case RecordKind::mxfp4_row:
+      return Operand::e4m3;
     default:
       break;
   }
@@ -108,10 +113,20 @@ struct CodePlace {
   int reg;
   int half;
 };
-// E2M1 in 16 bits, so that a shift and a mask leave sign and magnitude where bf16 has its sign, the lowest two bits of
-// its exponent and the highest of its mantissa: register 0 in bits 15, 8-6; 1 in 12, 5-3; 2 in 9, 2-0; 3 in 14, 11, 10,
+// In nibbles E2M1's magnitudes are those of a row's four columns, in the order of bytes, in 16 bits, and its signs the
+// highest bits of four bytes, those of the lower rows four bits below.
+//
+// Else E2M1 in 16 bits, so that a shift and a mask leave sign and magnitude where bf16 has its sign, the lowest two
+// bits of its exponent and the highest of its mantissa: register 0 in bits 15, 8-6; 1 in 12, 5-3; 2 in 9, 2-0; 3 in 14,
+// 11, 10,
 // 13. Of 8 bits a word has the registers of one row, the left columns in the lower byte of each half.
-MORACLE_BOTH std::uint32_t code_at(DeviceCode code, std::uint32_t word, CodePlace place) {
+MORACLE_BOTH std::uint32_t code_at(const RecordForm& form, std::uint32_t word, CodePlace place) {
+  const DeviceCode code = form.code;
+  if (form.nibbles) {
+    const int byte = place.reg / 2 + 2 * place.half;
+    return (word >> (8 * byte + (place.reg % 2 == 0 ? 7 : 3)) & 1U) << 3 |
+           (word >> (16 * (place.reg % 2) + 4 * byte) & 7U);
+  }
   const std::uint32_t half = word >> (16 * place.half);
   if (code == DeviceCode::int4) return half >> (4 * place.reg) & 15U;
   if (bits_of(code) == 8) return half >> (8 * (place.reg / 2)) & 255U;
@@ -119,7 +134,13 @@ MORACLE_BOTH std::uint32_t code_at(DeviceCode code, std::uint32_t word, CodePlac
   if (place.reg == 3) return (half >> 14 & 1U) << 3 | (half >> 10 & 3U) << 1 | (half >> 13 & 1U);
   return (half >> (15 - 3 * place.reg) & 1U) << 3 | (half >> (6 - 3 * place.reg) & 7U);
 }
-constexpr std::uint32_t code_bits(DeviceCode code, std::uint32_t value, CodePlace place) {
+constexpr std::uint32_t code_bits(const RecordForm& form, std::uint32_t value, CodePlace place) {
+  const DeviceCode code = form.code;
+  if (form.nibbles) {
+    const int byte = place.reg / 2 + 2 * place.half;
+    return (value >> 3 & 1U) << (8 * byte + (place.reg % 2 == 0 ? 7 : 3)) | (value & 7U)
+                                                                                << (16 * (place.reg % 2) + 4 * byte);
+  }
   std::uint32_t half = 0;
   if (code == DeviceCode::int4) {
     half = value << (4 * place.reg);
@@ -169,7 +190,7 @@ MORACLE_BOTH std::uint32_t record_code(const RecordForm& form, const RecordArgs&
   const CodePlace place = place_of(args, row, column % 8);
   const std::uint64_t at =
       words_offset(form, args, row, column / 8 * 8) + static_cast<std::uint64_t>(word_step(form, place, column % 8));
-  return code_at(form.code, *reinterpret_cast<const std::uint32_t*>(codes + at), place);
+  return code_at(form, *reinterpret_cast<const std::uint32_t*>(codes + at), place);
 }
 // The first byte of the scale of a column's group.
 MORACLE_BOTH std::uint64_t scale_offset(const RecordForm& form, const RecordArgs& args, int row, int column) {
@@ -197,6 +218,10 @@ MORACLE_BOTH std::uint64_t bias_offset(const RecordArgs& args, int row) {
   return record_offset(args, row, 0) + static_cast<std::uint64_t>(args.records) * args.bytes +
          static_cast<std::uint64_t>(tile_row(args, row)) * sizeof(float);
 }
+
+// Steps of mxfp4_row, 1 to 12: E4M3 holds every E2M1 number times 2^(step - 6). As E8M0 they are 2^(step - 6).
+inline constexpr int kE4m3Steps = 12;
+inline constexpr int kE4m3StepBias = 121;
 
 // Scales of E4M3 as 5 bits of exponent and 3 of mantissa, in which none is subnormal. 0 stands for zero.
 inline constexpr int kE5m3Bias = 11;

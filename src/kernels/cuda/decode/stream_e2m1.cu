@@ -5,14 +5,16 @@
 namespace moracle::cuda {
 
 // gpt-oss' sizes.
-template <int kTokens, InputKind kInput = InputKind::bf16>
-using Square = DecodePlan<StreamedE2m1, 2880, 2880, kTokens, 12, 6, kInput>;
+template <RecordKind kKind, int kTokens, InputKind kInput = InputKind::bf16>
+using Square = DecodePlan<StreamedE2m1<kKind>, 2880, 2880, kTokens, 12, 6, kInput>;
 
 int stream_mxfp4_2880x2880(const DecodeArgs& args, cudaStream_t stream) {
-  return launch_sized<Square<16>, Square<kDecodeTokens>>(args, stream);
+  return launch_sized<Square<RecordKind::mxfp4, 16>, Square<RecordKind::mxfp4, kDecodeTokens>>(args, stream);
 }
-int stream_mxfp4_stored_2880x2880(const DecodeArgs& args, cudaStream_t stream) {
-  return launch_sized<Square<16, InputKind::e4m3_tensor>, Square<kDecodeTokens, InputKind::e4m3_tensor>>(args, stream);
+int stream_mxfp4_row_stored_2880x2880(const DecodeArgs& args, cudaStream_t stream) {
+  constexpr RecordKind kKind = RecordKind::mxfp4_row;
+  constexpr InputKind kInput = InputKind::e4m3_tensor;
+  return launch_sized<Square<kKind, 16, kInput>, Square<kKind, kDecodeTokens, kInput>>(args, stream);
 }
 
 // Qwen3-30B-A3B's.
@@ -20,7 +22,8 @@ template <class Code, int kTokens>
 using Narrow = DecodePlan<Code, 2048, 768, kTokens, 8, 6>;
 
 int stream_mxfp4_2048x768(const DecodeArgs& args, cudaStream_t stream) {
-  return launch_sized<Narrow<StreamedE2m1, 16>, Narrow<StreamedE2m1, kDecodeTokens>>(args, stream);
+  using Code = StreamedE2m1<RecordKind::mxfp4>;
+  return launch_sized<Narrow<Code, 16>, Narrow<Code, kDecodeTokens>>(args, stream);
 }
 int stream_nvfp4_2048x768(const DecodeArgs& args, cudaStream_t stream) {
   using Code = StreamedWeights<RecordKind::nvfp4>;

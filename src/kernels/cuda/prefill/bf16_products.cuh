@@ -1,5 +1,5 @@
-// Products of bf16: codes become fragments in registers, each under its scale; what comes next is decoded while a product
-// is under way.
+// Products of bf16: codes become fragments in registers, each under its scale; what comes next is decoded while a
+// product is under way.
 #pragma once
 
 #include "kernels/cuda/prefill/plan.cuh"
@@ -15,9 +15,13 @@ class Bf16Products {
   static constexpr int kHalves = Plan::kHalves;
   static constexpr int kStages = Plan::kStages;
   static constexpr int kTileCodes = Plan::kTileCodes;
+  // Codes that are fragments: loaded early they would be loaded into those under way.
+  static constexpr bool kPlain = kCodeWords<kKind> == 4;
 
  public:
-  using Sums = float[kHalves][Plan::kMostRows / 2];
+  using Sum = float;
+  using Sums = Sum[kHalves][Plan::kMostRows / 2];
+  static constexpr bool kInPlace = true;        // one sum of all columns
   static constexpr float kOutputFactor = 1.0F;  // of sums
 
   __device__ __forceinline__ Bf16Products(const Ring& ring, int columns) : ring_(ring), columns_(columns) {}
@@ -25,17 +29,23 @@ class Bf16Products {
   // The products of a tile of kWidth rows.
   template <int kWidth>
   __device__ __forceinline__ void multiply(Sums& sums, Place& at) const {
+    const int stages = columns_ / kStageColumns;
     Fragments fragments[2];
-    ring_.wait_stage(at);
     Held held;
+    ring_.wait_stage(at);
     load(held, at.stage, 0);
     ScaledWeights<kKind>::decode(fragments[0], held.words, held.scales);
-    const int stages = columns_ / kStageColumns;
+    Place ahead = at;
+    if constexpr (kHalves == 1) {
+      ahead.step();
+      if (stages > 1) ring_.wait_stage(ahead);
+    }
+    if constexpr (!kPlain) load(held, ahead.stage, kHalves - 1);
 #pragma unroll 1
     for (int s = 0; s < stages; s += 3 - kHalves) {
-      multiply_batch<kWidth, 0>(sums, fragments, at, s, stages);
-      if (kHalves == 2) multiply_batch<kWidth, 1>(sums, fragments, at, s, stages);
-      if (kHalves == 1 && s + 1 < stages) multiply_batch<kWidth, 1>(sums, fragments, at, s + 1, stages);
+      multiply_batch<kWidth, 0>(sums, fragments, held, at, ahead, s, stages);
+      if (kHalves == 2) multiply_batch<kWidth, 1>(sums, fragments, held, at, ahead, s, stages);
+      if (kHalves == 1 && s + 1 < stages) multiply_batch<kWidth, 1>(sums, fragments, held, at, ahead, s + 1, stages);
     }
     wait_products<0>();
     // Sums are read behind the wait alone.
@@ -44,7 +54,7 @@ class Bf16Products {
 #pragma unroll
       for (int i = 0; i < kWidth / 2; ++i) asm volatile("" : "+f"(sums[half][i])::"memory");
     }
-    arrive_warp(ring_.empty(at.stage == 0 ? kStages - 1 : at.stage - 1), lane_of_warp());
+    give_back(ring_.empty(at.stage == 0 ? kStages - 1 : at.stage - 1), lane_of_warp());
   }
   [[nodiscard]] static __device__ __forceinline__ float number(float sum) { return sum; }
 
@@ -63,12 +73,13 @@ class Bf16Products {
         Scales::load(ring_.weights_at(stage) + kTileTiles * kTileCodes + tile * Scales::kBytes, lane_of_warp());
   }
 
-  // The product of stage `s` that fragments[kBuffer] hold, while the fragments of what comes next are decoded.
+  // The product of stage `s` that fragments[kBuffer] hold, while the fragments of what comes next are decoded from what
+  // is held, and the codes behind those are loaded from stage `ahead`. Behind the last stage what is loaded is not
+  // used.
   template <int kWidth, int kBuffer>
-  __device__ __forceinline__ void multiply_batch(Sums& sums, Fragments (&fragments)[2], Place& at, int s,
-                                                 int stages) const {
+  __device__ __forceinline__ void multiply_batch(Sums& sums, Fragments (&fragments)[2], Held& held, Place& at,
+                                                 Place& ahead, int s, int stages) const {
     constexpr int kHalf = kHalves == 2 ? kBuffer : 0;
-    constexpr bool kLast = kHalf == kHalves - 1;  // of the stage
     const std::uint64_t rows = swizzled_rows(ring_.rows_at(at.stage));
     const std::uint32_t before = at.stage == 0 ? kStages - 1 : at.stage - 1;
     open_products();
@@ -76,22 +87,21 @@ class Bf16Products {
     for (int i = 0; i < 4; ++i)
       multiply_group<kWidth>(sums[kHalf], fragments[kBuffer][i], rows + i * 2, i > 0 || s > 0 ? 1 : 0);
     commit_products();
-    Place next = at;
-    if constexpr (kLast) next.step();
-    if (kLast && s + 1 < stages) ring_.wait_stage(next);
-    // Behind the last stage what is read is not used. Long codes would be loaded into fragments that are being
-    // multiplied.
-    Held held;
-    if (kCodeWords<kKind> == 1) load(held, next.stage, kLast ? 0 : 1);
+    if constexpr (kHalf == kHalves - 1) at.step();
     wait_products<1>();
-    if (kCodeWords < kKind >> 1) load(held, next.stage, kLast ? 0 : 1);
     // What was multiplied before is done, the last of the stage before among it.
     if (kHalf == 0 && s > 0) arrive_warp(ring_.empty(before), lane_of_warp());
+    if constexpr (kPlain) load(held, ahead.stage, kHalves - 1 - kHalf);
     ScaledWeights<kKind>::decode(fragments[1 - kBuffer], held.words, held.scales);
     // They are ready before the next products open.
 #pragma unroll
     for (int i = 0; i < 16; ++i) asm volatile("" : "+r"(fragments[1 - kBuffer][i / 4][i % 4])::"memory");
-    at = next;
+    if constexpr (kHalf == 0) {
+      // The fence of this wait also stands between what was loaded of the stage before and its return.
+      ahead.step();
+      if (s + 3 - kHalves < stages) ring_.wait_stage(ahead);
+    }
+    if constexpr (!kPlain) load(held, ahead.stage, kHalf);
   }
 
   const Ring& ring_;

@@ -19,7 +19,7 @@ using ByteFragments = std::uint32_t[4];
 // 8-bit codes as they are, but for the bits of kFlipped.
 template <std::uint32_t kFlipped>
 struct EightBits {
-  static __device__ __forceinline__ void decode(ByteFragments* to, const uint4 (&words)[2]) {
+  static __device__ __forceinline__ void decode(ByteFragments* to, const uint4 (&words)[2], uint2 /*scales*/) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       to[i][0] = words[i].x ^ kFlipped;
@@ -43,7 +43,7 @@ struct ByteWeights<RecordKind::int8_row, Operand::int8> : EightBits<0x80808080U>
 // Even 4-bit codes of a word are of row g, odd ones of row g + 8, in the order of bytes.
 template <class Bytes>
 struct Int4Bytes {
-  static __device__ __forceinline__ void decode(ByteFragments* to, const uint4 (&words)[1]) {
+  static __device__ __forceinline__ void decode(ByteFragments* to, const uint4 (&words)[1], uint2 /*scales*/) {
     const std::uint32_t four[4] = {words[0].x, words[0].y, words[0].z, words[0].w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -56,9 +56,7 @@ struct Int4Bytes {
 struct SixteenTimes {
   static constexpr float kFactor = 1.0F / 16;
   static __device__ __forceinline__ std::uint32_t even(std::uint32_t word) { return odd(word << 4); }
-  static __device__ __forceinline__ std::uint32_t odd(std::uint32_t word) {
-    return (word & 0xF0F0F0F0U) ^ 0x80808080U;
-  }
+  static __device__ __forceinline__ std::uint32_t odd(std::uint32_t word) { return (word & 0xF0F0F0F0U) ^ 0x80808080U; }
 };
 // Sign and magnitude of code - 8. E4M3 below 16 counts steps of 2^-9.
 struct StepsOfE4m3 {
@@ -78,6 +76,30 @@ struct ByteWeights<RecordKind::int4_bf16, Operand::e4m3> : Int4Bytes<StepsOfE4m3
 template <>
 struct ByteWeights<RecordKind::int4_f16, Operand::e4m3> : Int4Bytes<StepsOfE4m3>, StepsOfE4m3 {};
 
+// E2M1 times 2^(step - 6): of each magnitude a byte, for rows g and g + 8 in 32 columns each. Where magnitudes rise, so
+// do exponents: bytes are sums of a step in their upper five bits and what the magnitude adds.
+template <>
+struct ByteWeights<RecordKind::mxfp4_row, Operand::e4m3> {
+  static constexpr float kFactor = 1.0F;
+  static __device__ __forceinline__ void decode(ByteFragments* to, const uint4 (&words)[1], uint2 scales) {
+    const std::uint32_t four[4] = {words[0].x, words[0].y, words[0].z, words[0].w};
+    std::uint32_t low[4];  // of magnitudes 0 to 3, scale after scale
+    std::uint32_t high[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t step = scales.x >> (8 * i) & 255U;
+      low[i] = step * 0x08080800U + (0x0C080000U - kE4m3StepBias * 0x08080800U);
+      high[i] = step * 0x08080808U + (0x1C181410U - kE4m3StepBias * 0x08080808U);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const Nibbles codes(four[i]);
+      to[i / 2][i % 2 * 2] = codes.with_signs<false>(codes.chosen<false>(low[i / 2], high[i / 2]));
+      to[i / 2][i % 2 * 2 + 1] = codes.with_signs<true>(codes.chosen<true>(low[2 + i / 2], high[2 + i / 2]));
+    }
+  }
+};
+
 template <class Plan>
 class ByteProducts {
   using Ring = GroupedRing<Plan>;
@@ -90,46 +112,21 @@ class ByteProducts {
   static_assert(Ring::kStages % 2 == 0);
 
  public:
-  // Integers under one scale are added as such: up to 2^17 columns fit.
-  static constexpr bool kAsIntegers = Plan::kOperand == Operand::int8 && Plan::kForm.group == 0;
-  using Sum = std::conditional_t<kAsIntegers, std::int32_t, float>;
+  // Where no scale comes in between, products add to the sums of all columns. Integers fit up to 2^17 columns.
+  static constexpr bool kInPlace = Plan::kForm.group < 128;
+  using Sum = std::conditional_t<kInPlace, Part, float>;
   using Sums = Sum[kHalves][Plan::kMostRows / 2];
   static constexpr float kOutputFactor = Weights::kFactor;  // of sums
 
   __device__ __forceinline__ ByteProducts(const Ring& ring, int columns) : ring_(ring), columns_(columns) {}
 
-  // The products of a tile of kWidth rows.
+  // The products of a tile of kWidth rows. Stages come in twos, so that the second one is the next in the ring.
   template <int kWidth>
   __device__ __forceinline__ void multiply(Sums& sums, Place& at) const {
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-#pragma unroll
-      for (int i = 0; i < kWidth / 2; ++i) sums[half][i] = 0;
-    }
-#pragma unroll 1
-    for (int column = 0; column < columns_; column += 2 * kStageColumns) {
-      // Stages come in twos, so that the second one is the next in the ring.
-      const std::uint32_t second = at.stage + 1;
-      wait_barrier(ring_.full(at.stage), at.phase);
-      wait_barrier(ring_.full(second), at.phase);
-      fence_copies();
-      std::uint64_t inputs[2] = {swizzled_byte_rows(ring_.rows_at(at.stage)),
-                                 swizzled_byte_rows(ring_.rows_at(second))};
-      asm volatile("" : "+l"(inputs[0]), "+l"(inputs[1]));  // else ptxas holds one for each product
-#pragma unroll
-      for (int half = 0; half < kHalves; ++half) add_half<kWidth>(sums[half], half, at.stage, inputs);
-      if constexpr (kAsIntegers) {
-        wait_products<0>();
-#pragma unroll
-        for (int half = 0; half < kHalves; ++half) {
-#pragma unroll
-          for (int i = 0; i < kWidth / 2; ++i) bind(sums[half][i]);
-        }
-      }
-      arrive_warp(ring_.empty(at.stage), lane_of_warp());
-      arrive_warp(ring_.empty(second), lane_of_warp());
-      at.step();
-      at.step();
+    if constexpr (kInPlace) {
+      multiply_in_place<kWidth>(sums, at);
+    } else {
+      multiply_in_parts<kWidth>(sums, at);
     }
   }
 
@@ -137,27 +134,134 @@ class ByteProducts {
   [[nodiscard]] static __device__ __forceinline__ float number(std::int32_t sum) { return __int2float_rn(sum); }
 
  private:
-  // sums += the products of 64 weight rows and the columns of two stages. Parts are of up to 64 rows of inputs, for want
-  // of registers.
-  template <int kWidth>
-  __device__ __forceinline__ void add_half(Sum (&sums)[Plan::kMostRows / 2], int half, std::uint32_t first,
-                                           const std::uint64_t (&inputs)[2]) const {
+  using FourFragments = ByteFragments[4];  // of two stages
+
+  // Waits for two stages.
+  __device__ __forceinline__ void wait_for(const Place& at) const {
+    wait_barrier(ring_.full(at.stage), at.phase);
+    wait_barrier(ring_.full(at.stage + 1), at.phase);
+    fence_copies();
+  }
+  // Two stages that have been read.
+  __device__ __forceinline__ void give_back_two(std::uint32_t first) const {
+    arrive_warp(ring_.empty(first), lane_of_warp());
+    arrive_warp(ring_.empty(first + 1), lane_of_warp());
+  }
+  // What the fragments of one of the thread's two products are made of.
+  struct Held {
+    CodeWords<Plan::kKind> words[2];
+    uint2 scales[2];
+  };
+  __device__ __forceinline__ void load(Held& held, std::uint32_t first, int half) const {
     const int tile = first_tile_of_warp<kHalves>() + half * 4;
-    ByteFragments fragments[4];
-    load(fragments, first, tile);
-    load(fragments + 2, first + 1, tile);
-    if constexpr (kAsIntegers) {
+#pragma unroll
+    for (int stage = 0; stage < 2; ++stage) {
+      const std::uint32_t weights = ring_.weights_at(first + stage);
+#pragma unroll
+      for (int i = 0; i < kCodeWords<Plan::kKind>; ++i)
+        held.words[stage][i] = load_shared_16(weights + tile * Plan::kTileCodes + i * 512 + lane_of_warp() * 16);
+      if constexpr (Plan::kForm.group == 32) {
+        held.scales[stage] =
+            Scales::load(weights + Plan::kTileCodes * kTileTiles + tile * Scales::kBytes, lane_of_warp());
+      }
+    }
+  }
+  static __device__ __forceinline__ void decode(FourFragments& to, const Held& held) {
+    Weights::decode(to, held.words[0], held.scales[0]);
+    Weights::decode(to + 2, held.words[1], held.scales[1]);
+    // They are ready before products open.
+#pragma unroll
+    for (int i = 0; i < 16; ++i) asm volatile("" : "+r"(to[i / 4][i % 4])::"memory");
+  }
+  [[nodiscard]] __device__ __forceinline__ std::uint64_t rows_of(std::uint32_t stage) const {
+    return swizzled_byte_rows(ring_.rows_at(stage));
+  }
+
+  // A product is always under way: while one half's is, the other half's fragments are made. Codes that are fragments
+  // themselves are loaded behind the wait, or they would be loaded into those under way.
+  template <int kWidth>
+  __device__ __forceinline__ void multiply_in_place(Sums& sums, Place& at) const {
+    constexpr bool kAhead = kHalves == 2 && kCodeWords<Plan::kKind> == 1;
+    constexpr int kOther = kHalves - 1;
+    FourFragments fragments[kHalves];
+    Held held;
+    wait_for(at);
+    load(held, at.stage, 0);
+    decode(fragments[0], held);
+    if constexpr (kAhead) load(held, at.stage, 1);
+#pragma unroll 1
+    for (int column = 0; column < columns_; column += 2 * kStageColumns) {
+      const std::uint32_t first = at.stage;
+      const bool more = column + 2 * kStageColumns < columns_;
+      std::uint64_t inputs[2] = {rows_of(first), rows_of(first + 1)};
+      asm volatile("" : "+l"(inputs[0]), "+l"(inputs[1]));  // else ptxas holds one for each product
+      const int add_to = column > 0 ? 1 : 0;
       open_products();
-      multiply_all<kWidth>(sums, fragments, inputs, 0, 1);
+      multiply_all<kWidth>(sums[0], fragments[0], inputs, 0, add_to);
       commit_products();
-    } else {
-      add_parts<0, kWidth>(sums, fragments, tile, first, inputs);
+      at.step();
+      at.step();
+      if constexpr (kHalves == 2) {
+        wait_products<1>();
+        if (column > 0) give_back_two(first == 0 ? Ring::kStages - 2 : first - 2);
+        if constexpr (!kAhead) load(held, first, 1);
+        decode(fragments[kOther], held);
+        open_products();
+        multiply_all<kWidth>(sums[kOther], fragments[kOther], inputs, 0, add_to);
+        commit_products();
+      }
+      // Its fence also stands between what was loaded of these stages and their return.
+      if (more) wait_for(at);
+      if constexpr (kAhead) load(held, at.stage, 0);
+      wait_products<kHalves - 1>();
+      if constexpr (kHalves == 1) give_back_two(first);
+      if constexpr (!kAhead) load(held, at.stage, 0);
+      decode(fragments[0], held);
+      if constexpr (kAhead) load(held, at.stage, 1);
+    }
+    wait_products<0>();
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+#pragma unroll
+      for (int i = 0; i < kWidth / 2; ++i) bind(sums[half][i]);
+    }
+    if constexpr (kHalves == 2) {
+      fence_copies();
+      give_back_two(at.stage == 0 ? Ring::kStages - 2 : at.stage - 2);
+    }
+  }
+
+  // sums += the products of columns that share a scale.
+  template <int kWidth>
+  __device__ __forceinline__ void multiply_in_parts(Sums& sums, Place& at) const {
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+#pragma unroll
+      for (int i = 0; i < kWidth / 2; ++i) sums[half][i] = 0;
+    }
+#pragma unroll 1
+    for (int column = 0; column < columns_; column += 2 * kStageColumns) {
+      wait_for(at);
+      std::uint64_t inputs[2] = {rows_of(at.stage), rows_of(at.stage + 1)};
+      asm volatile("" : "+l"(inputs[0]), "+l"(inputs[1]));  // else ptxas holds one for each product
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        FourFragments fragments;
+        Held held;
+        load(held, at.stage, half);
+        decode(fragments, held);
+        add_parts<0, kWidth>(sums[half], fragments, first_tile_of_warp<kHalves>() + half * 4, at.stage, inputs);
+      }
+      fence_copies();
+      give_back_two(at.stage);
+      at.step();
+      at.step();
     }
   }
 
   // Four products of kRows rows of inputs from `begin` on; `add_to` 0: the first overwrites.
   template <int kRows, class Sum>
-  static __device__ __forceinline__ void multiply_all(Sum& sums, const ByteFragments (&fragments)[4],
+  static __device__ __forceinline__ void multiply_all(Sum& sums, const FourFragments& fragments,
                                                       const std::uint64_t (&inputs)[2], int begin, int add_to) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -167,17 +271,17 @@ class ByteProducts {
   }
 
   template <int kBegin, int kWidth>
-  __device__ __forceinline__ void add_parts(Sum (&sums)[Plan::kMostRows / 2], const ByteFragments (&fragments)[4],
-                                            int tile, std::uint32_t first, const std::uint64_t (&inputs)[2]) const {
+  __device__ __forceinline__ void add_parts(Sum (&sums)[Plan::kMostRows / 2], const FourFragments& fragments, int tile,
+                                            std::uint32_t first, const std::uint64_t (&inputs)[2]) const {
     constexpr int kRows = kWidth - kBegin < kPartRows ? kWidth - kBegin : kPartRows;
     add_part<kBegin, kRows>(sums, fragments, tile, first, inputs);
     if constexpr (kBegin + kRows < kWidth) add_parts<kBegin + kRows, kWidth>(sums, fragments, tile, first, inputs);
   }
 
-  // For kRows rows of inputs from kBegin on.
+  // For kRows rows of inputs from kBegin on: up to kPartRows, for want of registers.
   template <int kBegin, int kRows>
-  __device__ __forceinline__ void add_part(Sum (&sums)[Plan::kMostRows / 2], const ByteFragments (&fragments)[4],
-                                           int tile, std::uint32_t first, const std::uint64_t (&inputs)[2]) const {
+  __device__ __forceinline__ void add_part(Sum (&sums)[Plan::kMostRows / 2], const FourFragments& fragments, int tile,
+                                           std::uint32_t first, const std::uint64_t (&inputs)[2]) const {
     Part part[kRows / 2];
     open_products();
     multiply_all<kRows>(part, fragments, inputs, kBegin, 0);
@@ -192,8 +296,8 @@ class ByteProducts {
       for (int j = 0; j < 4; ++j) bind(part[4 * i + j]);
       float2 times = make_float2(1.0F, 1.0F);  // of inputs
       if constexpr (Plan::kInputScales) {
-        const uint2 two = load_shared_8(ring_.weights_at(first) + Plan::kWeightBytes +
-                                        (kBegin + 8 * i + lane_of_warp() % 4 * 2) * 4);
+        const uint2 two =
+            load_shared_8(ring_.weights_at(first) + Plan::kWeightBytes + (kBegin + 8 * i + lane_of_warp() % 4 * 2) * 4);
         times = make_float2(__uint_as_float(two.x), __uint_as_float(two.y));
       }
       float* const to = sums + kBegin / 2 + 4 * i;
@@ -207,17 +311,8 @@ class ByteProducts {
     }
   }
 
-  __device__ __forceinline__ void load(ByteFragments* to, std::uint32_t stage, int tile) const {
-    CodeWords<Plan::kKind> words;
-#pragma unroll
-    for (int i = 0; i < kCodeWords<Plan::kKind>; ++i)
-      words[i] = load_shared_16(ring_.weights_at(stage) + tile * Plan::kTileCodes + i * 512 + lane_of_warp() * 16);
-    Weights::decode(to, words);
-  }
-
-  // Of rows g and g + 8 for 128 columns; 1 where rows have one scale.
+  // Of rows g and g + 8 for 128 columns.
   [[nodiscard]] static __device__ __forceinline__ float2 row_scales(uint2 held) {
-    if constexpr (Plan::kForm.group == 0) return make_float2(1.0F, 1.0F);
     if constexpr (Plan::kForm.scale_bytes == 4) return make_float2(both_parts(held.x), both_parts(held.y));
     if constexpr (Plan::kKind == RecordKind::int4_f16)
       return __half22float2(*reinterpret_cast<const __half2*>(&held.x));

@@ -1,10 +1,10 @@
-// y = x W^T for the rows of every expert, many rows an expert: weights become fragments in registers, once for up to 128
-// rows, and warpgroup products take the rows from shared memory.
+// y = x W^T for the rows of every expert, many rows an expert: weights become fragments in registers, once for up to
+// 128 rows, and warpgroup products take the rows from shared memory.
 //
 //   tile      256 weight rows of an expert times up to 128 of its rows (pairs of token and choice)
 //   stage     64 columns of a tile: codes and scales as records hold them, and the rows' inputs, bf16 or a byte each
-//   producer  one warpgroup, whose threads copy 16 bytes at a time and never wait for a copy: records lie too far apart
-//             for bulk copies, of which a stage would take 32
+//   producer  one warpgroup: a tensor copy for the codes of all 16 tiles, which lie a tile's records apart, and 16 bytes
+//             a thread of inputs and scales; none waits for a copy
 //   consumers two warpgroups, 128 weight rows each, as two products of 64; for few rows an expert, which decoding
 //             bounds, four warpgroups of one product (bf16_products.cuh, byte_products.cuh)
 //
@@ -16,6 +16,7 @@
 #include "kernels/cuda/prefill/bf16_products.cuh"
 #include "kernels/cuda/prefill/byte_products.cuh"
 #include "kernels/cuda/prefill/launch.cuh"
+#include "kernels/cuda/prefill/store.cuh"
 
 namespace moracle::cuda {
 
@@ -25,6 +26,7 @@ class GroupedBlock {
   using Place = typename Ring::Place;
   using Products = typename GroupedProducts<Plan>::Type;
   using Sums = typename Products::Sums;
+  using Sum = typename Products::Sum;
   using Scales = typename Plan::Scales;
   static constexpr RecordForm kForm = Plan::kForm;
   static constexpr int kHalves = Plan::kHalves;
@@ -32,6 +34,12 @@ class GroupedBlock {
   static constexpr int kChunks = kStageColumns * Plan::kInputBytes / 16;  // of a row
   static constexpr int kRowsAtOnce = 128 / kChunks;
   static constexpr int kRowSteps = Plan::kMostRows / kRowsAtOnce;
+  // Of a column and of a tile of weight rows in what is stored.
+  static constexpr int kOutBytes = kEpilogue == Epilogue::whole_hidden   ? 4
+                                   : kEpilogue == Epilogue::coded_hidden ? 1
+                                                                         : 2;
+  static constexpr int kTileBytes = kOutBytes * (kEpilogue == Epilogue::out ? kTileRows : kTileRows / 2);
+  using Stored = StoredRows<Plan, 4 * kHalves * kTileBytes>;
 
  public:
   __device__ __forceinline__ GroupedBlock(const GroupedArgs& args, std::uint32_t memory)
@@ -40,7 +48,7 @@ class GroupedBlock {
   __device__ __forceinline__ void run() {
     if (threadIdx.x == 0) {
       for (int i = 0; i < Plan::kStages; ++i) {
-        init_barrier(ring_.full(i), 128);                 // threads that copy
+        init_barrier(ring_.full(i), 129);                 // threads that copy, and one for the bulk
         init_barrier(ring_.empty(i), 4 * Plan::kGroups);  // warps that read
       }
       publish_barriers();
@@ -86,41 +94,30 @@ class GroupedBlock {
       if constexpr (Plan::kInputScales) {
         input_scales = args_.scales + static_cast<std::int64_t>(input_of(tile, thread)) * (args_.columns / 128);
       }
-      // 16 bytes a thread of every kTogether tiles' codes; a few threads a tile's scales.
-      constexpr int kTogether = kTileCodes < 2048 ? 2048 / kTileCodes : 1;
-      constexpr int kOfTile = 128 / kTogether;            // threads
+      // One thread copies all codes, a few threads a tile's scales.
       constexpr int kScaleThreads = Scales::kBytes / 16;  // of a tile
-      const std::uint8_t* const records = args_.weights + tile.expert * args_.expert_bytes;
-      const std::uint8_t* const codes = records +
-                                        static_cast<std::uint64_t>(first_tile + thread / kOfTile) * args_.tile_bytes +
-                                        thread % kOfTile * 16;
+      constexpr int kWords = kTileCodes / 8;              // of a tile, as the map counts them
+      const std::uint8_t* const records =
+          args_.weights + tile.expert * args_.expert_bytes + static_cast<std::uint64_t>(first_tile) * args_.tile_bytes;
+      int word = 0;
       const std::uint8_t* scales = nullptr;
       if constexpr (kScaleThreads > 0) {
-        scales = records + static_cast<std::uint64_t>(first_tile + thread / kScaleThreads) * args_.tile_bytes +
+        scales = records + static_cast<std::uint64_t>(thread / kScaleThreads) * args_.tile_bytes +
                  args_.record_columns * Plan::kColumnBytes + thread % kScaleThreads * 16;
       }
       const std::uint32_t to = chunk_address(thread / kChunks, chunk);
       int inside = 0;
-      std::uint64_t offset = 0;
 #pragma unroll 1
       for (int column = 0; column < columns; column += kStageColumns) {
         wait_barrier(ring_.empty(at.stage), at.phase ^ 1U);
-        const int size = Plan::kStagesTogether == 1 || column < args_.columns ? 16 : 0;
-        const std::uint32_t weights = ring_.weights_at(at.stage) + thread * 16;
-        // One address, not one for each copy.
-        const std::uint8_t* from = codes + offset + inside * Plan::kColumnBytes;
-#pragma unroll
-        for (int i = 0; i < kTileTiles / kTogether; ++i) {
-          if (thread / kOfTile + kTogether * i < tiles) copy_16(weights + i * 2048, from, size);
-          from += kTogether * args_.tile_bytes;
-          asm volatile("" : "+l"(from));
-        }
+        const std::uint32_t weights = ring_.weights_at(at.stage);
+        if (thread == 0) copy_codes(weights, {word, first_tile, tile.expert}, ring_.full(at.stage));
         if constexpr (kScaleThreads > 0) {
           if (thread < kScaleThreads * tiles) {
-            copy_16(weights + kTileTiles * kTileCodes,
-                    scales + offset + inside / (kStageColumns * Scales::kPairs) * Scales::kBytes, size);
+            copy_16(weights + kTileTiles * kTileCodes + thread * 16, scales, 16);
           }
         }
+        const int size = Plan::kStagesTogether == 1 || column < args_.columns ? 16 : 0;
 #pragma unroll
         for (int i = 0; i < kRowSteps; ++i) {
           if (kRowsAtOnce * i >= tile.width) break;
@@ -134,10 +131,16 @@ class GroupedBlock {
         // Arrives once what this thread copies is there.
         asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(ring_.full(at.stage)) : "memory");
         at.step();
+        // Beside inputs that are zero stand the last weights once more: what a slot has left may be no number.
+        if (Plan::kStagesTogether > 1 && column + kStageColumns >= args_.columns) continue;
         inside += kStageColumns;
+        word += kWords;
+        if (kScaleThreads > 0 && inside % (kStageColumns * Scales::kPairs) == 0) scales += Scales::kBytes;
         if (inside == args_.record_columns) {
           inside = 0;
-          offset += args_.record_bytes;
+          word += static_cast<int>(args_.record_bytes) / 8 - args_.record_columns * Plan::kColumnBytes / 8;
+          if constexpr (kScaleThreads > 0)
+            scales += args_.record_bytes - args_.record_columns / (kStageColumns * Scales::kPairs) * Scales::kBytes;
         }
       }
     }
@@ -159,21 +162,32 @@ class GroupedBlock {
       asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(size) : "memory");
     }
   }
+  // Of 16 tiles; what lies behind the last is zero. The barrier counts their bytes.
+  __device__ __forceinline__ void copy_codes(std::uint32_t to, int3 from, std::uint32_t barrier) const {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "n"(kTileTiles * kTileCodes)
+                 : "memory");
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
+        "[%5];" ::"r"(to),
+        "l"(&args_.codes), "r"(from.x), "r"(from.y), "r"(from.z), "r"(barrier)
+        : "memory");
+  }
   static __device__ __forceinline__ void copy_4(std::uint32_t to, const void* from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
   }
 
-  // Tiles in turn. Products of bf16, which run on while others begin, take a loop for each width, by which tiles are
-  // sorted: in one loop ptxas finds no registers for it and serializes them (C7512). The others need fewer in one loop.
+  // Tiles in turn. Products that run on while others begin take a loop for each width, by which tiles are sorted: in
+  // one loop ptxas finds no registers for it and serializes them (C7512). The others need fewer in one loop.
   __device__ __forceinline__ void consume() const {
     Place at;
     int item = static_cast<int>(blockIdx.x);
-    if constexpr (Plan::kBytes) {
+    if constexpr (Plan::kBytes && !Products::kInPlace) {
 #pragma unroll 1
       for (; item < items(); item += static_cast<int>(gridDim.x)) take_width<Plan::kMostRows>(width_of(item), item, at);
     } else {
       take_widths<Plan::kMostRows>(item, at);
     }
+    Stored::close();
   }
   template <int kWidth>
   __device__ __forceinline__ void take_widths(int& item, Place& at) const {
@@ -193,7 +207,7 @@ class GroupedBlock {
   __device__ __forceinline__ void take(int& item, Place& at) const {
     Sums sums;
     // What is made of the item is made anew, not held beside sums; beside those of bytes it waits in shared memory.
-    const std::uint32_t place = ring_.end() + threadIdx.x * 4;
+    const std::uint32_t place = ring_.item_at(threadIdx.x);
     if constexpr (Plan::kBytes) asm volatile("st.shared.s32 [%0], %1;" ::"r"(place), "r"(item) : "memory");
     Products(ring_, args_.columns).template multiply<kWidth>(sums, at);
     if constexpr (Plan::kBytes) asm volatile("ld.shared.s32 %0, [%1];" : "=r"(item) : "r"(place) : "memory");
@@ -218,88 +232,103 @@ class GroupedBlock {
     return v;
   }
 
+  // Finished rows, by way of shared memory (store.cuh).
   template <int kWidth>
   __device__ __forceinline__ void store(const Sums& sums, const RowTile& tile, int first_tile) const {
-    // Few rows: scales are loaded where they are used, for want of registers.
-    float scales[kHalves == 2 ? Plan::kMostRows / 32 : 1];
-    if constexpr (kHalves == 2 && kEpilogue != Epilogue::hidden && !Plan::kInputScales) {
+    float scales[Plan::kMostRows / 32];  // of inputs
+    if constexpr (kEpilogue != Epilogue::hidden && !Plan::kInputScales) {
 #pragma unroll
       for (int i = 0; i < Plan::kMostRows / 32; ++i) scales[i] = load_scale(tile, i);
     }
+    const Stored stored(ring_);
+    stored.open();
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       const int row_tile = first_tile + half * 4;
-      if (row_tile >= args_.row_tiles) return;
-      // What sums are multiplied by, and added to.
-      const std::uint8_t* const weights =
-          args_.weights + tile.expert * args_.expert_bytes + static_cast<std::uint64_t>(row_tile) * args_.tile_bytes;
-      float upper_scale = Products::kOutputFactor;
-      float lower_scale = Products::kOutputFactor;
-      float upper_bias = 0.0F;
-      float lower_bias = 0.0F;
-      if constexpr (kForm.row_scales) {
-        const auto* const rows = reinterpret_cast<const float*>(weights + args_.record_bytes) - kTileRows;
-        upper_scale *= __ldg(rows + lane_of_warp() / 4);
-        lower_scale *= __ldg(rows + lane_of_warp() / 4 + 8);
-      }
-      if constexpr (kForm.bias) {
-        const auto* const bias = reinterpret_cast<const float*>(weights + args_.tile_bytes) - kTileRows;
-        upper_bias = __ldg(bias + lane_of_warp() / 4);
-        lower_bias = __ldg(bias + lane_of_warp() / 4 + 8);
-      }
-      const int g = lane_of_warp() / 4;
-      int pair = lane_of_warp() % 4 * 2;  // first of the lane's two rows
-      asm volatile("" : "+r"(pair));      // what is made of it is made here: sums leave no registers for it
-      // Neighbours in a column exchange one of two rows, so that each stores two columns at once.
-      const int row = pair + g % 2;
-      const int left = tile.count - (kEpilogue == Epilogue::whole_hidden ? pair : row);
-      std::uint16_t* to =
-          args_.out + static_cast<std::int64_t>(tile.first + row) * args_.out_columns +
-          (kEpilogue == Epilogue::out ? row_tile * kTileRows + g / 2 * 2 : permuted(row_tile * 8 + g / 2 * 2));
-      float* whole =
-          args_.whole + static_cast<std::int64_t>(tile.first + pair) * args_.out_columns + row_tile * 8 + g;
+      if (row_tile < args_.row_tiles) store_half<kWidth>(sums[half], scales, tile, row_tile, half, stored);
+    }
+    // Of the warpgroup.
+    const int first = first_tile - warp_of_group();
+    const int tiles = min(4 * kHalves, args_.row_tiles - first);
+    const std::int64_t stride = static_cast<std::int64_t>(args_.out_columns) * kOutBytes;
+    stored.send(static_cast<std::uint8_t*>(args_.out) + tile.first * stride + first * kTileBytes, stride, tile.count,
+                tiles * kTileBytes);
+  }
+  // 16 weight rows a warp.
+  template <int kWidth>
+  __device__ __forceinline__ void store_half(const Sum (&sums)[Plan::kMostRows / 2],
+                                             const float (&scales)[Plan::kMostRows / 32], const RowTile& tile,
+                                             int row_tile, int half, const Stored& stored) const {
+    // What sums are multiplied by, and added to.
+    const std::uint8_t* const expert = args_.weights + tile.expert * args_.expert_bytes;
+    const std::uint8_t* const weights = expert + static_cast<std::uint64_t>(row_tile) * args_.tile_bytes;
+    float upper_scale = Products::kOutputFactor;
+    if (kEpilogue == Epilogue::out && args_.input_scale != kAbsent)
+      upper_scale *= __ldg(reinterpret_cast<const float*>(expert + args_.input_scale));
+    float lower_scale = upper_scale;
+    float code_scale = 1.0F;
+    if constexpr (kEpilogue == Epilogue::coded_hidden)
+      code_scale = __ldg(reinterpret_cast<const float*>(expert + args_.code_scale));
+    float upper_bias = 0.0F;
+    float lower_bias = 0.0F;
+    if constexpr (kForm.row_scales) {
+      const auto* const rows = reinterpret_cast<const float*>(weights + args_.record_bytes) - kTileRows;
+      upper_scale *= __ldg(rows + lane_of_warp() / 4);
+      lower_scale *= __ldg(rows + lane_of_warp() / 4 + 8);
+    }
+    if constexpr (kForm.bias) {
+      const auto* const bias = reinterpret_cast<const float*>(weights + args_.tile_bytes) - kTileRows;
+      upper_bias = __ldg(bias + lane_of_warp() / 4);
+      lower_bias = __ldg(bias + lane_of_warp() / 4 + 8);
+    }
+    const int g = lane_of_warp() / 4;
+    const int pair = lane_of_warp() % 4 * 2;  // first of the lane's two rows
+    const int warp = warp_of_group() + 4 * half;
+    // Where the lane stores; the next eight rows are kNext bytes further.
+    constexpr std::uint32_t kNext = 8 * Plan::kStoredRowBytes;
+    std::uint32_t to = 0;
+    if constexpr (kEpilogue == Epilogue::out) {
+      to = stored.row(lane_of_warp() / 16 * 8 + g % 2 * 4 + pair / 2) + warp * 32 + g / 2 % 2 * 16;
+    } else if constexpr (kEpilogue == Epilogue::hidden) {
+      to = stored.row(pair + g % 2) + permuted(warp * 8 + g / 2 * 2) * 2;
+    } else if constexpr (kEpilogue == Epilogue::coded_hidden) {
+      to = stored.row(pair) + permuted_byte(warp * 8 + g);
+    } else {
+      to = stored.row(pair) + (warp * 8 + g) * 4;
+    }
+    std::uint32_t before[2];
 #pragma unroll
-      for (int i = 0; i < kWidth / 8; ++i) {
-        // Of the lane's two rows, in weight rows g and g + 8.
-        float2 inputs = make_float2(1.0F, 1.0F);
-        if constexpr (kEpilogue != Epilogue::hidden && !Plan::kInputScales) {
-          if (kHalves == 1 && i % 4 == 0) scales[0] = load_scale(tile, i / 4);
-          inputs.x = __shfl_sync(0xFFFFFFFFU, scales[kHalves == 2 ? i / 4 : 0], 8 * i % 32 + pair);
-          inputs.y = __shfl_sync(0xFFFFFFFFU, scales[kHalves == 2 ? i / 4 : 0], 8 * i % 32 + pair + 1);
-        }
-        const float four[4] = {Products::number(sums[half][4 * i]) * (upper_scale * inputs.x) + upper_bias,
-                               Products::number(sums[half][4 * i + 1]) * (upper_scale * inputs.y) + upper_bias,
-                               Products::number(sums[half][4 * i + 2]) * (lower_scale * inputs.x) + lower_bias,
-                               Products::number(sums[half][4 * i + 3]) * (lower_scale * inputs.y) + lower_bias};
-        if constexpr (kEpilogue == Epilogue::whole_hidden) {
-          store_two(whole, left - 8 * i, activated(four[0], four[2]),
-                    activated(four[1], four[3]));
-          whole += 8 * args_.out_columns;
-          asm volatile("" : "+l"(whole));  // one address, not one for each step
-          continue;
-        }
-        std::uint16_t* const here = to;
-        to += 8 * args_.out_columns;
-        asm volatile("" : "+l"(to));
-        std::uint32_t stored[2];
-        if constexpr (kEpilogue == Epilogue::hidden) {
-          stored[0] = exchange(activated(four[0], four[2]) * kForm.input_factor,
-                               activated(four[1], four[3]) * kForm.input_factor);
-        } else {
-          stored[0] = exchange(four[0], four[1]);
-          stored[1] = exchange(four[2], four[3]);
-        }
-        // What each of the two needs fewer registers for.
-        if (Plan::kBytes ? 8 * i >= left : 8 * i + row >= tile.count) continue;
-        *reinterpret_cast<std::uint32_t*>(here) = stored[0];
-        if constexpr (kEpilogue == Epilogue::out) *reinterpret_cast<std::uint32_t*>(here + 8) = stored[1];
+    for (int i = 0; i < kWidth / 8; ++i) {
+      // Of the lane's two rows, in weight rows g and g + 8.
+      float2 inputs = make_float2(1.0F, 1.0F);
+      if constexpr (kEpilogue != Epilogue::hidden && !Plan::kInputScales) {
+        inputs.x = __shfl_sync(0xFFFFFFFFU, scales[i / 4], 8 * i % 32 + pair);
+        inputs.y = __shfl_sync(0xFFFFFFFFU, scales[i / 4], 8 * i % 32 + pair + 1);
+      }
+      const float four[4] = {Products::number(sums[4 * i]) * (upper_scale * inputs.x) + upper_bias,
+                             Products::number(sums[4 * i + 1]) * (upper_scale * inputs.y) + upper_bias,
+                             Products::number(sums[4 * i + 2]) * (lower_scale * inputs.x) + lower_bias,
+                             Products::number(sums[4 * i + 3]) * (lower_scale * inputs.y) + lower_bias};
+      if constexpr (kEpilogue == Epilogue::whole_hidden) {
+        store_shared_4(to + i * kNext, __float_as_uint(activated(four[0], four[2])));
+        store_shared_4(to + i * kNext + Plan::kStoredRowBytes, __float_as_uint(activated(four[1], four[3])));
+      } else if constexpr (kEpilogue == Epilogue::coded_hidden) {
+        const std::uint32_t codes =
+            e4m3_pair(activated(four[0], four[2]) / code_scale, activated(four[1], four[3]) / code_scale);
+        store_shared_1(to + i * kNext, codes);
+        store_shared_1(to + i * kNext + Plan::kStoredRowBytes, codes >> 8);
+      } else if constexpr (kEpilogue == Epilogue::hidden) {
+        // Neighbours in a column exchange one of two rows, so that each stores two columns at once.
+        store_shared_4(to + i * kNext, exchange(activated(four[0], four[2]) * kForm.input_factor,
+                                                activated(four[1], four[3]) * kForm.input_factor));
+      } else if (i % 2 == 0) {
+        before[0] = bf16_pair(four[0], four[1]);
+        before[1] = bf16_pair(four[2], four[3]);
+      } else {
+        store_blocks(to + (i - 1) * kNext, before[0], before[1], bf16_pair(four[0], four[1]),
+                     bf16_pair(four[2], four[3]));
       }
     }
-  }
-  // One column of two rows, of which `count` are there.
-  __device__ __forceinline__ void store_two(float* to, int count, float first, float second) const {
-    if (count > 0) to[0] = first;
-    if (count > 1) to[args_.out_columns] = second;
   }
   // gated_by_sigmoid by approximate quotient and exponential, whose error bf16 hides.
   [[nodiscard]] __device__ __forceinline__ float activated(float gate, float up) const {
@@ -337,10 +366,14 @@ int launch_grouped_plan(const GroupedArgs& args, int blocks, cudaStream_t stream
   return cudaGetLastError();
 }
 
-// Hidden rows are whole where the next product takes them quantized: as bytes, or E2M1's as bf16.
+// Hidden rows are codes or whole where the next product takes them quantized: as bytes, or E2M1's as bf16.
 template <class Plan>
 int launch_grouped_sized(const GroupedArgs& args, int blocks, cudaStream_t stream) {
   if (args.epilogue == Epilogue::out) return launch_grouped_plan<Plan, Epilogue::out>(args, blocks, stream);
+  if (args.epilogue == Epilogue::coded_hidden) {
+    if constexpr (Plan::kCodesHidden) return launch_grouped_plan<Plan, Epilogue::coded_hidden>(args, blocks, stream);
+    return cudaErrorInvalidValue;
+  }
   if constexpr (Plan::kBytes) return launch_grouped_plan<Plan, Epilogue::whole_hidden>(args, blocks, stream);
   if constexpr (!Plan::kBytes) {
     if (args.epilogue == Epilogue::hidden) return launch_grouped_plan<Plan, Epilogue::hidden>(args, blocks, stream);

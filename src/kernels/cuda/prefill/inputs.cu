@@ -6,8 +6,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-// Rows from which a warp each keeps the device busy; fewer are a block each.
-constexpr int kManyRows = 4096;
 
 template <int kOfRow>
 __global__ void __launch_bounds__(kThreads) quantize(const __grid_constant__ QuantizeArgs args, int rows) {

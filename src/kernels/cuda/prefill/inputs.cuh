@@ -9,11 +9,15 @@
 
 namespace moracle::cuda {
 
+// Rows from which a warp each keeps the device busy; fewer are a block each.
+inline constexpr int kManyRows = 4096;
+
 // Rows that the scheme quantizes. As bytes codes are kept, and their scales, of rows or of groups. bf16 holds the
 // codes' numbers: scales of groups are multiplied in, which rounds to bf16 what is no power of two, those of rows are
 // kept.
 struct QuantizeArgs {
-  const std::uint8_t* weights;  // of expert 0, which has its stored input scale at `stored`
+  const std::uint8_t*
+      weights;  // of expert 0, which has its stored input scale at `stored`; of tokens it is that of all
   std::uint64_t expert_bytes;
   std::uint64_t stored;
   InputKind kind;
@@ -109,13 +113,7 @@ __device__ __forceinline__ float2 group_max(int group, const float2 (&x)[4]) {
 // as input_code makes them.
 __device__ __forceinline__ std::uint32_t four_bytes(Operand operand, float2 left, float2 right, float divisor) {
   const float steps[4] = {left.x / divisor, right.x / divisor, left.y / divisor, right.y / divisor};
-  if (operand == Operand::e4m3) {
-    std::uint16_t low = 0;
-    std::uint16_t high = 0;
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(steps[1]), "f"(steps[0]));
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(steps[3]), "f"(steps[2]));
-    return low | static_cast<std::uint32_t>(high) << 16;
-  }
+  if (operand == Operand::e4m3) return e4m3_pair(steps[0], steps[1]) | e4m3_pair(steps[2], steps[3]) << 16;
   std::uint32_t codes = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -138,6 +136,8 @@ __device__ __forceinline__ void quantize_row(const QuantizeArgs& args, int row) 
                                                args.stored);
     }
     if (args.top_k > 0) source = __ldg(args.pairs + row) / args.top_k;
+  } else if (args.stored != kAbsent) {
+    stored = *reinterpret_cast<const float*>(args.weights + args.stored);  // that of all experts
   }
   const float* const from = args.from + source * args.columns;
   auto* const to =

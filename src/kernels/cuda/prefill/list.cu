@@ -1,4 +1,5 @@
-// The steps around grouped products: inputs in bf16 or bytes, rows sorted by expert and listed in tiles, the weighted sum.
+// The steps around grouped products: inputs in bf16 or bytes, rows sorted by expert and listed in tiles, the weighted
+// sum.
 #include "kernels/cuda/prefill/list.cuh"
 
 #include <limits>
@@ -26,15 +27,32 @@ __device__ __forceinline__ int expert_of(const ExpertsArgs& args, int pair) {
   return id >= 0 && id < args.experts ? id : -1;
 }
 
+// By a block: the pairs [begin, end) with their experts, -1 for none. Those of eight rounds are loaded at once.
+template <class Take>
+__device__ __forceinline__ void for_each_pair(const ExpertsArgs& args, int begin, int end, Take take) {
+  constexpr int kRounds = 8;
+  for (int first = begin + static_cast<int>(threadIdx.x); first < end; first += kRounds * kListThreads) {
+    int experts[kRounds];
+#pragma unroll
+    for (int i = 0; i < kRounds; ++i) {
+      const int pair = first + i * kListThreads;
+      experts[i] = pair < end ? expert_of(args, pair) : -1;
+    }
+#pragma unroll
+    for (int i = 0; i < kRounds; ++i) {
+      const int pair = first + i * kListThreads;
+      if (pair < end) take(pair, experts[i]);
+    }
+  }
+}
+
 // By a block: how many of the pairs [begin, end) each expert has.
 __device__ __forceinline__ void count_pairs(const ExpertsArgs& args, int begin, int end, int* counts) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const int threads = static_cast<int>(blockDim.x);
-  for (int e = thread; e < args.experts; e += threads) counts[e] = 0;
+  for (int e = static_cast<int>(threadIdx.x); e < args.experts; e += kListThreads) counts[e] = 0;
   __syncthreads();
-  for (int pair = begin + thread; pair < end; pair += threads) {
-    if (const int e = expert_of(args, pair); e >= 0) atomicAdd(&counts[e], 1);
-  }
+  for_each_pair(args, begin, end, [&](int, int e) {
+    if (e >= 0) atomicAdd(&counts[e], 1);
+  });
   __syncthreads();
 }
 
@@ -89,15 +107,22 @@ __device__ __forceinline__ int list_rows(const ExpertsArgs& args, int rows, int 
 // By a block: a row for each of the pairs [begin, end); `next` has each expert's next one. Rows of an expert are in no
 // order, which no bit depends on.
 __device__ __forceinline__ void place_rows(const ExpertsArgs& args, int begin, int end, int* next) {
-  for (int pair = begin + static_cast<int>(threadIdx.x); pair < end; pair += static_cast<int>(blockDim.x)) {
-    const int e = expert_of(args, pair);
+  for_each_pair(args, begin, end, [&](int pair, int e) {
     const int row = e >= 0 ? atomicAdd(&next[e], 1) : -1;
     args.inverse[pair] = row;
     if (row >= 0) args.pairs[row] = pair;
-  }
+  });
 }
 
-__device__ __forceinline__ void form_row(const ExpertsArgs& args, const QuantizeArgs& inputs, int row) {
+// By a block: one row's inputs, or those of a row for each warp, whose maxima none waits for.
+template <bool kByWarps>
+__device__ __forceinline__ void form_rows(const ExpertsArgs& args, const QuantizeArgs& inputs, int block) {
+  if constexpr (kByWarps) {
+    const int row = block * (kListThreads / 32) + static_cast<int>(threadIdx.x) / 32;
+    if (row < args.tokens) quantize_row<32>(inputs, row);
+    return;
+  }
+  const int row = block;
   if (args.pack.input != InputKind::bf16) return quantize_row<kListThreads>(inputs, row);
   permute_row(args.x + static_cast<std::int64_t>(row) * args.gate.cols,
               args.x_codes + static_cast<std::int64_t>(row) * args.gate.cols, args.gate.cols, inputs.factor);
@@ -106,7 +131,7 @@ __device__ __forceinline__ void form_row(const ExpertsArgs& args, const Quantize
 // The first block: rows of all pairs and their tiles. The others: a token's inputs each.
 __global__ void __launch_bounds__(kListThreads)
     prepare_few(const __grid_constant__ ExpertsArgs args, const __grid_constant__ QuantizeArgs inputs, int most_rows) {
-  if (blockIdx.x > 0) return form_row(args, inputs, static_cast<int>(blockIdx.x) - 1);
+  if (blockIdx.x > 0) return form_rows<false>(args, inputs, static_cast<int>(blockIdx.x) - 1);
   __shared__ int counts[kDecodeExperts];
   const int e = static_cast<int>(threadIdx.x);
   const int pairs = args.tokens * args.top_k;
@@ -117,13 +142,14 @@ __global__ void __launch_bounds__(kListThreads)
   place_rows(args, 0, pairs, counts);
 }
 
-// The same in three steps. The first `rows` blocks: a token's inputs each. The others: counts of a share.
+// The same in three steps. The first `forming` blocks: inputs. The others: counts of a share.
+template <bool kByWarps>
 __global__ void __launch_bounds__(kListThreads)
-    prepare(const __grid_constant__ ExpertsArgs args, const __grid_constant__ QuantizeArgs inputs, int rows) {
+    prepare(const __grid_constant__ ExpertsArgs args, const __grid_constant__ QuantizeArgs inputs, int forming) {
   const int block = static_cast<int>(blockIdx.x);
-  if (block < rows) return form_row(args, inputs, block);
+  if (block < forming) return form_rows<kByWarps>(args, inputs, block);
   __shared__ int counts[kDecodeExperts];
-  const int share = block - rows;
+  const int share = block - forming;
   const int begin = share * kPairsAShare;
   count_pairs(args, begin, min(args.tokens * args.top_k, begin + kPairsAShare), counts);
   for (int e = static_cast<int>(threadIdx.x); e < args.experts; e += kListThreads)
@@ -182,10 +208,36 @@ __global__ void __launch_bounds__(kThreads) add_choices(const __grid_constant__ 
   }
 }
 
+// How a stage's codes are copied: of 64 columns, for 16 tiles at once.
+int map_codes(const ExpertsArgs& args, const MatrixArgs& matrix, CUtensorMap& map) {
+  static const auto encode = [] {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    constexpr unsigned kCuda12 = 12000;
+    const cudaError_t error =
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, kCuda12, cudaEnableDefault, &found);
+    return error == cudaSuccess ? reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry) : nullptr;
+  }();
+  if (encode == nullptr) return cudaErrorSymbolNotFound;
+  const RecordForm form = record_form(args.pack.records);
+  const cuuint64_t sizes[3] = {matrix.records.tile_bytes / 8,
+                               static_cast<cuuint64_t>(matrix.rows / matrix.records.tile_rows),
+                               static_cast<cuuint64_t>(args.experts)};
+  const cuuint64_t strides[2] = {matrix.records.tile_bytes, args.pack.expert_bytes};
+  const cuuint32_t box[3] = {static_cast<cuuint32_t>(code_bytes(form, kPairColumns)) / 8U, kTileTiles, 1};
+  const cuuint32_t steps[3] = {1, 1, 1};
+  auto* const first = const_cast<std::uint8_t*>(args.pack.weights + matrix.codes);
+  const CUresult result =
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_INT64, 3, first, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 GroupedArgs grouped(const ExpertsArgs& args, const MatrixArgs& matrix, int most_rows) {
   GateArgs gate = by_sigmoid(args.activation);
   if (!(gate.limit > 0.0F)) gate.limit = std::numeric_limits<float>::infinity();
-  return {.weights = args.pack.weights + matrix.codes,
+  return {.codes = {},
+          .weights = args.pack.weights + matrix.codes,
           .expert_bytes = args.pack.expert_bytes,
           .tile_bytes = matrix.records.tile_bytes,
           .record_bytes = matrix.records.bytes,
@@ -198,8 +250,9 @@ GroupedArgs grouped(const ExpertsArgs& args, const MatrixArgs& matrix, int most_
           .scales = nullptr,
           .list = reinterpret_cast<const RowTile*>(args.tiles + 4),
           .listed = args.tiles,
+          .input_scale = kAbsent,
+          .code_scale = kAbsent,
           .out = nullptr,
-          .whole = nullptr,
           .out_columns = matrix.rows,
           .most_rows = most_rows,
           .epilogue = Epilogue::out,
@@ -210,9 +263,8 @@ GroupedArgs grouped(const ExpertsArgs& args, const MatrixArgs& matrix, int most_
 template <RecordKind kKind, Operand... kOperands>
 int launch_kind(Operand operand, const GroupedArgs& products, int blocks, cudaStream_t stream) {
   int error = cudaErrorInvalidValue;
-  static_cast<void>(((operand == kOperands &&
-                      (error = launch_grouped_as<kKind, kOperands>(products, blocks, stream), true)) ||
-                     ...));
+  static_cast<void>(
+      ((operand == kOperands && (error = launch_grouped_as<kKind, kOperands>(products, blocks, stream), true)) || ...));
   return error;
 }
 
@@ -223,7 +275,7 @@ int launch_products(RecordKind kind, Operand operand, const GroupedArgs& product
                                                                                              stream);
     case RecordKind::int4_f16:
       return launch_kind<RecordKind::int4_f16, Operand::bf16, Operand::int8, Operand::e4m3>(operand, products, blocks,
-                                                                                             stream);
+                                                                                            stream);
     case RecordKind::int8_row:
       return launch_kind<RecordKind::int8_row, Operand::bf16, Operand::int8>(operand, products, blocks, stream);
     case RecordKind::int8_split:
@@ -234,6 +286,8 @@ int launch_products(RecordKind kind, Operand operand, const GroupedArgs& product
       return launch_kind<RecordKind::e4m3_split, Operand::bf16, Operand::e4m3>(operand, products, blocks, stream);
     case RecordKind::mxfp4:
       return launch_kind<RecordKind::mxfp4, Operand::bf16>(operand, products, blocks, stream);
+    case RecordKind::mxfp4_row:
+      return launch_kind<RecordKind::mxfp4_row, Operand::e4m3>(operand, products, blocks, stream);
     case RecordKind::nvfp4:
       return launch_kind<RecordKind::nvfp4, Operand::bf16>(operand, products, blocks, stream);
     case RecordKind::bf16:
@@ -274,24 +328,36 @@ int launch_grouped(const ExpertsArgs& args, cudaStream_t stream) {
   if (pairs <= kFewPairs) {
     prepare_few<<<static_cast<unsigned>(1 + rows), kListThreads, 0, stream>>>(args, inputs, most_rows);
   } else {
-    prepare<<<static_cast<unsigned>(rows + shares), kListThreads, 0, stream>>>(args, inputs, rows);
+    constexpr int kRowsOfBlock = kListThreads / 32;
+    if (plain || rows < kManyRows) {
+      prepare<false><<<static_cast<unsigned>(rows + shares), kListThreads, 0, stream>>>(args, inputs, rows);
+    } else {
+      const int forming = (rows + kRowsOfBlock - 1) / kRowsOfBlock;
+      prepare<true><<<static_cast<unsigned>(forming + shares), kListThreads, 0, stream>>>(args, inputs, forming);
+    }
     list_tiles<<<1, kListThreads, 0, stream>>>(args, shares, most_rows);
     place_pairs<<<static_cast<unsigned>(shares), kListThreads, 0, stream>>>(args);
   }
   if (by_pair) quantize_rows(inputs, pairs, stream);
   GroupedArgs products = grouped(args, args.gate, most_rows);
-  products.epilogue = plain ? Epilogue::hidden : Epilogue::whole_hidden;
+  // E4M3 has a place for what is no number.
+  const bool coded = operand == Operand::e4m3 && args.pack.input == InputKind::e4m3_tensor;
+  products.epilogue = plain ? Epilogue::hidden : coded ? Epilogue::coded_hidden : Epilogue::whole_hidden;
   products.inputs = args.x_codes;
   products.pairs = by_pair ? nullptr : args.pairs;
   products.scales = inputs.scales;
-  products.out = args.h_codes;
-  products.whole = args.h;
+  products.code_scale = args.down.input_scale - args.gate.codes;
+  products.out = plain || coded ? static_cast<void*>(args.h_codes) : args.h;
+  if (const int error = map_codes(args, args.gate, products.codes); error != cudaSuccess) return error;
   if (const int error = launch_products(args.pack.records, operand, products, blocks, stream); error != cudaSuccess)
     return error;
   products = grouped(args, args.down, most_rows);
+  if (const int error = map_codes(args, args.down, products.codes); error != cudaSuccess) return error;
   products.inputs = args.h_codes;
-  products.out = reinterpret_cast<std::uint16_t*>(args.y);
-  if (!plain) {
+  products.out = args.y;
+  if (coded) {
+    products.input_scale = args.down.input_scale - args.down.codes;
+  } else if (!plain) {
     inputs.stored = args.down.input_scale;
     inputs.columns = args.down.cols;
     inputs.from = args.h;

@@ -17,6 +17,7 @@ struct RowTile {
   std::int32_t width;  // of the products: `count` in steps of kWidthStep
 };
 static_assert(sizeof(RowTile) == 16);
+inline constexpr int kTileTiles = 16;  // of 16 weight rows, that a block multiplies at once
 inline constexpr int kMostTileRows = 128;
 inline constexpr int kFewTileRows = 64;  // where experts have few rows
 inline constexpr int kWidthStep = 16;
@@ -27,6 +28,12 @@ MORACLE_BOTH int permuted(int c) {
   const int lane = c % 32 / 8;
   const int i = c % 8;
   return c / 32 * 32 + i / 4 * 16 + i % 4 / 2 * 8 + lane * 2 + i % 2;
+}
+
+// The same of bytes, of which a fragment takes four neighbours in the order of four_bytes.
+MORACLE_BOTH int permuted_byte(int c) {
+  const int i = c % 4;
+  return c / 32 * 32 + c % 8 / 4 * 16 + c % 32 / 16 * 8 + c % 16 / 8 * 4 + i % 2 * 2 + i / 2;
 }
 
 }  // namespace moracle::cuda

@@ -9,8 +9,7 @@ namespace moracle::cuda {
 
 inline constexpr int kStageColumns = kPairColumns;
 inline constexpr int kMostStages = 8;
-inline constexpr int kTileWeights = 256;  // weight rows
-inline constexpr int kTileTiles = kTileWeights / kTileRows;
+inline constexpr int kTileWeights = kTileTiles * kTileRows;  // weight rows
 
 // kHalves products of 64 weight rows a warpgroup.
 template <RecordKind kKind_, Operand kOperand_, int kHalves_>
@@ -23,6 +22,9 @@ struct GroupedPlan {
   static constexpr bool kBytes = kOperand != Operand::bf16;
   // Scales of inputs are those of 128 columns, and come with each stage.
   static constexpr bool kInputScales = kOperand == Operand::e4m3 && kKind == RecordKind::e4m3_split;
+  // Whose cards have E4M3 under a stored scale.
+  static constexpr bool kCodesHidden =
+      kOperand == Operand::e4m3 && (kKind == RecordKind::e4m3_row || kKind == RecordKind::mxfp4_row);
   static constexpr int kStagesTogether = kBytes ? 2 : 1;  // the last may lie behind the columns, and is zero
   static constexpr int kColumnBytes = code_bytes(kForm, 1);
   static constexpr int kTileCodes = kColumnBytes * kStageColumns;  // of a stage
@@ -31,16 +33,20 @@ struct GroupedPlan {
   static constexpr int kStageWeightBytes = kWeightBytes + (kInputScales ? kMostRows * 4 : 0);
   static constexpr int kGroups = kTileWeights / (64 * kHalves);
   static constexpr int kThreads = 128 * (1 + kGroups);
-  static constexpr int kProducerRegisters = kHalves == 2 ? 40 : 32;
-  static constexpr int kConsumerRegisters = kHalves == 2 ? 232 : 112;
+  static constexpr int kProducerRegisters = kHalves == 2 ? 56 : 64;
+  static constexpr int kConsumerRegisters = kHalves == 2 ? 224 : 104;
   // What a block starts with is all that its warpgroups can have: one that asks for more waits for ever.
   static constexpr int kStartRegisters = 65536 / kThreads / 8 * 8;
   static_assert(kProducerRegisters + kGroups * kConsumerRegisters <= (1 + kGroups) * kStartRegisters);
-  static constexpr int kInputBytes = kBytes ? 1 : 2;  // of a column
+  static constexpr int kInputBytes = kBytes ? 1 : 2;                         // of a column
   static constexpr int kRowBytes = kMostRows * kStageColumns * kInputBytes;  // of a stage
-  static constexpr int kRest = 1024 + 2 * kMostStages * 8 + (kBytes ? kThreads * 4 : 0);
+  // Of finished rows, a warpgroup's columns; 16 more, so that eight rows lie in banks of their own.
+  static constexpr int kStoredRowBytes = 128 * kHalves + 16;
+  static constexpr int kStoredBytes = kMostRows * kStoredRowBytes;
+  static constexpr int kItemBytes = kBytes ? kThreads * 4 : 0;
+  static constexpr int kRest = 1024 + 2 * kMostStages * 8 + kItemBytes + kGroups * kStoredBytes;
   static constexpr int kFit = (kSharedLimit - kRest) / (kRowBytes + kStageWeightBytes);
-  static constexpr int kStages = kFit < kMostStages ? kFit : kMostStages;
+  static constexpr int kStages = (kFit < kMostStages ? kFit : kMostStages) / kStagesTogether * kStagesTogether;
   static constexpr int kShared = kRest + kStages * (kRowBytes + kStageWeightBytes);
 };
 
@@ -81,7 +87,13 @@ struct GroupedRing {
   [[nodiscard]] __device__ __forceinline__ std::uint32_t empty(std::uint32_t stage) const {
     return full(stage) + 8 * kStages;
   }
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t end() const { return empty(kStages); }
+  // A word of each thread, that waits beside products.
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t item_at(unsigned thread) const {
+    return empty(kStages) + thread * 4;
+  }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t stored_at(int group) const {
+    return empty(kStages) + Plan::kItemBytes + group * Plan::kStoredBytes;
+  }
   __device__ __forceinline__ void wait_stage(const Place& at) const {
     wait_barrier(full(at.stage), at.phase);
     fence_copies();
