@@ -97,7 +97,7 @@ struct KernelCard {
   std::int64_t max_experts = 1 << 30;
   std::int64_t max_top_k = 64;
   InputRounding inputs = InputRounding::bf16;
-  bool rounds_weights = false;      // to bf16, as products of codes and scales; and so it does each expert's output
+  bool rounds_weights = false;      // to bf16: f16 scales, products of codes and scales, and each expert's output
   bool batch_invariant = false;     // one accumulation order for every batch
   std::string_view accumulation{};  // the order, in words
   bool interleaved = true;          // also gate and up rows that alternate on disk

@@ -125,7 +125,9 @@ double layer_error_bound(const KernelCard& card, const HiddenSample& sample, con
     const double x = rounding_error(card.inputs, input.x, input.hidden);
     const double h = rounding_error(card.inputs, sample.rows, sample.intermediate);
     const double w = card.inputs == InputRounding::bf16 ? x : 0.0;
-    rounding = 2 * std::sqrt(2 * (x * x + w * w) + h * h + w * w);
+    // Scales may be rounded before codes times scales are, and so is the output.
+    const double s = card.rounds_weights ? rounding_error(InputRounding::bf16, {}, 0) : 0.0;
+    rounding = 2 * std::sqrt(2 * (x * x + w * w + s * s) + h * h + w * w + 2 * s * s);
   } else if (card.rounds_weights) {
     // Weights of three matrices, two of which meet in a hidden value, and the output.
     const double w = rounding_error(InputRounding::bf16, {}, 0);
