@@ -210,8 +210,12 @@ class ByteProducts {
         multiply_all<kWidth>(sums[kOther], fragments[kOther], inputs, 0, add_to);
         commit_products();
       }
-      // Its fence also stands between what was loaded of these stages and their return.
-      if (more) wait_for(at);
+      // A fence stands between what was loaded of these stages and their return: that of the wait, or its own.
+      if (more) {
+        wait_for(at);
+      } else {
+        fence_copies();
+      }
       if constexpr (kAhead) load(held, at.stage, 0);
       wait_products<kHalves - 1>();
       if constexpr (kHalves == 1) give_back_two(first);
@@ -225,10 +229,7 @@ class ByteProducts {
 #pragma unroll
       for (int i = 0; i < kWidth / 2; ++i) bind(sums[half][i]);
     }
-    if constexpr (kHalves == 2) {
-      fence_copies();
-      give_back_two(at.stage == 0 ? Ring::kStages - 2 : at.stage - 2);
-    }
+    if constexpr (kHalves == 2) give_back_two(at.stage == 0 ? Ring::kStages - 2 : at.stage - 2);
   }
 
   // sums += the products of columns that share a scale.

@@ -16,8 +16,7 @@ inline constexpr int kManyRows = 4096;
 // codes' numbers: scales of groups are multiplied in, which rounds to bf16 what is no power of two, those of rows are
 // kept.
 struct QuantizeArgs {
-  const std::uint8_t*
-      weights;  // of expert 0, which has its stored input scale at `stored`; of tokens it is that of all
+  const std::uint8_t* weights;  // of expert 0, which has its stored input scale at `stored`, for tokens that of all
   std::uint64_t expert_bytes;
   std::uint64_t stored;
   InputKind kind;
