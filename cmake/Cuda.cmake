@@ -3,7 +3,7 @@
 #   moracle_cuda_object(NAME SOURCES...)
 #
 # nvcc is driven by command lines, since the object shares no target with the program. What ptxas says of registers,
-# stack and spills is kept beside each object file, where scripts/check-cuda reads it.
+# stack and spills is kept beside each object file, where scripts/check-cuda reads it; ccache tells it again.
 function(moracle_cuda_object name)
   find_program(MORACLE_NVCC nvcc PATHS "${CMAKE_SOURCE_DIR}/.cuda/nvidia/cu13/bin" "${CUDAToolkit_ROOT}/bin"
                                        /usr/local/cuda/bin DOC "CUDA compiler" NO_DEFAULT_PATH)
@@ -26,8 +26,9 @@ function(moracle_cuda_object name)
     set(object "${folder}/${stem}.o")
     add_custom_command(
       OUTPUT "${object}" BYPRODUCTS "${object}.ptxas"
-      COMMAND sh -c "\"$@\" 2>\"$0.ptxas\" || { cat \"$0.ptxas\" >&2; exit 1; }" "${object}" "${MORACLE_NVCC}" ${flags}
-              -MD -MF "${object}.d" -c "${source}" -o "${object}"
+      COMMAND sh -c "\"$@\" 2>\"$0.ptxas\" || { cat \"$0.ptxas\" >&2; exit 1; }" "${object}"
+              ${CMAKE_CXX_COMPILER_LAUNCHER} "${MORACLE_NVCC}" ${flags} -MD -MF "${object}.d" -c "${source}"
+              -o "${object}"
       DEPENDS "${source}" DEPFILE "${object}.d" COMMENT "Building CUDA object ${stem}" VERBATIM)
     list(APPEND objects "${object}")
   endforeach()
