@@ -445,9 +445,11 @@ void Scheduler::Impl::take_step() {
 
 SchedulerStatus Scheduler::Impl::status() const {
   SchedulerStatus status = status_;
-  status.running = std::ssize(running_);
-  status.waiting = queue_.size() + std::ssize(preempted_);
-  status.deferred = queue_.size() - queue_.size([this](const std::string& key) { return may_run(key); });
+  status.running = active();
+  const std::int64_t held = std::ssize(running_) - status.running;  // in memory
+  status.waiting = queue_.size() + std::ssize(preempted_) + held;
+  status.deferred = queue_.size() - queue_.size([this](const std::string& key) { return may_run(key); }) + held +
+                    std::ranges::count_if(preempted_, [](const ScheduledSequence* each) { return each->held; });
   status.waiting_tokens = queue_.tokens();
   const StateMemory memory = model_.state_memory();
   status.kv_bytes = static_cast<std::int64_t>(memory.used);

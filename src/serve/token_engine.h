@@ -34,7 +34,7 @@ struct EngineEvent {
 struct EngineStatus {
   std::int64_t running = 0;
   std::int64_t waiting = 0;
-  std::int64_t deferred = 0;  // of these, whose key has as many running as it may
+  std::int64_t deferred = 0;  // of these, that are held, or whose key has as many running as it may
   std::int64_t waiting_tokens = 0;
   std::int64_t kv_bytes = 0;
   std::int64_t kv_budget = 0;

@@ -482,7 +482,11 @@ TEST(Scheduler, AHeldRequestTakesNoPartAndNoPlace) {
   Listener listener;
   const RequestId held = *scheduler.submit(first, listener);
   while (listener.heard[held].ids.size() < 3) scheduler.step();
+  EXPECT_EQ(scheduler.status().running, 1);
   scheduler.hold(held, true);
+  EXPECT_EQ(scheduler.status().running, 0);
+  EXPECT_EQ(scheduler.status().waiting, 1);
+  EXPECT_EQ(scheduler.status().deferred, 1);
   EXPECT_FALSE(scheduler.busy());
   EXPECT_FALSE(scheduler.step());
   std::vector<RequestId> others;
@@ -523,6 +527,7 @@ TEST(Scheduler, HeldMemoryIsOthers) {
     scheduler.hold(ids.back(), true);
   }
   EXPECT_GT(scheduler.status().preemptions, 0U);
+  EXPECT_EQ(scheduler.status().deferred, 24);
   // One that is held while it waits keeps nobody behind it waiting.
   for (int i = 0; i < 20; ++i) {
     ids.push_back(*scheduler.submit(requests[0], listener));
