@@ -5,29 +5,44 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
+#include <span>
 #include <string_view>
+#include <vector>
 
 namespace moracle::test {
 
-struct ChosenCalls {
-  std::int64_t first = 1;
-  std::int64_t last = 0;
-  std::int64_t stride = 1;
-};
-
-// Of calls 1 to `calls`: about `some`, evenly spread. MORACLE_FAILURES chooses "all", or "9031-18250": these.
-inline ChosenCalls chosen_calls(std::int64_t calls, std::int64_t some) {
+inline std::string_view wished_calls() {
   const char* const wish = std::getenv("MORACLE_FAILURES");
-  const std::string_view text = wish != nullptr ? wish : "";
-  if (text == "all") return {.last = calls};
-  ChosenCalls range;
+  return wish != nullptr ? wish : "";
+}
+
+// Whether to note stacks of callers (note_callers) while calls are counted.
+inline bool chosen_by_callers() {
+  return wished_calls() == "callers";
+}
+
+// Of calls 1 to `calls`: about `some`, evenly spread. MORACLE_FAILURES chooses "all"; "9031-18250": these; "callers":
+// those in `noted`, where there are any.
+inline std::vector<std::int64_t> chosen_calls(std::int64_t calls, std::int64_t some,
+                                              std::span<const std::int64_t> noted = {}) {
+  if (chosen_by_callers() && !noted.empty()) return {noted.begin(), noted.end()};
+  const std::string_view text = wished_calls();
+  std::int64_t first = 1;
+  std::int64_t last = calls;
+  std::int64_t stride = text == "all" ? 1 : std::max<std::int64_t>(1, calls / some);
+  std::int64_t from = 0;
+  std::int64_t to = 0;
   const char* const end = text.data() + text.size();
-  const auto from = std::from_chars(text.data(), end, range.first);
-  if (from.ec == std::errc{} && from.ptr != end && *from.ptr == '-' &&
-      std::from_chars(from.ptr + 1, end, range.last).ec == std::errc{}) {
-    return {.first = std::max<std::int64_t>(1, range.first), .last = std::min(range.last, calls)};
+  const auto dash = std::from_chars(text.data(), end, from);
+  if (dash.ec == std::errc{} && dash.ptr != end && *dash.ptr == '-' &&
+      std::from_chars(dash.ptr + 1, end, to).ec == std::errc{}) {
+    first = std::max<std::int64_t>(1, from);
+    last = std::min(to, calls);
+    stride = 1;
   }
-  return {.last = calls, .stride = std::max<std::int64_t>(1, calls / some)};
+  std::vector<std::int64_t> chosen;
+  for (std::int64_t at = first; at <= last; at += stride) chosen.push_back(at);
+  return chosen;
 }
 
 }  // namespace moracle::test

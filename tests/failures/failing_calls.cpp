@@ -51,9 +51,39 @@ bool in_json_destructor() {
   });
 }
 
+// Stacks of callers that were seen, by their hashes, and the first call of each.
+constexpr std::size_t kMostStacks = std::size_t{1} << 16U;
+constinit std::atomic<bool> noting{false};
+constinit std::atomic_flag note_taken;
+constinit std::array<std::uint64_t, 2 * kMostStacks> seen_stacks{};  // open addressing; 0: free
+constinit std::array<std::int64_t, kMostStacks> first_calls{};
+constinit std::size_t stacks = 0;
+
+// Takes no memory.
+void note(std::int64_t number) {
+  std::array<void*, 64> callers{};
+  const int count = backtrace(callers.data(), static_cast<int>(callers.size()));
+  std::uint64_t hash = 14695981039346656037U;  // FNV-1a over addresses
+  for (int i = 0; i < count; ++i) {
+    hash = (hash ^ reinterpret_cast<std::uintptr_t>(callers[static_cast<std::size_t>(i)])) * 1099511628211U;
+    hash ^= hash >> 32U;
+  }
+  hash |= 1U;
+  while (note_taken.test_and_set(std::memory_order_acquire)) {
+  }
+  std::size_t at = hash % seen_stacks.size();
+  while (seen_stacks[at] != 0 && seen_stacks[at] != hash) at = (at + 1) % seen_stacks.size();
+  if (seen_stacks[at] == 0 && stacks < kMostStacks) {
+    seen_stacks[at] = hash;
+    first_calls[stacks++] = number;
+  }
+  note_taken.clear(std::memory_order_release);
+}
+
 bool fails(Call call) {
   if (armed.load(std::memory_order_relaxed) != call || spared) return false;
   const std::int64_t number = calls.fetch_add(1) + 1;
+  if (noting.load(std::memory_order_relaxed)) note(number);
   const std::int64_t at = failing.load();
   if (at == 0 || number < at || (number > at && !failing_for_good.load())) return false;
   if (call != Call::allocate || !sparing_json_destructors.load() || !in_json_destructor()) return true;
@@ -115,7 +145,22 @@ void spare_json_destructors() {
 
 std::int64_t disarm() {
   armed = Call::none;
+  noting = false;
   return calls;
+}
+
+void note_callers() {
+  void* caller = nullptr;
+  backtrace(&caller, 1);  // the first call allocates
+  seen_stacks.fill(0);
+  stacks = 0;
+  noting = true;
+}
+
+std::vector<std::int64_t> noted_calls() {
+  std::vector<std::int64_t> noted(first_calls.begin(), first_calls.begin() + static_cast<std::ptrdiff_t>(stacks));
+  std::sort(noted.begin(), noted.end());
+  return noted;
 }
 
 std::int64_t live_blocks() {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace moracle::test {
 
@@ -34,6 +35,12 @@ void spare_json_destructors();
 
 // Ends it. Returns how many calls of the kind there were.
 std::int64_t disarm();
+
+// Until the next disarm(): of the calls that come from one stack of callers, up to 64 deep, the first is noted. Stacks
+// are told apart by a hash of 64 bits; the first 65,536 are kept.
+void note_callers();
+// The numbers of these calls, ascending.
+[[nodiscard]] std::vector<std::int64_t> noted_calls();
 
 // Blocks of memory that are in use, where malloc is counted; else 0.
 [[nodiscard]] std::int64_t live_blocks();

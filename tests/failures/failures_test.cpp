@@ -1,7 +1,8 @@
 // Memory, files and threads fail one call after the other while a model is loaded and makes two tokens. Each time: the
 // right tokens or a typed error, nothing kept, and a second try works.
 //
-// MORACLE_FAILURES=all tries every call, =100-200 these; else some of each kind, evenly spread.
+// MORACLE_FAILURES=all tries every call, =callers the first from each stack of callers, =100-200 these; else some of
+// each kind, evenly spread.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -120,16 +121,17 @@ TEST_P(Failures, EndInAnErrorOrTheRightTokens) {
   ASSERT_TRUE(right.ok() && right->size() == 2) << (right.ok() ? "too few tokens" : right.error().message());
   // What is made once and kept, of failures too.
   try_one(folder.path(), machine, 1, *right);
+  if (chosen_by_callers()) note_callers();
   arm(call, 0);
   EXPECT_TRUE(attempt(folder.path(), machine).ok());
   const std::int64_t calls = disarm();
   ASSERT_GT(calls, 0);
+  const std::vector<std::int64_t> chosen = chosen_calls(calls, kSomeCalls, noted_calls());
   const Held before = held_beside(1);
 
-  const ChosenCalls chosen = chosen_calls(calls, kSomeCalls);
   std::int64_t tried = 0;
   std::int64_t refused = 0;
-  for (std::int64_t at = chosen.first; at <= chosen.last; at += chosen.stride) {
+  for (const std::int64_t at : chosen) {
     refused += try_one(folder.path(), machine, at, *right) ? 1 : 0;
     ++tried;
     EXPECT_EQ(held_beside(1), before) << name_of(call) << " " << at;

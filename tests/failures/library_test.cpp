@@ -1,7 +1,8 @@
 // Memory, files and threads fail one call after the other beneath the C interface: the right result or a typed error,
 // and a second try works.
 //
-// MORACLE_FAILURES=all tries every call, =100-200 these; else some of each kind, evenly spread.
+// MORACLE_FAILURES=all tries every call, =callers the first from each stack of callers, =100-200 these; else some of
+// each kind, evenly spread.
 #include <gtest/gtest.h>
 #include <moracle/moracle.h>
 
@@ -226,12 +227,13 @@ TEST_P(LibraryFailures, EndInAnErrorOrTheRightResult) {
   const Outcome right = attempt(0);
   ASSERT_TRUE(right.done) << right.code;
   attempt(1);  // what is made once and kept
+  if (chosen_by_callers()) note_callers();
   ASSERT_TRUE(attempt(0).done);
   const std::int64_t calls = calls_;
-  const ChosenCalls chosen = chosen_calls(calls, kSomeCalls);
   std::int64_t tried = 0;
   std::int64_t refused = 0;
-  for (std::int64_t at = chosen.first; at <= chosen.last && !HasFailure(); at += chosen.stride) {
+  for (const std::int64_t at : chosen_calls(calls, kSomeCalls, noted_calls())) {
+    if (HasFailure()) break;
     SCOPED_TRACE(std::string(name_of(GetParam().call)) + " " + std::to_string(at));
     const Outcome outcome = attempt(at);
     ++tried;
