@@ -18,5 +18,5 @@ if(MORACLE_SANITIZE)
                                                  -fno-omit-frame-pointer -gline-tables-only)
   target_link_options(moracle_flags INTERFACE -fsanitize=${_sanitizers})
   # Where tests compute for seconds. All else is compiled by -O0, in half the time.
-  set(optimized_rooms base scheme kernels text)
+  set(optimized_rooms base scheme kernels moe text generate)
 endif()
