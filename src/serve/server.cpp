@@ -8,6 +8,7 @@
 #include <fstream>
 #include <thread>
 
+#include "base/files/folder.h"
 #include "serve/scheduler_engine.h"
 #include "serve/supervisor.h"
 
@@ -59,15 +60,12 @@ void add_file(Hash64& hash, const std::filesystem::path& path) {
 std::string fingerprint_of(const Session& session, const ServedFacts& facts, const std::string& version) {
   Hash64 hash;
   hash.add(version);
-  std::vector<std::filesystem::path> files;
-  std::error_code code;
-  for (const auto& entry : std::filesystem::directory_iterator(session.folder(), code)) {
-    const std::string suffix = entry.path().extension().string();
+  const auto names = names_in(session.folder());
+  for (const std::filesystem::path name : names.ok() ? *names : std::vector<std::string>()) {
+    const std::string suffix = name.extension().string();
     if (suffix == ".safetensors" || suffix == ".json" || suffix == ".jinja" || suffix == ".model")
-      files.push_back(entry.path());
+      add_file(hash, session.folder() / name);
   }
-  std::sort(files.begin(), files.end());
-  for (const auto& file : files) add_file(hash, file);
   for (const auto& [kind, backend] : session.backends()) hash.add(kind + "=" + backend);
   hash.add(facts.numerics);
   return fmt::format("fp_{:016x}{}", hash.value(), facts.batch_invariant ? "" : "-batch");

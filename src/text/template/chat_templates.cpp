@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <functional>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "base/files/config_file.h"
 #include "base/files/file_error.h"
+#include "base/files/folder.h"
 #include "text/budgets.h"
 
 namespace moracle {
@@ -71,7 +71,6 @@ Sources read_member(const Json& json, const std::string& file) {
 // chat_template.jinja, and the files of additional_chat_templates by their names.
 Sources read_files(const fs::path& folder) {
   Sources sources;
-  std::error_code code;
   const auto add = [&](const std::string& name, const fs::path& path) {
     sources.add(name, [&]() -> Result<Source> {
       MORACLE_ASSIGN(std::string text, read_text(path, kTemplateSourceBytes));
@@ -82,10 +81,17 @@ Sources read_files(const fs::path& folder) {
   const Result<bool> there = file_exists(own);
   if (!there.ok()) sources.fail(there.error());
   if (there.ok() && *there) add(std::string(kDefault), own);
-  fs::directory_iterator entry(folder / "additional_chat_templates", code);
-  for (; !code && entry != fs::directory_iterator(); entry.increment(code)) {
-    const fs::path& path = entry->path();
-    if (path.extension() == ".jinja") add(path.stem().string(), path);
+  const fs::path more = folder / "additional_chat_templates";
+  const Result<bool> any = file_exists(more);
+  if (!any.ok()) sources.fail(any.error());
+  if (!any.ok() || !*any) return sources;
+  const auto names = names_in(more);
+  if (!names.ok()) {
+    sources.fail(names.error());
+    return sources;
+  }
+  for (const fs::path name : *names) {
+    if (name.extension() == ".jinja") add(name.stem().string(), more / name);
   }
   return sources;
 }
