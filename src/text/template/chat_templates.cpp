@@ -68,6 +68,11 @@ Sources read_member(const Json& json, const std::string& file) {
   return sources;
 }
 
+Result<std::vector<std::string>> names_if_there(const fs::path& folder) {
+  MORACLE_ASSIGN(const bool there, file_exists(folder));
+  return there ? names_in(folder) : std::vector<std::string>();
+}
+
 // chat_template.jinja, and the files of additional_chat_templates by their names.
 Sources read_files(const fs::path& folder) {
   Sources sources;
@@ -82,12 +87,9 @@ Sources read_files(const fs::path& folder) {
   if (!there.ok()) sources.fail(there.error());
   if (there.ok() && *there) add(std::string(kDefault), own);
   const fs::path more = folder / "additional_chat_templates";
-  const Result<bool> any = file_exists(more);
-  if (!any.ok()) sources.fail(any.error());
-  if (!any.ok() || !*any) return sources;
-  const auto names = names_in(more);
-  if (!names.ok()) {
-    sources.fail(names.error());
+  const auto names = names_if_there(more);
+  if (!names.ok()) {  // a template for tools may be among them
+    sources.add(std::string(kToolUse), [&] { return names.error(); });
     return sources;
   }
   for (const fs::path name : *names) {

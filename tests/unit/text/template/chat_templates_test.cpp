@@ -126,6 +126,13 @@ TEST_F(ChatTemplatesTest, WhatCannotBeReadConcernsWhoAsksForIt) {
   EXPECT_EQ(render(with_tools()), "t");
 }
 
+TEST_F(ChatTemplatesTest, AFolderThatCannotBeReadConcernsWhoAsksForTools) {
+  write("chat_template.jinja", "file");
+  write("additional_chat_templates", "a file");
+  EXPECT_EQ(render(), "file");
+  EXPECT_EQ(render(with_tools()), "file.open");
+}
+
 TEST_F(ChatTemplatesTest, ATemplateThatDoesNotParseConcernsWhoAsksForIt) {
   write("chat_template.jinja", "{% if %}");
   write("additional_chat_templates/tool_use.jinja", "t");
