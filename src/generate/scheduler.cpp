@@ -25,6 +25,10 @@ Error queue_error(std::string wanted, std::string found) {
       .code = "scheduler.queue", .wanted = std::move(wanted), .found = std::move(found), .advice = "try again later"};
 }
 
+std::int64_t held_among(const std::vector<ScheduledSequence*>& sequences) {
+  return std::count_if(sequences.begin(), sequences.end(), [](const ScheduledSequence* each) { return each->held; });
+}
+
 }  // namespace
 
 class Scheduler::Impl {
@@ -191,7 +195,7 @@ bool Scheduler::Impl::may_run(const std::string& key) const {
 }
 
 std::int64_t Scheduler::Impl::active() const {
-  return std::count_if(running_.begin(), running_.end(), [](const ScheduledSequence* each) { return !each->held; });
+  return std::ssize(running_) - held_among(running_);
 }
 
 void Scheduler::Impl::admit() {
@@ -446,10 +450,9 @@ void Scheduler::Impl::take_step() {
 SchedulerStatus Scheduler::Impl::status() const {
   SchedulerStatus status = status_;
   status.running = active();
-  const std::int64_t held = std::ssize(running_) - status.running;  // in memory
-  status.waiting = queue_.size() + std::ssize(preempted_) + held;
-  status.deferred = queue_.size() - queue_.size([this](const std::string& key) { return may_run(key); }) + held +
-                    std::ranges::count_if(preempted_, [](const ScheduledSequence* each) { return each->held; });
+  status.waiting = queue_.size() + std::ssize(preempted_) + held_among(running_);
+  status.deferred = queue_.size() - queue_.size([this](const std::string& key) { return may_run(key); }) +
+                    held_among(running_) + held_among(preempted_);
   status.waiting_tokens = queue_.tokens();
   const StateMemory memory = model_.state_memory();
   status.kv_bytes = static_cast<std::int64_t>(memory.used);
