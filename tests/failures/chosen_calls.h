@@ -21,11 +21,11 @@ inline bool chosen_by_callers() {
   return wished_calls() == "callers";
 }
 
-// Of calls 1 to `calls`: about `some`, evenly spread. MORACLE_FAILURES chooses "all"; "9031-18250": these; "callers":
-// those in `noted`, where there are any.
+// Those that were noted, else of calls 1 to `calls` about `some`, evenly spread; MORACLE_FAILURES chooses "all", or
+// "9031-18250": these.
 inline std::vector<std::int64_t> chosen_calls(std::int64_t calls, std::int64_t some,
                                               std::span<const std::int64_t> noted = {}) {
-  if (chosen_by_callers() && !noted.empty()) return {noted.begin(), noted.end()};
+  if (!noted.empty()) return {noted.begin(), noted.end()};
   const std::string_view text = wished_calls();
   std::int64_t first = 1;
   std::int64_t last = calls;
