@@ -20,7 +20,7 @@ function(moracle_room name)
   if(sources)
     add_library(moracle_${name} STATIC ${sources})
     target_link_libraries(moracle_${name} PRIVATE moracle_flags)
-    if(MORACLE_SANITIZE AND name IN_LIST optimized_rooms)
+    if(name IN_LIST optimized_rooms)
       target_compile_options(moracle_${name} PRIVATE -O1)
     endif()
   else()  # headers only
