@@ -301,12 +301,14 @@ std::string phases_text(const BenchModelResult& result) {
 }
 
 Json weights_json(const LoadTime& load) {
+  const double bound = load.bound().rate;
   return {{"bytes", load.bytes},
           {"s", load.weights_seconds},
           {"bytes_per_s", load.rate()},
           {"copy_bytes_per_s", load.rates.copy},
           {"read_bytes_per_s", load.rates.read},
-          {"share", load.bound() > 0 ? Json(load.rate() / load.bound()) : Json(nullptr)}};
+          {"device_bytes_per_s", load.rates.to_device},
+          {"share", bound > 0 ? Json(load.rate() / bound) : Json(nullptr)}};
 }
 
 // "2.0 GB/s = 52 % of the memory-copy rate of 3.9 GB/s": what the load itself attained of what bounds it.
@@ -314,9 +316,8 @@ std::string weights_text(const LoadTime& load) {
   const std::size_t width = screen_width(STDOUT_FILENO);
   std::string text = fmt::format("{:.2f} GB in {:.2f} s: {:.1f} GB/s", static_cast<double>(load.bytes) * 1e-9,
                                  load.weights_seconds, load.rate() * 1e-9);
-  if (load.bound() > 0) {
-    text += fmt::format(" = {:.0f} % of the {} rate of {:.1f} GB/s", 100 * load.rate() / load.bound(),
-                        load.bound_by_files() ? "file-read" : "memory-copy", load.bound() * 1e-9);
+  if (const auto [rate, name] = load.bound(); rate > 0) {
+    text += fmt::format(" = {:.0f} % of the {} rate of {:.1f} GB/s", 100 * load.rate() / rate, name, rate * 1e-9);
   }
   return paragraph("packing", text, width, 13);
 }

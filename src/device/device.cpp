@@ -248,6 +248,46 @@ Result<std::byte*> Device::kernel_state(std::size_t bytes) {
   return kernel_state_.data();
 }
 
+std::shared_ptr<LoadRing> Device::load_ring() {
+  std::shared_ptr<LoadRing> ring = load_ring_.lock();
+  if (ring == nullptr) {
+    ring = std::make_shared<LoadRing>(*this);
+    load_ring_ = ring;
+  }
+  return ring;
+}
+
+Result<> LoadRing::reserve(std::size_t bytes, std::size_t streams) {
+  if (bytes > memory_.size()) {
+    memory_ = PinnedBuffer();
+    MORACLE_ASSIGN(memory_, device_.allocate_pinned(bytes, "weights on their way to the device"));
+  }
+  while (streams_.size() < streams) {
+    MORACLE_ASSIGN(Stream stream, device_.make_stream());
+    streams_.push_back(std::move(stream));
+  }
+  return Ok{};
+}
+
+Result<double> Device::copy_rate() {
+  constexpr std::size_t kBytes = std::size_t{64} << 20U;
+  constexpr int kRounds = 8;
+  const std::shared_ptr<LoadRing> ring = load_ring();
+  MORACLE_TRY(ring->reserve(kBytes, 1));
+  MORACLE_ASSIGN(const Buffer to, allocate(kBytes, "a measurement of copies"));
+  MORACLE_ASSIGN(const Event begin, make_event());
+  MORACLE_ASSIGN(const Event end, make_event());
+  Stream& stream = ring->streams().front();
+  std::fill_n(ring->data(), kBytes, std::byte{1});
+  stream.to_device(to.data(), ring->data(), kBytes);
+  stream.record(begin);
+  for (int round = 0; round < kRounds; ++round) stream.to_device(to.data(), ring->data(), kBytes);
+  stream.record(end);
+  MORACLE_TRY(stream.wait());
+  MORACLE_ASSIGN(const double seconds, seconds_between(begin, end));
+  return static_cast<double>(kBytes) * kRounds / seconds;
+}
+
 Result<double> Stage::seconds() const {
   return begin_.device().seconds_between(begin_, end_);
 }

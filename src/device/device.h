@@ -161,6 +161,26 @@ class Stage {
   bool made_ = false;
 };
 
+// Pinned memory that weights pass through on their way to a device, and streams that copy parts of it. Nobody uses it
+// between two packs.
+class LoadRing {
+ public:
+  explicit LoadRing(const Device& device) : device_(device) {}
+  // Bytes that a pack may take.
+  [[nodiscard]] std::size_t limit() const { return limit_; }
+  void set_limit(std::size_t bytes) { limit_ = bytes; }
+  // At least so much of both. Errors: those of Device::allocate_pinned, "device.call".
+  Result<> reserve(std::size_t bytes, std::size_t streams);
+  [[nodiscard]] std::byte* data() const { return memory_.data(); }
+  [[nodiscard]] std::span<Stream> streams() { return streams_; }
+
+ private:
+  const Device& device_;
+  std::size_t limit_ = std::size_t{256} << 20U;
+  PinnedBuffer memory_;
+  std::vector<Stream> streams_;
+};
+
 class Device {
  public:
   Device(const Device&) = delete;
@@ -186,6 +206,10 @@ class Device {
   // device run one after the other. Errors: those of allocate, "device.call".
   Result<std::byte*> kernel_state(std::size_t bytes);
   [[nodiscard]] Stage& stage() { return stage_; }
+  // One for all who hold it at a time, empty at first: a load of a model holds it from layer to layer.
+  [[nodiscard]] std::shared_ptr<LoadRing> load_ring();
+  // Bytes a second from pinned memory of the host to the device, measured. Errors: those of allocate, "device.call".
+  Result<double> copy_rate();
   // Of a call whose memory was reserved for fewer tokens.
   [[nodiscard]] Error unreserved_batch(std::int64_t tokens) const;
   // The error of a call that gave `error`, or Ok.
@@ -200,6 +224,7 @@ class Device {
   DeviceFacts facts_;
   Stage stage_;
   Buffer kernel_state_;
+  std::weak_ptr<LoadRing> load_ring_;
 };
 
 // Every device that the object sees. Errors: "device.driver", where there is no driver, no device or no answer.

@@ -44,6 +44,9 @@ Result<std::unique_ptr<Session>> Session::open_unguarded(const SessionOptions& o
   const double prepared = watch.seconds();
   if (options.measure_rates) {
     load.rates = measure_load_rates(files_of(*files), files->total_bytes(), *session->pool_);
+    if (options.device != nullptr) {
+      MORACLE_ASSIGN(load.rates.to_device, options.device->copy_rate());
+    }
   }
   const Stopwatch weights;
   const LoadOptions how{.progress = options.on_progress, .kv = options.kv, .kv_memory = options.kv_memory};

@@ -50,9 +50,17 @@ struct LoadTime {
   LoadRates rates{};           // with measure_rates
 
   [[nodiscard]] double rate() const { return weights_seconds > 0 ? static_cast<double>(bytes) / weights_seconds : 0; }
-  // Packing reads the files once and writes as much to memory: the slower of both bounds it. 0: not measured.
-  [[nodiscard]] bool bound_by_files() const { return rates.read > 0 && rates.read < rates.copy; }
-  [[nodiscard]] double bound() const { return bound_by_files() ? rates.read : rates.copy; }
+  // Packing reads the files once, and writes as much to memory or copies it to the device: the slower of both bounds
+  // it. 0: not measured.
+  struct Bound {
+    double rate = 0;
+    std::string_view name{};
+  };
+  [[nodiscard]] Bound bound() const {
+    const Bound written =
+        rates.to_device > 0 ? Bound{rates.to_device, "device-copy"} : Bound{rates.copy, "memory-copy"};
+    return rates.read > 0 && rates.read < written.rate ? Bound{rates.read, "file-read"} : written;
+  }
 };
 
 class Session {

@@ -17,6 +17,8 @@ namespace moracle {
 class WeightSink {
  public:
   virtual ~WeightSink() = default;
+  // Workers that it serves at a time, out of `threads`.
+  [[nodiscard]] virtual int workers(int threads) const { return threads; }
   // Zeroed memory for bytes [offset, offset + size) of the pack, the worker's until it commits.
   virtual std::span<std::byte> stage(std::uint64_t offset, std::size_t size, int worker) = 0;
   // Errors: "device.call".

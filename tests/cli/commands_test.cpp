@@ -262,7 +262,8 @@ TEST_F(CliTest, BenchModelPrintsTheContract) {
   EXPECT_EQ(json.at("decode_tokens"), 4);
   EXPECT_GT(json.at("decode_tok_s").get<double>(), 0.0);
   const Json& weights = json.at("load_weights");
-  expect_keys(weights, {"bytes", "s", "bytes_per_s", "copy_bytes_per_s", "read_bytes_per_s", "share"});
+  expect_keys(weights,
+              {"bytes", "s", "bytes_per_s", "copy_bytes_per_s", "read_bytes_per_s", "device_bytes_per_s", "share"});
   EXPECT_GT(weights.at("bytes").get<double>(), 0.0);
   EXPECT_LE(weights.at("s").get<double>(), json.at("load_s").get<double>());
   const auto rate = [&](const char* name) { return weights.at(name).get<double>(); };

@@ -167,6 +167,45 @@ TEST_F(DeviceTest, FailedCopyEndsTheLoad) {
   EXPECT_EQ(runner.error().wanted, "copy");
 }
 
+// Copies that come late find what their block held only if its place in the ring was not packed again before.
+TEST_F(DeviceTest, BlocksOfTheRingStayUntilTheyAreCopied) {
+  open();
+  auto runner = pack();
+  ASSERT_TRUE(runner.ok() && run(*runner).ok());
+  const std::vector<float> expected = out_;
+  for (const std::size_t limit : {std::size_t{256} << 20U, std::size_t{32} << 10U, std::size_t{4} << 10U}) {
+    const std::shared_ptr<LoadRing> ring = device_->load_ring();
+    ring->set_limit(limit);
+    fake_.late_copies = true;
+    runner = pack();
+    fake_.late_copies = false;
+    ASSERT_TRUE(runner.ok()) << runner.error().message();
+    ASSERT_TRUE(run(*runner).ok());
+    EXPECT_EQ(out_, expected) << "a ring of " << limit << " bytes";
+  }
+}
+
+TEST_F(DeviceTest, LayersShareTheRing) {
+  open();
+  const auto pinned = [&] { return fake_.calls("allocate_pinned"); };
+  {
+    const std::shared_ptr<LoadRing> ring = device_->load_ring();
+    ASSERT_TRUE(pack().ok());
+    EXPECT_EQ(pinned(), 1);
+    ASSERT_TRUE(pack().ok());
+    EXPECT_EQ(pinned(), 1);
+  }
+  ASSERT_TRUE(pack().ok());
+  EXPECT_EQ(pinned(), 2) << "given back with its last holder";
+}
+
+TEST_F(DeviceTest, RateOfCopies) {
+  open();
+  const Result<double> rate = device_->copy_rate();
+  ASSERT_TRUE(rate.ok()) << rate.error().message();
+  EXPECT_EQ(*rate, 8 * (64 << 20) / 0.001) << "the fake's events are a millisecond apart";
+}
+
 TEST_F(DeviceTest, FailedCopyInACall) {
   open();
   auto runner = pack();

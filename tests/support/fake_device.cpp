@@ -99,14 +99,22 @@ struct FakeDevice::Calls {
     }
     return 0;
   }
-  static int copy(void* self, void*, void* to, const void* from, std::size_t bytes, CopyKind) {
+  static int copy(void* self, void* stream, void* to, const void* from, std::size_t bytes, CopyKind) {
+    FakeDevice& fake = of(self);
+    const std::lock_guard lock(fake.mutex_);
+    if (fake.late_copies) {
+      fake.late_[stream].push_back([=] { std::memcpy(to, from, bytes); });
+      return fake.enter("copy");
+    }
     return enqueue(self, "copy", [=] { std::memcpy(to, from, bytes); });
   }
   static int fill(void* self, void*, void* to, int byte, std::size_t bytes) {
     return enqueue(self, "fill", [=] { std::memset(to, byte, bytes); });
   }
-  static int wait(void* self, void*) {
+  static int wait(void* self, void* stream) {
     FakeDevice& fake = of(self);
+    const std::lock_guard lock(fake.mutex_);
+    for (const auto& copy : std::exchange(fake.late_[stream], {})) copy();
     if (const int error = fake.enter("wait"); error != 0) return error;
     const int error = fake.pending_;
     fake.pending_ = 0;
@@ -203,6 +211,7 @@ int FakeDevice::calls(const std::string& name) const {
 }
 
 int FakeDevice::enter(const char* call) {
+  const std::lock_guard lock(mutex_);
   const int count = ++calls_[call];
   return failure.call == call && failure.at == count ? failure.error : 0;
 }

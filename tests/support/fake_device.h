@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,8 @@ class FakeDevice {
     int at = 0;
     int error = 0;
   } failure;
-  int kernel_error = 0;  // of the next kernel, which the next wait returns
+  bool late_copies = false;  // a copy reads its source when its stream is waited for
+  int kernel_error = 0;      // of the next kernel, which the next wait returns
   int probe_error = 0;
 
   [[nodiscard]] int calls(const std::string& name) const;
@@ -49,7 +51,9 @@ class FakeDevice {
   std::size_t live_bytes_ = 0;
   std::size_t objects_ = 0;  // streams, events, graphs
   std::vector<std::function<void()>>* recording_ = nullptr;
+  std::map<void*, std::vector<std::function<void()>>> late_;  // by stream
   int pending_ = 0;
+  mutable std::recursive_mutex mutex_;  // a pack's workers copy at once
 };
 
 }  // namespace moracle::test

@@ -1,7 +1,7 @@
 #include "kernels/cuda/load.h"
 
 #include <algorithm>
-#include <mutex>
+#include <memory>
 #include <vector>
 
 #include "device/library.h"
@@ -12,55 +12,108 @@ namespace moracle::cuda {
 
 namespace {
 
-// Pinned memory that weights pass through.
-constexpr std::uint64_t kPassage = std::uint64_t{32} << 20U;
+// Slots of the ring for blocks of one size: two for each worker, so that it packs one block while its last one is
+// copied, or as many as fit.
+struct Slots {
+  static constexpr std::size_t kAlignment = 4096;  // bytes
 
-// Blocks are packed in memory of each worker, and pass the device's stage one after the other.
-class DeviceSink final : public WeightSink {
+  Slots(const LoadRing& ring, std::size_t block_bytes, int threads)
+      : pitch((block_bytes + kAlignment - 1) / kAlignment * kAlignment),
+        count(std::clamp<std::size_t>(ring.limit() / pitch, 1, 2 * static_cast<std::size_t>(threads))),
+        workers(std::min(count, static_cast<std::size_t>(threads))) {}
+
+  std::size_t pitch;  // bytes
+  std::size_t count;
+  std::size_t workers;
+};
+
+// Blocks are packed in slots of the ring and copied from there.
+class RingSink final : public WeightSink {
  public:
-  DeviceSink(Stage& stage, const Buffer& pack, int workers)
-      : stage_(stage), pack_(pack), blocks_(static_cast<std::size_t>(workers)) {}
+  RingSink(LoadRing& ring, const Buffer& pack, Slots slots)
+      : ring_(ring), pack_(pack), slots_(slots), staged_(slots.workers) {}
+  RingSink(const RingSink&) = delete;
+  RingSink& operator=(const RingSink&) = delete;
+  ~RingSink() override { static_cast<void>(finish()); }
+
+  [[nodiscard]] int workers(int /*threads*/) const override { return static_cast<int>(slots_.workers); }
 
   std::span<std::byte> stage(std::uint64_t offset, std::size_t size, int worker) override {
-    Block& block = blocks_[static_cast<std::size_t>(worker)];
-    block.offset = offset;
-    block.bytes.assign(size, std::byte{0});
-    return block.bytes;
+    const auto first = static_cast<std::size_t>(worker);
+    const std::size_t second = first + slots_.workers;
+    Staged& staged = staged_[first];
+    staged.slot = staged.slot == first && second < slots_.count ? second : first;
+    Stream& stream = ring_.streams()[staged.slot];
+    if (Result<> copied = stream.wait(); !copied.ok()) stream.fail(std::move(copied).error());
+    staged.offset = offset;
+    staged.bytes = {ring_.data() + staged.slot * slots_.pitch, size};
+    std::ranges::fill(staged.bytes, std::byte{0});
+    return staged.bytes;
   }
 
   Result<> commit(int worker) override {
-    const Block& block = blocks_[static_cast<std::size_t>(worker)];
-    const std::lock_guard lock(copying_);
-    for (std::size_t at = 0; at < block.bytes.size(); at += kPassage) {
-      const auto part = std::span(block.bytes).subspan(at, std::min<std::size_t>(kPassage, block.bytes.size() - at));
-      std::copy(part.begin(), part.end(), stage_.pinned().begin());
-      stage_.stream().to_device(pack_.data() + block.offset + at, stage_.pinned().data(), part.size());
-      MORACLE_TRY(stage_.stream().wait());
-    }
+    const Staged& staged = staged_[static_cast<std::size_t>(worker)];
+    ring_.streams()[staged.slot].to_device(pack_.data() + staged.offset, staged.bytes.data(), staged.bytes.size());
     return Ok{};
   }
 
+  // Waits for all copies. Errors: the first that any of them ran into.
+  Result<> finish() {
+    Result<> result = Ok{};
+    for (Stream& stream : ring_.streams()) {
+      Result<> copied = stream.wait();
+      if (result.ok()) result = std::move(copied);
+    }
+    return result;
+  }
+
  private:
-  struct Block {
+  struct Staged {
+    std::size_t slot = 0;
     std::uint64_t offset = 0;
-    std::vector<std::byte> bytes;
+    std::span<std::byte> bytes{};
   };
 
-  Stage& stage_;
+  LoadRing& ring_;
   const Buffer& pack_;
-  std::vector<Block> blocks_;  // of each worker
-  std::mutex copying_;         // the stage serves one at a time
+  Slots slots_;
+  std::vector<Staged> staged_;  // by each worker
 };
+
+// A block larger than the ring is packed in memory of its own and passes in parts.
+Result<> load_large(LoadRing& ring, const Buffer& pack, std::int64_t count, std::size_t bytes,
+                    FunctionRef<Result<>(std::int64_t, std::span<std::byte>)> write) {
+  const Slots slots(ring, ring.limit() / 8, 1);
+  MORACLE_TRY(ring.reserve(slots.count * slots.pitch, slots.count));
+  RingSink sink(ring, pack, slots);
+  for (std::int64_t block = 0; block < count; ++block) {
+    std::vector<std::byte> whole(bytes);
+    MORACLE_TRY(write(block, whole));
+    for (std::size_t at = 0; at < bytes; at += slots.pitch) {
+      const auto part = std::span(whole).subspan(at, std::min(slots.pitch, bytes - at));
+      std::ranges::copy(part, sink.stage(static_cast<std::uint64_t>(block) * bytes + at, part.size(), 0).begin());
+      MORACLE_TRY(sink.commit(0));
+    }
+  }
+  return sink.finish();
+}
 
 }  // namespace
 
 Result<Buffer> load_blocks(Device& device, ThreadPool& pool, std::int64_t count, std::uint64_t bytes,
                            FunctionRef<Result<>(std::int64_t, std::span<std::byte>)> write) {
   MORACLE_ASSIGN(Buffer buffer, device.allocate(static_cast<std::uint64_t>(count) * bytes, "packed weights"));
-  MORACLE_TRY(device.reserve_stage(std::min(bytes, kPassage), 0));
-  DeviceSink sink(device.stage(), buffer, pool.threads());
+  const std::shared_ptr<LoadRing> ring = device.load_ring();
+  if (bytes > ring->limit()) {
+    MORACLE_TRY(load_large(*ring, buffer, count, bytes, write));
+    return buffer;
+  }
+  const Slots slots(*ring, bytes, pool.threads());
+  MORACLE_TRY(ring->reserve(slots.count * slots.pitch, slots.count));
+  RingSink sink(*ring, buffer, slots);
   MORACLE_TRY(write_blocks(sink, pool, count, bytes,
                            [&](std::int64_t block, std::span<std::byte> staged, int) { return write(block, staged); }));
+  MORACLE_TRY(sink.finish());
   return buffer;
 }
 

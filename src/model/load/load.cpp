@@ -17,6 +17,7 @@ class PackedModules final : public ModuleSource {
   PackedModules(const Plan& plan, ThreadPool& pool, const LoadOptions& options)
       : plan_(plan), pool_(pool), options_(options), prefetcher_(tensors_of(plan)) {
     for (const ModuleReport& module : plan.modules()) progress_.bytes_total += module.bytes;
+    if (plan.machines().device != nullptr) ring_ = plan.machines().device->load_ring();
   }
 
   Result<Embedding> embedding(const LinearSpec& spec) override {
@@ -119,6 +120,7 @@ class PackedModules final : public ModuleSource {
   const LoadOptions& options_;
   LoadProgress progress_{};
   Prefetcher prefetcher_;
+  std::shared_ptr<LoadRing> ring_;  // held so that layers share it
 };
 
 // Everything that can be known to fail fails before the first byte is read. Returns the operations to use: a model
