@@ -1,6 +1,7 @@
 #include "kernels/cuda/decode/pack_records.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -15,6 +16,7 @@ namespace moracle::cuda {
 namespace {
 
 constexpr std::int64_t kPanelRows = 64;
+constexpr int kLanes = 8;  // rows of a half of a tile
 constexpr std::uint64_t kExpertAlignment = 256;
 constexpr float kMostScale = 0x1p65F;  // times code_factor and codes, within bf16; prefill/weights.cuh has E8M0's
 
@@ -52,7 +54,13 @@ class RecordWriter {
         form_(record_form(kind)),
         to_(to),
         block_(block),
-        scales_(static_cast<std::size_t>(to.groups)) {}
+        bits_(bits_of_codes(form_)),
+        scales_(static_cast<std::size_t>(to.groups)),
+        scale_steps_(scales_.size()) {
+    if (form_.group == 0) return;
+    for (int group = 0; group < to.groups; ++group)
+      scale_steps_[narrow<std::size_t>(group)] = scale_at(0, group) - scale_at(0, 0);
+  }
 
   Result<> write() {
     MatrixPanel panel;
@@ -61,6 +69,7 @@ class RecordWriter {
       MORACLE_TRY(linear_.weight->read(begin, end, panel));
       for (std::int64_t row = begin; row < end; ++row) {
         MORACLE_TRY(write_scales(panel, row - begin, static_cast<int>(row)));
+        zero_scales_ = form_.group > 0 && std::ranges::find(scales_, 0.0F) != scales_.end();
         write_codes(panel, row - begin, static_cast<int>(row));
         if (form_.bias && !linear_.bias.empty()) {
           const float bias = linear_.bias[static_cast<std::size_t>(row)];
@@ -76,29 +85,67 @@ class RecordWriter {
   }
 
  private:
+  [[nodiscard]] std::uint64_t scale_at(int row, int group) const {
+    return scale_offset(form_, to_.records, row, group * to_.group);
+  }
   std::byte* at(std::uint64_t offset) { return block_.data() + to_.codes + offset; }
 
   void write_codes(const MatrixPanel& panel, std::int64_t from, int row) {
-    const std::int64_t first = from * to_.cols;
-    for (int column = 0; column < to_.cols; column += 8) {
-      std::byte* const words = at(words_offset(form_, to_.records, row, column));
-      // Where a scale is zero so are the codes: zero in E5M3 is read as a power of two.
-      if (form_.group > 0 && scales_[static_cast<std::size_t>(column / form_.group)] == 0.0F) continue;
-      for (int i = 0; i < 8; ++i) {
-        const CodePlace place = place_of(to_.records, row, i);
-        const std::uint32_t code = code_of(panel, static_cast<std::size_t>(first + column + i));
-        std::uint32_t word = 0;
-        std::byte* const to = words + word_step(form_, place, i);
-        std::memcpy(&word, to, sizeof word);
-        word |= code_bits(form_, code, place);
-        std::memcpy(to, &word, sizeof word);
+    if (form_.code == DeviceCode::bf16) {
+      write_row<16>(
+          row, [&](std::int64_t element) { return encode_bf16(panel.values[narrow<std::size_t>(element)]); }, from);
+    } else if (bits_of(form_.code) == 8) {
+      write_row<8>(row, [codes = panel.codes.data()](std::int64_t element) { return codes[element]; }, from);
+    } else {
+      write_row<4>(row, [codes = panel.codes.data()](std::int64_t element) { return codes[element] & 15U; }, from);
+    }
+  }
+  // Eight columns at a time, which fill their lane's words in the order of words_offset.
+  template <int kBits, class CodeOf>
+  void write_row(int row, CodeOf code_of, std::int64_t from) {
+    const int lower = tile_row(to_.records, row) / kLanes;
+    std::int64_t element = from * to_.cols;
+    for (int column = 0; column < to_.cols; column += kPairColumns) {
+      std::byte* const pair = at(words_offset(form_, to_.records, row, column));
+      for (int eight = 0; eight < kPairColumns / 8; ++eight, element += 8) {
+        // Where a scale is zero so are the codes: zero in E5M3 is read as a power of two.
+        if (zero_scales_ && scales_[narrow<std::size_t>((column + 8 * eight) / form_.group)] == 0.0F) continue;
+        std::byte* const words = pair + eight % 4 * 16 + eight / 4 * (kBits == 4 ? 8 : 64 * kBits);
+        for (int i = 0; i < 8; i += 4) {
+          const auto code = [&](int k) { return static_cast<std::uint32_t>(code_of(element + i + k)); };
+          if constexpr (kBits == 4) {
+            const auto& bits = bits_[static_cast<std::size_t>(lower)];
+            add(words + i, bits[0][code(0)] | bits[1][code(1)] | bits[2][code(2)] | bits[3][code(3)]);
+          } else if constexpr (kBits == 8) {
+            add(words + i * 2 + lower * 4, code(0) | code(2) << 8U | code(1) << 16U | code(3) << 24U);
+          } else {
+            std::byte* const left = words + i * 128 + lower * 4;
+            add(left, code(0) | code(1) << 16U);
+            add(left + 8, code(2) | code(3) << 16U);
+          }
+        }
       }
     }
   }
-  [[nodiscard]] std::uint32_t code_of(const MatrixPanel& panel, std::size_t element) const {
-    if (form_.code == DeviceCode::bf16) return encode_bf16(panel.values[element]);
-    const std::uint32_t code = panel.codes[element];
-    return bits_of(form_.code) == 4 ? code & 15U : code;
+  static void add(std::byte* to, std::uint32_t bits) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, to, sizeof word);
+    word |= bits;
+    std::memcpy(to, &word, sizeof word);
+  }
+  // Of four bits: what each code of four neighbours sets in their word, of rows in the upper and the lower half.
+  using CodeBits = std::array<std::array<std::array<std::uint32_t, 16>, 4>, 2>;
+  static CodeBits bits_of_codes(const RecordForm& form) {
+    CodeBits result{};
+    if (bits_of(form.code) != 4) return result;
+    for (int lower = 0; lower < 2; ++lower) {
+      for (int i = 0; i < 4; ++i) {
+        for (std::uint32_t code = 0; code < 16; ++code)
+          result[narrow<std::size_t>(lower)][narrow<std::size_t>(i)][code] =
+              code_bits(form, code, {lower + i / 2 * 2, i % 2});
+      }
+    }
+    return result;
   }
 
   Result<> write_scales(const MatrixPanel& panel, std::int64_t from, int row) {
@@ -109,17 +156,18 @@ class RecordWriter {
       // A scale a row, or what the scales of its groups share.
       const bool whole = form_.group == 0;
       const float scale = (whole ? panel.scales[static_cast<std::size_t>(from * groups)] : 1.0F) * spec_.global_scale;
-      MORACLE_TRY(check(scale));
+      if (!fits(scale)) return unfit(scale);
       const float carried = scale * form_.code_factor;
       for (int column = 0; column < to_.cols; column += to_.records.columns)
         std::memcpy(at(row_scale_offset(to_.records, row, column)), &carried, sizeof carried);
       if (whole) return Ok{};
     }
-    for (int group = 0; group < to_.groups; ++group) {
-      const float value = panel.scales[static_cast<std::size_t>(from * groups + group)];
-      scales_[static_cast<std::size_t>(group)] = value;
-      MORACLE_TRY(check(value));
-      write_scale(value, at(scale_offset(form_, to_.records, row, group * to_.group)));
+    std::byte* const first = at(scale_at(row, 0));
+    for (std::size_t group = 0; group < scales_.size(); ++group) {
+      const float value = panel.scales[static_cast<std::size_t>(from * groups) + group];
+      scales_[group] = value;
+      if (!fits(value)) return unfit(value);
+      write_scale(value, first + scale_steps_[group]);
     }
     return Ok{};
   }
@@ -131,7 +179,7 @@ class RecordWriter {
     for (int group = 0; group < to_.groups; ++group) {
       const float value = panel.scales[static_cast<std::size_t>(from * spec_.groups + group)];
       scales_[static_cast<std::size_t>(group)] = value;
-      MORACLE_TRY(check(value));
+      if (!fits(value)) return unfit(value);
       const auto first = panel.codes.begin() + from * to_.cols + group * std::int64_t{to_.group};
       if (std::all_of(first, first + to_.group, [](std::uint8_t code) { return (code & 7U) == 0; })) continue;
       const int exponent = encode_e8m0(value);
@@ -150,18 +198,17 @@ class RecordWriter {
       std::memcpy(at(row_scale_offset(to_.records, row, column)), &of_row, sizeof of_row);
     for (int group = 0; group < to_.groups; ++group) {
       const int exponent = std::max(exponents[static_cast<std::size_t>(group)], most - kE4m3Steps + 1);
-      *at(scale_offset(form_, to_.records, row, group * to_.group)) =
-          static_cast<std::byte>(exponent - most + kE4m3Steps + kE4m3StepBias);
+      *at(scale_at(row, group)) = static_cast<std::byte>(exponent - most + kE4m3Steps + kE4m3StepBias);
     }
     return Ok{};
   }
-  [[nodiscard]] Result<> check(float scale) const {
-    const float least = form_.code == DeviceCode::e2m1 ? 0.0F : -kMostScale;
-    if (scale >= least && scale <= kMostScale) return Ok{};
-    return Error{.code = "scale.range",
-                 .where = {},
-                 .wanted = least < 0.0F ? "scales from -2^65 to 2^65" : "scales from 0 to 2^65",
-                 .found = std::to_string(scale)};
+  [[nodiscard]] float least_scale() const { return form_.code == DeviceCode::e2m1 ? 0.0F : -kMostScale; }
+  [[nodiscard]] bool fits(float scale) const { return scale >= least_scale() && scale <= kMostScale; }
+  [[nodiscard]] Error unfit(float scale) const {
+    return {.code = "scale.range",
+            .where = {},
+            .wanted = least_scale() < 0.0F ? "scales from -2^65 to 2^65" : "scales from 0 to 2^65",
+            .found = std::to_string(scale)};
   }
   void write_scale(float value, std::byte* to) const {
     if (kind_ == RecordKind::mxfp4) {
@@ -185,7 +232,10 @@ class RecordWriter {
   RecordForm form_;
   const MatrixArgs& to_;
   std::span<std::byte> block_;
-  std::vector<float> scales_;  // of a row's groups
+  CodeBits bits_;
+  std::vector<float> scales_;               // of a row's groups
+  std::vector<std::uint64_t> scale_steps_;  // bytes from a row's first scale to that of each group
+  bool zero_scales_ = false;                // some are zero
 };
 
 // The records that hold a scheme's weights; none: there are none.
