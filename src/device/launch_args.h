@@ -136,12 +136,13 @@ inline constexpr std::int32_t kMostExperts = 4096;
 inline constexpr std::int32_t kDecodeTokens = 64;
 inline constexpr std::int32_t kDecodePairs = 512;
 inline constexpr std::int32_t kDecodeExperts = 512;
-inline constexpr std::int32_t kDecodeIntermediate = 2880;
-// A header, sums of output tiles that two blocks share, and the hidden rows of two calls.
+// 16-byte words of the rows that blocks pass to each other in one call: what DeepSeek-V3's FP8 blocks take.
+inline constexpr std::int64_t kDecodeRowWords = 453504;
+// A header, sums of output tiles that two blocks share, and the rows of two calls.
 inline constexpr std::size_t kDecodeHeaderBytes = 256;
 inline constexpr std::size_t kDecodeSharedSums = 128;  // tiles
-inline constexpr std::size_t kDecodeStateBytes = kDecodeHeaderBytes + kDecodeSharedSums * kDecodeTokens * 8 * 8 +
-                                                 std::size_t{2} * kDecodePairs * kDecodeIntermediate * 2;
+inline constexpr std::size_t kDecodeStateBytes =
+    kDecodeHeaderBytes + kDecodeSharedSums * kDecodeTokens * 8 * 8 + std::size_t{2} * kDecodeRowWords * 16;
 
 // Larger calls over packs in records (kernels/cuda/prefill): blocks that sort pairs, and tiles of 64 or 128 of them.
 inline constexpr std::int32_t kPairsAShare = 2048;

@@ -68,7 +68,9 @@ std::vector<LayerSize> instances_of(const Scheme& scheme) {
   std::vector<LayerSize> sizes;
   if (!scheme.activation || (!mxfp4 && (stored || scheme.activation->dynamic))) sizes.push_back({2048, 768});
   if (mxfp4 && (!scheme.activation || stored)) sizes.push_back({2880, 2880});
-  if (scheme.weight.element == Element::int4 && !scheme.activation) sizes.push_back({7168, 2048});
+  const bool blocks = scheme.weight.granularity.kind == Granularity::Kind::block && scheme.activation &&
+                      scheme.activation->granularity == Granularity::group(128);
+  if (blocks || (scheme.weight.element == Element::int4 && !scheme.activation)) sizes.push_back({7168, 2048});
   return sizes;
 }
 

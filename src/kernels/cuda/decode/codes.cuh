@@ -156,9 +156,10 @@ struct StreamedWeights {
 };
 
 // Half `half` of a record's kPairs x 64 columns: sums[0..1] of row lane / 4 and the lane's two tokens, sums[2..3] of
-// the row 8 below. `inputs` holds two 16-byte words for each 64 columns, `of_pairs` what Code wants to know of them;
-// `input_scales` are those of the lane's two tokens. kBatch x 64 columns are read from the slot at a time.
-template <class Code, int kPairs, int kBatch>
+// the row 8 below. `inputs` holds two 16-byte words for each 64 columns, `of_pairs` what Code wants to know of
+// kPairsANumber of these; `input_scales` are those of the lane's two tokens. kBatch x 64 columns are read from the slot
+// at a time.
+template <class Code, int kPairs, int kBatch, int kPairsANumber>
 __device__ __forceinline__ void multiply_half(float (&sums)[4], std::uint32_t record, int half, int lane,
                                               const uint4* inputs, const float2* of_pairs, float2 input_scales,
                                               bool with_bias) {
@@ -209,7 +210,7 @@ __device__ __forceinline__ void multiply_half(float (&sums)[4], std::uint32_t re
       const int pair = first + i;
       if (pair >= kHeld || lacks(pair)) continue;
       Code::add_pair(sums, words[i], scale[i], inputs[2 * pair], inputs[2 * pair + 1],
-                     Code::kStartsAtSum || Code::kInputGroups ? of_pairs[pair] : float2{});
+                     Code::kStartsAtSum || Code::kInputGroups ? of_pairs[pair / kPairsANumber] : float2{});
     }
   }
   sums[0] = sums[0] * (factors.x * input_scales.x) + bias.x;

@@ -16,11 +16,14 @@ struct HeldInputs {
   using Code = typename Plan::Code;
   static constexpr std::uint32_t kOnes = 0xFFFFFFFFU;
   static constexpr int kWords = 2 * Phase::kHeld;
-  static constexpr int kScales = !Rows::kMeasured ? 0 : Rows::kGroups ? Phase::kHeld : 1;
+  // 64 columns that share a number of `of_pairs`: scales are of 128, which some warps have halves of.
+  static constexpr int kPairsANumber = Rows::kGroups && Phase::kHeld % 2 == 0 ? 2 : 1;
+  static constexpr int kNumbers = Phase::kHeld / kPairsANumber;
+  static constexpr int kScales = !Rows::kMeasured ? 0 : Rows::kGroups ? kNumbers : 1;
 
   uint4 words[kWords];
-  float2 of_pairs[Phase::kHeld];  // what Code wants to know of each 64 columns, for the lane's two columns of sums
-  float scale = 1.0F;             // of the token whose inputs the lane holds; of two there is no register
+  float2 of_pairs[kNumbers];  // what Code wants to know of columns, for the lane's two columns of sums
+  float scale = 1.0F;         // of the token whose inputs the lane holds; of two there is no register
   std::uint32_t loaded[kScales + 1];
 
   // From f32, `first` the lane's first column: rounded to bf16, or numbers of codes under the scale that `inverse`
@@ -96,11 +99,11 @@ struct HeldInputs {
  private:
   [[nodiscard]] static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
   [[nodiscard]] static __device__ __forceinline__ bool has_scale(int i, int warp) {
-    return !Rows::kGroups || !Phase::lacks(i, warp % 2);
+    return !Rows::kGroups || !Phase::lacks(i * kPairsANumber, warp % 2);
   }
-  // Of 128 columns, that of the warp's `i`-th 64.
+  // Of 128 columns, that of the warp's `i`-th number.
   [[nodiscard]] static __device__ __forceinline__ int group(int i, int warp) {
-    return (Phase::first_column(warp) / kPairColumns + i) / 2;
+    return (Phase::first_column(warp) / kPairColumns + i * kPairsANumber) / 2;
   }
   [[nodiscard]] static __device__ __forceinline__ float2 of_columns(float own) {
     if constexpr (!Rows::kMeasured) return make_float2(own, own);

@@ -31,6 +31,7 @@ Launch instance_of(const ExpertsArgs& args) {
       {RecordKind::e4m3_row, InputKind::e4m3_tensor, 2048, 768, stream_e4m3_row_stored_2048x768},
       {RecordKind::e4m3_split, InputKind::bf16, 2048, 768, stream_e4m3_split_2048x768},
       {RecordKind::e4m3_split, InputKind::e4m3_group, 2048, 768, stream_e4m3_split_groups_2048x768},
+      {RecordKind::e4m3_split, InputKind::e4m3_group, 7168, 2048, stream_e4m3_split_groups_7168x2048},
       {RecordKind::mxfp4, InputKind::bf16, 2048, 768, stream_mxfp4_2048x768},
       {RecordKind::mxfp4, InputKind::bf16, 2880, 2880, stream_mxfp4_2880x2880},
       {RecordKind::mxfp4_row, InputKind::e4m3_tensor, 2880, 2880, stream_mxfp4_row_stored_2880x2880},
@@ -74,7 +75,7 @@ int launch_streamed(const ExpertsArgs& args, cudaStream_t stream) {
                           .header = reinterpret_cast<std::uint32_t*>(args.state),
                           .shared_sums = reinterpret_cast<std::uint64_t*>(sums),
                           .rows = reinterpret_cast<uint4*>(sums + kSums * sizeof(std::uint64_t)),
-                          .rows_buffer = std::int64_t{kDecodePairs} * kDecodeIntermediate / 8};
+                          .rows_buffer = kDecodeRowWords};
   return instance_of(args)(decode, stream);
 }
 

@@ -32,6 +32,7 @@ int stream_mxfp4_2048x768(const DecodeArgs& args, cudaStream_t stream);
 int stream_mxfp4_2880x2880(const DecodeArgs& args, cudaStream_t stream);
 int stream_mxfp4_row_stored_2880x2880(const DecodeArgs& args, cudaStream_t stream);
 int stream_nvfp4_2048x768(const DecodeArgs& args, cudaStream_t stream);
+int stream_e4m3_split_groups_7168x2048(const DecodeArgs& args, cudaStream_t stream);
 int stream_bf16_2048x768(const DecodeArgs& args, cudaStream_t stream);
 
 }  // namespace moracle::cuda

@@ -48,7 +48,7 @@ struct RowsPlan {
   static MORACLE_BOTH constexpr int hidden_at(int tokens) { return tokens * kInputWords; }
   static MORACLE_BOTH constexpr int whole_at(int tokens, int pairs) { return hidden_at(tokens) + pairs * kHiddenWords; }
   static MORACLE_BOTH constexpr int all(int tokens, int pairs) { return whole_at(tokens, pairs) + pairs * kWholeWords; }
-  static_assert(all(kDecodeTokens, kDecodePairs) <= kDecodePairs * kDecodeIntermediate / 8);
+  static_assert(all(kDecodeTokens, kDecodePairs) <= kDecodeRowWords);
 };
 
 // kWarps consumer warps, behind the producer warp and before the activation warp, for which the sums of up to
@@ -78,7 +78,7 @@ struct DecodePlan {
   static constexpr int kSlotBytes =
       (Up::kRecordBytes > Down::kRecordBytes ? Up::kRecordBytes : Down::kRecordBytes) + Up::kTailBytes;
   static_assert(kUpGroups >= 1 && kReductions % kUpGroups == 0 && kHidden % kTileRows == 0);
-  static_assert(kDecodeTokens <= 64 && 2 * (kThreads - 32) >= kDecodePairs && kIntermediate <= kDecodeIntermediate);
+  static_assert(kDecodeTokens <= 64 && 2 * (kThreads - 32) >= kDecodePairs);
 
   // Beside the ring.
   struct Rest {
@@ -105,14 +105,19 @@ struct DecodePlan {
   };
   static constexpr int kRestBytes = (static_cast<int>(sizeof(Rest)) + 127) / 128 * 128;
   // Records under way at most: phase 2's must not take memory's time from phase 1's. With up to two tokens w2's are
-  // fewer before its inputs are there. Under 8-bit codes one number for both is 3 % faster from 16 tokens on.
+  // fewer before its inputs are there. Under 8-bit codes one number for both is 3 % faster from 16 tokens on; of long
+  // records fewer do.
   static constexpr bool kEightBits = bits_of(Up::kForm.code) == 8;
-  static constexpr std::uint32_t kWindow = kEightBits ? 5 : 6;
+  static constexpr std::uint32_t kWindow = !kEightBits ? 6 : Up::kColumns > 512 ? 3 : 5;
   static constexpr std::uint32_t kEarlyWindow = kEightBits ? kWindow : 2;
   static constexpr int kSlots =
       (kSharedLimit - kRestBytes) / kSlotBytes < kMostSlots ? (kSharedLimit - kRestBytes) / kSlotBytes : kMostSlots;
   static constexpr int kSharedBytes = kRestBytes + kSlots * kSlotBytes;
-  static_assert(kSlots >= 8 && kWindow <= kSlots);
+  // Parity tells a slot's neighbouring phases apart, and no others. So what a slot had before must have landed when a
+  // warp waits for its next record: a warp's records lie an item apart, and all but a window before its last one
+  // landed.
+  static_assert(kSlots >= kUpGroups * Up::kRecords + static_cast<int>(kWindow));
+  static_assert(kSlots >= kDownGroups * Down::kRecords + static_cast<int>(kWindow));
 };
 
 // Arguments of the kernel.

@@ -23,10 +23,10 @@ __device__ __forceinline__ std::uint32_t numbers_of(float first, float second, f
   return bf16_pair(two.x * factor, two.y * factor);
 }
 
-// By a warp: a row of `kCols` f32 to numbers of codes in bf16, and its scales behind them. kPassed: the row comes from
-// other blocks, word by word.
+// By a warp: `kCols` f32 to numbers of codes in bf16, and their scales. kPassed: they come from other blocks, word by
+// word.
 template <class Plan, int kCols, bool kPassed>
-__device__ __forceinline__ void quantize_row(const float* from, uint4* to) {
+__device__ __forceinline__ void quantize_columns(const float* from, uint4* to, std::uint32_t* scales) {
   using Rows = typename Plan::Rows;
   constexpr std::uint32_t kOnes = 0xFFFFFFFFU;
   constexpr int kSteps = (kCols / 8 + 31) / 32;
@@ -67,7 +67,6 @@ __device__ __forceinline__ void quantize_row(const float* from, uint4* to) {
     for (int step = Rows::kGroups ? 8 : 16; step > 0; step /= 2)
       most[i] = fmaxf(most[i], __shfl_xor_sync(kOnes, most[i], step));
   }
-  auto* const scales = reinterpret_cast<std::uint32_t*>(to + kCols / 8);
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
     const InputScale scale = input_scale(Plan::kInput, most[Rows::kGroups ? step : 0], 1.0F);
@@ -83,6 +82,17 @@ __device__ __forceinline__ void quantize_row(const float* from, uint4* to) {
     }
     store_whole(to + word, make_uint4(numbers[0], numbers[1], numbers[2], numbers[3]));
   }
+}
+
+// A row, its scales behind it. Under scales of 128 columns each a long row is quantized part by part, for registers.
+template <class Plan, int kCols, bool kPassed>
+__device__ __forceinline__ void quantize_row(const float* from, uint4* to) {
+  constexpr bool kParts = Plan::Rows::kGroups && Plan::kSparing && kCols % 1024 == 0;
+  constexpr int kPart = kParts ? 1024 : kCols;
+  auto* const scales = reinterpret_cast<std::uint32_t*>(to + kCols / 8);
+#pragma unroll 1
+  for (int at = 0; at < kCols; at += kPart)
+    quantize_columns<Plan, kPart, kPassed>(from + at, to + at / 8, scales + at / 128);
 }
 
 }  // namespace moracle::cuda

@@ -25,7 +25,7 @@ struct RecordForm {
   int scale_bytes;  // of one
   bool row_scales;
   bool bias;
-  int most_columns;    // of a record
+  int most_columns;    // of a record; twice as many where a tile would have more than kMostRecords
   float input_factor;  // of inputs
   float code_factor;   // of scales; both together give back what codes lack
   bool nibbles;        // E2M1's codes lie as a lookup by bytes takes them
@@ -84,10 +84,12 @@ constexpr Operand operand_of(RecordKind records, InputKind input) {
 constexpr int record_step(const RecordForm& form) {
   return form.group > kPairColumns ? form.group : kPairColumns;
 }
-// The fewest records of equal length, of whole steps each. `cols` is a multiple of the step.
+// The fewest records of equal length, of whole steps each. `cols` is a multiple of the step. Two warps share a record.
 constexpr int records_of(const RecordForm& form, int cols) {
+  constexpr int kMostRecords = 8;
+  const int most = cols > kMostRecords * form.most_columns ? 2 * form.most_columns : form.most_columns;
   const int steps = cols / record_step(form);
-  int records = (cols + form.most_columns - 1) / form.most_columns;
+  int records = (cols + most - 1) / most;
   while (records < steps && steps % records != 0) ++records;
   return records;
 }
