@@ -9,13 +9,13 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/work_stealing.h"
 #include "kernels/cpu/activations/rows.h"
 #include "kernels/cpu/faults.h"
 #include "kernels/cpu/interleaved_panels.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/tile_counts.h"
 #include "kernels/cpu/weights/pack.h"
-#include "kernels/cpu/work_stealing.h"
 #include "kernels/expert_schedule.h"
 #include "kernels/weight_sink.h"
 

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/first_error.h"
+#include "base/work_stealing.h"
 #include "kernels/cpu/activations/rows.h"
 #include "kernels/cpu/interleaved_panels.h"
 #include "kernels/cpu/kernels.h"
@@ -15,7 +16,6 @@
 #include "kernels/cpu/tile_counts.h"
 #include "kernels/cpu/weights/pack.h"
 #include "kernels/cpu/weights/pack_lines.h"
-#include "kernels/cpu/work_stealing.h"
 #include "kernels/weight_sink.h"
 
 namespace moracle::cpu {

@@ -1,4 +1,4 @@
-// Sharing a row of panels: everything is done once, no stretch is longer than it may be, each thread reads its own part
+// Sharing a range: everything is done once, no stretch is longer than it may be, each thread reads its own part
 // in order, and who is done takes from who is not.
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cpu/work_stealing.h"
+#include "base/work_stealing.h"
 
-namespace moracle::cpu {
+namespace moracle {
 namespace {
 
 using Stretch = std::pair<std::int64_t, std::int64_t>;
@@ -42,7 +42,7 @@ std::vector<Stretch> shared(int threads, std::int64_t total, const Most& most) {
     stretches.emplace_back(begin, end);
   });
   for (const auto& [thread, at] : said) elsewhere.emplace_back(thread, at);
-  // A thread goes on where it said it would, unless another has taken the last panel that was left there.
+  // A thread goes on where it said it would, unless another has taken the last index that was left there.
   for (const auto& [thread, at] : elsewhere) {
     const auto taken = thread_at.find(at);
     EXPECT_TRUE(taken != thread_at.end() && taken->second != thread) << thread << " was to go on at " << at;
@@ -158,4 +158,4 @@ TEST(WorkQueues, LeaveAnOwnerItsLastUnlessOneIsIdle) {
 }
 
 }  // namespace
-}  // namespace moracle::cpu
+}  // namespace moracle

@@ -1,6 +1,5 @@
-// How a row of panels is shared between threads: each reads its own part of it in order, so that memory is read in few
-// and long streams, and who is done takes half of what another has left. Which thread takes what moves no bit of a
-// result.
+// How a range is shared between threads: each works on its own part in order, so that memory is read in few and long
+// streams, and who is done takes half of what another has left.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +12,8 @@
 #include "base/checked.h"
 #include "base/thread_pool.h"
 
-namespace moracle::cpu {
+namespace moracle {
 
-// Of a row of panels.
 struct WorkRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -24,7 +22,7 @@ struct WorkRange {
 };
 
 // What is left of each thread's part. A part is one word, so that what its owner takes from its front and others from
-// its end cannot overlap; a panel that was taken is in no part again.
+// its end cannot overlap; what was taken is in no part again.
 class WorkQueues {
  public:
   WorkQueues(std::span<ThreadWord> words, std::int64_t total) : words_(words) {
@@ -46,8 +44,8 @@ class WorkQueues {
     }
   }
 
-  // Fills a part that is empty with the second half of the one that has most left, of at least `least` panels. False:
-  // none has.
+  // Fills a part that is empty with the second half of the one that has most left, of at least `least` indices.
+  // False: none has.
   bool refill(std::int64_t part, std::int64_t least) {
     for (;;) {
       const auto largest = std::max_element(words_.begin(), words_.end(), [](const auto& a, const auto& b) {
@@ -88,7 +86,7 @@ class WorkQueues {
 
 // Calls body(begin, end, following, thread) until all of [0, total) is done. most(begin) >= 1 bounds the length of the
 // range that begins there. `following` is where the thread will probably go on, so that it can be prefetched; where
-// nothing more is to do, the panel that it ends with.
+// nothing more is to do, the index that it ends with.
 template <class Most, class Body>
 void parallel_ranges(ThreadPool& pool, std::int64_t total, const Most& most, const Body& body) {
   WorkQueues parts(pool.words(), total);
@@ -107,4 +105,4 @@ void parallel_ranges(ThreadPool& pool, std::int64_t total, const Most& most, con
   });
 }
 
-}  // namespace moracle::cpu
+}  // namespace moracle
