@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "base/checked.h"
 #include "scheme/codes.h"
@@ -16,6 +17,14 @@ Table make_table(Decode decode) {
   Table table{};
   for (std::size_t code = 0; code < table.size(); ++code) table[code] = decode(static_cast<std::uint8_t>(code));
   return table;
+}
+
+template <class Decode>
+std::array<std::uint8_t, 64> recoded_to_e4m3(Decode decode) {
+  std::array<std::uint8_t, 64> codes{};
+  for (std::size_t code = 0; code < codes.size(); ++code)
+    codes[code] = encode_e4m3(decode(static_cast<std::uint8_t>(code)));
+  return codes;
 }
 
 // Values of the float codes; null for integers, whose value depends on the zero point.
@@ -56,6 +65,23 @@ void dequantize_row(const MatrixSpec& spec, const Table* table, const MatrixRow&
 }
 
 }  // namespace
+
+const std::uint8_t* codes_as_e4m3(Element element) {
+  static const auto e2m3 = recoded_to_e4m3(decode_e2m3);
+  static const auto e3m2 = recoded_to_e4m3(decode_e3m2);
+  if (element == Element::e2m3) return e2m3.data();
+  return element == Element::e3m2 ? e3m2.data() : nullptr;
+}
+
+std::vector<std::int32_t> columns_by_group(std::span<const std::int32_t> g_idx) {
+  std::vector<std::int32_t> order(g_idx.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto group = [&](std::int32_t column) { return g_idx[static_cast<std::size_t>(column)]; };
+  std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+    return group(a) != group(b) ? group(a) < group(b) : a < b;  // columns of a group stay in their order
+  });
+  return order;
+}
 
 void dequantize_row(const MatrixSpec& spec, const MatrixRow& row, std::span<float> out) {
   if (row.values != nullptr) {

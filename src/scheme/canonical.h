@@ -78,6 +78,13 @@ struct RawScales {
   std::span<const std::byte> tensor{};  // as of RawCodes
 };
 
+// Every E2M3 and E3M2 number is one of E4M3: its code there, by the 64 codes of such an element. Null: another element.
+[[nodiscard]] const std::uint8_t* codes_as_e4m3(Element element);
+
+// Act-order as kernels store it: the input column at each packed position, groups in order and the columns of a group
+// in theirs. Empty: columns in order.
+[[nodiscard]] std::vector<std::int32_t> columns_by_group(std::span<const std::int32_t> g_idx);
+
 class MatrixSource {
  public:
   virtual ~MatrixSource() = default;

@@ -242,7 +242,7 @@ void check(const CanonicalLinear& linear, const MatrixRecipe& recipe) {
   const auto forms = cpu::packed_format(linear, test::least_cpu_target().target, Numerics::exact);
   ASSERT_TRUE(forms.ok());
   const cpu::PanelFormat* const format = &forms->layout();
-  const std::vector<std::int32_t> order = cpu::column_order(linear.weight->spec());
+  const std::vector<std::int32_t> order = columns_by_group(linear.weight->spec().g_idx);
   Reference reference{.format = *format, .order = order, .all = {}};
   ASSERT_TRUE(linear.weight->read(0, recipe.rows, reference.all).ok());
   const std::vector<std::byte> wanted = reference.pack();

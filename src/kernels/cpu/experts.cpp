@@ -454,7 +454,7 @@ std::vector<float> whole_panels(std::span<const float> bias) {
 
 MatrixExtras matrix_extras(const CanonicalLinear& linear) {
   const MatrixSpec& spec = linear.weight->spec();
-  return {column_order(spec), whole_panels(linear.bias), spec.global_scale, linear.input_scale};
+  return {columns_by_group(spec.g_idx), whole_panels(linear.bias), spec.global_scale, linear.input_scale};
 }
 
 ExpertExtras expert_extras(const CanonicalExperts::Expert& expert) {

@@ -229,7 +229,7 @@ class LinearPacker {
         source_(*linear.weight),
         plain_(plain),
         options_(options),
-        order_(column_order(source_.spec())) {
+        order_(columns_by_group(source_.spec().g_idx)) {
     if (!options.head || quantized(plain.code) || !linear.bias.empty() || plain.cols > kMaxHeadCols) return;
     norms_.resize(static_cast<std::size_t>(plain.rows));
     copy_.weight = int8_copy(source_, norms_);

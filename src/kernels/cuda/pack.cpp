@@ -64,21 +64,12 @@ Result<InputKind> input_of(const Scheme& scheme) {
   return kind == Granularity::Kind::group ? InputKind::e4m3_group : InputKind::e4m3_token;
 }
 
-// E2M3 and E3M2 numbers are numbers of E4M3.
-std::uint8_t as_e4m3(Element element, std::uint8_t code) {
-  if (element == Element::e2m3) return encode_e4m3(decode_e2m3(code));
-  return element == Element::e3m2 ? encode_e4m3(decode_e3m2(code)) : code;
-}
-
 // Input column of each stored one.
 std::vector<std::int32_t> column_order(const MatrixSpec& spec) {
-  std::vector<std::int32_t> order(static_cast<std::size_t>(spec.cols));
+  std::vector<std::int32_t> order = columns_by_group(spec.g_idx);
+  if (!order.empty()) return order;
+  order.resize(static_cast<std::size_t>(spec.cols));
   std::iota(order.begin(), order.end(), 0);
-  if (!spec.g_idx.empty()) {
-    const auto group_of = [&](std::int32_t column) { return spec.g_idx[static_cast<std::size_t>(column)]; };
-    std::sort(order.begin(), order.end(),
-              [&](std::int32_t a, std::int32_t b) { return std::pair(group_of(a), a) < std::pair(group_of(b), b); });
-  }
   return order;
 }
 
@@ -90,7 +81,8 @@ class MatrixWriter {
         form_(form),
         to_(to),
         expert_(expert),
-        order_(column_order(spec_)) {}
+        order_(column_order(spec_)),
+        recode_(codes_as_e4m3(spec_.key.element)) {}
 
   Result<> write() {
     MatrixPanel panel;
@@ -127,7 +119,7 @@ class MatrixWriter {
         const std::uint16_t code = form_.code == DeviceCode::f16 ? encode_f16(value) : encode_bf16(value);
         std::memcpy(line + 2 * k, &code, 2);
       } else if (bits == 8) {
-        line[k] = static_cast<std::byte>(as_e4m3(spec_.key.element, panel.codes[element]));
+        line[k] = static_cast<std::byte>(recode_ == nullptr ? panel.codes[element] : recode_[panel.codes[element]]);
       } else {
         line[k / 2] |= static_cast<std::byte>((panel.codes[element] & 15U) << (4 * (k % 2)));
       }
@@ -167,6 +159,7 @@ class MatrixWriter {
   const MatrixArgs& to_;
   std::span<std::byte> expert_;
   std::vector<std::int32_t> order_;
+  const std::uint8_t* recode_;
 };
 
 }  // namespace

@@ -118,15 +118,9 @@ Result<LayoutMatrix> w2_matrix(const CanonicalExperts::Expert& expert) {
 
 ColumnOrder column_order(std::span<const std::int32_t> g_idx) {
   if (g_idx.empty()) return InOrder{};
-  ActOrder sorted;
-  sorted.order.resize(g_idx.size());
-  std::iota(sorted.order.begin(), sorted.order.end(), 0);
-  const auto group = [&](std::int32_t column) { return g_idx[narrow<std::size_t>(column)]; };
-  std::sort(sorted.order.begin(), sorted.order.end(), [&](std::int32_t a, std::int32_t b) {
-    return group(a) != group(b) ? group(a) < group(b) : a < b;  // columns of a group stay in their order
-  });
+  ActOrder sorted{.order = columns_by_group(g_idx), .groups = {}};
   sorted.groups.reserve(g_idx.size());
-  for (const std::int32_t column : sorted.order) sorted.groups.push_back(group(column));
+  for (const std::int32_t column : sorted.order) sorted.groups.push_back(g_idx[narrow<std::size_t>(column)]);
   return sorted;
 }
 

@@ -1,12 +1,10 @@
 #include "kernels/cpu/weights/format.h"
 
 #include <algorithm>
-#include <array>
 #include <tuple>
 #include <utility>
 
 #include "base/checked.h"
-#include "scheme/codes.h"
 
 namespace moracle::cpu {
 
@@ -28,22 +26,6 @@ std::optional<WeightCode> code_for(Element element) {
   for (const auto& [kept, code] : kCodes)
     if (kept == element) return code;
   return std::nullopt;
-}
-
-// Six bits in eight: every E2M3 and E3M2 number is one of E4M3, so that the same micro-kernels serve them.
-template <class Decode>
-std::array<std::uint8_t, 64> make_recoding(Decode decode) {
-  std::array<std::uint8_t, 64> codes{};
-  for (std::size_t code = 0; code < codes.size(); ++code)
-    codes[code] = encode_e4m3(decode(static_cast<std::uint8_t>(code)));
-  return codes;
-}
-
-const std::uint8_t* recoding(Element element) {
-  static const auto e2m3 = make_recoding(decode_e2m3);
-  static const auto e3m2 = make_recoding(decode_e3m2);
-  if (element == Element::e2m3) return e2m3.data();
-  return element == Element::e3m2 ? e3m2.data() : nullptr;
 }
 
 }  // namespace
@@ -95,7 +77,7 @@ PanelFormat panel_format(const CanonicalLinear& linear, WeightCode code, const G
         static_cast<std::size_t>(kPanelRows * (scale_bytes(format.scale) + (format.zeros ? 1 : 0)));
     format.panel_bytes += static_cast<std::size_t>(format.groups) * group_tail;
   }
-  format.recode = recoding(spec.key.element);
+  format.recode = codes_as_e4m3(spec.key.element);
   return format;
 }
 

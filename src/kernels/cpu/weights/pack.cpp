@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -283,17 +282,6 @@ std::int64_t step_panels(const PanelFormat& format, const std::optional<RawCodes
 }
 
 }  // namespace
-
-std::vector<std::int32_t> column_order(const MatrixSpec& spec) {
-  if (spec.g_idx.empty()) return {};
-  std::vector<std::int32_t> order(static_cast<std::size_t>(spec.cols));
-  std::iota(order.begin(), order.end(), 0);
-  const auto group = [&](std::int32_t column) { return spec.g_idx[static_cast<std::size_t>(column)]; };
-  std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-    return group(a) != group(b) ? group(a) < group(b) : a < b;  // columns of a group stay in their order
-  });
-  return order;
-}
 
 std::int64_t panels_per_fetch(const MatrixSource& source, const PanelFormat& format,
                               std::span<const std::int32_t> order) {

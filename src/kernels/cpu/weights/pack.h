@@ -9,9 +9,6 @@
 
 namespace moracle::cpu {
 
-// Columns in stored order: column_order[p] is the input column at packed position p. Empty: columns in order.
-[[nodiscard]] std::vector<std::int32_t> column_order(const MatrixSpec& spec);
-
 // One thread's memory for packing: what it has decoded, or fetched from the file.
 struct PackScratch {
   MatrixPanel panel;
