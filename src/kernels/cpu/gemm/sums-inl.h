@@ -41,6 +41,13 @@ struct IntegerSums {
   static void store_sum(float* p, Sum sum) { V::store_int(p, sum); }
 };
 
+// Of split 16-bit activations: sums of the high bytes, and of the low ones.
+template <class V, class CodeSums>
+struct SplitSums : CodeSums {
+  using Sum = typename V::Int;
+  static Sum joined(Sum high, Sum low) { return V::add(V::times_256(high), low); }
+};
+
 // Unsigned codes: their offset is taken back at the start, or the zero point at the end.
 template <class V>
 struct UnsignedSums : IntegerSums<V> {

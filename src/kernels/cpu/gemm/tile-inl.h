@@ -49,6 +49,19 @@ struct IntegerForm {
   static Weight broadcast(const Code* x) { return V::broadcast_lane(x); }
 };
 
+// Bytes under split 16-bit activations: two planes, high bytes and low ones.
+template <class ByteForm>
+struct SplitForm : ByteForm {
+  using Sums = SplitSums<typename ByteForm::V, typename ByteForm::Sums>;
+  static constexpr ActDtype kAct = ActDtype::split_i16;
+  static constexpr int kPlanes = 2;
+};
+// The codes of D so.
+template <class D>
+struct Split : D {
+  using Form = SplitForm<typename D::Form>;
+};
+
 // Registers of decoded weights per step and register of rows.
 template <class Form>
 constexpr int kSlots = static_cast<int>(kStepColumns) / Form::kWidth;
@@ -136,7 +149,7 @@ struct Accumulators {
   // That the products of weights k of a step join.
   static constexpr int chain(int k, int plane) { return kPlanes > 1 ? plane : k % kChains; }
 
-  auto sum(int t, int r) const {
+  typename Form::Sum sum(int t, int r) const {
     if constexpr (kChains == 2) return Form::Sums::joined(value[t][r][0], value[t][r][1]);
     return value[t][r][0];
   }

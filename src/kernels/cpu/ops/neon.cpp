@@ -26,7 +26,7 @@ struct Encoder<Step> {
     int32x4_t lanes;  // of both registers, added up
     int16x8_t words;
   };
-  static int32x4_t four(const EncodeArgs& args, const float* x, std::int64_t left) {
+  static V::Int four(const EncodeArgs& args, const float* x, std::int64_t left) {
     const float32x4_t steps =
         V::round(V::div(V::load_part(x, left < V::kLanes ? left : V::kLanes), V::set1(args.scale)));
     // max(steps, -most) is -most for a NaN, which no integer can hold.

@@ -11,9 +11,10 @@
 namespace moracle::cpu {
 
 template <class Tag>
-struct Avx2 {
-  using Reg = __m256;
-  static constexpr int kLanes = 8;
+struct Avx2 : Lanes<Avx2<Tag>, 32, long long> {
+  using typename Lanes<Avx2<Tag>, 32, long long>::Reg;
+  using typename Lanes<Avx2<Tag>, 32, long long>::Int;
+  using Lanes<Avx2<Tag>, 32, long long>::kLanes;
   static constexpr int kRegs = 4;
   static constexpr int kRegisters = 16;
   static constexpr int kChains = 1;
@@ -26,14 +27,9 @@ struct Avx2 {
   static void prefetch_l1(const std::byte* line) { __asm__ volatile("prefetcht0 %0" : : "m"(*line)); }
   static void prefetch_l2(const std::byte* line) { __asm__ volatile("prefetcht1 %0" : : "m"(*line)); }
   static void prefetch_store(const float* line) { __asm__ volatile("prefetchw %0" : : "m"(*line)); }
-  static Reg zero() { return _mm256_setzero_ps(); }
   static Reg set1(float v) { return _mm256_set1_ps(v); }
   static Reg load(const float* p) { return _mm256_loadu_ps(p); }
   static void store(float* p, Reg v) { _mm256_storeu_ps(p, v); }
-  static Reg add(Reg a, Reg b) { return _mm256_add_ps(a, b); }
-  static Reg sub(Reg a, Reg b) { return _mm256_sub_ps(a, b); }
-  static Reg mul(Reg a, Reg b) { return _mm256_mul_ps(a, b); }
-  static Reg div(Reg a, Reg b) { return _mm256_div_ps(a, b); }
   static Reg min(Reg a, Reg b) { return _mm256_min_ps(a, b); }
   static Reg max(Reg a, Reg b) { return _mm256_max_ps(a, b); }
   static Reg fma(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
@@ -62,25 +58,11 @@ struct Avx2 {
     const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
   }
-  static Reg load_u8(const std::byte* p) { return number(bytes(p)); }
   static Reg load_i8(const std::byte* p) {
-    return number(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+    return Tag::number(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
   static __m256i bytes(const std::byte* p) {
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-  }
-  // The byte's exponent and mantissa at the place of f32's, 120 added to the exponent. Subnormal codes come out as
-  // 2^-7 (1 + m / 8) then and are to be 2^-6 m / 8. (One multiply by 2^120 would do, but its operand is subnormal for
-  // these, which costs a CPU of Intel's more than a hundred cycles.)
-  static Reg e4m3_of(__m256i codes) {
-    const __m256i magnitude = _mm256_and_si256(codes, _mm256_set1_epi32(0x7F));
-    const __m256 value =
-        _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(magnitude, 20), _mm256_set1_epi32(120 << 23)));
-    const __m256 small = _mm256_fmsub_ps(value, _mm256_set1_ps(2.0F), _mm256_set1_ps(0x1p-6F));
-    const __m256 normal = _mm256_castsi256_ps(_mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(7)));
-    const __m256 whole = _mm256_blendv_ps(small, value, normal);
-    const __m256i sign = _mm256_slli_epi32(_mm256_and_si256(codes, _mm256_set1_epi32(0x80)), 24);
-    return _mm256_or_ps(whole, _mm256_castsi256_ps(sign));
   }
   // Whether none of so many e4m3 codes is zero or subnormal.
   template <std::int64_t Bytes>
@@ -100,21 +82,16 @@ struct Avx2 {
     const __m128i bits = _mm_and_si128(_mm_slli_epi16(codes, 7), _mm_set1_epi16(static_cast<short>(0xBF80)));
     return _mm256_mul_ps(_mm256_cvtph_ps(bits), _mm256_set1_ps(256.0F));
   }
-  static Reg e8m0_of(__m256i codes) {  // code 0 is 2^-127, a subnormal: half of the smallest exponent's pattern
-    return _mm256_castsi256_ps(_mm256_max_epu32(_mm256_slli_epi32(codes, 23), _mm256_set1_epi32(0x00400000)));
-  }
-  static Reg load_e8m0(const std::byte* p) { return e8m0_of(bytes(p)); }
-
-  using Int = __m256i;
-  static Int no_int() { return _mm256_setzero_si256(); }
   static Int load_int(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
   static void store_int(void* p, Int v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
   static Int lanes(std::int32_t v) { return _mm256_set1_epi32(v); }
-  static Int broadcast_lane(const void* x) { return lanes(*static_cast<const SimdLane*>(x)); }
-  static Int add(Int a, Int b) { return _mm256_add_epi32(a, b); }
-  static Int sub(Int a, Int b) { return _mm256_sub_epi32(a, b); }
-  static Int mul(Int a, Int b) { return _mm256_mullo_epi32(a, b); }
-  static Reg number(Int a) { return _mm256_cvtepi32_ps(a); }
+  // A table of 16 bytes, and what its bytes are at the low four bits of others.
+  static Int table(const void* from) {
+    return _mm256_broadcastsi128_si256(_mm_load_si128(static_cast<const __m128i*>(from)));
+  }
+  static Int lookup(Int table, Int at) { return _mm256_shuffle_epi8(table, at); }
+  // Bytes of both in turn, of every 16 the first ones or the last.
+  static Int zip(Int a, Int b, bool last) { return last ? _mm256_unpackhi_epi8(a, b) : _mm256_unpacklo_epi8(a, b); }
   static Int load_words(const std::byte* at) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)); }
   static void store_words(std::byte* at, Int words) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), words); }
 

@@ -12,9 +12,10 @@
 namespace moracle::cpu {
 
 template <class Tag>
-struct Avx512 {
-  using Reg = __m512;
-  static constexpr int kLanes = 16;
+struct Avx512 : Lanes<Avx512<Tag>, 64, long long> {
+  using typename Lanes<Avx512<Tag>, 64, long long>::Reg;
+  using typename Lanes<Avx512<Tag>, 64, long long>::Int;
+  using Lanes<Avx512<Tag>, 64, long long>::kLanes;
   static constexpr int kRegs = 2;
   static constexpr int kRegisters = 32;
   static constexpr int kChains = 2;
@@ -27,14 +28,9 @@ struct Avx512 {
   static void prefetch_l1(const std::byte* line) { __asm__ volatile("prefetcht0 %0" : : "m"(*line)); }
   static void prefetch_l2(const std::byte* line) { __asm__ volatile("prefetcht1 %0" : : "m"(*line)); }
   static void prefetch_store(const float* line) { __asm__ volatile("prefetchw %0" : : "m"(*line)); }
-  static Reg zero() { return _mm512_setzero_ps(); }
   static Reg set1(float v) { return _mm512_set1_ps(v); }
   static Reg load(const float* p) { return _mm512_loadu_ps(p); }
   static void store(float* p, Reg v) { _mm512_storeu_ps(p, v); }
-  static Reg add(Reg a, Reg b) { return _mm512_add_ps(a, b); }
-  static Reg sub(Reg a, Reg b) { return _mm512_sub_ps(a, b); }
-  static Reg mul(Reg a, Reg b) { return _mm512_mul_ps(a, b); }
-  static Reg div(Reg a, Reg b) { return _mm512_div_ps(a, b); }
   static Reg min(Reg a, Reg b) { return _mm512_min_ps(a, b); }
   static Reg max(Reg a, Reg b) { return _mm512_max_ps(a, b); }
   static Reg fma(Reg a, Reg b, Reg c) { return _mm512_fmadd_ps(a, b, c); }
@@ -53,24 +49,11 @@ struct Avx512 {
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
   }
-  static Reg load_u8(const std::byte* p) { return number(bytes(p)); }
   static Reg load_i8(const std::byte* p) {
-    return number(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+    return Tag::number(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }
   static __m512i bytes(const std::byte* p) {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  }
-  // The byte's exponent and mantissa at the place of f32's, 120 added to the exponent. Subnormal codes come out as
-  // 2^-7 (1 + m / 8) then and are to be 2^-6 m / 8. (One multiply by 2^120 would do, but its operand is subnormal for
-  // these, which costs a CPU of Intel's more than a hundred cycles.)
-  static Reg e4m3_of(__m512i codes) {
-    const __m512i magnitude = _mm512_and_si512(codes, _mm512_set1_epi32(0x7F));
-    const __m512 value =
-        _mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(magnitude, 20), _mm512_set1_epi32(120 << 23)));
-    const __mmask16 subnormal = _mm512_cmplt_epi32_mask(magnitude, _mm512_set1_epi32(8));
-    const __m512 whole = _mm512_mask_fmsub_ps(value, subnormal, _mm512_set1_ps(2.0F), _mm512_set1_ps(0x1p-6F));
-    const __m512i sign = _mm512_slli_epi32(_mm512_and_si512(codes, _mm512_set1_epi32(0x80)), 24);
-    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(whole), sign));
   }
   // Whether none of so many e4m3 codes is zero or subnormal.
   template <std::int64_t Bytes>
@@ -89,20 +72,17 @@ struct Avx512 {
     const __m256i bits = _mm256_and_si256(_mm256_slli_epi16(codes, 7), _mm256_set1_epi16(static_cast<short>(0xBF80)));
     return _mm512_mul_ps(_mm512_cvtph_ps(bits), _mm512_set1_ps(256.0F));
   }
-  static Reg load_e8m0(const std::byte* p) {  // code 0 is 2^-127, a subnormal: half of the smallest exponent's pattern
-    return _mm512_castsi512_ps(_mm512_max_epu32(_mm512_slli_epi32(bytes(p), 23), _mm512_set1_epi32(0x00400000)));
-  }
 
-  using Int = __m512i;
-  static Int no_int() { return _mm512_setzero_si512(); }
   static Int load_int(const void* p) { return _mm512_loadu_si512(p); }
   static void store_int(void* p, Int v) { _mm512_storeu_si512(p, v); }
   static Int lanes(std::int32_t v) { return _mm512_set1_epi32(v); }
-  static Int broadcast_lane(const void* x) { return lanes(*static_cast<const SimdLane*>(x)); }
-  static Int add(Int a, Int b) { return _mm512_add_epi32(a, b); }
-  static Int sub(Int a, Int b) { return _mm512_sub_epi32(a, b); }
-  static Int mul(Int a, Int b) { return _mm512_mullo_epi32(a, b); }
-  static Reg number(Int a) { return _mm512_cvtepi32_ps(a); }
+  // A table of 16 bytes, and what its bytes are at the low four bits of others.
+  static Int table(const void* from) {
+    return _mm512_broadcast_i32x4(_mm_load_si128(static_cast<const __m128i*>(from)));
+  }
+  static Int lookup(Int table, Int at) { return _mm512_shuffle_epi8(table, at); }
+  // Bytes of both in turn, of every 16 the first ones or the last.
+  static Int zip(Int a, Int b, bool last) { return last ? _mm512_unpackhi_epi8(a, b) : _mm512_unpacklo_epi8(a, b); }
 
   // The first n lanes, 0 < n <= kLanes.
   static __mmask16 mask(std::int64_t n) { return static_cast<__mmask16>((1U << n) - 1U); }

@@ -12,9 +12,10 @@
 namespace moracle::cpu {
 
 template <class Tag>
-struct Neon {
-  using Reg = float32x4_t;
-  static constexpr int kLanes = 4;
+struct Neon : Lanes<Neon<Tag>, 16, std::int32_t> {
+  using typename Lanes<Neon<Tag>, 16, std::int32_t>::Reg;
+  using typename Lanes<Neon<Tag>, 16, std::int32_t>::Int;
+  using Lanes<Neon<Tag>, 16, std::int32_t>::kLanes;
   static constexpr int kRegs = 8;
   static constexpr int kRegisters = 32;
   static constexpr int kChains = 1;
@@ -25,14 +26,9 @@ struct Neon {
   static void prefetch_l1(const std::byte* line) { __asm__ volatile("prfm pldl1keep, [%0]" : : "r"(line)); }
   static void prefetch_l2(const std::byte* line) { __asm__ volatile("prfm pldl2keep, [%0]" : : "r"(line)); }
   static void prefetch_store(const float* line) { __asm__ volatile("prfm pstl1keep, [%0]" : : "r"(line)); }
-  static Reg zero() { return vdupq_n_f32(0.0F); }
   static Reg set1(float v) { return vdupq_n_f32(v); }
   static Reg load(const float* p) { return vld1q_f32(p); }
   static void store(float* p, Reg v) { vst1q_f32(p, v); }
-  static Reg add(Reg a, Reg b) { return vaddq_f32(a, b); }
-  static Reg sub(Reg a, Reg b) { return vsubq_f32(a, b); }
-  static Reg mul(Reg a, Reg b) { return vmulq_f32(a, b); }
-  static Reg div(Reg a, Reg b) { return vdivq_f32(a, b); }
   // The second operand where one is NaN, which FMIN and FMAX would return.
   static Reg min(Reg a, Reg b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
   static Reg max(Reg a, Reg b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
@@ -47,9 +43,8 @@ struct Neon {
   static uint16x4_t load_halves(const std::byte* p) { return vld1_u16(reinterpret_cast<const std::uint16_t*>(p)); }
   static Reg load_f16(const std::byte* p) { return vcvt_f32_f16(vreinterpret_f16_u16(load_halves(p))); }
   static Reg load_bf16(const std::byte* p) { return vreinterpretq_f32_u32(vshll_n_u16(load_halves(p), 16)); }
-  static Reg load_u8(const std::byte* p) { return number(bytes(p)); }
   static Reg load_i8(const std::byte* p) {
-    return number(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(four(p))))));
+    return Tag::number(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(four(p))))));
   }
   // Four bytes, and zeros behind them.
   static uint8x8_t four(const std::byte* p) {
@@ -64,21 +59,21 @@ struct Neon {
     const int16x4_t bits = vand_s16(vshl_n_s16(codes, 7), vdup_n_s16(static_cast<std::int16_t>(0xBF80)));
     return vmulq_n_f32(vcvt_f32_f16(vreinterpret_f16_s16(bits)), 256.0F);
   }
-  static Reg load_e8m0(const std::byte* p) {  // code 0 is 2^-127, a subnormal: half of the smallest exponent's pattern
-    const uint32x4_t bits = vshlq_n_u32(vreinterpretq_u32_s32(bytes(p)), 23);
-    return vreinterpretq_f32_u32(vmaxq_u32(bits, vdupq_n_u32(0x00400000)));
-  }
 
-  using Int = int32x4_t;
-  static Int no_int() { return vdupq_n_s32(0); }
   static Int load_int(const void* p) { return vld1q_s32(static_cast<const std::int32_t*>(p)); }
   static void store_int(void* p, Int v) { vst1q_s32(static_cast<std::int32_t*>(p), v); }
   static Int lanes(std::int32_t v) { return vdupq_n_s32(v); }
-  static Int broadcast_lane(const void* x) { return lanes(*static_cast<const SimdLane*>(x)); }
-  static Int add(Int a, Int b) { return vaddq_s32(a, b); }
-  static Int sub(Int a, Int b) { return vsubq_s32(a, b); }
-  static Int mul(Int a, Int b) { return vmulq_s32(a, b); }
-  static Reg number(Int a) { return vcvtq_f32_s32(a); }
+  // A table of 16 bytes, and what its bytes are at others.
+  static Int table(const void* from) { return load_int(from); }
+  static Int lookup(Int table, Int at) {
+    return vreinterpretq_s32_s8(vqtbl1q_s8(vreinterpretq_s8_s32(table), vreinterpretq_u8_s32(at)));
+  }
+  // Bytes of both in turn: the first ones, or the last.
+  static Int zip(Int a, Int b, bool last) {
+    const int8x16_t x = vreinterpretq_s8_s32(a);
+    const int8x16_t y = vreinterpretq_s8_s32(b);
+    return vreinterpretq_s32_s8(last ? vzip2q_s8(x, y) : vzip1q_s8(x, y));
+  }
 
   // The first n lanes, 0 < n <= kLanes.
   static Reg load_part(const float* p, std::int64_t n) {

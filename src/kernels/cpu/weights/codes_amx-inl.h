@@ -132,23 +132,15 @@ inline __m512i scaled_pairs(__m512i pairs, typename V::Reg scale) {
 
 // E2M1 times 2^100, from whose exponents a scale is subtracted with saturation, so that zeros, which have no sign here,
 // stay zeros: one operation where adding needs a test.
-inline constexpr Bf16Codes kHighE2m1 = {{0x0000, 0x7100, 0x7180, 0x71C0, 0x7200, 0x7240, 0x7280, 0x72C0,
-                                         0x0000, 0xF100, 0xF180, 0xF1C0, 0xF200, 0xF240, 0xF280, 0xF2C0,
-                                         0x0000, 0x7100, 0x7180, 0x71C0, 0x7200, 0x7240, 0x7280, 0x72C0,
-                                         0x0000, 0xF100, 0xF180, 0xF1C0, 0xF200, 0xF240, 0xF280, 0xF2C0}};
-constexpr int kHigh = 100;
+inline constexpr WordTable kHighE2m1{{0x0000, 0x7100, 0x7180, 0x71C0, 0x7200, 0x7240, 0x7280, 0x72C0,  //
+                                      0x0000, 0xF100, 0xF180, 0xF1C0, 0xF200, 0xF240, 0xF280, 0xF2C0}};
 
-// The numbers of decoder D, and how many powers of two they are multiplied by.
+// The decoder whose numbers powers of two join, of decoder D's codes, and by how many powers it raises them.
 template <class D>
-struct Raised {
-  using Decoder = D;
-  static constexpr int kBy = 0;
-};
-template <class V>
-struct Raised<Bf16E2m1<V>> {
-  using Decoder = Bf16Nibbles<V, WeightCode::e2m1, kHighE2m1>;
-  static constexpr int kBy = kHigh;
-};
+constexpr int kRaisedBy = D::kCode == WeightCode::e2m1 ? 100 : 0;
+template <class D>
+using Raised =
+    std::conditional_t<D::kCode == WeightCode::e2m1, Bf16Nibbles<typename D::Form::V, WeightCode::e2m1, kHighE2m1>, D>;
 
 // Powers of two as they join bf16 numbers.
 template <class D>
@@ -156,7 +148,7 @@ class Exponents {
   using V = typename D::Form::V;
 
  public:
-  static constexpr int kRaised = Raised<D>::kBy;
+  static constexpr int kRaised = kRaisedBy<D>;
 
   explicit Exponents(const std::byte* scales) {
     const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales));
@@ -184,12 +176,6 @@ class Exponents {
   __m512i words_[2];
 };
 
-// Whether weights times their scales are bf16 numbers.
-template <class D>
-constexpr bool kExactUnderE4m3 = false;
-template <class V>
-constexpr bool kExactUnderE4m3<Bf16E2m1<V>> = true;
-
 // The codes of decoder D as bf16.
 template <class D>
 struct AmxCodes : Bf16Lines<typename D::Form::V> {
@@ -202,8 +188,8 @@ struct AmxCodes : Bf16Lines<typename D::Form::V> {
   static constexpr bool kStored = false;
   static constexpr bool kScaled = true;
   static bool joins(const TileArgs& args) {
-    const bool exact =
-        args.shape.scale == ScaleCode::e8m0 || (args.shape.scale == ScaleCode::e4m3 && kExactUnderE4m3<D>);
+    const bool exact =  // weights times their scales are bf16 numbers
+        args.shape.scale == ScaleCode::e8m0 || (args.shape.scale == ScaleCode::e4m3 && D::kCode == WeightCode::e2m1);
     return exact && args.shape.scaling != ActScaling::per_group && !args.shape.zeros;
   }
 
@@ -248,7 +234,7 @@ struct AmxCodes : Bf16Lines<typename D::Form::V> {
   }
 
   const D decoder_{};
-  const typename Raised<D>::Decoder raised_{};
+  const Raised<D> raised_{};
 };
 
 }  // namespace moracle::cpu::avx512

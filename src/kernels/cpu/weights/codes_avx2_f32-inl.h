@@ -8,18 +8,12 @@
 
 #include <immintrin.h>
 
-#include "kernels/cpu/weights/codes_f32-inl.h"
+#include "kernels/cpu/weights/codes_common-inl.h"
 
 namespace moracle::cpu::avx2 {
 
 template <class V>
-struct F32Int4 : ScaledCode<WeightCode::int4, 8> {
-  using Form = F32Form<V>;
-  __m256 weight(const std::byte* at, int k, int r) const {
-    const __m256i words = _mm256_srli_epi32(V::load_words(at + r * 32), 4 * (k / 2 + k % 2 * 4));
-    return _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_and_si256(words, _mm256_set1_epi32(15)), _mm256_set1_epi32(8)));
-  }
-};
+using F32Int4 = ShiftedF32Int4<V>;
 
 // e2m1: the low 3 bits index a table of 8, bit 3 is the sign.
 template <class V>
@@ -44,35 +38,22 @@ struct F32E4m3 : ScaledCode<WeightCode::e4m3, 0> {
     const __m256i words = V::load_words(at + k / 4 * 128 + r * 32);
     const __m256i on_top = k % 4 < 2 ? _mm256_slli_epi16(words, 8) : words;
     const __m256i bits = _mm256_and_si256(_mm256_srai_epi16(on_top, 4), _mm256_set1_epi16(static_cast<short>(0x87F0)));
-    return column_of<V>(reinterpret_cast<WordLanes<V>>(_mm256_add_epi16(bits, _mm256_set1_epi16(120 << 7))), k);
+    return column_of<V>(reinterpret_cast<typename V::Words>(_mm256_add_epi16(bits, _mm256_set1_epi16(120 << 7))), k);
   }
 };
 
-// Of bf16 in 12 bits, 64 weights: a shift, 2 masks and 2 byte permutes make the high bytes, and 4 more permutes put low
-// bytes beside them, for 96 bytes of memory where plain numbers have 128. Runs keep them as plain numbers: half of
-// these operations wait for the pipe of a multiply-add, 5 tokens reach 84 GFLOP/s, plain numbers 99.
+// Runs keep plain numbers: half of what decodes 12 bits waits for the pipe of a multiply-add, 5 tokens reach 84
+// GFLOP/s, plain numbers 99.
 template <class V>
-struct F32Bf16x12 : DenseCode<WeightCode::bf16x12> {
-  using Form = F32Form<V>;
-  static constexpr bool kExceptions = true;
+struct KeptF32Bf16x12 : F32Bf16x12<V> {
   using Kept = F32Bf16<V>;
-  __m256i table = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(kBf16x12High.of)));
-  // Columns 2k and 2k + 1 of register r's rows.
-  __m256i pair(const std::byte* at, int k, int r) const {
-    const __m256i low = V::load_words(at + k / 2 * 128 + r * 32);
-    const __m256i nibbles = _mm256_srli_epi16(V::load_words(at + 256 + r * 32), k / 2 * 4);
-    const __m256i high = _mm256_shuffle_epi8(table, _mm256_and_si256(nibbles, _mm256_set1_epi8(0x0F)));
-    return k % 2 == 0 ? _mm256_unpacklo_epi8(low, high) : _mm256_unpackhi_epi8(low, high);
-  }
-  __m256 weight(const std::byte* at, int k, int r) const {
-    return column_of<V>(reinterpret_cast<WordLanes<V>>(pair(at, k / 2, r)), k);
-  }
   void keep(const std::byte* at, std::byte* out) const {
 #pragma GCC unroll 4
     for (int r = 0; r < V::kRegs; ++r) {
-      const __m256i words[4] = {pair(at, 0, r), pair(at, 1, r), pair(at, 2, r), pair(at, 3, r)};
+      const typename V::Words words[4] = {this->pairs(at, 0, r), this->pairs(at, 1, r), this->pairs(at, 2, r),
+                                          this->pairs(at, 3, r)};
 #pragma GCC unroll 4
-      for (int k = 0; k < 4; ++k) V::store_words(out + k * 128 + r * 32, words[k]);
+      for (int k = 0; k < 4; ++k) __builtin_memcpy(out + k * 128 + r * 32, &words[k], sizeof words[k]);
     }
   }
 };

@@ -21,6 +21,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/gemm/blocked-inl.h"
+#include "kernels/cpu/weights/codes_common-inl.h"
 
 namespace moracle::cpu::avx2 {
 
@@ -66,13 +67,6 @@ struct Int8Form : IntegerForm<V, std::int8_t> {
   static __m256i widened(__m256i sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
 };
 
-// Columns 0, 4, 1, 5 of a lane, or 2, 6, 3, 7.
-template <class V>
-inline __m256i nibble_bytes(const std::byte* at, bool second, int r) {
-  const __m256i words = V::load_words(at + r * 32);
-  return _mm256_and_si256(second ? _mm256_srli_epi16(words, 4) : words, _mm256_set1_epi8(0x0F));
-}
-
 // Even or odd bytes as words.
 template <class V>
 inline __m256i widened(__m256i bytes, bool odd) {
@@ -80,10 +74,10 @@ inline __m256i widened(__m256i bytes, bool odd) {
 }
 
 template <class V>
-struct I8Int4 : ScaledCode<WeightCode::int4, 8> {
-  using Form = Int8Form<V, 8>;
-  __m256i weight(const std::byte* at, int k, int r) const { return nibble_bytes<V>(at, k == 1, r); }
-};
+using I8Int4 = ByteInt4<Int8Form<V, 8>>;
+template <class V>
+using I8E2m1 = ByteE2m1<Int8Form<V, 4>, kDoubledE2m1Plus12, 12>;
+
 // Nibble k of every word.
 template <class V>
 inline __m256i nibble_words(const std::byte* at, int k, int r) {
@@ -97,28 +91,13 @@ struct I16Int4 : ScaledCode<WeightCode::int4, 8> {
   __m256i weight(const std::byte* at, int k, int r) const { return nibble_words<V>(at, k, r); }
 };
 
-// Twice the number, plus 12: 0 .. 24.
-template <class V>
-struct DoubledE2m1 : ScaledCode<WeightCode::e2m1, 12, 2> {
-  __m256i table = _mm256_broadcastsi128_si256(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
-};
-template <class V>
-struct I8E2m1 : DoubledE2m1<V> {
-  using Form = Int8Form<V, 4>;
-  __m256i weight(const std::byte* at, int k, int r) const {
-    return _mm256_shuffle_epi8(this->table, nibble_bytes<V>(at, k == 1, r));
-  }
-};
-
 // A word's high byte is zero, for which the table has 12: 256 times that comes to every number, and the offset takes it
 // back.
 template <class V>
-struct I16E2m1 : DoubledE2m1<V> {
+struct I16E2m1 : ScaledCode<WeightCode::e2m1, 12 + 256 * 12, 2> {
   using Form = Int16Form<V>;
-  static constexpr float kOffset = 12.0F + 256.0F * 12.0F;
-  __m256i weight(const std::byte* at, int k, int r) const {
-    return _mm256_shuffle_epi8(this->table, nibble_words<V>(at, k, r));
-  }
+  __m256i table = V::table(kDoubledE2m1Plus12.of);
+  __m256i weight(const std::byte* at, int k, int r) const { return V::lookup(table, nibble_words<V>(at, k, r)); }
 };
 
 // Columns 0 and 2 of a lane, then 1 and 3.

@@ -11,7 +11,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/cpu/weights/codes_f32-inl.h"
+#include "kernels/cpu/weights/codes_common-inl.h"
 
 namespace moracle::cpu::avx512 {
 
@@ -36,23 +36,15 @@ struct Bf16Form {
   static void store(std::byte* p, Weight w) { _mm512_storeu_si512(p, reinterpret_cast<__m512i>(w)); }
 };
 
-// bf16 of each of 16 codes, twice: the permute reads 5 index bits and the fifth is a neighbour's.
-struct Bf16Codes {
-  alignas(64) std::uint16_t values[32];
-};
-inline constexpr Bf16Codes kInt4AsBf16 = {{0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80,  // -8 .. -1
-                                           0x0000, 0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0, 0x40E0,  // 0 .. 7
-                                           0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80,
-                                           0x0000, 0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0, 0x40E0}};
-inline constexpr Bf16Codes kE2m1AsBf16 = {{0x0000, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0,  // 0 .. 6
-                                           0x8000, 0xBF00, 0xBF80, 0xBFC0, 0xC000, 0xC040, 0xC080, 0xC0C0,  // -0 .. -6
-                                           0x0000, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0,
-                                           0x8000, 0xBF00, 0xBF80, 0xBFC0, 0xC000, 0xC040, 0xC080, 0xC0C0}};
+inline constexpr WordTable kInt4AsBf16{{0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80,    // -8 .. -1
+                                        0x0000, 0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0, 0x40E0}};  // 0 .. 7
+inline constexpr WordTable kE2m1AsBf16{{0x0000, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0,    // 0 .. 6
+                                        0x8000, 0xBF00, 0xBF80, 0xBFC0, 0xC000, 0xC040, 0xC080, 0xC0C0}};  // -0 .. -6
 
-template <class V, WeightCode kOfCode, const Bf16Codes& Table>
+template <class V, WeightCode kOfCode, const WordTable& kTable>
 struct Bf16Nibbles : ScaledCode<kOfCode, 8> {
   using Form = Bf16Form<V>;
-  __m512i table = _mm512_load_si512(Table.values);
+  __m512i table = _mm512_load_si512(kTable.of);
   __m512bh weight(const std::byte* at, int k, int r) const {
     const __m512i words = _mm512_srli_epi16(_mm512_loadu_si512(at + r * 64), static_cast<unsigned>(4 * k));
     return reinterpret_cast<__m512bh>(_mm512_permutexvar_epi16(words, table));
@@ -156,19 +148,10 @@ struct Bf16Bf16 : DenseCode<WeightCode::bf16> {
   __m512bh weight(const std::byte* at, int k, int r) const { return Bf16Form<V>::load(at + k * 128 + r * 64); }
 };
 
-// Per 4 registers of 16 rows x 2 columns: a shift, 2 masks and 2 byte permutes make the high bytes, and each register
-// is low and high bytes interleaved, for 192 bytes of memory where plain numbers have 256.
 template <class V>
-struct Bf16Bf16x12 : DenseCode<WeightCode::bf16x12> {
+struct Bf16Bf16x12 : Bf16x12Pairs<V> {
   using Form = Bf16Form<V>;
-  static constexpr bool kExceptions = true;
-  __m512i table = _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(kBf16x12High.of)));
-  __m512bh weight(const std::byte* at, int k, int r) const {
-    const __m512i low = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
-    const __m512i nibbles = _mm512_srli_epi16(_mm512_loadu_si512(at + 256 + r * 64), static_cast<unsigned>(k / 2 * 4));
-    const __m512i high = _mm512_shuffle_epi8(table, _mm512_and_si512(nibbles, _mm512_set1_epi8(0x0F)));
-    return reinterpret_cast<__m512bh>(k % 2 == 0 ? _mm512_unpacklo_epi8(low, high) : _mm512_unpackhi_epi8(low, high));
-  }
+  __m512bh weight(const std::byte* at, int k, int r) const { return reinterpret_cast<__m512bh>(this->pairs(at, k, r)); }
 };
 
 }  // namespace moracle::cpu::avx512

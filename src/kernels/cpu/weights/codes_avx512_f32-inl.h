@@ -7,7 +7,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/cpu/weights/codes_f32-inl.h"
+#include "kernels/cpu/weights/codes_common-inl.h"
 
 namespace moracle::cpu::avx512 {
 

@@ -8,19 +8,17 @@
 
 #include <arm_neon.h>
 
-#include "kernels/cpu/weights/codes_f32-inl.h"
+#include "kernels/cpu/weights/codes_common-inl.h"
 
 namespace moracle::cpu::neon {
 
 template <class Simd, class CodeSums>
-struct DotForm {
+struct DotForm : IntegerForm<Simd, std::int8_t> {
   using V = Simd;
   using Sums = CodeSums;
-  using Input = std::int8_t;
-  static constexpr ActDtype kAct = ActDtype::i8;
   using Weight = int8x16_t;
   using Sum = int32x4_t;
-  static constexpr int kWidth = 4;
+  static constexpr ActDtype kAct = ActDtype::i8;
   static constexpr int chains(int) { return 1; }
   // Into the first lane, which the product of all is taken with.
   static int8x8_t broadcast(const std::int8_t* x) {
@@ -29,65 +27,21 @@ struct DotForm {
   static Sum madd(Weight w, int8x8_t x, Sum sum) { return vdotq_lane_s32(sum, w, x, 0); }
 };
 
-template <class CodeSums>
-struct SplitSums : CodeSums {
-  using Sum = int32x4_t;
-  static Sum joined(Sum high, Sum low) { return vaddq_s32(vshlq_n_s32(high, 8), low); }
-};
-
-// The same codes under split 16-bit activations.
-template <class D>
-struct Split : D {
-  struct Form : DotForm<typename D::Form::V, SplitSums<typename D::Form::Sums>> {
-    static constexpr ActDtype kAct = ActDtype::split_i16;
-    static constexpr int kPlanes = 2;
-  };
-};
-
 template <class V>
-inline uint8x16_t load_bytes(const std::byte* at) {
-  return vld1q_u8(reinterpret_cast<const std::uint8_t*>(at));
-}
-// Columns 0, 4, 1, 5 of a lane, or 2, 6, 3, 7.
+using I8Int4 = ByteInt4<DotForm<V, UnsignedSums<V>>>;
 template <class V>
-inline uint8x16_t nibble_bytes(const std::byte* at, int k, int r) {
-  const uint8x16_t bytes = load_bytes<V>(at + r * kRegBytes<V>);
-  return k == 0 ? vandq_u8(bytes, vdupq_n_u8(0x0F)) : vshrq_n_u8(bytes, 4);
-}
-
-template <class V>
-struct I8Int4 : ScaledCode<WeightCode::int4, 8> {
-  using Form = DotForm<V, UnsignedSums<V>>;
-  int8x16_t weight(const std::byte* at, int k, int r) const { return vreinterpretq_s8_u8(nibble_bytes<V>(at, k, r)); }
-};
-
-struct DoubledE2m1 {
-  alignas(16) std::int8_t of[16];
-};
-inline constexpr DoubledE2m1 kDoubledE2m1 = {{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}};
-template <class V>
-struct I8E2m1 : ScaledCode<WeightCode::e2m1, 0, 2> {
-  using Form = DotForm<V, SignedSums<V>>;
-  int8x16_t table = vld1q_s8(kDoubledE2m1.of);
-  int8x16_t weight(const std::byte* at, int k, int r) const { return vqtbl1q_s8(table, nibble_bytes<V>(at, k, r)); }
-};
+using I8E2m1 = ByteE2m1<DotForm<V, SignedSums<V>>, kDoubledE2m1, 0>;
 
 template <class V>
 struct I8Int8 : ScaledCode<WeightCode::int8, 128> {
   using Form = DotForm<V, SignedSums<V>>;
   int8x16_t weight(const std::byte* at, int k, int r) const {
-    return vreinterpretq_s8_u8(load_bytes<V>(at + k * 128 + r * kRegBytes<V>));
+    return vld1q_s8(reinterpret_cast<const std::int8_t*>(at + k * 128 + r * kRegBytes<V>));
   }
 };
 
 template <class V>
-struct F32Int4 : ScaledCode<WeightCode::int4, 8> {
-  using Form = F32Form<V>;
-  float32x4_t weight(const std::byte* at, int k, int r) const {  // a code with its high bit turned is two's complement
-    const uint32x4_t lanes = veorq_u32(load_lanes<V>(at + r * kRegBytes<V>), vdupq_n_u32(0x88888888U));
-    return number_of<V>(lanes, 4 * kNibble[k], 4);
-  }
-};
+using F32Int4 = ShiftedF32Int4<V>;
 
 // Small floats of a sign, kExponent bits of exponent and the rest mantissa: exponent and mantissa go to their place in
 // f32 and a product puts the larger bias right, of subnormal codes too. Arm multiplies subnormal operands at full
@@ -116,18 +70,6 @@ struct F32E4m3 : ScaledCode<WeightCode::e4m3, 0> {
   using Form = F32Form<V>;
   float32x4_t weight(const std::byte* at, int k, int r) const {
     return small_float<V, 8, 4>(load_lanes<V>(at + k / 4 * 128 + r * kRegBytes<V>), 8 * kE4m3Byte[k % 4]);
-  }
-};
-
-template <class V>
-struct F32Bf16x12 : DenseCode<WeightCode::bf16x12> {
-  using Form = F32Form<V>;
-  static constexpr bool kExceptions = true;
-  uint8x16_t table = vld1q_u8(kBf16x12High.of);
-  float32x4_t weight(const std::byte* at, int k, int r) const {
-    const uint8x16_t low = load_bytes<V>(at + k / 4 * 128 + r * kRegBytes<V>);
-    const uint8x16_t high = vqtbl1q_u8(table, nibble_bytes<V>(at + 256, k / 4, r));
-    return column_of<V>(vreinterpretq_u32_u8(k % 4 < 2 ? vzip1q_u8(low, high) : vzip2q_u8(low, high)), k);
   }
 };
 

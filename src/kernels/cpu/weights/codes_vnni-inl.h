@@ -17,7 +17,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/cpu/gemm/tile-inl.h"
+#include "kernels/cpu/weights/codes_common-inl.h"
 
 namespace moracle::cpu::avx512 {
 
@@ -49,40 +49,9 @@ struct Int16Form : IntegerForm<Simd, std::int16_t> {
 };
 
 template <class V>
-struct SplitSums : UnsignedSums<V> {
-  using Sum = typename V::Int;
-  static Sum joined(Sum high, Sum low) { return V::add(_mm512_slli_epi32(high, 8), low); }
-};
-
-// Two planes of such bytes, high ones and low ones.
-template <class Simd>
-struct SplitInt16Form : Int8Form<Simd> {
-  using Sums = SplitSums<Simd>;
-  static constexpr ActDtype kAct = ActDtype::split_i16;
-  static constexpr int kPlanes = 2;
-};
-
+using I8Int4 = ByteInt4<Int8Form<V>>;
 template <class V>
-inline __m512i nibble_bytes(const std::byte* at, int k, int r) {
-  const __m512i words = _mm512_loadu_si512(at + r * 64);
-  return _mm512_and_si512(k == 0 ? words : _mm512_srli_epi16(words, 4), _mm512_set1_epi8(0x0F));
-}
-
-template <class V>
-struct I8Int4 : ScaledCode<WeightCode::int4, 8> {
-  using Form = Int8Form<V>;
-  __m512i weight(const std::byte* at, int k, int r) const { return nibble_bytes<V>(at, k, r); }
-};
-
-// Twice the number, plus 12: 0 .. 24.
-template <class V>
-struct I8E2m1 : ScaledCode<WeightCode::e2m1, 12, 2> {
-  using Form = Int8Form<V>;
-  __m512i table = _mm512_broadcast_i32x4(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
-  __m512i weight(const std::byte* at, int k, int r) const {
-    return _mm512_shuffle_epi8(table, nibble_bytes<V>(at, k, r));
-  }
-};
+using I8E2m1 = ByteE2m1<Int8Form<V>, kDoubledE2m1Plus12, 12>;
 
 template <class V>
 struct I8Int8 : ScaledCode<WeightCode::int8, 128> {
@@ -92,25 +61,13 @@ struct I8Int8 : ScaledCode<WeightCode::int8, 128> {
   }
 };
 
-// The same codes under split 16-bit activations.
-template <class D>
-struct Split : D {
-  using Form = SplitInt16Form<typename D::Form::V>;
-};
+inline constexpr WordTable kInt4AsInt16{{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}};
+inline constexpr WordTable kE2m1AsInt16{{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}};
 
-// The number of each code, twice: the permutation looks at five bits, of which the fifth is a neighbour's.
-struct Int16Codes {
-  alignas(64) std::int16_t values[32];
-};
-inline constexpr Int16Codes kInt4AsInt16 = {
-    {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}};
-inline constexpr Int16Codes kE2m1AsInt16 = {
-    {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12, 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}};
-
-template <class V, WeightCode kOfCode, const Int16Codes& Table, int kUnitsOfOne = 1>
+template <class V, WeightCode kOfCode, const WordTable& kTable, int kUnitsOfOne = 1>
 struct I16Nibbles : ScaledCode<kOfCode, 8, kUnitsOfOne> {
   using Form = Int16Form<V>;
-  __m512i table = _mm512_load_si512(Table.values);
+  __m512i table = _mm512_load_si512(kTable.of);
   __m512i weight(const std::byte* at, int k, int r) const {
     const __m512i words = _mm512_loadu_si512(at + r * 64);
     return _mm512_permutexvar_epi16(k == 0 ? words : _mm512_srli_epi16(words, static_cast<unsigned>(4 * k)), table);

@@ -94,11 +94,11 @@ struct PanelShape {
 // Code c of bf16x12 stands for the high byte kBf16x12Pair + c % 8, a pair of neighbouring exponents, or 0 where c % 8
 // is 7; bit 3 is the sign. The panel's factor, a power of four, puts the numbers back in their place.
 constexpr int kBf16x12Pair = 57;
-struct Bf16x12HighBytes {
+struct ByteTable {
   alignas(16) std::uint8_t of[16];
 };
-consteval Bf16x12HighBytes bf16x12_high_bytes() {
-  Bf16x12HighBytes bytes{};
+consteval ByteTable bf16x12_high_bytes() {
+  ByteTable bytes{};
   for (int code = 0; code < 16; ++code) {
     bytes.of[code] = static_cast<std::uint8_t>((code % 8 == 7 ? 0 : kBf16x12Pair + code % 8) | code / 8 << 7);
   }
