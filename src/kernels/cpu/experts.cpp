@@ -44,7 +44,6 @@ struct Layout {
   PackedFormat w2;
   std::int64_t experts = 0;
   std::int64_t hidden = 0;
-  std::int64_t intermediate = 0;
   bool per_pair = false;  // inputs depend on the expert (column order, static scale): prepared per pair, not per token
   bool own_up = false;    // inputs of up differ from those of gate somewhere
   [[nodiscard]] std::size_t w13_bytes() const { return 2 * w13.layout().bytes(); }
@@ -109,11 +108,19 @@ class CpuExperts final : public PackedExperts {
     const ExpertSchedule schedule = ExpertSchedule::make(input, layout_.experts, arena);
     Workspace work = take_workspace(schedule, input.tokens, input.top_k, context.pool().threads(), arena);
     prepare_inputs(context, input, work);
-    spread(context, work, layout_.w13.layout().panels, kMaxPanels / 2,
-           [&](const PanelRange& range, int thread) { gemm_w13(work, input, range, thread); });
+    spread(context, work, layout_.w13.layout().panels, kMaxPanels / 2, [&](const PanelRange& range, int thread) {
+      for_blocks(
+          work, range, layout_.w13, gate_at(range.next_expert, range.next_panel),
+          [&](BlockRows& rows) { find_w13_rows(work, input, range.expert, thread, rows); },
+          [&](const Step& step) { gemm_w13(work, step); });
+    });
     prepare_hidden(context, work);
-    spread(context, work, layout_.w2.layout().panels, kMaxPanels,
-           [&](const PanelRange& range, int) { gemm_w2(work, range); });
+    spread(context, work, layout_.w2.layout().panels, kMaxPanels, [&](const PanelRange& range, int) {
+      for_blocks(
+          work, range, layout_.w2, down_at(range.next_expert, range.next_panel),
+          [&](BlockRows& rows) { find_w2_rows(work, range.expert, rows); },
+          [&](const Step& step) { gemm_w2(work, step); });
+    });
     combine(context, input, work, out.f32());
   }
 
@@ -123,7 +130,8 @@ class CpuExperts final : public PackedExperts {
   }
   // None where every pair has its own prepared row, since these lie in order.
   [[nodiscard]] std::int64_t gather_rows(std::int64_t pairs) const {
-    return layout_.w13.even_rows() && !layout_.per_pair ? std::min(pairs, kItemRows) : 0;
+    if (!layout_.w13.even_rows() || layout_.per_pair) return 0;
+    return std::min(pairs, kItemRows) * (layout_.own_up ? 2 : 1);
   }
   // Lays out one call's memory; with a counting arena it tells how much that is.
   Workspace take_workspace(const ExpertSchedule& schedule, std::int64_t tokens, std::int64_t top_k, int threads,
@@ -220,14 +228,49 @@ class CpuExperts final : public PackedExperts {
   }
 
   // The inputs of some pairs of one expert, in blocks of tokens.
-  struct ItemRows {
-    std::int64_t position = 0;  // of the first pair
-    std::int64_t count = 0;
-    TokenBlock gate[kItemBlocks];
-    TokenBlock up[kItemBlocks];  // with own_up only
-
-    [[nodiscard]] TileCounts<> blocks() const { return {count, kMaxTokens}; }
+  struct BlockRows {
+    BlockRows(std::int64_t first, std::int64_t count) : position(first), blocks(count, kMaxTokens) {}
+    std::int64_t position;  // of the first pair
+    TileCounts<> blocks;
+    TokenBlock gate[kItemBlocks];  // or the inputs of w2
+    TokenBlock up[kItemBlocks];    // with own_up only
   };
+
+  // A block of an expert's tokens against some panels.
+  struct Step {
+    std::int32_t expert;
+    std::int64_t position;  // of the first pair
+    const TokenBlock& gate;
+    const TokenBlock& up;
+    PanelGroup panels;
+    PanelGroup next;             // to be prefetched, where panels are interleaved
+    const std::byte* following;  // as of GemmArgs
+  };
+
+  // All tokens of a range's expert, in items that are walked panel by panel.
+  template <class FindRows, class Gemm>
+  void for_blocks(const Workspace& work, const PanelRange& range, const PackedFormat& matrix,
+                  const std::byte* following, const FindRows& find_rows, const Gemm& gemm) const {
+    const std::int64_t tokens = tokens_of(work, range.expert);
+    const TileCounts<> items(tokens, kItemRows);
+    for (std::int64_t item = 0; item < items.size(); ++item) {
+      BlockRows rows(work.schedule.offsets[static_cast<std::size_t>(range.expert)] + items.begin(item),
+                     items.count(item));
+      find_rows(rows);
+      for (std::int64_t i = 0; i < range.panels.size(); ++i) {
+        const PanelGroup next = matrix.interleaves(tokens) ? range.panels.at(i + 1) : PanelGroup();
+        for (std::int64_t block = 0; block < rows.blocks.size(); ++block) {
+          gemm({.expert = range.expert,
+                .position = rows.position + rows.blocks.begin(block),
+                .gate = rows.gate[block],
+                .up = rows.up[block],
+                .panels = range.panels.at(i),
+                .next = next,
+                .following = i + 1 == range.panels.size() ? following : nullptr});
+        }
+      }
+    }
+  }
 
   // Gate of the panel, up lies behind it.
   [[nodiscard]] const std::byte* gate_at(std::int32_t expert, std::int64_t panel) const {
@@ -239,100 +282,75 @@ class CpuExperts final : public PackedExperts {
            static_cast<std::size_t>(panel) * layout_.w2.layout().panel_bytes;
   }
 
-  void gemm_w13(const Workspace& work, const ExpertsInput& input, const PanelRange& range, int thread) const {
-    const auto e = static_cast<std::size_t>(range.expert);
-    const std::int64_t tokens = tokens_of(work, range.expert);
+  void find_w13_rows(const Workspace& work, const ExpertsInput& input, std::int32_t expert, int thread,
+                     BlockRows& rows) const {
+    const std::int64_t tokens = tokens_of(work, expert);
     const PanelFormat& format = layout_.w13.of(tokens);
-    const InterleavedPanels& panels = range.panels;
-    const std::byte* const following = gate_at(range.next_expert, range.next_panel);
-    ItemRows rows;
-    const TileCounts<> items(tokens, kItemRows);
-    for (std::int64_t item = 0; item < items.size(); ++item) {
-      rows.position = work.schedule.offsets[e] + items.begin(item);
-      rows.count = items.count(item);
-      find_rows(work, input, format, tokens, thread, rows);
-      for (std::int64_t i = 0; i < panels.size(); ++i) {
-        const bool last = i + 1 == panels.size();
-        gemm_w13(format, work, range.expert, rows, panels.at(i), panels.at(i + 1), last ? following : nullptr);
-      }
-    }
-  }
-
-  void find_rows(const Workspace& work, const ExpertsInput& input, const PanelFormat& format, std::int64_t tokens,
-                 int thread, ItemRows& rows) const {
     const std::size_t stride = layout_.w13.layout().input_stride();
     const bool gather = work.gather_rows > 0 && layout_.w13.kernel(tokens).even_rows;
     std::byte* copy = work.gathered.data() + static_cast<std::size_t>(thread * work.gather_rows) * stride;
-    const TileCounts<> blocks = rows.blocks();
-    for (std::int64_t block = 0; block < blocks.size(); ++block) {
-      rows.gate[block].count = rows.up[block].count = 0;
-      for (std::int64_t i = blocks.begin(block); i < blocks.begin(block + 1); ++i) {
+    const auto add = [&](TokenBlock& block, ActivationRow row) {
+      if (gather) {
+        std::memcpy(copy, row.x, stride);
+        row.x = copy;
+        copy += stride;
+      }
+      block.add(format, row);
+    };
+    for (std::int64_t block = 0; block < rows.blocks.size(); ++block) {
+      for (std::int64_t i = rows.blocks.begin(block); i < rows.blocks.begin(block + 1); ++i) {
         std::int64_t index = rows.position + i;
         if (!layout_.per_pair) index = work.schedule.pairs[static_cast<std::size_t>(index)] / input.top_k;
-        ActivationRow row = work.x.row(layout_.w13, tokens, index);
-        if (gather) {
-          std::memcpy(copy, row.x, stride);
-          row.x = copy;
-          copy += stride;
-        }
-        rows.gate[block].add(format, row);
-        if (layout_.own_up) rows.up[block].add(format, work.x_up.row(layout_.w13, tokens, index));
+        add(rows.gate[block], work.x.row(layout_.w13, tokens, index));
+        if (layout_.own_up) add(rows.up[block], work.x_up.row(layout_.w13, tokens, index));
       }
     }
   }
 
-  // gate and up of up to two panels: up to four streams, where their inputs are the same.
-  void gemm_w13(const PanelFormat& format, const Workspace& work, std::int32_t expert, const ItemRows& rows,
-                const PanelGroup& panels, const PanelGroup& next, const std::byte* following) const {
-    const ExpertExtras& extras = extras_[static_cast<std::size_t>(expert)];
+  // gate and up of up to two panels, four streams where their inputs are the same, then the activation.
+  void gemm_w13(const Workspace& work, const Step& step) const {
+    const std::int64_t tokens = tokens_of(work, step.expert);
+    const PanelFormat& format = layout_.w13.of(tokens);
+    const ExpertExtras& extras = extras_[static_cast<std::size_t>(step.expert)];
     alignas(64) float g[2][kMaxTokens * kPanelRows];
     alignas(64) float u[2][kMaxTokens * kPanelRows];
-    const bool streams = layout_.w13.interleaves(rows.count);
-    const auto add = [&](GemmArgs& call, bool gate, bool up, bool first) {
-      for (std::int64_t p = 0; p < panels.count; ++p) {
-        const std::byte* const at = gate_at(expert, panels.panel[p]);
+    float* const h = work.h.data() + step.position * format.padded_rows();
+    // What activate() will write is in no cache, if this is a prompt. Not in a function of its own, which GCC 12
+    // would take for one without effect.
+    for (std::int64_t p = 0; p < step.panels.count; ++p) {
+      const float* out = h + step.panels.panel[p] * kPanelRows;
+      for (std::int64_t row = 0; row < step.gate.count; ++row, out += format.padded_rows()) {
+        for (std::int64_t line = 0; line < kPanelRows; line += 16) __builtin_prefetch(out + line, 1);
+      }
+    }
+    const auto multiply = [&](const TokenBlock& rows, bool gate, bool up) {
+      GemmArgs call = rows.call(format);
+      for (std::int64_t p = 0; p < step.panels.count; ++p) {
+        const std::byte* const at = gate_at(step.expert, step.panels.panel[p]);
         if (gate) call.add(at, extras.gate.scale, g[p]);
         if (up) call.add(at + format.panel_bytes, extras.up.scale, u[p]);
       }
-      for (std::int64_t p = 0; streams && first && p < next.count; ++p) {
-        const std::byte* const at = gate_at(expert, next.panel[p]);
+      for (std::int64_t p = 0; p < step.next.count; ++p) {
+        const std::byte* const at = gate_at(step.expert, step.next.panel[p]);
         if (gate) call.prefetch[call.prefetch_count++] = at;
         if (up) call.prefetch[call.prefetch_count++] = at + format.panel_bytes;
       }
-      if (up) call.following = following;
+      if (up) call.following = step.following;
+      layout_.w13.kernel(tokens).run(call);
     };
-    const GemmFn gemm = layout_.w13.kernel(tokens_of(work, expert)).run;
-    const TileCounts<> blocks = rows.blocks();
-    for (std::int64_t i = 0; i < blocks.size(); ++i) {
-      float* const h = work.h.data() + (rows.position + blocks.begin(i)) * format.padded_rows();
-      // What activate() will write is in no cache, if this is a prompt. Not in a function of its own, which GCC 12
-      // would take for one without effect.
-      for (std::int64_t p = 0; p < panels.count; ++p) {
-        const float* out = h + panels.panel[p] * kPanelRows;
-        for (std::int64_t row = 0; row < rows.gate[i].count; ++row, out += format.padded_rows()) {
-          for (std::int64_t line = 0; line < kPanelRows; line += 16) __builtin_prefetch(out + line, 1);
-        }
-      }
-      GemmArgs call = rows.gate[i].call(format);
-      add(call, true, !layout_.own_up, i == 0);
-      gemm(call);
-      if (layout_.own_up) {
-        GemmArgs up = rows.up[i].call(format);
-        add(up, false, true, i == 0);
-        gemm(up);
-      }
-      for (std::int64_t p = 0; p < panels.count; ++p) {
-        const std::int64_t first = panels.panel[p] * kPanelRows;
-        ActivationArgs activation = activation_;
-        activation.gate = fault(KernelFault::up_used_for_gate) ? u[p] : g[p];
-        activation.up = u[p];
-        activation.gate_bias = bias_at(extras.gate.bias, first);
-        activation.up_bias = bias_at(extras.up.bias, first);
-        activation.out = h + first;
-        activation.rows = rows.gate[i].count;
-        activation.out_stride = format.padded_rows();
-        kernels_.activate(activation);
-      }
+    multiply(step.gate, true, !layout_.own_up);
+    if (layout_.own_up) multiply(step.up, false, true);
+    for (std::int64_t p = 0; p < step.panels.count; ++p) {
+      const std::int64_t first = step.panels.panel[p] * kPanelRows;
+      ActivationArgs activation = activation_;
+      activation.gate = fault(KernelFault::up_used_for_gate) ? u[p] : g[p];
+      activation.up = u[p];
+      activation.gate_bias = bias_at(extras.gate.bias, first);
+      activation.up_bias = bias_at(extras.up.bias, first);
+      activation.out = h + first;
+      activation.rows = step.gate.count;
+      activation.out_stride = format.padded_rows();
+      kernels_.activate(activation);
     }
   }
 
@@ -357,48 +375,29 @@ class CpuExperts final : public PackedExperts {
     });
   }
 
-  void gemm_w2(const Workspace& work, const PanelRange& range) const {
-    const auto e = static_cast<std::size_t>(range.expert);
-    const std::int64_t tokens = tokens_of(work, range.expert);
-    const InterleavedPanels& panels = range.panels;
-    const std::byte* const following = down_at(range.next_expert, range.next_panel);
-    const PanelFormat& format = layout_.w2.of(tokens);
-    const TileCounts<> items(tokens, kItemRows);
-    for (std::int64_t item = 0; item < items.size(); ++item) {
-      const std::int64_t position = work.schedule.offsets[e] + items.begin(item);
-      const TileCounts<> blocks(items.count(item), kMaxTokens);
-      TokenBlock rows[kItemBlocks];
-      for (std::int64_t i = 0; i < blocks.size(); ++i) {
-        for (std::int64_t row = blocks.begin(i); row < blocks.begin(i + 1); ++row)
-          rows[i].add(format, work.h_rows.row(layout_.w2, tokens, position + row));
-      }
-      for (std::int64_t group = 0; group < panels.size(); ++group) {
-        for (std::int64_t i = 0; i < blocks.size(); ++i) {
-          const PanelGroup next = item + i == 0 ? panels.at(group + 1) : PanelGroup();
-          const bool last = group + 1 == panels.size();
-          gemm_w2(format, work, range.expert, rows[i], position + blocks.begin(i), panels.at(group), next,
-                  last ? following : nullptr);
-        }
-      }
+  void find_w2_rows(const Workspace& work, std::int32_t expert, BlockRows& rows) const {
+    const std::int64_t tokens = tokens_of(work, expert);
+    for (std::int64_t block = 0; block < rows.blocks.size(); ++block) {
+      for (std::int64_t i = rows.blocks.begin(block); i < rows.blocks.begin(block + 1); ++i)
+        rows.gate[block].add(layout_.w2.of(tokens), work.h_rows.row(layout_.w2, tokens, rows.position + i));
     }
   }
 
-  // A token block of an expert, whose first pair is at `position`.
-  void gemm_w2(const PanelFormat& format, const Workspace& work, std::int32_t expert, const TokenBlock& rows,
-               std::int64_t position, const PanelGroup& panels, const PanelGroup& next,
-               const std::byte* following) const {
-    const ExpertExtras& extras = extras_[static_cast<std::size_t>(expert)];
-    float* const y = work.y.data() + position * format.padded_rows();
-    GemmArgs call = rows.call(format);
+  void gemm_w2(const Workspace& work, const Step& step) const {
+    const std::int64_t tokens = tokens_of(work, step.expert);
+    const PanelFormat& format = layout_.w2.of(tokens);
+    const MatrixExtras& extras = extras_[static_cast<std::size_t>(step.expert)].down;
+    float* const y = work.y.data() + step.position * format.padded_rows();
+    GemmArgs call = step.gate.call(format);
     call.out_stride = format.padded_rows();
-    for (std::int64_t p = 0; p < panels.count; ++p)
-      call.add(down_at(expert, panels.panel[p]), extras.down.scale, y + panels.panel[p] * kPanelRows);
-    for (std::int64_t p = 0; layout_.w2.interleaves(rows.count) && p < next.count; ++p)
-      call.prefetch[call.prefetch_count++] = down_at(expert, next.panel[p]);
-    call.following = following;
-    layout_.w2.kernel(tokens_of(work, expert)).run(call);
-    for (std::int64_t p = 0; !extras.down.bias.empty() && p < panels.count; ++p)
-      add_bias(bias_at(extras.down.bias, panels.panel[p] * kPanelRows), rows.count, call.out[p], call.out_stride);
+    for (std::int64_t p = 0; p < step.panels.count; ++p)
+      call.add(down_at(step.expert, step.panels.panel[p]), extras.scale, y + step.panels.panel[p] * kPanelRows);
+    for (std::int64_t p = 0; p < step.next.count; ++p)
+      call.prefetch[call.prefetch_count++] = down_at(step.expert, step.next.panel[p]);
+    call.following = step.following;
+    layout_.w2.kernel(tokens).run(call);
+    for (std::int64_t p = 0; !extras.bias.empty() && p < step.panels.count; ++p)
+      add_bias(bias_at(extras.bias, step.panels.panel[p] * kPanelRows), step.gate.count, call.out[p], call.out_stride);
   }
 
   static void add_bias(const float* bias, std::int64_t rows, float* values, std::int64_t stride) {
@@ -492,7 +491,6 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const Target& target, Numeri
   Layout layout;
   layout.experts = narrow<std::int64_t>(experts.experts.size());
   layout.hidden = experts.hidden;
-  layout.intermediate = experts.intermediate;
   MORACLE_ASSIGN(layout.w13, packed_format(experts.experts.front().gate, target, numerics));
   MORACLE_ASSIGN(layout.w2, packed_format(experts.experts.front().down, target, numerics));
   for (const auto& expert : experts.experts) {
