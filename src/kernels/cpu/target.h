@@ -71,7 +71,7 @@ struct GemmKernel {
   GemmFn run;
   std::int32_t offset = 0;         // added to the codes where the kernel takes them unsigned; 0: it takes them signed
   std::int64_t block_columns = 0;  // of a group, whose products are summed up in 16 bits; 0: sums have 32
-  bool even_rows = false;          // faster where the rows of activations lie at equal distances
+  bool even_rows = false;          // takes rows of activations at equal distances alone
 };
 
 // Gated activations that are vectorized; the parameters are those of ActivationSpec.

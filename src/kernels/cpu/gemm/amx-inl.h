@@ -42,57 +42,6 @@ static_assert(sizeof(TileConfig) == 64);
 constexpr std::int64_t kLine = 64;              // bytes of a tile row: 16 rows of weights, or columns of a token
 constexpr std::int64_t kTileRows = 16;          // tokens of a tile of sums; lines of a tile of weights
 constexpr std::int64_t kPanelLine = 2 * kLine;  // one line of columns of a whole panel
-constexpr std::int64_t kPass = 2 * kTileRows;   // tokens whose rows are taken at a time
-constexpr std::int64_t kGatherBytes = 256;      // of a token that are gathered at a time
-
-// From one row of activations to the next; 0: there is no such distance.
-template <class V>
-inline std::int64_t even_distance(const TileArgs& args) {
-  const auto at = [&](std::int64_t t) { return static_cast<const std::byte*>(args.x[t]); };
-  if (args.tokens < 2) return 0;
-  const std::int64_t distance = at(1) - at(0);
-  for (std::int64_t t = 2; t < args.tokens; ++t) {
-    if (at(t) - at(t - 1) != distance) return 0;
-  }
-  return distance;
-}
-
-// Rows of activations as tiles want them, one distance apart. Rows of experts' inputs may lie anywhere; such are
-// copied.
-template <class V>
-class TileRows {
- public:
-  TileRows(const TileArgs& args, std::int64_t even) : args_(args), even_(even) {}
-
-  // Bytes [offset, offset + bytes) of tokens [first, first + count) and a line more, which a group's last block may
-  // reach into; count is at most kPass, bytes a multiple of a line and at most kGatherBytes.
-  void take(std::int64_t first, std::int64_t count, std::int64_t offset, std::int64_t bytes) {
-    if (even_ > 0 || args_.tokens == 1) {
-      data_ = at(first) + offset;
-      distance_ = even_;
-      return;
-    }
-    for (std::int64_t t = 0; t < count; ++t) {
-      for (std::int64_t i = 0; i <= bytes; i += kLine) {
-        _mm512_storeu_si512(copy_[t] + i, _mm512_loadu_si512(at(first + t) + offset + i));
-      }
-    }
-    fence<V>();
-    data_ = copy_[0];
-    distance_ = sizeof copy_[0];
-  }
-  [[nodiscard]] const std::byte* data() const { return data_; }
-  [[nodiscard]] std::int64_t distance() const { return distance_; }
-
- private:
-  [[nodiscard]] const std::byte* at(std::int64_t t) const { return static_cast<const std::byte*>(args_.x[t]); }
-
-  const TileArgs& args_;
-  const std::int64_t even_;  // of all rows
-  const std::byte* data_ = nullptr;
-  std::int64_t distance_ = 0;
-  alignas(64) std::byte copy_[kPass][kGatherBytes + kLine];  // a line more, so that rows fall into different sets
-};
 
 // The two tiles of activations: two times up to 16 tokens; up to 16 tokens, whose blocks of columns take turns, since
 // one set of sums would have to wait for itself; or both planes of up to 16 tokens.
@@ -107,7 +56,6 @@ constexpr std::int64_t kMostBlocks = 4;
 constexpr std::int64_t kBlocksOfOnePair = 2;
 constexpr std::int64_t kMostLines = kMostBlocks * kTileRows;
 constexpr std::int64_t kLineBytes = 4;  // of a token or a row
-static_assert(kMostBlocks * kLine <= kGatherBytes);
 
 // How far behind a piece lines are prefetched while its sums are added up: a little more than the two pieces that have
 // been read since. Adding needs nothing but L1; prefetched while codes are unpacked, as many lines at
@@ -299,7 +247,7 @@ auto sum_of(const PieceSums<typename D::V>& sums, std::int64_t which, std::int64
     return V::add(_mm512_castsi512_ps(sum), _mm512_castsi512_ps(other));
   } else {
     if constexpr (P == Pairing::tokens) return sum;
-    return V::add(P == Pairing::split ? _mm512_slli_epi32(sum, 8) : sum, other);
+    return V::add(P == Pairing::split ? V::times_256(sum) : sum, other);
   }
 }
 
@@ -391,19 +339,16 @@ void add_sums(const TileArgs& args, const Dealt<typename D::V>& dealt, PieceSums
 template <class V>
 using AddSums = void (*)(const TileArgs&, const Dealt<V>&, PieceSums<V>&, Totals&);
 
-template <class D, Pairing P, ActScaling Scaling>
-constexpr AddSums<typename D::V> add_under(bool zeros) {
-  return zeros ? add_sums<D, P, Scaling, true> : add_sums<D, P, Scaling, false>;
-}
-
 template <class D, Pairing P>
 AddSums<typename D::V> add_for(const TileArgs& args) {
-  const bool zeros = args.shape.zeros && D::kScaled;
-  if (args.shape.scaling == ActScaling::per_group) return add_under<D, P, ActScaling::per_group>(zeros);
+  const auto under = [&]<ActScaling kScaling>(std::integral_constant<ActScaling, kScaling>) {
+    return args.shape.zeros && D::kScaled ? add_sums<D, P, kScaling, true> : add_sums<D, P, kScaling, false>;
+  };
+  if (args.shape.scaling == ActScaling::per_group) return under(kPerGroup);
   if constexpr (D::kIntegers) {
-    if (args.shape.scale_groups > 0) return add_under<D, P, ActScaling::running>(zeros);
+    if (args.shape.scale_groups > 0) return under(kRunning);
   }
-  return add_under<D, P, ActScaling::per_token>(zeros);
+  return under(kPerToken);
 }
 
 template <class D, Pairing P>
@@ -419,8 +364,8 @@ class TileCallOf {
         adds_prefetch_(args.prefetch.panels == nullptr && (shared_ || (args.shape.groups > 1 && !D::joins(args)))),
         pieces_(args, shared_ ? kMostBlocks : kBlocksOfOnePair),
         add_(add_for<D, P>(args)),
-        even_(even_distance<V>(args)),
-        rows_{TileRows<V>(args, even_), TileRows<V>(args, even_)},
+        x_(static_cast<const std::byte*>(args.x[0])),
+        distance_(args.tokens > 1 ? static_cast<const std::byte*>(args.x[1]) - x_ : 0),
         plane_(plane_bytes<V>(args)) {}
 
   void run() {
@@ -448,18 +393,16 @@ class TileCallOf {
  private:
   // Tiles of tokens from `tile` on times a piece.
   void multiply(const Piece& piece, std::int64_t tile, bool prefetches) {
-    const std::int64_t offset = piece.line * kLineBytes;
-    const std::int64_t bytes = (piece.lines * kLineBytes + kLine - 1) / kLine * kLine;
-    rows_[0].take(dealt_.first(tile), dealt_.rows, offset, bytes);
-    if constexpr (P == Pairing::tokens) rows_[1].take(dealt_.first(tile + 1), dealt_.rows, offset, bytes);
-    if constexpr (P == Pairing::split) rows_[1].take(dealt_.first(tile), dealt_.rows, offset + plane_, bytes);
+    const std::byte* const rows = x_ + dealt_.first(tile) * distance_ + piece.line * kLineBytes;
+    const std::byte* others = rows;  // of the second tile
+    if constexpr (P == Pairing::tokens) others += (dealt_.first(tile + 1) - dealt_.first(tile)) * distance_;
+    if constexpr (P == Pairing::split) others += plane_;
     if (shared_ || piece.begins) {
       _tile_zero(0);
       _tile_zero(1);
       _tile_zero(2);
       _tile_zero(3);
     }
-    const TileRows<V>& others = rows_[P == Pairing::blocks ? 0 : 1];
     const std::int64_t block_lines = pieces_.block_lines();
     const std::byte* weights = piece.weights;
     for (std::int64_t b = 0; b < piece.blocks; ++b, weights += block_lines * kPanelLine) {
@@ -468,11 +411,11 @@ class TileCallOf {
       _tile_loadd(6, weights, kPanelLine);
       _tile_loadd(7, weights + kLine, kPanelLine);
       if (P != Pairing::blocks || b % 2 == 0) {
-        _tile_loadd(4, rows_[0].data() + column, rows_[0].distance());
+        _tile_loadd(4, rows + column, distance_);
         D::multiply_first();
       }
       if (P != Pairing::blocks || b % 2 == 1) {
-        _tile_loadd(5, others.data() + column, others.distance());
+        _tile_loadd(5, others + column, distance_);
         D::multiply_second();
       }
     }
@@ -514,9 +457,9 @@ class TileCallOf {
   const bool adds_prefetch_;
   Pieces<D> pieces_;
   const AddSums<V> add_;
-  const std::int64_t even_;  // distance of the activations
-  TileRows<V> rows_[2];
-  std::int64_t plane_;
+  const std::byte* const x_;     // of the first token
+  const std::int64_t distance_;  // to the next one
+  const std::int64_t plane_;
   Totals totals_;
   PieceSums<V> sums_[2];
   PieceSums<V>* waiting_ = nullptr;

@@ -112,6 +112,10 @@ void gemm_tiles(const GemmArgs& args) {
   }
 }
 
+constexpr std::integral_constant<ActScaling, ActScaling::per_token> kPerToken;
+constexpr std::integral_constant<ActScaling, ActScaling::per_group> kPerGroup;
+constexpr std::integral_constant<ActScaling, ActScaling::running> kRunning;
+
 // The kernel of a decoder, for weights with and without the zero points that its code can have, under the scales that
 // what it serves can have: running ones where kernels make activations integers themselves, else those of the scheme.
 template <class D, Serves kServes>
@@ -125,11 +129,10 @@ void gemm(const GemmArgs& args) {
     gemm_tiles<D, kScaling, false>(args);
   };
   if constexpr (!kIntegers || includes(kServes, Serves::int8)) {
-    under(std::integral_constant<ActScaling, ActScaling::per_token>());
-    if constexpr (Scaled<D>) under(std::integral_constant<ActScaling, ActScaling::per_group>());
+    under(kPerToken);
+    if constexpr (Scaled<D>) under(kPerGroup);
   }
-  if constexpr (kIntegers && includes(kServes, Serves::exact | Serves::fast))
-    under(std::integral_constant<ActScaling, ActScaling::running>());
+  if constexpr (kIntegers && includes(kServes, Serves::exact | Serves::fast)) under(kRunning);
 }
 
 // For calls of many tokens.
