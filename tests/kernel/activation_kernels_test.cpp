@@ -105,10 +105,7 @@ TEST_P(ActivationKernelsOf, SiluOfRoutedAndSharedExpertsIsOneNumber) {
   gate[2] = 200.0F;
   gate[3] = -200.0F;
   std::vector<float> routed(gate.size());
-  ops().activate({.fn = cpu::GatedFn::silu,
-                  .alpha = 1.0F,
-                  .beta = 0.0F,
-                  .limit = 0.0F,
+  ops().activate({.spec = {.fn = ActivationFn::silu},
                   .gate = gate.data(),
                   .up = up.data(),
                   .gate_bias = nullptr,

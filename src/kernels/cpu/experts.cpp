@@ -11,6 +11,7 @@
 #include "base/checked.h"
 #include "base/work_stealing.h"
 #include "kernels/cpu/activations/rows.h"
+#include "kernels/cpu/cards.h"
 #include "kernels/cpu/faults.h"
 #include "kernels/cpu/interleaved_panels.h"
 #include "kernels/cpu/kernels.h"
@@ -82,7 +83,7 @@ struct Workspace {
 
 class CpuExperts final : public PackedExperts {
  public:
-  CpuExperts(const Target& target, const Layout& layout, const ActivationArgs& activation, PageBuffer memory,
+  CpuExperts(const Target& target, const Layout& layout, const ActivationSpec& activation, PageBuffer memory,
              std::vector<ExpertExtras> extras)
       : kernels_(*target.activations),
         layout_(layout),
@@ -342,7 +343,7 @@ class CpuExperts final : public PackedExperts {
     if (layout_.own_up) multiply(step.up, false, true);
     for (std::int64_t p = 0; p < step.panels.count; ++p) {
       const std::int64_t first = step.panels.panel[p] * kPanelRows;
-      ActivationArgs activation = activation_;
+      ActivationArgs activation{.spec = activation_};
       activation.gate = fault(KernelFault::up_used_for_gate) ? u[p] : g[p];
       activation.up = u[p];
       activation.gate_bias = bias_at(extras.gate.bias, first);
@@ -425,24 +426,10 @@ class CpuExperts final : public PackedExperts {
 
   const ActivationKernels& kernels_;
   Layout layout_;
-  ActivationArgs activation_;
+  ActivationSpec activation_;
   PageBuffer memory_;
   std::vector<ExpertExtras> extras_;
 };
-
-Result<ActivationArgs> activation_args(const ActivationSpec& spec) {
-  constexpr std::pair<ActivationFn, GatedFn> kVectorized[] = {{ActivationFn::silu, GatedFn::silu},
-                                                              {ActivationFn::gelu_tanh, GatedFn::gelu_tanh},
-                                                              {ActivationFn::swigluoai, GatedFn::swigluoai},
-                                                              {ActivationFn::swiglustep, GatedFn::swiglustep}};
-  for (const auto& [fn, vectorized] : kVectorized) {
-    if (fn != spec.fn) continue;
-    return ActivationArgs{.fn = vectorized, .alpha = spec.alpha, .beta = spec.beta, .limit = spec.limit};
-  }
-  return Error{.code = "kernel.activation",
-               .wanted = "silu, gelu_tanh, swigluoai or swiglustep",
-               .found = std::string(to_string(spec.fn))};
-}
 
 // Zeros behind a bias, for the rows that fill its last panel up.
 std::vector<float> whole_panels(std::span<const float> bias) {
@@ -487,7 +474,10 @@ Result<> pack_expert(const CanonicalExperts::Expert& expert, const Layout& layou
 
 Result<std::unique_ptr<PackedExperts>> pack_experts(const Target& target, Numerics numerics,
                                                     const CanonicalExperts& experts, const PackOptions& options) {
-  MORACLE_ASSIGN(const ActivationArgs activation, activation_args(options.activation));
+  if (std::ranges::count(kPanelActivations, options.activation.fn) == 0)
+    return Error{.code = "kernel.activation",
+                 .wanted = "silu, gelu_tanh, swigluoai or swiglustep",
+                 .found = std::string(to_string(options.activation.fn))};
   Layout layout;
   layout.experts = narrow<std::int64_t>(experts.experts.size());
   layout.hidden = experts.hidden;
@@ -518,7 +508,7 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const Target& target, Numeri
     MORACLE_TRY(write_blocks(sink, options.pool, layout.experts, layout.expert_bytes(), write));
   }
   return std::unique_ptr<PackedExperts>(
-      std::make_unique<CpuExperts>(target, layout, activation, std::move(memory), std::move(extras)));
+      std::make_unique<CpuExperts>(target, layout, options.activation, std::move(memory), std::move(extras)));
 }
 
 }  // namespace moracle::cpu

@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/weights/panel.h"
 #include "kernels/vector/vector_ops.h"
+#include "scheme/activation.h"
 
 namespace moracle::cpu {
 
@@ -74,13 +75,9 @@ struct GemmKernel {
   bool even_rows = false;          // takes rows of activations at equal distances alone
 };
 
-// Gated activations that are vectorized; the parameters are those of ActivationSpec.
-enum class GatedFn : std::uint8_t { silu, gelu_tanh, swigluoai, swiglustep };
+// A gated activation of the kinds that cards name (kPanelActivations).
 struct ActivationArgs {
-  GatedFn fn = GatedFn::silu;
-  float alpha = 1.0F;
-  float beta = 0.0F;
-  float limit = 0.0F;           // none when 0
+  ActivationSpec spec{};
   const float* gate = nullptr;  // [rows, 32]
   const float* up = nullptr;
   const float* gate_bias = nullptr;  // [32], or null

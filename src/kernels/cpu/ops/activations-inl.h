@@ -3,8 +3,8 @@
 
 #include <cstring>
 
-#include "kernels/cpu/simd/exp-inl.h"
 #include "kernels/cpu/target.h"
+#include "kernels/cpu/simd/exp-inl.h"
 
 namespace moracle::cpu {
 
@@ -78,34 +78,35 @@ inline typename V::Reg clamp(typename V::Reg x, typename V::Reg limit) {
 }
 
 template <class V>
-inline typename V::Reg gated(const ActivationArgs& args, typename V::Reg gate, typename V::Reg up) {
+inline typename V::Reg gated(const ActivationSpec& spec, typename V::Reg gate, typename V::Reg up) {
   using Reg = typename V::Reg;
-  const Reg limit = V::set1(args.limit);
-  switch (args.fn) {
-    case GatedFn::silu:
-      if (args.limit > 0.0F) {
+  const Reg limit = V::set1(spec.limit);
+  switch (spec.fn) {
+    case ActivationFn::silu:
+      if (spec.limit > 0.0F) {
         gate = V::min(gate, limit);
         up = clamp<V>(up, limit);
       }
       return V::mul(silu<V>(gate), up);
-    case GatedFn::gelu_tanh: {
+    case ActivationFn::gelu_tanh: {
       // 0.5 g (1 + tanh(z)) = g * sigmoid(2 z), z = sqrt(2/pi) (g + 0.044715 g^3)
       const Reg cubic = V::mul(V::mul(gate, gate), V::mul(gate, V::set1(0.044715F)));
       const Reg z2 = V::mul(V::add(gate, cubic), V::set1(1.5957691216057308F));
       return V::mul(times_sigmoid<V>(gate, z2), up);
     }
-    case GatedFn::swigluoai:
-      if (args.limit > 0.0F) {
+    case ActivationFn::swigluoai:
+      if (spec.limit > 0.0F) {
         gate = V::min(gate, limit);
         up = clamp<V>(up, limit);
       }
-      return V::mul(times_sigmoid<V>(gate, V::mul(V::set1(args.alpha), gate)), V::add(up, V::set1(args.beta)));
-    case GatedFn::swiglustep: {
+      return V::mul(times_sigmoid<V>(gate, V::mul(V::set1(spec.alpha), gate)), V::add(up, V::set1(spec.beta)));
+    case ActivationFn::swiglustep: {
       const Reg s = silu<V>(gate);
-      return args.limit > 0.0F ? V::mul(V::min(s, limit), clamp<V>(up, limit)) : V::mul(s, up);
+      return spec.limit > 0.0F ? V::mul(V::min(s, limit), clamp<V>(up, limit)) : V::mul(s, up);
     }
+    default:
+      return V::zero();
   }
-  return V::zero();
 }
 
 template <class V>
@@ -119,7 +120,8 @@ void activate(const ActivationArgs& args) {
     const float* const up = args.up + row * kPanelRows;
     float* const out = args.out + row * args.out_stride;
     for (int column = 0; column < kPanelRows; column += V::kLanes) {
-      V::store(out + column, gated<V>(args, biased(gate, args.gate_bias, column), biased(up, args.up_bias, column)));
+      V::store(out + column,
+               gated<V>(args.spec, biased(gate, args.gate_bias, column), biased(up, args.up_bias, column)));
     }
   }
 }
