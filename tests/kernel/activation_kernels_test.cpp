@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/cpu/ops/activation_kernels.h"
 #include "kernels/vector/vector_ops.h"
 #include "scheme/activation_quant.h"
 #include "scheme/codes.h"

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cards.h"
+#include "kernels/cpu/ops/activation_kernels.h"
 #include "kernels/cpu/targets/targets.h"
 #include "kernels/cpu/weights/format.h"
 #include "kernels/kernel.h"

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/memory.h"
+#include "kernels/cpu/ops/activation_kernels.h"
 #include "kernels/cpu/weights/format.h"
 
 namespace moracle::cpu {

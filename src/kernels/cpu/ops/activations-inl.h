@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "kernels/cpu/target.h"
+#include "kernels/cpu/ops/activation_kernels.h"
 #include "kernels/cpu/simd/exp-inl.h"
 
 namespace moracle::cpu {
