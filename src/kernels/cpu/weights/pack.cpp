@@ -36,7 +36,7 @@ std::int64_t panels_per_read(const PanelFormat& format) {
 void pack_scales(ScaleCode form, const float* scales, std::int64_t stride, std::int64_t rows, std::byte* out) {
   float column[kPanelRows] = {};
   for (std::int64_t row = 0; row < rows; ++row) column[row] = scales[row * stride];
-  if (form != ScaleCode::e4m3 && form != ScaleCode::e8m0) return kPacking.scale_column(form, column, 1, out);
+  if (form != ScaleCode::e4m3 && form != ScaleCode::e8m0) return kPacking.scale_column(form, column, out);
   const auto encode = form == ScaleCode::e4m3 ? encode_e4m3 : encode_e8m0;
   for (std::int64_t row = 0; row < kPanelRows; ++row)
     out[row] = row < rows ? static_cast<std::byte>(encode(column[row])) : std::byte{0};
@@ -88,13 +88,15 @@ void pack_tails(const PanelFormat& format, const PanelLines& lines, const Matrix
   });
 }
 
+// Lines of `rows` rows, from the first group on.
 LineArgs line_args(const PanelFormat& format, const PanelLines& lines, std::int64_t rows, std::byte* out) {
   LineArgs args{};
   args.code = format.code;
-  args.count = rows;
+  args.rows = rows;
   args.columns = format.cols;
   args.lines = lines.all;
   args.out = out;
+  args.group_left = lines.group;
   args.group_lines = lines.group;
   args.group_tail = lines.tail;
   return args;
@@ -109,7 +111,7 @@ void pack_panel(const PanelFormat& format, const MatrixPanel& panel, std::int64_
                            : reinterpret_cast<const std::byte*>(panel.values.data());
   const PanelLines lines(format);
   LineArgs args = line_args(format, lines, rows, out);
-  args.rows = from + first_row * format.cols * width;
+  args.from = from + first_row * format.cols * width;
   args.stride = format.cols * width;
   static_cast<void>(kPacking.lines(args));  // whoever read them has checked them
   if (codes) pack_tails(format, lines, panel, first_row, rows, out);
@@ -181,8 +183,8 @@ bool pack_rows(const PanelRun& run, const RawCodes& words, PackScratch& scratch)
                                                   words.tensor, narrow<std::size_t>(rows * words.row_bytes));
   bool usual = true;
   run.each([&](std::int64_t row, std::int64_t count, std::byte* out) {
-    args.rows = from + row * words.row_bytes;
-    args.count = count;
+    args.from = from + row * words.row_bytes;
+    args.rows = count;
     args.out = out;
     usual = kPacking.lines(args) && usual;
   });
@@ -197,24 +199,21 @@ bool pack_columns(const PanelRun& run, const RawCodes& words, PackScratch& scrat
   const std::int64_t line_bytes = rows * words.row_bytes;
   const std::int64_t stored = run.format.cols / lines.columns;
   const std::int64_t step = std::max(kFewestLines, kFetchBytes / line_bytes / kFewestLines * kFewestLines);
+  LineArgs args = line_args(run.format, lines, rows, run.out);
+  args.stride = line_bytes;
+  args.panel_stride = narrow<std::int64_t>(run.stride);
+  args.flip = words.flip;
   bool usual = true;
   for (std::int64_t first = 0; first < lines.all; first += step) {
     const std::int64_t count = std::min(step, lines.all - first);
     const std::int64_t there = std::clamp<std::int64_t>(stored - first, 0, count);
     const std::byte* const from = words.first + run.first_row() * words.row_bytes + first * words.word_bytes;
-    usual = kPacking.word_lines({.code = run.format.code,
-                                 .words = scratch.words.columns(run.source, from, words.word_bytes, there, line_bytes),
-                                 .stride = line_bytes,
-                                 .rows = rows,
-                                 .columns = there,
-                                 .lines = count,
-                                 .out = run.out + first * kPanelRows * 4 + first / lines.group * lines.tail,
-                                 .panel_stride = narrow<std::int64_t>(run.stride),
-                                 .group_left = lines.group - first % lines.group,
-                                 .group_lines = lines.group,
-                                 .group_tail = lines.tail,
-                                 .flip = words.flip}) &&
-            usual;
+    args.from = scratch.words.columns(run.source, from, words.word_bytes, there, line_bytes);
+    args.columns = there;
+    args.lines = count;
+    args.out = run.out + first * kPanelRows * 4 + first / lines.group * lines.tail;
+    args.group_left = lines.group - first % lines.group;
+    usual = kPacking.word_lines(args) && usual;
   }
   return usual;
 }

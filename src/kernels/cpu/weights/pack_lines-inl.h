@@ -223,21 +223,21 @@ template <class V, class Source>
 bool pack_rows_of(const LineArgs& args, std::int64_t bytes, Source source) {
   constexpr int kLanes = kWordLanes<V>;
   constexpr std::int64_t kTileBytes = Source::kVectors * V::kBytes;
-  LinePlaces<V> places(args.out, args.group_lines, args.group_lines, args.group_tail);
+  LinePlaces<V> places(args.out, args.group_left, args.group_lines, args.group_tail);
   for (std::int64_t done = 0, at = 0; done < args.lines; done += kLanes, at += kTileBytes) {
     const std::int64_t lines = args.lines - done < kLanes ? args.lines - done : kLanes;
     std::byte* line[kLanes];
     for (std::int64_t i = 0; i < lines; ++i) line[i] = places.next();
     if (at + kTileBytes <= bytes) {
-      pack_tile<V>(source, args.rows + at, args.stride, args.count, line, lines);
+      pack_tile<V>(source, args.from + at, args.stride, args.rows, line, lines);
       continue;
     }
     alignas(V::kBytes) std::byte tail[kPanelRows * kTileBytes];
     std::memset(tail, source.padding, sizeof tail);
-    for (std::int64_t r = 0; r < args.count && at < bytes; ++r) {
-      std::memcpy(tail + r * kTileBytes, args.rows + r * args.stride + at, static_cast<std::size_t>(bytes - at));
+    for (std::int64_t r = 0; r < args.rows && at < bytes; ++r) {
+      std::memcpy(tail + r * kTileBytes, args.from + r * args.stride + at, static_cast<std::size_t>(bytes - at));
     }
-    pack_tile<V>(source, tail, kTileBytes, args.count, line, lines);
+    pack_tile<V>(source, tail, kTileBytes, args.rows, line, lines);
   }
   return !V::any(source.unusual);
 }
@@ -260,7 +260,7 @@ void copy_line(Source& source, const std::byte* words, std::int64_t rows, std::b
 
 // A block of lines of all panels, then the next: as many runs are read as it has lines, each from its begin to its end.
 template <class V, class Source>
-bool pack_words_of(const WordLineArgs& args, Source source) {
+bool pack_words_of(const LineArgs& args, Source source) {
   constexpr std::int64_t kBlockLines = 16;
   alignas(V::kBytes) std::byte padding[kPackLineBytes];
   std::memset(padding, source.padding, sizeof padding);
@@ -273,7 +273,7 @@ bool pack_words_of(const WordLineArgs& args, Source source) {
     for (std::int64_t row = 0; row < args.rows; row += kPanelRows, panel += args.panel_stride) {
       for (std::int64_t i = 0; i < lines; ++i) {
         const bool there = first + i < args.columns;
-        copy_line<V>(source, there ? args.words + (first + i) * args.stride + row * 4 : padding, args.rows - row,
+        copy_line<V>(source, there ? args.from + (first + i) * args.stride + row * 4 : padding, args.rows - row,
                      line[i] + panel);
       }
     }
@@ -287,7 +287,7 @@ bool pack_lines_on(const LineArgs& args) {
                        [&](int bits, auto source) { return pack_rows_of<V>(args, args.columns * bits / 8, source); });
 }
 template <class V>
-bool pack_word_lines_on(const WordLineArgs& args) {
+bool pack_word_lines_on(const LineArgs& args) {
   return with_words<V>(args.code, true, args.flip, [&](int, auto source) {
     if constexpr (decltype(source)::kVectors == 1) return pack_words_of<V>(args, source);
     return false;  // not of raw codes
@@ -359,12 +359,10 @@ bool pack_scale_columns_on(const ScaleColumnArgs& args) {
 }
 
 template <class V>
-void pack_scale_column_on(ScaleCode form, const float* scales, std::int64_t stride, std::byte* out) {
-  alignas(V::kBytes) float rows[kPanelRows];
-  for (std::int64_t row = 0; row < kPanelRows; ++row) rows[row] = scales[row * stride];
-  const auto* const from = reinterpret_cast<const std::byte*>(rows);
+void pack_scale_column_on(ScaleCode form, const float* scales, std::byte* out) {
+  const auto* const from = reinterpret_cast<const std::byte*>(scales);
   if (form == ScaleCode::f32) {
-    std::memcpy(out, from, sizeof rows);
+    std::memcpy(out, from, kPanelRows * sizeof(float));
     return;
   }
   for (std::int64_t i = 0; i < kPanelRows * 2; i += V::kBytes)
