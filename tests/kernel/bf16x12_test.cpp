@@ -187,7 +187,10 @@ class CompactKernels : public OfTarget {
     const std::vector<const void*> sums(static_cast<std::size_t>(tokens));
     const std::vector<const float*> scales(static_cast<std::size_t>(tokens));
     GemmArgs args;
-    args.shape = {.groups = 1, .steps = steps, .last_steps = steps, .bytes = steps * step_bytes(kernel.key.weight)};
+    args.shape = {.groups = 1,
+                  .steps = steps,
+                  .last_steps = steps,
+                  .panel_bytes = static_cast<std::size_t>(steps * step_bytes(kernel.key.weight))};
     args.tokens = tokens;
     args.x = x.data();
     args.sums = sums.data();

@@ -87,7 +87,7 @@ void quantize_row(const ActivationKernels& ops, const PanelFormat& format, std::
   for (std::int64_t first = 0; first < format.cols; first += width) {
     const auto count = static_cast<std::size_t>(std::min(width, format.cols - first));
     const float scale = quantize_values(ops, key, input_scale, row.subspan(static_cast<std::size_t>(first), count));
-    if (!format.group_input_scales) {
+    if (format.scaling == ActScaling::per_token) {
       scales[0] = scale;
       continue;
     }
@@ -141,7 +141,7 @@ void encode_published(const ActivationKernels& ops, const PanelFormat& format, s
   const float scale = format.activation->dynamic
                           ? std::max(magnitude(ops, values, format.cols), kLeastMagnitude) / largest_code(format)
                           : input_scale.value_or(1.0F);
-  std::fill_n(row.scales, format.group_input_scales ? format.groups : 1, scale);
+  std::fill_n(row.scales, format.scaling == ActScaling::per_group ? format.groups : 1, scale);
   encode_groups(ops, format, values, 0, format.groups, scale, row);
 }
 
@@ -158,7 +158,7 @@ void encode_own(const ActivationKernels& ops, const PanelFormat& format, const f
   }
   const float least = std::max(most * 0x1p-16F, kLeastMagnitude);
   float scale = 1.0F;
-  const std::int64_t share = format.own_group_cols / format.group_cols;  // groups of the weight under one scale
+  const std::int64_t share = format.scale_groups;  // groups of the weight under one scale
   for (std::int64_t i = 0; i < format.running_scales(); ++i) {
     const float next = std::max(row.scales[i], least) / largest_code(format);  // of the magnitude so far
     row.scales[i] = scale / next;
@@ -225,16 +225,15 @@ void TokenBlock::add(const PanelFormat& format, const ActivationRow& row) {
   x[count] = row.x;
   sums[count] = row.sums;
   scales[count] = row.scales;
-  const ActScaling scaling = format.input_scaling();
   token_scale[count] = 1.0F;
-  if (scaling == ActScaling::running) token_scale[count] = row.scales[format.running_scales()];
-  if (scaling == ActScaling::per_token && format.activation) token_scale[count] = row.scales[0];
+  if (format.scaling == ActScaling::running) token_scale[count] = row.scales[format.running_scales()];
+  if (format.scaling == ActScaling::per_token && format.activation) token_scale[count] = row.scales[0];
   ++count;
 }
 
 GemmArgs TokenBlock::call(const PanelFormat& format) const {
   GemmArgs args;
-  args.shape = format.shape();
+  args.shape = format;
   args.tokens = count;
   args.x = x;
   args.sums = sums;

@@ -14,7 +14,7 @@ namespace moracle::cpu {
 struct ActivationRow {
   std::byte* x;  // padded_cols() values in the format's input form, then zeros to the end of the stride
   float* sums;   // [sum_count()], where the format needs sums; of integer codes: int32 in the same place
-  // Quantized activations, by the format's input_scaling(): one; one a group; or the factors from each running scale to
+  // Quantized activations, by the format's scaling: one; one a group; or the factors from each running scale to
   // the next, the first of which meets totals of zero and is finite, and behind them the last scale.
   float* scales;
 };

@@ -13,7 +13,8 @@ namespace moracle::cpu {
 template <class V>
 class TileCall {
  public:
-  explicit TileCall(const GemmArgs& call) : call_(call) {
+  explicit TileCall(const GemmArgs& call)
+      : call_(call), panel_bytes_(static_cast<std::int64_t>(call.shape.panel_bytes)) {
     args_.out = out_;
     args_.out_stride = call.out_stride;
     args_.shape = call.shape;
@@ -31,12 +32,12 @@ class TileCall {
     for (std::int64_t p = panel; p < call_.count; ++p) out_[p - panel] = call_.out[p] + first * call_.out_stride;
     args_.prefetch.cached = first != 0;
     const std::byte* const following = panel_behind(panel);
-    args_.prefetch.panel_end = call_.panels[panel] + call_.shape.bytes;
+    args_.prefetch.panel_end = call_.panels[panel] + panel_bytes_;
     args_.prefetch.jump = following != nullptr ? following - args_.prefetch.panel_end : 0;
     args_.prefetch.panels = nullptr;
     if (call_.prefetch_count > 0 &&
         !args_.prefetch.cached) {  // each panel prefetches its share of every panel of the next call
-      const std::int64_t share = call_.shape.bytes / call_.count / 64 * 64;
+      const std::int64_t share = panel_bytes_ / call_.count / 64 * 64;
       for (std::uint64_t i = 0; i < kPrefetchPanels; ++i)
         prefetched_[i] = call_.prefetch[i % static_cast<std::uint64_t>(call_.prefetch_count)] + panel * share;
       args_.prefetch.panels = prefetched_;
@@ -49,8 +50,8 @@ class TileCall {
   void share_next(std::int64_t panel, std::int64_t tile, std::int64_t tiles) {
     if (tile == 0) return;
     const std::byte* const following = panel_behind(panel);
-    const std::byte* const next = following != nullptr ? following : call_.panels[panel] + call_.shape.bytes;
-    args_.prefetch.next = next + call_.shape.bytes / (tiles - 1) / 64 * 64 * (tile - 1);
+    const std::byte* const next = following != nullptr ? following : call_.panels[panel] + panel_bytes_;
+    args_.prefetch.next = next + panel_bytes_ / (tiles - 1) / 64 * 64 * (tile - 1);
     args_.prefetch.next_share = (std::int64_t{1} << kShareBits) / (tiles - 1) + 1;
   }
 
@@ -61,6 +62,7 @@ class TileCall {
   }
 
   const GemmArgs& call_;
+  const std::int64_t panel_bytes_;
   float* out_[kMaxPanels];
   const std::byte* prefetched_[kPrefetchPanels];
   TileArgs args_;

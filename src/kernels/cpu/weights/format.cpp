@@ -61,9 +61,11 @@ PanelFormat panel_format(const CanonicalLinear& linear, WeightCode code, const G
     const std::int64_t least = 128 % format.stored_group_cols == 0 ? 128 : 32;
     format.own_group_cols = std::clamp<std::int64_t>(format.stored_group_cols, least, most);
     format.group_cols = std::min(format.group_cols, format.own_group_cols);
+    format.scaling = ActScaling::running;
+    format.scale_groups = format.own_group_cols / format.group_cols;
   }
   if (format.activation && format.activation->granularity.kind == Granularity::Kind::group) {
-    format.group_input_scales = true;
+    format.scaling = ActScaling::per_group;
     format.group_cols = std::min<std::int64_t>(format.group_cols, format.activation->granularity.cols);
   }
   format.groups = has_scales ? ceil_div(spec.cols, format.group_cols) : 1;
@@ -101,7 +103,7 @@ bool activations_alike(const PanelFormat& a, const PanelFormat& b) {
   const auto parts = [](const PanelFormat& format) {
     return std::tuple(format.input, format.offset, format.block_columns, format.code == WeightCode::int8, format.zeros,
                       format.cols, format.group_cols, format.groups, format.steps, format.last_steps, format.activation,
-                      format.group_input_scales, format.own_group_cols);
+                      format.scaling, format.own_group_cols);
   };
   return parts(a) == parts(b);
 }

@@ -14,10 +14,8 @@ namespace moracle::cpu {
 [[nodiscard]] ScaleCode scale_code(ScaleType type);  // what keeps such scales as they are published
 
 // How one matrix is stored. Two matrices of one scheme and shape have the same format.
-struct PanelFormat {
+struct PanelFormat : PanelShape {
   WeightCode code = WeightCode::f32;
-  ScaleCode scale = ScaleCode::f32;
-  bool zeros = false;
   ActDtype input = ActDtype::f32;
   std::int32_t offset = 0;         // as of GemmKernel
   std::int64_t block_columns = 0;  // likewise
@@ -26,43 +24,22 @@ struct PanelFormat {
   std::int64_t group_cols = 0;  // cols where the code is dense
   // Of the checkpoint: a multiple of group_cols, which follows finer input scales.
   std::int64_t stored_group_cols = 0;
-  std::int64_t groups = 1;
-  std::int64_t steps = 0;  // of 8 columns, in every group but the last
-  std::int64_t last_steps = 0;
   std::int64_t panels = 0;
-  std::size_t panel_bytes = 0;
-  // Quantization of the activations that meet this matrix, and whether its scales are per group of the weight (else one
-  // per token, or static).
-  std::optional<QuantKey> activation{};
-  bool group_input_scales = false;
+  std::optional<QuantKey> activation{};  // quantization of the activations that meet this matrix
   std::int64_t own_group_cols = 0;  // columns that share a scale where the kernel itself makes activations integers
   // Codes that are kept as others of the same value: [64], by the checkpoint's code. Null: kept as they are.
   const std::uint8_t* recode = nullptr;
 
-  [[nodiscard]] PanelShape shape() const {
-    return {.groups = groups,
-            .steps = steps,
-            .last_steps = last_steps,
-            .bytes = static_cast<std::int64_t>(panel_bytes),
-            .scale = scale,
-            .zeros = zeros,
-            .scaling = input_scaling(),
-            .scale_groups = own_group_cols / group_cols};
-  }
   [[nodiscard]] std::int64_t padded_cols() const { return ((groups - 1) * steps + last_steps) * kStepColumns; }
   [[nodiscard]] std::int64_t padded_rows() const { return panels * kPanelRows; }
   [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(panels) * panel_bytes; }
   [[nodiscard]] std::int64_t stored_groups() const { return (cols + stored_group_cols - 1) / stored_group_cols; }
   // Of a row that the kernel itself makes integers: one for every own_group_cols columns.
   [[nodiscard]] std::int64_t running_scales() const { return (cols + own_group_cols - 1) / own_group_cols; }
-  [[nodiscard]] ActScaling input_scaling() const {
-    if (own_group_cols > 0) return ActScaling::running;
-    return group_input_scales ? ActScaling::per_group : ActScaling::per_token;
-  }
   [[nodiscard]] std::size_t input_scale_count() const {  // scales of one activation row
-    if (own_group_cols > 0) return static_cast<std::size_t>(running_scales()) + 1;
+    if (scaling == ActScaling::running) return static_cast<std::size_t>(running_scales()) + 1;
     if (!activation) return 0;
-    return group_input_scales ? static_cast<std::size_t>(groups) : 1;
+    return scaling == ActScaling::per_group ? static_cast<std::size_t>(groups) : 1;
   }
   [[nodiscard]] bool integer_input() const { return input != ActDtype::f32 && input != ActDtype::bf16; }
   // Of a row in planes, from a code's high byte to its low one.

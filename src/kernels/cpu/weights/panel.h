@@ -84,7 +84,7 @@ struct PanelShape {
   std::int64_t groups = 1;  // 1 for dense codes
   std::int64_t steps = 0;   // of every group but the last
   std::int64_t last_steps = 0;
-  std::int64_t bytes = 0;
+  std::size_t panel_bytes = 0;
   ScaleCode scale = ScaleCode::f32;
   bool zeros = false;  // zero points are stored
   ActScaling scaling = ActScaling::per_token;
