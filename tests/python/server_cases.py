@@ -137,8 +137,9 @@ class Servers(TestCase):
         self.assertEqual(seen, [self.engine.generate("The old man", **self.OPTIONS).text])
 
     def test_an_interrupt_ends_it(self):
-        program = (
-            "import moracle, sys\n"
+        program = (  # a shell's jobs in the background ignore SIGINT, and so would Python
+            "import moracle, signal, sys\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "moracle.Engine(sys.argv[1], threads=2).serve(port=0, on_ready=lambda s: print(s.url, flush=True))\n"
             "print('ended')\n")
         with subprocess.Popen([sys.executable, "-c", program, str(QWEN)], stdout=subprocess.PIPE, text=True) as process:
