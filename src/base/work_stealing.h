@@ -1,5 +1,5 @@
 // How a range is shared between threads: each works on its own part in order, so that memory is read in few and long
-// streams, and who is done takes half of what another has left.
+// runs, and who is done takes half of what another has left.
 #pragma once
 
 #include <algorithm>

@@ -53,7 +53,7 @@ class FakeDevice {
   std::vector<std::function<void()>>* recording_ = nullptr;
   std::map<void*, std::vector<std::function<void()>>> late_;  // by stream
   int pending_ = 0;
-  mutable std::recursive_mutex mutex_;  // a pack's workers copy at once
+  std::recursive_mutex mutex_;  // a pack's workers copy at once
 };
 
 }  // namespace moracle::test

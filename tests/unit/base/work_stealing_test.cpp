@@ -1,4 +1,4 @@
-// Sharing a range: everything is done once, no stretch is longer than it may be, each thread reads its own part
+// Sharing a range: everything is done once, no range is longer than it may be, each thread reads its own part
 // in order, and who is done takes from who is not.
 #include <gtest/gtest.h>
 

@@ -196,9 +196,10 @@ class RecordWriter {
     const float of_row = std::ldexp(1.0F, most - kE4m3Steps - kE4m3StepBias);
     for (int column = 0; column < to_.cols; column += to_.records.columns)
       std::memcpy(at(row_scale_offset(to_.records, row, column)), &of_row, sizeof of_row);
-    for (int group = 0; group < to_.groups; ++group) {
-      const int exponent = std::max(exponents[static_cast<std::size_t>(group)], most - kE4m3Steps + 1);
-      *at(scale_at(row, group)) = static_cast<std::byte>(exponent - most + kE4m3Steps + kE4m3StepBias);
+    std::byte* const first = at(scale_at(row, 0));
+    for (std::size_t group = 0; group < scales_.size(); ++group) {
+      const int exponent = std::max(exponents[group], most - kE4m3Steps + 1);
+      first[scale_steps_[group]] = static_cast<std::byte>(exponent - most + kE4m3Steps + kE4m3StepBias);
     }
     return Ok{};
   }
