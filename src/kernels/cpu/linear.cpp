@@ -219,72 +219,19 @@ class CpuLinear final : public PackedLinear {
   std::unique_ptr<HeadTopK> top_k_;
 };
 
-// Packs one matrix, in the plain format of its panels or in 12 bits, and a head's copy in 8 bits.
+// Packs one matrix, in the plain format of its panels or in 12 bits.
 class LinearPacker {
  public:
-  LinearPacker(const Target& target, const CanonicalLinear& linear, const PanelFormat& plain,
-               const PackOptions& options)
-      : target_(target),
-        linear_(linear),
-        source_(*linear.weight),
-        plain_(plain),
-        options_(options),
-        order_(columns_by_group(source_.spec().g_idx)) {
-    if (!options.head || quantized(plain.code) || !linear.bias.empty() || plain.cols > kMaxHeadCols) return;
-    norms_.resize(static_cast<std::size_t>(plain.rows));
-    copy_.weight = int8_copy(source_, norms_);
-  }
+  LinearPacker(const MatrixSource& source, const PanelFormat& plain, const PackOptions& options)
+      : source_(source), plain_(plain), options_(options), order_(columns_by_group(source.spec().g_idx)) {}
 
-  // Null where the matrix does not fit the 12-bit format.
-  [[nodiscard]] Result<std::unique_ptr<PackedLinear>> pack(const PackedFormat& packed_format) {
-    const PanelFormat& format = packed_format.layout();
-    MORACLE_TRY(prepare_copy());
-    if (options_.layout_only) return packed(packed_format, PageBuffer());
-    MORACLE_ASSIGN(PageBuffer memory, PageBuffer::allocate(format.bytes()));
-    HostSink sink(memory);
-    HostSink copy_sink(copy_memory_);
-    MORACLE_ASSIGN(const bool fits, fill(format, sink, copy_sink));
-    if (!fits) return std::unique_ptr<PackedLinear>();
-    return packed(packed_format, std::move(memory));
-  }
-
- private:
-  struct Scratch {
-    PackScratch pack;
-    PackScratch copy;
-    std::vector<std::byte> plain;
-  };
-
-  [[nodiscard]] std::unique_ptr<PackedLinear> packed(const PackedFormat& format, PageBuffer memory) {
-    std::unique_ptr<HeadTopK> top_k;
-    if (copy_.weight != nullptr) {
-      auto copy =
-          std::make_unique<CpuLinear>(copy_target(), copy_format_, std::move(copy_memory_), std::vector<std::int32_t>(),
-                                      std::vector<float>(), 1.0F, std::nullopt, nullptr);
-      top_k = std::make_unique<HeadTopK>(std::move(copy), copy_format_.layout().input, format.layout().input,
-                                         plain_.cols, std::move(norms_));
-    }
-    return std::make_unique<CpuLinear>(target_, format, std::move(memory), order_, linear_.bias,
-                                       source_.spec().global_scale, linear_.input_scale, std::move(top_k));
-  }
-
-  [[nodiscard]] const Target& copy_target() const {
-    return target_.head.empty() ? target_ : *find_target(target_.head);
-  }
-
-  Result<> prepare_copy() {
-    if (copy_.weight == nullptr || copy_memory_.size() > 0) return Ok{};
-    MORACLE_ASSIGN(copy_format_, packed_format(copy_, copy_target(), Numerics::exact));
-    if (options_.layout_only) return Ok{};
-    MORACLE_ASSIGN(copy_memory_, PageBuffer::allocate(copy_format_.layout().bytes()));
-    return Ok{};
-  }
-
-  // Packs the matrix, and its copy while the weights are in a cache. False: the matrix does not fit the format.
-  Result<bool> fill(const PanelFormat& format, WeightSink& sink, WeightSink& copy_sink) {
+  // False: the matrix does not fit the 12-bit format.
+  Result<bool> pack(const PanelFormat& format, PageBuffer& memory) const {
+    if (options_.layout_only) return true;
+    MORACLE_ASSIGN(memory, PageBuffer::allocate(format.bytes()));
     constexpr std::int64_t kPanelsPerItem = 16;
     constexpr std::int64_t kItemsPerRelease = 16;  // a head of 600 MB must not stay mapped beside its packed copy
-    const std::int64_t step = std::min(kPanelsPerItem, panels_per_fetch(source_, plain_, order_));
+    HostSink sink(memory);
     std::vector<Scratch> scratch(static_cast<std::size_t>(options_.pool.threads()));
     std::atomic<bool> fits{true};
     FirstError failed;
@@ -292,21 +239,14 @@ class LinearPacker {
       if (!fits.load(std::memory_order_relaxed)) return;
       const std::int64_t begin = item * kPanelsPerItem;
       const std::int64_t end = std::min(begin + kPanelsPerItem, format.panels);
+      std::byte* const out = sink.stage(static_cast<std::size_t>(begin) * format.panel_bytes,
+                                        static_cast<std::size_t>(end - begin) * format.panel_bytes, thread)
+                                 .data();
       Scratch& own = scratch[static_cast<std::size_t>(thread)];
-      const auto stage = [&](WeightSink& to, const PanelFormat& of) {
-        return to.stage(static_cast<std::size_t>(begin) * of.panel_bytes,
-                        static_cast<std::size_t>(end - begin) * of.panel_bytes, thread);
-      };
-      const std::span<std::byte> panels = stage(sink, format);
-      const std::span<std::byte> copies =
-          copy_.weight == nullptr ? std::span<std::byte>() : stage(copy_sink, copy_format_.layout());
-      for (std::int64_t first = begin; first < end && fits.load(std::memory_order_relaxed); first += step) {
-        const auto done = static_cast<std::size_t>(first - begin);
-        failed.keep(item, fill(format, first, std::min(first + step, end), panels.data() + done * format.panel_bytes,
-                               copies.data() + done * copy_format_.layout().panel_bytes, own, fits));
-      }
+      failed.keep(item, format.code == WeightCode::bf16x12
+                            ? pack_narrow(format, begin, end, out, own, fits)
+                            : pack_panels(source_, format, order_, begin, end, out, format.panel_bytes, own.pack));
       failed.keep(item, sink.commit(thread));
-      if (!copies.empty()) failed.keep(item, copy_sink.commit(thread));
       if (item % kItemsPerRelease == kItemsPerRelease - 1) source_.release();
     });
     MORACLE_TRY(failed.take());
@@ -314,16 +254,11 @@ class LinearPacker {
     return fits.load();
   }
 
-  // The same of panels [begin, end), with one fetch from the file for both.
-  Result<> fill(const PanelFormat& format, std::int64_t begin, std::int64_t end, std::byte* out, std::byte* copies,
-                Scratch& scratch, std::atomic<bool>& fits) {
-    MORACLE_TRY(format.code == WeightCode::bf16x12
-                    ? pack_narrow(format, begin, end, out, scratch, fits)
-                    : pack_panels(source_, format, order_, begin, end, out, format.panel_bytes, scratch.pack));
-    if (copy_.weight == nullptr) return Ok{};
-    const PanelFormat& copy = copy_format_.layout();
-    return pack_panels(*copy_.weight, copy, {}, begin, end, copies, copy.panel_bytes, scratch.copy);
-  }
+ private:
+  struct Scratch {
+    PackScratch pack;
+    std::vector<std::byte> plain;
+  };
 
   // As many panels at a time as L2 holds in both formats.
   Result<> pack_narrow(const PanelFormat& format, std::int64_t begin, std::int64_t end, std::byte* out,
@@ -344,29 +279,45 @@ class LinearPacker {
     return Ok{};
   }
 
-  const Target& target_;
-  const CanonicalLinear& linear_;
   const MatrixSource& source_;
   const PanelFormat& plain_;
   const PackOptions& options_;
-  std::vector<std::int32_t> order_;
-  CanonicalLinear copy_{};  // of a head, in 8 bits
-  PackedFormat copy_format_;
-  PageBuffer copy_memory_;
-  std::vector<RowNorms> norms_;  // of its rows
+  const std::vector<std::int32_t> order_;
 };
+
+// The copy of a head in 8 bits, where it has one; else null.
+Result<std::unique_ptr<HeadTopK>> pack_head_copy(const Target& target, const CanonicalLinear& linear,
+                                                 const PanelFormat& format, PackOptions options) {
+  if (!options.head || quantized(format.code) || !linear.bias.empty() || format.cols > kMaxHeadCols)
+    return std::unique_ptr<HeadTopK>();
+  std::vector<RowNorms> norms(static_cast<std::size_t>(format.rows));
+  const CanonicalLinear copy{.weight = int8_copy(*linear.weight, norms)};
+  const Target& own = target.head.empty() ? target : *find_target(target.head);
+  options.head = false;
+  MORACLE_ASSIGN(const PackedFormat copy_format, packed_format(copy, own, Numerics::exact));
+  MORACLE_ASSIGN(auto packed, pack_linear(own, Numerics::exact, copy, options));
+  return std::make_unique<HeadTopK>(std::move(packed), copy_format.layout().input, format.input, format.cols,
+                                    std::move(norms));
+}
 
 }  // namespace
 
 Result<std::unique_ptr<PackedLinear>> pack_linear(const Target& target, Numerics numerics,
                                                   const CanonicalLinear& linear, const PackOptions& options) {
+  const MatrixSpec& spec = linear.weight->spec();
   MORACLE_ASSIGN(const PackedFormat plain, packed_format(linear, target, numerics));
-  LinearPacker packer(target, linear, plain.layout(), options);
-  if (const auto narrow = with_bf16x12(plain, target)) {
-    MORACLE_ASSIGN(std::unique_ptr<PackedLinear> packed, packer.pack(*narrow));
-    if (packed != nullptr) return packed;
+  MORACLE_ASSIGN(auto top_k, pack_head_copy(target, linear, plain.layout(), options));
+  const LinearPacker packer(*linear.weight, plain.layout(), options);
+  PackedFormat format = with_bf16x12(plain, target).value_or(plain);
+  PageBuffer memory;
+  MORACLE_ASSIGN(const bool fits, packer.pack(format.layout(), memory));
+  if (!fits) {
+    format = plain;
+    MORACLE_TRY(packer.pack(format.layout(), memory));
   }
-  return packer.pack(plain);
+  return std::unique_ptr<PackedLinear>(
+      std::make_unique<CpuLinear>(target, format, std::move(memory), columns_by_group(spec.g_idx), linear.bias,
+                                  spec.global_scale, linear.input_scale, std::move(top_k)));
 }
 
 }  // namespace moracle::cpu

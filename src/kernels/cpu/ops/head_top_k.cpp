@@ -79,6 +79,7 @@ class Int8Copy final : public MatrixSource {
     }
     return Ok{};
   }
+  void release() const override { source_.release(); }
 
  private:
   const MatrixSource& source_;
