@@ -100,16 +100,16 @@ void configure(std::int64_t tokens, std::int64_t lines) {
 // Blocks of as many lines as tiles of weights have, of one group or of several that join. The last one is filled up
 // with zeros, which meet whatever activations come next and add nothing.
 struct Piece {
-  const std::byte* weights;
-  const std::byte* read;  // where it lies in the panel
-  std::int64_t read_bytes;
-  std::int64_t blocks;
-  std::int64_t line;  // of the row, the first
-  std::int64_t lines;
-  std::int64_t group;
-  const std::byte* tail;  // the group's scales and zero points; null: sums are the result
-  bool begins;            // a sum
-  bool ends;
+  const std::byte* weights = nullptr;
+  const std::byte* read = nullptr;  // where it lies in the panel
+  std::int64_t read_bytes = 0;
+  std::int64_t blocks = 0;
+  std::int64_t line = 0;  // of the row, the first
+  std::int64_t lines = 0;
+  std::int64_t group = 0;
+  const std::byte* tail = nullptr;  // the group's scales and zero points; null: sums are the result
+  bool begins = false;              // a sum
+  bool ends = false;
 };
 
 // Walks a panel piece by piece.
@@ -135,16 +135,7 @@ class Pieces {
   }
 
   Piece next() {
-    Piece piece{.weights = nullptr,
-                .read = at_,
-                .read_bytes = 0,
-                .blocks = 0,
-                .line = line_,
-                .lines = 0,
-                .group = group_,
-                .tail = nullptr,
-                .begins = joins_ ? line_ == 0 : done_ == 0,
-                .ends = false};
+    Piece piece{.read = at_, .line = line_, .group = group_, .begins = joins_ ? line_ == 0 : done_ == 0};
     do {
       const std::int64_t all = group_ + 1 == args_.shape.groups ? args_.shape.last_steps : args_.shape.steps;
       const std::int64_t room = (most_lines_ - piece.lines) / kStepLines;
@@ -214,10 +205,7 @@ class Pieces {
 template <class V>
 struct PieceSums {
   alignas(64) std::int32_t of[2][kTileRows][kPanelRows];  // or f32
-  std::int64_t group;
-  const std::byte* tail;  // as of a Piece
-  bool begins;
-  bool ends;
+  Piece piece;
   std::int64_t tile;  // of tokens, the first
   // For so many lines from memory while they are added up; none: for a line of its own, which is at hand.
   const std::byte* prefetch;
@@ -263,8 +251,8 @@ void gather_sums(const Dealt<typename D::V>& dealt, PieceSums<typename D::V>& su
           std::int32_t* const of = sums.of[P == Pairing::tokens ? i : plane][t - first] + row;
           std::int32_t* const begun = totals.begun[plane][t] + row;
           typename V::Int sum = _mm512_load_si512(of);
-          if (!sums.begins) sum = V::add(sum, _mm512_load_si512(begun));
-          _mm512_store_si512(sums.ends ? of : begun, sum);
+          if (!sums.piece.begins) sum = V::add(sum, _mm512_load_si512(begun));
+          _mm512_store_si512(sums.piece.ends ? of : begun, sum);
         }
       }
     }
@@ -278,10 +266,10 @@ void add_sums(const TileArgs& args, const Dealt<typename D::V>& dealt, PieceSums
   using V = typename D::V;
   using Reg = typename V::Reg;
   using S = typename D::Sums;
-  const std::byte* const tail = sums.tail;
-  const std::int64_t group = sums.group;
-  const bool ends = sums.ends;
-  if (D::kIntegers && !(sums.begins && ends)) {
+  const std::byte* const tail = sums.piece.tail;
+  const std::int64_t group = sums.piece.group;
+  const bool ends = sums.piece.ends;
+  if (D::kIntegers && !(sums.piece.begins && ends)) {
     gather_sums<D, P>(dealt, sums, totals);
     if (!ends) return;
   }
@@ -352,11 +340,11 @@ AddSums<typename D::V> add_for(const TileArgs& args) {
 }
 
 template <class D, Pairing P>
-class TileCallOf {
+class PanelByTiles {
   using V = typename D::V;
 
  public:
-  explicit TileCallOf(const TileArgs& args)
+  explicit PanelByTiles(const TileArgs& args)
       : args_(args),
         dealt_(args.tokens, kTilesOfTokens<P>),
         pairs_(dealt_.tiles / kTilesOfTokens<P>),
@@ -427,10 +415,8 @@ class TileCallOf {
     if (waiting_ != nullptr) add_(args_, dealt_, *waiting_, totals_);
     waiting_ = &sums_[turn_];
     turn_ ^= 1;
-    waiting_->group = piece.group;
-    waiting_->tail = piece.tail;
-    waiting_->begins = !shared_ || piece.begins;
-    waiting_->ends = piece.ends;
+    waiting_->piece = piece;
+    waiting_->piece.begins = !shared_ || piece.begins;
     waiting_->tile = tile;
     waiting_->prefetch =
         prefetch_from != nullptr ? prefetch_from + kPrefetchBehind : reinterpret_cast<const std::byte*>(waiting_);
@@ -466,12 +452,6 @@ class TileCallOf {
   int turn_ = 0;
 };
 
-template <class D, Pairing P>
-void gemm_by_tiles(const TileArgs& args) {
-  TileCallOf<D, P> call(args);
-  call.run();
-}
-
 // A kernel of AMX tiles.
 template <class D>
 void gemm_amx(const GemmArgs& args) {
@@ -479,11 +459,11 @@ void gemm_amx(const GemmArgs& args) {
   for (std::int64_t p = 0; p < args.count; ++p) {
     const TileArgs& tile = call.tile(p, 0, args.tokens);
     if constexpr (D::kAct == ActDtype::split_i16) {
-      gemm_by_tiles<D, Pairing::split>(tile);
+      PanelByTiles<D, Pairing::split>(tile).run();
     } else if (args.tokens <= kTileRows) {
-      gemm_by_tiles<D, Pairing::blocks>(tile);
+      PanelByTiles<D, Pairing::blocks>(tile).run();
     } else {
-      gemm_by_tiles<D, Pairing::tokens>(tile);
+      PanelByTiles<D, Pairing::tokens>(tile).run();
     }
   }
 }
