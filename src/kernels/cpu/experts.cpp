@@ -333,8 +333,8 @@ class CpuExperts final : public PackedExperts {
       }
       for (std::int64_t p = 0; p < step.next.count; ++p) {
         const std::byte* const at = gate_at(step.expert, step.next.panel[p]);
-        if (gate) call.prefetch[call.prefetch_count++] = at;
-        if (up) call.prefetch[call.prefetch_count++] = at + format.panel_bytes;
+        if (gate) call.next[call.next_count++] = at;
+        if (up) call.next[call.next_count++] = at + format.panel_bytes;
       }
       if (up) call.following = step.following;
       layout_.w13.kernel(tokens).run(call);
@@ -394,7 +394,7 @@ class CpuExperts final : public PackedExperts {
     for (std::int64_t p = 0; p < step.panels.count; ++p)
       call.add(down_at(step.expert, step.panels.panel[p]), extras.scale, y + step.panels.panel[p] * kPanelRows);
     for (std::int64_t p = 0; p < step.next.count; ++p)
-      call.prefetch[call.prefetch_count++] = down_at(step.expert, step.next.panel[p]);
+      call.next[call.next_count++] = down_at(step.expert, step.next.panel[p]);
     call.following = step.following;
     layout_.w2.kernel(tokens).run(call);
     for (std::int64_t p = 0; !extras.bias.empty() && p < step.panels.count; ++p)

@@ -189,7 +189,7 @@ class CpuLinear final : public PackedLinear {
     GemmArgs call = block.call(format);
     for (std::int64_t p = 0; p < panels.count; ++p) call.add(panel_at(format, panels.panel[p]), global_scale_, out[p]);
     for (std::int64_t p = 0; format_.interleaves(block.count) && p < next.count; ++p)
-      call.prefetch[call.prefetch_count++] = panel_at(format, next.panel[p]);
+      call.next[call.next_count++] = panel_at(format, next.panel[p]);
     call.following = following;
     format_.kernel(block.count).run(call);
     for (std::int64_t p = 0; p < panels.count; ++p) {

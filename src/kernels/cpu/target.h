@@ -29,14 +29,14 @@ struct GemmArgs {
   const float* const* input_scales = nullptr;
   const float* token_scale = nullptr;  // [tokens]: the token's own scale; 1 if none
   std::int64_t count = 0;              // panels
-  const std::byte* panels[kMaxPanels];
-  float panel_scale[kMaxPanels];  // second-level scale of the weight; 1 if none
-  float* out[kMaxPanels];         // [tokens, out_stride], 32 values a row
+  const std::byte* panels[kMaxPanels] = {};
+  float panel_scale[kMaxPanels] = {};  // second-level scale of the weight; 1 if none
+  float* out[kMaxPanels] = {};         // [tokens, out_stride], 32 values a row
   std::int64_t out_stride = kPanelRows;
   // What the thread reads next, to be prefetched: the panels of the next call where it takes several at once, and the
   // panel behind the last one where that does not follow in memory (null: it does).
-  std::int64_t prefetch_count = 0;
-  const std::byte* prefetch[kMaxPanels];
+  std::int64_t next_count = 0;
+  const std::byte* next[kMaxPanels] = {};
   const std::byte* following = nullptr;
 
   void add(const std::byte* panel, float scale, float* to) {

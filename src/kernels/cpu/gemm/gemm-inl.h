@@ -14,11 +14,7 @@ template <class V>
 class TileCall {
  public:
   explicit TileCall(const GemmArgs& call)
-      : call_(call), panel_bytes_(static_cast<std::int64_t>(call.shape.panel_bytes)) {
-    args_.out = out_;
-    args_.out_stride = call.out_stride;
-    args_.shape = call.shape;
-  }
+      : call_(call), panel_bytes_(static_cast<std::int64_t>(call.shape.panel_bytes)), args_{call} {}
 
   // Tokens [first, first + tokens) against the panels from `panel` on.
   const TileArgs& tile(std::int64_t panel, std::int64_t first, std::int64_t tokens) {
@@ -27,19 +23,20 @@ class TileCall {
     args_.sums = call_.sums + first;
     args_.input_scales = call_.input_scales + first;
     args_.token_scale = call_.token_scale + first;
-    args_.panels = call_.panels + panel;
-    args_.panel_scale = call_.panel_scale + panel;
-    for (std::int64_t p = panel; p < call_.count; ++p) out_[p - panel] = call_.out[p] + first * call_.out_stride;
+    for (std::int64_t p = panel; p < call_.count; ++p) {
+      args_.panels[p - panel] = call_.panels[p];
+      args_.panel_scale[p - panel] = call_.panel_scale[p];
+      args_.out[p - panel] = call_.out[p] + first * call_.out_stride;
+    }
     args_.prefetch.cached = first != 0;
     const std::byte* const following = panel_behind(panel);
     args_.prefetch.panel_end = call_.panels[panel] + panel_bytes_;
     args_.prefetch.jump = following != nullptr ? following - args_.prefetch.panel_end : 0;
     args_.prefetch.panels = nullptr;
-    if (call_.prefetch_count > 0 &&
-        !args_.prefetch.cached) {  // each panel prefetches its share of every panel of the next call
+    if (call_.next_count > 0 && !args_.prefetch.cached) {  // each panel prefetches its share of all next ones
       const std::int64_t share = panel_bytes_ / call_.count / 64 * 64;
       for (std::uint64_t i = 0; i < kPrefetchPanels; ++i)
-        prefetched_[i] = call_.prefetch[i % static_cast<std::uint64_t>(call_.prefetch_count)] + panel * share;
+        prefetched_[i] = call_.next[i % static_cast<std::uint64_t>(call_.next_count)] + panel * share;
       args_.prefetch.panels = prefetched_;
     }
     return args_;
@@ -63,7 +60,6 @@ class TileCall {
 
   const GemmArgs& call_;
   const std::int64_t panel_bytes_;
-  float* out_[kMaxPanels];
   const std::byte* prefetched_[kPrefetchPanels];
   TileArgs args_;
 };

@@ -24,17 +24,7 @@ struct PrefetchPolicy {
   std::int64_t next_share = 0;
 };
 
-struct TileArgs {
-  std::int64_t tokens = 0;
-  const void* const* x = nullptr;
-  const void* const* sums = nullptr;
-  const float* const* input_scales = nullptr;
-  const float* token_scale = nullptr;
-  const std::byte* const* panels = nullptr;
-  const float* panel_scale = nullptr;
-  float* const* out = nullptr;
-  std::int64_t out_stride = 0;
-  PanelShape shape{};
+struct TileArgs : GemmArgs {
   PrefetchPolicy prefetch{};
 };
 
