@@ -44,7 +44,7 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
   for (int t = 0; t < T; ++t) x[t] = static_cast<const typename Form::Input*>(args.x[t]);
   const std::byte* at[P];
   for (int p = 0; p < P; ++p) at[p] = args.panels[p];
-  const std::int64_t offset = first * static_cast<std::int64_t>(sizeof(Reg));
+  const std::int64_t offset = first * std::int64_t{kRegBytes<V>};
   const std::int64_t scale_bytes = kPanelRows * cpu::scale_bytes(args.shape.scale);
   const std::int64_t tail_bytes = scale_bytes + (Zeros ? kPanelRows : 0);
   [[maybe_unused]] const std::byte* line = EvenPrefetch<V>::template of<D>(args, tail_bytes, first, Rows).from;

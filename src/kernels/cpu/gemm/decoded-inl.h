@@ -14,28 +14,13 @@ constexpr std::int64_t kMaxPieces = 64;
 template <class V>
 constexpr bool kPrefetchesChunk = V::kRegisters > 16;
 
-// How decoded weights are kept: a register of each slot and register of rows, or as D::Kept reads them, where D::keep
-// writes a step of that.
-template <class D>
-struct Kept {
-  using Form = typename D::Form;
-  using V = typename Form::V;
-  static constexpr int kTile = static_cast<int>(kMaxTile);
-  static constexpr std::int64_t kBytes = kSlots<Form> * V::kRegs * static_cast<std::int64_t>(sizeof(typename V::Reg));
-  static typename Form::Weight weight(const std::byte* at, int k, int r) {
-    return Form::load(at + (k * V::kRegs + r) * static_cast<int>(sizeof(typename V::Reg)));
-  }
-};
-template <class D>
-concept Keeping = requires { typename D::Kept; };
-template <Keeping D>
-struct Kept<D> : D::Kept {
-  static constexpr int kTile = D::Form::V::kTileTokens;  // that still decode a little
-};
+// Decoded weights of a step: a register of each slot and register of rows.
+template <class Form>
+constexpr std::int64_t kDecodedBytes = kSlots<Form> * Form::V::kRegs * kRegBytes<typename Form::V>;
 
 // Whether the first tile of a run decodes what the others read. It needs all rows of the panel at a time.
-template <class D>
-constexpr bool kFirstDecodes = D::Form::V::kRegs == 2 && !Keeping<D>;
+template <class V>
+constexpr bool kFirstDecodes = V::kRegs == 2;
 
 template <class D>
 struct Chunk {
@@ -47,7 +32,7 @@ struct Chunk {
     bool begins_group;
     bool ends_group;
   };
-  static constexpr std::int64_t kSteps = kChunkBytes / Kept<D>::kBytes;
+  static constexpr std::int64_t kSteps = kChunkBytes / kDecodedBytes<typename D::Form>;
 
   alignas(64) std::byte weights[kChunkBytes];
   alignas(64) float scales[kMaxPieces][kPanelRows];
@@ -77,10 +62,10 @@ class ChunkReader {
     while (!done() && filled < chunk.kSteps && chunk.count < kMaxPieces) {
       const std::int64_t left = (group_ + 1 == args_.shape.groups ? args_.shape.last_steps : args_.shape.steps) - done_;
       const std::int64_t steps = left < chunk.kSteps - filled ? left : chunk.kSteps - filled;
-      for (std::int64_t s = 0; !kFirstDecodes<D> && s < steps; ++s) {
+      for (std::int64_t s = 0; !kFirstDecodes<V> && s < steps; ++s) {
         Prefetch<V>::panel(args_, at_ + s * D::kBytes, D::kBytes, kPrefetchBytes);
         decode(at_ + s * D::kBytes, out);
-        out += Kept<D>::kBytes;
+        out += kDecodedBytes<Form>;
       }
       const std::byte* const scales = at_ + left * D::kBytes;
       if constexpr (Scaled<D>) {
@@ -106,22 +91,16 @@ class ChunkReader {
  private:
   // One step. All columns of a register's rows before any is stored: a store could change what is read.
   void decode(const std::byte* at, std::byte* out) const {
-    if constexpr (Keeping<D>) {
-      decoder_.keep(at, out);
-    } else {
-      decoding(decoder_, at, [&](const auto& chosen) __attribute__((always_inline)) {
+    decoding(decoder_, at, [&](const auto& chosen) __attribute__((always_inline)) {
 #pragma GCC unroll 4
-        for (int r = 0; r < V::kRegs; ++r) {
-          typename Form::Weight w[kSlots<Form>];
+      for (int r = 0; r < V::kRegs; ++r) {
+        typename Form::Weight w[kSlots<Form>];
 #pragma GCC unroll 8
-          for (int k = 0; k < kSlots<Form>; ++k) w[k] = chosen.weight(at, k, r);
+        for (int k = 0; k < kSlots<Form>; ++k) w[k] = chosen.weight(at, k, r);
 #pragma GCC unroll 8
-          for (int k = 0; k < kSlots<Form>; ++k) {
-            Form::store(out + (k * V::kRegs + r) * static_cast<int>(sizeof(typename V::Reg)), w[k]);
-          }
-        }
-      });
-    }
+        for (int k = 0; k < kSlots<Form>; ++k) Form::store(out + (k * V::kRegs + r) * kRegBytes<V>, w[k]);
+      }
+    });
   }
 
   const TileArgs& args_;
@@ -167,7 +146,7 @@ template <class D, int T, int R, bool Decodes>
 #pragma GCC unroll 2
     for (int r = 0; r < R; ++r) total[t][r] = part.first ? V::zero() : V::load(out[t] + r * V::kLanes);
   }
-  std::byte* at = chunk.weights + static_cast<std::size_t>(reg) * sizeof(typename V::Reg);
+  std::byte* at = chunk.weights + reg * kRegBytes<V>;
   [[maybe_unused]] const D decoder{};
   [[maybe_unused]] NextLines<V> next = part.next;
   std::int64_t column = 0;
@@ -211,7 +190,7 @@ template <class D, int T, int R, bool Decodes>
 #pragma GCC unroll 2
             for (int r = 0; r < R; ++r) {
               w[r] = chosen.weight(step, k, r);
-              Form::store(at + (k * R + r) * static_cast<int>(sizeof(typename V::Reg)), w[r]);
+              Form::store(at + (k * R + r) * kRegBytes<V>, w[r]);
             }
             multiply(w, k);
           }
@@ -222,12 +201,12 @@ template <class D, int T, int R, bool Decodes>
         for (int k = 0; k < kSlots<Form>; ++k) {
           typename Form::Weight w[R];
 #pragma GCC unroll 2
-          for (int r = 0; r < R; ++r) w[r] = Kept<D>::weight(at, k, r);
+          for (int r = 0; r < R; ++r) w[r] = Form::load(at + (k * V::kRegs + r) * kRegBytes<V>);
           multiply(w, k);
         }
       }
       column += kStepColumns;
-      at += Kept<D>::kBytes;
+      at += kDecodedBytes<Form>;
     }
     if (!piece.ends_group) {
 #pragma GCC unroll 6
@@ -273,17 +252,18 @@ template <class D, int T, int R, bool Decodes>
   }
 }
 
-// args.tokens >= 3 tokens against one panel; near-equal tiles of 3 to Kept<D>::kTile.
+// args.tokens >= 3 tokens against one panel; near-equal tiles of 3 to kMaxTile.
 template <class D>
 void gemm_chunks(const TileArgs& args) {
-  using V = typename D::Form::V;
-  constexpr int kTile = Kept<D>::kTile;
+  using Form = typename D::Form;
+  using V = typename Form::V;
+  constexpr int kTile = static_cast<int>(kMaxTile);
   constexpr int kHalf = 2;  // registers of rows at a time: 6 tokens x 2 sums fit 16 registers
   Chunk<D> chunk;
   Carry carry;
   ChunkReader<D> reader(args);
   const std::int64_t tiles = (args.tokens + kTile - 1) / kTile;
-  const std::int64_t prefetching = kFirstDecodes<D> ? tiles - 1 : tiles;
+  const std::int64_t prefetching = kFirstDecodes<V> ? tiles - 1 : tiles;
   const bool prefetches = kPrefetchesChunk<V> && args.prefetch.panels == nullptr && prefetching > 0;
   for (std::int64_t t = 0; t < args.tokens; ++t) Prefetch<V>::results(args.out[0] + t * args.out_stride);
   ChunkPart<V> part{.token = 0, .column = 0, .first = true, .last = false, .unit = D::kUnit, .next = {}};
@@ -296,12 +276,12 @@ void gemm_chunks(const TileArgs& args) {
     const std::int64_t share =
         prefetches ? steps * D::kBytes / prefetching / 64 * 64 : 0;  // of each tile that prefetches
     part.next = {.line = reader.at(), .from = reader.at(), .walked = chunk.weights, .share = 0};
-    if (prefetches) part.next.share = (share << kShareBits) / (steps * Kept<D>::kBytes) + 1;
+    if (prefetches) part.next.share = 1 + (share << kShareBits) / (steps * kDecodedBytes<Form>);
     for (std::int64_t i = 0; i < tiles; ++i) {
       part.token = args.tokens * i / tiles;
       const std::int64_t tile = args.tokens * (i + 1) / tiles - part.token;
       for (int reg = 0; reg < V::kRegs; reg += kHalf) {
-        if constexpr (kFirstDecodes<D>) {
+        if constexpr (kFirstDecodes<V>) {
           if (i == 0) {
             with_tokens<3, kTile>(tile, [&]<int kTokens>(Tokens<kTokens>) {
               chunk_tile<D, kTokens, kHalf, true>(args, chunk, carry, part, reg);
@@ -313,13 +293,13 @@ void gemm_chunks(const TileArgs& args) {
           chunk_tile<D, kTokens, kHalf, false>(args, chunk, carry, part, reg);
         });
       }
-      if (!kFirstDecodes<D> || i > 0) part.next.line = part.next.from = part.next.from + share;
+      if (!kFirstDecodes<V> || i > 0) part.next.line = part.next.from = part.next.from + share;
     }
     part.column += steps * kStepColumns;
     part.first = false;
   }
   if constexpr (WithExceptions<D>) {
-    add_exceptions<typename D::Form>(args, *reinterpret_cast<const Bf16x12Tail*>(reader.at()), 0, args.tokens);
+    add_exceptions<Form>(args, *reinterpret_cast<const Bf16x12Tail*>(reader.at()), 0, args.tokens);
   }
 }
 

@@ -62,6 +62,9 @@ struct Split : D {
   using Form = SplitForm<typename D::Form>;
 };
 
+template <class V>
+constexpr int kRegBytes = static_cast<int>(sizeof(typename V::Reg));
+
 // Registers of decoded weights per step and register of rows.
 template <class Form>
 constexpr int kSlots = static_cast<int>(kStepColumns) / Form::kWidth;
@@ -258,7 +261,7 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
   const std::byte* at[P];
   for (int p = 0; p < P; ++p) at[p] = args.panels[p];
   // Of the first register of rows, from that of the panel's first row on.
-  const std::int64_t offset = first * static_cast<std::int64_t>(sizeof(Reg));
+  const std::int64_t offset = first * std::int64_t{kRegBytes<V>};
 
   const std::int64_t scale_bytes = kPanelRows * cpu::scale_bytes(args.shape.scale);
   constexpr int kParts = V::kRegs / Rows;

@@ -38,8 +38,8 @@ constexpr GemmKernel kGemm[] = {
     gemm_row<F32E4m3<V>>(1),
     decoded_row<F32E4m3<V>>(kDecodedFrom),
     gemm_row<F32Bf16<V>>(1),
-    gemm_row<KeptF32Bf16x12<V>>(1),
-    decoded_row<KeptF32Bf16x12<V>>(kBf16x12DecodedFrom),
+    gemm_row<F32Bf16x12<V>>(1),
+    decoded_row<F32Bf16x12<V>>(kBf16x12DecodedFrom),
     gemm_row<F32F16<V>>(1),
     gemm_row<F32F32<V>>(1),
 };

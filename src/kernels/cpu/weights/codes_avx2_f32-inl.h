@@ -42,22 +42,6 @@ struct F32E4m3 : ScaledCode<WeightCode::e4m3, 0> {
   }
 };
 
-// Runs keep plain numbers: half of what decodes 12 bits waits for the pipe of a multiply-add, 5 tokens reach 84
-// GFLOP/s, plain numbers 99.
-template <class V>
-struct KeptF32Bf16x12 : F32Bf16x12<V> {
-  using Kept = F32Bf16<V>;
-  void keep(const std::byte* at, std::byte* out) const {
-#pragma GCC unroll 4
-    for (int r = 0; r < V::kRegs; ++r) {
-      const typename V::Words words[4] = {this->pairs(at, 0, r), this->pairs(at, 1, r), this->pairs(at, 2, r),
-                                          this->pairs(at, 3, r)};
-#pragma GCC unroll 4
-      for (int k = 0; k < 4; ++k) __builtin_memcpy(out + k * 128 + r * 32, &words[k], sizeof words[k]);
-    }
-  }
-};
-
 template <class V>
 struct F32F16 : DenseCode<WeightCode::f16> {
   using Form = F32Form<V>;

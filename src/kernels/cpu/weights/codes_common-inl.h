@@ -7,9 +7,6 @@
 namespace moracle::cpu {
 
 template <class V>
-inline constexpr int kRegBytes = static_cast<int>(sizeof(typename V::Reg));
-
-template <class V>
 inline typename V::Words load_lanes(const std::byte* at) {
   typename V::Words lanes;
   __builtin_memcpy(&lanes, at, sizeof lanes);
