@@ -28,8 +28,6 @@ struct Avx2 : Lanes<Avx2<Tag>, 32, long long> {
   static void prefetch_l2(const std::byte* line) { __asm__ volatile("prefetcht1 %0" : : "m"(*line)); }
   static void prefetch_store(const float* line) { __asm__ volatile("prefetchw %0" : : "m"(*line)); }
   static Reg set1(float v) { return _mm256_set1_ps(v); }
-  static Reg load(const float* p) { return _mm256_loadu_ps(p); }
-  static void store(float* p, Reg v) { _mm256_storeu_ps(p, v); }
   static Reg min(Reg a, Reg b) { return _mm256_min_ps(a, b); }
   static Reg max(Reg a, Reg b) { return _mm256_max_ps(a, b); }
   static Reg fma(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
@@ -46,11 +44,6 @@ struct Avx2 : Lanes<Avx2<Tag>, 32, long long> {
     return a;
   }
   static Reg round(Reg a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-  // 2^n of an integral n within [-126, 127]: the exponent field itself.
-  static Reg power_of_two(Reg n) {
-    const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
-  }
   static Reg load_f16(const std::byte* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
@@ -71,7 +64,7 @@ struct Avx2 : Lanes<Avx2<Tag>, 32, long long> {
     __m256i least = exponent;
 #pragma GCC unroll 8
     for (std::int64_t i = 0; i < Bytes; i += 32) {
-      least = _mm256_min_epu8(least, _mm256_and_si256(load_words(at + i), exponent));
+      least = _mm256_min_epu8(least, _mm256_and_si256(Tag::load_int(at + i), exponent));
     }
     const __m256i small = _mm256_cmpeq_epi8(least, _mm256_setzero_si256());
     return _mm256_testz_si256(small, small) != 0;
@@ -82,8 +75,6 @@ struct Avx2 : Lanes<Avx2<Tag>, 32, long long> {
     const __m128i bits = _mm_and_si128(_mm_slli_epi16(codes, 7), _mm_set1_epi16(static_cast<short>(0xBF80)));
     return _mm256_mul_ps(_mm256_cvtph_ps(bits), _mm256_set1_ps(256.0F));
   }
-  static Int load_int(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
-  static void store_int(void* p, Int v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
   static Int lanes(std::int32_t v) { return _mm256_set1_epi32(v); }
   // A table of 16 bytes, and what its bytes are at the low four bits of others.
   static Int table(const void* from) {
@@ -92,19 +83,17 @@ struct Avx2 : Lanes<Avx2<Tag>, 32, long long> {
   static Int lookup(Int table, Int at) { return _mm256_shuffle_epi8(table, at); }
   // Bytes of both in turn, of every 16 the first ones or the last.
   static Int zip(Int a, Int b, bool last) { return last ? _mm256_unpackhi_epi8(a, b) : _mm256_unpacklo_epi8(a, b); }
-  static Int load_words(const std::byte* at) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)); }
-  static void store_words(std::byte* at, Int words) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), words); }
 
   // The first n lanes, 0 < n <= kLanes.
   static __m256i mask(std::int64_t n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }
   static Reg load_part(const float* p, std::int64_t n) {
-    return n == kLanes ? load(p) : _mm256_maskload_ps(p, mask(n));
+    return n == kLanes ? Tag::load(p) : _mm256_maskload_ps(p, mask(n));
   }
   static void store_part(float* p, Reg v, std::int64_t n) {
     if (n == kLanes) {
-      store(p, v);
+      Tag::store(p, v);
     } else {
       _mm256_maskstore_ps(p, mask(n), v);
     }

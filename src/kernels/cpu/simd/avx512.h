@@ -29,19 +29,12 @@ struct Avx512 : Lanes<Avx512<Tag>, 64, long long> {
   static void prefetch_l2(const std::byte* line) { __asm__ volatile("prefetcht1 %0" : : "m"(*line)); }
   static void prefetch_store(const float* line) { __asm__ volatile("prefetchw %0" : : "m"(*line)); }
   static Reg set1(float v) { return _mm512_set1_ps(v); }
-  static Reg load(const float* p) { return _mm512_loadu_ps(p); }
-  static void store(float* p, Reg v) { _mm512_storeu_ps(p, v); }
   static Reg min(Reg a, Reg b) { return _mm512_min_ps(a, b); }
   static Reg max(Reg a, Reg b) { return _mm512_max_ps(a, b); }
   static Reg fma(Reg a, Reg b, Reg c) { return _mm512_fmadd_ps(a, b, c); }
   static Reg add_product(Reg a, Reg b, Reg c) { return fma(a, b, c); }
   static Reg fma_of_memory(Reg a, Reg b, const Reg& c) { return fma(a, b, c); }
   static Reg round(Reg a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-  // 2^n of an integral n within [-126, 127]: the exponent field itself.
-  static Reg power_of_two(Reg n) {
-    const __m512i exponent = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23));
-  }
   static Reg load_f16(const std::byte* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
@@ -73,8 +66,6 @@ struct Avx512 : Lanes<Avx512<Tag>, 64, long long> {
     return _mm512_mul_ps(_mm512_cvtph_ps(bits), _mm512_set1_ps(256.0F));
   }
 
-  static Int load_int(const void* p) { return _mm512_loadu_si512(p); }
-  static void store_int(void* p, Int v) { _mm512_storeu_si512(p, v); }
   static Int lanes(std::int32_t v) { return _mm512_set1_epi32(v); }
   // A table of 16 bytes, and what its bytes are at the low four bits of others.
   static Int table(const void* from) {
@@ -87,11 +78,11 @@ struct Avx512 : Lanes<Avx512<Tag>, 64, long long> {
   // The first n lanes, 0 < n <= kLanes.
   static __mmask16 mask(std::int64_t n) { return static_cast<__mmask16>((1U << n) - 1U); }
   static Reg load_part(const float* p, std::int64_t n) {
-    return n == kLanes ? load(p) : _mm512_maskz_loadu_ps(mask(n), p);
+    return n == kLanes ? Tag::load(p) : _mm512_maskz_loadu_ps(mask(n), p);
   }
   static void store_part(float* p, Reg v, std::int64_t n) {
     if (n == kLanes) {
-      store(p, v);
+      Tag::store(p, v);
     } else {
       _mm512_mask_storeu_ps(p, mask(n), v);
     }

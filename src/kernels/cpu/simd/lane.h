@@ -27,12 +27,25 @@ struct Lanes {
   using Bytes = typename VectorOf<std::uint8_t, kBytes>::Type;
   static constexpr int kLanes = kBytes / 4;
 
+  using RegAt [[gnu::vector_size(kBytes), gnu::may_alias, gnu::aligned(1)]] = float;  // in memory
+  using IntAt [[gnu::vector_size(kBytes), gnu::may_alias, gnu::aligned(1)]] = Integer;
+
+  static Reg load(const float* p) { return *reinterpret_cast<const RegAt*>(p); }
+  static Int load_int(const void* p) { return *static_cast<const IntAt*>(p); }
+  static Words load_words(const void* p) { return reinterpret_cast<Words>(load_int(p)); }
+  static void store(float* p, Reg v) { *reinterpret_cast<RegAt*>(p) = v; }
+  static void store_int(void* p, Int v) { *static_cast<IntAt*>(p) = v; }
+
   static Reg zero() { return Reg{}; }
   static Reg add(Reg a, Reg b) { return a + b; }
   static Reg sub(Reg a, Reg b) { return a - b; }
   static Reg mul(Reg a, Reg b) { return a * b; }
   static Reg div(Reg a, Reg b) { return a / b; }
   static Reg number(Int a) { return __builtin_convertvector(reinterpret_cast<Ints>(a), Reg); }
+  // 2^n of an integral n within [-126, 127]: the exponent field itself.
+  static Reg power_of_two(Reg n) {
+    return reinterpret_cast<Reg>((reinterpret_cast<Words>(__builtin_convertvector(n, Ints)) + 127U) << 23U);
+  }
   static Reg load_u8(const std::byte* p) { return number(V::bytes(p)); }
   static Reg load_e8m0(const std::byte* p) {  // code 0 is 2^-127, a subnormal: half of the smallest exponent's pattern
     const Words bits = reinterpret_cast<Words>(V::bytes(p)) << 23U;

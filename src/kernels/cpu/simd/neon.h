@@ -27,8 +27,6 @@ struct Neon : Lanes<Neon<Tag>, 16, std::int32_t> {
   static void prefetch_l2(const std::byte* line) { __asm__ volatile("prfm pldl2keep, [%0]" : : "r"(line)); }
   static void prefetch_store(const float* line) { __asm__ volatile("prfm pstl1keep, [%0]" : : "r"(line)); }
   static Reg set1(float v) { return vdupq_n_f32(v); }
-  static Reg load(const float* p) { return vld1q_f32(p); }
-  static void store(float* p, Reg v) { vst1q_f32(p, v); }
   // The second operand where one is NaN, which FMIN and FMAX would return.
   static Reg min(Reg a, Reg b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
   static Reg max(Reg a, Reg b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
@@ -36,10 +34,6 @@ struct Neon : Lanes<Neon<Tag>, 16, std::int32_t> {
   static Reg add_product(Reg a, Reg b, Reg c) { return fma(a, b, c); }
   static Reg fma_of_memory(Reg a, Reg b, const Reg& c) { return fma(a, b, c); }
   static Reg round(Reg a) { return vrndnq_f32(a); }
-  // 2^n of an integral n within [-126, 127]: the exponent field itself.
-  static Reg power_of_two(Reg n) {
-    return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23));
-  }
   static uint16x4_t load_halves(const std::byte* p) { return vld1_u16(reinterpret_cast<const std::uint16_t*>(p)); }
   static Reg load_f16(const std::byte* p) { return vcvt_f32_f16(vreinterpret_f16_u16(load_halves(p))); }
   static Reg load_bf16(const std::byte* p) { return vreinterpretq_f32_u32(vshll_n_u16(load_halves(p), 16)); }
@@ -60,11 +54,9 @@ struct Neon : Lanes<Neon<Tag>, 16, std::int32_t> {
     return vmulq_n_f32(vcvt_f32_f16(vreinterpret_f16_s16(bits)), 256.0F);
   }
 
-  static Int load_int(const void* p) { return vld1q_s32(static_cast<const std::int32_t*>(p)); }
-  static void store_int(void* p, Int v) { vst1q_s32(static_cast<std::int32_t*>(p), v); }
   static Int lanes(std::int32_t v) { return vdupq_n_s32(v); }
   // A table of 16 bytes, and what its bytes are at others.
-  static Int table(const void* from) { return load_int(from); }
+  static Int table(const void* from) { return Tag::load_int(from); }
   static Int lookup(Int table, Int at) {
     return vreinterpretq_s32_s8(vqtbl1q_s8(vreinterpretq_s8_s32(table), vreinterpretq_u8_s32(at)));
   }
@@ -77,15 +69,15 @@ struct Neon : Lanes<Neon<Tag>, 16, std::int32_t> {
 
   // The first n lanes, 0 < n <= kLanes.
   static Reg load_part(const float* p, std::int64_t n) {
-    if (n == kLanes) return load(p);
+    if (n == kLanes) return Tag::load(p);
     float some[kLanes] = {};
     __builtin_memcpy(some, p, static_cast<std::size_t>(n) * sizeof(float));
-    return load(some);
+    return Tag::load(some);
   }
   static void store_part(float* p, Reg v, std::int64_t n) {
-    if (n == kLanes) return store(p, v);
+    if (n == kLanes) return Tag::store(p, v);
     float all[kLanes];
-    store(all, v);
+    Tag::store(all, v);
     __builtin_memcpy(p, all, static_cast<std::size_t>(n) * sizeof(float));
   }
   static float sum(Reg a) { return vaddvq_f32(a); }

@@ -21,7 +21,7 @@ struct F32E2m1 : ScaledCode<WeightCode::e2m1, 0> {
   using Form = F32Form<V>;
   __m256 table = _mm256_setr_ps(0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F);
   __m256 weight(const std::byte* at, int k, int r) const {
-    const __m256i words = _mm256_srli_epi32(V::load_words(at + r * 32), 4 * (k / 2 + k % 2 * 4));
+    const __m256i words = _mm256_srli_epi32(V::load_int(at + r * 32), 4 * (k / 2 + k % 2 * 4));
     const __m256i sign = _mm256_slli_epi32(_mm256_and_si256(words, _mm256_set1_epi32(8)), 28);
     return _mm256_or_ps(_mm256_permutevar8x32_ps(table, words), _mm256_castsi256_ps(sign));
   }
@@ -35,7 +35,7 @@ struct F32E4m3 : ScaledCode<WeightCode::e4m3, 0> {
   using Careful = F32AnyE4m3<V>;
   bool plain(const std::byte* at) const { return V::template all_normal_e4m3<kBytes>(at); }
   __m256 weight(const std::byte* at, int k, int r) const {
-    const __m256i words = V::load_words(at + k / 4 * 128 + r * 32);
+    const __m256i words = V::load_int(at + k / 4 * 128 + r * 32);
     const __m256i on_top = k % 4 < 2 ? _mm256_slli_epi16(words, 8) : words;
     const __m256i bits = _mm256_and_si256(_mm256_srai_epi16(on_top, 4), _mm256_set1_epi16(static_cast<short>(0x87F0)));
     return column_of<V>(reinterpret_cast<typename V::Words>(_mm256_add_epi16(bits, _mm256_set1_epi16(120 << 7))), k);
@@ -46,7 +46,7 @@ template <class V>
 struct F32F16 : DenseCode<WeightCode::f16> {
   using Form = F32Form<V>;
   __m256 weight(const std::byte* at, int k, int r) const {
-    __m256i words = V::load_words(at + k / 2 * 128 + r * 32);
+    __m256i words = V::load_int(at + k / 2 * 128 + r * 32);
     words = k % 2 == 0 ? _mm256_and_si256(words, _mm256_set1_epi32(0xFFFF)) : _mm256_srli_epi32(words, 16);
     // 8 lanes whose values fit 16 bits -> 8 f32
     const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0x08);

@@ -39,8 +39,8 @@ struct Int16Form : IntegerForm<V, std::int16_t> {
     __asm__("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
     return sum;
   }
-  static __m256i load(const std::byte* p) { return V::load_words(p); }
-  static void store(std::byte* p, __m256i w) { V::store_words(p, w); }
+  static __m256i load(const std::byte* p) { return V::load_int(p); }
+  static void store(std::byte* p, __m256i w) { V::store_int(p, w); }
 };
 
 // Four columns a lane, in bytes; signed sums of so many steps fit 16 bits.
@@ -81,7 +81,7 @@ using I8E2m1 = ByteE2m1<Int8Form<V, 4>, kDoubledE2m1Plus12, 12>;
 // Nibble k of every word.
 template <class V>
 inline __m256i nibble_words(const std::byte* at, int k, int r) {
-  const __m256i words = V::load_words(at + r * 32);
+  const __m256i words = V::load_int(at + r * 32);
   if (k == 3) return _mm256_srli_epi16(words, 12);
   return _mm256_and_si256(k == 0 ? words : _mm256_srli_epi16(words, 4 * k), _mm256_set1_epi16(0x0F));
 }
@@ -105,7 +105,7 @@ template <class V>
 struct I16Int8 : ScaledCode<WeightCode::int8, 128> {
   using Form = Int16Form<V>;
   __m256i weight(const std::byte* at, int k, int r) const {
-    const __m256i codes = V::load_words(at + k / 2 * 128 + r * 32);
+    const __m256i codes = V::load_int(at + k / 2 * 128 + r * 32);
     return widened<V>(_mm256_xor_si256(codes, _mm256_set1_epi8(static_cast<char>(0x80))), k % 2 == 1);
   }
 };

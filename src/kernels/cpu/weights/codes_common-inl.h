@@ -6,13 +6,6 @@
 
 namespace moracle::cpu {
 
-template <class V>
-inline typename V::Words load_lanes(const std::byte* at) {
-  typename V::Words lanes;
-  __builtin_memcpy(&lanes, at, sizeof lanes);
-  return lanes;
-}
-
 // The number that `bits` bits of each lane, from `first` on, are as two's complement.
 template <class V>
 inline typename V::Reg number_of(typename V::Words lanes, int first, int bits) {
@@ -23,7 +16,7 @@ inline typename V::Reg number_of(typename V::Words lanes, int first, int bits) {
 // Nibbles of lanes as bytes: columns 0, 4, 1, 5, or 2, 6, 3, 7.
 template <class V>
 inline typename V::Int nibble_bytes(const std::byte* at, bool second, int r) {
-  const auto bytes = reinterpret_cast<typename V::Bytes>(load_lanes<V>(at + r * kRegBytes<V>));
+  const auto bytes = reinterpret_cast<typename V::Bytes>(V::load_words(at + r * kRegBytes<V>));
   return reinterpret_cast<typename V::Int>(second ? bytes >> 4 : bytes & 0x0F);
 }
 
@@ -66,7 +59,7 @@ template <class V>
 struct ShiftedF32Int4 : ScaledCode<WeightCode::int4, 8> {
   using Form = F32Form<V>;
   typename V::Reg weight(const std::byte* at, int k, int r) const {
-    return number_of<V>(load_lanes<V>(at + r * kRegBytes<V>) ^ 0x88888888U, 4 * kNibble[k], 4);
+    return number_of<V>(V::load_words(at + r * kRegBytes<V>) ^ 0x88888888U, 4 * kNibble[k], 4);
   }
 };
 
@@ -74,7 +67,7 @@ template <class V>
 struct F32Int8 : ScaledCode<WeightCode::int8, 128> {
   using Form = F32Form<V>;
   typename V::Reg weight(const std::byte* at, int k, int r) const {
-    return number_of<V>(load_lanes<V>(at + k / 4 * 128 + r * kRegBytes<V>), k % 4 * 8, 8);
+    return number_of<V>(V::load_words(at + k / 4 * 128 + r * kRegBytes<V>), k % 4 * 8, 8);
   }
 };
 
@@ -88,7 +81,7 @@ template <class V>
 struct F32Bf16 : DenseCode<WeightCode::bf16> {
   using Form = F32Form<V>;
   static typename V::Reg weight(const std::byte* at, int k, int r) {
-    return column_of<V>(load_lanes<V>(at + k / 2 * 128 + r * kRegBytes<V>), k);
+    return column_of<V>(V::load_words(at + k / 2 * 128 + r * kRegBytes<V>), k);
   }
 };
 
@@ -100,7 +93,7 @@ struct Bf16x12Pairs : DenseCode<WeightCode::bf16x12> {
   typename V::Int table = V::table(kBf16x12High.of);
   // Columns 2k and 2k + 1 as bf16.
   typename V::Words pairs(const std::byte* at, int k, int r) const {
-    const auto low = reinterpret_cast<typename V::Int>(load_lanes<V>(at + k / 2 * 128 + r * kRegBytes<V>));
+    const auto low = reinterpret_cast<typename V::Int>(V::load_words(at + k / 2 * 128 + r * kRegBytes<V>));
     const typename V::Int high = V::lookup(table, nibble_bytes<V>(at + 256, k / 2 == 1, r));
     return reinterpret_cast<typename V::Words>(V::zip(low, high, k % 2 == 1));
   }
@@ -128,7 +121,7 @@ struct F32AnyE4m3 {
     using Words = typename V::Words;
     using Reg = typename V::Reg;
     const Words codes =
-        load_lanes<V>(at + k / 4 * 128 + r * kRegBytes<V>) >> static_cast<std::uint32_t>(8 * kE4m3Byte[k % 4]);
+        V::load_words(at + k / 4 * 128 + r * kRegBytes<V>) >> static_cast<std::uint32_t>(8 * kE4m3Byte[k % 4]);
     const Words magnitude = codes & 0x7FU;
     const auto value = reinterpret_cast<Reg>((magnitude << 20U) + (120U << 23U));
     const Reg small = V::fma(value, V::set1(2.0F), V::set1(-0x1p-6F));

@@ -61,7 +61,7 @@ template <class V>
 struct F32E2m1 : ScaledCode<WeightCode::e2m1, 0> {
   using Form = F32Form<V>;
   float32x4_t weight(const std::byte* at, int k, int r) const {
-    return small_float<V, 4, 2>(load_lanes<V>(at + r * kRegBytes<V>), 4 * kNibble[k]);
+    return small_float<V, 4, 2>(V::load_words(at + r * kRegBytes<V>), 4 * kNibble[k]);
   }
 };
 
@@ -69,7 +69,7 @@ template <class V>
 struct F32E4m3 : ScaledCode<WeightCode::e4m3, 0> {
   using Form = F32Form<V>;
   float32x4_t weight(const std::byte* at, int k, int r) const {
-    return small_float<V, 8, 4>(load_lanes<V>(at + k / 4 * 128 + r * kRegBytes<V>), 8 * kE4m3Byte[k % 4]);
+    return small_float<V, 8, 4>(V::load_words(at + k / 4 * 128 + r * kRegBytes<V>), 8 * kE4m3Byte[k % 4]);
   }
 };
 
@@ -77,7 +77,7 @@ template <class V>
 struct F32F16 : DenseCode<WeightCode::f16> {
   using Form = F32Form<V>;
   float32x4_t weight(const std::byte* at, int k, int r) const {
-    const uint32x4_t pairs = load_lanes<V>(at + k / 2 * 128 + r * kRegBytes<V>);
+    const uint32x4_t pairs = V::load_words(at + k / 2 * 128 + r * kRegBytes<V>);
     return vcvt_f32_f16(vreinterpret_f16_u16(k % 2 == 0 ? vmovn_u32(pairs) : vshrn_n_u32(pairs, 16)));
   }
 };
