@@ -24,6 +24,7 @@ struct Lanes {
   using Int = typename VectorOf<Integer, kBytes>::Type;
   using Ints = typename VectorOf<std::int32_t, kBytes>::Type;
   using Words = typename VectorOf<std::uint32_t, kBytes>::Type;
+  using Shorts = typename VectorOf<std::int16_t, kBytes>::Type;
   using Bytes = typename VectorOf<std::uint8_t, kBytes>::Type;
   static constexpr int kLanes = kBytes / 4;
 

@@ -27,20 +27,8 @@ struct F32E2m1 : ScaledCode<WeightCode::e2m1, 0> {
   }
 };
 
-// e4m3 without zeros and subnormal numbers: exponent and mantissa go to their place, and the exponent gets the larger
-// bias, of two columns at a time as bf16.
 template <class V>
-struct F32E4m3 : ScaledCode<WeightCode::e4m3, 0> {
-  using Form = F32Form<V>;
-  using Careful = F32AnyE4m3<V>;
-  bool plain(const std::byte* at) const { return V::template all_normal_e4m3<kBytes>(at); }
-  __m256 weight(const std::byte* at, int k, int r) const {
-    const __m256i words = V::load_int(at + k / 4 * 128 + r * 32);
-    const __m256i on_top = k % 4 < 2 ? _mm256_slli_epi16(words, 8) : words;
-    const __m256i bits = _mm256_and_si256(_mm256_srai_epi16(on_top, 4), _mm256_set1_epi16(static_cast<short>(0x87F0)));
-    return column_of<V>(reinterpret_cast<typename V::Words>(_mm256_add_epi16(bits, _mm256_set1_epi16(120 << 7))), k);
-  }
-};
+using F32E4m3 = NormalF32E4m3<V>;
 
 template <class V>
 struct F32F16 : DenseCode<WeightCode::f16> {

@@ -127,19 +127,11 @@ struct Bf16AnyE4m3 {
   }
 };
 
-// e4m3 without zeros and subnormal numbers: exponent and mantissa go to their place, and the exponent gets the larger
-// bias. About one weight in ten thousand is subnormal under the scales that publishers choose.
 template <class V>
-struct Bf16E4m3 : ScaledCode<WeightCode::e4m3, 0> {
+struct Bf16E4m3 : NormalE4m3<V> {
   using Form = Bf16Form<V>;
   using Careful = Bf16AnyE4m3<V>;
-  bool plain(const std::byte* at) const { return V::template all_normal_e4m3<kBytes>(at); }
-  __m512bh weight(const std::byte* at, int k, int r) const {
-    const __m512i codes = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
-    const __m512i on_top = k % 2 == 0 ? _mm512_slli_epi16(codes, 8) : codes;  // of each 16 bits
-    const __m512i bits = _mm512_and_si512(_mm512_srai_epi16(on_top, 4), _mm512_set1_epi16(static_cast<short>(0x87F0)));
-    return reinterpret_cast<__m512bh>(_mm512_add_epi16(bits, _mm512_set1_epi16(120 << 7)));
-  }
+  __m512bh weight(const std::byte* at, int k, int r) const { return reinterpret_cast<__m512bh>(this->pairs(at, k, r)); }
 };
 
 template <class V>

@@ -33,21 +33,8 @@ using F32Int4 = F32Nibbles<V, WeightCode::int4, kInt4AsF32>;
 template <class V>
 using F32E2m1 = F32Nibbles<V, WeightCode::e2m1, kE2m1AsF32>;
 
-// e4m3 without zeros and subnormal numbers: exponent and mantissa go to their place, and the exponent gets the larger
-// bias.
 template <class V>
-struct F32E4m3 : ScaledCode<WeightCode::e4m3, 0> {
-  using Form = F32Form<V>;
-  using Careful = F32AnyE4m3<V>;
-  bool plain(const std::byte* at) const { return V::template all_normal_e4m3<kBytes>(at); }
-  __m512 weight(const std::byte* at, int k, int r) const {
-    const __m512i words = _mm512_loadu_si512(at + k / 4 * 128 + r * 64);
-    const __m512i on_top = _mm512_slli_epi32(words, static_cast<unsigned>(24 - 8 * kE4m3Byte[k % 4]));
-    const __m512i bits =
-        _mm512_and_si512(_mm512_srai_epi32(on_top, 4), _mm512_set1_epi32(static_cast<int>(0x87F00000U)));
-    return _mm512_castsi512_ps(_mm512_add_epi32(bits, _mm512_set1_epi32(120 << 23)));
-  }
-};
+using F32E4m3 = NormalF32E4m3<V>;
 
 // One convert a column.
 template <class V>

@@ -130,4 +130,23 @@ struct F32AnyE4m3 {
   }
 };
 
+// e4m3 without zeros and subnormal numbers: exponent and mantissa go to their place, and the exponent gets the larger
+// bias. About one weight in ten thousand is subnormal under the scales that publishers choose.
+template <class V>
+struct NormalE4m3 : ScaledCode<WeightCode::e4m3, 0> {
+  bool plain(const std::byte* at) const { return V::template all_normal_e4m3<kBytes>(at); }
+  // Columns 2k and 2k + 1 as bf16.
+  static typename V::Words pairs(const std::byte* at, int k, int r) {
+    const auto codes = reinterpret_cast<typename V::Shorts>(V::load_words(at + k / 2 * 128 + r * kRegBytes<V>));
+    const typename V::Shorts bits = (k % 2 == 0 ? codes << 8 : codes) >> 4 & static_cast<std::int16_t>(0x87F0);
+    return reinterpret_cast<typename V::Words>(bits + std::int16_t{120 << 7});
+  }
+};
+template <class V>
+struct NormalF32E4m3 : NormalE4m3<V> {
+  using Form = F32Form<V>;
+  using Careful = F32AnyE4m3<V>;
+  typename V::Reg weight(const std::byte* at, int k, int r) const { return column_of<V>(this->pairs(at, k / 2, r), k); }
+};
+
 }  // namespace moracle::cpu
