@@ -112,7 +112,7 @@ bool pack_bf16x12_on(const std::byte* plain, std::int64_t steps, std::byte* out)
 
 template <class V>
 constexpr Packing packing_on() {
-  return {pack_lines_on<V>, pack_word_lines_on<V>, pack_scale_columns_on<V>, pack_scale_column_on<V>,
+  return {pack_lines_on<V>, pack_word_lines_on<V>, pack_stored_scales_on<V>, pack_scale_column_on<V>,
           pack_bf16x12_on<V>};
 }
 

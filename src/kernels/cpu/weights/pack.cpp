@@ -22,6 +22,7 @@ constexpr std::int64_t kReadBytes = std::int64_t{256} << 10;
 // What is fetched at a time: it stays in L2 beside what is made of it.
 constexpr std::int64_t kFetchBytes = std::int64_t{128} << 10;
 constexpr std::size_t kFetchScales = std::size_t{32} << 10;
+constexpr std::int64_t kScaleBytes = 32;  // of a row's scales, that are read at a time: a vector, or two
 
 // Panels whose words are taken from the file at a time, where words of neighbouring rows lie side by side.
 constexpr std::int64_t kStoredPanels = 128;
@@ -241,19 +242,27 @@ bool pack_raw_scales(const PanelRun& run, PackScratch& scratch) {
   std::optional<RawScales> scales = run.source.raw_scales();
   const std::byte* const from = scales ? fetch_scales(run, *scales, scratch) : nullptr;
   if (from == nullptr) return false;
+  const std::int64_t width = scale_bytes(run.format.scale);
+  const bool by_rows = scales->row_bytes != width;
+  // Words of scales that lie row by row are turned into lines, as words of codes are.
+  const std::int64_t words = ceil_div(run.format.stored_groups() * width, kScaleBytes) * kScaleBytes / 4;
+  scratch.scale_lines.resize(narrow<std::size_t>(words * kPanelRows * 4));
+  LineArgs turn{};
+  turn.code = WeightCode::f32;
+  turn.stride = scales->row_bytes;
+  turn.rows = kPanelRows;
+  turn.columns = turn.lines = turn.group_left = words;
+  turn.out = scratch.scale_lines.data();
   const PanelLines lines(run.format);
-  scratch.columns.resize(narrow<std::size_t>(run.format.stored_groups() * lines.zeros_at));
   bool usual = true;
   run.each([&](std::int64_t row, std::int64_t, std::byte* out) {
-    usual = usual && kPacking.scale_columns({.form = run.format.scale,
-                                             .scales = from + row * scales->row_bytes,
-                                             .row_bytes = scales->row_bytes,
-                                             .group_bytes = scales->group_bytes,
-                                             .groups = run.format.stored_groups(),
-                                             .out = scratch.columns.data()});
-    if (!usual) return;
+    turn.from = from + row * scales->row_bytes;
+    if (by_rows) static_cast<void>(kPacking.lines(turn));
     each_tail(run.format, lines, out, [&](std::int64_t, std::int64_t stored, std::byte* tail) {
-      std::memcpy(tail, scratch.columns.data() + stored * lines.zeros_at, narrow<std::size_t>(lines.zeros_at));
+      const std::int64_t at = stored * width;  // in its row
+      const std::byte* const column =
+          by_rows ? turn.out + at / 4 * kPanelRows * 4 + at % 4 : turn.from + stored * scales->group_bytes;
+      usual = kPacking.stored_scales(run.format.scale, column, by_rows ? 4 : width, tail) && usual;
     });
   });
   return usual;

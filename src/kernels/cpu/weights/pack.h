@@ -14,7 +14,7 @@ struct PackScratch {
   MatrixPanel panel;
   FileReader words;
   FileReader scales;
-  std::vector<std::byte> columns;  // a panel's scales, group by group
+  std::vector<std::byte> scale_lines;  // a panel's scales, turned
 };
 
 // Panels that are packed from one fetch. Matrices that lie among each other's rows are packed in turns of so many.

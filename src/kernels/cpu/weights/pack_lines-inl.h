@@ -294,66 +294,36 @@ bool pack_word_lines_on(const LineArgs& args) {
   });
 }
 
-// Scales of 32 rows and all groups, in elements of their width. Those are usual whose magnitude lies between zero and
-// kLimit; all bits of e8m0, which has no sign, count.
+// Those scales are usual whose magnitude lies between zero and kLimit; all bits of e8m0, which has no sign, count.
 template <class V, class T, T kMagnitude, T kLimit>
-bool scale_columns_of(const ScaleColumnArgs& args) {
-  constexpr int kLanes = kWordLanes<V>;
-  constexpr std::int64_t kColumnBytes = kPanelRows * static_cast<std::int64_t>(sizeof(T));
-  constexpr std::int64_t kWordGroups = 4 / static_cast<std::int64_t>(sizeof(T));
-  Words<V> unusual{};
-  const auto store = [&](Words<V> scales, std::byte* out) {
-    const auto magnitude = reinterpret_cast<Vector<V, T>>(scales) & kMagnitude;
-    unusual |= reinterpret_cast<Words<V>>((magnitude == 0) | (magnitude >= kLimit));
-    store_vector<V>(out, scales);
+bool stored_scales_of(const std::byte* from, std::int64_t stride, std::byte* out) {
+  const auto copy = [&]<int kStride>(std::integral_constant<int, kStride>) __attribute__((always_inline)) {
+    T unusual = 0;
+    for (int row = 0; row < kPanelRows; ++row) {
+      T scale;
+      std::memcpy(&scale, from + row * kStride, sizeof scale);
+      const T magnitude = scale & kMagnitude;
+      unusual |= magnitude == 0 || magnitude >= kLimit ? T{1} : T{0};
+      std::memcpy(out + row * static_cast<int>(sizeof scale), &scale, sizeof scale);
+    }
+    return unusual == 0;
   };
-  if (args.row_bytes == static_cast<std::int64_t>(sizeof(T))) {  // columns already
-    for (std::int64_t g = 0; g < args.groups; ++g) {
-      for (std::int64_t i = 0; i < kColumnBytes; i += V::kBytes)
-        store(load_vector<V>(args.scales + g * args.group_bytes + i), args.out + g * kColumnBytes + i);
-    }
-    return !V::any(unusual);
-  }
-  constexpr int kTiles = static_cast<int>(kPanelRows) / kLanes;
-  for (std::int64_t first = 0; first < args.groups; first += kLanes * kWordGroups) {
-    Words<V> x[kTiles][kLanes];
-    for (int tile = 0; tile < kTiles; ++tile) {
-      const std::byte* const rows =
-          args.scales + tile * kLanes * args.row_bytes + first * static_cast<std::int64_t>(sizeof(T));
-#pragma GCC unroll 8
-      for (int r = 0; r < kLanes; ++r) x[tile][r] = load_vector<V>(rows + r * args.row_bytes);
-      transpose<V>(x[tile]);
-    }
-    for (std::int64_t i = 0; i < kLanes * kWordGroups && first + i < args.groups; ++i) {
-      Words<V> column[kTiles];
-      int vectors = kTiles;
-      for (int tile = 0; tile < kTiles; ++tile)
-        column[tile] = x[tile][i / kWordGroups] >> static_cast<std::uint32_t>(i % kWordGroups * (32 / kWordGroups));
-      const auto halve = [&](auto width) {
-        vectors /= 2;
-        for (int k = 0; k < vectors; ++k) column[k] = narrowed<V, decltype(width)>(column[2 * k], column[2 * k + 1]);
-      };
-      if constexpr (sizeof(T) < 4) halve(std::uint16_t{});
-      if constexpr (sizeof(T) < 2) halve(std::uint8_t{});
-      for (int k = 0; k < vectors; ++k) store(column[k], args.out + (first + i) * kColumnBytes + k * V::kBytes);
-    }
-  }
-  return !V::any(unusual);
+  return stride == 4 ? copy(std::integral_constant<int, 4>()) : copy(std::integral_constant<int, sizeof(T)>());
 }
 
 template <class V>
-bool pack_scale_columns_on(const ScaleColumnArgs& args) {
-  switch (args.form) {
+bool pack_stored_scales_on(ScaleCode form, const std::byte* from, std::int64_t stride, std::byte* out) {
+  switch (form) {
     case ScaleCode::f32:
-      return scale_columns_of<V, std::uint32_t, 0x7FFFFFFFU, 0x7F800000U>(args);
+      return stored_scales_of<V, std::uint32_t, 0x7FFFFFFFU, 0x7F800000U>(from, stride, out);
     case ScaleCode::f16:
-      return scale_columns_of<V, std::uint16_t, 0x7FFF, 0x7C00>(args);
+      return stored_scales_of<V, std::uint16_t, 0x7FFF, 0x7C00>(from, stride, out);
     case ScaleCode::bf16:
-      return scale_columns_of<V, std::uint16_t, 0x7FFF, 0x7F80>(args);
+      return stored_scales_of<V, std::uint16_t, 0x7FFF, 0x7F80>(from, stride, out);
     case ScaleCode::e4m3:
-      return scale_columns_of<V, std::uint8_t, 0x7F, 0x7F>(args);
+      return stored_scales_of<V, std::uint8_t, 0x7F, 0x7F>(from, stride, out);
     case ScaleCode::e8m0:
-      return scale_columns_of<V, std::uint8_t, 0xFF, 0xFF>(args);
+      return stored_scales_of<V, std::uint8_t, 0xFF, 0xFF>(from, stride, out);
   }
   return false;
 }

@@ -32,25 +32,15 @@ struct LineArgs {
   std::uint8_t flip;  // of `raw`: bits of a byte in which they differ from canonical codes
 };
 
-// Stored scales of 32 rows in the width of the panel: f32, f16, bf16, e4m3 or e8m0. Scales of a row lie side by side,
-// or those of a group do.
-struct ScaleColumnArgs {
-  ScaleCode form;
-  const std::byte* scales;  // of the first row and group; 32 bytes behind the last one may be read
-  std::int64_t row_bytes;   // from row to row
-  std::int64_t group_bytes;
-  std::int64_t groups;
-  std::byte* out;  // [groups][32]
-};
-
 // The packing of an architecture's targets. Where a function returns false, what it has written is useless.
 struct Packing {
   bool (*lines)(const LineArgs&);  // of one panel. False: met a NaN, or an infinity of a dense code
   // Of raw codes that lie as in a line, those of neighbouring rows side by side: many panels at once, so that long runs
   // are read. False: likewise.
   bool (*word_lines)(const LineArgs&);
-  // False: one is zero, infinite or NaN (of e8m0, also the least, which stands for nothing).
-  bool (*scale_columns)(const ScaleColumnArgs&);
+  // Of 32 rows, `stride` bytes apart: 4, or their width, in which they are kept. False: one is zero, infinite or NaN
+  // (of e8m0, also the least, which stands for nothing).
+  bool (*stored_scales)(ScaleCode form, const std::byte* scales, std::int64_t stride, std::byte* out);
   void (*scale_column)(ScaleCode form, const float* scales, std::byte* out);  // of 32 rows, to f32, f16 or bf16
   // One panel of `steps` steps, from WeightCode::bf16 at `plain` to WeightCode::bf16x12 at `out` (bf16x12-inl.h).
   // False: more weights fall outside than a tail holds.
