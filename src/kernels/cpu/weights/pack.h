@@ -4,16 +4,16 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cpu/weights/file_reader.h"
 #include "kernels/cpu/weights/format.h"
+#include "scheme/raw_reader.h"
 
 namespace moracle::cpu {
 
 // One thread's memory for packing: what it has decoded, or fetched from the file.
 struct PackScratch {
   MatrixPanel panel;
-  FileReader words;
-  FileReader scales;
+  RawReader words;
+  RawReader scales;
   std::vector<std::byte> scale_lines;  // a panel's scales, turned
 };
 

@@ -1,4 +1,4 @@
-// Bytes of a file in a thread's own memory, while its weights are packed.
+// Bytes that a MatrixSource tells of (RawCodes, RawScales), in a thread's own memory.
 #pragma once
 
 #include <algorithm>
@@ -9,11 +9,10 @@
 
 #include "scheme/canonical.h"
 
-namespace moracle::cpu {
+namespace moracle {
 
-// Keeps what it has fetched last: matrices whose rows are interleaved in a file are fetched at once, and heads for
-// their int8 copies once more.
-class FileReader {
+// Keeps what it has fetched last: matrices whose rows are interleaved in a file are fetched at once.
+class RawReader {
  public:
   // `wanted`, bytes that the source tells of. Where they are not there yet they are fetched with what follows them in
   // `tensor`, `most` bytes at most. 32 bytes behind them may be read.
@@ -56,4 +55,4 @@ class FileReader {
   std::span<const std::byte> held_{};  // where they lie in the file
 };
 
-}  // namespace moracle::cpu
+}  // namespace moracle
