@@ -31,14 +31,8 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
   constexpr int kRows = P * Rows;
   constexpr int kParts = V::kRegs / Rows;
   constexpr bool kTotalsWait = 2 * T * kRows > V::kRegisters - 6;  // in memory while a group is summed up
-  const auto for_sums = [](const auto& body) __attribute__((always_inline)) {
-#pragma GCC unroll 6
-    for (int t = 0; t < T; ++t)
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) body(t, r);
-  };
   Reg total[T][kRows];
-  for_sums([&](int t, int r) __attribute__((always_inline)) { total[t][r] = V::zero(); });
+  for_sums<T, kRows>([&](int t, int r) __attribute__((always_inline)) { total[t][r] = V::zero(); });
   typename Sums::Sum before[T][kRows];  // the group's earlier blocks
   const typename Form::Input* x[T];
   for (int t = 0; t < T; ++t) x[t] = static_cast<const typename Form::Input*>(args.x[t]);
@@ -109,12 +103,12 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
 #pragma GCC unroll 1
         for (std::int64_t s = 1; s < steps; ++s) multiply_step(std::false_type{});
       }
-      for_sums([&](int t, int r) __attribute__((always_inline)) {
+      for_sums<T, kRows>([&](int t, int r) __attribute__((always_inline)) {
         sum[t][r] = Form::add(sum[t][r], Form::start(args.sums, t, block));
       });
       ++block;
       if (OneBlock || left == 0) break;
-      for_sums([&](int t, int r) __attribute__((always_inline)) {
+      for_sums<T, kRows>([&](int t, int r) __attribute__((always_inline)) {
         before[t][r] = more ? Sums::add(before[t][r], Form::widened(sum[t][r])) : Form::widened(sum[t][r]);
       });
       if constexpr (kTotalsWait) __asm__ volatile("" : : "r"(&before) : "memory");

@@ -143,9 +143,10 @@ template <class D, int T, int R, bool Decodes>
   for (int t = 0; t < T; ++t) {
     x[t] = static_cast<const typename Form::Input*>(args.x[part.token + t]) + part.column;
     out[t] = args.out[0] + (part.token + t) * args.out_stride + reg * V::kLanes;
-#pragma GCC unroll 2
-    for (int r = 0; r < R; ++r) total[t][r] = part.first ? V::zero() : V::load(out[t] + r * V::kLanes);
   }
+  for_sums<T, R>([&](int t, int r) __attribute__((always_inline)) {
+    total[t][r] = part.first ? V::zero() : V::load(out[t] + r * V::kLanes);
+  });
   std::byte* at = chunk.weights + reg * kRegBytes<V>;
   [[maybe_unused]] const D decoder{};
   [[maybe_unused]] NextLines<V> next = part.next;
@@ -153,21 +154,18 @@ template <class D, int T, int R, bool Decodes>
   for (std::int64_t p = 0; p < chunk.count; ++p) {
     const typename Chunk<D>::Piece& piece = chunk.pieces[p];
     Acc acc;
-#pragma GCC unroll 6
-    for (int t = 0; t < T; ++t)
+    for_sums<T, R>([&](int t, int r) __attribute__((always_inline)) {
 #pragma GCC unroll 2
-      for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
-        for (int c = 0; c < Acc::kChains; ++c) {
-          const float* kept = carry.sums[part.token + t][c] + (reg + r) * V::kLanes;
-          if (!piece.begins_group) {
-            acc.value[t][r][c] = Sums::load_sum(kept);
-          } else if (Sums::kUnsigned && !args.shape.zeros && c + 1 == Acc::kChains) {
-            acc.value[t][r][c] = Sums::start(args.sums, part.token + t, piece.group);
-          } else {
-            acc.value[t][r][c] = Sums::zero();
-          }
+      for (int c = 0; c < Acc::kChains; ++c) {
+        if (!piece.begins_group) {
+          acc.value[t][r][c] = Sums::load_sum(carry.sums[part.token + t][c] + (reg + r) * V::kLanes);
+        } else if (Sums::kUnsigned && !args.shape.zeros && c + 1 == Acc::kChains) {
+          acc.value[t][r][c] = Sums::start(args.sums, part.token + t, piece.group);
+        } else {
+          acc.value[t][r][c] = Sums::zero();
         }
+      }
+    });
     for (std::int64_t s = 0; s < piece.steps; ++s) {
       const auto multiply = [&](const typename Form::Weight(&w)[R], int k) __attribute__((always_inline)) {
 #pragma GCC unroll 6
@@ -209,39 +207,32 @@ template <class D, int T, int R, bool Decodes>
       at += kDecodedBytes<Form>;
     }
     if (!piece.ends_group) {
-#pragma GCC unroll 6
-      for (int t = 0; t < T; ++t)
+      for_sums<T, R>([&](int t, int r) __attribute__((always_inline)) {
 #pragma GCC unroll 2
-        for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
-          for (int c = 0; c < Acc::kChains; ++c) {
-            Sums::store_sum(carry.sums[part.token + t][c] + (reg + r) * V::kLanes, acc.value[t][r][c]);
-          }
+        for (int c = 0; c < Acc::kChains; ++c)
+          Sums::store_sum(carry.sums[part.token + t][c] + (reg + r) * V::kLanes, acc.value[t][r][c]);
+      });
       continue;
     }
     if constexpr (Sums::kIntegers) {
       if (piece.group > 0 && args.shape.scale_groups > 0 && piece.group % args.shape.scale_groups == 0)
         change_scale<V>(total, args.input_scales + part.token, piece.group / args.shape.scale_groups);
     }
-#pragma GCC unroll 2
-    for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 6
-      for (int t = 0; t < T; ++t) {
-        typename Form::Sum sum = acc.sum(t, r);
-        if constexpr (!Scaled<D>) {
-          total[t][r] = Sums::number(sum);
-        } else {
-          if (args.shape.zeros) {
-            const auto shift = Sums::shift(chunk.zeros[p] + (reg + r) * V::kLanes, D::kOffset);
-            sum = Sums::shifted(sum, shift, args.sums, part.token + t, piece.group);
-          }
-          Reg value = Sums::number(sum);
-          if (args.shape.scaling == ActScaling::per_group)
-            value = V::mul(value, V::set1(args.input_scales[part.token + t][piece.group]));
-          total[t][r] = V::fma(value, V::load(chunk.scales[p] + (reg + r) * V::kLanes), total[t][r]);
+    for_sums<T, R>([&](int t, int r) __attribute__((always_inline)) {
+      typename Form::Sum sum = acc.sum(t, r);
+      if constexpr (!Scaled<D>) {
+        total[t][r] = Sums::number(sum);
+      } else {
+        if (args.shape.zeros) {
+          const auto shift = Sums::shift(chunk.zeros[p] + (reg + r) * V::kLanes, D::kOffset);
+          sum = Sums::shifted(sum, shift, args.sums, part.token + t, piece.group);
         }
+        Reg value = Sums::number(sum);
+        if (args.shape.scaling == ActScaling::per_group)
+          value = V::mul(value, V::set1(args.input_scales[part.token + t][piece.group]));
+        total[t][r] = V::fma(value, V::load(chunk.scales[p] + (reg + r) * V::kLanes), total[t][r]);
       }
-    }
+    });
   }
 #pragma GCC unroll 6
   for (int t = 0; t < T; ++t) {

@@ -142,6 +142,15 @@ inline std::int64_t plane_bytes(const TileArgs& args) {
   return (columns + kLine - 1) / kLine * kLine;
 }
 
+// Calls body(t, r) for T tokens by R registers of rows.
+template <int T, int R, class Body>
+[[gnu::always_inline]] inline void for_sums(const Body& body) {
+#pragma GCC unroll 6
+  for (int t = 0; t < T; ++t)
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) body(t, r);
+}
+
 // Sums of T tokens by R registers of rows.
 template <class Form, int T, int R>
 struct Accumulators {
@@ -213,16 +222,12 @@ template <class D, int T, int P, int Rows>
 [[gnu::always_inline]] inline void store_totals(const TileArgs& args, typename D::Form::V::Reg (&total)[T][P * Rows],
                                                 const std::byte* const (&ends)[P], int first) {
   using V = typename D::Form::V;
-#pragma GCC unroll 6
-  for (int t = 0; t < T; ++t)
-#pragma GCC unroll 8
-    for (int r = 0; r < P * Rows; ++r) {
-      const int p = r / Rows;
-      float factor = D::kUnit * (args.panel_scale[p] * args.token_scale[t]);
-      if constexpr (WithExceptions<D>) factor *= reinterpret_cast<const Bf16x12Tail*>(ends[p])->factor;
-      V::store(args.out[p] + t * args.out_stride + (first + r % Rows) * V::kLanes,
-               V::mul(total[t][r], V::set1(factor)));
-    }
+  for_sums<T, P * Rows>([&](int t, int r) __attribute__((always_inline)) {
+    const int p = r / Rows;
+    float factor = D::kUnit * (args.panel_scale[p] * args.token_scale[t]);
+    if constexpr (WithExceptions<D>) factor *= reinterpret_cast<const Bf16x12Tail*>(ends[p])->factor;
+    V::store(args.out[p] + t * args.out_stride + (first + r % Rows) * V::kLanes, V::mul(total[t][r], V::set1(factor)));
+  });
 }
 
 // Calls body(Tokens<tokens>()), of kFirst to kLast tokens.
@@ -252,10 +257,7 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
   constexpr int kSums = T * kRows * Accumulators<Form, T, kRows>::kChains;
   constexpr bool kTotalsWait = kSums + T * kRows > V::kRegisters - 6;
   Reg total[T][kRows];
-#pragma GCC unroll 6
-  for (int t = 0; t < T; ++t)
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) total[t][r] = V::zero();
+  for_sums<T, kRows>([&](int t, int r) __attribute__((always_inline)) { total[t][r] = V::zero(); });
   const typename Form::Input* x[T];
   for (int t = 0; t < T; ++t) x[t] = static_cast<const typename Form::Input*>(args.x[t]);
   const std::byte* at[P];
@@ -279,13 +281,10 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
     const std::int64_t steps = g + 1 == groups ? args.shape.last_steps : args.shape.steps;
     [[maybe_unused]] const std::int64_t distance = Prefetch<V>::distance(args, at[P - 1]);
     Accumulators<Form, T, kRows> acc;
-#pragma GCC unroll 6
-    for (int t = 0; t < T; ++t)
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        if constexpr (Accumulators<Form, T, kRows>::kChains == 2) acc.value[t][r][0] = Sums::zero();
-        acc.value[t][r][acc.kChains - 1] = Zeros ? Sums::zero() : Sums::start(args.sums, t, g);
-      }
+    for_sums<T, kRows>([&](int t, int r) __attribute__((always_inline)) {
+      if constexpr (Accumulators<Form, T, kRows>::kChains == 2) acc.value[t][r][0] = Sums::zero();
+      acc.value[t][r][acc.kChains - 1] = Zeros ? Sums::zero() : Sums::start(args.sums, t, g);
+    });
     const auto multiply_steps = [&]<int kCount>(Steps<kCount>) __attribute__((always_inline)) {
       if constexpr (kParts > 1) {
         if (!args.prefetch.cached) even.template lines<kParts>(at[0], kCount * D::kBytes);
@@ -321,12 +320,8 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
       for (int s = 0; s < kCount; ++s) {
         // Without the barrier GCC loads for several steps at a time and spills what it has no registers for.
         if constexpr (kCount > 1) __asm__ volatile("" : "+r"(column));
-        multiply_step(0);
-        if constexpr (P > kSharedPanels) multiply_step(1);
-        if constexpr (P > 2 * kSharedPanels) {
-          multiply_step(2);
-          multiply_step(3);
-        }
+#pragma GCC unroll 4
+        for (int p = 0; p < P; p += kSharedPanels) multiply_step(p);
 #pragma GCC unroll 4
         for (int p = 0; p < P; ++p) at[p] += D::kBytes;
         column += kStepColumns;
@@ -344,10 +339,8 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
       }
     }
     if constexpr (!Grouped) {
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 6
-        for (int t = 0; t < T; ++t) total[t][r] = Sums::number(acc.sum(t, r));
+      for_sums<T, kRows>([&](int t, int r)
+                             __attribute__((always_inline)) { total[t][r] = Sums::number(acc.sum(t, r)); });
     } else {
       add_group<D, T, P, Rows, Scaling, Zeros, kTotalsWait>(args, total, at, first, g, scale_bytes,
                                                             [&](int t, int r) { return acc.sum(t, r); });
