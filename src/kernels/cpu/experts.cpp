@@ -1,9 +1,7 @@
 // Driver of one layer's routed experts.
 //
-// Weights of an expert are contiguous: gate panel, up panel, gate panel, ... then the w2 panels, so that the thread
-// that works on an expert reads one sequential stream. Every weight is read once per call, for all tokens that share
-// the expert. Each thread reads its own part of all panels, and who is done takes from others, so that ragged routing
-// evens out.
+// Weights of an expert are contiguous: gate panel, up panel, gate panel, ... then the w2 panels, so that a thread reads
+// one sequential stream. Every weight is read once per call, for all tokens that share the expert.
 #include <algorithm>
 #include <cstring>
 #include <utility>

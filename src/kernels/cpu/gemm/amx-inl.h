@@ -1,14 +1,11 @@
 // A call against one panel by AMX tiles.
 //
-// The panel layout is already what tiles want: 16 rows of weights by four bytes of columns fill a cache line, so a tile
-// of weights is 16 lines, 128 bytes apart, for each half of a panel. What tiles multiply as it is stored is loaded
-// straight from the panel; other codes are unpacked into a piece first, 4 or 8 KiB that stay in L1
-// for all tokens of the call.
+// A tile of weights is 16 lines of a panel, 128 bytes apart, for each half of its rows. What tiles multiply as it is
+// stored is loaded from there; other codes are unpacked first, 4 or 8 KiB at a time, for all tokens of the call.
 //
-// Tiles: 4 of sums, 2 of activations by 2 of weights (the halves of the panel's rows), so each load of either side
-// serves two multiplies. A multiply takes as many cycles as it has tokens, and its result can be added to after 52.
-// Where sums are complete they go to memory, and from there into the totals while the tiles work on the next ones.
-// Totals stand apart from the result, whose rows may lie a power of two apart and fall into one set of the cache.
+// Tiles: 4 of sums, 2 of activations by 2 of weights, so each load of either side serves two multiplies. A multiply
+// takes as many cycles as it has tokens; its result can be added to after 52. Complete sums go to memory, and from
+// there into the totals while the tiles work on the next ones.
 //
 // A decoder D: kBytes of a step, kUnit of the numbers it makes, kOffset of codes under scales, kLineColumns in four
 // bytes, kStored (tiles take its codes as they are), kScaled (groups end with scales), Sums (sums-inl.h) in integers or
@@ -43,8 +40,8 @@ constexpr std::int64_t kLine = 64;              // bytes of a tile row: 16 rows 
 constexpr std::int64_t kTileRows = 16;          // tokens of a tile of sums; lines of a tile of weights
 constexpr std::int64_t kPanelLine = 2 * kLine;  // one line of columns of a whole panel
 
-// The two tiles of activations: two times up to 16 tokens; up to 16 tokens, whose blocks of columns take turns, since
-// one set of sums would have to wait for itself; or both planes of up to 16 tokens.
+// The two tiles of activations: two times up to 16 tokens; up to 16, whose blocks of columns take turns at two sets of
+// sums, since one would wait for itself; or both planes of up to 16 tokens.
 enum class Pairing : std::uint8_t { tokens, blocks, split };
 
 template <Pairing P>
@@ -57,17 +54,15 @@ constexpr std::int64_t kBlocksOfOnePair = 2;
 constexpr std::int64_t kMostLines = kMostBlocks * kTileRows;
 constexpr std::int64_t kLineBytes = 4;  // of a token or a row
 
-// How far behind a piece lines are prefetched while its sums are added up: a little more than the two pieces that have
-// been read since. Adding needs nothing but L1; prefetched while codes are unpacked, as many lines at
-// once as a core has buffers for, they would be in the way of what tiles load from the second level.
+// How far behind a piece lines are prefetched while its sums are added up: a little more than the two pieces read
+// since. Prefetched while codes are unpacked, they would fill the buffers that tiles need to load from L2.
 constexpr std::int64_t kPrefetchBehind = 6272;
 
 constexpr std::int64_t smaller(std::int64_t a, std::int64_t b) {
   return a < b ? a : b;
 }
 
-// How a run's tokens are dealt to tiles: `tiles` of them, `rows` tokens each; the last ones overlap the ones before
-// where that does not divide.
+// A run's tokens in `tiles` tiles of `rows` tokens each; the last ones overlap those before where that does not divide.
 template <class V>
 struct Dealt {
   std::int64_t tokens;
@@ -85,7 +80,7 @@ struct Dealt {
 };
 
 // Tiles 0 .. 3: sums, of the first activations by the halves of the rows, then of the others; 4, 5: activations; 6, 7:
-// weights. They stay configured when a run ends: releasing them makes the next run wait for the unit to wake.
+// weights. They stay configured, since a released unit would have to wake for the next run.
 template <class V>
 void configure(std::int64_t tokens, std::int64_t lines) {
   TileConfig config;
@@ -220,6 +215,7 @@ struct PieceSums {
   }
 };
 
+// Apart from the result, whose rows may lie a power of two apart, in one set of the cache.
 struct Totals {
   alignas(64) float values[kMaxTokens][kPanelRows];
   alignas(64) std::int32_t begun[2][kMaxTokens][kPanelRows];  // of a group that takes several pieces, as PieceSums

@@ -1,7 +1,6 @@
-// Many tokens meet decoded weights. A chunk of columns is decoded once into registers' form, as much as stays near the
-// core, and every tile multiplies it from there: the inner loop is loads and multiply-adds alone, and decoding costs
-// 1 / tokens of what it costs a single token. Where registers allow, the first tile decodes the chunk while it
-// multiplies, so that decoding and stores hide under its multiply-adds. Sums run in the order of tile-inl.h.
+// Many tokens meet decoded weights: a chunk of columns is decoded once, as much as stays near the core, and every tile
+// multiplies it from there. Where registers allow, the first tile decodes the chunk while it multiplies, so that
+// decoding hides under its multiply-adds. Sums run in the order of tile-inl.h.
 #pragma once
 
 #include "kernels/cpu/gemm/tile-inl.h"

@@ -1,21 +1,16 @@
 // Codes as AMX tiles take them.
 //
-// bf16 activations. bf16 weights are multiplied as they lie; 4-bit and FP8 codes are unpacked to pairs of bf16, 32
-// columns of 16 rows by 16 tokens a multiply of 16 cycles. Unpacking 128 columns of a panel takes about as long as
-// multiplying them by 32 tokens.
+// bf16 activations: a multiply takes 32 columns of 16 rows by 16 tokens in 16 cycles. bf16 weights are multiplied as
+// they lie; 4-bit and FP8 codes are unpacked first, which costs as much as multiplying them by 32 tokens.
 //
-// Scales. Where the scaled weight is exact in bf16 (a power of two times any code; E4M3 times E2M1, 6 significant bits)
-// it is unpacked with its scale, and groups join. Elsewhere each group's sums are multiplied by its scale.
+// Scales: groups join in one sum where the scaled weight is exact in bf16 (a power of two times any code; E4M3 times
+// E2M1, 6 significant bits). Elsewhere each group's sums are multiplied by its scale.
 //
-// Integer activations: bytes times bytes, sums in 32-bit integers, the same bits as the tiles of avx512vnni.
-// Lines of bytes are what VPDPBUSD wants too: four columns a lane. Codes of 8 bits are multiplied as they lie, nibbles
-// are unpacked, two lines by three operations. A multiply takes 64 columns of 16 tokens by 16 rows in 16 cycles, eight
-// times what vectors do. At the end of a group a sum costs 2 loads and a store a vector, four vectors a token, which is
-// about the time of 128 columns' products.
+// Integer activations: a multiply takes 64 columns in 16 cycles, and the bits are those of avx512vnni's tiles. Codes of
+// 8 bits are multiplied as they lie, nibbles are unpacked. The end of a group costs as much as 128 columns' products.
 //
-// Activations of 16 bits come as two planes of signed bytes, the high halves and the low ones. Each meets the same
-// weights, and the sums are put together in 32 bits, where nothing is rounded: as fast as bf16 tiles, whose lines have
-// half as many columns, at half of the unpacking.
+// 16-bit activations are two planes of signed bytes that meet the same weights; 32-bit sums join them without rounding.
+// That is as fast as bf16 tiles, whose lines have half as many columns, at half of the unpacking.
 #pragma once
 
 #include "kernels/cpu/gemm/amx-inl.h"

@@ -1,9 +1,7 @@
 // Codes widened to f32 on 8 lanes, one column a register.
 //
-// Four registers hold the 32 rows of a panel. 16 registers in all leave room for tiles of 2 tokens (8 sums) beside the
-// decoded weights; tiles of 3 to 5 take two registers of rows at a time: 10 sums, 2 weights, a broadcast, and what
-// decoding needs. A code costs three to five operations to widen to f32, so many tokens meet weights that are decoded
-// once for all.
+// Four registers hold the 32 rows of a panel. 16 registers in all leave room for tiles of 2 tokens (8 sums); tiles of 3
+// to 5 take half of the rows at a time: 10 sums, 2 weights, a broadcast, and what decoding needs.
 #pragma once
 
 #include <immintrin.h>

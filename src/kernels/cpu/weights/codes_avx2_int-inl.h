@@ -1,19 +1,14 @@
-// Codes to bytes and words on 8 lanes: integer activations, sums in integers, nothing rounded before a group's sum is
-// scaled.
+// Codes to bytes and words on 8 lanes: integer activations, sums in integers.
 //
-// 16 bits: VPMADDWD multiplies two columns a lane, VPADDD adds them up. Two of the former a cycle, on two of Zen 3's
-// four vector ports, leave the other two to the additions and to decoding: twice the products of f32 FMA. Weights are
-// taken unsigned, as a mask or a shift yields them - a nibble costs 1.5 operations a register, a byte as much - and
-// sums of the activations take the offset back. Activations published in 8 bits that meet bytes go the same way: their
-// products fill 16 bits, so that VPMADDUBSW would have to be widened at once and gain nothing.
+// 16 bits: VPMADDWD multiplies two columns a lane, VPADDD adds them up: twice the products of f32 FMA on Zen 3, and two
+// of its four vector ports are left to decode. A mask or a shift makes weights unsigned words, and sums of the
+// activations take the offset back. 8-bit activations of 8-bit weights go the same way, since their products fill 16
+// bits. A lookup makes words of E2M1, so many tokens meet words that are decoded once.
 //
-// E2M1 has no words by shifts: a lookup a register, so runs keep words that are decoded once.
-//
-// 8 bits by nibbles: VPMADDUBSW multiplies four columns a lane and leaves two sums of 16 bits. To these comes the sum
-// of their activations times minus the offset, so that what they hold in the end is the sum of signed products,
-// whatever wrapped around on the way: 64 columns of int4 (8 x 127 x 32 < 2^15) or 32 of the doubled E2M1 numbers (12 x
-// 127 x 16). One multiplication by ones makes 32 bits of two of them. An addition runs on any of the four ports, those
-// that multiply among them: 0.62 cycles a product and its addition on Zen 3, where the products alone would take 0.5.
+// 8 bits by nibbles: VPMADDUBSW multiplies four columns a lane and leaves two sums of 16 bits. Minus the offset times
+// the sum of the activations joins them, so that they hold signed products, whatever wrapped around on the way: 64
+// columns of int4 (8 x 127 x 32 < 2^15) or 32 of the doubled E2M1 numbers (12 x 127 x 16). A multiplication by ones
+// makes 32 bits of two of them. A product and its addition take 0.62 cycles on Zen 3, products alone 0.5.
 //
 // 16 registers hold the sums of 5 tokens by half a panel, two weights, a broadcast, a product, a mask and a table.
 #pragma once

@@ -1,12 +1,9 @@
 // Codes to registers of bf16 pairs: 16-bit activations, bf16 products, f32 accumulation (VDPBF16PS). Needs VBMI for
 // E4M3.
 //
-// int4, per 64-byte load of 16 rows x 8 columns: 3 shifts and 4 table permutes make 4 registers of bf16 pairs, each
-// used by T multiply-adds whose activation pair is a broadcast memory operand. Codes minus 8 (or 128) are integers
-// below 2^8, exact in bf16, so the only roundings are those of the activations and of the f32 sums. Registers for a
-// tile of 6 tokens x 32 rows: 12 accumulators, 12 totals, the table, and up to 5 for the decoded pairs. At T = 6 the
-// permutes and shifts (7) hide under the 24 multiply-adds, which issue one a cycle; at T = 1 a 64-byte load costs about
-// 5 cycles, more than DRAM delivers to one core, so decode is bound by memory.
+// int4, per 64-byte load of 16 rows x 8 columns: 3 shifts and 4 table permutes make 4 registers of pairs. Codes minus 8
+// (or 128) are exact in bf16. At 6 tokens 7 such operations hide under 24 multiply-adds, which issue one a cycle; at
+// one token a load costs about 5 cycles, more than DRAM delivers to one core.
 #pragma once
 
 #include <immintrin.h>

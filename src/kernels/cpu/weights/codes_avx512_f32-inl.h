@@ -1,8 +1,7 @@
 // Codes widened to f32 on 16 lanes, one column a register.
 //
-// int4, per 64-byte load of 16 rows x 8 columns: 7 shifts and 8 permutes of a 16-entry f32 table make 8 registers, one
-// a column, each used by T multiply-adds. Two FMA units at 512 bits retire two a cycle, the permutes one; so from T = 2
-// on the multiply-adds bound the loop, below that the permutes do, at about 8 cycles per 64 bytes.
+// int4, per 64-byte load of 16 rows x 8 columns: 7 shifts and 8 permutes of a 16-entry f32 table. Two FMA units retire
+// two a cycle, the permutes one, so multiply-adds bound the loop from 2 tokens on.
 #pragma once
 
 #include <immintrin.h>

@@ -1,18 +1,11 @@
-// Codes to bytes and words on 16 lanes, for AVX-512 VNNI: integer activations, sums in 32-bit integers, nothing rounded
-// before a group's sum is scaled.
+// Codes to bytes and words on 16 lanes, for AVX-512 VNNI: integer activations, sums in 32-bit integers.
 //
-// Activations of 8 bits: VPDPBUSD multiplies unsigned weights by signed activations, four columns a lane. Weights are
-// made unsigned by an offset (8, 128, or 12 for the doubled E2M1 numbers), which sums of the activations take back. A
-// nibble lane yields columns 0, 4, 1, 5 under a mask and 2, 6, 3, 7 after one shift, and activations are stored in that
-// order, so 16 rows x 8 columns cost a load, a shift and two masks (and two byte permutes for E2M1). For a tile of 6
-// tokens x 32 rows that is 8 such operations beside 24 multiply-adds, at 64 columns x rows each, and they go to ports
-// that those leave free; what a group costs at its end (a conversion, a product and a multiply-add a token and
-// register) adds a fifth to groups of 128 columns and two thirds to groups of 32.
+// 8-bit activations: VPDPBUSD multiplies unsigned weights by signed activations, four columns a lane. An offset makes
+// weights unsigned (8, 128, or 12 for the doubled E2M1 numbers), and sums of the activations take it back. A nibble
+// lane yields columns 0, 4, 1, 5 under a mask and 2, 6, 3, 7 after a shift, the order of the activations.
 //
-// 16-bit activations are served as integers of 16 bits under a scale a group, whose error is 2^-16 of a group's largest
-// value, below that of bf16's rounding. VPDPWSSD multiplies two columns a lane, as VDPBF16PS does, and as often;
-// weights become signed words by a permute of a table (nibbles) or by shifts (bytes). 12 sums and 12 totals of a tile
-// of 6 fit the registers.
+// 16-bit activations: VPDPWSSD multiplies two columns a lane, as VDPBF16PS does, and as often. Their error is 2^-16 of
+// a group's largest value, below that of bf16's rounding. A permute makes words of nibbles, shifts make them of bytes.
 #pragma once
 
 #include <immintrin.h>

@@ -1,9 +1,8 @@
 // Packing of panels (pack_lines.h) on vectors of V::kBytes bytes, written for any instruction set: V has kBytes,
 // any(words), whether one is not zero, and halves(floats), two vectors of f32 as f16.
 //
-// A tile is as many rows as lines, as a vector has lanes: vectors that hold the words of several lines of one row are
-// transposed in registers, so that a row is read a cache line or half of one at a time. On AVX2 that is about 90
-// instructions for 512 codes of 4 bits, well below what the memory costs on either side.
+// A tile is as many rows as lines, as a vector has lanes, and is transposed in registers, so that a row is read a cache
+// line or half of one at a time: about 90 instructions for 512 codes of 4 bits on AVX2.
 #pragma once
 
 #include <cstring>
