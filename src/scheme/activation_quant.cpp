@@ -73,6 +73,18 @@ void quantize_blocks(const MxElement& element, std::span<const float> x, std::sp
   });
 }
 
+float fp8_scale(float amax) {
+  return std::max(amax / 448.0F, 1.0F / (448.0F * 512.0F));
+}
+
+// Of values that are scaled already.
+NumberRounding rounding_to(Element element) {
+  if (element == Element::e2m1) return {.mantissa = 1, .min_exponent = 0, .most = 6.0F};
+  if (element == Element::e2m3) return {.mantissa = 3, .min_exponent = 0, .most = 7.5F};
+  if (element == Element::e3m2) return {.mantissa = 2, .min_exponent = -2, .most = 28.0F};
+  return {};
+}
+
 }  // namespace
 
 float int8_dynamic_scale(std::span<const float> x) {
@@ -89,7 +101,7 @@ void quantize_int8(std::span<const float> x, float scale, std::span<std::int8_t>
 }
 
 float fp8_dynamic_scale(std::span<const float> x) {
-  return std::max(absolute_max(x) / 448.0F, 1.0F / (448.0F * 512.0F));
+  return fp8_scale(absolute_max(x));
 }
 
 void quantize_fp8(std::span<const float> x, float scale, std::span<std::uint8_t> q) {
@@ -129,6 +141,24 @@ void quantize_nvfp4(std::span<const float> x, float global, std::span<std::uint8
                scale = block.scale;
                for (std::size_t i = 0; i < in.size(); ++i) out[i] = encode_e2m1(in[i] * block.inverse);
              });
+}
+
+NumberRounding number_rounding(const QuantKey& key, float amax, std::optional<float> static_scale) {
+  NumberRounding rounding = rounding_to(key.element);
+  const float given = static_scale.value_or(1.0F);
+  if (key.scale == ScaleType::e8m0) {
+    rounding.scale = decode_e8m0(mx_block_scale(key.element, amax));
+    rounding.factor = 1.0F / rounding.scale;  // a power of two
+  } else if (key.element == Element::e2m1) {
+    const Nvfp4Block block = nvfp4_block(amax, given);
+    rounding.scale = decode_e4m3(block.scale) / given;
+    rounding.factor = block.inverse;
+  } else {
+    rounding.scale = key.dynamic ? fp8_scale(amax) : given;
+    rounding.factor = rounding.scale;
+    rounding.divide = true;
+  }
+  return rounding;
 }
 
 }  // namespace moracle

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "scheme/quant_key.h"
@@ -51,5 +52,19 @@ struct Nvfp4Block {
   float inverse = 0.0F;
 };
 [[nodiscard]] Nvfp4Block nvfp4_block(float amax, float global);
+
+// How values that share a scale become numbers of a float element, as by the codes above: times `factor`, or over it,
+// then rounded to `mantissa` bits, above 2^min_exponent, and to magnitudes of at most `most`. A number stands for
+// itself times `scale`.
+struct NumberRounding {
+  float scale = 1.0F;
+  float factor = 1.0F;
+  bool divide = false;
+  int mantissa = 3;
+  int min_exponent = -6;
+  float most = 448.0F;
+};
+// `amax`: the largest magnitude of the values. `static_scale`: as of quantize_to_codes() (scheme/activation_codes.h).
+[[nodiscard]] NumberRounding number_rounding(const QuantKey& key, float amax, std::optional<float> static_scale);
 
 }  // namespace moracle

@@ -34,18 +34,6 @@ float largest(const ActivationKernels& ops, std::span<const float> values, bool&
   return most;
 }
 
-struct NumberFormat {
-  int mantissa;
-  int min_exponent;
-  float most;
-};
-constexpr NumberFormat number_format(Element element) {
-  if (element == Element::e2m1) return {.mantissa = 1, .min_exponent = 0, .most = 6.0F};
-  if (element == Element::e2m3) return {.mantissa = 3, .min_exponent = 0, .most = 7.5F};
-  if (element == Element::e3m2) return {.mantissa = 2, .min_exponent = -2, .most = 28.0F};
-  return {.mantissa = 3, .min_exponent = -6, .most = 448.0F};
-}
-
 // Replaces values that share a scale by the numbers its codes stand for and returns the scale: quantize_to_codes,
 // whole vectors at a time. Values that are not finite go the scalar way.
 float quantize_values(const ActivationKernels& ops, const QuantKey& key, std::optional<float> input_scale,
@@ -53,29 +41,15 @@ float quantize_values(const ActivationKernels& ops, const QuantKey& key, std::op
   bool finite = true;
   const float most = largest(ops, values, finite);
   if (!finite || key.element == Element::int8) return quantize_to_codes(key, input_scale, values);
-  const NumberFormat format = number_format(key.element);
-  RoundArgs args{.values = values.data(),
-                 .count = narrow<std::int64_t>(values.size()),
-                 .factor = 1.0F,
-                 .divide = false,
-                 .mantissa = format.mantissa,
-                 .min_exponent = format.min_exponent,
-                 .most = format.most};
-  float scale = 1.0F;
-  if (key.scale == ScaleType::e8m0) {
-    scale = decode_e8m0(mx_block_scale(key.element, most));
-    args.factor = 1.0F / scale;  // a power of two
-  } else if (key.element == Element::e2m1) {
-    const Nvfp4Block block = nvfp4_block(most, input_scale.value_or(1.0F));
-    scale = decode_e4m3(block.scale) / input_scale.value_or(1.0F);
-    args.factor = block.inverse;
-  } else {
-    scale = key.dynamic ? std::max(most / 448.0F, 1.0F / (448.0F * 512.0F)) : input_scale.value_or(1.0F);
-    args.factor = scale;
-    args.divide = true;
-  }
-  ops.round_numbers(args);
-  return scale;
+  const NumberRounding rounding = number_rounding(key, most, input_scale);
+  ops.round_numbers({.values = values.data(),
+                     .count = narrow<std::int64_t>(values.size()),
+                     .factor = rounding.factor,
+                     .divide = rounding.divide,
+                     .mantissa = rounding.mantissa,
+                     .min_exponent = rounding.min_exponent,
+                     .most = rounding.most});
+  return rounding.scale;
 }
 
 // Quantizes a row and writes its scales, one per group of the weight or one.
