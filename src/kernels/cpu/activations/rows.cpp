@@ -150,24 +150,12 @@ void make_activation_row(const ActivationKernels& ops, const PanelFormat& format
   const auto padded = static_cast<std::size_t>(format.padded_cols());
   const std::size_t used = padded * (format.input == ActDtype::split_i16 ? 1 : format.input_bytes());
   std::memset(row.x + used, 0, format.input_stride() - used);
-  float* values = format.input == ActDtype::f32 ? reinterpret_cast<float*>(row.x) : scratch;
-  if (!order.empty()) {
-    for (std::size_t p = 0; p < cols; ++p) values[p] = x[order[p]];
-  }
+  float* const values = format.input == ActDtype::f32 ? reinterpret_cast<float*>(row.x) : scratch;
+  for (std::size_t p = 0; p < order.size(); ++p) values[p] = x[order[p]];
   if (format.integer_input()) {
     const float* const ordered = order.empty() ? x : values;
-    if (format.activation) {
-      encode_published(ops, format, input_scale, ordered, row);
-    } else {
-      encode_own(ops, format, ordered, row);
-    }
-    return;
-  }
-  if (format.input == ActDtype::bf16 && order.empty() && !format.activation && !format.zeros) {
-    auto* const rounded = reinterpret_cast<std::uint16_t*>(row.x);
-    ops.to_bf16(x, rounded, format.cols);
-    std::fill(rounded + cols, rounded + padded, std::uint16_t{0});
-    return;
+    return format.activation ? encode_published(ops, format, input_scale, ordered, row)
+                             : encode_own(ops, format, ordered, row);
   }
   if (order.empty()) std::copy(x, x + cols, values);
   std::fill(values + cols, values + padded, 0.0F);
