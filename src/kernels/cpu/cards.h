@@ -2,14 +2,12 @@
 // driver; cards differ in the instruction set and therefore in the arithmetic of the activations.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <span>
 
 #include "kernels/cpu/targets/targets.h"
 #include "kernels/schemes.card.h"
 #include "oracle/card.h"
-#include "oracle/decide.h"
 
 namespace moracle {
 
@@ -130,19 +128,5 @@ inline constexpr auto kCpuCards = [] {
   });
   return cards;
 }();
-
-// The rows of a priority table: the cards of a family, then the others.
-template <cpu::NameArgument kFamily, std::size_t kOthers>
-constexpr auto behind_cpu_cards(const TableRow (&others)[kOthers]) {
-  constexpr auto kOfFamily = [](const CpuCard& card) { return card.family == kFamily.view(); };
-  constexpr auto kCount = static_cast<std::size_t>(std::count_if(kCpuCards.begin(), kCpuCards.end(), kOfFamily));
-  static_assert(kCount > 0);
-  std::array<TableRow, kCount + kOthers> rows{};
-  std::size_t at = 0;
-  for (const CpuCard& card : kCpuCards)
-    if (kOfFamily(card)) rows[at++] = {&card.card, card.why};
-  for (const TableRow& row : others) rows[at++] = row;
-  return rows;
-}
 
 }  // namespace moracle

@@ -1,5 +1,6 @@
 // E4M3 weights with float scales, or blocks under powers of two; activations as published, or 16-bit.
 #include "kernels/cards.h"
+#include "kernels/tables/cpu_rows.h"
 #include "kernels/tables/table_list.h"
 
 namespace moracle {

@@ -1,5 +1,6 @@
 // Int8 weights and activations (W8A8).
 #include "kernels/cards.h"
+#include "kernels/tables/cpu_rows.h"
 #include "kernels/tables/table_list.h"
 
 namespace moracle {

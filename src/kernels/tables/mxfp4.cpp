@@ -1,5 +1,6 @@
 // E2M1 weights with E8M0 scales per 32; activations 16-bit, FP8 or MXFP4.
 #include "kernels/cards.h"
+#include "kernels/tables/cpu_rows.h"
 #include "kernels/tables/table_list.h"
 
 namespace moracle {

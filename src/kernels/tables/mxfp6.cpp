@@ -1,5 +1,6 @@
 // E2M3 and E3M2 weights with E8M0 scales per 32; activations 16-bit, FP8 or of the same element.
 #include "kernels/cards.h"
+#include "kernels/tables/cpu_rows.h"
 #include "kernels/tables/table_list.h"
 
 namespace moracle {

@@ -1,5 +1,6 @@
 // E4M3 weights with E8M0 scales per 32; activations 16-bit or MXFP8.
 #include "kernels/cards.h"
+#include "kernels/tables/cpu_rows.h"
 #include "kernels/tables/table_list.h"
 
 namespace moracle {

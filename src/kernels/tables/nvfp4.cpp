@@ -1,5 +1,6 @@
 // E2M1 weights with E4M3 scales per 16 under an fp32 scale; activations 16-bit or NVFP4.
 #include "kernels/cards.h"
+#include "kernels/tables/cpu_rows.h"
 #include "kernels/tables/table_list.h"
 
 namespace moracle {

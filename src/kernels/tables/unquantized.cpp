@@ -1,5 +1,6 @@
 // Weights as floats of 16 or 32 bits.
 #include "kernels/cards.h"
+#include "kernels/tables/cpu_rows.h"
 #include "kernels/tables/table_list.h"
 
 namespace moracle {

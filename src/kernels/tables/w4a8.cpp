@@ -1,5 +1,6 @@
 // Int4 weights, 8-bit activations.
 #include "kernels/cards.h"
+#include "kernels/tables/cpu_rows.h"
 #include "kernels/tables/table_list.h"
 
 namespace moracle {

@@ -1,5 +1,6 @@
 // Integer weights, 16-bit activations.
 #include "kernels/cards.h"
+#include "kernels/tables/cpu_rows.h"
 #include "kernels/tables/table_list.h"
 
 namespace moracle {
