@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/generic/equal_parts.h"
 #include "base/work_stealing.h"
 #include "kernels/cpu/activations/rows.h"
 #include "kernels/cpu/cards.h"
 #include "kernels/cpu/faults.h"
 #include "kernels/cpu/interleaved_panels.h"
 #include "kernels/cpu/kernels.h"
-#include "kernels/cpu/tile_counts.h"
 #include "kernels/cpu/weights/pack.h"
 #include "kernels/expert_schedule.h"
 #include "kernels/weight_sink.h"
@@ -230,7 +230,7 @@ class CpuExperts final : public PackedExperts {
   struct BlockRows {
     BlockRows(std::int64_t first, std::int64_t count) : position(first), blocks(count, kMaxTokens) {}
     std::int64_t position;  // of the first pair
-    TileCounts<> blocks;
+    EqualParts<> blocks;
     TokenBlock gate[kItemBlocks];  // or the inputs of w2
     TokenBlock up[kItemBlocks];    // with own_up only
   };
@@ -251,7 +251,7 @@ class CpuExperts final : public PackedExperts {
   void for_blocks(const Workspace& work, const PanelRange& range, const PackedFormat& matrix,
                   const std::byte* following, const FindRows& find_rows, const Gemm& gemm) const {
     const std::int64_t tokens = tokens_of(work, range.expert);
-    const TileCounts<> items(tokens, kItemRows);
+    const EqualParts<> items(tokens, kItemRows);
     for (std::int64_t item = 0; item < items.size(); ++item) {
       BlockRows rows(work.schedule.offsets[static_cast<std::size_t>(range.expert)] + items.begin(item),
                      items.count(item));

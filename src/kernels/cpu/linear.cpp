@@ -7,13 +7,13 @@
 
 #include "base/checked.h"
 #include "base/first_error.h"
+#include "base/generic/equal_parts.h"
 #include "base/work_stealing.h"
 #include "kernels/cpu/activations/rows.h"
 #include "kernels/cpu/interleaved_panels.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/ops/head_top_k.h"
 #include "kernels/cpu/targets/targets.h"
-#include "kernels/cpu/tile_counts.h"
 #include "kernels/cpu/weights/pack.h"
 #include "kernels/cpu/weights/pack_lines.h"
 #include "kernels/weight_sink.h"
@@ -66,7 +66,7 @@ class CpuLinear final : public PackedLinear {
   [[nodiscard]] bool top_k(const RunContext& context, const TopKQuery& query,
                            std::span<RankedOutput> out) const override {
     const PanelFormat& format = format_.of(query.tokens);
-    const TileCounts<> parts(query.tokens, kMaxTokens);  // as run() has them
+    const EqualParts<> parts(query.tokens, kMaxTokens);  // as run() has them
     if (!top_k_ || parts.begin(1) * query.k > format.panels / kLeastPanelsPerOutput) return false;
     for (std::int64_t i = 0; i < parts.size(); ++i) {
       TopKQuery part = query;
@@ -167,8 +167,8 @@ class CpuLinear final : public PackedLinear {
                   std::int64_t tokens, const ActivationRows& rows, float* y) const {
     constexpr std::int64_t kBlockBytes = std::int64_t{2} << 20U;
     const std::int64_t most = std::max<std::int64_t>(kBlockBytes / narrow<std::int64_t>(format.panel_bytes), 1);
-    const TileCounts<> blocks(tokens, kMaxTokens);
-    const TileCounts<> panel_blocks(panels.size(), most);
+    const EqualParts<> blocks(tokens, kMaxTokens);
+    const EqualParts<> panel_blocks(panels.size(), most);
     for (std::int64_t part = 0; part < panel_blocks.size(); ++part) {
       for (std::int64_t i = 0; i < blocks.size(); ++i) {
         const std::int64_t first = blocks.begin(i);

@@ -3,9 +3,9 @@
 
 #include <type_traits>
 
+#include "base/generic/equal_parts.h"
 #include "kernels/cpu/gemm/decoded-inl.h"
 #include "kernels/cpu/gemm/tile-inl.h"
-#include "kernels/cpu/tile_counts.h"
 
 namespace moracle::cpu {
 
@@ -80,7 +80,7 @@ template <class D, ActScaling Scaling, bool Zeros>
 void gemm_tiles(const GemmArgs& args) {
   using V = typename D::Form::V;
   TileCall<V> call(args);
-  const TileCounts<V> tiles(args.tokens, V::kTileTokens);
+  const EqualParts<V> tiles(args.tokens, V::kTileTokens);
   // Tile i against panels from `panel` on, up to `most`; returns how many it takes.
   const auto multiply = [&](std::int64_t i, std::int64_t panel, std::int64_t most) {
     std::int64_t taken = 1;

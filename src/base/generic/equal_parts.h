@@ -1,16 +1,17 @@
-// Tokens in near-equal parts. A template on the target, since kernels use it too (simd/avx512.h).
+// A count in near-equal parts. A template on a tag, so that code of one instruction set shares no function with other
+// code.
 #pragma once
 
 #include <cstdint>
 
-namespace moracle::cpu {
+namespace moracle {
 
 // Splits `count` into near-equal parts of at most `most`, instead of full ones and a tail of one. The longer ones come
 // first.
 template <class Tag = void>
-class TileCounts {
+class EqualParts {
  public:
-  constexpr TileCounts(std::int64_t count, std::int64_t most)
+  constexpr EqualParts(std::int64_t count, std::int64_t most)
       : parts_((count + most - 1) / most),
         length_(parts_ > 0 ? count / parts_ : 0),
         longer_(parts_ > 0 ? count % parts_ : 0) {}
@@ -26,4 +27,4 @@ class TileCounts {
   std::int64_t longer_;
 };
 
-}  // namespace moracle::cpu
+}  // namespace moracle
