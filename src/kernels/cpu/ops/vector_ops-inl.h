@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/cpu/simd/exp-inl.h"
+#include "kernels/cpu/ops/activations-inl.h"
 #include "kernels/vector/vector_ops.h"
 
 namespace moracle::cpu::vector_loops {
