@@ -27,13 +27,6 @@ constexpr std::int64_t kMaxChoices = 64;
 constexpr std::int64_t kItemRows = 256;
 constexpr std::int64_t kItemBlocks = kItemRows / kMaxTokens;
 
-// What differs from expert to expert beside the weights, of one matrix.
-struct MatrixExtras {
-  std::vector<std::int32_t> order;   // empty: columns in order
-  std::vector<float> bias;           // of whole panels; empty: none
-  float scale = 1.0F;                // second level
-  std::optional<float> input_scale;  // static, of activations
-};
 struct ExpertExtras {
   MatrixExtras gate, up, down;
 };
@@ -217,11 +210,9 @@ class CpuExperts final : public PackedExperts {
       for (std::size_t i = 0; i < layout_.w13.forms(); ++i) {
         if (only < PackedFormat::kMaxForms ? only != i : !used[i]) continue;
         const PanelFormat& format = layout_.w13.form(i);
-        make_activation_row(kernels_, format, extras->gate.order, extras->gate.input_scale, x, scratch,
-                            work.x.of[i].row(format, row));
+        make_activation_row(kernels_, format, extras->gate, x, scratch, work.x.of[i].row(format, row));
         if (layout_.own_up)
-          make_activation_row(kernels_, format, extras->up.order, extras->up.input_scale, x, scratch,
-                              work.x_up.of[i].row(format, row));
+          make_activation_row(kernels_, format, extras->up, x, scratch, work.x_up.of[i].row(format, row));
       }
     });
   }
@@ -344,18 +335,13 @@ class CpuExperts final : public PackedExperts {
       ActivationArgs activation{.spec = activation_};
       activation.gate = fault(KernelFault::up_used_for_gate) ? u[p] : g[p];
       activation.up = u[p];
-      activation.gate_bias = bias_at(extras.gate.bias, first);
-      activation.up_bias = bias_at(extras.up.bias, first);
+      activation.gate_bias = extras.gate.bias_at(first);
+      activation.up_bias = extras.up.bias_at(first);
       activation.out = h + first;
       activation.rows = step.gate.count;
       activation.out_stride = format.padded_rows();
       kernels_.activate(activation);
     }
-  }
-
-  // Of the panel whose first row is `first`.
-  static const float* bias_at(const std::vector<float>& bias, std::int64_t first) {
-    return bias.empty() ? nullptr : bias.data() + first;
   }
 
   void prepare_hidden(const RunContext& context, Workspace& work) const {
@@ -367,8 +353,8 @@ class CpuExperts final : public PackedExperts {
       const auto e = static_cast<std::size_t>(expert);
       const std::int64_t tokens = tokens_of(work, expert);
       for (std::int64_t row = work.schedule.offsets[e]; row < work.schedule.offsets[e + 1]; ++row) {
-        make_activation_row(kernels_, layout_.w2.of(tokens), extras_[e].down.order, extras_[e].down.input_scale,
-                            work.h.data() + row * stride, work.scratch.data() + thread * work.scratch_stride,
+        make_activation_row(kernels_, layout_.w2.of(tokens), extras_[e].down, work.h.data() + row * stride,
+                            work.scratch.data() + thread * work.scratch_stride,
                             work.h_rows.row(layout_.w2, tokens, row));
       }
     });
@@ -396,7 +382,7 @@ class CpuExperts final : public PackedExperts {
     call.following = step.following;
     layout_.w2.kernel(tokens).run(call);
     for (std::int64_t p = 0; !extras.bias.empty() && p < step.panels.count; ++p)
-      add_bias(bias_at(extras.bias, step.panels.panel[p] * kPanelRows), step.gate.count, call.out[p], call.out_stride);
+      add_bias(extras.bias_at(step.panels.panel[p] * kPanelRows), step.gate.count, call.out[p], call.out_stride);
   }
 
   static void add_bias(const float* bias, std::int64_t rows, float* values, std::int64_t stride) {
@@ -429,20 +415,8 @@ class CpuExperts final : public PackedExperts {
   std::vector<ExpertExtras> extras_;
 };
 
-// Zeros behind a bias, for the rows that fill its last panel up.
-std::vector<float> whole_panels(std::span<const float> bias) {
-  std::vector<float> whole(bias.begin(), bias.end());
-  whole.resize(static_cast<std::size_t>(ceil_div(narrow<std::int64_t>(bias.size()), kPanelRows) * kPanelRows));
-  return whole;
-}
-
-MatrixExtras matrix_extras(const CanonicalLinear& linear) {
-  const MatrixSpec& spec = linear.weight->spec();
-  return {columns_by_group(spec.g_idx), whole_panels(linear.bias), spec.global_scale, linear.input_scale};
-}
-
 ExpertExtras expert_extras(const CanonicalExperts::Expert& expert) {
-  ExpertExtras extras{matrix_extras(expert.gate), matrix_extras(expert.up), matrix_extras(expert.down)};
+  ExpertExtras extras{MatrixExtras::of(expert.gate), MatrixExtras::of(expert.up), MatrixExtras::of(expert.down)};
   if (fault(KernelFault::second_level_scale_dropped)) extras.down.scale = 1.0F;
   if (fault(KernelFault::w2_input_scale_of_w13)) extras.down.input_scale = expert.gate.input_scale;
   return extras;

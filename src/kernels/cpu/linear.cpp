@@ -24,16 +24,12 @@ namespace {
 
 class CpuLinear final : public PackedLinear {
  public:
-  CpuLinear(const Target& target, const PackedFormat& format, PageBuffer memory, std::vector<std::int32_t> order,
-            std::vector<float> bias, float global_scale, std::optional<float> input_scale,
+  CpuLinear(const Target& target, const PackedFormat& format, PageBuffer memory, MatrixExtras extras,
             std::unique_ptr<HeadTopK> top_k)
       : target_(target),
         format_(format),
         memory_(std::move(memory)),
-        order_(std::move(order)),
-        bias_(std::move(bias)),
-        global_scale_(global_scale),
-        input_scale_(input_scale),
+        extras_(std::move(extras)),
         top_k_(std::move(top_k)) {}
 
   [[nodiscard]] std::size_t bytes() const override { return format_.layout().bytes() + (top_k_ ? top_k_->bytes() : 0); }
@@ -86,7 +82,7 @@ class CpuLinear final : public PackedLinear {
   [[nodiscard]] bool reads_alike(const PackedLinear& other, std::int64_t tokens) const {
     const auto* const linear = dynamic_cast<const CpuLinear*>(&other);
     return linear != nullptr && activations_alike(linear->format_.of(tokens), format_.of(tokens)) &&
-           linear->input_scale_ == input_scale_ && linear->order_ == order_;
+           linear->extras_.input_scale == extras_.input_scale && linear->extras_.order == extras_.order;
   }
 
   // Of linears that read x alike, which is prepared once: each thread reads a part of all their panels.
@@ -151,7 +147,7 @@ class CpuLinear final : public PackedLinear {
                               BumpArena& arena) const {
     const auto [rows, scratch] = take_rows(format, tokens, pool.threads(), arena);
     pool.parallel_for(tokens, [&](std::int64_t t, int thread) {
-      make_activation_row(*target_.activations, format, order_, input_scale_, x + t * format.cols,
+      make_activation_row(*target_.activations, format, extras_, x + t * format.cols,
                           scratch.data() + thread * format.padded_cols(), rows.row(format, t));
     });
     return rows;
@@ -187,7 +183,7 @@ class CpuLinear final : public PackedLinear {
                    const std::byte* following, const TokenBlock& block, float* y) const {
     alignas(64) float out[kMaxPanels][kMaxTokens * kPanelRows];
     GemmArgs call = block.call(format);
-    for (std::int64_t p = 0; p < panels.count; ++p) call.add(panel_at(format, panels.panel[p]), global_scale_, out[p]);
+    for (std::int64_t p = 0; p < panels.count; ++p) call.add(panel_at(format, panels.panel[p]), extras_.scale, out[p]);
     for (std::int64_t p = 0; format_.interleaves(block.count) && p < next.count; ++p)
       call.next[call.next_count++] = panel_at(format, next.panel[p]);
     call.following = following;
@@ -201,29 +197,23 @@ class CpuLinear final : public PackedLinear {
   // One token's values of the panel whose first row is `first`.
   void store(std::int64_t rows, std::int64_t first, const float* from, float* y) const {
     const std::int64_t count = std::min(kPanelRows, rows - first);
-    if (bias_.empty()) {
-      std::copy(from, from + count, y + first);
-      return;
-    }
-    const float* const bias = bias_.data() + first;
-    for (std::int64_t r = 0; r < count; ++r) y[first + r] = from[r] + bias[r];
+    const float* const bias = extras_.bias_at(first);
+    for (std::int64_t r = 0; r < count; ++r) y[first + r] = bias == nullptr ? from[r] : from[r] + bias[r];
   }
 
   const Target& target_;
   PackedFormat format_;
   PageBuffer memory_;
-  std::vector<std::int32_t> order_;
-  std::vector<float> bias_;
-  float global_scale_;
-  std::optional<float> input_scale_;
+  MatrixExtras extras_;
   std::unique_ptr<HeadTopK> top_k_;
 };
 
 // Packs one matrix, in the plain format of its panels or in 12 bits.
 class LinearPacker {
  public:
-  LinearPacker(const MatrixSource& source, const PanelFormat& plain, const PackOptions& options)
-      : source_(source), plain_(plain), options_(options), order_(columns_by_group(source.spec().g_idx)) {}
+  LinearPacker(const MatrixSource& source, std::span<const std::int32_t> order, const PanelFormat& plain,
+               const PackOptions& options)
+      : source_(source), order_(order), plain_(plain), options_(options) {}
 
   // False: the matrix does not fit the 12-bit format.
   Result<bool> pack(const PanelFormat& format, PageBuffer& memory) const {
@@ -280,9 +270,9 @@ class LinearPacker {
   }
 
   const MatrixSource& source_;
+  const std::span<const std::int32_t> order_;
   const PanelFormat& plain_;
   const PackOptions& options_;
-  const std::vector<std::int32_t> order_;
 };
 
 // The copy of a head in 8 bits, where it has one; else null.
@@ -304,10 +294,10 @@ Result<std::unique_ptr<HeadTopK>> pack_head_copy(const Target& target, const Can
 
 Result<std::unique_ptr<PackedLinear>> pack_linear(const Target& target, Numerics numerics,
                                                   const CanonicalLinear& linear, const PackOptions& options) {
-  const MatrixSpec& spec = linear.weight->spec();
   MORACLE_ASSIGN(const PackedFormat plain, packed_format(linear, target, numerics));
   MORACLE_ASSIGN(auto top_k, pack_head_copy(target, linear, plain.layout(), options));
-  const LinearPacker packer(*linear.weight, plain.layout(), options);
+  MatrixExtras extras = MatrixExtras::of(linear);
+  const LinearPacker packer(*linear.weight, extras.order, plain.layout(), options);
   PackedFormat format = with_bf16x12(plain, target).value_or(plain);
   PageBuffer memory;
   MORACLE_ASSIGN(const bool fits, packer.pack(format.layout(), memory));
@@ -316,8 +306,7 @@ Result<std::unique_ptr<PackedLinear>> pack_linear(const Target& target, Numerics
     MORACLE_TRY(packer.pack(format.layout(), memory));
   }
   return std::unique_ptr<PackedLinear>(
-      std::make_unique<CpuLinear>(target, format, std::move(memory), columns_by_group(spec.g_idx), linear.bias,
-                                  spec.global_scale, linear.input_scale, std::move(top_k)));
+      std::make_unique<CpuLinear>(target, format, std::move(memory), std::move(extras), std::move(top_k)));
 }
 
 }  // namespace moracle::cpu

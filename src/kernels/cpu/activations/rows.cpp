@@ -144,8 +144,9 @@ void encode_own(const ActivationKernels& ops, const PanelFormat& format, const f
 
 }  // namespace
 
-void make_activation_row(const ActivationKernels& ops, const PanelFormat& format, std::span<const std::int32_t> order,
-                         std::optional<float> input_scale, const float* x, float* scratch, const ActivationRow& row) {
+void make_activation_row(const ActivationKernels& ops, const PanelFormat& format, const MatrixExtras& extras,
+                         const float* x, float* scratch, const ActivationRow& row) {
+  const std::vector<std::int32_t>& order = extras.order;
   const auto cols = static_cast<std::size_t>(format.cols);
   const auto padded = static_cast<std::size_t>(format.padded_cols());
   const std::size_t used = padded * (format.input == ActDtype::split_i16 ? 1 : format.input_bytes());
@@ -154,12 +155,12 @@ void make_activation_row(const ActivationKernels& ops, const PanelFormat& format
   for (std::size_t p = 0; p < order.size(); ++p) values[p] = x[order[p]];
   if (format.integer_input()) {
     const float* const ordered = order.empty() ? x : values;
-    return format.activation ? encode_published(ops, format, input_scale, ordered, row)
+    return format.activation ? encode_published(ops, format, extras.input_scale, ordered, row)
                              : encode_own(ops, format, ordered, row);
   }
   if (order.empty()) std::copy(x, x + cols, values);
   std::fill(values + cols, values + padded, 0.0F);
-  if (format.activation) quantize_row(ops, format, input_scale, values, row.scales);
+  if (format.activation) quantize_row(ops, format, extras.input_scale, values, row.scales);
   if (format.input == ActDtype::bf16) {
     auto* rounded = reinterpret_cast<std::uint16_t*>(row.x);
     ops.to_bf16(values, rounded, narrow<std::int64_t>(padded));

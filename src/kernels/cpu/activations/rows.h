@@ -20,10 +20,10 @@ struct ActivationRow {
 };
 
 // Prepares one activation row: reordered, zero-padded, quantized where the scheme says so, rounded to bf16 where the
-// kernel wants that, with the sum of each group where zero points are stored. `input_scale` is the static scale of the
-// scheme, if it has one; `scratch` holds padded_cols() f32.
-void make_activation_row(const ActivationKernels& ops, const PanelFormat& format, std::span<const std::int32_t> order,
-                         std::optional<float> input_scale, const float* x, float* scratch, const ActivationRow& row);
+// kernel wants that, with the sum of each group where zero points are stored. `extras`: of the matrix that it meets;
+// `scratch` holds padded_cols() f32.
+void make_activation_row(const ActivationKernels& ops, const PanelFormat& format, const MatrixExtras& extras,
+                         const float* x, float* scratch, const ActivationRow& row);
 
 // Storage for the rows of one matrix.
 struct ActivationRows {

@@ -95,6 +95,13 @@ bool matches(const KernelKey& key, WeightCode code, Serves serves, bool short_gr
 
 }  // namespace
 
+MatrixExtras MatrixExtras::of(const CanonicalLinear& linear) {
+  const MatrixSpec& spec = linear.weight->spec();
+  std::vector<float> bias = linear.bias;
+  bias.resize(static_cast<std::size_t>(ceil_div(std::ssize(bias), kPanelRows) * kPanelRows));
+  return {columns_by_group(spec.g_idx), std::move(bias), spec.global_scale, linear.input_scale};
+}
+
 bool PackedFormat::even_rows() const {
   return std::any_of(bands_, bands_ + band_count_, [](const Band& band) { return band.kernel->even_rows; });
 }

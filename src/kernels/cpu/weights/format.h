@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "base/result.h"
 #include "kernels/cpu/target.h"
@@ -62,6 +63,18 @@ struct PanelFormat : PanelShape {
   // whole lines may read, and an odd number of lines, so that the rows of a tile do not fall into one set of the
   // L1.
   [[nodiscard]] std::size_t input_stride() const;
+};
+
+// What a matrix has beside codes and their scales.
+struct MatrixExtras {
+  std::vector<std::int32_t> order;   // empty: columns in order
+  std::vector<float> bias;           // of whole panels; empty: none
+  float scale = 1.0F;                // second level
+  std::optional<float> input_scale;  // static, of activations
+
+  static MatrixExtras of(const CanonicalLinear& linear);
+  // Of the panel whose first row is `first`; null: none.
+  [[nodiscard]] const float* bias_at(std::int64_t first) const { return bias.empty() ? nullptr : bias.data() + first; }
 };
 
 // Whether matrices of these formats meet the same activation rows, order and static scales apart.
