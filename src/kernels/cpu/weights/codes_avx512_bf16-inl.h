@@ -9,6 +9,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/weights/codes_common-inl.h"
+#include "scheme/codes.h"
 
 namespace moracle::cpu::avx512 {
 
@@ -82,19 +83,7 @@ struct E4m3Table {
 consteval E4m3Table make_e4m3_table() {
   E4m3Table table{};
   for (int code = 0; code < 128; ++code) {
-    int exponent = code >> 3;
-    int mantissa = code & 7;
-    int bits = 0;
-    if (exponent > 0) {
-      bits = (exponent + 120) << 7 | mantissa << 4;
-    } else if (mantissa > 0) {  // m * 2^-9, normalized
-      exponent = 121;
-      while (mantissa < 8) {
-        mantissa <<= 1;
-        --exponent;
-      }
-      bits = exponent << 7 | (mantissa & 7) << 4;
-    }
+    const int bits = encode_bf16(decode_e4m3(static_cast<std::uint8_t>(code)));
     table.high[code] = static_cast<std::uint8_t>(bits >> 8);
     table.low[code] = static_cast<std::uint8_t>(bits & 0xFF);
   }
