@@ -91,29 +91,25 @@ void pack_tails(const PanelFormat& format, const PanelLines& lines, const Matrix
 
 // Lines of `rows` rows, from the first group on.
 LineArgs line_args(const PanelFormat& format, const PanelLines& lines, std::int64_t rows, std::byte* out) {
-  LineArgs args{};
-  args.code = format.code;
-  args.rows = rows;
-  args.columns = format.cols;
-  args.lines = lines.all;
-  args.out = out;
-  args.group_left = lines.group;
-  args.group_lines = lines.group;
-  args.group_tail = lines.tail;
-  return args;
+  return {.code = format.code,
+          .rows = rows,
+          .columns = format.cols,
+          .lines = lines.all,
+          .out = out,
+          .group_left = lines.group,
+          .group_lines = lines.group,
+          .group_tail = lines.tail};
 }
 
 // One panel out of `rows` rows of `panel` from `first_row` on.
 void pack_panel(const PanelFormat& format, const MatrixPanel& panel, std::int64_t first_row, std::int64_t rows,
                 std::byte* out) {
   const bool codes = quantized(format.code);
-  const std::int64_t width = codes ? 1 : 4;  // bytes of a column
-  const auto* from = codes ? reinterpret_cast<const std::byte*>(panel.codes.data())
-                           : reinterpret_cast<const std::byte*>(panel.values.data());
+  const auto all = codes ? std::as_bytes(std::span(panel.codes)) : std::as_bytes(std::span(panel.values));
   const PanelLines lines(format);
   LineArgs args = line_args(format, lines, rows, out);
-  args.from = from + first_row * format.cols * width;
-  args.stride = format.cols * width;
+  args.stride = format.cols * (codes ? 1 : 4);
+  args.from = all.data() + first_row * args.stride;
   static_cast<void>(kPacking.lines(args));  // whoever read them has checked them
   if (codes) pack_tails(format, lines, panel, first_row, rows, out);
 }
@@ -247,12 +243,13 @@ bool pack_raw_scales(const PanelRun& run, PackScratch& scratch) {
   // Words of scales that lie row by row are turned into lines, as words of codes are.
   const std::int64_t words = ceil_div(run.format.stored_groups() * width, kScaleBytes) * kScaleBytes / 4;
   scratch.scale_lines.resize(narrow<std::size_t>(words * kPanelRows * 4));
-  LineArgs turn{};
-  turn.code = WeightCode::f32;
-  turn.stride = scales->row_bytes;
-  turn.rows = kPanelRows;
-  turn.columns = turn.lines = turn.group_left = words;
-  turn.out = scratch.scale_lines.data();
+  LineArgs turn{.code = WeightCode::f32,
+                .stride = scales->row_bytes,
+                .rows = kPanelRows,
+                .columns = words,
+                .lines = words,
+                .out = scratch.scale_lines.data(),
+                .group_left = words};
   const PanelLines lines(run.format);
   bool usual = true;
   run.each([&](std::int64_t row, std::int64_t, std::byte* out) {

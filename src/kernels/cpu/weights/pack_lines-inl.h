@@ -179,12 +179,11 @@ bool with_words(WeightCode code, bool raw, std::uint8_t flip, const Use& use) {
 template <class V>
 class LinePlaces {
  public:
-  LinePlaces(std::byte* out, std::int64_t left, std::int64_t group_lines, std::int64_t group_tail)
-      : out_(out), left_(left), group_lines_(group_lines), group_tail_(group_tail) {}
+  explicit LinePlaces(const LineArgs& args) : args_(args), out_(args.out), left_(args.group_left) {}
   std::byte* next() {
     if (left_ == 0) {
-      left_ = group_lines_;
-      out_ += group_tail_;
+      left_ = args_.group_lines;
+      out_ += args_.group_tail;
     }
     --left_;
     std::byte* const line = out_;
@@ -193,10 +192,9 @@ class LinePlaces {
   }
 
  private:
+  const LineArgs& args_;
   std::byte* out_;
   std::int64_t left_;
-  std::int64_t group_lines_;
-  std::int64_t group_tail_;
 };
 
 // A vector of lines of all rows; of the last ones only `lines` are there.
@@ -222,7 +220,7 @@ template <class V, class Source>
 bool pack_rows_of(const LineArgs& args, std::int64_t bytes, Source source) {
   constexpr int kLanes = kWordLanes<V>;
   constexpr std::int64_t kTileBytes = Source::kVectors * V::kBytes;
-  LinePlaces<V> places(args.out, args.group_left, args.group_lines, args.group_tail);
+  LinePlaces<V> places(args);
   for (std::int64_t done = 0, at = 0; done < args.lines; done += kLanes, at += kTileBytes) {
     const std::int64_t lines = args.lines - done < kLanes ? args.lines - done : kLanes;
     std::byte* line[kLanes];
@@ -263,7 +261,7 @@ bool pack_words_of(const LineArgs& args, Source source) {
   constexpr std::int64_t kBlockLines = 16;
   alignas(V::kBytes) std::byte padding[kPackLineBytes];
   std::memset(padding, source.padding, sizeof padding);
-  LinePlaces<V> places(args.out, args.group_left, args.group_lines, args.group_tail);
+  LinePlaces<V> places(args);
   for (std::int64_t first = 0; first < args.lines; first += kBlockLines) {
     const std::int64_t lines = args.lines - first < kBlockLines ? args.lines - first : kBlockLines;
     std::byte* line[kBlockLines];

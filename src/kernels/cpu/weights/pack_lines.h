@@ -16,20 +16,20 @@ constexpr std::int64_t line_columns(WeightCode code) {
 }
 
 struct LineArgs {
-  WeightCode code;
-  const std::byte* from;  // of the first row and column: a byte a code, or f32 values of dense codes; all finite
-  std::int64_t stride;    // bytes from row to row; of word_lines, from the words of a line to those of the next
-  std::int64_t rows;      // those that are missing in the last panel become zeros
-  std::int64_t columns;   // what the last line has beyond them is code 0
-  std::int64_t lines;
-  std::byte* out;             // of the first line
-  std::int64_t group_left;    // lines that the first one's group still has
-  std::int64_t group_lines;   // after so many lines ...
-  std::int64_t group_tail;    // ... so many bytes are left out, for scales and zero points
-  std::int64_t panel_stride;  // of word_lines: bytes from panel to panel
+  WeightCode code{};
+  const std::byte* from = nullptr;  // of the first row and column: a byte a code, or f32 of dense codes; all finite
+  std::int64_t stride = 0;          // bytes from row to row; of word_lines, from a line's words to those of the next
+  std::int64_t rows = 0;            // those that are missing in the last panel become zeros
+  std::int64_t columns = 0;         // what the last line has beyond them is code 0
+  std::int64_t lines = 0;
+  std::byte* out = nullptr;       // of the first line
+  std::int64_t group_left = 0;    // lines that the first one's group still has
+  std::int64_t group_lines = 0;   // after so many lines ...
+  std::int64_t group_tail = 0;    // ... so many bytes are left out, for scales and zero points
+  std::int64_t panel_stride = 0;  // of word_lines: bytes from panel to panel
   // Elements have the code's own width, in whole words, lowest bits first (RawCodes), and are unchecked.
-  bool raw;
-  std::uint8_t flip;  // of `raw`: bits of a byte in which they differ from canonical codes
+  bool raw = false;
+  std::uint8_t flip = 0;  // of `raw`: bits of a byte in which they differ from canonical codes
 };
 
 // The packing of an architecture's targets. Where a function returns false, what it has written is useless.
