@@ -5,13 +5,14 @@
 #include <array>
 #include <cstddef>
 
+#include "base/generic/name_argument.h"
 #include "kernels/cards.h"
 #include "oracle/decide.h"
 
 namespace moracle {
 
 // The rows of a priority table: the cards of a family, then the others.
-template <cpu::NameArgument kFamily, std::size_t kOthers>
+template <NameArgument kFamily, std::size_t kOthers>
 constexpr auto behind_cpu_cards(const TableRow (&others)[kOthers]) {
   constexpr auto kOfFamily = [](const CpuCard& card) { return card.family == kFamily.view(); };
   constexpr auto kCount = static_cast<std::size_t>(std::count_if(kCpuCards.begin(), kCpuCards.end(), kOfFamily));

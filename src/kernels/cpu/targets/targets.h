@@ -2,9 +2,9 @@
 // whose line "Compiled on" has the compiler's flags; cards and rows of priority tables follow from the entry (cards.h).
 #pragma once
 
-#include <cstddef>
 #include <string_view>
 
+#include "base/generic/name_argument.h"
 #include "kernels/cpu/target.h"
 #include "oracle/card.h"
 
@@ -77,16 +77,6 @@ inline constexpr TargetFacts kTargets[] = {
      .fast_int8 = true},
 };
 
-// A name as an argument of templates.
-struct NameArgument {
-  char text[16] = {};
-  std::size_t size = 0;
-  explicit(false) consteval NameArgument(std::string_view name) {
-    for (const char c : name) text[size++] = c;
-  }
-  explicit(false) consteval NameArgument(const char* name) : NameArgument(std::string_view(name)) {}
-  [[nodiscard]] constexpr std::string_view view() const { return {text, size}; }
-};
 template <NameArgument kName>
 [[nodiscard]] const Target& target_named();
 
