@@ -298,7 +298,8 @@ Result<std::unique_ptr<PackedLinear>> pack_linear(const Target& target, Numerics
   MORACLE_ASSIGN(auto top_k, pack_head_copy(target, linear, plain.layout(), options));
   MatrixExtras extras = MatrixExtras::of(linear);
   const LinearPacker packer(*linear.weight, extras.order, plain.layout(), options);
-  PackedFormat format = with_bf16x12(plain, target).value_or(plain);
+  const Result<PackedFormat> narrow = packed_format(linear, target, numerics, true);
+  PackedFormat format = narrow.ok() ? *narrow : plain;
   PageBuffer memory;
   MORACLE_ASSIGN(const bool fits, packer.pack(format.layout(), memory));
   if (!fits) {

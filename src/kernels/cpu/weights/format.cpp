@@ -74,6 +74,7 @@ PanelFormat panel_format(const CanonicalLinear& linear, WeightCode code, const G
   format.panels = ceil_div(spec.rows, kPanelRows);
   const auto steps = static_cast<std::size_t>((format.groups - 1) * format.steps + format.last_steps);
   format.panel_bytes = steps * static_cast<std::size_t>(step_bytes(format.code));
+  if (format.code == WeightCode::bf16x12) format.panel_bytes += sizeof(Bf16x12Tail);
   if (has_scales) {
     const std::size_t group_tail =
         static_cast<std::size_t>(kPanelRows * (scale_bytes(format.scale) + (format.zeros ? 1 : 0)));
@@ -115,13 +116,15 @@ bool activations_alike(const PanelFormat& a, const PanelFormat& b) {
   return parts(a) == parts(b);
 }
 
-Result<PackedFormat> packed_format(const CanonicalLinear& linear, const Target& target, Numerics numerics) {
+Result<PackedFormat> packed_format(const CanonicalLinear& linear, const Target& target, Numerics numerics,
+                                   bool bf16_in_12_bits) {
   const MatrixSpec& spec = linear.weight->spec();
   const Error unknown{.code = "kernel.scheme",
                       .where = spec.name,
                       .wanted = "weights that " + std::string(target.name) + " serves",
                       .found = to_string(linear.scheme())};
-  const auto code = code_for(spec.key.element);
+  auto code = code_for(spec.key.element);
+  if (bf16_in_12_bits) code = code == WeightCode::bf16 ? std::optional(WeightCode::bf16x12) : std::nullopt;
   if (!code) return unknown;
   const bool short_groups = spec.key.granularity.kind == Granularity::Kind::group && spec.group_cols <= kShortGroup;
   PackedFormat format;
@@ -145,21 +148,6 @@ Result<PackedFormat> packed_format(const CanonicalLinear& linear, const Target& 
     format.forms_[format.form_count_++] = panel_format(linear, *code, *band.kernel);
   }
   return format;
-}
-
-std::optional<PackedFormat> with_bf16x12(const PackedFormat& format, const Target& target) {
-  if (format.layout().code != WeightCode::bf16) return std::nullopt;
-  PackedFormat packed = format;
-  packed.band_count_ = 0;
-  for (const GemmKernel& kernel : target.gemm) {
-    if (kernel.key.weight != WeightCode::bf16x12) continue;
-    packed.bands_[packed.band_count_++] = {.min_tokens = kernel.min_tokens, .kernel = &kernel, .form = 0};
-  }
-  if (packed.band_count_ == 0) return std::nullopt;
-  PanelFormat& layout = packed.forms_[0];
-  layout.code = WeightCode::bf16x12;
-  layout.panel_bytes = static_cast<std::size_t>(layout.last_steps * step_bytes(layout.code)) + sizeof(Bf16x12Tail);
-  return packed;
 }
 
 }  // namespace moracle::cpu

@@ -104,8 +104,7 @@ class PackedFormat {
     const GemmKernel* kernel = nullptr;
     std::size_t form = 0;
   };
-  friend Result<PackedFormat> packed_format(const CanonicalLinear&, const Target&, Numerics);
-  friend std::optional<PackedFormat> with_bf16x12(const PackedFormat&, const Target&);
+  friend Result<PackedFormat> packed_format(const CanonicalLinear&, const Target&, Numerics, bool);
 
   [[nodiscard]] const Band& band(std::int64_t tokens) const {
     std::size_t i = band_count_ - 1;
@@ -120,11 +119,9 @@ class PackedFormat {
   bool interleaved_ = false;
 };
 
-// Errors: "kernel.scheme" where the layout has no code for the matrix or the target no kernel; cards keep such matrices
-// away.
-Result<PackedFormat> packed_format(const CanonicalLinear& linear, const Target& target, Numerics numerics);
-
-// The format of the same matrix with its bf16 numbers in 12 bits (bf16x12-inl.h), where the target knows it.
-[[nodiscard]] std::optional<PackedFormat> with_bf16x12(const PackedFormat& format, const Target& target);
+// `bf16_in_12_bits`: as bf16x12-inl.h packs it. Errors: "kernel.scheme" where the layout has no code for the matrix or
+// the target no kernel; cards keep such matrices away.
+Result<PackedFormat> packed_format(const CanonicalLinear& linear, const Target& target, Numerics numerics,
+                                   bool bf16_in_12_bits = false);
 
 }  // namespace moracle::cpu
