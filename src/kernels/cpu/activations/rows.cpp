@@ -25,12 +25,11 @@ void sum_groups(const PanelFormat& format, const float* values, float* sums) {
 }
 
 // Largest magnitude; NaN and infinities are left out.
-float largest(const ActivationKernels& ops, std::span<const float> values, bool& finite) {
-  float most = ops.absolute_max(values.data(), narrow<std::int64_t>(values.size()));
-  finite = !std::isnan(most);
-  if (finite) return most;
+float magnitude(const ActivationKernels& ops, const float* values, std::int64_t count) {
+  float most = ops.absolute_max(values, count);
+  if (!std::isnan(most)) return most;
   most = 0.0F;
-  for (const float value : values) most = std::max(most, std::fabs(value));
+  for (std::int64_t i = 0; i < count; ++i) most = std::max(most, std::fabs(values[i]));
   return most;
 }
 
@@ -38,9 +37,8 @@ float largest(const ActivationKernels& ops, std::span<const float> values, bool&
 // whole vectors at a time. Values that are not finite go the scalar way.
 float quantize_values(const ActivationKernels& ops, const QuantKey& key, std::optional<float> input_scale,
                       std::span<float> values) {
-  bool finite = true;
-  const float most = largest(ops, values, finite);
-  if (!finite || key.element == Element::int8) return quantize_to_codes(key, input_scale, values);
+  const float most = ops.absolute_max(values.data(), narrow<std::int64_t>(values.size()));
+  if (std::isnan(most) || key.element == Element::int8) return quantize_to_codes(key, input_scale, values);
   const NumberRounding rounding = number_rounding(key, most, input_scale);
   ops.round_numbers({.values = values.data(),
                      .count = narrow<std::int64_t>(values.size()),
@@ -74,11 +72,6 @@ void quantize_row(const ActivationKernels& ops, const PanelFormat& format, std::
 float largest_code(const PanelFormat& format) {
   const bool own = !format.activation;  // published codes have 8 bits, whatever holds them
   return own && format.input != ActDtype::i8 ? static_cast<float>(kMaxWord) : 127.0F;
-}
-
-float magnitude(const ActivationKernels& ops, const float* values, std::int64_t count) {
-  bool finite = true;
-  return largest(ops, {values, static_cast<std::size_t>(count)}, finite);
 }
 
 // What a row has for groups of the weight from g on, as codes of `scale`.
