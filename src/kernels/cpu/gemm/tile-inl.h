@@ -16,7 +16,6 @@
 
 #include "kernels/cpu/gemm/prefetch-inl.h"
 #include "kernels/cpu/gemm/sums-inl.h"
-#include "kernels/cpu/gemm/tile_args.h"
 
 namespace moracle::cpu {
 
