@@ -118,11 +118,8 @@ struct AmxBf16 : Bf16Lines<V>, ScaledCode<WeightCode::bf16, 0> {
 // Multiplies bf16 pairs by f32 scales of their rows; the caller knows that the products are bf16 numbers.
 template <class V>
 inline __m512i scaled_pairs(__m512i pairs, typename V::Reg scale) {
-  const __m512i high_half = _mm512_set1_epi32(static_cast<int>(0xFFFF0000U));
-  const __m512 even = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)), scale);
-  const __m512 odd = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_and_si512(pairs, high_half)), scale);
-  return _mm512_ternarylogic_epi32(high_half, _mm512_castps_si512(odd),
-                                   _mm512_srli_epi32(_mm512_castps_si512(even), 16), 0xEA);
+  const auto words = reinterpret_cast<typename V::Words>(pairs);
+  return bf16_pairs<V>(column_of<V>(words, 0) * scale, column_of<V>(words, 1) * scale);
 }
 
 // E2M1 times 2^100, from whose exponents a scale is subtracted with saturation, so that zeros, which have no sign here,

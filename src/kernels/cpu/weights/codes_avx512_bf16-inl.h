@@ -54,6 +54,15 @@ using Bf16Int4 = Bf16Nibbles<V, WeightCode::int4, kInt4AsBf16>;
 template <class V>
 using Bf16E2m1 = Bf16Nibbles<V, WeightCode::e2m1, kE2m1AsBf16>;
 
+// The upper halves of two f32, which are bf16 numbers.
+template <class V>
+inline __m512i bf16_pairs(__m512 even, __m512 odd) {
+  const __m512i high_half = _mm512_set1_epi32(static_cast<int>(0xFFFF0000U));
+  // (high_half & odd) | (even >> 16)
+  return _mm512_ternarylogic_epi32(high_half, _mm512_castps_si512(odd),
+                                   _mm512_srli_epi32(_mm512_castps_si512(even), 16), 0xEA);
+}
+
 // int8: bytes are sign-extended, converted and narrowed to bf16 pairs; integers of 8 bits are exact on the way.
 template <class V>
 struct Bf16Int8 : ScaledCode<WeightCode::int8, 128> {
@@ -61,12 +70,9 @@ struct Bf16Int8 : ScaledCode<WeightCode::int8, 128> {
 
   // bf16 pair of bytes 2 and 3 of each lane.
   static __m512bh upper_pair(__m512i words) {
-    const __m512i high_half = _mm512_set1_epi32(static_cast<int>(0xFFFF0000U));
     const __m512 even = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, 8), 24));
     const __m512 odd = _mm512_cvtepi32_ps(_mm512_srai_epi32(words, 24));
-    // (high_half & odd) | (even >> 16)
-    return reinterpret_cast<__m512bh>(_mm512_ternarylogic_epi32(
-        high_half, _mm512_castps_si512(odd), _mm512_srli_epi32(_mm512_castps_si512(even), 16), 0xEA));
+    return reinterpret_cast<__m512bh>(bf16_pairs<V>(even, odd));
   }
 
   __m512bh weight(const std::byte* at, int k, int r) const {
