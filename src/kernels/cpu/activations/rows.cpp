@@ -188,14 +188,7 @@ void TokenBlock::add(const PanelFormat& format, const ActivationRow& row) {
 }
 
 GemmArgs TokenBlock::call(const PanelFormat& format) const {
-  GemmArgs args;
-  args.shape = format;
-  args.tokens = count;
-  args.x = x;
-  args.sums = sums;
-  args.input_scales = scales;
-  args.token_scale = token_scale;
-  return args;
+  return {.shape = format, .tokens = count, .x = x, .sums = sums, .input_scales = scales, .token_scale = token_scale};
 }
 
 }  // namespace moracle::cpu

@@ -468,7 +468,7 @@ template <class D>
 constexpr GemmKernel amx_row(std::uint16_t min_tokens, Serves serves = kAnyActivations, Groups groups = Groups::any) {
   GemmKernel row{
       .key = {D::kCode, D::kAct, serves, groups}, .min_tokens = min_tokens, .run = gemm_amx<D>, .even_rows = true};
-  if (D::kIntegers && D::Sums::kUnsigned) row.offset = static_cast<std::int32_t>(D::kOffset);
+  if constexpr (D::Sums::kUnsigned) row.offset = static_cast<std::int32_t>(D::kOffset);
   return row;
 }
 
