@@ -117,9 +117,6 @@ class CpuExperts final : public PackedExperts {
   }
 
  private:
-  [[nodiscard]] std::int64_t widest_row() const {
-    return std::max(layout_.w13.layout().padded_cols(), layout_.w2.layout().padded_cols());
-  }
   // None where every pair has its own prepared row, since these lie in order.
   [[nodiscard]] std::int64_t gather_rows(std::int64_t pairs) const {
     if (!layout_.w13.even_rows() || layout_.per_pair) return 0;
@@ -137,7 +134,7 @@ class CpuExperts final : public PackedExperts {
     work.h = arena.take<float>(pairs * static_cast<std::size_t>(layout_.w13.layout().padded_rows()));
     work.h_rows = InputRows::take(layout_.w2, pairs, arena);
     work.y = arena.take<float>(pairs * static_cast<std::size_t>(layout_.w2.layout().padded_rows()));
-    work.scratch_stride = widest_row();
+    work.scratch_stride = std::max(layout_.w13.layout().padded_cols(), layout_.w2.layout().padded_cols());
     work.scratch = arena.take<float>(static_cast<std::size_t>(threads * work.scratch_stride));
     work.gather_rows = gather_rows(tokens * top_k);
     work.gathered = arena.take<std::byte>(static_cast<std::size_t>(threads * work.gather_rows) *

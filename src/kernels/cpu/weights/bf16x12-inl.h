@@ -34,13 +34,6 @@ std::uint32_t bf16x12_base(const std::uint16_t* weights, std::int64_t steps) {
   return base;
 }
 
-// What puts the numbers of codes that begin at `base` back in their place: 4^(base - kBf16x12Pair).
-template <class V>
-float bf16x12_factor(std::uint32_t base) {
-  const int power = 2 * (static_cast<int>(base) - kBf16x12Pair);
-  return __builtin_bit_cast(float, static_cast<std::uint32_t>(127 + power) << 23U);
-}
-
 // As many rows as a vector has lanes, by 4 columns. Bytes in the order of the layout: of every 4 rows, those of the
 // first line before those of the second.
 template <class V>
@@ -89,7 +82,8 @@ template <class V>
 bool pack_bf16x12_on(const std::byte* plain, std::int64_t steps, std::byte* out) {
   const std::uint32_t base = bf16x12_base<V>(reinterpret_cast<const std::uint16_t*>(plain), steps);
   Bf16x12Tail tail = {};
-  tail.factor = bf16x12_factor<V>(base);
+  const int power = 2 * (static_cast<int>(base) - kBf16x12Pair);  // of two, that codes lack
+  tail.factor = __builtin_bit_cast(float, static_cast<std::uint32_t>(127 + power) << 23U);
   for (std::int64_t column = 0; column < steps * kStepColumns; column += kStepColumns) {
     for (std::int64_t row = 0; row < kPanelRows; row += kWordLanes<V>) {
       const std::byte* const line = plain + row * 4;
