@@ -12,13 +12,6 @@
 
 namespace moracle::cpu {
 
-// Out of line where totals lie in memory: among the sums of a tile the registers for it would be missed elsewhere.
-template <class V, int T, int R>
-[[gnu::noinline]] void change_scale_in_memory(typename V::Reg (&total)[T][R], const float* const* scales,
-                                              std::int64_t index) {
-  change_scale<V>(total, scales, index);
-}
-
 // T tokens times registers [first, first + Rows) of each of P panels. OneBlock: no group has more steps than a block.
 // Steps: of every block, or 0 where they differ.
 template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool OneBlock, int Steps>
@@ -50,9 +43,7 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
     if constexpr (Scaling == ActScaling::running) {
       if (--left_of_scale == 0) {
         left_of_scale = args.shape.scale_groups;
-        ++input_scale;
-        if constexpr (kTotalsWait) change_scale_in_memory<V>(total, args.input_scales, input_scale);
-        if constexpr (!kTotalsWait) change_scale<V>(total, args.input_scales, input_scale);
+        change_scale<V>(total, args.input_scales, ++input_scale);
       }
     }
     if constexpr (kTotalsWait) __asm__ volatile("" : : "r"(&total) : "memory");
