@@ -79,6 +79,7 @@ struct ExpertsInput {
 struct StageBytes {
   std::size_t device = 0;
   std::size_t pinned = 0;
+  std::size_t kept = 0;  // on the device from call to call, once for all packs
 };
 
 // The routed experts of one layer in a kernel's own layout, in the memory of one device.
@@ -91,6 +92,8 @@ class PackedExperts {
   [[nodiscard]] virtual std::span<const std::byte> expert(std::int64_t /*index*/) const { return {}; }
   // Enough for any call of at most `tokens` tokens; of the host, on a pool of `threads`.
   [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, std::int64_t top_k, int threads) const = 0;
+  // What its kernels keep on the device from call to call, one memory for all packs.
+  [[nodiscard]] virtual std::size_t kept_bytes() const { return 0; }
   // Of experts whose calls pass through another device's stage: what it takes for such calls, and making that room.
   // Errors: "device.memory".
   [[nodiscard]] virtual StageBytes stage_bytes(std::int64_t /*tokens*/, std::int64_t /*top_k*/) const { return {}; }

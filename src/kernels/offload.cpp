@@ -47,7 +47,9 @@ class OffloadedExperts final : public PackedExperts {
     BumpArena counting = BumpArena::counting();
     const ExpertsPassage passage(counting, tokens, top_k, hidden_);
     const std::size_t ends = counting.used();
-    return {.device = ends + experts_->workspace_bytes(tokens, top_k, 0) + BumpArena::kAlignment, .pinned = ends};
+    return {.device = ends + experts_->workspace_bytes(tokens, top_k, 0) + BumpArena::kAlignment,
+            .pinned = ends,
+            .kept = experts_->kept_bytes()};
   }
 
   Result<> reserve(std::int64_t tokens, std::int64_t top_k) const override {

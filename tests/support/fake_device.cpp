@@ -1,5 +1,6 @@
 #include "support/fake_device.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -51,6 +52,7 @@ struct FakeDevice::Calls {
     if (bytes > fake.most_bytes - fake.live_bytes_) return kDeviceOutOfMemory;
     const int error = take(fake, bytes, out);
     if (error == 0) fake.live_bytes_ += bytes;
+    fake.peak_bytes_ = std::max(fake.peak_bytes_, fake.live_bytes_);
     return error;
   }
   static int release(void* self, int, void* memory) {

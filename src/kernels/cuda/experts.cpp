@@ -70,6 +70,9 @@ class Experts final : public PackedExperts {
   [[nodiscard]] std::span<const std::byte> expert(std::int64_t index) const override {
     return {weights_.data() + static_cast<std::uint64_t>(index) * args_.pack.expert_bytes, args_.pack.expert_bytes};
   }
+  [[nodiscard]] std::size_t kept_bytes() const override {
+    return args_.pack.records != RecordKind::none ? kDecodeStateBytes : 0;
+  }
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, std::int64_t top_k, int) const override {
     BumpArena counting = BumpArena::counting();
     ExpertsArgs args = args_;

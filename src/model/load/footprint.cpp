@@ -338,7 +338,7 @@ Result<Footprint> footprint(const LoadPlan& plan, const FootprintOptions& option
     if (card != nullptr && card->device != DeviceKind::cpu) result.on_device.weights += layer.experts.bytes;
   }
   const StageBytes stage = transformer.stage_bytes(result.batch_tokens);
-  result.on_device.workspace = stage.device;
+  result.on_device.workspace = stage.device + stage.kept;
   result.workspace += stage.pinned;
   return result;
 }

@@ -136,7 +136,9 @@ StageBytes Transformer::stage_bytes(std::int64_t tokens) const {
   StageBytes most;
   for (const TransformerLayer& layer : parts_.layers) {
     const StageBytes bytes = layer.feed_forward->stage_bytes(tokens);
-    most = {.device = std::max(most.device, bytes.device), .pinned = std::max(most.pinned, bytes.pinned)};
+    most = {.device = std::max(most.device, bytes.device),
+            .pinned = std::max(most.pinned, bytes.pinned),
+            .kept = std::max(most.kept, bytes.kept)};
   }
   return most;
 }
