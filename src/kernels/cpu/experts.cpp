@@ -194,16 +194,18 @@ class CpuExperts final : public PackedExperts {
     const std::int64_t rows = per_pair ? narrow<std::int64_t>(work.schedule.pairs.size()) : input.tokens;
     context.pool().parallel_for(rows, [&](std::int64_t row, int thread) {
       std::int64_t token = row;
+      std::size_t only = PackedFormat::kMaxForms;     // the form, where it follows from the pair
       const ExpertExtras* extras = &extras_.front();  // without per_pair all experts prepare alike
       if (per_pair) {
         const auto pair = static_cast<std::size_t>(work.schedule.pairs[static_cast<std::size_t>(row)]);
         token = narrow<std::int64_t>(pair) / input.top_k;
         extras = &extras_[static_cast<std::size_t>(input.ids[pair])];
+        only = layout_.w13.form_of(tokens_of(work, input.ids[pair]));
       }
       const float* x = input.x.f32() + token * layout_.hidden;
       float* scratch = work.scratch.data() + thread * work.scratch_stride;
       for (std::size_t i = 0; i < layout_.w13.forms(); ++i) {
-        if (!used[i]) continue;
+        if (only < PackedFormat::kMaxForms ? only != i : !used[i]) continue;
         const PanelFormat& format = layout_.w13.form(i);
         make_activation_row(kernels_, format, extras->gate, x, scratch, work.x.of[i].row(format, row));
         if (layout_.own_up)
