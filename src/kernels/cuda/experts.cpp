@@ -54,6 +54,11 @@ std::int32_t planes_of(const CanonicalExperts& experts, const PackForm& form, bo
   return alike ? 1 : 2;
 }
 
+// Kernels that stream keep the state of their decoding pass on the device.
+constexpr std::size_t kept_bytes_of(RecordKind records) {
+  return records != RecordKind::none ? kDecodeStateBytes : 0;
+}
+
 class Experts final : public PackedExperts {
  public:
   Experts(std::shared_ptr<Device> device, const ExpertsArgs& args, std::string_view kernel)
@@ -70,9 +75,7 @@ class Experts final : public PackedExperts {
   [[nodiscard]] std::span<const std::byte> expert(std::int64_t index) const override {
     return {weights_.data() + static_cast<std::uint64_t>(index) * args_.pack.expert_bytes, args_.pack.expert_bytes};
   }
-  [[nodiscard]] std::size_t kept_bytes() const override {
-    return args_.pack.records != RecordKind::none ? kDecodeStateBytes : 0;
-  }
+  [[nodiscard]] std::size_t kept_bytes() const override { return kept_bytes_of(args_.pack.records); }
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, std::int64_t top_k, int) const override {
     BumpArena counting = BumpArena::counting();
     ExpertsArgs args = args_;
@@ -226,8 +229,8 @@ Result<std::unique_ptr<PackedExperts>> pack(const CanonicalExperts& experts, con
   const std::string_view kernel = kernel_name(layout.form.code);
   if (options.layout_only) return std::unique_ptr<PackedExperts>(std::make_unique<Experts>(nullptr, args, kernel));
   MORACLE_ASSIGN(std::shared_ptr<Device> device, device_of(options.device));
-  if (layout.records != RecordKind::none) {
-    MORACLE_ASSIGN(args.state, device->kernel_state(kDecodeStateBytes));
+  if (const std::size_t kept = kept_bytes_of(layout.records); kept > 0) {
+    MORACLE_ASSIGN(args.state, device->kernel_state(kept));
   }
   auto packed = std::make_unique<Experts>(device, args, kernel);
   const auto write = [&](std::int64_t e, std::span<std::byte> block) -> Result<> {
