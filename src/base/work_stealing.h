@@ -1,5 +1,5 @@
 // How a range is shared between threads: each works on its own part in order, so that memory is read in few and long
-// runs, and who is done takes half of what another has left.
+// runs, and a thread without work steals half of what another has left.
 #pragma once
 
 #include <algorithm>

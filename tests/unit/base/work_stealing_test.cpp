@@ -1,5 +1,5 @@
 // Sharing a range: everything is done once, no range is longer than it may be, each thread reads its own part
-// in order, and who is done takes from who is not.
+// in order, and a thread without work steals.
 #include <gtest/gtest.h>
 
 #include <algorithm>
