@@ -1,13 +1,11 @@
 // The experts pass of few tokens in one launch: weights are streamed once, in order, by every multiprocessor.
 //
 //   phase 1  item = (unit, tile of 8 gate and 8 up rows), all columns. Items are dealt evenly and in order to the
-//   blocks.
-//            A group of warps takes an item; each warp holds its columns of the tokens' inputs in registers. The
-//            activation warp adds the warps' sums in their order and stores the hidden rows.
+//            blocks. A group of warps takes an item; each warp holds its columns of the tokens' inputs in registers.
+//            Activation warps add the warps' sums in their order and store the hidden rows.
 //   phase 2  a block owns tiles of 16 output rows for all units, so that the weighted sum over a token's choices is
-//   made
-//            in one place and in one order: no atomics, the same bits each time. Of the tiles left over where blocks
-//            have no whole one, two blocks halve the units.
+//            made in one place and in one order: no atomics, the same bits each time. Of the tiles left over where
+//            blocks have no whole one, two blocks halve the units.
 //
 // Warp 0 produces: it copies records into a ring, through the change of phase, since weights wait for nothing. Hidden
 // rows are their own flags: a 16-byte word of all ones means "not there yet". So the grid has no barrier, but all
@@ -15,8 +13,8 @@
 // launch writes one of two buffers of rows, and fills what the launch before wrote in the other with ones again.
 //
 // Quantized activations are numbers of codes in bf16. Under a stored scale they are made where inputs are loaded and
-// hidden rows are stored. Else the activation warp of one block makes a row's scales and numbers, for all blocks: of
-// inputs before its items, of hidden rows, which then travel in f32, behind them.
+// hidden rows are stored. Else one warp makes a row's scales and numbers, for all blocks: an activation warp those of
+// inputs, before its items; any warp those of hidden rows, which travel in f32, between the phases.
 #pragma once
 
 #include "kernels/cuda/decode/codes.cuh"
@@ -51,9 +49,8 @@ class DecodeBlock {
       : args_(args), rest_(*reinterpret_cast<Rest*>(memory)) {}
 
   __device__ __forceinline__ void run() {
-    HeldInputs<Plan, Up> x;
     OwnPairs<Plan> own;
-    begin(own, x);
+    begin(own);
     if (warp_id() == 0) {
       if (lane() == 0) produce();
       return;
@@ -62,28 +59,29 @@ class DecodeBlock {
     own.list(rest_);
     sync_threads<1>(Plan::kThreads - 32);
     if (warp_id() <= Plan::kWarps) {
-      gate_up(x);
+      gate_up();
     } else {
       if constexpr (Rows::kMeasured) quantize_inputs();
       clear_other_rows();
       activate();
-      if (block() == 0 && lane() == 0) advance();
+      if (block() == 0 && activator() == 0 && lane() == 0) advance();
     }
     sync_threads<3>(Plan::kThreads - 32);  // the sums' memory changes hands
+    if constexpr (Rows::kMeasured) quantize_hidden();
     if (segments() > 0 && warp_id() <= Plan::kDownWarps) down();
-    if (Rows::kMeasured && warp_id() > Plan::kWarps) quantize_hidden();
   }
 
  private:
   // Registers are short: what is cheap is computed where it is needed.
-  [[nodiscard]] static __device__ __forceinline__ int block() { return static_cast<int>(blockIdx.x); }
+  [[nodiscard]] static __device__ __forceinline__ int block() { return made_here(static_cast<int>(blockIdx.x)); }
   [[nodiscard]] static __device__ __forceinline__ int warp_id() { return static_cast<int>(threadIdx.x) / 32; }
-  [[nodiscard]] static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  [[nodiscard]] static __device__ __forceinline__ int lane() { return made_here(static_cast<int>(threadIdx.x)) % 32; }
   [[nodiscard]] static __device__ __forceinline__ int blocks() { return static_cast<int>(gridDim.x); }
-  // What is made of a number is made where this stands: kept from before it would take registers that are short.
-  [[nodiscard]] static __device__ __forceinline__ int made_here(int number) {
-    if (Plan::kSparing) asm volatile("" : "+r"(number));
-    return number;
+  [[nodiscard]] static __device__ __forceinline__ int activator() { return warp_id() - Plan::kWarps - 1; }
+  [[nodiscard]] static __device__ __forceinline__ int made_here(int number) { return Plan::made_here(number); }
+  // Number of the warp, the producer left out.
+  [[nodiscard]] static __device__ __forceinline__ int consumer() {
+    return made_here(static_cast<int>(threadIdx.x)) / 32 - 1;
   }
   // Of a tile's upper half; also the column whose inputs the lane holds.
   [[nodiscard]] static __device__ __forceinline__ int row() { return lane() / 4; }
@@ -95,17 +93,13 @@ class DecodeBlock {
   [[nodiscard]] __device__ __forceinline__ std::uint32_t full() const { return shared_address(rest_.full); }
   [[nodiscard]] __device__ __forceinline__ std::uint32_t empty() const { return shared_address(rest_.empty); }
   [[nodiscard]] __device__ __forceinline__ int first_item(int block) const {
-    const auto all = static_cast<unsigned>(rest_.unit_count * Plan::kUpTiles);
-    return static_cast<int>(static_cast<unsigned>(block) * all / static_cast<unsigned>(blocks()));
+    return static_cast<int>(
+        __umulhi(static_cast<unsigned>(block * rest_.unit_count * Plan::kUpTiles), args_.deal.inverse));
   }
   [[nodiscard]] __device__ __forceinline__ int items() const { return first_item(block() + 1) - first_item(block()); }
-  // Output tiles of the block alone, blocks that share one of the tiles left over, and the block's tiles in all.
-  [[nodiscard]] static __device__ __forceinline__ int whole_tiles() { return Plan::kDownTiles / made_here(blocks()); }
-  [[nodiscard]] static __device__ __forceinline__ int shares() {
-    return whole_tiles() > 0 && Plan::kDownTiles % blocks() * 2 <= blocks() ? 2 : 1;
-  }
-  [[nodiscard]] static __device__ __forceinline__ int segments() {
-    return whole_tiles() + (block() < Plan::kDownTiles % blocks() * shares() ? 1 : 0);
+  // The block's output tiles.
+  [[nodiscard]] __device__ __forceinline__ int segments() const {
+    return args_.deal.whole + (block() < args_.deal.takers ? 1 : 0);
   }
 
   struct Place {
@@ -137,23 +131,26 @@ class DecodeBlock {
     return shared_address(rest_.sums_empty) + 8 * static_cast<std::uint32_t>(i);
   }
   [[nodiscard]] __device__ __forceinline__ DownSegment segment(int i) const {
+    const TileDeal& deal = args_.deal;
     const int units = rest_.unit_count;
-    if (i < whole_tiles()) return {block() + i * blocks(), 0, units, false};
-    const int share = block() % shares();
-    return {whole_tiles() * made_here(blocks()) + block() / shares(), share * units / shares(),
-            (share + 1) * units / shares(), shares() == 2};
+    if (i < deal.whole) return {block() + i * blocks(), 0, units, false};
+    const int share = block() & deal.halved;
+    return {deal.whole * blocks() + (block() >> deal.halved), share * units >> deal.halved,
+            (share + 1) * units >> deal.halved, deal.halved == 1};
   }
   // The place in the pairs of the token whose inputs this lane holds; columns without a token repeat the first.
   [[nodiscard]] __device__ __forceinline__ int own_column(const DecodeUnit& unit) const {
     return unit.first + (row() < unit.tokens ? row() : 0);
   }
 
-  // Barriers and routing. With one token its inputs are loaded meanwhile.
-  __device__ __forceinline__ void begin(OwnPairs<Plan>& own, HeldInputs<Plan, Up>& x) {
+  // Barriers and routing.
+  __device__ __forceinline__ void begin(OwnPairs<Plan>& own) {
     const int tid = static_cast<int>(threadIdx.x);
+    std::uint32_t launch = 0;
+    std::uint32_t used = 0;
     if (tid == 0) {
-      rest_.launch = ~*static_cast<volatile std::uint32_t*>(args_.header);
-      rest_.used = ~*static_cast<volatile std::uint32_t*>(args_.header + 1);
+      launch = *static_cast<volatile std::uint32_t*>(args_.header);
+      used = *static_cast<volatile std::uint32_t*>(args_.header + 1);
       rest_.hidden_ready = 0;
       rest_.repeats = 0;
     }
@@ -162,22 +159,24 @@ class DecodeBlock {
     const int line = block() + tid * blocks();
     if (line < args_.tokens * (Plan::kHidden / 32))
       asm volatile("prefetch.global.L2 [%0];" ::"l"(args_.x + static_cast<std::int64_t>(line) * 32));
-    if (Plan::kInput == InputKind::bf16 && args_.tokens == 1 && warp_id() > 0 && warp_id() <= Plan::kWarps)
-      load_x(x, 0, 1.0F);
     if (lane() == 0) {
 #pragma unroll 1
-      for (int i = warp_id(); i < kSlots + Plan::kReductions; i += Plan::kWarps + 2) {
+      for (int i = warp_id(); i < kSlots + Plan::kReductions; i += Plan::kThreads / 32) {
         const bool ring = i < kSlots;
         init_barrier(ring ? full() + 8 * i : sums_full(i - kSlots), ring ? 1 : Up::kWarps);
         init_barrier(ring ? empty() + 8 * i : sums_empty(i - kSlots), ring ? 2 : 1);
       }
       publish_barriers();
     }
-    for (int i = tid; i < 2 * args_.experts; i += Plan::kThreads) rest_.marks[i / 2][i % 2] = 0;
+    clear_marks(rest_);
     __syncthreads();
     if (own.mark(args_, rest_.marks)) atomicOr(&rest_.repeats, 1);
+    if (tid == 0) {
+      rest_.launch = ~launch;
+      rest_.used = ~used;
+    }
     __syncthreads();
-    if (warp_id() == 0) scan_experts(args_.experts, rest_);
+    scan_experts<Plan>(rest_);
     // This block needs the header no more.
     if (tid == 32) atomicSub(args_.header + 2, 1U);
     __syncthreads();
@@ -186,10 +185,11 @@ class DecodeBlock {
   // The records of all items, then of all segments.
   __device__ __forceinline__ void produce() {
     Ring ring{.block = *this};
+    const int count = items();
     int unit = first_item(block()) / Plan::kUpTiles;
     int tile = first_item(block()) - unit * Plan::kUpTiles;
 #pragma unroll 1
-    for (int item = 0; item < items(); ++item) {
+    for (int item = 0; item < count; ++item) {
       const std::uint8_t* const from = args_.weights + DecodeUnit(rest_.units[unit]).expert * args_.expert_bytes +
                                        static_cast<std::uint64_t>(tile) * Up::kTileBytes;
 #pragma unroll 1
@@ -252,11 +252,11 @@ class DecodeBlock {
 
   // This lane's words of a token's inputs in the columns of its warp.
   __device__ __forceinline__ void load_x(HeldInputs<Plan, Up>& x, int token, float inverse) const {
-    const int warp = (warp_id() - 1) % Up::kWarps;
+    const int warp = consumer() % Up::kWarps;
     x.load(args_.x + static_cast<std::int64_t>(token) * Plan::kHidden + Up::first_column(warp) + part() * 8, warp,
            inverse);
   }
-  // Inputs of a unit's tokens. One token's in bf16 are there from the beginning.
+  // Inputs of a unit's tokens.
   __device__ __forceinline__ void take_inputs(HeldInputs<Plan, Up>& x, const DecodeUnit& unit) const {
     const int token = token_of(rest_.pairs[own_column(unit)]);
     if constexpr (Rows::kMeasured) {
@@ -267,7 +267,7 @@ class DecodeBlock {
     } else if constexpr (Rows::kStored) {
       x.scale = stored_scale(unit.expert, args_.up_scale);
       load_x(x, token, 1.0F / x.scale);
-    } else if (args_.tokens > 1) {
+    } else {
       load_x(x, token, 1.0F);
     }
     __syncwarp();
@@ -277,10 +277,10 @@ class DecodeBlock {
   static constexpr int batch(int held) { return Plan::kWarps > 12 ? 1 : Plan::kWarps > 8 ? 2 : (held + 1) / 2; }
 
   // Phase 1 of a consumer: items group, group + groups, ... of the block.
-  __device__ __forceinline__ void gate_up(HeldInputs<Plan, Up>& x) {
+  __device__ __forceinline__ void gate_up() {
     const int group = (warp_id() - 1) / Up::kWarps;
-    const int warp = (warp_id() - 1) % Up::kWarps;
     if (group >= Plan::kUpGroups) return;
+    HeldInputs<Plan, Up> x;
     int current = -1;
 #pragma unroll 1
     for (int item = group; item < items(); item += Plan::kUpGroups) {
@@ -289,6 +289,7 @@ class DecodeBlock {
         current = unit;
         take_inputs(x, DecodeUnit(rest_.units[unit]));
       }
+      const int warp = consumer() % Up::kWarps;
       float sums[4] = {};
       const Place at = place(static_cast<std::uint32_t>(item * Up::kRecords + warp / 2));
       wait_together(full() + 8 * at.slot, at.phase);
@@ -303,30 +304,31 @@ class DecodeBlock {
     }
   }
 
-  // The activation warp: sums of an item's warps in their order, the gate, hidden rows as phase 2 or quantize_hidden
-  // takes them.
+  // An activation warp, of every kActivators-th item: sums of its warps in their order, the gate, hidden rows as phase
+  // 2 or quantize_hidden takes them.
   __device__ __forceinline__ void activate() {
     constexpr int kWords = Rows::kMeasured ? 2 : 1;  // of a token
-    int unit = first_item(block()) / Plan::kUpTiles;
-    int tile = first_item(block()) - unit * Plan::kUpTiles;
-    int sums_at = 0;
-    std::uint32_t sums_phase = 0;
+    const int count = items();
+    const int begin = first_item(block());
     float inverse = 1.0F;
+    int scaled = -1;  // unit whose scale that inverts
 #pragma unroll 1
-    for (int item = 0; item < items(); ++item) {
+    for (int item = activator(); item < count; item += Plan::kActivators) {
+      const int unit = (begin + item) / Plan::kUpTiles;
+      const int tile = (begin + item) % Plan::kUpTiles;
+      const int sums_at = static_cast<int>(static_cast<unsigned>(item) % Plan::kReductions);
       const DecodeUnit tokens(rest_.units[unit]);
       const int column = lane() / kWords;
       const int pair = column < tokens.tokens ? pair_of(rest_.pairs[tokens.first + column]) : 0;
-      if (Rows::kStored && (item == 0 || tile == 0)) inverse = 1.0F / stored_scale(tokens.expert, args_.down_scale);
-      wait_together(sums_full(sums_at), sums_phase);
+      if (Rows::kStored && unit != scaled) {
+        inverse = 1.0F / stored_scale(tokens.expert, args_.down_scale);
+        scaled = unit;
+      }
+      wait_together(sums_full(sums_at), static_cast<unsigned>(item) / Plan::kReductions & 1U);
       float4 sums[Up::kWarps];
 #pragma unroll
       for (int i = 0; i < Up::kWarps; ++i) sums[i] = rest_.sums.gate_up[sums_at][i][lane()];
       arrive_warp(sums_empty(sums_at), lane());
-      if (++sums_at == Plan::kReductions) {
-        sums_at = 0;
-        sums_phase ^= 1U;
-      }
 #pragma unroll
       for (int i = 1; i < Up::kWarps; ++i) {
         sums[0].x += sums[i].x;
@@ -336,7 +338,7 @@ class DecodeBlock {
       }
       const float first = gated_by_sigmoid(args_.gate, sums[0].x, sums[0].z);
       const float second = gated_by_sigmoid(args_.gate, sums[0].y, sums[0].w);
-      auto& of_tokens = rest_.transposed;
+      auto& of_tokens = rest_.transposed[activator()];
       if constexpr (Rows::kMeasured) {
         of_tokens[2 * part()][row()] = first;
         of_tokens[2 * part() + 1][row()] = second;
@@ -352,10 +354,6 @@ class DecodeBlock {
         store_whole(to + word, reinterpret_cast<const uint4*>(of_tokens[column])[word]);
       }
       __syncwarp();
-      if (++tile == Plan::kUpTiles) {
-        tile = 0;
-        ++unit;
-      }
     }
   }
 
@@ -363,8 +361,9 @@ class DecodeBlock {
   __device__ __forceinline__ void clear_other_rows() const {
     if (rest_.unit_count == 0) return;
     uint4* const words = args_.rows + ((rest_.launch & 1U) ^ 1U) * args_.rows_buffer;
-    for (std::uint32_t i = static_cast<std::uint32_t>(block() * 32 + lane()); i < rest_.used;
-         i += static_cast<std::uint32_t>(blocks() * 32))
+    constexpr int kLanes = Plan::kActivators * 32;
+    for (std::uint32_t i = static_cast<std::uint32_t>(block() * kLanes + activator() * 32 + lane()); i < rest_.used;
+         i += static_cast<std::uint32_t>(blocks() * kLanes))
       words[i] = make_uint4(kOnes, kOnes, kOnes, kOnes);
   }
   // The header for the next launch, once every block has read it.
@@ -382,7 +381,7 @@ class DecodeBlock {
   __device__ __forceinline__ void quantize_inputs() const {
     if (rest_.unit_count == 0) return;
 #pragma unroll 1
-    for (int token = block(); token < args_.tokens; token += blocks()) {
+    for (int token = block() + activator() * blocks(); token < args_.tokens; token += Plan::kActivators * blocks()) {
       const float* const from = args_.x + static_cast<std::int64_t>(token) * Plan::kHidden;
       cuda::quantize_row<Plan, Plan::kHidden, false>(from, input_row(token));
     }
@@ -391,7 +390,8 @@ class DecodeBlock {
     if (rest_.unit_count == 0) return;
     const DecodeUnit last(rest_.units[rest_.unit_count - 1]);
 #pragma unroll 1
-    for (int i = block(); i < last.first + last.tokens; i += blocks()) {
+    for (int i = block() + consumer() * blocks(); i < last.first + last.tokens;
+         i += (Plan::kThreads / 32 - 1) * blocks()) {
       const int pair = pair_of(rest_.pairs[i]);
       const auto* const from = reinterpret_cast<const float*>(whole_row(pair));
       cuda::quantize_row<Plan, Plan::kIntermediate, true>(from, hidden_row(pair));
@@ -400,23 +400,22 @@ class DecodeBlock {
 
   // Phase 2 of a consumer: units group, group + groups, ... of each segment.
   __device__ __forceinline__ void down() {
-    const int group = (warp_id() - 1) / Down::kWarps;
-    const int warp = (warp_id() - 1) % Down::kWarps;
-    int before = items() * Up::kRecords;  // records
     HeldInputs<Plan, Down> h;
 #pragma unroll 1
     for (int s = 0; s < segments(); ++s) {
       float2* const own = rest_.sums.down[warp_id() - 1];
-      int u = segment(s).begin + group;
+      int u = segment(s).begin + consumer() / Down::kWarps;
       const int end = segment(s).end;
-      int record = before + group * Down::kRecords + warp / 2;
-      if (u < end) h.load(hidden_of(u), warp);
+      // Two warps a record; all segments before have all units.
+      int record = items() * Up::kRecords + s * rest_.unit_count * Down::kRecords + consumer() / 2;
+      if (u < end) h.load(hidden_of(u), consumer() % Down::kWarps);
 #pragma unroll 1
       for (int i = lane(); i < args_.tokens * 8; i += 32) own[i] = make_float2(0.0F, 0.0F);
       __syncwarp();
 #pragma unroll 1
       for (; u < end; u += Plan::kDownGroups) {
         if constexpr (Rows::kStored) h.scale = stored_scale(DecodeUnit(rest_.units[u]).expert, args_.down_scale);
+        const int warp = consumer() % Down::kWarps;
         h.wait(hidden_of(u), warp);
         *static_cast<volatile std::int32_t*>(&rest_.hidden_ready) = 1;
         h.find_starts();
@@ -433,7 +432,6 @@ class DecodeBlock {
         add_weighted(own, unit, 2 * part() + 1, sums[1], sums[3]);
         record += Plan::kDownGroups * Down::kRecords;
       }
-      before += (end - segment(s).begin) * Down::kRecords;
       sync_threads<2>(Plan::kDownWarps * 32);
       store_tile(segment(s));
       if (s + 1 < segments()) sync_threads<2>(Plan::kDownWarps * 32);
@@ -515,7 +513,9 @@ int launch_plan(const DecodeArgs& args, cudaStream_t stream) {
   config.stream = stream;
   config.attrs = &cooperative;
   config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, stream_experts<Plan>, args);
+  DecodeArgs dealt = args;
+  dealt.deal = deal_tiles(Plan::kDownTiles, blocks);
+  return cudaLaunchKernelEx(&config, stream_experts<Plan>, dealt);
 }
 
 // Few tokens leave more of shared memory to the ring.

@@ -97,7 +97,9 @@ struct HeldInputs {
   }
 
  private:
-  [[nodiscard]] static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  [[nodiscard]] static __device__ __forceinline__ int lane() {
+    return Plan::made_here(static_cast<int>(threadIdx.x)) % 32;
+  }
   [[nodiscard]] static __device__ __forceinline__ bool has_scale(int i, int warp) {
     return !Rows::kGroups || !Phase::lacks(i * kPairsANumber, warp % 2);
   }

@@ -51,7 +51,7 @@ struct RowsPlan {
   static_assert(all(kDecodeTokens, kDecodePairs) <= kDecodeRowWords);
 };
 
-// kWarps consumer warps, behind the producer warp and before the activation warp, for which the sums of up to
+// kWarps consumer warps, behind the producer warp and before kActivators activation warps, for which the sums of up to
 // kReductions items may wait.
 template <class Code_, int kHidden_, int kIntermediate_, int kTokens_, int kWarps_, int kReductions_,
           InputKind kInput_ = InputKind::bf16>
@@ -67,18 +67,25 @@ struct DecodePlan {
   static constexpr int kTokens = kTokens_;  // most of a call
   static constexpr int kWarps = kWarps_;
   static constexpr int kReductions = kReductions_;
-  static constexpr int kThreads = 32 * (kWarps + 2);
+  // One takes as long for an item as consumers do. Where consumers are many no registers are left for a second one.
+  static constexpr int kActivators = kWarps > 12 ? 1 : 2;
+  static constexpr int kThreads = 32 * (1 + kWarps + kActivators);
   // Registers are short where warps are many, or where inputs are quantized as they are loaded.
-  static constexpr bool kSparing = kThreads > 448 || Rows::kStored;
+  static constexpr bool kSparing = kWarps > 12 || Rows::kStored;
+  // What is made of a number is made where this stands: kept from before it would take registers that are short.
+  [[nodiscard]] static __device__ __forceinline__ int made_here(int number) {
+    if (kSparing) asm volatile("" : "+r"(number));
+    return number;
+  }
   static constexpr int kUpGroups = kWarps / Up::kWarps;
-  static constexpr int kDownGroups = kWarps / Down::kWarps;
+  static constexpr int kDownGroups = (kWarps + kActivators) / Down::kWarps;  // activation warps join in phase 2
   static constexpr int kDownWarps = kDownGroups * Down::kWarps;
   static constexpr int kUpTiles = kIntermediate / 8;
   static constexpr int kDownTiles = kHidden / kTileRows;
   static constexpr int kSlotBytes =
       (Up::kRecordBytes > Down::kRecordBytes ? Up::kRecordBytes : Down::kRecordBytes) + Up::kTailBytes;
   static_assert(kUpGroups >= 1 && kReductions % kUpGroups == 0 && kHidden % kTileRows == 0);
-  static_assert(kDecodeTokens <= 64 && 2 * (kThreads - 32) >= kDecodePairs);
+  static_assert(kDecodeTokens <= 64 && 2 * (kThreads - 32) >= kDecodePairs && 2 * kThreads >= kDecodeExperts);
 
   // Beside the ring.
   struct Rest {
@@ -88,11 +95,12 @@ struct DecodePlan {
     } sums;
     std::uint32_t units[kMostUnits];  // expert | first pair << 10 | tokens << 22
     float pair_weights[kDecodePairs];
-    std::uint32_t pairs[kDecodePairs];       // pair | token << 16, by expert
-    std::uint32_t marks[kDecodeExperts][2];  // which tokens an expert has, a bit each
+    std::uint32_t pairs[kDecodePairs];                   // pair | token << 16, by expert
+    alignas(16) std::uint32_t marks[kDecodeExperts][2];  // which tokens an expert has, a bit each
     std::int32_t offsets[kDecodeExperts];
-    // Hidden rows of an item, token by token.
-    alignas(16) std::conditional_t<Rows::kMeasured, float, std::uint16_t> transposed[8][8];
+    // Hidden rows of an item of each activation warp, token by token.
+    alignas(16) std::conditional_t<Rows::kMeasured, float, std::uint16_t> transposed[kActivators][8][8];
+    std::int32_t totals[kThreads / 32];  // of the experts that a warp counts
     std::int32_t unit_count;
     std::uint32_t launch;
     std::uint32_t used;  // words of rows that the launch before wrote
@@ -120,6 +128,20 @@ struct DecodePlan {
   static_assert(kSlots >= kDownGroups * Down::kRecords + static_cast<int>(kWindow));
 };
 
+// How w2's tiles are dealt to blocks, made on the host: the kernel would divide where everyone waits for it.
+struct TileDeal {
+  std::int32_t whole;     // tiles of each block alone
+  std::int32_t halved;    // 1: two blocks share each tile that is left over
+  std::int32_t takers;    // blocks that take part in these
+  std::uint32_t inverse;  // of the number of blocks, times 2^32, rounded up
+};
+inline TileDeal deal_tiles(int tiles, int blocks) {
+  const int whole = tiles / blocks;
+  const int left = tiles % blocks;
+  const int halved = whole > 0 && 2 * left <= blocks ? 1 : 0;
+  return {whole, halved, left << halved, 0xFFFFFFFFU / static_cast<std::uint32_t>(blocks) + 1};
+}
+
 // Arguments of the kernel.
 struct DecodeArgs {
   const std::uint8_t* weights;
@@ -140,6 +162,7 @@ struct DecodeArgs {
   std::uint64_t* shared_sums;
   uint4* rows;               // two buffers
   std::int64_t rows_buffer;  // words of one
+  TileDeal deal;
 };
 
 }  // namespace moracle::cuda

@@ -49,6 +49,7 @@ struct OwnPairs {
       if (threadIdx.x < 32 || pair(i) >= pairs) continue;
       ids[i] = __ldg(args.ids + pair(i));
       weights[i] = __ldg(args.pair_weights + pair(i));
+      tokens[i] = pair(i) / args.top_k;
     }
   }
   // Sets the token's bit of each expert. Returns whether a token names an expert twice.
@@ -58,7 +59,6 @@ struct OwnPairs {
     for (int i = 0; i < kCount; ++i) {
       if (ids[i] < 0 || ids[i] >= args.experts) ids[i] = -1;
       if (ids[i] < 0) continue;
-      tokens[i] = pair(i) / args.top_k;
       const std::uint32_t bit = 1U << tokens[i] % 32;
       repeat |= (atomicOr(&marks[ids[i]][tokens[i] / 32], bit) & bit) != 0;
     }
@@ -97,35 +97,43 @@ struct OwnPairs {
   }
 };
 
-// One warp: where each expert's pairs begin, and the units in the order of experts.
+// Each thread of two experts: none has tokens yet.
 template <class Rest>
-__device__ __forceinline__ void scan_experts(int experts, Rest& rest) {
+__device__ __forceinline__ void clear_marks(Rest& rest) {
+  if (2 * threadIdx.x < kDecodeExperts) *reinterpret_cast<uint4*>(rest.marks[2 * threadIdx.x]) = make_uint4(0, 0, 0, 0);
+}
+
+// Each thread of two experts: where their pairs begin, and their units in the order of experts.
+template <class Plan>
+__device__ __forceinline__ void scan_experts(typename Plan::Rest& rest) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int share = (experts + 31) / 32;
-  const int begin = min(experts, lane * share);
-  const int end = min(experts, begin + share);
-  const auto count = [&](int e) { return __popc(rest.marks[e][0]) + __popc(rest.marks[e][1]); };
-  int own = 0;  // pairs, and units << 16
-#pragma unroll 4
-  for (int e = begin; e < end; ++e) own += count(e) | (count(e) + kUnitTokens - 1) / kUnitTokens << 16;
+  const int expert = 2 * static_cast<int>(threadIdx.x);
+  const uint4 marks = expert < kDecodeExperts ? *reinterpret_cast<const uint4*>(rest.marks[expert]) : uint4{};
+  const int pairs[2] = {__popc(marks.x) + __popc(marks.y), __popc(marks.z) + __popc(marks.w)};
+  const auto units_of = [](int pairs) { return (pairs + kUnitTokens - 1) / kUnitTokens; };
+  const int own = pairs[0] + pairs[1] | (units_of(pairs[0]) + units_of(pairs[1])) << 16;
   int through = own;
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
     const int before = __shfl_up_sync(0xFFFFFFFFU, through, step);
     if (lane >= step) through += before;
   }
+  if (lane == 31) rest.totals[warp] = through;
+  __syncthreads();
+  through += static_cast<int>(__reduce_add_sync(0xFFFFFFFFU, lane < warp ? rest.totals[lane] : 0));
   int offset = (through - own) & 0xFFFF;
   int unit = (through - own) >> 16;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (pairs[i] == 0) continue;
+    rest.offsets[expert + i] = offset;
 #pragma unroll 1
-  for (int e = begin; e < end; ++e) {
-    const int pairs = count(e);
-    rest.offsets[e] = offset;
-#pragma unroll 1
-    for (int first = 0; first < pairs; first += kUnitTokens)
-      rest.units[unit++] = pack_unit(e, offset + first, min(kUnitTokens, pairs - first));
-    offset += pairs;
+    for (int first = 0; first < pairs[i]; first += kUnitTokens)
+      rest.units[unit++] = pack_unit(expert + i, offset + first, min(kUnitTokens, pairs[i] - first));
+    offset += pairs[i];
   }
-  if (lane == 31) rest.unit_count = through >> 16;
+  if (threadIdx.x == Plan::kThreads - 1) rest.unit_count = through >> 16;
 }
 
 }  // namespace moracle::cuda
