@@ -112,12 +112,10 @@ struct DecodePlan {
     std::uint64_t sums_empty[kReductions];
   };
   static constexpr int kRestBytes = (static_cast<int>(sizeof(Rest)) + 127) / 128 * 128;
-  // Records under way at most: phase 2's must not take memory's time from phase 1's. With up to two tokens w2's are
-  // fewer before its inputs are there. Under 8-bit codes one number for both is 3 % faster from 16 tokens on; of long
-  // records fewer do.
-  static constexpr bool kEightBits = bits_of(Up::kForm.code) == 8;
-  static constexpr std::uint32_t kWindow = !kEightBits ? 6 : Up::kColumns > 512 ? 3 : 5;
-  static constexpr std::uint32_t kEarlyWindow = kEightBits ? kWindow : 2;
+  // Records under way at most, some 50 KB: phase 2's must not take memory's time from phase 1's. With up to two tokens
+  // w2's are fewer before its inputs are there.
+  static constexpr std::uint32_t kWindow = 52 * 1024 / Up::kRecordBytes;
+  static constexpr std::uint32_t kEarlyWindow = kWindow < 4 ? kWindow : 2;
   static constexpr int kSlots =
       (kSharedLimit - kRestBytes) / kSlotBytes < kMostSlots ? (kSharedLimit - kRestBytes) / kSlotBytes : kMostSlots;
   static constexpr int kSharedBytes = kRestBytes + kSlots * kSlotBytes;

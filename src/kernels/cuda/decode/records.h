@@ -38,13 +38,13 @@ constexpr RecordForm record_form(RecordKind kind) {
     case RecordKind::int4_f16:
       return {DeviceCode::int4, 128, 2, false, false, 1024, 1.0F, 1.0F, false};
     case RecordKind::int8_row:
-      return {DeviceCode::int8, 0, 0, true, true, 512, 1.0F, 1.0F, false};
+      return {DeviceCode::int8, 0, 0, true, true, 1024, 1.0F, 1.0F, false};
     case RecordKind::int8_split:
-      return {DeviceCode::int8, 128, 4, false, true, 512, 1.0F, 1.0F, false};
+      return {DeviceCode::int8, 128, 4, false, true, 1024, 1.0F, 1.0F, false};
     case RecordKind::e4m3_row:
-      return {DeviceCode::e4m3, 0, 0, true, true, 512, 0x1p64F, 0x1p56F, false};
+      return {DeviceCode::e4m3, 0, 0, true, true, 1024, 0x1p64F, 0x1p56F, false};
     case RecordKind::e4m3_split:
-      return {DeviceCode::e4m3, 128, 4, false, true, 512, 0x1p64F, 0x1p56F, false};
+      return {DeviceCode::e4m3, 128, 4, false, true, 1024, 0x1p64F, 0x1p56F, false};
     case RecordKind::mxfp4:
       return {DeviceCode::e2m1, 32, 1, false, true, 1024, 0x1p64F, 1.0F, false};
     case RecordKind::mxfp4_row:
