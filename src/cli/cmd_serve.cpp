@@ -226,7 +226,7 @@ Result<int> serve_command(ServeCommand& options, Console& console) {
   MORACLE_ASSIGN(const auto server, open_server(options.server));
   serve::ServedFacts facts{.batch_invariant = options.batch_invariant, .numerics = options.policy};
   const ModelOptions::Opening opening{
-      .generates = false,
+      .choice = {.samples = true},  // what requests that choose nothing get: told of, or refused, before the load
       .kv_memory = static_cast<std::size_t>(std::llround(options.kv_gib * 0x1p30)),
       .on_plan = [&](const LoadPlan& plan) { facts.decision = explain_plan_json(plan, machine); },
       .on_progress =

@@ -244,6 +244,7 @@ void read_sampling(Reader& from, GenerationConfig& config) {
   SamplingOptions& sampling = config.sampling;
   from.flag("do_sample", config.do_sample);
   from.number("temperature", &SamplingOptions::temperature, sampling, false);
+  if (from.has("temperature")) config.temperature = sampling.temperature;
   from.number("top_k", &SamplingOptions::top_k, sampling);
   from.number("top_p", &SamplingOptions::top_p, sampling);
   from.number("min_p", &SamplingOptions::min_p, sampling);
@@ -318,6 +319,7 @@ void GenerationConfig::add_end(std::int32_t id) {
 Result<GenerationSettings> GenerationConfig::settle(const GenerationChoice& choice) const {
   GenerationSettings settings;
   settings.sampling = sampling;
+  if (choice.samples) settings.sampling.temperature = temperature.value_or(1.0);
   choose(settings.sampling.temperature, choice.temperature);
   choose(settings.sampling.top_k, choice.top_k);
   choose(settings.sampling.top_p, choice.top_p);
@@ -347,7 +349,8 @@ Result<GenerationSettings> GenerationConfig::settle(const GenerationChoice& choi
     if (!member.sampling_only || settings.sampling.temperature > 0) left.push_back(member.text);
   }
   if (!left.empty()) settings.warnings.push_back(file + ": not applied: " + joined(left));
-  if (!greedy_because.empty() && !choice.temperature) settings.warnings.push_back(file + ": " + greedy_because);
+  if (!greedy_because.empty() && !choice.temperature && !choice.samples)
+    settings.warnings.push_back(file + ": " + greedy_because);
   if (settings.stop_ids.empty() && !choice.ignore_eos) {
     settings.warnings.emplace_back(
         "neither generation_config.json nor config.json nor the tokenizer names an end token of this model: an answer "

@@ -20,7 +20,9 @@ struct GenerationChoice {
   std::optional<std::int64_t> top_k{};
   std::optional<std::int64_t> max_tokens{};
   std::uint64_t seed = 0;
-  bool ignore_eos = false;                // end tokens end nothing
+  bool ignore_eos = false;  // end tokens end nothing
+  // Whether or not the publisher says do_sample: at the temperature that it names, else at 1. So do servers.
+  bool samples = false;
   std::vector<std::string> stop_texts{};  // beside the publisher's
 };
 
@@ -43,6 +45,7 @@ struct GenerationConfig {
   bool do_sample = false;
   // As published, off where nothing usable is; temperature 0 where the publisher does not ask for sampling.
   SamplingOptions sampling{};
+  std::optional<double> temperature{};  // as published, whether or not the publisher asks for sampling
   std::optional<std::int64_t> max_new_tokens{}, max_length{};
   std::vector<std::string> stop_strings{};
   // Members that cannot be used, by key ("": the whole file). They are errors only for a generation that needs them.

@@ -12,10 +12,10 @@ namespace moracle::serve {
 
 namespace {
 
-GenerationChoice choice_of(const ApiRequest& api, const GenerationConfig& published) {
+GenerationChoice choice_of(const ApiRequest& api) {
   GenerationChoice choice;
+  choice.samples = true;
   choice.temperature = api.temperature;
-  if (!choice.temperature && !published.do_sample) choice.temperature = 1.0;
   choice.top_p = api.top_p;
   choice.top_k = api.top_k;
   choice.min_p = api.min_p;
@@ -106,7 +106,7 @@ Result<> check_known(const char* where, std::span<const std::int32_t> ids, std::
 
 Result<> fill_request(PreparedRequest& prepared, const ModelText& text) {
   const ApiRequest& api = prepared.api;
-  MORACLE_ASSIGN(const GenerationSettings settings, text.generation().settle(choice_of(api, text.generation())));
+  MORACLE_ASSIGN(const GenerationSettings settings, text.generation().settle(choice_of(api)));
   const std::int64_t vocabulary = text.info() ? text.info()->vocabulary : INT32_MAX;
   MORACLE_TRY(check_known("stop_token_ids", api.stop_token_ids, vocabulary));
   for (const auto& [id, bias] : api.logit_bias) MORACLE_TRY(check_known("logit_bias", {&id, 1}, vocabulary));

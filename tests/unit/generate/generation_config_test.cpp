@@ -83,6 +83,16 @@ TEST_F(GenerationConfigTest, GreedyWhereSamplingIsHalfAskedForIsSaid) {
   EXPECT_TRUE(settle({.temperature = 0.6})->warnings.empty());
 }
 
+TEST_F(GenerationConfigTest, WhoSamplesInAnyCaseTakesThePublishersTemperatureOrOne) {
+  EXPECT_EQ(settle({.samples = true})->sampling.temperature, 1.0);
+  publish(R"({"do_sample": true})");
+  EXPECT_EQ(settle({.samples = true})->sampling.temperature, 1.0);
+  EXPECT_TRUE(settle({.samples = true})->warnings.empty());
+  publish(R"({"do_sample": false, "temperature": 0.6})");
+  EXPECT_EQ(settle({.samples = true})->sampling.temperature, 0.6);
+  EXPECT_EQ(settle({.temperature = 0.0, .samples = true})->sampling.temperature, 0.0);
+}
+
 TEST_F(GenerationConfigTest, ChoicesWin) {
   publish(R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "repetition_penalty": 1.05, "max_new_tokens": 9})");
   const auto settings = settle({.temperature = 1.5,

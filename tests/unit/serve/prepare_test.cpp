@@ -1,0 +1,63 @@
+// What a request becomes before the engine takes it: prompts, defaults of the publisher.
+#include "serve/api/prepare.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "support/temporary_folder.h"
+#include "support/test_data.h"
+
+namespace moracle::serve {
+namespace {
+
+// The example's small files, of which a test may replace some.
+class ServePrepare : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* const name : {"config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"})
+      std::filesystem::copy_file(test::source_dir() / "examples/models/qwen3moe-gptq-w4g128-sym" / name,
+                                 folder_.path() / name);
+  }
+  void publish(const char* name, std::string_view text) { folder_.write(name, text); }
+  [[nodiscard]] Result<PreparedRequest> prepare(Endpoint endpoint, const std::string& body) {
+    const auto config = Checkpoint::read_config(folder_.path());
+    EXPECT_TRUE(config.ok());
+    auto text = ModelText::open(folder_.path(), *config, true);
+    EXPECT_TRUE(text.ok());
+    text_ = std::make_unique<ModelText>(*std::move(text));
+    return prepare_request(endpoint, body, *text_, {.context = 2048});
+  }
+  [[nodiscard]] Request completion(const std::string& more) {
+    const auto prepared = prepare(Endpoint::completions, R"({"prompt": [1, 2, 3])" + more + "}");
+    EXPECT_TRUE(prepared.ok()) << prepared.error().message();
+    return prepared.ok() ? prepared->request : Request{};
+  }
+
+  test::TemporaryFolder folder_;
+  std::unique_ptr<ModelText> text_;
+};
+
+TEST_F(ServePrepare, TheTemperatureIsTheRequestsThePublishersOrOne) {
+  EXPECT_EQ(completion("").sampling.temperature, 1.0) << "without generation_config.json";
+  publish("generation_config.json", R"({"do_sample": true})");  // as gpt-oss has it
+  EXPECT_EQ(completion("").sampling.temperature, 1.0);
+  EXPECT_EQ(completion(R"(, "temperature": null)").sampling.temperature, 1.0);
+  EXPECT_EQ(completion(R"(, "temperature": 0)").sampling.temperature, 0.0);
+  for (const char* const sampling :
+       {R"({"do_sample": true, "temperature": 0.6, "top_p": 0.9})", R"({"temperature": 0.6, "top_p": 0.9})"}) {
+    publish("generation_config.json", sampling);
+    EXPECT_EQ(completion("").sampling.temperature, 0.6) << sampling;
+    EXPECT_EQ(completion("").sampling.top_p, 0.9) << sampling;
+    EXPECT_EQ(completion(R"(, "temperature": 0.5)").sampling.temperature, 0.5) << sampling;
+  }
+  publish("generation_config.json", R"({"do_sample": true, "temperature": -1})");
+  EXPECT_EQ(prepare(Endpoint::completions, R"({"prompt": [1]})").error().code, "config.range");
+  EXPECT_EQ(completion(R"(, "temperature": 0.5)").sampling.temperature, 0.5);
+}
+
+}  // namespace
+}  // namespace moracle::serve
