@@ -104,6 +104,12 @@ Result<> check_known(const char* where, std::span<const std::int32_t> ids, std::
                .found = std::to_string(*beyond)};
 }
 
+std::int64_t longest_prompt(const PreparedRequest& prepared) {
+  std::int64_t longest = 0;
+  for (const PreparedPrompt& prompt : prepared.prompts) longest = std::max(longest, std::ssize(prompt.ids));
+  return longest;
+}
+
 Result<> fill_request(PreparedRequest& prepared, const ModelText& text) {
   const ApiRequest& api = prepared.api;
   MORACLE_ASSIGN(const GenerationSettings settings, text.generation().settle(choice_of(api)));
@@ -124,6 +130,8 @@ Result<> fill_request(PreparedRequest& prepared, const ModelText& text) {
   request.echo = api.echo;
   request.priority = api.priority;
   request.max_tokens = settings.max_tokens;
+  if (settings.max_length)
+    request.max_tokens = std::max<std::int64_t>(*settings.max_length - longest_prompt(prepared), 1);
   return Ok{};
 }
 
@@ -131,8 +139,7 @@ Result<> fill_request(PreparedRequest& prepared, const ModelText& text) {
 Result<> check_room(PreparedRequest& prepared, std::int64_t context) {
   const bool chosen = prepared.api.max_tokens.has_value();
   const char* const param = prepared.api.endpoint == Endpoint::chat ? "messages" : "prompt";
-  std::int64_t longest = 0;
-  for (const PreparedPrompt& prompt : prepared.prompts) longest = std::max(longest, std::ssize(prompt.ids));
+  const std::int64_t longest = longest_prompt(prepared);
   const std::int64_t room = context - longest;
   const std::int64_t least = chosen ? *prepared.api.max_tokens : 1;
   if (room < least) return context_error(context, longest, least, param);

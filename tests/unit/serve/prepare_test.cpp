@@ -36,6 +36,11 @@ class ServePrepare : public ::testing::Test {
     EXPECT_TRUE(prepared.ok()) << prepared.error().message();
     return prepared.ok() ? prepared->request : Request{};
   }
+  [[nodiscard]] std::int64_t chat_tokens() {
+    const auto prepared = prepare(Endpoint::chat, R"({"messages": [{"role": "user", "content": "hi"}]})");
+    EXPECT_TRUE(prepared.ok()) << prepared.error().message();
+    return prepared.ok() ? prepared->request.max_tokens.value_or(-1) : -1;
+  }
 
   test::TemporaryFolder folder_;
   std::unique_ptr<ModelText> text_;
@@ -57,6 +62,18 @@ TEST_F(ServePrepare, TheTemperatureIsTheRequestsThePublishersOrOne) {
   publish("generation_config.json", R"({"do_sample": true, "temperature": -1})");
   EXPECT_EQ(prepare(Endpoint::completions, R"({"prompt": [1]})").error().code, "config.range");
   EXPECT_EQ(completion(R"(, "temperature": 0.5)").sampling.temperature, 0.5);
+}
+
+TEST_F(ServePrepare, ThePublishersLengthsBoundChatsThatNameNone) {
+  EXPECT_EQ(chat_tokens(), 2048 - 13);
+  publish("generation_config.json", R"({"max_length": 100})");
+  EXPECT_EQ(chat_tokens(), 100 - 13) << "prompt and reply";
+  publish("generation_config.json", R"({"max_length": 5})");
+  EXPECT_EQ(chat_tokens(), 1);
+  publish("generation_config.json", R"({"max_length": 100, "max_new_tokens": 40})");
+  EXPECT_EQ(chat_tokens(), 40);
+  publish("generation_config.json", R"({"max_length": 100000})");
+  EXPECT_EQ(chat_tokens(), 2048 - 13) << "what there is room for";
 }
 
 }  // namespace
