@@ -49,7 +49,8 @@ Result<std::unique_ptr<Session>> Session::open_unguarded(const SessionOptions& o
     }
   }
   const Stopwatch weights;
-  const LoadOptions how{.progress = options.on_progress, .kv = options.kv, .kv_memory = options.kv_memory};
+  session->kv_ = options.kv.value_or(default_kv_type(options.policy));
+  const LoadOptions how{.progress = options.on_progress, .kv = session->kv_, .kv_memory = options.kv_memory};
   MORACLE_ASSIGN(session->model_, load_model(*plan, *session->pool_, how));
   load.weights_seconds = weights.seconds();
   load.bytes = files->total_bytes();

@@ -73,6 +73,8 @@ class Session {
   [[nodiscard]] ThreadPool& pool() { return *pool_; }
   [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
   [[nodiscard]] const ModelInfo& info() const { return model_->info(); }
+  // In which the model keeps keys and values.
+  [[nodiscard]] KvType kv() const { return kv_; }
   [[nodiscard]] const std::vector<ModuleReport>& modules() const { return modules_; }
   [[nodiscard]] const std::vector<std::string>& warnings() const { return warnings_; }
   [[nodiscard]] const ModelText& text() const { return *text_; }
@@ -91,6 +93,7 @@ class Session {
   std::filesystem::path folder_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Model> model_;
+  KvType kv_ = KvType::bf16;
   std::vector<ModuleReport> modules_;
   std::vector<std::string> warnings_;
   std::optional<ModelText> text_;

@@ -68,6 +68,7 @@ std::string fingerprint_of(const Session& session, const ServedFacts& facts, con
   }
   for (const auto& [kind, backend] : session.backends()) hash.add(kind + "=" + backend);
   hash.add(facts.numerics);
+  hash.add(to_string(session.kv()));
   return fmt::format("fp_{:016x}{}", hash.value(), facts.batch_invariant ? "" : "-batch");
 }
 

@@ -54,6 +54,14 @@ class Contract(unittest.TestCase):
             code, reply = served.post("/v1/completions", {**body, "max_tokens": longest - 8})
             self.assertEqual((code, reply["usage"]["total_tokens"]), (200, longest))
 
+    def test_what_changes_bits_changes_the_fingerprint(self):
+        seen = {}
+        for options in ((), ("--kv", "bf16"), ("--kv", "f32"), ("--kv", "int8"), ("--policy", "fast")):
+            with Served(PROGRAM, *options) as served:
+                seen[options] = served.get("/v1/status")["system_fingerprint"]
+        self.assertEqual(seen.pop(()), seen["--kv", "bf16"])  # the default
+        self.assertEqual(len(set(seen.values())), 4, seen)
+
     def test_starts_that_cannot_serve_are_refused(self):
         for options, code, words in (
             (("--served-name", ""), 2, "--served-name: wanted 1 to 256 bytes"),
