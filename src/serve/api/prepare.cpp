@@ -27,42 +27,42 @@ GenerationChoice choice_of(const ApiRequest& api) {
   return choice;
 }
 
-// The rendered conversation up to the end of the assistant's last words.
-Result<std::string> without_turn_end(std::string text, const ChatRequest& chat) {
-  std::string words = chat.messages.back()["content"].get<std::string>();
-  constexpr const char* kSpace = " \t\r\n";
-  std::size_t at = text.rfind(words);
-  if (at == std::string::npos) {  // templates may take white space off
-    const std::size_t first = words.find_first_not_of(kSpace);
-    words = first == std::string::npos ? "" : words.substr(first, words.find_last_not_of(kSpace) + 1 - first);
-    at = words.empty() ? std::string::npos : text.rfind(words);
-  }
+// The rendered conversation up to the end of the assistant's last words: a mark that stands behind them tells where
+// that is. Where the template takes white space off the mark, it does so off the words.
+Result<std::string> render_open(ChatRequest chat, const ChatTemplates& templates) {
+  constexpr std::string_view kMark = "(the reply goes on from here)";
+  OrderedJson& words = chat.messages.back()["content"];
+  words = words.get<std::string>() + std::string(kMark) + " ";
+  MORACLE_ASSIGN(std::string text, templates.render(chat));
+  const std::size_t at = text.rfind(kMark);
   if (at == std::string::npos) {
     return Error{.code = "request.value",
                  .where = "continue_final_message",
                  .wanted = "a chat template that shows the last message as it is",
                  .found = "one that does not"};
   }
-  text.resize(at + words.size());
+  const bool trims = text.compare(at + kMark.size(), 1, " ") != 0;
+  text.resize(at);
+  if (trims) text.resize(text.find_last_not_of(" \t\r\n") + 1);
   return text;
 }
 
-Result<PreparedPrompt> encode_chat(const ChatRequest& chat, bool continues, const ModelText& text) {
-  if (!continues) {
+Result<PreparedPrompt> encode_chat(const ChatRequest& chat, const ApiRequest& api, const ModelText& text) {
+  if (!api.continue_final_message) {
     MORACLE_ASSIGN(ChatPrompt prompt, text.encode_chat(chat));
     return PreparedPrompt{.text = std::move(prompt.text), .ids = std::move(prompt.ids)};
   }
   PreparedPrompt prompt;
-  MORACLE_ASSIGN(std::string whole, text.templates().render(chat));
-  MORACLE_ASSIGN(prompt.text, without_turn_end(std::move(whole), chat));
+  MORACLE_ASSIGN(prompt.text, render_open(chat, text.templates()));
   MORACLE_ASSIGN(prompt.ids, text.tokenizer().encode(prompt.text, {.add_special_tokens = false}));
   return prompt;
 }
 
 // A message without content is rendered as the template says, or, where that knows texts alone, as one with an empty
 // text.
-Result<PreparedPrompt> prepare_chat(const ChatRequest& chat, bool continues, const ModelText& text) {
-  auto prompt = encode_chat(chat, continues, text);
+Result<PreparedPrompt> prepare_chat(const ApiRequest& api, const ModelText& text) {
+  const ChatRequest& chat = api.chat;
+  auto prompt = encode_chat(chat, api, text);
   const auto is_empty = [](const OrderedJson& message) { return message.at("content").is_null(); };
   const bool has_empty = std::any_of(chat.messages.begin(), chat.messages.end(), is_empty);
   if (prompt.ok() || prompt.error().code != "template.undefined" || !has_empty) return prompt;
@@ -70,7 +70,7 @@ Result<PreparedPrompt> prepare_chat(const ChatRequest& chat, bool continues, con
   for (OrderedJson& message : filled.messages) {
     if (is_empty(message)) message["content"] = "";
   }
-  return encode_chat(filled, continues, text);
+  return encode_chat(filled, api, text);
 }
 
 Result<PreparedPrompt> prepare_prompt(const PromptInput& input, bool special, bool echo, const ModelText& text) {
@@ -174,7 +174,7 @@ Result<std::vector<std::int32_t>> tokens_of(const Json& json, std::string_view b
     return text.tokenizer().encode(json["prompt"].get_ref<const std::string&>(),
                                    {.add_special_tokens = special.value_or(true)});
   }
-  MORACLE_ASSIGN(PreparedPrompt prompt, prepare_chat(api.chat, api.continue_final_message, text));
+  MORACLE_ASSIGN(PreparedPrompt prompt, prepare_chat(api, text));
   if (!special.value_or(false)) return std::move(prompt.ids);
   return text.tokenizer().encode(prompt.text, {.add_special_tokens = true});
 }
@@ -198,7 +198,7 @@ Result<PreparedRequest> prepare_request(Endpoint endpoint, std::string_view body
     const ApiRequest& api = prepared.api;
     prepared.seed = api.seed.value_or(options.seed);
     if (endpoint == Endpoint::chat) {
-      MORACLE_ASSIGN(PreparedPrompt prompt, prepare_chat(api.chat, api.continue_final_message, text));
+      MORACLE_ASSIGN(PreparedPrompt prompt, prepare_chat(api, text));
       MORACLE_TRY(text.check_ids(prompt.ids));
       prepared.prompts.push_back(std::move(prompt));
     } else {

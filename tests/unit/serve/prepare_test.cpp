@@ -76,5 +76,29 @@ TEST_F(ServePrepare, ThePublishersLengthsBoundChatsThatNameNone) {
   EXPECT_EQ(chat_tokens(), 2048 - 13) << "what there is room for";
 }
 
+TEST_F(ServePrepare, AReplyGoesOnWhereItsWordsEnd) {
+  const auto prompt = [this](const std::string& words) {
+    const auto prepared = prepare(Endpoint::chat, R"({"continue_final_message": true, "messages": [
+        {"role": "user", "content": "hi"}, {"role": "assistant", "content": )" +
+                                                      Json(words).dump() + "}]}");
+    EXPECT_TRUE(prepared.ok()) << prepared.error().message();
+    return prepared.ok() ? prepared->prompts[0].text : "";
+  };
+  const std::string opened = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n";
+  // Words that stand in the end of the turn as well, none, and white space.
+  for (const char* const words : {"The King", "", "\n", ">", "im_end", "e", "<|im_end|>", "The King ", "assistant"})
+    EXPECT_EQ(prompt(words), opened + words) << words;
+  publish("chat_template.jinja", "{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}]{% endfor %}");
+  EXPECT_EQ(prompt("The King "), "[user]hi][assistant]The King");
+  EXPECT_EQ(prompt(" "), "[user]hi][assistant]");
+  EXPECT_EQ(prompt("]"), "[user]hi][assistant]]");
+  publish("chat_template.jinja", "{{ messages[0].content }}");
+  EXPECT_EQ(prepare(Endpoint::chat, R"({"continue_final_message": true, "messages": [
+      {"role": "user", "content": "hi"}, {"role": "assistant", "content": "a"}]})")
+                .error()
+                .where,
+            "continue_final_message");
+}
+
 }  // namespace
 }  // namespace moracle::serve
