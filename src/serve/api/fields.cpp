@@ -97,7 +97,7 @@ constexpr std::array kFields = {
     shaped("messages", kChat, kMessagesSchema, "The conversation"),
     shaped("prompt", kCompletions, kPromptSchema, "A text, a list of texts, token ids, or a list of lists of them"),
     whole("max_tokens", kBoth, 0, kInt32, "Most tokens of a reply; chat at least 1; completions: 16, and 0 with echo"),
-    whole("max_completion_tokens", kChat, 1, kInt32, "The same as max_tokens"),
+    whole("max_completion_tokens", kBoth, 1, kInt32, "The same as max_tokens"),
     real("temperature", kBoth, 0, 100, "0 is greedy; else logits are divided by it"),
     real("top_p", kBoth, 0, 1, "Draw among the likeliest tokens whose mass reaches it", true),
     whole("top_k", kBoth, -1, kInt32, "Draw among the k likeliest tokens; 0 and -1: off"),
@@ -119,7 +119,7 @@ constexpr std::array kFields = {
     whole("top_logprobs", kChat, 0, kMostLogprobs, "And of so many likeliest tokens beside each"),
     whole("logprobs", kCompletions, 0, kMostLogprobs, "Log-probabilities, of the token and of so many likeliest"),
     flag("echo", kCompletions, "The text begins with the prompt"),
-    flag("add_special_tokens", kCompletions, "Encode texts with the tokenizer's special tokens (default: true)"),
+    flag("add_special_tokens", kBoth, "Encode with the tokenizer's special tokens (default: true; chat: false)"),
     flag("stream", kBoth, "Server-sent events, one for each piece"),
     shaped("stream_options", kBoth, kStreamOptionsSchema, "include_usage, continuous_usage_stats"),
     shaped("tools", kChat, R"({"type":"array","maxItems":0})", "An empty list: calls of tools are not served yet"),
@@ -200,10 +200,7 @@ constexpr std::array kFields = {
 };
 
 bool asks_for_nothing(const RequestField& field, const Json& value) {
-  if (value.is_null() || (value.is_boolean() && !value.get<bool>())) return true;
-  if ((value.is_structured() && value.empty()) || (value.is_string() && value.get_ref<const std::string&>().empty()))
-    return true;
-  return value == Json::parse(field.off, nullptr, false);
+  return says_nothing(value) || value == Json::parse(field.off, nullptr, false);
 }
 
 std::string_view type_words(FieldType type) {
@@ -274,6 +271,19 @@ Result<> check_scalar(const RequestField& field, const Json& value) {
                .found = shown_value(value)};
 }
 
+// Whether the other endpoint knows a name that this one does not. What it asks for would not be done.
+Result<bool> check_elsewhere(const std::string& name, const Json& value, Endpoint endpoint) {
+  const bool chat = endpoint == Endpoint::chat;
+  const RequestField* const field = find_field(name, chat ? Endpoint::completions : Endpoint::chat);
+  if (field == nullptr) return false;
+  if (says_nothing(value) || value == 0) return true;
+  return Error{.code = "request.unsupported",
+               .where = name,
+               .wanted = "a request without it",
+               .found = shown_value(value),
+               .advice = std::string("it is a field of ") + (chat ? "/v1/completions" : "/v1/chat/completions")};
+}
+
 std::string markdown_cell(std::string_view text) {
   std::string out;
   for (const char c : text) out += c == '|' ? std::string("\\|") : std::string(1, c);
@@ -301,11 +311,13 @@ bool has_field(const Json& body, const char* name) {
 Result<> check_fields(const Json& body, Endpoint endpoint, std::vector<std::string>& ignored) {
   for (const auto& [name, value] : body.items()) {
     const RequestField* const field = find_field(name, endpoint);
+    if (value.is_null()) continue;
     if (field == nullptr) {
-      ignored.push_back(name);
+      MORACLE_ASSIGN(const bool known, check_elsewhere(name, value, endpoint));
+      if (!known) ignored.push_back(name);
       continue;
     }
-    if (value.is_null() || field->use == inert) continue;
+    if (field->use == inert) continue;
     if (field->use == refused) {
       if (asks_for_nothing(*field, value)) continue;
       return Error{.code = "request.unsupported",

@@ -66,9 +66,18 @@ inline constexpr std::int64_t kMostLogprobs = 20;
 inline constexpr std::size_t kMostTemplateArguments = 32;
 inline constexpr std::size_t kNameBytes = 256;  // of model, request_id, cache_salt and template arguments
 
-// Checks every member of `body` against the table: types, ranges, refusals. Unknown names go to `ignored`. Errors:
+// Checks every member of `body` against the table: types, ranges, refusals, fields of the other endpoint. Names that
+// neither knows go to `ignored`. Errors:
 // "request.type", "request.value", "request.unsupported".
 Result<> check_fields(const Json& body, Endpoint endpoint, std::vector<std::string>& ignored);
+
+// Whether a value asks for nothing: null, false, an empty list, object or text.
+template <class Any>
+[[nodiscard]] bool says_nothing(const Any& value) {
+  if (value.is_boolean()) return !value.template get<bool>();
+  if (value.is_string()) return value.template get_ref<const std::string&>().empty();
+  return value.is_null() || (value.is_structured() && value.empty());
+}
 
 // Checked access to the members of such a body.
 [[nodiscard]] bool has_field(const Json& body, const char* name);  // present and not null

@@ -48,13 +48,15 @@ Result<std::string> render_open(ChatRequest chat, const ChatTemplates& templates
 }
 
 Result<PreparedPrompt> encode_chat(const ChatRequest& chat, const ApiRequest& api, const ModelText& text) {
-  if (!api.continue_final_message) {
+  const bool special = api.add_special_tokens.value_or(false);
+  if (!api.continue_final_message && !special) {
     MORACLE_ASSIGN(ChatPrompt prompt, text.encode_chat(chat));
     return PreparedPrompt{.text = std::move(prompt.text), .ids = std::move(prompt.ids)};
   }
   PreparedPrompt prompt;
-  MORACLE_ASSIGN(prompt.text, render_open(chat, text.templates()));
-  MORACLE_ASSIGN(prompt.ids, text.tokenizer().encode(prompt.text, {.add_special_tokens = false}));
+  MORACLE_ASSIGN(prompt.text,
+                 api.continue_final_message ? render_open(chat, text.templates()) : text.templates().render(chat));
+  MORACLE_ASSIGN(prompt.ids, text.tokenizer().encode(prompt.text, {.add_special_tokens = special}));
   return prompt;
 }
 
@@ -73,11 +75,11 @@ Result<PreparedPrompt> prepare_chat(const ApiRequest& api, const ModelText& text
   return encode_chat(filled, api, text);
 }
 
-Result<PreparedPrompt> prepare_prompt(const PromptInput& input, bool special, bool echo, const ModelText& text) {
+Result<PreparedPrompt> prepare_prompt(const PromptInput& input, const ApiRequest& api, const ModelText& text) {
   PreparedPrompt prompt;
   if (const auto* const words = std::get_if<std::string>(&input)) {
     prompt.text = *words;
-    if (special) {
+    if (api.add_special_tokens.value_or(true)) {
       MORACLE_ASSIGN(prompt.ids, text.encode_prompt(*words));
     } else {
       MORACLE_ASSIGN(prompt.ids, text.tokenizer().encode(*words, {.add_special_tokens = false}));
@@ -89,7 +91,7 @@ Result<PreparedPrompt> prepare_prompt(const PromptInput& input, bool special, bo
     return Error{.code = "request.value", .where = "prompt", .wanted = "at least one token", .found = "none"};
   }
   MORACLE_TRY(text.check_ids(prompt.ids));
-  if (echo && prompt.text.empty()) {
+  if (api.echo && prompt.text.empty()) {
     MORACLE_ASSIGN(prompt.text, text.tokenizer().decode(prompt.ids));
   }
   return prompt;
@@ -167,16 +169,14 @@ Result<std::vector<std::int32_t>> tokens_of(const Json& json, std::string_view b
   const bool chats = has_field(json, "messages");
   if (!chats && (!has_field(json, "prompt") || !json["prompt"].is_string()))
     return Error{.code = "request.missing", .where = "prompt", .wanted = "a text, or messages", .found = "none"};
-  MORACLE_ASSIGN(const auto special, flag_of(json, "add_special_tokens"));
   MORACLE_ASSIGN(ApiRequest api, parse_request(chats ? Endpoint::chat : Endpoint::completions, body, false));
   MORACLE_TRY(known(api.model));
   if (!chats) {
     return text.tokenizer().encode(json["prompt"].get_ref<const std::string&>(),
-                                   {.add_special_tokens = special.value_or(true)});
+                                   {.add_special_tokens = api.add_special_tokens.value_or(true)});
   }
   MORACLE_ASSIGN(PreparedPrompt prompt, prepare_chat(api, text));
-  if (!special.value_or(false)) return std::move(prompt.ids);
-  return text.tokenizer().encode(prompt.text, {.add_special_tokens = true});
+  return std::move(prompt.ids);
 }
 
 }  // namespace
@@ -203,7 +203,7 @@ Result<PreparedRequest> prepare_request(Endpoint endpoint, std::string_view body
       prepared.prompts.push_back(std::move(prompt));
     } else {
       for (const PromptInput& input : api.prompts) {
-        MORACLE_ASSIGN(PreparedPrompt prompt, prepare_prompt(input, api.add_special_tokens, api.echo, text));
+        MORACLE_ASSIGN(PreparedPrompt prompt, prepare_prompt(input, api, text));
         prepared.prompts.push_back(std::move(prompt));
       }
     }

@@ -167,6 +167,13 @@ Result<> read_common(const Json& body, ApiRequest& request) {
   read(body, "presence_penalty", request.presence_penalty);
   read(body, "frequency_penalty", request.frequency_penalty);
   read(body, "max_tokens", request.max_tokens);
+  if (has_field(body, "max_completion_tokens")) {
+    const auto most = body["max_completion_tokens"].get<std::int64_t>();
+    if (request.max_tokens.value_or(most) != most)
+      return wrong("request.value", "max_completion_tokens", "the same as max_tokens", std::to_string(most));
+    request.max_tokens = most;
+  }
+  read(body, "add_special_tokens", request.add_special_tokens);
   if (has_field(body, "min_tokens")) request.min_tokens = body["min_tokens"].get<std::int64_t>();
   if (has_field(body, "seed")) request.seed = static_cast<std::uint64_t>(body["seed"].get<std::int64_t>());
   if (has_field(body, "n")) request.n = body["n"].get<std::int64_t>();
@@ -330,12 +337,6 @@ Result<> read_template_arguments(const Json& body, ApiRequest& request) {
 Result<> read_chat(const Json& body, std::string_view text, ApiRequest& request) {
   MORACLE_TRY(check_tools(body));
   MORACLE_ASSIGN(request.chat.messages, parse_messages(text));
-  if (has_field(body, "max_completion_tokens")) {
-    const auto most = body["max_completion_tokens"].get<std::int64_t>();
-    if (request.max_tokens && *request.max_tokens != most)
-      return wrong("request.value", "max_completion_tokens", "the same as max_tokens", std::to_string(most));
-    request.max_tokens = most;
-  }
   if (request.max_tokens == 0) return wrong("request.value", "max_tokens", "a whole number of at least 1", "0");
   read_flag(body, "include_reasoning", request.include_reasoning);
   read_flag(body, "continue_final_message", request.continue_final_message);
@@ -387,7 +388,6 @@ Result<> read_prompts(const Json& body, ApiRequest& request) {
 Result<> read_completion(const Json& body, ApiRequest& request) {
   MORACLE_TRY(read_prompts(body, request));
   read_flag(body, "echo", request.echo);
-  read_flag(body, "add_special_tokens", request.add_special_tokens);
   if (!request.max_tokens) request.max_tokens = 16;
   if (*request.max_tokens == 0 && !request.echo)
     return wrong("request.value", "max_tokens", "at least 1, or 0 with echo", "0");

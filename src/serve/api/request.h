@@ -28,9 +28,9 @@ struct ApiRequest {
   // Completions.
   std::vector<PromptInput> prompts{};
   bool echo = false;
-  bool add_special_tokens = true;
 
   // Both. What is unset is the publisher's choice.
+  std::optional<bool> add_special_tokens{};  // completions have them, chats have what the template writes
   std::optional<double> temperature{}, top_p{}, min_p{};
   std::optional<double> repetition_penalty{}, presence_penalty{}, frequency_penalty{};
   std::optional<std::int64_t> top_k{};

@@ -100,5 +100,22 @@ TEST_F(ServePrepare, AReplyGoesOnWhereItsWordsEnd) {
             "continue_final_message");
 }
 
+TEST_F(ServePrepare, ChatsHaveTheTokenizersSpecialTokensWhereTheyAskForThem) {
+  const auto file = test::source_dir() / "tests/data/checkpoints/mixtral-awq-w4g32";
+  for (const char* const name : {"config.json", "tokenizer.json", "tokenizer_config.json"})
+    std::filesystem::copy_file(file / name, folder_.path() / name, std::filesystem::copy_options::overwrite_existing);
+  publish("chat_template.jinja", "{{ messages[0].content }}");
+  const auto ids = [this](const std::string& more) {
+    const auto prepared = prepare(Endpoint::chat, R"({"messages": [{"role": "user", "content": "a"}])" + more + "}");
+    EXPECT_TRUE(prepared.ok()) << prepared.error().message();
+    return prepared.ok() ? prepared->prompts[0].ids : std::vector<std::int32_t>();
+  };
+  const std::vector<std::int32_t> plain = ids("");
+  EXPECT_EQ(ids(R"(, "add_special_tokens": false)"), plain);
+  std::vector<std::int32_t> with = {1};  // <s>
+  with.insert(with.end(), plain.begin(), plain.end());
+  EXPECT_EQ(ids(R"(, "add_special_tokens": true)"), with);
+}
+
 }  // namespace
 }  // namespace moracle::serve

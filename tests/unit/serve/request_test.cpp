@@ -118,9 +118,17 @@ TEST(ServeRequest, WhatCannotBeDoneIsNeverIgnored) {
     EXPECT_EQ(error.status, 400) << body;
     EXPECT_EQ(error.param, field);
   }
+  for (const auto& [body, field] : std::vector<std::pair<std::string, std::string>>{
+           {R"("echo": true)", "echo"},
+           {R"("prompt": "a")", "prompt"}}) {
+    EXPECT_EQ(chat_refusal(body).param, field);
+  }
+  for (const char* const field : {"messages", "tools", "top_logprobs", "reasoning_effort", "chat_template_kwargs"})
+    EXPECT_EQ(refusal(Endpoint::completions, text("\"" + std::string(field) + "\": [1]")).param, field);
   for (const char* const off :
        {R"("tools": [])", R"("tool_choice": "none")", R"("response_format": {"type": "text"})", R"("store": false)",
-        R"("modalities": ["text"])", R"("n_probs": 0)", R"("best_of": 1)", R"("n": 3, "best_of": 3)"})
+        R"("modalities": ["text"])", R"("n_probs": 0)", R"("best_of": 1)", R"("n": 3, "best_of": 3)",
+        R"("echo": false)", R"("reasoning": {"effort": null, "enabled": true, "exclude": false, "max_tokens": null})"})
     EXPECT_TRUE(parse_request(Endpoint::chat, chat(off), true).ok()) << off;
   const ApiError more = chat_refusal(R"("n": 2, "best_of": 3)");
   EXPECT_EQ(more.status, 400);
@@ -269,6 +277,7 @@ TEST(ServeRequest, PromptsComeInFourForms) {
     EXPECT_EQ(refusal(Endpoint::completions, std::string("{\"prompt\": ") + bad + "}").status, 400) << bad;
   }
   EXPECT_EQ(parse_request(Endpoint::completions, text(""), false)->max_tokens, 16);
+  EXPECT_EQ(parse_request(Endpoint::completions, text("\"max_completion_tokens\": 9"), false)->max_tokens, 9);
   EXPECT_EQ(refusal(Endpoint::completions, text("\"max_tokens\": 0")).param, "max_tokens");
   EXPECT_TRUE(parse_request(Endpoint::completions, text("\"max_tokens\": 0, \"echo\": true"), false).ok());
 }
