@@ -305,15 +305,33 @@ Result<> check_message(OrderedJson& message, const std::string& where) {
   return open_arguments(message, where + ".tool_calls");
 }
 
+// A member of "reasoning", as several providers have it.
+Result<> read_reasoning(const std::string& name, const Json& value, ApiRequest& request) {
+  const std::string where = "reasoning." + name.substr(0, kNameBytes);
+  if (name == "effort") {
+    if (!value.is_string()) return wrong("request.type", where, "a text", value.type_name());
+    request.chat.variables["reasoning_effort"] = value.get<std::string>();
+    return Ok{};
+  }
+  if ((name == "enabled" && value == true) || (name == "exclude" && value == false)) return Ok{};
+  if (name == "max_tokens" || name == "enabled" || name == "exclude") {
+    return Error{.code = "request.unsupported",
+                 .where = where,
+                 .wanted = "effort alone",
+                 .found = value.dump().substr(0, kNameBytes),
+                 .advice = "use include_reasoning, or chat_template_kwargs where the chat template has a variable"};
+  }
+  request.ignored.push_back(where);
+  return Ok{};
+}
+
 Result<> read_template_arguments(const Json& body, ApiRequest& request) {
   OrderedJson& variables = request.chat.variables;
   if (has_field(body, "reasoning")) {
     const Json& reasoning = body["reasoning"];
     if (!reasoning.is_object()) return wrong("request.type", "reasoning", "an object", reasoning.type_name());
-    if (has_field(reasoning, "effort")) {
-      if (!reasoning["effort"].is_string())
-        return wrong("request.type", "reasoning.effort", "a text", reasoning["effort"].type_name());
-      variables["reasoning_effort"] = reasoning["effort"].get<std::string>();
+    for (const auto& [name, value] : reasoning.items()) {
+      if (!value.is_null()) MORACLE_TRY(read_reasoning(name, value, request));
     }
   }
   if (has_field(body, "reasoning_effort")) variables["reasoning_effort"] = body["reasoning_effort"].get<std::string>();

@@ -119,6 +119,9 @@ TEST(ServeRequest, WhatCannotBeDoneIsNeverIgnored) {
     EXPECT_EQ(error.param, field);
   }
   for (const auto& [body, field] : std::vector<std::pair<std::string, std::string>>{
+           {R"("reasoning": {"effort": "low", "max_tokens": 10})", "reasoning.max_tokens"},
+           {R"("reasoning": {"enabled": false})", "reasoning.enabled"},
+           {R"("reasoning": {"exclude": true})", "reasoning.exclude"},
            {R"("echo": true)", "echo"},
            {R"("prompt": "a")", "prompt"}}) {
     EXPECT_EQ(chat_refusal(body).param, field);
@@ -157,6 +160,9 @@ TEST(ServeRequest, UnknownNamesAreListedOrRefused) {
   const std::string option = chat(R"("stream_options": {"foo": true})");
   EXPECT_EQ(parse_request(Endpoint::chat, option, false)->ignored, std::vector<std::string>{"stream_options.foo"});
   EXPECT_EQ(refusal(Endpoint::chat, option, true).param, "stream_options.foo");
+  const std::string reasoning = chat(R"("reasoning": {"summary": "auto"})");
+  EXPECT_EQ(parse_request(Endpoint::chat, reasoning, false)->ignored, std::vector<std::string>{"reasoning.summary"});
+  EXPECT_TRUE(parse_request(Endpoint::chat, chat(R"("foo": null)"), true).ok()) << "null is absent";
 }
 
 TEST(ServeRequest, SeedsAreAllWholeNumbersOf64Bits) {
