@@ -128,6 +128,9 @@ TEST(ServeRequest, WhatCannotBeDoneIsNeverIgnored) {
   }
   for (const char* const field : {"messages", "tools", "top_logprobs", "reasoning_effort", "chat_template_kwargs"})
     EXPECT_EQ(refusal(Endpoint::completions, text("\"" + std::string(field) + "\": [1]")).param, field);
+  for (const char* const field : {"mirostat_tau", "max_new_tokens", "stop_sequences", "lora_path", "extra_body"})
+    EXPECT_EQ(chat_refusal("\"" + std::string(field) + "\": [1]").param, field) << "other servers' names";
+  EXPECT_EQ(refusal(Endpoint::completions, text(R"("functions": [{"name": "f"}])")).param, "functions");
   for (const char* const off :
        {R"("tools": [])", R"("tool_choice": "none")", R"("response_format": {"type": "text"})", R"("store": false)",
         R"("modalities": ["text"])", R"("n_probs": 0)", R"("best_of": 1)", R"("n": 3, "best_of": 3)",
