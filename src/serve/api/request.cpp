@@ -285,6 +285,26 @@ Result<> open_arguments(OrderedJson& message, const std::string& where) {
   return Ok{};
 }
 
+// Members of a message that ask for what is done in another way, or not at all.
+Result<> check_members(const OrderedJson& message, const std::string& where) {
+  constexpr std::array<std::pair<const char*, const char*>, 5> kRefused = {
+      {{"function_call", "it is spelled tool_calls"},
+       {"audio", "prompts are text"},
+       {"images", "prompts are text"},
+       {"prefix", "ask for continue_final_message"},
+       {"partial", "ask for continue_final_message"}}};
+  for (const auto& [name, advice] : kRefused) {
+    const auto found = message.find(name);
+    if (found == message.end() || says_nothing(*found)) continue;
+    return Error{.code = "request.unsupported",
+                 .where = where + "." + name,
+                 .wanted = "a message without it",
+                 .found = found->type_name(),
+                 .advice = advice};
+  }
+  return Ok{};
+}
+
 Result<> check_message(OrderedJson& message, const std::string& where) {
   if (!message.is_object()) return wrong("request.type", where, "an object", message.type_name());
   const auto role = message.find("role");
@@ -294,6 +314,7 @@ Result<> check_message(OrderedJson& message, const std::string& where) {
     return wrong("request.value", where + ".role", "system, developer, user, assistant or tool",
                  "'" + role->get_ref<const std::string&>().substr(0, 40) + "'");
   }
+  MORACLE_TRY(check_members(message, where));
   MORACLE_TRY(join_content(message, where + ".content"));
   for (const char* const name : {"reasoning", "reasoning_content", "name", "tool_call_id"}) {
     const auto text = message.find(name);

@@ -168,6 +168,24 @@ TEST(ServeRequest, UnknownNamesAreListedOrRefused) {
   EXPECT_TRUE(parse_request(Endpoint::chat, chat(R"("foo": null)"), true).ok()) << "null is absent";
 }
 
+TEST(ServeRequest, MembersOfMessagesThatAreNotDoneAreRefused) {
+  for (const auto& [member, name] : std::vector<std::pair<std::string, std::string>>{
+           {R"("function_call": {"name": "f", "arguments": "{}"})", "function_call"},
+           {R"("audio": {"id": "a"})", "audio"},
+           {R"("images": ["a"])", "images"},
+           {R"("prefix": true)", "prefix"},
+           {R"("partial": true)", "partial"}}) {
+    const ApiError error =
+        refusal(Endpoint::chat, R"({"messages": [{"role": "assistant", "content": "a", )" + member + "}]}");
+    EXPECT_EQ(error.status, 400);
+    EXPECT_EQ(error.param, "messages[0]." + name);
+  }
+  EXPECT_TRUE(
+      parse_messages(R"({"messages": [{"role": "assistant", "content": "a", "audio": null, "function_call": null,
+                                               "prefix": false}]})")
+          .ok());
+}
+
 TEST(ServeRequest, SeedsAreAllWholeNumbersOf64Bits) {
   for (const char* const seed : {"-9223372036854775808", "-1", "0", "9223372036854775807", "12.0"}) {
     const auto request = parse_request(Endpoint::chat, chat(std::string(R"("seed": )") + seed), false);
