@@ -47,8 +47,8 @@ bool is_finite(const Json& value) {
   return !value.is_number_float() || std::isfinite(value.get<double>());
 }
 
-Error invalid_utf8(std::string where, std::string found) {
-  return wrong("request.invalid_utf8", std::move(where), "Unicode text in UTF-8 without NUL", std::move(found));
+Error invalid_utf8(std::string found) {
+  return wrong("request.invalid_utf8", "", "Unicode text in UTF-8 without NUL", std::move(found));
 }
 
 template <class Value>
@@ -443,15 +443,16 @@ Result<Json> parse_body(std::string_view body) {
                  fmt::format("{} bytes", body.size()));
   }
   if (const auto bad = unicode::find_invalid_utf8(body))
-    return invalid_utf8(fmt::format("byte {}", *bad), "bytes that are none");
-  if (const auto nul = find_nul(body)) return invalid_utf8(fmt::format("byte {}", *nul), "NUL");
+    return invalid_utf8(fmt::format("bytes that are none at byte {}", *bad));
+  if (const auto nul = find_nul(body)) return invalid_utf8(fmt::format("NUL at byte {}", *nul));
   auto parsed = parse_json(body, "", {.bytes = kBodyBytes, .depth = kBodyDepth, .values = kBodyValues});
   if (!parsed.ok()) {
     Error error = std::move(parsed).error();
     const bool lone = error.wanted.find("surrogate") != std::string::npos;
     const bool limit = error.code == "json.depth" || error.code == "json.values";
     error.code = lone ? "request.invalid_utf8" : limit ? "request.limit" : "request.invalid_json";
-    error.advice.clear();  // it is of files
+    error.advice.clear();                                    // it is of files
+    error.found += " at " + std::exchange(error.where, {});  // which is no field
     return error;
   }
   if (!parsed->is_object()) return wrong("request.type", "", "a JSON object", parsed->type_name());

@@ -281,11 +281,15 @@ TEST(ServeRequest, TextIsUnicodeWithoutNul) {
     EXPECT_EQ(error.status, 400);
     EXPECT_EQ(error.code, "invalid_utf8") << bad << error.message;
     EXPECT_NE(error.message.find("byte 1"), std::string::npos) << error.message;
+    EXPECT_EQ(error.param, "") << "a byte is no field";
   }
   EXPECT_TRUE(parse_request(Endpoint::completions, R"({"prompt": "a\\u0000 \ud83d\ude00"})", false).ok());
   for (const char* const bad :
        {"", "{", "[]", "null", "{\"prompt\": \"a\",}", "{\"prompt\": \"a\"} x", "{\"a\":1,\"a\":2}"})
     EXPECT_EQ(refusal(Endpoint::completions, bad).status, 400) << bad;
+  const ApiError twice = refusal(Endpoint::completions, R"({"a":1,"a":2})");
+  EXPECT_NE(twice.message.find("'a' at byte 7"), std::string::npos) << twice.message;
+  EXPECT_EQ(twice.param, "");
 }
 
 TEST(ServeRequest, PromptsComeInFourForms) {
