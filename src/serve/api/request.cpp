@@ -279,7 +279,10 @@ Result<> open_arguments(OrderedJson& message, const std::string& where) {
     const std::string place = fmt::format("{}[{}].function.arguments", where, i);
     const auto checked =
         parse_json(text.empty() ? "{}" : text, "", {.bytes = kBodyBytes, .depth = kBodyDepth, .values = kBodyValues});
-    if (!checked.ok()) return wrong("request.value", place, "JSON", checked.error().message());
+    if (!checked.ok()) {
+      const Error& error = checked.error();
+      return wrong("request.value", place, "JSON, " + error.wanted, error.found + " at " + error.where);
+    }
     function["arguments"] = OrderedJson::parse(text.empty() ? "{}" : text, nullptr, false);
   }
   return Ok{};

@@ -328,6 +328,9 @@ TEST(ServeRequest, MessagesBecomeWhatTemplatesExpect) {
         R"({"messages": [{"role": "robot", "content": ""}]})", R"({"messages": [{"role": "user", "content": 5}]})",
         R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}]})"})
     EXPECT_FALSE(parse_messages(bad).ok()) << bad;
+  const auto call =
+      parse_messages(R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}]})");
+  EXPECT_EQ(call.error().message().find("download"), std::string::npos) << "a client's text is no file";
 }
 
 TEST(ServeRequest, ErrorsHaveTheShapeThatClientsRead) {
