@@ -92,7 +92,7 @@ Result<PreparedPrompt> prepare_prompt(const PromptInput& input, const ApiRequest
   }
   MORACLE_TRY(text.check_ids(prompt.ids));
   if (api.echo && prompt.text.empty()) {
-    MORACLE_ASSIGN(prompt.text, text.tokenizer().decode(prompt.ids));
+    MORACLE_ASSIGN(prompt.text, text.tokenizer().decode(prompt.ids, api.skip_special_tokens));
   }
   return prompt;
 }

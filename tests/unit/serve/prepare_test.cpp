@@ -76,6 +76,16 @@ TEST_F(ServePrepare, ThePublishersLengthsBoundChatsThatNameNone) {
   EXPECT_EQ(chat_tokens(), 2048 - 13) << "what there is room for";
 }
 
+TEST_F(ServePrepare, EchoesOfIdsHaveSpecialTokensWhereTheyAreWanted) {
+  const auto echoed = [this](const std::string& more) {
+    const auto prepared = prepare(Endpoint::completions, R"({"prompt": [4094, 72, 4095], "echo": true)" + more + "}");
+    EXPECT_TRUE(prepared.ok()) << prepared.error().message();
+    return prepared.ok() ? prepared->prompts[0].text : "";
+  };
+  EXPECT_EQ(echoed(""), "i");
+  EXPECT_EQ(echoed(R"(, "skip_special_tokens": false)"), "<|im_start|>i<|im_end|>");
+}
+
 TEST_F(ServePrepare, AReplyGoesOnWhereItsWordsEnd) {
   const auto prompt = [this](const std::string& words) {
     const auto prepared = prepare(Endpoint::chat, R"({"continue_final_message": true, "messages": [
