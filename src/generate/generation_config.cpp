@@ -338,7 +338,7 @@ Result<GenerationSettings> GenerationConfig::settle(const GenerationChoice& choi
   for (const Fault& fault : faults) {
     if (needs(fault.key, choice, settings.sampling)) {
       Error error = fault.error;
-      if (fault.key.empty())
+      if (fault.key.empty() && !choice.samples)
         error.advice += std::string(error.advice.empty() ? "" : ", or ") + "go without it: --temperature 0";
       return error;
     }

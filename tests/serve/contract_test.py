@@ -75,6 +75,21 @@ class Contract(unittest.TestCase):
                 self.assertEqual(said.returncode, code, said.stderr)
                 self.assertIn(words, said.stderr)
 
+    def test_a_start_tells_what_of_generation_config_is_not_applied(self):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(MODEL, folder, dirs_exist_ok=True)
+            published = pathlib.Path(folder) / "generation_config.json"
+            published.write_text('{"do_sample": true, "num_beams": 4, "eos_token_id": 4093}')
+            with Served(PROGRAM, model=folder) as served:
+                self.assertIn("not applied: num_beams 4", "".join(served.log))
+            for text, words in (('{"do_sample": true, "temperature": -1}', "/temperature: wanted"), ("{", "byte 1: ")):
+                published.write_text(text)
+                said = subprocess.run([PROGRAM, "serve", folder, "--port", "0"], capture_output=True, text=True,
+                                      timeout=60, check=False)
+                self.assertEqual(said.returncode, 1, said.stderr)
+                self.assertIn(words, said.stderr)
+                self.assertNotIn("--temperature", said.stderr)  # which serve has not
+
     @unittest.skipUnless(shutil.which("curl"), "without curl")
     def test_the_printed_command_asks_it(self):
         with tempfile.TemporaryDirectory(prefix="it's a folder ") as folder:
