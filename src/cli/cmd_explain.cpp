@@ -48,15 +48,15 @@ Result<> explain(const ExplainCommand& options, Console& console) {
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
   const bool vllm = options.engine != "moracle";
   // vLLM's backend names differ from those of Moracle's own tables.
-  MORACLE_ASSIGN(const auto plan,
-                 LoadPlan::make(checkpoint, {place.host, place.device}, vllm ? Policy{} : options.policy_value()));
+  const Policy policy = options.policy_value(place.host);
+  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, {place.host, place.device}, vllm ? Policy{} : policy));
   if (vllm) {
     const VllmOptions asked{.model = options.model,
                             .environment = options.environment,
                             .static_order = options.order == "static",
                             .all = options.all,
                             .json = options.json};
-    return explain_vllm(*plan, machine, options.policy_value(), asked, console);
+    return explain_vllm(*plan, machine, policy, asked, console);
   }
   if (options.json) {
     console.json(explain_plan_json(*plan, machine));

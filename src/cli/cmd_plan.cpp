@@ -161,7 +161,7 @@ int plan_command(const PlanCommand& options, Console& console) {
                                 .tp = options.tp,
                                 .ep = options.ep,
                                 .context = options.context,
-                                .policy = options.policy_value(),
+                                .policy = options.policy_value(place.host),
                                 .kv = kv_type_of(options.kv)});
   };
   const Result<MemoryPlan> plan = ask();
@@ -181,7 +181,7 @@ void add_plan(CLI::App& root, Program& program) {
       root.add_subcommand("plan", "Count the memory that a model takes, and tell how it may be spread over ranks");
   auto options = std::make_shared<PlanCommand>();
   add_model(*command, options->model);
-  options->add(*command, false);
+  options->add(*command);
   command
       ->add_option("--device", options->device,
                    "Machine of one rank: cpu, a name that `devices` lists, or a JSON file (default: cpu)")

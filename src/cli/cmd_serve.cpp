@@ -30,8 +30,9 @@ constexpr const char* kKeyVariable = "MORACLE_API_KEY";
 constexpr std::string_view kUnix = "unix:";
 
 struct ServeCommand : ModelOptions {
+  ServeCommand() { invariant = "auto"; }
+
   serve::ServerOptions server;
-  std::string invariant = "auto";
   std::string key;
   std::string key_file;
   bool quiet = false;
@@ -144,14 +145,6 @@ void add_batch_options(CLI::App& command, ServeCommand& options) {
   command.add_option("--step-ms", how.step_ms, "Time that a step's share of prompts may take (default: 200)")
       ->type_name("MS")
       ->check(positive(60000));
-  command
-      .add_option(
-          "--batch-invariant", options.invariant,
-          "Kernels that sum in one order for every batch, so that replies have the same bits at any load; auto: "
-          "where that costs little, which is everywhere but with AMX (default: auto)")
-      ->type_name("auto|on|off")
-      ->expected(0, 1)
-      ->check(one_of({"auto", "on", "off", "true"}));  // "true": the bare option
 }
 
 Result<> settle_access(ServeCommand& options, Console& console) {
@@ -214,8 +207,7 @@ Result<int> serve_command(ServeCommand& options, Console& console) {
   MORACLE_ASSIGN(const Place place, options.place());
   const Machine machine = place.machine();
   const bool amx = has(place.host.cpu_features, CpuFeature::amx_tile);
-  options.batch_invariant =
-      options.invariant == "on" || options.invariant == "true" || (options.invariant == "auto" && !amx);
+  const bool invariant = options.batch_invariant(place.host);
   serve::ServiceOptions& service = options.server.service;
   if (service.names.empty()) service.names.push_back(name_of(options.model));
   service.version = MORACLE_VERSION;
@@ -224,7 +216,7 @@ Result<int> serve_command(ServeCommand& options, Console& console) {
   options.server.log = options.quiet ? -1 : STDERR_FILENO;
 
   MORACLE_ASSIGN(const auto server, open_server(options.server));
-  serve::ServedFacts facts{.batch_invariant = options.batch_invariant, .numerics = options.policy};
+  serve::ServedFacts facts{.batch_invariant = invariant, .numerics = options.policy};
   const ModelOptions::Opening opening{
       .choice = {.samples = true},  // what requests that choose nothing get: told of, or refused, before the load
       .kv_memory = static_cast<std::size_t>(std::llround(options.kv_gib * 0x1p30)),
@@ -247,7 +239,7 @@ Result<int> serve_command(ServeCommand& options, Console& console) {
                  .found = fmt::format("{} bytes, room for {}", memory.budget, memory.positions)};
   }
   const auto tell = [&] {
-    if (!options.batch_invariant) {
+    if (!invariant) {
       console.note(amx ? "moracle: replies may differ in bits by load: --batch-invariant is off, as AMX is used; "
                          "--batch-invariant=on gives the same bits at any load\n"
                        : "moracle: replies may differ in bits by load: --batch-invariant is off\n");
@@ -282,7 +274,7 @@ void add_serve(CLI::App& root, Program& program) {
   add_tables(root, program);
   CLI::App* command = root.add_subcommand("serve", "Serve a model to clients of OpenAI's API");
   auto options = std::make_shared<ServeCommand>();
-  options->ModelOptions::add(*command, true, false);
+  options->ModelOptions::add(*command);
   add_server_options(*command, *options);
   add_access_options(*command, *options);
   add_batch_options(*command, *options);

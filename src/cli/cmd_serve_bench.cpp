@@ -26,6 +26,8 @@ constexpr const char* kKeyVariable = "MORACLE_API_KEY";
 constexpr const char* kLoadGroup = "Load";
 
 struct BenchServeCommand : ModelOptions {
+  BenchServeCommand() { invariant = "auto"; }  // as `serve` has it
+
   serve::BenchServeOptions bench;
   std::string clients = "1,8,32";
   std::string picture;
@@ -75,7 +77,6 @@ Result<serve::BenchServeResult> drive(BenchServeCommand& options, Console& conso
 // Serves the model on a port of its own while it is driven.
 Result<serve::BenchServeResult> serve_and_drive(BenchServeCommand& options, Console& console) {
   MORACLE_ASSIGN(const Place place, options.place());
-  options.batch_invariant = !has(place.host.cpu_features, CpuFeature::amx_tile);  // as `serve` does by default
   serve::ServerOptions how;
   how.http.port = 0;
   const std::string name = std::filesystem::path(options.model).filename().string();
@@ -89,8 +90,8 @@ Result<serve::BenchServeResult> serve_and_drive(BenchServeCommand& options, Cons
   std::atomic<bool> ends{false};
   std::jthread serving([&] {
     server->serve(
-        *session, {.batch_invariant = options.batch_invariant, .numerics = options.policy}, [&] { ready.set_value(); },
-        [&] { return ends ? serve::ServerWish::drain : serve::ServerWish::serve; });
+        *session, {.batch_invariant = options.batch_invariant(place.host), .numerics = options.policy},
+        [&] { ready.set_value(); }, [&] { return ends ? serve::ServerWish::drain : serve::ServerWish::serve; });
   });
   ready.get_future().wait();
   auto result = drive(options, console);
@@ -171,7 +172,7 @@ void add_bench_serve(CLI::App& bench, Program& program) {
   CLI::App* command =
       bench.add_subcommand("serve", "Time a server of OpenAI's API: first token, time between tokens, tokens/s");
   auto options = std::make_shared<BenchServeCommand>();
-  options->ModelOptions::add(*command, true, false);
+  options->ModelOptions::add(*command);
   command->get_option("model")->description(
       "http://HOST:PORT of a server, or a model as `moracle run` takes it, which is served for as long as it is timed");
   add_load_options(*command, *options);

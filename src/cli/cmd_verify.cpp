@@ -58,7 +58,8 @@ Result<int> verify_command(const VerifyCommand& options, Console& console) {
   MORACLE_ASSIGN(const Place place, options.place());
   MORACLE_ASSIGN(const auto folder, locate_model(options.model));
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
-  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, {place.host, place.device}, options.policy_value()));
+  MORACLE_ASSIGN(const auto plan,
+                 LoadPlan::make(checkpoint, {place.host, place.device}, options.policy_value(place.host)));
   ThreadPool pool(options.threads > 0 ? options.threads : place.host.cores);
   tell_plan(console, *plan, pool.threads());
   if (const std::string fewer = pool.shortfall(); !fewer.empty()) console.warn(fewer);

@@ -109,7 +109,7 @@ std::string zsh_option(const OptionRow& row, const CommandTable& root) {
   }
   if (row.flags.empty()) return shell_word("*" + value);
   const std::string text = "[" + zsh_text(row.text) + "]" + value;
-  if (row.flags.size() == 1) return shell_word(row.flags.front() + text);
+  if (row.flags.size() == 1) return shell_word(row.flags.front() + (row.value_may_lack ? "=-" : "") + text);
   return shell_word("(" + joined(row.flags, " ") + ")") + "{" + joined(row.flags, ",") + "}" + shell_word(text);
 }
 

@@ -27,10 +27,10 @@ std::size_t place_of(const std::string& group) {
 OptionRow option_row(const CLI::Option& option) {
   OptionRow row{.group = option.get_group(),
                 .flags = {},
-                .value = option.get_type_size_max() == 0 ? "" : option.get_type_name(),
+                .value = option.get_type_name(),
                 .text = option.get_description(),
                 .required = option.get_required(),
-                .value_may_lack = option.get_expected_min() == 0 && option.get_type_size_max() != 0};
+                .value_may_lack = option.get_expected_min() == 0};
   for (const std::string& name : option.get_snames()) row.flags.push_back("-" + name);
   for (const std::string& name : option.get_lnames()) row.flags.push_back("--" + name);
   if (row.flags.empty()) row.group = row.value == "MODEL" ? kModelGroup : kArgumentsGroup;

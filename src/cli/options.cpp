@@ -86,7 +86,7 @@ Error in_file(Error error, const std::string& file) {
   return error;
 }
 
-void BackendOptions::add(CLI::App& command, bool with_batch_invariant) {
+void BackendOptions::add(CLI::App& command) {
   const InGroup group(command, kKernelsGroup);
   command
       .add_option("--backend", backend,
@@ -97,10 +97,15 @@ void BackendOptions::add(CLI::App& command, bool with_batch_invariant) {
                   "exact computes the scheme as published; fast may quantize activations further (default: exact)")
       ->type_name("exact|fast")
       ->check(one_of({"exact", "fast"}));
-  if (with_batch_invariant) {
-    command.add_flag("--batch-invariant", batch_invariant,
-                     "Use only kernels that sum in one order for every batch (default: any kernel)");
-  }
+  // A flag, so that the word behind it is never its value.
+  command
+      .add_flag(
+          "--batch-invariant{on}", invariant,
+          fmt::format("Use only kernels that sum in one order for every batch, so that a request has the same bits "
+                      "at any load; auto: where that costs little, which is everywhere but with AMX (default: {})",
+                      invariant))
+      ->type_name("on|off|auto")
+      ->check(one_of({"on", "off", "auto"}));
 }
 
 void add_kv(CLI::App& command, std::string& kv) {
@@ -110,16 +115,21 @@ void add_kv(CLI::App& command, std::string& kv) {
       ->check(one_of({"f32", "bf16", "int8"}));
 }
 
-Policy BackendOptions::policy_value() const {
+bool BackendOptions::batch_invariant(const Machine& host) const {
+  if (invariant == "auto") return !has(host.cpu_features, CpuFeature::amx_tile);
+  return invariant == "on";
+}
+
+Policy BackendOptions::policy_value(const Machine& host) const {
   Policy value;
   value.numerics = policy == "fast" ? Numerics::fast : Numerics::exact;
-  value.batch_invariant = batch_invariant;
+  value.batch_invariant = batch_invariant(host);
   if (!backend.empty()) value.pinned = backend;
   return value;
 }
 
-void ComputeOptions::add(CLI::App& command, bool with_batch_invariant) {
-  BackendOptions::add(command, with_batch_invariant);
+void ComputeOptions::add(CLI::App& command) {
+  BackendOptions::add(command);
   const InGroup group(command, kKernelsGroup);
   command.add_option("--threads", threads, "Threads to compute with (default: one for each core)")
       ->type_name("N")
@@ -149,9 +159,9 @@ void add_json(CLI::App& command, bool& json) {
   command.add_flag("--json", json, "Print one JSON document on standard output and nothing else there");
 }
 
-void ModelOptions::add(CLI::App& command, bool loads, bool with_batch_invariant) {
+void ModelOptions::add(CLI::App& command, bool loads) {
   add_model(command, model);
-  ComputeOptions::add(command, with_batch_invariant);
+  ComputeOptions::add(command);
   if (loads) add_kv(command, kv);
   add_no_cache(command, no_cache);
 }
@@ -175,9 +185,9 @@ Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, const Open
   MORACLE_ASSIGN(Place here, place());
   SessionOptions options;
   MORACLE_ASSIGN(options.folder, locate_model(model));
+  options.policy = policy_value(here.host);
   options.machine = std::move(here.host);
   options.device = std::move(here.device);
-  options.policy = policy_value();
   options.threads = threads;
   options.needs_text = opening.needs_text;
   options.on_text = opening.on_text;

@@ -34,10 +34,13 @@ Result<std::vector<std::int64_t>> parse_integers(const std::string& text, const 
 struct BackendOptions {
   std::string backend;  // empty: the oracle's choice
   std::string policy = "exact";
-  bool batch_invariant = false;
+  std::string invariant = "off";  // "on", "off" or "auto"
 
-  void add(CLI::App& command, bool with_batch_invariant = true);
-  [[nodiscard]] Policy policy_value() const;
+  // What the command sets before is said to be the default.
+  void add(CLI::App& command);
+  // As asked for on this host.
+  [[nodiscard]] bool batch_invariant(const Machine& host) const;
+  [[nodiscard]] Policy policy_value(const Machine& host) const;
 };
 
 // What every command that computes takes.
@@ -45,7 +48,7 @@ struct ComputeOptions : BackendOptions {
   int threads = 0;
   std::string device = "cpu";
 
-  void add(CLI::App& command, bool with_batch_invariant = true);
+  void add(CLI::App& command);
   // This machine, and the GPU that --device names. Errors: "device.unknown", "device.elsewhere" when the device is not
   // of this machine, those of open_device.
   [[nodiscard]] Result<Place> place() const;
@@ -57,7 +60,7 @@ struct ModelOptions : ComputeOptions {
   bool no_cache = false;
 
   // `loads`: the command loads the model, so that it is asked how.
-  void add(CLI::App& command, bool loads = true, bool with_batch_invariant = true);
+  void add(CLI::App& command, bool loads = true);
   // Opens and loads with progress, and tells of the plan on standard error. An interrupt while loading ends
   // the process: there is nothing to keep.
   struct Opening {

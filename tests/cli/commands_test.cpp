@@ -312,6 +312,41 @@ TEST_F(CliTest, NoCacheIsAcceptedAndNothingIsKept) {
   EXPECT_EQ(moracle_run({"run", model_path(), "--cache-dir", home}).code, 2);
 }
 
+// A flag: its value stands behind "=", and the word behind a bare one is the model.
+TEST_F(CliTest, BatchInvarianceIsAskedForAlikeInEveryCommand) {
+  const auto rules_out_kernels = [&](const std::string& option, const std::string& machine) {
+    const Json json = json_of({"explain", option, model_path(), "--device", machine});
+    return json.dump().find(R"("rule":"batch_invariance")") != std::string::npos;
+  };
+  EXPECT_TRUE(rules_out_kernels("--batch-invariant", "sapphire-rapids"));
+  EXPECT_TRUE(rules_out_kernels("--batch-invariant=on", "sapphire-rapids"));
+  EXPECT_FALSE(rules_out_kernels("--batch-invariant=off", "sapphire-rapids"));
+  EXPECT_FALSE(rules_out_kernels("--batch-invariant=auto", "sapphire-rapids"));
+  EXPECT_TRUE(rules_out_kernels("--batch-invariant=auto", "zen4"));
+
+  std::vector<std::vector<std::string>> commands{
+      {"run", "-p", "a"},
+      {"eval", "--text", (data_dir() / "checkpoints" / "heldout.txt").string()},
+      {"logits", "--ids", "1", "--out", "x"},
+      {"verify"},
+      {"plan"},
+      {"bench", "model"}};
+#ifdef MORACLE_SERVE
+  commands.insert(commands.end(), {{"serve", "--port", "0"}, {"bench", "serve"}});
+#endif
+  for (std::vector<std::string> command : commands) {
+    command.insert(command.end(), {"--batch-invariant", "/nowhere"});
+    const RunOutcome absent = moracle_run(command);
+    EXPECT_EQ(absent.code, 1) << command.front() << absent.err;
+    EXPECT_NE(absent.err.find("/nowhere: wanted a model folder"), std::string::npos) << absent.err;
+    command[command.size() - 2] = "--batch-invariant=some";
+    const RunOutcome wrong = moracle_run(command);
+    EXPECT_EQ(wrong.code, 2) << command.front();
+    EXPECT_NE(wrong.err.find("--batch-invariant: wanted on or off or auto, found 'some'"), std::string::npos)
+        << wrong.err;
+  }
+}
+
 TEST_F(CliTest, BenchModelTellsWhereTheTimeGoes) {
   const Json json = json_of({"bench", "model", model_path(), "--prompt", "64", "--generate", "16"});
   double seconds = 0;
