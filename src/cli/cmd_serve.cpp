@@ -52,6 +52,12 @@ CLI::Validator text_of(std::size_t most) {
       "");
 }
 
+// An empty word is a variable of the shell that is not set, and asks for no server that is open to all.
+CLI::Validator named(const char* what) {
+  return CLI::Validator(
+      [what](const std::string& text) { return text.empty() ? fmt::format("wanted {}, found ''", what) : ""; }, "");
+}
+
 // As a shell reads it.
 std::string quoted(const std::string& text) {
   const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
@@ -106,9 +112,11 @@ void add_access_options(CLI::App& command, ServeCommand& options) {
       command
           .add_option("--api-key-file", options.key_file,
                       fmt::format("File of keys, a line name:key each (default: the one key in ${})", kKeyVariable))
-          ->type_name("FILE");
+          ->type_name("FILE")
+          ->check(named("a file"));
   command.add_option("--api-key", options.key, "The one key; other users of this machine can read it here")
       ->type_name("KEY")
+      ->check(named("a key"))
       ->excludes(file);
   command.add_flag("--no-auth", options.server.everybody, "Serve whoever reaches the address, without a key");
   command

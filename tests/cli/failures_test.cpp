@@ -38,6 +38,10 @@ TEST_F(CliTest, WrongUsageIsTwoAndNamesTheOption) {
   expect_failure({"help", "run", "foo"}, 2, {"unknown argument 'foo'", "moracle run --help"});
   expect_failure({"help", "bench", "foo"}, 2, {"unknown command 'foo'; there are layer, model"});
   expect_failure({"run"}, 2, {"MODEL is missing", "moracle run --help"});
+#ifdef MORACLE_SERVE
+  for (const char* option : {"--api-key", "--api-key-file"})
+    expect_failure({"serve", "/nowhere", "--port", "0", option, ""}, 2, {option, "found ''"});
+#endif
   expect_failure({"run", model, "--top-k"}, 2, {"--top-k needs a value"});
   expect_failure({"run", model, "-n", "3", "-n", "4"}, 2, {"--max-tokens is given more than once"});
   expect_failure({"logits", model, "--ids", "1", "--out", "/nowhere/at/all"}, 1, {"/nowhere/at/all", "file.write"});
