@@ -55,6 +55,7 @@ std::string verify_text(const Verification& result) {
 }
 
 Result<int> verify_command(const VerifyCommand& options, Console& console) {
+  tell_no_cache(console, options.no_cache);
   MORACLE_ASSIGN(const Place place, options.place());
   MORACLE_ASSIGN(const auto folder, locate_model(options.model));
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));

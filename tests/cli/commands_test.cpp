@@ -303,7 +303,7 @@ TEST_F(CliTest, NoCacheIsAcceptedAndNothingIsKept) {
   EXPECT_EQ(plain.code, 0) << plain.err;
   EXPECT_EQ(plain.err.find("--no-cache"), std::string::npos) << plain.err;
   EXPECT_TRUE(std::filesystem::is_empty(home));
-  for (std::vector<std::string> command : {words, {"explain", model_path()}}) {
+  for (std::vector<std::string> command : {words, {"explain", model_path()}, {"verify", model_path()}}) {
     command.emplace_back("--no-cache");
     const RunOutcome outcome = moracle_run(command);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
