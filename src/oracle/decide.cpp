@@ -163,7 +163,7 @@ Result<const KernelCard*> winner_of(const Decision& decision, const Problem& pro
   const std::string lacks = lacks_of_pinned(decision);
   return Error{.code = "oracle.pinned",
                .where = question,
-               .found = lacks.empty() ? "no backend is called '" + *decision.pinned + "'"
+               .found = lacks.empty() ? "no kernel for this layer is called '" + *decision.pinned + "'"
                                       : "backend " + *decision.pinned + " cannot serve this layer here: " + lacks,
                .advice = "usable here: " + joined(usable_backends(decision))};
 }

@@ -193,7 +193,7 @@ TEST(HardCases, FAnUnsupportedPinnedBackendFailsAndSaysWhy) {
   const auto unknown = winner_of(own(problem, machine("zen4"), {.pinned = "abacus"}), problem);
   ASSERT_FALSE(unknown.ok());
   EXPECT_EQ(unknown.error().code, "oracle.pinned");
-  EXPECT_EQ(unknown.error().found, "no backend is called 'abacus'");
+  EXPECT_EQ(unknown.error().found, "no kernel for this layer is called 'abacus'");
   EXPECT_NE(unknown.error().advice.find("avx512bf16, avx512, avx2, "), std::string::npos) << unknown.error().advice;
 
   const vllm::Decision elsewhere = theirs(problem, machine("h200"), {.pinned = "triton"});

@@ -137,7 +137,7 @@ TEST(Decide, UnknownPinnedNameListsTheNames) {
   const auto winner = winner_of(decision, int4_problem());
   ASSERT_FALSE(winner.ok());
   EXPECT_EQ(winner.error().code, "oracle.pinned");
-  EXPECT_EQ(winner.error().found, "no backend is called 'marlin'");
+  EXPECT_EQ(winner.error().found, "no kernel for this layer is called 'marlin'");
   EXPECT_EQ(winner.error().advice, "usable here: wide, narrow, ref");
 }
 
