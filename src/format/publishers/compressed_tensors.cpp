@@ -49,14 +49,19 @@ Result<std::shared_ptr<const StoredScheme>> make_scheme(const QuantConfig& confi
 
 // Sparse storage and rotated weights change what the stored numbers mean.
 Result<> check_unsupported(const QuantConfig& config) {
+  for (const char* key : {"sparsity_config", "transform_config"}) {
+    const auto found = config.values.find(key);
+    const bool silent = found == config.values.end() || *found == false || found->empty();
+    if (!silent && !found->is_object()) return config.error("config.type", key, "an object", found->type_name());
+  }
   const auto sparsity = config.values.find("sparsity_config");
   if (sparsity != config.values.end() && sparsity->is_object() && !sparsity->empty()) {
     MORACLE_ASSIGN(const std::string format, JsonReader(*sparsity, config.file).string_or("format", ""));
     if (format != "dense") return config.error("quant.unsupported", "sparsity_config", "none", "format " + format);
   }
   const auto transform = config.values.find("transform_config");
-  if (transform != config.values.end() && transform->is_object() && transform->contains("config_groups") &&
-      !(*transform)["config_groups"].empty())
+  if (transform != config.values.end() && transform->is_object() && !transform->empty() &&
+      !transform->value("config_groups", Json(true)).empty())
     return config.error("quant.unsupported", "transform_config", "none", "transforms of weights or activations");
   return Ok{};
 }

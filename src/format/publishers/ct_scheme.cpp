@@ -73,6 +73,8 @@ Result<CtArgs> parse_args(const QuantConfig& config, const Json& block, const st
   }
   if (reader.has("dynamic") && block["dynamic"].is_string()) {
     MORACLE_ASSIGN(args.dynamic, reader.string_or("dynamic", ""));
+    if (args.dynamic != "local")
+      return config.error("quant.unsupported", pointer + "/dynamic", "true, false or local", args.dynamic);
   } else {
     MORACLE_ASSIGN(const bool dynamic, reader.boolean_or("dynamic", false));
     args.dynamic = dynamic ? "true" : "false";
