@@ -508,6 +508,14 @@ TEST(QuarkMutations, Int8ChannelAndToken) {
 }
 
 TEST(ModelOptMutations, Nvfp4) {
+       {"activations rounded down",
+        layer("input_tensors/round_method", "floor"),
+        kRefused,
+        {"input_tensors", "rounded by floor"}},
+       {"activations scaled by powers of two",
+        layer("input_tensors/scale_format", "e8m0"),
+        kRefused,
+        {"input_tensors", "e8m0"}},
   const std::string global = kGate + ".weight_scale_2";
   try_mutations(
       "modelopt-w4a16nvfp4-qwen3_moe",

@@ -20,17 +20,20 @@ namespace {
 
 // One tensor's quantization.
 struct Spec {
-  std::string dtype, qscheme, scale_format, rounding;
+  std::string dtype, qscheme, scale_format, rounding;  // of the scale
+  std::string round_method;                            // of codes
   std::int64_t group_size = 0;
   std::int64_t axis = 0;
   std::vector<std::int64_t> block;
   bool dynamic = false;
   bool symmetric = true;
 
+  [[nodiscard]] bool to_nearest() const { return round_method.empty() || round_method == "half_even"; }
   [[nodiscard]] std::string text() const {
     return fmt::format("{}{} {}{}{}{}", dynamic ? "dynamic " : "", dtype, qscheme,
                        group_size > 0 ? fmt::format(" {}", group_size) : "",
-                       scale_format.empty() ? "" : " " + scale_format, symmetric ? "" : " asymmetric");
+                       scale_format.empty() ? "" : " " + scale_format, symmetric ? "" : " asymmetric") +
+           (to_nearest() ? "" : " rounded by " + round_method);
   }
 };
 
@@ -83,6 +86,7 @@ class Reader {
     MORACLE_ASSIGN(spec.dtype, reader.string_or("dtype", ""));
     MORACLE_ASSIGN(spec.qscheme, reader.string_or("qscheme", ""));
     MORACLE_ASSIGN(spec.scale_format, reader.string_or("scale_format", ""));
+    MORACLE_ASSIGN(spec.round_method, reader.string_or("round_method", ""));
     MORACLE_ASSIGN(spec.rounding, reader.string_or("scale_calculation_mode", ""));
     if (reader.has("group_size")) {
       MORACLE_ASSIGN(spec.group_size, reader.integer("group_size", 1, std::int64_t{1} << 30));
@@ -128,6 +132,7 @@ bool is_nvfp4(const std::vector<Spec>& specs) {
 
 // Dynamic scales by channel of an activation are scales by token, whatever the axis is called.
 std::optional<QuantKey> activation_key(const std::vector<Spec>& specs) {
+  if (!std::all_of(specs.begin(), specs.end(), [](const Spec& spec) { return spec.to_nearest(); })) return std::nullopt;
   if (is_nvfp4(specs)) return dynamic(nvfp4_key());
   if (specs.size() != 1 || !specs[0].symmetric) return std::nullopt;
   const Spec& spec = specs[0];
@@ -135,7 +140,7 @@ std::optional<QuantKey> activation_key(const std::vector<Spec>& specs) {
   if (spec.dtype == "int8" || spec.dtype == "fp8_e4m3") {
     const auto key = [&](Granularity g) { return spec.dtype == "int8" ? int8_key(g) : fp8_key(g); };
     if (!spec.dynamic && spec.qscheme == "per_tensor") return key(Granularity::tensor());
-    if (spec.dynamic && token) return dynamic(key(Granularity::token()));
+    if (spec.dynamic && token && spec.scale_format != "e8m0") return dynamic(key(Granularity::token()));
     if (spec.dynamic && spec.dtype == "fp8_e4m3" && spec.qscheme == "per_group" && spec.scale_format != "e8m0" &&
         spec.group_size > 0)
       return dynamic(fp8_key(Granularity::group(narrow<std::int32_t>(spec.group_size))));
