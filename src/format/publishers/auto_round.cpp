@@ -109,6 +109,14 @@ void add_defaults(Json& values) {
   add("sym", true);
 }
 
+// The name tells what stored zero points mean.
+Result<> check_packing(const QuantConfig& config) {
+  MORACLE_ASSIGN(const std::string name, config.reader().string_or("packing_format", ""));
+  for (const char* part : {"auto", "gptq", "awq"})
+    if (name.empty() || name.find(part) != std::string::npos) return Ok{};
+  return config.error("quant.unsupported", "packing_format", "auto_round, or a name with gptq or awq in it", name);
+}
+
 Result<std::unique_ptr<Format>> make_integers(const QuantConfig& config, const std::string& packing) {
   QuantConfig words = config;
   add_defaults(words.values);
@@ -144,6 +152,7 @@ Result<std::unique_ptr<Format>> make_auto_round(const QuantConfig& config) {
   }
   if (activations < 16)
     return config.error("quant.unsupported", "act_bits", "16: unquantized activations", std::to_string(activations));
+  MORACLE_TRY(check_packing(config));
   return make_integers(config, packing);
 }
 

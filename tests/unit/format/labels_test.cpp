@@ -73,6 +73,15 @@ TEST(Labels, ZeroPointsOfAutoRoundByItsLabel) {
   }
 }
 
+TEST(Labels, PackingThatNobodyKnowsIsRefused) {
+  auto c = fake({{"quant_method", "auto-round"}, {"packing_format", "zipped"}, {"bits", 4}, {"group_size", 8}});
+  add_words(*c, true, 0x77777777U);
+  const Result<float> value = value_of(c);
+  ASSERT_FALSE(value.ok());
+  EXPECT_EQ(value.error().code, "quant.unsupported");
+  EXPECT_EQ(value.error().found, "zipped");
+}
+
 TEST(Labels, WordsTellGptqFromAwq) {
   for (const bool along_in : {true, false}) {
     auto c = fake({{"quant_method", along_in ? "awq" : "gptq"},
