@@ -118,6 +118,7 @@ TEST(HostileFamilies, Configs) {
       {"qwen3_5_moe-text", "shared_expert_intermediate_size", 16, "tensor.shape",
        "model.layers.0.mlp.shared_expert.gate_proj.weight"},
       {"deepseek_v3-direct", "scoring_func", "softmax", "config.unsupported"},
+      {"minimax_m2", "use_routing_bias", false, "config.unsupported"},
       {"deepseek_v3-direct", "topk_group", 1, "config.range", "/num_experts_per_tok"},
       {"deepseek_v3-direct", "num_key_value_heads", 2, "config.unsupported"},
       {"deepseek_v3-direct", "q_lora_rank", 24, "tensor.missing", "model.layers.0.self_attn.q_a_proj.weight"},
