@@ -385,7 +385,11 @@ TEST(CompressedTensorsMutations, Nvfp4) {
 TEST(CompressedTensorsMutations, SharedExperts) {
   const std::string shared = "model.layers.1.mlp.shared_experts.up_proj";
   try_mutations("glm4moe-ct-w4a16-g128",
-                {{"a shared expert that is not in the ignore list",
+                {{"biases that the config does not ask for",
+                  [](auto& c) { c.config["attention_bias"] = false; },
+                  "",
+                  {"biases that config.json does not ask for", "layers.0.self_attn.q_proj.bias and "}},
+                 {"a shared expert that is not in the ignore list",
                   unlisted("ignore", shared),
                   "quant.incomplete",
                   {shared, "group_0", "ignore list"}},
@@ -504,10 +508,6 @@ TEST(QuarkMutations, Int8ChannelAndToken) {
         unlisted("exclude", "model.layers.0.self_attn.g_proj"),
         "quant.incomplete",
         {"g_proj"}},
-       {"scales by input channel", layer("weight/ch_axis", 1), kRefused, {"weight"}}});
-}
-
-TEST(ModelOptMutations, Nvfp4) {
        {"activations rounded down",
         layer("input_tensors/round_method", "floor"),
         kRefused,
@@ -516,6 +516,10 @@ TEST(ModelOptMutations, Nvfp4) {
         layer("input_tensors/scale_format", "e8m0"),
         kRefused,
         {"input_tensors", "e8m0"}},
+       {"scales by input channel", layer("weight/ch_axis", 1), kRefused, {"weight"}}});
+}
+
+TEST(ModelOptMutations, Nvfp4) {
   const std::string global = kGate + ".weight_scale_2";
   try_mutations(
       "modelopt-w4a16nvfp4-qwen3_moe",

@@ -130,6 +130,7 @@ class Planner {
     plan_->spec_.info.format = format_->name();
     MORACLE_TRY(walk());
     for (const std::string& warning : config.warnings()) plan_->warnings_.push_back(warning);
+    note_unasked_biases();
     MORACLE_ASSIGN(std::string left, sort_leftovers(plan_->spec_, ledger_, plan_->reports_));
     if (!left.empty()) plan_->warnings_.push_back(std::move(left));
     for (const std::string& note : format_->notes()) plan_->warnings_.push_back(note);
@@ -144,6 +145,14 @@ class Planner {
     if (config_) doubts = config_->warnings();
     if (format_ != nullptr) doubts.insert(doubts.end(), format_->notes().begin(), format_->notes().end());
     for (const std::string& doubt : doubts) error.advice += (error.advice.empty() ? "" : "; ") + doubt;
+  }
+
+  // Stored biases are added, whatever config.json says of them.
+  void note_unasked_biases() {
+    if (unasked_biases_.empty()) return;
+    const std::size_t more = unasked_biases_.size() - 1;
+    plan_->warnings_.push_back("biases that config.json does not ask for are stored, and are added: " +
+                               unasked_biases_.front() + (more > 0 ? " and " + std::to_string(more) + " more" : ""));
   }
 
   // Files with tensors of other names than a layer's are none of the model's.
@@ -233,6 +242,7 @@ class Planner {
     OpenedModule opened;
     MORACLE_ASSIGN(opened.linear, format_->open(ref, ledger_));
     if (spec.bias && !opened.linear.bias) return missing_bias(spec.path + ".bias");
+    if (!spec.bias && opened.linear.bias) unasked_biases_.push_back(spec.path + ".bias");
     return add_linear(spec.path, scheme.excluded_by, module_bytes(spec.path + "."), std::move(opened));
   }
 
@@ -443,6 +453,7 @@ class Planner {
   std::optional<ModelConfig> config_;  // once it has been read
   std::unique_ptr<Format> format_;
   std::unique_ptr<Plan> plan_;
+  std::vector<std::string> unasked_biases_;  // stored, of linears that have none by the config
   std::vector<std::pair<Problem, Decision>> decided_;
 };
 
