@@ -173,18 +173,18 @@ Result<> ExpertsLayer::run_in(const LayerCall& call, std::span<std::byte> worksp
       for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, call.tokens); ++t) body(t);
     });
   };
-  std::atomic<bool> wrong{false};
+  std::atomic<std::int64_t> wrong{0};  // an id that is none
   each_token([&](std::int64_t t) {
     for (std::int64_t k = 0; k < call.top_k; ++k) {
       const std::int64_t id = integer_at(call.ids, t, k);
       const bool known = id >= -1 && id < experts();
-      if (!known) wrong.store(true, std::memory_order_relaxed);
+      if (!known) wrong.store(id, std::memory_order_relaxed);
       scratch.ids[count(t * call.top_k + k)] = known && id >= 0 ? local_[count(id)] : -1;
     }
     read_row(call.weights, t, scratch.weights.data() + t * call.top_k);
     if (!plain_x) read_row(call.x, t, scratch.x.data() + t * hidden);
   });
-  if (wrong) return wrong_argument("id", "ids", fmt::format("-1 to {}", experts() - 1), "another number");
+  if (wrong != 0) return wrong_argument("id", "ids", fmt::format("-1 to {}", experts() - 1), std::to_string(wrong));
   float* const out = plain_out ? reinterpret_cast<float*>(const_cast<std::byte*>(to)) : scratch.out.data();
   Stream stream(threads);
   packed_->run({.stream = stream, .workspace = rest},
