@@ -334,7 +334,7 @@ class Engine(Owner):
         if isinstance(prompt, str):
             return Prompt(tuple(self.tokenize(prompt)), prompt)
         items = items_of(prompt, "prompt", "a text, a Prompt, token ids, or messages")
-        if items and all(isinstance(item, SupportsIndex) for item in items):
+        if all(isinstance(item, SupportsIndex) for item in items):
             return Prompt(tuple(integer(item, "prompt", 32) for item in items))
         return self.template(items)
 

@@ -488,7 +488,7 @@ def integer(value: int, name: str, bits: int = 64) -> int:
     except TypeError:
         raise wrong_type(name, "a whole number", value) from None
     if not -limit <= number < limit:
-        raise Error("argument.range", name, wanted=f"a number of {bits} bits", found=str(number))
+        raise Error("argument.range", name, wanted=f"{-limit} to {limit - 1}", found=str(number))
     return number
 
 

@@ -416,6 +416,9 @@ class Engines(TestCase):
         self.assert_code("sampling.range", generate, "The", temperature=-1)
         self.assert_code("model.token", generate, moracle.Prompt((1 << 30,)))
         self.assert_code("argument.range", generate, moracle.Prompt(()))
+        self.assert_code("argument.range", generate, [])
+        error = self.assert_code("argument.range", generate, "The", seed=1 << 64)
+        self.assertEqual(error.wanted, "-18446744073709551616 to 18446744073709551615")
         self.assert_code("file.open", moracle.Engine, "/no/folder")
         with self.assertRaises(moracle.Error):
             list(self.engine.stream("The", temperature=-1))
