@@ -138,6 +138,23 @@ class ModelOpt final : public SchemeFormat {
     return excludes_.add(kind, std::move(pattern));
   }
 
+  // Groups in compressed-tensors' words say once more how many codes share a scale.
+  static Result<> check_groups(const QuantConfig& config, const Algorithm& algorithm) {
+    const auto groups = config.values.find("config_groups");
+    if (groups == config.values.end() || !groups->is_object()) return Ok{};
+    for (const auto& [name, group] : groups->items()) {
+      if (!group.is_object() || !group.contains("weights") || !group["weights"].is_object()) continue;
+      const std::string pointer = "config_groups/" + name + "/weights";
+      const JsonReader reader(group["weights"], config.file, config.pointer + "/" + pointer);
+      MORACLE_ASSIGN(const std::int64_t size, reader.integer_or("group_size", algorithm.group, -1, 1 << 20));
+      if (algorithm.group > 0 && size > 0 && size != algorithm.group)
+        return config.error("config.contradiction", pointer + "/group_size",
+                            fmt::format("{}, since quant_algo is {}", algorithm.group, algorithm.name),
+                            std::to_string(size));
+    }
+    return Ok{};
+  }
+
   Result<std::shared_ptr<const StoredScheme>> make_algorithm(const QuantConfig& config, const Json& values,
                                                              const std::string& pointer,
                                                              const std::string& name) const {
@@ -148,6 +165,7 @@ class ModelOpt final : public SchemeFormat {
       if (algorithm.group != 0 && group != algorithm.group && group != 0)
         return config.error("quant.unsupported", pointer + "group_size", std::to_string(algorithm.group),
                             std::to_string(group));
+      if (pointer.empty()) MORACLE_TRY(check_groups(config, algorithm));
       CodeScheme scheme{
           .weight = algorithm.weight, .form = form_of(algorithm.weight.element), .activation = algorithm.activation};
       scheme.parts.global = "weight_scale_2";
