@@ -88,6 +88,7 @@ void add_explain(CLI::App& root, Program& program) {
                               ->add_option("--requests", options->requests,
                                            "Answer each line {id, oracle, platform, request} as vLLM's oracle would")
                               ->type_name("FILE.jsonl")
+                              ->check(named("a file"))
                               ->excludes(model);
   options->add(*command);
   command

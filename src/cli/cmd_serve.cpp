@@ -52,12 +52,6 @@ CLI::Validator text_of(std::size_t most) {
       "");
 }
 
-// An empty word is a variable of the shell that is not set, and asks for no server that is open to all.
-CLI::Validator named(const char* what) {
-  return CLI::Validator(
-      [what](const std::string& text) { return text.empty() ? fmt::format("wanted {}, found ''", what) : ""; }, "");
-}
-
 // As a shell reads it.
 std::string quoted(const std::string& text) {
   const bool plain = std::all_of(text.begin(), text.end(), [](char c) {

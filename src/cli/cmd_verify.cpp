@@ -98,7 +98,8 @@ void add_verify(CLI::App& root, Program& program) {
   command
       ->add_option("--layout", options->layout,
                    "Pack the experts in another device's layout (marlin, trtllm, ...) and run the packed bytes here")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->check(named("a layout"));
   add_json(*command, options->json);
   command->footer("Example:\n  moracle verify ./Qwen3-30B-A3B-GPTQ-Int4 --backend avx2");
   command->callback([options, &program] {

@@ -62,6 +62,11 @@ CLI::Validator one_of(std::vector<std::string> words) {
       "");
 }
 
+CLI::Validator named(const char* what) {
+  return CLI::Validator(
+      [what](const std::string& text) { return text.empty() ? fmt::format("wanted {}, found ''", what) : ""; }, "");
+}
+
 Result<std::vector<std::int64_t>> parse_integers(const std::string& text, const std::string& option, std::int64_t low,
                                                  std::int64_t high) {
   std::vector<std::int64_t> values;
@@ -91,7 +96,8 @@ void BackendOptions::add(CLI::App& command) {
   command
       .add_option("--backend", backend,
                   "Pin a kernel: it serves, or the command fails and says why (default: the oracle's choice)")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->check(named("a kernel"));
   command
       .add_option("--policy", policy,
                   "exact computes the scheme as published; fast may quantize activations further (default: exact)")

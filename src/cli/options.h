@@ -22,6 +22,8 @@ namespace moracle::cli {
 [[nodiscard]] CLI::Validator whole_number(std::int64_t low, std::int64_t high);
 [[nodiscard]] CLI::Validator real_number(std::function<bool(double)> accepts, std::string wanted);
 [[nodiscard]] CLI::Validator one_of(std::vector<std::string> words);
+// Refuses an empty word, as of a shell's variable that is not set: it asks for no default.
+[[nodiscard]] CLI::Validator named(const char* what);
 
 // "1,4,16" -> numbers of at least `low`. Errors: "usage" naming the option.
 Result<std::vector<std::int64_t>> parse_integers(const std::string& text, const std::string& option, std::int64_t low,

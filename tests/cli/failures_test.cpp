@@ -38,6 +38,9 @@ TEST_F(CliTest, WrongUsageIsTwoAndNamesTheOption) {
   expect_failure({"help", "run", "foo"}, 2, {"unknown argument 'foo'", "moracle run --help"});
   expect_failure({"help", "bench", "foo"}, 2, {"unknown command 'foo'; there are layer, model"});
   expect_failure({"run"}, 2, {"MODEL is missing", "moracle run --help"});
+  expect_failure({"run", model, "-p", "a", "--backend", ""}, 2, {"--backend: wanted a kernel, found ''"});
+  expect_failure({"verify", model, "--layout", ""}, 2, {"--layout: wanted a layout, found ''"});
+  expect_failure({"explain", "--requests", ""}, 2, {"--requests: wanted a file, found ''"});
 #ifdef MORACLE_SERVE
   for (const char* option : {"--api-key", "--api-key-file"})
     expect_failure({"serve", "/nowhere", "--port", "0", option, ""}, 2, {option, "found ''"});
