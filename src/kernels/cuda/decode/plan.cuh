@@ -85,6 +85,8 @@ struct DecodePlan {
   static constexpr int kSlotBytes =
       (Up::kRecordBytes > Down::kRecordBytes ? Up::kRecordBytes : Down::kRecordBytes) + Up::kTailBytes;
   static_assert(kUpGroups >= 1 && kReductions % kUpGroups == 0 && kHidden % kTileRows == 0);
+  // The sums of a slot are always the same warp's: waiting for a phase before the next one ends at once.
+  static_assert(kReductions % kActivators == 0);
   static_assert(kDecodeTokens <= 64 && 2 * (kThreads - 32) >= kDecodePairs && 2 * kThreads >= kDecodeExperts);
 
   // Beside the ring.
