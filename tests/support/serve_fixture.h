@@ -65,8 +65,8 @@ class ServeFixture : public ::testing::Test {
     if (engine_) engine_->stop();
     if (service_) service_->stop_preparing();
     server_.reset();
+    engine_.reset();  // replies that it holds know the service
     service_.reset();
-    engine_.reset();
   }
 
   [[nodiscard]] HttpAnswer ask(const std::string& request) const {
