@@ -92,6 +92,7 @@ class DecodeBlock {
   }
   [[nodiscard]] __device__ __forceinline__ std::uint32_t full() const { return shared_address(rest_.full); }
   [[nodiscard]] __device__ __forceinline__ std::uint32_t empty() const { return shared_address(rest_.empty); }
+  // Of all items behind the last block. What the inverse rounds is the same for every block.
   [[nodiscard]] __device__ __forceinline__ int first_item(int block) const {
     return static_cast<int>(
         __umulhi(static_cast<unsigned>(block * rest_.unit_count * Plan::kUpTiles), args_.deal.inverse));

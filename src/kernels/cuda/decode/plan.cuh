@@ -115,7 +115,7 @@ struct DecodePlan {
   };
   static constexpr int kRestBytes = (static_cast<int>(sizeof(Rest)) + 127) / 128 * 128;
   // Records under way at most, some 50 KB: phase 2's must not take memory's time from phase 1's. With up to two tokens
-  // w2's are fewer before its inputs are there.
+  // w2's are fewer before its inputs are there, unless a window has few anyway.
   static constexpr std::uint32_t kWindow = 52 * 1024 / Up::kRecordBytes;
   static constexpr std::uint32_t kEarlyWindow = kWindow < 4 ? kWindow : 2;
   static constexpr int kSlots =
