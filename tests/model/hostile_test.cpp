@@ -278,7 +278,7 @@ TEST(Hostile, AFileThatShrankIsNamedBeforeWhatFollows) {
     const auto cut = [](const std::filesystem::path& model, std::uintmax_t size) {
       std::filesystem::resize_file(model / "model.safetensors", size);
     };
-    for (const std::uintmax_t size : {0, 4096, 100'000}) {
+    for (const std::uintmax_t size : {std::uintmax_t{0}, std::uintmax_t{4096}, std::uintmax_t{100'000}}) {
       const TemporaryFolder folder;
       const auto model = folder.path() / "model";
       std::filesystem::copy(data_dir() / "checkpoints" / name, model);

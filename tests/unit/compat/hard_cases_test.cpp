@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <iterator>
 
 #include "compat/vllm/layer.h"
 #include "compat/vllm/tables/tables.h"
@@ -237,8 +238,11 @@ TEST(HardCases, GEmulationIsTheLastCard) {
   const vllm::Layer layer = *vllm::as_vllm(experts(kMxfp4, schemes::kMxfp4Group), {});
   const Machine with_quark = machine("a100", "quark");
   EXPECT_EQ(chosen(decide(layer.question, with_quark, layer.policy, *layer.table)), "EMULATION");
-  std::vector<vllm::Row> rows(layer.table->rows.begin(), layer.table->rows.end());
-  std::stable_partition(rows.begin(), rows.end(), [](const vllm::Row& row) { return !row.experts->emulation; });
+  std::vector<vllm::Row> rows;
+  for (const bool emulation : {false, true}) {
+    std::ranges::copy_if(layer.table->rows, std::back_inserter(rows),
+                         [&](const vllm::Row& row) { return row.experts->emulation == emulation; });
+  }
   vllm::Table last = *layer.table;
   last.rows = rows;
   const vllm::Decision decision = decide(layer.question, with_quark, layer.policy, last);
