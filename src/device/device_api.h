@@ -9,7 +9,7 @@
 
 namespace moracle {
 
-inline constexpr std::uint32_t kDeviceApiVersion = 2;
+inline constexpr std::uint32_t kDeviceApiVersion = 3;
 
 struct DeviceFacts {
   char name[96];

@@ -137,9 +137,9 @@ inline constexpr std::int32_t kDecodeTokens = 64;
 inline constexpr std::int32_t kDecodePairs = 512;
 inline constexpr std::int32_t kDecodeExperts = 512;
 // 16-byte words of the rows that blocks pass to each other in one call: what DeepSeek-V3's FP8 blocks take, of inputs
-// codes in 16 bits and scales, of hidden rows these and f32.
+// codes in 16 bits and scales, of hidden rows these and f32. Scales end with a cache line.
 inline constexpr std::int64_t kDecodeRowWords =
-    std::int64_t{kDecodeTokens} * (7168 / 8 + 56 / 4) + std::int64_t{kDecodePairs} * (2048 / 8 + 16 / 4 + 2048 / 4);
+    std::int64_t{kDecodeTokens} * (7168 / 8 + 16) + std::int64_t{kDecodePairs} * (2048 / 8 + 8 + 2048 / 4);
 // A header, sums of output tiles that two blocks share, and the rows of two calls.
 inline constexpr std::size_t kDecodeHeaderBytes = 256;
 inline constexpr std::size_t kDecodeSharedSums = 128;  // tiles

@@ -13,8 +13,9 @@
 // launch writes one of two buffers of rows, and fills what the launch before wrote in the other with ones again.
 //
 // Quantized activations are numbers of codes in bf16. Under a stored scale they are made where inputs are loaded and
-// hidden rows are stored. Else one warp makes a row's scales and numbers, for all blocks: an activation warp those of
-// inputs, before its items; any warp those of hidden rows, which travel in f32, between the phases.
+// hidden rows are stored. Else the warps of an item find the scales of its inputs together as they load these; where
+// they lack registers, an activation warp makes a row of inputs for all blocks, before its items. Hidden rows travel in
+// f32, and between the phases one warp makes a row's scales and numbers for all blocks.
 #pragma once
 
 #include "kernels/cuda/decode/codes.cuh"
@@ -61,7 +62,7 @@ class DecodeBlock {
     if (warp_id() <= Plan::kWarps) {
       gate_up();
     } else {
-      if constexpr (Rows::kMeasured) quantize_inputs();
+      if constexpr (Rows::kPassesInputs) quantize_inputs();
       clear_other_rows();
       activate();
       if (block() == 0 && activator() == 0 && lane() == 0) advance();
@@ -251,28 +252,41 @@ class DecodeBlock {
     }
   };
 
-  // This lane's words of a token's inputs in the columns of its warp.
-  __device__ __forceinline__ void load_x(HeldInputs<Plan, Up>& x, int token, float inverse) const {
-    const int warp = consumer() % Up::kWarps;
-    x.load(args_.x + static_cast<std::int64_t>(token) * Plan::kHidden + Up::first_column(warp) + part() * 8, warp,
-           inverse);
+  // This lane's first column of a token's inputs among those of its warp.
+  [[nodiscard]] __device__ __forceinline__ const float* first_of(int token) const {
+    return args_.x + static_cast<std::int64_t>(token) * Plan::kHidden + Up::first_column(consumer() % Up::kWarps) +
+           part() * 8;
   }
-  // Inputs of a unit's tokens.
-  __device__ __forceinline__ void take_inputs(HeldInputs<Plan, Up>& x, const DecodeUnit& unit) const {
+  // Inputs of a unit's tokens, for the `turn`-th time.
+  __device__ __forceinline__ void take_inputs(HeldInputs<Plan, Up>& x, const DecodeUnit& unit, int turn) {
     const int token = token_of(rest_.pairs[own_column(unit)]);
-    if constexpr (Rows::kMeasured) {
-      int warp = (warp_id() - 1) % Up::kWarps;
-      asm volatile("" : "+r"(warp));  // what is made of it is made here
+    const int warp = consumer() % Up::kWarps;
+    if constexpr (Rows::kPassesInputs) {
       x.load(input_row(token), warp);
       x.wait(input_row(token), warp);
+    } else if constexpr (Rows::kGroups) {
+      x.load_groups(first_of(token), warp);
+    } else if constexpr (Rows::kMeasured) {
+      x.load_scaled(first_of(token), warp, of_all_warps(x.largest(first_of(token), warp), turn));
     } else if constexpr (Rows::kStored) {
       x.scale = stored_scale(unit.expert, args_.up_scale);
-      load_x(x, token, 1.0F / x.scale);
+      x.load(first_of(token), warp, 1.0F / x.scale);
     } else {
-      load_x(x, token, 1.0F);
+      x.load(first_of(token), warp, 1.0F);
     }
     __syncwarp();
     x.find_starts();
+  }
+  // The largest magnitude of the lane's token in all warps that share the item. Who writes has met the others after
+  // they read what was written two turns before.
+  __device__ __forceinline__ float of_all_warps(float most, int turn) {
+    const int group = consumer() / Up::kWarps;
+    auto& maxima = rest_.maxima[turn % 2][group];
+    if (part() == 0) maxima[consumer() % Up::kWarps][row()] = most;
+    sync_group(4 + group, Up::kWarps * 32);
+#pragma unroll
+    for (int i = 0; i < Up::kWarps; ++i) most = fmaxf(most, maxima[i][row()]);
+    return most;
   }
 
   static constexpr int batch(int held) { return Plan::kWarps > 12 ? 1 : Plan::kWarps > 8 ? 2 : (held + 1) / 2; }
@@ -283,12 +297,13 @@ class DecodeBlock {
     if (group >= Plan::kUpGroups) return;
     HeldInputs<Plan, Up> x;
     int current = -1;
+    int turn = 0;
 #pragma unroll 1
     for (int item = group; item < items(); item += Plan::kUpGroups) {
       const int unit = (first_item(block()) + item) / Plan::kUpTiles;
       if (current < 0 || (unit != current && (args_.tokens > 1 || Rows::kStored))) {
         current = unit;
-        take_inputs(x, DecodeUnit(rest_.units[unit]));
+        take_inputs(x, DecodeUnit(rest_.units[unit]), turn++);
       }
       const int warp = consumer() % Up::kWarps;
       float sums[4] = {};

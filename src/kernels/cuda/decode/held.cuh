@@ -26,11 +26,11 @@ struct HeldInputs {
   float scale = 1.0F;         // of the token whose inputs the lane holds; of two there is no register
   std::uint32_t loaded[kScales + 1];
 
-  // From f32, `first` the lane's first column: rounded to bf16, or numbers of codes under the scale that `inverse`
-  // inverts.
-  __device__ __forceinline__ void load(const float* first, int warp, float inverse) {
+  // Words [begin, end) from f32, `first` the lane's first column: rounded to bf16, or numbers of codes under the scale
+  // that `inverse` inverts.
+  __device__ __forceinline__ void load(const float* first, int warp, float inverse, int begin = 0, int end = kWords) {
 #pragma unroll
-    for (int i = 0; i < kWords; ++i) {
+    for (int i = begin; i < end; ++i) {
       if (Phase::lacks(i / 2, warp % 2)) continue;
       const float4 a = __ldg(reinterpret_cast<const float4*>(first + i * 32));
       const float4 b = __ldg(reinterpret_cast<const float4*>(first + i * 32) + 1);
@@ -39,10 +39,44 @@ struct HeldInputs {
       if (Plan::kSparing && i % 4 == 3) __syncwarp();  // loads of all words at once would take registers
     }
   }
+  // The largest magnitude of the token's values that load() would round.
+  static __device__ __forceinline__ float largest(const float* first, int warp, int begin = 0, int end = kWords) {
+    float most = 0.0F;
+#pragma unroll
+    for (int i = begin; i < end; ++i) {
+      if (Phase::lacks(i / 2, warp % 2)) continue;
+      const float4 a = __ldg(reinterpret_cast<const float4*>(first + i * 32));
+      const float4 b = __ldg(reinterpret_cast<const float4*>(first + i * 32) + 1);
+      most = fmaxf(most, fmaxf(fmaxf(fmaxf(fabsf(a.x), fabsf(a.y)), fmaxf(fabsf(a.z), fabsf(a.w))),
+                               fmaxf(fmaxf(fabsf(b.x), fabsf(b.y)), fmaxf(fabsf(b.z), fabsf(b.w)))));
+    }
+    most = fmaxf(most, __shfl_xor_sync(kOnes, most, 1));
+    return fmaxf(most, __shfl_xor_sync(kOnes, most, 2));
+  }
+  // As load(), under the scale that the token's largest magnitude asks for.
+  __device__ __forceinline__ void load_scaled(const float* first, int warp, float most) {
+    const InputScale own = input_scale(Plan::kInput, most, 1.0F);
+    scale = own.scale;
+    load(first, warp, 1.0F / own.divisor);
+  }
+  // As load(), under the scales that 128 columns ask for.
+  __device__ __forceinline__ void load_groups(const float* first, int warp) {
+    constexpr int kGroupWords = 128 / 32;
+    static_assert(kPairsANumber * kPairColumns == 128);
+#pragma unroll
+    for (int i = 0; i < kNumbers; ++i) {
+      const int begin = i * kGroupWords;
+      const int end = begin + kGroupWords;
+      const InputScale own = input_scale(Plan::kInput, largest(first, warp, begin, end), 1.0F);
+      of_pairs[i] = of_columns(own.scale);
+      load(first, warp, 1.0F / own.divisor, begin, end);
+    }
+  }
   static __device__ __forceinline__ std::uint32_t rounded(float first, float second, float inverse) {
     constexpr float kFactor = Plan::kInputFactor;
     constexpr bool kHalves = record_form(Code::kKind).nibbles;  // StreamedE2m1
-    if constexpr (Rows::kStored) return numbers_of<Plan::kInput, kHalves>(first * inverse, second * inverse, kFactor);
+    if constexpr (Plan::kInput != InputKind::bf16)
+      return numbers_of<Plan::kInput, kHalves>(first * inverse, second * inverse, kFactor);
     return bf16_pair(first * kFactor, second * kFactor);
   }
 

@@ -34,15 +34,20 @@ struct PhasePlan {
 };
 
 // Rows that blocks pass to each other, in 16-byte words. Where inputs are quantized under scales of their own maxima:
-// codes of inputs, then of hidden rows, each row with its scales behind it, then hidden rows in f32. Else hidden rows.
-template <InputKind kInput, int kHidden, int kIntermediate>
+// codes of inputs (kPassesInputs_), then of hidden rows, each row with its scales behind it, then hidden rows in f32.
+// Else hidden rows.
+template <InputKind kInput, int kHidden, int kIntermediate, bool kPassesInputs_>
 struct RowsPlan {
   static constexpr bool kStored = has_stored_scale(kInput);
   static constexpr bool kMeasured = kInput != InputKind::bf16 && !kStored;
   static constexpr bool kGroups = input_group(kInput) > 0;  // of 128 columns
-  static constexpr int scales_of(int cols) { return kGroups ? cols / 128 : 1; }
-  static constexpr int words_of(int cols) { return cols / 8 + (kMeasured ? (scales_of(cols) + 3) / 4 : 0); }
-  static constexpr int kInputWords = kMeasured ? words_of(kHidden) : 0;
+  static constexpr bool kPassesInputs = kMeasured && kPassesInputs_;
+  static constexpr int kLineWords = 8;  // of a cache line, where rows begin
+  static constexpr int scales_of(int cols) { return !kMeasured ? 0 : kGroups ? cols / 128 : 1; }
+  static constexpr int words_of(int cols) {
+    return (cols / 8 + (scales_of(cols) + 3) / 4 + kLineWords - 1) / kLineWords * kLineWords;
+  }
+  static constexpr int kInputWords = kPassesInputs ? words_of(kHidden) : 0;
   static constexpr int kHiddenWords = words_of(kIntermediate);
   static constexpr int kWholeWords = kMeasured ? kIntermediate / 4 : 0;
   static MORACLE_BOTH constexpr int hidden_at(int tokens) { return tokens * kInputWords; }
@@ -57,7 +62,8 @@ template <class Code_, int kHidden_, int kIntermediate_, int kTokens_, int kWarp
           InputKind kInput_ = InputKind::bf16>
 struct DecodePlan {
   using Code = Code_;
-  using Rows = RowsPlan<kInput_, kHidden_, kIntermediate_>;
+  // Registers of so many warps do not suffice to quantize inputs as they are loaded.
+  using Rows = RowsPlan<kInput_, kHidden_, kIntermediate_, (kWarps_ > 12)>;
   static constexpr InputKind kInput = kInput_;
   using Up = PhasePlan<Code::kKind, kHidden_>;
   using Down = PhasePlan<Code::kKind, kIntermediate_>;
@@ -102,6 +108,8 @@ struct DecodePlan {
     std::int32_t offsets[kDecodeExperts];
     // Hidden rows of an item of each activation warp, token by token.
     alignas(16) std::conditional_t<Rows::kMeasured, float, std::uint16_t> transposed[kActivators][8][8];
+    // The largest magnitudes of a unit's tokens in each warp's columns, of every group of warps, for two turns.
+    std::conditional_t<Rows::kMeasured && !Rows::kGroups, float[2][kUpGroups][Up::kWarps][kUnitTokens], float> maxima;
     std::int32_t totals[kThreads / 32];  // of the experts that a warp counts
     std::int32_t unit_count;
     std::uint32_t launch;

@@ -67,6 +67,10 @@ __device__ __forceinline__ void sync_threads(int threads) {
   __syncwarp();
   asm volatile("bar.sync %0, %1;" ::"n"(kId), "r"(threads) : "memory");
 }
+__device__ __forceinline__ void sync_group(int id, int threads) {
+  __syncwarp();
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
 
 __device__ __forceinline__ uint4 load_shared_16(std::uint32_t address) {
   uint4 v;

@@ -10,12 +10,19 @@
 
 namespace moracle::cuda {
 
+// Of magnitudes up to 2^22, ties to even: as rintf(), which takes a unit a quarter as fast.
+__device__ __forceinline__ float nearest_integer(float x) {
+  constexpr float kUnitSteps = 0x1.8p23F;  // numbers from here to 2^24 lie 1 apart
+  return __fsub_rn(__fadd_rn(x, kUnitSteps), kUnitSteps);
+}
+
 // Numbers of the codes of two values over their scale, times `factor`, a power of two: in bf16, or E4M3's in f16 as
 // they are. What is no number stays so.
 template <InputKind kInput, bool kHalves = false>
 __device__ __forceinline__ std::uint32_t numbers_of(float first, float second, float factor) {
   static_assert(kInput != InputKind::int8_tensor, "values may lie beyond the codes");
-  if constexpr (kInput == InputKind::int8_token) return bf16_pair(rintf(first) * factor, rintf(second) * factor);
+  if constexpr (kInput == InputKind::int8_token)
+    return bf16_pair(nearest_integer(first) * factor, nearest_integer(second) * factor);
   std::uint32_t halves = 0;
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<std::uint16_t>(e4m3_pair(first, second))));
   if constexpr (kHalves) return halves;
