@@ -85,13 +85,27 @@ void OpenReply::gone(std::string_view cause) {
   }
   cancel_rest();
   log(0, cause);
+  guard([&] { take_waiting(); });
 }
 
-// What nobody reads is not made: others have the steps.
+// What nobody reads is not made: others have the steps. What was made before waits here, so that a reader that keeps up
+// is not left for what the I/O thread was late to write.
 void OpenReply::hold(bool held) {
+  held_ = held;
+  guard([&] { take_waiting(); });
+  if (held != held_) return;  // what waited is enough for the client
   for (const Choice& choice : choices_) {
     if (!choice.settled) service_.model_->engine->hold(choice.ticket, held);
   }
+}
+
+void OpenReply::take_waiting() {
+  while (!waiting_.empty() && (done_ || !held_)) {
+    auto [index, event] = std::move(waiting_.front());
+    waiting_.pop_front();
+    on_event(index, std::move(event));
+  }
+  kept_ = waiting_.empty() ? nullptr : shared_from_this();
 }
 
 void OpenReply::abandon() {
@@ -117,7 +131,10 @@ void OpenReply::guard(const Work& work) {
 }
 
 void OpenReply::take(std::size_t index, EngineEvent event) {
-  guard([&] { on_event(index, std::move(event)); });
+  guard([&] {
+    waiting_.emplace_back(index, std::move(event));
+    take_waiting();
+  });
 }
 
 void OpenReply::on_event(std::size_t index, EngineEvent event) {
@@ -378,9 +395,10 @@ void OpenReply::fail(const Error& error) {
   if (streaming_) {
     exchange_->write("data: " + reply.body + "\n\n");
     exchange_->end();
-    return;
+  } else {
+    service_.answer(request_, *exchange_, std::move(reply));
   }
-  service_.answer(request_, *exchange_, std::move(reply));
+  guard([&] { take_waiting(); });
 }
 
 void OpenReply::log(int status, std::string_view end) {

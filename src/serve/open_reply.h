@@ -3,10 +3,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "serve/api/choice_text.h"
@@ -17,7 +19,7 @@
 
 namespace moracle::serve {
 
-// Lives on the I/O thread; the engine's listeners hold it until each choice has its outcome.
+// Lives on the I/O thread; the engine's listeners hold it until each choice has its outcome and that has been told.
 class OpenReply : public std::enable_shared_from_this<OpenReply> {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -63,6 +65,7 @@ class OpenReply : public std::enable_shared_from_this<OpenReply> {
   void guard(const Work& work);
   void submit();
   void take(std::size_t index, EngineEvent event);
+  void take_waiting();
   void on_event(std::size_t index, EngineEvent event);
   void take_routing(const std::vector<std::uint32_t>& counts);
   Result<> take_tokens(Choice& choice, const EngineEvent& event);
@@ -93,10 +96,13 @@ class OpenReply : public std::enable_shared_from_this<OpenReply> {
   ReplyHead head_;
   Time arrived_;
   std::vector<Choice> choices_;
-  RoutingBoard::Counts routing_;  // of choices that have their outcome
-  bool streaming_ = false;        // the stream is open
-  bool done_ = false;             // nothing more is told
-  bool answered_ = false;         // to its end, or nobody listens
+  std::deque<std::pair<std::size_t, EngineEvent>> waiting_;  // by choice, while the client lags
+  std::shared_ptr<OpenReply> kept_;                          // this, while events wait: no listener may be left
+  bool held_ = false;                                        // the client lags
+  RoutingBoard::Counts routing_;                             // of choices that have their outcome
+  bool streaming_ = false;                                   // the stream is open
+  bool done_ = false;                                        // nothing more is told
+  bool answered_ = false;                                    // to its end, or nobody listens
 };
 
 }  // namespace moracle::serve
