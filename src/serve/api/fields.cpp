@@ -196,6 +196,8 @@ constexpr std::array kFields = {
     refuse("thinking", kThinking),
     refuse("thinking_budget", kThinking),
     refuse("thinking_token_budget", kThinking),
+    refuse("enable_thinking", kThinking),
+    refuse("do_sample", "temperature 0 takes the likeliest token", "true"),
     refuse("repetition_detection", "use max_tokens or stop"),
     refuse("return_tokens_as_token_ids", "ask for return_token_ids"),
     refuse("repeat_penalty", "it is spelled repetition_penalty", "1.0"),
