@@ -248,6 +248,8 @@ std::optional<HttpReply> Service::refuse(HttpRequest& request) {
   }
   if (route->method == "POST" && !is_json(request.header("content-type")))
     return refused({.code = "request.media_type", .wanted = "Content-Type: application/json", .found = "another"});
+  if (route->method == "POST" && !request.header("content-encoding").empty())
+    return refused({.code = "request.media_type", .wanted = "a body without Content-Encoding", .found = "one with it"});
   if (draining_ && route->needs_model) {
     metrics_.count_rejection("draining");
     return refused({.code = "server.draining",

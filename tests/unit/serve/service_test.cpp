@@ -61,6 +61,9 @@ TEST_F(ServeTest, AnswersTheSmallEndpoints) {
   EXPECT_EQ(method.status, 405);
   EXPECT_TRUE(method.has("Allow: POST"));
   EXPECT_EQ(ask("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}").status, 415);
+  const HttpAnswer packed = ask(post_text("/v1/completions", "\x1F\x8B", "Content-Encoding: gzip\r\n"));
+  EXPECT_EQ(packed.status, 415);
+  EXPECT_TRUE(packed.has("Content-Encoding"));
 }
 
 TEST_F(ServeTest, TokenizesAndBack) {
