@@ -207,6 +207,8 @@ TEST_F(ServeLimits, KeysAndOrigins) {
   const HttpAnswer preflight =
       ask("OPTIONS /v1/models HTTP/1.1\r\nHost: localhost\r\nOrigin: https://chat.example\r\n\r\n");
   EXPECT_EQ(preflight.status, 204);
+  EXPECT_TRUE(
+      preflight.has("Access-Control-Allow-Headers: *, authorization\r\n"));  // openai-node has a dozen of its own
   EXPECT_EQ(ask("OPTIONS /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n").status, 401);
 }
 
