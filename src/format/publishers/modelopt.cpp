@@ -138,7 +138,7 @@ class ModelOpt final : public SchemeFormat {
     return excludes_.add(kind, std::move(pattern));
   }
 
-  // Groups in compressed-tensors' words say once more how many codes share a scale.
+  // Groups in compressed-tensors' words say once more how wide codes are, and how many share a scale.
   static Result<> check_groups(const QuantConfig& config, const Algorithm& algorithm) {
     const auto groups = config.values.find("config_groups");
     if (groups == config.values.end() || !groups->is_object()) return Ok{};
@@ -151,6 +151,12 @@ class ModelOpt final : public SchemeFormat {
         return config.error("config.contradiction", pointer + "/group_size",
                             fmt::format("{}, since quant_algo is {}", algorithm.group, algorithm.name),
                             std::to_string(size));
+      if (!reader.has("num_bits") || !group["weights"]["num_bits"].is_number()) continue;  // else: [exponent, mantissa]
+      const int wanted = bits_of(algorithm.weight.element);
+      MORACLE_ASSIGN(const std::int64_t bits, reader.integer_or("num_bits", wanted, 1, 64));
+      if (bits != wanted)
+        return config.error("config.contradiction", pointer + "/num_bits",
+                            fmt::format("{}, since quant_algo is {}", wanted, algorithm.name), std::to_string(bits));
     }
     return Ok{};
   }
