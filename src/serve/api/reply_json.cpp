@@ -18,11 +18,14 @@ double finite(double logprob) {
   return std::max(logprob, -9999.0);
 }
 
-Json bytes_of(const std::string& text) {
-  if (text.find("\xEF\xBF\xBD") != std::string::npos) return nullptr;  // a part of a character
-  Json bytes = Json::array();
-  for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
-  return bytes;
+// Of a token and its text, which has marks where it is a part of a character.
+Json bytes_of(const Tokenizer& tokenizer, std::int32_t id, const std::string& text) {
+  const bool marked = text.find("\xEF\xBF\xBD") != std::string::npos;
+  const auto bytes = marked ? tokenizer.bytes_of(id) : text;
+  if (!bytes) return nullptr;
+  Json numbers = Json::array();
+  for (const char c : *bytes) numbers.push_back(static_cast<unsigned char>(c));
+  return numbers;
 }
 
 std::int64_t characters(std::string_view text) {
@@ -126,7 +129,7 @@ Json chat_logprobs(const Tokenizer& tokenizer, std::span<const HeldToken> tokens
   Json content = Json::array();
   const auto entry = [&](std::int32_t id, double logprob) -> Json {
     const std::string text = token_text(tokenizer, id);
-    return {{"token", text}, {"logprob", finite(logprob)}, {"bytes", bytes_of(text)}};
+    return {{"token", text}, {"logprob", finite(logprob)}, {"bytes", bytes_of(tokenizer, id, text)}};
   };
   for (const HeldToken& token : tokens) {
     Json item = entry(token.id, token.logprob.value_or(0.0));

@@ -16,6 +16,34 @@ namespace {
 
 constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
+int hex_value(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if ((c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F')) return (c | 0x20) - 'a' + 10;
+  return -1;
+}
+
+// Of "<0x00>" to "<0xFF>".
+std::optional<char> byte_of_number(std::string_view text) {
+  if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return std::nullopt;
+  const int low = hex_value(text[4]);
+  const int high = text[3] == '+' ? 0 : hex_value(text[3]);  // the library's number parser takes a plus sign
+  if (high < 0 || low < 0) return std::nullopt;
+  return static_cast<char>(high * 16 + low);
+}
+
+// Of a token in the byte alphabet; empty where it has any other character.
+std::optional<std::string> bytes_of_characters(std::string_view text) {
+  std::string bytes;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto character = unicode::decode_at(text, at);
+    const auto byte = byte_of_character(character.code);
+    if (!byte) return std::nullopt;
+    bytes.push_back(static_cast<char>(*byte));
+    at += character.size;
+  }
+  return bytes;
+}
+
 class OutputStage final : public DecodeStage {
  public:
   OutputStage(DecodeWork& work, std::string& out, bool spaced)
@@ -92,18 +120,7 @@ class ByteLevelStage final : public TokenStage {
  private:
   void token(std::string_view text) override {
     if (!takes(4 * text.size())) return;  // a byte may become a mark
-    const std::size_t before = pending_.size();
-    for (std::size_t at = 0; at < text.size();) {
-      const auto character = unicode::decode_at(text, at);
-      const auto byte = byte_of_character(character.code);
-      if (!byte) {
-        pending_.resize(before);
-        pending_ += text;
-        break;
-      }
-      pending_.push_back(static_cast<char>(*byte));
-      at += character.size;
-    }
+    pending_ += bytes_of_characters(text).value_or(std::string(text));
     emit_characters();
   }
 
@@ -141,22 +158,8 @@ class ByteFallbackStage final : public TokenStage {
   }
 
  private:
-  static int hex_value(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if ((c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F')) return (c | 0x20) - 'a' + 10;
-    return -1;
-  }
-
-  static std::optional<char> byte_of(std::string_view text) {
-    if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return std::nullopt;
-    const int low = hex_value(text[4]);
-    const int high = text[3] == '+' ? 0 : hex_value(text[3]);  // the library's number parser takes a plus sign
-    if (high < 0 || low < 0) return std::nullopt;
-    return static_cast<char>(high * 16 + low);
-  }
-
   void token(std::string_view text) override {
-    if (const auto byte = byte_of(text)) {
+    if (const auto byte = byte_of_number(text)) {
       run_.push_back(*byte);
     } else {
       flush();
@@ -406,6 +409,15 @@ DecodeChain Decoder::chain() const {
     chain.stages_.push_back(std::visit(StageMaker{chain.stages_.back().get(), work}, *step));
   }
   return chain;
+}
+
+std::optional<std::string> Decoder::bytes_of(std::string_view token) const {
+  for (const Step& step : steps_) {
+    if (std::holds_alternative<ByteLevel>(step)) return bytes_of_characters(token);
+    const auto byte = std::holds_alternative<ByteFallback>(step) ? byte_of_number(token) : std::nullopt;
+    if (byte) return std::string(1, *byte);
+  }
+  return std::nullopt;
 }
 
 DecodeChain::DecodeChain() : work_(std::make_unique<DecodeWork>(kDecoding)) {}

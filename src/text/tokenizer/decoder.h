@@ -86,6 +86,9 @@ class Decoder {
                                    Budget& budget);
 
   [[nodiscard]] DecodeChain chain() const;
+  // The bytes that a token stands for, be they a part of a character. Empty: the chain does not write tokens as bytes,
+  // or not this one.
+  [[nodiscard]] std::optional<std::string> bytes_of(std::string_view token) const;
 
  private:
   struct ByteLevel {};

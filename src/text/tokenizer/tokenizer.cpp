@@ -336,6 +336,11 @@ Result<std::string> Tokenizer::decode(std::span<const std::int32_t> ids, bool sk
   return in_file(std::move(text).error(), state_->file);
 }
 
+std::optional<std::string> Tokenizer::bytes_of(std::int32_t id) const {
+  const auto token = state_->text(id);
+  return token ? state_->decoder.bytes_of(*token) : std::nullopt;
+}
+
 std::int32_t Tokenizer::vocab_size() const {
   return std::max(state_->model.vocabulary().largest_id(), state_->added.largest_id()) + 1;
 }

@@ -48,6 +48,10 @@ class Tokenizer {
   // become U+FFFD. Errors: "tokenizer.limit", "tokenizer.regex_limit".
   Result<std::string> decode(std::span<const std::int32_t> ids, bool skip_special_tokens = true) const;
 
+  // The bytes that an id stands for, be they a part of a character. Empty: its text depends on the tokens around it, or
+  // there is no such id.
+  std::optional<std::string> bytes_of(std::int32_t id) const;
+
   // One more than the largest id.
   std::int32_t vocab_size() const;
   std::optional<std::int32_t> token_to_id(std::string_view token) const;

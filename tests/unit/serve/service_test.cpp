@@ -104,6 +104,22 @@ TEST_F(ServeTest, ChatsInOnePiece) {
   EXPECT_EQ(reply["usage"]["completion_tokens"], 5);
 }
 
+TEST_F(ServeTest, BytesOfScoredTokensMakeWholeCharacters) {
+  serve();
+  const std::string hand = "\xF0\x9F\x91\xA9\xF0\x9F\x8F\xBD";
+  const Json reply = post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": ")" + hand +
+                                                      R"("}], "max_tokens": 40, "ignore_eos": true, "logprobs": true})")
+                         .json();
+  std::string bytes;
+  int parts = 0;
+  for (const Json& token : reply["choices"][0]["logprobs"]["content"]) {
+    for (const Json& byte : token["bytes"]) bytes.push_back(static_cast<char>(byte.get<int>()));
+    parts += token["token"].get<std::string>().find("\xEF\xBF\xBD") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_GT(parts, 1);
+  EXPECT_NE(bytes.find(hand), std::string::npos);
+}
+
 TEST_F(ServeTest, StreamsFramesThatMakeTheSameReply) {
   serve();
   const Json whole =

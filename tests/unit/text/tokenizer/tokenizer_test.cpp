@@ -389,6 +389,9 @@ TEST(Tokenizer, ByteTokensAreTwoHexadecimalDigits) {
             "\xEF\xBF\xBD\xEF\xBF\xBD"
             "a");
   EXPECT_EQ(*tokenizer->decode(Ids{-5, 99, 5}), "a");
+  EXPECT_EQ(tokenizer->bytes_of(1), "\xE4");
+  EXPECT_EQ(tokenizer->bytes_of(4), std::nullopt);
+  EXPECT_EQ(tokenizer->bytes_of(99), std::nullopt);
 }
 
 TEST(Tokenizer, StreamEmitsWholeCharactersAsSoonAsTheyAreCertain) {
