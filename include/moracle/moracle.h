@@ -16,7 +16,8 @@
  *   - Every struct begins with its size: set it to sizeof, and zero what is not used. Zero means the default.
  *   - Strings are UTF-8. What the library returns is freed with moracle_free; other pointers stay the caller's.
  *   - No exception leaves the library, and it never prints.
- *   - A handle may be closed while others that were made of it are open, and while a call with it runs elsewhere.
+ *   - A handle may be closed from any thread, while others that were made of it are open, and while a call with it runs
+ *     elsewhere.
  *   - "Any thread": calls may come from any thread at the same time. Where calls take turns, the text says so.
  */
 #ifndef MORACLE_MORACLE_H_
@@ -264,10 +265,15 @@ typedef struct moracle_tensor {
   const void* data; /* row-major; like `name` valid until the next call or the close */
   uint64_t bytes;
 } moracle_tensor;
-/* `dtype` is MORACLE_BF16 or MORACLE_F32. Any thread. */
-MORACLE_API moracle_status moracle_dense_open(moracle_checkpoint* checkpoint, int32_t dtype, moracle_dense** dense,
-                                              moracle_error** error);
-/* MORACLE_END behind the last. Any thread; calls on one handle take turns. */
+typedef struct moracle_dense_options {
+  uint32_t size;
+  int32_t dtype;      /* MORACLE_BF16 or MORACLE_F32; 0: MORACLE_BF16 */
+  moracle_pool* pool; /* null: one that all layers of the checkpoint share, of this machine's cores */
+} moracle_dense_options;
+/* `options` may be null. Any thread. Errors: "argument.dtype". */
+MORACLE_API moracle_status moracle_dense_open(moracle_checkpoint* checkpoint, const moracle_dense_options* options,
+                                              moracle_dense** dense, moracle_error** error);
+/* MORACLE_END behind the last. Any thread; calls on one handle take turns, and those of one pool. */
 MORACLE_API moracle_status moracle_dense_next(moracle_dense* dense, moracle_tensor* tensor, moracle_error** error);
 MORACLE_API moracle_status moracle_dense_close(moracle_dense* dense);
 
@@ -289,8 +295,8 @@ typedef struct moracle_engine_options {
 /* Validates, decides, packs; on error nothing stays behind. Any thread. */
 MORACLE_API moracle_status moracle_engine_open(const char* model, const moracle_engine_options* options,
                                                moracle_engine** engine, moracle_error** error);
-/* {"architecture", "format", "layers", "hidden", "vocabulary", "max_positions", "backend", "threads", "load_s",
- * "warnings"}. Any thread. */
+/* {"architecture", "format", "layers", "hidden", "vocabulary", "max_positions", "experts_per_layer",
+ * "experts_per_token", "backend", "threads", "load_s", "warnings"}. Any thread. */
 MORACLE_API moracle_status moracle_engine_json(moracle_engine* engine, char** json, moracle_error** error);
 MORACLE_API moracle_status moracle_engine_close(moracle_engine* engine);
 
@@ -339,11 +345,11 @@ typedef struct moracle_generate_options {
 /* Text as it is settled, never half a character; not zero-terminated. Nonzero ends the answer. */
 typedef int32_t (*moracle_on_text)(void* context, const char* text, uint64_t bytes);
 
-/* Generates from `ids` (not empty). `reply` gets {"text", "reasoning", "answer", "ids", "prompt_ids", "finish_reason",
- * "timing"}; "finish_reason" is "stop", "length" or "interrupted". `prompt` is the text of the ids where a template
- * made them, and tells where reasoning begins; null: none. `on_text` may be null; generate, a scheduler's calls and a
- * server's opening on this engine are refused within it ("argument.nested"). Any thread; calls on one engine take
- * turns. */
+/* Generates from `ids` (not empty). `reply` gets {"text", "reasoning", "answer", "prompt_ids", "ids", "finish_reason",
+ * "interrupted", "backend", "timing", "peak_rss_bytes"}; "finish_reason" is "stop" or "length", and "interrupted" is
+ * true where `on_text` ended the answer. `prompt` is the text of the ids where a template made them, and tells where
+ * reasoning begins; null: none. `on_text` may be null; generate, a scheduler's calls and a server's opening on this
+ * engine are refused within it ("argument.nested"). Any thread; calls on one engine take turns. */
 MORACLE_API moracle_status moracle_engine_generate(moracle_engine* engine, const int32_t* ids, uint64_t count,
                                                    const char* prompt, const moracle_generate_options* options,
                                                    moracle_on_text on_text, void* context, char** reply,

@@ -336,10 +336,14 @@ class Checkpoint {
   }
   // visit(const moracle_tensor&) for each tensor that is no routed expert's; false ends the walk.
   template <class Visit>
-  std::optional<Error> dense(std::int32_t dtype, const Visit& visit) const {
+  std::optional<Error> dense(std::int32_t dtype, const Visit& visit, moracle_pool* pool = nullptr) const {
+    moracle_dense_options options{};
+    options.size = sizeof options;
+    options.dtype = dtype;
+    options.pool = pool;
     moracle_dense* walk = nullptr;
     moracle_error* error = nullptr;
-    if (moracle_dense_open(handle(), dtype, &walk, &error) != MORACLE_OK) return detail::take(error);
+    if (moracle_dense_open(handle(), &options, &walk, &error) != MORACLE_OK) return detail::take(error);
     const detail::Handle<moracle_dense, moracle_dense_close> owner(walk);
     for (;;) {
       moracle_tensor tensor{};
@@ -486,7 +490,8 @@ class Engine {
     return opened;
   }
   [[nodiscard]] moracle_engine* handle() const { return handle_.get(); }
-  // {"architecture", "format", "layers", "hidden", "vocabulary", "max_positions", "backend", "threads", "load_s",
+  // {"architecture", "format", "layers", "hidden", "vocabulary", "max_positions",
+  // "experts_per_layer", "experts_per_token", "backend", "threads", "load_s",
   // "warnings"}
   [[nodiscard]] Expected<std::string> describe() const {
     return detail::text_of(

@@ -19,6 +19,7 @@ from ._library import (
     INT64,
     CExpertsCall,
     CExpertsInfo,
+    CDenseOptions,
     CExpertsOptions,
     CPoolOptions,
     CTensor,
@@ -103,13 +104,16 @@ class Checkpoint(Owner):
         """The routed experts of a layer, packed."""
         return Experts(self, layer, tp=tp, tp_rank=tp_rank, experts=experts, policy=policy, pool=pool)
 
-    def dense(self, dtype: str = "bfloat16") -> Iterator[DenseTensor]:
-        """All tensors that are no routed expert's, decoded, one after the other."""
+    def dense(self, dtype: str = "bfloat16", pool: Optional[Pool] = None) -> Iterator[DenseTensor]:
+        """All tensors that are no routed expert's, decoded by the pool's threads, one after the other."""
         kinds = {"bfloat16": BF16, "float32": F32}
         if not isinstance(dtype, str) or dtype not in kinds:
             raise Error("argument.dtype", where="dtype", wanted="bfloat16 or float32", found=repr(dtype))
+        options = CDenseOptions(
+            dtype=kinds[dtype], pool=handle_of(pool, "pool") if pool is not None else None
+        )
         handle = ctypes.c_void_p()
-        call("moracle_dense_open", self._handle.value, kinds[dtype], ctypes.byref(handle))
+        call("moracle_dense_open", self._handle.value, ctypes.byref(options), ctypes.byref(handle))
         walk = Handle("dense", handle)
         try:
             while True:

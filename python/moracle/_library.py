@@ -131,6 +131,14 @@ class CExpertsOptions(Struct):
     ]
 
 
+class CDenseOptions(Struct):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("dtype", ctypes.c_int32),
+        ("pool", ctypes.c_void_p),
+    ]
+
+
 class CExpertsInfo(Struct):
     _fields_ = [
         ("size", ctypes.c_uint32),
@@ -333,7 +341,7 @@ _ARGUMENTS: dict[str, list[Any]] = {
     "moracle_experts_open": [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p],
     "moracle_experts_decision_json": [ctypes.c_void_p],
     "moracle_experts_workspace_bytes": [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64],
-    "moracle_dense_open": [ctypes.c_void_p, ctypes.c_int32],
+    "moracle_dense_open": [ctypes.c_void_p, ctypes.c_void_p],
     "moracle_engine_open": [ctypes.c_char_p, ctypes.c_void_p],
     "moracle_engine_json": [ctypes.c_void_p],
     "moracle_scheduler_open": [ctypes.c_void_p, ctypes.c_void_p],

@@ -92,7 +92,7 @@ class Program {
 
   bool walk_dense() {
     if (!ok(moracle_checkpoint_open(folder_.c_str(), nullptr, &checkpoint_, &error_)) ||
-        !ok(moracle_dense_open(checkpoint_, MORACLE_BF16, &dense_, &error_)))
+        !ok(moracle_dense_open(checkpoint_, nullptr, &dense_, &error_)))
       return false;
     for (;;) {
       auto tensor = sized<moracle_tensor>();

@@ -310,9 +310,11 @@ class Caller {
 
   void dense(Arguments& arguments) {
     auto* const checkpoint = pick<moracle_checkpoint>(arguments);
-    const std::int32_t dtype = arguments.small();
+    auto options = sized<moracle_dense_options>();
+    options.dtype = arguments.small();
+    options.pool = pick<moracle_pool>(arguments);
     open<moracle_dense>(&moracle_dense_close, [&](moracle_dense** made, moracle_error** error) {
-      return moracle_dense_open(checkpoint, dtype, made, error);
+      return moracle_dense_open(checkpoint, &options, made, error);
     });
   }
   void next(Arguments& arguments) {
@@ -526,7 +528,7 @@ class Caller {
 constexpr std::string_view kCallWords =
     "inspect explain plan verify pool checkpoint describe experts run dense next engine tokenize template generate "
     "scheduler submit step cancel serve ask stop wait close ref avx2 avx512 amx f32 bf16 int8 cpu h100 h200 marlin "
-    "cuda:0 abc";
+    "cuda:0 abc vllm";
 
 }  // namespace
 

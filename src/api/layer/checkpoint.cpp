@@ -12,7 +12,8 @@ Result<std::shared_ptr<OpenCheckpoint>> OpenCheckpoint::open(const std::string& 
   return opened;
 }
 
-std::shared_ptr<Pool> OpenCheckpoint::pool() {
+Result<std::shared_ptr<Pool>> OpenCheckpoint::pool_or(moracle_pool* given) {
+  if (given != nullptr) return find<Pool>(given);
   const std::lock_guard lock(mutex_);
   if (!pool_) pool_ = std::make_shared<Pool>(plan().machines().host.cores);
   return pool_;

@@ -1,6 +1,8 @@
 // A checkpoint of the C interface: opened from its headers, with the machine and the policy that decide.
 #pragma once
 
+#include <moracle/moracle.h>
+
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,8 +20,8 @@ class OpenCheckpoint {
 
   [[nodiscard]] const LoadPlan& load_plan() const { return *plan_; }
   [[nodiscard]] const Plan& plan() const { return plan_->opened(); }
-  // Of this machine's cores; made once.
-  std::shared_ptr<Pool> pool();
+  // The caller's, or, of null, one of this machine's cores, made once. Error: a handle that is none.
+  Result<std::shared_ptr<Pool>> pool_or(moracle_pool* given);
 
  private:
   OpenCheckpoint() = default;

@@ -108,15 +108,18 @@ using namespace moracle;  // NOLINT(google-build-using-namespace): the C interfa
 
 extern "C" {
 
-moracle_status moracle_dense_open(moracle_checkpoint* checkpoint, int32_t dtype, moracle_dense** dense,
-                                  moracle_error** error) {
+moracle_status moracle_dense_open(moracle_checkpoint* checkpoint, const moracle_dense_options* options,
+                                  moracle_dense** dense, moracle_error** error) {
   return api::call(error, "open the dense tensors", [&]() -> Result<> {
     MORACLE_TRY(api::check_not_null(dense, "dense"));
     *dense = nullptr;
     MORACLE_ASSIGN(auto opened, api::find<api::OpenCheckpoint>(checkpoint));
+    MORACLE_ASSIGN(const auto how, api::read_struct(options, "options"));
+    const int32_t dtype = how.dtype == 0 ? MORACLE_BF16 : how.dtype;
     if (dtype != MORACLE_BF16 && dtype != MORACLE_F32)
-      return api::wrong_argument("dtype", "dtype", "MORACLE_BF16 or MORACLE_F32", std::to_string(dtype));
-    auto walk = std::make_shared<api::DenseWalk>(std::move(opened), dtype == MORACLE_BF16);
+      return api::wrong_argument("dtype", "options.dtype", "MORACLE_BF16 or MORACLE_F32", std::to_string(dtype));
+    MORACLE_ASSIGN(auto pool, opened->pool_or(how.pool));
+    auto walk = std::make_shared<api::DenseWalk>(std::move(opened), std::move(pool), dtype == MORACLE_BF16);
     *dense = static_cast<moracle_dense*>(api::add_handle(api::Kind::dense, std::move(walk)));
     return Ok{};
   });

@@ -16,9 +16,9 @@ namespace moracle::api {
 class DenseWalk {
  public:
   static constexpr Kind kKind = Kind::dense;
-  // `bf16`: else f32.
-  DenseWalk(std::shared_ptr<OpenCheckpoint> checkpoint, bool bf16)
-      : checkpoint_(std::move(checkpoint)), pool_(checkpoint_->pool()), bf16_(bf16) {}
+  // `bf16`: else f32. The pool's threads decode.
+  DenseWalk(std::shared_ptr<OpenCheckpoint> checkpoint, std::shared_ptr<Pool> pool, bool bf16)
+      : checkpoint_(std::move(checkpoint)), pool_(std::move(pool)), bf16_(bf16) {}
 
   struct Tensor {
     std::string name;

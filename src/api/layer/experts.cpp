@@ -35,12 +35,7 @@ Result<> open_experts(moracle_checkpoint* checkpoint, std::int64_t number, const
   MORACLE_ASSIGN(const auto options, read_struct(given, "options"));
   MORACLE_ASSIGN(LayerRequest request, read_request(options, opened->plan().policy()));
   request.layer = number;
-  std::shared_ptr<Pool> pool;
-  if (options.pool != nullptr) {
-    MORACLE_ASSIGN(pool, find<Pool>(options.pool));
-  } else {
-    pool = opened->pool();
-  }
+  MORACLE_ASSIGN(auto pool, opened->pool_or(options.pool));
   MORACLE_ASSIGN(auto layer, ExpertsLayer::open(opened->plan(), std::move(request), std::move(pool)));
   *experts = static_cast<moracle_experts*>(add_handle(Kind::experts, std::move(layer)));
   return Ok{};

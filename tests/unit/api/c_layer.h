@@ -32,6 +32,23 @@ inline CheckpointPtr open_checkpoint(const std::string& folder, const char* back
   return CheckpointPtr(handle);
 }
 
+using ParallelFor = void (*)(void*, std::int64_t, moracle_task, void*);
+
+// Of a host's threads.
+inline PoolPtr open_pool(ParallelFor host, void* context, std::int32_t threads = 3) {
+  moracle_executor executor{};
+  executor.size = sizeof executor;
+  executor.threads = threads;
+  executor.context = context;
+  executor.parallel_for = host;
+  moracle_pool_options options{};
+  options.size = sizeof options;
+  options.executor = &executor;
+  moracle_pool* handle = nullptr;
+  EXPECT_EQ(moracle_pool_open(&options, &handle, nullptr), MORACLE_OK);
+  return PoolPtr(handle);
+}
+
 inline moracle_experts_options no_options() {
   moracle_experts_options options{};
   options.size = sizeof options;

@@ -2,11 +2,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <random>
+#include <set>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "format/rules/tensor_check.h"
 #include "model/load/plan.h"
 #include "scheme/codes.h"
 #include "unit/api/c_layer.h"
@@ -153,6 +158,78 @@ INSTANTIATE_TEST_SUITE_P(, CExperts, ::testing::Values(kMixtral, kQwen, kActOrde
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });
+
+// The first layer with routed experts.
+std::int64_t first_moe_layer(const CheckpointPtr& checkpoint) {
+  for (std::int64_t layer = 0; layer < 8; ++layer) {
+    const moracle_experts_options options = no_options();
+    moracle_experts* handle = nullptr;
+    if (moracle_experts_open(checkpoint.get(), layer, &options, &handle, nullptr) == MORACLE_OK) {
+      moracle_experts_close(handle);
+      return layer;
+    }
+  }
+  return -1;
+}
+
+// Outputs of all ranks, added up; empty: the cut is refused.
+std::vector<float> sum_of_ranks(const CheckpointPtr& checkpoint, std::int64_t layer, std::int32_t tp,
+                                const Input& input) {
+  std::vector<float> sum(input.x.size());
+  for (std::int32_t rank = 0; rank < tp; ++rank) {
+    moracle_experts_options options = no_options();
+    options.tp = tp;
+    options.tp_rank = rank;
+    moracle_experts* handle = nullptr;
+    CallError error;
+    if (moracle_experts_open(checkpoint.get(), layer, &options, &handle, &error.error) != MORACLE_OK) {
+      EXPECT_EQ(error.code(), "plan.tp") << error.message();
+      return {};
+    }
+    const ExpertsPtr slice(handle);
+    const auto part = run(slice, input);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
+  }
+  return sum;
+}
+
+// How far two ranks may be from one. A hidden value is rounded twice, where its scale is that of a rank's share: each
+// time by a uniform error, of root mean square a step over sqrt(12). A step of int8 is a 127th of the row's largest
+// value, which is up to six times the row's root mean square; a step of E4M3 is up to an 8th of the value.
+double bound_of_slices(const std::string& activation) {
+  const bool shared = activation.find("token") != std::string::npos || activation.find("g128") != std::string::npos;
+  if (!shared) return 1e-6;  // the same codes: only sums differ
+  return (activation.starts_with("int8") ? 6.0 / 127 : 1.0 / 8) * std::sqrt(2.0 / 12);
+}
+
+// Two ranks with `ref`: of what a plan lets them cut, outputs add up.
+TEST(CSlices, OfEveryPublishedFormatAddUp) {
+  if (!shared_dir()) GTEST_SKIP() << "needs the published checkpoints";
+  std::size_t cut = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(*shared_dir() / "checkpoints")) {
+    if (!std::filesystem::exists(entry.path() / "config.json")) continue;
+    SCOPED_TRACE(entry.path().filename().string());
+    const auto checkpoint = open_checkpoint(entry.path().string(), "ref");
+    const std::int64_t layer = first_moe_layer(checkpoint);
+    ASSERT_GE(layer, 0);
+    const auto whole = open_experts(checkpoint, no_options(), layer);
+    const moracle_experts_info info = info_of(whole);
+    const Input input(5, info.top_k, info);
+    const auto expected = run(whole, input);
+    const auto sum = sum_of_ranks(checkpoint, layer, 2, input);
+    const Json decision =
+        document_of([&](char** json, auto** error) { return moracle_experts_decision_json(whole.get(), json, error); });
+    const Json scheme = decision["scheme"];
+    const bool groups_of_128 = scheme["weight"].get<std::string>().starts_with("int4 g128");
+    const bool in_order = entry.path().filename().string().find("actorder") == std::string::npos;
+    EXPECT_EQ(sum.empty(), (groups_of_128 && info.intermediate % 256 != 0) || !in_order) << scheme;
+    if (sum.empty()) continue;
+    ++cut;
+    const std::string activation = scheme["activation"].is_null() ? "" : scheme["activation"].get<std::string>();
+    EXPECT_LT(distance(sum, expected), bound_of_slices(activation)) << scheme;
+  }
+  EXPECT_GE(cut, 8U);
+}
 
 TEST_F(CExpertsCall, RowsOfEveryTypeAndStride) {
   for (const std::int32_t dtype : {MORACLE_F32, MORACLE_BF16, MORACLE_F16}) {
@@ -331,6 +408,12 @@ TEST_F(CExpertsCall, TheDecisionIsThatOfExplain) {
   EXPECT_EQ((*same)["trace"], decision["trace"]);
 }
 
+moracle_dense_options dense_options() {
+  moracle_dense_options options{};
+  options.size = sizeof options;
+  return options;
+}
+
 // Every module but the experts, once, with its values.
 TEST(CDense, WalksAllOtherTensors) {
   for (const char* const name : {kMixtral, kQwen, kActOrder}) {
@@ -340,8 +423,10 @@ TEST(CDense, WalksAllOtherTensors) {
     ASSERT_TRUE(plan.ok());
     for (const std::int32_t dtype : {MORACLE_F32, MORACLE_BF16}) {
       const auto checkpoint = open_checkpoint(folder);
+      moracle_dense_options options = dense_options();
+      options.dtype = dtype;
       moracle_dense* walk = nullptr;
-      ASSERT_EQ(moracle_dense_open(checkpoint.get(), dtype, &walk, nullptr), MORACLE_OK);
+      ASSERT_EQ(moracle_dense_open(checkpoint.get(), &options, &walk, nullptr), MORACLE_OK);
       std::size_t at = 0;
       const auto& modules = (*plan)->modules();
       moracle_tensor tensor{};
@@ -373,11 +458,75 @@ TEST(CDense, WalksAllOtherTensors) {
       EXPECT_EQ(moracle_dense_close(walk), MORACLE_OK);
     }
     const auto checkpoint = open_checkpoint(folder);
+    moracle_dense_options options = dense_options();
+    options.dtype = MORACLE_F16;
     moracle_dense* walk = nullptr;
     EXPECT_EQ(
-        code_of(MORACLE_INVALID, [&](auto** e) { return moracle_dense_open(checkpoint.get(), MORACLE_F16, &walk, e); }),
+        code_of(MORACLE_INVALID, [&](auto** e) { return moracle_dense_open(checkpoint.get(), &options, &walk, e); }),
         "argument.dtype");
   }
+}
+
+// A published name that a walk has, or an expert's: nothing is left out, and no name is made up. Biases are as stored.
+TEST(CDense, HasWhatExpertsLeaveOfPublishedFiles) {
+  if (!shared_dir()) GTEST_SKIP() << "needs the published checkpoints";
+  for (const char* const name : {"native-mxfp4-gpt_oss", "qwen35moe-ct-w4a16-g128", "quark-int8-ptpc-step3p5"}) {
+    SCOPED_TRACE(name);
+    const std::filesystem::path folder = *shared_dir() / "checkpoints" / name;
+    const auto files = Checkpoint::open(folder);
+    ASSERT_TRUE(files.ok());
+    moracle_dense* walk = nullptr;
+    const auto checkpoint = open_checkpoint(folder.string());
+    moracle_dense_options options = dense_options();
+    options.dtype = MORACLE_F32;
+    ASSERT_EQ(moracle_dense_open(checkpoint.get(), &options, &walk, nullptr), MORACLE_OK);
+    std::set<std::string> walked;
+    int biases = 0;
+    moracle_tensor tensor{};
+    tensor.size = sizeof tensor;
+    while (moracle_dense_next(walk, &tensor, nullptr) == MORACLE_OK) {
+      EXPECT_TRUE(walked.insert(tensor.name).second) << tensor.name << " twice";
+      if (!std::string_view(tensor.name).ends_with(".bias")) continue;
+      ++biases;
+      const auto* const stored = (*files)->find(tensor.name);
+      ASSERT_NE(stored, nullptr) << tensor.name;
+      const auto values = read_floats(*stored);
+      ASSERT_TRUE(values.ok());
+      ASSERT_EQ(tensor.bytes, values->size() * sizeof(float));
+      EXPECT_EQ(std::memcmp(tensor.data, values->data(), tensor.bytes), 0) << tensor.name;
+    }
+    moracle_dense_close(walk);
+    if (std::string_view(name).ends_with("gpt_oss")) {
+      EXPECT_GT(biases, 0);
+    }
+    for (const auto& [full, stored] : (*files)->tensors()) {
+      const bool others = full.find(".experts.") != std::string::npos || full.find("visual") != std::string::npos ||
+                          full.find("mtp") != std::string::npos;
+      const std::string module = full.substr(0, full.rfind('.'));
+      if (!others && !walked.contains(full) && !walked.contains(module + ".weight")) ADD_FAILURE() << full;
+    }
+  }
+}
+
+// A host's threads decode, and none of ours.
+TEST(CDense, DecodesOnTheCallersPool) {
+  int tasks = 0;
+  const PoolPtr pool = open_pool(
+      [](void* context, std::int64_t count, moracle_task task, void* work) {
+        *static_cast<int*>(context) += static_cast<int>(count);
+        for (std::int64_t i = 0; i < count; ++i) task(work, i);
+      },
+      &tasks);
+  const auto checkpoint = open_checkpoint(checkpoint_folder(kQwen));
+  moracle_dense_options options = dense_options();
+  options.pool = pool.get();
+  moracle_dense* walk = nullptr;
+  ASSERT_EQ(moracle_dense_open(checkpoint.get(), &options, &walk, nullptr), MORACLE_OK);
+  moracle_tensor tensor{};
+  tensor.size = sizeof tensor;
+  while (moracle_dense_next(walk, &tensor, nullptr) == MORACLE_OK) EXPECT_EQ(tensor.dtype, MORACLE_BF16);
+  EXPECT_GT(tasks, 0);
+  moracle_dense_close(walk);
 }
 
 }  // namespace

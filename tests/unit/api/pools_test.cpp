@@ -10,22 +10,6 @@
 namespace moracle::test {
 namespace {
 
-using ParallelFor = void (*)(void*, std::int64_t, moracle_task, void*);
-
-PoolPtr open_pool(ParallelFor host, void* context, std::int32_t threads = 3) {
-  moracle_executor executor{};
-  executor.size = sizeof executor;
-  executor.threads = threads;
-  executor.context = context;
-  executor.parallel_for = host;
-  moracle_pool_options options{};
-  options.size = sizeof options;
-  options.executor = &executor;
-  moracle_pool* handle = nullptr;
-  EXPECT_EQ(moracle_pool_open(&options, &handle, nullptr), MORACLE_OK);
-  return PoolPtr(handle);
-}
-
 moracle_experts_options on(const PoolPtr& pool) {
   moracle_experts_options options = no_options();
   options.pool = pool.get();
