@@ -5,11 +5,12 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "unit/api/c_call.h"
+#include "unit/api/c_layer.h"
 
 namespace moracle::test {
 namespace {
@@ -50,6 +51,50 @@ TEST(CThreads, AskTheSameQuestionsAtOnce) {
   for (auto& one : found) bodies.emplace_back([&] { one = answers(); });
   together(bodies);
   for (const auto& one : found) EXPECT_EQ(one, wanted);
+}
+
+// Two threads open and run layers of one pool, two walk one handle, others ask.
+TEST(CThreads, ShareACheckpoint) {
+  const CheckpointPtr checkpoint = open_checkpoint(checkpoint_folder(kQwen));
+  const auto count = [&](moracle_dense* walk) {
+    std::int64_t tensors = 0;
+    moracle_tensor tensor{};
+    tensor.size = sizeof tensor;
+    while (moracle_dense_next(walk, &tensor, nullptr) == MORACLE_OK) ++tensors;
+    return tensors;
+  };
+  const auto open_walk = [&] {
+    moracle_dense* walk = nullptr;
+    EXPECT_EQ(moracle_dense_open(checkpoint.get(), nullptr, &walk, nullptr), MORACLE_OK);
+    return walk;
+  };
+  const auto document = [&] {
+    return document_of(
+        [&](char** json, auto** error) { return moracle_checkpoint_json(checkpoint.get(), json, error); });
+  };
+  moracle_dense* const alone = open_walk();
+  const std::int64_t all = count(alone);
+  EXPECT_EQ(moracle_dense_close(alone), MORACLE_OK);
+  const Json wanted = document();
+  std::vector<float> expected;
+  std::optional<Input> input;
+  {
+    const ExpertsPtr experts = open_experts(checkpoint, no_options(), 1);
+    input.emplace(3, 2, info_of(experts));
+    expected = run(experts, *input);
+  }
+  moracle_dense* const shared = open_walk();
+  std::atomic<std::int64_t> walked = 0;
+  const auto walks = [&] { walked += count(shared); };
+  const auto runs = [&] {
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(run(open_experts(checkpoint, no_options(), 1), *input), expected);
+  };
+  const auto asks = [&] {
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(document(), wanted);
+  };
+  together({walks, walks, runs, runs, asks});
+  EXPECT_EQ(walked, all);
+  EXPECT_EQ(moracle_dense_close(shared), MORACLE_OK);
 }
 
 // What a scheduler told, from whatever thread took the step.
