@@ -5,6 +5,14 @@ include(CMakePackageConfigHelpers)
 
 if(SKBUILD)
   install(TARGETS moracle_shared LIBRARY DESTINATION moracle COMPONENT python NAMELINK_SKIP)
+  # Our licence, and those of what the library has inside, as Debian's packages state them.
+  if(SKBUILD_METADATA_DIR)
+    install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${SKBUILD_METADATA_DIR}/licenses" COMPONENT python)
+    foreach(package libfmt-dev libpcre2-dev libutf8proc-dev nlohmann-json3-dev)
+      install(FILES "/usr/share/doc/${package}/copyright" DESTINATION "${SKBUILD_METADATA_DIR}/licenses" COMPONENT python
+              RENAME "${package}.txt" OPTIONAL)
+    endforeach()
+  endif()
 endif()
 install(
   TARGETS moracle_shared

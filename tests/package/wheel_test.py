@@ -41,12 +41,19 @@ def serves(python):
     return subprocess.run([python, "-c", "import sys; sys.exit(sys.version_info < (3, 9))"], check=False).returncode == 0
 
 
+def imports(python, module):
+    return subprocess.run([python, "-c", f"import {module}"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
 def check_wheel(wheel):
     assert wheel.name.endswith("-py3-none-manylinux_2_36_x86_64.whl"), wheel.name
     assert wheel.stat().st_size <= MOST_BYTES, wheel.stat().st_size
     with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory() as folder:
         names = archive.namelist()
         assert "moracle/py.typed" in names and "moracle/libmoracle.so.0" in names, names
+        licences = {Path(name).name for name in names if "dist-info/licenses/" in name}
+        assert {"LICENSE", "libfmt-dev.txt", "libpcre2-dev.txt", "libutf8proc-dev.txt",
+                "nlohmann-json3-dev.txt"} <= licences, names
         metadata = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
         assert "Requires-Dist" not in metadata, metadata
         library = archive.extract("moracle/libmoracle.so.0", folder)
@@ -80,13 +87,14 @@ def main():
         check_wheel(wheel)
         for python in filter(serves, pythons()):
             try_with(python, wheel, work)
-        # The structs against the header, and numpy, by the Python that tests use.
+        # The structs against the header, and numpy, by the Python that tests use; torch where one has it.
         unpacked = work / "unpacked"
         zipfile.ZipFile(wheel).extractall(unpacked)
         variables = {**os.environ, "PYTHONPATH": str(unpacked), "MORACLE_PROGRAM": PROGRAM,
                      "MORACLE_DATA": str(SOURCE / "tests" / "data" / "checkpoints"),
                      "MORACLE_HEADERS": str(SOURCE / "include")}
-        run(PYTHON, SOURCE / "tests" / "python" / "library_test.py", cwd=work, env=variables)
+        for python in [PYTHON] + [path for path in filter(serves, pythons()) if imports(path, "torch")]:
+            run(python, SOURCE / "tests" / "python" / "library_test.py", cwd=work, env=variables)
         for checker in (["mypy", "--config-file", "pyproject.toml", "--cache-dir", work / "mypy"],
                         ["basedpyright", "-p", "."]):
             run(PYTHON, "-m", *checker, cwd=SOURCE / "python")

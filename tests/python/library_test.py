@@ -64,6 +64,15 @@ class Questions(TestCase):
         self.assertEqual(moracle.explain(QWEN, policy=policy),
                          program("explain", QWEN, "--backend", "ref", "--policy", "fast"))
 
+    def test_kernels_of_every_x86_are_inside(self):
+        for backend in ("amx", "avx512vnni", "avx512bf16", "avx512", "avx2"):
+            with self.subTest(backend):
+                layers = moracle.explain(QWEN, "sapphire-rapids", policy=moracle.Policy(backend=backend))["layers"]
+                experts = [layer for layer in layers if "experts" in layer["names"][0]]
+                self.assertTrue(experts)
+                for layer in experts:
+                    self.assertEqual((layer["backend"], layer["if_built"]), (backend, backend))
+
     def test_errors(self):
         error = self.assert_code("file.open", moracle.inspect, "/no/folder")
         self.assertIn("/no/folder", error.message)
@@ -350,6 +359,36 @@ class Engines(TestCase):
 
         self.assertEqual(asyncio.run(both()), (reply.text, reply.text))
 
+    def test_async_answers_end_with_their_tasks(self):
+        most = self.engine.describe()["max_positions"] - 100
+        options = {"max_tokens": most, "temperature": 0, "ignore_eos": True}
+        pieces = []
+
+        async def cancels():
+            begun = asyncio.Event()
+            loop = asyncio.get_running_loop()
+
+            def put(piece):
+                pieces.append(piece)
+                loop.call_soon_threadsafe(begun.set)
+
+            task = asyncio.create_task(self.engine.agenerate("The old man", on_text=put, **options))
+            await begun.wait()
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+
+        async def leaves():
+            stream = self.engine.astream("The old man", **options)
+            async for _ in stream:
+                break
+            await stream.aclose()
+
+        for body in (cancels, leaves):
+            asyncio.run(body())
+            self.engine.generate("The", max_tokens=1)  # its turn comes when the other answer has ended
+        self.assertLess(len(pieces), most // 2)
+
     def test_chats(self):
         messages = [{"role": "user", "content": "Hi"}]
         prompt = self.engine.template(messages)
@@ -474,6 +513,18 @@ class Engines(TestCase):
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
 
 
+    def test_a_forked_child_ends_as_others_do(self):
+        script = """
+import os, sys, moracle
+engine = moracle.Engine(sys.argv[1], threads=2)
+child = os.fork()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else 0)  # with the engine's finalizer
+"""
+        done = subprocess.run([sys.executable, "-c", script, str(QWEN)], capture_output=True, text=True, timeout=120,
+                              check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+
 class Schedulers(TestCase):
     PROMPTS = ("The old man", "The", "A cat sat on the mat and", "The old man and the sea")
     OPTIONS = {"max_tokens": 8, "temperature": 0, "ignore_eos": True}
@@ -565,7 +616,7 @@ class Structs(TestCase):
         names = {"CError": "moracle_error", "CPolicy": "moracle_policy", "CExplainOptions": "moracle_explain_options",
                  "CPlanOptions": "moracle_plan_options", "CVerifyOptions": "moracle_verify_options",
                  "CPoolOptions": "moracle_pool_options", "CExpertsOptions": "moracle_experts_options",
-                 "CExpertsInfo": "moracle_experts_info", "CExpertsCall": "moracle_experts_call",
+                 "CDenseOptions": "moracle_dense_options", "CExpertsInfo": "moracle_experts_info", "CExpertsCall": "moracle_experts_call",
                  "CTensor": "moracle_tensor", "CEngineOptions": "moracle_engine_options",
                  "CGenerateOptions": "moracle_generate_options",
                  "CSchedulerOptions": "moracle_scheduler_options", "CRequest": "moracle_request",
