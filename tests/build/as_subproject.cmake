@@ -4,6 +4,12 @@
 #
 #   cmake -DSOURCE=... -DCOMPILER=... -DWORK=dir -P as_subproject.cmake
 include("${CMAKE_CURRENT_LIST_DIR}/configured.cmake")
+# What lies in the tree of sources; nothing where that is no clone.
+function(tree_of result)
+  execute_process(COMMAND git -C "${SOURCE}" status --porcelain --ignored OUTPUT_VARIABLE tree ERROR_QUIET)
+  set(${result} "${tree}" PARENT_SCOPE)
+endfunction()
+tree_of(tree_before)
 file(REMOVE_RECURSE "${WORK}")
 file(WRITE "${WORK}/source/CMakeLists.txt"
      "cmake_minimum_required(VERSION 3.25)\nproject(embedding LANGUAGES CXX)\n"
@@ -22,6 +28,10 @@ file(GLOB written RELATIVE "${WORK}" "${WORK}/*")
 list(SORT written)
 if(NOT written STREQUAL "build;source")
   message(FATAL_ERROR "beside the build tree there are: ${written}")
+endif()
+tree_of(tree_after)
+if(NOT tree_after STREQUAL tree_before)
+  message(FATAL_ERROR "in the tree of sources there were\n${tree_before}and now there are\n${tree_after}")
 endif()
 configured("${WORK}/source" "${WORK}/library" "without CLI11 and Boost there is no library" -DMORACLE_PROGRAM=OFF
            -DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON -DCMAKE_DISABLE_FIND_PACKAGE_Boost=ON)
