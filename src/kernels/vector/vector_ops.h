@@ -24,7 +24,7 @@ struct DeltaStep {
 // length. Every result depends on its own inputs alone and is accumulated in one fixed order, so that a row computed
 // in a tile of many equals the row computed alone, bit by bit.
 struct VectorOps {
-  const char* name;  // "scalar", "avx2", "avx512"
+  const char* name;  // "scalar", "avx2", "avx512", "neon"
   float (*dot)(const float* a, const float* b, std::int64_t n);
   // C[m, n] = A[m, k] B[n, k]^T: rows against rows, as a router has them.
   void (*dot_rows)(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t lda, const float* b,
