@@ -93,9 +93,10 @@ void OpenReply::gone(std::string_view cause) {
 void OpenReply::hold(bool held) {
   held_ = held;
   guard([&] { take_waiting(); });
-  if (held != held_) return;  // what waited is enough for the client
+  // What waited may be enough for the client: then the engine stays held.
+  if (std::exchange(engine_held_, held_) == held_) return;
   for (const Choice& choice : choices_) {
-    if (!choice.settled) service_.model_->engine->hold(choice.ticket, held);
+    if (!choice.settled) service_.model_->engine->hold(choice.ticket, held_);
   }
 }
 

@@ -99,6 +99,7 @@ class OpenReply : public std::enable_shared_from_this<OpenReply> {
   std::deque<std::pair<std::size_t, EngineEvent>> waiting_;  // by choice, while the client lags
   std::shared_ptr<OpenReply> kept_;                          // this, while events wait: no listener may be left
   bool held_ = false;                                        // the client lags
+  bool engine_held_ = false;                                 // the engine was told so
   RoutingBoard::Counts routing_;                             // of choices that have their outcome
   bool streaming_ = false;                                   // the stream is open
   bool done_ = false;                                        // nothing more is told
