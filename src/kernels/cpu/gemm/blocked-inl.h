@@ -74,7 +74,7 @@ template <class D, int T, int Rows, ActScaling Scaling, bool Zeros, bool OneBloc
     while (true) {
       const std::int64_t steps = OneBlock || left < Form::kBlockSteps ? left : Form::kBlockSteps;
       left -= steps;
-      if (kParts > 1 && !args.prefetch.cached()) {
+      if (kParts > 1 && !args.prefetch.cached) {
         for (std::int64_t s = 0; s < steps; ++s, line += D::kBytes / kParts) Prefetch<V>::l2(line);
       }
       multiply_step(std::true_type{});

@@ -29,6 +29,7 @@ void gemm_tiles(const GemmArgs& args) {
     tile.out = args.out + first * args.out_stride;
     if (i > 0) {  // the first tile prefetches its own panel, the others the next one, as much each
       const std::int64_t others = tiles.size() - 1;
+      tile.prefetch.cached = true;
       tile.prefetch.next = next + panel_bytes / others / 64 * 64 * (i - 1);
       tile.prefetch.next_share = (std::int64_t{1} << kShareBits) / others + 1;
     }

@@ -14,12 +14,11 @@ struct PrefetchPolicy {
   // Of the own panel, a distance of kPrefetchBytes ahead; lines from `panel_end` on lie `jump` bytes further.
   const std::byte* panel_end = nullptr;
   std::int64_t jump = 0;
-  // Unless null, an earlier tile has read the panel. Prefetched instead: from here on, next_share / 2^kShareBits as
-  // many bytes as the panel has.
+  // An earlier tile has read the panel. Prefetched instead: from `next` on, unless null, next_share / 2^kShareBits
+  // as many bytes as the panel has.
+  bool cached = false;
   const std::byte* next = nullptr;
   std::int64_t next_share = 0;
-
-  [[nodiscard]] bool cached() const { return next != nullptr; }
 };
 
 struct TileArgs : GemmArgs {

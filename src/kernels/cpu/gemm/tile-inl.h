@@ -279,8 +279,8 @@ template <class D, int T, int Rows, ActScaling Scaling, bool Zeros, bool Grouped
     });
     const auto multiply_steps = [&]<int kCount>(Steps<kCount>) __attribute__((always_inline)) {
       if constexpr (kParts > 1) {
-        if (!args.prefetch.cached()) even.template lines<kParts>(at, kCount * D::kBytes);
-      } else if (args.prefetch.cached()) {
+        if (!args.prefetch.cached) even.template lines<kParts>(at, kCount * D::kBytes);
+      } else if (args.prefetch.cached) {
         next.until(at);
       } else {
         Prefetch<V>::lines(at, kCount * D::kBytes, distance);
@@ -330,8 +330,8 @@ template <class D, int T, int Rows, ActScaling Scaling, bool Zeros, bool Grouped
       add_group<D, T, Rows, Scaling, Zeros, kTotalsWait>(args, total, at, first, g, scale_bytes,
                                                          [&](int t, int r) { return acc.sum(t, r); });
       if constexpr (kParts > 1) {
-        if (!args.prefetch.cached()) even.template lines<kParts>(at, tail_bytes);
-      } else if (!args.prefetch.cached()) {
+        if (!args.prefetch.cached) even.template lines<kParts>(at, tail_bytes);
+      } else if (!args.prefetch.cached) {
         Prefetch<V>::lines(at, tail_bytes, distance);
       }
       at += tail_bytes;
