@@ -174,10 +174,10 @@ class CompactKernels : public OfTarget {
     return found;
   }
 
-  // [tokens][32]
-  std::vector<float> multiply(const GemmKernel& kernel, std::int64_t tokens, const std::byte* panel,
-                              std::int64_t steps = kSteps) const {
-    std::vector<float> out(static_cast<std::size_t>(tokens) * 32);
+  // [panels][tokens][32]
+  std::vector<float> multiply(const GemmKernel& kernel, std::int64_t tokens,
+                              const std::vector<const std::byte*>& panels, std::int64_t steps = kSteps) const {
+    std::vector<float> out(panels.size() * static_cast<std::size_t>(tokens) * 32);
     std::vector<const void*> x;
     const bool numbers = kernel.key.act == ActDtype::f32;
     for (std::size_t t = 0; t < static_cast<std::size_t>(tokens); ++t) {
@@ -196,8 +196,8 @@ class CompactKernels : public OfTarget {
     args.sums = sums.data();
     args.input_scales = scales.data();
     args.token_scale = token_scale.data();
-    args.panel = panel;
-    args.out = out.data();
+    for (std::size_t p = 0; p < panels.size(); ++p)
+      args.add(panels[p], 1.0F, out.data() + p * static_cast<std::size_t>(tokens) * 32);
     kernel.run(args);
     return out;
   }
@@ -215,8 +215,8 @@ TEST_P(CompactKernels, SameBitsAsPlainWithoutAList) {
   const Compact compact(weights);
   ASSERT_EQ(compact.tail().count, 0U);
   for (std::int64_t tokens = 1; tokens <= kTokens; ++tokens) {
-    EXPECT_EQ(multiply(*kernel_of(WeightCode::bf16x12), tokens, compact.bytes.data()),
-              multiply(*kernel_of(WeightCode::bf16), tokens, reinterpret_cast<const std::byte*>(weights.data())))
+    EXPECT_EQ(multiply(*kernel_of(WeightCode::bf16x12), tokens, {compact.bytes.data()}),
+              multiply(*kernel_of(WeightCode::bf16), tokens, {reinterpret_cast<const std::byte*>(weights.data())}))
         << tokens;
   }
 }
@@ -230,13 +230,30 @@ TEST_P(CompactKernels, ListedWeightsCount) {
   ASSERT_GT(compact.tail().count, 0U);
   const auto* const plain = reinterpret_cast<const std::byte*>(weights.data());
   for (std::int64_t tokens = 1; tokens <= kTokens; ++tokens) {
-    const auto found = multiply(*kernel_of(WeightCode::bf16x12), tokens, compact.bytes.data());
-    const auto wanted = multiply(*kernel_of(WeightCode::bf16), tokens, plain);
+    const auto found = multiply(*kernel_of(WeightCode::bf16x12), tokens, {compact.bytes.data()});
+    const auto wanted = multiply(*kernel_of(WeightCode::bf16), tokens, {plain});
     // Sums of 40 products in another order: 40 roundings of numbers up to 300 x 4.
     for (std::size_t i = 0; i < found.size(); ++i) {
       const float most = i % 32 == 7 ? 1200.0F : 4.0F;
       EXPECT_NEAR(found[i], wanted[i], 40 * most * 0x1p-24F) << tokens << " " << i;
     }
+  }
+}
+
+TEST_P(CompactKernels, SeveralPanelsAtOnceAreTheSame) {
+  const auto first = normal_panel(6);
+  const auto second = normal_panel(7, 3.0F);
+  const Compact compact[2] = {Compact(first), Compact(second)};
+  const GemmKernel& kernel = *kernel_of(WeightCode::bf16x12);
+  for (std::int64_t tokens = 1; tokens <= kTokens; ++tokens) {
+    std::vector<const std::byte*> panels;
+    std::vector<float> wanted;
+    for (std::size_t p = 0; p < kMaxPanels; ++p) {
+      panels.push_back(compact[p % 2].bytes.data());
+      const auto alone = multiply(kernel, tokens, {panels.back()});
+      wanted.insert(wanted.end(), alone.begin(), alone.end());
+    }
+    EXPECT_EQ(multiply(kernel, tokens, panels), wanted) << tokens;
   }
 }
 
@@ -260,10 +277,10 @@ TEST_P(CompactKernels, RunsSumAsTilesDo) {
     for (float& value : row) value = normal(rng);
   }
   for (const std::int64_t tokens : {3, 6, 10, 33, 64}) {
-    const auto run = multiply(*kernel_of(WeightCode::bf16x12, true), tokens, panel.data(), kLongSteps);
+    const auto run = multiply(*kernel_of(WeightCode::bf16x12, true), tokens, {panel.data()}, kLongSteps);
     for (std::int64_t t = 0; t < tokens; ++t) {
       std::swap(numbers_[0], numbers_[t]);
-      const auto alone = multiply(*kernel_of(WeightCode::bf16x12), 1, panel.data(), kLongSteps);
+      const auto alone = multiply(*kernel_of(WeightCode::bf16x12), 1, {panel.data()}, kLongSteps);
       std::swap(numbers_[0], numbers_[t]);
       EXPECT_TRUE(std::equal(alone.begin(), alone.end(), run.begin() + t * 32)) << tokens << " " << t;
     }

@@ -12,6 +12,7 @@
 #include "kernels/cpu/activations/rows.h"
 #include "kernels/cpu/cards.h"
 #include "kernels/cpu/faults.h"
+#include "kernels/cpu/interleaved_panels.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/weights/pack.h"
 #include "kernels/expert_schedule.h"
@@ -99,16 +100,16 @@ class CpuExperts final : public PackedExperts {
     const ExpertSchedule schedule = ExpertSchedule::make(input, layout_.experts, arena);
     Workspace work = take_workspace(schedule, input.tokens, input.top_k, context.pool().threads(), arena);
     prepare_inputs(context, input, work);
-    spread(context, work, layout_.w13.layout().panels, [&](const PanelRange& range, int thread) {
+    spread(context, work, layout_.w13.layout().panels, kMaxPanels / 2, [&](const PanelRange& range, int thread) {
       for_blocks(
-          work, range, gate_at(range.next_expert, range.next_panel),
+          work, range, layout_.w13, gate_at(range.next_expert, range.next_panel),
           [&](BlockRows& rows) { find_w13_rows(work, input, range.expert, thread, rows); },
           [&](const Step& step) { gemm_w13(work, step); });
     });
     prepare_hidden(context, work);
-    spread(context, work, layout_.w2.layout().panels, [&](const PanelRange& range, int) {
+    spread(context, work, layout_.w2.layout().panels, kMaxPanels, [&](const PanelRange& range, int) {
       for_blocks(
-          work, range, down_at(range.next_expert, range.next_panel),
+          work, range, layout_.w2, down_at(range.next_expert, range.next_panel),
           [&](BlockRows& rows) { find_w2_rows(work, range.expert, rows); },
           [&](const Step& step) { gemm_w2(work, step); });
     });
@@ -144,16 +145,16 @@ class CpuExperts final : public PackedExperts {
   // Panels of one expert, and the one that the thread will probably read behind them.
   struct PanelRange {
     std::int32_t expert;
-    std::int64_t begin;
-    std::int64_t end;
+    InterleavedPanels panels;
     std::int32_t next_expert;
     std::int64_t next_panel;
   };
 
-  // Shares the panels of all active experts; a range lies in one expert. Experts that meet more tokens than
-  // others are cut into shorter ranges.
+  // Shares the panels of all active experts; a range lies in one expert, and is read as up to `most` streams. Experts
+  // that meet more tokens than others are cut into shorter ranges.
   template <class Body>
-  void spread(const RunContext& context, const Workspace& work, std::int64_t panels, Body body) const {
+  void spread(const RunContext& context, const Workspace& work, std::int64_t panels, std::int64_t most,
+              Body body) const {
     const auto active = narrow<std::int64_t>(work.schedule.active.size());
     if (active == 0) return;
     const auto expert_at = [&](std::int64_t index) {
@@ -166,9 +167,10 @@ class CpuExperts final : public PackedExperts {
     };
     parallel_ranges(context.pool(), active * panels, longest,
                     [&](std::int64_t begin, std::int64_t end, std::int64_t following, int thread) {
-                      body({.expert = expert_at(begin),
-                            .begin = begin % panels,
-                            .end = begin % panels + end - begin,
+                      const std::int32_t expert = expert_at(begin);
+                      const std::int64_t streams = layout_.w13.interleaves(tokens_of(work, expert)) ? most : 1;
+                      body({.expert = expert,
+                            .panels = InterleavedPanels(begin % panels, begin % panels + end - begin, streams),
                             .next_expert = expert_at(following),
                             .next_panel = following % panels},
                            thread);
@@ -221,34 +223,37 @@ class CpuExperts final : public PackedExperts {
     TokenBlock up[kItemBlocks];    // with own_up only
   };
 
-  // A block of an expert's tokens against a panel; of w13, of gate and up each.
+  // A block of an expert's tokens against some panels.
   struct Step {
     std::int32_t expert;
     std::int64_t position;  // of the first pair
     const TokenBlock& gate;
     const TokenBlock& up;
-    std::int64_t panel;
+    PanelGroup panels;
+    PanelGroup next;             // to be prefetched, where panels are interleaved
     const std::byte* following;  // as of GemmArgs
   };
 
   // All tokens of a range's expert, in items that are walked panel by panel.
   template <class FindRows, class Gemm>
-  void for_blocks(const Workspace& work, const PanelRange& range, const std::byte* following, const FindRows& find_rows,
-                  const Gemm& gemm) const {
+  void for_blocks(const Workspace& work, const PanelRange& range, const PackedFormat& matrix,
+                  const std::byte* following, const FindRows& find_rows, const Gemm& gemm) const {
     const std::int64_t tokens = tokens_of(work, range.expert);
     const EqualParts<> items(tokens, kItemRows);
     for (std::int64_t item = 0; item < items.size(); ++item) {
       BlockRows rows(work.schedule.offsets[static_cast<std::size_t>(range.expert)] + items.begin(item),
                      items.count(item));
       find_rows(rows);
-      for (std::int64_t panel = range.begin; panel < range.end; ++panel) {
+      for (std::int64_t i = 0; i < range.panels.size(); ++i) {
+        const PanelGroup next = matrix.interleaves(tokens) ? range.panels.at(i + 1) : PanelGroup();
         for (std::int64_t block = 0; block < rows.blocks.size(); ++block) {
           gemm({.expert = range.expert,
                 .position = rows.position + rows.blocks.begin(block),
                 .gate = rows.gate[block],
                 .up = rows.up[block],
-                .panel = panel,
-                .following = panel + 1 == range.end ? following : nullptr});
+                .panels = range.panels.at(i),
+                .next = next,
+                .following = i + 1 == range.panels.size() ? following : nullptr});
         }
       }
     }
@@ -289,42 +294,51 @@ class CpuExperts final : public PackedExperts {
     }
   }
 
-  // A panel of gate and of up, then the activation.
+  // gate and up of up to two panels, four streams where their inputs are the same, then the activation.
   void gemm_w13(const Workspace& work, const Step& step) const {
     const std::int64_t tokens = tokens_of(work, step.expert);
     const PanelFormat& format = layout_.w13.of(tokens);
     const ExpertExtras& extras = extras_[static_cast<std::size_t>(step.expert)];
-    alignas(64) float g[kMaxTokens * kPanelRows];
-    alignas(64) float u[kMaxTokens * kPanelRows];
-    const std::int64_t first = step.panel * kPanelRows;
-    float* const h = work.h.data() + step.position * format.padded_rows() + first;
+    alignas(64) float g[2][kMaxTokens * kPanelRows];
+    alignas(64) float u[2][kMaxTokens * kPanelRows];
+    float* const h = work.h.data() + step.position * format.padded_rows();
     // What activate() will write is in no cache, if this is a prompt. Not in a function of its own, which GCC 12
     // would take for one without effect.
-    const float* out = h;
-    for (std::int64_t row = 0; row < step.gate.count; ++row, out += format.padded_rows()) {
-      for (std::int64_t line = 0; line < kPanelRows; line += 16) __builtin_prefetch(out + line, 1);
+    for (std::int64_t p = 0; p < step.panels.count; ++p) {
+      const float* out = h + step.panels.panel[p] * kPanelRows;
+      for (std::int64_t row = 0; row < step.gate.count; ++row, out += format.padded_rows()) {
+        for (std::int64_t line = 0; line < kPanelRows; line += 16) __builtin_prefetch(out + line, 1);
+      }
     }
-    const auto run = layout_.w13.kernel(tokens).run;
-    GemmArgs gate = step.gate.call(format);
-    gate.panel = gate_at(step.expert, step.panel);
-    gate.panel_scale = extras.gate.scale;
-    gate.out = g;
-    run(gate);
-    GemmArgs up = layout_.own_up ? step.up.call(format) : gate;
-    up.panel = gate.panel + format.panel_bytes;
-    up.panel_scale = extras.up.scale;
-    up.out = u;
-    up.following = step.following;
-    run(up);
-    ActivationArgs activation{.spec = activation_};
-    activation.gate = fault(KernelFault::up_used_for_gate) ? u : g;
-    activation.up = u;
-    activation.gate_bias = extras.gate.bias_at(first);
-    activation.up_bias = extras.up.bias_at(first);
-    activation.out = h;
-    activation.rows = step.gate.count;
-    activation.out_stride = format.padded_rows();
-    kernels_.activate(activation);
+    const auto multiply = [&](const TokenBlock& rows, bool gate, bool up) {
+      GemmArgs call = rows.call(format);
+      for (std::int64_t p = 0; p < step.panels.count; ++p) {
+        const std::byte* const at = gate_at(step.expert, step.panels.panel[p]);
+        if (gate) call.add(at, extras.gate.scale, g[p]);
+        if (up) call.add(at + format.panel_bytes, extras.up.scale, u[p]);
+      }
+      for (std::int64_t p = 0; p < step.next.count; ++p) {
+        const std::byte* const at = gate_at(step.expert, step.next.panel[p]);
+        if (gate) call.next[call.next_count++] = at;
+        if (up) call.next[call.next_count++] = at + format.panel_bytes;
+      }
+      if (up) call.following = step.following;
+      layout_.w13.kernel(tokens).run(call);
+    };
+    multiply(step.gate, true, !layout_.own_up);
+    if (layout_.own_up) multiply(step.up, false, true);
+    for (std::int64_t p = 0; p < step.panels.count; ++p) {
+      const std::int64_t first = step.panels.panel[p] * kPanelRows;
+      ActivationArgs activation{.spec = activation_};
+      activation.gate = fault(KernelFault::up_used_for_gate) ? u[p] : g[p];
+      activation.up = u[p];
+      activation.gate_bias = extras.gate.bias_at(first);
+      activation.up_bias = extras.up.bias_at(first);
+      activation.out = h + first;
+      activation.rows = step.gate.count;
+      activation.out_stride = format.padded_rows();
+      kernels_.activate(activation);
+    }
   }
 
   void prepare_hidden(const RunContext& context, Workspace& work) const {
@@ -355,15 +369,17 @@ class CpuExperts final : public PackedExperts {
     const std::int64_t tokens = tokens_of(work, step.expert);
     const PanelFormat& format = layout_.w2.of(tokens);
     const MatrixExtras& extras = extras_[static_cast<std::size_t>(step.expert)].down;
-    const std::int64_t first = step.panel * kPanelRows;
+    float* const y = work.y.data() + step.position * format.padded_rows();
     GemmArgs call = step.gate.call(format);
-    call.panel = down_at(step.expert, step.panel);
-    call.panel_scale = extras.scale;
-    call.out = work.y.data() + step.position * format.padded_rows() + first;
     call.out_stride = format.padded_rows();
+    for (std::int64_t p = 0; p < step.panels.count; ++p)
+      call.add(down_at(step.expert, step.panels.panel[p]), extras.scale, y + step.panels.panel[p] * kPanelRows);
+    for (std::int64_t p = 0; p < step.next.count; ++p)
+      call.next[call.next_count++] = down_at(step.expert, step.next.panel[p]);
     call.following = step.following;
     layout_.w2.kernel(tokens).run(call);
-    if (!extras.bias.empty()) add_bias(extras.bias_at(first), step.gate.count, call.out, call.out_stride);
+    for (std::int64_t p = 0; !extras.bias.empty() && p < step.panels.count; ++p)
+      add_bias(extras.bias_at(step.panels.panel[p] * kPanelRows), step.gate.count, call.out[p], call.out_stride);
   }
 
   static void add_bias(const float* bias, std::int64_t rows, float* values, std::int64_t stride) {

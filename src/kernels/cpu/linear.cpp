@@ -10,6 +10,7 @@
 #include "base/generic/equal_parts.h"
 #include "base/work_stealing.h"
 #include "kernels/cpu/activations/rows.h"
+#include "kernels/cpu/interleaved_panels.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/ops/head_top_k.h"
 #include "kernels/cpu/targets/targets.h"
@@ -114,8 +115,10 @@ class CpuLinear final : public PackedLinear {
                     [&](std::int64_t begin, std::int64_t end, std::int64_t following, int) {
                       const Place place = place_of(begin);
                       const Place next = place_of(following);
-                      place.linear->gemm_range(place.format, place.panel, place.panel + end - begin,
-                                               next.linear->panel_at(next.format, next.panel), tokens, rows, place.y);
+                      const InterleavedPanels streams(place.panel, place.panel + end - begin,
+                                                      format_.interleaves(tokens) ? kMaxPanels : 1);
+                      place.linear->gemm_range(place.format, streams, next.linear->panel_at(next.format, next.panel),
+                                               tokens, rows, place.y);
                     });
   }
 
@@ -124,7 +127,7 @@ class CpuLinear final : public PackedLinear {
     BumpArena arena(context.workspace);
     const ActivationRows rows = prepare_rows(context.pool(), format, query.tokens, query.x, arena);
     const auto multiply = [&](std::int64_t panel, float* y) {
-      gemm_range(format, panel, panel + 1, panel_at(format, panel), query.tokens, rows, y);
+      gemm_range(format, InterleavedPanels(panel, panel + 1, 1), panel_at(format, panel), query.tokens, rows, y);
     };
     const auto memory = arena.take<std::byte>(top_k_->workspace_bytes(query.tokens, context.pool().threads()));
     return top_k_->run(context.stream, memory, query, multiply, out);
@@ -156,34 +159,39 @@ class CpuLinear final : public PackedLinear {
 
   // A block of tokens meets many panels before the next one does, so that its activations stay in L2; panels come from
   // a cache or, prefetched in time, from memory.
-  void gemm_range(const PanelFormat& format, std::int64_t begin, std::int64_t end, const std::byte* following,
+  void gemm_range(const PanelFormat& format, const InterleavedPanels& panels, const std::byte* following,
                   std::int64_t tokens, const ActivationRows& rows, float* y) const {
     constexpr std::int64_t kBlockBytes = std::int64_t{2} << 20U;
     const std::int64_t most = std::max<std::int64_t>(kBlockBytes / narrow<std::int64_t>(format.panel_bytes), 1);
     const EqualParts<> blocks(tokens, kMaxTokens);
-    const EqualParts<> panel_blocks(end - begin, most);
+    const EqualParts<> panel_blocks(panels.size(), most);
     for (std::int64_t part = 0; part < panel_blocks.size(); ++part) {
       for (std::int64_t i = 0; i < blocks.size(); ++i) {
         const std::int64_t first = blocks.begin(i);
         TokenBlock block;
         for (std::int64_t t = first; t < blocks.begin(i + 1); ++t) block.add(format, rows.row(format, t));
-        for (std::int64_t p = begin + panel_blocks.begin(part); p < begin + panel_blocks.begin(part + 1); ++p)
-          gemm_panel(format, p, p + 1 == end ? following : nullptr, block, y + first * format.rows);
+        for (std::int64_t group = panel_blocks.begin(part); group < panel_blocks.begin(part + 1); ++group) {
+          const PanelGroup upcoming = i == 0 ? panels.at(group + 1) : PanelGroup();
+          const std::byte* const next = group + 1 == panels.size() ? following : nullptr;
+          gemm_panels(format, panels.at(group), upcoming, next, block, y + first * format.rows);
+        }
       }
     }
   }
 
-  void gemm_panel(const PanelFormat& format, std::int64_t panel, const std::byte* following, const TokenBlock& block,
-                  float* y) const {
-    alignas(64) float out[kMaxTokens * kPanelRows];
+  void gemm_panels(const PanelFormat& format, const PanelGroup& panels, const PanelGroup& next,
+                   const std::byte* following, const TokenBlock& block, float* y) const {
+    alignas(64) float out[kMaxPanels][kMaxTokens * kPanelRows];
     GemmArgs call = block.call(format);
-    call.panel = panel_at(format, panel);
-    call.panel_scale = extras_.scale;
-    call.out = out;
+    for (std::int64_t p = 0; p < panels.count; ++p) call.add(panel_at(format, panels.panel[p]), extras_.scale, out[p]);
+    for (std::int64_t p = 0; format_.interleaves(block.count) && p < next.count; ++p)
+      call.next[call.next_count++] = panel_at(format, next.panel[p]);
     call.following = following;
     format_.kernel(block.count).run(call);
-    for (std::int64_t t = 0; t < block.count; ++t)
-      store(format.rows, panel * kPanelRows, out + t * kPanelRows, y + t * format.rows);
+    for (std::int64_t p = 0; p < panels.count; ++p) {
+      for (std::int64_t t = 0; t < block.count; ++t)
+        store(format.rows, panels.panel[p] * kPanelRows, out[p] + t * kPanelRows, y + t * format.rows);
+    }
   }
 
   // One token's values of the panel whose first row is `first`.

@@ -14,7 +14,7 @@
 
 namespace moracle::cpu {
 
-// Rows of activations against a panel: out[t, 32] = panel times row t.
+// Rows of activations against panels of one matrix: out[p][t, 32] = panel p times row t.
 struct GemmArgs {
   PanelShape shape{};
   std::int64_t tokens = 0;         // up to kMaxTokens
@@ -28,12 +28,22 @@ struct GemmArgs {
   // last scale is in token_scale.
   const float* const* input_scales = nullptr;
   const float* token_scale = nullptr;  // [tokens]: the token's own scale; 1 if none
-  const std::byte* panel = nullptr;
-  float panel_scale = 1.0F;  // second-level scale of the weight; 1 if none
-  float* out = nullptr;      // [tokens, out_stride], 32 values a row
+  std::int64_t count = 0;              // panels
+  const std::byte* panels[kMaxPanels] = {};
+  float panel_scale[kMaxPanels] = {};  // second-level scale of the weight; 1 if none
+  float* out[kMaxPanels] = {};         // [tokens, out_stride], 32 values a row
   std::int64_t out_stride = kPanelRows;
-  // The panel that the thread reads next, to be prefetched. Null: what follows in memory.
+  // What the thread reads next, to be prefetched: the panels of the next call where it takes several at once, and the
+  // panel behind the last one where that does not follow in memory (null: it does).
+  std::int64_t next_count = 0;
+  const std::byte* next[kMaxPanels] = {};
   const std::byte* following = nullptr;
+
+  void add(const std::byte* panel, float scale, float* to) {
+    panels[count] = panel;
+    panel_scale[count] = scale;
+    out[count++] = to;
+  }
 };
 using GemmFn = void (*)(const GemmArgs&);
 
@@ -72,6 +82,9 @@ struct Target {
   const ActivationKernels* activations;
   const VectorOps& (*vector_ops)();
   std::string_view head{};  // the target that multiplies a head's copy in 8 bits (head_top_k.h); empty: this one
+  // Few tokens read several panels, which lie far apart, at once. Sapphire Rapids reads half as fast again so: its
+  // prefetcher keeps about 20 lines of one stream on the way and 48 of several.
+  bool interleaved = false;
 };
 
 }  // namespace moracle::cpu

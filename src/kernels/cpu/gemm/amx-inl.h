@@ -113,7 +113,7 @@ class Pieces {
   using V = typename D::V;
 
  public:
-  Pieces(const GemmArgs& args, std::int64_t most_blocks) : args_(args), joins_(D::joins(args)) {
+  Pieces(const TileArgs& args, std::int64_t most_blocks) : args_(args), joins_(D::joins(args)) {
     const std::int64_t steps = args.shape.groups > 1 && !joins_ ? args.shape.steps : kMostLines;
     block_lines_ = smaller(steps * kStepLines, kTileRows);
     most_lines_ = most_blocks * block_lines_;
@@ -124,7 +124,7 @@ class Pieces {
 
   // `prefetches`: lines from memory while unpacking.
   void restart(bool prefetches) {
-    at_ = args_.panel;
+    at_ = args_.panels[0];
     group_ = done_ = line_ = 0;
     prefetches_ = prefetches;
   }
@@ -183,7 +183,7 @@ class Pieces {
     return lines_;
   }
 
-  const GemmArgs& args_;
+  const TileArgs& args_;
   const bool joins_;
   const D decoder_{};
   std::int64_t block_lines_;
@@ -258,7 +258,7 @@ void gather_sums(const Dealt<typename D::V>& dealt, PieceSums<typename D::V>& su
 // The operations on a number, and their order, are those of tile-inl.h. What the loop reads stands in variables of
 // its own, since its stores could change anything else.
 template <class D, Pairing P, ActScaling Scaling, bool Zeros>
-void add_sums(const GemmArgs& args, const Dealt<typename D::V>& dealt, PieceSums<typename D::V>& sums, Totals& totals) {
+void add_sums(const TileArgs& args, const Dealt<typename D::V>& dealt, PieceSums<typename D::V>& sums, Totals& totals) {
   using V = typename D::V;
   using Reg = typename V::Reg;
   using S = typename D::Sums;
@@ -321,10 +321,10 @@ void add_sums(const GemmArgs& args, const Dealt<typename D::V>& dealt, PieceSums
 }
 
 template <class V>
-using AddSums = void (*)(const GemmArgs&, const Dealt<V>&, PieceSums<V>&, Totals&);
+using AddSums = void (*)(const TileArgs&, const Dealt<V>&, PieceSums<V>&, Totals&);
 
 template <class D, Pairing P>
-AddSums<typename D::V> add_for(const GemmArgs& args) {
+AddSums<typename D::V> add_for(const TileArgs& args) {
   const auto under = [&]<ActScaling kScaling>(std::integral_constant<ActScaling, kScaling>) {
     return args.shape.zeros && D::kScaled ? add_sums<D, P, kScaling, true> : add_sums<D, P, kScaling, false>;
   };
@@ -340,12 +340,12 @@ class PanelByTiles {
   using V = typename D::V;
 
  public:
-  explicit PanelByTiles(const GemmArgs& args)
+  explicit PanelByTiles(const TileArgs& args)
       : args_(args),
         dealt_(args.tokens, kTilesOfTokens<P>),
         pairs_(dealt_.tiles / kTilesOfTokens<P>),
         shared_(!D::kStored && pairs_ > 1),
-        adds_prefetch_(shared_ || (args.shape.groups > 1 && !D::joins(args))),
+        adds_prefetch_(args.prefetch.panels == nullptr && (shared_ || (args.shape.groups > 1 && !D::joins(args)))),
         pieces_(args, shared_ ? kMostBlocks : kBlocksOfOnePair),
         add_(add_for<D, P>(args)),
         x_(static_cast<const std::byte*>(args.x[0])),
@@ -390,7 +390,7 @@ class PanelByTiles {
     const std::int64_t block_lines = pieces_.block_lines();
     const std::byte* weights = piece.weights;
     for (std::int64_t b = 0; b < piece.blocks; ++b, weights += block_lines * kPanelLine) {
-      if (prefetches) Prefetch<V>::lines(weights, block_lines * kPanelLine, kPrefetchBytes);
+      if (prefetches) Prefetch<V>::panel(args_, weights, block_lines * kPanelLine, kPrefetchBytes);
       const std::int64_t column = b * block_lines * kLineBytes;
       _tile_loadd(6, weights, kPanelLine);
       _tile_loadd(7, weights + kLine, kPanelLine);
@@ -422,15 +422,15 @@ class PanelByTiles {
 
   void write() const {
     for (std::int64_t t = 0; t < args_.tokens; ++t) {
-      const auto factor = V::set1(D::kUnit * (args_.panel_scale * args_.token_scale[t]));
-      float* const out = args_.out + t * args_.out_stride;
+      const auto factor = V::set1(D::kUnit * (args_.panel_scale[0] * args_.token_scale[t]));
+      float* const out = args_.out[0] + t * args_.out_stride;
       for (int r = 0; r < V::kRegs; ++r) {
         V::store(out + r * V::kLanes, V::mul(V::load(totals_.values[t] + r * V::kLanes), factor));
       }
     }
   }
 
-  const GemmArgs& args_;
+  const TileArgs& args_;
   const Dealt<V> dealt_;
   const std::int64_t pairs_;  // of tiles
   // What is unpacked serves all tokens, at the price of sums that end with each piece. Else each pair of tiles walks
@@ -451,12 +451,16 @@ class PanelByTiles {
 // A kernel of AMX tiles.
 template <class D>
 void gemm_amx(const GemmArgs& args) {
-  if constexpr (D::kAct == ActDtype::split_i16) {
-    PanelByTiles<D, Pairing::split>(args).run();
-  } else if (args.tokens <= kTileRows) {
-    PanelByTiles<D, Pairing::blocks>(args).run();
-  } else {
-    PanelByTiles<D, Pairing::tokens>(args).run();
+  TileCall<typename D::V> call(args);
+  for (std::int64_t p = 0; p < args.count; ++p) {
+    const TileArgs& tile = call.tile(p, 0, args.tokens);
+    if constexpr (D::kAct == ActDtype::split_i16) {
+      PanelByTiles<D, Pairing::split>(tile).run();
+    } else if (args.tokens <= kTileRows) {
+      PanelByTiles<D, Pairing::blocks>(tile).run();
+    } else {
+      PanelByTiles<D, Pairing::tokens>(tile).run();
+    }
   }
 }
 

@@ -47,7 +47,7 @@ class ChunkReader {
   using V = typename Form::V;
 
  public:
-  explicit ChunkReader(const GemmArgs& args) : args_(args), at_(args.panel) {}
+  explicit ChunkReader(const TileArgs& args) : args_(args), at_(args.panels[0]) {}
 
   [[nodiscard]] bool done() const { return group_ == args_.shape.groups; }
   [[nodiscard]] const std::byte* at() const { return at_; }  // when done, the panel's end
@@ -62,7 +62,7 @@ class ChunkReader {
       const std::int64_t left = (group_ + 1 == args_.shape.groups ? args_.shape.last_steps : args_.shape.steps) - done_;
       const std::int64_t steps = left < chunk.kSteps - filled ? left : chunk.kSteps - filled;
       for (std::int64_t s = 0; !kFirstDecodes<V> && s < steps; ++s) {
-        Prefetch<V>::lines(at_ + s * D::kBytes, D::kBytes, kPrefetchBytes);
+        Prefetch<V>::panel(args_, at_ + s * D::kBytes, D::kBytes, kPrefetchBytes);
         decode(at_ + s * D::kBytes, out);
         out += kDecodedBytes<Form>;
       }
@@ -102,7 +102,7 @@ class ChunkReader {
     });
   }
 
-  const GemmArgs& args_;
+  const TileArgs& args_;
   const std::byte* at_;
   const D decoder_{};
   std::int64_t group_ = 0;
@@ -128,7 +128,7 @@ struct ChunkPart {
 // T tokens times registers [reg, reg + R) of one chunk, which is decoded before, or here. A function of its own: inside
 // one with all other tiles, GCC spills more registers.
 template <class D, int T, int R, bool Decodes>
-[[gnu::noinline]] void chunk_tile(const GemmArgs& args, Chunk<D>& chunk, Carry& carry,
+[[gnu::noinline]] void chunk_tile(const TileArgs& args, Chunk<D>& chunk, Carry& carry,
                                   const ChunkPart<typename D::Form::V>& part, int reg) {
   using Form = typename D::Form;
   using V = typename Form::V;
@@ -141,7 +141,7 @@ template <class D, int T, int R, bool Decodes>
 #pragma GCC unroll 6
   for (int t = 0; t < T; ++t) {
     x[t] = static_cast<const typename Form::Input*>(args.x[part.token + t]) + part.column;
-    out[t] = args.out + (part.token + t) * args.out_stride + reg * V::kLanes;
+    out[t] = args.out[0] + (part.token + t) * args.out_stride + reg * V::kLanes;
   }
   for_sums<T, R>([&](int t, int r) __attribute__((always_inline)) {
     total[t][r] = part.first ? V::zero() : V::load(out[t] + r * V::kLanes);
@@ -179,7 +179,7 @@ template <class D, int T, int R, bool Decodes>
       };
       if constexpr (Decodes) {
         const std::byte* const step = piece.codes + s * D::kBytes;
-        Prefetch<V>::lines(step, D::kBytes, kPrefetchBytes);
+        Prefetch<V>::panel(args, step, D::kBytes, kPrefetchBytes);
         decoding(decoder, step, [&](const auto& chosen) __attribute__((always_inline)) {
 #pragma GCC unroll 8
           for (int k = 0; k < kSlots<Form>; ++k) {
@@ -235,7 +235,8 @@ template <class D, int T, int R, bool Decodes>
   }
 #pragma GCC unroll 6
   for (int t = 0; t < T; ++t) {
-    const auto factor = V::set1(part.last ? part.unit * (args.panel_scale * args.token_scale[part.token + t]) : 1.0F);
+    const auto factor =
+        V::set1(part.last ? part.unit * (args.panel_scale[0] * args.token_scale[part.token + t]) : 1.0F);
 #pragma GCC unroll 2
     for (int r = 0; r < R; ++r) V::store(out[t] + r * V::kLanes, V::mul(total[t][r], factor));
   }
@@ -243,7 +244,7 @@ template <class D, int T, int R, bool Decodes>
 
 // args.tokens >= 3 tokens against one panel; near-equal tiles of 3 to kMaxTile.
 template <class D>
-void gemm_chunks(const GemmArgs& args) {
+void gemm_chunks(const TileArgs& args) {
   using Form = typename D::Form;
   using V = typename Form::V;
   constexpr int kTile = static_cast<int>(kMaxTile);
@@ -253,8 +254,8 @@ void gemm_chunks(const GemmArgs& args) {
   ChunkReader<D> reader(args);
   const std::int64_t tiles = (args.tokens + kTile - 1) / kTile;
   const std::int64_t prefetching = kFirstDecodes<V> ? tiles - 1 : tiles;
-  const bool prefetches = kPrefetchesChunk<V> && prefetching > 0;
-  for (std::int64_t t = 0; t < args.tokens; ++t) Prefetch<V>::results(args.out + t * args.out_stride);
+  const bool prefetches = kPrefetchesChunk<V> && args.prefetch.panels == nullptr && prefetching > 0;
+  for (std::int64_t t = 0; t < args.tokens; ++t) Prefetch<V>::results(args.out[0] + t * args.out_stride);
   ChunkPart<V> part{.token = 0, .column = 0, .first = true, .last = false, .unit = D::kUnit, .next = {}};
   while (!reader.done()) {
     const std::int64_t steps = reader.read(chunk);
@@ -288,7 +289,7 @@ void gemm_chunks(const GemmArgs& args) {
     part.first = false;
   }
   if constexpr (WithExceptions<D>) {
-    add_exceptions<Form>(args, *reinterpret_cast<const Bf16x12Tail*>(reader.at()), args.tokens);
+    add_exceptions<Form>(args, *reinterpret_cast<const Bf16x12Tail*>(reader.at()), 0, args.tokens);
   }
 }
 

@@ -1,4 +1,4 @@
-// One tile of a GemmArgs, some of its tokens, and which lines it prefetches.
+// One tile of a GemmArgs, some of its tokens against one of its panels or several, and which lines it prefetches.
 #pragma once
 
 #include "kernels/cpu/target.h"
@@ -6,15 +6,18 @@
 namespace moracle::cpu {
 
 constexpr std::int64_t kMaxTile = 6;           // tokens
+constexpr std::uint64_t kPrefetchPanels = 4;   // of PrefetchPolicy::panels
 constexpr int kShareBits = 8;                  // of PrefetchPolicy::next_share behind the point
 constexpr std::int64_t kPrefetchBytes = 8192;  // ahead of the multiply-adds
 
-// What a tile prefetches while it works on its panel.
+// What a tile prefetches while it works on its panels.
 struct PrefetchPolicy {
-  // Of the own panel, a distance of kPrefetchBytes ahead; lines from `panel_end` on lie `jump` bytes further.
+  // Of each of kPrefetchPanels panels an equal share, as several streams from memory. Null: of the own panel, a
+  // distance of kPrefetchBytes ahead; lines from `panel_end` on lie `jump` bytes further.
+  const std::byte* const* panels = nullptr;
   const std::byte* panel_end = nullptr;
   std::int64_t jump = 0;
-  // An earlier tile has read the panel. Prefetched instead: from `next` on, unless null, next_share / 2^kShareBits
+  // An earlier tile has read these panels. Prefetched instead: from `next` on, unless null, next_share / 2^kShareBits
   // as many bytes as the panel has.
   bool cached = false;
   const std::byte* next = nullptr;
@@ -42,10 +45,32 @@ struct Prefetch {
     return at + kPrefetchBytes >= args.prefetch.panel_end ? kPrefetchBytes + args.prefetch.jump : kPrefetchBytes;
   }
 
-  // As many bytes as are read at `at`, so far ahead.
-  static void lines(const std::byte* at, std::int64_t bytes, std::int64_t distance) {
+  // As much as the `bytes` at each of at[P] are: of these panels, or of what comes next, so that P panels prefetch as
+  // many bytes as they have, an equal share of each. L2 then holds the next panels, and more lines are on their way at
+  // a time than one stream's prefetcher keeps.
+  template <std::size_t P>
+  static void panels(const TileArgs& args, const std::byte* const (&at)[P], std::int64_t bytes, std::int64_t distance) {
+    if (!V::kInterleaved || args.prefetch.panels == nullptr) {
+#pragma GCC unroll 4
+      for (const std::byte* const panel : at) {
 #pragma GCC unroll 8
-    for (std::int64_t line = 0; line < bytes; line += 64) l1(at + distance + line);
+        for (std::int64_t line = 0; line < bytes; line += 64) l1(panel + distance + line);
+      }
+      return;
+    }
+    // Unsigned, so that places are found by shifts and masks.
+    const auto done = static_cast<std::uint64_t>(at[0] - args.panels[0]) / 64;
+#pragma GCC unroll 8
+    for (std::int64_t line = 0; line < bytes / 64; ++line) {
+#pragma GCC unroll 4
+      for (std::uint64_t p = 0; p < P; ++p) {
+        const std::uint64_t index = (done + static_cast<std::uint64_t>(line)) * P + p;
+        l2(args.prefetch.panels[index % kPrefetchPanels] + index / kPrefetchPanels * 64);
+      }
+    }
+  }
+  static void panel(const TileArgs& args, const std::byte* at, std::int64_t bytes, std::int64_t distance) {
+    panels(args, {at}, bytes, distance);
   }
 };
 
@@ -61,7 +86,7 @@ struct EvenPrefetch {
   static EvenPrefetch of(const TileArgs& args, std::int64_t tail_bytes, int first, int rows) {
     const std::int64_t steps = (args.shape.groups - 1) * args.shape.steps + args.shape.last_steps;
     const std::int64_t bytes = steps * D::kBytes + args.shape.groups * tail_bytes;
-    return {args.panel + bytes * (first / rows + 1) / (V::kRegs / rows), args.panel};
+    return {args.panels[0] + bytes * (first / rows + 1) / (V::kRegs / rows), args.panels[0]};
   }
 
   template <int Parts>
@@ -84,7 +109,7 @@ struct NextLines {
   static NextLines of_panel(const TileArgs& args) {
     return {.line = args.prefetch.next,
             .from = args.prefetch.next,
-            .walked = args.panel,
+            .walked = args.panels[0],
             .share = args.prefetch.next_share};
   }
 

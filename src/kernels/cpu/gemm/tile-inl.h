@@ -108,12 +108,12 @@ concept WithExceptions = requires { D::kExceptions; };
 
 // Adds the exceptions of a panel to the finished rows of so many tokens.
 template <class Form>
-inline void add_exceptions(const GemmArgs& args, const Bf16x12Tail& tail, std::int64_t tokens) {
+inline void add_exceptions(const TileArgs& args, const Bf16x12Tail& tail, int p, std::int64_t tokens) {
   for (std::uint32_t i = 0; i < tail.count; ++i) {
     const Bf16x12Tail::Exception& exception = tail.exceptions[i];
     const auto bits = static_cast<std::uint32_t>(exception.weight) << 16U;
-    const float weight = __builtin_bit_cast(float, bits) * args.panel_scale;
-    float* out = args.out + exception.row;
+    const float weight = __builtin_bit_cast(float, bits) * args.panel_scale[p];
+    float* out = args.out[p] + exception.row;
     const float* const scales = args.token_scale;
     const std::int64_t stride = args.out_stride;
     const void* const* const x = args.x;
@@ -135,7 +135,7 @@ constexpr int planes_of() {
 
 // Bytes from one plane of an activation row to the next.
 template <class V>
-inline std::int64_t plane_bytes(const GemmArgs& args) {
+inline std::int64_t plane_bytes(const TileArgs& args) {
   constexpr std::int64_t kLine = 64;
   const std::int64_t columns = ((args.shape.groups - 1) * args.shape.steps + args.shape.last_steps) * kStepColumns;
   return (columns + kLine - 1) / kLine * kLine;
@@ -188,17 +188,18 @@ template <class V, int T, int R>
   }
 }
 
-// Adds group g, which ends at `tail`, to the totals of T tokens by registers [first, first + Rows) of a panel.
-// sum_of(t, r): of the group's products.
-template <class D, int T, int Rows, ActScaling Scaling, bool Zeros, bool TotalsWait, class SumOf>
-[[gnu::always_inline]] inline void add_group(const TileArgs& args, typename D::Form::V::Reg (&total)[T][Rows],
-                                             const std::byte* tail, int first, std::int64_t g, std::int64_t scale_bytes,
-                                             const SumOf& sum_of) {
+// Adds group g to the totals of T tokens by registers [first, first + Rows) of each of P panels, whose group ends at
+// `tails`. sum_of(t, r): of the group's products.
+template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool TotalsWait, class SumOf>
+[[gnu::always_inline]] inline void add_group(const TileArgs& args, typename D::Form::V::Reg (&total)[T][P * Rows],
+                                             const std::byte* const (&tails)[P], int first, std::int64_t g,
+                                             std::int64_t scale_bytes, const SumOf& sum_of) {
   using V = typename D::Form::V;
   using Sums = typename D::Form::Sums;
 #pragma GCC unroll 8
-  for (int r = 0; r < Rows; ++r) {
-    const int reg = first + r;
+  for (int r = 0; r < P * Rows; ++r) {
+    const std::byte* const tail = tails[r / Rows];
+    const int reg = first + r % Rows;
     const auto scale = load_scale<V>(args.shape.scale, tail, reg);
 #pragma GCC unroll 6
     for (int t = 0; t < T; ++t) {
@@ -215,15 +216,16 @@ template <class D, int T, int Rows, ActScaling Scaling, bool Zeros, bool TotalsW
   }
 }
 
-// Writes the totals, in the units of the result. The panel ends at `end`.
-template <class D, int T, int Rows>
-[[gnu::always_inline]] inline void store_totals(const TileArgs& args, typename D::Form::V::Reg (&total)[T][Rows],
-                                                const std::byte* end, int first) {
+// Writes the totals, in the units of the result. The panels end at `ends`.
+template <class D, int T, int P, int Rows>
+[[gnu::always_inline]] inline void store_totals(const TileArgs& args, typename D::Form::V::Reg (&total)[T][P * Rows],
+                                                const std::byte* const (&ends)[P], int first) {
   using V = typename D::Form::V;
-  for_sums<T, Rows>([&](int t, int r) __attribute__((always_inline)) {
-    float factor = D::kUnit * (args.panel_scale * args.token_scale[t]);
-    if constexpr (WithExceptions<D>) factor *= reinterpret_cast<const Bf16x12Tail*>(end)->factor;
-    V::store(args.out + t * args.out_stride + (first + r) * V::kLanes, V::mul(total[t][r], V::set1(factor)));
+  for_sums<T, P * Rows>([&](int t, int r) __attribute__((always_inline)) {
+    const int p = r / Rows;
+    float factor = D::kUnit * (args.panel_scale[p] * args.token_scale[t]);
+    if constexpr (WithExceptions<D>) factor *= reinterpret_cast<const Bf16x12Tail*>(ends[p])->factor;
+    V::store(args.out[p] + t * args.out_stride + (first + r % Rows) * V::kLanes, V::mul(total[t][r], V::set1(factor)));
   });
 }
 
@@ -239,21 +241,26 @@ inline void with_tokens(std::int64_t tokens, const Body& body) {
   }
 }
 
-// T tokens times registers [first, first + Rows) of a panel.
-template <class D, int T, int Rows, ActScaling Scaling, bool Zeros, bool Grouped>
+// T tokens times registers [first, first + Rows) of each of P panels. Several panels are several streams from memory,
+// which some memory systems deliver faster than one; the sums are the same.
+template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool Grouped>
 [[gnu::always_inline]] inline void gemm_part(const TileArgs& args, int first) {
   using Form = typename D::Form;
   using V = typename Form::V;
   using Reg = typename V::Reg;
   using Sums = typename Form::Sums;
+  constexpr int kRows = P * Rows;                    // registers of rows
+  constexpr int kSharedPanels = Guarded<D> ? 1 : P;  // panels whose steps one decoder serves
+  static_assert(P == 1 || P == 2 || P == 4);
   // Where sums and totals do not fit the registers together, totals wait in memory while a group is summed up.
-  constexpr int kSums = T * Rows * Accumulators<Form, T, Rows>::kChains;
-  constexpr bool kTotalsWait = kSums + T * Rows > V::kRegisters - 6;
-  Reg total[T][Rows];
-  for_sums<T, Rows>([&](int t, int r) __attribute__((always_inline)) { total[t][r] = V::zero(); });
+  constexpr int kSums = T * kRows * Accumulators<Form, T, kRows>::kChains;
+  constexpr bool kTotalsWait = kSums + T * kRows > V::kRegisters - 6;
+  Reg total[T][kRows];
+  for_sums<T, kRows>([&](int t, int r) __attribute__((always_inline)) { total[t][r] = V::zero(); });
   const typename Form::Input* x[T];
   for (int t = 0; t < T; ++t) x[t] = static_cast<const typename Form::Input*>(args.x[t]);
-  const std::byte* at = args.panel;
+  const std::byte* at[P];
+  for (int p = 0; p < P; ++p) at[p] = args.panels[p];
   // Of the first register of rows, from that of the panel's first row on.
   const std::int64_t offset = first * std::int64_t{kRegBytes<V>};
 
@@ -271,44 +278,51 @@ template <class D, int T, int Rows, ActScaling Scaling, bool Zeros, bool Grouped
   for (std::int64_t g = 0; g < groups; ++g) {
     if constexpr (Grouped && kTotalsWait) __asm__ volatile("" : : "r"(&total) : "memory");
     const std::int64_t steps = g + 1 == groups ? args.shape.last_steps : args.shape.steps;
-    [[maybe_unused]] const std::int64_t distance = Prefetch<V>::distance(args, at);
-    Accumulators<Form, T, Rows> acc;
-    for_sums<T, Rows>([&](int t, int r) __attribute__((always_inline)) {
-      if constexpr (Accumulators<Form, T, Rows>::kChains == 2) acc.value[t][r][0] = Sums::zero();
+    [[maybe_unused]] const std::int64_t distance = Prefetch<V>::distance(args, at[P - 1]);
+    Accumulators<Form, T, kRows> acc;
+    for_sums<T, kRows>([&](int t, int r) __attribute__((always_inline)) {
+      if constexpr (Accumulators<Form, T, kRows>::kChains == 2) acc.value[t][r][0] = Sums::zero();
       acc.value[t][r][acc.kChains - 1] = Zeros ? Sums::zero() : Sums::start(args.sums, t, g);
     });
     const auto multiply_steps = [&]<int kCount>(Steps<kCount>) __attribute__((always_inline)) {
       if constexpr (kParts > 1) {
-        if (!args.prefetch.cached) even.template lines<kParts>(at, kCount * D::kBytes);
-      } else if (args.prefetch.cached) {
-        next.until(at);
+        if (!args.prefetch.cached) even.template lines<kParts>(at[0], kCount * D::kBytes);
+      } else if (P == 1 && args.prefetch.cached) {
+        next.until(at[0]);
       } else {
-        Prefetch<V>::lines(at, kCount * D::kBytes, distance);
+        Prefetch<V>::panels(args, at, kCount * D::kBytes, distance);
       }
-#pragma GCC unroll 2
-      for (int s = 0; s < kCount; ++s) {
-        // Without the barrier GCC loads for several steps at a time and spills what it has no registers for.
-        if constexpr (kCount > 1) __asm__ volatile("" : "+r"(column));
-        decoding(decoder, at, [&](const auto& chosen) __attribute__((always_inline)) {
+      const auto multiply_step = [&](int p) __attribute__((always_inline)) {
+        decoding(decoder, at[p], [&](const auto& chosen) __attribute__((always_inline)) {
 #pragma GCC unroll 8
           for (int k = 0; k < kSlots<Form>; ++k) {  // each broadcast serves all rows and dies
-            typename Form::Weight w[Rows];
+            typename Form::Weight w[kSharedPanels * Rows];
 #pragma GCC unroll 8
-            for (int r = 0; r < Rows; ++r) w[r] = chosen.weight(at + offset, k, r);
+            for (int r = 0; r < kSharedPanels * Rows; ++r) {
+              w[r] = chosen.weight(at[p + r / Rows] + offset, k, r % Rows);
+            }
 #pragma GCC unroll 6
             for (int t = 0; t < T; ++t)
 #pragma GCC unroll 2
               for (int plane = 0; plane < acc.kPlanes; ++plane) {
                 const auto value = Form::broadcast(x[t] + plane * between_planes + column + k * Form::kWidth);
 #pragma GCC unroll 8
-                for (int r = 0; r < Rows; ++r) {
-                  typename Form::Sum& sum = acc.value[t][r][acc.chain(k, plane)];
+                for (int r = 0; r < kSharedPanels * Rows; ++r) {
+                  typename Form::Sum& sum = acc.value[t][p * Rows + r][acc.chain(k, plane)];
                   sum = Form::madd(w[r], value, sum);
                 }
               }
           }
         });
-        at += D::kBytes;
+      };
+#pragma GCC unroll 2
+      for (int s = 0; s < kCount; ++s) {
+        // Without the barrier GCC loads for several steps at a time and spills what it has no registers for.
+        if constexpr (kCount > 1) __asm__ volatile("" : "+r"(column));
+#pragma GCC unroll 4
+        for (int p = 0; p < P; p += kSharedPanels) multiply_step(p);
+#pragma GCC unroll 4
+        for (int p = 0; p < P; ++p) at[p] += D::kBytes;
         column += kStepColumns;
       }
     };
@@ -324,41 +338,43 @@ template <class D, int T, int Rows, ActScaling Scaling, bool Zeros, bool Grouped
       }
     }
     if constexpr (!Grouped) {
-      for_sums<T, Rows>([&](int t, int r)
-                            __attribute__((always_inline)) { total[t][r] = Sums::number(acc.sum(t, r)); });
+      for_sums<T, kRows>([&](int t, int r)
+                             __attribute__((always_inline)) { total[t][r] = Sums::number(acc.sum(t, r)); });
     } else {
-      add_group<D, T, Rows, Scaling, Zeros, kTotalsWait>(args, total, at, first, g, scale_bytes,
-                                                         [&](int t, int r) { return acc.sum(t, r); });
+      add_group<D, T, P, Rows, Scaling, Zeros, kTotalsWait>(args, total, at, first, g, scale_bytes,
+                                                            [&](int t, int r) { return acc.sum(t, r); });
       if constexpr (kParts > 1) {
-        if (!args.prefetch.cached) even.template lines<kParts>(at, tail_bytes);
+        if (!args.prefetch.cached) even.template lines<kParts>(at[0], tail_bytes);
       } else if (!args.prefetch.cached) {
-        Prefetch<V>::lines(at, tail_bytes, distance);
+        Prefetch<V>::panels(args, at, tail_bytes, distance);
       }
-      at += tail_bytes;
+      for (int p = 0; p < P; ++p) at[p] += tail_bytes;
     }
   }
-  store_totals<D, T, Rows>(args, total, at, first);
+  store_totals<D, T, P, Rows>(args, total, at, first);
   if constexpr (WithExceptions<D>) {
     if (first + Rows < V::kRegs) return;  // a panel's exceptions are added once, to all of its rows
-    add_exceptions<Form>(args, *reinterpret_cast<const Bf16x12Tail*>(at), T);
+    for (int p = 0; p < P; ++p) add_exceptions<Form>(args, *reinterpret_cast<const Bf16x12Tail*>(at[p]), p, T);
   }
 }
 
-template <class D, int T, int Rows, ActScaling Scaling, bool Zeros>
+template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros>
 void gemm_blocked(const TileArgs& args, int first);  // blocked-inl.h
 
-// T tokens times a panel.
-template <class D, int T, ActScaling Scaling, bool Zeros>
+// T tokens times P panels.
+template <class D, int T, int P, ActScaling Scaling, bool Zeros>
 [[gnu::noinline]] void gemm_tile(const TileArgs& args) {
   using V = typename D::Form::V;
   constexpr int kRows = kRowsAtATime<typename D::Form, T>;
+#pragma GCC unroll 4
+  for (int p = 0; p < P; ++p)
 #pragma GCC unroll 6
-  for (int t = 0; t < T; ++t) Prefetch<V>::results(args.out + t * args.out_stride);
+    for (int t = 0; t < T; ++t) Prefetch<V>::results(args.out[p] + t * args.out_stride);
   for (int first = 0; first < V::kRegs; first += kRows) {
     if constexpr (!Blocked<typename D::Form>) {
-      gemm_part<D, T, kRows, Scaling, Zeros, Scaled<D>>(args, first);
+      gemm_part<D, T, P, kRows, Scaling, Zeros, Scaled<D>>(args, first);
     } else {
-      gemm_blocked<D, T, kRows, Scaling, Zeros>(args, first);
+      gemm_blocked<D, T, P, kRows, Scaling, Zeros>(args, first);
     }
   }
 }

@@ -18,9 +18,10 @@ struct Avx2 : Lanes<Avx2<Tag>, 32, long long> {
   static constexpr int kRegs = 4;
   static constexpr int kRegisters = 16;
   static constexpr int kChains = 1;
-  static constexpr int kTileTokens = 5;   // six leave no register to decode in
-  static constexpr int kGemmRows = 6;     // of f32 products
-  static constexpr int kGemmVectors = 2;  // 6 rows x 2 vectors = 12 accumulators
+  static constexpr int kTileTokens = 5;        // six leave no register to decode in
+  static constexpr int kGemmRows = 6;          // of f32 products
+  static constexpr int kGemmVectors = 2;       // 6 rows x 2 vectors = 12 accumulators
+  static constexpr bool kInterleaved = false;  // few tokens meet several panels at once
   // Instructions, since GCC 12 takes a function of nothing but __builtin_prefetch for one without effect and drops its
   // calls.
   static void prefetch_l1(const std::byte* line) { __asm__ volatile("prefetcht0 %0" : : "m"(*line)); }

@@ -20,8 +20,9 @@ struct Avx512 : Lanes<Avx512<Tag>, 64, long long> {
   static constexpr int kRegisters = 32;
   static constexpr int kChains = 2;
   static constexpr int kTileTokens = 6;
-  static constexpr int kGemmRows = 4;     // of f32 products
-  static constexpr int kGemmVectors = 4;  // 4 rows x 4 vectors = 16 accumulators
+  static constexpr int kGemmRows = 4;          // of f32 products
+  static constexpr int kGemmVectors = 4;       // 4 rows x 4 vectors = 16 accumulators
+  static constexpr bool kInterleaved = false;  // few tokens meet several panels at once
   // Instructions, since GCC 12 takes a function of nothing but __builtin_prefetch for one without effect and drops its
   // calls.
   static void prefetch_l1(const std::byte* line) { __asm__ volatile("prefetcht0 %0" : : "m"(*line)); }

@@ -20,8 +20,9 @@ struct Neon : Lanes<Neon<Tag>, 16, std::int32_t> {
   static constexpr int kRegisters = 32;
   static constexpr int kChains = 1;
   static constexpr int kTileTokens = 6;
-  static constexpr int kGemmRows = 4;     // of f32 products
-  static constexpr int kGemmVectors = 4;  // 4 rows x 4 vectors = 16 accumulators
+  static constexpr int kGemmRows = 4;          // of f32 products
+  static constexpr int kGemmVectors = 4;       // 4 rows x 4 vectors = 16 accumulators
+  static constexpr bool kInterleaved = false;  // few tokens meet several panels at once
   static void prefetch_l1(const std::byte* line) { __asm__ volatile("prfm pldl1keep, [%0]" : : "r"(line)); }
   static void prefetch_l2(const std::byte* line) { __asm__ volatile("prfm pldl2keep, [%0]" : : "r"(line)); }
   static void prefetch_store(const float* line) { __asm__ volatile("prfm pstl1keep, [%0]" : : "r"(line)); }

@@ -26,7 +26,7 @@ struct ByteLines {
   static constexpr std::int64_t kLineColumns = 4;
   static constexpr bool kIntegers = true;
   static constexpr bool kScaled = true;
-  static bool joins(const GemmArgs&) { return false; }
+  static bool joins(const TileArgs&) { return false; }
 };
 
 template <class V>
@@ -72,10 +72,10 @@ struct AmxInt4 : Lines, ScaledCode<WeightCode::int4, 8> {
     return _mm512_sub_epi8(nibbles, _mm512_set1_epi8(8));
   }
 
-  void unpack(const GemmArgs&, const std::byte* at, std::int64_t steps, const std::byte*, std::byte* out,
+  void unpack(const TileArgs& args, const std::byte* at, std::int64_t steps, const std::byte*, std::byte* out,
               bool prefetches) const {
     for (const std::byte* const end = at + steps * kBytes; at != end; at += kBytes, out += 2 * kPanelLine) {
-      if (prefetches) Prefetch<V>::lines(at, kBytes, kPrefetchBytes);
+      if (prefetches) Prefetch<V>::panel(args, at, kBytes, kPrefetchBytes);
       const __m512i words[2] = {_mm512_loadu_si512(at), _mm512_loadu_si512(at + kLine)};
 #pragma GCC unroll 2
       for (int k = 0; k < 2; ++k)
@@ -112,7 +112,7 @@ template <class V>
 struct AmxBf16 : Bf16Lines<V>, ScaledCode<WeightCode::bf16, 0> {
   static constexpr bool kStored = true;
   static constexpr bool kScaled = false;
-  static bool joins(const GemmArgs&) { return false; }
+  static bool joins(const TileArgs&) { return false; }
 };
 
 // Multiplies bf16 pairs by f32 scales of their rows; the caller knows that the products are bf16 numbers.
@@ -179,37 +179,37 @@ struct AmxCodes : Bf16Lines<typename D::Form::V> {
   static constexpr float kOffset = D::kOffset;
   static constexpr bool kStored = false;
   static constexpr bool kScaled = true;
-  static bool joins(const GemmArgs& args) {
+  static bool joins(const TileArgs& args) {
     const bool exact =  // weights times their scales are bf16 numbers
         args.shape.scale == ScaleCode::e8m0 || (args.shape.scale == ScaleCode::e4m3 && D::kCode == WeightCode::e2m1);
     return exact && args.shape.scaling != ActScaling::per_group && !args.shape.zeros;
   }
 
-  void unpack(const GemmArgs& args, const std::byte* at, std::int64_t steps, const std::byte* tail, std::byte* out,
+  void unpack(const TileArgs& args, const std::byte* at, std::int64_t steps, const std::byte* tail, std::byte* out,
               bool prefetches) const {
     if (!joins(args)) {
-      unpack_with(decoder_, at, steps, out, prefetches, [](__m512i pairs, int) { return pairs; });
+      unpack_with(decoder_, args, at, steps, out, prefetches, [](__m512i pairs, int) { return pairs; });
       return;
     }
     if (args.shape.scale == ScaleCode::e8m0) {
       const Exponents<D> exponents(tail);
       if (exponents.fit()) {
-        unpack_with(raised_, at, steps, out, prefetches,
+        unpack_with(raised_, args, at, steps, out, prefetches,
                     [&](__m512i pairs, int r) { return exponents.join(pairs, r); });
         return;
       }
     }
     const Reg factors[] = {load_scale<V>(args.shape.scale, tail, 0), load_scale<V>(args.shape.scale, tail, 1)};
-    unpack_with(decoder_, at, steps, out, prefetches,
+    unpack_with(decoder_, args, at, steps, out, prefetches,
                 [&](__m512i pairs, int r) { return scaled_pairs<V>(pairs, factors[r]); });
   }
 
  private:
   template <class Decoder, class Scale>
-  static void unpack_with(const Decoder& decoder, const std::byte* at, std::int64_t steps, std::byte* out,
-                          bool prefetches, const Scale& scale) {
+  static void unpack_with(const Decoder& decoder, const TileArgs& args, const std::byte* at, std::int64_t steps,
+                          std::byte* out, bool prefetches, const Scale& scale) {
     for (std::int64_t s = 0; s < steps; ++s, at += D::kBytes, out += kSlots<Bf16Form<V>> * kPanelLine) {
-      if (prefetches) Prefetch<V>::lines(at, D::kBytes, kPrefetchBytes);
+      if (prefetches) Prefetch<V>::panel(args, at, D::kBytes, kPrefetchBytes);
       decoding(decoder, at, [&](const auto& chosen) __attribute__((always_inline)) {
 #pragma GCC unroll 2
         for (int r = 0; r < V::kRegs; ++r) {  // all columns of a row before any is stored: a store could change them

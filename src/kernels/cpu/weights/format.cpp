@@ -128,6 +128,7 @@ Result<PackedFormat> packed_format(const CanonicalLinear& linear, const Target& 
   if (!code) return unknown;
   const bool short_groups = spec.key.granularity.kind == Granularity::Kind::group && spec.group_cols <= kShortGroup;
   PackedFormat format;
+  format.interleaved_ = target.interleaved;
   for (const GemmKernel& kernel : target.gemm) {
     if (!matches(kernel.key, *code, asked_for(linear, numerics), short_groups)) continue;
     format.bands_[format.band_count_++] = {.min_tokens = kernel.min_tokens, .kernel = &kernel, .form = 0};

@@ -94,6 +94,8 @@ class PackedFormat {
   [[nodiscard]] const PanelFormat& of(std::int64_t tokens) const { return forms_[form_of(tokens)]; }
   [[nodiscard]] const GemmKernel& kernel(std::int64_t tokens) const { return *band(tokens).kernel; }
   [[nodiscard]] bool even_rows() const;  // some kernel wants
+  // Whether so many tokens meet several panels at once.
+  [[nodiscard]] bool interleaves(std::int64_t tokens) const { return interleaved_ && tokens <= kInterleavedTokens; }
 
  private:
   static constexpr std::size_t kMaxBands = 4;
@@ -114,6 +116,7 @@ class PackedFormat {
   std::size_t form_count_ = 1;
   Band bands_[kMaxBands];
   std::size_t band_count_ = 0;
+  bool interleaved_ = false;
 };
 
 // `bf16_in_12_bits`: as bf16x12-inl.h packs it. Errors: "kernel.scheme" where the layout has no code for the matrix or

@@ -42,8 +42,10 @@ enum class ActScaling : std::uint8_t { per_token, per_group, running };
 constexpr std::int64_t kPanelRows = 32;
 constexpr std::int64_t kStepColumns = 8;
 constexpr std::int64_t kMaxTokens = 64;  // of one call of a kernel
+constexpr std::int64_t kMaxPanels = 4;   // likewise
 constexpr std::int64_t kShortGroup = 32;
-constexpr int kMaxWord = 32512;  // magnitude of activations in 16 bits
+constexpr std::int64_t kInterleavedTokens = 3;  // up to so many tokens may meet several panels at once
+constexpr int kMaxWord = 32512;                 // magnitude of activations in 16 bits
 
 constexpr std::int64_t scale_bytes(ScaleCode scale) {
   if (scale == ScaleCode::f32) return 4;
