@@ -85,14 +85,14 @@ void OpenReply::gone(std::string_view cause) {
   }
   cancel_rest();
   log(0, cause);
-  guard([&] { take_waiting(); });
+  take_waiting();
 }
 
 // What nobody reads is not made: others have the steps. What was made before waits here, so that a reader that keeps up
 // is not left for what the I/O thread was late to write.
 void OpenReply::hold(bool held) {
   held_ = held;
-  guard([&] { take_waiting(); });
+  take_waiting();
   // What waited may be enough for the client: then the engine stays held.
   if (std::exchange(engine_held_, held_) == held_) return;
   for (const Choice& choice : choices_) {
@@ -104,7 +104,7 @@ void OpenReply::take_waiting() {
   while (!waiting_.empty() && (done_ || !held_)) {
     auto [index, event] = std::move(waiting_.front());
     waiting_.pop_front();
-    on_event(index, std::move(event));
+    guard([&] { on_event(index, std::move(event)); });
   }
   kept_ = waiting_.empty() ? nullptr : shared_from_this();
 }
@@ -132,10 +132,8 @@ void OpenReply::guard(const Work& work) {
 }
 
 void OpenReply::take(std::size_t index, EngineEvent event) {
-  guard([&] {
-    waiting_.emplace_back(index, std::move(event));
-    take_waiting();
-  });
+  guard([&] { waiting_.emplace_back(index, std::move(event)); });
+  take_waiting();
 }
 
 void OpenReply::on_event(std::size_t index, EngineEvent event) {
@@ -399,7 +397,7 @@ void OpenReply::fail(const Error& error) {
   } else {
     service_.answer(request_, *exchange_, std::move(reply));
   }
-  guard([&] { take_waiting(); });
+  take_waiting();
 }
 
 void OpenReply::log(int status, std::string_view end) {
