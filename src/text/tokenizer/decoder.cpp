@@ -120,7 +120,8 @@ class ByteLevelStage final : public TokenStage {
  private:
   void token(std::string_view text) override {
     if (!takes(4 * text.size())) return;  // a byte may become a mark
-    pending_ += bytes_of_characters(text).value_or(std::string(text));
+    const auto bytes = bytes_of_characters(text);
+    pending_ += bytes ? std::string_view(*bytes) : text;
     emit_characters();
   }
 
