@@ -197,7 +197,7 @@ constexpr std::array kFields = {
     refuse("thinking_budget", kThinking),
     refuse("thinking_token_budget", kThinking),
     refuse("enable_thinking", kThinking),
-    refuse("do_sample", "temperature 0 takes the likeliest token", "true"),
+    refuse("do_sample", "use temperature 0 for greedy decoding", "true"),
     refuse("repetition_detection", "use max_tokens or stop"),
     refuse("return_tokens_as_token_ids", "ask for return_token_ids"),
     refuse("repeat_penalty", "it is spelled repetition_penalty", "1.0"),
