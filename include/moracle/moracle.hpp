@@ -490,9 +490,8 @@ class Engine {
     return opened;
   }
   [[nodiscard]] moracle_engine* handle() const { return handle_.get(); }
-  // {"architecture", "format", "layers", "hidden", "vocabulary", "max_positions",
-  // "experts_per_layer", "experts_per_token", "backend", "threads", "load_s",
-  // "warnings"}
+  // {"architecture", "format", "layers", "hidden", "vocabulary", "max_positions", "experts_per_layer",
+  // "experts_per_token", "backend", "threads", "load_s", "warnings"}
   [[nodiscard]] Expected<std::string> describe() const {
     return detail::text_of(
         [&](char** json, moracle_error** error) { return moracle_engine_json(handle(), json, error); });

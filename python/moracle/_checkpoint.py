@@ -17,9 +17,9 @@ from ._library import (
     F32,
     INT32,
     INT64,
+    CDenseOptions,
     CExpertsCall,
     CExpertsInfo,
-    CDenseOptions,
     CExpertsOptions,
     CPoolOptions,
     CTensor,
@@ -109,9 +109,7 @@ class Checkpoint(Owner):
         kinds = {"bfloat16": BF16, "float32": F32}
         if not isinstance(dtype, str) or dtype not in kinds:
             raise Error("argument.dtype", where="dtype", wanted="bfloat16 or float32", found=repr(dtype))
-        options = CDenseOptions(
-            dtype=kinds[dtype], pool=handle_of(pool, "pool") if pool is not None else None
-        )
+        options = CDenseOptions(dtype=kinds[dtype], pool=handle_of(pool, "pool") if pool is not None else None)
         handle = ctypes.c_void_p()
         call("moracle_dense_open", self._handle.value, ctypes.byref(options), ctypes.byref(handle))
         walk = Handle("dense", handle)
