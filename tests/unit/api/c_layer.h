@@ -49,6 +49,25 @@ inline PoolPtr open_pool(ParallelFor host, void* context, std::int32_t threads =
   return PoolPtr(handle);
 }
 
+using DensePtr = std::unique_ptr<moracle_dense, Close<moracle_dense, moracle_dense_close>>;
+
+inline moracle_dense_options dense_options() {
+  moracle_dense_options options{};
+  options.size = sizeof options;
+  return options;
+}
+inline moracle_tensor no_tensor() {
+  moracle_tensor tensor{};
+  tensor.size = sizeof tensor;
+  return tensor;
+}
+inline DensePtr open_dense(const CheckpointPtr& checkpoint, const moracle_dense_options& options = dense_options()) {
+  moracle_dense* handle = nullptr;
+  CallError error;
+  EXPECT_EQ(moracle_dense_open(checkpoint.get(), &options, &handle, &error.error), MORACLE_OK) << error.message();
+  return DensePtr(handle);
+}
+
 inline moracle_experts_options no_options() {
   moracle_experts_options options{};
   options.size = sizeof options;

@@ -118,6 +118,28 @@ TEST_P(CExperts, ExpertSlicesAddUp) {
   }
 }
 
+// Outputs of all ranks, added up; empty: the cut is refused.
+std::vector<float> sum_of_ranks(const CheckpointPtr& checkpoint, const moracle_experts_info& whole, std::int32_t tp,
+                                const Input& input) {
+  std::vector<float> sum(input.x.size());
+  for (std::int32_t rank = 0; rank < tp; ++rank) {
+    moracle_experts_options options = no_options();
+    options.tp = tp;
+    options.tp_rank = rank;
+    moracle_experts* handle = nullptr;
+    CallError error;
+    if (moracle_experts_open(checkpoint.get(), whole.layer, &options, &handle, &error.error) != MORACLE_OK) {
+      EXPECT_EQ(error.code(), "plan.tp") << error.message();
+      return {};
+    }
+    const ExpertsPtr slice(handle);
+    EXPECT_EQ(info_of(slice).intermediate * tp, whole.intermediate);
+    const auto part = run(slice, input);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
+  }
+  return sum;
+}
+
 TEST_P(CExperts, TensorSlicesAddUp) {
   for (const char* const backend : {"ref", static_cast<const char*>(nullptr)}) {
     const auto checkpoint = open_checkpoint(folder_, backend);
@@ -126,24 +148,8 @@ TEST_P(CExperts, TensorSlicesAddUp) {
     const Input input(5, info.top_k, info);
     const auto expected = run(whole, input);
     for (const std::int32_t tp : {2, 4}) {
-      std::vector<float> sum(expected.size());
-      bool legal = true;
-      for (std::int32_t rank = 0; rank < tp && legal; ++rank) {
-        moracle_experts_options options = no_options();
-        options.tp = tp;
-        options.tp_rank = rank;
-        moracle_experts* handle = nullptr;
-        CallError error;
-        if (moracle_experts_open(checkpoint.get(), 0, &options, &handle, &error.error) != MORACLE_OK) {
-          EXPECT_EQ(error.code(), "plan.tp") << error.message();
-          legal = false;
-          continue;
-        }
-        const ExpertsPtr slice(handle);
-        EXPECT_EQ(info_of(slice).intermediate * tp, info.intermediate);
-        const auto part = run(slice, input);
-        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
-      }
+      const auto sum = sum_of_ranks(checkpoint, info, tp, input);
+      const bool legal = !sum.empty();
       // What a plan forbids is refused, and only that: groups of 128 columns, and columns out of order.
       EXPECT_EQ(legal, std::string(GetParam()) == kMixtral) << "tp " << tp;
       if (legal) {
@@ -172,27 +178,6 @@ std::int64_t first_moe_layer(const CheckpointPtr& checkpoint) {
   return -1;
 }
 
-// Outputs of all ranks, added up; empty: the cut is refused.
-std::vector<float> sum_of_ranks(const CheckpointPtr& checkpoint, std::int64_t layer, std::int32_t tp,
-                                const Input& input) {
-  std::vector<float> sum(input.x.size());
-  for (std::int32_t rank = 0; rank < tp; ++rank) {
-    moracle_experts_options options = no_options();
-    options.tp = tp;
-    options.tp_rank = rank;
-    moracle_experts* handle = nullptr;
-    CallError error;
-    if (moracle_experts_open(checkpoint.get(), layer, &options, &handle, &error.error) != MORACLE_OK) {
-      EXPECT_EQ(error.code(), "plan.tp") << error.message();
-      return {};
-    }
-    const ExpertsPtr slice(handle);
-    const auto part = run(slice, input);
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
-  }
-  return sum;
-}
-
 // How far two ranks may be from one. A hidden value is rounded twice, where its scale is that of a rank's share: each
 // time by a uniform error, of root mean square a step over sqrt(12). A step of int8 is a 127th of the row's largest
 // value, which is up to six times the row's root mean square; a step of E4M3 is up to an 8th of the value.
@@ -216,7 +201,7 @@ TEST(CSlices, OfEveryPublishedFormatAddUp) {
     const moracle_experts_info info = info_of(whole);
     const Input input(5, info.top_k, info);
     const auto expected = run(whole, input);
-    const auto sum = sum_of_ranks(checkpoint, layer, 2, input);
+    const auto sum = sum_of_ranks(checkpoint, info, 2, input);
     const Json decision =
         document_of([&](char** json, auto** error) { return moracle_experts_decision_json(whole.get(), json, error); });
     const Json scheme = decision["scheme"];
@@ -408,12 +393,6 @@ TEST_F(CExpertsCall, TheDecisionIsThatOfExplain) {
   EXPECT_EQ((*same)["trace"], decision["trace"]);
 }
 
-moracle_dense_options dense_options() {
-  moracle_dense_options options{};
-  options.size = sizeof options;
-  return options;
-}
-
 // Every module but the experts, once, with its values.
 TEST(CDense, WalksAllOtherTensors) {
   for (const char* const name : {kMixtral, kQwen, kActOrder}) {
@@ -425,14 +404,12 @@ TEST(CDense, WalksAllOtherTensors) {
       const auto checkpoint = open_checkpoint(folder);
       moracle_dense_options options = dense_options();
       options.dtype = dtype;
-      moracle_dense* walk = nullptr;
-      ASSERT_EQ(moracle_dense_open(checkpoint.get(), &options, &walk, nullptr), MORACLE_OK);
+      DensePtr walk = open_dense(checkpoint, options);
       std::size_t at = 0;
       const auto& modules = (*plan)->modules();
-      moracle_tensor tensor{};
-      tensor.size = sizeof tensor;
+      moracle_tensor tensor = no_tensor();
       moracle_status status = MORACLE_OK;
-      while ((status = moracle_dense_next(walk, &tensor, nullptr)) == MORACLE_OK) {
+      while ((status = moracle_dense_next(walk.get(), &tensor, nullptr)) == MORACLE_OK) {
         while (modules[at].kind == "experts") ++at;
         EXPECT_EQ(std::string(tensor.name), modules[at].name + ".weight");
         const auto* const stored = (*files)->find(tensor.name);
@@ -455,7 +432,7 @@ TEST(CDense, WalksAllOtherTensors) {
       EXPECT_EQ(status, MORACLE_END);
       while (at < modules.size() && modules[at].kind == "experts") ++at;
       EXPECT_EQ(at, modules.size());
-      EXPECT_EQ(moracle_dense_close(walk), MORACLE_OK);
+      EXPECT_EQ(moracle_dense_close(walk.release()), MORACLE_OK);
     }
     const auto checkpoint = open_checkpoint(folder);
     moracle_dense_options options = dense_options();
@@ -475,16 +452,14 @@ TEST(CDense, HasWhatExpertsLeaveOfPublishedFiles) {
     const std::filesystem::path folder = *shared_dir() / "checkpoints" / name;
     const auto files = Checkpoint::open(folder);
     ASSERT_TRUE(files.ok());
-    moracle_dense* walk = nullptr;
     const auto checkpoint = open_checkpoint(folder.string());
     moracle_dense_options options = dense_options();
     options.dtype = MORACLE_F32;
-    ASSERT_EQ(moracle_dense_open(checkpoint.get(), &options, &walk, nullptr), MORACLE_OK);
+    const DensePtr walk = open_dense(checkpoint, options);
     std::set<std::string> walked;
     int biases = 0;
-    moracle_tensor tensor{};
-    tensor.size = sizeof tensor;
-    while (moracle_dense_next(walk, &tensor, nullptr) == MORACLE_OK) {
+    moracle_tensor tensor = no_tensor();
+    while (moracle_dense_next(walk.get(), &tensor, nullptr) == MORACLE_OK) {
       EXPECT_TRUE(walked.insert(tensor.name).second) << tensor.name << " twice";
       if (!std::string_view(tensor.name).ends_with(".bias")) continue;
       ++biases;
@@ -495,7 +470,6 @@ TEST(CDense, HasWhatExpertsLeaveOfPublishedFiles) {
       ASSERT_EQ(tensor.bytes, values->size() * sizeof(float));
       EXPECT_EQ(std::memcmp(tensor.data, values->data(), tensor.bytes), 0) << tensor.name;
     }
-    moracle_dense_close(walk);
     if (std::string_view(name).ends_with("gpt_oss")) {
       EXPECT_GT(biases, 0);
     }
@@ -520,13 +494,10 @@ TEST(CDense, DecodesOnTheCallersPool) {
   const auto checkpoint = open_checkpoint(checkpoint_folder(kQwen));
   moracle_dense_options options = dense_options();
   options.pool = pool.get();
-  moracle_dense* walk = nullptr;
-  ASSERT_EQ(moracle_dense_open(checkpoint.get(), &options, &walk, nullptr), MORACLE_OK);
-  moracle_tensor tensor{};
-  tensor.size = sizeof tensor;
-  while (moracle_dense_next(walk, &tensor, nullptr) == MORACLE_OK) EXPECT_EQ(tensor.dtype, MORACLE_BF16);
+  const DensePtr walk = open_dense(checkpoint, options);
+  moracle_tensor tensor = no_tensor();
+  while (moracle_dense_next(walk.get(), &tensor, nullptr) == MORACLE_OK) EXPECT_EQ(tensor.dtype, MORACLE_BF16);
   EXPECT_GT(tasks, 0);
-  moracle_dense_close(walk);
 }
 
 }  // namespace

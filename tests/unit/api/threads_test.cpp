@@ -56,25 +56,17 @@ TEST(CThreads, AskTheSameQuestionsAtOnce) {
 // Two threads open and run layers of one pool, two walk one handle, others ask.
 TEST(CThreads, ShareACheckpoint) {
   const CheckpointPtr checkpoint = open_checkpoint(checkpoint_folder(kQwen));
-  const auto count = [&](moracle_dense* walk) {
+  const auto count = [](const DensePtr& walk) {
     std::int64_t tensors = 0;
-    moracle_tensor tensor{};
-    tensor.size = sizeof tensor;
-    while (moracle_dense_next(walk, &tensor, nullptr) == MORACLE_OK) ++tensors;
+    moracle_tensor tensor = no_tensor();
+    while (moracle_dense_next(walk.get(), &tensor, nullptr) == MORACLE_OK) ++tensors;
     return tensors;
-  };
-  const auto open_walk = [&] {
-    moracle_dense* walk = nullptr;
-    EXPECT_EQ(moracle_dense_open(checkpoint.get(), nullptr, &walk, nullptr), MORACLE_OK);
-    return walk;
   };
   const auto document = [&] {
     return document_of(
         [&](char** json, auto** error) { return moracle_checkpoint_json(checkpoint.get(), json, error); });
   };
-  moracle_dense* const alone = open_walk();
-  const std::int64_t all = count(alone);
-  EXPECT_EQ(moracle_dense_close(alone), MORACLE_OK);
+  const std::int64_t all = count(open_dense(checkpoint));
   const Json wanted = document();
   std::vector<float> expected;
   std::optional<Input> input;
@@ -83,7 +75,7 @@ TEST(CThreads, ShareACheckpoint) {
     input.emplace(3, 2, info_of(experts));
     expected = run(experts, *input);
   }
-  moracle_dense* const shared = open_walk();
+  const DensePtr shared = open_dense(checkpoint);
   std::atomic<std::int64_t> walked = 0;
   const auto walks = [&] { walked += count(shared); };
   const auto runs = [&] {
@@ -94,7 +86,6 @@ TEST(CThreads, ShareACheckpoint) {
   };
   together({walks, walks, runs, runs, asks});
   EXPECT_EQ(walked, all);
-  EXPECT_EQ(moracle_dense_close(shared), MORACLE_OK);
 }
 
 // What a scheduler told, from whatever thread took the step.
