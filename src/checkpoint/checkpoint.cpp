@@ -102,6 +102,7 @@ Result<> FolderCheckpoint::take(SafetensorsFile opened) {
                  .found = "more",
                  .advice = "keep the files of one checkpoint in a folder"};
   }
+  if (tensors_.empty()) tensors_.swap(incoming);
   tensors_.merge(incoming);  // leaves behind what is there already
   if (incoming.empty()) return Ok{};
   const auto& [name, view] = *incoming.begin();

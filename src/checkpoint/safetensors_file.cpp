@@ -25,6 +25,9 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
   MORACLE_ASSIGN(SafetensorsHeader header, read_header(input));
   SafetensorsFile file;
   MORACLE_ASSIGN(file.mapping_, MappedFile::map(std::move(input)));
+  // By name: each goes to the end of the map, however the file orders them.
+  std::sort(header.tensors.begin(), header.tensors.end(),
+            [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
   for (TensorEntry& entry : header.tensors) {
     TensorView view{.name = entry.name,
                     .dtype = entry.dtype,
@@ -32,7 +35,7 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
                     .bytes = file.mapping_->bytes().subspan(header.data_start + entry.begin, entry.end - entry.begin),
                     .file = file.mapping_->path(),
                     .offset = header.data_start + entry.begin};
-    file.tensors_.emplace(std::move(entry.name), std::move(view));
+    file.tensors_.emplace_hint(file.tensors_.end(), std::move(entry.name), std::move(view));
   }
   return file;
 }
