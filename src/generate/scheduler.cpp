@@ -19,6 +19,8 @@ namespace {
 
 // What the measured rate follows: a quarter of each new measurement.
 constexpr double kRateShare = 0.25;
+// Of the seconds and the requests so far, what a request that ends leaves: about the last fifty count.
+constexpr double kEndedShare = 0.98;
 
 Error queue_error(std::string wanted, std::string found) {
   return Error{
@@ -96,7 +98,8 @@ class Scheduler::Impl {
   std::vector<RequestId> ended_;               // in this step
   bool stepping_ = false;
   SchedulerStatus status_;
-  std::vector<std::uint64_t> routing_;  // of requests that have ended
+  double worked_s_ = 0, ended_requests_ = 0;  // of steps and of what they ended, the older the less
+  std::vector<std::uint64_t> routing_;        // of requests that have ended
   PrefixReuse prefixes_;
   StepPlanner planner_;
   StepRunner runner_;
@@ -177,6 +180,12 @@ void Scheduler::Impl::end(ScheduledSequence& sequence, RequestEnd end, std::opti
   sequence.ended = true;
   ended_.push_back(sequence.id);
   ++status_.ended[static_cast<std::size_t>(end)];
+  if (end == RequestEnd::stop || end == RequestEnd::length) {
+    ended_requests_ += 1;
+    status_.request_seconds = worked_s_ / ended_requests_;
+    worked_s_ *= kEndedShare;
+    ended_requests_ *= kEndedShare;
+  }
   for (std::size_t i = 0; i < sequence.routing.size(); ++i) routing_[i] += sequence.routing[i];
   sequence.sink->on_end(sequence.id, {.end = end, .stop_id = stop, .error = std::move(error), .usage = sequence.usage});
 }
@@ -401,6 +410,7 @@ void Scheduler::Impl::measure(double seconds) {
   std::int64_t prompted = 0;
   for (const StepPart& part : parts_) (part.decodes ? decoded : prompted) += part.count;
   ++status_.steps;
+  worked_s_ += seconds;
   status_.step_prompt_tokens = prompted;
   status_.step_decodes = decoded;
   status_.step_seconds = seconds;

@@ -46,7 +46,8 @@ struct SchedulerStatus {
   std::int64_t step_prompt_tokens = 0;
   std::int64_t step_decodes = 0;  // requests that got one token more
   double step_seconds = 0;
-  double prefill_rate = 0;  // tokens a second, smoothed; 0: not measured yet
+  double prefill_rate = 0;     // tokens a second, smoothed; 0: not measured yet
+  double request_seconds = 0;  // of steps, between two requests that end, smoothed; 0: none has ended
 };
 
 // Memory is that of the model's pool (LoadOptions::kv_memory). Where it runs out, stored prefixes are given up, the

@@ -34,7 +34,8 @@ EngineStatus shown(const SchedulerStatus& now) {
           .prefix_queries = now.prefix_queries,
           .prefix_hits = now.cached_tokens,
           .preemptions = now.preemptions,
-          .prefill_rate = now.prefill_rate};
+          .prefill_rate = now.prefill_rate,
+          .request_seconds = now.request_seconds};
 }
 
 // Gathers what a step says of one request.

@@ -170,13 +170,14 @@ HttpReply Service::reply_of(const Error& error) {
   return reply;
 }
 
-// Seconds until what waits is likely done: its prompts over the measured rate.
+// Seconds until what waits is likely done, by measured rates: its requests' by those that ended, and no less than its
+// prompts'.
 int Service::retry_after() const {
   if (!ready_.load(std::memory_order_acquire)) return 5;
   const EngineStatus status = model_->engine->status();
-  const double rate = std::max(status.prefill_rate, 1.0);
-  return static_cast<int>(
-      std::clamp(std::ceil(static_cast<double>(status.waiting_tokens) / rate), 1.0, double{kLongestRetry}));
+  const double prompts = static_cast<double>(status.waiting_tokens) / std::max(status.prefill_rate, 1.0);
+  const double requests = static_cast<double>(status.waiting) * status.request_seconds;
+  return static_cast<int>(std::clamp(std::ceil(std::max(prompts, requests)), 1.0, double{kLongestRetry}));
 }
 
 HttpReply Service::fault(const HttpRequest& request, const std::string& code, const std::string& wanted,

@@ -42,8 +42,9 @@ struct EngineStatus {
   std::uint64_t prefix_queries = 0;
   std::uint64_t prefix_hits = 0;
   std::uint64_t preemptions = 0;
-  double prefill_rate = 0;  // tokens a second
-  double stalled_s = 0;     // since a step ended, while there is work; 0: none is pending
+  double prefill_rate = 0;     // tokens a second
+  double request_seconds = 0;  // of steps, between two requests that end
+  double stalled_s = 0;        // since a step ended, while there is work; 0: none is pending
 };
 
 // One step of the engine.

@@ -443,6 +443,27 @@ TEST(Scheduler, RefusesWhatItCannotServe) {
   EXPECT_EQ(listener.heard.size(), 2U);
 }
 
+TEST(Scheduler, TellsTheSecondsBetweenRequestsThatEnd) {
+  const Loaded loaded = load_tiny();
+  ASSERT_NE(loaded.model, nullptr);
+  Scheduler scheduler(*loaded.model, *loaded.pool, {});
+  Listener listener;
+  ASSERT_TRUE(scheduler.submit({.prompt = tokens(5, 1), .max_tokens = 2}, listener).ok());
+  ASSERT_TRUE(scheduler.submit({.prompt = tokens(5, 2), .max_tokens = 9}, listener).ok());
+  EXPECT_EQ(scheduler.status().request_seconds, 0);
+  double worked = 0;
+  const auto take_steps = [&](std::uint64_t until_ended) {
+    while (scheduler.status().ended[static_cast<std::size_t>(RequestEnd::length)] < until_ended) {
+      scheduler.step();
+      worked += scheduler.status().step_seconds;
+    }
+  };
+  take_steps(1);
+  EXPECT_DOUBLE_EQ(scheduler.status().request_seconds, worked);
+  take_steps(2);
+  EXPECT_NEAR(scheduler.status().request_seconds, worked / 2, 0.02 * worked) << "the first counts a little less";
+}
+
 TEST(Scheduler, CancelsInTheQueueWhileRunningAndFromASink) {
   const Loaded loaded = load_tiny();
   ASSERT_NE(loaded.model, nullptr);

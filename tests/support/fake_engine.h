@@ -61,9 +61,13 @@ class EchoEngine final : public serve::TokenEngine {
     const std::lock_guard lock(mutex_);
     const auto all = static_cast<std::int64_t>(requests_.size());
     const auto running = std::min(all, static_cast<std::int64_t>(options_.running));
-    return {.running = running, .waiting = all - running, .steps = steps_, .stalled_s = stalled_s};
+    return {.running = running,
+            .waiting = all - running,
+            .steps = steps_,
+            .request_seconds = request_seconds,
+            .stalled_s = stalled_s};
   }
-  std::atomic<double> stalled_s{0};  // what status() says
+  std::atomic<double> stalled_s{0}, request_seconds{0};  // what status() says
   std::atomic<int> holds{0}, releases{0};
 
  private:

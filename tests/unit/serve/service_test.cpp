@@ -305,6 +305,19 @@ TEST_F(ServeTest, TellsOfTheLoadUntilItIsDone) {
   EXPECT_EQ(ask(get_text("/health")).status, 503);
 }
 
+TEST_F(ServeTest, RetryAfterFollowsWhatWaitsAndHowFastRequestsEnd) {
+  serve({.engine = {.step = std::chrono::milliseconds(20), .running = 1}});
+  engine_->stalled_s = 61;
+  engine_->request_seconds = 7;
+  EXPECT_TRUE(ask(get_text("/health")).has("Retry-After: 1\r\n")) << "nothing waits";
+  HttpClient busy(port_);
+  busy.send(post_text("/v1/completions", R"({"prompt": "a b c", "max_tokens": 500, "n": 3})"));
+  ASSERT_TRUE(reaches("waiting", 2));
+  EXPECT_TRUE(ask(get_text("/health")).has("Retry-After: 14\r\n"));
+  engine_->request_seconds = 700;
+  EXPECT_TRUE(ask(get_text("/health")).has("Retry-After: 60\r\n"));
+}
+
 TEST_F(ServeTest, DrainingTakesNothingNewAndFinishesTheRest) {
   serve({.engine = {.step = std::chrono::milliseconds(20)}});
   HttpClient busy(port_);
