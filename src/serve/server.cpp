@@ -126,6 +126,7 @@ void Server::serve(Session& session, const ServedFacts& facts, const std::functi
   ServedModel model{.text = &session.text(),
                     .engine = parts.engine.get(),
                     .context = how.context,
+                    .max_queue = how.max_queue,
                     .layers = session.info().layers,
                     .experts = session.info().experts,
                     .fingerprint = fingerprint_of(session, facts, parts.options.service.version),

@@ -300,7 +300,10 @@ void Service::generate(HttpRequest&& request, std::shared_ptr<Exchange> exchange
     *abandoned = true;
     metrics_.count_cancel(cause);
   });
-  const PrepareOptions how{.context = model_->context, .strict = options_.strict, .seed = random_bits() >> 11U};
+  const PrepareOptions how{.context = model_->context,
+                           .strict = options_.strict,
+                           .seed = random_bits() >> 11U,
+                           .max_replies = model_->max_queue};
   auto counted = std::make_shared<Counted>(preparing_);
   worker_.post([=, this, text = model_->text, counted = std::move(counted)]() mutable {
     if (*abandoned) return;

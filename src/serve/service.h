@@ -44,6 +44,7 @@ struct ServedModel {
   const ModelText* text = nullptr;
   TokenEngine* engine = nullptr;
   std::int64_t context = 0;
+  std::int64_t max_queue = 0;  // replies that may wait
   std::int64_t layers = 0, experts = 0;
   std::string fingerprint;
   bool batch_invariant = false;

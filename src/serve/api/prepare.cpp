@@ -155,6 +155,16 @@ Result<> check_room(PreparedRequest& prepared, std::int64_t context) {
   return Ok{};
 }
 
+// More replies than may wait never all get a place, however often the client tries.
+Result<> check_replies(const ApiRequest& api, std::int64_t most) {
+  const auto replies = std::max<std::int64_t>(std::ssize(api.prompts), 1) * api.n;
+  if (most == 0 || replies <= most) return Ok{};
+  return Error{.code = "request.limit",
+               .where = api.n > 1 ? "n" : "prompt",
+               .wanted = "at most " + std::to_string(most) + " replies, which this server's queue holds",
+               .found = std::to_string(replies)};
+}
+
 // A member of /tokenize that the table of fields has for another endpoint, or not at all.
 Result<std::optional<bool>> flag_of(const Json& body, const char* name) {
   if (!has_field(body, name)) return std::optional<bool>();
@@ -196,6 +206,7 @@ Result<PreparedRequest> prepare_request(Endpoint endpoint, std::string_view body
     PreparedRequest prepared;
     MORACLE_ASSIGN(prepared.api, parse_request(endpoint, body, options.strict));
     const ApiRequest& api = prepared.api;
+    MORACLE_TRY(check_replies(api, options.max_replies));
     prepared.seed = api.seed.value_or(options.seed);
     if (endpoint == Endpoint::chat) {
       MORACLE_ASSIGN(PreparedPrompt prompt, prepare_chat(api, text));

@@ -34,10 +34,12 @@ struct PreparedRequest {
 struct PrepareOptions {
   std::int64_t context = 0;
   bool strict = false;
-  std::uint64_t seed = 0;  // of requests without one
+  std::uint64_t seed = 0;        // of requests without one
+  std::int64_t max_replies = 0;  // of one request: what may wait; 0: no bound
 };
 
-// Errors: those of parse_request, of templates and tokenizer, "request.context", "model.token", "sampling.range".
+// Errors: those of parse_request, of templates and tokenizer, "request.context", "request.limit" (max_replies),
+// "model.token", "sampling.range".
 Result<PreparedRequest> prepare_request(Endpoint endpoint, std::string_view body, const ModelText& text,
                                         const PrepareOptions& options);
 

@@ -29,7 +29,7 @@ class ServePrepare : public ::testing::Test {
     auto text = ModelText::open(folder_.path(), *config, true);
     EXPECT_TRUE(text.ok());
     text_ = std::make_unique<ModelText>(*std::move(text));
-    return prepare_request(endpoint, body, *text_, {.context = 2048});
+    return prepare_request(endpoint, body, *text_, {.context = 2048, .max_replies = most_replies_});
   }
   [[nodiscard]] Request completion(const std::string& more) {
     const auto prepared = prepare(Endpoint::completions, R"({"prompt": [1, 2, 3])" + more + "}");
@@ -44,6 +44,7 @@ class ServePrepare : public ::testing::Test {
 
   test::TemporaryFolder folder_;
   std::unique_ptr<ModelText> text_;
+  std::int64_t most_replies_ = 0;
 };
 
 TEST_F(ServePrepare, TheTemperatureIsTheRequestsThePublishersOrOne) {
@@ -84,6 +85,20 @@ TEST_F(ServePrepare, EchoesOfIdsHaveSpecialTokensWhereTheyAreWanted) {
   };
   EXPECT_EQ(echoed(""), "i");
   EXPECT_EQ(echoed(R"(, "skip_special_tokens": false)"), "<|im_start|>i<|im_end|>");
+}
+
+TEST_F(ServePrepare, MoreRepliesThanTheQueueHoldsAreNoMatterOfTrying) {
+  most_replies_ = 6;
+  const auto refusal = [this](const std::string& body) {
+    const auto prepared = prepare(Endpoint::completions, body);
+    return prepared.ok() ? "" : prepared.error().code + " " + prepared.error().where;
+  };
+  EXPECT_EQ(refusal(R"({"prompt": ["a", "b", "c"], "n": 2})"), "");
+  EXPECT_EQ(refusal(R"({"prompt": ["a", "b", "c"], "n": 3})"), "request.limit n");
+  EXPECT_EQ(refusal(R"({"prompt": ["a", "b", "c", "d", "e", "f", "g"]})"), "request.limit prompt");
+  const auto chat = prepare(Endpoint::chat, R"({"messages": [{"role": "user", "content": "hi"}], "n": 7})");
+  ASSERT_FALSE(chat.ok());
+  EXPECT_EQ(chat.error().wanted, "at most 6 replies, which this server's queue holds");
 }
 
 TEST_F(ServePrepare, AReplyGoesOnWhereItsWordsEnd) {
