@@ -47,21 +47,23 @@ Result<std::shared_ptr<const StoredScheme>> make_scheme(const QuantConfig& confi
                                   group.weights.text(), group.activation ? group.activation->text() : "none"));
 }
 
+// Null: it is not there, false or empty.
+Result<const Json*> section_of(const QuantConfig& config, const char* key) {
+  const auto found = config.values.find(key);
+  if (found == config.values.end() || *found == false || found->empty()) return static_cast<const Json*>(nullptr);
+  if (!found->is_object()) return config.error("config.type", key, "an object", found->type_name());
+  return &*found;
+}
+
 // Sparse storage and rotated weights change what the stored numbers mean.
 Result<> check_unsupported(const QuantConfig& config) {
-  for (const char* key : {"sparsity_config", "transform_config"}) {
-    const auto found = config.values.find(key);
-    const bool silent = found == config.values.end() || *found == false || found->empty();
-    if (!silent && !found->is_object()) return config.error("config.type", key, "an object", found->type_name());
-  }
-  const auto sparsity = config.values.find("sparsity_config");
-  if (sparsity != config.values.end() && sparsity->is_object() && !sparsity->empty()) {
+  MORACLE_ASSIGN(const Json* const sparsity, section_of(config, "sparsity_config"));
+  MORACLE_ASSIGN(const Json* const transform, section_of(config, "transform_config"));
+  if (sparsity != nullptr) {
     MORACLE_ASSIGN(const std::string format, JsonReader(*sparsity, config.file).string_or("format", ""));
     if (format != "dense") return config.error("quant.unsupported", "sparsity_config", "none", "format " + format);
   }
-  const auto transform = config.values.find("transform_config");
-  if (transform != config.values.end() && transform->is_object() && !transform->empty() &&
-      !transform->value("config_groups", Json(true)).empty())
+  if (transform != nullptr && !transform->value("config_groups", Json(true)).empty())
     return config.error("quant.unsupported", "transform_config", "none", "transforms of weights or activations");
   return Ok{};
 }
