@@ -48,7 +48,7 @@ void OpenReply::submit() {
   exchange_->on_lag([weak = weak_from_this()](bool lags) {
     if (const auto self = weak.lock()) self->hold(lags);
   });
-  const std::size_t count = prepared_.prompts.size() * static_cast<std::size_t>(api.n);
+  const std::size_t count = api.replies();
   choices_.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
     const PreparedPrompt& prompt = prepared_.prompts[i / static_cast<std::size_t>(api.n)];

@@ -157,12 +157,11 @@ Result<> check_room(PreparedRequest& prepared, std::int64_t context) {
 
 // More replies than may wait never all get a place, however often the client tries.
 Result<> check_replies(const ApiRequest& api, std::int64_t most) {
-  const auto replies = std::max<std::int64_t>(std::ssize(api.prompts), 1) * api.n;
-  if (most == 0 || replies <= most) return Ok{};
+  if (most == 0 || std::cmp_less_equal(api.replies(), most)) return Ok{};
   return Error{.code = "request.limit",
                .where = api.n > 1 ? "n" : "prompt",
                .wanted = "at most " + std::to_string(most) + " replies, which this server's queue holds",
-               .found = std::to_string(replies)};
+               .found = std::to_string(api.replies())};
 }
 
 // A member of /tokenize that the table of fields has for another endpoint, or not at all.

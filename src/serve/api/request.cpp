@@ -433,8 +433,7 @@ Result<> read_completion(const Json& body, ApiRequest& request) {
   if (!request.max_tokens) request.max_tokens = 16;
   if (*request.max_tokens == 0 && !request.echo)
     return wrong("request.value", "max_tokens", "at least 1, or 0 with echo", "0");
-  const std::size_t sequences = request.prompts.size() * static_cast<std::size_t>(request.n);
-  if (sequences > kMostSequences) return over("n", kMostSequences, sequences, "replies in all");
+  if (request.replies() > kMostSequences) return over("n", kMostSequences, request.replies(), "replies in all");
   return Ok{};
 }
 

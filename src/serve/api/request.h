@@ -1,6 +1,7 @@
 // A generation request, read from its body.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -54,6 +55,11 @@ struct ApiRequest {
   bool continuous_usage = false;
 
   std::vector<std::string> ignored{};  // names that nobody knows
+
+  // Prompts times n; a chat is one prompt.
+  [[nodiscard]] std::size_t replies() const {
+    return std::max<std::size_t>(prompts.size(), 1) * static_cast<std::size_t>(n);
+  }
 };
 
 // A JSON object of a request. Errors: "request.too_large", "request.invalid_utf8" (bytes, a lone surrogate, NUL; with
