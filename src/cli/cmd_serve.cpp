@@ -144,7 +144,9 @@ void add_batch_options(CLI::App& command, ServeCommand& options) {
           "GiB for keys and values, of replies and of stored prefixes together (default: what the memory allows)")
       ->type_name("GIB")
       ->check(positive(1 << 20));
-  command.add_option("--step-ms", how.step_ms, "Time that a step's share of prompts may take (default: 200)")
+  command
+      .add_option("--step-ms", how.step_ms,
+                  "Time that a step's share of prompts may take, tenfold where nobody decodes (default: 200)")
       ->type_name("MS")
       ->check(positive(60000));
 }

@@ -19,7 +19,7 @@ struct SchedulerOptions {
   std::int64_t max_running_per_key = 0;  // requests; 0: no bound of its own
   std::int64_t max_queue = 1024;         // waiting requests
   std::int64_t max_queue_tokens = 0;     // prompt tokens of waiting requests; 0: no bound
-  double step_ms = 200;                  // a step takes so many prompt tokens as its measured rate says fit
+  double step_ms = 200;                  // of prompts in a step, by their measured rate; tenfold where nobody decodes
   std::int64_t min_prefill = 32;         // prompt tokens of a step, where there are any to take
   std::int64_t max_prefill = 512;
   bool reuse_prefixes = true;

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 
+#include "generate/batch/step_planner.h"
 #include "generate/generate.h"
 #include "support/model_fixture.h"
 #include "support/tiny_model.h"
@@ -252,6 +253,34 @@ TEST(Scheduler, ARequestGetsTheSameAloneAndInAnyMix) {
     sum.preemptions += expect_same_in_mix(narrow, requests, want, options[mix], mix + 10).preemptions;
   }
   EXPECT_GT(sum.preemptions, 0U);
+}
+
+// A second's worth of a prompt at 100 tokens a second; while somebody waits for their next token, a tenth of that.
+TEST(Scheduler, APromptTakesLongerStepsWhereNobodyDecodes) {
+  const Loaded loaded = load_tiny();
+  ASSERT_NE(loaded.model, nullptr);
+  const SchedulerOptions options{.step_ms = 100, .min_prefill = 1};
+  const PrefixReuse prefixes(*loaded.model, options);
+  const StepPlanner planner(options, prefixes);
+  Listener listener;
+  ScheduledSequence prompt(1, {.prompt = tokens(120, 1)}, listener);
+  ScheduledSequence decoding(2, {.prompt = tokens(1, 2)}, listener);
+  for (ScheduledSequence* const each : {&prompt, &decoding}) {
+    each->most = 4;
+    each->state = test::new_state(*loaded.model);
+  }
+  test::run(*loaded.model, *decoding.state, decoding.ids);
+  decoding.ids.push_back(3);
+  ASSERT_TRUE(decoding.decodes());
+  std::vector<StepPart> parts;
+  const std::vector<ScheduledSequence*> both{&prompt, &decoding};
+  planner.plan(both, 100, parts);
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_TRUE(parts[0].decodes);
+  EXPECT_EQ(parts[1].count, 10);
+  planner.plan(std::span(both).first(1), 100, parts);
+  ASSERT_EQ(parts.size(), 1U);
+  EXPECT_EQ(parts[0].count, 100);
 }
 
 // Families with a recurrent state, and with windows.

@@ -13,9 +13,9 @@ StepPart part_of(ScheduledSequence& sequence, std::int64_t tokens) {
   return part;
 }
 
-std::int64_t StepPlanner::prompt_budget(double prefill_rate) const {
+std::int64_t StepPlanner::prompt_budget(double prefill_rate, double step_ms) const {
   if (prefill_rate <= 0) return options_.max_prefill;
-  const double fits = prefill_rate * options_.step_ms / 1000;
+  const double fits = prefill_rate * step_ms / 1000;
   return std::clamp(static_cast<std::int64_t>(fits), options_.min_prefill, options_.max_prefill);
 }
 
@@ -30,7 +30,9 @@ void StepPlanner::plan(std::span<ScheduledSequence* const> running, double prefi
       prompts.push_back(sequence);
     }
   }
-  if (!prompts.empty()) plan_prompts(std::move(prompts), prompt_budget(prefill_rate), parts);
+  if (prompts.empty()) return;
+  const double step_ms = parts.empty() ? options_.step_ms * kStepsAlone : options_.step_ms;
+  plan_prompts(std::move(prompts), prompt_budget(prefill_rate, step_ms), parts);
 }
 
 void StepPlanner::plan_prompts(std::vector<ScheduledSequence*> prompts, std::int64_t budget,
