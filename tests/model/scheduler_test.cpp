@@ -283,6 +283,24 @@ TEST(Scheduler, APromptTakesLongerStepsWhereNobodyDecodes) {
   EXPECT_EQ(parts[0].count, 100);
 }
 
+TEST(Scheduler, AShortRestOfAPromptGoesAlong) {
+  const Loaded loaded = load_tiny();
+  ASSERT_NE(loaded.model, nullptr);
+  const SchedulerOptions options{.min_prefill = 8, .max_prefill = 40};
+  const PrefixReuse prefixes(*loaded.model, options);
+  const StepPlanner planner(options, prefixes);
+  Listener listener;
+  for (const auto& [tokens_in_all, taken] : {std::pair{40, 40}, {47, 47}, {48, 40}}) {
+    ScheduledSequence prompt(1, {.prompt = tokens(static_cast<std::size_t>(tokens_in_all), 1)}, listener);
+    prompt.most = 4;
+    prompt.state = test::new_state(*loaded.model);
+    std::vector<StepPart> parts;
+    planner.plan(std::vector<ScheduledSequence*>{&prompt}, 0, parts);
+    ASSERT_EQ(parts.size(), 1U);
+    EXPECT_EQ(parts[0].count, taken);
+  }
+}
+
 // Families with a recurrent state, and with windows.
 TEST(Scheduler, OtherFamiliesGetTheSameInAnyMix) {
   for (const char* family : {"qwen3_next", "gpt_oss-stacked", "deepseek_v3-direct", "step3p5-lists"}) {

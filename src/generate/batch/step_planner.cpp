@@ -48,7 +48,9 @@ void StepPlanner::plan_prompts(std::vector<ScheduledSequence*> prompts, std::int
   const std::int64_t kept = prompts.size() > 1 ? std::min(options_.min_prefill, prompts[1]->missing()) : 0;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     const std::int64_t most = i == 0 ? std::max<std::int64_t>(1, left - kept) : left;
-    const std::int64_t tokens = std::min(prefixes_.until_stop(*prompts[i]), most);
+    const std::int64_t wanted = prefixes_.until_stop(*prompts[i]);
+    // A rest of less than a least chunk goes along: alone it would read as many weights as a chunk.
+    const std::int64_t tokens = most > 0 && wanted - most < options_.min_prefill ? wanted : std::min(wanted, most);
     prompts[i]->waited = tokens > 0 ? 0 : prompts[i]->waited + 1;
     if (tokens <= 0) continue;
     parts.push_back(part_of(*prompts[i], tokens));

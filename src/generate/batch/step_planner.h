@@ -24,7 +24,7 @@ class StepPlanner {
 
   // One token of each that decodes; prompts share what fits into the time of a step at `prefill_rate` tokens a second
   // (0: not known), the shortest first, at least two in turn. Where nobody decodes, the time is kStepsAlone steps: each
-  // chunk reads the experts' weights again.
+  // chunk reads the experts' weights again. A rest of fewer than `min_prefill` tokens goes along.
   void plan(std::span<ScheduledSequence* const> running, double prefill_rate, std::vector<StepPart>& parts) const;
 
  private:
