@@ -89,6 +89,7 @@ Result<Json> verify(const std::string& folder, const moracle_verify_options* giv
   MORACLE_ASSIGN(const std::string device, read_device(options.device));
   MORACLE_ASSIGN(const Place place, place_of_work(device, "options.device"));
   verification.device = place.device;
+  verification.batch_invariant = policy.batch_invariant;
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
   MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, {place.host, place.device}, policy));
   ThreadPool pool(threads > 0 ? static_cast<int>(threads) : place.host.cores);

@@ -186,7 +186,10 @@ class LineBench {
     std::iota(all.begin(), all.end(), 0);
     // The weights of every copy are the same: what matters is that they lie elsewhere.
     MORACLE_ASSIGN(const CanonicalExperts experts, synthetic_experts(shape, line_.scheme, 1, all));
-    const PackOptions how{.pool = pool_, .activation = shape.activation, .device = options_.device};
+    const PackOptions how{.pool = pool_,
+                          .activation = shape.activation,
+                          .batch_invariant = options_.policy.batch_invariant,
+                          .device = options_.device};
     for (std::int64_t i = 0; i < count; ++i) {
       MORACLE_ASSIGN(copies_.emplace_back(), find_implementation(card_->id)->pack_experts(experts, how));
     }

@@ -114,9 +114,11 @@ Result<> LayerBench::pack_copies() {
   do {
     if (interrupted()) return Error{.code = "interrupted", .found = "benchmark stopped"};
     report("packing", static_cast<double>(result_.packed_bytes) / static_cast<double>(enough));
-    MORACLE_ASSIGN(
-        LayerRunner copy,
-        LayerRunner::pack(*card_, experts, {.pool = pool_, .activation = shape.activation, .device = options_.device}));
+    MORACLE_ASSIGN(LayerRunner copy, LayerRunner::pack(*card_, experts,
+                                                       {.pool = pool_,
+                                                        .activation = shape.activation,
+                                                        .batch_invariant = options_.policy.batch_invariant,
+                                                        .device = options_.device}));
     result_.packed_bytes += copy.packed().bytes();
     copies_.push_back(std::move(copy));
   } while (result_.packed_bytes <= enough &&

@@ -182,7 +182,7 @@ Result<int> cells_command(const LayerCommand& options, Console& console) {
   MORACLE_ASSIGN(const Place place, options.place());
   bench.machine = place.machine();
   bench.device = place.device;
-  bench.policy = options.policy_value(place.host);
+  bench.policy = options.policy_value(place);
   bench.threads = options.threads;
   bench.interrupted = [] { return interrupted(); };
   bench.on_progress = [&](const std::string& what, double share) { console.progress(what, share, 1); };
@@ -212,7 +212,7 @@ Result<int> layer_command(const LayerCommand& options, Console& console) {
   MORACLE_ASSIGN(const Place place, options.place());
   bench.machine = place.machine();
   bench.device = place.device;
-  bench.policy = options.policy_value(place.host);
+  bench.policy = options.policy_value(place);
   bench.threads = options.threads;
   bench.baseline = options.baseline;
   bench.interrupted = [] { return interrupted(); };

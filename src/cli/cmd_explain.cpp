@@ -48,7 +48,7 @@ Result<> explain(const ExplainCommand& options, Console& console) {
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
   const bool vllm = options.engine != "moracle";
   // vLLM's backend names differ from those of Moracle's own tables.
-  const Policy policy = options.policy_value(place.host);
+  const Policy policy = options.policy_value(place);
   MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, {place.host, place.device}, vllm ? Policy{} : policy));
   if (vllm) {
     const VllmOptions asked{.model = options.model,

@@ -161,7 +161,7 @@ int plan_command(const PlanCommand& options, Console& console) {
                                 .tp = options.tp,
                                 .ep = options.ep,
                                 .context = options.context,
-                                .policy = options.policy_value(place.host),
+                                .policy = options.policy_value(place),
                                 .kv = kv_type_of(options.kv)});
   };
   const Result<MemoryPlan> plan = ask();

@@ -210,8 +210,7 @@ Result<int> serve_command(ServeCommand& options, Console& console) {
   MORACLE_TRY(settle_access(options, console));
   MORACLE_ASSIGN(const Place place, options.place());
   const Machine machine = place.machine();
-  const bool amx = has(place.host.cpu_features, CpuFeature::amx_tile);
-  const bool invariant = options.batch_invariant(place.host);
+  const bool invariant = options.batch_invariant(place);
   serve::ServiceOptions& service = options.server.service;
   if (service.names.empty()) service.names.push_back(name_of(options.model));
   service.version = MORACLE_VERSION;
@@ -244,9 +243,10 @@ Result<int> serve_command(ServeCommand& options, Console& console) {
   }
   const auto tell = [&] {
     if (!invariant) {
-      console.note(amx ? "moracle: replies may differ in bits by load: --batch-invariant is off, as AMX is used; "
-                         "--batch-invariant=on gives the same bits at any load\n"
-                       : "moracle: replies may differ in bits by load: --batch-invariant is off\n");
+      const bool amx = has(place.host.cpu_features, CpuFeature::amx_tile);
+      const std::string_view why = place.device != nullptr ? ", as a GPU is used" : amx ? ", as AMX is used" : "";
+      console.note(fmt::format("moracle: replies may differ in bits by load: --batch-invariant is off{}{}\n", why,
+                               why.empty() ? "" : "; --batch-invariant=on gives the same bits at any load"));
     }
     const std::string address = server->address();
     console.note(fmt::format("moracle: serving {} at {}{}\n  {}\n", printable(service.names.front()), address,

@@ -90,7 +90,7 @@ Result<serve::BenchServeResult> serve_and_drive(BenchServeCommand& options, Cons
   std::atomic<bool> ends{false};
   std::jthread serving([&] {
     server->serve(
-        *session, {.batch_invariant = options.batch_invariant(place.host), .numerics = options.policy},
+        *session, {.batch_invariant = options.batch_invariant(place), .numerics = options.policy},
         [&] { ready.set_value(); }, [&] { return ends ? serve::ServerWish::drain : serve::ServerWish::serve; });
   });
   ready.get_future().wait();

@@ -59,8 +59,8 @@ Result<int> verify_command(const VerifyCommand& options, Console& console) {
   MORACLE_ASSIGN(const Place place, options.place());
   MORACLE_ASSIGN(const auto folder, locate_model(options.model));
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
-  MORACLE_ASSIGN(const auto plan,
-                 LoadPlan::make(checkpoint, {place.host, place.device}, options.policy_value(place.host)));
+  const Policy policy = options.policy_value(place);
+  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, {place.host, place.device}, policy));
   ThreadPool pool(options.threads > 0 ? options.threads : place.host.cores);
   tell_plan(console, *plan, pool.threads());
   if (const std::string fewer = pool.shortfall(); !fewer.empty()) console.warn(fewer);
@@ -68,6 +68,7 @@ Result<int> verify_command(const VerifyCommand& options, Console& console) {
   verification.tokens = options.tokens;
   verification.layout = options.layout;
   verification.device = place.device;
+  verification.batch_invariant = policy.batch_invariant;
   verification.interrupted = [] { return interrupted(); };
   verification.on_progress = [&](std::int64_t done, std::int64_t total) {
     console.progress("verifying", static_cast<double>(done), static_cast<double>(total));

@@ -107,9 +107,10 @@ void BackendOptions::add(CLI::App& command) {
   command
       .add_flag(
           "--batch-invariant{on}", invariant,
-          fmt::format("Use only kernels that sum in one order for every batch, so that a request has the same bits "
-                      "at any load; auto: where that costs little, which is everywhere but with AMX (default: {})",
-                      invariant))
+          fmt::format(
+              "Use only kernels that sum in one order for every batch, so that a request has the same bits "
+              "at any load; auto: where that costs little, which is everywhere but with AMX and on GPUs (default: {})",
+              invariant))
       ->type_name("on|off|auto")
       ->check(one_of({"on", "off", "auto"}));
 }
@@ -121,15 +122,16 @@ void add_kv(CLI::App& command, std::string& kv) {
       ->check(one_of({"f32", "bf16", "int8"}));
 }
 
-bool BackendOptions::batch_invariant(const Machine& host) const {
-  if (invariant == "auto") return !has(host.cpu_features, CpuFeature::amx_tile);
+bool BackendOptions::batch_invariant(const Place& place) const {
+  const bool on_host = place.machine().device == DeviceKind::cpu;
+  if (invariant == "auto") return on_host && !has(place.host.cpu_features, CpuFeature::amx_tile);
   return invariant == "on";
 }
 
-Policy BackendOptions::policy_value(const Machine& host) const {
+Policy BackendOptions::policy_value(const Place& place) const {
   Policy value;
   value.numerics = policy == "fast" ? Numerics::fast : Numerics::exact;
-  value.batch_invariant = batch_invariant(host);
+  value.batch_invariant = batch_invariant(place);
   if (!backend.empty()) value.pinned = backend;
   return value;
 }
@@ -191,7 +193,7 @@ Result<std::unique_ptr<Session>> ModelOptions::open(Console& console, const Open
   MORACLE_ASSIGN(Place here, place());
   SessionOptions options;
   MORACLE_ASSIGN(options.folder, locate_model(model));
-  options.policy = policy_value(here.host);
+  options.policy = policy_value(here);
   options.machine = std::move(here.host);
   options.device = std::move(here.device);
   options.threads = threads;

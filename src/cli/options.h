@@ -40,9 +40,9 @@ struct BackendOptions {
 
   // What the command sets before is said to be the default.
   void add(CLI::App& command);
-  // As asked for on this host.
-  [[nodiscard]] bool batch_invariant(const Machine& host) const;
-  [[nodiscard]] Policy policy_value(const Machine& host) const;
+  // As asked for where experts are computed.
+  [[nodiscard]] bool batch_invariant(const Place& place) const;
+  [[nodiscard]] Policy policy_value(const Place& place) const;
 };
 
 // What every command that computes takes.

@@ -164,6 +164,8 @@ struct PackOptions {
   ActivationSpec activation{};  // of experts
   // Lays out without reading or storing a weight: what comes back tells its bytes and workspace, and must not run.
   bool layout_only = false;
+  // One accumulation order for every batch, of a card that promises it: where a kernel has several, it takes one.
+  bool batch_invariant = false;
   // Of a linear: top_k() will be asked for. A kernel may pack for it, or not.
   bool head = false;
   // Where kernels of a device put their packs; kernels of the host need none.

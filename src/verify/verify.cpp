@@ -37,11 +37,9 @@ LayerInput spread_input(const CanonicalExperts& experts, std::int64_t tokens, st
   return input;
 }
 
-Result<std::vector<float>> run_layer(const KernelCard& card, const CanonicalExperts& experts,
-                                     const ActivationSpec& activation, const LayerInput& input, ThreadPool& pool,
-                                     const std::shared_ptr<Device>& device) {
-  MORACLE_ASSIGN(LayerRunner runner,
-                 LayerRunner::pack(card, experts, {.pool = pool, .activation = activation, .device = device}));
+Result<std::vector<float>> run_layer(const KernelCard& card, const CanonicalExperts& experts, const LayerInput& input,
+                                     const PackOptions& how) {
+  MORACLE_ASSIGN(LayerRunner runner, LayerRunner::pack(card, experts, how));
   MORACLE_TRY(runner.reserve(input.tokens, input.top_k));
   std::vector<float> out(static_cast<std::size_t>(input.tokens * experts.hidden));
   runner.run(input.view(), out.data());
@@ -69,7 +67,8 @@ Result<> verify_experts(const ModuleReport& module, const CanonicalExperts& expe
   result.findings.insert(result.findings.end(), findings.begin(), findings.end());
   MORACLE_ASSIGN(const KernelCard* card, options.layout.empty() ? winner_of(*module.decision, *module.problem)
                                                                 : layout_card_for(options.layout, *module.problem));
-  auto verdict = compare_with_ref(*card, experts, experts, *module.problem, result.tokens, seed, pool, options.device);
+  auto verdict = compare_with_ref(*card, experts, experts, *module.problem, result.tokens, seed, pool, options.device,
+                                  options.batch_invariant);
   if (!verdict.ok()) {
     // A weight that no kernel can pack was reported as a finding; anything else is a failure of this command.
     if (has_error(findings)) return Ok{};
@@ -97,12 +96,18 @@ bool Verification::backend_ok() const {
 
 Result<LayerVerdict> compare_with_ref(const KernelCard& card, const CanonicalExperts& packed,
                                       const CanonicalExperts& truth, const Problem& problem, std::int64_t tokens,
-                                      std::uint64_t seed, ThreadPool& pool, const std::shared_ptr<Device>& device) {
+                                      std::uint64_t seed, ThreadPool& pool, const std::shared_ptr<Device>& device,
+                                      bool batch_invariant) {
   MORACLE_ASSIGN(const KernelCard* reference, reference_card(truth.scheme));
   const std::int64_t enough = ceil_div(kHiddenValues, problem.top_k * truth.intermediate);
   const LayerInput input = spread_input(truth, std::max(tokens, enough), problem.top_k, seed);
-  MORACLE_ASSIGN(const auto computed, run_layer(card, packed, problem.activation, input, pool, device));
-  MORACLE_ASSIGN(const auto expected, run_layer(*reference, truth, problem.activation, input, pool, nullptr));
+  MORACLE_ASSIGN(
+      const auto computed,
+      run_layer(
+          card, packed, input,
+          {.pool = pool, .activation = problem.activation, .batch_invariant = batch_invariant, .device = device}));
+  MORACLE_ASSIGN(const auto expected,
+                 run_layer(*reference, truth, input, {.pool = pool, .activation = problem.activation}));
   MORACLE_ASSIGN(const HiddenSample sample, sample_hidden(truth, problem.activation, input, kSampledPairs));
   LayerVerdict verdict{.name = truth.name,
                        .backend = std::string(card.backend),

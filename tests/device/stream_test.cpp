@@ -211,6 +211,52 @@ TEST_P(StreamedCards, StreamedExpertsOfInstances) {
   if (!test::has_gpu()) GTEST_SKIP() << "the fake device has one kernel for all sizes";
   for (const Scheme& scheme : schemes_of(*GetParam())) check_all(scheme, layers_of_instances(*GetParam(), scheme));
 }
+// Where a card is asked for one order of sums, a token has the same bits in calls of any size. Sizes are such as have a
+// decoding pass, and tiles of few and of many tokens.
+TEST_P(StreamedCards, StreamedTokensAreTheSameInAnyBatch) {
+  const KernelCard& card = *GetParam();
+  const bool gpu = test::has_gpu();
+  ThreadPool pool(8);
+  for (const Scheme& scheme : schemes_of(card)) {
+    const LayerSize size = gpu ? LayerSize{2048, 768} : LayerSize{card.hidden_multiple, card.hidden_multiple};
+    const Layer layer = layer_of(card, size, gpu ? 16 : 2, gpu ? 700 : 3, 2);
+    CanonicalExperts experts = test::random_experts({.key = scheme.weight,
+                                                     .activation = scheme.activation,
+                                                     .experts = layer.experts,
+                                                     .hidden = layer.hidden,
+                                                     .intermediate = layer.intermediate,
+                                                     .bias = layer.bias},
+                                                    rng_);
+    if (scheme.activation && !scheme.activation->dynamic) share_input_scales(experts, false);
+    const Routed input = random_input(layer, false, rng_);
+    PackOptions how{.pool = pool, .batch_invariant = true, .device = test::device_for(card)};
+    const auto call = [&](LayerRunner& runner, std::int64_t tokens) {
+      Layer some = layer;
+      some.tokens = tokens;
+      std::vector<float> out(static_cast<std::size_t>(tokens * layer.hidden), std::nanf(""));
+      runner.run(input.view(some), out.data());
+      EXPECT_TRUE(runner.status().ok());
+      return out;
+    };
+    auto runner = LayerRunner::pack(card, experts, how);
+    ASSERT_TRUE(runner.ok()) << runner.error().message();
+    EXPECT_EQ(runner->packed().kept_bytes(), 0U);
+    ASSERT_TRUE(runner->reserve(layer.tokens, layer.top_k).ok());
+    const std::vector<float> all = call(*runner, layer.tokens);
+    for (const std::int64_t tokens : {1, 2, 9, 64, 300}) {
+      if (tokens >= layer.tokens) break;
+      const std::vector<float> some = call(*runner, tokens);
+      EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin()))
+          << card.id << ", " << to_string(scheme) << ", " << tokens;
+    }
+    if (!gpu || scheme.weight.element != Element::int4 || scheme.activation) continue;
+    how.batch_invariant = false;
+    auto either = LayerRunner::pack(card, experts, how);
+    ASSERT_TRUE(either.ok());
+    ASSERT_TRUE(either->reserve(layer.tokens, layer.top_k).ok());
+    EXPECT_FALSE(std::equal(all.begin(), all.begin() + layer.hidden, call(*either, 1).begin())) << "one pass for all";
+  }
+}
 INSTANTIATE_TEST_SUITE_P(Cards, StreamedCards, ::testing::ValuesIn(kSm90StreamCards), [](const auto& info) {
   std::string name(info.param->id.substr(std::string_view("cuda.sm90.stream-").size()));
   std::replace(name.begin(), name.end(), '-', '_');

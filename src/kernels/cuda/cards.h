@@ -74,8 +74,9 @@ constexpr KernelCard sm90_stream_card(std::string_view id, std::span<const Schem
   card.zero_points = false;
   card.activations = kStreamedActivations;
   card.rounds_weights = true;
-  card.batch_invariant = false;
-  card.accumulation = "bf16 products, f32 sums; a token's choices in their order, or in that of all experts";
+  card.accumulation =
+      "bf16 products, f32 sums; a token's choices in that of all experts, or where it must not depend on the batch, "
+      "in their order";
   return card;
 }
 constexpr KernelCard without_bias(KernelCard card) {

@@ -54,15 +54,22 @@ std::int32_t planes_of(const CanonicalExperts& experts, const PackForm& form, bo
   return alike ? 1 : 2;
 }
 
-// Kernels that stream keep the state of their decoding pass on the device.
-constexpr std::size_t kept_bytes_of(RecordKind records) {
-  return records != RecordKind::none ? kDecodeStateBytes : 0;
-}
+// How the weights of a layer lie, and what writes an expert.
+struct Layout {
+  PackForm form;
+  RecordKind records;  // none: rows one after the other
+  bool decodes;        // calls of few tokens take a pass of their own, whose sums are rounded otherwise
+
+  // The decoding pass keeps its state on the device.
+  [[nodiscard]] std::size_t kept_bytes() const {
+    return decodes && records != RecordKind::none ? kDecodeStateBytes : 0;
+  }
+};
 
 class Experts final : public PackedExperts {
  public:
-  Experts(std::shared_ptr<Device> device, const ExpertsArgs& args, std::string_view kernel)
-      : device_(std::move(device)), args_(args), kernel_(kernel) {}
+  Experts(std::shared_ptr<Device> device, const ExpertsArgs& args, std::size_t kept_bytes, std::string_view kernel)
+      : device_(std::move(device)), args_(args), kept_bytes_(kept_bytes), kernel_(kernel) {}
 
   void hold(Buffer weights) {
     weights_ = std::move(weights);
@@ -75,7 +82,7 @@ class Experts final : public PackedExperts {
   [[nodiscard]] std::span<const std::byte> expert(std::int64_t index) const override {
     return {weights_.data() + static_cast<std::uint64_t>(index) * args_.pack.expert_bytes, args_.pack.expert_bytes};
   }
-  [[nodiscard]] std::size_t kept_bytes() const override { return kept_bytes_of(args_.pack.records); }
+  [[nodiscard]] std::size_t kept_bytes() const override { return kept_bytes_; }
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, std::int64_t top_k, int) const override {
     BumpArena counting = BumpArena::counting();
     ExpertsArgs args = args_;
@@ -143,6 +150,7 @@ class Experts final : public PackedExperts {
   std::shared_ptr<Device> device_;
   Buffer weights_;
   ExpertsArgs args_;
+  std::size_t kept_bytes_;
   std::string_view kernel_;
 };
 
@@ -165,12 +173,6 @@ std::string_view kernel_name(DeviceCode code) {
   }
   return "experts of f32 weights";
 }
-
-// How the weights of a layer lie, and what writes an expert.
-struct Layout {
-  PackForm form;
-  RecordKind records;  // none: rows one after the other
-};
 
 Result<ExpertsArgs> lay_out_experts(const CanonicalExperts& experts, const Layout& layout) {
   const auto experts_count = std::ssize(experts.experts);
@@ -227,12 +229,14 @@ Result<std::unique_ptr<PackedExperts>> pack(const CanonicalExperts& experts, con
   MORACLE_ASSIGN(ExpertsArgs args, lay_out_experts(experts, layout));
   MORACLE_ASSIGN(args.activation, gate_args(options.activation));
   const std::string_view kernel = kernel_name(layout.form.code);
-  if (options.layout_only) return std::unique_ptr<PackedExperts>(std::make_unique<Experts>(nullptr, args, kernel));
+  const std::size_t kept = layout.kept_bytes();
+  if (options.layout_only)
+    return std::unique_ptr<PackedExperts>(std::make_unique<Experts>(nullptr, args, kept, kernel));
   MORACLE_ASSIGN(std::shared_ptr<Device> device, device_of(options.device));
-  if (const std::size_t kept = kept_bytes_of(layout.records); kept > 0) {
+  if (kept > 0) {
     MORACLE_ASSIGN(args.state, device->kernel_state(kept));
   }
-  auto packed = std::make_unique<Experts>(device, args, kernel);
+  auto packed = std::make_unique<Experts>(device, args, kept, kernel);
   const auto write = [&](std::int64_t e, std::span<std::byte> block) -> Result<> {
     Result<> written = write_expert(experts.experts[count(e)], layout, args, block);
     if (written.ok() || !written.error().where.empty()) return written;
@@ -249,7 +253,7 @@ Result<std::unique_ptr<PackedExperts>> pack(const CanonicalExperts& experts, con
 
 Result<std::unique_ptr<PackedExperts>> pack_experts(const CanonicalExperts& experts, const PackOptions& options) {
   MORACLE_ASSIGN(const PackForm form, form_of(experts.scheme));
-  return pack(experts, options, {form, RecordKind::none});
+  return pack(experts, options, {form, RecordKind::none, false});
 }
 
 Result<std::unique_ptr<PackedExperts>> pack_streamed_experts(const CanonicalExperts& experts,
@@ -257,11 +261,12 @@ Result<std::unique_ptr<PackedExperts>> pack_streamed_experts(const CanonicalExpe
   MORACLE_ASSIGN(const PackForm form, form_of(experts.scheme));
   // Gate and up share a tile, so that they see the same inputs: where each has an input scale of its own, rows lie one
   // after the other.
-  if (planes_of(experts, form, false) == 2) return pack(experts, options, {form, RecordKind::none});
+  if (planes_of(experts, form, false) == 2) return pack(experts, options, {form, RecordKind::none, false});
   MORACLE_ASSIGN(const RecordKind kind, record_kind(experts, form));
-  auto packed = pack(experts, options, {form, kind});
+  const bool decodes = !options.batch_invariant;
+  auto packed = pack(experts, options, {form, kind, decodes});
   if (kind == RecordKind::mxfp4_row && !packed.ok() && packed.error().code == kFarScales)
-    return pack(experts, options, {form, RecordKind::mxfp4});
+    return pack(experts, options, {form, RecordKind::mxfp4, decodes});
   return packed;
 }
 

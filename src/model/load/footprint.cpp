@@ -146,9 +146,8 @@ class LaidOutModules final : public ModuleSource {
     MORACLE_ASSIGN(const Choice choice, choice_for(index, problem));
     ExpertsKernel& named = kernels_[spec.experts.name];
     if (const KernelImplementation* const kernel = native(choice)) {
-      MORACLE_ASSIGN(
-          std::unique_ptr<PackedExperts> packed,
-          pack_for_host(*kernel, share, {.pool = pool_, .activation = spec.activation, .layout_only = true}));
+      MORACLE_ASSIGN(std::unique_ptr<PackedExperts> packed,
+                     pack_for_host(*kernel, share, layout_options(spec.activation)));
       named = {.card = choice.winner, .packed = true, .bytes = packed->bytes()};
       return packed;
     }
@@ -171,6 +170,13 @@ class LaidOutModules final : public ModuleSource {
   }
 
  private:
+  [[nodiscard]] PackOptions layout_options(const ActivationSpec& activation) const {
+    return {.pool = pool_,
+            .activation = activation,
+            .layout_only = true,
+            .batch_invariant = plan_.policy().batch_invariant};
+  }
+
   Result<std::unique_ptr<PackedLinear>> lay_out(const LinearSpec& spec, bool head) {
     const std::size_t index = plan_.index_of(spec.path);
     MORACLE_ASSIGN(const CanonicalLinear share, share_of(plan_.opened(index).linear, spec.out, spec.in));
@@ -245,8 +251,7 @@ class LaidOutModules final : public ModuleSource {
         named.card != nullptr && named.card->kind == CardKind::foreign ? find_implementation(named.card->id) : nullptr;
     if (named.card != nullptr && named.card->kind == CardKind::own && named.card->device != DeviceKind::cpu) {
       MORACLE_ASSIGN(const auto packed,
-                     find_implementation(named.card->id)
-                         ->pack_experts(share, {.pool = pool_, .activation = activation, .layout_only = true}));
+                     find_implementation(named.card->id)->pack_experts(share, layout_options(activation)));
       named.bytes = packed->bytes();
       named.packed = true;
     } else if (kernel != nullptr) {

@@ -41,7 +41,10 @@ class PackedModules final : public ModuleSource {
     const KernelCard& card = *plan_.opened(index).winner;
     MORACLE_ASSIGN(std::unique_ptr<PackedExperts> packed,
                    pack_for_host(*find_implementation(card.id), experts,
-                                 {.pool = pool_, .activation = spec.activation, .device = plan_.machines().device}));
+                                 {.pool = pool_,
+                                  .activation = spec.activation,
+                                  .batch_invariant = plan_.policy().batch_invariant,
+                                  .device = plan_.machines().device}));
     for (const auto& expert : experts.experts) {
       for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down}) linear->weight->release();
     }

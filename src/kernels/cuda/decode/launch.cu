@@ -52,8 +52,8 @@ bool can_stream(const ExpertsArgs& args) {
   // products.
   constexpr int kManyRows = 8;
   const int pairs = args.tokens * args.top_k;
-  return args.tokens <= kDecodeTokens && pairs <= kDecodePairs && pairs < kManyRows * args.experts &&
-         instance_of(args) != nullptr;
+  return args.state != nullptr && args.tokens <= kDecodeTokens && pairs <= kDecodePairs &&
+         pairs < kManyRows * args.experts && instance_of(args) != nullptr;
 }
 
 int launch_streamed(const ExpertsArgs& args, cudaStream_t stream) {
