@@ -16,11 +16,11 @@
 
 namespace moracle {
 
-// Which stored tensors have been taken. Every tensor is used exactly once; what is left over at the end of a load is
+// Which module reads each stored tensor. Every tensor is used exactly once; what is left over at the end of a load is
 // an error unless the family lists it as harmless.
-class TensorLedger {
+class TensorClaims {
  public:
-  explicit TensorLedger(std::shared_ptr<const Checkpoint> checkpoint) : checkpoint_(std::move(checkpoint)) {}
+  explicit TensorClaims(std::shared_ptr<const Checkpoint> checkpoint) : checkpoint_(std::move(checkpoint)) {}
   [[nodiscard]] const std::shared_ptr<const Checkpoint>& checkpoint() const { return checkpoint_; }
   // Null when there is no such tensor.
   [[nodiscard]] const TensorView* find(std::string_view name) const { return checkpoint_->find(name); }
@@ -32,7 +32,7 @@ class TensorLedger {
   [[nodiscard]] Result<const TensorView*> claim_shared(std::string_view name);
   [[nodiscard]] std::vector<std::string> unclaimed() const;
   // The tensors that were claimed since the last call, each once.
-  [[nodiscard]] std::vector<const TensorView*> take_claims() { return std::exchange(claims_, {}); }
+  [[nodiscard]] std::vector<const TensorView*> take_new() { return std::exchange(claims_, {}); }
 
  private:
   std::shared_ptr<const Checkpoint> checkpoint_;
@@ -72,10 +72,10 @@ class Format {
   virtual ~Format() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;  // "gptq", "awq", "compressed-tensors", "none", ...
   // Errors name the config's JSON pointer or the tensor.
-  [[nodiscard]] virtual Result<ModuleScheme> scheme_of(const ModuleRef& module, const TensorLedger& ledger) const = 0;
+  [[nodiscard]] virtual Result<ModuleScheme> scheme_of(const ModuleRef& module, const TensorClaims& claims) const = 0;
   // Claims the module's tensors and checks their dtypes and shapes: reads headers, and of a tensor's bytes no more than
   // what decides the scheme and stands nowhere else. `bias` is claimed where stored.
-  [[nodiscard]] virtual Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const = 0;
+  [[nodiscard]] virtual Result<StoredLinear> open(const ModuleRef& module, TensorClaims& claims) const = 0;
   // Patterns of the config that matched no module of the model, and the like. Asked after all modules were opened.
   [[nodiscard]] virtual std::vector<std::string> warnings() const { return {}; }
   // What the config said twice and differently, and where its label is not that of what is stored.
@@ -93,7 +93,7 @@ Result<std::unique_ptr<Format>> make_format(const Checkpoint& checkpoint);
 // Opens a module that is unquantized whatever the format says of it: routers, heads that a family
 // keeps in full precision. "<path>.weight" [out, in] and "<path>.bias". Errors: "tensor.missing",
 // "config.contradiction" for a dtype that only quantized weights have, "tensor.shape".
-Result<StoredLinear> open_plain(const ModuleRef& module, TensorLedger& ledger);
+Result<StoredLinear> open_plain(const ModuleRef& module, TensorClaims& claims);
 
 // Where a layer's routed experts may be stored; families list the layouts their publishers use, the first whose tensors
 // exist is taken. "{e}" stands for the expert number.
@@ -117,6 +117,6 @@ struct ExpertsRef {
 
 // Opens all experts of a layer. Errors: "experts.count" (listing gaps), "experts.scheme" when two differ, and those of
 // Format::open.
-Result<StoredExperts> open_experts(const Format& format, const ExpertsRef& ref, TensorLedger& ledger);
+Result<StoredExperts> open_experts(const Format& format, const ExpertsRef& ref, TensorClaims& claims);
 
 }  // namespace moracle

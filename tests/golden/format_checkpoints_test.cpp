@@ -44,7 +44,7 @@ void open_all(const std::filesystem::path& folder, Summary& summary) {
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message();
   const auto format = make_format(**checkpoint);
   ASSERT_TRUE(format.ok()) << format.error().message();
-  TensorLedger ledger(*checkpoint);
+  TensorClaims claims(*checkpoint);
   const Json& config = (*checkpoint)->config();
   const auto number = [&](std::initializer_list<const char*> keys) {
     for (const char* key : keys)
@@ -71,24 +71,24 @@ void open_all(const std::filesystem::path& folder, Summary& summary) {
     ref.intermediate = number({"moe_intermediate_size", "intermediate_size"});
     const auto& tensors = (*checkpoint)->tensors();
     if (tensors.lower_bound(prefix + "mlp.gate_proj.") != tensors.lower_bound(prefix + "mlp.gate_proj/")) continue;
-    const auto experts = test::open_whole(**format, ref, ledger);
+    const auto experts = test::open_whole(**format, ref, claims);
     ASSERT_TRUE(experts.ok()) << experts.error().message();
     for (const auto& expert : experts->experts)
       for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down}) look_at(*linear, summary);
   }
   // The rest: shapes from the tensors themselves, as the family would give them.
   std::set<std::string> stems;
-  for (const std::string& name : ledger.unclaimed()) stems.insert(name.substr(0, name.rfind('.')));
+  for (const std::string& name : claims.unclaimed()) stems.insert(name.substr(0, name.rfind('.')));
   for (const std::string& stem : stems) {
     ModuleRef module{.path = stem, .fused = {}};
-    if (const TensorView* weight = ledger.find(stem + ".weight"); weight != nullptr && is_matrix(*weight)) {
+    if (const TensorView* weight = claims.find(stem + ".weight"); weight != nullptr && is_matrix(*weight)) {
       module.out = weight->shape[0];
       module.in = weight->shape[1] * (weight->dtype == Dtype::u8 ? 2 : 1);
-    } else if (const TensorView* packed = ledger.find(stem + ".weight_packed"); packed != nullptr) {
+    } else if (const TensorView* packed = claims.find(stem + ".weight_packed"); packed != nullptr) {
       module.out = packed->shape[0];
       module.in = packed->shape[1] * (packed->dtype == Dtype::u8 ? 2 : 8);
-    } else if (const TensorView* codes = ledger.find(stem + ".qweight"); codes != nullptr) {
-      const TensorView* scales = ledger.find(stem + ".scales");
+    } else if (const TensorView* codes = claims.find(stem + ".qweight"); codes != nullptr) {
+      const TensorView* scales = claims.find(stem + ".scales");
       ASSERT_NE(scales, nullptr);
       module.out = scales->shape[1];
       module.in = codes->shape[1] == module.out ? codes->shape[0] * 8 : codes->shape[0];
@@ -96,13 +96,13 @@ void open_all(const std::filesystem::path& folder, Summary& summary) {
       continue;  // norms
     }
     // Embeddings are tables, no linears.
-    const auto stored = stem == "model.embed_tokens" ? open_plain(module, ledger) : (*format)->open(module, ledger);
+    const auto stored = stem == "model.embed_tokens" ? open_plain(module, claims) : (*format)->open(module, claims);
     ASSERT_TRUE(stored.ok()) << stored.error().message();
     const auto linear = stored->read();
     ASSERT_TRUE(linear.ok()) << linear.error().message();
     look_at(*linear, summary);
   }
-  for (const std::string& name : ledger.unclaimed()) {
+  for (const std::string& name : claims.unclaimed()) {
     EXPECT_EQ((*checkpoint)->find(name)->shape.size(), 1U + (name.find("conv1d") != std::string::npos ? 2U : 0U))
         << name;
     EXPECT_EQ(name.find("scale"), std::string::npos) << name;

@@ -79,11 +79,11 @@ void check(const Case& c, const std::string& matrix, std::int64_t in) {
     }
   const auto format = make_format(*checkpoint);
   ASSERT_TRUE(format.ok()) << format.error().message();
-  TensorLedger ledger(checkpoint);
+  TensorClaims claims(checkpoint);
   const auto linear =
-      test::open_whole(**format, ModuleRef{.path = kModule, .fused = {}, .out = rows, .in = in}, ledger);
+      test::open_whole(**format, ModuleRef{.path = kModule, .fused = {}, .out = rows, .in = in}, claims);
   ASSERT_TRUE(linear.ok()) << linear.error().message();
-  EXPECT_TRUE(ledger.unclaimed().empty());
+  EXPECT_TRUE(claims.unclaimed().empty());
   EXPECT_EQ(to_string(linear->scheme()), c.scheme);
   MatrixPanel panel;
   for (const std::int64_t begin : {0, 5, 31}) {
@@ -246,9 +246,9 @@ TEST(FormatCodesGolden, Nvfp4NamesOfBothPublishers) {
   }
   const auto format = make_format(*checkpoint);
   ASSERT_TRUE(format.ok()) << format.error().message();
-  TensorLedger ledger(checkpoint);
+  TensorClaims claims(checkpoint);
   const auto linear =
-      test::open_whole(**format, ModuleRef{.path = kModule, .fused = {}, .out = 128, .in = 256}, ledger);
+      test::open_whole(**format, ModuleRef{.path = kModule, .fused = {}, .out = 128, .in = 256}, claims);
   ASSERT_TRUE(linear.ok()) << linear.error().message();
   EXPECT_EQ(to_string(linear->scheme()), "W: nvfp4, A: nvfp4 dynamic");
   EXPECT_EQ(linear->weight->spec().global_scale, 1.0F / file.values<float>("ct.weight_global_scale")[0]);
@@ -279,15 +279,15 @@ TEST(FormatCodesGolden, NativeBlocks) {
   checkpoint->add_zeros(experts + ".down_proj_bias", Dtype::bf16, {8, 256});
   const auto format = make_format(*checkpoint);
   ASSERT_TRUE(format.ok()) << format.error().message();
-  TensorLedger ledger(checkpoint);
+  TensorClaims claims(checkpoint);
   ExpertsRef ref{.name = experts, .layouts = {}, .experts = 8, .hidden = 256, .intermediate = 128};
   ref.layouts.push_back({.gate_up = experts + ".gate_up_proj",
                          .stacked_down = experts + ".down_proj",
                          .interleaved = true,
                          .transposed = true});
-  const auto opened = test::open_whole(**format, ref, ledger);
+  const auto opened = test::open_whole(**format, ref, claims);
   ASSERT_TRUE(opened.ok()) << opened.error().message();
-  EXPECT_TRUE(ledger.unclaimed().empty());
+  EXPECT_TRUE(claims.unclaimed().empty());
   EXPECT_TRUE(opened->bias);
   const auto wanted = file.values<float>("check.w13_e0_rows0_31_f32");
   for (const auto& [linear, first] :

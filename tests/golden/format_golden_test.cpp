@@ -31,14 +31,14 @@ std::vector<float> open_and_dequantize(const std::shared_ptr<MemoryCheckpoint>& 
     ADD_FAILURE() << format.error().message();
     return {};
   }
-  TensorLedger ledger(checkpoint);
+  TensorClaims claims(checkpoint);
   const ModuleRef module{.path = kModule, .fused = {}, .out = out, .in = in};
-  auto linear = test::open_whole(**format, module, ledger);
+  auto linear = test::open_whole(**format, module, claims);
   if (!linear.ok()) {
     ADD_FAILURE() << linear.error().message();
     return {};
   }
-  EXPECT_TRUE(ledger.unclaimed().empty());
+  EXPECT_TRUE(claims.unclaimed().empty());
   auto whole = dequantize(*linear->weight);
   if (!whole.ok()) {
     ADD_FAILURE() << whole.error().message();

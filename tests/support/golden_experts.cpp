@@ -86,10 +86,10 @@ Result<CanonicalLinear> open_module(const GoldenLayer& layer, const GoldenFile& 
     checkpoint->add(path + "." + part.name, part.dtype.value_or(view.dtype), view.shape, view.bytes);
   }
   MORACLE_ASSIGN(const auto format, make_format(*checkpoint));
-  TensorLedger ledger(checkpoint);
+  TensorClaims claims(checkpoint);
   MORACLE_ASSIGN(CanonicalLinear linear,
-                 test::open_whole(*format, ModuleRef{.path = path, .fused = {}, .out = out, .in = in}, ledger));
-  EXPECT_TRUE(ledger.unclaimed().empty()) << ledger.unclaimed()[0];
+                 test::open_whole(*format, ModuleRef{.path = path, .fused = {}, .out = out, .in = in}, claims));
+  EXPECT_TRUE(claims.unclaimed().empty()) << claims.unclaimed()[0];
   return linear;
 }
 

@@ -5,13 +5,13 @@
 
 namespace moracle::test {
 
-inline Result<CanonicalLinear> open_whole(const Format& format, const ModuleRef& module, TensorLedger& ledger) {
-  MORACLE_ASSIGN(const StoredLinear stored, format.open(module, ledger));
+inline Result<CanonicalLinear> open_whole(const Format& format, const ModuleRef& module, TensorClaims& claims) {
+  MORACLE_ASSIGN(const StoredLinear stored, format.open(module, claims));
   return stored.read();
 }
 
-inline Result<CanonicalExperts> open_whole(const Format& format, const ExpertsRef& ref, TensorLedger& ledger) {
-  MORACLE_ASSIGN(const StoredExperts stored, open_experts(format, ref, ledger));
+inline Result<CanonicalExperts> open_whole(const Format& format, const ExpertsRef& ref, TensorClaims& claims) {
+  MORACLE_ASSIGN(const StoredExperts stored, open_experts(format, ref, claims));
   return stored.read();
 }
 

@@ -27,14 +27,14 @@ Result<> expect_squeezed(const TensorView& tensor, const Shape& wanted) {
   return expect_shape(tensor, tensor.shape);
 }
 
-Result<const TensorView*> claim(TensorLedger& ledger, const ModuleRef& module, const TensorView& tensor) {
-  return module.slice ? ledger.claim_shared(tensor.name) : ledger.claim(tensor.name);
+Result<const TensorView*> claim(TensorClaims& claims, const ModuleRef& module, const TensorView& tensor) {
+  return module.slice ? claims.claim_shared(tensor.name) : claims.claim(tensor.name);
 }
 
-Result<const TensorView*> claim_existing(TensorLedger& ledger, const ModuleRef& module, std::string_view part) {
-  const TensorView* tensor = find_part(ledger, module.path, part);
-  if (tensor == nullptr) return incomplete_error(ledger, part_name(ledger, module.path, part));
-  return claim(ledger, module, *tensor);
+Result<const TensorView*> claim_existing(TensorClaims& claims, const ModuleRef& module, std::string_view part) {
+  const TensorView* tensor = find_part(claims, module.path, part);
+  if (tensor == nullptr) return incomplete_error(claims, part_name(claims, module.path, part));
+  return claim(claims, module, *tensor);
 }
 
 std::int64_t experts_of(const ModuleRef& module) {
@@ -85,15 +85,15 @@ class CodeModule final : public StoredScheme, public std::enable_shared_from_thi
 
   std::string_view codes_part() const override { return scheme_.parts.codes; }
 
-  Scheme scheme(const ModuleRef& module, const TensorLedger& ledger) const override {
-    const TensorView* scales = find_part(ledger, module.path, scales_part(module, ledger));
+  Scheme scheme(const ModuleRef& module, const TensorClaims& claims) const override {
+    const TensorView* scales = find_part(claims, module.path, scales_part(module, claims));
     return {.weight = key_for(scales), .activation = scheme_.activation};
   }
 
-  Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
+  Result<StoredLinear> open(const ModuleRef& module, TensorClaims& claims) const override {
     CodeMatrix matrix{.form = scheme_.form};
-    MORACLE_ASSIGN(const TensorView* codes, claim_existing(ledger, module, scheme_.parts.codes));
-    MORACLE_ASSIGN(const TensorView* scales, claim_existing(ledger, module, scales_part(module, ledger)));
+    MORACLE_ASSIGN(const TensorView* codes, claim_existing(claims, module, scheme_.parts.codes));
+    MORACLE_ASSIGN(const TensorView* scales, claim_existing(claims, module, scales_part(module, claims)));
     if (module.in < 1 || module.out < 1)
       return tensor_error("tensor.shape", *codes, "a matrix with rows and columns",
                           shape_text({module.out, module.in}));
@@ -110,23 +110,23 @@ class CodeModule final : public StoredScheme, public std::enable_shared_from_thi
       spec.groups = module.in;
     }
     MORACLE_TRY(place_scales(module, *scales, transposed, matrix));
-    MORACLE_ASSIGN(const SmallParts parts, claim_small(module, ledger));
+    MORACLE_ASSIGN(const SmallParts parts, claim_small(module, claims));
     StoredLinear linear{.spec = std::move(spec), .activation = scheme_.activation};
     if (fault(Fault::activations_not_quantized)) linear.activation.reset();
-    MORACLE_ASSIGN(linear.bias, module.slice ? claim_slice_bias(module, ledger) : claim_bias(module, ledger));
-    if (!scheme_.unused.empty()) MORACLE_TRY(claim_optional(ledger, module.path, scheme_.unused));
-    linear.open = [self = shared_from_this(), matrix = std::move(matrix), parts, checkpoint = ledger.checkpoint()](
+    MORACLE_ASSIGN(linear.bias, module.slice ? claim_slice_bias(module, claims) : claim_bias(module, claims));
+    if (!scheme_.unused.empty()) MORACLE_TRY(claim_optional(claims, module.path, scheme_.unused));
+    linear.open = [self = shared_from_this(), matrix = std::move(matrix), parts, checkpoint = claims.checkpoint()](
                       MatrixSpec read) { return self->read(std::move(read), matrix, parts, checkpoint); };
     return linear;
   }
 
  private:
-  [[nodiscard]] std::string_view scales_part(const ModuleRef& module, const TensorLedger& ledger) const {
+  [[nodiscard]] std::string_view scales_part(const ModuleRef& module, const TensorClaims& claims) const {
     for (const std::string& part : scheme_.parts.scales)
-      if (find_part(ledger, module.path, part) != nullptr) return part;
+      if (find_part(claims, module.path, part) != nullptr) return part;
     if (scheme_.weight.element == Element::e4m3)
       for (const std::string_view part : kFp8Scales)
-        if (find_part(ledger, module.path, part) != nullptr) return part;
+        if (find_part(claims, module.path, part) != nullptr) return part;
     return scheme_.parts.scales.front();
   }
 
@@ -237,36 +237,36 @@ class CodeModule final : public StoredScheme, public std::enable_shared_from_thi
     return Ok{};
   }
 
-  Result<SmallParts> claim_small(const ModuleRef& module, TensorLedger& ledger) const {
+  Result<SmallParts> claim_small(const ModuleRef& module, TensorClaims& claims) const {
     SmallParts parts;
     if (module.slice) parts.expert = narrow<std::size_t>(module.slice->expert);
-    MORACLE_TRY(claim_zeros(module, ledger, parts));
+    MORACLE_TRY(claim_zeros(module, claims, parts));
     if (scheme_.weight.second_level) {
-      MORACLE_ASSIGN(parts.global, claim_scalar(module, ledger, scheme_.parts.global));
+      MORACLE_ASSIGN(parts.global, claim_scalar(module, claims, scheme_.parts.global));
     }
     if (!scheme_.activation) return parts;
     const QuantKey& key = *scheme_.activation;
     if (key.dynamic && !key.second_level) return parts;
-    MORACLE_ASSIGN(parts.input, claim_scalar(module, ledger, scheme_.parts.input));
-    const TensorView* zeros = find_part(ledger, module.path, scheme_.parts.input_zeros);
+    MORACLE_ASSIGN(parts.input, claim_scalar(module, claims, scheme_.parts.input));
+    const TensorView* zeros = find_part(claims, module.path, scheme_.parts.input_zeros);
     if (key.dynamic || zeros == nullptr) return parts;
-    MORACLE_ASSIGN(parts.input_zeros, claim(ledger, module, *zeros));
+    MORACLE_ASSIGN(parts.input_zeros, claim(claims, module, *zeros));
     return parts;
   }
 
-  Result<const TensorView*> claim_scalar(const ModuleRef& module, TensorLedger& ledger, const std::string& part) const {
-    MORACLE_ASSIGN(const TensorView* tensor, claim_existing(ledger, module, part));
+  Result<const TensorView*> claim_scalar(const ModuleRef& module, TensorClaims& claims, const std::string& part) const {
+    MORACLE_ASSIGN(const TensorView* tensor, claim_existing(claims, module, part));
     MORACLE_TRY(expect_squeezed(*tensor, tensor->elements() == 1 ? Shape{} : Shape{experts_of(module)}));
     MORACLE_TRY(expect_dtype(*tensor, {Dtype::bf16, Dtype::f16, Dtype::f32}));
     return tensor;
   }
 
-  Result<> claim_zeros(const ModuleRef& module, TensorLedger& ledger, SmallParts& parts) const {
+  Result<> claim_zeros(const ModuleRef& module, TensorClaims& claims, SmallParts& parts) const {
     const QuantKey& key = scheme_.weight;
     if (key.element != Element::int8 && key.element != Element::int4) return Ok{};
-    const TensorView* tensor = find_part(ledger, module.path, scheme_.parts.zeros);
+    const TensorView* tensor = find_part(claims, module.path, scheme_.parts.zeros);
     if (tensor == nullptr && key.symmetric) return Ok{};
-    MORACLE_ASSIGN(tensor, claim_existing(ledger, module, scheme_.parts.zeros));
+    MORACLE_ASSIGN(tensor, claim_existing(claims, module, scheme_.parts.zeros));
     MORACLE_TRY(expect_dtype(*tensor, {Dtype::i8, Dtype::i32, Dtype::i64}));
     const std::int64_t rows = scale_rows() == 0 ? 1 : total_rows(module);
     MORACLE_TRY(expect_squeezed(*tensor, {experts_of(module), rows, groups(module)}));

@@ -29,11 +29,11 @@ std::string expert_path(std::string_view pattern, std::int64_t expert) {
 
 // Numbers of the experts that are stored, "<prefix><number><suffix>" and a part behind it, until `visit` returns false.
 template <class Visit>
-void visit_stored(std::string_view pattern, const TensorLedger& ledger, const Visit& visit) {
+void visit_stored(std::string_view pattern, const TensorClaims& claims, const Visit& visit) {
   const std::size_t at = pattern.find(kPlaceholder);
   const std::string_view prefix = pattern.substr(0, at);
   const std::string_view suffix = pattern.substr(at + kPlaceholder.size());
-  const auto& tensors = ledger.checkpoint()->tensors();
+  const auto& tensors = claims.checkpoint()->tensors();
   for (auto it = tensors.lower_bound(prefix); it != tensors.end() && it->first.starts_with(prefix); ++it) {
     const char* const begin = it->first.data() + prefix.size();
     const char* const end = it->first.data() + it->first.size();
@@ -45,18 +45,18 @@ void visit_stored(std::string_view pattern, const TensorLedger& ledger, const Vi
   }
 }
 
-std::set<std::int64_t> stored_experts(std::string_view pattern, const TensorLedger& ledger) {
+std::set<std::int64_t> stored_experts(std::string_view pattern, const TensorClaims& claims) {
   std::set<std::int64_t> numbers;
-  visit_stored(pattern, ledger, [&](std::int64_t number) {
+  visit_stored(pattern, claims, [&](std::int64_t number) {
     numbers.insert(number);
     return true;
   });
   return numbers;
 }
 
-bool any_expert(std::string_view pattern, const TensorLedger& ledger) {
+bool any_expert(std::string_view pattern, const TensorClaims& claims) {
   bool found = false;
-  visit_stored(pattern, ledger, [&](std::int64_t) {
+  visit_stored(pattern, claims, [&](std::int64_t) {
     found = true;
     return false;
   });
@@ -70,24 +70,24 @@ std::vector<std::string> names_in(const ExpertsLayout& layout) {
 }
 
 // How many of a layout's names are stored: for any expert, or, as is soon told, for the first.
-std::size_t count_stored(const std::vector<std::string>& names, const TensorLedger& ledger, bool any) {
+std::size_t count_stored(const std::vector<std::string>& names, const TensorClaims& claims, bool any) {
   return static_cast<std::size_t>(std::count_if(names.begin(), names.end(), [&](const std::string& name) {
-    return any && per_expert(name) ? any_expert(name, ledger) : has_parts(ledger, expert_path(name, 0));
+    return any && per_expert(name) ? any_expert(name, claims) : has_parts(claims, expert_path(name, 0));
   }));
 }
 
 // The first layout of which every name is stored, else the one of which most are, for the messages that follow from
 // what it lacks.
-const ExpertsLayout* choose(const ExpertsRef& ref, const TensorLedger& ledger) {
+const ExpertsLayout* choose(const ExpertsRef& ref, const TensorClaims& claims) {
   for (const ExpertsLayout& layout : ref.layouts) {
     const std::vector<std::string> names = names_in(layout);
-    if (count_stored(names, ledger, false) == names.size()) return &layout;
+    if (count_stored(names, claims, false) == names.size()) return &layout;
   }
   const ExpertsLayout* best = nullptr;
   std::size_t most = 0;
   for (const ExpertsLayout& layout : ref.layouts) {
     const std::vector<std::string> names = names_in(layout);
-    const std::size_t found = count_stored(names, ledger, true);
+    const std::size_t found = count_stored(names, claims, true);
     if (found == names.size()) return &layout;
     if (found > most) best = &layout;
     most = std::max(most, found);
@@ -96,7 +96,7 @@ const ExpertsLayout* choose(const ExpertsRef& ref, const TensorLedger& ledger) {
 }
 
 // Stacks that one publisher stores column by column another stores row by row: the shape tells, where the two differ.
-bool lies_by_rows(const ExpertsRef& ref, const ExpertsLayout& layout, const TensorLedger& ledger) {
+bool lies_by_rows(const ExpertsRef& ref, const ExpertsLayout& layout, const TensorClaims& claims) {
   struct Stack {
     const std::string& name;
     std::int64_t rows, cols;
@@ -105,7 +105,7 @@ bool lies_by_rows(const ExpertsRef& ref, const ExpertsLayout& layout, const Tens
   for (const Stack& stack : {Stack{layout.gate_up, 2 * n, ref.hidden}, Stack{layout.stacked_down, ref.hidden, n},
                              Stack{layout.gate, n, ref.hidden}, Stack{layout.down, ref.hidden, n}}) {
     if (stack.name.empty() || stack.rows == stack.cols) continue;
-    const TensorView* const tensor = find_part(ledger, stack.name, "weight");
+    const TensorView* const tensor = find_part(claims, stack.name, "weight");
     if (tensor == nullptr || tensor->shape.size() != 3) continue;
     return tensor->shape[1] == stack.rows && tensor->shape[2] == stack.cols;
   }
@@ -120,29 +120,29 @@ std::string list_numbers(const std::vector<std::int64_t>& numbers) {
   return text;
 }
 
-Error count_error(const ExpertsRef& ref, const TensorLedger& ledger, std::string where, std::string found) {
+Error count_error(const ExpertsRef& ref, const TensorClaims& claims, std::string where, std::string found) {
   return Error{.code = "experts.count",
-               .file = ledger.checkpoint()->folder().string(),
+               .file = claims.checkpoint()->folder().string(),
                .where = std::move(where),
                .wanted = fmt::format("experts 0 to {}", ref.experts - 1),
                .found = std::move(found)};
 }
 
 // Every projection of every expert, no gap and no extra.
-Result<> check_numbers(const ExpertsRef& ref, const ExpertsLayout& layout, const TensorLedger& ledger) {
+Result<> check_numbers(const ExpertsRef& ref, const ExpertsLayout& layout, const TensorClaims& claims) {
   for (const std::string& name : names_in(layout)) {
     if (!per_expert(name)) continue;
-    const std::set<std::int64_t> numbers = stored_experts(name, ledger);
+    const std::set<std::int64_t> numbers = stored_experts(name, claims);
     // No more gaps than can be listed, so that a config of a billion experts costs nothing.
     std::vector<std::int64_t> gaps;
     for (std::int64_t e = 0; e < ref.experts && gaps.size() <= kMaxListed; ++e)
       if (!numbers.contains(e)) gaps.push_back(e);
     if (!gaps.empty())
-      return count_error(ref, ledger, name, fmt::format("{} experts; missing: {}", numbers.size(), list_numbers(gaps)));
+      return count_error(ref, claims, name, fmt::format("{} experts; missing: {}", numbers.size(), list_numbers(gaps)));
     const std::vector<std::int64_t> extra(numbers.lower_bound(ref.experts), numbers.end());
     if (!extra.empty())
       return count_error(
-          ref, ledger, name,
+          ref, claims, name,
           fmt::format("{} experts; beyond the config's number: {}", numbers.size(), list_numbers(extra)));
   }
   return Ok{};
@@ -196,39 +196,39 @@ ExpertModules modules_of(const ExpertsRef& ref, const ExpertsLayout& layout, std
 
 // Gate and up in one matrix an expert: opened whole, whichever way its format packs rows, then divided.
 Result<StoredExperts::Expert> open_pair(const Format& format, const ExpertsRef& ref, const ExpertsLayout& layout,
-                                        std::int64_t e, TensorLedger& ledger) {
+                                        std::int64_t e, TensorClaims& claims) {
   const std::int64_t n = ref.intermediate;
   MORACLE_ASSIGN(const StoredLinear both, format.open(projection(ref, layout.gate_up, e, 2 * n, ref.hidden,
                                                                  {kUsual.gate_up, kUsual.gate, kUsual.up}),
-                                                      ledger));
+                                                      claims));
   StoredExperts::Expert expert;
   expert.gate = select_rows(both, 0, alternates(layout) ? 2 : 1, n);
   expert.up = select_rows(both, alternates(layout) ? 1 : n, alternates(layout) ? 2 : 1, n);
   MORACLE_ASSIGN(expert.down,
-                 format.open(projection(ref, layout.stacked_down, e, ref.hidden, n, {kUsual.down}), ledger));
+                 format.open(projection(ref, layout.stacked_down, e, ref.hidden, n, {kUsual.down}), claims));
   return expert;
 }
 
 Result<StoredExperts::Expert> open_expert(const Format& format, const ExpertsRef& ref, const ExpertsLayout& layout,
-                                          std::int64_t e, TensorLedger& ledger) {
-  if (per_expert(layout.gate_up)) return open_pair(format, ref, layout, e, ledger);
+                                          std::int64_t e, TensorClaims& claims) {
+  if (per_expert(layout.gate_up)) return open_pair(format, ref, layout, e, claims);
   const ExpertModules modules = modules_of(ref, layout, e);
   StoredExperts::Expert expert;
-  MORACLE_ASSIGN(expert.gate, format.open(modules.gate, ledger));
-  MORACLE_ASSIGN(expert.up, format.open(modules.up, ledger));
-  MORACLE_ASSIGN(expert.down, format.open(modules.down, ledger));
+  MORACLE_ASSIGN(expert.gate, format.open(modules.gate, claims));
+  MORACLE_ASSIGN(expert.up, format.open(modules.up, claims));
+  MORACLE_ASSIGN(expert.down, format.open(modules.down, claims));
   return expert;
 }
 
 // One expert kernel serves a layer, so all projections of all experts share one scheme.
 Result<> check_alike(const StoredExperts& experts, const StoredLinear& first, const StoredLinear& other,
-                     const TensorLedger& ledger) {
+                     const TensorClaims& claims) {
   const auto describe = [](const StoredLinear& linear) {
     return fmt::format("{} {}{}", linear.spec.name, to_string(linear.scheme()), linear.bias ? " with bias" : "");
   };
   if (first.scheme() == other.scheme() && first.bias.has_value() == other.bias.has_value()) return Ok{};
   return Error{.code = "experts.scheme",
-               .file = ledger.checkpoint()->folder().string(),
+               .file = claims.checkpoint()->folder().string(),
                .where = experts.name,
                .wanted = "the same scheme for every expert and projection: " + describe(first),
                .found = describe(other)};
@@ -236,9 +236,9 @@ Result<> check_alike(const StoredExperts& experts, const StoredLinear& first, co
 
 }  // namespace
 
-Result<StoredExperts> open_experts(const Format& format, const ExpertsRef& ref, TensorLedger& ledger) {
-  const ExpertsLayout* const chosen = choose(ref, ledger);
-  if (chosen == nullptr) return count_error(ref, ledger, ref.name, "none");
+Result<StoredExperts> open_experts(const Format& format, const ExpertsRef& ref, TensorClaims& claims) {
+  const ExpertsLayout* const chosen = choose(ref, claims);
+  if (chosen == nullptr) return count_error(ref, claims, ref.name, "none");
   constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
   for (const std::int64_t size : {ref.experts, ref.hidden, ref.intermediate})
     if (size < 1 || size > kMaxSize)
@@ -247,8 +247,8 @@ Result<StoredExperts> open_experts(const Format& format, const ExpertsRef& ref, 
                    .wanted = "numbers of experts, hidden and intermediate columns from 1 to 2^31",
                    .found = std::to_string(size)};
   ExpertsLayout layout = *chosen;
-  layout.transposed = layout.transposed && !lies_by_rows(ref, layout, ledger);
-  MORACLE_TRY(check_numbers(ref, layout, ledger));
+  layout.transposed = layout.transposed && !lies_by_rows(ref, layout, claims);
+  MORACLE_TRY(check_numbers(ref, layout, claims));
 
   StoredExperts experts;
   experts.name = ref.name;
@@ -256,12 +256,12 @@ Result<StoredExperts> open_experts(const Format& format, const ExpertsRef& ref, 
   experts.intermediate = ref.intermediate;
   experts.interleaved = alternates(layout);
   for (std::int64_t e = 0; e < ref.experts; ++e) {
-    MORACLE_ASSIGN(StoredExperts::Expert expert, open_expert(format, ref, layout, e, ledger));
+    MORACLE_ASSIGN(StoredExperts::Expert expert, open_expert(format, ref, layout, e, claims));
     if (fault(Fault::gate_and_up_swapped)) std::swap(expert.gate, expert.up);
     experts.experts.push_back(std::move(expert));
     for (const StoredLinear* linear :
          {&experts.experts.back().gate, &experts.experts.back().up, &experts.experts.back().down}) {
-      MORACLE_TRY(check_alike(experts, experts.experts.front().gate, *linear, ledger));
+      MORACLE_TRY(check_alike(experts, experts.experts.front().gate, *linear, claims));
       experts.act_order = experts.act_order || linear->act_order;
     }
   }

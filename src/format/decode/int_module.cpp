@@ -75,14 +75,14 @@ MatrixSpec int_spec(const ModuleRef& module, const IntScheme& scheme, Dtype scal
                     .groups = scheme.groups(module.in)};
 }
 
-Result<std::optional<TensorView>> claim_int_part(TensorLedger& ledger, const ModuleRef& module, std::string_view part,
+Result<std::optional<TensorView>> claim_int_part(TensorClaims& claims, const ModuleRef& module, std::string_view part,
                                                  bool needed) {
-  const TensorView* stored = find_part(ledger, module.path, part);
+  const TensorView* stored = find_part(claims, module.path, part);
   if (stored == nullptr) {
-    if (needed) return incomplete_error(ledger, part_name(ledger, module.path, part));
+    if (needed) return incomplete_error(claims, part_name(claims, module.path, part));
     return std::optional<TensorView>();
   }
-  MORACLE_ASSIGN(stored, module.slice ? ledger.claim_shared(stored->name) : ledger.claim(stored->name));
+  MORACLE_ASSIGN(stored, module.slice ? claims.claim_shared(stored->name) : claims.claim(stored->name));
   TensorView view = *stored;
   if (!module.slice) return std::optional<TensorView>(std::move(view));
   const ModuleRef::Slice& slice = *module.slice;
@@ -107,19 +107,19 @@ Result<StoredLinear> open_rows(const ModuleRef& module, FunctionRef<Result<Store
   return select_rows(linear, module.slice->row_begin, module.slice->row_stride, module.out);
 }
 
-Error stacked_error(const ModuleRef& module, const TensorLedger& ledger, std::string_view format) {
+Error stacked_error(const ModuleRef& module, const TensorClaims& claims, std::string_view format) {
   return Error{.code = "quant.unsupported",
-               .file = ledger.checkpoint()->folder().string(),
+               .file = claims.checkpoint()->folder().string(),
                .where = module.path,
                .wanted = fmt::format("one tensor per expert, or unquantized experts, in a {} checkpoint", format),
                .found = "stacked experts that are not BF16, F16 or F32"};
 }
 
-Error absent_error(const ModuleRef& module, const TensorLedger& ledger, std::string_view codes_part) {
-  const std::string name = part_name(ledger, module.path, codes_part);
-  const bool some = has_parts(ledger, module.path);
+Error absent_error(const ModuleRef& module, const TensorClaims& claims, std::string_view codes_part) {
+  const std::string name = part_name(claims, module.path, codes_part);
+  const bool some = has_parts(claims, module.path);
   return Error{.code = some ? "quant.incomplete" : "tensor.missing",
-               .file = ledger.checkpoint()->folder().string(),
+               .file = claims.checkpoint()->folder().string(),
                .where = name,
                .wanted = fmt::format("the weight of {}, quantized or not", module.path),
                .found = some ? "other tensors of the module, but neither this one nor a plain weight" : "no tensor"};

@@ -40,17 +40,17 @@ Result<> check_codes(const TensorView& codes, std::int64_t bits, std::int64_t pa
 
 // A part of a module in 32-bit words or of its scales: a tensor of its own, or of stacked experts the part of one.
 // Nothing where it is not stored. Errors: "quant.incomplete" where it is needed; "experts.count".
-Result<std::optional<TensorView>> claim_int_part(TensorLedger& ledger, const ModuleRef& module, std::string_view part,
+Result<std::optional<TensorView>> claim_int_part(TensorClaims& claims, const ModuleRef& module, std::string_view part,
                                                  bool needed);
 
 // Opens a module by `open`, which opens whole matrices alone: of a part of the rows of a stacked expert, all its rows.
 Result<StoredLinear> open_rows(const ModuleRef& module, FunctionRef<Result<StoredLinear>(const ModuleRef&)> open);
 
 // The error of a stacked 3-D tensor that is not stored plainly.
-[[nodiscard]] Error stacked_error(const ModuleRef& module, const TensorLedger& ledger, std::string_view format);
+[[nodiscard]] Error stacked_error(const ModuleRef& module, const TensorClaims& claims, std::string_view format);
 
 // A module that must be stored quantized or plainly but is neither.
-[[nodiscard]] Error absent_error(const ModuleRef& module, const TensorLedger& ledger, std::string_view codes_part);
+[[nodiscard]] Error absent_error(const ModuleRef& module, const TensorClaims& claims, std::string_view codes_part);
 
 // "3 scales of zero ..." when there were some.
 [[nodiscard]] std::vector<std::string> value_warnings(const ValueNotes& notes);

@@ -109,12 +109,12 @@ class PlainSource final : public MatrixSource {
   Strides strides_;
 };
 
-Result<const TensorView*> find_weight(const ModuleRef& module, const TensorLedger& ledger) {
-  const TensorView* tensor = find_part(ledger, module.path, "weight");
+Result<const TensorView*> find_weight(const ModuleRef& module, const TensorClaims& claims) {
+  const TensorView* tensor = find_part(claims, module.path, "weight");
   if (tensor == nullptr)
     return Error{.code = "tensor.missing",
-                 .file = ledger.checkpoint()->folder().string(),
-                 .where = part_name(ledger, module.path, "weight"),
+                 .file = claims.checkpoint()->folder().string(),
+                 .where = part_name(claims, module.path, "weight"),
                  .wanted = "the weight of " + module.path,
                  .found = "no such tensor"};
   if (!is_float(tensor->dtype)) {
@@ -151,17 +151,17 @@ Result<> check_slice(const ModuleRef& module, const TensorView& tensor) {
 }
 
 // Nothing of a plain matrix is read before its rows.
-auto plain_source(const TensorLedger& ledger, TensorView tensor, const Strides& strides) {
-  return [checkpoint = ledger.checkpoint(), tensor = std::move(tensor),
+auto plain_source(const TensorClaims& claims, TensorView tensor, const Strides& strides) {
+  return [checkpoint = claims.checkpoint(), tensor = std::move(tensor),
           strides](MatrixSpec spec) -> Result<CanonicalLinear> {
     return CanonicalLinear{.weight = std::make_shared<PlainSource>(std::move(spec), checkpoint, tensor, strides)};
   };
 }
 
-Result<StoredLinear> open_slice(const ModuleRef& module, TensorLedger& ledger) {
-  MORACLE_ASSIGN(const TensorView* found, find_weight(module, ledger));
+Result<StoredLinear> open_slice(const ModuleRef& module, TensorClaims& claims) {
+  MORACLE_ASSIGN(const TensorView* found, find_weight(module, claims));
   MORACLE_TRY(check_slice(module, *found));
-  MORACLE_TRY(ledger.claim_shared(found->name));
+  MORACLE_TRY(claims.claim_shared(found->name));
   const ModuleRef::Slice& slice = *module.slice;
   TensorView tensor = *found;
   const std::size_t expert_bytes = tensor.bytes.size() / narrow<std::size_t>(slice.experts);
@@ -170,30 +170,30 @@ Result<StoredLinear> open_slice(const ModuleRef& module, TensorLedger& ledger) {
                                      : Strides{slice.row_begin * module.in, slice.row_stride * module.in, 1};
   strides.expert = slice.expert * slice.total_rows * module.in;
   StoredLinear linear{.spec = plain_spec(module, tensor)};
-  MORACLE_ASSIGN(linear.bias, claim_slice_bias(module, ledger));
-  linear.open = plain_source(ledger, std::move(tensor), strides);
+  MORACLE_ASSIGN(linear.bias, claim_slice_bias(module, claims));
+  linear.open = plain_source(claims, std::move(tensor), strides);
   return linear;
 }
 
 class PlainFormat final : public Format {
  public:
   std::string_view name() const override { return "none"; }
-  Result<ModuleScheme> scheme_of(const ModuleRef& module, const TensorLedger& ledger) const override {
-    MORACLE_ASSIGN(const Scheme scheme, plain_scheme(module, ledger));
+  Result<ModuleScheme> scheme_of(const ModuleRef& module, const TensorClaims& claims) const override {
+    MORACLE_ASSIGN(const Scheme scheme, plain_scheme(module, claims));
     return ModuleScheme{.scheme = scheme};
   }
-  Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
-    return open_plain(module, ledger);
+  Result<StoredLinear> open(const ModuleRef& module, TensorClaims& claims) const override {
+    return open_plain(module, claims);
   }
 };
 
 }  // namespace
 
-Result<std::optional<StoredBias>> claim_slice_bias(const ModuleRef& module, TensorLedger& ledger) {
+Result<std::optional<StoredBias>> claim_slice_bias(const ModuleRef& module, TensorClaims& claims) {
   const ModuleRef::Slice& slice = *module.slice;
-  const TensorView* whole = find_part(ledger, module.path, "bias");
+  const TensorView* whole = find_part(claims, module.path, "bias");
   if (whole == nullptr) return std::optional<StoredBias>();
-  MORACLE_TRY(ledger.claim_shared(whole->name));
+  MORACLE_TRY(claims.claim_shared(whole->name));
   const bool single = slice.experts == 1 && whole->shape.size() == 1;
   MORACLE_TRY(
       expect_shape(*whole, single ? std::vector{slice.total_rows} : std::vector{slice.experts, slice.total_rows}));
@@ -205,24 +205,24 @@ Result<std::optional<StoredBias>> claim_slice_bias(const ModuleRef& module, Tens
       StoredBias{.tensor = std::move(row), .begin = slice.row_begin, .stride = slice.row_stride});
 }
 
-Result<StoredLinear> open_plain(const ModuleRef& module, TensorLedger& ledger) {
-  if (module.slice) return open_slice(module, ledger);
-  MORACLE_ASSIGN(const TensorView* tensor, find_weight(module, ledger));
+Result<StoredLinear> open_plain(const ModuleRef& module, TensorClaims& claims) {
+  if (module.slice) return open_slice(module, claims);
+  MORACLE_ASSIGN(const TensorView* tensor, find_weight(module, claims));
   MORACLE_TRY(expect_shape(*tensor, {module.out, module.in}));
-  MORACLE_TRY(ledger.claim(tensor->name));
+  MORACLE_TRY(claims.claim(tensor->name));
   StoredLinear linear{.spec = plain_spec(module, *tensor)};
-  MORACLE_ASSIGN(linear.bias, claim_bias(module, ledger));
-  linear.open = plain_source(ledger, *tensor, Strides{0, module.in, 1});
+  MORACLE_ASSIGN(linear.bias, claim_bias(module, claims));
+  linear.open = plain_source(claims, *tensor, Strides{0, module.in, 1});
   return linear;
 }
 
-Result<Scheme> plain_scheme(const ModuleRef& module, const TensorLedger& ledger) {
-  MORACLE_ASSIGN(const TensorView* tensor, find_weight(module, ledger));
+Result<Scheme> plain_scheme(const ModuleRef& module, const TensorClaims& claims) {
+  MORACLE_ASSIGN(const TensorView* tensor, find_weight(module, claims));
   return Scheme{.weight = plain_key(tensor->dtype)};
 }
 
-bool stored_plain(const ModuleRef& module, const TensorLedger& ledger) {
-  const TensorView* tensor = find_part(ledger, module.path, "weight");
+bool stored_plain(const ModuleRef& module, const TensorClaims& claims) {
+  const TensorView* tensor = find_part(claims, module.path, "weight");
   return tensor != nullptr && is_float(tensor->dtype);
 }
 

@@ -12,9 +12,9 @@
 namespace moracle {
 namespace {
 
-const TensorView* find_scales(const ModuleRef& module, const TensorLedger& ledger) {
+const TensorView* find_scales(const ModuleRef& module, const TensorClaims& claims) {
   for (const std::string_view part : kFp8Scales)
-    if (const TensorView* scales = find_part(ledger, module.path, part); scales != nullptr) return scales;
+    if (const TensorView* scales = find_part(claims, module.path, part); scales != nullptr) return scales;
   return nullptr;
 }
 
@@ -57,23 +57,23 @@ class StoredFp8 final : public StoredScheme {
 
   std::string_view codes_part() const override { return "weight"; }
 
-  Scheme scheme(const ModuleRef& module, const TensorLedger& ledger) const override {
-    return scheme_for(granularity(module, ledger).value_or(Granularity::tensor()))->scheme(module, ledger);
+  Scheme scheme(const ModuleRef& module, const TensorClaims& claims) const override {
+    return scheme_for(granularity(module, claims).value_or(Granularity::tensor()))->scheme(module, claims);
   }
 
-  Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
-    const std::optional<Granularity> found = granularity(module, ledger);
-    if (found) return scheme_for(*found)->open(module, ledger);
-    const TensorView* scales = find_scales(module, ledger);
-    if (scales == nullptr) return incomplete_error(ledger, part_name(ledger, module.path, kFp8Scales.front()));
+  Result<StoredLinear> open(const ModuleRef& module, TensorClaims& claims) const override {
+    const std::optional<Granularity> found = granularity(module, claims);
+    if (found) return scheme_for(*found)->open(module, claims);
+    const TensorView* scales = find_scales(module, claims);
+    if (scales == nullptr) return incomplete_error(claims, part_name(claims, module.path, kFp8Scales.front()));
     return tensor_error("tensor.shape", *scales,
                         fmt::format("one scale, one a row, or one a block of {}", shape_text({module.out, module.in})),
                         shape_text(scales->shape));
   }
 
  private:
-  [[nodiscard]] std::optional<Granularity> granularity(const ModuleRef& module, const TensorLedger& ledger) const {
-    const TensorView* scales = find_scales(module, ledger);
+  [[nodiscard]] std::optional<Granularity> granularity(const ModuleRef& module, const TensorClaims& claims) const {
+    const TensorView* scales = find_scales(module, claims);
     return scales == nullptr ? std::nullopt : fp8_granularity(module, *scales, said_);
   }
 
@@ -99,9 +99,9 @@ std::shared_ptr<const StoredScheme> make_stored_fp8(Fp8Activations activations, 
   return std::make_shared<StoredFp8>(activations, said, std::move(notes));
 }
 
-bool is_stored_fp8(const ModuleRef& module, const TensorLedger& ledger) {
-  const TensorView* codes = find_part(ledger, module.path, "weight");
-  return codes != nullptr && codes->dtype == Dtype::f8_e4m3 && find_scales(module, ledger) != nullptr;
+bool is_stored_fp8(const ModuleRef& module, const TensorClaims& claims) {
+  const TensorView* codes = find_part(claims, module.path, "weight");
+  return codes != nullptr && codes->dtype == Dtype::f8_e4m3 && find_scales(module, claims) != nullptr;
 }
 
 std::optional<Granularity> fp8_granularity(const ModuleRef& module, const TensorView& scales,
@@ -125,16 +125,16 @@ std::optional<Granularity> fp8_granularity(const ModuleRef& module, const Tensor
   return square_where_open(height, shape[0] == 1, width, shape[1] == 1);
 }
 
-Result<Scheme> excluded_scheme(const ModuleRef& module, const TensorLedger& ledger) {
-  if (!is_stored_fp8(module, ledger)) return plain_scheme(module, ledger);
-  return make_stored_fp8(Fp8Activations::none, std::nullopt, nullptr)->scheme(module, ledger);
+Result<Scheme> excluded_scheme(const ModuleRef& module, const TensorClaims& claims) {
+  if (!is_stored_fp8(module, claims)) return plain_scheme(module, claims);
+  return make_stored_fp8(Fp8Activations::none, std::nullopt, nullptr)->scheme(module, claims);
 }
 
-Result<StoredLinear> open_excluded(const ModuleRef& module, TensorLedger& ledger,
+Result<StoredLinear> open_excluded(const ModuleRef& module, TensorClaims& claims,
                                    const std::shared_ptr<ValueNotes>& notes) {
-  if (!is_stored_fp8(module, ledger)) return open_plain(module, ledger);
+  if (!is_stored_fp8(module, claims)) return open_plain(module, claims);
   notes->stored_fp8.fetch_add(1, std::memory_order_relaxed);
-  return make_stored_fp8(Fp8Activations::none, std::nullopt, notes)->open(module, ledger);
+  return make_stored_fp8(Fp8Activations::none, std::nullopt, notes)->open(module, claims);
 }
 
 }  // namespace moracle

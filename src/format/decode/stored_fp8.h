@@ -18,7 +18,7 @@ std::shared_ptr<const StoredScheme> make_stored_fp8(Fp8Activations activations, 
                                                     std::shared_ptr<ValueNotes> notes);
 
 // Whether the module has E4M3 codes with scales.
-[[nodiscard]] bool is_stored_fp8(const ModuleRef& module, const TensorLedger& ledger);
+[[nodiscard]] bool is_stored_fp8(const ModuleRef& module, const TensorClaims& claims);
 
 // The granularity of stored scales. Of blocks whose size the shape leaves open, powers of two come first. Nothing where
 // the shape fits none.
@@ -27,8 +27,8 @@ std::shared_ptr<const StoredScheme> make_stored_fp8(Fp8Activations activations, 
 
 // A module that the config leaves unquantized: plain, or in the E4M3 codes of a source that was quantized before, whose
 // activations then stay as they are. Errors: those of open_plain and of StoredScheme::open.
-Result<Scheme> excluded_scheme(const ModuleRef& module, const TensorLedger& ledger);
-Result<StoredLinear> open_excluded(const ModuleRef& module, TensorLedger& ledger,
+Result<Scheme> excluded_scheme(const ModuleRef& module, const TensorClaims& claims);
+Result<StoredLinear> open_excluded(const ModuleRef& module, TensorClaims& claims,
                                    const std::shared_ptr<ValueNotes>& notes);
 
 }  // namespace moracle

@@ -10,17 +10,17 @@
 
 namespace moracle {
 
-Result<ModuleScheme> SchemeFormat::scheme_of(const ModuleRef& module, const TensorLedger& ledger) const {
-  MORACLE_ASSIGN(const Verdict verdict, judge(module, ledger));
-  if (verdict.scheme != nullptr) return ModuleScheme{.scheme = verdict.scheme->scheme(module, ledger)};
-  MORACLE_ASSIGN(const Scheme plain, excluded_scheme(module, ledger));
+Result<ModuleScheme> SchemeFormat::scheme_of(const ModuleRef& module, const TensorClaims& claims) const {
+  MORACLE_ASSIGN(const Verdict verdict, judge(module, claims));
+  if (verdict.scheme != nullptr) return ModuleScheme{.scheme = verdict.scheme->scheme(module, claims)};
+  MORACLE_ASSIGN(const Scheme plain, excluded_scheme(module, claims));
   return ModuleScheme{.scheme = plain, .excluded_by = verdict.rule};
 }
 
-Result<StoredLinear> SchemeFormat::open(const ModuleRef& module, TensorLedger& ledger) const {
-  checkpoint_ = ledger.checkpoint();
-  MORACLE_ASSIGN(const Verdict verdict, judge(module, ledger));
-  return verdict.scheme != nullptr ? verdict.scheme->open(module, ledger) : open_excluded(module, ledger, notes_);
+Result<StoredLinear> SchemeFormat::open(const ModuleRef& module, TensorClaims& claims) const {
+  checkpoint_ = claims.checkpoint();
+  MORACLE_ASSIGN(const Verdict verdict, judge(module, claims));
+  return verdict.scheme != nullptr ? verdict.scheme->open(module, claims) : open_excluded(module, claims, notes_);
 }
 
 std::vector<std::string> SchemeFormat::warnings() const {
@@ -29,21 +29,21 @@ std::vector<std::string> SchemeFormat::warnings() const {
   return texts;
 }
 
-Result<SchemeFormat::Verdict> SchemeFormat::judge(const ModuleRef& module, const TensorLedger& ledger) const {
-  MORACLE_ASSIGN(Verdict verdict, configured(module, ledger));
+Result<SchemeFormat::Verdict> SchemeFormat::judge(const ModuleRef& module, const TensorClaims& claims) const {
+  MORACLE_ASSIGN(Verdict verdict, configured(module, claims));
   if (verdict.scheme == nullptr) return verdict;
-  const bool plain = stored_plain(module, ledger);
+  const bool plain = stored_plain(module, claims);
   const std::string_view part = verdict.scheme->codes_part();
-  const TensorView* codes = find_part(ledger, module.path, part);
+  const TensorView* codes = find_part(claims, module.path, part);
   if (codes != nullptr && !is_float(codes->dtype)) {
     if (!plain) return verdict;
     return tensor_error("quant.ambiguous", *codes, "one weight for " + module.path, "a plain weight as well as this");
   }
-  if (!plain) return absent_error(module, ledger, part);
+  if (!plain) return absent_error(module, claims, part);
   MORACLE_ASSIGN(const bool allowed, plain_allowed(module));
   if (allowed) return Verdict{.rule = "stored unquantized"};
   return Error{.code = "quant.incomplete",
-               .file = ledger.checkpoint()->folder().string(),
+               .file = claims.checkpoint()->folder().string(),
                .where = fmt::format("{}.{}", module.path, part),
                .wanted = fmt::format("quantized codes, since the module is quantized by {}", verdict.rule),
                .found = "an unquantized weight",

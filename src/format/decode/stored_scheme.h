@@ -16,15 +16,15 @@ class StoredScheme {
   virtual ~StoredScheme() = default;
   // The tensor without which a module is not quantized: "weight_packed".
   [[nodiscard]] virtual std::string_view codes_part() const = 0;
-  [[nodiscard]] virtual Scheme scheme(const ModuleRef& module, const TensorLedger& ledger) const = 0;
-  [[nodiscard]] virtual Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const = 0;
+  [[nodiscard]] virtual Scheme scheme(const ModuleRef& module, const TensorClaims& claims) const = 0;
+  [[nodiscard]] virtual Result<StoredLinear> open(const ModuleRef& module, TensorClaims& claims) const = 0;
 };
 
 // A format whose config assigns a StoredScheme to each module, or leaves it unquantized. What is stored must agree.
 class SchemeFormat : public Format {
  public:
-  [[nodiscard]] Result<ModuleScheme> scheme_of(const ModuleRef& module, const TensorLedger& ledger) const final;
-  [[nodiscard]] Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const final;
+  [[nodiscard]] Result<ModuleScheme> scheme_of(const ModuleRef& module, const TensorClaims& claims) const final;
+  [[nodiscard]] Result<StoredLinear> open(const ModuleRef& module, TensorClaims& claims) const final;
   [[nodiscard]] std::vector<std::string> warnings() const override;
 
  protected:
@@ -33,7 +33,7 @@ class SchemeFormat : public Format {
     std::string rule{};                            // what in the config decides so
   };
   // What the config says of a module, whatever is stored.
-  [[nodiscard]] virtual Result<Verdict> configured(const ModuleRef& module, const TensorLedger& ledger) const = 0;
+  [[nodiscard]] virtual Result<Verdict> configured(const ModuleRef& module, const TensorClaims& claims) const = 0;
   // Whether a module that the config takes for quantized may be stored unquantized all the same: in formats whose
   // configs do not list what they leave out.
   [[nodiscard]] virtual Result<bool> plain_allowed(const ModuleRef& module) const = 0;
@@ -44,7 +44,7 @@ class SchemeFormat : public Format {
   [[nodiscard]] const Checkpoint* checkpoint() const { return checkpoint_.get(); }
 
  private:
-  [[nodiscard]] Result<Verdict> judge(const ModuleRef& module, const TensorLedger& ledger) const;
+  [[nodiscard]] Result<Verdict> judge(const ModuleRef& module, const TensorClaims& claims) const;
 
   std::vector<std::string> warnings_;
   std::shared_ptr<ValueNotes> notes_ = std::make_shared<ValueNotes>();

@@ -64,16 +64,16 @@ class AutoRoundFloats final : public SchemeFormat {
   std::string_view name() const override { return "auto-round"; }
 
  protected:
-  Result<Verdict> configured(const ModuleRef& module, const TensorLedger& ledger) const override {
-    return Verdict{.scheme = stored(module, ledger), .rule = "data_type"};
+  Result<Verdict> configured(const ModuleRef& module, const TensorClaims& claims) const override {
+    return Verdict{.scheme = stored(module, claims), .rule = "data_type"};
   }
   Result<bool> plain_allowed(const ModuleRef& /*module*/) const override { return true; }
 
  private:
-  [[nodiscard]] SchemePtr stored(const ModuleRef& module, const TensorLedger& ledger) const {
-    if (find_part(ledger, module.path, "weight_packed") != nullptr)
-      return find_part(ledger, module.path, kSecondLevel) != nullptr ? nvfp4_ : mxfp4_;
-    const TensorView* scales = find_part(ledger, module.path, "weight_scale");
+  [[nodiscard]] SchemePtr stored(const ModuleRef& module, const TensorClaims& claims) const {
+    if (find_part(claims, module.path, "weight_packed") != nullptr)
+      return find_part(claims, module.path, kSecondLevel) != nullptr ? nvfp4_ : mxfp4_;
+    const TensorView* scales = find_part(claims, module.path, "weight_scale");
     const bool powers = scales != nullptr && (scales->dtype == Dtype::u8 || scales->dtype == Dtype::f8_e8m0);
     return powers && scales->shape.back() * 32 == module.in ? mxfp8_ : fp8_;
   }

@@ -47,26 +47,26 @@ class AwqFormat final : public Format {
 
   std::string_view name() const override { return "awq"; }
 
-  Result<ModuleScheme> scheme_of(const ModuleRef& module, const TensorLedger& ledger) const override {
-    MORACLE_ASSIGN(const bool quantized, is_quantized(module, ledger));
+  Result<ModuleScheme> scheme_of(const ModuleRef& module, const TensorClaims& claims) const override {
+    MORACLE_ASSIGN(const bool quantized, is_quantized(module, claims));
     if (!quantized) {
-      MORACLE_ASSIGN(const Scheme plain, excluded_scheme(module, ledger));
+      MORACLE_ASSIGN(const Scheme plain, excluded_scheme(module, claims));
       MORACLE_ASSIGN(std::string rule, exclusion(module));
       return ModuleScheme{.scheme = plain, .excluded_by = rule.empty() ? "stored unquantized" : std::move(rule)};
     }
-    MORACLE_ASSIGN(const IntScheme scheme, int_scheme(module, ledger));
-    const TensorView* scales = find_part(ledger, module.path, "scales");
+    MORACLE_ASSIGN(const IntScheme scheme, int_scheme(module, claims));
+    const TensorView* scales = find_part(claims, module.path, "scales");
     return ModuleScheme{.scheme = {.weight = scheme.key(scales != nullptr ? scales->dtype : Dtype::f16)}};
   }
 
-  Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
-    checkpoint_ = ledger.checkpoint();
-    MORACLE_ASSIGN(const bool quantized, is_quantized(module, ledger));
+  Result<StoredLinear> open(const ModuleRef& module, TensorClaims& claims) const override {
+    checkpoint_ = claims.checkpoint();
+    MORACLE_ASSIGN(const bool quantized, is_quantized(module, claims));
     MORACLE_ASSIGN(const std::string rule, exclusion(module));
-    if (!quantized) return open_excluded(module, ledger, notes_);
+    if (!quantized) return open_excluded(module, claims, notes_);
     if (!rule.empty()) overruled_.insert(rule);
-    MORACLE_ASSIGN(const IntScheme scheme, int_scheme(module, ledger));
-    return open_rows(module, [&](const ModuleRef& whole) { return open_quantized(whole, scheme, ledger); });
+    MORACLE_ASSIGN(const IntScheme scheme, int_scheme(module, claims));
+    return open_rows(module, [&](const ModuleRef& whole) { return open_quantized(whole, scheme, claims); });
   }
 
   std::vector<std::string> warnings() const override {
@@ -96,15 +96,15 @@ class AwqFormat final : public Format {
   }
 
   // The stored tensors decide, since the lists of this format name modules by loose substrings.
-  Result<bool> is_quantized(const ModuleRef& module, const TensorLedger& ledger) const {
-    const TensorView* codes = find_part(ledger, module.path, "qweight");
-    const bool plain = stored_plain(module, ledger);
+  Result<bool> is_quantized(const ModuleRef& module, const TensorClaims& claims) const {
+    const TensorView* codes = find_part(claims, module.path, "qweight");
+    const bool plain = stored_plain(module, claims);
     if (codes != nullptr && plain)
       return tensor_error("quant.ambiguous", *codes, "one weight for " + module.path,
                           "both " + module.path + ".weight and this");
-    if (codes == nullptr && !plain && !is_stored_fp8(module, ledger)) {
-      if (module.slice) return stacked_error(module, ledger, name());
-      return absent_error(module, ledger, "qweight");
+    if (codes == nullptr && !plain && !is_stored_fp8(module, claims)) {
+      if (module.slice) return stacked_error(module, claims, name());
+      return absent_error(module, claims, "qweight");
     }
     return codes != nullptr;
   }
@@ -116,7 +116,7 @@ class AwqFormat final : public Format {
     return rule != nullptr && rule->skip ? rule->text : std::string();
   }
 
-  Result<IntScheme> int_scheme(const ModuleRef& module, const TensorLedger& ledger) const {
+  Result<IntScheme> int_scheme(const ModuleRef& module, const TensorClaims& claims) const {
     IntScheme scheme = scheme_;
     MORACLE_ASSIGN(const DynamicRule* rule, rules_.find(module));
     if (rule != nullptr && !rule->skip) {
@@ -132,13 +132,13 @@ class AwqFormat final : public Format {
                              "-1 or a positive number", "0");
     }
     // Exporters write zero points even where zero_point is false: stored ones are what the weights mean.
-    scheme.symmetric = !zero_point_ && find_part(ledger, module.path, "qzeros") == nullptr;
+    scheme.symmetric = !zero_point_ && find_part(claims, module.path, "qzeros") == nullptr;
     return scheme;
   }
 
-  Result<StoredLinear> open_quantized(const ModuleRef& module, const IntScheme& scheme, TensorLedger& ledger) const {
-    MORACLE_ASSIGN(const std::optional<TensorView> codes, claim_int_part(ledger, module, "qweight", true));
-    MORACLE_ASSIGN(const std::optional<TensorView> scales, claim_int_part(ledger, module, "scales", true));
+  Result<StoredLinear> open_quantized(const ModuleRef& module, const IntScheme& scheme, TensorClaims& claims) const {
+    MORACLE_ASSIGN(const std::optional<TensorView> codes, claim_int_part(claims, module, "qweight", true));
+    MORACLE_ASSIGN(const std::optional<TensorView> scales, claim_int_part(claims, module, "scales", true));
     PackedIntLayout layout{.codes = PackedIntLayout::Codes::words_along_out_by_in,
                            .column_of_nibble = {0, 2, 4, 6, 1, 3, 5, 7}};
     if (module.out % kPerWord != 0)
@@ -147,14 +147,14 @@ class AwqFormat final : public Format {
     MORACLE_TRY(check_scales(*scales, scheme, module, false));
     std::optional<TensorView> zeros;
     if (!scheme.symmetric) {
-      MORACLE_ASSIGN(zeros, claim_int_part(ledger, module, "qzeros", true));
+      MORACLE_ASSIGN(zeros, claim_int_part(claims, module, "qzeros", true));
       MORACLE_TRY(expect_dtype(*zeros, {Dtype::i32, Dtype::u32}));
       MORACLE_TRY(expect_shape(*zeros, {scheme.groups(module.in), module.out / kPerWord}));
       layout.zeros = PackedIntLayout::Zeros::by_group;
     }
     StoredLinear linear{.spec = int_spec(module, scheme, scales->dtype)};
-    MORACLE_ASSIGN(linear.bias, module.slice ? claim_slice_bias(module, ledger) : claim_bias(module, ledger));
-    linear.open = [=, checkpoint = ledger.checkpoint(), notes = notes_](MatrixSpec spec) -> Result<CanonicalLinear> {
+    MORACLE_ASSIGN(linear.bias, module.slice ? claim_slice_bias(module, claims) : claim_bias(module, claims));
+    linear.open = [=, checkpoint = claims.checkpoint(), notes = notes_](MatrixSpec spec) -> Result<CanonicalLinear> {
       const PackedIntTensors tensors{.codes = &*codes, .scales = &*scales, .zeros = zeros ? &*zeros : nullptr};
       return CanonicalLinear{.weight = make_packed_int(std::move(spec), layout, tensors, checkpoint, notes)};
     };

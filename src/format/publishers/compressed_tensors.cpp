@@ -88,18 +88,18 @@ class CompressedTensors final : public Format {
 
   std::string_view name() const override { return "compressed-tensors"; }
 
-  Result<ModuleScheme> scheme_of(const ModuleRef& module, const TensorLedger& ledger) const override {
-    MORACLE_ASSIGN(const Verdict verdict, judge(module, ledger));
-    if (verdict.group != nullptr) return ModuleScheme{.scheme = verdict.group->scheme->scheme(module, ledger)};
-    MORACLE_ASSIGN(const Scheme plain, excluded_scheme(module, ledger));
+  Result<ModuleScheme> scheme_of(const ModuleRef& module, const TensorClaims& claims) const override {
+    MORACLE_ASSIGN(const Verdict verdict, judge(module, claims));
+    if (verdict.group != nullptr) return ModuleScheme{.scheme = verdict.group->scheme->scheme(module, claims)};
+    MORACLE_ASSIGN(const Scheme plain, excluded_scheme(module, claims));
     return ModuleScheme{.scheme = plain, .excluded_by = verdict.excluded_by};
   }
 
-  Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
-    checkpoint_ = ledger.checkpoint();
-    MORACLE_ASSIGN(const Verdict verdict, judge(module, ledger));
-    return verdict.group != nullptr ? verdict.group->scheme->open(module, ledger)
-                                    : open_excluded(module, ledger, notes_);
+  Result<StoredLinear> open(const ModuleRef& module, TensorClaims& claims) const override {
+    checkpoint_ = claims.checkpoint();
+    MORACLE_ASSIGN(const Verdict verdict, judge(module, claims));
+    return verdict.group != nullptr ? verdict.group->scheme->open(module, claims)
+                                    : open_excluded(module, claims, notes_);
   }
 
   std::vector<std::string> warnings() const override {
@@ -155,11 +155,11 @@ class CompressedTensors final : public Format {
     return group != nullptr ? Verdict{.group = group} : Verdict{.excluded_by = "no target matches"};
   }
 
-  Result<Verdict> judge(const ModuleRef& module, const TensorLedger& ledger) const {
+  Result<Verdict> judge(const ModuleRef& module, const TensorClaims& claims) const {
     MORACLE_ASSIGN(Verdict verdict, configured(module));
-    const bool plain = stored_plain(module, ledger);
+    const bool plain = stored_plain(module, claims);
     if (verdict.group == nullptr) {
-      const TensorView* codes = find_part(ledger, module.path, "weight_packed");
+      const TensorView* codes = find_part(claims, module.path, "weight_packed");
       if (codes == nullptr) return verdict;
       return tensor_error("config.contradiction", *codes,
                           fmt::format("an unquantized weight, since the config excludes it: {}", verdict.excluded_by),
@@ -168,17 +168,17 @@ class CompressedTensors final : public Format {
     // Experts stacked in one parameter are no modules that a target could name: they stay as they are stored.
     if (module.slice && plain) return Verdict{.excluded_by = "stored unquantized"};
     const std::string_view part = verdict.group->scheme->codes_part();
-    const TensorView* codes = find_part(ledger, module.path, part);
-    if (module.slice && codes == nullptr) return stacked_error(module, ledger, name());
+    const TensorView* codes = find_part(claims, module.path, part);
+    if (module.slice && codes == nullptr) return stacked_error(module, claims, name());
     if (plain && (codes == nullptr || part == "weight"))
       return Error{.code = "quant.incomplete",
-                   .file = ledger.checkpoint()->folder().string(),
+                   .file = claims.checkpoint()->folder().string(),
                    .where = fmt::format("{}.{}", module.path, part),
                    .wanted = fmt::format("quantized codes, since config group {} targets the module",
                                          verdict.group->config.name),
                    .found = "an unquantized weight",
                    .advice = "if the module is meant to be unquantized, add it to the ignore list of config.json"};
-    if (codes == nullptr) return absent_error(module, ledger, part);
+    if (codes == nullptr) return absent_error(module, claims, part);
     if (plain)
       return tensor_error("quant.ambiguous", *codes, "one weight for " + module.path,
                           "both " + module.path + ".weight and this");

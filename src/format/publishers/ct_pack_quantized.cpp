@@ -23,20 +23,20 @@ struct PackedPart {
   TensorView view{};
 
   // `per_row` rows of the matrix share a row of the part.
-  static Result<PackedPart> claim(TensorLedger& ledger, const ModuleRef& module, std::string_view name, bool needed,
+  static Result<PackedPart> claim(TensorClaims& claims, const ModuleRef& module, std::string_view name, bool needed,
                                   std::int64_t per_row) {
     PackedPart part;
-    part.whole = find_part(ledger, module.path, name);
+    part.whole = find_part(claims, module.path, name);
     if (part.whole == nullptr) {
-      if (needed) return incomplete_error(ledger, part_name(ledger, module.path, name));
+      if (needed) return incomplete_error(claims, part_name(claims, module.path, name));
       return part;
     }
     part.view = *part.whole;
     if (!module.slice) {
-      MORACLE_TRY(ledger.claim(part.whole->name));
+      MORACLE_TRY(claims.claim(part.whole->name));
       return part;
     }
-    MORACLE_TRY(ledger.claim_shared(part.whole->name));
+    MORACLE_TRY(claims.claim_shared(part.whole->name));
     MORACLE_TRY(part.cut(*module.slice, module, per_row));
     return part;
   }
@@ -75,22 +75,22 @@ class PackQuantized final : public StoredScheme {
 
   std::string_view codes_part() const override { return "weight_packed"; }
 
-  Scheme scheme(const ModuleRef& module, const TensorLedger& ledger) const override {
-    const TensorView* scales = find_part(ledger, module.path, "weight_scale");
+  Scheme scheme(const ModuleRef& module, const TensorClaims& claims) const override {
+    const TensorView* scales = find_part(claims, module.path, "weight_scale");
     return {.weight = scheme_.key(scales != nullptr ? scales->dtype : Dtype::bf16), .activation = activation_};
   }
 
-  Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
-    MORACLE_ASSIGN(const PackedPart codes, PackedPart::claim(ledger, module, "weight_packed", true, 1));
-    MORACLE_ASSIGN(const PackedPart scales, PackedPart::claim(ledger, module, "weight_scale", true, 1));
-    MORACLE_ASSIGN(const TensorView* const shape, claim_weight_shape(module, ledger));
+  Result<StoredLinear> open(const ModuleRef& module, TensorClaims& claims) const override {
+    MORACLE_ASSIGN(const PackedPart codes, PackedPart::claim(claims, module, "weight_packed", true, 1));
+    MORACLE_ASSIGN(const PackedPart scales, PackedPart::claim(claims, module, "weight_scale", true, 1));
+    MORACLE_ASSIGN(const TensorView* const shape, claim_weight_shape(module, claims));
     MORACLE_TRY(check_codes(codes.view, scheme_.bits, module.in, module.out, false));
     MORACLE_TRY(check_scales(scales.view, scheme_, module, true));
     PackedIntLayout layout{.codes = PackedIntLayout::Codes::words_along_in_by_out, .scales_by_out = true};
     // Early tools left zero points unpacked.
-    const TensorView* stored = find_part(ledger, module.path, "weight_zero_point");
+    const TensorView* stored = find_part(claims, module.path, "weight_zero_point");
     const bool bytes = stored != nullptr && stored->dtype == Dtype::i8;
-    MORACLE_ASSIGN(const PackedPart zeros, PackedPart::claim(ledger, module, "weight_zero_point", !scheme_.symmetric,
+    MORACLE_ASSIGN(const PackedPart zeros, PackedPart::claim(claims, module, "weight_zero_point", !scheme_.symmetric,
                                                              bytes ? 1 : 32 / scheme_.bits));
     if (zeros.whole != nullptr) {
       MORACLE_TRY(expect_dtype(zeros.view, {Dtype::i32, Dtype::u32, Dtype::i8}));
@@ -98,11 +98,11 @@ class PackQuantized final : public StoredScheme {
       MORACLE_TRY(expect_shape(zeros.view, {rows, scheme_.groups(module.in)}));
       layout.zeros = bytes ? PackedIntLayout::Zeros::bytes_by_out : PackedIntLayout::Zeros::by_out;
     }
-    MORACLE_ASSIGN(const TensorView* const index, claim_group_index(module, ledger));
+    MORACLE_ASSIGN(const TensorView* const index, claim_group_index(module, claims));
     StoredLinear linear{.spec = int_spec(module, scheme_, scales.view.dtype), .activation = activation_};
     linear.act_order = act_order_ && index != nullptr && linear.spec.groups > 1;
-    MORACLE_ASSIGN(linear.bias, module.slice ? claim_slice_bias(module, ledger) : claim_bias(module, ledger));
-    linear.open = [=, checkpoint = ledger.checkpoint(), notes = notes_, activation = activation_,
+    MORACLE_ASSIGN(linear.bias, module.slice ? claim_slice_bias(module, claims) : claim_bias(module, claims));
+    linear.open = [=, checkpoint = claims.checkpoint(), notes = notes_, activation = activation_,
                    ordered = act_order_](MatrixSpec spec) -> Result<CanonicalLinear> {
       if (shape != nullptr) MORACLE_TRY(check_weight_shape(*shape, spec));
       if (index != nullptr && (ordered || !is_unset(*index))) {
@@ -119,11 +119,11 @@ class PackQuantized final : public StoredScheme {
  private:
   // Of stacked experts it says what the tensors say themselves: [2] or [3], whichever the tool meant.
   // Null where there is nothing to check.
-  static Result<const TensorView*> claim_weight_shape(const ModuleRef& module, TensorLedger& ledger) {
-    const TensorView* const found = find_part(ledger, module.path, "weight_shape");
+  static Result<const TensorView*> claim_weight_shape(const ModuleRef& module, TensorClaims& claims) {
+    const TensorView* const found = find_part(claims, module.path, "weight_shape");
     if (found == nullptr) return found;
     MORACLE_ASSIGN(const TensorView* tensor,
-                   module.slice ? ledger.claim_shared(found->name) : ledger.claim(found->name));
+                   module.slice ? claims.claim_shared(found->name) : claims.claim(found->name));
     if (module.slice) return static_cast<const TensorView*>(nullptr);
     MORACLE_TRY(expect_shape(*tensor, {2}));
     MORACLE_TRY(expect_dtype(*tensor, {Dtype::i32, Dtype::i64}));
@@ -137,10 +137,10 @@ class PackQuantized final : public StoredScheme {
   }
 
   // Present only for `actorder: group`. Files of other orders may hold one filled with -1, which says nothing.
-  Result<const TensorView*> claim_group_index(const ModuleRef& module, TensorLedger& ledger) const {
-    MORACLE_ASSIGN(const TensorView* tensor, claim_optional(ledger, module.path, "weight_g_idx"));
+  Result<const TensorView*> claim_group_index(const ModuleRef& module, TensorClaims& claims) const {
+    MORACLE_ASSIGN(const TensorView* tensor, claim_optional(claims, module.path, "weight_g_idx"));
     if (tensor == nullptr && act_order_ && scheme_.groups(module.in) > 1)
-      MORACLE_TRY(claim_part(ledger, module.path, "weight_g_idx"));
+      MORACLE_TRY(claim_part(claims, module.path, "weight_g_idx"));
     if (tensor != nullptr && act_order_) MORACLE_TRY(expect_group_index(*tensor, module.in));
     return tensor;
   }

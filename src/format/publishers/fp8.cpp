@@ -57,11 +57,11 @@ class Fp8 final : public SchemeFormat {
   }
 
  protected:
-  Result<Verdict> configured(const ModuleRef& module, const TensorLedger& ledger) const override {
+  Result<Verdict> configured(const ModuleRef& module, const TensorClaims& claims) const override {
     MORACLE_ASSIGN(const int index, ignored_.first_index(names_of(module)));
     if (index >= 0) return Verdict{.rule = ignored_.at(static_cast<std::size_t>(index)).text()};
-    const TensorView* codes = find_part(ledger, module.path, "weight");
-    const TensorView* scales = find_part(ledger, module.path, "scale");
+    const TensorView* codes = find_part(claims, module.path, "weight");
+    const TensorView* scales = find_part(claims, module.path, "scale");
     const bool fp4 =
         codes != nullptr && (codes->dtype == Dtype::u8 || codes->dtype == Dtype::i8 || codes->dtype == Dtype::f4);
     // Layers that the tool left out keep the publisher's own experts beside those of the tool.

@@ -86,22 +86,22 @@ class GptqFormat final : public Format {
 
   std::string_view name() const override { return "gptq"; }
 
-  Result<ModuleScheme> scheme_of(const ModuleRef& module, const TensorLedger& ledger) const override {
-    MORACLE_ASSIGN(const Verdict verdict, judge(module, ledger));
+  Result<ModuleScheme> scheme_of(const ModuleRef& module, const TensorClaims& claims) const override {
+    MORACLE_ASSIGN(const Verdict verdict, judge(module, claims));
     if (!verdict.quantized) {
-      MORACLE_ASSIGN(const Scheme plain, excluded_scheme(module, ledger));
+      MORACLE_ASSIGN(const Scheme plain, excluded_scheme(module, claims));
       return ModuleScheme{.scheme = plain, .excluded_by = verdict.excluded_by};
     }
-    const TensorView* scales = find_part(ledger, module.path, "scales");
+    const TensorView* scales = find_part(claims, module.path, "scales");
     const Dtype dtype = scales != nullptr ? scales->dtype : Dtype::f16;
     return ModuleScheme{.scheme = {.weight = verdict.scheme.weight.key(dtype)}};
   }
 
-  Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
-    checkpoint_ = ledger.checkpoint();
-    MORACLE_ASSIGN(const Verdict verdict, judge(module, ledger));
-    if (!verdict.quantized) return open_excluded(module, ledger, notes_);
-    return open_rows(module, [&](const ModuleRef& whole) { return open_quantized(whole, verdict.scheme, ledger); });
+  Result<StoredLinear> open(const ModuleRef& module, TensorClaims& claims) const override {
+    checkpoint_ = claims.checkpoint();
+    MORACLE_ASSIGN(const Verdict verdict, judge(module, claims));
+    if (!verdict.quantized) return open_excluded(module, claims, notes_);
+    return open_rows(module, [&](const ModuleRef& whole) { return open_quantized(whole, verdict.scheme, claims); });
   }
 
   std::vector<std::string> warnings() const override {
@@ -138,16 +138,16 @@ class GptqFormat final : public Format {
   }
 
   // GPTQ configs list no unquantized modules as a rule: what is not excluded and stored plainly is unquantized.
-  Result<Verdict> judge(const ModuleRef& module, const TensorLedger& ledger) const {
+  Result<Verdict> judge(const ModuleRef& module, const TensorClaims& claims) const {
     MORACLE_ASSIGN(Verdict verdict, configured(module));
-    const TensorView* codes = find_part(ledger, module.path, "qweight");
-    const bool plain = stored_plain(module, ledger);
+    const TensorView* codes = find_part(claims, module.path, "qweight");
+    const bool plain = stored_plain(module, claims);
     if (codes == nullptr) {
       if (!verdict.quantized) return verdict;
       if (plain) return Verdict{.excluded_by = "stored unquantized"};
-      if (is_stored_fp8(module, ledger)) return Verdict{.excluded_by = "stored as FP8"};
-      if (module.slice) return stacked_error(module, ledger, name());
-      return absent_error(module, ledger, "qweight");
+      if (is_stored_fp8(module, claims)) return Verdict{.excluded_by = "stored as FP8"};
+      if (module.slice) return stacked_error(module, claims, name());
+      return absent_error(module, claims, "qweight");
     }
     if (plain)
       return tensor_error("quant.ambiguous", *codes, "one weight for " + module.path,
@@ -159,10 +159,10 @@ class GptqFormat final : public Format {
     return verdict;
   }
 
-  Result<StoredLinear> open_quantized(const ModuleRef& module, const GptqScheme& scheme, TensorLedger& ledger) const {
+  Result<StoredLinear> open_quantized(const ModuleRef& module, const GptqScheme& scheme, TensorClaims& claims) const {
     const IntScheme& weight = scheme.weight;
     const std::int64_t per_word = 32 / weight.bits;
-    const auto claim = [&](std::string_view part, bool needed) { return claim_int_part(ledger, module, part, needed); };
+    const auto claim = [&](std::string_view part, bool needed) { return claim_int_part(claims, module, part, needed); };
     MORACLE_ASSIGN(const std::optional<TensorView> codes, claim("qweight", true));
     MORACLE_ASSIGN(const std::optional<TensorView> scales, claim("scales", true));
     MORACLE_ASSIGN(const std::optional<TensorView> zeros, claim("qzeros", !weight.symmetric));
@@ -183,9 +183,9 @@ class GptqFormat final : public Format {
     if (zeros) layout.zeros = PackedIntLayout::Zeros::by_group;
     layout.zero_offset = v2_ || fault(Fault::zero_points_v1_read_as_v2) ? 0 : 1;
     StoredLinear linear{.spec = int_spec(module, weight, scales->dtype)};
-    MORACLE_ASSIGN(linear.act_order, out_of_order(index, *ledger.checkpoint(), scheme, linear.spec));
-    MORACLE_ASSIGN(linear.bias, module.slice ? claim_slice_bias(module, ledger) : claim_bias(module, ledger));
-    linear.open = [=, checkpoint = ledger.checkpoint(), notes = notes_](MatrixSpec spec) -> Result<CanonicalLinear> {
+    MORACLE_ASSIGN(linear.act_order, out_of_order(index, *claims.checkpoint(), scheme, linear.spec));
+    MORACLE_ASSIGN(linear.bias, module.slice ? claim_slice_bias(module, claims) : claim_bias(module, claims));
+    linear.open = [=, checkpoint = claims.checkpoint(), notes = notes_](MatrixSpec spec) -> Result<CanonicalLinear> {
       if (index) {
         MORACLE_ASSIGN(spec.g_idx, check_group_index(*index, *checkpoint, spec.cols, spec.group_cols));
       }

@@ -78,7 +78,7 @@ class ModelOpt final : public SchemeFormat {
   }
 
  protected:
-  Result<Verdict> configured(const ModuleRef& module, const TensorLedger& /*ledger*/) const override {
+  Result<Verdict> configured(const ModuleRef& module, const TensorClaims& /*claims*/) const override {
     const std::vector<std::string> names = names_of(module);
     MORACLE_ASSIGN(const int index, excludes_.first_index(names));
     if (index >= 0) return Verdict{.rule = excludes_.at(static_cast<std::size_t>(index)).text()};

@@ -32,8 +32,8 @@ class Mxfp4 final : public SchemeFormat {
 
  protected:
   // The list of what is not converted names what is no expert, and decides nothing.
-  Result<Verdict> configured(const ModuleRef& module, const TensorLedger& ledger) const override {
-    if (module.slice || find_part(ledger, module.path, "blocks") != nullptr)
+  Result<Verdict> configured(const ModuleRef& module, const TensorClaims& claims) const override {
+    if (module.slice || find_part(claims, module.path, "blocks") != nullptr)
       return Verdict{.scheme = experts_, .rule = "quant_method mxfp4"};
     MORACLE_ASSIGN(const int index, listed_.first_index(names_of(module)));
     return Verdict{.rule = index < 0 ? "not an expert" : texts_[static_cast<std::size_t>(index) / 2]};

@@ -53,12 +53,12 @@ class Quark final : public SchemeFormat {
   }
 
  protected:
-  Result<Verdict> configured(const ModuleRef& module, const TensorLedger& ledger) const override {
+  Result<Verdict> configured(const ModuleRef& module, const TensorClaims& claims) const override {
     const std::vector<std::string> names = names_of(module);
     MORACLE_ASSIGN(const int excluded, exclude_.first_index(names));
     if (excluded >= 0) return Verdict{.rule = exclude_.at(static_cast<std::size_t>(excluded)).text()};
     // Experts that are excluded leaf by leaf are excluded as a block, where they are stored so.
-    if (stored_plain(module, ledger))
+    if (stored_plain(module, claims))
       for (const std::string& name : names)
         if (const std::string* text = listed_below(name)) return Verdict{.rule = *text};
     MORACLE_ASSIGN(const Rule* rule, rule_of(module, names));

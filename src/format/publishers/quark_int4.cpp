@@ -20,10 +20,10 @@ namespace moracle {
 namespace {
 
 // A scalar scale, of which stacked experts hold one each or one for all.
-Result<const TensorView*> claim_scale(const ModuleRef& module, TensorLedger& ledger, std::string_view part) {
-  const TensorView* stored = find_part(ledger, module.path, part);
-  if (stored == nullptr) return incomplete_error(ledger, part_name(ledger, module.path, part));
-  MORACLE_ASSIGN(stored, module.slice ? ledger.claim_shared(stored->name) : ledger.claim(stored->name));
+Result<const TensorView*> claim_scale(const ModuleRef& module, TensorClaims& claims, std::string_view part) {
+  const TensorView* stored = find_part(claims, module.path, part);
+  if (stored == nullptr) return incomplete_error(claims, part_name(claims, module.path, part));
+  MORACLE_ASSIGN(stored, module.slice ? claims.claim_shared(stored->name) : claims.claim(stored->name));
   const std::int64_t experts = module.slice ? module.slice->experts : 1;
   if (stored->elements() != 1 && stored->elements() != experts)
     return tensor_error("tensor.shape", *stored, experts == 1 ? "[]" : shape_text({experts}),
@@ -48,22 +48,22 @@ class QuarkInt4Module final : public StoredScheme {
 
   std::string_view codes_part() const override { return "weight"; }
 
-  Scheme scheme(const ModuleRef& module, const TensorLedger& ledger) const override {
-    const TensorView* scales = find_part(ledger, module.path, scales_part());
+  Scheme scheme(const ModuleRef& module, const TensorClaims& claims) const override {
+    const TensorView* scales = find_part(claims, module.path, scales_part());
     Scheme scheme{.weight = scheme_.weight.key(scales != nullptr ? scales->dtype : Dtype::bf16),
                   .activation = scheme_.activation};
     scheme.weight.second_level = scheme_.two_levels;
     return scheme;
   }
 
-  Result<StoredLinear> open(const ModuleRef& module, TensorLedger& ledger) const override {
-    return open_rows(module, [&](const ModuleRef& whole) { return open_whole(whole, ledger); });
+  Result<StoredLinear> open(const ModuleRef& module, TensorClaims& claims) const override {
+    return open_rows(module, [&](const ModuleRef& whole) { return open_whole(whole, claims); });
   }
 
  private:
-  Result<StoredLinear> open_whole(const ModuleRef& module, TensorLedger& ledger) const {
-    MORACLE_ASSIGN(const std::optional<TensorView> codes, claim_int_part(ledger, module, "weight", true));
-    MORACLE_ASSIGN(const std::optional<TensorView> scales, claim_int_part(ledger, module, scales_part(), true));
+  Result<StoredLinear> open_whole(const ModuleRef& module, TensorClaims& claims) const {
+    MORACLE_ASSIGN(const std::optional<TensorView> codes, claim_int_part(claims, module, "weight", true));
+    MORACLE_ASSIGN(const std::optional<TensorView> scales, claim_int_part(claims, module, scales_part(), true));
     const std::int64_t packed = grouped_ ? module.out : module.in;
     if (packed % 8 != 0)
       return tensor_error("quant.group", *codes,
@@ -72,20 +72,20 @@ class QuarkInt4Module final : public StoredScheme {
     MORACLE_TRY(check_codes(*codes, 4, packed, grouped_ ? module.in : module.out, false));
     MORACLE_TRY(check_scales(*scales, scheme_.weight, module, false));
     PackedIntLayout layout = layout_of();
-    MORACLE_ASSIGN(const std::optional<TensorView> zeros, open_zeros(module, ledger, layout));
+    MORACLE_ASSIGN(const std::optional<TensorView> zeros, open_zeros(module, claims, layout));
     StoredLinear linear{.spec = int_spec(module, scheme_.weight, scales->dtype), .activation = scheme_.activation};
     linear.spec.key.second_level = scheme_.two_levels;
     const TensorView* global = nullptr;
     if (scheme_.two_levels) {
-      MORACLE_ASSIGN(global, claim_scale(module, ledger, "weight_scale"));
+      MORACLE_ASSIGN(global, claim_scale(module, claims, "weight_scale"));
     }
     const TensorView* input = nullptr;
     if (scheme_.activation && !scheme_.activation->dynamic) {
-      MORACLE_ASSIGN(input, claim_scale(module, ledger, "input_scale"));
+      MORACLE_ASSIGN(input, claim_scale(module, claims, "input_scale"));
     }
-    MORACLE_ASSIGN(linear.bias, module.slice ? claim_slice_bias(module, ledger) : claim_bias(module, ledger));
+    MORACLE_ASSIGN(linear.bias, module.slice ? claim_slice_bias(module, claims) : claim_bias(module, claims));
     const std::size_t expert = module.slice ? narrow<std::size_t>(module.slice->expert) : 0;
-    linear.open = [=, checkpoint = ledger.checkpoint(), notes = notes_,
+    linear.open = [=, checkpoint = claims.checkpoint(), notes = notes_,
                    activation = scheme_.activation](MatrixSpec spec) -> Result<CanonicalLinear> {
       CanonicalLinear read{.weight = nullptr, .activation = activation};
       if (global != nullptr) {
@@ -111,10 +111,10 @@ class QuarkInt4Module final : public StoredScheme {
     return layout;
   }
 
-  Result<std::optional<TensorView>> open_zeros(const ModuleRef& module, TensorLedger& ledger,
+  Result<std::optional<TensorView>> open_zeros(const ModuleRef& module, TensorClaims& claims,
                                                PackedIntLayout& layout) const {
     MORACLE_ASSIGN(std::optional<TensorView> zeros,
-                   claim_int_part(ledger, module, "weight_zero_point", !scheme_.weight.symmetric));
+                   claim_int_part(claims, module, "weight_zero_point", !scheme_.weight.symmetric));
     if (!zeros) return zeros;
     if (module.out % 8 != 0)
       return tensor_error("quant.group", *zeros, "outputs in whole words of 8 zero points", std::to_string(module.out));

@@ -81,9 +81,9 @@ void respell_projection(std::vector<std::string_view>& parts) {
   }
 }
 
-const TensorView* find_joined(const TensorLedger& ledger, std::string_view module, std::string_view part) {
+const TensorView* find_joined(const TensorClaims& claims, std::string_view module, std::string_view part) {
   for (const char* joint : {".", "_"}) {
-    const TensorView* tensor = ledger.find(fmt::format("{}{}{}", module, joint, part));
+    const TensorView* tensor = claims.find(fmt::format("{}{}{}", module, joint, part));
     if (tensor != nullptr) return tensor;
   }
   return nullptr;
@@ -157,23 +157,23 @@ bool has_other_spelling(std::string_view pattern) {
   return pattern.find("proj.") != std::string_view::npos || pattern.find("proj\\.") != std::string_view::npos;
 }
 
-const TensorView* find_part(const TensorLedger& ledger, std::string_view module, std::string_view part) {
-  const TensorView* tensor = find_joined(ledger, module, part);
+const TensorView* find_part(const TensorClaims& claims, std::string_view module, std::string_view part) {
+  const TensorView* tensor = find_joined(claims, module, part);
   if (tensor != nullptr) return tensor;
-  if (part == "weight") return ledger.find(module);
-  return part.starts_with(kWeight) ? find_joined(ledger, module, part.substr(kWeight.size())) : nullptr;
+  if (part == "weight") return claims.find(module);
+  return part.starts_with(kWeight) ? find_joined(claims, module, part.substr(kWeight.size())) : nullptr;
 }
 
-std::string part_name(const TensorLedger& ledger, std::string_view module, std::string_view part) {
-  const TensorView* tensor = find_part(ledger, module, part);
+std::string part_name(const TensorClaims& claims, std::string_view module, std::string_view part) {
+  const TensorView* tensor = find_part(claims, module, part);
   if (tensor != nullptr) return tensor->name;
-  const bool joined = !ledger.has_module(module) && has_parts(ledger, module);
+  const bool joined = !claims.has_module(module) && has_parts(claims, module);
   return fmt::format("{}{}{}", module, joined ? "_" : ".", part);
 }
 
-bool has_weights(const TensorLedger& ledger, std::string_view module) {
+bool has_weights(const TensorClaims& claims, std::string_view module) {
   return std::any_of(kCodeParts.begin(), kCodeParts.end(),
-                     [&](std::string_view part) { return find_part(ledger, module, part) != nullptr; });
+                     [&](std::string_view part) { return find_part(claims, module, part) != nullptr; });
 }
 
 bool is_part_suffix(std::string_view suffix) {
@@ -185,14 +185,14 @@ bool is_part_suffix(std::string_view suffix) {
   });
 }
 
-bool has_parts(const TensorLedger& ledger, std::string_view module) {
-  const auto& tensors = ledger.checkpoint()->tensors();
+bool has_parts(const TensorClaims& claims, std::string_view module) {
+  const auto& tensors = claims.checkpoint()->tensors();
   for (const char* joint : {".", "_"}) {
     const std::string prefix = std::string(module) + joint;
     for (auto it = tensors.lower_bound(prefix); it != tensors.end() && it->first.starts_with(prefix); ++it)
       if (is_part_suffix(std::string_view(it->first).substr(module.size()))) return true;
   }
-  return ledger.find(module) != nullptr;
+  return claims.find(module) != nullptr;
 }
 
 std::vector<ExpertsLayout> expert_layouts(const std::vector<std::string>& containers, bool interleaved,

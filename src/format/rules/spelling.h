@@ -45,16 +45,16 @@ inline constexpr std::array<std::string_view, 4> kCodeParts{"weight", "qweight",
 
 // The stored tensor of a module's part, null when there is none: "<module>.<part>" or "<module>_<part>", where "weight"
 // may be left out of "weight" and "weight_scale" and their like.
-[[nodiscard]] const TensorView* find_part(const TensorLedger& ledger, std::string_view module, std::string_view part);
+[[nodiscard]] const TensorView* find_part(const TensorClaims& claims, std::string_view module, std::string_view part);
 
 // The name that a part has or would have.
-[[nodiscard]] std::string part_name(const TensorLedger& ledger, std::string_view module, std::string_view part);
+[[nodiscard]] std::string part_name(const TensorClaims& claims, std::string_view module, std::string_view part);
 
 // Whether a part that holds weights is stored.
-[[nodiscard]] bool has_weights(const TensorLedger& ledger, std::string_view module);
+[[nodiscard]] bool has_weights(const TensorClaims& claims, std::string_view module);
 
 // Whether any part of the module is stored.
-[[nodiscard]] bool has_parts(const TensorLedger& ledger, std::string_view module);
+[[nodiscard]] bool has_parts(const TensorClaims& claims, std::string_view module);
 
 // Whether a name of a tensor goes on behind its module's name with a part: "", ".weight", "_scale", ...
 [[nodiscard]] bool is_part_suffix(std::string_view suffix);

@@ -45,25 +45,25 @@ bool is_float(Dtype dtype) {
   return dtype == Dtype::bf16 || dtype == Dtype::f16 || dtype == Dtype::f32;
 }
 
-Error incomplete_error(const TensorLedger& ledger, const std::string& name) {
+Error incomplete_error(const TensorClaims& claims, const std::string& name) {
   return Error{.code = "quant.incomplete",
-               .file = ledger.checkpoint()->folder().string(),
+               .file = claims.checkpoint()->folder().string(),
                .where = name,
                .wanted = "a tensor " + name + ", since the module is quantized",
                .found = "no such tensor",
                .advice = "if the module is stored unquantized, the config must exclude it"};
 }
 
-Result<const TensorView*> claim_part(TensorLedger& ledger, const std::string& module, std::string_view part) {
-  const TensorView* tensor = find_part(ledger, module, part);
-  if (tensor == nullptr) return incomplete_error(ledger, part_name(ledger, module, part));
-  return ledger.claim(tensor->name);
+Result<const TensorView*> claim_part(TensorClaims& claims, const std::string& module, std::string_view part) {
+  const TensorView* tensor = find_part(claims, module, part);
+  if (tensor == nullptr) return incomplete_error(claims, part_name(claims, module, part));
+  return claims.claim(tensor->name);
 }
 
-Result<const TensorView*> claim_optional(TensorLedger& ledger, const std::string& module, std::string_view part) {
-  const TensorView* tensor = find_part(ledger, module, part);
+Result<const TensorView*> claim_optional(TensorClaims& claims, const std::string& module, std::string_view part) {
+  const TensorView* tensor = find_part(claims, module, part);
   if (tensor == nullptr) return tensor;
-  return ledger.claim(tensor->name);
+  return claims.claim(tensor->name);
 }
 
 Error value_error(const TensorView& tensor, std::int64_t index, float value) {
@@ -102,8 +102,8 @@ Result<std::vector<std::int32_t>> read_integers(const TensorView& tensor) {
   return values;
 }
 
-Result<std::optional<StoredBias>> claim_bias(const ModuleRef& module, TensorLedger& ledger) {
-  MORACLE_ASSIGN(const TensorView* bias, claim_optional(ledger, module.path, "bias"));
+Result<std::optional<StoredBias>> claim_bias(const ModuleRef& module, TensorClaims& claims) {
+  MORACLE_ASSIGN(const TensorView* bias, claim_optional(claims, module.path, "bias"));
   if (bias == nullptr) return std::optional<StoredBias>();
   MORACLE_TRY(expect_shape(*bias, {module.out}));
   MORACLE_TRY(expect_dtype(*bias, {Dtype::bf16, Dtype::f16, Dtype::f32}));

@@ -28,12 +28,12 @@ Result<> expect_shape(const TensorView& tensor, const std::vector<std::int64_t>&
 [[nodiscard]] bool is_float(Dtype dtype);  // bf16, f16, f32
 
 // The error of a tensor that a quantized module cannot do without: "quant.incomplete".
-[[nodiscard]] Error incomplete_error(const TensorLedger& ledger, const std::string& name);
+[[nodiscard]] Error incomplete_error(const TensorClaims& claims, const std::string& name);
 
 // Claims a part (spelling.h) that a quantized module cannot do without. Errors: "quant.incomplete".
-Result<const TensorView*> claim_part(TensorLedger& ledger, const std::string& module, std::string_view part);
+Result<const TensorView*> claim_part(TensorClaims& claims, const std::string& module, std::string_view part);
 // The same for a part that may be absent: null then.
-Result<const TensorView*> claim_optional(TensorLedger& ledger, const std::string& module, std::string_view part);
+Result<const TensorView*> claim_optional(TensorClaims& claims, const std::string& module, std::string_view part);
 
 // All elements of a small float tensor as f32. Errors: "tensor.dtype", "value.nan" with the flat index.
 Result<std::vector<float>> read_floats(const TensorView& tensor);
@@ -41,7 +41,7 @@ Result<std::vector<float>> read_floats(const TensorView& tensor);
 Result<std::vector<std::int32_t>> read_integers(const TensorView& tensor);
 
 // Claims "<module>.bias" [out] where it is stored.
-Result<std::optional<StoredBias>> claim_bias(const ModuleRef& module, TensorLedger& ledger);
+Result<std::optional<StoredBias>> claim_bias(const ModuleRef& module, TensorClaims& claims);
 
 // The error of a NaN or an infinity at flat index `index`.
 [[nodiscard]] Error value_error(const TensorView& tensor, std::int64_t index, float value);

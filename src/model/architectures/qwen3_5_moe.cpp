@@ -23,7 +23,7 @@ constexpr Architecture kQwen35Moe{
                .renormalize = {{}, true}},
     .moe = kQwenHybridMoe,
     .shared = kQwenHybridShared,
-    .hook = [](const ModelConfig& config, const TensorLedger& /*ledger*/, const ModelSettings& settings,
+    .hook = [](const ModelConfig& config, const TensorClaims& /*claims*/, const ModelSettings& settings,
                ModelSpec& spec) { return qwen_hybrid_layers(config, settings, spec, false); }};
 
 }  // namespace moracle

@@ -24,7 +24,7 @@ constexpr Architecture kQwen3Next{
     .moe = kQwenHybridMoe,
     .shared = kQwenHybridShared,
     .dense = {.layers = DenseLayers::by_step, .intermediate = {{"intermediate_size"}, 5632}},
-    .hook = [](const ModelConfig& config, const TensorLedger& /*ledger*/, const ModelSettings& settings,
+    .hook = [](const ModelConfig& config, const TensorClaims& /*claims*/, const ModelSettings& settings,
                ModelSpec& spec) { return qwen_hybrid_layers(config, settings, spec, true); }};
 
 }  // namespace moracle

@@ -238,7 +238,7 @@ NormSpec one_plus(NormSpec norm) {
   return norm;
 }
 
-Result<AttentionSpec> attention_of(const ModelConfig& config, const TensorLedger& ledger, const ModelSettings& s,
+Result<AttentionSpec> attention_of(const ModelConfig& config, const TensorClaims& claims, const ModelSettings& s,
                                    const Lists& lists, ModelSpec& spec, const std::string& path, std::size_t layer) {
   const JsonReader& reader = config.reader();
   MORACLE_ASSIGN(const CommonConfig c, heads_of(config, s.common, lists.kind(layer), layer));
@@ -247,7 +247,7 @@ Result<AttentionSpec> attention_of(const ModelConfig& config, const TensorLedger
     attention.qk_norm = {one_plus(norm_spec(path + ".q_norm", c.head_dim, c.norm_eps)),
                          one_plus(norm_spec(path + ".k_norm", c.head_dim, c.norm_eps))};
   }
-  MORACLE_ASSIGN(const bool gated, reader.boolean_or("use_head_wise_attn_gate", ledger.has_module(path + ".g_proj")));
+  MORACLE_ASSIGN(const bool gated, reader.boolean_or("use_head_wise_attn_gate", claims.has_module(path + ".g_proj")));
   if (gated) attention.head_gate = LinearSpec{.path = path + ".g_proj", .out = c.heads, .in = c.hidden};
   if (lists.kind(layer) == kSliding) {
     MORACLE_ASSIGN(attention.window, reader.integer("sliding_window", 1, kMaxPositions));
@@ -268,32 +268,32 @@ ActivationSpec activation_of(const std::vector<double>& limits, std::size_t laye
   return activation;
 }
 
-Result<> finish_mixture(const ModelConfig& config, const TensorLedger& ledger, const ModelSettings& s,
+Result<> finish_mixture(const ModelConfig& config, const TensorClaims& claims, const ModelSettings& s,
                         const Lists& lists, const std::string& layer, std::size_t index, MoeSpec& moe) {
   const std::string path = layer + ".moe";
   const std::string bias = path + ".router_bias";
-  MORACLE_ASSIGN(const bool biased, config.reader().boolean_or("use_moe_router_bias", ledger.find(bias) != nullptr));
+  MORACLE_ASSIGN(const bool biased, config.reader().boolean_or("use_moe_router_bias", claims.find(bias) != nullptr));
   if (biased) moe.correction_bias = {bias};
   moe.activation = activation_of(lists.limits, index);
   moe.experts.layouts = expert_layouts({path + ".experts", path});
   // On disk the shared expert lies beside the experts; engines, and with them lists of exclusions, put it among them.
   if (moe.shared) {
-    moe.shared->mlp = shared_spec({layer + ".share_expert", path + ".share_expert"}, ledger, s.common.hidden,
+    moe.shared->mlp = shared_spec({layer + ".share_expert", path + ".share_expert"}, claims, s.common.hidden,
                                   s.shared_intermediate, activation_of(lists.shared_limits, index));
   }
   return Ok{};
 }
 
-Result<> finish(const ModelConfig& config, const TensorLedger& ledger, const ModelSettings& s, ModelSpec& spec) {
+Result<> finish(const ModelConfig& config, const TensorClaims& claims, const ModelSettings& s, ModelSpec& spec) {
   MORACLE_TRY(config.only("query_pre_attn_scalar", s.common.head_dim));
   MORACLE_ASSIGN(const Lists lists, read_lists(config, s.common.layers));
   warn_of_rope_scaling(config);
   for (std::size_t l = 0; l < spec.layers.size(); ++l) {
     LayerSpec& layer = spec.layers[l];
     const std::string path = layer.input_norm.path.substr(0, layer.input_norm.path.rfind('.'));
-    MORACLE_ASSIGN(layer.mixer, attention_of(config, ledger, s, lists, spec, path + ".self_attn", l));
+    MORACLE_ASSIGN(layer.mixer, attention_of(config, claims, s, lists, spec, path + ".self_attn", l));
     if (auto* const moe = std::get_if<MoeSpec>(&layer.feed_forward)) {
-      MORACLE_TRY(finish_mixture(config, ledger, s, lists, path, l, *moe));
+      MORACLE_TRY(finish_mixture(config, claims, s, lists, path, l, *moe));
     } else {
       std::get<DenseSpec>(layer.feed_forward).activation = activation_of(lists.shared_limits, l);
     }

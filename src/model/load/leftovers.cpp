@@ -57,15 +57,15 @@ struct Place {
   bool weights = false;  // the module has some
 };
 
-Place place_of(const TensorLedger& ledger, std::string_view name) {
+Place place_of(const TensorClaims& claims, std::string_view name) {
   const std::size_t dot = name.rfind('.');
   if (dot == std::string_view::npos) return {.module = "", .leaf = name};
   Place place{.module = name.substr(0, dot), .leaf = name.substr(dot + 1)};
-  place.weights = has_weights(ledger, place.module);
+  place.weights = has_weights(claims, place.module);
   int joints = 0;
   for (std::size_t at = name.find('_', dot); !place.weights && at != std::string_view::npos && joints < kMostJoints;
        at = name.find('_', at + 1), ++joints) {
-    if (!has_weights(ledger, name.substr(0, at))) continue;
+    if (!has_weights(claims, name.substr(0, at))) continue;
     place = {.module = name.substr(0, at), .leaf = name.substr(at + 1), .weights = true};
   }
   return place;
@@ -83,8 +83,8 @@ struct Verdict {
 
 class Sorter {
  public:
-  Sorter(const ModelSpec& spec, const TensorLedger& ledger, const std::vector<ModuleReport>& modules)
-      : spec_(spec), ledger_(ledger), names_(ledger.unclaimed()) {
+  Sorter(const ModelSpec& spec, const TensorClaims& claims, const std::vector<ModuleReport>& modules)
+      : spec_(spec), claims_(claims), names_(claims.unclaimed()) {
     constexpr std::string_view kEmbedding = "embed_tokens";
     root_ = spec.embedding.path.substr(0, spec.embedding.path.size() - kEmbedding.size());
     for (const ModuleReport& module : modules) {
@@ -120,7 +120,7 @@ class Sorter {
       list += (i == 0 ? "" : ", ") + std::string(unused[i]);
     }
     if (unused.size() > kListed) list += ", ...";
-    const TensorView* const first = ledger_.find(unused.front());
+    const TensorView* const first = claims_.find(unused.front());
     return Error{
         .code = "tensor.unused",
         .file = first->file,
@@ -133,7 +133,7 @@ class Sorter {
  private:
   [[nodiscard]] Error too_many(const std::string& name, std::chrono::microseconds time) const {
     return {.code = "tensor.unused",
-            .file = ledger_.find(name)->file,
+            .file = claims_.find(name)->file,
             .where = name,
             .wanted = fmt::format("tensors that are told apart within {} ms", time.count() / 1000),
             .found = fmt::format("{} that no module asks for", names_.size()),
@@ -181,7 +181,7 @@ class Sorter {
 
   // Of a module that the text model has, or of one inside a layer that it does not.
   [[nodiscard]] Verdict inside(std::string_view name) const {
-    const Place place = place_of(ledger_, name);
+    const Place place = place_of(claims_, name);
     const std::string_view leaf = place.leaf;
     if (contains(name, ".lora_")) return {false, kAdapter};
     if (contains(leaf, "pre_quant_scal") || contains(leaf, "prequant_scal")) {
@@ -191,7 +191,7 @@ class Sorter {
                        contains(name, "rotary") || leaf.ends_with("amax") || leaf.ends_with("inv_freq") ||
                        leaf.ends_with("_cached") || contains(leaf, "mask") || leaf == "_extra_state" ||
                        leaf == "tokens_per_expert";
-    const TensorView& tensor = *ledger_.find(name);
+    const TensorView& tensor = *claims_.find(name);
     if (state || (leaf == "bias" && tensor.shape.size() > 1)) return {true, std::string(leaf)};
     if (!contains(leaf, "scal") && !contains(leaf, "zero_point")) return {false, kOtherModel};
     if (leaf.starts_with("input") || contains(leaf, "_input_") || leaf.starts_with("act")) {
@@ -246,7 +246,7 @@ class Sorter {
   static constexpr const char* kDrafts = "draft heads";
 
   const ModelSpec& spec_;
-  const TensorLedger& ledger_;
+  const TensorClaims& claims_;
   std::vector<std::string> names_;
   std::string root_;
   std::set<std::string, std::less<>> quantized_;  // modules, by usual name
@@ -257,9 +257,9 @@ class Sorter {
 
 }  // namespace
 
-Result<std::string> sort_leftovers(const ModelSpec& spec, const TensorLedger& ledger,
+Result<std::string> sort_leftovers(const ModelSpec& spec, const TensorClaims& claims,
                                    const std::vector<ModuleReport>& modules) {
-  return Sorter(spec, ledger, modules).run();
+  return Sorter(spec, claims, modules).run();
 }
 
 }  // namespace moracle

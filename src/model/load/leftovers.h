@@ -17,7 +17,7 @@ namespace moracle {
 //     the inputs of modules that are unquantized;
 //   - layers beyond the model's, where the family has draft heads there or one shows their parts.
 // Errors: "tensor.unused", naming the rest and the likely cause.
-Result<std::string> sort_leftovers(const ModelSpec& spec, const TensorLedger& ledger,
+Result<std::string> sort_leftovers(const ModelSpec& spec, const TensorClaims& claims,
                                    const std::vector<ModuleReport>& modules);
 
 }  // namespace moracle

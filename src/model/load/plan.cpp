@@ -80,7 +80,7 @@ Result<Decision> decide_module(const std::string& name, const Problem& problem, 
 class Planner {
  public:
   Planner(std::shared_ptr<const Checkpoint> checkpoint, const Machines& machines, const Policy& policy)
-      : machines_(machines), policy_(policy), ledger_(checkpoint), plan_(std::make_unique<Plan>()) {
+      : machines_(machines), policy_(policy), claims_(checkpoint), plan_(std::make_unique<Plan>()) {
     plan_->checkpoint_ = std::move(checkpoint);
     plan_->machines_ = machines;
     plan_->policy_ = policy;
@@ -112,7 +112,7 @@ class Planner {
 
   Result<std::unique_ptr<Plan>> run() {
     if (Result<> done = make(); !done.ok()) {
-      name_unread_file(*ledger_.checkpoint(), done.error());
+      name_unread_file(*claims_.checkpoint(), done.error());
       name_doubts(done.error());
       return std::move(done).error();
     }
@@ -121,17 +121,17 @@ class Planner {
 
  private:
   Result<> make() {
-    MORACLE_ASSIGN(const ModelConfig config, ModelConfig::of(*ledger_.checkpoint()));
+    MORACLE_ASSIGN(const ModelConfig config, ModelConfig::of(*claims_.checkpoint()));
     config_.emplace(config);
     MORACLE_ASSIGN(const Architecture* const row, find_architecture(config));
-    MORACLE_ASSIGN(format_, make_format(*ledger_.checkpoint()));
-    MORACLE_ASSIGN(plan_->spec_, describe(*row, config, ledger_));
+    MORACLE_ASSIGN(format_, make_format(*claims_.checkpoint()));
+    MORACLE_ASSIGN(plan_->spec_, describe(*row, config, claims_));
     MORACLE_TRY(validate(plan_->spec_, config));
     plan_->spec_.info.format = format_->name();
     MORACLE_TRY(walk());
     for (const std::string& warning : config.warnings()) plan_->warnings_.push_back(warning);
     note_unasked_biases();
-    MORACLE_ASSIGN(std::string left, sort_leftovers(plan_->spec_, ledger_, plan_->reports_));
+    MORACLE_ASSIGN(std::string left, sort_leftovers(plan_->spec_, claims_, plan_->reports_));
     if (!left.empty()) plan_->warnings_.push_back(std::move(left));
     for (const std::string& note : format_->notes()) plan_->warnings_.push_back(note);
     for (std::string& warning : format_->warnings()) plan_->warnings_.push_back(std::move(warning));
@@ -158,10 +158,10 @@ class Planner {
   // Files with tensors of other names than a layer's are none of the model's.
   void note_unread_files() {
     std::string list;
-    for (const std::string& file : ledger_.checkpoint()->unread_files()) {
-      const Result<SafetensorsFile> opened = SafetensorsFile::open(ledger_.checkpoint()->folder() / file);
+    for (const std::string& file : claims_.checkpoint()->unread_files()) {
+      const Result<SafetensorsFile> opened = SafetensorsFile::open(claims_.checkpoint()->folder() / file);
       const bool layers = opened.ok() && std::any_of(opened->tensors().begin(), opened->tensors().end(), [&](auto& t) {
-                            return t.first.find("layers.") != std::string::npos && ledger_.find(t.first) == nullptr;
+                            return t.first.find("layers.") != std::string::npos && claims_.find(t.first) == nullptr;
                           });
       if (layers) list += (list.empty() ? "" : ", ") + file;
     }
@@ -188,7 +188,7 @@ class Planner {
   }
 
   Result<> open_experts_of(const MoeSpec& spec) {
-    MORACLE_ASSIGN(StoredExperts experts, open_experts(*format_, spec.experts, ledger_));
+    MORACLE_ASSIGN(StoredExperts experts, open_experts(*format_, spec.experts, claims_));
     if (spec.bias && !experts.bias) return missing_bias(spec.experts.name);
     bool own_up_order = false;
     if (experts.act_order) {
@@ -230,17 +230,17 @@ class Planner {
   // Left unquantized, listed as ignored or not, as routers are; one that is stored quantized runs so.
   Result<> shared_gate(const LinearSpec& spec) {
     const ModuleRef ref = ref_of(spec);
-    if (!stored_plain(ref, ledger_)) return linear(spec);
+    if (!stored_plain(ref, claims_)) return linear(spec);
     OpenedModule opened;
-    MORACLE_ASSIGN(opened.linear, open_plain(ref, ledger_));
+    MORACLE_ASSIGN(opened.linear, open_plain(ref, claims_));
     return add_linear(spec.path, exclusion(ref), module_bytes(spec.path + "."), std::move(opened));
   }
 
   Result<> linear(const LinearSpec& spec) {
     const ModuleRef ref = ref_of(spec);
-    MORACLE_ASSIGN(const ModuleScheme scheme, format_->scheme_of(ref, ledger_));
+    MORACLE_ASSIGN(const ModuleScheme scheme, format_->scheme_of(ref, claims_));
     OpenedModule opened;
-    MORACLE_ASSIGN(opened.linear, format_->open(ref, ledger_));
+    MORACLE_ASSIGN(opened.linear, format_->open(ref, claims_));
     if (spec.bias && !opened.linear.bias) return missing_bias(spec.path + ".bias");
     if (!spec.bias && opened.linear.bias) unasked_biases_.push_back(spec.path + ".bias");
     return add_linear(spec.path, scheme.excluded_by, module_bytes(spec.path + "."), std::move(opened));
@@ -249,13 +249,13 @@ class Planner {
   // A linear whose weights become part of others: no kernel packs it, so the oracle is not asked.
   Result<> absorbed(const LinearSpec& spec) {
     const ModuleRef ref = ref_of(spec);
-    MORACLE_ASSIGN(const ModuleScheme scheme, format_->scheme_of(ref, ledger_));
+    MORACLE_ASSIGN(const ModuleScheme scheme, format_->scheme_of(ref, claims_));
     OpenedModule opened;
-    MORACLE_ASSIGN(opened.linear, format_->open(ref, ledger_));
+    MORACLE_ASSIGN(opened.linear, format_->open(ref, claims_));
     const std::optional<QuantKey>& activation = opened.linear.activation;
     if (opened.linear.bias || (activation && !can_quantize_activation(*activation))) {
       return Error{.code = "quant.unsupported",
-                   .file = ledger_.checkpoint()->folder().string(),
+                   .file = claims_.checkpoint()->folder().string(),
                    .where = spec.path,
                    .wanted = "no bias, and activations quantized to int8, FP8, MXFP4 or NVFP4 if at all",
                    .found = opened.linear.bias ? "a bias" : to_string(*activation)};
@@ -287,10 +287,10 @@ class Planner {
     ModuleRef ref = ref_of(spec);
     ref.module_class = "Embedding";
     OpenedModule opened;
-    if (stored_plain(ref, ledger_)) {
-      MORACLE_ASSIGN(opened.linear, open_plain(ref, ledger_));
+    if (stored_plain(ref, claims_)) {
+      MORACLE_ASSIGN(opened.linear, open_plain(ref, claims_));
     } else {
-      MORACLE_ASSIGN(opened.linear, format_->open(ref, ledger_));
+      MORACLE_ASSIGN(opened.linear, format_->open(ref, claims_));
     }
     count_parameters(opened.linear);
     ModuleReport report{.name = spec.path, .kind = "embedding", .scheme = opened.linear.scheme()};
@@ -306,7 +306,7 @@ class Planner {
     std::string path = first_stored(weights);
     path.resize(path.size() - std::string_view(".weight").size());
     for (const std::string& candidate : spec.router) {
-      if (ledger_.find(path + ".weight") == nullptr && ledger_.has_module(candidate)) path = candidate;
+      if (claims_.find(path + ".weight") == nullptr && claims_.has_module(candidate)) path = candidate;
     }
     ModuleRef ref;
     ref.path = path;
@@ -314,10 +314,10 @@ class Planner {
     ref.in = spec.experts.hidden;
     OpenedModule opened;
     std::string excluded_by = exclusion(ref);
-    if (stored_plain(ref, ledger_)) {
-      MORACLE_ASSIGN(opened.linear, open_plain(ref, ledger_));
+    if (stored_plain(ref, claims_)) {
+      MORACLE_ASSIGN(opened.linear, open_plain(ref, claims_));
     } else {
-      MORACLE_ASSIGN(opened.linear, format_->open(ref, ledger_));
+      MORACLE_ASSIGN(opened.linear, format_->open(ref, claims_));
     }
     if (spec.bias && !opened.linear.bias) return missing_bias(path + ".bias");
     count_parameters(opened.linear);
@@ -339,7 +339,7 @@ class Planner {
   Result<> tensor(const std::string& module, const std::string& name, std::string_view kind,
                   const std::vector<std::int64_t>& shape) {
     OpenedModule opened;
-    MORACLE_ASSIGN(opened.tensor, ledger_.claim(name));
+    MORACLE_ASSIGN(opened.tensor, claims_.claim(name));
     if (!is_float(opened.tensor->dtype)) {
       return tensor_error("tensor.dtype", *opened.tensor, "BF16, F16 or F32",
                           std::string(to_string(opened.tensor->dtype)));
@@ -384,7 +384,7 @@ class Planner {
     if (!plan_->indices_.emplace(report.name, plan_->reports_.size()).second) {
       return Error{.code = "tensor.duplicate", .where = report.name, .wanted = "each module once", .found = "it twice"};
     }
-    opened.tensors = ledger_.take_claims();
+    opened.tensors = claims_.take_new();
     plan_->reports_.push_back(std::move(report));
     plan_->opened_.push_back(std::move(opened));
     return Ok{};
@@ -392,7 +392,7 @@ class Planner {
 
   [[nodiscard]] Error missing_bias(std::string where) const {
     return Error{.code = "tensor.missing",
-                 .file = ledger_.checkpoint()->folder().string(),
+                 .file = claims_.checkpoint()->folder().string(),
                  .where = std::move(where),
                  .wanted = "a bias, which the model has",
                  .found = "no such tensor"};
@@ -405,12 +405,12 @@ class Planner {
   // The first of several names that is stored, or the first.
   [[nodiscard]] const std::string& first_stored(const std::vector<std::string>& names) const {
     const auto found = std::find_if(names.begin(), names.end(),
-                                    [&](const std::string& name) { return ledger_.find(name) != nullptr; });
+                                    [&](const std::string& name) { return claims_.find(name) != nullptr; });
     return found == names.end() ? names.front() : *found;
   }
 
   [[nodiscard]] std::string exclusion(const ModuleRef& ref) const {
-    const auto scheme = format_->scheme_of(ref, ledger_);
+    const auto scheme = format_->scheme_of(ref, claims_);
     return scheme.ok() ? scheme->excluded_by : "";
   }
 
@@ -422,7 +422,7 @@ class Planner {
   // Stored bytes of all tensors whose name begins so.
   [[nodiscard]] std::uint64_t module_bytes(const std::string& prefix) const {
     std::uint64_t bytes = 0;
-    const auto& tensors = ledger_.checkpoint()->tensors();
+    const auto& tensors = claims_.checkpoint()->tensors();
     for (auto it = tensors.lower_bound(prefix); it != tensors.end() && it->first.starts_with(prefix); ++it) {
       bytes += it->second.bytes.size();
     }
@@ -449,7 +449,7 @@ class Planner {
 
   const Machines& machines_;
   const Policy& policy_;
-  TensorLedger ledger_;
+  TensorClaims claims_;
   std::optional<ModelConfig> config_;  // once it has been read
   std::unique_ptr<Format> format_;
   std::unique_ptr<Plan> plan_;

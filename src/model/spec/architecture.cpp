@@ -72,7 +72,7 @@ LatentAttentionSpec latent_attention(const ModelSettings& s, const std::string& 
 }
 
 MoeSpec moe_spec(const Architecture& row, const ModelSettings& s, const std::string& layer,
-                 const TensorLedger& ledger) {
+                 const TensorClaims& claims) {
   const std::vector<std::string> mixtures = mixture_paths(row.moe, layer);
   const std::vector<std::string> experts = below(mixtures, std::array<std::string_view, 1>{".experts"});
   MoeSpec moe;
@@ -89,7 +89,7 @@ MoeSpec moe_spec(const Architecture& row, const ModelSettings& s, const std::str
   if (s.shared_intermediate == 0) return moe;
   moe.shared.emplace();
   moe.shared->mlp =
-      shared_spec(below(mixtures, row.shared.path), ledger, s.common.hidden, s.shared_intermediate, s.activation);
+      shared_spec(below(mixtures, row.shared.path), claims, s.common.hidden, s.shared_intermediate, s.activation);
   if (!row.shared.gate.empty()) {
     moe.shared->gate = {.path = mixtures.front() + std::string(row.shared.gate), .out = 1, .in = s.common.hidden};
   }
@@ -155,10 +155,10 @@ Result<const Architecture*> find_architecture(const ModelConfig& config) {
                .found = config.model_types().front()};
 }
 
-Result<ModelSpec> describe(const Architecture& row, const ModelConfig& config, const TensorLedger& ledger) {
+Result<ModelSpec> describe(const Architecture& row, const ModelConfig& config, const TensorClaims& claims) {
   MORACLE_ASSIGN(const ModelSettings s, read_settings(row, config));
-  const std::string root = find_root(ledger);
-  ModelSpec spec = common_spec(config, s.common, ledger, root);
+  const std::string root = find_root(claims);
+  ModelSpec spec = common_spec(config, s.common, claims, root);
   spec.final_norm.one_plus = row.zero_centred_norms;
   spec.info.experts = s.routing.experts;
   spec.info.experts_per_token = s.routing.top_k;
@@ -186,11 +186,11 @@ Result<ModelSpec> describe(const Architecture& row, const ModelConfig& config, c
     if (s.dense[l]) {
       layer.feed_forward = dense_spec(path + ".mlp", s.common.hidden, s.dense_intermediate, s.activation);
     } else {
-      layer.feed_forward = moe_spec(row, s, path, ledger);
+      layer.feed_forward = moe_spec(row, s, path, claims);
     }
     spec.layers.push_back(std::move(layer));
   }
-  if (row.hook != nullptr) MORACLE_TRY(row.hook(config, ledger, s, spec));
+  if (row.hook != nullptr) MORACLE_TRY(row.hook(config, claims, s, spec));
   return spec;
 }
 

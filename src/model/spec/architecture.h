@@ -167,7 +167,7 @@ struct Architecture {
   bool draft_layers = false;    // layers beyond the config's number are draft heads
   std::string_view harmless{};  // suffix of tensors that only training reads
   // Changes the spec that the row has made.
-  Result<> (*hook)(const ModelConfig& config, const TensorLedger& ledger, const ModelSettings& settings,
+  Result<> (*hook)(const ModelConfig& config, const TensorClaims& claims, const ModelSettings& settings,
                    ModelSpec& spec) = nullptr;
 };
 
@@ -177,7 +177,7 @@ Result<const Architecture*> find_architecture(const ModelConfig& config);
 
 Result<ModelSettings> read_settings(const Architecture& row, const ModelConfig& config);
 
-// Turns config.json into a spec. `ledger` tells which of several spellings of a name the checkpoint uses.
-Result<ModelSpec> describe(const Architecture& row, const ModelConfig& config, const TensorLedger& ledger);
+// Turns config.json into a spec. `claims` tells which of several spellings of a name the checkpoint uses.
+Result<ModelSpec> describe(const Architecture& row, const ModelConfig& config, const TensorClaims& claims);
 
 }  // namespace moracle

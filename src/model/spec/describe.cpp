@@ -26,7 +26,7 @@ class ConfigOnly final : public Checkpoint {
 }  // namespace
 
 Result<ModelInfo> describe_model(const std::filesystem::path& folder, const Json& config) {
-  const TensorLedger nothing(std::make_shared<const ConfigOnly>(folder, config));
+  const TensorClaims nothing(std::make_shared<const ConfigOnly>(folder, config));
   MORACLE_ASSIGN(const ModelConfig model, ModelConfig::of(*nothing.checkpoint()));
   MORACLE_ASSIGN(const Architecture* const row, find_architecture(model));
   MORACLE_ASSIGN(const ModelSpec spec, describe(*row, model, nothing));

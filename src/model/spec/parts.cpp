@@ -9,8 +9,8 @@ namespace moracle {
 
 namespace {
 
-bool is_root(const TensorLedger& ledger, std::string_view root) {
-  return ledger.has_module(std::string(root) + "embed_tokens");
+bool is_root(const TensorClaims& claims, std::string_view root) {
+  return claims.has_module(std::string(root) + "embed_tokens");
 }
 
 // Whether two tensors hold the same numbers, by pages of both all over their lengths: whole matrices are too long to
@@ -30,7 +30,7 @@ bool look_alike(const TensorView* a, const TensorView* b) {
 
 // A head that is stored is used, whatever the config says of tying it; the name of the head that is wanted where none
 // is and the config ties none. Empty: the embedding's.
-std::string find_head(const ModelConfig& config, const CommonConfig& common, const TensorLedger& ledger,
+std::string find_head(const ModelConfig& config, const CommonConfig& common, const TensorClaims& claims,
                       const std::string& root) {
   constexpr std::string_view kHead = "lm_head";
   constexpr const char* kKey = "tie_word_embeddings";
@@ -39,10 +39,10 @@ std::string find_head(const ModelConfig& config, const CommonConfig& common, con
   if (root.ends_with(kInner)) names.push_back(root.substr(0, root.size() + 1 - kInner.size()) + std::string(kHead));
   for (const std::string_view other : kRoots) names.push_back(std::string(other) + std::string(kHead));
   const auto stored =
-      std::find_if(names.begin(), names.end(), [&](const auto& name) { return has_weights(ledger, name); });
+      std::find_if(names.begin(), names.end(), [&](const auto& name) { return has_weights(claims, name); });
   if (stored != names.end()) {
-    const TensorView* const embedding = ledger.find(root + "embed_tokens.weight");
-    if (common.tied && !look_alike(embedding, ledger.find(*stored + ".weight"))) {
+    const TensorView* const embedding = claims.find(root + "embed_tokens.weight");
+    if (common.tied && !look_alike(embedding, claims.find(*stored + ".weight"))) {
       config.warn(std::string(kKey) + " = true is not followed: " + *stored +
                   ".weight is stored, is not the embedding, and is used");
     }
@@ -55,24 +55,24 @@ std::string find_head(const ModelConfig& config, const CommonConfig& common, con
 
 }  // namespace
 
-std::string find_root(const TensorLedger& ledger) {
+std::string find_root(const TensorClaims& claims) {
   for (const std::string_view root : kRoots) {
-    if (is_root(ledger, root)) return std::string(root);
+    if (is_root(claims, root)) return std::string(root);
   }
   // A wrapper that no one here has met: the only place below which there is a text model.
   std::string found;
   constexpr std::string_view kEmbedding = "embed_tokens.weight";
-  for (const auto& [name, tensor] : ledger.checkpoint()->tensors()) {
+  for (const auto& [name, tensor] : claims.checkpoint()->tensors()) {
     if (!name.ends_with(kEmbedding)) continue;
     const std::string root = name.substr(0, name.size() - kEmbedding.size());
-    if (!is_root(ledger, root) || !ledger.has_module(root + "layers.0")) continue;
+    if (!is_root(claims, root) || !claims.has_module(root + "layers.0")) continue;
     if (!found.empty()) return std::string(kRoots.front());
     found = root;
   }
   return found.empty() ? std::string(kRoots.front()) : found;
 }
 
-ModelSpec common_spec(const ModelConfig& config, const CommonConfig& common, const TensorLedger& ledger,
+ModelSpec common_spec(const ModelConfig& config, const CommonConfig& common, const TensorClaims& claims,
                       const std::string& root) {
   ModelSpec spec;
   spec.info.architecture = config.model_types().front();
@@ -82,7 +82,7 @@ ModelSpec common_spec(const ModelConfig& config, const CommonConfig& common, con
   spec.info.max_positions = common.max_positions;
   spec.dtype = common.dtype;
   spec.embedding = {.path = root + "embed_tokens", .out = common.vocabulary, .in = common.hidden};
-  spec.head = {.path = find_head(config, common, ledger, root), .out = common.vocabulary, .in = common.hidden};
+  spec.head = {.path = find_head(config, common, claims, root), .out = common.vocabulary, .in = common.hidden};
   spec.final_norm = norm_spec(root + "norm", common.hidden, common.norm_eps);
   return spec;
 }
@@ -128,10 +128,10 @@ DenseSpec dense_spec(const std::string& path, std::int64_t hidden, std::int64_t 
   return spec;
 }
 
-DenseSpec shared_spec(const std::vector<std::string>& paths, const TensorLedger& ledger, std::int64_t hidden,
+DenseSpec shared_spec(const std::vector<std::string>& paths, const TensorClaims& claims, std::int64_t hidden,
                       std::int64_t intermediate, ActivationSpec activation) {
   const auto stored =
-      std::find_if(paths.begin(), paths.end(), [&](const auto& path) { return ledger.has_module(path); });
+      std::find_if(paths.begin(), paths.end(), [&](const auto& path) { return claims.has_module(path); });
   const std::string& path = stored != paths.end() ? *stored : paths.front();
   DenseSpec spec = dense_spec(path, hidden, intermediate, activation);
   for (const std::string& other : paths) {

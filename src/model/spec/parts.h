@@ -13,10 +13,10 @@ namespace moracle {
 
 // What precedes "embed_tokens", "layers" and "norm" in this checkpoint: one of kRoots (spelling.h), else whatever
 // precedes the only ones that are stored.
-[[nodiscard]] std::string find_root(const TensorLedger& ledger);
+[[nodiscard]] std::string find_root(const TensorClaims& claims);
 
 // Embedding, head and final norm, and the sizes of `info`. A head that is stored goes before the config's word for it.
-[[nodiscard]] ModelSpec common_spec(const ModelConfig& config, const CommonConfig& common, const TensorLedger& ledger,
+[[nodiscard]] ModelSpec common_spec(const ModelConfig& config, const CommonConfig& common, const TensorClaims& claims,
                                     const std::string& root);
 
 // A norm over `size` elements.
@@ -33,7 +33,7 @@ namespace moracle {
                                    ActivationSpec activation);
 
 // The same of an expert that sees every token, stored under one of `paths`; the names under the others are its as well.
-[[nodiscard]] DenseSpec shared_spec(const std::vector<std::string>& paths, const TensorLedger& ledger,
+[[nodiscard]] DenseSpec shared_spec(const std::vector<std::string>& paths, const TensorClaims& claims,
                                     std::int64_t hidden, std::int64_t intermediate, ActivationSpec activation);
 
 // Index of the rope in the spec, added if it is not there yet.

@@ -183,10 +183,10 @@ struct Case {
 
 Result<> open_and_read(const Fake& checkpoint) {
   MORACLE_ASSIGN(const auto format, make_format(*checkpoint));
-  TensorLedger ledger(checkpoint);
+  TensorClaims claims(checkpoint);
   const ModuleRef module{.path = kModule, .fused = {"model.layers.0.self_attn.qkv_proj"}, .out = kOut, .in = kIn};
-  MORACLE_TRY(format->scheme_of(module, ledger));
-  MORACLE_ASSIGN(const CanonicalLinear linear, test::open_whole(*format, module, ledger));
+  MORACLE_TRY(format->scheme_of(module, claims));
+  MORACLE_ASSIGN(const CanonicalLinear linear, test::open_whole(*format, module, claims));
   MatrixPanel panel;
   return linear.weight->read(0, kOut, panel);
 }

@@ -28,8 +28,8 @@ std::vector<float> filled(std::size_t count, float value) {
 
 Result<CanonicalLinear> open(const Fake& c, const ModuleRef& module) {
   MORACLE_ASSIGN(const auto format, make_format(*c));
-  TensorLedger ledger(c);
-  return test::open_whole(*format, module, ledger);
+  TensorClaims claims(c);
+  return test::open_whole(*format, module, claims);
 }
 // All values of a module, or the message of what is wrong.
 std::vector<float> values(const Fake& c, const ModuleRef& module) {
@@ -45,8 +45,8 @@ std::vector<float> values(const Fake& c, const ModuleRef& module) {
 std::string excluded_by(const Fake& c, const ModuleRef& module) {
   const auto format = make_format(*c);
   if (!format.ok()) return format.error().message();
-  const TensorLedger ledger(c);
-  const auto scheme = (*format)->scheme_of(module, ledger);
+  const TensorClaims claims(c);
+  const auto scheme = (*format)->scheme_of(module, claims);
   return scheme.ok() ? scheme->excluded_by : scheme.error().message();
 }
 
@@ -177,8 +177,8 @@ TEST(QuarkRules, LayersBeforeClassesBeforeTheRest) {
   const auto scheme = [&](const ModuleRef& module, Dtype dtype, std::int64_t width) {
     c->add_zeros(module.path + ".weight", dtype, {2, width});
     const auto format = make_format(*c);
-    const TensorLedger ledger(c);
-    const auto found = (*format)->scheme_of(module, ledger);
+    const TensorClaims claims(c);
+    const auto found = (*format)->scheme_of(module, claims);
     return found.ok() ? to_string(found->scheme) : found.error().message();
   };
   EXPECT_EQ(scheme({.path = kModule, .fused = {}, .out = 2, .in = 32}, Dtype::f8_e4m3, 32), "W: fp8 tensor");

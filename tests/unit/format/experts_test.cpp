@@ -43,9 +43,9 @@ Fake per_expert_checkpoint() {
 }
 
 Result<CanonicalExperts> open(const Fake& c, const ExpertsRef& ref) {
-  TensorLedger ledger(c);
+  TensorClaims claims(c);
   const auto format = make_format(*c);
-  return test::open_whole(**format, ref, ledger);
+  return test::open_whole(**format, ref, claims);
 }
 
 void expect_error(const Result<CanonicalExperts>& result, const std::string& code, const std::string& text) {
@@ -139,14 +139,14 @@ TEST(Experts, StackedInAllFourWays) {
                 s.transposed ? std::vector{kExperts, kInner, kHidden} : std::vector{kExperts, kHidden, kInner});
     add_counted(*c, gate_up + "_bias", {kExperts, 2 * kInner});
     add_counted(*c, down + "_bias", {kExperts, kHidden});
-    TensorLedger ledger(c);
+    TensorClaims claims(c);
     const auto format = make_format(*c);
     const auto experts = test::open_whole(
         **format,
         ref_of({.gate_up = gate_up, .stacked_down = down, .interleaved = s.interleaved, .transposed = s.transposed}),
-        ledger);
+        claims);
     ASSERT_TRUE(experts.ok()) << experts.error().message();
-    EXPECT_TRUE(ledger.unclaimed().empty());
+    EXPECT_TRUE(claims.unclaimed().empty());
     EXPECT_TRUE(experts->bias);
     for (std::int64_t e = 0; e < kExperts; ++e) {
       const auto& expert = experts->experts[static_cast<std::size_t>(e)];
@@ -218,10 +218,10 @@ TEST(Experts, PackedPairIsDivided) {
   }
   const auto experts = open(c, ref_of({.gate_up = "gate_up.{e}", .stacked_down = "down.{e}", .interleaved = true}));
   ASSERT_TRUE(experts.ok()) << experts.error().message();
-  TensorLedger ledger(c);
+  TensorClaims claims(c);
   const auto format = make_format(*c);
   const auto both =
-      test::open_whole(**format, ModuleRef{.path = "gate_up.1", .fused = {}, .out = 2 * kInner, .in = kHidden}, ledger);
+      test::open_whole(**format, ModuleRef{.path = "gate_up.1", .fused = {}, .out = 2 * kInner, .in = kHidden}, claims);
   ASSERT_TRUE(both.ok());
   const auto whole = dequantize(*both->weight);
   ASSERT_TRUE(whole.ok());

@@ -93,10 +93,10 @@ std::shared_ptr<MemoryCheckpoint> plain() {
 // Opens the module and reads all of it: whatever is wrong comes out of one of the three.
 Result<> open_and_read(const std::shared_ptr<MemoryCheckpoint>& checkpoint) {
   MORACLE_ASSIGN(const auto format, make_format(*checkpoint));
-  TensorLedger ledger(checkpoint);
+  TensorClaims claims(checkpoint);
   const ModuleRef module{.path = kModule, .fused = {"model.layers.0.self_attn.qkv_proj"}, .out = kOut, .in = kIn};
-  MORACLE_TRY(format->scheme_of(module, ledger));
-  MORACLE_ASSIGN(const CanonicalLinear linear, test::open_whole(*format, module, ledger));
+  MORACLE_TRY(format->scheme_of(module, claims));
+  MORACLE_ASSIGN(const CanonicalLinear linear, test::open_whole(*format, module, claims));
   MatrixPanel panel;
   return linear.weight->read(0, kOut, panel);
 }
@@ -382,9 +382,9 @@ TEST(FormatErrors, SomeZeroScalesAreOnlyToldOf) {
   c->poke<std::uint32_t>(kModule + ".qweight", 3, 0x55555555U);
   const auto format = make_format(*c);
   ASSERT_TRUE(format.ok());
-  TensorLedger ledger(c);
+  TensorClaims claims(c);
   const auto linear =
-      test::open_whole(**format, ModuleRef{.path = kModule, .fused = {}, .out = kOut, .in = kIn}, ledger);
+      test::open_whole(**format, ModuleRef{.path = kModule, .fused = {}, .out = kOut, .in = kIn}, claims);
   ASSERT_TRUE(linear.ok());
   MatrixPanel panel;
   EXPECT_TRUE(linear->weight->read(0, kOut, panel).ok());
@@ -395,9 +395,9 @@ TEST(FormatErrors, SomeZeroScalesAreOnlyToldOf) {
 TEST(FormatErrors, PanelsOutsideOfTheMatrix) {
   auto c = gptq();
   const auto format = make_format(*c);
-  TensorLedger ledger(c);
+  TensorClaims claims(c);
   const auto linear =
-      test::open_whole(**format, ModuleRef{.path = kModule, .fused = {}, .out = kOut, .in = kIn}, ledger);
+      test::open_whole(**format, ModuleRef{.path = kModule, .fused = {}, .out = kOut, .in = kIn}, claims);
   ASSERT_TRUE(linear.ok());
   MatrixPanel panel;
   for (const auto& [begin, end] : {std::pair{-1, 2}, {0, 33}, {5, 4}}) {

@@ -55,8 +55,8 @@ Fake fake(const Json& section) {
 std::string verdict(const Fake& c, const ModuleRef& module) {
   const auto format = make_format(*c);
   if (!format.ok()) return format.error().message();
-  const TensorLedger ledger(c);
-  const auto scheme = (*format)->scheme_of(module, ledger);
+  const TensorClaims claims(c);
+  const auto scheme = (*format)->scheme_of(module, claims);
   if (!scheme.ok()) return scheme.error().code;
   return to_string(scheme->scheme) + (scheme->excluded_by.empty() ? "" : " <- " + scheme->excluded_by);
 }
@@ -172,9 +172,9 @@ TEST(FormatRules, AwqStoredTensorsDecide) {
   EXPECT_EQ(verdict(c, module_of("m.v_proj")), "W: bf16 <- stored unquantized");
   EXPECT_EQ(verdict(c, module_of("m.gate_proj")), "W: int4 g32 asym");
   const auto format = make_format(*c);
-  TensorLedger ledger(c);
+  TensorClaims claims(c);
   for (const char* path : {"m.gate", "m.v_proj", "m.gate_proj", "m.k_proj"})
-    EXPECT_TRUE(test::open_whole(**format, module_of(path), ledger).ok()) << path;
+    EXPECT_TRUE(test::open_whole(**format, module_of(path), claims).ok()) << path;
   const auto warnings = (*format)->warnings();
   ASSERT_EQ(warnings.size(), 2U);
   EXPECT_NE(warnings[0].find("\"k_proj\" excludes modules that are stored quantized"), std::string::npos);
@@ -202,8 +202,8 @@ TEST(FormatRules, CtIgnoresShardByShard) {
   EXPECT_EQ(verdict(c, module_of("l.mlp.gate_proj", {"l.mlp.gate_up_proj"})), "W: bf16 <- .*\\.gate_up_proj$");
   EXPECT_EQ(verdict(c, module_of("l.mlp.experts.0.up_proj", {"l.mlp.experts"})), "W: bf16 <- l.mlp.experts");
   const auto format = make_format(*c);
-  TensorLedger ledger(c);
-  EXPECT_TRUE(test::open_whole(**format, module_of("l.mlp.gate_proj", {"l.mlp.gate_up_proj"}), ledger).ok());
+  TensorClaims claims(c);
+  EXPECT_TRUE(test::open_whole(**format, module_of("l.mlp.gate_proj", {"l.mlp.gate_up_proj"}), claims).ok());
   EXPECT_EQ((*format)->warnings(), std::vector<std::string>{"ignore: \".*absent\" matches no module"});
 }
 
@@ -246,8 +246,8 @@ TEST(FormatRules, ChannelScalesOfAllShapes) {
     c->add("a.scales", Dtype::f16, shape, ones(kOut));
     c->poke<std::uint16_t>("a.scales", 5, 0x4000);
     const auto format = make_format(*c);
-    TensorLedger ledger(c);
-    const auto linear = test::open_whole(**format, module_of("a"), ledger);
+    TensorClaims claims(c);
+    const auto linear = test::open_whole(**format, module_of("a"), claims);
     ASSERT_TRUE(linear.ok()) << linear.error().message();
     MatrixPanel panel;
     ASSERT_TRUE(linear->weight->read(4, 7, panel).ok());
@@ -262,10 +262,10 @@ TEST(FormatRules, ALastGroupMayBeSmallerWhereTheShapeProvesIt) {
   auto c = fake(gptq_section());
   add_gptq(*c, "a", 32, 4, kOut, 88);  // 32 + 32 + 24: no equal groups give three
   const auto format = make_format(*c);
-  TensorLedger ledger(c);
+  TensorClaims claims(c);
   ModuleRef module = module_of("a");
   module.in = 88;
-  const auto linear = test::open_whole(**format, module, ledger);
+  const auto linear = test::open_whole(**format, module, claims);
   ASSERT_TRUE(linear.ok()) << linear.error().message();
   EXPECT_EQ(linear->weight->spec().groups, 3);
   EXPECT_EQ(linear->weight->spec().group_cols, 32);
@@ -285,9 +285,9 @@ TEST(FormatRules, TheStoredOrderDecides) {
   std::swap(g_idx[0], g_idx[63]);
   c->add("swapped.g_idx", Dtype::i32, {kIn}, g_idx);
   const auto format = make_format(*c);
-  TensorLedger ledger(c);
-  EXPECT_TRUE(test::open_whole(**format, module_of("sorted"), ledger)->weight->spec().g_idx.empty());
-  EXPECT_EQ(test::open_whole(**format, module_of("swapped"), ledger)->weight->spec().g_idx, g_idx);
+  TensorClaims claims(c);
+  EXPECT_TRUE(test::open_whole(**format, module_of("sorted"), claims)->weight->spec().g_idx.empty());
+  EXPECT_EQ(test::open_whole(**format, module_of("swapped"), claims)->weight->spec().g_idx, g_idx);
 }
 
 // The config tells a plan whether columns are out of order; only where it does not, the stored index is asked.
@@ -313,8 +313,8 @@ TEST(FormatRules, TheConfigTellsOfTheOrder) {
     if (told.swapped) std::swap(g_idx[0], g_idx[63]);
     c->add("a.g_idx", Dtype::i32, {kIn}, g_idx);
     const auto format = make_format(*c);
-    TensorLedger ledger(c);
-    const auto stored = (*format)->open(module_of("a"), ledger);
+    TensorClaims claims(c);
+    const auto stored = (*format)->open(module_of("a"), claims);
     ASSERT_TRUE(stored.ok()) << stored.error().message();
     EXPECT_EQ(stored->act_order, told.act_order);
     EXPECT_TRUE(stored->spec.g_idx.empty());
@@ -331,32 +331,32 @@ TEST(FormatRules, CtGroupOrder) {
   std::swap(g_idx[0], g_idx[63]);
   c->add("a.weight_g_idx", Dtype::i32, {kIn}, g_idx);
   const auto format = make_format(*c);
-  TensorLedger ledger(c);
-  EXPECT_EQ(test::open_whole(**format, module_of("a"), ledger)->weight->spec().g_idx, g_idx);
-  EXPECT_TRUE(ledger.unclaimed().empty());
+  TensorClaims claims(c);
+  EXPECT_EQ(test::open_whole(**format, module_of("a"), claims)->weight->spec().g_idx, g_idx);
+  EXPECT_TRUE(claims.unclaimed().empty());
   // An unset index of another order says nothing.
   auto unset = fake(ct_section());
   add_ct(*unset, "a");
   unset->add("a.weight_g_idx", Dtype::i32, {kIn}, std::vector<std::int32_t>(kIn, -1));
-  TensorLedger other(unset);
+  TensorClaims other(unset);
   EXPECT_TRUE(test::open_whole(**make_format(*unset), module_of("a"), other)->weight->spec().g_idx.empty());
 }
 
-TEST(TensorLedger, EveryTensorOnce) {
+TEST(TensorClaims, EveryTensorOnce) {
   auto c = std::make_shared<MemoryCheckpoint>();
   for (const char* name : {"a.x", "a.y", "ab"}) c->add_zeros(name, Dtype::f32, {1});
-  TensorLedger ledger(c);
-  EXPECT_TRUE(ledger.has_module("a"));
-  EXPECT_FALSE(ledger.has_module("ab"));
-  EXPECT_FALSE(ledger.has_module("a.x"));
-  EXPECT_TRUE(ledger.claim("a.x").ok());
-  EXPECT_EQ(ledger.claim("a.x").error().code, "tensor.twice");
-  EXPECT_EQ(ledger.claim_shared("a.x").error().code, "tensor.twice");
-  EXPECT_TRUE(ledger.claim_shared("ab").ok());
-  EXPECT_TRUE(ledger.claim_shared("ab").ok());
-  EXPECT_EQ(ledger.claim("ab").error().code, "tensor.twice");
-  EXPECT_EQ(ledger.claim("b").error().code, "tensor.missing");
-  EXPECT_EQ(ledger.unclaimed(), std::vector<std::string>{"a.y"});
+  TensorClaims claims(c);
+  EXPECT_TRUE(claims.has_module("a"));
+  EXPECT_FALSE(claims.has_module("ab"));
+  EXPECT_FALSE(claims.has_module("a.x"));
+  EXPECT_TRUE(claims.claim("a.x").ok());
+  EXPECT_EQ(claims.claim("a.x").error().code, "tensor.twice");
+  EXPECT_EQ(claims.claim_shared("a.x").error().code, "tensor.twice");
+  EXPECT_TRUE(claims.claim_shared("ab").ok());
+  EXPECT_TRUE(claims.claim_shared("ab").ok());
+  EXPECT_EQ(claims.claim("ab").error().code, "tensor.twice");
+  EXPECT_EQ(claims.claim("b").error().code, "tensor.missing");
+  EXPECT_EQ(claims.unclaimed(), std::vector<std::string>{"a.y"});
 }
 
 }  // namespace

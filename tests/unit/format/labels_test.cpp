@@ -30,8 +30,8 @@ void add_words(MemoryCheckpoint& c, bool along_in, std::uint32_t zeros) {
 // The value of every weight, which all have.
 Result<float> value_of(const Fake& c, const ModuleRef& module = kModule) {
   MORACLE_ASSIGN(const auto format, make_format(*c));
-  TensorLedger ledger(c);
-  MORACLE_ASSIGN(const CanonicalLinear linear, test::open_whole(*format, module, ledger));
+  TensorClaims claims(c);
+  MORACLE_ASSIGN(const CanonicalLinear linear, test::open_whole(*format, module, claims));
   MatrixPanel panel;
   MORACLE_TRY(linear.weight->read(0, module.out, panel));
   const float zero = panel.zeros.empty() ? 8.0F : static_cast<float>(panel.zeros[0]);
@@ -137,9 +137,9 @@ TEST(Labels, FloatsOfAutoRoundByModule) {
   const Json section{{"quant_method", "auto-round"}, {"bits", 4}, {"data_type", "mx_fp"}, {"group_size", 32}};
   const ModuleRef module{.path = kModule.path, .fused = {}, .out = 8, .in = 64};
   const auto scheme_of = [&](const Fake& c) {
-    TensorLedger ledger(c);
+    TensorClaims claims(c);
     const auto format = make_format(*c);
-    return to_string((*format)->scheme_of(module, ledger)->scheme);
+    return to_string((*format)->scheme_of(module, claims)->scheme);
   };
   auto c = fake(section);
   c->add(module.path + ".weight_packed", Dtype::u8, {8, 32}, std::vector<std::uint8_t>(256));
@@ -190,13 +190,13 @@ void add_fp8(MemoryCheckpoint& c, const ModuleRef& module, const std::string& sc
 
 Result<float> fp8_value(const Fake& c, const ModuleRef& module) {
   MORACLE_ASSIGN(const auto format, make_format(*c));
-  TensorLedger ledger(c);
-  MORACLE_ASSIGN(const CanonicalLinear linear, test::open_whole(*format, module, ledger));
+  TensorClaims claims(c);
+  MORACLE_ASSIGN(const CanonicalLinear linear, test::open_whole(*format, module, claims));
   MatrixPanel panel;
   MORACLE_TRY(linear.weight->read(0, module.out, panel));
   for (const std::uint8_t code : panel.codes) EXPECT_EQ(code, 0x38);
   for (const float scale : panel.scales) EXPECT_EQ(scale, 0.25F);
-  EXPECT_TRUE(ledger.unclaimed().empty());
+  EXPECT_TRUE(claims.unclaimed().empty());
   return panel.scales[0];
 }
 
@@ -254,8 +254,8 @@ TEST(Labels, Fp8OfAutoRound) {
     const Result<float> value = fp8_value(c, kModule);
     ASSERT_TRUE(value.ok()) << value.error().message();
     const auto format = make_format(*c);
-    TensorLedger ledger(c);
-    EXPECT_EQ(to_string((*format)->scheme_of(kModule, ledger)->scheme), row.scheme);
+    TensorClaims claims(c);
+    EXPECT_EQ(to_string((*format)->scheme_of(kModule, claims)->scheme), row.scheme);
   }
 }
 
@@ -266,8 +266,8 @@ TEST(Labels, Fp8OfFbgemm) {
   const Result<float> value = fp8_value(c, kModule);
   ASSERT_TRUE(value.ok()) << value.error().message();
   const auto format = make_format(*c);
-  TensorLedger ledger(c);
-  EXPECT_EQ(to_string((*format)->scheme_of(kModule, ledger)->scheme), "W: fp8 channel, A: fp8 token dynamic");
+  TensorClaims claims(c);
+  EXPECT_EQ(to_string((*format)->scheme_of(kModule, claims)->scheme), "W: fp8 channel, A: fp8 token dynamic");
   ASSERT_EQ((*format)->warnings().size(), 1U);
   EXPECT_NE((*format)->warnings()[0].find("activation_scale_ub"), std::string::npos);
 }
@@ -332,8 +332,8 @@ TEST(Labels, ExcludedModulesKeepFp8) {
     const Result<float> value = fp8_value(c, kModule);
     EXPECT_TRUE(value.ok()) << value.error().message();
     const auto format = make_format(*c);
-    TensorLedger ledger(c);
-    const auto linear = (*format)->open(kModule, ledger);
+    TensorClaims claims(c);
+    const auto linear = (*format)->open(kModule, claims);
     ASSERT_TRUE(linear.ok());
     EXPECT_FALSE(linear->activation);
     ASSERT_EQ((*format)->warnings().size(), 1U);

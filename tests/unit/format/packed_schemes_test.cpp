@@ -26,10 +26,10 @@ ModuleRef module_of(std::string path, std::int64_t out, std::int64_t in) {
 
 Result<CanonicalLinear> open(const Fake& c, const ModuleRef& module) {
   MORACLE_ASSIGN(const auto format, make_format(*c));
-  TensorLedger ledger(c);
-  MORACLE_TRY(format->scheme_of(module, ledger));
-  MORACLE_ASSIGN(CanonicalLinear linear, test::open_whole(*format, module, ledger));
-  EXPECT_TRUE(ledger.unclaimed().empty()) << ledger.unclaimed()[0];
+  TensorClaims claims(c);
+  MORACLE_TRY(format->scheme_of(module, claims));
+  MORACLE_ASSIGN(CanonicalLinear linear, test::open_whole(*format, module, claims));
+  EXPECT_TRUE(claims.unclaimed().empty()) << claims.unclaimed()[0];
   return linear;
 }
 std::vector<float> values_of(const CanonicalLinear& linear) {
@@ -97,8 +97,8 @@ TEST(AutoRound, ExtraConfigOverridesByNameBeforePattern) {
     plain->add_zeros("lm_head.weight", Dtype::bf16, {8, 8});
     const auto format = make_format(*plain);
     ASSERT_TRUE(format.ok()) << format.error().message();
-    const TensorLedger ledger(plain);
-    const auto scheme = (*format)->scheme_of(module_of("lm_head", 8, 8), ledger);
+    const TensorClaims claims(plain);
+    const auto scheme = (*format)->scheme_of(module_of("lm_head", 8, 8), claims);
     ASSERT_TRUE(scheme.ok()) << scheme.error().message();
     EXPECT_EQ(scheme->excluded_by, name);
   }
@@ -235,15 +235,15 @@ TEST(Fp8Nvfp4, ExpertsOfTheToolAndThoseItLeftOut) {
   c->add("b.w1.scale", Dtype::f8_e8m0, {1, 1}, std::vector<std::uint8_t>{128});
   const auto format = make_format(*c);
   ASSERT_TRUE(format.ok()) << format.error().message();
-  TensorLedger ledger(c);
-  const auto tool = test::open_whole(**format, module_of("a.w1", 1, 32), ledger);
+  TensorClaims claims(c);
+  const auto tool = test::open_whole(**format, module_of("a.w1", 1, 32), claims);
   ASSERT_TRUE(tool.ok()) << tool.error().message();
   EXPECT_EQ(to_string(tool->scheme()), "W: nvfp4, A: nvfp4 dynamic");
   EXPECT_EQ(tool->input_scale, 4.0F);
   const auto values = values_of(*tool);
   EXPECT_EQ(values[1], 0.5F);
   EXPECT_EQ(values[17], 1.0F);
-  const auto own = test::open_whole(**format, module_of("b.w1", 1, 32), ledger);
+  const auto own = test::open_whole(**format, module_of("b.w1", 1, 32), claims);
   ASSERT_TRUE(own.ok()) << own.error().message();
   EXPECT_EQ(to_string(own->scheme().weight), "mxfp4");
   EXPECT_EQ(values_of(*own)[1], 2.0F);
@@ -287,11 +287,11 @@ Fake stacked(bool symmetric) {
 }
 Result<CanonicalExperts> open_stack(const Fake& c, bool interleaved = false) {
   MORACLE_ASSIGN(const auto format, make_format(*c));
-  TensorLedger ledger(c);
+  TensorClaims claims(c);
   ExpertsRef ref{.name = "experts", .layouts = {}, .experts = 2, .hidden = 16, .intermediate = 8};
   ref.layouts.push_back({.gate_up = "experts.gate_up_proj", .stacked_down = "experts.down_proj"});
   ref.layouts[0].interleaved = interleaved;
-  return test::open_whole(*format, ref, ledger);
+  return test::open_whole(*format, ref, claims);
 }
 
 TEST(CtStacked, EachExpertGetsItsRows) {

@@ -23,13 +23,13 @@ Error taken_twice(const TensorView& tensor) {
 
 }  // namespace
 
-bool TensorLedger::has_module(std::string_view module) const {
+bool TensorClaims::has_module(std::string_view module) const {
   const std::string prefix = std::string(module) + ".";
   const auto at = checkpoint_->tensors().lower_bound(prefix);
   return at != checkpoint_->tensors().end() && at->first.starts_with(prefix);
 }
 
-Result<const TensorView*> TensorLedger::claim(std::string_view name) {
+Result<const TensorView*> TensorClaims::claim(std::string_view name) {
   const TensorView* tensor = find(name);
   if (tensor == nullptr) return missing(*checkpoint_, name);
   if (shared_.contains(tensor) || !claimed_.insert(tensor).second) return taken_twice(*tensor);
@@ -37,7 +37,7 @@ Result<const TensorView*> TensorLedger::claim(std::string_view name) {
   return tensor;
 }
 
-Result<const TensorView*> TensorLedger::claim_shared(std::string_view name) {
+Result<const TensorView*> TensorClaims::claim_shared(std::string_view name) {
   const TensorView* tensor = find(name);
   if (tensor == nullptr) return missing(*checkpoint_, name);
   if (claimed_.contains(tensor)) return taken_twice(*tensor);
@@ -45,7 +45,7 @@ Result<const TensorView*> TensorLedger::claim_shared(std::string_view name) {
   return tensor;
 }
 
-std::vector<std::string> TensorLedger::unclaimed() const {
+std::vector<std::string> TensorClaims::unclaimed() const {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : checkpoint_->tensors())
     if (!claimed_.contains(&tensor) && !shared_.contains(&tensor)) names.push_back(name);
