@@ -17,7 +17,7 @@
 namespace moracle {
 
 // Which module reads each stored tensor. Every tensor is used exactly once; what is left over at the end of a load is
-// an error unless the family lists it as harmless.
+// an error unless it is one of the ignored tensors.
 class TensorClaims {
  public:
   explicit TensorClaims(std::shared_ptr<const Checkpoint> checkpoint) : checkpoint_(std::move(checkpoint)) {}

@@ -176,12 +176,12 @@ TEST(Hostile, UnusedTensors) {
   EXPECT_EQ(refusal(shallow).code, "tensor.unused");
   EXPECT_NE(refusal(shallow).advice.find("num_hidden_layers = 1"), std::string::npos) << refusal(shallow).advice;
 
-  TinyModel harmless = good;
+  TinyModel ignored = good;
   for (const char* name : {"visual.blocks.0.weight", "mtp.fc.weight", "model.layers.0.self_attn.rotary_emb.inv_freq",
                            "model.layers.0.self_attn.attn.k_scale", "model.layers.1.self_attn.attn.v_scale"}) {
-    harmless.tensors[name] = {{1}, {1.0F}};
+    ignored.tensors[name] = {{1}, {1.0F}};
   }
-  EXPECT_EQ(refusal(harmless).code, "");
+  EXPECT_EQ(refusal(ignored).code, "");
 }
 
 TEST(Hostile, ExpertNumbersWithGapsAndExtras) {

@@ -303,7 +303,7 @@ Result<> finish(const ModelConfig& config, const TensorClaims& claims, const Mod
 
 }  // namespace
 
-// transformers' Step3p7TextConfig, which is the text model of both. The harmless tensors are of a router that balances
+// transformers' Step3p7TextConfig, which is the text model of both. The ignored tensors are of a router that balances
 // its load by them in training.
 constexpr Architecture kStep3p5{
     .model_types = {"step3p5"},
@@ -333,7 +333,7 @@ constexpr Architecture kStep3p5{
                  {"mlp_bias", false},
                  {"use_bidirectional_attention", false}}},
     .draft_layers = true,
-    .harmless = ".expert_bias",
+    .ignored = ".expert_bias",
     .hook = finish};
 
 }  // namespace moracle

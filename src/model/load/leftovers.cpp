@@ -148,7 +148,7 @@ class Sorter {
   }
 
   [[nodiscard]] Verdict judge(const std::string& name) {
-    for (const std::string& suffix : spec_.harmless.suffixes) {
+    for (const std::string& suffix : spec_.ignored.suffixes) {
       if (name.ends_with(suffix)) return {true, suffix.substr(1)};
     }
     if (const auto layer = layer_of(name)) return *layer < spec_.info.layers ? inside(name) : beyond(*layer);
@@ -171,7 +171,7 @@ class Sorter {
   }
 
   [[nodiscard]] Verdict beyond(std::int64_t layer) {
-    if (spec_.harmless.layers.empty() && !draft_layers_.contains(layer)) {
+    if (spec_.ignored.layers.empty() && !draft_layers_.contains(layer)) {
       return {false,
               fmt::format("config.json says num_hidden_layers = {}, and layer {} is stored", spec_.info.layers, layer)};
     }

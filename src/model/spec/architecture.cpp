@@ -162,8 +162,8 @@ Result<ModelSpec> describe(const Architecture& row, const ModelConfig& config, c
   spec.final_norm.one_plus = row.zero_centred_norms;
   spec.info.experts = s.routing.experts;
   spec.info.experts_per_token = s.routing.top_k;
-  if (row.draft_layers) spec.harmless.layers = root + "layers.";
-  if (!row.harmless.empty()) spec.harmless.suffixes.emplace_back(row.harmless);
+  if (row.draft_layers) spec.ignored.layers = root + "layers.";
+  if (!row.ignored.empty()) spec.ignored.suffixes.emplace_back(row.ignored);
   for (std::size_t l = 0; l < static_cast<std::size_t>(s.common.layers); ++l) {
     const std::string path = root + "layers." + std::to_string(l);
     LayerSpec layer = layer_spec(path, s.common);

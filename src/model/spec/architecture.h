@@ -164,8 +164,8 @@ struct Architecture {
   SharedRow shared{};
   DenseRow dense{};
   std::array<Demand, 6> demands{};
-  bool draft_layers = false;    // layers beyond the config's number are draft heads
-  std::string_view harmless{};  // suffix of tensors that only training reads
+  bool draft_layers = false;   // layers beyond the config's number are draft heads
+  std::string_view ignored{};  // suffix of tensors that only training reads
   // Changes the spec that the row has made.
   Result<> (*hook)(const ModelConfig& config, const TensorClaims& claims, const ModelSettings& settings,
                    ModelSpec& spec) = nullptr;

@@ -118,7 +118,7 @@ struct LayerSpec {
 
 // Tensors that a family's checkpoints hold and its text model does not need, beyond what is known by the module that it
 // hangs on (leftovers.h).
-struct Harmless {
+struct IgnoredTensors {
   std::vector<std::string> suffixes{};  // of a family's own, with the dot before them
   std::string layers{};                 // "model.layers.": numbers from the layer count on are draft heads
 };
@@ -131,7 +131,7 @@ struct ModelSpec {
   NormSpec final_norm{};
   std::vector<LayerSpec> layers{};
   std::vector<RopeSpec> ropes{};
-  Harmless harmless{};
+  IgnoredTensors ignored{};
 };
 
 }  // namespace moracle
