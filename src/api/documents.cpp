@@ -103,7 +103,7 @@ std::string legal_text(const std::vector<Degree>& degrees) {
 namespace {
 
 // "tp 3 does not divide 4 attention heads; legal: 1, 2, 4".
-Error with_legal_degrees(Error error, const MemoryPlan& plan) {
+Error with_legal_degrees(Error error, const MemoryAnswer& plan) {
   const bool tp = error.code == "plan.tp";
   if (!tp && error.code != "plan.ep") return error;
   error.found += (error.wanted.empty() ? "" : ", wanted " + error.wanted + " (" + error.where + ")") +
@@ -126,7 +126,7 @@ Json degrees_json(const std::vector<Degree>& degrees) {
   return rows;
 }
 
-bool runs_here(const LayerFootprint& layer) {
+bool runs_here(const LayerMemory& layer) {
   return layer.experts.card != nullptr && layer.experts.card->kind == CardKind::own && layer.experts.packed;
 }
 
@@ -141,8 +141,8 @@ Json experts_json(const ExpertsKernel& kernel) {
 
 }  // namespace
 
-Result<MemoryPlan> plan_memory(const std::filesystem::path& folder, const MemoryQuestion& question) {
-  MemoryPlan result{.tp = question.tp, .ep = question.ep};
+Result<MemoryAnswer> plan_memory(const std::filesystem::path& folder, const MemoryQuestion& question) {
+  MemoryAnswer result{.tp = question.tp, .ep = question.ep};
   result.host = question.host;
   result.split = question.device != nullptr;
   result.machine = result.split ? question.device->machine() : question.host;
@@ -152,7 +152,7 @@ Result<MemoryPlan> plan_memory(const std::filesystem::path& folder, const Memory
   const bool cpu = result.machine.device == DeviceKind::cpu;
   result.tp_degrees = tensor_degrees(*plan);
   result.ep_degrees = expert_degrees(*plan);
-  const auto counted = footprint(
+  const auto counted = memory_plan(
       *plan, {.tp = question.tp,
               .ep = question.ep,
               .context = question.context != 0 ? question.context : std::min(kUsualContext, result.max_positions),
@@ -160,18 +160,18 @@ Result<MemoryPlan> plan_memory(const std::filesystem::path& folder, const Memory
               .threads = cpu || result.split ? result.host.cores : 1,
               .kv = question.kv});
   if (!counted.ok()) return with_legal_degrees(counted.error(), result);
-  result.footprint = counted.value();
+  result.memory = counted.value();
   result.warnings =
       warnings_of(*plan, {.decisions = cpu || result.split});  // a note says that no kernel for another device is here
   return result;
 }
 
-std::vector<MemoryPlan::Share> MemoryPlan::shares() const {
-  const DeviceFootprint& device = footprint.on_device;
+std::vector<MemoryAnswer::Share> MemoryAnswer::shares() const {
+  const MemoryOnDevice& device = memory.on_device;
   std::vector<Share> result{{.machine = host.name,
-                             .weights = footprint.weights() - device.weights,
-                             .state = footprint.state,
-                             .workspace = footprint.workspace,
+                             .weights = memory.weights() - device.weights,
+                             .state = memory.state,
+                             .workspace = memory.workspace,
                              .memory = host.memory_bytes}};
   if (split) {
     result.push_back({.machine = machine.name,
@@ -183,14 +183,14 @@ std::vector<MemoryPlan::Share> MemoryPlan::shares() const {
   return result;
 }
 
-bool MemoryPlan::fits() const {
+bool MemoryAnswer::fits() const {
   const std::vector<Share> all = shares();
   return std::all_of(all.begin(), all.end(), [](const Share& share) { return share.fits(); });
 }
 
-Json plan_json(const MemoryPlan& plan) {
+Json plan_json(const MemoryAnswer& plan) {
   Json machines = Json::array();
-  for (const MemoryPlan::Share& share : plan.shares()) {
+  for (const MemoryAnswer::Share& share : plan.shares()) {
     machines.push_back({{"name", share.machine},
                         {"weight_bytes", share.weights},
                         {"kv_cache_bytes", share.state},
@@ -199,9 +199,9 @@ Json plan_json(const MemoryPlan& plan) {
                         {"memory_bytes", share.memory},
                         {"fits", share.fits()}});
   }
-  const Footprint& footprint = plan.footprint;
+  const MemoryPlan& memory = plan.memory;
   Json layers = Json::array();
-  for (const LayerFootprint& layer : footprint.layers) {
+  for (const LayerMemory& layer : memory.layers) {
     layers.push_back({{"name", layer.name},
                       {"mixer_bytes", layer.mixer},
                       {"feed_forward_bytes", layer.feed_forward},
@@ -214,20 +214,20 @@ Json plan_json(const MemoryPlan& plan) {
           {"tp", plan.tp},
           {"ep", plan.ep},
           {"ranks", plan.tp * plan.ep},
-          {"context", footprint.context},
-          {"batch_tokens", footprint.batch_tokens},
+          {"context", memory.context},
+          {"batch_tokens", memory.batch_tokens},
           {"layers", std::move(layers)},
-          {"embedding_bytes", footprint.embedding},
-          {"head_bytes", footprint.head},
-          {"final_norm_bytes", footprint.final_norm},
-          {"weight_bytes", footprint.weights()},
-          {"kv_cache_bytes", footprint.state},
-          {"workspace_bytes", footprint.workspace + footprint.on_device.workspace},
-          {"total_bytes", footprint.total()},
+          {"embedding_bytes", memory.embedding},
+          {"head_bytes", memory.head},
+          {"final_norm_bytes", memory.final_norm},
+          {"weight_bytes", memory.weights()},
+          {"kv_cache_bytes", memory.state},
+          {"workspace_bytes", memory.workspace + memory.on_device.workspace},
+          {"total_bytes", memory.total()},
           {"memory_bytes", plan.machine.memory_bytes},
           {"fits", plan.fits()},
           {"machines", std::move(machines)},
-          {"packed", footprint.packed},
+          {"packed", memory.packed},
           {"tp_degrees", degrees_json(plan.tp_degrees)},
           {"ep_degrees", degrees_json(plan.ep_degrees)},
           {"warnings", plan.warnings}};

@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "device/device.h"
 #include "generate/session.h"
-#include "model/load/footprint.h"
+#include "model/load/memory_plan.h"
 #include "model/model.h"
 #include "verify/verify.h"
 
@@ -38,17 +38,17 @@ struct MemoryQuestion {
 };
 inline constexpr std::int64_t kUsualContext = 4096;
 
-struct MemoryPlan {
+struct MemoryAnswer {
   int tp = 1, ep = 1;
   Machine machine{};   // of the experts
   Machine host{};      // of all else
   bool split = false;  // they are two
   std::int64_t max_positions = 0;
-  Footprint footprint{};
+  MemoryPlan memory{};
   std::vector<Degree> tp_degrees{}, ep_degrees{};
   std::vector<std::string> warnings{};
 
-  // Each machine's part of the footprint, the host's first.
+  // Each machine's part of the memory plan, the host's first.
   struct Share {
     std::string machine;
     std::uint64_t weights, state, workspace, memory;
@@ -58,9 +58,9 @@ struct MemoryPlan {
   [[nodiscard]] std::vector<Share> shares() const;
   [[nodiscard]] bool fits() const;
 };
-// Errors: those of opening and of footprint(); "plan.tp" and "plan.ep" list the legal degrees.
-Result<MemoryPlan> plan_memory(const std::filesystem::path& folder, const MemoryQuestion& question);
-[[nodiscard]] Json plan_json(const MemoryPlan& plan);
+// Errors: those of opening and of memory_plan(); "plan.tp" and "plan.ep" list the legal degrees.
+Result<MemoryAnswer> plan_memory(const std::filesystem::path& folder, const MemoryQuestion& question);
+[[nodiscard]] Json plan_json(const MemoryAnswer& plan);
 
 // "1, 2, 4-8": of at least three in a row the first and the last.
 [[nodiscard]] std::string numbers_text(const std::vector<int>& numbers);

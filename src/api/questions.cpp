@@ -64,7 +64,7 @@ Result<Json> plan(const std::string& folder, const moracle_plan_options* given) 
   MORACLE_ASSIGN(question.context, in_range(options.context, 0, INT32_MAX, "options.context"));
   question.tp = std::max(static_cast<int>(tp), 1);
   question.ep = std::max(static_cast<int>(ep), 1);
-  MORACLE_ASSIGN(const MemoryPlan answer, plan_memory(folder, question));
+  MORACLE_ASSIGN(const MemoryAnswer answer, plan_memory(folder, question));
   return plan_json(answer);
 }
 

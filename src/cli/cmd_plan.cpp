@@ -25,7 +25,7 @@ struct PlanCommand : BackendOptions {
   bool json = false;
 };
 
-bool alike(const LayerFootprint& a, const LayerFootprint& b) {
+bool alike(const LayerMemory& a, const LayerMemory& b) {
   return a.mixer == b.mixer && a.feed_forward == b.feed_forward && a.norms == b.norms && a.state == b.state &&
          a.experts.card == b.experts.card && a.experts.packed == b.experts.packed;
 }
@@ -40,7 +40,7 @@ std::string experts_text(const ExpertsKernel& kernel) {
 }
 
 // Runs of like layers, one row each.
-TextTable layer_table(const Footprint& footprint) {
+TextTable layer_table(const MemoryPlan& memory) {
   const auto bytes = [](const char* title) { return Column{.title = title, .right = true}; };
   TextTable table({{.title = "layers", .narrow = Narrow::wrap},
                    {.title = "count", .right = true, .narrow = Narrow::drop, .rank = 2},
@@ -49,11 +49,11 @@ TextTable layer_table(const Footprint& footprint) {
                    {.title = "norms", .right = true, .narrow = Narrow::drop, .rank = 1},
                    bytes("KV cache"),
                    {.title = "experts by", .narrow = Narrow::below, .rank = 3}});
-  const auto& layers = footprint.layers;
+  const auto& layers = memory.layers;
   for (std::size_t first = 0; first < layers.size();) {
     std::size_t end = first + 1;
     while (end < layers.size() && alike(layers[first], layers[end])) ++end;
-    const LayerFootprint& layer = layers[first];
+    const LayerMemory& layer = layers[first];
     const std::string range = end - first == 1 ? layer.name : layer.name + "-" + std::to_string(end - 1);
     table.row({printable(range), std::to_string(end - first), human_bytes(layer.mixer), human_bytes(layer.feed_forward),
                human_bytes(layer.norms), human_bytes(layer.state), experts_text(layer.experts)});
@@ -87,27 +87,27 @@ std::string degrees_text(const std::string& name, const std::vector<Degree>& deg
   return text;
 }
 
-bool some_experts_packed(const Footprint& footprint) {
-  return std::any_of(footprint.layers.begin(), footprint.layers.end(),
-                     [](const LayerFootprint& layer) { return layer.experts.packed; });
+bool some_experts_packed(const MemoryPlan& memory) {
+  return std::any_of(memory.layers.begin(), memory.layers.end(),
+                     [](const LayerMemory& layer) { return layer.experts.packed; });
 }
 
-std::string_view weights_text(const Footprint& footprint) {
-  if (footprint.packed) return "packed";
-  return some_experts_packed(footprint) ? "experts packed, the rest as published" : "as published";
+std::string_view weights_text(const MemoryPlan& memory) {
+  if (memory.packed) return "packed";
+  return some_experts_packed(memory) ? "experts packed, the rest as published" : "as published";
 }
 
 // What the numbers mean on a device for which this build has no kernel.
-std::string elsewhere_note(const Footprint& footprint) {
-  const std::string counted = some_experts_packed(footprint)
+std::string elsewhere_note(const MemoryPlan& memory) {
+  const std::string counted = some_experts_packed(memory)
                                   ? "experts are counted as the named kernel lays them out, all else"
                                   : "every module is counted";
   return "this build has no kernel for this device: " + counted +
          " at the width of the published codes and scales; the workspace of those kernels is not known";
 }
 
-std::string plan_text(const MemoryPlan& plan, const PlanCommand& options) {
-  const Footprint& footprint = plan.footprint;
+std::string plan_text(const MemoryAnswer& plan, const PlanCommand& options) {
+  const MemoryPlan& memory = plan.memory;
   const std::size_t width = screen_width(STDOUT_FILENO);
   const Paint paint(wants_color(STDOUT_FILENO));
   std::string text = paragraph(
@@ -115,30 +115,30 @@ std::string plan_text(const MemoryPlan& plan, const PlanCommand& options) {
       fmt::format("{} on {}: tp {}, ep {}, {} rank{}; of each rank:", printable_path(options.model), plan.machine.name,
                   options.tp, options.ep, options.tp * options.ep, options.tp * options.ep == 1 ? "" : "s"),
       width, 0);
-  text += "\n" + layer_table(footprint).text(width, paint) + "\n";
+  text += "\n" + layer_table(memory).text(width, paint) + "\n";
   const auto sum = [&](const char* name, std::uint64_t bytes, const std::string& about) {
     text += paragraph(fmt::format("{:<10}  {:>10}  ", name, human_bytes(bytes)), about, width, 24);
   };
-  sum("embedding", footprint.embedding, "");
-  sum("head", footprint.head, "");
-  sum("weights", footprint.weights(), fmt::format("all of the above with the final norm, {}", weights_text(footprint)));
-  sum("KV cache", footprint.state,
-      fmt::format("one sequence of {} positions (the model's limit is {})", footprint.context, plan.max_positions));
-  sum("workspace", footprint.workspace + footprint.on_device.workspace,
-      fmt::format("calls of up to {} tokens", footprint.batch_tokens));
+  sum("embedding", memory.embedding, "");
+  sum("head", memory.head, "");
+  sum("weights", memory.weights(), fmt::format("all of the above with the final norm, {}", weights_text(memory)));
+  sum("KV cache", memory.state,
+      fmt::format("one sequence of {} positions (the model's limit is {})", memory.context, plan.max_positions));
+  sum("workspace", memory.workspace + memory.on_device.workspace,
+      fmt::format("calls of up to {} tokens", memory.batch_tokens));
   const auto fits = [&](bool holds) { return holds ? paint.good("fits") : paint.bad("does not fit"); };
   const auto shares = plan.shares();
   if (shares.size() == 1) {
-    sum("total", footprint.total(), fmt::format("of {}: {}", human_bytes(shares[0].memory), fits(plan.fits())));
+    sum("total", memory.total(), fmt::format("of {}: {}", human_bytes(shares[0].memory), fits(plan.fits())));
   } else {
-    sum("total", footprint.total(), "");
+    sum("total", memory.total(), "");
     for (const auto& share : shares) {
       sum(share.machine == plan.machine.name ? "on device" : "on host", share.total(),
           fmt::format("{}: of {}, weights {}, workspace {}: {}", share.machine, human_bytes(share.memory),
                       human_bytes(share.weights), human_bytes(share.workspace), fits(share.fits())));
     }
   }
-  if (!footprint.packed) text += paragraph("note: ", elsewhere_note(footprint), width, 6);
+  if (!memory.packed) text += paragraph("note: ", elsewhere_note(memory), width, 6);
   text += "\n" + degrees_text("tensor-parallel", plan.tp_degrees, width) +
           degrees_text("expert-parallel", plan.ep_degrees, width);
   for (const std::string& warning : plan.warnings)
@@ -153,7 +153,7 @@ Error as_options(Error error) {
 }
 
 int plan_command(const PlanCommand& options, Console& console) {
-  const auto ask = [&]() -> Result<MemoryPlan> {
+  const auto ask = [&]() -> Result<MemoryAnswer> {
     MORACLE_ASSIGN(const Place place, resolve_place(options.device, "--device"));
     MORACLE_ASSIGN(const auto folder, locate_model(options.model));
     return plan_memory(folder, {.host = place.host,
@@ -164,7 +164,7 @@ int plan_command(const PlanCommand& options, Console& console) {
                                 .policy = options.policy_value(place),
                                 .kv = kv_type_of(options.kv)});
   };
-  const Result<MemoryPlan> plan = ask();
+  const Result<MemoryAnswer> plan = ask();
   if (!plan.ok()) return console.fail(as_options(plan.error()));
   if (options.json) {
     console.json(plan_json(plan.value()));

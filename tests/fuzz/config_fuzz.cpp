@@ -11,7 +11,7 @@
 #include "fuzz_input.h"
 #include "json_mutator.h"
 #include "model/load/explain_plan.h"
-#include "model/load/footprint.h"
+#include "model/load/memory_plan.h"
 #include "model/model.h"
 
 #include "support/model_folder.h"
@@ -39,7 +39,7 @@ Result<> inspect(const std::filesystem::path& folder) {
   require(!moracle::explain_plan_json(*plan, machine()).empty());
   require(!moracle::tensor_degrees(*plan).empty() && !moracle::expert_degrees(*plan).empty());
   for (const int degree : {1, 2}) {
-    const auto cut = moracle::footprint(*plan, {.tp = degree, .ep = degree});
+    const auto cut = moracle::memory_plan(*plan, {.tp = degree, .ep = degree});
     if (!cut.ok()) check_error(cut.error());
   }
   return moracle::Ok{};

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-#include "model/load/footprint.h"
+#include "model/load/memory_plan.h"
 #include "support/model_fixture.h"
 #include "support/mutable_checkpoint.h"
 #include "support/mutations.h"

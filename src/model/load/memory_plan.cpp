@@ -1,4 +1,4 @@
-#include "model/load/footprint.h"
+#include "model/load/memory_plan.h"
 
 #include <algorithm>
 #include <array>
@@ -274,10 +274,10 @@ class LaidOutModules final : public ModuleSource {
   bool packed_ = true;
 };
 
-LayerFootprint layer_footprint(const Plan& plan, std::size_t index, const TransformerLayer& layer,
-                               const LaidOutModules& modules, std::int64_t context) {
+LayerMemory layer_memory(const Plan& plan, std::size_t index, const TransformerLayer& layer,
+                         const LaidOutModules& modules, std::int64_t context) {
   const LayerSpec& spec = plan.spec().layers[index];
-  LayerFootprint row;
+  LayerMemory row;
   row.name = spec.input_norm.path.substr(0, spec.input_norm.path.rfind('.'));
   row.mixer = layer.mixer->bytes();
   row.feed_forward = layer.feed_forward->bytes();
@@ -305,17 +305,17 @@ std::vector<Degree> degrees(const LoadPlan& plan, RankLayout (*layout)(int)) {
 
 }  // namespace
 
-std::uint64_t Footprint::weights() const {
+std::uint64_t MemoryPlan::weights() const {
   std::uint64_t bytes = embedding + head + final_norm;
-  for (const LayerFootprint& layer : layers) bytes += layer.mixer + layer.feed_forward + layer.norms;
+  for (const LayerMemory& layer : layers) bytes += layer.mixer + layer.feed_forward + layer.norms;
   return bytes;
 }
 
-Result<Footprint> footprint(const LoadPlan& plan, const FootprintOptions& options) {
+Result<MemoryPlan> memory_plan(const LoadPlan& plan, const MemoryPlanOptions& options) {
   const Plan& own = plan.opened();
   const RankLayout ranks{.tp = options.tp, .ep = options.ep};
   MORACLE_ASSIGN(const ModelSpec spec, shard(own, ranks));
-  Footprint result;
+  MemoryPlan result;
   result.context = options.context == 0 ? spec.info.max_positions : options.context;
   if (result.context > spec.info.max_positions) {
     return Error{.code = "plan.context",
@@ -333,12 +333,12 @@ Result<Footprint> footprint(const LoadPlan& plan, const FootprintOptions& option
   result.head = transformer.parts().head->bytes();
   result.final_norm = transformer.parts().final_norm.bytes();
   for (std::size_t l = 0; l < spec.layers.size(); ++l) {
-    result.layers.push_back(layer_footprint(own, l, transformer.parts().layers[l], modules, result.context));
+    result.layers.push_back(layer_memory(own, l, transformer.parts().layers[l], modules, result.context));
   }
   result.state = transformer.state_bytes(result.context);
   result.workspace = transformer.workspace_bytes(result.batch_tokens);
   if (own.machines().device == nullptr) return result;
-  for (const LayerFootprint& layer : result.layers) {
+  for (const LayerMemory& layer : result.layers) {
     const KernelCard* const card = layer.experts.card;
     if (card != nullptr && card->device != DeviceKind::cpu) result.on_device.weights += layer.experts.bytes;
   }

@@ -18,7 +18,7 @@ struct ExpertsKernel {
   std::uint64_t bytes = 0;
 };
 
-struct LayerFootprint {
+struct LayerMemory {
   std::string name{};              // "model.layers.3"
   std::uint64_t mixer = 0;         // attention or recurrence with its norms, packed
   std::uint64_t feed_forward = 0;  // router, experts, shared experts, or the dense projections, packed
@@ -28,23 +28,23 @@ struct LayerFootprint {
 };
 
 // What a device takes of a plan whose experts it computes.
-struct DeviceFootprint {
+struct MemoryOnDevice {
   std::uint64_t weights = 0;
   std::uint64_t workspace = 0;  // of one call
 
   [[nodiscard]] std::uint64_t total() const { return weights + workspace; }
 };
 
-struct Footprint {
+struct MemoryPlan {
   std::int64_t context = 0;       // positions of the one sequence that is counted
   std::int64_t batch_tokens = 0;  // of one call
-  std::vector<LayerFootprint> layers{};
+  std::vector<LayerMemory> layers{};
   std::uint64_t embedding = 0;
   std::uint64_t head = 0;
   std::uint64_t final_norm = 0;
   std::uint64_t state = 0;      // of the sequence, as it is allocated
   std::uint64_t workspace = 0;  // of one call, on the host
-  DeviceFootprint on_device{};  // a part of weights(), and what else lies there
+  MemoryOnDevice on_device{};   // a part of weights(), and what else lies there
   // False where a module's layout is not known: it is then counted at its published width.
   bool packed = true;
 
@@ -53,7 +53,7 @@ struct Footprint {
   [[nodiscard]] std::uint64_t on_host() const { return total() - on_device.total(); }
 };
 
-struct FootprintOptions {
+struct MemoryPlanOptions {
   int tp = 1;  // see RankLayout
   int ep = 1;
   std::int64_t context = 0;       // 0: the model's own
@@ -67,7 +67,7 @@ struct FootprintOptions {
 // the workspace of that kernel is not known. Reads no weight, and input scales and group indices only where they decide
 // how much workspace a layer takes. Errors: "plan.tp", "plan.ep" (see shard.h), "plan.context", "oracle.no_kernel" and
 // its like where a rank's share is not served, those of decide for a pinned backend.
-Result<Footprint> footprint(const LoadPlan& plan, const FootprintOptions& options);
+Result<MemoryPlan> memory_plan(const LoadPlan& plan, const MemoryPlanOptions& options);
 
 // One degree of parallelism, and what forbids it: the first module in the way, and its rule. Empty: legal.
 struct Degree {

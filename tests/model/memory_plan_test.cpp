@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "model/load/footprint.h"
+#include "model/load/memory_plan.h"
 #include "model/run/transformer.h"
 #include "support/fake_device.h"
 #include "support/model_fixture.h"
@@ -46,15 +46,15 @@ std::vector<std::filesystem::path> folders() {
   return all;
 }
 
-class FootprintTest : public testing::TestWithParam<std::filesystem::path> {};
+class MemoryPlanTest : public testing::TestWithParam<std::filesystem::path> {};
 
-TEST_P(FootprintTest, IsWhatALoadComesTo) {
+TEST_P(MemoryPlanTest, IsWhatALoadComesTo) {
   constexpr int kThreads = 2;
   constexpr std::int64_t kTokens = 33;
   for (const Policy& policy : {Policy{}, pinned("ref")}) {
     const auto plan = plan_of(GetParam(), policy);
     ASSERT_NE(plan, nullptr);
-    const auto foretold = footprint(*plan, {.context = 100, .batch_tokens = kTokens, .threads = kThreads});
+    const auto foretold = memory_plan(*plan, {.context = 100, .batch_tokens = kTokens, .threads = kThreads});
     ASSERT_TRUE(foretold.ok()) << foretold.error().message();
     EXPECT_TRUE(foretold->packed);
     const Loaded loaded = load(GetParam(), policy, kThreads);
@@ -75,21 +75,21 @@ TEST_P(FootprintTest, IsWhatALoadComesTo) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, FootprintTest, testing::ValuesIn(folders()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Checkpoints, MemoryPlanTest, testing::ValuesIn(folders()), [](const auto& info) {
   std::string name = info.param.filename().string();
   std::replace_if(name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
   return name;
 });
 
 // Two ranks of two experts' halves hold what one holds of everything that is cut.
-TEST(FootprintRanks, ShareWhatIsCut) {
+TEST(MemoryPlanRanks, ShareWhatIsCut) {
   const TemporaryFolder folder;
   TinyBuilder(tiny_mixtral(), {}).build().write(folder.path());
   const auto plan = plan_of(folder.path(), pinned("ref"));
   ASSERT_NE(plan, nullptr);
-  const auto whole = footprint(*plan, {.context = 64});
-  const auto experts = footprint(*plan, {.ep = 2, .context = 64});
-  const auto halves = footprint(*plan, {.tp = 2, .context = 64});
+  const auto whole = memory_plan(*plan, {.context = 64});
+  const auto experts = memory_plan(*plan, {.ep = 2, .context = 64});
+  const auto halves = memory_plan(*plan, {.tp = 2, .context = 64});
   ASSERT_TRUE(whole.ok() && experts.ok() && halves.ok());
   const std::uint64_t all = whole->layers[0].feed_forward;
   const std::uint64_t router = 2 * experts->layers[0].feed_forward - all;
@@ -106,7 +106,7 @@ const Degree& at(const std::vector<Degree>& degrees, int degree) {
   return *std::find_if(degrees.begin(), degrees.end(), [&](const Degree& row) { return row.degree == degree; });
 }
 
-TEST(FootprintDegrees, NameTheRule) {
+TEST(MemoryPlanDegrees, NameTheRule) {
   // 4 heads, 2 key heads, 16 experts of 128 columns in groups of 128.
   const auto plan = plan_of(data_dir() / "checkpoints" / "qwen3moe-gptq-w4g128-sym");
   ASSERT_NE(plan, nullptr);
@@ -120,7 +120,7 @@ TEST(FootprintDegrees, NameTheRule) {
   EXPECT_NE(at(experts, 3).found.find("16 experts"), std::string::npos) << at(experts, 3).found;
 }
 
-TEST(FootprintDegrees, ActOrderIsNotCut) {
+TEST(MemoryPlanDegrees, ActOrderIsNotCut) {
   const auto shared = shared_dir();
   if (!shared) GTEST_SKIP() << "needs the reference collection";
   const auto plan = plan_of(*shared / "checkpoints" / "qwen3moe-gptq-w4g32-actorder");
@@ -128,24 +128,24 @@ TEST(FootprintDegrees, ActOrderIsNotCut) {
   EXPECT_NE(at(tensor_degrees(*plan), 2).found.find("act-order"), std::string::npos);
 }
 
-TEST(FootprintErrors, AreNamed) {
+TEST(MemoryPlanErrors, AreNamed) {
   const auto plan = plan_of(data_dir() / "checkpoints" / "qwen3moe-gptq-w4g128-sym");
   ASSERT_NE(plan, nullptr);
-  EXPECT_EQ(footprint(*plan, {.tp = 2}).error().code, "plan.tp");
-  EXPECT_EQ(footprint(*plan, {.ep = 3}).error().code, "plan.ep");
-  EXPECT_EQ(footprint(*plan, {.context = 1 << 20}).error().code, "plan.context");
+  EXPECT_EQ(memory_plan(*plan, {.tp = 2}).error().code, "plan.tp");
+  EXPECT_EQ(memory_plan(*plan, {.ep = 3}).error().code, "plan.ep");
+  EXPECT_EQ(memory_plan(*plan, {.context = 1 << 20}).error().code, "plan.context");
 }
 
 // No kernel of this build runs there. Of the experts the layout is known, and this one pads none of these sizes.
-TEST(FootprintElsewhere, NamesTheKernelThatWouldServe) {
+TEST(MemoryPlanElsewhere, NamesTheKernelThatWouldServe) {
   const auto machine = resolve_machine("a100");
   ASSERT_TRUE(machine.ok());
   const auto plan = plan_of(data_dir() / "checkpoints" / "qwen3moe-gptq-w4g128-sym", {}, *machine);
   ASSERT_NE(plan, nullptr);
-  const auto foretold = footprint(*plan, {.context = 64});
+  const auto foretold = memory_plan(*plan, {.context = 64});
   ASSERT_TRUE(foretold.ok()) << foretold.error().message();
   EXPECT_FALSE(foretold->packed);
-  for (const LayerFootprint& layer : foretold->layers) {
+  for (const LayerMemory& layer : foretold->layers) {
     ASSERT_NE(layer.experts.card, nullptr);
     EXPECT_EQ(layer.experts.card->kind, CardKind::foreign);
     EXPECT_TRUE(layer.experts.packed);
@@ -156,7 +156,7 @@ TEST(FootprintElsewhere, NamesTheKernelThatWouldServe) {
 }
 
 // What is foretold of a known layout is what packing the layer's own weights comes to.
-TEST(FootprintElsewhere, CountsKnownLayoutsExactly) {
+TEST(MemoryPlanElsewhere, CountsKnownLayoutsExactly) {
   ThreadPool pool(2);
   std::set<std::string> compared;
   for (const std::filesystem::path& folder : folders()) {
@@ -164,9 +164,9 @@ TEST(FootprintElsewhere, CountsKnownLayoutsExactly) {
       SCOPED_TRACE(folder.filename().string() + " on " + name);
       const auto plan = plan_of(folder, {}, *resolve_machine(name));
       ASSERT_NE(plan, nullptr);
-      const auto foretold = footprint(*plan, {.context = 64});
+      const auto foretold = memory_plan(*plan, {.context = 64});
       ASSERT_TRUE(foretold.ok()) << foretold.error().message();
-      for (const LayerFootprint& layer : foretold->layers) {
+      for (const LayerMemory& layer : foretold->layers) {
         const KernelCard* const card = layer.experts.card;
         if (card == nullptr || find_implementation(card->id) == nullptr) continue;
         EXPECT_TRUE(layer.experts.packed) << card->id;
@@ -189,7 +189,7 @@ TEST(FootprintElsewhere, CountsKnownLayoutsExactly) {
 }
 
 // With experts on a device, its memory holds what was foretold, to the byte, at no time more, and the host the rest.
-TEST(FootprintOnDevice, IsWhatALoadTakesThere) {
+TEST(MemoryPlanOnDevice, IsWhatALoadTakesThere) {
   ASSERT_EQ(kNamed, 0);
   constexpr std::int64_t kTokens = 33;
   ThreadPool pool(2);
@@ -205,9 +205,9 @@ TEST(FootprintOnDevice, IsWhatALoadTakesThere) {
       return module.kind != "experts" || module.decision->winner->backend.starts_with("sm90");
     });
     if (!served) continue;  // a format that `ref` alone has
-    const auto foretold = footprint(*plan, {.context = 64, .batch_tokens = kTokens, .threads = 2});
+    const auto foretold = memory_plan(*plan, {.context = 64, .batch_tokens = kTokens, .threads = 2});
     ASSERT_TRUE(foretold.ok()) << foretold.error().message();
-    const auto alone = footprint(*plan_of(folder), {.context = 64, .batch_tokens = kTokens, .threads = 2});
+    const auto alone = memory_plan(*plan_of(folder), {.context = 64, .batch_tokens = kTokens, .threads = 2});
     ASSERT_TRUE(alone.ok());
     EXPECT_EQ(foretold->state, alone->state);
     EXPECT_LT(foretold->on_host(), alone->total());
@@ -225,12 +225,12 @@ TEST(FootprintOnDevice, IsWhatALoadTakesThere) {
 }
 
 // Unquantized experts on another device: its kernel is named, and its layout, which pads nothing here, is counted.
-TEST(FootprintElsewhere, NamesTheKernelOfUnquantizedExperts) {
+TEST(MemoryPlanElsewhere, NamesTheKernelOfUnquantizedExperts) {
   const TemporaryFolder folder;
   TinyBuilder(tiny_mixtral(), {}).build().write(folder.path());
   const auto plan = plan_of(folder.path(), {}, *resolve_machine("a100"));
   ASSERT_NE(plan, nullptr);
-  const auto foretold = footprint(*plan, {.context = 64});
+  const auto foretold = memory_plan(*plan, {.context = 64});
   ASSERT_TRUE(foretold.ok()) << foretold.error().message();
   const ExpertsKernel& experts = foretold->layers[0].experts;
   ASSERT_NE(experts.card, nullptr);
@@ -242,15 +242,15 @@ TEST(FootprintElsewhere, NamesTheKernelOfUnquantizedExperts) {
 }
 
 // A block of 128 x 128 has one scale, not one a row.
-TEST(FootprintElsewhere, CountsAScaleABlock) {
+TEST(MemoryPlanElsewhere, CountsAScaleABlock) {
   const auto shared = shared_dir();
   if (!shared) GTEST_SKIP() << "needs the reference collection";
   const auto machine = resolve_machine("b200");
   ASSERT_TRUE(machine.ok());
   const auto plan = plan_of(*shared / "checkpoints" / "dsv3-ct-fp8-block", {}, *machine);
   ASSERT_NE(plan, nullptr);
-  const auto one = footprint(*plan, {.context = 64});
-  const auto halves = footprint(*plan, {.ep = 2, .context = 64});
+  const auto one = memory_plan(*plan, {.context = 64});
+  const auto halves = memory_plan(*plan, {.ep = 2, .context = 64});
   ASSERT_TRUE(one.ok() && halves.ok());
   // Four of eight experts: 3 matrices of 256 x 128 bytes and 2 scales each, which are stored as bf16 or f32.
   const std::uint64_t four = one->layers[1].feed_forward - halves->layers[1].feed_forward;
