@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 #include "checkpoint/safetensors_header.h"
-#include "checkpoint/shard_plan.h"
+#include "checkpoint/shard_index.h"
 
 namespace {
 

@@ -16,7 +16,7 @@
 #include "checkpoint/hub_cache.h"
 #include "checkpoint/safetensors_file.h"
 #include "checkpoint/safetensors_header.h"
-#include "checkpoint/shard_plan.h"
+#include "checkpoint/shard_index.h"
 
 namespace moracle {
 
@@ -34,7 +34,7 @@ class FolderCheckpoint final : public Checkpoint {
   FolderCheckpoint(fs::path folder, Json config) : folder_(std::move(folder)), config_(std::move(config)) {}
 
   // Opens the files and checks them against each other and the index.
-  Result<> open_files(const ShardPlan& plan);
+  Result<> open_files(const WeightFiles& found);
 
   const fs::path& folder() const override { return folder_; }
   const Json& config() const override { return config_; }
@@ -187,18 +187,18 @@ void FolderCheckpoint::release(std::span<const std::byte> bytes) const {
 }
 
 // A shard that the index names must be there before any other is opened: a cut download is told at once.
-Result<> check_shards_exist(const fs::path& folder, const ShardPlan& plan) {
-  for (const std::string& file : plan.index->files) {
+Result<> check_shards_exist(const fs::path& folder, const WeightFiles& found) {
+  for (const std::string& file : found.index->files) {
     MORACLE_ASSIGN(const bool exists, file_exists(folder / file));
     if (exists) continue;
     Error error{.code = "shard.missing",
                 .file = (folder / file).string(),
-                .wanted = "the file that " + plan.index->path + " names",
+                .wanted = "the file that " + found.index->path + " names",
                 .found = "no such file",
                 .advice = download_advice(folder, "download the missing shard")};
-    const auto other = std::find_if(plan.unread.begin(), plan.unread.end(),
+    const auto other = std::find_if(found.unread.begin(), found.unread.end(),
                                     [](const std::string& name) { return name.starts_with("model"); });
-    if (other == plan.unread.end()) {
+    if (other == found.unread.end()) {
       const std::string cut = unfinished_download(folder);
       if (!cut.empty()) error.found += "; a download is not finished: " + in_quotes(cut);
       return error;
@@ -210,18 +210,18 @@ Result<> check_shards_exist(const fs::path& folder, const ShardPlan& plan) {
   return Ok{};
 }
 
-Result<> FolderCheckpoint::open_files(const ShardPlan& plan) {
-  if (plan.index) MORACLE_TRY(check_shards_exist(folder_, plan));
-  for (const std::string& file : plan.files) MORACLE_TRY(add(file));
-  for (const std::string& file : plan.more) MORACLE_TRY(add_unless_copy(file));
-  unread_.insert(plan.unread.begin(), plan.unread.end());
+Result<> FolderCheckpoint::open_files(const WeightFiles& found) {
+  if (found.index) MORACLE_TRY(check_shards_exist(folder_, found));
+  for (const std::string& file : found.files) MORACLE_TRY(add(file));
+  for (const std::string& file : found.more) MORACLE_TRY(add_unless_copy(file));
+  unread_.insert(found.unread.begin(), found.unread.end());
   if (tensors_.empty()) {
     return Error{.code = "checkpoint.missing",
                  .file = folder_.string(),
                  .wanted = "weights",
                  .found = "safetensors files without a single tensor"};
   }
-  if (plan.index) MORACLE_TRY(check_index(*plan.index));
+  if (found.index) MORACLE_TRY(check_index(*found.index));
   return sum_bytes();
 }
 
@@ -262,9 +262,9 @@ Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const fs::path& path)
   return guarded("open the checkpoint", [&]() -> Result<std::shared_ptr<const Checkpoint>> {
     MORACLE_ASSIGN(const fs::path folder, resolve_model_folder(path));
     MORACLE_ASSIGN(Json config, read_config(folder));
-    MORACLE_ASSIGN(const ShardPlan plan, plan_shards(folder));
+    MORACLE_ASSIGN(const WeightFiles found, find_weight_files(folder));
     auto checkpoint = std::make_shared<FolderCheckpoint>(folder, std::move(config));
-    MORACLE_TRY(unless_changed(*checkpoint, checkpoint->open_files(plan)));
+    MORACLE_TRY(unless_changed(*checkpoint, checkpoint->open_files(found)));
     return std::shared_ptr<const Checkpoint>(std::move(checkpoint));
   });
 }

@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "base/printable.h"
 #include "checkpoint/safetensors_header.h"
-#include "checkpoint/shard_plan.h"
+#include "checkpoint/shard_index.h"
 
 namespace moracle {
 

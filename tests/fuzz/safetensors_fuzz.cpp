@@ -9,7 +9,7 @@
 #include "base/checked.h"
 #include "base/printable.h"
 #include "checkpoint/safetensors_header.h"
-#include "checkpoint/shard_plan.h"
+#include "checkpoint/shard_index.h"
 #include "fuzz_input.h"
 
 namespace {

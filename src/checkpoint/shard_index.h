@@ -26,7 +26,7 @@ struct ShardIndex {
 // or not a .safetensors file), "shard.index" (no weight_map, or an empty one).
 Result<ShardIndex> parse_shard_index(std::string_view text, const std::string& path);
 
-struct ShardPlan {
+struct WeightFiles {
   std::vector<std::string> files;   // relative to the folder
   std::vector<std::string> more;    // read as well, unless they hold what `files` hold
   std::vector<std::string> unread;  // left alone: of another purpose, or not in the index
@@ -37,6 +37,6 @@ struct ShardPlan {
 // an adapter, an optimizer or the weights in another layout. Errors: those of parse_shard_index, "shard.missing" (a set
 // numbered i-of-n is not complete), "shard.ambiguous" (model.safetensors beside an index that does not know it),
 // "pickle.refused", "checkpoint.missing", "file.open".
-Result<ShardPlan> plan_shards(const std::filesystem::path& folder);
+Result<WeightFiles> find_weight_files(const std::filesystem::path& folder);
 
 }  // namespace moracle

@@ -1,4 +1,4 @@
-#include "checkpoint/shard_plan.h"
+#include "checkpoint/shard_index.h"
 
 #include <algorithm>
 #include <array>
@@ -214,18 +214,18 @@ Result<ShardIndex> parse_shard_index(std::string_view text, const std::string& p
   return index;
 }
 
-Result<ShardPlan> plan_shards(const fs::path& folder) {
+Result<WeightFiles> find_weight_files(const fs::path& folder) {
   const fs::path index_path = folder / kIndexName;
-  ShardPlan plan;
+  WeightFiles found;
   MORACLE_ASSIGN(const bool indexed, file_exists(index_path));
   if (indexed) {
     MORACLE_ASSIGN(const std::string text, read_text(index_path, kMaxIndexBytes));
-    MORACLE_ASSIGN(plan.index, parse_shard_index(text, index_path.string()));
-    plan.files = plan.index->files;
-    const bool knows_single = std::find(plan.files.begin(), plan.files.end(), kSingleName) != plan.files.end();
+    MORACLE_ASSIGN(found.index, parse_shard_index(text, index_path.string()));
+    found.files = found.index->files;
+    const bool knows_single = std::find(found.files.begin(), found.files.end(), kSingleName) != found.files.end();
     std::error_code code;
     if (!knows_single && fs::exists(folder / kSingleName, code)) {
-      const bool merged = std::none_of(plan.files.begin(), plan.files.end(),
+      const bool merged = std::none_of(found.files.begin(), found.files.end(),
                                        [&](const std::string& file) { return fs::exists(folder / file, code); });
       return Error{
           .code = "shard.ambiguous",
@@ -238,26 +238,26 @@ Result<ShardPlan> plan_shards(const fs::path& folder) {
   }
   MORACLE_ASSIGN(Listing listing, list_folder(folder));
   auto& files = listing.safetensors;
-  if (plan.index) {
-    std::copy_if(files.begin(), files.end(), std::back_inserter(plan.unread), [&](const std::string& file) {
-      return std::find(plan.files.begin(), plan.files.end(), file) == plan.files.end();
+  if (found.index) {
+    std::copy_if(files.begin(), files.end(), std::back_inserter(found.unread), [&](const std::string& file) {
+      return std::find(found.files.begin(), found.files.end(), file) == found.files.end();
     });
-    return plan;
+    return found;
   }
   if (files.empty()) return no_weights(listing, folder);
   if (const auto single = std::find(files.begin(), files.end(), kSingleName); single != files.end()) {
     files.erase(single);
-    plan.files.emplace_back(kSingleName);
-    plan.unread = std::move(files);
-    return plan;
+    found.files.emplace_back(kSingleName);
+    found.unread = std::move(files);
+    return found;
   }
-  plan.unread = take(files, has_other_purpose);
-  if (files.empty()) files.swap(plan.unread);
+  found.unread = take(files, has_other_purpose);
+  if (files.empty()) files.swap(found.unread);
   MORACLE_TRY(check_complete(files, folder));
-  plan.files = take(files, [](const std::string& file) { return file.starts_with("model-"); });
-  plan.more = std::move(files);
-  if (plan.files.empty()) plan.files.swap(plan.more);
-  return plan;
+  found.files = take(files, [](const std::string& file) { return file.starts_with("model-"); });
+  found.more = std::move(files);
+  if (found.files.empty()) found.files.swap(found.more);
+  return found;
 }
 
 }  // namespace moracle
