@@ -20,7 +20,8 @@ struct ExpertsSlice {
 };
 
 // Rows of gate and up, columns of down; lazy as `whole` is. The bias of down stays with the rank that begins at 0, and
-// is zero with the others, so that outputs of all ranks add up. The cut is one that a plan allows (model/load/shard.h).
+// is zero with the others, so that outputs of all ranks add up. The cut is one that a plan allows
+// (model/load/parallel_cut.h).
 [[nodiscard]] CanonicalExperts slice_experts(const CanonicalExperts& whole, const ExpertsSlice& slice);
 
 }  // namespace moracle

@@ -9,7 +9,7 @@
 #include "base/checked.h"
 #include "base/first_error.h"
 #include "base/generic/count.h"
-#include "model/load/shard.h"
+#include "model/load/parallel_cut.h"
 #include "scheme/slice.h"
 
 namespace moracle::api {

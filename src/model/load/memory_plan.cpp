@@ -8,7 +8,7 @@
 #include "base/generic/count.h"
 #include "kernels/offload.h"
 #include "model/load/build.h"
-#include "model/load/shard.h"
+#include "model/load/parallel_cut.h"
 #include "scheme/slice.h"
 
 namespace moracle {
@@ -292,7 +292,7 @@ std::vector<Degree> degrees(const LoadPlan& plan, RankLayout (*layout)(int)) {
   std::vector<Degree> result;
   for (const int degree : kDegrees) {
     Degree row{.degree = degree};
-    const auto spec = shard(plan.opened(), layout(degree));
+    const auto spec = parallel_cut(plan.opened(), layout(degree));
     if (!spec.ok()) {
       row.module = spec.error().where;
       row.wanted = spec.error().wanted;
@@ -314,7 +314,7 @@ std::uint64_t MemoryPlan::weights() const {
 Result<MemoryPlan> memory_plan(const LoadPlan& plan, const MemoryPlanOptions& options) {
   const Plan& own = plan.opened();
   const RankLayout ranks{.tp = options.tp, .ep = options.ep};
-  MORACLE_ASSIGN(const ModelSpec spec, shard(own, ranks));
+  MORACLE_ASSIGN(const ModelSpec spec, parallel_cut(own, ranks));
   MemoryPlan result;
   result.context = options.context == 0 ? spec.info.max_positions : options.context;
   if (result.context > spec.info.max_positions) {

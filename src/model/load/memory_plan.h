@@ -65,8 +65,8 @@ struct MemoryPlanOptions {
 // Sizes are those that load_model and Model::reserve come to: the same layouts are made, without weights. On another
 // device experts are counted as its best kernel lays them out, where this build knows that layout (CardKind::foreign);
 // the workspace of that kernel is not known. Reads no weight, and input scales and group indices only where they decide
-// how much workspace a layer takes. Errors: "plan.tp", "plan.ep" (see shard.h), "plan.context", "oracle.no_kernel" and
-// its like where a rank's share is not served, those of decide for a pinned backend.
+// how much workspace a layer takes. Errors: "plan.tp", "plan.ep" (see parallel_cut.h), "plan.context",
+// "oracle.no_kernel" and its like where a rank's share is not served, those of decide for a pinned backend.
 Result<MemoryPlan> memory_plan(const LoadPlan& plan, const MemoryPlanOptions& options);
 
 // One degree of parallelism, and what forbids it: the first module in the way, and its rule. Empty: legal.

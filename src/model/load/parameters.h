@@ -1,6 +1,6 @@
 // What each block has in a checkpoint, declared once, in the order in which a model runs. One visitor opens it
-// (plan.cpp), one builds the block (build.cpp), one cuts it for a rank (shard.cpp); bytes are counted on blocks that
-// were built without weights (memory_plan.cpp).
+// (plan.cpp), one builds the block (build.cpp), one cuts it for a rank (parallel_cut.cpp); bytes are counted on blocks
+// that were built without weights (memory_plan.cpp).
 //
 // A visitor offers, each with a Result<>:
 //   divide(size, module, what)               a size that ranks share

@@ -1,4 +1,4 @@
-#include "model/load/shard.h"
+#include "model/load/parallel_cut.h"
 
 #include <algorithm>
 #include <numeric>
@@ -64,9 +64,9 @@ class CutRules {
   int tp_;
 };
 
-class Sharder {
+class ParallelCut {
  public:
-  Sharder(const Plan& plan, const RankLayout& layout)
+  ParallelCut(const Plan& plan, const RankLayout& layout)
       : plan_(plan), tp_(layout.tp), ep_(layout.ep), rules_(layout.tp) {}
 
   // What visit_parameters() asks for.
@@ -161,8 +161,8 @@ Result<> check_experts_cut(const StoredExperts& experts, int tp) {
   return rules.check_columns(first.down, experts.name, width);
 }
 
-Result<ModelSpec> shard(const Plan& plan, const RankLayout& layout) {
-  return Sharder(plan, layout).run();
+Result<ModelSpec> parallel_cut(const Plan& plan, const RankLayout& layout) {
+  return ParallelCut(plan, layout).run();
 }
 
 }  // namespace moracle

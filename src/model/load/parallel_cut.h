@@ -17,10 +17,10 @@ struct RankLayout {
 // The spec of one rank (all hold the same, but for the last one's share of a vocabulary that tp does not divide).
 // Errors: "plan.tp" and "plan.ep", naming the module and the rule: heads, key heads, experts or a width are not
 // divisible; the cut goes through a group or a block of scales; columns of act-order belong to groups of other ranks.
-Result<ModelSpec> shard(const Plan& plan, const RankLayout& layout);
+Result<ModelSpec> parallel_cut(const Plan& plan, const RankLayout& layout);
 
-// Whether `tp` ranks can share the intermediate width of these experts: what shard() asks of each layer. Errors:
-// "plan.tp".
+// Whether `tp` ranks can share the intermediate width of these experts: what parallel_cut() asks of each layer.
+// Errors: "plan.tp".
 Result<> check_experts_cut(const StoredExperts& experts, int tp);
 
 }  // namespace moracle
