@@ -29,7 +29,7 @@ ExpertSchedule ExpertSchedule::make(const ExpertsInput& input, std::int64_t expe
     if (serves(input.ids[pair])) ++schedule.offsets[static_cast<std::size_t>(input.ids[pair]) + 1];
   }
   for (std::size_t e = 0; e < count; ++e) schedule.offsets[e + 1] += schedule.offsets[e];
-  // `hit` serves as the fill cursor of each expert first, and becomes the list of hit experts afterwards.
+  // `active` is where the next pair of each expert goes first, and becomes the list of active experts afterwards.
   std::copy_n(schedule.offsets.begin(), count, schedule.active.begin());
   for (std::size_t pair = 0; pair < total; ++pair) {
     schedule.inverse[pair] = -1;

@@ -1,5 +1,5 @@
-// Activation quantization as kernels meet it: a stretch of values becomes the numbers its codes stand for, times a
-// scale.
+// Activation quantization as kernels meet it: values that share a scale become the numbers that their codes stand for,
+// times that scale.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@ namespace moracle {
 // tensor), the MX formats (groups of 32: MXFP4, MXFP6, MXFP8) and NVFP4 (groups of 16).
 [[nodiscard]] bool can_quantize_activation(const QuantKey& key);
 
-// Quantizes one stretch that shares a scale (a token's row or one of its groups). Replaces each value by its code's
+// Quantizes values that share a scale (a token's row or one of its groups). Replaces each value by its code's
 // number and returns the scale, so that value ~ code * scale. `static_scale`: the stored scale of a static key; for
 // NVFP4 the f32 multiplier G of the block scales. The arithmetic is that of scheme/activation_quant.h.
 [[nodiscard]] float quantize_to_codes(const QuantKey& key, std::optional<float> static_scale, std::span<float> values);

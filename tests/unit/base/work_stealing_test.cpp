@@ -17,14 +17,14 @@
 namespace moracle {
 namespace {
 
-using Stretch = std::pair<std::int64_t, std::int64_t>;
+using Range = std::pair<std::int64_t, std::int64_t>;
 
 template <class Most>
-std::vector<Stretch> shared(int threads, std::int64_t total, const Most& most) {
+std::vector<Range> shared(int threads, std::int64_t total, const Most& most) {
   ThreadPool pool(threads);
   std::mutex mutex;
-  std::vector<Stretch> stretches;
-  std::map<std::int64_t, int> thread_at;                // by where a stretch begins
+  std::vector<Range> ranges;
+  std::map<std::int64_t, int> thread_at;                // by where a range begins
   std::map<int, std::int64_t> said;                     // where each thread is to go on
   std::vector<std::pair<int, std::int64_t>> elsewhere;  // threads that did not, and where they were to
   parallel_ranges(pool, total, most, [&](std::int64_t begin, std::int64_t end, std::int64_t after, int thread) {
@@ -39,7 +39,7 @@ std::vector<Stretch> shared(int threads, std::int64_t total, const Most& most) {
     said.erase(thread);
     if (after < begin || after >= end) said.emplace(thread, after);
     thread_at.emplace(begin, thread);
-    stretches.emplace_back(begin, end);
+    ranges.emplace_back(begin, end);
   });
   for (const auto& [thread, at] : said) elsewhere.emplace_back(thread, at);
   // A thread goes on where it said it would, unless another has taken the last index that was left there.
@@ -47,11 +47,11 @@ std::vector<Stretch> shared(int threads, std::int64_t total, const Most& most) {
     const auto taken = thread_at.find(at);
     EXPECT_TRUE(taken != thread_at.end() && taken->second != thread) << thread << " was to go on at " << at;
   }
-  std::sort(stretches.begin(), stretches.end());
-  return stretches;
+  std::sort(ranges.begin(), ranges.end());
+  return ranges;
 }
 
-TEST(Stretches, CoverEverythingOnce) {
+TEST(ParallelRanges, CoverEverythingOnce) {
   for (const int threads : {1, 2, 5}) {
     for (const std::int64_t total : {0, 1, 7, 64, 1000}) {
       std::int64_t at = 0;
@@ -65,7 +65,7 @@ TEST(Stretches, CoverEverythingOnce) {
   }
 }
 
-TEST(Stretches, OfOneThreadFollowEachOther) {
+TEST(ParallelRanges, OfOneThreadFollowEachOther) {
   ThreadPool pool(1);
   std::int64_t at = 0;
   parallel_ranges(
@@ -78,14 +78,14 @@ TEST(Stretches, OfOneThreadFollowEachOther) {
   EXPECT_EQ(at, 100);
 }
 
-TEST(Stretches, EndWhereTheyMust) {
-  // Experts of 10 panels: a stretch stays in one.
+TEST(ParallelRanges, EndWhereTheyMust) {
+  // Experts of 10 panels: a range stays in one.
   for (const auto& [begin, end] : shared(2, 200, [](std::int64_t begin) { return 10 - begin % 10; }))
     EXPECT_EQ(begin / 10, (end - 1) / 10) << begin << " " << end;
 }
 
-TEST(Stretches, WhoIsDoneTakesFromWhoIsNot) {
-  // The first part's owner waits in its first stretch until another has done all the rest. Where no other comes within
+TEST(ParallelRanges, WhoIsDoneTakesFromWhoIsNot) {
+  // The first part's owner waits in its first range until another has done all the rest. Where no other comes within
   // a second, it has to go on alone.
   constexpr std::int64_t kTotal = 64;
   ThreadPool pool(2);
