@@ -34,7 +34,7 @@ inline constexpr CardFamily kCardFamilies[] = {
 
 // Groups are whole steps of 8 columns; these are the widths that publishers use.
 inline constexpr std::array<std::int32_t, 6> kPanelGroups{16, 32, 64, 128, 256, 512};
-// A sum of tiles is spilled at the end of every group. Over short ones two planes of bytes spill twice what bf16 does.
+// A sum of tiles is spilled at the end of every group. Over short ones split int16 spills twice what bf16 does.
 inline constexpr std::span kShortGroups = std::span(kPanelGroups).first<2>();
 inline constexpr std::span kLongGroups = std::span(kPanelGroups).last<4>();
 inline constexpr std::array kPanelActivations{ActivationFn::silu, ActivationFn::gelu_tanh, ActivationFn::swigluoai,

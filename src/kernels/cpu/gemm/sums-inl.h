@@ -41,7 +41,7 @@ struct IntegerSums {
   static void store_sum(float* p, Sum sum) { V::store_int(p, sum); }
 };
 
-// Of split 16-bit activations: sums of the high bytes, and of the low ones.
+// Of split int16 activations: sums of the high bytes, and of the low ones.
 template <class V, class CodeSums>
 struct SplitSums : CodeSums {
   using Sum = typename V::Int;

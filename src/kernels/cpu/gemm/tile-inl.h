@@ -48,7 +48,7 @@ struct IntegerForm {
   static Weight broadcast(const Code* x) { return V::broadcast_lane(x); }
 };
 
-// Bytes under split 16-bit activations: two planes, high bytes and low ones.
+// Bytes under split int16 activations: two planes, high bytes and low ones.
 template <class ByteForm>
 struct SplitForm : ByteForm {
   using Sums = SplitSums<typename ByteForm::V, typename ByteForm::Sums>;

@@ -30,7 +30,7 @@ constexpr std::uint16_t kAfterBytes = 16;
 constexpr Serves kBytes = Serves::fast | Serves::int8;
 
 constexpr GemmKernel kGemm[] = {
-    // Two planes spill twice what bf16 does at the end of a group, which short groups do not pay for.
+    // Split int16 spills twice what bf16 does at the end of a group, which short groups do not pay for.
     gemm_row<I16Int4<V>, Serves::exact>(1),
     amx_row<AmxSplit<AmxInt4<SignedLines<V>>>>(kAfterWords, Serves::exact, Groups::longer),
     amx_row<AmxCodes<Bf16Int4<V>>>(kAfterWords, Serves::exact, Groups::up_to_32),

@@ -14,7 +14,7 @@ using namespace avx512;
 
 struct V : Avx512<V> {};
 
-// Fewer tokens meet bytes in two planes: a step of nibbles is decoded by half as many operations as to words.
+// Fewer tokens are split int16: a step of nibbles is decoded by half as many operations as to words.
 constexpr std::uint16_t kWordsFrom = 4;
 
 // None decodes once for many tokens: decoding to bytes costs less than to store and load them.

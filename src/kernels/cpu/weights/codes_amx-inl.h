@@ -9,8 +9,8 @@
 // Integer activations: a multiply takes 64 columns in 16 cycles, and the bits are those of avx512vnni's tiles. Codes of
 // 8 bits are multiplied as they lie, nibbles are unpacked. The end of a group costs as much as 128 columns' products.
 //
-// 16-bit activations are two planes of signed bytes that meet the same weights; 32-bit sums join them without rounding.
-// That is as fast as bf16 tiles, whose lines have half as many columns, at half of the unpacking.
+// Split int16 activations are two planes of signed bytes that meet the same weights; 32-bit sums join them without
+// rounding. That is as fast as bf16 tiles, whose lines have half as many columns, at half of the unpacking.
 #pragma once
 
 #include "kernels/cpu/gemm/amx-inl.h"
@@ -85,7 +85,7 @@ struct AmxInt4 : Lines, ScaledCode<WeightCode::int4, 8> {
   }
 };
 
-// The same codes under split 16-bit activations.
+// The same codes under split int16 activations.
 template <class D>
 struct AmxSplit : D {
   static constexpr ActDtype kAct = ActDtype::split_i16;

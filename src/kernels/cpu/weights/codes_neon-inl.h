@@ -1,8 +1,8 @@
 // Codes on 4 lanes: bytes for SDOT, and one column a register as f32.
 //
 // SDOT multiplies signed bytes by signed bytes, four columns a lane. Nibbles are bytes 0 .. 15, and sums of the
-// activations take their offset back; int8 is multiplied as it is stored; E2M1 is a lookup of twice the number. 16-bit
-// activations are two planes of bytes (panel.h), two SDOT for one: SMLAL on words would need four.
+// activations take their offset back; int8 is multiplied as it is stored; E2M1 is a lookup of twice the number. Split
+// int16 activations (panel.h) take two SDOT for one: SMLAL on words would need four.
 #pragma once
 
 #include <arm_neon.h>
