@@ -1,4 +1,4 @@
-// Times experts layers the way that other engines are timed beside them: routings of spec_routing.h, all calls of a
+// Times MoE layers the way that other engines are timed beside them: routings of spec_routing.h, all calls of a
 // measurement in one graph.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Times one experts layer with random weights and random ragged routing.
+// Times one MoE layer with random weights and random ragged routing.
 #pragma once
 
 #include <cstdint>

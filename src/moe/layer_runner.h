@@ -1,4 +1,4 @@
-// One packed experts layer with the workspace to run it.
+// The packed experts of one MoE layer, with the workspace to run them.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 
 namespace moracle {
 
-// One experts layer: w13 [experts, 2 * intermediate, hidden], w2 [experts, hidden, intermediate].
+// The experts of one MoE layer: w13 [experts, 2 * intermediate, hidden], w2 [experts, hidden, intermediate].
 struct LayerShape {
   std::string name;
   std::int64_t experts = 0;

@@ -11,7 +11,7 @@
 
 namespace moracle {
 
-// Experts layers, and with `linears` every linear layer too; like questions are one group.
+// MoE layers, and with `linears` every linear layer too; like questions are one group.
 [[nodiscard]] std::vector<ExplainedGroup> explain_plan(const LoadPlan& plan, bool linears);
 
 // {"device", "layers", "warnings"} over all layers.
