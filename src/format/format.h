@@ -90,13 +90,13 @@ class Format {
 // "config.unsupported" with the list of known formats, "config.contradiction", ...
 Result<std::unique_ptr<Format>> make_format(const Checkpoint& checkpoint);
 
-// Opens a module that is unquantized whatever the format says of it: routers, heads that a family
+// Opens a module that is unquantized whatever the format says of it: routers, heads that an architecture
 // keeps in full precision. "<path>.weight" [out, in] and "<path>.bias". Errors: "tensor.missing",
 // "config.contradiction" for a dtype that only quantized weights have, "tensor.shape".
 Result<StoredLinear> open_plain(const ModuleRef& module, TensorClaims& claims);
 
-// Where a layer's routed experts may be stored; families list the layouts their publishers use, the first whose tensors
-// exist is taken. "{e}" stands for the expert number.
+// Where a layer's routed experts may be stored; architectures list the layouts their publishers use, the first whose
+// tensors exist is taken. "{e}" stands for the expert number.
 struct ExpertsLayout {
   // Per expert: "model.layers.3.mlp.experts.{e}.gate_proj". Without "{e}" a name stacks one projection of all experts:
   // "model.layers.3.moe.gate_proj" [E, N, K]; gate_up with "{e}" is one [2N, K] matrix an expert, in any packing.

@@ -67,13 +67,13 @@ struct Machines {
 class LoadPlan final {
  public:
   class Opened;  // load/plan.h
-  // Reads config.json by family and format, opens every module, claims every tensor, asks the oracle. Reads headers
-  // alone: no bias, no scale, no weight; of a tensor's bytes none but group indices, where the config says that
+  // Reads config.json by architecture and format, opens every module, claims every tensor, asks the oracle. Reads
+  // headers alone: no bias, no scale, no weight; of a tensor's bytes none but group indices, where the config says that
   // experts' columns are out of order (whether gate's and up's are alike decides) or a GPTQ config says nothing of it.
-  // Errors: a config.json that is out of range or contradicts itself, a family, format or scheme that nobody knows;
-  // tensors that are missing, claimed twice, left over, or of another dtype or shape; experts that are too few, too
-  // many or numbered with gaps; a file that has changed; a pinned backend that cannot serve.
-  // Each module is decided for its machine.
+  // Errors: a config.json that is out of range or contradicts itself, an architecture, format or scheme that nobody
+  // knows; tensors that are missing, claimed twice, left over, or of another dtype or shape; experts that are too few,
+  // too many or numbered with gaps; a file that has changed; a pinned backend that cannot serve. Each module is decided
+  // for its machine.
   static Result<std::unique_ptr<LoadPlan>> make(std::shared_ptr<const Checkpoint> checkpoint, const Machines& machines,
                                                 const Policy& policy);
   explicit LoadPlan(std::unique_ptr<const Opened> opened);

@@ -27,7 +27,7 @@ struct Architecture {
   // All experts in one tensor, with biases, rows of gate and up alternating; else a module an expert, with these names.
   bool stacked = false;
   std::string gate_name{}, up_name{}, down_name{};
-  Json config{};  // what this family's config.json has besides
+  Json config{};  // what this architecture's config.json has besides
 };
 
 const std::vector<Architecture>& architectures() {

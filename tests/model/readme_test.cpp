@@ -126,10 +126,10 @@ std::vector<std::pair<std::string, std::string>> table() {
   return rows;
 }
 
-// The names in back-quotes between "Families:" and the end of the sentence.
+// The names in back-quotes between "Architectures:" and the end of the sentence.
 Names families_named() {
   const std::string text = readme();
-  const std::size_t begin = text.find("Families: ");
+  const std::size_t begin = text.find("Architectures: ");
   Names names;
   if (begin == std::string::npos) return names;
   const std::size_t end = text.find("`.", begin);

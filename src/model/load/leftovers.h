@@ -15,7 +15,7 @@ namespace moracle {
 //   - whatever hangs on no part of the text model: towers, projectors, heads for other tasks, draft heads;
 //   - in its layers, scales of caches, attention and outputs, state of quantizers, rotary tables, masks, and scales of
 //     the inputs of modules that are unquantized;
-//   - layers beyond the model's, where the family has draft heads there or one shows their parts.
+//   - layers beyond the model's, where the architecture has draft heads there or one shows their parts.
 // Errors: "tensor.unused", naming the rest and the likely cause.
 Result<std::string> sort_leftovers(const ModelSpec& spec, const TensorClaims& claims,
                                    const std::vector<ModuleReport>& modules);

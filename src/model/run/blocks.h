@@ -1,4 +1,4 @@
-// Pieces of a forward pass that families compose.
+// Pieces of a forward pass that architectures compose.
 #pragma once
 
 #include <cstddef>
@@ -50,7 +50,7 @@ struct ForwardContext {
   [[nodiscard]] RunContext run_context(std::span<std::byte> rest) const { return {stream, rest, status}; }
 };
 
-// RMSNorm with the (1 + w) of some families already added.
+// RMSNorm with the (1 + w) of some architectures already added.
 struct Norm {
   std::vector<float> weight;
   float eps = 1e-6F;

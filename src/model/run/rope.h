@@ -30,7 +30,7 @@ struct YarnSpec {
   bool truncate = true;  // the ramp's ends are rounded outwards to whole dimensions
 };
 
-// A family's side of the question; config keys override theta and rotary_factor.
+// An architecture's side of the question; config keys override theta and rotary_factor.
 struct RopeDefaults {
   double theta = 10000.0;
   double rotary_factor = 1.0;  // partial_rotary_factor
@@ -44,8 +44,8 @@ struct RopeDefaults {
 // linear, yarn, llama3. Errors: "config.unsupported" for other types, "config.type", "config.range".
 Result<RopeSpec> parse_rope(const ModelConfig& config, const RopeDefaults& defaults);
 
-// The same from one object of parameters alone, for families that keep theta and factor in lists: what the object lacks
-// is the defaults'.
+// The same from one object of parameters alone, for architectures that keep theta and factor in lists: what the object
+// lacks is the defaults'.
 Result<RopeSpec> read_rope(const JsonReader& parameters, const RopeDefaults& defaults);
 
 // inv_freq[i] = theta^(-2i/dims).

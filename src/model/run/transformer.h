@@ -1,4 +1,4 @@
-// The forward pass that all families share: embedding, pre-norm residual layers, final norm, head.
+// The forward pass that all architectures share: embedding, pre-norm residual layers, final norm, head.
 #pragma once
 
 #include <memory>

@@ -9,8 +9,8 @@ namespace moracle {
 
 namespace {
 
-// Keys that families read of a text model, and that wrappers repeat. tie_word_embeddings and the dtype have rules of
-// their own.
+// Keys that architectures read of a text model, and that wrappers repeat. tie_word_embeddings and the dtype have rules
+// of their own.
 constexpr std::array<std::string_view, 44> kTextKeys{"attention_bias",
                                                      "clip_qkv",
                                                      "decoder_sparse_step",
@@ -245,7 +245,7 @@ void ModelConfig::warn_of_kinds(std::string_view key, const std::vector<std::str
 
 void ModelConfig::warn_of_window() const {
   const Result<bool> asked = reader_.boolean_or("use_sliding_window", true);
-  if (!asked.ok() || *asked) warn_unread("sliding_window", "attention of this family sees all positions");
+  if (!asked.ok() || *asked) warn_unread("sliding_window", "attention of this architecture sees all positions");
 }
 
 Result<ActivationFn> ModelConfig::activation(std::string_view key) const {

@@ -17,7 +17,7 @@
 
 namespace moracle {
 
-// What every family has, with the family's defaults filled in where a key is absent. All values are in range, and
+// What every architecture has, with its defaults filled in where a key is absent. All values are in range, and
 // products of any three of them fit 63 bits.
 struct CommonConfig {
   std::int64_t hidden = 0;
@@ -51,7 +51,7 @@ class ModelConfig {
   // Errors: "config.type", "config.missing" (no model_type).
   static Result<ModelConfig> of(const Checkpoint& checkpoint);
 
-  // Types under which a family may know the model: the text part's own, then the whole model's.
+  // Types under which an architecture may know the model: the text part's own, then the whole model's.
   [[nodiscard]] const std::vector<std::string>& model_types() const { return model_types_; }
   [[nodiscard]] const JsonReader& reader() const { return reader_; }
   // Of the whole model, where the text part is nested.
@@ -66,7 +66,7 @@ class ModelConfig {
   void warn_unread(std::string_view key, std::string_view why) const;
   // A list of what each layer is, beside the keys that are used for it and say `used`.
   void warn_of_kinds(std::string_view key, const std::vector<std::string>& used, std::string_view why) const;
-  // A window that the family does not have.
+  // A window that the architecture does not have.
   void warn_of_window() const;
 
   // Errors: "config.type", "config.range", with the JSON pointer.

@@ -116,10 +116,10 @@ struct LayerSpec {
   std::variant<DenseSpec, MoeSpec> feed_forward{};
 };
 
-// Tensors that a family's checkpoints hold and its text model does not need, beyond what is known by the module that it
-// hangs on (leftovers.h).
+// Tensors that an architecture's checkpoints hold and its text model does not need, beyond what is known by the module
+// that it hangs on (leftovers.h).
 struct IgnoredTensors {
-  std::vector<std::string> suffixes{};  // of a family's own, with the dot before them
+  std::vector<std::string> suffixes{};  // of an architecture's own, with the dot before them
   std::string layers{};                 // "model.layers.": numbers from the layer count on are draft heads
 };
 

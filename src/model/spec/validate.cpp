@@ -10,7 +10,7 @@ namespace moracle {
 
 namespace {
 
-// Where a member's value may come from, in every family's spelling.
+// Where a member's value may come from, in every architecture's spelling.
 struct Member {
   std::string_view name;
   std::array<std::string_view, 4> keys;
