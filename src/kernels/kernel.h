@@ -13,8 +13,8 @@
 #include "device/device.h"
 #include "oracle/card.h"
 #include "oracle/decide.h"
-#include "scheme/activation.h"
 #include "scheme/canonical.h"
+#include "scheme/glu.h"
 
 namespace moracle {
 

@@ -11,7 +11,7 @@
 #include "device/launch_args.h"
 #include "kernels/kernel.h"
 #include "kernels/kv_type.h"
-#include "scheme/activation.h"
+#include "scheme/glu.h"
 #include "scheme/quant_key.h"
 
 namespace moracle {

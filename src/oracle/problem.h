@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "scheme/activation.h"
+#include "scheme/glu.h"
 #include "scheme/quant_key.h"
 
 namespace moracle {

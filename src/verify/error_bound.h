@@ -8,8 +8,8 @@
 #include "base/result.h"
 #include "moe/layer_runner.h"
 #include "oracle/card.h"
-#include "scheme/activation.h"
 #include "scheme/canonical.h"
+#include "scheme/glu.h"
 
 namespace moracle {
 

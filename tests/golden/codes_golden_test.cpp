@@ -3,10 +3,10 @@
 
 #include <cmath>
 
-#include "scheme/activation.h"
 #include "scheme/activation_codes.h"
 #include "scheme/activation_quant.h"
 #include "scheme/codes.h"
+#include "scheme/glu.h"
 #include "support/safetensors_reader.h"
 
 namespace moracle {

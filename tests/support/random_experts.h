@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "scheme/activation.h"
 #include "scheme/canonical.h"
+#include "scheme/glu.h"
 
 namespace moracle::test {
 

@@ -292,7 +292,7 @@ MORACLE_BOTH float gated_by_sigmoid(const GateArgs& args, float gate, float up) 
   return g * sigmoid(args.alpha * g) * (u + args.beta);
 }
 
-// scheme/activation.h has the formulas.
+// scheme/glu.h has the formulas.
 MORACLE_BOTH float gated(const GateArgs& args, float gate, float up) {
   const float limit = args.limit;
   switch (args.fn) {

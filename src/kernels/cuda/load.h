@@ -8,7 +8,7 @@
 #include "base/thread_pool.h"
 #include "device/device.h"
 #include "device/launch_args.h"
-#include "scheme/activation.h"
+#include "scheme/glu.h"
 
 namespace moracle::cuda {
 

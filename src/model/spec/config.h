@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "checkpoint/checkpoint.h"
-#include "scheme/activation.h"
+#include "scheme/glu.h"
 #include "scheme/quant_key.h"
 
 namespace moracle {

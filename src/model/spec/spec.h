@@ -12,7 +12,7 @@
 #include "model/model.h"
 #include "model/run/rope.h"
 #include "moe/routing.h"
-#include "scheme/activation.h"
+#include "scheme/glu.h"
 
 namespace moracle {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/target.h"
-#include "scheme/activation.h"
+#include "scheme/glu.h"
 
 namespace moracle::cpu {
 

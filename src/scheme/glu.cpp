@@ -1,4 +1,4 @@
-#include "scheme/activation.h"
+#include "scheme/glu.h"
 
 #include <cmath>
 #include <numbers>
