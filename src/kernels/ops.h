@@ -132,29 +132,29 @@ struct AttentionArgs {
 [[nodiscard]] std::int64_t block_bytes(const AttentionArgs& args);
 
 // Multi-head latent attention with the projection of the latent absorbed: appends latents and rotated keys to the
-// state, and attends to them. A layer's share of a block has 64 positions of [latent | rotary]; with int8, behind them
-// two f32 scales for each position.
+// state, and attends to them. A layer's share of a block has 64 positions of [kv_lora_rank | qk_rope_head_dim]; with
+// int8, behind them two f32 scales for each position.
 struct LatentAttentionArgs {
   std::int64_t tokens = 0;
   std::int64_t heads = 0;
-  std::int64_t nope = 0;
-  std::int64_t rotary = 0;
-  std::int64_t value = 0;
-  std::int64_t latent = 0;
+  std::int64_t qk_nope_head_dim = 0;
+  std::int64_t qk_rope_head_dim = 0;
+  std::int64_t v_head_dim = 0;
+  std::int64_t kv_lora_rank = 0;
   bool interleaved = true;  // pairs to be rotated lie side by side, not half a head apart
   float scale = 1.0F;       // of the scores
   KvType kv = KvType::f32;
   NormArgs kv_norm{};             // over the latent
-  const float* keys = nullptr;    // [heads, nope, latent]
-  const float* values = nullptr;  // [heads, latent, value]
+  const float* keys = nullptr;    // [heads, qk_nope_head_dim, kv_lora_rank]
+  const float* values = nullptr;  // [heads, kv_lora_rank, v_head_dim]
   // Of a scheme that quantizes activations: what the projection does to the latent that it reads.
   const QuantKey* activation = nullptr;
   std::optional<float> input_scale{};
   RopeTable rope{};
   std::span<const KvSpan> spans{};
-  const float* q = nullptr;        // [tokens, heads, nope + rotary]
-  const float* latents = nullptr;  // [tokens, latent + rotary]
-  float* out = nullptr;            // [tokens, heads, value]
+  const float* q = nullptr;        // [tokens, heads, qk_nope_head_dim + qk_rope_head_dim]
+  const float* latents = nullptr;  // [tokens, kv_lora_rank + qk_rope_head_dim]
+  float* out = nullptr;            // [tokens, heads, v_head_dim]
 };
 [[nodiscard]] std::int64_t block_bytes(const LatentAttentionArgs& args);
 

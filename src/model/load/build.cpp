@@ -126,10 +126,10 @@ class Builder {
   Result<std::unique_ptr<Mixer>> build(const LatentAttentionSpec& spec, std::size_t layer) {
     MORACLE_ASSIGN(LatentAttention::Parts made, parts(spec));
     made.heads = spec.heads;
-    made.nope = spec.nope;
-    made.rotary = spec.rotary;
-    made.value = spec.value;
-    made.latent = spec.latent;
+    made.qk_nope_head_dim = spec.qk_nope_head_dim;
+    made.qk_rope_head_dim = spec.qk_rope_head_dim;
+    made.v_head_dim = spec.v_head_dim;
+    made.kv_lora_rank = spec.kv_lora_rank;
     made.interleaved = spec.interleaved;
     made.scale = spec.scale;
     made.rope = spec.rope;

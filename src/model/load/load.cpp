@@ -66,7 +66,7 @@ class PackedModules final : public ModuleSource {
     const std::size_t index = plan_.index_of(spec.kv_b.path);
     MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(index));
     MORACLE_ASSIGN(LatentProjection projection,
-                   LatentProjection::load(linear, spec.heads, spec.nope, spec.value, pool_));
+                   LatentProjection::load(linear, spec.heads, spec.qk_nope_head_dim, spec.v_head_dim, pool_));
     linear.weight->release();
     MORACLE_TRY(advance(index));
     return projection;

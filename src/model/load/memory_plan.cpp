@@ -162,7 +162,7 @@ class LaidOutModules final : public ModuleSource {
   }
 
   Result<LatentProjection> latent(const LatentAttentionSpec& spec) override {
-    return LatentProjection::lay_out(spec.heads, spec.nope, spec.value, spec.latent);
+    return LatentProjection::lay_out(spec.heads, spec.qk_nope_head_dim, spec.v_head_dim, spec.kv_lora_rank);
   }
 
   Result<std::vector<float>> floats(const std::string&, std::int64_t size) override {

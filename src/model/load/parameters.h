@@ -97,11 +97,11 @@ Result<> visit_parameters(Visitor& visitor, Spec& spec, LatentAttention::Parts& 
     MORACLE_TRY(visitor.whole(*spec.q_a, parts.q_a));
     MORACLE_TRY(visitor.norm(spec.q_norm, parts.q_norm, spec.q_norm.size));
   }
-  MORACLE_TRY(visitor.rows(spec.q, parts.q, spec.heads * (spec.nope + spec.rotary)));
+  MORACLE_TRY(visitor.rows(spec.q, parts.q, spec.heads * (spec.qk_nope_head_dim + spec.qk_rope_head_dim)));
   MORACLE_TRY(visitor.whole(spec.kv_a, parts.kv_a));
   MORACLE_TRY(visitor.norm(spec.kv_norm, parts.kv_norm, spec.kv_norm.size));
-  MORACLE_TRY(visitor.absorbed(spec, parts.kv_b, spec.heads * (spec.nope + spec.value)));
-  return visitor.columns(spec.o, parts.o, spec.heads * spec.value);
+  MORACLE_TRY(visitor.absorbed(spec, parts.kv_b, spec.heads * (spec.qk_nope_head_dim + spec.v_head_dim)));
+  return visitor.columns(spec.o, parts.o, spec.heads * spec.v_head_dim);
 }
 
 template <class Visitor, SpecOf<DenseSpec> Spec>

@@ -23,19 +23,20 @@ void transpose(const float* from, std::int64_t rows, std::int64_t cols, float* t
 
 }  // namespace
 
-Result<LatentProjection> LatentProjection::lay_out(std::int64_t heads, std::int64_t nope, std::int64_t value,
-                                                   std::int64_t latent) {
+Result<LatentProjection> LatentProjection::lay_out(std::int64_t heads, std::int64_t qk_nope_head_dim,
+                                                   std::int64_t v_head_dim, std::int64_t kv_lora_rank) {
   LatentProjection projection;
-  MORACLE_ASSIGN(projection.keys, PageBuffer::allocate(count(heads * nope * latent) * sizeof(float)));
-  MORACLE_ASSIGN(projection.values, PageBuffer::allocate(count(heads * value * latent) * sizeof(float)));
+  MORACLE_ASSIGN(projection.keys, PageBuffer::allocate(count(heads * qk_nope_head_dim * kv_lora_rank) * sizeof(float)));
+  MORACLE_ASSIGN(projection.values, PageBuffer::allocate(count(heads * v_head_dim * kv_lora_rank) * sizeof(float)));
   return projection;
 }
 
-Result<LatentProjection> LatentProjection::load(const CanonicalLinear& linear, std::int64_t heads, std::int64_t nope,
-                                                std::int64_t value, ThreadPool& pool) {
+Result<LatentProjection> LatentProjection::load(const CanonicalLinear& linear, std::int64_t heads,
+                                                std::int64_t qk_nope_head_dim, std::int64_t v_head_dim,
+                                                ThreadPool& pool) {
   const MatrixSource& source = *linear.weight;
-  const std::int64_t latent = source.spec().cols;
-  MORACLE_ASSIGN(LatentProjection projection, lay_out(heads, nope, value, latent));
+  const std::int64_t kv_lora_rank = source.spec().cols;
+  MORACLE_ASSIGN(LatentProjection projection, lay_out(heads, qk_nope_head_dim, v_head_dim, kv_lora_rank));
   projection.activation = linear.activation;
   projection.input_scale = linear.input_scale;
   auto* const keys = reinterpret_cast<float*>(projection.keys.data());
@@ -46,13 +47,15 @@ Result<LatentProjection> LatentProjection::load(const CanonicalLinear& linear, s
   pool.parallel_for(heads, [&](std::int64_t head, int thread) {
     if (errors.failed()) return;
     MatrixPanel& panel = panels[count(thread)];
-    Result<> read = source.read(head * (nope + value), (head + 1) * (nope + value), panel);
+    Result<> read =
+        source.read(head * (qk_nope_head_dim + v_head_dim), (head + 1) * (qk_nope_head_dim + v_head_dim), panel);
     if (!read.ok()) return errors.keep(head, std::move(read));
     std::vector<float>& own = rows[count(thread)];
-    own.resize(count((nope + value) * latent));
+    own.resize(count((qk_nope_head_dim + v_head_dim) * kv_lora_rank));
     dequantize_panel(source.spec(), panel, own);
-    std::copy_n(own.data(), nope * latent, keys + head * nope * latent);
-    transpose(own.data() + nope * latent, value, latent, values + head * latent * value);
+    std::copy_n(own.data(), qk_nope_head_dim * kv_lora_rank, keys + head * qk_nope_head_dim * kv_lora_rank);
+    transpose(own.data() + qk_nope_head_dim * kv_lora_rank, v_head_dim, kv_lora_rank,
+              values + head * kv_lora_rank * v_head_dim);
   });
   MORACLE_TRY(errors.take());
   return projection;
@@ -61,8 +64,8 @@ Result<LatentProjection> LatentProjection::load(const CanonicalLinear& linear, s
 struct LatentAttention::Call {
   LatentAttentionArgs args{};
   float* q_a = nullptr;         // [tokens, rank], where the model has one
-  float* q = nullptr;           // [tokens, heads, nope + rotary]
-  float* latents = nullptr;     // [tokens, latent + rotary]
+  float* q = nullptr;           // [tokens, heads, qk_nope_head_dim + qk_rope_head_dim]
+  float* latents = nullptr;     // [tokens, kv_lora_rank + qk_rope_head_dim]
   std::span<KvSpan> spans{};    // [tokens]
   std::span<std::byte> rest{};  // of one linear or operation after the other
 };
@@ -73,10 +76,10 @@ LatentAttention::Call LatentAttention::lay_out(BumpArena& arena, const Ops& ops,
   LatentAttentionArgs& args = call.args;
   args = {.tokens = tokens,
           .heads = parts_.heads,
-          .nope = parts_.nope,
-          .rotary = parts_.rotary,
-          .value = parts_.value,
-          .latent = parts_.latent,
+          .qk_nope_head_dim = parts_.qk_nope_head_dim,
+          .qk_rope_head_dim = parts_.qk_rope_head_dim,
+          .v_head_dim = parts_.v_head_dim,
+          .kv_lora_rank = parts_.kv_lora_rank,
           .interleaved = parts_.interleaved,
           .scale = parts_.scale,
           .kv = parts_.kv,
@@ -86,9 +89,11 @@ LatentAttention::Call LatentAttention::lay_out(BumpArena& arena, const Ops& ops,
           .activation = parts_.kv_b.activation ? &*parts_.kv_b.activation : nullptr,
           .input_scale = parts_.kv_b.input_scale};
   call.q_a = arena.take<float>(count(tokens) * parts_.q_norm.weight.size()).data();
-  args.q = call.q = arena.take<float>(count(tokens * parts_.heads * (parts_.nope + parts_.rotary))).data();
-  args.latents = call.latents = arena.take<float>(count(tokens * (parts_.latent + parts_.rotary))).data();
-  args.out = arena.take<float>(count(tokens * parts_.heads * parts_.value)).data();
+  args.q = call.q =
+      arena.take<float>(count(tokens * parts_.heads * (parts_.qk_nope_head_dim + parts_.qk_rope_head_dim))).data();
+  args.latents = call.latents =
+      arena.take<float>(count(tokens * (parts_.kv_lora_rank + parts_.qk_rope_head_dim))).data();
+  args.out = arena.take<float>(count(tokens * parts_.heads * parts_.v_head_dim)).data();
   call.spans = arena.take<KvSpan>(count(tokens));
   const std::size_t linears =
       linear_workspace({parts_.q_a.get(), parts_.q.get(), parts_.kv_a.get(), parts_.o.get()}, tokens, threads);
@@ -97,7 +102,8 @@ LatentAttention::Call LatentAttention::lay_out(BumpArena& arena, const Ops& ops,
 }
 
 LayerState LatentAttention::state() const {
-  const LatentAttentionArgs args{.rotary = parts_.rotary, .latent = parts_.latent, .kv = parts_.kv};
+  const LatentAttentionArgs args{
+      .qk_rope_head_dim = parts_.qk_rope_head_dim, .kv_lora_rank = parts_.kv_lora_rank, .kv = parts_.kv};
   return {.block_bytes = block_bytes(args)};
 }
 

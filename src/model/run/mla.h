@@ -12,19 +12,19 @@ namespace moracle {
 // over positions is taken of latents, before W_v. f32, because these products are not worth a kernel of their own: a
 // model of 671 billion weights has one in this many hundredths of them here.
 struct LatentProjection {
-  PageBuffer keys;    // [heads, nope, latent]
-  PageBuffer values;  // [heads, latent, value]
+  PageBuffer keys;    // [heads, qk_nope_head_dim, kv_lora_rank]
+  PageBuffer values;  // [heads, kv_lora_rank, v_head_dim]
   // Of a scheme that quantizes activations: what the linear would do to the latent that it reads.
   std::optional<QuantKey> activation{};
   std::optional<float> input_scale{};
 
-  // From rows that are, head by head, [keys (nope) | values (value)] of `latent` columns. Errors: those of
-  // MatrixSource::read, "memory.allocate".
-  static Result<LatentProjection> load(const CanonicalLinear& linear, std::int64_t heads, std::int64_t nope,
-                                       std::int64_t value, ThreadPool& pool);
+  // From rows that are, head by head, [keys (qk_nope_head_dim) | values (v_head_dim)] of `kv_lora_rank` columns.
+  // Errors: those of MatrixSource::read, "memory.allocate".
+  static Result<LatentProjection> load(const CanonicalLinear& linear, std::int64_t heads, std::int64_t qk_nope_head_dim,
+                                       std::int64_t v_head_dim, ThreadPool& pool);
   // The same size without the numbers: for those who only ask for bytes().
-  static Result<LatentProjection> lay_out(std::int64_t heads, std::int64_t nope, std::int64_t value,
-                                          std::int64_t latent);
+  static Result<LatentProjection> lay_out(std::int64_t heads, std::int64_t qk_nope_head_dim, std::int64_t v_head_dim,
+                                          std::int64_t kv_lora_rank);
   [[nodiscard]] std::size_t bytes() const { return keys.size() + values.size(); }
 };
 
@@ -34,16 +34,16 @@ class LatentAttention final : public Mixer {
   struct Parts {
     std::unique_ptr<PackedLinear> q_a{};  // null: `q` reads the input itself
     Norm q_norm{};
-    std::unique_ptr<PackedLinear> q{};     // to [heads, nope + rotary]
-    std::unique_ptr<PackedLinear> kv_a{};  // to [latent + rotary]
+    std::unique_ptr<PackedLinear> q{};     // to [heads, qk_nope_head_dim + qk_rope_head_dim]
+    std::unique_ptr<PackedLinear> kv_a{};  // to [kv_lora_rank + qk_rope_head_dim]
     Norm kv_norm{};
     LatentProjection kv_b{};
     std::unique_ptr<PackedLinear> o{};
     std::int64_t heads = 0;
-    std::int64_t nope = 0;
-    std::int64_t rotary = 0;
-    std::int64_t value = 0;
-    std::int64_t latent = 0;
+    std::int64_t qk_nope_head_dim = 0;
+    std::int64_t qk_rope_head_dim = 0;
+    std::int64_t v_head_dim = 0;
+    std::int64_t kv_lora_rank = 0;
     bool interleaved = true;  // pairs to be rotated lie side by side, not half a head apart
     float scale = 1.0F;       // of the scores
     std::size_t rope = 0;     // index into ForwardContext::ropes

@@ -53,21 +53,24 @@ AttentionSpec grouped_attention(const Architecture& row, const ModelSettings& s,
 LatentAttentionSpec latent_attention(const ModelSettings& s, const std::string& path) {
   LatentAttentionSpec a = s.latent;
   const std::int64_t hidden = s.common.hidden;
-  const std::int64_t q_size = a.heads * (a.nope + a.rotary);
-  a.kv_a = {.path = path + ".kv_a_proj_with_mqa", .out = a.latent + a.rotary, .in = hidden, .bias = s.attention_bias};
-  if (s.q_rank == 0) {
+  const std::int64_t q_size = a.heads * (a.qk_nope_head_dim + a.qk_rope_head_dim);
+  a.kv_a = {.path = path + ".kv_a_proj_with_mqa",
+            .out = a.kv_lora_rank + a.qk_rope_head_dim,
+            .in = hidden,
+            .bias = s.attention_bias};
+  if (s.q_lora_rank == 0) {
     a.q = {.path = path + ".q_proj", .out = q_size, .in = hidden};
   } else {
     // One module in engines that fuse what reads the same input.
     const std::vector<std::string> fused{path + ".fused_qkv_a_proj"};
-    a.q_a = {.path = path + ".q_a_proj", .fused = fused, .out = s.q_rank, .in = hidden, .bias = s.attention_bias};
-    a.q_norm = norm_spec(path + ".q_a_layernorm", s.q_rank, kLatentNormEps);
-    a.q = {.path = path + ".q_b_proj", .out = q_size, .in = s.q_rank};
+    a.q_a = {.path = path + ".q_a_proj", .fused = fused, .out = s.q_lora_rank, .in = hidden, .bias = s.attention_bias};
+    a.q_norm = norm_spec(path + ".q_a_layernorm", s.q_lora_rank, kLatentNormEps);
+    a.q = {.path = path + ".q_b_proj", .out = q_size, .in = s.q_lora_rank};
     a.kv_a.fused = fused;
   }
-  a.kv_norm = norm_spec(path + ".kv_a_layernorm", a.latent, kLatentNormEps);
-  a.kv_b = {.path = path + ".kv_b_proj", .out = a.heads * (a.nope + a.value), .in = a.latent};
-  a.o = {.path = path + ".o_proj", .out = hidden, .in = a.heads * a.value, .bias = s.attention_bias};
+  a.kv_norm = norm_spec(path + ".kv_a_layernorm", a.kv_lora_rank, kLatentNormEps);
+  a.kv_b = {.path = path + ".kv_b_proj", .out = a.heads * (a.qk_nope_head_dim + a.v_head_dim), .in = a.kv_lora_rank};
+  a.o = {.path = path + ".o_proj", .out = hidden, .in = a.heads * a.v_head_dim, .bias = s.attention_bias};
   return a;
 }
 
@@ -99,7 +102,7 @@ MoeSpec moe_spec(const Architecture& row, const ModelSettings& s, const std::str
 // The rope of layers of one kind.
 Result<RopeSpec> rope_of(const Architecture& row, const ModelConfig& config, const ModelSettings& s,
                          const std::string& kind) {
-  const std::int64_t head_dim = row.latent ? s.latent.rotary : s.common.head_dim;
+  const std::int64_t head_dim = row.latent ? s.latent.qk_rope_head_dim : s.common.head_dim;
   double factor = row.rope.rotary_factor;
   if (!row.rope.dims.empty()) {
     MORACLE_ASSIGN(const std::int64_t dims, config.reader().integer_or(row.rope.dims, head_dim, 2, head_dim));
@@ -176,7 +179,8 @@ Result<ModelSpec> describe(const Architecture& row, const ModelConfig& config, c
     if (row.latent) {
       LatentAttentionSpec attention = latent_attention(s, path + ".self_attn");
       attention.rope = *rope;
-      attention.scale = spec.ropes[*rope].score_scale / std::sqrt(static_cast<float>(s.latent.nope + s.latent.rotary));
+      attention.scale = spec.ropes[*rope].score_scale /
+                        std::sqrt(static_cast<float>(s.latent.qk_nope_head_dim + s.latent.qk_rope_head_dim));
       layer.mixer = std::move(attention);
     } else {
       AttentionSpec attention = grouped_attention(row, s, path + ".self_attn", l);

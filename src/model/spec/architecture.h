@@ -63,11 +63,11 @@ struct AttentionRow {
 
 // Multi-head latent attention in place of grouped queries: sizes where the config is silent.
 struct LatentRow {
-  std::int64_t q_rank = 1536;
-  std::int64_t kv_rank = 512;
-  std::int64_t nope = 128;
-  std::int64_t rotary = 64;
-  std::int64_t value = 128;
+  std::int64_t q_lora_rank = 1536;
+  std::int64_t kv_lora_rank = 512;
+  std::int64_t qk_nope_head_dim = 128;
+  std::int64_t qk_rope_head_dim = 64;
+  std::int64_t v_head_dim = 128;
 };
 
 struct RopeRow {
@@ -146,7 +146,7 @@ struct ModelSettings {
   bool qk_norm = false;
   float clip = 0.0F;
   LatentAttentionSpec latent{};  // sizes alone
-  std::int64_t q_rank = 0;       // 0: queries are projected at once
+  std::int64_t q_lora_rank = 0;  // 0: queries are projected at once
 };
 
 struct Architecture {

@@ -213,15 +213,15 @@ Result<> read_latent(const LatentRow& row, const ModelConfig& config, ModelSetti
   }
   LatentAttentionSpec& a = s.latent;
   a.heads = s.common.heads;
-  MORACLE_ASSIGN(a.nope, reader.integer_or("qk_nope_head_dim", row.nope, 1, kMaxHeadDim));
-  MORACLE_ASSIGN(a.rotary, reader.integer_or("qk_rope_head_dim", row.rotary, 2, kMaxHeadDim));
-  MORACLE_ASSIGN(a.value, reader.integer_or("v_head_dim", row.value, 1, kMaxHeadDim));
-  MORACLE_ASSIGN(a.latent, reader.integer_or("kv_lora_rank", row.kv_rank, 1, kMaxHidden));
+  MORACLE_ASSIGN(a.qk_nope_head_dim, reader.integer_or("qk_nope_head_dim", row.qk_nope_head_dim, 1, kMaxHeadDim));
+  MORACLE_ASSIGN(a.qk_rope_head_dim, reader.integer_or("qk_rope_head_dim", row.qk_rope_head_dim, 2, kMaxHeadDim));
+  MORACLE_ASSIGN(a.v_head_dim, reader.integer_or("v_head_dim", row.v_head_dim, 1, kMaxHeadDim));
+  MORACLE_ASSIGN(a.kv_lora_rank, reader.integer_or("kv_lora_rank", row.kv_lora_rank, 1, kMaxHidden));
   MORACLE_ASSIGN(a.interleaved, reader.boolean_or("rope_interleave", true));
   // A null rank is a value of its own, not an absent one.
   const bool direct = reader.json().contains("q_lora_rank") && !reader.has("q_lora_rank");
   if (direct) return Ok{};
-  MORACLE_ASSIGN(s.q_rank, reader.integer_or("q_lora_rank", row.q_rank, 1, kMaxHidden));
+  MORACLE_ASSIGN(s.q_lora_rank, reader.integer_or("q_lora_rank", row.q_lora_rank, 1, kMaxHidden));
   return Ok{};
 }
 

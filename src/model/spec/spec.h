@@ -70,16 +70,16 @@ struct DeltaNetSpec {
 struct LatentAttentionSpec {
   std::optional<LinearSpec> q_a{};  // [rank, hidden]; none: `q` reads the input itself
   NormSpec q_norm{};                // over the rank
-  LinearSpec q{};                   // rows are, head by head, [nope | rotary]
-  LinearSpec kv_a{};                // [latent + rotary, hidden]; the rotary part is one key for all heads
-  NormSpec kv_norm{};               // over the latent
-  LinearSpec kv_b{};                // rows are, head by head, [keys (nope) | values (value)]
+  LinearSpec q{};                   // rows are, head by head, [qk_nope_head_dim | qk_rope_head_dim]
+  LinearSpec kv_a{};   // [kv_lora_rank + qk_rope_head_dim, hidden]; the rotated part is one key for all heads
+  NormSpec kv_norm{};  // over the latent
+  LinearSpec kv_b{};   // rows are, head by head, [keys (qk_nope_head_dim) | values (v_head_dim)]
   LinearSpec o{};
   std::int64_t heads = 0;
-  std::int64_t nope = 0;
-  std::int64_t rotary = 0;
-  std::int64_t value = 0;
-  std::int64_t latent = 0;
+  std::int64_t qk_nope_head_dim = 0;
+  std::int64_t qk_rope_head_dim = 0;
+  std::int64_t v_head_dim = 0;
+  std::int64_t kv_lora_rank = 0;
   bool interleaved = true;  // pairs to be rotated lie side by side
   float scale = 1.0F;       // of the scores
   std::size_t rope = 0;     // index into ModelSpec::ropes

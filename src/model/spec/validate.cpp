@@ -29,10 +29,10 @@ constexpr std::array kMembers{
     Member{"clip", {"clip_qkv"}},
     Member{"rotary_dims", {"partial_rotary_factor", "partial_rotary_factors", "rope_parameters"}},
     Member{"inv_freq", {"rope_parameters", "rope_scaling", "rope_theta"}},
-    Member{"nope", {"qk_nope_head_dim"}},
-    Member{"rotary", {"qk_rope_head_dim"}},
-    Member{"value", {"v_head_dim"}},
-    Member{"latent", {"kv_lora_rank"}},
+    Member{"qk_nope_head_dim", {"qk_nope_head_dim"}},
+    Member{"qk_rope_head_dim", {"qk_rope_head_dim"}},
+    Member{"v_head_dim", {"v_head_dim"}},
+    Member{"kv_lora_rank", {"kv_lora_rank"}},
     Member{"key_heads", {"linear_num_key_heads"}},
     Member{"value_heads", {"linear_num_value_heads"}},
     Member{"key_dim", {"linear_key_head_dim"}},
@@ -110,14 +110,14 @@ Result<> validate(const DeltaNetSpec& spec, const ModelSpec& /*model*/) {
 
 Result<> validate(const LatentAttentionSpec& spec, const ModelSpec& model) {
   MORACLE_TRY(require_within(spec.heads, kMaxHeads, "heads"));
-  MORACLE_TRY(require_within(spec.nope, kMaxHeadDim, "nope"));
-  MORACLE_TRY(require_within(spec.rotary, kMaxHeadDim, "rotary"));
-  MORACLE_TRY(require_within(spec.value, kMaxHeadDim, "value"));
-  MORACLE_TRY(require_within(spec.latent, kMaxHidden, "latent"));
+  MORACLE_TRY(require_within(spec.qk_nope_head_dim, kMaxHeadDim, "qk_nope_head_dim"));
+  MORACLE_TRY(require_within(spec.qk_rope_head_dim, kMaxHeadDim, "qk_rope_head_dim"));
+  MORACLE_TRY(require_within(spec.v_head_dim, kMaxHeadDim, "v_head_dim"));
+  MORACLE_TRY(require_within(spec.kv_lora_rank, kMaxHidden, "kv_lora_rank"));
   MORACLE_TRY(require_positive(spec.scale, "inv_freq"));
   if (spec.q_a) MORACLE_TRY(validate(spec.q_norm));
   MORACLE_TRY(validate(spec.kv_norm));
-  return require_rotary(model, spec.rope, spec.rotary, "rotated part");
+  return require_rotary(model, spec.rope, spec.qk_rope_head_dim, "rotated part");
 }
 
 Result<> validate(const ActivationSpec& spec) {

@@ -20,10 +20,10 @@ using Vector = std::vector<double>;
 
 struct LatentShape {
   std::int64_t heads = 5;
-  std::int64_t nope = 12;
-  std::int64_t rotary = 6;
-  std::int64_t value = 10;
-  std::int64_t latent = 20;
+  std::int64_t qk_nope_head_dim = 12;
+  std::int64_t qk_rope_head_dim = 6;
+  std::int64_t v_head_dim = 10;
+  std::int64_t kv_lora_rank = 20;
   std::int64_t rank = 0;
   bool interleaved = true;
   std::optional<QuantKey> activation{};
@@ -60,10 +60,10 @@ struct LatentFixture {
       return linear;
     };
     if (s.rank != 0) parts.q_a = make(s.rank, s.hidden, q_a);
-    parts.q = make(s.heads * (s.nope + s.rotary), s.rank != 0 ? s.rank : s.hidden, q);
-    parts.kv_a = make(s.latent + s.rotary, s.hidden, kv_a);
-    parts.o = make(s.hidden, s.heads * s.value, o);
-    kv_b = std::make_unique<DenseLinear>(s.heads * (s.nope + s.value), s.latent, rng);
+    parts.q = make(s.heads * (s.qk_nope_head_dim + s.qk_rope_head_dim), s.rank != 0 ? s.rank : s.hidden, q);
+    parts.kv_a = make(s.kv_lora_rank + s.qk_rope_head_dim, s.hidden, kv_a);
+    parts.o = make(s.hidden, s.heads * s.v_head_dim, o);
+    kv_b = std::make_unique<DenseLinear>(s.heads * (s.qk_nope_head_dim + s.v_head_dim), s.kv_lora_rank, rng);
     std::normal_distribution<float> normal;
     const auto norm = [&](std::int64_t size) {
       Norm n;
@@ -71,23 +71,24 @@ struct LatentFixture {
       return n;
     };
     parts.q_norm = q_norm = norm(s.rank);
-    parts.kv_norm = kv_norm = norm(s.latent);
+    parts.kv_norm = kv_norm = norm(s.kv_lora_rank);
     CanonicalLinear canonical;
-    canonical.weight = std::make_shared<LatentWeights>(kv_b->weights, s.heads * (s.nope + s.value), s.latent);
+    canonical.weight =
+        std::make_shared<LatentWeights>(kv_b->weights, s.heads * (s.qk_nope_head_dim + s.v_head_dim), s.kv_lora_rank);
     canonical.activation = s.activation;
     ThreadPool pool(2);
-    auto projection = LatentProjection::load(canonical, s.heads, s.nope, s.value, pool);
+    auto projection = LatentProjection::load(canonical, s.heads, s.qk_nope_head_dim, s.v_head_dim, pool);
     EXPECT_TRUE(projection.ok());
     parts.kv_b = std::move(*projection);
     parts.heads = s.heads;
-    parts.nope = s.nope;
-    parts.rotary = s.rotary;
-    parts.value = s.value;
-    parts.latent = s.latent;
+    parts.qk_nope_head_dim = s.qk_nope_head_dim;
+    parts.qk_rope_head_dim = s.qk_rope_head_dim;
+    parts.v_head_dim = s.v_head_dim;
+    parts.kv_lora_rank = s.kv_lora_rank;
     parts.interleaved = s.interleaved;
     parts.scale = kScale;
     parts.kv = s.kv;
-    inv_freq = plain_frequencies(100.0, s.rotary);
+    inv_freq = plain_frequencies(100.0, s.qk_rope_head_dim);
     attention = std::make_unique<LatentAttention>(std::move(parts));
     layout = std::make_shared<const StateLayout>(std::vector<LayerState>{{.block_bytes = 28}, attention->state()});
   }
@@ -174,21 +175,23 @@ struct LatentFixture {
       const Vector row(x.begin() + t * s.hidden, x.begin() + (t + 1) * s.hidden);
       const Vector query = q->times(q_a == nullptr ? row : normed(q_a->times(row), q_norm));
       const Vector kv = kv_a->times(row);
-      projected.push_back(kv_b->times(quantized(normed(part(kv, 0, s.latent), kv_norm))));
-      shared_keys.push_back(rotated(part(kv, s.latent, s.rotary), static_cast<std::size_t>(t)));
+      projected.push_back(kv_b->times(quantized(normed(part(kv, 0, s.kv_lora_rank), kv_norm))));
+      shared_keys.push_back(rotated(part(kv, s.kv_lora_rank, s.qk_rope_head_dim), static_cast<std::size_t>(t)));
       Vector joined;
       for (std::int64_t h = 0; h < s.heads; ++h) {
-        const Vector plain = part(query, h * (s.nope + s.rotary), s.nope);
+        const Vector plain = part(query, h * (s.qk_nope_head_dim + s.qk_rope_head_dim), s.qk_nope_head_dim);
         const Vector turned =
-            rotated(part(query, h * (s.nope + s.rotary) + s.nope, s.rotary), static_cast<std::size_t>(t));
-        Vector sum(static_cast<std::size_t>(s.value), 0.0);
+            rotated(part(query, h * (s.qk_nope_head_dim + s.qk_rope_head_dim) + s.qk_nope_head_dim, s.qk_rope_head_dim),
+                    static_cast<std::size_t>(t));
+        Vector sum(static_cast<std::size_t>(s.v_head_dim), 0.0);
         double total = 0.0;
         for (std::size_t j = 0; j <= static_cast<std::size_t>(t); ++j) {
-          const std::int64_t at = h * (s.nope + s.value);
-          const double score = product(plain, part(projected[j], at, s.nope)) + product(turned, shared_keys[j]);
+          const std::int64_t at = h * (s.qk_nope_head_dim + s.v_head_dim);
+          const double score =
+              product(plain, part(projected[j], at, s.qk_nope_head_dim)) + product(turned, shared_keys[j]);
           const double weight = std::exp(score * static_cast<double>(kScale));
           total += weight;
-          const Vector v = part(projected[j], at + s.nope, s.value);
+          const Vector v = part(projected[j], at + s.qk_nope_head_dim, s.v_head_dim);
           for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += weight * v[i];
         }
         for (const double value : sum) joined.push_back(value / total);
@@ -232,9 +235,9 @@ TEST(LatentAttention, MatchesTheDefinition) {
       {},
       {.rank = 9},
       {.interleaved = false},
-      {.heads = 1, .nope = 1, .rotary = 2, .value = 1, .latent = 1},
-      {.heads = 70, .nope = 3, .rotary = 4, .value = 5, .latent = 8},
-      {.heads = 2, .nope = 33, .rotary = 32, .value = 65, .latent = 64, .rank = 40},
+      {.heads = 1, .qk_nope_head_dim = 1, .qk_rope_head_dim = 2, .v_head_dim = 1, .kv_lora_rank = 1},
+      {.heads = 70, .qk_nope_head_dim = 3, .qk_rope_head_dim = 4, .v_head_dim = 5, .kv_lora_rank = 8},
+      {.heads = 2, .qk_nope_head_dim = 33, .qk_rope_head_dim = 32, .v_head_dim = 65, .kv_lora_rank = 64, .rank = 40},
   };
   for (const Ops* ops : latent_implementations()) {
     for (std::size_t i = 0; i < shapes.size(); ++i) {
@@ -317,8 +320,10 @@ TEST(LatentAttention, AnyBatchCutAndThreadCountGivesTheSameBits) {
 TEST(LatentAttention, NarrowLatentsStayNear) {
   const std::vector<std::pair<KvType, double>> bounds{{KvType::bf16, 0.02}, {KvType::int8, 0.05}};
   for (const auto& [kv, bound] : bounds) {
-    for (const LatentShape& shape : {LatentShape{}, LatentShape{.rank = 9, .interleaved = false},
-                                     LatentShape{.heads = 37, .nope = 33, .rotary = 32, .value = 65, .latent = 64}}) {
+    for (const LatentShape& shape :
+         {LatentShape{}, LatentShape{.rank = 9, .interleaved = false},
+          LatentShape{
+              .heads = 37, .qk_nope_head_dim = 33, .qk_rope_head_dim = 32, .v_head_dim = 65, .kv_lora_rank = 64}}) {
       LatentShape narrow = shape;
       narrow.kv = kv;
       const LatentFixture fixture(narrow);

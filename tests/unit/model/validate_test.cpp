@@ -40,10 +40,10 @@ ModelSpec good() {
   spec.ropes.push_back({.rotary_dims = 8, .inv_freq = {1, 0.5, 0.25, 0.125}, .max_positions = 512});
   LatentAttentionSpec latent;
   latent.heads = 4;
-  latent.nope = 8;
-  latent.rotary = 8;
-  latent.value = 8;
-  latent.latent = 16;
+  latent.qk_nope_head_dim = 8;
+  latent.qk_rope_head_dim = 8;
+  latent.v_head_dim = 8;
+  latent.kv_lora_rank = 16;
   DeltaNetSpec delta;
   delta.key_heads = 2;
   delta.value_heads = 4;
@@ -117,10 +117,10 @@ TEST(Validate, NamesTheKeyOfEveryMember) {
       {"partial_rotary_factor", [](ModelSpec& s) { s.ropes[0].rotary_dims = 3; }},
       {"rope_theta", [](ModelSpec& s) { s.ropes[0].inv_freq[1] = kInfinity; }},
       {"rope_theta", [](ModelSpec& s) { s.ropes[0].scale = 0; }},
-      {"qk_nope_head_dim", [](ModelSpec& s) { mixer<Latent>(s).nope = 0; }},
-      {"qk_rope_head_dim", [](ModelSpec& s) { mixer<Latent>(s).rotary = 0; }},
-      {"v_head_dim", [](ModelSpec& s) { mixer<Latent>(s).value = -8; }},
-      {"kv_lora_rank", [](ModelSpec& s) { mixer<Latent>(s).latent = 0; }},
+      {"qk_nope_head_dim", [](ModelSpec& s) { mixer<Latent>(s).qk_nope_head_dim = 0; }},
+      {"qk_rope_head_dim", [](ModelSpec& s) { mixer<Latent>(s).qk_rope_head_dim = 0; }},
+      {"v_head_dim", [](ModelSpec& s) { mixer<Latent>(s).v_head_dim = -8; }},
+      {"kv_lora_rank", [](ModelSpec& s) { mixer<Latent>(s).kv_lora_rank = 0; }},
       {"linear_num_key_heads", [](ModelSpec& s) { mixer<Delta>(s).key_heads = 0; }},
       {"linear_num_value_heads", [](ModelSpec& s) { mixer<Delta>(s).value_heads = 3; }},
       {"linear_key_head_dim", [](ModelSpec& s) { mixer<Delta>(s).key_dim = 0; }},

@@ -14,7 +14,7 @@ namespace moracle {
 
 std::int64_t block_bytes(const LatentAttentionArgs& args) {
   const std::int64_t scales = args.kv == KvType::int8 ? 2 * std::int64_t{sizeof(float)} : 0;
-  return kKvBlock * ((args.latent + args.rotary) * bytes_of(args.kv) + scales);
+  return kKvBlock * ((args.kv_lora_rank + args.qk_rope_head_dim) * bytes_of(args.kv) + scales);
 }
 
 namespace cpu {
@@ -74,7 +74,7 @@ class PagedLatents {
   };
 
   struct Buffers {
-    float* absorbed = nullptr;  // [chunk, heads, latent + rotary]: queries, then in their place the attended latents
+    float* absorbed = nullptr;  // [chunk, heads, width()]: queries, then in their place the attended latents
     float* scratch = nullptr;   // of all threads
     float* sums = nullptr;      // of all sections in work, and twice of all threads
     std::span<Query> queries;   // [tokens]
@@ -130,15 +130,16 @@ class PagedLatents {
   };
 
   // Numbers of one position's state, and of one head's query once it is absorbed: latent, then rotated part.
-  [[nodiscard]] std::int64_t width() const { return args_.latent + args_.rotary; }
-  [[nodiscard]] std::int64_t query_width() const { return args_.nope + args_.rotary; }
+  [[nodiscard]] std::int64_t width() const { return args_.kv_lora_rank + args_.qk_rope_head_dim; }
+  [[nodiscard]] std::int64_t query_width() const { return args_.qk_nope_head_dim + args_.qk_rope_head_dim; }
 
   Buffers lay_out(BumpArena& arena, int threads) const {
     const std::int64_t chunk = std::min(args_.tokens, kChunkTokens);
     Buffers buffers;
     buffers.absorbed = arena.take<float>(count(chunk * args_.heads * width())).data();
     buffers.scratch = arena.take<float>(count(threads * Scratch::floats(width()))).data();
-    buffers.sums = arena.take<float>(count(threads * (kSectionsPerThread + 2) * Sums::floats(args_.latent))).data();
+    buffers.sums =
+        arena.take<float>(count(threads * (kSectionsPerThread + 2) * Sums::floats(args_.kv_lora_rank))).data();
     buffers.queries = arena.take<Query>(count(args_.tokens));
     return buffers;
   }
@@ -146,14 +147,14 @@ class PagedLatents {
   // Rotated pairs go half a head apart, on queries and keys alike, which leaves their products as they are.
   void rotate(std::int64_t token, const float* from, float* to) const {
     const RopeTable& rope = args_.rope;
-    const std::int64_t half = args_.rotary / 2;
+    const std::int64_t half = args_.qk_rope_head_dim / 2;
     if (args_.interleaved) {
       for (std::int64_t i = 0; i < half; ++i) {
         to[i] = from[2 * i];
         to[half + i] = from[2 * i + 1];
       }
     } else {
-      std::copy_n(from, args_.rotary, to);
+      std::copy_n(from, args_.qk_rope_head_dim, to);
     }
     ops_.rotate(to, to + half, rope.cos + token * half, rope.sin + token * half, half);
   }
@@ -165,17 +166,17 @@ class PagedLatents {
       for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, args_.tokens); ++t) {
         const Query& query = buffers.queries[count(t)];
         const float* const from = args_.latents + t * width();
-        ops_.rms_norm(from, args_.kv_norm.weight, args_.kv_norm.eps, row, args_.latent);
+        ops_.rms_norm(from, args_.kv_norm.weight, args_.kv_norm.eps, row, args_.kv_lora_rank);
         if (args_.activation != nullptr) {
-          quantize_dequantize_row(*args_.activation, args_.input_scale, {row, count(args_.latent)});
+          quantize_dequantize_row(*args_.activation, args_.input_scale, {row, count(args_.kv_lora_rank)});
         }
-        rotate(t, from + args_.latent, row + args_.latent);
+        rotate(t, from + args_.kv_lora_rank, row + args_.kv_lora_rank);
         std::byte* const block = query.blocks->block(query.position / kKvBlock);
         const std::int64_t slot = query.position % kKvBlock;
         std::byte* const to = block + slot * row_bytes;
-        const float scale = store_kv(args_.kv, {row, count(args_.latent)}, to);
-        const float rotated_scale =
-            store_kv(args_.kv, {row + args_.latent, count(args_.rotary)}, to + args_.latent * bytes_of(args_.kv));
+        const float scale = store_kv(args_.kv, {row, count(args_.kv_lora_rank)}, to);
+        const float rotated_scale = store_kv(args_.kv, {row + args_.kv_lora_rank, count(args_.qk_rope_head_dim)},
+                                             to + args_.kv_lora_rank * bytes_of(args_.kv));
         if (args_.kv != KvType::int8) continue;
         auto* const scales = reinterpret_cast<float*>(block + kKvBlock * row_bytes);
         scales[2 * slot] = scale;
@@ -195,8 +196,9 @@ class PagedLatents {
         const auto* const scales = reinterpret_cast<const float*>(block + kKvBlock * width());
         for (std::int64_t i = 0; i < positions; ++i) {
           const auto* const codes = reinterpret_cast<const std::int8_t*>(block) + i * width();
-          ops_.widen_int8(scales[2 * i], codes, room + i * width(), args_.latent);
-          ops_.widen_int8(scales[2 * i + 1], codes + args_.latent, room + i * width() + args_.latent, args_.rotary);
+          ops_.widen_int8(scales[2 * i], codes, room + i * width(), args_.kv_lora_rank);
+          ops_.widen_int8(scales[2 * i + 1], codes + args_.kv_lora_rank, room + i * width() + args_.kv_lora_rank,
+                          args_.qk_rope_head_dim);
         }
         break;
       }
@@ -214,11 +216,12 @@ class PagedLatents {
       const std::int64_t tokens = std::min(kProductTokens, chunk.tokens - first);
       const float* const from = q + (first * heads + head) * query_width();
       float* const to = buffers.absorbed + (first * heads + head) * width();
-      ops_.gemm(tokens, args_.latent, args_.nope, from, heads * query_width(), keys + head * args_.nope * args_.latent,
-                args_.latent, to, heads * width(), false, nullptr);
+      ops_.gemm(tokens, args_.kv_lora_rank, args_.qk_nope_head_dim, from, heads * query_width(),
+                keys + head * args_.qk_nope_head_dim * args_.kv_lora_rank, args_.kv_lora_rank, to, heads * width(),
+                false, nullptr);
       for (std::int64_t t = 0; t < tokens; ++t) {
-        rotate(chunk.begin + first + t, from + t * heads * query_width() + args_.nope,
-               to + t * heads * width() + args_.latent);
+        rotate(chunk.begin + first + t, from + t * heads * query_width() + args_.qk_nope_head_dim,
+               to + t * heads * width() + args_.kv_lora_rank);
       }
     });
   }
@@ -246,9 +249,9 @@ class PagedLatents {
       const std::int64_t head = task % tiles * tile;
       const std::int64_t heads = std::min(tile, args_.heads - head);
       Scratch scratch(buffers.scratch + thread * Scratch::floats(width()), heads, width());
-      float* const memory = buffers.sums + 2 * thread * Sums::floats(args_.latent);
-      Sums sums(memory, heads, args_.latent);
-      Sums added(memory + Sums::floats(args_.latent), heads, args_.latent);
+      float* const memory = buffers.sums + 2 * thread * Sums::floats(args_.kv_lora_rank);
+      Sums sums(memory, heads, args_.kv_lora_rank);
+      Sums added(memory + Sums::floats(args_.kv_lora_rank), heads, args_.kv_lora_rank);
       Section section{.query = &buffers.queries[count(chunk.begin + token)],
                       .rows = buffers.absorbed + (token * args_.heads + head) * width(),
                       .heads = heads};
@@ -263,10 +266,10 @@ class PagedLatents {
   }
 
   void attend_sections(const Chunk& chunk, const Buffers& buffers) const {
-    const std::int64_t sums_floats = Sums::floats(args_.latent);
+    const std::int64_t sums_floats = Sums::floats(args_.kv_lora_rank);
     const std::int64_t slots = pool_->threads() * kSectionsPerThread;
     const auto sums_at = [&](std::int64_t slot, std::int64_t heads) {
-      return Sums(buffers.sums + slot * sums_floats, heads, args_.latent);
+      return Sums(buffers.sums + slot * sums_floats, heads, args_.kv_lora_rank);
     };
     for (std::int64_t token = 0; token < chunk.tokens; ++token) {
       const Query& query = buffers.queries[count(chunk.begin + token)];
@@ -298,7 +301,7 @@ class PagedLatents {
 
   void attend_section(const Section& section, Scratch& scratch, Sums& sums) const {
     transpose(section.rows, section.heads, width(), width(), args_.scale, scratch.q);
-    std::fill_n(sums.out, sums.heads * args_.latent, 0.0F);
+    std::fill_n(sums.out, sums.heads * args_.kv_lora_rank, 0.0F);
     std::fill_n(sums.maximum, sums.heads, kMinusInfinity);
     std::fill_n(sums.sum, sums.heads, 0.0F);
     for (std::int64_t block = section.first; block < section.end; ++block) {
@@ -308,15 +311,15 @@ class PagedLatents {
 
   void merge(const Sums& added, bool first, Sums& sums) const {
     for (std::int64_t head = 0; head < sums.heads; ++head) {
-      float* const out = sums.out + head * args_.latent;
-      float* const more = added.out + head * args_.latent;
+      float* const out = sums.out + head * args_.kv_lora_rank;
+      float* const more = added.out + head * args_.kv_lora_rank;
       if (first) {
-        std::copy_n(more, args_.latent, out);
+        std::copy_n(more, args_.kv_lora_rank, out);
         sums.maximum[head] = added.maximum[head];
         sums.sum[head] = added.sum[head];
         continue;
       }
-      merge_sums(ops_, args_.latent, more, added.maximum[head], added.sum[head], out, sums.maximum[head],
+      merge_sums(ops_, args_.kv_lora_rank, more, added.maximum[head], added.sum[head], out, sums.maximum[head],
                  sums.sum[head]);
     }
   }
@@ -324,8 +327,8 @@ class PagedLatents {
   void finish(Sums& sums, float* rows) const {
     for (std::int64_t head = 0; head < sums.heads; ++head) {
       float* const out = rows + head * width();
-      std::copy_n(sums.out + head * args_.latent, args_.latent, out);
-      ops_.scale(1.0F / sums.sum[head], out, args_.latent);
+      std::copy_n(sums.out + head * args_.kv_lora_rank, args_.kv_lora_rank, out);
+      ops_.scale(1.0F / sums.sum[head], out, args_.kv_lora_rank);
     }
   }
 
@@ -347,23 +350,23 @@ class PagedLatents {
       const float factor = scratch.factor[head];
       float* const scores = scratch.scores + head * kKvBlock;
       sums.sum[head] = sums.sum[head] * factor + ops_.exp_sub_sum(sums.maximum[head], scores, visible);
-      if (factor != 1.0F) ops_.scale(factor, sums.out + head * args_.latent, args_.latent);
+      if (factor != 1.0F) ops_.scale(factor, sums.out + head * args_.kv_lora_rank, args_.kv_lora_rank);
     }
-    ops_.gemm(scratch.heads, args_.latent, visible, scratch.scores, kKvBlock, rows, width(), sums.out, args_.latent,
-              true, nullptr);
+    ops_.gemm(scratch.heads, args_.kv_lora_rank, visible, scratch.scores, kKvBlock, rows, width(), sums.out,
+              args_.kv_lora_rank, true, nullptr);
   }
 
   void project_values(const Chunk& chunk, const Buffers& buffers) const {
     const std::int64_t heads = args_.heads;
-    float* const out = args_.out + chunk.begin * heads * args_.value;
+    float* const out = args_.out + chunk.begin * heads * args_.v_head_dim;
     const float* const values = args_.values;
     pool_->parallel_for(ceil_div(chunk.tokens, kProductTokens) * heads, [&](std::int64_t task, int) {
       const std::int64_t head = task % heads;
       const std::int64_t first = task / heads * kProductTokens;
-      ops_.gemm(std::min(kProductTokens, chunk.tokens - first), args_.value, args_.latent,
+      ops_.gemm(std::min(kProductTokens, chunk.tokens - first), args_.v_head_dim, args_.kv_lora_rank,
                 buffers.absorbed + (first * heads + head) * width(), heads * width(),
-                values + head * args_.latent * args_.value, args_.value, out + (first * heads + head) * args_.value,
-                heads * args_.value, false, nullptr);
+                values + head * args_.kv_lora_rank * args_.v_head_dim, args_.v_head_dim,
+                out + (first * heads + head) * args_.v_head_dim, heads * args_.v_head_dim, false, nullptr);
     });
   }
 
