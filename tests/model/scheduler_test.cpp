@@ -8,7 +8,6 @@
 #include <numeric>
 #include <random>
 
-#include "generate/batch/step_planner.h"
 #include "generate/generate.h"
 #include "support/model_fixture.h"
 #include "support/tiny_model.h"
@@ -253,52 +252,6 @@ TEST(Scheduler, ARequestGetsTheSameAloneAndInAnyMix) {
     sum.preemptions += expect_same_in_mix(narrow, requests, want, options[mix], mix + 10).preemptions;
   }
   EXPECT_GT(sum.preemptions, 0U);
-}
-
-// A second's worth of a prompt at 100 tokens a second; while somebody waits for their next token, a tenth of that.
-TEST(Scheduler, APromptTakesLongerStepsWhereNobodyDecodes) {
-  const Loaded loaded = load_tiny();
-  ASSERT_NE(loaded.model, nullptr);
-  const SchedulerOptions options{.step_ms = 100, .min_prefill = 1};
-  const PrefixReuse prefixes(*loaded.model, options);
-  const StepPlanner planner(options, prefixes);
-  Listener listener;
-  ScheduledSequence prompt(1, {.prompt = tokens(120, 1)}, listener);
-  ScheduledSequence decoding(2, {.prompt = tokens(1, 2)}, listener);
-  for (ScheduledSequence* const each : {&prompt, &decoding}) {
-    each->most = 4;
-    each->state = test::new_state(*loaded.model);
-  }
-  test::run(*loaded.model, *decoding.state, decoding.ids);
-  decoding.ids.push_back(3);
-  ASSERT_TRUE(decoding.decodes());
-  std::vector<StepPart> parts;
-  const std::vector<ScheduledSequence*> both{&prompt, &decoding};
-  planner.plan(both, 100, parts);
-  ASSERT_EQ(parts.size(), 2U);
-  EXPECT_TRUE(parts[0].decodes);
-  EXPECT_EQ(parts[1].count, 10);
-  planner.plan(std::span(both).first(1), 100, parts);
-  ASSERT_EQ(parts.size(), 1U);
-  EXPECT_EQ(parts[0].count, 100);
-}
-
-TEST(Scheduler, AShortRestOfAPromptGoesAlong) {
-  const Loaded loaded = load_tiny();
-  ASSERT_NE(loaded.model, nullptr);
-  const SchedulerOptions options{.min_prefill = 8, .max_prefill = 40};
-  const PrefixReuse prefixes(*loaded.model, options);
-  const StepPlanner planner(options, prefixes);
-  Listener listener;
-  for (const auto& [tokens_in_all, taken] : {std::pair{40, 40}, {47, 47}, {48, 40}}) {
-    ScheduledSequence prompt(1, {.prompt = tokens(static_cast<std::size_t>(tokens_in_all), 1)}, listener);
-    prompt.most = 4;
-    prompt.state = test::new_state(*loaded.model);
-    std::vector<StepPart> parts;
-    planner.plan(std::vector<ScheduledSequence*>{&prompt}, 0, parts);
-    ASSERT_EQ(parts.size(), 1U);
-    EXPECT_EQ(parts[0].count, taken);
-  }
 }
 
 // Families with a recurrent state, and with windows.
