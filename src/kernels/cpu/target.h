@@ -1,7 +1,7 @@
 // What one instruction set provides: a table of matrix kernels, and the loops around them.
 //
-// A target is added by a file in targets/ and an entry of targets.h, a weight code by a decoder in
-// weights/codes_*-inl.h, a row of weights/panel.h and one in the table of each target that serves it.
+// A target is a file in targets/ and an entry of targets.h. A weight code is a decoder in weights/codes_*-inl.h, a row
+// of weights/panel.h and a row in the table of each target that serves it.
 #pragma once
 
 #include <cstddef>

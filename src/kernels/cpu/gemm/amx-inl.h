@@ -7,10 +7,10 @@
 // takes as many cycles as it has tokens; its result can be added to after 52. Complete sums go to memory, and from
 // there into the totals while the tiles work on the next ones.
 //
-// A decoder D: kBytes of a step, kUnit of the numbers it makes, kOffset of codes under scales, kLineColumns in four
-// bytes, kStored (tiles take its codes as they are), kScaled (groups end with scales), Sums (sums-inl.h) in integers or
-// f32 (kIntegers), joins(args), whether groups follow each other in one sum because their scales are in the weights,
-// multiply_first and multiply_second, and if it is not stored unpack(), the lines of so many steps.
+// A decoder D has kBytes of a step, kUnit of its numbers, kOffset of codes under scales, kLineColumns in four bytes.
+// kStored: tiles take codes as stored; else unpack() writes the lines of some steps. kScaled: groups end with scales.
+// joins(args): the weights hold their scales, so groups share one sum. Sums (sums-inl.h) are integers where kIntegers,
+// else f32. multiply_first() and multiply_second() multiply the first and the second tile of activations.
 #pragma once
 
 #include <immintrin.h>

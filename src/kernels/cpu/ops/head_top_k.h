@@ -1,12 +1,12 @@
-// The k largest outputs of a head for each row of a batch, without reading the whole head.
+// The k largest outputs of a head for each row of a batch, from those panels of the head that upper bounds select.
 //
-// Beside the head W stands a copy S in 8 bits with one scale a row. S is multiplied first, by the kernels of int8
-// weights. With x~ for the activations as those kernels quantize them,
+// Beside the head W stands a copy S in 8 bits with one scale a row. The kernels of int8 weights multiply S first, and
+// quantize the activations x to x~:
 //
 //   |W_r x - S_r x~| <= |W_r - S_r| |x| + |S_r| |x - x~|        (Cauchy-Schwarz, Euclidean norms)
 //
-// and a slack for rounding give an upper bound of every output. Only panels whose bound reaches the k-th largest exact
-// output are multiplied by W. Of normally distributed weights the bound is 0.4 standard deviations of an output wide.
+// This and a slack for rounding bound every output from above. W multiplies the panels whose bound reaches the k-th
+// largest exact output. Of normally distributed weights the bound is 0.4 standard deviations of an output wide.
 #pragma once
 
 #include <memory>

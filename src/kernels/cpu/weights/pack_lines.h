@@ -32,18 +32,18 @@ struct LineArgs {
   std::uint8_t flip = 0;  // of `raw`: bits of a byte in which they differ from canonical codes
 };
 
-// The packing of an architecture's targets. Where a function returns false, what it has written is useless.
+// The packing of an architecture's targets. A function that returns false leaves useless bytes in its output.
 struct Packing {
-  bool (*lines)(const LineArgs&);  // of one panel. False: met a NaN, or an infinity of a dense code
-  // Of raw codes that lie as in a line, those of neighbouring rows side by side: many panels at once, so that long runs
-  // are read. False: likewise.
+  bool (*lines)(const LineArgs&);  // one panel; returns false at a NaN, and at an infinity of a dense code
+  // Many panels at once, for long reads: of raw codes that lie as in a line, those of neighbouring rows side by side.
+  // Returns false where lines() does.
   bool (*word_lines)(const LineArgs&);
-  // Of 32 rows, `stride` bytes apart: 4, or their width, in which they are kept. False: one is zero, infinite or NaN
-  // (of e8m0, also the least, which stands for nothing).
+  // Of 32 rows, `stride` bytes apart: 4, or their width, in which they are kept. Returns false at a scale that is zero,
+  // infinite or NaN, and at the least of e8m0.
   bool (*stored_scales)(ScaleCode form, const std::byte* scales, std::int64_t stride, std::byte* out);
   void (*scale_column)(ScaleCode form, const float* scales, std::byte* out);  // of 32 rows, to f32, f16 or bf16
   // One panel of `steps` steps, from WeightCode::bf16 at `plain` to WeightCode::bf16x12 at `out` (bf16x12-inl.h).
-  // False: more weights fall outside than a tail holds.
+  // Returns false where the panel has more exceptions than a tail holds.
   bool (*bf16x12)(const std::byte* plain, std::int64_t steps, std::byte* out);
 };
 extern const Packing kPacking;

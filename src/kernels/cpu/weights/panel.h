@@ -1,8 +1,8 @@
 // The panel layout that all CPU kernels share.
 //
-// A weight matrix [rows, cols] is stored as panels of 32 output rows. One 32-bit lane belongs to one row, so a vector
-// register holds the same columns of 4, 8 or 16 rows, the activation is the broadcast operand, and no horizontal sum is
-// ever needed. Inside a panel the columns run in order, with scales inline, so a thread reads one sequential stream:
+// A weight matrix [rows, cols] is stored as panels of 32 output rows. One 32-bit lane belongs to one row: a register
+// holds the same columns of 4, 8 or 16 rows, and each row's sum stays in its lane. The activation is the broadcast
+// operand. Inside a panel the columns run in order, with scales inline, so a thread reads one sequential stream:
 //
 //   int4    group { steps, 32 scales, 32 zero points (u8, if any) }; step: 32 lanes x u32
 //           lane: low half nibble p = column 2p, high half nibble p = column 2p + 1, so that a 16-bit table permute of
@@ -12,14 +12,13 @@
 //   e4m3    as int8, bytes in the order 0, 2, 1, 3: the columns of a bf16 pair meet after one 16-bit shift
 //   bf16    step: 4 x { 32 lanes x 2 bf16 }
 //   bf16x12 the same numbers in 12 bits: step: 2 x { low bytes of 4 columns: for every 4 rows, 4 x columns 0 and 1,
-//   then
-//           4 x columns 2 and 3 }, { codes of the high bytes, in the same order: low nibbles of the first 4 columns,
-//           high ones of the others }; behind the last step a Bf16x12Tail
+//           then 4 x columns 2 and 3 }, { codes of the high bytes, in the same order: low nibbles of the first 4
+//           columns, high ones of the others }; behind the last step a Bf16x12Tail
 //   f16     step: 4 x { 32 lanes x 2 f16 }
 //   f32     step: 8 x { 32 lanes x f32 }
 //
-// A step is 8 columns of 32 rows, whatever the code; groups and the last step are padded with codes that the zero
-// padding of the activations makes harmless.
+// A step is 8 columns of 32 rows of every code. Codes that pad groups and the last step are multiplied by the zeros
+// that pad the activations.
 #pragma once
 
 #include <cstddef>
