@@ -14,14 +14,14 @@ using namespace avx512;
 
 struct V : Avx512<V> {};
 
+constexpr Serves kBytes = Serves::fast | Serves::int8;
 // Fewer tokens are split int16: a step of nibbles is decoded by half as many operations as to words.
 constexpr std::uint16_t kWordsFrom = 4;
 
 // None decodes once for many tokens: decoding to bytes costs less than to store and load them.
 constexpr GemmKernel kGemm[] = {
-    gemm_row < I8Int4<V>,
-    Serves::fast | Serves::int8 > (1),
-    gemm_row<I8Int8<V>, Serves::fast | Serves::int8>(1),
+    gemm_row<I8Int4<V>, kBytes>(1),
+    gemm_row<I8Int8<V>, kBytes>(1),
     gemm_row<I8E2m1<V>, Serves::fast>(1),
     gemm_row<Split<I8Int4<V>>, Serves::exact>(1),
     gemm_row<I16Int4<V>, Serves::exact>(kWordsFrom),
