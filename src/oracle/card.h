@@ -13,7 +13,7 @@ namespace moracle {
 // `own`: a kernel of this engine. `foreign`: another device's or engine's kernel whose layout is public, packed here
 // and run on the host for proof. `decision_only`: what it can do is known, its layout is secret.
 enum class CardKind : std::uint8_t { own, foreign, decision_only };
-enum class Numerics : std::uint8_t { exact, fast, emulation };  // `fast` quantizes activations further than published
+enum class Numerics : std::uint8_t { exact, fast };  // `fast` quantizes activations further than published
 // What a kernel makes of 16-bit activations that the scheme leaves as they are: it keeps them in f32, rounds them to
 // bf16, or takes them as integers under a scale a group.
 enum class InputRounding : std::uint8_t { none, bf16, sixteen_bits, eight_bits };

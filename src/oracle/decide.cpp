@@ -42,8 +42,7 @@ bool only_unbuilt(const Candidate& candidate) {
 // Lower is better; table order decides among equals.
 int rank_of(const Candidate& candidate, const Policy& policy) {
   if (policy.preferred == candidate.backend) return 0;
-  if (candidate.card->any_device_of_host) return 3;
-  return candidate.card->numerics == Numerics::emulation ? 2 : 1;
+  return candidate.card->any_device_of_host ? 2 : 1;
 }
 
 // The best candidate among those that `can` accepts.
@@ -93,8 +92,6 @@ void warn(Decision& decision, const Policy& policy) {
                                      : "no optimised kernel can serve this layer";
     decision.warnings.push_back(lacks + ": the reference kernel " + backend + " runs it, far slower");
   }
-  if (winner->numerics == Numerics::emulation)
-    decision.warnings.push_back(backend + " emulates this scheme: it dequantizes the weights on the fly");
 }
 
 // What each backend lacks, a line each: "wide needs avx512, avx512_bf16". Kernels of this engine alone, where there are

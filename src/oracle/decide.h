@@ -85,7 +85,6 @@ struct Decision {
 //   pinned     every card of another name gets an `override` reason; the pinned ones keep their own. An unknown name
 //              yields no winner and an `override` reason on every candidate.
 //   preferred  its first supported card wins; if none is, the best other one does, with one warning.
-//   emulation  wins only where nothing else can, with a warning.
 //   reference  (any_device_of_host) ranks behind everything; when it wins without having been named, there is a
 //   warning.
 [[nodiscard]] Decision decide(const Problem& problem, const Machine& machine, const Policy& policy, const Table& table);

@@ -67,8 +67,6 @@ std::string_view to_string(Numerics numerics) {
       return "exact";
     case Numerics::fast:
       return "fast";
-    case Numerics::emulation:
-      return "emulation";
   }
   return "unknown";
 }

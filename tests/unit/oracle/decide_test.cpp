@@ -219,21 +219,6 @@ TEST(Decide, ForeignCardsNeverWin) {
   EXPECT_EQ(ours.trace[0].reasons[0].rule, Rule::device);
 }
 
-TEST(Decide, EmulationIsTheLastCandidateAndSaysSo) {
-  KernelCard emulation = kNarrow;
-  emulation.id = "t.emulation";
-  emulation.backend = "emulation";
-  emulation.numerics = Numerics::emulation;
-  emulation.bias = true;
-  const std::array rows{TableRow{&emulation, ""}, TableRow{&kNarrow, ""}};
-  const Table table{.name = "t", .rows = rows};
-  EXPECT_EQ(decide(int4_problem(), machine("zen4"), {}, table).winner, &kNarrow);
-  const Decision only = decide(biased_problem(), machine("zen4"), {}, table);
-  EXPECT_EQ(only.winner, &emulation);
-  ASSERT_EQ(only.warnings.size(), 1U);
-  EXPECT_NE(only.warnings[0].find("emulates"), std::string::npos);
-}
-
 TEST(Decide, AnEmptyTableIsADecision) {
   const Decision decision = decide(int4_problem(), machine("zen4"), {}, {.name = "empty", .rows = {}});
   EXPECT_EQ(decision.winner, nullptr);
