@@ -18,6 +18,7 @@
 #include "kernels/kernel.h"
 #include "kernels/kv_type.h"
 #include "machine/machine.h"
+#include "model/state/state.h"
 #include "oracle/decide.h"
 
 namespace moracle {
@@ -98,22 +99,6 @@ class LoadPlan final {
 struct LoadProgress {
   std::uint64_t bytes_done = 0;
   std::uint64_t bytes_total = 0;
-};
-
-// State of one sequence: what its positions left behind, in blocks of the model's pool; freed with the object.
-class SequenceState {
- public:
-  virtual ~SequenceState() = default;
-  [[nodiscard]] virtual std::int64_t length() const = 0;  // tokens held
-  // Another state that goes its own way from here; costs no memory until it does.
-  [[nodiscard]] virtual std::unique_ptr<SequenceState> fork() const = 0;
-  // Takes the memory for `length` positions in all now. Errors: "memory.state"; what is held stays as it is.
-  virtual Result<> reserve(std::int64_t length) = 0;
-  // Forgets all positions from `length` on. Errors: "state.truncate".
-  virtual Result<> truncate(std::int64_t length) = 0;
-  // From here on calls add to [layers, experts] how many of the sequence's tokens each expert took; null: nowhere.
-  // Models without experts add nothing.
-  virtual void count_routing(std::uint32_t* /*experts*/) {}
 };
 
 // A ragged batch: sequence s owns ids[spans[s].begin, + count), which continue its state at positions[...].

@@ -11,23 +11,14 @@
 #include <vector>
 
 #include "model/model.h"
+#include "support/lone_state.h"
 
 namespace moracle::test {
 
-class CountedState final : public SequenceState {
- public:
-  [[nodiscard]] std::int64_t length() const override { return length_; }
-  [[nodiscard]] std::unique_ptr<SequenceState> fork() const override { return std::make_unique<CountedState>(*this); }
-  Result<> reserve(std::int64_t /*length*/) override { return Ok{}; }
-  Result<> truncate(std::int64_t length) override {
-    length_ = length;
-    return Ok{};
-  }
-  void append(std::int64_t count) { length_ += count; }
-
- private:
-  std::int64_t length_ = 0;
-};
+// Of a model without layers: it holds a number of positions and no block.
+inline Result<std::unique_ptr<SequenceState>> counted_state() {
+  return lone_state(std::make_shared<const StateLayout>(std::vector<LayerState>{}));
+}
 
 // After token t it expects t + 1 (modulo the vocabulary) with a logit of 2, all others 0.
 class SuccessorModel final : public Model {
@@ -37,9 +28,7 @@ class SuccessorModel final : public Model {
     info_.max_positions = positions;
   }
   [[nodiscard]] const ModelInfo& info() const override { return info_; }
-  [[nodiscard]] Result<std::unique_ptr<SequenceState>> new_sequence() const override {
-    return std::unique_ptr<SequenceState>(std::make_unique<CountedState>());
-  }
+  [[nodiscard]] Result<std::unique_ptr<SequenceState>> new_sequence() const override { return counted_state(); }
   Result<> reserve(std::int64_t tokens) override {
     reserved = std::max(reserved, tokens);
     return Ok{};
@@ -50,7 +39,7 @@ class SuccessorModel final : public Model {
     EXPECT_EQ(batch.positions.front(), states[0]->length());
     EXPECT_EQ(batch.positions.back(), states[0]->length() + std::ssize(batch.ids) - 1);
     EXPECT_LE(std::ssize(batch.ids), reserved);
-    static_cast<CountedState*>(states[0])->append(std::ssize(batch.ids));
+    states[0]->commit(states[0]->length() + std::ssize(batch.ids));
     const std::size_t first = rows == LogitRows::all ? 0 : batch.ids.size() - 1;
     logits.clear();
     for (std::size_t i = first; i < batch.ids.size(); ++i) {

@@ -24,7 +24,7 @@ struct SequenceSpan {
   std::int64_t begin = 0;
   std::int64_t count = 0;
   std::int64_t start = 0;
-  PagedState* state = nullptr;
+  SequenceState* state = nullptr;
 };
 
 // What every block of one forward call shares. Blocks build the arguments of operations and kernels; what computes is

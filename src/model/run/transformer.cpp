@@ -88,7 +88,7 @@ Result<std::unique_ptr<SequenceState>> Transformer::new_sequence() const {
   if (blocks_ == nullptr) {
     return Error{.code = "memory.state", .wanted = "a model that is loaded", .found = "one that is laid out"};
   }
-  return std::unique_ptr<SequenceState>(std::make_unique<PagedState>(state_layout_, blocks_));
+  return std::make_unique<SequenceState>(state_layout_, blocks_);
 }
 
 std::size_t Transformer::block_workspace(std::int64_t tokens) const {
@@ -205,7 +205,7 @@ Result<> Transformer::check(const Batch& batch, std::span<SequenceState* const> 
       return batch_error(where(), "logits of none to all of its tokens, or the highest of the last one",
                          std::to_string(span.rows) + " rows, top_k " + std::to_string(span.top_k));
     }
-    auto* const state = dynamic_cast<PagedState*>(states[s]);
+    SequenceState* const state = states[s];
     if (state == nullptr || state->layout() != state_layout_.get()) {
       return batch_error(where(), "a state of this model", "another one");
     }

@@ -66,33 +66,31 @@ void PrefixStore::touch(std::span<const Place> chain) {
 }
 
 std::int64_t PrefixStore::restore(SequenceState& state, std::span<const std::int32_t> ids, std::string_view salt) {
-  auto* const paged = dynamic_cast<PagedState*>(&state);
-  if (paged == nullptr || paged->layout() != layout_.get() || paged->length() > 0 || ids.empty()) return 0;
+  if (state.layout() != layout_.get() || state.length() > 0 || ids.empty()) return 0;
   std::vector<Place> found = chain(ids.first(ids.size() - 1), salt);
   while (!found.empty() && !complete(found)) found.pop_back();
   if (found.empty()) return 0;
-  paged->drop(0);
+  state.drop(0);
   for (std::size_t kind = 0; kind < layout_->kinds().size(); ++kind) {
     if (layout_->kinds()[kind].bytes == 0) continue;
     for (const Place place : found) {
       const BlockId block = place->blocks[kind];
       if (block != kNoBlock) pool_->share(kind, block);
-      paged->tables_[kind].push_back(block);
+      state.tables_[kind].push_back(block);
     }
   }
   if (layout_->fixed_bytes() > 0) {
-    paged->fixed_ = found.back()->fixed;
-    pool_->share(layout_->fixed_kind(), paged->fixed_);
+    state.fixed_ = found.back()->fixed;
+    pool_->share(layout_->fixed_kind(), state.fixed_);
   }
-  paged->length_ = std::ssize(found) * kBlockTokens;
+  state.length_ = std::ssize(found) * kBlockTokens;
   touch(found);
-  return paged->length_;
+  return state.length_;
 }
 
 void PrefixStore::store(const SequenceState& state, std::span<const std::int32_t> ids, std::string_view salt) {
-  const auto* const paged = dynamic_cast<const PagedState*>(&state);
-  if (paged == nullptr || paged->layout() != layout_.get()) return;
-  const std::size_t whole = std::min(ids.size(), count(paged->length())) / count(kBlockTokens);
+  if (state.layout() != layout_.get()) return;
+  const std::size_t whole = std::min(ids.size(), count(state.length())) / count(kBlockTokens);
   std::vector<Place> held = chain(ids.first(whole * count(kBlockTokens)), salt);
   std::uint64_t hash = held.empty() ? KeyedHash{}(salt) : held.back()->hash;
   for (std::size_t i = held.size(); i < whole; ++i) {
@@ -106,7 +104,7 @@ void PrefixStore::store(const SequenceState& state, std::span<const std::int32_t
     if (held.empty()) entry.salt = salt;
     std::copy(block.begin(), block.end(), entry.ids.begin());
     for (std::size_t kind = 0; kind < layout_->kinds().size(); ++kind) {
-      const auto& table = paged->tables_[kind];
+      const auto& table = state.tables_[kind];
       entry.blocks.push_back(i < table.size() ? table[i] : kNoBlock);
       if (entry.blocks.back() != kNoBlock) pool_->share(kind, entry.blocks.back());
     }
@@ -114,10 +112,10 @@ void PrefixStore::store(const SequenceState& state, std::span<const std::int32_t
     held.push_back(entries_.begin());
   }
   // The state stands behind its last position only.
-  const bool stands_here = !held.empty() && std::ssize(held) * kBlockTokens == paged->length();
-  if (stands_here && paged->fixed_ != kNoBlock && held.back()->fixed == kNoBlock) {
-    held.back()->fixed = paged->fixed_;
-    pool_->share(layout_->fixed_kind(), paged->fixed_);
+  const bool stands_here = !held.empty() && std::ssize(held) * kBlockTokens == state.length();
+  if (stands_here && state.fixed_ != kNoBlock && held.back()->fixed == kNoBlock) {
+    held.back()->fixed = state.fixed_;
+    pool_->share(layout_->fixed_kind(), state.fixed_);
   }
   touch(held);
 }

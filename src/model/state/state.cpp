@@ -48,13 +48,13 @@ std::size_t StateLayout::bytes(std::int64_t length) const {
   return count(bytes);
 }
 
-PagedState::PagedState(std::shared_ptr<const StateLayout> layout, std::shared_ptr<BlockPool> pool)
+SequenceState::SequenceState(std::shared_ptr<const StateLayout> layout, std::shared_ptr<BlockPool> pool)
     : layout_(std::move(layout)), pool_(std::move(pool)), tables_(layout_->kinds().size()) {
   for (auto& table : tables_) table.reserve(kListedBlocks);
 }
 
-std::unique_ptr<SequenceState> PagedState::fork() const {
-  auto copy = std::make_unique<PagedState>(layout_, pool_);
+std::unique_ptr<SequenceState> SequenceState::fork() const {
+  auto copy = std::make_unique<SequenceState>(layout_, pool_);
   // Blocks that were reserved but hold nothing yet are not worth sharing.
   const std::size_t used = count(ceil_div(length_, kBlockTokens));
   for (std::size_t kind = 0; kind < tables_.size(); ++kind) {
@@ -70,7 +70,7 @@ std::unique_ptr<SequenceState> PagedState::fork() const {
   return copy;
 }
 
-Error PagedState::no_memory(std::int64_t length) const {
+Error SequenceState::no_memory(std::int64_t length) const {
   return Error{.code = "memory.state",
                .wanted = "room for " + std::to_string(length) + " positions in the " + std::to_string(pool_->budget()) +
                          " bytes for keys, values and recurrent states",
@@ -78,13 +78,13 @@ Error PagedState::no_memory(std::int64_t length) const {
                .advice = "run fewer or shorter sequences, or keep keys and values in fewer bytes (--kv)"};
 }
 
-void PagedState::release(std::size_t kind, BlockId& block) {
+void SequenceState::release(std::size_t kind, BlockId& block) {
   if (block != kNoBlock) pool_->release(kind, block);
   block = kNoBlock;
 }
 
 // The block that the next position goes to is written, so nobody else may see it.
-bool PagedState::own_last_block(std::size_t kind) {
+bool SequenceState::own_last_block(std::size_t kind) {
   const std::size_t index = count(length_ / kBlockTokens);
   if (length_ % kBlockTokens == 0 || index >= tables_[kind].size()) return true;
   BlockId& block = tables_[kind][index];
@@ -97,7 +97,7 @@ bool PagedState::own_last_block(std::size_t kind) {
   return true;
 }
 
-bool PagedState::own_fixed() {
+bool SequenceState::own_fixed() {
   const std::size_t kind = layout_->fixed_kind();
   if (layout_->fixed_bytes() == 0) return true;
   if (next_fixed_ == kNoBlock) {
@@ -114,7 +114,7 @@ bool PagedState::own_fixed() {
   return true;
 }
 
-Result<> PagedState::reserve(std::int64_t length) {
+Result<> SequenceState::reserve(std::int64_t length) {
   const auto wanted = count(ceil_div(length, kBlockTokens));
   for (std::size_t kind = 0; kind < tables_.size(); ++kind) {
     if (layout_->kinds()[kind].bytes == 0) continue;
@@ -132,12 +132,12 @@ Result<> PagedState::reserve(std::int64_t length) {
   return Ok{};
 }
 
-std::size_t PagedState::first_seen(std::size_t kind, std::int64_t length) const {
+std::size_t SequenceState::first_seen(std::size_t kind, std::int64_t length) const {
   const std::int64_t window = layout_->kinds()[kind].window;
   return window == 0 ? 0 : count(std::max<std::int64_t>(0, length - window + 1) / kBlockTokens);
 }
 
-void PagedState::commit(std::int64_t length) {
+void SequenceState::commit(std::int64_t length) {
   length_ = length;
   std::swap(fixed_, next_fixed_);
   if (next_fixed_ != kNoBlock && pool_->shared(layout_->fixed_kind(), next_fixed_)) {
@@ -153,7 +153,7 @@ void PagedState::commit(std::int64_t length) {
   }
 }
 
-Result<> PagedState::truncate(std::int64_t length) {
+Result<> SequenceState::truncate(std::int64_t length) {
   const auto refused = [&](std::string found) {
     return Error{.code = "state.truncate",
                  .wanted = "a state of at least " + std::to_string(length) + " positions that can go back to them",
@@ -173,7 +173,7 @@ Result<> PagedState::truncate(std::int64_t length) {
   return Ok{};
 }
 
-void PagedState::drop(std::size_t first) {
+void SequenceState::drop(std::size_t first) {
   for (std::size_t kind = 0; kind < tables_.size(); ++kind) {
     auto& table = tables_[kind];
     for (std::size_t i = first; i < table.size(); ++i) release(kind, table[i]);

@@ -8,7 +8,6 @@
 
 #include "base/result.h"
 #include "kernels/ops.h"
-#include "model/model.h"
 #include "model/state/block_pool.h"
 
 namespace moracle {
@@ -59,23 +58,23 @@ class StateLayout {
   std::int64_t fixed_bytes_ = 0;
 };
 
-// Blocks are shared with forks and with stored prefixes, and copied before they are written where they are. Blocks
-// that no later position sees go back to the pool.
-class PagedState final : public SequenceState {
+// What the positions of one sequence left behind, freed with the object. Blocks are shared with forks and with stored
+// prefixes, and copied before they are written where they are. Blocks that no later position sees go back to the pool.
+class SequenceState final {
  public:
-  PagedState(std::shared_ptr<const StateLayout> layout, std::shared_ptr<BlockPool> pool);
-  PagedState(const PagedState&) = delete;
-  PagedState& operator=(const PagedState&) = delete;
-  ~PagedState() override { drop(0); }
+  SequenceState(std::shared_ptr<const StateLayout> layout, std::shared_ptr<BlockPool> pool);
+  SequenceState(const SequenceState&) = delete;
+  SequenceState& operator=(const SequenceState&) = delete;
+  ~SequenceState() { drop(0); }
 
-  [[nodiscard]] std::int64_t length() const override { return length_; }
-  // Shares everything.
-  [[nodiscard]] std::unique_ptr<SequenceState> fork() const override;
-  // Makes room for `length` positions. Errors: "memory.state"; the held positions are then as before.
-  Result<> reserve(std::int64_t length) override;
-  // Errors: "state.truncate" where what the shorter sequence needs is gone: a recurrent state of other than 0
-  // positions, or positions that left a window.
-  Result<> truncate(std::int64_t length) override;
+  [[nodiscard]] std::int64_t length() const { return length_; }  // tokens held
+  // Another state that goes its own way from here. The two share all blocks until one of them writes.
+  [[nodiscard]] std::unique_ptr<SequenceState> fork() const;
+  // Takes the memory for `length` positions in all. Errors: "memory.state"; the held positions are then as before.
+  Result<> reserve(std::int64_t length);
+  // Forgets all positions from `length` on. Errors: "state.truncate" where what the shorter sequence needs is gone: a
+  // recurrent state of other than 0 positions, or positions that left a window.
+  Result<> truncate(std::int64_t length);
 
   // The end of a call that worked: its positions are held, and next_fixed() becomes fixed().
   void commit(std::int64_t length);
@@ -93,7 +92,9 @@ class PagedState final : public SequenceState {
   [[nodiscard]] const float* fixed(std::size_t layer) { return floats(fixed_, layer); }
   [[nodiscard]] float* next_fixed(std::size_t layer) { return floats(next_fixed_, layer); }
   [[nodiscard]] const StateLayout* layout() const { return layout_.get(); }
-  void count_routing(std::uint32_t* experts) override { routing_ = experts; }
+  // From here on calls add to [layers, experts] how many of the sequence's tokens each expert took; null: nowhere.
+  // Models without experts add nothing.
+  void count_routing(std::uint32_t* experts) { routing_ = experts; }
   [[nodiscard]] std::uint32_t* routing() const { return routing_; }
 
  private:

@@ -11,7 +11,7 @@
 namespace moracle {
 namespace {
 
-using test::CountedState;
+using test::counted_state;
 using test::SuccessorModel;
 
 Result<Generation> generate_from(SuccessorModel& model, std::vector<std::int32_t> prompt,
@@ -118,9 +118,7 @@ class HashingModel final : public Model {
     info_.max_positions = 1000;
   }
   [[nodiscard]] const ModelInfo& info() const override { return info_; }
-  [[nodiscard]] Result<std::unique_ptr<SequenceState>> new_sequence() const override {
-    return std::unique_ptr<SequenceState>(std::make_unique<CountedState>());
-  }
+  [[nodiscard]] Result<std::unique_ptr<SequenceState>> new_sequence() const override { return counted_state(); }
   Result<> reserve(std::int64_t /*tokens*/) override { return Ok{}; }
   static std::vector<float> logits_after(std::span<const std::int32_t> ids) {
     std::uint64_t hash = 1469598103934665603ULL;
@@ -134,7 +132,7 @@ class HashingModel final : public Model {
   }
   Result<> forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows /*rows*/,
                    std::vector<float>& logits) override {
-    static_cast<CountedState*>(states[0])->append(std::ssize(batch.ids));
+    states[0]->commit(states[0]->length() + std::ssize(batch.ids));
     seen_.insert(seen_.end(), batch.ids.begin(), batch.ids.end());
     logits = logits_after(seen_);
     return Ok{};

@@ -73,7 +73,7 @@ struct Fixture {
     layout = std::make_shared<const StateLayout>(std::vector<LayerState>{attention->state()});
   }
 
-  std::vector<float> run(PagedState& state, const std::vector<float>& x, const Ops& ops, int threads) const {
+  std::vector<float> run(SequenceState& state, const std::vector<float>& x, const Ops& ops, int threads) const {
     ThreadPool pool(threads);
     const auto tokens = static_cast<std::int64_t>(x.size()) / setup.hidden;
     EXPECT_TRUE(state.reserve(state.length() + tokens).ok());

@@ -94,7 +94,7 @@ struct LatentFixture {
   }
 
   // Appends one piece to each state, in one batch.
-  [[nodiscard]] std::vector<float> run(const std::vector<PagedState*>& states,
+  [[nodiscard]] std::vector<float> run(const std::vector<SequenceState*>& states,
                                        const std::vector<std::vector<float>>& pieces, const Ops& ops,
                                        int threads) const {
     ThreadPool pool(threads);

@@ -35,7 +35,9 @@ struct Store {
         pool(*BlockPool::make(layout->block_bytes(), static_cast<std::size_t>(blocks * kBytes))),
         prefixes(layout, pool) {}
 
-  [[nodiscard]] std::unique_ptr<PagedState> sequence() const { return std::make_unique<PagedState>(layout, pool); }
+  [[nodiscard]] std::unique_ptr<SequenceState> sequence() const {
+    return std::make_unique<SequenceState>(layout, pool);
+  }
   [[nodiscard]] std::int64_t used() const { return static_cast<std::int64_t>(pool->used()) / kBytes; }
 
   std::shared_ptr<const StateLayout> layout;
@@ -44,7 +46,7 @@ struct Store {
 };
 
 // Appends positions that say which sequence wrote them.
-void append(PagedState& state, std::int64_t count, int mark) {
+void append(SequenceState& state, std::int64_t count, int mark) {
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t position = state.length();
     ASSERT_TRUE(state.reserve(position + 1).ok());
@@ -58,7 +60,7 @@ void append(PagedState& state, std::int64_t count, int mark) {
   }
 }
 
-int mark_at(PagedState& state, std::int64_t position) {
+int mark_at(SequenceState& state, std::int64_t position) {
   return static_cast<int>(state.block(0, position / kBlockTokens)[position % kBlockTokens]);
 }
 
@@ -100,7 +102,7 @@ TEST(BlockPool, NeverExceedsItsBudget) {
   EXPECT_TRUE(pool->take(1) && pool->take(1));  // what the other kind has left serves this one
 }
 
-TEST(PagedState, LayersOfOneWindowShareBlocks) {
+TEST(SequenceState, LayersOfOneWindowShareBlocks) {
   const StateLayout layout({{.block_bytes = 40, .fixed_floats = 3},
                             {.block_bytes = 80, .window = 9},
                             {.fixed_floats = 5},
@@ -114,14 +116,14 @@ TEST(PagedState, LayersOfOneWindowShareBlocks) {
   EXPECT_EQ(layout.bytes(6400), 100U * (64 + 128) + 10U * 128 + 2 * 128);
 }
 
-TEST(PagedState, ForksShareUntilTheyWrite) {
+TEST(SequenceState, ForksShareUntilTheyWrite) {
   Store store(layout_of(false, true), 40);
   const auto state = store.sequence();
   EXPECT_EQ(store.used(), 0);
   append(*state, 100, 1);
   EXPECT_EQ(store.used(), 2 + 2);  // blocks, and the recurrent state twice
   const auto forked = state->fork();
-  auto& copy = dynamic_cast<PagedState&>(*forked);
+  SequenceState& copy = *forked;
   EXPECT_EQ(copy.length(), 100);
   EXPECT_EQ(store.used(), 2 + 2);
   append(copy, 50, 2);
@@ -136,7 +138,7 @@ TEST(PagedState, ForksShareUntilTheyWrite) {
   EXPECT_EQ(copy.fixed(1)[0], 200.0F);
 }
 
-TEST(PagedState, StartsAsZerosOverWhatOthersLeft) {
+TEST(SequenceState, StartsAsZerosOverWhatOthersLeft) {
   Store store(layout_of(false, true), 10);
   append(*store.sequence(), 10, 7);
   const auto state = store.sequence();
@@ -144,7 +146,7 @@ TEST(PagedState, StartsAsZerosOverWhatOthersLeft) {
   EXPECT_EQ(state->fixed(1)[0], 0.0F);
 }
 
-TEST(PagedState, TruncatesWhatCanGoBack) {
+TEST(SequenceState, TruncatesWhatCanGoBack) {
   Store store(layout_of(false, false), 40);
   const auto state = store.sequence();
   append(*state, 200, 1);
@@ -154,7 +156,7 @@ TEST(PagedState, TruncatesWhatCanGoBack) {
   append(*state, 1, 2);
   EXPECT_EQ(mark_at(*state, 69), 1);
   EXPECT_EQ(mark_at(*state, 70), 2);
-  EXPECT_EQ(mark_at(dynamic_cast<PagedState&>(*copy), 70), 1);
+  EXPECT_EQ(mark_at(*copy, 70), 1);
   EXPECT_EQ(state->truncate(72).error().code, "state.truncate");
   EXPECT_EQ(state->truncate(-1).error().code, "state.truncate");
   ASSERT_TRUE(state->truncate(0).ok());
@@ -169,7 +171,7 @@ TEST(PagedState, TruncatesWhatCanGoBack) {
   EXPECT_EQ(other->fixed(1)[0], 1.0F);
 }
 
-TEST(PagedState, WindowsGiveBlocksBack) {
+TEST(SequenceState, WindowsGiveBlocksBack) {
   Store store(layout_of(true, false), 60);
   const auto state = store.sequence();
   append(*state, 64 * 20, 1);
@@ -181,7 +183,7 @@ TEST(PagedState, WindowsGiveBlocksBack) {
   EXPECT_EQ(state->truncate(1100).error().code, "state.truncate");
 }
 
-TEST(PagedState, AFullPoolRefusesAndChangesNothing) {
+TEST(SequenceState, AFullPoolRefusesAndChangesNothing) {
   Store store(layout_of(true, true), 12);
   const auto state = store.sequence();
   append(*state, 130, 1);
