@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <random>
 
 #include "device/device.h"
@@ -232,6 +233,25 @@ TEST_F(DeviceTest, KernelErrorThatOnlyTheWaitReports) {
   for (const float value : out_) EXPECT_TRUE(std::isnan(value));
 }
 
+TEST_F(DeviceTest, ALaterKernelLeavesAnErrorPending) {
+  open();
+  auto stream = device_->make_stream();
+  ASSERT_TRUE(stream.ok());
+  std::vector<float> x(4, 1.0F);
+  std::vector<float> sum(4, 2.0F);
+  const AddArgs args{.count = 4, .x = x.data(), .sum = sum.data()};
+  fake_.kernel_error = 719;
+  stream->launch("add", fake_.api().add, args);
+  stream->launch("add", fake_.api().add, args);
+  const Result<> waited = stream->wait();
+  ASSERT_FALSE(waited.ok());
+  EXPECT_EQ(waited.error().found, "error 719: an error of the test");
+  EXPECT_EQ(sum[0], 2.0F) << "no kernel runs behind one that failed";
+  stream->launch("add", fake_.api().add, args);
+  EXPECT_TRUE(stream->wait().ok()) << "an error is told once";
+  EXPECT_EQ(sum[0], 3.0F);
+}
+
 TEST_F(DeviceTest, RefusedLaunchNamesTheKernel) {
   open();
   auto runner = pack();
@@ -273,6 +293,29 @@ TEST_F(DeviceTest, CaptureThatCannotBeginOrEnd) {
     ASSERT_FALSE(graph.ok()) << call;
     EXPECT_EQ(graph.error().code, "device.call");
     EXPECT_TRUE(stream->wait().ok()) << "the stream goes on";
+  }
+}
+
+// Each call fails as CUDA's does, and its capture gives no graph.
+TEST_F(DeviceTest, CaptureThatAnotherCallBreaks) {
+  open();
+  auto stream = device_->make_stream();
+  ASSERT_TRUE(stream.ok());
+  const auto status_of = [](const auto& memory) { return memory.ok() ? Result<>(Ok{}) : Result<>(memory.error()); };
+  const std::vector<std::function<Result<>()>> calls{
+      [&] { return stream->wait(); },
+      [&] { return status_of(device_->allocate(64, "test")); },
+      [&] { return status_of(device_->allocate_pinned(64, "test")); },
+  };
+  for (const auto& call : calls) {
+    Result<> inside = Ok{};
+    const auto graph = stream->capture([&] { inside = call(); });
+    ASSERT_FALSE(inside.ok());
+    EXPECT_EQ(inside.error().found, "error 900: an error of the test");
+    ASSERT_FALSE(graph.ok());
+    EXPECT_EQ(graph.error().found, "error 901: an error of the test");
+    EXPECT_TRUE(stream->wait().ok()) << "the stream goes on";
+    EXPECT_TRUE(status_of(device_->allocate(64, "test")).ok());
   }
 }
 

@@ -12,6 +12,8 @@ namespace moracle::test {
 namespace {
 
 constexpr int kInvalidValue = 1;
+constexpr int kCaptureUnsupported = 900;
+constexpr int kCaptureInvalidated = 901;
 
 }  // namespace
 
@@ -39,6 +41,12 @@ struct FakeDevice::Calls {
     return error == kDeviceOutOfMemory ? "out of memory" : "an error of the test";
   }
 
+  // Of a call that no graph can hold: it fails, and so does the end of the capture.
+  static int break_capture(FakeDevice& fake) {
+    if (fake.recording_ == nullptr) return 0;
+    fake.capture_broken_ = true;
+    return kCaptureUnsupported;
+  }
   static int take(FakeDevice& fake, std::size_t bytes, void** out) {
     *out = std::malloc(bytes);
     if (*out == nullptr) return kDeviceOutOfMemory;
@@ -49,6 +57,7 @@ struct FakeDevice::Calls {
   static int allocate(void* self, int, std::size_t bytes, void** out) {
     FakeDevice& fake = of(self);
     if (const int error = fake.enter("allocate"); error != 0) return error;
+    if (const int error = break_capture(fake); error != 0) return error;
     if (bytes > fake.most_bytes - fake.live_bytes_) return kDeviceOutOfMemory;
     const int error = take(fake, bytes, out);
     if (error == 0) fake.live_bytes_ += bytes;
@@ -63,6 +72,7 @@ struct FakeDevice::Calls {
   static int allocate_pinned(void* self, int, std::size_t bytes, void** out) {
     FakeDevice& fake = of(self);
     if (const int error = fake.enter("allocate_pinned"); error != 0) return error;
+    if (const int error = break_capture(fake); error != 0) return error;
     return take(fake, bytes, out);
   }
   static int release_pinned(void* self, void* memory) {
@@ -116,11 +126,12 @@ struct FakeDevice::Calls {
   static int wait(void* self, void* stream) {
     FakeDevice& fake = of(self);
     const std::lock_guard lock(fake.mutex_);
+    if (stream == fake.captured_) {
+      if (const int error = break_capture(fake); error != 0) return error;
+    }
     for (const auto& copy : std::exchange(fake.late_[stream], {})) copy();
     if (const int error = fake.enter("wait"); error != 0) return error;
-    const int error = fake.pending_;
-    fake.pending_ = 0;
-    return error;
+    return std::exchange(fake.pending_, 0);
   }
   static int record(void* self, void*, void*) { return of(self).enter("record"); }
   static int after(void* self, void*, void*) { return of(self).enter("after"); }
@@ -130,19 +141,24 @@ struct FakeDevice::Calls {
   }
 
   using Recording = std::vector<std::function<void()>>;
-  static int begin_capture(void* self, void*) {
+  static int begin_capture(void* self, void* stream) {
     FakeDevice& fake = of(self);
     if (const int error = fake.enter("begin_capture"); error != 0) return error;
     if (fake.recording_ != nullptr) return kInvalidValue;
     fake.recording_ = new Recording;
+    fake.captured_ = stream;
+    fake.capture_broken_ = false;
     return 0;
   }
   static int end_capture(void* self, void*, void** graph) {
     FakeDevice& fake = of(self);
     Recording* const recorded = std::exchange(fake.recording_, nullptr);
-    if (const int error = fake.enter("end_capture"); error != 0 || recorded == nullptr) {
+    int error = fake.enter("end_capture");
+    if (error == 0 && recorded == nullptr) error = kInvalidValue;
+    if (error == 0 && fake.capture_broken_) error = kCaptureInvalidated;
+    if (error != 0) {
       delete recorded;
-      return error != 0 ? error : kInvalidValue;
+      return error;
     }
     ++fake.objects_;
     *graph = recorded;
@@ -163,7 +179,8 @@ struct FakeDevice::Calls {
   static int kernel(void* self, void*, const Args* args) {
     FakeDevice& fake = of(self);
     return enqueue(self, "kernel", [&fake, copy = *args] {
-      fake.pending_ = std::exchange(fake.kernel_error, 0);
+      const int error = std::exchange(fake.kernel_error, 0);
+      if (fake.pending_ == 0) fake.pending_ = error;
       if (fake.pending_ == 0) run_on_host(copy);
     });
   }

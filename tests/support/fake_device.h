@@ -1,6 +1,6 @@
 // The table of a device over host memory, for tests where no GPU is: a limit on bytes, a counter of calls, a call that
 // fails, and host versions of the kernels. Work runs when it is enqueued, but errors of kernels are told as a GPU tells
-// them: by the next wait.
+// them: by the next wait, and no kernel runs until then. What a graph cannot hold ends its capture.
 #pragma once
 
 #include <cstddef>
@@ -53,6 +53,8 @@ class FakeDevice {
   std::size_t peak_bytes_ = 0;
   std::size_t objects_ = 0;  // streams, events, graphs
   std::vector<std::function<void()>>* recording_ = nullptr;
+  void* captured_ = nullptr;  // stream of the last capture
+  bool capture_broken_ = false;
   std::map<void*, std::vector<std::function<void()>>> late_;  // by stream
   int pending_ = 0;
   std::recursive_mutex mutex_;  // a pack's workers copy at once
