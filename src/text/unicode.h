@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/budget.h"
-#include "text/utf8.h"
+#include "base/unicode/utf8.h"
 
 namespace moracle::unicode {
 

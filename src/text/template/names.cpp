@@ -2,9 +2,9 @@
 
 #include <optional>
 
+#include "base/unicode/utf8.h"
 #include "text/template/interpreter.h"
 #include "text/template/syntax/lexer.h"
-#include "text/utf8.h"
 
 namespace moracle::jinja {
 namespace {

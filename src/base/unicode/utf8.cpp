@@ -1,4 +1,4 @@
-#include "text/utf8.h"
+#include "base/unicode/utf8.h"
 
 #include <fmt/format.h>
 
