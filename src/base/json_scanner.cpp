@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "base/files/lfs_pointer.h"
-#include "base/printable.h"
+#include "base/unicode/utf8.h"
 
 namespace moracle {
 
@@ -13,25 +13,6 @@ namespace {
 
 unsigned char byte_at(std::string_view text, std::size_t at) {
   return static_cast<unsigned char>(text[at]);
-}
-
-void append_utf8(std::string& out, std::uint32_t code_point) {
-  const auto put = [&out](std::uint32_t byte) { out += static_cast<char>(static_cast<unsigned char>(byte)); };
-  if (code_point < 0x80) {
-    put(code_point);
-  } else if (code_point < 0x800) {
-    put(0xC0 | (code_point >> 6));
-    put(0x80 | (code_point & 0x3F));
-  } else if (code_point < 0x10000) {
-    put(0xE0 | (code_point >> 12));
-    put(0x80 | ((code_point >> 6) & 0x3F));
-    put(0x80 | (code_point & 0x3F));
-  } else {
-    put(0xF0 | (code_point >> 18));
-    put(0x80 | ((code_point >> 12) & 0x3F));
-    put(0x80 | ((code_point >> 6) & 0x3F));
-    put(0x80 | (code_point & 0x3F));
-  }
 }
 
 std::string hex_byte(unsigned char byte) {
@@ -143,7 +124,7 @@ Result<> JsonScanner::escape(std::string& out) {
     if (trail < 0xDC00 || trail >= 0xE000) return error("the second half of a surrogate pair");
     code_point = 0x10000 + ((code_point - 0xD800) << 10) + (trail - 0xDC00);
   }
-  append_utf8(out, code_point);
+  unicode::append_utf8(out, code_point);
   return Ok{};
 }
 
@@ -153,7 +134,7 @@ Result<std::string> JsonScanner::string() {
   for (;;) {
     const std::size_t begin = at_;
     while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' && byte_at(text_, at_) >= 0x20) {
-      const std::size_t length = byte_at(text_, at_) < 0x80 ? 1 : utf8_length(text_, at_);
+      const std::size_t length = byte_at(text_, at_) < 0x80 ? 1 : unicode::utf8_length(text_, at_);
       if (length == 0) return error("valid UTF-8");
       at_ += length;
     }

@@ -1,9 +1,10 @@
 #include "base/printable.h"
 
-#include <array>
 #include <cstdint>
 
 #include <fmt/format.h>
+
+#include "base/unicode/utf8.h"
 
 namespace moracle {
 
@@ -15,15 +16,8 @@ unsigned char byte_at(std::string_view text, std::size_t at) {
   return static_cast<unsigned char>(text[at]);
 }
 
-std::uint32_t code_point(std::string_view sequence) {
-  constexpr std::array<std::uint32_t, 5> kLeadBits{0, 0x7F, 0x1F, 0x0F, 0x07};
-  std::uint32_t value = byte_at(sequence, 0) & kLeadBits[sequence.size()];
-  for (std::size_t i = 1; i < sequence.size(); ++i) value = value << 6U | (byte_at(sequence, i) & 0x3FU);
-  return value;
-}
-
 // What a terminal, or a reader's eye, would obey and not show.
-bool acts(std::uint32_t code) {
+bool acts(char32_t code) {
   return code < 0x20 || (code >= 0x7F && code < 0xA0)          // C0, DEL, C1
          || code == 0x61C || code == 0x200E || code == 0x200F  // marks of direction
          || (code >= 0x2028 && code <= 0x202E)                 // separators, embeddings, overrides
@@ -32,7 +26,7 @@ bool acts(std::uint32_t code) {
 }
 
 bool acts(std::string_view text, std::size_t at, std::size_t length) {
-  return length == 0 || acts(code_point(text.substr(at, length)));
+  return length == 0 || acts(unicode::decode_at(text, at).code);
 }
 
 std::string escaped(std::string_view bytes) {
@@ -47,7 +41,7 @@ std::string escaped(std::string_view bytes) {
 std::size_t append_printable(std::string_view text, std::size_t most, std::string& out) {
   std::size_t at = 0;
   while (at < text.size()) {
-    const std::size_t length = utf8_length(text, at);
+    const std::size_t length = unicode::utf8_length(text, at);
     const std::string_view sequence = text.substr(at, length == 0 ? 1 : length);
     const std::string shown = acts(text, at, length) ? escaped(sequence) : std::string(sequence);
     if (out.size() + shown.size() > most) break;
@@ -59,43 +53,6 @@ std::size_t append_printable(std::string_view text, std::size_t most, std::strin
 
 }  // namespace
 
-std::size_t utf8_length(std::string_view text, std::size_t at) {
-  const unsigned char lead = byte_at(text, at);
-  if (lead < 0x80) return 1;
-  std::size_t length = 0;
-  // The second byte's range excludes overlong forms, surrogates and code points above U+10FFFF.
-  unsigned char low = 0x80;
-  unsigned char high = 0xBF;
-  if (lead >= 0xC2 && lead <= 0xDF) {
-    length = 2;
-  } else if (lead >= 0xE0 && lead <= 0xEF) {
-    length = 3;
-    if (lead == 0xE0) low = 0xA0;
-    if (lead == 0xED) high = 0x9F;
-  } else if (lead >= 0xF0 && lead <= 0xF4) {
-    length = 4;
-    if (lead == 0xF0) low = 0x90;
-    if (lead == 0xF4) high = 0x8F;
-  } else {
-    return 0;
-  }
-  if (text.size() - at < length) return 0;
-  if (byte_at(text, at + 1) < low || byte_at(text, at + 1) > high) return 0;
-  for (std::size_t i = 2; i < length; ++i) {
-    if ((byte_at(text, at + i) & 0xC0U) != 0x80U) return 0;
-  }
-  return length;
-}
-
-bool is_utf8(std::string_view text) {
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = utf8_length(text, at);
-    if (length == 0) return false;
-    at += length;
-  }
-  return true;
-}
-
 std::string printable(std::string_view text, std::size_t most) {
   std::string out;
   if (append_printable(text, most, out) < text.size()) out += fmt::format("... ({} bytes)", text.size());
@@ -105,7 +62,7 @@ std::string printable(std::string_view text, std::size_t most) {
 std::string printable_path(std::string_view path) {
   if (path.size() <= kShownBytes) return printable(path, 4 * kShownBytes);
   std::size_t tail = path.size() - kShownBytes / 2;
-  while (tail < path.size() && (byte_at(path, tail) & 0xC0U) == 0x80U) ++tail;
+  while (tail < path.size() && unicode::is_continuation(path[tail])) ++tail;
   std::string out;
   append_printable(path.substr(0, tail), kShownBytes / 2, out);
   return out + "..." + printable(path.substr(tail), 4 * kShownBytes);
@@ -121,12 +78,12 @@ std::string printable_json(std::string_view json) {
   std::string out;
   std::size_t copied = 0;
   for (std::size_t at = 0; at < json.size();) {
-    const std::size_t length = utf8_length(json, at);
+    const std::size_t length = unicode::utf8_length(json, at);
     // White space between values is what people read the document by.
     const bool white = json[at] == '\n' || json[at] == '\t' || json[at] == '\r';
     if (length != 0 && !white && acts(json, at, length)) {
       out.append(json, copied, at - copied);
-      out += fmt::format("\\u{:04x}", code_point(json.substr(at, length)));
+      out += fmt::format("\\u{:04x}", static_cast<std::uint32_t>(unicode::decode_at(json, at).code));
       copied = at + length;
     }
     at += length == 0 ? 1 : length;

@@ -12,11 +12,6 @@ inline constexpr std::size_t kShownBytes = 300;
 // Bytes of a line that is composed of several.
 inline constexpr std::size_t kShownLineBytes = 1000;
 
-// Length of the well-formed UTF-8 sequence that starts at `at`, or 0: no overlong form, no surrogate, nothing above
-// U+10FFFF (Unicode standard, table 3-7).
-[[nodiscard]] std::size_t utf8_length(std::string_view text, std::size_t at);
-[[nodiscard]] bool is_utf8(std::string_view text);
-
 // `text` with an escape (\n, \t, \xNN for each byte) in place of whatever a terminal acts on: control codes (C0, DEL,
 // C1), marks that change the direction of text, separators of lines and paragraphs, bytes that are not UTF-8. What
 // goes beyond `most` bytes is cut, and its size told. Applied twice it changes nothing more.

@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "base/json.h"
 #include "base/printable.h"
+#include "base/unicode/utf8.h"
 #include "checkpoint/safetensors_header.h"
 #include "checkpoint/shard_index.h"
 
@@ -52,7 +53,7 @@ Result<Layout> lay_out(const std::vector<TensorSpec>& tensors, const std::string
       error.where = in_quotes(tensor.name);
       return error;
     };
-    if (!is_utf8(tensor.name) || tensor.name == "__metadata__") return name_error(path, tensor.name);
+    if (!unicode::is_utf8(tensor.name) || tensor.name == "__metadata__") return name_error(path, tensor.name);
     if (!names.insert(tensor.name).second) {
       return with_place(Error{.code = "tensor.duplicate", .wanted = "each name once", .found = "a second one"});
     }
@@ -135,7 +136,7 @@ Result<> write_shard_index(const std::filesystem::path& folder, const std::map<s
   std::string text = "{\n  \"metadata\": {\"total_size\": " + std::to_string(total_size) + "},\n  \"weight_map\": {";
   const char* separator = "\n";
   for (const auto& [tensor, shard] : weight_map) {
-    if (!is_utf8(tensor) || !is_utf8(shard)) return name_error(path.string(), tensor);
+    if (!unicode::is_utf8(tensor) || !unicode::is_utf8(shard)) return name_error(path.string(), tensor);
     text += separator + ("    " + quoted(tensor)) + ": " + quoted(shard);
     separator = ",\n";
   }

@@ -1,3 +1,4 @@
+#include "base/unicode/utf8.h"
 #include "synth/synth_model.h"
 
 namespace moracle {
@@ -9,12 +10,7 @@ std::string byte_symbol(unsigned byte, unsigned& next) {
   const bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
   const unsigned code = printable ? byte : 256 + next++;
   std::string utf8;
-  if (code < 0x80) {
-    utf8 += static_cast<char>(code);
-  } else {
-    utf8 += static_cast<char>(0xC0U | (code >> 6U));
-    utf8 += static_cast<char>(0x80U | (code & 0x3FU));
-  }
+  unicode::append_utf8(utf8, code);
   return utf8;
 }
 

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/printable.h"
+#include "base/unicode/utf8.h"
 #include "config_words.h"
 #include "fuzz_input.h"
 #include "json_mutator.h"
@@ -133,7 +133,7 @@ class Caller {
     require((error != nullptr) == (status != MORACLE_OK && status != MORACLE_END));
     if (error == nullptr) return status;
     require(error->size == sizeof *error && error->status == status && *error->code != '\0');
-    require(std::string_view(error->code) != "internal.exception" && moracle::is_utf8(error->message));
+    require(std::string_view(error->code) != "internal.exception" && moracle::unicode::is_utf8(error->message));
     moracle_error_free(error);
     return status;
   }
@@ -425,7 +425,7 @@ class Caller {
     const auto on_event = [](void* /*context*/, const moracle_event* event) {
       require(event->size == sizeof *event && event->request != 0);
       require((event->error != nullptr) == (event->end == MORACLE_END_ERROR));
-      require(moracle::is_utf8(std::string_view(event->text, event->bytes)));
+      require(moracle::unicode::is_utf8(std::string_view(event->text, event->bytes)));
     };
     std::int32_t more = 1;
     for (std::int64_t i = arguments.cheap(8); i > 0 && more != 0; --i)

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "base/printable.h"
+#include "base/unicode/utf8.h"
 
 namespace moracle::fuzz {
 
@@ -15,7 +15,7 @@ void require(bool holds) {
 void check_error(const Error& error) {
   require(!error.code.empty() && !(error.wanted.empty() && error.found.empty()));
   const std::string message = error.message();
-  require(message.size() <= kMessageBytes && is_utf8(message));
+  require(message.size() <= kMessageBytes && unicode::is_utf8(message));
   require(std::ranges::none_of(message, [](char c) { return (c >= 0 && c < ' ' && c != '\n') || c == 0x7F; }));
 }
 

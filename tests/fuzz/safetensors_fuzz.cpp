@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/checked.h"
-#include "base/printable.h"
+#include "base/unicode/utf8.h"
 #include "checkpoint/safetensors_header.h"
 #include "checkpoint/shard_index.h"
 #include "fuzz_input.h"
@@ -29,7 +29,7 @@ void check_header(std::span<const std::byte> bytes, std::uint64_t file_size) {
   for (const moracle::TensorEntry& entry : header->tensors) {
     require(entry.begin == covered && entry.end > entry.begin);
     covered = entry.end;
-    require(moracle::is_utf8(entry.name) && names.insert(entry.name).second);
+    require(moracle::unicode::is_utf8(entry.name) && names.insert(entry.name).second);
     const auto elements = moracle::checked_product(std::span<const std::int64_t>(entry.shape));
     require(elements.has_value() && *elements > 0);
     // In 128 bits nothing wraps, so this is a second opinion on the size.

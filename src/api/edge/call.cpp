@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/printable.h"
+#include "base/unicode/utf8.h"
 
 namespace moracle::api {
 
@@ -129,7 +130,7 @@ Result<> write_struct(const void* from, std::size_t known, void* to, std::string
 Result<std::string> read_text(const char* text, std::string_view name) {
   MORACLE_TRY(check_not_null(text, name));
   std::string copy(text);
-  if (!is_utf8(copy)) return wrong_argument("utf8", name, "UTF-8", "other bytes");
+  if (!unicode::is_utf8(copy)) return wrong_argument("utf8", name, "UTF-8", "other bytes");
   return copy;
 }
 

@@ -8,10 +8,6 @@
 namespace moracle::unicode {
 namespace {
 
-constexpr bool is_continuation(char byte) {
-  return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
-}
-
 // Length of the character that `lead` starts and the range its second byte must lie in; length 0: not a lead byte.
 struct Lead {
   std::size_t size;
@@ -53,11 +49,20 @@ CharacterPrefix character_prefix(std::string_view text) {
 
 std::optional<std::size_t> find_invalid_utf8(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
-    const CharacterPrefix prefix = character_prefix(text.substr(at, 4));
-    if (!prefix.complete) return at;
-    at += prefix.size;
+    const std::size_t length = utf8_length(text, at);
+    if (length == 0) return at;
+    at += length;
   }
   return std::nullopt;
+}
+
+std::size_t utf8_length(std::string_view text, std::size_t at) {
+  const CharacterPrefix prefix = character_prefix(text.substr(at, 4));
+  return prefix.complete ? prefix.size : 0;
+}
+
+bool is_utf8(std::string_view text) {
+  return !find_invalid_utf8(text);
 }
 
 Result<> check_utf8(std::string_view text) {
@@ -86,11 +91,9 @@ std::size_t find_bytes(std::string_view text, std::string_view wanted, std::size
   return std::string_view::npos;
 }
 
-void append_utf8(std::string& out, char32_t code) {
+void append_longer(std::string& out, char32_t code) {
   const auto put = [&](char32_t byte) { out.push_back(static_cast<char>(byte)); };
-  if (code < 0x80) {
-    put(code);
-  } else if (code < 0x800) {
+  if (code < 0x800) {
     put(0xC0 | (code >> 6));
     put(0x80 | (code & 0x3F));
   } else if (code < 0x10000) {

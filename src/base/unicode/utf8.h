@@ -11,6 +11,11 @@
 
 namespace moracle::unicode {
 
+// Whether a character goes on with this byte.
+[[nodiscard]] constexpr bool is_continuation(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
+}
+
 // One decoded code point and how many bytes it took.
 struct Decoded {
   char32_t code = 0;
@@ -38,7 +43,19 @@ struct CharacterPrefix {
 };
 [[nodiscard]] CharacterPrefix character_prefix(std::string_view text);
 
-void append_utf8(std::string& out, char32_t code);
+// Length of the well-formed sequence that starts at `at`, or 0: no overlong form, no surrogate, nothing above U+10FFFF
+// (Unicode standard, table 3-7).
+[[nodiscard]] std::size_t utf8_length(std::string_view text, std::size_t at);
+[[nodiscard]] bool is_utf8(std::string_view text);
+
+void append_longer(std::string& out, char32_t code);  // append_utf8 of a code point of at least 0x80
+inline void append_utf8(std::string& out, char32_t code) {
+  if (code < 0x80) {
+    out.push_back(static_cast<char>(code));
+  } else {
+    append_longer(out, code);
+  }
+}
 
 // Of well-formed UTF-8. Reads the code point at `at` (< text.size()) and moves `at` behind it.
 char32_t next_point(std::string_view text, std::size_t* at);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/unicode/utf8.h"
 #include "serve/api/api_error.h"
 
 namespace moracle::serve {
@@ -26,11 +27,6 @@ Json bytes_of(const Tokenizer& tokenizer, std::int32_t id, const std::string& te
   Json numbers = Json::array();
   for (const char c : *bytes) numbers.push_back(static_cast<unsigned char>(c));
   return numbers;
-}
-
-std::int64_t characters(std::string_view text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
 }
 
 Json head_json(const ReplyHead& head, const char* object) {
@@ -152,7 +148,7 @@ Json completion_logprobs(const Tokenizer& tokenizer, std::span<const HeldToken> 
   for (const HeldToken& token : tokens) {
     std::string text = token_text(tokenizer, token.id);
     offsets.push_back(offset);
-    offset += characters(text);
+    offset += static_cast<std::int64_t>(unicode::count_points(text));
     if (!token.logprob) {
       own.push_back(nullptr);
       tops.push_back(nullptr);

@@ -24,14 +24,8 @@ Error too_many(const std::string& file, const std::string& where) {
           .found = "more"};
 }
 
-std::size_t previous_character(std::string_view text, std::size_t end) {
-  std::size_t at = end - 1;
-  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) --at;
-  return at;
-}
-
 bool word_before(std::string_view text, std::size_t at) {
-  return at > 0 && unicode::is_word(unicode::decode_at(text, previous_character(text, at)).code);
+  return at > 0 && unicode::is_word(unicode::decode_at(text, unicode::previous_point(text, at)).code);
 }
 
 bool word_after(std::string_view text, std::size_t at) {
@@ -152,7 +146,7 @@ Result<> AddedTokens::split(std::string_view text, bool normalized, Searcher& se
     if (token.single_word && (word_before(text, begin) || word_after(text, end))) continue;
     if (token.lstrip) {
       while (begin > covered) {
-        const std::size_t before = previous_character(text, begin);
+        const std::size_t before = unicode::previous_point(text, begin);
         if (!unicode::is_white_space(unicode::decode_at(text, before).code)) break;
         begin = before;
       }

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "base/unicode/utf8.h"
+
 namespace moracle {
 namespace {
 
@@ -28,15 +30,7 @@ constexpr Alphabet kAlphabet;
 }  // namespace
 
 void append_byte_level(std::string& out, std::string_view bytes) {
-  for (const char c : bytes) {
-    const char32_t code = kAlphabet.character[static_cast<unsigned char>(c)];
-    if (code < 0x80) {
-      out.push_back(static_cast<char>(code));
-    } else {
-      out.push_back(static_cast<char>(0xC0 | (code >> 6)));
-      out.push_back(static_cast<char>(0x80 | (code & 0x3F)));
-    }
-  }
+  for (const char c : bytes) unicode::append_utf8(out, kAlphabet.character[static_cast<unsigned char>(c)]);
 }
 
 std::optional<unsigned char> byte_of_character(char32_t code) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/unicode/utf8.h"
 #include "text/tokenizer/byte_level.h"
 
 namespace moracle {
@@ -156,8 +157,7 @@ Result<> Normalizer::apply_step(const Strip& step, NormalizedText& text, Searche
     begin += next.size;
   }
   while (step.right && end > begin) {
-    std::size_t last = end - 1;
-    while ((static_cast<unsigned char>(text.text[last]) & 0xC0U) == 0x80U) --last;
+    const std::size_t last = unicode::previous_point(text.text, end);
     if (!unicode::is_white_space(unicode::decode_at(text.text, last).code)) break;
     end = last;
   }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "base/unicode/utf8.h"
 
 namespace moracle {
 namespace {
@@ -53,7 +54,7 @@ TEST(Printable, ChangesNothingTheSecondTime) {
   for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
   const std::string once = printable(all, 10000);
   EXPECT_EQ(printable(once, 10000), once);
-  EXPECT_TRUE(is_utf8(once));
+  EXPECT_TRUE(unicode::is_utf8(once));
 }
 
 TEST(Printable, PathsKeepTheirEnds) {

@@ -85,13 +85,9 @@ Result<Compiled> compile(std::string_view text, std::uint32_t options, std::uint
   return Compiled{std::move(code), jit ? &pcre2_jit_match : &pcre2_match};
 }
 
-bool continues_character(char byte) {
-  return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
-}
-
 // The end of the character that `at` lies in.
 std::size_t character_end(std::string_view text, std::size_t at) {
-  while (at < text.size() && continues_character(text[at])) ++at;
+  while (at < text.size() && unicode::is_continuation(text[at])) ++at;
   return at;
 }
 
