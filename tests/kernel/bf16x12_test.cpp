@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/memory.h"
-#include "kernels/cpu/weights/pack_lines.h"
+#include "kernels/cpu/weights/pack/pack_lines.h"
 #include "kernels/kernel.h"
 #include "scheme/codes.h"
 #include "support/cpu_targets.h"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/memory.h"
-#include "kernels/cpu/weights/pack.h"
+#include "kernels/cpu/weights/pack/pack.h"
 #include "scheme/codes.h"
 #include "support/cpu_targets.h"
 #include "support/random_experts.h"

@@ -14,7 +14,7 @@
 #include "kernels/cpu/faults.h"
 #include "kernels/cpu/interleaved_panels.h"
 #include "kernels/cpu/kernels.h"
-#include "kernels/cpu/weights/pack.h"
+#include "kernels/cpu/weights/pack/pack.h"
 #include "kernels/expert_schedule.h"
 #include "kernels/weight_sink.h"
 

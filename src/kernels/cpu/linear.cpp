@@ -14,8 +14,8 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/ops/head_top_k.h"
 #include "kernels/cpu/targets/targets.h"
-#include "kernels/cpu/weights/pack.h"
-#include "kernels/cpu/weights/pack_lines.h"
+#include "kernels/cpu/weights/pack/pack.h"
+#include "kernels/cpu/weights/pack/pack_lines.h"
 #include "kernels/weight_sink.h"
 
 namespace moracle::cpu {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "kernels/cpu/simd/lane.h"
-#include "kernels/cpu/weights/pack_lines.h"
+#include "kernels/cpu/weights/pack/pack_lines.h"
 
 namespace moracle::cpu {
 

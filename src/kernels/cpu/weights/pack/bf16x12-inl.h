@@ -6,7 +6,7 @@
 // Matrices that do not fit stay as they are.
 #pragma once
 
-#include "kernels/cpu/weights/pack_lines-inl.h"
+#include "kernels/cpu/weights/pack/pack_lines-inl.h"
 
 namespace moracle::cpu {
 

@@ -3,7 +3,7 @@
 // Compiled on x86_64 with -mavx2 -mfma -mf16c
 #include <immintrin.h>
 
-#include "kernels/cpu/weights/bf16x12-inl.h"
+#include "kernels/cpu/weights/pack/bf16x12-inl.h"
 
 namespace moracle::cpu {
 namespace {

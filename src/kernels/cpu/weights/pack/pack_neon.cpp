@@ -3,7 +3,7 @@
 // Compiled on aarch64 with -march=armv8.2-a
 #include <arm_neon.h>
 
-#include "kernels/cpu/weights/bf16x12-inl.h"
+#include "kernels/cpu/weights/pack/bf16x12-inl.h"
 
 namespace moracle::cpu {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "base/checked.h"
 #include "kernels/cpu/faults.h"
-#include "kernels/cpu/weights/pack.h"
-#include "kernels/cpu/weights/pack_lines.h"
+#include "kernels/cpu/weights/pack/pack.h"
+#include "kernels/cpu/weights/pack/pack_lines.h"
 #include "scheme/codes.h"
 
 namespace moracle::cpu {
