@@ -1,6 +1,7 @@
 """Writes small random checkpoints with the logits that transformers gives for them: tests/data/families/<name>/.
 
-Used by the family_*.py scripts beside this file. Needs torch and transformers (CPU), which no test needs.
+Used by the family_*.py scripts beside this file. Needs torch and transformers (CPU), which no test needs; transformers
+5.24 made what is stored there.
 """
 import json
 import pathlib
