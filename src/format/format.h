@@ -74,7 +74,8 @@ class Format {
   // Errors name the config's JSON pointer or the tensor.
   [[nodiscard]] virtual Result<ModuleScheme> scheme_of(const ModuleRef& module, const TensorClaims& claims) const = 0;
   // Claims the module's tensors and checks their dtypes and shapes: reads headers, and of a tensor's bytes no more than
-  // what decides the scheme and stands nowhere else. `bias` is claimed where stored.
+  // what decides the scheme and stands nowhere else. `bias` is claimed where stored. The result names
+  // the rule that scheme_of names.
   [[nodiscard]] virtual Result<StoredLinear> open(const ModuleRef& module, TensorClaims& claims) const = 0;
   // Patterns of the config that matched no module of the model, and the like. Asked after all modules were opened.
   [[nodiscard]] virtual std::vector<std::string> warnings() const { return {}; }

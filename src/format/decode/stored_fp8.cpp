@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "base/checked.h"
 #include "format/decode/plain.h"
@@ -130,11 +131,15 @@ Result<Scheme> excluded_scheme(const ModuleRef& module, const TensorClaims& clai
   return make_stored_fp8(Fp8Activations::none, std::nullopt, nullptr)->scheme(module, claims);
 }
 
-Result<StoredLinear> open_excluded(const ModuleRef& module, TensorClaims& claims,
+Result<StoredLinear> open_excluded(const ModuleRef& module, std::string rule, TensorClaims& claims,
                                    const std::shared_ptr<ValueNotes>& notes) {
-  if (!is_stored_fp8(module, claims)) return open_plain(module, claims);
-  notes->stored_fp8.fetch_add(1, std::memory_order_relaxed);
-  return make_stored_fp8(Fp8Activations::none, std::nullopt, notes)->open(module, claims);
+  const bool fp8 = is_stored_fp8(module, claims);
+  if (fp8) notes->stored_fp8.fetch_add(1, std::memory_order_relaxed);
+  MORACLE_ASSIGN(StoredLinear linear,
+                 fp8 ? make_stored_fp8(Fp8Activations::none, std::nullopt, notes)->open(module, claims)
+                     : open_plain(module, claims));
+  linear.excluded_by = std::move(rule);
+  return linear;
 }
 
 }  // namespace moracle

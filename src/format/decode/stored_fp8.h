@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "format/decode/code_module.h"
 
@@ -26,9 +27,9 @@ std::shared_ptr<const StoredScheme> make_stored_fp8(Fp8Activations activations, 
                                                          const std::optional<Granularity>& said);
 
 // A module that the config leaves unquantized: plain, or in the E4M3 codes of a source that was quantized before, whose
-// activations then stay as they are. Errors: those of open_plain and of StoredScheme::open.
+// activations then stay as they are. `rule` excludes it. Errors: those of open_plain and of StoredScheme::open.
 Result<Scheme> excluded_scheme(const ModuleRef& module, const TensorClaims& claims);
-Result<StoredLinear> open_excluded(const ModuleRef& module, TensorClaims& claims,
+Result<StoredLinear> open_excluded(const ModuleRef& module, std::string rule, TensorClaims& claims,
                                    const std::shared_ptr<ValueNotes>& notes);
 
 }  // namespace moracle

@@ -26,6 +26,7 @@ struct StoredLinear {
   std::optional<QuantKey> activation{};
   // As the config says; where it says nothing, as the stored group index has it.
   bool act_order = false;
+  std::string excluded_by{};  // as of ModuleScheme; empty where no format was asked
   std::optional<StoredBias> bias{};
   // The weight with its second level, its group index and the scale of its activations, but without the bias. Gets
   // `spec`. Refers to nothing but the checkpoint.

@@ -20,7 +20,8 @@ Result<ModuleScheme> SchemeFormat::scheme_of(const ModuleRef& module, const Tens
 Result<StoredLinear> SchemeFormat::open(const ModuleRef& module, TensorClaims& claims) const {
   checkpoint_ = claims.checkpoint();
   MORACLE_ASSIGN(const Verdict verdict, judge(module, claims));
-  return verdict.scheme != nullptr ? verdict.scheme->open(module, claims) : open_excluded(module, claims, notes_);
+  if (verdict.scheme != nullptr) return verdict.scheme->open(module, claims);
+  return open_excluded(module, verdict.rule, claims, notes_);
 }
 
 std::vector<std::string> SchemeFormat::warnings() const {

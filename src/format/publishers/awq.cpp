@@ -51,8 +51,8 @@ class AwqFormat final : public Format {
     MORACLE_ASSIGN(const bool quantized, is_quantized(module, claims));
     if (!quantized) {
       MORACLE_ASSIGN(const Scheme plain, excluded_scheme(module, claims));
-      MORACLE_ASSIGN(std::string rule, exclusion(module));
-      return ModuleScheme{.scheme = plain, .excluded_by = rule.empty() ? "stored unquantized" : std::move(rule)};
+      MORACLE_ASSIGN(const std::string rule, exclusion(module));
+      return ModuleScheme{.scheme = plain, .excluded_by = why_plain(rule)};
     }
     MORACLE_ASSIGN(const IntScheme scheme, int_scheme(module, claims));
     const TensorView* scales = find_part(claims, module.path, "scales");
@@ -63,7 +63,7 @@ class AwqFormat final : public Format {
     checkpoint_ = claims.checkpoint();
     MORACLE_ASSIGN(const bool quantized, is_quantized(module, claims));
     MORACLE_ASSIGN(const std::string rule, exclusion(module));
-    if (!quantized) return open_excluded(module, claims, notes_);
+    if (!quantized) return open_excluded(module, why_plain(rule), claims, notes_);
     if (!rule.empty()) overruled_.insert(rule);
     MORACLE_ASSIGN(const IntScheme scheme, int_scheme(module, claims));
     return open_rows(module, [&](const ModuleRef& whole) { return open_quantized(whole, scheme, claims); });
@@ -109,6 +109,7 @@ class AwqFormat final : public Format {
     return codes != nullptr;
   }
 
+  static std::string why_plain(const std::string& rule) { return rule.empty() ? "stored unquantized" : rule; }
   Result<std::string> exclusion(const ModuleRef& module) const {
     MORACLE_ASSIGN(const int index, not_converted_.first_index(names_of(module)));
     if (index >= 0) return not_converted_.at(static_cast<std::size_t>(index)).text();

@@ -98,8 +98,8 @@ class CompressedTensors final : public Format {
   Result<StoredLinear> open(const ModuleRef& module, TensorClaims& claims) const override {
     checkpoint_ = claims.checkpoint();
     MORACLE_ASSIGN(const Verdict verdict, judge(module, claims));
-    return verdict.group != nullptr ? verdict.group->scheme->open(module, claims)
-                                    : open_excluded(module, claims, notes_);
+    if (verdict.group != nullptr) return verdict.group->scheme->open(module, claims);
+    return open_excluded(module, verdict.excluded_by, claims, notes_);
   }
 
   std::vector<std::string> warnings() const override {

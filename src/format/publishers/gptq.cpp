@@ -100,7 +100,7 @@ class GptqFormat final : public Format {
   Result<StoredLinear> open(const ModuleRef& module, TensorClaims& claims) const override {
     checkpoint_ = claims.checkpoint();
     MORACLE_ASSIGN(const Verdict verdict, judge(module, claims));
-    if (!verdict.quantized) return open_excluded(module, claims, notes_);
+    if (!verdict.quantized) return open_excluded(module, verdict.excluded_by, claims, notes_);
     return open_rows(module, [&](const ModuleRef& whole) { return open_quantized(whole, verdict.scheme, claims); });
   }
 

@@ -233,25 +233,22 @@ class Planner {
     if (!stored_plain(ref, claims_)) return linear(spec);
     OpenedModule opened;
     MORACLE_ASSIGN(opened.linear, open_plain(ref, claims_));
-    return add_linear(spec.path, exclusion(ref), module_bytes(spec.path + "."), std::move(opened));
+    opened.linear.excluded_by = exclusion(ref);
+    return add_linear(spec.path, module_bytes(spec.path + "."), std::move(opened));
   }
 
   Result<> linear(const LinearSpec& spec) {
-    const ModuleRef ref = ref_of(spec);
-    MORACLE_ASSIGN(const ModuleScheme scheme, format_->scheme_of(ref, claims_));
     OpenedModule opened;
-    MORACLE_ASSIGN(opened.linear, format_->open(ref, claims_));
+    MORACLE_ASSIGN(opened.linear, format_->open(ref_of(spec), claims_));
     if (spec.bias && !opened.linear.bias) return missing_bias(spec.path + ".bias");
     if (!spec.bias && opened.linear.bias) unasked_biases_.push_back(spec.path + ".bias");
-    return add_linear(spec.path, scheme.excluded_by, module_bytes(spec.path + "."), std::move(opened));
+    return add_linear(spec.path, module_bytes(spec.path + "."), std::move(opened));
   }
 
   // A linear whose weights become part of others: no kernel packs it, so the oracle is not asked.
   Result<> absorbed(const LinearSpec& spec) {
-    const ModuleRef ref = ref_of(spec);
-    MORACLE_ASSIGN(const ModuleScheme scheme, format_->scheme_of(ref, claims_));
     OpenedModule opened;
-    MORACLE_ASSIGN(opened.linear, format_->open(ref, claims_));
+    MORACLE_ASSIGN(opened.linear, format_->open(ref_of(spec), claims_));
     const std::optional<QuantKey>& activation = opened.linear.activation;
     if (opened.linear.bias || (activation && !can_quantize_activation(*activation))) {
       return Error{.code = "quant.unsupported",
@@ -261,8 +258,10 @@ class Planner {
                    .found = opened.linear.bias ? "a bias" : to_string(*activation)};
     }
     count_parameters(opened.linear);
-    ModuleReport report{
-        .name = spec.path, .kind = "linear", .scheme = opened.linear.scheme(), .excluded_by = scheme.excluded_by};
+    ModuleReport report{.name = spec.path,
+                        .kind = "linear",
+                        .scheme = opened.linear.scheme(),
+                        .excluded_by = opened.linear.excluded_by};
     report.bytes = module_bytes(spec.path + ".");
     return add(std::move(report), std::move(opened));
   }
@@ -271,12 +270,13 @@ class Planner {
   Result<> tied_head(const LinearSpec& embedding) {
     OpenedModule opened;
     opened.linear = plan_->opened_[plan_->index_of(embedding.path)].linear;
-    return add_linear("lm_head", "", 0, std::move(opened));
+    opened.linear.excluded_by.clear();
+    return add_linear("lm_head", 0, std::move(opened));
   }
 
-  Result<> add_linear(const std::string& name, std::string excluded_by, std::uint64_t bytes, OpenedModule opened) {
+  Result<> add_linear(const std::string& name, std::uint64_t bytes, OpenedModule opened) {
     ModuleReport report{
-        .name = name, .kind = "linear", .scheme = opened.linear.scheme(), .excluded_by = std::move(excluded_by)};
+        .name = name, .kind = "linear", .scheme = opened.linear.scheme(), .excluded_by = opened.linear.excluded_by};
     report.bytes = bytes;
     MORACLE_TRY(decide_for(linear_problem(opened.linear, plan_->spec_.dtype, format_->name()), report, opened));
     if (bytes != 0) count_parameters(opened.linear);
@@ -409,6 +409,7 @@ class Planner {
     return found == names.end() ? names.front() : *found;
   }
 
+  // Of a module that is read as it is stored, whatever the format says of it.
   [[nodiscard]] std::string exclusion(const ModuleRef& ref) const {
     const auto scheme = format_->scheme_of(ref, claims_);
     return scheme.ok() ? scheme->excluded_by : "";

@@ -45,9 +45,14 @@ std::vector<float> values(const Fake& c, const ModuleRef& module) {
 std::string excluded_by(const Fake& c, const ModuleRef& module) {
   const auto format = make_format(*c);
   if (!format.ok()) return format.error().message();
-  const TensorClaims claims(c);
+  TensorClaims claims(c);
   const auto scheme = (*format)->scheme_of(module, claims);
-  return scheme.ok() ? scheme->excluded_by : scheme.error().message();
+  if (!scheme.ok()) return scheme.error().message();
+  const auto opened = (*format)->open(module, claims);
+  if (opened.ok()) {
+    EXPECT_EQ(opened->excluded_by, scheme->excluded_by);
+  }
+  return scheme->excluded_by;
 }
 
 Json quark(const Json& weight, const Json& input, const std::string& order = "reorder") {

@@ -55,9 +55,13 @@ Fake fake(const Json& section) {
 std::string verdict(const Fake& c, const ModuleRef& module) {
   const auto format = make_format(*c);
   if (!format.ok()) return format.error().message();
-  const TensorClaims claims(c);
+  TensorClaims claims(c);
   const auto scheme = (*format)->scheme_of(module, claims);
   if (!scheme.ok()) return scheme.error().code;
+  const auto opened = (*format)->open(module, claims);
+  if (opened.ok()) {
+    EXPECT_EQ(opened->excluded_by, scheme->excluded_by);
+  }
   return to_string(scheme->scheme) + (scheme->excluded_by.empty() ? "" : " <- " + scheme->excluded_by);
 }
 
