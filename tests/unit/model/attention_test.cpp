@@ -300,6 +300,20 @@ TEST(Attention, SectionsOfLongContextsGiveTheSameBitsOnAnyThreads) {
   }
 }
 
+// Qwen3-30B-A3B has 48 layers, and 4 key heads of 128 numbers in each.
+TEST(Attention, Qwen3A3bTakes96KibibytesAToken) {
+  const auto token_bytes = [](KvType kv) {
+    Attention::Parts parts;
+    parts.kv_heads = 4;
+    parts.head_dim = 128;
+    parts.kv = kv;
+    const StateLayout layout(std::vector<LayerState>(48, Attention(std::move(parts)).state()));
+    return layout.bytes(100 * kBlockTokens) / static_cast<std::size_t>(100 * kBlockTokens);
+  };
+  EXPECT_EQ(token_bytes(KvType::bf16), 96U << 10U);
+  EXPECT_EQ(token_bytes(KvType::f32), 192U << 10U);
+}
+
 // Keys and values in fewer bytes: near the definition, and the same bits however a prompt was cut.
 TEST(Attention, NarrowKeysAndValuesStayNear) {
   const std::vector<std::pair<KvType, double>> bounds{{KvType::bf16, 0.02}, {KvType::int8, 0.05}};
