@@ -62,6 +62,31 @@ struct FiniteArgs {
   std::uint8_t* bad = nullptr;
 };
 
+// A number of a row with what it is ranked by.
+struct KeyedNumber {
+  double key = 0.0;
+  float value = 0.0F;
+  std::int32_t col = 0;
+
+  [[nodiscard]] bool before(const KeyedNumber& other) const {
+    return key > other.key || (key == other.key && col < other.col);
+  }
+};
+
+// The k numbers of each row that rank highest, best first, of equal ones the lower column first.
+struct RankArgs {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t k = 1;  // no more than cols
+  const float* x = nullptr;
+  const std::uint8_t* bad = nullptr;     // [rows]: nothing is written of such a row, since NaN has no rank
+  const std::uint64_t* seeds = nullptr;  // [rows] or null, as of TopKQuery
+  double temperature = 1.0;              // with seeds
+  std::span<KeyedNumber> work{};         // rank_work()
+  RankedOutput* out = nullptr;           // [rows, k]
+};
+[[nodiscard]] std::size_t rank_work(const RankArgs& args);
+
 // cos and sin of every token's position, [tokens, half], times `scale`.
 struct RopeTableArgs {
   std::int64_t tokens = 0;
@@ -209,6 +234,7 @@ class Ops {
   virtual void gated_activation(const RunContext& context, const GatedArgs& args) const = 0;
   virtual void gather(const RunContext& context, const GatherArgs& args) const = 0;
   virtual void find_not_finite(const RunContext& context, const FiniteArgs& args) const = 0;
+  virtual void top_k(const RunContext& context, const RankArgs& args) const = 0;
   virtual void rope_table(const RunContext& context, const RopeTableArgs& args) const = 0;
   virtual void router(const RunContext& context, const RouterArgs& args) const = 0;
   [[nodiscard]] virtual std::size_t route_bytes(const RouteArgs& args, int threads) const = 0;

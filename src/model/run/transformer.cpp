@@ -1,13 +1,10 @@
 #include "model/run/transformer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/checked.h"
 #include "base/generic/count.h"
-#include "base/generic/ranking.h"
-#include "base/random/gumbel.h"
 
 namespace moracle {
 
@@ -15,27 +12,6 @@ namespace {
 
 // Bounds the sizes computed below; no machine holds the activations of a larger batch.
 constexpr std::int64_t kMaxBatchTokens = std::int64_t{1} << 22;
-
-// Of a row, that one task looks through.
-constexpr std::int64_t kLogitPiece = 16384;
-
-// The first of tokens [begin, end) by their keys, as many as `kept` has room for, in no order.
-void rank_logits(const float* logits, std::int64_t begin, std::int64_t end, const std::uint64_t* seed,
-                 double temperature, std::span<KeyedLogit> kept) {
-  Ranking<KeyedLogit> ranking(kept);
-  const auto full = begin + std::ssize(kept);
-  for (std::int64_t i = begin; i < end; ++i) {
-    KeyedLogit offered{.key = static_cast<double>(logits[i]),
-                       .token = {.logit = logits[i], .id = static_cast<std::int32_t>(i)}};
-    if (seed != nullptr) {
-      const auto id = static_cast<std::uint64_t>(i);
-      const double scaled = offered.key / temperature;
-      if (i >= full && scaled + gumbel_bound(*seed, id) < ranking.last().key) continue;
-      offered.key = scaled + gumbel(*seed, id);
-    }
-    ranking.offer(offered);
-  }
-}
 
 Error batch_error(std::string where, std::string wanted, std::string found) {
   return Error{
@@ -406,50 +382,30 @@ void Transformer::multiply_head(const ForwardContext& context, const Buffers& bu
 
 void Transformer::write_top_k(const ForwardContext& context, const Buffers& buffers, const Ranks& ranks,
                               TokenLogit* top, BatchResult& result) {
-  if (ranks.k <= kMaxHeadTopK && parts_.head->has_top_k()) {
-    ranked_.resize(ranks.rows * count(ranks.k));
-    const TopKQuery query{.tokens = static_cast<std::int64_t>(ranks.rows),
-                          .x = buffers.normed + static_cast<std::int64_t>(ranks.first) * parts_.info.hidden,
-                          .k = ranks.k,
-                          .seeds = ranks.seeded ? seeds_.data() + ranks.first : nullptr,
-                          .temperature = ranks.temperature};
-    if (parts_.head->top_k(context.run_context(context.workspace), query, ranked_)) {
-      std::transform(ranked_.begin(), ranked_.end(), top, [](const RankedOutput& output) {
-        return TokenLogit{.logit = output.value, .id = static_cast<std::int32_t>(output.row)};
-      });
-      return;
-    }
+  ranked_.resize(ranks.rows * count(ranks.k));
+  const TopKQuery query{.tokens = static_cast<std::int64_t>(ranks.rows),
+                        .x = buffers.normed + static_cast<std::int64_t>(ranks.first) * parts_.info.hidden,
+                        .k = ranks.k,
+                        .seeds = ranks.seeded ? seeds_.data() + ranks.first : nullptr,
+                        .temperature = ranks.temperature};
+  const bool found = ranks.k <= kMaxHeadTopK && parts_.head->has_top_k() &&
+                     parts_.head->top_k(context.run_context(context.workspace), query, ranked_);
+  if (!found) {
+    multiply_head(context, buffers, ranks.first, ranks.rows, logits_, result);
+    RankArgs args{.rows = query.tokens,
+                  .cols = parts_.info.vocabulary,
+                  .k = ranks.k,
+                  .x = logits_.data(),
+                  .bad = bad_.data(),
+                  .seeds = query.seeds,
+                  .temperature = ranks.temperature,
+                  .out = ranked_.data()};
+    keyed_.resize(rank_work(args));
+    args.work = keyed_;
+    context.ops.top_k(context.run_context({}), args);
   }
-  multiply_head(context, buffers, ranks.first, ranks.rows, logits_, result);
-  rank_all(ranks, top, result);
-}
-
-// Each row in pieces, so that one row keeps all threads at work; pieces of many tokens would be ranked for nothing.
-void Transformer::rank_all(const Ranks& ranks, TokenLogit* top, const BatchResult& result) {
-  const std::int64_t vocabulary = parts_.info.vocabulary;
-  const std::int64_t piece = ranks.k <= kMaxHeadTopK ? kLogitPiece : vocabulary;
-  const std::int64_t pieces = ceil_div(vocabulary, piece);
-  const auto rows = static_cast<std::int64_t>(ranks.rows);
-  // NaN has no rank.
-  const auto failed = [&](std::int64_t row) {
-    return result.spans[indices_[head_rows_[ranks.first + count(row)].span]].error.has_value();
-  };
-  keyed_.assign(count(rows * pieces * ranks.k), KeyedLogit{.key = -INFINITY});
-  pool_.parallel_for(rows * pieces, [&](std::int64_t task, int) {
-    const std::int64_t row = task / pieces;
-    if (failed(row)) return;
-    const std::int64_t begin = task % pieces * piece;
-    const std::int64_t end = std::min(begin + piece, vocabulary);
-    const auto kept = std::span(keyed_).subspan(count(task * ranks.k), count(std::min(ranks.k, end - begin)));
-    rank_logits(logits_.data() + row * vocabulary, begin, end,
-                ranks.seeded ? &seeds_[ranks.first + count(row)] : nullptr, ranks.temperature, kept);
-  });
-  pool_.parallel_for(rows, [&](std::int64_t row, int) {
-    if (failed(row)) return;
-    const auto found = std::span(keyed_).subspan(count(row * pieces * ranks.k), count(pieces * ranks.k));
-    const auto last = found.begin() + static_cast<std::ptrdiff_t>(ranks.k);
-    std::partial_sort(found.begin(), last, found.end(), [](const auto& a, const auto& b) { return a.before(b); });
-    std::transform(found.begin(), last, top + row * ranks.k, [](const KeyedLogit& kept) { return kept.token; });
+  std::transform(ranked_.begin(), ranked_.end(), top, [](const RankedOutput& output) {
+    return TokenLogit{.logit = output.value, .id = static_cast<std::int32_t>(output.row)};
   });
 }
 

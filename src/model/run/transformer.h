@@ -17,15 +17,6 @@ struct TransformerLayer {
   std::unique_ptr<FeedForward> feed_forward;
 };
 
-// A token with what it is ranked by.
-struct KeyedLogit {
-  double key = 0.0;
-  TokenLogit token{};
-  [[nodiscard]] bool before(const KeyedLogit& other) const {
-    return key > other.key || (key == other.key && token.id < other.token.id);
-  }
-};
-
 class Transformer final : public Model {
  public:
   struct Parts {
@@ -107,7 +98,6 @@ class Transformer final : public Model {
                      std::vector<float>& logits, BatchResult& result);
   void write_top_k(const ForwardContext& context, const Buffers& buffers, const Ranks& ranks, TokenLogit* top,
                    BatchResult& result);
-  void rank_all(const Ranks& ranks, TokenLogit* top, const BatchResult& result);
   // The first error of a span is kept.
   void fail(std::size_t span, std::int64_t token, const std::string& place, BatchResult& result) const;
   [[nodiscard]] std::size_t span_of(std::int64_t token) const;
@@ -138,7 +128,7 @@ class Transformer final : public Model {
   std::vector<std::uint8_t> bad_;     // by token or row
   std::vector<float> logits_;         // that are ranked
   std::vector<RankedOutput> ranked_;
-  std::vector<KeyedLogit> keyed_;
+  std::vector<KeyedNumber> keyed_;
 };
 
 }  // namespace moracle

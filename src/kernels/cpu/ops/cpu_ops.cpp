@@ -8,10 +8,26 @@
 #include <mutex>
 
 #include "base/checked.h"
+#include "base/generic/ranking.h"
+#include "base/random/gumbel.h"
 #include "kernels/vector/select.h"
 #include "scheme/codes.h"
 
 namespace moracle {
+
+namespace {
+
+// Numbers of a row that one task ranks: one row keeps all threads at work. Pieces of many would be ranked for nothing.
+constexpr std::int64_t kRankedPiece = 16384;
+std::int64_t ranked_piece(const RankArgs& args) {
+  return args.k <= kMaxHeadTopK ? kRankedPiece : args.cols;
+}
+
+}  // namespace
+
+std::size_t rank_work(const RankArgs& args) {
+  return static_cast<std::size_t>(args.rows * ceil_div(args.cols, ranked_piece(args)) * args.k);
+}
 
 namespace cpu {
 
@@ -38,6 +54,23 @@ void for_rows(ThreadPool& pool, std::int64_t rows, const Body& body) {
   for_parts(pool, rows, kTokenTile, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) body(row);
   });
+}
+
+// The first of columns [begin, end) by their keys, as many as `kept` has room for, in no order.
+void rank_numbers(const float* x, std::int64_t begin, std::int64_t end, const std::uint64_t* seed, double temperature,
+                  std::span<KeyedNumber> kept) {
+  Ranking<KeyedNumber> ranking(kept);
+  const auto full = begin + std::ssize(kept);
+  for (std::int64_t i = begin; i < end; ++i) {
+    KeyedNumber offered{.key = static_cast<double>(x[i]), .value = x[i], .col = static_cast<std::int32_t>(i)};
+    if (seed != nullptr) {
+      const auto col = static_cast<std::uint64_t>(i);
+      const double scaled = offered.key / temperature;
+      if (i >= full && scaled + gumbel_bound(*seed, col) < ranking.last().key) continue;
+      offered.key = scaled + gumbel(*seed, col);
+    }
+    ranking.offer(offered);
+  }
 }
 
 }  // namespace
@@ -111,6 +144,31 @@ void CpuOps::find_not_finite(const RunContext& context, const FiniteArgs& args) 
       if (vector_.finite(at, std::min(kFinitePiece, args.cols - begin))) continue;
       std::atomic_ref(args.bad[i / pieces]).store(1, std::memory_order_relaxed);
     }
+  });
+}
+
+void CpuOps::top_k(const RunContext& context, const RankArgs& args) const {
+  const std::int64_t piece = ranked_piece(args);
+  const std::int64_t pieces = ceil_div(args.cols, piece);
+  const auto failed = [&](std::int64_t row) { return args.bad != nullptr && args.bad[row] != 0; };
+  context.pool().parallel_for(args.rows * pieces, [&](std::int64_t task, int) {
+    const std::int64_t row = task / pieces;
+    if (failed(row)) return;
+    const std::int64_t begin = task % pieces * piece;
+    const std::int64_t end = std::min(begin + piece, args.cols);
+    const auto kept = args.work.subspan(static_cast<std::size_t>(task * args.k), static_cast<std::size_t>(args.k));
+    std::fill(kept.begin(), kept.end(), KeyedNumber{.key = -INFINITY});
+    rank_numbers(args.x + row * args.cols, begin, end, args.seeds == nullptr ? nullptr : args.seeds + row,
+                 args.temperature, kept.first(static_cast<std::size_t>(std::min(args.k, end - begin))));
+  });
+  context.pool().parallel_for(args.rows, [&](std::int64_t row, int) {
+    if (failed(row)) return;
+    const auto found =
+        args.work.subspan(static_cast<std::size_t>(row * pieces * args.k), static_cast<std::size_t>(pieces * args.k));
+    const auto last = found.begin() + static_cast<std::ptrdiff_t>(args.k);
+    std::partial_sort(found.begin(), last, found.end(), [](const auto& a, const auto& b) { return a.before(b); });
+    std::transform(found.begin(), last, args.out + row * args.k,
+                   [](const KeyedNumber& kept) { return RankedOutput{.value = kept.value, .row = kept.col}; });
   });
 }
 

@@ -19,6 +19,7 @@ class CpuOps final : public Ops {
   void gated_activation(const RunContext& context, const GatedArgs& args) const override;
   void gather(const RunContext& context, const GatherArgs& args) const override;
   void find_not_finite(const RunContext& context, const FiniteArgs& args) const override;
+  void top_k(const RunContext& context, const RankArgs& args) const override;
   void rope_table(const RunContext& context, const RopeTableArgs& args) const override;
   void router(const RunContext& context, const RouterArgs& args) const override;
   [[nodiscard]] std::size_t route_bytes(const RouteArgs& args, int threads) const override;
