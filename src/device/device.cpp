@@ -138,9 +138,17 @@ Result<std::vector<DeviceFacts>> probe_devices(const DeviceApi& api) {
 }
 
 Result<std::shared_ptr<Device>> Device::open(const DeviceApi& api, int ordinal) {
+  constexpr std::int32_t kCapability = 90;  // the object's machine code is of sm_90a, which no other capability runs
   MORACLE_ASSIGN(const std::vector<DeviceFacts> all, probe_devices(api));
   if (ordinal >= 0 && static_cast<std::size_t>(ordinal) < all.size()) {
-    return std::shared_ptr<Device>(new Device(api, ordinal, all[static_cast<std::size_t>(ordinal)]));
+    const DeviceFacts& facts = all[static_cast<std::size_t>(ordinal)];
+    if (facts.capability == kCapability) return std::shared_ptr<Device>(new Device(api, ordinal, facts));
+    return Error{.code = "device.capability",
+                 .where = "cuda:" + std::to_string(ordinal),
+                 .wanted = "a GPU of compute capability 9.0 (H100, H200)",
+                 .found = std::string(facts.name) + ", of " + std::to_string(facts.capability / 10) + "." +
+                          std::to_string(facts.capability % 10),
+                 .advice = "use --device cpu, or a GPU of that capability: `moracle devices` lists them"};
   }
   std::string names;
   for (std::size_t i = 0; i < all.size(); ++i)

@@ -185,7 +185,7 @@ class Device {
  public:
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
-  // Errors: those of probe_devices; "device.unknown" for an ordinal that none has.
+  // Errors: those of probe_devices; "device.unknown" for an ordinal that none has; "device.capability".
   static Result<std::shared_ptr<Device>> open(const DeviceApi& api, int ordinal);
 
   [[nodiscard]] const DeviceApi& api() const { return api_; }

@@ -80,6 +80,17 @@ TEST_F(DeviceTest, MachineOfTheDevice) {
   EXPECT_EQ(machine.os_note, "driver for CUDA 13.0, kernels of 13.0");
 }
 
+TEST_F(DeviceTest, ACapabilityWithoutMachineCode) {
+  for (const int capability : {80, 89, 100}) {
+    fake_.capability = capability;
+    const auto opened = Device::open(fake_.api(), 0);
+    ASSERT_FALSE(opened.ok());
+    EXPECT_EQ(opened.error().code, "device.capability");
+    EXPECT_EQ(opened.error().found,
+              "Fake GPU, of " + std::to_string(capability / 10) + "." + std::to_string(capability % 10));
+  }
+}
+
 TEST_F(DeviceTest, NumbersThatNoDeviceHas) {
   const auto device = Device::open(fake_.api(), 7);
   ASSERT_FALSE(device.ok());

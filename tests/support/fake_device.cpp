@@ -27,7 +27,7 @@ struct FakeDevice::Calls {
     if (fake.probe_error != 0) return fake.probe_error;
     for (int i = 0; i < fake.devices && i < capacity; ++i) {
       facts[i] = {.name = "Fake GPU",
-                  .capability = 90,
+                  .capability = fake.capability,
                   .multiprocessors = 132,
                   .memory_bytes = fake.most_bytes,
                   .l2_bytes = 50U << 20U,

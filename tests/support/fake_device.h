@@ -34,6 +34,7 @@ class FakeDevice {
   bool late_copies = false;  // a copy reads its source when its stream is waited for
   int kernel_error = 0;      // of the next kernel, which the next wait returns
   int probe_error = 0;
+  int capability = 90;
 
   [[nodiscard]] int calls(const std::string& name) const;
   [[nodiscard]] std::size_t live_bytes() const { return live_bytes_; }
