@@ -54,6 +54,13 @@ std::string without_escapes(std::string_view text) {
   return out;
 }
 
+// What its body held is free.
+std::shared_ptr<HttpRequest> without_body(HttpRequest&& request) {
+  std::string().swap(request.body);
+  request.held.reset();
+  return std::make_shared<HttpRequest>(std::move(request));
+}
+
 bool is_json(std::string_view type) {
   std::string lower;
   for (const char c : type.substr(0, type.find(';'))) {
@@ -291,26 +298,30 @@ Result<> Service::check_model(const std::string& name) const {
                .advice = "GET /v1/models lists the names"};
 }
 
-void Service::generate(HttpRequest&& request, std::shared_ptr<Exchange> exchange, Endpoint endpoint) {
-  const auto arrived = std::chrono::steady_clock::now();
-  auto body = std::make_shared<std::string>(std::move(request.body));
-  auto asked = std::make_shared<HttpRequest>(std::move(request));
-  auto abandoned = std::make_shared<std::atomic<bool>>(false);
-  exchange->on_gone([this, abandoned](std::string_view cause) {
-    *abandoned = true;
+std::shared_ptr<WaitingRequest> Service::await_turn(HttpRequest&& request, Exchange& exchange) {
+  auto waiting = std::make_shared<WaitingRequest>(std::move(request));
+  exchange.on_gone([this, waiting](std::string_view cause) {
+    waiting->leave();
     metrics_.count_cancel(cause);
   });
+  return waiting;
+}
+
+void Service::generate(HttpRequest&& request, std::shared_ptr<Exchange> exchange, Endpoint endpoint) {
+  const auto arrived = std::chrono::steady_clock::now();
+  auto waiting = await_turn(std::move(request), *exchange);
   const PrepareOptions how{.context = model_->context,
                            .strict = options_.strict,
                            .seed = random_bits() >> 11U,
                            .max_replies = model_->max_queue};
   auto counted = std::make_shared<Counted>(preparing_);
   worker_.post([=, this, text = model_->text, counted = std::move(counted)]() mutable {
-    if (*abandoned) return;
-    auto prepared = std::make_shared<Result<PreparedRequest>>(prepare_request(endpoint, *body, *text, how));
-    body.reset();
+    auto taken = waiting->take();
+    if (!taken) return;
+    auto prepared = std::make_shared<Result<PreparedRequest>>(prepare_request(endpoint, taken->body, *text, how));
+    auto asked = without_body(*std::move(taken));
     server_->post([=, this, exchange = std::move(exchange), counted = std::move(counted)]() mutable {
-      if (*abandoned) return;
+      if (waiting->left()) return;
       if (prepared->ok()) {
         const auto known = check_model((*prepared)->api.model);
         if (!known.ok()) *prepared = known.error();
@@ -341,11 +352,14 @@ void Service::generate(HttpRequest&& request, std::shared_ptr<Exchange> exchange
 }
 
 void Service::tokenize(HttpRequest&& request, std::shared_ptr<Exchange> exchange, bool detokenize) {
-  auto asked = std::make_shared<HttpRequest>(std::move(request));
+  auto waiting = await_turn(std::move(request), *exchange);
   worker_.post([=, this, text = model_->text, context = model_->context]() mutable {
+    auto taken = waiting->take();
+    if (!taken) return;
     const ModelCheck known = [this](const std::string& name) { return check_model(name); };
-    auto reply = std::make_shared<Result<Json>>(detokenize ? detokenize_reply(asked->body, *text, known)
-                                                           : tokenize_reply(asked->body, *text, context, known));
+    auto reply = std::make_shared<Result<Json>>(detokenize ? detokenize_reply(taken->body, *text, known)
+                                                           : tokenize_reply(taken->body, *text, context, known));
+    const auto asked = without_body(*std::move(taken));
     server_->post([=, this, exchange = std::move(exchange)] {
       answer(*asked, *exchange, reply->ok() ? json_reply(reply->value()) : reply_of(reply->error()));
     });
@@ -471,6 +485,7 @@ HttpReply Service::status(const HttpRequest& /*request*/) {
                 {"progress", progress_.load()},
                 {"model", options_.names.front()},
                 {"connections", server_->connections()},
+                {"body_bytes", server_->bodies_bytes()},
                 {"open_requests", open_.load()},
                 {"rss_bytes", resident_bytes()}};
   if (ready) {

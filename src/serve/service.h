@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,6 +20,7 @@
 #include "serve/metrics.h"
 #include "serve/routing_board.h"
 #include "serve/token_engine.h"
+#include "serve/waiting_request.h"
 #include "serve/worker.h"
 
 namespace moracle::serve {
@@ -63,7 +65,9 @@ class Service final : public HttpHandler {
   // Callable from any thread.
   void set_progress(double done, double total);
   void set_ready(const ServedModel& model);
-  // Ends the thread that prepares requests. What it had not begun is dropped.
+  // Runs `work` on the thread that prepares requests, in its turn.
+  void post_preparing(std::function<void()> work) { worker_.post(std::move(work)); }
+  // Ends that thread. What it had not begun is dropped.
   void stop_preparing() { worker_.stop(); }
 
   // On the I/O thread.
@@ -104,6 +108,7 @@ class Service final : public HttpHandler {
   HttpReply page(const HttpRequest& request);
   void watch_routing(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void tell_routing();
+  std::shared_ptr<WaitingRequest> await_turn(HttpRequest&& request, Exchange& exchange);
   void generate(HttpRequest&& request, std::shared_ptr<Exchange> exchange, Endpoint endpoint);
   void tokenize(HttpRequest&& request, std::shared_ptr<Exchange> exchange, bool detokenize);
 

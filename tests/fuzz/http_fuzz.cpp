@@ -120,7 +120,7 @@ std::vector<Handled> serve(const std::vector<std::string_view>& pieces) {
   require(answers.empty() || answers.starts_with("HTTP/1.1 "));
   require(answers.size() < 12 || (answers[9] >= '1' && answers[9] <= '5'));
   require(handler.handled.empty() || !answers.empty());
-  require(set.bodies_bytes == 0);
+  require(*set.bodies_bytes == 0);
   return std::move(handler.handled);
 }
 

@@ -101,10 +101,6 @@ Connection::Connection(Socket socket, ConnectionSet& set, std::string peer)
   socket_.non_blocking(true, ignored);
 }
 
-Connection::~Connection() {
-  release_body();
-}
-
 void Connection::start() {
   guard([this] { await_request(); });
 }
@@ -208,10 +204,8 @@ void Connection::parse() {
       begin_body();
     }
     if (state_ == State::body) {
-      const std::size_t held = parser_->get().body().size();
-      set_.bodies_bytes += held - body_bytes_;
-      body_bytes_ = held;
-      if (set_.bodies_bytes > set_.options.bodies_bytes) {
+      if (body_bytes_) body_bytes_->grow_to(parser_->get().body().size());
+      if (body_bytes_ && *set_.bodies_bytes > set_.options.bodies_bytes) {
         fail("server.busy", fmt::format("at most {} bytes of requests at once", set_.options.bodies_bytes), "more");
         return;
       }
@@ -272,20 +266,17 @@ bool Connection::check_head(bool folded) {
 void Connection::begin_body() {
   state_ = State::body;
   since_ = Clock::now();
-  if (!parser_->is_done() && !request_.header("expect").empty()) send("HTTP/1.1 100 Continue\r\n\r\n");
-}
-
-void Connection::release_body() {
-  set_.bodies_bytes -= body_bytes_;
-  body_bytes_ = 0;
+  if (parser_->is_done()) return;
+  body_bytes_ = std::make_shared<BodyBytes>(set_.bodies_bytes);
+  if (!request_.header("expect").empty()) send("HTTP/1.1 100 Continue\r\n\r\n");
 }
 
 void Connection::dispatch() {
   state_ = State::handling;
   since_ = Clock::now();
   request_.body = std::move(parser_->get().body());
+  request_.held = std::move(body_bytes_);
   buffer_.shrink_to_fit();
-  release_body();
   auto exchange = std::make_shared<ConnectionExchange>(shared_from_this(), exchange_);
   answers_ = exchange;
   set_.handler.handle(std::move(request_), std::move(exchange));
@@ -295,12 +286,13 @@ void Connection::fail(const std::string& code, const std::string& wanted, const 
   keep_alive_ = false;
   state_ = State::handling;
   if (parser_ && request_.headers.empty()) take_head();
+  if (parser_) std::string().swap(parser_->get().body());
+  body_bytes_.reset();
   send_reply(set_.handler.fault(request_, code, wanted, found));
 }
 
 void Connection::send_reply(HttpReply reply) {
   if (state_ != State::handling) return;
-  release_body();
   if (set_.draining) keep_alive_ = false;
   HeaderList headers = std::move(reply.headers);
   if (reply.status != 204 && reply.status != 304) {  // which have no body
@@ -435,7 +427,7 @@ void Connection::gone(std::string_view cause) {
 void Connection::close(std::string_view cause) {
   if (state_ == State::closed) return;
   state_ = State::closed;
-  release_body();
+  body_bytes_.reset();
   error_code ignored;
   socket_.close(ignored);
   gone(cause);
@@ -466,7 +458,7 @@ void Connection::look_after(Clock::time_point now) {
   } else if (state_ == State::head && since(now) > options.header_s) {
     fail("request.timeout", fmt::format("a head within {} seconds", options.header_s), "none");
   } else if (state_ == State::body &&
-             static_cast<double>(body_bytes_) < options.body_rate * (since(now) - options.header_s)) {
+             static_cast<double>(body_bytes_->bytes()) < options.body_rate * (since(now) - options.header_s)) {
     fail("request.timeout", fmt::format("at least {} bytes a second", options.body_rate), "fewer");
   } else if (state_ == State::streaming && queue_.empty() && silent > options.keep_alive_s) {
     stream(": keep-alive\n\n");

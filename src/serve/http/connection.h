@@ -1,6 +1,7 @@
 // One connection of the HTTP server. Included by http_server.cpp and connection.cpp alone: it needs Boost.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -10,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/guarded.h"
@@ -25,7 +27,24 @@ struct ConnectionSet {
   const HttpOptions& options;
   HttpHandler& handler;
   bool draining = false;
-  std::size_t bodies_bytes = 0;  // of bodies that are being read
+  // Of bodies that are read, or that handlers hold.
+  std::shared_ptr<std::atomic<std::size_t>> bodies_bytes = std::make_shared<std::atomic<std::size_t>>(0);
+};
+
+// The bytes of one body, counted among those of all until it is gone. Ends on any thread, also behind the server.
+class BodyBytes {
+ public:
+  explicit BodyBytes(std::shared_ptr<std::atomic<std::size_t>> all) : all_(std::move(all)) {}
+  ~BodyBytes() { *all_ -= bytes_; }
+  BodyBytes(const BodyBytes&) = delete;
+  BodyBytes& operator=(const BodyBytes&) = delete;
+
+  void grow_to(std::size_t bytes) { *all_ += bytes - std::exchange(bytes_, bytes); }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::shared_ptr<std::atomic<std::size_t>> all_;
+  std::size_t bytes_ = 0;
 };
 
 // A read stays pending whatever else happens, so that a client that leaves is noticed at once. Reading, handling and
@@ -33,7 +52,6 @@ struct ConnectionSet {
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(Socket socket, ConnectionSet& set, std::string peer);
-  ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -79,7 +97,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool check_head(bool folded);
   void begin_body();
   void dispatch();
-  void release_body();
   void fail(const std::string& code, const std::string& wanted, const std::string& found);
   void send_reply(HttpReply reply);
   void begin_stream(HeaderList headers);
@@ -109,8 +126,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool reading_ = false;
   bool keep_alive_ = false;
   bool chunked_ = false;
-  bool head_only_ = false;  // HEAD
-  std::size_t body_bytes_ = 0;
+  bool head_only_ = false;                 // HEAD
+  std::shared_ptr<BodyBytes> body_bytes_;  // of a body that is read
 
   std::deque<std::string> queue_;
   std::size_t queued_ = 0;

@@ -20,7 +20,8 @@ struct HttpRequest {
   std::string query;   // behind "?"
   HeaderList headers;  // names in lower case
   std::string body;
-  std::string key{};  // the name of the key that was sent
+  std::string key{};             // the name of the key that was sent
+  std::shared_ptr<void> held{};  // the server counts the body's bytes for as long as this lives, on any thread
 
   // Empty: there is none.
   [[nodiscard]] std::string_view header(std::string_view name) const {

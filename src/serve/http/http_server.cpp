@@ -131,6 +131,7 @@ class HttpServer::Impl {
 
   [[nodiscard]] const std::string& address() const { return address_; }
   [[nodiscard]] std::size_t connections() const { return count_.load(); }
+  [[nodiscard]] std::size_t bodies_bytes() const { return set_.bodies_bytes->load(); }
 
  private:
   // An exception of the library or of memory ends what it happened in, not the server.
@@ -302,6 +303,9 @@ std::string HttpServer::address() const {
 }
 std::size_t HttpServer::connections() const {
   return impl_->connections();
+}
+std::size_t HttpServer::bodies_bytes() const {
+  return impl_->bodies_bytes();
 }
 
 }  // namespace moracle::serve

@@ -19,7 +19,7 @@ struct HttpOptions {
   std::size_t connections_per_peer = 256;  // off loopback
   std::size_t header_bytes = std::size_t{16} << 10;
   std::size_t body_bytes = std::size_t{8} << 20;
-  std::size_t bodies_bytes = std::size_t{256} << 20;  // of all bodies that are being read
+  std::size_t bodies_bytes = std::size_t{256} << 20;  // of all bodies that are read, or that handlers hold
   std::size_t stream_bytes = std::size_t{256} << 10;  // of a stream that its reader has not taken
   std::size_t lag_bytes = std::size_t{4} << 10;       // of such a stream, behind which its handler hears of it
   double header_s = 10;                               // from the first byte of a head to its last
@@ -50,6 +50,7 @@ class HttpServer {
 
   [[nodiscard]] std::string address() const;  // "http://127.0.0.1:8080", "unix:/run/moracle.sock"
   [[nodiscard]] std::size_t connections() const;
+  [[nodiscard]] std::size_t bodies_bytes() const;  // now
 
  private:
   HttpServer();

@@ -1,6 +1,7 @@
 // Clients that leave, stall, trickle, crowd or mislead, of a server with an engine that echoes.
 #include <gtest/gtest.h>
 
+#include <future>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -116,6 +117,34 @@ TEST_F(ServeLimits, SlowSendersAreLeft) {
   EXPECT_EQ(body.answer().status, 408);
   HttpClient idle(port_);
   EXPECT_EQ(idle.receive(3000), "");
+}
+
+// While the thread that prepares requests is busy, their bodies count; a client that leaves takes its own along.
+TEST_F(ServeLimits, BodiesThatWaitAreBounded) {
+  serve({.http = {.bodies_bytes = 100000}});
+  std::string words;
+  for (int i = 0; i < 10000; ++i) words += "hello ";
+  const std::string body = Json{{"prompt", words}}.dump();
+  const auto size = static_cast<std::int64_t>(body.size());
+  std::promise<void> free;
+  service_->post_preparing([gate = free.get_future().share()] { gate.wait(); });
+  for (const char* const path : {"/tokenize", "/v1/completions"}) {
+    ASSERT_TRUE(reaches("body_bytes", 0)) << "the one before has left";
+    HttpClient first(port_);
+    first.send(post_text(path, body));
+    ASSERT_TRUE(reaches("body_bytes", size)) << path;
+    const HttpAnswer second = post(path, body);
+    EXPECT_EQ(second.status, 503) << path;
+    EXPECT_TRUE(second.has("Retry-After: ")) << path;
+    EXPECT_EQ(second.json()["error"]["code"], "busy") << path;
+  }
+  ASSERT_TRUE(reaches("body_bytes", 0));
+  HttpClient last(port_);
+  last.send(post_text("/tokenize", body));
+  ASSERT_TRUE(reaches("body_bytes", size));
+  free.set_value();
+  EXPECT_EQ(last.answer().status, 200);
+  EXPECT_TRUE(reaches("body_bytes", 0));
 }
 
 TEST_F(ServeLimits, ConnectionsAreBounded) {
