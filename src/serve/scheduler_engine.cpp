@@ -29,6 +29,7 @@ EngineStatus shown(const SchedulerStatus& now) {
           .deferred = now.deferred,
           .waiting_tokens = now.waiting_tokens,
           .kv_bytes = now.kv_bytes,
+          .kv_prefix_bytes = now.kv_prefix_bytes,
           .kv_budget = now.kv_budget,
           .steps = now.steps,
           .prefix_queries = now.prefix_queries,

@@ -497,6 +497,7 @@ HttpReply Service::status(const HttpRequest& /*request*/) {
     reply["waiting"] = engine.waiting;
     reply["waiting_tokens"] = engine.waiting_tokens;
     reply["kv_bytes"] = engine.kv_bytes;
+    reply["kv_prefix_bytes"] = engine.kv_prefix_bytes;
     reply["kv_budget_bytes"] = engine.kv_budget;
     reply["steps"] = engine.steps;
     reply["stalled_s"] = engine.stalled_s;

@@ -37,6 +37,7 @@ struct EngineStatus {
   std::int64_t deferred = 0;  // of these, that are held, or whose key has as many running as it may
   std::int64_t waiting_tokens = 0;
   std::int64_t kv_bytes = 0;
+  std::int64_t kv_prefix_bytes = 0;  // of these, that stored prefixes alone hold
   std::int64_t kv_budget = 0;
   std::uint64_t steps = 0;
   std::uint64_t prefix_queries = 0;

@@ -54,6 +54,17 @@ class Contract(unittest.TestCase):
             code, reply = served.post("/v1/completions", {**body, "max_tokens": longest - 8})
             self.assertEqual((code, reply["usage"]["total_tokens"]), (200, longest))
 
+    def test_what_replies_held_is_free_once_they_end(self):
+        with Served(PROGRAM) as served:
+            served.post("/v1/completions", {"prompt": [7] * 300, "max_tokens": 4, "ignore_eos": True})
+            self.assertTrue(served.rests())
+            status = served.get("/v1/status")
+            self.assertGreater(status["kv_prefix_bytes"], 0)
+            self.assertEqual(status["kv_bytes"], status["kv_prefix_bytes"])
+            self.assertEqual(status["body_bytes"], 0)
+            described = served.get("/openapi.json")["components"]["schemas"]["Status"]["properties"]
+            self.assertEqual(set(status), set(described))
+
     def test_what_changes_bits_changes_the_fingerprint(self):
         seen = {}
         for options in ((), ("--kv", "bf16"), ("--kv", "f32"), ("--kv", "int8"), ("--policy", "fast")):

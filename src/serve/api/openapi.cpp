@@ -103,6 +103,28 @@ Json schemas() {
       object({"tokens", "count", "max_model_len"}, {{"tokens", ids}, {"count", number}, {"max_model_len", number}});
   list["DetokenizeRequest"] = object({"tokens"}, {{"tokens", ids}});
   list["DetokenizeReply"] = object({"prompt"}, {{"prompt", text}});
+  const Json real = {{"type", "number"}};
+  list["Status"] = object({"state", "progress", "model", "connections", "body_bytes", "open_requests", "rss_bytes"},
+                          {{"state", {{"type", "string"}, {"enum", {"loading", "ready", "draining"}}}},
+                           {"progress", real},
+                           {"model", text},
+                           {"connections", number},
+                           {"body_bytes", number},
+                           {"open_requests", number},
+                           {"rss_bytes", number},
+                           {"context", number},
+                           {"system_fingerprint", text},
+                           {"batch_invariant", {{"type", "boolean"}}},
+                           {"running", number},
+                           {"waiting", number},
+                           {"waiting_tokens", number},
+                           {"kv_bytes", number},
+                           {"kv_prefix_bytes", number},
+                           {"kv_budget_bytes", number},
+                           {"steps", number},
+                           {"stalled_s", real},
+                           {"prompt_tokens", number},
+                           {"generated_tokens", number}});
   return list;
 }
 
@@ -149,7 +171,7 @@ Json openapi_json(const std::string& version) {
   paths["/version"]["get"] = get("Version", "application/json", any);
   paths["/metrics"]["get"] = get("Prometheus metrics", "text/plain", text);
   paths["/openapi.json"]["get"] = get("This document", "application/json", any);
-  paths["/v1/status"]["get"] = get("Counts of the moment", "application/json", any);
+  paths["/v1/status"]["get"] = get("Counts of the moment", "application/json", ref("Status"));
   paths["/v1/decision"]["get"] = get("Which kernel serves each layer, and why", "application/json", any);
   paths["/v1/routing"]["get"] = get("How many tokens each expert took, of all requests and of one, as it changes",
                                     "text/event-stream", ref("Event"));
