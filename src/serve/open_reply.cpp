@@ -1,6 +1,7 @@
 #include "serve/open_reply.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/guarded.h"
 #include "serve/api/api_error.h"
@@ -83,6 +84,7 @@ void OpenReply::gone(std::string_view cause) {
   for (const Choice& choice : choices_) {
     if (!choice.end) service_.metrics_.count_success("abort");
   }
+  count_tokens();
   cancel_rest();
   log(0, cause);
   take_waiting();
@@ -337,10 +339,22 @@ ReplyUsage OpenReply::usage() const {
   return sum;
 }
 
-void OpenReply::count() {
-  const Time end = now();
+// Once, however it ends. A prompt that no choice has begun with, as where the queue is full, cost nothing.
+void OpenReply::count_tokens() {
+  if (std::exchange(counted_, true)) return;
   const ReplyUsage sum = usage();
-  service_.metrics_.count_tokens(sum.prompt, sum.cached, sum.completion);
+  const auto n = static_cast<std::size_t>(prepared_.api.n);
+  std::int64_t prompts = 0;
+  for (std::size_t i = 0; i < choices_.size(); i += n) {
+    const std::span<const Choice> same = std::span(choices_).subspan(i, std::min(n, choices_.size() - i));
+    const bool begun = std::any_of(same.begin(), same.end(), [](const Choice& c) { return c.started != Time{}; });
+    if (begun) prompts += std::ssize(prepared_.prompts[i / n].ids);
+  }
+  service_.metrics_.count_tokens(prompts, sum.cached, sum.completion);
+}
+
+void OpenReply::observe_times() {
+  const Time end = now();
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     const Choice& choice = choices_[i];
     if (choice.started == Time{}) continue;
@@ -359,7 +373,8 @@ void OpenReply::count() {
 
 void OpenReply::finish() {
   done_ = true;
-  count();
+  count_tokens();
+  observe_times();
   const ApiRequest& api = prepared_.api;
   if (api.stream) {
     std::string events;
@@ -388,6 +403,7 @@ void OpenReply::finish() {
 
 void OpenReply::fail(const Error& error) {
   done_ = answered_ = true;
+  count_tokens();
   cancel_rest();
   HttpReply reply = service_.reply_of(error);
   log(reply.status, "error");

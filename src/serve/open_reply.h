@@ -86,7 +86,8 @@ class OpenReply : public std::enable_shared_from_this<OpenReply> {
   void cancel_rest();
   void hold(bool held);
   void log(int status, std::string_view end);
-  void count();
+  void count_tokens();
+  void observe_times();
 
   Service& service_;
   HttpRequest request_;
@@ -101,6 +102,7 @@ class OpenReply : public std::enable_shared_from_this<OpenReply> {
   bool held_ = false;                                        // the client lags
   bool engine_held_ = false;                                 // the engine was told so
   RoutingBoard::Counts routing_;                             // of choices that have their outcome
+  bool counted_ = false;                                     // its tokens are in the metrics
   bool streaming_ = false;                                   // the stream is open
   bool done_ = false;                                        // nothing more is told
   bool answered_ = false;                                    // to its end, or nobody listens

@@ -19,7 +19,15 @@ using test::kAsk;
 using test::kChat;
 using test::post_text;
 
-class ServeTest : public test::ServeFixture {};
+class ServeTest : public test::ServeFixture {
+ protected:
+  [[nodiscard]] double metric_of(const std::string& name) const {
+    const std::string text = ask(get_text("/metrics")).body;
+    const std::size_t begin = text.find("\n" + name + "{");
+    if (begin == std::string::npos) return -1;
+    return std::stod(text.substr(text.find("} ", begin) + 2));
+  }
+};
 
 std::vector<Json> frames_of(const std::string& body) {
   std::vector<Json> frames;
@@ -255,6 +263,38 @@ TEST_F(ServeTest, FailuresBeforeAndAfterTheFirstByte) {
   const auto frames = frames_of(stream.body);
   ASSERT_FALSE(frames.empty());
   EXPECT_TRUE(frames.back().contains("error"));
+}
+
+TEST_F(ServeTest, TokensCountOnceHoweverTheReplyEnds) {
+  const auto counted = [this](const char* figure) { return ask(get_text("/v1/status")).json()[figure].get<int>(); };
+  const std::string asked = R"({"prompt": [7, 8, 9], "max_tokens": 4, "ignore_eos": true)";
+  serve();
+  EXPECT_EQ(post("/v1/completions", asked + R"(, "n": 2})").status, 200);
+  EXPECT_EQ(counted("generated_tokens"), 8);
+  EXPECT_EQ(counted("prompt_tokens"), 3);
+  TearDown();
+  serve({.engine = {.fails_after = 3}});
+  EXPECT_EQ(post("/v1/completions", asked + "}").status, 500);
+  EXPECT_EQ(counted("generated_tokens"), 3);
+  EXPECT_EQ(post("/v1/completions", asked + R"(, "stream": true})").status, 200);
+  EXPECT_EQ(counted("generated_tokens"), 6);
+  EXPECT_EQ(counted("prompt_tokens"), 6);
+  TearDown();
+  serve({.engine = {.step = std::chrono::milliseconds(20)}});
+  {
+    HttpClient client(port_);
+    client.send(
+        post_text("/v1/completions", R"({"prompt": "a b c", "max_tokens": 500, "ignore_eos": true, "stream": true})"));
+    ASSERT_TRUE(client.receive_until("data: "));
+  }
+  ASSERT_TRUE(reaches("open_requests", 0));
+  EXPECT_GE(counted("generated_tokens"), 1);
+  EXPECT_LT(counted("generated_tokens"), 500);
+  EXPECT_EQ(metric_of("vllm:generation_tokens_total"), counted("generated_tokens"));
+  TearDown();
+  serve({.engine = {.queue = 0}});
+  EXPECT_EQ(post("/v1/completions", asked + "}").status, 429);
+  EXPECT_EQ(counted("prompt_tokens"), 0);
 }
 
 TEST_F(ServeTest, TheContextIsHeldInTheWordsThatClientsKnow) {
