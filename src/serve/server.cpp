@@ -1,11 +1,14 @@
 #include "serve/server.h"
 
 #include <fmt/format.h>
+#include <link.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <thread>
 
 #include "base/files/folder.h"
@@ -34,6 +37,41 @@ class Hash64 {
   std::uint64_t value_ = 0xCBF29CE484222325ULL;
 };
 
+// The build id of an object, which its linker has made of its bytes; empty: it has none, or is another program's.
+std::string_view build_id_of(const dl_phdr_info& object) {
+  const auto here = reinterpret_cast<ElfW(Addr)>(&build_id_of);
+  bool ours = std::string_view(object.dlpi_name).find("libmoracle") != std::string_view::npos;  // also for a GPU
+  std::string_view id;
+  for (const ElfW(Phdr) & part : std::span(object.dlpi_phdr, object.dlpi_phnum)) {
+    const ElfW(Addr) begin = object.dlpi_addr + part.p_vaddr;
+    if (part.p_type == PT_LOAD && here >= begin && here - begin < part.p_memsz) ours = true;
+    if (part.p_type != PT_NOTE) continue;
+    const char* const notes = reinterpret_cast<const char*>(begin);  // NOLINT(performance-no-int-to-ptr)
+    const std::size_t unit = part.p_align == 8 ? 8 : 4;
+    const auto padded = [unit](std::size_t size) { return (size + unit - 1) / unit * unit; };
+    for (std::size_t at = 0; at + sizeof(ElfW(Nhdr)) <= part.p_memsz;) {
+      ElfW(Nhdr) note{};
+      std::memcpy(&note, notes + at, sizeof note);
+      const std::string_view owner(notes + at + sizeof note, note.n_namesz);
+      const std::size_t content = at + padded(sizeof note + note.n_namesz);
+      if (note.n_type == NT_GNU_BUILD_ID && owner == std::string_view("GNU\0", 4))
+        id = {notes + content, note.n_descsz};
+      at = content + padded(note.n_descsz);
+    }
+  }
+  return ours ? id : std::string_view();
+}
+
+void add_program(Hash64& hash) {
+  dl_iterate_phdr(
+      [](dl_phdr_info* object, std::size_t, void* into) {
+        const std::string_view id = build_id_of(*object);
+        if (!id.empty()) static_cast<Hash64*>(into)->add(id);
+        return 0;
+      },
+      &hash);
+}
+
 // A file's size, and samples of its bytes: all of small files, 16 pieces of 4 KiB of others.
 void add_file(Hash64& hash, const std::filesystem::path& path) {
   constexpr std::uint64_t kPiece = 4096;
@@ -60,6 +98,7 @@ void add_file(Hash64& hash, const std::filesystem::path& path) {
 std::string fingerprint_of(const Session& session, const ServedFacts& facts, const std::string& version) {
   Hash64 hash;
   hash.add(version);
+  add_program(hash);
   const auto names = names_in(session.folder());
   for (const std::filesystem::path name : names.ok() ? *names : std::vector<std::string>()) {
     const std::string suffix = name.extension().string();

@@ -73,6 +73,28 @@ class Contract(unittest.TestCase):
         self.assertEqual(seen.pop(()), seen["--kv", "bf16"])  # the default
         self.assertEqual(len(set(seen.values())), 4, seen)
 
+    def test_the_fingerprint_is_the_program_s(self):
+        def fingerprint(program):
+            with Served(program) as served:
+                told = served.get("/v1/status")["system_fingerprint"]
+                body = {"prompt": "one two", "max_tokens": 2}
+                replies = [served.post("/v1/completions", body)[1] for _ in range(2)]
+                self.assertEqual([reply["system_fingerprint"] for reply in replies], [told] * 2)
+                return told
+
+        with tempfile.TemporaryDirectory() as folder:
+            copy = pathlib.Path(folder) / "moracle"
+            shutil.copy(PROGRAM, copy)
+            known = fingerprint(PROGRAM)
+            self.assertEqual(fingerprint(copy), known)
+            program = bytearray(copy.read_bytes())
+            found = program.find(b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0")  # a build id of 20 bytes
+            if found < 0:
+                self.skipTest("the program has no build id")
+            program[found + 16] ^= 1
+            copy.write_bytes(program)
+            self.assertNotEqual(fingerprint(copy), known)
+
     def test_starts_that_cannot_serve_are_refused(self):
         for options, code, words in (
             (("--served-name", ""), 2, "--served-name: wanted 1 to 256 bytes"),
