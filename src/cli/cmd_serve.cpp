@@ -182,6 +182,7 @@ std::string name_of(const std::string& model) {
   return model_name(folder.ok() ? *folder : std::filesystem::path(model));
 }
 
+// Behind what it needs, where the shell may lack that.
 std::string curl_line(const ServeCommand& options, const std::string& address, bool chats) {
   std::string url = address;
   std::string line = "curl ";
@@ -197,6 +198,9 @@ std::string curl_line(const ServeCommand& options, const std::string& address, b
     line += "-H \"Authorization: Bearer $(grep -v '^#' " + quoted(options.key_file) + " | head -n 1 | cut -d: -f2-)\" ";
   } else if (!options.server.access.keys.empty()) {
     line += fmt::format("-H \"Authorization: Bearer ${}\" ", kKeyVariable);
+    const char* const variable = std::getenv(kKeyVariable);
+    if (variable == nullptr || options.server.access.keys.front().key != variable)
+      line.insert(0, fmt::format("(with {} set to the key of --api-key)\n  ", kKeyVariable));
   }
   return line + url + (chats ? "/v1/chat/completions" : "/v1/completions") +
          " -H 'Content-Type: application/json' -d '" +

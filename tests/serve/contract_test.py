@@ -2,6 +2,7 @@
 """What a `moracle serve` process promises beyond each answer: contract_test.py PROGRAM. Standard library only."""
 
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -132,6 +133,20 @@ class Contract(unittest.TestCase):
                 with Served(PROGRAM, *options) as served:
                     said = subprocess.run(["sh", "-c", served.curl], capture_output=True, text=True, check=True)
                     self.assertIn("choices", json.loads(said.stdout), said.stdout)
+
+    @unittest.skipUnless(shutil.which("curl"), "without curl")
+    def test_the_printed_command_asks_for_a_key_that_the_shell_lacks(self):
+        key = "secret-of-the-one"
+        told = "(with MORACLE_API_KEY set to the key of --api-key)"
+        for options, variable, tells in ((("--api-key", key), "", True), (("--api-key", key), key, False),
+                                         ((), key, False)):
+            with self.subTest(options=options, variable=variable):
+                with Served(PROGRAM, *options, environment={"MORACLE_API_KEY": variable}, key=key) as served:
+                    said = subprocess.run(["sh", "-c", served.curl], capture_output=True, text=True, check=True,
+                                          env={**os.environ, "MORACLE_API_KEY": key})
+                    self.assertIn("choices", json.loads(said.stdout), said.stdout)
+                    self.assertEqual(told in "".join(served.log), tells)
+                    self.assertNotIn(key, "".join(served.log))
 
     def test_waiting_has_its_reasons(self):
         with Served(PROGRAM, "--max-running", "3", "--per-key-running", "1") as served:
