@@ -74,6 +74,20 @@ class Contract(unittest.TestCase):
         self.assertEqual(seen.pop(()), seen["--kv", "bf16"])  # the default
         self.assertEqual(len(set(seen.values())), 4, seen)
 
+    def test_the_promise_of_bits_is_told_where_it_holds(self):
+        seen = {}
+        for choice in ("on", "off"):
+            with Served(PROGRAM, f"--batch-invariant={choice}") as served:
+                status = served.get("/v1/status")
+                self.assertEqual(status["batch_invariant"], choice == "on")
+                warned = [line for line in served.log if "replies may differ in bits by load" in line]
+                self.assertEqual(len(warned), int(choice == "off"), served.log)
+                reply = served.post("/v1/completions", {"prompt": "one two", "max_tokens": 2})[1]
+                self.assertEqual(reply["system_fingerprint"], status["system_fingerprint"])
+                seen[choice] = status["system_fingerprint"]
+        self.assertRegex(seen["on"], "^fp_[0-9a-f]{16}$")
+        self.assertRegex(seen["off"], "^fp_[0-9a-f]{16}-batch$")
+
     def test_the_fingerprint_is_the_program_s(self):
         def fingerprint(program):
             with Served(program) as served:
