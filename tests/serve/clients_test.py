@@ -178,6 +178,27 @@ class Processes(unittest.TestCase):
                 self.assertEqual(json.loads(output)["object"], "chat.completion")
                 self.assertFalse(any("secret" in line for line in served.log))
 
+    def test_a_client_that_is_told_to_come_again_is_served(self):
+        with Served(PROGRAM, "--max-running", "1", "--max-queue", "1") as served:
+            client = openai.OpenAI(base_url=served.url + "/v1", api_key="none", max_retries=5)
+            replies, count = [], 4
+
+            def ask(i):
+                replies.append(client.completions.create(
+                    model="qwen3moe-gptq-w4g128-sym", prompt=f"{i} one two", max_tokens=300, seed=i,
+                    extra_body={"ignore_eos": True},
+                ).usage.completion_tokens)  # fmt: skip
+
+            ask(count)  # the server measures how long a request takes, the client loads what it needs
+            threads = [threading.Thread(target=ask, args=(i,)) for i in range(count)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(replies, [300] * (1 + count))
+            refused = re.search(r'vllm:admission_rejections_total\{.*reason="queue"\} (\d+)', served.get("/metrics"))
+            self.assertGreater(int(refused[1]), 0)
+
     def test_sigterm_finishes_what_is_under_way(self):
         with Served(PROGRAM) as served:
             client = openai.OpenAI(base_url=served.url + "/v1", api_key="none", max_retries=0)
