@@ -25,6 +25,13 @@ constexpr std::array kIterationBounds = {1.0,   8.0,    16.0,   32.0,   64.0,   
 constexpr std::array kChoiceBounds = {1.0, 2.0, 5.0, 10.0, 20.0};
 constexpr std::array kStepBounds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 10.0, 60.0};
 
+// As Python writes it, and boards ask for it: 1 is "1.0".
+std::string bound_text(double bound) {
+  std::string text = fmt::format("{}", bound);
+  if (text.find('.') == std::string::npos) text += ".0";
+  return text;
+}
+
 std::string escaped(std::string_view value) {
   std::string out;
   for (const char c : value) {
@@ -70,7 +77,7 @@ class Page {
     const std::string bucket = std::string(name) + "_bucket";
     for (std::size_t i = 0; i < figures.counts().size(); ++i) {
       below += figures.counts()[i];
-      const std::string bound = i < figures.bounds().size() ? fmt::format("{}", figures.bounds()[i]) : "+Inf";
+      const std::string bound = i < figures.bounds().size() ? bound_text(figures.bounds()[i]) : "+Inf";
       line(bucket, static_cast<double>(below), more + (more.empty() ? "" : ",") + "le=\"" + bound + "\"");
     }
     line(std::string(name) + "_sum", figures.sum(), more);

@@ -129,8 +129,9 @@ TEST(ServeMetrics, HasTheNamesThatDashboardsAskFor) {
             std::string::npos);
   const std::string labels = "{model_name=\"a\\\"b\\\\c\",engine=\"0\"";
   for (const char* const line :
-       {"vllm:iteration_tokens_total_sum@} 52", "moracle:step_seconds_count@,phase=\"prefill\"} 1",
-        "moracle:step_seconds_count@,phase=\"mixed\"} 1", "moracle:step_seconds_count@,phase=\"decode\"} 2",
+       {"vllm:iteration_tokens_total_sum@} 52", "vllm:time_to_first_token_seconds_bucket@,le=\"1.0\"} 1",
+        "moracle:step_seconds_count@,phase=\"prefill\"} 1", "moracle:step_seconds_count@,phase=\"mixed\"} 1",
+        "moracle:step_seconds_count@,phase=\"decode\"} 2",
         "moracle:step_seconds_bucket@,phase=\"decode\",le=\"0.001\"} 0",
         "moracle:step_seconds_bucket@,phase=\"decode\",le=\"0.0025\"} 2"}) {
     std::string wanted = std::string("\n") + line + "\n";
