@@ -15,9 +15,22 @@ import unittest
 import urllib.error
 import urllib.request
 
-from served import MODEL, Served
+from served import MODEL, ROOT, Served
 
 PROGRAM = sys.argv.pop(1)
+# Of vLLM's boards, what this server tells nothing of: docs/serve.md says why.
+ABSENT = """external_prefix_cache_hits_total external_prefix_cache_queries_total kv_block_idle_before_evict_seconds
+kv_block_lifetime_seconds kv_block_reuse_gap_seconds kv_offload_allocation_failure_total
+kv_offload_cpu_cache_read_usage_perc kv_offload_cpu_cache_usage_perc kv_offload_cpu_cache_write_usage_perc
+kv_offload_load_bytes_total kv_offload_load_size kv_offload_load_time_total
+kv_offload_lookup_async_delay_seconds kv_offload_lookup_sync_delay_seconds kv_offload_store_bytes_total
+kv_offload_store_size kv_offload_store_time_total kv_offload_stores_skipped_total mm_cache_hits_total
+mm_cache_queries_total nixl_bytes_transferred nixl_num_descriptors nixl_num_failed_notifications_total
+nixl_num_failed_transfers_total nixl_num_kv_expired_reqs_total nixl_num_notifications_after_expiry_total
+nixl_post_time_seconds nixl_xfer_time_seconds num_requests_kv_fetch_by_stage prompt_tokens_by_source_total
+prompt_tokens_cached_by_source_total request_max_num_generation_tokens request_prefill_kv_computed_tokens
+simple_kv_offload_load_blocks_total simple_kv_offload_pending_store_blocks
+simple_kv_offload_save_outcomes_total simple_kv_offload_used_blocks""".split()
 
 
 def metric(text, name, **labels):
@@ -181,6 +194,17 @@ class Contract(unittest.TestCase):
             for thread in threads:
                 thread.join()
             self.assertEqual(metric(served.get("/metrics"), "vllm:num_requests_waiting"), 0)
+
+    def test_the_boards_names_are_there_or_listed_as_absent(self):
+        lines = (ROOT / "tests" / "data" / "vllm_boards.txt").read_text().splitlines()
+        asked = {line for line in lines if not line.startswith("#")}
+        with Served(PROGRAM) as served:
+            served.post("/v1/completions", {"prompt": "one two", "max_tokens": 3})
+            text = served.get("/metrics")
+        told = set(re.findall(r"^# TYPE vllm:(\S+) ", text, re.MULTILINE))
+        self.assertEqual(asked - told, set(ABSENT))
+        document = (ROOT / "docs" / "serve.md").read_text()
+        self.assertEqual([name for name in ABSENT if f"`{name}`" not in document], [])
 
     def test_times_of_a_request_are_those_of_its_steps(self):
         with Served(PROGRAM) as served:

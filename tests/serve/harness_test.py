@@ -40,14 +40,6 @@ TEXTS = [
     "A model of experts routes each token to the few that know it best.",
     "Seven words stand here, and seven more follow them, one by one.",
 ]
-# Of vLLM's boards (overview and KV cache), what a server without engines, LoRA or speculation has.
-BOARD_NAMES = """num_requests_running num_requests_waiting num_requests_waiting_by_reason kv_cache_usage_perc
-prefix_cache_queries prefix_cache_hits prompt_tokens prompt_tokens_cached generation_tokens num_preemptions request_success
-time_to_first_token_seconds inter_token_latency_seconds request_time_per_output_token_seconds
-e2e_request_latency_seconds request_queue_time_seconds request_prefill_time_seconds request_decode_time_seconds
-request_inference_time_seconds request_prompt_tokens request_generation_tokens iteration_tokens_total request_params_n
-request_params_max_tokens""".split()
-
 # What promtool dislikes about vLLM's names.
 VLLM_S_OWN = re.compile(
     r"metric names should not contain ':'$|^vllm:iteration_tokens_total non-counter metrics should not have \"_total\" suffix$"
@@ -141,13 +133,12 @@ class Harnesses(unittest.TestCase):
         self.assertTrue(self.served.rests())
         self.assertIsNone(self.served.process.poll())
 
-    def test_metrics_parse_and_have_the_boards_names(self):
+    def test_metrics_parse(self):
         for i in range(3):
             body = {"prompt": "one two", "max_tokens": 4 + i, "ignore_eos": True}
             self.assertEqual(self.served.post("/v1/completions", body)[0], 200)
         text = self.served.get("/metrics")
         families = {family.name: family for family in text_string_to_metric_families(text)}
-        self.assertEqual([name for name in BOARD_NAMES if "vllm:" + name not in families], [])
         for family in families.values():
             self.assertTrue(family.documentation, family.name)
             names = [(sample.name, tuple(sorted(sample.labels.items()))) for sample in family.samples]
