@@ -131,6 +131,35 @@ class Page(unittest.TestCase):
         self.assertEqual(self.browser.find_elements(By.TAG_NAME, "article"), [])
         self.assertTrue(self.at("welcome").is_displayed())
 
+    def test_reasoning_is_folded(self):
+        # The model of the tests does not reason: what one says comes instead of the server's answer.
+        self.script(
+            "const real = window.fetch; window.fetch = (path, options) => {"
+            " if (path !== '/v1/chat/completions') return real(path, options);"
+            " const usage = { prompt_tokens: 3, completion_tokens: 4, prompt_tokens_details: { cached_tokens: 0 } };"
+            " const deltas = [{ role: 'assistant', content: '' }, { reasoning: 'first <b>this</b>, ' },"
+            "   { reasoning: 'then that' }, { content: 'The answer.' }, {}];"
+            " const frame = (delta) => JSON.stringify({ id: 'chatcmpl-stub', choices: [{ index: 0, delta }], usage });"
+            " const text = deltas.map((delta) => 'data: ' + frame(delta) + '\\n\\n').join('') + 'data: [DONE]\\n\\n';"
+            " return Promise.resolve(new Response(text, { headers: { 'Content-Type': 'text/event-stream' } })); };"
+        )
+        self.say("why?")
+        self.until(self.ended)
+        article = self.browser.find_element(By.CSS_SELECTOR, "article.assistant")
+        details = article.find_element(By.TAG_NAME, "details")
+        self.assertTrue(details.is_displayed())
+        self.assertIsNone(details.get_attribute("open"))
+        self.assertEqual(details.find_element(By.TAG_NAME, "summary").text, "Reasoning")
+        told = details.find_element(By.TAG_NAME, "div")
+        self.assertEqual(told.get_property("textContent"), "first <b>this</b>, then that")
+        self.assertIn("The answer.", article.text)
+        folded = details.get_property("offsetHeight")
+        self.picture("reasoning")
+        details.find_element(By.TAG_NAME, "summary").click()
+        self.assertEqual(details.get_attribute("open"), "true")
+        self.assertGreater(details.get_property("offsetHeight"), folded)
+        self.assertEqual(self.script("return messages.map((m) => m.content)"), ["why?", "The answer."])
+
     def test_text_is_no_markup(self):
         self.say(MARKUP)
         self.stop()
