@@ -66,6 +66,11 @@ std::int64_t deciding_logits(const SamplingOptions& options) {
   return options.top_k <= kMaxHeadTopK ? options.top_k : 0;
 }
 
+bool min_p_decides(const SamplingOptions& options) {
+  return options.temperature > 0.0 && (options.top_k == 0 || options.top_k > kMaxHeadTopK) && options.top_p >= 1.0 &&
+         options.min_p > 0.0 && !penalizes(options);
+}
+
 bool draws_from_all(const SamplingOptions& options) {
   return options.temperature > 0.0 && options.top_k == 0 && options.top_p >= 1.0 && options.min_p == 0.0 &&
          !penalizes(options);

@@ -32,6 +32,8 @@ struct SamplingOptions {
 // How many of the highest-ranking logits decide the choice, where those are few (kMaxHeadTopK); 0: all may. A penalty
 // may lift any other logit above the largest, so then all do.
 [[nodiscard]] std::int64_t deciding_logits(const SamplingOptions& options);
+// Whether kMaxHeadTopK of the highest-ranking logits decide the choice as far as the last of them is dropped by min_p.
+[[nodiscard]] bool min_p_decides(const SamplingOptions& options);
 // Whether the choice is a draw from all tokens, which forward_top_k makes of a seed.
 [[nodiscard]] bool draws_from_all(const SamplingOptions& options);
 
@@ -42,7 +44,7 @@ class Sampler {
   explicit Sampler(const SamplingOptions& options) : options_(options), random_(options.seed) {}
   // Errors: "numeric.nan" when a logit is NaN or +infinity or all are -infinity.
   [[nodiscard]] Result<std::int32_t> sample(std::span<const float> logits);
-  // The same choice from the deciding_logits() highest-ranking, all finite, best first.
+  // The same choice from the highest-ranking that decide it, all finite, best first.
   [[nodiscard]] std::int32_t sample(std::span<const TokenLogit> top);
   // Of the next draw from all tokens.
   [[nodiscard]] std::uint64_t next_seed() { return random_.next(); }

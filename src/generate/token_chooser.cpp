@@ -66,7 +66,7 @@ bool TokenChooser::masks() const {
 
 std::int64_t TokenChooser::wanted() const {
   if (logprobs_ || !bias_.empty() || masks()) return 0;
-  return deciding_logits(sampling_);
+  return min_p_decides(sampling_) ? kMaxHeadTopK : deciding_logits(sampling_);
 }
 
 std::optional<std::uint64_t> TokenChooser::seed() const {

@@ -39,8 +39,9 @@ class TokenChooser {
  public:
   explicit TokenChooser(const Request& request);
 
-  // How many of the highest logits of the next row suffice; 0: all are needed.
+  // How many of the highest logits of the next row suffice, by min_share() (Batch::Span); 0: all are needed.
   [[nodiscard]] std::int64_t wanted() const;
+  [[nodiscard]] double min_share() const { return min_p_decides(sampling_) ? sampling_.min_p : 0.0; }
   // With draws from all tokens: what ranks them in the row that is computed next. Its temperature is the request's.
   [[nodiscard]] std::optional<std::uint64_t> seed() const;
   [[nodiscard]] double temperature() const { return sampling_.temperature; }

@@ -112,6 +112,9 @@ struct Batch {
     std::int64_t top_k = 0;
     std::optional<std::uint64_t> seed{};  // with top_k: what ranks are drawn with, and the temperature
     double temperature = 1.0;
+    // With top_k and no seed, above 0: all logits where the last of top_k has at least this share of the first one's
+    // weight, exp(logit / temperature).
+    double min_share = 0.0;
   };
   std::span<const std::int32_t> ids;
   std::span<const std::int32_t> positions;
@@ -145,6 +148,7 @@ struct BatchResult {
     std::optional<Error> error{};  // its state is as before; the other spans are not touched by it
     std::size_t logits = 0;        // where its rows begin in `logits`, [rows, vocabulary]
     std::size_t top = 0;           // where its tokens begin in `top`, [min(top_k, vocabulary)]
+    bool all = false;              // top_k were too few by min_share: `logits` has its row
   };
   std::vector<Span> spans{};
   std::vector<float> logits{};

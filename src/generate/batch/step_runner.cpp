@@ -20,6 +20,7 @@ void StepRunner::compute(std::span<StepPart> parts) {
         spans_.emplace_back(Batch::Span{.begin = std::ssize(ids_), .count = part.count, .rows = part.rows});
     if (part.rows == 1) {
       span.top_k = sequence.chooser.wanted();
+      span.min_share = sequence.chooser.min_share();
       span.seed = sequence.chooser.seed();
       span.temperature = sequence.chooser.temperature();
     }
@@ -35,7 +36,7 @@ void StepRunner::compute(std::span<StepPart> parts) {
     StepPart& part = parts[i];
     part.error = done.ok() ? std::move(result_.spans[i].error) : std::optional(done.error());
     if (part.error) continue;
-    if (spans_[i].top_k > 0) {
+    if (spans_[i].top_k > 0 && !result_.spans[i].all) {
       part.top = std::span(result_.top).subspan(result_.spans[i].top, count(std::min(spans_[i].top_k, vocabulary)));
     } else {
       part.logits = std::span(result_.logits).subspan(result_.spans[i].logits, count(part.rows * vocabulary));

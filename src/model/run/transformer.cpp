@@ -409,6 +409,21 @@ void Transformer::write_top_k(const ForwardContext& context, const Buffers& buff
   });
 }
 
+void Transformer::complete_rows(const ForwardContext& context, const Buffers& buffers, BatchResult& result) {
+  for (std::size_t row = logit_rows_; row < head_rows_.size(); ++row) {
+    const Batch::Span& wanted = wanted_[head_rows_[row].span];
+    BatchResult::Span& given = result.spans[indices_[head_rows_[row].span]];
+    if (wanted.min_share <= 0 || wanted.seed || wanted.top_k >= parts_.info.vocabulary || given.error) continue;
+    const double best = result.top[given.top].logit;
+    const double last = result.top[given.top + count(wanted.top_k) - 1].logit;
+    if (std::exp((last - best) / wanted.temperature) < wanted.min_share) continue;
+    multiply_head(context, buffers, row, 1, logits_, result);
+    given.all = true;
+    given.logits = result.logits.size();
+    result.logits.insert(result.logits.end(), logits_.begin(), logits_.end());
+  }
+}
+
 Result<> Transformer::compute(const Batch& whole, std::span<SequenceState* const> states, BatchResult& result) {
   MORACLE_TRY(check(whole, states));
   result.spans.assign(spans_.size(), {});
@@ -460,6 +475,7 @@ Result<> Transformer::compute(const Batch& whole, std::span<SequenceState* const
     write_top_k(context, buffers, ranks, top, result);
     top += ranks.rows * count(ranks.k);
   }
+  complete_rows(context, buffers, result);
   context.enter(Phase::other);
   return Ok{};
 }
@@ -502,6 +518,7 @@ Result<> Transformer::forward_top_k(const Batch& batch, std::span<SequenceState*
     asked_[s].top_k = which.k;
     asked_[s].seed = which.seeds.empty() ? std::nullopt : std::optional(which.seeds[s]);
     asked_[s].temperature = which.temperature;
+    asked_[s].min_share = 0;
   }
   result_.top.swap(top);
   Result<> done = run_whole({.ids = batch.ids, .positions = batch.positions, .spans = asked_}, states, result_);

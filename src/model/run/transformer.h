@@ -98,6 +98,8 @@ class Transformer final : public Model {
                      std::vector<float>& logits, BatchResult& result);
   void write_top_k(const ForwardContext& context, const Buffers& buffers, const Ranks& ranks, TokenLogit* top,
                    BatchResult& result);
+  // All logits of ranked rows where those of the top are too few (Batch::Span::min_share).
+  void complete_rows(const ForwardContext& context, const Buffers& buffers, BatchResult& result);
   // The first error of a span is kept.
   void fail(std::size_t span, std::int64_t token, const std::string& place, BatchResult& result) const;
   [[nodiscard]] std::size_t span_of(std::int64_t token) const;

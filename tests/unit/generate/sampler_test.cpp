@@ -62,6 +62,29 @@ TEST(Sampler, ChoosesAlikeFromTheTopK) {
   EXPECT_TRUE(draws_from_all({.temperature = 1.0}));
 }
 
+// So do the 64 highest where min_p drops the last of them.
+TEST(Sampler, ChoosesAlikeFromWhatMinPKeeps) {
+  std::vector<float> logits;
+  for (int i = 0; i < 300; ++i) logits.push_back(static_cast<float>(i * 37 % 50) / 10.0F);
+  std::vector<TokenLogit> ordered;
+  for (const float logit : logits) ordered.push_back({logit, static_cast<std::int32_t>(ordered.size())});
+  std::sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) { return a.before(b); });
+  const auto few = std::span(ordered).first(kMaxHeadTopK);
+  for (const std::int64_t top_k : {0, 200}) {
+    const SamplingOptions options{.temperature = 0.3, .top_k = top_k, .min_p = 0.1, .seed = 3};
+    ASSERT_TRUE(min_p_decides(options));
+    ASSERT_LT(std::exp((few.back().logit - few.front().logit) / 0.3), options.min_p);
+    Sampler all(options);
+    Sampler some(options);
+    for (int i = 0; i < 200; ++i) ASSERT_EQ(some.sample(few), *all.sample(logits)) << i;
+  }
+  EXPECT_FALSE(min_p_decides({.temperature = 1.0}));
+  EXPECT_FALSE(min_p_decides({.min_p = 0.1}));
+  EXPECT_FALSE(min_p_decides({.temperature = 1.0, .top_k = 64, .min_p = 0.1})) << "the 64 decide alone";
+  EXPECT_FALSE(min_p_decides({.temperature = 1.0, .top_p = 0.9, .min_p = 0.1})) << "top_p needs the mass of all";
+  EXPECT_FALSE(min_p_decides({.temperature = 1.0, .min_p = 0.1, .repetition_penalty = 1.1}));
+}
+
 // Logits are looked through many at a time: no place may be missed, at the ends and beyond the last whole run neither.
 TEST(Sampler, SeesEveryPlaceOfALongRow) {
   Sampler sampler({});
