@@ -144,6 +144,15 @@ const double kOtherScales = 2 * std::sqrt(0x1p-17 * 0x1p-8);
 
 class StreamedCards : public DeviceKernelsTest, public ::testing::WithParamInterface<const KernelCard*> {
  protected:
+  CanonicalExperts experts_of(const Scheme& scheme, const Layer& layer) {
+    return test::random_experts({.key = scheme.weight,
+                                 .activation = scheme.activation,
+                                 .experts = layer.experts,
+                                 .hidden = layer.hidden,
+                                 .intermediate = layer.intermediate,
+                                 .bias = layer.bias},
+                                rng_);
+  }
   // One call, as it comes and skewed: against the steps, against itself, against `ref`.
   void check(const CanonicalExperts& experts, const Layer& layer) {
     const KernelCard& card = *GetParam();
@@ -184,13 +193,7 @@ class StreamedCards : public DeviceKernelsTest, public ::testing::WithParamInter
     CanonicalExperts experts;
     for (const Layer& layer : layers) {
       if (std::ssize(experts.experts) != layer.experts || experts.hidden != layer.hidden) {
-        experts = test::random_experts({.key = scheme.weight,
-                                        .activation = scheme.activation,
-                                        .experts = layer.experts,
-                                        .hidden = layer.hidden,
-                                        .intermediate = layer.intermediate,
-                                        .bias = layer.bias},
-                                       rng_);
+        experts = experts_of(scheme, layer);
       }
       if (scheme.activation && !scheme.activation->dynamic) {
         for (const bool of_all : {false, true}) {
@@ -220,13 +223,7 @@ TEST_P(StreamedCards, StreamedTokensAreTheSameInAnyBatch) {
   for (const Scheme& scheme : schemes_of(card)) {
     const LayerSize size = gpu ? LayerSize{2048, 768} : LayerSize{card.hidden_multiple, card.hidden_multiple};
     const Layer layer = layer_of(card, size, gpu ? 16 : 2, gpu ? 700 : 3, 2);
-    CanonicalExperts experts = test::random_experts({.key = scheme.weight,
-                                                     .activation = scheme.activation,
-                                                     .experts = layer.experts,
-                                                     .hidden = layer.hidden,
-                                                     .intermediate = layer.intermediate,
-                                                     .bias = layer.bias},
-                                                    rng_);
+    CanonicalExperts experts = experts_of(scheme, layer);
     if (scheme.activation && !scheme.activation->dynamic) share_input_scales(experts, false);
     const Routed input = random_input(layer, false, rng_);
     PackOptions how{.pool = pool, .batch_invariant = true, .device = test::device_for(card)};
