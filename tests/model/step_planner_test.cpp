@@ -12,33 +12,37 @@
 namespace moracle {
 namespace {
 
-test::Loaded load_tiny() {
-  const test::TemporaryFolder folder;
-  test::TinyBuilder(test::tiny_qwen3_moe(), {}).build().write(folder.path());
-  return test::load(folder.path(), {});
-}
-
 class Silent final : public RequestSink {
  public:
   void on_token(RequestId /*id*/, const ScoredToken& /*token*/) override {}
   void on_end(RequestId /*id*/, const RequestOutcome& /*outcome*/) override {}
 };
 
+class StepPlannerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const test::TemporaryFolder folder;
+    test::TinyBuilder(test::tiny_qwen3_moe(), {}).build().write(folder.path());
+    loaded_ = test::load(folder.path(), {});
+    ASSERT_NE(loaded_.model, nullptr);
+  }
+
+  test::Loaded loaded_;
+  Silent sink_;
+};
+
 // A second's worth of a prompt at 100 tokens a second; while somebody waits for their next token, a tenth of that.
-TEST(StepPlanner, APromptTakesLongerStepsWhereNobodyDecodes) {
-  const test::Loaded loaded = load_tiny();
-  ASSERT_NE(loaded.model, nullptr);
+TEST_F(StepPlannerTest, APromptTakesLongerStepsWhereNobodyDecodes) {
   const SchedulerOptions options{.step_ms = 100, .min_prefill = 1};
-  const PrefixReuse prefixes(*loaded.model, options);
+  const PrefixReuse prefixes(*loaded_.model, options);
   const StepPlanner planner(options, prefixes);
-  Silent sink;
-  ScheduledSequence prompt(1, {.prompt = std::vector<std::int32_t>(120, 1)}, sink);
-  ScheduledSequence decoding(2, {.prompt = {2}}, sink);
+  ScheduledSequence prompt(1, {.prompt = std::vector<std::int32_t>(120, 1)}, sink_);
+  ScheduledSequence decoding(2, {.prompt = {2}}, sink_);
   for (ScheduledSequence* const each : {&prompt, &decoding}) {
     each->most = 4;
-    each->state = test::new_state(*loaded.model);
+    each->state = test::new_state(*loaded_.model);
   }
-  test::run(*loaded.model, *decoding.state, decoding.ids);
+  test::run(*loaded_.model, *decoding.state, decoding.ids);
   decoding.ids.push_back(3);
   ASSERT_TRUE(decoding.decodes());
   std::vector<StepPart> parts;
@@ -52,17 +56,14 @@ TEST(StepPlanner, APromptTakesLongerStepsWhereNobodyDecodes) {
   EXPECT_EQ(parts[0].count, 100);
 }
 
-TEST(StepPlanner, AShortRestOfAPromptGoesAlong) {
-  const test::Loaded loaded = load_tiny();
-  ASSERT_NE(loaded.model, nullptr);
+TEST_F(StepPlannerTest, AShortRestOfAPromptGoesAlong) {
   const SchedulerOptions options{.min_prefill = 8, .max_prefill = 40};
-  const PrefixReuse prefixes(*loaded.model, options);
+  const PrefixReuse prefixes(*loaded_.model, options);
   const StepPlanner planner(options, prefixes);
-  Silent sink;
   for (const auto& [tokens, taken] : {std::pair{40, 40}, {47, 47}, {48, 40}}) {
-    ScheduledSequence prompt(1, {.prompt = std::vector<std::int32_t>(static_cast<std::size_t>(tokens), 1)}, sink);
+    ScheduledSequence prompt(1, {.prompt = std::vector<std::int32_t>(static_cast<std::size_t>(tokens), 1)}, sink_);
     prompt.most = 4;
-    prompt.state = test::new_state(*loaded.model);
+    prompt.state = test::new_state(*loaded_.model);
     std::vector<StepPart> parts;
     planner.plan(std::vector<ScheduledSequence*>{&prompt}, 0, parts);
     ASSERT_EQ(parts.size(), 1U);
