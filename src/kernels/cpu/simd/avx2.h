@@ -14,14 +14,12 @@ template <class Tag>
 struct Avx2 : Lanes<Avx2<Tag>, 32, long long> {
   using typename Lanes<Avx2<Tag>, 32, long long>::Reg;
   using typename Lanes<Avx2<Tag>, 32, long long>::Int;
-  using Lanes<Avx2<Tag>, 32, long long>::kLanes;
   static constexpr int kRegs = 4;
   static constexpr int kRegisters = 16;
   static constexpr int kChains = 1;
-  static constexpr int kTileTokens = 5;        // six leave no register to decode in
-  static constexpr int kGemmRows = 6;          // of f32 products
-  static constexpr int kGemmVectors = 2;       // 6 rows x 2 vectors = 12 accumulators
-  static constexpr bool kInterleaved = false;  // few tokens meet several panels at once
+  static constexpr int kTileTokens = 5;   // six leave no register to decode in
+  static constexpr int kGemmRows = 6;     // of f32 products
+  static constexpr int kGemmVectors = 2;  // 6 rows x 2 vectors = 12 accumulators
   // Instructions, since GCC 12 takes a function of nothing but __builtin_prefetch for one without effect and drops its
   // calls.
   static void prefetch_l1(const std::byte* line) { __asm__ volatile("prefetcht0 %0" : : "m"(*line)); }
@@ -84,20 +82,11 @@ struct Avx2 : Lanes<Avx2<Tag>, 32, long long> {
   // Bytes of both in turn, of every 16 the first ones or the last.
   static Int zip(Int a, Int b, bool last) { return last ? _mm256_unpackhi_epi8(a, b) : _mm256_unpacklo_epi8(a, b); }
 
-  // The first n lanes, 0 < n <= kLanes.
   static __m256i mask(std::int64_t n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }
-  static Reg load_part(const float* p, std::int64_t n) {
-    return n == kLanes ? Tag::load(p) : _mm256_maskload_ps(p, mask(n));
-  }
-  static void store_part(float* p, Reg v, std::int64_t n) {
-    if (n == kLanes) {
-      Tag::store(p, v);
-    } else {
-      _mm256_maskstore_ps(p, mask(n), v);
-    }
-  }
+  static Reg load_some(const float* p, std::int64_t n) { return _mm256_maskload_ps(p, mask(n)); }
+  static void store_some(float* p, Reg v, std::int64_t n) { _mm256_maskstore_ps(p, mask(n), v); }
   static float sum(Reg a) {
     __m128 four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     four = _mm_add_ps(four, _mm_movehl_ps(four, four));

@@ -15,14 +15,12 @@ template <class Tag>
 struct Avx512 : Lanes<Avx512<Tag>, 64, long long> {
   using typename Lanes<Avx512<Tag>, 64, long long>::Reg;
   using typename Lanes<Avx512<Tag>, 64, long long>::Int;
-  using Lanes<Avx512<Tag>, 64, long long>::kLanes;
   static constexpr int kRegs = 2;
   static constexpr int kRegisters = 32;
   static constexpr int kChains = 2;
   static constexpr int kTileTokens = 6;
-  static constexpr int kGemmRows = 4;          // of f32 products
-  static constexpr int kGemmVectors = 4;       // 4 rows x 4 vectors = 16 accumulators
-  static constexpr bool kInterleaved = false;  // few tokens meet several panels at once
+  static constexpr int kGemmRows = 4;     // of f32 products
+  static constexpr int kGemmVectors = 4;  // 4 rows x 4 vectors = 16 accumulators
   // Instructions, since GCC 12 takes a function of nothing but __builtin_prefetch for one without effect and drops its
   // calls.
   static void prefetch_l1(const std::byte* line) { __asm__ volatile("prefetcht0 %0" : : "m"(*line)); }
@@ -75,18 +73,9 @@ struct Avx512 : Lanes<Avx512<Tag>, 64, long long> {
   // Bytes of both in turn, of every 16 the first ones or the last.
   static Int zip(Int a, Int b, bool last) { return last ? _mm512_unpackhi_epi8(a, b) : _mm512_unpacklo_epi8(a, b); }
 
-  // The first n lanes, 0 < n <= kLanes.
   static __mmask16 mask(std::int64_t n) { return static_cast<__mmask16>((1U << n) - 1U); }
-  static Reg load_part(const float* p, std::int64_t n) {
-    return n == kLanes ? Tag::load(p) : _mm512_maskz_loadu_ps(mask(n), p);
-  }
-  static void store_part(float* p, Reg v, std::int64_t n) {
-    if (n == kLanes) {
-      Tag::store(p, v);
-    } else {
-      _mm512_mask_storeu_ps(p, mask(n), v);
-    }
-  }
+  static Reg load_some(const float* p, std::int64_t n) { return _mm512_maskz_loadu_ps(mask(n), p); }
+  static void store_some(float* p, Reg v, std::int64_t n) { _mm512_mask_storeu_ps(p, mask(n), v); }
   static float sum(Reg a) { return _mm512_reduce_add_ps(a); }
   static float largest(Reg a) { return _mm512_reduce_max_ps(a); }
 

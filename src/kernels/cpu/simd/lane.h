@@ -27,6 +27,7 @@ struct Lanes {
   using Shorts = typename VectorOf<std::int16_t, kBytes>::Type;
   using Bytes = typename VectorOf<std::uint8_t, kBytes>::Type;
   static constexpr int kLanes = kBytes / 4;
+  static constexpr bool kInterleaved = false;  // few tokens meet several panels at once
 
   using RegAt [[gnu::vector_size(kBytes), gnu::may_alias, gnu::aligned(1)]] = float;  // in memory
   using IntAt [[gnu::vector_size(kBytes), gnu::may_alias, gnu::aligned(1)]] = Integer;
@@ -36,6 +37,9 @@ struct Lanes {
   static Words load_words(const void* p) { return reinterpret_cast<Words>(load_int(p)); }
   static void store(float* p, Reg v) { *reinterpret_cast<RegAt*>(p) = v; }
   static void store_int(void* p, Int v) { *static_cast<IntAt*>(p) = v; }
+  // The first n lanes, 0 < n <= kLanes; V has the same for fewer than all.
+  static Reg load_part(const float* p, std::int64_t n) { return n == kLanes ? load(p) : V::load_some(p, n); }
+  static void store_part(float* p, Reg v, std::int64_t n) { n == kLanes ? store(p, v) : V::store_some(p, v, n); }
 
   static Reg zero() { return Reg{}; }
   static Reg add(Reg a, Reg b) { return a + b; }

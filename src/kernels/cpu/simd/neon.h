@@ -20,9 +20,8 @@ struct Neon : Lanes<Neon<Tag>, 16, std::int32_t> {
   static constexpr int kRegisters = 32;
   static constexpr int kChains = 1;
   static constexpr int kTileTokens = 6;
-  static constexpr int kGemmRows = 4;          // of f32 products
-  static constexpr int kGemmVectors = 4;       // 4 rows x 4 vectors = 16 accumulators
-  static constexpr bool kInterleaved = false;  // few tokens meet several panels at once
+  static constexpr int kGemmRows = 4;     // of f32 products
+  static constexpr int kGemmVectors = 4;  // 4 rows x 4 vectors = 16 accumulators
   static void prefetch_l1(const std::byte* line) { __asm__ volatile("prfm pldl1keep, [%0]" : : "r"(line)); }
   static void prefetch_l2(const std::byte* line) { __asm__ volatile("prfm pldl2keep, [%0]" : : "r"(line)); }
   static void prefetch_store(const float* line) { __asm__ volatile("prfm pstl1keep, [%0]" : : "r"(line)); }
@@ -67,15 +66,12 @@ struct Neon : Lanes<Neon<Tag>, 16, std::int32_t> {
     return vreinterpretq_s32_s8(last ? vzip2q_s8(x, y) : vzip1q_s8(x, y));
   }
 
-  // The first n lanes, 0 < n <= kLanes.
-  static Reg load_part(const float* p, std::int64_t n) {
-    if (n == kLanes) return Tag::load(p);
+  static Reg load_some(const float* p, std::int64_t n) {
     float some[kLanes] = {};
     __builtin_memcpy(some, p, static_cast<std::size_t>(n) * sizeof(float));
     return Tag::load(some);
   }
-  static void store_part(float* p, Reg v, std::int64_t n) {
-    if (n == kLanes) return Tag::store(p, v);
+  static void store_some(float* p, Reg v, std::int64_t n) {
     float all[kLanes];
     Tag::store(all, v);
     __builtin_memcpy(p, all, static_cast<std::size_t>(n) * sizeof(float));
