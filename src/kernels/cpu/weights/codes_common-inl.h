@@ -40,6 +40,17 @@ struct ByteInt4 : ScaledCode<WeightCode::int4, 8> {
   }
 };
 
+// int8 as bytes: as stored, or 0 .. 255 for sums of unsigned codes.
+template <class ByteForm>
+struct ByteInt8 : ScaledCode<WeightCode::int8, 128> {
+  using Form = ByteForm;
+  using V = typename Form::V;
+  typename Form::Weight weight(const std::byte* at, int k, int r) const {
+    const typename V::Words bytes = V::load_words(at + k * 128 + r * kRegBytes<V>);
+    return reinterpret_cast<typename Form::Weight>(Form::Sums::kUnsigned ? bytes ^ 0x80808080U : bytes);
+  }
+};
+
 // e2m1 as bytes: twice the number, or that plus 12, 0 .. 24.
 inline constexpr ByteTable kDoubledE2m1 = {
     {0, 1, 2, 3, 4, 6, 8, 12, 0, 0x100 - 1, 0x100 - 2, 0x100 - 3, 0x100 - 4, 0x100 - 6, 0x100 - 8, 0x100 - 12}};

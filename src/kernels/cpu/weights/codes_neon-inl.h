@@ -29,15 +29,9 @@ struct DotForm : IntegerForm<Simd, std::int8_t> {
 template <class V>
 using I8Int4 = ByteInt4<DotForm<V, UnsignedSums<V>>>;
 template <class V>
-using I8E2m1 = ByteE2m1<DotForm<V, SignedSums<V>>, kDoubledE2m1, 0>;
-
+using I8Int8 = ByteInt8<DotForm<V, SignedSums<V>>>;
 template <class V>
-struct I8Int8 : ScaledCode<WeightCode::int8, 128> {
-  using Form = DotForm<V, SignedSums<V>>;
-  int8x16_t weight(const std::byte* at, int k, int r) const {
-    return vld1q_s8(reinterpret_cast<const std::int8_t*>(at + k * 128 + r * kRegBytes<V>));
-  }
-};
+using I8E2m1 = ByteE2m1<DotForm<V, SignedSums<V>>, kDoubledE2m1, 0>;
 
 template <class V>
 using F32Int4 = ShiftedF32Int4<V>;

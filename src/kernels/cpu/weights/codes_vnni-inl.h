@@ -44,15 +44,9 @@ struct Int16Form : IntegerForm<Simd, std::int16_t> {
 template <class V>
 using I8Int4 = ByteInt4<Int8Form<V>>;
 template <class V>
-using I8E2m1 = ByteE2m1<Int8Form<V>, kDoubledE2m1Plus12, 12>;
-
+using I8Int8 = ByteInt8<Int8Form<V>>;
 template <class V>
-struct I8Int8 : ScaledCode<WeightCode::int8, 128> {
-  using Form = Int8Form<V>;
-  __m512i weight(const std::byte* at, int k, int r) const {
-    return _mm512_xor_si512(_mm512_loadu_si512(at + k * 128 + r * 64), _mm512_set1_epi8(static_cast<char>(0x80)));
-  }
-};
+using I8E2m1 = ByteE2m1<Int8Form<V>, kDoubledE2m1Plus12, 12>;
 
 inline constexpr WordTable kInt4AsInt16{{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7}};
 inline constexpr WordTable kE2m1AsInt16{{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}};
