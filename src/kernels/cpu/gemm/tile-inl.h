@@ -37,7 +37,7 @@ struct F32Form {
   static void store(std::byte* p, Weight w) { V::store(reinterpret_cast<float*>(p), w); }
 };
 
-// Integer codes, as many columns a lane as it has room for; what is added is Sums, kAct, chains() and madd().
+// Integer codes, as many columns a lane as it has room for; what is added is Sums, kAct and madd().
 template <class Simd, class Code>
 struct IntegerForm {
   using V = Simd;
@@ -45,6 +45,7 @@ struct IntegerForm {
   using Weight = typename V::Int;
   using Sum = typename V::Int;
   static constexpr int kWidth = 4 / static_cast<int>(sizeof(Code));
+  static constexpr int chains(int) { return 1; }
   static Weight broadcast(const Code* x) { return V::broadcast_lane(x); }
 };
 

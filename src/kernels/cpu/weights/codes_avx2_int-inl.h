@@ -28,7 +28,6 @@ template <class V>
 struct Int16Form : IntegerForm<V, std::int16_t> {
   using Sums = UnsignedSums<V>;
   static constexpr ActDtype kAct = ActDtype::i16;
-  static constexpr int chains(int) { return 1; }
   static __m256i madd(__m256i w, __m256i x, __m256i sum) {
     __m256i product;
     __asm__("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
@@ -44,7 +43,6 @@ struct Int8Form : IntegerForm<V, std::int8_t> {
   using Sums = SignedSums<V>;  // blocks take the offset back
   static constexpr ActDtype kAct = ActDtype::i8;
   static constexpr int kBlockSteps = Steps;
-  static constexpr int chains(int) { return 1; }
   static __m256i multiply(__m256i w, __m256i x) {
     __m256i product;
     __asm__("vpmaddubsw %2, %1, %0" : "=x"(product) : "x"(w), "x"(x));

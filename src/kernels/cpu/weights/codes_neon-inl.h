@@ -18,7 +18,6 @@ struct DotForm : IntegerForm<Simd, std::int8_t> {
   using Weight = int8x16_t;
   using Sum = int32x4_t;
   static constexpr ActDtype kAct = ActDtype::i8;
-  static constexpr int chains(int) { return 1; }
   // Into the first lane, which the product of all is taken with.
   static int8x8_t broadcast(const std::int8_t* x) {
     return vreinterpret_s8_u8(V::four(reinterpret_cast<const std::byte*>(x)));
