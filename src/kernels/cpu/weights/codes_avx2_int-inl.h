@@ -60,12 +60,6 @@ struct Int8Form : IntegerForm<V, std::int8_t> {
   static __m256i widened(__m256i sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
 };
 
-// Even or odd bytes as words.
-template <class V>
-inline __m256i widened(__m256i bytes, bool odd) {
-  return odd ? _mm256_srli_epi16(bytes, 8) : _mm256_and_si256(bytes, _mm256_set1_epi16(0xFF));
-}
-
 template <class V>
 using I8Int4 = ByteInt4<Int8Form<V, 8>>;
 template <class V>
@@ -98,8 +92,9 @@ template <class V>
 struct I16Int8 : ScaledCode<WeightCode::int8, 128> {
   using Form = Int16Form<V>;
   __m256i weight(const std::byte* at, int k, int r) const {
-    const __m256i codes = V::load_int(at + k / 2 * 128 + r * 32);
-    return widened<V>(_mm256_xor_si256(codes, _mm256_set1_epi8(static_cast<char>(0x80))), k % 2 == 1);
+    const __m256i stored = V::load_int(at + k / 2 * 128 + r * 32);
+    const __m256i codes = _mm256_xor_si256(stored, _mm256_set1_epi8(static_cast<char>(0x80)));
+    return k % 2 == 1 ? _mm256_srli_epi16(codes, 8) : _mm256_and_si256(codes, _mm256_set1_epi16(0xFF));
   }
 };
 

@@ -67,17 +67,12 @@ inline __m512i bf16_pairs(__m512 even, __m512 odd) {
 template <class V>
 struct Bf16Int8 : ScaledCode<WeightCode::int8, 128> {
   using Form = Bf16Form<V>;
-
-  // bf16 pair of bytes 2 and 3 of each lane.
-  static __m512bh upper_pair(__m512i words) {
+  __m512bh weight(const std::byte* at, int k, int r) const {
+    const __m512i stored = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
+    const __m512i words = k % 2 == 0 ? _mm512_slli_epi32(stored, 16) : stored;  // the pair in bytes 2 and 3
     const __m512 even = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, 8), 24));
     const __m512 odd = _mm512_cvtepi32_ps(_mm512_srai_epi32(words, 24));
     return reinterpret_cast<__m512bh>(bf16_pairs<V>(even, odd));
-  }
-
-  __m512bh weight(const std::byte* at, int k, int r) const {
-    const __m512i words = _mm512_loadu_si512(at + k / 2 * 128 + r * 64);
-    return upper_pair(k % 2 == 0 ? _mm512_slli_epi32(words, 16) : words);
   }
 };
 
