@@ -170,13 +170,10 @@ class Exponents {
 
 // The codes of decoder D as bf16.
 template <class D>
-struct AmxCodes : Bf16Lines<typename D::Form::V> {
+struct AmxCodes : Bf16Lines<typename D::Form::V>, ScaledCode<D::kCode, static_cast<int>(D::kOffset)> {
   using V = typename D::Form::V;
   using Reg = typename V::Reg;
-  static constexpr WeightCode kCode = D::kCode;
-  static constexpr std::int64_t kBytes = D::kBytes;
-  static constexpr float kUnit = D::kUnit;
-  static constexpr float kOffset = D::kOffset;
+  static_assert(D::kUnit == 1.0F);
   static constexpr bool kStored = false;
   static constexpr bool kScaled = true;
   static bool joins(const TileArgs& args) {
