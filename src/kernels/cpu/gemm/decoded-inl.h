@@ -271,16 +271,9 @@ void gemm_chunks(const TileArgs& args) {
       part.token = args.tokens * i / tiles;
       const std::int64_t tile = args.tokens * (i + 1) / tiles - part.token;
       for (int reg = 0; reg < V::kRegs; reg += kHalf) {
-        if constexpr (kFirstDecodes<V>) {
-          if (i == 0) {
-            with_tokens<3, kTile>(tile, [&]<int kTokens>(Tokens<kTokens>) {
-              chunk_tile<D, kTokens, kHalf, true>(args, chunk, carry, part, reg);
-            });
-            continue;
-          }
-        }
         with_tokens<3, kTile>(tile, [&]<int kTokens>(Tokens<kTokens>) {
-          chunk_tile<D, kTokens, kHalf, false>(args, chunk, carry, part, reg);
+          constexpr auto kFirst = chunk_tile<D, kTokens, kHalf, kFirstDecodes<V>>;
+          (i == 0 ? kFirst : chunk_tile<D, kTokens, kHalf, false>)(args, chunk, carry, part, reg);
         });
       }
       if (!kFirstDecodes<V> || i > 0) part.next.line = part.next.from = part.next.from + share;
