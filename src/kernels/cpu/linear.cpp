@@ -209,23 +209,27 @@ class CpuLinear final : public PackedLinear {
 };
 
 // Packs one matrix, in the plain format of its panels or in 12 bits.
-class LinearPacker {
- public:
-  LinearPacker(const MatrixSource& source, std::span<const std::int32_t> order, const PanelFormat& plain,
-               const PackOptions& options)
-      : source_(source), order_(order), plain_(plain), options_(options) {}
+struct LinearPacker {
+  const MatrixSource& source;
+  std::span<const std::int32_t> order;
+  const PanelFormat& plain_format;
+  const PackOptions& options;
+  struct Scratch {
+    PackScratch pack;
+    std::vector<std::byte> plain;
+  };
 
   // False: the matrix does not fit the 12-bit format.
   Result<bool> pack(const PanelFormat& format, PageBuffer& memory) const {
-    if (options_.layout_only) return true;
+    if (options.layout_only) return true;
     MORACLE_ASSIGN(memory, PageBuffer::allocate(format.bytes()));
     constexpr std::int64_t kPanelsPerItem = 16;
     constexpr std::int64_t kItemsPerRelease = 16;  // a head of 600 MB must not stay mapped beside its packed copy
     HostSink sink(memory);
-    std::vector<Scratch> scratch(static_cast<std::size_t>(options_.pool.threads()));
+    std::vector<Scratch> scratch(static_cast<std::size_t>(options.pool.threads()));
     std::atomic<bool> fits{true};
     FirstError failed;
-    options_.pool.parallel_for(ceil_div(format.panels, kPanelsPerItem), [&](std::int64_t item, int thread) {
+    options.pool.parallel_for(ceil_div(format.panels, kPanelsPerItem), [&](std::int64_t item, int thread) {
       if (!fits.load(std::memory_order_relaxed)) return;
       const std::int64_t begin = item * kPanelsPerItem;
       const std::int64_t end = std::min(begin + kPanelsPerItem, format.panels);
@@ -235,32 +239,27 @@ class LinearPacker {
       Scratch& own = scratch[static_cast<std::size_t>(thread)];
       failed.keep(item, format.code == WeightCode::bf16x12
                             ? pack_narrow(format, begin, end, out, own, fits)
-                            : pack_panels(source_, format, order_, begin, end, out, format.panel_bytes, own.pack));
+                            : pack_panels(source, format, order, begin, end, out, format.panel_bytes, own.pack));
       failed.keep(item, sink.commit(thread));
-      if (item % kItemsPerRelease == kItemsPerRelease - 1) source_.release();
+      if (item % kItemsPerRelease == kItemsPerRelease - 1) source.release();
     });
     MORACLE_TRY(failed.take());
-    source_.release();
+    source.release();
     return fits.load();
   }
-
- private:
-  struct Scratch {
-    PackScratch pack;
-    std::vector<std::byte> plain;
-  };
 
   // As many panels at a time as L2 holds in both formats.
   Result<> pack_narrow(const PanelFormat& format, std::int64_t begin, std::int64_t end, std::byte* out,
                        Scratch& scratch, std::atomic<bool>& fits) const {
     constexpr std::int64_t kTogether = 4;
-    scratch.plain.resize(static_cast<std::size_t>(kTogether) * plain_.panel_bytes);
+    scratch.plain.resize(static_cast<std::size_t>(kTogether) * plain_format.panel_bytes);
     for (std::int64_t first = begin; first < end; first += kTogether) {
       const std::int64_t last = std::min(first + kTogether, end);
-      MORACLE_TRY(
-          pack_panels(source_, plain_, order_, first, last, scratch.plain.data(), plain_.panel_bytes, scratch.pack));
+      MORACLE_TRY(pack_panels(source, plain_format, order, first, last, scratch.plain.data(), plain_format.panel_bytes,
+                              scratch.pack));
       for (std::int64_t p = first; p < last; ++p, out += format.panel_bytes) {
-        const std::byte* const plain = scratch.plain.data() + static_cast<std::size_t>(p - first) * plain_.panel_bytes;
+        const std::byte* const plain =
+            scratch.plain.data() + static_cast<std::size_t>(p - first) * plain_format.panel_bytes;
         if (kPacking.bf16x12(plain, format.last_steps, out)) continue;
         fits.store(false, std::memory_order_relaxed);
         return Ok{};
@@ -268,11 +267,6 @@ class LinearPacker {
     }
     return Ok{};
   }
-
-  const MatrixSource& source_;
-  const std::span<const std::int32_t> order_;
-  const PanelFormat& plain_;
-  const PackOptions& options_;
 };
 
 // The copy of a head in 8 bits, where it has one; else null.
@@ -297,7 +291,7 @@ Result<std::unique_ptr<PackedLinear>> pack_linear(const Target& target, Numerics
   MORACLE_ASSIGN(const PackedFormat plain, packed_format(linear, target, numerics));
   MORACLE_ASSIGN(auto top_k, pack_head_copy(target, linear, plain.layout(), options));
   MatrixExtras extras = MatrixExtras::of(linear);
-  const LinearPacker packer(*linear.weight, extras.order, plain.layout(), options);
+  const LinearPacker packer{*linear.weight, extras.order, plain.layout(), options};
   const Result<PackedFormat> narrow = packed_format(linear, target, numerics, true);
   PackedFormat format = narrow.ok() ? *narrow : plain;
   PageBuffer memory;
