@@ -8,14 +8,6 @@
 
 namespace moracle::cpu {
 
-ScaleCode scale_code(ScaleType type) {
-  if (type == ScaleType::f16) return ScaleCode::f16;
-  if (type == ScaleType::bf16) return ScaleCode::bf16;
-  if (type == ScaleType::e4m3) return ScaleCode::e4m3;
-  if (type == ScaleType::e8m0) return ScaleCode::e8m0;
-  return ScaleCode::f32;
-}
-
 namespace {
 
 std::optional<WeightCode> code_for(Element element) {
@@ -27,17 +19,6 @@ std::optional<WeightCode> code_for(Element element) {
     if (kept == element) return code;
   return std::nullopt;
 }
-
-}  // namespace
-
-std::size_t PanelFormat::input_stride() const {
-  constexpr std::size_t kLine = 64;
-  const std::int64_t columns = input == ActDtype::split_i16 ? plane_columns() : padded_cols();
-  const std::size_t lines = (static_cast<std::size_t>(columns) * input_bytes() + kLine - 1) / kLine;
-  return ((lines + 1) | 1U) * kLine;
-}
-
-namespace {
 
 PanelFormat panel_format(const CanonicalLinear& linear, WeightCode code, const GemmKernel& kernel) {
   const MatrixSpec& spec = linear.weight->spec();
@@ -95,6 +76,21 @@ bool matches(const KernelKey& key, WeightCode code, Serves serves, bool short_gr
 }
 
 }  // namespace
+
+ScaleCode scale_code(ScaleType type) {
+  if (type == ScaleType::f16) return ScaleCode::f16;
+  if (type == ScaleType::bf16) return ScaleCode::bf16;
+  if (type == ScaleType::e4m3) return ScaleCode::e4m3;
+  if (type == ScaleType::e8m0) return ScaleCode::e8m0;
+  return ScaleCode::f32;
+}
+
+std::size_t PanelFormat::input_stride() const {
+  constexpr std::size_t kLine = 64;
+  const std::int64_t columns = input == ActDtype::split_i16 ? plane_columns() : padded_cols();
+  const std::size_t lines = (static_cast<std::size_t>(columns) * input_bytes() + kLine - 1) / kLine;
+  return ((lines + 1) | 1U) * kLine;
+}
 
 MatrixExtras MatrixExtras::of(const CanonicalLinear& linear) {
   const MatrixSpec& spec = linear.weight->spec();
