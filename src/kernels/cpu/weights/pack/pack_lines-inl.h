@@ -310,19 +310,11 @@ bool stored_scales_of(const std::byte* from, std::int64_t stride, std::byte* out
 
 template <class V>
 bool pack_stored_scales_on(ScaleCode form, const std::byte* from, std::int64_t stride, std::byte* out) {
-  switch (form) {
-    case ScaleCode::f32:
-      return stored_scales_of<V, std::uint32_t, 0x7FFFFFFFU, 0x7F800000U>(from, stride, out);
-    case ScaleCode::f16:
-      return stored_scales_of<V, std::uint16_t, 0x7FFF, 0x7C00>(from, stride, out);
-    case ScaleCode::bf16:
-      return stored_scales_of<V, std::uint16_t, 0x7FFF, 0x7F80>(from, stride, out);
-    case ScaleCode::e4m3:
-      return stored_scales_of<V, std::uint8_t, 0x7F, 0x7F>(from, stride, out);
-    case ScaleCode::e8m0:
-      return stored_scales_of<V, std::uint8_t, 0xFF, 0xFF>(from, stride, out);
-  }
-  return false;
+  if (form == ScaleCode::f16) return stored_scales_of<V, std::uint16_t, 0x7FFF, 0x7C00>(from, stride, out);
+  if (form == ScaleCode::bf16) return stored_scales_of<V, std::uint16_t, 0x7FFF, 0x7F80>(from, stride, out);
+  if (form == ScaleCode::e4m3) return stored_scales_of<V, std::uint8_t, 0x7F, 0x7F>(from, stride, out);
+  if (form == ScaleCode::e8m0) return stored_scales_of<V, std::uint8_t, 0xFF, 0xFF>(from, stride, out);
+  return stored_scales_of<V, std::uint32_t, 0x7FFFFFFFU, 0x7F800000U>(from, stride, out);
 }
 
 template <class V>
