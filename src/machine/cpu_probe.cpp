@@ -97,6 +97,7 @@ void read_features(CpuFacts& facts) {
     return;
   }
   facts.features = facts.features | CpuFeature::avx2;
+  if (bit(cpuid(7, 1).eax, 4)) facts.features = facts.features | CpuFeature::avx_vnni;
   if ((saved & kZmmState) == kZmmState) {
     facts.features |= wide;
   } else {

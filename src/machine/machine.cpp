@@ -9,7 +9,7 @@ namespace {
 constexpr std::array kFeatures{CpuFeature::avx2,        CpuFeature::avx512,      CpuFeature::avx512_vnni,
                                CpuFeature::avx512_bf16, CpuFeature::avx512_vbmi, CpuFeature::amx_tile,
                                CpuFeature::amx_int8,    CpuFeature::amx_bf16,    CpuFeature::amx_fp8,
-                               CpuFeature::neon};
+                               CpuFeature::neon,        CpuFeature::avx_vnni};
 constexpr std::array kDevices{DeviceKind::cpu, DeviceKind::cuda, DeviceKind::rocm, DeviceKind::xpu};
 
 // FNV-1a: stable over compilers and versions, which std::hash is not.
@@ -63,6 +63,8 @@ std::string_view to_string(CpuFeature feature) {
       return "amx_fp8";
     case CpuFeature::neon:
       return "neon";
+    case CpuFeature::avx_vnni:
+      return "avx_vnni";
   }
   return "unknown";
 }
@@ -98,6 +100,7 @@ std::optional<DeviceKind> device_kind_named(std::string_view name) {
 CpuFeatures required_by(CpuFeature feature) {
   switch (feature) {
     case CpuFeature::avx512:
+    case CpuFeature::avx_vnni:
       return static_cast<CpuFeatures>(CpuFeature::avx2);
     case CpuFeature::avx512_vnni:
     case CpuFeature::avx512_bf16:

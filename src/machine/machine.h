@@ -30,6 +30,7 @@ enum class CpuFeature : std::uint32_t {
   amx_bf16 = 1U << 7U,
   amx_fp8 = 1U << 8U,
   neon = 1U << 9U,
+  avx_vnni = 1U << 10U,  // of 256 bits, without AVX-512
 };
 using CpuFeatures = std::uint32_t;
 constexpr CpuFeatures operator|(CpuFeature a, CpuFeature b) {

@@ -19,7 +19,8 @@ constexpr CpuFeatures kAvx2 = static_cast<CpuFeatures>(CpuFeature::avx2);
 constexpr CpuFeatures kAvx512 = kAvx2 | CpuFeature::avx512;
 constexpr CpuFeatures kIceLake = kAvx512 | CpuFeature::avx512_vnni | CpuFeature::avx512_vbmi;
 constexpr CpuFeatures kZen4 = kIceLake | CpuFeature::avx512_bf16;
-constexpr CpuFeatures kSapphireRapids = kZen4 | CpuFeature::amx_tile | CpuFeature::amx_int8 | CpuFeature::amx_bf16;
+constexpr CpuFeatures kZen5 = kZen4 | CpuFeature::avx_vnni;
+constexpr CpuFeatures kSapphireRapids = kZen5 | CpuFeature::amx_tile | CpuFeature::amx_int8 | CpuFeature::amx_bf16;
 constexpr CpuFeatures kNeon = static_cast<CpuFeatures>(CpuFeature::neon);
 
 struct Row {
@@ -64,9 +65,11 @@ std::span<const std::string_view> usual_libraries(DeviceKind device) {
 constexpr std::array kRows{
     Row{"generic-x86-64", cpu, "x86_64", 0, 0, "x86-64 without AVX2", 4, 1, 256 * kKiB, 8 * kMiB, 16 * kGiB},
     Row{"haswell", cpu, "x86_64", 0, kAvx2, "Intel Xeon E5-2680 v3", 12, 1, 256 * kKiB, 30 * kMiB, 128 * kGiB},
+    Row{"alder-lake", cpu, "x86_64", 0, kAvx2 | CpuFeature::avx_vnni, "Intel Core i9-12900K", 16, 1, 1280 * kKiB,
+        30 * kMiB, 64 * kGiB},
     Row{"zen3", cpu, "x86_64", 0, kAvx2, "AMD EPYC 7543", 32, 1, 512 * kKiB, 256 * kMiB, 256 * kGiB},
     Row{"zen4", cpu, "x86_64", 0, kZen4, "AMD EPYC 9354", 32, 1, kMiB, 256 * kMiB, 384 * kGiB},
-    Row{"zen5", cpu, "x86_64", 0, kZen4, "AMD EPYC 9555", 64, 1, kMiB, 256 * kMiB, 768 * kGiB},
+    Row{"zen5", cpu, "x86_64", 0, kZen5, "AMD EPYC 9555", 64, 1, kMiB, 256 * kMiB, 768 * kGiB},
     Row{"skylake-x", cpu, "x86_64", 0, kAvx512, "Intel Xeon Gold 6148", 20, 1, kMiB, 28160 * kKiB, 192 * kGiB},
     Row{"cascade-lake", cpu, "x86_64", 0, kAvx512 | CpuFeature::avx512_vnni, "Intel Xeon Gold 6248", 20, 1, kMiB,
         28160 * kKiB, 192 * kGiB},

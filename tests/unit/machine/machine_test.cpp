@@ -55,6 +55,7 @@ TEST(Probe, AgreesWithTheCompilersRuntime) {
   const CpuFeatures features = probe_machine().cpu_features;
   const auto yes = [](int answer) { return answer != 0; };
   EXPECT_EQ(has(features, CpuFeature::avx2), yes(__builtin_cpu_supports("avx2")) && yes(__builtin_cpu_supports("fma")));
+  EXPECT_EQ(has(features, CpuFeature::avx_vnni), yes(__builtin_cpu_supports("avxvnni")));
   EXPECT_EQ(has(features, CpuFeature::avx512),
             yes(__builtin_cpu_supports("avx512f")) && yes(__builtin_cpu_supports("avx512bw")) &&
                 yes(__builtin_cpu_supports("avx512dq")) && yes(__builtin_cpu_supports("avx512vl")));
@@ -81,7 +82,7 @@ TEST(Probe, EnvironmentOnlyTakesAway) {
   }
   {
     const ScopedVariable all("MORACLE_CPU_FEATURES",
-                             "avx2,avx512_vnni,avx512_bf16,avx512_vbmi,amx_int8,amx_bf16,amx_fp8,neon");
+                             "avx2,avx512_vnni,avx512_bf16,avx512_vbmi,amx_int8,amx_bf16,amx_fp8,neon,avx_vnni");
     EXPECT_EQ(probe_machine().cpu_features, whole.cpu_features);
   }
   {
@@ -102,6 +103,8 @@ TEST(Features, RestrictionKeepsWhatANamedFeatureRestsOn) {
   EXPECT_EQ(restrict_features(zen4, "avx512_bf16", unknown),
             CpuFeature::avx2 | CpuFeature::avx512 | CpuFeature::avx512_bf16);
   EXPECT_EQ(restrict_features(zen4, "amx_int8", unknown), 0U);
+  EXPECT_EQ(restrict_features(resolve_machine("zen5")->cpu_features, "avx_vnni", unknown),
+            CpuFeature::avx2 | CpuFeature::avx_vnni);
   EXPECT_EQ(restrict_features(zen4, "none", unknown), 0U);
   EXPECT_EQ(restrict_features(zen4, ",,avx2,", unknown), static_cast<CpuFeatures>(CpuFeature::avx2));
   EXPECT_TRUE(unknown.empty());
@@ -154,6 +157,7 @@ TEST(NamedMachines, FeatureLevels) {
   EXPECT_EQ(resolve_machine("generic-x86-64")->cpu_features, 0U);
   EXPECT_TRUE(has(resolve_machine("zen3")->cpu_features, CpuFeature::avx2));
   EXPECT_FALSE(has(resolve_machine("zen3")->cpu_features, CpuFeature::avx512));
+  EXPECT_EQ(resolve_machine("alder-lake")->cpu_features, CpuFeature::avx2 | CpuFeature::avx_vnni);
   EXPECT_FALSE(has(resolve_machine("skylake-x")->cpu_features, CpuFeature::avx512_vnni));
   EXPECT_TRUE(has(resolve_machine("icelake-server")->cpu_features, CpuFeature::avx512_vnni));
   EXPECT_FALSE(has(resolve_machine("icelake-server")->cpu_features, CpuFeature::avx512_bf16));
