@@ -488,6 +488,33 @@ TEST_P(Cards, SumsHoldTheLargestProducts) {
   if (tried == 0) GTEST_SKIP() << card.id << " multiplies numbers";
 }
 
+// Sums of integers are the same numbers whatever instruction makes them, and both targets scale them alike.
+TEST(IntegerSums, AvxVnniHasTheBitsOfAvx2) {
+  const std::vector<const KernelCard*> cards = panel_cards();
+  std::mt19937 rng(8);
+  std::size_t compared = 0;
+  for (const KernelCard* const card : cards) {
+    if (card->backend != "avxvnni") continue;
+    if (!runs_here(*card)) GTEST_SKIP() << card->id << ": this CPU lacks its instruction set";
+    const std::string id = "cpu.avx2" + std::string(card->id.substr(std::string_view("cpu.avxvnni").size()));
+    const auto other = std::ranges::find(cards, std::string_view(id), &KernelCard::id);
+    ASSERT_NE(other, cards.end()) << id;
+    const std::vector<Scheme> served = claimed_schemes(**other);
+    for (const Scheme& scheme : claimed_schemes(*card)) {
+      // Under int8 weights AVX2 keeps activations in 16 bits, whatever the policy.
+      if (std::ranges::find(served, scheme) == served.end()) continue;
+      const CanonicalLinear linear =
+          random_linear({.key = scheme.weight, .activation = scheme.activation, .rows = 77, .cols = 1200}, rng);
+      const auto x = random_values(std::size_t{13} * 1200, rng);
+      EXPECT_EQ(run_linear(*card, linear, x, 2), run_linear(**other, linear, x, 1)) << id << " " << to_string(scheme);
+      ++compared;
+    }
+  }
+#if defined(__x86_64__)
+  EXPECT_GT(compared, 0U);
+#endif
+}
+
 std::string card_name(const ::testing::TestParamInfo<const KernelCard*>& info) {
   std::string name(info.param->id);
   std::replace_if(name.begin(), name.end(), [](char c) { return c == '.' || c == '-'; }, '_');

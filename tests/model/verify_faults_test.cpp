@@ -155,7 +155,7 @@ TEST_P(VerifyFaultsTest, EveryLostScaleIsCaught) {
   fast.numerics = Numerics::fast;
   EXPECT_TRUE(catches_every_fault(*checkpoint, Policy{}));
   EXPECT_TRUE(catches_every_fault(*checkpoint, fast));
-  for (const char* backend : {"amx", "avx512vnni", "avx512bf16", "avx512", "avx2"})
+  for (const char* backend : {"amx", "avx512vnni", "avx512bf16", "avx512", "avxvnni", "avx2"})
     catches_every_fault(*checkpoint, pinned(backend));
 }
 

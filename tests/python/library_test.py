@@ -66,7 +66,7 @@ class Questions(TestCase):
                          program("explain", QWEN, "--backend", "ref", "--policy", "fast"))
 
     def test_kernels_of_every_x86_are_inside(self):
-        for backend in ("amx", "avx512vnni", "avx512bf16", "avx512", "avx2"):
+        for backend in ("amx", "avx512vnni", "avx512bf16", "avx512", "avxvnni", "avx2"):
             with self.subTest(backend):
                 layers = moracle.explain(QWEN, "sapphire-rapids", policy=moracle.Policy(backend=backend))["layers"]
                 experts = [layer for layer in layers if "experts" in layer["names"][0]]

@@ -82,6 +82,7 @@ TEST(Tables, MachinesGetTheKernelOfTheirLevel) {
                                      {"sapphire-rapids", "amx"},
                                      {"icelake-server", "avx512vnni"},
                                      {"skylake-x", "avx512"},
+                                     {"alder-lake", "avxvnni"},
                                      {"zen3", "avx2"},
                                      {"generic-x86-64", "ref"}},
                                     {"amx", "avx512vnni", "avx512bf16"}},
@@ -90,6 +91,7 @@ TEST(Tables, MachinesGetTheKernelOfTheirLevel) {
                                      {"sapphire-rapids", "amx"},
                                      {"icelake-server", "avx512"},
                                      {"skylake-x", "avx512"},
+                                     {"alder-lake", "avx2"},
                                      {"zen3", "avx2"},
                                      {"generic-x86-64", "ref"}},
                                     {"amx", "avx512bf16", "avx512"}}};
