@@ -28,6 +28,7 @@ const cpu::CalibrationOps* calibration_ops(const Machine& machine, CpuFeatures w
     return bytes ? &cpu::kAvx512VnniCalibration : &cpu::kAvx512VnniWordsCalibration;
   if (has(both, CpuFeature::avx512_bf16)) return &cpu::kAvx512Bf16Calibration;
   if (has(both, CpuFeature::avx512)) return &cpu::kAvx512Calibration;
+  if (has(both, CpuFeature::avx_vnni)) return bytes ? &cpu::kAvxVnniCalibration : &cpu::kAvxVnniWordsCalibration;
   if (!has(both, CpuFeature::avx2)) return nullptr;
   // Two products of bytes fill its 16-bit sums where weights have 8 bits, so those are taken as words.
   if (bytes && factors.weight_bits == 4) return &cpu::kAvx2BytesCalibration;

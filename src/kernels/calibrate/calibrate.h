@@ -35,6 +35,8 @@ struct CalibrationOps {
 extern const CalibrationOps kAvx2Calibration;
 extern const CalibrationOps kAvx2WordsCalibration;
 extern const CalibrationOps kAvx2BytesCalibration;
+extern const CalibrationOps kAvxVnniCalibration;
+extern const CalibrationOps kAvxVnniWordsCalibration;
 extern const CalibrationOps kAvx512Calibration;
 extern const CalibrationOps kAvx512Bf16Calibration;
 extern const CalibrationOps kAvx512VnniCalibration;

@@ -26,6 +26,10 @@ TEST(Calibration, MeasuresTheInstructionsThatAKernelUses) {
   EXPECT_EQ(ops_of(tiles, avx2, {.weight_bits = 4, .input_bits = 16}), &cpu::kAvx2WordsCalibration);
   EXPECT_EQ(ops_of(tiles, avx2, bytes), &cpu::kAvx2WordsCalibration) << "products of bytes fill its 16-bit sums";
   EXPECT_EQ(ops_of(tiles, avx2, nibbles), &cpu::kAvx2BytesCalibration);
+  const CpuFeatures dots = CpuFeature::avx2 | CpuFeature::avx_vnni;
+  EXPECT_EQ(ops_of(dots, dots, bytes), &cpu::kAvxVnniCalibration);
+  EXPECT_EQ(ops_of(dots, dots, {.weight_bits = 4, .input_bits = 16}), &cpu::kAvxVnniWordsCalibration);
+  EXPECT_EQ(ops_of(dots, avx2, bytes), &cpu::kAvx2WordsCalibration) << "not more than the kernel wants";
   EXPECT_EQ(ops_of(tiles, kWide), &cpu::kAvx512Calibration);
   EXPECT_EQ(ops_of(tiles, bf16), &cpu::kAvx512Bf16Calibration);
   EXPECT_EQ(ops_of(tiles, vnni), &cpu::kAvx512VnniWordsCalibration);

@@ -1,0 +1,36 @@
+// Calibration loops for AVX-VNNI.
+//
+// Compiled on x86_64 with -mavx2 -mfma -mf16c -mavxvnni
+#include <immintrin.h>
+
+#include "kernels/calibrate/loops-inl.h"
+#include "kernels/cpu/simd/avx2.h"
+
+namespace moracle::cpu {
+namespace {
+
+struct V : Avx2<V> {};
+
+inline __m256i bytes(__m256i sum, __m256i a, __m256i b) {
+  return _mm256_dpbusd_avx_epi32(sum, a, b);
+}
+inline __m256i words(__m256i sum, __m256i a, __m256i b) {
+  return _mm256_dpwssd_avx_epi32(sum, a, b);
+}
+
+}  // namespace
+
+const CalibrationOps kAvxVnniCalibration{"int8 dot products, 256 bit",
+                                         kChains * 32 * 2.0,
+                                         multiply_integers<V, bytes>,
+                                         read_all<V>,
+                                         expand_all4<V>,
+                                         expand_all8<V>};
+const CalibrationOps kAvxVnniWordsCalibration{"int16 dot products, 256 bit",
+                                              kChains * 16 * 2.0,
+                                              multiply_integers<V, words>,
+                                              read_all<V>,
+                                              expand_all4<V>,
+                                              expand_all8<V>};
+
+}  // namespace moracle::cpu
