@@ -24,23 +24,24 @@ constexpr std::string_view kShape = "qwen3-30b-a3b";
 Json own_cell(const Decision& decision) {
   if (!decision.best_candidate) return {{"backend", nullptr}, {"kind", nullptr}};
   const Candidate& best = decision.trace[*decision.best_candidate];
-  const std::string_view kind = best.card->any_device_of_host ? "reference" : to_string(best.kind);
+  const std::string_view kind = best.card->any_device_of_host ? "reference" : best.kind.name;
   return {{"backend", best.backend}, {"kind", kind}};
 }
 
 Json vllm_cell(const vllm::Decision& decision) {
   if (!decision.chosen) return {{"backend", nullptr}, {"kind", nullptr}};
   const vllm::Row& row = *decision.trace[*decision.chosen].row;
-  const std::string_view kind = row.experts->emulation ? "emulation" : to_string(row.experts->kind());
+  const std::string_view kind = row.experts->emulation ? "emulation" : row.experts->kind().name;
   return {{"backend", row.backend}, {"kind", kind}};
 }
 
-Result<Json> decide_cell(const Problem& problem, const Machine& machine) {
+Result<Json> decide_cell(const Problem& problem, Routing routing, const Machine& machine) {
   if (machine.device == DeviceKind::cpu) {
     MORACLE_ASSIGN(const Table* const table, table_for(problem.scheme));
     return own_cell(decide(problem, machine, {}, *table));
   }
-  MORACLE_ASSIGN(const vllm::Layer layer, vllm::as_vllm(problem, {}));
+  MORACLE_ASSIGN(const vllm::Layer layer,
+                 vllm::as_vllm({.layer = problem, .routing = routing, .source_layout = "compressed-tensors"}, {}));
   return vllm_cell(vllm::decide(layer.question, machine, layer.policy, *layer.table));
 }
 
@@ -54,12 +55,11 @@ Result<Json> map_of_decisions() {
   Json rows = Json::array();
   for (const std::string& name : scheme_names()) {
     MORACLE_ASSIGN(const NamedScheme scheme, find_scheme(name));
-    Problem problem = layer_problem(shape, scheme);
-    problem.source_layout = "compressed-tensors";
+    const Problem problem = layer_problem(shape, scheme);
     Json cells = Json::array();
     for (const char* machine_name : kMachines) {
       MORACLE_ASSIGN(const Machine machine, resolve_machine(machine_name));
-      MORACLE_ASSIGN(Json cell, decide_cell(problem, machine));
+      MORACLE_ASSIGN(Json cell, decide_cell(problem, shape.routing, machine));
       cells.push_back(std::move(cell));
     }
     rows.push_back({{"scheme", name}, {"text", scheme_text(scheme.scheme)}, {"cells", std::move(cells)}});

@@ -134,7 +134,7 @@ Json experts_json(const ExpertsKernel& kernel) {
   if (kernel.card == nullptr) return nullptr;
   return {{"backend", kernel.card->backend},
           {"card", kernel.card->id},
-          {"kind", to_string(kernel.card->kind)},
+          {"kind", kernel.card->kind.name},
           {"packed", kernel.packed},
           {"bytes", kernel.bytes}};
 }

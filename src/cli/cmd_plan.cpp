@@ -30,12 +30,11 @@ bool alike(const LayerMemory& a, const LayerMemory& b) {
          a.experts.card == b.experts.card && a.experts.packed == b.experts.packed;
 }
 
-// "avx512bf16", "marlin (layout known)", "flashinfer (capabilities known), published widths"
+// "avx512bf16", "marlin (layout known)", "flashinfer (layout known), published widths"
 std::string experts_text(const ExpertsKernel& kernel) {
   if (kernel.card == nullptr) return "";
   std::string text(kernel.card->backend);
   if (kernel.card->kind == CardKind::foreign) text += " (layout known)";
-  if (kernel.card->kind == CardKind::decision_only) text += " (capabilities known)";
   return kernel.packed ? text : text + ", published widths";
 }
 

@@ -51,8 +51,8 @@ std::string listed(const std::vector<std::string_view>& names) {
 // "marlin (layout known; this build has no kernel for it)", "avx2", "sm90 (needs the CUDA object ...)".
 std::string with_knowledge(const Candidate& candidate) {
   std::string text(candidate.backend);
-  if (candidate.kind == CardKind::foreign) text += " (layout known; this build has no kernel for it)";
-  if (candidate.kind == CardKind::decision_only) text += " (capabilities known; this build has no kernel for it)";
+  if (!candidate.kind.known.empty())
+    text.append(" (").append(candidate.kind.known).append(" known; this build has no kernel for it)");
   if (candidate.kind == CardKind::own && !candidate.supported) text += " (" + printable(needs_of(candidate)) + ")";
   return text;
 }

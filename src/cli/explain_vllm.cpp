@@ -7,6 +7,7 @@
 #include "compat/vllm/layer.h"
 #include "compat/vllm/request.h"
 #include "compat/vllm/tables/tables.h"
+#include "model/load/plan.h"
 #include "oracle/explain.h"
 
 namespace moracle::cli {
@@ -45,10 +46,19 @@ Result<> explain_vllm(const LoadPlan& plan, const Machine& machine, const Policy
                       Console& console) {
   std::vector<ExplainedLayer> layers;
   const vllm::Policy asked = vllm_policy(policy, options.environment);
-  for (const ModuleReport& module : plan.modules()) {
-    if (!module.problem || module.kind != "experts") continue;
-    MORACLE_ASSIGN(const vllm::Layer layer, vllm::as_vllm(*module.problem, asked));
-    layers.push_back({module.name, *module.problem, decide_by_vllm(layer, machine, options.static_order)});
+  const ModelSpec& spec = plan.opened().spec();
+  for (const LayerSpec& row : spec.layers) {
+    const auto* const moe = std::get_if<MoeSpec>(&row.feed_forward);
+    if (moe == nullptr) continue;
+    const std::string& name = moe->experts.name;
+    const Problem& problem = *plan.modules()[plan.opened().index_of(name)].problem;
+    const vllm::Question stored{
+        .layer = problem, .routing = moe->routing.method, .dtype = spec.dtype, .source_layout = spec.info.format};
+    MORACLE_ASSIGN(const vllm::Layer layer, vllm::as_vllm(stored, asked));
+    layers.push_back({.name = name,
+                      .problem = problem,
+                      .decision = decide_by_vllm(layer, machine, options.static_order),
+                      .also = std::string(to_string(stored.routing))});
   }
   const auto groups = group_layers(layers);
   if (options.json) {

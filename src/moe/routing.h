@@ -5,7 +5,7 @@
 
 #include "base/result.h"
 #include "device/launch_args.h"
-#include "oracle/problem.h"
+#include "scheme/routing.h"
 
 namespace moracle {
 

@@ -108,25 +108,16 @@ std::vector<std::string_view> usable_backends(const Decision& decision) {
 }
 
 std::string reason_phrase(const Reason& reason, CardKind kind) {
-  switch (reason.rule) {
-    case Rule::device:
-      return device_phrase(reason);
-    case Rule::policy:
-      return "needs --policy fast";
-    case Rule::override_:
-      return "is not the backend that was asked for";
-    case Rule::not_built: {
-      const std::string known = kind == CardKind::foreign         ? "layout known; "
-                                : kind == CardKind::decision_only ? "capabilities known; "
-                                                                  : "";
-      if (kind == CardKind::own && reason.found != "none") return "needs " + std::string(reason.found);
-      return known + "this build has no kernel for it";
-    }
-    case Rule::quant_scheme:
-      return "takes " + std::string(reason.wanted);
-    default:
-      return "needs " + std::string(reason.wanted) + ", here: " + std::string(reason.found);
-  }
+  const std::string wanted(reason.wanted);
+  const std::string found(reason.found);
+  if (reason.rule == Rule::device) return device_phrase(reason);
+  if (reason.rule == Rule::policy) return "needs --policy fast";
+  if (reason.rule == Rule::override_) return "is not the backend that was asked for";
+  if (reason.rule == Rule::quant_scheme) return "takes " + wanted;
+  if (reason.rule != Rule::not_built) return "needs " + wanted + ", here: " + found;
+  if (kind == CardKind::own && found != "none") return "needs " + found;
+  const std::string known = kind.known.empty() ? "" : std::string(kind.known) + " known; ";
+  return known + "this build has no kernel for it";
 }
 
 std::string needs_of(const Candidate& candidate) {

@@ -10,9 +10,19 @@
 
 namespace moracle {
 
-// `own`: a kernel of this engine. `foreign`: another device's or engine's kernel whose layout is public, packed here
-// and run on the host for proof. `decision_only`: what it can do is known, its layout is secret.
-enum class CardKind : std::uint8_t { own, foreign, decision_only };
+// Who runs a kernel, and what is known here of one that this build lacks. Selections of other engines add kinds.
+struct CardKind {
+  std::string_view name{};
+  std::string_view known{};
+
+  bool operator==(const CardKind&) const = default;
+
+  static const CardKind own;      // a kernel of this engine
+  static const CardKind foreign;  // of another device or engine; packed here and run on the host for proof
+};
+inline constexpr CardKind CardKind::own{"own", ""};
+inline constexpr CardKind CardKind::foreign{"foreign", "layout"};
+
 enum class Numerics : std::uint8_t { exact, fast };  // `fast` quantizes activations further than published
 // What a kernel makes of 16-bit activations that the scheme leaves as they are: it keeps them in f32, rounds them to
 // bf16, or takes them as integers under a scale a group.
@@ -21,35 +31,7 @@ enum class InputRounding : std::uint8_t { none, bf16, sixteen_bits, eight_bits }
 // values at most, which is at most sqrt(128) times their root mean square; rounding errors are spread evenly, hence
 // sqrt(12).
 [[nodiscard]] double relative_rounding(InputRounding rounding);
-[[nodiscard]] std::string_view to_string(CardKind kind);
 [[nodiscard]] std::string_view to_string(Numerics numerics);
-
-enum class Rule : std::uint8_t {
-  device,
-  quant_scheme,
-  activation,
-  no_act_and_mul,
-  parallel_config,
-  activation_format,
-  shape,
-  routing,
-  bias,
-  zero_points,
-  act_order,
-  dtype,
-  library,
-  policy,
-  override_,
-  hash_routing,
-  decomposed_required,
-  router_logits_dtype,
-  batch_invariance,
-  lora,
-  source_layout,
-  not_built,
-};
-// The contract's spelling: "quant_scheme", "override", ...
-[[nodiscard]] std::string_view to_string(Rule rule);
 
 // One accepted (weight, activation) pair. Zero as a granularity width means "any width that `groups` allows".
 struct SchemeRule {

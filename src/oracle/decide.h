@@ -14,6 +14,7 @@
 #include "oracle/card.h"
 #include "oracle/problem.h"
 #include "oracle/reason_texts.h"
+#include "oracle/rule.h"
 
 namespace moracle {
 

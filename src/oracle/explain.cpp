@@ -53,12 +53,13 @@ std::vector<ExplainedGroup> group_layers(std::span<const ExplainedLayer> layers)
   std::vector<ExplainedGroup> groups;
   for (const ExplainedLayer& layer : layers) {
     const auto same = std::find_if(groups.begin(), groups.end(), [&layer](const ExplainedGroup& group) {
-      return group.problem == layer.problem && group.decision.winner == layer.decision.winner;
+      return group.problem == layer.problem && group.also == layer.also &&
+             group.decision.winner == layer.decision.winner;
     });
     if (same != groups.end()) {
       same->names.push_back(layer.name);
     } else {
-      groups.push_back({{layer.name}, layer.problem, layer.decision});
+      groups.push_back({{layer.name}, layer.problem, layer.decision, layer.also});
     }
   }
   return groups;

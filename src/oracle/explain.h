@@ -15,6 +15,7 @@ struct ExplainedLayer {
   std::string name;  // "model.layers.3.mlp.experts"
   Problem problem;
   Decision decision;
+  std::string also{};  // what was asked beside the problem
 };
 
 // Layers that asked the same question got the same answer.
@@ -22,6 +23,7 @@ struct ExplainedGroup {
   std::vector<std::string> names;  // in the order given
   Problem problem;
   Decision decision;
+  std::string also{};
 };
 [[nodiscard]] std::vector<ExplainedGroup> group_layers(std::span<const ExplainedLayer> layers);
 

@@ -27,7 +27,7 @@ std::string shape_text(const Problem& problem) {
 }
 
 std::string reason_text(const Reason& reason) {
-  std::string text(to_string(reason.rule));
+  std::string text(reason.rule.name);
   text.append(": wanted ").append(reason.wanted).append(", found ").append(reason.found);
   return text;
 }
@@ -37,11 +37,11 @@ Json trace_json(const Decision& decision) {
   for (const Candidate& candidate : decision.trace) {
     Json reasons = Json::array();
     for (const Reason& reason : candidate.reasons)
-      reasons.push_back({{"rule", to_string(reason.rule)}, {"wanted", reason.wanted}, {"found", reason.found}});
+      reasons.push_back({{"rule", reason.rule.name}, {"wanted", reason.wanted}, {"found", reason.found}});
     trace.push_back({{"backend", candidate.backend},
                      {"card", candidate.id},
                      {"supported", candidate.supported},
-                     {"kind", to_string(candidate.kind)},
+                     {"kind", candidate.kind.name},
                      {"reasons", std::move(reasons)}});
   }
   return trace;

@@ -172,7 +172,6 @@ Problem layer_problem(const LayerShape& shape, const NamedScheme& scheme) {
           .hidden = shape.hidden,
           .intermediate = shape.intermediate,
           .activation = shape.activation,
-          .routing = shape.routing,
           .bias = shape.bias,
           .zero_points = scheme.scheme.weight.quantized() && !scheme.scheme.weight.symmetric,
           .act_order = scheme.act_order};

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "oracle/problem.h"
+#include "scheme/routing.h"
 
 namespace moracle {
 

@@ -77,10 +77,10 @@ class Checker {
           [&](std::string& out) { append_machine(out, machine_); });
     }
     for (const std::string_view library : experts_.libraries) {
-      if (!machine_.has_library(library)) miss(Rule::library, library, "not on this machine");
+      if (!machine_.has_library(library)) miss(rules::library, library, "not on this machine");
     }
     refuse_with(Rule::device);
-    refuse_with(Rule::library);
+    refuse_with(rules::library);
   }
 
   void check_activation() {
@@ -111,37 +111,39 @@ class Checker {
     const std::string_view all2all = question_.all2all;
     std::string against;
     const auto add = [&against](const std::string& what) { against += (against.empty() ? "" : ", ") + what; };
-    if (question_.layer.parallel.ep > 1 && !rule.ep) add("ep " + std::to_string(question_.layer.parallel.ep));
+    if (question_.ep > 1 && !rule.ep) add("ep " + std::to_string(question_.ep));
     if (question_.dp > 1 && !rule.dp) add("dp " + std::to_string(question_.dp));
     if (question_.load_balancing && !rule.load_balancing) add("load balancing");
     const bool accepted = rule.accepted_all2all.empty() || contains(rule.accepted_all2all, all2all);
     if (!all2all.empty() && (!rule.all2all || !accepted || contains(rule.refused_all2all, all2all)))
       add("all2all " + question_.all2all);
-    if (!against.empty()) miss(Rule::parallel_config, "a layout without it", [&](std::string& out) { out += against; });
-    refuse_with(Rule::parallel_config);
+    if (!against.empty())
+      miss(rules::parallel_config, "a layout without it", [&](std::string& out) { out += against; });
+    refuse_with(rules::parallel_config);
   }
 
   void check_router() {
     if (experts_.router.monolithic) check_own_routing(experts_.router);
-    refuse_with(Rule::routing);
-    refuse_with(Rule::router_logits_dtype);
+    refuse_with(rules::routing);
+    refuse_with(rules::router_logits_dtype);
   }
 
   void check_own_routing(const RouterRule& rule) {
-    const Routing routing = question_.layer.routing;
+    const Routing routing = question_.routing;
     if ((question_.hash_routing || routing == Routing::hash) && !rule.hash_routing)
-      miss(Rule::hash_routing, "routes from router logits", "routes from token ids");
+      miss(rules::hash_routing, "routes from router logits", "routes from token ids");
     if (question_.decomposed_required && !rule.adjusted_routes)
-      miss(Rule::decomposed_required, "routing inside the kernel", "routes that are adjusted after routing");
+      miss(rules::decomposed_required, "routing inside the kernel", "routes that are adjusted after routing");
     if (!rule.routings.empty() && !contains(rule.routings, routing)) {
       const auto name = [](std::string& out, Routing r) { out += to_string(r); };
-      miss(Rule::routing, [&](std::string& out) { append_joined(out, rule.routings, ", ", name); }, to_string(routing));
+      miss(
+          rules::routing, [&](std::string& out) { append_joined(out, rule.routings, ", ", name); }, to_string(routing));
     }
-    const Element logits = question_.router_logits_dtype.value_or(question_.layer.dtype);
+    const Element logits = question_.router_logits_dtype.value_or(question_.dtype);
     if (!rule.logits_dtypes.empty() && !contains(rule.logits_dtypes, logits)) {
       const auto name = [](std::string& out, Element element) { append(out, QuantKey{.element = element}); };
       miss(
-          Rule::router_logits_dtype, [&](std::string& out) { append_joined(out, rule.logits_dtypes, ", ", name); },
+          rules::router_logits_dtype, [&](std::string& out) { append_joined(out, rule.logits_dtypes, ", ", name); },
           [&](std::string& out) { name(out, logits); });
     }
   }
@@ -159,12 +161,12 @@ class Checker {
     check_present("intermediate size", question_.layer.intermediate);
     refuse_with(Rule::shape);
     if (!experts_.any_activation_format && question_.activation_format != experts_.activation_format) {
-      miss(Rule::activation_format, to_string(experts_.activation_format), to_string(question_.activation_format));
+      miss(rules::activation_format, to_string(experts_.activation_format), to_string(question_.activation_format));
     }
     if (policy_.batch_invariant && !experts_.batch_invariant) {
       miss(Rule::batch_invariance, "one accumulation order for every batch", "an order that depends on the batch");
     }
-    if (question_.lora && !experts_.lora) miss(Rule::lora, "no adapters", "adapters on the experts");
+    if (question_.lora && !experts_.lora) miss(rules::lora, "no adapters", "adapters on the experts");
   }
 
   static constexpr std::size_t kUsualReasons = 4;  // of a class that cannot serve

@@ -43,9 +43,9 @@ bool holds_here(const Condition& condition, const Machine& machine, const Policy
 }
 
 bool holds_for_layout(const Condition& condition, const Question& question) {
-  return lists(condition.all2alls, std::string_view(question.all2all)) &&
-         agrees(condition.ep, question.layer.parallel.ep > 1) && agrees(condition.dp, question.dp > 1) &&
-         agrees(condition.sp, question.sp > 1) && agrees(condition.all2all, !question.all2all.empty()) &&
+  return lists(condition.all2alls, std::string_view(question.all2all)) && agrees(condition.ep, question.ep > 1) &&
+         agrees(condition.dp, question.dp > 1) && agrees(condition.sp, question.sp > 1) &&
+         agrees(condition.all2all, !question.all2all.empty()) &&
          agrees(condition.batched, question.activation_format == ActivationFormat::batched);
 }
 
@@ -69,36 +69,24 @@ bool holds_for_sizes(const Condition& condition, const Question& question) {
 // What of the question a rule looks at.
 std::string_view found_text(Rule rule, const Question& question, const Machine& machine, ReasonTexts& texts) {
   const Problem& layer = question.layer;
-  switch (rule) {
-    case Rule::activation:
-      return to_string(layer.activation.fn);
-    case Rule::quant_scheme:
-      return texts.of(layer.scheme);
-    case Rule::shape:
-      return texts.keep(shape_text(layer));
-    case Rule::device:
-    case Rule::library:
-      return texts.written(
-          [&](std::string& out) { out.append(to_string(machine.device)).append(" ") += machine.arch; });
-    case Rule::parallel_config:
-      return texts.keep("ep " + std::to_string(layer.parallel.ep) + (question.all2all.empty() ? "" : " over ") +
-                        question.all2all);
-    case Rule::routing:
-      return to_string(layer.routing);
-    case Rule::source_layout:
-      return texts.keep(layer.source_layout.empty() ? "unknown" : layer.source_layout);
-    case Rule::zero_points:
-      if (layer.zero_points) return "zero points";
-      [[fallthrough]];
-    case Rule::bias:
-      return layer.bias ? "a bias" : "a source that may bring a bias";
-    case Rule::act_order:
-      return layer.act_order ? "reordered columns" : "none";
-    case Rule::dtype:
-      return texts.keep(to_string(QuantKey{.element = layer.dtype}));
-    default:
-      return "otherwise";
+  if (rule == Rule::activation) return to_string(layer.activation.fn);
+  if (rule == Rule::quant_scheme) return texts.of(layer.scheme);
+  if (rule == Rule::shape) return texts.keep(shape_text(layer));
+  if (rule == Rule::device || rule == rules::library) {
+    return texts.written([&](std::string& out) { out.append(to_string(machine.device)).append(" ") += machine.arch; });
   }
+  if (rule == rules::parallel_config) {
+    return texts.keep("ep " + std::to_string(question.ep) + (question.all2all.empty() ? "" : " over ") +
+                      question.all2all);
+  }
+  if (rule == rules::routing) return to_string(question.routing);
+  if (rule == Rule::source_layout)
+    return texts.keep(question.source_layout.empty() ? "unknown" : question.source_layout);
+  if (rule == Rule::zero_points && layer.zero_points) return "zero points";
+  if (rule == Rule::zero_points || rule == Rule::bias) return layer.bias ? "a bias" : "a source that may bring a bias";
+  if (rule == Rule::act_order) return layer.act_order ? "reordered columns" : "none";
+  if (rule == rules::dtype) return texts.keep(to_string(QuantKey{.element = question.dtype}));
+  return "otherwise";
 }
 
 }  // namespace
@@ -120,11 +108,11 @@ bool holds(const Condition& condition, const Question& question, const Machine& 
   return holds_here(condition, machine, policy) && holds_for_layout(condition, question) &&
          holds_for_activation(condition, question) && holds_for_sizes(condition, question) &&
          (condition.schemes.empty() || std::any_of(condition.schemes.begin(), condition.schemes.end(), accepts)) &&
-         lists(condition.routings, layer.routing) && lists(condition.dtypes, layer.dtype) &&
-         lists(condition.logits_dtypes, question.router_logits_dtype.value_or(layer.dtype)) &&
-         lists(condition.source_layouts, std::string_view(layer.source_layout)) && agrees(condition.bias, layer.bias) &&
-         agrees(condition.zero_points, layer.zero_points) && agrees(condition.act_order, layer.act_order) &&
-         agrees(condition.lora, question.lora) &&
+         lists(condition.routings, question.routing) && lists(condition.dtypes, question.dtype) &&
+         lists(condition.logits_dtypes, question.router_logits_dtype.value_or(question.dtype)) &&
+         lists(condition.source_layouts, std::string_view(question.source_layout)) &&
+         agrees(condition.bias, layer.bias) && agrees(condition.zero_points, layer.zero_points) &&
+         agrees(condition.act_order, layer.act_order) && agrees(condition.lora, question.lora) &&
          agrees(condition.quantized_activations, layer.scheme.activation.has_value());
 }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "compat/vllm/question.h"
+#include "compat/vllm/rules.h"
 #include "machine/machine.h"
 #include "oracle/card.h"
 #include "oracle/decide.h"

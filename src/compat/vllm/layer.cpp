@@ -68,17 +68,18 @@ const Table* oracle_for(const Scheme& scheme) {
 
 }  // namespace
 
-Result<Layer> as_vllm(const Problem& problem, const Policy& policy) {
-  Layer layer{oracle_for(problem.scheme), {.layer = problem}, policy};
+Result<Layer> as_vllm(const Question& stored, const Policy& policy) {
+  const Problem& problem = stored.layer;
+  Layer layer{oracle_for(problem.scheme), stored, policy};
   if (layer.table == nullptr || problem.kind != ProblemKind::experts) {
     return Error{.code = "oracle.no_table",
                  .wanted = "experts in a scheme that vLLM has an oracle for",
                  .found = to_string(problem.scheme)};
   }
-  const Packer& packer = packer_of(problem.source_layout);
+  const Packer& packer = packer_of(stored.source_layout);
   Scheme& scheme = layer.question.layer.scheme;
   const QuantKey weight = scheme.weight;
-  layer.question.layer.source_layout = packer.kind;
+  layer.question.source_layout = packer.kind;
   if (!weight.quantized()) {
     scheme.weight = {};
   } else if (is_integer(weight.element)) {

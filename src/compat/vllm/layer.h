@@ -12,7 +12,8 @@ struct Layer {
   Question question;
   Policy policy;
 };
+// `stored`: the layer in Moracle's keys, its routing and dtype, `source_layout` by the name of the publisher's format.
 // Errors: "oracle.no_table" for a scheme without an oracle, or a linear layer.
-[[nodiscard]] Result<Layer> as_vllm(const Problem& problem, const Policy& policy);
+[[nodiscard]] Result<Layer> as_vllm(const Question& stored, const Policy& policy);
 
 }  // namespace moracle::vllm

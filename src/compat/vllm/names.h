@@ -6,7 +6,9 @@
 #include <string_view>
 
 #include "machine/machine.h"
-#include "oracle/problem.h"
+#include "scheme/glu.h"
+#include "scheme/quant_key.h"
+#include "scheme/routing.h"
 
 namespace moracle::vllm {
 

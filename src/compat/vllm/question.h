@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "oracle/problem.h"
+#include "scheme/routing.h"
 
 namespace moracle::vllm {
 
@@ -25,9 +26,13 @@ struct StatedActivation {
 };
 
 struct Question {
-  Problem layer{};  // its scheme in vLLM's keys (terms.h), `source_layout` in vLLM's word for who packed it
-  int dp = 1;       // ranks that hold other tokens
-  int sp = 1;       // ranks that share one sequence
+  Problem layer{};  // its scheme in vLLM's keys (terms.h)
+  Routing routing = Routing::unspecified;
+  Element dtype = Element::bf16;  // of activations at the layer's edge, as the model declares
+  std::string source_layout{};    // vLLM's word for who packed the checkpoint
+  int ep = 1;                     // ranks that hold other experts
+  int dp = 1;                     // ranks that hold other tokens
+  int sp = 1;                     // ranks that share one sequence
   ActivationFormat activation_format = ActivationFormat::standard;
   std::string all2all{};                         // how expert-parallel ranks exchange tokens; empty: no exchange
   bool load_balancing = false;                   // experts move between ranks at run time (EPLB)

@@ -95,7 +95,7 @@ Result<> read_quantization(const JsonReader& json, Request& request) {
   MORACLE_ASSIGN(const std::string model, quant.string_or("model_type", ""));
   if (!model.empty()) facts.emplace_back("caller.model_type", model);
   MORACLE_ASSIGN(layer.zero_points, quant.boolean_or("may_have_zp", false));
-  MORACLE_ASSIGN(layer.source_layout, quant.string_or("kind", ""));
+  MORACLE_ASSIGN(question.source_layout, quant.string_or("kind", ""));
   MORACLE_ASSIGN(const std::int64_t group, quant.integer_or("group_size", 0, -1, kLargest));
   question.source_group = static_cast<std::int32_t>(group);
   // Reordering inside groups ("weight") is undone when a checkpoint is loaded.
@@ -120,8 +120,7 @@ Result<> read_layout(const JsonReader& request, Question& question) {
   const std::int64_t ranks = tp * dp * pcp;
   const bool ep = wants_ep && ranks > 1;
   const std::int64_t slices = ep ? 1 : ranks;
-  layer.parallel.ep = ep ? static_cast<int>(ranks) : 1;
-  layer.parallel.tp = static_cast<int>(slices);
+  question.ep = ep ? static_cast<int>(ranks) : 1;
   question.dp = static_cast<int>(dp);
   question.sp = static_cast<int>(sp);
   if (ep && (dp > 1 || pcp > 1 || sp > 1)) question.all2all = all2all;
@@ -139,8 +138,8 @@ Result<> read_layout(const JsonReader& request, Question& question) {
 Result<> read_layer(const JsonReader& request, Question& question) {
   Problem& layer = question.layer;
   MORACLE_ASSIGN(layer.activation.fn, named(request, "activation", "silu", "an activation of vLLM", activation_named));
-  MORACLE_ASSIGN(layer.routing, named(request, "routing", "Unspecified", "a routing method of vLLM", routing_named));
-  MORACLE_ASSIGN(layer.dtype, named(request, "dtype", "bf16", "bf16, fp16 or fp32", dtype_named));
+  MORACLE_ASSIGN(question.routing, named(request, "routing", "Unspecified", "a routing method of vLLM", routing_named));
+  MORACLE_ASSIGN(question.dtype, named(request, "dtype", "bf16", "bf16, fp16 or fp32", dtype_named));
   if (request.has("router_logits_dtype")) {
     MORACLE_ASSIGN(question.router_logits_dtype,
                    named(request, "router_logits_dtype", "", "bf16, fp16 or fp32", dtype_named));
@@ -172,7 +171,7 @@ Result<> read_policy(const JsonReader& request, Policy& policy) {
 // vLLM's spelling of a reason. A missing library is a device that lacks something.
 std::string reason_kind(const LabelledReason& reason) {
   if (!reason.label.empty()) return "incompatible:" + std::string(reason.label);
-  return std::string(to_string(reason.rule == Rule::library ? Rule::device : reason.rule));
+  return std::string((reason.rule == rules::library ? Rule::device : reason.rule).name);
 }
 
 // "vllm.CPUExpertsInt4.dynamic" -> "CPUExpertsInt4"

@@ -6,7 +6,7 @@ std::vector<ExplainedGroup> explain_plan(const LoadPlan& plan, bool linears) {
   std::vector<ExplainedLayer> layers;
   for (const ModuleReport& module : plan.modules()) {
     if (!module.problem || !module.decision || (!linears && module.kind != "experts")) continue;
-    layers.push_back({module.name, *module.problem, *module.decision});
+    layers.push_back({.name = module.name, .problem = *module.problem, .decision = *module.decision});
   }
   return group_layers(layers);
 }

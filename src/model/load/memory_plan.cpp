@@ -142,7 +142,6 @@ class LaidOutModules final : public ModuleSource {
     MORACLE_ASSIGN(const CanonicalExperts share, share_of_experts(plan_.opened(index).experts, spec.experts));
     Problem problem = *plan_.modules()[index].problem;
     problem.intermediate = spec.experts.intermediate;
-    problem.parallel = {.tp = ranks_.tp, .ep = ranks_.ep};
     MORACLE_ASSIGN(const Choice choice, choice_for(index, problem));
     ExpertsKernel& named = kernels_[spec.experts.name];
     if (const KernelImplementation* const kernel = native(choice)) {

@@ -25,7 +25,7 @@ bool concerns(const Policy& policy, const Table& table, ProblemKind kind) {
   });
 }
 
-Problem linear_problem(const StoredLinear& linear, Element dtype, std::string_view format) {
+Problem linear_problem(const StoredLinear& linear) {
   const MatrixSpec& spec = linear.spec;
   Problem problem;
   problem.kind = ProblemKind::linear;
@@ -35,12 +35,10 @@ Problem linear_problem(const StoredLinear& linear, Element dtype, std::string_vi
   problem.bias = linear.bias.has_value();
   problem.zero_points = !spec.key.symmetric;
   problem.act_order = linear.act_order;
-  problem.dtype = dtype;
-  problem.source_layout = format;
   return problem;
 }
 
-Problem experts_problem(const StoredExperts& experts, const MoeSpec& moe, Element dtype, std::string_view format) {
+Problem experts_problem(const StoredExperts& experts, const MoeSpec& moe) {
   Problem problem;
   problem.kind = ProblemKind::experts;
   problem.scheme = experts.scheme;
@@ -49,13 +47,10 @@ Problem experts_problem(const StoredExperts& experts, const MoeSpec& moe, Elemen
   problem.hidden = experts.hidden;
   problem.intermediate = experts.intermediate;
   problem.activation = moe.activation;
-  problem.routing = moe.routing.method;
   problem.bias = experts.bias;
   problem.zero_points = experts.zero_points;
   problem.act_order = experts.act_order;
   problem.interleaved = experts.interleaved;
-  problem.dtype = dtype;
-  problem.source_layout = format;
   return problem;
 }
 
@@ -194,7 +189,7 @@ class Planner {
     if (experts.act_order) {
       MORACLE_ASSIGN(own_up_order, read_order(experts));
     }
-    Problem problem = experts_problem(experts, spec, plan_->spec_.dtype, format_->name());
+    Problem problem = experts_problem(experts, spec);
     problem.own_up_order = own_up_order;
     ModuleReport report{.name = spec.experts.name, .kind = "experts", .scheme = experts.scheme};
     if (!experts.scheme.weight.quantized()) {
@@ -278,7 +273,7 @@ class Planner {
     ModuleReport report{
         .name = name, .kind = "linear", .scheme = opened.linear.scheme(), .excluded_by = opened.linear.excluded_by};
     report.bytes = bytes;
-    MORACLE_TRY(decide_for(linear_problem(opened.linear, plan_->spec_.dtype, format_->name()), report, opened));
+    MORACLE_TRY(decide_for(linear_problem(opened.linear), report, opened));
     if (bytes != 0) count_parameters(opened.linear);
     return add(std::move(report), std::move(opened));
   }

@@ -28,7 +28,7 @@ struct Corner {
 const Corner kCorners[] = {
     {"cpu without the feature", Rule::device, [](auto&, Machine& m, auto&, auto&) { m.cpu_features = 0; }},
     {"gpu", Rule::device, [](auto&, Machine& m, auto&, auto&) { m.device = DeviceKind::cuda; }},
-    {"library", Rule::library, [](auto&, auto&, auto&, ExpertsClass& c) { c.libraries = kLibraries; }},
+    {"library", rules::library, [](auto&, auto&, auto&, ExpertsClass& c) { c.libraries = kLibraries; }},
     {"ungated", Rule::no_act_and_mul,
      [](Question& q, auto&, auto&, ExpertsClass& c) {
        q.layer.activation.fn = Fn::relu2_no_mul;
@@ -44,55 +44,55 @@ const Corner kCorners[] = {
        q.layer.scheme.weight = kInt8Static;
        c.schemes = kNarrowCodes;
      }},
-    {"ep and dp", Rule::parallel_config,
+    {"ep and dp", rules::parallel_config,
      [](Question& q, auto&, auto&, ExpertsClass& c) {
-       q.layer.parallel.ep = 4;
+       q.ep = 4;
        q.dp = 2;
        c.parallel.ep = c.parallel.dp = false;
      }},
-    {"all2all refused", Rule::parallel_config,
+    {"all2all refused", rules::parallel_config,
      [](Question& q, auto&, auto&, ExpertsClass& c) {
        q.all2all = "flashinfer_nvlink";
        c.parallel.refused_all2all = kNvlinkOnly;
      }},
-    {"all2all among others", Rule::parallel_config,
+    {"all2all among others", rules::parallel_config,
      [](Question& q, auto&, auto&, ExpertsClass& c) {
        q.all2all = "deepep";
        c.parallel.accepted_all2all = kNvlinkOnly;
      }},
-    {"load balancing", Rule::parallel_config,
+    {"load balancing", rules::parallel_config,
      [](Question& q, auto&, auto&, ExpertsClass& c) {
        q.load_balancing = true;
        c.parallel.load_balancing = false;
      }},
-    {"hash routing", Rule::hash_routing,
+    {"hash routing", rules::hash_routing,
      [](Question& q, auto&, auto&, ExpertsClass& c) {
        q.hash_routing = true;
        c.router.monolithic = true;
      }},
-    {"decomposed", Rule::decomposed_required,
+    {"decomposed", rules::decomposed_required,
      [](Question& q, auto&, auto&, ExpertsClass& c) {
        q.decomposed_required = true;
        c.router.monolithic = true;
      }},
-    {"routing", Rule::routing,
+    {"routing", rules::routing,
      [](Question& q, auto&, auto&, ExpertsClass& c) {
-       q.layer.routing = Routing::sigmoid;
+       q.routing = Routing::sigmoid;
        c.router = {.monolithic = true, .routings = kRoutings};
      }},
-    {"router logits", Rule::router_logits_dtype,
+    {"router logits", rules::router_logits_dtype,
      [](auto&, auto&, auto&, ExpertsClass& c) { c.router = {.monolithic = true, .logits_dtypes = kLogits}; }},
     {"an empty slice", Rule::shape, [](Question& q, auto&, auto&, auto&) { q.layer.intermediate = 0; }},
-    {"batched", Rule::activation_format,
+    {"batched", rules::activation_format,
      [](Question& q, auto&, auto&, auto&) { q.activation_format = ActivationFormat::batched; }},
     {"batch invariance", Rule::batch_invariance, [](auto&, auto&, Policy& o, auto&) { o.batch_invariant = true; }},
-    {"lora", Rule::lora, [](Question& q, auto&, auto&, auto&) { q.lora = true; }},
+    {"lora", rules::lora, [](Question& q, auto&, auto&, auto&) { q.lora = true; }},
 };
 
 TEST(VllmClasses, EachCornerHasItsReasonAlone) {
   ReasonTexts texts;
   EXPECT_TRUE(mismatches(test::question(), test::machine(), {}, kNarrow, texts).empty());
-  std::set<Rule> seen;
+  std::set<std::string_view> seen;
   for (const Corner& corner : kCorners) {
     Question question = test::question();
     Machine machine = test::machine();
@@ -104,7 +104,7 @@ TEST(VllmClasses, EachCornerHasItsReasonAlone) {
     EXPECT_EQ(reasons[0].rule, corner.rule) << corner.name << ": " << reason_text(reasons[0]);
     EXPECT_FALSE(reasons[0].wanted.empty()) << corner.name;
     EXPECT_FALSE(reasons[0].found.empty()) << corner.name;
-    seen.insert(corner.rule);
+    seen.insert(corner.rule.name);
   }
   EXPECT_EQ(seen.size(), 14U);
 }
@@ -131,8 +131,8 @@ TEST(VllmClasses, AllMismatchesAreCollectedInCheckOrder) {
   question.lora = question.decomposed_required = question.hash_routing = true;
   question.layer.activation.fn = Fn::gelu_no_mul;
   question.layer.scheme.weight = kInt8Static;
-  question.layer.routing = Routing::sigmoid;
-  question.layer.parallel.ep = 2;
+  question.routing = Routing::sigmoid;
+  question.ep = 2;
   question.layer.intermediate = 0;
   question.activation_format = ActivationFormat::batched;
   ExpertsClass experts = kNarrow;
@@ -141,13 +141,26 @@ TEST(VllmClasses, AllMismatchesAreCollectedInCheckOrder) {
   experts.router = {.monolithic = true, .routings = kRoutings, .logits_dtypes = kLogits};
   Machine machine = test::machine();
   machine.cpu_features = 0;
-  std::vector<Rule> rules;
+  std::vector<Rule> found;
   for (const Reason& reason : mismatches(question, machine, {.batch_invariant = true}, experts, texts))
-    rules.push_back(reason.rule);
-  EXPECT_EQ(rules, (std::vector<Rule>{Rule::device, Rule::library, Rule::no_act_and_mul, Rule::activation,
-                                      Rule::quant_scheme, Rule::parallel_config, Rule::hash_routing,
-                                      Rule::decomposed_required, Rule::routing, Rule::router_logits_dtype, Rule::shape,
-                                      Rule::activation_format, Rule::batch_invariance, Rule::lora}));
+    found.push_back(reason.rule);
+  EXPECT_EQ(found, (std::vector<Rule>{Rule::device, rules::library, Rule::no_act_and_mul, Rule::activation,
+                                      Rule::quant_scheme, rules::parallel_config, rules::hash_routing,
+                                      rules::decomposed_required, rules::routing, rules::router_logits_dtype,
+                                      Rule::shape, rules::activation_format, Rule::batch_invariance, rules::lora}));
+}
+
+// Beside the names of Moracle's own rules, which tests/unit/oracle/explain_test.cpp holds.
+TEST(VllmClasses, RulesAreSpelledAsTheContractSays) {
+  std::set<std::string_view> spelled;
+  for (const Rule rule :
+       {rules::library, rules::parallel_config, rules::activation_format, rules::routing, rules::hash_routing,
+        rules::decomposed_required, rules::router_logits_dtype, rules::dtype, rules::lora})
+    spelled.insert(rule.name);
+  EXPECT_EQ(spelled,
+            (std::set<std::string_view>{"library", "parallel_config", "activation_format", "routing", "hash_routing",
+                                        "decomposed_required", "router_logits_dtype", "dtype", "lora"}));
+  EXPECT_EQ(kDecisionOnly.name, "decision_only");
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ TEST(Conditions, NoneAlwaysHolds) {
 
 TEST(Conditions, EveryMemberThatIsSetMustHold) {
   Question asked = question();
-  asked.layer.parallel.ep = 4;
+  asked.ep = 4;
   asked.stated_activation.alpha = 1.5F;
   asked.source_group = 100;
   EXPECT_TRUE(holds_here({.devices = {{.device = DeviceKind::cpu}}}));
@@ -167,7 +167,7 @@ TEST(Decisions, AreShownAsKernelsOfAnotherBuild) {
   ASSERT_EQ(shown.trace.size(), 3U);
   ASSERT_EQ(shown.best_candidate, 0U);
   EXPECT_EQ(shown.trace[0].id, "vllm.Slow");
-  EXPECT_EQ(shown.trace[0].kind, CardKind::decision_only);
+  EXPECT_EQ(shown.trace[0].kind, kDecisionOnly);
   EXPECT_EQ(shown.trace[0].reasons.back().rule, Rule::not_built);
   EXPECT_EQ(shown.trace[1].reasons.front().rule, Rule::override_);
   EXPECT_EQ(shown.trace[1].reasons.front().wanted, "slow");

@@ -201,7 +201,6 @@ TEST(Decide, ForeignCardsNeverWin) {
   KernelCard closed = foreign;
   closed.id = "f.humming";
   closed.backend = "humming";
-  closed.kind = CardKind::decision_only;
   const std::array rows{TableRow{&closed, ""}, TableRow{&foreign, ""}, TableRow{&kReference, ""}};
   const Table table{.name = "t", .rows = rows, .missing = [](std::string_view) { return std::string_view(); }};
 

@@ -14,7 +14,7 @@ using test::kTable;
 using test::machine;
 
 ExplainedLayer layer(std::string name, const Problem& problem, const char* host, const Policy& policy = {}) {
-  return {std::move(name), problem, decide(problem, machine(host), policy, kTable)};
+  return {.name = std::move(name), .problem = problem, .decision = decide(problem, machine(host), policy, kTable)};
 }
 
 std::vector<ExplainedGroup> two_groups(const char* host) {
@@ -83,19 +83,28 @@ TEST(ExplainJson, HasTheContractsShape) {
   EXPECT_EQ(json[0]["trace"][2]["reasons"], Json::array());
 }
 
-TEST(Names, RulesAreSpelledAsTheContractSays) {
-  const std::set<std::string> contract{
-      "device",  "quant_scheme", "activation",    "no_act_and_mul",  "parallel_config",     "activation_format",
-      "shape",   "routing",      "bias",          "zero_points",     "act_order",           "dtype",
-      "library", "policy",       "override",      "hash_routing",    "decomposed_required", "router_logits_dtype",
-      "lora",    "not_built",    "source_layout", "batch_invariance"};
-  std::set<std::string> spelled;
-  for (int rule = 0; rule <= static_cast<int>(Rule::not_built); ++rule)
-    spelled.emplace(to_string(static_cast<Rule>(rule)));
+TEST(Names, RulesAndKindsAreSpelledAsTheContractSays) {
+  const std::set<std::string_view> contract{
+      "device",    "quant_scheme", "activation", "no_act_and_mul", "shape",           "bias", "zero_points", "policy",
+      "act_order", "override",     "not_built",  "source_layout",  "batch_invariance"};
+  std::set<std::string_view> spelled;
+  for (const Rule rule : {Rule::device, Rule::no_act_and_mul, Rule::activation, Rule::quant_scheme, Rule::zero_points,
+                          Rule::act_order, Rule::bias, Rule::shape, Rule::source_layout, Rule::batch_invariance,
+                          Rule::policy, Rule::override_, Rule::not_built})
+    spelled.insert(rule.name);
   EXPECT_EQ(spelled, contract);
-  EXPECT_EQ(to_string(CardKind::decision_only), "decision_only");
-  EXPECT_EQ(to_string(CardKind::foreign), "foreign");
-  EXPECT_EQ(to_string(Routing::grouped_sigmoid_bias), "grouped_sigmoid_bias");
+  EXPECT_EQ(CardKind::own.name, "own");
+  EXPECT_EQ(CardKind::foreign.name, "foreign");
+}
+
+// What another engine's selection was asked beside the problem keeps layers apart.
+TEST(GroupLayers, LayersThatWereAskedMoreAreApart) {
+  std::vector<ExplainedLayer> layers{layer("a.0", int4_problem(), "zen4"), layer("a.1", int4_problem(), "zen4"),
+                                     layer("a.2", int4_problem(), "zen4")};
+  layers[1].also = "hash";
+  const auto groups = group_layers(layers);
+  ASSERT_EQ(groups.size(), 2U);
+  EXPECT_EQ(groups[0].names, (std::vector<std::string>{"a.0", "a.2"}));
 }
 
 }  // namespace

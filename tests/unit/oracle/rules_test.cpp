@@ -89,7 +89,7 @@ TEST(Rules, TheBaseFits) {
 
 TEST(Rules, EachCornerHasItsReasonAlone) {
   ReasonTexts texts;
-  std::set<Rule> seen;
+  std::set<std::string_view> seen;
   for (const Corner& corner : kCorners) {
     Problem problem = int4_problem();
     Machine host = machine("zen4");
@@ -102,13 +102,13 @@ TEST(Rules, EachCornerHasItsReasonAlone) {
     EXPECT_FALSE(reasons[0].wanted.empty()) << corner.name;
     EXPECT_FALSE(reasons[0].found.empty()) << corner.name;
     EXPECT_EQ(reason_text(reasons[0]).find('\n'), std::string::npos) << corner.name;
-    seen.insert(corner.rule);
+    seen.insert(corner.rule.name);
   }
   // All that a card of Moracle's own tables can break, but for the one that comes with a second.
   for (const Rule rule :
        {Rule::device, Rule::quant_scheme, Rule::activation, Rule::shape, Rule::bias, Rule::zero_points, Rule::act_order,
         Rule::policy, Rule::batch_invariance, Rule::source_layout})
-    EXPECT_TRUE(seen.contains(rule)) << to_string(rule);
+    EXPECT_TRUE(seen.contains(rule.name)) << rule.name;
 }
 
 TEST(Rules, AnUngatedFunctionIsRefusedTwice) {

@@ -58,7 +58,7 @@ inline constexpr ExpertsClass kCutlassExpertsMxfp4{.id = "vllm.CutlassExpertsMxf
 
 inline constexpr std::array kCutlassW4A8Fp8Devices{kSm90};
 inline constexpr std::array kCutlassW4A8Fp8Schemes{w(kInt4Static, kFp8DynamicTokenSym)};
-inline constexpr std::array kCutlassW4A8Fp8Refusals{Refusal{.rule = Rule::dtype,
+inline constexpr std::array kCutlassW4A8Fp8Refusals{Refusal{.rule = rules::dtype,
                                                             .label = "dtype",
                                                             .wanted = "another type at the edge",
                                                             .order = CheckOrder::before_all,

@@ -85,7 +85,7 @@ inline constexpr std::array kB12xRefusals{
             .wanted = "no bias",
             .order = CheckOrder::before_all,
             .when = {.bias = true}},
-    Refusal{.rule = Rule::dtype,
+    Refusal{.rule = rules::dtype,
             .label = "dtype",
             .wanted = "another type at the edge",
             .order = CheckOrder::before_all,
@@ -116,10 +116,10 @@ inline constexpr ExpertsClass kB12xExperts{.id = "vllm.B12xExperts",
 inline constexpr std::array kFlashInferMoeEpSchemes{any(kMxfp4Static), any(kNvfp4Static)};
 inline constexpr std::array<std::string_view, 2> kFlashInferMoeEpRefusedExchanges{"deepep_low_latency", "nixl_ep"};
 inline constexpr Refusal kNeedsExpertParallelism{
-    .rule = Rule::parallel_config, .wanted = "another layout over ranks", .when = {.ep = false}};
+    .rule = rules::parallel_config, .wanted = "another layout over ranks", .when = {.ep = false}};
 inline constexpr Refusal kFlashInferMoeEpBias{
     .rule = Rule::bias, .label = "bias", .wanted = "no bias", .order = CheckOrder::after_all, .when = {.bias = true}};
-inline constexpr Refusal kFlashInferMoeEpDtype{.rule = Rule::dtype,
+inline constexpr Refusal kFlashInferMoeEpDtype{.rule = rules::dtype,
                                                .label = "dtype",
                                                .wanted = "another type at the edge",
                                                .order = CheckOrder::after_all,
@@ -146,7 +146,7 @@ inline constexpr ExpertsClass kFlashInferMoeEpExperts{.id = "vllm.FlashInferMoeE
 // The same class over DeepGEMM, whose kernel multiplies by the routes' weights as DeepSeek-V4 does.
 inline constexpr std::array kFlashInferMoeEpDeepGemmRefusals{
     kNeedsExpertParallelism, kFlashInferMoeEpDtype, kFlashInferMoeEpBias,
-    Refusal{.rule = Rule::routing,
+    Refusal{.rule = rules::routing,
             .wanted = "the routing of DeepSeek-V4",
             .order = CheckOrder::after_all,
             .unless = Condition{.routings = {Routing::sqrtsoftplus_bias}}}};

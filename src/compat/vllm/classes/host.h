@@ -73,7 +73,7 @@ inline constexpr ExpertsClass kCPUExpertsMxfp4{
 
 inline constexpr std::array kX86CPUUnquantizedSchemes{kUnquantized};
 inline constexpr std::array kX86CPUUnquantizedActivations{Fn::silu, Fn::gelu, Fn::gelu_tanh, Fn::swigluoai};
-inline constexpr std::array kX86CPUUnquantizedRefusals{Refusal{.rule = Rule::dtype,
+inline constexpr std::array kX86CPUUnquantizedRefusals{Refusal{.rule = rules::dtype,
                                                                .label = "dtype",
                                                                .wanted = "another type at the edge",
                                                                .order = CheckOrder::after_all,
@@ -91,7 +91,7 @@ inline constexpr ExpertsClass kX86CPUUnquantizedExperts{.id = "vllm.X86CPUUnquan
                                                         .refusals = kX86CPUUnquantizedRefusals};
 
 inline constexpr std::array kArmCPUUnquantizedDevices{host_arch("aarch64")};
-inline constexpr std::array kArmCPUUnquantizedRefusals{Refusal{.rule = Rule::dtype,
+inline constexpr std::array kArmCPUUnquantizedRefusals{Refusal{.rule = rules::dtype,
                                                                .label = "dtype",
                                                                .wanted = "another type at the edge",
                                                                .order = CheckOrder::after_all,
@@ -105,7 +105,7 @@ inline constexpr ExpertsClass kArmCPUUnquantizedExperts{.id = "vllm.ArmCPUUnquan
                                                         .refusals = kArmCPUUnquantizedRefusals};
 
 inline constexpr std::array kPowerCPUUnquantizedDevices{host_arch("ppc64le")};
-inline constexpr std::array kPowerCPUUnquantizedRefusals{Refusal{.rule = Rule::dtype,
+inline constexpr std::array kPowerCPUUnquantizedRefusals{Refusal{.rule = rules::dtype,
                                                                  .label = "dtype",
                                                                  .wanted = "another type at the edge",
                                                                  .order = CheckOrder::after_all,
@@ -173,7 +173,7 @@ inline constexpr std::array kPowerCPUInt8Refusals{Refusal{.rule = Rule::shape,
                                                           .wanted = "a hidden size in multiples of 16",
                                                           .order = CheckOrder::after_all,
                                                           .when = {.hidden_off = 16}},
-                                                  Refusal{.rule = Rule::dtype,
+                                                  Refusal{.rule = rules::dtype,
                                                           .label = "dtype",
                                                           .wanted = "another type at the edge",
                                                           .order = CheckOrder::after_all,
@@ -189,7 +189,7 @@ inline constexpr ExpertsClass kPowerCPUExpertsInt8{.id = "vllm.PowerCPUExpertsIn
                                                    .refusals = kPowerCPUInt8Refusals};
 
 inline constexpr std::array kZentorchInt4Schemes{w(kInt4Static), w(kInt4Static32)};
-inline constexpr std::array kZentorchInt4Refusals{Refusal{.rule = Rule::dtype,
+inline constexpr std::array kZentorchInt4Refusals{Refusal{.rule = rules::dtype,
                                                           .label = "dtype",
                                                           .wanted = "another type at the edge",
                                                           .order = CheckOrder::after_all,

@@ -57,7 +57,7 @@ inline constexpr std::array kHummingSchemes{w(kInt4Static),
                                             w(kNvfp4Static, kNvfp4Dynamic),
                                             w(kNvfp4Static, kNvfp4DynamicToken),
                                             any(kMxfp4Static)};
-inline constexpr std::array kBatchedHummingGroupedRefusals{Refusal{.rule = Rule::parallel_config,
+inline constexpr std::array kBatchedHummingGroupedRefusals{Refusal{.rule = rules::parallel_config,
                                                                    .label = "gemm_type",
                                                                    .wanted = "the preferred way to group tokens",
                                                                    .order = CheckOrder::after_all}};
@@ -73,12 +73,12 @@ inline constexpr ExpertsClass kBatchedHummingGroupedExperts{.id = "vllm.BatchedH
                                                             .refusals = kBatchedHummingGroupedRefusals};
 
 inline constexpr std::array kHummingGroupedRefusals{
-    Refusal{.rule = Rule::parallel_config,
+    Refusal{.rule = rules::parallel_config,
             .label = "gemm_type",
             .wanted = "the preferred way to group tokens",
             .order = CheckOrder::after_all,
             .when = {.facts = {{"VLLM_HUMMING_MOE_GEMM_TYPE", "indexed"}}}},
-    Refusal{.rule = Rule::parallel_config,
+    Refusal{.rule = rules::parallel_config,
             .label = "gemm_type",
             .wanted = "the preferred way to group tokens",
             .order = CheckOrder::after_all,
@@ -94,12 +94,12 @@ inline constexpr ExpertsClass kHummingGroupedExperts{.id = "vllm.HummingGroupedE
                                                      .refusals = kHummingGroupedRefusals};
 
 inline constexpr std::array kHummingIndexedRefusals{
-    Refusal{.rule = Rule::parallel_config,
+    Refusal{.rule = rules::parallel_config,
             .label = "gemm_type",
             .wanted = "the preferred way to group tokens",
             .order = CheckOrder::after_all,
             .when = {.facts = {{"VLLM_HUMMING_MOE_GEMM_TYPE", "grouped"}}}},
-    Refusal{.rule = Rule::parallel_config,
+    Refusal{.rule = rules::parallel_config,
             .label = "gemm_type",
             .wanted = "the preferred way to group tokens",
             .order = CheckOrder::after_all,

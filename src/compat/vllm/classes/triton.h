@@ -126,7 +126,7 @@ inline constexpr ExpertsClass kMxfp8NativeTritonExperts{.id = "vllm.Mxfp8NativeT
 
 inline constexpr std::array kNvfp4QuantizationEmulationTritonSchemes{w(kNvfp4Static, kNvfp4Dynamic)};
 inline constexpr std::array kNvfp4QuantizationEmulationTritonRefusals{
-    Refusal{.rule = Rule::lora, .wanted = "no adapters", .order = CheckOrder::before_all, .when = {.lora = true}},
+    Refusal{.rule = rules::lora, .wanted = "no adapters", .order = CheckOrder::before_all, .when = {.lora = true}},
     Refusal{.rule = Rule::bias,
             .label = "bias",
             .wanted = "no bias",
@@ -152,7 +152,7 @@ inline constexpr ExpertsClass kNvfp4QuantizationEmulationTritonExperts{
 
 inline constexpr std::array kOcpMxQuantizationEmulationTritonSchemes{any(kMxfp4Static)};
 inline constexpr std::array kOcpMxQuantizationEmulationTritonRefusals{
-    Refusal{.rule = Rule::library,
+    Refusal{.rule = rules::library,
             .label = "library",
             .wanted = "the library that emulates",
             .order = CheckOrder::before_all,

@@ -17,7 +17,7 @@ inline constexpr std::array kTrtLlmMxint4MonolithicRefusals{
     Refusal{.rule = Rule::device,
             .wanted = "the switch that turns it on, or another device",
             .unless = Condition{.facts = {{"VLLM_USE_FLASHINFER_MOE_INT4", "1"}}}},
-    Refusal{.rule = Rule::router_logits_dtype,
+    Refusal{.rule = rules::router_logits_dtype,
             .wanted = "16-bit router logits",
             .when = {.logits_dtypes = {Element::f32}},
             .unless = Condition{.routings = {Routing::grouped_sigmoid_bias}}}};
@@ -48,8 +48,8 @@ inline constexpr std::array kTrtLlmFp8MonolithicRoutings{Routing::grouped_sigmoi
                                                          Routing::topk_sigmoid};
 inline constexpr std::array kTrtLlmFp8MonolithicLogits{Element::bf16, Element::f32};
 inline constexpr std::array kTrtLlmFp8MonolithicRefusals{
-    Refusal{.rule = Rule::parallel_config, .wanted = "another layout over ranks", .when = {.sp = true}},
-    Refusal{.rule = Rule::routing,
+    Refusal{.rule = rules::parallel_config, .wanted = "another layout over ranks", .when = {.sp = true}},
+    Refusal{.rule = rules::routing,
             .wanted = "another routing",
             .when = {.routings = {Routing::topk_sigmoid}},
             .unless = Condition{.schemes = {w(kFp8StaticTensorSym, kFp8StaticTensorSym)}}},
@@ -146,7 +146,7 @@ inline constexpr ExpertsClass kTrtLlmBf16ExpertsMonolithic{
 inline constexpr std::array<std::string_view, 2> kTrtLlmBf16ModularRefusedExchanges{"deepep_high_throughput",
                                                                                     "allgather_reducescatter"};
 inline constexpr std::array kTrtLlmBf16ModularRefusals{
-    Refusal{.rule = Rule::parallel_config, .wanted = "another layout over ranks", .when = {.all2all = false}},
+    Refusal{.rule = rules::parallel_config, .wanted = "another layout over ranks", .when = {.all2all = false}},
     Refusal{.rule = Rule::shape,
             .label = "num_experts",
             .wanted = "at most 2048 experts",
