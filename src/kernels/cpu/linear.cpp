@@ -126,11 +126,11 @@ class CpuLinear final : public PackedLinear {
                       std::span<RankedOutput> out) const {
     BumpArena arena(context.workspace);
     const ActivationRows rows = prepare_rows(context.pool(), format, query.tokens, query.x, arena);
-    const auto multiply = [&](std::int64_t panel, float* y) {
+    const auto gemm_panel = [&](std::int64_t panel, float* y) {
       gemm_range(format, InterleavedPanels(panel, panel + 1, 1), panel_at(format, panel), query.tokens, rows, y);
     };
     const auto memory = arena.take<std::byte>(top_k_->workspace_bytes(query.tokens, context.pool().threads()));
-    return top_k_->run(context.stream, memory, query, multiply, out);
+    return top_k_->run(context.stream, memory, query, gemm_panel, out);
   }
 
   // Activation rows of a call, and a row of scratch for each thread.
@@ -280,8 +280,11 @@ Result<std::unique_ptr<HeadTopK>> pack_head_copy(const Target& target, const Can
   options.head = false;
   MORACLE_ASSIGN(const PackedFormat copy_format, packed_format(copy, own, Numerics::exact));
   MORACLE_ASSIGN(auto packed, pack_linear(own, Numerics::exact, copy, options));
-  return std::make_unique<HeadTopK>(std::move(packed), copy_format.layout().input, format.input, format.cols,
-                                    std::move(norms));
+  return std::make_unique<HeadTopK>(HeadTopK{.copy = std::move(packed),
+                                             .copy_input = copy_format.layout().input,
+                                             .head_input = format.input,
+                                             .cols = format.cols,
+                                             .norms = std::move(norms)});
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <numeric>
+#include <ranges>
 
 #include "base/checked.h"
 #include "base/generic/ranking.h"
@@ -10,7 +12,6 @@
 #include "base/random/gumbel.h"
 
 namespace moracle::cpu {
-
 namespace {
 
 // Codes of one row, plus 128; returns their scale. Loops over 16 lanes, which a compiler vectorizes; sums are in units
@@ -44,9 +45,7 @@ float quantize_row(const float* w, std::int64_t cols, std::uint8_t* codes, RowNo
   constexpr float kRaise = 1.001F;
   const float root_cols = std::sqrt(static_cast<float>(cols));
   const auto root = [&](const float(&sums)[kLanes]) {
-    double sum = 0;
-    for (const float lane : sums) sum += static_cast<double>(lane);
-    return kRaise * (static_cast<float>(std::sqrt(sum)) + 0x1p-22F * root_cols);
+    return kRaise * (static_cast<float>(std::sqrt(std::accumulate(sums, sums + kLanes, 0.0))) + 0x1p-22F * root_cols);
   };
   norms = {.error = most * root(errors), .norm = most * root(squares) / kMaxCode};
   if (!bounded) norms = {.error = most > kMaxWeight ? INFINITY : most * root_cols * kRaise, .norm = 0.0F};
@@ -54,14 +53,8 @@ float quantize_row(const float* w, std::int64_t cols, std::uint8_t* codes, RowNo
 }
 
 MatrixSpec int8_spec(const MatrixSpec& head) {
-  MatrixSpec spec;
-  spec.name = head.name;
-  spec.rows = head.rows;
-  spec.cols = head.cols;
-  spec.key = {.element = Element::int8, .scale = ScaleType::f32, .granularity = Granularity::channel()};
-  spec.groups = 1;
-  spec.group_cols = head.cols;
-  return spec;
+  constexpr QuantKey kKey{.element = Element::int8, .scale = ScaleType::f32, .granularity = Granularity::channel()};
+  return {.name = head.name, .rows = head.rows, .cols = head.cols, .key = kKey, .group_cols = head.cols, .groups = 1};
 }
 
 class Int8Copy final : public MatrixSource {
@@ -95,61 +88,52 @@ struct Candidate {
   double key = 0;  // what outputs are ranked by
   std::int64_t index = 0;
   float value = 0.0F;
-  [[nodiscard]] bool before(const Candidate& other) const {
-    return key > other.key || (key == other.key && index < other.index);
-  }
+  bool before(const Candidate& other) const { return key > other.key || (key == other.key && index < other.index); }
 };
 
 constexpr std::uint8_t kMarked = 1, kExact = 2;  // of panels
 
-}  // namespace
-
-std::shared_ptr<const MatrixSource> int8_copy(const MatrixSource& source, std::span<RowNorms> norms) {
-  return std::make_shared<Int8Copy>(source, norms);
-}
-
 // One call: upper bounds of all outputs, which become the outputs themselves panel by panel.
-class TopKSearch {
- public:
-  TopKSearch(const HeadTopK& head, Stream& stream, const TopKQuery& query, BumpArena& arena)
-      : head_(head),
-        stream_(stream),
-        pool_(stream.pool()),
-        query_(query),
-        rows_(std::ssize(head.norms_)),
-        panels_(ceil_div(rows_, kPanelRows)),
-        values_(arena.take<float>(static_cast<std::size_t>(query.tokens * rows_)).data()),
-        best_(arena.take<double>(static_cast<std::size_t>(query.tokens * panels_)).data()),
-        margins_(arena.take<Margin>(static_cast<std::size_t>(query.tokens)).data()),
-        list_(arena.take<std::int64_t>(static_cast<std::size_t>(panels_)).data()),
-        state_(arena.take<std::uint8_t>(static_cast<std::size_t>(panels_)).data()) {}
+struct TopKSearch {
+  const HeadTopK& head;
+  const TopKQuery& query;
+  const int threads;
+  BumpArena& arena;  // a counting one tells how much the search takes
+  const std::int64_t rows = std::ssize(head.norms);
+  const std::int64_t panels = ceil_div(rows, kPanelRows);
+  const std::span<std::byte> for_copy = arena.take<std::byte>(head.copy->workspace_bytes(query.tokens, threads));
+  float* const values = take<float>(query.tokens * rows);    // [tokens, rows]: bounds; of exact panels the outputs
+  double* const best = take<double>(query.tokens * panels);  // [tokens, panels]: at least the largest key of each
+  Margin* const margins = take<Margin>(query.tokens);
+  std::int64_t* const list = take<std::int64_t>(panels);   // panels that are multiplied next
+  std::uint8_t* const state = take<std::uint8_t>(panels);  // kMarked, kExact
 
-  bool run(std::span<std::byte> memory, HeadTopK::MultiplyPanel multiply, std::span<RankedOutput> out) {
-    for (std::int64_t t = 0; t < query_.tokens; ++t)
-      if (!find_margin(query_.x + t * head_.cols_, margins_[t])) return false;
-    head_.copy_->run({.stream = stream_, .workspace = memory}, query_.tokens, query_.x, values_);
-    if (!bound()) return false;
-    // The panels with the largest bounds, as many as outputs are wanted, hold outputs that rule most others out.
-    std::fill_n(state_, panels_, std::uint8_t{0});
-    for_tokens([&](std::int64_t t) { mark_best(t); });
-    multiply_marked(multiply);
-    for_tokens([&](std::int64_t t) { mark_reaching(t, rank(t, out)); });
-    multiply_marked(multiply);
-    for_tokens([&](std::int64_t t) { rank(t, out); });
-    return true;
+  template <class T>
+  T* take(std::int64_t count) {
+    return arena.take<T>(static_cast<std::size_t>(count)).data();
   }
 
- private:
-  template <class Body>
-  void for_tokens(const Body& body) {
-    pool_.parallel_for(query_.tokens, [&](std::int64_t t, int) { body(t); });
+  bool run(Stream& stream, HeadTopK::GemmPanel gemm, std::span<RankedOutput> out) {
+    for (std::int64_t t = 0; t < query.tokens; ++t)
+      if (!find_margin(query.x + t * head.cols, margins[t])) return false;
+    ThreadPool& pool = stream.pool();
+    head.copy->run({.stream = stream, .workspace = for_copy}, query.tokens, query.x, values);
+    if (!bound(pool)) return false;
+    // The panels with the largest bounds, as many as outputs are wanted, hold outputs that rule most others out.
+    std::fill_n(state, panels, std::uint8_t{0});
+    pool.parallel_for(query.tokens, [&](std::int64_t t, int) { mark_best(t); });
+    gemm_marked(pool, gemm);
+    pool.parallel_for(query.tokens, [&](std::int64_t t, int) { mark_reaching(t, rank(t, out)); });
+    gemm_marked(pool, gemm);
+    pool.parallel_for(query.tokens, [&](std::int64_t t, int) { rank(t, out); });
+    return true;
   }
 
   // False where a value is not finite, or so large that a partial sum of the exact kernel might leave f32.
   bool find_margin(const float* x, Margin& margin) const {
     double squares = 0;
     double most = 1e-10;  // below it quantization has one step
-    for (std::int64_t k = 0; k < head_.cols_; ++k) {
+    for (std::int64_t k = 0; k < head.cols; ++k) {
       const auto value = static_cast<double>(x[k]);
       if (!(std::fabs(value) <= 1e15)) return false;
       squares += value * value;
@@ -158,125 +142,111 @@ class TopKSearch {
     constexpr double kBf16 = 0x1.02p-9;  // of a value
     const double length = std::sqrt(squares);
     // |x - x~|: half a step of the largest value for each.
-    const double step = most * std::sqrt(static_cast<double>(head_.cols_));
+    const double step = most * std::sqrt(static_cast<double>(head.cols));
     double off = step / (2 * kMaxWord);
-    if (head_.copy_input_ == ActDtype::i8) off = step / (2 * 127);
-    if (head_.copy_input_ == ActDtype::bf16) off = kBf16 * length;
+    if (head.copy_input == ActDtype::i8) off = step / (2 * 127);
+    if (head.copy_input == ActDtype::bf16) off = kBf16 * length;
     // Up to `cols` multiplications and additions, in any order, each round by 2^-24 at most, in W's kernel and in S's.
     const double rounding =
-        3 * static_cast<double>(head_.cols_ + 256) * 0x1p-24 + (head_.head_input_ == ActDtype::bf16 ? kBf16 : 0.0);
+        3 * static_cast<double>(head.cols + 256) * 0x1p-24 + (head.head_input == ActDtype::bf16 ? kBf16 : 0.0);
     const double slack = rounding * (length + off);
     constexpr double kUp = 1.00001;  // for the roundings of the bound itself
     margin = {.per_error = static_cast<float>((length + slack) * kUp),
               .per_norm = static_cast<float>((off + slack) * kUp),
-              .rest = static_cast<float>(static_cast<double>(head_.cols_) * 0x1p-100 * (1 + length))};
+              .rest = static_cast<float>(static_cast<double>(head.cols) * 0x1p-100 * (1 + length))};
     return true;
   }
 
-  [[nodiscard]] std::int64_t end_row(std::int64_t panel) const { return std::min((panel + 1) * kPanelRows, rows_); }
-  [[nodiscard]] double key(std::int64_t t, std::int64_t row) const {
-    const auto value = static_cast<double>(values_[t * rows_ + row]);
-    if (query_.seeds == nullptr) return value;
-    return value / query_.temperature + gumbel(query_.seeds[t], static_cast<std::uint64_t>(row));
+  [[nodiscard]] auto rows_of(std::int64_t panel) const {
+    return std::views::iota(panel * kPanelRows, std::min((panel + 1) * kPanelRows, rows));
   }
-  [[nodiscard]] double key_bound(std::int64_t t, std::int64_t row) const {
-    const auto value = static_cast<double>(values_[t * rows_ + row]);
-    if (query_.seeds == nullptr) return value;
-    return value / query_.temperature + gumbel_bound(query_.seeds[t], static_cast<std::uint64_t>(row));
+  // What an output is ranked by, and with gumbel_bound at least that.
+  template <double kNoise(std::uint64_t seed, std::uint64_t index) = gumbel>
+  [[nodiscard]] double key(std::int64_t t, std::int64_t row) const {
+    const auto value = static_cast<double>(values[t * rows + row]);
+    if (query.seeds == nullptr) return value;
+    return value / query.temperature + kNoise(query.seeds[t], static_cast<std::uint64_t>(row));
+  }
+  [[nodiscard]] bool is_exact(std::int64_t panel) const {
+    return std::atomic_ref(state[panel]).load(std::memory_order_relaxed) == kExact;
   }
 
   // False where a bound is not finite.
-  bool bound() {
+  bool bound(ThreadPool& pool) {
     std::atomic<bool> finite{true};
-    pool_.parallel_for(panels_, [&](std::int64_t panel, int) {
-      for (std::int64_t t = 0; t < query_.tokens; ++t) {
+    pool.parallel_for(panels, [&](std::int64_t panel, int) {
+      for (std::int64_t t = 0; t < query.tokens; ++t) {
         double most = -INFINITY;
         float zero = 0.0F;
-        for (std::int64_t row = panel * kPanelRows; row < end_row(panel); ++row) {
-          const RowNorms& norms = head_.norms_[static_cast<std::size_t>(row)];
-          float& value = values_[t * rows_ + row];
-          value += norms.error * margins_[t].per_error + norms.norm * margins_[t].per_norm + margins_[t].rest;
+        for (const std::int64_t row : rows_of(panel)) {
+          const RowNorms& norms = head.norms[static_cast<std::size_t>(row)];
+          float& value = values[t * rows + row];
+          value += norms.error * margins[t].per_error + norms.norm * margins[t].per_norm + margins[t].rest;
           zero += value * 0.0F;
-          most = std::max(most, key_bound(t, row));
+          most = std::max(most, key<gumbel_bound>(t, row));
         }
         if (zero != 0.0F) finite.store(false, std::memory_order_relaxed);
-        best_[t * panels_ + panel] = most;
+        best[t * panels + panel] = most;
       }
     });
     return finite.load();
   }
 
   // Several threads may mark one panel.
-  void mark(std::int64_t panel) { std::atomic_ref(state_[panel]).fetch_or(kMarked, std::memory_order_relaxed); }
+  void mark(std::int64_t panel) { std::atomic_ref(state[panel]).fetch_or(kMarked, std::memory_order_relaxed); }
   void mark_best(std::int64_t t) {
     Candidate kept[kMaxHeadTopK];
-    Ranking<Candidate> ranking(std::span<Candidate>(kept).first(static_cast<std::size_t>(std::min(query_.k, panels_))));
-    for (std::int64_t p = 0; p < panels_; ++p) ranking.offer({.key = best_[t * panels_ + p], .index = p});
+    Ranking<Candidate> ranking(std::span<Candidate>(kept).first(static_cast<std::size_t>(std::min(query.k, panels))));
+    for (std::int64_t p = 0; p < panels; ++p) ranking.offer({.key = best[t * panels + p], .index = p});
     for (std::size_t i = ranking.sort(); i-- > 0;) mark(kept[i].index);
   }
   void mark_reaching(std::int64_t t, double known) {
-    for (std::int64_t p = 0; p < panels_; ++p) {
-      if (std::atomic_ref(state_[p]).load(std::memory_order_relaxed) >= kExact || best_[t * panels_ + p] < known)
-        continue;
-      for (std::int64_t row = p * kPanelRows; row < end_row(p); ++row) {
-        if (key(t, row) < known) continue;
-        mark(p);
-        break;
-      }
-    }
+    const auto reaches = [&](std::int64_t row) { return !(key(t, row) < known); };
+    for (std::int64_t p = 0; p < panels; ++p)
+      if (!is_exact(p) && !(best[t * panels + p] < known) && std::ranges::any_of(rows_of(p), reaches)) mark(p);
   }
-  void multiply_marked(HeadTopK::MultiplyPanel multiply) {
+  void gemm_marked(ThreadPool& pool, HeadTopK::GemmPanel gemm) {
     std::int64_t count = 0;
-    for (std::int64_t p = 0; p < panels_; ++p)
-      if (state_[p] == kMarked) list_[count++] = p;
-    pool_.parallel_for(count, [&](std::int64_t i, int) {
-      multiply(list_[i], values_);
-      state_[list_[i]] = kExact;
+    for (std::int64_t p = 0; p < panels; ++p)
+      if (state[p] == kMarked) list[count++] = p;
+    pool.parallel_for(count, [&](std::int64_t i, int) {
+      gemm(list[i], values);
+      state[list[i]] = kExact;
     });
   }
 
   // Ranks the token's exact outputs into its part of `out`; returns the key of the last one.
   double rank(std::int64_t t, std::span<RankedOutput> out) const {
     Candidate kept[kMaxHeadTopK];
-    Ranking<Candidate> ranking(std::span<Candidate>(kept).first(static_cast<std::size_t>(query_.k)));
-    for (std::int64_t p = 0; p < panels_; ++p) {
-      if (std::atomic_ref(state_[p]).load(std::memory_order_relaxed) < kExact) continue;
-      for (std::int64_t row = p * kPanelRows; row < end_row(p); ++row)
-        ranking.offer({.key = key(t, row), .index = row, .value = values_[t * rows_ + row]});
+    Ranking<Candidate> ranking(std::span<Candidate>(kept).first(static_cast<std::size_t>(query.k)));
+    for (std::int64_t p = 0; p < panels; ++p) {
+      if (!is_exact(p)) continue;
+      for (const std::int64_t row : rows_of(p))
+        ranking.offer({.key = key(t, row), .index = row, .value = values[t * rows + row]});
     }
-    const double last = ranking.last().key;
     ranking.sort();
-    for (std::int64_t i = 0; i < query_.k; ++i)
-      out[static_cast<std::size_t>(t * query_.k + i)] = {.value = kept[i].value, .row = kept[i].index};
-    return last;
+    for (std::int64_t i = 0; i < query.k; ++i)
+      out[static_cast<std::size_t>(t * query.k + i)] = {.value = kept[i].value, .row = kept[i].index};
+    return kept[query.k - 1].key;
   }
-
-  const HeadTopK& head_;
-  Stream& stream_;
-  ThreadPool& pool_;
-  const TopKQuery& query_;
-  std::int64_t rows_;
-  std::int64_t panels_;
-  float* values_;        // [tokens, rows]: bounds; of exact panels the outputs
-  double* best_;         // [tokens, panels]: at least the largest key of each
-  Margin* margins_;      // [tokens]
-  std::int64_t* list_;   // [panels]
-  std::uint8_t* state_;  // [panels]
 };
 
-std::size_t HeadTopK::workspace_bytes(std::int64_t tokens, int threads) const {
-  const auto count = static_cast<std::size_t>(tokens);
-  const std::size_t panels = (norms_.size() + kPanelRows - 1) / kPanelRows;
-  return copy_->workspace_bytes(tokens, threads) + BumpArena::cost<float>(count * norms_.size()) +
-         BumpArena::cost<double>(count * panels) + BumpArena::cost<Margin>(count) +
-         BumpArena::cost<std::int64_t>(panels) + BumpArena::cost<std::uint8_t>(panels) + BumpArena::kAlignment;
+}  // namespace
+
+std::shared_ptr<const MatrixSource> int8_copy(const MatrixSource& source, std::span<RowNorms> norms) {
+  return std::make_shared<Int8Copy>(source, norms);
 }
 
-bool HeadTopK::run(Stream& stream, std::span<std::byte> memory, const TopKQuery& query, MultiplyPanel multiply,
+std::size_t HeadTopK::workspace_bytes(std::int64_t tokens, int threads) const {
+  BumpArena counting = BumpArena::counting();
+  static_cast<void>(TopKSearch{*this, {.tokens = tokens}, threads, counting});
+  return counting.used() + BumpArena::kAlignment;
+}
+
+bool HeadTopK::run(Stream& stream, std::span<std::byte> memory, const TopKQuery& query, GemmPanel gemm,
                    std::span<RankedOutput> out) const {
   BumpArena arena(memory);
-  const auto for_copy = arena.take<std::byte>(copy_->workspace_bytes(query.tokens, stream.pool().threads()));
-  return TopKSearch(*this, stream, query, arena).run(for_copy, multiply, out);
+  return TopKSearch{*this, query, stream.pool().threads(), arena}.run(stream, gemm, out);
 }
 
 }  // namespace moracle::cpu

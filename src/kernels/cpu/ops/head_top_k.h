@@ -28,34 +28,21 @@ constexpr std::int64_t kMaxHeadCols = std::int64_t{1} << 16;  // norms are sums 
 // S as a source of rows, which also fills norms [rows] as they are read. Source and norms outlive it.
 [[nodiscard]] std::shared_ptr<const MatrixSource> int8_copy(const MatrixSource& source, std::span<RowNorms> norms);
 
-class HeadTopK {
- public:
+struct HeadTopK {
   // Writes the head's outputs of one panel for all tokens of the query to y[tokens, rows]. Called by several threads.
-  using MultiplyPanel = FunctionRef<void(std::int64_t panel, float* y)>;
+  using GemmPanel = FunctionRef<void(std::int64_t panel, float* y)>;
 
-  // `copy`: S, packed for activations as `copy_input`; the head itself takes them as `head_input`.
-  HeadTopK(std::unique_ptr<PackedLinear> copy, ActDtype copy_input, ActDtype head_input, std::int64_t cols,
-           std::vector<RowNorms> norms)
-      : copy_(std::move(copy)),
-        copy_input_(copy_input),
-        head_input_(head_input),
-        cols_(cols),
-        norms_(std::move(norms)) {}
+  std::unique_ptr<PackedLinear> copy{};  // S
+  ActDtype copy_input = ActDtype::f32;   // what S is packed for
+  ActDtype head_input = ActDtype::f32;   // what the head itself takes
+  std::int64_t cols = 0;
+  std::vector<RowNorms> norms{};
 
-  [[nodiscard]] std::size_t bytes() const { return copy_->bytes() + norms_.size() * sizeof(RowNorms); }
+  [[nodiscard]] std::size_t bytes() const { return copy->bytes() + norms.size() * sizeof(RowNorms); }
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const;
   // As PackedLinear::top_k(). `memory`: workspace_bytes().
-  [[nodiscard]] bool run(Stream& stream, std::span<std::byte> memory, const TopKQuery& query, MultiplyPanel multiply,
+  [[nodiscard]] bool run(Stream& stream, std::span<std::byte> memory, const TopKQuery& query, GemmPanel gemm,
                          std::span<RankedOutput> out) const;
-
- private:
-  friend class TopKSearch;
-
-  std::unique_ptr<PackedLinear> copy_;
-  ActDtype copy_input_;
-  ActDtype head_input_;
-  std::int64_t cols_;
-  std::vector<RowNorms> norms_;
 };
 
 }  // namespace moracle::cpu
