@@ -56,12 +56,12 @@ void bind_to(int cpu) {
 ThreadPool::ThreadPool(HostThreads host)
     : host_(std::move(host)),
       begun_(static_cast<std::size_t>(host_.threads)),
-      words_(static_cast<std::size_t>(host_.threads)),
+      per_thread_(static_cast<std::size_t>(host_.threads)),
       wanted_(host_.threads) {}
 
 ThreadPool::ThreadPool(int threads, std::span<const int> cpus)
-    : words_(static_cast<std::size_t>(std::max(threads, 1))), wanted_(std::max(threads, 1)) {
-  workers_.reserve(words_.size() - 1);  // nothing but a start can fail from here on
+    : per_thread_(static_cast<std::size_t>(std::max(threads, 1))), wanted_(std::max(threads, 1)) {
+  workers_.reserve(per_thread_.size() - 1);  // nothing but a start can fail from here on
   try {
     for (int thread = 1; thread < threads; ++thread) {
       const int cpu = static_cast<std::size_t>(thread) < cpus.size() ? cpus[static_cast<std::size_t>(thread)] : -1;
@@ -145,7 +145,7 @@ void ThreadPool::worker(int thread) {
 void ThreadPool::run_on_host(std::int64_t count, FunctionRef<void(std::int64_t, int)> body) {
   job_ = Job{&body, count};
   next_.store(0, std::memory_order_relaxed);
-  for (ThreadWord& word : begun_) word.value.store(0, std::memory_order_relaxed);
+  for (PerThread& task : begun_) task.value.store(0, std::memory_order_relaxed);
   const std::int64_t tasks = std::min<std::int64_t>(count, host_.threads);
   std::atomic<int> inside{0};
   host_.run(tasks, [&](std::int64_t task) {

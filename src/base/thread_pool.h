@@ -17,8 +17,8 @@
 
 namespace moracle {
 
-// One thread's word among those of all threads, in a line of its own.
-struct alignas(64) ThreadWord {
+// One thread's value among those of all threads, in a cache line of its own.
+struct alignas(64) PerThread {
   std::atomic<std::uint64_t> value{0};
 };
 
@@ -57,7 +57,9 @@ class ThreadPool {
   void parallel_for(std::int64_t count, FunctionRef<void(std::int64_t index, int thread)> body);
 
   // [threads()], for what the bodies of a job share among each other. Theirs to set before it, and to use.
-  [[nodiscard]] std::span<ThreadWord> words() { return std::span(words_).first(static_cast<std::size_t>(threads())); }
+  [[nodiscard]] std::span<PerThread> per_thread() {
+    return std::span(per_thread_).first(static_cast<std::size_t>(threads()));
+  }
 
  private:
   struct Job {
@@ -71,9 +73,9 @@ class ThreadPool {
   void run_on_host(std::int64_t count, FunctionRef<void(std::int64_t, int)> body);
   void end_job_with(std::exception_ptr failure);
 
-  HostThreads host_{};             // `run` is empty: workers
-  std::vector<ThreadWord> begun_;  // of a host's tasks
-  std::vector<ThreadWord> words_;
+  HostThreads host_{};            // `run` is empty: workers
+  std::vector<PerThread> begun_;  // of a host's tasks
+  std::vector<PerThread> per_thread_;
   int wanted_ = 1;
   std::error_code refusal_;  // why there are fewer
   std::mutex mutex_;

@@ -25,8 +25,8 @@ struct WorkRange {
 // its end cannot overlap; what was taken is in no part again.
 class WorkQueues {
  public:
-  WorkQueues(std::span<ThreadWord> words, std::int64_t total) : words_(words) {
-    const auto count = narrow<std::int64_t>(words.size());
+  WorkQueues(std::span<PerThread> parts, std::int64_t total) : parts_(parts) {
+    const auto count = narrow<std::int64_t>(parts.size());
     for (std::int64_t i = 0; i < count; ++i) put(i, {total * i / count, total * (i + 1) / count});
   }
 
@@ -48,7 +48,7 @@ class WorkQueues {
   // False: none has.
   bool refill(std::int64_t part, std::int64_t least) {
     for (;;) {
-      const auto largest = std::max_element(words_.begin(), words_.end(), [](const auto& a, const auto& b) {
+      const auto largest = std::max_element(parts_.begin(), parts_.end(), [](const auto& a, const auto& b) {
         return range(a.value.load(std::memory_order_relaxed)).size() <
                range(b.value.load(std::memory_order_relaxed)).size();
       });
@@ -65,7 +65,7 @@ class WorkQueues {
 
   // Where a part goes on; empty: nowhere.
   [[nodiscard]] std::optional<std::int64_t> front(std::int64_t part) const {
-    const WorkRange left = range(words_[static_cast<std::size_t>(part)].value.load(std::memory_order_relaxed));
+    const WorkRange left = range(parts_[static_cast<std::size_t>(part)].value.load(std::memory_order_relaxed));
     return left.size() > 0 ? std::optional(left.begin) : std::nullopt;
   }
 
@@ -78,10 +78,10 @@ class WorkQueues {
   static std::uint64_t packed(const WorkRange& range) {
     return static_cast<std::uint64_t>(narrow<std::uint32_t>(range.end)) << 32U | narrow<std::uint32_t>(range.begin);
   }
-  std::atomic<std::uint64_t>& word_of(std::int64_t part) { return words_[static_cast<std::size_t>(part)].value; }
+  std::atomic<std::uint64_t>& word_of(std::int64_t part) { return parts_[static_cast<std::size_t>(part)].value; }
   void put(std::int64_t part, const WorkRange& range) { word_of(part).store(packed(range), std::memory_order_relaxed); }
 
-  std::span<ThreadWord> words_;
+  std::span<PerThread> parts_;
 };
 
 // Calls body(begin, end, following, thread) until all of [0, total) is done. most(begin) >= 1 bounds the length of the
@@ -89,7 +89,7 @@ class WorkQueues {
 // nothing more is to do, the index that it ends with.
 template <class Most, class Body>
 void parallel_ranges(ThreadPool& pool, std::int64_t total, const Most& most, const Body& body) {
-  WorkQueues parts(pool.words(), total);
+  WorkQueues parts(pool.per_thread(), total);
   pool.parallel_for(pool.threads(), [&](std::int64_t part, int thread) {
     for (;;) {
       const WorkRange taken = parts.take(part, most);

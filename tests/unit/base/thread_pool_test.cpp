@@ -163,7 +163,7 @@ int outcome_under_limit(int wanted, rlim_t limit) {
     std::vector<int> runs(100, 0);
     pool.parallel_for(100, [&](std::int64_t index, int) { ++runs[static_cast<std::size_t>(index)]; });
     if (std::count(runs.begin(), runs.end(), 1) != 100) _exit(103);
-    if (static_cast<int>(pool.words().size()) != pool.threads()) _exit(104);
+    if (static_cast<int>(pool.per_thread().size()) != pool.threads()) _exit(104);
     const std::string warning = pool.shortfall();
     if (warning.empty() != (pool.threads() == wanted)) _exit(105);
     const std::string numbers = fmt::format("wanted {} threads, found {}", wanted, pool.threads());

@@ -120,8 +120,8 @@ TEST(ParallelRanges, WhoIsDoneTakesFromWhoIsNot) {
 }
 
 TEST(WorkQueues, AreEqualAndTakenFromTheFront) {
-  std::array<ThreadWord, 2> words;
-  WorkQueues parts(words, 100);
+  std::array<PerThread, 2> values;
+  WorkQueues parts(values, 100);
   const auto any = [](std::int64_t) { return std::int64_t{100}; };
   const WorkRange first = parts.take(1, any);
   EXPECT_EQ(first.begin, 50);
@@ -132,8 +132,8 @@ TEST(WorkQueues, AreEqualAndTakenFromTheFront) {
 }
 
 TEST(WorkQueues, RefillWithHalfOfTheLargest) {
-  std::array<ThreadWord, 3> words;
-  WorkQueues parts(words, 30);
+  std::array<PerThread, 3> values;
+  WorkQueues parts(values, 30);
   const auto any = [](std::int64_t) { return std::int64_t{30}; };
   while (parts.take(0, any).size() > 0) {
   }
@@ -146,8 +146,8 @@ TEST(WorkQueues, RefillWithHalfOfTheLargest) {
 }
 
 TEST(WorkQueues, LeaveAnOwnerItsLastUnlessOneIsIdle) {
-  std::array<ThreadWord, 2> words;
-  WorkQueues parts(words, 2);
+  std::array<PerThread, 2> values;
+  WorkQueues parts(values, 2);
   const auto any = [](std::int64_t) { return std::int64_t{2}; };
   EXPECT_EQ(parts.take(0, any).begin, 0);
   EXPECT_FALSE(parts.refill(0, 2));
