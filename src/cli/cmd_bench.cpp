@@ -8,7 +8,7 @@
 
 #include "base/files/file.h"
 #include "base/printable.h"
-#include "bench/cells.h"
+#include "bench/configurations.h"
 #include "bench/layer.h"
 #include "bench/model.h"
 #include "cli/interrupt.h"
@@ -108,25 +108,25 @@ std::string layer_text(const LayerCommand& options, const BenchLayerResult& resu
   return text;
 }
 
-Json cells_json(const std::vector<Cell>& cells) {
+Json configurations_json(const std::vector<ConfigurationRow>& timed) {
   Json rows = Json::array();
-  for (const Cell& cell : cells) {
-    rows.push_back({{"shape", cell.shape},
-                    {"scheme", cell.scheme},
-                    {"M", cell.tokens},
-                    {"us", cell.us},
-                    {"min_us", cell.min_us},
-                    {"max_us", cell.max_us},
-                    {"calls", cell.calls},
-                    {"copies", cell.copies},
-                    {"experts", cell.experts},
-                    {"backend", cell.backend},
-                    {"rel_err", cell.rel_err}});
+  for (const ConfigurationRow& row : timed) {
+    rows.push_back({{"shape", row.shape},
+                    {"scheme", row.scheme},
+                    {"M", row.tokens},
+                    {"us", row.us},
+                    {"min_us", row.min_us},
+                    {"max_us", row.max_us},
+                    {"calls", row.calls},
+                    {"copies", row.copies},
+                    {"experts", row.experts},
+                    {"backend", row.backend},
+                    {"rel_err", row.rel_err}});
   }
   return rows;
 }
 
-std::string cells_text(const std::vector<Cell>& cells) {
+std::string configurations_text(const std::vector<ConfigurationRow>& timed) {
   const auto number = [](const char* title) { return Column{.title = title, .right = true}; };
   TextTable table({{.title = "shape"},
                    {.title = "scheme"},
@@ -137,10 +137,10 @@ std::string cells_text(const std::vector<Cell>& cells) {
                    number("experts"),
                    {.title = "backend"},
                    number("rel. error")});
-  for (const Cell& cell : cells) {
-    table.row({cell.shape, cell.scheme, std::to_string(cell.tokens), fmt::format("{:.1f}", cell.us),
-               fmt::format("{:.1f}", cell.min_us), fmt::format("{:.1f}", cell.max_us),
-               fmt::format("{:.2f}", cell.experts), cell.backend, fmt::format("{:.1e}", cell.rel_err)});
+  for (const ConfigurationRow& row : timed) {
+    table.row({row.shape, row.scheme, std::to_string(row.tokens), fmt::format("{:.1f}", row.us),
+               fmt::format("{:.1f}", row.min_us), fmt::format("{:.1f}", row.max_us), fmt::format("{:.2f}", row.experts),
+               row.backend, fmt::format("{:.1e}", row.rel_err)});
   }
   return table.text(screen_width(STDOUT_FILENO), Paint(wants_color(STDOUT_FILENO)));
 }
@@ -150,21 +150,21 @@ Error usage(std::string wanted, std::string found) {
 }
 
 // The lines of --cells, or one of the other options.
-Result<std::vector<CellLine>> cell_lines(const LayerCommand& options) {
+Result<std::vector<ConfigurationLine>> configuration_lines(const LayerCommand& options) {
   if (!options.cells.empty()) {
     if (!options.shape.empty() || !options.scheme.empty())
       return usage("--cells, or --shape with --scheme", "both of them");
     MORACLE_ASSIGN(const std::string text, read_text(options.cells, std::size_t{1} << 20U));
-    auto lines = parse_cells(text);
+    auto lines = parse_configurations(text);
     if (!lines.ok()) return in_file(lines.error(), options.cells);
     return lines;
   }
-  CellLine line;
+  ConfigurationLine line;
   line.shape_name = options.shape;
   MORACLE_ASSIGN(line.shape, parse_layer_shape(options.shape));
   MORACLE_ASSIGN(line.scheme, find_scheme(options.scheme));
   MORACLE_ASSIGN(line.tokens, parse_integers(options.tokens, "--tokens", 1, 1 << 20));
-  return std::vector<CellLine>{line};
+  return std::vector<ConfigurationLine>{line};
 }
 
 Result<> write_out(const std::string& path, const Json& json) {
@@ -176,9 +176,9 @@ Result<> write_out(const std::string& path, const Json& json) {
   return Ok{};
 }
 
-Result<int> cells_command(const LayerCommand& options, Console& console) {
-  BenchCellsOptions bench;
-  MORACLE_ASSIGN(bench.lines, cell_lines(options));
+Result<int> configurations_command(const LayerCommand& options, Console& console) {
+  BenchConfigurationsOptions bench;
+  MORACLE_ASSIGN(bench.lines, configuration_lines(options));
   MORACLE_ASSIGN(const Place place, options.place());
   bench.machine = place.machine();
   bench.device = place.device;
@@ -187,14 +187,14 @@ Result<int> cells_command(const LayerCommand& options, Console& console) {
   bench.interrupted = [] { return interrupted(); };
   bench.on_progress = [&](const std::string& what, double share) { console.progress(what, share, 1); };
   bench.on_warning = [&](const std::string& warning) { console.warn(warning); };
-  const auto timed = bench_cells(bench);
+  const auto timed = bench_configurations(bench);
   console.end_progress();
-  MORACLE_ASSIGN(const std::vector<Cell> cells, timed);
-  if (!options.out.empty()) MORACLE_TRY(write_out(options.out, cells_json(cells)));
+  MORACLE_ASSIGN(const std::vector<ConfigurationRow> rows, timed);
+  if (!options.out.empty()) MORACLE_TRY(write_out(options.out, configurations_json(rows)));
   if (options.json) {
-    console.json(cells_json(cells));
+    console.json(configurations_json(rows));
   } else {
-    console.out(cells_text(cells));
+    console.out(configurations_text(rows));
   }
   return 0;
 }
@@ -202,7 +202,7 @@ Result<int> cells_command(const LayerCommand& options, Console& console) {
 Result<int> layer_command(const LayerCommand& options, Console& console) {
   if (options.cells.empty() && (options.shape.empty() || options.scheme.empty()))
     return usage("--shape and --scheme, or --cells", "neither");
-  if (options.routing == "spec") return cells_command(options, console);
+  if (options.routing == "spec") return configurations_command(options, console);
   if (!options.cells.empty() || !options.out.empty())
     return usage("--routing spec with --cells and --out", "--routing " + options.routing);
   BenchLayerOptions bench;

@@ -1,4 +1,4 @@
-#include "bench/cells.h"
+#include "bench/configurations.h"
 
 #include <algorithm>
 #include <charconv>
@@ -170,7 +170,7 @@ class DeviceReplay final : public Replay {
 // One line: its copies of the layer, then each token count.
 class LineBench {
  public:
-  LineBench(const BenchCellsOptions& options, const CellLine& line, ThreadPool& pool)
+  LineBench(const BenchConfigurationsOptions& options, const ConfigurationLine& line, ThreadPool& pool)
       : options_(options), line_(line), pool_(pool) {}
 
   Result<> pack() {
@@ -196,18 +196,18 @@ class LineBench {
     return Ok{};
   }
 
-  Result<Cell> time(std::int64_t tokens) {
-    Cell cell{.shape = line_.shape_name,
-              .scheme = line_.scheme.name,
-              .backend = std::string(card_->backend),
-              .tokens = tokens,
-              .calls = spec_calls(tokens),
-              .copies = std::ssize(copies_)};
+  Result<ConfigurationRow> time(std::int64_t tokens) {
+    ConfigurationRow row{.shape = line_.shape_name,
+                         .scheme = line_.scheme.name,
+                         .backend = std::string(card_->backend),
+                         .tokens = tokens,
+                         .calls = spec_calls(tokens),
+                         .copies = std::ssize(copies_)};
     std::vector<LayerInput> inputs;
-    for (std::int64_t call = 0; call < cell.calls; ++call) {
+    for (std::int64_t call = 0; call < row.calls; ++call) {
       inputs.push_back(spec_input(line_.shape, tokens, call));
       const std::vector<std::int32_t>& ids = inputs.back().ids;
-      cell.experts += static_cast<double>(std::set(ids.begin(), ids.end()).size()) / static_cast<double>(cell.calls);
+      row.experts += static_cast<double>(std::set(ids.begin(), ids.end()).size()) / static_cast<double>(row.calls);
     }
     std::unique_ptr<Replay> replay;
     if (options_.device != nullptr) {
@@ -220,20 +220,20 @@ class LineBench {
     const Stopwatch watch;
     while (std::ssize(times) < kLeastReplays || (std::ssize(times) < kMostReplays && watch.seconds() < kMostSeconds)) {
       MORACLE_ASSIGN(const double seconds, replay->run());
-      times.push_back(seconds * 1e6 / static_cast<double>(cell.calls));
+      times.push_back(seconds * 1e6 / static_cast<double>(row.calls));
     }
     std::sort(times.begin(), times.end());
-    cell.us = times[times.size() / 2];
-    cell.min_us = times.front();
-    cell.max_us = times.back();
+    row.us = times[times.size() / 2];
+    row.min_us = times.front();
+    row.max_us = times.back();
     MORACLE_ASSIGN(const std::vector<float> out, replay->first_output());
-    MORACLE_ASSIGN(cell.rel_err, reference_error(line_.shape, line_.scheme, pool_, inputs.front(), out));
-    return cell;
+    MORACLE_ASSIGN(row.rel_err, reference_error(line_.shape, line_.scheme, pool_, inputs.front(), out));
+    return row;
   }
 
  private:
-  const BenchCellsOptions& options_;
-  const CellLine& line_;
+  const BenchConfigurationsOptions& options_;
+  const ConfigurationLine& line_;
   ThreadPool& pool_;
   const KernelCard* card_ = nullptr;
   Copies copies_{};
@@ -241,13 +241,13 @@ class LineBench {
 
 }  // namespace
 
-Result<std::vector<CellLine>> parse_cells(const std::string& text) {
-  std::vector<CellLine> lines;
+Result<std::vector<ConfigurationLine>> parse_configurations(const std::string& text) {
+  std::vector<ConfigurationLine> lines;
   std::istringstream stream(text);
   std::string row;
   for (std::size_t number = 1; std::getline(stream, row); ++number) {
     std::istringstream words(row.substr(0, row.find('#')));
-    CellLine line;
+    ConfigurationLine line;
     std::string scheme;
     if (!(words >> line.shape_name)) continue;
     if (!(words >> scheme)) return line_error(number, "shape, scheme and token counts", row.substr(0, 80));
@@ -266,13 +266,13 @@ Result<std::vector<CellLine>> parse_cells(const std::string& text) {
   return lines;
 }
 
-Result<std::vector<Cell>> bench_cells(const BenchCellsOptions& options) {
+Result<std::vector<ConfigurationRow>> bench_configurations(const BenchConfigurationsOptions& options) {
   const int cores = options.device == nullptr ? options.machine.cores : probe_machine().cores;
   ThreadPool pool(options.threads > 0 ? options.threads : cores);
-  std::vector<Cell> cells;
+  std::vector<ConfigurationRow> rows;
   double done = 0;
   const auto all = static_cast<double>(options.lines.size());
-  for (const CellLine& line : options.lines) {
+  for (const ConfigurationLine& line : options.lines) {
     const std::string name = line.shape_name + " " + line.scheme.name;
     const auto tell = [&](const Error& error) {
       if (options.on_warning) options.on_warning(name + ": " + error.message());
@@ -287,17 +287,17 @@ Result<std::vector<Cell>> bench_cells(const BenchCellsOptions& options) {
     for (const std::int64_t tokens : line.tokens) {
       if (stopped()) return Error{.code = "interrupted", .found = "benchmark stopped"};
       if (options.on_progress) options.on_progress(name + ", " + std::to_string(tokens) + " tokens", done / all);
-      Result<Cell> cell = bench.time(tokens);
-      if (cell.ok()) {
-        cells.push_back(*std::move(cell));
+      Result<ConfigurationRow> row = bench.time(tokens);
+      if (row.ok()) {
+        rows.push_back(*std::move(row));
       } else {
-        tell(cell.error());
+        tell(row.error());
       }
     }
     done += 1;
   }
-  if (cells.empty()) return Error{.code = "bench.cells", .wanted = "a cell that can be timed", .found = "none"};
-  return cells;
+  if (rows.empty()) return Error{.code = "bench.cells", .wanted = "a configuration that can be timed", .found = "none"};
+  return rows;
 }
 
 }  // namespace moracle

@@ -15,8 +15,8 @@
 
 namespace moracle {
 
-// One line of a file of cells: `shape scheme tokens...`; # begins a comment.
-struct CellLine {
+// One line of a file of configurations: `shape scheme tokens...`; # begins a comment.
+struct ConfigurationLine {
   std::string shape_name;  // as written
   LayerShape shape;
   NamedScheme scheme;
@@ -25,10 +25,10 @@ struct CellLine {
 
 // Shapes by the names of parse_layer_shape, or Q, G, G120 and D for those of the four published models. Errors:
 // "cells.line" with the line's number, those of parse_layer_shape and find_scheme.
-Result<std::vector<CellLine>> parse_cells(const std::string& text);
+Result<std::vector<ConfigurationLine>> parse_configurations(const std::string& text);
 
-struct BenchCellsOptions {
-  std::vector<CellLine> lines;
+struct BenchConfigurationsOptions {
+  std::vector<ConfigurationLine> lines;
   Machine machine;
   std::shared_ptr<Device> device{};  // of the machine, where it is no CPU
   Policy policy;
@@ -39,7 +39,7 @@ struct BenchCellsOptions {
 };
 
 // One shape, scheme and token count.
-struct Cell {
+struct ConfigurationRow {
   std::string shape;
   std::string scheme;
   std::string backend;
@@ -54,6 +54,6 @@ struct Cell {
 };
 
 // A line that fails, for memory say, is told and left out. Errors: "interrupted", "bench.cells" where no line is left.
-Result<std::vector<Cell>> bench_cells(const BenchCellsOptions& options);
+Result<std::vector<ConfigurationRow>> bench_configurations(const BenchConfigurationsOptions& options);
 
 }  // namespace moracle
