@@ -74,7 +74,7 @@ double Calibrator::gflop_s() const {
   const Stopwatch all;
   for (int pass = 0; pass < kPasses || all.seconds() < kLeastSeconds; ++pass) {
     const Stopwatch watch;
-    pool_->parallel_for(threads, [&](std::int64_t i, int) { ops_->multiply(rounds, out.data() + i * 16); });
+    pool_->parallel_for(threads, [&](std::int64_t i, int) { ops_->compute(rounds, out.data() + i * 16); });
     best = std::max(best, ops_->flops_per_round * static_cast<double>(rounds) * threads / watch.seconds() / 1e9);
   }
   return best;

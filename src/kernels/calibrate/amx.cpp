@@ -59,7 +59,7 @@ void store(float* out) {
   for (int i = 0; i < kRows; ++i) out[i] = sums[i];
 }
 
-void multiply_bf16(std::int64_t rounds, float* out) {
+void bf16_tiles(std::int64_t rounds, float* out) {
   configure();
   for (std::int64_t round = 0; round < rounds; ++round) {
     _tile_dpbf16ps(0, 6, 7);
@@ -72,7 +72,7 @@ void multiply_bf16(std::int64_t rounds, float* out) {
   store(out);
 }
 
-void multiply_int8(std::int64_t rounds, float* out) {
+void int8_tiles(std::int64_t rounds, float* out) {
   configure();
   for (std::int64_t round = 0; round < rounds; ++round) {
     _tile_dpbssd(0, 6, 7);
@@ -88,8 +88,8 @@ void multiply_int8(std::int64_t rounds, float* out) {
 }  // namespace
 
 const CalibrationOps kAmxBf16Calibration{
-    "bf16 tiles", kSums* kRows* kRows * 32 * 2.0, multiply_bf16, read_all<V>, expand_all4<V>, expand_all8<V>};
+    "bf16 tiles", kSums* kRows* kRows * 32 * 2.0, bf16_tiles, read_all<V>, expand_all4<V>, expand_all8<V>};
 const CalibrationOps kAmxInt8Calibration{
-    "int8 tiles", kSums* kRows* kRows * 64 * 2.0, multiply_int8, read_all<V>, expand_all4<V>, expand_all8<V>};
+    "int8 tiles", kSums* kRows* kRows * 64 * 2.0, int8_tiles, read_all<V>, expand_all4<V>, expand_all8<V>};
 
 }  // namespace moracle::cpu

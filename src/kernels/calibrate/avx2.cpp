@@ -25,17 +25,17 @@ inline __m256i bytes(__m256i sum, __m256i a, __m256i b) {
 
 }  // namespace
 
-const CalibrationOps kAvx2Calibration{"f32 FMA, 256 bit", kChains * 8 * 2.0, multiply_floats<V>,
+const CalibrationOps kAvx2Calibration{"f32 FMA, 256 bit", kChains * 8 * 2.0, fma_chains<V>,
                                       read_all<V>,        expand_all4<V>,    expand_all8<V>};
 const CalibrationOps kAvx2WordsCalibration{"int16 dot products, 256 bit",
                                            kChains * 16 * 2.0,
-                                           multiply_integers<V, words>,
+                                           dot_chains<V, words>,
                                            read_all<V>,
                                            expand_all4<V>,
                                            expand_all8<V>};
 const CalibrationOps kAvx2BytesCalibration{"int8 dot products, 256 bit",
                                            kChains * 32 * 2.0,
-                                           multiply_integers<V, bytes>,
+                                           dot_chains<V, bytes>,
                                            read_all<V>,
                                            expand_all4<V>,
                                            expand_all8<V>};

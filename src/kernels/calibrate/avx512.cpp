@@ -13,7 +13,7 @@ struct V : Avx512<V> {};
 
 }  // namespace
 
-const CalibrationOps kAvx512Calibration{"f32 FMA, 512 bit", kChains * 16 * 2.0, multiply_floats<V>,
+const CalibrationOps kAvx512Calibration{"f32 FMA, 512 bit", kChains * 16 * 2.0, fma_chains<V>,
                                         read_all<V>,        expand_all4<V>,     expand_all8<V>};
 
 }  // namespace moracle::cpu

@@ -11,7 +11,7 @@ namespace {
 
 struct V {};
 
-void multiply(std::int64_t rounds, float* out) {
+void dot_chains_bf16(std::int64_t rounds, float* out) {
   const __m512bh factor = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.5F), _mm512_set1_ps(-0.5F));
   const __m512bh other = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.25F), _mm512_set1_ps(0.25F));
   __m512 sum[kChains];
@@ -27,6 +27,6 @@ void multiply(std::int64_t rounds, float* out) {
 }  // namespace
 
 const CalibrationOps kAvx512Bf16Calibration{
-    "bf16 dot products, 512 bit", kChains * 32 * 2.0, multiply, read_all<V>, expand_all4<V>, expand_all8<V>};
+    "bf16 dot products, 512 bit", kChains * 32 * 2.0, dot_chains_bf16, read_all<V>, expand_all4<V>, expand_all8<V>};
 
 }  // namespace moracle::cpu

@@ -22,13 +22,13 @@ inline __m256i words(__m256i sum, __m256i a, __m256i b) {
 
 const CalibrationOps kAvxVnniCalibration{"int8 dot products, 256 bit",
                                          kChains * 32 * 2.0,
-                                         multiply_integers<V, bytes>,
+                                         dot_chains<V, bytes>,
                                          read_all<V>,
                                          expand_all4<V>,
                                          expand_all8<V>};
 const CalibrationOps kAvxVnniWordsCalibration{"int16 dot products, 256 bit",
                                               kChains * 16 * 2.0,
-                                              multiply_integers<V, words>,
+                                              dot_chains<V, words>,
                                               read_all<V>,
                                               expand_all4<V>,
                                               expand_all8<V>};

@@ -22,10 +22,10 @@ struct ExpandArgs {
 };
 
 struct CalibrationOps {
-  const char* unit;        // what `multiply` measures
-  double flops_per_round;  // of one round of `multiply`
+  const char* unit;        // what `compute` measures
+  double flops_per_round;  // of one round of `compute`
   // Independent multiply-adds in registers; writes something to out[0..15] so that they are not optimized away.
-  void (*multiply)(std::int64_t rounds, float* out);
+  void (*compute)(std::int64_t rounds, float* out);
   // Reads `bytes` (a multiple of 4096, 64-byte aligned) as `streams` (1 or 8) concurrent sequential streams.
   std::uint64_t (*read)(const std::byte* data, std::int64_t bytes, int streams);
   void (*expand4)(const ExpandArgs&);

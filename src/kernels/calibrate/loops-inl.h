@@ -17,7 +17,7 @@ constexpr int kChains = 12;
 
 // Products and additions of f32.
 template <class V>
-inline void multiply_floats(std::int64_t rounds, float* out) {
+inline void fma_chains(std::int64_t rounds, float* out) {
   const auto factor = V::set1(0.999F);
   const auto add = V::set1(0.001F);
   typename V::Reg sum[kChains];
@@ -32,7 +32,7 @@ inline void multiply_floats(std::int64_t rounds, float* out) {
 
 // Products of bytes 3 and -2, or of words made of them, added up in integers.
 template <class V, typename V::Int (*Product)(typename V::Int sum, typename V::Int a, typename V::Int b)>
-inline void multiply_integers(std::int64_t rounds, float* out) {
+inline void dot_chains(std::int64_t rounds, float* out) {
   const auto factor = V::lanes(0x03030303);
   const auto other = V::lanes(static_cast<std::int32_t>(0xFEFEFEFEU));
   typename V::Int sum[kChains];

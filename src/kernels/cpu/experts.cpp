@@ -310,7 +310,7 @@ class CpuExperts final : public PackedExperts {
         for (std::int64_t line = 0; line < kPanelRows; line += 16) __builtin_prefetch(out + line, 1);
       }
     }
-    const auto multiply = [&](const TokenBlock& rows, bool gate, bool up) {
+    const auto gemm = [&](const TokenBlock& rows, bool gate, bool up) {
       GemmArgs call = rows.call(format);
       for (std::int64_t p = 0; p < step.panels.count; ++p) {
         const std::byte* const at = gate_at(step.expert, step.panels.panel[p]);
@@ -325,8 +325,8 @@ class CpuExperts final : public PackedExperts {
       if (up) call.following = step.following;
       layout_.w13.kernel(tokens).run(call);
     };
-    multiply(step.gate, true, !layout_.own_up);
-    if (layout_.own_up) multiply(step.up, false, true);
+    gemm(step.gate, true, !layout_.own_up);
+    if (layout_.own_up) gemm(step.up, false, true);
     for (std::int64_t p = 0; p < step.panels.count; ++p) {
       const std::int64_t first = step.panels.panel[p] * kPanelRows;
       ActivationArgs activation{.spec = activation_};

@@ -27,7 +27,7 @@ using RowPermutation = std::int64_t (*)(std::int64_t rows, std::int64_t row);
 [[nodiscard]] constexpr std::int64_t swap_halves(std::int64_t rows, std::int64_t row) {
   return row < rows / 2 ? row + rows / 2 : row - rows / 2;
 }
-// Blocks of `Block` rows of the first half and of the second take turns; Block 1 is "interleaved".
+// Blocks of `Block` rows of the first half and of the second alternate; Block 1 is "interleaved".
 template <std::int64_t Block>
 [[nodiscard]] constexpr std::int64_t interleave_halves(std::int64_t rows, std::int64_t row) {
   const std::int64_t half = rows / 2;

@@ -364,8 +364,8 @@ void Transformer::gather_rows(const ForwardContext& context, Buffers& buffers) {
   context.enter(Phase::head);
 }
 
-void Transformer::multiply_head(const ForwardContext& context, const Buffers& buffers, std::size_t first,
-                                std::size_t rows, std::vector<float>& logits, BatchResult& result) {
+void Transformer::gemm_head(const ForwardContext& context, const Buffers& buffers, std::size_t first, std::size_t rows,
+                            std::vector<float>& logits, BatchResult& result) {
   const std::int64_t vocabulary = parts_.info.vocabulary;
   const auto row_count = static_cast<std::int64_t>(rows);
   if (rows == 0) return;
@@ -391,7 +391,7 @@ void Transformer::write_top_k(const ForwardContext& context, const Buffers& buff
   const bool found = ranks.k <= kMaxHeadTopK && parts_.head->has_top_k() &&
                      parts_.head->top_k(context.run_context(context.workspace), query, ranked_);
   if (!found) {
-    multiply_head(context, buffers, ranks.first, ranks.rows, logits_, result);
+    gemm_head(context, buffers, ranks.first, ranks.rows, logits_, result);
     RankArgs args{.rows = query.tokens,
                   .cols = parts_.info.vocabulary,
                   .k = ranks.k,
@@ -417,7 +417,7 @@ void Transformer::complete_rows(const ForwardContext& context, const Buffers& bu
     const double best = result.top[given.top].logit;
     const double last = result.top[given.top + count(wanted.top_k) - 1].logit;
     if (std::exp((last - best) / wanted.temperature) < wanted.min_share) continue;
-    multiply_head(context, buffers, row, 1, logits_, result);
+    gemm_head(context, buffers, row, 1, logits_, result);
     given.all = true;
     given.logits = result.logits.size();
     result.logits.insert(result.logits.end(), logits_.begin(), logits_.end());
@@ -469,7 +469,7 @@ Result<> Transformer::compute(const Batch& whole, std::span<SequenceState* const
   find_bad_tokens(context, buffers, result);
   list_head_rows(result);
   if (!head_rows_.empty()) gather_rows(context, buffers);
-  multiply_head(context, buffers, 0, logit_rows_, result.logits, result);
+  gemm_head(context, buffers, 0, logit_rows_, result.logits, result);
   TokenLogit* top = result.top.data();
   for (const Ranks& ranks : ranks_) {
     write_top_k(context, buffers, ranks, top, result);

@@ -94,8 +94,8 @@ class Transformer final : public Model {
   // Brings them, normed, to buffers.normed.
   void gather_rows(const ForwardContext& context, Buffers& buffers);
   // Logits of head_rows_[first, first + rows); a NaN or an infinity in them ends its span.
-  void multiply_head(const ForwardContext& context, const Buffers& buffers, std::size_t first, std::size_t rows,
-                     std::vector<float>& logits, BatchResult& result);
+  void gemm_head(const ForwardContext& context, const Buffers& buffers, std::size_t first, std::size_t rows,
+                 std::vector<float>& logits, BatchResult& result);
   void write_top_k(const ForwardContext& context, const Buffers& buffers, const Ranks& ranks, TokenLogit* top,
                    BatchResult& result);
   // All logits of ranked rows where those of the top are too few (Batch::Span::min_share).
