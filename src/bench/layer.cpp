@@ -31,7 +31,7 @@ LayerInput random_input(const LayerShape& shape, std::int64_t tokens, Random& ra
   return input;
 }
 
-// Uniform, without repetition within a token. Returns the number of experts that are hit.
+// Uniform, without repetition within a token. Returns the number of active experts.
 std::int64_t draw_routing(const LayerShape& shape, LayerInput& input, Random& random,
                           std::vector<std::int64_t>& tokens_of_expert) {
   tokens_of_expert.assign(static_cast<std::size_t>(shape.experts), 0);
@@ -136,7 +136,7 @@ Result<BenchLayerRow> LayerBench::time_row(std::int64_t tokens) {
   std::vector<float> out(static_cast<std::size_t>(tokens * shape.hidden));
   std::vector<std::int64_t> tokens_of_expert;
   std::vector<double> times;
-  double hit = 0;
+  double active = 0;
   const auto before = calibrate();
   const Stopwatch row_watch;
   for (std::int64_t i = -kWarmUp; i < kMostIterations; ++i) {
@@ -151,7 +151,7 @@ Result<BenchLayerRow> LayerBench::time_row(std::int64_t tokens) {
     const double seconds = on_device.value_or(whole);
     if (i < 0) continue;
     times.push_back(seconds);
-    hit += static_cast<double>(experts);
+    active += static_cast<double>(experts);
   }
   BenchLayerRow row{.tokens = tokens, .iterations = static_cast<std::int64_t>(times.size())};
   row.before = before;
@@ -159,7 +159,7 @@ Result<BenchLayerRow> LayerBench::time_row(std::int64_t tokens) {
   const double median = median_of(times);
   row.median_us = median * 1e6;
   row.min_us = *std::min_element(times.begin(), times.end()) * 1e6;
-  row.experts = std::llround(hit / static_cast<double>(times.size()));
+  row.experts = std::llround(active / static_cast<double>(times.size()));
   const QuantKey& key = options_.scheme.scheme.weight;
   row.weight_bytes = row.experts * (2 * published_bytes(key, shape.intermediate, shape.hidden) +
                                     published_bytes(key, shape.hidden, shape.intermediate));

@@ -44,16 +44,16 @@ CodeTraits traits_of(Element element) {
   return {};
 }
 
-void count_values(const MatrixPanel& panel, MatrixHealth& health) {
+void count_values(const MatrixPanel& panel, MatrixAudit& audit) {
   for (const float value : panel.values) {
-    health.zero += value == 0.0F ? 1 : 0;
-    health.non_finite += std::isfinite(value) ? 0 : 1;
+    audit.zero += value == 0.0F ? 1 : 0;
+    audit.non_finite += std::isfinite(value) ? 0 : 1;
   }
 }
 
 // Elements [begin, end) of one row that share scale and zero point.
 void count_run(const CodeTraits& traits, const std::uint8_t* codes, std::int64_t begin, std::int64_t end,
-               std::uint8_t zero, float scale, MatrixHealth& health) {
+               std::uint8_t zero, float scale, MatrixAudit& audit) {
   std::int64_t zeros = 0;
   std::int64_t ends = 0;
   for (std::int64_t k = begin; k < end; ++k) {
@@ -61,17 +61,17 @@ void count_run(const CodeTraits& traits, const std::uint8_t* codes, std::int64_t
     zeros += code == zero ? 1 : 0;
     ends += code == traits.low_end || code == traits.high_end ? 1 : 0;
   }
-  health.saturated += ends;
-  health.zero += scale == 0.0F ? end - begin : zeros;
-  if (scale == 0.0F) health.lost += end - begin - zeros;
+  audit.saturated += ends;
+  audit.zero += scale == 0.0F ? end - begin : zeros;
+  if (scale == 0.0F) audit.lost += end - begin - zeros;
 }
 
-void count_codes(const MatrixSpec& spec, const MatrixPanel& panel, MatrixHealth& health) {
+void count_codes(const MatrixSpec& spec, const MatrixPanel& panel, MatrixAudit& audit) {
   const CodeTraits traits = traits_of(spec.key.element);
   const std::int64_t groups = spec.groups;
   for (const float scale : panel.scales) {
-    health.non_finite += std::isfinite(scale) ? 0 : 1;
-    health.zero_scales += scale == 0.0F ? 1 : 0;
+    audit.non_finite += std::isfinite(scale) ? 0 : 1;
+    audit.zero_scales += scale == 0.0F ? 1 : 0;
   }
   for (std::int64_t row = 0; row < panel.rows; ++row) {
     const std::uint8_t* codes = panel.codes.data() + row * spec.cols;
@@ -79,7 +79,7 @@ void count_codes(const MatrixSpec& spec, const MatrixPanel& panel, MatrixHealth&
       const auto at = static_cast<std::size_t>(row * groups + group);
       const std::uint8_t zero =
           traits.offset_binary ? (panel.zeros.empty() ? traits.zero_point : panel.zeros[at]) : std::uint8_t{0};
-      count_run(traits, codes, begin, end, zero, panel.scales[at] * spec.global_scale, health);
+      count_run(traits, codes, begin, end, zero, panel.scales[at] * spec.global_scale, audit);
     };
     if (!spec.g_idx.empty()) {
       for (std::int64_t k = 0; k < spec.cols; ++k) run(k, k + 1, spec.g_idx[static_cast<std::size_t>(k)]);
@@ -97,22 +97,22 @@ std::string share(std::int64_t part, std::int64_t whole) {
 
 }  // namespace
 
-Result<MatrixHealth> measure_health(const MatrixSource& matrix) {
+Result<MatrixAudit> audit_matrix(const MatrixSource& matrix) {
   const MatrixSpec& spec = matrix.spec();
-  MatrixHealth health;
-  health.elements = spec.rows * spec.cols;
+  MatrixAudit audit;
+  audit.elements = spec.rows * spec.cols;
   const std::int64_t step = std::max<std::int64_t>(1, kPanelElements / std::max<std::int64_t>(1, spec.cols));
   MatrixPanel panel;
   for (std::int64_t row = 0; row < spec.rows; row += step) {
     MORACLE_TRY(matrix.read(row, std::min(spec.rows, row + step), panel));
     if (spec.key.quantized()) {
-      count_codes(spec, panel, health);
+      count_codes(spec, panel, audit);
     } else {
-      count_values(panel, health);
+      count_values(panel, audit);
     }
   }
-  if (!std::isfinite(spec.global_scale)) ++health.non_finite;
-  return health;
+  if (!std::isfinite(spec.global_scale)) ++audit.non_finite;
+  return audit;
 }
 
 std::vector<Finding> examine(const MatrixSource& matrix, bool expert) {
@@ -122,25 +122,25 @@ std::vector<Finding> examine(const MatrixSource& matrix, bool expert) {
   const auto add = [&](Severity severity, std::string text) {
     findings.push_back({.tensor = spec.name, .finding = std::move(text), .severity = severity});
   };
-  const auto measured = measure_health(matrix);
+  const auto measured = audit_matrix(matrix);
   if (!measured.ok()) {
     add(Severity::error, measured.error().message());
     return findings;
   }
-  const MatrixHealth& health = *measured;
-  if (health.non_finite > 0) add(Severity::error, fmt::format("{} scales or values are NaN or Inf", health.non_finite));
-  if (health.elements > 0 && health.zero == health.elements) {
+  const MatrixAudit& audit = *measured;
+  if (audit.non_finite > 0) add(Severity::error, fmt::format("{} scales or values are NaN or Inf", audit.non_finite));
+  if (audit.elements > 0 && audit.zero == audit.elements) {
     add(Severity::error, expert ? "dead expert: every weight of this matrix is zero" : "every weight is zero");
-  } else if (health.lost > 0) {
+  } else if (audit.lost > 0) {
     // A block of tiny weights may round its 8-bit float scale to zero; an integer quantizer never does that.
     const bool float_block = spec.key.second_level || spec.key.scale == ScaleType::e4m3;
     add(float_block ? Severity::warning : Severity::error,
-        fmt::format("{} scales are zero and wipe out {} non-zero codes", health.zero_scales, health.lost));
+        fmt::format("{} scales are zero and wipe out {} non-zero codes", audit.zero_scales, audit.lost));
   }
-  if (static_cast<double>(health.saturated) > kSaturatedShare * static_cast<double>(health.elements) &&
-      health.elements > 0) {
+  if (static_cast<double>(audit.saturated) > kSaturatedShare * static_cast<double>(audit.elements) &&
+      audit.elements > 0) {
     add(Severity::error,
-        "saturated: " + share(health.saturated, health.elements) + " codes are at the end of their range");
+        "saturated: " + share(audit.saturated, audit.elements) + " codes are at the end of their range");
   }
   return findings;
 }

@@ -18,7 +18,7 @@ struct Finding {
 };
 
 // Counts over one whole matrix.
-struct MatrixHealth {
+struct MatrixAudit {
   std::int64_t elements = 0;
   std::int64_t zero = 0;         // elements that decode to zero
   std::int64_t saturated = 0;    // codes at either end of their range; 0 for unquantized matrices
@@ -33,7 +33,7 @@ struct MatrixHealth {
 inline constexpr double kSaturatedShare = 0.5;
 
 // Reads every panel of the matrix. Errors: those of MatrixSource::read.
-Result<MatrixHealth> measure_health(const MatrixSource& matrix);
+Result<MatrixAudit> audit_matrix(const MatrixSource& matrix);
 
 // What is wrong with one matrix; a read that fails is a finding too.
 std::vector<Finding> examine(const MatrixSource& matrix, bool expert);

@@ -71,10 +71,10 @@ TEST(Health, CountsZeroScalesThatWipeOutCodes) {
 TEST(Health, ActOrderLooksUpTheGroupOfEachColumn) {
   // Group 0 owns columns 0 and 2.
   const auto matrix = int4_matrix({9, 8, 9, 8, 8, 8, 8, 8}, {0, .2F, .1F, .1F}, {0, 1, 0, 1});
-  const auto health = measure_health(matrix);
-  ASSERT_TRUE(health.ok());
-  EXPECT_EQ(health->lost, 2);
-  EXPECT_EQ(health->zero, 8);
+  const auto audit = audit_matrix(matrix);
+  ASSERT_TRUE(audit.ok());
+  EXPECT_EQ(audit->lost, 2);
+  EXPECT_EQ(audit->zero, 8);
 }
 
 TEST(Health, SeesDeadExpertsSaturationAndNaN) {
