@@ -70,9 +70,9 @@ Json inspect_json(const LoadPlan& plan, const Checkpoint& checkpoint) {
           {"total_bytes", checkpoint.total_bytes()},
           {"parameters", plan.parameters()},
           {"layer_count", info.layers},
-          {"hidden", info.hidden},
-          {"vocabulary", info.vocabulary},
-          {"max_positions", info.max_positions},
+          {"hidden", info.hidden_size},
+          {"vocabulary", info.vocab_size},
+          {"max_positions", info.max_context},
           {"experts_per_layer", info.experts},
           {"experts_per_token", info.experts_per_token},
           {"layers", std::move(layers)},
@@ -148,14 +148,14 @@ Result<MemoryAnswer> plan_memory(const std::filesystem::path& folder, const Memo
   result.machine = result.split ? question.device->machine() : question.host;
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
   MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, {question.host, question.device}, question.policy));
-  result.max_positions = plan->info().max_positions;
+  result.max_context = plan->info().max_context;
   const bool cpu = result.machine.device == DeviceKind::cpu;
   result.tp_degrees = tensor_degrees(*plan);
   result.ep_degrees = expert_degrees(*plan);
   const auto counted = memory_plan(
       *plan, {.tp = question.tp,
               .ep = question.ep,
-              .context = question.context != 0 ? question.context : std::min(kUsualContext, result.max_positions),
+              .context = question.context != 0 ? question.context : std::min(kUsualContext, result.max_context),
               .batch_tokens = kPrefillChunk,
               .threads = cpu || result.split ? result.host.cores : 1,
               .kv = question.kv});

@@ -43,7 +43,7 @@ struct MemoryAnswer {
   Machine machine{};   // of the experts
   Machine host{};      // of all else
   bool split = false;  // they are two
-  std::int64_t max_positions = 0;
+  std::int64_t max_context = 0;
   MemoryPlan memory{};
   std::vector<Degree> tp_degrees{}, ep_degrees{};
   std::vector<std::string> warnings{};

@@ -50,9 +50,9 @@ Json engine_json(Session& session) {
   return {{"architecture", info.architecture},
           {"format", info.format},
           {"layers", info.layers},
-          {"hidden", info.hidden},
-          {"vocabulary", info.vocabulary},
-          {"max_positions", info.max_positions},
+          {"hidden", info.hidden_size},
+          {"vocabulary", info.vocab_size},
+          {"max_positions", info.max_context},
           {"experts_per_layer", info.experts},
           {"experts_per_token", info.experts_per_token},
           {"backend", session.backends()},
@@ -133,8 +133,8 @@ Result<Json> generate(OpenEngine& engine, const GenerateCall& call) {
   MORACLE_ASSIGN(const GenerationChoice choice, read_choice(call.options));
   MORACLE_ASSIGN(const auto turn, engine.turns().take());
   Session& session = engine.session();
-  if (call.options.context < 0 || call.options.context > session.info().max_positions) {
-    return wrong_argument("range", "options.context", "0 to " + std::to_string(session.info().max_positions),
+  if (call.options.context < 0 || call.options.context > session.info().max_context) {
+    return wrong_argument("range", "options.context", "0 to " + std::to_string(session.info().max_context),
                           std::to_string(call.options.context));
   }
   MORACLE_ASSIGN(const GenerationSettings settings, session.text().generation().settle(choice));

@@ -234,11 +234,11 @@ void tell(HeldEvent& held, moracle_on_event on_event, void* context) {
 
 Result<SchedulerOptions> read_scheduler_options(const moracle_scheduler_options* given, Session& session) {
   MORACLE_ASSIGN(const auto options, read_struct(given, "options"));
-  MORACLE_TRY(in_range("options.context", options.context, session.info().max_positions));
+  MORACLE_TRY(in_range("options.context", options.context, session.info().max_context));
   MORACLE_TRY(in_range("options.max_running", options.max_running, kMostRequests));
   MORACLE_TRY(in_range("options.max_queue", options.max_queue, kMostRequests));
   SchedulerOptions made;
-  made.context = options.context != 0 ? options.context : session.info().max_positions;
+  made.context = options.context != 0 ? options.context : session.info().max_context;
   if (options.max_running != 0) made.max_running = options.max_running;
   if (options.max_queue != 0) made.max_queue = options.max_queue;
   made.reuse_prefixes = options.no_prefix_reuse == 0;

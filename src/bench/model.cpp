@@ -8,17 +8,16 @@ namespace moracle {
 Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& options) {
   const ModelInfo& info = session.info();
   // The prompt gives a token, too.
-  if (options.prompt + options.generate >= info.max_positions) {
-    return Error{
-        .code = "model.context",
-        .wanted = "prompt and generate of fewer than " + std::to_string(info.max_positions) + " tokens together",
-        .found = std::to_string(options.prompt + options.generate)};
+  if (options.prompt + options.generate >= info.max_context) {
+    return Error{.code = "model.context",
+                 .wanted = "prompt and generate of fewer than " + std::to_string(info.max_context) + " tokens together",
+                 .found = std::to_string(options.prompt + options.generate)};
   }
   Random random(1);
   std::vector<std::int32_t> prompt;
   prompt.reserve(static_cast<std::size_t>(options.prompt));
   for (std::int64_t i = 0; i < options.prompt; ++i)
-    prompt.push_back(static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(info.vocabulary))));
+    prompt.push_back(static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(info.vocab_size))));
 
   GenerateOptions generation;
   generation.interrupted = options.interrupted;

@@ -27,7 +27,7 @@ Result<int> eval_command(const EvalOptions& options, Console& console) {
     if (!encoded.ok()) return in_file(std::move(encoded).error(), options.text);
     ids = *std::move(encoded);
     if (options.limit > 0 && std::ssize(ids) > options.limit) ids.resize(static_cast<std::size_t>(options.limit));
-    const std::int64_t context = model.info() ? model.info()->max_positions : options.window;
+    const std::int64_t context = model.info() ? model.info()->max_context : options.window;
     MORACLE_TRY(check_evaluation(std::ssize(ids), options.window, context));
     return model.check_ids(ids);
   };
@@ -83,14 +83,14 @@ Result<int> logits_command(const LogitsOptions& options, Console& console) {
                  options.open(console, {.needs_text = false, .on_text = check, .generates = false}));
   MORACLE_ASSIGN(const std::vector<float> logits, prefill_logits(session->model(), ids));
   if (interrupted()) return interrupt_exit_code();
-  MORACLE_TRY(write_logits(options.out, logits, std::ssize(ids), session->info().vocabulary));
+  MORACLE_TRY(write_logits(options.out, logits, std::ssize(ids), session->info().vocab_size));
   if (options.json) {
     console.json({{"tokens", ids.size()},
-                  {"vocabulary", session->info().vocabulary},
+                  {"vocabulary", session->info().vocab_size},
                   {"file", options.out},
                   {"backend", session->backends()}});
   } else {
-    console.out(fmt::format("{}: logits [{}, {}]\n", options.out, ids.size(), session->info().vocabulary));
+    console.out(fmt::format("{}: logits [{}, {}]\n", options.out, ids.size(), session->info().vocab_size));
   }
   return 0;
 }

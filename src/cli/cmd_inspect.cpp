@@ -84,7 +84,7 @@ std::string inspect_text(const LoadPlan& plan, const Checkpoint& checkpoint) {
   };
   std::string text = paragraph("", printable_path(checkpoint.folder().string()), width, 0);
   text += fact("  architecture", fmt::format("{}, {} layers, hidden {}, vocabulary {}, context {}", info.architecture,
-                                             info.layers, info.hidden, info.vocabulary, info.max_positions));
+                                             info.layers, info.hidden_size, info.vocab_size, info.max_context));
   text += fact("  experts", fmt::format("{} per layer, {} per token", info.experts, info.experts_per_token));
   text += fact("  format", info.format);
   text += fact("  size", fmt::format("{} in tensors, {} parameters", human_bytes(checkpoint.total_bytes()),

@@ -122,7 +122,7 @@ std::string plan_text(const MemoryAnswer& plan, const PlanCommand& options) {
   sum("head", memory.head, "");
   sum("weights", memory.weights(), fmt::format("all of the above with the final norm, {}", weights_text(memory)));
   sum("KV cache", memory.state,
-      fmt::format("one sequence of {} positions (the model's limit is {})", memory.context, plan.max_positions));
+      fmt::format("one sequence of {} positions (the model's limit is {})", memory.context, plan.max_context));
   sum("workspace", memory.workspace + memory.on_device.workspace,
       fmt::format("calls of up to {} tokens", memory.batch_tokens));
   const auto fits = [&](bool holds) { return holds ? paint.good("fits") : paint.bad("does not fit"); };

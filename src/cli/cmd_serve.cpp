@@ -233,10 +233,10 @@ Result<int> serve_command(ServeCommand& options, Console& console) {
             server->set_progress(static_cast<double>(progress.bytes_done), static_cast<double>(progress.bytes_total));
           }};
   MORACLE_ASSIGN(const auto session, options.open(console, opening));
-  if (options.server.scheduler.context > session->info().max_positions) {
+  if (options.server.scheduler.context > session->info().max_context) {
     return Error{.code = "usage",
                  .where = "--context",
-                 .wanted = fmt::format("at most {} tokens, which this model can hold", session->info().max_positions),
+                 .wanted = fmt::format("at most {} tokens, which this model can hold", session->info().max_context),
                  .found = std::to_string(options.server.scheduler.context)};
   }
   if (const StateMemory memory = session->model().state_memory(); memory.budget > 0 && memory.positions < 2) {

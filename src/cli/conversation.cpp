@@ -47,7 +47,7 @@ Conversation::Conversation(Session& session, ChatRequest request, const Generati
     : session_(session),
       request_(std::move(request)),
       settings_(settings),
-      context_(context == 0 ? session.info().max_positions : context),
+      context_(context == 0 ? session.info().max_context : context),
       may_reason_(session.text().reply_format().has_tokens()) {}
 
 bool Conversation::Held::begins(std::span<const std::int32_t> whole) const {

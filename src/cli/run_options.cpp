@@ -183,10 +183,10 @@ Result<ChatRequest> RunOptions::chat_request() const {
 }
 
 Result<> RunOptions::check_context(const ModelText& text) const {
-  if (!text.info() || context <= text.info()->max_positions) return Ok{};
+  if (!text.info() || context <= text.info()->max_context) return Ok{};
   return Error{.code = "usage",
                .where = "--context",
-               .wanted = fmt::format("at most {} tokens, which this model can hold", text.info()->max_positions),
+               .wanted = fmt::format("at most {} tokens, which this model can hold", text.info()->max_context),
                .found = std::to_string(context)};
 }
 

@@ -121,7 +121,7 @@ Result<Generation> generate(Model& model, SequenceState& state, std::span<const 
     return Error{.code = "prompt.empty", .wanted = "a prompt of at least one token", .found = "none"};
   }
   const auto prompt_tokens = static_cast<std::int64_t>(prompt.size());
-  const std::int64_t most = model.info().max_positions;
+  const std::int64_t most = model.info().max_context;
   const std::int64_t context = options.context > 0 ? std::min(options.context, most) : most;
   MORACLE_TRY(check_prompt_length(state.length() + prompt_tokens, context, 1));
   const std::int64_t room = context - state.length() - prompt_tokens;

@@ -33,7 +33,7 @@ Result<> check_text(std::string_view text, const std::string& from) {
 Result<ModelText> ModelText::open(const std::filesystem::path& folder, const Json& config, bool needs_text) {
   ModelText result;
   if (auto info = describe_model(folder, config); info.ok()) result.info_ = *std::move(info);
-  const std::int64_t vocabulary = result.info_ ? result.info_->vocabulary : INT32_MAX;
+  const std::int64_t vocabulary = result.info_ ? result.info_->vocab_size : INT32_MAX;
   result.generation_ = load_generation_config(folder, config, vocabulary);
   if (!needs_text) return result;
   MORACLE_ASSIGN(result.tokenizer_, Tokenizer::load(folder));
@@ -78,7 +78,7 @@ std::vector<StopToken> ModelText::stop_tokens(std::span<const std::string> stop_
   std::vector<StopToken> found;
   for (const std::string& text : stop_texts) {
     const auto id = tokenizer_->token_to_id(text);
-    if (!id || (info_ && *id >= info_->vocabulary)) continue;
+    if (!id || (info_ && *id >= info_->vocab_size)) continue;
     const auto shown = tokenizer_->decode({&*id, 1});
     const bool hidden = shown.ok() && shown->empty();
     if (hidden || !reply_format().mark_of(*id).empty()) found.push_back({.id = *id, .text = text});
@@ -89,12 +89,12 @@ std::vector<StopToken> ModelText::stop_tokens(std::span<const std::string> stop_
 Result<> ModelText::check_ids(std::span<const std::int32_t> ids) const {
   if (!info_) return Ok{};
   const auto beyond =
-      std::find_if_not(ids.begin(), ids.end(), [&](std::int32_t id) { return id >= 0 && id < info_->vocabulary; });
+      std::find_if_not(ids.begin(), ids.end(), [&](std::int32_t id) { return id >= 0 && id < info_->vocab_size; });
   if (beyond == ids.end()) return Ok{};
   const auto text = tokenizer_ ? tokenizer_->id_to_token(*beyond) : std::nullopt;
   return Error{.code = "model.token",
                .where = text ? "token " + std::string(*text) : "",
-               .wanted = "ids from 0 to " + std::to_string(info_->vocabulary - 1),
+               .wanted = "ids from 0 to " + std::to_string(info_->vocab_size - 1),
                .found = std::to_string(*beyond),
                .advice = text ? "the tokenizer has tokens that the model lacks: leave them out of the prompt" : ""};
 }
@@ -102,7 +102,7 @@ Result<> ModelText::check_ids(std::span<const std::int32_t> ids) const {
 Result<> ModelText::check_prompt(std::span<const std::int32_t> ids, std::int64_t context, std::int64_t answer) const {
   MORACLE_TRY(check_ids(ids));
   if (!info_) return Ok{};
-  return check_prompt_length(std::ssize(ids), context > 0 ? context : info_->max_positions, answer);
+  return check_prompt_length(std::ssize(ids), context > 0 ? context : info_->max_context, answer);
 }
 
 }  // namespace moracle

@@ -41,7 +41,7 @@ class Scheduler::Impl {
         prefixes_(model, options_),
         planner_(options_, prefixes_),
         runner_(model, pool) {
-    const std::int64_t most = model.info().max_positions;
+    const std::int64_t most = model.info().max_context;
     context_ = options.context > 0 ? std::min(options.context, most) : most;
     const StateMemory memory = model.state_memory();
     held_ = memory.budget > 0 ? memory.positions : context_;
@@ -108,7 +108,7 @@ class Scheduler::Impl {
 };
 
 Result<RequestId> Scheduler::Impl::submit(Request request, RequestSink& sink) {
-  MORACLE_TRY(check(request, model_.info().vocabulary));
+  MORACLE_TRY(check(request, model_.info().vocab_size));
   const auto prompt = std::ssize(request.prompt);
   const std::int64_t least = request.max_tokens.value_or(1);
   const auto too_long = [&](std::string code, std::string wanted, std::string advice) {

@@ -27,10 +27,10 @@ struct ModelInfo {
   std::string architecture;  // model_type: "qwen3_moe"
   std::string format;        // publisher's format: "gptq", ..., "none"
   std::int64_t layers = 0;
-  std::int64_t hidden = 0;
-  std::int64_t vocabulary = 0;
-  std::int64_t max_positions = 0;
-  std::int64_t experts = 0;  // per layer
+  std::int64_t hidden_size = 0;
+  std::int64_t vocab_size = 0;
+  std::int64_t max_context = 0;  // positions
+  std::int64_t experts = 0;      // per layer
   std::int64_t experts_per_token = 0;
 };
 
@@ -146,8 +146,8 @@ struct TopK {
 struct BatchResult {
   struct Span {
     std::optional<Error> error{};  // its state is as before; the other spans are not touched by it
-    std::size_t logits = 0;        // where its rows begin in `logits`, [rows, vocabulary]
-    std::size_t top = 0;           // where its tokens begin in `top`, [min(top_k, vocabulary)]
+    std::size_t logits = 0;        // where its rows begin in `logits`, [rows, vocab_size]
+    std::size_t top = 0;           // where its tokens begin in `top`, [min(top_k, vocab_size)]
     bool all = false;              // top_k were too few by min_share: `logits` has its row
   };
   std::vector<Span> spans{};
@@ -171,8 +171,8 @@ class Model {
   [[nodiscard]] virtual Result<std::unique_ptr<SequenceState>> new_sequence() const = 0;
   // Sizes workspaces for batches of up to `tokens` tokens; later calls with no more allocate nothing in the layers.
   virtual Result<> reserve(std::int64_t tokens) = 0;
-  // Appends the batch to the states and writes f32 logits [rows, vocabulary], rows = spans or ids by `rows`.
-  // Errors: "model.context" (prompt beyond max_positions), "model.token" (id out of range), "numeric.nan".
+  // Appends the batch to the states and writes f32 logits [rows, vocab_size], rows = spans or ids by `rows`.
+  // Errors: "model.context" (prompt beyond max_context), "model.token" (id out of range), "numeric.nan".
   virtual Result<> forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
                            std::vector<float>& logits) = 0;
   // The same, but writes only the k highest-ranking logits of each span's last token, best first, of equal ones the

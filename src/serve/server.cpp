@@ -156,7 +156,7 @@ void Server::serve(Session& session, const ServedFacts& facts, const std::functi
                    const std::function<ServerWish()>& wish) {
   Parts& parts = *parts_;
   SchedulerOptions how = parts.options.scheduler;
-  const std::int64_t most = session.info().max_positions;
+  const std::int64_t most = session.info().max_context;
   how.context = how.context > 0 ? std::min(how.context, most) : most;
   // What one sequence can have of keys and values bounds it as well.
   if (const StateMemory memory = session.model().state_memory(); memory.budget > 0)

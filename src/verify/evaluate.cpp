@@ -33,7 +33,7 @@ Result<> forward_piece(Model& model, SequenceState* state, std::span<const std::
 Result<> score_window(Model& model, ThreadPool& pool, std::span<const std::int32_t> ids, std::int64_t piece,
                       std::vector<double>& losses) {
   MORACLE_ASSIGN(const auto state, model.new_sequence());
-  const auto vocabulary = static_cast<std::size_t>(model.info().vocabulary);
+  const auto vocabulary = static_cast<std::size_t>(model.info().vocab_size);
   std::vector<float> logits;
   // The last token predicts nothing that is scored.
   const auto inputs = static_cast<std::int64_t>(ids.size()) - 1;
@@ -71,8 +71,8 @@ Result<Evaluation> evaluate(Model& model, ThreadPool& pool, std::span<const std:
                             const EvaluateOptions& options) {
   const ModelInfo& info = model.info();
   const auto tokens = static_cast<std::int64_t>(ids.size());
-  MORACLE_TRY(check_evaluation(tokens, options.window, info.max_positions));
-  const std::int64_t row_bytes = std::max<std::int64_t>(1, info.vocabulary * 4);
+  MORACLE_TRY(check_evaluation(tokens, options.window, info.max_context));
+  const std::int64_t row_bytes = std::max<std::int64_t>(1, info.vocab_size * 4);
   const std::int64_t piece = std::clamp<std::int64_t>(kLogitBytes / row_bytes, 1, options.window);
   MORACLE_TRY(model.reserve(std::min(piece, tokens)));
 

@@ -68,7 +68,7 @@ class AllocationsTest : public testing::TestWithParam<std::string> {
  protected:
   // Of a whole context at most: several blocks, and token runs of every kind.
   static std::int64_t prompt_size(const Model& model) {
-    return std::min<std::int64_t>(150, model.info().max_positions - kSteps);
+    return std::min<std::int64_t>(150, model.info().max_context - kSteps);
   }
   static constexpr std::int64_t kSteps = 60;  // past the end of a block
 
@@ -77,7 +77,7 @@ class AllocationsTest : public testing::TestWithParam<std::string> {
     std::vector<std::int32_t> ids(static_cast<std::size_t>(prompt_size(model)));
     Random random(3);
     for (std::int32_t& id : ids) {
-      id = static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(model.info().vocabulary)));
+      id = static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(model.info().vocab_size)));
     }
     return ids;
   }

@@ -54,7 +54,7 @@ Result<> run(const std::filesystem::path& folder, bool by_reference) {
   MORACLE_ASSIGN(const auto model, moracle::load_model(*plan, pool));
   MORACLE_ASSIGN(const auto state, model->new_sequence());
   MORACLE_TRY(model->reserve(2));
-  const auto last = static_cast<std::int32_t>(model->info().vocabulary - 1);
+  const auto last = static_cast<std::int32_t>(model->info().vocab_size - 1);
   for (std::int32_t position = 0; position < 2; ++position) {
     const std::vector<std::int32_t> ids{position == 0 ? 0 : last};
     const std::vector<std::int32_t> positions{position};
@@ -63,7 +63,7 @@ Result<> run(const std::filesystem::path& folder, bool by_reference) {
     std::vector<float> logits;
     MORACLE_TRY(model->forward({.ids = ids, .positions = positions, .spans = spans}, states,
                                moracle::LogitRows::last_of_each, logits));
-    require(logits.size() == static_cast<std::size_t>(model->info().vocabulary));
+    require(logits.size() == static_cast<std::size_t>(model->info().vocab_size));
     for (const float logit : logits) require(!std::isnan(logit));
   }
   return moracle::Ok{};

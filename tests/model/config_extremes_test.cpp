@@ -112,7 +112,7 @@ class ConfigExtremes : public testing::TestWithParam<std::string> {
       std::vector<float> logits;
       const auto done = batch.forward(**model, LogitRows::all, logits);
       if (!done.ok()) return done.error();
-      EXPECT_EQ(logits.size(), ids.size() * static_cast<std::size_t>((*model)->info().vocabulary));
+      EXPECT_EQ(logits.size(), ids.size() * static_cast<std::size_t>((*model)->info().vocab_size));
       EXPECT_TRUE(std::all_of(logits.begin(), logits.end(), [](float logit) { return std::isfinite(logit); }));
     }
     return {};

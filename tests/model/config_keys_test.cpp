@@ -30,7 +30,7 @@ double error_with(const Row& row) {
   if (loaded.model == nullptr) return 0.0;
   const Reference want = references(original).at(1);
   const auto state = new_state(*loaded.model);
-  const auto width = static_cast<std::size_t>(loaded.model->info().vocabulary);
+  const auto width = static_cast<std::size_t>(loaded.model->info().vocab_size);
   const auto errors = relative_errors(run(*loaded.model, *state, want.ids), want.logits, width);
   return errors.empty() ? 0.0 : *std::max_element(errors.begin(), errors.end());
 }

@@ -34,7 +34,7 @@ class FamiliesTest : public testing::TestWithParam<std::string> {
 TEST_P(FamiliesTest, ReferenceKernelsMatchTransformers) {
   const Loaded loaded = load(folder(), pinned("ref"));
   ASSERT_NE(loaded.model, nullptr);
-  const auto width = static_cast<std::size_t>(loaded.model->info().vocabulary);
+  const auto width = static_cast<std::size_t>(loaded.model->info().vocab_size);
   const auto prompts = references(folder());
   ASSERT_FALSE(prompts.empty());
   for (const Reference& want : prompts) {
@@ -62,7 +62,7 @@ TEST_P(FamiliesTest, ChosenKernelsAreClose) {
     const auto state = new_state(*loaded.model);
     const auto logits = run(*loaded.model, *state, want.ids);
     ASSERT_EQ(logits.size(), want.logits.size());
-    const auto width = static_cast<std::size_t>(loaded.model->info().vocabulary);
+    const auto width = static_cast<std::size_t>(loaded.model->info().vocab_size);
     for (const double error : relative_errors(logits, want.logits, width)) errors.push_back(error);
   }
   EXPECT_LE(median(errors), 5e-3);
@@ -75,7 +75,7 @@ TEST_P(FamiliesTest, TopKAreTheLargestLogits) {
     const Loaded other = load(folder(), policy);
     ASSERT_NE(plain.model, nullptr);
     ASSERT_NE(other.model, nullptr);
-    const auto vocabulary = static_cast<std::size_t>(plain.model->info().vocabulary);
+    const auto vocabulary = static_cast<std::size_t>(plain.model->info().vocab_size);
     const auto prompts = references(folder());
     for (const std::size_t together : {std::size_t{1}, prompts.size()}) {
       std::vector<std::unique_ptr<SequenceState>> plain_states;

@@ -96,7 +96,7 @@ TEST(Hybrid, EveryKernelServesTheNarrowProjections) {
       ASSERT_NE(loaded.model, nullptr);
       const Reference want = references(folder_of(name)).at(1);
       const auto state = new_state(*loaded.model);
-      const auto width = static_cast<std::size_t>(loaded.model->info().vocabulary);
+      const auto width = static_cast<std::size_t>(loaded.model->info().vocab_size);
       const auto errors = relative_errors(run(*loaded.model, *state, want.ids), want.logits, width);
       ASSERT_EQ(errors.size(), want.ids.size());
       EXPECT_LT(median(errors), 5e-3);  // kernels may round activations to bf16

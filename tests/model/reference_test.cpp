@@ -65,7 +65,7 @@ TEST_P(ReferenceTest, LogitsAndGreedyTokens) {
   const bool chosen = *GetParam().backend == '\0';
   const Loaded loaded = load(*folder, chosen ? Policy{} : pinned(GetParam().backend));
   ASSERT_NE(loaded.model, nullptr);
-  const auto width = static_cast<std::size_t>(loaded.model->info().vocabulary);
+  const auto width = static_cast<std::size_t>(loaded.model->info().vocab_size);
   std::vector<double> errors;
   const auto prompts = references(*folder);
   ASSERT_FALSE(prompts.empty());

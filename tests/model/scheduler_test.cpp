@@ -261,7 +261,7 @@ TEST(Scheduler, OtherFamiliesGetTheSameInAnyMix) {
     const auto folder = test::data_dir() / "families" / family;
     const Loaded loaded = load_folder(folder);
     ASSERT_NE(loaded.model, nullptr);
-    const std::int64_t most = loaded.model->info().max_positions;
+    const std::int64_t most = loaded.model->info().max_context;
     std::vector<Request> requests;
     std::vector<Heard> want;
     for (unsigned i = 0; i < 20; ++i) {

@@ -24,8 +24,8 @@ inline Result<std::unique_ptr<SequenceState>> counted_state() {
 class SuccessorModel final : public Model {
  public:
   explicit SuccessorModel(std::int64_t positions) {
-    info_.vocabulary = 10;
-    info_.max_positions = positions;
+    info_.vocab_size = 10;
+    info_.max_context = positions;
   }
   [[nodiscard]] const ModelInfo& info() const override { return info_; }
   [[nodiscard]] Result<std::unique_ptr<SequenceState>> new_sequence() const override { return counted_state(); }

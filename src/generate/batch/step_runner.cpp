@@ -31,7 +31,7 @@ void StepRunner::compute(std::span<StepPart> parts) {
     }
   }
   const Result<> done = model_.run({.ids = ids_, .positions = positions_, .spans = spans_}, states_, result_);
-  const std::int64_t vocabulary = model_.info().vocabulary;
+  const std::int64_t vocabulary = model_.info().vocab_size;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     StepPart& part = parts[i];
     part.error = done.ok() ? std::move(result_.spans[i].error) : std::optional(done.error());
@@ -46,7 +46,7 @@ void StepRunner::compute(std::span<StepPart> parts) {
 
 // All rows on all threads: nothing of one depends on another.
 void StepRunner::choose(std::span<StepPart> parts) const {
-  const std::int64_t vocabulary = model_.info().vocabulary;
+  const std::int64_t vocabulary = model_.info().vocab_size;
   pool_.parallel_for(std::ssize(parts), [&](std::int64_t index, int) {
     StepPart& part = parts[count(index)];
     ScheduledSequence& sequence = *part.sequence;
@@ -66,7 +66,7 @@ void StepRunner::choose(std::span<StepPart> parts) const {
 // Row p says what token p + 1 is worth.
 void StepRunner::score_prompt(StepPart& part) const {
   const ScheduledSequence& sequence = *part.sequence;
-  const std::int64_t vocabulary = model_.info().vocabulary;
+  const std::int64_t vocabulary = model_.info().vocab_size;
   const std::int64_t first_row = part.end - std::ssize(part.logits) / vocabulary;
   for (std::int64_t p = std::max(first_row, sequence.told - 1); p + 1 < std::min(part.end + 1, sequence.prompt_size());
        ++p) {

@@ -254,7 +254,7 @@ Result<AttentionSpec> attention_of(const ModelConfig& config, const TensorClaims
   }
   if (lists.use_rope.empty() || lists.use_rope[layer] != 0.0) {
     MORACLE_ASSIGN(const RopeSpec rope, rope_of(config, lists, c, layer));
-    spec.info.max_positions = std::max(spec.info.max_positions, rope.max_positions);
+    spec.info.max_context = std::max(spec.info.max_context, rope.max_positions);
     attention.rope = add_rope(spec, rope);
   }
   return attention;

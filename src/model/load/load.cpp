@@ -163,7 +163,7 @@ std::size_t default_kv_memory(const Plan& plan, const Transformer& model) {
   const std::size_t most = host / 10 * 9;
   const std::size_t left = std::max(most > weights ? most - weights : 0, host / 8);
   const std::size_t addresses = address_space_left() / 2 / std::max<std::size_t>(model.state_kinds(), 1);
-  return std::min({left, addresses, kSequences * model.state_bytes(plan.spec().info.max_positions)});
+  return std::min({left, addresses, kSequences * model.state_bytes(plan.spec().info.max_context)});
 }
 
 }  // namespace

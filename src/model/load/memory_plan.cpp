@@ -315,10 +315,10 @@ Result<MemoryPlan> memory_plan(const LoadPlan& plan, const MemoryPlanOptions& op
   const RankLayout ranks{.tp = options.tp, .ep = options.ep};
   MORACLE_ASSIGN(const ModelSpec spec, parallel_cut(own, ranks));
   MemoryPlan result;
-  result.context = options.context == 0 ? spec.info.max_positions : options.context;
-  if (result.context > spec.info.max_positions) {
+  result.context = options.context == 0 ? spec.info.max_context : options.context;
+  if (result.context > spec.info.max_context) {
     return Error{.code = "plan.context",
-                 .wanted = "at most " + std::to_string(spec.info.max_positions) + " positions",
+                 .wanted = "at most " + std::to_string(spec.info.max_context) + " positions",
                  .found = std::to_string(result.context)};
   }
   result.batch_tokens = std::min(options.batch_tokens, result.context);

@@ -47,7 +47,7 @@ Result<> Transformer::make_pool(std::size_t bytes) {
     return taken <= bytes;
   };
   // The largest length that fits lies in [most_held_, end).
-  std::int64_t end = parts_.info.max_positions + 1;
+  std::int64_t end = parts_.info.max_context + 1;
   for (most_held_ = 0; end - most_held_ > 1;) {
     const std::int64_t middle = most_held_ + (end - most_held_) / 2;
     (fits(middle) ? most_held_ : end) = middle;
@@ -77,7 +77,7 @@ std::size_t Transformer::block_workspace(std::int64_t tokens) const {
 }
 
 Transformer::Buffers Transformer::lay_out(BumpArena& arena, std::int64_t tokens) const {
-  const std::size_t floats = count(tokens * parts_.info.hidden);
+  const std::size_t floats = count(tokens * parts_.info.hidden_size);
   Buffers buffers{.hidden = arena.take<float>(floats).data(),
                   .normed = arena.take<float>(floats).data(),
                   .added = arena.take<float>(floats).data()};
@@ -134,18 +134,18 @@ Result<> Transformer::reserve(std::int64_t tokens) {
 
 Result<> Transformer::check_tokens(const Batch& batch, const SequenceSpan& span) const {
   const std::int64_t end = span.start + span.count;
-  if (end > parts_.info.max_positions) {
+  if (end > parts_.info.max_context) {
     return Error{.code = "model.context",
-                 .wanted = "at most " + std::to_string(parts_.info.max_positions) + " tokens in a sequence",
+                 .wanted = "at most " + std::to_string(parts_.info.max_context) + " tokens in a sequence",
                  .found = std::to_string(end),
                  .advice = "shorten the prompt or generate fewer tokens"};
   }
   for (std::int64_t i = 0; i < span.count; ++i) {
     const std::size_t at = count(span.begin + i);
-    if (batch.ids[at] < 0 || batch.ids[at] >= parts_.info.vocabulary) {
+    if (batch.ids[at] < 0 || batch.ids[at] >= parts_.info.vocab_size) {
       return Error{.code = "model.token",
                    .where = "token " + std::to_string(at),
-                   .wanted = "an id from 0 to " + std::to_string(parts_.info.vocabulary - 1),
+                   .wanted = "an id from 0 to " + std::to_string(parts_.info.vocab_size - 1),
                    .found = std::to_string(batch.ids[at])};
     }
     if (batch.positions[at] != span.start + i) {
@@ -267,7 +267,7 @@ class Transformer::SpanTally final : public RoutingTally {
 // A token that goes wrong makes no other sequence's tokens go wrong: the others are computed to the end.
 void Transformer::run_layers(const ForwardContext& context, SpanTally& tally, Buffers& buffers) const {
   const std::int64_t tokens = context.tokens;
-  const std::int64_t hidden = parts_.info.hidden;
+  const std::int64_t hidden = parts_.info.hidden_size;
   const RunContext run = context.run_context({});
   const AddArgs residual{.count = tokens * hidden, .x = buffers.added, .sum = buffers.hidden};
   for (std::size_t l = 0; l < parts_.layers.size(); ++l) {
@@ -299,7 +299,7 @@ void Transformer::tell_unrouted(const DeviceStatus& status, BatchResult& result)
 // What once is not finite stays so: residuals are added to.
 void Transformer::find_bad_tokens(const ForwardContext& context, const Buffers& buffers, BatchResult& result) {
   const std::int64_t tokens = context.tokens;
-  const std::int64_t hidden = parts_.info.hidden;
+  const std::int64_t hidden = parts_.info.hidden_size;
   bad_.resize(count(tokens));
   context.ops.find_not_finite(context.run_context({}),
                               {.rows = tokens, .cols = hidden, .x = buffers.hidden, .bad = bad_.data()});
@@ -314,7 +314,7 @@ void Transformer::list_head_rows(BatchResult& result) {
   ranks_.clear();
   for (std::size_t s = 0; s < spans_.size(); ++s) {
     const Batch::Span& wanted = wanted_[s];
-    result.spans[indices_[s]].logits = head_rows_.size() * count(parts_.info.vocabulary);
+    result.spans[indices_[s]].logits = head_rows_.size() * count(parts_.info.vocab_size);
     const std::int64_t rows = wanted.top_k > 0 ? 0 : wanted.rows;
     for (std::int64_t i = rows; i > 0; --i) {
       head_rows_.push_back({.span = s, .token = spans_[s].begin + spans_[s].count - i});
@@ -333,7 +333,7 @@ void Transformer::list_head_rows(BatchResult& result) {
     const auto before = std::find_if(wanted_.begin(), wanted_.end(), [&](const auto& w) { return alike(w, wanted); });
     if (count(before - wanted_.begin()) < s) continue;  // listed with the first that is like it
     Ranks ranks{.first = head_rows_.size(),
-                .k = std::min(wanted.top_k, parts_.info.vocabulary),
+                .k = std::min(wanted.top_k, parts_.info.vocab_size),
                 .seeded = wanted.seed.has_value(),
                 .temperature = wanted.temperature};
     for (std::size_t other = s; other < spans_.size(); ++other) {
@@ -346,7 +346,7 @@ void Transformer::list_head_rows(BatchResult& result) {
     }
     ranks_.push_back(ranks);
   }
-  result.logits.resize(logit_rows_ * count(parts_.info.vocabulary));
+  result.logits.resize(logit_rows_ * count(parts_.info.vocab_size));
   result.top.resize(top);
 }
 
@@ -355,7 +355,7 @@ void Transformer::gather_rows(const ForwardContext& context, Buffers& buffers) {
   std::transform(head_rows_.begin(), head_rows_.end(), gathered_.begin(),
                  [](const HeadRow& row) { return static_cast<std::int32_t>(row.token); });
   context.ops.gather(context.run_context({}), {.rows = std::ssize(head_rows_),
-                                               .cols = parts_.info.hidden,
+                                               .cols = parts_.info.hidden_size,
                                                .index = gathered_.data(),
                                                .from = buffers.hidden,
                                                .to = buffers.added});
@@ -366,12 +366,12 @@ void Transformer::gather_rows(const ForwardContext& context, Buffers& buffers) {
 
 void Transformer::gemm_head(const ForwardContext& context, const Buffers& buffers, std::size_t first, std::size_t rows,
                             std::vector<float>& logits, BatchResult& result) {
-  const std::int64_t vocabulary = parts_.info.vocabulary;
+  const std::int64_t vocabulary = parts_.info.vocab_size;
   const auto row_count = static_cast<std::int64_t>(rows);
   if (rows == 0) return;
   logits.resize(rows * count(vocabulary));
   parts_.head->run(context.run_context(context.workspace), row_count,
-                   buffers.normed + static_cast<std::int64_t>(first) * parts_.info.hidden, logits.data());
+                   buffers.normed + static_cast<std::int64_t>(first) * parts_.info.hidden_size, logits.data());
   bad_.resize(rows);
   context.ops.find_not_finite(context.run_context({}),
                               {.rows = row_count, .cols = vocabulary, .x = logits.data(), .bad = bad_.data()});
@@ -384,7 +384,7 @@ void Transformer::write_top_k(const ForwardContext& context, const Buffers& buff
                               TokenLogit* top, BatchResult& result) {
   ranked_.resize(ranks.rows * count(ranks.k));
   const TopKQuery query{.tokens = static_cast<std::int64_t>(ranks.rows),
-                        .x = buffers.normed + static_cast<std::int64_t>(ranks.first) * parts_.info.hidden,
+                        .x = buffers.normed + static_cast<std::int64_t>(ranks.first) * parts_.info.hidden_size,
                         .k = ranks.k,
                         .seeds = ranks.seeded ? seeds_.data() + ranks.first : nullptr,
                         .temperature = ranks.temperature};
@@ -393,7 +393,7 @@ void Transformer::write_top_k(const ForwardContext& context, const Buffers& buff
   if (!found) {
     gemm_head(context, buffers, ranks.first, ranks.rows, logits_, result);
     RankArgs args{.rows = query.tokens,
-                  .cols = parts_.info.vocabulary,
+                  .cols = parts_.info.vocab_size,
                   .k = ranks.k,
                   .x = logits_.data(),
                   .bad = bad_.data(),
@@ -413,7 +413,7 @@ void Transformer::complete_rows(const ForwardContext& context, const Buffers& bu
   for (std::size_t row = logit_rows_; row < head_rows_.size(); ++row) {
     const Batch::Span& wanted = wanted_[head_rows_[row].span];
     BatchResult::Span& given = result.spans[indices_[head_rows_[row].span]];
-    if (wanted.min_share <= 0 || wanted.seed || wanted.top_k >= parts_.info.vocabulary || given.error) continue;
+    if (wanted.min_share <= 0 || wanted.seed || wanted.top_k >= parts_.info.vocab_size || given.error) continue;
     const double best = result.top[given.top].logit;
     const double last = result.top[given.top + count(wanted.top_k) - 1].logit;
     if (std::exp((last - best) / wanted.temperature) < wanted.min_share) continue;

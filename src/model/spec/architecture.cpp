@@ -129,7 +129,7 @@ Result<std::size_t> add_rope_of(const Architecture& row, const ModelConfig& conf
     return latent != nullptr ? latent->rope : *std::get<AttentionSpec>(mixer).rope;
   }
   MORACLE_ASSIGN(const RopeSpec rope, rope_of(row, config, s, s.kinds[layer]));
-  spec.info.max_positions = std::max(spec.info.max_positions, rope.max_positions);
+  spec.info.max_context = std::max(spec.info.max_context, rope.max_positions);
   return add_rope(spec, rope);
 }
 

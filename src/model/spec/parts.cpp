@@ -77,9 +77,9 @@ ModelSpec common_spec(const ModelConfig& config, const CommonConfig& common, con
   ModelSpec spec;
   spec.info.architecture = config.model_types().front();
   spec.info.layers = common.layers;
-  spec.info.hidden = common.hidden;
-  spec.info.vocabulary = common.vocabulary;
-  spec.info.max_positions = common.max_positions;
+  spec.info.hidden_size = common.hidden;
+  spec.info.vocab_size = common.vocabulary;
+  spec.info.max_context = common.max_positions;
   spec.dtype = common.dtype;
   spec.embedding = {.path = root + "embed_tokens", .out = common.vocabulary, .in = common.hidden};
   spec.head = {.path = find_head(config, common, claims, root), .out = common.vocabulary, .in = common.hidden};

@@ -155,9 +155,9 @@ Result<> validate(const ModelSpec& spec) {
   MORACLE_TRY(require_within(spec.info.layers, kMaxLayers, "layers"));
   MORACLE_TRY(require(spec.info.layers == std::ssize(spec.layers), "layers", std::to_string(spec.layers.size()),
                       std::to_string(spec.info.layers)));
-  MORACLE_TRY(require_within(spec.info.hidden, kMaxHidden, "hidden"));
-  MORACLE_TRY(require_within(spec.info.vocabulary, kMaxVocabulary, "vocabulary"));
-  MORACLE_TRY(require_within(spec.info.max_positions, kMaxPositions, "max_positions"));
+  MORACLE_TRY(require_within(spec.info.hidden_size, kMaxHidden, "hidden"));
+  MORACLE_TRY(require_within(spec.info.vocab_size, kMaxVocabulary, "vocabulary"));
+  MORACLE_TRY(require_within(spec.info.max_context, kMaxPositions, "max_positions"));
   MORACLE_TRY(validate(spec.final_norm));
   for (const RopeSpec& rope : spec.ropes) MORACLE_TRY(validate(rope));
   for (const LayerSpec& layer : spec.layers) MORACLE_TRY(validate(layer, spec));

@@ -115,7 +115,7 @@ std::int64_t longest_prompt(const PreparedRequest& prepared) {
 Result<> fill_request(PreparedRequest& prepared, const ModelText& text) {
   const ApiRequest& api = prepared.api;
   MORACLE_ASSIGN(const GenerationSettings settings, text.generation().settle(choice_of(api)));
-  const std::int64_t vocabulary = text.info() ? text.info()->vocabulary : INT32_MAX;
+  const std::int64_t vocabulary = text.info() ? text.info()->vocab_size : INT32_MAX;
   MORACLE_TRY(check_known("stop_token_ids", api.stop_token_ids, vocabulary));
   for (const auto& [id, bias] : api.logit_bias) MORACLE_TRY(check_known("logit_bias", {&id, 1}, vocabulary));
   Request& request = prepared.request;

@@ -114,8 +114,8 @@ TEST(Generate, EveryDrawFromAllTokensHasASeedOfItsOwn) {
 class HashingModel final : public Model {
  public:
   HashingModel() {
-    info_.vocabulary = 40;
-    info_.max_positions = 1000;
+    info_.vocab_size = 40;
+    info_.max_context = 1000;
   }
   [[nodiscard]] const ModelInfo& info() const override { return info_; }
   [[nodiscard]] Result<std::unique_ptr<SequenceState>> new_sequence() const override { return counted_state(); }

@@ -34,9 +34,9 @@ MoeSpec moe() {
 ModelSpec good() {
   ModelSpec spec;
   spec.info.layers = 3;
-  spec.info.hidden = 64;
-  spec.info.vocabulary = 100;
-  spec.info.max_positions = 512;
+  spec.info.hidden_size = 64;
+  spec.info.vocab_size = 100;
+  spec.info.max_context = 512;
   spec.ropes.push_back({.rotary_dims = 8, .inv_freq = {1, 0.5, 0.25, 0.125}, .max_positions = 512});
   LatentAttentionSpec latent;
   latent.heads = 4;
@@ -99,9 +99,9 @@ TEST(Validate, NamesTheKeyOfEveryMember) {
       {"num_hidden_layers", [](ModelSpec& s) { s.info.layers = 0; }},
       {"num_hidden_layers", [](ModelSpec& s) { s.info.layers = 2; }},
       {"num_hidden_layers", [](ModelSpec& s) { s.info.layers = 1 << 20; }},
-      {"hidden_size", [](ModelSpec& s) { s.info.hidden = -1; }},
-      {"vocab_size", [](ModelSpec& s) { s.info.vocabulary = 0; }},
-      {"max_position_embeddings", [](ModelSpec& s) { s.info.max_positions = 0; }},
+      {"hidden_size", [](ModelSpec& s) { s.info.hidden_size = -1; }},
+      {"vocab_size", [](ModelSpec& s) { s.info.vocab_size = 0; }},
+      {"max_position_embeddings", [](ModelSpec& s) { s.info.max_context = 0; }},
       {"rms_norm_eps", [](ModelSpec& s) { s.final_norm.eps = 0; }},
       {"rms_norm_eps", [](ModelSpec& s) { s.layers[1].post_norm.eps = std::nanf(""); }},
       {"rms_norm_eps", [](ModelSpec& s) { s.layers[2].input_norm.eps = kInfinity; }},
