@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/files/file.h"
+#include "base/generic/quantity.h"
 #include "base/printable.h"
 #include "bench/configurations.h"
 #include "bench/layer.h"

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/generic/quantity.h"
 #include "base/printable.h"
 #include "bench/calibrate.h"
 #include "cli/options.h"

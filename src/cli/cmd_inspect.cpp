@@ -6,6 +6,7 @@
 #include <map>
 
 #include "api/documents.h"
+#include "base/generic/quantity.h"
 #include "base/printable.h"
 #include "cli/hub.h"
 #include "cli/options.h"

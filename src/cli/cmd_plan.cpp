@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "api/documents.h"
+#include "base/generic/quantity.h"
 #include "base/printable.h"
 #include "cli/hub.h"
 #include "cli/options.h"

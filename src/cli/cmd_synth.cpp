@@ -1,6 +1,7 @@
 // moracle synth: writes a random-weight checkpoint for benchmarks.
 #include <fmt/format.h>
 
+#include "base/generic/quantity.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/program.h"

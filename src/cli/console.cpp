@@ -42,15 +42,6 @@ bool is_usage(const Error& error) {
   return std::any_of(kCodes.begin(), kCodes.end(), [&](const char* code) { return error.code == code; });
 }
 
-std::string scaled(double value, double step, const std::array<const char*, 5>& units) {
-  std::size_t unit = 0;
-  while (value >= step && unit + 1 < units.size()) {
-    value /= step;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{:.0f}{}", value, units[0]) : fmt::format("{:.1f}{}", value, units[unit]);
-}
-
 }  // namespace
 
 void Console::out(std::string_view text) {
@@ -152,14 +143,6 @@ bool wants_color(int fd) {
   const char* const terminal = std::getenv("TERM");
   return is_terminal(fd) && (declined == nullptr || *declined == '\0') &&
          (terminal == nullptr || std::string_view(terminal) != "dumb");
-}
-
-std::string human_bytes(std::uint64_t bytes) {
-  return scaled(static_cast<double>(bytes), 1024, {" B", " KiB", " MiB", " GiB", " TiB"});
-}
-
-std::string human_count(std::uint64_t count) {
-  return scaled(static_cast<double>(count), 1000, {"", " K", " M", " B", " T"});
 }
 
 }  // namespace moracle::cli

@@ -59,7 +59,5 @@ class Console {
 [[nodiscard]] bool is_terminal(int fd);
 // A terminal that shows colours, and whose user has not declined them (no-color.org).
 [[nodiscard]] bool wants_color(int fd);
-[[nodiscard]] std::string human_bytes(std::uint64_t bytes);  // "7.3 MiB"
-[[nodiscard]] std::string human_count(std::uint64_t count);  // "30.5 B"
 
 }  // namespace moracle::cli

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/generic/quantity.h"
 #include "base/memory.h"
 #include "base/printable.h"
 #include "cli/interrupt.h"

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "base/generic/quantity.h"
 #include "device/library.h"
 
 namespace moracle {
@@ -12,10 +13,6 @@ namespace moracle {
 namespace {
 
 constexpr int kMostDevices = 64;
-
-std::string mebibytes(std::uint64_t bytes) {
-  return std::to_string((bytes + (1U << 20U) - 1) >> 20U) + " MiB";
-}
 
 std::string error_number(const DeviceApi& api, int error) {
   const char* const text = api.error_text(api.self, error);
@@ -180,8 +177,8 @@ Error Device::memory_error(std::size_t bytes, std::string_view what) const {
   return {
       .code = "device.memory",
       .where = name(),
-      .wanted = mebibytes(bytes) + " for " + std::string(what),
-      .found = known ? mebibytes(free_bytes) + " free of " + mebibytes(facts_.memory_bytes) : "too little free memory",
+      .wanted = human_bytes(bytes) + " for " + std::string(what),
+      .found = known ? human_bytes(free_bytes) + " free of " + human_bytes(facts_.memory_bytes) : "too little free memory",
       .advice = "`moracle plan` tells what the model takes; end other programs on this GPU, or use --device cpu"};
 }
 
@@ -201,7 +198,7 @@ Result<PinnedBuffer> Device::allocate_pinned(std::size_t bytes, std::string_view
   if (error == kDeviceOutOfMemory) {
     return Error{.code = "device.memory",
                  .where = name(),
-                 .wanted = mebibytes(bytes) + " of pinned host memory for " + std::string(what),
+                 .wanted = human_bytes(bytes) + " of pinned host memory for " + std::string(what),
                  .found = "less",
                  .advice = "a smaller batch or context takes less"};
   }
