@@ -196,11 +196,11 @@ Result<PinnedBuffer> Device::allocate_pinned(std::size_t bytes, std::string_view
   void* memory = nullptr;
   const int error = api_.allocate_pinned(api_.self, ordinal_, bytes, &memory);
   if (error == kDeviceOutOfMemory) {
-    return Error{.code = "device.memory",
+    return Error{.code = "device.pinned",
                  .where = name(),
                  .wanted = human_bytes(bytes) + " of pinned host memory for " + std::string(what),
-                 .found = "less",
-                 .advice = "a smaller batch or context takes less"};
+                 .found = "less that the host can pin",
+                 .advice = "end other programs on this machine, or use --device cpu"};
   }
   MORACLE_TRY(check(error, "allocate pinned memory"));
   return PinnedBuffer({*this, memory}, bytes);

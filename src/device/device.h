@@ -194,7 +194,7 @@ class Device {
   [[nodiscard]] std::string name() const { return "cuda:" + std::to_string(ordinal_); }
   [[nodiscard]] Machine machine() const;
 
-  // `what` is told when it fails. Errors: "device.memory", "device.call".
+  // `what` is told when it fails. Errors: "device.memory", of pinned memory "device.pinned"; "device.call".
   Result<Buffer> allocate(std::size_t bytes, std::string_view what) const;
   Result<PinnedBuffer> allocate_pinned(std::size_t bytes, std::string_view what) const;
   Result<Stream> make_stream() const;

@@ -95,7 +95,7 @@ class PackedExperts {
   // What its kernels keep on the device from call to call, one memory for all packs.
   [[nodiscard]] virtual std::size_t kept_bytes() const { return 0; }
   // Of experts whose calls pass through another device's stage: what it takes for such calls, and making that room.
-  // Errors: "device.memory".
+  // Errors: "device.memory", "device.pinned".
   [[nodiscard]] virtual StageBytes stage_bytes(std::int64_t /*tokens*/, std::int64_t /*top_k*/) const { return {}; }
   virtual Result<> reserve(std::int64_t /*tokens*/, std::int64_t /*top_k*/) const { return Ok{}; }
   // out[tokens, hidden] = sum over the chosen experts of weight * w2(act(w13 x)). Overwrites `out`. Enqueues on a

@@ -43,7 +43,8 @@ class LayerRunner {
  public:
   // Packs with the card's implementation. Errors: "oracle.not_built", those of pack_experts.
   static Result<LayerRunner> pack(const KernelCard& card, const CanonicalExperts& experts, const PackOptions& options);
-  // Sizes the workspace for calls of up to `tokens` tokens. Errors: "memory.allocate", "device.memory".
+  // Sizes the workspace for calls of up to `tokens` tokens. Errors: "memory.allocate", "device.memory",
+  // "device.pinned".
   Result<> reserve(std::int64_t tokens, std::int64_t top_k);
   void run(const ExpertsInput& input, float* out);
   // What went wrong in a run on a device, once.

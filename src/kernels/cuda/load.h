@@ -13,7 +13,8 @@
 namespace moracle::cuda {
 
 // Device memory of `count` blocks of `bytes` each; `write(i, block)` fills block i in zeroed host memory, on the
-// threads of the pool. Errors: those of `write`, the lowest block's first; "device.memory", "device.call".
+// threads of the pool. Errors: those of `write`, the lowest block's first; those of
+// Device::allocate and allocate_pinned.
 Result<Buffer> load_blocks(Device& device, ThreadPool& pool, std::int64_t count, std::uint64_t bytes,
                            FunctionRef<Result<>(std::int64_t, std::span<std::byte>)> write);
 

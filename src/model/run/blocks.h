@@ -97,7 +97,7 @@ class FeedForward {
   [[nodiscard]] virtual std::size_t bytes() const = 0;
   [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, int threads) const = 0;
   // Of a part that another device computes: what calls of up to `tokens` tokens take there, and making that room.
-  // Errors: "device.memory".
+  // Errors: "device.memory", "device.pinned".
   [[nodiscard]] virtual StageBytes stage_bytes(std::int64_t /*tokens*/) const { return {}; }
   virtual Result<> reserve(std::int64_t /*tokens*/) const { return Ok{}; }
   // Tokens that could not be routed are marked in the status.
