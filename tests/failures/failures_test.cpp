@@ -6,11 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/guarded.h"
@@ -18,6 +16,7 @@
 #include "failures/failing_calls.h"
 #include "failures/small_model.h"
 #include "generate/session.h"
+#include "support/process_entries.h"
 #include "support/temporary_folder.h"
 
 namespace moracle::test {
@@ -54,11 +53,6 @@ Result<std::vector<std::int32_t>> attempt(const std::filesystem::path& folder, c
   return guarded("make two tokens", [&] { return generate_two(folder, machine); });
 }
 
-std::size_t entries_of(const char* folder) {
-  const std::filesystem::directory_iterator all(folder);
-  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
-}
-
 // What a process holds.
 struct Held {
   std::int64_t blocks = live_blocks();
@@ -67,13 +61,9 @@ struct Held {
   bool operator==(const Held&) const = default;
 };
 
-// What is held once `threads` are left: a thread that was joined is listed for a moment more.
+// What is held once `threads` are left.
 Held held_beside(std::size_t threads) {
-  using std::chrono::steady_clock;
-  for (const auto end = steady_clock::now() + std::chrono::seconds(10); steady_clock::now() < end;) {
-    if (entries_of("/proc/self/task") <= threads) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  static_cast<void>(threads_left(threads));
   return {};
 }
 
