@@ -130,6 +130,10 @@ bool runs_here(const LayerMemory& layer) {
   return layer.experts.card != nullptr && layer.experts.card->kind == CardKind::own && layer.experts.packed;
 }
 
+Json room_json(const MemoryOnDevice& device) {
+  return {{"layers", device.layers_held}, {"of_layers", device.layers}, {"call_tokens", device.call_tokens}};
+}
+
 Json experts_json(const ExpertsKernel& kernel) {
   if (kernel.card == nullptr) return nullptr;
   return {{"backend", kernel.card->backend},
@@ -178,7 +182,8 @@ std::vector<MemoryAnswer::Share> MemoryAnswer::shares() const {
                       .weights = device.weights,
                       .state = 0,
                       .workspace = device.workspace,
-                      .memory = machine.memory_bytes});
+                      .memory = machine.memory_bytes,
+                      .free = device.free});
   }
   return result;
 }
@@ -197,7 +202,9 @@ Json plan_json(const MemoryAnswer& plan) {
                         {"workspace_bytes", share.workspace},
                         {"total_bytes", share.total()},
                         {"memory_bytes", share.memory},
-                        {"fits", share.fits()}});
+                        {"free_bytes", share.free ? Json(*share.free) : Json(nullptr)},
+                        {"fits", share.fits()},
+                        {"room", share.free ? room_json(plan.memory.on_device) : Json(nullptr)}});
   }
   const MemoryPlan& memory = plan.memory;
   Json layers = Json::array();

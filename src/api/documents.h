@@ -36,7 +36,6 @@ struct MemoryQuestion {
   Policy policy{};
   std::optional<KvType> kv{};  // as in LoadOptions
 };
-inline constexpr std::int64_t kUsualContext = 4096;
 
 struct MemoryAnswer {
   int tp = 1, ep = 1;
@@ -52,8 +51,9 @@ struct MemoryAnswer {
   struct Share {
     std::string machine;
     std::uint64_t weights, state, workspace, memory;
+    std::optional<std::uint64_t> free{};  // of the memory, where it was asked
     [[nodiscard]] std::uint64_t total() const { return weights + state + workspace; }
-    [[nodiscard]] bool fits() const { return total() <= memory; }
+    [[nodiscard]] bool fits() const { return total() <= free.value_or(memory); }
   };
   [[nodiscard]] std::vector<Share> shares() const;
   [[nodiscard]] bool fits() const;

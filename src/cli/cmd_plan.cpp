@@ -11,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/program.h"
 #include "cli/screen.h"
+#include "model/load/device_room.h"
 
 namespace moracle::cli {
 
@@ -133,9 +134,12 @@ std::string plan_text(const MemoryAnswer& plan, const PlanCommand& options) {
   } else {
     sum("total", memory.total(), "");
     for (const auto& share : shares) {
+      const std::string free = share.free ? human_bytes(*share.free) + " free of " : "of ";
       sum(share.machine == plan.machine.name ? "on device" : "on host", share.total(),
-          fmt::format("{}: of {}, weights {}, workspace {}: {}", share.machine, human_bytes(share.memory),
+          fmt::format("{}: {}{}, weights {}, workspace {}: {}", share.machine, free, human_bytes(share.memory),
                       human_bytes(share.weights), human_bytes(share.workspace), fits(share.fits())));
+      if (share.free && !share.fits())
+        text += paragraph("", fmt::format("{} has room for {}", share.machine, room_text(memory.on_device)), width, 0);
     }
   }
   if (!memory.packed) text += paragraph("note: ", elsewhere_note(memory), width, 6);

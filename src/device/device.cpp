@@ -172,14 +172,13 @@ Machine Device::machine() const {
 }
 
 Error Device::memory_error(std::size_t bytes, std::string_view what) const {
-  std::uint64_t free_bytes = 0;
-  const bool known = api_.free_memory(api_.self, ordinal_, &free_bytes) == 0;
-  return {
-      .code = "device.memory",
-      .where = name(),
-      .wanted = human_bytes(bytes) + " for " + std::string(what),
-      .found = known ? human_bytes(free_bytes) + " free of " + human_bytes(facts_.memory_bytes) : "too little free memory",
-      .advice = "`moracle plan` tells what the model takes; end other programs on this GPU, or use --device cpu"};
+  const Result<std::uint64_t> free_bytes = free_memory();
+  return {.code = "device.memory",
+          .where = name(),
+          .wanted = human_bytes(bytes) + " for " + std::string(what),
+          .found = free_bytes.ok() ? human_bytes(*free_bytes) + " free of " + human_bytes(facts_.memory_bytes)
+                                   : "too little free memory",
+          .advice = "`moracle plan` tells what the model takes; end other programs on this GPU, or use --device cpu"};
 }
 
 Result<Buffer> Device::allocate(std::size_t bytes, std::string_view what) const {
@@ -204,6 +203,12 @@ Result<PinnedBuffer> Device::allocate_pinned(std::size_t bytes, std::string_view
   }
   MORACLE_TRY(check(error, "allocate pinned memory"));
   return PinnedBuffer({*this, memory}, bytes);
+}
+
+Result<std::uint64_t> Device::free_memory() const {
+  std::uint64_t bytes = 0;
+  MORACLE_TRY(check(api_.free_memory(api_.self, ordinal_, &bytes), "ask for free memory"));
+  return bytes;
 }
 
 Result<Stream> Device::make_stream() const {

@@ -200,6 +200,8 @@ class Device {
   Result<Stream> make_stream() const;
   Result<Event> make_event() const;
   Result<double> seconds_between(const Event& from, const Event& to) const;
+  // Bytes that nobody has taken. Errors: "device.call".
+  Result<std::uint64_t> free_memory() const;
   // Room of at least these sizes on the stage. Errors: those of allocate, "device.call".
   Result<> reserve_stage(std::size_t pinned, std::size_t scratch);
   // Memory that kernels of all packs keep from call to call, all ones at first: made once, of one size. Packs of a

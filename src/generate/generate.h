@@ -52,9 +52,6 @@ struct Generation {
   GenerationTiming timing;
 };
 
-// Prompts are fed in pieces of this many tokens, which bounds the workspace and lets an interrupt act early.
-inline constexpr std::int64_t kPrefillChunk = 512;
-
 // Error: "model.context", where a prompt of so many tokens and so many of an answer are more than `context`.
 Result<> check_prompt_length(std::int64_t tokens, std::int64_t context, std::int64_t answer);
 

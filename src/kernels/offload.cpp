@@ -60,7 +60,9 @@ class OffloadedExperts final : public PackedExperts {
                    .found = std::to_string(tokens) + " tokens"};
     }
     const StageBytes bytes = stage_bytes(tokens, top_k);
-    return device_->reserve_stage(bytes.pinned, bytes.device);
+    Result<> reserved = device_->reserve_stage(bytes.pinned, bytes.device);
+    if (reserved.ok() || reserved.error().code != "device.memory") return reserved;
+    return with_smaller_call(std::move(reserved).error(), tokens, top_k);
   }
 
   void run(const RunContext& context, const ExpertsInput& input, const Activations& out) const override {
@@ -95,6 +97,23 @@ class OffloadedExperts final : public PackedExperts {
   }
 
  private:
+  // The error of a call for which there was no room, with the largest one for which there is.
+  [[nodiscard]] Error with_smaller_call(Error error, std::int64_t tokens, std::int64_t top_k) const {
+    error.wanted += " of a call of " + std::to_string(tokens) + " tokens";
+    const Result<std::uint64_t> free = device_->free_memory();
+    if (!free.ok() || stage_bytes(tokens, top_k).device <= *free) return error;  // free, but not in one piece
+    std::int64_t fits = 0;
+    for (std::int64_t end = tokens; end - fits > 1;) {
+      const std::int64_t middle = fits + (end - fits) / 2;
+      (stage_bytes(middle, top_k).device <= *free ? fits : end) = middle;
+    }
+    if (fits > 0) {
+      error.advice = "there is room for calls of up to " + std::to_string(fits) + " tokens, as of --context " +
+                     std::to_string(fits) + "; else end other programs on this GPU, or use --device cpu";
+    }
+    return error;
+  }
+
   std::shared_ptr<Device> device_;  // outlives the pack
   std::unique_ptr<PackedExperts> experts_;
   std::int64_t hidden_;

@@ -96,6 +96,9 @@ class LoadPlan final {
   std::unique_ptr<const Opened> opened_;
 };
 
+// Prompts are fed in pieces of this many tokens, which bounds the workspace and lets an interrupt act early.
+inline constexpr std::int64_t kPrefillChunk = 512;
+
 struct LoadProgress {
   std::uint64_t bytes_done = 0;
   std::uint64_t bytes_total = 0;

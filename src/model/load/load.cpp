@@ -6,6 +6,7 @@
 #include "format/rules/tensor_check.h"
 #include "kernels/offload.h"
 #include "model/load/build.h"
+#include "model/load/device_room.h"
 #include "model/load/plan.h"
 
 namespace moracle {
@@ -175,9 +176,17 @@ KvType default_kv_type(const Policy& policy) {
 Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, const LoadOptions& options) {
   const Plan& own = plan.opened();
   MORACLE_ASSIGN(const Ops* const ops, check_winners(own));
-  PackedModules modules(own, pool, options);
   const KvType kv = options.kv.value_or(default_kv_type(own.policy()));
+  auto asked = guarded("plan the memory", [&] {
+    return check_device_room(plan, {.context = std::min(kUsualContext, own.spec().info.max_context),
+                                    .batch_tokens = kPrefillChunk,
+                                    .threads = pool.threads(),
+                                    .kv = kv});
+  });
+  MORACLE_ASSIGN(const MemoryOnDevice room, unless_changed(own.checkpoint(), std::move(asked)));
+  PackedModules modules(own, pool, options);
   auto built = guarded("load the weights", [&] { return build_transformer(own.spec(), modules, *ops, kv); });
+  if (!built.ok()) built = with_room(std::move(built).error(), room);
   MORACLE_ASSIGN(Transformer::Parts parts, unless_changed(own.checkpoint(), std::move(built)));
   MORACLE_TRY(own.checkpoint().verify_unchanged());
   return guarded("load the weights", [&]() -> Result<std::unique_ptr<Model>> {

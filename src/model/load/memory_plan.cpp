@@ -287,6 +287,29 @@ LayerMemory layer_memory(const Plan& plan, std::size_t index, const TransformerL
   return row;
 }
 
+MemoryOnDevice memory_on_device(const MemoryPlan& plan, const Transformer& transformer, std::uint64_t free) {
+  const auto workspace = [&](std::int64_t tokens) -> std::uint64_t {
+    const StageBytes stage = transformer.stage_bytes(tokens);
+    return stage.device + stage.kept;
+  };
+  MemoryOnDevice result{.workspace = workspace(plan.batch_tokens), .free = free};
+  for (const LayerMemory& layer : plan.layers) {
+    const KernelCard* const card = layer.experts.card;
+    if (card == nullptr || card->device == DeviceKind::cpu) continue;
+    result.weights += layer.experts.bytes;
+    ++result.layers;
+    if (result.weights + workspace(1) <= free) ++result.layers_held;
+  }
+  result.least = result.weights + workspace(1);
+  // The largest call that fits lies in [call_tokens, end).
+  std::int64_t end = plan.batch_tokens + 1;
+  while (end - result.call_tokens > 1) {
+    const std::int64_t middle = result.call_tokens + (end - result.call_tokens) / 2;
+    (result.weights + workspace(middle) <= free ? result.call_tokens : end) = middle;
+  }
+  return result;
+}
+
 std::vector<Degree> degrees(const LoadPlan& plan, RankLayout (*layout)(int)) {
   std::vector<Degree> result;
   for (const int degree : kDegrees) {
@@ -337,13 +360,9 @@ Result<MemoryPlan> memory_plan(const LoadPlan& plan, const MemoryPlanOptions& op
   result.state = transformer.state_bytes(result.context);
   result.workspace = transformer.workspace_bytes(result.batch_tokens);
   if (own.machines().device == nullptr) return result;
-  for (const LayerMemory& layer : result.layers) {
-    const KernelCard* const card = layer.experts.card;
-    if (card != nullptr && card->device != DeviceKind::cpu) result.on_device.weights += layer.experts.bytes;
-  }
-  const StageBytes stage = transformer.stage_bytes(result.batch_tokens);
-  result.on_device.workspace = stage.device + stage.kept;
-  result.workspace += stage.pinned;
+  MORACLE_ASSIGN(const std::uint64_t free, own.machines().device->free_memory());
+  result.on_device = memory_on_device(result, transformer, free);
+  result.workspace += transformer.stage_bytes(result.batch_tokens).pinned;
   return result;
 }
 

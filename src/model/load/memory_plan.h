@@ -27,12 +27,18 @@ struct LayerMemory {
   ExpertsKernel experts{};
 };
 
-// What a device takes of a plan whose experts it computes.
+// What a device takes of a plan whose experts it computes, and what it has room for.
 struct MemoryOnDevice {
   std::uint64_t weights = 0;
-  std::uint64_t workspace = 0;  // of one call
+  std::uint64_t workspace = 0;   // of one call
+  std::uint64_t least = 0;       // weights, and workspace of a call of one token
+  std::uint64_t free = 0;        // when it was asked
+  std::int64_t layers = 0;       // whose experts it computes
+  std::int64_t layers_held = 0;  // of those, from the first on, beside the workspace of a call of one token
+  std::int64_t call_tokens = 0;  // most of a call, up to batch_tokens, beside all weights; 0: not one
 
   [[nodiscard]] std::uint64_t total() const { return weights + workspace; }
+  [[nodiscard]] bool fits() const { return total() <= free; }
 };
 
 struct MemoryPlan {
@@ -53,6 +59,8 @@ struct MemoryPlan {
   [[nodiscard]] std::uint64_t on_host() const { return total() - on_device.total(); }
 };
 
+inline constexpr std::int64_t kUsualContext = 4096;  // positions, where nobody says how many
+
 struct MemoryPlanOptions {
   int tp = 1;  // see RankLayout
   int ep = 1;
@@ -66,7 +74,8 @@ struct MemoryPlanOptions {
 // device experts are counted as its best kernel lays them out, where this build knows that layout (CardKind::foreign);
 // the workspace of that kernel is not known. Reads no weight, and input scales and group indices only where they decide
 // how much workspace a layer takes. Errors: "plan.tp", "plan.ep" (see parallel_cut.h), "plan.context",
-// "oracle.no_kernel" and its like where a rank's share is not served, those of decide for a pinned backend.
+// "oracle.no_kernel" and its like where a rank's share is not served, those of decide for a pinned backend, those of
+// Device::free_memory.
 Result<MemoryPlan> memory_plan(const LoadPlan& plan, const MemoryPlanOptions& options);
 
 // One degree of parallelism, and what forbids it: the first module in the way, and its rule. Empty: legal.

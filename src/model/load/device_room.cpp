@@ -1,0 +1,49 @@
+#include "model/load/device_room.h"
+
+#include <fmt/format.h>
+
+#include "base/generic/quantity.h"
+#include "model/load/plan.h"
+
+namespace moracle {
+
+std::string room_text(const MemoryOnDevice& device) {
+  if (device.call_tokens > 0) return fmt::format("all experts, and calls of up to {} tokens", device.call_tokens);
+  return fmt::format("the experts of {} of {} layers", device.layers_held, device.layers);
+}
+
+Result<MemoryOnDevice> check_device_room(const LoadPlan& plan, const MemoryPlanOptions& options) {
+  const Machines& machines = plan.opened().machines();
+  if (machines.device == nullptr) return MemoryOnDevice{};
+  MORACLE_ASSIGN(const MemoryPlan memory, memory_plan(plan, options));
+  const MemoryOnDevice& device = memory.on_device;
+  if (device.call_tokens > 0 || device.layers == 0) return device;
+  const std::string name = machines.device->name();
+  return Error{
+      .code = "device.memory",
+      .where = name,
+      .wanted = fmt::format("{} for the experts of {} layers and a call of one token", human_bytes(device.least),
+                            device.layers),
+      .found =
+          fmt::format("{} free of {}", human_bytes(device.free), human_bytes(machines.device->facts().memory_bytes)),
+      .advice = "end other programs on this GPU, choose a model of fewer or narrower weights, or use --device cpu",
+      .details = {
+          fmt::format("{}: weights {}, KV cache {} (one sequence of {} positions), workspace {}, in all {} of {}",
+                      machines.host.name, human_bytes(memory.weights() - device.weights), human_bytes(memory.state),
+                      memory.context, human_bytes(memory.workspace), human_bytes(memory.on_host()),
+                      human_bytes(machines.host.memory_bytes)),
+          fmt::format("{}: weights {}, workspace {} (calls of up to {} tokens), in all {} of {} free", name,
+                      human_bytes(device.weights), human_bytes(device.workspace), memory.batch_tokens,
+                      human_bytes(device.total()), human_bytes(device.free)),
+          fmt::format("{} has room for {}", name, room_text(device))}};
+}
+
+Error with_room(Error error, const MemoryOnDevice& device) {
+  if (error.code != "device.memory" || device.free == 0) return error;
+  error.found += fmt::format(", though {} were when the load began, and the plan takes {}", human_bytes(device.free),
+                             human_bytes(device.total()));
+  error.advice = "another program has taken memory since: end it and load again, or use --device cpu";
+  return error;
+}
+
+}  // namespace moracle
