@@ -8,8 +8,25 @@ namespace moracle {
 
 namespace {
 
+constexpr const char* kUseOwn = "use the object that was built with this program";
+
 std::string version_text(std::uint32_t version, std::uint32_t bytes) {
   return "version " + std::to_string(version) + " of " + std::to_string(bytes) + " bytes";
+}
+
+// Set by whoever knows where the object is; empty: nobody.
+std::string named_library() {
+  const char* const name = std::getenv("MORACLE_CUDA_LIBRARY");
+  return name != nullptr ? name : "";
+}
+
+// What the loader says of a file, without the path, which the error has.
+std::string loader_text(const std::filesystem::path& path) {
+  const char* const text = ::dlerror();
+  if (text == nullptr) return "none";
+  const std::string said = text;
+  const std::string lead = path.string() + ": ";
+  return said.starts_with(lead) ? said.substr(lead.size()) : said;
 }
 
 Result<const DeviceApi*> find_library() {
@@ -22,7 +39,9 @@ Result<const DeviceApi*> find_library() {
   return Error{.code = "device.library",
                .wanted = std::string(kCudaLibraryName) + ", which holds the CUDA kernels",
                .found = "none at " + places,
-               .advice = "build with the preset cuda, or set MORACLE_CUDA_LIBRARY to the file"};
+               .advice = named_library().empty()
+                             ? "build with the preset cuda, or set MORACLE_CUDA_LIBRARY to the file"
+                             : "correct MORACLE_CUDA_LIBRARY, or unset it to look beside the program"};
 }
 
 }  // namespace
@@ -30,11 +49,11 @@ Result<const DeviceApi*> find_library() {
 Result<const DeviceApi*> open_device_library(const std::filesystem::path& path) {
   void* const object = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (object == nullptr) {
-    const char* const text = ::dlerror();
     return Error{.code = "device.library",
                  .file = path.string(),
                  .wanted = "a shared object with CUDA kernels",
-                 .found = text != nullptr ? text : "none"};
+                 .found = loader_text(path),
+                 .advice = kUseOwn};
   }
   const auto function = reinterpret_cast<DeviceApiFunction>(::dlsym(object, kDeviceApiSymbol));
   const DeviceApi* const api = function != nullptr ? function() : nullptr;
@@ -43,14 +62,15 @@ Result<const DeviceApi*> open_device_library(const std::filesystem::path& path) 
     return Error{.code = "device.library",
                  .file = path.string(),
                  .wanted = std::string("a shared object that exports ") + kDeviceApiSymbol,
-                 .found = "none of that name"};
+                 .found = "none of that name",
+                 .advice = kUseOwn};
   }
   if (api->version != kDeviceApiVersion || api->bytes != sizeof(DeviceApi)) {
     Error error{.code = "device.version",
                 .file = path.string(),
                 .wanted = version_text(kDeviceApiVersion, sizeof(DeviceApi)),
                 .found = version_text(api->version, api->bytes),
-                .advice = "use the object that was built with this program"};
+                .advice = kUseOwn};
     ::dlclose(object);
     return error;
   }
@@ -58,7 +78,7 @@ Result<const DeviceApi*> open_device_library(const std::filesystem::path& path) 
 }
 
 std::vector<std::filesystem::path> device_library_paths() {
-  if (const char* named = std::getenv("MORACLE_CUDA_LIBRARY"); named != nullptr && *named != '\0') return {named};
+  if (const std::string named = named_library(); !named.empty()) return {named};
   std::error_code failed;
   const auto folder = std::filesystem::read_symlink("/proc/self/exe", failed).parent_path();
   std::vector<std::filesystem::path> paths{folder / kCudaLibraryName,
