@@ -197,6 +197,52 @@ TEST_F(DeviceTest, BlocksOfTheRingStayUntilTheyAreCopied) {
   }
 }
 
+// It passes in parts, through a ring that stays within its limit.
+TEST_F(DeviceTest, AnExpertLargerThanTheRing) {
+  constexpr std::size_t kLimit = std::size_t{4} << 10U;
+  open();
+  std::shared_ptr<LoadRing> ring = device_->load_ring();
+  ring->set_limit(kLimit);
+  auto runner = pack();
+  ASSERT_TRUE(runner.ok()) << runner.error().message();
+  EXPECT_GT(runner->packed().expert(0).size(), 2 * kLimit);
+  EXPECT_EQ(fake_.peak_pinned_bytes(), kLimit);
+  ring.reset();
+  ASSERT_TRUE(run(*runner).ok());
+  const std::vector<float> in_parts = out_;
+  runner = pack();
+  ASSERT_TRUE(runner.ok() && run(*runner).ok());
+  EXPECT_EQ(out_, in_parts);
+}
+
+// Whichever part's copy fails.
+TEST_F(DeviceTest, AnExpertLargerThanTheRingThatFails) {
+  for (int at = 1;; ++at) {
+    FakeDevice fake;
+    fake.failure = {.call = "copy", .at = at, .error = 700};
+    auto device = Device::open(fake.api(), 0);
+    ASSERT_TRUE(device.ok());
+    device_ = *device;
+    Result<> packed = Ok{};
+    {
+      const std::shared_ptr<LoadRing> ring = device_->load_ring();
+      ring->set_limit(std::size_t{4} << 10U);
+      const auto runner = pack();
+      if (!runner.ok()) packed = runner.error();
+    }
+    device_.reset();
+    device->reset();
+    EXPECT_EQ(fake.live_objects(), 0U) << at;
+    if (fake.calls("copy") < at) {
+      EXPECT_TRUE(packed.ok());
+      EXPECT_GT(at, 3 * 2) << "more than two parts an expert";
+      break;
+    }
+    ASSERT_FALSE(packed.ok()) << at;
+    EXPECT_EQ(packed.error().code, "device.call");
+  }
+}
+
 TEST_F(DeviceTest, LayersShareTheRing) {
   open();
   const auto pinned = [&] { return fake_.calls("allocate_pinned"); };

@@ -54,6 +54,11 @@ struct FakeDevice::Calls {
     fake.memory_[*out] = bytes;
     return 0;
   }
+  static int give_back(FakeDevice& fake, void* memory) {
+    fake.memory_.erase(memory);
+    std::free(memory);
+    return 0;
+  }
   static int allocate(void* self, int, std::size_t bytes, void** out) {
     FakeDevice& fake = of(self);
     if (const int error = fake.enter("allocate"); error != 0) return error;
@@ -67,18 +72,21 @@ struct FakeDevice::Calls {
   static int release(void* self, int, void* memory) {
     FakeDevice& fake = of(self);
     fake.live_bytes_ -= fake.memory_.at(memory);
-    return release_pinned(self, memory);
+    return give_back(fake, memory);
   }
   static int allocate_pinned(void* self, int, std::size_t bytes, void** out) {
     FakeDevice& fake = of(self);
     if (const int error = fake.enter("allocate_pinned"); error != 0) return error;
     if (const int error = break_capture(fake); error != 0) return error;
-    return take(fake, bytes, out);
+    const int error = take(fake, bytes, out);
+    if (error == 0) fake.pinned_bytes_ += bytes;
+    fake.peak_pinned_bytes_ = std::max(fake.peak_pinned_bytes_, fake.pinned_bytes_);
+    return error;
   }
   static int release_pinned(void* self, void* memory) {
-    of(self).memory_.erase(memory);
-    std::free(memory);
-    return 0;
+    FakeDevice& fake = of(self);
+    fake.pinned_bytes_ -= fake.memory_.at(memory);
+    return give_back(fake, memory);
   }
   static int free_memory(void* self, int, std::uint64_t* free_bytes) {
     *free_bytes = of(self).most_bytes - of(self).live_bytes_;

@@ -39,6 +39,7 @@ class FakeDevice {
   [[nodiscard]] int calls(const std::string& name) const;
   [[nodiscard]] std::size_t live_bytes() const { return live_bytes_; }
   [[nodiscard]] std::size_t peak_bytes() const { return peak_bytes_; }  // the most that were live
+  [[nodiscard]] std::size_t peak_pinned_bytes() const { return peak_pinned_bytes_; }
   [[nodiscard]] std::size_t live_objects() const { return memory_.size() + objects_; }
 
  private:
@@ -52,6 +53,8 @@ class FakeDevice {
   std::map<void*, std::size_t> memory_;
   std::size_t live_bytes_ = 0;
   std::size_t peak_bytes_ = 0;
+  std::size_t pinned_bytes_ = 0;
+  std::size_t peak_pinned_bytes_ = 0;
   std::size_t objects_ = 0;  // streams, events, graphs
   std::vector<std::function<void()>>* recording_ = nullptr;
   void* captured_ = nullptr;  // stream of the last capture
