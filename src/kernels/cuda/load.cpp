@@ -34,7 +34,9 @@ class RingSink final : public WeightSink {
       : ring_(ring), pack_(pack), slots_(slots), staged_(slots.workers) {}
   RingSink(const RingSink&) = delete;
   RingSink& operator=(const RingSink&) = delete;
-  ~RingSink() override { static_cast<void>(finish()); }
+  ~RingSink() override {
+    if (!finished_) static_cast<void>(finish());
+  }
 
   [[nodiscard]] int workers(int /*threads*/) const override { return static_cast<int>(slots_.workers); }
 
@@ -59,6 +61,7 @@ class RingSink final : public WeightSink {
 
   // Waits for all copies. Errors: the first that any of them ran into.
   Result<> finish() {
+    finished_ = true;
     Result<> result = Ok{};
     for (Stream& stream : ring_.streams()) {
       Result<> copied = stream.wait();
@@ -78,6 +81,7 @@ class RingSink final : public WeightSink {
   const Buffer& pack_;
   Slots slots_;
   std::vector<Staged> staged_;  // by each worker
+  bool finished_ = false;
 };
 
 // A block larger than the ring is packed in memory of its own and passes in parts.
