@@ -154,5 +154,76 @@ TEST(DeviceRoom, ThatIsGoneWhenTheWeightsCome) {
   EXPECT_TRUE(text.ends_with(what_to_do)) << text;
 }
 
+struct FailingCall {
+  const char* model;
+  const char* call;
+  int error;
+  const char* code;
+  int step = 1;  // from one call that fails to the next that is tried
+};
+void PrintTo(const FailingCall& one, std::ostream* out) {
+  *out << one.model << ", " << one.call;
+}
+class DeviceFailures : public ::testing::TestWithParam<FailingCall> {};
+
+TEST_P(DeviceFailures, LeaveNothing) {
+  const FailingCall& one = GetParam();
+  for (int at = 1;; at += one.step) {
+    SCOPED_TRACE(at);
+    FakeDevice fake;
+    fake.failure = {.call = one.call, .at = at, .error = one.error};
+    const Result<> done = attempt_on(fake, one.model);
+    if (fake.calls(one.call) < at) {
+      EXPECT_TRUE(done.ok()) << done.error().message();
+      EXPECT_GT(at, 1) << "never called";
+      break;
+    }
+    ASSERT_FALSE(done.ok());
+    EXPECT_EQ(done.error().code, one.code) << done.error().message();
+    if (HasFailure()) break;
+  }
+}
+
+constexpr const char* kStreamed = "qwen3moe-gptq-w4g128-sym";
+constexpr const char* kSimple = "mixtral-awq-w4g32";
+INSTANTIATE_TEST_SUITE_P(, DeviceFailures,
+                         ::testing::Values(FailingCall{kStreamed, "allocate", kDeviceOutOfMemory, "device.memory"},
+                                           FailingCall{kSimple, "allocate", kDeviceOutOfMemory, "device.memory"},
+                                           FailingCall{kStreamed, "allocate_pinned", kDeviceOutOfMemory,
+                                                       "device.pinned"},
+                                           FailingCall{kStreamed, "make_stream", kDeviceOutOfMemory, "device.call"},
+                                           FailingCall{kStreamed, "make_event", kDeviceOutOfMemory, "device.call"},
+                                           FailingCall{kStreamed, "fill", 700, "device.call"},
+                                           FailingCall{kStreamed, "kernel", 700, "device.call"},
+                                           FailingCall{kStreamed, "copy", 700, "device.call", 5},
+                                           FailingCall{kStreamed, "wait", 700, "device.call", 11}),
+                         [](const auto& info) {
+                           return std::string(info.param.model == kSimple ? "simple_" : "streamed_") + info.param.call;
+                         });
+
+// Wherever it is ended, no copy is under way whose memory goes.
+TEST(DeviceLoad, ThatIsEndedLeavesNothing) {
+  int ended = 0;
+  for (bool whole = false; !whole; ++ended) {
+    SCOPED_TRACE(ended);
+    FakeDevice fake;
+    int left = ended;
+    bool asked_to_end = false;
+    const Result<> done = attempt_on(fake, kStreamed, [&](const LoadProgress& progress) {
+      whole = progress.bytes_done == progress.bytes_total;
+      fake.late_copies = !whole;
+      EXPECT_EQ(fake.waiting_copies(), 0U);
+      EXPECT_FALSE(asked_to_end);
+      asked_to_end = left-- == 0;
+      return !asked_to_end;
+    });
+    ASSERT_FALSE(done.ok());
+    EXPECT_EQ(done.error().code, "interrupted");
+    EXPECT_EQ(fake.waiting_copies(), 0U);
+    if (HasFailure()) break;
+  }
+  EXPECT_GT(ended, 10);
+}
+
 }  // namespace
 }  // namespace moracle::test

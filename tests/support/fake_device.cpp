@@ -237,6 +237,12 @@ int FakeDevice::calls(const std::string& name) const {
   return found == calls_.end() ? 0 : found->second;
 }
 
+std::size_t FakeDevice::waiting_copies() const {
+  std::size_t count = 0;
+  for (const auto& [stream, copies] : late_) count += copies.size();
+  return count;
+}
+
 int FakeDevice::enter(const char* call) {
   const std::lock_guard lock(mutex_);
   const int count = ++calls_[call];

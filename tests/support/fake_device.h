@@ -40,6 +40,8 @@ class FakeDevice {
   [[nodiscard]] std::size_t live_bytes() const { return live_bytes_; }
   [[nodiscard]] std::size_t peak_bytes() const { return peak_bytes_; }  // the most that were live
   [[nodiscard]] std::size_t peak_pinned_bytes() const { return peak_pinned_bytes_; }
+  // Copies that nobody has waited for, of late ones.
+  [[nodiscard]] std::size_t waiting_copies() const;
   [[nodiscard]] std::size_t live_objects() const { return memory_.size() + objects_; }
 
  private:
