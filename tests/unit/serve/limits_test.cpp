@@ -1,5 +1,7 @@
 // Clients that leave, stall, trickle, crowd or mislead, of a server with an engine that echoes.
 #include <gtest/gtest.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 
 #include <future>
 #include <memory>
@@ -20,6 +22,22 @@ using test::kChat;
 using test::post_text;
 
 class ServeLimits : public test::ServeFixture {};
+
+// An IPv4 address of this machine off loopback; empty: it has none.
+std::string own_address() {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return "";
+  std::string found;
+  for (const ifaddrs* one = all; one != nullptr && found.empty(); one = one->ifa_next) {
+    const bool usable = (one->ifa_flags & IFF_UP) != 0 && (one->ifa_flags & IFF_LOOPBACK) == 0;
+    if (!usable || one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
+    char text[INET_ADDRSTRLEN] = {};
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr, text, sizeof text);
+    found = text;
+  }
+  freeifaddrs(all);
+  return found;
+}
 
 TEST_F(ServeLimits, AFullQueueIsTooManyRequests) {
   serve({.engine = {.queue = 0}});
@@ -160,6 +178,23 @@ TEST_F(ServeLimits, ConnectionsAreBounded) {
   clients.clear();
   std::this_thread::sleep_for(std::chrono::milliseconds(600));
   EXPECT_EQ(ask(get_text("/health")).status, 200);
+}
+
+TEST_F(ServeLimits, ConnectionsOfOneAddressAreBounded) {
+  const std::string own = own_address();
+  if (own.empty()) GTEST_SKIP() << "this machine has no IPv4 address off loopback";
+  serve({.http = {.listen = "0.0.0.0", .connections_per_peer = 2}});
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < 2; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(port_, own));
+    clients.back()->send(get_text("/health"));
+    EXPECT_EQ(clients.back()->answer().status, 200);
+  }
+  HttpClient one_more(port_, own);
+  const HttpAnswer refused = one_more.answer();
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_TRUE(refused.has("2 of one address"));
+  EXPECT_EQ(ask(get_text("/health")).status, 200);  // loopback is not counted
 }
 
 TEST_F(ServeLimits, AmbiguousRequestsAreRefusedAndTheConnectionCloses) {
