@@ -280,11 +280,8 @@ Result<std::unique_ptr<HeadTopK>> pack_head_copy(const Target& target, const Can
   options.head = false;
   MORACLE_ASSIGN(const PackedFormat copy_format, packed_format(copy, own, Numerics::exact));
   MORACLE_ASSIGN(auto packed, pack_linear(own, Numerics::exact, copy, options));
-  return std::make_unique<HeadTopK>(HeadTopK{.copy = std::move(packed),
-                                             .copy_input = copy_format.layout().input,
-                                             .head_input = format.input,
-                                             .cols = format.cols,
-                                             .norms = std::move(norms)});
+  return std::make_unique<HeadTopK>(
+      HeadTopK{std::move(packed), copy_format.layout().input, format.input, format.cols, std::move(norms)});
 }
 
 }  // namespace
