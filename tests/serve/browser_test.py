@@ -202,7 +202,9 @@ class Page(unittest.TestCase):
         self.at("show-decisions").click()
         self.until(lambda: self.browser.find_elements(By.CSS_SELECTOR, "#table td"))
         text = self.at("table").text
-        for layer in self.served.get("/v1/decision")["layers"]:
+        layers = self.served.get("/v1/decision")["layers"]
+        self.assertEqual(len(self.browser.find_elements(By.CSS_SELECTOR, "#table td:last-child.serves")), len(layers))
+        for layer in layers:
             self.assertIn(", ".join(layer["names"]), text)
             for backend in layer.get("trace", []):
                 self.assertIn(backend["backend"], text)

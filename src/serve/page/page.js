@@ -211,9 +211,12 @@ function group(layer) {
   const scheme = layer.scheme.activation ? `${layer.scheme.weight}, activations ${layer.scheme.activation}` : layer.scheme.weight;
   section.append(element("h2", layer.names.join(", ")), element("p", scheme));
   const table = element("table");
-  for (const backend of layer.trace ?? []) {
+  const trace = layer.trace ?? [];
+  // A backend has a card for each group of schemes: the first without a reason against it serves.
+  const chosen = trace.find((backend) => backend.backend === layer.backend && !backend.reasons?.length);
+  for (const backend of trace) {
     const row = element("tr");
-    const serves = backend.backend === layer.backend;
+    const serves = backend === chosen;
     const why = (backend.reasons ?? []).map((reason) => `${reason.rule}: wanted ${reason.wanted}, found ${reason.found}`);
     row.append(element("td", backend.backend, serves ? "serves" : ""));
     row.append(element("td", serves ? "serves" : why.join("; ") || `could serve, after ${layer.backend}`, serves ? "serves" : "lacks"));
