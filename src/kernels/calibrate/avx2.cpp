@@ -27,17 +27,7 @@ inline __m256i bytes(__m256i sum, __m256i a, __m256i b) {
 
 const CalibrationOps kAvx2Calibration{"f32 FMA, 256 bit", kChains * 8 * 2.0, fma_chains<V>,
                                       read_all<V>,        expand_all4<V>,    expand_all8<V>};
-const CalibrationOps kAvx2WordsCalibration{"int16 dot products, 256 bit",
-                                           kChains * 16 * 2.0,
-                                           dot_chains<V, words>,
-                                           read_all<V>,
-                                           expand_all4<V>,
-                                           expand_all8<V>};
-const CalibrationOps kAvx2BytesCalibration{"int8 dot products, 256 bit",
-                                           kChains * 32 * 2.0,
-                                           dot_chains<V, bytes>,
-                                           read_all<V>,
-                                           expand_all4<V>,
-                                           expand_all8<V>};
+const CalibrationOps kAvx2WordsCalibration = dot_calibration<V, words>("int16 dot products, 256 bit", 16);
+const CalibrationOps kAvx2BytesCalibration = dot_calibration<V, bytes>("int8 dot products, 256 bit", 32);
 
 }  // namespace moracle::cpu

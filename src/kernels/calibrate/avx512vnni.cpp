@@ -20,17 +20,7 @@ inline __m512i words(__m512i sum, __m512i a, __m512i b) {
 
 }  // namespace
 
-const CalibrationOps kAvx512VnniCalibration{"int8 dot products, 512 bit",
-                                            kChains * 64 * 2.0,
-                                            dot_chains<V, bytes>,
-                                            read_all<V>,
-                                            expand_all4<V>,
-                                            expand_all8<V>};
-const CalibrationOps kAvx512VnniWordsCalibration{"int16 dot products, 512 bit",
-                                                 kChains * 32 * 2.0,
-                                                 dot_chains<V, words>,
-                                                 read_all<V>,
-                                                 expand_all4<V>,
-                                                 expand_all8<V>};
+const CalibrationOps kAvx512VnniCalibration = dot_calibration<V, bytes>("int8 dot products, 512 bit", 64);
+const CalibrationOps kAvx512VnniWordsCalibration = dot_calibration<V, words>("int16 dot products, 512 bit", 32);
 
 }  // namespace moracle::cpu

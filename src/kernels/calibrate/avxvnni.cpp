@@ -20,17 +20,7 @@ inline __m256i words(__m256i sum, __m256i a, __m256i b) {
 
 }  // namespace
 
-const CalibrationOps kAvxVnniCalibration{"int8 dot products, 256 bit",
-                                         kChains * 32 * 2.0,
-                                         dot_chains<V, bytes>,
-                                         read_all<V>,
-                                         expand_all4<V>,
-                                         expand_all8<V>};
-const CalibrationOps kAvxVnniWordsCalibration{"int16 dot products, 256 bit",
-                                              kChains * 16 * 2.0,
-                                              dot_chains<V, words>,
-                                              read_all<V>,
-                                              expand_all4<V>,
-                                              expand_all8<V>};
+const CalibrationOps kAvxVnniCalibration = dot_calibration<V, bytes>("int8 dot products, 256 bit", 32);
+const CalibrationOps kAvxVnniWordsCalibration = dot_calibration<V, words>("int16 dot products, 256 bit", 16);
 
 }  // namespace moracle::cpu

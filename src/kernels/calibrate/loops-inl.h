@@ -118,4 +118,10 @@ inline void expand_all8(const ExpandArgs& args) {
   }
 }
 
+// Of integer dot products: each instruction multiplies so many pairs.
+template <class V, typename V::Int (*Product)(typename V::Int sum, typename V::Int a, typename V::Int b)>
+consteval CalibrationOps dot_calibration(const char* unit, int products) {
+  return {unit, kChains * products * 2.0, dot_chains<V, Product>, read_all<V>, expand_all4<V>, expand_all8<V>};
+}
+
 }  // namespace moracle::cpu
