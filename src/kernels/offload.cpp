@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/generic/bisect.h"
 #include "base/generic/count.h"
 #include "base/memory.h"
 
@@ -102,11 +103,8 @@ class OffloadedExperts final : public PackedExperts {
     error.wanted += " of a call of " + std::to_string(tokens) + " tokens";
     const Result<std::uint64_t> free = device_->free_memory();
     if (!free.ok() || stage_bytes(tokens, top_k).device <= *free) return error;  // free, but not in one piece
-    std::int64_t fits = 0;
-    for (std::int64_t end = tokens; end - fits > 1;) {
-      const std::int64_t middle = fits + (end - fits) / 2;
-      (stage_bytes(middle, top_k).device <= *free ? fits : end) = middle;
-    }
+    const std::int64_t fits =
+        largest_that(tokens - 1, [&](std::int64_t fewer) { return stage_bytes(fewer, top_k).device <= *free; });
     if (fits > 0) {
       error.advice = "there is room for calls of up to " + std::to_string(fits) + " tokens, as of --context " +
                      std::to_string(fits) + "; else end other programs on this GPU, or use --device cpu";

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/checked.h"
+#include "base/generic/bisect.h"
 #include "base/generic/count.h"
 #include "kernels/offload.h"
 #include "model/load/build.h"
@@ -301,12 +302,8 @@ MemoryOnDevice memory_on_device(const MemoryPlan& plan, const Transformer& trans
     if (result.weights + workspace(1) <= free) ++result.layers_held;
   }
   result.least = result.weights + workspace(1);
-  // The largest call that fits lies in [call_tokens, end).
-  std::int64_t end = plan.batch_tokens + 1;
-  while (end - result.call_tokens > 1) {
-    const std::int64_t middle = result.call_tokens + (end - result.call_tokens) / 2;
-    (result.weights + workspace(middle) <= free ? result.call_tokens : end) = middle;
-  }
+  result.call_tokens =
+      largest_that(plan.batch_tokens, [&](std::int64_t tokens) { return result.weights + workspace(tokens) <= free; });
   return result;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "base/generic/bisect.h"
 #include "base/generic/count.h"
 
 namespace moracle {
@@ -46,12 +47,7 @@ Result<> Transformer::make_pool(std::size_t bytes) {
     }
     return taken <= bytes;
   };
-  // The largest length that fits lies in [most_held_, end).
-  std::int64_t end = parts_.info.max_context + 1;
-  for (most_held_ = 0; end - most_held_ > 1;) {
-    const std::int64_t middle = most_held_ + (end - most_held_) / 2;
-    (fits(middle) ? most_held_ : end) = middle;
-  }
+  most_held_ = largest_that(parts_.info.max_context, fits);
   return Ok{};
 }
 
