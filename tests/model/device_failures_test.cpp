@@ -52,7 +52,7 @@ Result<> attempt(const SessionOptions& options) {
 // On a device of this fake that goes with the attempt; whatever came out, nothing is left.
 Result<> attempt_on(FakeDevice& fake, const char* model,
                     const std::function<bool(const LoadProgress&)>& progress = {}) {
-  const std::size_t threads = entries_of("/proc/self/task");
+  const std::size_t threads = threads_now();
   Result<> done = Ok{};
   {
     const auto device = Device::open(fake.api(), 0);

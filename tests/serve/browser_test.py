@@ -173,7 +173,7 @@ class Page(unittest.TestCase):
     def test_the_map_is_what_the_server_counted(self):
         self.say("one two three four five")
         self.stop()
-        request = self.script("return latest?.request?.id")
+        request = self.until(lambda: self.script("return latest?.request?.id"))
         self.assertTrue(request.startswith("chatcmpl-"))
         self.assertTrue(self.served.rests())
         told = self.counts(request)
