@@ -109,7 +109,6 @@ class ByteProducts {
   using Part = std::conditional_t<Plan::kOperand == Operand::int8, std::int32_t, float>;
   static constexpr int kHalves = Plan::kHalves;
   static constexpr int kPartRows = 64;
-  static_assert(Ring::kStages % 2 == 0);
 
  public:
   // Where no scale comes in between, products add to the sums of all columns. Integers fit up to 2^17 columns.
@@ -120,7 +119,7 @@ class ByteProducts {
 
   __device__ __forceinline__ ByteProducts(const Ring& ring, int columns) : ring_(ring), columns_(columns) {}
 
-  // The products of a tile of kWidth rows. Stages come in twos, so that the second one is the next in the ring.
+  // The products of a tile of kWidth rows.
   template <int kWidth>
   __device__ __forceinline__ void multiply(Sums& sums, Place& at) const {
     if constexpr (kInPlace) {
@@ -134,36 +133,23 @@ class ByteProducts {
   [[nodiscard]] static __device__ __forceinline__ float number(std::int32_t sum) { return __int2float_rn(sum); }
 
  private:
-  using FourFragments = ByteFragments[4];  // of two stages
+  using FourFragments = ByteFragments[4];  // of two panels
 
-  // Waits for two stages.
-  __device__ __forceinline__ void wait_for(const Place& at) const {
-    wait_barrier(ring_.full(at.stage), at.phase);
-    wait_barrier(ring_.full(at.stage + 1), at.phase);
-    fence_copies();
-  }
-  // Two stages that have been read.
-  __device__ __forceinline__ void give_back_two(std::uint32_t first) const {
-    arrive_warp(ring_.empty(first), lane_of_warp());
-    arrive_warp(ring_.empty(first + 1), lane_of_warp());
-  }
   // What the fragments of one of the thread's two products are made of.
   struct Held {
     CodeWords<Plan::kKind> words[2];
     uint2 scales[2];
   };
-  __device__ __forceinline__ void load(Held& held, std::uint32_t first, int half) const {
+  __device__ __forceinline__ void load(Held& held, std::uint32_t stage, int half) const {
     const int tile = first_tile_of_warp<kHalves>() + half * 4;
 #pragma unroll
-    for (int stage = 0; stage < 2; ++stage) {
-      const std::uint32_t weights = ring_.weights_at(first + stage);
+    for (int panel = 0; panel < 2; ++panel) {
+      const std::uint32_t weights = ring_.weights_at(stage, panel);
 #pragma unroll
       for (int i = 0; i < kCodeWords<Plan::kKind>; ++i)
-        held.words[stage][i] = load_shared_16(weights + tile * Plan::kTileCodes + i * 512 + lane_of_warp() * 16);
-      if constexpr (Plan::kForm.group == 32) {
-        held.scales[stage] =
-            Scales::load(weights + Plan::kTileCodes * kTileTiles + tile * Scales::kBytes, lane_of_warp());
-      }
+        held.words[panel][i] = load_shared_16(weights + tile * Plan::kTileCodes + i * 512 + lane_of_warp() * 16);
+      if constexpr (Plan::kForm.group == 32)
+        held.scales[panel] = Scales::load(ring_.scales_at(stage, panel) + tile * Scales::kBytes, lane_of_warp());
     }
   }
   static __device__ __forceinline__ void decode(FourFragments& to, const Held& held) {
@@ -173,8 +159,11 @@ class ByteProducts {
 #pragma unroll
     for (int i = 0; i < 16; ++i) asm volatile("" : "+r"(to[i / 4][i % 4])::"memory");
   }
-  [[nodiscard]] __device__ __forceinline__ std::uint64_t rows_of(std::uint32_t stage) const {
-    return swizzled_byte_rows(ring_.rows_at(stage));
+  [[nodiscard]] __device__ __forceinline__ std::uint64_t rows_of(std::uint32_t stage, int panel) const {
+    return swizzled_byte_rows(ring_.rows_at(stage, panel));
+  }
+  __device__ __forceinline__ void give_back_stage(std::uint32_t stage) const {
+    arrive_warp(ring_.empty(stage), lane_of_warp());
   }
 
   // A product is always under way: while one half's is, the other half's fragments are made. Codes that are fragments
@@ -185,25 +174,25 @@ class ByteProducts {
     constexpr int kOther = kHalves - 1;
     FourFragments fragments[kHalves];
     Held held;
-    wait_for(at);
+    ring_.wait_stage(at);
     load(held, at.stage, 0);
     decode(fragments[0], held);
     if constexpr (kAhead) load(held, at.stage, 1);
 #pragma unroll 1
-    for (int column = 0; column < columns_; column += 2 * kStageColumns) {
+    for (int column = 0; column < columns_; column += Plan::kStageColumns) {
       const std::uint32_t first = at.stage;
-      const bool more = column + 2 * kStageColumns < columns_;
-      std::uint64_t inputs[2] = {rows_of(first), rows_of(first + 1)};
+      const std::uint32_t before = at.before();
+      const bool more = column + Plan::kStageColumns < columns_;
+      std::uint64_t inputs[2] = {rows_of(first, 0), rows_of(first, 1)};
       asm volatile("" : "+l"(inputs[0]), "+l"(inputs[1]));  // else ptxas holds one for each product
       const int add_to = column > 0 ? 1 : 0;
       open_products();
       multiply_all<kWidth>(sums[0], fragments[0], inputs, 0, add_to);
       commit_products();
       at.step();
-      at.step();
       if constexpr (kHalves == 2) {
         wait_products<1>();
-        if (column > 0) give_back_two(first == 0 ? Ring::kStages - 2 : first - 2);
+        if (column > 0) give_back_stage(before);
         if constexpr (!kAhead) load(held, first, 1);
         decode(fragments[kOther], held);
         open_products();
@@ -212,13 +201,13 @@ class ByteProducts {
       }
       // A fence stands between what was loaded of these stages and their return: that of the wait, or its own.
       if (more) {
-        wait_for(at);
+        ring_.wait_stage(at);
       } else {
         fence_copies();
       }
       if constexpr (kAhead) load(held, at.stage, 0);
       wait_products<kHalves - 1>();
-      if constexpr (kHalves == 1) give_back_two(first);
+      if constexpr (kHalves == 1) give_back_stage(first);
       if constexpr (!kAhead) load(held, at.stage, 0);
       decode(fragments[0], held);
       if constexpr (kAhead) load(held, at.stage, 1);
@@ -229,7 +218,7 @@ class ByteProducts {
 #pragma unroll
       for (int i = 0; i < kWidth / 2; ++i) bind(sums[half][i]);
     }
-    if constexpr (kHalves == 2) give_back_two(at.stage == 0 ? Ring::kStages - 2 : at.stage - 2);
+    if constexpr (kHalves == 2) give_back_stage(at.before());
   }
 
   // sums += the products of columns that share a scale.
@@ -241,9 +230,9 @@ class ByteProducts {
       for (int i = 0; i < kWidth / 2; ++i) sums[half][i] = 0;
     }
 #pragma unroll 1
-    for (int column = 0; column < columns_; column += 2 * kStageColumns) {
-      wait_for(at);
-      std::uint64_t inputs[2] = {rows_of(at.stage), rows_of(at.stage + 1)};
+    for (int column = 0; column < columns_; column += Plan::kStageColumns) {
+      ring_.wait_stage(at);
+      std::uint64_t inputs[2] = {rows_of(at.stage, 0), rows_of(at.stage, 1)};
       asm volatile("" : "+l"(inputs[0]), "+l"(inputs[1]));  // else ptxas holds one for each product
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
@@ -254,8 +243,7 @@ class ByteProducts {
         add_parts<0, kWidth>(sums[half], fragments, first_tile_of_warp<kHalves>() + half * 4, at.stage, inputs);
       }
       fence_copies();
-      give_back_two(at.stage);
-      at.step();
+      give_back_stage(at.stage);
       at.step();
     }
   }
@@ -266,7 +254,7 @@ class ByteProducts {
                                                       const std::uint64_t (&inputs)[2], int begin, int add_to) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const auto offset = static_cast<std::uint64_t>(begin * kStageColumns / 16 + i % 2 * 2);
+      const auto offset = static_cast<std::uint64_t>(begin * kPairColumns / 16 + i % 2 * 2);
       multiply_bytes<kRows>(sums, fragments[i], inputs[i / 2] + offset, i > 0 ? 1 : add_to);
     }
   }
@@ -288,8 +276,7 @@ class ByteProducts {
     multiply_all<kRows>(part, fragments, inputs, kBegin, 0);
     commit_products();
     wait_products<0>();
-    const std::uint32_t scales = ring_.weights_at(first) + Plan::kTileCodes * kTileTiles;
-    const float2 rows = row_scales(Scales::load(scales + tile * Scales::kBytes, lane_of_warp()));
+    const float2 rows = row_scales(Scales::load(ring_.scales_at(first, 0) + tile * Scales::kBytes, lane_of_warp()));
 #pragma unroll
     for (int i = 0; i < kRows / 8; ++i) {
       // Parts are read behind the wait alone.
@@ -298,7 +285,7 @@ class ByteProducts {
       float2 times = make_float2(1.0F, 1.0F);  // of inputs
       if constexpr (Plan::kInputScales) {
         const uint2 two =
-            load_shared_8(ring_.weights_at(first) + Plan::kWeightBytes + (kBegin + 8 * i + lane_of_warp() % 4 * 2) * 4);
+            load_shared_8(ring_.input_scales_at(first) + (kBegin + 8 * i + lane_of_warp() % 4 * 2) * 4);
         times = make_float2(__uint_as_float(two.x), __uint_as_float(two.y));
       }
       float* const to = sums + kBegin / 2 + 4 * i;

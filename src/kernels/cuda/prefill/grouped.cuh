@@ -2,7 +2,8 @@
 // 128 rows, and warpgroup products take the rows from shared memory.
 //
 //   tile      256 weight rows of an expert times up to 128 of its rows (pairs of token and choice)
-//   stage     64 columns of a tile: codes and scales as records hold them, and the rows' inputs, bf16 or a byte each
+//   stage     one or two panels of 64 columns of a tile: codes and scales as records hold them, and the rows' inputs,
+//             bf16 or a byte each
 //   producer  one warpgroup: a tensor copy for the codes of all 16 tiles, which lie a tile's records apart, and 16 bytes
 //             a thread of inputs and scales; none waits for a copy
 //   consumers two warpgroups, 128 weight rows each, as two products of 64; for few rows an expert, which decoding
@@ -31,7 +32,7 @@ class GroupedBlock {
   static constexpr RecordForm kForm = Plan::kForm;
   static constexpr int kHalves = Plan::kHalves;
   static constexpr int kTileCodes = Plan::kTileCodes;
-  static constexpr int kChunks = kStageColumns * Plan::kInputBytes / 16;  // of a row
+  static constexpr int kChunks = kPairColumns * Plan::kInputBytes / 16;  // of a panel's row
   static constexpr int kRowsAtOnce = 128 / kChunks;
   static constexpr int kRowSteps = Plan::kMostRows / kRowsAtOnce;
   // Of a column and of a tile of weight rows in what is stored.
@@ -74,8 +75,6 @@ class GroupedBlock {
     const int thread = static_cast<int>(threadIdx.x);
     const int chunk = thread % kChunks;
     const int count = items();
-    constexpr int kTogetherColumns = kStageColumns * Plan::kStagesTogether;
-    const int columns = (args_.columns + kTogetherColumns - 1) / kTogetherColumns * kTogetherColumns;
     Place at;
 #pragma unroll 1
     for (int item = static_cast<int>(blockIdx.x); item < count; item += static_cast<int>(gridDim.x)) {
@@ -108,40 +107,43 @@ class GroupedBlock {
       const std::uint32_t to = chunk_address(thread / kChunks, chunk);
       int inside = 0;
 #pragma unroll 1
-      for (int column = 0; column < columns; column += kStageColumns) {
+      for (int column = 0; column < args_.columns; column += Plan::kStageColumns) {
         wait_barrier(ring_.empty(at.stage), at.phase ^ 1U);
-        const std::uint32_t weights = ring_.weights_at(at.stage);
-        if (thread == 0) copy_codes(weights, {word, first_tile, tile.expert}, ring_.full(at.stage));
-        if constexpr (kScaleThreads > 0) {
-          if (thread < kScaleThreads * tiles) {
-            copy_16(weights + kTileTiles * kTileCodes + thread * 16, scales, 16);
-          }
-        }
-        const int size = Plan::kStagesTogether == 1 || column < args_.columns ? 16 : 0;
+        if (thread == 0) expect_codes(ring_.full(at.stage));
 #pragma unroll
-        for (int i = 0; i < kRowSteps; ++i) {
-          if (kRowsAtOnce * i >= tile.width) break;
-          copy_16(ring_.rows_at(at.stage) + to + i * 2048,
-                  reinterpret_cast<const uint4*>(args_.inputs) + row_words[i] + column / kChunkColumns, size);
+        for (int panel = 0; panel < Plan::kPanels; ++panel) {
+          const std::uint32_t weights = ring_.weights_at(at.stage, panel);
+          const int first = column + panel * kPairColumns;
+          if (thread == 0) copy_codes(weights, {word, first_tile, tile.expert}, ring_.full(at.stage));
+          if (kScaleThreads > 0 && !(Plan::kSharedScales && panel > 0)) {
+            if (thread < kScaleThreads * tiles) copy_16(ring_.scales_at(at.stage, panel) + thread * 16, scales, 16);
+          }
+          const int size = Plan::kPanels == 1 || first < args_.columns ? 16 : 0;
+#pragma unroll
+          for (int i = 0; i < kRowSteps; ++i) {
+            if (kRowsAtOnce * i >= tile.width) break;
+            copy_16(ring_.rows_at(at.stage, panel) + to + i * 2048,
+                    reinterpret_cast<const uint4*>(args_.inputs) + row_words[i] + first / kChunkColumns, size);
+          }
+          // Beside inputs that are zero stand the last weights once more: what a slot has left may be no number.
+          if (Plan::kPanels > 1 && first + kPairColumns >= args_.columns) continue;
+          inside += kPairColumns;
+          word += kWords;
+          if (kScaleThreads > 0 && inside % (kPairColumns * Scales::kPairs) == 0) scales += Scales::kBytes;
+          if (inside == args_.record_columns) {
+            inside = 0;
+            word += static_cast<int>(args_.record_bytes) / 8 - args_.record_columns * Plan::kColumnBytes / 8;
+            if constexpr (kScaleThreads > 0)
+              scales += args_.record_bytes - args_.record_columns / (kPairColumns * Scales::kPairs) * Scales::kBytes;
+          }
         }
         if constexpr (Plan::kInputScales) {
           if (thread < tile.width)
-            copy_4(ring_.weights_at(at.stage) + Plan::kWeightBytes + thread * 4, input_scales + column / 128);
+            copy_4(ring_.input_scales_at(at.stage) + thread * 4, input_scales + column / 128);
         }
         // Arrives once what this thread copies is there.
         asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(ring_.full(at.stage)) : "memory");
         at.step();
-        // Beside inputs that are zero stand the last weights once more: what a slot has left may be no number.
-        if (Plan::kStagesTogether > 1 && column + kStageColumns >= args_.columns) continue;
-        inside += kStageColumns;
-        word += kWords;
-        if (kScaleThreads > 0 && inside % (kStageColumns * Scales::kPairs) == 0) scales += Scales::kBytes;
-        if (inside == args_.record_columns) {
-          inside = 0;
-          word += static_cast<int>(args_.record_bytes) / 8 - args_.record_columns * Plan::kColumnBytes / 8;
-          if constexpr (kScaleThreads > 0)
-            scales += args_.record_bytes - args_.record_columns / (kStageColumns * Scales::kPairs) * Scales::kBytes;
-        }
       }
     }
   }
@@ -156,16 +158,20 @@ class GroupedBlock {
   }
   // `size` 0: zeros instead.
   static __device__ __forceinline__ void copy_16(std::uint32_t to, const void* from, int size) {
-    if constexpr (Plan::kStagesTogether == 1) {
+    if constexpr (Plan::kPanels == 1) {
       asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
     } else {
       asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(size) : "memory");
     }
   }
-  // Of 16 tiles; what lies behind the last is zero. The barrier counts their bytes.
-  __device__ __forceinline__ void copy_codes(std::uint32_t to, int3 from, std::uint32_t barrier) const {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "n"(kTileTiles * kTileCodes)
+  // The barrier counts the bytes of a stage's codes.
+  static __device__ __forceinline__ void expect_codes(std::uint32_t barrier) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+                 "n"(Plan::kPanels * kTileTiles * kTileCodes)
                  : "memory");
+  }
+  // Of 16 tiles; what lies behind the last is zero.
+  __device__ __forceinline__ void copy_codes(std::uint32_t to, int3 from, std::uint32_t barrier) const {
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
         "[%5];" ::"r"(to),

@@ -7,7 +7,6 @@
 
 namespace moracle::cuda {
 
-inline constexpr int kStageColumns = kPairColumns;
 inline constexpr int kMostStages = 8;
 inline constexpr int kTileWeights = kTileTiles * kTileRows;  // weight rows
 
@@ -25,12 +24,17 @@ struct GroupedPlan {
   // Whose cards have E4M3 under a stored scale.
   static constexpr bool kCodesHidden =
       kOperand == Operand::e4m3 && (kKind == RecordKind::e4m3_row || kKind == RecordKind::mxfp4_row);
-  static constexpr int kStagesTogether = kBytes ? 2 : 1;  // the last may lie behind the columns, and is zero
+  // Of 64 columns, that a stage of the ring has; two where a panel is little work for what barriers cost, and few bytes
+  // of the ring. The last may lie behind the columns, and is zero.
+  static constexpr int kPanels = kBytes || (kHalves == 1 && bits_of(kForm.code) == 4) ? 2 : 1;
+  static constexpr int kStageColumns = kPanels * kPairColumns;
+  static constexpr bool kSharedScales = kPanels > 1 && kPanels == Scales::kPairs;  // lie with the first panel
   static constexpr int kColumnBytes = code_bytes(kForm, 1);
-  static constexpr int kTileCodes = kColumnBytes * kStageColumns;  // of a stage
+  static constexpr int kTileCodes = kColumnBytes * kPairColumns;  // of a panel
   static constexpr int kMostRows = kHalves == 2 ? kMostTileRows : kFewTileRows;
-  static constexpr int kWeightBytes = kTileTiles * (kTileCodes + Scales::kBytes);  // of a stage
-  static constexpr int kStageWeightBytes = kWeightBytes + (kInputScales ? kMostRows * 4 : 0);
+  // Of a panel: codes of all tiles, their scales, and those of inputs.
+  static constexpr int kWeightBytes = kTileTiles * (kTileCodes + Scales::kBytes);
+  static constexpr int kPanelWeightBytes = kWeightBytes + (kInputScales ? kMostRows * 4 : 0);
   static constexpr int kGroups = kTileWeights / (64 * kHalves);
   static constexpr int kThreads = 128 * (1 + kGroups);
   static constexpr int kProducerRegisters = kHalves == 2 ? 56 : 64;
@@ -38,16 +42,17 @@ struct GroupedPlan {
   // What a block starts with is all that its warpgroups can have: one that asks for more waits for ever.
   static constexpr int kStartRegisters = 65536 / kThreads / 8 * 8;
   static_assert(kProducerRegisters + kGroups * kConsumerRegisters <= (1 + kGroups) * kStartRegisters);
-  static constexpr int kInputBytes = kBytes ? 1 : 2;                         // of a column
-  static constexpr int kRowBytes = kMostRows * kStageColumns * kInputBytes;  // of a stage
+  static constexpr int kInputBytes = kBytes ? 1 : 2;                        // of a column
+  static constexpr int kRowBytes = kMostRows * kPairColumns * kInputBytes;  // of a panel
+  static constexpr int kStageBytes = kPanels * (kRowBytes + kPanelWeightBytes);
   // Of finished rows, a warpgroup's columns; 16 more, so that eight rows lie in banks of their own.
   static constexpr int kStoredRowBytes = 128 * kHalves + 16;
   static constexpr int kStoredBytes = kMostRows * kStoredRowBytes;
   static constexpr int kItemBytes = kBytes ? kThreads * 4 : 0;
   static constexpr int kRest = 1024 + 2 * kMostStages * 8 + kItemBytes + kGroups * kStoredBytes;
-  static constexpr int kFit = (kSharedLimit - kRest) / (kRowBytes + kStageWeightBytes);
-  static constexpr int kStages = (kFit < kMostStages ? kFit : kMostStages) / kStagesTogether * kStagesTogether;
-  static constexpr int kShared = kRest + kStages * (kRowBytes + kStageWeightBytes);
+  static constexpr int kFit = (kSharedLimit - kRest) / kStageBytes;
+  static constexpr int kStages = kFit < kMostStages ? kFit : kMostStages;
+  static constexpr int kShared = kRest + kStages * kStageBytes;
 };
 
 // Ring of stages, for one side of it.
@@ -60,6 +65,7 @@ struct RingPlace {
     stage = 0;
     phase ^= 1U;
   }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t before() const { return stage == 0 ? kStages - 1 : stage - 1; }
 };
 
 // Products read rows through the async proxy, which the barrier alone does not order behind the copies.
@@ -75,14 +81,21 @@ struct GroupedRing {
 
   std::uint32_t base;
 
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t rows_at(std::uint32_t stage) const {
-    return base + stage * Plan::kRowBytes;
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t rows_at(std::uint32_t stage, int panel) const {
+    return base + (stage * Plan::kPanels + panel) * Plan::kRowBytes;
   }
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t weights_at(std::uint32_t stage) const {
-    return base + kStages * Plan::kRowBytes + stage * Plan::kStageWeightBytes;
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t weights_at(std::uint32_t stage, int panel) const {
+    return base + kStages * Plan::kPanels * Plan::kRowBytes +
+           (stage * Plan::kPanels + panel) * Plan::kPanelWeightBytes;
+  }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t scales_at(std::uint32_t stage, int panel) const {
+    return weights_at(stage, Plan::kSharedScales ? 0 : panel) + kTileTiles * Plan::kTileCodes;
+  }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t input_scales_at(std::uint32_t stage) const {
+    return weights_at(stage, 0) + Plan::kWeightBytes;
   }
   [[nodiscard]] __device__ __forceinline__ std::uint32_t full(std::uint32_t stage) const {
-    return base + kStages * (Plan::kRowBytes + Plan::kStageWeightBytes) + 8 * stage;
+    return base + kStages * Plan::kStageBytes + 8 * stage;
   }
   [[nodiscard]] __device__ __forceinline__ std::uint32_t empty(std::uint32_t stage) const {
     return full(stage) + 8 * kStages;
