@@ -69,7 +69,8 @@ class Bf16Products {
     const std::uint32_t tile = static_cast<std::uint32_t>(first_tile_of_warp<kHalves>() + batch % kHalves * 4);
 #pragma unroll
     for (int i = 0; i < kCodeWords<kKind>; ++i)
-      held.words[i] = load_shared_16(ring_.weights_at(stage, panel) + tile * kTileCodes + i * 512 + lane_of_warp() * 16);
+      held.words[i] =
+          load_shared_16(ring_.weights_at(stage, panel) + tile * kTileCodes + i * 512 + lane_of_warp() * 16);
     held.scales = Scales::load(ring_.scales_at(stage, panel) + tile * Scales::kBytes, lane_of_warp());
   }
 

@@ -284,8 +284,7 @@ class ByteProducts {
       for (int j = 0; j < 4; ++j) bind(part[4 * i + j]);
       float2 times = make_float2(1.0F, 1.0F);  // of inputs
       if constexpr (Plan::kInputScales) {
-        const uint2 two =
-            load_shared_8(ring_.input_scales_at(first) + (kBegin + 8 * i + lane_of_warp() % 4 * 2) * 4);
+        const uint2 two = load_shared_8(ring_.input_scales_at(first) + (kBegin + 8 * i + lane_of_warp() % 4 * 2) * 4);
         times = make_float2(__uint_as_float(two.x), __uint_as_float(two.y));
       }
       float* const to = sums + kBegin / 2 + 4 * i;

@@ -4,8 +4,8 @@
 //   tile      256 weight rows of an expert times up to 128 of its rows (pairs of token and choice)
 //   stage     one or two panels of 64 columns of a tile: codes and scales as records hold them, and the rows' inputs,
 //             bf16 or a byte each
-//   producer  one warpgroup: a tensor copy for the codes of all 16 tiles, which lie a tile's records apart, and 16 bytes
-//             a thread of inputs and scales; none waits for a copy
+//   producer  one warpgroup: a tensor copy for a panel's codes of all 16 tiles, which lie a tile's records apart, and
+//             16 bytes a thread of inputs and scales; none waits for a copy
 //   consumers two warpgroups, 128 weight rows each, as two products of 64; for few rows an expert, which decoding
 //             bounds, four warpgroups of one product (bf16_products.cuh, byte_products.cuh)
 //
@@ -138,8 +138,7 @@ class GroupedBlock {
           }
         }
         if constexpr (Plan::kInputScales) {
-          if (thread < tile.width)
-            copy_4(ring_.input_scales_at(at.stage) + thread * 4, input_scales + column / 128);
+          if (thread < tile.width) copy_4(ring_.input_scales_at(at.stage) + thread * 4, input_scales + column / 128);
         }
         // Arrives once what this thread copies is there.
         asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(ring_.full(at.stage)) : "memory");
@@ -229,10 +228,10 @@ class GroupedBlock {
   [[nodiscard]] __device__ __forceinline__ float load_scale(const RowTile& tile, int rows) const {
     const int row = 32 * rows + lane_of_warp();
     if (Plan::kInputScales || args_.scales == nullptr || row >= tile.count) return 1.0F;
-    return load_global(args_.scales + input_of(tile, row));
+    return load_global(reinterpret_cast<const std::uint8_t*>(args_.scales + input_of(tile, row)));
   }
   // Where it stands in the code: what is loaded early takes registers.
-  static __device__ __forceinline__ float load_global(const float* from) {
+  static __device__ __forceinline__ float load_global(const std::uint8_t* from) {
     float v = 0.0F;
     asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(from) : "memory");
     return v;
@@ -246,12 +245,18 @@ class GroupedBlock {
 #pragma unroll
       for (int i = 0; i < Plan::kMostRows / 32; ++i) scales[i] = load_scale(tile, i);
     }
+    // All loads are under way before the first is waited for.
+    RowTerms terms[kHalves];
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const int row_tile = min(first_tile + half * 4, args_.row_tiles - 1);
+      terms[half] = load_terms(tile.expert, row_tile);
+    }
     const Stored stored(ring_);
     stored.open();
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
-      const int row_tile = first_tile + half * 4;
-      if (row_tile < args_.row_tiles) store_half<kWidth>(sums[half], scales, tile, row_tile, half, stored);
+      if (first_tile + half * 4 < args_.row_tiles) store_half<kWidth>(sums[half], scales, terms[half], half, stored);
     }
     // Of the warpgroup.
     const int first = first_tile - warp_of_group();
@@ -260,33 +265,38 @@ class GroupedBlock {
     stored.send(static_cast<std::uint8_t*>(args_.out) + tile.first * stride + first * kTileBytes, stride, tile.count,
                 tiles * kTileBytes);
   }
+  // What the sums of weight rows g and g + 8 of a tile are multiplied by, and added to.
+  struct RowTerms {
+    float expert_scale = 1.0F;  // of inputs, or of the codes that are stored
+    float2 scale = {1.0F, 1.0F};
+    float2 bias = {0.0F, 0.0F};
+  };
+  [[nodiscard]] __device__ __forceinline__ RowTerms load_terms(int expert, int row_tile) const {
+    const std::uint8_t* const first = args_.weights + expert * args_.expert_bytes;
+    const std::uint8_t* const weights = first + static_cast<std::uint64_t>(row_tile) * args_.tile_bytes;
+    RowTerms terms;
+    if constexpr (kEpilogue == Epilogue::coded_hidden) terms.expert_scale = load_global(first + args_.code_scale);
+    if (kEpilogue == Epilogue::out && args_.input_scale != kAbsent)
+      terms.expert_scale = load_global(first + args_.input_scale);
+    if constexpr (kForm.row_scales) {
+      const std::uint8_t* const row = weights + args_.record_bytes + (lane_of_warp() / 4 - kTileRows) * 4;
+      terms.scale = {load_global(row), load_global(row + 32)};
+    }
+    if constexpr (kForm.bias) {
+      const std::uint8_t* const row = weights + args_.tile_bytes + (lane_of_warp() / 4 - kTileRows) * 4;
+      terms.bias = {load_global(row), load_global(row + 32)};
+    }
+    return terms;
+  }
   // 16 weight rows a warp.
   template <int kWidth>
   __device__ __forceinline__ void store_half(const Sum (&sums)[Plan::kMostRows / 2],
-                                             const float (&scales)[Plan::kMostRows / 32], const RowTile& tile,
-                                             int row_tile, int half, const Stored& stored) const {
-    // What sums are multiplied by, and added to.
-    const std::uint8_t* const expert = args_.weights + tile.expert * args_.expert_bytes;
-    const std::uint8_t* const weights = expert + static_cast<std::uint64_t>(row_tile) * args_.tile_bytes;
-    float upper_scale = Products::kOutputFactor;
-    if (kEpilogue == Epilogue::out && args_.input_scale != kAbsent)
-      upper_scale *= __ldg(reinterpret_cast<const float*>(expert + args_.input_scale));
-    float lower_scale = upper_scale;
-    float code_scale = 1.0F;
-    if constexpr (kEpilogue == Epilogue::coded_hidden)
-      code_scale = __ldg(reinterpret_cast<const float*>(expert + args_.code_scale));
-    float upper_bias = 0.0F;
-    float lower_bias = 0.0F;
-    if constexpr (kForm.row_scales) {
-      const auto* const rows = reinterpret_cast<const float*>(weights + args_.record_bytes) - kTileRows;
-      upper_scale *= __ldg(rows + lane_of_warp() / 4);
-      lower_scale *= __ldg(rows + lane_of_warp() / 4 + 8);
-    }
-    if constexpr (kForm.bias) {
-      const auto* const bias = reinterpret_cast<const float*>(weights + args_.tile_bytes) - kTileRows;
-      upper_bias = __ldg(bias + lane_of_warp() / 4);
-      lower_bias = __ldg(bias + lane_of_warp() / 4 + 8);
-    }
+                                             const float (&scales)[Plan::kMostRows / 32], const RowTerms& terms,
+                                             int half, const Stored& stored) const {
+    const float factor = Products::kOutputFactor * (kEpilogue == Epilogue::out ? terms.expert_scale : 1.0F);
+    const float upper_scale = factor * terms.scale.x;
+    const float lower_scale = factor * terms.scale.y;
+    const float code_inverse = 1.0F / (kEpilogue == Epilogue::coded_hidden ? terms.expert_scale : 1.0F);
     const int g = lane_of_warp() / 4;
     const int pair = lane_of_warp() % 4 * 2;  // first of the lane's two rows
     const int warp = warp_of_group() + 4 * half;
@@ -311,16 +321,16 @@ class GroupedBlock {
         inputs.x = __shfl_sync(0xFFFFFFFFU, scales[i / 4], 8 * i % 32 + pair);
         inputs.y = __shfl_sync(0xFFFFFFFFU, scales[i / 4], 8 * i % 32 + pair + 1);
       }
-      const float four[4] = {Products::number(sums[4 * i]) * (upper_scale * inputs.x) + upper_bias,
-                             Products::number(sums[4 * i + 1]) * (upper_scale * inputs.y) + upper_bias,
-                             Products::number(sums[4 * i + 2]) * (lower_scale * inputs.x) + lower_bias,
-                             Products::number(sums[4 * i + 3]) * (lower_scale * inputs.y) + lower_bias};
+      const float four[4] = {Products::number(sums[4 * i]) * (upper_scale * inputs.x) + terms.bias.x,
+                             Products::number(sums[4 * i + 1]) * (upper_scale * inputs.y) + terms.bias.x,
+                             Products::number(sums[4 * i + 2]) * (lower_scale * inputs.x) + terms.bias.y,
+                             Products::number(sums[4 * i + 3]) * (lower_scale * inputs.y) + terms.bias.y};
       if constexpr (kEpilogue == Epilogue::whole_hidden) {
         store_shared_4(to + i * kNext, __float_as_uint(activated(four[0], four[2])));
         store_shared_4(to + i * kNext + Plan::kStoredRowBytes, __float_as_uint(activated(four[1], four[3])));
       } else if constexpr (kEpilogue == Epilogue::coded_hidden) {
         const std::uint32_t codes =
-            e4m3_pair(activated(four[0], four[2]) / code_scale, activated(four[1], four[3]) / code_scale);
+            e4m3_pair(activated(four[0], four[2]) * code_inverse, activated(four[1], four[3]) * code_inverse);
         store_shared_1(to + i * kNext, codes);
         store_shared_1(to + i * kNext + Plan::kStoredRowBytes, codes >> 8);
       } else if constexpr (kEpilogue == Epilogue::hidden) {
@@ -336,13 +346,17 @@ class GroupedBlock {
       }
     }
   }
-  // gated_by_sigmoid by approximate quotient and exponential, whose error bf16 hides.
+  // gated_by_sigmoid by approximate reciprocal and power, whose error bf16 hides; what would be subnormal is zero.
   [[nodiscard]] __device__ __forceinline__ float activated(float gate, float up) const {
     const float limit = args_.gate.limit;
-    const float g = gate > limit ? limit : gate;
-    const float above = up > limit ? limit : up;
-    const float u = above < -limit ? -limit : above;
-    return __fdividef(g, 1.0F + __expf(-args_.gate.alpha * g)) * (u + args_.gate.beta);
+    const float g = smaller(gate, limit);
+    const float u = larger(smaller(up, limit), -limit);
+    constexpr float kLog2OfE = 1.44269504F;
+    float power = 0.0F;
+    float inverse = 0.0F;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(-kLog2OfE * args_.gate.alpha * g));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0F + power));
+    return g * inverse * (u + args_.gate.beta);
   }
   // Of the lane's column and its neighbour's, in the row that the lane stores.
   [[nodiscard]] static __device__ __forceinline__ std::uint32_t exchange(float first, float second) {

@@ -58,12 +58,6 @@ __device__ __forceinline__ void permute_row(const float* from, std::uint16_t* co
   }
 }
 
-// The larger of two; what is no number wins.
-__device__ __forceinline__ float larger(float a, float b) {
-  float v = 0.0F;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));
-  return v;
-}
 // Of the threads that share a row.
 template <int kOfRow>
 __device__ __forceinline__ float row_max(float value) {

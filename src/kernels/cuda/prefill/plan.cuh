@@ -85,8 +85,7 @@ struct GroupedRing {
     return base + (stage * Plan::kPanels + panel) * Plan::kRowBytes;
   }
   [[nodiscard]] __device__ __forceinline__ std::uint32_t weights_at(std::uint32_t stage, int panel) const {
-    return base + kStages * Plan::kPanels * Plan::kRowBytes +
-           (stage * Plan::kPanels + panel) * Plan::kPanelWeightBytes;
+    return base + kStages * Plan::kPanels * Plan::kRowBytes + (stage * Plan::kPanels + panel) * Plan::kPanelWeightBytes;
   }
   [[nodiscard]] __device__ __forceinline__ std::uint32_t scales_at(std::uint32_t stage, int panel) const {
     return weights_at(stage, Plan::kSharedScales ? 0 : panel) + kTileTiles * Plan::kTileCodes;
