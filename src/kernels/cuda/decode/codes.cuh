@@ -12,10 +12,10 @@ namespace moracle::cuda {
 __device__ __forceinline__ float2 start_of(uint4 low, uint4 high) {
   const std::uint32_t minus_136[4] = {0xC308C308U, 0xC308C308U, 0xC308C308U, 0xC308C308U};
   float d[4] = {};
-  multiply(d, minus_136, low.x, low.y);
-  multiply(d, minus_136, low.z, low.w);
-  multiply(d, minus_136, high.x, high.y);
-  multiply(d, minus_136, high.z, high.w);
+  mma_bf16(d, minus_136, low.x, low.y);
+  mma_bf16(d, minus_136, low.z, low.w);
+  mma_bf16(d, minus_136, high.x, high.y);
+  mma_bf16(d, minus_136, high.z, high.w);
   return make_float2(d[0], d[1]);
 }
 
@@ -41,13 +41,13 @@ struct StreamedInt4 {
     }
     std::uint32_t a[4];
     decode(a, words.x);
-    multiply(d, a, low.x, low.y);
+    mma_bf16(d, a, low.x, low.y);
     decode(a, words.y);
-    multiply(d, a, low.z, low.w);
+    mma_bf16(d, a, low.z, low.w);
     decode(a, words.z);
-    multiply(d, a, high.x, high.y);
+    mma_bf16(d, a, high.x, high.y);
     decode(a, words.w);
-    multiply(d, a, high.z, high.w);
+    mma_bf16(d, a, high.z, high.w);
     float upper = 0.0F;
     float lower = 0.0F;
     if constexpr (kKind == RecordKind::int4_f16) {
@@ -69,7 +69,7 @@ struct StreamedInt4 {
     decode_int4(a, word);
     if constexpr (!kAtSum) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) a[i] = add_pairs(a[i], 0xC308C308U);
+      for (int i = 0; i < 4; ++i) a[i] = add_bf16x2(a[i], 0xC308C308U);
     }
   }
 };
@@ -105,10 +105,10 @@ struct StreamedE2m1 {
     std::uint32_t a[4];
     if constexpr (kNibbles) {
       decode_nibbles(a, word);
-      multiply_halves(d, a, b0, b1);
+      mma_f16(d, a, b0, b1);
     } else {
       decode_e2m1(a, word);
-      multiply(d, a, b0, b1);
+      mma_bf16(d, a, b0, b1);
     }
   }
   static __device__ __forceinline__ void add_scaled(float (&sums)[4], const float (&d)[4], std::uint32_t upper,
@@ -141,10 +141,10 @@ struct StreamedWeights {
     } else {
       ScaledWeights<kKind>::decode(a, words, scales);
     }
-    multiply(d, a[0], low.x, low.y);
-    multiply(d, a[1], low.z, low.w);
-    multiply(d, a[2], high.x, high.y);
-    multiply(d, a[3], high.z, high.w);
+    mma_bf16(d, a[0], low.x, low.y);
+    mma_bf16(d, a[1], low.z, low.w);
+    mma_bf16(d, a[2], high.x, high.y);
+    mma_bf16(d, a[3], high.z, high.w);
     const float upper = kForm.group == 128 ? both_parts(scales.x) : 1.0F;
     const float lower = kForm.group == 128 ? both_parts(scales.y) : 1.0F;
     const float2 inputs = kInputGroups ? of_inputs : make_float2(1.0F, 1.0F);
@@ -160,9 +160,9 @@ struct StreamedWeights {
 // kPairsANumber of these; `input_scales` are those of the lane's two tokens. kBatch x 64 columns are read from the slot
 // at a time.
 template <class Code, int kPairs, int kBatch, int kPairsANumber>
-__device__ __forceinline__ void multiply_half(float (&sums)[4], std::uint32_t record, int half, int lane,
-                                              const uint4* inputs, const float2* of_pairs, float2 input_scales,
-                                              bool with_bias) {
+__device__ __forceinline__ void multiply_half_record(float (&sums)[4], std::uint32_t record, int half, int lane,
+                                                     const uint4* inputs, const float2* of_pairs, float2 input_scales,
+                                                     bool with_bias) {
   constexpr RecordForm kForm = record_form(Code::kKind);
   using Scales = ScalePlace<Code::kKind>;
   constexpr int kPairBytes = code_bytes(kForm, kPairColumns);

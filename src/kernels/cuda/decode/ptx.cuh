@@ -133,12 +133,12 @@ __device__ __forceinline__ void store_whole_8(std::uint64_t* to, std::uint64_t v
                ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
                : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])               \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
-__device__ __forceinline__ void multiply(float (&sum)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+__device__ __forceinline__ void mma_bf16(float (&sum)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                                          std::uint32_t b1) {
   MORACLE_MMA("bf16.bf16");
 }
-__device__ __forceinline__ void multiply_halves(float (&sum)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
-                                                std::uint32_t b1) {
+__device__ __forceinline__ void mma_f16(float (&sum)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                        std::uint32_t b1) {
   MORACLE_MMA("f16.f16");
 }
 #undef MORACLE_MMA
@@ -154,13 +154,13 @@ __device__ __forceinline__ float smaller(float a, float b) {
   return v;
 }
 // Two f32 rounded to E4M3, at most 448, the first in the lowest byte.
-__device__ __forceinline__ std::uint32_t e4m3_pair(float low, float high) {
+__device__ __forceinline__ std::uint32_t pack_e4m3x2(float low, float high) {
   std::uint16_t v = 0;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(v) : "f"(high), "f"(low));
   return v;
 }
 // Two f32 rounded to bf16, the first in the low half.
-__device__ __forceinline__ std::uint32_t bf16_pair(float low, float high) {
+__device__ __forceinline__ std::uint32_t pack_bf16x2(float low, float high) {
   std::uint32_t v;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
   return v;

@@ -9,17 +9,17 @@
 
 namespace moracle::cuda {
 
-__device__ __forceinline__ std::uint32_t add_pairs(std::uint32_t a, std::uint32_t b) {
+__device__ __forceinline__ std::uint32_t add_bf16x2(std::uint32_t a, std::uint32_t b) {
   std::uint32_t sum = 0;
   asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
   return sum;
 }
-__device__ __forceinline__ std::uint32_t multiply_pairs(std::uint32_t a, std::uint32_t b) {
+__device__ __forceinline__ std::uint32_t mul_bf16x2(std::uint32_t a, std::uint32_t b) {
   std::uint32_t product = 0;
   asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
   return product;
 }
-__device__ __forceinline__ std::uint32_t multiply_add_pairs(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+__device__ __forceinline__ std::uint32_t fma_bf16x2(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
   std::uint32_t sum = 0;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
   return sum;
@@ -114,7 +114,7 @@ struct SplitScale {
   std::uint32_t first;
   std::uint32_t rest;
   [[nodiscard]] __device__ __forceinline__ std::uint32_t times(std::uint32_t codes) const {
-    return multiply_add_pairs(codes, first, multiply_pairs(codes, rest));
+    return fma_bf16x2(codes, first, mul_bf16x2(codes, rest));
   }
 };
 
@@ -126,7 +126,7 @@ __device__ __forceinline__ void decode_scaled_int4(Fragments& to, uint4 words, s
   for (int i = 0; i < 4; ++i) {
     decode_int4(to[i], four[i]);
 #pragma unroll
-    for (int r = 0; r < 4; ++r) to[i][r] = multiply_pairs(add_pairs(to[i][r], 0xC308C308U), r % 2 == 0 ? upper : lower);
+    for (int r = 0; r < 4; ++r) to[i][r] = mul_bf16x2(add_bf16x2(to[i][r], 0xC308C308U), r % 2 == 0 ? upper : lower);
   }
 }
 template <>
@@ -140,7 +140,7 @@ template <>
 struct ScaledWeights<RecordKind::int4_f16> {
   static __device__ __forceinline__ void decode(Fragments& to, const uint4 (&words)[1], uint2 scales) {
     const float2 both = __half22float2(*reinterpret_cast<const __half2*>(&scales.x));
-    decode_scaled_int4(to, words[0], bf16_pair(both.x, both.x), bf16_pair(both.y, both.y));
+    decode_scaled_int4(to, words[0], pack_bf16x2(both.x, both.x), pack_bf16x2(both.y, both.y));
   }
 };
 
@@ -153,7 +153,7 @@ struct ScaledE2m1 {
     for (int i = 0; i < 4; ++i) {
       decode_e2m1(to[i], four[i]);
 #pragma unroll
-      for (int r = 0; r < 4; ++r) to[i][r] = multiply_pairs(to[i][r], r % 2 == 0 ? upper[i / 2] : lower[i / 2]);
+      for (int r = 0; r < 4; ++r) to[i][r] = mul_bf16x2(to[i][r], r % 2 == 0 ? upper[i / 2] : lower[i / 2]);
     }
   }
 };

@@ -47,7 +47,7 @@ class Bf16Products {
       if (kBatches == 2) multiply_batch<kWidth, 1>(sums, fragments, held, at, ahead, s, stages);
       if (kBatches == 1 && s + 1 < stages) multiply_batch<kWidth, 1>(sums, fragments, held, at, ahead, s + 1, stages);
     }
-    wait_products<0>();
+    wgmma_wait<0>();
     // Sums are read behind the wait alone.
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
@@ -84,15 +84,15 @@ class Bf16Products {
     constexpr int kPanel = kBatch / kHalves;
     const std::uint64_t rows = swizzled_rows(ring_.rows_at(at.stage, kPanel));
     const std::uint32_t before = at.before();
-    open_products();
+    wgmma_fence();
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const bool adds = i > 0 || kPanel > 0 || s > 0;
-      multiply_group<kWidth>(sums[kHalf], fragments[kBuffer][i], rows + i * 2, adds ? 1 : 0);
+      wgmma_bf16<kWidth>(sums[kHalf], fragments[kBuffer][i], rows + i * 2, adds ? 1 : 0);
     }
-    commit_products();
+    wgmma_commit();
     if constexpr (kBatch == kBatches - 1) at.step();
-    wait_products<1>();
+    wgmma_wait<1>();
     // What was multiplied before is done, the last of the stage before among it.
     if (kBatch == 0 && s > 0) arrive_warp(ring_.empty(before), lane_of_warp());
     if constexpr (kPlain) load(held, ahead.stage, kBatches - 1 - kBatch);

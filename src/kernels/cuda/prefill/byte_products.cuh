@@ -186,33 +186,33 @@ class ByteProducts {
       std::uint64_t inputs[2] = {rows_of(first, 0), rows_of(first, 1)};
       asm volatile("" : "+l"(inputs[0]), "+l"(inputs[1]));  // else ptxas holds one for each product
       const int add_to = column > 0 ? 1 : 0;
-      open_products();
+      wgmma_fence();
       multiply_all<kWidth>(sums[0], fragments[0], inputs, 0, add_to);
-      commit_products();
+      wgmma_commit();
       at.step();
       if constexpr (kHalves == 2) {
-        wait_products<1>();
+        wgmma_wait<1>();
         if (column > 0) give_back_stage(before);
         if constexpr (!kAhead) load(held, first, 1);
         decode(fragments[kOther], held);
-        open_products();
+        wgmma_fence();
         multiply_all<kWidth>(sums[kOther], fragments[kOther], inputs, 0, add_to);
-        commit_products();
+        wgmma_commit();
       }
       // A fence stands between what was loaded of these stages and their return: that of the wait, or its own.
       if (more) {
         ring_.wait_stage(at);
       } else {
-        fence_copies();
+        fence_proxy_async();
       }
       if constexpr (kAhead) load(held, at.stage, 0);
-      wait_products<kHalves - 1>();
+      wgmma_wait<kHalves - 1>();
       if constexpr (kHalves == 1) give_back_stage(first);
       if constexpr (!kAhead) load(held, at.stage, 0);
       decode(fragments[0], held);
       if constexpr (kAhead) load(held, at.stage, 1);
     }
-    wait_products<0>();
+    wgmma_wait<0>();
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
 #pragma unroll
@@ -242,7 +242,7 @@ class ByteProducts {
         decode(fragments, held);
         add_parts<0, kWidth>(sums[half], fragments, first_tile_of_warp<kHalves>() + half * 4, at.stage, inputs);
       }
-      fence_copies();
+      fence_proxy_async();
       give_back_stage(at.stage);
       at.step();
     }
@@ -255,7 +255,7 @@ class ByteProducts {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const auto offset = static_cast<std::uint64_t>(begin * kPairColumns / 16 + i % 2 * 2);
-      multiply_bytes<kRows>(sums, fragments[i], inputs[i / 2] + offset, i > 0 ? 1 : add_to);
+      wgmma_bytes<kRows>(sums, fragments[i], inputs[i / 2] + offset, i > 0 ? 1 : add_to);
     }
   }
 
@@ -272,10 +272,10 @@ class ByteProducts {
   __device__ __forceinline__ void add_part(Sum (&sums)[Plan::kMostRows / 2], const FourFragments& fragments, int tile,
                                            std::uint32_t first, const std::uint64_t (&inputs)[2]) const {
     Part part[kRows / 2];
-    open_products();
+    wgmma_fence();
     multiply_all<kRows>(part, fragments, inputs, kBegin, 0);
-    commit_products();
-    wait_products<0>();
+    wgmma_commit();
+    wgmma_wait<0>();
     const float2 rows = row_scales(Scales::load(ring_.scales_at(first, 0) + tile * Scales::kBytes, lane_of_warp()));
 #pragma unroll
     for (int i = 0; i < kRows / 8; ++i) {

@@ -52,7 +52,7 @@ __device__ __forceinline__ void permute_row(const float* from, std::uint16_t* co
 #pragma unroll
     for (int lane = 0; lane < 4; ++lane) {
       const float2 two = __ldg(reinterpret_cast<const float2*>(from + first_column(i) + lane * 8));
-      words[lane] = bf16_pair(two.x * factor, two.y * factor);
+      words[lane] = pack_bf16x2(two.x * factor, two.y * factor);
     }
     to[i] = make_uint4(words[0], words[1], words[2], words[3]);
   }
@@ -106,7 +106,7 @@ __device__ __forceinline__ float2 group_max(int group, const float2 (&x)[4]) {
 // as input_code makes them.
 __device__ __forceinline__ std::uint32_t four_bytes(Operand operand, float2 left, float2 right, float divisor) {
   const float steps[4] = {left.x / divisor, right.x / divisor, left.y / divisor, right.y / divisor};
-  if (operand == Operand::e4m3) return e4m3_pair(steps[0], steps[1]) | e4m3_pair(steps[2], steps[3]) << 16;
+  if (operand == Operand::e4m3) return pack_e4m3x2(steps[0], steps[1]) | pack_e4m3x2(steps[2], steps[3]) << 16;
   std::uint32_t codes = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -181,8 +181,8 @@ __device__ __forceinline__ void quantize_row(const QuantizeArgs& args, int row) 
       for (int lane = 0; lane < 4; ++lane) {
         const InputScale& own = scales[lane / 2];
         const float times = args.factor * (group > 0 ? own.scale : 1.0F);
-        words[lane] = bf16_pair(decode_bf16(input_code(args.kind, x[lane].x, own)) * times,
-                                decode_bf16(input_code(args.kind, x[lane].y, own)) * times);
+        words[lane] = pack_bf16x2(decode_bf16(input_code(args.kind, x[lane].x, own)) * times,
+                                  decode_bf16(input_code(args.kind, x[lane].y, own)) * times);
       }
       reinterpret_cast<uint4*>(to)[i] = make_uint4(words[0], words[1], words[2], words[3]);
     }

@@ -69,7 +69,7 @@ struct RingPlace {
 };
 
 // Products read rows through the async proxy, which the barrier alone does not order behind the copies.
-__device__ __forceinline__ void fence_copies() {
+__device__ __forceinline__ void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
@@ -108,7 +108,7 @@ struct GroupedRing {
   }
   __device__ __forceinline__ void wait_stage(const Place& at) const {
     wait_barrier(full(at.stage), at.phase);
-    fence_copies();
+    fence_proxy_async();
   }
 };
 

@@ -18,15 +18,15 @@ __device__ __forceinline__ std::uint64_t swizzled_byte_rows(std::uint32_t addres
   return std::uint64_t{2} << 62 | std::uint64_t{32} << 32 | std::uint64_t{1} << 16 | address >> 4;
 }
 
-__device__ __forceinline__ void open_products() {
+__device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-__device__ __forceinline__ void commit_products() {
+__device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 // Until at most kLeft of the committed groups are under way.
 template <int kLeft>
-__device__ __forceinline__ void wait_products() {
+__device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
 }
 
@@ -74,21 +74,21 @@ __device__ __forceinline__ void wait_products() {
 
 // kTokens a multiple of 16 up to 128; add_to 0 overwrites the sums.
 template <int kTokens, int kSums>
-__device__ __forceinline__ void multiply_group(float (&d)[kSums], const std::uint32_t (&a)[4], std::uint64_t rows,
+__device__ __forceinline__ void wgmma_bf16(float (&d)[kSums], const std::uint32_t (&a)[4], std::uint64_t rows,
                                                int add_to) {
   static_assert(kTokens % 16 == 0 && kTokens <= 2 * kSums);
   MORACLE_WGMMAS(MORACLE_FLOAT, "k16.f32.bf16.bf16", ", 1, 1, 0")
 }
 // Of E4M3 numbers, whose sums the unit cuts to about 14 bits (DeepSeek-V3's report, section 3.3.2).
 template <int kTokens, int kSums>
-__device__ __forceinline__ void multiply_bytes(float (&d)[kSums], const std::uint32_t (&a)[4], std::uint64_t rows,
+__device__ __forceinline__ void wgmma_bytes(float (&d)[kSums], const std::uint32_t (&a)[4], std::uint64_t rows,
                                                int add_to) {
   static_assert(kTokens % 16 == 0 && kTokens <= 2 * kSums);
   MORACLE_WGMMAS(MORACLE_FLOAT, "k32.f32.e4m3.e4m3", ", 1, 1")
 }
 // Of signed integers.
 template <int kTokens, int kSums>
-__device__ __forceinline__ void multiply_bytes(std::int32_t (&d)[kSums], const std::uint32_t (&a)[4],
+__device__ __forceinline__ void wgmma_bytes(std::int32_t (&d)[kSums], const std::uint32_t (&a)[4],
                                                std::uint64_t rows, int add_to) {
   static_assert(kTokens % 16 == 0 && kTokens <= 2 * kSums);
   MORACLE_WGMMAS(MORACLE_INT, "k32.s32.s8.s8", "")
