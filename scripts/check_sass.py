@@ -103,7 +103,7 @@ def readable(name, enums):
 def promise_of(name):
     """All products, and further instructions that there are. Kernels not named here have no product."""
     kernel = re.match(r"\w+", name)[0]
-    if kernel == "multiply_grouped":
+    if kernel == "grouped_gemm":
         operand = re.search(r"Operand::(\w+)", name)[1]
         return WARPGROUP_PRODUCTS[operand], ("UTMALDG.*", "USETMAXREG.DEALLOC*", "USETMAXREG.TRY_ALLOC*")
     if kernel == "stream_experts":

@@ -10,7 +10,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 GROUPED = (  # E4M3 by E4M3
-    "_ZN7moracle4cuda16multiply_groupedINS0_11GroupedPlanILNS_10RecordKindE5ELNS0_7OperandE2ELi2EEELNS0_8EpilogueE1EEEv"
+    "_ZN7moracle4cuda12grouped_gemmINS0_11GroupedPlanILNS_10RecordKindE5ELNS0_7OperandE2ELi2EEELNS0_8EpilogueE1EEEv"
     "NS0_11GroupedArgsE"
 )
 STREAMED = (

@@ -139,7 +139,7 @@ class CodeSource final : public MatrixSource {
     }
   }
 
-  // E4M3 has a code that is no number, and int4 held in bytes has room for codes that are none.
+  // E4M3 has a code for NaN, and int4 held in bytes has room for codes that are none.
   Result<> check_codes(std::int64_t begin, const MatrixPanel& out) const {
     const bool e4m3 = spec_.key.element == Element::e4m3;
     const bool int4 = spec_.key.element == Element::int4;

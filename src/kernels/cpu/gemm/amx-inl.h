@@ -10,7 +10,7 @@
 // A decoder D has kBytes of a step, kUnit of its numbers, kOffset of codes under scales, kLineColumns in four bytes.
 // kStored: tiles take codes as stored; else unpack() writes the lines of some steps. kScaled: groups end with scales.
 // joins(args): the weights hold their scales, so groups share one sum. Sums (sums-inl.h) are integers where kIntegers,
-// else f32. multiply_first() and multiply_second() multiply the first and the second tile of activations.
+// else f32. gemm_first() and gemm_second() multiply the first and the second tile of activations.
 #pragma once
 
 #include <immintrin.h>
@@ -396,11 +396,11 @@ class PanelByTiles {
       _tile_loadd(7, weights + kLine, kPanelLine);
       if (P != Pairing::blocks || b % 2 == 0) {
         _tile_loadd(4, rows + column, distance_);
-        D::multiply_first();
+        D::gemm_first();
       }
       if (P != Pairing::blocks || b % 2 == 1) {
         _tile_loadd(5, others + column, distance_);
-        D::multiply_second();
+        D::gemm_second();
       }
     }
   }

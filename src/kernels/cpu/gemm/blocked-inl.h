@@ -48,7 +48,7 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
     }
     if constexpr (kTotalsWait) __asm__ volatile("" : : "r"(&total) : "memory");
     typename Form::Sum sum[T][kRows];
-    const auto multiply_step = [&](auto begins) __attribute__((always_inline)) {
+    const auto gemm_step = [&](auto begins) __attribute__((always_inline)) {
       if constexpr (kParts == 1) {
         Prefetch<V>::panels(args, at, D::kBytes, kPrefetchBytes);
       }
@@ -80,18 +80,18 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
       if (kParts > 1 && !args.prefetch.cached) {
         for (std::int64_t s = 0; s < steps; ++s, line += D::kBytes / kParts) Prefetch<V>::l2(line);
       }
-      multiply_step(std::true_type{});
+      gemm_step(std::true_type{});
       // Without the barrier GCC loads for several steps at a time, and spills what it has no registers for.
       const auto further_step = [&]() __attribute__((always_inline)) {
         __asm__ volatile("" : "+r"(column));
-        multiply_step(std::false_type{});
+        gemm_step(std::false_type{});
       };
       if constexpr (Steps > 0) {
 #pragma GCC unroll 8
         for (int s = 1; s < Steps; ++s) further_step();
       } else {
 #pragma GCC unroll 1
-        for (std::int64_t s = 1; s < steps; ++s) multiply_step(std::false_type{});
+        for (std::int64_t s = 1; s < steps; ++s) gemm_step(std::false_type{});
       }
       for_sums<T, kRows>([&](int t, int r) __attribute__((always_inline)) {
         sum[t][r] = Form::add(sum[t][r], Form::start(args.sums, t, block));

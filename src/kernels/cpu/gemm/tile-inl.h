@@ -285,7 +285,7 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
       if constexpr (Accumulators<Form, T, kRows>::kChains == 2) acc.value[t][r][0] = Sums::zero();
       acc.value[t][r][acc.kChains - 1] = Zeros ? Sums::zero() : Sums::start(args.sums, t, g);
     });
-    const auto multiply_steps = [&]<int kCount>(Steps<kCount>) __attribute__((always_inline)) {
+    const auto gemm_steps = [&]<int kCount>(Steps<kCount>) __attribute__((always_inline)) {
       if constexpr (kParts > 1) {
         if (!args.prefetch.cached) even.template lines<kParts>(at[0], kCount * D::kBytes);
       } else if (P == 1 && args.prefetch.cached) {
@@ -293,7 +293,7 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
       } else {
         Prefetch<V>::panels(args, at, kCount * D::kBytes, distance);
       }
-      const auto multiply_step = [&](int p) __attribute__((always_inline)) {
+      const auto gemm_step = [&](int p) __attribute__((always_inline)) {
         decoding(decoder, at[p], [&](const auto& chosen) __attribute__((always_inline)) {
 #pragma GCC unroll 8
           for (int k = 0; k < kSlots<Form>; ++k) {  // each broadcast serves all rows and dies
@@ -321,16 +321,16 @@ template <class D, int T, int P, int Rows, ActScaling Scaling, bool Zeros, bool 
         // Without the barrier GCC loads for several steps at a time and spills what it has no registers for.
         if constexpr (kCount > 1) __asm__ volatile("" : "+r"(column));
 #pragma GCC unroll 4
-        for (int p = 0; p < P; p += kSharedPanels) multiply_step(p);
+        for (int p = 0; p < P; p += kSharedPanels) gemm_step(p);
 #pragma GCC unroll 4
         for (int p = 0; p < P; ++p) at[p] += D::kBytes;
         column += kStepColumns;
       }
     };
     std::int64_t left = steps;
-    for (; left >= kUnrolledSteps<Form>; left -= kUnrolledSteps<Form>) multiply_steps(Steps<kUnrolledSteps<Form>>{});
+    for (; left >= kUnrolledSteps<Form>; left -= kUnrolledSteps<Form>) gemm_steps(Steps<kUnrolledSteps<Form>>{});
     if constexpr (kUnrolledSteps<Form> > 1) {
-      for (; left > 0; --left) multiply_steps(Steps<1>{});
+      for (; left > 0; --left) gemm_steps(Steps<1>{});
     }
     if constexpr (Scaling == ActScaling::running) {
       if (--left_of_scale == 0) {

@@ -32,11 +32,11 @@ struct ByteLines {
 template <class V>
 struct SignedLines : ByteLines<V> {
   using Sums = SignedSums<V>;
-  static void multiply_first() {
+  static void gemm_first() {
     _tile_dpbssd(0, 4, 6);
     _tile_dpbssd(1, 4, 7);
   }
-  static void multiply_second() {
+  static void gemm_second() {
     _tile_dpbssd(2, 5, 6);
     _tile_dpbssd(3, 5, 7);
   }
@@ -45,11 +45,11 @@ struct SignedLines : ByteLines<V> {
 template <class V>
 struct UnsignedLines : ByteLines<V> {
   using Sums = UnsignedSums<V>;
-  static void multiply_first() {
+  static void gemm_first() {
     _tile_dpbsud(0, 4, 6);
     _tile_dpbsud(1, 4, 7);
   }
-  static void multiply_second() {
+  static void gemm_second() {
     _tile_dpbsud(2, 5, 6);
     _tile_dpbsud(3, 5, 7);
   }
@@ -98,11 +98,11 @@ struct Bf16Lines {
   static constexpr ActDtype kAct = ActDtype::bf16;
   static constexpr std::int64_t kLineColumns = 2;
   static constexpr bool kIntegers = false;
-  static void multiply_first() {
+  static void gemm_first() {
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
   }
-  static void multiply_second() {
+  static void gemm_second() {
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }

@@ -160,9 +160,9 @@ struct StreamedWeights {
 // kPairsANumber of these; `input_scales` are those of the lane's two tokens. kBatch x 64 columns are read from the slot
 // at a time.
 template <class Code, int kPairs, int kBatch, int kPairsANumber>
-__device__ __forceinline__ void multiply_half_record(float (&sums)[4], std::uint32_t record, int half, int lane,
-                                                     const uint4* inputs, const float2* of_pairs, float2 input_scales,
-                                                     bool with_bias) {
+__device__ __forceinline__ void gemm_half_record(float (&sums)[4], std::uint32_t record, int half, int lane,
+                                                 const uint4* inputs, const float2* of_pairs, float2 input_scales,
+                                                 bool with_bias) {
   constexpr RecordForm kForm = record_form(Code::kKind);
   using Scales = ScalePlace<Code::kKind>;
   constexpr int kPairBytes = code_bytes(kForm, kPairColumns);

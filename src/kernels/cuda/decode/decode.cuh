@@ -309,9 +309,9 @@ class DecodeBlock {
       float sums[4] = {};
       const Place at = place(static_cast<std::uint32_t>(item * Up::kRecords + warp / 2));
       wait_together(full() + 8 * at.slot, at.phase);
-      multiply_half_record<Code, Up::kPairs, batch(Up::kHeld), x.kPairsANumber>(
-          sums, ring() + at.slot * Plan::kSlotBytes, warp % 2, lane(), x.words, x.of_pairs, x.scales(),
-          warp + 1 == Up::kWarps);
+      gemm_half_record<Code, Up::kPairs, batch(Up::kHeld), x.kPairsANumber>(sums, ring() + at.slot * Plan::kSlotBytes,
+                                                                            warp % 2, lane(), x.words, x.of_pairs,
+                                                                            x.scales(), warp + 1 == Up::kWarps);
       give_back(empty() + 8 * at.slot, lane());
       const int sums_at = static_cast<int>(static_cast<unsigned>(item) % Plan::kReductions);
       wait_together(sums_empty(sums_at), (static_cast<unsigned>(item) / Plan::kReductions & 1U) ^ 1U);
@@ -438,7 +438,7 @@ class DecodeBlock {
         float sums[4] = {};
         const Place at = place(static_cast<std::uint32_t>(record));
         wait_together(full() + 8 * at.slot, at.phase);
-        multiply_half_record<Code, Down::kPairs, batch(Down::kHeld), h.kPairsANumber>(
+        gemm_half_record<Code, Down::kPairs, batch(Down::kHeld), h.kPairsANumber>(
             sums, ring() + at.slot * Plan::kSlotBytes, warp % 2, lane(), h.words, h.of_pairs, h.scales(),
             warp + 1 == Down::kWarps);
         give_back(empty() + 8 * at.slot, lane());

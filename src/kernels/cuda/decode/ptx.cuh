@@ -142,7 +142,7 @@ __device__ __forceinline__ void mma_f16(float (&sum)[4], const std::uint32_t (&a
   MORACLE_MMA("f16.f16");
 }
 #undef MORACLE_MMA
-// The larger and the smaller of two; what is no number wins.
+// The larger and the smaller of two; NaN wins.
 __device__ __forceinline__ float larger(float a, float b) {
   float v = 0.0F;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(v) : "f"(a), "f"(b));

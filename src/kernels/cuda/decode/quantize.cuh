@@ -17,7 +17,7 @@ __device__ __forceinline__ float nearest_integer(float x) {
 }
 
 // Numbers of the codes of two values over their scale, times `factor`, a power of two: in bf16, or E4M3's in f16 as
-// they are. What is no number stays so.
+// they are. NaN stays NaN.
 template <InputKind kInput, bool kHalves = false>
 __device__ __forceinline__ std::uint32_t numbers_of(float first, float second, float factor) {
   static_assert(kInput != InputKind::int8_tensor, "values may lie beyond the codes");

@@ -43,9 +43,9 @@ class Bf16Products {
     if constexpr (!kPlain) load(held, ahead.stage, kBatches - 1);
 #pragma unroll 1
     for (int s = 0; s < stages; s += 3 - kBatches) {
-      multiply_batch<kWidth, 0>(sums, fragments, held, at, ahead, s, stages);
-      if (kBatches == 2) multiply_batch<kWidth, 1>(sums, fragments, held, at, ahead, s, stages);
-      if (kBatches == 1 && s + 1 < stages) multiply_batch<kWidth, 1>(sums, fragments, held, at, ahead, s + 1, stages);
+      gemm_batch<kWidth, 0>(sums, fragments, held, at, ahead, s, stages);
+      if (kBatches == 2) gemm_batch<kWidth, 1>(sums, fragments, held, at, ahead, s, stages);
+      if (kBatches == 1 && s + 1 < stages) gemm_batch<kWidth, 1>(sums, fragments, held, at, ahead, s + 1, stages);
     }
     wgmma_wait<0>();
     // Sums are read behind the wait alone.
@@ -77,8 +77,8 @@ class Bf16Products {
   // The batch of stage `s` that fragments[kBuffer] hold is multiplied, while the next one's are decoded from what is
   // held, and the codes behind those are loaded from stage `ahead`. Behind the last stage what is loaded is not used.
   template <int kWidth, int kBuffer>
-  __device__ __forceinline__ void multiply_batch(Sums& sums, Fragments (&fragments)[2], Held& held, Place& at,
-                                                 Place& ahead, int s, int stages) const {
+  __device__ __forceinline__ void gemm_batch(Sums& sums, Fragments (&fragments)[2], Held& held, Place& at, Place& ahead,
+                                             int s, int stages) const {
     constexpr int kBatch = kBatches == 2 ? kBuffer : 0;
     constexpr int kHalf = kBatch % kHalves;
     constexpr int kPanel = kBatch / kHalves;

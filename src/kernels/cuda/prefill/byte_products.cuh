@@ -123,9 +123,9 @@ class ByteProducts {
   template <int kWidth>
   __device__ __forceinline__ void multiply(Sums& sums, Place& at) const {
     if constexpr (kInPlace) {
-      multiply_in_place<kWidth>(sums, at);
+      gemm_in_place<kWidth>(sums, at);
     } else {
-      multiply_in_parts<kWidth>(sums, at);
+      gemm_in_parts<kWidth>(sums, at);
     }
   }
 
@@ -169,7 +169,7 @@ class ByteProducts {
   // A product is always under way: while one half's is, the other half's fragments are made. Codes that are fragments
   // themselves are loaded behind the wait, or they would be loaded into those under way.
   template <int kWidth>
-  __device__ __forceinline__ void multiply_in_place(Sums& sums, Place& at) const {
+  __device__ __forceinline__ void gemm_in_place(Sums& sums, Place& at) const {
     constexpr bool kAhead = kHalves == 2 && kCodeWords<Plan::kKind> == 1;
     constexpr int kOther = kHalves - 1;
     FourFragments fragments[kHalves];
@@ -187,7 +187,7 @@ class ByteProducts {
       asm volatile("" : "+l"(inputs[0]), "+l"(inputs[1]));  // else ptxas holds one for each product
       const int add_to = column > 0 ? 1 : 0;
       wgmma_fence();
-      multiply_all<kWidth>(sums[0], fragments[0], inputs, 0, add_to);
+      gemm_all<kWidth>(sums[0], fragments[0], inputs, 0, add_to);
       wgmma_commit();
       at.step();
       if constexpr (kHalves == 2) {
@@ -196,7 +196,7 @@ class ByteProducts {
         if constexpr (!kAhead) load(held, first, 1);
         decode(fragments[kOther], held);
         wgmma_fence();
-        multiply_all<kWidth>(sums[kOther], fragments[kOther], inputs, 0, add_to);
+        gemm_all<kWidth>(sums[kOther], fragments[kOther], inputs, 0, add_to);
         wgmma_commit();
       }
       // A fence stands between what was loaded of these stages and their return: that of the wait, or its own.
@@ -223,7 +223,7 @@ class ByteProducts {
 
   // sums += the products of columns that share a scale.
   template <int kWidth>
-  __device__ __forceinline__ void multiply_in_parts(Sums& sums, Place& at) const {
+  __device__ __forceinline__ void gemm_in_parts(Sums& sums, Place& at) const {
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
 #pragma unroll
@@ -250,8 +250,8 @@ class ByteProducts {
 
   // Four products of kRows rows of inputs from `begin` on; `add_to` 0: the first overwrites.
   template <int kRows, class Sum>
-  static __device__ __forceinline__ void multiply_all(Sum& sums, const FourFragments& fragments,
-                                                      const std::uint64_t (&inputs)[2], int begin, int add_to) {
+  static __device__ __forceinline__ void gemm_all(Sum& sums, const FourFragments& fragments,
+                                                  const std::uint64_t (&inputs)[2], int begin, int add_to) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const auto offset = static_cast<std::uint64_t>(begin * kPairColumns / 16 + i % 2 * 2);
@@ -273,7 +273,7 @@ class ByteProducts {
                                            std::uint32_t first, const std::uint64_t (&inputs)[2]) const {
     Part part[kRows / 2];
     wgmma_fence();
-    multiply_all<kRows>(part, fragments, inputs, kBegin, 0);
+    gemm_all<kRows>(part, fragments, inputs, kBegin, 0);
     wgmma_commit();
     wgmma_wait<0>();
     const float2 rows = row_scales(Scales::load(ring_.scales_at(first, 0) + tile * Scales::kBytes, lane_of_warp()));

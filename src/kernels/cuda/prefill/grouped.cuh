@@ -125,7 +125,7 @@ class GroupedBlock {
             copy_16(ring_.rows_at(at.stage, panel) + to + i * 2048,
                     reinterpret_cast<const uint4*>(args_.inputs) + row_words[i] + first / kChunkColumns, size);
           }
-          // Beside inputs that are zero stand the last weights once more: what a slot has left may be no number.
+          // Beside inputs that are zero stand the last weights once more: what a slot has left may be NaN.
           if (Plan::kPanels > 1 && first + kPairColumns >= args_.columns) continue;
           inside += kPairColumns;
           word += kWords;
@@ -370,14 +370,14 @@ class GroupedBlock {
 };
 
 template <class Plan, Epilogue kEpilogue>
-__global__ void __launch_bounds__(Plan::kThreads, 1) multiply_grouped(const __grid_constant__ GroupedArgs args) {
+__global__ void __launch_bounds__(Plan::kThreads, 1) grouped_gemm(const __grid_constant__ GroupedArgs args) {
   extern __shared__ __align__(128) std::uint8_t memory[];
   GroupedBlock<Plan, kEpilogue>(args, shared_address(memory)).run();
 }
 
 template <class Plan, Epilogue kEpilogue>
 int launch_grouped_plan(const GroupedArgs& args, int blocks, cudaStream_t stream) {
-  const auto kernel = multiply_grouped<Plan, kEpilogue>;
+  const auto kernel = grouped_gemm<Plan, kEpilogue>;
   if (const cudaError_t error =
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kShared);
       error != cudaSuccess)

@@ -148,7 +148,7 @@ __device__ __forceinline__ void quantize_row(const QuantizeArgs& args, int row) 
     }
     most = row_max<kOfRow>(most);
     scale = input_scale(args.kind, most, stored);
-    // Codes of integers have no place for what is no number: the row's scale tells.
+    // Codes of integers have none for NaN: the row's scale tells.
     if (thread == 0) args.scales[row] = most == most ? scale.scale : most;
   }
   // Whole warps take part in each round: groups are spread over threads.

@@ -340,7 +340,7 @@ int launch_grouped(const ExpertsArgs& args, cudaStream_t stream) {
   }
   if (by_pair) quantize_rows(inputs, pairs, stream);
   GroupedArgs products = grouped(args, args.gate, most_rows);
-  // E4M3 has a place for what is no number.
+  // E4M3 has a code for NaN.
   const bool coded = operand == Operand::e4m3 && args.pack.input == InputKind::e4m3_tensor;
   products.epilogue = plain ? Epilogue::hidden : coded ? Epilogue::coded_hidden : Epilogue::whole_hidden;
   products.inputs = args.x_codes;

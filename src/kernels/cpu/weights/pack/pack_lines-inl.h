@@ -95,7 +95,7 @@ template <class V>
 struct PackSource {
   static constexpr int kVectors = 1;
   std::uint8_t padding = 0;  // bytes that mean code 0
-  Words<V> unusual{};        // not zero: some were no numbers
+  Words<V> unusual{};        // not zero: some were NaN or infinite
   static constexpr std::uint32_t kEveryByte = 0x01010101U;
 };
 template <class V>
@@ -144,7 +144,7 @@ struct PackF16Pairs : PackSource<V> {
   static Words<V> words(const std::byte* at) { return V::halves(at); }
 };
 template <class V, class T, T kExponent>
-struct PackNumbers : PackSource<V> {  // kept as they are; those whose exponent is all ones are no numbers
+struct PackNumbers : PackSource<V> {  // kept as they are; those whose exponent is all ones are NaN or infinite
   Words<V> words(const std::byte* at) {
     const auto bits = load_vector<V, T>(at);
     this->unusual |= reinterpret_cast<Words<V>>((bits & kExponent) == kExponent);
