@@ -23,7 +23,7 @@ constexpr std::uint16_t kTilesFrom = 3;
 // VPDPBUSD takes int4 at 450 GOP/s a core under groups of 128 and 370 under groups of 32, which tiles pass here.
 constexpr std::uint16_t kBytesFrom = 12;
 constexpr std::uint16_t kShortBytesFrom = 24;
-// Below these, integers of 16 and of 8 bits on vectors beat the decoding to bf16 that tiles need.
+// Below these, integers on vectors win: they need no decoding to bf16, and read four panels at once from memory.
 constexpr std::uint16_t kAfterWords = 6;
 constexpr std::uint16_t kAfterBytes = 16;
 
@@ -44,7 +44,7 @@ constexpr GemmKernel kGemm[] = {
     amx_row<AmxSplit<AmxInt8<V>>>(kAfterWords, Serves::exact, Groups::longer),
     amx_row<AmxCodes<Bf16Int8<V>>>(kAfterWords, Serves::exact, Groups::up_to_32),
     gemm_row<I8Int8<V>, kBytes>(1),
-    amx_row<AmxInt8<V>>(kTilesFrom, kBytes),
+    amx_row<AmxInt8<V>>(kAfterWords, kBytes),
 
     gemm_row<I16E2m1<V>, Serves::exact>(1),
     amx_row<AmxCodes<Bf16E2m1<V>>>(kAfterWords, Serves::exact),
