@@ -42,10 +42,15 @@ __device__ __forceinline__ void arrive_warp(std::uint32_t barrier, int lane) {
       "r"(lane)
       : "memory");
 }
-// A warp gives back a slot that it has read, and that a bulk copy will write. Copies go through the async proxy, which
-// an arrival alone does not order behind loads: without the fence a slot was written before it was read.
-__device__ __forceinline__ void give_back(std::uint32_t barrier, int lane) {
+// Between loads, stores and cp.async on the one hand, bulk copies and warpgroup products on the other: these go through
+// the async proxy, which a barrier alone does not order with the former.
+__device__ __forceinline__ void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+// A warp gives back a slot that it has read, and that a bulk copy will write: without the fence a slot was written
+// before it was read.
+__device__ __forceinline__ void give_back(std::uint32_t barrier, int lane) {
+  fence_proxy_async();
   arrive_warp(barrier, lane);
 }
 // A bulk copy to shared memory, which arrives at the barrier with its bytes. What is read once leaves the L2 first, so

@@ -68,11 +68,6 @@ struct RingPlace {
   [[nodiscard]] __device__ __forceinline__ std::uint32_t before() const { return stage == 0 ? kStages - 1 : stage - 1; }
 };
 
-// Products read rows through the async proxy, which the barrier alone does not order behind the copies.
-__device__ __forceinline__ void fence_proxy_async() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
 // Addresses of the ring in shared memory.
 template <class Plan>
 struct GroupedRing {

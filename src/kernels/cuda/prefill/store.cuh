@@ -48,7 +48,7 @@ class StoredRows {
   __device__ __forceinline__ void send(std::uint8_t* to, std::int64_t stride, int rows, int bytes) const {
     const int thread = static_cast<int>(threadIdx.x) % 128;
     if constexpr (kBulk) {
-      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+      fence_proxy_async();
       meet();
       if (thread < rows && bytes > 0) {
         asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to + thread * stride),

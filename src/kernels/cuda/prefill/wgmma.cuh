@@ -75,21 +75,21 @@ __device__ __forceinline__ void wgmma_wait() {
 // kTokens a multiple of 16 up to 128; add_to 0 overwrites the sums.
 template <int kTokens, int kSums>
 __device__ __forceinline__ void wgmma_bf16(float (&d)[kSums], const std::uint32_t (&a)[4], std::uint64_t rows,
-                                               int add_to) {
+                                           int add_to) {
   static_assert(kTokens % 16 == 0 && kTokens <= 2 * kSums);
   MORACLE_WGMMAS(MORACLE_FLOAT, "k16.f32.bf16.bf16", ", 1, 1, 0")
 }
 // Of E4M3 numbers, whose sums the unit cuts to about 14 bits (DeepSeek-V3's report, section 3.3.2).
 template <int kTokens, int kSums>
 __device__ __forceinline__ void wgmma_bytes(float (&d)[kSums], const std::uint32_t (&a)[4], std::uint64_t rows,
-                                               int add_to) {
+                                            int add_to) {
   static_assert(kTokens % 16 == 0 && kTokens <= 2 * kSums);
   MORACLE_WGMMAS(MORACLE_FLOAT, "k32.f32.e4m3.e4m3", ", 1, 1")
 }
 // Of signed integers.
 template <int kTokens, int kSums>
 __device__ __forceinline__ void wgmma_bytes(std::int32_t (&d)[kSums], const std::uint32_t (&a)[4],
-                                               std::uint64_t rows, int add_to) {
+                                            std::uint64_t rows, int add_to) {
   static_assert(kTokens % 16 == 0 && kTokens <= 2 * kSums);
   MORACLE_WGMMAS(MORACLE_INT, "k32.s32.s8.s8", "")
 }
