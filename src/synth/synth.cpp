@@ -77,6 +77,9 @@ class Filler {
         return make_pool<std::uint8_t>([&] {
           return static_cast<std::uint8_t>(127 + std::lround(std::log2(fill.value * (0.75 + 0.5 * random_.uniform()))));
         });
+      case SynthFill::Kind::e4m3_scales:
+        return make_pool<std::uint8_t>(
+            [&] { return encode_e4m3(static_cast<float>(fill.value * (0.75 + 0.5 * random_.uniform()))); });
       case SynthFill::Kind::bf16_normal:
         return make_pool<std::uint16_t>([&] { return encode_bf16(static_cast<float>(fill.value) * random_.normal()); });
       case SynthFill::Kind::bf16_ones:

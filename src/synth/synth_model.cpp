@@ -1,5 +1,6 @@
 #include "synth/synth_model.h"
 
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -124,7 +125,7 @@ const std::vector<Architecture>& architectures() {
   return all;
 }
 
-enum class Publisher : std::uint8_t { none, gptq, awq, mxfp4 };
+enum class Publisher : std::uint8_t { none, gptq, awq, mxfp4, compressed_tensors };
 
 struct SchemeRecipe {
   std::string name;
@@ -136,10 +137,15 @@ struct SchemeRecipe {
 
 const std::vector<SchemeRecipe>& recipes() {
   static const std::vector<SchemeRecipe> all = {
-      {"int4-g32", Publisher::gptq, 4, 32, false},         {"int4-g128", Publisher::gptq, 4, 128, false},
-      {"int4-channel", Publisher::gptq, 4, -1, false},     {"int4-g128-asym", Publisher::awq, 4, 128, false},
-      {"int4-g32-actorder", Publisher::gptq, 4, 32, true}, {"int8-g128", Publisher::gptq, 8, 128, false},
-      {"mxfp4", Publisher::mxfp4, 4, 32, false},           {"bf16", Publisher::none, 16, 0, false},
+      {"int4-g32", Publisher::gptq, 4, 32, false},
+      {"int4-g128", Publisher::gptq, 4, 128, false},
+      {"int4-channel", Publisher::gptq, 4, -1, false},
+      {"int4-g128-asym", Publisher::awq, 4, 128, false},
+      {"int4-g32-actorder", Publisher::gptq, 4, 32, true},
+      {"int8-g128", Publisher::gptq, 8, 128, false},
+      {"mxfp4", Publisher::mxfp4, 4, 32, false},
+      {"nvfp4", Publisher::compressed_tensors, 4, 16, false},
+      {"bf16", Publisher::none, 16, 0, false},
   };
   return all;
 }
@@ -151,7 +157,10 @@ std::vector<std::string> names_of(const List& list) {
   return names;
 }
 
-// MXFP4 is published for stacked experts, integers for experts that are modules.
+// The root mean square of E2M1's eight magnitudes 0, 0.5, 1, 1.5, 2, 3, 4 and 6.
+const double kE2m1Rms = std::sqrt(68.5 / 8.0);
+
+// MXFP4 is published for stacked experts, NVFP4 and integers for experts that are modules.
 bool goes_with(const Architecture& arch, const SchemeRecipe& recipe) {
   return recipe.publisher == Publisher::none || arch.stacked == (recipe.publisher == Publisher::mxfp4);
 }
@@ -242,16 +251,15 @@ class Describer {
     if (recipe_.publisher == Publisher::none) return dense(path, {arch_.experts, in, out}, deviation);
     const std::int64_t groups = in / recipe_.group;
     add(path + "_blocks", Dtype::u8, {arch_.experts, out, groups, recipe_.group / 2}, {.kind = SynthFill::Kind::bits});
-    // The root mean square of the eight magnitudes 0, 0.5, 1, 1.5, 2, 3, 4 and 6.
-    const double rms = std::sqrt(68.5 / 8.0);
     add(path + "_scales", Dtype::u8, {arch_.experts, out, groups},
-        {.kind = SynthFill::Kind::e8m0_scales, .value = deviation / rms});
+        {.kind = SynthFill::Kind::e8m0_scales, .value = deviation / kE2m1Rms});
   }
 
   void linear(const std::string& path, std::int64_t out, std::int64_t in, std::uint64_t order_seed) {
     const double deviation = 1.0 / std::sqrt(static_cast<double>(in));
     if (recipe_.publisher == Publisher::none || recipe_.publisher == Publisher::mxfp4)
       return dense(path + ".weight", {out, in}, deviation);
+    if (recipe_.publisher == Publisher::compressed_tensors) return nvfp4(path, out, in, deviation / kE2m1Rms);
     const std::int64_t group = recipe_.group > 0 ? recipe_.group : in;
     const std::int64_t groups = in / group;
     const std::int64_t per_word = 32 / recipe_.bits;
@@ -273,7 +281,18 @@ class Describer {
     add(path + ".scales", Dtype::f16, {groups, out}, scales);
   }
 
-  static constexpr double kBias = 0.02;  // standard deviation of biases
+  // A weight is code * weight_scale / weight_global_scale.
+  void nvfp4(const std::string& path, std::int64_t out, std::int64_t in, double scale) {
+    add(path + ".weight_packed", Dtype::u8, {out, in / 2}, {.kind = SynthFill::Kind::bits});
+    add(path + ".weight_scale", Dtype::f8_e4m3, {out, in / recipe_.group},
+        {.kind = SynthFill::Kind::e4m3_scales, .value = kStoredScale});
+    add(path + ".weight_global_scale", Dtype::f32, {1},
+        {.kind = SynthFill::Kind::word,
+         .word = std::bit_cast<std::uint32_t>(static_cast<float>(kStoredScale / scale))});
+  }
+
+  static constexpr double kBias = 0.02;       // standard deviation of biases
+  static constexpr double kStoredScale = 64;  // mean of stored E4M3 scales, whose largest number is 448
 
   const Architecture& arch_;
   const SchemeRecipe& recipe_;
@@ -281,7 +300,7 @@ class Describer {
   std::vector<SynthTensor> tensors_;
 };
 
-Json quantization_config(const SchemeRecipe& recipe) {
+Json quantization_config(const Architecture& arch, const SchemeRecipe& recipe) {
   if (recipe.publisher == Publisher::awq) {
     return {{"quant_method", "awq"}, {"bits", recipe.bits}, {"group_size", recipe.group},
             {"zero_point", true},    {"version", "gemm"},   {"modules_to_not_convert", {"gate"}}};
@@ -290,6 +309,16 @@ Json quantization_config(const SchemeRecipe& recipe) {
     return {{"quant_method", "mxfp4"},
             {"modules_to_not_convert",
              {"model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"}}};
+  }
+  if (recipe.publisher == Publisher::compressed_tensors) {
+    const Json weights = {{"num_bits", recipe.bits},    {"type", "float"},   {"strategy", "tensor_group"},
+                          {"group_size", recipe.group}, {"symmetric", true}, {"dynamic", false}};
+    return {{"quant_method", "compressed-tensors"},
+            {"format", "nvfp4-pack-quantized"},
+            {"quantization_status", "compressed"},
+            {"ignore", {"re:.*" + arch.moe + "." + arch.router + "$", "lm_head"}},
+            {"config_groups",
+             {{"group_0", {{"targets", {"Linear"}}, {"input_activations", nullptr}, {"weights", weights}}}}}};
   }
   return {{"quant_method", "gptq"},
           {"bits", recipe.bits},
@@ -330,7 +359,7 @@ Json model_config(const Architecture& arch, const SchemeRecipe& recipe, std::int
       kinds.push_back(arch.layer_kinds[l % arch.layer_kinds.size()]);
   }
   config.update(arch.config);
-  if (recipe.publisher != Publisher::none) config["quantization_config"] = quantization_config(recipe);
+  if (recipe.publisher != Publisher::none) config["quantization_config"] = quantization_config(arch, recipe);
   return config;
 }
 
@@ -370,7 +399,7 @@ Result<SynthModel> describe_synth_model(const std::string& architecture, const s
                                                "\n"},
                  {"tokenizer.json", synth_tokenizer(arch->vocabulary, arch->bos, arch->eos)}};
   if (recipe->publisher == Publisher::gptq)
-    model.files.push_back({"quantize_config.json", quantization_config(*recipe).dump(2) + "\n"});
+    model.files.push_back({"quantize_config.json", quantization_config(*arch, *recipe).dump(2) + "\n"});
   return model;
 }
 

@@ -20,6 +20,7 @@ struct SynthFill {
     near_middle,  // random nibbles 6..9
     f16_scales,   // f16 around `value`, from 3/4 to 5/4 of it
     e8m0_scales,  // the same, rounded to powers of two
+    e4m3_scales,  // the same, in E4M3
     bf16_normal,  // bf16, mean 0, standard deviation `value`
     bf16_ones,
     group_index,  // i32 column -> group, in order or shuffled by `seed`

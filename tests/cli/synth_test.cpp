@@ -24,6 +24,18 @@ TEST_F(CliTest, SynthWritesACheckpointThatRuns) {
   EXPECT_EQ(run.at("ids").size(), 2U);
 }
 
+TEST_F(CliTest, SynthWritesNvfp4ThatVerifies) {
+  if (std::filesystem::space(folder_).available < kSpace) GTEST_SKIP() << "needs 6 GB of free space";
+  const auto model = (folder_ / "model").string();
+  const Json written = json_of({"synth", "qwen3-30b-a3b", "--scheme", "nvfp4", "--layers", "1", "--out", model});
+  const Json inspected = json_of({"inspect", model});
+  EXPECT_EQ(inspected.at("format"), "compressed-tensors");
+  EXPECT_EQ(inspected.at("total_bytes"), written.at("bytes"));
+  EXPECT_TRUE(inspected.at("warnings").empty()) << inspected.at("warnings").dump();
+  const Json verified = json_of({"verify", model});
+  EXPECT_EQ(verified.at("ok"), true) << verified.dump();
+}
+
 TEST_F(CliTest, SynthWritesStackedExpertsThatRun) {
   if (std::filesystem::space(folder_).available < kSpace) GTEST_SKIP() << "needs 6 GB of free space";
   const auto model = (folder_ / "model").string();

@@ -81,6 +81,20 @@ TEST(SynthModel, DescribesStackedExpertsInBlocks) {
   EXPECT_FALSE(config_of(*plain).contains("quantization_config"));
 }
 
+// As compressed-tensors publishes weights alone: no global scale of inputs.
+TEST(SynthModel, DescribesNvfp4AsCompressedTensorsDoes) {
+  const auto model = describe_synth_model("qwen3-30b-a3b", "nvfp4", 1, 0);
+  ASSERT_TRUE(model.ok());
+  const auto tensors = tensors_of(*model);
+  const std::string down = "model.layers.0.mlp.experts.127.down_proj.";
+  EXPECT_EQ(tensors.at(down + "weight_packed").shape, (Shape{2048, 384}));
+  EXPECT_EQ(tensors.at(down + "weight_scale").shape, (Shape{2048, 48}));
+  EXPECT_EQ(tensors.at(down + "weight_scale").dtype, Dtype::f8_e4m3);
+  EXPECT_EQ(tensors.at(down + "weight_global_scale").shape, (Shape{1}));
+  EXPECT_EQ(tensors.count(down + "input_global_scale"), 0U);
+  EXPECT_EQ(config_of(*model).at("quantization_config").at("format"), "nvfp4-pack-quantized");
+}
+
 TEST(SynthModel, HasTheTensorsOfAPublishedModel) {
   if (!test::shared_dir()) GTEST_SKIP() << "native-mxfp4-gpt_oss is only in the shared collection";
   const auto published = Checkpoint::open(*test::shared_dir() / "checkpoints" / "native-mxfp4-gpt_oss");
