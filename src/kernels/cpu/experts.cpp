@@ -1,7 +1,5 @@
-// Driver of one layer's routed experts.
-//
-// Weights of an expert are contiguous: gate panel, up panel, gate panel, ... then the w2 panels, so that a thread reads
-// one sequential stream. Every weight is read once per call, for all tokens that share the expert.
+// Driver of one layer's routed experts. Weights of an expert are contiguous: gate panel, up panel, gate panel, ... then
+// the w2 panels. Every weight is read once per call, for all tokens that share the expert.
 #include <algorithm>
 #include <cstring>
 #include <utility>

@@ -1,11 +1,9 @@
 // A call against one panel by AMX tiles.
-//
 // A tile of weights is 16 lines of a panel, 128 bytes apart, for each half of its rows. What tiles multiply as it is
 // stored is loaded from there; other codes are unpacked first, 4 or 8 KiB at a time, for all tokens of the call.
 //
-// Tiles: 4 of sums, 2 of activations by 2 of weights, so each load of either side serves two multiplies. A multiply
-// takes as many cycles as it has tokens; its result can be added to after 52. Complete sums go to memory, and from
-// there into the totals while the tiles work on the next ones.
+// Tiles: 4 of sums, 2 of activations by 2 of weights. A multiply takes as many cycles as it has tokens; its result can
+// be added to after 52. Complete sums go to memory, and into the totals while the tiles work on the next ones.
 //
 // A decoder D has kBytes of a step, kUnit of its numbers, kOffset of codes under scales, kLineColumns in four bytes.
 // kStored: tiles take codes as stored; else unpack() writes the lines of some steps. kScaled: groups end with scales.

@@ -1,7 +1,5 @@
-// Tiles of forms whose products are summed up in 16 bits, block by block (Blocked). Against tile-inl.h a short group
-// has a cheaper end: a sum begins as its first product and gets its start last (integers have no order), totals are
-// read where the multiply-add needs them, and scales change before a group.
-//
+// Tiles of forms whose products are summed up in 16 bits, block by block (Blocked). Ends of short groups are cheaper: a
+// sum begins as its first product and gets its start last, and scales change before a group.
 // Such a form adds kBlockSteps, the steps of a block; multiply(weight, broadcast), the first product; add(sum, sum);
 // start(sums, token, block), what a block's sum is increased by; widened(sum), 32 bits of it.
 #pragma once

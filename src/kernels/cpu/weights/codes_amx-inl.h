@@ -1,16 +1,9 @@
 // Codes as AMX tiles take them.
-//
-// bf16 activations: a multiply takes 32 columns of 16 rows by 16 tokens in 16 cycles. bf16 weights are multiplied as
-// they lie; 4-bit and FP8 codes are unpacked first, which costs as much as multiplying them by 32 tokens.
+// A multiply takes 16 rows by 16 tokens by 32 columns of bf16, or 64 of bytes, in 16 cycles. Unpacking codes to bf16
+// costs as much as multiplying them by 32 tokens, the end of a group of integers as much as 128 columns' products.
 //
 // Scales: groups join in one sum where the scaled weight is exact in bf16 (a power of two times any code; E4M3 times
 // E2M1, 6 significant bits). Elsewhere each group's sums are multiplied by its scale.
-//
-// Integer activations: a multiply takes 64 columns in 16 cycles, and the bits are those of avx512vnni's tiles. Codes of
-// 8 bits are multiplied as they lie, nibbles are unpacked. The end of a group costs as much as 128 columns' products.
-//
-// Split int16 activations are two planes of signed bytes that meet the same weights; 32-bit sums join them without
-// rounding. That is as fast as bf16 tiles, whose lines have half as many columns, at half of the unpacking.
 #pragma once
 
 #include "kernels/cpu/gemm/amx-inl.h"

@@ -1,7 +1,5 @@
 // Codes widened to f32 on 8 lanes, one column a register.
-//
-// Four registers hold the 32 rows of a panel. 16 registers in all leave room for tiles of 2 tokens (8 sums); tiles of 3
-// to 5 take half of the rows at a time: 10 sums, 2 weights, a broadcast, and what decoding needs.
+// 16 registers leave room for tiles of 2 tokens (8 sums); tiles of 3 to 5 take half of a panel's rows at a time.
 #pragma once
 
 #include <immintrin.h>

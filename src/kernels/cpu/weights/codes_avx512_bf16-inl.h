@@ -1,9 +1,5 @@
 // Codes to registers of bf16 pairs: 16-bit activations, bf16 products, f32 accumulation (VDPBF16PS). Needs VBMI for
 // E4M3.
-//
-// int4, per 64-byte load of 16 rows x 8 columns: 3 shifts and 4 table permutes make 4 registers of pairs. Codes minus 8
-// (or 128) are exact in bf16. At 6 tokens 7 such operations hide under 24 multiply-adds, which issue one a cycle; at
-// one token a load costs about 5 cycles, more than DRAM delivers to one core.
 #pragma once
 
 #include <immintrin.h>

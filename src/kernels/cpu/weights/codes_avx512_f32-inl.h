@@ -1,7 +1,5 @@
-// Codes widened to f32 on 16 lanes, one column a register.
-//
-// int4, per 64-byte load of 16 rows x 8 columns: 7 shifts and 8 permutes of a 16-entry f32 table. Two FMA units retire
-// two a cycle, the permutes one, so multiply-adds bound the loop from 2 tokens on.
+// Codes widened to f32 on 16 lanes, one column a register. int4, per 64-byte load of 16 rows x 8 columns: 7 shifts and
+// 8 permutes of a 16-entry f32 table.
 #pragma once
 
 #include <immintrin.h>

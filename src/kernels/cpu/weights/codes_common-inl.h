@@ -124,8 +124,7 @@ struct F32F32 : DenseCode<WeightCode::f32> {
 };
 
 // e4m3, any code. Exponent and mantissa go to the place of f32's, 120 added to the exponent; subnormal codes come out
-// as 2^-7 (1 + m / 8) then and are to be 2^-6 m / 8. (One multiply by 2^120 would do, but its operand is subnormal for
-// these, which costs a CPU of Intel's more than a hundred cycles.)
+// as 2^-7 (1 + m / 8) then and are to be 2^-6 m / 8. (A multiply by 2^120 stalls on its subnormal operands.)
 template <class V>
 struct F32AnyE4m3 {
   typename V::Reg weight(const std::byte* at, int k, int r) const {

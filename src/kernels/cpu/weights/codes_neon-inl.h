@@ -1,8 +1,5 @@
-// Codes on 4 lanes: bytes for SDOT, and one column a register as f32.
-//
-// SDOT multiplies signed bytes by signed bytes, four columns a lane. Nibbles are bytes 0 .. 15, and sums of the
-// activations take their offset back; int8 is multiplied as it is stored; E2M1 is a lookup of twice the number. Split
-// int16 activations (panel.h) take two SDOT for one: SMLAL on words would need four.
+// Codes on 4 lanes: bytes for SDOT, four columns a lane, and one column a register as f32. Split int16 activations
+// (panel.h) take two SDOT for one: SMLAL on words would need four.
 #pragma once
 
 #include <arm_neon.h>
@@ -36,8 +33,7 @@ template <class V>
 using F32Int4 = ShiftedF32Int4<V>;
 
 // Small floats of a sign, kExponent bits of exponent and the rest mantissa: exponent and mantissa go to their place in
-// f32 and a product puts the larger bias right, of subnormal codes too. Arm multiplies subnormal operands at full
-// speed.
+// f32 and a product puts the larger bias right, of subnormal codes too.
 template <class V, int kBits, int kExponent>
 inline float32x4_t small_float(uint32x4_t lanes, int first) {
   constexpr int kBias = (1 << (kExponent - 1)) - 1;

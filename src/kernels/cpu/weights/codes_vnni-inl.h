@@ -1,11 +1,7 @@
 // Codes to bytes and words on 16 lanes, for AVX-512 VNNI: integer activations, sums in 32-bit integers.
-//
-// 8-bit activations: VPDPBUSD multiplies unsigned weights by signed activations, four columns a lane. An offset makes
-// weights unsigned (8, 128, or 12 for the doubled E2M1 numbers), and sums of the activations take it back. A nibble
-// lane yields columns 0, 4, 1, 5 under a mask and 2, 6, 3, 7 after a shift, the order of the activations.
-//
-// 16-bit activations: VPDPWSSD multiplies two columns a lane, as VDPBF16PS does, and as often. Their error is 2^-16 of
-// a group's largest value, below that of bf16's rounding. A permute makes words of nibbles, shifts make them of bytes.
+// 8-bit activations: VPDPBUSD multiplies unsigned weights, four columns a lane, whose offset (8, 128, or 12 for the
+// doubled E2M1 numbers) sums of the activations take back. A nibble lane yields columns 0, 4, 1, 5 under a mask and
+// 2, 6, 3, 7 after a shift, the order of the activations. 16-bit activations: VPDPWSSD, two columns a lane.
 #pragma once
 
 #include <immintrin.h>

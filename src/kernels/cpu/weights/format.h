@@ -60,8 +60,7 @@ struct PanelFormat : PanelShape {
     return input == ActDtype::f32 ? 4 : 2;
   }
   // Bytes from one activation row to the next: a line of zeros behind the values, into which kernels that take
-  // whole lines may read, and an odd number of lines, so that the rows of a tile do not fall into one set of the
-  // L1.
+  // whole lines may read, and an odd number of lines, so that rows of a tile fall into different sets of the L1.
   [[nodiscard]] std::size_t input_stride() const;
 };
 

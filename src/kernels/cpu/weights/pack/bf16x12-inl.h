@@ -1,9 +1,6 @@
 // bf16 weights in 12 bits, without loss, packed on vectors (pack_lines-inl.h): of the high byte, which is the sign and
-// the upper seven bits of the exponent, a nibble says which of 16 it is; the low byte stays as it is.
-//
-// A weight matrix uses few of bf16's 256 exponents. Of normal values, 14 in a row hold all but five in ten thousand at
-// most; the rest are kept in a list behind the panel (panel.h, Bf16x12Tail), so every number is what was published.
-// Matrices that do not fit stay as they are.
+// the upper seven bits of the exponent, a nibble says which of 16 it is; the low byte stays as it is. Numbers of other
+// exponents are kept in a list behind the panel (Bf16x12Tail). Matrices that do not fit stay as they are.
 #pragma once
 
 #include "kernels/cpu/weights/pack/pack_lines-inl.h"

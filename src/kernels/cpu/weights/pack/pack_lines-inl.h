@@ -1,8 +1,6 @@
 // Packing of panels (pack_lines.h) on vectors of V::kBytes bytes, written for any instruction set: V has kBytes,
 // any(words), whether one is not zero, and halves(floats), two vectors of f32 as f16.
-//
-// A tile is as many rows as lines, as a vector has lanes, and is transposed in registers, so that a row is read a cache
-// line or half of one at a time: about 90 instructions for 512 codes of 4 bits on AVX2.
+// A tile has as many rows and as many lines as a vector has lanes, and is transposed in registers.
 #pragma once
 
 #include <cstring>

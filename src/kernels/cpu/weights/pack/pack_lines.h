@@ -1,6 +1,4 @@
 // Canonical rows to the lines of a panel (see panel.h): a line is 128 bytes, one u32 of each of 32 rows.
-//
-// Included by a per-ISA file: plain structs only.
 #pragma once
 
 #include <cstddef>
