@@ -1,5 +1,4 @@
 // What one instruction set provides: a table of matrix kernels, and the loops around them.
-//
 // A target is a file in targets/ and an entry of targets.h. A weight code is a decoder in weights/codes_*-inl.h, a row
 // of weights/panel.h and a row in the table of each target that serves it.
 #pragma once
@@ -56,7 +55,7 @@ constexpr bool includes(Serves all, Serves one) {
   return (static_cast<unsigned>(all) & static_cast<unsigned>(one)) != 0;
 }
 inline constexpr Serves kAnyActivations = Serves::exact | Serves::fast | Serves::int8 | Serves::floats;
-enum class Groups : std::uint8_t { any, up_to_32, longer };
+enum class Groups : std::uint8_t { any, up_to_16, up_to_32, longer };
 
 struct KernelKey {
   WeightCode weight;

@@ -3,6 +3,8 @@
 // decoding hides under its multiply-adds. Sums run in the order of tile-inl.h.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cpu/gemm/tile-inl.h"
 
 namespace moracle::cpu {
@@ -17,6 +19,11 @@ constexpr bool kPrefetchesChunk = V::kRegisters > 16;
 template <class Form>
 constexpr std::int64_t kDecodedBytes = kSlots<Form> * Form::V::kRegs * kRegBytes<typename Form::V>;
 
+// A code for groups so short that totals stay in registers and sums begin as their first product has decoded weights
+// without an offset, by its Signed, or a Blocked form.
+template <class D>
+concept ShortGroups = Blocked<typename D::Form> || requires { typename D::Signed; };
+
 // Whether the first tile of a run decodes what the others read. It needs all rows of the panel at a time.
 template <class V>
 constexpr bool kFirstDecodes = V::kRegs == 2;
@@ -27,7 +34,8 @@ struct Chunk {
   struct Piece {
     std::int64_t steps;
     std::int64_t group;
-    const std::byte* codes;  // in the panel
+    const std::byte* codes;    // in the panel
+    std::int64_t input_scale;  // of the activations, in force from the group on; 0: as before
     bool begins_group;
     bool ends_group;
   };
@@ -73,8 +81,9 @@ class ChunkReader {
         }
       }
       chunk.zeros[chunk.count] = scales + scale_bytes;
-      chunk.pieces[chunk.count++] = {
-          .steps = steps, .group = group_, .codes = at_, .begins_group = done_ == 0, .ends_group = steps == left};
+      const std::int64_t shared = args_.shape.scale_groups;
+      const std::int64_t scale = shared > 0 && group_ % shared == 0 ? group_ / shared : 0;
+      chunk.pieces[chunk.count++] = {steps, group_, at_, scale, done_ == 0, steps == left};
       filled += steps;
       done_ += steps;
       at_ += steps * D::kBytes;
@@ -104,7 +113,11 @@ class ChunkReader {
 
   const TileArgs& args_;
   const std::byte* at_;
-  const D decoder_{};
+  static auto chunk_decoder() {
+    if constexpr (requires { typename D::Signed; }) return typename D::Signed{};
+    if constexpr (!requires { typename D::Signed; }) return D{};
+  }
+  const decltype(chunk_decoder()) decoder_{};
   std::int64_t group_ = 0;
   std::int64_t done_ = 0;  // steps of the group
 };
@@ -153,19 +166,7 @@ template <class D, int T, int R, bool Decodes>
   for (std::int64_t p = 0; p < chunk.count; ++p) {
     const typename Chunk<D>::Piece& piece = chunk.pieces[p];
     Acc acc;
-    for_sums<T, R>([&](int t, int r) __attribute__((always_inline)) {
-#pragma GCC unroll 2
-      for (int c = 0; c < Acc::kChains; ++c) {
-        if (!piece.begins_group) {
-          acc.value[t][r][c] = Sums::load_sum(carry.sums[part.token + t][c] + (reg + r) * V::kLanes);
-        } else if (Sums::kUnsigned && !args.shape.zeros && c + 1 == Acc::kChains) {
-          acc.value[t][r][c] = Sums::start(args.sums, part.token + t, piece.group);
-        } else {
-          acc.value[t][r][c] = Sums::zero();
-        }
-      }
-    });
-    for (std::int64_t s = 0; s < piece.steps; ++s) {
+    const auto multiply_step = [&]([[maybe_unused]] std::int64_t s, auto begins) __attribute__((always_inline)) {
       const auto multiply = [&](const typename Form::Weight(&w)[R], int k) __attribute__((always_inline)) {
 #pragma GCC unroll 6
         for (int t = 0; t < T; ++t) {
@@ -173,7 +174,9 @@ template <class D, int T, int R, bool Decodes>
 #pragma GCC unroll 2
           for (int r = 0; r < R; ++r) {
             typename Form::Sum& sum = acc.value[t][r][k % Acc::kChains];
-            sum = Form::madd(w[r], value, sum);
+            const bool alone = begins && k == 0;
+            if constexpr (ShortGroups<D>) sum = alone ? Form::multiply(w[r], value) : Form::madd(w[r], value, sum);
+            if constexpr (!ShortGroups<D>) sum = Form::madd(w[r], value, sum);
           }
         }
       };
@@ -204,7 +207,27 @@ template <class D, int T, int R, bool Decodes>
       }
       column += kStepColumns;
       at += kDecodedBytes<Form>;
+    };
+    std::int64_t first = 0;                                         // step of those below
+    if (ShortGroups<D> && piece.begins_group && piece.steps > 1) {  // 16 columns take no loop
+      if constexpr (ShortGroups<D>) multiply_step(first++, std::true_type{});
+      __asm__ volatile("" : "+r"(column));  // as in tile-inl.h
+      if constexpr (ShortGroups<D>) multiply_step(first++, std::false_type{});
+    } else {
+      for_sums<T, R>([&](int t, int r) __attribute__((always_inline)) {
+#pragma GCC unroll 2
+        for (int c = 0; c < Acc::kChains; ++c) {
+          if (!piece.begins_group) {
+            acc.value[t][r][c] = Sums::load_sum(carry.sums[part.token + t][c] + (reg + r) * V::kLanes);
+          } else if (Sums::kUnsigned && !ShortGroups<D> && !args.shape.zeros && c + 1 == Acc::kChains) {
+            acc.value[t][r][c] = Sums::start(args.sums, part.token + t, piece.group);
+          } else {
+            acc.value[t][r][c] = Sums::zero();
+          }
+        }
+      });
     }
+    for (std::int64_t s = first; s < piece.steps; ++s) multiply_step(s, std::false_type{});
     if (!piece.ends_group) {
       for_sums<T, R>([&](int t, int r) __attribute__((always_inline)) {
 #pragma GCC unroll 2
@@ -214,20 +237,21 @@ template <class D, int T, int R, bool Decodes>
       continue;
     }
     if constexpr (Sums::kIntegers) {
-      if (piece.group > 0 && args.shape.scale_groups > 0 && piece.group % args.shape.scale_groups == 0)
-        change_scale<V>(total, args.input_scales + part.token, piece.group / args.shape.scale_groups);
+      if (piece.input_scale > 0) change_scale<V>(total, args.input_scales + part.token, piece.input_scale);
     }
     for_sums<T, R>([&](int t, int r) __attribute__((always_inline)) {
       typename Form::Sum sum = acc.sum(t, r);
       if constexpr (!Scaled<D>) {
         total[t][r] = Sums::number(sum);
       } else {
-        if (args.shape.zeros) {
+        if constexpr (Blocked<Form>)
+          sum = Form::widened(Form::add(sum, Form::start(args.sums, part.token + t, piece.group)));
+        if (has_zero_points(D::kCode) && args.shape.zeros) {
           const auto shift = Sums::shift(chunk.zeros[p] + (reg + r) * V::kLanes, D::kOffset);
           sum = Sums::shifted(sum, shift, args.sums, part.token + t, piece.group);
         }
         Reg value = Sums::number(sum);
-        if (args.shape.scaling == ActScaling::per_group)
+        if (!Sums::kIntegers && args.shape.scaling == ActScaling::per_group)
           value = V::mul(value, V::set1(args.input_scales[part.token + t][piece.group]));
         total[t][r] = V::fma(value, V::load(chunk.scales[p] + (reg + r) * V::kLanes), total[t][r]);
       }
@@ -242,13 +266,13 @@ template <class D, int T, int R, bool Decodes>
   }
 }
 
-// args.tokens >= 3 tokens against one panel; near-equal tiles of 3 to kMaxTile.
+// args.tokens >= 3 tokens against one panel, in near-equal tiles.
 template <class D>
 void gemm_chunks(const TileArgs& args) {
   using Form = typename D::Form;
   using V = typename Form::V;
-  constexpr int kTile = static_cast<int>(kMaxTile);
-  constexpr int kHalf = 2;  // registers of rows at a time: 6 tokens x 2 sums fit 16 registers
+  constexpr int kTile = ShortGroups<D> ? 3 : static_cast<int>(kMaxTile);
+  constexpr int kHalf = 2;  // registers of rows at a time: 6 tokens x 2 sums, or 3 with their totals, fit 16 registers
   Chunk<D> chunk;
   Carry carry;
   ChunkReader<D> reader(args);
@@ -271,7 +295,7 @@ void gemm_chunks(const TileArgs& args) {
       part.token = args.tokens * i / tiles;
       const std::int64_t tile = args.tokens * (i + 1) / tiles - part.token;
       for (int reg = 0; reg < V::kRegs; reg += kHalf) {
-        with_tokens<3, kTile>(tile, [&]<int kTokens>(Tokens<kTokens>) {
+        with_tokens<(kTile + 1) / 2, kTile>(tile, [&]<int kTokens>(Tokens<kTokens>) {
           constexpr auto kFirst = chunk_tile<D, kTokens, kHalf, kFirstDecodes<V>>;
           (i == 0 ? kFirst : chunk_tile<D, kTokens, kHalf, false>)(args, chunk, carry, part, reg);
         });

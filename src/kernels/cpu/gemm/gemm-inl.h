@@ -156,8 +156,10 @@ constexpr GemmKernel gemm_row(std::uint16_t min_tokens) {
   return kernel_row<D>(kServes, min_tokens, gemm<D, kServes>);
 }
 template <class D, Serves kServes = kAnyActivations>
-constexpr GemmKernel decoded_row(std::uint16_t min_tokens) {
-  return kernel_row<D>(kServes, min_tokens, gemm_decoded<D>);
+constexpr GemmKernel decoded_row(std::uint16_t min_tokens, Groups groups = Groups::any) {
+  GemmKernel row = kernel_row<D>(kServes, min_tokens, gemm_decoded<D>);
+  row.key.groups = groups;
+  return row;
 }
 
 }  // namespace moracle::cpu

@@ -45,6 +45,7 @@ constexpr GemmKernel kGemm[] = {
     gemm_row<ByWords<I16Int8<V>>, Serves::exact>(1),
     gemm_row<ByWords<I16E2m1<V>>, Serves::exact>(1),
     decoded_row<ByWords<I16E2m1<V>>, Serves::exact>(kDecodedFrom),
+    decoded_row<ByWords<I16ShortE2m1<V>>, Serves::exact>(kDecodedFrom, Groups::up_to_16),
 };
 
 }  // namespace

@@ -1,16 +1,9 @@
 // Codes to bytes and words on 8 lanes: integer activations, sums in integers.
-//
-// 16 bits: VPMADDWD multiplies two columns a lane, VPADDD adds them up: twice the products of f32 FMA on Zen 3, and two
-// of its four vector ports are left to decode. A mask or a shift makes weights unsigned words, and sums of the
-// activations take the offset back. 8-bit activations of 8-bit weights go the same way, since their products fill 16
-// bits. A lookup makes words of E2M1, so many tokens meet words that are decoded once.
-//
-// 8 bits by nibbles: VPMADDUBSW multiplies four columns a lane and leaves two sums of 16 bits. Minus the offset times
-// the sum of the activations joins them, so that they hold signed products, whatever wrapped around on the way: 64
-// columns of int4 (8 x 127 x 32 < 2^15) or 32 of the doubled E2M1 numbers (12 x 127 x 16). A multiplication by ones
-// makes 32 bits of two of them. A product and its addition take 0.62 cycles on Zen 3, products alone 0.5.
-//
-// 16 registers hold the sums of 5 tokens by half a panel, two weights, a broadcast, a product, a mask and a table.
+// 16 bits: VPMADDWD multiplies two columns a lane by unsigned words, whose offset sums of the activations take back.
+// 8-bit weights under 8-bit activations go the same way, since their products fill 16 bits.
+// 8 bits by nibbles: VPMADDUBSW multiplies four columns a lane and leaves two sums of 16 bits. With minus the offset
+// times the sum of the activations they are signed sums, whatever wrapped around before: of 64 columns of int4
+// (8 x 127 x 32 < 2^15) or 32 of the doubled E2M1 numbers (12 x 127 x 16).
 #pragma once
 
 #include <immintrin.h>
@@ -33,6 +26,11 @@ struct Int16Form : IntegerForm<V, std::int16_t> {
     __asm__("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
     return sum;
   }
+  static __m256i multiply(__m256i w, __m256i x) {
+    __m256i product;
+    __asm__("vpmaddwd %1, %2, %0" : "=x"(product) : "x"(w), "x"(x));
+    return product;
+  }
   static __m256i load(const std::byte* p) { return V::load_int(p); }
   static void store(std::byte* p, __m256i w) { V::store_int(p, w); }
 };
@@ -54,6 +52,8 @@ struct Int8Form : IntegerForm<V, std::int8_t> {
     __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
     return sum;
   }
+  static __m256i load(const std::byte* p) { return V::load_int(p); }
+  static void store(std::byte* p, __m256i w) { V::store_int(p, w); }
   static __m256i start(const void* const* sums, std::int64_t t, std::int64_t block) {
     return V::broadcast_lane(static_cast<const std::int32_t*>(sums[t]) + block);
   }
@@ -85,6 +85,17 @@ struct I16E2m1 : ScaledCode<WeightCode::e2m1, 12 + 256 * 12, 2> {
   using Form = Int16Form<V>;
   __m256i table = V::table(kDoubledE2m1Plus12.of);
   __m256i weight(const std::byte* at, int k, int r) const { return V::lookup(table, nibble_words<V>(at, k, r)); }
+};
+
+// The same for groups of 16. Decoded for many tokens, a word is twice the number: bytes of a lookup serve two slots.
+template <class V>
+struct I16ShortE2m1 : I16E2m1<V> {
+  struct Signed {
+    __m256i weight(const std::byte* at, int k, int r) const {
+      const __m256i numbers = V::lookup(V::table(kDoubledE2m1.of), nibble_bytes<V>(at, k % 2 == 1, r));
+      return _mm256_srai_epi16(k < 2 ? _mm256_slli_epi16(numbers, 8) : numbers, 8);
+    }
+  };
 };
 
 // Columns 0 and 2 of a lane, then 1 and 3.

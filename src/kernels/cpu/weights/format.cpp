@@ -70,9 +70,11 @@ Serves asked_for(const CanonicalLinear& linear, Numerics numerics) {
   return numerics == Numerics::fast ? Serves::fast : Serves::exact;
 }
 
-bool matches(const KernelKey& key, WeightCode code, Serves serves, bool short_groups) {
+bool matches(const KernelKey& key, WeightCode code, Serves serves, std::int64_t group_cols) {
   if (key.weight != code || !includes(key.serves, serves)) return false;
-  return key.groups == Groups::any || (key.groups == Groups::up_to_32) == short_groups;
+  if (key.groups == Groups::up_to_16) return group_cols <= 16;
+  if (key.groups == Groups::up_to_32) return group_cols <= 32;
+  return key.groups == Groups::any || group_cols > 32;
 }
 
 }  // namespace
@@ -122,11 +124,11 @@ Result<PackedFormat> packed_format(const CanonicalLinear& linear, const Target& 
   auto code = code_for(spec.key.element);
   if (bf16_in_12_bits) code = code == WeightCode::bf16 ? std::optional(WeightCode::bf16x12) : std::nullopt;
   if (!code) return unknown;
-  const bool short_groups = spec.key.granularity.kind == Granularity::Kind::group && spec.group_cols <= kShortGroup;
+  const bool has_groups = spec.key.granularity.kind == Granularity::Kind::group;
   PackedFormat format;
   format.interleaved_ = target.interleaved;
   for (const GemmKernel& kernel : target.gemm) {
-    if (!matches(kernel.key, *code, asked_for(linear, numerics), short_groups)) continue;
+    if (!matches(kernel.key, *code, asked_for(linear, numerics), has_groups ? spec.group_cols : spec.cols)) continue;
     format.bands_[format.band_count_++] = {.min_tokens = kernel.min_tokens, .kernel = &kernel, .form = 0};
   }
   if (format.band_count_ == 0) return unknown;

@@ -1,8 +1,6 @@
 // The panel layout that all CPU kernels share.
 //
-// A weight matrix [rows, cols] is stored as panels of 32 output rows. One 32-bit lane belongs to one row: a register
-// holds the same columns of 4, 8 or 16 rows, and each row's sum stays in its lane. The activation is the broadcast
-// operand. Inside a panel the columns run in order, with scales inline, so a thread reads one sequential stream:
+// Panels of 32 output rows (docs/kernels-cpu.md): a 32-bit lane of a row, columns in order, scales inline.
 //
 //   int4    group { steps, 32 scales, 32 zero points (u8, if any) }; step: 32 lanes x u32
 //           lane: low half nibble p = column 2p, high half nibble p = column 2p + 1, so that a 16-bit table permute of
@@ -40,9 +38,8 @@ enum class ActScaling : std::uint8_t { per_token, per_group, running };
 
 constexpr std::int64_t kPanelRows = 32;
 constexpr std::int64_t kStepColumns = 8;
-constexpr std::int64_t kMaxTokens = 64;  // of one call of a kernel
-constexpr std::int64_t kMaxPanels = 4;   // likewise
-constexpr std::int64_t kShortGroup = 32;
+constexpr std::int64_t kMaxTokens = 64;         // of one call of a kernel
+constexpr std::int64_t kMaxPanels = 4;          // likewise
 constexpr std::int64_t kInterleavedTokens = 3;  // up to so many tokens may meet several panels at once
 constexpr int kMaxWord = 32512;                 // magnitude of activations in 16 bits
 
