@@ -61,6 +61,8 @@ class Filler {
     return pools_.emplace(key, make(fill)).first->second;
   }
 
+  double scale_around(double value) { return value * (0.75 + 0.5 * random_.uniform()); }
+
   Bytes make(const SynthFill& fill) {
     switch (fill.kind) {
       case SynthFill::Kind::bits:
@@ -71,15 +73,12 @@ class Filler {
         return make_pool<std::uint8_t>(
             [&] { return static_cast<std::uint8_t>((6 + random_.below(4)) << 4U | (6 + random_.below(4))); });
       case SynthFill::Kind::f16_scales:
-        return make_pool<std::uint16_t>(
-            [&] { return encode_f16(static_cast<float>(fill.value * (0.75 + 0.5 * random_.uniform()))); });
+        return make_pool<std::uint16_t>([&] { return encode_f16(static_cast<float>(scale_around(fill.value))); });
       case SynthFill::Kind::e8m0_scales:
-        return make_pool<std::uint8_t>([&] {
-          return static_cast<std::uint8_t>(127 + std::lround(std::log2(fill.value * (0.75 + 0.5 * random_.uniform()))));
-        });
-      case SynthFill::Kind::e4m3_scales:
         return make_pool<std::uint8_t>(
-            [&] { return encode_e4m3(static_cast<float>(fill.value * (0.75 + 0.5 * random_.uniform()))); });
+            [&] { return static_cast<std::uint8_t>(127 + std::lround(std::log2(scale_around(fill.value)))); });
+      case SynthFill::Kind::e4m3_scales:
+        return make_pool<std::uint8_t>([&] { return encode_e4m3(static_cast<float>(scale_around(fill.value))); });
       case SynthFill::Kind::bf16_normal:
         return make_pool<std::uint16_t>([&] { return encode_bf16(static_cast<float>(fill.value) * random_.normal()); });
       case SynthFill::Kind::bf16_ones:
