@@ -19,10 +19,10 @@ constexpr bool kPrefetchesChunk = V::kRegisters > 16;
 template <class Form>
 constexpr std::int64_t kDecodedBytes = kSlots<Form> * Form::V::kRegs * kRegBytes<typename Form::V>;
 
-// A code for groups so short that totals stay in registers and sums begin as their first product has decoded weights
-// without an offset, by its Signed, or a Blocked form.
+// A code whose groups have one step or two, so that a sum begins as its first product: it decodes to weights without an
+// offset (kSigned), or its form is Blocked.
 template <class D>
-concept ShortGroups = Blocked<typename D::Form> || requires { typename D::Signed; };
+concept ShortGroups = Blocked<typename D::Form> || requires { D::kSigned; };
 
 // Whether the first tile of a run decodes what the others read. It needs all rows of the panel at a time.
 template <class V>
@@ -113,11 +113,7 @@ class ChunkReader {
 
   const TileArgs& args_;
   const std::byte* at_;
-  static auto chunk_decoder() {
-    if constexpr (requires { typename D::Signed; }) return typename D::Signed{};
-    if constexpr (!requires { typename D::Signed; }) return D{};
-  }
-  const decltype(chunk_decoder()) decoder_{};
+  const D decoder_{};
   std::int64_t group_ = 0;
   std::int64_t done_ = 0;  // steps of the group
 };
@@ -148,6 +144,7 @@ template <class D, int T, int R, bool Decodes>
   using Reg = typename V::Reg;
   using Sums = typename Form::Sums;
   using Acc = Accumulators<Form, T, R>;
+  constexpr bool kTotalsWait = ShortGroups<D> && 2 * T * R > V::kRegisters - 4;  // in memory while a group is summed up
   const typename Form::Input* x[T];
   float* out[T];
   Reg total[T][R];
@@ -208,33 +205,33 @@ template <class D, int T, int R, bool Decodes>
       column += kStepColumns;
       at += kDecodedBytes<Form>;
     };
-    std::int64_t first = 0;                                         // step of those below
-    if (ShortGroups<D> && piece.begins_group && piece.steps > 1) {  // 16 columns take no loop
-      if constexpr (ShortGroups<D>) multiply_step(first++, std::true_type{});
+    if constexpr (ShortGroups<D>) {
+      if constexpr (kTotalsWait) __asm__ volatile("" : : "r"(&total) : "memory");
+      multiply_step(0, std::true_type{});
       __asm__ volatile("" : "+r"(column));  // as in tile-inl.h
-      if constexpr (ShortGroups<D>) multiply_step(first++, std::false_type{});
+      if (piece.steps > 1) multiply_step(1, std::false_type{});
     } else {
       for_sums<T, R>([&](int t, int r) __attribute__((always_inline)) {
 #pragma GCC unroll 2
         for (int c = 0; c < Acc::kChains; ++c) {
           if (!piece.begins_group) {
             acc.value[t][r][c] = Sums::load_sum(carry.sums[part.token + t][c] + (reg + r) * V::kLanes);
-          } else if (Sums::kUnsigned && !ShortGroups<D> && !args.shape.zeros && c + 1 == Acc::kChains) {
+          } else if (Sums::kUnsigned && !args.shape.zeros && c + 1 == Acc::kChains) {
             acc.value[t][r][c] = Sums::start(args.sums, part.token + t, piece.group);
           } else {
             acc.value[t][r][c] = Sums::zero();
           }
         }
       });
-    }
-    for (std::int64_t s = first; s < piece.steps; ++s) multiply_step(s, std::false_type{});
-    if (!piece.ends_group) {
-      for_sums<T, R>([&](int t, int r) __attribute__((always_inline)) {
+      for (std::int64_t s = 0; s < piece.steps; ++s) multiply_step(s, std::false_type{});
+      if (!piece.ends_group) {
+        for_sums<T, R>([&](int t, int r) __attribute__((always_inline)) {
 #pragma GCC unroll 2
-        for (int c = 0; c < Acc::kChains; ++c)
-          Sums::store_sum(carry.sums[part.token + t][c] + (reg + r) * V::kLanes, acc.value[t][r][c]);
-      });
-      continue;
+          for (int c = 0; c < Acc::kChains; ++c)
+            Sums::store_sum(carry.sums[part.token + t][c] + (reg + r) * V::kLanes, acc.value[t][r][c]);
+        });
+        continue;
+      }
     }
     if constexpr (Sums::kIntegers) {
       if (piece.input_scale > 0) change_scale<V>(total, args.input_scales + part.token, piece.input_scale);
@@ -253,7 +250,9 @@ template <class D, int T, int R, bool Decodes>
         Reg value = Sums::number(sum);
         if (!Sums::kIntegers && args.shape.scaling == ActScaling::per_group)
           value = V::mul(value, V::set1(args.input_scales[part.token + t][piece.group]));
-        total[t][r] = V::fma(value, V::load(chunk.scales[p] + (reg + r) * V::kLanes), total[t][r]);
+        const auto scale = V::load(chunk.scales[p] + (reg + r) * V::kLanes);
+        if constexpr (kTotalsWait) total[t][r] = V::fma_of_memory(value, scale, total[t][r]);
+        if constexpr (!kTotalsWait) total[t][r] = V::fma(value, scale, total[t][r]);
       }
     });
   }
@@ -271,8 +270,9 @@ template <class D>
 void gemm_chunks(const TileArgs& args) {
   using Form = typename D::Form;
   using V = typename Form::V;
-  constexpr int kTile = ShortGroups<D> ? 3 : static_cast<int>(kMaxTile);
-  constexpr int kHalf = 2;  // registers of rows at a time: 6 tokens x 2 sums, or 3 with their totals, fit 16 registers
+  constexpr int kHalf = 2;  // registers of rows at a time: 6 tokens x 2 sums fit 16 registers
+  // Blocked groups have few products beside their end: 3 tokens leave registers for their totals, too.
+  constexpr int kTile = Blocked<Form> ? 3 : static_cast<int>(kMaxTile);
   Chunk<D> chunk;
   Carry carry;
   ChunkReader<D> reader(args);

@@ -87,15 +87,14 @@ struct I16E2m1 : ScaledCode<WeightCode::e2m1, 12 + 256 * 12, 2> {
   __m256i weight(const std::byte* at, int k, int r) const { return V::lookup(table, nibble_words<V>(at, k, r)); }
 };
 
-// The same for groups of 16. Decoded for many tokens, a word is twice the number: bytes of a lookup serve two slots.
+// For groups of 16 that many tokens meet: a word is twice the number, and bytes of a lookup serve two slots.
 template <class V>
 struct I16ShortE2m1 : I16E2m1<V> {
-  struct Signed {
-    __m256i weight(const std::byte* at, int k, int r) const {
-      const __m256i numbers = V::lookup(V::table(kDoubledE2m1.of), nibble_bytes<V>(at, k % 2 == 1, r));
-      return _mm256_srai_epi16(k < 2 ? _mm256_slli_epi16(numbers, 8) : numbers, 8);
-    }
-  };
+  static constexpr bool kSigned = true;
+  __m256i weight(const std::byte* at, int k, int r) const {
+    const __m256i numbers = V::lookup(V::table(kDoubledE2m1.of), nibble_bytes<V>(at, k % 2 == 1, r));
+    return _mm256_srai_epi16(k < 2 ? _mm256_slli_epi16(numbers, 8) : numbers, 8);
+  }
 };
 
 // Columns 0 and 2 of a lane, then 1 and 3.
