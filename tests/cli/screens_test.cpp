@@ -116,7 +116,7 @@ class ScreensTest : public CliTest {
   static void expect_screens(const std::vector<Screen>& screens) {
     for (const Screen& screen : screens) {
       if (lists_what_others_lack(screen.name)) {
-        EXPECT_EQ(shown(screen, kWidths[2]).find("serve"), std::string::npos) << screen.name;
+        EXPECT_EQ(shown(screen, kWidths[2]).find("\n  serve "), std::string::npos) << screen.name;
         continue;
       }
       for (const unsigned short width : kWidths)

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,8 @@ class Terminal {
     arguments.insert(arguments.begin(), MORACLE_BINARY);
     const winsize size{.ws_row = 50, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
     child_ = forkpty(&terminal_, nullptr, nullptr, &size);
+    // A signal to child -1 would end every process that there is.
+    if (child_ < 0) throw std::system_error(errno, std::generic_category(), "forkpty");
     if (child_ != 0) return;
     unsetenv("NO_COLOR");
     if (!folder.empty() && chdir(folder.c_str()) != 0) _exit(127);

@@ -14,6 +14,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "support/subprocess.h"
+
 namespace moracle {
 namespace {
 
@@ -148,10 +150,9 @@ constexpr bool kSanitizerThreads = false;
 int outcome_under_limit(int wanted, rlim_t limit) {
   const pid_t child = fork();
   if (child == 0) {
-    // Root is not held to the limit; a number that nobody has is a user without other processes.
-    constexpr uid_t kNobodys = 54321;
+    const uid_t user = test::user_without_processes();  // root is not held to the limit
     const bool root = geteuid() == 0;
-    if (root && setresuid(kNobodys, kNobodys, kNobodys) != 0) _exit(100);
+    if (root && setresuid(user, user, user) != 0) _exit(100);
     const struct rlimit most{limit, limit};
     if (setrlimit(RLIMIT_NPROC, &most) != 0) _exit(101);
     const std::filesystem::directory_iterator tasks("/proc/self/task");  // sanitizers have threads of their own
