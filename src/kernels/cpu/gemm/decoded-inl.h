@@ -206,6 +206,7 @@ template <class D, int T, int R, bool Decodes>
       at += kDecodedBytes<Form>;
     };
     if constexpr (ShortGroups<D>) {
+      static_assert(Chunk<D>::kSteps % 2 == 0 && !Decodes);  // no chunk cuts a group
       if constexpr (kTotalsWait) __asm__ volatile("" : : "r"(&total) : "memory");
       multiply_step(0, std::true_type{});
       __asm__ volatile("" : "+r"(column));  // as in tile-inl.h

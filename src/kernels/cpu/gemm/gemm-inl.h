@@ -142,8 +142,8 @@ void gemm_decoded(const GemmArgs& args) {
 
 // Rows of a target's table.
 template <class D>
-constexpr GemmKernel kernel_row(Serves serves, std::uint16_t min_tokens, GemmFn run) {
-  GemmKernel row{.key = {D::kCode, D::Form::kAct, serves}, .min_tokens = min_tokens, .run = run};
+constexpr GemmKernel kernel_row(Serves serves, std::uint16_t min_tokens, GemmFn run, Groups groups = Groups::any) {
+  GemmKernel row{.key = {D::kCode, D::Form::kAct, serves, groups}, .min_tokens = min_tokens, .run = run};
   if constexpr (Scaled<D>) {
     constexpr auto kOffset = static_cast<std::int32_t>(D::kOffset);
     if (D::Form::Sums::kUnsigned || Blocked<typename D::Form>) row.offset = kOffset;
@@ -157,9 +157,7 @@ constexpr GemmKernel gemm_row(std::uint16_t min_tokens) {
 }
 template <class D, Serves kServes = kAnyActivations>
 constexpr GemmKernel decoded_row(std::uint16_t min_tokens, Groups groups = Groups::any) {
-  GemmKernel row = kernel_row<D>(kServes, min_tokens, gemm_decoded<D>);
-  row.key.groups = groups;
-  return row;
+  return kernel_row<D>(kServes, min_tokens, gemm_decoded<D>, groups);
 }
 
 }  // namespace moracle::cpu

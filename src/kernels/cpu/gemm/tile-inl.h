@@ -47,6 +47,8 @@ struct IntegerForm {
   static constexpr int kWidth = 4 / static_cast<int>(sizeof(Code));
   static constexpr int chains(int) { return 1; }
   static Weight broadcast(const Code* x) { return V::broadcast_lane(x); }
+  static Weight load(const std::byte* p) { return V::load_int(p); }
+  static void store(std::byte* p, Weight w) { V::store_int(p, w); }
 };
 
 // Bytes under split int16 activations: two planes, high bytes and low ones.

@@ -31,8 +31,6 @@ struct Int16Form : IntegerForm<V, std::int16_t> {
     __asm__("vpmaddwd %1, %2, %0" : "=x"(product) : "x"(w), "x"(x));
     return product;
   }
-  static __m256i load(const std::byte* p) { return V::load_int(p); }
-  static void store(std::byte* p, __m256i w) { V::store_int(p, w); }
 };
 
 // Four columns a lane, in bytes; signed sums of so many steps fit 16 bits.
@@ -52,8 +50,6 @@ struct Int8Form : IntegerForm<V, std::int8_t> {
     __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(w), "x"(x));
     return sum;
   }
-  static __m256i load(const std::byte* p) { return V::load_int(p); }
-  static void store(std::byte* p, __m256i w) { V::store_int(p, w); }
   static __m256i start(const void* const* sums, std::int64_t t, std::int64_t block) {
     return V::broadcast_lane(static_cast<const std::int32_t*>(sums[t]) + block);
   }
