@@ -4,7 +4,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "model/run/rope.h"
+#include "model/spec/rope.h"
 #include "support/cpu_targets.h"
 #include "support/model_fixture.h"
 #include "support/tiny_model.h"

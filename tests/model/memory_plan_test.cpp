@@ -7,8 +7,8 @@
 #include <set>
 #include <string>
 
+#include "model/forward/transformer.h"
 #include "model/load/memory_plan.h"
-#include "model/run/transformer.h"
 #include "support/fake_device.h"
 #include "support/model_fixture.h"
 #include "support/test_device.h"

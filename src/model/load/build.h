@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "model/run/mla.h"
-#include "model/run/transformer.h"
+#include "model/blocks/mla.h"
+#include "model/forward/transformer.h"
 #include "model/spec/spec.h"
 
 namespace moracle {

@@ -19,9 +19,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "model/run/attention.h"
-#include "model/run/delta_net.h"
-#include "model/run/mla.h"
+#include "model/blocks/attention.h"
+#include "model/blocks/delta_net.h"
+#include "model/blocks/mla.h"
 #include "model/spec/spec.h"
 
 namespace moracle {

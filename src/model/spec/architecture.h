@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "format/format.h"
-#include "model/run/rope.h"
 #include "model/spec/config.h"
+#include "model/spec/rope.h"
 #include "model/spec/spec.h"
 
 namespace moracle {

@@ -10,7 +10,7 @@
 
 #include "format/format.h"
 #include "model/model.h"
-#include "model/run/rope.h"
+#include "model/spec/rope.h"
 #include "moe/routing.h"
 #include "scheme/glu.h"
 

@@ -1,6 +1,6 @@
 // The attention block against a plain double implementation, with the parts no small checkpoint has: sinks, partial
 // rotary dimensions or none, norms over whole vectors, gates on the output.
-#include "model/run/attention.h"
+#include "model/blocks/attention.h"
 
 #include <gtest/gtest.h>
 

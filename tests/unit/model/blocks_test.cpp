@@ -1,5 +1,5 @@
 // The feed-forward block of a mixture of experts with what runs beside the routed ones, against plain double.
-#include "model/run/blocks.h"
+#include "model/blocks/blocks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

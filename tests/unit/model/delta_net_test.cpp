@@ -1,5 +1,5 @@
 // The gated delta net against its definition in double, for both ways its projections are stored.
-#include "model/run/delta_net.h"
+#include "model/blocks/delta_net.h"
 
 #include <gtest/gtest.h>
 

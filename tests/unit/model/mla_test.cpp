@@ -1,6 +1,6 @@
 // Latent attention against its definition: keys and values of every head made explicitly, in double, of a latent that
 // was quantized where the projection's scheme quantizes its input.
-#include "model/run/mla.h"
+#include "model/blocks/mla.h"
 
 #include <gtest/gtest.h>
 

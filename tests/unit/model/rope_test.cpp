@@ -1,4 +1,4 @@
-#include "model/run/rope.h"
+#include "model/spec/rope.h"
 
 #include <gtest/gtest.h>
 

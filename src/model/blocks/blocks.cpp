@@ -1,4 +1,4 @@
-#include "model/run/blocks.h"
+#include "model/blocks/blocks.h"
 
 #include <algorithm>
 #include <array>

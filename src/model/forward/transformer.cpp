@@ -1,4 +1,4 @@
-#include "model/run/transformer.h"
+#include "model/forward/transformer.h"
 
 #include <algorithm>
 #include <utility>

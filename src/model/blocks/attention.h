@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/run/blocks.h"
+#include "model/blocks/blocks.h"
 
 namespace moracle {
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "model/blocks/blocks.h"
 #include "model/model.h"
-#include "model/run/blocks.h"
 #include "model/state/prefix_store.h"
 
 namespace moracle {

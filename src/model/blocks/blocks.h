@@ -12,7 +12,7 @@
 #include "base/phase_clock.h"
 #include "kernels/kernel.h"
 #include "kernels/ops.h"
-#include "model/run/rope.h"
+#include "model/spec/rope.h"
 #include "model/spec/spec.h"
 #include "model/state/state.h"
 #include "moe/moe_layer.h"

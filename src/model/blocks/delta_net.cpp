@@ -1,4 +1,4 @@
-#include "model/run/delta_net.h"
+#include "model/blocks/delta_net.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "model/run/attention.h"
+#include "model/blocks/attention.h"
 
 #include "base/generic/count.h"
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "model/run/blocks.h"
+#include "model/blocks/blocks.h"
 
 namespace moracle {
 

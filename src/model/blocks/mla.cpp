@@ -1,4 +1,4 @@
-#include "model/run/mla.h"
+#include "model/blocks/mla.h"
 
 #include <algorithm>
 
