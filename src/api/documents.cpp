@@ -160,7 +160,7 @@ Result<MemoryAnswer> plan_memory(const std::filesystem::path& folder, const Memo
       *plan, {.tp = question.tp,
               .ep = question.ep,
               .context = question.context != 0 ? question.context : std::min(kUsualContext, result.max_context),
-              .batch_tokens = kPrefillChunk,
+              .batch_tokens = plan->prefill_chunk(),
               .threads = cpu || result.split ? result.host.cores : 1,
               .kv = question.kv});
   if (!counted.ok()) return with_legal_degrees(counted.error(), result);

@@ -23,7 +23,7 @@ Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& 
   generation.interrupted = options.interrupted;
   generation.sampling.temperature = options.temperature;
   generation.sampling.top_k = options.top_k;
-  MORACLE_TRY(session.model().reserve(std::min(options.prompt, kPrefillChunk)));
+  MORACLE_TRY(session.model().reserve(std::min(options.prompt, session.model().prefill_chunk())));
   {
     generation.max_tokens = 1;
     MORACLE_ASSIGN(const auto warm_up, session.model().new_sequence());

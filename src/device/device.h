@@ -107,6 +107,7 @@ class Stream {
 
   void to_device(void* to, const void* from, std::size_t bytes) { copy(to, from, bytes, CopyKind::to_device); }
   void to_host(void* to, const void* from, std::size_t bytes) { copy(to, from, bytes, CopyKind::to_host); }
+  void on_device(void* to, const void* from, std::size_t bytes) { copy(to, from, bytes, CopyKind::on_device); }
   void fill(void* to, int byte, std::size_t bytes);
   void record(const Event& event);
   void after(const Event& event);

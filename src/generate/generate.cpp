@@ -104,10 +104,10 @@ Result<> check_prompt_length(std::int64_t tokens, std::int64_t context, std::int
 Result<> prefill(Model& model, SequenceState& state, std::span<const std::int32_t> ids,
                  const std::function<bool()>& interrupted) {
   if (ids.empty()) return Ok{};
-  MORACLE_TRY(model.reserve(std::min(std::ssize(ids), kPrefillChunk)));
+  MORACLE_TRY(model.reserve(std::min<std::int64_t>(std::ssize(ids), model.prefill_chunk())));
   Feeder feeder(model, state, {});
   while (!ids.empty() && !interrupted()) {
-    const std::size_t count = std::min<std::size_t>(kPrefillChunk, ids.size());
+    const std::size_t count = std::min(static_cast<std::size_t>(model.prefill_chunk()), ids.size());
     MORACLE_TRY(feeder.feed(ids.first(count)));
     ids = ids.subspan(count);
   }
@@ -125,7 +125,8 @@ Result<Generation> generate(Model& model, SequenceState& state, std::span<const 
   const std::int64_t context = options.context > 0 ? std::min(options.context, most) : most;
   MORACLE_TRY(check_prompt_length(state.length() + prompt_tokens, context, 1));
   const std::int64_t room = context - state.length() - prompt_tokens;
-  MORACLE_TRY(model.reserve(std::min(prompt_tokens, kPrefillChunk)));
+  const std::int64_t chunk = model.prefill_chunk();
+  MORACLE_TRY(model.reserve(std::min(prompt_tokens, chunk)));
 
   const auto interrupted = [&] { return options.interrupted && options.interrupted(); };
   Generation result;
@@ -133,8 +134,8 @@ Result<Generation> generate(Model& model, SequenceState& state, std::span<const 
   feeder.remember(options.before);
   feeder.remember(prompt);
   const Stopwatch prefill;
-  for (std::int64_t begin = 0; begin < prompt_tokens; begin += kPrefillChunk) {
-    const std::int64_t count = std::min(kPrefillChunk, prompt_tokens - begin);
+  for (std::int64_t begin = 0; begin < prompt_tokens; begin += chunk) {
+    const std::int64_t count = std::min(chunk, prompt_tokens - begin);
     MORACLE_TRY(feeder.feed(prompt.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count))));
     result.timing.prefill_tokens += count;
     if (interrupted()) {

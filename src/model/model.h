@@ -83,6 +83,8 @@ class LoadPlan final {
   [[nodiscard]] const std::vector<ModuleReport>& modules() const;
   [[nodiscard]] const std::vector<std::string>& warnings() const;
   [[nodiscard]] std::uint64_t parameters() const;  // logical weights, not bytes
+  // As the model that a load makes of it.
+  [[nodiscard]] std::int64_t prefill_chunk() const { return kHostPrefillChunk; }
   // Canonical weights by index in modules(), of kind "experts", and of kind "linear": reads what belongs to them and is
   // small; the matrices stay lazy. For `verify`.
   [[nodiscard]] Result<CanonicalExperts> read_experts(std::size_t module) const;
@@ -95,9 +97,6 @@ class LoadPlan final {
  private:
   std::unique_ptr<const Opened> opened_;
 };
-
-// Prompts are fed in pieces of this many tokens, which bounds the workspace and lets an interrupt act early.
-inline constexpr std::int64_t kPrefillChunk = 512;
 
 struct LoadProgress {
   std::uint64_t bytes_done = 0;
@@ -172,6 +171,8 @@ class Model {
   virtual ~Model() = default;
   [[nodiscard]] virtual const ModelInfo& info() const = 0;
   [[nodiscard]] virtual Result<std::unique_ptr<SequenceState>> new_sequence() const = 0;
+  // Tokens of a prompt that one call is best given.
+  [[nodiscard]] virtual std::int64_t prefill_chunk() const { return kHostPrefillChunk; }
   // Sizes workspaces for batches of up to `tokens` tokens; later calls with no more allocate nothing in the layers.
   virtual Result<> reserve(std::int64_t tokens) = 0;
   // Appends the batch to the states and writes f32 logits [rows, vocab_size], rows = spans or ids by `rows`.

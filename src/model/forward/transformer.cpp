@@ -31,19 +31,20 @@ struct Transformer::Buffers {
   std::span<std::byte> rest{};          // of one block after the other
 };
 
-Transformer::Transformer(Parts parts, ThreadPool& pool) : parts_(std::move(parts)), pool_(pool), stream_(pool) {
+Transformer::Transformer(Parts parts, ThreadPool& pool)
+    : parts_(std::move(parts)), pool_(pool), stream_(std::make_shared<Stream>(pool)) {
   std::vector<LayerState> states;
   for (const TransformerLayer& layer : parts_.layers) states.push_back(layer.mixer->state());
-  state_layout_ = std::make_shared<const StateLayout>(states);
+  state_layout_ = std::make_shared<const StateLayout>(states, prefill_chunk());
 }
 
 Result<> Transformer::make_pool(std::size_t bytes) {
-  MORACLE_ASSIGN(blocks_, BlockPool::make(state_layout_->block_bytes(), bytes));
+  MORACLE_ASSIGN(blocks_, BlockLedger::make(state_layout_->block_bytes(), bytes, stream_));
   prefixes_ = std::make_unique<PrefixStore>(state_layout_, blocks_);
   const auto fits = [&](std::int64_t length) {
-    std::size_t taken = 2 * blocks_->stride(state_layout_->fixed_kind());
+    std::size_t taken = 2 * blocks_->footprint(state_layout_->fixed_kind());
     for (std::size_t kind = 0; kind < state_layout_->kinds().size(); ++kind) {
-      taken += count(state_layout_->blocks(kind, length)) * blocks_->stride(kind);
+      taken += count(state_layout_->blocks(kind, length)) * blocks_->footprint(kind);
     }
     return taken <= bytes;
   };
@@ -441,7 +442,7 @@ Result<> Transformer::compute(const Batch& whole, std::span<SequenceState* const
   std::fill(buffers.bad_layer.begin(), buffers.bad_layer.end(), DeviceStatus::kRouted);
   const DeviceStatus status{.bad_layer = buffers.bad_layer.data()};
   SpanTally tally(spans_, parts_.info.experts);
-  const ForwardContext context{.stream = stream_,
+  const ForwardContext context{.stream = *stream_,
                                .ops = *parts_.ops,
                                .workspace = buffers.rest,
                                .tokens = tokens,
@@ -460,7 +461,7 @@ Result<> Transformer::compute(const Batch& whole, std::span<SequenceState* const
   parts_.embedding.lookup(context, buffers.hidden);
   run_layers(context, tally, buffers);
   // A device that failed leaves NaN behind, which is not the cause.
-  MORACLE_TRY(stream_.wait());
+  MORACLE_TRY(stream_->wait());
   tell_unrouted(status, result);
   find_bad_tokens(context, buffers, result);
   list_head_rows(result);

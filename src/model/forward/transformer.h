@@ -106,9 +106,9 @@ class Transformer final : public Model {
 
   Parts parts_;
   ThreadPool& pool_;
-  Stream stream_;  // of the host
+  std::shared_ptr<Stream> stream_;  // of the host
   std::shared_ptr<const StateLayout> state_layout_;
-  std::shared_ptr<BlockPool> blocks_;
+  std::shared_ptr<BlockLedger> blocks_;
   std::unique_ptr<PrefixStore> prefixes_;
   std::int64_t most_held_ = 0;  // positions of one sequence that the pool has room for
   PageBuffer workspace_;

@@ -179,7 +179,7 @@ Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, cons
   const KvType kv = options.kv.value_or(default_kv_type(own.policy()));
   auto asked = guarded("plan the memory", [&] {
     return check_device_room(plan, {.context = std::min(kUsualContext, own.spec().info.max_context),
-                                    .batch_tokens = kPrefillChunk,
+                                    .batch_tokens = plan.prefill_chunk(),
                                     .threads = pool.threads(),
                                     .kv = kv});
   });

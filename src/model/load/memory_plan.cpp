@@ -275,14 +275,14 @@ class LaidOutModules final : public ModuleSource {
 };
 
 LayerMemory layer_memory(const Plan& plan, std::size_t index, const TransformerLayer& layer,
-                         const LaidOutModules& modules, std::int64_t context) {
+                         const LaidOutModules& modules, std::int64_t context, std::int64_t chunk) {
   const LayerSpec& spec = plan.spec().layers[index];
   LayerMemory row;
   row.name = spec.input_norm.path.substr(0, spec.input_norm.path.rfind('.'));
   row.mixer = layer.mixer->bytes();
   row.feed_forward = layer.feed_forward->bytes();
   row.norms = layer.input_norm.bytes() + layer.post_norm.bytes();
-  row.state = StateLayout({layer.mixer->state()}).bytes(context);
+  row.state = StateLayout({layer.mixer->state()}, chunk).bytes(context);
   if (const auto* const moe = std::get_if<MoeSpec>(&spec.feed_forward))
     row.experts = modules.kernel_of(moe->experts.name);
   return row;
@@ -352,7 +352,8 @@ Result<MemoryPlan> memory_plan(const LoadPlan& plan, const MemoryPlanOptions& op
   result.head = transformer.parts().head->bytes();
   result.final_norm = transformer.parts().final_norm.bytes();
   for (std::size_t l = 0; l < spec.layers.size(); ++l) {
-    result.layers.push_back(layer_memory(own, l, transformer.parts().layers[l], modules, result.context));
+    result.layers.push_back(
+        layer_memory(own, l, transformer.parts().layers[l], modules, result.context, transformer.prefill_chunk()));
   }
   result.state = transformer.state_bytes(result.context);
   result.workspace = transformer.workspace_bytes(result.batch_tokens);

@@ -16,8 +16,8 @@ std::uint64_t hash_of(std::uint64_t before, std::span<const std::int32_t> ids) {
 
 }  // namespace
 
-PrefixStore::PrefixStore(std::shared_ptr<const StateLayout> layout, std::shared_ptr<BlockPool> pool)
-    : layout_(std::move(layout)), pool_(std::move(pool)) {}
+PrefixStore::PrefixStore(std::shared_ptr<const StateLayout> layout, std::shared_ptr<BlockLedger> ledger)
+    : layout_(std::move(layout)), ledger_(std::move(ledger)) {}
 
 PrefixStore::Place PrefixStore::find(std::uint64_t hash, std::uint64_t parent, std::span<const std::int32_t> ids,
                                      std::string_view salt) {
@@ -75,13 +75,13 @@ std::int64_t PrefixStore::restore(SequenceState& state, std::span<const std::int
     if (layout_->kinds()[kind].bytes == 0) continue;
     for (const Place place : found) {
       const BlockId block = place->blocks[kind];
-      if (block != kNoBlock) pool_->share(kind, block);
+      if (block != kNoBlock) ledger_->share(kind, block);
       state.tables_[kind].push_back(block);
     }
   }
   if (layout_->fixed_bytes() > 0) {
     state.fixed_ = found.back()->fixed;
-    pool_->share(layout_->fixed_kind(), state.fixed_);
+    ledger_->share(layout_->fixed_kind(), state.fixed_);
   }
   state.length_ = std::ssize(found) * kBlockTokens;
   touch(found);
@@ -106,7 +106,7 @@ void PrefixStore::store(const SequenceState& state, std::span<const std::int32_t
     for (std::size_t kind = 0; kind < layout_->kinds().size(); ++kind) {
       const auto& table = state.tables_[kind];
       entry.blocks.push_back(i < table.size() ? table[i] : kNoBlock);
-      if (entry.blocks.back() != kNoBlock) pool_->share(kind, entry.blocks.back());
+      if (entry.blocks.back() != kNoBlock) ledger_->share(kind, entry.blocks.back());
     }
     by_hash_.emplace(hash, entries_.begin());
     held.push_back(entries_.begin());
@@ -115,16 +115,16 @@ void PrefixStore::store(const SequenceState& state, std::span<const std::int32_t
   const bool stands_here = !held.empty() && std::ssize(held) * kBlockTokens == state.length();
   if (stands_here && state.fixed_ != kNoBlock && held.back()->fixed == kNoBlock) {
     held.back()->fixed = state.fixed_;
-    pool_->share(layout_->fixed_kind(), state.fixed_);
+    ledger_->share(layout_->fixed_kind(), state.fixed_);
   }
   touch(held);
 }
 
 bool PrefixStore::frees(const Entry& entry) const {
   for (std::size_t kind = 0; kind < entry.blocks.size(); ++kind) {
-    if (entry.blocks[kind] != kNoBlock && !pool_->shared(kind, entry.blocks[kind])) return true;
+    if (entry.blocks[kind] != kNoBlock && !ledger_->shared(kind, entry.blocks[kind])) return true;
   }
-  return entry.fixed != kNoBlock && !pool_->shared(layout_->fixed_kind(), entry.fixed);
+  return entry.fixed != kNoBlock && !ledger_->shared(layout_->fixed_kind(), entry.fixed);
 }
 
 bool PrefixStore::evict() {
@@ -138,9 +138,9 @@ bool PrefixStore::evict() {
 
 void PrefixStore::remove(Place place) {
   for (std::size_t kind = 0; kind < place->blocks.size(); ++kind) {
-    if (place->blocks[kind] != kNoBlock) pool_->release(kind, place->blocks[kind]);
+    if (place->blocks[kind] != kNoBlock) ledger_->release(kind, place->blocks[kind]);
   }
-  if (place->fixed != kNoBlock) pool_->release(layout_->fixed_kind(), place->fixed);
+  if (place->fixed != kNoBlock) ledger_->release(layout_->fixed_kind(), place->fixed);
   by_hash_.erase(place->hash);
   entries_.erase(place);
 }
@@ -153,11 +153,11 @@ std::size_t PrefixStore::bytes() const {
   std::size_t bytes = 0;
   for (const Entry& entry : entries_) {
     for (std::size_t kind = 0; kind < entry.blocks.size(); ++kind) {
-      const bool alone = entry.blocks[kind] != kNoBlock && !pool_->shared(kind, entry.blocks[kind]);
-      if (alone) bytes += pool_->stride(kind);
+      const bool alone = entry.blocks[kind] != kNoBlock && !ledger_->shared(kind, entry.blocks[kind]);
+      if (alone) bytes += ledger_->footprint(kind);
     }
-    if (entry.fixed != kNoBlock && !pool_->shared(layout_->fixed_kind(), entry.fixed)) {
-      bytes += pool_->stride(layout_->fixed_kind());
+    if (entry.fixed != kNoBlock && !ledger_->shared(layout_->fixed_kind(), entry.fixed)) {
+      bytes += ledger_->footprint(layout_->fixed_kind());
     }
   }
   return bytes;

@@ -23,7 +23,7 @@ namespace moracle {
 // ends at one of them.
 class PrefixStore {
  public:
-  PrefixStore(std::shared_ptr<const StateLayout> layout, std::shared_ptr<BlockPool> pool);
+  PrefixStore(std::shared_ptr<const StateLayout> layout, std::shared_ptr<BlockLedger> ledger);
   PrefixStore(const PrefixStore&) = delete;
   PrefixStore& operator=(const PrefixStore&) = delete;
   ~PrefixStore() { clear(); }
@@ -65,7 +65,7 @@ class PrefixStore {
   void remove(Place place);
 
   std::shared_ptr<const StateLayout> layout_;
-  std::shared_ptr<BlockPool> pool_;
+  std::shared_ptr<BlockLedger> ledger_;
   std::list<Entry> entries_;  // the most recently used first; a block before those that follow it in its chain
   std::unordered_map<std::uint64_t, Place> by_hash_;
   std::uint64_t serial_ = 0;

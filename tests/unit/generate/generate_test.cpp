@@ -103,7 +103,7 @@ TEST(Generate, EveryDrawFromAllTokensHasASeedOfItsOwn) {
   SuccessorModel model(2000);
   ASSERT_TRUE(generate_from(model, {1}, options).ok());
   SuccessorModel longer(2000);
-  ASSERT_TRUE(generate_from(longer, std::vector<std::int32_t>(kPrefillChunk + 1, 1), options).ok());
+  ASSERT_TRUE(generate_from(longer, std::vector<std::int32_t>(kHostPrefillChunk + 1, 1), options).ok());
   ASSERT_EQ(model.seeds.size(), 3U);
   EXPECT_EQ(std::set<std::uint64_t>(model.seeds.begin(), model.seeds.end()).size(), 3U);
   ASSERT_EQ(longer.seeds.size(), 4U);
@@ -197,7 +197,7 @@ TEST(Generate, PenaltiesAreThoseOfAllLogits) {
 
 TEST(Generate, LongPromptsAreFedInPieces) {
   SuccessorModel model(10'000);
-  const std::vector<std::int32_t> prompt(static_cast<std::size_t>(2 * kPrefillChunk + 1), 4);
+  const std::vector<std::int32_t> prompt(static_cast<std::size_t>(2 * kHostPrefillChunk + 1), 4);
   const auto result = generate_from(model, prompt, {.max_tokens = 1});
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->ids, std::vector<std::int32_t>{5});

@@ -32,16 +32,17 @@ std::shared_ptr<const StateLayout> layout_of(bool windowed, bool recurrent) {
 struct Store {
   explicit Store(std::shared_ptr<const StateLayout> made, std::int64_t blocks)
       : layout(std::move(made)),
-        pool(*BlockPool::make(layout->block_bytes(), static_cast<std::size_t>(blocks * kBytes))),
-        prefixes(layout, pool) {}
+        ledger(
+            *BlockLedger::make(layout->block_bytes(), static_cast<std::size_t>(blocks * kBytes), test::host_stream())),
+        prefixes(layout, ledger) {}
 
   [[nodiscard]] std::unique_ptr<SequenceState> sequence() const {
-    return std::make_unique<SequenceState>(layout, pool);
+    return std::make_unique<SequenceState>(layout, ledger);
   }
-  [[nodiscard]] std::int64_t used() const { return static_cast<std::int64_t>(pool->used()) / kBytes; }
+  [[nodiscard]] std::int64_t used() const { return static_cast<std::int64_t>(ledger->used()) / kBytes; }
 
   std::shared_ptr<const StateLayout> layout;
-  std::shared_ptr<BlockPool> pool;
+  std::shared_ptr<BlockLedger> ledger;
   PrefixStore prefixes;
 };
 
@@ -70,36 +71,36 @@ std::vector<std::int32_t> ids_of(std::int64_t count, std::int32_t first = 0) {
   return ids;
 }
 
-TEST(BlockPool, NeverExceedsItsBudget) {
-  const auto pool = *BlockPool::make({4096, 12288, 0}, 8 * 4096);
+TEST(BlockLedger, NeverExceedsItsBudget) {
+  const auto ledger = *BlockLedger::make({4096, 12288, 0}, 8 * 4096, test::host_stream());
   std::mt19937 rng(1);
   std::vector<std::pair<std::size_t, BlockId>> held;
   int refused = 0;
   for (int i = 0; i < 5000; ++i) {
     const std::size_t kind = rng() % 2;
     if (rng() % 2 == 0) {
-      if (const auto block = pool->take(kind)) {
-        std::memset(pool->data(kind, *block), 1, pool->block_bytes(kind));
+      if (const auto block = ledger->take(kind)) {
+        std::memset(ledger->block(kind, *block), 1, ledger->block_bytes(kind));
         held.emplace_back(kind, *block);
       } else {
         ++refused;
       }
     } else if (!held.empty()) {
       const std::size_t which = rng() % held.size();
-      pool->release(held[which].first, held[which].second);
+      ledger->release(held[which].first, held[which].second);
       held.erase(held.begin() + static_cast<std::ptrdiff_t>(which));
     }
     std::size_t bytes = 0;
-    for (const auto& [of, block] : held) bytes += pool->stride(of);
-    ASSERT_EQ(pool->used(), bytes);
-    ASSERT_LE(pool->committed(), pool->budget());
-    ASSERT_LE(pool->used(), pool->committed());
+    for (const auto& [of, block] : held) bytes += ledger->footprint(of);
+    ASSERT_EQ(ledger->used(), bytes);
+    ASSERT_LE(ledger->committed(), ledger->budget());
+    ASSERT_LE(ledger->used(), ledger->committed());
   }
   EXPECT_GT(refused, 0);
-  EXPECT_FALSE(pool->take(2).has_value());
-  for (const auto& [kind, block] : held) pool->release(kind, block);
-  EXPECT_EQ(pool->used(), 0U);
-  EXPECT_TRUE(pool->take(1) && pool->take(1));  // what the other kind has left serves this one
+  EXPECT_FALSE(ledger->take(2).has_value());
+  for (const auto& [kind, block] : held) ledger->release(kind, block);
+  EXPECT_EQ(ledger->used(), 0U);
+  EXPECT_TRUE(ledger->take(1) && ledger->take(1));  // what the other kind has left serves this one
 }
 
 TEST(SequenceState, LayersOfOneWindowShareBlocks) {
@@ -169,6 +170,48 @@ TEST(SequenceState, TruncatesWhatCanGoBack) {
   ASSERT_TRUE(other->truncate(0).ok());
   append(*other, 1, 1);
   EXPECT_EQ(other->fixed(1)[0], 1.0F);
+}
+
+// Spans of drafts: what a checkpoint keeps is there whatever ran behind it.
+TEST(SequenceState, GoesBackToItsCheckpoint) {
+  Store store(layout_of(true, true), 200);
+  const auto state = store.sequence();
+  append(*state, 150, 1);
+  state->checkpoint();
+  EXPECT_EQ(state->checkpoint_length(), 150);
+  append(*state, 8, 2);
+  EXPECT_EQ(state->fixed(2)[0], 166.0F);
+  EXPECT_EQ(state->truncate(154).error().code, "state.truncate");  // a recurrent state is kept at the checkpoint alone
+  ASSERT_TRUE(state->truncate(150).ok());
+  ASSERT_TRUE(state->reserve(151).ok());
+  EXPECT_EQ(state->fixed(2)[0], 150.0F);
+  append(*state, 200, 3);  // the window leaves everything behind, but for the checkpoint
+  EXPECT_EQ(mark_at(*state, 150), 3);
+  ASSERT_TRUE(state->truncate(150).ok());
+  EXPECT_EQ(mark_at(*state, 149), 1);
+  EXPECT_EQ(state->fixed(2)[0], 150.0F);
+  const std::int64_t held = store.used();
+  append(*state, 1, 4);
+  state->drop_checkpoint();
+  EXPECT_EQ(state->truncate(150).error().code, "state.truncate");
+  EXPECT_LE(store.used(), held + 1);
+  ASSERT_TRUE(state->truncate(0).ok());
+  EXPECT_EQ(store.used(), 0);
+}
+
+TEST(SequenceState, ACheckpointIsGoneWhereTheStateIsShorter) {
+  Store store(layout_of(false, true), 40);
+  const auto state = store.sequence();
+  append(*state, 70, 1);
+  state->checkpoint();
+  ASSERT_TRUE(state->truncate(0).ok());
+  EXPECT_FALSE(state->checkpoint_length().has_value());
+  EXPECT_EQ(store.used(), 0);
+  state->checkpoint();  // of an empty state
+  append(*state, 3, 1);
+  ASSERT_TRUE(state->truncate(0).ok());
+  append(*state, 1, 5);
+  EXPECT_EQ(state->fixed(1)[0], 5.0F);
 }
 
 TEST(SequenceState, WindowsGiveBlocksBack) {
