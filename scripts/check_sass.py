@@ -21,8 +21,8 @@ REGISTERS, REGISTER_STEP, GROUP_THREADS = 65536, 8, 4 * 32
 
 SOURCES = pathlib.Path(__file__).resolve().parent.parent / "src"
 ENUMS = {
-    "RecordKind": "device/launch_args.h",
-    "InputKind": "device/launch_args.h",
+    "RecordKind": "kernels/args/matrix.h",
+    "InputKind": "kernels/args/matrix.h",
     "Operand": "kernels/cuda/decode/records.h",
     "Epilogue": "kernels/cuda/prefill/launch.cuh",
 }

@@ -5,11 +5,17 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "device/launch_args.h"
-
 namespace moracle {
 
-inline constexpr std::uint32_t kDeviceApiVersion = 3;
+struct ExpertsArgs;
+struct LinearArgs;
+struct EmbedArgs;
+struct RmsNormArgs;
+struct AddArgs;
+struct RouteArgs;
+struct RankArgs;
+
+inline constexpr std::uint32_t kDeviceApiVersion = 4;
 
 struct DeviceFacts {
   char name[96];
@@ -65,7 +71,7 @@ struct DeviceApi {
   int (*rms_norm)(void* self, void* stream, const RmsNormArgs* args);
   int (*add)(void* self, void* stream, const AddArgs* args);
   int (*route)(void* self, void* stream, const RouteArgs* args);
-  int (*top_k)(void* self, void* stream, const TopKArgs* args);
+  int (*top_k)(void* self, void* stream, const RankArgs* args);
 };
 
 using DeviceApiFunction = const DeviceApi* (*)();

@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "device/device.h"
+#include "kernels/args/rank.h"
 #include "oracle/card.h"
 #include "oracle/decide.h"
 #include "scheme/canonical.h"
@@ -104,15 +105,6 @@ class PackedExperts {
   virtual void run(const RunContext& context, const ExpertsInput& input, const Activations& out) const = 0;
 };
 
-// One output of a linear layer, among others.
-struct RankedOutput {
-  float value = 0.0F;
-  std::int64_t row = 0;
-
-  [[nodiscard]] bool before(const RankedOutput& other) const {
-    return value > other.value || (value == other.value && row < other.row);
-  }
-};
 inline constexpr std::int64_t kMaxHeadTopK = 64;
 
 // Which outputs of each row of a batch are wanted.

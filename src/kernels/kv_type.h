@@ -1,4 +1,4 @@
-// The numbers in which keys, values and latents are kept.
+// Names and sizes of the numbers in which keys, values and latents are kept.
 #pragma once
 
 #include <array>
@@ -6,13 +6,9 @@
 #include <optional>
 #include <string_view>
 
-namespace moracle {
+#include "kernels/args/state.h"
 
-enum class KvType : std::uint8_t {
-  f32,
-  bf16,
-  int8,  // with one f32 scale for each key, each value and each part of a latent
-};
+namespace moracle {
 
 inline constexpr std::array<std::string_view, 3> kKvTypes{"f32", "bf16", "int8"};
 

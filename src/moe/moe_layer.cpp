@@ -37,7 +37,7 @@ MoeLayer::Buffers MoeLayer::lay_out(BumpArena& arena, std::int64_t tokens, int t
   buffers.chosen = arena.take<std::int32_t>(parts_.chosen.empty() ? 0 : pairs);
   buffers.ids = arena.take<std::int32_t>(pairs);
   buffers.weights = arena.take<float>(pairs);
-  buffers.rest = arena.take<std::byte>(std::max(parts_.ops->route_bytes(route_args(routing), threads),
+  buffers.rest = arena.take<std::byte>(std::max(parts_.ops->workspace(route_args(routing), threads),
                                                 parts_.experts->workspace_bytes(tokens, routing.top_k, threads)));
   return buffers;
 }

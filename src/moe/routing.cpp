@@ -82,15 +82,15 @@ RouteArgs route_args(const RoutingSpec& spec) {
   const bool renormalize =
       method.renorm == Renorm::always || (method.renorm == Renorm::as_configured && spec.renormalize);
   RouteArgs args{};
-  args.experts = narrow<std::int32_t>(spec.experts);
-  args.top_k = narrow<std::int32_t>(spec.top_k);
-  args.score = method.score;
-  args.groups_by = method.group;
-  args.weight = method.weight;
-  args.renormalize = renormalize ? 1 : 0;
-  args.factor = spec.factor;
-  args.groups = narrow<std::int32_t>(spec.groups);
-  args.top_groups = narrow<std::int32_t>(spec.top_groups);
+  args.shape = {.experts = narrow<std::int32_t>(spec.experts),
+                .top_k = narrow<std::int32_t>(spec.top_k),
+                .score = method.score,
+                .groups_by = method.group,
+                .weight = method.weight,
+                .renormalize = renormalize ? 1 : 0,
+                .factor = spec.factor,
+                .groups = narrow<std::int32_t>(spec.groups),
+                .top_groups = narrow<std::int32_t>(spec.top_groups)};
   return args;
 }
 

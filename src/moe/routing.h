@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/result.h"
-#include "device/launch_args.h"
+#include "kernels/args/route.h"
 #include "scheme/routing.h"
 
 namespace moracle {

@@ -7,6 +7,7 @@
 
 #include "device/device.h"
 #include "device/library.h"
+#include "kernels/args/elementwise.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/kernel.h"
 #include "kernels/offload.h"

@@ -169,17 +169,23 @@ TEST_F(DeviceKernelsTest, TopKWithTies) {
     }
   }
   const Array<float> device_x(stream_, x);
-  const Array<float> found_values(values.size());
-  const Array<std::int32_t> found_ids(ids.size());
-  const TopKArgs args{.rows = kRows,
+  std::vector<std::uint8_t> bad(kRows);
+  bad[3] = 1;
+  const Array<std::uint8_t> device_bad(stream_, bad);
+  const Array<RankedOutput> device_found(stream_, std::vector<RankedOutput>(ids.size(), {.value = 0.0F, .row = -1}));
+  const RankArgs args{.rows = kRows,
                       .cols = kCols,
                       .k = kBest,
                       .x = device_x.data(),
-                      .values = found_values.data(),
-                      .ids = found_ids.data()};
+                      .bad = device_bad.data(),
+                      .out = device_found.data()};
   stream_.launch("top_k", api().top_k, args);
-  EXPECT_EQ(found_ids.read(stream_), ids);
-  EXPECT_EQ(found_values.read(stream_), values);
+  const std::vector<RankedOutput> found = device_found.read(stream_);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const bool skipped = bad[i / kBest] != 0;
+    EXPECT_EQ(found[i].row, skipped ? -1 : ids[i]) << i;
+    EXPECT_EQ(found[i].value, skipped ? 0.0F : values[i]) << i;
+  }
 }
 
 TEST_F(DeviceKernelsTest, EmbedsRowsOfEveryCode) {

@@ -225,7 +225,7 @@ FakeDevice::FakeDevice() {
           .rms_norm = Calls::kernel<RmsNormArgs>,
           .add = Calls::kernel<AddArgs>,
           .route = Calls::kernel<RouteArgs>,
-          .top_k = Calls::kernel<TopKArgs>};
+          .top_k = Calls::kernel<RankArgs>};
 }
 
 FakeDevice::~FakeDevice() {

@@ -165,54 +165,54 @@ std::vector<std::int32_t> ranked(const std::vector<float>& values) {
 }
 
 void keep_best_groups(const RouteArgs& args, std::vector<float>& choice) {
-  const auto width = static_cast<std::size_t>(args.experts / args.groups);
+  const auto width = static_cast<std::size_t>(args.shape.experts / args.shape.groups);
   std::vector<float> scores;
   for (std::size_t first = 0; first < choice.size(); first += width) {
     std::vector<float> members(choice.begin() + static_cast<std::ptrdiff_t>(first),
                                choice.begin() + static_cast<std::ptrdiff_t>(first + width));
     std::sort(members.rbegin(), members.rend());
-    scores.push_back(args.groups_by == RouteGroups::best || width < 2 ? members[0] : members[0] + members[1]);
+    scores.push_back(args.shape.groups_by == RouteGroups::best || width < 2 ? members[0] : members[0] + members[1]);
   }
   const auto order = ranked(scores);
-  for (std::size_t i = static_cast<std::size_t>(args.top_groups); i < order.size(); ++i) {
+  for (std::size_t i = static_cast<std::size_t>(args.shape.top_groups); i < order.size(); ++i) {
     const std::size_t first = static_cast<std::size_t>(order[i]) * width;
     std::fill_n(choice.begin() + static_cast<std::ptrdiff_t>(first), width, -std::numeric_limits<float>::infinity());
   }
 }
 
 void route_row(const RouteArgs& args, std::int64_t token) {
-  const float* const logits = args.logits + token * args.experts;
-  std::int32_t* const ids = args.ids + token * args.top_k;
-  float* const weights = args.weights + token * args.top_k;
-  if (!std::all_of(logits, logits + args.experts, [](float logit) { return std::isfinite(logit); })) {
-    std::fill_n(ids, args.top_k, -1);
-    std::fill_n(weights, args.top_k, 0.0F);
+  const float* const logits = args.logits + token * args.shape.experts;
+  std::int32_t* const ids = args.ids + token * args.shape.top_k;
+  float* const weights = args.weights + token * args.shape.top_k;
+  if (!std::all_of(logits, logits + args.shape.experts, [](float logit) { return std::isfinite(logit); })) {
+    std::fill_n(ids, args.shape.top_k, -1);
+    std::fill_n(weights, args.shape.top_k, 0.0F);
     if (args.bad_layer != nullptr) args.bad_layer[token] = std::min(args.bad_layer[token], args.layer);
     return;
   }
-  std::vector<float> scores(logits, logits + args.experts);
-  if (args.score == RouteScore::softmax) softmax(scores);
-  for (float& score : scores) score = score_of(args.score, score);
+  std::vector<float> scores(logits, logits + args.shape.experts);
+  if (args.shape.score == RouteScore::softmax) softmax(scores);
+  for (float& score : scores) score = score_of(args.shape.score, score);
   std::vector<float> choice = scores;
   for (std::size_t e = 0; e < choice.size(); ++e) choice[e] += args.bias != nullptr ? args.bias[e] : 0.0F;
-  if (args.groups_by != RouteGroups::none && args.groups > 1) keep_best_groups(args, choice);
+  if (args.shape.groups_by != RouteGroups::none && args.shape.groups > 1) keep_best_groups(args, choice);
   const auto order = ranked(choice);
   std::vector<float> taken;
-  for (std::int32_t i = 0; i < args.top_k; ++i) {
+  for (std::int32_t i = 0; i < args.shape.top_k; ++i) {
     const std::int32_t asked =
-        args.prescribed != nullptr ? args.prescribed[token * args.top_k + i] : order[static_cast<std::size_t>(i)];
-    ids[i] = asked >= 0 && asked < args.experts ? asked : -1;
+        args.prescribed != nullptr ? args.prescribed[token * args.shape.top_k + i] : order[static_cast<std::size_t>(i)];
+    ids[i] = asked >= 0 && asked < args.shape.experts ? asked : -1;
     weights[i] = ids[i] < 0 ? 0.0F : scores[static_cast<std::size_t>(ids[i])];
-    if (ids[i] >= 0 && args.weight == RouteWeight::sigmoid_of_logit) weights[i] = sigmoid(logits[ids[i]]);
+    if (ids[i] >= 0 && args.shape.weight == RouteWeight::sigmoid_of_logit) weights[i] = sigmoid(logits[ids[i]]);
     if (ids[i] >= 0) taken.push_back(weights[i]);
   }
-  if (args.weight == RouteWeight::softmax_of_chosen && !taken.empty()) {
+  if (args.shape.weight == RouteWeight::softmax_of_chosen && !taken.empty()) {
     softmax(taken);
     std::copy(taken.begin(), taken.end(), weights);
   }
-  float sum = std::accumulate(weights, weights + args.top_k, 0.0F);
-  if (args.renormalize == 0 || !(sum > 0.0F)) sum = 1.0F;
-  for (std::int32_t i = 0; i < args.top_k; ++i) weights[i] = weights[i] / sum * args.factor;
+  float sum = std::accumulate(weights, weights + args.shape.top_k, 0.0F);
+  if (args.shape.renormalize == 0 || !(sum > 0.0F)) sum = 1.0F;
+  for (std::int32_t i = 0; i < args.shape.top_k; ++i) weights[i] = weights[i] / sum * args.shape.factor;
 }
 
 }  // namespace
@@ -271,13 +271,14 @@ void run_on_host(const RouteArgs& args) {
   for (std::int64_t token = 0; token < args.tokens; ++token) route_row(args, token);
 }
 
-void run_on_host(const TopKArgs& args) {
+void run_on_host(const RankArgs& args) {
   for (std::int64_t row = 0; row < args.rows; ++row) {
+    if (args.bad != nullptr && args.bad[row] != 0) continue;
     const std::vector<float> values(args.x + row * args.cols, args.x + (row + 1) * args.cols);
     const auto order = ranked(values);
     for (std::int64_t i = 0; i < args.k; ++i) {
-      args.ids[row * args.k + i] = order[static_cast<std::size_t>(i)];
-      args.values[row * args.k + i] = values[static_cast<std::size_t>(order[static_cast<std::size_t>(i)])];
+      const std::int32_t best = order[static_cast<std::size_t>(i)];
+      args.out[row * args.k + i] = {.value = values[static_cast<std::size_t>(best)], .row = best};
     }
   }
 }

@@ -1,7 +1,8 @@
 // Host versions of the kernels of the device table: plain loops over the layouts that the CUDA kernels read.
 #pragma once
 
-#include "device/launch_args.h"
+#include "kernels/args/experts.h"
+#include "kernels/args/operations.h"
 
 namespace moracle::test {
 
@@ -11,6 +12,6 @@ void run_on_host(const EmbedArgs& args);
 void run_on_host(const RmsNormArgs& args);
 void run_on_host(const AddArgs& args);
 void run_on_host(const RouteArgs& args);
-void run_on_host(const TopKArgs& args);
+void run_on_host(const RankArgs& args);
 
 }  // namespace moracle::test

@@ -187,7 +187,7 @@ constexpr DeviceApi kApi{.version = kDeviceApiVersion,
                          .rms_norm = enqueue<RmsNormArgs>,
                          .add = enqueue<AddArgs>,
                          .route = enqueue<RouteArgs>,
-                         .top_k = enqueue<TopKArgs>};
+                         .top_k = enqueue<RankArgs>};
 
 }  // namespace
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "device/launch_args.h"
+#include "kernels/args/experts.h"
 #include "scheme/codes.h"
 
 #if defined(__CUDACC__)

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "device/launch_args.h"
+#include "kernels/args/experts.h"
 #include "kernels/schemes.card.h"
 #include "oracle/card.h"
 

@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/generic/count.h"
 #include "base/memory.h"
+#include "kernels/args/experts.h"
 #include "kernels/cuda/arithmetic.h"
 #include "kernels/cuda/decode/pack_records.h"
 #include "kernels/cuda/kernels.h"

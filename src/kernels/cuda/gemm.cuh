@@ -6,7 +6,7 @@
 
 #include <cuda_runtime.h>
 
-#include "device/launch_args.h"
+#include "kernels/args/experts.h"
 #include "kernels/cuda/arithmetic.h"
 
 namespace moracle::cuda {

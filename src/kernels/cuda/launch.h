@@ -3,7 +3,8 @@
 
 #include <cuda_runtime.h>
 
-#include "device/launch_args.h"
+#include "kernels/args/experts.h"
+#include "kernels/args/operations.h"
 
 namespace moracle::cuda {
 
@@ -30,6 +31,6 @@ int launch(const EmbedArgs& args, cudaStream_t stream);
 int launch(const RmsNormArgs& args, cudaStream_t stream);
 int launch(const AddArgs& args, cudaStream_t stream);
 int launch(const RouteArgs& args, cudaStream_t stream);
-int launch(const TopKArgs& args, cudaStream_t stream);
+int launch(const RankArgs& args, cudaStream_t stream);
 
 }  // namespace moracle::cuda

@@ -1,3 +1,4 @@
+#include "kernels/args/linear.h"
 #include "base/checked.h"
 #include "base/generic/count.h"
 #include "base/memory.h"

@@ -7,7 +7,7 @@
 #include "base/generic/function_ref.h"
 #include "base/thread_pool.h"
 #include "device/device.h"
-#include "device/launch_args.h"
+#include "kernels/args/matrix.h"
 #include "scheme/glu.h"
 
 namespace moracle::cuda {

@@ -123,8 +123,8 @@ struct RouteRow {
 
 // Puts experts outside the best groups out of the running.
 __device__ void keep_best_groups(const RouteArgs& args, RouteRow& row) {
-  const int width = args.experts / args.groups;
-  for (int g = static_cast<int>(threadIdx.x); g < args.groups; g += kThreads) {
+  const int width = args.shape.experts / args.shape.groups;
+  for (int g = static_cast<int>(threadIdx.x); g < args.shape.groups; g += kThreads) {
     float first = kLowest;
     float second = kLowest;
     for (int i = g * width; i < (g + 1) * width; ++i) {
@@ -136,21 +136,21 @@ __device__ void keep_best_groups(const RouteArgs& args, RouteRow& row) {
         second = fmaxf(second, value);
       }
     }
-    row.groups[g] = args.groups_by == RouteGroups::best || width < 2 ? first : first + second;
+    row.groups[g] = args.shape.groups_by == RouteGroups::best || width < 2 ? first : first + second;
     row.taken[g] = false;
   }
   __syncthreads();
   if (threadIdx.x == 0) {
-    for (int n = 0; n < args.top_groups; ++n) {
+    for (int n = 0; n < args.shape.top_groups; ++n) {
       Ranked best{0.0F, -1};
-      for (int g = 0; g < args.groups; ++g) {
+      for (int g = 0; g < args.shape.groups; ++g) {
         if (!row.taken[g]) best = better(best, {row.groups[g], g});
       }
       if (best.index >= 0) row.taken[best.index] = true;
     }
   }
   __syncthreads();
-  for (int e = static_cast<int>(threadIdx.x); e < args.experts; e += kThreads) {
+  for (int e = static_cast<int>(threadIdx.x); e < args.shape.experts; e += kThreads) {
     if (!row.taken[e / width]) row.choice[e] = -INFINITY;
   }
   __syncthreads();
@@ -159,13 +159,13 @@ __device__ void keep_best_groups(const RouteArgs& args, RouteRow& row) {
 __device__ void weigh(const RouteArgs& args, const RouteRow& row, const float* logits, const std::int32_t* ids,
                       float* weights) {
   int taken = 0;
-  while (taken < args.top_k && ids[taken] >= 0) ++taken;
-  for (int i = 0; i < args.top_k; ++i) {
-    weights[i] = ids[i] < 0                                     ? 0.0F
-                 : args.weight == RouteWeight::sigmoid_of_logit ? sigmoid(logits[ids[i]])
-                                                                : row.scores[ids[i]];
+  while (taken < args.shape.top_k && ids[taken] >= 0) ++taken;
+  for (int i = 0; i < args.shape.top_k; ++i) {
+    weights[i] = ids[i] < 0                                           ? 0.0F
+                 : args.shape.weight == RouteWeight::sigmoid_of_logit ? sigmoid(logits[ids[i]])
+                                                                      : row.scores[ids[i]];
   }
-  if (args.weight == RouteWeight::softmax_of_chosen && taken > 0) {
+  if (args.shape.weight == RouteWeight::softmax_of_chosen && taken > 0) {
     float top = weights[0];
     for (int i = 1; i < taken; ++i) top = fmaxf(top, weights[i]);
     float sum = 0.0F;
@@ -176,28 +176,28 @@ __device__ void weigh(const RouteArgs& args, const RouteRow& row, const float* l
     for (int i = 0; i < taken; ++i) weights[i] /= sum;
   }
   float divisor = 1.0F;
-  if (args.renormalize != 0) {
+  if (args.shape.renormalize != 0) {
     float sum = 0.0F;
-    for (int i = 0; i < args.top_k; ++i) sum += weights[i];
+    for (int i = 0; i < args.shape.top_k; ++i) sum += weights[i];
     if (sum > 0.0F) divisor = sum;
   }
-  for (int i = 0; i < args.top_k; ++i) weights[i] = weights[i] / divisor * args.factor;
+  for (int i = 0; i < args.shape.top_k; ++i) weights[i] = weights[i] / divisor * args.shape.factor;
 }
 
 __global__ void __launch_bounds__(kThreads) route(const __grid_constant__ RouteArgs args) {
   __shared__ RouteRow row;
   const std::int64_t token = blockIdx.x;
-  const float* const logits = args.logits + token * args.experts;
-  std::int32_t* const ids = args.ids + token * args.top_k;
-  float* const weights = args.weights + token * args.top_k;
+  const float* const logits = args.logits + token * args.shape.experts;
+  std::int32_t* const ids = args.ids + token * args.shape.top_k;
+  float* const weights = args.weights + token * args.shape.top_k;
   Ranked top{0.0F, -1};
   bool bad = false;
-  for (int e = static_cast<int>(threadIdx.x); e < args.experts; e += kThreads) {
+  for (int e = static_cast<int>(threadIdx.x); e < args.shape.experts; e += kThreads) {
     bad = bad || !isfinite(logits[e]);
     top = better(top, {logits[e], e});
   }
   if (__syncthreads_or(bad ? 1 : 0) != 0) {
-    for (int i = static_cast<int>(threadIdx.x); i < args.top_k; i += kThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < args.shape.top_k; i += kThreads) {
       ids[i] = -1;
       weights[i] = 0.0F;
     }
@@ -206,27 +206,27 @@ __global__ void __launch_bounds__(kThreads) route(const __grid_constant__ RouteA
   }
   const float most = block_best(top).value;
   float sum = 0.0F;
-  for (int e = static_cast<int>(threadIdx.x); e < args.experts; e += kThreads) {
-    row.scores[e] = route_score(args.score, logits[e], most);
+  for (int e = static_cast<int>(threadIdx.x); e < args.shape.experts; e += kThreads) {
+    row.scores[e] = route_score(args.shape.score, logits[e], most);
     sum += row.scores[e];
   }
-  const float divisor = args.score == RouteScore::softmax ? block_sum(sum) : 1.0F;
-  for (int e = static_cast<int>(threadIdx.x); e < args.experts; e += kThreads) {
+  const float divisor = args.shape.score == RouteScore::softmax ? block_sum(sum) : 1.0F;
+  for (int e = static_cast<int>(threadIdx.x); e < args.shape.experts; e += kThreads) {
     row.scores[e] /= divisor;
     row.choice[e] = row.scores[e] + (args.bias != nullptr ? args.bias[e] : 0.0F);
   }
   __syncthreads();
-  if (args.groups_by != RouteGroups::none && args.groups > 1) keep_best_groups(args, row);
-  for (int e = static_cast<int>(threadIdx.x); e < args.experts; e += kThreads) row.taken[e] = false;
+  if (args.shape.groups_by != RouteGroups::none && args.shape.groups > 1) keep_best_groups(args, row);
+  for (int e = static_cast<int>(threadIdx.x); e < args.shape.experts; e += kThreads) row.taken[e] = false;
   __syncthreads();
-  for (int i = 0; i < args.top_k; ++i) {
+  for (int i = 0; i < args.shape.top_k; ++i) {
     int id = -1;
     if (args.prescribed != nullptr) {
-      id = args.prescribed[token * args.top_k + i];
-      if (id < 0 || id >= args.experts) id = -1;
+      id = args.prescribed[token * args.shape.top_k + i];
+      if (id < 0 || id >= args.shape.experts) id = -1;
     } else {
       Ranked best{0.0F, -1};
-      for (int e = static_cast<int>(threadIdx.x); e < args.experts; e += kThreads) {
+      for (int e = static_cast<int>(threadIdx.x); e < args.shape.experts; e += kThreads) {
         if (!row.taken[e]) best = better(best, {row.choice[e], e});
       }
       id = block_best(best).index;
@@ -240,20 +240,20 @@ __global__ void __launch_bounds__(kThreads) route(const __grid_constant__ RouteA
   if (threadIdx.x == 0) weigh(args, row, logits, ids, weights);
 }
 
-__global__ void __launch_bounds__(kThreads) top_k(const __grid_constant__ TopKArgs args) {
-  const float* const x = args.x + static_cast<std::int64_t>(blockIdx.x) * args.cols;
+__global__ void __launch_bounds__(kThreads) top_k(const __grid_constant__ RankArgs args) {
+  const std::int64_t row = blockIdx.x;
+  if (args.bad != nullptr && args.bad[row] != 0) return;
+  const float* const x = args.x + row * args.cols;
+  const int cols = static_cast<int>(args.cols);
   Ranked last{0.0F, -1};
-  for (int i = 0; i < args.k; ++i) {
+  for (std::int64_t i = 0; i < args.k; ++i) {
     Ranked best{0.0F, -1};
-    for (int k = static_cast<int>(threadIdx.x); k < args.cols; k += kThreads) {
+    for (int k = static_cast<int>(threadIdx.x); k < cols; k += kThreads) {
       const bool later = i == 0 || x[k] < last.value || (x[k] == last.value && k > last.index);
       if (later) best = better(best, {x[k], k});
     }
     last = block_best(best);
-    if (threadIdx.x == 0) {
-      args.values[static_cast<std::int64_t>(blockIdx.x) * args.k + i] = last.value;
-      args.ids[static_cast<std::int64_t>(blockIdx.x) * args.k + i] = last.index;
-    }
+    if (threadIdx.x == 0) args.out[row * args.k + i] = {last.value, last.index};
   }
 }
 
@@ -279,12 +279,13 @@ int launch(const AddArgs& args, cudaStream_t stream) {
 }
 
 int launch(const RouteArgs& args, cudaStream_t stream) {
-  if (args.experts > kMostRouted) return cudaErrorInvalidValue;
+  if (args.shape.experts > kMostRouted) return cudaErrorInvalidValue;
   if (args.tokens > 0) route<<<blocks(args.tokens), kThreads, 0, stream>>>(args);
   return cudaGetLastError();
 }
 
-int launch(const TopKArgs& args, cudaStream_t stream) {
+int launch(const RankArgs& args, cudaStream_t stream) {
+  if (args.seeds != nullptr) return cudaErrorNotSupported;
   if (args.rows > 0) top_k<<<blocks(args.rows), kThreads, 0, stream>>>(args);
   return cudaGetLastError();
 }

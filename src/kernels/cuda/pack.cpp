@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "kernels/cuda/arithmetic.h"
+#include "kernels/input_quant.h"
 #include "scheme/codes.h"
 
 namespace moracle::cuda {
@@ -41,27 +42,9 @@ Error unsupported(const Scheme& scheme) {
 Result<InputKind> input_of(const Scheme& scheme) {
   const Element weight = scheme.weight.element;
   if (!scheme.activation) return weight == Element::f16 || weight == Element::f32 ? InputKind::split : InputKind::bf16;
-  const QuantKey& key = *scheme.activation;
-  const Granularity::Kind kind = key.granularity.kind;
-  if (key.element == Element::int8) return key.dynamic ? InputKind::int8_token : InputKind::int8_tensor;
-  if (key.second_level) return InputKind::nvfp4;
-  if (key.scale == ScaleType::e8m0) {
-    switch (key.element) {
-      case Element::e2m1:
-        return InputKind::mx_e2m1;
-      case Element::e2m3:
-        return InputKind::mx_e2m3;
-      case Element::e3m2:
-        return InputKind::mx_e3m2;
-      case Element::e4m3:
-        return InputKind::mx_e4m3;
-      default:
-        return unsupported(scheme);
-    }
-  }
-  if (key.element != Element::e4m3) return unsupported(scheme);
-  if (!key.dynamic) return InputKind::e4m3_tensor;
-  return kind == Granularity::Kind::group ? InputKind::e4m3_group : InputKind::e4m3_token;
+  const InputKind kind = input_quant(*scheme.activation, std::nullopt).kind;
+  if (kind == InputKind::split) return unsupported(scheme);
+  return kind;
 }
 
 // Input column of each stored one.

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "base/result.h"
-#include "device/launch_args.h"
+#include "kernels/args/matrix.h"
 #include "scheme/canonical.h"
 
 namespace moracle::cuda {

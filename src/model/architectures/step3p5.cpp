@@ -250,7 +250,7 @@ Result<AttentionSpec> attention_of(const ModelConfig& config, const TensorClaims
   MORACLE_ASSIGN(const bool gated, reader.boolean_or("use_head_wise_attn_gate", claims.has_module(path + ".g_proj")));
   if (gated) attention.head_gate = LinearSpec{.path = path + ".g_proj", .out = c.heads, .in = c.hidden};
   if (lists.kind(layer) == kSliding) {
-    MORACLE_ASSIGN(attention.window, reader.integer("sliding_window", 1, kMaxPositions));
+    MORACLE_ASSIGN(attention.shape.window, reader.integer("sliding_window", 1, kMaxPositions));
   }
   if (lists.use_rope.empty() || lists.use_rope[layer] != 0.0) {
     MORACLE_ASSIGN(const RopeSpec rope, rope_of(config, lists, c, layer));

@@ -12,38 +12,29 @@ struct Attention::Call {
 };
 
 Attention::Call Attention::lay_out(BumpArena& arena, const Ops& ops, std::int64_t tokens, int threads) const {
-  const std::int64_t width = parts_.heads * parts_.head_dim;
-  const std::size_t kv_floats = count(tokens * parts_.kv_heads * parts_.head_dim);
+  const AttentionShape& shape = parts_.shape;
   Call call;
   AttentionArgs& args = call.args;
-  args = {.tokens = tokens,
-          .heads = parts_.heads,
-          .kv_heads = parts_.kv_heads,
-          .head_dim = parts_.head_dim,
-          .rotary_dims = parts_.rotary_dims,
-          .window = parts_.window,
-          .clip = parts_.clip,
-          .element_gate = parts_.element_gate,
+  args = {.shape = shape,
           .kv = parts_.kv,
+          .tokens = tokens,
           .q_norm = parts_.q_norm.args(),
           .k_norm = parts_.k_norm.args(),
           .sinks = parts_.sinks.empty() ? nullptr : parts_.sinks.data()};
-  args.q = arena.take<float>(count(tokens * (parts_.element_gate ? 2 * width : width))).data();
-  args.out = arena.take<float>(count(tokens * width)).data();
-  args.k = arena.take<float>(kv_floats).data();
-  args.v = arena.take<float>(kv_floats).data();
-  if (parts_.head_gate) args.head_gate = call.head_gate = arena.take<float>(count(tokens * parts_.heads)).data();
+  args.q = arena.take<float>(count(tokens * shape.q_width())).data();
+  args.out = arena.take<float>(count(tokens * shape.width())).data();
+  args.k = arena.take<float>(count(tokens * shape.kv_width())).data();
+  args.v = arena.take<float>(count(tokens * shape.kv_width())).data();
+  if (parts_.head_gate) args.head_gate = call.head_gate = arena.take<float>(count(tokens * shape.heads)).data();
   call.spans = arena.take<KvSpan>(count(tokens));
   const std::size_t linears = linear_workspace(
       {parts_.q.get(), parts_.k.get(), parts_.v.get(), parts_.o.get(), parts_.head_gate.get()}, tokens, threads);
-  call.rest = arena.take<std::byte>(std::max(linears, ops.attention_bytes(args, threads)));
+  call.rest = arena.take<std::byte>(std::max(linears, ops.workspace(args, threads)));
   return call;
 }
 
-LayerState Attention::state() const {
-  const AttentionArgs args{
-      .kv_heads = parts_.kv_heads, .head_dim = parts_.head_dim, .window = parts_.window, .kv = parts_.kv};
-  return {.block_bytes = block_bytes(args), .window = parts_.window};
+LayerState Attention::state(const Ops& ops) const {
+  return {.block_bytes = ops.block_bytes(parts_.shape, parts_.kv), .window = parts_.shape.window};
 }
 
 std::size_t Attention::bytes() const {
@@ -71,8 +62,10 @@ void Attention::run(const ForwardContext& context, const float* x, float* out) c
                {parts_.head_gate.get(), call.head_gate}},
               context.tokens, x);
   context.enter(Phase::attention);
-  if (parts_.rotary_dims > 0) args.rope = context.ropes[parts_.rope];
+  if (parts_.rope) args.rope = context.ropes[*parts_.rope];
+  args.blocks = context.kv_blocks(parts_.layer);
   args.spans = context.kv_spans(parts_.layer, call.spans);
+  args.span_count = std::ssize(context.spans);
   context.ops.attention(run, args);
   context.enter(Phase::projections);
   parts_.o->run(run, context.tokens, args.out, out);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,22 +16,16 @@ class Attention final : public Mixer {
   struct Parts {
     std::unique_ptr<PackedLinear> q, k, v, o;
     std::unique_ptr<PackedLinear> head_gate{};  // null, or [heads, hidden]: a sigmoid gate on each head's output
-    bool element_gate = false;   // q gives [q | gate] for each head: a sigmoid gate on each element of the output
-    Norm q_norm{}, k_norm{};     // weight empty: none; [head_dim]: each head; else the whole vector
-    std::vector<float> sinks{};  // [heads] or empty
-    std::int64_t heads = 0;
-    std::int64_t kv_heads = 0;
-    std::int64_t head_dim = 0;
-    std::int64_t rotary_dims = 0;  // 0: no rope
-    std::int64_t window = 0;
-    float clip = 0.0F;      // bound on q, k and v after the norms; 0: none
-    std::size_t rope = 0;   // index into ForwardContext::ropes
-    std::size_t layer = 0;  // index into the sequence state
+    Norm q_norm{}, k_norm{};                    // weight empty: none; [head_dim]: each head; else the whole vector
+    std::vector<float> sinks{};                 // [heads] or empty
+    AttentionShape shape{};
+    std::optional<std::size_t> rope{};  // index into ForwardContext::ropes; none: positions do not turn the heads
+    std::size_t layer = 0;              // index into the sequence state
     KvType kv = KvType::f32;
   };
   explicit Attention(Parts parts) : parts_(std::move(parts)) {}
 
-  [[nodiscard]] LayerState state() const override;
+  [[nodiscard]] LayerState state(const Ops& ops) const override;
   [[nodiscard]] std::size_t bytes() const override;
   [[nodiscard]] std::size_t workspace_bytes(const Ops& ops, std::int64_t tokens, int threads) const override;
   void run(const ForwardContext& context, const float* x, float* out) const override;

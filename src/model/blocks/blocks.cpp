@@ -75,12 +75,14 @@ Result<> read_embedding(const MatrixSource& source, Element element, std::int64_
 
 }  // namespace
 
-std::span<const KvSpan> ForwardContext::kv_spans(std::size_t layer, std::span<KvSpan> memory) const {
+const KvSpan* ForwardContext::kv_spans(std::size_t layer, std::span<KvSpan> memory) const {
+  const std::size_t kind = spans.front().state->layout()->place(layer).kind;
   for (std::size_t s = 0; s < spans.size(); ++s) {
     const SequenceSpan& span = spans[s];
-    memory[s] = {.begin = span.begin, .count = span.count, .start = span.start, .blocks = span.state->blocks(layer)};
+    memory[s] = {
+        .begin = span.begin, .count = span.count, .start = span.start, .table = span.state->table(kind).data()};
   }
-  return memory.first(spans.size());
+  return memory.data();
 }
 
 void Norm::run(const ForwardContext& context, std::int64_t rows, const float* x, float* y) const {

@@ -44,8 +44,9 @@ struct ForwardContext {
   void enter(Phase phase) const {
     if (clock != nullptr) clock->enter(phase);
   }
-  // The spans with a layer's share of their blocks; `memory` has room for them.
-  [[nodiscard]] std::span<const KvSpan> kv_spans(std::size_t layer, std::span<KvSpan> memory) const;
+  // A layer's share of the blocks of all spans, and the spans with their tables, for which `memory` has room.
+  [[nodiscard]] BlockMemory kv_blocks(std::size_t layer) const { return spans.front().state->blocks(layer); }
+  [[nodiscard]] const KvSpan* kv_spans(std::size_t layer, std::span<KvSpan> memory) const;
   [[nodiscard]] int threads() const { return stream.pool().threads(); }
   [[nodiscard]] RunContext run_context(std::span<std::byte> rest) const { return {stream, rest, status}; }
 };
@@ -84,7 +85,7 @@ class Embedding {
 class Mixer {
  public:
   virtual ~Mixer() = default;
-  [[nodiscard]] virtual LayerState state() const = 0;
+  [[nodiscard]] virtual LayerState state(const Ops& ops) const = 0;
   [[nodiscard]] virtual std::size_t bytes() const = 0;
   [[nodiscard]] virtual std::size_t workspace_bytes(const Ops& ops, std::int64_t tokens, int threads) const = 0;
   // out[tokens, hidden] from the normed x[tokens, hidden]; appends the batch to the states, which have room for it.

@@ -14,48 +14,41 @@ struct DeltaNet::Call {
 };
 
 DeltaNet::DeltaNet(Parts parts) : parts_(std::move(parts)), taps_(parts_.conv.size()) {
-  const std::int64_t channels = shape(0).channels();
+  const std::int64_t channels = parts_.shape.channels();
+  const std::int64_t kernel = parts_.shape.kernel;
   for (std::int64_t c = 0; c < channels; ++c) {
-    for (std::int64_t j = 0; j < parts_.kernel; ++j) {
-      taps_[count(j * channels + c)] = parts_.conv[count(c * parts_.kernel + j)];
+    for (std::int64_t j = 0; j < kernel; ++j) {
+      taps_[count(j * channels + c)] = parts_.conv[count(c * kernel + j)];
     }
   }
   parts_.conv = {};
   for (const float value : parts_.a_log) rate_.push_back(std::exp(value));
 }
 
-DeltaRuleArgs DeltaNet::shape(std::int64_t tokens) const {
-  return {.tokens = tokens,
-          .key_heads = parts_.key_heads,
-          .value_heads = parts_.value_heads,
-          .key_dim = parts_.key_dim,
-          .value_dim = parts_.value_dim,
-          .kernel = parts_.kernel,
-          .grouped = parts_.z == nullptr};
-}
-
 DeltaNet::Call DeltaNet::lay_out(BumpArena& arena, const Ops& ops, std::int64_t tokens, int threads) const {
   Call call;
   DeltaRuleArgs& args = call.args;
-  args = shape(tokens);
-  args.taps = taps_.data();
-  args.rate = rate_.data();
-  args.dt_bias = parts_.dt_bias.data();
-  args.norm = parts_.norm.args();
-  args.mixed = arena.take<float>(count(tokens * args.channels())).data();
-  args.work = arena.take<float>(count(tokens * (args.channels() + (args.grouped ? args.value_width() : 0)))).data();
-  args.z = arena.take<float>(count(tokens * args.value_width())).data();
-  args.b = arena.take<float>(count(tokens * args.value_heads * (args.grouped ? 2 : 1))).data();
-  args.a = arena.take<float>(count(args.grouped ? 0 : tokens * args.value_heads)).data();
+  const DeltaNetShape& shape = parts_.shape;
+  args = {.shape = shape,
+          .tokens = tokens,
+          .taps = taps_.data(),
+          .rate = rate_.data(),
+          .dt_bias = parts_.dt_bias.data(),
+          .norm = parts_.norm.args()};
+  args.mixed = arena.take<float>(count(tokens * shape.channels())).data();
+  args.work = arena.take<float>(count(tokens * (shape.channels() + (shape.grouped ? shape.value_width() : 0)))).data();
+  args.z = arena.take<float>(count(tokens * shape.value_width())).data();
+  args.b = arena.take<float>(count(tokens * shape.value_heads * (shape.grouped ? 2 : 1))).data();
+  args.a = arena.take<float>(count(shape.grouped ? 0 : tokens * shape.value_heads)).data();
   call.spans = arena.take<RecurrentSpan>(count(tokens));
   const std::size_t linears = linear_workspace(
       {parts_.qkv.get(), parts_.z.get(), parts_.b.get(), parts_.a.get(), parts_.out.get()}, tokens, threads);
-  call.rest = arena.take<std::byte>(std::max(linears, ops.delta_rule_bytes(args)));
+  call.rest = arena.take<std::byte>(std::max(linears, ops.workspace(args, threads)));
   return call;
 }
 
-LayerState DeltaNet::state() const {
-  return {.fixed_floats = shape(0).state_floats()};
+LayerState DeltaNet::state(const Ops& /*ops*/) const {
+  return {.fixed_floats = parts_.shape.state_floats()};
 }
 
 std::size_t DeltaNet::bytes() const {
@@ -80,7 +73,7 @@ void DeltaNet::run(const ForwardContext& context, const float* x, float* out) co
   const RunContext run = context.run_context(call.rest);
   context.enter(Phase::projections);
   run_linears(run,
-              {{parts_.qkv.get(), args.grouped ? args.work : args.mixed},
+              {{parts_.qkv.get(), args.shape.grouped ? args.work : args.mixed},
                {parts_.z.get(), args.z},
                {parts_.b.get(), args.b},
                {parts_.a.get(), args.a}},
@@ -90,10 +83,12 @@ void DeltaNet::run(const ForwardContext& context, const float* x, float* out) co
     const SequenceSpan& span = context.spans[s];
     call.spans[s] = {.begin = span.begin,
                      .count = span.count,
-                     .before = span.state->fixed(parts_.layer),
-                     .after = span.state->next_fixed(parts_.layer)};
+                     .before = span.state->fixed_block(),
+                     .after = span.state->next_fixed_block()};
   }
-  args.spans = call.spans.first(context.spans.size());
+  args.states = context.spans.front().state->fixed_blocks(parts_.layer);
+  args.spans = call.spans.data();
+  args.span_count = std::ssize(context.spans);
   context.ops.delta_rule(run, args);
   context.enter(Phase::projections);
   parts_.out->run(run, context.tokens, args.mixed, out);

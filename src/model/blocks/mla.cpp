@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "base/first_error.h"
 #include "base/generic/count.h"
+#include "kernels/input_quant.h"
 
 namespace moracle {
 
@@ -23,39 +24,36 @@ void transpose(const float* from, std::int64_t rows, std::int64_t cols, float* t
 
 }  // namespace
 
-Result<LatentProjection> LatentProjection::lay_out(std::int64_t heads, std::int64_t qk_nope_head_dim,
-                                                   std::int64_t v_head_dim, std::int64_t kv_lora_rank) {
+Result<LatentProjection> LatentProjection::lay_out(const LatentAttentionShape& shape) {
   LatentProjection projection;
-  MORACLE_ASSIGN(projection.keys, PageBuffer::allocate(count(heads * qk_nope_head_dim * kv_lora_rank) * sizeof(float)));
-  MORACLE_ASSIGN(projection.values, PageBuffer::allocate(count(heads * v_head_dim * kv_lora_rank) * sizeof(float)));
+  const std::int64_t columns = shape.heads * shape.kv_lora_rank;
+  MORACLE_ASSIGN(projection.keys, PageBuffer::allocate(count(columns * shape.qk_nope_head_dim) * sizeof(float)));
+  MORACLE_ASSIGN(projection.values, PageBuffer::allocate(count(columns * shape.v_head_dim) * sizeof(float)));
   return projection;
 }
 
-Result<LatentProjection> LatentProjection::load(const CanonicalLinear& linear, std::int64_t heads,
-                                                std::int64_t qk_nope_head_dim, std::int64_t v_head_dim,
+Result<LatentProjection> LatentProjection::load(const CanonicalLinear& linear, const LatentAttentionShape& shape,
                                                 ThreadPool& pool) {
   const MatrixSource& source = *linear.weight;
-  const std::int64_t kv_lora_rank = source.spec().cols;
-  MORACLE_ASSIGN(LatentProjection projection, lay_out(heads, qk_nope_head_dim, v_head_dim, kv_lora_rank));
-  projection.activation = linear.activation;
-  projection.input_scale = linear.input_scale;
+  const std::int64_t rank = shape.kv_lora_rank;
+  const std::int64_t key_floats = shape.qk_nope_head_dim * rank;
+  MORACLE_ASSIGN(LatentProjection projection, lay_out(shape));
+  if (linear.activation) projection.input = input_quant(*linear.activation, linear.input_scale);
   auto* const keys = reinterpret_cast<float*>(projection.keys.data());
   auto* const values = reinterpret_cast<float*>(projection.values.data());
   FirstError errors;
   std::vector<MatrixPanel> panels(count(pool.threads()));
   std::vector<std::vector<float>> rows(count(pool.threads()));
-  pool.parallel_for(heads, [&](std::int64_t head, int thread) {
+  pool.parallel_for(shape.heads, [&](std::int64_t head, int thread) {
     if (errors.failed()) return;
     MatrixPanel& panel = panels[count(thread)];
-    Result<> read =
-        source.read(head * (qk_nope_head_dim + v_head_dim), (head + 1) * (qk_nope_head_dim + v_head_dim), panel);
+    Result<> read = source.read(head * shape.kv_head_dim(), (head + 1) * shape.kv_head_dim(), panel);
     if (!read.ok()) return errors.keep(head, std::move(read));
     std::vector<float>& own = rows[count(thread)];
-    own.resize(count((qk_nope_head_dim + v_head_dim) * kv_lora_rank));
+    own.resize(count(shape.kv_head_dim() * rank));
     dequantize_panel(source.spec(), panel, own);
-    std::copy_n(own.data(), qk_nope_head_dim * kv_lora_rank, keys + head * qk_nope_head_dim * kv_lora_rank);
-    transpose(own.data() + qk_nope_head_dim * kv_lora_rank, v_head_dim, kv_lora_rank,
-              values + head * kv_lora_rank * v_head_dim);
+    std::copy_n(own.data(), key_floats, keys + head * key_floats);
+    transpose(own.data() + key_floats, shape.v_head_dim, rank, values + head * rank * shape.v_head_dim);
   });
   MORACLE_TRY(errors.take());
   return projection;
@@ -64,47 +62,37 @@ Result<LatentProjection> LatentProjection::load(const CanonicalLinear& linear, s
 struct LatentAttention::Call {
   LatentAttentionArgs args{};
   float* q_a = nullptr;         // [tokens, rank], where the model has one
-  float* q = nullptr;           // [tokens, heads, qk_nope_head_dim + qk_rope_head_dim]
-  float* latents = nullptr;     // [tokens, kv_lora_rank + qk_rope_head_dim]
+  float* q = nullptr;           // [tokens, heads, q_head_dim]
+  float* latents = nullptr;     // [tokens, latent_width]
   std::span<KvSpan> spans{};    // [tokens]
   std::span<std::byte> rest{};  // of one linear or operation after the other
 };
 
 LatentAttention::Call LatentAttention::lay_out(BumpArena& arena, const Ops& ops, std::int64_t tokens,
                                                int threads) const {
+  const LatentAttentionShape& shape = parts_.shape;
   Call call;
   LatentAttentionArgs& args = call.args;
-  args = {.tokens = tokens,
-          .heads = parts_.heads,
-          .qk_nope_head_dim = parts_.qk_nope_head_dim,
-          .qk_rope_head_dim = parts_.qk_rope_head_dim,
-          .v_head_dim = parts_.v_head_dim,
-          .kv_lora_rank = parts_.kv_lora_rank,
-          .interleaved = parts_.interleaved,
-          .scale = parts_.scale,
+  args = {.shape = shape,
           .kv = parts_.kv,
+          .tokens = tokens,
           .kv_norm = parts_.kv_norm.args(),
           .keys = floats(parts_.kv_b.keys),
           .values = floats(parts_.kv_b.values),
-          .activation = parts_.kv_b.activation ? &*parts_.kv_b.activation : nullptr,
-          .input_scale = parts_.kv_b.input_scale};
+          .input = parts_.kv_b.input};
   call.q_a = arena.take<float>(count(tokens) * parts_.q_norm.weight.size()).data();
-  args.q = call.q =
-      arena.take<float>(count(tokens * parts_.heads * (parts_.qk_nope_head_dim + parts_.qk_rope_head_dim))).data();
-  args.latents = call.latents =
-      arena.take<float>(count(tokens * (parts_.kv_lora_rank + parts_.qk_rope_head_dim))).data();
-  args.out = arena.take<float>(count(tokens * parts_.heads * parts_.v_head_dim)).data();
+  args.q = call.q = arena.take<float>(count(tokens * shape.heads * shape.q_head_dim())).data();
+  args.latents = call.latents = arena.take<float>(count(tokens * shape.latent_width())).data();
+  args.out = arena.take<float>(count(tokens * shape.heads * shape.v_head_dim)).data();
   call.spans = arena.take<KvSpan>(count(tokens));
   const std::size_t linears =
       linear_workspace({parts_.q_a.get(), parts_.q.get(), parts_.kv_a.get(), parts_.o.get()}, tokens, threads);
-  call.rest = arena.take<std::byte>(std::max(linears, ops.attention_bytes(args, threads)));
+  call.rest = arena.take<std::byte>(std::max(linears, ops.workspace(args, threads)));
   return call;
 }
 
-LayerState LatentAttention::state() const {
-  const LatentAttentionArgs args{
-      .qk_rope_head_dim = parts_.qk_rope_head_dim, .kv_lora_rank = parts_.kv_lora_rank, .kv = parts_.kv};
-  return {.block_bytes = block_bytes(args)};
+LayerState LatentAttention::state(const Ops& ops) const {
+  return {.block_bytes = ops.block_bytes(parts_.shape, parts_.kv)};
 }
 
 std::size_t LatentAttention::bytes() const {
@@ -133,8 +121,10 @@ void LatentAttention::run(const ForwardContext& context, const float* x, float* 
   }
   context.enter(Phase::attention);
   args.rope = context.ropes[parts_.rope];
+  args.blocks = context.kv_blocks(parts_.layer);
   args.spans = context.kv_spans(parts_.layer, call.spans);
-  context.ops.attention(run, args);
+  args.span_count = std::ssize(context.spans);
+  context.ops.latent_attention(run, args);
   context.enter(Phase::projections);
   parts_.o->run(run, context.tokens, args.out, out);
 }

@@ -12,19 +12,16 @@ namespace moracle {
 // over positions is taken of latents, before W_v. f32, because these products are not worth a kernel of their own: a
 // model of 671 billion weights has one in this many hundredths of them here.
 struct LatentProjection {
-  PageBuffer keys;    // [heads, qk_nope_head_dim, kv_lora_rank]
-  PageBuffer values;  // [heads, kv_lora_rank, v_head_dim]
-  // Of a scheme that quantizes activations: what the linear would do to the latent that it reads.
-  std::optional<QuantKey> activation{};
-  std::optional<float> input_scale{};
+  PageBuffer keys;     // [heads, qk_nope_head_dim, kv_lora_rank]
+  PageBuffer values;   // [heads, kv_lora_rank, v_head_dim]
+  InputQuant input{};  // what the linear would do to the latent that it reads
 
   // From rows that are, head by head, [keys (qk_nope_head_dim) | values (v_head_dim)] of `kv_lora_rank` columns.
   // Errors: those of MatrixSource::read, "memory.allocate".
-  static Result<LatentProjection> load(const CanonicalLinear& linear, std::int64_t heads, std::int64_t qk_nope_head_dim,
-                                       std::int64_t v_head_dim, ThreadPool& pool);
+  static Result<LatentProjection> load(const CanonicalLinear& linear, const LatentAttentionShape& shape,
+                                       ThreadPool& pool);
   // The same size without the numbers: for those who only ask for bytes().
-  static Result<LatentProjection> lay_out(std::int64_t heads, std::int64_t qk_nope_head_dim, std::int64_t v_head_dim,
-                                          std::int64_t kv_lora_rank);
+  static Result<LatentProjection> lay_out(const LatentAttentionShape& shape);
   [[nodiscard]] std::size_t bytes() const { return keys.size() + values.size(); }
 };
 
@@ -39,20 +36,14 @@ class LatentAttention final : public Mixer {
     Norm kv_norm{};
     LatentProjection kv_b{};
     std::unique_ptr<PackedLinear> o{};
-    std::int64_t heads = 0;
-    std::int64_t qk_nope_head_dim = 0;
-    std::int64_t qk_rope_head_dim = 0;
-    std::int64_t v_head_dim = 0;
-    std::int64_t kv_lora_rank = 0;
-    bool interleaved = true;  // pairs to be rotated lie side by side, not half a head apart
-    float scale = 1.0F;       // of the scores
-    std::size_t rope = 0;     // index into ForwardContext::ropes
-    std::size_t layer = 0;    // index into the sequence state
+    LatentAttentionShape shape{};
+    std::size_t rope = 0;   // index into ForwardContext::ropes
+    std::size_t layer = 0;  // index into the sequence state
     KvType kv = KvType::f32;
   };
   explicit LatentAttention(Parts parts) : parts_(std::move(parts)) {}
 
-  [[nodiscard]] LayerState state() const override;
+  [[nodiscard]] LayerState state(const Ops& ops) const override;
   [[nodiscard]] std::size_t bytes() const override;
   [[nodiscard]] std::size_t workspace_bytes(const Ops& ops, std::int64_t tokens, int threads) const override;
   void run(const ForwardContext& context, const float* x, float* out) const override;

@@ -34,7 +34,7 @@ struct Transformer::Buffers {
 Transformer::Transformer(Parts parts, ThreadPool& pool)
     : parts_(std::move(parts)), pool_(pool), stream_(std::make_shared<Stream>(pool)) {
   std::vector<LayerState> states;
-  for (const TransformerLayer& layer : parts_.layers) states.push_back(layer.mixer->state());
+  for (const TransformerLayer& layer : parts_.layers) states.push_back(layer.mixer->state(*parts_.ops));
   state_layout_ = std::make_shared<const StateLayout>(states, prefill_chunk());
 }
 
@@ -86,7 +86,7 @@ Transformer::Buffers Transformer::lay_out(BumpArena& arena, std::int64_t tokens)
     float* const cos = arena.take<float>(size).data();
     float* const sin = arena.take<float>(size).data();
     if (buffers.ropes.empty()) continue;  // only counted
-    buffers.ropes[r] = {.cos = cos, .sin = sin};
+    buffers.ropes[r] = {.cos = cos, .sin = sin, .half = std::ssize(rope.inv_freq)};
     buffers.rope_args[r] = {.tokens = tokens,
                             .half = std::ssize(rope.inv_freq),
                             .inv_freq = rope.inv_freq.data(),
@@ -389,17 +389,16 @@ void Transformer::write_top_k(const ForwardContext& context, const Buffers& buff
                      parts_.head->top_k(context.run_context(context.workspace), query, ranked_);
   if (!found) {
     gemm_head(context, buffers, ranks.first, ranks.rows, logits_, result);
-    RankArgs args{.rows = query.tokens,
-                  .cols = parts_.info.vocab_size,
-                  .k = ranks.k,
-                  .x = logits_.data(),
-                  .bad = bad_.data(),
-                  .seeds = query.seeds,
-                  .temperature = ranks.temperature,
-                  .out = ranked_.data()};
-    keyed_.resize(rank_work(args));
-    args.work = keyed_;
-    context.ops.top_k(context.run_context({}), args);
+    const RankArgs args{.rows = query.tokens,
+                        .cols = parts_.info.vocab_size,
+                        .k = ranks.k,
+                        .x = logits_.data(),
+                        .bad = bad_.data(),
+                        .seeds = query.seeds,
+                        .temperature = ranks.temperature,
+                        .out = ranked_.data()};
+    rank_workspace_.resize(context.ops.workspace(args, pool_.threads()));
+    context.ops.top_k(context.run_context(rank_workspace_), args);
   }
   std::transform(ranked_.begin(), ranked_.end(), top, [](const RankedOutput& output) {
     return TokenLogit{.logit = output.value, .id = static_cast<std::int32_t>(output.row)};

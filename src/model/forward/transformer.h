@@ -130,7 +130,7 @@ class Transformer final : public Model {
   std::vector<std::uint8_t> bad_;     // by token or row
   std::vector<float> logits_;         // that are ranked
   std::vector<RankedOutput> ranked_;
-  std::vector<KeyedNumber> keyed_;
+  std::vector<std::byte> rank_workspace_;
 };
 
 }  // namespace moracle

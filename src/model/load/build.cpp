@@ -97,16 +97,6 @@ class Builder {
 
   Result<std::unique_ptr<Mixer>> build(const AttentionSpec& spec, std::size_t layer) {
     MORACLE_ASSIGN(Attention::Parts made, parts(spec));
-    made.element_gate = spec.element_gate;
-    made.heads = spec.heads;
-    made.kv_heads = spec.kv_heads;
-    made.head_dim = spec.head_dim;
-    if (spec.rope) {
-      made.rotary_dims = spec_.ropes[*spec.rope].rotary_dims;
-      made.rope = *spec.rope;
-    }
-    made.window = spec.window;
-    made.clip = spec.clip;
     made.layer = layer;
     made.kv = kv_;
     return std::unique_ptr<Mixer>(std::make_unique<Attention>(std::move(made)));
@@ -114,49 +104,28 @@ class Builder {
 
   Result<std::unique_ptr<Mixer>> build(const DeltaNetSpec& spec, std::size_t layer) {
     MORACLE_ASSIGN(DeltaNet::Parts made, parts(spec));
-    made.key_heads = spec.key_heads;
-    made.value_heads = spec.value_heads;
-    made.key_dim = spec.key_dim;
-    made.value_dim = spec.value_dim;
-    made.kernel = spec.kernel;
     made.layer = layer;
     return std::unique_ptr<Mixer>(std::make_unique<DeltaNet>(std::move(made)));
   }
 
   Result<std::unique_ptr<Mixer>> build(const LatentAttentionSpec& spec, std::size_t layer) {
     MORACLE_ASSIGN(LatentAttention::Parts made, parts(spec));
-    made.heads = spec.heads;
-    made.qk_nope_head_dim = spec.qk_nope_head_dim;
-    made.qk_rope_head_dim = spec.qk_rope_head_dim;
-    made.v_head_dim = spec.v_head_dim;
-    made.kv_lora_rank = spec.kv_lora_rank;
-    made.interleaved = spec.interleaved;
-    made.scale = spec.scale;
-    made.rope = spec.rope;
     made.layer = layer;
     made.kv = kv_;
     return std::unique_ptr<Mixer>(std::make_unique<LatentAttention>(std::move(made)));
   }
 
-  static DenseMlp dense_mlp(const DenseSpec& spec, DenseMlp::Parts made) {
-    made.intermediate = spec.gate.out;
-    made.activation = spec.activation;
-    return DenseMlp(std::move(made));
-  }
-
   Result<std::unique_ptr<FeedForward>> build(const DenseSpec& spec, std::size_t /*layer*/) {
     MORACLE_ASSIGN(DenseMlp::Parts made, parts(spec));
-    return std::unique_ptr<FeedForward>(std::make_unique<DenseMlp>(dense_mlp(spec, std::move(made))));
+    return std::unique_ptr<FeedForward>(std::make_unique<DenseMlp>(std::move(made)));
   }
 
   Result<std::unique_ptr<FeedForward>> build(const MoeSpec& spec, std::size_t layer) {
     MORACLE_ASSIGN(MoeParts made, parts(spec));
-    made.routed.routing = spec.routing;
-    made.routed.hidden = spec.experts.hidden;
     made.routed.layer = narrow<std::int32_t>(layer);
     made.routed.ops = &ops_;
     MoeFeedForward::Parts block{.routed = MoeLayer(std::move(made.routed)), .hidden = spec.experts.hidden};
-    if (spec.shared) block.shared = dense_mlp(spec.shared->mlp, std::move(made.shared));
+    if (spec.shared) block.shared.emplace(std::move(made.shared));
     block.shared_gate = std::move(made.shared_gate);
     return std::unique_ptr<FeedForward>(std::make_unique<MoeFeedForward>(std::move(block)));
   }

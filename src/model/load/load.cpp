@@ -66,8 +66,7 @@ class PackedModules final : public ModuleSource {
   Result<LatentProjection> latent(const LatentAttentionSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.kv_b.path);
     MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(index));
-    MORACLE_ASSIGN(LatentProjection projection,
-                   LatentProjection::load(linear, spec.heads, spec.qk_nope_head_dim, spec.v_head_dim, pool_));
+    MORACLE_ASSIGN(LatentProjection projection, LatentProjection::load(linear, spec.shape, pool_));
     linear.weight->release();
     MORACLE_TRY(advance(index));
     return projection;

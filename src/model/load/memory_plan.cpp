@@ -162,7 +162,7 @@ class LaidOutModules final : public ModuleSource {
   }
 
   Result<LatentProjection> latent(const LatentAttentionSpec& spec) override {
-    return LatentProjection::lay_out(spec.heads, spec.qk_nope_head_dim, spec.v_head_dim, spec.kv_lora_rank);
+    return LatentProjection::lay_out(spec.shape);
   }
 
   Result<std::vector<float>> floats(const std::string&, std::int64_t size) override {
@@ -282,7 +282,7 @@ LayerMemory layer_memory(const Plan& plan, std::size_t index, const TransformerL
   row.mixer = layer.mixer->bytes();
   row.feed_forward = layer.feed_forward->bytes();
   row.norms = layer.input_norm.bytes() + layer.post_norm.bytes();
-  row.state = StateLayout({layer.mixer->state()}, chunk).bytes(context);
+  row.state = StateLayout({layer.mixer->state(reference_ops())}, chunk).bytes(context);
   if (const auto* const moe = std::get_if<MoeSpec>(&spec.feed_forward))
     row.experts = modules.kernel_of(moe->experts.name);
   return row;

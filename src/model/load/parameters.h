@@ -35,73 +35,89 @@ struct MoeParts {
   std::unique_ptr<PackedLinear> shared_gate{};
 };
 
-inline Attention::Parts parts_of(const AttentionSpec& /*spec*/) {
-  return {};
+// A block before its parameters.
+inline Attention::Parts parts_of(const AttentionSpec& spec) {
+  Attention::Parts parts;
+  parts.shape = spec.shape;
+  parts.rope = spec.rope;
+  return parts;
 }
-inline DeltaNet::Parts parts_of(const DeltaNetSpec& /*spec*/) {
-  return {};
+inline DeltaNet::Parts parts_of(const DeltaNetSpec& spec) {
+  DeltaNet::Parts parts;
+  parts.shape = spec.shape;
+  return parts;
 }
-inline LatentAttention::Parts parts_of(const LatentAttentionSpec& /*spec*/) {
-  return {};
+inline LatentAttention::Parts parts_of(const LatentAttentionSpec& spec) {
+  LatentAttention::Parts parts;
+  parts.shape = spec.shape;
+  parts.rope = spec.rope;
+  return parts;
 }
-inline DenseMlp::Parts parts_of(const DenseSpec& /*spec*/) {
-  return {};
+inline DenseMlp::Parts parts_of(const DenseSpec& spec) {
+  DenseMlp::Parts parts;
+  parts.intermediate = spec.gate.out;
+  parts.activation = spec.activation;
+  return parts;
 }
-inline MoeParts parts_of(const MoeSpec& /*spec*/) {
-  return {};
+inline MoeParts parts_of(const MoeSpec& spec) {
+  MoeParts parts;
+  parts.routed.routing = spec.routing;
+  parts.routed.hidden = spec.experts.hidden;
+  if (spec.shared) parts.shared = parts_of(spec.shared->mlp);
+  return parts;
 }
 
 template <class Visitor, SpecOf<AttentionSpec> Spec>
 Result<> visit_parameters(Visitor& visitor, Spec& spec, Attention::Parts& parts) {
-  MORACLE_TRY(visitor.divide(spec.heads, spec.q.path, "attention heads"));
-  MORACLE_TRY(visitor.divide_kv_heads(spec.kv_heads, spec.k.path));
-  const std::int64_t width = spec.heads * spec.head_dim;
-  const std::int64_t kv_width = spec.kv_heads * spec.head_dim;
-  MORACLE_TRY(visitor.rows(spec.q, parts.q, spec.element_gate ? 2 * width : width));
-  MORACLE_TRY(visitor.rows(spec.k, parts.k, kv_width));
-  MORACLE_TRY(visitor.rows(spec.v, parts.v, kv_width));
+  auto& shape = spec.shape;
+  MORACLE_TRY(visitor.divide(shape.heads, spec.q.path, "attention heads"));
+  MORACLE_TRY(visitor.divide_kv_heads(shape.kv_heads, spec.k.path));
+  MORACLE_TRY(visitor.rows(spec.q, parts.q, shape.q_width()));
+  MORACLE_TRY(visitor.rows(spec.k, parts.k, shape.kv_width()));
+  MORACLE_TRY(visitor.rows(spec.v, parts.v, shape.kv_width()));
   if (spec.qk_norm.size() == 2) {
-    const bool each_head = spec.qk_norm[0].size == spec.head_dim;
-    MORACLE_TRY(visitor.norm(spec.qk_norm[0], parts.q_norm, each_head ? spec.head_dim : width));
-    MORACLE_TRY(visitor.norm(spec.qk_norm[1], parts.k_norm, each_head ? spec.head_dim : kv_width));
+    const bool each_head = spec.qk_norm[0].size == shape.head_dim;
+    MORACLE_TRY(visitor.norm(spec.qk_norm[0], parts.q_norm, each_head ? shape.head_dim : shape.width()));
+    MORACLE_TRY(visitor.norm(spec.qk_norm[1], parts.k_norm, each_head ? shape.head_dim : shape.kv_width()));
   }
   if (!spec.sinks.empty()) {
-    MORACLE_TRY(visitor.tensor(spec.sinks, spec.sinks, "sinks", {spec.heads}, parts.sinks));
+    MORACLE_TRY(visitor.tensor(spec.sinks, spec.sinks, "sinks", {shape.heads}, parts.sinks));
   }
-  if (spec.head_gate) MORACLE_TRY(visitor.rows(*spec.head_gate, parts.head_gate, spec.heads));
-  return visitor.columns(spec.o, parts.o, width);
+  if (spec.head_gate) MORACLE_TRY(visitor.rows(*spec.head_gate, parts.head_gate, shape.heads));
+  return visitor.columns(spec.o, parts.o, shape.width());
 }
 
 template <class Visitor, SpecOf<DeltaNetSpec> Spec>
 Result<> visit_parameters(Visitor& visitor, Spec& spec, DeltaNet::Parts& parts) {
-  MORACLE_TRY(visitor.divide(spec.key_heads, spec.qkv.path, "key heads"));
-  MORACLE_TRY(visitor.divide(spec.value_heads, spec.qkv.path, "value heads"));
-  const bool grouped = spec.z.path.empty();
-  const std::int64_t values = spec.value_heads * spec.value_dim;
-  const std::int64_t channels = 2 * spec.key_heads * spec.key_dim + values;
-  MORACLE_TRY(visitor.rows(spec.qkv, parts.qkv, grouped ? channels + values : channels));
-  if (!grouped) MORACLE_TRY(visitor.rows(spec.z, parts.z, values));
-  MORACLE_TRY(visitor.rows(spec.b, parts.b, spec.a.path.empty() ? 2 * spec.value_heads : spec.value_heads));
-  if (!spec.a.path.empty()) MORACLE_TRY(visitor.rows(spec.a, parts.a, spec.value_heads));
-  MORACLE_TRY(visitor.tensor(spec.conv, spec.conv + ".weight", "convolution", {channels, 1, spec.kernel}, parts.conv));
-  MORACLE_TRY(visitor.tensor(spec.a_log, spec.a_log, "recurrence", {spec.value_heads}, parts.a_log));
-  MORACLE_TRY(visitor.tensor(spec.dt_bias, spec.dt_bias, "recurrence", {spec.value_heads}, parts.dt_bias));
+  auto& shape = spec.shape;
+  MORACLE_TRY(visitor.divide(shape.key_heads, spec.qkv.path, "key heads"));
+  MORACLE_TRY(visitor.divide(shape.value_heads, spec.qkv.path, "value heads"));
+  const std::int64_t values = shape.value_width();
+  const std::int64_t channels = shape.channels();
+  MORACLE_TRY(visitor.rows(spec.qkv, parts.qkv, shape.grouped ? channels + values : channels));
+  if (!shape.grouped) MORACLE_TRY(visitor.rows(spec.z, parts.z, values));
+  MORACLE_TRY(visitor.rows(spec.b, parts.b, shape.grouped ? 2 * shape.value_heads : shape.value_heads));
+  if (!shape.grouped) MORACLE_TRY(visitor.rows(spec.a, parts.a, shape.value_heads));
+  MORACLE_TRY(visitor.tensor(spec.conv, spec.conv + ".weight", "convolution", {channels, 1, shape.kernel}, parts.conv));
+  MORACLE_TRY(visitor.tensor(spec.a_log, spec.a_log, "recurrence", {shape.value_heads}, parts.a_log));
+  MORACLE_TRY(visitor.tensor(spec.dt_bias, spec.dt_bias, "recurrence", {shape.value_heads}, parts.dt_bias));
   MORACLE_TRY(visitor.norm(spec.norm, parts.norm, spec.norm.size));
   return visitor.columns(spec.out, parts.out, values);
 }
 
 template <class Visitor, SpecOf<LatentAttentionSpec> Spec>
 Result<> visit_parameters(Visitor& visitor, Spec& spec, LatentAttention::Parts& parts) {
-  MORACLE_TRY(visitor.divide(spec.heads, spec.q.path, "attention heads"));
+  auto& shape = spec.shape;
+  MORACLE_TRY(visitor.divide(shape.heads, spec.q.path, "attention heads"));
   if (spec.q_a) {
     MORACLE_TRY(visitor.whole(*spec.q_a, parts.q_a));
     MORACLE_TRY(visitor.norm(spec.q_norm, parts.q_norm, spec.q_norm.size));
   }
-  MORACLE_TRY(visitor.rows(spec.q, parts.q, spec.heads * (spec.qk_nope_head_dim + spec.qk_rope_head_dim)));
+  MORACLE_TRY(visitor.rows(spec.q, parts.q, shape.heads * shape.q_head_dim()));
   MORACLE_TRY(visitor.whole(spec.kv_a, parts.kv_a));
   MORACLE_TRY(visitor.norm(spec.kv_norm, parts.kv_norm, spec.kv_norm.size));
-  MORACLE_TRY(visitor.absorbed(spec, parts.kv_b, spec.heads * (spec.qk_nope_head_dim + spec.v_head_dim)));
-  return visitor.columns(spec.o, parts.o, spec.heads * spec.v_head_dim);
+  MORACLE_TRY(visitor.absorbed(spec, parts.kv_b, shape.heads * shape.kv_head_dim()));
+  return visitor.columns(spec.o, parts.o, shape.heads * shape.v_head_dim);
 }
 
 template <class Visitor, SpecOf<DenseSpec> Spec>

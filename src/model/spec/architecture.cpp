@@ -44,20 +44,18 @@ AttentionSpec grouped_attention(const Architecture& row, const ModelSettings& s,
                     norm_spec(path + ".k_norm", whole ? spec.k.out : s.common.head_dim, s.common.norm_eps)};
     for (NormSpec& norm : spec.qk_norm) norm.one_plus = row.zero_centred_norms;
   }
-  spec.window = s.windows[layer];
-  spec.clip = s.clip;
+  spec.shape.window = s.windows[layer];
+  spec.shape.clip = s.clip;
   if (row.attention.sinks) spec.sinks = path + ".sinks";
   return spec;
 }
 
 LatentAttentionSpec latent_attention(const ModelSettings& s, const std::string& path) {
-  LatentAttentionSpec a = s.latent;
+  const LatentAttentionShape& shape = s.latent;
+  LatentAttentionSpec a{.shape = shape};
   const std::int64_t hidden = s.common.hidden;
-  const std::int64_t q_size = a.heads * (a.qk_nope_head_dim + a.qk_rope_head_dim);
-  a.kv_a = {.path = path + ".kv_a_proj_with_mqa",
-            .out = a.kv_lora_rank + a.qk_rope_head_dim,
-            .in = hidden,
-            .bias = s.attention_bias};
+  const std::int64_t q_size = shape.heads * shape.q_head_dim();
+  a.kv_a = {.path = path + ".kv_a_proj_with_mqa", .out = shape.latent_width(), .in = hidden, .bias = s.attention_bias};
   if (s.q_lora_rank == 0) {
     a.q = {.path = path + ".q_proj", .out = q_size, .in = hidden};
   } else {
@@ -68,9 +66,9 @@ LatentAttentionSpec latent_attention(const ModelSettings& s, const std::string& 
     a.q = {.path = path + ".q_b_proj", .out = q_size, .in = s.q_lora_rank};
     a.kv_a.fused = fused;
   }
-  a.kv_norm = norm_spec(path + ".kv_a_layernorm", a.kv_lora_rank, kLatentNormEps);
-  a.kv_b = {.path = path + ".kv_b_proj", .out = a.heads * (a.qk_nope_head_dim + a.v_head_dim), .in = a.kv_lora_rank};
-  a.o = {.path = path + ".o_proj", .out = hidden, .in = a.heads * a.v_head_dim, .bias = s.attention_bias};
+  a.kv_norm = norm_spec(path + ".kv_a_layernorm", shape.kv_lora_rank, kLatentNormEps);
+  a.kv_b = {.path = path + ".kv_b_proj", .out = shape.heads * shape.kv_head_dim(), .in = shape.kv_lora_rank};
+  a.o = {.path = path + ".o_proj", .out = hidden, .in = shape.heads * shape.v_head_dim, .bias = s.attention_bias};
   return a;
 }
 
@@ -179,8 +177,7 @@ Result<ModelSpec> describe(const Architecture& row, const ModelConfig& config, c
     if (row.latent) {
       LatentAttentionSpec attention = latent_attention(s, path + ".self_attn");
       attention.rope = *rope;
-      attention.scale = spec.ropes[*rope].score_scale /
-                        std::sqrt(static_cast<float>(s.latent.qk_nope_head_dim + s.latent.qk_rope_head_dim));
+      attention.shape.scale = spec.ropes[*rope].score_scale / std::sqrt(static_cast<float>(s.latent.q_head_dim()));
       layer.mixer = std::move(attention);
     } else {
       AttentionSpec attention = grouped_attention(row, s, path + ".self_attn", l);

@@ -145,7 +145,7 @@ struct ModelSettings {
   bool attention_bias = false;
   bool qk_norm = false;
   float clip = 0.0F;
-  LatentAttentionSpec latent{};  // sizes alone
+  LatentAttentionShape latent{};
   std::int64_t q_lora_rank = 0;  // 0: queries are projected at once
 };
 

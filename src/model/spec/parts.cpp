@@ -104,9 +104,9 @@ AttentionSpec attention_spec(const std::string& path, const CommonConfig& common
   spec.k = {.path = path + ".k_proj", .fused = fused, .out = kv_size, .in = common.hidden, .bias = bias};
   spec.v = {.path = path + ".v_proj", .fused = fused, .out = kv_size, .in = common.hidden, .bias = bias};
   spec.o = {.path = path + ".o_proj", .out = common.hidden, .in = q_size, .bias = bias};
-  spec.heads = common.heads;
-  spec.kv_heads = common.kv_heads;
-  spec.head_dim = common.head_dim;
+  spec.shape.heads = common.heads;
+  spec.shape.kv_heads = common.kv_heads;
+  spec.shape.head_dim = common.head_dim;
   return spec;
 }
 

@@ -211,7 +211,7 @@ Result<> read_latent(const LatentRow& row, const ModelConfig& config, ModelSetti
                         "num_attention_heads = " + std::to_string(s.common.heads) + ": the latent serves every head",
                         std::to_string(s.common.kv_heads));
   }
-  LatentAttentionSpec& a = s.latent;
+  LatentAttentionShape& a = s.latent;
   a.heads = s.common.heads;
   MORACLE_ASSIGN(a.qk_nope_head_dim, reader.integer_or("qk_nope_head_dim", row.qk_nope_head_dim, 1, kMaxHeadDim));
   MORACLE_ASSIGN(a.qk_rope_head_dim, reader.integer_or("qk_rope_head_dim", row.qk_rope_head_dim, 2, kMaxHeadDim));

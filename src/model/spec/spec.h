@@ -9,6 +9,9 @@
 #include <vector>
 
 #include "format/format.h"
+#include "kernels/args/attention.h"
+#include "kernels/args/delta_rule.h"
+#include "kernels/args/latent_attention.h"
 #include "model/model.h"
 #include "model/spec/rope.h"
 #include "moe/routing.h"
@@ -33,36 +36,25 @@ struct NormSpec {
 
 // Grouped-query attention with rotary positions.
 struct AttentionSpec {
-  LinearSpec q{}, k{}, v{}, o{};
-  // q's rows are, head by head, [q (head_dim) | gate (head_dim)]: the attended values are multiplied by sigmoid(gate),
-  // element by element, before o. Norms of q are then over each head.
-  bool element_gate = false;
+  LinearSpec q{}, k{}, v{}, o{};          // norms of q with element gates are over each head
   std::optional<LinearSpec> head_gate{};  // [heads, hidden]: head h's values are multiplied by sigmoid of its row
   std::vector<NormSpec>
       qk_norm{};  // empty, or {q, k}: over each head when size is head_dim, else over the whole vector
-  std::int64_t heads = 0;
-  std::int64_t kv_heads = 0;
-  std::int64_t head_dim = 0;
-  std::int64_t window = 0;            // tokens a query sees including itself; 0: all before it
+  AttentionShape shape{};
   std::optional<std::size_t> rope{};  // index into ModelSpec::ropes; none: positions do not turn the heads
-  float clip = 0.0F;                  // q, k and v are clamped to [-clip, clip] after the norms; 0: not
   std::string sinks{};                // tensor [heads] of attention-sink logits; empty: none
 };
 
 // Gated delta net: a recurrence with a state of fixed size.
 struct DeltaNetSpec {
-  // Separate: qkv [q | k | v], z [value_heads * value_dim, hidden], b and a [value_heads, hidden]. Grouped, paths of z
-  // and a empty: qkv's rows lie key head by key head as [q | k | v | z], b's as [b | a].
+  // Separate: qkv [q | k | v], z [value_heads * value_dim, hidden], b and a [value_heads, hidden]. Grouped: qkv's rows
+  // are, key head by key head, [q | k | v | z], b's [b | a]; z and a are absent.
   LinearSpec qkv{}, z{}, b{}, a{}, out{};
   std::string conv{};     // module; "<conv>.weight" [channels, 1, kernel]
   std::string a_log{};    // tensor [value_heads]
   std::string dt_bias{};  // tensor [value_heads]
   NormSpec norm{};        // over value_dim
-  std::int64_t key_heads = 0;
-  std::int64_t value_heads = 0;
-  std::int64_t key_dim = 0;
-  std::int64_t value_dim = 0;
-  std::int64_t kernel = 0;
+  DeltaNetShape shape{};
 };
 
 // Multi-head latent attention: keys and values of all heads are made of one latent by `kv_b`, which is absorbed into
@@ -75,14 +67,8 @@ struct LatentAttentionSpec {
   NormSpec kv_norm{};  // over the latent
   LinearSpec kv_b{};   // rows are, head by head, [keys (qk_nope_head_dim) | values (v_head_dim)]
   LinearSpec o{};
-  std::int64_t heads = 0;
-  std::int64_t qk_nope_head_dim = 0;
-  std::int64_t qk_rope_head_dim = 0;
-  std::int64_t v_head_dim = 0;
-  std::int64_t kv_lora_rank = 0;
-  bool interleaved = true;  // pairs to be rotated lie side by side
-  float scale = 1.0F;       // of the scores
-  std::size_t rope = 0;     // index into ModelSpec::ropes
+  LatentAttentionShape shape{};
+  std::size_t rope = 0;  // index into ModelSpec::ropes
 };
 
 using MixerSpec = std::variant<AttentionSpec, DeltaNetSpec, LatentAttentionSpec>;

@@ -86,38 +86,41 @@ Result<> require_rotary(const ModelSpec& model, std::size_t rope, std::int64_t d
 }
 
 Result<> validate(const AttentionSpec& spec, const ModelSpec& model) {
-  MORACLE_TRY(require_within(spec.heads, kMaxHeads, "heads"));
-  MORACLE_TRY(require(spec.kv_heads >= 1 && spec.heads % spec.kv_heads == 0, "kv_heads",
-                      fmt::format("a divisor of {} heads", spec.heads), std::to_string(spec.kv_heads)));
-  MORACLE_TRY(require_within(spec.head_dim, kMaxHeadDim, "head_dim"));
-  MORACLE_TRY(require(spec.window >= 0 && spec.window <= kMaxPositions, "window",
-                      "0 to " + std::to_string(kMaxPositions), std::to_string(spec.window)));
-  MORACLE_TRY(require(std::isfinite(spec.clip) && spec.clip >= 0.0F, "clip", "a finite number from 0",
-                      fmt::format("{}", spec.clip)));
+  const auto& shape = spec.shape;
+  MORACLE_TRY(require_within(shape.heads, kMaxHeads, "heads"));
+  MORACLE_TRY(require(shape.kv_heads >= 1 && shape.heads % shape.kv_heads == 0, "kv_heads",
+                      fmt::format("a divisor of {} heads", shape.heads), std::to_string(shape.kv_heads)));
+  MORACLE_TRY(require_within(shape.head_dim, kMaxHeadDim, "head_dim"));
+  MORACLE_TRY(require(shape.window >= 0 && shape.window <= kMaxPositions, "window",
+                      "0 to " + std::to_string(kMaxPositions), std::to_string(shape.window)));
+  MORACLE_TRY(require(std::isfinite(shape.clip) && shape.clip >= 0.0F, "clip", "a finite number from 0",
+                      fmt::format("{}", shape.clip)));
   for (const NormSpec& norm : spec.qk_norm) MORACLE_TRY(validate(norm));
-  return spec.rope ? require_rotary(model, *spec.rope, spec.head_dim, "dimensions") : Result<>(Ok{});
+  return spec.rope ? require_rotary(model, *spec.rope, shape.head_dim, "dimensions") : Result<>(Ok{});
 }
 
 Result<> validate(const DeltaNetSpec& spec, const ModelSpec& /*model*/) {
-  MORACLE_TRY(require_within(spec.key_heads, kMaxHeads, "key_heads"));
-  MORACLE_TRY(require(spec.value_heads >= 1 && spec.value_heads % spec.key_heads == 0, "value_heads",
-                      fmt::format("a multiple of {} key heads", spec.key_heads), std::to_string(spec.value_heads)));
-  MORACLE_TRY(require_within(spec.key_dim, kMaxHeadDim, "key_dim"));
-  MORACLE_TRY(require_within(spec.value_dim, kMaxHeadDim, "value_dim"));
-  MORACLE_TRY(require_within(spec.kernel, kMaxConvolution, "kernel"));
+  const auto& shape = spec.shape;
+  MORACLE_TRY(require_within(shape.key_heads, kMaxHeads, "key_heads"));
+  MORACLE_TRY(require(shape.value_heads >= 1 && shape.value_heads % shape.key_heads == 0, "value_heads",
+                      fmt::format("a multiple of {} key heads", shape.key_heads), std::to_string(shape.value_heads)));
+  MORACLE_TRY(require_within(shape.key_dim, kMaxHeadDim, "key_dim"));
+  MORACLE_TRY(require_within(shape.value_dim, kMaxHeadDim, "value_dim"));
+  MORACLE_TRY(require_within(shape.kernel, kMaxConvolution, "kernel"));
   return validate(spec.norm);
 }
 
 Result<> validate(const LatentAttentionSpec& spec, const ModelSpec& model) {
-  MORACLE_TRY(require_within(spec.heads, kMaxHeads, "heads"));
-  MORACLE_TRY(require_within(spec.qk_nope_head_dim, kMaxHeadDim, "qk_nope_head_dim"));
-  MORACLE_TRY(require_within(spec.qk_rope_head_dim, kMaxHeadDim, "qk_rope_head_dim"));
-  MORACLE_TRY(require_within(spec.v_head_dim, kMaxHeadDim, "v_head_dim"));
-  MORACLE_TRY(require_within(spec.kv_lora_rank, kMaxHidden, "kv_lora_rank"));
-  MORACLE_TRY(require_positive(spec.scale, "inv_freq"));
+  const auto& shape = spec.shape;
+  MORACLE_TRY(require_within(shape.heads, kMaxHeads, "heads"));
+  MORACLE_TRY(require_within(shape.qk_nope_head_dim, kMaxHeadDim, "qk_nope_head_dim"));
+  MORACLE_TRY(require_within(shape.qk_rope_head_dim, kMaxHeadDim, "qk_rope_head_dim"));
+  MORACLE_TRY(require_within(shape.v_head_dim, kMaxHeadDim, "v_head_dim"));
+  MORACLE_TRY(require_within(shape.kv_lora_rank, kMaxHidden, "kv_lora_rank"));
+  MORACLE_TRY(require_positive(shape.scale, "inv_freq"));
   if (spec.q_a) MORACLE_TRY(validate(spec.q_norm));
   MORACLE_TRY(validate(spec.kv_norm));
-  return require_rotary(model, spec.rope, spec.qk_rope_head_dim, "rotated part");
+  return require_rotary(model, spec.rope, shape.qk_rope_head_dim, "rotated part");
 }
 
 Result<> validate(const ActivationSpec& spec) {

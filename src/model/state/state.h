@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "kernels/ops.h"
+#include "kernels/args/state.h"
 #include "model/state/ledger.h"
 
 namespace moracle {
@@ -97,16 +97,22 @@ class SequenceState final {
   // the state refers again to what it was copied from.
   void abandon();
 
-  // The layer's share of this sequence's blocks, until the next reserve().
-  [[nodiscard]] KvBlocks blocks(std::size_t layer) const {
+  // The layer's share of all blocks of its kind, and of one that is this sequence's.
+  [[nodiscard]] BlockMemory blocks(std::size_t layer) const {
     const StateLayout::Place& place = layout_->place(layer);
-    return {.memory = ledger_->data(place.kind) + place.offset,
-            .stride = ledger_->stride(place.kind),
-            .table = tables_[place.kind].data()};
+    return {.memory = ledger_->data(place.kind) + place.offset, .stride = ledger_->stride(place.kind)};
   }
-  [[nodiscard]] std::byte* block(std::size_t layer, std::int64_t index) const { return blocks(layer).block(index); }
-  // Blocks of a kind, in order; kNoBlock: gone. A kind without bytes has none.
+  [[nodiscard]] std::byte* block(std::size_t layer, std::int64_t index) const {
+    return blocks(layer).block(table(layout_->place(layer).kind)[static_cast<std::size_t>(index)]);
+  }
+  // Blocks of a kind, in order, until the next reserve(); kNoBlock: gone. A kind without bytes has none.
   [[nodiscard]] std::span<const BlockId> table(std::size_t kind) const { return tables_[kind]; }
+  // The layer's share of all blocks of fixed parts.
+  [[nodiscard]] BlockMemory fixed_blocks(std::size_t layer) const {
+    const std::size_t kind = layout_->fixed_kind();
+    return {.memory = ledger_->data(kind) + layout_->fixed_offset(layer) * std::int64_t{sizeof(float)},
+            .stride = ledger_->stride(kind)};
+  }
   // What the held positions left behind; zeros where there are none. A call reads it and writes all of its own into
   // next_fixed(), so that one that fails has changed nothing. Both after reserve().
   [[nodiscard]] const float* fixed(std::size_t layer) const { return floats(fixed_, layer); }

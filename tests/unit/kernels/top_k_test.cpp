@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <random>
 #include <span>
 #include <string>
@@ -15,15 +16,22 @@ namespace {
 
 constexpr double kTemperature = 0.7;
 
-std::vector<KeyedNumber> sorted(std::span<const float> row, const std::uint64_t* seed) {
-  std::vector<KeyedNumber> all;
+struct Keyed {
+  double key = 0.0;
+  RankedOutput number{};
+};
+
+std::vector<RankedOutput> sorted(std::span<const float> row, const std::uint64_t* seed) {
+  std::vector<Keyed> all;
   for (std::size_t col = 0; col < row.size(); ++col) {
-    KeyedNumber number{.key = static_cast<double>(row[col]), .value = row[col], .col = static_cast<std::int32_t>(col)};
-    if (seed != nullptr) number.key = number.key / kTemperature + gumbel(*seed, col);
-    all.push_back(number);
+    Keyed keyed{.key = static_cast<double>(row[col]), .number = {row[col], static_cast<std::int64_t>(col)}};
+    if (seed != nullptr) keyed.key = keyed.key / kTemperature + gumbel(*seed, col);
+    all.push_back(keyed);
   }
-  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.before(b); });
-  return all;
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.key > b.key; });
+  std::vector<RankedOutput> numbers;
+  std::ranges::transform(all, std::back_inserter(numbers), &Keyed::number);
+  return numbers;
 }
 
 // Rows of several pieces with many ties, of which one is bad; with and without seeds.
@@ -36,7 +44,7 @@ TEST(TopK, IsTheBeginningOfASort) {
   const std::vector<std::uint8_t> bad{0, 1, 0};
   const std::vector<std::uint64_t> seeds{7, 8, 9};
   for (const bool seeded : {false, true}) {
-    std::vector<std::vector<KeyedNumber>> want;
+    std::vector<std::vector<RankedOutput>> want;
     for (std::size_t row = 0; row < kRows; ++row) {
       want.push_back(sorted(std::span(x).subspan(row * kCols, kCols), seeded ? &seeds[row] : nullptr));
     }
@@ -46,21 +54,20 @@ TEST(TopK, IsTheBeginningOfASort) {
         ThreadPool pool(threads);
         Stream stream(pool);
         std::vector<RankedOutput> out(static_cast<std::size_t>(kRows * k), RankedOutput{.value = -1.0F, .row = -1});
-        RankArgs args{.rows = kRows,
-                      .cols = kCols,
-                      .k = k,
-                      .x = x.data(),
-                      .bad = bad.data(),
-                      .seeds = seeded ? seeds.data() : nullptr,
-                      .temperature = kTemperature,
-                      .out = out.data()};
-        std::vector<KeyedNumber> work(rank_work(args));
-        args.work = work;
-        reference_ops().top_k({.stream = stream, .workspace = {}}, args);
+        const RankArgs args{.rows = kRows,
+                            .cols = kCols,
+                            .k = k,
+                            .x = x.data(),
+                            .bad = bad.data(),
+                            .seeds = seeded ? seeds.data() : nullptr,
+                            .temperature = kTemperature,
+                            .out = out.data()};
+        std::vector<std::byte> workspace(reference_ops().workspace(args, threads));
+        reference_ops().top_k({.stream = stream, .workspace = workspace}, args);
         for (std::size_t i = 0; i < out.size(); ++i) {
           const std::size_t row = i / static_cast<std::size_t>(k);
-          const KeyedNumber& number = want[row][i % static_cast<std::size_t>(k)];
-          ASSERT_EQ(out[i].row, bad[row] != 0 ? -1 : number.col) << i;
+          const RankedOutput& number = want[row][i % static_cast<std::size_t>(k)];
+          ASSERT_EQ(out[i].row, bad[row] != 0 ? -1 : number.row) << i;
           ASSERT_EQ(out[i].value, bad[row] != 0 ? -1.0F : number.value) << i;
         }
       }

@@ -46,7 +46,6 @@ struct Fixture {
     parts.v = make(s.kv_heads * s.head_dim, s.hidden, v);
     parts.o = make(s.hidden, s.heads * s.head_dim, o);
     if (s.head_gate) parts.head_gate = make(s.heads, s.hidden, head_gate);
-    parts.element_gate = s.element_gate;
     std::normal_distribution<float> normal;
     if (s.sinks) {
       for (std::int64_t h = 0; h < s.heads; ++h) sinks.push_back(normal(rng) * 3.0F);
@@ -61,16 +60,17 @@ struct Fixture {
     k_norm = norm(s.whole_norm ? s.kv_heads * s.head_dim : s.head_dim);
     parts.q_norm = q_norm;
     parts.k_norm = k_norm;
-    parts.heads = s.heads;
-    parts.kv_heads = s.kv_heads;
-    parts.head_dim = s.head_dim;
-    parts.rotary_dims = s.rotary_dims;
-    parts.window = s.window;
-    parts.clip = s.clip;
+    parts.shape = {.heads = s.heads,
+                   .kv_heads = s.kv_heads,
+                   .head_dim = s.head_dim,
+                   .window = s.window,
+                   .clip = s.clip,
+                   .element_gate = s.element_gate};
+    parts.rope = 0;
     parts.kv = s.kv;
     inv_freq = plain_frequencies(10000.0, s.rotary_dims);
     attention = std::make_unique<Attention>(std::move(parts));
-    layout = std::make_shared<const StateLayout>(std::vector<LayerState>{attention->state()});
+    layout = std::make_shared<const StateLayout>(std::vector<LayerState>{attention->state(reference_ops())});
   }
 
   std::vector<float> run(SequenceState& state, const std::vector<float>& x, const Ops& ops, int threads) const {
@@ -85,7 +85,7 @@ struct Fixture {
         sin.push_back(static_cast<float>(std::sin(static_cast<double>(state.length() + t) * f)));
       }
     }
-    const RopeTable table{cos.data(), sin.data()};
+    const RopeTable table{.cos = cos.data(), .sin = sin.data(), .half = std::ssize(inv_freq)};
     const SequenceSpan span{.begin = 0, .count = tokens, .start = state.length(), .state = &state};
     std::vector<std::byte> workspace(attention->workspace_bytes(ops, tokens, threads));
     Stream stream(pool);
@@ -304,10 +304,9 @@ TEST(Attention, SectionsOfLongContextsGiveTheSameBitsOnAnyThreads) {
 TEST(Attention, Qwen3A3bTakes96KibibytesAToken) {
   const auto token_bytes = [](KvType kv) {
     Attention::Parts parts;
-    parts.kv_heads = 4;
-    parts.head_dim = 128;
+    parts.shape = {.kv_heads = 4, .head_dim = 128};
     parts.kv = kv;
-    const StateLayout layout(std::vector<LayerState>(48, Attention(std::move(parts)).state()));
+    const StateLayout layout(std::vector<LayerState>(48, Attention(std::move(parts)).state(reference_ops())));
     return layout.bytes(100 * kBlockTokens) / static_cast<std::size_t>(100 * kBlockTokens);
   };
   EXPECT_EQ(token_bytes(KvType::bf16), 96U << 10U);

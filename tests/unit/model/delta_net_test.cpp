@@ -48,7 +48,7 @@ struct Fixture {
     norm.weight = draw(s.value_dim, 1.0F, 0.3F);
     separate = std::make_unique<DeltaNet>(parts(false));
     grouped = std::make_unique<DeltaNet>(parts(true));
-    layout = std::make_shared<const StateLayout>(std::vector<LayerState>{separate->state()});
+    layout = std::make_shared<const StateLayout>(std::vector<LayerState>{separate->state(reference_ops())});
   }
 
   [[nodiscard]] DeltaNet::Parts parts(bool by_head) const {
@@ -64,11 +64,12 @@ struct Fixture {
     p.a_log = a_log;
     p.dt_bias = dt_bias;
     p.norm = norm;
-    p.key_heads = shape.key_heads;
-    p.value_heads = shape.value_heads;
-    p.key_dim = shape.key_dim;
-    p.value_dim = shape.value_dim;
-    p.kernel = shape.kernel;
+    p.shape = {.key_heads = shape.key_heads,
+               .value_heads = shape.value_heads,
+               .key_dim = shape.key_dim,
+               .value_dim = shape.value_dim,
+               .kernel = shape.kernel,
+               .grouped = by_head};
     return p;
   }
 

@@ -77,20 +77,21 @@ struct LatentFixture {
         std::make_shared<LatentWeights>(kv_b->weights, s.heads * (s.qk_nope_head_dim + s.v_head_dim), s.kv_lora_rank);
     canonical.activation = s.activation;
     ThreadPool pool(2);
-    auto projection = LatentProjection::load(canonical, s.heads, s.qk_nope_head_dim, s.v_head_dim, pool);
+    parts.shape = {.heads = s.heads,
+                   .qk_nope_head_dim = s.qk_nope_head_dim,
+                   .qk_rope_head_dim = s.qk_rope_head_dim,
+                   .v_head_dim = s.v_head_dim,
+                   .kv_lora_rank = s.kv_lora_rank,
+                   .interleaved = s.interleaved,
+                   .scale = kScale};
+    auto projection = LatentProjection::load(canonical, parts.shape, pool);
     EXPECT_TRUE(projection.ok());
     parts.kv_b = std::move(*projection);
-    parts.heads = s.heads;
-    parts.qk_nope_head_dim = s.qk_nope_head_dim;
-    parts.qk_rope_head_dim = s.qk_rope_head_dim;
-    parts.v_head_dim = s.v_head_dim;
-    parts.kv_lora_rank = s.kv_lora_rank;
-    parts.interleaved = s.interleaved;
-    parts.scale = kScale;
     parts.kv = s.kv;
     inv_freq = plain_frequencies(100.0, s.qk_rope_head_dim);
     attention = std::make_unique<LatentAttention>(std::move(parts));
-    layout = std::make_shared<const StateLayout>(std::vector<LayerState>{{.block_bytes = 28}, attention->state()});
+    layout = std::make_shared<const StateLayout>(
+        std::vector<LayerState>{{.block_bytes = 28}, attention->state(reference_ops())});
   }
 
   // Appends one piece to each state, in one batch.
@@ -118,7 +119,7 @@ struct LatentFixture {
         }
       }
     }
-    const RopeTable table{cos.data(), sin.data()};
+    const RopeTable table{.cos = cos.data(), .sin = sin.data(), .half = std::ssize(inv_freq)};
     const auto tokens = static_cast<std::int64_t>(x.size()) / shape.hidden;
     std::vector<std::byte> workspace(attention->workspace_bytes(ops, tokens, threads));
     Stream stream(pool);
@@ -307,8 +308,8 @@ TEST(LatentAttention, AnyBatchCutAndThreadCountGivesTheSameBits) {
     EXPECT_EQ(whole, pieces) << ops->name();
 
     auto first = test::lone_state(fixture.layout);
-    auto second = test::lone_state(fixture.layout);
-    const auto together = fixture.run({first->get(), second->get()}, {other, x}, *ops, 8);
+    auto second = (*first)->fork();
+    const auto together = fixture.run({first->get(), second.get()}, {other, x}, *ops, 8);
     std::vector<float> expected = alone;
     expected.insert(expected.end(), whole.begin(), whole.end());
     EXPECT_EQ(together, expected) << ops->name();
@@ -354,8 +355,8 @@ TEST(LatentAttention, NarrowLatentsStayNear) {
         }
         EXPECT_EQ(whole, pieces);
         auto first = test::lone_state(fixture.layout);
-        auto second = test::lone_state(fixture.layout);
-        const auto together = fixture.run({first->get(), second->get()}, {other, x}, *ops, 8);
+        auto second = (*first)->fork();
+        const auto together = fixture.run({first->get(), second.get()}, {other, x}, *ops, 8);
         EXPECT_TRUE(std::equal(whole.begin(), whole.end(), together.begin() + std::ssize(other)));
       }
     }
@@ -374,8 +375,8 @@ TEST(LatentAttention, NotFiniteLatentsSpoilTheirOwnSequence) {
     auto alone_state = test::lone_state(fixture.layout);
     const auto alone = fixture.run({alone_state->get()}, {sound}, reference_ops(), 1);
     auto first = test::lone_state(fixture.layout);
-    auto second = test::lone_state(fixture.layout);
-    const auto together = fixture.run({first->get(), second->get()}, {broken, sound}, reference_ops(), 2);
+    auto second = (*first)->fork();
+    const auto together = fixture.run({first->get(), second.get()}, {broken, sound}, reference_ops(), 2);
     EXPECT_TRUE(std::isfinite(together[static_cast<std::size_t>(4 * shape.hidden)])) << "before it";
     EXPECT_TRUE(std::isnan(together[static_cast<std::size_t>(69 * shape.hidden)])) << "behind it";
     EXPECT_TRUE(std::equal(alone.begin(), alone.end(), together.begin() + std::ssize(broken)));
@@ -394,7 +395,8 @@ TEST(LatentAttention, PassesOnWhatReadingSays) {
   CanonicalLinear linear;
   linear.weight = std::make_shared<Broken>();
   ThreadPool pool(2);
-  const auto projection = LatentProjection::load(linear, 2, 2, 2, pool);
+  const auto projection =
+      LatentProjection::load(linear, {.heads = 2, .qk_nope_head_dim = 2, .v_head_dim = 2, .kv_lora_rank = 4}, pool);
   ASSERT_FALSE(projection.ok());
   EXPECT_EQ(projection.error().code, "value.nan");
 }

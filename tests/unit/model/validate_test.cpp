@@ -15,9 +15,9 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 AttentionSpec attention() {
   AttentionSpec spec;
-  spec.heads = 4;
-  spec.kv_heads = 2;
-  spec.head_dim = 16;
+  spec.shape.heads = 4;
+  spec.shape.kv_heads = 2;
+  spec.shape.head_dim = 16;
   spec.rope = 0;
   return spec;
 }
@@ -39,17 +39,17 @@ ModelSpec good() {
   spec.info.max_context = 512;
   spec.ropes.push_back({.rotary_dims = 8, .inv_freq = {1, 0.5, 0.25, 0.125}, .max_positions = 512});
   LatentAttentionSpec latent;
-  latent.heads = 4;
-  latent.qk_nope_head_dim = 8;
-  latent.qk_rope_head_dim = 8;
-  latent.v_head_dim = 8;
-  latent.kv_lora_rank = 16;
+  latent.shape.heads = 4;
+  latent.shape.qk_nope_head_dim = 8;
+  latent.shape.qk_rope_head_dim = 8;
+  latent.shape.v_head_dim = 8;
+  latent.shape.kv_lora_rank = 16;
   DeltaNetSpec delta;
-  delta.key_heads = 2;
-  delta.value_heads = 4;
-  delta.key_dim = 8;
-  delta.value_dim = 8;
-  delta.kernel = 4;
+  delta.shape.key_heads = 2;
+  delta.shape.value_heads = 4;
+  delta.shape.key_dim = 8;
+  delta.shape.value_dim = 8;
+  delta.shape.kernel = 4;
   spec.layers.resize(3);
   spec.layers[0].mixer = attention();
   spec.layers[1].mixer = latent;
@@ -105,27 +105,27 @@ TEST(Validate, NamesTheKeyOfEveryMember) {
       {"rms_norm_eps", [](ModelSpec& s) { s.final_norm.eps = 0; }},
       {"rms_norm_eps", [](ModelSpec& s) { s.layers[1].post_norm.eps = std::nanf(""); }},
       {"rms_norm_eps", [](ModelSpec& s) { s.layers[2].input_norm.eps = kInfinity; }},
-      {"num_attention_heads", [](ModelSpec& s) { mixer<Attention>(s).heads = 0; }},
-      {"num_key_value_heads", [](ModelSpec& s) { mixer<Attention>(s).kv_heads = 3; }},
-      {"num_key_value_heads", [](ModelSpec& s) { mixer<Attention>(s).kv_heads = 0; }},
-      {"num_key_value_heads", [](ModelSpec& s) { mixer<Attention>(s).kv_heads = 8; }},
-      {"head_dim", [](ModelSpec& s) { mixer<Attention>(s).head_dim = 0; }},
-      {"sliding_window", [](ModelSpec& s) { mixer<Attention>(s).window = -1; }},
-      {"clip_qkv", [](ModelSpec& s) { mixer<Attention>(s).clip = kInfinity; }},
-      {"partial_rotary_factor", [](ModelSpec& s) { mixer<Attention>(s).head_dim = 4; }},
+      {"num_attention_heads", [](ModelSpec& s) { mixer<Attention>(s).shape.heads = 0; }},
+      {"num_key_value_heads", [](ModelSpec& s) { mixer<Attention>(s).shape.kv_heads = 3; }},
+      {"num_key_value_heads", [](ModelSpec& s) { mixer<Attention>(s).shape.kv_heads = 0; }},
+      {"num_key_value_heads", [](ModelSpec& s) { mixer<Attention>(s).shape.kv_heads = 8; }},
+      {"head_dim", [](ModelSpec& s) { mixer<Attention>(s).shape.head_dim = 0; }},
+      {"sliding_window", [](ModelSpec& s) { mixer<Attention>(s).shape.window = -1; }},
+      {"clip_qkv", [](ModelSpec& s) { mixer<Attention>(s).shape.clip = kInfinity; }},
+      {"partial_rotary_factor", [](ModelSpec& s) { mixer<Attention>(s).shape.head_dim = 4; }},
       {"partial_rotary_factor", [](ModelSpec& s) { mixer<Attention>(s).rope = 7; }},
       {"partial_rotary_factor", [](ModelSpec& s) { s.ropes[0].rotary_dims = 3; }},
       {"rope_theta", [](ModelSpec& s) { s.ropes[0].inv_freq[1] = kInfinity; }},
       {"rope_theta", [](ModelSpec& s) { s.ropes[0].scale = 0; }},
-      {"qk_nope_head_dim", [](ModelSpec& s) { mixer<Latent>(s).qk_nope_head_dim = 0; }},
-      {"qk_rope_head_dim", [](ModelSpec& s) { mixer<Latent>(s).qk_rope_head_dim = 0; }},
-      {"v_head_dim", [](ModelSpec& s) { mixer<Latent>(s).v_head_dim = -8; }},
-      {"kv_lora_rank", [](ModelSpec& s) { mixer<Latent>(s).kv_lora_rank = 0; }},
-      {"linear_num_key_heads", [](ModelSpec& s) { mixer<Delta>(s).key_heads = 0; }},
-      {"linear_num_value_heads", [](ModelSpec& s) { mixer<Delta>(s).value_heads = 3; }},
-      {"linear_key_head_dim", [](ModelSpec& s) { mixer<Delta>(s).key_dim = 0; }},
-      {"linear_value_head_dim", [](ModelSpec& s) { mixer<Delta>(s).value_dim = 0; }},
-      {"linear_conv_kernel_dim", [](ModelSpec& s) { mixer<Delta>(s).kernel = 0; }},
+      {"qk_nope_head_dim", [](ModelSpec& s) { mixer<Latent>(s).shape.qk_nope_head_dim = 0; }},
+      {"qk_rope_head_dim", [](ModelSpec& s) { mixer<Latent>(s).shape.qk_rope_head_dim = 0; }},
+      {"v_head_dim", [](ModelSpec& s) { mixer<Latent>(s).shape.v_head_dim = -8; }},
+      {"kv_lora_rank", [](ModelSpec& s) { mixer<Latent>(s).shape.kv_lora_rank = 0; }},
+      {"linear_num_key_heads", [](ModelSpec& s) { mixer<Delta>(s).shape.key_heads = 0; }},
+      {"linear_num_value_heads", [](ModelSpec& s) { mixer<Delta>(s).shape.value_heads = 3; }},
+      {"linear_key_head_dim", [](ModelSpec& s) { mixer<Delta>(s).shape.key_dim = 0; }},
+      {"linear_value_head_dim", [](ModelSpec& s) { mixer<Delta>(s).shape.value_dim = 0; }},
+      {"linear_conv_kernel_dim", [](ModelSpec& s) { mixer<Delta>(s).shape.kernel = 0; }},
       {"num_experts", [](ModelSpec& s) { routing(s).experts = 0; }},
       {"num_experts_per_tok", [](ModelSpec& s) { routing(s).top_k = 8; }},
       {"num_experts_per_tok", [](ModelSpec& s) { routing(s).top_k = 0; }},

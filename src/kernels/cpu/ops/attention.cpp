@@ -1,4 +1,6 @@
-// Grouped queries over paged keys and values; sections.h tells how softmax is computed.
+// Grouped queries over paged keys and values; sections.h tells how softmax is computed. A layer's share of a block has
+// keys as [kv_heads, head_dim, 64], values as [kv_heads, 64, head_dim]; with int8, behind them scales of keys, then of
+// values, f32 [kv_heads, 64] each.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -11,11 +13,6 @@
 #include "kernels/cpu/ops/sections.h"
 
 namespace moracle {
-
-std::int64_t block_bytes(const AttentionArgs& args) {
-  const std::int64_t scales = args.kv == KvType::int8 ? 2 * args.kv_heads * kKvBlock : 0;
-  return 2 * args.kv_heads * args.head_dim * kKvBlock * bytes_of(args.kv) + scales * std::int64_t{sizeof(float)};
-}
 
 namespace cpu {
 
@@ -32,8 +29,9 @@ class PagedAttention {
  public:
   PagedAttention(const AttentionArgs& args, const VectorOps& ops)
       : args_(args),
+        shape_(args.shape),
         ops_(ops),
-        group_(args.heads / args.kv_heads),
+        group_(shape_.heads / shape_.kv_heads),
         tile_queries_(std::max<std::int64_t>(1, kTileRows / group_)) {}
 
   [[nodiscard]] std::size_t bytes(int threads) const {
@@ -47,9 +45,9 @@ class PagedAttention {
     norm_and_rotate();
     append();
     std::size_t used = 0;
-    for (const KvSpan& span : args_.spans) {
+    for (const KvSpan& span : spans()) {
       for (std::int64_t i = 0; i < span.count; i += tile_queries_) {
-        buffers.tiles[used++] = {&span.blocks, span.begin + i, span.start + i, std::min(tile_queries_, span.count - i)};
+        buffers.tiles[used++] = {span.table, span.begin + i, span.start + i, std::min(tile_queries_, span.count - i)};
       }
     }
     buffers.tiles = buffers.tiles.first(used);
@@ -63,7 +61,7 @@ class PagedAttention {
  private:
   // Queries [first, first + queries) of one sequence; `row` is the first one's place in the batch.
   struct Tile {
-    const KvBlocks* blocks = nullptr;
+    const std::uint32_t* table = nullptr;
     std::int64_t row = 0;
     std::int64_t first = 0;
     std::int64_t queries = 0;
@@ -120,39 +118,45 @@ class PagedAttention {
     float* value_scales = nullptr;  // [64], int8 only
   };
 
+  [[nodiscard]] std::span<const KvSpan> spans() const { return {args_.spans, count(args_.span_count)}; }
+  [[nodiscard]] std::byte* block_of(const std::uint32_t* table, std::int64_t index) const {
+    return args_.blocks.block(table[index]);
+  }
   [[nodiscard]] std::int64_t tile_rows() const { return tile_queries_ * group_; }
   // From one head's query to the next one's in q.
-  [[nodiscard]] std::int64_t query_stride() const { return args_.element_gate ? 2 * args_.head_dim : args_.head_dim; }
+  [[nodiscard]] std::int64_t query_stride() const {
+    return shape_.element_gate ? 2 * shape_.head_dim : shape_.head_dim;
+  }
 
   Buffers lay_out(BumpArena& arena, int threads) const {
     const std::int64_t slots = threads * kSectionsPerThread;
     Buffers buffers;
-    buffers.maximum = arena.take<float>(count(args_.tokens * args_.heads)).data();
-    buffers.sum = arena.take<float>(count(args_.tokens * args_.heads)).data();
+    buffers.maximum = arena.take<float>(count(args_.tokens * shape_.heads)).data();
+    buffers.sum = arena.take<float>(count(args_.tokens * shape_.heads)).data();
     buffers.tiles = arena.take<Tile>(count(args_.tokens));
-    buffers.scratch = arena.take<float>(count(threads * Scratch::floats(tile_rows(), args_.head_dim))).data();
-    buffers.sums = arena.take<float>(count(slots * Sums::floats(tile_rows(), args_.head_dim))).data();
+    buffers.scratch = arena.take<float>(count(threads * Scratch::floats(tile_rows(), shape_.head_dim))).data();
+    buffers.sums = arena.take<float>(count(slots * Sums::floats(tile_rows(), shape_.head_dim))).data();
     buffers.sections = arena.take<Section>(count(slots));
     return buffers;
   }
 
   Share share_of(std::byte* block, std::int64_t kv_head) const {
-    const std::int64_t head_bytes = args_.head_dim * kKvBlock * bytes_of(args_.kv);
+    const std::int64_t head_bytes = shape_.head_dim * kKvBlock * bytes_of(args_.kv);
     Share share;
     share.keys = block + kv_head * head_bytes;
-    share.values = block + (args_.kv_heads + kv_head) * head_bytes;
+    share.values = block + (shape_.kv_heads + kv_head) * head_bytes;
     if (args_.kv == KvType::int8) {
-      auto* const scales = reinterpret_cast<float*>(block + 2 * args_.kv_heads * head_bytes);
+      auto* const scales = reinterpret_cast<float*>(block + 2 * shape_.kv_heads * head_bytes);
       share.key_scales = scales + kv_head * kKvBlock;
-      share.value_scales = scales + (args_.kv_heads + kv_head) * kKvBlock;
+      share.value_scales = scales + (shape_.kv_heads + kv_head) * kKvBlock;
     }
     return share;
   }
 
   void norm_and_rotate() const {
-    const std::int64_t dim = args_.head_dim;
-    const std::int64_t half = args_.rotary_dims / 2;
+    const std::int64_t dim = shape_.head_dim;
     const RopeTable& rope = args_.rope;
+    const std::int64_t half = rope.half;
     const auto prepare = [&](std::int64_t token, float* vector, std::int64_t heads, std::int64_t stride,
                              const NormArgs& norm) {
       const std::int64_t norm_step = norm.size == dim ? stride : norm.size;
@@ -168,29 +172,28 @@ class PagedAttention {
     };
     pool_->parallel_for(ceil_div(args_.tokens, kTokenTile), [&](std::int64_t tile, int) {
       for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, args_.tokens); ++t) {
-        prepare(t, args_.q + t * args_.heads * query_stride(), args_.heads, query_stride(), args_.q_norm);
-        prepare(t, args_.k + t * args_.kv_heads * dim, args_.kv_heads, dim, args_.k_norm);
-        clip(args_.v + t * args_.kv_heads * dim, args_.kv_heads * dim);
+        prepare(t, args_.q + t * shape_.heads * query_stride(), shape_.heads, query_stride(), args_.q_norm);
+        prepare(t, args_.k + t * shape_.kv_heads * dim, shape_.kv_heads, dim, args_.k_norm);
+        clip(args_.v + t * shape_.kv_heads * dim, shape_.kv_heads * dim);
       }
     });
   }
 
   void clip(float* vector, std::int64_t size) const {
-    if (args_.clip == 0.0F) return;
-    for (std::int64_t i = 0; i < size; ++i) vector[i] = std::clamp(vector[i], -args_.clip, args_.clip);
+    if (shape_.clip == 0.0F) return;
+    for (std::int64_t i = 0; i < size; ++i) vector[i] = std::clamp(vector[i], -shape_.clip, shape_.clip);
   }
 
   void append() const {
-    const std::int64_t dim = args_.head_dim;
-    const auto span_count = static_cast<std::int64_t>(args_.spans.size());
-    pool_->parallel_for(span_count * args_.kv_heads, [&](std::int64_t task, int) {
-      const KvSpan& span = args_.spans[count(task / args_.kv_heads)];
-      const std::int64_t head = task % args_.kv_heads;
+    const std::int64_t dim = shape_.head_dim;
+    pool_->parallel_for(args_.span_count * shape_.kv_heads, [&](std::int64_t task, int) {
+      const KvSpan& span = args_.spans[count(task / shape_.kv_heads)];
+      const std::int64_t head = task % shape_.kv_heads;
       for (std::int64_t i = 0; i < span.count; ++i) {
         const std::int64_t position = span.start + i;
         const std::int64_t slot = position % kKvBlock;
-        const Share share = share_of(span.blocks.block(position / kKvBlock), head);
-        const std::int64_t from = ((span.begin + i) * args_.kv_heads + head) * dim;
+        const Share share = share_of(block_of(span.table, position / kKvBlock), head);
+        const std::int64_t from = ((span.begin + i) * shape_.kv_heads + head) * dim;
         const std::int64_t width = bytes_of(args_.kv);
         const float key_scale = store_kv(args_.kv, {args_.k + from, count(dim)}, share.keys + slot * width, kKvBlock);
         const float value_scale = store_kv(args_.kv, {args_.v + from, count(dim)}, share.values + slot * dim * width);
@@ -203,7 +206,7 @@ class PagedAttention {
 
   // The tile's section with this number, counted from position 0; empty where the tile sees none of it.
   Section section(const Tile& tile, std::int64_t kv_head, std::int64_t index) const {
-    const std::int64_t oldest = args_.window == 0 ? 0 : std::max<std::int64_t>(0, tile.first - args_.window + 1);
+    const std::int64_t oldest = shape_.window == 0 ? 0 : std::max<std::int64_t>(0, tile.first - shape_.window + 1);
     const std::int64_t first = oldest / kKvBlock;
     const std::int64_t end = (tile.first + tile.queries - 1) / kKvBlock + 1;
     const std::int64_t from = std::max(first, index * kSectionBlocks);
@@ -213,7 +216,7 @@ class PagedAttention {
 
   // Few tiles leave threads without work where contexts are long; who computes a section changes no bit.
   bool shares_sections(const Buffers& buffers, int threads) const {
-    const auto tasks = std::ssize(buffers.tiles) * args_.kv_heads;
+    const auto tasks = std::ssize(buffers.tiles) * shape_.kv_heads;
     return threads > 1 && tasks < threads * kSectionsPerThread &&
            std::any_of(
                buffers.tiles.begin(), buffers.tiles.end(),
@@ -222,14 +225,14 @@ class PagedAttention {
 
   void attend_tiles(const Buffers& buffers) const {
     const std::int64_t rows = tile_rows();
-    const std::int64_t dim = args_.head_dim;
-    pool_->parallel_for(std::ssize(buffers.tiles) * args_.kv_heads, [&](std::int64_t task, int thread) {
+    const std::int64_t dim = shape_.head_dim;
+    pool_->parallel_for(std::ssize(buffers.tiles) * shape_.kv_heads, [&](std::int64_t task, int thread) {
       // Late tiles see more keys; handing them out first keeps the end of the loop short.
-      const Tile& tile = buffers.tiles[buffers.tiles.size() - 1 - count(task / args_.kv_heads)];
+      const Tile& tile = buffers.tiles[buffers.tiles.size() - 1 - count(task / shape_.kv_heads)];
       Scratch scratch(buffers.scratch + thread * Scratch::floats(rows, dim), rows, dim);
       Sums sums(buffers.sums + thread * Sums::floats(rows, dim), rows, dim);
       for (std::int64_t index = 0;; ++index) {
-        const Section part = section(tile, task % args_.kv_heads, index);
+        const Section part = section(tile, task % shape_.kv_heads, index);
         if (part.first >= part.end) continue;  // before the window
         attend(part, scratch, sums);
         merge(part, buffers, sums);
@@ -240,7 +243,7 @@ class PagedAttention {
 
   void attend_sections(const Buffers& buffers) const {
     const std::int64_t rows = tile_rows();
-    const std::int64_t dim = args_.head_dim;
+    const std::int64_t dim = shape_.head_dim;
     const auto sums_of = [&](std::int64_t slot) {
       return Sums(buffers.sums + slot * Sums::floats(rows, dim), rows, dim);
     };
@@ -266,7 +269,7 @@ class PagedAttention {
       used = 0;
     };
     for (const Tile& tile : buffers.tiles) {
-      for (std::int64_t head = 0; head < args_.kv_heads; ++head) {
+      for (std::int64_t head = 0; head < shape_.kv_heads; ++head) {
         for (std::int64_t index = 0;; ++index) {
           const Section part = section(tile, head, index);
           if (part.first >= part.end) continue;
@@ -281,13 +284,13 @@ class PagedAttention {
 
   void attend(const Section& section, Scratch& scratch, Sums& sums) const {
     const Tile& tile = *section.tile;
-    const std::int64_t dim = args_.head_dim;
+    const std::int64_t dim = shape_.head_dim;
     const std::int64_t rows = tile.queries * group_;
     const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
     for (std::int64_t query = 0; query < tile.queries; ++query) {
       for (std::int64_t i = 0; i < group_; ++i) {
         const float* const from =
-            args_.q + ((tile.row + query) * args_.heads + section.kv_head * group_ + i) * query_stride();
+            args_.q + ((tile.row + query) * shape_.heads + section.kv_head * group_ + i) * query_stride();
         std::copy_n(from, dim, scratch.q + (query * group_ + i) * dim);
       }
     }
@@ -319,14 +322,14 @@ class PagedAttention {
 
   void attend_block(const Section& section, std::int64_t block, Scratch& scratch, Sums& sums) const {
     const Tile& tile = *section.tile;
-    const std::int64_t dim = args_.head_dim;
+    const std::int64_t dim = shape_.head_dim;
     const std::int64_t rows = tile.queries * group_;
-    const Share share = share_of(tile.blocks->block(block), section.kv_head);
+    const Share share = share_of(block_of(tile.table, block), section.kv_head);
     const std::int64_t base = block * kKvBlock;
     const std::int64_t stored = std::min(kKvBlock, tile.first + tile.queries - base);
     // Keys and values come from memory, or of a long context from L3: each product prefetches what the next one reads.
     const std::byte* next_keys = nullptr;
-    if (block + 1 < section.end) next_keys = share_of(tile.blocks->block(block + 1), section.kv_head).keys;
+    if (block + 1 < section.end) next_keys = share_of(block_of(tile.table, block + 1), section.kv_head).keys;
 
     multiply(rows, kKvBlock, dim, scratch.q, dim, share.keys, scratch.scores, false, share.values);
     // Visible positions of this block: [first, second).
@@ -334,7 +337,7 @@ class PagedAttention {
       const std::int64_t position = tile.first + row / group_;
       const std::int64_t end = std::clamp<std::int64_t>(position + 1 - base, 0, kKvBlock);
       const std::int64_t begin =
-          args_.window == 0 ? 0 : std::clamp<std::int64_t>(position - args_.window + 1 - base, 0, end);
+          shape_.window == 0 ? 0 : std::clamp<std::int64_t>(position - shape_.window + 1 - base, 0, end);
       return std::pair{begin, end};
     };
     // The factors of all rows are one call: alone, each would wait for the whole latency of an exponential.
@@ -364,21 +367,21 @@ class PagedAttention {
   }
 
   void gate(std::int64_t token, std::int64_t head, float* out) const {
-    const std::int64_t dim = args_.head_dim;
-    const std::int64_t index = token * args_.heads + head;
-    if (args_.element_gate) ops_.sigmoid_mul(args_.q + index * query_stride() + dim, out, out, dim);
+    const std::int64_t dim = shape_.head_dim;
+    const std::int64_t index = token * shape_.heads + head;
+    if (shape_.element_gate) ops_.sigmoid_mul(args_.q + index * query_stride() + dim, out, out, dim);
     if (args_.head_gate != nullptr) ops_.scale(1.0F / (1.0F + std::exp(-args_.head_gate[index])), out, dim);
   }
 
   void merge(const Section& section, const Buffers& buffers, const Sums& sums) const {
     const Tile& tile = *section.tile;
-    const std::int64_t dim = args_.head_dim;
+    const std::int64_t dim = shape_.head_dim;
     for (std::int64_t row = 0; row < tile.queries * group_; ++row) {
       const std::int64_t token = tile.row + row / group_;
       const std::int64_t head = section.kv_head * group_ + row % group_;
-      float* const out = args_.out + (token * args_.heads + head) * dim;
-      float& maximum = buffers.maximum[token * args_.heads + head];
-      float& sum = buffers.sum[token * args_.heads + head];
+      float* const out = args_.out + (token * shape_.heads + head) * dim;
+      float& maximum = buffers.maximum[token * shape_.heads + head];
+      float& sum = buffers.sum[token * shape_.heads + head];
       float* const added = sums.out + row * dim;
       const float largest = sums.maximum[row];
       // A sum of 0: the row sees nothing there.
@@ -394,10 +397,10 @@ class PagedAttention {
   }
 
   void finish(const Buffers& buffers, std::int64_t token, std::int64_t head) const {
-    const std::int64_t dim = args_.head_dim;
-    const float largest = buffers.maximum[token * args_.heads + head];
+    const std::int64_t dim = shape_.head_dim;
+    const float largest = buffers.maximum[token * shape_.heads + head];
     float factor = 1.0F;
-    float sum = buffers.sum[token * args_.heads + head];
+    float sum = buffers.sum[token * shape_.heads + head];
     if (args_.sinks != nullptr) {
       // The sink takes part in the softmax and has no value.
       const float sink = args_.sinks[head];
@@ -405,12 +408,13 @@ class PagedAttention {
       factor = std::exp(largest - maximum);
       sum = sum * factor + std::exp(sink - maximum);
     }
-    float* const out = args_.out + (token * args_.heads + head) * dim;
+    float* const out = args_.out + (token * shape_.heads + head) * dim;
     ops_.scale(factor / sum, out, dim);
     gate(token, head, out);
   }
 
   const AttentionArgs& args_;
+  const AttentionShape& shape_;
   const VectorOps& ops_;
   ThreadPool* pool_ = nullptr;
   std::int64_t group_;         // query heads that share a key head
@@ -419,7 +423,12 @@ class PagedAttention {
 
 }  // namespace
 
-std::size_t CpuOps::attention_bytes(const AttentionArgs& args, int threads) const {
+std::int64_t CpuOps::block_bytes(const AttentionShape& shape, KvType kv) const {
+  const std::int64_t scales = kv == KvType::int8 ? 2 * shape.kv_heads * kKvBlock : 0;
+  return 2 * shape.kv_width() * kKvBlock * bytes_of(kv) + scales * std::int64_t{sizeof(float)};
+}
+
+std::size_t CpuOps::workspace(const AttentionArgs& args, int threads) const {
   return PagedAttention(args, vector_).bytes(threads);
 }
 

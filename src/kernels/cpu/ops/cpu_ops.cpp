@@ -8,26 +8,14 @@
 #include <mutex>
 
 #include "base/checked.h"
+#include "base/generic/count.h"
 #include "base/generic/ranking.h"
 #include "base/random/gumbel.h"
+#include "kernels/cpu/ops/sections.h"
 #include "kernels/vector/select.h"
 #include "scheme/codes.h"
 
 namespace moracle {
-
-namespace {
-
-// Numbers of a row that one task ranks: one row keeps all threads at work. Pieces of many would be ranked for nothing.
-constexpr std::int64_t kRankedPiece = 16384;
-std::int64_t ranked_piece(const RankArgs& args) {
-  return args.k <= kMaxHeadTopK ? kRankedPiece : args.cols;
-}
-
-}  // namespace
-
-std::size_t rank_work(const RankArgs& args) {
-  return static_cast<std::size_t>(args.rows * ceil_div(args.cols, ranked_piece(args)) * args.k);
-}
 
 namespace cpu {
 
@@ -41,6 +29,27 @@ constexpr std::int64_t kFinitePiece = 8192;
 // token still spreads over all cores.
 constexpr std::int64_t kExpertTile = 8;
 constexpr std::int64_t kRouterTokens = 64;
+// Numbers of a row that one task ranks: one row keeps all threads at work. Pieces of many would be ranked for nothing.
+constexpr std::int64_t kRankedPiece = 16384;
+std::int64_t ranked_piece(const RankArgs& args) {
+  return args.k <= kMaxHeadTopK ? kRankedPiece : args.cols;
+}
+
+// A number of a row with what it is ranked by.
+struct KeyedNumber {
+  double key = 0.0;
+  float value = 0.0F;
+  std::int32_t col = 0;
+
+  [[nodiscard]] bool before(const KeyedNumber& other) const {
+    return key > other.key || (key == other.key && col < other.col);
+  }
+};
+
+// The best of every piece, [rows, pieces, k].
+std::span<KeyedNumber> lay_out(BumpArena& arena, const RankArgs& args) {
+  return arena.take<KeyedNumber>(count(args.rows * ceil_div(args.cols, ranked_piece(args)) * args.k));
+}
 
 // body(begin, end) for parts of [0, count).
 template <class Body>
@@ -147,7 +156,13 @@ void CpuOps::find_not_finite(const RunContext& context, const FiniteArgs& args) 
   });
 }
 
+std::size_t CpuOps::workspace(const RankArgs& args, int /*threads*/) const {
+  return bytes_taken([&](BumpArena& arena) { static_cast<void>(lay_out(arena, args)); });
+}
+
 void CpuOps::top_k(const RunContext& context, const RankArgs& args) const {
+  BumpArena arena(context.workspace);
+  const std::span<KeyedNumber> work = lay_out(arena, args);
   const std::int64_t piece = ranked_piece(args);
   const std::int64_t pieces = ceil_div(args.cols, piece);
   const auto failed = [&](std::int64_t row) { return args.bad != nullptr && args.bad[row] != 0; };
@@ -156,7 +171,7 @@ void CpuOps::top_k(const RunContext& context, const RankArgs& args) const {
     if (failed(row)) return;
     const std::int64_t begin = task % pieces * piece;
     const std::int64_t end = std::min(begin + piece, args.cols);
-    const auto kept = args.work.subspan(static_cast<std::size_t>(task * args.k), static_cast<std::size_t>(args.k));
+    const auto kept = work.subspan(static_cast<std::size_t>(task * args.k), static_cast<std::size_t>(args.k));
     std::fill(kept.begin(), kept.end(), KeyedNumber{.key = -INFINITY});
     rank_numbers(args.x + row * args.cols, begin, end, args.seeds == nullptr ? nullptr : args.seeds + row,
                  args.temperature, kept.first(static_cast<std::size_t>(std::min(args.k, end - begin))));
@@ -164,7 +179,7 @@ void CpuOps::top_k(const RunContext& context, const RankArgs& args) const {
   context.pool().parallel_for(args.rows, [&](std::int64_t row, int) {
     if (failed(row)) return;
     const auto found =
-        args.work.subspan(static_cast<std::size_t>(row * pieces * args.k), static_cast<std::size_t>(pieces * args.k));
+        work.subspan(static_cast<std::size_t>(row * pieces * args.k), static_cast<std::size_t>(pieces * args.k));
     const auto last = found.begin() + static_cast<std::ptrdiff_t>(args.k);
     std::partial_sort(found.begin(), last, found.end(), [](const auto& a, const auto& b) { return a.before(b); });
     std::transform(found.begin(), last, args.out + row * args.k,

@@ -12,24 +12,17 @@ class CpuOps final : public Ops {
   explicit CpuOps(const VectorOps& vector) : vector_(vector) {}
 
   [[nodiscard]] std::string_view name() const override { return vector_.name; }
-  void embed(const RunContext& context, const EmbedArgs& args) const override;
-  void rms_norm(const RunContext& context, const RmsNormArgs& args) const override;
-  void add(const RunContext& context, const AddArgs& args) const override;
-  void add_gated(const RunContext& context, const AddGatedArgs& args) const override;
-  void gated_activation(const RunContext& context, const GatedArgs& args) const override;
-  void gather(const RunContext& context, const GatherArgs& args) const override;
-  void find_not_finite(const RunContext& context, const FiniteArgs& args) const override;
-  void top_k(const RunContext& context, const RankArgs& args) const override;
-  void rope_table(const RunContext& context, const RopeTableArgs& args) const override;
-  void router(const RunContext& context, const RouterArgs& args) const override;
-  [[nodiscard]] std::size_t route_bytes(const RouteArgs& args, int threads) const override;
-  void route(const RunContext& context, const RouteArgs& args) const override;
-  [[nodiscard]] std::size_t attention_bytes(const AttentionArgs& args, int threads) const override;
-  void attention(const RunContext& context, const AttentionArgs& args) const override;
-  [[nodiscard]] std::size_t attention_bytes(const LatentAttentionArgs& args, int threads) const override;
-  void attention(const RunContext& context, const LatentAttentionArgs& args) const override;
-  [[nodiscard]] std::size_t delta_rule_bytes(const DeltaRuleArgs& args) const override;
-  void delta_rule(const RunContext& context, const DeltaRuleArgs& args) const override;
+  [[nodiscard]] std::int64_t block_bytes(const AttentionShape& shape, KvType kv) const override;
+  [[nodiscard]] std::int64_t block_bytes(const LatentAttentionShape& shape, KvType kv) const override;
+  [[nodiscard]] std::size_t workspace(const RankArgs& args, int threads) const override;
+  [[nodiscard]] std::size_t workspace(const RouteArgs& args, int threads) const override;
+  [[nodiscard]] std::size_t workspace(const AttentionArgs& args, int threads) const override;
+  [[nodiscard]] std::size_t workspace(const LatentAttentionArgs& args, int threads) const override;
+  [[nodiscard]] std::size_t workspace(const DeltaRuleArgs& args, int threads) const override;
+
+#define MORACLE_OPERATION(name, Args) void name(const RunContext& context, const Args& args) const override;
+  MORACLE_OPERATIONS(MORACLE_OPERATION)
+#undef MORACLE_OPERATION
 
  private:
   const VectorOps& vector_;

@@ -31,7 +31,7 @@ float softplus(float x) {
 // One call.
 class DeltaRule {
  public:
-  DeltaRule(const DeltaRuleArgs& args, const VectorOps& ops) : args_(args), ops_(ops) {}
+  DeltaRule(const DeltaRuleArgs& args, const VectorOps& ops) : args_(args), shape_(args.shape), ops_(ops) {}
 
   [[nodiscard]] std::size_t bytes() const {
     BumpArena counting = BumpArena::counting();
@@ -43,7 +43,7 @@ class DeltaRule {
     pool_ = &context.pool();
     BumpArena arena(context.workspace);
     const Buffers buffers = lay_out(arena);
-    if (args_.grouped) ungroup();
+    if (shape_.grouped) ungroup();
     convolve();
     prepare(buffers);
     recur(buffers);
@@ -57,24 +57,26 @@ class DeltaRule {
     float* decay = nullptr;
   };
 
+  [[nodiscard]] float* state(std::uint32_t block) const { return reinterpret_cast<float*>(args_.states.block(block)); }
+
   Buffers lay_out(BumpArena& arena) const {
     Buffers buffers;
-    buffers.beta = arena.take<float>(count(args_.tokens * args_.value_heads)).data();
-    buffers.decay = arena.take<float>(count(args_.tokens * args_.value_heads)).data();
+    buffers.beta = arena.take<float>(count(args_.tokens * shape_.value_heads)).data();
+    buffers.decay = arena.take<float>(count(args_.tokens * shape_.value_heads)).data();
     return buffers;
   }
 
   void ungroup() const {
-    const std::int64_t dim = args_.key_dim;
-    const std::int64_t share = args_.value_width() / args_.key_heads;
+    const std::int64_t dim = shape_.key_dim;
+    const std::int64_t share = shape_.value_width() / shape_.key_heads;
     pool_->parallel_for(args_.tokens, [&](std::int64_t token, int) {
-      const float* from = args_.work + token * (args_.channels() + args_.value_width());
-      float* const mixed = args_.mixed + token * args_.channels();
-      for (std::int64_t head = 0; head < args_.key_heads; ++head) {
+      const float* from = args_.work + token * (shape_.channels() + shape_.value_width());
+      float* const mixed = args_.mixed + token * shape_.channels();
+      for (std::int64_t head = 0; head < shape_.key_heads; ++head) {
         std::copy_n(from, dim, mixed + head * dim);
-        std::copy_n(from + dim, dim, mixed + args_.key_width() + head * dim);
-        std::copy_n(from + 2 * dim, share, mixed + 2 * args_.key_width() + head * share);
-        std::copy_n(from + 2 * dim + share, share, args_.z + token * args_.value_width() + head * share);
+        std::copy_n(from + dim, dim, mixed + shape_.key_width() + head * dim);
+        std::copy_n(from + 2 * dim, share, mixed + 2 * shape_.key_width() + head * share);
+        std::copy_n(from + 2 * dim + share, share, args_.z + token * shape_.value_width() + head * share);
         from += 2 * (dim + share);
       }
     });
@@ -83,43 +85,43 @@ class DeltaRule {
   // work[t] = silu(sum_j taps[j] * mixed[t - (kernel - 1) + j]), channel by channel; inputs before the call come from
   // the state.
   void convolve() const {
-    const std::int64_t width = args_.channels();
-    const std::int64_t past = args_.kernel - 1;
+    const std::int64_t width = shape_.channels();
+    const std::int64_t past = shape_.kernel - 1;
     const std::int64_t tiles = ceil_div(width, kChannelTile);
-    pool_->parallel_for(static_cast<std::int64_t>(args_.spans.size()) * tiles, [&](std::int64_t task, int) {
+    pool_->parallel_for(args_.span_count * tiles, [&](std::int64_t task, int) {
       const RecurrentSpan& span = args_.spans[count(task / tiles)];
       const std::int64_t first = task % tiles * kChannelTile;
       const std::int64_t n = std::min(kChannelTile, width - first);
-      const float* const before = span.before + first;
+      const float* const before = state(span.before) + first;
       const float* const now = args_.mixed + span.begin * width + first;
       const auto input = [&](std::int64_t t) { return t < 0 ? before + (past + t) * width : now + t * width; };
       for (std::int64_t t = 0; t < span.count; ++t) {
         float* const to = args_.work + (span.begin + t) * width + first;
         std::fill_n(to, n, 0.0F);
-        for (std::int64_t j = 0; j < args_.kernel; ++j) {
+        for (std::int64_t j = 0; j < shape_.kernel; ++j) {
           const float* const from = input(t - past + j);
           const float* const tap = args_.taps + j * width + first;
           for (std::int64_t c = 0; c < n; ++c) to[c] += tap[c] * from[c];
         }
         ops_.sigmoid_mul(to, to, to, n);
       }
-      float* const after = span.after + first;
+      float* const after = state(span.after) + first;
       for (std::int64_t i = 0; i < past; ++i) std::copy_n(input(span.count - past + i), n, after + i * width);
     });
   }
 
   // Step sizes and decays of every value head; q and k of length 1, q also times key_dim^-0.5.
   void prepare(const Buffers& buffers) const {
-    const std::int64_t heads = args_.value_heads;
-    const std::int64_t dim = args_.key_dim;
-    const std::int64_t ratio = heads / args_.key_heads;
+    const std::int64_t heads = shape_.value_heads;
+    const std::int64_t dim = shape_.key_dim;
+    const std::int64_t ratio = heads / shape_.key_heads;
     const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
     const auto gates = [&](std::int64_t t) {
       for (std::int64_t h = 0; h < heads; ++h) {
         const std::int64_t at = t * heads + h;
         const float* const group = args_.b + 2 * (t * heads + h / ratio * ratio) + h % ratio;
-        const float b = args_.grouped ? group[0] : args_.b[at];
-        const float a = args_.grouped ? group[ratio] : args_.a[at];
+        const float b = shape_.grouped ? group[0] : args_.b[at];
+        const float a = shape_.grouped ? group[ratio] : args_.a[at];
         buffers.beta[at] = sigmoid(b);
         buffers.decay[at] = std::exp(-args_.rate[h] * softplus(a + args_.dt_bias[h]));
       }
@@ -127,52 +129,52 @@ class DeltaRule {
     pool_->parallel_for(ceil_div(args_.tokens, kTokenTile), [&](std::int64_t tile, int) {
       for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, args_.tokens); ++t) {
         gates(t);
-        for (std::int64_t h = 0; h < 2 * args_.key_heads; ++h) {
-          float* const vector = args_.work + t * args_.channels() + h * dim;
+        for (std::int64_t h = 0; h < 2 * shape_.key_heads; ++h) {
+          float* const vector = args_.work + t * shape_.channels() + h * dim;
           const float inverse = 1.0F / std::sqrt(ops_.dot(vector, vector, dim) + kNormEpsilon);
-          ops_.scale(h < args_.key_heads ? inverse * scale : inverse, vector, dim);
+          ops_.scale(h < shape_.key_heads ? inverse * scale : inverse, vector, dim);
         }
       }
     });
   }
 
   void recur(const Buffers& buffers) const {
-    const std::int64_t heads = args_.value_heads;
-    const std::int64_t dim = args_.key_dim;
-    const std::int64_t ratio = heads / args_.key_heads;
-    const std::int64_t blocks = ceil_div(args_.value_dim, kStateColumns);
-    const std::int64_t tasks = static_cast<std::int64_t>(args_.spans.size()) * heads * blocks;
+    const std::int64_t heads = shape_.value_heads;
+    const std::int64_t dim = shape_.key_dim;
+    const std::int64_t ratio = heads / shape_.key_heads;
+    const std::int64_t blocks = ceil_div(shape_.value_dim, kStateColumns);
+    const std::int64_t tasks = args_.span_count * heads * blocks;
     pool_->parallel_for(tasks, [&](std::int64_t task, int) {
       const RecurrentSpan& span = args_.spans[count(task / (heads * blocks))];
       const std::int64_t head = task / blocks % heads;
       const std::int64_t column = task % blocks * kStateColumns;
-      const std::int64_t n = std::min(kStateColumns, args_.value_dim - column);
+      const std::int64_t n = std::min(kStateColumns, shape_.value_dim - column);
       // A head's columns lie in blocks of [key_dim, n], one after the other.
-      const std::int64_t from = head * args_.value_dim + column;
-      const std::int64_t offset = args_.conv_floats() + from * dim;
-      float* const state = span.after + offset;
-      std::copy_n(span.before + offset, dim * n, state);
+      const std::int64_t from = head * shape_.value_dim + column;
+      const std::int64_t offset = shape_.conv_floats() + from * dim;
+      float* const own = state(span.after) + offset;
+      std::copy_n(state(span.before) + offset, dim * n, own);
       for (std::int64_t t = span.begin; t < span.begin + span.count; ++t) {
-        const float* const row = args_.work + t * args_.channels();
+        const float* const row = args_.work + t * shape_.channels();
         const float* const query = row + head / ratio * dim;
         ops_.delta_step({.rows = dim,
                          .n = n,
-                         .key = query + args_.key_width(),
+                         .key = query + shape_.key_width(),
                          .query = query,
-                         .value = row + 2 * args_.key_width() + from,
+                         .value = row + 2 * shape_.key_width() + from,
                          .decay = buffers.decay[t * heads + head],
                          .beta = buffers.beta[t * heads + head],
-                         .state = state,
-                         .out = args_.mixed + t * args_.value_width() + from});
+                         .state = own,
+                         .out = args_.mixed + t * shape_.value_width() + from});
       }
     });
   }
 
   void norm_and_gate() const {
-    const std::int64_t dim = args_.value_dim;
+    const std::int64_t dim = shape_.value_dim;
     pool_->parallel_for(ceil_div(args_.tokens, kTokenTile), [&](std::int64_t tile, int) {
-      const std::int64_t end = std::min((tile + 1) * kTokenTile, args_.tokens) * args_.value_heads;
-      for (std::int64_t row = tile * kTokenTile * args_.value_heads; row < end; ++row) {
+      const std::int64_t end = std::min((tile + 1) * kTokenTile, args_.tokens) * shape_.value_heads;
+      for (std::int64_t row = tile * kTokenTile * shape_.value_heads; row < end; ++row) {
         float* const vector = args_.mixed + row * dim;
         ops_.rms_norm(vector, args_.norm.weight, args_.norm.eps, vector, dim);
         ops_.silu_mul(args_.z + row * dim, vector, vector, dim);
@@ -181,13 +183,14 @@ class DeltaRule {
   }
 
   const DeltaRuleArgs& args_;
+  const DeltaNetShape& shape_;
   const VectorOps& ops_;
   ThreadPool* pool_ = nullptr;
 };
 
 }  // namespace
 
-std::size_t CpuOps::delta_rule_bytes(const DeltaRuleArgs& args) const {
+std::size_t CpuOps::workspace(const DeltaRuleArgs& args, int /*threads*/) const {
   return DeltaRule(args, vector_).bytes();
 }
 

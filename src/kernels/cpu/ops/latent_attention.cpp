@@ -1,4 +1,6 @@
-// Softmax is computed as sections.h tells. Multi-head latent attention: DeepSeek-V2, arXiv 2405.04434.
+// A layer's share of a block has 64 positions of [kv_lora_rank | qk_rope_head_dim]; with int8, behind them two f32
+// scales for each position. Softmax is computed as sections.h tells. Multi-head latent attention: DeepSeek-V2, arXiv
+// 2405.04434.
 #include <algorithm>
 #include <cmath>
 
@@ -8,14 +10,10 @@
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "kernels/cpu/ops/kv_codes.h"
 #include "kernels/cpu/ops/sections.h"
+#include "kernels/input_quant.h"
 #include "scheme/activation_codes.h"
 
 namespace moracle {
-
-std::int64_t block_bytes(const LatentAttentionArgs& args) {
-  const std::int64_t scales = args.kv == KvType::int8 ? 2 * std::int64_t{sizeof(float)} : 0;
-  return kKvBlock * ((args.kv_lora_rank + args.qk_rope_head_dim) * bytes_of(args.kv) + scales);
-}
 
 namespace cpu {
 
@@ -42,7 +40,8 @@ void transpose(const float* from, std::int64_t rows, std::int64_t cols, std::int
 // One call.
 class PagedLatents {
  public:
-  PagedLatents(const LatentAttentionArgs& args, const VectorOps& ops) : args_(args), ops_(ops) {}
+  PagedLatents(const LatentAttentionArgs& args, const VectorOps& ops)
+      : args_(args), shape_(args.shape), input_(key_of(args.input)), ops_(ops) {}
 
   [[nodiscard]] std::size_t bytes(int threads) const {
     return bytes_taken([&](BumpArena& arena) { static_cast<void>(lay_out(arena, threads)); });
@@ -52,9 +51,9 @@ class PagedLatents {
     pool_ = &context.pool();
     BumpArena arena(context.workspace);
     const Buffers buffers = lay_out(arena, pool_->threads());
-    for (const KvSpan& span : args_.spans) {
+    for (const KvSpan& span : std::span(args_.spans, count(args_.span_count))) {
       for (std::int64_t i = 0; i < span.count; ++i) {
-        buffers.queries[count(span.begin + i)] = {.blocks = &span.blocks, .position = span.start + i};
+        buffers.queries[count(span.begin + i)] = {.table = span.table, .position = span.start + i};
       }
     }
     append(buffers);
@@ -69,7 +68,7 @@ class PagedLatents {
  private:
   // One token of the batch.
   struct Query {
-    const KvBlocks* blocks = nullptr;
+    const std::uint32_t* table = nullptr;
     std::int64_t position = 0;
   };
 
@@ -130,16 +129,19 @@ class PagedLatents {
   };
 
   // Numbers of one position's state, and of one head's query once it is absorbed: latent, then rotated part.
-  [[nodiscard]] std::int64_t width() const { return args_.kv_lora_rank + args_.qk_rope_head_dim; }
-  [[nodiscard]] std::int64_t query_width() const { return args_.qk_nope_head_dim + args_.qk_rope_head_dim; }
+  [[nodiscard]] std::int64_t width() const { return shape_.latent_width(); }
+  [[nodiscard]] std::int64_t query_width() const { return shape_.q_head_dim(); }
+  [[nodiscard]] std::byte* block_of(const Query& query, std::int64_t index) const {
+    return args_.blocks.block(query.table[index]);
+  }
 
   Buffers lay_out(BumpArena& arena, int threads) const {
     const std::int64_t chunk = std::min(args_.tokens, kChunkTokens);
     Buffers buffers;
-    buffers.absorbed = arena.take<float>(count(chunk * args_.heads * width())).data();
+    buffers.absorbed = arena.take<float>(count(chunk * shape_.heads * width())).data();
     buffers.scratch = arena.take<float>(count(threads * Scratch::floats(width()))).data();
     buffers.sums =
-        arena.take<float>(count(threads * (kSectionsPerThread + 2) * Sums::floats(args_.kv_lora_rank))).data();
+        arena.take<float>(count(threads * (kSectionsPerThread + 2) * Sums::floats(shape_.kv_lora_rank))).data();
     buffers.queries = arena.take<Query>(count(args_.tokens));
     return buffers;
   }
@@ -147,14 +149,14 @@ class PagedLatents {
   // Rotated pairs go half a head apart, on queries and keys alike, which leaves their products as they are.
   void rotate(std::int64_t token, const float* from, float* to) const {
     const RopeTable& rope = args_.rope;
-    const std::int64_t half = args_.qk_rope_head_dim / 2;
-    if (args_.interleaved) {
+    const std::int64_t half = shape_.qk_rope_head_dim / 2;
+    if (shape_.interleaved) {
       for (std::int64_t i = 0; i < half; ++i) {
         to[i] = from[2 * i];
         to[half + i] = from[2 * i + 1];
       }
     } else {
-      std::copy_n(from, args_.qk_rope_head_dim, to);
+      std::copy_n(from, shape_.qk_rope_head_dim, to);
     }
     ops_.rotate(to, to + half, rope.cos + token * half, rope.sin + token * half, half);
   }
@@ -166,17 +168,15 @@ class PagedLatents {
       for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, args_.tokens); ++t) {
         const Query& query = buffers.queries[count(t)];
         const float* const from = args_.latents + t * width();
-        ops_.rms_norm(from, args_.kv_norm.weight, args_.kv_norm.eps, row, args_.kv_lora_rank);
-        if (args_.activation != nullptr) {
-          quantize_dequantize_row(*args_.activation, args_.input_scale, {row, count(args_.kv_lora_rank)});
-        }
-        rotate(t, from + args_.kv_lora_rank, row + args_.kv_lora_rank);
-        std::byte* const block = query.blocks->block(query.position / kKvBlock);
+        ops_.rms_norm(from, args_.kv_norm.weight, args_.kv_norm.eps, row, shape_.kv_lora_rank);
+        if (input_) quantize_dequantize_row(*input_, args_.input.scale, {row, count(shape_.kv_lora_rank)});
+        rotate(t, from + shape_.kv_lora_rank, row + shape_.kv_lora_rank);
+        std::byte* const block = block_of(query, query.position / kKvBlock);
         const std::int64_t slot = query.position % kKvBlock;
         std::byte* const to = block + slot * row_bytes;
-        const float scale = store_kv(args_.kv, {row, count(args_.kv_lora_rank)}, to);
-        const float rotated_scale = store_kv(args_.kv, {row + args_.kv_lora_rank, count(args_.qk_rope_head_dim)},
-                                             to + args_.kv_lora_rank * bytes_of(args_.kv));
+        const float scale = store_kv(args_.kv, {row, count(shape_.kv_lora_rank)}, to);
+        const float rotated_scale = store_kv(args_.kv, {row + shape_.kv_lora_rank, count(shape_.qk_rope_head_dim)},
+                                             to + shape_.kv_lora_rank * bytes_of(args_.kv));
         if (args_.kv != KvType::int8) continue;
         auto* const scales = reinterpret_cast<float*>(block + kKvBlock * row_bytes);
         scales[2 * slot] = scale;
@@ -196,9 +196,9 @@ class PagedLatents {
         const auto* const scales = reinterpret_cast<const float*>(block + kKvBlock * width());
         for (std::int64_t i = 0; i < positions; ++i) {
           const auto* const codes = reinterpret_cast<const std::int8_t*>(block) + i * width();
-          ops_.widen_int8(scales[2 * i], codes, room + i * width(), args_.kv_lora_rank);
-          ops_.widen_int8(scales[2 * i + 1], codes + args_.kv_lora_rank, room + i * width() + args_.kv_lora_rank,
-                          args_.qk_rope_head_dim);
+          ops_.widen_int8(scales[2 * i], codes, room + i * width(), shape_.kv_lora_rank);
+          ops_.widen_int8(scales[2 * i + 1], codes + shape_.kv_lora_rank, room + i * width() + shape_.kv_lora_rank,
+                          shape_.qk_rope_head_dim);
         }
         break;
       }
@@ -207,7 +207,7 @@ class PagedLatents {
   }
 
   void absorb(const Chunk& chunk, const Buffers& buffers) const {
-    const std::int64_t heads = args_.heads;
+    const std::int64_t heads = shape_.heads;
     const float* const q = args_.q + chunk.begin * heads * query_width();
     const float* const keys = args_.keys;
     pool_->parallel_for(ceil_div(chunk.tokens, kProductTokens) * heads, [&](std::int64_t task, int) {
@@ -216,12 +216,12 @@ class PagedLatents {
       const std::int64_t tokens = std::min(kProductTokens, chunk.tokens - first);
       const float* const from = q + (first * heads + head) * query_width();
       float* const to = buffers.absorbed + (first * heads + head) * width();
-      ops_.gemm(tokens, args_.kv_lora_rank, args_.qk_nope_head_dim, from, heads * query_width(),
-                keys + head * args_.qk_nope_head_dim * args_.kv_lora_rank, args_.kv_lora_rank, to, heads * width(),
+      ops_.gemm(tokens, shape_.kv_lora_rank, shape_.qk_nope_head_dim, from, heads * query_width(),
+                keys + head * shape_.qk_nope_head_dim * shape_.kv_lora_rank, shape_.kv_lora_rank, to, heads * width(),
                 false, nullptr);
       for (std::int64_t t = 0; t < tokens; ++t) {
-        rotate(chunk.begin + first + t, from + t * heads * query_width() + args_.qk_nope_head_dim,
-               to + t * heads * width() + args_.kv_lora_rank);
+        rotate(chunk.begin + first + t, from + t * heads * query_width() + shape_.qk_nope_head_dim,
+               to + t * heads * width() + shape_.kv_lora_rank);
       }
     });
   }
@@ -229,9 +229,9 @@ class PagedLatents {
   void attend(const Chunk& chunk, const Buffers& buffers) const {
     const int threads = pool_->threads();
     // Fewer heads a task where there would be too few tasks for the threads; the results do not depend on it.
-    const std::int64_t share = ceil_div(chunk.tokens * args_.heads, std::int64_t{4} * threads);
+    const std::int64_t share = ceil_div(chunk.tokens * shape_.heads, std::int64_t{4} * threads);
     const std::int64_t tile = std::clamp(share, kLeastHeads, kMostHeads);
-    const std::int64_t tasks = chunk.tokens * ceil_div(args_.heads, tile);
+    const std::int64_t tasks = chunk.tokens * ceil_div(shape_.heads, tile);
     const auto is_long = [](const Query& query) { return query.position >= kSectionBlocks * kKvBlock; };
     const auto queries = buffers.queries.subspan(count(chunk.begin), count(chunk.tokens));
     if (threads > 1 && tasks < threads * kSectionsPerThread && std::any_of(queries.begin(), queries.end(), is_long)) {
@@ -242,18 +242,18 @@ class PagedLatents {
   }
 
   void attend_heads(const Chunk& chunk, std::int64_t tile, const Buffers& buffers) const {
-    const std::int64_t tiles = ceil_div(args_.heads, tile);
+    const std::int64_t tiles = ceil_div(shape_.heads, tile);
     pool_->parallel_for(chunk.tokens * tiles, [&](std::int64_t task, int thread) {
       // Late queries see more keys; handing them out first keeps the end of the loop short.
       const std::int64_t token = chunk.tokens - 1 - task / tiles;
       const std::int64_t head = task % tiles * tile;
-      const std::int64_t heads = std::min(tile, args_.heads - head);
+      const std::int64_t heads = std::min(tile, shape_.heads - head);
       Scratch scratch(buffers.scratch + thread * Scratch::floats(width()), heads, width());
-      float* const memory = buffers.sums + 2 * thread * Sums::floats(args_.kv_lora_rank);
-      Sums sums(memory, heads, args_.kv_lora_rank);
-      Sums added(memory + Sums::floats(args_.kv_lora_rank), heads, args_.kv_lora_rank);
+      float* const memory = buffers.sums + 2 * thread * Sums::floats(shape_.kv_lora_rank);
+      Sums sums(memory, heads, shape_.kv_lora_rank);
+      Sums added(memory + Sums::floats(shape_.kv_lora_rank), heads, shape_.kv_lora_rank);
       Section section{.query = &buffers.queries[count(chunk.begin + token)],
-                      .rows = buffers.absorbed + (token * args_.heads + head) * width(),
+                      .rows = buffers.absorbed + (token * shape_.heads + head) * width(),
                       .heads = heads};
       const std::int64_t end = section.query->position / kKvBlock + 1;
       for (; section.first < end; section.first += kSectionBlocks) {
@@ -266,18 +266,18 @@ class PagedLatents {
   }
 
   void attend_sections(const Chunk& chunk, const Buffers& buffers) const {
-    const std::int64_t sums_floats = Sums::floats(args_.kv_lora_rank);
+    const std::int64_t sums_floats = Sums::floats(shape_.kv_lora_rank);
     const std::int64_t slots = pool_->threads() * kSectionsPerThread;
     const auto sums_at = [&](std::int64_t slot, std::int64_t heads) {
-      return Sums(buffers.sums + slot * sums_floats, heads, args_.kv_lora_rank);
+      return Sums(buffers.sums + slot * sums_floats, heads, shape_.kv_lora_rank);
     };
     for (std::int64_t token = 0; token < chunk.tokens; ++token) {
       const Query& query = buffers.queries[count(chunk.begin + token)];
       const std::int64_t end = query.position / kKvBlock + 1;
-      for (std::int64_t head = 0; head < args_.heads; head += kMostHeads) {
+      for (std::int64_t head = 0; head < shape_.heads; head += kMostHeads) {
         Section whole{.query = &query,
-                      .rows = buffers.absorbed + (token * args_.heads + head) * width(),
-                      .heads = std::min(kMostHeads, args_.heads - head)};
+                      .rows = buffers.absorbed + (token * shape_.heads + head) * width(),
+                      .heads = std::min(kMostHeads, shape_.heads - head)};
         // Behind the slots: what is merged.
         Sums sums = sums_at(slots, whole.heads);
         for (std::int64_t begin = 0; begin < end; begin += slots * kSectionBlocks) {
@@ -300,8 +300,8 @@ class PagedLatents {
   }
 
   void attend_section(const Section& section, Scratch& scratch, Sums& sums) const {
-    transpose(section.rows, section.heads, width(), width(), args_.scale, scratch.q);
-    std::fill_n(sums.out, sums.heads * args_.kv_lora_rank, 0.0F);
+    transpose(section.rows, section.heads, width(), width(), shape_.scale, scratch.q);
+    std::fill_n(sums.out, sums.heads * shape_.kv_lora_rank, 0.0F);
     std::fill_n(sums.maximum, sums.heads, kMinusInfinity);
     std::fill_n(sums.sum, sums.heads, 0.0F);
     for (std::int64_t block = section.first; block < section.end; ++block) {
@@ -311,15 +311,15 @@ class PagedLatents {
 
   void merge(const Sums& added, bool first, Sums& sums) const {
     for (std::int64_t head = 0; head < sums.heads; ++head) {
-      float* const out = sums.out + head * args_.kv_lora_rank;
-      float* const more = added.out + head * args_.kv_lora_rank;
+      float* const out = sums.out + head * shape_.kv_lora_rank;
+      float* const more = added.out + head * shape_.kv_lora_rank;
       if (first) {
-        std::copy_n(more, args_.kv_lora_rank, out);
+        std::copy_n(more, shape_.kv_lora_rank, out);
         sums.maximum[head] = added.maximum[head];
         sums.sum[head] = added.sum[head];
         continue;
       }
-      merge_sums(ops_, args_.kv_lora_rank, more, added.maximum[head], added.sum[head], out, sums.maximum[head],
+      merge_sums(ops_, shape_.kv_lora_rank, more, added.maximum[head], added.sum[head], out, sums.maximum[head],
                  sums.sum[head]);
     }
   }
@@ -327,14 +327,14 @@ class PagedLatents {
   void finish(Sums& sums, float* rows) const {
     for (std::int64_t head = 0; head < sums.heads; ++head) {
       float* const out = rows + head * width();
-      std::copy_n(sums.out + head * args_.kv_lora_rank, args_.kv_lora_rank, out);
-      ops_.scale(1.0F / sums.sum[head], out, args_.kv_lora_rank);
+      std::copy_n(sums.out + head * shape_.kv_lora_rank, shape_.kv_lora_rank, out);
+      ops_.scale(1.0F / sums.sum[head], out, shape_.kv_lora_rank);
     }
   }
 
   void attend_block(const Query& query, std::int64_t block, Scratch& scratch, Sums& sums) const {
     const std::int64_t visible = std::min(kKvBlock, query.position + 1 - block * kKvBlock);
-    const float* const rows = rows_of(query.blocks->block(block), visible, scratch.room);
+    const float* const rows = rows_of(block_of(query, block), visible, scratch.room);
     ops_.gemm(visible, scratch.heads, width(), rows, width(), scratch.q, scratch.heads, scratch.transposed,
               scratch.heads, false, nullptr);
     for (std::int64_t head = 0; head < scratch.heads; ++head) {
@@ -350,38 +350,45 @@ class PagedLatents {
       const float factor = scratch.factor[head];
       float* const scores = scratch.scores + head * kKvBlock;
       sums.sum[head] = sums.sum[head] * factor + ops_.exp_sub_sum(sums.maximum[head], scores, visible);
-      if (factor != 1.0F) ops_.scale(factor, sums.out + head * args_.kv_lora_rank, args_.kv_lora_rank);
+      if (factor != 1.0F) ops_.scale(factor, sums.out + head * shape_.kv_lora_rank, shape_.kv_lora_rank);
     }
-    ops_.gemm(scratch.heads, args_.kv_lora_rank, visible, scratch.scores, kKvBlock, rows, width(), sums.out,
-              args_.kv_lora_rank, true, nullptr);
+    ops_.gemm(scratch.heads, shape_.kv_lora_rank, visible, scratch.scores, kKvBlock, rows, width(), sums.out,
+              shape_.kv_lora_rank, true, nullptr);
   }
 
   void project_values(const Chunk& chunk, const Buffers& buffers) const {
-    const std::int64_t heads = args_.heads;
-    float* const out = args_.out + chunk.begin * heads * args_.v_head_dim;
+    const std::int64_t heads = shape_.heads;
+    float* const out = args_.out + chunk.begin * heads * shape_.v_head_dim;
     const float* const values = args_.values;
     pool_->parallel_for(ceil_div(chunk.tokens, kProductTokens) * heads, [&](std::int64_t task, int) {
       const std::int64_t head = task % heads;
       const std::int64_t first = task / heads * kProductTokens;
-      ops_.gemm(std::min(kProductTokens, chunk.tokens - first), args_.v_head_dim, args_.kv_lora_rank,
+      ops_.gemm(std::min(kProductTokens, chunk.tokens - first), shape_.v_head_dim, shape_.kv_lora_rank,
                 buffers.absorbed + (first * heads + head) * width(), heads * width(),
-                values + head * args_.kv_lora_rank * args_.v_head_dim, args_.v_head_dim,
-                out + (first * heads + head) * args_.v_head_dim, heads * args_.v_head_dim, false, nullptr);
+                values + head * shape_.kv_lora_rank * shape_.v_head_dim, shape_.v_head_dim,
+                out + (first * heads + head) * shape_.v_head_dim, heads * shape_.v_head_dim, false, nullptr);
     });
   }
 
   const LatentAttentionArgs& args_;
+  const LatentAttentionShape& shape_;
+  const std::optional<QuantKey> input_;
   const VectorOps& ops_;
   ThreadPool* pool_ = nullptr;
 };
 
 }  // namespace
 
-std::size_t CpuOps::attention_bytes(const LatentAttentionArgs& args, int threads) const {
+std::int64_t CpuOps::block_bytes(const LatentAttentionShape& shape, KvType kv) const {
+  const std::int64_t scales = kv == KvType::int8 ? 2 * std::int64_t{sizeof(float)} : 0;
+  return kKvBlock * (shape.latent_width() * bytes_of(kv) + scales);
+}
+
+std::size_t CpuOps::workspace(const LatentAttentionArgs& args, int threads) const {
   return PagedLatents(args, vector_).bytes(threads);
 }
 
-void CpuOps::attention(const RunContext& context, const LatentAttentionArgs& args) const {
+void CpuOps::latent_attention(const RunContext& context, const LatentAttentionArgs& args) const {
   PagedLatents(args, vector_).run(context);
 }
 

@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kRoutedTokens = 64;
 
 std::int64_t scratch_floats(const RouteArgs& args) {
-  return 2 * (std::int64_t{args.experts} + args.groups);
+  return 2 * (std::int64_t{args.shape.experts} + args.shape.groups);
 }
 
 float sigmoid(float x) {
@@ -83,13 +83,14 @@ float group_score(RouteGroups kind, std::span<const float> members) {
 
 // Puts experts outside the best groups out of the running.
 void keep_best_groups(const RouteArgs& args, std::span<float> choice, std::span<float> scratch) {
-  const auto groups = static_cast<std::size_t>(args.groups);
+  const auto groups = static_cast<std::size_t>(args.shape.groups);
   const std::size_t width = choice.size() / groups;
   const std::span<float> scores = scratch.first(groups);
-  for (std::size_t g = 0; g < groups; ++g) scores[g] = group_score(args.groups_by, choice.subspan(g * width, width));
+  for (std::size_t g = 0; g < groups; ++g)
+    scores[g] = group_score(args.shape.groups_by, choice.subspan(g * width, width));
   const std::span<float> kept = scratch.subspan(groups, groups);
   std::fill(kept.begin(), kept.end(), 0.0F);
-  for (std::int64_t n = 0; n < args.top_groups; ++n) {
+  for (std::int64_t n = 0; n < args.shape.top_groups; ++n) {
     std::size_t best = groups;
     for (std::size_t g = 0; g < groups; ++g) {
       if (kept[g] == 0.0F && (best == groups || scores[g] > scores[best])) best = g;
@@ -112,43 +113,45 @@ void weigh(const RouteArgs& args, std::span<const float> logits, std::span<const
            std::span<const std::int32_t> ids, std::span<float> weights) {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto id = static_cast<std::size_t>(ids[i]);
-    weights[i] = ids[i] < 0 ? 0.0F : args.weight == RouteWeight::sigmoid_of_logit ? sigmoid(logits[id]) : scores[id];
+    weights[i] = ids[i] < 0                                           ? 0.0F
+                 : args.shape.weight == RouteWeight::sigmoid_of_logit ? sigmoid(logits[id])
+                                                                      : scores[id];
   }
-  if (args.weight == RouteWeight::softmax_of_chosen) {
+  if (args.shape.weight == RouteWeight::softmax_of_chosen) {
     const std::span<float> taken = weights.first(taken_places(ids));
     if (!taken.empty()) softmax(taken, taken);
   }
-  if (args.renormalize != 0) {
+  if (args.shape.renormalize != 0) {
     float sum = 0.0F;
     for (const float weight : weights) sum += weight;
     // All scores may underflow to zero; such a token gets no expert output rather than 0/0.
     if (!(sum > 0.0F)) sum = 1.0F;
     for (float& weight : weights) weight /= sum;
   }
-  if (args.factor != 1.0F) {
-    for (float& weight : weights) weight *= args.factor;
+  if (args.shape.factor != 1.0F) {
+    for (float& weight : weights) weight *= args.shape.factor;
   }
 }
 
 // As RouteArgs says of one token. `scratch`: scratch_floats().
 bool route_token(const RouteArgs& args, std::int64_t token, std::span<float> scratch) {
-  const auto experts = static_cast<std::size_t>(args.experts);
-  const auto top_k = static_cast<std::size_t>(args.top_k);
-  const std::span<const float> logits(args.logits + token * args.experts, experts);
-  const std::span<std::int32_t> ids(args.ids + token * args.top_k, top_k);
-  const std::span<float> weights(args.weights + token * args.top_k, top_k);
+  const auto experts = static_cast<std::size_t>(args.shape.experts);
+  const auto top_k = static_cast<std::size_t>(args.shape.top_k);
+  const std::span<const float> logits(args.logits + token * args.shape.experts, experts);
+  const std::span<std::int32_t> ids(args.ids + token * args.shape.top_k, top_k);
+  const std::span<float> weights(args.weights + token * args.shape.top_k, top_k);
   if (!std::all_of(logits.begin(), logits.end(), [](float logit) { return std::isfinite(logit); })) {
     std::fill(ids.begin(), ids.end(), -1);
     std::fill(weights.begin(), weights.end(), 0.0F);
     return false;
   }
   const std::span<float> scores = scratch.first(experts);
-  score_all(args.score, logits, scores);
-  const bool grouped = args.groups_by != RouteGroups::none && args.groups > 1;
+  score_all(args.shape.score, logits, scores);
+  const bool grouped = args.shape.groups_by != RouteGroups::none && args.shape.groups > 1;
   if (args.prescribed != nullptr) {
-    const std::int32_t* const prescribed = args.prescribed + token * args.top_k;
+    const std::int32_t* const prescribed = args.prescribed + token * args.shape.top_k;
     std::transform(prescribed, prescribed + top_k, ids.begin(),
-                   [&](std::int32_t id) { return id >= 0 && id < args.experts ? id : -1; });
+                   [&](std::int32_t id) { return id >= 0 && id < args.shape.experts ? id : -1; });
   } else if (args.bias == nullptr && !grouped) {
     top_indices(scores, ids);
   } else {
@@ -163,7 +166,7 @@ bool route_token(const RouteArgs& args, std::int64_t token, std::span<float> scr
 
 }  // namespace
 
-std::size_t CpuOps::route_bytes(const RouteArgs& args, int threads) const {
+std::size_t CpuOps::workspace(const RouteArgs& args, int threads) const {
   return BumpArena::cost<float>(static_cast<std::size_t>(scratch_floats(args) * threads)) + BumpArena::kAlignment;
 }
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "device/launch_args.h"
+#include "kernels/args/experts.h"
 #include "kernels/cuda/pack.h"
 #include "scheme/canonical.h"
 

@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "device/launch_args.h"
+#include "kernels/args/matrix.h"
 #include "kernels/cuda/arithmetic.h"
 
 namespace moracle::cuda {

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "kernels/args/norm.h"
+#include "kernels/args/rope.h"
+#include "kernels/args/state.h"
+
+namespace moracle {
+
+// Grouped-query attention of one layer.
+struct AttentionShape {
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;  // divides heads
+  std::int64_t head_dim = 0;
+  std::int64_t window = 0;    // positions that a query sees, its own included; 0: all
+  float clip = 0.0F;          // bound on q, k and v after the norms; 0: none
+  bool element_gate = false;  // q has [q | gate] for each head: a sigmoid gate on each element of the output
+
+  [[nodiscard]] constexpr std::int64_t width() const { return heads * head_dim; }
+  [[nodiscard]] constexpr std::int64_t q_width() const { return element_gate ? 2 * width() : width(); }
+  [[nodiscard]] constexpr std::int64_t kv_width() const { return kv_heads * head_dim; }
+};
+static_assert(kPlain<AttentionShape>);
+
+// Norms, rotates and clips queries and keys, appends keys and values to the state, attends and gates. A layer's share
+// of a block is as Ops::kv_block_bytes() and the operation of the device have it.
+struct AttentionArgs {
+  AttentionShape shape{};
+  KvType kv = KvType::f32;
+  std::int64_t tokens = 0;
+  NormArgs q_norm{}, k_norm{};   // over head_dim numbers: each head; else over the whole row
+  const float* sinks = nullptr;  // [heads] or null
+  RopeTable rope{};
+  BlockMemory blocks{};
+  const KvSpan* spans = nullptr;  // [span_count]
+  std::int64_t span_count = 0;
+  float* q = nullptr;                // [tokens, q_width]
+  float* k = nullptr;                // [tokens, kv_width]
+  float* v = nullptr;                // [tokens, kv_width]
+  const float* head_gate = nullptr;  // [tokens, heads], or null: a sigmoid gate on each head's output
+  float* out = nullptr;              // [tokens, width]
+};
+static_assert(kPlain<AttentionArgs>);
+
+}  // namespace moracle

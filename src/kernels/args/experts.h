@@ -1,0 +1,83 @@
+// The experts of a layer.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/args/matrix.h"
+
+namespace moracle {
+
+enum class GateFn : std::int32_t { silu, gelu_tanh, swigluoai, swiglustep };
+struct GateArgs {
+  GateFn fn;
+  float alpha;
+  float beta;
+  float limit;
+};
+static_assert(kPlain<GateArgs>);
+
+// The routed experts of one layer. out[tokens, hidden] = sum over a token's choices, in their order, of weight *
+// w2(act(w13 x)). Ids outside [0, experts) contribute nothing.
+struct ExpertsArgs {
+  PackArgs pack;
+  MatrixArgs gate;
+  MatrixArgs up;
+  MatrixArgs down;
+  GateArgs activation;
+  std::int32_t experts;
+  std::int32_t tokens;
+  std::int32_t top_k;
+  // Forms of the layer's input: 0 one for each token, 1 one for each pair, 2 one for each pair and each of gate and up.
+  std::int32_t planes;
+  const float* x;           // [tokens, hidden]
+  const std::int32_t* ids;  // [tokens, top_k]
+  const float* weights;     // [tokens, top_k]
+  float* out;               // [tokens, hidden]
+  // Scratch.
+  std::int32_t* offsets;   // [experts + 1]
+  std::int32_t* pairs;     // [tokens * top_k]
+  std::int32_t* inverse;   // [tokens * top_k]
+  std::int32_t* tiles;     // [2 * most tiles + 1]; of packs in records [4 * (1 + most row tiles)]
+  std::uint16_t* x_codes;  // bf16, of all `planes`
+  float* x_scales;
+  float* h;  // [tokens * top_k, intermediate]
+  std::uint16_t* h_codes;
+  float* h_scales;
+  float* y;              // [tokens * top_k, hidden]; of packs in records bf16
+  std::int32_t* counts;  // of packs in records [pair_shares, experts]
+  // Of kDecodeStateBytes, all ones before the first call, kept from call to call: one for all layers of a device.
+  std::byte* state;
+};
+static_assert(kPlain<ExpertsArgs>);
+inline constexpr std::int32_t kPairTileRows = 64;
+inline constexpr std::int32_t kMostExperts = 4096;
+
+// What one pass in a single launch (kernels/cuda/decode) serves; see kernels/cuda/prefill for larger calls.
+inline constexpr std::int32_t kDecodeTokens = 64;
+inline constexpr std::int32_t kDecodePairs = 512;
+inline constexpr std::int32_t kDecodeExperts = 512;
+// 16-byte words of the rows that blocks pass to each other in one call: what DeepSeek-V3's FP8 blocks take, of inputs
+// codes in 16 bits and scales, of hidden rows these and f32. Scales end with a cache line.
+inline constexpr std::int64_t kDecodeRowWords =
+    std::int64_t{kDecodeTokens} * (7168 / 8 + 16) + std::int64_t{kDecodePairs} * (2048 / 8 + 8 + 2048 / 4);
+// A header, sums of output tiles that two blocks share, and the rows of two calls.
+inline constexpr std::size_t kDecodeHeaderBytes = 256;
+inline constexpr std::size_t kDecodeSharedSums = 128;  // tiles
+inline constexpr std::size_t kDecodeStateBytes =
+    kDecodeHeaderBytes + kDecodeSharedSums * kDecodeTokens * 8 * 8 + std::size_t{2} * kDecodeRowWords * 16;
+
+// Larger calls over packs in records (kernels/cuda/prefill): blocks that sort pairs, and tiles of 64 or 128 of them.
+inline constexpr std::int32_t kPairsAShare = 2048;
+constexpr std::int64_t pair_shares(std::int64_t pairs) {
+  return (pairs + kPairsAShare - 1) / kPairsAShare;
+}
+constexpr std::int64_t most_row_tiles(std::int64_t pairs, std::int64_t experts) {
+  return (pairs < experts ? pairs : experts) + pairs / 64;
+}
+
+// Tiles of kPairTileRows pairs of one expert, at most.
+constexpr std::int64_t most_tiles(std::int64_t pairs, std::int64_t experts) {
+  return (pairs < experts ? pairs : experts) + pairs / kPairTileRows;
+}
+
+}  // namespace moracle

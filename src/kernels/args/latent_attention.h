@@ -1,0 +1,45 @@
+#pragma once
+
+#include "kernels/args/matrix.h"
+#include "kernels/args/norm.h"
+#include "kernels/args/rope.h"
+#include "kernels/args/state.h"
+
+namespace moracle {
+
+// Multi-head latent attention of one layer.
+struct LatentAttentionShape {
+  std::int64_t heads = 0;
+  std::int64_t qk_nope_head_dim = 0;
+  std::int64_t qk_rope_head_dim = 0;
+  std::int64_t v_head_dim = 0;
+  std::int64_t kv_lora_rank = 0;
+  bool interleaved = true;  // pairs to be rotated lie side by side, not half a head apart
+  float scale = 1.0F;       // of the scores
+
+  [[nodiscard]] constexpr std::int64_t q_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
+  [[nodiscard]] constexpr std::int64_t kv_head_dim() const { return qk_nope_head_dim + v_head_dim; }
+  [[nodiscard]] constexpr std::int64_t latent_width() const { return kv_lora_rank + qk_rope_head_dim; }
+};
+static_assert(kPlain<LatentAttentionShape>);
+
+// With the projection of the latent absorbed: appends latents and rotated keys to the state, and attends to them.
+struct LatentAttentionArgs {
+  LatentAttentionShape shape{};
+  KvType kv = KvType::f32;
+  std::int64_t tokens = 0;
+  NormArgs kv_norm{};             // over the latent
+  const float* keys = nullptr;    // [heads, qk_nope_head_dim, kv_lora_rank]
+  const float* values = nullptr;  // [heads, kv_lora_rank, v_head_dim]
+  InputQuant input{};             // what the projection does to the latent that it reads
+  RopeTable rope{};               // of qk_rope_head_dim / 2
+  BlockMemory blocks{};
+  const KvSpan* spans = nullptr;  // [span_count]
+  std::int64_t span_count = 0;
+  const float* q = nullptr;        // [tokens, heads, q_head_dim]
+  const float* latents = nullptr;  // [tokens, latent_width]
+  float* out = nullptr;            // [tokens, heads, v_head_dim]
+};
+static_assert(kPlain<LatentAttentionArgs>);
+
+}  // namespace moracle

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/args/plain.h"
+
+namespace moracle {
+
+// out = x / sqrt(mean(x^2) + eps) * weight, a row at a time.
+struct RmsNormArgs {
+  std::int32_t rows;
+  std::int32_t cols;
+  float eps;
+  const float* x;
+  const float* weight;
+  float* out;
+};
+static_assert(kPlain<RmsNormArgs>);
+
+// A norm inside an operation.
+struct NormArgs {
+  const float* weight = nullptr;
+  std::int64_t size = 0;  // 0: no norm
+  float eps = 0.0F;
+};
+static_assert(kPlain<NormArgs>);
+
+}  // namespace moracle

@@ -1,0 +1,29 @@
+// What a model computes beside its linears and routed experts, as X(name, arguments). Ops, the table of a device object
+// and whoever stands in for one are made of this list.
+#pragma once
+
+#include "kernels/args/attention.h"
+#include "kernels/args/delta_rule.h"
+#include "kernels/args/elementwise.h"
+#include "kernels/args/latent_attention.h"
+#include "kernels/args/linear.h"
+#include "kernels/args/norm.h"
+#include "kernels/args/rank.h"
+#include "kernels/args/rope.h"
+#include "kernels/args/route.h"
+
+#define MORACLE_OPERATIONS(X)              \
+  X(embed, EmbedArgs)                      \
+  X(rms_norm, RmsNormArgs)                 \
+  X(add, AddArgs)                          \
+  X(add_gated, AddGatedArgs)               \
+  X(gated_activation, GatedArgs)           \
+  X(gather, GatherArgs)                    \
+  X(find_not_finite, FiniteArgs)           \
+  X(top_k, RankArgs)                       \
+  X(rope_table, RopeTableArgs)             \
+  X(router, RouterArgs)                    \
+  X(route, RouteArgs)                      \
+  X(attention, AttentionArgs)              \
+  X(latent_attention, LatentAttentionArgs) \
+  X(delta_rule, DeltaRuleArgs)

@@ -1,0 +1,56 @@
+// The choice of experts.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/args/plain.h"
+
+namespace moracle {
+
+// logits[tokens, experts] = x[tokens, hidden] weight[experts, hidden]^T + bias
+struct RouterArgs {
+  std::int64_t tokens = 0;
+  std::int64_t experts = 0;
+  std::int64_t hidden = 0;
+  const float* x = nullptr;
+  const float* weight = nullptr;
+  const float* bias = nullptr;  // [experts] or null
+  float* logits = nullptr;
+};
+static_assert(kPlain<RouterArgs>);
+
+enum class RouteScore : std::int32_t { softmax, logit, sigmoid, sqrt_softplus };
+enum class RouteGroups : std::int32_t { none, best_two, best };
+enum class RouteWeight : std::int32_t { score, softmax_of_chosen, sigmoid_of_logit };
+
+struct RoutingShape {
+  std::int32_t experts;
+  std::int32_t top_k;
+  RouteScore score;
+  RouteGroups groups_by;
+  RouteWeight weight;
+  std::int32_t renormalize;
+  float factor;
+  std::int32_t groups;
+  std::int32_t top_groups;
+};
+static_assert(kPlain<RoutingShape>);
+
+// ids and weights [tokens, top_k], best first, equal scores by the lower index. A place that no expert takes has an id
+// of -1 and a weight of 0: those beyond the experts there are, and prescribed ids that are none. A row of logits that
+// is not finite has nothing else, and lowers bad_layer of its token to `layer`.
+struct RouteArgs {
+  std::int32_t tokens;
+  RoutingShape shape;
+  const float* logits;             // [tokens, experts]
+  const float* bias;               // [experts] or null: added for the choice alone
+  const std::int32_t* prescribed;  // [tokens, top_k] or null: the ids of a hash layer
+  std::int32_t* ids;
+  float* weights;
+  std::int32_t layer;
+  std::int32_t* bad_layer;  // [tokens] or null
+};
+static_assert(kPlain<RouteArgs>);
+inline constexpr std::int32_t kMostRouted = 1024;  // experts that a block of the router holds
+
+}  // namespace moracle
