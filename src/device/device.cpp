@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMostDevices = 64;
 
-std::string error_number(const DeviceApi& api, int error) {
+std::string error_number(const DriverApi& api, int error) {
   const char* const text = api.error_text(api.self, error);
   return "error " + std::to_string(error) + (text != nullptr ? std::string(": ") + text : "");
 }
@@ -98,7 +98,7 @@ Result<> Stream::wait() {
 
 Result<Graph> Stream::capture(std::function<void()> body) {
   if (on_host()) return Graph(std::move(body));
-  const DeviceApi& api = handle_.device().api();
+  const DriverApi& api = handle_.device().api();
   if (failed_) return wait().error();
   keep(api.begin_capture(self(), handle_.get()), "begin a graph");
   if (!failed_) {
@@ -113,7 +113,7 @@ Result<Graph> Stream::capture(std::function<void()> body) {
   return error;
 }
 
-Result<std::vector<DeviceFacts>> probe_devices(const DeviceApi& api) {
+Result<std::vector<DeviceFacts>> probe_devices(const DriverApi& api) {
   std::array<DeviceFacts, kMostDevices> facts{};
   int count = 0;
   const int error = api.probe(api.self, facts.data(), kMostDevices, &count);
@@ -134,7 +134,7 @@ Result<std::vector<DeviceFacts>> probe_devices(const DeviceApi& api) {
   return std::vector<DeviceFacts>(facts.begin(), facts.begin() + std::min(count, kMostDevices));
 }
 
-Result<std::shared_ptr<Device>> Device::open(const DeviceApi& api, int ordinal) {
+Result<std::shared_ptr<Device>> Device::open(const DriverApi& api, int ordinal) {
   constexpr std::int32_t kCapability = 90;  // the object's machine code is of sm_90a, which no other capability runs
   MORACLE_ASSIGN(const std::vector<DeviceFacts> all, probe_devices(api));
   if (ordinal >= 0 && static_cast<std::size_t>(ordinal) < all.size()) {
@@ -333,7 +333,7 @@ Result<std::shared_ptr<Device>> open_device(std::string_view name) {
                    .found = "'" + std::string(name.substr(0, 80)) + "'"};
     }
   }
-  const Result<const DeviceApi*>& library = device_library();
+  const Result<const DriverApi*>& library = device_library();
   if (!library.ok()) return library.error();
   return Device::open(**library, ordinal);
 }

@@ -14,7 +14,7 @@
 
 #include "base/result.h"
 #include "base/thread_pool.h"
-#include "device/device_api.h"
+#include "device/driver_api.h"
 #include "machine/machine.h"
 
 namespace moracle {
@@ -122,6 +122,12 @@ class Stream {
     last_ = name;
     keep(function(self(), handle_.get(), &args), name);
   }
+  template <class Args>
+  void launch(std::string_view name, int (*function)(void*, void*, const Args*, std::byte*), const Args& args,
+              std::byte* workspace = nullptr) {
+    last_ = name;
+    keep(function(self(), handle_.get(), &args, workspace), name);
+  }
   void launch(const Graph& graph);
   // Errors: what any call since the last wait ran into.
   Result<> wait();
@@ -187,9 +193,9 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
   // Errors: those of probe_devices; "device.unknown" for an ordinal that none has; "device.capability".
-  static Result<std::shared_ptr<Device>> open(const DeviceApi& api, int ordinal);
+  static Result<std::shared_ptr<Device>> open(const DriverApi& api, int ordinal);
 
-  [[nodiscard]] const DeviceApi& api() const { return api_; }
+  [[nodiscard]] const DriverApi& api() const { return api_; }
   [[nodiscard]] int ordinal() const { return ordinal_; }
   [[nodiscard]] const DeviceFacts& facts() const { return facts_; }
   [[nodiscard]] std::string name() const { return "cuda:" + std::to_string(ordinal_); }
@@ -219,10 +225,10 @@ class Device {
   [[nodiscard]] Result<> check(int error, std::string_view what) const;
 
  private:
-  Device(const DeviceApi& api, int ordinal, const DeviceFacts& facts) : api_(api), ordinal_(ordinal), facts_(facts) {}
+  Device(const DriverApi& api, int ordinal, const DeviceFacts& facts) : api_(api), ordinal_(ordinal), facts_(facts) {}
   [[nodiscard]] Error memory_error(std::size_t bytes, std::string_view what) const;
 
-  const DeviceApi& api_;
+  const DriverApi& api_;
   int ordinal_;
   DeviceFacts facts_;
   Stage stage_;
@@ -231,7 +237,7 @@ class Device {
 };
 
 // Every device that the object sees. Errors: "device.driver", where there is no driver, no device or no answer.
-Result<std::vector<DeviceFacts>> probe_devices(const DeviceApi& api);
+Result<std::vector<DeviceFacts>> probe_devices(const DriverApi& api);
 
 // Whether --device names a device of this kind: "cuda", "cuda:0".
 [[nodiscard]] bool names_device(std::string_view text);

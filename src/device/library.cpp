@@ -29,7 +29,7 @@ std::string loader_text(const std::filesystem::path& path) {
   return said.starts_with(lead) ? said.substr(lead.size()) : said;
 }
 
-Result<const DeviceApi*> find_library() {
+Result<const DriverApi*> find_library() {
   std::string places;
   for (const std::filesystem::path& path : device_library_paths()) {
     std::error_code failed;
@@ -46,7 +46,7 @@ Result<const DeviceApi*> find_library() {
 
 }  // namespace
 
-Result<const DeviceApi*> open_device_library(const std::filesystem::path& path) {
+Result<const DriverApi*> open_device_library(const std::filesystem::path& path) {
   void* const object = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (object == nullptr) {
     return Error{.code = "device.library",
@@ -55,20 +55,20 @@ Result<const DeviceApi*> open_device_library(const std::filesystem::path& path) 
                  .found = loader_text(path),
                  .advice = kUseOwn};
   }
-  const auto function = reinterpret_cast<DeviceApiFunction>(::dlsym(object, kDeviceApiSymbol));
-  const DeviceApi* const api = function != nullptr ? function() : nullptr;
+  const auto function = reinterpret_cast<DriverApiFunction>(::dlsym(object, kDriverApiSymbol));
+  const DriverApi* const api = function != nullptr ? function() : nullptr;
   if (api == nullptr) {
     ::dlclose(object);
     return Error{.code = "device.library",
                  .file = path.string(),
-                 .wanted = std::string("a shared object that exports ") + kDeviceApiSymbol,
+                 .wanted = std::string("a shared object that exports ") + kDriverApiSymbol,
                  .found = "none of that name",
                  .advice = kUseOwn};
   }
-  if (api->version != kDeviceApiVersion || api->bytes != sizeof(DeviceApi)) {
+  if (api->version != kDriverApiVersion || api->bytes != sizeof(DriverApi)) {
     Error error{.code = "device.version",
                 .file = path.string(),
-                .wanted = version_text(kDeviceApiVersion, sizeof(DeviceApi)),
+                .wanted = version_text(kDriverApiVersion, sizeof(DriverApi)),
                 .found = version_text(api->version, api->bytes),
                 .advice = kUseOwn};
     ::dlclose(object);
@@ -92,8 +92,8 @@ std::vector<std::filesystem::path> device_library_paths() {
   return paths;
 }
 
-const Result<const DeviceApi*>& device_library() {
-  static const Result<const DeviceApi*> found = find_library();
+const Result<const DriverApi*>& device_library() {
+  static const Result<const DriverApi*> found = find_library();
   return found;
 }
 

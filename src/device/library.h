@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "device/device_api.h"
+#include "device/driver_api.h"
 
 namespace moracle {
 
@@ -13,7 +13,7 @@ inline constexpr const char* kCudaLibraryName = "libmoracle_cuda.so";
 
 // Opens one object and compares version and size; it stays open until the process ends. Errors: "device.library",
 // "device.version".
-Result<const DeviceApi*> open_device_library(const std::filesystem::path& path);
+Result<const DriverApi*> open_device_library(const std::filesystem::path& path);
 
 // Where the object is looked for: MORACLE_CUDA_LIBRARY alone where it is set, else beside the program, then in
 // ../lib/moracle, then beside the shared library that this code is in.
@@ -21,6 +21,6 @@ Result<const DeviceApi*> open_device_library(const std::filesystem::path& path);
 
 // The first of these that exists, opened once a process. Errors: "device.library" that names every place, those of
 // open_device_library.
-const Result<const DeviceApi*>& device_library();
+const Result<const DriverApi*>& device_library();
 
 }  // namespace moracle

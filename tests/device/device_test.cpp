@@ -299,13 +299,13 @@ TEST_F(DeviceTest, ALaterKernelLeavesAnErrorPending) {
   std::vector<float> sum(4, 2.0F);
   const AddArgs args{.count = 4, .x = x.data(), .sum = sum.data()};
   fake_.kernel_error = 719;
-  stream->launch("add", fake_.api().add, args);
-  stream->launch("add", fake_.api().add, args);
+  stream->launch("add", fake_.kernels().add, args);
+  stream->launch("add", fake_.kernels().add, args);
   const Result<> waited = stream->wait();
   ASSERT_FALSE(waited.ok());
   EXPECT_EQ(waited.error().found, "error 719: an error of the test");
   EXPECT_EQ(sum[0], 2.0F) << "no kernel runs behind one that failed";
-  stream->launch("add", fake_.api().add, args);
+  stream->launch("add", fake_.kernels().add, args);
   EXPECT_TRUE(stream->wait().ok()) << "an error is told once";
   EXPECT_EQ(sum[0], 3.0F);
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/cuda/kernels.h"
+#include "kernels/device_ops.h"
 #include "moe/layer_runner.h"
 #include "support/random_experts.h"
 #include "support/test_device.h"
@@ -81,7 +82,7 @@ class DeviceKernelsTest : public ::testing::Test {
     stream_ = std::move(*stream);
     rng_.seed(fresh_seed());
   }
-  [[nodiscard]] static const DeviceApi& api() { return test_device()->api(); }
+  [[nodiscard]] static const KernelApi& kernels() { return **kernel_api(*test_device()); }
 
   Stream stream_;
   std::mt19937 rng_;

@@ -11,6 +11,7 @@
 #include "device/kernels_fixture.h"
 #include "kernels/cuda/pack.h"
 #include "moe/routing.h"
+#include "support/fake_device.h"
 #include "support/random_experts.h"
 #include "support/route_row.h"
 
@@ -96,7 +97,7 @@ TEST_F(DeviceKernelsTest, RoutesAsTheHostDoes) {
     args.weights = found_weights.data();
     args.layer = 5;
     args.bad_layer = bad_layer.data();
-    stream_.launch("route", api().route, args);
+    stream_.launch("route", kernels().route, args);
     EXPECT_EQ(found_ids.read(stream_), ids) << c.name;
     const auto found = found_weights.read(stream_);
     for (std::size_t i = 0; i < found.size(); ++i)
@@ -132,7 +133,7 @@ TEST_F(DeviceKernelsTest, RmsNormOfRows) {
                            .x = device_x.data(),
                            .weight = device_weight.data(),
                            .out = out.data()};
-    stream_.launch("rms_norm", api().rms_norm, args);
+    stream_.launch("rms_norm", kernels().rms_norm, args);
     EXPECT_LE(relative_error(out.read(stream_), wanted), 1e-6) << cols;
   }
 }
@@ -145,7 +146,7 @@ TEST_F(DeviceKernelsTest, Adds) {
   const Array<float> device_x(stream_, x);
   const Array<float> sum(stream_, y);
   const AddArgs args{.count = 1000, .x = device_x.data(), .sum = sum.data()};
-  stream_.launch("add", api().add, args);
+  stream_.launch("add", kernels().add, args);
   EXPECT_EQ(sum.read(stream_), wanted);
 }
 
@@ -179,13 +180,53 @@ TEST_F(DeviceKernelsTest, TopKWithTies) {
                       .x = device_x.data(),
                       .bad = device_bad.data(),
                       .out = device_found.data()};
-  stream_.launch("top_k", api().top_k, args);
+  stream_.launch("top_k", kernels().top_k, args);
   const std::vector<RankedOutput> found = device_found.read(stream_);
   for (std::size_t i = 0; i < found.size(); ++i) {
     const bool skipped = bad[i / kBest] != 0;
     EXPECT_EQ(found[i].row, skipped ? -1 : ids[i]) << i;
     EXPECT_EQ(found[i].value, skipped ? 0.0F : values[i]) << i;
   }
+}
+
+TEST_F(DeviceKernelsTest, OperationsAreLaunches) {
+  const auto ops = device_ops(*test_device());
+  ASSERT_TRUE(ops.ok()) << ops.error().message();
+  EXPECT_EQ((*ops)->name(), test_device()->name());
+  const Array<float> x(stream_, {1.0F, 2.0F, 3.0F});
+  const Array<float> sum(stream_, {10.0F, 20.0F, 30.0F});
+  (*ops)->add({.stream = stream_, .workspace = {}}, {.count = 3, .x = x.data(), .sum = sum.data()});
+  EXPECT_EQ(sum.read(stream_), (std::vector<float>{11.0F, 22.0F, 33.0F}));
+}
+
+TEST(DeviceOps, TellWhatTheObjectLacks) {
+  test::FakeDevice fake;
+  fake.kernels().delta_rule = nullptr;
+  const auto device = Device::open(fake.api(), 0);
+  ASSERT_TRUE(device.ok());
+  auto stream = (*device)->make_stream();
+  const auto ops = device_ops(**device);
+  ASSERT_TRUE(stream.ok() && ops.ok());
+  (*ops)->delta_rule({.stream = *stream, .workspace = {}}, {});
+  const Result<> waited = stream->wait();
+  ASSERT_FALSE(waited.ok());
+  EXPECT_EQ(waited.error().message(),
+            "cuda:0: wanted a kernel for delta_rule, found none in the device object [device.operation]");
+  EXPECT_TRUE(stream->wait().ok());
+}
+
+TEST(DeviceOps, RefusesKernelsOfAnotherVersion) {
+  test::FakeDevice fake;
+  const auto device = Device::open(fake.api(), 0);
+  ASSERT_TRUE(device.ok());
+  const KernelApi good = fake.kernels();
+  fake.kernels().version += 1;
+  EXPECT_EQ(kernel_api(**device).error().code, "device.version");
+  fake.kernels() = good;
+  fake.kernels().bytes -= 8;
+  EXPECT_EQ(device_ops(**device).error().code, "device.version");
+  fake.kernels() = good;
+  EXPECT_TRUE(kernel_api(**device).ok());
 }
 
 TEST_F(DeviceKernelsTest, EmbedsRowsOfEveryCode) {
@@ -230,7 +271,7 @@ TEST_F(DeviceKernelsTest, EmbedsRowsOfEveryCode) {
                          .tokens = static_cast<std::int32_t>(ids.size()),
                          .ids = device_ids.data(),
                          .out = out.data()};
-    stream_.launch("embed", api().embed, args);
+    stream_.launch("embed", kernels().embed, args);
     EXPECT_LE(relative_error(out.read(stream_), wanted), 1e-7) << to_string(key);
   }
 }

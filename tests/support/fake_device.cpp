@@ -192,11 +192,22 @@ struct FakeDevice::Calls {
       if (fake.pending_ == 0) run_on_host(copy);
     });
   }
+  template <class Args>
+  static constexpr auto operation() -> int (*)(void*, void*, const Args*, std::byte*) {
+    if constexpr (requires(const Args& args) { run_on_host(args); }) {
+      return [](void* self, void* stream, const Args* args, std::byte*) { return kernel(self, stream, args); };
+    } else {
+      return nullptr;
+    }
+  }
+  static const void* table(void* self, const char* name) {
+    return name == std::string_view(kKernelApiName) ? &of(self).kernels_ : nullptr;
+  }
 };
 
 FakeDevice::FakeDevice() {
-  api_ = {.version = kDeviceApiVersion,
-          .bytes = sizeof(DeviceApi),
+  api_ = {.version = kDriverApiVersion,
+          .bytes = sizeof(DriverApi),
           .self = this,
           .probe = Calls::probe,
           .error_text = Calls::error_text,
@@ -219,13 +230,15 @@ FakeDevice::FakeDevice() {
           .end_capture = Calls::end_capture,
           .launch_graph = Calls::launch_graph,
           .drop_graph = Calls::drop_graph,
-          .experts = Calls::kernel<ExpertsArgs>,
-          .linear = Calls::kernel<LinearArgs>,
-          .embed = Calls::kernel<EmbedArgs>,
-          .rms_norm = Calls::kernel<RmsNormArgs>,
-          .add = Calls::kernel<AddArgs>,
-          .route = Calls::kernel<RouteArgs>,
-          .top_k = Calls::kernel<RankArgs>};
+          .table = Calls::table};
+  kernels_ = {.version = kKernelApiVersion,
+              .bytes = sizeof(KernelApi),
+              .experts = Calls::kernel<ExpertsArgs>,
+              .linear = Calls::kernel<LinearArgs>,
+#define MORACLE_OPERATION(name, Args) .name = Calls::operation<Args>(),
+              MORACLE_OPERATIONS(MORACLE_OPERATION)
+#undef MORACLE_OPERATION
+  };
 }
 
 FakeDevice::~FakeDevice() {

@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "device/device_api.h"
+#include "device/driver_api.h"
+#include "kernels/kernel_api.h"
 
 namespace moracle::test {
 
@@ -21,7 +22,8 @@ class FakeDevice {
   FakeDevice& operator=(const FakeDevice&) = delete;
   ~FakeDevice();
 
-  [[nodiscard]] const DeviceApi& api() const { return api_; }
+  [[nodiscard]] const DriverApi& api() const { return api_; }
+  [[nodiscard]] KernelApi& kernels() { return kernels_; }
 
   int devices = 1;
   std::size_t most_bytes = std::size_t{8} << 30U;  // of allocate, all live ones
@@ -50,7 +52,8 @@ class FakeDevice {
 
   int enter(const char* call);
 
-  DeviceApi api_{};
+  DriverApi api_{};
+  KernelApi kernels_{};  // without operations that host_kernels.h lacks
   std::map<std::string, int> calls_;
   std::map<void*, std::size_t> memory_;
   std::size_t live_bytes_ = 0;

@@ -5,7 +5,7 @@
 
 #include "support/fake_device.h"
 
-extern "C" __attribute__((visibility("default"))) const moracle::DeviceApi* moracle_device_api() {
+extern "C" __attribute__((visibility("default"))) const moracle::DriverApi* moracle_device_api() {
   static moracle::test::FakeDevice device;
   if (const char* const bytes = std::getenv("MORACLE_HOST_OBJECT_BYTES"); bytes != nullptr)
     device.most_bytes = std::strtoull(bytes, nullptr, 10);

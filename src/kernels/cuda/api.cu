@@ -1,10 +1,11 @@
-// The table that the object exports, over the CUDA runtime.
+// The tables that the object exports, over the CUDA runtime.
 #include <cuda_runtime.h>
 
 #include <cstring>
 
-#include "device/device_api.h"
+#include "device/driver_api.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/kernel_api.h"
 
 namespace moracle::cuda {
 
@@ -156,9 +157,36 @@ int enqueue(void*, void* stream, const Args* args) {
   if (const cudaError_t error = cudaSetDevice(of(stream).device); error != cudaSuccess) return taken(error);
   return launch(*args, of(stream).stream);
 }
+template <class Args>
+int operate(void* self, void* stream, const Args* args, std::byte* /*workspace*/) {
+  return enqueue(self, stream, args);
+}
 
-constexpr DeviceApi kApi{.version = kDeviceApiVersion,
-                         .bytes = sizeof(DeviceApi),
+constexpr KernelApi kKernels{.version = kKernelApiVersion,
+                             .bytes = sizeof(KernelApi),
+                             .experts = enqueue<ExpertsArgs>,
+                             .linear = enqueue<LinearArgs>,
+                             .embed = operate<EmbedArgs>,
+                             .rms_norm = operate<RmsNormArgs>,
+                             .add = operate<AddArgs>,
+                             .add_gated = nullptr,
+                             .gated_activation = nullptr,
+                             .gather = nullptr,
+                             .find_not_finite = nullptr,
+                             .top_k = operate<RankArgs>,
+                             .rope_table = nullptr,
+                             .router = nullptr,
+                             .route = operate<RouteArgs>,
+                             .attention = nullptr,
+                             .latent_attention = nullptr,
+                             .delta_rule = nullptr};
+
+const void* table(void*, const char* name) {
+  return std::strcmp(name, kKernelApiName) == 0 ? &kKernels : nullptr;
+}
+
+constexpr DriverApi kApi{.version = kDriverApiVersion,
+                         .bytes = sizeof(DriverApi),
                          .self = nullptr,
                          .probe = probe,
                          .error_text = error_text,
@@ -181,18 +209,12 @@ constexpr DeviceApi kApi{.version = kDeviceApiVersion,
                          .end_capture = end_capture,
                          .launch_graph = launch_graph,
                          .drop_graph = drop_graph,
-                         .experts = enqueue<ExpertsArgs>,
-                         .linear = enqueue<LinearArgs>,
-                         .embed = enqueue<EmbedArgs>,
-                         .rms_norm = enqueue<RmsNormArgs>,
-                         .add = enqueue<AddArgs>,
-                         .route = enqueue<RouteArgs>,
-                         .top_k = enqueue<RankArgs>};
+                         .table = table};
 
 }  // namespace
 
 }  // namespace moracle::cuda
 
-extern "C" __attribute__((visibility("default"))) const moracle::DeviceApi* moracle_device_api() {
+extern "C" __attribute__((visibility("default"))) const moracle::DriverApi* moracle_device_api() {
   return &moracle::cuda::kApi;
 }

@@ -10,6 +10,7 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/load.h"
 #include "kernels/cuda/pack.h"
+#include "kernels/device_ops.h"
 
 namespace moracle::cuda {
 
@@ -69,8 +70,9 @@ struct Layout {
 
 class Experts final : public PackedExperts {
  public:
-  Experts(std::shared_ptr<Device> device, const ExpertsArgs& args, std::size_t kept_bytes, std::string_view kernel)
-      : device_(std::move(device)), args_(args), kept_bytes_(kept_bytes), kernel_(kernel) {}
+  Experts(std::shared_ptr<Device> device, const KernelApi* kernels, const ExpertsArgs& args, std::size_t kept_bytes,
+          std::string_view kernel)
+      : device_(std::move(device)), kernels_(kernels), args_(args), kept_bytes_(kept_bytes), kernel_(kernel) {}
 
   void hold(Buffer weights) {
     weights_ = std::move(weights);
@@ -110,7 +112,7 @@ class Experts final : public PackedExperts {
     args.out = out.f32();
     BumpArena arena(context.workspace);
     lay_out_scratch(arena, input.tokens, input.top_k, args);
-    context.stream.launch(kernel_, device_->api().experts, args);
+    context.stream.launch(kernel_, kernels_->experts, args);
   }
 
  private:
@@ -149,6 +151,7 @@ class Experts final : public PackedExperts {
   }
 
   std::shared_ptr<Device> device_;
+  const KernelApi* kernels_;
   Buffer weights_;
   ExpertsArgs args_;
   std::size_t kept_bytes_;
@@ -232,12 +235,13 @@ Result<std::unique_ptr<PackedExperts>> pack(const CanonicalExperts& experts, con
   const std::string_view kernel = kernel_name(layout.form.code);
   const std::size_t kept = layout.kept_bytes();
   if (options.layout_only)
-    return std::unique_ptr<PackedExperts>(std::make_unique<Experts>(nullptr, args, kept, kernel));
+    return std::unique_ptr<PackedExperts>(std::make_unique<Experts>(nullptr, nullptr, args, kept, kernel));
   MORACLE_ASSIGN(std::shared_ptr<Device> device, device_of(options.device));
+  MORACLE_ASSIGN(const KernelApi* const kernels, kernel_api(*device));
   if (kept > 0) {
     MORACLE_ASSIGN(args.state, device->kernel_state(kept));
   }
-  auto packed = std::make_unique<Experts>(device, args, kept, kernel);
+  auto packed = std::make_unique<Experts>(device, kernels, args, kept, kernel);
   const auto write = [&](std::int64_t e, std::span<std::byte> block) -> Result<> {
     Result<> written = write_expert(experts.experts[count(e)], layout, args, block);
     if (written.ok() || !written.error().where.empty()) return written;

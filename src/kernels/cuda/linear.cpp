@@ -6,6 +6,7 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/load.h"
 #include "kernels/cuda/pack.h"
+#include "kernels/device_ops.h"
 
 namespace moracle::cuda {
 
@@ -13,7 +14,8 @@ namespace {
 
 class Linear final : public PackedLinear {
  public:
-  Linear(std::shared_ptr<Device> device, const LinearArgs& args) : device_(std::move(device)), args_(args) {}
+  Linear(std::shared_ptr<Device> device, const KernelApi* kernels, const LinearArgs& args)
+      : device_(std::move(device)), kernels_(kernels), args_(args) {}
 
   void hold(Buffer weights) {
     weights_ = std::move(weights);
@@ -45,7 +47,7 @@ class Linear final : public PackedLinear {
     args.y = y.f32();
     BumpArena arena(context.workspace);
     lay_out_scratch(arena, tokens, args);
-    context.stream.launch("linear", device_->api().linear, args);
+    context.stream.launch("linear", kernels_->linear, args);
   }
 
  private:
@@ -57,6 +59,7 @@ class Linear final : public PackedLinear {
   }
 
   std::shared_ptr<Device> device_;
+  const KernelApi* kernels_;
   Buffer weights_;
   LinearArgs args_;
 };
@@ -76,9 +79,10 @@ Result<std::unique_ptr<PackedLinear>> pack_linear(const CanonicalLinear& linear,
   std::uint64_t end = 0;
   MORACLE_ASSIGN(args.matrix, lay_out(spec, form, {.bias = !linear.bias.empty(), .order = !spec.g_idx.empty()}, end));
   args.pack.expert_bytes = end;
-  if (options.layout_only) return std::unique_ptr<PackedLinear>(std::make_unique<Linear>(nullptr, args));
+  if (options.layout_only) return std::unique_ptr<PackedLinear>(std::make_unique<Linear>(nullptr, nullptr, args));
   MORACLE_ASSIGN(std::shared_ptr<Device> device, device_of(options.device));
-  auto packed = std::make_unique<Linear>(device, args);
+  MORACLE_ASSIGN(const KernelApi* const kernels, kernel_api(*device));
+  auto packed = std::make_unique<Linear>(device, kernels, args);
   const auto write = [&](std::int64_t, std::span<std::byte> block) {
     return pack_matrix(linear, form, args.matrix, block);
   };

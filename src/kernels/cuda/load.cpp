@@ -135,7 +135,7 @@ Result<std::shared_ptr<Device>> device_of(const std::shared_ptr<Device>& device)
 
 std::string_view missing_device() {
   static const std::string missing = [] {
-    const Result<const DeviceApi*>& library = device_library();
+    const Result<const DriverApi*>& library = device_library();
     if (!library.ok()) {
       return library.error().code == "device.version" ? std::string("a CUDA object of this version")
                                                       : "the CUDA object " + std::string(kCudaLibraryName);

@@ -7,15 +7,7 @@
 
 namespace moracle {
 
-struct ExpertsArgs;
-struct LinearArgs;
-struct EmbedArgs;
-struct RmsNormArgs;
-struct AddArgs;
-struct RouteArgs;
-struct RankArgs;
-
-inline constexpr std::uint32_t kDeviceApiVersion = 4;
+inline constexpr std::uint32_t kDriverApiVersion = 5;
 
 struct DeviceFacts {
   char name[96];
@@ -34,9 +26,9 @@ inline constexpr int kDeviceOutOfMemory = 2;
 inline constexpr int kDeviceNoDriver = 35;
 inline constexpr int kDeviceNone = 100;
 
-struct DeviceApi {
-  std::uint32_t version;  // kDeviceApiVersion
-  std::uint32_t bytes;    // sizeof(DeviceApi)
+struct DriverApi {
+  std::uint32_t version;  // kDriverApiVersion
+  std::uint32_t bytes;    // sizeof(DriverApi)
   void* self;             // first argument of every function
 
   int (*probe)(void* self, DeviceFacts* facts, int capacity, int* count);
@@ -65,16 +57,11 @@ struct DeviceApi {
   int (*launch_graph)(void* self, void* graph, void* stream);
   int (*drop_graph)(void* self, void* graph);
 
-  int (*experts)(void* self, void* stream, const ExpertsArgs* args);
-  int (*linear)(void* self, void* stream, const LinearArgs* args);
-  int (*embed)(void* self, void* stream, const EmbedArgs* args);
-  int (*rms_norm)(void* self, void* stream, const RmsNormArgs* args);
-  int (*add)(void* self, void* stream, const AddArgs* args);
-  int (*route)(void* self, void* stream, const RouteArgs* args);
-  int (*top_k)(void* self, void* stream, const RankArgs* args);
+  // A further table of the object by its name, which begins with its version and size; null: the object has none.
+  const void* (*table)(void* self, const char* name);
 };
 
-using DeviceApiFunction = const DeviceApi* (*)();
-inline constexpr const char* kDeviceApiSymbol = "moracle_device_api";
+using DriverApiFunction = const DriverApi* (*)();
+inline constexpr const char* kDriverApiSymbol = "moracle_device_api";
 
 }  // namespace moracle

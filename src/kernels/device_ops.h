@@ -1,0 +1,18 @@
+// The kernels of a GPU, and its operations.
+#pragma once
+
+#include <memory>
+
+#include "kernels/kernel_api.h"
+#include "kernels/ops.h"
+
+namespace moracle {
+
+// Of the object that the device was opened from. Errors: "device.library", "device.version".
+Result<const KernelApi*> kernel_api(const Device& device);
+
+// Each a launch of its kernel; one that the device object lacks fails the stream with "device.operation". The device
+// outlives them. Errors: those of kernel_api.
+Result<std::unique_ptr<Ops>> device_ops(const Device& device);
+
+}  // namespace moracle

@@ -1,0 +1,27 @@
+// The kernels that a device object offers, as a table beside that of its driver. Each entry enqueues on a stream of the
+// driver's table and returns the runtime's error of the launch; entries of operations may be null.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/args/experts.h"
+#include "kernels/args/operations.h"
+
+namespace moracle {
+
+inline constexpr std::uint32_t kKernelApiVersion = 1;
+inline constexpr const char* kKernelApiName = "kernels";
+
+struct KernelApi {
+  std::uint32_t version;  // kKernelApiVersion
+  std::uint32_t bytes;    // sizeof(KernelApi)
+
+  int (*experts)(void* self, void* stream, const ExpertsArgs* args);
+  int (*linear)(void* self, void* stream, const LinearArgs* args);
+#define MORACLE_OPERATION(name, Args) int (*name)(void* self, void* stream, const Args* args, std::byte* workspace);
+  MORACLE_OPERATIONS(MORACLE_OPERATION)
+#undef MORACLE_OPERATION
+};
+
+}  // namespace moracle
