@@ -27,7 +27,7 @@ Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& 
   {
     generation.max_tokens = 1;
     MORACLE_ASSIGN(const auto warm_up, session.model().new_sequence());
-    MORACLE_TRY(generate(session.model(), *warm_up, prompt, generation));
+    MORACLE_TRY(generate(session.model(), session.pool(), *warm_up, prompt, generation));
   }
   // The first token comes out of the prefill; the rest are decode steps.
   BenchModelResult result;
@@ -44,7 +44,7 @@ Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& 
   session.model().time_phases(&clock);
   clock.enter(Phase::other);
   clock.take();
-  auto generated = generate(session.model(), *state, prompt, generation);
+  auto generated = generate(session.model(), session.pool(), *state, prompt, generation);
   session.model().time_phases(nullptr);
   clock.enter(Phase::other);
   result.decode = clock.take();

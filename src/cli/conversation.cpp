@@ -106,8 +106,7 @@ Result<> Conversation::prepare(std::span<const std::int32_t> ids, std::size_t qu
       MORACLE_ASSIGN(question_.state, session_.model().new_sequence());
       question_.ids.clear();
     }
-    const auto rest = question.subspan(question_.ids.size());
-    MORACLE_TRY(prefill(session_.model(), *question_.state, rest, [] { return interrupted(); }));
+    MORACLE_TRY(prefill(session_.model(), session_.pool(), *question_.state, question, [] { return interrupted(); }));
     question_.ids.assign(question.begin(), question.begin() + question_.state->length());
     whole_ = {question_.state->fork(), question_.ids};
     if (whole_.state == nullptr) whole_ = std::exchange(question_, {});  // no memory for two
@@ -131,11 +130,10 @@ Result<Reply> Conversation::answer(const std::string& question, const ReplyStyle
   MORACLE_ASSIGN(const std::size_t end, question_end(request, prompt.rendered.ids));
   auto reply = [&]() -> Result<Reply> {
     MORACLE_TRY(prepare(prompt.rendered.ids, end));
-    const auto ids = std::span(prompt.rendered.ids).subspan(whole_.ids.size());
     return generate_reply(
         session_, *whole_.state,
-        {.prompt = prompt.rendered.text, .ids = ids, .before = whole_.ids, .context = context_, .settings = settings_},
-        style, console);
+        {.prompt = prompt.rendered.text, .ids = prompt.rendered.ids, .context = context_, .settings = settings_}, style,
+        console);
   }();
   if (!reply.ok()) {
     question_ = {};

@@ -78,11 +78,9 @@ Result<Reply> generate_reply(Session& session, SequenceState& state, const Reply
   Reply reply;
   ReplyPrinter printer(style, console);
   ReplyReader reader(session.text().reply_format(), request.prompt);
-  const auto tokens = static_cast<std::int64_t>(request.before.size() + request.ids.size());
   Completion completion{.settings = request.settings,
-                        .max_tokens = request.settings.answer_tokens(tokens),
-                        .context = request.context,
-                        .before = request.before};
+                        .max_tokens = request.settings.answer_tokens(std::ssize(request.ids)),
+                        .context = request.context};
   completion.reader = &reader;
   completion.on_part = [&](ReplyPart part, std::string_view text) {
     (part == ReplyPart::reasoning ? reply.reasoning : reply.answer) += text;

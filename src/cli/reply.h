@@ -20,10 +20,9 @@ struct ReplyStyle {
 
 // What is asked of the model.
 struct ReplyRequest {
-  std::string prompt;                      // as text, which tells where the reply begins
-  std::span<const std::int32_t> ids{};     // of it, those that `state` does not hold
-  std::span<const std::int32_t> before{};  // those that it holds
-  std::int64_t context = 0;                // most tokens in all; 0: what the model can hold
+  std::string prompt;                   // as text, which tells where the reply begins
+  std::span<const std::int32_t> ids{};  // of it, the first of which `state` holds
+  std::int64_t context = 0;             // most tokens in all; 0: what the model can hold
   GenerationSettings settings{};
 };
 

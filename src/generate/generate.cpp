@@ -1,11 +1,11 @@
 #include "generate/generate.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
+#include <utility>
 
 #include "base/clock.h"
-#include "generate/penalties.h"
+#include "generate/scheduler.h"
 
 namespace moracle {
 
@@ -15,60 +15,84 @@ double rate(std::int64_t tokens, double seconds) {
   return tokens > 0 && seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
 }
 
-// Feeds tokens to one sequence and chooses the one that follows.
-class Feeder {
+// Of a request that shares the model with no other: whole chunks, however long a step takes.
+SchedulerOptions of_one_request(std::int64_t chunk) {
+  constexpr double kNoBound = 1e9;
+  return {.max_running = 1,
+          .max_queue = 1,
+          .step_ms = kNoBound,
+          .min_prefill = 1,
+          .max_prefill = chunk,
+          .reuse_prefixes = false};
+}
+
+// Hears the one request, and ends it where its caller wants to stop.
+class Listener final : public RequestSink {
  public:
-  Feeder(Model& model, SequenceState& state, const SamplingOptions& sampling)
-      : model_(model),
-        state_(&state),
-        which_{.k = deciding_logits(sampling)},
-        draws_(draws_from_all(sampling)),
-        sampler_(sampling) {
-    if (penalizes(sampling)) penalties_.emplace(sampling);
-    if (!draws_) return;
-    seed_ = sampler_.next_seed();
-    which_.seeds = {&seed_, 1};
-    which_.temperature = sampling.temperature;
-  }
-  Feeder(const Feeder&) = delete;
-  Feeder& operator=(const Feeder&) = delete;
-  ~Feeder() = default;
+  Listener(Scheduler& scheduler, const GenerateOptions& options, Generation& result)
+      : scheduler_(scheduler), options_(options), result_(result) {}
 
-  // Tokens that penalties count beside those that are chosen.
-  void remember(std::span<const std::int32_t> ids) {
-    if (penalties_) penalties_->add_prompt(ids);
+  void on_token(RequestId id, const ScoredToken& token) override {
+    if (result_.ids.empty()) {
+      if (interrupted()) return stop(id, FinishReason::interrupted);
+      result_.timing.prefill_s = watch_.seconds();
+    }
+    result_.ids.push_back(token.id);
+    if (options_.on_token) options_.on_token(token.id);
+    if (std::binary_search(options_.stop_ids.begin(), options_.stop_ids.end(), token.id)) return;
+    if (options_.reached_stop && options_.reached_stop()) return stop(id, FinishReason::stop);
+    if (interrupted()) stop(id, FinishReason::interrupted);
+  }
+  void on_end(RequestId /*id*/, const RequestOutcome& outcome) override {
+    ended_ = true;
+    error_ = outcome.error;
+    if (outcome.end == RequestEnd::stop) result_.finish = FinishReason::stop;
+    GenerationTiming& timing = result_.timing;
+    if (result_.ids.empty()) return;
+    timing.decode_s = watch_.seconds() - timing.prefill_s;
+    timing.decode_tokens = std::ssize(result_.ids) - 1;
   }
 
-  Result<> feed(std::span<const std::int32_t> ids) {
-    const std::int64_t begin = state_->length();
-    positions_.resize(ids.size());
-    std::iota(positions_.begin(), positions_.end(), static_cast<std::int32_t>(begin));
-    const Batch::Span whole{.begin = 0, .count = static_cast<std::int64_t>(ids.size())};
-    const Batch batch{.ids = ids, .positions = positions_, .spans = {&whole, 1}};
-    if (which_.k > 0) return model_.forward_top_k(batch, {&state_, 1}, which_, top_);
-    return model_.forward(batch, {&state_, 1}, LogitRows::last_of_each, logits_);
-  }
-  Result<std::int32_t> choose() {
-    if (draws_) seed_ = sampler_.next_seed();
-    if (which_.k > 0) return sampler_.sample(top_);
-    if (penalties_) penalties_->apply(logits_);
-    MORACLE_ASSIGN(const std::int32_t id, sampler_.sample(logits_));
-    if (penalties_) penalties_->add_answer(id);
-    return id;
-  }
+  [[nodiscard]] bool interrupted() const { return options_.interrupted && options_.interrupted(); }
+  [[nodiscard]] bool ended() const { return ended_; }
+  [[nodiscard]] const std::optional<Error>& error() const { return error_; }
 
  private:
-  Model& model_;
-  SequenceState* state_;
-  TopK which_;              // k = 0: all logits are asked for
-  bool draws_;              // from all tokens
-  std::uint64_t seed_ = 0;  // of the draw that the next call makes
-  Sampler sampler_;
-  std::optional<Penalties> penalties_;
-  std::vector<std::int32_t> positions_;
-  std::vector<TokenLogit> top_;
-  std::vector<float> logits_;
+  void stop(RequestId id, FinishReason why) {
+    result_.finish = why;
+    scheduler_.cancel(id);
+  }
+
+  Scheduler& scheduler_;
+  const GenerateOptions& options_;
+  Generation& result_;
+  Stopwatch watch_;
+  bool ended_ = false;
+  std::optional<Error> error_;
 };
+
+// Steps until the request has ended.
+Result<Generation> run_alone(Model& model, ThreadPool& pool, Request request, const GenerateOptions& options) {
+  const SequenceState& state = *request.state;
+  const std::int64_t held = state.length();
+  const std::int64_t prompt_tokens = std::ssize(request.prompt);
+  const std::int64_t chunk = model.prefill_chunk();
+  MORACLE_TRY(model.reserve(std::min(prompt_tokens - held, chunk)));
+  Generation result;
+  result.ids.reserve(static_cast<std::size_t>(*request.max_tokens));
+  Scheduler scheduler(model, pool, of_one_request(chunk));
+  Listener listener(scheduler, options, result);
+  MORACLE_ASSIGN(const RequestId id, scheduler.submit(std::move(request), listener));
+  while (!listener.ended()) {
+    scheduler.step();
+    result.timing.prefill_tokens = std::min(state.length(), prompt_tokens) - held;
+    if (listener.ended() || !result.ids.empty() || !listener.interrupted()) continue;
+    result.finish = FinishReason::interrupted;
+    scheduler.cancel(id);
+  }
+  if (listener.error()) return *listener.error();
+  return result;
+}
 
 }  // namespace
 
@@ -101,72 +125,31 @@ Result<> check_prompt_length(std::int64_t tokens, std::int64_t context, std::int
                .advice = "shorten the prompt"};
 }
 
-Result<> prefill(Model& model, SequenceState& state, std::span<const std::int32_t> ids,
+Result<> prefill(Model& model, ThreadPool& pool, SequenceState& state, std::span<const std::int32_t> prompt,
                  const std::function<bool()>& interrupted) {
-  if (ids.empty()) return Ok{};
-  MORACLE_TRY(model.reserve(std::min<std::int64_t>(std::ssize(ids), model.prefill_chunk())));
-  Feeder feeder(model, state, {});
-  while (!ids.empty() && !interrupted()) {
-    const std::size_t count = std::min(static_cast<std::size_t>(model.prefill_chunk()), ids.size());
-    MORACLE_TRY(feeder.feed(ids.first(count)));
-    ids = ids.subspan(count);
-  }
+  if (state.length() == std::ssize(prompt) || interrupted()) return Ok{};
+  GenerateOptions options;
+  options.interrupted = interrupted;
+  MORACLE_TRY(
+      run_alone(model, pool, {.prompt = {prompt.begin(), prompt.end()}, .max_tokens = 0, .state = &state}, options));
   return Ok{};
 }
 
-Result<Generation> generate(Model& model, SequenceState& state, std::span<const std::int32_t> prompt,
+Result<Generation> generate(Model& model, ThreadPool& pool, SequenceState& state, std::span<const std::int32_t> prompt,
                             const GenerateOptions& options) {
   MORACLE_TRY(check(options.sampling));
-  if (prompt.empty()) {
-    return Error{.code = "prompt.empty", .wanted = "a prompt of at least one token", .found = "none"};
-  }
-  const auto prompt_tokens = static_cast<std::int64_t>(prompt.size());
+  const std::int64_t prompt_tokens = std::ssize(prompt);
+  if (state.length() >= prompt_tokens) return no_prompt();
   const std::int64_t most = model.info().max_context;
   const std::int64_t context = options.context > 0 ? std::min(options.context, most) : most;
-  MORACLE_TRY(check_prompt_length(state.length() + prompt_tokens, context, 1));
-  const std::int64_t room = context - state.length() - prompt_tokens;
-  const std::int64_t chunk = model.prefill_chunk();
-  MORACLE_TRY(model.reserve(std::min(prompt_tokens, chunk)));
-
-  const auto interrupted = [&] { return options.interrupted && options.interrupted(); };
-  Generation result;
-  Feeder feeder(model, state, options.sampling);
-  feeder.remember(options.before);
-  feeder.remember(prompt);
-  const Stopwatch prefill;
-  for (std::int64_t begin = 0; begin < prompt_tokens; begin += chunk) {
-    const std::int64_t count = std::min(chunk, prompt_tokens - begin);
-    MORACLE_TRY(feeder.feed(prompt.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count))));
-    result.timing.prefill_tokens += count;
-    if (interrupted()) {
-      result.finish = FinishReason::interrupted;
-      return result;
-    }
-  }
-  result.timing.prefill_s = prefill.seconds();
-
-  const std::int64_t limit = std::min(options.max_tokens, room);
-  result.ids.reserve(static_cast<std::size_t>(limit));
-  const Stopwatch decode;
-  while (static_cast<std::int64_t>(result.ids.size()) < limit) {
-    MORACLE_ASSIGN(const std::int32_t id, feeder.choose());
-    result.ids.push_back(id);
-    if (options.on_token) options.on_token(id);
-    if (std::binary_search(options.stop_ids.begin(), options.stop_ids.end(), id) ||
-        (options.reached_stop && options.reached_stop())) {
-      result.finish = FinishReason::stop;
-      break;
-    }
-    if (interrupted()) {
-      result.finish = FinishReason::interrupted;
-      break;
-    }
-    if (static_cast<std::int64_t>(result.ids.size()) == limit) break;
-    MORACLE_TRY(feeder.feed({&result.ids.back(), 1}));
-    ++result.timing.decode_tokens;
-  }
-  result.timing.decode_s = decode.seconds();
-  return result;
+  MORACLE_TRY(check_prompt_length(prompt_tokens, context, 1));
+  return run_alone(model, pool,
+                   {.prompt = {prompt.begin(), prompt.end()},
+                    .sampling = options.sampling,
+                    .max_tokens = std::min(options.max_tokens, context - prompt_tokens),
+                    .stop_ids = options.stop_ids,
+                    .state = &state},
+                   options);
 }
 
 }  // namespace moracle

@@ -1,4 +1,4 @@
-// The generation loop: prefill, then one token at a time.
+// One generation: a scheduler with one request.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/thread_pool.h"
 #include "generate/generation_config.h"
 #include "generate/sampler.h"
 #include "model/model.h"
@@ -25,9 +26,8 @@ enum class FinishReason : std::uint8_t {
 struct GenerateOptions {
   SamplingOptions sampling{};
   std::int64_t max_tokens = 512;
-  std::vector<std::int32_t> stop_ids{};    // sorted; empty: never stops by itself
-  std::int64_t context = 0;                // most tokens of prompt and answer; 0: what the model can hold
-  std::span<const std::int32_t> before{};  // the tokens that `state` holds, which penalties count
+  std::vector<std::int32_t> stop_ids{};  // sorted; empty: never stops by itself
+  std::int64_t context = 0;              // most tokens of prompt and answer; 0: what the model can hold
   // Called with each token as it is chosen, the stopping one included.
   std::function<void(std::int32_t id)> on_token{};
   // Asked after each token; true: it completes what the caller stops at.
@@ -55,14 +55,15 @@ struct Generation {
 // Error: "model.context", where a prompt of so many tokens and so many of an answer are more than `context`.
 Result<> check_prompt_length(std::int64_t tokens, std::int64_t context, std::int64_t answer);
 
-// Appends `ids` to `state`; ends early, between two pieces, where `interrupted` says so. Errors: those of
-// Model::forward.
-Result<> prefill(Model& model, SequenceState& state, std::span<const std::int32_t> ids,
+// `state` holds the first tokens of `prompt`; the others are fed to it in pieces of Model::prefill_chunk().
+
+// Ends early, between two pieces, where `interrupted` says so. Errors: those of Scheduler::submit and Model::run.
+Result<> prefill(Model& model, ThreadPool& pool, SequenceState& state, std::span<const std::int32_t> prompt,
                  const std::function<bool()>& interrupted);
 
-// Appends `prompt` (not empty) to `state` and generates. Errors: "prompt.empty", "model.context" when the prompt leaves
-// no room for one token, "numeric.nan", and those of Model::forward.
-Result<Generation> generate(Model& model, SequenceState& state, std::span<const std::int32_t> prompt,
+// Errors: "prompt.empty" where `state` holds all of the prompt, "model.context" where the prompt leaves no room for one
+// token, "numeric.nan", and those of Scheduler::submit and Model::run.
+Result<Generation> generate(Model& model, ThreadPool& pool, SequenceState& state, std::span<const std::int32_t> prompt,
                             const GenerateOptions& options);
 
 }  // namespace moracle

@@ -39,10 +39,12 @@ std::string_view to_string(RequestEnd end) {
   return "";
 }
 
+Error no_prompt() {
+  return Error{.code = "prompt.empty", .wanted = "a prompt of at least one token", .found = "none"};
+}
+
 Result<> check(const Request& request, std::int64_t vocabulary) {
-  if (request.prompt.empty()) {
-    return Error{.code = "prompt.empty", .wanted = "a prompt of at least one token", .found = "none"};
-  }
+  if (request.prompt.empty()) return no_prompt();
   MORACLE_TRY(check_ids("prompt", request.prompt, vocabulary));
   MORACLE_TRY(check_ids("end_ids", request.end_ids, vocabulary));
   MORACLE_TRY(check_ids("stop_ids", request.stop_ids, vocabulary));
@@ -53,7 +55,7 @@ Result<> check(const Request& request, std::int64_t vocabulary) {
       return range_error("logit_bias", "a number from -100 to 100", std::to_string(bias.bias));
     }
   }
-  const std::int64_t least = request.echo ? 0 : 1;
+  const std::int64_t least = request.echo || request.state != nullptr ? 0 : 1;
   if (request.max_tokens && *request.max_tokens < least) {
     return range_error("max_tokens", "at least " + std::to_string(least), std::to_string(*request.max_tokens));
   }

@@ -13,6 +13,8 @@
 
 namespace moracle {
 
+class SequenceState;
+
 using RequestId = std::uint64_t;  // 1, 2, ... in order of submission; never used twice
 
 inline constexpr std::int64_t kMostTopLogprobs = 20;
@@ -26,7 +28,7 @@ struct Request {
   std::vector<std::int32_t> prompt{};  // at least one id
   // Token i of the answer is drawn from (sampling.seed, i): the same request gives the same tokens at any load.
   SamplingOptions sampling{};
-  // Tokens of the answer at most; empty: as many as context and KV budget hold. 0 only with `echo`.
+  // Tokens of the answer at most; empty: as many as context and KV budget hold. 0 only with `echo` or `state`.
   std::optional<std::int64_t> max_tokens{};
   std::int64_t min_tokens = 0;           // no end token and no stop token before so many
   std::vector<std::int32_t> end_ids{};   // the model's end tokens, in any order
@@ -41,8 +43,13 @@ struct Request {
   std::int64_t priority = 0;   // among the waiting requests of one key: lower first, then in order of submission
   bool reuse_prefix = true;    // false: neither reads nor fills the store of prefixes
   bool count_routing = false;  // Scheduler::routing() and routing_of() count its tokens
+  // The caller's, which holds the first tokens of the prompt and receives all others but the last one of the answer;
+  // null: one of the scheduler's. It outlives the request. With it max_tokens may be 0: the prompt alone is computed.
+  SequenceState* state = nullptr;
 };
 
+// "prompt.empty".
+[[nodiscard]] Error no_prompt();
 // Whether a model of this vocabulary can serve it. Errors: "prompt.empty", "model.token", "sampling.range".
 [[nodiscard]] Result<> check(const Request& request, std::int64_t vocabulary);
 

@@ -75,6 +75,7 @@ class Scheduler::Impl {
   void put_back(ScheduledSequence& sequence);
   [[nodiscard]] bool has_room(std::int64_t length) const;
   bool start(ScheduledSequence& sequence);
+  [[nodiscard]] Result<std::shared_ptr<SequenceState>> state_of(const ScheduledSequence& sequence) const;
   void tell_start(ScheduledSequence& sequence);
   void take_memory();
   bool take_memory(StepPart& part);
@@ -110,6 +111,7 @@ class Scheduler::Impl {
 Result<RequestId> Scheduler::Impl::submit(Request request, RequestSink& sink) {
   MORACLE_TRY(check(request, model_.info().vocab_size));
   const auto prompt = std::ssize(request.prompt);
+  if (request.state != nullptr && request.state->length() >= prompt) return no_prompt();
   const std::int64_t least = request.max_tokens.value_or(1);
   const auto too_long = [&](std::string code, std::string wanted, std::string advice) {
     return Error{.code = std::move(code),
@@ -122,7 +124,7 @@ Result<RequestId> Scheduler::Impl::submit(Request request, RequestSink& sink) {
     return too_long("model.context", "at most " + std::to_string(context_) + " tokens in all",
                     "shorten the prompt or ask for fewer tokens");
   }
-  if (prompt + least > held_) {
+  if (prompt + least > held_ && request.state == nullptr) {  // a caller's state may end where its memory does
     return too_long("scheduler.kv",
                     "at most " + std::to_string(held_) + " tokens, which the memory for keys and values holds",
                     "shorten the prompt, ask for fewer tokens or give more memory to keys and values");
@@ -253,13 +255,21 @@ bool Scheduler::Impl::has_room(std::int64_t length) const {
   return memory.used + wanted <= memory.budget + prefixes_.bytes();
 }
 
+Result<std::shared_ptr<SequenceState>> Scheduler::Impl::state_of(const ScheduledSequence& sequence) const {
+  if (SequenceState* const given = sequence.request.state; given != nullptr) {
+    return std::shared_ptr<SequenceState>(std::shared_ptr<SequenceState>(), given);
+  }
+  MORACLE_ASSIGN(std::shared_ptr<SequenceState> state, model_.new_sequence());
+  return state;
+}
+
 // False: it has to wait for memory.
 bool Scheduler::Impl::start(ScheduledSequence& sequence) {
   // Who was put back often enough takes all that it may need, or is the only one that runs.
   const bool whole = sequence.preemptions >= kPreemptions;
   const std::int64_t length = whole ? sequence.longest() : std::ssize(sequence.ids) + 1;
   if (!has_room(length) || (alone_ != nullptr && alone_->state != nullptr)) return false;
-  auto state = model_.new_sequence();
+  auto state = state_of(sequence);
   if (!state.ok()) {
     end(sequence, RequestEnd::error, std::move(state).error());
     return true;
@@ -276,6 +286,7 @@ bool Scheduler::Impl::start(ScheduledSequence& sequence) {
   queue_.remove(sequence.id);
   std::erase(preempted_, &sequence);
   sequence.state = *std::move(state);
+  sequence.ids.reserve(static_cast<std::size_t>(sequence.longest()));
   if (sequence.request.count_routing) {
     sequence.routing.resize(routing_.size());
     sequence.state->count_routing(sequence.routing.data());

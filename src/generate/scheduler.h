@@ -69,10 +69,10 @@ class Scheduler {
   Scheduler& operator=(const Scheduler&) = delete;
 
   // Queues a request. Errors, before anything is allocated for it:
-  //   "prompt.empty"         no prompt
+  //   "prompt.empty"         no prompt, or one that the caller's state holds whole
   //   "model.token"          an id of prompt, end_ids, stop_ids or logit_bias that the vocabulary lacks
   //   "model.context"        prompt + max_tokens above the context; wanted and found name both numbers
-  //   "scheduler.kv"         prompt + max_tokens above what the whole KV budget holds
+  //   "scheduler.kv"         prompt + max_tokens above what the whole KV budget holds; never with a caller's state
   //   "sampling.range"       sampling, logprobs, min_tokens, max_tokens, logit_bias; `where` names the member
   //   "scheduler.queue"      max_queue requests wait, or max_queue_tokens would be exceeded: try again later
   Result<RequestId> submit(Request request, RequestSink& sink);

@@ -110,7 +110,6 @@ Result<Generation> complete(Session& session, SequenceState& state, std::span<co
   options.sampling = completion.settings.sampling;
   options.max_tokens = completion.max_tokens;
   options.context = completion.context;
-  options.before = completion.before;
   options.stop_ids = completion.settings.stop_ids;
   for (const StopToken& stop : session.text().stop_tokens(completion.settings.stop_texts)) {
     options.stop_ids.push_back(stop.id);
@@ -122,7 +121,8 @@ Result<Generation> complete(Session& session, SequenceState& state, std::span<co
     if (std::binary_search(options.stop_ids.begin(), options.stop_ids.end(), id)) return;
     if (Result<> pushed = text.push(id, emit); !pushed.ok() && !undecodable) undecodable = std::move(pushed).error();
   };
-  auto generation = guarded("generate", [&] { return generate(session.model(), state, prompt, options); });
+  auto generation =
+      guarded("generate", [&] { return generate(session.model(), session.pool(), state, prompt, options); });
   if (undecodable) return *std::move(undecodable);
   MORACLE_TRY(text.finish(emit));
   if (reader != nullptr) reader->finish(completion.on_part);

@@ -105,18 +105,17 @@ class Session {
 struct Completion {
   GenerationSettings settings{};
   std::int64_t max_tokens = 512;
-  std::int64_t context = 0;                // most tokens in all; 0: what the model can hold
-  std::span<const std::int32_t> before{};  // the tokens that the state holds
+  std::int64_t context = 0;  // most tokens in all; 0: what the model can hold
   // Tells the parts of the reply apart; null: they are not wanted. It gets what `on_text` gets, and `on_part` its
   // parts.
   ReplyReader* reader = nullptr;
   ReplyReader::Emit on_part{};
 };
 
-// generate() with text: `on_text` gets pieces as they are settled, never half a character, and never an end-of-sequence
-// token, a stop text or what follows one. A stop text that is a token ends it, too, where that token is made. With a
-// reader the marks of parts are text, also where they are special tokens, which other text leaves out.
-// `interrupted` may be empty.
+// generate() with text: `state` holds the first tokens of `prompt`, `on_text` gets pieces as they are settled, never
+// half a character, and never an end-of-sequence token, a stop text or what follows one. A stop text that is a token
+// ends it, too, where that token is made. With a reader the marks of parts are text, also where they are special
+// tokens, which other text leaves out. `interrupted` may be empty.
 Result<Generation> complete(Session& session, SequenceState& state, std::span<const std::int32_t> prompt,
                             const Completion& completion, const std::function<void(std::string_view)>& on_text,
                             const std::function<bool()>& interrupted);

@@ -132,7 +132,7 @@ TEST_P(AllocationsTest, DecodeStepsAllocateNothing) {
       after = allocations();
     };
     const auto ids = prompt(*loaded.model);
-    const auto generated = generate(*loaded.model, *state, ids, options);
+    const auto generated = generate(*loaded.model, *loaded.pool, *state, ids, options);
     ASSERT_TRUE(generated.ok());
     ASSERT_EQ(tokens, kSteps);
     EXPECT_EQ((after - before).heap, 0) << "temperature " << temperature;

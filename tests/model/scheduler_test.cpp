@@ -358,7 +358,7 @@ TEST(Scheduler, WhatNoMemoryHoldsIsRefusedAtOnce) {
   EXPECT_EQ(listener.heard[*whole].ids.size(), 28U);
 }
 
-// The tokens of `run` with the same settings.
+// The tokens of `run` with the same settings, in a state of its caller.
 TEST(Scheduler, GivesWhatGenerateGives) {
   const Loaded loaded = load_tiny();
   ASSERT_NE(loaded.model, nullptr);
@@ -368,7 +368,7 @@ TEST(Scheduler, GivesWhatGenerateGives) {
     if (request.min_tokens > 0 || request.echo || !request.logit_bias.empty()) continue;
     if (draws_from_all(request.sampling)) request.logprobs.reset();
     const auto state = test::new_state(*loaded.model);
-    const auto want = generate(*loaded.model, *state, request.prompt,
+    const auto want = generate(*loaded.model, *loaded.pool, *state, request.prompt,
                                {.sampling = request.sampling, .max_tokens = *request.max_tokens});
     ASSERT_TRUE(want.ok());
     EXPECT_EQ(alone(loaded, request).ids, want->ids);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "model/model.h"
@@ -49,8 +50,16 @@ class SuccessorModel final : public Model {
     }
     return Ok{};
   }
-  Result<> run(const Batch& /*batch*/, std::span<SequenceState* const> /*states*/, BatchResult& /*result*/) override {
-    return Error{.code = "model.batch", .found = "a call that this model does not know"};
+  // Of one span.
+  Result<> run(const Batch& batch, std::span<SequenceState* const> states, BatchResult& result) override {
+    const Batch::Span& span = batch.spans[0];
+    result.spans.assign(1, {});
+    TopK which{.k = span.top_k};
+    if (span.seed) which.seeds = {&*span.seed, 1};
+    Result<> done = span.top_k > 0 ? forward_top_k(batch, states, which, result.top)
+                                   : forward(batch, states, LogitRows::last_of_each, result.logits);
+    if (!done.ok()) result.spans[0].error = std::move(done).error();
+    return Ok{};
   }
   Result<> forward_top_k(const Batch& batch, std::span<SequenceState* const> states, const TopK& which,
                          std::vector<TokenLogit>& top) override {
@@ -66,7 +75,7 @@ class SuccessorModel final : public Model {
   }
 
   std::vector<std::vector<std::int32_t>> calls;
-  std::vector<std::uint64_t> seeds;  // of forward_top_k; 0: none
+  std::vector<std::uint64_t> seeds;  // of calls that rank; 0: none
   std::int64_t reserved = 0;
   bool poison = false;
 

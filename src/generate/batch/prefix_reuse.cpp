@@ -20,7 +20,7 @@ std::int64_t prompt_stop(const ScheduledSequence& sequence) {
 }  // namespace
 
 PrefixStore* PrefixReuse::store_of(const Request& request) const {
-  return reuse_ && request.reuse_prefix ? model_.prefixes() : nullptr;
+  return reuse_ && request.reuse_prefix && request.state == nullptr ? model_.prefixes() : nullptr;
 }
 
 std::string PrefixReuse::salt_of(const Request& request) const {

@@ -25,7 +25,7 @@ struct ScheduledSequence {
   RequestSink* sink;
   std::vector<std::int32_t> ids;  // prompt and answer
   TokenChooser chooser;
-  std::unique_ptr<SequenceState> state{};  // null: it waits
+  std::shared_ptr<SequenceState> state{};  // null: it waits; the caller's where the request has one
   std::int64_t most = 0;                   // tokens of the answer
   std::int64_t told = 0;                   // tokens of the prompt that the sink knows, with echo
   RequestUsage usage{};
@@ -39,8 +39,10 @@ struct ScheduledSequence {
   std::int64_t waited = 0;  // steps in which its prompt got no token
 
   [[nodiscard]] std::int64_t prompt_size() const { return std::ssize(request.prompt); }
-  // Tokens that the state has to hold before the next one is chosen.
-  [[nodiscard]] std::int64_t target() const { return most == 0 ? prompt_size() - 1 : std::ssize(ids); }
+  // Tokens that the state has to hold before the next one is chosen, or, without an answer, before the end.
+  [[nodiscard]] std::int64_t target() const {
+    return most == 0 && request.state == nullptr ? prompt_size() - 1 : std::ssize(ids);
+  }
   [[nodiscard]] std::int64_t missing() const { return target() - state->length(); }
   [[nodiscard]] bool decodes() const { return missing() == 1 && std::ssize(ids) > prompt_size(); }
   [[nodiscard]] bool scores_prompt() const { return request.echo && request.logprobs.has_value(); }

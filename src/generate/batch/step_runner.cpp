@@ -52,7 +52,7 @@ void StepRunner::choose(std::span<StepPart> parts) const {
     ScheduledSequence& sequence = *part.sequence;
     if (part.error) return;
     if (sequence.scores_prompt() && sequence.told < sequence.prompt_size()) score_prompt(part);
-    if (part.end < std::ssize(sequence.ids)) return;
+    if (part.end < std::ssize(sequence.ids) || sequence.most == 0) return;
     Result<ChosenToken> chosen = part.logits.empty() ? sequence.chooser.choose(part.top)
                                                      : sequence.chooser.choose(part.logits.last(count(vocabulary)));
     if (chosen.ok()) {

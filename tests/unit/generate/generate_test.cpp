@@ -17,7 +17,8 @@ using test::SuccessorModel;
 Result<Generation> generate_from(SuccessorModel& model, std::vector<std::int32_t> prompt,
                                  const GenerateOptions& options) {
   const auto state = model.new_sequence();
-  return generate(model, **state, prompt, options);
+  ThreadPool pool(1);
+  return generate(model, pool, **state, prompt, options);
 }
 
 TEST(Generate, StopsAtEitherOfSeveralEndTokens) {
@@ -106,8 +107,8 @@ TEST(Generate, EveryDrawFromAllTokensHasASeedOfItsOwn) {
   ASSERT_TRUE(generate_from(longer, std::vector<std::int32_t>(kHostPrefillChunk + 1, 1), options).ok());
   ASSERT_EQ(model.seeds.size(), 3U);
   EXPECT_EQ(std::set<std::uint64_t>(model.seeds.begin(), model.seeds.end()).size(), 3U);
-  ASSERT_EQ(longer.seeds.size(), 4U);
-  EXPECT_EQ(std::vector<std::uint64_t>(longer.seeds.begin() + 1, longer.seeds.end()), model.seeds);
+  EXPECT_EQ(longer.calls.size(), 4U);
+  EXPECT_EQ(longer.seeds, model.seeds);
 }
 
 // Logits that depend on all tokens so far, of both signs and close together.
@@ -137,13 +138,14 @@ class HashingModel final : public Model {
     logits = logits_after(seen_);
     return Ok{};
   }
-  Result<> run(const Batch& /*batch*/, std::span<SequenceState* const> /*states*/, BatchResult& /*result*/) override {
-    return Error{.code = "model.batch", .found = "a call that this model does not know"};
+  Result<> run(const Batch& batch, std::span<SequenceState* const> states, BatchResult& result) override {
+    EXPECT_EQ(batch.spans[0].top_k, 0) << "the largest logits do not decide";
+    result.spans.assign(1, {});
+    return forward(batch, states, LogitRows::last_of_each, result.logits);
   }
   Result<> forward_top_k(const Batch& /*batch*/, std::span<SequenceState* const> /*states*/, const TopK& /*which*/,
                          std::vector<TokenLogit>& /*top*/) override {
-    ADD_FAILURE() << "the largest logits do not decide";
-    return Error{.code = "test"};
+    return Error{.code = "model.batch", .found = "a call that this model does not know"};
   }
 
  private:
@@ -185,8 +187,11 @@ TEST(Generate, PenaltiesAreThoseOfAllLogits) {
          {std::vector<std::int32_t>{}, std::vector<std::int32_t>{0, 7, 9, 20}}) {
       HashingModel model;
       const auto state = model.new_sequence();
-      const GenerateOptions options{.sampling = sampling, .max_tokens = 60, .before = before};
-      const auto result = generate(model, **state, prompt, options);
+      (*state)->commit(std::ssize(before));
+      std::vector<std::int32_t> whole = before;
+      whole.insert(whole.end(), prompt.begin(), prompt.end());
+      ThreadPool pool(1);
+      const auto result = generate(model, pool, **state, whole, {.sampling = sampling, .max_tokens = 60});
       ASSERT_TRUE(result.ok());
       EXPECT_EQ(result->ids, plain_greedy(sampling, before, prompt, 60));
       answers.insert(result->ids);
@@ -203,6 +208,47 @@ TEST(Generate, LongPromptsAreFedInPieces) {
   EXPECT_EQ(result->ids, std::vector<std::int32_t>{5});
   ASSERT_EQ(model.calls.size(), 3U);
   EXPECT_EQ(model.calls[2].size(), 1U);
+}
+
+// A chat's next question: what its state holds is not computed again.
+TEST(Generate, GoesOnFromWhatAStateHolds) {
+  SuccessorModel model(100);
+  ThreadPool pool(1);
+  const auto state = model.new_sequence();
+  const auto never = [] { return false; };
+  ASSERT_TRUE(prefill(model, pool, **state, std::vector<std::int32_t>{1, 2}, never).ok());
+  EXPECT_EQ((*state)->length(), 2);
+  ASSERT_TRUE(prefill(model, pool, **state, std::vector<std::int32_t>{1, 2}, never).ok());
+  const std::vector<std::int32_t> prompt = {1, 2, 3, 4};
+  const auto result = generate(model, pool, **state, prompt, {.max_tokens = 2});
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->ids, (std::vector<std::int32_t>{5, 6}));
+  EXPECT_EQ(result->timing.prefill_tokens, 2);
+  EXPECT_EQ(model.calls, (std::vector<std::vector<std::int32_t>>{{1, 2}, {3, 4}, {5}}));
+  EXPECT_EQ((*state)->length(), 5) << "the last token was chosen, not fed";
+  EXPECT_EQ(generate(model, pool, **state, prompt, {}).error().code, "prompt.empty");
+}
+
+TEST(Generate, AnInterruptActsBetweenTwoPiecesOfAPrompt) {
+  const std::vector<std::int32_t> prompt(static_cast<std::size_t>(3 * kHostPrefillChunk), 4);
+  SuccessorModel model(10'000);
+  ThreadPool pool(1);
+  const auto state = model.new_sequence();
+  GenerateOptions options;
+  options.interrupted = [&] { return model.calls.size() == 2; };
+  const auto result = generate(model, pool, **state, prompt, options);
+  ASSERT_TRUE(result.ok());
+  EXPECT_TRUE(result->ids.empty());
+  EXPECT_EQ(result->finish, FinishReason::interrupted);
+  EXPECT_EQ(result->timing.prefill_tokens, 2 * kHostPrefillChunk);
+  EXPECT_EQ((*state)->length(), 2 * kHostPrefillChunk);
+  // Behind the last piece: no token is made.
+  options.interrupted = [&] { return model.calls.size() == 3; };
+  EXPECT_TRUE(generate(model, pool, **state, prompt, options)->ids.empty());
+  EXPECT_EQ((*state)->length(), 3 * kHostPrefillChunk);
+  const auto other = model.new_sequence();
+  ASSERT_TRUE(prefill(model, pool, **other, prompt, [&] { return model.calls.size() == 4; }).ok());
+  EXPECT_EQ((*other)->length(), kHostPrefillChunk);
 }
 
 TEST(Generate, NumbersThatAreNoneEndIt) {
