@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Optional, SupportsIndex, Union
 
 from ._library import (
+    CHOSEN,
     ON_PROGRESS,
     ON_TEXT,
     CEngineOptions,
@@ -45,17 +46,8 @@ __all__ = ["Engine", "Prompt", "Reply", "Text", "generate_options", "ids_array"]
 Messages = Sequence[dict[str, Any]]
 Text = Union[str, "Prompt", Sequence[int], Messages]
 
-_FLOATS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
-_BITS = {
-    "temperature": 1,
-    "top_k": 2,
-    "top_p": 4,
-    "min_p": 8,
-    "repetition_penalty": 16,
-    "presence_penalty": 32,
-    "frequency_penalty": 64,
-    "max_tokens": 128,
-}
+_KINDS = {name: kind for name, kind, _bit in CHOSEN}
+_BITS = {name: bit for name, _kind, bit in CHOSEN}
 
 
 @dataclass(frozen=True)
@@ -388,9 +380,9 @@ def generate_options(options: dict[str, Any]) -> tuple[CGenerateOptions, Any]:
     for name, value in options.items():
         if value is None:
             continue
-        if name in _FLOATS:
+        if _KINDS.get(name) is ctypes.c_double:
             setattr(how, name, real(value, name))
-        elif name in ("top_k", "max_tokens", "context"):
+        elif name in _KINDS or name == "context":
             setattr(how, name, integer(value, name))
         elif name == "seed":
             how.seed = integer(value, name, 65) & (2**64 - 1)

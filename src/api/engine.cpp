@@ -1,6 +1,8 @@
 // The C interface of the engine.
 #include "api/engine.h"
 
+#include <array>
+
 #include "api/documents.h"
 #include "base/printable.h"
 #include "device/place.h"
@@ -91,21 +93,40 @@ Result<ChatRequest> read_chat(const char* text) {
   return request;
 }
 
+// A sampling field as C has it.
+struct CSamplingField {
+  std::uint32_t bit;  // of moracle_generate_options.set
+  void (*take)(const moracle_generate_options& from, SamplingChoice& to);
+};
+
+template <auto kFrom, auto kTo>
+void take(const moracle_generate_options& from, SamplingChoice& to) {
+  to.set(kTo, from.*kFrom);
+}
+
+using COptions = moracle_generate_options;
+constexpr std::array kCSamplingFields = {
+    CSamplingField{MORACLE_SET_TEMPERATURE, take<&COptions::temperature, &SamplingOptions::temperature>},
+    CSamplingField{MORACLE_SET_TOP_K, take<&COptions::top_k, &SamplingOptions::top_k>},
+    CSamplingField{MORACLE_SET_TOP_P, take<&COptions::top_p, &SamplingOptions::top_p>},
+    CSamplingField{MORACLE_SET_MIN_P, take<&COptions::min_p, &SamplingOptions::min_p>},
+    CSamplingField{MORACLE_SET_REPETITION_PENALTY,
+                   take<&COptions::repetition_penalty, &SamplingOptions::repetition_penalty>},
+    CSamplingField{MORACLE_SET_PRESENCE_PENALTY, take<&COptions::presence_penalty, &SamplingOptions::presence_penalty>},
+    CSamplingField{MORACLE_SET_FREQUENCY_PENALTY,
+                   take<&COptions::frequency_penalty, &SamplingOptions::frequency_penalty>},
+};
+static_assert(kCSamplingFields.size() == kSamplingFields.size());
+
 }  // namespace
 
 Result<GenerationChoice> read_choice(const moracle_generate_options& options) {
   GenerationChoice choice;
-  const auto set = [&](std::uint32_t bit, auto& to, auto value) {
-    if ((options.set & bit) != 0) to = value;
-  };
-  set(MORACLE_SET_TEMPERATURE, choice.temperature, options.temperature);
-  set(MORACLE_SET_TOP_K, choice.top_k, options.top_k);
-  set(MORACLE_SET_TOP_P, choice.top_p, options.top_p);
-  set(MORACLE_SET_MIN_P, choice.min_p, options.min_p);
-  set(MORACLE_SET_REPETITION_PENALTY, choice.repetition_penalty, options.repetition_penalty);
-  set(MORACLE_SET_PRESENCE_PENALTY, choice.presence_penalty, options.presence_penalty);
-  set(MORACLE_SET_FREQUENCY_PENALTY, choice.frequency_penalty, options.frequency_penalty);
-  set(MORACLE_SET_MAX_TOKENS, choice.max_tokens, options.max_tokens);
+  const auto is_set = [&](std::uint32_t bit) { return (options.set & bit) != 0; };
+  for (const CSamplingField& field : kCSamplingFields) {
+    if (is_set(field.bit)) field.take(options, choice.sampling);
+  }
+  if (is_set(MORACLE_SET_MAX_TOKENS)) choice.max_tokens = options.max_tokens;
   choice.seed = options.seed;
   choice.ignore_eos = options.ignore_eos != 0;
   if (choice.max_tokens && (*choice.max_tokens < 1 || *choice.max_tokens > kMostTokens))

@@ -7,6 +7,7 @@
 #include <array>
 #include <filesystem>
 #include <functional>
+#include <variant>
 
 #include "base/printable.h"
 #include "checkpoint/atomic_file.h"
@@ -193,11 +194,11 @@ Result<> Chat::system(const std::string& argument) {
 
 std::string Chat::settings_text() const {
   const SamplingOptions& sampling = settings_.sampling;
-  return fmt::format(
-      "temperature {}, top-k {}, top-p {}, min-p {}, repetition-penalty {}, presence-penalty {}, frequency-penalty {}, "
-      "seed {}, max-tokens {}",
-      sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.repetition_penalty,
-      sampling.presence_penalty, sampling.frequency_penalty, sampling.seed, settings_.answer_tokens(0));
+  std::string text;
+  for (const SamplingField& field : kSamplingFields) {
+    std::visit([&](auto member) { text += fmt::format("{} {}, ", field.option(), sampling.*member); }, field.member);
+  }
+  return text + fmt::format("seed {}, max-tokens {}", sampling.seed, settings_.answer_tokens(0));
 }
 
 // By the options of the command line, so that names, limits and words are the same.

@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <utility>
+#include <variant>
 
 #include "cli/option_table.h"
 
@@ -40,46 +41,37 @@ Result<std::string> read_standard_input() {
   return text;
 }
 
-template <class Value>
-CLI::Option* add_choice(CLI::App& command, const char* name, std::optional<Value>& target, const char* type,
-                        const char* help, CLI::Validator check) {
-  return command.add_option_function<Value>(
-                    name, [&target](const Value& value) { target = value; }, help)
-      ->type_name(type)
-      ->check(std::move(check));
+CLI::Validator limits_of(const SamplingField& field) {
+  if (field.is_whole())
+    return whole_number(static_cast<std::int64_t>(field.low),
+                        static_cast<std::int64_t>(std::min<double>(field.high, INT32_MAX)));
+  return real_number([&field](double value) { return field.accepts(value); }, field.limits());
+}
+
+template <class Number>
+void add_sampling(CLI::App& command, SamplingChoice& choice, const SamplingField& field,
+                  Number SamplingOptions::* member) {
+  command
+      .add_option_function<Number>(
+          fmt::format("--{}{}", field.option(), field.option_alias),
+          [&choice, member](const Number& value) { choice.set(member, value); }, std::string(field.option_text))
+      ->type_name(std::string(field.option_value))
+      ->check(limits_of(field));
 }
 
 }  // namespace
 
 void add_generation_options(CLI::App& command, GenerationChoice& choice) {
   const InGroup group(command, kSamplingGroup);
-  add_choice(command, "-n,--max-tokens", choice.max_tokens, "N",
-             "Most tokens to generate (default: as the model's generation_config.json says, else 512)",
-             whole_number(1, kMostTokens));
-  add_choice(command, "--temperature", choice.temperature, "X",
-             "0 is greedy (default: as generation_config.json says where it samples, else greedy)",
-             real_number([](double value) { return value >= 0; }, "a finite number of at least 0"));
-  add_choice(command, "--top-k", choice.top_k, "K",
-             "Keep the K likeliest tokens; 0: all (default: as generation_config.json says, else all)",
-             whole_number(0, INT32_MAX));
-  add_choice(command, "--top-p", choice.top_p, "P",
-             "Keep the likeliest tokens that together reach probability P (default: as generation_config.json says, "
-             "else all)",
-             real_number([](double value) { return value > 0 && value <= 1; }, "a number above 0 and at most 1"));
-  add_choice(command, "--min-p", choice.min_p, "P",
-             "Drop tokens less likely than P times the likeliest (default: as generation_config.json says, else none)",
-             real_number([](double value) { return value >= 0 && value <= 1; }, "a number from 0 to 1"));
-  add_choice(command, "--repetition-penalty,--repeat-penalty", choice.repetition_penalty, "X",
-             "Divide positive logits of tokens in prompt and answer by X, multiply negative ones (default: as "
-             "generation_config.json says, else off)",
-             real_number([](double value) { return value > 0; }, "a finite number above 0"));
-  const auto penalty = [] {
-    return real_number([](double value) { return value >= -2 && value <= 2; }, "a number from -2 to 2");
-  };
-  add_choice(command, "--presence-penalty", choice.presence_penalty, "X",
-             "Subtract X from logits of tokens that occur in the answer (default: off)", penalty());
-  add_choice(command, "--frequency-penalty", choice.frequency_penalty, "X",
-             "Subtract X from a token's logit for each time it occurs in the answer (default: off)", penalty());
+  command
+      .add_option_function<std::int64_t>(
+          "-n,--max-tokens", [&choice](const std::int64_t& value) { choice.max_tokens = value; },
+          "Most tokens to generate (default: as the model's generation_config.json says, else 512)")
+      ->type_name("N")
+      ->check(whole_number(1, kMostTokens));
+  for (const SamplingField& field : kSamplingFields) {
+    std::visit([&](auto member) { add_sampling(command, choice.sampling, field, member); }, field.member);
+  }
   command.add_option("--seed", choice.seed, "Seed of the draws; the same seed gives the same text (default: 0)")
       ->type_name("N")
       ->check(whole_number(0, INT64_MAX));

@@ -93,15 +93,8 @@ constexpr std::array kForeign = {
     Foreign{"watermarking_config", false, nothing},
 };
 
-// Members that are read here, or that choose no token.
-constexpr std::array<std::string_view, 33> kKnown = {"do_sample",
-                                                     "temperature",
-                                                     "top_k",
-                                                     "top_p",
-                                                     "min_p",
-                                                     "repetition_penalty",
-                                                     "presence_penalty",
-                                                     "frequency_penalty",
+// Members beside kSamplingFields that are read here, or that choose no token.
+constexpr std::array<std::string_view, 26> kKnown = {"do_sample",
                                                      "max_new_tokens",
                                                      "max_length",
                                                      "stop_strings",
@@ -133,7 +126,7 @@ constexpr std::array<std::string_view, 8> kKnownStarts = {
 // Whether nobody can say that the member changes no answer.
 bool is_unknown(std::string_view key) {
   const auto same = [&](std::string_view known) { return known == key; };
-  return std::none_of(kKnown.begin(), kKnown.end(), same) &&
+  return find_sampling_field(key) == nullptr && std::none_of(kKnown.begin(), kKnown.end(), same) &&
          std::none_of(kForeign.begin(), kForeign.end(), [&](const Foreign& member) { return member.key == key; }) &&
          std::none_of(kKnownStarts.begin(), kKnownStarts.end(),
                       [&](std::string_view start) { return key.starts_with(start); });
@@ -148,20 +141,13 @@ class Reader {
   [[nodiscard]] bool has(std::string_view key) const { return reader_.has(key); }
   [[nodiscard]] const Json& at(std::string_view key) const { return object_.at(std::string(key)); }
 
-  // Null and -1 leave the fallback. The range is check()'s where none is given.
-  template <class Options, class Number>
-  void number(std::string_view key, Number Options::* member, Options& options, bool minus_one_is_off = true) {
-    if (!has(key) || (minus_one_is_off && minus_one(at(key)))) return;
-    Options tried = options;
-    auto value = [&]() -> Result<Number> {
-      if constexpr (std::is_integral_v<Number>) {
-        return reader_.integer(key, 0, INT32_MAX);
-      } else {
-        return reader_.number_or(key, 0.0);
-      }
-    }();
-    if (!value.ok()) return fault(key, std::move(value).error());
-    tried.*member = *value;
+  // Null, and -1 where that is off, leave what `options` has.
+  void number(const SamplingField& field, SamplingOptions& options) {
+    const std::string_view key = field.name;
+    if (!has(key) || (field.minus_one_is_off && minus_one(at(key)))) return;
+    SamplingOptions tried = options;
+    const auto read = std::visit([&](auto member) { return read_into(tried.*member, key); }, field.member);
+    if (!read.ok()) return fault(key, read.error());
     if (auto checked = check(tried); !checked.ok()) {
       Error error = std::move(checked).error();
       error.code = "config.range";
@@ -219,6 +205,14 @@ class Reader {
   void fault(std::string_view key, Error error) { config_.faults.push_back({std::string(key), std::move(error)}); }
 
  private:
+  Result<> read_into(double& value, std::string_view key) const {
+    MORACLE_ASSIGN(value, reader_.number_or(key, 0.0));
+    return Ok{};
+  }
+  Result<> read_into(std::int64_t& value, std::string_view key) const {
+    MORACLE_ASSIGN(value, reader_.integer(key, 0, INT32_MAX));
+    return Ok{};
+  }
   [[nodiscard]] Json list(std::string_view key) const { return at(key).is_array() ? at(key) : Json::array({at(key)}); }
   [[nodiscard]] Error out_of_range(std::string_view key, std::string wanted, std::string found) const {
     return Error{.code = "config.range",
@@ -243,14 +237,8 @@ class Reader {
 void read_sampling(Reader& from, GenerationConfig& config) {
   SamplingOptions& sampling = config.sampling;
   from.flag("do_sample", config.do_sample);
-  from.number("temperature", &SamplingOptions::temperature, sampling, false);
+  for (const SamplingField& field : kSamplingFields) from.number(field, sampling);
   if (from.has("temperature")) config.temperature = sampling.temperature;
-  from.number("top_k", &SamplingOptions::top_k, sampling);
-  from.number("top_p", &SamplingOptions::top_p, sampling);
-  from.number("min_p", &SamplingOptions::min_p, sampling);
-  from.number("repetition_penalty", &SamplingOptions::repetition_penalty, sampling);
-  from.number("presence_penalty", &SamplingOptions::presence_penalty, sampling, false);
-  from.number("frequency_penalty", &SamplingOptions::frequency_penalty, sampling, false);
   if (config.do_sample) {
     if (!from.has("temperature")) {
       config.greedy_because = "do_sample without a temperature: the likeliest token is taken; --temperature 1 samples";
@@ -277,11 +265,6 @@ Json read_published(const std::filesystem::path& path, GenerationConfig& config)
   return Json::object();
 }
 
-template <class Value>
-void choose(Value& target, const std::optional<Value>& chosen) {
-  if (chosen) target = *chosen;
-}
-
 std::string joined(const std::vector<std::string>& parts) {
   std::string text;
   for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
@@ -291,14 +274,11 @@ std::string joined(const std::vector<std::string>& parts) {
 // Whether a generation under `choice` needs the published member.
 bool needs(const std::string& key, const GenerationChoice& choice, const SamplingOptions& settled) {
   const bool samples = settled.temperature > 0;
-  if (key.empty()) return samples || !choice.temperature;
-  if (key == "do_sample" || key == "temperature") return !choice.temperature;
-  if (key == "top_k") return samples && !choice.top_k;
-  if (key == "top_p") return samples && !choice.top_p;
-  if (key == "min_p") return samples && !choice.min_p;
-  if (key == "repetition_penalty") return !choice.repetition_penalty;
-  if (key == "presence_penalty") return !choice.presence_penalty;
-  if (key == "frequency_penalty") return !choice.frequency_penalty;
+  const bool has_temperature = choice.sampling.get(&SamplingOptions::temperature).has_value();
+  if (key.empty()) return samples || !has_temperature;
+  if (key == "do_sample") return !has_temperature;
+  if (const SamplingField* const field = find_sampling_field(key); field != nullptr)
+    return (samples || !field->draws_only) && !choice.sampling.has(*field);
   if (key == "max_new_tokens" || key == "max_length") return !choice.max_tokens;
   if (key == "eos_token_id") return !choice.ignore_eos;
   return key != "bos_token_id";
@@ -320,13 +300,7 @@ Result<GenerationSettings> GenerationConfig::settle(const GenerationChoice& choi
   GenerationSettings settings;
   settings.sampling = sampling;
   if (choice.samples) settings.sampling.temperature = temperature.value_or(1.0);
-  choose(settings.sampling.temperature, choice.temperature);
-  choose(settings.sampling.top_k, choice.top_k);
-  choose(settings.sampling.top_p, choice.top_p);
-  choose(settings.sampling.min_p, choice.min_p);
-  choose(settings.sampling.repetition_penalty, choice.repetition_penalty);
-  choose(settings.sampling.presence_penalty, choice.presence_penalty);
-  choose(settings.sampling.frequency_penalty, choice.frequency_penalty);
+  choice.sampling.apply(settings.sampling);
   settings.sampling.seed = choice.seed;
   MORACLE_TRY(check(settings.sampling));
   if (!choice.ignore_eos) settings.stop_ids = eos_ids;
@@ -349,7 +323,7 @@ Result<GenerationSettings> GenerationConfig::settle(const GenerationChoice& choi
     if (!member.sampling_only || settings.sampling.temperature > 0) left.push_back(member.text);
   }
   if (!left.empty()) settings.warnings.push_back(file + ": not applied: " + joined(left));
-  if (!greedy_because.empty() && !choice.temperature && !choice.samples)
+  if (!greedy_because.empty() && !choice.sampling.get(&SamplingOptions::temperature) && !choice.samples)
     settings.warnings.push_back(file + ": " + greedy_because);
   if (settings.stop_ids.empty() && !choice.ignore_eos) {
     settings.warnings.emplace_back(

@@ -9,15 +9,13 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "generate/sampler.h"
+#include "generate/sampling_fields.h"
 
 namespace moracle {
 
 // What a caller sets about one generation; unset: the publisher's, else off.
 struct GenerationChoice {
-  std::optional<double> temperature{}, top_p{}, min_p{};
-  std::optional<double> repetition_penalty{}, presence_penalty{}, frequency_penalty{};
-  std::optional<std::int64_t> top_k{};
+  SamplingChoice sampling{};
   std::optional<std::int64_t> max_tokens{};
   std::uint64_t seed = 0;
   bool ignore_eos = false;  // end tokens end nothing

@@ -51,8 +51,9 @@ Result<> check(const Request& request, std::int64_t vocabulary) {
   MORACLE_TRY(check(request.sampling));
   for (const LogitBias& bias : request.logit_bias) {
     MORACLE_TRY(check_ids("logit_bias", {&bias.id, 1}, vocabulary));
-    if (!(std::abs(bias.bias) <= 100.0F)) {
-      return range_error("logit_bias", "a number from -100 to 100", std::to_string(bias.bias));
+    if (!(std::abs(bias.bias) <= static_cast<float>(kMostBias))) {
+      const std::string most = std::to_string(kMostBias);
+      return range_error("logit_bias", "a number from -" + most + " to " + most, std::to_string(bias.bias));
     }
   }
   const std::int64_t least = request.echo || request.state != nullptr ? 0 : 1;

@@ -18,10 +18,11 @@ class SequenceState;
 using RequestId = std::uint64_t;  // 1, 2, ... in order of submission; never used twice
 
 inline constexpr std::int64_t kMostTopLogprobs = 20;
+inline constexpr int kMostBias = 100;
 
 struct LogitBias {
   std::int32_t id = 0;
-  float bias = 0.0F;  // added to the logit, from -100 to 100
+  float bias = 0.0F;  // added to the logit, from -kMostBias to kMostBias
 };
 
 struct Request {

@@ -9,10 +9,6 @@ namespace moracle {
 
 namespace {
 
-Error out_of_range(const char* option, const char* wanted, double found) {
-  return Error{.code = "sampling.range", .where = option, .wanted = wanted, .found = std::to_string(found)};
-}
-
 struct Scan {
   float largest = -INFINITY;
   bool bad = false;  // NaN or +infinity is among them
@@ -37,24 +33,6 @@ Scan scan(std::span<const float> logits) {
 }
 
 }  // namespace
-
-Result<> check(const SamplingOptions& options) {
-  // Written so that NaN fails every test.
-  if (!(options.temperature >= 0.0) || !std::isfinite(options.temperature))
-    return out_of_range("temperature", "a finite number of at least 0", options.temperature);
-  if (options.top_k < 0) return out_of_range("top_k", "at least 0", static_cast<double>(options.top_k));
-  if (!(options.top_p > 0.0 && options.top_p <= 1.0))
-    return out_of_range("top_p", "more than 0 and at most 1", options.top_p);
-  if (!(options.min_p >= 0.0 && options.min_p <= 1.0))
-    return out_of_range("min_p", "a number from 0 to 1", options.min_p);
-  if (!(options.repetition_penalty > 0.0) || !std::isfinite(options.repetition_penalty))
-    return out_of_range("repetition_penalty", "a finite number above 0", options.repetition_penalty);
-  if (!(std::abs(options.presence_penalty) <= 2.0))
-    return out_of_range("presence_penalty", "a number from -2 to 2", options.presence_penalty);
-  if (!(std::abs(options.frequency_penalty) <= 2.0))
-    return out_of_range("frequency_penalty", "a number from -2 to 2", options.frequency_penalty);
-  return Ok{};
-}
 
 bool penalizes(const SamplingOptions& options) {
   return options.repetition_penalty != 1.0 || options.presence_penalty != 0.0 || options.frequency_penalty != 0.0;

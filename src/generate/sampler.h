@@ -7,24 +7,10 @@
 
 #include "base/random/random.h"
 #include "base/result.h"
+#include "generate/sampling_fields.h"
 #include "model/model.h"
 
 namespace moracle {
-
-struct SamplingOptions {
-  double temperature = 0.0;  // 0: greedy; else logits are divided by it
-  std::int64_t top_k = 0;    // 0: off; keep the k most likely
-  double top_p = 1.0;        // (0, 1]; keep the shortest most-likely prefix whose mass reaches it
-  double min_p = 0.0;        // [0, 1]; drop what is less likely than min_p times the most likely
-  std::uint64_t seed = 0;
-  // Penalties change logits before all else, also at temperature 0; class Penalties defines them.
-  double repetition_penalty = 1.0;  // above 0; 1: off
-  double presence_penalty = 0.0;    // [-2, 2]
-  double frequency_penalty = 0.0;   // [-2, 2]
-};
-
-// Errors: "sampling.range" naming the option.
-[[nodiscard]] Result<> check(const SamplingOptions& options);
 
 // Whether any of the penalties is on.
 [[nodiscard]] bool penalizes(const SamplingOptions& options);

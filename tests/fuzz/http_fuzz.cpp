@@ -29,8 +29,10 @@ struct Handled {
 void check(const ApiRequest& request) {
   require(request.n >= 1 && request.n <= 16 && request.prompts.size() <= 256);
   require(request.stop.size() <= 16 && request.logit_bias.size() <= 1024 && request.min_tokens >= 0);
-  require(!request.temperature || (*request.temperature >= 0 && *request.temperature <= 100));
-  require(!request.top_p || (*request.top_p > 0 && *request.top_p <= 1));
+  const auto temperature = request.sampling.get(&moracle::SamplingOptions::temperature);
+  const auto top_p = request.sampling.get(&moracle::SamplingOptions::top_p);
+  require(!temperature || (*temperature >= 0 && *temperature <= 100));
+  require(!top_p || (*top_p > 0 && *top_p <= 1));
   require(!request.logprobs || (*request.logprobs >= 0 && *request.logprobs <= 20));
   require(!request.max_tokens || *request.max_tokens >= 0);
 }

@@ -6,7 +6,12 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
+#include <utility>
+
+#include "generate/request.h"
+#include "generate/sampling_fields.h"
 
 namespace moracle::serve {
 
@@ -23,33 +28,105 @@ constexpr double kInt32 = 2147483647.0;
 constexpr double kInt63 = 0x1p63;  // above every whole number of 64 bits; whole_bound() names the last one
 constexpr double kHuge = 1e30;
 
-constexpr std::string_view kStopSchema =
-    R"({"oneOf":[{"type":"string","maxLength":256},{"type":"array","maxItems":16,"items":{"type":"string","maxLength":256}}]})";
-constexpr std::string_view kIdsSchema =
-    R"({"type":"array","maxItems":1024,"items":{"type":"integer","minimum":0,"maximum":2147483647}})";
-constexpr std::string_view kBiasSchema =
-    R"({"type":"object","maxProperties":1024,"additionalProperties":{"type":"number","minimum":-100,"maximum":100}})";
-constexpr std::string_view kMessagesSchema =
-    R"({"type":"array","minItems":1,"maxItems":4096,"items":{"type":"object","required":["role"],"properties":{)"
-    R"("role":{"type":"string","enum":["system","developer","user","assistant","tool"]},)"
-    R"("content":{"oneOf":[{"type":"string"},{"type":"null"},{"type":"array","items":{"type":"object",)"
-    R"("required":["type","text"],"properties":{"type":{"const":"text"},"text":{"type":"string"}}}}]},)"
-    R"("name":{"type":"string"},"tool_call_id":{"type":"string"},"tool_calls":{"type":"array"},)"
-    R"("reasoning":{"type":["string","null"]},"reasoning_content":{"type":["string","null"]}}}})";
-constexpr std::string_view kPromptSchema =
-    R"({"oneOf":[{"type":"string"},{"type":"array","minItems":1,"maxItems":256,"items":{"type":"string"}},)"
-    R"({"type":"array","minItems":1,"items":{"type":"integer","minimum":0,"maximum":2147483647}},)"
-    R"({"type":"array","minItems":1,"maxItems":256,"items":{"type":"array","minItems":1,)"
-    R"("items":{"type":"integer","minimum":0,"maximum":2147483647}}}]})";
-constexpr std::string_view kStreamOptionsSchema =
-    R"({"type":"object","properties":{"include_usage":{"type":["boolean","null"]},)"
-    R"("continuous_usage_stats":{"type":["boolean","null"]}}})";
-constexpr std::string_view kScalarsSchema =
-    R"({"type":"object","maxProperties":32,"additionalProperties":{"type":["string","number","boolean","null"]}})";
-constexpr std::string_view kToolChoiceSchema = R"({"type":"string","enum":["none","auto"]})";
-constexpr std::string_view kFormatSchema =
-    R"({"type":"object","required":["type"],"properties":{"type":{"const":"text"}}})";
-constexpr std::string_view kReasoningSchema = R"({"type":"object","properties":{"effort":{"type":["string","null"]}}})";
+Json list_schema(std::size_t most, Json items) {
+  return {{"type", "array"}, {"maxItems", most}, {"items", std::move(items)}};
+}
+
+// Lists of as many as the body holds.
+Json some_of(Json items) {
+  return {{"type", "array"}, {"minItems", 1}, {"items", std::move(items)}};
+}
+
+Json one_of(std::initializer_list<Json> schemas) {
+  return {{"oneOf", Json::array_t(schemas)}};
+}
+
+Json type_schema(const char* type) {
+  return {{"type", type}};
+}
+
+Json or_null(const char* type) {
+  return {{"type", Json::array({type, "null"})}};
+}
+
+Json words_schema(std::initializer_list<const char*> words) {
+  return {{"type", "string"}, {"enum", Json(std::vector<std::string>(words.begin(), words.end()))}};
+}
+
+Json id_schema() {
+  return {{"type", "integer"}, {"minimum", 0}, {"maximum", INT32_MAX}};
+}
+
+Json stop_schema() {
+  const Json text = {{"type", "string"}, {"maxLength", kStopBytes}};
+  return one_of({text, list_schema(kMostStops, text)});
+}
+
+Json ids_schema() {
+  return list_schema(kMostStopIds, id_schema());
+}
+
+Json bias_schema() {
+  return {{"type", "object"},
+          {"maxProperties", kMostBiases},
+          {"additionalProperties", {{"type", "number"}, {"minimum", -kMostBias}, {"maximum", kMostBias}}}};
+}
+
+Json messages_schema() {
+  const Json part = {{"type", "object"},
+                     {"required", Json::array({"type", "text"})},
+                     {"properties", {{"type", {{"const", "text"}}}, {"text", type_schema("string")}}}};
+  const Json parts = {{"type", "array"}, {"items", part}};
+  Json messages = some_of({{"type", "object"},
+                           {"required", Json::array({"role"})},
+                           {"properties",
+                            {{"role", words_schema({"system", "developer", "user", "assistant", "tool"})},
+                             {"content", one_of({type_schema("string"), type_schema("null"), parts})},
+                             {"name", type_schema("string")},
+                             {"tool_call_id", type_schema("string")},
+                             {"tool_calls", type_schema("array")},
+                             {"reasoning", or_null("string")},
+                             {"reasoning_content", or_null("string")}}}});
+  messages["maxItems"] = kMostMessages;
+  return messages;
+}
+
+Json prompt_schema() {
+  const auto prompts = [](Json items) {
+    Json list = some_of(std::move(items));
+    list["maxItems"] = kMostPrompts;
+    return list;
+  };
+  return one_of(
+      {type_schema("string"), prompts(type_schema("string")), some_of(id_schema()), prompts(some_of(id_schema()))});
+}
+
+Json stream_options_schema() {
+  return {{"type", "object"},
+          {"properties", {{"include_usage", or_null("boolean")}, {"continuous_usage_stats", or_null("boolean")}}}};
+}
+
+Json scalars_schema() {
+  return {{"type", "object"},
+          {"maxProperties", kMostTemplateArguments},
+          {"additionalProperties", {{"type", Json::array({"string", "number", "boolean", "null"})}}}};
+}
+
+Json tools_schema() {
+  return {{"type", "array"}, {"maxItems", 0}};
+}
+
+Json tool_choice_schema() {
+  return words_schema({"none", "auto"});
+}
+
+Json format_schema() {
+  return {{"type", "object"}, {"required", Json::array({"type"})}, {"properties", {{"type", {{"const", "text"}}}}}};
+}
+
+Json reasoning_schema() {
+  return {{"type", "object"}, {"properties", {{"effort", or_null("string")}}}};
+}
 
 constexpr RequestField flag(std::string_view name, std::uint8_t where, std::string_view text) {
   return {.name = name, .use = honoured, .endpoints = where, .type = boolean, .text = text};
@@ -58,22 +135,10 @@ constexpr RequestField whole(std::string_view name, std::uint8_t where, double l
                              std::string_view text) {
   return {.name = name, .use = honoured, .endpoints = where, .type = integer, .text = text, .low = low, .high = high};
 }
-constexpr RequestField real(std::string_view name, std::uint8_t where, double low, double high, std::string_view text,
-                            bool above_low = false) {
-  return {.name = name,
-          .use = honoured,
-          .endpoints = where,
-          .type = number,
-          .text = text,
-          .low = low,
-          .high = high,
-          .above_low = above_low};
-}
 constexpr RequestField word(std::string_view name, std::uint8_t where, std::string_view text_) {
   return {.name = name, .use = honoured, .endpoints = where, .type = text, .text = text_};
 }
-constexpr RequestField shaped(std::string_view name, std::uint8_t where, std::string_view schema,
-                              std::string_view text) {
+constexpr RequestField shaped(std::string_view name, std::uint8_t where, Json (*schema)(), std::string_view text) {
   return {.name = name, .use = honoured, .endpoints = where, .type = structure, .text = text, .schema = schema};
 }
 constexpr RequestField ignored_field(std::string_view name, std::string_view text) {
@@ -94,44 +159,57 @@ constexpr std::string_view kNoStructure = "the output cannot be held to a schema
 
 constexpr std::string_view kThinking = "use chat_template_kwargs, where the chat template has a variable for it";
 
-constexpr std::array kFields = {
+constexpr std::array kBeforeSampling = {
     word("model", kBoth, "A served name; absent: the model that is served"),
-    shaped("messages", kChat, kMessagesSchema, "The conversation"),
-    shaped("prompt", kCompletions, kPromptSchema, "A text, a list of texts, token ids, or a list of lists of them"),
+    shaped("messages", kChat, messages_schema, "The conversation"),
+    shaped("prompt", kCompletions, prompt_schema, "A text, a list of texts, token ids, or a list of lists of them"),
     whole("max_tokens", kBoth, 0, kInt32, "Most tokens of a reply; chat at least 1; completions: 16, and 0 with echo"),
     whole("max_completion_tokens", kBoth, 1, kInt32, "The same as max_tokens"),
-    real("temperature", kBoth, 0, 100, "0 is greedy; else logits are divided by it"),
-    real("top_p", kBoth, 0, 1, "Draw among the likeliest tokens whose mass reaches it", true),
-    whole("top_k", kBoth, -1, kInt32, "Draw among the k likeliest tokens; 0 and -1: off"),
-    real("min_p", kBoth, 0, 1, "Leave out what is less likely than min_p times the likeliest"),
-    real("frequency_penalty", kBoth, -2, 2, "Subtracted from a logit for each time that the reply has the token"),
-    real("presence_penalty", kBoth, -2, 2, "Subtracted once from logits of tokens that the reply has"),
-    real("repetition_penalty", kBoth, 0, kHuge, "Divides positive logits of tokens that occurred", true),
+};
+
+// Fields of generate/sampling_fields.h.
+constexpr auto kSampling = [] {
+  std::array<RequestField, kSamplingFields.size()> fields{};
+  std::transform(kSamplingFields.begin(), kSamplingFields.end(), fields.begin(), [](const SamplingField& field) {
+    const double high = std::min(field.high, field.is_whole() ? kInt32 : kHuge);
+    return RequestField{.name = field.name,
+                        .use = honoured,
+                        .endpoints = kBoth,
+                        .type = field.is_whole() ? integer : number,
+                        .text = field.request_text,
+                        .low = field.request_low.value_or(field.low),
+                        .high = field.request_high.value_or(high),
+                        .above_low = field.above_low};
+  });
+  return fields;
+}();
+
+constexpr std::array kAfterSampling = {
     whole("seed", kBoth, -kInt63, kInt63, "With system_fingerprint it reproduces a reply; absent: drawn, and returned"),
     whole("n", kBoth, 1, kMostChoices, "Replies to each prompt"),
     whole("best_of", kBoth, 1, kInt32, "At most n: all replies that are made are returned"),
-    shaped("stop", kBoth, kStopSchema, "Texts that end a reply in front of them"),
-    shaped("stop_token_ids", kBoth, kIdsSchema, "Tokens that end a reply"),
+    shaped("stop", kBoth, stop_schema, "Texts that end a reply in front of them"),
+    shaped("stop_token_ids", kBoth, ids_schema, "Tokens that end a reply"),
     flag("include_stop_str_in_output", kBoth, "Leave the stop text in the reply"),
     flag("ignore_eos", kBoth, "End tokens end nothing"),
     whole("min_tokens", kBoth, 0, kInt32, "No token ends the reply before so many"),
     flag("skip_special_tokens", kBoth, "Leave special tokens out of the text (default: true)"),
-    shaped("logit_bias", kBoth, kBiasSchema, "Added to logits, by token id"),
+    shaped("logit_bias", kBoth, bias_schema, "Added to logits, by token id"),
     flag("logprobs", kChat, "Log-probabilities of the reply's tokens, of raw logits"),
-    whole("top_logprobs", kChat, 0, kMostLogprobs, "And of so many likeliest tokens beside each"),
-    whole("logprobs", kCompletions, 0, kMostLogprobs, "Log-probabilities, of the token and of so many likeliest"),
+    whole("top_logprobs", kChat, 0, kMostTopLogprobs, "And of so many likeliest tokens beside each"),
+    whole("logprobs", kCompletions, 0, kMostTopLogprobs, "Log-probabilities, of the token and of so many likeliest"),
     flag("echo", kCompletions, "The text begins with the prompt"),
     flag("add_special_tokens", kBoth, "Encode with the tokenizer's special tokens (default: true; chat: false)"),
     flag("stream", kBoth, "Server-sent events, one for each piece"),
-    shaped("stream_options", kBoth, kStreamOptionsSchema, "include_usage, continuous_usage_stats"),
-    shaped("tools", kChat, R"({"type":"array","maxItems":0})", "An empty list: calls of tools are not served yet"),
-    shaped("tool_choice", kChat, kToolChoiceSchema, "none or auto"),
+    shaped("stream_options", kBoth, stream_options_schema, "include_usage, continuous_usage_stats"),
+    shaped("tools", kChat, tools_schema, "An empty list: calls of tools are not served yet"),
+    shaped("tool_choice", kChat, tool_choice_schema, "none or auto"),
     flag("parallel_tool_calls", kChat, "Without tools it has no effect"),
-    shaped("response_format", kBoth, kFormatSchema, R"({"type": "text"})"),
+    shaped("response_format", kBoth, format_schema, R"({"type": "text"})"),
     word("reasoning_effort", kChat, "A variable of the chat template"),
-    shaped("reasoning", kChat, kReasoningSchema, "effort: the same as reasoning_effort"),
+    shaped("reasoning", kChat, reasoning_schema, "effort: the same as reasoning_effort"),
     flag("include_reasoning", kChat, "false leaves reasoning out of the reply; usage counts it all the same"),
-    shaped("chat_template_kwargs", kChat, kScalarsSchema, "Variables of the chat template"),
+    shaped("chat_template_kwargs", kChat, scalars_schema, "Variables of the chat template"),
     flag("add_generation_prompt", kChat, "Open the assistant's turn (default: true)"),
     flag("continue_final_message", kChat, "Go on with the last message, which is the assistant's"),
     flag("return_token_ids", kBoth, "prompt_token_ids and token_ids in the reply"),
@@ -237,6 +315,14 @@ constexpr std::array kFields = {
     refuse("lora_path", "the published weights are served, unchanged"),
     refuse("lora_request", "the published weights are served, unchanged"),
 };
+
+constexpr auto kFields = [] {
+  std::array<RequestField, kBeforeSampling.size() + kSampling.size() + kAfterSampling.size()> fields{};
+  auto end = std::copy(kBeforeSampling.begin(), kBeforeSampling.end(), fields.begin());
+  end = std::copy(kSampling.begin(), kSampling.end(), end);
+  std::copy(kAfterSampling.begin(), kAfterSampling.end(), end);
+  return fields;
+}();
 
 bool asks_for_nothing(const RequestField& field, const Json& value) {
   return says_nothing(value) || value == Json::parse(field.off, nullptr, false);
@@ -391,7 +477,7 @@ Json field_schema(const RequestField& field) {
       schema = {{"type", "string"}, {"maxLength", kNameBytes}};
       break;
     case structure:
-      schema = Json::parse(field.schema, nullptr, false);
+      schema = field.schema != nullptr ? field.schema() : Json::object();
       break;
   }
   return {{"description", field.text}, {"anyOf", Json::array({std::move(schema), {{"type", "null"}}})}};

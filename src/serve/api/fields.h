@@ -29,16 +29,16 @@ enum class FieldType : std::uint8_t {
 };
 
 struct RequestField {
-  std::string_view name;
-  FieldUse use;
-  std::uint8_t endpoints;  // Endpoint values, or-ed
-  FieldType type;
-  std::string_view text;  // what it does; of refused ones: what to do instead
-  double low = 0;         // of numbers
+  std::string_view name{};
+  FieldUse use{};
+  std::uint8_t endpoints = 0;  // Endpoint values, or-ed
+  FieldType type{};
+  std::string_view text{};  // what it does; of refused ones: what to do instead
+  double low = 0;           // of numbers
   double high = 0;
-  bool above_low = false;          // `low` itself is out of range
-  std::string_view schema = "{}";  // of structures: a JSON schema
-  std::string_view off = "null";   // of refused ones: the value that asks for nothing, beside null, false and empty
+  bool above_low = false;         // `low` itself is out of range
+  Json (*schema)() = nullptr;     // of structures: a JSON schema; null: any value
+  std::string_view off = "null";  // of refused ones: the value that asks for nothing, beside null, false and empty
 
   [[nodiscard]] bool serves(Endpoint endpoint) const { return (endpoints & static_cast<std::uint8_t>(endpoint)) != 0; }
 };
@@ -61,8 +61,8 @@ inline constexpr std::int64_t kMostChoices = 16;
 inline constexpr std::size_t kMostSequences = 256;  // prompts times choices
 inline constexpr std::size_t kMostStops = 16;
 inline constexpr std::size_t kStopBytes = 256;
+inline constexpr std::size_t kMostStopIds = 1024;
 inline constexpr std::size_t kMostBiases = 1024;
-inline constexpr std::int64_t kMostLogprobs = 20;
 inline constexpr std::size_t kMostTemplateArguments = 32;
 inline constexpr std::size_t kNameBytes = 256;  // of model, request_id, cache_salt and template arguments
 

@@ -96,7 +96,7 @@ Json schemas() {
   list["TokenizeRequest"] = {{"type", "object"},
                              {"properties",
                               {{"prompt", text},
-                               {"messages", Json::parse(find_field("messages", Endpoint::chat)->schema)},
+                               {"messages", find_field("messages", Endpoint::chat)->schema()},
                                {"add_special_tokens", {{"type", "boolean"}}}}},
                              {"anyOf", Json::array({{{"required", {"prompt"}}}, {{"required", {"messages"}}}})}};
   list["TokenizeReply"] =

@@ -15,13 +15,7 @@ namespace {
 GenerationChoice choice_of(const ApiRequest& api) {
   GenerationChoice choice;
   choice.samples = true;
-  choice.temperature = api.temperature;
-  choice.top_p = api.top_p;
-  choice.top_k = api.top_k;
-  choice.min_p = api.min_p;
-  choice.repetition_penalty = api.repetition_penalty;
-  choice.presence_penalty = api.presence_penalty;
-  choice.frequency_penalty = api.frequency_penalty;
+  choice.sampling = api.sampling;
   choice.max_tokens = api.max_tokens;
   choice.stop_texts = api.stop;
   return choice;

@@ -6,7 +6,9 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <variant>
 
+#include "generate/request.h"
 #include "text/unicode.h"
 
 namespace moracle::serve {
@@ -56,6 +58,15 @@ void read(const Json& body, const char* name, std::optional<Value>& target) {
   if (has_field(body, name)) target = body[name].get<Value>();
 }
 
+template <class Number>
+void read_sampling(const Json& body, const SamplingField& field, Number SamplingOptions::* member,
+                   SamplingChoice& target) {
+  const auto found = body.find(field.name);
+  if (found == body.end() || found->is_null()) return;
+  const bool off = field.request_low == -1 && *found == -1;
+  target.set(member, off ? SamplingOptions{}.*member : found->get<Number>());
+}
+
 void read_flag(const Json& body, const char* name, bool& target) {
   if (has_field(body, name)) target = body[name].get<bool>();
 }
@@ -101,7 +112,7 @@ Result<> read_stop_ids(const Json& body, ApiRequest& request) {
   if (!has_field(body, "stop_token_ids")) return Ok{};
   const Json& list = body["stop_token_ids"];
   if (!list.is_array()) return wrong("request.type", "stop_token_ids", "a list of token ids", list.type_name());
-  if (list.size() > kMostBiases) return over("stop_token_ids", kMostBiases, list.size(), "ids");
+  if (list.size() > kMostStopIds) return over("stop_token_ids", kMostStopIds, list.size(), "ids");
   MORACLE_ASSIGN(request.stop_token_ids, token_ids(list, "stop_token_ids"));
   return Ok{};
 }
@@ -117,8 +128,9 @@ Result<> read_biases(const Json& body, ApiRequest& request) {
     const auto [stop, failed] = std::from_chars(name.data(), end, id);
     if (failed != std::errc{} || stop != end || id < 0)
       return wrong("request.value", "logit_bias", "token ids as keys", "'" + name.substr(0, 40) + "'");
-    if (!value.is_number() || !(std::abs(value.get<double>()) <= 100.0))
-      return wrong("request.value", "logit_bias", "numbers from -100 to 100", value.dump());
+    if (!value.is_number() || !(std::abs(value.get<double>()) <= kMostBias))
+      return wrong("request.value", "logit_bias", fmt::format("numbers from {} to {}", -kMostBias, kMostBias),
+                   value.dump());
     request.logit_bias.emplace_back(id, value.get<float>());
   }
   return Ok{};
@@ -158,14 +170,9 @@ Result<> read_stream(const Json& body, ApiRequest& request) {
 
 Result<> read_common(const Json& body, ApiRequest& request) {
   read_text(body, "model", request.model);
-  read(body, "temperature", request.temperature);
-  read(body, "top_p", request.top_p);
-  read(body, "top_k", request.top_k);
-  if (request.top_k == -1) request.top_k = 0;
-  read(body, "min_p", request.min_p);
-  read(body, "repetition_penalty", request.repetition_penalty);
-  read(body, "presence_penalty", request.presence_penalty);
-  read(body, "frequency_penalty", request.frequency_penalty);
+  for (const SamplingField& field : kSamplingFields) {
+    std::visit([&](auto member) { read_sampling(body, field, member, request.sampling); }, field.member);
+  }
   read(body, "max_tokens", request.max_tokens);
   if (has_field(body, "max_completion_tokens")) {
     const auto most = body["max_completion_tokens"].get<std::int64_t>();

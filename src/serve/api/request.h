@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "generate/sampling_fields.h"
 #include "serve/api/fields.h"
 #include "text/template/chat_templates.h"
 
@@ -32,9 +33,7 @@ struct ApiRequest {
 
   // Both. What is unset is the publisher's choice.
   std::optional<bool> add_special_tokens{};  // completions have them, chats have what the template writes
-  std::optional<double> temperature{}, top_p{}, min_p{};
-  std::optional<double> repetition_penalty{}, presence_penalty{}, frequency_penalty{};
-  std::optional<std::int64_t> top_k{};
+  SamplingChoice sampling{};
   std::optional<std::int64_t> max_tokens{};
   std::int64_t min_tokens = 0;
   std::optional<std::uint64_t> seed{};

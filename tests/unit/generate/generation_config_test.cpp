@@ -9,6 +9,10 @@
 namespace moracle {
 namespace {
 
+SamplingChoice only(double SamplingOptions::* member, double value) {
+  return SamplingChoice().set(member, value);
+}
+
 class GenerationConfigTest : public ::testing::Test {
  protected:
   void publish(const std::string& text) { folder_.write("generation_config.json", text); }
@@ -80,7 +84,7 @@ TEST_F(GenerationConfigTest, GreedyWhereSamplingIsHalfAskedForIsSaid) {
   publish(R"({"temperature": 0.6})");
   EXPECT_EQ(settle()->sampling.temperature, 0.0);
   EXPECT_NE(only_warning().find("a temperature without do_sample"), std::string::npos);
-  EXPECT_TRUE(settle({.temperature = 0.6})->warnings.empty());
+  EXPECT_TRUE(settle({.sampling = only(&SamplingOptions::temperature, 0.6)})->warnings.empty());
 }
 
 TEST_F(GenerationConfigTest, WhoSamplesInAnyCaseTakesThePublishersTemperatureOrOne) {
@@ -90,16 +94,17 @@ TEST_F(GenerationConfigTest, WhoSamplesInAnyCaseTakesThePublishersTemperatureOrO
   EXPECT_TRUE(settle({.samples = true})->warnings.empty());
   publish(R"({"do_sample": false, "temperature": 0.6})");
   EXPECT_EQ(settle({.samples = true})->sampling.temperature, 0.6);
-  EXPECT_EQ(settle({.temperature = 0.0, .samples = true})->sampling.temperature, 0.0);
+  EXPECT_EQ(settle({.sampling = only(&SamplingOptions::temperature, 0.0), .samples = true})->sampling.temperature, 0.0);
 }
 
 TEST_F(GenerationConfigTest, ChoicesWin) {
   publish(R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "repetition_penalty": 1.05, "max_new_tokens": 9})");
-  const auto settings = settle({.temperature = 1.5,
-                                .top_p = 0.5,
-                                .repetition_penalty = 2.0,
-                                .presence_penalty = -0.5,
-                                .frequency_penalty = 0.25,
+  const auto settings = settle({.sampling = SamplingChoice()
+                                                .set(&SamplingOptions::temperature, 1.5)
+                                                .set(&SamplingOptions::top_p, 0.5)
+                                                .set(&SamplingOptions::repetition_penalty, 2.0)
+                                                .set(&SamplingOptions::presence_penalty, -0.5)
+                                                .set(&SamplingOptions::frequency_penalty, 0.25),
                                 .max_tokens = 3,
                                 .seed = 4});
   ASSERT_TRUE(settings.ok());
@@ -111,7 +116,7 @@ TEST_F(GenerationConfigTest, ChoicesWin) {
   EXPECT_EQ(settings->sampling.frequency_penalty, 0.25);
   EXPECT_EQ(settings->sampling.seed, 4U);
   EXPECT_EQ(settings->answer_tokens(1), 3);
-  EXPECT_EQ(refusal({.temperature = -1.0}), "sampling.range at temperature");
+  EXPECT_EQ(refusal({.sampling = only(&SamplingOptions::temperature, -1.0)}), "sampling.range at temperature");
 }
 
 TEST_F(GenerationConfigTest, LengthsBoundTheAnswer) {
@@ -171,7 +176,7 @@ TEST_F(GenerationConfigTest, WhatIsNotAppliedIsNamedInOneWarning) {
         "sequence_bias", "exponential_decay_length_penalty", "guidance_scale 1.5", "max_time 3.5"}) {
     EXPECT_NE(warning.find(part), std::string::npos) << part << " in " << warning;
   }
-  const std::string greedy = only_warning({.temperature = 0.0});
+  const std::string greedy = only_warning({.sampling = only(&SamplingOptions::temperature, 0.0)});
   EXPECT_EQ(greedy.find("typical_p"), std::string::npos) << "it means nothing where the likeliest token is taken";
   EXPECT_NE(greedy.find("num_beams 4"), std::string::npos);
 }
@@ -179,7 +184,7 @@ TEST_F(GenerationConfigTest, WhatIsNotAppliedIsNamedInOneWarning) {
 TEST_F(GenerationConfigTest, MembersThatNobodyKnowsAreNamed) {
   publish(R"({"stop_token_ids": [3], "max_tokens": 9, "mirostat": null, "pad_token_id": 1, "use_cache": true,
               "_from_model_config": true, "output_scores": false, "early_stopping": true, "transformers_version": "5"})");
-  const std::string warning = only_warning({.temperature = 0.0});
+  const std::string warning = only_warning({.sampling = only(&SamplingOptions::temperature, 0.0)});
   EXPECT_NE(warning.find("not applied: max_tokens 9, stop_token_ids [3]"), std::string::npos) << warning;
 }
 
@@ -195,21 +200,21 @@ TEST_F(GenerationConfigTest, WrongValuesAreRefusedByNameWhereTheyAreNeeded) {
   };
   publish(R"({"do_sample": true, "temperature": -1})");
   EXPECT_EQ(refusal(), "config.range at /temperature");
-  EXPECT_EQ(refusal({.temperature = 0.5}), "none");
+  EXPECT_EQ(refusal({.sampling = only(&SamplingOptions::temperature, 0.5)}), "none");
   sampled(R"("top_p": 0)");
   EXPECT_EQ(refusal(), "config.range at /top_p");
-  EXPECT_EQ(refusal({.top_p = 0.5}), "none");
-  EXPECT_EQ(refusal({.temperature = 0.0}), "none") << "nothing is sampled";
+  EXPECT_EQ(refusal({.sampling = only(&SamplingOptions::top_p, 0.5)}), "none");
+  EXPECT_EQ(refusal({.sampling = only(&SamplingOptions::temperature, 0.0)}), "none") << "nothing is sampled";
   sampled(R"("top_k": "20")");
   EXPECT_EQ(refusal(), "config.type at /top_k");
-  EXPECT_EQ(refusal({.temperature = 0.0}), "none");
+  EXPECT_EQ(refusal({.sampling = only(&SamplingOptions::temperature, 0.0)}), "none");
   publish(R"({"repetition_penalty": 0})");
   EXPECT_EQ(refusal(), "config.range at /repetition_penalty");
-  EXPECT_EQ(refusal({.temperature = 0.0}), "config.range at /repetition_penalty");
-  EXPECT_EQ(refusal({.repetition_penalty = 1.0}), "none");
+  EXPECT_EQ(refusal({.sampling = only(&SamplingOptions::temperature, 0.0)}), "config.range at /repetition_penalty");
+  EXPECT_EQ(refusal({.sampling = only(&SamplingOptions::repetition_penalty, 1.0)}), "none");
   publish(R"({"do_sample": "yes"})");
   EXPECT_EQ(refusal(), "config.type at /do_sample");
-  EXPECT_EQ(refusal({.temperature = 0.0}), "none");
+  EXPECT_EQ(refusal({.sampling = only(&SamplingOptions::temperature, 0.0)}), "none");
   publish(R"({"max_new_tokens": "many"})");
   EXPECT_EQ(refusal(), "config.type at /max_new_tokens");
   EXPECT_EQ(refusal({.max_tokens = 1}), "none");
@@ -219,13 +224,15 @@ TEST_F(GenerationConfigTest, WrongValuesAreRefusedByNameWhereTheyAreNeeded) {
   EXPECT_EQ(refusal(), "config.type at ");
   publish("{");
   EXPECT_EQ(refusal().substr(0, 11), "json.syntax");
-  EXPECT_EQ(refusal({.temperature = 0.5}).substr(0, 11), "json.syntax") << "top_k and others may be there";
-  EXPECT_NE(only_warning({.temperature = 0.0}).find("not used: "), std::string::npos) << "nothing is sampled";
+  EXPECT_EQ(refusal({.sampling = only(&SamplingOptions::temperature, 0.5)}).substr(0, 11), "json.syntax")
+      << "top_k and others may be there";
+  EXPECT_NE(only_warning({.sampling = only(&SamplingOptions::temperature, 0.0)}).find("not used: "), std::string::npos)
+      << "nothing is sampled";
 }
 
 TEST_F(GenerationConfigTest, WrongValuesThatAreNotNeededAreWarnings) {
   publish(R"({"do_sample": true, "temperature": 1, "top_p": "x"})");
-  const std::string warning = only_warning({.top_p = 0.5});
+  const std::string warning = only_warning({.sampling = only(&SamplingOptions::top_p, 0.5)});
   EXPECT_NE(warning.find("/top_p"), std::string::npos) << warning;
   ASSERT_EQ(load().fault_lines().size(), 1U);
   EXPECT_NE(load().fault_lines().front().find("/top_p"), std::string::npos);

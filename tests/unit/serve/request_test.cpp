@@ -41,11 +41,11 @@ TEST(ServeRequest, ReadsEveryHonouredField) {
   ASSERT_TRUE(request.ok()) << request.error().message();
   EXPECT_EQ(request->model, "m");
   EXPECT_EQ(request->max_tokens, 7);
-  EXPECT_EQ(request->temperature, 0.5);
-  EXPECT_EQ(request->top_p, 0.9);
-  EXPECT_EQ(request->top_k, 0);
-  EXPECT_EQ(request->min_p, 0.1);
-  EXPECT_EQ(request->repetition_penalty, 1.1);
+  EXPECT_EQ(request->sampling.get(&SamplingOptions::temperature), 0.5);
+  EXPECT_EQ(request->sampling.get(&SamplingOptions::top_p), 0.9);
+  EXPECT_EQ(request->sampling.get(&SamplingOptions::top_k), 0);
+  EXPECT_EQ(request->sampling.get(&SamplingOptions::min_p), 0.1);
+  EXPECT_EQ(request->sampling.get(&SamplingOptions::repetition_penalty), 1.1);
   EXPECT_EQ(request->seed, static_cast<std::uint64_t>(-3));
   EXPECT_EQ(request->n, 2);
   EXPECT_EQ(request->stop, (std::vector<std::string>{"a", "b"}));
