@@ -11,7 +11,7 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "generate/generation_config.h"
-#include "generate/sampler.h"
+#include "generate/sampling_fields.h"
 #include "model/model.h"
 
 namespace moracle {

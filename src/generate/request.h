@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "generate/sampler.h"
+#include "generate/sampling_fields.h"
+#include "kernels/args/sample.h"
 
 namespace moracle {
 
@@ -19,11 +20,6 @@ using RequestId = std::uint64_t;  // 1, 2, ... in order of submission; never use
 
 inline constexpr std::int64_t kMostTopLogprobs = 20;
 inline constexpr int kMostBias = 100;
-
-struct LogitBias {
-  std::int32_t id = 0;
-  float bias = 0.0F;  // added to the logit, from -kMostBias to kMostBias
-};
 
 struct Request {
   std::vector<std::int32_t> prompt{};  // at least one id
@@ -35,7 +31,7 @@ struct Request {
   std::vector<std::int32_t> end_ids{};   // the model's end tokens, in any order
   bool ignore_eos = false;               // end_ids are tokens like others
   std::vector<std::int32_t> stop_ids{};  // end the answer beside end_ids, whatever ignore_eos says
-  std::vector<LogitBias> logit_bias{};
+  std::vector<LogitBias> logit_bias{};   // from -kMostBias to kMostBias
   // Log-probabilities of the answer's tokens are wanted, each with so many alternatives (0 to kMostTopLogprobs).
   std::optional<std::int64_t> logprobs{};
   bool echo = false;           // the prompt's tokens are told first, with `logprobs` where those are wanted
@@ -70,17 +66,11 @@ class AnswerEnds {
   std::int64_t min_tokens_;
 };
 
-struct TokenLogprob {
-  std::int32_t id = 0;
-  double logprob = 0.0;
-};
-
-// Log-probabilities are natural logarithms of the softmax of the raw logits, in double, before penalties, bias, masks
-// and temperature.
+// Log-probabilities are those of raw logits, before penalties, bias, masks and temperature.
 struct ScoredToken {
   std::int32_t id = 0;
-  std::optional<double> logprob{};    // empty: not asked for, or the first token of a prompt
-  std::span<const TokenLogprob> top;  // best first, of equal ones the lower id first; valid during the call
+  std::optional<double> logprob{};      // empty: not asked for, or the first token of a prompt
+  std::span<const TokenLogprob> top{};  // best first, of equal ones the lower id first; valid during the call
 };
 
 enum class RequestEnd : std::uint8_t {

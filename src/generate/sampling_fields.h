@@ -12,20 +12,11 @@
 #include <variant>
 
 #include "base/result.h"
+#include "kernels/args/sample.h"
 
 namespace moracle {
 
-struct SamplingOptions {
-  double temperature = 0.0;  // 0: greedy; else logits are divided by it
-  std::int64_t top_k = 0;    // 0: off; keep the k most likely
-  double top_p = 1.0;        // keep the shortest most-likely prefix whose mass reaches it
-  double min_p = 0.0;        // drop what is less likely than min_p times the most likely
-  std::uint64_t seed = 0;
-  // Penalties change logits before all else, also at temperature 0; class Penalties defines them.
-  double repetition_penalty = 1.0;  // 1: off
-  double presence_penalty = 0.0;
-  double frequency_penalty = 0.0;
-};
+using SamplingOptions = SampleParams;
 
 inline constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 

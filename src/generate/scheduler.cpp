@@ -407,7 +407,7 @@ void Scheduler::Impl::tell_token(const StepPart& part) {
   sequence.ids.push_back(id);
   ++sequence.usage.completion;
   ++status_.generated_tokens;
-  sequence.sink->on_token(sequence.id, {.id = id, .logprob = part.chosen.logprob, .top = sequence.chooser.top()});
+  sequence.sink->on_token(sequence.id, part.chosen);
   if (sequence.cancelled) return;
   if (sequence.chooser.ended()) {
     end(sequence, RequestEnd::stop, {}, id);

@@ -1,4 +1,4 @@
-// Chooses and scores the tokens of one request.
+// What the tokens of one request are chosen by, and its state.
 #pragma once
 
 #include <cstdint>
@@ -6,70 +6,54 @@
 #include <span>
 #include <vector>
 
-#include "base/result.h"
-#include "generate/penalties.h"
+#include "base/random/random.h"
 #include "generate/request.h"
-#include "generate/sampler.h"
-#include "model/model.h"
+#include "generate/sampling_fields.h"
 
 namespace moracle {
 
-// The natural logarithms of a softmax, in double, summed in the order of ids.
-class LogSoftmax {
- public:
-  explicit LogSoftmax(std::span<const float> logits);
-  [[nodiscard]] double of(std::int32_t id) const {
-    return static_cast<double>(logits_[static_cast<std::size_t>(id)]) - shift_;
-  }
-  // The `count` most likely, best first, of equal ones the lower id first.
-  void top(std::int64_t count, std::vector<TokenLogprob>& out) const;
+// How many of the highest-ranking logits decide the choice, where those are few (kMaxHeadTopK); 0: all may. A penalty
+// may lift any other logit above the largest, so then all do.
+[[nodiscard]] std::int64_t deciding_logits(const SamplingOptions& options);
+// Whether kMaxHeadTopK of the highest-ranking logits decide the choice as far as the last of them is dropped by min_p.
+[[nodiscard]] bool min_p_decides(const SamplingOptions& options);
 
- private:
-  std::span<const float> logits_;
-  double shift_ = 0.0;  // logarithm of the sum of all exponentials
-};
-
-struct ChosenToken {
-  std::int32_t id = 0;
-  std::optional<double> logprob{};
-};
-
-// The state of a request's draws: seed, penalties, tokens so far. Bits depend on the request and its logits alone.
+// The state of a request's draws: seed, counts of tokens, tokens so far. Choices depend on the request and its logits
+// alone.
 class TokenChooser {
  public:
   explicit TokenChooser(const Request& request);
 
   // How many of the highest logits of the next row suffice, by min_share() (Batch::Span); 0: all are needed.
   [[nodiscard]] std::int64_t wanted() const;
-  [[nodiscard]] double min_share() const { return min_p_decides(sampling_) ? sampling_.min_p : 0.0; }
+  [[nodiscard]] double min_share() const { return min_p_decides(params_) ? params_.min_p : 0.0; }
   // With draws from all tokens: what ranks them in the row that is computed next. Its temperature is the request's.
   [[nodiscard]] std::optional<std::uint64_t> seed() const;
-  [[nodiscard]] double temperature() const { return sampling_.temperature; }
+  [[nodiscard]] double temperature() const { return params_.temperature; }
 
-  // The next token, from all logits, which it changes, or from the wanted() highest-ranking. Errors: those of
-  // Sampler::sample.
-  [[nodiscard]] Result<ChosenToken> choose(std::span<float> logits);
-  [[nodiscard]] Result<ChosenToken> choose(std::span<const TokenLogit> top);
-  // The alternatives of the last choice from all logits.
-  [[nodiscard]] std::span<const TokenLogprob> top() const { return top_; }
-  // Whether the last choice ends the answer.
+  // What the next token is chosen by, its seed that of this draw.
+  [[nodiscard]] const SampleParams& params() const { return params_; }
+  [[nodiscard]] std::span<const TokenCount> counts() const { return counts_; }
+  [[nodiscard]] std::span<const LogitBias> bias() const { return bias_; }
+  // Tokens that may not come next.
+  [[nodiscard]] std::span<const std::int32_t> banned() const;
+  // How many likeliest tokens are wanted beside a log-probability; empty: no log-probability.
+  [[nodiscard]] std::optional<std::int64_t> logprobs() const { return logprobs_; }
+
+  // The token was chosen.
+  void take(std::int32_t id);
+  // Whether it ends the answer.
   [[nodiscard]] bool ended() const { return ended_; }
 
  private:
-  [[nodiscard]] bool masks() const;
-  void count(std::int32_t id);
-
-  SamplingOptions sampling_;
+  SampleParams params_;
+  Random random_;
   AnswerEnds ends_;
+  std::vector<TokenCount> counts_;  // by id; empty without penalties
   std::vector<LogitBias> bias_;
   std::optional<std::int64_t> logprobs_;
-  bool draws_;  // from all tokens
-  Sampler sampler_;
-  std::optional<Penalties> penalties_;
-  std::uint64_t seed_ = 0;
   std::int64_t tokens_ = 0;  // chosen so far
   bool ended_ = false;
-  std::vector<TokenLogprob> top_;
 };
 
 }  // namespace moracle

@@ -30,6 +30,7 @@ class DeviceOps final : public Ops {
   [[nodiscard]] std::size_t workspace(const AttentionArgs& /*args*/, int /*threads*/) const override { return 0; }
   [[nodiscard]] std::size_t workspace(const LatentAttentionArgs& /*args*/, int /*threads*/) const override { return 0; }
   [[nodiscard]] std::size_t workspace(const DeltaRuleArgs& /*args*/, int /*threads*/) const override { return 0; }
+  [[nodiscard]] std::size_t workspace(const SampleArgs& /*args*/, int /*threads*/) const override { return 0; }
 
 #define MORACLE_OPERATION(name, Args) \
   void name(const RunContext& context, const Args& args) const override { launch(context, #name, kernels_.name, args); }

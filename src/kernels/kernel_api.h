@@ -10,7 +10,7 @@
 
 namespace moracle {
 
-inline constexpr std::uint32_t kKernelApiVersion = 1;
+inline constexpr std::uint32_t kKernelApiVersion = 2;
 inline constexpr const char* kKernelApiName = "kernels";
 
 struct KernelApi {

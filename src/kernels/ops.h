@@ -28,6 +28,7 @@ class Ops {
   [[nodiscard]] virtual std::size_t workspace(const AttentionArgs& args, int threads) const = 0;
   [[nodiscard]] virtual std::size_t workspace(const LatentAttentionArgs& args, int threads) const = 0;
   [[nodiscard]] virtual std::size_t workspace(const DeltaRuleArgs& args, int threads) const = 0;
+  [[nodiscard]] virtual std::size_t workspace(const SampleArgs& args, int threads) const = 0;
 
 #define MORACLE_OPERATION(name, Args) virtual void name(const RunContext& context, const Args& args) const = 0;
   MORACLE_OPERATIONS(MORACLE_OPERATION)

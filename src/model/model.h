@@ -15,6 +15,7 @@
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
 #include "device/device.h"
+#include "kernels/args/sample.h"
 #include "kernels/kernel.h"
 #include "kernels/kv_type.h"
 #include "machine/machine.h"
@@ -124,16 +125,6 @@ struct Batch {
 };
 
 enum class LogitRows : std::uint8_t { last_of_each, all };
-
-// A token with its logit.
-struct TokenLogit {
-  float logit = 0.0F;
-  std::int32_t id = 0;
-
-  [[nodiscard]] bool before(const TokenLogit& other) const {
-    return logit > other.logit || (logit == other.logit && id < other.id);
-  }
-};
 
 // Which logits of each span's last token are wanted.
 struct TopK {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "serve/http/http.h"
 #include "serve/token_engine.h"
 

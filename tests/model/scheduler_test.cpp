@@ -366,7 +366,7 @@ TEST(Scheduler, GivesWhatGenerateGives) {
     SCOPED_TRACE(number);
     Request request = request_of(number);
     if (request.min_tokens > 0 || request.echo || !request.logit_bias.empty()) continue;
-    if (draws_from_all(request.sampling)) request.logprobs.reset();
+    if (request.sampling.draws_from_all()) request.logprobs.reset();
     const auto state = test::new_state(*loaded.model);
     const auto want = generate(*loaded.model, *loaded.pool, *state, request.prompt,
                                {.sampling = request.sampling, .max_tokens = *request.max_tokens});

@@ -67,7 +67,10 @@ struct StepPart {
   std::span<TokenLogit> top{};   // else the highest of the last row
   std::optional<Error> error{};  // why it has none
   std::vector<ScoredPromptToken> scored{};
-  ChosenToken chosen{};
+  ScoredToken chosen{};
+
+  // Whether the next token is chosen behind it.
+  [[nodiscard]] bool chooses() const { return sequence->most > 0 && end == sequence->target(); }
 };
 
 }  // namespace moracle

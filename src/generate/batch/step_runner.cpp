@@ -44,37 +44,57 @@ void StepRunner::compute(std::span<StepPart> parts) {
   }
 }
 
-// All rows on all threads: nothing of one depends on another.
-void StepRunner::choose(std::span<StepPart> parts) const {
-  const std::int64_t vocabulary = model_.info().vocab_size;
-  pool_.parallel_for(std::ssize(parts), [&](std::int64_t index, int) {
-    StepPart& part = parts[count(index)];
-    ScheduledSequence& sequence = *part.sequence;
-    if (part.error) return;
-    if (sequence.scores_prompt() && sequence.told < sequence.prompt_size()) score_prompt(part);
-    if (part.end < std::ssize(sequence.ids) || sequence.most == 0) return;
-    Result<ChosenToken> chosen = part.logits.empty() ? sequence.chooser.choose(part.top)
-                                                     : sequence.chooser.choose(part.logits.last(count(vocabulary)));
-    if (chosen.ok()) {
-      part.chosen = *chosen;
-    } else {
-      part.error = std::move(chosen).error();
-    }
-  });
+// Which of all rows of logits begins here.
+std::int64_t StepRunner::row_of(std::span<const float> logits) const {
+  return (logits.data() - result_.logits.data()) / model_.info().vocab_size;
 }
 
-// Row p says what token p + 1 is worth.
-void StepRunner::score_prompt(StepPart& part) const {
+// Row p of a prompt says what its token p + 1 is worth.
+void StepRunner::add_rows(StepPart& part) {
   const ScheduledSequence& sequence = *part.sequence;
-  const std::int64_t vocabulary = model_.info().vocab_size;
-  const std::int64_t first_row = part.end - std::ssize(part.logits) / vocabulary;
-  for (std::int64_t p = std::max(first_row, sequence.told - 1); p + 1 < std::min(part.end + 1, sequence.prompt_size());
-       ++p) {
-    const LogSoftmax scores(part.logits.subspan(count((p - first_row) * vocabulary), count(vocabulary)));
-    ScoredPromptToken& scored = part.scored.emplace_back();
-    scored.id = sequence.ids[count(p + 1)];
-    scored.logprob = scores.of(scored.id);
-    scores.top(*sequence.request.logprobs, scored.top);
+  if (sequence.scores_prompt() && sequence.told < sequence.prompt_size()) {
+    const std::int64_t first_row = part.end - part.rows;
+    for (std::int64_t p = std::max(first_row, sequence.told - 1);
+         p + 1 < std::min(part.end + 1, sequence.prompt_size()); ++p) {
+      const std::int32_t id = sequence.ids[count(p + 1)];
+      part.scored.push_back({.id = id});
+      samples_.score(id, row_of(part.logits) + p - first_row, *sequence.request.logprobs);
+    }
+  }
+  if (!part.chooses()) return;
+  if (part.logits.empty()) {
+    samples_.choose(sequence.chooser, part.top);
+  } else {
+    samples_.choose(sequence.chooser, row_of(part.logits) + part.rows - 1);
+  }
+}
+
+// In the order of add_rows.
+void StepRunner::take_rows(StepPart& part, std::size_t& row) const {
+  for (ScoredPromptToken& scored : part.scored) {
+    scored.logprob = samples_.logprob(row).value_or(0.0);
+    scored.top.assign(samples_.top(row).begin(), samples_.top(row).end());
+    ++row;
+  }
+  if (!part.chooses()) return;
+  part.chosen = {.id = samples_.id(row), .logprob = samples_.logprob(row), .top = samples_.top(row)};
+  ++row;
+  if (part.chosen.id >= 0) {
+    part.sequence->chooser.take(part.chosen.id);
+  } else {
+    part.error = no_choice(part.logits.last(count(model_.info().vocab_size)));
+  }
+}
+
+void StepRunner::choose(std::span<StepPart> parts) {
+  samples_.begin(result_.logits.data(), model_.info().vocab_size);
+  for (StepPart& part : parts) {
+    if (!part.error) add_rows(part);
+  }
+  samples_.run(ops_, pool_);
+  std::size_t row = 0;
+  for (StepPart& part : parts) {
+    if (!part.error) take_rows(part, row);
   }
 }
 

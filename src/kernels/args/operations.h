@@ -11,6 +11,7 @@
 #include "kernels/args/rank.h"
 #include "kernels/args/rope.h"
 #include "kernels/args/route.h"
+#include "kernels/args/sample.h"
 
 #define MORACLE_OPERATIONS(X)              \
   X(embed, EmbedArgs)                      \
@@ -26,4 +27,5 @@
   X(route, RouteArgs)                      \
   X(attention, AttentionArgs)              \
   X(latent_attention, LatentAttentionArgs) \
-  X(delta_rule, DeltaRuleArgs)
+  X(delta_rule, DeltaRuleArgs)             \
+  X(sample, SampleArgs)
