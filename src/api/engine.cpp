@@ -116,7 +116,6 @@ constexpr std::array kCSamplingFields = {
     CSamplingField{MORACLE_SET_FREQUENCY_PENALTY,
                    take<&COptions::frequency_penalty, &SamplingOptions::frequency_penalty>},
 };
-static_assert(kCSamplingFields.size() == kSamplingFields.size());
 
 }  // namespace
 
