@@ -264,7 +264,7 @@ RowWork lay_out(BumpArena& arena, const SampleArgs& args) {
 std::size_t task_bytes(const SampleArgs& args) {
   BumpArena arena = BumpArena::counting();
   static_cast<void>(lay_out(arena, args));
-  return ceil_div(arena.used(), BumpArena::kAlignment) * BumpArena::kAlignment;
+  return (arena.used() + BumpArena::kAlignment - 1) / BumpArena::kAlignment * BumpArena::kAlignment;
 }
 
 }  // namespace
