@@ -28,7 +28,9 @@ std::vector<RankedOutput> sorted(std::span<const float> row, const std::uint64_t
     if (seed != nullptr) keyed.key = keyed.key / kTemperature + gumbel(*seed, col);
     all.push_back(keyed);
   }
-  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.key > b.key; });
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return a.key > b.key || (a.key == b.key && a.number.row < b.number.row);
+  });
   std::vector<RankedOutput> numbers;
   std::ranges::transform(all, std::back_inserter(numbers), &Keyed::number);
   return numbers;
