@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "device/device.h"
+#include "device/gpu_device.h"
 #include "generate/session.h"
 #include "model/load/memory_plan.h"
 #include "model/model.h"
@@ -28,8 +28,8 @@ struct WarningChoice {
 
 // What is asked about a model's memory.
 struct MemoryQuestion {
-  Machine host{};                    // of one rank
-  std::shared_ptr<Device> device{};  // that computes the experts; null: the host does
+  Machine host{};                       // of one rank
+  std::shared_ptr<GpuDevice> device{};  // that computes the experts; null: the host does
   int tp = 1;
   int ep = 1;
   std::int64_t context = 0;  // 0: kUsualContext, or the model's where that is shorter

@@ -55,7 +55,11 @@ Result<PageBuffer> PageBuffer::allocate(std::size_t bytes) {
 }
 
 PageBuffer::~PageBuffer() {
-  if (data_ != nullptr) munmap(data_, size_);
+  if (data_ != nullptr) unmap(data_, size_);
+}
+
+void PageBuffer::unmap(std::byte* data, std::size_t bytes) {
+  munmap(data, bytes);
 }
 
 std::size_t address_space_left() {

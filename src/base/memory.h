@@ -32,6 +32,13 @@ class PageBuffer {
   [[nodiscard]] const std::byte* data() const { return data_; }
   [[nodiscard]] std::size_t size() const { return size_; }
 
+  // Hands the mapping over to the caller, who calls unmap().
+  [[nodiscard]] std::byte* detach() {
+    size_ = 0;
+    return std::exchange(data_, nullptr);
+  }
+  static void unmap(std::byte* data, std::size_t bytes);
+
  private:
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;

@@ -14,6 +14,7 @@
 #include "bench/reference_error.h"
 #include "bench/spec_routing.h"
 #include "kernels/kernel.h"
+#include "kernels/pack_memory.h"
 #include "synth/synthetic_experts.h"
 
 namespace moracle {
@@ -89,7 +90,7 @@ class HostReplay final : public Replay {
 // Inputs and outputs of every call lie on the device; all calls are one graph.
 class DeviceReplay final : public Replay {
  public:
-  static Result<std::unique_ptr<Replay>> make(const Device& device, const Copies& copies,
+  static Result<std::unique_ptr<Replay>> make(const GpuDevice& device, const Copies& copies,
                                               const std::vector<LayerInput>& inputs) {
     auto replay = std::unique_ptr<DeviceReplay>(new DeviceReplay(device));
     MORACLE_ASSIGN(replay->stream_, device.make_stream());
@@ -113,7 +114,7 @@ class DeviceReplay final : public Replay {
   }
 
  private:
-  explicit DeviceReplay(const Device& device) : device_(device) {}
+  explicit DeviceReplay(const GpuDevice& device) : device_(device) {}
 
   Result<std::byte*> room(std::size_t bytes) {
     MORACLE_ASSIGN(Buffer buffer, device_.allocate(bytes, "inputs and outputs"));
@@ -157,7 +158,7 @@ class DeviceReplay final : public Replay {
     return Ok{};
   }
 
-  const Device& device_;
+  const GpuDevice& device_;
   Stream stream_;
   Event begin_;
   Event end_;
@@ -189,7 +190,8 @@ class LineBench {
     const PackOptions how{.pool = pool_,
                           .activation = shape.activation,
                           .batch_invariant = options_.policy.batch_invariant,
-                          .device = options_.device};
+                          .device = options_.device,
+                          .scratch = std::make_shared<PersistentScratch>(options_.device)};
     for (std::int64_t i = 0; i < count; ++i) {
       MORACLE_ASSIGN(copies_.emplace_back(), find_implementation(card_->id)->pack_experts(experts, how));
     }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "device/device.h"
+#include "device/gpu_device.h"
 #include "machine/machine.h"
 #include "oracle/decide.h"
 #include "synth/layer_shapes.h"
@@ -30,7 +30,7 @@ Result<std::vector<ConfigurationLine>> parse_configurations(const std::string& t
 struct BenchConfigurationsOptions {
   std::vector<ConfigurationLine> lines;
   Machine machine;
-  std::shared_ptr<Device> device{};  // of the machine, where it is no CPU
+  std::shared_ptr<GpuDevice> device{};  // of the machine, where it is no CPU
   Policy policy;
   int threads = 0;                                                         // 0: the host's cores
   std::function<void(const std::string& what, double share)> on_progress;  // may be empty

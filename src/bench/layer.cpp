@@ -8,6 +8,7 @@
 #include "base/random/random.h"
 #include "bench/baseline.h"
 #include "bench/reference_error.h"
+#include "kernels/pack_memory.h"
 #include "moe/layer_runner.h"
 #include "synth/synthetic_experts.h"
 
@@ -111,6 +112,7 @@ Result<> LayerBench::pack_copies() {
   const std::int64_t most_tokens = *std::max_element(options_.tokens.begin(), options_.tokens.end());
   // The weights of every copy are the same: what matters is that they lie elsewhere.
   MORACLE_ASSIGN(const CanonicalExperts experts, synthetic_experts(shape, options_.scheme, 1, all));
+  const auto scratch = std::make_shared<PersistentScratch>(options_.device);
   do {
     if (interrupted()) return Error{.code = "interrupted", .found = "benchmark stopped"};
     report("packing", static_cast<double>(result_.packed_bytes) / static_cast<double>(enough));
@@ -118,7 +120,8 @@ Result<> LayerBench::pack_copies() {
                                                        {.pool = pool_,
                                                         .activation = shape.activation,
                                                         .batch_invariant = options_.policy.batch_invariant,
-                                                        .device = options_.device}));
+                                                        .device = options_.device,
+                                                        .scratch = scratch}));
     result_.packed_bytes += copy.packed().bytes();
     copies_.push_back(std::move(copy));
   } while (result_.packed_bytes <= enough &&

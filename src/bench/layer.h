@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 #include "bench/calibrate.h"
-#include "device/device.h"
+#include "device/gpu_device.h"
 #include "machine/machine.h"
 #include "oracle/decide.h"
 #include "synth/layer_shapes.h"
@@ -21,7 +21,7 @@ struct BenchLayerOptions {
   NamedScheme scheme;
   std::vector<std::int64_t> tokens;
   Machine machine;
-  std::shared_ptr<Device> device{};  // of the machine, where it is no CPU
+  std::shared_ptr<GpuDevice> device{};  // of the machine, where it is no CPU
   Policy policy;
   int threads = 0;       // 0: the host's cores
   bool baseline = true;  // also time dequantizing to bf16 and multiplying densely

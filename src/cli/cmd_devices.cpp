@@ -39,7 +39,7 @@ std::vector<Machine> gpus() {
   const auto& library = device_library();
   const auto found = library.ok() ? probe_devices(**library) : Result<std::vector<DeviceFacts>>(library.error());
   for (std::size_t i = 0; found.ok() && i < found->size(); ++i) {
-    const auto device = Device::open(**library, static_cast<int>(i));
+    const auto device = GpuDevice::open(**library, static_cast<int>(i));
     if (device.ok()) machines.push_back((*device)->machine());
   }
   return machines;

@@ -21,7 +21,7 @@ Result<Place> resolve_place(const std::string& device, std::string_view where) {
     MORACLE_ASSIGN(Machine machine, named_by(where, resolve_machine(device)));
     return Place{.host = std::move(machine)};
   }
-  MORACLE_ASSIGN(std::shared_ptr<Device> opened, named_by(where, open_device(device)));
+  MORACLE_ASSIGN(std::shared_ptr<GpuDevice> opened, named_by(where, open_device(device)));
   return Place{.host = probe_machine(), .device = std::move(opened)};
 }
 

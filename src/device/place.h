@@ -6,14 +6,14 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "device/device.h"
+#include "device/gpu_device.h"
 #include "machine/machine.h"
 
 namespace moracle {
 
 struct Place {
   Machine host;
-  std::shared_ptr<Device> device{};  // null: the host computes everything
+  std::shared_ptr<GpuDevice> device{};  // null: the host computes everything
   // That of the device, if there is one.
   [[nodiscard]] Machine machine() const { return device != nullptr ? device->machine() : host; }
 };

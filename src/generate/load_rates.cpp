@@ -122,4 +122,22 @@ LoadRates measure_load_rates(std::span<const std::string> files, std::uint64_t b
   return {.copy = copied.rate, .read = some.rate};
 }
 
+Result<double> measure_copy_rate(const GpuDevice& device) {
+  constexpr std::size_t kBytes = std::size_t{64} << 20U;
+  constexpr int kRounds = 8;
+  MORACLE_ASSIGN(const StagingBuffer from, device.allocate_staging(kBytes, "a measurement of copies"));
+  MORACLE_ASSIGN(const Buffer to, device.allocate(kBytes, "a measurement of copies"));
+  MORACLE_ASSIGN(const Event begin, device.make_event());
+  MORACLE_ASSIGN(const Event end, device.make_event());
+  MORACLE_ASSIGN(Stream stream, device.make_stream());
+  std::fill_n(from.data(), kBytes, std::byte{1});
+  stream.to_device(to.data(), from.data(), kBytes);
+  stream.record(begin);
+  for (int round = 0; round < kRounds; ++round) stream.to_device(to.data(), from.data(), kBytes);
+  stream.record(end);
+  MORACLE_TRY(stream.wait());
+  MORACLE_ASSIGN(const double seconds, device.seconds_between(begin, end));
+  return static_cast<double>(kBytes) * kRounds / seconds;
+}
+
 }  // namespace moracle

@@ -5,7 +5,9 @@
 #include <span>
 #include <string>
 
+#include "base/result.h"
 #include "base/thread_pool.h"
+#include "device/gpu_device.h"
 
 namespace moracle {
 
@@ -20,5 +22,8 @@ struct LoadRates {
 // is read, in pieces spread over them, which leave the page cache again unless the files were in it; then it is a
 // quarter.
 [[nodiscard]] LoadRates measure_load_rates(std::span<const std::string> files, std::uint64_t bytes, ThreadPool& pool);
+
+// Bytes a second from staging memory to a GPU, on 64 MiB of both. Errors: those of GpuDevice::allocate, "device.call".
+[[nodiscard]] Result<double> measure_copy_rate(const GpuDevice& device);
 
 }  // namespace moracle

@@ -45,7 +45,7 @@ Result<std::unique_ptr<Session>> Session::open_unguarded(const SessionOptions& o
   if (options.measure_rates) {
     load.rates = measure_load_rates(files_of(*files), files->total_bytes(), *session->pool_);
     if (options.device != nullptr) {
-      MORACLE_ASSIGN(load.rates.to_device, options.device->copy_rate());
+      MORACLE_ASSIGN(load.rates.to_device, measure_copy_rate(*options.device));
     }
   }
   const Stopwatch weights;

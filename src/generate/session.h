@@ -12,7 +12,7 @@
 
 #include "base/result.h"
 #include "base/thread_pool.h"
-#include "device/device.h"
+#include "device/gpu_device.h"
 #include "generate/generate.h"
 #include "generate/generation_config.h"
 #include "generate/load_rates.h"
@@ -25,8 +25,8 @@ namespace moracle {
 
 struct SessionOptions {
   std::filesystem::path folder;
-  Machine machine;                   // the running one
-  std::shared_ptr<Device> device{};  // that computes the experts; null: this machine does
+  Machine machine;                      // the running one
+  std::shared_ptr<GpuDevice> device{};  // that computes the experts; null: this machine does
   Policy policy;
   int threads = 0;         // 0: the machine's cores
   bool needs_text = true;  // false: commands that work on token ids do without a tokenizer

@@ -55,8 +55,7 @@ class DeviceOps final : public Ops {
 }  // namespace
 
 Result<const KernelApi*> kernel_api(const Device& device) {
-  const DriverApi& driver = device.api();
-  const auto* const kernels = static_cast<const KernelApi*>(driver.table(driver.self, kKernelApiName));
+  const auto* const kernels = static_cast<const KernelApi*>(device.table(kKernelApiName));
   if (kernels == nullptr) {
     return Error{.code = "device.library",
                  .where = device.name(),

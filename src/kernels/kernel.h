@@ -10,7 +10,7 @@
 
 #include "base/result.h"
 #include "base/thread_pool.h"
-#include "device/device.h"
+#include "device/gpu_device.h"
 #include "kernels/args/rank.h"
 #include "oracle/card.h"
 #include "oracle/decide.h"
@@ -18,6 +18,9 @@
 #include "scheme/glu.h"
 
 namespace moracle {
+
+class PersistentScratch;
+class UploadBuffer;
 
 // What a forward pass finds wrong with its tokens, in memory of the stream's device: read once, when the pass is done.
 struct DeviceStatus {
@@ -160,8 +163,11 @@ struct PackOptions {
   bool batch_invariant = false;
   // Of a linear: top_k() will be asked for. A kernel may pack for it, or not.
   bool head = false;
-  // Where kernels of a device put their packs; kernels of the host need none.
-  std::shared_ptr<Device> device{};
+  // Where kernels of a GPU put their packs; kernels of the host need none.
+  std::shared_ptr<GpuDevice> device{};
+  // What packs of a GPU share; null: each has its own.
+  UploadBuffer* upload = nullptr;  // for the time of the pack
+  std::shared_ptr<PersistentScratch> scratch{};
 };
 
 // The implementation behind a card; what a card does not serve is null. A card without one in this build is

@@ -7,6 +7,7 @@
 #include "base/generic/bisect.h"
 #include "base/generic/count.h"
 #include "base/memory.h"
+#include "kernels/pack_memory.h"
 
 namespace moracle {
 
@@ -37,7 +38,7 @@ struct ExpertsPassage {
 
 class OffloadedExperts final : public PackedExperts {
  public:
-  OffloadedExperts(std::unique_ptr<PackedExperts> experts, std::int64_t hidden, std::shared_ptr<Device> device)
+  OffloadedExperts(std::unique_ptr<PackedExperts> experts, std::int64_t hidden, std::shared_ptr<GpuDevice> device)
       : device_(std::move(device)), experts_(std::move(experts)), hidden_(hidden) {}
 
   [[nodiscard]] std::size_t bytes() const override { return experts_->bytes(); }
@@ -76,7 +77,7 @@ class OffloadedExperts final : public PackedExperts {
     const ExpertsPassage there(scratch, input.tokens, input.top_k, hidden_);
     const auto workspace = scratch.take<std::byte>(experts_->workspace_bytes(input.tokens, input.top_k, 0));
     if (host.out.empty() || there.out.empty() || workspace.empty()) {
-      return fail(context.stream, answer, device_->unreserved_batch(input.tokens));
+      return fail(context.stream, answer, unreserved_batch(*device_, input.tokens));
     }
     std::copy_n(input.x.f32(), host.x.size(), host.x.begin());
     std::copy_n(input.ids, host.ids.size(), host.ids.begin());
@@ -112,7 +113,7 @@ class OffloadedExperts final : public PackedExperts {
     return error;
   }
 
-  std::shared_ptr<Device> device_;  // outlives the pack
+  std::shared_ptr<GpuDevice> device_;  // outlives the pack
   std::unique_ptr<PackedExperts> experts_;
   std::int64_t hidden_;
 };
@@ -127,7 +128,7 @@ struct LinearPassage {
 
 class OffloadedLinear final : public PackedLinear {
  public:
-  OffloadedLinear(std::unique_ptr<PackedLinear> linear, const MatrixSpec& matrix, std::shared_ptr<Device> device)
+  OffloadedLinear(std::unique_ptr<PackedLinear> linear, const MatrixSpec& matrix, std::shared_ptr<GpuDevice> device)
       : device_(std::move(device)), linear_(std::move(linear)), in_(matrix.cols), out_(matrix.rows) {}
 
   [[nodiscard]] std::size_t bytes() const override { return linear_->bytes(); }
@@ -151,7 +152,7 @@ class OffloadedLinear final : public PackedLinear {
     const LinearPassage there(scratch, tokens, in_, out_);
     const auto workspace = scratch.take<std::byte>(linear_->workspace_bytes(tokens, 0));
     if (host.y.empty() || there.y.empty() || workspace.empty()) {
-      return fail(context.stream, answer, device_->unreserved_batch(tokens));
+      return fail(context.stream, answer, unreserved_batch(*device_, tokens));
     }
     std::copy_n(x.f32(), host.x.size(), host.x.begin());
     Stream& stream = stage.stream();
@@ -163,7 +164,7 @@ class OffloadedLinear final : public PackedLinear {
   }
 
  private:
-  std::shared_ptr<Device> device_;  // outlives the pack
+  std::shared_ptr<GpuDevice> device_;  // outlives the pack
   std::unique_ptr<PackedLinear> linear_;
   std::int64_t in_;
   std::int64_t out_;
@@ -172,12 +173,12 @@ class OffloadedLinear final : public PackedLinear {
 }  // namespace
 
 std::unique_ptr<PackedExperts> offload(std::unique_ptr<PackedExperts> experts, std::int64_t hidden,
-                                       std::shared_ptr<Device> device) {
+                                       std::shared_ptr<GpuDevice> device) {
   return std::make_unique<OffloadedExperts>(std::move(experts), hidden, std::move(device));
 }
 
 std::unique_ptr<PackedLinear> offload(std::unique_ptr<PackedLinear> linear, const MatrixSpec& matrix,
-                                      std::shared_ptr<Device> device) {
+                                      std::shared_ptr<GpuDevice> device) {
   return std::make_unique<OffloadedLinear>(std::move(linear), matrix, std::move(device));
 }
 

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "device/device.h"
+#include "device/gpu_device.h"
 #include "kernels/kernel.h"
 
 namespace moracle {
@@ -12,9 +12,9 @@ namespace moracle {
 // host. What fails on the device fails the host's stream, and the output is NaN. Errors of reserve(): "device.memory",
 // "device.batch".
 [[nodiscard]] std::unique_ptr<PackedExperts> offload(std::unique_ptr<PackedExperts> experts, std::int64_t hidden,
-                                                     std::shared_ptr<Device> device);
+                                                     std::shared_ptr<GpuDevice> device);
 [[nodiscard]] std::unique_ptr<PackedLinear> offload(std::unique_ptr<PackedLinear> linear, const MatrixSpec& matrix,
-                                                    std::shared_ptr<Device> device);
+                                                    std::shared_ptr<GpuDevice> device);
 
 // Packed to be run on a stream of the host, wherever the card computes. With layout_only, no device is needed. Errors:
 // those of packing.

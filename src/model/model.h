@@ -14,7 +14,7 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
-#include "device/device.h"
+#include "device/gpu_device.h"
 #include "kernels/args/sample.h"
 #include "kernels/kernel.h"
 #include "kernels/kv_type.h"
@@ -54,14 +54,14 @@ struct ModuleReport {
 struct Machines {
   Machines(const Machine& all) : host(all), experts(all) {}  // NOLINT(google-explicit-constructor): one for everything
   // Routed experts on the device, all else on the host; null: all on the host.
-  Machines(const Machine& rest, std::shared_ptr<Device> of_experts)
+  Machines(const Machine& rest, std::shared_ptr<GpuDevice> of_experts)
       : host(rest), experts(of_experts != nullptr ? of_experts->machine() : rest), device(std::move(of_experts)) {}
 
   [[nodiscard]] const Machine& of(ProblemKind kind) const { return kind == ProblemKind::experts ? experts : host; }
 
   Machine host;
   Machine experts;
-  std::shared_ptr<Device> device{};  // where packs of the experts go; null: to the host's memory
+  std::shared_ptr<GpuDevice> device{};  // where packs of the experts go; null: to the host's memory
 };
 
 // Everything that can be said from headers alone: what the modules are, which kernel each gets, what is wrong.

@@ -9,7 +9,7 @@
 
 #include "base/memory.h"
 #include "base/result.h"
-#include "device/device.h"
+#include "device/gpu_device.h"
 #include "kernels/kernel.h"
 
 namespace moracle {
@@ -56,7 +56,7 @@ class LayerRunner {
  private:
   LayerRunner(std::unique_ptr<PackedExperts> packed, const PackOptions& options)
       : device_(options.device), packed_(std::move(packed)), stream_(options.pool) {}
-  std::shared_ptr<Device> device_;
+  std::shared_ptr<GpuDevice> device_;
   std::unique_ptr<PackedExperts> packed_;
   Stream stream_;  // of the host
   PageBuffer workspace_;

@@ -96,7 +96,7 @@ bool Verification::backend_ok() const {
 
 Result<LayerVerdict> compare_with_ref(const KernelCard& card, const CanonicalExperts& packed,
                                       const CanonicalExperts& truth, const Problem& problem, std::int64_t tokens,
-                                      std::uint64_t seed, ThreadPool& pool, const std::shared_ptr<Device>& device,
+                                      std::uint64_t seed, ThreadPool& pool, const std::shared_ptr<GpuDevice>& device,
                                       bool batch_invariant) {
   MORACLE_ASSIGN(const KernelCard* reference, reference_card(truth.scheme));
   const std::int64_t enough = ceil_div(kHiddenValues, problem.top_k * truth.intermediate);

@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 #include "base/thread_pool.h"
-#include "device/device.h"
+#include "device/gpu_device.h"
 #include "model/model.h"
 #include "moe/layer_runner.h"
 #include "verify/weight_audit.h"
@@ -17,10 +17,10 @@
 namespace moracle {
 
 struct VerifyOptions {
-  std::string layout{};              // a foreign layout to pack and run instead of the chosen backend; empty: none
-  std::shared_ptr<Device> device{};  // of the plan; null: the host computes
-  bool batch_invariant = false;      // as the plan's policy
-  std::int64_t tokens = 32;          // raised where needed so that every expert is hit
+  std::string layout{};                 // a foreign layout to pack and run instead of the chosen backend; empty: none
+  std::shared_ptr<GpuDevice> device{};  // of the plan; null: the host computes
+  bool batch_invariant = false;         // as the plan's policy
+  std::int64_t tokens = 32;             // raised where needed so that every expert is hit
   std::function<void(std::int64_t done, std::int64_t total)> on_progress{};  // modules; may be empty
   std::function<bool()> interrupted{};                                       // may be empty
 };
@@ -49,7 +49,7 @@ struct Verification {
 Result<LayerVerdict> compare_with_ref(const KernelCard& card, const CanonicalExperts& packed,
                                       const CanonicalExperts& truth, const Problem& problem, std::int64_t tokens,
                                       std::uint64_t seed, ThreadPool& pool,
-                                      const std::shared_ptr<Device>& device = nullptr, bool batch_invariant = false);
+                                      const std::shared_ptr<GpuDevice>& device = nullptr, bool batch_invariant = false);
 
 // Works on the plan's lazy weights, one layer in memory at a time. Errors: an experts layer that no backend serves,
 // "oracle.layout" where the layout cannot hold one, "memory.allocate". What is wrong with weights or numbers is not an

@@ -3,14 +3,17 @@
 
 #include <cmath>
 #include <functional>
+#include <optional>
 #include <random>
 
-#include "device/device.h"
+#include "device/gpu_device.h"
+#include "device/host_device.h"
 #include "device/library.h"
 #include "kernels/args/elementwise.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/kernel.h"
 #include "kernels/offload.h"
+#include "kernels/pack_memory.h"
 #include "moe/layer_runner.h"
 #include "support/fake_device.h"
 #include "support/random_experts.h"
@@ -32,7 +35,7 @@ class DeviceTest : public ::testing::Test {
   }
 
   void open() {
-    auto device = Device::open(fake_.api(), 0);
+    auto device = GpuDevice::open(fake_.api(), 0);
     ASSERT_TRUE(device.ok()) << device.error().message();
     device_ = *device;
   }
@@ -47,9 +50,10 @@ class DeviceTest : public ::testing::Test {
         rng);
   }
 
-  Result<LayerRunner> pack() {
+  Result<LayerRunner> pack() { return pack(nullptr); }
+  Result<LayerRunner> pack(UploadBuffer* upload) {
     return LayerRunner::pack(*find_implementation("cuda.sm90.wna16")->card, experts(),
-                             {.pool = pool_, .device = device_});
+                             {.pool = pool_, .device = device_, .upload = upload});
   }
 
   Result<> run(LayerRunner& runner) {
@@ -67,7 +71,7 @@ class DeviceTest : public ::testing::Test {
   }
 
   FakeDevice fake_;
-  std::shared_ptr<Device> device_;
+  std::shared_ptr<GpuDevice> device_;
   ThreadPool pool_{2};
   std::vector<float> out_;
 };
@@ -84,7 +88,7 @@ TEST_F(DeviceTest, MachineOfTheDevice) {
 TEST_F(DeviceTest, ACapabilityWithoutMachineCode) {
   for (const int capability : {80, 89, 100}) {
     fake_.capability = capability;
-    const auto opened = Device::open(fake_.api(), 0);
+    const auto opened = GpuDevice::open(fake_.api(), 0);
     ASSERT_FALSE(opened.ok());
     EXPECT_EQ(opened.error().code, "device.capability");
     EXPECT_EQ(opened.error().found,
@@ -93,7 +97,7 @@ TEST_F(DeviceTest, ACapabilityWithoutMachineCode) {
 }
 
 TEST_F(DeviceTest, NumbersThatNoDeviceHas) {
-  const auto device = Device::open(fake_.api(), 7);
+  const auto device = GpuDevice::open(fake_.api(), 7);
   ASSERT_FALSE(device.ok());
   EXPECT_EQ(device.error().message(),
             "--device: wanted cuda:0 (Fake GPU), found cuda:7 [device.unknown]; `moracle devices` lists the GPUs");
@@ -101,7 +105,7 @@ TEST_F(DeviceTest, NumbersThatNoDeviceHas) {
 
 TEST_F(DeviceTest, NoDriver) {
   fake_.probe_error = kDeviceNoDriver;
-  const auto device = Device::open(fake_.api(), 0);
+  const auto device = GpuDevice::open(fake_.api(), 0);
   ASSERT_FALSE(device.ok());
   EXPECT_EQ(device.error().code, "device.driver");
   EXPECT_NE(device.error().found.find("error 35"), std::string::npos) << device.error().found;
@@ -109,7 +113,7 @@ TEST_F(DeviceTest, NoDriver) {
 
 TEST_F(DeviceTest, NoDevice) {
   fake_.devices = 0;
-  const auto device = Device::open(fake_.api(), 0);
+  const auto device = GpuDevice::open(fake_.api(), 0);
   ASSERT_FALSE(device.ok());
   EXPECT_EQ(device.error().wanted, "an NVIDIA GPU");
 }
@@ -142,7 +146,7 @@ TEST_F(DeviceTest, OutOfMemoryAtEveryAllocation) {
       fake.failure = {.call = call, .at = at, .error = kDeviceOutOfMemory};
       Result<> done = Ok{};
       {
-        auto device = Device::open(fake.api(), 0);
+        auto device = GpuDevice::open(fake.api(), 0);
         ASSERT_TRUE(device.ok());
         device_ = *device;
         auto runner = pack();
@@ -180,35 +184,33 @@ TEST_F(DeviceTest, FailedCopyEndsTheLoad) {
   EXPECT_EQ(runner.error().wanted, "copy");
 }
 
-// Copies that come late find what their block held only if its place in the ring was not packed again before.
-TEST_F(DeviceTest, BlocksOfTheRingStayUntilTheyAreCopied) {
+// Copies that come late find what their block held only if its slot was not packed again before.
+TEST_F(DeviceTest, BlocksOfTheUploadBufferStayUntilTheyAreCopied) {
   open();
   auto runner = pack();
   ASSERT_TRUE(runner.ok() && run(*runner).ok());
   const std::vector<float> expected = out_;
   for (const std::size_t limit : {std::size_t{256} << 20U, std::size_t{32} << 10U, std::size_t{4} << 10U}) {
-    const std::shared_ptr<LoadRing> ring = device_->load_ring();
-    ring->set_limit(limit);
+    UploadBuffer upload(*device_, limit);
     fake_.late_copies = true;
-    runner = pack();
+    runner = pack(&upload);
     fake_.late_copies = false;
     ASSERT_TRUE(runner.ok()) << runner.error().message();
     ASSERT_TRUE(run(*runner).ok());
-    EXPECT_EQ(out_, expected) << "a ring of " << limit << " bytes";
+    EXPECT_EQ(out_, expected) << "a buffer of " << limit << " bytes";
   }
 }
 
-// It passes in parts, through a ring that stays within its limit.
-TEST_F(DeviceTest, AnExpertLargerThanTheRing) {
+// It passes in parts, through a buffer that stays within its limit.
+TEST_F(DeviceTest, AnExpertLargerThanTheUploadBuffer) {
   constexpr std::size_t kLimit = std::size_t{4} << 10U;
   open();
-  std::shared_ptr<LoadRing> ring = device_->load_ring();
-  ring->set_limit(kLimit);
-  auto runner = pack();
+  std::optional<UploadBuffer> upload(std::in_place, *device_, kLimit);
+  auto runner = pack(&*upload);
   ASSERT_TRUE(runner.ok()) << runner.error().message();
   EXPECT_GT(runner->packed().expert(0).size(), 2 * kLimit);
   EXPECT_EQ(fake_.peak_pinned_bytes(), kLimit);
-  ring.reset();
+  upload.reset();
   ASSERT_TRUE(run(*runner).ok());
   const std::vector<float> in_parts = out_;
   runner = pack();
@@ -217,18 +219,17 @@ TEST_F(DeviceTest, AnExpertLargerThanTheRing) {
 }
 
 // Whichever part's copy fails.
-TEST_F(DeviceTest, AnExpertLargerThanTheRingThatFails) {
+TEST_F(DeviceTest, AnExpertLargerThanTheUploadBufferThatFails) {
   for (int at = 1;; ++at) {
     FakeDevice fake;
     fake.failure = {.call = "copy", .at = at, .error = 700};
-    auto device = Device::open(fake.api(), 0);
+    auto device = GpuDevice::open(fake.api(), 0);
     ASSERT_TRUE(device.ok());
     device_ = *device;
     Result<> packed = Ok{};
     {
-      const std::shared_ptr<LoadRing> ring = device_->load_ring();
-      ring->set_limit(std::size_t{4} << 10U);
-      const auto runner = pack();
+      UploadBuffer upload(*device_, std::size_t{4} << 10U);
+      const auto runner = pack(&upload);
       if (!runner.ok()) packed = runner.error();
     }
     device_.reset();
@@ -244,25 +245,18 @@ TEST_F(DeviceTest, AnExpertLargerThanTheRingThatFails) {
   }
 }
 
-TEST_F(DeviceTest, LayersShareTheRing) {
+TEST_F(DeviceTest, LayersShareTheUploadBuffer) {
   open();
-  const auto pinned = [&] { return fake_.calls("allocate_pinned"); };
+  const auto staging = [&] { return fake_.calls("allocate_pinned"); };
   {
-    const std::shared_ptr<LoadRing> ring = device_->load_ring();
-    ASSERT_TRUE(pack().ok());
-    EXPECT_EQ(pinned(), 1);
-    ASSERT_TRUE(pack().ok());
-    EXPECT_EQ(pinned(), 1);
+    UploadBuffer upload(*device_);
+    ASSERT_TRUE(pack(&upload).ok());
+    EXPECT_EQ(staging(), 1);
+    ASSERT_TRUE(pack(&upload).ok());
+    EXPECT_EQ(staging(), 1);
   }
   ASSERT_TRUE(pack().ok());
-  EXPECT_EQ(pinned(), 2) << "given back with its last holder";
-}
-
-TEST_F(DeviceTest, RateOfCopies) {
-  open();
-  const Result<double> rate = device_->copy_rate();
-  ASSERT_TRUE(rate.ok()) << rate.error().message();
-  EXPECT_EQ(*rate, 8 * (64 << 20) / 0.001) << "the fake's events are a millisecond apart";
+  EXPECT_EQ(staging(), 2) << "a pack without one makes its own";
 }
 
 TEST_F(DeviceTest, FailedCopyInACall) {
@@ -343,7 +337,7 @@ TEST_F(DeviceTest, CaptureThatCannotBeginOrEnd) {
   for (const char* const call : {"begin_capture", "end_capture"}) {
     FakeDevice fake;
     fake.failure = {.call = call, .at = 1, .error = 900};
-    auto device = Device::open(fake.api(), 0);
+    auto device = GpuDevice::open(fake.api(), 0);
     ASSERT_TRUE(device.ok());
     auto stream = (*device)->make_stream();
     ASSERT_TRUE(stream.ok());
@@ -363,7 +357,7 @@ TEST_F(DeviceTest, CaptureThatAnotherCallBreaks) {
   const std::vector<std::function<Result<>()>> calls{
       [&] { return stream->wait(); },
       [&] { return status_of(device_->allocate(64, "test")); },
-      [&] { return status_of(device_->allocate_pinned(64, "test")); },
+      [&] { return status_of(device_->allocate_staging(64, "test")); },
   };
   for (const auto& call : calls) {
     Result<> inside = Ok{};
@@ -421,6 +415,31 @@ TEST_F(DeviceTest, NumbersOfAnotherType) {
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, "device.type");
   packed->reset();
+}
+
+// Memory of the host is zeroed pages, which go back with their owner.
+TEST(HostDevice, GivesMemoryAndStreams) {
+  ThreadPool pool(1);
+  const HostDevice host(probe_machine(), pool);
+  EXPECT_EQ(host.name(), probe_machine().name);
+  EXPECT_EQ(host.table("kernels"), nullptr);
+  Result<Buffer> memory = host.allocate(std::size_t{3} << 20U, "test");
+  const Result<StagingBuffer> staging = host.allocate_staging(64, "test");
+  ASSERT_TRUE(memory.ok() && staging.ok());
+  EXPECT_EQ(memory->data()[memory->size() - 1], std::byte{0});
+  auto stream = host.make_stream();
+  ASSERT_TRUE(stream.ok());
+  staging->data()[5] = std::byte{9};
+  stream->to_device(memory->data(), staging->data(), 64);
+  ASSERT_TRUE(stream->wait().ok());
+  EXPECT_EQ(memory->data()[5], std::byte{9});
+  const Buffer moved = std::move(*memory);
+  EXPECT_EQ(memory->data(), nullptr);
+  EXPECT_EQ(moved.size(), std::size_t{3} << 20U);
+  EXPECT_EQ(host.allocate(0, "test")->size(), 0U);
+  const Result<Buffer> most = host.allocate(SIZE_MAX / 2, "test");
+  ASSERT_FALSE(most.ok());
+  EXPECT_EQ(most.error().code, "memory.allocate");
 }
 
 // A stream of the host has done what was enqueued when the call returns; its graph is run when it is launched.

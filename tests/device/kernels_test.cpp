@@ -202,7 +202,7 @@ TEST_F(DeviceKernelsTest, OperationsAreLaunches) {
 TEST(DeviceOps, TellWhatTheObjectLacks) {
   test::FakeDevice fake;
   fake.kernels().delta_rule = nullptr;
-  const auto device = Device::open(fake.api(), 0);
+  const auto device = GpuDevice::open(fake.api(), 0);
   ASSERT_TRUE(device.ok());
   auto stream = (*device)->make_stream();
   const auto ops = device_ops(**device);
@@ -217,7 +217,7 @@ TEST(DeviceOps, TellWhatTheObjectLacks) {
 
 TEST(DeviceOps, RefusesKernelsOfAnotherVersion) {
   test::FakeDevice fake;
-  const auto device = Device::open(fake.api(), 0);
+  const auto device = GpuDevice::open(fake.api(), 0);
   ASSERT_TRUE(device.ok());
   const KernelApi good = fake.kernels();
   fake.kernels().version += 1;

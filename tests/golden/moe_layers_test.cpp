@@ -149,7 +149,7 @@ std::vector<const KernelCard*> claiming(const CanonicalExperts& experts, const A
 std::vector<float> run_layer(const KernelCard& card, const CanonicalExperts& experts, const ActivationSpec& activation,
                              const Routed& routed, std::int64_t tokens) {
   ThreadPool pool(2);
-  const std::shared_ptr<Device> device = device_for(card);
+  const std::shared_ptr<GpuDevice> device = device_for(card);
   auto packed =
       pack_for_host(*find_implementation(card.id), experts, {.pool = pool, .activation = activation, .device = device});
   if (!packed.ok()) {

@@ -15,7 +15,7 @@ namespace moracle {
 namespace {
 
 std::vector<std::byte> bytes_of(const PackedExperts& packed, std::int64_t index,
-                                const std::shared_ptr<Device>& device) {
+                                const std::shared_ptr<GpuDevice>& device) {
   const std::span<const std::byte> there = packed.expert(index);
   std::vector<std::byte> here(there.size());
   if (device == nullptr) {
@@ -50,7 +50,7 @@ TEST(ExpertBytes, AreTheSameInAnyPlace) {
       });
       if (kernel == nullptr || !card.serves_experts || !in_one_piece || !fits || !test::runs_here(card)) continue;
       SCOPED_TRACE(card.id);
-      const std::shared_ptr<Device> device = test::device_for(card);
+      const std::shared_ptr<GpuDevice> device = test::device_for(card);
       const auto packed = kernel->pack_experts(experts, {.pool = pool, .device = device});
       const auto other = kernel->pack_experts(turned, {.pool = pool, .device = device});
       ASSERT_TRUE(packed.ok()) << packed.error().message();

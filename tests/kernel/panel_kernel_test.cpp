@@ -90,7 +90,7 @@ std::vector<float> run_experts(const KernelCard& card, const CanonicalExperts& e
   ThreadPool pool(threads);
   const KernelImplementation* implementation = find_implementation(card.id);
   EXPECT_NE(implementation, nullptr) << card.id;
-  const std::shared_ptr<Device> device = test::device_for(card);
+  const std::shared_ptr<GpuDevice> device = test::device_for(card);
   auto packed = pack_for_host(*implementation, experts, {.pool = pool, .activation = activation, .device = device});
   EXPECT_TRUE(packed.ok()) << packed.error().message();
   const ExpertsInput input{.tokens = static_cast<std::int64_t>(x.size()) / experts.hidden,
@@ -110,7 +110,7 @@ std::vector<float> run_experts(const KernelCard& card, const CanonicalExperts& e
 std::vector<float> run_linear(const KernelCard& card, const CanonicalLinear& linear, const std::vector<float>& x,
                               int threads) {
   ThreadPool pool(threads);
-  const std::shared_ptr<Device> device = test::device_for(card);
+  const std::shared_ptr<GpuDevice> device = test::device_for(card);
   auto packed = pack_for_host(*find_implementation(card.id), linear, {.pool = pool, .device = device});
   EXPECT_TRUE(packed.ok()) << packed.error().message();
   const MatrixSpec& spec = linear.weight->spec();

@@ -24,7 +24,7 @@ std::filesystem::path folder(const char* name = "qwen3moe-gptq-w4g128-sym") {
   return data_dir() / "checkpoints" / name;
 }
 
-SessionOptions options_on(std::shared_ptr<Device> device, const std::filesystem::path& model = folder()) {
+SessionOptions options_on(std::shared_ptr<GpuDevice> device, const std::filesystem::path& model = folder()) {
   SessionOptions options;
   options.folder = model;
   options.machine = probe_machine();
@@ -55,7 +55,7 @@ Result<> attempt_on(FakeDevice& fake, const char* model,
   const std::size_t threads = threads_now();
   Result<> done = Ok{};
   {
-    const auto device = Device::open(fake.api(), 0);
+    const auto device = GpuDevice::open(fake.api(), 0);
     if (!device.ok()) return device.error();
     SessionOptions options = options_on(*device, folder(model));
     options.on_progress = progress;
@@ -71,7 +71,7 @@ Result<> attempt_on(FakeDevice& fake, const char* model,
 }
 
 MemoryPlan plan_on(FakeDevice& fake, std::int64_t tokens) {
-  const auto device = Device::open(fake.api(), 0);
+  const auto device = GpuDevice::open(fake.api(), 0);
   const auto checkpoint = Checkpoint::open(folder());
   const auto plan = LoadPlan::make(*checkpoint, {probe_machine(), *device}, {});
   auto memory = memory_plan(**plan, {.context = 64, .batch_tokens = tokens, .threads = 3});
@@ -94,7 +94,7 @@ TEST(DeviceRoom, IsAskedForBeforeAnythingIsTaken) {
   EXPECT_FALSE(less.fits());
   EXPECT_EQ(less.least, fake.most_bytes + 1);
 
-  const auto device = Device::open(fake.api(), 0);
+  const auto device = GpuDevice::open(fake.api(), 0);
   ASSERT_TRUE(device.ok());
   const auto refused = Session::open(options_on(*device));
   ASSERT_FALSE(refused.ok());
@@ -122,7 +122,7 @@ TEST(DeviceRoom, OfCallsIsTold) {
   EXPECT_FALSE(room.fits());
   EXPECT_GE(room.call_tokens, kRoom);
   EXPECT_EQ(room_text(room), "all experts, and calls of up to " + std::to_string(room.call_tokens) + " tokens");
-  const auto device = Device::open(fake.api(), 0);
+  const auto device = GpuDevice::open(fake.api(), 0);
   ASSERT_TRUE(device.ok());
   const auto session = Session::open(options_on(*device));
   ASSERT_TRUE(session.ok()) << session.error().message();

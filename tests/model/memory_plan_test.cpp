@@ -197,7 +197,7 @@ TEST(MemoryPlanOnDevice, IsWhatALoadTakesThere) {
   for (const std::filesystem::path& folder : folders()) {
     SCOPED_TRACE(folder.filename().string());
     FakeDevice fake;
-    auto device = Device::open(fake.api(), 0);
+    auto device = GpuDevice::open(fake.api(), 0);
     ASSERT_TRUE(device.ok());
     const auto plan = plan_of(folder, {}, {probe_machine(), *device});
     ASSERT_NE(plan, nullptr);

@@ -15,9 +15,9 @@ const char* gpu_name() {
   return name != nullptr && *name != '\0' ? name : nullptr;
 }
 
-std::shared_ptr<Device> make_device() {
+std::shared_ptr<GpuDevice> make_device() {
   static FakeDevice fake;
-  auto device = gpu_name() != nullptr ? open_device(gpu_name()) : Device::open(fake.api(), 0);
+  auto device = gpu_name() != nullptr ? open_device(gpu_name()) : GpuDevice::open(fake.api(), 0);
   if (!device.ok()) {
     ADD_FAILURE() << device.error().message();
     std::abort();
@@ -31,12 +31,12 @@ bool has_gpu() {
   return gpu_name() != nullptr;
 }
 
-std::shared_ptr<Device> test_device() {
-  static const std::shared_ptr<Device> device = make_device();
+std::shared_ptr<GpuDevice> test_device() {
+  static const std::shared_ptr<GpuDevice> device = make_device();
   return device;
 }
 
-std::shared_ptr<Device> device_for(const KernelCard& card) {
+std::shared_ptr<GpuDevice> device_for(const KernelCard& card) {
   return card.device == DeviceKind::cuda ? test_device() : nullptr;
 }
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "device/device.h"
+#include "device/stream.h"
 #include "generate/token_chooser.h"
 #include "kernels/ops.h"
 

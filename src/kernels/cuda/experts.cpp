@@ -11,6 +11,7 @@
 #include "kernels/cuda/load.h"
 #include "kernels/cuda/pack.h"
 #include "kernels/device_ops.h"
+#include "kernels/pack_memory.h"
 
 namespace moracle::cuda {
 
@@ -70,9 +71,14 @@ struct Layout {
 
 class Experts final : public PackedExperts {
  public:
-  Experts(std::shared_ptr<Device> device, const KernelApi* kernels, const ExpertsArgs& args, std::size_t kept_bytes,
-          std::string_view kernel)
-      : device_(std::move(device)), kernels_(kernels), args_(args), kept_bytes_(kept_bytes), kernel_(kernel) {}
+  Experts(std::shared_ptr<GpuDevice> device, const KernelApi* kernels, const ExpertsArgs& args, std::size_t kept_bytes,
+          std::string_view kernel, std::shared_ptr<PersistentScratch> scratch = nullptr)
+      : device_(std::move(device)),
+        kernels_(kernels),
+        args_(args),
+        kept_bytes_(kept_bytes),
+        scratch_(std::move(scratch)),
+        kernel_(kernel) {}
 
   void hold(Buffer weights) {
     weights_ = std::move(weights);
@@ -100,7 +106,7 @@ class Experts final : public PackedExperts {
       return;
     }
     if (context.workspace.size() < workspace_bytes(input.tokens, input.top_k, 0)) {
-      context.stream.fail(device_->unreserved_batch(input.tokens));
+      context.stream.fail(unreserved_batch(*device_, input.tokens));
       return;
     }
     ExpertsArgs args = args_;
@@ -110,6 +116,7 @@ class Experts final : public PackedExperts {
     args.ids = input.ids;
     args.weights = input.weights;
     args.out = out.f32();
+    args.state = scratch_ != nullptr ? scratch_->data() : nullptr;
     BumpArena arena(context.workspace);
     lay_out_scratch(arena, input.tokens, input.top_k, args);
     context.stream.launch(kernel_, kernels_->experts, args);
@@ -150,11 +157,12 @@ class Experts final : public PackedExperts {
     args.y = arena.take<float>(count(pairs * args.down.rows)).data();
   }
 
-  std::shared_ptr<Device> device_;
+  std::shared_ptr<GpuDevice> device_;
   const KernelApi* kernels_;
   Buffer weights_;
   ExpertsArgs args_;
   std::size_t kept_bytes_;
+  std::shared_ptr<PersistentScratch> scratch_;  // null: the kernel keeps nothing
   std::string_view kernel_;
 };
 
@@ -236,12 +244,14 @@ Result<std::unique_ptr<PackedExperts>> pack(const CanonicalExperts& experts, con
   const std::size_t kept = layout.kept_bytes();
   if (options.layout_only)
     return std::unique_ptr<PackedExperts>(std::make_unique<Experts>(nullptr, nullptr, args, kept, kernel));
-  MORACLE_ASSIGN(std::shared_ptr<Device> device, device_of(options.device));
+  MORACLE_ASSIGN(std::shared_ptr<GpuDevice> device, device_of(options.device));
   MORACLE_ASSIGN(const KernelApi* const kernels, kernel_api(*device));
+  std::shared_ptr<PersistentScratch> scratch;
   if (kept > 0) {
-    MORACLE_ASSIGN(args.state, device->kernel_state(kept));
+    scratch = options.scratch != nullptr ? options.scratch : std::make_shared<PersistentScratch>(device);
+    MORACLE_TRY(scratch->reserve(kept));
   }
-  auto packed = std::make_unique<Experts>(device, kernels, args, kept, kernel);
+  auto packed = std::make_unique<Experts>(device, kernels, args, kept, kernel, std::move(scratch));
   const auto write = [&](std::int64_t e, std::span<std::byte> block) -> Result<> {
     Result<> written = write_expert(experts.experts[count(e)], layout, args, block);
     if (written.ok() || !written.error().where.empty()) return written;
@@ -249,7 +259,7 @@ Result<std::unique_ptr<PackedExperts>> pack(const CanonicalExperts& experts, con
     error.where = experts.name + ", expert " + std::to_string(e);
     return error;
   };
-  MORACLE_ASSIGN(Buffer weights, load_blocks(*device, options.pool, args.experts, args.pack.expert_bytes, write));
+  MORACLE_ASSIGN(Buffer weights, load_blocks(options, args.experts, args.pack.expert_bytes, write));
   packed->hold(std::move(weights));
   return std::unique_ptr<PackedExperts>(std::move(packed));
 }

@@ -3,7 +3,6 @@
 
 #include <memory>
 
-#include "device/device.h"
 #include "kernels/kernel.h"
 
 namespace moracle::cuda {

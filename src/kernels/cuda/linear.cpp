@@ -7,6 +7,7 @@
 #include "kernels/cuda/load.h"
 #include "kernels/cuda/pack.h"
 #include "kernels/device_ops.h"
+#include "kernels/pack_memory.h"
 
 namespace moracle::cuda {
 
@@ -14,7 +15,7 @@ namespace {
 
 class Linear final : public PackedLinear {
  public:
-  Linear(std::shared_ptr<Device> device, const KernelApi* kernels, const LinearArgs& args)
+  Linear(std::shared_ptr<GpuDevice> device, const KernelApi* kernels, const LinearArgs& args)
       : device_(std::move(device)), kernels_(kernels), args_(args) {}
 
   void hold(Buffer weights) {
@@ -38,7 +39,7 @@ class Linear final : public PackedLinear {
       return;
     }
     if (context.workspace.size() < workspace_bytes(tokens, 0)) {
-      context.stream.fail(device_->unreserved_batch(tokens));
+      context.stream.fail(unreserved_batch(*device_, tokens));
       return;
     }
     LinearArgs args = args_;
@@ -58,7 +59,7 @@ class Linear final : public PackedLinear {
     args.x_scales = arena.take<float>(count(tokens * input_groups(input, padded))).data();
   }
 
-  std::shared_ptr<Device> device_;
+  std::shared_ptr<GpuDevice> device_;
   const KernelApi* kernels_;
   Buffer weights_;
   LinearArgs args_;
@@ -80,13 +81,13 @@ Result<std::unique_ptr<PackedLinear>> pack_linear(const CanonicalLinear& linear,
   MORACLE_ASSIGN(args.matrix, lay_out(spec, form, {.bias = !linear.bias.empty(), .order = !spec.g_idx.empty()}, end));
   args.pack.expert_bytes = end;
   if (options.layout_only) return std::unique_ptr<PackedLinear>(std::make_unique<Linear>(nullptr, nullptr, args));
-  MORACLE_ASSIGN(std::shared_ptr<Device> device, device_of(options.device));
+  MORACLE_ASSIGN(std::shared_ptr<GpuDevice> device, device_of(options.device));
   MORACLE_ASSIGN(const KernelApi* const kernels, kernel_api(*device));
   auto packed = std::make_unique<Linear>(device, kernels, args);
   const auto write = [&](std::int64_t, std::span<std::byte> block) {
     return pack_matrix(linear, form, args.matrix, block);
   };
-  MORACLE_ASSIGN(Buffer weights, load_blocks(*device, options.pool, 1, end, write));
+  MORACLE_ASSIGN(Buffer weights, load_blocks(options, 1, end, write));
   packed->hold(std::move(weights));
   return std::unique_ptr<PackedLinear>(std::move(packed));
 }

@@ -6,20 +6,21 @@
 
 #include "device/library.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/pack_memory.h"
 #include "kernels/weight_sink.h"
 
 namespace moracle::cuda {
 
 namespace {
 
-// Slots of the ring for blocks of one size: two for each worker, so that it packs one block while its last one is
-// copied, or as many as fit.
+// Slots of the upload buffer for blocks of one size: two for each worker, so that it packs one block while its last one
+// is copied, or as many as fit.
 struct Slots {
   static constexpr std::size_t kAlignment = 4096;  // bytes
 
-  Slots(const LoadRing& ring, std::size_t block_bytes, int threads)
+  Slots(const UploadBuffer& buffer, std::size_t block_bytes, int threads)
       : pitch((block_bytes + kAlignment - 1) / kAlignment * kAlignment),
-        count(std::clamp<std::size_t>(ring.limit() / pitch, 1, 2 * static_cast<std::size_t>(threads))),
+        count(std::clamp<std::size_t>(buffer.limit() / pitch, 1, 2 * static_cast<std::size_t>(threads))),
         workers(std::min(count, static_cast<std::size_t>(threads))) {}
 
   std::size_t pitch;  // bytes
@@ -27,14 +28,14 @@ struct Slots {
   std::size_t workers;
 };
 
-// Blocks are packed in slots of the ring and copied from there.
-class RingSink final : public WeightSink {
+// Blocks are packed in slots of the upload buffer and copied from there.
+class UploadSink final : public WeightSink {
  public:
-  RingSink(LoadRing& ring, const Buffer& pack, Slots slots)
-      : ring_(ring), pack_(pack), slots_(slots), staged_(slots.workers) {}
-  RingSink(const RingSink&) = delete;
-  RingSink& operator=(const RingSink&) = delete;
-  ~RingSink() override {
+  UploadSink(UploadBuffer& upload, const Buffer& pack, Slots slots)
+      : upload_(upload), pack_(pack), slots_(slots), staged_(slots.workers) {}
+  UploadSink(const UploadSink&) = delete;
+  UploadSink& operator=(const UploadSink&) = delete;
+  ~UploadSink() override {
     if (!finished_) static_cast<void>(finish());
   }
 
@@ -45,17 +46,17 @@ class RingSink final : public WeightSink {
     const std::size_t second = first + slots_.workers;
     Staged& staged = staged_[first];
     staged.slot = staged.slot == first && second < slots_.count ? second : first;
-    Stream& stream = ring_.streams()[staged.slot];
+    Stream& stream = upload_.streams()[staged.slot];
     if (Result<> copied = stream.wait(); !copied.ok()) stream.fail(std::move(copied).error());
     staged.offset = offset;
-    staged.bytes = {ring_.data() + staged.slot * slots_.pitch, size};
+    staged.bytes = {upload_.data() + staged.slot * slots_.pitch, size};
     std::ranges::fill(staged.bytes, std::byte{0});
     return staged.bytes;
   }
 
   Result<> commit(int worker) override {
     const Staged& staged = staged_[static_cast<std::size_t>(worker)];
-    ring_.streams()[staged.slot].to_device(pack_.data() + staged.offset, staged.bytes.data(), staged.bytes.size());
+    upload_.streams()[staged.slot].to_device(pack_.data() + staged.offset, staged.bytes.data(), staged.bytes.size());
     return Ok{};
   }
 
@@ -63,7 +64,7 @@ class RingSink final : public WeightSink {
   Result<> finish() {
     finished_ = true;
     Result<> result = Ok{};
-    for (Stream& stream : ring_.streams()) {
+    for (Stream& stream : upload_.streams()) {
       Result<> copied = stream.wait();
       if (result.ok()) result = std::move(copied);
     }
@@ -77,19 +78,19 @@ class RingSink final : public WeightSink {
     std::span<std::byte> bytes{};
   };
 
-  LoadRing& ring_;
+  UploadBuffer& upload_;
   const Buffer& pack_;
   Slots slots_;
   std::vector<Staged> staged_;  // by each worker
   bool finished_ = false;
 };
 
-// A block larger than the ring is packed in memory of its own and passes in parts.
-Result<> load_large(LoadRing& ring, const Buffer& pack, std::int64_t count, std::size_t bytes,
+// A block larger than the buffer is packed in memory of its own and passes in parts.
+Result<> load_large(UploadBuffer& upload, const Buffer& pack, std::int64_t count, std::size_t bytes,
                     FunctionRef<Result<>(std::int64_t, std::span<std::byte>)> write) {
-  const Slots slots(ring, ring.limit() / 8, 1);
-  MORACLE_TRY(ring.reserve(slots.count * slots.pitch, slots.count));
-  RingSink sink(ring, pack, slots);
+  const Slots slots(upload, upload.limit() / 8, 1);
+  MORACLE_TRY(upload.reserve(slots.count * slots.pitch, slots.count));
+  UploadSink sink(upload, pack, slots);
   for (std::int64_t block = 0; block < count; ++block) {
     std::vector<std::byte> whole(bytes);
     MORACLE_TRY(write(block, whole));
@@ -104,18 +105,20 @@ Result<> load_large(LoadRing& ring, const Buffer& pack, std::int64_t count, std:
 
 }  // namespace
 
-Result<Buffer> load_blocks(Device& device, ThreadPool& pool, std::int64_t count, std::uint64_t bytes,
+Result<Buffer> load_blocks(const PackOptions& options, std::int64_t count, std::uint64_t bytes,
                            FunctionRef<Result<>(std::int64_t, std::span<std::byte>)> write) {
+  const Device& device = *options.device;
   MORACLE_ASSIGN(Buffer buffer, device.allocate(static_cast<std::uint64_t>(count) * bytes, "packed weights"));
-  const std::shared_ptr<LoadRing> ring = device.load_ring();
-  if (bytes > ring->limit()) {
-    MORACLE_TRY(load_large(*ring, buffer, count, bytes, write));
+  UploadBuffer own(device);
+  UploadBuffer& upload = options.upload != nullptr ? *options.upload : own;
+  if (bytes > upload.limit()) {
+    MORACLE_TRY(load_large(upload, buffer, count, bytes, write));
     return buffer;
   }
-  const Slots slots(*ring, bytes, pool.threads());
-  MORACLE_TRY(ring->reserve(slots.count * slots.pitch, slots.count));
-  RingSink sink(*ring, buffer, slots);
-  MORACLE_TRY(write_blocks(sink, pool, count, bytes,
+  const Slots slots(upload, bytes, options.pool.threads());
+  MORACLE_TRY(upload.reserve(slots.count * slots.pitch, slots.count));
+  UploadSink sink(upload, buffer, slots);
+  MORACLE_TRY(write_blocks(sink, options.pool, count, bytes,
                            [&](std::int64_t block, std::span<std::byte> staged, int) { return write(block, staged); }));
   MORACLE_TRY(sink.finish());
   return buffer;
@@ -125,7 +128,7 @@ Error wrong_type() {
   return {.code = "device.type", .wanted = "f32 inputs and outputs", .found = "another type"};
 }
 
-Result<std::shared_ptr<Device>> device_of(const std::shared_ptr<Device>& device) {
+Result<std::shared_ptr<GpuDevice>> device_of(const std::shared_ptr<GpuDevice>& device) {
   if (device != nullptr) return device;
   return Error{.code = "device.none",
                .wanted = "a CUDA device for kernels of backend sm90",

@@ -25,7 +25,7 @@ Result<MemoryOnDevice> check_device_room(const LoadPlan& plan, const MemoryPlanO
       .wanted = fmt::format("{} for the experts of {} layers and a call of one token", human_bytes(device.least),
                             device.layers),
       .found =
-          fmt::format("{} free of {}", human_bytes(device.free), human_bytes(machines.device->facts().memory_bytes)),
+          fmt::format("{} free of {}", human_bytes(device.free), human_bytes(machines.device->machine().memory_bytes)),
       .advice = "end other programs on this GPU, choose a model of fewer or narrower weights, or use --device cpu",
       .details = {
           fmt::format("{}: weights {}, KV cache {} (one sequence of {} positions), workspace {}, in all {} of {}",

@@ -1,10 +1,12 @@
 // Turns a plan into a model: packs every module with the kernel that was decided on, and lets go of the file.
 #include <algorithm>
+#include <optional>
 
 #include "base/guarded.h"
 #include "checkpoint/prefetcher.h"
 #include "format/rules/tensor_check.h"
 #include "kernels/offload.h"
+#include "kernels/pack_memory.h"
 #include "model/load/build.h"
 #include "model/load/device_room.h"
 #include "model/load/plan.h"
@@ -16,9 +18,13 @@ namespace {
 class PackedModules final : public ModuleSource {
  public:
   PackedModules(const Plan& plan, ThreadPool& pool, const LoadOptions& options)
-      : plan_(plan), pool_(pool), options_(options), prefetcher_(tensors_of(plan)) {
+      : plan_(plan),
+        pool_(pool),
+        options_(options),
+        prefetcher_(tensors_of(plan)),
+        scratch_(std::make_shared<PersistentScratch>(plan.machines().device)) {
     for (const ModuleReport& module : plan.modules()) progress_.bytes_total += module.bytes;
-    if (plan.machines().device != nullptr) ring_ = plan.machines().device->load_ring();
+    if (plan.machines().device != nullptr) upload_.emplace(*plan.machines().device);
   }
 
   Result<Embedding> embedding(const LinearSpec& spec) override {
@@ -45,7 +51,9 @@ class PackedModules final : public ModuleSource {
                                  {.pool = pool_,
                                   .activation = spec.activation,
                                   .batch_invariant = plan_.policy().batch_invariant,
-                                  .device = plan_.machines().device}));
+                                  .device = plan_.machines().device,
+                                  .upload = upload_ ? &*upload_ : nullptr,
+                                  .scratch = scratch_}));
     for (const auto& expert : experts.experts) {
       for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down}) linear->weight->release();
     }
@@ -123,7 +131,9 @@ class PackedModules final : public ModuleSource {
   const LoadOptions& options_;
   LoadProgress progress_{};
   Prefetcher prefetcher_;
-  std::shared_ptr<LoadRing> ring_;  // held so that layers share it
+  // Layers share both.
+  std::optional<UploadBuffer> upload_;
+  std::shared_ptr<PersistentScratch> scratch_;
 };
 
 // Everything that can be known to fail fails before the first byte is read. Returns the operations to use: a model

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "support/fake_device.h"
 #include "support/temporary_folder.h"
 
 namespace moracle {
@@ -29,6 +30,18 @@ TEST(LoadRates, AreNothingWhereNothingCanBeRead) {
   EXPECT_EQ(measure_load_rates(absent, 1, pool).read, 0.0);
   EXPECT_EQ(measure_load_rates({}, 1, pool).read, 0.0);
   EXPECT_GT(measure_load_rates({}, 1, pool).copy, 0.0);
+}
+
+TEST(LoadRates, OfCopiesToADevice) {
+  test::FakeDevice fake;
+  {
+    const auto device = GpuDevice::open(fake.api(), 0);
+    ASSERT_TRUE(device.ok()) << device.error().message();
+    const Result<double> rate = measure_copy_rate(**device);
+    ASSERT_TRUE(rate.ok()) << rate.error().message();
+    EXPECT_EQ(*rate, 8 * (64 << 20) / 0.001) << "the fake's events are a millisecond apart";
+  }
+  EXPECT_EQ(fake.live_objects(), 0U);
 }
 
 }  // namespace

@@ -141,7 +141,7 @@ TEST(SequenceStates, KeepWhatTheyWroteOnTheHost) {
 // The fake's memory is the host's, so that the test may look into it.
 TEST(SequenceStates, KeepWhatTheyWroteOnADevice) {
   test::FakeDevice fake;
-  const auto device = *Device::open(fake.api(), 0);
+  const auto device = *GpuDevice::open(fake.api(), 0);
   for (const unsigned seed : {1U, 2U, 3U}) {
     SCOPED_TRACE(seed);
     const auto stream = std::make_shared<Stream>(*device->make_stream());
@@ -161,7 +161,7 @@ TEST(SequenceStates, KeepWhatTheyWroteOnADevice) {
 
 TEST(SlabArena, KindsTakeAndReturnSlabs) {
   test::FakeDevice fake;
-  const auto device = *Device::open(fake.api(), 0);
+  const auto device = *GpuDevice::open(fake.api(), 0);
   const std::vector<std::size_t> bytes{300, 5000, 0};
   const auto arena = *SlabArena::make(*device, bytes, std::size_t{10} << 20);
   std::mt19937 rng(7);
@@ -209,7 +209,7 @@ TEST(SlabArena, SlabsWasteLittle) {
 // A block that was copied for a call whose device fails: the state refers again to the one that it was copied from.
 TEST(SequenceState, AbandonsWhatADeviceMayNotHaveCopied) {
   test::FakeDevice fake;
-  const auto device = *Device::open(fake.api(), 0);
+  const auto device = *GpuDevice::open(fake.api(), 0);
   const auto stream = std::make_shared<Stream>(*device->make_stream());
   const auto made = layout();
   const auto ledger = *BlockLedger::make(*device, made->block_bytes(), std::size_t{8} << 20, stream);

@@ -1,0 +1,205 @@
+#include "device/gpu_device.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "base/generic/quantity.h"
+#include "device/library.h"
+
+namespace moracle {
+
+namespace {
+
+constexpr int kMostDevices = 64;
+
+std::string error_number(const DriverApi& api, int error) {
+  const char* const text = api.error_text(api.self, error);
+  return "error " + std::to_string(error) + (text != nullptr ? std::string(": ") + text : "");
+}
+
+std::string version_text(std::int32_t version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+Machine machine_of(const DeviceFacts& facts, int ordinal) {
+  Machine machine;
+  machine.name = "cuda:" + std::to_string(ordinal);
+  machine.device = DeviceKind::cuda;
+  machine.arch = "sm_" + std::to_string(facts.capability);
+  machine.capability = facts.capability;
+  machine.cpu_model = facts.name;
+  machine.cores = facts.multiprocessors;
+  machine.l2_bytes = facts.l2_bytes;
+  machine.memory_bytes = facts.memory_bytes;
+  machine.os_note = "driver for CUDA " + version_text(facts.driver) + ", kernels of " + version_text(facts.runtime);
+  return machine;
+}
+
+}  // namespace
+
+Result<std::vector<DeviceFacts>> probe_devices(const DriverApi& api) {
+  std::array<DeviceFacts, kMostDevices> facts{};
+  int count = 0;
+  const int error = api.probe(api.self, facts.data(), kMostDevices, &count);
+  if (error == kDeviceNoDriver) {
+    return Error{.code = "device.driver",
+                 .where = "CUDA",
+                 .wanted = "an NVIDIA driver for CUDA 13.0 or newer",
+                 .found = "none, or an older one (" + error_number(api, error) + ")",
+                 .advice = "install the driver, or compute with --device cpu"};
+  }
+  if (error != 0 || count < 1) {
+    return Error{.code = "device.driver",
+                 .where = "CUDA",
+                 .wanted = "an NVIDIA GPU",
+                 .found = error != 0 ? error_number(api, error) : "none that the driver shows",
+                 .advice = "CUDA_VISIBLE_DEVICES may hide one; --device cpu computes without"};
+  }
+  return std::vector<DeviceFacts>(facts.begin(), facts.begin() + std::min(count, kMostDevices));
+}
+
+Result<std::shared_ptr<GpuDevice>> GpuDevice::open(const DriverApi& api, int ordinal) {
+  constexpr std::int32_t kCapability = 90;  // the object's machine code is of sm_90a, which no other capability runs
+  MORACLE_ASSIGN(const std::vector<DeviceFacts> all, probe_devices(api));
+  if (ordinal >= 0 && static_cast<std::size_t>(ordinal) < all.size()) {
+    const DeviceFacts& facts = all[static_cast<std::size_t>(ordinal)];
+    if (facts.capability == kCapability) return std::shared_ptr<GpuDevice>(new GpuDevice(api, ordinal, facts));
+    return Error{.code = "device.capability",
+                 .where = "cuda:" + std::to_string(ordinal),
+                 .wanted = "a GPU of compute capability 9.0 (H100, H200)",
+                 .found = std::string(facts.name) + ", of " + std::to_string(facts.capability / 10) + "." +
+                          std::to_string(facts.capability % 10),
+                 .advice = "use --device cpu, or a GPU of that capability: `moracle devices` lists them"};
+  }
+  std::string names;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    names += (i == 0 ? "cuda:" : ", cuda:") + std::to_string(i) + " (" + all[i].name + ")";
+  return Error{.code = "device.unknown",
+               .where = "--device",
+               .wanted = names,
+               .found = "cuda:" + std::to_string(ordinal),
+               .advice = "`moracle devices` lists the GPUs"};
+}
+
+GpuDevice::GpuDevice(const DriverApi& api, int ordinal, const DeviceFacts& facts)
+    : api_(api), ordinal_(ordinal), machine_(machine_of(facts, ordinal)) {}
+
+Error GpuDevice::memory_error(std::size_t bytes, std::string_view what) const {
+  const Result<std::uint64_t> free_bytes = free_memory();
+  return {.code = "device.memory",
+          .where = name(),
+          .wanted = human_bytes(bytes) + " for " + std::string(what),
+          .found = free_bytes.ok() ? human_bytes(*free_bytes) + " free of " + human_bytes(machine_.memory_bytes)
+                                   : "too little free memory",
+          .advice = "`moracle plan` tells what the model takes; end other programs on this GPU, or use --device cpu"};
+}
+
+Result<Buffer> GpuDevice::allocate(std::size_t bytes, std::string_view what) const {
+  if (bytes == 0) return Buffer();
+  void* memory = nullptr;
+  const int error = api_.allocate(api_.self, ordinal_, bytes, &memory);
+  if (error == kDeviceOutOfMemory) return memory_error(bytes, what);
+  MORACLE_TRY(check(error, "allocate"));
+  return Buffer(*this, static_cast<std::byte*>(memory), bytes);
+}
+
+Result<StagingBuffer> GpuDevice::allocate_staging(std::size_t bytes, std::string_view what) const {
+  if (bytes == 0) return StagingBuffer();
+  void* memory = nullptr;
+  const int error = api_.allocate_pinned(api_.self, ordinal_, bytes, &memory);
+  if (error == kDeviceOutOfMemory) {
+    return Error{.code = "device.pinned",
+                 .where = name(),
+                 .wanted = human_bytes(bytes) + " of pinned host memory for " + std::string(what),
+                 .found = "less that the host can pin",
+                 .advice = "end other programs on this machine, or use --device cpu"};
+  }
+  MORACLE_TRY(check(error, "allocate pinned memory"));
+  return StagingBuffer(*this, static_cast<std::byte*>(memory), bytes);
+}
+
+void GpuDevice::release(MemoryKind kind, std::byte* data, std::size_t /*bytes*/) const {
+  if (kind == MemoryKind::device) {
+    api_.release(api_.self, ordinal_, data);
+  } else {
+    api_.release_pinned(api_.self, data);
+  }
+}
+
+Result<std::uint64_t> GpuDevice::free_memory() const {
+  std::uint64_t bytes = 0;
+  MORACLE_TRY(check(api_.free_memory(api_.self, ordinal_, &bytes), "ask for free memory"));
+  return bytes;
+}
+
+Result<Stream> GpuDevice::make_stream() const {
+  void* stream = nullptr;
+  MORACLE_TRY(check(api_.make_stream(api_.self, ordinal_, &stream), "make a stream"));
+  return Stream(DeviceHandle<DropStream>(*this, stream));
+}
+
+Result<Event> GpuDevice::make_event() const {
+  void* event = nullptr;
+  MORACLE_TRY(check(api_.make_event(api_.self, ordinal_, &event), "make an event"));
+  return Event(*this, event);
+}
+
+Result<double> GpuDevice::seconds_between(const Event& from, const Event& to) const {
+  float milliseconds = 0.0F;
+  MORACLE_TRY(check(api_.elapsed(api_.self, from.get(), to.get(), &milliseconds), "read events"));
+  return static_cast<double>(milliseconds) / 1000.0;
+}
+
+Result<> GpuDevice::reserve_stage(std::size_t staging, std::size_t scratch) {
+  if (!stage_.made_) {
+    MORACLE_ASSIGN(stage_.begin_, make_event());
+    MORACLE_ASSIGN(stage_.end_, make_event());
+    MORACLE_ASSIGN(stage_.stream_, make_stream());
+    stage_.made_ = true;
+  }
+  if (staging > stage_.pinned_.size()) {
+    stage_.pinned_ = StagingBuffer();
+    MORACLE_ASSIGN(stage_.pinned_, allocate_staging(staging, "inputs and outputs"));
+  }
+  if (scratch > stage_.scratch_.size()) {
+    stage_.scratch_ = Buffer();
+    MORACLE_ASSIGN(stage_.scratch_, allocate(scratch, "intermediate results"));
+  }
+  return Ok{};
+}
+
+Result<double> Stage::seconds() const {
+  return begin_.device().seconds_between(begin_, end_);
+}
+
+Result<> GpuDevice::check(int error, std::string_view what) const {
+  if (error == 0) return Ok{};
+  return Error{.code = "device.call",
+               .where = name() + " (" + machine_.cpu_model + ")",
+               .wanted = std::string(what),
+               .found = error_number(api_, error)};
+}
+
+bool names_device(std::string_view text) {
+  return text == "cuda" || text.starts_with("cuda:");
+}
+
+Result<std::shared_ptr<GpuDevice>> open_device(std::string_view name) {
+  int ordinal = 0;
+  if (name != "cuda") {
+    const std::string_view digits = name.substr(std::min(name.size(), std::string_view("cuda:").size()));
+    const auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), ordinal);
+    if (!names_device(name) || failed != std::errc{} || end != digits.data() + digits.size() || ordinal < 0) {
+      return Error{.code = "device.unknown",
+                   .where = "--device",
+                   .wanted = "cuda:0, or another number of a GPU",
+                   .found = "'" + std::string(name.substr(0, 80)) + "'"};
+    }
+  }
+  const Result<const DriverApi*>& library = device_library();
+  if (!library.ok()) return library.error();
+  return GpuDevice::open(**library, ordinal);
+}
+
+}  // namespace moracle

@@ -1,0 +1,82 @@
+// A GPU, reached through the table of a device object.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "device/device.h"
+#include "device/driver_api.h"
+
+namespace moracle {
+
+// What calls from the host share: a stream, pinned memory to pass inputs and outputs through, and scratch memory of the
+// device. Grown while models load and reserve, never in a call.
+class Stage {
+ public:
+  [[nodiscard]] Stream& stream() { return stream_; }
+  [[nodiscard]] std::span<std::byte> pinned() const { return {pinned_.data(), pinned_.size()}; }
+  [[nodiscard]] std::span<std::byte> scratch() const { return {scratch_.data(), scratch_.size()}; }
+  // Around what a call enqueues besides its copies.
+  void begin() { stream_.record(begin_); }
+  void end() { stream_.record(end_); }
+  // Seconds that the device took for that, of the last call that was waited for.
+  [[nodiscard]] Result<double> seconds() const;
+
+ private:
+  friend class GpuDevice;
+  Stream stream_;
+  Event begin_;
+  Event end_;
+  StagingBuffer pinned_;
+  Buffer scratch_;
+  bool made_ = false;
+};
+
+class GpuDevice final : public Device {
+ public:
+  // Errors: those of probe_devices; "device.unknown" for an ordinal that none has; "device.capability".
+  static Result<std::shared_ptr<GpuDevice>> open(const DriverApi& api, int ordinal);
+
+  [[nodiscard]] const Machine& machine() const override { return machine_; }
+  [[nodiscard]] Result<Buffer> allocate(std::size_t bytes, std::string_view what) const override;
+  [[nodiscard]] Result<StagingBuffer> allocate_staging(std::size_t bytes, std::string_view what) const override;
+  [[nodiscard]] Result<Stream> make_stream() const override;
+  [[nodiscard]] const void* table(const char* name) const override { return api_.table(api_.self, name); }
+  void release(MemoryKind kind, std::byte* data, std::size_t bytes) const override;
+
+  [[nodiscard]] const DriverApi& api() const { return api_; }
+  // Errors of this and what follows: "device.call".
+  [[nodiscard]] Result<Event> make_event() const;
+  // Both were recorded on streams that have been waited for.
+  [[nodiscard]] Result<double> seconds_between(const Event& from, const Event& to) const;
+  // Bytes that nobody has taken.
+  [[nodiscard]] Result<std::uint64_t> free_memory() const;
+  // The error of a call that gave `error`, or Ok.
+  [[nodiscard]] Result<> check(int error, std::string_view what) const;
+  // Room of at least these sizes on the stage. Errors: those of allocate.
+  Result<> reserve_stage(std::size_t staging, std::size_t scratch);
+  [[nodiscard]] Stage& stage() { return stage_; }
+
+ private:
+  GpuDevice(const DriverApi& api, int ordinal, const DeviceFacts& facts);
+  [[nodiscard]] Error memory_error(std::size_t bytes, std::string_view what) const;
+
+  const DriverApi& api_;
+  int ordinal_;
+  Machine machine_;
+  Stage stage_;
+};
+
+// Every device that the object sees. Errors: "device.driver", where there is no driver, no device or no answer.
+Result<std::vector<DeviceFacts>> probe_devices(const DriverApi& api);
+
+// Whether --device names a GPU: "cuda", "cuda:0".
+[[nodiscard]] bool names_device(std::string_view text);
+// Errors: "device.unknown" for another spelling, those of device_library and GpuDevice::open.
+Result<std::shared_ptr<GpuDevice>> open_device(std::string_view name);
+
+}  // namespace moracle
