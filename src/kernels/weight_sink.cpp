@@ -6,19 +6,24 @@
 
 namespace moracle {
 
-Result<> write_blocks(WeightSink& sink, ThreadPool& pool, std::int64_t count, std::uint64_t bytes,
-                      FunctionRef<Result<>(std::int64_t, std::span<std::byte>, int)> write) {
+Result<> on_workers(const WeightSink& sink, ThreadPool& pool, std::int64_t count,
+                    FunctionRef<Result<>(std::int64_t, int)> write) {
   FirstError failed;
   std::atomic<std::int64_t> next{0};
   pool.parallel_for(sink.workers(pool.threads()), [&](std::int64_t place, int) {
-    const int worker = static_cast<int>(place);
-    for (std::int64_t block = next++; block < count && !failed.failed(); block = next++) {
-      const std::span<std::byte> staged = sink.stage(static_cast<std::uint64_t>(block) * bytes, bytes, worker);
-      Result<> written = write(block, staged, worker);
-      failed.keep(block, written.ok() ? sink.commit(worker) : std::move(written));
+    for (std::int64_t i = next++; i < count && !failed.failed(); i = next++) {
+      failed.keep(i, write(i, static_cast<int>(place)));
     }
   });
   return failed.take();
+}
+
+Result<> write_blocks(WeightSink& sink, ThreadPool& pool, std::int64_t count, std::uint64_t bytes,
+                      FunctionRef<Result<>(std::int64_t, std::span<std::byte>, int)> write) {
+  return on_workers(sink, pool, count, [&](std::int64_t block, int worker) -> Result<> {
+    MORACLE_TRY(write(block, sink.stage(static_cast<std::uint64_t>(block) * bytes, bytes, worker), worker));
+    return sink.commit(worker);
+  });
 }
 
 }  // namespace moracle

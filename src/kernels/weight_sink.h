@@ -6,7 +6,6 @@
 #include <span>
 
 #include "base/generic/function_ref.h"
-#include "base/memory.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
 
@@ -28,15 +27,20 @@ class WeightSink {
 // Fresh pages of the host: what is staged is the pack.
 class HostSink final : public WeightSink {
  public:
-  explicit HostSink(PageBuffer& pack) : pack_(pack) {}
+  explicit HostSink(std::byte* pack) : pack_(pack) {}
   std::span<std::byte> stage(std::uint64_t offset, std::size_t size, int /*worker*/) override {
-    return {pack_.data() + offset, size};
+    return {pack_ + offset, size};
   }
   Result<> commit(int /*worker*/) override { return Ok{}; }
 
  private:
-  PageBuffer& pack_;
+  std::byte* pack_;
 };
+
+// Calls `write(i, worker)`, which stages and commits, for each i below `count` on the sink's workers. Errors: those of
+// `write`, the lowest i's first.
+Result<> on_workers(const WeightSink& sink, ThreadPool& pool, std::int64_t count,
+                    FunctionRef<Result<>(std::int64_t, int)> write);
 
 // Writes `count` blocks of `bytes` each, one behind the other; `write(i, block, worker)` fills block i, on the threads
 // of the pool. Errors: those of `write` and commit(), the lowest block's first.

@@ -8,17 +8,9 @@
 
 namespace moracle {
 
-namespace {
-
-const float* or_null(const std::vector<float>& values) {
-  return values.empty() ? nullptr : values.data();
-}
-
-}  // namespace
-
 std::size_t MoeLayer::bytes() const {
-  return parts_.experts->bytes() + sizeof(float) * (parts_.router.size() + parts_.router_bias.size() +
-                                                    parts_.correction_bias.size() + parts_.chosen.size());
+  return parts_.experts->bytes() + parts_.router.bytes() + parts_.router_bias.bytes() + parts_.correction_bias.bytes() +
+         parts_.chosen.bytes();
 }
 
 struct MoeLayer::Buffers {
@@ -60,16 +52,16 @@ void MoeLayer::run(const RunContext& context, std::int64_t tokens, const float* 
                             .experts = parts_.routing.experts,
                             .hidden = parts_.hidden,
                             .x = x,
-                            .weight = parts_.router.data(),
-                            .bias = or_null(parts_.router_bias),
+                            .weight = parts_.router.data,
+                            .bias = parts_.router_bias.data,
                             .logits = buffers.logits.data()});
   for (std::size_t t = 0; !buffers.chosen.empty() && t < count(tokens); ++t) {
-    std::copy_n(parts_.chosen.begin() + token_ids[t] * top_k, top_k, buffers.chosen.data() + t * count(top_k));
+    std::copy_n(parts_.chosen.data + token_ids[t] * top_k, top_k, buffers.chosen.data() + t * count(top_k));
   }
   RouteArgs route = route_args(parts_.routing);
   route.tokens = narrow<std::int32_t>(tokens);
   route.logits = buffers.logits.data();
-  route.bias = or_null(parts_.correction_bias);
+  route.bias = parts_.correction_bias.data;
   route.prescribed = parts_.chosen.empty() ? nullptr : buffers.chosen.data();
   route.ids = buffers.ids.data();
   route.weights = buffers.weights.data();

@@ -5,10 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
+#include <utility>
 
 #include "base/memory.h"
 #include "base/phase_clock.h"
+#include "device/array.h"
 #include "kernels/kernel.h"
 #include "kernels/ops.h"
 #include "moe/routing.h"
@@ -21,10 +22,10 @@ class MoeLayer {
   struct Parts {
     RoutingSpec routing{};
     std::int64_t hidden = 0;
-    std::vector<float> router{};           // [experts, hidden]
-    std::vector<float> router_bias{};      // [experts] or empty: added to the logits
-    std::vector<float> correction_bias{};  // [experts] or empty: added to the scores, for the choice only
-    std::vector<std::int32_t> chosen{};    // hash layers: [vocabulary, top_k]
+    DeviceArray<float> router{};           // [experts, hidden]
+    DeviceArray<float> router_bias{};      // [experts] or empty: added to the logits
+    DeviceArray<float> correction_bias{};  // [experts] or empty: added to the scores, for the choice only
+    DeviceArray<std::int32_t> chosen{};    // hash layers: [vocabulary, top_k]
     std::unique_ptr<PackedExperts> experts{};
     std::int32_t layer = 0;  // of the model, told in DeviceStatus
     const Ops* ops = nullptr;

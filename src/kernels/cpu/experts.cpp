@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/generic/equal_parts.h"
+#include "base/memory.h"
 #include "base/work_stealing.h"
 #include "kernels/cpu/activations/rows.h"
 #include "kernels/cpu/cards.h"
@@ -465,7 +466,7 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const Target& target, Numeri
     MORACLE_ASSIGN(memory, PageBuffer::allocate(layout.bytes()));
     extras.resize(experts.experts.size());
     std::vector<PackScratch> scratch(static_cast<std::size_t>(options.pool.threads()));
-    HostSink sink(memory);
+    HostSink sink(memory.data());
     const auto write = [&](std::int64_t e, std::span<std::byte> block, int worker) {
       const auto at = static_cast<std::size_t>(e);
       extras[at] = expert_extras(experts.experts[at]);

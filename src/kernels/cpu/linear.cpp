@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/first_error.h"
 #include "base/generic/equal_parts.h"
+#include "base/memory.h"
 #include "base/work_stealing.h"
 #include "kernels/cpu/activations/rows.h"
 #include "kernels/cpu/interleaved_panels.h"
@@ -225,7 +226,7 @@ struct LinearPacker {
     MORACLE_ASSIGN(memory, PageBuffer::allocate(format.bytes()));
     constexpr std::int64_t kPanelsPerItem = 16;
     constexpr std::int64_t kItemsPerRelease = 16;  // a head of 600 MB must not stay mapped beside its packed copy
-    HostSink sink(memory);
+    HostSink sink(memory.data());
     std::vector<Scratch> scratch(static_cast<std::size_t>(options.pool.threads()));
     std::atomic<bool> fits{true};
     FirstError failed;

@@ -12,6 +12,7 @@
 
 #include "base/checked.h"
 #include "base/first_error.h"
+#include "base/memory.h"
 #include "kernels/row_experts.h"
 #include "kernels/weight_sink.h"
 
@@ -115,7 +116,7 @@ Result<std::unique_ptr<PackedExperts>> pack_experts(const CanonicalExperts& expe
   auto pack = std::make_shared<PageBuffer>();
   if (!options.layout_only) {
     MORACLE_ASSIGN(*pack, PageBuffer::allocate(begins.back()));
-    HostSink sink(*pack);
+    HostSink sink(pack->data());
     FirstError failed;
     options.pool.parallel_for(narrow<std::int64_t>(count), [&](std::int64_t index, int worker) {
       if (failed.failed()) return;
@@ -142,7 +143,7 @@ Result<std::unique_ptr<PackedLinear>> pack_linear(const CanonicalLinear& linear,
   auto pack = std::make_shared<PageBuffer>();
   if (!options.layout_only) {
     MORACLE_ASSIGN(*pack, PageBuffer::allocate(bytes_of(linear)));
-    HostSink sink(*pack);
+    HostSink sink(pack->data());
     MORACLE_TRY(write({&linear}, sink.stage(0, pack->size(), 0)));
     MORACLE_TRY(sink.commit(0));
   }

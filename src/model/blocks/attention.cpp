@@ -20,7 +20,7 @@ Attention::Call Attention::lay_out(BumpArena& arena, const Ops& ops, std::int64_
           .tokens = tokens,
           .q_norm = parts_.q_norm.args(),
           .k_norm = parts_.k_norm.args(),
-          .sinks = parts_.sinks.empty() ? nullptr : parts_.sinks.data()};
+          .sinks = parts_.sinks.data};
   args.q = arena.take<float>(count(tokens * shape.q_width())).data();
   args.out = arena.take<float>(count(tokens * shape.width())).data();
   args.k = arena.take<float>(count(tokens * shape.kv_width())).data();
@@ -40,7 +40,7 @@ LayerState Attention::state(const Ops& ops) const {
 std::size_t Attention::bytes() const {
   return parts_.q->bytes() + parts_.k->bytes() + parts_.v->bytes() + parts_.o->bytes() +
          (parts_.head_gate ? parts_.head_gate->bytes() : 0) + parts_.q_norm.bytes() + parts_.k_norm.bytes() +
-         sizeof(float) * parts_.sinks.size();
+         parts_.sinks.bytes();
 }
 
 std::size_t Attention::workspace_bytes(const Ops& ops, std::int64_t tokens, int threads) const {

@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "model/blocks/blocks.h"
 
@@ -17,7 +16,7 @@ class Attention final : public Mixer {
     std::unique_ptr<PackedLinear> q, k, v, o;
     std::unique_ptr<PackedLinear> head_gate{};  // null, or [heads, hidden]: a sigmoid gate on each head's output
     Norm q_norm{}, k_norm{};                    // weight empty: none; [head_dim]: each head; else the whole vector
-    std::vector<float> sinks{};                 // [heads] or empty
+    DeviceArray<float> sinks{};                 // [heads] or empty
     AttentionShape shape{};
     std::optional<std::size_t> rope{};  // index into ForwardContext::ropes; none: positions do not turn the heads
     std::size_t layer = 0;              // index into the sequence state

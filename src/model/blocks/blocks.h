@@ -1,4 +1,5 @@
-// Pieces of a forward pass that architectures compose.
+// Pieces of a forward pass that architectures compose. Their numbers are views of a WeightStore, in memory of the
+// device that they run on.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +11,9 @@
 
 #include "base/memory.h"
 #include "base/phase_clock.h"
+#include "device/array.h"
 #include "kernels/kernel.h"
 #include "kernels/ops.h"
-#include "model/spec/rope.h"
 #include "model/spec/spec.h"
 #include "model/state/state.h"
 #include "moe/moe_layer.h"
@@ -53,32 +54,31 @@ struct ForwardContext {
 
 // RMSNorm with the (1 + w) of some architectures already added.
 struct Norm {
-  std::vector<float> weight;
+  DeviceArray<float> weight{};
   float eps = 1e-6F;
 
-  [[nodiscard]] std::size_t bytes() const { return weight.size() * sizeof(float); }
-  [[nodiscard]] NormArgs args() const { return {.weight = weight.data(), .size = std::ssize(weight), .eps = eps}; }
+  [[nodiscard]] std::size_t bytes() const { return weight.bytes(); }
+  [[nodiscard]] NormArgs args() const { return {.weight = weight.data, .size = weight.size, .eps = eps}; }
   // y[rows, size] = norm of x[rows, size]; y may be x.
   void run(const ForwardContext& context, std::int64_t rows, const float* x, float* y) const;
 };
 
 // The token table, kept at the width it was published in.
-class Embedding {
- public:
-  // Reads the whole table. Errors: those of MatrixSource::read, "memory.allocate".
-  static Result<Embedding> load(const MatrixSource& source, ThreadPool& pool);
-  // The same size without the numbers: for those who only ask for bytes().
-  static Result<Embedding> lay_out(const MatrixSpec& spec);
-  [[nodiscard]] std::size_t bytes() const { return table_.size(); }
+struct Embedding {
+  DeviceArray<std::byte> table{};  // [rows, width] of `element`
+  Element element = Element::f32;  // bf16, f16 or f32
+  std::int64_t width = 0;
+
+  [[nodiscard]] std::int64_t row_bytes() const { return width * (element == Element::f32 ? 4 : 2); }
+  [[nodiscard]] std::size_t bytes() const { return table.bytes(); }
   // out[tokens, width] = rows of the table; 0 <= id < rows.
   void lookup(const ForwardContext& context, float* out) const;
+};
 
- private:
-  [[nodiscard]] std::size_t element_bytes() const { return element_ == Element::f32 ? 4 : 2; }
-
-  PageBuffer table_;
-  Element element_ = Element::f32;
-  std::int64_t width_ = 0;
+// A rotation of heads: pair i turns by position * inv_freq[i]; cos and sin are multiplied by `scale`.
+struct Rope {
+  DeviceArray<float> inv_freq{};
+  float scale = 1.0F;
 };
 
 // What mixes tokens of a sequence: attention, or a recurrence.

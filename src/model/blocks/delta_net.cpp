@@ -1,7 +1,6 @@
 #include "model/blocks/delta_net.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/generic/count.h"
 
@@ -13,27 +12,15 @@ struct DeltaNet::Call {
   std::span<std::byte> rest{};       // of one linear or operation after the other
 };
 
-DeltaNet::DeltaNet(Parts parts) : parts_(std::move(parts)), taps_(parts_.conv.size()) {
-  const std::int64_t channels = parts_.shape.channels();
-  const std::int64_t kernel = parts_.shape.kernel;
-  for (std::int64_t c = 0; c < channels; ++c) {
-    for (std::int64_t j = 0; j < kernel; ++j) {
-      taps_[count(j * channels + c)] = parts_.conv[count(c * kernel + j)];
-    }
-  }
-  parts_.conv = {};
-  for (const float value : parts_.a_log) rate_.push_back(std::exp(value));
-}
-
 DeltaNet::Call DeltaNet::lay_out(BumpArena& arena, const Ops& ops, std::int64_t tokens, int threads) const {
   Call call;
   DeltaRuleArgs& args = call.args;
   const DeltaNetShape& shape = parts_.shape;
   args = {.shape = shape,
           .tokens = tokens,
-          .taps = taps_.data(),
-          .rate = rate_.data(),
-          .dt_bias = parts_.dt_bias.data(),
+          .taps = parts_.taps.data,
+          .rate = parts_.rate.data,
+          .dt_bias = parts_.dt_bias.data,
           .norm = parts_.norm.args()};
   args.mixed = arena.take<float>(count(tokens * shape.channels())).data();
   args.work = arena.take<float>(count(tokens * (shape.channels() + (shape.grouped ? shape.value_width() : 0)))).data();
@@ -52,7 +39,7 @@ LayerState DeltaNet::state(const Ops& /*ops*/) const {
 }
 
 std::size_t DeltaNet::bytes() const {
-  std::size_t total = sizeof(float) * (taps_.size() + rate_.size() + parts_.dt_bias.size()) + parts_.norm.bytes();
+  std::size_t total = parts_.taps.bytes() + parts_.rate.bytes() + parts_.dt_bias.bytes() + parts_.norm.bytes();
   for (const PackedLinear* linear :
        {parts_.qkv.get(), parts_.z.get(), parts_.b.get(), parts_.a.get(), parts_.out.get()}) {
     if (linear != nullptr) total += linear->bytes();

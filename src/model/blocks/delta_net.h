@@ -2,7 +2,7 @@
 #pragma once
 
 #include <memory>
-#include <vector>
+#include <utility>
 
 #include "model/blocks/blocks.h"
 
@@ -16,14 +16,14 @@ class DeltaNet final : public Mixer {
     // b's rows are, key head by key head, [q | k | v | z] and [b | a] with the head's values together; z and a are
     // null.
     std::unique_ptr<PackedLinear> qkv, z{}, b, a{}, out;
-    std::vector<float> conv{};     // [channels, kernel] as stored; the last tap is for the current token
-    std::vector<float> a_log{};    // [value_heads]
-    std::vector<float> dt_bias{};  // [value_heads]
+    DeviceArray<float> taps{};     // [kernel, channels]; the last tap is for the current token
+    DeviceArray<float> rate{};     // [value_heads]: exp(A_log)
+    DeviceArray<float> dt_bias{};  // [value_heads]
     Norm norm{};                   // [value_dim], over each head of the output, before the gate
     DeltaNetShape shape{};
     std::size_t layer = 0;  // index into the sequence state
   };
-  explicit DeltaNet(Parts parts);
+  explicit DeltaNet(Parts parts) : parts_(std::move(parts)) {}
 
   [[nodiscard]] LayerState state(const Ops& ops) const override;
   [[nodiscard]] std::size_t bytes() const override;
@@ -37,8 +37,6 @@ class DeltaNet final : public Mixer {
   Call lay_out(BumpArena& arena, const Ops& ops, std::int64_t tokens, int threads) const;
 
   Parts parts_;
-  std::vector<float> taps_;  // [kernel, channels]
-  std::vector<float> rate_;  // [value_heads]: exp(A_log)
 };
 
 }  // namespace moracle

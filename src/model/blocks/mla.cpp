@@ -2,62 +2,9 @@
 
 #include <algorithm>
 
-#include "base/checked.h"
-#include "base/first_error.h"
 #include "base/generic/count.h"
-#include "kernels/input_quant.h"
 
 namespace moracle {
-
-namespace {
-
-const float* floats(const PageBuffer& buffer) {
-  return reinterpret_cast<const float*>(buffer.data());
-}
-
-// to[cols, rows] = from[rows, cols]
-void transpose(const float* from, std::int64_t rows, std::int64_t cols, float* to) {
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t c = 0; c < cols; ++c) to[c * rows + r] = from[r * cols + c];
-  }
-}
-
-}  // namespace
-
-Result<LatentProjection> LatentProjection::lay_out(const LatentAttentionShape& shape) {
-  LatentProjection projection;
-  const std::int64_t columns = shape.heads * shape.kv_lora_rank;
-  MORACLE_ASSIGN(projection.keys, PageBuffer::allocate(count(columns * shape.qk_nope_head_dim) * sizeof(float)));
-  MORACLE_ASSIGN(projection.values, PageBuffer::allocate(count(columns * shape.v_head_dim) * sizeof(float)));
-  return projection;
-}
-
-Result<LatentProjection> LatentProjection::load(const CanonicalLinear& linear, const LatentAttentionShape& shape,
-                                                ThreadPool& pool) {
-  const MatrixSource& source = *linear.weight;
-  const std::int64_t rank = shape.kv_lora_rank;
-  const std::int64_t key_floats = shape.qk_nope_head_dim * rank;
-  MORACLE_ASSIGN(LatentProjection projection, lay_out(shape));
-  if (linear.activation) projection.input = input_quant(*linear.activation, linear.input_scale);
-  auto* const keys = reinterpret_cast<float*>(projection.keys.data());
-  auto* const values = reinterpret_cast<float*>(projection.values.data());
-  FirstError errors;
-  std::vector<MatrixPanel> panels(count(pool.threads()));
-  std::vector<std::vector<float>> rows(count(pool.threads()));
-  pool.parallel_for(shape.heads, [&](std::int64_t head, int thread) {
-    if (errors.failed()) return;
-    MatrixPanel& panel = panels[count(thread)];
-    Result<> read = source.read(head * shape.kv_head_dim(), (head + 1) * shape.kv_head_dim(), panel);
-    if (!read.ok()) return errors.keep(head, std::move(read));
-    std::vector<float>& own = rows[count(thread)];
-    own.resize(count(shape.kv_head_dim() * rank));
-    dequantize_panel(source.spec(), panel, own);
-    std::copy_n(own.data(), key_floats, keys + head * key_floats);
-    transpose(own.data() + key_floats, shape.v_head_dim, rank, values + head * rank * shape.v_head_dim);
-  });
-  MORACLE_TRY(errors.take());
-  return projection;
-}
 
 struct LatentAttention::Call {
   LatentAttentionArgs args{};
@@ -77,10 +24,10 @@ LatentAttention::Call LatentAttention::lay_out(BumpArena& arena, const Ops& ops,
           .kv = parts_.kv,
           .tokens = tokens,
           .kv_norm = parts_.kv_norm.args(),
-          .keys = floats(parts_.kv_b.keys),
-          .values = floats(parts_.kv_b.values),
+          .keys = parts_.kv_b.keys.data,
+          .values = parts_.kv_b.values.data,
           .input = parts_.kv_b.input};
-  call.q_a = arena.take<float>(count(tokens) * parts_.q_norm.weight.size()).data();
+  call.q_a = arena.take<float>(count(tokens * parts_.q_norm.weight.size)).data();
   args.q = call.q = arena.take<float>(count(tokens * shape.heads * shape.q_head_dim())).data();
   args.latents = call.latents = arena.take<float>(count(tokens * shape.latent_width())).data();
   args.out = arena.take<float>(count(tokens * shape.heads * shape.v_head_dim)).data();

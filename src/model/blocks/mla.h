@@ -12,17 +12,11 @@ namespace moracle {
 // over positions is taken of latents, before W_v. f32, because these products are not worth a kernel of their own: a
 // model of 671 billion weights has one in this many hundredths of them here.
 struct LatentProjection {
-  PageBuffer keys;     // [heads, qk_nope_head_dim, kv_lora_rank]
-  PageBuffer values;   // [heads, kv_lora_rank, v_head_dim]
-  InputQuant input{};  // what the linear would do to the latent that it reads
+  DeviceArray<float> keys{};    // [heads, qk_nope_head_dim, kv_lora_rank]
+  DeviceArray<float> values{};  // [heads, kv_lora_rank, v_head_dim]
+  InputQuant input{};           // what the linear would do to the latent that it reads
 
-  // From rows that are, head by head, [keys (qk_nope_head_dim) | values (v_head_dim)] of `kv_lora_rank` columns.
-  // Errors: those of MatrixSource::read, "memory.allocate".
-  static Result<LatentProjection> load(const CanonicalLinear& linear, const LatentAttentionShape& shape,
-                                       ThreadPool& pool);
-  // The same size without the numbers: for those who only ask for bytes().
-  static Result<LatentProjection> lay_out(const LatentAttentionShape& shape);
-  [[nodiscard]] std::size_t bytes() const { return keys.size() + values.size(); }
+  [[nodiscard]] std::size_t bytes() const { return keys.bytes() + values.bytes(); }
 };
 
 // Projections around the latent form of Ops::attention.

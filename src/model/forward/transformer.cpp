@@ -81,15 +81,15 @@ Transformer::Buffers Transformer::lay_out(BumpArena& arena, std::int64_t tokens)
   buffers.ropes = arena.take<RopeTable>(parts_.ropes.size());
   buffers.rope_args = arena.take<RopeTableArgs>(parts_.ropes.size());
   for (std::size_t r = 0; r < parts_.ropes.size(); ++r) {
-    const RopeSpec& rope = parts_.ropes[r];
-    const std::size_t size = count(tokens) * rope.inv_freq.size();
+    const Rope& rope = parts_.ropes[r];
+    const std::size_t size = count(tokens * rope.inv_freq.size);
     float* const cos = arena.take<float>(size).data();
     float* const sin = arena.take<float>(size).data();
     if (buffers.ropes.empty()) continue;  // only counted
-    buffers.ropes[r] = {.cos = cos, .sin = sin, .half = std::ssize(rope.inv_freq)};
+    buffers.ropes[r] = {.cos = cos, .sin = sin, .half = rope.inv_freq.size};
     buffers.rope_args[r] = {.tokens = tokens,
-                            .half = std::ssize(rope.inv_freq),
-                            .inv_freq = rope.inv_freq.data(),
+                            .half = rope.inv_freq.size,
+                            .inv_freq = rope.inv_freq.data,
                             .scale = rope.scale,
                             .cos = cos,
                             .sin = sin};

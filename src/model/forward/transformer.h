@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/memory.h"
 #include "model/blocks/blocks.h"
 #include "model/model.h"
 #include "model/state/prefix_store.h"
@@ -20,12 +21,13 @@ struct TransformerLayer {
 class Transformer final : public Model {
  public:
   struct Parts {
+    std::shared_ptr<const void> weights{};  // whose memory the numbers of all others are in
     ModelInfo info{};
     Embedding embedding{};
     std::vector<TransformerLayer> layers{};
     Norm final_norm{};
     std::unique_ptr<PackedLinear> head{};
-    std::vector<RopeSpec> ropes{};
+    std::vector<Rope> ropes{};
     const Ops* ops = nullptr;
   };
   // The pool outlives the model.

@@ -28,10 +28,10 @@ class Builder {
     return Ok{};
   }
   Result<> tensor(const std::string& module, const std::string& /*name*/, std::string_view /*kind*/,
-                  const std::vector<std::int64_t>& shape, std::vector<float>& part) {
-    std::int64_t size = 1;
-    for (const std::int64_t dim : shape) size *= dim;
-    MORACLE_ASSIGN(part, source_.floats(module, size));
+                  const std::vector<std::int64_t>& shape, ArrayForm form, DeviceArray<float>& part) {
+    std::int64_t cols = 1;
+    for (const std::int64_t dim : std::span(shape).subspan(1)) cols *= dim;
+    MORACLE_ASSIGN(part, source_.array(module, shape.front(), cols, form));
     return Ok{};
   }
   Result<> absorbed(const LatentAttentionSpec& spec, LatentProjection& part, std::int64_t /*out*/) {
@@ -39,13 +39,13 @@ class Builder {
     return Ok{};
   }
   Result<> router(const MoeSpec& spec, MoeLayer::Parts& parts) {
-    MORACLE_ASSIGN(ModuleSource::Router router, source_.router(spec));
-    parts.router = std::move(router.weight);
-    parts.router_bias = std::move(router.bias);
+    MORACLE_ASSIGN(const ModuleSource::Router router, source_.router(spec));
+    parts.router = router.weight;
+    parts.router_bias = router.bias;
     return Ok{};
   }
-  Result<> correction_bias(const MoeSpec& spec, std::vector<float>& part) {
-    MORACLE_ASSIGN(part, source_.floats(spec.correction_bias.front(), spec.routing.experts));
+  Result<> correction_bias(const MoeSpec& spec, DeviceArray<float>& part) {
+    MORACLE_ASSIGN(part, source_.array(spec.correction_bias.front(), spec.routing.experts, 1, ArrayForm::stored));
     return Ok{};
   }
   Result<> experts(const MoeSpec& spec, std::unique_ptr<PackedExperts>& part) {
@@ -56,8 +56,10 @@ class Builder {
   Result<Transformer::Parts> run() {
     Transformer::Parts parts;
     parts.info = spec_.info;
-    parts.ropes = spec_.ropes;
     parts.ops = &ops_;
+    for (const RopeSpec& rope : spec_.ropes) {
+      MORACLE_ASSIGN(parts.ropes.emplace_back(), source_.rope(rope));
+    }
     MORACLE_ASSIGN(parts.embedding, source_.embedding(spec_.embedding));
     for (std::size_t l = 0; l < spec_.layers.size(); ++l) {
       const LayerSpec& layer = spec_.layers[l];
@@ -80,11 +82,9 @@ class Builder {
 
  private:
   Result<Norm> norm(const NormSpec& spec) {
-    Norm norm{.weight = {}, .eps = spec.eps};
-    MORACLE_ASSIGN(norm.weight, source_.floats(spec.path, spec.size));
-    if (spec.one_plus) {
-      for (float& weight : norm.weight) weight += 1.0F;
-    }
+    Norm norm{.eps = spec.eps};
+    const ArrayForm form = spec.one_plus ? ArrayForm::one_plus : ArrayForm::stored;
+    MORACLE_ASSIGN(norm.weight, source_.array(spec.path, spec.size, 1, form));
     return norm;
   }
 

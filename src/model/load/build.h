@@ -3,10 +3,10 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "model/blocks/mla.h"
 #include "model/forward/transformer.h"
+#include "model/load/read_arrays.h"
 #include "model/spec/spec.h"
 
 namespace moracle {
@@ -15,8 +15,8 @@ namespace moracle {
 class ModuleSource {
  public:
   struct Router {
-    std::vector<float> weight;  // [experts, hidden]
-    std::vector<float> bias;    // [experts] or empty
+    DeviceArray<float> weight{};  // [experts, hidden]
+    DeviceArray<float> bias{};    // [experts] or empty
   };
 
   virtual ~ModuleSource() = default;
@@ -26,8 +26,11 @@ class ModuleSource {
   virtual Result<std::unique_ptr<PackedExperts>> experts(const MoeSpec& spec) = 0;
   virtual Result<Router> router(const MoeSpec& spec) = 0;
   virtual Result<LatentProjection> latent(const LatentAttentionSpec& spec) = 0;
-  // A tensor that is read whole: `size` values.
-  virtual Result<std::vector<float>> floats(const std::string& module, std::int64_t size) = 0;
+  // A tensor [rows, cols] that is read whole.
+  virtual Result<DeviceArray<float>> array(const std::string& module, std::int64_t rows, std::int64_t cols,
+                                           ArrayForm form) = 0;
+  // What the config tells.
+  virtual Result<Rope> rope(const RopeSpec& spec) = 0;
 };
 
 // Modules are asked for in the order in which a model runs; `kv`: in which keys and values are kept. Errors: those of

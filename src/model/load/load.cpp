@@ -31,7 +31,7 @@ class PackedModules final : public ModuleSource {
     const std::size_t index = plan_.index_of(spec.path);
     MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(index));
     const MatrixSource& weight = *linear.weight;
-    MORACLE_ASSIGN(Embedding embedding, Embedding::load(weight, pool_));
+    MORACLE_ASSIGN(Embedding embedding, read_embedding(weight, pool_, *store_));
     const bool tied = plan_.spec().head.path.empty();  // then the head still has to read it
     if (!tied) weight.release();
     MORACLE_TRY(advance(index));
@@ -64,9 +64,11 @@ class PackedModules final : public ModuleSource {
   Result<Router> router(const MoeSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.router.front());
     MORACLE_ASSIGN(const CanonicalLinear stored, plan_.read_linear(index));
-    Router router{.weight = {}, .bias = stored.bias};
-    MORACLE_ASSIGN(router.weight, dequantize(*stored.weight));
+    MORACLE_ASSIGN(const std::vector<float> weight, dequantize(*stored.weight));
     stored.weight->release();
+    Router router;
+    MORACLE_ASSIGN(router.weight, store_->add(std::span(weight)));
+    MORACLE_ASSIGN(router.bias, store_->add(std::span(stored.bias)));
     MORACLE_TRY(advance(index));
     return router;
   }
@@ -74,18 +76,30 @@ class PackedModules final : public ModuleSource {
   Result<LatentProjection> latent(const LatentAttentionSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.kv_b.path);
     MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(index));
-    MORACLE_ASSIGN(LatentProjection projection, LatentProjection::load(linear, spec.shape, pool_));
+    MORACLE_ASSIGN(LatentProjection projection, read_latent(linear, spec.shape, pool_, *store_));
     linear.weight->release();
     MORACLE_TRY(advance(index));
     return projection;
   }
 
-  Result<std::vector<float>> floats(const std::string& module, std::int64_t) override {
+  Result<DeviceArray<float>> array(const std::string& module, std::int64_t rows, std::int64_t /*cols*/,
+                                   ArrayForm form) override {
     const std::size_t index = plan_.index_of(module);
-    MORACLE_ASSIGN(std::vector<float> values, read_floats(*plan_.opened(index).tensor));
+    MORACLE_ASSIGN(std::vector<float> numbers, read_floats(*plan_.opened(index).tensor));
+    bring_into(form, rows, numbers);
+    MORACLE_ASSIGN(const DeviceArray<float> array, store_->add(std::span<const float>(numbers)));
     MORACLE_TRY(advance(index));
-    return values;
+    return array;
   }
+
+  Result<Rope> rope(const RopeSpec& spec) override {
+    Rope rope{.scale = spec.scale};
+    MORACLE_ASSIGN(rope.inv_freq, store_->add(std::span(spec.inv_freq)));
+    return rope;
+  }
+
+  // Owns what was read.
+  [[nodiscard]] std::shared_ptr<const void> store() const { return store_; }
 
  private:
   // By module, in the order of the plan, which is nearly that in which modules are asked for.
@@ -129,6 +143,7 @@ class PackedModules final : public ModuleSource {
   const Plan& plan_;
   ThreadPool& pool_;
   const LoadOptions& options_;
+  std::shared_ptr<WeightStore> store_ = std::make_shared<WeightStore>();
   LoadProgress progress_{};
   Prefetcher prefetcher_;
   // Layers share both.
@@ -197,6 +212,7 @@ Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, cons
   auto built = guarded("load the weights", [&] { return build_transformer(own.spec(), modules, *ops, kv); });
   if (!built.ok()) built = with_room(std::move(built).error(), room);
   MORACLE_ASSIGN(Transformer::Parts parts, unless_changed(own.checkpoint(), std::move(built)));
+  parts.weights = modules.store();
   MORACLE_TRY(own.checkpoint().verify_unchanged());
   return guarded("load the weights", [&]() -> Result<std::unique_ptr<Model>> {
     auto model = std::make_unique<Transformer>(std::move(parts), pool);

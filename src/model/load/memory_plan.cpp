@@ -132,7 +132,7 @@ class LaidOutModules final : public ModuleSource {
   Result<Embedding> embedding(const LinearSpec& spec) override {
     MatrixSpec table = plan_.opened(plan_.index_of(spec.path)).linear.spec;
     table.rows = spec.out;
-    return Embedding::lay_out(table);
+    return lay_out_embedding(table);
   }
 
   Result<std::unique_ptr<PackedLinear>> linear(const LinearSpec& spec) override { return lay_out(spec, false); }
@@ -157,16 +157,18 @@ class LaidOutModules final : public ModuleSource {
 
   Result<Router> router(const MoeSpec& spec) override {
     const StoredLinear& stored = plan_.opened(plan_.index_of(spec.router.front())).linear;
-    return Router{.weight = std::vector<float>(count(spec.routing.experts * spec.experts.hidden)),
-                  .bias = std::vector<float>(stored.bias ? count(stored.spec.rows) : 0)};
+    return Router{.weight = {.size = spec.routing.experts * spec.experts.hidden},
+                  .bias = {.size = stored.bias ? stored.spec.rows : 0}};
   }
 
-  Result<LatentProjection> latent(const LatentAttentionSpec& spec) override {
-    return LatentProjection::lay_out(spec.shape);
+  Result<LatentProjection> latent(const LatentAttentionSpec& spec) override { return lay_out_latent(spec.shape); }
+
+  Result<DeviceArray<float>> array(const std::string&, std::int64_t rows, std::int64_t cols, ArrayForm) override {
+    return DeviceArray<float>{.size = rows * cols};
   }
 
-  Result<std::vector<float>> floats(const std::string&, std::int64_t size) override {
-    return std::vector<float>(count(size));
+  Result<Rope> rope(const RopeSpec& spec) override {
+    return Rope{.inv_freq = {.size = std::ssize(spec.inv_freq)}, .scale = spec.scale};
   }
 
  private:

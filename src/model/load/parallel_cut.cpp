@@ -100,14 +100,15 @@ class ParallelCut {
     return Ok{};
   }
   static Result<> tensor(const std::string& /*module*/, const std::string& /*name*/, std::string_view /*kind*/,
-                         const std::vector<std::int64_t>& /*shape*/, const std::vector<float>& /*part*/) {
+                         const std::vector<std::int64_t>& /*shape*/, ArrayForm /*form*/,
+                         const DeviceArray<float>& /*part*/) {
     return Ok{};
   }
   Result<> absorbed(LatentAttentionSpec& spec, const LatentProjection& /*part*/, std::int64_t out) const {
     return rows(spec.kv_b, nullptr, out);
   }
   static Result<> router(const MoeSpec& /*spec*/, const MoeLayer::Parts& /*parts*/) { return Ok{}; }
-  static Result<> correction_bias(const MoeSpec& /*spec*/, const std::vector<float>& /*part*/) { return Ok{}; }
+  static Result<> correction_bias(const MoeSpec& /*spec*/, const DeviceArray<float>& /*part*/) { return Ok{}; }
   Result<> experts(MoeSpec& spec, const std::unique_ptr<PackedExperts>& /*part*/) const {
     const StoredExperts& experts = plan_.opened(plan_.index_of(spec.experts.name)).experts;
     if (spec.experts.experts % ep_ != 0) {

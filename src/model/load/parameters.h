@@ -9,7 +9,8 @@
 //   columns(linear, part, in)                `in` inputs,
 //   whole(linear, part)                      or all
 //   norm(norm, part, size)                   over so many numbers on a rank
-//   tensor(module, name, kind, shape, part)  the stored tensor `name`, read whole
+//   tensor(module, name, kind, shape, form, part)
+//                                            the stored tensor `name`, read whole and brought into a form
 //   absorbed(spec, part, out)                the projection of latent attention, `out` rows of it on a rank
 //   router(spec, parts), correction_bias(spec, part), experts(spec, part), shared_gate(linear, part)
 #pragma once
@@ -17,11 +18,11 @@
 #include <concepts>
 #include <memory>
 #include <type_traits>
-#include <vector>
 
 #include "model/blocks/attention.h"
 #include "model/blocks/delta_net.h"
 #include "model/blocks/mla.h"
+#include "model/load/read_arrays.h"
 #include "model/spec/spec.h"
 
 namespace moracle {
@@ -81,7 +82,7 @@ Result<> visit_parameters(Visitor& visitor, Spec& spec, Attention::Parts& parts)
     MORACLE_TRY(visitor.norm(spec.qk_norm[1], parts.k_norm, each_head ? shape.head_dim : shape.kv_width()));
   }
   if (!spec.sinks.empty()) {
-    MORACLE_TRY(visitor.tensor(spec.sinks, spec.sinks, "sinks", {shape.heads}, parts.sinks));
+    MORACLE_TRY(visitor.tensor(spec.sinks, spec.sinks, "sinks", {shape.heads}, ArrayForm::stored, parts.sinks));
   }
   if (spec.head_gate) MORACLE_TRY(visitor.rows(*spec.head_gate, parts.head_gate, shape.heads));
   return visitor.columns(spec.o, parts.o, shape.width());
@@ -98,9 +99,12 @@ Result<> visit_parameters(Visitor& visitor, Spec& spec, DeltaNet::Parts& parts) 
   if (!shape.grouped) MORACLE_TRY(visitor.rows(spec.z, parts.z, values));
   MORACLE_TRY(visitor.rows(spec.b, parts.b, shape.grouped ? 2 * shape.value_heads : shape.value_heads));
   if (!shape.grouped) MORACLE_TRY(visitor.rows(spec.a, parts.a, shape.value_heads));
-  MORACLE_TRY(visitor.tensor(spec.conv, spec.conv + ".weight", "convolution", {channels, 1, shape.kernel}, parts.conv));
-  MORACLE_TRY(visitor.tensor(spec.a_log, spec.a_log, "recurrence", {shape.value_heads}, parts.a_log));
-  MORACLE_TRY(visitor.tensor(spec.dt_bias, spec.dt_bias, "recurrence", {shape.value_heads}, parts.dt_bias));
+  MORACLE_TRY(visitor.tensor(spec.conv, spec.conv + ".weight", "convolution", {channels, 1, shape.kernel},
+                             ArrayForm::transposed, parts.taps));
+  MORACLE_TRY(
+      visitor.tensor(spec.a_log, spec.a_log, "recurrence", {shape.value_heads}, ArrayForm::exponential, parts.rate));
+  MORACLE_TRY(
+      visitor.tensor(spec.dt_bias, spec.dt_bias, "recurrence", {shape.value_heads}, ArrayForm::stored, parts.dt_bias));
   MORACLE_TRY(visitor.norm(spec.norm, parts.norm, spec.norm.size));
   return visitor.columns(spec.out, parts.out, values);
 }

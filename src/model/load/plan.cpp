@@ -90,14 +90,14 @@ class Planner {
   Result<> whole(const LinearSpec& spec, const LinearPart& /*part*/) { return linear(spec); }
   Result<> norm(const NormSpec& spec, const Norm& /*part*/, std::int64_t /*size*/) { return norm(spec); }
   Result<> tensor(const std::string& module, const std::string& name, std::string_view kind,
-                  const std::vector<std::int64_t>& shape, const std::vector<float>& /*part*/) {
+                  const std::vector<std::int64_t>& shape, ArrayForm /*form*/, const DeviceArray<float>& /*part*/) {
     return tensor(module, name, kind, shape);
   }
   Result<> absorbed(const LatentAttentionSpec& spec, const LatentProjection& /*part*/, std::int64_t /*out*/) {
     return absorbed(spec.kv_b);
   }
   Result<> router(const MoeSpec& spec, const MoeLayer::Parts& /*parts*/) { return router(spec); }
-  Result<> correction_bias(const MoeSpec& spec, const std::vector<float>& /*part*/) {
+  Result<> correction_bias(const MoeSpec& spec, const DeviceArray<float>& /*part*/) {
     return vector(spec.correction_bias.front(), first_stored(spec.correction_bias), "router", spec.routing.experts);
   }
   Result<> experts(const MoeSpec& spec, const std::unique_ptr<PackedExperts>& /*part*/) {

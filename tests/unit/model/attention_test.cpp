@@ -50,16 +50,16 @@ struct Fixture {
     if (s.sinks) {
       for (std::int64_t h = 0; h < s.heads; ++h) sinks.push_back(normal(rng) * 3.0F);
     }
-    parts.sinks = sinks;
+    parts.sinks = DeviceArray<float>::of(sinks);
     const auto norm = [&](std::int64_t size) {
-      Norm n;
-      for (std::int64_t i = 0; i < size; ++i) n.weight.push_back(1.0F + 0.3F * normal(rng));
-      return n;
+      std::vector<float> weight;
+      for (std::int64_t i = 0; i < size; ++i) weight.push_back(1.0F + 0.3F * normal(rng));
+      return weight;
     };
     q_norm = norm(s.whole_norm ? s.heads * s.head_dim : s.head_dim);
     k_norm = norm(s.whole_norm ? s.kv_heads * s.head_dim : s.head_dim);
-    parts.q_norm = q_norm;
-    parts.k_norm = k_norm;
+    parts.q_norm.weight = DeviceArray<float>::of(q_norm);
+    parts.k_norm.weight = DeviceArray<float>::of(k_norm);
     parts.shape = {.heads = s.heads,
                    .kv_heads = s.kv_heads,
                    .head_dim = s.head_dim,
@@ -101,13 +101,13 @@ struct Fixture {
     return out;
   }
 
-  static void apply_norm(std::vector<double>& x, const Norm& norm) {
-    const std::size_t size = norm.weight.size();
+  static void apply_norm(std::vector<double>& x, const std::vector<float>& norm) {
+    const std::size_t size = norm.size();
     for (std::size_t begin = 0; begin < x.size(); begin += size) {
       double square = 0.0;
       for (std::size_t i = 0; i < size; ++i) square += x[begin + i] * x[begin + i];
       const double rms = std::sqrt(square / static_cast<double>(size) + 1e-6);
-      for (std::size_t i = 0; i < size; ++i) x[begin + i] *= static_cast<double>(norm.weight[i]) / rms;
+      for (std::size_t i = 0; i < size; ++i) x[begin + i] *= static_cast<double>(norm[i]) / rms;
     }
   }
   void clip(std::vector<double>& x) const {
@@ -186,7 +186,7 @@ struct Fixture {
   const DenseLinear* v = nullptr;
   const DenseLinear* o = nullptr;
   const DenseLinear* head_gate = nullptr;
-  Norm q_norm, k_norm;
+  std::vector<float> q_norm, k_norm;
   std::vector<float> sinks;
   std::vector<double> inv_freq;
   std::unique_ptr<Attention> attention;

@@ -45,7 +45,7 @@ struct Fixture {
     MoeLayer::Parts routed;
     routed.routing = {.method = Routing::sigmoid, .experts = 3, .top_k = 1, .factor = 2.0F};
     routed.hidden = kHidden;
-    routed.router.assign(3 * kHidden, 0.0F);  // every score is a half
+    routed.router = DeviceArray<float>::of(router);
     routed.experts = std::make_unique<IdentityExperts>();
     routed.ops = &reference_ops();
     MoeFeedForward::Parts parts{.routed = MoeLayer(std::move(routed)), .hidden = kHidden};
@@ -72,6 +72,7 @@ struct Fixture {
     return y;
   }
 
+  std::vector<float> router = std::vector<float>(3 * kHidden);  // every score is a half
   const DenseLinear* gate = nullptr;
   const DenseLinear* up = nullptr;
   const DenseLinear* down = nullptr;

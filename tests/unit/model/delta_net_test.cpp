@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 
+#include "model/load/read_arrays.h"
 #include "support/dense_linear.h"
 #include "support/lone_state.h"
 
@@ -45,7 +46,11 @@ struct Fixture {
     conv = draw((2 * keys + values) * s.kernel, 0.0F, 0.6F);
     a_log = draw(s.value_heads, -1.0F, 1.0F);
     dt_bias = draw(s.value_heads, 0.0F, 1.0F);
-    norm.weight = draw(s.value_dim, 1.0F, 0.3F);
+    norm = draw(s.value_dim, 1.0F, 0.3F);
+    taps = conv;
+    bring_into(ArrayForm::transposed, 2 * keys + values, taps);
+    rate = a_log;
+    bring_into(ArrayForm::exponential, s.value_heads, rate);
     separate = std::make_unique<DeltaNet>(parts(false));
     grouped = std::make_unique<DeltaNet>(parts(true));
     layout = std::make_shared<const StateLayout>(std::vector<LayerState>{separate->state(reference_ops())});
@@ -60,10 +65,10 @@ struct Fixture {
       p.a = std::make_unique<DenseLinear>(*a);
     }
     p.out = std::make_unique<DenseLinear>(*out);
-    p.conv = conv;
-    p.a_log = a_log;
-    p.dt_bias = dt_bias;
-    p.norm = norm;
+    p.taps = DeviceArray<float>::of(taps);
+    p.rate = DeviceArray<float>::of(rate);
+    p.dt_bias = DeviceArray<float>::of(dt_bias);
+    p.norm.weight = DeviceArray<float>::of(norm);
     p.shape = {.key_heads = shape.key_heads,
                .value_heads = shape.value_heads,
                .key_dim = shape.key_dim,
@@ -211,7 +216,7 @@ struct Fixture {
         const double rms = std::sqrt(square / static_cast<double>(dv) + 1e-6);
         for (std::size_t j = 0; j < dv; ++j) {
           const double g = gate[h * dv + j];
-          joined.push_back(o[j] / rms * static_cast<double>(norm.weight[j]) * g * sigmoid(g));
+          joined.push_back(o[j] / rms * static_cast<double>(norm[j]) * g * sigmoid(g));
         }
       }
       for (const double value : out->times(joined)) result.push_back(value);
@@ -221,8 +226,7 @@ struct Fixture {
 
   Shape shape;
   std::unique_ptr<DenseLinear> qkv, z, b, a, out;
-  std::vector<float> conv, a_log, dt_bias;
-  Norm norm;
+  std::vector<float> conv, a_log, taps, rate, dt_bias, norm;
   std::unique_ptr<DeltaNet> separate, grouped;
   std::shared_ptr<const StateLayout> layout;
 };

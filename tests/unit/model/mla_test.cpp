@@ -8,6 +8,7 @@
 #include <cmath>
 #include <random>
 
+#include "model/load/read_arrays.h"
 #include "scheme/activation_codes.h"
 #include "support/dense_linear.h"
 #include "support/lone_state.h"
@@ -66,12 +67,14 @@ struct LatentFixture {
     kv_b = std::make_unique<DenseLinear>(s.heads * (s.qk_nope_head_dim + s.v_head_dim), s.kv_lora_rank, rng);
     std::normal_distribution<float> normal;
     const auto norm = [&](std::int64_t size) {
-      Norm n;
-      for (std::int64_t i = 0; i < size; ++i) n.weight.push_back(1.0F + 0.3F * normal(rng));
-      return n;
+      std::vector<float> weight;
+      for (std::int64_t i = 0; i < size; ++i) weight.push_back(1.0F + 0.3F * normal(rng));
+      return weight;
     };
-    parts.q_norm = q_norm = norm(s.rank);
-    parts.kv_norm = kv_norm = norm(s.kv_lora_rank);
+    q_norm = norm(s.rank);
+    kv_norm = norm(s.kv_lora_rank);
+    parts.q_norm.weight = DeviceArray<float>::of(q_norm);
+    parts.kv_norm.weight = DeviceArray<float>::of(kv_norm);
     CanonicalLinear canonical;
     canonical.weight =
         std::make_shared<LatentWeights>(kv_b->weights, s.heads * (s.qk_nope_head_dim + s.v_head_dim), s.kv_lora_rank);
@@ -84,9 +87,9 @@ struct LatentFixture {
                    .kv_lora_rank = s.kv_lora_rank,
                    .interleaved = s.interleaved,
                    .scale = kScale};
-    auto projection = LatentProjection::load(canonical, parts.shape, pool);
+    auto projection = read_latent(canonical, parts.shape, pool, store);
     EXPECT_TRUE(projection.ok());
-    parts.kv_b = std::move(*projection);
+    parts.kv_b = *projection;
     parts.kv = s.kv;
     inv_freq = plain_frequencies(100.0, s.qk_rope_head_dim);
     attention = std::make_unique<LatentAttention>(std::move(parts));
@@ -131,11 +134,11 @@ struct LatentFixture {
     return out;
   }
 
-  static Vector normed(Vector x, const Norm& norm) {
+  static Vector normed(Vector x, const std::vector<float>& norm) {
     double square = 0.0;
     for (const double value : x) square += value * value;
     const double rms = std::sqrt(square / static_cast<double>(x.size()) + 1e-6);
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] *= static_cast<double>(norm.weight[i]) / rms;
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] *= static_cast<double>(norm[i]) / rms;
     return x;
   }
   [[nodiscard]] Vector rotated(const Vector& x, std::size_t position) const {
@@ -208,7 +211,8 @@ struct LatentFixture {
   const DenseLinear* kv_a = nullptr;
   const DenseLinear* o = nullptr;
   std::unique_ptr<DenseLinear> kv_b;
-  Norm q_norm, kv_norm;
+  std::vector<float> q_norm, kv_norm;
+  WeightStore store;
   std::vector<double> inv_freq;
   std::unique_ptr<LatentAttention> attention;
   std::shared_ptr<const StateLayout> layout;
@@ -395,8 +399,9 @@ TEST(LatentAttention, PassesOnWhatReadingSays) {
   CanonicalLinear linear;
   linear.weight = std::make_shared<Broken>();
   ThreadPool pool(2);
+  WeightStore store;
   const auto projection =
-      LatentProjection::load(linear, {.heads = 2, .qk_nope_head_dim = 2, .v_head_dim = 2, .kv_lora_rank = 4}, pool);
+      read_latent(linear, {.heads = 2, .qk_nope_head_dim = 2, .v_head_dim = 2, .kv_lora_rank = 4}, pool, store);
   ASSERT_FALSE(projection.ok());
   EXPECT_EQ(projection.error().code, "value.nan");
 }

@@ -48,14 +48,23 @@ constexpr std::int64_t kExperts = 21;  // not a multiple of any tile
 
 // Expert e likes feature e % 8, and high numbers more.
 MoeLayer make_layer(const Ops& ops) {
+  static const std::vector<float> router = [] {
+    std::vector<float> weight(kExperts * kHidden);
+    for (std::int64_t e = 0; e < kExperts; ++e) {
+      weight[static_cast<std::size_t>(e * kHidden + e % kHidden)] = static_cast<float>(e + 1);
+    }
+    return weight;
+  }();
+  static const std::vector<float> bias = [] {
+    std::vector<float> numbers(kExperts);
+    numbers[20] = 1000.0F;  // always chosen
+    return numbers;
+  }();
   MoeLayer::Parts parts;
   parts.routing = {.method = Routing::topk_softmax, .experts = kExperts, .top_k = 2};
   parts.hidden = kHidden;
-  parts.router.assign(kExperts * kHidden, 0.0F);
-  for (std::int64_t e = 0; e < kExperts; ++e) {
-    parts.router[static_cast<std::size_t>(e * kHidden + e % kHidden)] = static_cast<float>(e + 1);
-    parts.router_bias.push_back(e == 20 ? 1000.0F : 0.0F);  // always chosen
-  }
+  parts.router = DeviceArray<float>::of(router);
+  parts.router_bias = DeviceArray<float>::of(bias);
   parts.experts = std::make_unique<ScalingExperts>(kHidden);
   parts.layer = kLayer;
   parts.ops = &ops;
@@ -124,8 +133,10 @@ TEST(MoeLayer, HashLayersTakeTheGivenExperts) {
   MoeLayer::Parts parts;
   parts.routing = {.method = Routing::hash, .experts = 4, .top_k = 1};
   parts.hidden = kHidden;
-  parts.router.assign(4 * kHidden, 0.0F);
-  parts.chosen = {3, 0, 2};
+  const std::vector<float> router(4 * kHidden);
+  const std::vector<std::int32_t> chosen{3, 0, 2};
+  parts.router = DeviceArray<float>::of(router);
+  parts.chosen = DeviceArray<std::int32_t>::of(chosen);
   parts.experts = std::make_unique<ScalingExperts>(kHidden);
   parts.ops = &reference_ops();
   const MoeLayer layer(std::move(parts));
