@@ -32,6 +32,7 @@ WARPGROUP_PRODUCTS = {  # by Operand
     "e4m3": "QGMMA.64x*x32.F32.E4M3.E4M3",
 }
 WARP_PRODUCT = "HMMA.16816.F32.BF16"
+WARP_KERNELS = ("gemm", "attend_sections", "attend_tiles", "attend_latents")
 F16_KINDS, F16_PRODUCT = ("mxfp4_row",), "HMMA.16816.F32"  # RecordForm::nibbles
 
 FUNCTION = re.compile(r"\s*Function : (\S+)")
@@ -109,7 +110,7 @@ def promise_of(name):
     if kernel == "stream_experts":
         kind = re.search(r"RecordKind::(\w+)", name)[1]
         return F16_PRODUCT if kind in F16_KINDS else WARP_PRODUCT, ("UBLKCP.S.G",)
-    return (WARP_PRODUCT if kernel == "gemm" else None), ()
+    return (WARP_PRODUCT if kernel in WARP_KERNELS else None), ()
 
 
 def is_product(opcode):

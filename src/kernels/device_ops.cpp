@@ -1,7 +1,10 @@
 #include "kernels/device_ops.h"
 
+#include <initializer_list>
+#include <optional>
 #include <string>
 
+#include "kernels/cuda/layout.h"
 #include "kernels/kv_type.h"
 
 namespace moracle {
@@ -14,23 +17,86 @@ std::string version_text(std::uint32_t version, std::uint32_t bytes) {
   return "version " + std::to_string(version) + " of " + std::to_string(bytes) + " bytes";
 }
 
+// Bytes of the workspace that a kernel takes.
+template <class Args>
+constexpr std::size_t bytes_taken(const Args& /*args*/) {
+  return 0;
+}
+constexpr std::size_t bytes_taken(const AttentionArgs& args) {
+  return cuda::AttentionWork::lay_out(args).bytes;
+}
+constexpr std::size_t bytes_taken(const LatentAttentionArgs& args) {
+  return cuda::LatentWork::lay_out(args).bytes;
+}
+constexpr std::size_t bytes_taken(const DeltaRuleArgs& args) {
+  return cuda::DeltaWork::lay_out(args).bytes;
+}
+constexpr std::size_t bytes_taken(const SampleArgs& args) {
+  return cuda::SampleWork::lay_out(args).bytes;
+}
+
+// What no kernel of the device computes.
+struct Refusal {
+  std::string wanted;
+  std::string found;
+};
+
+std::optional<Refusal> refused_pages(KvType kv) {
+  if (kv == KvType::bf16) return std::nullopt;
+  return Refusal{"keys and values in bf16", std::string(to_string(kv))};
+}
+std::optional<Refusal> refused_size(std::string_view what, std::int64_t size, std::int64_t multiple,
+                                    std::int64_t most) {
+  if (size > 0 && size % multiple == 0 && size <= most) return std::nullopt;
+  std::string wanted = std::string(what) + " of up to " + std::to_string(most);
+  if (multiple > 1) wanted += " in multiples of " + std::to_string(multiple);
+  return Refusal{wanted, std::to_string(size)};
+}
+std::optional<Refusal> first_of(std::initializer_list<std::optional<Refusal>> refusals) {
+  for (const std::optional<Refusal>& refusal : refusals) {
+    if (refusal) return refusal;
+  }
+  return std::nullopt;
+}
+
+template <class Args>
+std::optional<Refusal> refusal_of(const Args& /*args*/) {
+  return std::nullopt;
+}
+std::optional<Refusal> refusal_of(const RouteArgs& args) {
+  return refused_size("experts", args.shape.experts, 1, kMostRouted);
+}
+std::optional<Refusal> refusal_of(const AttentionArgs& args) {
+  const AttentionShape& shape = args.shape;
+  return first_of({refused_pages(args.kv), refused_size("a head size", shape.head_dim, 16, cuda::kMostHeadDim),
+                   refused_size("query heads of a key head", shape.heads / shape.kv_heads, 1, cuda::kMostGroup)});
+}
+std::optional<Refusal> refusal_of(const LatentAttentionArgs& args) {
+  const LatentAttentionShape& shape = args.shape;
+  return first_of({refused_pages(args.kv), refused_size("a latent", shape.kv_lora_rank, 16, cuda::kMostRank),
+                   refused_size("a latent with its rotated key", shape.latent_width(), 2, cuda::kMostLatentRow)});
+}
+std::optional<Refusal> refusal_of(const DeltaRuleArgs& args) {
+  return refused_size("a key head", args.shape.key_dim, 1, cuda::kMostKeyDim);
+}
+
 class DeviceOps final : public Ops {
  public:
   DeviceOps(const Device& device, const KernelApi& kernels) : name_(device.name()), kernels_(kernels) {}
 
   [[nodiscard]] std::string_view name() const override { return name_; }
-  [[nodiscard]] std::int64_t block_bytes(const AttentionShape& shape, KvType kv) const override {
-    return 2 * shape.kv_width() * kKvBlock * bytes_of(kv);
+  [[nodiscard]] std::int64_t block_bytes(const AttentionShape& shape, KvType /*kv*/) const override {
+    return cuda::share_bytes(shape);
   }
-  [[nodiscard]] std::int64_t block_bytes(const LatentAttentionShape& shape, KvType kv) const override {
-    return shape.latent_width() * kKvBlock * bytes_of(kv);
+  [[nodiscard]] std::int64_t block_bytes(const LatentAttentionShape& shape, KvType /*kv*/) const override {
+    return cuda::share_bytes(shape);
   }
-  [[nodiscard]] std::size_t workspace(const RankArgs& /*args*/, int /*threads*/) const override { return 0; }
-  [[nodiscard]] std::size_t workspace(const RouteArgs& /*args*/, int /*threads*/) const override { return 0; }
-  [[nodiscard]] std::size_t workspace(const AttentionArgs& /*args*/, int /*threads*/) const override { return 0; }
-  [[nodiscard]] std::size_t workspace(const LatentAttentionArgs& /*args*/, int /*threads*/) const override { return 0; }
-  [[nodiscard]] std::size_t workspace(const DeltaRuleArgs& /*args*/, int /*threads*/) const override { return 0; }
-  [[nodiscard]] std::size_t workspace(const SampleArgs& /*args*/, int /*threads*/) const override { return 0; }
+  [[nodiscard]] std::size_t workspace(const RankArgs& args, int) const override { return bytes_taken(args); }
+  [[nodiscard]] std::size_t workspace(const RouteArgs& args, int) const override { return bytes_taken(args); }
+  [[nodiscard]] std::size_t workspace(const AttentionArgs& args, int) const override { return bytes_taken(args); }
+  [[nodiscard]] std::size_t workspace(const LatentAttentionArgs& args, int) const override { return bytes_taken(args); }
+  [[nodiscard]] std::size_t workspace(const DeltaRuleArgs& args, int) const override { return bytes_taken(args); }
+  [[nodiscard]] std::size_t workspace(const SampleArgs& args, int) const override { return bytes_taken(args); }
 
 #define MORACLE_OPERATION(name, Args) \
   void name(const RunContext& context, const Args& args) const override { launch(context, #name, kernels_.name, args); }
@@ -39,13 +105,19 @@ class DeviceOps final : public Ops {
 
  private:
   template <class Args>
-  void launch(const RunContext& context, std::string_view operation,
-              int (*kernel)(void*, void*, const Args*, std::byte*), const Args& args) const {
-    if (kernel != nullptr) return context.stream.launch(operation, kernel, args, context.workspace.data());
-    context.stream.fail({.code = "device.operation",
-                         .where = name_,
-                         .wanted = "a kernel for " + std::string(operation),
-                         .found = "none in the device object"});
+  void launch(const RunContext& context, std::string_view operation, KernelEntry<Args> kernel, const Args& args) const {
+    if (kernel == nullptr)
+      return fail(context, {"a kernel for " + std::string(operation), "none in the device object"});
+    if (const std::optional<Refusal> refusal = refusal_of(args)) return fail(context, *refusal);
+    if (const std::size_t bytes = bytes_taken(args); context.workspace.size() < bytes) {
+      return fail(context,
+                  {"a workspace of " + std::to_string(bytes) + " bytes", std::to_string(context.workspace.size())});
+    }
+    context.stream.launch(operation, kernel, args, context.workspace.data());
+  }
+
+  void fail(const RunContext& context, const Refusal& refusal) const {
+    context.stream.fail({.code = "device.operation", .where = name_, .wanted = refusal.wanted, .found = refusal.found});
   }
 
   std::string name_;

@@ -11,7 +11,8 @@ namespace moracle {
 // Of the object that the device was opened from. Errors: "device.library", "device.version".
 Result<const KernelApi*> kernel_api(const Device& device);
 
-// Each a launch of its kernel; one that the device object lacks fails the stream with "device.operation". The device
+// Each a launch of its kernels; one that the device object lacks, or arguments that its kernels do not serve, fail the
+// stream with "device.operation". Pages are of bf16, whatever is asked for: attention refuses others. The device
 // outlives them. Errors: those of kernel_api.
 Result<std::unique_ptr<Ops>> device_ops(const Device& device);
 

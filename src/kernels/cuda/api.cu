@@ -158,28 +158,19 @@ int enqueue(void*, void* stream, const Args* args) {
   return launch(*args, of(stream).stream);
 }
 template <class Args>
-int operate(void* self, void* stream, const Args* args, std::byte* /*workspace*/) {
-  return enqueue(self, stream, args);
+int operate(void*, void* stream, const Args* args, std::byte* workspace) {
+  if (const cudaError_t error = cudaSetDevice(of(stream).device); error != cudaSuccess) return taken(error);
+  return launch(*args, workspace, of(stream).stream);
 }
 
 constexpr KernelApi kKernels{.version = kKernelApiVersion,
                              .bytes = sizeof(KernelApi),
                              .experts = enqueue<ExpertsArgs>,
                              .linear = enqueue<LinearArgs>,
-                             .embed = operate<EmbedArgs>,
-                             .rms_norm = operate<RmsNormArgs>,
-                             .add = operate<AddArgs>,
-                             .add_gated = nullptr,
-                             .gated_activation = nullptr,
-                             .gather = nullptr,
-                             .find_not_finite = nullptr,
-                             .top_k = operate<RankArgs>,
-                             .rope_table = nullptr,
-                             .router = nullptr,
-                             .route = operate<RouteArgs>,
-                             .attention = nullptr,
-                             .latent_attention = nullptr,
-                             .delta_rule = nullptr};
+#define MORACLE_OPERATION(name, Args) .name = operate<Args>,
+                             MORACLE_OPERATIONS(MORACLE_OPERATION)
+#undef MORACLE_OPERATION
+};
 
 const void* table(void*, const char* name) {
   return std::strcmp(name, kKernelApiName) == 0 ? &kKernels : nullptr;

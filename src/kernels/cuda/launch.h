@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
+
 #include "kernels/args/experts.h"
 #include "kernels/args/operations.h"
 
@@ -27,10 +29,14 @@ void launch_gemm_f32(const GemmArgs& args, bool gated, int row_tiles, cudaStream
 // The whole of each: what the table's functions enqueue. They return the runtime's error of the launches.
 int launch(const ExpertsArgs& args, cudaStream_t stream);
 int launch(const LinearArgs& args, cudaStream_t stream);
-int launch(const EmbedArgs& args, cudaStream_t stream);
-int launch(const RmsNormArgs& args, cudaStream_t stream);
-int launch(const AddArgs& args, cudaStream_t stream);
-int launch(const RouteArgs& args, cudaStream_t stream);
-int launch(const RankArgs& args, cudaStream_t stream);
+// Operations; their workspace is as DeviceOps tells.
+#define MORACLE_OPERATION(name, Args) int launch(const Args& args, std::byte* workspace, cudaStream_t stream);
+MORACLE_OPERATIONS(MORACLE_OPERATION)
+#undef MORACLE_OPERATION
+
+// Blocks of a grid for `count` things, so many a block.
+inline unsigned grid_of(std::int64_t count, std::int64_t each = 1) {
+  return static_cast<unsigned>((count + each - 1) / each);
+}
 
 }  // namespace moracle::cuda

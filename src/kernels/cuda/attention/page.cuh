@@ -1,0 +1,232 @@
+// 16 query rows against the 64 positions of a block, by one warp.
+//
+// Lane l has rows l / 4 and l / 4 + 8, and is part l % 4 of each. Both products take 16 bytes of a row at a time:
+// column c of a tile of keys is position 8 (c / 2) + 2 tile + c % 2 of 32, so that a part's scores are those of 8
+// positions in a row, which are the inputs that the second product wants. Softmax is that of Milakov and Gimelshein,
+// arXiv 1805.02867, in powers of two.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/args/state.h"
+#include "kernels/cuda/attention/mma.cuh"
+#include "kernels/cuda/layout.h"
+
+namespace moracle::cuda {
+
+inline constexpr int kPage = static_cast<int>(kKvBlock);
+inline constexpr int kPageChunks = kPage / 8;  // of a row of values
+inline constexpr float kLog2E = 1.4426950408889634F;
+
+// What a warp's rows have summed.
+template <int kDims>
+struct RowSums {
+  float out[kDims / 8][4];  // of dims 8 t + 2 part + {0, 1}, of both rows; not yet divided by the sum
+  float maximum[2];         // of scores, in powers of two
+  float sum[2];             // of this part's exponentials
+
+  __device__ void clear() {
+#pragma unroll
+    for (auto& tile : out) tile[0] = tile[1] = tile[2] = tile[3] = 0.0F;
+    maximum[0] = maximum[1] = -INFINITY;
+    sum[0] = sum[1] = 0.0F;
+  }
+};
+
+// One head's part of a block, of queries or of keys: rows of 16-byte chunks. In shared memory chunks of odd rows change
+// places with those four further, unless rows are an odd multiple of 64 bytes apart: then the banks differ anyway.
+struct Chunks {
+  const uint4* rows;
+  int row_chunks;
+  int flip;  // of odd rows: 4 or 0
+
+  [[nodiscard]] __device__ const uint4& at(int row, int chunk) const {
+    return rows[row * row_chunks + (chunk ^ (row % 2 != 0 ? flip : 0))];
+  }
+};
+__device__ inline int flip_of(int row_chunks) {
+  return row_chunks % 8 == 0 ? 4 : 0;
+}
+
+// Positions of the block that a row sees: [begin, end).
+struct Visible {
+  int begin;
+  int end;
+};
+__device__ inline Visible visible_in(std::int64_t base, std::int64_t position, std::int64_t window) {
+  const std::int64_t end = min(max(position + 1 - base, std::int64_t{0}), kKvBlock);
+  const std::int64_t begin = window == 0 ? 0 : min(max(position - window + 1 - base, std::int64_t{0}), end);
+  return {static_cast<int>(begin), static_cast<int>(end)};
+}
+
+// Two numbers of which `stored` may be read: zeros take the place of the others, which may be anything.
+__device__ inline std::uint32_t only_stored(std::uint32_t pair, int stored) {
+  return stored >= 2 ? pair : stored == 1 ? pair & 0xFFFFU : 0U;
+}
+__device__ inline uint4 only_stored(const uint4& values, int stored) {
+  return {only_stored(values.x, stored), only_stored(values.y, stored - 2), only_stored(values.z, stored - 4),
+          only_stored(values.w, stored - 6)};
+}
+
+// scores[tile]: of 8 positions.
+__device__ __forceinline__ void score_page(const Chunks& queries, const Chunks& keys, float (&scores)[8][4]) {
+  const int row = static_cast<int>(threadIdx.x) % 32 / 4;
+  const int part = static_cast<int>(threadIdx.x) % 4;
+  const int first_key = 8 * (row / 2) + row % 2;
+#pragma unroll
+  for (auto& tile : scores) tile[0] = tile[1] = tile[2] = tile[3] = 0.0F;
+#pragma unroll 1
+  for (int group = 0; group < keys.row_chunks / 4; ++group) {
+    uint4 key[8];
+#pragma unroll
+    for (int tile = 0; tile < 8; ++tile)
+      key[tile] = keys.at(32 * (tile / 4) + first_key + 2 * (tile % 4), 4 * group + part);
+    const uint4 upper = queries.at(row, 4 * group + part);
+    const uint4 lower = queries.at(row + 8, 4 * group + part);
+#pragma unroll
+    for (int tile = 0; tile < 8; ++tile) {
+      multiply_bf16(scores[tile], upper.x, lower.x, upper.y, lower.y, key[tile].x, key[tile].y);
+      multiply_bf16(scores[tile], upper.z, lower.z, upper.w, lower.w, key[tile].z, key[tile].w);
+    }
+  }
+}
+
+// Scores become exponentials; what was summed before is brought to the new maximum. `scale`: of scores, to powers of
+// two.
+template <int kDims>
+__device__ __forceinline__ void exponentiate(float (&scores)[8][4], float scale, RowSums<kDims>& sums) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float most = -INFINITY;
+#pragma unroll
+    for (const auto& tile : scores) most = fmaxf(most, fmaxf(tile[2 * half], tile[2 * half + 1]));
+    most = fmaxf(most, __shfl_xor_sync(~0U, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(~0U, most, 2));
+    const float maximum = fmaxf(sums.maximum[half], most * scale);
+    const float shift = maximum == -INFINITY ? 0.0F : maximum;
+    const float factor = exp2f(sums.maximum[half] - shift);
+    float sum = 0.0F;
+#pragma unroll
+    for (auto& tile : scores) {
+#pragma unroll
+      for (int i = 2 * half; i < 2 * half + 2; ++i) {
+        tile[i] = exp2f(fmaf(tile[i], scale, -shift));
+        sum += tile[i];
+      }
+    }
+    sums.maximum[half] = maximum;
+    sums.sum[half] = fmaf(sums.sum[half], factor, sum);
+#pragma unroll
+    for (auto& tile : sums.out) {
+      tile[2 * half] *= factor;
+      tile[2 * half + 1] *= factor;
+    }
+  }
+}
+
+// `kEdge`: rows see part of the block, of which `stored` positions hold something.
+template <int kDims, bool kEdge>
+__device__ __forceinline__ void attend_page(const Chunks& queries, const Chunks& keys, const Chunks& values, int dims,
+                                            float scale, const Visible (&visible)[2], int stored,
+                                            RowSums<kDims>& sums) {
+  const int row = static_cast<int>(threadIdx.x) % 32 / 4;
+  const int part = static_cast<int>(threadIdx.x) % 4;
+  float scores[8][4];
+  score_page(queries, keys, scores);
+  if constexpr (kEdge) {
+#pragma unroll
+    for (int tile = 0; tile < 8; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int key = 32 * (tile / 4) + 8 * part + 2 * (tile % 4) + i % 2;
+        if (key < visible[i / 2].begin || key >= visible[i / 2].end) scores[tile][i] = -INFINITY;
+      }
+    }
+  }
+  exponentiate(scores, scale, sums);
+  constexpr int kTiles = 4;  // of 8 dims, loaded at once; key_row is a multiple of them
+  std::uint32_t weights[8][2];
+#pragma unroll
+  for (int tile = 0; tile < 8; ++tile) {
+    weights[tile][0] = pack_bf16(scores[tile][0], scores[tile][1]);
+    weights[tile][1] = pack_bf16(scores[tile][2], scores[tile][3]);
+  }
+#pragma unroll
+  for (int first = 0; first < kDims / 8; first += kTiles) {
+    if (8 * first >= dims) break;
+    // Values beyond the last dims are anything, and nobody reads their sums.
+    uint4 value[kTiles][2];
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        value[t][half] = values.at(8 * (first + t) + row, 4 * half + part);
+        if constexpr (kEdge) value[t][half] = only_stored(value[t][half], stored - 32 * half - 8 * part);
+      }
+    }
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const auto* const w = &weights[4 * half];
+        multiply_bf16(sums.out[first + t], w[0][0], w[0][1], w[1][0], w[1][1], value[t][half].x, value[t][half].y);
+        multiply_bf16(sums.out[first + t], w[2][0], w[2][1], w[3][0], w[3][1], value[t][half].z, value[t][half].w);
+      }
+    }
+  }
+}
+
+// The sums of all parts of a row.
+__device__ inline float sum_of_parts(float sum) {
+  sum += __shfl_xor_sync(~0U, sum, 1);
+  return sum + __shfl_xor_sync(~0U, sum, 2);
+}
+
+// A share of a block.
+struct Share {
+  const uint4* keys;
+  const uint4* values;
+};
+__device__ inline Share share_of(const AttentionArgs& args, std::uint32_t block, std::int64_t kv_head) {
+  const auto* const share = reinterpret_cast<const std::uint16_t*>(args.blocks.block(block));
+  const std::int64_t head = kKvBlock * key_row(args.shape);
+  return {reinterpret_cast<const uint4*>(share + kv_head * head),
+          reinterpret_cast<const uint4*>(share + (args.shape.kv_heads + kv_head) * head)};
+}
+
+// What a row's softmax has of its sink, which takes part and has no value: the factor of the row's sum of values.
+__device__ inline float row_factor(const AttentionArgs& args, std::int64_t head, float maximum, float sum) {
+  if (args.sinks == nullptr) return 1.0F / sum;
+  const float sink = args.sinks[head] * kLog2E;
+  const float most = fmaxf(maximum, sink);
+  const float factor = exp2f(maximum - most);
+  return factor / fmaf(sum, factor, exp2f(sink - most));
+}
+
+__device__ inline float gate_sigmoid(float x) {
+  return 1.0F / (1.0F + expf(-x));
+}
+// The gates of one number of the output.
+__device__ inline float gated_output(const AttentionArgs& args, std::int64_t token, std::int64_t head, std::int64_t dim,
+                                     float value) {
+  const AttentionShape& shape = args.shape;
+  if (shape.element_gate)
+    value *= gate_sigmoid(args.q[token * shape.q_width() + (2 * head + 1) * shape.head_dim + dim]);
+  if (args.head_gate != nullptr) value *= gate_sigmoid(args.head_gate[token * shape.heads + head]);
+  return value;
+}
+
+// Numbers from one head's query to the next one's.
+__device__ inline std::int64_t query_stride(const AttentionShape& shape) {
+  return shape.element_gate ? 2 * shape.head_dim : shape.head_dim;
+}
+
+// A chunk of 8 numbers of a query in bf16; zeros beyond head_dim, a multiple of 16.
+__device__ inline uint4 query_chunk(const AttentionArgs& args, std::int64_t token, std::int64_t head, int chunk) {
+  if (8 * chunk >= args.shape.head_dim) return {};
+  const float* const from = args.q + token * args.shape.q_width() + head * query_stride(args.shape) + 8 * chunk;
+  return {pack_bf16(from[0], from[1]), pack_bf16(from[2], from[3]), pack_bf16(from[4], from[5]),
+          pack_bf16(from[6], from[7])};
+}
+
+}  // namespace moracle::cuda

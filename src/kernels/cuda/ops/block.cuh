@@ -1,0 +1,53 @@
+// What the threads of a block find together. Every thread gets the result; sums have one order.
+#pragma once
+
+#include <cstdint>
+
+namespace moracle::cuda {
+
+// A value and its index; the larger value ranks first, of equal ones the lower index. -1: none.
+template <class Value>
+struct Ranked {
+  Value value;
+  int index;
+};
+template <class Value>
+__device__ Ranked<Value> better(const Ranked<Value>& a, const Ranked<Value>& b) {
+  if (a.index < 0) return b;
+  if (b.index < 0) return a;
+  return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
+}
+
+template <int kThreads, class Value>
+__device__ Ranked<Value> block_best(Ranked<Value> own) {
+  __shared__ Ranked<Value> best[kThreads / 32];
+  for (int step = 16; step > 0; step /= 2) {
+    const Ranked<Value> other{__shfl_xor_sync(~0U, own.value, step), __shfl_xor_sync(~0U, own.index, step)};
+    own = better(own, other);
+  }
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) best[threadIdx.x / 32] = own;
+  __syncthreads();
+  for (int warp = 0; warp < kThreads / 32; ++warp) own = better(own, best[warp]);
+  return own;
+}
+
+template <class Value>
+__device__ Value warp_sum(Value value) {
+  for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(~0U, value, step);
+  return value;
+}
+
+template <int kThreads, class Value>
+__device__ Value block_sum(Value value) {
+  __shared__ Value sums[kThreads / 32];
+  value = warp_sum(value);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+  __syncthreads();
+  Value total{};
+  for (int warp = 0; warp < kThreads / 32; ++warp) total += sums[warp];
+  return total;
+}
+
+}  // namespace moracle::cuda

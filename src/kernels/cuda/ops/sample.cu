@@ -1,0 +1,310 @@
+// Sampling: a block of threads takes a row. From the logits on, numbers are double, as on the host; sums of
+// probabilities that choose what is kept are integers, so that their order changes nothing.
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/layout.h"
+#include "kernels/cuda/ops/noise.cuh"
+#include "kernels/cuda/ops/select.cuh"
+
+namespace moracle::cuda {
+
+namespace {
+
+constexpr int kWarps = kSampleThreads / 32;
+
+// Tokens, ids ascending.
+struct AllTokens {
+  const float* at;
+  int count;
+  [[nodiscard]] __device__ float logit(int i) const { return at[i]; }
+  [[nodiscard]] __device__ std::int32_t id(int i) const { return i; }
+};
+struct ListedTokens {
+  const TokenLogit* at;
+  int count;
+  [[nodiscard]] __device__ float logit(int i) const { return at[i].logit; }
+  [[nodiscard]] __device__ std::int32_t id(int i) const { return at[i].id; }
+};
+
+// The part of a list that a row has.
+template <class T>
+struct Part {
+  const T* at = nullptr;
+  int count = 0;
+  __device__ Part(const T* list, const std::int32_t* start, std::int64_t row) {
+    if (start == nullptr) return;
+    at = list + start[row];
+    count = start[row + 1] - start[row];
+  }
+};
+
+__device__ void penalize(float* logits, std::int32_t vocab, const SampleParams& params,
+                         const Part<TokenCount>& counts) {
+  const auto repetition = static_cast<float>(params.repetition_penalty);
+  const auto presence = static_cast<float>(params.presence_penalty);
+  const auto frequency = static_cast<float>(params.frequency_penalty);
+  constexpr float kLargest = 3.402823466e38F;
+  const auto bounded = [](float logit) { return fminf(fmaxf(logit, -kLargest), kLargest); };
+  for (int i = static_cast<int>(threadIdx.x); i < counts.count; i += kSampleThreads) {
+    const TokenCount token = counts.at[i];
+    if (token.id < 0 || token.id >= vocab) continue;
+    float logit = logits[token.id];
+    if (!isfinite(logit)) continue;
+    if (repetition != 1.0F) logit = bounded(logit < 0.0F ? logit * repetition : logit / repetition);
+    // The host rounds each step: no fused one may take their place.
+    if (token.answered != 0 && (presence != 0.0F || frequency != 0.0F)) {
+      const float often = __fmul_rn(static_cast<float>(token.answered), frequency);
+      logit = bounded(__fsub_rn(__fsub_rn(logit, often), presence));
+    }
+    logits[token.id] = logit;
+  }
+  __syncthreads();
+}
+
+// The first of a token's biases adds all of them.
+__device__ void add_biases(float* logits, const Part<LogitBias>& biases) {
+  for (int i = static_cast<int>(threadIdx.x); i < biases.count; i += kSampleThreads) {
+    const std::int32_t id = biases.at[i].id;
+    bool first = true;
+    for (int j = 0; j < i; ++j) first = first && biases.at[j].id != id;
+    for (int j = i; first && j < biases.count; ++j) {
+      if (biases.at[j].id == id) logits[id] += biases.at[j].bias;
+    }
+  }
+  __syncthreads();
+}
+
+// The logits that a row chooses from: its own where nothing changes them.
+__device__ const float* changed_logits(const SampleArgs& args, std::int64_t row, const float* logits, float* work) {
+  const SampleParams& params = args.params[row];
+  const Part<TokenCount> counts(args.counts, args.counts_start, row);
+  const Part<LogitBias> biases(args.bias, args.bias_start, row);
+  const bool penalizes = params.penalizes() && counts.count > 0;
+  if (!penalizes && biases.count == 0 && args.mask == nullptr) return logits;
+  float* const own = work + row * args.vocab;
+  for (int i = static_cast<int>(threadIdx.x); i < args.vocab; i += kSampleThreads) own[i] = logits[i];
+  __syncthreads();
+  if (penalizes) penalize(own, args.vocab, params, counts);
+  add_biases(own, biases);
+  if (args.mask == nullptr) return own;
+  const std::uint32_t* const words = args.mask + row * mask_words(args.vocab);
+  for (int i = static_cast<int>(threadIdx.x); i < args.vocab; i += kSampleThreads) {
+    if ((words[i / 32] >> (i % 32) & 1U) == 0) own[i] = -INFINITY;
+  }
+  __syncthreads();
+  return own;
+}
+
+// Quotients by one divisor, correctly rounded: Markstein's correction, IBM Journal of Research and Development 34.
+class Divided {
+ public:
+  explicit __device__ Divided(double divisor) : divisor_(divisor), inverse_(1.0 / divisor) {}
+  [[nodiscard]] __device__ double operator()(double x) const {
+    const double quotient = x * inverse_;
+    return isfinite(quotient) ? fma(fma(-divisor_, quotient, x), inverse_, quotient) : quotient;
+  }
+
+ private:
+  double divisor_;
+  double inverse_;
+};
+
+// The first by logit / temperature + noise; -1: there is none.
+__device__ std::int32_t first_by_noise(const AllTokens& tokens, const SampleParams& params) {
+  const Divided by_temperature(params.temperature);
+  Ranked<double> best{-INFINITY, -1};
+  for (int i = static_cast<int>(threadIdx.x); i < tokens.count; i += kSampleThreads) {
+    const double scaled = by_temperature(static_cast<double>(tokens.logit(i)));
+    const auto id = static_cast<std::uint64_t>(i);
+    if (scaled + noise_bound(params.seed, id) < best.value) continue;
+    const double key = scaled + gumbel_noise(params.seed, id);
+    if (key > best.value) best = {key, i};
+  }
+  return block_best<kSampleThreads>(best).index;
+}
+
+// What of a row is kept, and what it weighs.
+struct Kept {
+  std::uint64_t threshold;
+  float best;
+  Divided by_temperature;
+  double min_p;
+
+  [[nodiscard]] __device__ double likelihood(float logit) const {
+    return exp(by_temperature(static_cast<double>(logit) - static_cast<double>(best)));
+  }
+  [[nodiscard]] __device__ double weight(float logit, std::int32_t id) const {
+    if (logit == -INFINITY || order_of(logit, id) < threshold) return 0.0;
+    const double each = likelihood(logit);  // the best one weighs 1
+    return each < min_p ? 0.0 : each;
+  }
+};
+
+// The first token of [begin, end) at which the mass of weights passes `target`, by one warp; the last that weighs
+// anything where rounding keeps the mass below. `before`: the mass of what precedes.
+template <class Tokens>
+__device__ std::int32_t find_target(const Tokens& tokens, const Kept& kept, int begin, int end, double before,
+                                    double target) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  std::int32_t last = -1;
+  for (int from = begin; from < end; from += 32) {
+    const int i = min(from + lane, end - 1);
+    const double weight = from + lane < end ? kept.weight(tokens.logit(i), tokens.id(i)) : 0.0;
+    double reached = weight;
+    for (int step = 1; step < 32; step *= 2) {
+      const double lower = __shfl_up_sync(~0U, reached, step);
+      if (lane >= step) reached += lower;
+    }
+    const unsigned weighs = __ballot_sync(~0U, weight > 0.0);
+    const unsigned past = __ballot_sync(~0U, weight > 0.0 && target < before + reached);
+    if (past != 0) return __shfl_sync(~0U, tokens.id(i), __ffs(static_cast<int>(past)) - 1);
+    if (weighs != 0) last = __shfl_sync(~0U, tokens.id(i), 31 - __clz(static_cast<int>(weighs)));
+    before += __shfl_sync(~0U, reached, 31);
+  }
+  return last;
+}
+
+// Draws by weights, ids ascending: each warp sums a range of them, and the one in whose range the target lies finds it.
+template <class Tokens>
+__device__ std::int32_t draw(const Tokens& tokens, const Kept& kept, std::uint64_t seed) {
+  __shared__ double sums[kWarps];
+  __shared__ std::int32_t drawn;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int range = (tokens.count + kWarps * 32 - 1) / (kWarps * 32) * 32;
+  const int begin = min(warp * range, tokens.count);
+  const int end = min(begin + range, tokens.count);
+  double sum = 0.0;
+  for (int i = begin + static_cast<int>(threadIdx.x) % 32; i < end; i += 32)
+    sum += kept.weight(tokens.logit(i), tokens.id(i));
+  sum = warp_sum(sum);
+  if (threadIdx.x % 32 == 0) sums[warp] = sum;
+  __syncthreads();
+  double total = 0.0;
+  for (const double each : sums) total += each;
+  const double target = static_cast<double>(seed >> 11U) * 0x1.0p-53 * total;
+  // The last range that weighs anything has what rounding leaves behind the end.
+  int owner = 0;
+  double before = 0.0;
+  double mass = 0.0;
+  for (int w = 0; w < kWarps; ++w) {
+    if (sums[w] <= 0.0 || target < mass) continue;
+    owner = w;
+    before = mass;
+    mass += sums[w];
+  }
+  if (warp == owner) {
+    const std::int32_t found = find_target(tokens, kept, begin, end, before, target);
+    if (threadIdx.x % 32 == 0) drawn = found;
+  }
+  __syncthreads();
+  return drawn;
+}
+
+// What top-k, top-p and min-p leave, drawn from. `top_k`: 0 where it has been applied.
+template <class Tokens>
+__device__ std::int32_t choose(Bins& bins, const Tokens& tokens, const SampleParams& params, float best,
+                               std::int64_t top_k) {
+  Kept kept{0, best, Divided(params.temperature), params.min_p};
+  constexpr double kWhole = 0x1p44;  // what the best one weighs; 2^18 tokens of it do not overflow
+  const float steps = 32.0F;
+  if (top_k > 0 && top_k < tokens.count) {
+    kept.threshold = find_threshold(
+        bins, tokens, best, steps, 0, [](float) { return 1ULL; },
+        [&](unsigned long long) { return static_cast<unsigned long long>(top_k); });
+  }
+  if (params.top_p < 1.0) {
+    const auto scaled = static_cast<float>(static_cast<double>(steps) / params.temperature);
+    kept.threshold = find_threshold(
+        bins, tokens, best, scaled, kept.threshold,
+        [&](float logit) { return static_cast<unsigned long long>(kept.likelihood(logit) * kWhole + 0.5); },
+        [&](unsigned long long total) {
+          const double wanted = ceil(params.top_p * static_cast<double>(total));
+          return wanted < 1.0 ? 1ULL : static_cast<unsigned long long>(wanted);
+        });
+  }
+  return draw(tokens, kept, params.seed);
+}
+
+// -1: none can be chosen.
+__device__ std::int32_t choose_from_all(Bins& bins, const AllTokens& tokens, const SampleParams& params) {
+  if (params.draws_from_all()) return first_by_noise(tokens, params);
+  Ranked<float> best{-INFINITY, -1};
+  bool bad = false;
+  for (int i = static_cast<int>(threadIdx.x); i < tokens.count; i += kSampleThreads) {
+    const float logit = tokens.logit(i);
+    bad = bad || !(logit < INFINITY);
+    if (logit > best.value) best = {logit, i};
+  }
+  if (__syncthreads_or(bad ? 1 : 0) != 0) return -1;
+  best = block_best<kSampleThreads>(best);
+  if (best.index < 0 || params.temperature == 0.0) return best.index;
+  return choose(bins, tokens, params, best.value, params.top_k);
+}
+
+__device__ std::int32_t choose_from_list(Bins& bins, const Part<TokenLogit>& list, const SampleParams& params,
+                                         TokenLogit* sorted) {
+  if (params.temperature == 0.0 || params.draws_from_all()) return list.at[0].id;
+  for (int i = static_cast<int>(threadIdx.x); i < list.count; i += kSampleThreads) {
+    int place = 0;
+    for (int j = 0; j < list.count; ++j) place += list.at[j].id < list.at[i].id ? 1 : 0;
+    sorted[place] = list.at[i];
+  }
+  __syncthreads();
+  return choose(bins, ListedTokens{sorted, list.count}, params, list.at[0].logit, 0);
+}
+
+// The log-probability of a token, and those of the likeliest.
+__device__ void score(const SampleArgs& args, std::int64_t row, const float* logits, std::int32_t id) {
+  Ranked<float> best{0.0F, -1};
+  for (int i = static_cast<int>(threadIdx.x); i < args.vocab; i += kSampleThreads) best = better(best, {logits[i], i});
+  best = block_best<kSampleThreads>(best);
+  const auto most = static_cast<double>(best.value);
+  double sum = 0.0;
+  for (int i = static_cast<int>(threadIdx.x); i < args.vocab; i += kSampleThreads)
+    sum += exp(static_cast<double>(logits[i]) - most);
+  const double shift = most + log(block_sum<kSampleThreads>(sum));
+  if (threadIdx.x == 0) args.logprobs[row] = static_cast<double>(logits[id]) - shift;
+  const int tops = min(args.tops[row], args.vocab);
+  for (int place = 0; place < tops; ++place) {
+    if (threadIdx.x == 0)
+      args.top[row * args.most_tops + place] = {best.index, static_cast<double>(best.value) - shift};
+    const Ranked<float> before = best;
+    best = {0.0F, -1};
+    for (int i = static_cast<int>(threadIdx.x); i < args.vocab; i += kSampleThreads) {
+      const bool later = logits[i] < before.value || (logits[i] == before.value && i > before.index);
+      if (later) best = better(best, {logits[i], i});
+    }
+    best = block_best<kSampleThreads>(best);
+  }
+}
+
+__global__ void __launch_bounds__(kSampleThreads)
+    sample(const __grid_constant__ SampleArgs args, float* changed, TokenLogit* sorted) {
+  __shared__ Bins bins;
+  const std::int64_t row = blockIdx.x;
+  const SampleParams& params = args.params[row];
+  const Part<TokenLogit> candidates(args.candidates, args.candidates_start, row);
+  if (candidates.count > 0) {
+    const std::int32_t id = choose_from_list(bins, candidates, params, sorted + row * args.most_candidates);
+    if (threadIdx.x == 0) args.ids[row] = id;
+    return;
+  }
+  const std::int64_t at = args.logit_row != nullptr ? args.logit_row[row] : row;
+  const float* const logits = args.logits + at * args.vocab;
+  const bool given = args.given != nullptr && args.given[row] >= 0;
+  const std::int32_t id =
+      given ? args.given[row] : choose_from_all(bins, {changed_logits(args, row, logits, changed), args.vocab}, params);
+  if (threadIdx.x == 0) args.ids[row] = id;
+  if (id >= 0 && args.tops != nullptr && args.tops[row] >= 0) score(args, row, logits, id);
+}
+
+}  // namespace
+
+int launch(const SampleArgs& args, std::byte* workspace, cudaStream_t stream) {
+  if (args.rows == 0) return cudaSuccess;
+  const SampleWork work = SampleWork::lay_out(args);
+  sample<<<grid_of(args.rows), kSampleThreads, 0, stream>>>(args, reinterpret_cast<float*>(workspace + work.logits),
+                                                            reinterpret_cast<TokenLogit*>(workspace + work.sorted));
+  return cudaGetLastError();
+}
+
+}  // namespace moracle::cuda
