@@ -41,6 +41,7 @@ class PersistentScratch {
   // At least so many bytes, while nothing runs. Errors: those of Device::allocate and make_stream.
   Result<> reserve(std::size_t bytes);
   [[nodiscard]] std::byte* data() const { return memory_.data(); }
+  [[nodiscard]] std::size_t size() const { return memory_.size(); }
 
  private:
   std::shared_ptr<const Device> device_;  // outlives the memory

@@ -1,6 +1,7 @@
 // Devices, their stage and their errors, over the fake: what no GPU is needed for.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <optional>
@@ -257,6 +258,16 @@ TEST_F(DeviceTest, LayersShareTheUploadBuffer) {
   }
   ASSERT_TRUE(pack().ok());
   EXPECT_EQ(staging(), 2) << "a pack without one makes its own";
+}
+
+TEST_F(DeviceTest, PersistentScratchGrowsToTheLargestAndIsOnes) {
+  open();
+  const auto scratch = std::make_shared<PersistentScratch>(device_);
+  EXPECT_EQ(scratch->data(), nullptr);
+  for (const std::size_t bytes : {64U, 256U, 128U}) ASSERT_TRUE(scratch->reserve(bytes).ok());
+  ASSERT_EQ(scratch->size(), 256U);
+  EXPECT_EQ(std::count(scratch->data(), scratch->data() + 256, std::byte{0xFF}), 256);
+  EXPECT_EQ(fake_.calls("allocate"), 2);
 }
 
 TEST_F(DeviceTest, FailedCopyInACall) {

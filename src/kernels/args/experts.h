@@ -45,8 +45,10 @@ struct ExpertsArgs {
   float* h_scales;
   float* y;              // [tokens * top_k, hidden]; of packs in records bf16
   std::int32_t* counts;  // of packs in records [pair_shares, experts]
-  // Of kDecodeStateBytes, all ones before the first call, kept from call to call: one for all layers of a device.
-  std::byte* state;
+  // Persistent scratch of decode_scratch_bytes(row_words), all ones before the first call, one for all layers of a
+  // model: its row_words are those of the layer that takes most. Null: no pass in a single launch.
+  std::byte* persistent_scratch;
+  std::int64_t row_words;
 };
 static_assert(kPlain<ExpertsArgs>);
 inline constexpr std::int32_t kPairTileRows = 64;
@@ -56,15 +58,17 @@ inline constexpr std::int32_t kMostExperts = 4096;
 inline constexpr std::int32_t kDecodeTokens = 64;
 inline constexpr std::int32_t kDecodePairs = 512;
 inline constexpr std::int32_t kDecodeExperts = 512;
-// 16-byte words of the rows that blocks pass to each other in one call: what DeepSeek-V3's FP8 blocks take, of inputs
-// codes in 16 bits and scales, of hidden rows these and f32. Scales end with a cache line.
-inline constexpr std::int64_t kDecodeRowWords =
-    std::int64_t{kDecodeTokens} * (7168 / 8 + 16) + std::int64_t{kDecodePairs} * (2048 / 8 + 8 + 2048 / 4);
-// A header, sums of output tiles that two blocks share, and the rows of two calls.
+// Persistent scratch of that pass: a header, sums of output tiles that two blocks share, and the rows of two calls, of
+// so many 16-byte words each.
 inline constexpr std::size_t kDecodeHeaderBytes = 256;
-inline constexpr std::size_t kDecodeSharedSums = 128;  // tiles
-inline constexpr std::size_t kDecodeStateBytes =
-    kDecodeHeaderBytes + kDecodeSharedSums * kDecodeTokens * 8 * 8 + std::size_t{2} * kDecodeRowWords * 16;
+inline constexpr std::size_t kDecodeSharedSums = 128;                                                         // tiles
+inline constexpr std::size_t kDecodeRowsAt = kDecodeHeaderBytes + kDecodeSharedSums * kDecodeTokens * 8 * 8;  // bytes
+constexpr std::size_t decode_scratch_bytes(std::int64_t row_words) {
+  return kDecodeRowsAt + std::size_t{2} * static_cast<std::size_t>(row_words) * 16;
+}
+constexpr std::int64_t decode_row_words_in(std::size_t scratch_bytes) {
+  return static_cast<std::int64_t>((scratch_bytes - kDecodeRowsAt) / 32);
+}
 
 // Larger calls over packs in records (kernels/cuda/prefill): blocks that sort pairs, and tiles of 64 or 128 of them.
 inline constexpr std::int32_t kPairsAShare = 2048;

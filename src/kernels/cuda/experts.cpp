@@ -7,6 +7,7 @@
 #include "kernels/args/experts.h"
 #include "kernels/cuda/arithmetic.h"
 #include "kernels/cuda/decode/pack_records.h"
+#include "kernels/cuda/decode/records.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/load.h"
 #include "kernels/cuda/pack.h"
@@ -63,9 +64,10 @@ struct Layout {
   RecordKind records;  // none: rows one after the other
   bool decodes;        // calls of few tokens take a pass of their own, whose sums are rounded otherwise
 
-  // The decoding pass keeps its state on the device.
-  [[nodiscard]] std::size_t kept_bytes() const {
-    return decodes && records != RecordKind::none ? kDecodeStateBytes : 0;
+  // Persistent scratch of the decoding pass.
+  [[nodiscard]] std::size_t kept_bytes(const ExpertsArgs& args) const {
+    if (!decodes || records == RecordKind::none) return 0;
+    return decode_scratch_bytes(decode_row_words(args.pack.input, args.gate.cols, args.gate.rows));
   }
 };
 
@@ -116,7 +118,10 @@ class Experts final : public PackedExperts {
     args.ids = input.ids;
     args.weights = input.weights;
     args.out = out.f32();
-    args.state = scratch_ != nullptr ? scratch_->data() : nullptr;
+    if (scratch_ != nullptr) {
+      args.persistent_scratch = scratch_->data();
+      args.row_words = decode_row_words_in(scratch_->size());
+    }
     BumpArena arena(context.workspace);
     lay_out_scratch(arena, input.tokens, input.top_k, args);
     context.stream.launch(kernel_, kernels_->experts, args);
@@ -241,7 +246,7 @@ Result<std::unique_ptr<PackedExperts>> pack(const CanonicalExperts& experts, con
   MORACLE_ASSIGN(ExpertsArgs args, lay_out_experts(experts, layout));
   MORACLE_ASSIGN(args.activation, gate_args(options.activation));
   const std::string_view kernel = kernel_name(layout.form.code);
-  const std::size_t kept = layout.kept_bytes();
+  const std::size_t kept = layout.kept_bytes(args);
   if (options.layout_only)
     return std::unique_ptr<PackedExperts>(std::make_unique<Experts>(nullptr, nullptr, args, kept, kernel));
   MORACLE_ASSIGN(std::shared_ptr<GpuDevice> device, device_of(options.device));

@@ -52,13 +52,12 @@ bool can_stream(const ExpertsArgs& args) {
   // products.
   constexpr int kManyRows = 8;
   const int pairs = args.tokens * args.top_k;
-  return args.state != nullptr && args.tokens <= kDecodeTokens && pairs <= kDecodePairs &&
+  return args.persistent_scratch != nullptr && args.tokens <= kDecodeTokens && pairs <= kDecodePairs &&
          pairs < kManyRows * args.experts && instance_of(args) != nullptr;
 }
 
 int launch_streamed(const ExpertsArgs& args, cudaStream_t stream) {
-  constexpr std::size_t kSums = kDecodeSharedSums * kDecodeTokens * 8;
-  std::byte* const sums = args.state + kDecodeHeaderBytes;
+  std::byte* const scratch = args.persistent_scratch;
   const DecodeArgs decode{.weights = args.pack.weights,
                           .expert_bytes = args.pack.expert_bytes,
                           .down = args.down.codes,
@@ -72,10 +71,10 @@ int launch_streamed(const ExpertsArgs& args, cudaStream_t stream) {
                           .tokens = args.tokens,
                           .top_k = args.top_k,
                           .experts = args.experts,
-                          .header = reinterpret_cast<std::uint32_t*>(args.state),
-                          .shared_sums = reinterpret_cast<std::uint64_t*>(sums),
-                          .rows = reinterpret_cast<uint4*>(sums + kSums * sizeof(std::uint64_t)),
-                          .rows_buffer = kDecodeRowWords};
+                          .header = reinterpret_cast<std::uint32_t*>(scratch),
+                          .shared_sums = reinterpret_cast<std::uint64_t*>(scratch + kDecodeHeaderBytes),
+                          .rows = reinterpret_cast<uint4*>(scratch + kDecodeRowsAt),
+                          .rows_buffer = args.row_words};
   return instance_of(args)(decode, stream);
 }
 

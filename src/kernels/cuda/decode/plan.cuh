@@ -53,7 +53,7 @@ struct RowsPlan {
   static MORACLE_BOTH constexpr int hidden_at(int tokens) { return tokens * kInputWords; }
   static MORACLE_BOTH constexpr int whole_at(int tokens, int pairs) { return hidden_at(tokens) + pairs * kHiddenWords; }
   static MORACLE_BOTH constexpr int all(int tokens, int pairs) { return whole_at(tokens, pairs) + pairs * kWholeWords; }
-  static_assert(all(kDecodeTokens, kDecodePairs) <= kDecodeRowWords);
+  static_assert(all(kDecodeTokens, kDecodePairs) <= decode_row_words(kInput, kHidden, kIntermediate));
 };
 
 // kWarps consumer warps, behind the producer warp and before kActivators activation warps, for which the sums of up to

@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "kernels/args/matrix.h"
+#include "kernels/args/experts.h"
 #include "kernels/cuda/arithmetic.h"
 
 namespace moracle::cuda {
@@ -92,6 +92,19 @@ constexpr int records_of(const RecordForm& form, int cols) {
   int records = (cols + most - 1) / most;
   while (records < steps && steps % records != 0) ++records;
   return records;
+}
+// 16-byte words of the rows that blocks of the decoding pass hand to each other in its largest call. Intermediate rows
+// are bf16; where inputs are quantized under scales of their own maxima they are f32 and codes of 16 bits, as inputs
+// are, and each row of codes has its scales behind it. Rows of codes begin on cache lines.
+constexpr std::int64_t decode_row_words(InputKind input, std::int64_t hidden, std::int64_t intermediate) {
+  constexpr std::int64_t kLineWords = 8;
+  const bool measured = input != InputKind::bf16 && !has_stored_scale(input);
+  const auto codes = [&](std::int64_t cols) {
+    const std::int64_t scales = !measured ? 0 : input_group(input) > 0 ? cols / 128 : 1;
+    return (cols / 8 + (scales + 3) / 4 + kLineWords - 1) / kLineWords * kLineWords;
+  };
+  const std::int64_t pairs = kDecodePairs * (codes(intermediate) + (measured ? intermediate / 4 : 0));
+  return (measured ? kDecodeTokens * codes(hidden) : 0) + pairs;
 }
 // Of a tile's codes.
 constexpr int code_bytes(const RecordForm& form, int columns) {
