@@ -1,10 +1,13 @@
-// Operations of a GPU, each by itself: operations_bench [cuda:0]. A row is the median of 7 graphs of as many calls as
-// there are layers, over inputs of their own, so that no call finds what it reads in the L2.
+// Operations of a GPU, each by itself: operations_bench [cuda:0 [PART OF A NAME]]. A row is the median of 7 graphs of
+// as many calls as there are layers, over inputs of their own, so that no call finds what it reads in the L2.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <functional>
 #include <random>
+#include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "device/gpu_device.h"
@@ -220,7 +223,11 @@ void sample(Bench& bench, const char* name, std::int32_t rows, const SampleParam
   constexpr std::int32_t kVocab = 151936;
   SampleArgs args{.rows = rows, .vocab = kVocab};
   args.params = bench.put(std::vector<SampleParams>(static_cast<std::size_t>(rows), params));
-  args.logits = bench.numbers<float>(std::int64_t{rows} * kVocab);
+  std::vector<float> logits(static_cast<std::size_t>(rows) * kVocab);
+  std::mt19937 rng(2);
+  std::normal_distribution<float> normal(0.0F, 3.0F);
+  for (float& logit : logits) logit = normal(rng);
+  args.logits = bench.put(logits);
   args.ids = bench.numbers<std::int32_t>(rows);
   args.logprobs = bench.numbers<double>(rows);
   const RunContext context = bench.context(args);
@@ -242,23 +249,22 @@ void router(Bench& bench, std::int64_t tokens) {
   bench.clear();
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  Bench bench(argc > 1 ? argv[1] : "cuda:0");
-  fmt::print("| operation | sequences x before + tokens | us | GB/s | TFLOP/s |\n| --- | --- | --- | --- | --- |\n");
+void all_attention(Bench& bench) {
   const AttentionShape qwen3{.heads = 32, .kv_heads = 4, .head_dim = 128};
   const AttentionShape gpt_oss{.heads = 64, .kv_heads = 8, .head_dim = 64};
   const AttentionShape qwen35{.heads = 16, .kv_heads = 2, .head_dim = 256};
-  const auto both = [&](std::int64_t sequences, std::int64_t before, std::int64_t count) {
+  const auto all = [&](std::int64_t sequences, std::int64_t before, std::int64_t count) {
     attention(bench, "attention 32/4 x 128", qwen3, sequences, before, count);
     attention(bench, "attention 64/8 x 64", gpt_oss, sequences, before, count);
     attention(bench, "attention 16/2 x 256", qwen35, sequences, before, count);
   };
   for (const auto& [sequences, before] :
        {std::pair{1, 1023}, std::pair{16, 1023}, std::pair{64, 1023}, std::pair{64, 4095}, std::pair{1, 32767}})
-    both(sequences, before, 1);
-  for (const std::int64_t count : {512, 2048, 8192}) both(1, 0, count);
+    all(sequences, before, 1);
+  for (const std::int64_t count : {512, 2048, 8192}) all(1, 0, count);
+}
+
+void all_latent_attention(Bench& bench) {
   const LatentAttentionShape glm{.heads = 20,
                                  .qk_nope_head_dim = 192,
                                  .qk_rope_head_dim = 64,
@@ -269,14 +275,30 @@ int main(int argc, char** argv) {
        {std::tuple{1, 1023, 1}, std::tuple{16, 1023, 1}, std::tuple{64, 1023, 1}, std::tuple{1, 32767, 1},
         std::tuple{1, 0, 2048}})
     latent_attention(bench, "latent_attention 20 x 512 + 64", glm, sequences, before, count);
-  for (const auto& [sequences, count] : {std::pair{1, 1}, std::pair{16, 1}, std::pair{64, 1}, std::pair{1, 2048}})
-    delta_rule(bench, sequences, count);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Bench bench(argc > 1 ? argv[1] : "cuda:0");
+  const std::string_view only = argc > 2 ? argv[2] : "";
+  const auto wanted = [&](std::string_view name) { return name.find(only) != std::string_view::npos; };
+  fmt::print("| operation | sequences x before + tokens | us | GB/s | TFLOP/s |\n| --- | --- | --- | --- | --- |\n");
+  if (wanted("attention")) all_attention(bench);
+  if (wanted("latent")) all_latent_attention(bench);
+  if (wanted("delta_rule")) {
+    for (const auto& [sequences, count] : {std::pair{1, 1}, std::pair{16, 1}, std::pair{64, 1}, std::pair{1, 2048}})
+      delta_rule(bench, sequences, count);
+  }
   for (const int rows : {1, 64}) {
+    if (!wanted("sample")) break;
     sample(bench, "greedy", rows, {});
     sample(bench, "drawn", rows, {.temperature = 1.0, .seed = 5});
     sample(bench, "top-k, top-p", rows, {.temperature = 1.0, .top_k = 50, .top_p = 0.9, .seed = 5});
     sample(bench, "top-p", rows, {.temperature = 1.0, .top_p = 0.9, .seed = 5});
   }
-  for (const int tokens : {1, 16, 63, 64, 512, 4096}) router(bench, tokens);
+  if (wanted("router")) {
+    for (const int tokens : {1, 16, 63, 64, 512, 4096}) router(bench, tokens);
+  }
   return 0;
 }

@@ -139,17 +139,22 @@ inline void expect_near(const std::vector<float>& found, const std::vector<float
     ASSERT_NEAR(found[i], wanted[i], bound * std::max(1.0F, std::fabs(wanted[i]))) << what << " " << i;
 }
 
-// The whole by its norm, and every row by its own: a row that is wrong does not hide among others.
+// The whole by its norm, and every row by its own or the usual one: a row that is wrong does not hide among others.
 inline void expect_rows_near(const std::vector<float>& found, const std::vector<float>& wanted, std::size_t width,
                              double bound, const std::string& what) {
   ASSERT_EQ(found.size(), wanted.size());
   EXPECT_LE(relative_error(found, wanted), bound) << what;
+  const auto norm = [](const auto& number, std::size_t from, std::size_t end) {
+    double squares = 0.0;
+    for (std::size_t i = from; i < end; ++i) squares += number(i) * number(i);
+    return std::sqrt(squares);
+  };
+  const auto value = [&](std::size_t i) { return static_cast<double>(wanted[i]); };
+  const auto error = [&](std::size_t i) { return static_cast<double>(found[i]) - static_cast<double>(wanted[i]); };
+  const double usual = norm(value, 0, wanted.size()) / std::sqrt(static_cast<double>(wanted.size() / width));
   for (std::size_t row = 0; row < wanted.size(); row += width) {
-    const auto part = [&](const std::vector<float>& of) {
-      return std::vector<float>(of.begin() + static_cast<std::ptrdiff_t>(row),
-                                of.begin() + static_cast<std::ptrdiff_t>(row + width));
-    };
-    ASSERT_LE(relative_error(part(found), part(wanted)), 16 * bound) << what << ", row " << row / width;
+    ASSERT_LE(norm(error, row, row + width), 16 * bound * std::max(usual, norm(value, row, row + width)))
+        << what << ", row " << row / width;
   }
 }
 

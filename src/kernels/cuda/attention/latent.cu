@@ -398,10 +398,11 @@ __global__ void __launch_bounds__(kThreads)
   auto* const counters = reinterpret_cast<std::int32_t*>(workspace + work.counters);
   const int blocks = min(static_cast<int>(gridDim.z), sections.splits);
   if (!is_last(counters + token * shape.heads + blockIdx.y, blocks)) return;
-  for (int i = static_cast<int>(threadIdx.x); i < heads * rank; i += kThreads) {
-    const Merged merged = merge_splits(parts, i / rank, i % rank, sections.splits);
-    attended[i] = merged.value / merged.sum;
-  }
+  merge_splits<kThreads, kHeads, kLatentSplits>(parts, heads, sections.splits,
+                                                [&](int head, int column, const float4& value, float, float sum) {
+                                                  *reinterpret_cast<float4*>(attended + head * rank + column) = {
+                                                      value.x / sum, value.y / sum, value.z / sum, value.w / sum};
+                                                });
 }
 
 }  // namespace
@@ -427,12 +428,12 @@ int launch(const LatentAttentionArgs& args, std::byte* workspace, cudaStream_t s
                       reinterpret_cast<float*>(workspace + work.attended)};
     const auto heads = static_cast<unsigned>(shape.heads);
     const unsigned token_tiles = grid_of(chunk.count, kHeadTokens);
-    absorb_keys<<<dim3(grid_of(shape.kv_lora_rank, kHeadThreads), heads, token_tiles), kHeadThreads, 0, stream>>>(
+    absorb_keys<<<dim3(grid_of(shape.kv_lora_rank, kHeadColumns), heads, token_tiles), kHeadThreads, 0, stream>>>(
         args, chunk);
-    const int shares = blocks_for_splits(chunk.count * head_tiles, kLatentSplits, multiprocessors);
+    const int shares = blocks_for_splits(chunk.count * head_tiles, kLatentSplits, 2 * multiprocessors);
     attend_latents<<<dim3(grid_of(chunk.count), head_tiles, static_cast<unsigned>(shares)), kThreads, bytes, stream>>>(
         args, chunk, work.splits, workspace);
-    project_values<<<dim3(grid_of(shape.v_head_dim, kHeadThreads), heads, token_tiles), kHeadThreads, 0, stream>>>(
+    project_values<<<dim3(grid_of(shape.v_head_dim, kHeadColumns), heads, token_tiles), kHeadThreads, 0, stream>>>(
         args, chunk);
   }
   return cudaGetLastError();

@@ -1,4 +1,4 @@
-// Instructions of the attention kernels: products of a warp, and copies that a warp does not wait for.
+// Instructions of a warp: products of bf16, matrices from shared memory, and copies that it does not wait for.
 #pragma once
 
 #include <cstdint>

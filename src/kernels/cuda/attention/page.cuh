@@ -68,8 +68,16 @@ __device__ inline uint4 only_stored(const uint4& values, int stored) {
           only_stored(values.w, stored - 6)};
 }
 
-// scores[tile]: of 8 positions.
-__device__ __forceinline__ void score_page(const Chunks& queries, const Chunks& keys, float (&scores)[8][4]) {
+// 2^x, within 2 units of the last place; 0 for numbers below the normal ones.
+__device__ __forceinline__ float power_of_two(float x) {
+  float power = 0.0F;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+}
+
+// scores[tile]: of 8 positions, of which 4 tiles are 32 in a row.
+template <int kTiles>
+__device__ __forceinline__ void score_keys(const Chunks& queries, const Chunks& keys, float (&scores)[kTiles][4]) {
   const int row = static_cast<int>(threadIdx.x) % 32 / 4;
   const int part = static_cast<int>(threadIdx.x) % 4;
   const int first_key = 8 * (row / 2) + row % 2;
@@ -77,24 +85,38 @@ __device__ __forceinline__ void score_page(const Chunks& queries, const Chunks& 
   for (auto& tile : scores) tile[0] = tile[1] = tile[2] = tile[3] = 0.0F;
 #pragma unroll 1
   for (int group = 0; group < keys.row_chunks / 4; ++group) {
-    uint4 key[8];
+    uint4 key[kTiles];
 #pragma unroll
-    for (int tile = 0; tile < 8; ++tile)
+    for (int tile = 0; tile < kTiles; ++tile)
       key[tile] = keys.at(32 * (tile / 4) + first_key + 2 * (tile % 4), 4 * group + part);
     const uint4 upper = queries.at(row, 4 * group + part);
     const uint4 lower = queries.at(row + 8, 4 * group + part);
 #pragma unroll
-    for (int tile = 0; tile < 8; ++tile) {
+    for (int tile = 0; tile < kTiles; ++tile) {
       multiply_bf16(scores[tile], upper.x, lower.x, upper.y, lower.y, key[tile].x, key[tile].y);
       multiply_bf16(scores[tile], upper.z, lower.z, upper.w, lower.w, key[tile].z, key[tile].w);
     }
   }
 }
 
+// Takes out the scores of positions that a row does not see.
+template <int kTiles>
+__device__ __forceinline__ void hide_scores(float (&scores)[kTiles][4], const Visible (&visible)[2]) {
+  const int part = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = 32 * (tile / 4) + 8 * part + 2 * (tile % 4) + i % 2;
+      if (key < visible[i / 2].begin || key >= visible[i / 2].end) scores[tile][i] = -INFINITY;
+    }
+  }
+}
+
 // Scores become exponentials; what was summed before is brought to the new maximum. `scale`: of scores, to powers of
 // two.
-template <int kDims>
-__device__ __forceinline__ void exponentiate(float (&scores)[8][4], float scale, RowSums<kDims>& sums) {
+template <int kDims, int kTiles>
+__device__ __forceinline__ void exponentiate(float (&scores)[kTiles][4], float scale, RowSums<kDims>& sums) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float most = -INFINITY;
@@ -104,13 +126,13 @@ __device__ __forceinline__ void exponentiate(float (&scores)[8][4], float scale,
     most = fmaxf(most, __shfl_xor_sync(~0U, most, 2));
     const float maximum = fmaxf(sums.maximum[half], most * scale);
     const float shift = maximum == -INFINITY ? 0.0F : maximum;
-    const float factor = exp2f(sums.maximum[half] - shift);
+    const float factor = power_of_two(sums.maximum[half] - shift);
     float sum = 0.0F;
 #pragma unroll
     for (auto& tile : scores) {
 #pragma unroll
       for (int i = 2 * half; i < 2 * half + 2; ++i) {
-        tile[i] = exp2f(fmaf(tile[i], scale, -shift));
+        tile[i] = power_of_two(fmaf(tile[i], scale, -shift));
         sum += tile[i];
       }
     }
@@ -124,56 +146,48 @@ __device__ __forceinline__ void exponentiate(float (&scores)[8][4], float scale,
   }
 }
 
-// `kEdge`: rows see part of the block, of which `stored` positions hold something.
-template <int kDims, bool kEdge>
-__device__ __forceinline__ void attend_page(const Chunks& queries, const Chunks& keys, const Chunks& values, int dims,
-                                            float scale, const Visible (&visible)[2], int stored,
-                                            RowSums<kDims>& sums) {
+// Adds values by their exponentials. `kEdge`: `stored` of the positions hold something.
+template <int kDims, bool kEdge, int kTiles>
+__device__ __forceinline__ void add_values(const float (&exponentials)[kTiles][4], const Chunks& values, int dims,
+                                           int stored, RowSums<kDims>& sums) {
   const int row = static_cast<int>(threadIdx.x) % 32 / 4;
   const int part = static_cast<int>(threadIdx.x) % 4;
-  float scores[8][4];
-  score_page(queries, keys, scores);
-  if constexpr (kEdge) {
+  constexpr int kGroups = kTiles / 4;  // of 32 positions
+  constexpr int kAtOnce = 4;           // tiles of 8 dims; key_row is a multiple of them
+  std::uint32_t weights[kTiles][2];
 #pragma unroll
-    for (int tile = 0; tile < 8; ++tile) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int key = 32 * (tile / 4) + 8 * part + 2 * (tile % 4) + i % 2;
-        if (key < visible[i / 2].begin || key >= visible[i / 2].end) scores[tile][i] = -INFINITY;
-      }
-    }
-  }
-  exponentiate(scores, scale, sums);
-  constexpr int kTiles = 4;  // of 8 dims, loaded at once; key_row is a multiple of them
-  std::uint32_t weights[8][2];
-#pragma unroll
-  for (int tile = 0; tile < 8; ++tile) {
-    weights[tile][0] = pack_bf16(scores[tile][0], scores[tile][1]);
-    weights[tile][1] = pack_bf16(scores[tile][2], scores[tile][3]);
+  for (int tile = 0; tile < kTiles; ++tile) {
+    weights[tile][0] = pack_bf16(exponentials[tile][0], exponentials[tile][1]);
+    weights[tile][1] = pack_bf16(exponentials[tile][2], exponentials[tile][3]);
   }
 #pragma unroll
-  for (int first = 0; first < kDims / 8; first += kTiles) {
+  for (int first = 0; first < kDims / 8; first += kAtOnce) {
     if (8 * first >= dims) break;
     // Values beyond the last dims are anything, and nobody reads their sums.
-    uint4 value[kTiles][2];
+    uint4 value[kAtOnce][kGroups];
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
+    for (int t = 0; t < kAtOnce; ++t) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        value[t][half] = values.at(8 * (first + t) + row, 4 * half + part);
-        if constexpr (kEdge) value[t][half] = only_stored(value[t][half], stored - 32 * half - 8 * part);
+      for (int group = 0; group < kGroups; ++group) {
+        value[t][group] = values.at(8 * (first + t) + row, 4 * group + part);
+        if constexpr (kEdge) value[t][group] = only_stored(value[t][group], stored - 32 * group - 8 * part);
       }
     }
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
+    for (int t = 0; t < kAtOnce; ++t) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const auto* const w = &weights[4 * half];
-        multiply_bf16(sums.out[first + t], w[0][0], w[0][1], w[1][0], w[1][1], value[t][half].x, value[t][half].y);
-        multiply_bf16(sums.out[first + t], w[2][0], w[2][1], w[3][0], w[3][1], value[t][half].z, value[t][half].w);
+      for (int group = 0; group < kGroups; ++group) {
+        const auto* const w = &weights[4 * group];
+        multiply_bf16(sums.out[first + t], w[0][0], w[0][1], w[1][0], w[1][1], value[t][group].x, value[t][group].y);
+        multiply_bf16(sums.out[first + t], w[2][0], w[2][1], w[3][0], w[3][1], value[t][group].z, value[t][group].w);
       }
     }
   }
+}
+
+// A place in shared memory for each chunk, as Chunks finds it.
+__device__ inline int chunk_place(int row, int chunk, int row_chunks) {
+  return row * row_chunks + (chunk ^ (row % 2 != 0 ? flip_of(row_chunks) : 0));
 }
 
 // The sums of all parts of a row.
@@ -199,8 +213,8 @@ __device__ inline float row_factor(const AttentionArgs& args, std::int64_t head,
   if (args.sinks == nullptr) return 1.0F / sum;
   const float sink = args.sinks[head] * kLog2E;
   const float most = fmaxf(maximum, sink);
-  const float factor = exp2f(maximum - most);
-  return factor / fmaf(sum, factor, exp2f(sink - most));
+  const float factor = power_of_two(maximum - most);
+  return factor / fmaf(sum, factor, power_of_two(sink - most));
 }
 
 __device__ inline float gate_sigmoid(float x) {

@@ -57,9 +57,6 @@ struct Stages {
         key_chunks(static_cast<int>(key_row(shape) / 8)),
         dims(static_cast<int>(shape.head_dim)) {}
 
-  [[nodiscard]] __device__ int place(int row, int chunk, int chunks) const {
-    return row * chunks + (chunk ^ (row % 2 != 0 ? flip_of(chunks) : 0));
-  }
   [[nodiscard]] __device__ Chunks keys_of(int stage) const {
     return {keys + stage * kPage * key_chunks, key_chunks, flip_of(key_chunks)};
   }
@@ -68,9 +65,10 @@ struct Stages {
   }
   __device__ void load(const Share& share, int stage) const {
     for (int i = static_cast<int>(threadIdx.x); i < kPage * key_chunks; i += kThreads)
-      copy_async(keys + stage * kPage * key_chunks + place(i / key_chunks, i % key_chunks, key_chunks), share.keys + i);
+      copy_async(keys + stage * kPage * key_chunks + chunk_place(i / key_chunks, i % key_chunks, key_chunks),
+                 share.keys + i);
     for (int i = static_cast<int>(threadIdx.x); i < dims * kPageChunks; i += kThreads)
-      copy_async(values + stage * kPage * key_chunks + place(i / kPageChunks, i % kPageChunks, kPageChunks),
+      copy_async(values + stage * kPage * key_chunks + chunk_place(i / kPageChunks, i % kPageChunks, kPageChunks),
                  share.values + i);
   }
 };
@@ -115,23 +113,28 @@ __device__ void write_rows(const AttentionArgs& args, const Rows& rows, std::int
   }
 }
 
+// One block of keys and values. `kEdge`: rows see part of it.
+template <bool kEdge, int kDims>
+__device__ __forceinline__ void attend_page(const Stages& stages, int stage, const Visible (&visible)[2], int stored,
+                                            RowSums<kDims>& sums) {
+  const int chunks = stages.key_chunks;
+  const Chunks queries{stages.queries + static_cast<int>(threadIdx.x) / 32 * 16 * chunks, chunks, flip_of(chunks)};
+  float scores[kPage / 8][4];
+  score_keys(queries, stages.keys_of(stage), scores);
+  if constexpr (kEdge) hide_scores(scores, visible);
+  exponentiate(scores, kLog2E / sqrtf(static_cast<float>(stages.dims)), sums);
+  add_values<kDims, kEdge>(scores, stages.values_of(stage), stages.dims, stored, sums);
+}
+
 template <int kDims>
 __device__ void attend_block(const AttentionShape& shape, const Stages& stages, int stage, std::int64_t base,
                              const std::int64_t (&position)[2], std::int64_t last, RowSums<kDims>& sums) {
-  const int chunks = stages.key_chunks;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const Chunks queries{stages.queries + warp * 16 * chunks, chunks, flip_of(chunks)};
-  const float scale = kLog2E / sqrtf(static_cast<float>(stages.dims));
   const Visible visible[2] = {visible_in(base, position[0], shape.window), visible_in(base, position[1], shape.window)};
-  const bool whole =
-      visible[0].begin == 0 && visible[0].end == kPage && visible[1].begin == 0 && visible[1].end == kPage;
-  if (__all_sync(~0U, whole)) {
-    attend_page<kDims, false>(queries, stages.keys_of(stage), stages.values_of(stage), stages.dims, scale, visible,
-                              kPage, sums);
+  const auto whole = [](const Visible& of) { return of.begin == 0 && of.end == kPage; };
+  if (__all_sync(~0U, whole(visible[0]) && whole(visible[1]))) {
+    attend_page<false>(stages, stage, visible, kPage, sums);
   } else {
-    const int stored = static_cast<int>(min(last + 1 - base, kKvBlock));
-    attend_page<kDims, true>(queries, stages.keys_of(stage), stages.values_of(stage), stages.dims, scale, visible,
-                             stored, sums);
+    attend_page<true>(stages, stage, visible, static_cast<int>(min(last + 1 - base, kKvBlock)), sums);
   }
 }
 
@@ -158,7 +161,7 @@ __global__ void __launch_bounds__(kThreads, kDims > 128 ? 1 : 2)
   for (int i = static_cast<int>(threadIdx.x); i < kRows * stages.key_chunks; i += kThreads) {
     const int row = i / stages.key_chunks;
     const int chunk = i % stages.key_chunks;
-    stages.queries[stages.place(row, chunk, stages.key_chunks)] =
+    stages.queries[chunk_place(row, chunk, stages.key_chunks)] =
         row < tile.queries * group ? query_chunk(args, token + row / group, kv_head * group + row % group, chunk)
                                    : uint4{};
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/layout.h"
+#include "kernels/cuda/ops/block.cuh"
 
 namespace moracle::cuda {
 
@@ -53,28 +54,52 @@ __device__ inline bool is_last(std::int32_t* counter, int blocks) {
   return last;
 }
 
-struct Merged {
-  float value;
-  float maximum;
-  float sum;
-};
-// One number of a row, over its splits in their order.
-__device__ inline Merged merge_splits(const SplitSums& parts, int row, int column, int splits) {
-  Merged merged{0.0F, -INFINITY, 0.0F};
-  for (int i = 0; i < splits; ++i) merged.maximum = fmaxf(merged.maximum, __ldcg(parts.stats_of(row, i)));
-#pragma unroll 4
-  for (int i = 0; i < splits; ++i) {
-    const float factor = exp2f(__ldcg(parts.stats_of(row, i)) - merged.maximum);
-    merged.sum = fmaf(__ldcg(parts.stats_of(row, i) + 1), factor, merged.sum);
-    merged.value = fmaf(__ldcg(parts.sums_of(row, i) + column), factor, merged.value);
+// All numbers of `rows` rows, over their splits in their order, by kThreads threads: write(row, column, four numbers,
+// maximum, sum). kRows, kMost: rows and splits at most.
+template <int kThreads, int kRows, int kMost, class Write>
+__device__ void merge_splits(const SplitSums& parts, int rows, int splits, const Write& write) {
+  __shared__ float factors[kRows][kMost];
+  __shared__ float maxima[kRows];
+  __shared__ float sums[kRows];
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int row = static_cast<int>(threadIdx.x) / 32; row < rows; row += kThreads / 32) {
+    float maximum = -INFINITY;
+    for (int i = lane; i < splits; i += 32) maximum = fmaxf(maximum, __ldcg(parts.stats_of(row, i)));
+    for (int step = 16; step > 0; step /= 2) maximum = fmaxf(maximum, __shfl_xor_sync(~0U, maximum, step));
+    float sum = 0.0F;
+    for (int i = lane; i < splits; i += 32) {
+      factors[row][i] = exp2f(__ldcg(parts.stats_of(row, i)) - maximum);
+      sum = fmaf(__ldcg(parts.stats_of(row, i) + 1), factors[row][i], sum);
+    }
+    sum = warp_sum(sum);
+    if (lane == 0) maxima[row] = maximum;
+    if (lane == 0) sums[row] = sum;
   }
-  return merged;
+  __syncthreads();
+  const int chunks = parts.width / 4;
+  for (int i = static_cast<int>(threadIdx.x); i < rows * chunks; i += kThreads) {
+    const int row = i / chunks;
+    const int column = 4 * (i % chunks);
+    float4 value{};
+#pragma unroll 16
+    for (int split = 0; split < splits; ++split) {
+      const float4 part = __ldcg(reinterpret_cast<const float4*>(parts.sums_of(row, split) + column));
+      const float factor = factors[row][split];
+      value.x = fmaf(part.x, factor, value.x);
+      value.y = fmaf(part.y, factor, value.y);
+      value.z = fmaf(part.z, factor, value.z);
+      value.w = fmaf(part.w, factor, value.w);
+    }
+    write(row, column, value, maxima[row], sums[row]);
+  }
 }
 
-// Blocks that share the splits of a row tile: enough for every multiprocessor to have two.
-inline int blocks_for_splits(std::int64_t tiles, std::int64_t splits, int multiprocessors) {
-  const std::int64_t wanted = (2 * multiprocessors + tiles - 1) / tiles;
-  return static_cast<int>(wanted < 1 ? 1 : wanted > splits ? splits : wanted);
+// Blocks that share the splits of each of `tiles` rows: a power of two, so that they have as many each, with which the
+// grid has at most `most` blocks.
+inline int blocks_for_splits(std::int64_t tiles, std::int64_t splits, std::int64_t most) {
+  std::int64_t blocks = 1;
+  while (2 * blocks <= splits && 2 * blocks * tiles <= most) blocks *= 2;
+  return static_cast<int>(blocks);
 }
 
 }  // namespace moracle::cuda

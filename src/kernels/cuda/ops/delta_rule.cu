@@ -1,6 +1,7 @@
 // The gated delta rule: a causal convolution, then a recurrence whose tokens are taken one after the other. A head's
-// state is [key_dim, value_dim].
+// state is [value_dim, key_dim].
 #include "kernels/cuda/arithmetic.h"
+#include "kernels/cuda/attention/mma.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/layout.h"
 #include "kernels/cuda/ops/block.cuh"
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-constexpr int kColumns = 16;  // of a block, eight lanes each: a lane has every eighth row of its column
+constexpr int kColumns = 16;  // of a block, eight lanes each
 constexpr int kLanes = 8;
 constexpr int kStateThreads = kColumns * kLanes;
 constexpr int kTokensAhead = 8;
@@ -124,79 +125,155 @@ __device__ float sum_of_lanes(float value) {
   return value;
 }
 
-// Blocks (columns, value head, sequence). kRows: of a lane at most. Tokens' keys and queries pass through shared
-// memory, kTokensAhead at a time.
-template <int kRows>
-__global__ void __launch_bounds__(kStateThreads)
-    recur(const __grid_constant__ DeltaRuleArgs args, const float* beta, const float* decay) {
-  __shared__ float keys[kTokensAhead][kRows * kLanes];
-  __shared__ float queries[kTokensAhead][kRows * kLanes];
-  __shared__ float values[kTokensAhead][kColumns];
-  __shared__ float steps[kTokensAhead][2];
+// What tokens bring to a block of columns. Rows beyond key_dim are zeros.
+template <int kDim>
+struct TokenInputs {
+  alignas(16) float keys[kTokensAhead][kDim];
+  alignas(16) float queries[kTokensAhead][kDim];
+  float values[kTokensAhead][kColumns];
+  float steps[kTokensAhead][2];  // beta, decay
+
+  __device__ void clear() {
+    for (int i = static_cast<int>(threadIdx.x); i < kTokensAhead * kDim; i += kStateThreads)
+      keys[i / kDim][i % kDim] = queries[i / kDim][i % kDim] = 0.0F;
+  }
+};
+
+// One sequence's columns of one value head.
+struct StateColumns {
+  std::int64_t head;
+  std::int64_t key_head;
+  int first;  // column
+  int dim;    // of keys
+  int width;  // of values
+
+  __device__ explicit StateColumns(const DeltaNetShape& shape)
+      : head(blockIdx.y),
+        key_head(blockIdx.y /
+                 static_cast<unsigned>(static_cast<int>(shape.value_heads) / static_cast<int>(shape.key_heads))),
+        first(static_cast<int>(blockIdx.x) * kColumns),
+        dim(static_cast<int>(shape.key_dim)),
+        width(static_cast<int>(shape.value_dim)) {}
+};
+
+__device__ void copy_number(float* to, const float* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+
+template <int kDim>
+__device__ void copy_inputs(const DeltaRuleArgs& args, const DeltaWork& work, const std::byte* workspace,
+                            const StateColumns& own, std::int64_t first_token, int tokens, TokenInputs<kDim>& to) {
+  const DeltaNetShape& shape = args.shape;
+  const auto* const beta = reinterpret_cast<const float*>(workspace + work.beta);
+  const auto* const decay = reinterpret_cast<const float*>(workspace + work.decay);
+  for (int t = 0; t < tokens; ++t) {
+    const std::int64_t token = first_token + t;
+    const float* const query = args.work + token * shape.channels() + own.key_head * own.dim;
+    for (int row = static_cast<int>(threadIdx.x); row < own.dim; row += kStateThreads) {
+      copy_number(&to.queries[t][row], query + row);
+      copy_number(&to.keys[t][row], query + shape.key_width() + row);
+    }
+  }
+  const int t = static_cast<int>(threadIdx.x) / kColumns;
+  const int column = static_cast<int>(threadIdx.x) % kColumns;
+  static_assert(kStateThreads == kTokensAhead * kColumns);
+  if (t < tokens) {
+    const std::int64_t token = first_token + t;
+    const float* const value = args.work + token * shape.channels() + 2 * shape.key_width() + own.head * own.width;
+    copy_number(&to.values[t][column], value + min(own.first + column, own.width - 1));
+    const float* const step = (column % 2 == 0 ? beta : decay) + token * shape.value_heads + own.head;
+    if (column < 2) copy_number(&to.steps[t][column], step);
+  }
+  commit_copies();
+}
+
+// Blocks (columns, value head, sequence). Of every 32 rows of its column, a lane has four in a row; the state lies in
+// memory column by column. Tokens' inputs are copied to shared memory while those before are worked on.
+template <int kDim>
+__global__ void __launch_bounds__(kStateThreads, 4)
+    recur(const __grid_constant__ DeltaRuleArgs args, const DeltaWork work, const std::byte* workspace) {
+  extern __shared__ uint4 memory[];
+  auto* const inputs = reinterpret_cast<TokenInputs<kDim>*>(memory);
   const DeltaNetShape& shape = args.shape;
   const RecurrentSpan span = args.spans[blockIdx.z];
   if (span.count == 0) return;
-  const std::int64_t head = blockIdx.y;
-  const auto dim = static_cast<int>(shape.key_dim);
-  const auto width = static_cast<int>(shape.value_dim);
+  const StateColumns own(shape);
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int own = static_cast<int>(threadIdx.x) / kLanes;
-  const int first_column = static_cast<int>(blockIdx.x) * kColumns;
-  const int column = first_column + own;
-  const std::int64_t offset = shape.conv_floats() + head * shape.value_dim * dim + column;
-  const std::int64_t key_head = head / (shape.value_heads / shape.key_heads);
+  const int local = static_cast<int>(threadIdx.x) / kLanes;
+  const int column = own.first + local;
+  const std::int64_t offset = shape.conv_floats() + (own.head * own.width + column) * own.dim;
+  inputs[0].clear();
+  inputs[1].clear();
+  __syncthreads();
+  constexpr int kRows = kDim / kLanes;  // of a lane
+  const auto row_of = [&](int r) { return r / 4 * 4 * kLanes + lane * 4 + r % 4; };
   float state[kRows];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const int row = r * kLanes + lane;
-    state[r] = row < dim && column < width
-                   ? state_of(args, span.before)[offset + static_cast<std::int64_t>(row) * width]
-                   : 0.0F;
-  }
-  for (std::int64_t from = 0; from < span.count; from += kTokensAhead) {
-    const auto tokens = static_cast<int>(min(span.count - from, static_cast<std::int64_t>(kTokensAhead)));
+  for (int r = 0; r < kRows; ++r)
+    state[r] = row_of(r) < own.dim && column < own.width ? state_of(args, span.before)[offset + row_of(r)] : 0.0F;
+  const auto ahead = [&](std::int64_t from) {
+    return static_cast<int>(max(std::int64_t{0}, min(span.count - from, std::int64_t{kTokensAhead})));
+  };
+  copy_inputs(args, work, workspace, own, span.begin, ahead(0), inputs[0]);
+  for (std::int64_t from = 0, stage = 0; from < span.count; from += kTokensAhead, stage ^= 1) {
+    const std::int64_t next = from + kTokensAhead;
+    copy_inputs(args, work, workspace, own, span.begin + next, ahead(next), inputs[stage ^ 1]);
+    wait_copies<1>();
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < tokens * kRows * kLanes; i += kStateThreads) {
-      const int t = i / (kRows * kLanes);
-      const int row = i % (kRows * kLanes);
-      const float* const query = args.work + (span.begin + from + t) * shape.channels() + key_head * dim;
-      queries[t][row] = row < dim ? query[row] : 0.0F;
-      keys[t][row] = row < dim ? query[shape.key_width() + row] : 0.0F;
-    }
-    for (int i = static_cast<int>(threadIdx.x); i < tokens * kColumns; i += kStateThreads) {
-      const std::int64_t token = span.begin + from + i / kColumns;
-      const int c = first_column + i % kColumns;
-      values[i / kColumns][i % kColumns] =
-          c < width ? args.work[token * shape.channels() + 2 * shape.key_width() + head * width + c] : 0.0F;
-    }
-    if (threadIdx.x < 2 * tokens) {
-      const std::int64_t at = (span.begin + from + threadIdx.x / 2) * shape.value_heads + head;
-      steps[threadIdx.x / 2][threadIdx.x % 2] = threadIdx.x % 2 == 0 ? beta[at] : decay[at];
-    }
-    __syncthreads();
-    for (int t = 0; t < tokens; ++t) {
-      float seen = 0.0F;
+    const TokenInputs<kDim>& in = inputs[stage];
+    for (int t = 0; t < ahead(from); ++t) {
+      float4 key[kRows / 4];
+      float4 query[kRows / 4];
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) seen = fmaf(keys[t][r * kLanes + lane], state[r], seen);
-      const float fade = steps[t][1];
-      const float delta = steps[t][0] * (values[t][own] - fade * sum_of_lanes(seen));
-      float out = 0.0F;
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        state[r] = fmaf(keys[t][r * kLanes + lane], delta, fade * state[r]);
-        out = fmaf(queries[t][r * kLanes + lane], state[r], out);
+      for (int i = 0; i < kRows / 4; ++i) {
+        key[i] = *reinterpret_cast<const float4*>(&in.keys[t][row_of(4 * i)]);
+        query[i] = *reinterpret_cast<const float4*>(&in.queries[t][row_of(4 * i)]);
       }
-      out = sum_of_lanes(out);
-      if (lane == 0 && column < width)
-        args.mixed[(span.begin + from + t) * shape.value_width() + head * width + column] = out;
+      float4 seen{};
+#pragma unroll
+      for (int i = 0; i < kRows / 4; ++i) {
+        seen.x = fmaf(key[i].x, state[4 * i], seen.x);
+        seen.y = fmaf(key[i].y, state[4 * i + 1], seen.y);
+        seen.z = fmaf(key[i].z, state[4 * i + 2], seen.z);
+        seen.w = fmaf(key[i].w, state[4 * i + 3], seen.w);
+      }
+      const float fade = in.steps[t][1];
+      const float sum = sum_of_lanes((seen.x + seen.y) + (seen.z + seen.w));
+      const float delta = in.steps[t][0] * fmaf(-fade, sum, in.values[t][local]);
+      float4 out{};
+#pragma unroll
+      for (int i = 0; i < kRows / 4; ++i) {
+        state[4 * i] = fmaf(key[i].x, delta, fade * state[4 * i]);
+        state[4 * i + 1] = fmaf(key[i].y, delta, fade * state[4 * i + 1]);
+        state[4 * i + 2] = fmaf(key[i].z, delta, fade * state[4 * i + 2]);
+        state[4 * i + 3] = fmaf(key[i].w, delta, fade * state[4 * i + 3]);
+        out.x = fmaf(query[i].x, state[4 * i], out.x);
+        out.y = fmaf(query[i].y, state[4 * i + 1], out.y);
+        out.z = fmaf(query[i].z, state[4 * i + 2], out.z);
+        out.w = fmaf(query[i].w, state[4 * i + 3], out.w);
+      }
+      const float result = sum_of_lanes((out.x + out.y) + (out.z + out.w));
+      if (lane == 0 && column < own.width)
+        args.mixed[(span.begin + from + t) * shape.value_width() + own.head * own.width + column] = result;
     }
+    __syncthreads();
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    const int row = r * kLanes + lane;
-    if (row < dim && column < width)
-      state_of(args, span.after)[offset + static_cast<std::int64_t>(row) * width] = state[r];
+    if (row_of(r) < own.dim && column < own.width) state_of(args, span.after)[offset + row_of(r)] = state[r];
   }
+}
+
+template <int kDim>
+int launch_recur(const DeltaRuleArgs& args, const DeltaWork& work, const std::byte* workspace, cudaStream_t stream) {
+  const DeltaNetShape& shape = args.shape;
+  constexpr int kBytes = 2 * sizeof(TokenInputs<kDim>);
+  if (const cudaError_t error = cudaFuncSetAttribute(recur<kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+      error != cudaSuccess)
+    return error;
+  const dim3 grid(grid_of(shape.value_dim, kColumns), grid_of(shape.value_heads), grid_of(args.span_count));
+  recur<kDim><<<grid, kStateThreads, kBytes, stream>>>(args, work, workspace);
+  return cudaGetLastError();
 }
 
 // A warp takes a value head of a token.
@@ -231,12 +308,9 @@ int launch(const DeltaRuleArgs& args, std::byte* workspace, cudaStream_t stream)
   convolve<<<dim3(tokens, channels), kThreads, 0, stream>>>(args);
   keep_inputs<<<dim3(spans, channels), kThreads, 0, stream>>>(args);
   prepare_heads<<<tokens, kThreads, 0, stream>>>(args, beta, decay);
-  const dim3 columns(grid_of(shape.value_dim, kColumns), grid_of(shape.value_heads), spans);
-  if (shape.key_dim <= 128) {
-    recur<128 / kLanes><<<columns, kStateThreads, 0, stream>>>(args, beta, decay);
-  } else {
-    recur<kMostKeyDim / kLanes><<<columns, kStateThreads, 0, stream>>>(args, beta, decay);
-  }
+  const int error = shape.key_dim <= 128 ? launch_recur<128>(args, work, workspace, stream)
+                                         : launch_recur<kMostKeyDim>(args, work, workspace, stream);
+  if (error != cudaSuccess) return error;
   norm_and_gate<<<grid_of(args.tokens * shape.value_heads, kThreads / 32), kThreads, 0, stream>>>(args);
   return cudaGetLastError();
 }

@@ -18,7 +18,7 @@ struct Noisy {
   std::uint64_t seed;
   double temperature;
   __device__ double bound(float value, int col) const {
-    return static_cast<double>(value) / temperature + noise_bound(seed, static_cast<std::uint64_t>(col));
+    return static_cast<double>(value) / temperature + noise_bounds(seed, static_cast<std::uint64_t>(col)).most;
   }
   __device__ double key(float value, int col) const {
     return static_cast<double>(value) / temperature + gumbel_noise(seed, static_cast<std::uint64_t>(col));

@@ -9,8 +9,6 @@ namespace moracle::cuda {
 
 namespace {
 
-constexpr int kWarps = kSampleThreads / 32;
-
 // Tokens, ids ascending.
 struct AllTokens {
   const float* at;
@@ -108,17 +106,23 @@ class Divided {
   double inverse_;
 };
 
-// The first by logit / temperature + noise; -1: there is none.
-__device__ std::int32_t first_by_noise(const AllTokens& tokens, const SampleParams& params) {
+// The first by logit / temperature + noise; -1: there is none. Logarithms are for those alone that bounds let be first.
+__device__ std::int32_t first_by_noise(SampleMemory& memory, const AllTokens& tokens, const SampleParams& params) {
   const Divided by_temperature(params.temperature);
+  const auto bounds = [&](int i) { return noise_bounds(params.seed, static_cast<std::uint64_t>(i)); };
+  Ranked<double> least{-INFINITY, -1};
+  memory.tile.each(tokens, [&](int i, float logit) {
+    const double key = by_temperature(static_cast<double>(logit)) + bounds(i).least;
+    if (key > least.value) least = {key, i};
+  });
+  least = block_best<kSampleThreads>(least);
   Ranked<double> best{-INFINITY, -1};
-  for (int i = static_cast<int>(threadIdx.x); i < tokens.count; i += kSampleThreads) {
-    const double scaled = by_temperature(static_cast<double>(tokens.logit(i)));
-    const auto id = static_cast<std::uint64_t>(i);
-    if (scaled + noise_bound(params.seed, id) < best.value) continue;
-    const double key = scaled + gumbel_noise(params.seed, id);
+  memory.tile.each(tokens, [&](int i, float logit) {
+    const double scaled = by_temperature(static_cast<double>(logit));
+    if (scaled + bounds(i).most < least.value) return;
+    const double key = scaled + gumbel_noise(params.seed, static_cast<std::uint64_t>(i));
     if (key > best.value) best = {key, i};
-  }
+  });
   return block_best<kSampleThreads>(best).index;
 }
 
@@ -139,23 +143,31 @@ struct Kept {
   }
 };
 
-// The first token of [begin, end) at which the mass of weights passes `target`, by one warp; the last that weighs
-// anything where rounding keeps the mass below. `before`: the mass of what precedes.
+// Tokens [begin, end), the mass of those before, and the mass at which one of them is drawn.
+struct DrawRange {
+  int begin;
+  int end;
+  double before;
+  double target;
+};
+
+// The first token of a range at which the mass of weights passes the target, by one warp; the last that weighs anything
+// where rounding keeps the mass below.
 template <class Tokens>
-__device__ std::int32_t find_target(const Tokens& tokens, const Kept& kept, int begin, int end, double before,
-                                    double target) {
+__device__ std::int32_t find_target(const Tokens& tokens, const Kept& kept, const DrawRange& range) {
+  double before = range.before;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   std::int32_t last = -1;
-  for (int from = begin; from < end; from += 32) {
-    const int i = min(from + lane, end - 1);
-    const double weight = from + lane < end ? kept.weight(tokens.logit(i), tokens.id(i)) : 0.0;
+  for (int from = range.begin; from < range.end; from += 32) {
+    const int i = min(from + lane, range.end - 1);
+    const double weight = from + lane < range.end ? kept.weight(tokens.logit(i), tokens.id(i)) : 0.0;
     double reached = weight;
     for (int step = 1; step < 32; step *= 2) {
       const double lower = __shfl_up_sync(~0U, reached, step);
       if (lane >= step) reached += lower;
     }
     const unsigned weighs = __ballot_sync(~0U, weight > 0.0);
-    const unsigned past = __ballot_sync(~0U, weight > 0.0 && target < before + reached);
+    const unsigned past = __ballot_sync(~0U, weight > 0.0 && range.target < before + reached);
     if (past != 0) return __shfl_sync(~0U, tokens.id(i), __ffs(static_cast<int>(past)) - 1);
     if (weighs != 0) last = __shfl_sync(~0U, tokens.id(i), 31 - __clz(static_cast<int>(weighs)));
     before += __shfl_sync(~0U, reached, 31);
@@ -163,37 +175,44 @@ __device__ std::int32_t find_target(const Tokens& tokens, const Kept& kept, int 
   return last;
 }
 
-// Draws by weights, ids ascending: each warp sums a range of them, and the one in whose range the target lies finds it.
+// A draw by weights, ids ascending. Each warp sums a part of a range, and the part in which the target lies is the next
+// range, until one warp looks through it.
 template <class Tokens>
-__device__ std::int32_t draw(const Tokens& tokens, const Kept& kept, std::uint64_t seed) {
-  __shared__ double sums[kWarps];
+__device__ std::int32_t draw(SampleMemory& memory, const Tokens& tokens, const Kept& kept, std::uint64_t seed) {
+  __shared__ double sums[kSampleWarps];
   __shared__ std::int32_t drawn;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int range = (tokens.count + kWarps * 32 - 1) / (kWarps * 32) * 32;
-  const int begin = min(warp * range, tokens.count);
-  const int end = min(begin + range, tokens.count);
-  double sum = 0.0;
-  for (int i = begin + static_cast<int>(threadIdx.x) % 32; i < end; i += 32)
-    sum += kept.weight(tokens.logit(i), tokens.id(i));
-  sum = warp_sum(sum);
-  if (threadIdx.x % 32 == 0) sums[warp] = sum;
-  __syncthreads();
-  double total = 0.0;
-  for (const double each : sums) total += each;
-  const double target = static_cast<double>(seed >> 11U) * 0x1.0p-53 * total;
-  // The last range that weighs anything has what rounding leaves behind the end.
-  int owner = 0;
-  double before = 0.0;
-  double mass = 0.0;
-  for (int w = 0; w < kWarps; ++w) {
-    if (sums[w] <= 0.0 || target < mass) continue;
-    owner = w;
-    before = mass;
-    mass += sums[w];
-  }
-  if (warp == owner) {
-    const std::int32_t found = find_target(tokens, kept, begin, end, before, target);
-    if (threadIdx.x % 32 == 0) drawn = found;
+  DrawRange range{0, tokens.count, 0.0, -1.0};
+  do {
+    const int part = (range.end - range.begin + kSampleThreads - 1) / kSampleThreads * 32;
+    const int begin = min(range.begin + warp * part, range.end);
+    double sum = 0.0;
+    memory.tile.each(tokens, begin + static_cast<int>(threadIdx.x) % 32, min(begin + part, range.end), 32,
+                     [&](int i, float logit) { sum += kept.weight(logit, tokens.id(i)); });
+    sum = warp_sum(sum);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) sums[warp] = sum;
+    __syncthreads();
+    if (range.target < 0.0) {
+      double total = 0.0;
+      for (const double each : sums) total += each;
+      range.target = static_cast<double>(seed >> 11U) * 0x1.0p-53 * total;
+    }
+    // The last part that weighs anything has what rounding leaves behind the end.
+    DrawRange next = range;
+    double mass = range.before;
+    for (int w = 0; w < kSampleWarps; ++w) {
+      if (sums[w] <= 0.0 || (mass > range.before && range.target < mass)) continue;
+      next.begin = range.begin + w * part;
+      next.end = min(next.begin + part, range.end);
+      next.before = mass;
+      mass += sums[w];
+    }
+    range = next;
+  } while (range.end - range.begin > kSampleThreads);
+  if (warp == 0) {
+    const std::int32_t found = find_target(tokens, kept, range);
+    if (threadIdx.x == 0) drawn = found;
   }
   __syncthreads();
   return drawn;
@@ -201,46 +220,44 @@ __device__ std::int32_t draw(const Tokens& tokens, const Kept& kept, std::uint64
 
 // What top-k, top-p and min-p leave, drawn from. `top_k`: 0 where it has been applied.
 template <class Tokens>
-__device__ std::int32_t choose(Bins& bins, const Tokens& tokens, const SampleParams& params, float best,
+__device__ std::int32_t choose(SampleMemory& memory, const Tokens& tokens, const SampleParams& params, float best,
                                std::int64_t top_k) {
   Kept kept{0, best, Divided(params.temperature), params.min_p};
   constexpr double kWhole = 0x1p44;  // what the best one weighs; 2^18 tokens of it do not overflow
   const float steps = 32.0F;
   if (top_k > 0 && top_k < tokens.count) {
-    kept.threshold = find_threshold(
-        bins, tokens, best, steps, 0, [](float) { return 1ULL; },
-        [&](unsigned long long) { return static_cast<unsigned long long>(top_k); });
+    kept.threshold = find_threshold(memory, tokens, best, steps, 0, CountTokens{},
+                                    [&](unsigned long long) { return static_cast<unsigned long long>(top_k); });
   }
   if (params.top_p < 1.0) {
     const auto scaled = static_cast<float>(static_cast<double>(steps) / params.temperature);
     kept.threshold = find_threshold(
-        bins, tokens, best, scaled, kept.threshold,
+        memory, tokens, best, scaled, kept.threshold,
         [&](float logit) { return static_cast<unsigned long long>(kept.likelihood(logit) * kWhole + 0.5); },
         [&](unsigned long long total) {
           const double wanted = ceil(params.top_p * static_cast<double>(total));
           return wanted < 1.0 ? 1ULL : static_cast<unsigned long long>(wanted);
         });
   }
-  return draw(tokens, kept, params.seed);
+  return draw(memory, tokens, kept, params.seed);
 }
 
 // -1: none can be chosen.
-__device__ std::int32_t choose_from_all(Bins& bins, const AllTokens& tokens, const SampleParams& params) {
-  if (params.draws_from_all()) return first_by_noise(tokens, params);
+__device__ std::int32_t choose_from_all(SampleMemory& memory, const AllTokens& tokens, const SampleParams& params) {
+  if (params.draws_from_all()) return first_by_noise(memory, tokens, params);
   Ranked<float> best{-INFINITY, -1};
   bool bad = false;
-  for (int i = static_cast<int>(threadIdx.x); i < tokens.count; i += kSampleThreads) {
-    const float logit = tokens.logit(i);
+  memory.tile.each(tokens, [&](int i, float logit) {
     bad = bad || !(logit < INFINITY);
     if (logit > best.value) best = {logit, i};
-  }
+  });
   if (__syncthreads_or(bad ? 1 : 0) != 0) return -1;
   best = block_best<kSampleThreads>(best);
   if (best.index < 0 || params.temperature == 0.0) return best.index;
-  return choose(bins, tokens, params, best.value, params.top_k);
+  return choose(memory, tokens, params, best.value, params.top_k);
 }
 
-__device__ std::int32_t choose_from_list(Bins& bins, const Part<TokenLogit>& list, const SampleParams& params,
+__device__ std::int32_t choose_from_list(SampleMemory& memory, const Part<TokenLogit>& list, const SampleParams& params,
                                          TokenLogit* sorted) {
   if (params.temperature == 0.0 || params.draws_from_all()) return list.at[0].id;
   for (int i = static_cast<int>(threadIdx.x); i < list.count; i += kSampleThreads) {
@@ -249,42 +266,43 @@ __device__ std::int32_t choose_from_list(Bins& bins, const Part<TokenLogit>& lis
     sorted[place] = list.at[i];
   }
   __syncthreads();
-  return choose(bins, ListedTokens{sorted, list.count}, params, list.at[0].logit, 0);
+  return choose(memory, ListedTokens{sorted, list.count}, params, list.at[0].logit, 0);
 }
 
 // The log-probability of a token, and those of the likeliest.
-__device__ void score(const SampleArgs& args, std::int64_t row, const float* logits, std::int32_t id) {
-  Ranked<float> best{0.0F, -1};
-  for (int i = static_cast<int>(threadIdx.x); i < args.vocab; i += kSampleThreads) best = better(best, {logits[i], i});
-  best = block_best<kSampleThreads>(best);
+__device__ void score(const SampleArgs& args, SampleMemory& memory, std::int64_t row, const AllTokens& tokens,
+                      std::int32_t id) {
+  // The best of those behind `last`.
+  const auto best_behind = [&](const Ranked<float>& last) {
+    Ranked<float> best{0.0F, -1};
+    memory.tile.each(tokens, [&](int i, float logit) {
+      const bool behind = last.index < 0 || logit < last.value || (logit == last.value && i > last.index);
+      if (behind) best = better(best, {logit, i});
+    });
+    return block_best<kSampleThreads>(best);
+  };
+  Ranked<float> best = best_behind({0.0F, -1});
   const auto most = static_cast<double>(best.value);
   double sum = 0.0;
-  for (int i = static_cast<int>(threadIdx.x); i < args.vocab; i += kSampleThreads)
-    sum += exp(static_cast<double>(logits[i]) - most);
+  memory.tile.each(tokens, [&](int, float logit) { sum += exp(static_cast<double>(logit) - most); });
   const double shift = most + log(block_sum<kSampleThreads>(sum));
-  if (threadIdx.x == 0) args.logprobs[row] = static_cast<double>(logits[id]) - shift;
+  if (threadIdx.x == 0) args.logprobs[row] = static_cast<double>(tokens.logit(id)) - shift;
   const int tops = min(args.tops[row], args.vocab);
   for (int place = 0; place < tops; ++place) {
     if (threadIdx.x == 0)
       args.top[row * args.most_tops + place] = {best.index, static_cast<double>(best.value) - shift};
-    const Ranked<float> before = best;
-    best = {0.0F, -1};
-    for (int i = static_cast<int>(threadIdx.x); i < args.vocab; i += kSampleThreads) {
-      const bool later = logits[i] < before.value || (logits[i] == before.value && i > before.index);
-      if (later) best = better(best, {logits[i], i});
-    }
-    best = block_best<kSampleThreads>(best);
+    if (place + 1 < tops) best = best_behind(best);
   }
 }
 
 __global__ void __launch_bounds__(kSampleThreads)
     sample(const __grid_constant__ SampleArgs args, float* changed, TokenLogit* sorted) {
-  __shared__ Bins bins;
+  __shared__ SampleMemory memory;
   const std::int64_t row = blockIdx.x;
   const SampleParams& params = args.params[row];
   const Part<TokenLogit> candidates(args.candidates, args.candidates_start, row);
   if (candidates.count > 0) {
-    const std::int32_t id = choose_from_list(bins, candidates, params, sorted + row * args.most_candidates);
+    const std::int32_t id = choose_from_list(memory, candidates, params, sorted + row * args.most_candidates);
     if (threadIdx.x == 0) args.ids[row] = id;
     return;
   }
@@ -292,9 +310,10 @@ __global__ void __launch_bounds__(kSampleThreads)
   const float* const logits = args.logits + at * args.vocab;
   const bool given = args.given != nullptr && args.given[row] >= 0;
   const std::int32_t id =
-      given ? args.given[row] : choose_from_all(bins, {changed_logits(args, row, logits, changed), args.vocab}, params);
+      given ? args.given[row]
+            : choose_from_all(memory, {changed_logits(args, row, logits, changed), args.vocab}, params);
   if (threadIdx.x == 0) args.ids[row] = id;
-  if (id >= 0 && args.tops != nullptr && args.tops[row] >= 0) score(args, row, logits, id);
+  if (id >= 0 && args.tops != nullptr && args.tops[row] >= 0) score(args, memory, row, {logits, args.vocab}, id);
 }
 
 }  // namespace
