@@ -10,19 +10,24 @@
 
 namespace moracle {
 
-inline constexpr std::uint32_t kKernelApiVersion = 2;
+inline constexpr std::uint32_t kKernelApiVersion = 3;
 inline constexpr const char* kKernelApiName = "kernels";
 
 // An operation's entry of the table; null: the object lacks the operation.
 template <class Args>
 using KernelEntry = int (*)(void* self, void* stream, const Args* args, std::byte* workspace);
 
+// Of what packs run; never null.
+template <class Args>
+using PackEntry = int (*)(void* self, void* stream, const Args* args);
+
 struct KernelApi {
   std::uint32_t version;  // kKernelApiVersion
   std::uint32_t bytes;    // sizeof(KernelApi)
 
-  int (*experts)(void* self, void* stream, const ExpertsArgs* args);
-  int (*linear)(void* self, void* stream, const LinearArgs* args);
+  PackEntry<ExpertsArgs> experts;
+  PackEntry<StreamedExpertsArgs> streamed_experts;
+  PackEntry<LinearArgs> linear;
 #define MORACLE_OPERATION(name, Args) KernelEntry<Args> name;
   MORACLE_OPERATIONS(MORACLE_OPERATION)
 #undef MORACLE_OPERATION

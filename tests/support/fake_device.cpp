@@ -234,6 +234,7 @@ FakeDevice::FakeDevice() {
   kernels_ = {.version = kKernelApiVersion,
               .bytes = sizeof(KernelApi),
               .experts = Calls::kernel<ExpertsArgs>,
+              .streamed_experts = Calls::kernel<StreamedExpertsArgs>,
               .linear = Calls::kernel<LinearArgs>,
 #define MORACLE_OPERATION(name, Args) .name = Calls::operation<Args>(),
               MORACLE_OPERATIONS(MORACLE_OPERATION)

@@ -215,9 +215,7 @@ void route_row(const RouteArgs& args, std::int64_t token) {
   for (std::int32_t i = 0; i < args.shape.top_k; ++i) weights[i] = weights[i] / sum * args.shape.factor;
 }
 
-}  // namespace
-
-void run_on_host(const ExpertsArgs& args) {
+void run_experts(const RoutedExperts& args) {
   const std::int64_t hidden = args.down.rows;
   for (std::int64_t token = 0; token < args.tokens; ++token) {
     float* const out = args.out + token * hidden;
@@ -234,6 +232,16 @@ void run_on_host(const ExpertsArgs& args) {
       for (std::int64_t k = 0; k < hidden; ++k) out[k] += args.weights[slot] * y[static_cast<std::size_t>(k)];
     }
   }
+}
+
+}  // namespace
+
+void run_on_host(const ExpertsArgs& args) {
+  run_experts(args.routed);
+}
+
+void run_on_host(const StreamedExpertsArgs& args) {
+  run_experts(args.routed);
 }
 
 void run_on_host(const LinearArgs& args) {

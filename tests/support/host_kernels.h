@@ -7,6 +7,7 @@
 namespace moracle::test {
 
 void run_on_host(const ExpertsArgs& args);
+void run_on_host(const StreamedExpertsArgs& args);
 void run_on_host(const LinearArgs& args);
 void run_on_host(const EmbedArgs& args);
 void run_on_host(const RmsNormArgs& args);

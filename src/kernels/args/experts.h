@@ -16,9 +16,9 @@ struct GateArgs {
 };
 static_assert(kPlain<GateArgs>);
 
-// The routed experts of one layer. out[tokens, hidden] = sum over a token's choices, in their order, of weight *
-// w2(act(w13 x)). Ids outside [0, experts) contribute nothing.
-struct ExpertsArgs {
+// The routed experts of one layer, and one call of them. out[tokens, hidden] = sum over a token's choices, in their
+// order, of weight * w2(act(w13 x)). Ids outside [0, experts) contribute nothing.
+struct RoutedExperts {
   PackArgs pack;
   MatrixArgs gate;
   MatrixArgs up;
@@ -27,30 +27,50 @@ struct ExpertsArgs {
   std::int32_t experts;
   std::int32_t tokens;
   std::int32_t top_k;
-  // Forms of the layer's input: 0 one for each token, 1 one for each pair, 2 one for each pair and each of gate and up.
-  std::int32_t planes;
+  // Variants of the layer's input: 0 one for each token, 1 one for each pair, 2 one for each pair and each of gate and
+  // up.
+  std::int32_t input_variants;
   const float* x;           // [tokens, hidden]
   const std::int32_t* ids;  // [tokens, top_k]
   const float* weights;     // [tokens, top_k]
   float* out;               // [tokens, hidden]
-  // Scratch.
-  std::int32_t* offsets;   // [experts + 1]
-  std::int32_t* pairs;     // [tokens * top_k]
-  std::int32_t* inverse;   // [tokens * top_k]
-  std::int32_t* tiles;     // [2 * most tiles + 1]; of packs in records [4 * (1 + most row tiles)]
-  std::uint16_t* x_codes;  // bf16, of all `planes`
+  // Scratch: a token's choice of an expert is a pair, which these sort by expert.
+  std::int32_t* offsets;  // [experts + 1]
+  std::int32_t* pairs;    // [tokens * top_k]
+  std::int32_t* inverse;  // [tokens * top_k]
+};
+static_assert(kPlain<RoutedExperts>);
+
+// Over packs whose rows lie one after the other. What follows `routed` is scratch.
+struct ExpertsArgs {
+  RoutedExperts routed;
+  std::int32_t* tiles;     // [2 * most_tiles + 1]
+  std::uint16_t* x_codes;  // bf16, of all parts and variants
   float* x_scales;
   float* h;  // [tokens * top_k, intermediate]
   std::uint16_t* h_codes;
   float* h_scales;
-  float* y;              // [tokens * top_k, hidden]; of packs in records bf16
-  std::int32_t* counts;  // of packs in records [pair_shares, experts]
+  float* y;  // [tokens * top_k, hidden]
+};
+static_assert(kPlain<ExpertsArgs>);
+
+// Over packs in records. What follows `routed` is scratch.
+struct StreamedExpertsArgs {
+  RoutedExperts routed;
+  std::int32_t* tiles;     // [4 * (1 + most_row_tiles)]
+  std::uint16_t* x_codes;  // bf16, or bytes in them
+  float* x_scales;         // of quantized inputs, as all of these in f32
+  float* h;                // [tokens * top_k, intermediate]
+  std::uint16_t* h_codes;
+  float* h_scales;
+  std::uint16_t* y;      // bf16 [tokens * top_k, hidden]
+  std::int32_t* counts;  // [pair_shares, experts]
   // Persistent scratch of decode_scratch_bytes(row_words), all ones before the first call, one for all layers of a
   // model: its row_words are those of the layer that takes most. Null: no pass in a single launch.
   std::byte* persistent_scratch;
   std::int64_t row_words;
 };
-static_assert(kPlain<ExpertsArgs>);
+static_assert(kPlain<StreamedExpertsArgs>);
 inline constexpr std::int32_t kPairTileRows = 64;
 inline constexpr std::int32_t kMostExperts = 4096;
 

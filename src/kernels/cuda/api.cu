@@ -166,6 +166,7 @@ int operate(void*, void* stream, const Args* args, std::byte* workspace) {
 constexpr KernelApi kKernels{.version = kKernelApiVersion,
                              .bytes = sizeof(KernelApi),
                              .experts = enqueue<ExpertsArgs>,
+                             .streamed_experts = enqueue<StreamedExpertsArgs>,
                              .linear = enqueue<LinearArgs>,
 #define MORACLE_OPERATION(name, Args) .name = operate<Args>,
                              MORACLE_OPERATIONS(MORACLE_OPERATION)

@@ -28,6 +28,7 @@ void launch_gemm_f32(const GemmArgs& args, bool gated, int row_tiles, cudaStream
 
 // The whole of each: what the table's functions enqueue. They return the runtime's error of the launches.
 int launch(const ExpertsArgs& args, cudaStream_t stream);
+int launch(const StreamedExpertsArgs& args, cudaStream_t stream);
 int launch(const LinearArgs& args, cudaStream_t stream);
 // Operations; their workspace is as DeviceOps tells.
 #define MORACLE_OPERATION(name, Args) int launch(const Args& args, std::byte* workspace, cudaStream_t stream);

@@ -28,20 +28,20 @@ __device__ int block_sum(int value) {
 // One block an expert: its pairs, tokens ascending, behind those of the experts before it.
 __global__ void __launch_bounds__(kThreads) sort_pairs(const __grid_constant__ ExpertsArgs args) {
   const int expert = static_cast<int>(blockIdx.x);
-  const int total = args.tokens * args.top_k;
+  const int total = args.routed.tokens * args.routed.top_k;
   int before = 0;
   int own = 0;
   for (int slot = static_cast<int>(threadIdx.x); slot < total; slot += kThreads) {
-    const int id = args.ids[slot];
+    const int id = args.routed.ids[slot];
     before += id >= 0 && id < expert ? 1 : 0;
     own += id == expert ? 1 : 0;
-    if (expert == 0 && (id < 0 || id >= args.experts)) args.inverse[slot] = -1;
+    if (expert == 0 && (id < 0 || id >= args.routed.experts)) args.routed.inverse[slot] = -1;
   }
   before = block_sum(before);
   own = block_sum(own);
   if (threadIdx.x == 0) {
-    args.offsets[expert] = before;
-    if (expert + 1 == args.experts) args.offsets[args.experts] = before + own;
+    args.routed.offsets[expert] = before;
+    if (expert + 1 == args.routed.experts) args.routed.offsets[args.routed.experts] = before + own;
   }
   if (own == 0) return;
   __shared__ int in_warps[kWarps];
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads) sort_pairs(const __grid_constant__ E
   int next = before;
   for (int first = 0; first < total; first += kThreads) {
     const int slot = first + static_cast<int>(threadIdx.x);
-    const bool mine = slot < total && args.ids[slot] == expert;
+    const bool mine = slot < total && args.routed.ids[slot] == expert;
     const unsigned votes = __ballot_sync(~0U, mine);
     __syncthreads();
     if (threadIdx.x % 32 == 0) in_warps[warp] = __popc(votes);
@@ -61,18 +61,19 @@ __global__ void __launch_bounds__(kThreads) sort_pairs(const __grid_constant__ E
       next += in_warps[i];
     }
     if (!mine) continue;
-    args.pairs[at] = slot;
-    args.inverse[slot] = at;
+    args.routed.pairs[at] = slot;
+    args.routed.inverse[slot] = at;
   }
 }
 
 // One block: every expert's pairs in tiles.
 __global__ void __launch_bounds__(kTileThreads) list_tiles(const __grid_constant__ ExpertsArgs args) {
   __shared__ int offsets[kMostExperts + 1];
-  for (int e = static_cast<int>(threadIdx.x); e <= args.experts; e += kTileThreads) offsets[e] = args.offsets[e];
+  for (int e = static_cast<int>(threadIdx.x); e <= args.routed.experts; e += kTileThreads)
+    offsets[e] = args.routed.offsets[e];
   __syncthreads();
   const auto tiles_of = [&](int e) { return (offsets[e + 1] - offsets[e] + kPairTileRows - 1) / kPairTileRows; };
-  for (int e = static_cast<int>(threadIdx.x); e < args.experts; e += kTileThreads) {
+  for (int e = static_cast<int>(threadIdx.x); e < args.routed.experts; e += kTileThreads) {
     int at = 0;
     for (int other = 0; other < e; ++other) at += tiles_of(other);
     const int tiles = tiles_of(e);
@@ -80,7 +81,7 @@ __global__ void __launch_bounds__(kTileThreads) list_tiles(const __grid_constant
       args.tiles[1 + 2 * (at + i)] = e;
       args.tiles[2 + 2 * (at + i)] = offsets[e] + i * kPairTileRows;
     }
-    if (e + 1 == args.experts) args.tiles[0] = at + tiles;
+    if (e + 1 == args.routed.experts) args.tiles[0] = at + tiles;
   }
 }
 
@@ -151,15 +152,15 @@ __global__ void __launch_bounds__(kThreads) form_inputs(const __grid_constant__ 
 // One block a token: its choices in their order.
 __global__ void __launch_bounds__(kThreads) combine(const __grid_constant__ ExpertsArgs args) {
   const std::int64_t token = blockIdx.x;
-  const int hidden = args.down.rows;
+  const int hidden = args.routed.down.rows;
   for (int k = static_cast<int>(threadIdx.x); k < hidden; k += kThreads) {
     float sum = 0.0F;
-    for (int choice = 0; choice < args.top_k; ++choice) {
-      const std::int64_t slot = token * args.top_k + choice;
-      const std::int64_t at = args.inverse[slot];
-      if (at >= 0) sum += args.weights[slot] * args.y[at * hidden + k];
+    for (int choice = 0; choice < args.routed.top_k; ++choice) {
+      const std::int64_t slot = token * args.routed.top_k + choice;
+      const std::int64_t at = args.routed.inverse[slot];
+      if (at >= 0) sum += args.routed.weights[slot] * args.y[at * hidden + k];
     }
-    args.out[token * hidden + k] = sum;
+    args.routed.out[token * hidden + k] = sum;
   }
 }
 
@@ -185,78 +186,81 @@ void launch_gemm(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t s
 }  // namespace
 
 int launch(const ExpertsArgs& args, cudaStream_t stream) {
-  if (args.tokens == 0) return cudaSuccess;
-  if (args.pack.records != RecordKind::none)
-    return can_stream(args) ? launch_streamed(args, stream) : launch_grouped(args, stream);
-  const int pairs = args.tokens * args.top_k;
-  const int row_tiles = static_cast<int>(most_tiles(pairs, args.experts));
+  if (args.routed.tokens == 0) return cudaSuccess;
+  const int pairs = args.routed.tokens * args.routed.top_k;
+  const int row_tiles = static_cast<int>(most_tiles(pairs, args.routed.experts));
   const auto blocks = [](int count) { return static_cast<unsigned>(count); };
-  const InputKind kind = args.pack.input;
-  sort_pairs<<<blocks(args.experts), kThreads, 0, stream>>>(args);
+  const InputKind kind = args.routed.pack.input;
+  sort_pairs<<<blocks(args.routed.experts), kThreads, 0, stream>>>(args);
   list_tiles<<<1, kTileThreads, 0, stream>>>(args);
   // The layer's input, once for each form.
-  const int x_rows = args.planes == 0 ? args.tokens : pairs;
-  const int x_groups = input_groups(kind, args.gate.padded);
-  const std::int64_t x_part = static_cast<std::int64_t>(x_rows) * args.gate.padded;
+  const int x_rows = args.routed.input_variants == 0 ? args.routed.tokens : pairs;
+  const int x_groups = input_groups(kind, args.routed.gate.padded);
+  const std::int64_t x_part = static_cast<std::int64_t>(x_rows) * args.routed.gate.padded;
   const std::int64_t x_plane = x_part * input_parts(kind);
   const std::int64_t x_plane_scales = static_cast<std::int64_t>(x_rows) * x_groups;
-  InputArgs inputs{.pack = args.pack,
-                   .matrix = args.gate,
-                   .from = args.x,
-                   .pairs = args.planes == 0 ? nullptr : args.pairs,
-                   .offsets = args.offsets,
-                   .ids = args.ids,
-                   .experts = args.experts,
-                   .top_k = args.top_k,
+  InputArgs inputs{.pack = args.routed.pack,
+                   .matrix = args.routed.gate,
+                   .from = args.routed.x,
+                   .pairs = args.routed.input_variants == 0 ? nullptr : args.routed.pairs,
+                   .offsets = args.routed.offsets,
+                   .ids = args.routed.ids,
+                   .experts = args.routed.experts,
+                   .top_k = args.routed.top_k,
                    .codes = args.x_codes,
                    .scales = args.x_scales,
                    .part_codes = x_part};
   form_inputs<<<blocks(x_rows), kThreads, 0, stream>>>(inputs);
-  if (args.planes == 2) {
-    inputs.matrix = args.up;
+  if (args.routed.input_variants == 2) {
+    inputs.matrix = args.routed.up;
     inputs.codes += x_plane;
     inputs.scales += x_plane_scales;
     form_inputs<<<blocks(x_rows), kThreads, 0, stream>>>(inputs);
   }
-  GemmArgs gemm{.pack = args.pack,
-                .slots = {args.gate, args.up},
-                .gate = args.activation,
+  GemmArgs gemm{.pack = args.routed.pack,
+                .slots = {args.routed.gate, args.routed.up},
+                .gate = args.routed.activation,
                 .tiles = args.tiles,
-                .offsets = args.offsets,
-                .pairs = args.planes == 0 ? args.pairs : nullptr,
-                .top_k = args.top_k,
+                .offsets = args.routed.offsets,
+                .pairs = args.routed.input_variants == 0 ? args.routed.pairs : nullptr,
+                .top_k = args.routed.top_k,
                 .rows = 0,
                 .codes = args.x_codes,
                 .scales = args.x_scales,
-                .plane_codes = args.planes == 2 ? x_plane : 0,
-                .plane_scales = args.planes == 2 ? x_plane_scales : 0,
+                .plane_codes = args.routed.input_variants == 2 ? x_plane : 0,
+                .plane_scales = args.routed.input_variants == 2 ? x_plane_scales : 0,
                 .part_codes = x_part,
                 .input_group = input_group(kind),
                 .input_groups = x_groups,
                 .out = args.h};
   launch_gemm(gemm, true, row_tiles, stream);
-  const std::int64_t h_part = static_cast<std::int64_t>(pairs) * args.down.padded;
-  inputs.matrix = args.down;
+  const std::int64_t h_part = static_cast<std::int64_t>(pairs) * args.routed.down.padded;
+  inputs.matrix = args.routed.down;
   inputs.from = args.h;
-  inputs.pairs = args.pairs;
+  inputs.pairs = args.routed.pairs;
   inputs.top_k = 0;
   inputs.codes = args.h_codes;
   inputs.scales = args.h_scales;
   inputs.part_codes = h_part;
   form_inputs<<<blocks(pairs), kThreads, 0, stream>>>(inputs);
-  gemm.slots[0] = args.down;
-  gemm.slots[1] = args.down;
+  gemm.slots[0] = args.routed.down;
+  gemm.slots[1] = args.routed.down;
   gemm.pairs = nullptr;
   gemm.codes = args.h_codes;
   gemm.scales = args.h_scales;
   gemm.plane_codes = 0;
   gemm.plane_scales = 0;
   gemm.part_codes = h_part;
-  gemm.input_groups = input_groups(kind, args.down.padded);
+  gemm.input_groups = input_groups(kind, args.routed.down.padded);
   gemm.out = args.y;
   launch_gemm(gemm, false, row_tiles, stream);
-  combine<<<blocks(args.tokens), kThreads, 0, stream>>>(args);
+  combine<<<blocks(args.routed.tokens), kThreads, 0, stream>>>(args);
   return cudaGetLastError();
+}
+
+int launch(const StreamedExpertsArgs& args, cudaStream_t stream) {
+  if (args.routed.tokens == 0) return cudaSuccess;
+  return can_stream(args) ? launch_streamed(args, stream) : launch_grouped(args, stream);
 }
 
 int launch(const LinearArgs& args, cudaStream_t stream) {

@@ -6,7 +6,7 @@ namespace {
 
 // Launches an instance for the call's weights and sizes; null: there is none.
 using Launch = int (*)(const DecodeArgs&, cudaStream_t);
-Launch instance_of(const ExpertsArgs& args) {
+Launch instance_of(const StreamedExpertsArgs& args) {
   struct Instance {
     RecordKind kind;
     InputKind input;
@@ -38,8 +38,8 @@ Launch instance_of(const ExpertsArgs& args) {
       {RecordKind::nvfp4, InputKind::bf16, 2048, 768, stream_nvfp4_2048x768},
       {RecordKind::bf16, InputKind::bf16, 2048, 768, stream_bf16_2048x768}};
   for (const Instance& instance : kInstances) {
-    if (instance.kind == args.pack.records && instance.input == args.pack.input && instance.hidden == args.gate.cols &&
-        instance.intermediate == args.gate.rows)
+    if (instance.kind == args.routed.pack.records && instance.input == args.routed.pack.input &&
+        instance.hidden == args.routed.gate.cols && instance.intermediate == args.routed.gate.rows)
       return instance.launch;
   }
   return nullptr;
@@ -47,30 +47,30 @@ Launch instance_of(const ExpertsArgs& args) {
 
 }  // namespace
 
-bool can_stream(const ExpertsArgs& args) {
+bool can_stream(const StreamedExpertsArgs& args) {
   // Rows an expert, on average, from which reading weights once for every eight of them takes longer than grouped
   // products.
   constexpr int kManyRows = 8;
-  const int pairs = args.tokens * args.top_k;
-  return args.persistent_scratch != nullptr && args.tokens <= kDecodeTokens && pairs <= kDecodePairs &&
-         pairs < kManyRows * args.experts && instance_of(args) != nullptr;
+  const int pairs = args.routed.tokens * args.routed.top_k;
+  return args.persistent_scratch != nullptr && args.routed.tokens <= kDecodeTokens && pairs <= kDecodePairs &&
+         pairs < kManyRows * args.routed.experts && instance_of(args) != nullptr;
 }
 
-int launch_streamed(const ExpertsArgs& args, cudaStream_t stream) {
+int launch_streamed(const StreamedExpertsArgs& args, cudaStream_t stream) {
   std::byte* const scratch = args.persistent_scratch;
-  const DecodeArgs decode{.weights = args.pack.weights,
-                          .expert_bytes = args.pack.expert_bytes,
-                          .down = args.down.codes,
-                          .up_scale = args.gate.input_scale,
-                          .down_scale = args.down.input_scale,
-                          .x = args.x,
-                          .ids = args.ids,
-                          .pair_weights = args.weights,
-                          .out = args.out,
-                          .gate = by_sigmoid(args.activation),
-                          .tokens = args.tokens,
-                          .top_k = args.top_k,
-                          .experts = args.experts,
+  const DecodeArgs decode{.weights = args.routed.pack.weights,
+                          .expert_bytes = args.routed.pack.expert_bytes,
+                          .down = args.routed.down.codes,
+                          .up_scale = args.routed.gate.input_scale,
+                          .down_scale = args.routed.down.input_scale,
+                          .x = args.routed.x,
+                          .ids = args.routed.ids,
+                          .pair_weights = args.routed.weights,
+                          .out = args.routed.out,
+                          .gate = by_sigmoid(args.routed.activation),
+                          .tokens = args.routed.tokens,
+                          .top_k = args.routed.top_k,
+                          .experts = args.routed.experts,
                           .header = reinterpret_cast<std::uint32_t*>(scratch),
                           .shared_sums = reinterpret_cast<std::uint64_t*>(scratch + kDecodeHeaderBytes),
                           .rows = reinterpret_cast<uint4*>(scratch + kDecodeRowsAt),

@@ -8,8 +8,8 @@
 namespace moracle::cuda {
 
 // Whether one launch serves a call over a pack in records; and that launch.
-bool can_stream(const ExpertsArgs& args);
-int launch_streamed(const ExpertsArgs& args, cudaStream_t stream);
+bool can_stream(const StreamedExpertsArgs& args);
+int launch_streamed(const StreamedExpertsArgs& args, cudaStream_t stream);
 
 // Instances, by weights, inputs where they are quantized, and hidden x intermediate size.
 int stream_int4_bf16_2048x768(const DecodeArgs& args, cudaStream_t stream);

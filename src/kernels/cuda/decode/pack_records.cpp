@@ -287,7 +287,7 @@ Result<RecordKind> record_kind(const CanonicalExperts& experts, const PackForm& 
 }
 
 Result<> lay_out_records(const CanonicalExperts& experts, const PackForm& form, RecordKind kind,
-                         const MatrixParts& parts, ExpertsArgs& args) {
+                         const MatrixParts& parts, RoutedExperts& args) {
   const RecordForm record = record_form(kind);
   if (parts.order || (parts.bias && !record.bias)) return not_in_records(experts);
   const int step = record_step(record);
@@ -316,7 +316,7 @@ Result<> lay_out_records(const CanonicalExperts& experts, const PackForm& form, 
   return Ok{};
 }
 
-Result<> pack_records(const CanonicalExperts::Expert& expert, const ExpertsArgs& args, std::span<std::byte> block) {
+Result<> pack_records(const CanonicalExperts::Expert& expert, const RoutedExperts& args, std::span<std::byte> block) {
   const RecordKind kind = args.pack.records;
   MORACLE_TRY(RecordWriter(expert.gate, kind, args.gate, block).write());
   MORACLE_TRY(RecordWriter(expert.up, kind, args.up, block).write());

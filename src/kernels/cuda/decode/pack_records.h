@@ -20,10 +20,10 @@ inline constexpr std::string_view kFarScales = "scale.far";
 // Places the matrices of an expert: args.gate, up, down, pack.expert_bytes and pack.records. Errors: "shape" for sizes
 // that are no whole steps of records, "quant.unsupported" for weights or parts that records do not have.
 Result<> lay_out_records(const CanonicalExperts& experts, const PackForm& form, RecordKind kind,
-                         const MatrixParts& parts, ExpertsArgs& args);
+                         const MatrixParts& parts, RoutedExperts& args);
 
 // Writes an expert to `block`, which is zeroed. Errors: "scale.range" for scales that kernels would lose, kFarScales,
 // those of MatrixSource::read.
-Result<> pack_records(const CanonicalExperts::Expert& expert, const ExpertsArgs& args, std::span<std::byte> block);
+Result<> pack_records(const CanonicalExperts::Expert& expert, const RoutedExperts& args, std::span<std::byte> block);
 
 }  // namespace moracle::cuda

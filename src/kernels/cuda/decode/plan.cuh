@@ -165,7 +165,7 @@ struct DecodeArgs {
   std::int32_t tokens;
   std::int32_t top_k;
   std::int32_t experts;
-  // ExpertsArgs::state.
+  // StreamedExpertsArgs::persistent_scratch.
   std::uint32_t* header;  // complements of: launches, words of rows of the last one, blocks that know
   std::uint64_t* shared_sums;
   uint4* rows;               // two buffers

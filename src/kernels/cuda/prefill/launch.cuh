@@ -39,7 +39,7 @@ struct GroupedArgs {
 };
 
 // The whole pass of a call of any size over a pack in records.
-int launch_grouped(const ExpertsArgs& args, cudaStream_t stream);
+int launch_grouped(const StreamedExpertsArgs& args, cudaStream_t stream);
 
 // One product for a kind of weights. Files of their own define the instances (grouped.cu.in).
 template <RecordKind kKind, Operand kOperand>
