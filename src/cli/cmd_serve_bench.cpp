@@ -11,11 +11,11 @@
 #include <thread>
 
 #include "base/printable.h"
+#include "bench/load/load.h"
 #include "cli/interrupt.h"
 #include "cli/option_table.h"
 #include "cli/options.h"
 #include "cli/screen.h"
-#include "serve/bench/bench.h"
 #include "serve/server.h"
 
 namespace moracle::cli {
@@ -28,7 +28,7 @@ constexpr const char* kLoadGroup = "Load";
 struct BenchServeCommand : ModelOptions {
   BenchServeCommand() { invariant = "auto"; }  // as `serve` has it
 
-  serve::BenchServeOptions bench;
+  load::BenchServeOptions bench;
   std::string clients = "1,8,32";
   std::string picture;
   bool json = false;
@@ -36,7 +36,7 @@ struct BenchServeCommand : ModelOptions {
   [[nodiscard]] bool drives_a_server() const { return model.find("://") != std::string::npos; }
 };
 
-std::string report(const serve::BenchServeResult& result) {
+std::string report(const load::BenchServeResult& result) {
   const auto number = [](const char* title, Narrow narrow = Narrow::keep, int rank = 0) {
     return Column{.title = title, .right = true, .narrow = narrow, .rank = rank};
   };
@@ -49,7 +49,7 @@ std::string report(const serve::BenchServeResult& result) {
                    number("p99", Narrow::drop, 1),
                    number("between tokens ms"),
                    number("p99", Narrow::drop, 1)});
-  for (const serve::BenchServeRow& row : result.rows) {
+  for (const load::BenchServeRow& row : result.rows) {
     table.row({row.load, std::to_string(row.requests), fmt::format("{:.1f}", row.output_rate()),
                std::to_string(row.prompt_tokens), std::to_string(row.cached_tokens),
                fmt::format("{:.1f}", row.first_token.p50 * 1e3), fmt::format("{:.1f}", row.first_token.p99 * 1e3),
@@ -66,16 +66,16 @@ Result<> write_picture(const std::string& path, const std::string& picture) {
   return Error{.code = "file.write", .file = path, .wanted = "a file that can be written", .found = "a failure"};
 }
 
-Result<serve::BenchServeResult> drive(BenchServeCommand& options, Console& console) {
+Result<load::BenchServeResult> drive(BenchServeCommand& options, Console& console) {
   options.bench.interrupted = [] { return interrupted(); };
   options.bench.on_progress = [&](const std::string& what, double share) { console.progress(what, share, 1); };
-  auto result = serve::bench_serve(options.bench);
+  auto result = load::bench_serve(options.bench);
   console.end_progress();
   return result;
 }
 
 // Serves the model on a port of its own while it is driven.
-Result<serve::BenchServeResult> serve_and_drive(BenchServeCommand& options, Console& console) {
+Result<load::BenchServeResult> serve_and_drive(BenchServeCommand& options, Console& console) {
   MORACLE_ASSIGN(const Place place, options.place());
   serve::ServerOptions how;
   how.http.port = 0;
@@ -108,11 +108,11 @@ Result<int> bench_serve_command(BenchServeCommand& options, Console& console) {
     const char* const key = std::getenv(kKeyVariable);
     if (key != nullptr) options.bench.key = key;
   }
-  MORACLE_ASSIGN(const serve::BenchServeResult result,
+  MORACLE_ASSIGN(const load::BenchServeResult result,
                  options.drives_a_server() ? drive(options, console) : serve_and_drive(options, console));
-  if (!options.picture.empty()) MORACLE_TRY(write_picture(options.picture, serve::bench_serve_picture(result)));
+  if (!options.picture.empty()) MORACLE_TRY(write_picture(options.picture, load::bench_serve_picture(result)));
   if (options.json) {
-    console.json(serve::bench_serve_json(options.bench, result));
+    console.json(load::bench_serve_json(options.bench, result));
   } else {
     console.out(report(result));
   }
@@ -121,7 +121,7 @@ Result<int> bench_serve_command(BenchServeCommand& options, Console& console) {
 
 void add_load_options(CLI::App& command, BenchServeCommand& options) {
   const InGroup group(command, kLoadGroup);
-  serve::BenchServeOptions& bench = options.bench;
+  load::BenchServeOptions& bench = options.bench;
   const auto share = [] {
     return real_number([](double value) { return value >= 0 && value <= 1; }, "a number from 0 to 1");
   };

@@ -16,7 +16,7 @@
 
 #include "base/result.h"
 
-namespace moracle::serve {
+namespace moracle::load {
 
 // Where a server is: "http://HOST[:PORT][/v1][/]".
 struct ServerAddress {
@@ -65,4 +65,4 @@ class Call : public std::enable_shared_from_this<Call> {
   bool ended_ = false;
 };
 
-}  // namespace moracle::serve
+}  // namespace moracle::load

@@ -1,8 +1,8 @@
-#include "serve/bench/streamed_reply.h"
+#include "bench/load/streamed_reply.h"
 
 #include <algorithm>
 
-namespace moracle::serve {
+namespace moracle::load {
 
 namespace {
 
@@ -94,4 +94,4 @@ Result<> StreamedReply::finish() const {
   return Ok{};
 }
 
-}  // namespace moracle::serve
+}  // namespace moracle::load

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <functional>
 
-#include "serve/bench/bench.h"
+#include "bench/load/load.h"
 
-namespace moracle::serve {
+namespace moracle::load {
 
 namespace {
 
@@ -113,4 +113,4 @@ std::string bench_serve_picture(const BenchServeResult& result) {
   return svg + "</svg>\n";
 }
 
-}  // namespace moracle::serve
+}  // namespace moracle::load

@@ -1,4 +1,6 @@
 // What `bench serve` makes of a server's answers.
+#ifdef MORACLE_SERVE
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,12 +8,12 @@
 #include <cmath>
 #include <set>
 
-#include "serve/bench/bench.h"
-#include "serve/bench/call.h"
-#include "serve/bench/prompts.h"
-#include "serve/bench/streamed_reply.h"
+#include "bench/load/call.h"
+#include "bench/load/load.h"
+#include "bench/load/prompts.h"
+#include "bench/load/streamed_reply.h"
 
-namespace moracle::serve {
+namespace moracle::load {
 namespace {
 
 using testing::HasSubstr;
@@ -160,4 +162,6 @@ TEST(BenchServe, ThePictureHasEachRowAndNoMarkupOfTheServer) {
 }
 
 }  // namespace
-}  // namespace moracle::serve
+}  // namespace moracle::load
+
+#endif  // MORACLE_SERVE

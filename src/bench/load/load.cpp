@@ -1,4 +1,4 @@
-#include "serve/bench/bench.h"
+#include "bench/load/load.h"
 
 #include <fmt/format.h>
 
@@ -13,11 +13,11 @@
 #include <utility>
 
 #include "base/guarded.h"
-#include "serve/bench/call.h"
-#include "serve/bench/prompts.h"
-#include "serve/bench/streamed_reply.h"
+#include "bench/load/call.h"
+#include "bench/load/prompts.h"
+#include "bench/load/streamed_reply.h"
 
-namespace moracle::serve {
+namespace moracle::load {
 
 namespace {
 
@@ -318,4 +318,4 @@ Json bench_serve_json(const BenchServeOptions& options, const BenchServeResult& 
           {"rows", std::move(rows)}};
 }
 
-}  // namespace moracle::serve
+}  // namespace moracle::load

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace moracle::serve {
+namespace moracle::load {
 
 struct PromptPlan {
   std::int64_t words = 0;  // of a prompt
@@ -20,4 +20,4 @@ struct PromptPlan {
 // Seconds from the start at which `count` requests of a Poisson process arrive, the first at 0.
 [[nodiscard]] std::vector<double> poisson_arrivals(double rate, std::size_t count, std::uint64_t seed);
 
-}  // namespace moracle::serve
+}  // namespace moracle::load

@@ -1,11 +1,11 @@
-#include "serve/bench/prompts.h"
+#include "bench/load/prompts.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <string_view>
 
-namespace moracle::serve {
+namespace moracle::load {
 
 namespace {
 
@@ -56,4 +56,4 @@ std::vector<double> poisson_arrivals(double rate, std::size_t count, std::uint64
   return times;
 }
 
-}  // namespace moracle::serve
+}  // namespace moracle::load

@@ -1,4 +1,4 @@
-#include "serve/bench/call.h"
+#include "bench/load/call.h"
 
 #include <algorithm>
 #include <boost/beast/core/error.hpp>
@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 
-namespace moracle::serve {
+namespace moracle::load {
 
 namespace {
 
@@ -199,4 +199,4 @@ void Call::drop() {
   stream_.close();
 }
 
-}  // namespace moracle::serve
+}  // namespace moracle::load

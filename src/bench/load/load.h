@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "base/result.h"
 
-namespace moracle::serve {
+namespace moracle::load {
 
 struct BenchServeOptions {
   std::string url;                              // "http://127.0.0.1:8080", with or without "/v1"
@@ -67,4 +67,4 @@ Result<BenchServeResult> bench_serve(const BenchServeOptions& options);
 // The rows as an SVG picture: output tokens a second, time to the first token, time between tokens.
 [[nodiscard]] std::string bench_serve_picture(const BenchServeResult& result);
 
-}  // namespace moracle::serve
+}  // namespace moracle::load

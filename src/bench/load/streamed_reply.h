@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "base/result.h"
 
-namespace moracle::serve {
+namespace moracle::load {
 
 class StreamedReply {
  public:
@@ -44,4 +44,4 @@ class StreamedReply {
   bool done_ = false;
 };
 
-}  // namespace moracle::serve
+}  // namespace moracle::load
