@@ -169,11 +169,6 @@ Result<> check_list(const OrderedJson& list, const char* name) {
 
 }  // namespace
 
-Result<OrderedJson> parse_ordered_json(std::string_view text, const std::string& from) {
-  MORACLE_TRY(parse_json(text, from));
-  return OrderedJson::parse(text, nullptr, false);
-}
-
 ChatTemplates ChatTemplates::load(const fs::path& folder, const TokenizerConfig& config) {
   ChatTemplates result;
   result.folder_ = folder.string();

@@ -3,22 +3,16 @@
 
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/document.h"
 #include "base/result.h"
 #include "text/template/chat_template.h"
 #include "text/tokenizer/tokenizer_config.h"
 
 namespace moracle {
-
-using OrderedJson = nlohmann::ordered_json;
-
-// JSON with its members in the order they stand in. Errors: those of parse_json.
-Result<OrderedJson> parse_ordered_json(std::string_view text, const std::string& from);
 
 // One conversation to be written as text.
 struct ChatRequest {
