@@ -51,7 +51,7 @@ class OpenScheduler : public RequestSink {
   Result<RequestId> submit(Request request, TokenText::Options text) {
     MORACLE_ASSIGN(const auto turn, engine_->turns().take());
     Answer answer{.text = TokenText(engine_->session().text().tokenizer(), std::move(text)),
-                  .ends = AnswerEnds(request),
+                  .ends = StopRule(request),
                   .scored = request.logprobs.has_value()};
     // Memory for it is taken first: what is submitted is known.
     std::map<RequestId, Answer> made;
@@ -131,7 +131,7 @@ class OpenScheduler : public RequestSink {
   // What is known of a request until its end.
   struct Answer {
     TokenText text;
-    AnswerEnds ends;
+    StopRule ends;
     bool scored = false;
     std::int64_t tokens = 0;
     bool stopped = false;  // by a stop text

@@ -69,12 +69,12 @@ Result<> check(const Request& request, std::int64_t vocabulary) {
   return Ok{};
 }
 
-AnswerEnds::AnswerEnds(const Request& request) : ids_(request.stop_ids), min_tokens_(request.min_tokens) {
+StopRule::StopRule(const Request& request) : ids_(request.stop_ids), min_tokens_(request.min_tokens) {
   if (!request.ignore_eos) ids_.insert(ids_.end(), request.end_ids.begin(), request.end_ids.end());
   std::sort(ids_.begin(), ids_.end());
 }
 
-bool AnswerEnds::at(std::int32_t id, std::int64_t before) const {
+bool StopRule::at(std::int32_t id, std::int64_t before) const {
   return allowed(before) && std::binary_search(ids_.begin(), ids_.end(), id);
 }
 

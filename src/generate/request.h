@@ -51,9 +51,9 @@ struct Request {
 [[nodiscard]] Result<> check(const Request& request, std::int64_t vocabulary);
 
 // Which tokens end an answer; the one that does is no part of its text.
-class AnswerEnds {
+class StopRule {
  public:
-  explicit AnswerEnds(const Request& request);
+  explicit StopRule(const Request& request);
 
   [[nodiscard]] std::span<const std::int32_t> ids() const { return ids_; }
   // Whether the answer may end behind `before` tokens.

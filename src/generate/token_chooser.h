@@ -48,7 +48,7 @@ class TokenChooser {
  private:
   SampleParams params_;
   Random random_;
-  AnswerEnds ends_;
+  StopRule ends_;
   std::vector<TokenCount> counts_;  // by id; empty without penalties
   std::vector<LogitBias> bias_;
   std::optional<std::int64_t> logprobs_;

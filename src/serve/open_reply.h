@@ -93,7 +93,7 @@ class OpenReply : public std::enable_shared_from_this<OpenReply> {
   HttpRequest request_;
   std::shared_ptr<Exchange> exchange_;
   PreparedRequest prepared_;
-  AnswerEnds ends_;
+  StopRule ends_;
   ReplyHead head_;
   Time arrived_;
   std::vector<Choice> choices_;

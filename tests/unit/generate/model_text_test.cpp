@@ -69,13 +69,13 @@ TEST(ModelText, IdsAroundATextAreTheModels) {
             "tokenizer.id at /post_processor/processors/0/special_tokens/[S]/ids: 999999");
 }
 
-TEST(AnswerEnds, AreEndAndStopTokensFromMinTokensOn) {
-  const AnswerEnds both(Request{.min_tokens = 2, .end_ids = {9, 3}, .stop_ids = {5}});
+TEST(StopRule, AreEndAndStopTokensFromMinTokensOn) {
+  const StopRule both(Request{.min_tokens = 2, .end_ids = {9, 3}, .stop_ids = {5}});
   EXPECT_FALSE(both.at(9, 1));
   EXPECT_TRUE(both.at(9, 2));
   EXPECT_TRUE(both.at(5, 2));
   EXPECT_FALSE(both.at(4, 2));
-  const AnswerEnds stops(Request{.end_ids = {9, 3}, .ignore_eos = true, .stop_ids = {5}});
+  const StopRule stops(Request{.end_ids = {9, 3}, .ignore_eos = true, .stop_ids = {5}});
   EXPECT_FALSE(stops.at(9, 0));
   EXPECT_TRUE(stops.at(5, 0));
 }
