@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "kernels/kernel.h"
+#include "text/constrain/least_tokens.h"
 
 namespace moracle {
 
@@ -41,14 +42,17 @@ TokenChooser::TokenChooser(const Request& request)
       logprobs_(request.logprobs) {
   params_.seed = random_.next();
   if (params_.penalizes()) counts_ = counts_of(request.prompt);
+  if (request.min_tokens > 0)
+    constraint_ =
+        std::make_unique<LeastTokens>(std::vector(ends_.ids().begin(), ends_.ids().end()), request.min_tokens);
 }
 
-std::span<const std::int32_t> TokenChooser::banned() const {
-  return ends_.allowed(tokens_) ? std::span<const std::int32_t>() : ends_.ids();
+void TokenChooser::narrow(std::span<std::uint32_t> mask) const {
+  if (constraint_) constraint_->narrow(mask);
 }
 
 std::int64_t TokenChooser::wanted() const {
-  if (logprobs_ || !bias_.empty() || !banned().empty()) return 0;
+  if (logprobs_ || !bias_.empty() || !allows_all()) return 0;
   return min_p_decides(params_) ? kMaxHeadTopK : deciding_logits(params_);
 }
 
@@ -58,6 +62,7 @@ std::optional<std::uint64_t> TokenChooser::seed() const {
 
 void TokenChooser::take(std::int32_t id) {
   ended_ = ends_.at(id, tokens_++);
+  if (constraint_) constraint_->advance(id);
   params_.seed = random_.next();
   if (!params_.penalizes()) return;
   auto place = std::lower_bound(counts_.begin(), counts_.end(), id,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "base/random/random.h"
 #include "generate/request.h"
 #include "generate/sampling_fields.h"
+#include "text/constrain/constraint.h"
 
 namespace moracle {
 
@@ -35,8 +37,9 @@ class TokenChooser {
   [[nodiscard]] const SampleParams& params() const { return params_; }
   [[nodiscard]] std::span<const TokenCount> counts() const { return counts_; }
   [[nodiscard]] std::span<const LogitBias> bias() const { return bias_; }
-  // Tokens that may not come next.
-  [[nodiscard]] std::span<const std::int32_t> banned() const;
+  // Whether any token may come next; else narrow() clears the bits of those that may not (SampleArgs::mask).
+  [[nodiscard]] bool allows_all() const { return !constraint_ || constraint_->allows_all(); }
+  void narrow(std::span<std::uint32_t> mask) const;
   // How many likeliest tokens are wanted beside a log-probability; empty: no log-probability.
   [[nodiscard]] std::optional<std::int64_t> logprobs() const { return logprobs_; }
 
@@ -52,7 +55,8 @@ class TokenChooser {
   std::vector<TokenCount> counts_;  // by id; empty without penalties
   std::vector<LogitBias> bias_;
   std::optional<std::int64_t> logprobs_;
-  std::int64_t tokens_ = 0;  // chosen so far
+  std::unique_ptr<Constraint> constraint_;  // null: none
+  std::int64_t tokens_ = 0;                 // chosen so far
   bool ended_ = false;
 };
 

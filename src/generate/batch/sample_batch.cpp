@@ -57,14 +57,12 @@ void SampleBatch::score(std::int32_t id, std::int64_t logit_row, std::int64_t to
 
 void SampleBatch::fill_mask() {
   mask_.clear();
-  const auto bans = [](const Row& row) { return row.chooser != nullptr && !row.chooser->banned().empty(); };
-  if (std::none_of(rows_.begin(), rows_.end(), bans)) return;
+  const auto constrained = [](const Row& row) { return row.chooser != nullptr && !row.chooser->allows_all(); };
+  if (std::none_of(rows_.begin(), rows_.end(), constrained)) return;
   const std::size_t words = count(mask_words(vocab_));
   mask_.assign(rows_.size() * words, ~std::uint32_t{0});
   for (std::size_t row = 0; row < rows_.size(); ++row) {
-    if (!bans(rows_[row])) continue;
-    for (const std::int32_t id : rows_[row].chooser->banned())
-      mask_[row * words + count(id / 32)] &= ~(std::uint32_t{1} << static_cast<unsigned>(id % 32));
+    if (constrained(rows_[row])) rows_[row].chooser->narrow(std::span(mask_).subspan(row * words, words));
   }
 }
 

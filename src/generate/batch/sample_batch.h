@@ -36,7 +36,7 @@ class SampleBatch {
     std::int64_t logit_row = 0;
   };
   void add(const Row& row, const SampleParams& params, std::int32_t given, std::int64_t tops);
-  // The bits of all rows, where one of them has banned tokens.
+  // The bits of all rows, where one of them may not have every token.
   void fill_mask();
 
   const float* logits_ = nullptr;

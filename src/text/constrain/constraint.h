@@ -1,0 +1,24 @@
+// What a reply may be, token by token.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace moracle {
+
+// The state of one reply's constraint. Masks are those of SampleArgs: bit id % 32 of word id / 32 is 1 where the token
+// may come next.
+class Constraint {
+ public:
+  virtual ~Constraint() = default;
+
+  // Whether every token may come next: no mask is needed.
+  [[nodiscard]] virtual bool allows_all() const = 0;
+  // Clears the bits of tokens that may not come next, and no other, so that constraints of one reply join. Ids behind
+  // the mask are left out.
+  virtual void narrow(std::span<std::uint32_t> mask) const = 0;
+  // The token was chosen.
+  virtual void advance(std::int32_t id) = 0;
+};
+
+}  // namespace moracle
