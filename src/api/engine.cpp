@@ -167,8 +167,9 @@ Result<Json> generate(OpenEngine& engine, const GenerateCall& call) {
                         .max_tokens = settings.answer_tokens(static_cast<std::int64_t>(call.ids.size())),
                         .context = call.options.context};
   completion.reader = &reader;
-  completion.on_part = [&](ReplyPart part, std::string_view text) {
-    (part == ReplyPart::reasoning ? reply.reasoning : reply.answer) += text;
+  completion.on_event = [&](ReplyEvent&& event) {
+    if (const auto* const text = std::get_if<TextEvent>(&event)) reply.answer += text->text;
+    if (const auto* const text = std::get_if<ReasoningEvent>(&event)) reply.reasoning += text->text;
   };
   bool stopped = false;
   const auto on_text = [&](std::string_view piece) {

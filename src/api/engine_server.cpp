@@ -41,8 +41,8 @@ class EngineServer final : public OpenServer {
     return {{"address", server_->address()}, {"names", names_}, {"batch_invariant", facts_.batch_invariant}};
   }
   void stop() override {
-    auto serving = serve::ServerWish::serve;
-    if (!wish_.compare_exchange_strong(serving, serve::ServerWish::drain)) wish_ = serve::ServerWish::end;
+    auto serving = serve::ServerCommand::serve;
+    if (!command_.compare_exchange_strong(serving, serve::ServerCommand::drain)) command_ = serve::ServerCommand::end;
   }
   Result<bool> wait(double seconds) override {
     std::unique_lock lock(mutex_);
@@ -64,7 +64,7 @@ class EngineServer final : public OpenServer {
  private:
   void run() {
     auto done = guarded("serve", [this]() -> Result<> {
-      server_->serve(engine_->session(), facts_, [this] { note(ready_); }, [this] { return wish_.load(); });
+      server_->serve(engine_->session(), facts_, [this] { note(ready_); }, [this] { return command_.load(); });
       return Ok{};
     });
     if (!done.ok()) {
@@ -79,7 +79,7 @@ class EngineServer final : public OpenServer {
     changed_.notify_all();
   }
   void join() {
-    wish_ = serve::ServerWish::end;
+    command_ = serve::ServerCommand::end;
     const std::lock_guard lock(joining_);
     if (thread_.joinable()) thread_.join();
   }
@@ -88,7 +88,7 @@ class EngineServer final : public OpenServer {
   std::unique_ptr<serve::Server> server_;
   std::vector<std::string> names_;
   serve::ServedFacts facts_;
-  std::atomic<serve::ServerWish> wish_{serve::ServerWish::serve};
+  std::atomic<serve::ServerCommand> command_{serve::ServerCommand::serve};
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ready_ = false;

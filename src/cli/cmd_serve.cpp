@@ -151,7 +151,7 @@ void add_batch_options(CLI::App& command, ServeCommand& options) {
       ->check(positive(60000));
 }
 
-Result<> settle_access(ServeCommand& options, Console& console) {
+Result<> resolve_access(ServeCommand& options, Console& console) {
   serve::AccessRules& rules = options.server.access;
   const char* const variable = std::getenv(kKeyVariable);
   if (!options.key_file.empty()) {
@@ -211,7 +211,7 @@ std::string curl_line(const ServeCommand& options, const std::string& address, b
 
 Result<int> serve_command(ServeCommand& options, Console& console) {
   if (options.quiet) console.be_quiet();
-  MORACLE_TRY(settle_access(options, console));
+  MORACLE_TRY(resolve_access(options, console));
   MORACLE_ASSIGN(const Place place, options.place());
   const Machine machine = place.machine();
   const bool invariant = options.batch_invariant(place);
@@ -245,7 +245,7 @@ Result<int> serve_command(ServeCommand& options, Console& console) {
                  .wanted = "room for two tokens at least",
                  .found = fmt::format("{} bytes, room for {}", memory.budget, memory.positions)};
   }
-  const auto tell = [&] {
+  const auto report = [&] {
     if (!invariant) {
       const bool amx = has(place.host.cpu_features, CpuFeature::amx_tile);
       const std::string_view why = place.device != nullptr ? ", as a GPU is used" : amx ? ", as AMX is used" : "";
@@ -257,8 +257,8 @@ Result<int> serve_command(ServeCommand& options, Console& console) {
                              address.starts_with(kUnix) ? "" : "/v1",
                              curl_line(options, address, !session->text().templates().empty())));
   };
-  server->serve(*session, facts, tell,
-                [] { return interrupted() ? serve::ServerWish::drain : serve::ServerWish::serve; });
+  server->serve(*session, facts, report,
+                [] { return interrupted() ? serve::ServerCommand::drain : serve::ServerCommand::serve; });
   return 0;
 }
 

@@ -91,7 +91,7 @@ Result<load::BenchServeResult> serve_and_drive(BenchServeCommand& options, Conso
   std::jthread serving([&] {
     server->serve(
         *session, {.batch_invariant = options.batch_invariant(place), .numerics = options.policy},
-        [&] { ready.set_value(); }, [&] { return ends ? serve::ServerWish::drain : serve::ServerWish::serve; });
+        [&] { ready.set_value(); }, [&] { return ends ? serve::ServerCommand::drain : serve::ServerCommand::serve; });
   });
   ready.get_future().wait();
   auto result = drive(options, console);

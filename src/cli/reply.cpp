@@ -34,32 +34,36 @@ class ReplyPrinter {
   ReplyPrinter(const ReplyStyle& style, Console& console)
       : style_(style), console_(console), paint_(wants_color(STDOUT_FILENO)), terminal_(is_terminal(STDOUT_FILENO)) {}
 
-  void put(ReplyPart part, std::string_view text) {
+  void put(const TextEvent& event) {
     if (style_.silent) return;
-    if (part == ReplyPart::reasoning && style_.hide_reasoning) {
+    turn_to(false);
+    console_.out(shown(event.text));
+  }
+  void put(const ReasoningEvent& event) {
+    if (style_.silent) return;
+    if (style_.hide_reasoning) {
       console_.status("thinking");
       return;
     }
-    turn_to(part);
-    const std::string shown = terminal_ ? without_controls(text) : std::string(text);
-    console_.out(part == ReplyPart::reasoning ? paint_.faint(shown) : shown);
+    turn_to(true);
+    console_.out(paint_.faint(shown(event.text)));
   }
 
   void finish() {
     if (style_.silent) return;
-    if (part_ == ReplyPart::reasoning && begun_ && !paint_.on()) console_.out("\n</think>");
+    if (reasoning_ && begun_ && !paint_.on()) console_.out("\n</think>");
     console_.out("\n");
   }
 
  private:
-  // What stands between two parts.
-  void turn_to(ReplyPart part) {
-    if (begun_ && part == part_) return;
+  [[nodiscard]] std::string shown(const std::string& text) const { return terminal_ ? without_controls(text) : text; }
+  // What is written between two parts.
+  void turn_to(bool reasoning) {
+    if (begun_ && reasoning == reasoning_) return;
     console_.end_progress();
-    const bool reasoning = part == ReplyPart::reasoning;
     if (begun_) console_.out(reasoning || paint_.on() ? "\n\n" : "\n</think>\n\n");
     if (reasoning && !paint_.on()) console_.out("<think>\n");
-    part_ = part;
+    reasoning_ = reasoning;
     begun_ = true;
   }
 
@@ -68,7 +72,7 @@ class ReplyPrinter {
   Paint paint_;
   bool terminal_;
   bool begun_ = false;
-  ReplyPart part_ = ReplyPart::answer;
+  bool reasoning_ = false;  // the part that is written
 };
 
 }  // namespace
@@ -82,9 +86,14 @@ Result<Reply> generate_reply(Session& session, SequenceState& state, const Reply
                         .max_tokens = request.settings.answer_tokens(std::ssize(request.ids)),
                         .context = request.context};
   completion.reader = &reader;
-  completion.on_part = [&](ReplyPart part, std::string_view text) {
-    (part == ReplyPart::reasoning ? reply.reasoning : reply.answer) += text;
-    printer.put(part, text);
+  completion.on_event = [&](ReplyEvent&& event) {
+    if (const auto* const text = std::get_if<TextEvent>(&event)) {
+      reply.answer += text->text;
+      printer.put(*text);
+    } else if (const auto* const reasoning = std::get_if<ReasoningEvent>(&event)) {
+      reply.reasoning += reasoning->text;
+      printer.put(*reasoning);
+    }
   };
   const auto on_text = [&](std::string_view piece) { reply.text += piece; };
   const auto stops = [&] { return interrupted() || console.closed(); };

@@ -99,9 +99,9 @@ Result<Generation> complete(Session& session, SequenceState& state, std::span<co
     on_text(piece);
     if (reader == nullptr) return;
     if (is_mark) {
-      reader->mark(piece, completion.on_part);
+      reader->mark(piece, completion.on_event);
     } else {
-      reader->text(piece, completion.on_part);
+      reader->text(piece, completion.on_event);
     }
   };
   // Why the text of a token cannot be had, which ends the generation.
@@ -125,7 +125,7 @@ Result<Generation> complete(Session& session, SequenceState& state, std::span<co
       guarded("generate", [&] { return generate(session.model(), session.pool(), state, prompt, options); });
   if (undecodable) return *std::move(undecodable);
   MORACLE_TRY(text.finish(emit));
-  if (reader != nullptr) reader->finish(completion.on_part);
+  if (reader != nullptr) reader->finish(completion.on_event);
   if (generation.ok() && text.stops().reached()) generation->finish = FinishReason::stop;
   return generation;
 }

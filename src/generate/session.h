@@ -106,10 +106,9 @@ struct Completion {
   GenerationSettings settings{};
   std::int64_t max_tokens = 512;
   std::int64_t context = 0;  // most tokens in all; 0: what the model can hold
-  // Tells the parts of the reply apart; null: they are not wanted. It gets what `on_text` gets, and `on_part` its
-  // parts.
+  // Reads the reply's events; null: none are wanted. It gets what `on_text` gets, and `on_event` what that means.
   ReplyReader* reader = nullptr;
-  ReplyReader::Emit on_part{};
+  ReplyReader::Emit on_event{};
 };
 
 // generate() with text: `state` holds the first tokens of `prompt`, `on_text` gets pieces as they are settled, never

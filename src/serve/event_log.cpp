@@ -6,7 +6,7 @@
 #include <chrono>
 #include <string>
 
-#include "serve/api/api_error.h"
+#include "serve/api/json_text.h"
 
 namespace moracle::serve {
 

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "base/guarded.h"
-#include "serve/api/api_error.h"
+#include "serve/api/json_text.h"
 
 namespace moracle::serve {
 
@@ -20,106 +20,99 @@ OpenReply::Time now() {
 
 }  // namespace
 
-OpenReply::OpenReply(Service& service, HttpRequest request, std::shared_ptr<Exchange> exchange,
-                     PreparedRequest prepared, ReplyHead head, Time arrived)
-    : service_(service),
-      request_(std::move(request)),
+OpenReply::OpenReply(ServiceState& state, HttpRequest http, std::shared_ptr<Exchange> exchange, ApiRequest request,
+                     std::string id, std::unique_ptr<ReplyTranslator> translator, Time arrived)
+    : state_(state),
+      in_flight_(state.open),
+      http_(std::move(http)),
       exchange_(std::move(exchange)),
-      prepared_(std::move(prepared)),
-      ends_(prepared_.request),
-      head_(std::move(head)),
-      arrived_(arrived) {
-  ++service_.open_;
-}
-
-OpenReply::~OpenReply() {
-  --service_.open_;
-}
+      request_(std::move(request)),
+      ends_(request_.engine),
+      id_(std::move(id)),
+      translator_(std::move(translator)),
+      arrived_(arrived) {}
 
 void OpenReply::start() {
-  guard([&] { submit(); });
-}
-
-void OpenReply::submit() {
-  const ApiRequest& api = prepared_.api;
-  const ModelText& text = *service_.model_->text;
-  exchange_->on_gone([weak = weak_from_this()](std::string_view cause) {
-    if (const auto self = weak.lock()) self->gone(cause);
-  });
-  exchange_->on_lag([weak = weak_from_this()](bool lags) {
-    if (const auto self = weak.lock()) self->hold(lags);
-  });
-  const std::size_t count = api.replies();
-  choices_.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const PreparedPrompt& prompt = prepared_.prompts[i / static_cast<std::size_t>(api.n)];
-    ChoiceTextOptions options{.stop = prepared_.stop_texts,
-                              .include_stop = api.include_stop,
-                              .min_tokens = api.min_tokens,
-                              .skip_special_tokens = api.skip_special_tokens};
-    if (api.endpoint == Endpoint::chat) {
-      options.format = text.reply_format();
-      options.prompt = prompt.text;
+  guard([&] {
+    exchange_->on_disconnect([weak = weak_from_this()](std::string_view cause) {
+      if (const auto self = weak.lock()) self->disconnected(cause);
+    });
+    exchange_->on_backlog([weak = weak_from_this()](bool backlogged) {
+      if (const auto self = weak.lock()) self->hold(backlogged);
+    });
+    const std::size_t count = request_.replies();
+    choices_.reserve(count);
+    for (std::size_t i = 0; i < count; ++i)
+      choices_.emplace_back(text_of_choice(request_.prompts[i / static_cast<std::size_t>(request_.n)]));
+    state_.metrics.observe_params(request_.n, request_.engine.max_tokens.value_or(0));
+    for (std::size_t i = 0; i < count && !done_; ++i) {
+      Request asked = request_.engine_request(i);
+      asked.key = http_.key;
+      choices_[i].ticket = state_.model()->engine->submit(
+          std::move(asked), [self = shared_from_this(), server = state_.server, i](EngineEvent&& event) {
+            server->post([self, i, event = std::move(event)]() mutable { self->receive(i, std::move(event)); });
+          });
     }
-    choices_.emplace_back(ChoiceText(text.tokenizer(), std::move(options)));
-    if (api.echo) choices_.back().before = prompt.text;
-  }
-  service_.metrics_.observe_params(api.n, prepared_.request.max_tokens.value_or(0));
-  for (std::size_t i = 0; i < count && !done_; ++i) {
-    Request request = prepared_.engine_request(i);
-    request.key = request_.key;
-    request.salt = api.cache_salt;
-    request.count_routing = true;
-    choices_[i].ticket = service_.model_->engine->submit(
-        std::move(request), [self = shared_from_this(), server = service_.server_, i](EngineEvent&& event) {
-          server->post([self, i, event = std::move(event)]() mutable { self->take(i, std::move(event)); });
-        });
-  }
+  });
 }
 
-void OpenReply::gone(std::string_view cause) {
+ReplyText OpenReply::text_of_choice(const PreparedPrompt& prompt) const {
+  const ModelText& text = *state_.model()->text;
+  ReplyTextOptions options{.stop = request_.stop_texts,
+                           .include_stop = request_.include_stop,
+                           .min_tokens = request_.min_tokens,
+                           .skip_special_tokens = request_.skip_special_tokens};
+  if (request_.api == GenerationApi::chat) {
+    options.format = text.reply_format();
+    options.prompt = prompt.text;
+  }
+  if (request_.echo) options.echo = prompt.text;
+  return {text.tokenizer(), std::move(options)};
+}
+
+void OpenReply::disconnected(std::string_view cause) {
   if (done_) return;
   done_ = answered_ = true;
-  service_.metrics_.count_cancel(cause);
+  state_.metrics.count_cancel(cause);
   for (const Choice& choice : choices_) {
-    if (!choice.end) service_.metrics_.count_success("abort");
+    if (!choice.end) state_.metrics.count_success("abort");
   }
   count_tokens();
   cancel_rest();
   log(0, cause);
-  take_waiting();
+  handle_backlog();
 }
 
-// What nobody reads is not made: others have the steps. What was made before waits here, so that a reader that keeps up
-// is not left for what the I/O thread was late to write.
+// What no client reads is not made: others have the steps. What was made before waits here, so that a reader that keeps
+// up is not left for what the I/O thread was late to write.
 void OpenReply::hold(bool held) {
   held_ = held;
-  take_waiting();
+  handle_backlog();
   // What waited may be enough for the client: then the engine stays held.
   if (std::exchange(engine_held_, held_) == held_) return;
   for (const Choice& choice : choices_) {
-    if (!choice.settled) service_.model_->engine->hold(choice.ticket, held_);
+    if (!choice.resolved) state_.model()->engine->hold(choice.ticket, held_);
   }
 }
 
-void OpenReply::take_waiting() {
-  while (!waiting_.empty() && (done_ || !held_)) {
-    auto [index, event] = std::move(waiting_.front());
-    waiting_.pop_front();
+void OpenReply::handle_backlog() {
+  while (!backlog_.empty() && (done_ || !held_)) {
+    auto [index, event] = std::move(backlog_.front());
+    backlog_.pop_front();
     guard([&] { on_event(index, std::move(event)); });
   }
-  kept_ = waiting_.empty() ? nullptr : shared_from_this();
+  self_ = backlog_.empty() ? nullptr : shared_from_this();
 }
 
 void OpenReply::abandon() {
   if (done_) return;
-  service_.metrics_.count_cancel("shutdown");
+  state_.metrics.count_cancel("shutdown");
   fail(Error{.code = "server.shutdown", .wanted = "time to finish the reply", .found = "the server is ending"});
 }
 
 void OpenReply::cancel_rest() {
   for (const Choice& choice : choices_) {
-    if (!choice.settled) service_.model_->engine->cancel(choice.ticket);
+    if (!choice.resolved) state_.model()->engine->cancel(choice.ticket);
   }
 }
 
@@ -133,16 +126,22 @@ void OpenReply::guard(const Work& work) {
   if (!done.ok() && !answered_) fail(done.error());
 }
 
-void OpenReply::take(std::size_t index, EngineEvent event) {
-  guard([&] { waiting_.emplace_back(index, std::move(event)); });
-  take_waiting();
+void OpenReply::receive(std::size_t index, EngineEvent event) {
+  guard([&] {
+    if (backlog_.empty() && (done_ || !held_)) {
+      on_event(index, std::move(event));
+    } else {
+      backlog_.emplace_back(index, std::move(event));
+    }
+  });
+  handle_backlog();
 }
 
 void OpenReply::on_event(std::size_t index, EngineEvent event) {
   Choice& choice = choices_[index];
   if (event.outcome) {
-    choice.settled = true;
-    take_routing(event.routing);
+    choice.resolved = true;
+    add_outcome_routing(event.routing);
   }
   if (done_) return;
   if (event.outcome && event.outcome->error) {
@@ -152,189 +151,162 @@ void OpenReply::on_event(std::size_t index, EngineEvent event) {
   if (event.accepted) {
     choice.accepted = true;
     const bool all = std::all_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.accepted; });
-    if (all && prepared_.api.stream) open_stream();
+    if (all && request_.stream) open_stream();
   }
   if (event.started) {
     choice.started = *event.started;
     choice.cached = event.cached;
   }
   if (choice.end) return;  // tokens behind a stop text
-  const auto taken = take_tokens(choice, event);
-  if (!taken.ok()) {
-    fail(taken.error());
+  if (const auto added = add_tokens(choice, event); !added.ok()) {
+    fail(added.error());
     return;
   }
-  if (event.outcome && !choice.end) take_end(choice, *event.outcome);
+  if (event.outcome && !choice.end) choice.end = end_of(*event.outcome);
   if (choice.end) {
-    const auto settled = settle(choice);
-    if (!settled.ok()) {
-      fail(settled.error());
+    if (const auto rest = end_choice(choice); !rest.ok()) {
+      fail(rest.error());
       return;
     }
   }
-  if (prepared_.api.stream) tell(index);
+  if (request_.stream) write(frames_of(index));
   if (done_) return;  // the client does not read
-  if (std::all_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.end.has_value(); })) finish();
+  if (ended()) finish();
 }
 
-// The last choice's go to the board.
-void OpenReply::take_routing(const std::vector<std::uint32_t>& counts) {
+// Counters get them behind the last choice's.
+void OpenReply::add_outcome_routing(const std::vector<std::uint32_t>& counts) {
   routing_.resize(std::max(routing_.size(), counts.size()));
   for (std::size_t i = 0; i < counts.size(); ++i) routing_[i] += counts[i];
-  if (settled()) service_.routing_.keep(head_.id, request_.key, std::move(routing_));
+  if (resolved()) state_.routing.keep(id_, http_.key, std::move(routing_));
 }
 
-bool OpenReply::settled() const {
-  return std::all_of(choices_.begin(), choices_.end(), [](const Choice& choice) { return choice.settled; });
+bool OpenReply::ended() const {
+  return std::all_of(choices_.begin(), choices_.end(), [](const Choice& choice) { return choice.end.has_value(); });
 }
 
-bool OpenReply::add_routing(const RoutingSnapshot& now, RoutingBoard::Counts& counts) const {
-  if (settled()) return false;
+bool OpenReply::resolved() const {
+  return std::all_of(choices_.begin(), choices_.end(), [](const Choice& choice) { return choice.resolved; });
+}
+
+bool OpenReply::add_routing(const RoutingSnapshot& now, ExpertCounters::Counts& counts) const {
+  if (resolved()) return false;
   counts.resize(std::max(counts.size(), routing_.size()));
   for (std::size_t i = 0; i < routing_.size(); ++i) counts[i] += routing_[i];
   for (const Choice& choice : choices_) {
     const auto at = now.running.find(choice.ticket);
-    if (choice.settled || at == now.running.end()) continue;
+    if (choice.resolved || at == now.running.end()) continue;
     for (std::size_t i = 0; i < std::min(counts.size(), at->second.size()); ++i) counts[i] += at->second[i];
   }
   return true;
 }
 
-Result<> OpenReply::take_tokens(Choice& choice, const EngineEvent& event) {
-  const bool scores = prepared_.api.logprobs.has_value();
+Result<> OpenReply::add_tokens(Choice& choice, const EngineEvent& event) {
+  const bool scores = request_.logprobs.has_value();
   if (scores) choice.scored.insert(choice.scored.end(), event.prompt.begin(), event.prompt.end());
-  for (const HeldToken& token : event.tokens) {
-    MORACLE_TRY(take_token(choice, token));
+  for (const OwnedToken& token : event.tokens) {
+    MORACLE_TRY(add_token(choice, token));
     if (!choice.text.stopped()) continue;
-    choice.end = ReplyEnd{.reason = "stop", .stop_reason = choice.text.stop_text()};
-    if (!event.outcome) service_.model_->engine->cancel(choice.ticket);
+    choice.end = EndEvent{.by = choice.text.stop_text()};
+    if (!event.outcome) state_.model()->engine->cancel(choice.ticket);
     break;
   }
   return Ok{};
 }
 
-Result<> OpenReply::take_token(Choice& choice, const HeldToken& token) {
+Result<> OpenReply::add_token(Choice& choice, const OwnedToken& token) {
   const Time time = now();
   if (choice.ids.empty()) {
     choice.first = time;
-    service_.metrics_.observe_first_token(seconds(arrived_, time));
+    state_.metrics.observe_first_token(seconds(arrived_, time));
   } else {
-    service_.metrics_.observe_token_gap(seconds(choice.last, time));
+    state_.metrics.observe_token_gap(seconds(choice.last, time));
   }
   choice.last = time;
   const bool last = ends_.at(token.id, std::ssize(choice.ids));
   choice.ids.push_back(token.id);
-  if (prepared_.api.logprobs) choice.scored.push_back(token);
+  if (request_.logprobs) choice.scored.push_back(token);
   return last ? Ok{} : choice.text.push(token.id);
 }
 
-const std::string* OpenReply::stop_text_of(std::int32_t id) const {
-  const auto& all = prepared_.stop_tokens;
-  const auto found = std::find_if(all.begin(), all.end(), [id](const StopToken& stop) { return stop.id == id; });
-  return found == all.end() ? nullptr : &found->text;
-}
-
 std::vector<std::int32_t> OpenReply::prompt_of(std::size_t index) const {
-  return prepared_.prompts[index / static_cast<std::size_t>(prepared_.api.n)].ids;
+  return request_.prompts[index / static_cast<std::size_t>(request_.n)].ids;
 }
 
-void OpenReply::take_end(Choice& choice, const RequestOutcome& outcome) {
-  if (outcome.end == RequestEnd::length) {
-    choice.end = ReplyEnd{.reason = "length"};
-    return;
-  }
-  choice.end = ReplyEnd{.reason = "stop"};
-  if (!outcome.stop_id) return;
-  const auto& asked = prepared_.api.stop_token_ids;
-  if (const std::string* const text = stop_text_of(*outcome.stop_id)) {
-    choice.end->stop_reason = *text;
-  } else if (std::find(asked.begin(), asked.end(), *outcome.stop_id) != asked.end()) {
-    choice.end->stop_reason = *outcome.stop_id;
-  }
+EndEvent OpenReply::end_of(const RequestOutcome& outcome) const {
+  if (outcome.end == RequestEnd::length) return {.reason = EndEvent::Reason::length};
+  if (!outcome.stop_id) return {};
+  const auto& texts = request_.stop_tokens;
+  const auto text =
+      std::find_if(texts.begin(), texts.end(), [&](const StopToken& stop) { return stop.id == outcome.stop_id; });
+  if (text != texts.end()) return {.by = text->text};
+  const auto& ids = request_.stop_token_ids;
+  if (std::find(ids.begin(), ids.end(), *outcome.stop_id) != ids.end()) return {.by = *outcome.stop_id};
+  return {};
 }
 
-// The text of a choice that has ended, whole.
-Result<> OpenReply::settle(Choice& choice) {
+// The rest of a choice's events.
+Result<> OpenReply::end_choice(Choice& choice) {
   MORACLE_TRY(choice.text.finish());
-  // What a token's text held back may complete a stop text.
-  if (choice.text.stopped()) choice.end = ReplyEnd{.reason = "stop", .stop_reason = choice.text.stop_text()};
-  const bool by_token = !choice.text.stopped() && choice.end->stop_reason.is_string();
-  if (by_token && prepared_.api.include_stop) choice.after = choice.end->stop_reason.get<std::string>();
-  service_.metrics_.count_success(choice.end->reason);
+  std::string rest;             // a stop text that was a token
+  if (choice.text.stopped()) {  // what a token's text held back may complete a stop text
+    choice.end = EndEvent{.by = choice.text.stop_text()};
+  } else if (const auto* const text = std::get_if<std::string>(&choice.end->by); text && request_.include_stop) {
+    rest = *text;
+  }
+  state_.metrics.count_success(to_string(choice.end->reason));
+  choice.text.end(*choice.end, std::move(rest));
   return Ok{};
 }
 
 void OpenReply::open_stream() {
   if (streaming_) return;
   streaming_ = true;
-  HeaderList headers = service_.stream_headers(request_);
-  headers.emplace_back("x-request-id", head_.id);
-  if (!prepared_.api.ignored.empty()) headers.emplace_back("x-moracle-ignored", header_list(prepared_.api.ignored));
+  HeaderList headers = state_.stream_headers(http_);
+  headers.emplace_back("x-request-id", id_);
+  if (!request_.ignored.empty()) headers.emplace_back("x-moracle-ignored", header_list(request_.ignored));
   exchange_->begin_stream(std::move(headers));
 }
 
-Json OpenReply::take_logprobs(Choice& choice) {
-  if (!prepared_.api.logprobs) return nullptr;
-  const Tokenizer& tokenizer = service_.model_->text->tokenizer();
-  const auto tokens = std::exchange(choice.scored, {});
-  if (prepared_.api.endpoint == Endpoint::chat) return chat_logprobs(tokenizer, tokens, *prepared_.api.logprobs);
-  return completion_logprobs(tokenizer, tokens, *prepared_.api.logprobs, choice.offset);
-}
-
-// What of a choice was not told yet.
-ReplyPiece OpenReply::take_piece(std::size_t index) {
+// What of a choice was not reported yet.
+ChoiceUpdate OpenReply::take_update(std::size_t index) {
   Choice& choice = choices_[index];
-  ReplyPiece piece{.index = static_cast<std::int64_t>(index)};
-  piece.reasoning = choice.text.take_reasoning();
-  piece.text = std::exchange(choice.before, {}) + choice.text.take_answer() + std::exchange(choice.after, {});
-  if (!prepared_.api.include_reasoning) piece.reasoning.clear();
-  if (!choice.scored.empty()) piece.logprobs = take_logprobs(choice);
-  if (prepared_.api.return_token_ids) {
-    piece.token_ids.emplace(choice.ids.begin() + static_cast<std::ptrdiff_t>(choice.told_ids), choice.ids.end());
-    choice.told_ids = choice.ids.size();
+  ChoiceUpdate update{.index = static_cast<std::int64_t>(index),
+                      .events = choice.text.take_events(),
+                      .scored = std::exchange(choice.scored, {})};
+  if (request_.return_token_ids) {
+    update.token_ids.emplace(choice.ids.begin() + static_cast<std::ptrdiff_t>(choice.reported_ids), choice.ids.end());
+    choice.reported_ids = choice.ids.size();
   }
-  return piece;
+  return update;
 }
 
-void OpenReply::tell(std::size_t index) {
+std::string OpenReply::frames_of(std::size_t index) {
   Choice& choice = choices_[index];
-  const ApiRequest& api = prepared_.api;
-  const bool chat = api.endpoint == Endpoint::chat;
-  const bool with_usage = api.include_usage || api.continuous_usage;
-  std::string events;
-  const auto add = [&](const ReplyPiece& piece) {
-    const auto figures = api.continuous_usage ? std::optional(usage()) : std::nullopt;
-    events += event_of(frame_json(head_, piece, with_usage, figures));
-  };
   // Scores wait for the text that they belong to.
   const bool quiet =
-      !choice.has_text() && !choice.end && !(api.return_token_ids && choice.ids.size() > choice.told_ids);
-  if (quiet && (choice.opened || choice.ids.empty())) return;
+      !choice.text.has_events() && !(request_.return_token_ids && choice.ids.size() > choice.reported_ids);
+  if (quiet && (choice.opened || choice.ids.empty())) return {};
+  ChoiceUpdate update = quiet ? ChoiceUpdate{.index = static_cast<std::int64_t>(index)} : take_update(index);
+  update.opens = !std::exchange(choice.opened, true);
+  if (update.opens && request_.return_token_ids) update.prompt_ids = prompt_of(index);
+  return translator_->frames(update, request_.continuous_usage ? usage() : ReplyUsage{});
+}
+
+void OpenReply::write(std::string frames) {
+  if (frames.empty()) return;
   open_stream();
-  if (!choice.opened) {
-    choice.opened = true;
-    ReplyPiece opening{.index = static_cast<std::int64_t>(index), .opens = chat};
-    if (api.return_token_ids) opening.prompt_ids = prompt_of(index);
-    if (chat || opening.prompt_ids) add(opening);
-  }
-  if (!quiet) {
-    ReplyPiece piece = take_piece(index);
-    const bool says = !piece.text.empty() || !piece.reasoning.empty() || !piece.logprobs.is_null() ||
-                      (piece.token_ids && !piece.token_ids->empty());
-    if (says) add(piece);
-    if (choice.end) add({.index = static_cast<std::int64_t>(index), .end = choice.end});
-  }
-  exchange_->write(std::move(events));
+  exchange_->write(std::move(frames));
 }
 
 ReplyUsage OpenReply::usage() const {
   ReplyUsage sum;
-  for (const PreparedPrompt& prompt : prepared_.prompts) sum.prompt += std::ssize(prompt.ids);
+  for (const PreparedPrompt& prompt : request_.prompts) sum.prompt += std::ssize(prompt.ids);
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     const Choice& choice = choices_[i];
     sum.completion += std::ssize(choice.ids);
     sum.reasoning += choice.text.reasoning_tokens();
-    if (i % static_cast<std::size_t>(prepared_.api.n) == 0) sum.cached += choice.cached;
+    if (i % static_cast<std::size_t>(request_.n) == 0) sum.cached += choice.cached;
   }
   return sum;
 }
@@ -343,14 +315,14 @@ ReplyUsage OpenReply::usage() const {
 void OpenReply::count_tokens() {
   if (std::exchange(counted_, true)) return;
   const ReplyUsage sum = usage();
-  const auto n = static_cast<std::size_t>(prepared_.api.n);
+  const auto n = static_cast<std::size_t>(request_.n);
   std::int64_t prompts = 0;
   for (std::size_t i = 0; i < choices_.size(); i += n) {
     const std::span<const Choice> same = std::span(choices_).subspan(i, std::min(n, choices_.size() - i));
     const bool begun = std::any_of(same.begin(), same.end(), [](const Choice& c) { return c.started != Time{}; });
-    if (begun) prompts += std::ssize(prepared_.prompts[i / n].ids);
+    if (begun) prompts += std::ssize(request_.prompts[i / n].ids);
   }
-  service_.metrics_.count_tokens(prompts, sum.cached, sum.completion);
+  state_.metrics.count_tokens(prompts, sum.cached, sum.completion);
 }
 
 void OpenReply::observe_times() {
@@ -359,15 +331,15 @@ void OpenReply::observe_times() {
     const Choice& choice = choices_[i];
     if (choice.started == Time{}) continue;
     const Time first = choice.ids.empty() ? end : choice.first;
-    const auto& prompt = prepared_.prompts[i / static_cast<std::size_t>(prepared_.api.n)];
-    service_.metrics_.observe_request({.queue_s = seconds(arrived_, choice.started),
-                                       .prefill_s = seconds(choice.started, first),
-                                       .decode_s = choice.ids.empty() ? 0 : seconds(first, choice.last),
-                                       .whole_s = seconds(arrived_, end),
-                                       .first_token_s = seconds(arrived_, first),
-                                       .prompt = std::ssize(prompt.ids),
-                                       .cached = choice.cached,
-                                       .completion = std::ssize(choice.ids)});
+    const auto& prompt = request_.prompts[i / static_cast<std::size_t>(request_.n)];
+    state_.metrics.observe_request({.queue_s = seconds(arrived_, choice.started),
+                                    .prefill_s = seconds(choice.started, first),
+                                    .decode_s = choice.ids.empty() ? 0 : seconds(first, choice.last),
+                                    .whole_s = seconds(arrived_, end),
+                                    .first_token_s = seconds(arrived_, first),
+                                    .prompt = std::ssize(prompt.ids),
+                                    .cached = choice.cached,
+                                    .completion = std::ssize(choice.ids)});
   }
 }
 
@@ -375,28 +347,22 @@ void OpenReply::finish() {
   done_ = true;
   count_tokens();
   observe_times();
-  const ApiRequest& api = prepared_.api;
-  if (api.stream) {
-    std::string events;
-    if (api.include_usage) events = event_of(usage_frame_json(head_, usage()));
-    events += kDoneEvent;
-    exchange_->write(std::move(events));
+  if (request_.stream) {
+    write(translator_->last_frames(usage()));
     exchange_->end();
     answered_ = true;
     log(200, "done");
     return;
   }
-  std::vector<ReplyPiece> pieces;
+  std::vector<ChoiceUpdate> updates;
   for (std::size_t i = 0; i < choices_.size(); ++i) {
-    ReplyPiece piece = take_piece(i);
-    if (api.return_token_ids) piece.prompt_ids = prompt_of(i);
-    piece.end = choices_[i].end;
-    pieces.push_back(std::move(piece));
+    updates.push_back(take_update(i));
+    if (request_.return_token_ids) updates.back().prompt_ids = prompt_of(i);
   }
-  HttpReply reply{.body = dump(reply_json(head_, pieces, usage(), api.include_reasoning))};
-  reply.headers.emplace_back("x-request-id", head_.id);
-  if (!api.ignored.empty()) reply.headers.emplace_back("x-moracle-ignored", header_list(api.ignored));
-  service_.answer(request_, *exchange_, std::move(reply));
+  HttpReply reply{.body = dump(translator_->whole(updates, usage()))};
+  reply.headers.emplace_back("x-request-id", id_);
+  if (!request_.ignored.empty()) reply.headers.emplace_back("x-moracle-ignored", header_list(request_.ignored));
+  state_.answer(http_, *exchange_, std::move(reply));
   answered_ = true;
   log(200, "done");
 }
@@ -405,37 +371,37 @@ void OpenReply::fail(const Error& error) {
   done_ = answered_ = true;
   count_tokens();
   cancel_rest();
-  HttpReply reply = service_.reply_of(error);
+  HttpReply reply = state_.error_reply(error);
   log(reply.status, "error");
   if (streaming_) {
-    exchange_->write("data: " + reply.body + "\n\n");
+    exchange_->write(translator_->error_frame(reply.body));
     exchange_->end();
   } else {
-    service_.answer(request_, *exchange_, std::move(reply));
+    state_.answer(http_, *exchange_, std::move(reply));
   }
-  take_waiting();
+  handle_backlog();
 }
 
 void OpenReply::log(int status, std::string_view end) {
   const ReplyUsage sum = usage();
   Json line = {{"event", "request"},
-               {"id", head_.id},
-               {"path", request_.path},
-               {"key", request_.key},
+               {"id", id_},
+               {"path", http_.path},
+               {"key", http_.key},
                {"status", status},
                {"end", end},
-               {"stream", prepared_.api.stream},
-               {"seed", head_.seed},
+               {"stream", request_.stream},
+               {"seed", static_cast<std::int64_t>(*request_.seed)},
                {"prompt_tokens", sum.prompt},
                {"cached_tokens", sum.cached},
                {"completion_tokens", sum.completion},
                {"seconds", seconds(arrived_, now())}};
-  if (service_.options_.log_prompts) {
+  if (state_.options.log_prompts) {
     Json prompts = Json::array();
-    for (const PreparedPrompt& prompt : prepared_.prompts) prompts.push_back(prompt.text);
+    for (const PreparedPrompt& prompt : request_.prompts) prompts.push_back(prompt.text);
     line["prompts"] = std::move(prompts);
   }
-  service_.log_.line(std::move(line));
+  state_.log.line(std::move(line));
 }
 
 }  // namespace moracle::serve

@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-HeldToken held(const ScoredToken& token) {
+OwnedToken held(const ScoredToken& token) {
   return {.id = token.id, .logprob = token.logprob, .top = {token.top.begin(), token.top.end()}};
 }
 
@@ -39,27 +39,29 @@ EngineStatus shown(const SchedulerStatus& now) {
           .request_seconds = now.request_seconds};
 }
 
+}  // namespace
+
 // Gathers what a step says of one request.
-class ListenerSink final : public RequestSink {
+class SchedulerEngine::Sink final : public RequestSink {
  public:
-  ListenerSink(const Scheduler& scheduler, TokenEngine::Listener listener)
+  Sink(const Scheduler& scheduler, TokenEngine::Listener listener)
       : scheduler_(scheduler), listener_(std::move(listener)) {}
 
   void on_start(RequestId /*id*/, std::int64_t cached) override {
     event_.started = Clock::now();
     event_.cached = cached;
-    told_ = false;
+    reported_ = false;
   }
   void on_prompt(RequestId /*id*/, std::span<const ScoredToken> tokens) override {
     for (const ScoredToken& token : tokens) event_.prompt.push_back(held(token));
-    told_ = false;
+    reported_ = false;
   }
   void on_token(RequestId /*id*/, const ScoredToken& token) override {
     event_.tokens.push_back(held(token));
-    told_ = false;
+    reported_ = false;
   }
   void on_end(RequestId id, const RequestOutcome& outcome) override {
-    // Without memory the counts are missing; the end is told all the same.
+    // Without memory the counts are missing; the end is reported all the same.
     static_cast<void>(guarded("count a reply's experts", [&]() -> Result<> {
       const auto counts = scheduler_.routing_of(id);
       event_.routing.assign(counts.begin(), counts.end());
@@ -70,16 +72,16 @@ class ListenerSink final : public RequestSink {
 
   void end(RequestOutcome outcome) {
     event_.outcome = std::move(outcome);
-    told_ = false;
+    reported_ = false;
   }
   void accept() {
     event_.accepted = true;
-    told_ = false;
+    reported_ = false;
   }
   [[nodiscard]] bool ended() const { return ended_; }
-  // On an error, as where memory runs out, what there was to tell is lost: the request has to end.
-  Result<> tell() {
-    if (std::exchange(told_, true)) return Ok{};
+  // On an error, as where memory runs out, what there was to report is lost: the request has to end.
+  Result<> report() {
+    if (std::exchange(reported_, true)) return Ok{};
     const bool last = event_.outcome.has_value();
     const auto done = guarded("tell of a token", [&]() -> Result<> {
       listener_(std::exchange(event_, {}));
@@ -93,148 +95,121 @@ class ListenerSink final : public RequestSink {
   const Scheduler& scheduler_;
   TokenEngine::Listener listener_;
   EngineEvent event_;
-  bool told_ = true;
+  bool reported_ = true;
   bool ended_ = false;
 };
 
-}  // namespace
+SchedulerEngine::SchedulerEngine(Model& model, ThreadPool& pool, const SchedulerOptions& options, FairMutex* turn)
+    : turn_(turn), scheduler_(nullptr, InTurn{turn}) {
+  {
+    const auto mine = hold_turn(turn_);
+    scheduler_.reset(new Scheduler(model, pool, options));
+    status_ = shown(scheduler_->status());
+  }
+  thread_ = std::thread([this] { run(); });
+}
 
-class SchedulerEngine::Impl {
- public:
-  Impl(Model& model, ThreadPool& pool, const SchedulerOptions& options, FairMutex* turn)
-      : turn_(turn), scheduler_(nullptr, InTurn{turn}) {
+SchedulerEngine::~SchedulerEngine() {
+  stop();
+}
+
+std::unique_lock<FairMutex> SchedulerEngine::hold_turn(FairMutex* turn) {
+  return turn != nullptr ? std::unique_lock(*turn) : std::unique_lock<FairMutex>();
+}
+
+void SchedulerEngine::InTurn::operator()(Scheduler* scheduler) const {
+  const auto mine = hold_turn(turn);
+  delete scheduler;
+}
+
+TokenEngine::Ticket SchedulerEngine::submit(Request request, Listener listener) {
+  auto sink = std::make_unique<Sink>(*scheduler_, std::move(listener));
+  const std::lock_guard lock(mutex_);
+  const Ticket ticket = ++tickets_;
+  add_command({.ticket = ticket, .request = std::move(request), .sink = std::move(sink)});
+  return ticket;
+}
+
+void SchedulerEngine::cancel(Ticket ticket) {
+  const std::lock_guard lock(mutex_);
+  add_command({.ticket = ticket});
+}
+
+void SchedulerEngine::hold(Ticket ticket, bool held) {
+  const std::lock_guard lock(mutex_);
+  add_command({.ticket = ticket, .held = held});
+}
+
+void SchedulerEngine::add_command(Command command) {
+  commands_.push_back(std::move(command));
+  if (!working_) moved_ = Clock::now();
+  working_ = true;
+  wake_.notify_one();
+}
+
+EngineStatus SchedulerEngine::status() const {
+  const std::lock_guard lock(mutex_);
+  EngineStatus result = status_;
+  if (working_) result.stalled_s = std::chrono::duration<double>(Clock::now() - moved_).count();
+  return result;
+}
+
+std::vector<StepFigures> SchedulerEngine::take_steps() {
+  const std::lock_guard lock(mutex_);
+  std::vector<StepFigures> taken(steps_.begin(), steps_.end());
+  steps_.clear();
+  return taken;
+}
+
+std::shared_ptr<const RoutingSnapshot> SchedulerEngine::routing() {
+  const std::lock_guard lock(mutex_);
+  routing_wanted_ = true;
+  wake_.notify_one();
+  return routing_;
+}
+
+void SchedulerEngine::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    wake_.notify_one();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void SchedulerEngine::run() {
+  for (;;) {
+    std::vector<Command> commands;
     {
-      const auto mine = take_turn();
-      scheduler_.reset(new Scheduler(model, pool, options));
-      status_ = shown(scheduler_->status());
+      std::unique_lock lock(mutex_);
+      working_ = scheduler_->busy() || !commands_.empty();
+      wake_.wait(lock, [&] { return stopping_ || routing_wanted_ || !commands_.empty() || scheduler_->busy(); });
+      if (stopping_) break;
+      commands.swap(commands_);
     }
-    thread_ = std::thread([this] { run(); });
-  }
-
-  Ticket submit(Request request, Listener listener) {
-    auto sink = std::make_unique<ListenerSink>(*scheduler_, std::move(listener));
-    const std::lock_guard lock(mutex_);
-    const Ticket ticket = ++tickets_;
-    commands_.push_back({.ticket = ticket, .request = std::move(request), .sink = std::move(sink)});
-    note_work();
-    wake_.notify_one();
-    return ticket;
-  }
-  void cancel(Ticket ticket) { command({.ticket = ticket}); }
-  void hold(Ticket ticket, bool held) { command({.ticket = ticket, .held = held}); }
-  EngineStatus status() const {
-    const std::lock_guard lock(mutex_);
-    EngineStatus result = status_;
-    if (working_) result.stalled_s = std::chrono::duration<double>(Clock::now() - moved_).count();
-    return result;
-  }
-  std::vector<StepFigures> take_steps() {
-    const std::lock_guard lock(mutex_);
-    std::vector<StepFigures> taken(steps_.begin(), steps_.end());
-    steps_.clear();
-    return taken;
-  }
-  std::shared_ptr<const RoutingSnapshot> routing() {
-    const std::lock_guard lock(mutex_);
-    routing_wanted_ = true;
-    wake_.notify_one();
-    return routing_;
-  }
-  void stop() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-      wake_.notify_one();
-    }
-    if (thread_.joinable()) thread_.join();
-  }
-
- private:
-  struct Command {
-    Ticket ticket = 0;
-    std::optional<Request> request{};
-    std::unique_ptr<ListenerSink> sink{};
-    std::optional<bool> held{};  // neither a request nor this: cancel
-  };
-  struct Running {
-    RequestId id = 0;
-    std::unique_ptr<ListenerSink> sink;
-  };
-
-  // Held while the model is used, where others use it, too.
-  static std::unique_lock<FairMutex> take(FairMutex* turn) {
-    return turn != nullptr ? std::unique_lock(*turn) : std::unique_lock<FairMutex>();
-  }
-  std::unique_lock<FairMutex> take_turn() { return take(turn_); }
-  // A scheduler gives its memory back to the model.
-  struct InTurn {
-    FairMutex* turn;
-    void operator()(Scheduler* scheduler) const {
-      const auto mine = take(turn);
-      delete scheduler;
-    }
-  };
-  void command(Command command) {
-    const std::lock_guard lock(mutex_);
-    commands_.push_back(std::move(command));
-    note_work();
-    wake_.notify_one();
-  }
-  void note_work() {
-    if (!working_) moved_ = Clock::now();
-    working_ = true;
-  }
-
-  void run() {
-    for (;;) {
-      std::vector<Command> commands;
-      {
-        std::unique_lock lock(mutex_);
-        working_ = scheduler_->busy() || !commands_.empty();
-        wake_.wait(lock, [&] { return stopping_ || routing_wanted_ || !commands_.empty() || scheduler_->busy(); });
-        if (stopping_) break;
-        commands.swap(commands_);
-      }
-      const auto mine = take_turn();
-      for (Command& command : commands) obey_or_refuse(command);
-      tell_all();
-      if (scheduler_->busy()) scheduler_->step();
-      tell_all();
-      // Without memory the figures stay as they are.
-      static_cast<void>(guarded("note the status", [&]() -> Result<> {
-        note_status();
-        return Ok{};
-      }));
-    }
-    const auto mine = take_turn();
-    end_all({.end = RequestEnd::error,
-             .error = Error{.code = "server.shutdown", .wanted = "time to finish", .found = "the server is ending"}});
-    tell_all();
-  }
-
-  void obey_or_refuse(Command& command) {
-    const auto done = guarded("take a request", [&]() -> Result<> {
-      obey(command);
+    const auto mine = hold_turn(turn_);
+    for (Command& command : commands) obey(command);
+    report_all();
+    if (scheduler_->busy()) scheduler_->step();
+    report_all();
+    // Without memory the figures stay as they are.
+    static_cast<void>(guarded("note the status", [&]() -> Result<> {
+      note_status();
       return Ok{};
-    });
-    if (done.ok()) return;
-    const auto found = running_.find(command.ticket);
-    const auto& sink = command.sink != nullptr || found == running_.end() ? command.sink : found->second.sink;
-    if (sink == nullptr) return;
-    sink->end({.end = RequestEnd::error, .error = done.error()});
-    static_cast<void>(sink->tell());
+    }));
   }
+  const auto mine = hold_turn(turn_);
+  end_all({.end = RequestEnd::error,
+           .error = Error{.code = "server.shutdown", .wanted = "time to finish", .found = "the server is ending"}});
+  report_all();
+}
 
-  void obey(Command& command) {
+// A command that fails, as where memory runs out, ends its request.
+void SchedulerEngine::obey(Command& command) {
+  const auto done = guarded("take a request", [&]() -> Result<> {
     if (!command.request) {
-      const auto found = running_.find(command.ticket);
-      if (found == running_.end()) return;
-      if (command.held) {
-        scheduler_->hold(found->second.id, *command.held);
-      } else {
-        scheduler_->cancel(found->second.id);
-      }
-      return;
+      steer(command);
+      return Ok{};
     }
     Running& running = running_[command.ticket];
     running.sink = std::move(command.sink);
@@ -245,97 +220,71 @@ class SchedulerEngine::Impl {
     } else {
       running.sink->end({.end = RequestEnd::error, .error = std::move(id).error()});
     }
-  }
+    return Ok{};
+  });
+  if (done.ok()) return;
+  const auto found = running_.find(command.ticket);
+  const auto& sink = command.sink != nullptr || found == running_.end() ? command.sink : found->second.sink;
+  if (sink == nullptr) return;
+  sink->end({.end = RequestEnd::error, .error = done.error()});
+  static_cast<void>(sink->report());
+}
 
-  void end_all(const RequestOutcome& outcome) {
-    for (auto& [ticket, running] : running_) {
-      if (running.id != 0) scheduler_->cancel(running.id);
-      running.sink->end(outcome);
-    }
+void SchedulerEngine::steer(const Command& command) {
+  const auto found = running_.find(command.ticket);
+  if (found == running_.end()) return;
+  if (command.held) {
+    scheduler_->hold(found->second.id, *command.held);
+  } else {
+    scheduler_->cancel(found->second.id);
   }
+}
 
-  void tell_all() {
-    for (auto& [ticket, running] : running_) {
-      const auto told = running.sink->tell();
-      if (told.ok()) continue;
-      if (running.id != 0) scheduler_->cancel(running.id);
-      running.sink->end({.end = RequestEnd::error, .error = told.error()});
-      static_cast<void>(running.sink->tell());
-    }
-    std::erase_if(running_, [](const auto& entry) { return entry.second.sink->ended(); });
+void SchedulerEngine::end_all(const RequestOutcome& outcome) {
+  for (auto& [ticket, running] : running_) {
+    if (running.id != 0) scheduler_->cancel(running.id);
+    running.sink->end(outcome);
   }
+}
 
-  void note_routing(std::uint64_t steps) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!std::exchange(routing_wanted_, false)) return;
-    }
-    auto snapshot = std::make_shared<RoutingSnapshot>();
-    snapshot->steps = steps;
-    snapshot->all = scheduler_->routing();
-    for (const auto& [ticket, running] : running_) {
-      const auto counts = scheduler_->routing_of(running.id);
-      if (!counts.empty()) snapshot->running[ticket].assign(counts.begin(), counts.end());
-    }
+void SchedulerEngine::report_all() {
+  for (auto& [ticket, running] : running_) {
+    const auto reported = running.sink->report();
+    if (reported.ok()) continue;
+    if (running.id != 0) scheduler_->cancel(running.id);
+    running.sink->end({.end = RequestEnd::error, .error = reported.error()});
+    static_cast<void>(running.sink->report());
+  }
+  std::erase_if(running_, [](const auto& entry) { return entry.second.sink->ended(); });
+}
+
+void SchedulerEngine::note_routing(std::uint64_t steps) {
+  {
     const std::lock_guard lock(mutex_);
-    routing_ = std::move(snapshot);
+    if (!std::exchange(routing_wanted_, false)) return;
   }
-
-  void note_status() {
-    const SchedulerStatus now = scheduler_->status();
-    note_routing(now.steps);
-    const std::lock_guard lock(mutex_);
-    moved_ = Clock::now();
-    if (now.steps != status_.steps) {
-      if (steps_.size() >= kMostSteps) steps_.pop_front();
-      steps_.push_back(
-          {.prompt_tokens = now.step_prompt_tokens, .decodes = now.step_decodes, .seconds = now.step_seconds});
-    }
-    status_ = shown(now);
+  auto snapshot = std::make_shared<RoutingSnapshot>();
+  snapshot->steps = steps;
+  snapshot->all = scheduler_->routing();
+  for (const auto& [ticket, running] : running_) {
+    const auto counts = scheduler_->routing_of(running.id);
+    if (!counts.empty()) snapshot->running[ticket].assign(counts.begin(), counts.end());
   }
+  const std::lock_guard lock(mutex_);
+  routing_ = std::move(snapshot);
+}
 
-  FairMutex* turn_;
-  std::unique_ptr<Scheduler, InTurn> scheduler_;  // the thread's
-  std::map<Ticket, Running> running_;             // the thread's
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  std::vector<Command> commands_;
-  EngineStatus status_;
-  std::deque<StepFigures> steps_;  // that nobody took
-  std::shared_ptr<const RoutingSnapshot> routing_;
-  bool routing_wanted_ = false;
-  Clock::time_point moved_ = Clock::now();  // when a step ended, or work came to an idle engine
-  bool working_ = false;
-  bool stopping_ = false;
-  Ticket tickets_ = 0;
-  std::thread thread_;
-};
-
-SchedulerEngine::SchedulerEngine(Model& model, ThreadPool& pool, const SchedulerOptions& options, FairMutex* turn)
-    : impl_(std::make_unique<Impl>(model, pool, options, turn)) {}
-SchedulerEngine::~SchedulerEngine() {
-  impl_->stop();
-}
-TokenEngine::Ticket SchedulerEngine::submit(Request request, Listener listener) {
-  return impl_->submit(std::move(request), std::move(listener));
-}
-void SchedulerEngine::cancel(Ticket ticket) {
-  impl_->cancel(ticket);
-}
-void SchedulerEngine::hold(Ticket ticket, bool held) {
-  impl_->hold(ticket, held);
-}
-EngineStatus SchedulerEngine::status() const {
-  return impl_->status();
-}
-std::vector<StepFigures> SchedulerEngine::take_steps() {
-  return impl_->take_steps();
-}
-std::shared_ptr<const RoutingSnapshot> SchedulerEngine::routing() {
-  return impl_->routing();
-}
-void SchedulerEngine::stop() {
-  impl_->stop();
+void SchedulerEngine::note_status() {
+  const SchedulerStatus now = scheduler_->status();
+  note_routing(now.steps);
+  const std::lock_guard lock(mutex_);
+  moved_ = Clock::now();
+  if (now.steps != status_.steps) {
+    if (steps_.size() >= kMostSteps) steps_.pop_front();
+    steps_.push_back(
+        {.prompt_tokens = now.step_prompt_tokens, .decodes = now.step_decodes, .seconds = now.step_seconds});
+  }
+  status_ = shown(now);
 }
 
 }  // namespace moracle::serve

@@ -133,10 +133,10 @@ Server::~Server() {
 
 Result<std::unique_ptr<Server>> Server::open(const ServerOptions& options) {
   std::unique_ptr<Server> server(new Server);
-  ServerOptions settled = options;
-  MORACLE_TRY(HttpServer::check_address(settled.http.listen));
-  MORACLE_TRY(settle_address(settled.access, settled.http.listen, settled.everybody));
-  server->parts_ = std::make_unique<Parts>(settled);
+  ServerOptions resolved = options;
+  MORACLE_TRY(HttpServer::check_address(resolved.http.listen));
+  MORACLE_TRY(resolve_address(resolved.access, resolved.http.listen, resolved.everybody));
+  server->parts_ = std::make_unique<Parts>(resolved);
   Parts& parts = *server->parts_;
   MORACLE_ASSIGN(parts.http, HttpServer::open(parts.options.http, parts.service));
   parts.service.attach(*parts.http);
@@ -153,7 +153,7 @@ void Server::set_progress(double done, double total) {
 }
 
 void Server::serve(Session& session, const ServedFacts& facts, const std::function<void()>& on_ready,
-                   const std::function<ServerWish()>& wish) {
+                   const std::function<ServerCommand()>& command) {
   Parts& parts = *parts_;
   SchedulerOptions how = parts.options.scheduler;
   const std::int64_t most = session.info().max_context;
@@ -181,7 +181,7 @@ void Server::serve(Session& session, const ServedFacts& facts, const std::functi
     std::this_thread::sleep_for(kPoll);
   };
   supervisor.ready();
-  while (wish() == ServerWish::serve) sign_of_life();
+  while (command() == ServerCommand::serve) sign_of_life();
   supervisor.stopping();
 
   parts.http->post([&parts] {
@@ -189,7 +189,7 @@ void Server::serve(Session& session, const ServedFacts& facts, const std::functi
     parts.http->drain();
   });
   const auto deadline = Clock::now() + std::chrono::duration<double>(parts.options.drain_s);
-  while (parts.service.busy() && Clock::now() < deadline && wish() != ServerWish::end) sign_of_life();
+  while (parts.service.busy() && Clock::now() < deadline && command() != ServerCommand::end) sign_of_life();
   parts.http->post([&parts] { parts.service.cancel_all(); });
   const auto last = Clock::now() + kLastWrites;
   while (parts.http->connections() > 0 && Clock::now() < last) std::this_thread::sleep_for(kPoll);

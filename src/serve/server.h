@@ -30,8 +30,8 @@ struct ServerOptions {
   FairMutex* turn = nullptr;  // held while the model computes; null: nobody else uses it
 };
 
-// What is wanted of a server that serves.
-enum class ServerWish : std::uint8_t {
+// What its owner wants of a server that serves.
+enum class ServerCommand : std::uint8_t {
   serve,
   drain,  // refuse what is new, finish what is under way within drain_s
   end,    // now
@@ -57,10 +57,10 @@ class Server {
   // Of the load; callable from any thread.
   void set_progress(double done, double total);
 
-  // Serves as `wish` says, which is asked twenty times a second, until the end. `on_ready` is called once requests are
-  // taken. Once for each server.
+  // Serves as `command` says, which is asked twenty times a second, until the end. `on_ready` is called once requests
+  // are taken. Once for each server.
   void serve(Session& session, const ServedFacts& facts, const std::function<void()>& on_ready,
-             const std::function<ServerWish()>& wish);
+             const std::function<ServerCommand()>& command);
 
  private:
   Server();

@@ -40,7 +40,7 @@ Supervisor::Supervisor(std::string address, std::chrono::microseconds watchdog)
   socket_ = FileDescriptor(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-void Supervisor::tell(std::string_view words) const {
+void Supervisor::notify(std::string_view words) const {
   if (socket_.get() < 0) return;
   sockaddr_un to{};
   to.sun_family = AF_UNIX;
@@ -53,18 +53,18 @@ void Supervisor::tell(std::string_view words) const {
 }
 
 void Supervisor::ready() {
-  tell("READY=1\nSTATUS=serving");
+  notify("READY=1\nSTATUS=serving");
 }
 
 void Supervisor::stopping() {
-  tell("STOPPING=1\nSTATUS=finishing replies");
+  notify("STOPPING=1\nSTATUS=finishing replies");
 }
 
 void Supervisor::live(bool healthy) {
   const auto now = std::chrono::steady_clock::now();
   if (watchdog_.count() <= 0 || !healthy || now < next_) return;
   next_ = now + watchdog_ / 2;
-  tell("WATCHDOG=1");
+  notify("WATCHDOG=1");
 }
 
 }  // namespace moracle::serve

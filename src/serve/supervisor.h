@@ -23,7 +23,7 @@ class Supervisor {
   void live(bool healthy);
 
  private:
-  void tell(std::string_view words) const;
+  void notify(std::string_view words) const;
 
   std::string address_;
   std::chrono::microseconds watchdog_;

@@ -13,8 +13,8 @@
 
 namespace moracle::serve {
 
-// ScoredToken, with its alternatives held.
-struct HeldToken {
+// ScoredToken, which owns its alternatives.
+struct OwnedToken {
   std::int32_t id = 0;
   std::optional<double> logprob{};
   std::vector<TokenLogprob> top{};
@@ -25,8 +25,8 @@ struct EngineEvent {
   bool accepted = false;                                           // it is in the queue
   std::optional<std::chrono::steady_clock::time_point> started{};  // it left the queue
   std::int64_t cached = 0;  // with `started`: tokens of the prompt that were there already
-  std::vector<HeldToken> prompt{};
-  std::vector<HeldToken> tokens{};
+  std::vector<OwnedToken> prompt{};
+  std::vector<OwnedToken> tokens{};
   std::optional<RequestOutcome> outcome{};  // the last event
   std::vector<std::uint32_t> routing{};     // with `outcome`: [layers, experts], tokens that each expert took
 };

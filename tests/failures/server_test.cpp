@@ -66,7 +66,7 @@ class ServerFailures : public ::testing::TestWithParam<Call> {
       spare_this_thread();
       server_->serve(
           *session_, {}, [&] { ready = true; },
-          [this] { return ends_ ? serve::ServerWish::drain : serve::ServerWish::serve; });
+          [this] { return ends_ ? serve::ServerCommand::drain : serve::ServerCommand::serve; });
     });
     while (!ready) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

@@ -27,7 +27,7 @@ struct Handled {
 };
 
 void check(const ApiRequest& request) {
-  require(request.n >= 1 && request.n <= 16 && request.prompts.size() <= 256);
+  require(request.n >= 1 && request.n <= 16 && request.inputs.size() <= 256);
   require(request.stop.size() <= 16 && request.logit_bias.size() <= 1024 && request.min_tokens >= 0);
   const auto temperature = request.sampling.get(&moracle::SamplingOptions::temperature);
   const auto top_p = request.sampling.get(&moracle::SamplingOptions::top_p);
@@ -65,10 +65,12 @@ class Handler final : public HttpHandler {
       exchange->end();
       return;
     }
-    const Endpoint endpoint = request.path == "/v1/chat/completions" ? Endpoint::chat : Endpoint::completions;
-    const auto parsed = parse_request(endpoint, request.body, request.query == "strict");
-    if (parsed.ok()) check(*parsed);
-    exchange->reply(parsed.ok() ? HttpReply{.body = "{}"} : reply_of(parsed.error()));
+    const GenerationApi api = request.path == "/v1/chat/completions" ? GenerationApi::chat : GenerationApi::completions;
+    auto body = parse_body(request.body);
+    const auto read = body.ok() ? read_request(api, *std::move(body), request.query == "strict")
+                                : moracle::Result<ApiRequest>(body.error());
+    if (read.ok()) check(*read);
+    exchange->reply(read.ok() ? HttpReply{.body = "{}"} : reply_of(read.error()));
   }
   HttpReply fault(const HttpRequest& /*request*/, const std::string& code, const std::string& wanted,
                   const std::string& found) override {

@@ -139,8 +139,8 @@ class EchoEngine final : public serve::TokenEngine {
     return event;
   }
 
-  static serve::HeldToken scored(const Request& request, std::int32_t id) {
-    serve::HeldToken token{.id = id};
+  static serve::OwnedToken scored(const Request& request, std::int32_t id) {
+    serve::OwnedToken token{.id = id};
     if (!request.logprobs) return token;
     token.logprob = -0.5;
     for (std::int32_t i = 0; i < *request.logprobs; ++i) token.top.push_back({id + i, -0.5 - i});

@@ -5,6 +5,8 @@
 #include <array>
 #include <string_view>
 
+#include "serve/api/json_text.h"
+
 namespace moracle::serve {
 
 namespace {
@@ -87,10 +89,6 @@ Error context_error(std::int64_t context, std::int64_t prompt, std::int64_t answ
                    "This model's maximum context length is {} tokens. However, you requested {} tokens ({} in the "
                    "prompt, {} in the completion). Please reduce the length of the prompt or the completion.",
                    context, prompt + answer, prompt, answer)};
-}
-
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 Json error_json(const ApiError& error) {

@@ -28,7 +28,4 @@ struct ApiError {
 [[nodiscard]] Error context_error(std::int64_t context, std::int64_t prompt, std::int64_t answer,
                                   const std::string& param);
 
-// JSON text of a reply: bytes that are not UTF-8 become U+FFFD.
-[[nodiscard]] std::string dump(const Json& json);
-
 }  // namespace moracle::serve

@@ -49,12 +49,12 @@ Json or_null(const char* type) {
   return {{"type", Json::array({type, "null"})}};
 }
 
-Json words_schema(std::initializer_list<const char*> words) {
-  return {{"type", "string"}, {"enum", Json(std::vector<std::string>(words.begin(), words.end()))}};
+Json words_schema(std::span<const char* const> words) {
+  return {{"type", "string"}, {"enum", std::vector<std::string>(words.begin(), words.end())}};
 }
 
 Json id_schema() {
-  return {{"type", "integer"}, {"minimum", 0}, {"maximum", INT32_MAX}};
+  return {{"type", "integer"}, {"minimum", 0}, {"maximum", kMostTokenId}};
 }
 
 Json stop_schema() {
@@ -80,7 +80,7 @@ Json messages_schema() {
   Json messages = some_of({{"type", "object"},
                            {"required", Json::array({"role"})},
                            {"properties",
-                            {{"role", words_schema({"system", "developer", "user", "assistant", "tool"})},
+                            {{"role", words_schema(kMessageRoles)},
                              {"content", one_of({type_schema("string"), type_schema("null"), parts})},
                              {"name", type_schema("string")},
                              {"tool_call_id", type_schema("string")},
@@ -116,8 +116,10 @@ Json tools_schema() {
   return {{"type", "array"}, {"maxItems", 0}};
 }
 
+constexpr std::array kToolChoices = {"none", "auto"};
+
 Json tool_choice_schema() {
-  return words_schema({"none", "auto"});
+  return words_schema(kToolChoices);
 }
 
 Json format_schema() {
@@ -397,9 +399,9 @@ Result<> check_scalar(const RequestField& field, const Json& value) {
 }
 
 // Whether the other endpoint knows a name that this one does not. What it asks for would not be done.
-Result<bool> check_elsewhere(const std::string& name, const Json& value, Endpoint endpoint) {
-  const bool chat = endpoint == Endpoint::chat;
-  const RequestField* const field = find_field(name, chat ? Endpoint::completions : Endpoint::chat);
+Result<bool> check_elsewhere(const std::string& name, const Json& value, GenerationApi endpoint) {
+  const bool chat = endpoint == GenerationApi::chat;
+  const RequestField* const field = find_field(name, chat ? GenerationApi::completions : GenerationApi::chat);
   if (field == nullptr) return false;
   if (says_nothing(value) || value == 0) return true;
   return Error{.code = "request.unsupported",
@@ -421,7 +423,7 @@ std::span<const RequestField> request_fields() {
   return kFields;
 }
 
-const RequestField* find_field(std::string_view name, Endpoint endpoint) {
+const RequestField* find_field(std::string_view name, GenerationApi endpoint) {
   const auto found = std::find_if(kFields.begin(), kFields.end(), [&](const RequestField& field) {
     return field.name == name && field.serves(endpoint);
   });
@@ -433,7 +435,7 @@ bool has_field(const Json& body, const char* name) {
   return found != body.end() && !found->is_null();
 }
 
-Result<> check_fields(const Json& body, Endpoint endpoint, std::vector<std::string>& ignored) {
+Result<> check_fields(const Json& body, GenerationApi endpoint, std::vector<std::string>& ignored) {
   for (const auto& [name, value] : body.items()) {
     const RequestField* const field = find_field(name, endpoint);
     if (value.is_null()) continue;
@@ -481,6 +483,14 @@ Json field_schema(const RequestField& field) {
       break;
   }
   return {{"description", field.text}, {"anyOf", Json::array({std::move(schema), {{"type", "null"}}})}};
+}
+
+Json body_schema(GenerationApi api, std::string_view required) {
+  Json properties = Json::object();
+  for (const RequestField& field : kFields) {
+    if (field.serves(api) && field.use != refused) properties[std::string(field.name)] = field_schema(field);
+  }
+  return {{"type", "object"}, {"required", Json::array({required})}, {"properties", std::move(properties)}};
 }
 
 std::string fields_markdown() {

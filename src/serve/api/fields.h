@@ -1,6 +1,7 @@
 // The fields of a request's body: one table that the parser, openapi.json and the documents are made from.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -9,10 +10,12 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "serve/limits.h"
 
 namespace moracle::serve {
 
-enum class Endpoint : std::uint8_t { chat = 1, completions = 2 };
+// Whose bodies are read, and whose replies are written.
+enum class GenerationApi : std::uint8_t { chat = 1, completions = 2 };
 
 enum class FieldUse : std::uint8_t {
   honoured,  // does what it says
@@ -31,7 +34,7 @@ enum class FieldType : std::uint8_t {
 struct RequestField {
   std::string_view name{};
   FieldUse use{};
-  std::uint8_t endpoints = 0;  // Endpoint values, or-ed
+  std::uint8_t endpoints = 0;  // GenerationApi values, or-ed
   FieldType type{};
   std::string_view text{};  // what it does; of refused ones: what to do instead
   double low = 0;           // of numbers
@@ -40,36 +43,27 @@ struct RequestField {
   Json (*schema)() = nullptr;     // of structures: a JSON schema; null: any value
   std::string_view off = "null";  // of refused ones: the value that asks for nothing, beside null, false and empty
 
-  [[nodiscard]] bool serves(Endpoint endpoint) const { return (endpoints & static_cast<std::uint8_t>(endpoint)) != 0; }
+  [[nodiscard]] bool serves(GenerationApi endpoint) const {
+    return (endpoints & static_cast<std::uint8_t>(endpoint)) != 0;
+  }
 };
 
 [[nodiscard]] std::span<const RequestField> request_fields();
-[[nodiscard]] const RequestField* find_field(std::string_view name, Endpoint endpoint);  // nullptr: unknown
+[[nodiscard]] const RequestField* find_field(std::string_view name, GenerationApi endpoint);  // nullptr: unknown
 
 // The JSON schema of a field's value; null is allowed beside it.
 [[nodiscard]] Json field_schema(const RequestField& field);
+// Of a body: all fields that are not refused; `required` must be there.
+[[nodiscard]] Json body_schema(GenerationApi api, std::string_view required);
 // Markdown tables of all fields, for docs/serve.md.
 [[nodiscard]] std::string fields_markdown();
 
-// Limits of a body, held before anything of its size is allocated.
-inline constexpr std::size_t kBodyBytes = std::size_t{8} << 20;
-inline constexpr int kBodyDepth = 64;
-inline constexpr std::size_t kBodyValues = std::size_t{1} << 20;
-inline constexpr std::size_t kMostMessages = 4096;
-inline constexpr std::size_t kMostPrompts = 256;
-inline constexpr std::int64_t kMostChoices = 16;
-inline constexpr std::size_t kMostSequences = 256;  // prompts times choices
-inline constexpr std::size_t kMostStops = 16;
-inline constexpr std::size_t kStopBytes = 256;
-inline constexpr std::size_t kMostStopIds = 1024;
-inline constexpr std::size_t kMostBiases = 1024;
-inline constexpr std::size_t kMostTemplateArguments = 32;
-inline constexpr std::size_t kNameBytes = 256;  // of model, request_id, cache_salt and template arguments
+inline constexpr std::array kMessageRoles = {"system", "developer", "user", "assistant", "tool"};
 
 // Checks every member of `body` against the table: types, ranges, refusals, fields of the other endpoint. Names that
 // neither knows go to `ignored`. Errors:
 // "request.type", "request.value", "request.unsupported".
-Result<> check_fields(const Json& body, Endpoint endpoint, std::vector<std::string>& ignored);
+Result<> check_fields(const Json& body, GenerationApi endpoint, std::vector<std::string>& ignored);
 
 // Whether a value asks for nothing: null, false, an empty list, object or text.
 template <class Any>

@@ -4,7 +4,6 @@
 #include <optional>
 #include <span>
 
-#include "base/guarded.h"
 #include "base/random/mix64.h"
 #include "serve/api/api_error.h"
 
@@ -100,51 +99,52 @@ Result<> check_known(const char* where, std::span<const std::int32_t> ids, std::
                .found = std::to_string(*beyond)};
 }
 
-std::int64_t longest_prompt(const PreparedRequest& prepared) {
+std::int64_t longest_prompt(const ApiRequest& api) {
   std::int64_t longest = 0;
-  for (const PreparedPrompt& prompt : prepared.prompts) longest = std::max(longest, std::ssize(prompt.ids));
+  for (const PreparedPrompt& prompt : api.prompts) longest = std::max(longest, std::ssize(prompt.ids));
   return longest;
 }
 
-Result<> fill_request(PreparedRequest& prepared, const ModelText& text) {
-  const ApiRequest& api = prepared.api;
+// What the request wants of the engine, with the publisher's choices where it has none.
+Result<> resolve_settings(ApiRequest& api, const ModelText& text) {
   MORACLE_ASSIGN(const GenerationSettings settings, text.generation().settle(choice_of(api)));
   const std::int64_t vocabulary = text.info() ? text.info()->vocab_size : INT32_MAX;
   MORACLE_TRY(check_known("stop_token_ids", api.stop_token_ids, vocabulary));
   for (const auto& [id, bias] : api.logit_bias) MORACLE_TRY(check_known("logit_bias", {&id, 1}, vocabulary));
-  Request& request = prepared.request;
-  request.sampling = settings.sampling;
-  request.min_tokens = api.min_tokens;
-  request.end_ids = settings.stop_ids;
-  request.ignore_eos = api.ignore_eos;
-  request.stop_ids = api.stop_token_ids;
-  prepared.stop_texts = settings.stop_texts;
-  prepared.stop_tokens = text.stop_tokens(prepared.stop_texts);
-  for (const StopToken& stop : prepared.stop_tokens) request.stop_ids.push_back(stop.id);
-  for (const auto& [id, bias] : api.logit_bias) request.logit_bias.push_back({.id = id, .bias = bias});
-  request.logprobs = api.logprobs;
-  request.echo = api.echo;
-  request.priority = api.priority;
-  request.max_tokens = settings.max_tokens;
-  if (settings.max_length)
-    request.max_tokens = std::max<std::int64_t>(*settings.max_length - longest_prompt(prepared), 1);
+  Request& engine = api.engine;
+  engine.sampling = settings.sampling;
+  engine.min_tokens = api.min_tokens;
+  engine.end_ids = settings.stop_ids;
+  engine.ignore_eos = api.ignore_eos;
+  engine.stop_ids = api.stop_token_ids;
+  api.stop_texts = settings.stop_texts;
+  api.stop_tokens = text.stop_tokens(api.stop_texts);
+  for (const StopToken& stop : api.stop_tokens) engine.stop_ids.push_back(stop.id);
+  for (const auto& [id, bias] : api.logit_bias) engine.logit_bias.push_back({.id = id, .bias = bias});
+  engine.logprobs = api.logprobs;
+  engine.echo = api.echo;
+  engine.priority = api.priority;
+  engine.salt = api.cache_salt;
+  engine.count_routing = true;
+  engine.max_tokens = settings.max_tokens;
+  if (settings.max_length) engine.max_tokens = std::max<std::int64_t>(*settings.max_length - longest_prompt(api), 1);
   return Ok{};
 }
 
 // Publishers' limits are lowered to what there is room for; a request's own are not.
-Result<> check_room(PreparedRequest& prepared, std::int64_t context) {
-  const bool chosen = prepared.api.max_tokens.has_value();
-  const char* const param = prepared.api.endpoint == Endpoint::chat ? "messages" : "prompt";
-  const std::int64_t longest = longest_prompt(prepared);
+Result<> check_room(ApiRequest& api, std::int64_t context) {
+  const bool chosen = api.max_tokens.has_value();
+  const char* const param = api.api == GenerationApi::chat ? "messages" : "prompt";
+  const std::int64_t longest = longest_prompt(api);
   const std::int64_t room = context - longest;
-  const std::int64_t least = chosen ? *prepared.api.max_tokens : 1;
+  const std::int64_t least = chosen ? *api.max_tokens : 1;
   if (room < least) return context_error(context, longest, least, param);
-  if (!chosen) prepared.request.max_tokens = std::min(prepared.request.max_tokens.value_or(room), room);
-  if (prepared.request.min_tokens > *prepared.request.max_tokens) {
+  if (!chosen) api.engine.max_tokens = std::min(api.engine.max_tokens.value_or(room), room);
+  if (api.engine.min_tokens > *api.engine.max_tokens) {
     return Error{.code = "request.value",
                  .where = "min_tokens",
-                 .wanted = "at most max_tokens, " + std::to_string(*prepared.request.max_tokens),
-                 .found = std::to_string(prepared.request.min_tokens)};
+                 .wanted = "at most max_tokens, " + std::to_string(*api.engine.max_tokens),
+                 .found = std::to_string(api.engine.min_tokens)};
   }
   return Ok{};
 }
@@ -167,97 +167,84 @@ Result<std::optional<bool>> flag_of(const Json& body, const char* name) {
 }
 
 // The tokens of "messages" as a chat would have them, else of "prompt" as a completion would.
-Result<std::vector<std::int32_t>> tokens_of(const Json& json, std::string_view body, const ModelText& text,
-                                            const ModelCheck& known) {
-  const bool chats = has_field(json, "messages");
-  if (!chats && (!has_field(json, "prompt") || !json["prompt"].is_string()))
+Result<std::vector<std::int32_t>> tokens_of(RequestBody body, const ModelText& text, const ModelCheck& known) {
+  const bool chats = !body.messages.is_null();
+  const auto prompt = body.fields.find("prompt");
+  if (!chats && (prompt == body.fields.end() || !prompt->is_string()))
     return Error{.code = "request.missing", .where = "prompt", .wanted = "a text, or messages", .found = "none"};
-  MORACLE_ASSIGN(ApiRequest api, parse_request(chats ? Endpoint::chat : Endpoint::completions, body, false));
+  MORACLE_ASSIGN(const ApiRequest api,
+                 read_request(chats ? GenerationApi::chat : GenerationApi::completions, std::move(body), false));
   MORACLE_TRY(known(api.model));
   if (!chats) {
-    return text.tokenizer().encode(json["prompt"].get_ref<const std::string&>(),
+    return text.tokenizer().encode(std::get<std::string>(api.inputs.front()),
                                    {.add_special_tokens = api.add_special_tokens.value_or(true)});
   }
-  MORACLE_ASSIGN(PreparedPrompt prompt, prepare_chat(api, text));
-  return std::move(prompt.ids);
+  MORACLE_ASSIGN(PreparedPrompt rendered, prepare_chat(api, text));
+  return std::move(rendered.ids);
 }
 
 }  // namespace
 
-Request PreparedRequest::engine_request(std::size_t index) const {
-  Request result = request;
-  const auto n = static_cast<std::size_t>(api.n);
-  result.prompt = prompts[index / n].ids;
-  const std::uint64_t choice = index % n;
-  result.sampling.seed = choice == 0 ? seed : mix64(seed + choice * kGoldenRatio64);
+Request ApiRequest::engine_request(std::size_t index) const {
+  Request result = engine;
+  const auto count = static_cast<std::size_t>(n);
+  result.prompt = prompts[index / count].ids;
+  const std::uint64_t choice = index % count;
+  result.sampling.seed = choice == 0 ? *seed : mix64(*seed + choice * kGoldenRatio64);
   return result;
 }
 
-Result<PreparedRequest> prepare_request(Endpoint endpoint, std::string_view body, const ModelText& text,
-                                        const PrepareOptions& options) {
-  return guarded("prepare the request", [&]() -> Result<PreparedRequest> {
-    PreparedRequest prepared;
-    MORACLE_ASSIGN(prepared.api, parse_request(endpoint, body, options.strict));
-    const ApiRequest& api = prepared.api;
-    MORACLE_TRY(check_replies(api, options.max_replies));
-    prepared.seed = api.seed.value_or(options.seed);
-    if (endpoint == Endpoint::chat) {
-      MORACLE_ASSIGN(PreparedPrompt prompt, prepare_chat(api, text));
-      MORACLE_TRY(text.check_ids(prompt.ids));
-      prepared.prompts.push_back(std::move(prompt));
-    } else {
-      for (const PromptInput& input : api.prompts) {
-        MORACLE_ASSIGN(PreparedPrompt prompt, prepare_prompt(input, api, text));
-        prepared.prompts.push_back(std::move(prompt));
-      }
-    }
-    MORACLE_TRY(fill_request(prepared, text));
-    MORACLE_TRY(check_room(prepared, options.context));
-    return prepared;
-  });
+Result<> prepare_request(ApiRequest& request, const ModelText& text, const PrepareOptions& options) {
+  if (options.known) MORACLE_TRY(options.known(request.model));
+  MORACLE_TRY(check_replies(request, options.max_replies));
+  request.seed = request.seed.value_or(options.seed);
+  if (request.api == GenerationApi::chat) {
+    MORACLE_ASSIGN(PreparedPrompt prompt, prepare_chat(request, text));
+    MORACLE_TRY(text.check_ids(prompt.ids));
+    request.prompts.push_back(std::move(prompt));
+  }
+  for (const PromptInput& input : request.inputs) {
+    MORACLE_ASSIGN(PreparedPrompt prompt, prepare_prompt(input, request, text));
+    request.prompts.push_back(std::move(prompt));
+  }
+  MORACLE_TRY(resolve_settings(request, text));
+  return check_room(request, options.context);
 }
 
-Result<Json> tokenize_reply(std::string_view body, const ModelText& text, std::int64_t context,
-                            const ModelCheck& known) {
-  return guarded("tokenize", [&]() -> Result<Json> {
-    MORACLE_ASSIGN(const Json json, parse_body(body));
-    MORACLE_ASSIGN(const auto with_texts, flag_of(json, "return_token_strs"));
-    MORACLE_ASSIGN(const std::vector<std::int32_t> ids, tokens_of(json, body, text, known));
-    Json reply = {{"tokens", ids}, {"count", ids.size()}, {"max_model_len", context}};
-    if (with_texts.value_or(false)) {
-      Json texts = Json::array();
-      for (const std::int32_t id : ids) texts.push_back(text.tokenizer().id_to_token(id).value_or(""));
-      reply["token_strs"] = std::move(texts);
-    }
-    return reply;
-  });
+Result<Json> tokenize_reply(RequestBody body, const ModelText& text, std::int64_t context, const ModelCheck& known) {
+  MORACLE_ASSIGN(const auto with_texts, flag_of(body.fields, "return_token_strs"));
+  MORACLE_ASSIGN(const std::vector<std::int32_t> ids, tokens_of(std::move(body), text, known));
+  Json reply = {{"tokens", ids}, {"count", ids.size()}, {"max_model_len", context}};
+  if (with_texts.value_or(false)) {
+    Json texts = Json::array();
+    for (const std::int32_t id : ids) texts.push_back(text.tokenizer().id_to_token(id).value_or(""));
+    reply["token_strs"] = std::move(texts);
+  }
+  return reply;
 }
 
-Result<Json> detokenize_reply(std::string_view body, const ModelText& text, const ModelCheck& known) {
-  return guarded("detokenize", [&]() -> Result<Json> {
-    MORACLE_ASSIGN(const Json json, parse_body(body));
-    if (has_field(json, "model")) {
-      if (!json["model"].is_string())
-        return Error{.code = "request.type", .where = "model", .wanted = "a text", .found = json["model"].type_name()};
-      MORACLE_TRY(known(json["model"].get<std::string>()));
-    }
-    if (!has_field(json, "tokens") || !json["tokens"].is_array())
-      return Error{.code = "request.missing", .where = "tokens", .wanted = "a list of token ids", .found = "none"};
-    std::vector<std::int32_t> ids;
-    for (const Json& value : json["tokens"]) {
-      const bool fits = value.is_number_unsigned() && value.get<std::uint64_t>() <= INT32_MAX;
-      if (!fits) return Error{.code = "request.value", .where = "tokens", .wanted = "token ids", .found = value.dump()};
-      ids.push_back(value.get<std::int32_t>());
-    }
-    if (const auto known_ids = text.check_ids(ids); !known_ids.ok()) {
-      Error error = known_ids.error();
-      error.code = "request.value";
-      error.where = "tokens";
-      return error;
-    }
-    MORACLE_ASSIGN(std::string words, text.tokenizer().decode(ids, false));
-    return Json{{"prompt", std::move(words)}};
-  });
+Result<Json> detokenize_reply(const Json& fields, const ModelText& text, const ModelCheck& known) {
+  if (has_field(fields, "model")) {
+    if (!fields["model"].is_string())
+      return Error{.code = "request.type", .where = "model", .wanted = "a text", .found = fields["model"].type_name()};
+    MORACLE_TRY(known(fields["model"].get<std::string>()));
+  }
+  if (!has_field(fields, "tokens") || !fields["tokens"].is_array())
+    return Error{.code = "request.missing", .where = "tokens", .wanted = "a list of token ids", .found = "none"};
+  std::vector<std::int32_t> ids;
+  for (const Json& value : fields["tokens"]) {
+    const bool fits = value.is_number_unsigned() && value.get<std::uint64_t>() <= INT32_MAX;
+    if (!fits) return Error{.code = "request.value", .where = "tokens", .wanted = "token ids", .found = value.dump()};
+    ids.push_back(value.get<std::int32_t>());
+  }
+  if (const auto known_ids = text.check_ids(ids); !known_ids.ok()) {
+    Error error = known_ids.error();
+    error.code = "request.value";
+    error.where = "tokens";
+    return error;
+  }
+  MORACLE_ASSIGN(std::string words, text.tokenizer().decode(ids, false));
+  return Json{{"prompt", std::move(words)}};
 }
 
 }  // namespace moracle::serve

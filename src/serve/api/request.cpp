@@ -9,7 +9,7 @@
 #include <variant>
 
 #include "generate/request.h"
-#include "text/unicode.h"
+#include "serve/api/messages.h"
 
 namespace moracle::serve {
 
@@ -21,36 +21,6 @@ Error wrong(const char* code, std::string where, std::string wanted, std::string
 
 Error over(std::string where, std::size_t most, std::size_t found, std::string_view what) {
   return wrong("request.limit", std::move(where), fmt::format("at most {} {}", most, what), std::to_string(found));
-}
-
-// The byte of the first "\u0000" that a string holds; a model's text has no use for NUL, and much software ends there.
-std::optional<std::size_t> find_nul(std::string_view body) {
-  for (std::size_t at = body.find("\\u0000"); at != std::string_view::npos; at = body.find("\\u0000", at + 1)) {
-    std::size_t slashes = 0;
-    while (slashes < at && body[at - 1 - slashes] == '\\') ++slashes;
-    if (slashes % 2 == 0) return at;
-  }
-  return std::nullopt;
-}
-
-// The byte of the first number that is none: the parser takes the words that Python writes, which JSON has not.
-std::optional<std::size_t> find_not_finite(std::string_view body) {
-  bool in_text = false;
-  for (std::size_t at = 0; at < body.size(); ++at) {
-    if (body[at] == '"') in_text = !in_text;
-    if (in_text && body[at] == '\\') ++at;
-    if (!in_text && (body[at] == 'N' || body[at] == 'I')) return at;
-  }
-  return std::nullopt;
-}
-
-bool is_finite(const Json& value) {
-  if (value.is_structured()) return std::all_of(value.begin(), value.end(), is_finite);
-  return !value.is_number_float() || std::isfinite(value.get<double>());
-}
-
-Error invalid_utf8(std::string found) {
-  return wrong("request.invalid_utf8", "", "Unicode text in UTF-8 without NUL", std::move(found));
 }
 
 template <class Value>
@@ -137,7 +107,7 @@ Result<> read_biases(const Json& body, ApiRequest& request) {
 }
 
 Result<> read_logprobs(const Json& body, ApiRequest& request) {
-  if (request.endpoint == Endpoint::completions) {
+  if (request.api == GenerationApi::completions) {
     read(body, "logprobs", request.logprobs);
     return Ok{};
   }
@@ -233,109 +203,6 @@ Result<> check_tools(const Json& body) {
                .advice = "calls of tools are not served yet"};
 }
 
-// Texts of a message's content in one.
-Result<> join_content(OrderedJson& message, const std::string& where) {
-  const auto content = message.find("content");
-  if (content == message.end()) {
-    message["content"] = nullptr;
-    return Ok{};
-  }
-  if (content->is_null() || content->is_string()) return Ok{};
-  if (!content->is_array())
-    return wrong("request.type", where, "a text, null or a list of text parts", content->type_name());
-  std::string text;
-  for (std::size_t i = 0; i < content->size(); ++i) {
-    const OrderedJson& part = (*content)[i];
-    const std::string place = fmt::format("{}[{}]", where, i);
-    if (part.is_string()) {
-      text += part.get_ref<const std::string&>();
-      continue;
-    }
-    if (!part.is_object())
-      return wrong("request.type", place, "a part {\"type\": \"text\", \"text\"}", part.type_name());
-    const auto type = part.find("type");
-    if (type == part.end() || (*type != "text" && *type != "refusal")) {
-      return Error{.code = "request.unsupported",
-                   .where = place + ".type",
-                   .wanted = "text",
-                   .found = type != part.end() && type->is_string()
-                                ? "'" + type->get_ref<const std::string&>().substr(0, 40) + "'"
-                                : "another",
-                   .advice = "prompts are text; no image, sound, file or address is read"};
-    }
-    const auto words = part.find(type->get_ref<const std::string&>());
-    if (words == part.end() || !words->is_string()) return wrong("request.type", place + ".text", "a text", "none");
-    text += words->get_ref<const std::string&>();
-  }
-  message["content"] = std::move(text);
-  return Ok{};
-}
-
-// Arguments of calls that earlier turns made: templates expect objects, clients send JSON as text.
-Result<> open_arguments(OrderedJson& message, const std::string& where) {
-  const auto calls = message.find("tool_calls");
-  if (calls == message.end() || calls->is_null()) return Ok{};
-  if (!calls->is_array()) return wrong("request.type", where, "a list of calls", calls->type_name());
-  for (std::size_t i = 0; i < calls->size(); ++i) {
-    OrderedJson& call = (*calls)[i];
-    if (!call.is_object() || !call.contains("function") || !call["function"].is_object())
-      return wrong("request.type", fmt::format("{}[{}].function", where, i), "an object", "none");
-    OrderedJson& function = call["function"];
-    if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
-    const std::string text = function["arguments"].get<std::string>();
-    const std::string place = fmt::format("{}[{}].function.arguments", where, i);
-    const auto checked =
-        parse_json(text.empty() ? "{}" : text, "", {.bytes = kBodyBytes, .depth = kBodyDepth, .values = kBodyValues});
-    if (!checked.ok()) {
-      const Error& error = checked.error();
-      return wrong("request.value", place, "JSON, " + error.wanted, error.found + " at " + error.where);
-    }
-    function["arguments"] = OrderedJson::parse(text.empty() ? "{}" : text, nullptr, false);
-  }
-  return Ok{};
-}
-
-// Members of a message that ask for what is done in another way, or not at all.
-Result<> check_members(const OrderedJson& message, const std::string& where) {
-  constexpr std::array<std::pair<const char*, const char*>, 5> kRefused = {
-      {{"function_call", "it is spelled tool_calls"},
-       {"audio", "prompts are text"},
-       {"images", "prompts are text"},
-       {"prefix", "ask for continue_final_message"},
-       {"partial", "ask for continue_final_message"}}};
-  for (const auto& [name, advice] : kRefused) {
-    const auto found = message.find(name);
-    if (found == message.end() || says_nothing(*found)) continue;
-    return Error{.code = "request.unsupported",
-                 .where = where + "." + name,
-                 .wanted = "a message without it",
-                 .found = found->type_name(),
-                 .advice = advice};
-  }
-  return Ok{};
-}
-
-Result<> check_message(OrderedJson& message, const std::string& where) {
-  if (!message.is_object()) return wrong("request.type", where, "an object", message.type_name());
-  const auto role = message.find("role");
-  if (role == message.end() || !role->is_string()) return wrong("request.missing", where + ".role", "a role", "none");
-  constexpr std::array kRoles = {"system", "developer", "user", "assistant", "tool"};
-  if (std::find(kRoles.begin(), kRoles.end(), role->get_ref<const std::string&>()) == kRoles.end()) {
-    return wrong("request.value", where + ".role", "system, developer, user, assistant or tool",
-                 "'" + role->get_ref<const std::string&>().substr(0, 40) + "'");
-  }
-  MORACLE_TRY(check_members(message, where));
-  MORACLE_TRY(join_content(message, where + ".content"));
-  for (const char* const name : {"reasoning", "reasoning_content", "name", "tool_call_id"}) {
-    const auto text = message.find(name);
-    if (text != message.end() && !text->is_null() && !text->is_string())
-      return wrong("request.type", where + "." + name, "a text", text->type_name());
-  }
-  if (message.contains("reasoning") && !message.contains("reasoning_content"))
-    message["reasoning_content"] = message["reasoning"];
-  return open_arguments(message, where + ".tool_calls");
-}
-
 // A member of "reasoning", as several providers have it.
 Result<> read_reasoning(const std::string& name, const Json& value, ApiRequest& request) {
   const std::string where = "reasoning." + name.substr(0, kNameBytes);
@@ -383,9 +250,9 @@ Result<> read_template_arguments(const Json& body, ApiRequest& request) {
   return Ok{};
 }
 
-Result<> read_chat(const Json& body, std::string_view text, ApiRequest& request) {
+Result<> read_chat(const Json& body, OrderedJson messages, ApiRequest& request) {
   MORACLE_TRY(check_tools(body));
-  MORACLE_ASSIGN(request.chat.messages, parse_messages(text));
+  MORACLE_ASSIGN(request.chat.messages, read_messages(std::move(messages)));
   if (request.max_tokens == 0) return wrong("request.value", "max_tokens", "a whole number of at least 1", "0");
   read_flag(body, "include_reasoning", request.include_reasoning);
   read_flag(body, "continue_final_message", request.continue_final_message);
@@ -408,24 +275,24 @@ Result<> read_prompts(const Json& body, ApiRequest& request) {
   if (!has_field(body, "prompt")) return wrong("request.missing", "prompt", "a prompt", "none");
   const Json& prompt = body["prompt"];
   if (prompt.is_string()) {
-    request.prompts.emplace_back(prompt.get<std::string>());
+    request.inputs.emplace_back(prompt.get<std::string>());
     return Ok{};
   }
   if (!prompt.is_array()) return wrong("request.type", "prompt", "a text or a list", prompt.type_name());
   if (prompt.empty()) return wrong("request.value", "prompt", "at least one prompt", "an empty list");
   if (prompt[0].is_number()) {
     MORACLE_ASSIGN(auto ids, token_ids(prompt, "prompt"));
-    request.prompts.emplace_back(std::move(ids));
+    request.inputs.emplace_back(std::move(ids));
     return Ok{};
   }
   if (prompt.size() > kMostPrompts) return over("prompt", kMostPrompts, prompt.size(), "prompts");
   for (std::size_t i = 0; i < prompt.size(); ++i) {
     const std::string where = fmt::format("prompt[{}]", i);
     if (prompt[i].is_string()) {
-      request.prompts.emplace_back(prompt[i].get<std::string>());
+      request.inputs.emplace_back(prompt[i].get<std::string>());
     } else if (prompt[i].is_array() && !prompt[i].empty()) {
       MORACLE_ASSIGN(auto ids, token_ids(prompt[i], where));
-      request.prompts.emplace_back(std::move(ids));
+      request.inputs.emplace_back(std::move(ids));
     } else {
       return wrong("request.type", where, "a text or a list of token ids",
                    prompt[i].is_array() ? "an empty list" : prompt[i].type_name());
@@ -446,60 +313,17 @@ Result<> read_completion(const Json& body, ApiRequest& request) {
 
 }  // namespace
 
-Result<Json> parse_body(std::string_view body) {
-  if (body.size() > kBodyBytes) {
-    return wrong("request.too_large", "", fmt::format("a body of at most {} bytes", kBodyBytes),
-                 fmt::format("{} bytes", body.size()));
-  }
-  if (const auto bad = unicode::find_invalid_utf8(body))
-    return invalid_utf8(fmt::format("bytes that are none at byte {}", *bad));
-  if (const auto nul = find_nul(body)) return invalid_utf8(fmt::format("NUL at byte {}", *nul));
-  auto parsed = parse_json(body, "", {.bytes = kBodyBytes, .depth = kBodyDepth, .values = kBodyValues});
-  if (!parsed.ok()) {
-    Error error = std::move(parsed).error();
-    const bool lone = error.wanted.find("surrogate") != std::string::npos;
-    const bool limit = error.code == "json.depth" || error.code == "json.values";
-    error.code = lone ? "request.invalid_utf8" : limit ? "request.limit" : "request.invalid_json";
-    error.advice.clear();                                    // it is of files
-    error.found += " at " + std::exchange(error.where, {});  // which is no field
-    return error;
-  }
-  if (!parsed->is_object()) return wrong("request.type", "", "a JSON object", parsed->type_name());
-  if (const auto word = find_not_finite(body)) {
-    const auto& members = parsed->get_ref<const Json::object_t&>();
-    const auto field =
-        std::find_if(members.begin(), members.end(), [](const auto& member) { return !is_finite(member.second); });
-    return wrong("request.value", field == members.end() ? "" : field->first.substr(0, kNameBytes), "finite numbers",
-                 fmt::format("NaN or Infinity at byte {}", *word));
-  }
-  return parsed;
-}
-
-Result<OrderedJson> parse_messages(std::string_view body) {
-  // Templates see keys in the order of the request.
-  const OrderedJson ordered = OrderedJson::parse(body, nullptr, false);
-  const auto found = ordered.is_object() ? ordered.find("messages") : ordered.end();
-  if (found == ordered.end() || found->is_null())
-    return wrong("request.missing", "messages", "a list of messages", "none");
-  if (!found->is_array() || found->empty())
-    return wrong("request.type", "messages", "a list of at least one message", found->type_name());
-  if (found->size() > kMostMessages) return over("messages", kMostMessages, found->size(), "messages");
-  OrderedJson messages = *found;
-  for (std::size_t i = 0; i < messages.size(); ++i)
-    MORACLE_TRY(check_message(messages[i], fmt::format("messages[{}]", i)));
-  return messages;
-}
-
-Result<ApiRequest> parse_request(Endpoint endpoint, std::string_view body, bool strict) {
+Result<ApiRequest> read_request(GenerationApi api, RequestBody body, bool strict) {
   ApiRequest request;
-  request.endpoint = endpoint;
-  MORACLE_ASSIGN(const Json json, parse_body(body));
-  MORACLE_TRY(check_fields(json, endpoint, request.ignored));
-  MORACLE_TRY(read_common(json, request));
-  if (endpoint == Endpoint::chat) {
-    MORACLE_TRY(read_chat(json, body, request));
+  request.api = api;
+  // Where messages are no field, what is refused is shown.
+  if (api != GenerationApi::chat && !body.messages.is_null()) body.fields["messages"] = Json(body.messages);
+  MORACLE_TRY(check_fields(body.fields, api, request.ignored));
+  MORACLE_TRY(read_common(body.fields, request));
+  if (api == GenerationApi::chat) {
+    MORACLE_TRY(read_chat(body.fields, std::move(body.messages), request));
   } else {
-    MORACLE_TRY(read_completion(json, request));
+    MORACLE_TRY(read_completion(body.fields, request));
   }
   if (strict && !request.ignored.empty()) {
     return Error{.code = "request.unknown",

@@ -11,7 +11,10 @@
 #include <vector>
 
 #include "base/result.h"
+#include "generate/model_text.h"
+#include "generate/request.h"
 #include "generate/sampling_fields.h"
+#include "serve/api/body.h"
 #include "serve/api/fields.h"
 #include "text/template/chat_templates.h"
 
@@ -19,8 +22,14 @@ namespace moracle::serve {
 
 using PromptInput = std::variant<std::string, std::vector<std::int32_t>>;
 
+struct PreparedPrompt {
+  std::string text;  // of chats: rendered; of completions: as given, or decoded
+  std::vector<std::int32_t> ids;
+};
+
+// As read_request() reads it from a body, and prepare_request() completes it.
 struct ApiRequest {
-  Endpoint endpoint = Endpoint::chat;
+  GenerationApi api = GenerationApi::chat;
   std::string model;  // empty: not given
 
   // Chat.
@@ -28,7 +37,7 @@ struct ApiRequest {
   bool include_reasoning = true;
   bool continue_final_message = false;
   // Completions.
-  std::vector<PromptInput> prompts{};
+  std::vector<PromptInput> inputs{};
   bool echo = false;
 
   // Both. What is unset is the publisher's choice.
@@ -55,21 +64,22 @@ struct ApiRequest {
 
   std::vector<std::string> ignored{};  // names that nobody knows
 
+  // Prepared: templates and tokenizer have done their work.
+  std::vector<PreparedPrompt> prompts{};
+  std::vector<std::string> stop_texts{};  // the request's and the publisher's
+  std::vector<StopToken> stop_tokens{};   // of these, what text never shows
+  Request engine{};                       // all but prompt and seed, which differ by choice
+  // What the engine is asked for one choice; `index` counts prompts times n.
+  [[nodiscard]] Request engine_request(std::size_t index) const;
+
   // Prompts times n; a chat is one prompt.
   [[nodiscard]] std::size_t replies() const {
-    return std::max<std::size_t>(prompts.size(), 1) * static_cast<std::size_t>(n);
+    return std::max<std::size_t>(inputs.size(), 1) * static_cast<std::size_t>(n);
   }
 };
 
-// A JSON object of a request. Errors: "request.too_large", "request.invalid_utf8" (bytes, a lone surrogate, NUL; with
-// the byte), "request.invalid_json", "request.limit" (depth, values).
-Result<Json> parse_body(std::string_view body);
-
-// `strict` refuses names that nobody knows. Errors: those of parse_body and check_fields, "request.missing",
+// `strict` refuses names that nobody knows. Errors: those of check_fields and read_messages, "request.missing",
 // "request.limit", "request.value", "request.type", "request.unsupported", each with the field.
-Result<ApiRequest> parse_request(Endpoint endpoint, std::string_view body, bool strict);
-
-// The messages of a body, checked: text parts are joined, arguments of calls are objects. Errors as above.
-Result<OrderedJson> parse_messages(std::string_view body);
+Result<ApiRequest> read_request(GenerationApi api, RequestBody body, bool strict);
 
 }  // namespace moracle::serve

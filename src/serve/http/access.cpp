@@ -99,7 +99,7 @@ Result<std::vector<ApiKey>> read_keys(const std::filesystem::path& file) {
   return error;
 }
 
-Result<> settle_address(AccessRules& rules, const std::string& listen, bool everybody) {
+Result<> resolve_address(AccessRules& rules, const std::string& listen, bool everybody) {
   rules.checks_host = !listen.starts_with("unix:");
   if (!rules.checks_host || is_loopback(listen)) return Ok{};
   rules.allowed_hosts.push_back(listen);

@@ -34,7 +34,7 @@ struct AccessRules {
 
 // What the address says of who asks: browsers do not reach a Unix socket, and who is not on this machine needs a key or
 // `everybody`. Error: "access.open".
-Result<> settle_address(AccessRules& rules, const std::string& listen, bool everybody);
+Result<> resolve_address(AccessRules& rules, const std::string& listen, bool everybody);
 
 // What of a request decides.
 struct AccessRequest {

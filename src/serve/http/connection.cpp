@@ -23,7 +23,7 @@ using boost::system::error_code;
 constexpr std::size_t kReadBytes = std::size_t{4} << 10;
 constexpr std::size_t kBodyReadBytes = std::size_t{64} << 10;
 constexpr std::size_t kBufferedBytes = std::size_t{64} << 10;  // of requests that wait behind an answer
-constexpr double kLingerSeconds = 2;
+constexpr double kDrainSeconds = 2;
 // What the system takes of a stream beside its queue: in all, and of that what it can't send yet.
 constexpr int kStreamSendBytes = 32 << 10;
 constexpr int kStreamUnsentBytes = 4 << 10;
@@ -72,15 +72,15 @@ class ConnectionExchange final : public Exchange {
   void end() override {
     if (const auto open = current()) open->end_stream();
   }
-  void on_gone(std::function<void(std::string_view)> callback) override {
+  void on_disconnect(std::function<void(std::string_view)> callback) override {
     if (const auto open = current()) {
-      open->on_gone_ = std::move(callback);
+      open->on_disconnect_ = std::move(callback);
     } else {
       callback("disconnect");
     }
   }
-  void on_lag(std::function<void(bool)> callback) override {
-    if (const auto open = current()) open->on_lag_ = std::move(callback);
+  void on_backlog(std::function<void(bool)> callback) override {
+    if (const auto open = current()) open->on_backlog_ = std::move(callback);
   }
 
  private:
@@ -117,7 +117,7 @@ void Connection::refuse() {
 
 void Connection::next_request() {
   if (set_.draining) {
-    linger();
+    drain_input();
   } else {
     await_request();
   }
@@ -127,9 +127,9 @@ void Connection::await_request() {
   state_ = State::idle;
   since_ = Clock::now();
   ++exchange_;
-  on_gone_ = nullptr;
-  on_lag_ = nullptr;
-  lags_ = false;
+  on_disconnect_ = nullptr;
+  on_backlog_ = nullptr;
+  backlogged_ = false;
   request_ = {};
   parser_.emplace();
   parser_->header_limit(static_cast<std::uint32_t>(set_.options.header_bytes));
@@ -161,7 +161,7 @@ void Connection::on_read(error_code error, std::size_t bytes) {
     close("disconnect");
     return;
   }
-  if (state_ == State::lingering) {
+  if (state_ == State::draining) {
     read();
     return;
   }
@@ -302,7 +302,7 @@ void Connection::send_reply(HttpReply reply) {
   headers.emplace_back("X-Content-Type-Options", "nosniff");
   std::string bytes = head_text(reply.status, keep_alive_, headers);
   if (!head_only_) bytes += reply.body;
-  on_gone_ = nullptr;
+  on_disconnect_ = nullptr;
   send(std::move(bytes));
   finish_answer();
 }
@@ -330,17 +330,17 @@ void Connection::stream(std::string piece) {
     return;
   }
   send(chunked_ ? fmt::format("{:x}\r\n{}\r\n", piece.size(), piece) : std::move(piece));
-  tell_lag();
+  report_backlog();
 }
 
-void Connection::tell_lag() {
-  const bool lags = state_ == State::streaming && queued_ > (lags_ ? 0 : set_.options.lag_bytes);
-  if (std::exchange(lags_, lags) != lags && on_lag_) on_lag_(lags);
+void Connection::report_backlog() {
+  const bool backlogged = state_ == State::streaming && queued_ > (backlogged_ ? 0 : set_.options.backlog_bytes);
+  if (std::exchange(backlogged_, backlogged) != backlogged && on_backlog_) on_backlog_(backlogged);
 }
 
 void Connection::end_stream() {
   if (state_ != State::streaming) return;
-  on_gone_ = nullptr;
+  on_disconnect_ = nullptr;
   if (chunked_) send("0\r\n\r\n");
   finish_answer();
 }
@@ -376,7 +376,7 @@ void Connection::write() {
             self->close("disconnect");
           } else {
             self->write();
-            self->tell_lag();
+            self->report_backlog();
           }
         });
       });
@@ -402,7 +402,7 @@ void Connection::write() {
         if (self->keep_alive_) {
           self->next_request();
         } else {
-          self->linger();
+          self->drain_input();
         }
       });
     });
@@ -410,8 +410,8 @@ void Connection::write() {
 }
 
 // The last answer is written. A client that still sends gets time to read it before the connection is reset.
-void Connection::linger() {
-  state_ = State::lingering;
+void Connection::drain_input() {
+  state_ = State::draining;
   since_ = Clock::now();
   error_code ignored;
   socket_.shutdown(Socket::shutdown_send, ignored);
@@ -419,9 +419,9 @@ void Connection::linger() {
   read();
 }
 
-void Connection::gone(std::string_view cause) {
+void Connection::disconnected(std::string_view cause) {
   ++exchange_;
-  if (const auto callback = std::exchange(on_gone_, nullptr)) callback(cause);
+  if (const auto callback = std::exchange(on_disconnect_, nullptr)) callback(cause);
 }
 
 void Connection::close(std::string_view cause) {
@@ -430,10 +430,10 @@ void Connection::close(std::string_view cause) {
   body_bytes_.reset();
   error_code ignored;
   socket_.close(ignored);
-  gone(cause);
+  disconnected(cause);
 }
 
-// Who has just connected is about to ask, and is told of the drain.
+// Who has just connected is about to ask, and hears of the drain.
 void Connection::drain() {
   const bool asked = exchange_ > 1;
   if (state_ == State::idle && asked) close("shutdown");
@@ -453,7 +453,7 @@ void Connection::look_after(Clock::time_point now) {
   if (state_ == State::handling && answers_.expired()) {  // its handler has failed
     fail("internal.answer", "an answer", "none");
   } else if ((state_ == State::idle && since(now) > options.idle_s) ||
-             (state_ == State::lingering && since(now) > kLingerSeconds)) {
+             (state_ == State::draining && since(now) > kDrainSeconds)) {
     close("disconnect");
   } else if (state_ == State::head && since(now) > options.header_s) {
     fail("request.timeout", fmt::format("a head within {} seconds", options.header_s), "none");

@@ -75,7 +75,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     handling,   // no answer yet
     streaming,  // an answer in pieces
     answered,   // the answer is queued
-    lingering,  // it is written, and what still arrives is dropped
+    draining,   // it is written, and what still arrives is dropped
     closed,
   };
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
@@ -104,10 +104,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void end_stream();
   void finish_answer();
   void send(std::string bytes);
-  void tell_lag();
+  void report_backlog();
   void write();
-  void linger();
-  void gone(std::string_view cause);
+  void drain_input();
+  void disconnected(std::string_view cause);
   void next_request();
   void await_request();
   [[nodiscard]] double since(Clock::time_point now) const {
@@ -134,9 +134,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::size_t written_ = 0;  // of the first in the queue
   bool writing_ = false;     // waits until the socket takes more
   Clock::time_point last_write_ = Clock::now();
-  std::function<void(std::string_view)> on_gone_;
-  std::function<void(bool)> on_lag_;
-  bool lags_ = false;
+  std::function<void(std::string_view)> on_disconnect_;
+  std::function<void(bool)> on_backlog_;
+  bool backlogged_ = false;
   std::uint64_t exchange_ = 0;  // the number of the answer that is under way
   std::weak_ptr<Exchange> answers_;
 };

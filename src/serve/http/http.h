@@ -14,6 +14,8 @@ namespace moracle::serve {
 
 using HeaderList = std::vector<std::pair<std::string, std::string>>;
 
+struct Route;  // of the handler's table
+
 struct HttpRequest {
   std::string method;
   std::string path;    // without query
@@ -21,6 +23,7 @@ struct HttpRequest {
   HeaderList headers;  // names in lower case
   std::string body;
   std::string key{};             // the name of the key that was sent
+  const Route* route = nullptr;  // who answers
   std::shared_ptr<void> held{};  // the server counts the body's bytes for as long as this lives, on any thread
 
   // Empty: there is none.
@@ -50,15 +53,15 @@ class Exchange {
   virtual void write(std::string piece) = 0;
   virtual void end() = 0;
   // Called once, where the client left before the end or does not read: "disconnect", "stalled", "shutdown".
-  virtual void on_gone(std::function<void(std::string_view cause)> callback) = 0;
+  virtual void on_disconnect(std::function<void(std::string_view cause)> callback) = 0;
   // Called where the client of a stream reads more slowly than pieces come, and where it has caught up.
-  virtual void on_lag(std::function<void(bool lags)> callback) = 0;
+  virtual void on_backlog(std::function<void(bool backlogged)> callback) = 0;
 };
 
 class HttpHandler {
  public:
   virtual ~HttpHandler() = default;
-  // Before the body is read: an answer refuses the request. Sets request.key.
+  // Before the body is read: an answer refuses the request. Sets request.key and request.route.
   virtual std::optional<HttpReply> refuse(HttpRequest& request) = 0;
   virtual void handle(HttpRequest&& request, std::shared_ptr<Exchange> exchange) = 0;
   // The answer to what is no request, or no whole one: `request` is what was read of its head; `code` as of Error.

@@ -33,7 +33,7 @@ using boost::system::error_code;
 
 constexpr std::chrono::milliseconds kTick{250};
 constexpr std::chrono::milliseconds kAcceptPause{100};  // where the system has no descriptor left
-constexpr std::size_t kRefusals = 64;                   // connections above the limit that are told so
+constexpr std::size_t kRefusals = 64;                   // connections above the limit that hear so
 constexpr std::string_view kUnix = "unix:";
 
 Error listen_error(const std::string& address, const error_code& error) {

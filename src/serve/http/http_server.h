@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "serve/http/http.h"
+#include "serve/limits.h"
 
 namespace moracle::serve {
 
@@ -18,10 +19,10 @@ struct HttpOptions {
   std::size_t connections = 2048;
   std::size_t connections_per_peer = 256;  // off loopback
   std::size_t header_bytes = std::size_t{16} << 10;
-  std::size_t body_bytes = std::size_t{8} << 20;
+  std::size_t body_bytes = kBodyBytes;
   std::size_t bodies_bytes = std::size_t{256} << 20;  // of all bodies that are read, or that handlers hold
   std::size_t stream_bytes = std::size_t{256} << 10;  // of a stream that its reader has not taken
-  std::size_t lag_bytes = std::size_t{4} << 10;       // of such a stream, behind which its handler hears of it
+  std::size_t backlog_bytes = std::size_t{4} << 10;   // of such a stream, behind which its handler hears of it
   double header_s = 10;                               // from the first byte of a head to its last
   double body_rate = 1024;                            // bytes a second at least, after `header_s`
   double idle_s = 75;

@@ -1,7 +1,6 @@
 // The files of the page, embedded by the build.
 #pragma once
 
-#include <optional>
 #include <string_view>
 
 namespace moracle::serve {
@@ -12,7 +11,6 @@ struct Asset {
   std::string_view tag;  // of its content, quoted
 };
 
-// By the path of a request: "/", "/page.js", "/page.css".
-[[nodiscard]] std::optional<Asset> find_asset(std::string_view path);
+extern const Asset kPageHtml, kPageScript, kPageStyle;
 
 }  // namespace moracle::serve

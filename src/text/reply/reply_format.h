@@ -12,8 +12,6 @@
 
 namespace moracle {
 
-enum class ReplyPart : std::uint8_t { reasoning, answer };
-
 class ReplyFormat {
  public:
   enum class Kind : std::uint8_t {

@@ -49,7 +49,7 @@ void ReplyReader::read_prompt(std::string_view prompt) {
   if (format_.kind() == ReplyFormat::Kind::think) {
     if (!trimmed_end(prompt).ends_with(format_.open())) return;
     state_ = State::reasoning;
-    begin_part(ReplyPart::reasoning, true);
+    begin_part(Part::reasoning, true);
     return;
   }
   state_ = State::body;
@@ -64,7 +64,7 @@ void ReplyReader::read_prompt(std::string_view prompt) {
   const std::size_t body = message.find(harmony::kMessage);
   header_ = message.substr(0, std::min({body, message.size(), kLongestHeader}));
   if (body != std::string_view::npos) {
-    open_body([](ReplyPart, std::string_view) {});
+    open_body([](ReplyEvent&&) {});
     filled_ = body + harmony::kMessage.size() < message.size();
     return;
   }
@@ -90,7 +90,7 @@ void ReplyReader::finish(const Emit& emit) {
     put(std::exchange(header_, {}), emit);
   }
   const bool in_answer = state_ == State::begin || state_ == State::answer || state_ == State::body;
-  if (in_answer && part_ == ReplyPart::answer && !space_.empty()) emit(part_, space_);
+  if (in_answer && part_ == Part::answer && !space_.empty()) give(space_, emit);
   space_.clear();
 }
 
@@ -103,7 +103,7 @@ bool ReplyReader::begun(bool last) {
   if (may_open && text.size() >= format_.open().size()) {
     held_.erase(0, held_.size() - text.size() + format_.open().size());
     state_ = State::reasoning;
-    begin_part(ReplyPart::reasoning, true);
+    begin_part(Part::reasoning, true);
   } else {
     state_ = State::answer;
   }
@@ -152,11 +152,11 @@ void ReplyReader::plain(std::string_view text, const Emit& emit) {
     case State::header:
       header_ += text;
       if (header_.size() <= kLongestHeader) return;
-      begin_part(ReplyPart::answer, false);
+      begin_part(Part::answer, false);
       break;
     case State::between:
       if (without_leading_space(text).empty()) return;
-      begin_part(ReplyPart::answer, true);
+      begin_part(Part::answer, true);
       header_ = text;
       break;
     case State::begin:
@@ -175,10 +175,10 @@ void ReplyReader::apply(std::string_view mark, const Emit& emit) {
     apply_channel(mark, emit);
   } else if (mark == format_.open() && state_ == State::begin) {
     state_ = State::reasoning;
-    begin_part(ReplyPart::reasoning, true);
+    begin_part(Part::reasoning, true);
   } else if (mark == format_.close() && state_ == State::reasoning) {
     state_ = State::answer;
-    begin_part(ReplyPart::answer, true);
+    begin_part(Part::answer, true);
   } else {  // it marks nothing here
     if (state_ == State::begin) state_ = State::answer;
     put(mark, emit);
@@ -207,20 +207,28 @@ void ReplyReader::open_body(const Emit& emit) {
   const std::size_t recipient = header.find(kRecipient);
   state_ = State::body;
   if (name == "analysis") {
-    begin_part(ReplyPart::reasoning, true);
+    begin_part(Part::reasoning, true);
     return;
   }
-  begin_part(ReplyPart::answer, false);
+  begin_part(Part::answer, false);
   // A call of a tool: whom it goes to belongs to it.
   if (recipient != std::string::npos)
     put(std::string(first_word(std::string_view(header).substr(recipient))) + " ", emit);
 }
 
-void ReplyReader::begin_part(ReplyPart part, bool trims) {
+void ReplyReader::begin_part(Part part, bool trims) {
   space_.clear();
   part_ = part;
   trims_ = trims;
   filled_ = false;
+}
+
+void ReplyReader::give(std::string_view text, const Emit& emit) const {
+  if (part_ == Part::reasoning) {
+    emit(ReasoningEvent{.text = std::string(text)});
+  } else {
+    emit(TextEvent{.text = std::string(text)});
+  }
 }
 
 void ReplyReader::put(std::string_view text, const Emit& emit) {
@@ -229,11 +237,11 @@ void ReplyReader::put(std::string_view text, const Emit& emit) {
   bool& given = given_[static_cast<std::size_t>(part_)];
   const std::string_view solid = trimmed_end(text);
   if (!solid.empty()) {
-    if (!filled_ && given) emit(part_, "\n\n");  // the next message of the same kind
+    if (!filled_ && given) give("\n\n", emit);  // the next message of the same kind
     const std::string ready = std::exchange(space_, {}) + std::string(solid);
     filled_ = true;
     given = true;
-    emit(part_, ready);
+    give(ready, emit);
   }
   space_ += text.substr(solid.size());
 }

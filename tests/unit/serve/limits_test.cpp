@@ -71,8 +71,8 @@ TEST_F(ServeLimits, AClientThatLeavesEndsItsRequest) {
 
 TEST_F(ServeLimits, AReaderThatStallsIsLeft) {
   // By what is queued, and, where its request is held meanwhile, by the time.
-  for (const HttpOptions& http : {HttpOptions{.stream_bytes = 65536, .lag_bytes = std::size_t{1} << 20},
-                                  HttpOptions{.lag_bytes = 1024, .write_s = 0.5}}) {
+  for (const HttpOptions& http : {HttpOptions{.stream_bytes = 65536, .backlog_bytes = std::size_t{1} << 20},
+                                  HttpOptions{.backlog_bytes = 1024, .write_s = 0.5}}) {
     serve({.engine = {.step = std::chrono::microseconds(500)}, .http = http});
     HttpClient client(port_);
     client.send(post_text("/v1/completions",
@@ -85,7 +85,7 @@ TEST_F(ServeLimits, AReaderThatStallsIsLeft) {
 }
 
 TEST_F(ServeLimits, WhatNobodyReadsIsNotMade) {
-  serve({.engine = {.step = std::chrono::milliseconds(2)}, .http = {.lag_bytes = 4096}});
+  serve({.engine = {.step = std::chrono::milliseconds(2)}, .http = {.backlog_bytes = 4096}});
   HttpClient client(port_);
   client.send(
       post_text("/v1/completions", R"({"prompt": "a b c", "max_tokens": 1000, "logprobs": 20, "stream": true})"));

@@ -5,9 +5,13 @@
 #include <set>
 #include <sstream>
 
+#include "serve/api/chat_reply.h"
+#include "serve/api/completion_reply.h"
 #include "serve/api/fields.h"
+#include "serve/api/json_text.h"
 #include "serve/api/openapi.h"
-#include "serve/api/reply_json.h"
+#include "serve/endpoints/endpoint.h"
+#include "serve/generation.h"
 #include "serve/http/access.h"
 #include "serve/metrics.h"
 #include "serve/service.h"
@@ -159,26 +163,73 @@ TEST(ServeMetrics, ExpertsHaveTheirTokensByLayer) {
             "moracle:expert_tokens_total{model_name=\"m\",engine=\"0\",layer=\"1\",expert=\"2\"} 7\n");
 }
 
+// The frames of a stream.
+std::vector<Json> frames_of(const std::string& events) {
+  std::vector<Json> frames;
+  for (std::size_t at = 0; at < events.size();) {
+    const std::size_t end = events.find("\n\n", at);
+    frames.push_back(Json::parse(events.substr(at + 6, end - at - 6), nullptr, false));
+    at = end + 2;
+  }
+  return frames;
+}
+
+const ReplyHead kHead{.id = "chatcmpl-1", .model = "m", .fingerprint = "fp", .created = 5, .seed = 9};
+
 TEST(ServeFrames, ComeInTheOrderThatClientsIndex) {
-  const ReplyHead head{.id = "chatcmpl-1", .model = "m", .fingerprint = "fp", .created = 5, .seed = 9};
-  const Json first = frame_json(head, {.index = 1, .opens = true}, true, {});
-  EXPECT_EQ(first["object"], "chat.completion.chunk");
-  EXPECT_EQ(first["choices"][0]["delta"], (Json{{"role", "assistant"}, {"content", ""}}));
-  EXPECT_TRUE(first["choices"][0]["finish_reason"].is_null());
-  EXPECT_EQ(first["choices"][0]["index"], 1);
-  EXPECT_TRUE(first["usage"].is_null());
-  const Json last = frame_json(head, {.end = ReplyEnd{.reason = "stop", .stop_reason = "x"}}, false, {});
-  EXPECT_EQ(last["choices"][0]["delta"], Json::object());
-  EXPECT_EQ(last["choices"][0]["finish_reason"], "stop");
-  EXPECT_EQ(last["choices"][0]["stop_reason"], "x");
-  EXPECT_FALSE(last.contains("usage"));
-  const Json usage = usage_frame_json(head, {.prompt = 3, .completion = 4, .cached = 2, .reasoning = 1});
+  const auto chat = make_chat_translator({.head = kHead, .include_usage = true});
+  const auto frames = frames_of(chat->frames(
+      {.index = 1, .events = {ReasoningEvent{"r"}, TextEvent{"t"}, EndEvent{.by = "x"}}, .opens = true}, {}));
+  ASSERT_EQ(frames.size(), 3U);
+  for (const Json& frame : frames) {
+    EXPECT_EQ(frame["object"], "chat.completion.chunk");
+    EXPECT_EQ(frame["choices"][0]["index"], 1);
+    EXPECT_TRUE(frame.at("usage").is_null());
+  }
+  EXPECT_EQ(frames[0]["choices"][0]["delta"], (Json{{"role", "assistant"}, {"content", ""}}));
+  EXPECT_TRUE(frames[0]["choices"][0]["finish_reason"].is_null());
+  EXPECT_EQ(frames[1]["choices"][0]["delta"], (Json{{"content", "t"}, {"reasoning", "r"}, {"reasoning_content", "r"}}));
+  EXPECT_EQ(frames[2]["choices"][0]["delta"], Json::object());
+  EXPECT_EQ(frames[2]["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(frames[2]["choices"][0]["stop_reason"], "x");
+  EXPECT_EQ(chat->frames({.index = 1}, {}), "") << "it says nothing";
+  const std::string last = chat->last_frames({.prompt = 3, .completion = 4, .cached = 2, .reasoning = 1});
+  EXPECT_TRUE(last.ends_with("data: [DONE]\n\n"));
+  const Json usage = frames_of(last).front();
   EXPECT_EQ(usage["choices"], Json::array());
   EXPECT_EQ(usage["usage"]["total_tokens"], 7);
   EXPECT_EQ(usage["usage"]["prompt_tokens_details"]["cached_tokens"], 2);
   EXPECT_EQ(usage["usage"]["completion_tokens_details"]["reasoning_tokens"], 1);
   const std::string event = event_of({{"a", "b\xff\n"}});
   EXPECT_EQ(event, "data: {\"a\":\"b\xEF\xBF\xBD\\n\"}\n\n");
+}
+
+TEST(ServeFrames, UsageIsThereWhereItIsWanted) {
+  const ChoiceUpdate update{.events = {TextEvent{"t"}}};
+  const auto usage = [&](TranslatorOptions options) {
+    const auto frames = frames_of(make_completion_translator(std::move(options))->frames(update, {.completion = 4}));
+    return frames.front().contains("usage") ? frames.front()["usage"] : Json("absent");
+  };
+  EXPECT_EQ(usage({.head = kHead}), "absent");
+  EXPECT_EQ(usage({.head = kHead, .include_usage = true}), nullptr);
+  EXPECT_EQ(usage({.head = kHead, .continuous_usage = true})["completion_tokens"], 4);
+}
+
+TEST(ServeFrames, CallsOfToolsAreDeltasAndWhole) {
+  const auto chat = make_chat_translator({.head = kHead});
+  const std::vector<ReplyEvent> events = {
+      CallStartEvent{.index = 0, .id = "a", .name = "f"}, CallArgumentsEvent{.index = 0, .text = "{\"x\":"},
+      CallStartEvent{.index = 1, .id = "b", .name = "g"}, CallArgumentsEvent{.index = 0, .text = "1}"}};
+  const Json delta = frames_of(chat->frames({.events = events}, {})).front()["choices"][0]["delta"];
+  EXPECT_EQ(delta["tool_calls"][0], Json::parse(R"({"index":0,"id":"a","type":"function",
+                                                    "function":{"name":"f","arguments":""}})"));
+  EXPECT_EQ(delta["tool_calls"][1], Json::parse(R"({"index":0,"function":{"arguments":"{\"x\":"}})"));
+  EXPECT_EQ(delta["tool_calls"].size(), 4U);
+  const std::vector<ChoiceUpdate> choices = {{.events = events}};
+  const Json message = chat->whole(choices, {})["choices"][0]["message"];
+  EXPECT_EQ(message["tool_calls"], Json::parse(R"([
+      {"id":"a","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}},
+      {"id":"b","type":"function","function":{"name":"g","arguments":""}}])"));
 }
 
 TEST(ServeFrames, HeadersNameWhatWasIgnoredAndNothingElse) {
@@ -190,7 +241,7 @@ TEST(ServeFrames, HeadersNameWhatWasIgnoredAndNothingElse) {
 TEST(ServeDescription, IsTheTable) {
   const Json api = openapi_json("1");
   for (const auto& [endpoint, schema] :
-       {std::pair{Endpoint::chat, "ChatRequest"}, {Endpoint::completions, "CompletionRequest"}}) {
+       {std::pair{GenerationApi::chat, "ChatRequest"}, {GenerationApi::completions, "CompletionRequest"}}) {
     const Json& properties = api["components"]["schemas"][schema]["properties"];
     for (const RequestField& field : request_fields()) {
       const RequestField* const found = find_field(field.name, endpoint);
@@ -199,6 +250,26 @@ TEST(ServeDescription, IsTheTable) {
       EXPECT_FALSE(field_schema(field)["anyOf"][0].is_discarded()) << field.name;
     }
   }
+}
+
+TEST(ServeDescription, HasEveryRouteButThePages) {
+  const Json paths = openapi_json("1")["paths"];
+  std::set<std::string_view> seen;
+  for (const Endpoint* const endpoint : endpoints()) {
+    for (const Route& route : endpoint->routes) {
+      EXPECT_TRUE(seen.insert(route.path).second) << route.path << " has two endpoints";
+      EXPECT_EQ(find_route(route.path), &route);
+      EXPECT_NE(route.answer == nullptr, route.begin == nullptr) << route.path;
+      EXPECT_EQ(route.generation != nullptr, route.begin == begin_generation) << route.path;
+      if (endpoint->describe == nullptr) continue;
+      const std::string path = std::string(route.path) + (route.path.ends_with('/') ? "{id}" : "");
+      EXPECT_TRUE(paths.contains(path)) << path;
+      EXPECT_TRUE(paths[path].contains(route.method == "GET" ? "get" : "post")) << path;
+    }
+  }
+  EXPECT_EQ(find_route("/v1/models/a/b")->path, "/v1/models/");
+  for (const char* const path : {"", "//", "/health/", "/v1", "/page.jsx"})
+    EXPECT_EQ(find_route(path), nullptr) << path;
 }
 
 std::string file_text(const std::filesystem::path& path) {

@@ -23,28 +23,32 @@ class ServePrepare : public ::testing::Test {
                                  folder_.path() / name);
   }
   void publish(const char* name, std::string_view text) { folder_.write(name, text); }
-  [[nodiscard]] Result<PreparedRequest> prepare(Endpoint endpoint, const std::string& body) {
+  [[nodiscard]] Result<ApiRequest> prepare(GenerationApi api, const std::string& body) {
     const auto config = Checkpoint::read_config(folder_.path());
     EXPECT_TRUE(config.ok());
     auto text = ModelText::open(folder_.path(), *config, true);
     EXPECT_TRUE(text.ok());
     text_ = std::make_unique<ModelText>(*std::move(text));
-    return prepare_request(endpoint, body, *text_, {.context = 2048, .max_replies = most_replies_});
+    MORACLE_ASSIGN(RequestBody parsed, parse_body(body));
+    MORACLE_ASSIGN(ApiRequest request, read_request(api, std::move(parsed), false));
+    MORACLE_TRY(prepare_request(request, *text_, {.context = 2048, .max_replies = most_replies_, .known = known_}));
+    return request;
   }
   [[nodiscard]] Request completion(const std::string& more) {
-    const auto prepared = prepare(Endpoint::completions, R"({"prompt": [1, 2, 3])" + more + "}");
+    const auto prepared = prepare(GenerationApi::completions, R"({"prompt": [1, 2, 3])" + more + "}");
     EXPECT_TRUE(prepared.ok()) << prepared.error().message();
-    return prepared.ok() ? prepared->request : Request{};
+    return prepared.ok() ? prepared->engine : Request{};
   }
   [[nodiscard]] std::int64_t chat_tokens() {
-    const auto prepared = prepare(Endpoint::chat, R"({"messages": [{"role": "user", "content": "hi"}]})");
+    const auto prepared = prepare(GenerationApi::chat, R"({"messages": [{"role": "user", "content": "hi"}]})");
     EXPECT_TRUE(prepared.ok()) << prepared.error().message();
-    return prepared.ok() ? prepared->request.max_tokens.value_or(-1) : -1;
+    return prepared.ok() ? prepared->engine.max_tokens.value_or(-1) : -1;
   }
 
   test::TemporaryFolder folder_;
   std::unique_ptr<ModelText> text_;
   std::int64_t most_replies_ = 0;
+  ModelCheck known_;
 };
 
 TEST_F(ServePrepare, TheTemperatureIsTheRequestsThePublishersOrOne) {
@@ -61,7 +65,7 @@ TEST_F(ServePrepare, TheTemperatureIsTheRequestsThePublishersOrOne) {
     EXPECT_EQ(completion(R"(, "temperature": 0.5)").sampling.temperature, 0.5) << sampling;
   }
   publish("generation_config.json", R"({"do_sample": true, "temperature": -1})");
-  EXPECT_EQ(prepare(Endpoint::completions, R"({"prompt": [1]})").error().code, "config.range");
+  EXPECT_EQ(prepare(GenerationApi::completions, R"({"prompt": [1]})").error().code, "config.range");
   EXPECT_EQ(completion(R"(, "temperature": 0.5)").sampling.temperature, 0.5);
 }
 
@@ -79,7 +83,8 @@ TEST_F(ServePrepare, ThePublishersLengthsBoundChatsThatNameNone) {
 
 TEST_F(ServePrepare, EchoesOfIdsHaveSpecialTokensWhereTheyAreWanted) {
   const auto echoed = [this](const std::string& more) {
-    const auto prepared = prepare(Endpoint::completions, R"({"prompt": [4094, 72, 4095], "echo": true)" + more + "}");
+    const auto prepared =
+        prepare(GenerationApi::completions, R"({"prompt": [4094, 72, 4095], "echo": true)" + more + "}");
     EXPECT_TRUE(prepared.ok()) << prepared.error().message();
     return prepared.ok() ? prepared->prompts[0].text : "";
   };
@@ -90,22 +95,22 @@ TEST_F(ServePrepare, EchoesOfIdsHaveSpecialTokensWhereTheyAreWanted) {
 TEST_F(ServePrepare, MoreRepliesThanTheQueueHoldsAreNoMatterOfTrying) {
   most_replies_ = 6;
   const auto refusal = [this](const std::string& body) {
-    const auto prepared = prepare(Endpoint::completions, body);
+    const auto prepared = prepare(GenerationApi::completions, body);
     return prepared.ok() ? "" : prepared.error().code + " " + prepared.error().where;
   };
   EXPECT_EQ(refusal(R"({"prompt": ["a", "b", "c"], "n": 2})"), "");
   EXPECT_EQ(refusal(R"({"prompt": ["a", "b", "c"], "n": 3})"), "request.limit n");
   EXPECT_EQ(refusal(R"({"prompt": ["a", "b", "c", "d", "e", "f", "g"]})"), "request.limit prompt");
-  const auto chat = prepare(Endpoint::chat, R"({"messages": [{"role": "user", "content": "hi"}], "n": 7})");
+  const auto chat = prepare(GenerationApi::chat, R"({"messages": [{"role": "user", "content": "hi"}], "n": 7})");
   ASSERT_FALSE(chat.ok());
   EXPECT_EQ(chat.error().wanted, "at most 6 replies, which this server's queue holds");
 }
 
 TEST_F(ServePrepare, AReplyGoesOnWhereItsWordsEnd) {
   const auto prompt = [this](const std::string& words) {
-    const auto prepared = prepare(Endpoint::chat, R"({"continue_final_message": true, "messages": [
+    const auto prepared = prepare(GenerationApi::chat, R"({"continue_final_message": true, "messages": [
         {"role": "user", "content": "hi"}, {"role": "assistant", "content": )" +
-                                                      Json(words).dump() + "}]}");
+                                                           Json(words).dump() + "}]}");
     EXPECT_TRUE(prepared.ok()) << prepared.error().message();
     return prepared.ok() ? prepared->prompts[0].text : "";
   };
@@ -118,7 +123,7 @@ TEST_F(ServePrepare, AReplyGoesOnWhereItsWordsEnd) {
   EXPECT_EQ(prompt(" "), "[user]hi][assistant]");
   EXPECT_EQ(prompt("]"), "[user]hi][assistant]]");
   publish("chat_template.jinja", "{{ messages[0].content }}");
-  EXPECT_EQ(prepare(Endpoint::chat, R"({"continue_final_message": true, "messages": [
+  EXPECT_EQ(prepare(GenerationApi::chat, R"({"continue_final_message": true, "messages": [
       {"role": "user", "content": "hi"}, {"role": "assistant", "content": "a"}]})")
                 .error()
                 .where,
@@ -131,7 +136,8 @@ TEST_F(ServePrepare, ChatsHaveTheTokenizersSpecialTokensWhereTheyAskForThem) {
     std::filesystem::copy_file(file / name, folder_.path() / name, std::filesystem::copy_options::overwrite_existing);
   publish("chat_template.jinja", "{{ messages[0].content }}");
   const auto ids = [this](const std::string& more) {
-    const auto prepared = prepare(Endpoint::chat, R"({"messages": [{"role": "user", "content": "a"}])" + more + "}");
+    const auto prepared =
+        prepare(GenerationApi::chat, R"({"messages": [{"role": "user", "content": "a"}])" + more + "}");
     EXPECT_TRUE(prepared.ok()) << prepared.error().message();
     return prepared.ok() ? prepared->prompts[0].ids : std::vector<std::int32_t>();
   };
@@ -140,6 +146,16 @@ TEST_F(ServePrepare, ChatsHaveTheTokenizersSpecialTokensWhereTheyAskForThem) {
   std::vector<std::int32_t> with = {1};  // <s>
   with.insert(with.end(), plain.begin(), plain.end());
   EXPECT_EQ(ids(R"(, "add_special_tokens": true)"), with);
+}
+
+TEST_F(ServePrepare, TheModelsNameIsCheckedBeforeTemplateAndTokens) {
+  publish("chat_template.jinja", "{{ raise_exception('rendered') }}");
+  const std::string chat = R"({"model": "x", "messages": [{"role": "user", "content": "hi"}]})";
+  EXPECT_EQ(prepare(GenerationApi::chat, chat).error().code.substr(0, 9), "template.");
+  known_ = [](const std::string& name) -> Result<> { return Error{.code = "request.model", .found = name}; };
+  EXPECT_EQ(prepare(GenerationApi::chat, chat).error().code, "request.model");
+  EXPECT_EQ(prepare(GenerationApi::completions, R"({"model": "x", "prompt": [999999]})").error().code, "request.model");
+  EXPECT_EQ(prepare(GenerationApi::chat, R"({"model": "x"})").error().code, "request.missing") << "it has no messages";
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "serve/api/api_error.h"
 #include "serve/api/fields.h"
+#include "serve/api/messages.h"
 
 namespace moracle::serve {
 namespace {
@@ -15,19 +16,28 @@ std::string text(const std::string& more) {
   return R"({"prompt": "hi")" + (more.empty() ? "" : ", " + more) + "}";
 }
 
+Result<ApiRequest> parse_request(GenerationApi api, const std::string& body, bool strict) {
+  MORACLE_ASSIGN(RequestBody parsed, parse_body(body));
+  return read_request(api, std::move(parsed), strict);
+}
+Result<OrderedJson> parse_messages(const std::string& body) {
+  MORACLE_ASSIGN(RequestBody parsed, parse_body(body));
+  return read_messages(std::move(parsed.messages));
+}
+
 // What is wrong with a body.
-ApiError refusal(Endpoint endpoint, const std::string& body, bool strict = false) {
+ApiError refusal(GenerationApi endpoint, const std::string& body, bool strict = false) {
   const auto request = parse_request(endpoint, body, strict);
   EXPECT_FALSE(request.ok()) << body.substr(0, 200);
   return request.ok() ? ApiError{} : api_error(request.error());
 }
 ApiError chat_refusal(const std::string& more) {
-  return refusal(Endpoint::chat, chat(more));
+  return refusal(GenerationApi::chat, chat(more));
 }
 
 TEST(ServeRequest, ReadsEveryHonouredField) {
   const auto request =
-      parse_request(Endpoint::chat,
+      parse_request(GenerationApi::chat,
                     chat(R"("model": "m", "max_tokens": 7, "temperature": 0.5, "top_p": 0.9, "top_k": -1, "min_p": 0.1,
               "frequency_penalty": 0.5, "presence_penalty": -0.5, "repetition_penalty": 1.1, "seed": -3, "n": 2,
               "stop": ["a", "b"], "stop_token_ids": [5], "include_stop_str_in_output": true, "ignore_eos": true,
@@ -64,11 +74,11 @@ TEST(ServeRequest, ReadsEveryHonouredField) {
 }
 
 TEST(ServeRequest, NullIsAbsentEverywhere) {
-  for (const Endpoint endpoint : {Endpoint::chat, Endpoint::completions}) {
+  for (const GenerationApi endpoint : {GenerationApi::chat, GenerationApi::completions}) {
     for (const RequestField& field : request_fields()) {
       if (!field.serves(endpoint) || field.name == "messages" || field.name == "prompt") continue;
       const std::string member = "\"" + std::string(field.name) + "\": null";
-      const auto request = parse_request(endpoint, endpoint == Endpoint::chat ? chat(member) : text(member), true);
+      const auto request = parse_request(endpoint, endpoint == GenerationApi::chat ? chat(member) : text(member), true);
       EXPECT_TRUE(request.ok()) << field.name << ": " << request.error().message();
     }
   }
@@ -77,7 +87,8 @@ TEST(ServeRequest, NullIsAbsentEverywhere) {
 TEST(ServeRequest, InertFieldsAreTakenWhateverTheyHold) {
   for (const RequestField& field : request_fields()) {
     if (field.use != FieldUse::inert) continue;
-    EXPECT_TRUE(parse_request(Endpoint::chat, chat("\"" + std::string(field.name) + "\": {\"a\": [1]}"), true).ok())
+    EXPECT_TRUE(
+        parse_request(GenerationApi::chat, chat("\"" + std::string(field.name) + "\": {\"a\": [1]}"), true).ok())
         << field.name;
   }
 }
@@ -85,16 +96,16 @@ TEST(ServeRequest, InertFieldsAreTakenWhateverTheyHold) {
 TEST(ServeRequest, RefusedFieldsNameThemselves) {
   for (const RequestField& field : request_fields()) {
     if (field.use != FieldUse::refused) continue;
-    for (const Endpoint endpoint : {Endpoint::chat, Endpoint::completions}) {
+    for (const GenerationApi endpoint : {GenerationApi::chat, GenerationApi::completions}) {
       if (!field.serves(endpoint)) continue;
       const std::string name(field.name);
       for (const char* const nothing : {"null", "false", "[]", "{}", "\"\""}) {
         const std::string member = "\"" + name + "\": " + nothing;
-        EXPECT_TRUE(parse_request(endpoint, endpoint == Endpoint::chat ? chat(member) : text(member), true).ok())
+        EXPECT_TRUE(parse_request(endpoint, endpoint == GenerationApi::chat ? chat(member) : text(member), true).ok())
             << member;
       }
       const std::string member = "\"" + name + "\": {\"a\": 5}";
-      const ApiError error = refusal(endpoint, endpoint == Endpoint::chat ? chat(member) : text(member));
+      const ApiError error = refusal(endpoint, endpoint == GenerationApi::chat ? chat(member) : text(member));
       EXPECT_EQ(error.status, 400) << name;
       EXPECT_EQ(error.param, name);
       EXPECT_EQ(error.code, "unsupported");
@@ -127,15 +138,15 @@ TEST(ServeRequest, WhatCannotBeDoneIsNeverIgnored) {
     EXPECT_EQ(chat_refusal(body).param, field);
   }
   for (const char* const field : {"messages", "tools", "top_logprobs", "reasoning_effort", "chat_template_kwargs"})
-    EXPECT_EQ(refusal(Endpoint::completions, text("\"" + std::string(field) + "\": [1]")).param, field);
+    EXPECT_EQ(refusal(GenerationApi::completions, text("\"" + std::string(field) + "\": [1]")).param, field);
   for (const char* const field : {"mirostat_tau", "max_new_tokens", "stop_sequences", "lora_path", "extra_body"})
     EXPECT_EQ(chat_refusal("\"" + std::string(field) + "\": [1]").param, field) << "other servers' names";
-  EXPECT_EQ(refusal(Endpoint::completions, text(R"("functions": [{"name": "f"}])")).param, "functions");
+  EXPECT_EQ(refusal(GenerationApi::completions, text(R"("functions": [{"name": "f"}])")).param, "functions");
   for (const char* const off :
        {R"("tools": [])", R"("tool_choice": "none")", R"("response_format": {"type": "text"})", R"("store": false)",
         R"("modalities": ["text"])", R"("n_probs": 0)", R"("best_of": 1)", R"("n": 3, "best_of": 3)",
         R"("echo": false)", R"("reasoning": {"effort": null, "enabled": true, "exclude": false, "max_tokens": null})"})
-    EXPECT_TRUE(parse_request(Endpoint::chat, chat(off), true).ok()) << off;
+    EXPECT_TRUE(parse_request(GenerationApi::chat, chat(off), true).ok()) << off;
   const ApiError more = chat_refusal(R"("n": 2, "best_of": 3)");
   EXPECT_EQ(more.status, 400);
   EXPECT_EQ(more.param, "best_of");
@@ -146,7 +157,7 @@ TEST(ServeRequest, ImagesFilesAndAddressesAreRefused) {
        {R"({"type": "image_url", "image_url": {"url": "http://169.254.169.254/"}})",
         R"({"type": "input_audio", "input_audio": {}})", R"({"type": "file", "file": {"path": "/etc/passwd"}})"}) {
     const ApiError error = refusal(
-        Endpoint::chat,
+        GenerationApi::chat,
         std::string(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, )") + part + "]}]}");
     EXPECT_EQ(error.status, 400);
     EXPECT_EQ(error.param, "messages[0].content[1].type");
@@ -154,18 +165,19 @@ TEST(ServeRequest, ImagesFilesAndAddressesAreRefused) {
 }
 
 TEST(ServeRequest, UnknownNamesAreListedOrRefused) {
-  const auto request = parse_request(Endpoint::chat, chat(R"("foo": 1, "bar": [2])"), false);
+  const auto request = parse_request(GenerationApi::chat, chat(R"("foo": 1, "bar": [2])"), false);
   ASSERT_TRUE(request.ok());
   EXPECT_EQ(request->ignored, (std::vector<std::string>{"bar", "foo"}));
-  const ApiError error = refusal(Endpoint::chat, chat(R"("foo": 1)"), true);
+  const ApiError error = refusal(GenerationApi::chat, chat(R"("foo": 1)"), true);
   EXPECT_EQ(error.status, 400);
   EXPECT_EQ(error.param, "foo");
   const std::string option = chat(R"("stream_options": {"foo": true})");
-  EXPECT_EQ(parse_request(Endpoint::chat, option, false)->ignored, std::vector<std::string>{"stream_options.foo"});
-  EXPECT_EQ(refusal(Endpoint::chat, option, true).param, "stream_options.foo");
+  EXPECT_EQ(parse_request(GenerationApi::chat, option, false)->ignored, std::vector<std::string>{"stream_options.foo"});
+  EXPECT_EQ(refusal(GenerationApi::chat, option, true).param, "stream_options.foo");
   const std::string reasoning = chat(R"("reasoning": {"summary": "auto"})");
-  EXPECT_EQ(parse_request(Endpoint::chat, reasoning, false)->ignored, std::vector<std::string>{"reasoning.summary"});
-  EXPECT_TRUE(parse_request(Endpoint::chat, chat(R"("foo": null)"), true).ok()) << "null is absent";
+  EXPECT_EQ(parse_request(GenerationApi::chat, reasoning, false)->ignored,
+            std::vector<std::string>{"reasoning.summary"});
+  EXPECT_TRUE(parse_request(GenerationApi::chat, chat(R"("foo": null)"), true).ok()) << "null is absent";
 }
 
 TEST(ServeRequest, MembersOfMessagesThatAreNotDoneAreRefused) {
@@ -176,7 +188,7 @@ TEST(ServeRequest, MembersOfMessagesThatAreNotDoneAreRefused) {
            {R"("prefix": true)", "prefix"},
            {R"("partial": true)", "partial"}}) {
     const ApiError error =
-        refusal(Endpoint::chat, R"({"messages": [{"role": "assistant", "content": "a", )" + member + "}]}");
+        refusal(GenerationApi::chat, R"({"messages": [{"role": "assistant", "content": "a", )" + member + "}]}");
     EXPECT_EQ(error.status, 400);
     EXPECT_EQ(error.param, "messages[0]." + name);
   }
@@ -188,7 +200,7 @@ TEST(ServeRequest, MembersOfMessagesThatAreNotDoneAreRefused) {
 
 TEST(ServeRequest, SeedsAreAllWholeNumbersOf64Bits) {
   for (const char* const seed : {"-9223372036854775808", "-1", "0", "9223372036854775807", "12.0"}) {
-    const auto request = parse_request(Endpoint::chat, chat(std::string(R"("seed": )") + seed), false);
+    const auto request = parse_request(GenerationApi::chat, chat(std::string(R"("seed": )") + seed), false);
     ASSERT_TRUE(request.ok()) << seed << request.error().message();
     EXPECT_EQ(static_cast<std::int64_t>(request->seed.value()), std::stoll(seed));
   }
@@ -201,7 +213,7 @@ TEST(ServeRequest, NumbersThatAreNoneAreNamedWithTheirByte) {
            {R"({"prompt": "NaN\" I", "top_p": NaN})", "top_p"},
            {R"({"prompt": "a", "logit_bias": {"1": -Infinity}})", "logit_bias"},
            {R"({"prompt": "a", "metadata": [{"a": NaN}]})", "metadata"}}) {
-    const ApiError error = refusal(Endpoint::completions, body);
+    const ApiError error = refusal(GenerationApi::completions, body);
     EXPECT_EQ(error.status, 400) << body;
     EXPECT_EQ(error.param, field);
     const std::size_t byte = std::min(body.rfind("NaN"), body.rfind("Infinity"));
@@ -264,39 +276,39 @@ TEST(ServeRequest, SizesAreHeldBeforeAnythingIsMade) {
   EXPECT_EQ(chat_refusal("\"logit_bias\": {" + biases + "}").param, "logit_bias");
   std::string messages;
   for (int i = 0; i < 4097; ++i) messages += (i > 0 ? "," : "") + std::string(R"({"role":"user","content":""})");
-  EXPECT_EQ(refusal(Endpoint::chat, "{\"messages\":[" + messages + "]}").param, "messages");
+  EXPECT_EQ(refusal(GenerationApi::chat, "{\"messages\":[" + messages + "]}").param, "messages");
   std::string prompts;
   for (int i = 0; i < 257; ++i) prompts += (i > 0 ? "," : "") + std::string("\"a\"");
-  EXPECT_EQ(refusal(Endpoint::completions, "{\"prompt\":[" + prompts + "]}").param, "prompt");
+  EXPECT_EQ(refusal(GenerationApi::completions, "{\"prompt\":[" + prompts + "]}").param, "prompt");
   prompts.resize(prompts.size() / 2 / 4 * 4 - 1);
-  EXPECT_EQ(refusal(Endpoint::completions, "{\"n\": 16, \"prompt\":[" + prompts + "]}").param, "n");
-  EXPECT_EQ(refusal(Endpoint::chat, std::string(kBodyBytes + 1, ' ')).status, 413);
+  EXPECT_EQ(refusal(GenerationApi::completions, "{\"n\": 16, \"prompt\":[" + prompts + "]}").param, "n");
+  EXPECT_EQ(refusal(GenerationApi::chat, std::string(kBodyBytes + 1, ' ')).status, 413);
   EXPECT_EQ(chat_refusal("\"user\": " + std::string(80, '[') + std::string(80, ']')).code, "limit");
   EXPECT_EQ(chat_refusal("\"model\": \"" + std::string(300, 'a') + "\"").param, "model");
 }
 
 TEST(ServeRequest, TextIsUnicodeWithoutNul) {
   for (const char* const bad : {"\"\xff\"", "\"\xc3\"", R"("\ud800")", R"("\udc00\ud800")", R"("a\u0000b")"}) {
-    const ApiError error = refusal(Endpoint::completions, std::string("{\"prompt\": ") + bad + "}");
+    const ApiError error = refusal(GenerationApi::completions, std::string("{\"prompt\": ") + bad + "}");
     EXPECT_EQ(error.status, 400);
     EXPECT_EQ(error.code, "invalid_utf8") << bad << error.message;
     EXPECT_NE(error.message.find("byte 1"), std::string::npos) << error.message;
     EXPECT_EQ(error.param, "") << "a byte is no field";
   }
-  EXPECT_TRUE(parse_request(Endpoint::completions, R"({"prompt": "a\\u0000 \ud83d\ude00"})", false).ok());
+  EXPECT_TRUE(parse_request(GenerationApi::completions, R"({"prompt": "a\\u0000 \ud83d\ude00"})", false).ok());
   for (const char* const bad :
        {"", "{", "[]", "null", "{\"prompt\": \"a\",}", "{\"prompt\": \"a\"} x", "{\"a\":1,\"a\":2}"})
-    EXPECT_EQ(refusal(Endpoint::completions, bad).status, 400) << bad;
-  const ApiError twice = refusal(Endpoint::completions, R"({"a":1,"a":2})");
+    EXPECT_EQ(refusal(GenerationApi::completions, bad).status, 400) << bad;
+  const ApiError twice = refusal(GenerationApi::completions, R"({"a":1,"a":2})");
   EXPECT_NE(twice.message.find("'a' at byte 7"), std::string::npos) << twice.message;
   EXPECT_EQ(twice.param, "");
 }
 
 TEST(ServeRequest, PromptsComeInFourForms) {
   const auto prompts = [](const std::string& prompt) {
-    auto request = parse_request(Endpoint::completions, "{\"prompt\": " + prompt + "}", false);
+    auto request = parse_request(GenerationApi::completions, "{\"prompt\": " + prompt + "}", false);
     EXPECT_TRUE(request.ok()) << prompt;
-    return request.ok() ? request->prompts : std::vector<PromptInput>();
+    return request.ok() ? request->inputs : std::vector<PromptInput>();
   };
   EXPECT_EQ(prompts("\"a\""), (std::vector<PromptInput>{"a"}));
   EXPECT_EQ(prompts("[\"a\", \"b\"]"), (std::vector<PromptInput>{"a", "b"}));
@@ -305,12 +317,12 @@ TEST(ServeRequest, PromptsComeInFourForms) {
             (std::vector<PromptInput>{std::vector<std::int32_t>{1}, std::vector<std::int32_t>{2, 3}}));
   for (const char* const bad :
        {"[]", "[[]]", "[1, \"a\"]", "[\"a\", 1]", "5", "{}", "[1.5]", "[[1], [\"a\"]]", "[-1]"}) {
-    EXPECT_EQ(refusal(Endpoint::completions, std::string("{\"prompt\": ") + bad + "}").status, 400) << bad;
+    EXPECT_EQ(refusal(GenerationApi::completions, std::string("{\"prompt\": ") + bad + "}").status, 400) << bad;
   }
-  EXPECT_EQ(parse_request(Endpoint::completions, text(""), false)->max_tokens, 16);
-  EXPECT_EQ(parse_request(Endpoint::completions, text("\"max_completion_tokens\": 9"), false)->max_tokens, 9);
-  EXPECT_EQ(refusal(Endpoint::completions, text("\"max_tokens\": 0")).param, "max_tokens");
-  EXPECT_TRUE(parse_request(Endpoint::completions, text("\"max_tokens\": 0, \"echo\": true"), false).ok());
+  EXPECT_EQ(parse_request(GenerationApi::completions, text(""), false)->max_tokens, 16);
+  EXPECT_EQ(parse_request(GenerationApi::completions, text("\"max_completion_tokens\": 9"), false)->max_tokens, 9);
+  EXPECT_EQ(refusal(GenerationApi::completions, text("\"max_tokens\": 0")).param, "max_tokens");
+  EXPECT_TRUE(parse_request(GenerationApi::completions, text("\"max_tokens\": 0, \"echo\": true"), false).ok());
 }
 
 TEST(ServeRequest, MessagesBecomeWhatTemplatesExpect) {

@@ -17,6 +17,15 @@ std::ostream& operator<<(std::ostream& out, const Parts& parts) {
   return out << "reasoning '" << parts.reasoning << "', answer '" << parts.answer << "'";
 }
 
+// A reader makes text and reasoning alone, none of it empty.
+void add(const ReplyEvent& event, Parts& parts) {
+  const auto* const text = std::get_if<TextEvent>(&event);
+  const auto* const reasoning = std::get_if<ReasoningEvent>(&event);
+  ASSERT_TRUE(text != nullptr || reasoning != nullptr);
+  EXPECT_FALSE((text != nullptr ? text->text : reasoning->text).empty());
+  (text != nullptr ? parts.answer : parts.reasoning) += text != nullptr ? text->text : reasoning->text;
+}
+
 // A tokenizer that knows these texts as tokens, from id 1 on.
 Tokenizer tokenizer_of(const std::vector<std::string>& added) {
   Json tokens = Json::array();
@@ -53,10 +62,7 @@ using Pieces = std::vector<std::string>;
 Parts read(const ReplyFormat& format, const std::string& prompt, const Pieces& pieces) {
   ReplyReader reader(format, prompt);
   Parts parts;
-  const ReplyReader::Emit emit = [&](ReplyPart part, std::string_view text) {
-    EXPECT_FALSE(text.empty());
-    (part == ReplyPart::reasoning ? parts.reasoning : parts.answer) += text;
-  };
+  const ReplyReader::Emit emit = [&](ReplyEvent&& event) { add(event, parts); };
   for (const std::string& piece : pieces) reader.text(piece, emit);
   reader.finish(emit);
   return parts;
@@ -161,9 +167,7 @@ TEST(ReplyReader, AMarkThatIsATokenCountsAsTokenAlone) {
   EXPECT_EQ(format.mark_of(0), "");
   ReplyReader reader(format, kTurn);
   Parts parts;
-  const ReplyReader::Emit emit = [&](ReplyPart part, std::string_view text) {
-    (part == ReplyPart::reasoning ? parts.reasoning : parts.answer) += text;
-  };
+  const ReplyReader::Emit emit = [&](ReplyEvent&& event) { add(event, parts); };
   reader.mark("<|channel|>", emit);
   reader.text("ana", emit);
   reader.text("lysis", emit);

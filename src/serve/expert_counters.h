@@ -15,7 +15,7 @@
 namespace moracle::serve {
 
 // Used on the I/O thread alone.
-class RoutingBoard {
+class ExpertCounters {
  public:
   using Counts = std::vector<std::uint64_t>;  // [layers, experts]
 
@@ -26,7 +26,7 @@ class RoutingBoard {
   // Whether there are as many streams as there may be.
   [[nodiscard]] bool full();
   // An open stream hears of all requests, and of the reply whose id is `request`, or empty; only its own key's replies
-  // are told of.
+  // are reported.
   void watch(std::shared_ptr<Exchange> exchange, std::string request, std::string key);
   [[nodiscard]] bool watched() const { return !watchers_.empty(); }
   // The counts of a reply that has ended. The latest kKept are held.
@@ -34,7 +34,7 @@ class RoutingBoard {
   // What a request that runs has so far; false: none of this id and key runs.
   using Running = std::function<bool(const std::string& request, const std::string& key, Counts& counts)>;
   // Tells each stream what it has not heard yet.
-  void tell(const RoutingSnapshot& now, const Running& running);
+  void report(const RoutingSnapshot& now, const Running& running);
   // Ends all streams.
   void end();
 
@@ -42,9 +42,9 @@ class RoutingBoard {
   struct Watcher {
     std::shared_ptr<Exchange> exchange;
     std::string request, key;
-    std::shared_ptr<bool> gone;
-    std::uint64_t steps = 0;  // as of which it was told
-    bool told = false, told_end = false;
+    std::shared_ptr<bool> disconnected;
+    std::uint64_t steps = 0;  // as of which it was reported
+    bool reported = false, reported_end = false;
   };
   struct Ended {
     std::string request, key;

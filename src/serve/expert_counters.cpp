@@ -1,42 +1,44 @@
-#include "serve/routing_board.h"
+#include "serve/expert_counters.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "serve/api/reply_json.h"
+#include "serve/api/json_text.h"
 
 namespace moracle::serve {
 
-void RoutingBoard::set_shape(std::int64_t layers, std::int64_t experts) {
+void ExpertCounters::set_shape(std::int64_t layers, std::int64_t experts) {
   layers_ = layers;
   experts_ = experts;
 }
 
-bool RoutingBoard::full() {
-  std::erase_if(watchers_, [](const Watcher& watcher) { return *watcher.gone; });
+bool ExpertCounters::full() {
+  std::erase_if(watchers_, [](const Watcher& watcher) { return *watcher.disconnected; });
   return watchers_.size() >= kWatchers;
 }
 
-void RoutingBoard::watch(std::shared_ptr<Exchange> exchange, std::string request, std::string key) {
-  auto gone = std::make_shared<bool>(false);
-  exchange->on_gone([gone](std::string_view /*cause*/) { *gone = true; });
-  watchers_.push_back(
-      {.exchange = std::move(exchange), .request = std::move(request), .key = std::move(key), .gone = std::move(gone)});
+void ExpertCounters::watch(std::shared_ptr<Exchange> exchange, std::string request, std::string key) {
+  auto disconnected = std::make_shared<bool>(false);
+  exchange->on_disconnect([disconnected](std::string_view /*cause*/) { *disconnected = true; });
+  watchers_.push_back({.exchange = std::move(exchange),
+                       .request = std::move(request),
+                       .key = std::move(key),
+                       .disconnected = std::move(disconnected)});
 }
 
-void RoutingBoard::keep(std::string request, std::string key, Counts counts) {
+void ExpertCounters::keep(std::string request, std::string key, Counts counts) {
   if (ended_.size() >= kKept) ended_.pop_front();
   ended_.push_back({.request = std::move(request), .key = std::move(key), .counts = std::move(counts)});
 }
 
-const RoutingBoard::Ended* RoutingBoard::ended(const Watcher& watcher) const {
+const ExpertCounters::Ended* ExpertCounters::ended(const Watcher& watcher) const {
   const auto found = std::find_if(ended_.rbegin(), ended_.rend(), [&](const Ended& each) {
     return each.request == watcher.request && each.key == watcher.key;
   });
   return found == ended_.rend() ? nullptr : &*found;
 }
 
-Json RoutingBoard::rows(const Counts& counts) const {
+Json ExpertCounters::rows(const Counts& counts) const {
   Json rows = Json::array();
   const auto experts = static_cast<std::size_t>(experts_);
   for (std::size_t at = 0; at + experts <= counts.size() && experts > 0; at += experts) {
@@ -46,8 +48,8 @@ Json RoutingBoard::rows(const Counts& counts) const {
   return rows;
 }
 
-void RoutingBoard::tell(const RoutingSnapshot& now, const Running& running) {
-  std::erase_if(watchers_, [](const Watcher& watcher) { return *watcher.gone; });
+void ExpertCounters::report(const RoutingSnapshot& now, const Running& running) {
+  std::erase_if(watchers_, [](const Watcher& watcher) { return *watcher.disconnected; });
   Json all;
   for (Watcher& watcher : watchers_) {
     Json request = nullptr;
@@ -60,9 +62,9 @@ void RoutingBoard::tell(const RoutingSnapshot& now, const Running& running) {
       if (ends) counts = done->counts;
       if (runs || ends) request = {{"id", watcher.request}, {"running", runs}, {"counts", rows(counts)}};
     }
-    if (watcher.told && watcher.steps == now.steps && watcher.told_end == ends) continue;
-    watcher.told = true;
-    watcher.told_end = ends;
+    if (watcher.reported && watcher.steps == now.steps && watcher.reported_end == ends) continue;
+    watcher.reported = true;
+    watcher.reported_end = ends;
     watcher.steps = now.steps;
     if (all.is_null()) all = rows(now.all);
     watcher.exchange->write(
@@ -70,7 +72,7 @@ void RoutingBoard::tell(const RoutingSnapshot& now, const Running& running) {
   }
 }
 
-void RoutingBoard::end() {
+void ExpertCounters::end() {
   for (const Watcher& watcher : std::exchange(watchers_, {})) watcher.exchange->end();
 }
 

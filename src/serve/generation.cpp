@@ -1,0 +1,83 @@
+#include "serve/generation.h"
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+
+#include "base/guarded.h"
+#include "serve/api/prepare.h"
+#include "serve/endpoints/endpoint.h"
+#include "serve/limits.h"
+#include "serve/open_reply.h"
+#include "serve/pending_request.h"
+
+namespace moracle::serve {
+
+namespace {
+
+// Of the reply: the client's choice, else a new one.
+std::string request_id(ServiceState& state, const ApiRequest& api, const HttpRequest& http) {
+  std::string wished = api.request_id.empty() ? std::string(http.header("x-request-id")) : api.request_id;
+  wished.resize(std::min(wished.size(), kRequestIdBytes));
+  std::replace_if(wished.begin(), wished.end(), [](char c) { return !is_name_character(c); }, '_');
+  return wished.empty() ? state.next_id() : wished;
+}
+
+Result<ApiRequest> prepare(const ServiceState& state, const HttpRequest& http, const PrepareOptions& how) {
+  return guarded("prepare the request", [&]() -> Result<ApiRequest> {
+    MORACLE_ASSIGN(RequestBody body, parse_body(http.body));
+    MORACLE_ASSIGN(ApiRequest api, http.route->generation->read(std::move(body), state.options.strict));
+    MORACLE_TRY(prepare_request(api, *state.model()->text, how));
+    return api;
+  });
+}
+
+std::shared_ptr<OpenReply> make_reply(ServiceState& state, HttpRequest&& http, std::shared_ptr<Exchange> exchange,
+                                      ApiRequest&& api, OpenReply::Time arrived) {
+  const GenerationEndpoint& endpoint = *http.route->generation;
+  const ServedModel& model = *state.model();
+  state.metrics.count_ignored(api.ignored.size());
+  const std::string id = std::string(endpoint.id_prefix) + request_id(state, api, http);
+  auto translator = endpoint.translator({.head = {.id = id,
+                                                  .model = api.model.empty() ? state.options.names.front() : api.model,
+                                                  .fingerprint = model.fingerprint,
+                                                  .created = std::time(nullptr),
+                                                  .seed = static_cast<std::int64_t>(*api.seed)},
+                                         .tokenizer = &model.text->tokenizer(),
+                                         .top_logprobs = api.logprobs.value_or(0),
+                                         .include_reasoning = api.include_reasoning,
+                                         .include_usage = api.include_usage,
+                                         .continuous_usage = api.continuous_usage});
+  auto reply = std::make_shared<OpenReply>(state, std::move(http), std::move(exchange), std::move(api), id,
+                                           std::move(translator), arrived);
+  state.replies.push_back(reply);
+  return reply;
+}
+
+}  // namespace
+
+void begin_generation(ServiceState& state, HttpRequest&& request, std::shared_ptr<Exchange> exchange) {
+  const auto arrived = std::chrono::steady_clock::now();
+  auto pending = enqueue(state, std::move(request), *exchange);
+  const PrepareOptions how{.context = state.model()->context,
+                           .seed = random_bits() >> 11U,
+                           .max_replies = state.model()->max_queue,
+                           .known = [&state](const std::string& name) { return state.check_model(name); }};
+  auto in_flight = std::make_shared<InFlightGuard>(state.preparing);
+  state.worker.post([=, &state, in_flight = std::move(in_flight)]() mutable {
+    auto accepted = pending->accept();
+    if (!accepted) return;
+    auto api = std::make_shared<Result<ApiRequest>>(prepare(state, *accepted, how));
+    auto http = without_body(*std::move(accepted));
+    state.server->post([=, &state, exchange = std::move(exchange), in_flight = std::move(in_flight)]() mutable {
+      if (pending->disconnected()) return;
+      if (api->ok()) {
+        make_reply(state, std::move(*http), std::move(exchange), std::move(api->value()), arrived)->start();
+      } else {
+        state.answer(*http, *exchange, state.error_reply(api->error()));
+      }
+    });
+  });
+}
+
+}  // namespace moracle::serve
