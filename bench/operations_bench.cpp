@@ -1,10 +1,11 @@
-// Operations of a GPU, each by itself: operations_bench [cuda:0 [PART OF A NAME]]. A row is the median of 7 graphs of
-// as many calls as there are layers, over inputs of their own, so that no call finds what it reads in the L2.
+// Operations of a GPU, each by itself: operations_bench [cuda:0 [PART OF A ROW'S NAME]]. A row is the median of 7
+// graphs of as many calls as there are layers, over inputs of their own, so that no call finds what it reads in the L2.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <functional>
 #include <random>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -26,8 +27,9 @@ T must(Result<T> result) {
 
 class Bench {
  public:
-  explicit Bench(const char* name)
-      : device_(must(open_device(name))),
+  Bench(const char* name, std::string_view only)
+      : only_(only),
+        device_(must(open_device(name))),
         stream_(must(device_->make_stream())),
         begin_(must(device_->make_event())),
         end_(must(device_->make_event())),
@@ -87,6 +89,7 @@ class Bench {
     return times[times.size() / 2];
   }
   Stream& stream() { return stream_; }
+  [[nodiscard]] bool wants(const std::string& row) const { return row.find(only_) != std::string::npos; }
 
  private:
   void must_wait() {
@@ -96,6 +99,7 @@ class Bench {
     }
   }
 
+  std::string_view only_;
   std::shared_ptr<GpuDevice> device_;
   Stream stream_;
   Event begin_;
@@ -128,6 +132,8 @@ int layers_of(std::int64_t bytes) {
 
 void attention(Bench& bench, const char* name, const AttentionShape& shape, std::int64_t sequences, std::int64_t before,
                std::int64_t count) {
+  const std::string row = fmt::format("{} | {} x {} + {}", name, sequences, before, count);
+  if (!bench.wants(row)) return;
   const Spans spans(bench, sequences, before, count);
   const std::int64_t tokens = sequences * count;
   const std::int64_t share = bench.ops().block_bytes(shape, KvType::bf16);
@@ -149,13 +155,14 @@ void attention(Bench& bench, const char* name, const AttentionShape& shape, std:
                       (static_cast<double>(before) + static_cast<double>(count + 1) / 2);
   const double flops = 4 * seen * static_cast<double>(shape.width());
   const double read = static_cast<double>(sequences * (before + count)) * static_cast<double>(2 * shape.kv_width()) * 2;
-  fmt::print("| {} | {} x {} + {} | {:.1f} | {:.0f} | {:.1f} |\n", name, sequences, before, count, us, read / us / 1e3,
-             flops / us / 1e6);
+  fmt::print("| {} | {:.1f} | {:.0f} | {:.1f} |\n", row, us, read / us / 1e3, flops / us / 1e6);
   bench.clear();
 }
 
 void latent_attention(Bench& bench, const char* name, const LatentAttentionShape& shape, std::int64_t sequences,
                       std::int64_t before, std::int64_t count) {
+  const std::string row = fmt::format("{} | {} x {} + {}", name, sequences, before, count);
+  if (!bench.wants(row)) return;
   const Spans spans(bench, sequences, before, count);
   const std::int64_t tokens = sequences * count;
   const std::int64_t share = bench.ops().block_bytes(shape, KvType::bf16);
@@ -181,12 +188,13 @@ void latent_attention(Bench& bench, const char* name, const LatentAttentionShape
   const double seen = static_cast<double>(sequences) * static_cast<double>(count) *
                       (static_cast<double>(before) + static_cast<double>(count + 1) / 2);
   const double flops = 2 * seen * static_cast<double>(shape.heads * (shape.latent_width() + shape.kv_lora_rank));
-  fmt::print("| {} | {} x {} + {} | {:.1f} | {:.0f} | {:.1f} |\n", name, sequences, before, count, us, read / us / 1e3,
-             flops / us / 1e6);
+  fmt::print("| {} | {:.1f} | {:.0f} | {:.1f} |\n", row, us, read / us / 1e3, flops / us / 1e6);
   bench.clear();
 }
 
 void delta_rule(Bench& bench, std::int64_t sequences, std::int64_t count) {
+  const std::string row = fmt::format("delta_rule 16/32 x 128 | {} x {}", sequences, count);
+  if (!bench.wants(row)) return;
   const DeltaNetShape shape{.key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128, .kernel = 4};
   const std::int64_t tokens = sequences * count;
   DeltaRuleArgs args{.shape = shape, .tokens = tokens};
@@ -214,13 +222,14 @@ void delta_rule(Bench& bench, std::int64_t sequences, std::int64_t count) {
     args.states = {.memory = memory + layer * bytes * sequences, .stride = static_cast<std::uint64_t>(bytes)};
     bench.ops().delta_rule(context, args);
   });
-  fmt::print("| delta_rule 16/32 x 128 | {} x {} | {:.1f} | {:.0f} | |\n", sequences, count, us,
-             2 * static_cast<double>(bytes * sequences) / us / 1e3);
+  fmt::print("| {} | {:.1f} | {:.0f} | |\n", row, us, 2 * static_cast<double>(bytes * sequences) / us / 1e3);
   bench.clear();
 }
 
 void sample(Bench& bench, const char* name, std::int32_t rows, const SampleParams& params) {
   constexpr std::int32_t kVocab = 151936;
+  const std::string row = fmt::format("sample {} of {} | {}", name, kVocab, rows);
+  if (!bench.wants(row)) return;
   SampleArgs args{.rows = rows, .vocab = kVocab};
   args.params = bench.put(std::vector<SampleParams>(static_cast<std::size_t>(rows), params));
   std::vector<float> logits(static_cast<std::size_t>(rows) * kVocab);
@@ -232,19 +241,20 @@ void sample(Bench& bench, const char* name, std::int32_t rows, const SampleParam
   args.logprobs = bench.numbers<double>(rows);
   const RunContext context = bench.context(args);
   const double us = bench.time(5, [&](int) { bench.ops().sample(context, args); });
-  fmt::print("| sample {} of {} | {} | {:.1f} | {:.0f} | |\n", name, kVocab, rows, us,
-             static_cast<double>(rows) * kVocab * 4 / us / 1e3);
+  fmt::print("| {} | {:.1f} | {:.0f} | |\n", row, us, static_cast<double>(rows) * kVocab * 4 / us / 1e3);
   bench.clear();
 }
 
 void router(Bench& bench, std::int64_t tokens) {
+  const std::string row = fmt::format("router 128 x 2048 | {}", tokens);
+  if (!bench.wants(row)) return;
   RouterArgs args{.tokens = tokens, .experts = 128, .hidden = 2048};
   args.x = bench.numbers<float>(tokens * args.hidden);
   args.weight = bench.numbers<float>(args.experts * args.hidden);
   args.logits = bench.numbers<float>(tokens * args.experts);
   const RunContext context{.stream = bench.stream(), .workspace = {}};
   const double us = bench.time(10, [&](int) { bench.ops().router(context, args); });
-  fmt::print("| router 128 x 2048 | {} | {:.1f} | | {:.1f} |\n", tokens, us,
+  fmt::print("| {} | {:.1f} | | {:.1f} |\n", row, us,
              2 * static_cast<double>(tokens * args.experts * args.hidden) / us / 1e6);
   bench.clear();
 }
@@ -280,25 +290,18 @@ void all_latent_attention(Bench& bench) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  Bench bench(argc > 1 ? argv[1] : "cuda:0");
-  const std::string_view only = argc > 2 ? argv[2] : "";
-  const auto wanted = [&](std::string_view name) { return name.find(only) != std::string_view::npos; };
+  Bench bench(argc > 1 ? argv[1] : "cuda:0", argc > 2 ? argv[2] : "");
   fmt::print("| operation | sequences x before + tokens | us | GB/s | TFLOP/s |\n| --- | --- | --- | --- | --- |\n");
-  if (wanted("attention")) all_attention(bench);
-  if (wanted("latent")) all_latent_attention(bench);
-  if (wanted("delta_rule")) {
-    for (const auto& [sequences, count] : {std::pair{1, 1}, std::pair{16, 1}, std::pair{64, 1}, std::pair{1, 2048}})
-      delta_rule(bench, sequences, count);
-  }
+  all_attention(bench);
+  all_latent_attention(bench);
+  for (const auto& [sequences, count] : {std::pair{1, 1}, std::pair{16, 1}, std::pair{64, 1}, std::pair{1, 2048}})
+    delta_rule(bench, sequences, count);
   for (const int rows : {1, 64}) {
-    if (!wanted("sample")) break;
     sample(bench, "greedy", rows, {});
     sample(bench, "drawn", rows, {.temperature = 1.0, .seed = 5});
     sample(bench, "top-k, top-p", rows, {.temperature = 1.0, .top_k = 50, .top_p = 0.9, .seed = 5});
     sample(bench, "top-p", rows, {.temperature = 1.0, .top_p = 0.9, .seed = 5});
   }
-  if (wanted("router")) {
-    for (const int tokens : {1, 16, 63, 64, 512, 4096}) router(bench, tokens);
-  }
+  for (const int tokens : {1, 16, 63, 64, 512, 4096}) router(bench, tokens);
   return 0;
 }

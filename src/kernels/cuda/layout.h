@@ -1,9 +1,9 @@
 // How keys, values and latents lie in blocks of the device, and what attention takes of its workspace. The host and the
 // kernels share it.
 //
-// A layer's share of a block has, in bf16, keys as [kv_heads, 64, key_row], then values as [kv_heads, key_row, 64]: the
-// fragments of both products are 16 bytes in a row. Latents are [64, latent_row]. Behind a key's or a latent's numbers
-// are zeros; the rows of values that are beyond head_dim hold anything.
+// A layer's share of a block has, in bf16, keys as [kv_heads, 64, key_row], then values as [kv_heads, 2, key_row, 32]:
+// the fragments of both products are 16 bytes in a row, and half a block is in one piece. Latents are [64, latent_row].
+// Behind a key's or a latent's numbers are zeros; the rows of values that are beyond head_dim hold anything.
 //
 // A sequence of one token is attended to in sections of kSectionPositions, counted from position 0. Section s of those
 // that the token sees belongs to split s % splits; splits are merged in their order. Neither depends on other
@@ -135,7 +135,18 @@ struct DeltaWork {
   }
 };
 
+inline constexpr std::int64_t kSamplePiece = 8192;  // logits that one block of threads looks through
+struct SamplePiece {
+  double key;          // what its best is ranked by
+  std::int32_t index;  // -1: none
+  std::int32_t bad;    // a number of it is NaN or +infinity
+};
+constexpr std::int64_t sample_pieces(std::int64_t vocab) {
+  return up_to(vocab, kSamplePiece) / kSamplePiece;
+}
+
 struct SampleWork {
+  std::size_t pieces;  // SamplePiece [rows, sample_pieces(vocab)]
   std::size_t logits;  // f32 [rows, vocab]: what penalties, biases and masks made of them
   std::size_t sorted;  // TokenLogit [rows, most_candidates], ids ascending
   std::size_t bytes;
@@ -144,6 +155,7 @@ struct SampleWork {
     const std::int64_t vocab = args.logits != nullptr ? args.vocab : 0;
     WorkspaceLayout layout;
     SampleWork work{};
+    work.pieces = layout.take(args.rows * sample_pieces(vocab) * std::int64_t{sizeof(SamplePiece)});
     work.logits = layout.take(args.rows * vocab * std::int64_t{sizeof(float)});
     work.sorted = layout.take(std::int64_t{args.rows} * args.most_candidates * std::int64_t{sizeof(TokenLogit)});
     work.bytes = layout.bytes();

@@ -70,22 +70,19 @@ __device__ void prepare(const AttentionArgs& args, const HeadRow& row, std::int6
 }
 
 // Keys go to the block in rows of key_row numbers, values in columns. A warp takes a head.
-__device__ void store(const AttentionArgs& args, std::int64_t token) {
+__device__ void store(const AttentionArgs& args, std::int64_t token, const Place& place) {
   const AttentionShape& shape = args.shape;
-  const Place place = place_of<kThreads>(args.spans, args.span_count, token);
-  if (place.span < 0) return;
-  const std::uint32_t block = args.spans[place.span].table[place.position / kKvBlock];
-  auto* const share = reinterpret_cast<std::uint16_t*>(args.blocks.block(block));
+  auto* const share = reinterpret_cast<std::uint16_t*>(args.blocks.block(place.block));
   const auto slot = static_cast<int>(place.position % kKvBlock);
   const auto row = static_cast<int>(key_row(shape));
   const auto dims = static_cast<int>(shape.head_dim);
   for (std::int64_t head = threadIdx.x / 32; head < shape.kv_heads; head += kWarps) {
     const std::int64_t from = (token * shape.kv_heads + head) * dims;
     std::uint16_t* const keys = share + (head * kKvBlock + slot) * row;
-    std::uint16_t* const values = share + (shape.kv_heads + head) * kKvBlock * row + slot;
+    std::uint16_t* const values = share + ((shape.kv_heads + head) * 2 + slot / kHalf) * kHalf * row + slot % kHalf;
     for (int dim = static_cast<int>(threadIdx.x) % 32; dim < row; dim += 32) {
       keys[dim] = dim < dims ? encode_bf16(args.k[from + dim]) : 0;
-      if (dim < dims) values[dim * kKvBlock] = encode_bf16(clipped(args.v[from + dim], shape.clip));
+      if (dim < dims) values[dim * kHalf] = encode_bf16(clipped(args.v[from + dim], shape.clip));
     }
   }
 }
@@ -101,8 +98,10 @@ __global__ void __launch_bounds__(kThreads)
       counters[i] = 0;
     prepare(args, {args.q + token * shape.q_width(), shape.heads, query_stride(shape), args.q_norm}, token);
   } else {
+    __shared__ Place place;
+    find_place<kThreads>(args.spans, args.span_count, token, place);
     prepare(args, {args.k + token * shape.kv_width(), shape.kv_heads, shape.head_dim, args.k_norm}, token);
-    store(args, token);
+    if (place.span >= 0) store(args, token, place);
   }
 }
 

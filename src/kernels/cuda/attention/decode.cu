@@ -11,8 +11,6 @@ namespace {
 constexpr int kWarps = static_cast<int>(kSectionPositions / kKvBlock);
 constexpr int kThreads = 32 * kWarps;
 constexpr int kRows = static_cast<int>(kMostGroup);
-constexpr int kHalf = kPage / 2;        // positions
-constexpr int kHalfChunks = kHalf / 8;  // of a row of values
 constexpr int kSectionHalves = static_cast<int>(kSectionPositions) / kHalf;
 
 // One sequence and one key head.
@@ -76,7 +74,7 @@ class WarpPages {
         reciprocal_(65536 / task.key_chunks + 1) {}
 
   [[nodiscard]] __device__ Chunks keys() const { return {keys_, task_.key_chunks, flip_of(task_.key_chunks)}; }
-  [[nodiscard]] __device__ Chunks values() const { return {values_, kHalfChunks, flip_of(kHalfChunks)}; }
+  [[nodiscard]] __device__ Values values() const { return {values_, 8 * task_.key_chunks}; }
 
   __device__ void copy_keys(const Halves& half) const {
     if (half.any()) {
@@ -91,9 +89,8 @@ class WarpPages {
   }
   __device__ void copy_values(const Halves& half) const {
     if (half.any()) {
-      const uint4* const from = share(half).values + half.at() % 2 * kHalfChunks;
-      for (int i = lane_; i < task_.dims * kHalfChunks; i += 32)
-        copy_async(values_ + i, from + i / kHalfChunks * kPageChunks + i % kHalfChunks);
+      const uint4* const from = share(half).values + half.at() % 2 * kHalf * task_.key_chunks;
+      for (int i = lane_; i < kHalf * task_.key_chunks; i += 32) copy_async(values_ + i, from + i);
     }
     commit_copies();
   }
@@ -272,7 +269,7 @@ int launch_sections(const AttentionArgs& args, const SplitWork& work, std::byte*
   if (const cudaError_t error = count_multiprocessors(multiprocessors); error != cudaSuccess) return error;
   for (std::int64_t first = 0; first < args.span_count; first += kSplitSpans) {
     const std::int64_t spans = lesser(args.span_count - first, kSplitSpans);
-    const int shares = blocks_for_splits(spans * shape.kv_heads, kSplits, 4 * multiprocessors);
+    const int shares = blocks_for_splits(spans * shape.kv_heads, kSplits, 8 * multiprocessors);
     const dim3 grid(grid_of(spans), grid_of(shape.kv_heads), static_cast<unsigned>(shares));
     kernel<<<grid, kThreads, static_cast<std::size_t>(bytes), stream>>>(args, work, workspace, first);
   }

@@ -53,8 +53,10 @@ __device__ void quantize(const InputQuant& input, float* row, int rank) {
 __global__ void __launch_bounds__(kThreads)
     append_latents(const __grid_constant__ LatentAttentionArgs args, std::int32_t* counters) {
   __shared__ float row[kMostRank];
+  __shared__ Place place;
   const LatentAttentionShape& shape = args.shape;
   const std::int64_t token = blockIdx.x;
+  find_place<kThreads>(args.spans, args.span_count, token, place);
   for (std::int64_t i = threadIdx.x; i < shape.heads; i += kThreads) counters[token * shape.heads + i] = 0;
   const auto rank = static_cast<int>(shape.kv_lora_rank);
   const float* const from = args.latents + token * shape.latent_width();
@@ -64,11 +66,10 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = static_cast<int>(threadIdx.x); i < rank; i += kThreads)
     row[i] = args.kv_norm.weight[i] * (from[i] * inverse);
   quantize(args.input, row, rank);
-  const Place place = place_of<kThreads>(args.spans, args.span_count, token);
+  __syncthreads();
   if (place.span < 0) return;
-  const std::uint32_t block = args.spans[place.span].table[place.position / kKvBlock];
   const auto width = static_cast<int>(latent_row(shape));
-  auto* const to = reinterpret_cast<std::uint16_t*>(args.blocks.block(block)) + place.position % kKvBlock * width;
+  auto* const to = reinterpret_cast<std::uint16_t*>(args.blocks.block(place.block)) + place.position % kKvBlock * width;
   const auto used = static_cast<int>(shape.latent_width());
   for (int i = static_cast<int>(threadIdx.x); i < width; i += kThreads) {
     const float value = i < rank ? row[i] : i < used ? rotated(args, from + rank, token, i - rank) : 0.0F;
@@ -336,7 +337,9 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ float totals[kHeads];
   const LatentAttentionShape& shape = args.shape;
   const std::int64_t token = chunk.first + blockIdx.x;
-  const Place place = place_of<kThreads>(args.spans, args.span_count, token);
+  __shared__ Place place;
+  find_place<kThreads>(args.spans, args.span_count, token, place);
+  __syncthreads();
   if (place.span < 0) return;
   const KvSpan span = args.spans[place.span];
   // Tokens that stand beside others of their sequence are not split.

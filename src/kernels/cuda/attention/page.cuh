@@ -15,7 +15,6 @@
 namespace moracle::cuda {
 
 inline constexpr int kPage = static_cast<int>(kKvBlock);
-inline constexpr int kPageChunks = kPage / 8;  // of a row of values
 inline constexpr float kLog2E = 1.4426950408889634F;
 
 // What a warp's rows have summed.
@@ -33,8 +32,8 @@ struct RowSums {
   }
 };
 
-// One head's part of a block, of queries or of keys: rows of 16-byte chunks. In shared memory chunks of odd rows change
-// places with those four further, unless rows are an odd multiple of 64 bytes apart: then the banks differ anyway.
+// Rows of queries or of keys in shared memory, in chunks of 16 bytes. Chunks of odd rows change places with those four
+// further, unless rows are an odd multiple of 64 bytes apart: then the banks differ anyway.
 struct Chunks {
   const uint4* rows;
   int row_chunks;
@@ -47,6 +46,22 @@ struct Chunks {
 __device__ inline int flip_of(int row_chunks) {
   return row_chunks % 8 == 0 ? 4 : 0;
 }
+// A place for each chunk, as Chunks finds it.
+__device__ inline int chunk_place(int row, int chunk, int row_chunks) {
+  return row * row_chunks + (chunk ^ (row % 2 != 0 ? flip_of(row_chunks) : 0));
+}
+
+// Values in shared memory: rows of 32 positions, for each half of a block.
+inline constexpr int kHalf = kPage / 2;
+inline constexpr int kHalfChunks = kHalf / 8;  // of a row
+struct Values {
+  const uint4* halves;
+  int rows;  // of a half
+
+  [[nodiscard]] __device__ const uint4& at(int half, int row, int part) const {
+    return halves[(half * rows + row) * kHalfChunks + part];
+  }
+};
 
 // Positions of the block that a row sees: [begin, end).
 struct Visible {
@@ -148,7 +163,7 @@ __device__ __forceinline__ void exponentiate(float (&scores)[kTiles][4], float s
 
 // Adds values by their exponentials. `kEdge`: `stored` of the positions hold something.
 template <int kDims, bool kEdge, int kTiles>
-__device__ __forceinline__ void add_values(const float (&exponentials)[kTiles][4], const Chunks& values, int dims,
+__device__ __forceinline__ void add_values(const float (&exponentials)[kTiles][4], const Values& values, int dims,
                                            int stored, RowSums<kDims>& sums) {
   const int row = static_cast<int>(threadIdx.x) % 32 / 4;
   const int part = static_cast<int>(threadIdx.x) % 4;
@@ -169,7 +184,7 @@ __device__ __forceinline__ void add_values(const float (&exponentials)[kTiles][4
     for (int t = 0; t < kAtOnce; ++t) {
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) {
-        value[t][group] = values.at(8 * (first + t) + row, 4 * group + part);
+        value[t][group] = values.at(group, 8 * (first + t) + row, part);
         if constexpr (kEdge) value[t][group] = only_stored(value[t][group], stored - 32 * group - 8 * part);
       }
     }
@@ -183,11 +198,6 @@ __device__ __forceinline__ void add_values(const float (&exponentials)[kTiles][4
       }
     }
   }
-}
-
-// A place in shared memory for each chunk, as Chunks finds it.
-__device__ inline int chunk_place(int row, int chunk, int row_chunks) {
-  return row * row_chunks + (chunk ^ (row % 2 != 0 ? flip_of(row_chunks) : 0));
 }
 
 // The sums of all parts of a row.

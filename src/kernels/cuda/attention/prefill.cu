@@ -45,7 +45,7 @@ __device__ Tile find_tile(const AttentionArgs& args, std::int64_t number, int mo
 struct Stages {
   uint4* queries;  // [kRows, key chunks]
   uint4* keys;     // [2][64, key chunks]
-  uint4* values;   // [2][key_row, 8]
+  uint4* values;   // [2][2, key_row, 4]
   int key_chunks;
   int dims;
 
@@ -60,16 +60,15 @@ struct Stages {
   [[nodiscard]] __device__ Chunks keys_of(int stage) const {
     return {keys + stage * kPage * key_chunks, key_chunks, flip_of(key_chunks)};
   }
-  [[nodiscard]] __device__ Chunks values_of(int stage) const {
-    return {values + stage * kPage * key_chunks, kPageChunks, flip_of(kPageChunks)};
+  [[nodiscard]] __device__ Values values_of(int stage) const {
+    return {values + stage * kPage * key_chunks, 8 * key_chunks};
   }
   __device__ void load(const Share& share, int stage) const {
-    for (int i = static_cast<int>(threadIdx.x); i < kPage * key_chunks; i += kThreads)
+    for (int i = static_cast<int>(threadIdx.x); i < kPage * key_chunks; i += kThreads) {
       copy_async(keys + stage * kPage * key_chunks + chunk_place(i / key_chunks, i % key_chunks, key_chunks),
                  share.keys + i);
-    for (int i = static_cast<int>(threadIdx.x); i < dims * kPageChunks; i += kThreads)
-      copy_async(values + stage * kPage * key_chunks + chunk_place(i / kPageChunks, i % kPageChunks, kPageChunks),
-                 share.values + i);
+      copy_async(values + stage * kPage * key_chunks + i, share.values + i);
+    }
   }
 };
 

@@ -61,19 +61,25 @@ __device__ std::int64_t span_of(const DeltaRuleArgs& args, std::int64_t token) {
   return found;
 }
 
-// Blocks (token, channels).
+constexpr int kConvolveBlocks = 8;  // of a token
+
+// Blocks (token, share of the channels).
 __global__ void __launch_bounds__(kThreads) convolve(const __grid_constant__ DeltaRuleArgs args) {
   const std::int64_t token = blockIdx.x;
   const std::int64_t span = span_of(args, token);
-  const int channel = own_channel();
-  if (span < 0 || channel >= args.shape.channels()) return;
+  if (span < 0) return;
   const RecurrentSpan at = args.spans[span];
-  float sum = 0.0F;
-  for (std::int64_t j = 0; j < args.shape.kernel; ++j) {
-    const std::int64_t t = token - at.begin - (args.shape.kernel - 1) + j;
-    sum = fmaf(args.taps[j * args.shape.channels() + channel], input_of(args, at, t, channel), sum);
+  const auto width = static_cast<int>(args.shape.channels());
+  const auto taps = static_cast<int>(args.shape.kernel);
+#pragma unroll 4
+  for (int channel = own_channel(); channel < width; channel += kConvolveBlocks * kThreads) {
+    float sum = 0.0F;
+    for (int j = 0; j < taps; ++j) {
+      const std::int64_t t = token - at.begin - (taps - 1) + j;
+      sum = fmaf(args.taps[j * width + channel], input_of(args, at, t, channel), sum);
+    }
+    args.work[token * width + channel] = sum * sigmoid(sum);
   }
-  args.work[token * args.shape.channels() + channel] = sum * sigmoid(sum);
 }
 
 // The last inputs of the convolution become its state. Blocks (sequence, channels); a thread takes a channel from the
@@ -305,7 +311,7 @@ int launch(const DeltaRuleArgs& args, std::byte* workspace, cudaStream_t stream)
   const unsigned spans = grid_of(args.span_count);
   const unsigned channels = grid_of(shape.channels(), kThreads);
   if (shape.grouped) ungroup<<<dim3(tokens, grid_of(shape.key_heads)), kThreads, 0, stream>>>(args);
-  convolve<<<dim3(tokens, channels), kThreads, 0, stream>>>(args);
+  convolve<<<dim3(tokens, kConvolveBlocks), kThreads, 0, stream>>>(args);
   keep_inputs<<<dim3(spans, channels), kThreads, 0, stream>>>(args);
   prepare_heads<<<tokens, kThreads, 0, stream>>>(args, beta, decay);
   const int error = shape.key_dim <= 128 ? launch_recur<128>(args, work, workspace, stream)

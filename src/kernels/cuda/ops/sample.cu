@@ -1,5 +1,6 @@
-// Sampling: a block of threads takes a row. From the logits on, numbers are double, as on the host; sums of
-// probabilities that choose what is kept are integers, so that their order changes nothing.
+// Sampling: many blocks of threads look for the best of a row, then one chooses. From the logits on, numbers are
+// double, as on the host; sums of probabilities that choose what is kept are integers, so that their order changes
+// nothing.
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/layout.h"
 #include "kernels/cuda/ops/noise.cuh"
@@ -71,25 +72,53 @@ __device__ void add_biases(float* logits, const Part<LogitBias>& biases) {
   __syncthreads();
 }
 
-// The logits that a row chooses from: its own where nothing changes them.
-__device__ const float* changed_logits(const SampleArgs& args, std::int64_t row, const float* logits, float* work) {
-  const SampleParams& params = args.params[row];
-  const Part<TokenCount> counts(args.counts, args.counts_start, row);
-  const Part<LogitBias> biases(args.bias, args.bias_start, row);
-  const bool penalizes = params.penalizes() && counts.count > 0;
-  if (!penalizes && biases.count == 0 && args.mask == nullptr) return logits;
-  float* const own = work + row * args.vocab;
+// What changes a row's logits before it chooses.
+struct Changes {
+  Part<TokenCount> counts;
+  Part<LogitBias> biases;
+  bool penalizes;
+  bool any;
+
+  __device__ Changes(const SampleArgs& args, std::int64_t row)
+      : counts(args.counts, args.counts_start, row),
+        biases(args.bias, args.bias_start, row),
+        penalizes(args.params[row].penalizes() && counts.count > 0),
+        any(penalizes || biases.count > 0 || args.mask != nullptr) {}
+};
+
+__device__ const float* logits_of(const SampleArgs& args, std::int64_t row) {
+  return args.logits + (args.logit_row != nullptr ? args.logit_row[row] : row) * std::int64_t{args.vocab};
+}
+
+// The logits that a row chooses from. `changed`: [rows, vocab], what change_logits writes.
+__device__ const float* chosen_logits(const SampleArgs& args, std::int64_t row, const float* changed) {
+  return Changes(args, row).any ? changed + row * args.vocab : logits_of(args, row);
+}
+
+// Whether a row chooses among all logits.
+__device__ bool chooses_from_all(const SampleArgs& args, std::int64_t row) {
+  if (Part<TokenLogit>(args.candidates, args.candidates_start, row).count > 0) return false;
+  return args.given == nullptr || args.given[row] < 0;
+}
+
+// Blocks are rows.
+__global__ void __launch_bounds__(kSampleThreads)
+    change_logits(const __grid_constant__ SampleArgs args, float* changed) {
+  const std::int64_t row = blockIdx.x;
+  const Changes changes(args, row);
+  if (!changes.any || !chooses_from_all(args, row)) return;
+  const float* const logits = logits_of(args, row);
+  float* const own = changed + row * args.vocab;
+#pragma unroll 8
   for (int i = static_cast<int>(threadIdx.x); i < args.vocab; i += kSampleThreads) own[i] = logits[i];
   __syncthreads();
-  if (penalizes) penalize(own, args.vocab, params, counts);
-  add_biases(own, biases);
-  if (args.mask == nullptr) return own;
+  if (changes.penalizes) penalize(own, args.vocab, args.params[row], changes.counts);
+  add_biases(own, changes.biases);
+  if (args.mask == nullptr) return;
   const std::uint32_t* const words = args.mask + row * mask_words(args.vocab);
   for (int i = static_cast<int>(threadIdx.x); i < args.vocab; i += kSampleThreads) {
     if ((words[i / 32] >> (i % 32) & 1U) == 0) own[i] = -INFINITY;
   }
-  __syncthreads();
-  return own;
 }
 
 // Quotients by one divisor, correctly rounded: Markstein's correction, IBM Journal of Research and Development 34.
@@ -105,26 +134,6 @@ class Divided {
   double divisor_;
   double inverse_;
 };
-
-// The first by logit / temperature + noise; -1: there is none. Logarithms are for those alone that bounds let be first.
-__device__ std::int32_t first_by_noise(SampleMemory& memory, const AllTokens& tokens, const SampleParams& params) {
-  const Divided by_temperature(params.temperature);
-  const auto bounds = [&](int i) { return noise_bounds(params.seed, static_cast<std::uint64_t>(i)); };
-  Ranked<double> least{-INFINITY, -1};
-  memory.tile.each(tokens, [&](int i, float logit) {
-    const double key = by_temperature(static_cast<double>(logit)) + bounds(i).least;
-    if (key > least.value) least = {key, i};
-  });
-  least = block_best<kSampleThreads>(least);
-  Ranked<double> best{-INFINITY, -1};
-  memory.tile.each(tokens, [&](int i, float logit) {
-    const double scaled = by_temperature(static_cast<double>(logit));
-    if (scaled + bounds(i).most < least.value) return;
-    const double key = scaled + gumbel_noise(params.seed, static_cast<std::uint64_t>(i));
-    if (key > best.value) best = {key, i};
-  });
-  return block_best<kSampleThreads>(best).index;
-}
 
 // What of a row is kept, and what it weighs.
 struct Kept {
@@ -242,21 +251,6 @@ __device__ std::int32_t choose(SampleMemory& memory, const Tokens& tokens, const
   return draw(memory, tokens, kept, params.seed);
 }
 
-// -1: none can be chosen.
-__device__ std::int32_t choose_from_all(SampleMemory& memory, const AllTokens& tokens, const SampleParams& params) {
-  if (params.draws_from_all()) return first_by_noise(memory, tokens, params);
-  Ranked<float> best{-INFINITY, -1};
-  bool bad = false;
-  memory.tile.each(tokens, [&](int i, float logit) {
-    bad = bad || !(logit < INFINITY);
-    if (logit > best.value) best = {logit, i};
-  });
-  if (__syncthreads_or(bad ? 1 : 0) != 0) return -1;
-  best = block_best<kSampleThreads>(best);
-  if (best.index < 0 || params.temperature == 0.0) return best.index;
-  return choose(memory, tokens, params, best.value, params.top_k);
-}
-
 __device__ std::int32_t choose_from_list(SampleMemory& memory, const Part<TokenLogit>& list, const SampleParams& params,
                                          TokenLogit* sorted) {
   if (params.temperature == 0.0 || params.draws_from_all()) return list.at[0].id;
@@ -295,25 +289,107 @@ __device__ void score(const SampleArgs& args, SampleMemory& memory, std::int64_t
   }
 }
 
+constexpr int kScanThreads = 256;
+
+// body(i, logit) for every token of [begin, end), of one thread ascending.
+template <class Body>
+__device__ void each_of_piece(const float* logits, int begin, int end, const Body& body) {
+  constexpr int kAtOnce = 8;
+  for (int from = begin + static_cast<int>(threadIdx.x); from < end; from += kAtOnce * kScanThreads) {
+    float ahead[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) ahead[j] = from + j * kScanThreads < end ? logits[from + j * kScanThreads] : 0.0F;
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      if (from + j * kScanThreads < end) body(from + j * kScanThreads, ahead[j]);
+    }
+  }
+}
+
+// The first of a piece by logit / temperature + noise. Logarithms are for those alone that bounds let be first.
+__device__ Ranked<double> first_of_piece(const float* logits, int begin, int end, const SampleParams& params) {
+  const Divided by_temperature(params.temperature);
+  const auto bounds = [&](int i) { return noise_bounds(params.seed, static_cast<std::uint64_t>(i)); };
+  Ranked<double> least{-INFINITY, -1};
+  each_of_piece(logits, begin, end, [&](int i, float logit) {
+    const double key = by_temperature(static_cast<double>(logit)) + bounds(i).least;
+    if (key > least.value) least = {key, i};
+  });
+  least = block_best<kScanThreads>(least);
+  Ranked<double> best{-INFINITY, -1};
+  for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += kScanThreads) {
+    const double scaled = by_temperature(static_cast<double>(logits[i]));
+    if (scaled + bounds(i).most < least.value) continue;
+    const double key = scaled + gumbel_noise(params.seed, static_cast<std::uint64_t>(i));
+    if (key > best.value) best = {key, i};
+  }
+  return block_best<kScanThreads>(best);
+}
+
+// Blocks (row, piece).
+__global__ void __launch_bounds__(kScanThreads, 4)
+    scan_pieces(const __grid_constant__ SampleArgs args, const float* changed, SamplePiece* pieces) {
+  const std::int64_t row = blockIdx.x;
+  if (!chooses_from_all(args, row)) return;
+  const SampleParams& params = args.params[row];
+  const float* const logits = chosen_logits(args, row, changed);
+  const int begin = static_cast<int>(blockIdx.y * kSamplePiece);
+  const int end = min(begin + static_cast<int>(kSamplePiece), args.vocab);
+  SamplePiece piece{};
+  if (params.draws_from_all()) {
+    const Ranked<double> first = first_of_piece(logits, begin, end, params);
+    piece = {first.value, first.index, 0};
+  } else {
+    Ranked<float> best{-INFINITY, -1};
+    bool bad = false;
+    each_of_piece(logits, begin, end, [&](int i, float logit) {
+      bad = bad || !(logit < INFINITY);
+      if (logit > best.value) best = {logit, i};
+    });
+    const bool found = __syncthreads_or(bad ? 1 : 0) != 0;
+    best = block_best<kScanThreads>(best);
+    piece = {static_cast<double>(best.value), best.index, found ? 1 : 0};
+  }
+  if (threadIdx.x == 0) pieces[row * gridDim.y + blockIdx.y] = piece;
+}
+
+// -1: none can be chosen.
+__device__ std::int32_t choose_from_pieces(SampleMemory& memory, const SamplePiece* pieces, int count,
+                                           const AllTokens& tokens, const SampleParams& params) {
+  Ranked<double> best{-INFINITY, -1};
+  bool bad = false;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kSampleThreads) {
+    best = better(best, {pieces[i].key, pieces[i].index});
+    bad = bad || pieces[i].bad != 0;
+  }
+  if (__syncthreads_or(bad ? 1 : 0) != 0) return -1;
+  best = block_best<kSampleThreads>(best);
+  if (best.index < 0 || params.temperature == 0.0 || params.draws_from_all()) return best.index;
+  return choose(memory, tokens, params, static_cast<float>(best.value), params.top_k);
+}
+
 __global__ void __launch_bounds__(kSampleThreads)
-    sample(const __grid_constant__ SampleArgs args, float* changed, TokenLogit* sorted) {
+    sample(const __grid_constant__ SampleArgs args, const SampleWork work, std::byte* workspace) {
   __shared__ SampleMemory memory;
   const std::int64_t row = blockIdx.x;
   const SampleParams& params = args.params[row];
   const Part<TokenLogit> candidates(args.candidates, args.candidates_start, row);
   if (candidates.count > 0) {
-    const std::int32_t id = choose_from_list(memory, candidates, params, sorted + row * args.most_candidates);
+    auto* const sorted = reinterpret_cast<TokenLogit*>(workspace + work.sorted) + row * args.most_candidates;
+    const std::int32_t id = choose_from_list(memory, candidates, params, sorted);
     if (threadIdx.x == 0) args.ids[row] = id;
     return;
   }
-  const std::int64_t at = args.logit_row != nullptr ? args.logit_row[row] : row;
-  const float* const logits = args.logits + at * args.vocab;
-  const bool given = args.given != nullptr && args.given[row] >= 0;
+  const float* const changed = reinterpret_cast<const float*>(workspace + work.logits);
+  const auto count = static_cast<int>(sample_pieces(args.vocab));
+  const auto* const pieces = reinterpret_cast<const SamplePiece*>(workspace + work.pieces) + row * count;
   const std::int32_t id =
-      given ? args.given[row]
-            : choose_from_all(memory, {changed_logits(args, row, logits, changed), args.vocab}, params);
+      chooses_from_all(args, row)
+          ? choose_from_pieces(memory, pieces, count, {chosen_logits(args, row, changed), args.vocab}, params)
+          : args.given[row];
   if (threadIdx.x == 0) args.ids[row] = id;
-  if (id >= 0 && args.tops != nullptr && args.tops[row] >= 0) score(args, memory, row, {logits, args.vocab}, id);
+  if (id >= 0 && args.tops != nullptr && args.tops[row] >= 0)
+    score(args, memory, row, {logits_of(args, row), args.vocab}, id);
 }
 
 }  // namespace
@@ -321,8 +397,15 @@ __global__ void __launch_bounds__(kSampleThreads)
 int launch(const SampleArgs& args, std::byte* workspace, cudaStream_t stream) {
   if (args.rows == 0) return cudaSuccess;
   const SampleWork work = SampleWork::lay_out(args);
-  sample<<<grid_of(args.rows), kSampleThreads, 0, stream>>>(args, reinterpret_cast<float*>(workspace + work.logits),
-                                                            reinterpret_cast<TokenLogit*>(workspace + work.sorted));
+  auto* const changed = reinterpret_cast<float*>(workspace + work.logits);
+  if (args.counts_start != nullptr || args.bias_start != nullptr || args.mask != nullptr)
+    change_logits<<<grid_of(args.rows), kSampleThreads, 0, stream>>>(args, changed);
+  if (args.logits != nullptr) {
+    const dim3 grid(grid_of(args.rows), grid_of(sample_pieces(args.vocab)));
+    scan_pieces<<<grid, kScanThreads, 0, stream>>>(args, changed,
+                                                   reinterpret_cast<SamplePiece*>(workspace + work.pieces));
+  }
+  sample<<<grid_of(args.rows), kSampleThreads, 0, stream>>>(args, work, workspace);
   return cudaGetLastError();
 }
 
