@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -24,7 +23,8 @@ class UploadBuffer;
 
 // What a forward pass finds wrong with its tokens, in memory of the stream's device: read once, when the pass is done.
 struct DeviceStatus {
-  static constexpr std::int32_t kRouted = std::numeric_limits<std::int32_t>::max();
+  static constexpr std::int32_t kRouted = 0x7F7F7F7F;  // what Stream::fill() writes with kRoutedByte
+  static constexpr int kRoutedByte = 0x7F;
   std::int32_t* bad_layer = nullptr;  // [tokens]: the first layer that could not route the token, or kRouted
 };
 
@@ -36,6 +36,8 @@ struct RunContext {
   const DeviceStatus* status = nullptr;  // null: nobody asks
 
   [[nodiscard]] ThreadPool& pool() const { return stream.pool(); }  // of the host's stream
+  // Of the host's stream; of a device 0, which sizes of workspaces do not depend on.
+  [[nodiscard]] int threads() const { return stream.on_host() ? stream.pool().threads() : 0; }
 };
 
 // Numbers that a run reads, in memory of the stream's device: rows one behind the other, as wide as the kernel's input.

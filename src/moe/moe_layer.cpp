@@ -10,15 +10,14 @@ namespace moracle {
 
 std::size_t MoeLayer::bytes() const {
   return parts_.experts->bytes() + parts_.router.bytes() + parts_.router_bias.bytes() + parts_.correction_bias.bytes() +
-         parts_.chosen.bytes();
+         parts_.fixed_ids.bytes();
 }
 
 struct MoeLayer::Buffers {
-  std::span<float> logits;         // [tokens, experts]
-  std::span<std::int32_t> chosen;  // [tokens, top_k], hash layers only
-  std::span<std::int32_t> ids;     // [tokens, top_k]
-  std::span<float> weights;        // [tokens, top_k]
-  std::span<std::byte> rest;       // of one operation after the other
+  std::span<float> logits;      // [tokens, experts]
+  std::span<std::int32_t> ids;  // [tokens, top_k]
+  std::span<float> weights;     // [tokens, top_k]
+  std::span<std::byte> rest;    // of one operation after the other
 };
 
 MoeLayer::Buffers MoeLayer::lay_out(BumpArena& arena, std::int64_t tokens, int threads) const {
@@ -26,7 +25,6 @@ MoeLayer::Buffers MoeLayer::lay_out(BumpArena& arena, std::int64_t tokens, int t
   const std::size_t pairs = count(tokens * routing.top_k);
   Buffers buffers;
   buffers.logits = arena.take<float>(count(tokens * routing.experts));
-  buffers.chosen = arena.take<std::int32_t>(parts_.chosen.empty() ? 0 : pairs);
   buffers.ids = arena.take<std::int32_t>(pairs);
   buffers.weights = arena.take<float>(pairs);
   buffers.rest = arena.take<std::byte>(std::max(parts_.ops->workspace(route_args(routing), threads),
@@ -55,14 +53,12 @@ void MoeLayer::run(const RunContext& context, std::int64_t tokens, const float* 
                             .weight = parts_.router.data,
                             .bias = parts_.router_bias.data,
                             .logits = buffers.logits.data()});
-  for (std::size_t t = 0; !buffers.chosen.empty() && t < count(tokens); ++t) {
-    std::copy_n(parts_.chosen.data + token_ids[t] * top_k, top_k, buffers.chosen.data() + t * count(top_k));
-  }
   RouteArgs route = route_args(parts_.routing);
   route.tokens = narrow<std::int32_t>(tokens);
   route.logits = buffers.logits.data();
   route.bias = parts_.correction_bias.data;
-  route.prescribed = parts_.chosen.empty() ? nullptr : buffers.chosen.data();
+  route.fixed_ids = parts_.fixed_ids.data;
+  route.token_ids = token_ids;
   route.ids = buffers.ids.data();
   route.weights = buffers.weights.data();
   route.layer = parts_.layer;

@@ -22,10 +22,10 @@ class MoeLayer {
   struct Parts {
     RoutingSpec routing{};
     std::int64_t hidden = 0;
-    DeviceArray<float> router{};           // [experts, hidden]
-    DeviceArray<float> router_bias{};      // [experts] or empty: added to the logits
-    DeviceArray<float> correction_bias{};  // [experts] or empty: added to the scores, for the choice only
-    DeviceArray<std::int32_t> chosen{};    // hash layers: [vocabulary, top_k]
+    DeviceArray<float> router{};            // [experts, hidden]
+    DeviceArray<float> router_bias{};       // [experts] or empty: added to the logits
+    DeviceArray<float> correction_bias{};   // [experts] or empty: added to the scores, for the choice only
+    DeviceArray<std::int32_t> fixed_ids{};  // hash layers: [vocabulary, top_k]
     std::unique_ptr<PackedExperts> experts{};
     std::int32_t layer = 0;  // of the model, told in DeviceStatus
     const Ops* ops = nullptr;

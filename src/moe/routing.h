@@ -28,7 +28,7 @@ struct RoutingSpec {
 // positive factor. Errors: "config.range" with the member's name in `where`.
 [[nodiscard]] Result<> validate(const RoutingSpec& spec);
 
-// The spec as arguments of Ops::route. Pointers and the number of tokens are left to be set; `prescribed` are the ids
+// The spec as arguments of Ops::route. Pointers and the number of tokens are left to be set; `fixed_ids` are those
 // of a hash layer, `bias` is added for the choice alone.
 [[nodiscard]] RouteArgs route_args(const RoutingSpec& spec);
 

@@ -66,23 +66,24 @@ TEST_F(DeviceKernelsTest, RoutesAsTheHostDoes) {
     logits[7 * kRouted + 3] = std::nanf("");
     logits[11 * kRouted] = std::numeric_limits<float>::infinity();
     const std::vector<float> bias = normal_values(c.bias ? kRouted : 0, rng_);
-    std::vector<std::int32_t> prescribed;
-    if (c.spec.method == Routing::hash) {
-      for (std::int64_t i = 0; i < kTokens * top_k; ++i)
-        prescribed.push_back(static_cast<std::int32_t>(rng_() % (kRouted + 2)) - 1);
-    }
+    // Of a hash layer: experts of each token of a vocabulary, and which tokens these are.
+    constexpr std::size_t kVocabulary = 50;
+    std::vector<std::int32_t> fixed(c.spec.method == Routing::hash ? kVocabulary * static_cast<std::size_t>(top_k) : 0);
+    for (std::int32_t& id : fixed) id = static_cast<std::int32_t>(rng_() % (kRouted + 2)) - 1;
+    std::vector<std::int32_t> token_ids(kTokens);
+    for (std::int32_t& id : token_ids) id = static_cast<std::int32_t>(rng_() % kVocabulary);
     std::vector<std::int32_t> ids(kTokens * static_cast<std::size_t>(top_k));
     std::vector<float> weights(ids.size());
     for (std::size_t t = 0; t < kTokens; ++t) {
       const auto k = static_cast<std::size_t>(top_k);
       test::RoutingRow row{.logits = std::span(logits).subspan(t * kRouted, kRouted), .bias = bias};
-      if (!prescribed.empty()) row.chosen = std::span(prescribed).subspan(t * k, k);
+      if (!fixed.empty()) row.fixed = std::span(fixed).subspan(static_cast<std::size_t>(token_ids[t]) * k, k);
       test::route(c.spec, row, std::span(ids).subspan(t * k, k), std::span(weights).subspan(t * k, k));
     }
     const Array<float> device_logits(stream_, logits);
     const Array<float> device_bias(stream_, bias.empty() ? std::vector<float>(1) : bias);
-    const Array<std::int32_t> device_prescribed(stream_,
-                                                prescribed.empty() ? std::vector<std::int32_t>(1) : prescribed);
+    const Array<std::int32_t> device_fixed(stream_, fixed.empty() ? std::vector<std::int32_t>(1) : fixed);
+    const Array<std::int32_t> device_tokens(stream_, token_ids);
     const Array<std::int32_t> found_ids(ids.size());
     const Array<float> found_weights(ids.size());
     const Array<std::int32_t> bad_layer(stream_, std::vector<std::int32_t>(kTokens, DeviceStatus::kRouted));
@@ -92,7 +93,8 @@ TEST_F(DeviceKernelsTest, RoutesAsTheHostDoes) {
     args.tokens = kTokens;
     args.logits = device_logits.data();
     args.bias = bias.empty() ? nullptr : device_bias.data();
-    args.prescribed = prescribed.empty() ? nullptr : device_prescribed.data();
+    args.fixed_ids = fixed.empty() ? nullptr : device_fixed.data();
+    args.token_ids = device_tokens.data();
     args.ids = found_ids.data();
     args.weights = found_weights.data();
     args.layer = 5;

@@ -142,6 +142,34 @@ TEST_F(OperationsTest, RoutesTokensAlikeInAnyBatch) {
   }
 }
 
+// Tokens of two rows of counts and of none, with places that no expert takes.
+TEST_F(OperationsTest, CountsExpertsAsTheHostDoes) {
+  constexpr std::int32_t kTokens = 300;
+  constexpr std::int32_t kTopK = 5;
+  constexpr std::int32_t kExperts = 37;
+  constexpr std::int64_t kStride = 3 * kExperts;
+  std::vector<std::int32_t> ids;
+  while (ids.size() < kTokens * kTopK) ids.push_back(static_cast<std::int32_t>(drawn(-1, kExperts)));
+  std::vector<std::int32_t> rows;
+  while (rows.size() < kTokens) rows.push_back(static_cast<std::int32_t>(drawn(-1, 1)));
+  std::vector<std::uint32_t> counts(2 * kStride, 4);
+  CountExpertsArgs args{.tokens = kTokens,
+                        .top_k = kTopK,
+                        .experts = kExperts,
+                        .ids = ids.data(),
+                        .rows = rows.data(),
+                        .counts = counts.data() + kExperts,
+                        .row_stride = kStride};
+  CallArrays arrays(stream_);
+  std::uint32_t* const on_gpu = arrays.hold(counts);
+  on_host(reference_ops(), &Ops::count_experts, args);
+  args.ids = arrays.hold(ids);
+  args.rows = arrays.hold(rows);
+  args.counts = on_gpu + kExperts;
+  on_device(arrays, &Ops::count_experts, args);
+  EXPECT_EQ(arrays.read(on_gpu), counts);
+}
+
 TEST_F(OperationsTest, RanksByNoiseAsTheHostDoes) {
   for (const std::int64_t k : {1, 3, 64}) {
     constexpr std::size_t kRows = 9;

@@ -84,7 +84,7 @@ TEST(RoutingGolden, EveryMethod) {
       test::RoutingRow row{.logits = std::span(logits).subspan(t * kExperts, kExperts)};
       if (sample.bias) row.bias = bias;
       if (sample.spec.method == Routing::hash) {
-        row.chosen = std::span(table).subspan(static_cast<std::size_t>(tokens[t]) * kTopK, kTopK);
+        row.fixed = std::span(table).subspan(static_cast<std::size_t>(tokens[t]) * kTopK, kTopK);
       }
       ASSERT_TRUE(test::route(sample.spec, row, ids, weights));
       // The golden lists each row by ascending id.

@@ -200,7 +200,9 @@ void route_row(const RouteArgs& args, std::int64_t token) {
   std::vector<float> taken;
   for (std::int32_t i = 0; i < args.shape.top_k; ++i) {
     const std::int32_t asked =
-        args.prescribed != nullptr ? args.prescribed[token * args.shape.top_k + i] : order[static_cast<std::size_t>(i)];
+        args.fixed_ids != nullptr
+            ? args.fixed_ids[static_cast<std::int64_t>(args.token_ids[token]) * args.shape.top_k + i]
+            : order[static_cast<std::size_t>(i)];
     ids[i] = asked >= 0 && asked < args.shape.experts ? asked : -1;
     weights[i] = ids[i] < 0 ? 0.0F : scores[static_cast<std::size_t>(ids[i])];
     if (ids[i] >= 0 && args.shape.weight == RouteWeight::sigmoid_of_logit) weights[i] = sigmoid(logits[ids[i]]);

@@ -13,7 +13,7 @@ namespace moracle::test {
 struct RoutingRow {
   std::span<const float> logits;  // [experts]
   std::span<const float> bias{};
-  std::span<const std::int32_t> chosen{};  // of a hash layer
+  std::span<const std::int32_t> fixed{};  // [top_k], of a hash layer
 };
 
 // False: a logit is not finite.
@@ -27,7 +27,9 @@ inline bool route(const RoutingSpec& spec, const RoutingRow& row, std::span<std:
   args.tokens = 1;
   args.logits = row.logits.data();
   args.bias = row.bias.empty() ? nullptr : row.bias.data();
-  args.prescribed = row.chosen.empty() ? nullptr : row.chosen.data();
+  const std::int32_t token_id = 0;
+  args.fixed_ids = row.fixed.empty() ? nullptr : row.fixed.data();
+  args.token_ids = &token_id;
   args.ids = ids.data();
   args.weights = weights.data();
   args.layer = kLayer;

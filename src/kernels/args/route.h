@@ -37,14 +37,15 @@ struct RoutingShape {
 static_assert(kPlain<RoutingShape>);
 
 // ids and weights [tokens, top_k], best first, equal scores by the lower index. A place that no expert takes has an id
-// of -1 and a weight of 0: those beyond the experts there are, and prescribed ids that are none. A row of logits that
-// is not finite has nothing else, and lowers bad_layer of its token to `layer`.
+// of -1 and a weight of 0: those beyond the experts there are, and fixed ids that are none. A row of logits that is not
+// finite has nothing else, and lowers bad_layer of its token to `layer`.
 struct RouteArgs {
   std::int32_t tokens;
   RoutingShape shape;
-  const float* logits;             // [tokens, experts]
-  const float* bias;               // [experts] or null: added for the choice alone
-  const std::int32_t* prescribed;  // [tokens, top_k] or null: the ids of a hash layer
+  const float* logits;            // [tokens, experts]
+  const float* bias;              // [experts] or null: added for the choice alone
+  const std::int32_t* fixed_ids;  // [vocab, top_k] or null: of a hash layer, by token id
+  const std::int32_t* token_ids;  // [tokens], with fixed_ids: 0 <= id < vocab
   std::int32_t* ids;
   float* weights;
   std::int32_t layer;
@@ -52,5 +53,17 @@ struct RouteArgs {
 };
 static_assert(kPlain<RouteArgs>);
 inline constexpr std::int32_t kMostRouted = 1024;  // experts that a block of the router holds
+
+// Adds the choices of route() to counts: counts[row * row_stride + id] += 1 for each id of a token whose row is not -1.
+struct CountExpertsArgs {
+  std::int32_t tokens = 0;
+  std::int32_t top_k = 0;
+  std::int32_t experts = 0;
+  const std::int32_t* ids = nullptr;   // [tokens, top_k]; ids outside [0, experts) are not counted
+  const std::int32_t* rows = nullptr;  // [tokens]: whose counts a token adds to; -1: nobody's
+  std::uint32_t* counts = nullptr;     // of row 0, [experts]
+  std::int64_t row_stride = 0;         // counts from row to row
+};
+static_assert(kPlain<CountExpertsArgs>);
 
 }  // namespace moracle

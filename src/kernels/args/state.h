@@ -27,7 +27,8 @@ struct BlockMemory {
 };
 static_assert(kPlain<BlockMemory>);
 
-// Tokens [begin, begin + count) of the batch continue a sequence at position `start`.
+// Tokens [begin, begin + count) of the batch continue a sequence at position `start`. A span of no tokens is skipped;
+// what operations give for tokens of no span has no meaning.
 struct KvSpan {
   std::int64_t begin = 0;
   std::int64_t count = 0;
@@ -36,7 +37,8 @@ struct KvSpan {
 };
 static_assert(kPlain<KvSpan>);
 
-// Tokens [begin, begin + count) of the batch continue a recurrence, whose state moves from one block to another.
+// Tokens [begin, begin + count) of the batch continue a recurrence, whose state moves from one block to another. Of no
+// tokens: as of KvSpan.
 struct RecurrentSpan {
   std::int64_t begin = 0;
   std::int64_t count = 0;

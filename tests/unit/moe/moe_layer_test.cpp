@@ -134,9 +134,9 @@ TEST(MoeLayer, HashLayersTakeTheGivenExperts) {
   parts.routing = {.method = Routing::hash, .experts = 4, .top_k = 1};
   parts.hidden = kHidden;
   const std::vector<float> router(4 * kHidden);
-  const std::vector<std::int32_t> chosen{3, 0, 2};
+  const std::vector<std::int32_t> fixed{3, 0, 2};
   parts.router = DeviceArray<float>::of(router);
-  parts.chosen = DeviceArray<std::int32_t>::of(chosen);
+  parts.fixed_ids = DeviceArray<std::int32_t>::of(fixed);
   parts.experts = std::make_unique<ScalingExperts>(kHidden);
   parts.ops = &reference_ops();
   const MoeLayer layer(std::move(parts));

@@ -60,13 +60,13 @@ TEST(Routing, PlacesBeyondTheExpertsStayEmpty) {
   EXPECT_THAT(run(top(2, Routing::topk_softmax), {3}).weights, ElementsAre(1, 0));
 }
 
-TEST(Routing, PrescribedExpertsThatAreNoneStayEmpty) {
+TEST(Routing, FixedExpertsThatAreNoneStayEmpty) {
   const RoutingSpec spec{.method = Routing::hash, .experts = 3, .top_k = 4};
   const std::vector<float> logits{1, 2, 3};
-  const std::vector<std::int32_t> chosen{2, 3, -7, 0};
+  const std::vector<std::int32_t> fixed{2, 3, -7, 0};
   std::vector<std::int32_t> ids(4);
   std::vector<float> weights(4);
-  EXPECT_TRUE(test::route(spec, {.logits = logits, .chosen = chosen}, ids, weights));
+  EXPECT_TRUE(test::route(spec, {.logits = logits, .fixed = fixed}, ids, weights));
   EXPECT_THAT(ids, ElementsAre(2, -1, -1, 0));
   EXPECT_EQ(weights[1], 0.0F);
   EXPECT_EQ(weights[2], 0.0F);

@@ -90,6 +90,7 @@ class DeltaRule {
     const std::int64_t tiles = ceil_div(width, kChannelTile);
     pool_->parallel_for(args_.span_count * tiles, [&](std::int64_t task, int) {
       const RecurrentSpan& span = args_.spans[count(task / tiles)];
+      if (span.count == 0) return;
       const std::int64_t first = task % tiles * kChannelTile;
       const std::int64_t n = std::min(kChannelTile, width - first);
       const float* const before = state(span.before) + first;
@@ -146,6 +147,7 @@ class DeltaRule {
     const std::int64_t tasks = args_.span_count * heads * blocks;
     pool_->parallel_for(tasks, [&](std::int64_t task, int) {
       const RecurrentSpan& span = args_.spans[count(task / (heads * blocks))];
+      if (span.count == 0) return;
       const std::int64_t head = task / blocks % heads;
       const std::int64_t column = task % blocks * kStateColumns;
       const std::int64_t n = std::min(kStateColumns, shape_.value_dim - column);

@@ -51,6 +51,7 @@ class PagedLatents {
     pool_ = &context.pool();
     BumpArena arena(context.workspace);
     const Buffers buffers = lay_out(arena, pool_->threads());
+    std::fill(buffers.queries.begin(), buffers.queries.end(), Query{});
     for (const KvSpan& span : std::span(args_.spans, count(args_.span_count))) {
       for (std::int64_t i = 0; i < span.count; ++i) {
         buffers.queries[count(span.begin + i)] = {.table = span.table, .position = span.start + i};
@@ -68,7 +69,7 @@ class PagedLatents {
  private:
   // One token of the batch.
   struct Query {
-    const std::uint32_t* table = nullptr;
+    const std::uint32_t* table = nullptr;  // null: of no span
     std::int64_t position = 0;
   };
 
@@ -167,6 +168,7 @@ class PagedLatents {
       float* const row = buffers.scratch + thread * Scratch::floats(width());
       for (std::int64_t t = tile * kTokenTile; t < std::min((tile + 1) * kTokenTile, args_.tokens); ++t) {
         const Query& query = buffers.queries[count(t)];
+        if (query.table == nullptr) continue;
         const float* const from = args_.latents + t * width();
         ops_.rms_norm(from, args_.kv_norm.weight, args_.kv_norm.eps, row, shape_.kv_lora_rank);
         if (input_) quantize_dequantize_row(*input_, args_.input.scale, {row, count(shape_.kv_lora_rank)});
@@ -246,6 +248,7 @@ class PagedLatents {
     pool_->parallel_for(chunk.tokens * tiles, [&](std::int64_t task, int thread) {
       // Late queries see more keys; handing them out first keeps the end of the loop short.
       const std::int64_t token = chunk.tokens - 1 - task / tiles;
+      if (buffers.queries[count(chunk.begin + token)].table == nullptr) return;
       const std::int64_t head = task % tiles * tile;
       const std::int64_t heads = std::min(tile, shape_.heads - head);
       Scratch scratch(buffers.scratch + thread * Scratch::floats(width()), heads, width());
@@ -273,6 +276,7 @@ class PagedLatents {
     };
     for (std::int64_t token = 0; token < chunk.tokens; ++token) {
       const Query& query = buffers.queries[count(chunk.begin + token)];
+      if (query.table == nullptr) continue;
       const std::int64_t end = query.position / kKvBlock + 1;
       for (std::int64_t head = 0; head < shape_.heads; head += kMostHeads) {
         Section whole{.query = &query,

@@ -148,9 +148,9 @@ bool route_token(const RouteArgs& args, std::int64_t token, std::span<float> scr
   const std::span<float> scores = scratch.first(experts);
   score_all(args.shape.score, logits, scores);
   const bool grouped = args.shape.groups_by != RouteGroups::none && args.shape.groups > 1;
-  if (args.prescribed != nullptr) {
-    const std::int32_t* const prescribed = args.prescribed + token * args.shape.top_k;
-    std::transform(prescribed, prescribed + top_k, ids.begin(),
+  if (args.fixed_ids != nullptr) {
+    const std::int32_t* const fixed = args.fixed_ids + std::int64_t{args.token_ids[token]} * args.shape.top_k;
+    std::transform(fixed, fixed + top_k, ids.begin(),
                    [&](std::int32_t id) { return id >= 0 && id < args.shape.experts ? id : -1; });
   } else if (args.bias == nullptr && !grouped) {
     top_indices(scores, ids);
@@ -181,6 +181,17 @@ void CpuOps::route(const RunContext& context, const RouteArgs& args) const {
       if (args.bad_layer != nullptr) args.bad_layer[t] = std::min(args.bad_layer[t], args.layer);
     }
   });
+}
+
+void CpuOps::count_experts(const RunContext& /*context*/, const CountExpertsArgs& args) const {
+  for (std::int64_t t = 0; t < args.tokens; ++t) {
+    if (args.rows[t] < 0) continue;
+    std::uint32_t* const counts = args.counts + args.rows[t] * args.row_stride;
+    const std::int32_t* const end = args.ids + (t + 1) * args.top_k;
+    for (const std::int32_t* id = end - args.top_k; id != end; ++id) {
+      if (*id >= 0 && *id < args.experts) ++counts[*id];
+    }
+  }
 }
 
 }  // namespace moracle::cpu

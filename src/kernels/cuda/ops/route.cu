@@ -174,8 +174,8 @@ __global__ void __launch_bounds__(kThreads) route(const __grid_constant__ RouteA
   __syncthreads();
   for (int i = 0; i < args.shape.top_k; ++i) {
     int id = -1;
-    if (args.prescribed != nullptr) {
-      id = args.prescribed[token * args.shape.top_k + i];
+    if (args.fixed_ids != nullptr) {
+      id = args.fixed_ids[static_cast<std::int64_t>(args.token_ids[token]) * args.shape.top_k + i];
       if (id < 0 || id >= args.shape.experts) id = -1;
     } else {
       Ranked<float> best{0.0F, -1};
@@ -193,6 +193,15 @@ __global__ void __launch_bounds__(kThreads) route(const __grid_constant__ RouteA
   if (threadIdx.x == 0) weigh(args, row, logits, ids, weights);
 }
 
+// A thread a choice.
+__global__ void __launch_bounds__(kThreads) count_experts(const __grid_constant__ CountExpertsArgs args) {
+  const std::int64_t pair = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (pair >= static_cast<std::int64_t>(args.tokens) * args.top_k) return;
+  const std::int32_t row = args.rows[pair / args.top_k];
+  const std::int32_t id = args.ids[pair];
+  if (row >= 0 && id >= 0 && id < args.experts) atomicAdd(args.counts + row * args.row_stride + id, 1U);
+}
+
 }  // namespace
 
 int launch(const RouterArgs& args, std::byte* /*workspace*/, cudaStream_t stream) {
@@ -207,6 +216,12 @@ int launch(const RouterArgs& args, std::byte* /*workspace*/, cudaStream_t stream
 int launch(const RouteArgs& args, std::byte* /*workspace*/, cudaStream_t stream) {
   if (args.shape.experts > kMostRouted) return cudaErrorInvalidValue;
   if (args.tokens > 0) route<<<grid_of(args.tokens), kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+int launch(const CountExpertsArgs& args, std::byte* /*workspace*/, cudaStream_t stream) {
+  const std::int64_t pairs = static_cast<std::int64_t>(args.tokens) * args.top_k;
+  if (pairs > 0) count_experts<<<grid_of(pairs, kThreads), kThreads, 0, stream>>>(args);
   return cudaGetLastError();
 }
 
