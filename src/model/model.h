@@ -122,6 +122,7 @@ struct Batch {
   std::span<const std::int32_t> ids;
   std::span<const std::int32_t> positions;
   std::span<const Span> spans;
+  bool whole = false;  // the call has the first error of a span, and then no state has changed
 };
 
 enum class LogitRows : std::uint8_t { last_of_each, all };
@@ -166,17 +167,18 @@ class Model {
   [[nodiscard]] virtual std::int64_t prefill_chunk() const { return kHostPrefillChunk; }
   // Sizes workspaces for batches of up to `tokens` tokens; later calls with no more allocate nothing in the layers.
   virtual Result<> reserve(std::int64_t tokens) = 0;
-  // Appends the batch to the states and writes f32 logits [rows, vocab_size], rows = spans or ids by `rows`.
-  // Errors: "model.context" (prompt beyond max_context), "model.token" (id out of range), "numeric.nan".
-  virtual Result<> forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
-                           std::vector<float>& logits) = 0;
-  // The same, but writes only the k highest-ranking logits of each span's last token, best first, of equal ones the
-  // lower id first: top [spans, k]. With k up to kMaxHeadTopK a head that its kernel packed for it is not read whole.
-  virtual Result<> forward_top_k(const Batch& batch, std::span<SequenceState* const> states, const TopK& which,
-                                 std::vector<TokenLogit>& top) = 0;
   // Appends the batch to the states, span by span: one that fails ends alone, all others are held. Errors of a span:
-  // those of forward, "memory.state". Of the call: "model.batch"; then no state has changed.
+  // "model.context" (prompt beyond max_context), "model.token" (id out of range), "numeric.nan", "memory.state". Of the
+  // call: "model.batch", those of a device; then no state has changed.
   virtual Result<> run(const Batch& batch, std::span<SequenceState* const> states, BatchResult& result) = 0;
+  // The same of a whole batch: f32 logits [rows, vocab_size], rows = spans or ids by `rows`. Errors: those of run() and
+  // of the first span that has one; then no state has changed.
+  Result<> forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
+                   std::vector<float>& logits);
+  // The same, but only the k highest-ranking logits of each span's last token, best first, of equal ones the lower id
+  // first: top [spans, k]. With k up to kMaxHeadTopK a head that its kernel packed for it is not read whole.
+  Result<> forward_top_k(const Batch& batch, std::span<SequenceState* const> states, const TopK& which,
+                         std::vector<TokenLogit>& top);
   [[nodiscard]] virtual StateMemory state_memory() const { return {}; }
   // What a sequence of `length` positions takes of it.
   [[nodiscard]] virtual std::size_t state_bytes(std::int64_t /*length*/) const { return 0; }
@@ -184,6 +186,11 @@ class Model {
   [[nodiscard]] virtual PrefixStore* prefixes() { return nullptr; }
   // Later calls tell `clock` what they are at, and leave it in Phase::other; null: they tell nobody.
   virtual void time_phases(PhaseClock* /*clock*/) {}
+
+ private:
+  // Of forward() and forward_top_k(), kept between calls so that a call of a known size allocates nothing.
+  std::vector<Batch::Span> wanted_;
+  BatchResult whole_;
 };
 
 struct LoadOptions {

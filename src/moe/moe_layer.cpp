@@ -39,10 +39,10 @@ std::size_t MoeLayer::workspace_bytes(std::int64_t tokens, int threads) const {
 }
 
 void MoeLayer::run(const RunContext& context, std::int64_t tokens, const float* x, const std::int32_t* token_ids,
-                   float* out, PhaseClock* clock, RoutingTally* tally) const {
+                   float* out, PhaseClock* clock, const ExpertCounts* counts) const {
   const std::int64_t top_k = parts_.routing.top_k;
   BumpArena arena(context.workspace);
-  const Buffers buffers = lay_out(arena, tokens, context.pool().threads());
+  const Buffers buffers = lay_out(arena, tokens, context.threads());
   const RunContext rest{context.stream, buffers.rest};
 
   if (clock != nullptr) clock->enter(Phase::routing);
@@ -64,7 +64,15 @@ void MoeLayer::run(const RunContext& context, std::int64_t tokens, const float* 
   route.layer = parts_.layer;
   route.bad_layer = context.status == nullptr ? nullptr : context.status->bad_layer;
   parts_.ops->route(rest, route);
-  if (tally != nullptr) tally->count(top_k, buffers.ids);
+  if (counts != nullptr) {
+    parts_.ops->count_experts(rest, {.tokens = route.tokens,
+                                     .top_k = route.shape.top_k,
+                                     .experts = route.shape.experts,
+                                     .ids = route.ids,
+                                     .rows = counts->rows,
+                                     .counts = counts->counts + std::int64_t{parts_.layer} * route.shape.experts,
+                                     .row_stride = counts->row_stride});
+  }
   if (clock != nullptr) clock->enter(Phase::experts);
   parts_.experts->run(
       rest, {.tokens = tokens, .top_k = top_k, .x = x, .ids = buffers.ids.data(), .weights = buffers.weights.data()},

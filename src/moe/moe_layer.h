@@ -13,9 +13,15 @@
 #include "kernels/kernel.h"
 #include "kernels/ops.h"
 #include "moe/routing.h"
-#include "moe/routing_tally.h"
 
 namespace moracle {
+
+// Where the choices of a forward pass add up, in memory of the stream's device.
+struct ExpertCounts {
+  const std::int32_t* rows = nullptr;  // [tokens]: whose counts a token adds to; -1: nobody's
+  std::uint32_t* counts = nullptr;     // [rows, layers, experts]
+  std::int64_t row_stride = 0;         // layers * experts
+};
 
 class MoeLayer {
  public:
@@ -27,7 +33,7 @@ class MoeLayer {
     DeviceArray<float> correction_bias{};   // [experts] or empty: added to the scores, for the choice only
     DeviceArray<std::int32_t> fixed_ids{};  // hash layers: [vocabulary, top_k]
     std::unique_ptr<PackedExperts> experts{};
-    std::int32_t layer = 0;  // of the model, told in DeviceStatus
+    std::int32_t layer = 0;  // of the model: its mark in DeviceStatus, its place in ExpertCounts
     const Ops* ops = nullptr;
   };
   explicit MoeLayer(Parts parts) : parts_(std::move(parts)) {}
@@ -44,9 +50,9 @@ class MoeLayer {
 
   // out[tokens, hidden] = routed experts of x[tokens, hidden]; overwrites `out`. `token_ids` [tokens] is read by hash
   // layers only. A token whose router logits are not finite gets a zero row and a mark in the status; the others are
-  // unaffected. `clock` and `tally` may be null. No allocation.
+  // unaffected. `clock` and `counts` may be null. No allocation.
   void run(const RunContext& context, std::int64_t tokens, const float* x, const std::int32_t* token_ids, float* out,
-           PhaseClock* clock = nullptr, RoutingTally* tally = nullptr) const;
+           PhaseClock* clock = nullptr, const ExpertCounts* counts = nullptr) const;
 
  private:
   struct Buffers;

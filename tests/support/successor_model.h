@@ -34,43 +34,32 @@ class SuccessorModel final : public Model {
     reserved = std::max(reserved, tokens);
     return Ok{};
   }
-  Result<> forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
-                   std::vector<float>& logits) override {
+  // Of one span.
+  Result<> run(const Batch& batch, std::span<SequenceState* const> states, BatchResult& result) override {
+    const Batch::Span& span = batch.spans[0];
     calls.emplace_back(batch.ids.begin(), batch.ids.end());
     EXPECT_EQ(batch.positions.front(), states[0]->length());
     EXPECT_EQ(batch.positions.back(), states[0]->length() + std::ssize(batch.ids) - 1);
     EXPECT_LE(std::ssize(batch.ids), reserved);
     states[0]->commit(states[0]->length() + std::ssize(batch.ids));
-    const std::size_t first = rows == LogitRows::all ? 0 : batch.ids.size() - 1;
-    logits.clear();
+    result.spans.assign(1, {});
+    const std::size_t first = batch.ids.size() - static_cast<std::size_t>(span.rows);
+    std::vector<float> logits;
     for (std::size_t i = first; i < batch.ids.size(); ++i) {
       std::vector<float> row(10, 0.0F);
       row[static_cast<std::size_t>((batch.ids[i] + 1) % 10)] = poison ? std::nanf("") : 2.0F;
       logits.insert(logits.end(), row.begin(), row.end());
     }
-    return Ok{};
-  }
-  // Of one span.
-  Result<> run(const Batch& batch, std::span<SequenceState* const> states, BatchResult& result) override {
-    const Batch::Span& span = batch.spans[0];
-    result.spans.assign(1, {});
-    TopK which{.k = span.top_k};
-    if (span.seed) which.seeds = {&*span.seed, 1};
-    Result<> done = span.top_k > 0 ? forward_top_k(batch, states, which, result.top)
-                                   : forward(batch, states, LogitRows::last_of_each, result.logits);
-    if (!done.ok()) result.spans[0].error = std::move(done).error();
-    return Ok{};
-  }
-  Result<> forward_top_k(const Batch& batch, std::span<SequenceState* const> states, const TopK& which,
-                         std::vector<TokenLogit>& top) override {
-    std::vector<float> logits;
-    MORACLE_TRY(forward(batch, states, LogitRows::last_of_each, logits));
-    seeds.push_back(which.seeds.empty() ? 0 : which.seeds[0]);
-    if (poison) return Error{.code = "numeric.nan"};
-    top.clear();
-    for (const float logit : logits) top.push_back({logit, static_cast<std::int32_t>(top.size())});
-    std::sort(top.begin(), top.end(), [](const auto& a, const auto& b) { return a.before(b); });
-    top.resize(std::min(top.size(), static_cast<std::size_t>(which.k)));
+    if (span.top_k == 0) {
+      result.logits = std::move(logits);
+      return Ok{};
+    }
+    seeds.push_back(span.seed.value_or(0));
+    if (poison) result.spans[0].error = Error{.code = "numeric.nan"};
+    result.top.clear();
+    for (const float logit : logits) result.top.push_back({logit, static_cast<std::int32_t>(result.top.size())});
+    std::sort(result.top.begin(), result.top.end(), [](const auto& a, const auto& b) { return a.before(b); });
+    result.top.resize(std::min(result.top.size(), static_cast<std::size_t>(span.top_k)));
     return Ok{};
   }
 

@@ -7,7 +7,6 @@ namespace moracle {
 struct Attention::Call {
   AttentionArgs args{};
   float* head_gate = nullptr;   // [tokens, heads] with parts_.head_gate
-  std::span<KvSpan> spans{};    // [tokens]
   std::span<std::byte> rest{};  // of one linear or operation after the other
 };
 
@@ -26,7 +25,6 @@ Attention::Call Attention::lay_out(BumpArena& arena, const Ops& ops, std::int64_
   args.k = arena.take<float>(count(tokens * shape.kv_width())).data();
   args.v = arena.take<float>(count(tokens * shape.kv_width())).data();
   if (parts_.head_gate) args.head_gate = call.head_gate = arena.take<float>(count(tokens * shape.heads)).data();
-  call.spans = arena.take<KvSpan>(count(tokens));
   const std::size_t linears = linear_workspace(
       {parts_.q.get(), parts_.k.get(), parts_.v.get(), parts_.o.get(), parts_.head_gate.get()}, tokens, threads);
   call.rest = arena.take<std::byte>(std::max(linears, ops.workspace(args, threads)));
@@ -63,9 +61,9 @@ void Attention::run(const ForwardContext& context, const float* x, float* out) c
               context.tokens, x);
   context.enter(Phase::attention);
   if (parts_.rope) args.rope = context.ropes[*parts_.rope];
-  args.blocks = context.kv_blocks(parts_.layer);
-  args.spans = context.kv_spans(parts_.layer, call.spans);
-  args.span_count = std::ssize(context.spans);
+  args.blocks = context.state.kv_blocks(parts_.layer);
+  args.spans = context.state.kv_spans(parts_.layer);
+  args.span_count = context.state.count;
   context.ops.attention(run, args);
   context.enter(Phase::projections);
   parts_.o->run(run, context.tokens, args.out, out);

@@ -8,16 +8,6 @@
 
 namespace moracle {
 
-const KvSpan* ForwardContext::kv_spans(std::size_t layer, std::span<KvSpan> memory) const {
-  const std::size_t kind = spans.front().state->layout()->place(layer).kind;
-  for (std::size_t s = 0; s < spans.size(); ++s) {
-    const SequenceSpan& span = spans[s];
-    memory[s] = {
-        .begin = span.begin, .count = span.count, .start = span.start, .table = span.state->table(kind).data()};
-  }
-  return memory.data();
-}
-
 void Norm::run(const ForwardContext& context, std::int64_t rows, const float* x, float* y) const {
   context.ops.rms_norm(context.run_context({}), {.rows = narrow<std::int32_t>(rows),
                                                  .cols = narrow<std::int32_t>(weight.size),
@@ -99,7 +89,7 @@ std::size_t MoeFeedForward::workspace_bytes(std::int64_t tokens, int threads) co
 
 void MoeFeedForward::run(const ForwardContext& context, const float* x, float* out) const {
   parts_.routed.run(context.run_context(context.workspace), context.tokens, x, context.ids, out, context.clock,
-                    context.tally);
+                    context.counts);
   if (parts_.shared) {
     context.enter(Phase::shared_experts);
     add_shared(context, x, out);

@@ -10,47 +10,11 @@
 #include <vector>
 
 #include "base/memory.h"
-#include "base/phase_clock.h"
 #include "device/array.h"
-#include "kernels/kernel.h"
-#include "kernels/ops.h"
+#include "model/blocks/context.h"
 #include "model/spec/spec.h"
-#include "model/state/state.h"
-#include "moe/moe_layer.h"
 
 namespace moracle {
-
-// One sequence's part of the batch: tokens [begin, begin + count) continue `state` at position `start`.
-struct SequenceSpan {
-  std::int64_t begin = 0;
-  std::int64_t count = 0;
-  std::int64_t start = 0;
-  SequenceState* state = nullptr;
-};
-
-// What every block of one forward call shares. Blocks build the arguments of operations and kernels; what computes is
-// theirs.
-struct ForwardContext {
-  Stream& stream;  // of the host
-  const Ops& ops;
-  std::span<std::byte> workspace;
-  std::int64_t tokens = 0;
-  const std::int32_t* ids = nullptr;
-  std::span<const SequenceSpan> spans;
-  std::span<const RopeTable> ropes;      // of every token of the batch
-  const DeviceStatus* status = nullptr;  // null: nobody asks
-  PhaseClock* clock = nullptr;           // the same
-  RoutingTally* tally = nullptr;         // the same
-
-  void enter(Phase phase) const {
-    if (clock != nullptr) clock->enter(phase);
-  }
-  // A layer's share of the blocks of all spans, and the spans with their tables, for which `memory` has room.
-  [[nodiscard]] BlockMemory kv_blocks(std::size_t layer) const { return spans.front().state->blocks(layer); }
-  [[nodiscard]] const KvSpan* kv_spans(std::size_t layer, std::span<KvSpan> memory) const;
-  [[nodiscard]] int threads() const { return stream.pool().threads(); }
-  [[nodiscard]] RunContext run_context(std::span<std::byte> rest) const { return {stream, rest, status}; }
-};
 
 // RMSNorm with the (1 + w) of some architectures already added.
 struct Norm {

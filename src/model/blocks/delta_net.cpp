@@ -8,8 +8,7 @@ namespace moracle {
 
 struct DeltaNet::Call {
   DeltaRuleArgs args{};
-  std::span<RecurrentSpan> spans{};  // [tokens]
-  std::span<std::byte> rest{};       // of one linear or operation after the other
+  std::span<std::byte> rest{};  // of one linear or operation after the other
 };
 
 DeltaNet::Call DeltaNet::lay_out(BumpArena& arena, const Ops& ops, std::int64_t tokens, int threads) const {
@@ -27,7 +26,6 @@ DeltaNet::Call DeltaNet::lay_out(BumpArena& arena, const Ops& ops, std::int64_t 
   args.z = arena.take<float>(count(tokens * shape.value_width())).data();
   args.b = arena.take<float>(count(tokens * shape.value_heads * (shape.grouped ? 2 : 1))).data();
   args.a = arena.take<float>(count(shape.grouped ? 0 : tokens * shape.value_heads)).data();
-  call.spans = arena.take<RecurrentSpan>(count(tokens));
   const std::size_t linears = linear_workspace(
       {parts_.qkv.get(), parts_.z.get(), parts_.b.get(), parts_.a.get(), parts_.out.get()}, tokens, threads);
   call.rest = arena.take<std::byte>(std::max(linears, ops.workspace(args, threads)));
@@ -66,16 +64,9 @@ void DeltaNet::run(const ForwardContext& context, const float* x, float* out) co
                {parts_.a.get(), args.a}},
               context.tokens, x);
   context.enter(Phase::attention);
-  for (std::size_t s = 0; s < context.spans.size(); ++s) {
-    const SequenceSpan& span = context.spans[s];
-    call.spans[s] = {.begin = span.begin,
-                     .count = span.count,
-                     .before = span.state->fixed_block(),
-                     .after = span.state->next_fixed_block()};
-  }
-  args.states = context.spans.front().state->fixed_blocks(parts_.layer);
-  args.spans = call.spans.data();
-  args.span_count = std::ssize(context.spans);
+  args.states = context.state.recurrent_blocks(parts_.layer);
+  args.spans = context.state.recurrent;
+  args.span_count = context.state.count;
   context.ops.delta_rule(run, args);
   context.enter(Phase::projections);
   parts_.out->run(run, context.tokens, args.mixed, out);

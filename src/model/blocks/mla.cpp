@@ -11,7 +11,6 @@ struct LatentAttention::Call {
   float* q_a = nullptr;         // [tokens, rank], where the model has one
   float* q = nullptr;           // [tokens, heads, q_head_dim]
   float* latents = nullptr;     // [tokens, latent_width]
-  std::span<KvSpan> spans{};    // [tokens]
   std::span<std::byte> rest{};  // of one linear or operation after the other
 };
 
@@ -31,7 +30,6 @@ LatentAttention::Call LatentAttention::lay_out(BumpArena& arena, const Ops& ops,
   args.q = call.q = arena.take<float>(count(tokens * shape.heads * shape.q_head_dim())).data();
   args.latents = call.latents = arena.take<float>(count(tokens * shape.latent_width())).data();
   args.out = arena.take<float>(count(tokens * shape.heads * shape.v_head_dim)).data();
-  call.spans = arena.take<KvSpan>(count(tokens));
   const std::size_t linears =
       linear_workspace({parts_.q_a.get(), parts_.q.get(), parts_.kv_a.get(), parts_.o.get()}, tokens, threads);
   call.rest = arena.take<std::byte>(std::max(linears, ops.workspace(args, threads)));
@@ -68,9 +66,9 @@ void LatentAttention::run(const ForwardContext& context, const float* x, float* 
   }
   context.enter(Phase::attention);
   args.rope = context.ropes[parts_.rope];
-  args.blocks = context.kv_blocks(parts_.layer);
-  args.spans = context.kv_spans(parts_.layer, call.spans);
-  args.span_count = std::ssize(context.spans);
+  args.blocks = context.state.kv_blocks(parts_.layer);
+  args.spans = context.state.kv_spans(parts_.layer);
+  args.span_count = context.state.count;
   context.ops.latent_attention(run, args);
   context.enter(Phase::projections);
   parts_.o->run(run, context.tokens, args.out, out);

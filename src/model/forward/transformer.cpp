@@ -1,11 +1,13 @@
 #include "model/forward/transformer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/checked.h"
 #include "base/generic/bisect.h"
 #include "base/generic/count.h"
+#include "device/host_device.h"
 
 namespace moracle {
 
@@ -13,33 +15,38 @@ namespace {
 
 // Bounds the sizes computed below; no machine holds the activations of a larger batch.
 constexpr std::int64_t kMaxBatchTokens = std::int64_t{1} << 22;
+// Rows of logits that a device keeps at a time; the host writes all where they are wanted.
+constexpr std::size_t kDeviceLogitRows = 64;
 
 Error batch_error(std::string where, std::string wanted, std::string found) {
   return Error{
       .code = "model.batch", .where = std::move(where), .wanted = std::move(wanted), .found = std::move(found)};
 }
 
-}  // namespace
-
-struct Transformer::Buffers {
-  float* hidden = nullptr;  // [tokens, hidden], the residual stream
-  float* normed = nullptr;  // [tokens, hidden]
-  float* added = nullptr;   // [tokens, hidden]
-  std::span<RopeTable> ropes{};
-  std::span<RopeTableArgs> rope_args{};
-  std::span<std::int32_t> bad_layer{};  // of DeviceStatus
-  std::span<std::byte> rest{};          // of one block after the other
-};
-
-Transformer::Transformer(Parts parts, ThreadPool& pool)
-    : parts_(std::move(parts)), pool_(pool), stream_(std::make_shared<Stream>(pool)) {
+std::shared_ptr<const StateLayout> layout_of(const TransformerParts& parts, std::int64_t prefill_chunk) {
   std::vector<LayerState> states;
-  for (const TransformerLayer& layer : parts_.layers) states.push_back(layer.mixer->state(*parts_.ops));
-  state_layout_ = std::make_shared<const StateLayout>(states, prefill_chunk());
+  for (const TransformerLayer& layer : parts.layers) states.push_back(layer.mixer->state(*parts.ops));
+  return std::make_shared<const StateLayout>(states, prefill_chunk);
 }
 
+}  // namespace
+
+Transformer::Transformer(Parts parts, ThreadPool& pool)
+    : parts_(std::move(parts)),
+      device_(parts_.device != nullptr ? parts_.device : std::make_shared<HostDevice>(Machine{}, pool)),
+      stream_(std::make_shared<Stream>(pool)),
+      state_layout_(layout_of(parts_, prefill_chunk())),
+      step_(parts_, on_host() ? pool.threads() : 0),
+      inputs_(state_layout_, *device_),
+      outputs_(*device_) {}
+
 Result<> Transformer::make_pool(std::size_t bytes) {
-  MORACLE_ASSIGN(blocks_, BlockLedger::make(state_layout_->block_bytes(), bytes, stream_));
+  if (on_host()) {
+    MORACLE_ASSIGN(blocks_, BlockLedger::make(state_layout_->block_bytes(), bytes, stream_));
+  } else {
+    MORACLE_ASSIGN(*stream_, device_->make_stream());
+    MORACLE_ASSIGN(blocks_, BlockLedger::make(*device_, state_layout_->block_bytes(), bytes, stream_));
+  }
   prefixes_ = std::make_unique<PrefixStore>(state_layout_, blocks_);
   const auto fits = [&](std::int64_t length) {
     std::size_t taken = 2 * blocks_->footprint(state_layout_->fixed_kind());
@@ -64,47 +71,6 @@ Result<std::unique_ptr<SequenceState>> Transformer::new_sequence() const {
   return std::make_unique<SequenceState>(state_layout_, blocks_);
 }
 
-std::size_t Transformer::block_workspace(std::int64_t tokens) const {
-  std::size_t most = parts_.head->workspace_bytes(tokens, pool_.threads());
-  for (const TransformerLayer& layer : parts_.layers) {
-    most = std::max({most, layer.mixer->workspace_bytes(*parts_.ops, tokens, pool_.threads()),
-                     layer.feed_forward->workspace_bytes(tokens, pool_.threads())});
-  }
-  return most;
-}
-
-Transformer::Buffers Transformer::lay_out(BumpArena& arena, std::int64_t tokens) const {
-  const std::size_t floats = count(tokens * parts_.info.hidden_size);
-  Buffers buffers{.hidden = arena.take<float>(floats).data(),
-                  .normed = arena.take<float>(floats).data(),
-                  .added = arena.take<float>(floats).data()};
-  buffers.ropes = arena.take<RopeTable>(parts_.ropes.size());
-  buffers.rope_args = arena.take<RopeTableArgs>(parts_.ropes.size());
-  for (std::size_t r = 0; r < parts_.ropes.size(); ++r) {
-    const Rope& rope = parts_.ropes[r];
-    const std::size_t size = count(tokens * rope.inv_freq.size);
-    float* const cos = arena.take<float>(size).data();
-    float* const sin = arena.take<float>(size).data();
-    if (buffers.ropes.empty()) continue;  // only counted
-    buffers.ropes[r] = {.cos = cos, .sin = sin, .half = rope.inv_freq.size};
-    buffers.rope_args[r] = {.tokens = tokens,
-                            .half = rope.inv_freq.size,
-                            .inv_freq = rope.inv_freq.data,
-                            .scale = rope.scale,
-                            .cos = cos,
-                            .sin = sin};
-  }
-  buffers.bad_layer = arena.take<std::int32_t>(count(tokens));
-  buffers.rest = arena.take<std::byte>(block_workspace(tokens));
-  return buffers;
-}
-
-std::size_t Transformer::workspace_bytes(std::int64_t tokens) const {
-  BumpArena counting = BumpArena::counting();
-  static_cast<void>(lay_out(counting, tokens));
-  return counting.used() + BumpArena::kAlignment;
-}
-
 StageBytes Transformer::stage_bytes(std::int64_t tokens) const {
   StageBytes most;
   for (const TransformerLayer& layer : parts_.layers) {
@@ -121,10 +87,12 @@ Result<> Transformer::reserve(std::int64_t tokens) {
   if (tokens > kMaxBatchTokens) {
     return batch_error("", "at most " + std::to_string(kMaxBatchTokens) + " tokens", std::to_string(tokens));
   }
-  workspace_ = PageBuffer();
   reserved_tokens_ = 0;
+  captured_.clear();
   for (const TransformerLayer& layer : parts_.layers) MORACLE_TRY(layer.feed_forward->reserve(tokens));
-  MORACLE_ASSIGN(workspace_, PageBuffer::allocate(workspace_bytes(tokens)));
+  MORACLE_TRY(grow(*device_, workspace_bytes(tokens), "intermediate results", workspace_));
+  MORACLE_TRY(inputs_.reserve({.tokens = tokens, .spans = tokens, .head_rows = tokens}, 0));
+  MORACLE_TRY(outputs_.reserve({.tokens = tokens, .head_rows = tokens}));
   reserved_tokens_ = tokens;
   return Ok{};
 }
@@ -217,12 +185,6 @@ Batch Transformer::without_failed(const Batch& batch, const BatchResult& result)
   return {.ids = ids_, .positions = positions_, .spans = wanted_};
 }
 
-std::size_t Transformer::span_of(std::int64_t token) const {
-  std::size_t span = 0;
-  while (span + 1 < spans_.size() && token >= spans_[span + 1].begin) ++span;
-  return span;
-}
-
 void Transformer::fail(std::size_t span, std::int64_t token, const std::string& place, BatchResult& result) const {
   std::optional<Error>& error = result.spans[indices_[span]].error;
   if (error) return;
@@ -234,292 +196,243 @@ void Transformer::fail(std::size_t span, std::int64_t token, const std::string& 
                 .advice = "run 'moracle verify' on the model"};
 }
 
-// Adds the choices of a layer to the counts of the spans' states.
-class Transformer::SpanTally final : public RoutingTally {
- public:
-  SpanTally(std::span<const SequenceSpan> spans, std::int64_t experts) : spans_(spans), experts_(experts) {}
-
-  [[nodiscard]] bool counts() const {
-    return std::any_of(spans_.begin(), spans_.end(),
-                       [](const SequenceSpan& span) { return span.state->routing() != nullptr; });
-  }
-  void enter(std::size_t layer) { layer_ = layer; }
-  void count(std::int64_t top_k, std::span<const std::int32_t> ids) override {
-    for (const SequenceSpan& span : spans_) {
-      if (span.state->routing() == nullptr) continue;
-      std::uint32_t* const experts = span.state->routing() + layer_ * moracle::count(experts_);
-      const std::int32_t* const end = ids.data() + (span.begin + span.count) * top_k;
-      for (const std::int32_t* id = ids.data() + span.begin * top_k; id != end; ++id) {
-        if (*id >= 0 && *id < experts_) ++experts[*id];
-      }
-    }
-  }
-
- private:
-  std::span<const SequenceSpan> spans_;
-  std::int64_t experts_;
-  std::size_t layer_ = 0;
-};
-
-// A token that goes wrong makes no other sequence's tokens go wrong: the others are computed to the end.
-void Transformer::run_layers(const ForwardContext& context, SpanTally& tally, Buffers& buffers) const {
-  const std::int64_t tokens = context.tokens;
-  const std::int64_t hidden = parts_.info.hidden_size;
-  const RunContext run = context.run_context({});
-  const AddArgs residual{.count = tokens * hidden, .x = buffers.added, .sum = buffers.hidden};
-  for (std::size_t l = 0; l < parts_.layers.size(); ++l) {
-    const TransformerLayer& layer = parts_.layers[l];
-    tally.enter(l);
-    context.enter(Phase::norms);
-    layer.input_norm.run(context, tokens, buffers.hidden, buffers.normed);
-    layer.mixer->run(context, buffers.normed, buffers.added);
-    context.enter(Phase::norms);
-    context.ops.add(run, residual);
-    layer.post_norm.run(context, tokens, buffers.hidden, buffers.normed);
-    context.enter(Phase::dense);
-    layer.feed_forward->run(context, buffers.normed, buffers.added);
-    context.enter(Phase::norms);
-    context.ops.add(run, residual);
-  }
-}
-
-// Of each sequence, the token that went wrong in the lowest layer.
-void Transformer::tell_unrouted(const DeviceStatus& status, BatchResult& result) const {
+// Of each sequence, the token that went wrong in the lowest layer; then what is not finite behind the last one.
+void Transformer::read_errors(BatchResult& result) const {
+  const ForwardResult::Arrays& found = outputs_.read();
   for (std::size_t s = 0; s < spans_.size(); ++s) {
-    const std::int32_t* const first = status.bad_layer + spans_[s].begin;
+    const std::int32_t* const first = found.failed_layer + spans_[s].begin;
     const std::int32_t* const bad = std::min_element(first, first + spans_[s].count);
     if (*bad == DeviceStatus::kRouted) continue;
     fail(s, spans_[s].begin + (bad - first), "the router logits of layer " + std::to_string(*bad), result);
   }
-}
-
-// What once is not finite stays so: residuals are added to.
-void Transformer::find_bad_tokens(const ForwardContext& context, const Buffers& buffers, BatchResult& result) {
-  const std::int64_t tokens = context.tokens;
-  const std::int64_t hidden = parts_.info.hidden_size;
-  bad_.resize(count(tokens));
-  context.ops.find_not_finite(context.run_context({}),
-                              {.rows = tokens, .cols = hidden, .x = buffers.hidden, .bad = bad_.data()});
-  for (std::int64_t t = 0; t < tokens; ++t) {
-    if (bad_[count(t)] != 0) fail(span_of(t), t, "the hidden states behind the last layer", result);
-  }
-}
-
-void Transformer::list_head_rows(BatchResult& result) {
-  head_rows_.clear();
-  seeds_.clear();
-  ranks_.clear();
   for (std::size_t s = 0; s < spans_.size(); ++s) {
-    const Batch::Span& wanted = wanted_[s];
-    result.spans[indices_[s]].logits = head_rows_.size() * count(parts_.info.vocab_size);
-    const std::int64_t rows = wanted.top_k > 0 ? 0 : wanted.rows;
-    for (std::int64_t i = rows; i > 0; --i) {
-      head_rows_.push_back({.span = s, .token = spans_[s].begin + spans_[s].count - i});
+    for (std::int64_t t = spans_[s].begin; t < spans_[s].begin + spans_[s].count; ++t) {
+      if (found.bad_tokens[t] != 0) fail(s, t, "the hidden states behind the last layer", result);
     }
   }
-  logit_rows_ = head_rows_.size();
-  seeds_.resize(head_rows_.size());
-  std::size_t top = 0;
-  const auto alike = [](const Batch::Span& a, const Batch::Span& b) {
-    return a.top_k == b.top_k && a.seed.has_value() == b.seed.has_value() &&
-           (!a.seed || a.temperature == b.temperature);
-  };
-  for (std::size_t s = 0; s < spans_.size(); ++s) {
-    const Batch::Span& wanted = wanted_[s];
-    if (wanted.top_k == 0) continue;
-    const auto before = std::find_if(wanted_.begin(), wanted_.end(), [&](const auto& w) { return alike(w, wanted); });
-    if (count(before - wanted_.begin()) < s) continue;  // listed with the first that is like it
-    Ranks ranks{.first = head_rows_.size(),
-                .k = std::min(wanted.top_k, parts_.info.vocab_size),
-                .seeded = wanted.seed.has_value(),
-                .temperature = wanted.temperature};
-    for (std::size_t other = s; other < spans_.size(); ++other) {
-      if (!alike(wanted_[other], wanted)) continue;
-      head_rows_.push_back({.span = other, .token = spans_[other].begin + spans_[other].count - 1});
-      seeds_.push_back(wanted_[other].seed.value_or(0));
-      result.spans[indices_[other]].top = top;
-      top += count(ranks.k);
-      ++ranks.rows;
-    }
-    ranks_.push_back(ranks);
-  }
-  result.logits.resize(logit_rows_ * count(parts_.info.vocab_size));
-  result.top.resize(top);
+  fail_rows(0, rows_.rows().size(), result);
 }
 
-void Transformer::gather_rows(const ForwardContext& context, Buffers& buffers) {
-  gathered_.resize(head_rows_.size());
-  std::transform(head_rows_.begin(), head_rows_.end(), gathered_.begin(),
-                 [](const HeadRow& row) { return static_cast<std::int32_t>(row.token); });
-  context.ops.gather(context.run_context({}), {.rows = std::ssize(head_rows_),
-                                               .cols = parts_.info.hidden_size,
-                                               .index = gathered_.data(),
-                                               .from = buffers.hidden,
-                                               .to = buffers.added});
-  context.enter(Phase::norms);
-  parts_.final_norm.run(context, std::ssize(head_rows_), buffers.added, buffers.normed);
-  context.enter(Phase::head);
-}
-
-void Transformer::gemm_head(const ForwardContext& context, const Buffers& buffers, std::size_t first, std::size_t rows,
-                            std::vector<float>& logits, BatchResult& result) {
-  const std::int64_t vocabulary = parts_.info.vocab_size;
-  const auto row_count = static_cast<std::int64_t>(rows);
-  if (rows == 0) return;
-  logits.resize(rows * count(vocabulary));
-  parts_.head->run(context.run_context(context.workspace), row_count,
-                   buffers.normed + static_cast<std::int64_t>(first) * parts_.info.hidden_size, logits.data());
-  bad_.resize(rows);
-  context.ops.find_not_finite(context.run_context({}),
-                              {.rows = row_count, .cols = vocabulary, .x = logits.data(), .bad = bad_.data()});
-  for (std::size_t row = 0; row < rows; ++row) {
-    if (bad_[row] != 0) fail(head_rows_[first + row].span, head_rows_[first + row].token, "the logits", result);
+void Transformer::fail_rows(std::size_t first, std::size_t rows, BatchResult& result) const {
+  for (std::size_t row = first; row < first + rows; ++row) {
+    const HeadRow& at = rows_.rows()[row];
+    if (outputs_.read().bad_rows[row] != 0) fail(at.span, at.token, "the logits", result);
   }
 }
 
-void Transformer::write_top_k(const ForwardContext& context, const Buffers& buffers, const Ranks& ranks,
-                              TokenLogit* top, BatchResult& result) {
-  ranked_.resize(ranks.rows * count(ranks.k));
-  const TopKQuery query{.tokens = static_cast<std::int64_t>(ranks.rows),
-                        .x = buffers.normed + static_cast<std::int64_t>(ranks.first) * parts_.info.hidden_size,
-                        .k = ranks.k,
-                        .seeds = ranks.seeded ? seeds_.data() + ranks.first : nullptr,
-                        .temperature = ranks.temperature};
-  const bool found = ranks.k <= kMaxHeadTopK && parts_.head->has_top_k() &&
-                     parts_.head->top_k(context.run_context(context.workspace), query, ranked_);
-  if (!found) {
-    gemm_head(context, buffers, ranks.first, ranks.rows, logits_, result);
-    const RankArgs args{.rows = query.tokens,
-                        .cols = parts_.info.vocab_size,
-                        .k = ranks.k,
-                        .x = logits_.data(),
-                        .bad = bad_.data(),
-                        .seeds = query.seeds,
-                        .temperature = ranks.temperature,
-                        .out = ranked_.data()};
-    rank_workspace_.resize(context.ops.workspace(args, pool_.threads()));
-    context.ops.top_k(context.run_context(rank_workspace_), args);
+void Transformer::read(BatchResult& result) const {
+  const ForwardResult::Arrays& found = outputs_.read();
+  const std::uint32_t* counts = found.counts;
+  for (const SequenceSpan& span : spans_) {
+    std::uint32_t* const sums = span.state->routing();
+    if (sums == nullptr) continue;
+    for (std::int64_t i = 0; i < counts_.row_stride; ++i) sums[i] += counts[i];
+    counts += counts_.row_stride;
   }
-  std::transform(ranked_.begin(), ranked_.end(), top, [](const RankedOutput& output) {
+  read_errors(result);
+  std::transform(found.ranked, found.ranked + rows_.ranked(), result.top.begin(), [](const RankedOutput& output) {
     return TokenLogit{.logit = output.value, .id = static_cast<std::int32_t>(output.row)};
   });
 }
 
-void Transformer::complete_rows(const ForwardContext& context, const Buffers& buffers, BatchResult& result) {
-  for (std::size_t row = logit_rows_; row < head_rows_.size(); ++row) {
-    const Batch::Span& wanted = wanted_[head_rows_[row].span];
-    BatchResult::Span& given = result.spans[indices_[head_rows_[row].span]];
+Result<> Transformer::compute_rows(const StepCall& call, std::size_t first, std::size_t rows, float* logits,
+                                   BatchResult& result) {
+  auto* const image = reinterpret_cast<float*>(logits_.image().data());
+  step_.enqueue_head(*stream_, call, first, rows, on_host() ? logits : logits_.on_device(image));
+  const std::size_t numbers = rows * count(parts_.info.vocab_size);
+  if (!on_host()) logits_.download(*stream_, numbers * sizeof(float));
+  outputs_.download(*stream_);
+  MORACLE_TRY(stream_->wait());
+  if (!on_host()) std::copy_n(image, numbers, logits);
+  fail_rows(first, rows, result);
+  return Ok{};
+}
+
+Result<> Transformer::read_logits(const StepCall& call, BatchResult& result) {
+  if (on_host()) return Ok{};
+  const std::size_t width = count(parts_.info.vocab_size);
+  const std::size_t here = std::min(call.logit_rows, rows_.logit_rows());
+  std::copy_n(reinterpret_cast<const float*>(logits_.image().data()), here * width, result.logits.data());
+  for (std::size_t row = here; row < rows_.logit_rows(); row += kDeviceLogitRows) {
+    const std::size_t rows = std::min(kDeviceLogitRows, rows_.logit_rows() - row);
+    MORACLE_TRY(compute_rows(call, row, rows, result.logits.data() + row * width, result));
+  }
+  return Ok{};
+}
+
+Result<> Transformer::complete_rows(const StepCall& call, BatchResult& result) {
+  for (std::size_t row = rows_.logit_rows(); row < rows_.rows().size(); ++row) {
+    const std::size_t span = rows_.rows()[row].span;
+    const Batch::Span& wanted = wanted_[span];
+    BatchResult::Span& given = result.spans[indices_[span]];
     if (wanted.min_share <= 0 || wanted.seed || wanted.top_k >= parts_.info.vocab_size || given.error) continue;
     const double best = result.top[given.top].logit;
     const double last = result.top[given.top + count(wanted.top_k) - 1].logit;
     if (std::exp((last - best) / wanted.temperature) < wanted.min_share) continue;
-    gemm_head(context, buffers, row, 1, logits_, result);
     given.all = true;
     given.logits = result.logits.size();
-    result.logits.insert(result.logits.end(), logits_.begin(), logits_.end());
+    result.logits.resize(given.logits + count(parts_.info.vocab_size));
+    MORACLE_TRY(compute_rows(call, row, 1, result.logits.data() + given.logits, result));
   }
+  return Ok{};
 }
 
-Result<> Transformer::compute(const Batch& whole, std::span<SequenceState* const> states, BatchResult& result) {
-  MORACLE_TRY(check(whole, states));
-  result.spans.assign(spans_.size(), {});
+bool Transformer::reserve_states(const Batch& batch, BatchResult& result) {
   bool failed = false;
   for (std::size_t s = 0; s < spans_.size(); ++s) {
-    Result<> ready = check_tokens(whole, spans_[s]);
+    Result<> ready = check_tokens(batch, spans_[s]);
     if (ready.ok()) ready = spans_[s].state->reserve(spans_[s].start + spans_[s].count);
     if (ready.ok()) continue;
     result.spans[s].error = std::move(ready).error();
     failed = true;
   }
-  const Batch batch = failed ? without_failed(whole, result) : whole;
-  const auto tokens = static_cast<std::int64_t>(batch.ids.size());
-  if (tokens == 0) return Ok{};
-  MORACLE_TRY(reserve(tokens));
+  return failed;
+}
 
-  BumpArena arena({workspace_.data(), workspace_.size()});
-  Buffers buffers = lay_out(arena, tokens);
-  std::fill(buffers.bad_layer.begin(), buffers.bad_layer.end(), DeviceStatus::kRouted);
-  const DeviceStatus status{.bad_layer = buffers.bad_layer.data()};
-  SpanTally tally(spans_, parts_.info.experts);
-  const ForwardContext context{.stream = *stream_,
-                               .ops = *parts_.ops,
-                               .workspace = buffers.rest,
-                               .tokens = tokens,
-                               .ids = batch.ids.data(),
-                               .spans = spans_,
-                               .ropes = buffers.ropes,
-                               .status = &status,
-                               .clock = clock_,
-                               .tally = tally.counts() ? &tally : nullptr};
-  context.enter(Phase::attention);
-  for (RopeTableArgs& rope : buffers.rope_args) {
-    rope.positions = batch.positions.data();
-    context.ops.rope_table(context.run_context({}), rope);
+Transformer::CallSize Transformer::size_of(const Batch& batch) const {
+  const std::int64_t counting = std::count_if(
+      spans_.begin(), spans_.end(), [](const SequenceSpan& span) { return span.state->routing() != nullptr; });
+  const auto tokens = static_cast<std::int64_t>(batch.ids.size());
+  return {.in = {.tokens = tokens, .spans = std::ssize(spans_), .head_rows = std::ssize(rows_.rows())},
+          .out = {.tokens = tokens,
+                  .head_rows = std::ssize(rows_.rows()),
+                  .ranked = static_cast<std::int64_t>(rows_.ranked()),
+                  .counts = counting * layer_experts()},
+          .logit_rows = rows_.logit_rows()};
+}
+
+Transformer::CallSize Transformer::decode_size(std::int64_t sequences) const {
+  return {.in = {.tokens = sequences, .spans = sequences, .head_rows = sequences},
+          .out = {.tokens = sequences, .head_rows = sequences, .counts = sequences * layer_experts()},
+          .logit_rows = count(sequences)};
+}
+
+const Transformer::CapturedStep* Transformer::captured_for(const Batch& batch) const {
+  const auto sequences = static_cast<std::int64_t>(batch.ids.size());
+  if (std::ssize(spans_) != sequences || std::ssize(rows_.rows()) != sequences || !rows_.ranks().empty()) {
+    return nullptr;
   }
-  context.enter(Phase::embedding);
-  parts_.embedding.lookup(context, buffers.hidden);
-  run_layers(context, tally, buffers);
-  // A device that failed leaves NaN behind, which is not the cause.
-  MORACLE_TRY(stream_->wait());
-  tell_unrouted(status, result);
-  find_bad_tokens(context, buffers, result);
-  list_head_rows(result);
-  if (!head_rows_.empty()) gather_rows(context, buffers);
-  gemm_head(context, buffers, 0, logit_rows_, result.logits, result);
-  TokenLogit* top = result.top.data();
-  for (const Ranks& ranks : ranks_) {
-    write_top_k(context, buffers, ranks, top, result);
-    top += ranks.rows * count(ranks.k);
+  const auto found = std::find_if(captured_.begin(), captured_.end(),
+                                  [&](const CapturedStep& step) { return step.sequences >= sequences; });
+  return found == captured_.end() ? nullptr : &*found;
+}
+
+Result<> Transformer::reserve_call(const CallSize& size, std::size_t blocks) {
+  bool moved = false;
+  const auto keep = [&](Result<bool> reserved) -> Result<> {
+    if (!reserved.ok()) return std::move(reserved).error();
+    moved = moved || *reserved;
+    return Ok{};
+  };
+  Result<> done = keep(inputs_.reserve(size.in, blocks));
+  if (done.ok()) done = keep(outputs_.reserve(size.out));
+  if (done.ok()) done = keep(grow(*device_, step_.rank_bytes(rows_.ranks()), "ranked logits", scratch_));
+  if (done.ok() && !on_host()) {
+    // Of one row at least, which may have to be completed.
+    const std::size_t rows = size.in.head_rows == 0 ? 0 : std::clamp<std::size_t>(size.logit_rows, 1, kDeviceLogitRows);
+    done = keep(logits_.reserve(*device_, rows * count(parts_.info.vocab_size) * sizeof(float), "logits"));
   }
-  complete_rows(context, buffers, result);
-  context.enter(Phase::other);
+  if (moved) captured_.clear();
+  return done;
+}
+
+StepCall Transformer::make_call(const CallSize& size, float* logits) {
+  outputs_.lay_out(size.out);
+  StepCall call{.size = size.in,
+                .in = inputs_.arrays(),
+                .out = outputs_.on_device(),
+                .counted = size.out.counts,
+                .logit_rows = size.logit_rows,
+                .logits = logits,
+                .ranks = rows_.ranks(),
+                .workspace = {workspace_.data(), workspace_.size()},
+                .scratch = {scratch_.data(), scratch_.size()},
+                .clock = clock_};
+  if (!on_host()) {
+    call.logit_rows = std::min(call.logit_rows, kDeviceLogitRows);
+    call.logits = logits_.on_device(reinterpret_cast<float*>(logits_.image().data()));
+  }
+  call.state = {.layout = state_layout_.get(),
+                .ledger = blocks_.get(),
+                .kv = call.in.kv,
+                .recurrent = call.in.recurrent,
+                .count = call.size.spans};
+  counts_ = {.rows = call.in.count_rows, .counts = call.out.counts, .row_stride = layer_experts()};
+  if (size.out.counts > 0) call.counts = &counts_;
+  return call;
+}
+
+Result<> Transformer::capture(std::span<const std::int64_t> sequences) {
+  captured_.clear();
+  if (on_host() || sequences.empty()) return Ok{};
+  const std::int64_t most = *std::max_element(sequences.begin(), sequences.end());
+  MORACLE_TRY(reserve(most));
+  rows_ = HeadRows();
+  const std::int64_t listed = ceil_div(parts_.info.max_context, kBlockTokens) * std::ssize(state_layout_->kinds());
+  MORACLE_TRY(reserve_call(decode_size(most), count(most * listed)));
+  std::vector<CapturedStep> captured;
+  for (const std::int64_t each : sequences) {
+    const CallSize size = decode_size(each);
+    inputs_.fill(size.in, {}, {}, rows_);
+    StepCall call = make_call(size, nullptr);
+    call.clock = nullptr;
+    MORACLE_ASSIGN(Graph graph, stream_->capture([&] { step_.enqueue(*stream_, call); }));
+    captured.push_back({.sequences = each, .graph = std::move(graph)});
+  }
+  captured_ = std::move(captured);
+  std::sort(captured_.begin(), captured_.end(), [](const auto& a, const auto& b) { return a.sequences < b.sequences; });
   return Ok{};
 }
 
+Result<> Transformer::compute(const Batch& whole, std::span<SequenceState* const> states, BatchResult& result) {
+  MORACLE_TRY(check(whole, states));
+  result.spans.assign(spans_.size(), {});
+  const Batch batch = reserve_states(whole, result) ? without_failed(whole, result) : whole;
+  if (batch.ids.empty()) return Ok{};
+  MORACLE_TRY(reserve(static_cast<std::int64_t>(batch.ids.size())));
+  rows_.list(spans_, wanted_, indices_, parts_.info.vocab_size, result);
+  result.logits.resize(rows_.logit_rows() * count(parts_.info.vocab_size));
+  result.top.resize(rows_.ranked());
+  const CapturedStep* step = captured_for(batch);
+  const CallSize size = step != nullptr ? decode_size(step->sequences) : size_of(batch);
+  MORACLE_TRY(reserve_call(size, inputs_.listed_blocks(spans_)));
+  if (captured_.empty()) step = nullptr;
+  inputs_.fill(size.in, batch, spans_, rows_);
+  const StepCall call = make_call(size, result.logits.data());
+  Result<> done = run_step(call, step, result);
+  for (std::size_t s = 0; !done.ok() && s < spans_.size(); ++s) spans_[s].state->abandon();
+  if (clock_ != nullptr) clock_->enter(Phase::other);
+  return done;
+}
+
+Result<> Transformer::run_step(const StepCall& call, const CapturedStep* captured, BatchResult& result) {
+  inputs_.upload(*stream_);
+  if (captured != nullptr) {
+    stream_->launch(captured->graph);
+  } else {
+    step_.enqueue(*stream_, call);
+  }
+  if (!on_host() && call.logit_rows > 0) {
+    logits_.download(*stream_, call.logit_rows * count(parts_.info.vocab_size) * sizeof(float));
+  }
+  outputs_.download(*stream_);
+  // A device that failed leaves NaN behind, which is not the cause.
+  MORACLE_TRY(stream_->wait());
+  read(result);
+  MORACLE_TRY(read_logits(call, result));
+  return complete_rows(call, result);
+}
+
 Result<> Transformer::run(const Batch& batch, std::span<SequenceState* const> states, BatchResult& result) {
-  MORACLE_TRY(compute(batch, states, result));
+  Result<> done = compute(batch, states, result);
+  for (BatchResult::Span& span : result.spans) {
+    if (done.ok() && batch.whole && span.error) done = *std::move(span.error);
+  }
+  MORACLE_TRY(std::move(done));
   for (std::size_t s = 0; s < spans_.size(); ++s) {
     if (!result.spans[indices_[s]].error) spans_[s].state->commit(spans_[s].start + spans_[s].count);
   }
   return Ok{};
-}
-
-Result<> Transformer::run_whole(const Batch& batch, std::span<SequenceState* const> states, BatchResult& result) {
-  MORACLE_TRY(compute(batch, states, result));
-  for (BatchResult::Span& span : result.spans) {
-    if (span.error) return *std::move(span.error);
-  }
-  for (const SequenceSpan& span : spans_) span.state->commit(span.start + span.count);
-  return Ok{};
-}
-
-Result<> Transformer::forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows rows,
-                              std::vector<float>& logits) {
-  asked_.assign(batch.spans.begin(), batch.spans.end());
-  for (Batch::Span& span : asked_) {
-    span.rows = rows == LogitRows::all ? span.count : 1;
-    span.top_k = 0;
-  }
-  result_.logits.swap(logits);
-  Result<> done = run_whole({.ids = batch.ids, .positions = batch.positions, .spans = asked_}, states, result_);
-  result_.logits.swap(logits);
-  return done;
-}
-
-Result<> Transformer::forward_top_k(const Batch& batch, std::span<SequenceState* const> states, const TopK& which,
-                                    std::vector<TokenLogit>& top) {
-  asked_.assign(batch.spans.begin(), batch.spans.end());
-  for (std::size_t s = 0; s < asked_.size(); ++s) {
-    asked_[s].rows = 1;
-    asked_[s].top_k = which.k;
-    asked_[s].seed = which.seeds.empty() ? std::nullopt : std::optional(which.seeds[s]);
-    asked_[s].temperature = which.temperature;
-    asked_[s].min_share = 0;
-  }
-  result_.top.swap(top);
-  Result<> done = run_whole({.ids = batch.ids, .positions = batch.positions, .spans = asked_}, states, result_);
-  result_.top.swap(top);
-  return done;
 }
 
 }  // namespace moracle

@@ -53,8 +53,8 @@ class Builder {
     return Ok{};
   }
 
-  Result<Transformer::Parts> run() {
-    Transformer::Parts parts;
+  Result<TransformerParts> run() {
+    TransformerParts parts;
     parts.info = spec_.info;
     parts.ops = &ops_;
     for (const RopeSpec& rope : spec_.ropes) {
@@ -138,7 +138,7 @@ class Builder {
 
 }  // namespace
 
-Result<Transformer::Parts> build_transformer(const ModelSpec& spec, ModuleSource& source, const Ops& ops, KvType kv) {
+Result<TransformerParts> build_transformer(const ModelSpec& spec, ModuleSource& source, const Ops& ops, KvType kv) {
   return Builder(spec, source, ops, kv).run();
 }
 

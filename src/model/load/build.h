@@ -5,7 +5,7 @@
 #include <string>
 
 #include "model/blocks/mla.h"
-#include "model/forward/transformer.h"
+#include "model/forward/parts.h"
 #include "model/load/read_arrays.h"
 #include "model/spec/spec.h"
 
@@ -35,6 +35,6 @@ class ModuleSource {
 
 // Modules are asked for in the order in which a model runs; `kv`: in which keys and values are kept. Errors: those of
 // the source.
-Result<Transformer::Parts> build_transformer(const ModelSpec& spec, ModuleSource& source, const Ops& ops, KvType kv);
+Result<TransformerParts> build_transformer(const ModelSpec& spec, ModuleSource& source, const Ops& ops, KvType kv);
 
 }  // namespace moracle

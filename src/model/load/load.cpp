@@ -7,6 +7,7 @@
 #include "format/rules/tensor_check.h"
 #include "kernels/offload.h"
 #include "kernels/pack_memory.h"
+#include "model/forward/transformer.h"
 #include "model/load/build.h"
 #include "model/load/device_room.h"
 #include "model/load/plan.h"

@@ -8,6 +8,7 @@
 #include "base/generic/bisect.h"
 #include "base/generic/count.h"
 #include "kernels/offload.h"
+#include "model/forward/transformer.h"
 #include "model/load/build.h"
 #include "model/load/parallel_cut.h"
 #include "scheme/slice.h"

@@ -64,6 +64,18 @@ class StateLayout {
   std::int64_t prefill_chunk_ = kHostPrefillChunk;
 };
 
+// A layer's share of all blocks of its kind, and of all blocks of fixed parts: addresses on the ledger's device.
+[[nodiscard]] inline BlockMemory kv_blocks(const StateLayout& layout, const BlockLedger& ledger, std::size_t layer) {
+  const StateLayout::Place& place = layout.place(layer);
+  return {.memory = ledger.data(place.kind) + place.offset, .stride = ledger.stride(place.kind)};
+}
+[[nodiscard]] inline BlockMemory recurrent_blocks(const StateLayout& layout, const BlockLedger& ledger,
+                                                  std::size_t layer) {
+  const std::size_t kind = layout.fixed_kind();
+  return {.memory = ledger.data(kind) + layout.fixed_offset(layer) * std::int64_t{sizeof(float)},
+          .stride = ledger.stride(kind)};
+}
+
 // What the positions of one sequence left behind, freed with the object. Blocks are shared with forks and with stored
 // prefixes, and copied before they are written where they are. Blocks that no later position sees go back to the
 // ledger. Addresses are those of the ledger's device.
@@ -98,21 +110,12 @@ class SequenceState final {
   void abandon();
 
   // The layer's share of all blocks of its kind, and of one that is this sequence's.
-  [[nodiscard]] BlockMemory blocks(std::size_t layer) const {
-    const StateLayout::Place& place = layout_->place(layer);
-    return {.memory = ledger_->data(place.kind) + place.offset, .stride = ledger_->stride(place.kind)};
-  }
+  [[nodiscard]] BlockMemory blocks(std::size_t layer) const { return kv_blocks(*layout_, *ledger_, layer); }
   [[nodiscard]] std::byte* block(std::size_t layer, std::int64_t index) const {
     return blocks(layer).block(table(layout_->place(layer).kind)[static_cast<std::size_t>(index)]);
   }
   // Blocks of a kind, in order, until the next reserve(); kNoBlock: gone. A kind without bytes has none.
   [[nodiscard]] std::span<const BlockId> table(std::size_t kind) const { return tables_[kind]; }
-  // The layer's share of all blocks of fixed parts.
-  [[nodiscard]] BlockMemory fixed_blocks(std::size_t layer) const {
-    const std::size_t kind = layout_->fixed_kind();
-    return {.memory = ledger_->data(kind) + layout_->fixed_offset(layer) * std::int64_t{sizeof(float)},
-            .stride = ledger_->stride(kind)};
-  }
   // What the held positions left behind; zeros where there are none. A call reads it and writes all of its own into
   // next_fixed(), so that one that fails has changed nothing. Both after reserve().
   [[nodiscard]] const float* fixed(std::size_t layer) const { return floats(fixed_, layer); }
@@ -120,6 +123,7 @@ class SequenceState final {
   [[nodiscard]] BlockId fixed_block() const { return fixed_; }
   [[nodiscard]] BlockId next_fixed_block() const { return next_fixed_; }
   [[nodiscard]] const StateLayout* layout() const { return layout_.get(); }
+  [[nodiscard]] const BlockLedger* ledger() const { return ledger_.get(); }
   // From here on calls add to [layers, experts] how many of the sequence's tokens each expert took; null: nowhere.
   // Models without experts add nothing.
   void count_routing(std::uint32_t* experts) { routing_ = experts; }

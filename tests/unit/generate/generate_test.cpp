@@ -131,21 +131,13 @@ class HashingModel final : public Model {
     }
     return logits;
   }
-  Result<> forward(const Batch& batch, std::span<SequenceState* const> states, LogitRows /*rows*/,
-                   std::vector<float>& logits) override {
-    states[0]->commit(states[0]->length() + std::ssize(batch.ids));
-    seen_.insert(seen_.end(), batch.ids.begin(), batch.ids.end());
-    logits = logits_after(seen_);
-    return Ok{};
-  }
   Result<> run(const Batch& batch, std::span<SequenceState* const> states, BatchResult& result) override {
     EXPECT_EQ(batch.spans[0].top_k, 0) << "the largest logits do not decide";
     result.spans.assign(1, {});
-    return forward(batch, states, LogitRows::last_of_each, result.logits);
-  }
-  Result<> forward_top_k(const Batch& /*batch*/, std::span<SequenceState* const> /*states*/, const TopK& /*which*/,
-                         std::vector<TokenLogit>& /*top*/) override {
-    return Error{.code = "model.batch", .found = "a call that this model does not know"};
+    states[0]->commit(states[0]->length() + std::ssize(batch.ids));
+    seen_.insert(seen_.end(), batch.ids.begin(), batch.ids.end());
+    result.logits = logits_after(seen_);
+    return Ok{};
   }
 
  private:

@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 
+#include "support/batch_state.h"
 #include "support/dense_linear.h"
 #include "support/lone_state.h"
 
@@ -86,14 +87,15 @@ struct Fixture {
       }
     }
     const RopeTable table{.cos = cos.data(), .sin = sin.data(), .half = std::ssize(inv_freq)};
-    const SequenceSpan span{.begin = 0, .count = tokens, .start = state.length(), .state = &state};
+    test::HostBatch batch;
+    batch.add(state, tokens);
     std::vector<std::byte> workspace(attention->workspace_bytes(ops, tokens, threads));
     Stream stream(pool);
     const ForwardContext context{.stream = stream,
                                  .ops = ops,
                                  .workspace = workspace,
                                  .tokens = tokens,
-                                 .spans = {&span, 1},
+                                 .state = batch.view(),
                                  .ropes = {&table, 1}};
     std::vector<float> out(x.size());
     attention->run(context, x.data(), out.data());

@@ -93,14 +93,8 @@ Ran run(const MoeFeedForward& block, const std::vector<float>& x, int threads) {
   Ran ran{.bad_layer = std::vector(static_cast<std::size_t>(tokens), DeviceStatus::kRouted),
           .out = std::vector<float>(x.size(), -1.0F)};
   const DeviceStatus status{.bad_layer = ran.bad_layer.data()};
-  const ForwardContext context{.stream = stream,
-                               .ops = reference_ops(),
-                               .workspace = workspace,
-                               .tokens = tokens,
-                               .ids = nullptr,
-                               .spans = {},
-                               .ropes = {},
-                               .status = &status};
+  const ForwardContext context{
+      .stream = stream, .ops = reference_ops(), .workspace = workspace, .tokens = tokens, .status = &status};
   block.run(context, x.data(), ran.out.data());
   return ran;
 }

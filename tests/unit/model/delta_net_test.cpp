@@ -7,6 +7,7 @@
 #include <random>
 
 #include "model/load/read_arrays.h"
+#include "support/batch_state.h"
 #include "support/dense_linear.h"
 #include "support/lone_state.h"
 
@@ -114,21 +115,19 @@ struct Fixture {
                          const std::vector<std::int64_t>& counts, const std::vector<float>& x, const Ops& ops,
                          int threads, bool commit = true) const {
     ThreadPool pool(threads);
-    std::vector<SequenceSpan> spans;
-    std::int64_t tokens = 0;
+    test::HostBatch batch;
     for (std::size_t s = 0; s < states.size(); ++s) {
-      spans.push_back({.begin = tokens, .count = counts[s], .start = states[s]->length(), .state = states[s]});
-      tokens += counts[s];
       EXPECT_TRUE(states[s]->reserve(states[s]->length() + counts[s]).ok());
+      batch.add(*states[s], counts[s]);
     }
-    std::vector<std::byte> workspace(net.workspace_bytes(ops, tokens, threads));
+    std::vector<std::byte> workspace(net.workspace_bytes(ops, batch.tokens(), threads));
     Stream stream(pool);
     const ForwardContext context{
-        .stream = stream, .ops = ops, .workspace = workspace, .tokens = tokens, .spans = spans, .ropes = {}};
+        .stream = stream, .ops = ops, .workspace = workspace, .tokens = batch.tokens(), .state = batch.view()};
     std::vector<float> y(x.size());
     net.run(context, x.data(), y.data());
-    for (const SequenceSpan& span : spans) {
-      if (commit) span.state->commit(span.start + span.count);
+    for (std::size_t s = 0; s < states.size(); ++s) {
+      if (commit) states[s]->commit(states[s]->length() + counts[s]);
     }
     return y;
   }

@@ -10,6 +10,7 @@
 
 #include "model/load/read_arrays.h"
 #include "scheme/activation_codes.h"
+#include "support/batch_state.h"
 #include "support/dense_linear.h"
 #include "support/lone_state.h"
 
@@ -105,15 +106,12 @@ struct LatentFixture {
     std::vector<float> x;
     std::vector<float> cos;
     std::vector<float> sin;
-    std::vector<SequenceSpan> spans;
+    test::HostBatch batch;
     for (std::size_t s = 0; s < states.size(); ++s) {
       const auto tokens = static_cast<std::int64_t>(pieces[s].size()) / shape.hidden;
       const std::int64_t start = states[s]->length();
       EXPECT_TRUE(states[s]->reserve(start + tokens).ok());
-      spans.push_back({.begin = static_cast<std::int64_t>(x.size()) / shape.hidden,
-                       .count = tokens,
-                       .start = start,
-                       .state = states[s]});
+      batch.add(*states[s], tokens);
       x.insert(x.end(), pieces[s].begin(), pieces[s].end());
       for (std::int64_t t = 0; t < tokens; ++t) {
         for (const double f : inv_freq) {
@@ -123,14 +121,19 @@ struct LatentFixture {
       }
     }
     const RopeTable table{.cos = cos.data(), .sin = sin.data(), .half = std::ssize(inv_freq)};
-    const auto tokens = static_cast<std::int64_t>(x.size()) / shape.hidden;
-    std::vector<std::byte> workspace(attention->workspace_bytes(ops, tokens, threads));
+    std::vector<std::byte> workspace(attention->workspace_bytes(ops, batch.tokens(), threads));
     Stream stream(pool);
-    const ForwardContext context{
-        .stream = stream, .ops = ops, .workspace = workspace, .tokens = tokens, .spans = spans, .ropes = {&table, 1}};
+    const ForwardContext context{.stream = stream,
+                                 .ops = ops,
+                                 .workspace = workspace,
+                                 .tokens = batch.tokens(),
+                                 .state = batch.view(),
+                                 .ropes = {&table, 1}};
     std::vector<float> out(x.size());
     attention->run(context, x.data(), out.data());
-    for (std::size_t s = 0; s < states.size(); ++s) states[s]->commit(spans[s].start + spans[s].count);
+    for (std::size_t s = 0; s < states.size(); ++s) {
+      states[s]->commit(states[s]->length() + static_cast<std::int64_t>(pieces[s].size()) / shape.hidden);
+    }
     return out;
   }
 

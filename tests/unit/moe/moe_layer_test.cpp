@@ -129,6 +129,29 @@ TEST(MoeLayer, BadTokensAreMarkedAndHarmNoOther) {
   }
 }
 
+// Each row its own tokens, at the layer's place; a token without a row and one that is not routed count nowhere.
+TEST(MoeLayer, CountsChoicesByRow) {
+  constexpr std::int64_t kLayers = kLayer + 2;
+  const MoeLayer layer = make_layer(reference_ops());
+  std::vector<float> x(5 * kHidden, 0.0F);
+  for (std::size_t t = 0; t < 5; ++t) x[t * kHidden + 3] = 1e4F;  // experts 19 and 11
+  x[4 * kHidden] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<std::int32_t> rows{1, -1, 0, 1, 0};
+  std::vector<std::uint32_t> counts(2 * kLayers * kExperts, 7);
+  const ExpertCounts sums{.rows = rows.data(), .counts = counts.data(), .row_stride = kLayers * kExperts};
+  ThreadPool pool(1);
+  Stream stream(pool);
+  std::vector<std::byte> workspace(layer.workspace_bytes(5, 1));
+  std::vector<float> out(x.size());
+  layer.run({stream, workspace}, 5, x.data(), nullptr, out.data(), nullptr, &sums);
+  std::vector<std::uint32_t> wanted(counts.size(), 7);
+  for (const std::size_t expert : {11U, 19U}) {
+    wanted[kLayer * kExperts + expert] += 1;
+    wanted[(kLayers + kLayer) * kExperts + expert] += 2;
+  }
+  EXPECT_EQ(counts, wanted);
+}
+
 TEST(MoeLayer, HashLayersTakeTheGivenExperts) {
   MoeLayer::Parts parts;
   parts.routing = {.method = Routing::hash, .experts = 4, .top_k = 1};

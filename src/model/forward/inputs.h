@@ -1,0 +1,72 @@
+// What one forward call brings to the device, in one upload.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/memory.h"
+#include "kernels/args/state.h"
+#include "model/forward/head_rows.h"
+#include "model/forward/memory.h"
+#include "model/state/state.h"
+
+namespace moracle {
+
+// Of a call. Equal sizes have equal addresses until the memory moves; a call may be smaller than its size.
+struct InputSize {
+  std::int64_t tokens = 0;
+  std::int64_t spans = 0;
+  std::int64_t head_rows = 0;
+};
+
+class ForwardInputs {
+ public:
+  // Addresses on the device. Tokens, spans and rows that a call has not are of no span.
+  struct Arrays {
+    std::int32_t* ids = nullptr;          // [tokens]
+    std::int32_t* positions = nullptr;    // [tokens]
+    std::int32_t* count_rows = nullptr;   // [tokens], as of ExpertCounts
+    std::int32_t* head_tokens = nullptr;  // [head_rows]
+    std::uint64_t* seeds = nullptr;       // [head_rows]
+    RecurrentSpan* recurrent = nullptr;   // [spans]
+    std::span<KvSpan* const> kv{};        // by kind of blocks: [spans]
+  };
+
+  ForwardInputs(std::shared_ptr<const StateLayout> layout, const Device& device)
+      : layout_(std::move(layout)), device_(device), kv_(layout_->kinds().size()), kv_on_device_(kv_.size()) {}
+
+  // Room for calls of a size whose sequences have so many blocks listed in all tables. True: addresses have changed.
+  // Errors: those of MirroredMemory::reserve.
+  Result<bool> reserve(const InputSize& size, std::size_t blocks);
+  // Blocks that these sequences have listed. Of the host none: it reads the states' own tables.
+  [[nodiscard]] std::size_t listed_blocks(std::span<const SequenceSpan> spans) const;
+
+  // Fills in a call, for which there is room. Tokens whose state counts its routing add to the row of their number
+  // among such spans.
+  void fill(const InputSize& size, const Batch& batch, std::span<const SequenceSpan> spans, const HeadRows& rows);
+  void upload(Stream& stream) const { memory_.upload(stream, used_); }
+  // Of what fill() laid out last.
+  [[nodiscard]] const Arrays& arrays() const { return on_device_; }
+
+ private:
+  Arrays lay_out(BumpArena& arena, const InputSize& size);
+  void fill_tokens(const Arrays& images, const InputSize& size, const Batch& batch,
+                   std::span<const SequenceSpan> spans) const;
+  void fill_spans(const Arrays& images, const InputSize& size, std::span<const SequenceSpan> spans,
+                  std::span<std::uint32_t> tables) const;
+  // A table as the device reads it; takes from `room`.
+  const std::uint32_t* table_on_device(std::span<const BlockId> table, std::span<std::uint32_t>& room) const;
+
+  std::shared_ptr<const StateLayout> layout_;
+  const Device& device_;
+  MirroredMemory memory_;
+  std::size_t used_ = 0;
+  Arrays on_device_;
+  std::vector<KvSpan*> kv_;  // of the image
+  std::vector<KvSpan*> kv_on_device_;
+};
+
+}  // namespace moracle

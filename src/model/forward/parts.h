@@ -1,0 +1,31 @@
+// The modules of a model, in the order of its forward pass.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "model/blocks/blocks.h"
+#include "model/model.h"
+
+namespace moracle {
+
+struct TransformerLayer {
+  Norm input_norm;
+  std::unique_ptr<Mixer> mixer;
+  Norm post_norm;
+  std::unique_ptr<FeedForward> feed_forward;
+};
+
+struct TransformerParts {
+  std::shared_ptr<const void> weights{};  // whose memory the numbers of all others are in
+  ModelInfo info{};
+  Embedding embedding{};
+  std::vector<TransformerLayer> layers{};
+  Norm final_norm{};
+  std::unique_ptr<PackedLinear> head{};
+  std::vector<Rope> ropes{};
+  const Ops* ops = nullptr;          // of the device
+  std::shared_ptr<Device> device{};  // where the pass runs; null: on the host's pool
+};
+
+}  // namespace moracle

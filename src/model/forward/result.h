@@ -1,0 +1,53 @@
+// What one forward call brings back from the device, in one copy.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/memory.h"
+#include "kernels/args/rank.h"
+#include "kernels/kernel.h"
+#include "model/forward/memory.h"
+
+namespace moracle {
+
+struct ResultSize {
+  std::int64_t tokens = 0;
+  std::int64_t head_rows = 0;
+  std::int64_t ranked = 0;  // outputs of all ranks
+  std::int64_t counts = 0;  // numbers of ExpertCounts
+};
+
+class ForwardResult {
+ public:
+  struct Arrays {
+    std::int32_t* failed_layer = nullptr;  // [tokens], as of DeviceStatus
+    std::uint8_t* bad_tokens = nullptr;    // [tokens]: whether a hidden state behind the last layer is not finite
+    std::uint8_t* bad_rows = nullptr;      // [head_rows]: whether a logit is not finite
+    RankedOutput* ranked = nullptr;        // [ranked]
+    std::uint32_t* counts = nullptr;       // [counts]
+  };
+
+  explicit ForwardResult(const Device& device) : device_(device) {}
+
+  // Room for calls of a size. True: addresses have changed. Errors: those of MirroredMemory::reserve.
+  Result<bool> reserve(const ResultSize& size);
+  // Lays out the next call, for which there is room.
+  void lay_out(const ResultSize& size);
+  void download(Stream& stream) const { memory_.download(stream, used_); }
+  [[nodiscard]] const Arrays& on_device() const { return on_device_; }
+  // What download() has brought, once its stream was waited for.
+  [[nodiscard]] const Arrays& read() const { return images_; }
+
+ private:
+  static Arrays take(BumpArena& arena, const ResultSize& size);
+
+  const Device& device_;
+  MirroredMemory memory_;
+  std::size_t used_ = 0;
+  Arrays images_;
+  Arrays on_device_;
+};
+
+}  // namespace moracle

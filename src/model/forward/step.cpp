@@ -1,0 +1,202 @@
+#include "model/forward/step.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "base/generic/count.h"
+
+namespace moracle {
+
+struct ForwardStep::Buffers {
+  float* hidden = nullptr;      // [tokens, hidden], the residual stream
+  float* normed = nullptr;      // [tokens, hidden]
+  float* added = nullptr;       // [tokens, hidden]
+  std::span<std::byte> rest{};  // of one block after the other
+};
+
+struct ForwardStep::RankBuffers {
+  float* logits = nullptr;      // [rows, vocab_size]
+  std::span<std::byte> rest{};  // of the operation
+};
+
+ForwardStep::ForwardStep(const TransformerParts& parts, int threads)
+    : parts_(parts), threads_(threads), rope_args_(parts.ropes.size()), ropes_(parts.ropes.size()) {}
+
+std::size_t ForwardStep::block_workspace(std::int64_t tokens) const {
+  std::size_t most = parts_.head->workspace_bytes(tokens, threads_);
+  for (const TransformerLayer& layer : parts_.layers) {
+    most = std::max({most, layer.mixer->workspace_bytes(*parts_.ops, tokens, threads_),
+                     layer.feed_forward->workspace_bytes(tokens, threads_)});
+  }
+  return most;
+}
+
+ForwardStep::Buffers ForwardStep::lay_out(BumpArena& arena, std::int64_t tokens, std::span<RopeTableArgs> ropes) const {
+  const std::size_t floats = count(tokens * parts_.info.hidden_size);
+  Buffers buffers{.hidden = arena.take<float>(floats).data(),
+                  .normed = arena.take<float>(floats).data(),
+                  .added = arena.take<float>(floats).data()};
+  for (std::size_t r = 0; r < parts_.ropes.size(); ++r) {
+    const Rope& rope = parts_.ropes[r];
+    const std::size_t size = count(tokens * rope.inv_freq.size);
+    float* const cos = arena.take<float>(size).data();
+    float* const sin = arena.take<float>(size).data();
+    if (ropes.empty()) continue;  // only counted
+    ropes[r] = {.tokens = tokens,
+                .half = rope.inv_freq.size,
+                .inv_freq = rope.inv_freq.data,
+                .scale = rope.scale,
+                .cos = cos,
+                .sin = sin};
+  }
+  buffers.rest = arena.take<std::byte>(block_workspace(tokens));
+  return buffers;
+}
+
+std::size_t ForwardStep::workspace_bytes(std::int64_t tokens) const {
+  BumpArena counting = BumpArena::counting();
+  static_cast<void>(lay_out(counting, tokens, {}));
+  return counting.used() + BumpArena::kAlignment;
+}
+
+RankArgs ForwardStep::rank_args(const Ranks& ranks) const {
+  return {.rows = static_cast<std::int64_t>(ranks.rows),
+          .cols = parts_.info.vocab_size,
+          .k = ranks.k,
+          .temperature = ranks.temperature};
+}
+
+ForwardStep::RankBuffers ForwardStep::lay_out(BumpArena& arena, const RankArgs& args) const {
+  RankBuffers buffers;
+  buffers.logits = arena.take<float>(count(args.rows * args.cols)).data();
+  buffers.rest = arena.take<std::byte>(parts_.ops->workspace(args, threads_));
+  return buffers;
+}
+
+std::size_t ForwardStep::rank_bytes(std::span<const Ranks> ranks) const {
+  std::size_t most = 0;
+  for (const Ranks& each : ranks) {
+    BumpArena counting = BumpArena::counting();
+    static_cast<void>(lay_out(counting, rank_args(each)));
+    most = std::max(most, counting.used() + BumpArena::kAlignment);
+  }
+  return most;
+}
+
+void ForwardStep::enqueue(Stream& stream, const StepCall& call) {
+  const ForwardResult::Arrays& out = call.out;
+  const std::int64_t tokens = call.size.tokens;
+  BumpArena arena(call.workspace);
+  const Buffers buffers = lay_out(arena, tokens, rope_args_);
+  const DeviceStatus status{.bad_layer = out.failed_layer};
+  const ForwardContext context{.stream = stream,
+                               .ops = *parts_.ops,
+                               .workspace = buffers.rest,
+                               .tokens = tokens,
+                               .ids = call.in.ids,
+                               .state = call.state,
+                               .ropes = ropes_,
+                               .status = &status,
+                               .clock = call.clock,
+                               .counts = call.counts};
+  stream.fill(out.failed_layer, DeviceStatus::kRoutedByte, count(tokens) * sizeof *out.failed_layer);
+  stream.fill(out.counts, 0, count(call.counted) * sizeof *out.counts);
+  context.enter(Phase::attention);
+  make_ropes(context, call.in.positions);
+  context.enter(Phase::embedding);
+  parts_.embedding.lookup(context, buffers.hidden);
+  run_layers(context, buffers);
+  // What once is not finite stays so: residuals are added to.
+  context.ops.find_not_finite(
+      context.run_context({}),
+      {.rows = tokens, .cols = parts_.info.hidden_size, .x = buffers.hidden, .bad = out.bad_tokens});
+  if (call.size.head_rows == 0) return;
+  gather_rows(context, call, buffers);
+  run_head(context, call, buffers, 0, call.logit_rows, call.logits);
+  for (const Ranks& ranks : call.ranks) rank(context, call, buffers, ranks);
+}
+
+void ForwardStep::enqueue_head(Stream& stream, const StepCall& call, std::size_t first, std::size_t rows,
+                               float* logits) {
+  BumpArena arena(call.workspace);
+  const Buffers buffers = lay_out(arena, call.size.tokens, rope_args_);
+  const ForwardContext context{.stream = stream, .ops = *parts_.ops, .workspace = buffers.rest, .clock = call.clock};
+  run_head(context, call, buffers, first, rows, logits);
+}
+
+void ForwardStep::make_ropes(const ForwardContext& context, const std::int32_t* positions) {
+  for (std::size_t r = 0; r < ropes_.size(); ++r) {
+    RopeTableArgs& args = rope_args_[r];
+    args.positions = positions;
+    ropes_[r] = {.cos = args.cos, .sin = args.sin, .half = args.half};
+    context.ops.rope_table(context.run_context({}), args);
+  }
+}
+
+// A token that goes wrong makes no other sequence's tokens go wrong: the others are computed to the end.
+void ForwardStep::run_layers(const ForwardContext& context, const Buffers& buffers) const {
+  const std::int64_t tokens = context.tokens;
+  const RunContext run = context.run_context({});
+  const AddArgs residual{.count = tokens * parts_.info.hidden_size, .x = buffers.added, .sum = buffers.hidden};
+  for (const TransformerLayer& layer : parts_.layers) {
+    context.enter(Phase::norms);
+    layer.input_norm.run(context, tokens, buffers.hidden, buffers.normed);
+    layer.mixer->run(context, buffers.normed, buffers.added);
+    context.enter(Phase::norms);
+    context.ops.add(run, residual);
+    layer.post_norm.run(context, tokens, buffers.hidden, buffers.normed);
+    context.enter(Phase::dense);
+    layer.feed_forward->run(context, buffers.normed, buffers.added);
+    context.enter(Phase::norms);
+    context.ops.add(run, residual);
+  }
+}
+
+void ForwardStep::gather_rows(const ForwardContext& context, const StepCall& call, const Buffers& buffers) const {
+  const std::int64_t rows = call.size.head_rows;
+  context.stream.fill(call.out.bad_rows, 0, count(rows));
+  context.ops.gather(context.run_context({}), {.rows = rows,
+                                               .cols = parts_.info.hidden_size,
+                                               .index = call.in.head_tokens,
+                                               .from = buffers.hidden,
+                                               .to = buffers.added});
+  context.enter(Phase::norms);
+  parts_.final_norm.run(context, rows, buffers.added, buffers.normed);
+  context.enter(Phase::head);
+}
+
+void ForwardStep::run_head(const ForwardContext& context, const StepCall& call, const Buffers& buffers,
+                           std::size_t first, std::size_t rows, float* logits) const {
+  if (rows == 0) return;
+  const auto row_count = static_cast<std::int64_t>(rows);
+  parts_.head->run(context.run_context(context.workspace), row_count,
+                   buffers.normed + static_cast<std::int64_t>(first) * parts_.info.hidden_size, logits);
+  context.ops.find_not_finite(
+      context.run_context({}),
+      {.rows = row_count, .cols = parts_.info.vocab_size, .x = logits, .bad = call.out.bad_rows + first});
+}
+
+void ForwardStep::rank(const ForwardContext& context, const StepCall& call, const Buffers& buffers,
+                       const Ranks& ranks) const {
+  RankedOutput* const out = call.out.ranked + ranks.out;
+  const TopKQuery query{.tokens = static_cast<std::int64_t>(ranks.rows),
+                        .x = buffers.normed + static_cast<std::int64_t>(ranks.first) * parts_.info.hidden_size,
+                        .k = ranks.k,
+                        .seeds = ranks.seeded ? call.in.seeds + ranks.first : nullptr,
+                        .temperature = ranks.temperature};
+  const bool found =
+      ranks.k <= kMaxHeadTopK && parts_.head->has_top_k() &&
+      parts_.head->top_k(context.run_context(context.workspace), query, {out, ranks.rows * count(ranks.k)});
+  if (found) return;
+  RankArgs args = rank_args(ranks);
+  BumpArena arena(call.scratch);
+  const RankBuffers scratch = lay_out(arena, args);
+  run_head(context, call, buffers, ranks.first, ranks.rows, scratch.logits);
+  args.x = scratch.logits;
+  args.bad = call.out.bad_rows + ranks.first;
+  args.seeds = query.seeds;
+  args.out = out;
+  context.ops.top_k(context.run_context(scratch.rest), args);
+}
+
+}  // namespace moracle
