@@ -1,5 +1,7 @@
 #include "support/fake_device.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -47,15 +49,20 @@ struct FakeDevice::Calls {
     fake.capture_broken_ = true;
     return kCaptureUnsupported;
   }
-  static int take(FakeDevice& fake, std::size_t bytes, void** out) {
-    *out = std::malloc(bytes);
-    if (*out == nullptr) return kDeviceOutOfMemory;
+  static int take(FakeDevice& fake, std::size_t bytes, void** out, bool guarded = false) {
+    *out =
+        guarded ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : std::malloc(bytes);
+    if (*out == nullptr || *out == MAP_FAILED) return kDeviceOutOfMemory;
     std::memset(*out, 0xA5, bytes);  // memory of a device holds anything
     fake.memory_[*out] = bytes;
-    return 0;
+    if (!guarded) return 0;
+    fake.guarded_[*out] = bytes;
+    return mprotect(*out, bytes, PROT_NONE);
   }
   static int give_back(FakeDevice& fake, void* memory) {
+    const std::size_t bytes = fake.memory_.at(memory);
     fake.memory_.erase(memory);
+    if (fake.guarded_.erase(memory) > 0) return munmap(memory, bytes);
     std::free(memory);
     return 0;
   }
@@ -64,7 +71,7 @@ struct FakeDevice::Calls {
     if (const int error = fake.enter("allocate"); error != 0) return error;
     if (const int error = break_capture(fake); error != 0) return error;
     if (bytes > fake.most_bytes - fake.live_bytes_) return kDeviceOutOfMemory;
-    const int error = take(fake, bytes, out);
+    const int error = take(fake, bytes, out, fake.guarded);
     if (error == 0) fake.live_bytes_ += bytes;
     fake.peak_bytes_ = std::max(fake.peak_bytes_, fake.live_bytes_);
     return error;
@@ -108,12 +115,14 @@ struct FakeDevice::Calls {
   static int make_stream(void* self, int, void** out) { return make(self, "make_stream", out); }
   static int make_event(void* self, int, void** out) { return make(self, "make_event", out); }
 
-  // Now, or whenever the graph is launched that is being recorded.
-  static int enqueue(void* self, const char* call, std::function<void()> work) {
+  // Now, when the stream is waited for, or whenever the graph is launched that is being recorded.
+  static int enqueue(void* self, void* stream, const char* call, std::function<void()> work) {
     FakeDevice& fake = of(self);
     if (const int error = fake.enter(call); error != 0) return error;
     if (fake.recording_ != nullptr) {
       fake.recording_->push_back(std::move(work));
+    } else if (fake.late_work) {
+      fake.late_[stream].push_back(std::move(work));
     } else {
       work();
     }
@@ -126,10 +135,10 @@ struct FakeDevice::Calls {
       fake.late_[stream].push_back([=] { std::memcpy(to, from, bytes); });
       return fake.enter("copy");
     }
-    return enqueue(self, "copy", [=] { std::memcpy(to, from, bytes); });
+    return enqueue(self, stream, "copy", [=] { std::memcpy(to, from, bytes); });
   }
-  static int fill(void* self, void*, void* to, int byte, std::size_t bytes) {
-    return enqueue(self, "fill", [=] { std::memset(to, byte, bytes); });
+  static int fill(void* self, void* stream, void* to, int byte, std::size_t bytes) {
+    return enqueue(self, stream, "fill", [=] { std::memset(to, byte, bytes); });
   }
   static int wait(void* self, void* stream) {
     FakeDevice& fake = of(self);
@@ -137,7 +146,7 @@ struct FakeDevice::Calls {
     if (stream == fake.captured_) {
       if (const int error = break_capture(fake); error != 0) return error;
     }
-    for (const auto& copy : std::exchange(fake.late_[stream], {})) copy();
+    fake.run_late(stream);
     if (const int error = fake.enter("wait"); error != 0) return error;
     return std::exchange(fake.pending_, 0);
   }
@@ -172,10 +181,10 @@ struct FakeDevice::Calls {
     *graph = recorded;
     return 0;
   }
-  static int launch_graph(void* self, void* graph, void*) {
-    if (const int error = of(self).enter("launch_graph"); error != 0) return error;
-    for (const auto& work : *static_cast<Recording*>(graph)) work();
-    return 0;
+  static int launch_graph(void* self, void* graph, void* stream) {
+    return enqueue(self, stream, "launch_graph", [graph] {
+      for (const auto& work : *static_cast<Recording*>(graph)) work();
+    });
   }
   static int drop_graph(void* self, void* graph) {
     --of(self).objects_;
@@ -183,14 +192,17 @@ struct FakeDevice::Calls {
     return 0;
   }
 
-  template <class Args>
-  static int kernel(void* self, void*, const Args* args) {
+  static int launch(void* self, void* stream, std::function<void()> body) {
     FakeDevice& fake = of(self);
-    return enqueue(self, "kernel", [&fake, copy = *args] {
+    return enqueue(self, stream, "kernel", [&fake, body = std::move(body)] {
       const int error = std::exchange(fake.kernel_error, 0);
       if (fake.pending_ == 0) fake.pending_ = error;
-      if (fake.pending_ == 0) run_on_host(copy);
+      if (fake.pending_ == 0) body();
     });
+  }
+  template <class Args>
+  static int kernel(void* self, void* stream, const Args* args) {
+    return launch(self, stream, [copy = *args] { run_on_host(copy); });
   }
   template <class Args>
   static constexpr auto operation() -> int (*)(void*, void*, const Args*, std::byte*) {
@@ -244,6 +256,20 @@ FakeDevice::FakeDevice() {
 
 FakeDevice::~FakeDevice() {
   delete recording_;
+}
+
+int FakeDevice::enqueue_work(void* self, void* stream, const HostWork* work) {
+  return Calls::launch(self, stream, *work->work);
+}
+
+void FakeDevice::run_late(void* stream) {
+  guard(false);
+  for (const auto& work : std::exchange(late_[stream], {})) work();
+  guard(true);
+}
+
+void FakeDevice::guard(bool on) {
+  for (const auto& [memory, bytes] : guarded_) mprotect(memory, bytes, on ? PROT_NONE : PROT_READ | PROT_WRITE);
 }
 
 int FakeDevice::calls(const std::string& name) const {

@@ -1,6 +1,7 @@
 // The table of a device over host memory, for tests where no GPU is: a limit on bytes, a counter of calls, a call that
-// fails, and host versions of the kernels. Work runs when it is enqueued, but errors of kernels are told as a GPU tells
-// them: by the next wait, and no kernel runs until then. What a graph cannot hold ends its capture.
+// fails, and host versions of the kernels. Work runs when it is enqueued, or, as on a GPU, not before its stream is
+// waited for. Errors of kernels are told as a GPU tells them: by the next wait, and no kernel runs until then. What a
+// graph cannot hold ends its capture.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +35,11 @@ class FakeDevice {
     int error = 0;
   } failure;
   bool late_copies = false;  // a copy reads its source when its stream is waited for
-  int kernel_error = 0;      // of the next kernel, which the next wait returns
+  bool late_work = false;    // the same of copies, fills, kernels and graphs
+  // Memory of the device that is allocated from now on is out of the host's reach but for work that runs: another
+  // access ends the process.
+  bool guarded = false;
+  int kernel_error = 0;  // of the next kernel, which the next wait returns
   int probe_error = 0;
   int capability = 90;
 
@@ -42,6 +47,11 @@ class FakeDevice {
   [[nodiscard]] std::size_t live_bytes() const { return live_bytes_; }
   [[nodiscard]] std::size_t peak_bytes() const { return peak_bytes_; }  // the most that were live
   [[nodiscard]] std::size_t peak_pinned_bytes() const { return peak_pinned_bytes_; }
+  // Work of a test that runs as a kernel does, by Stream::launch(name, enqueue_work, HostWork{&work}).
+  struct HostWork {
+    const std::function<void()>* work = nullptr;
+  };
+  static int enqueue_work(void* self, void* stream, const HostWork* work);
   // Copies that nobody has waited for, of late ones.
   [[nodiscard]] std::size_t waiting_copies() const;
   [[nodiscard]] std::size_t live_objects() const { return memory_.size() + objects_; }
@@ -51,11 +61,15 @@ class FakeDevice {
   friend struct Calls;
 
   int enter(const char* call);
+  // Late work of a stream.
+  void run_late(void* stream);
+  void guard(bool on);
 
   DriverApi api_{};
   KernelApi kernels_{};  // without operations that host_kernels.h lacks
   std::map<std::string, int> calls_;
   std::map<void*, std::size_t> memory_;
+  std::map<void*, std::size_t> guarded_;  // of them, with pages of their own
   std::size_t live_bytes_ = 0;
   std::size_t peak_bytes_ = 0;
   std::size_t pinned_bytes_ = 0;

@@ -1,0 +1,291 @@
+// Whole models on a device over host memory, which runs nothing before it is waited for and lets the host touch none of
+// its memory: a forward step enqueues and reads nothing, so that its graph can be replayed. Operations and kernels are
+// the host's, and so are the bits.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "base/random/random.h"
+#include "format/rules/tensor_check.h"
+#include "model/forward/transformer.h"
+#include "model/load/build.h"
+#include "model/load/plan.h"
+#include "support/device_modules.h"
+#include "support/fake_device.h"
+#include "support/model_fixture.h"
+
+namespace moracle::test {
+namespace {
+
+constexpr std::size_t kStateBytes = std::size_t{48} << 20;
+
+// Packs for the host what a plan decided, and hands it out as modules of a device.
+class ModulesOnDevice final : public ModuleSource {
+ public:
+  ModulesOnDevice(const Plan& plan, ThreadPool& pool) : plan_(plan), pool_(pool) {}
+
+  Result<Embedding> embedding(const LinearSpec& spec) override {
+    MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(plan_.index_of(spec.path)));
+    return read_embedding(*linear.weight, pool_, *store_);
+  }
+  Result<std::unique_ptr<PackedLinear>> linear(const LinearSpec& spec) override {
+    const std::size_t index = plan_.index_of(spec.path);
+    MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(index));
+    MORACLE_ASSIGN(auto packed,
+                   find_implementation(plan_.opened(index).winner->id)->pack_linear(linear, {.pool = pool_}));
+    return on_device(std::move(packed), pool_);
+  }
+  Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) override { return linear(spec); }
+  Result<std::unique_ptr<PackedExperts>> experts(const MoeSpec& spec) override {
+    const std::size_t index = plan_.index_of(spec.experts.name);
+    MORACLE_ASSIGN(const CanonicalExperts experts, plan_.read_experts(index));
+    MORACLE_ASSIGN(auto packed, find_implementation(plan_.opened(index).winner->id)
+                                    ->pack_experts(experts, {.pool = pool_,
+                                                             .activation = spec.activation,
+                                                             .batch_invariant = plan_.policy().batch_invariant}));
+    return on_device(std::move(packed), pool_);
+  }
+  Result<Router> router(const MoeSpec& spec) override {
+    MORACLE_ASSIGN(const CanonicalLinear stored, plan_.read_linear(plan_.index_of(spec.router.front())));
+    MORACLE_ASSIGN(const std::vector<float> weight, dequantize(*stored.weight));
+    Router router;
+    MORACLE_ASSIGN(router.weight, store_->add(std::span(weight)));
+    MORACLE_ASSIGN(router.bias, store_->add(std::span(stored.bias)));
+    return router;
+  }
+  Result<LatentProjection> latent(const LatentAttentionSpec& spec) override {
+    MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(plan_.index_of(spec.kv_b.path)));
+    return read_latent(linear, spec.shape, pool_, *store_);
+  }
+  Result<DeviceArray<float>> array(const std::string& module, std::int64_t rows, std::int64_t /*cols*/,
+                                   ArrayForm form) override {
+    MORACLE_ASSIGN(std::vector<float> numbers, read_floats(*plan_.opened(plan_.index_of(module)).tensor));
+    bring_into(form, rows, numbers);
+    return store_->add(std::span<const float>(numbers));
+  }
+  Result<Rope> rope(const RopeSpec& spec) override {
+    Rope rope{.scale = spec.scale};
+    MORACLE_ASSIGN(rope.inv_freq, store_->add(std::span(spec.inv_freq)));
+    return rope;
+  }
+  [[nodiscard]] std::shared_ptr<const void> store() const { return store_; }
+
+ private:
+  const Plan& plan_;
+  ThreadPool& pool_;
+  std::shared_ptr<WeightStore> store_ = std::make_shared<WeightStore>();
+};
+
+// A checkpoint as a model of the host and as one of the device.
+class Pair {
+ public:
+  Pair(const std::filesystem::path& folder, const Policy& policy) : pool_(2) {
+    host_ = load(folder, policy);
+    fake_.late_work = true;
+    fake_.guarded = true;
+    auto device = GpuDevice::open(fake_.api(), 0);
+    EXPECT_TRUE(device.ok());
+    device_ = std::move(*device);
+    auto checkpoint = Checkpoint::open(folder);
+    EXPECT_TRUE(checkpoint.ok());
+    auto plan = LoadPlan::make(*checkpoint, probe_machine(), policy);
+    EXPECT_TRUE(plan.ok());
+    const Plan& opened = (*plan)->opened();
+    ModulesOnDevice modules(opened, pool_);
+    const bool reference = policy.pinned == "ref";
+    ops_ = ops_on_device(reference ? reference_ops() : host_ops(probe_machine().cpu_features), pool_);
+    auto parts = build_transformer(opened.spec(), modules, *ops_, default_kv_type(policy));
+    if (!parts.ok()) {
+      ADD_FAILURE() << parts.error().message();
+      return;
+    }
+    parts->weights = modules.store();
+    parts->device = device_;
+    model_ = std::make_unique<Transformer>(std::move(*parts), pool_);
+    const Result<> made = model_->make_pool(kStateBytes);
+    EXPECT_TRUE(made.ok()) << made.error().message();
+  }
+
+  [[nodiscard]] bool ok() const { return host_.model != nullptr && model_ != nullptr; }
+  [[nodiscard]] Model& host() { return *host_.model; }
+  [[nodiscard]] Transformer& on_device() { return *model_; }
+  [[nodiscard]] FakeDevice& fake() { return fake_; }
+  [[nodiscard]] std::int64_t vocabulary() { return host().info().vocab_size; }
+  [[nodiscard]] std::vector<std::int32_t> random_ids(std::int64_t count) {
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(count));
+    for (std::int32_t& id : ids)
+      id = static_cast<std::int32_t>(random_.below(static_cast<std::uint32_t>(vocabulary())));
+    return ids;
+  }
+
+ private:
+  FakeDevice fake_;
+  ThreadPool pool_;
+  Random random_{7};
+  Loaded host_;
+  std::shared_ptr<GpuDevice> device_;
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Transformer> model_;
+};
+
+// Sequences that both models have.
+struct Sequences {
+  std::vector<std::unique_ptr<SequenceState>> host;
+  std::vector<std::unique_ptr<SequenceState>> device;
+
+  void add(Pair& pair) {
+    host.push_back(new_state(pair.host()));
+    device.push_back(new_state(pair.on_device()));
+  }
+  void fork(std::size_t from) {
+    host.push_back(host[from]->fork());
+    device.push_back(device[from]->fork());
+  }
+};
+
+std::string forward(Model& model, const std::vector<std::unique_ptr<SequenceState>>& states,
+                    const std::vector<std::vector<std::int32_t>>& ids, LogitRows rows, std::vector<float>& logits) {
+  Ragged batch;
+  for (std::size_t s = 0; s < ids.size(); ++s) batch.add(*states[s], ids[s]);
+  const Result<> done = batch.forward(model, rows, logits);
+  return done.ok() ? "" : done.error().message();
+}
+
+// Runs the same on both; the logits have the same bits.
+void expect_same(Pair& pair, const Sequences& sequences, const std::vector<std::vector<std::int32_t>>& ids,
+                 LogitRows rows = LogitRows::last_of_each) {
+  std::vector<float> wanted;
+  std::vector<float> found;
+  ASSERT_EQ(forward(pair.host(), sequences.host, ids, rows, wanted), "");
+  ASSERT_EQ(forward(pair.on_device(), sequences.device, ids, rows, found), "");
+  ASSERT_EQ(found.size(), wanted.size());
+  ASSERT_EQ(std::memcmp(found.data(), wanted.data(), wanted.size() * sizeof(float)), 0);
+}
+
+std::vector<std::filesystem::path> all_checkpoints() {
+  std::vector<std::filesystem::path> all;
+  std::vector<std::filesystem::path> roots{data_dir() / "checkpoints", data_dir() / "families"};
+  if (const auto shared = shared_dir()) roots.push_back(*shared / "checkpoints");
+  std::set<std::string> known;
+  for (const auto& root : roots) {
+    for (const auto& entry : std::filesystem::directory_iterator(root)) {
+      if (!std::filesystem::exists(entry.path() / "config.json")) continue;
+      if (known.insert(entry.path().filename().string()).second) all.push_back(entry.path());
+    }
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+class ForwardStepTest : public testing::TestWithParam<std::filesystem::path> {};
+
+// A prompt over the end of a block, a fork that copies its last block, then steps of three: eager, and replayed at
+// later positions from graphs of three, and of four with a sequence that is missing.
+TEST_P(ForwardStepTest, DeviceHasTheHostsBitsEagerAndReplayed) {
+  Policy policy;
+  policy.batch_invariant = true;  // so that a missing sequence changes no bit of the others
+  Pair pair(GetParam(), policy);
+  ASSERT_TRUE(pair.ok());
+  Sequences sequences;
+  sequences.add(pair);
+  sequences.add(pair);
+  const std::int64_t prompt = std::min<std::int64_t>(70, pair.host().info().max_context - 16);
+  expect_same(pair, sequences, {pair.random_ids(prompt), pair.random_ids(3)}, LogitRows::all);
+  sequences.fork(0);
+  const auto step = [&] { expect_same(pair, sequences, {pair.random_ids(1), pair.random_ids(1), pair.random_ids(1)}); };
+  step();
+  const int allocations = pair.fake().calls("allocate") + pair.fake().calls("allocate_pinned");
+  for (int i = 0; i < 2; ++i) step();
+  EXPECT_EQ(pair.fake().calls("launch_graph"), 0);
+  EXPECT_EQ(pair.fake().calls("allocate") + pair.fake().calls("allocate_pinned"), allocations);
+  for (const std::int64_t sequence_count : {3, 4}) {
+    const Result<> captured = pair.on_device().capture(std::vector{sequence_count});
+    ASSERT_TRUE(captured.ok()) << captured.error().message();
+    const int before = pair.fake().calls("launch_graph");
+    const int kernels = pair.fake().calls("kernel");
+    for (int i = 0; i < 3; ++i) step();
+    EXPECT_EQ(pair.fake().calls("launch_graph"), before + 3);
+    EXPECT_EQ(pair.fake().calls("kernel"), kernels) << "all of a step is in its graph";
+  }
+}
+
+// A span of drafts with the logits of each, behind a checkpoint to which the states go back.
+TEST_P(ForwardStepTest, DraftsAreForgotten) {
+  Pair pair(GetParam(), Policy{});
+  ASSERT_TRUE(pair.ok());
+  Sequences sequences;
+  sequences.add(pair);
+  const std::int64_t prompt = std::min<std::int64_t>(61, pair.host().info().max_context - 16);
+  expect_same(pair, sequences, {pair.random_ids(prompt)});
+  for (const auto* states : {&sequences.host, &sequences.device}) states->front()->checkpoint();
+  for (int round = 0; round < 2; ++round) {
+    expect_same(pair, sequences, {pair.random_ids(8)}, LogitRows::all);
+    for (const auto* states : {&sequences.host, &sequences.device}) {
+      ASSERT_TRUE(states->front()->truncate(prompt).ok());
+    }
+  }
+  expect_same(pair, sequences, {pair.random_ids(2)}, LogitRows::all);
+}
+
+// Lets each call of this name fail in turn, in forwards of the device alone, until one has no more of them; that one
+// has the host's bits. A failed forward says so and leaves the states as they were.
+void fail_each(Pair& pair, const Sequences& sequences, const std::vector<std::vector<std::int32_t>>& ids,
+               const std::string& call, int error, const char* code) {
+  std::vector<std::int64_t> lengths;
+  for (const auto& state : sequences.device) lengths.push_back(state->length());
+  std::vector<float> found;
+  for (int failed = 0;; ++failed) {
+    SCOPED_TRACE(call + " " + std::to_string(failed));
+    ASSERT_LT(failed, 1000);
+    pair.fake().failure = {.call = call, .at = pair.fake().calls(call) + failed + 1, .error = error};
+    const std::string message = forward(pair.on_device(), sequences.device, ids, LogitRows::last_of_each, found);
+    pair.fake().failure = {};
+    if (message.empty()) {
+      EXPECT_GT(failed, 0) << "no forward makes such a call";
+      break;
+    }
+    EXPECT_NE(message.find(code), std::string::npos) << message;
+    EXPECT_NE(message.find("cuda:0"), std::string::npos) << message;
+    for (std::size_t s = 0; s < lengths.size(); ++s) EXPECT_EQ(sequences.device[s]->length(), lengths[s]);
+  }
+  std::vector<float> wanted;
+  ASSERT_EQ(forward(pair.host(), sequences.host, ids, LogitRows::last_of_each, wanted), "");
+  ASSERT_EQ(found.size(), wanted.size());
+  EXPECT_EQ(std::memcmp(found.data(), wanted.data(), wanted.size() * sizeof(float)), 0) << call;
+}
+
+TEST(ForwardStepFailures, EveryFailingCallEndsItsForwardAlone) {
+  for (const char* name : {"qwen3_next", "glm4_moe_lite"}) {
+    SCOPED_TRACE(name);
+    Pair pair(data_dir() / "families" / name, Policy{});
+    ASSERT_TRUE(pair.ok());
+    Sequences sequences;
+    const auto tokens = [&](std::int64_t count) {
+      std::vector<std::vector<std::int32_t>> ids;
+      for (std::size_t s = 0; s < sequences.host.size(); ++s) ids.push_back(pair.random_ids(count));
+      return ids;
+    };
+    sequences.add(pair);
+    fail_each(pair, sequences, tokens(70), "allocate", kDeviceOutOfMemory, "device.memory");
+    sequences.add(pair);
+    fail_each(pair, sequences, tokens(140), "allocate_pinned", kDeviceOutOfMemory, "device.pinned");
+    for (const char* call : {"copy", "fill", "kernel", "wait"}) {
+      sequences.fork(0);  // whose last block the next forward copies
+      fail_each(pair, sequences, tokens(1), call, 1, "device.call");
+    }
+    sequences.fork(0);
+    ASSERT_TRUE(pair.on_device().capture(std::vector{static_cast<std::int64_t>(sequences.host.size())}).ok());
+    fail_each(pair, sequences, tokens(1), "launch_graph", 1, "device.call");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, ForwardStepTest, testing::ValuesIn(all_checkpoints()), [](const auto& info) {
+  std::string name = info.param.filename().string();
+  std::replace_if(name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace moracle::test
