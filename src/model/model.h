@@ -104,6 +104,17 @@ struct LoadProgress {
   std::uint64_t bytes_total = 0;
 };
 
+// Rows of logits whose tokens a call chooses or scores, beside giving the rows.
+struct BatchSamples {
+  // One of the rows of a span whose logits are wanted.
+  struct Row {
+    std::size_t span = 0;
+    std::int64_t row = 0;
+  };
+  std::span<const Row> rows{};  // in the order of spans and their rows
+  SampleArgs args{};            // in memory of the host, without logits, logit rows, candidates and outputs
+};
+
 // A ragged batch: sequence s owns ids[spans[s].begin, + count), which continue its state at positions[...].
 struct Batch {
   struct Span {
@@ -122,7 +133,8 @@ struct Batch {
   std::span<const std::int32_t> ids;
   std::span<const std::int32_t> positions;
   std::span<const Span> spans;
-  bool whole = false;  // the call has the first error of a span, and then no state has changed
+  const BatchSamples* samples = nullptr;  // null: no token is chosen
+  bool whole = false;                     // the call has the first error of a span, and then no state has changed
 };
 
 enum class LogitRows : std::uint8_t { last_of_each, all };
@@ -147,6 +159,10 @@ struct BatchResult {
   std::vector<Span> spans{};
   std::vector<float> logits{};
   std::vector<TokenLogit> top{};
+  // By the row of BatchSamples, as of SampleArgs; of a span with an error they say nothing.
+  std::vector<std::int32_t> ids{};
+  std::vector<double> logprobs{};
+  std::vector<TokenLogprob> tops{};  // [rows, most_tops]
 };
 
 // Memory for the states of sequences, in bytes.

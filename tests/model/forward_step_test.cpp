@@ -229,6 +229,64 @@ TEST_P(ForwardStepTest, DraftsAreForgotten) {
   expect_same(pair, sequences, {pair.random_ids(2)}, LogitRows::all);
 }
 
+// Samples of more rows than a device keeps at a time: scores of a prompt, draws, a bias, banned tokens.
+TEST(ForwardStepSamples, DeviceChoosesAndScoresAsTheHost) {
+  Pair pair(data_dir() / "families" / "qwen3_moe-stacked", Policy{});
+  ASSERT_TRUE(pair.ok());
+  Sequences sequences;
+  sequences.add(pair);
+  sequences.add(pair);
+  constexpr std::int64_t kPrompt = 70;
+  constexpr std::int32_t kTops = 3;
+  std::vector<std::int32_t> ids = pair.random_ids(kPrompt + 1);
+  std::vector<std::int32_t> positions(ids.size());
+  std::iota(positions.begin(), positions.end() - 1, 0);
+  const std::vector<Batch::Span> spans{{.begin = 0, .count = kPrompt, .rows = kPrompt},
+                                       {.begin = kPrompt, .count = 1, .rows = 1}};
+  std::vector<BatchSamples::Row> rows;
+  for (std::int64_t row = 0; row < kPrompt; ++row) rows.push_back({.span = 0, .row = row});
+  rows.push_back({.span = 1, .row = 0});
+  std::vector<SampleParams> params(rows.size());
+  params[kPrompt - 1] = {.temperature = 0.9, .top_p = 0.95, .seed = 11};
+  std::vector<std::int32_t> given(ids.begin() + 1, ids.end());  // what follows each row
+  given[kPrompt - 1] = -1;
+  given.push_back(-1);
+  const std::vector<std::int32_t> tops(rows.size(), kTops);
+  const std::vector<std::int32_t> counts_start(rows.size() + 1, 0);
+  std::vector<std::int32_t> bias_start(rows.size() + 1, 0);
+  bias_start.back() = 1;
+  const std::vector<LogitBias> bias{{.id = 5, .bias = 1e3F}};
+  std::vector<std::uint32_t> mask(rows.size() * static_cast<std::size_t>(mask_words(pair.vocabulary())), ~0U);
+  for (std::uint32_t& word : mask) word &= ~std::uint32_t{2};
+  const BatchSamples samples{.rows = rows,
+                             .args = {.params = params.data(),
+                                      .counts_start = counts_start.data(),
+                                      .bias = bias.data(),
+                                      .bias_start = bias_start.data(),
+                                      .mask = mask.data(),
+                                      .given = given.data(),
+                                      .tops = tops.data(),
+                                      .most_tops = kTops}};
+  const Batch batch{.ids = ids, .positions = positions, .spans = spans, .samples = &samples};
+  BatchResult wanted;
+  BatchResult found;
+  const std::vector<SequenceState*> on_host{sequences.host[0].get(), sequences.host[1].get()};
+  const std::vector<SequenceState*> on_device{sequences.device[0].get(), sequences.device[1].get()};
+  ASSERT_TRUE(pair.host().run(batch, on_host, wanted).ok());
+  ASSERT_TRUE(pair.on_device().run(batch, on_device, found).ok());
+  ASSERT_EQ(wanted.ids.size(), rows.size());
+  EXPECT_EQ(wanted.ids.back(), 5);
+  EXPECT_GE(wanted.ids[kPrompt - 1], 0);
+  EXPECT_EQ(found.ids, wanted.ids);
+  EXPECT_EQ(found.logprobs, wanted.logprobs);
+  EXPECT_EQ(found.logits, wanted.logits);
+  ASSERT_EQ(found.tops.size(), wanted.tops.size());
+  for (std::size_t i = 0; i < found.tops.size(); ++i) {
+    EXPECT_EQ(found.tops[i].id, wanted.tops[i].id);
+    EXPECT_EQ(found.tops[i].logprob, wanted.tops[i].logprob);
+  }
+}
+
 // Lets each call of this name fail in turn, in forwards of the device alone, until one has no more of them; that one
 // has the host's bits. A failed forward says so and leaves the states as they were.
 void fail_each(Pair& pair, const Sequences& sequences, const std::vector<std::vector<std::int32_t>>& ids,

@@ -13,6 +13,7 @@
 
 #include "model/model.h"
 #include "support/lone_state.h"
+#include "support/sample_on_host.h"
 
 namespace moracle::test {
 
@@ -52,6 +53,7 @@ class SuccessorModel final : public Model {
     }
     if (span.top_k == 0) {
       result.logits = std::move(logits);
+      sample_on_host(batch, info_.vocab_size, result);
       return Ok{};
     }
     seeds.push_back(span.seed.value_or(0));

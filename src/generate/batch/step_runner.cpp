@@ -8,30 +8,42 @@
 
 namespace moracle {
 
+Batch::Span StepRunner::span_of(const StepPart& part) const {
+  const TokenChooser& chooser = part.sequence->chooser;
+  Batch::Span span{.begin = std::ssize(ids_), .count = part.count, .rows = part.rows};
+  if (part.rows == 1) {
+    span.top_k = chooser.wanted();
+    span.min_share = chooser.min_share();
+    span.seed = chooser.seed();
+    span.temperature = chooser.temperature();
+  }
+  return span;
+}
+
 void StepRunner::compute(std::span<StepPart> parts) {
+  const std::int64_t vocabulary = model_.info().vocab_size;
   ids_.clear();
   positions_.clear();
   spans_.clear();
   states_.clear();
-  for (const StepPart& part : parts) {
+  rows_.clear();
+  samples_.begin(vocabulary);
+  for (StepPart& part : parts) {
     const ScheduledSequence& sequence = *part.sequence;
-    const std::int64_t begin = part.end - part.count;
-    Batch::Span& span =
-        spans_.emplace_back(Batch::Span{.begin = std::ssize(ids_), .count = part.count, .rows = part.rows});
-    if (part.rows == 1) {
-      span.top_k = sequence.chooser.wanted();
-      span.min_share = sequence.chooser.min_share();
-      span.seed = sequence.chooser.seed();
-      span.temperature = sequence.chooser.temperature();
-    }
+    spans_.push_back(span_of(part));
     states_.push_back(sequence.state.get());
-    for (std::int64_t i = begin; i < part.end; ++i) {
+    for (std::int64_t i = part.end - part.count; i < part.end; ++i) {
       ids_.push_back(sequence.ids[count(i)]);
       positions_.push_back(static_cast<std::int32_t>(i));
     }
+    rows_.push_back(spans_.back().top_k > 0 ? Rows{} : add_step_rows(part, spans_.size() - 1));
   }
-  const Result<> done = model_.run({.ids = ids_, .positions = positions_, .spans = spans_}, states_, result_);
-  const std::int64_t vocabulary = model_.info().vocab_size;
+  const Result<> done = model_.run({.ids = ids_,
+                                    .positions = positions_,
+                                    .spans = spans_,
+                                    .samples = samples_.empty() ? nullptr : &samples_.samples()},
+                                   states_, result_);
+  samples_.take(result_);
   for (std::size_t i = 0; i < parts.size(); ++i) {
     StepPart& part = parts[i];
     part.error = done.ok() ? std::move(result_.spans[i].error) : std::optional(done.error());
@@ -44,41 +56,43 @@ void StepRunner::compute(std::span<StepPart> parts) {
   }
 }
 
-// Which of all rows of logits begins here.
-std::int64_t StepRunner::row_of(std::span<const float> logits) const {
-  return (logits.data() - result_.logits.data()) / model_.info().vocab_size;
-}
-
 // Row p of a prompt says what its token p + 1 is worth.
-void StepRunner::add_rows(StepPart& part) {
+StepRunner::Rows StepRunner::add_step_rows(StepPart& part, std::size_t span) {
   const ScheduledSequence& sequence = *part.sequence;
+  Rows rows{.in_step = true, .first = samples_.size()};
   if (sequence.scores_prompt() && sequence.told < sequence.prompt_size()) {
     const std::int64_t first_row = part.end - part.rows;
     for (std::int64_t p = std::max(first_row, sequence.told - 1);
          p + 1 < std::min(part.end + 1, sequence.prompt_size()); ++p) {
       const std::int32_t id = sequence.ids[count(p + 1)];
       part.scored.push_back({.id = id});
-      samples_.score(id, row_of(part.logits) + p - first_row, *sequence.request.logprobs);
+      samples_.score(id, {.span = span, .row = p - first_row}, *sequence.request.logprobs);
     }
   }
-  if (!part.chooses()) return;
-  if (part.logits.empty()) {
-    samples_.choose(sequence.chooser, part.top);
-  } else {
-    samples_.choose(sequence.chooser, row_of(part.logits) + part.rows - 1);
-  }
+  if (part.chooses()) samples_.choose(sequence.chooser, {.span = span, .row = part.rows - 1});
+  return rows;
 }
 
-// In the order of add_rows.
-void StepRunner::take_rows(StepPart& part, std::size_t& row) const {
+StepRunner::Rows StepRunner::add_choice(const StepPart& part) {
+  const TokenChooser& chooser = part.sequence->chooser;
+  Rows rows{.first = choices_.size()};
+  if (part.logits.empty()) {
+    choices_.choose(chooser, part.top);
+  } else {
+    const std::int64_t row = (part.logits.data() - result_.logits.data()) / model_.info().vocab_size;
+    choices_.choose(chooser, {.row = row});
+  }
+  return rows;
+}
+
+void StepRunner::take_rows(StepPart& part, const SampleBatch& samples, std::size_t row) const {
   for (ScoredPromptToken& scored : part.scored) {
-    scored.logprob = samples_.logprob(row).value_or(0.0);
-    scored.top.assign(samples_.top(row).begin(), samples_.top(row).end());
+    scored.logprob = samples.logprob(row).value_or(0.0);
+    scored.top.assign(samples.top(row).begin(), samples.top(row).end());
     ++row;
   }
   if (!part.chooses()) return;
-  part.chosen = {.id = samples_.id(row), .logprob = samples_.logprob(row), .top = samples_.top(row)};
-  ++row;
+  part.chosen = {.id = samples.id(row), .logprob = samples.logprob(row), .top = samples.top(row)};
   if (part.chosen.id >= 0) {
     part.sequence->chooser.take(part.chosen.id);
   } else {
@@ -87,14 +101,13 @@ void StepRunner::take_rows(StepPart& part, std::size_t& row) const {
 }
 
 void StepRunner::choose(std::span<StepPart> parts) {
-  samples_.begin(result_.logits.data(), model_.info().vocab_size);
-  for (StepPart& part : parts) {
-    if (!part.error) add_rows(part);
+  choices_.begin(model_.info().vocab_size);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (!parts[i].error && !rows_[i].in_step && parts[i].chooses()) rows_[i] = add_choice(parts[i]);
   }
-  samples_.run(ops_, pool_);
-  std::size_t row = 0;
-  for (StepPart& part : parts) {
-    if (!part.error) take_rows(part, row);
+  choices_.run(result_.logits.data(), ops_, pool_);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (!parts[i].error) take_rows(parts[i], rows_[i].in_step ? samples_ : choices_, rows_[i].first);
   }
 }
 

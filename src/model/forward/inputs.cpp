@@ -6,6 +6,33 @@
 
 namespace moracle {
 
+namespace {
+
+// A copy of `count` T; null where there are none. A counting arena copies nothing.
+template <class T>
+const T* place(BumpArena& arena, const T* from, std::int64_t count) {
+  if (count == 0) return nullptr;
+  const std::span<T> to = arena.take<T>(moracle::count(count));
+  std::copy_n(from, to.size(), to.data());
+  return to.data();
+}
+
+SampleArgs place(BumpArena& arena, const InputSize& size, SampleArgs samples) {
+  const std::int64_t starts = size.samples == 0 ? 0 : size.samples + 1;
+  samples.params = place(arena, samples.params, size.samples);
+  samples.logit_row = place(arena, samples.logit_row, size.samples);
+  samples.given = place(arena, samples.given, size.samples);
+  samples.tops = place(arena, samples.tops, size.samples);
+  samples.counts_start = place(arena, samples.counts_start, starts);
+  samples.bias_start = place(arena, samples.bias_start, starts);
+  samples.counts = place(arena, samples.counts, size.counts);
+  samples.bias = place(arena, samples.bias, size.biases);
+  samples.mask = place(arena, samples.mask, size.mask_words);
+  return samples;
+}
+
+}  // namespace
+
 ForwardInputs::Arrays ForwardInputs::lay_out(BumpArena& arena, const InputSize& size) {
   Arrays arrays;
   arrays.ids = arena.take<std::int32_t>(count(size.tokens)).data();
@@ -23,6 +50,7 @@ Result<bool> ForwardInputs::reserve(const InputSize& size, std::size_t blocks) {
   BumpArena counting = BumpArena::counting();
   static_cast<void>(lay_out(counting, size));
   static_cast<void>(counting.take<std::uint32_t>(blocks));
+  static_cast<void>(place(counting, size, {}));
   return memory_.reserve(device_, counting.used() + BumpArena::kAlignment, "inputs of a call");
 }
 
@@ -36,7 +64,7 @@ std::size_t ForwardInputs::listed_blocks(std::span<const SequenceSpan> spans) co
 }
 
 void ForwardInputs::fill(const InputSize& size, const Batch& batch, std::span<const SequenceSpan> spans,
-                         const HeadRows& rows) {
+                         const HeadRows& rows, std::span<const std::int32_t> sample_rows) {
   BumpArena arena(memory_.image());
   const Arrays images = lay_out(arena, size);
   fill_tokens(images, size, batch, spans);
@@ -45,6 +73,9 @@ void ForwardInputs::fill(const InputSize& size, const Batch& batch, std::span<co
                                   [](const HeadRow& row) { return static_cast<std::int32_t>(row.token); });
   std::fill(end, images.head_tokens + size.head_rows, 0);
   std::copy(rows.seeds().begin(), rows.seeds().end(), images.seeds);
+  SampleArgs samples = batch.samples != nullptr ? batch.samples->args : SampleArgs{};
+  samples.logit_row = sample_rows.data();
+  samples = place(arena, size, samples);
   used_ = arena.used();
   std::transform(kv_.begin(), kv_.end(), kv_on_device_.begin(), [&](KvSpan* at) { return memory_.on_device(at); });
   on_device_ = {.ids = memory_.on_device(images.ids),
@@ -53,7 +84,24 @@ void ForwardInputs::fill(const InputSize& size, const Batch& batch, std::span<co
                 .head_tokens = memory_.on_device(images.head_tokens),
                 .seeds = memory_.on_device(images.seeds),
                 .recurrent = memory_.on_device(images.recurrent),
-                .kv = kv_on_device_};
+                .kv = kv_on_device_,
+                .samples = on_device(samples)};
+}
+
+SampleArgs ForwardInputs::on_device(SampleArgs samples) const {
+  const auto move = [&](auto*& at) {
+    if (at != nullptr) at = memory_.on_device(at);
+  };
+  move(samples.params);
+  move(samples.logit_row);
+  move(samples.given);
+  move(samples.tops);
+  move(samples.counts_start);
+  move(samples.bias_start);
+  move(samples.counts);
+  move(samples.bias);
+  move(samples.mask);
+  return samples;
 }
 
 void ForwardInputs::fill_tokens(const Arrays& images, const InputSize& size, const Batch& batch,

@@ -20,6 +20,11 @@ struct InputSize {
   std::int64_t tokens = 0;
   std::int64_t spans = 0;
   std::int64_t head_rows = 0;
+  // Of BatchSamples.
+  std::int64_t samples = 0;
+  std::int64_t counts = 0;  // of tokens
+  std::int64_t biases = 0;
+  std::int64_t mask_words = 0;  // of all rows
 };
 
 class ForwardInputs {
@@ -33,6 +38,7 @@ class ForwardInputs {
     std::uint64_t* seeds = nullptr;       // [head_rows]
     RecurrentSpan* recurrent = nullptr;   // [spans]
     std::span<KvSpan* const> kv{};        // by kind of blocks: [spans]
+    SampleArgs samples{};                 // without outputs
   };
 
   ForwardInputs(std::shared_ptr<const StateLayout> layout, const Device& device)
@@ -45,14 +51,16 @@ class ForwardInputs {
   [[nodiscard]] std::size_t listed_blocks(std::span<const SequenceSpan> spans) const;
 
   // Fills in a call, for which there is room. Tokens whose state counts its routing add to the row of their number
-  // among such spans.
-  void fill(const InputSize& size, const Batch& batch, std::span<const SequenceSpan> spans, const HeadRows& rows);
+  // among such spans. `sample_rows`: the rows of logits that samples are of.
+  void fill(const InputSize& size, const Batch& batch, std::span<const SequenceSpan> spans, const HeadRows& rows,
+            std::span<const std::int32_t> sample_rows);
   void upload(Stream& stream) const { memory_.upload(stream, used_); }
   // Of what fill() laid out last.
   [[nodiscard]] const Arrays& arrays() const { return on_device_; }
 
  private:
   Arrays lay_out(BumpArena& arena, const InputSize& size);
+  [[nodiscard]] SampleArgs on_device(SampleArgs samples) const;
   void fill_tokens(const Arrays& images, const InputSize& size, const Batch& batch,
                    std::span<const SequenceSpan> spans) const;
   void fill_spans(const Arrays& images, const InputSize& size, std::span<const SequenceSpan> spans,

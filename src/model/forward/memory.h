@@ -22,7 +22,7 @@ class MirroredMemory {
   // Where the device has what the image has here.
   template <class T>
   [[nodiscard]] T* on_device(T* at) const {
-    return reinterpret_cast<T*>(memory_.data() + (reinterpret_cast<std::byte*>(at) - image_.data()));
+    return reinterpret_cast<T*>(memory_.data() + (reinterpret_cast<const std::byte*>(at) - image_.data()));
   }
   // The first `bytes`.
   void upload(Stream& stream, std::size_t bytes) const;

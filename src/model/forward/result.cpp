@@ -11,6 +11,9 @@ ForwardResult::Arrays ForwardResult::take(BumpArena& arena, const ResultSize& si
   arrays.bad_rows = arena.take<std::uint8_t>(count(size.head_rows)).data();
   arrays.ranked = arena.take<RankedOutput>(count(size.ranked)).data();
   arrays.counts = arena.take<std::uint32_t>(count(size.counts)).data();
+  arrays.ids = arena.take<std::int32_t>(count(size.samples)).data();
+  arrays.logprobs = arena.take<double>(count(size.samples)).data();
+  arrays.tops = arena.take<TokenLogprob>(count(size.tops)).data();
   return arrays;
 }
 
@@ -28,7 +31,10 @@ void ForwardResult::lay_out(const ResultSize& size) {
                 .bad_tokens = memory_.on_device(images_.bad_tokens),
                 .bad_rows = memory_.on_device(images_.bad_rows),
                 .ranked = memory_.on_device(images_.ranked),
-                .counts = memory_.on_device(images_.counts)};
+                .counts = memory_.on_device(images_.counts),
+                .ids = memory_.on_device(images_.ids),
+                .logprobs = memory_.on_device(images_.logprobs),
+                .tops = memory_.on_device(images_.tops)};
 }
 
 }  // namespace moracle

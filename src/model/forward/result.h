@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "kernels/args/rank.h"
+#include "kernels/args/sample.h"
 #include "kernels/kernel.h"
 #include "model/forward/memory.h"
 
@@ -15,8 +16,10 @@ namespace moracle {
 struct ResultSize {
   std::int64_t tokens = 0;
   std::int64_t head_rows = 0;
-  std::int64_t ranked = 0;  // outputs of all ranks
-  std::int64_t counts = 0;  // numbers of ExpertCounts
+  std::int64_t ranked = 0;   // outputs of all ranks
+  std::int64_t counts = 0;   // numbers of ExpertCounts
+  std::int64_t samples = 0;  // rows
+  std::int64_t tops = 0;     // of all samples
 };
 
 class ForwardResult {
@@ -27,6 +30,9 @@ class ForwardResult {
     std::uint8_t* bad_rows = nullptr;      // [head_rows]: whether a logit is not finite
     RankedOutput* ranked = nullptr;        // [ranked]
     std::uint32_t* counts = nullptr;       // [counts]
+    std::int32_t* ids = nullptr;           // [samples], as of SampleArgs
+    double* logprobs = nullptr;            // [samples]
+    TokenLogprob* tops = nullptr;          // [tops]
   };
 
   explicit ForwardResult(const Device& device) : device_(device) {}

@@ -83,6 +83,13 @@ std::size_t ForwardStep::rank_bytes(std::span<const Ranks> ranks) const {
   return most;
 }
 
+std::size_t ForwardStep::sample_bytes(SampleArgs samples) const {
+  if (samples.rows == 0) return 0;
+  constexpr float kSome = 0.0F;
+  samples.logits = &kSome;  // there are logits; no number is read
+  return parts_.ops->workspace(samples, threads_);
+}
+
 void ForwardStep::enqueue(Stream& stream, const StepCall& call) {
   const ForwardResult::Arrays& out = call.out;
   const std::int64_t tokens = call.size.tokens;
@@ -121,7 +128,29 @@ void ForwardStep::enqueue_head(Stream& stream, const StepCall& call, std::size_t
   BumpArena arena(call.workspace);
   const Buffers buffers = lay_out(arena, call.size.tokens, rope_args_);
   const ForwardContext context{.stream = stream, .ops = *parts_.ops, .workspace = buffers.rest, .clock = call.clock};
+  context.enter(Phase::head);
   run_head(context, call, buffers, first, rows, logits);
+}
+
+void ForwardStep::enqueue_samples(Stream& stream, const StepCall& call, std::size_t first, std::size_t rows,
+                                  const float* logits) const {
+  if (rows == 0) return;
+  if (call.clock != nullptr) call.clock->enter(Phase::other);
+  SampleArgs args = call.samples;
+  const std::int64_t words = mask_words(args.vocab);
+  args.rows = static_cast<std::int32_t>(rows);
+  args.logits = logits;
+  args.params += first;
+  args.logit_row += first;
+  args.given += first;
+  args.tops += first;
+  args.counts_start += first;
+  args.bias_start += first;
+  if (args.mask != nullptr) args.mask += static_cast<std::int64_t>(first) * words;
+  args.ids += first;
+  args.logprobs += first;
+  args.top += static_cast<std::int64_t>(first) * args.most_tops;
+  parts_.ops->sample({.stream = stream, .workspace = call.scratch}, args);
 }
 
 void ForwardStep::make_ropes(const ForwardContext& context, const std::int32_t* positions) {

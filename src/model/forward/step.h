@@ -25,7 +25,8 @@ struct StepCall {
   float* logits = nullptr;               // [logit_rows, vocab_size]
   std::span<const Ranks> ranks{};        // of the other rows
   std::span<std::byte> workspace{};      // of workspace_bytes()
-  std::span<std::byte> scratch{};        // of rank_bytes()
+  SampleArgs samples{};                  // without logits
+  std::span<std::byte> scratch{};        // of rank_bytes() and sample_bytes()
   PhaseClock* clock = nullptr;           // null: nobody asks
 };
 
@@ -37,7 +38,12 @@ class ForwardStep {
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens) const;
   // What ranks take beside the workspace; 0 without ranks.
   [[nodiscard]] std::size_t rank_bytes(std::span<const Ranks> ranks) const;
+  // The same of samples, by their sizes.
+  [[nodiscard]] std::size_t sample_bytes(SampleArgs samples) const;
   void enqueue(Stream& stream, const StepCall& call);
+  // Chooses and scores tokens of some of the call's samples, whose rows are among `logits`.
+  void enqueue_samples(Stream& stream, const StepCall& call, std::size_t first, std::size_t rows,
+                       const float* logits) const;
   // Logits of further rows of the call that was enqueued last, [rows, vocab_size], and their flags.
   void enqueue_head(Stream& stream, const StepCall& call, std::size_t first, std::size_t rows, float* logits);
 

@@ -182,7 +182,7 @@ Batch Transformer::without_failed(const Batch& batch, const BatchResult& result)
   spans_.resize(kept);
   wanted_.resize(kept);
   indices_.resize(kept);
-  return {.ids = ids_, .positions = positions_, .spans = wanted_};
+  return {.ids = ids_, .positions = positions_, .spans = wanted_, .samples = batch.samples};
 }
 
 void Transformer::fail(std::size_t span, std::int64_t token, const std::string& place, BatchResult& result) const {
@@ -238,7 +238,10 @@ void Transformer::read(BatchResult& result) const {
 Result<> Transformer::compute_rows(const StepCall& call, std::size_t first, std::size_t rows, float* logits,
                                    BatchResult& result) {
   auto* const image = reinterpret_cast<float*>(logits_.image().data());
-  step_.enqueue_head(*stream_, call, first, rows, on_host() ? logits : logits_.on_device(image));
+  float* const at = on_host() ? logits : logits_.on_device(image);
+  step_.enqueue_head(*stream_, call, first, rows, at);
+  const std::size_t before = samples_before(first);
+  step_.enqueue_samples(*stream_, call, before, samples_before(first + rows) - before, at);
   const std::size_t numbers = rows * count(parts_.info.vocab_size);
   if (!on_host()) logits_.download(*stream_, numbers * sizeof(float));
   outputs_.download(*stream_);
@@ -246,6 +249,14 @@ Result<> Transformer::compute_rows(const StepCall& call, std::size_t first, std:
   if (!on_host()) std::copy_n(image, numbers, logits);
   fail_rows(first, rows, result);
   return Ok{};
+}
+
+void Transformer::read_samples(BatchResult& result) const {
+  const ForwardResult::Arrays& found = outputs_.read();
+  const std::size_t samples = sample_rows_.size();
+  result.ids.assign(found.ids, found.ids + samples);
+  result.logprobs.assign(found.logprobs, found.logprobs + samples);
+  result.tops.assign(found.tops, found.tops + sample_tops_);
 }
 
 Result<> Transformer::read_logits(const StepCall& call, BatchResult& result) {
@@ -301,6 +312,39 @@ Transformer::CallSize Transformer::size_of(const Batch& batch) const {
           .logit_rows = rows_.logit_rows()};
 }
 
+void Transformer::list_samples(const Batch& batch, const BatchResult& result) {
+  sample_rows_.clear();
+  piece_rows_.clear();
+  if (batch.samples == nullptr || rows_.logit_rows() == 0) return;
+  const std::int64_t kept = on_host() ? std::ssize(rows_.rows()) : std::int64_t{kDeviceLogitRows};
+  std::int64_t row = 0;
+  for (const BatchSamples::Row& sample : batch.samples->rows) {
+    const BatchResult::Span& span = result.spans[sample.span];
+    // A span that has failed has no rows: its samples are drawn from others and say nothing.
+    if (!span.error) row = static_cast<std::int64_t>(span.logits) / parts_.info.vocab_size + sample.row;
+    sample_rows_.push_back(narrow<std::int32_t>(row));
+    piece_rows_.push_back(narrow<std::int32_t>(row % kept));
+  }
+}
+
+std::size_t Transformer::samples_before(std::size_t rows) const {
+  return count(std::lower_bound(sample_rows_.begin(), sample_rows_.end(), static_cast<std::int64_t>(rows)) -
+               sample_rows_.begin());
+}
+
+void Transformer::add_samples(const Batch& batch, CallSize& size) const {
+  if (sample_rows_.empty()) return;
+  const std::int64_t samples = std::ssize(sample_rows_);
+  size.samples = batch.samples->args;
+  size.samples.rows = static_cast<std::int32_t>(samples);
+  size.samples.vocab = narrow<std::int32_t>(parts_.info.vocab_size);
+  size.in.samples = size.out.samples = samples;
+  size.in.counts = size.samples.counts_start[samples];
+  size.in.biases = size.samples.bias_start[samples];
+  size.in.mask_words = size.samples.mask == nullptr ? 0 : samples * mask_words(parts_.info.vocab_size);
+  size.out.tops = samples * size.samples.most_tops;
+}
+
 Transformer::CallSize Transformer::decode_size(std::int64_t sequences) const {
   return {.in = {.tokens = sequences, .spans = sequences, .head_rows = sequences},
           .out = {.tokens = sequences, .head_rows = sequences, .counts = sequences * layer_experts()},
@@ -326,7 +370,8 @@ Result<> Transformer::reserve_call(const CallSize& size, std::size_t blocks) {
   };
   Result<> done = keep(inputs_.reserve(size.in, blocks));
   if (done.ok()) done = keep(outputs_.reserve(size.out));
-  if (done.ok()) done = keep(grow(*device_, step_.rank_bytes(rows_.ranks()), "ranked logits", scratch_));
+  const std::size_t scratch = std::max(step_.rank_bytes(rows_.ranks()), step_.sample_bytes(size.samples));
+  if (done.ok()) done = keep(grow(*device_, scratch, "the choice of tokens", scratch_));
   if (done.ok() && !on_host()) {
     // Of one row at least, which may have to be completed.
     const std::size_t rows = size.in.head_rows == 0 ? 0 : std::clamp<std::size_t>(size.logit_rows, 1, kDeviceLogitRows);
@@ -338,6 +383,7 @@ Result<> Transformer::reserve_call(const CallSize& size, std::size_t blocks) {
 
 StepCall Transformer::make_call(const CallSize& size, float* logits) {
   outputs_.lay_out(size.out);
+  sample_tops_ = count(size.out.tops);
   StepCall call{.size = size.in,
                 .in = inputs_.arrays(),
                 .out = outputs_.on_device(),
@@ -346,6 +392,7 @@ StepCall Transformer::make_call(const CallSize& size, float* logits) {
                 .logits = logits,
                 .ranks = rows_.ranks(),
                 .workspace = {workspace_.data(), workspace_.size()},
+                .samples = inputs_.arrays().samples,
                 .scratch = {scratch_.data(), scratch_.size()},
                 .clock = clock_};
   if (!on_host()) {
@@ -357,6 +404,11 @@ StepCall Transformer::make_call(const CallSize& size, float* logits) {
                 .kv = call.in.kv,
                 .recurrent = call.in.recurrent,
                 .count = call.size.spans};
+  call.samples.rows = size.samples.rows;
+  call.samples.vocab = size.samples.vocab;
+  call.samples.ids = call.out.ids;
+  call.samples.logprobs = call.out.logprobs;
+  call.samples.top = call.out.tops;
   counts_ = {.rows = call.in.count_rows, .counts = call.out.counts, .row_stride = layer_experts()};
   if (size.out.counts > 0) call.counts = &counts_;
   return call;
@@ -373,7 +425,7 @@ Result<> Transformer::capture(std::span<const std::int64_t> sequences) {
   std::vector<CapturedStep> captured;
   for (const std::int64_t each : sequences) {
     const CallSize size = decode_size(each);
-    inputs_.fill(size.in, {}, {}, rows_);
+    inputs_.fill(size.in, {}, {}, rows_, {});
     StepCall call = make_call(size, nullptr);
     call.clock = nullptr;
     MORACLE_ASSIGN(Graph graph, stream_->capture([&] { step_.enqueue(*stream_, call); }));
@@ -394,10 +446,12 @@ Result<> Transformer::compute(const Batch& whole, std::span<SequenceState* const
   result.logits.resize(rows_.logit_rows() * count(parts_.info.vocab_size));
   result.top.resize(rows_.ranked());
   const CapturedStep* step = captured_for(batch);
-  const CallSize size = step != nullptr ? decode_size(step->sequences) : size_of(batch);
+  CallSize size = step != nullptr ? decode_size(step->sequences) : size_of(batch);
+  list_samples(whole, result);
+  add_samples(whole, size);
   MORACLE_TRY(reserve_call(size, inputs_.listed_blocks(spans_)));
   if (captured_.empty()) step = nullptr;
-  inputs_.fill(size.in, batch, spans_, rows_);
+  inputs_.fill(size.in, batch, spans_, rows_, piece_rows_);
   const StepCall call = make_call(size, result.logits.data());
   Result<> done = run_step(call, step, result);
   for (std::size_t s = 0; !done.ok() && s < spans_.size(); ++s) spans_[s].state->abandon();
@@ -412,6 +466,7 @@ Result<> Transformer::run_step(const StepCall& call, const CapturedStep* capture
   } else {
     step_.enqueue(*stream_, call);
   }
+  step_.enqueue_samples(*stream_, call, 0, samples_before(call.logit_rows), call.logits);
   if (!on_host() && call.logit_rows > 0) {
     logits_.download(*stream_, call.logit_rows * count(parts_.info.vocab_size) * sizeof(float));
   }
@@ -420,6 +475,7 @@ Result<> Transformer::run_step(const StepCall& call, const CapturedStep* capture
   MORACLE_TRY(stream_->wait());
   read(result);
   MORACLE_TRY(read_logits(call, result));
+  read_samples(result);
   return complete_rows(call, result);
 }
 

@@ -48,6 +48,7 @@ class Transformer final : public Model {
     InputSize in{};
     ResultSize out{};
     std::size_t logit_rows = 0;
+    SampleArgs samples{};  // sizes
   };
   struct CapturedStep {
     std::int64_t sequences = 0;
@@ -78,6 +79,12 @@ class Transformer final : public Model {
   // What the device found: routing, errors of spans, ranked logits.
   void read(BatchResult& result) const;
   void read_errors(BatchResult& result) const;
+  // Fills sample_rows_.
+  void list_samples(const Batch& batch, const BatchResult& result);
+  void add_samples(const Batch& batch, CallSize& size) const;
+  // How many samples are of the first `rows` rows of logits.
+  [[nodiscard]] std::size_t samples_before(std::size_t rows) const;
+  void read_samples(BatchResult& result) const;
   // Logits of rows that the first step had no room for.
   Result<> read_logits(const StepCall& call, BatchResult& result);
   // All logits of ranked rows where those of the top are too few (Batch::Span::min_share).
@@ -112,6 +119,9 @@ class Transformer final : public Model {
   std::vector<std::int32_t> ids_, positions_;
   std::vector<const SequenceState*> seen_;
   HeadRows rows_;
+  std::vector<std::int32_t> sample_rows_;  // by sample: its row of logits
+  std::vector<std::int32_t> piece_rows_;   // the same, among those that a device keeps at a time
+  std::size_t sample_tops_ = 0;            // of all samples of the call
 };
 
 }  // namespace moracle

@@ -137,6 +137,7 @@ class HashingModel final : public Model {
     states[0]->commit(states[0]->length() + std::ssize(batch.ids));
     seen_.insert(seen_.end(), batch.ids.begin(), batch.ids.end());
     result.logits = logits_after(seen_);
+    test::sample_on_host(batch, info_.vocab_size, result);
     return Ok{};
   }
 

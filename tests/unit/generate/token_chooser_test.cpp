@@ -65,11 +65,11 @@ TEST(SampleBatch, BansEndTokensUntilTheAnswerIsLongEnough) {
   ThreadPool pool(1);
   SampleBatch batch;
   const auto ids = [&] {
-    batch.begin(logits.data(), 4);
-    batch.choose(held, 0);
-    batch.choose(free, 0);
-    batch.score(2, 0, 1);
-    batch.run(reference_ops(), pool);
+    batch.begin(4);
+    batch.choose(held, BatchSamples::Row{});
+    batch.choose(free, BatchSamples::Row{});
+    batch.score(2, {}, 1);
+    batch.run(logits.data(), reference_ops(), pool);
     return std::vector<std::int32_t>{batch.id(0), batch.id(1)};
   };
   EXPECT_EQ(held.wanted(), 0) << "all logits are needed";
