@@ -12,25 +12,21 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
-// Queries or keys of one token.
-struct HeadRow {
-  float* at;
-  std::int64_t heads;
-  std::int64_t stride;  // from head to head
-  NormArgs norm;
-};
-
-// A norm over more or less than a head.
-__device__ void norm_groups(const HeadRow& row) {
-  const NormArgs& norm = row.norm;
-  for (std::int64_t from = 0; from < row.heads * row.stride; from += norm.size) {
-    float* const x = row.at + from;
+// A norm over more or less than a head. Blocks (token, 0) take queries, (token, 1) keys.
+__global__ void __launch_bounds__(kThreads) norm_rows(const __grid_constant__ AttentionArgs args) {
+  const AttentionShape& shape = args.shape;
+  const NormArgs& norm = blockIdx.y == 0 ? args.q_norm : args.k_norm;
+  if (norm.size == 0 || norm.size == shape.head_dim) return;
+  const std::int64_t width = blockIdx.y == 0 ? shape.q_width() : shape.kv_width();
+  float* const row = (blockIdx.y == 0 ? args.q : args.k) + blockIdx.x * width;
+  for (std::int64_t from = 0; from < width; from += norm.size) {
+    float* const x = row + from;
     float squares = 0.0F;
     for (std::int64_t i = threadIdx.x; i < norm.size; i += kThreads) squares += x[i] * x[i];
-    const float inverse = rsqrtf(__fdividef(block_sum<kThreads>(squares), static_cast<float>(norm.size)) + norm.eps);
+    const float mean = __fdividef(block_sum<kThreads>(squares), static_cast<float>(norm.size));
+    const float inverse = rsqrtf(mean + norm.eps);
     for (std::int64_t i = threadIdx.x; i < norm.size; i += kThreads) x[i] = norm.weight[i] * (x[i] * inverse);
   }
-  __syncthreads();
 }
 
 __device__ float clipped(float x, float clip) {
@@ -38,82 +34,126 @@ __device__ float clipped(float x, float clip) {
   return clip == 0.0F ? x : x > clip ? clip : x < -clip ? -clip : x;
 }
 
-// A warp takes a head: its norm, its clip, its rotation.
-__device__ void prepare(const AttentionArgs& args, const HeadRow& row, std::int64_t token) {
-  const std::int64_t dim = args.shape.head_dim;
-  const std::int64_t half = args.rope.half;
-  const bool norms_heads = row.norm.size == dim;
-  if (row.norm.size != 0 && !norms_heads) norm_groups(row);
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (std::int64_t head = threadIdx.x / 32; head < row.heads; head += kWarps) {
-    float* const x = row.at + head * row.stride;
-    float inverse = 1.0F;
-    if (norms_heads) {
-      float squares = 0.0F;
-      for (std::int64_t i = lane; i < dim; i += 32) squares += x[i] * x[i];
-      inverse = rsqrtf(__fdividef(warp_sum(squares), static_cast<float>(dim)) + row.norm.eps);
-    }
-    const auto number = [&](std::int64_t i) {
-      return clipped(norms_heads ? row.norm.weight[i] * (x[i] * inverse) : x[i], args.shape.clip);
-    };
-    for (std::int64_t i = lane; i < half; i += 32) {
-      const float first = number(i);
-      const float second = number(i + half);
-      const float cos = args.rope.cos[token * half + i];
-      const float sin = args.rope.sin[token * half + i];
-      x[i] = first * cos - second * sin;
-      x[i + half] = second * cos + first * sin;
-    }
-    for (std::int64_t i = 2 * half + lane; i < dim; i += 32) x[i] = number(i);
-  }
-  __syncthreads();
-}
+// One head of one token, by a warp: lane l has numbers l, l + 32, ... All loads come before what needs them.
+template <int kMost>
+struct HeadNumbers {
+  float at[kMost];
 
-// Keys go to the block in rows of key_row numbers, values in columns. A warp takes a head.
-__device__ void store(const AttentionArgs& args, std::int64_t token, const Place& place) {
-  const AttentionShape& shape = args.shape;
-  auto* const share = reinterpret_cast<std::uint16_t*>(args.blocks.block(place.block));
-  const auto slot = static_cast<int>(place.position % kKvBlock);
-  const auto row = static_cast<int>(key_row(shape));
-  const auto dims = static_cast<int>(shape.head_dim);
-  for (std::int64_t head = threadIdx.x / 32; head < shape.kv_heads; head += kWarps) {
-    const std::int64_t from = (token * shape.kv_heads + head) * dims;
-    std::uint16_t* const keys = share + (head * kKvBlock + slot) * row;
-    std::uint16_t* const values = share + ((shape.kv_heads + head) * 2 + slot / kHalf) * kHalf * row + slot % kHalf;
-    for (int dim = static_cast<int>(threadIdx.x) % 32; dim < row; dim += 32) {
-      keys[dim] = dim < dims ? encode_bf16(args.k[from + dim]) : 0;
-      if (dim < dims) values[dim * kHalf] = encode_bf16(clipped(args.v[from + dim], shape.clip));
+  __device__ void load(const float* from, int dims) {
+#pragma unroll
+    for (int j = 0; j < kMost; ++j) {
+      const int i = static_cast<int>(threadIdx.x) % 32 + 32 * j;
+      at[j] = i < dims ? from[i] : 0.0F;
     }
   }
+  template <class Body>
+  __device__ void each(int dims, const Body& body) {
+#pragma unroll
+    for (int j = 0; j < kMost; ++j) {
+      const int i = static_cast<int>(threadIdx.x) % 32 + 32 * j;
+      if (i < dims) body(i, at[j]);
+    }
+  }
+};
+
+// Norm, clip and rotation of queries or keys. `row`: room for a head in shared memory.
+template <int kMost>
+__device__ void prepare(const AttentionArgs& args, const NormArgs& norm, std::int64_t token,
+                        HeadNumbers<kMost>& numbers, float* row) {
+  const auto dims = static_cast<int>(args.shape.head_dim);
+  const auto half = static_cast<int>(args.rope.half);
+  HeadNumbers<kMost> weights;
+  HeadNumbers<kMost> cos;
+  HeadNumbers<kMost> sin;
+  const bool norms = norm.size == dims;
+  if (norms) weights.load(norm.weight, dims);
+  cos.load(args.rope.cos + token * half, half);
+  sin.load(args.rope.sin + token * half, half);
+  if (norms) {
+    float squares = 0.0F;
+    numbers.each(dims, [&](int, float x) { squares += x * x; });
+    const float inverse = rsqrtf(__fdividef(warp_sum(squares), static_cast<float>(dims)) + norm.eps);
+#pragma unroll
+    for (int j = 0; j < kMost; ++j) numbers.at[j] = weights.at[j] * (numbers.at[j] * inverse);
+  }
+  numbers.each(dims, [&](int i, float& x) { row[i] = x = clipped(x, args.shape.clip); });
+  if (half == 0) return;
+  __syncwarp();
+#pragma unroll
+  for (int j = 0; j < kMost; ++j) {
+    const int i = static_cast<int>(threadIdx.x) % 32 + 32 * j;
+    if (i >= half) continue;
+    const float first = row[i];
+    const float second = row[i + half];
+    row[i] = first * cos.at[j] - second * sin.at[j];
+    row[i + half] = second * cos.at[j] + first * sin.at[j];
+  }
+  __syncwarp();
+  numbers.each(dims, [&](int i, float& x) { x = row[i]; });
 }
 
-// Blocks (token, 0) take queries, (token, 1) keys and values.
+// A warp takes a head of queries, or of keys, or of values. Keys go to the block in rows of key_row numbers, values in
+// columns. kMost: numbers of a lane.
+template <int kMost>
 __global__ void __launch_bounds__(kThreads)
     append(const __grid_constant__ AttentionArgs args, std::int32_t* counters, std::int64_t counter_count) {
+  __shared__ float rows[kWarps][32 * kMost];
+  allow_next_grid();
   const AttentionShape& shape = args.shape;
   const std::int64_t token = blockIdx.x;
+  const auto dims = static_cast<int>(shape.head_dim);
   if (blockIdx.y == 0) {
 #pragma unroll 1
     for (std::int64_t i = token * kThreads + threadIdx.x; i < counter_count; i += args.tokens * kThreads)
       counters[i] = 0;
-    prepare(args, {args.q + token * shape.q_width(), shape.heads, query_stride(shape), args.q_norm}, token);
-  } else {
-    __shared__ Place place;
-    find_place<kThreads>(args.spans, args.span_count, token, place);
-    prepare(args, {args.k + token * shape.kv_width(), shape.kv_heads, shape.head_dim, args.k_norm}, token);
-    if (place.span >= 0) store(args, token, place);
   }
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  std::int64_t head = static_cast<std::int64_t>(blockIdx.y) * kWarps + warp;
+  HeadNumbers<kMost> numbers;
+  if (head < shape.heads) {
+    float* const q = args.q + token * shape.q_width() + head * query_stride(shape);
+    numbers.load(q, dims);
+    prepare(args, args.q_norm, token, numbers, rows[warp]);
+    numbers.each(dims, [&](int i, float x) { q[i] = x; });
+    return;
+  }
+  head -= shape.heads;
+  const bool is_key = head < shape.kv_heads;
+  if (!is_key) head -= shape.kv_heads;
+  if (head >= shape.kv_heads) return;
+  numbers.load((is_key ? args.k : args.v) + token * shape.kv_width() + head * dims, dims);
+  const Place place = place_for_warp(args.spans, args.span_count, token);
+  if (place.span < 0) return;
+  const auto row = static_cast<int>(key_row(shape));
+  const auto slot = static_cast<int>(place.position % kKvBlock);
+  auto* const share = reinterpret_cast<std::uint16_t*>(args.blocks.block(place.block));
+  if (is_key) {
+    prepare(args, args.k_norm, token, numbers, rows[warp]);
+    std::uint16_t* const key = share + (head * kKvBlock + slot) * row;
+    numbers.each(row, [&](int i, float x) { key[i] = i < dims ? encode_bf16(x) : 0; });
+  } else {
+    std::uint16_t* const value = share + ((shape.kv_heads + head) * 2 + slot / kHalf) * kHalf * row + slot % kHalf;
+    numbers.each(dims, [&](int i, float x) { value[i * kHalf] = encode_bf16(clipped(x, shape.clip)); });
+  }
+}
+
+// Whether a norm is over more or less than a head.
+bool norms_rows(const NormArgs& norm, const AttentionShape& shape) {
+  return norm.size != 0 && norm.size != shape.head_dim;
 }
 
 }  // namespace
 
 int launch(const AttentionArgs& args, std::byte* workspace, cudaStream_t stream) {
   if (args.tokens == 0) return cudaSuccess;
+  const AttentionShape& shape = args.shape;
   const AttentionWork work = AttentionWork::lay_out(args);
-  const std::int64_t counters = args.tokens * args.shape.heads;
-  const dim3 grid(grid_of(args.tokens), 2);
-  append<<<grid, kThreads, 0, stream>>>(args, reinterpret_cast<std::int32_t*>(workspace + work.splits.counters),
-                                        counters);
+  const unsigned tokens = grid_of(args.tokens);
+  if (norms_rows(args.q_norm, shape) || norms_rows(args.k_norm, shape))
+    norm_rows<<<dim3(tokens, 2), kThreads, 0, stream>>>(args);
+  auto* const kernel = shape.head_dim <= 64 ? append<2> : shape.head_dim <= 128 ? append<4> : append<8>;
+  kernel<<<dim3(tokens, grid_of(shape.heads + 2 * shape.kv_heads, kWarps)), kThreads, 0, stream>>>(
+      args, reinterpret_cast<std::int32_t*>(workspace + work.splits.counters), args.tokens * shape.heads);
   // Sequences of one token take the first kernel, wherever they stand, and others the second.
   const int error = attend_sections(args, work.splits, workspace, stream);
   return error != cudaSuccess || args.tokens <= args.span_count ? error : attend_tiles(args, stream);

@@ -56,6 +56,8 @@ class Halves {
   }
   [[nodiscard]] __device__ bool any() const { return at_ <= last_; }
   [[nodiscard]] __device__ std::int64_t at() const { return at_; }
+  // Whether the position that this call appends is in it.
+  [[nodiscard]] __device__ bool is_last() const { return at_ == last_; }
   __device__ void next() { at_ += at_ % 2 == 0 ? 1 : kSplits * kSectionHalves - 1; }
 
  private:
@@ -198,7 +200,7 @@ __device__ void write_output(const Task& task, int row, int column, float value,
       gated_output(args, token, head, column, value * row_factor(args, head, maximum, sum));
 }
 
-// Blocks (sequence, key head, share of the splits).
+// Blocks (sequence, key head, share of the splits). The grid starts while the one that appends still runs.
 template <int kDims>
 __global__ void __launch_bounds__(kThreads, kDims > 128 ? 1 : 2)
     attend_sections(const __grid_constant__ AttentionArgs args, const SplitWork work, std::byte* workspace,
@@ -206,21 +208,24 @@ __global__ void __launch_bounds__(kThreads, kDims > 128 ? 1 : 2)
   extern __shared__ uint4 memory[];
   const AttentionShape& shape = args.shape;
   const KvSpan span = args.spans[first_span + blockIdx.x];
-  if (span.count != 1) return;
+  if (span.count != 1) return wait_for_last_grid();
   const Task task{.args = args,
                   .span = span,
                   .kv_head = blockIdx.y,
                   .group = static_cast<int>(shape.heads / shape.kv_heads),
                   .dims = static_cast<int>(shape.head_dim),
                   .key_chunks = static_cast<int>(key_row(shape) / 8),
-                  .sections = sections_of(span.start, shape.window, kSplits)};
+                  .sections = sections_of(span.start, shape.window, kSectionPositions, kSplits)};
   const int splits = task.sections.splits;
-  if (static_cast<int>(blockIdx.z) >= splits) return;
+  if (static_cast<int>(blockIdx.z) >= splits) return wait_for_last_grid();
   const Shared shared(memory, task);
   const WarpPages pages(task, shared);
   Halves half(task, static_cast<int>(blockIdx.z));
+  const bool early = !half.is_last();
+  if (!early) wait_for_last_grid();
   pages.copy_keys(half);
   pages.copy_values(half);
+  if (early) wait_for_last_grid();
   for (int i = static_cast<int>(threadIdx.x); i < kRows * task.key_chunks; i += kThreads) {
     const int row = i / task.key_chunks;
     const int chunk = i % task.key_chunks;
@@ -271,9 +276,20 @@ int launch_sections(const AttentionArgs& args, const SplitWork& work, std::byte*
     const std::int64_t spans = lesser(args.span_count - first, kSplitSpans);
     const int shares = blocks_for_splits(spans * shape.kv_heads, kSplits, 8 * multiprocessors);
     const dim3 grid(grid_of(spans), grid_of(shape.kv_heads), static_cast<unsigned>(shares));
-    kernel<<<grid, kThreads, static_cast<std::size_t>(bytes), stream>>>(args, work, workspace, first);
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    const cudaLaunchConfig_t config{.gridDim = grid,
+                                    .blockDim = dim3(kThreads),
+                                    .dynamicSmemBytes = static_cast<std::size_t>(bytes),
+                                    .stream = stream,
+                                    .attrs = &attribute,
+                                    .numAttrs = 1};
+    if (const cudaError_t error = cudaLaunchKernelEx(&config, kernel, args, work, workspace, first);
+        error != cudaSuccess)
+      return error;
   }
-  return cudaGetLastError();
+  return cudaSuccess;
 }
 
 }  // namespace

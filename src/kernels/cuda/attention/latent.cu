@@ -343,7 +343,7 @@ __global__ void __launch_bounds__(kThreads)
   if (place.span < 0) return;
   const KvSpan span = args.spans[place.span];
   // Tokens that stand beside others of their sequence are not split.
-  Sections sections = sections_of(place.position, 0, kLatentSplits);
+  Sections sections = sections_of(place.position, 0, kKvBlock, kLatentSplits);
   if (span.count != 1) sections.splits = 1;
   const bool split = sections.splits > 1;
   if (static_cast<int>(blockIdx.z) >= sections.splits) return;
@@ -357,26 +357,22 @@ __global__ void __launch_bounds__(kThreads)
     *stages.query(i / stages.chunks, i % stages.chunks) = i / stages.chunks < heads ? queries[i] : uint4{};
   const float scale = shape.scale * kLog2E;
   const std::int64_t pages = place.position / kKvBlock + 1;
-  constexpr std::int64_t kSectionPages = kSectionPositions / kKvBlock;
   const std::int64_t slot = args.span_count <= kSplitSpans ? place.span : static_cast<std::int64_t>(blockIdx.x);
   const SplitSums parts = split_sums(work, workspace, slot * shape.heads + first_head, kLatentSplits, rank);
   float* const attended = chunk.attended + first_row * rank;
   for (int own = static_cast<int>(blockIdx.z); own < sections.splits; own += static_cast<int>(gridDim.z)) {
     Sums sums;
     sums.clear();
-    const auto next_of = [&](std::int64_t page) {
-      return (page + 1) % kSectionPages != 0 ? page + 1 : page + 1 + (sections.splits - 1) * kSectionPages;
-    };
     const auto load = [&](std::int64_t page, int stage) {
       if (page < pages)
         stages.load(args.blocks.block(span.table[page]),
                     static_cast<int>(min(place.position + 1 - page * kKvBlock, kKvBlock)), stage);
       commit_copies();
     };
-    std::int64_t page = own * kSectionPages;
+    std::int64_t page = own;
     load(page, 0);
-    for (int stage = 0; page < pages; page = next_of(page), stage ^= 1) {
-      load(next_of(page), stage ^ 1);
+    for (int stage = 0; page < pages; page += sections.splits, stage ^= 1) {
+      load(page + sections.splits, stage ^ 1);
       wait_copies<1>();
       __syncthreads();
       attend_page(stages, stage, static_cast<int>(min(place.position + 1 - page * kKvBlock, kKvBlock)), scale, rank,

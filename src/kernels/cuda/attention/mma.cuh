@@ -1,4 +1,5 @@
-// Instructions of a warp: products of bf16, matrices from shared memory, and copies that it does not wait for.
+// Instructions of a warp: products of bf16, matrices from shared memory, copies that it does not wait for, and the
+// start of a grid before the one before it has ended.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +52,16 @@ __device__ __forceinline__ void load_transposed(std::uint32_t (&to)[4], const vo
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(shared_address(row))
                : "memory");
+}
+
+// The next grid of the stream may start, if it was launched so: it waits for this one where it needs it.
+__device__ __forceinline__ void allow_next_grid() {
+  asm volatile("griddepcontrol.launch_dependents;");
+}
+// The grid before has ended, and what it wrote can be read. Every thread comes here before it ends: those who wait for
+// this grid alone rely on it.
+__device__ __forceinline__ void wait_for_last_grid() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
 }  // namespace moracle::cuda

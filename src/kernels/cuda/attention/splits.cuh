@@ -8,16 +8,17 @@
 
 namespace moracle::cuda {
 
-// The sections that a token sees, and their splits.
+// The sections of `size` positions that a token sees, and their splits.
 struct Sections {
   std::int64_t first;
   std::int64_t end;
   int splits;
 };
-__device__ inline Sections sections_of(std::int64_t position, std::int64_t window, std::int64_t most_splits) {
+__device__ inline Sections sections_of(std::int64_t position, std::int64_t window, std::int64_t size,
+                                       std::int64_t most_splits) {
   const std::int64_t oldest = window == 0 ? 0 : max(position - window + 1, std::int64_t{0});
-  const std::int64_t first = oldest / kSectionPositions;
-  const std::int64_t end = position / kSectionPositions + 1;
+  const std::int64_t first = oldest / size;
+  const std::int64_t end = position / size + 1;
   return {first, end, static_cast<int>(min(end - first, most_splits))};
 }
 

@@ -27,4 +27,22 @@ __device__ void find_place(const KvSpan* spans, std::int64_t count, std::int64_t
   }
 }
 
+// The same by one warp, for itself.
+__device__ inline Place place_for_warp(const KvSpan* spans, std::int64_t count, std::int64_t token) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (std::int64_t from = 0; from < count; from += 32) {
+    const KvSpan span = from + lane < count ? spans[from + lane] : KvSpan{};
+    const std::int64_t offset = token - span.begin;
+    const unsigned here = __ballot_sync(~0U, offset >= 0 && offset < span.count);
+    if (here == 0) continue;
+    const int owner = __ffs(static_cast<int>(here)) - 1;
+    Place place{from + owner, span.start + offset, 0};
+    if (lane == owner) place.block = span.table[place.position / kKvBlock];
+    place.position = __shfl_sync(~0U, place.position, owner);
+    place.block = __shfl_sync(~0U, place.block, owner);
+    return place;
+  }
+  return {-1, 0, 0};
+}
+
 }  // namespace moracle::cuda
