@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/json.h"
+#include "serve/engine/token_engine.h"
 #include "serve/http/http.h"
-#include "serve/token_engine.h"
 
 namespace moracle::serve {
 

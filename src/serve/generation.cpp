@@ -15,7 +15,7 @@ namespace moracle::serve {
 
 namespace {
 
-// Of the reply: the client's choice, else a new one.
+// The client's choice, else a new one.
 std::string request_id(ServiceState& state, const ApiRequest& api, const HttpRequest& http) {
   std::string wished = api.request_id.empty() ? std::string(http.header("x-request-id")) : api.request_id;
   wished.resize(std::min(wished.size(), kRequestIdBytes));

@@ -71,7 +71,7 @@ class Page {
     head(name, "histogram", help);
     buckets(name, figures, "");
   }
-  // Of a histogram whose head is told; `more`: a label of its own.
+  // Samples of a histogram whose head is written; `more`: a label of its own.
   void buckets(std::string_view name, const Histogram& figures, const std::string& more) {
     std::uint64_t below = 0;
     const std::string bucket = std::string(name) + "_bucket";

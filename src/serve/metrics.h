@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "serve/token_engine.h"
+#include "serve/engine/token_engine.h"
 
 namespace moracle::serve {
 

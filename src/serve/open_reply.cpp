@@ -62,7 +62,7 @@ ReplyText OpenReply::text_of_choice(const PreparedPrompt& prompt) const {
                            .include_stop = request_.include_stop,
                            .min_tokens = request_.min_tokens,
                            .skip_special_tokens = request_.skip_special_tokens};
-  if (request_.api == GenerationApi::chat) {
+  if (request_.kind == GenerationApi::chat) {
     options.format = text.reply_format();
     options.prompt = prompt.text;
   }
@@ -83,12 +83,12 @@ void OpenReply::disconnected(std::string_view cause) {
   handle_backlog();
 }
 
-// What no client reads is not made: others have the steps. What was made before waits here, so that a reader that keeps
+// Tokens that no client reads are not made: others have the steps. Earlier ones wait here, so that a reader that keeps
 // up is not left for what the I/O thread was late to write.
 void OpenReply::hold(bool held) {
   held_ = held;
   handle_backlog();
-  // What waited may be enough for the client: then the engine stays held.
+  // The backlog may be enough for the client: then the engine stays held.
   if (std::exchange(engine_held_, held_) == held_) return;
   for (const Choice& choice : choices_) {
     if (!choice.resolved) state_.model()->engine->hold(choice.ticket, held_);
@@ -116,7 +116,7 @@ void OpenReply::cancel_rest() {
   }
 }
 
-// What fails here, as where memory runs out, ends this reply alone.
+// A failure here, as where memory runs out, ends this reply alone.
 template <class Work>
 void OpenReply::guard(const Work& work) {
   const auto done = guarded("answer a request", [&]() -> Result<> {
@@ -268,7 +268,7 @@ void OpenReply::open_stream() {
   exchange_->begin_stream(std::move(headers));
 }
 
-// What of a choice was not reported yet.
+// All of a choice that was not reported yet.
 ChoiceUpdate OpenReply::take_update(std::size_t index) {
   Choice& choice = choices_[index];
   ChoiceUpdate update{.index = static_cast<std::int64_t>(index),

@@ -41,7 +41,7 @@ class PendingRequest {
 
 // The request, which the exchange drops where its client disconnects.
 [[nodiscard]] std::shared_ptr<PendingRequest> enqueue(ServiceState& state, HttpRequest&& request, Exchange& exchange);
-// What the worker has prepared of it needs no body: what that held is free.
+// The request alone: its body's memory is free.
 [[nodiscard]] std::shared_ptr<HttpRequest> without_body(HttpRequest&& request);
 
 // Answers with what `work` makes of the body on the worker, in the request's turn. `doing` names the work in errors.

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "base/files/folder.h"
-#include "serve/scheduler_engine.h"
+#include "serve/engine/scheduler_engine.h"
 #include "serve/supervisor.h"
 
 namespace moracle::serve {

@@ -30,14 +30,14 @@ struct ServerOptions {
   FairMutex* turn = nullptr;  // held while the model computes; null: nobody else uses it
 };
 
-// What its owner wants of a server that serves.
+// The owner's wish while a server serves.
 enum class ServerCommand : std::uint8_t {
   serve,
   drain,  // refuse what is new, finish what is under way within drain_s
   end,    // now
 };
 
-// What a client should know about where its tokens come from.
+// Facts that tell a client where its tokens come from.
 struct ServedFacts {
   Json decision{};               // `explain --json`
   bool batch_invariant = false;  // whether it was asked of the kernels
@@ -54,7 +54,7 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   [[nodiscard]] std::string address() const;
-  // Of the load; callable from any thread.
+  // The share of the load that is done; callable from any thread.
   void set_progress(double done, double total);
 
   // Serves as `command` says, which is asked twenty times a second, until the end. `on_ready` is called once requests

@@ -1,4 +1,4 @@
-// What the endpoints of one server share: its model, its counts, and how they answer.
+// The state that the endpoints of one server share: its model, its counts, and how they answer.
 #pragma once
 
 #include <atomic>
@@ -13,12 +13,12 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "generate/model_text.h"
+#include "serve/engine/token_engine.h"
 #include "serve/event_log.h"
 #include "serve/expert_counters.h"
 #include "serve/http/access.h"
 #include "serve/http/http_server.h"
 #include "serve/metrics.h"
-#include "serve/token_engine.h"
 #include "serve/worker.h"
 
 namespace moracle::serve {
@@ -36,7 +36,7 @@ struct ServiceOptions {
   std::int64_t created = 0;  // seconds since 1970
 };
 
-// What is there once the model is loaded.
+// The model once it is loaded.
 struct ServedModel {
   const ModelText* text = nullptr;
   TokenEngine* engine = nullptr;
@@ -74,7 +74,7 @@ struct ServiceState {
   // Counts the answer to a request, and lets pages of allowed origins read it.
   void report(const HttpRequest& request, int status, HeaderList& headers);
   void answer(const HttpRequest& request, Exchange& exchange, HttpReply reply);
-  // Of an answer in pieces, which begins.
+  // The headers of an answer in pieces, which begins.
   [[nodiscard]] HeaderList stream_headers(const HttpRequest& request);
   [[nodiscard]] HttpReply error_reply(const Error& error);
   // Seconds until what waits is likely done, by measured rates: its requests' by those that ended, and no less than its

@@ -1,4 +1,4 @@
-// What systemd is told of the service: datagrams to $NOTIFY_SOCKET, as sd_notify(3) says.
+// Notes to systemd about the service: datagrams to $NOTIFY_SOCKET, as sd_notify(3) says.
 #pragma once
 
 #include <chrono>

@@ -48,7 +48,7 @@ class Worker {
         work = std::move(queue_.front());
         queue_.pop_front();
       }
-      // Who waits for it is told by whom it does not answer.
+      // A connection notices that its request has no answer.
       static_cast<void>(guarded("prepare a request", [&]() -> Result<> {
         work();
         return Ok{};

@@ -9,7 +9,7 @@
 #include <optional>
 #include <thread>
 
-#include "serve/token_engine.h"
+#include "serve/engine/token_engine.h"
 
 namespace moracle::test {
 

@@ -12,7 +12,7 @@ namespace moracle {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// What one pass over a text finds.
+// One pass over a text finds it.
 struct JsonDocument {
   Json json;              // without the ordered member, whose place holds null
   OrderedJson ordered{};  // its value; null: there is none

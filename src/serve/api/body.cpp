@@ -62,7 +62,7 @@ Error not_finite(std::string_view body, const JsonDocument& document) {
   return error;
 }
 
-// What is no text goes before what is no JSON.
+// A fault of the text goes before one of JSON.
 Error unreadable(std::string_view body, Error error) {
   if (const auto bad = unicode::find_invalid_utf8(body))
     return invalid_utf8(fmt::format("bytes that are none at byte {}", *bad));

@@ -8,7 +8,7 @@ namespace moracle::serve {
 
 namespace {
 
-// Of a token and its text, which has marks where it is a part of a character.
+// The bytes of a token; its text has marks where it is a part of a character.
 Json bytes_of(const Tokenizer& tokenizer, std::int32_t id, const std::string& text) {
   const bool marked = text.find("\xEF\xBF\xBD") != std::string::npos;
   const auto bytes = marked ? tokenizer.bytes_of(id) : text;
@@ -92,7 +92,7 @@ class ChatTranslator final : public OpenAiTranslator {
     return {{"content", std::move(content)}, {"refusal", nullptr}};
   }
 
-  // Of a reply in one piece: each call with its name and all of its arguments.
+  // The calls of a reply in one piece, each with its name and all of its arguments.
   static Json whole_calls(std::span<const ReplyEvent> events) {
     Json calls = Json::array();
     for (const ReplyEvent& event : events) {

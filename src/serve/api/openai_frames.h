@@ -1,4 +1,4 @@
-// What the replies of OpenAI's two APIs, chat and completions, have in common.
+// The common ground of OpenAI's two APIs, chat and completions.
 #pragma once
 
 #include <optional>

@@ -28,7 +28,7 @@ Json answers(const char* type, Json schema, std::initializer_list<const char*> f
   return responses;
 }
 
-// What more than one endpoint refers to.
+// More than one endpoint refers to these.
 void add_shared_schemas(Json& schemas) {
   const Json text = schema::text();
   const Json maybe_text = {{"type", Json::array({"string", "null"})}};
@@ -135,7 +135,9 @@ Json openapi_json(const std::string& version) {
 }
 
 std::string openapi_yaml(const std::string& version) {
-  std::string out = "# Made from the table of fields in src/serve/api/fields.cpp by `moracle api-tables openapi`.\n";
+  std::string out =
+      "# Made of src/serve/endpoints and the table of fields in src/serve/api/fields.cpp by `moracle api-tables "
+      "openapi`.\n";
   write_yaml(openapi_json(version), 0, out);
   return out;
 }

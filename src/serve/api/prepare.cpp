@@ -105,7 +105,7 @@ std::int64_t longest_prompt(const ApiRequest& api) {
   return longest;
 }
 
-// What the request wants of the engine, with the publisher's choices where it has none.
+// The engine gets the request's choices, and the publisher's where it has none.
 Result<> resolve_settings(ApiRequest& api, const ModelText& text) {
   MORACLE_ASSIGN(const GenerationSettings settings, text.generation().settle(choice_of(api)));
   const std::int64_t vocabulary = text.info() ? text.info()->vocab_size : INT32_MAX;
@@ -134,7 +134,7 @@ Result<> resolve_settings(ApiRequest& api, const ModelText& text) {
 // Publishers' limits are lowered to what there is room for; a request's own are not.
 Result<> check_room(ApiRequest& api, std::int64_t context) {
   const bool chosen = api.max_tokens.has_value();
-  const char* const param = api.api == GenerationApi::chat ? "messages" : "prompt";
+  const char* const param = api.kind == GenerationApi::chat ? "messages" : "prompt";
   const std::int64_t longest = longest_prompt(api);
   const std::int64_t room = context - longest;
   const std::int64_t least = chosen ? *api.max_tokens : 1;
@@ -198,7 +198,7 @@ Result<> prepare_request(ApiRequest& request, const ModelText& text, const Prepa
   if (options.known) MORACLE_TRY(options.known(request.model));
   MORACLE_TRY(check_replies(request, options.max_replies));
   request.seed = request.seed.value_or(options.seed);
-  if (request.api == GenerationApi::chat) {
+  if (request.kind == GenerationApi::chat) {
     MORACLE_ASSIGN(PreparedPrompt prompt, prepare_chat(request, text));
     MORACLE_TRY(text.check_ids(prompt.ids));
     request.prompts.push_back(std::move(prompt));

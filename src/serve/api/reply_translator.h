@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "base/json.h"
-#include "serve/token_engine.h"
+#include "serve/engine/token_engine.h"
 #include "text/reply/reply_event.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace moracle::serve {
 
-// What all parts of one reply share.
+// All parts of one reply share it.
 struct ReplyHead {
   std::string id;  // "chatcmpl-..."
   std::string model;
@@ -31,7 +31,7 @@ struct ReplyUsage {
   std::int64_t reasoning = 0;
 };
 
-// What of a choice was not reported yet; of a whole reply: all of it.
+// The part of a choice that was not reported yet; in a whole reply: all of it.
 struct ChoiceUpdate {
   std::int64_t index = 0;
   std::vector<ReplyEvent> events{};

@@ -107,7 +107,7 @@ Result<> read_biases(const Json& body, ApiRequest& request) {
 }
 
 Result<> read_logprobs(const Json& body, ApiRequest& request) {
-  if (request.api == GenerationApi::completions) {
+  if (request.kind == GenerationApi::completions) {
     read(body, "logprobs", request.logprobs);
     return Ok{};
   }
@@ -315,7 +315,7 @@ Result<> read_completion(const Json& body, ApiRequest& request) {
 
 Result<ApiRequest> read_request(GenerationApi api, RequestBody body, bool strict) {
   ApiRequest request;
-  request.api = api;
+  request.kind = api;
   // Where messages are no field, what is refused is shown.
   if (api != GenerationApi::chat && !body.messages.is_null()) body.fields["messages"] = Json(body.messages);
   MORACLE_TRY(check_fields(body.fields, api, request.ignored));

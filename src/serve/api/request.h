@@ -29,7 +29,7 @@ struct PreparedPrompt {
 
 // As read_request() reads it from a body, and prepare_request() completes it.
 struct ApiRequest {
-  GenerationApi api = GenerationApi::chat;
+  GenerationApi kind = GenerationApi::chat;
   std::string model;  // empty: not given
 
   // Chat.
@@ -69,7 +69,7 @@ struct ApiRequest {
   std::vector<std::string> stop_texts{};  // the request's and the publisher's
   std::vector<StopToken> stop_tokens{};   // of these, what text never shows
   Request engine{};                       // all but prompt and seed, which differ by choice
-  // What the engine is asked for one choice; `index` counts prompts times n.
+  // The engine's request for one choice; `index` counts prompts times n.
   [[nodiscard]] Request engine_request(std::size_t index) const;
 
   // Prompts times n; a chat is one prompt.

@@ -1,4 +1,4 @@
-// What a file of this folder exports: the paths it serves, who answers them, and what openapi.json says of them.
+// A file of this folder exports an endpoint: its paths, who answers them, and what openapi.json says of them.
 #pragma once
 
 #include <array>

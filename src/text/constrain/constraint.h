@@ -1,4 +1,4 @@
-// What a reply may be, token by token.
+// A constraint says which tokens a reply may have next.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@
 #include "base/thread_pool.h"
 #include "generate/scheduler.h"
 #include "model/model.h"
-#include "serve/token_engine.h"
+#include "serve/engine/token_engine.h"
 
 namespace moracle::serve {
 

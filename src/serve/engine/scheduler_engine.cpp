@@ -1,4 +1,4 @@
-#include "serve/scheduler_engine.h"
+#include "serve/engine/scheduler_engine.h"
 
 #include <algorithm>
 #include <chrono>
@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-OwnedToken held(const ScoredToken& token) {
+OwnedToken owned(const ScoredToken& token) {
   return {.id = token.id, .logprob = token.logprob, .top = {token.top.begin(), token.top.end()}};
 }
 
@@ -53,11 +53,11 @@ class SchedulerEngine::Sink final : public RequestSink {
     reported_ = false;
   }
   void on_prompt(RequestId /*id*/, std::span<const ScoredToken> tokens) override {
-    for (const ScoredToken& token : tokens) event_.prompt.push_back(held(token));
+    for (const ScoredToken& token : tokens) event_.prompt.push_back(owned(token));
     reported_ = false;
   }
   void on_token(RequestId /*id*/, const ScoredToken& token) override {
-    event_.tokens.push_back(held(token));
+    event_.tokens.push_back(owned(token));
     reported_ = false;
   }
   void on_end(RequestId id, const RequestOutcome& outcome) override {
