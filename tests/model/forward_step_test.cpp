@@ -4,11 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include "base/random/random.h"
 #include "format/rules/tensor_check.h"
+#include "generate/scheduler.h"
 #include "model/forward/transformer.h"
 #include "model/load/build.h"
 #include "model/load/plan.h"
@@ -111,6 +115,7 @@ class Pair {
   [[nodiscard]] bool ok() const { return host_.model != nullptr && model_ != nullptr; }
   [[nodiscard]] Model& host() { return *host_.model; }
   [[nodiscard]] Transformer& on_device() { return *model_; }
+  [[nodiscard]] ThreadPool& pool() { return pool_; }
   [[nodiscard]] FakeDevice& fake() { return fake_; }
   [[nodiscard]] std::int64_t vocabulary() { return host().info().vocab_size; }
   [[nodiscard]] std::vector<std::int32_t> random_ids(std::int64_t count) {
@@ -337,6 +342,138 @@ TEST(ForwardStepFailures, EveryFailingCallEndsItsForwardAlone) {
     ASSERT_TRUE(pair.on_device().capture(std::vector{static_cast<std::int64_t>(sequences.host.size())}).ok());
     fail_each(pair, sequences, tokens(1), "launch_graph", 1, "device.call");
   }
+}
+
+// What a request was given, alternatives behind their token.
+struct Heard {
+  std::vector<std::int32_t> ids;
+  std::vector<double> logprobs;
+  std::vector<std::uint32_t> routing;
+  std::optional<RequestOutcome> outcome;
+};
+
+class Listener final : public RequestSink {
+ public:
+  void on_prompt(RequestId id, std::span<const ScoredToken> tokens) override {
+    for (const ScoredToken& token : tokens) take(id, token);
+  }
+  void on_token(RequestId id, const ScoredToken& token) override {
+    take(id, token);
+    if (after_token) after_token();
+  }
+  void on_end(RequestId id, const RequestOutcome& outcome) override {
+    heard[id].outcome = outcome;
+    const auto counts = scheduler->routing_of(id);
+    heard[id].routing.assign(counts.begin(), counts.end());
+  }
+
+  const Scheduler* scheduler = nullptr;
+  std::function<void()> after_token;
+  std::map<RequestId, Heard> heard;
+
+ private:
+  void take(RequestId id, const ScoredToken& token) {
+    heard[id].ids.push_back(token.id);
+    heard[id].logprobs.push_back(token.logprob.value_or(0.0));
+    for (const TokenLogprob& top : token.top) {
+      heard[id].ids.push_back(top.id);
+      heard[id].logprobs.push_back(top.logprob);
+    }
+  }
+};
+
+// Greedy, drawn from all, from few, scored with an echo, penalized, banned and counted ones.
+std::vector<Request> requests(Pair& pair) {
+  std::vector<Request> all(6);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i].prompt = pair.random_ids(3 + 20 * static_cast<std::int64_t>(i));
+    all[i].max_tokens = 4 + static_cast<std::int64_t>(i);
+    all[i].sampling.seed = i;
+    all[i].count_routing = i % 2 == 0;
+  }
+  all[1].sampling.temperature = 0.9;
+  all[2].sampling = {.temperature = 0.8, .top_k = 5, .seed = 2};
+  all[3].sampling = {.temperature = 0.7, .top_p = 0.9, .min_p = 0.05, .seed = 3};
+  all[3].logprobs = 2;
+  all[3].echo = true;
+  all[4].sampling = {.temperature = 1.1, .min_p = 0.1, .seed = 4, .repetition_penalty = 1.2};
+  all[5].end_ids = {1, 2, 3};
+  all[5].min_tokens = 3;
+  all[5].logit_bias = {{.id = 2, .bias = 3.0F}};
+  return all;
+}
+
+std::map<RequestId, Heard> served(Model& model, ThreadPool& pool, const std::vector<Request>& requests) {
+  // Tokens of stored prefixes would not be counted.
+  Scheduler scheduler(model, pool, {.reuse_prefixes = false});
+  Listener listener;
+  listener.scheduler = &scheduler;
+  for (const Request& request : requests) EXPECT_TRUE(scheduler.submit(request, listener).ok());
+  while (scheduler.step()) {
+  }
+  return listener.heard;
+}
+
+TEST(DeviceScheduler, GivesTheTokensOfTheHost) {
+  for (const char* name : {"qwen3_moe-stacked", "qwen3_next", "glm4_moe_lite"}) {
+    SCOPED_TRACE(name);
+    Policy policy;
+    policy.batch_invariant = true;  // steps are cut by the time that they take
+    Pair pair(data_dir() / "families" / name, policy);
+    ASSERT_TRUE(pair.ok());
+    const auto all = requests(pair);
+    const auto wanted = served(pair.host(), pair.pool(), all);
+    for (const bool replayed : {false, true}) {
+      SCOPED_TRACE(replayed);
+      const std::vector<std::int64_t> captured =
+          replayed ? std::vector<std::int64_t>{1, 2, 4, 8} : std::vector<std::int64_t>{};
+      ASSERT_TRUE(pair.on_device().capture(captured).ok());
+      const auto found = served(pair.on_device(), pair.pool(), all);
+      ASSERT_EQ(found.size(), wanted.size());
+      for (const auto& [id, want] : wanted) {
+        const Heard& got = found.at(id);
+        ASSERT_TRUE(want.outcome && got.outcome);
+        EXPECT_FALSE(got.outcome->error) << got.outcome->error->message();
+        EXPECT_EQ(got.outcome->end, want.outcome->end);
+        EXPECT_EQ(got.ids, want.ids);
+        EXPECT_EQ(got.logprobs, want.logprobs);
+        EXPECT_EQ(got.routing, want.routing);
+      }
+    }
+  }
+}
+
+TEST(DeviceScheduler, AFailingDeviceEndsItsRequestsAndServesTheNext) {
+  Pair pair(data_dir() / "families" / "qwen3_next", Policy{});
+  ASSERT_TRUE(pair.ok());
+  Scheduler scheduler(pair.on_device(), pair.pool(), {});
+  Listener listener;
+  listener.scheduler = &scheduler;
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 3; ++i) {
+    auto id = scheduler.submit({.prompt = pair.random_ids(5 + i), .max_tokens = 8}, listener);
+    ASSERT_TRUE(id.ok());
+    ids.push_back(*id);
+  }
+  listener.after_token = [&] {
+    pair.fake().failure = {.call = "kernel", .at = pair.fake().calls("kernel") + 30, .error = 1};
+  };
+  while (scheduler.step()) {
+  }
+  for (const RequestId id : ids) {
+    ASSERT_TRUE(listener.heard[id].outcome.has_value());
+    ASSERT_TRUE(listener.heard[id].outcome->error.has_value());
+    EXPECT_EQ(listener.heard[id].outcome->error->code, "device.call");
+    EXPECT_GT(listener.heard[id].ids.size(), 0U);
+  }
+  EXPECT_EQ(scheduler.status().kv_bytes, scheduler.status().kv_prefix_bytes);
+  pair.fake().failure = {};
+  listener.after_token = nullptr;
+  const auto after = scheduler.submit({.prompt = pair.random_ids(9), .max_tokens = 4}, listener);
+  ASSERT_TRUE(after.ok());
+  while (scheduler.step()) {
+  }
+  EXPECT_EQ(listener.heard[*after].outcome->end, RequestEnd::length);
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, ForwardStepTest, testing::ValuesIn(all_checkpoints()), [](const auto& info) {
