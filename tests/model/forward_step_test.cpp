@@ -28,7 +28,8 @@ constexpr std::size_t kStateBytes = std::size_t{48} << 20;
 // Packs for the host what a plan decided, and hands it out as modules of a device.
 class ModulesOnDevice final : public ModuleSource {
  public:
-  ModulesOnDevice(const Plan& plan, ThreadPool& pool) : plan_(plan), pool_(pool) {}
+  ModulesOnDevice(const Plan& plan, const std::shared_ptr<const Device>& device, ThreadPool& pool)
+      : plan_(plan), pool_(pool), upload_(*device), store_(std::make_shared<WeightStore>(device, &upload_)) {}
 
   Result<Embedding> embedding(const LinearSpec& spec) override {
     MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(plan_.index_of(spec.path)));
@@ -79,7 +80,8 @@ class ModulesOnDevice final : public ModuleSource {
  private:
   const Plan& plan_;
   ThreadPool& pool_;
-  std::shared_ptr<WeightStore> store_ = std::make_shared<WeightStore>();
+  UploadBuffer upload_;
+  std::shared_ptr<WeightStore> store_;
 };
 
 // A checkpoint as a model of the host and as one of the device.
@@ -97,7 +99,7 @@ class Pair {
     auto plan = LoadPlan::make(*checkpoint, probe_machine(), policy);
     EXPECT_TRUE(plan.ok());
     const Plan& opened = (*plan)->opened();
-    ModulesOnDevice modules(opened, pool_);
+    ModulesOnDevice modules(opened, device_, pool_);
     const bool reference = policy.pinned == "ref";
     ops_ = ops_on_device(reference ? reference_ops() : host_ops(probe_machine().cpu_features), pool_);
     auto parts = build_transformer(opened.spec(), modules, *ops_, default_kv_type(policy));

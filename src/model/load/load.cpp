@@ -4,6 +4,7 @@
 
 #include "base/guarded.h"
 #include "checkpoint/prefetcher.h"
+#include "device/host_device.h"
 #include "format/rules/tensor_check.h"
 #include "kernels/offload.h"
 #include "kernels/pack_memory.h"
@@ -144,7 +145,8 @@ class PackedModules final : public ModuleSource {
   const Plan& plan_;
   ThreadPool& pool_;
   const LoadOptions& options_;
-  std::shared_ptr<WeightStore> store_ = std::make_shared<WeightStore>();
+  std::shared_ptr<WeightStore> store_ =
+      std::make_shared<WeightStore>(std::make_shared<HostDevice>(plan_.machines().host, pool_));
   LoadProgress progress_{};
   Prefetcher prefetcher_;
   // Layers share both.

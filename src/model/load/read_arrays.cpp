@@ -124,10 +124,12 @@ Result<Embedding> read_embedding(const MatrixSource& source, ThreadPool& pool, W
     if (block % kReleaseBlocks == kReleaseBlocks - 1) source.release();
     return sink.commit(worker);
   };
-  MORACLE_ASSIGN(embedding.table, store.fill<std::byte>(embedding.table.size, [&](WeightSink& sink) {
+  const auto read = [&](WeightSink& sink) {
     return on_workers(sink, pool, ceil_div(spec.rows, block_rows),
                       [&](std::int64_t block, int worker) { return read_block(sink, block, worker); });
-  }));
+  };
+  MORACLE_ASSIGN(embedding.table,
+                 store.fill<std::byte>(embedding.table.size, count(block_rows * row_bytes), pool.threads(), read));
   return embedding;
 }
 
@@ -167,10 +169,12 @@ Result<LatentProjection> read_latent(const CanonicalLinear& linear, const Latent
     return sink.commit(worker);
   };
   const std::int64_t size = projection.keys.size + projection.values.size;
-  MORACLE_ASSIGN(const DeviceArray<float> both, store.fill<float>(size, [&](WeightSink& sink) {
+  const auto read = [&](WeightSink& sink) {
     return on_workers(sink, pool, shape.heads,
                       [&](std::int64_t head, int worker) { return read_head(sink, head, worker); });
-  }));
+  };
+  const std::size_t block_bytes = count(std::max(key_floats, value_floats)) * sizeof(float);
+  MORACLE_ASSIGN(const DeviceArray<float> both, store.fill<float>(size, block_bytes, pool.threads(), read));
   projection.keys.data = both.data;
   projection.values.data = both.data + projection.keys.size;
   return projection;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <random>
 
+#include "device/host_device.h"
 #include "model/load/read_arrays.h"
 #include "scheme/activation_codes.h"
 #include "support/batch_state.h"
@@ -80,7 +81,6 @@ struct LatentFixture {
     canonical.weight =
         std::make_shared<LatentWeights>(kv_b->weights, s.heads * (s.qk_nope_head_dim + s.v_head_dim), s.kv_lora_rank);
     canonical.activation = s.activation;
-    ThreadPool pool(2);
     parts.shape = {.heads = s.heads,
                    .qk_nope_head_dim = s.qk_nope_head_dim,
                    .qk_rope_head_dim = s.qk_rope_head_dim,
@@ -88,7 +88,7 @@ struct LatentFixture {
                    .kv_lora_rank = s.kv_lora_rank,
                    .interleaved = s.interleaved,
                    .scale = kScale};
-    auto projection = read_latent(canonical, parts.shape, pool, store);
+    auto projection = read_latent(canonical, parts.shape, load_pool, store);
     EXPECT_TRUE(projection.ok());
     parts.kv_b = *projection;
     parts.kv = s.kv;
@@ -215,7 +215,8 @@ struct LatentFixture {
   const DenseLinear* o = nullptr;
   std::unique_ptr<DenseLinear> kv_b;
   std::vector<float> q_norm, kv_norm;
-  WeightStore store;
+  ThreadPool load_pool{2};
+  WeightStore store{std::make_shared<HostDevice>(Machine{}, load_pool)};
   std::vector<double> inv_freq;
   std::unique_ptr<LatentAttention> attention;
   std::shared_ptr<const StateLayout> layout;
@@ -402,7 +403,7 @@ TEST(LatentAttention, PassesOnWhatReadingSays) {
   CanonicalLinear linear;
   linear.weight = std::make_shared<Broken>();
   ThreadPool pool(2);
-  WeightStore store;
+  WeightStore store(std::make_shared<HostDevice>(Machine{}, pool));
   const auto projection =
       read_latent(linear, {.heads = 2, .qk_nope_head_dim = 2, .v_head_dim = 2, .kv_lora_rank = 4}, pool, store);
   ASSERT_FALSE(projection.ok());
