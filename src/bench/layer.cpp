@@ -113,6 +113,7 @@ Result<> LayerBench::pack_copies() {
   // The weights of every copy are the same: what matters is that they lie elsewhere.
   MORACLE_ASSIGN(const CanonicalExperts experts, synthetic_experts(shape, options_.scheme, 1, all));
   const auto scratch = std::make_shared<PersistentScratch>(options_.device);
+  const auto workspace = std::make_shared<DeviceWorkspace>(options_.device);
   do {
     if (interrupted()) return Error{.code = "interrupted", .found = "benchmark stopped"};
     report("packing", static_cast<double>(result_.packed_bytes) / static_cast<double>(enough));
@@ -121,7 +122,8 @@ Result<> LayerBench::pack_copies() {
                                                         .activation = shape.activation,
                                                         .batch_invariant = options_.policy.batch_invariant,
                                                         .device = options_.device,
-                                                        .scratch = scratch}));
+                                                        .scratch = scratch},
+                                                       workspace));
     result_.packed_bytes += copy.packed().bytes();
     copies_.push_back(std::move(copy));
   } while (result_.packed_bytes <= enough &&

@@ -151,28 +151,6 @@ Result<double> GpuDevice::seconds_between(const Event& from, const Event& to) co
   return static_cast<double>(milliseconds) / 1000.0;
 }
 
-Result<> GpuDevice::reserve_stage(std::size_t staging, std::size_t scratch) {
-  if (!stage_.made_) {
-    MORACLE_ASSIGN(stage_.begin_, make_event());
-    MORACLE_ASSIGN(stage_.end_, make_event());
-    MORACLE_ASSIGN(stage_.stream_, make_stream());
-    stage_.made_ = true;
-  }
-  if (staging > stage_.pinned_.size()) {
-    stage_.pinned_ = StagingBuffer();
-    MORACLE_ASSIGN(stage_.pinned_, allocate_staging(staging, "inputs and outputs"));
-  }
-  if (scratch > stage_.scratch_.size()) {
-    stage_.scratch_ = Buffer();
-    MORACLE_ASSIGN(stage_.scratch_, allocate(scratch, "intermediate results"));
-  }
-  return Ok{};
-}
-
-Result<double> Stage::seconds() const {
-  return begin_.device().seconds_between(begin_, end_);
-}
-
 Result<> GpuDevice::check(int error, std::string_view what) const {
   if (error == 0) return Ok{};
   return Error{.code = "device.call",

@@ -13,29 +13,6 @@
 
 namespace moracle {
 
-// What calls from the host share: a stream, pinned memory to pass inputs and outputs through, and scratch memory of the
-// device. Grown while models load and reserve, never in a call.
-class Stage {
- public:
-  [[nodiscard]] Stream& stream() { return stream_; }
-  [[nodiscard]] std::span<std::byte> pinned() const { return {pinned_.data(), pinned_.size()}; }
-  [[nodiscard]] std::span<std::byte> scratch() const { return {scratch_.data(), scratch_.size()}; }
-  // Around what a call enqueues besides its copies.
-  void begin() { stream_.record(begin_); }
-  void end() { stream_.record(end_); }
-  // Seconds that the device took for that, of the last call that was waited for.
-  [[nodiscard]] Result<double> seconds() const;
-
- private:
-  friend class GpuDevice;
-  Stream stream_;
-  Event begin_;
-  Event end_;
-  StagingBuffer pinned_;
-  Buffer scratch_;
-  bool made_ = false;
-};
-
 class GpuDevice final : public Device {
  public:
   // Errors: those of probe_devices; "device.unknown" for an ordinal that none has; "device.capability".
@@ -57,9 +34,6 @@ class GpuDevice final : public Device {
   [[nodiscard]] Result<std::uint64_t> free_memory() const;
   // The error of a call that gave `error`, or Ok.
   [[nodiscard]] Result<> check(int error, std::string_view what) const;
-  // Room of at least these sizes on the stage. Errors: those of allocate.
-  Result<> reserve_stage(std::size_t staging, std::size_t scratch);
-  [[nodiscard]] Stage& stage() { return stage_; }
 
  private:
   GpuDevice(const DriverApi& api, int ordinal, const DeviceFacts& facts);
@@ -68,7 +42,6 @@ class GpuDevice final : public Device {
   const DriverApi& api_;
   int ordinal_;
   Machine machine_;
-  Stage stage_;
 };
 
 // Every device that the object sees. Errors: "device.driver", where there is no driver, no device or no answer.

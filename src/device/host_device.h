@@ -12,6 +12,7 @@ class HostDevice final : public Device {
   HostDevice(Machine machine, ThreadPool& pool) : machine_(std::move(machine)), pool_(pool) {}
 
   [[nodiscard]] const Machine& machine() const override { return machine_; }
+  [[nodiscard]] ThreadPool& pool() const { return pool_; }
   [[nodiscard]] Result<Buffer> allocate(std::size_t bytes, std::string_view what) const override;
   [[nodiscard]] Result<StagingBuffer> allocate_staging(std::size_t bytes, std::string_view what) const override;
   [[nodiscard]] Result<Stream> make_stream() const override { return Stream(pool_); }

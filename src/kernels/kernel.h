@@ -81,13 +81,6 @@ struct ExpertsInput {
   const float* weights = nullptr;     // [tokens, top_k]
 };
 
-// What calls through the stage of a device take there, and of pinned memory of the host.
-struct StageBytes {
-  std::size_t device = 0;
-  std::size_t pinned = 0;
-  std::size_t kept = 0;  // on the device from call to call, once for all packs
-};
-
 // The routed experts of one layer in a kernel's own layout, in the memory of one device.
 class PackedExperts {
  public:
@@ -100,10 +93,6 @@ class PackedExperts {
   [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, std::int64_t top_k, int threads) const = 0;
   // What its kernels keep on the device from call to call, one memory for all packs.
   [[nodiscard]] virtual std::size_t kept_bytes() const { return 0; }
-  // Of experts whose calls pass through another device's stage: what it takes for such calls, and making that room.
-  // Errors: "device.memory", "device.pinned".
-  [[nodiscard]] virtual StageBytes stage_bytes(std::int64_t /*tokens*/, std::int64_t /*top_k*/) const { return {}; }
-  virtual Result<> reserve(std::int64_t /*tokens*/, std::int64_t /*top_k*/) const { return Ok{}; }
   // out[tokens, hidden] = sum over the chosen experts of weight * w2(act(w13 x)). Overwrites `out`. Enqueues on a
   // stream of the pack's device: never blocks, never allocates, may be captured. All kernels take and give f32. What
   // goes wrong on a device, the stream's wait() tells; `out` is no answer then.
@@ -136,8 +125,6 @@ class PackedLinear {
   virtual ~PackedLinear() = default;
   [[nodiscard]] virtual std::size_t bytes() const = 0;
   [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, int threads) const = 0;
-  // As of experts.
-  virtual Result<> reserve(std::int64_t /*tokens*/) const { return Ok{}; }
   virtual void run(const RunContext& context, std::int64_t tokens, const ConstActivations& x,
                    const Activations& y) const = 0;
   // Fused linears: what run() of each would do, the first of which is this one's. The workspace is enough for each

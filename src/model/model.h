@@ -14,7 +14,7 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "checkpoint/checkpoint.h"
-#include "device/gpu_device.h"
+#include "device/place.h"
 #include "kernels/args/sample.h"
 #include "kernels/kernel.h"
 #include "kernels/kv_type.h"
@@ -50,20 +50,6 @@ struct ModuleReport {
   std::uint64_t bytes = 0;  // on disk
 };
 
-// The machines that a model is planned for.
-struct Machines {
-  Machines(const Machine& all) : host(all), experts(all) {}  // NOLINT(google-explicit-constructor): one for everything
-  // Routed experts on the device, all else on the host; null: all on the host.
-  Machines(const Machine& rest, std::shared_ptr<GpuDevice> of_experts)
-      : host(rest), experts(of_experts != nullptr ? of_experts->machine() : rest), device(std::move(of_experts)) {}
-
-  [[nodiscard]] const Machine& of(ProblemKind kind) const { return kind == ProblemKind::experts ? experts : host; }
-
-  Machine host;
-  Machine experts;
-  std::shared_ptr<GpuDevice> device{};  // where packs of the experts go; null: to the host's memory
-};
-
 // Everything that can be said from headers alone: what the modules are, which kernel each gets, what is wrong.
 // Keeps what it has opened, so that a load goes on from here.
 class LoadPlan final {
@@ -75,9 +61,14 @@ class LoadPlan final {
   // Errors: a config.json that is out of range or contradicts itself, an architecture, format or scheme that nobody
   // knows; tensors that are missing, claimed twice, left over, or of another dtype or shape; experts that are too few,
   // too many or numbered with gaps; a file that has changed; a pinned backend that cannot serve. Each module is decided
-  // for its machine.
-  static Result<std::unique_ptr<LoadPlan>> make(std::shared_ptr<const Checkpoint> checkpoint, const Machines& machines,
+  // for its device (plan/placement.h): routed experts for the GPU of the place, if it has one, all else for its host.
+  static Result<std::unique_ptr<LoadPlan>> make(std::shared_ptr<const Checkpoint> checkpoint, const Place& place,
                                                 const Policy& policy);
+  // All for one machine.
+  static Result<std::unique_ptr<LoadPlan>> make(std::shared_ptr<const Checkpoint> checkpoint, const Machine& machine,
+                                                const Policy& policy) {
+    return make(std::move(checkpoint), Place{.host = machine}, policy);
+  }
   explicit LoadPlan(std::unique_ptr<const Opened> opened);
   ~LoadPlan();
   [[nodiscard]] const ModelInfo& info() const;

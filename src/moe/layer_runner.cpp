@@ -1,8 +1,7 @@
 #include "moe/layer_runner.h"
 
 #include <cmath>
-
-#include "kernels/offload.h"
+#include <utility>
 
 namespace moracle {
 
@@ -33,7 +32,7 @@ LayerDifference compare_outputs(const std::vector<float>& a, const std::vector<f
 }
 
 Result<LayerRunner> LayerRunner::pack(const KernelCard& card, const CanonicalExperts& experts,
-                                      const PackOptions& options) {
+                                      const PackOptions& options, std::shared_ptr<DeviceWorkspace> workspace) {
   const KernelImplementation* implementation = find_implementation(card.id);
   if (implementation == nullptr || implementation->pack_experts == nullptr) {
     return Error{.code = "oracle.not_built",
@@ -41,25 +40,32 @@ Result<LayerRunner> LayerRunner::pack(const KernelCard& card, const CanonicalExp
                  .wanted = "a kernel of this build that serves experts",
                  .found = "a card without one"};
   }
-  MORACLE_ASSIGN(auto packed, pack_for_host(*implementation, experts, options));
-  return LayerRunner(std::move(packed), options);
+  MORACLE_ASSIGN(auto packed, implementation->pack_experts(experts, options));
+  if (workspace == nullptr) workspace = std::make_shared<DeviceWorkspace>(options.device);
+  return LayerRunner(place(card, std::move(packed), experts.hidden, std::move(workspace)), options.pool);
 }
 
 Result<> LayerRunner::reserve(std::int64_t tokens, std::int64_t top_k) {
-  MORACLE_TRY(packed_->reserve(tokens, top_k));
-  const std::size_t bytes = packed_->workspace_bytes(tokens, top_k, stream_.pool().threads());
+  if (DeviceWorkspace* const gpu = experts_.parts().front().elsewhere.get(); gpu != nullptr) {
+    MORACLE_TRY(
+        reserve_calls(*gpu, tokens, top_k, [&](std::int64_t call) { return experts_.call_bytes(*gpu, call, top_k); }));
+  }
+  const std::size_t bytes = experts_.workspace_bytes(tokens, top_k, stream_.pool().threads());
   if (bytes <= workspace_.size()) return Ok{};
   MORACLE_ASSIGN(workspace_, PageBuffer::allocate(bytes));
   return Ok{};
 }
 
 void LayerRunner::run(const ExpertsInput& input, float* out) {
-  packed_->run({.stream = stream_, .workspace = {workspace_.data(), workspace_.size()}}, input, out);
+  const RunContext context{.stream = stream_, .workspace = {workspace_.data(), workspace_.size()}};
+  experts_.begin(context, input, out);
+  experts_.finish(context, input.tokens, input.top_k, out);
 }
 
 Result<std::optional<double>> LayerRunner::device_seconds() const {
-  if (device_ == nullptr) return std::optional<double>();
-  MORACLE_ASSIGN(const double seconds, device_->stage().seconds());
+  const DeviceWorkspace* const gpu = experts_.parts().front().elsewhere.get();
+  if (gpu == nullptr) return std::optional<double>();
+  MORACLE_ASSIGN(const double seconds, gpu->seconds());
   return std::optional(seconds);
 }
 

@@ -9,8 +9,8 @@
 
 #include "base/memory.h"
 #include "base/result.h"
-#include "device/gpu_device.h"
 #include "kernels/kernel.h"
+#include "moe/placed_experts.h"
 
 namespace moracle {
 
@@ -41,8 +41,10 @@ struct LayerDifference {
 
 class LayerRunner {
  public:
-  // Packs with the card's implementation. Errors: "oracle.not_built", those of pack_experts.
-  static Result<LayerRunner> pack(const KernelCard& card, const CanonicalExperts& experts, const PackOptions& options);
+  // Packs with the card's implementation. Runners that are called in turn may share the workspace of a GPU, which other
+  // cards do not need. Errors: "oracle.not_built", those of pack_experts.
+  static Result<LayerRunner> pack(const KernelCard& card, const CanonicalExperts& experts, const PackOptions& options,
+                                  std::shared_ptr<DeviceWorkspace> workspace = nullptr);
   // Sizes the workspace for calls of up to `tokens` tokens. Errors: "memory.allocate", "device.memory",
   // "device.pinned".
   Result<> reserve(std::int64_t tokens, std::int64_t top_k);
@@ -51,14 +53,13 @@ class LayerRunner {
   [[nodiscard]] Result<> status() { return stream_.wait(); }
   // Seconds that a device took for the last run, without copies; empty: the host computed.
   [[nodiscard]] Result<std::optional<double>> device_seconds() const;
-  [[nodiscard]] const PackedExperts& packed() const { return *packed_; }
+  [[nodiscard]] const PackedExperts& packed() const { return *experts_.parts().front().pack; }
 
  private:
-  LayerRunner(std::unique_ptr<PackedExperts> packed, const PackOptions& options)
-      : device_(options.device), packed_(std::move(packed)), stream_(options.pool) {}
-  std::shared_ptr<GpuDevice> device_;
-  std::unique_ptr<PackedExperts> packed_;
-  Stream stream_;  // of the host
+  LayerRunner(PlacedExperts experts, ThreadPool& pool) : experts_(std::move(experts)), stream_(pool) {}
+
+  PlacedExperts experts_;  // one part
+  Stream stream_;          // of the host
   PageBuffer workspace_;
 };
 

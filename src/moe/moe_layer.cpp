@@ -9,7 +9,7 @@
 namespace moracle {
 
 std::size_t MoeLayer::bytes() const {
-  return parts_.experts->bytes() + parts_.router.bytes() + parts_.router_bias.bytes() + parts_.correction_bias.bytes() +
+  return parts_.experts.bytes() + parts_.router.bytes() + parts_.router_bias.bytes() + parts_.correction_bias.bytes() +
          parts_.fixed_ids.bytes();
 }
 
@@ -28,7 +28,7 @@ MoeLayer::Buffers MoeLayer::lay_out(BumpArena& arena, std::int64_t tokens, int t
   buffers.ids = arena.take<std::int32_t>(pairs);
   buffers.weights = arena.take<float>(pairs);
   buffers.rest = arena.take<std::byte>(std::max(parts_.ops->workspace(route_args(routing), threads),
-                                                parts_.experts->workspace_bytes(tokens, routing.top_k, threads)));
+                                                parts_.experts.workspace_bytes(tokens, routing.top_k, threads)));
   return buffers;
 }
 
@@ -38,8 +38,8 @@ std::size_t MoeLayer::workspace_bytes(std::int64_t tokens, int threads) const {
   return counting.used() + BumpArena::kAlignment;
 }
 
-void MoeLayer::run(const RunContext& context, std::int64_t tokens, const float* x, const std::int32_t* token_ids,
-                   float* out, PhaseClock* clock, const ExpertCounts* counts) const {
+void MoeLayer::begin(const RunContext& context, std::int64_t tokens, const float* x, const std::int32_t* token_ids,
+                     float* out, PhaseClock* clock, const ExpertCounts* counts) const {
   const std::int64_t top_k = parts_.routing.top_k;
   BumpArena arena(context.workspace);
   const Buffers buffers = lay_out(arena, tokens, context.threads());
@@ -74,7 +74,7 @@ void MoeLayer::run(const RunContext& context, std::int64_t tokens, const float* 
                                      .row_stride = counts->row_stride});
   }
   if (clock != nullptr) clock->enter(Phase::experts);
-  parts_.experts->run(
+  parts_.experts.begin(
       rest, {.tokens = tokens, .top_k = top_k, .x = x, .ids = buffers.ids.data(), .weights = buffers.weights.data()},
       out);
 }

@@ -12,6 +12,7 @@
 #include "device/array.h"
 #include "kernels/kernel.h"
 #include "kernels/ops.h"
+#include "moe/placed_experts.h"
 #include "moe/routing.h"
 
 namespace moracle {
@@ -32,7 +33,7 @@ class MoeLayer {
     DeviceArray<float> router_bias{};       // [experts] or empty: added to the logits
     DeviceArray<float> correction_bias{};   // [experts] or empty: added to the scores, for the choice only
     DeviceArray<std::int32_t> fixed_ids{};  // hash layers: [vocabulary, top_k]
-    std::unique_ptr<PackedExperts> experts{};
+    PlacedExperts experts{};
     std::int32_t layer = 0;  // of the model: its mark in DeviceStatus, its place in ExpertCounts
     const Ops* ops = nullptr;
   };
@@ -42,17 +43,20 @@ class MoeLayer {
   // Enough for any call of at most `tokens` tokens on a pool of `threads`.
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const;
 
-  // As of the experts.
-  [[nodiscard]] StageBytes stage_bytes(std::int64_t tokens) const {
-    return parts_.experts->stage_bytes(tokens, parts_.routing.top_k);
+  // On another device than the caller's.
+  [[nodiscard]] CallBytes call_bytes(const DeviceWorkspace& of, std::int64_t tokens) const {
+    return parts_.experts.call_bytes(of, tokens, parts_.routing.top_k);
   }
-  Result<> reserve(std::int64_t tokens) const { return parts_.experts->reserve(tokens, parts_.routing.top_k); }
 
-  // out[tokens, hidden] = routed experts of x[tokens, hidden]; overwrites `out`. `token_ids` [tokens] is read by hash
-  // layers only. A token whose router logits are not finite gets a zero row and a mark in the status; the others are
-  // unaffected. `clock` and `counts` may be null. No allocation.
-  void run(const RunContext& context, std::int64_t tokens, const float* x, const std::int32_t* token_ids, float* out,
-           PhaseClock* clock = nullptr, const ExpertCounts* counts = nullptr) const;
+  // out[tokens, hidden] = routed experts of x[tokens, hidden], once finish() has returned; overwrites `out`.
+  // `token_ids` [tokens] is read by hash layers only. A token whose router logits are not finite gets a zero row and a
+  // mark in the status; the others are unaffected. `clock` and `counts` may be null. No allocation.
+  void begin(const RunContext& context, std::int64_t tokens, const float* x, const std::int32_t* token_ids, float* out,
+             PhaseClock* clock = nullptr, const ExpertCounts* counts = nullptr) const;
+  // Nothing of begin() is read but what is on other devices: its workspace may serve others in between.
+  void finish(const RunContext& context, std::int64_t tokens, float* out) const {
+    parts_.experts.finish(context, tokens, parts_.routing.top_k, out);
+  }
 
  private:
   struct Buffers;

@@ -1,4 +1,4 @@
-// Devices, their stage and their errors, over the fake: what no GPU is needed for.
+// Devices, what calls use on them and their errors, over the fake: what no GPU is needed for.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,6 @@
 #include "kernels/args/elementwise.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/kernel.h"
-#include "kernels/offload.h"
 #include "kernels/pack_memory.h"
 #include "moe/layer_runner.h"
 #include "support/fake_device.h"
@@ -390,15 +389,19 @@ TEST_F(DeviceTest, BatchThatWasNotReserved) {
   const std::vector<float> weights(64, 1.0F);
   const ExpertsInput input{.tokens = 64, .top_k = 1, .x = x.data(), .ids = ids.data(), .weights = weights.data()};
   const KernelImplementation& kernel = *find_implementation("cuda.sm90.wna16");
-  auto packed = pack_for_host(kernel, experts(), {.pool = pool_, .device = device_});
+  auto packed = kernel.pack_experts(experts(), {.pool = pool_, .device = device_});
   ASSERT_TRUE(packed.ok());
   Stream host(pool_);
-  (*packed)->run({.stream = host, .workspace = {}}, input, out.data());
+  {
+    const PlacedExperts placed =
+        place(*kernel.card, std::move(*packed), 96, std::make_shared<DeviceWorkspace>(device_));
+    placed.begin({.stream = host, .workspace = {}}, input, out.data());
+    placed.finish({.stream = host, .workspace = {}}, input.tokens, input.top_k, out.data());
+  }
   const Result<> status = host.wait();
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, "device.batch");
   EXPECT_TRUE(std::isnan(out[0]));
-  packed->reset();
 
   packed = kernel.pack_experts(experts(), {.pool = pool_, .device = device_});
   ASSERT_TRUE(packed.ok());

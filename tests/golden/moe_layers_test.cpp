@@ -8,12 +8,12 @@
 #include <numbers>
 #include <numeric>
 
-#include "base/memory.h"
 #include "kernels/kernel.h"
-#include "kernels/offload.h"
 #include "machine/machine.h"
+#include "moe/layer_runner.h"
 #include "oracle/decide.h"
 #include "scheme/activation_codes.h"
+#include "support/device_calls.h"
 #include "support/golden_experts.h"
 #include "support/safetensors_reader.h"
 #include "support/test_device.h"
@@ -149,40 +149,21 @@ std::vector<const KernelCard*> claiming(const CanonicalExperts& experts, const A
 std::vector<float> run_layer(const KernelCard& card, const CanonicalExperts& experts, const ActivationSpec& activation,
                              const Routed& routed, std::int64_t tokens) {
   ThreadPool pool(2);
-  const std::shared_ptr<GpuDevice> device = device_for(card);
-  auto packed =
-      pack_for_host(*find_implementation(card.id), experts, {.pool = pool, .activation = activation, .device = device});
-  if (!packed.ok()) {
-    ADD_FAILURE() << packed.error().message();
+  auto runner = LayerRunner::pack(card, experts, {.pool = pool, .activation = activation, .device = device_for(card)});
+  if (!runner.ok()) {
+    ADD_FAILURE() << runner.error().message();
     return {};
   }
-  const ExpertsInput input{.tokens = tokens,
-                           .top_k = kGoldenTopK,
-                           .x = routed.x.data(),
-                           .ids = routed.ids.data(),
-                           .weights = routed.weights.data()};
-  auto workspace = PageBuffer::allocate((*packed)->workspace_bytes(tokens, kGoldenTopK, 2));
-  EXPECT_TRUE((*packed)->reserve(tokens, kGoldenTopK).ok());
+  EXPECT_TRUE(runner->reserve(tokens, kGoldenTopK).ok());
   std::vector<float> out(static_cast<std::size_t>(tokens * kGoldenHidden), std::nanf(""));
-  Stream stream(pool);
-  (*packed)->run({.stream = stream, .workspace = {workspace->data(), workspace->size()}}, input, out.data());
+  runner->run({.tokens = tokens,
+               .top_k = kGoldenTopK,
+               .x = routed.x.data(),
+               .ids = routed.ids.data(),
+               .weights = routed.weights.data()},
+              out.data());
+  EXPECT_TRUE(runner->status().ok());
   return out;
-}
-
-std::vector<float> run_linear(const KernelCard& card, const CanonicalLinear& linear, const std::vector<float>& x,
-                              std::int64_t tokens) {
-  ThreadPool pool(1);
-  auto packed = pack_for_host(*find_implementation(card.id), linear, {.pool = pool, .device = device_for(card)});
-  if (!packed.ok()) {
-    ADD_FAILURE() << packed.error().message();
-    return {};
-  }
-  auto workspace = PageBuffer::allocate((*packed)->workspace_bytes(tokens, 1));
-  EXPECT_TRUE((*packed)->reserve(tokens).ok());
-  std::vector<float> y(static_cast<std::size_t>(tokens * linear.weight->spec().rows), std::nanf(""));
-  Stream stream(pool);
-  (*packed)->run({.stream = stream, .workspace = {workspace->data(), workspace->size()}}, tokens, x.data(), y.data());
-  return y;
 }
 
 struct LayerForm {
@@ -229,13 +210,15 @@ TEST_P(MoeGolden, FirstMultiplicationOfEveryKernel) {
   const auto experts = open_golden(GetParam(), false);
   ASSERT_TRUE(experts.has_value());
   const auto wanted = file.values<float>("silu.gemm1_f32_first7");  // [7, 2, 256]
+  const std::vector<float> x(routed.x.begin(), routed.x.begin() + kTokens * kGoldenHidden);
+  ThreadPool pool(1);
   for (const KernelCard* card : claiming(*experts, {})) {
     if (!card->serves_linear) continue;
     std::vector<float> found(wanted.size());
     for (std::size_t e = 0; e < experts->experts.size(); ++e)
       for (const int half : {0, 1}) {
         const CanonicalLinear& linear = half == 0 ? experts->experts[e].gate : experts->experts[e].up;
-        const auto y = run_linear(*card, linear, routed.x, kTokens);
+        const auto y = run_linear(*card, linear, x, pool);
         ASSERT_FALSE(y.empty());
         for (std::size_t slot = 0; slot < kTokens * kGoldenTopK; ++slot)
           if (routed.ids[slot] == static_cast<std::int32_t>(e))

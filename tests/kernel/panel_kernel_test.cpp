@@ -6,12 +6,12 @@
 #include <random>
 #include <vector>
 
-#include "base/memory.h"
 #include "kernels/cards.h"
 #include "kernels/kernel.h"
-#include "kernels/offload.h"
 #include "machine/machine.h"
+#include "moe/layer_runner.h"
 #include "oracle/decide.h"
+#include "support/device_calls.h"
 #include "support/hidden_probe.h"
 #include "support/random_experts.h"
 #include "support/test_device.h"
@@ -88,40 +88,25 @@ std::vector<float> run_experts(const KernelCard& card, const CanonicalExperts& e
                                const ActivationSpec& activation, const std::vector<float>& x, const Choices& routing,
                                std::int64_t top_k, int threads) {
   ThreadPool pool(threads);
-  const KernelImplementation* implementation = find_implementation(card.id);
-  EXPECT_NE(implementation, nullptr) << card.id;
-  const std::shared_ptr<GpuDevice> device = test::device_for(card);
-  auto packed = pack_for_host(*implementation, experts, {.pool = pool, .activation = activation, .device = device});
-  EXPECT_TRUE(packed.ok()) << packed.error().message();
+  auto runner =
+      LayerRunner::pack(card, experts, {.pool = pool, .activation = activation, .device = test::device_for(card)});
+  EXPECT_TRUE(runner.ok()) << runner.error().message();
   const ExpertsInput input{.tokens = static_cast<std::int64_t>(x.size()) / experts.hidden,
                            .top_k = top_k,
                            .x = x.data(),
                            .ids = routing.ids.data(),
                            .weights = routing.weights.data()};
-  auto workspace = PageBuffer::allocate((*packed)->workspace_bytes(input.tokens, top_k, threads));
-  EXPECT_TRUE((*packed)->reserve(input.tokens, top_k).ok());
+  EXPECT_TRUE(runner->reserve(input.tokens, top_k).ok());
   std::vector<float> out(x.size(), std::nanf(""));
-  Stream stream(pool);
-  (*packed)->run({.stream = stream, .workspace = {workspace->data(), workspace->size()}}, input, out.data());
-  EXPECT_TRUE(stream.wait().ok());
+  runner->run(input, out.data());
+  EXPECT_TRUE(runner->status().ok());
   return out;
 }
 
 std::vector<float> run_linear(const KernelCard& card, const CanonicalLinear& linear, const std::vector<float>& x,
                               int threads) {
   ThreadPool pool(threads);
-  const std::shared_ptr<GpuDevice> device = test::device_for(card);
-  auto packed = pack_for_host(*find_implementation(card.id), linear, {.pool = pool, .device = device});
-  EXPECT_TRUE(packed.ok()) << packed.error().message();
-  const MatrixSpec& spec = linear.weight->spec();
-  const std::int64_t tokens = static_cast<std::int64_t>(x.size()) / spec.cols;
-  auto workspace = PageBuffer::allocate((*packed)->workspace_bytes(tokens, threads));
-  EXPECT_TRUE((*packed)->reserve(tokens).ok());
-  std::vector<float> y(static_cast<std::size_t>(tokens * spec.rows), std::nanf(""));
-  Stream stream(pool);
-  (*packed)->run({.stream = stream, .workspace = {workspace->data(), workspace->size()}}, tokens, x.data(), y.data());
-  EXPECT_TRUE(stream.wait().ok());
-  return y;
+  return test::run_linear(card, linear, x, pool);
 }
 
 // The inputs of w2 of each (token, choice), [tokens * top_k, intermediate], as the kernel of the card quantizes them.

@@ -43,14 +43,14 @@ class ModulesOnDevice final : public ModuleSource {
     return on_device(std::move(packed), pool_);
   }
   Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) override { return linear(spec); }
-  Result<std::unique_ptr<PackedExperts>> experts(const MoeSpec& spec) override {
+  Result<PlacedExperts> experts(const MoeSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.experts.name);
     MORACLE_ASSIGN(const CanonicalExperts experts, plan_.read_experts(index));
     MORACLE_ASSIGN(auto packed, find_implementation(plan_.opened(index).winner->id)
                                     ->pack_experts(experts, {.pool = pool_,
                                                              .activation = spec.activation,
                                                              .batch_invariant = plan_.policy().batch_invariant}));
-    return on_device(std::move(packed), pool_);
+    return PlacedExperts(on_device(std::move(packed), pool_));
   }
   Result<Router> router(const MoeSpec& spec) override {
     MORACLE_ASSIGN(const CanonicalLinear stored, plan_.read_linear(plan_.index_of(spec.router.front())));
@@ -107,7 +107,7 @@ class Pair {
       ADD_FAILURE() << parts.error().message();
       return;
     }
-    parts->weights = modules.store();
+    parts->weights.push_back(modules.store());
     parts->device = device_;
     model_ = std::make_unique<Transformer>(std::move(*parts), pool_);
     const Result<> made = model_->make_pool(kStateBytes);

@@ -18,13 +18,13 @@ namespace moracle::test {
 namespace {
 
 std::unique_ptr<LoadPlan> plan_of(const std::filesystem::path& folder, const Policy& policy = {},
-                                  const Machines& machines = probe_machine()) {
+                                  const Place& place = {.host = probe_machine()}) {
   auto checkpoint = Checkpoint::open(folder);
   if (!checkpoint.ok()) {
     ADD_FAILURE() << checkpoint.error().message();
     return nullptr;
   }
-  auto plan = LoadPlan::make(*checkpoint, machines, policy);
+  auto plan = LoadPlan::make(*checkpoint, place, policy);
   if (!plan.ok()) {
     ADD_FAILURE() << plan.error().message();
     return nullptr;
@@ -140,7 +140,7 @@ TEST(MemoryPlanErrors, AreNamed) {
 TEST(MemoryPlanElsewhere, NamesTheKernelThatWouldServe) {
   const auto machine = resolve_machine("a100");
   ASSERT_TRUE(machine.ok());
-  const auto plan = plan_of(data_dir() / "checkpoints" / "qwen3moe-gptq-w4g128-sym", {}, *machine);
+  const auto plan = plan_of(data_dir() / "checkpoints" / "qwen3moe-gptq-w4g128-sym", {}, {.host = *machine});
   ASSERT_NE(plan, nullptr);
   const auto foretold = memory_plan(*plan, {.context = 64});
   ASSERT_TRUE(foretold.ok()) << foretold.error().message();
@@ -162,7 +162,7 @@ TEST(MemoryPlanElsewhere, CountsKnownLayoutsExactly) {
   for (const std::filesystem::path& folder : folders()) {
     for (const std::string& name : named_machines()) {
       SCOPED_TRACE(folder.filename().string() + " on " + name);
-      const auto plan = plan_of(folder, {}, *resolve_machine(name));
+      const auto plan = plan_of(folder, {}, {.host = *resolve_machine(name)});
       ASSERT_NE(plan, nullptr);
       const auto foretold = memory_plan(*plan, {.context = 64});
       ASSERT_TRUE(foretold.ok()) << foretold.error().message();
@@ -228,7 +228,7 @@ TEST(MemoryPlanOnDevice, IsWhatALoadTakesThere) {
 TEST(MemoryPlanElsewhere, NamesTheKernelOfUnquantizedExperts) {
   const TemporaryFolder folder;
   TinyBuilder(tiny_mixtral(), {}).build().write(folder.path());
-  const auto plan = plan_of(folder.path(), {}, *resolve_machine("a100"));
+  const auto plan = plan_of(folder.path(), {}, {.host = *resolve_machine("a100")});
   ASSERT_NE(plan, nullptr);
   const auto foretold = memory_plan(*plan, {.context = 64});
   ASSERT_TRUE(foretold.ok()) << foretold.error().message();
@@ -247,7 +247,7 @@ TEST(MemoryPlanElsewhere, CountsAScaleABlock) {
   if (!shared) GTEST_SKIP() << "needs the reference collection";
   const auto machine = resolve_machine("b200");
   ASSERT_TRUE(machine.ok());
-  const auto plan = plan_of(*shared / "checkpoints" / "dsv3-ct-fp8-block", {}, *machine);
+  const auto plan = plan_of(*shared / "checkpoints" / "dsv3-ct-fp8-block", {}, {.host = *machine});
   ASSERT_NE(plan, nullptr);
   const auto one = memory_plan(*plan, {.context = 64});
   const auto halves = memory_plan(*plan, {.ep = 2, .context = 64});

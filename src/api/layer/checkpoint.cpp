@@ -15,7 +15,7 @@ Result<std::shared_ptr<OpenCheckpoint>> OpenCheckpoint::open(const std::string& 
 Result<std::shared_ptr<Pool>> OpenCheckpoint::pool_or(moracle_pool* given) {
   if (given != nullptr) return find<Pool>(given);
   const std::lock_guard lock(mutex_);
-  if (!pool_) pool_ = std::make_shared<Pool>(plan().machines().host.cores);
+  if (!pool_) pool_ = std::make_shared<Pool>(plan().placement().host().cores);
   return pool_;
 }
 

@@ -86,7 +86,8 @@ Result<std::shared_ptr<ExpertsLayer>> ExpertsLayer::open(const Plan& plan, Layer
   layer->name_ = spec->experts.name;
   layer->problem_ = *plan.modules()[module].problem;
   layer->problem_.intermediate = stored.intermediate / request.tp;
-  MORACLE_ASSIGN(layer->decision_, decide_module(layer->name_, layer->problem_, plan.machines().host, request.policy));
+  MORACLE_ASSIGN(layer->decision_,
+                 decide_module(layer->name_, layer->problem_, plan.placement().host(), request.policy));
   MORACLE_ASSIGN(const KernelCard* const winner, winner_of(layer->decision_, layer->problem_));
   const KernelImplementation* const kernel = find_implementation(winner->id);
   if (kernel == nullptr || kernel->pack_experts == nullptr) {

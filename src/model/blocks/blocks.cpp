@@ -88,29 +88,33 @@ std::size_t MoeFeedForward::workspace_bytes(std::int64_t tokens, int threads) co
 }
 
 void MoeFeedForward::run(const ForwardContext& context, const float* x, float* out) const {
-  parts_.routed.run(context.run_context(context.workspace), context.tokens, x, context.ids, out, context.clock,
-                    context.counts);
-  if (parts_.shared) {
-    context.enter(Phase::shared_experts);
-    add_shared(context, x, out);
-  }
+  parts_.routed.begin(context.run_context(context.workspace), context.tokens, x, context.ids, out, context.clock,
+                      context.counts);
+  if (parts_.shared) return add_shared(context, x, out);
+  parts_.routed.finish(context.run_context({}), context.tokens, out);
 }
 
+// What sees every token is computed while another device computes what does not.
 void MoeFeedForward::add_shared(const ForwardContext& context, const float* x, float* out) const {
   const std::int64_t tokens = context.tokens;
   const std::int64_t hidden = parts_.hidden;
+  context.enter(Phase::shared_experts);
   BumpArena arena(context.workspace);
   float* const shared = arena.take<float>(count(tokens * hidden)).data();
   float* const gate = arena.take<float>(count(tokens)).data();
   ForwardContext rest = context;
   rest.workspace = arena.take<std::byte>(rest_bytes(tokens, context.threads()));
+  const RunContext run = rest.run_context(rest.workspace);
   parts_.shared->run(rest, x, shared);
+  if (parts_.shared_gate != nullptr) parts_.shared_gate->run(run, tokens, x, gate);
+  context.enter(Phase::experts);
+  parts_.routed.finish(run, tokens, out);
+  context.enter(Phase::shared_experts);
   if (parts_.shared_gate == nullptr) {
-    context.ops.add(rest.run_context({}), {.count = tokens * hidden, .x = shared, .sum = out});
-    return;
+    context.ops.add(run, {.count = tokens * hidden, .x = shared, .sum = out});
+  } else {
+    context.ops.add_gated(run, {.rows = tokens, .cols = hidden, .gate = gate, .x = shared, .sum = out});
   }
-  parts_.shared_gate->run(rest.run_context(rest.workspace), tokens, x, gate);
-  context.ops.add_gated(rest.run_context({}), {.rows = tokens, .cols = hidden, .gate = gate, .x = shared, .sum = out});
 }
 
 }  // namespace moracle

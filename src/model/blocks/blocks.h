@@ -61,10 +61,10 @@ class FeedForward {
   virtual ~FeedForward() = default;
   [[nodiscard]] virtual std::size_t bytes() const = 0;
   [[nodiscard]] virtual std::size_t workspace_bytes(std::int64_t tokens, int threads) const = 0;
-  // Of a part that another device computes: what calls of up to `tokens` tokens take there, and making that room.
-  // Errors: "device.memory", "device.pinned".
-  [[nodiscard]] virtual StageBytes stage_bytes(std::int64_t /*tokens*/) const { return {}; }
-  virtual Result<> reserve(std::int64_t /*tokens*/) const { return Ok{}; }
+  // Of a part that another device computes: what calls of up to `tokens` tokens take there.
+  [[nodiscard]] virtual CallBytes call_bytes(const DeviceWorkspace& /*of*/, std::int64_t /*tokens*/) const {
+    return {};
+  }
   // Tokens that could not be routed are marked in the status.
   virtual void run(const ForwardContext& context, const float* x, float* out) const = 0;
 };
@@ -98,8 +98,9 @@ class MoeFeedForward final : public FeedForward {
   explicit MoeFeedForward(Parts parts) : parts_(std::move(parts)) {}
   [[nodiscard]] std::size_t bytes() const override;
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens, int threads) const override;
-  [[nodiscard]] StageBytes stage_bytes(std::int64_t tokens) const override { return parts_.routed.stage_bytes(tokens); }
-  Result<> reserve(std::int64_t tokens) const override { return parts_.routed.reserve(tokens); }
+  [[nodiscard]] CallBytes call_bytes(const DeviceWorkspace& of, std::int64_t tokens) const override {
+    return parts_.routed.call_bytes(of, tokens);
+  }
   void run(const ForwardContext& context, const float* x, float* out) const override;
 
  private:

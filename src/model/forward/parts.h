@@ -17,7 +17,7 @@ struct TransformerLayer {
 };
 
 struct TransformerParts {
-  std::shared_ptr<const void> weights{};  // whose memory the numbers of all others are in
+  std::vector<std::shared_ptr<const void>> weights{};  // whose memory the numbers of all others are in
   ModelInfo info{};
   Embedding embedding{};
   std::vector<TransformerLayer> layers{};
@@ -26,6 +26,7 @@ struct TransformerParts {
   std::vector<Rope> ropes{};
   const Ops* ops = nullptr;          // of the device
   std::shared_ptr<Device> device{};  // where the pass runs; null: on the host's pool
+  std::vector<std::shared_ptr<DeviceWorkspace>> elsewhere{};  // of devices that have a part of the layers
 };
 
 }  // namespace moracle

@@ -71,13 +71,13 @@ Result<std::unique_ptr<SequenceState>> Transformer::new_sequence() const {
   return std::make_unique<SequenceState>(state_layout_, blocks_);
 }
 
-StageBytes Transformer::stage_bytes(std::int64_t tokens) const {
-  StageBytes most;
+CallBytes Transformer::call_bytes(const DeviceWorkspace& of, std::int64_t tokens) const {
+  CallBytes most;
   for (const TransformerLayer& layer : parts_.layers) {
-    const StageBytes bytes = layer.feed_forward->stage_bytes(tokens);
+    const CallBytes bytes = layer.feed_forward->call_bytes(of, tokens);
     most = {.device = std::max(most.device, bytes.device),
-            .pinned = std::max(most.pinned, bytes.pinned),
-            .kept = std::max(most.kept, bytes.kept)};
+            .staging = std::max(most.staging, bytes.staging),
+            .persistent = std::max(most.persistent, bytes.persistent)};
   }
   return most;
 }
@@ -89,7 +89,10 @@ Result<> Transformer::reserve(std::int64_t tokens) {
   }
   reserved_tokens_ = 0;
   captured_.clear();
-  for (const TransformerLayer& layer : parts_.layers) MORACLE_TRY(layer.feed_forward->reserve(tokens));
+  for (const std::shared_ptr<DeviceWorkspace>& workspace : parts_.elsewhere) {
+    MORACLE_TRY(reserve_calls(*workspace, tokens, parts_.info.experts_per_token,
+                              [&](std::int64_t call) { return call_bytes(*workspace, call); }));
+  }
   MORACLE_TRY(grow(*device_, workspace_bytes(tokens), "intermediate results", workspace_));
   MORACLE_TRY(inputs_.reserve({.tokens = tokens, .spans = tokens, .head_rows = tokens}, 0));
   MORACLE_TRY(outputs_.reserve({.tokens = tokens, .head_rows = tokens}));

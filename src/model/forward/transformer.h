@@ -29,8 +29,8 @@ class Transformer final : public Model {
   [[nodiscard]] std::size_t state_kinds() const { return state_layout_->block_bytes().size(); }
   [[nodiscard]] StateMemory state_memory() const override;
   [[nodiscard]] PrefixStore* prefixes() override { return prefixes_.get(); }
-  // What reserve(tokens) takes of the stage of a device that computes the experts, and what it allocates.
-  [[nodiscard]] StageBytes stage_bytes(std::int64_t tokens) const;
+  // What reserve(tokens) takes on a device that has a part of the layers, and what it allocates on its own.
+  [[nodiscard]] CallBytes call_bytes(const DeviceWorkspace& of, std::int64_t tokens) const;
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens) const { return step_.workspace_bytes(tokens); }
   // Also "model.batch" (spans that do not tile the ids, a state of another model or twice), "model.positions".
   // On any error of the call every state is as before. Called from one thread at a time.

@@ -48,7 +48,7 @@ class Builder {
     MORACLE_ASSIGN(part, source_.array(spec.correction_bias.front(), spec.routing.experts, 1, ArrayForm::stored));
     return Ok{};
   }
-  Result<> experts(const MoeSpec& spec, std::unique_ptr<PackedExperts>& part) {
+  Result<> experts(const MoeSpec& spec, PlacedExperts& part) {
     MORACLE_ASSIGN(part, source_.experts(spec));
     return Ok{};
   }

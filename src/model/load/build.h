@@ -23,7 +23,7 @@ class ModuleSource {
   virtual Result<Embedding> embedding(const LinearSpec& spec) = 0;
   virtual Result<std::unique_ptr<PackedLinear>> linear(const LinearSpec& spec) = 0;
   virtual Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) = 0;
-  virtual Result<std::unique_ptr<PackedExperts>> experts(const MoeSpec& spec) = 0;
+  virtual Result<PlacedExperts> experts(const MoeSpec& spec) = 0;
   virtual Result<Router> router(const MoeSpec& spec) = 0;
   virtual Result<LatentProjection> latent(const LatentAttentionSpec& spec) = 0;
   // A tensor [rows, cols] that is read whole.

@@ -13,25 +13,25 @@ std::string room_text(const MemoryOnDevice& device) {
 }
 
 Result<MemoryOnDevice> check_device_room(const LoadPlan& plan, const MemoryPlanOptions& options) {
-  const Machines& machines = plan.opened().machines();
-  if (machines.device == nullptr) return MemoryOnDevice{};
+  const std::shared_ptr<GpuDevice> gpu = plan.opened().placement().gpu();
+  if (gpu == nullptr) return MemoryOnDevice{};
+  const Machine& host = plan.opened().placement().host();
   MORACLE_ASSIGN(const MemoryPlan memory, memory_plan(plan, options));
   const MemoryOnDevice& device = memory.on_device;
   if (device.call_tokens > 0 || device.layers == 0) return device;
-  const std::string name = machines.device->name();
+  const std::string name = gpu->name();
   return Error{
       .code = "device.memory",
       .where = name,
       .wanted = fmt::format("{} for the experts of {} layers and a call of one token", human_bytes(device.least),
                             device.layers),
-      .found =
-          fmt::format("{} free of {}", human_bytes(device.free), human_bytes(machines.device->machine().memory_bytes)),
+      .found = fmt::format("{} free of {}", human_bytes(device.free), human_bytes(gpu->machine().memory_bytes)),
       .advice = "end other programs on this GPU, choose a model of fewer or narrower weights, or use --device cpu",
       .details = {
           fmt::format("{}: weights {}, KV cache {} (one sequence of {} positions), workspace {}, in all {} of {}",
-                      machines.host.name, human_bytes(memory.weights() - device.weights), human_bytes(memory.state),
+                      host.name, human_bytes(memory.weights() - device.weights), human_bytes(memory.state),
                       memory.context, human_bytes(memory.workspace), human_bytes(memory.on_host()),
-                      human_bytes(machines.host.memory_bytes)),
+                      human_bytes(host.memory_bytes)),
           fmt::format("{}: weights {}, workspace {} (calls of up to {} tokens), in all {} of {} free", name,
                       human_bytes(device.weights), human_bytes(device.workspace), memory.batch_tokens,
                       human_bytes(device.total()), human_bytes(device.free)),

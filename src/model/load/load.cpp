@@ -1,12 +1,13 @@
 // Turns a plan into a model: packs every module with the kernel that was decided on, and lets go of the file.
 #include <algorithm>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/guarded.h"
 #include "checkpoint/prefetcher.h"
 #include "device/host_device.h"
 #include "format/rules/tensor_check.h"
-#include "kernels/offload.h"
 #include "kernels/pack_memory.h"
 #include "model/forward/transformer.h"
 #include "model/load/build.h"
@@ -17,23 +18,41 @@ namespace moracle {
 
 namespace {
 
+// What the modules of one device share.
+struct LoadDevice {
+  LoadDevice(const PlacedDevice& placed, ThreadPool& pool) : gpu(placed.gpu) {
+    if (gpu == nullptr) {
+      weights = std::make_shared<WeightStore>(std::make_shared<HostDevice>(placed.machine, pool));
+      return;
+    }
+    upload.emplace(*gpu);
+    weights = std::make_shared<WeightStore>(gpu, &*upload);
+    scratch = std::make_shared<PersistentScratch>(gpu);
+    workspace = std::make_shared<DeviceWorkspace>(gpu);
+  }
+
+  std::shared_ptr<GpuDevice> gpu;  // null: the host, which needs the weights alone
+  std::optional<UploadBuffer> upload{};
+  std::shared_ptr<WeightStore> weights{};
+  std::shared_ptr<PersistentScratch> scratch{};
+  std::shared_ptr<DeviceWorkspace> workspace{};
+};
+
 class PackedModules final : public ModuleSource {
  public:
   PackedModules(const Plan& plan, ThreadPool& pool, const LoadOptions& options)
-      : plan_(plan),
-        pool_(pool),
-        options_(options),
-        prefetcher_(tensors_of(plan)),
-        scratch_(std::make_shared<PersistentScratch>(plan.machines().device)) {
+      : plan_(plan), pool_(pool), options_(options), prefetcher_(tensors_of(plan)) {
     for (const ModuleReport& module : plan.modules()) progress_.bytes_total += module.bytes;
-    if (plan.machines().device != nullptr) upload_.emplace(*plan.machines().device);
+    for (const PlacedDevice& device : plan.placement().devices) {
+      devices_.push_back(std::make_unique<LoadDevice>(device, pool));
+    }
   }
 
   Result<Embedding> embedding(const LinearSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.path);
     MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(index));
     const MatrixSource& weight = *linear.weight;
-    MORACLE_ASSIGN(Embedding embedding, read_embedding(weight, pool_, *store_));
+    MORACLE_ASSIGN(Embedding embedding, read_embedding(weight, pool_, store_of(index)));
     const bool tied = plan_.spec().head.path.empty();  // then the head still has to read it
     if (!tied) weight.release();
     MORACLE_TRY(advance(index));
@@ -43,24 +62,20 @@ class PackedModules final : public ModuleSource {
   Result<std::unique_ptr<PackedLinear>> linear(const LinearSpec& spec) override { return pack(spec, false); }
   Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) override { return pack(spec, true); }
 
-  Result<std::unique_ptr<PackedExperts>> experts(const MoeSpec& spec) override {
+  Result<PlacedExperts> experts(const MoeSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.experts.name);
     MORACLE_ASSIGN(const CanonicalExperts experts, plan_.read_experts(index));
     MORACLE_TRY(check_order(index, experts.act_order));
     const KernelCard& card = *plan_.opened(index).winner;
-    MORACLE_ASSIGN(std::unique_ptr<PackedExperts> packed,
-                   pack_for_host(*find_implementation(card.id), experts,
-                                 {.pool = pool_,
-                                  .activation = spec.activation,
-                                  .batch_invariant = plan_.policy().batch_invariant,
-                                  .device = plan_.machines().device,
-                                  .upload = upload_ ? &*upload_ : nullptr,
-                                  .scratch = scratch_}));
+    PackOptions options = options_of(index);
+    options.activation = spec.activation;
+    options.batch_invariant = plan_.policy().batch_invariant;
+    MORACLE_ASSIGN(std::unique_ptr<PackedExperts> packed, find_implementation(card.id)->pack_experts(experts, options));
     for (const auto& expert : experts.experts) {
       for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down}) linear->weight->release();
     }
     MORACLE_TRY(advance(index));
-    return packed;
+    return place(card, std::move(packed), experts.hidden, device_of(index).workspace);
   }
 
   Result<Router> router(const MoeSpec& spec) override {
@@ -69,8 +84,8 @@ class PackedModules final : public ModuleSource {
     MORACLE_ASSIGN(const std::vector<float> weight, dequantize(*stored.weight));
     stored.weight->release();
     Router router;
-    MORACLE_ASSIGN(router.weight, store_->add(std::span(weight)));
-    MORACLE_ASSIGN(router.bias, store_->add(std::span(stored.bias)));
+    MORACLE_ASSIGN(router.weight, store_of(index).add(std::span(weight)));
+    MORACLE_ASSIGN(router.bias, store_of(index).add(std::span(stored.bias)));
     MORACLE_TRY(advance(index));
     return router;
   }
@@ -78,7 +93,7 @@ class PackedModules final : public ModuleSource {
   Result<LatentProjection> latent(const LatentAttentionSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.kv_b.path);
     MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(index));
-    MORACLE_ASSIGN(LatentProjection projection, read_latent(linear, spec.shape, pool_, *store_));
+    MORACLE_ASSIGN(LatentProjection projection, read_latent(linear, spec.shape, pool_, store_of(index)));
     linear.weight->release();
     MORACLE_TRY(advance(index));
     return projection;
@@ -89,19 +104,24 @@ class PackedModules final : public ModuleSource {
     const std::size_t index = plan_.index_of(module);
     MORACLE_ASSIGN(std::vector<float> numbers, read_floats(*plan_.opened(index).tensor));
     bring_into(form, rows, numbers);
-    MORACLE_ASSIGN(const DeviceArray<float> array, store_->add(std::span<const float>(numbers)));
+    MORACLE_ASSIGN(const DeviceArray<float> array, store_of(index).add(std::span<const float>(numbers)));
     MORACLE_TRY(advance(index));
     return array;
   }
 
   Result<Rope> rope(const RopeSpec& spec) override {
     Rope rope{.scale = spec.scale};
-    MORACLE_ASSIGN(rope.inv_freq, store_->add(std::span(spec.inv_freq)));
+    MORACLE_ASSIGN(rope.inv_freq, devices_.front()->weights->add(std::span(spec.inv_freq)));
     return rope;
   }
 
-  // Owns what was read.
-  [[nodiscard]] std::shared_ptr<const void> store() const { return store_; }
+  // What the parts need as long as they are.
+  void hand_over(Transformer::Parts& parts) const {
+    for (const std::unique_ptr<LoadDevice>& device : devices_) {
+      parts.weights.push_back(device->weights);
+      if (device->workspace != nullptr) parts.elsewhere.push_back(device->workspace);
+    }
+  }
 
  private:
   // By module, in the order of the plan, which is nearly that in which modules are asked for.
@@ -118,10 +138,25 @@ class PackedModules final : public ModuleSource {
     MORACLE_ASSIGN(const CanonicalLinear linear, plan_.read_linear(index));
     MORACLE_TRY(check_order(index, !linear.weight->spec().g_idx.empty()));
     const KernelImplementation* const kernel = find_implementation(plan_.opened(index).winner->id);
-    MORACLE_ASSIGN(std::unique_ptr<PackedLinear> packed, kernel->pack_linear(linear, {.pool = pool_, .head = head}));
+    PackOptions options = options_of(index);
+    options.head = head;
+    MORACLE_ASSIGN(std::unique_ptr<PackedLinear> packed, kernel->pack_linear(linear, options));
     linear.weight->release();
     MORACLE_TRY(advance(index));
     return packed;
+  }
+
+  [[nodiscard]] LoadDevice& device_of(std::size_t module) const {
+    return *devices_[static_cast<std::size_t>(plan_.opened(module).device)];
+  }
+  [[nodiscard]] WeightStore& store_of(std::size_t module) const { return *device_of(module).weights; }
+  [[nodiscard]] PackOptions options_of(std::size_t module) const {
+    LoadDevice& device = device_of(module);
+    PackOptions options{.pool = pool_};
+    options.device = device.gpu;
+    options.upload = device.upload ? &*device.upload : nullptr;
+    options.scratch = device.scratch;
+    return options;
   }
 
   // The kernel was chosen by what the config says of the columns' order.
@@ -145,13 +180,9 @@ class PackedModules final : public ModuleSource {
   const Plan& plan_;
   ThreadPool& pool_;
   const LoadOptions& options_;
-  std::shared_ptr<WeightStore> store_ =
-      std::make_shared<WeightStore>(std::make_shared<HostDevice>(plan_.machines().host, pool_));
   LoadProgress progress_{};
   Prefetcher prefetcher_;
-  // Layers share both.
-  std::optional<UploadBuffer> upload_;
-  std::shared_ptr<PersistentScratch> scratch_;
+  std::vector<std::unique_ptr<LoadDevice>> devices_;  // by DeviceId
 };
 
 // Everything that can be known to fail fails before the first byte is read. Returns the operations to use: a model
@@ -177,7 +208,7 @@ Result<const Ops*> check_winners(const Plan& plan) {
     }
     reference = reference && card->backend == "ref";
   }
-  return reference ? &reference_ops() : &host_ops(plan.machines().host.cpu_features & host.cpu_features);
+  return reference ? &reference_ops() : &host_ops(plan.placement().host().cpu_features & host.cpu_features);
 }
 
 // What the weights leave of nine tenths of the host's memory, but never less than an eighth of it: a budget is address
@@ -215,7 +246,7 @@ Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, cons
   auto built = guarded("load the weights", [&] { return build_transformer(own.spec(), modules, *ops, kv); });
   if (!built.ok()) built = with_room(std::move(built).error(), room);
   MORACLE_ASSIGN(Transformer::Parts parts, unless_changed(own.checkpoint(), std::move(built)));
-  parts.weights = modules.store();
+  modules.hand_over(parts);
   MORACLE_TRY(own.checkpoint().verify_unchanged());
   return guarded("load the weights", [&]() -> Result<std::unique_ptr<Model>> {
     auto model = std::make_unique<Transformer>(std::move(parts), pool);

@@ -7,7 +7,6 @@
 #include "base/checked.h"
 #include "base/generic/bisect.h"
 #include "base/generic/count.h"
-#include "kernels/offload.h"
 #include "model/forward/transformer.h"
 #include "model/load/build.h"
 #include "model/load/parallel_cut.h"
@@ -123,7 +122,13 @@ Result<CanonicalLinear> share_of(const StoredLinear& stored_whole, std::int64_t 
 class LaidOutModules final : public ModuleSource {
  public:
   LaidOutModules(const Plan& plan, const RankLayout& ranks, ThreadPool& pool)
-      : plan_(plan), ranks_(ranks), pool_(pool) {}
+      : plan_(plan),
+        ranks_(ranks),
+        pool_(pool),
+        workspace_(std::make_shared<DeviceWorkspace>(plan.placement().gpu())) {}
+
+  // Of the GPU that has a part of the layers, if one has.
+  [[nodiscard]] const DeviceWorkspace& workspace() const { return *workspace_; }
 
   // Whether every module had a kernel whose layout is known.
   [[nodiscard]] bool packed() const { return packed_; }
@@ -139,7 +144,7 @@ class LaidOutModules final : public ModuleSource {
   Result<std::unique_ptr<PackedLinear>> linear(const LinearSpec& spec) override { return lay_out(spec, false); }
   Result<std::unique_ptr<PackedLinear>> head(const LinearSpec& spec) override { return lay_out(spec, true); }
 
-  Result<std::unique_ptr<PackedExperts>> experts(const MoeSpec& spec) override {
+  Result<PlacedExperts> experts(const MoeSpec& spec) override {
     const std::size_t index = plan_.index_of(spec.experts.name);
     MORACLE_ASSIGN(const CanonicalExperts share, share_of_experts(plan_.opened(index).experts, spec.experts));
     Problem problem = *plan_.modules()[index].problem;
@@ -148,12 +153,12 @@ class LaidOutModules final : public ModuleSource {
     ExpertsKernel& named = kernels_[spec.experts.name];
     if (const KernelImplementation* const kernel = native(choice)) {
       MORACLE_ASSIGN(std::unique_ptr<PackedExperts> packed,
-                     pack_for_host(*kernel, share, layout_options(spec.activation)));
+                     kernel->pack_experts(share, layout_options(spec.activation)));
       named = {.card = choice.winner, .packed = true, .bytes = packed->bytes()};
-      return packed;
+      return place(*choice.winner, std::move(packed), share.hidden, workspace_);
     }
     MORACLE_ASSIGN(named, elsewhere(problem, choice, share, spec.activation));
-    return std::unique_ptr<PackedExperts>(std::make_unique<PublishedExperts>(named.bytes));
+    return PlacedExperts(std::make_unique<PublishedExperts>(named.bytes));
   }
 
   Result<Router> router(const MoeSpec& spec) override {
@@ -225,8 +230,8 @@ class LaidOutModules final : public ModuleSource {
     auto known = std::find_if(decided_.begin(), decided_.end(), [&](const auto& d) { return d.first == problem; });
     if (known == decided_.end()) {
       const std::string& name = plan_.modules()[module].name;
-      MORACLE_ASSIGN(const Decision decision,
-                     decide_module(name, problem, plan_.machines().of(problem.kind), plan_.policy()));
+      const Machine& machine = plan_.placement().device(plan_.opened(module).device).machine;
+      MORACLE_ASSIGN(const Decision decision, decide_module(name, problem, machine, plan_.policy()));
       decided_.emplace_back(problem, Choice{decision.winner, decision.best_if_built});
       known = std::prev(decided_.end());
     }
@@ -236,7 +241,7 @@ class LaidOutModules final : public ModuleSource {
   // Null where no kernel of this build runs on the machine.
   const KernelImplementation* native(const Choice& choice) {
     const KernelImplementation* const kernel =
-        runs_on(choice.winner, plan_.machines().host) ? find_implementation(choice.winner->id) : nullptr;
+        runs_on(choice.winner, plan_.placement().host()) ? find_implementation(choice.winner->id) : nullptr;
     packed_ = packed_ && kernel != nullptr;
     return kernel;
   }
@@ -249,7 +254,7 @@ class LaidOutModules final : public ModuleSource {
         std::find_if(elsewhere_.begin(), elsewhere_.end(), [&](const auto& e) { return e.first == problem; });
     if (known != elsewhere_.end()) return known->second;
     ExpertsKernel named;
-    if (runs_on(choice.best, plan_.machines().host)) named.card = choice.best;
+    if (runs_on(choice.best, plan_.placement().host())) named.card = choice.best;
     const KernelImplementation* const kernel =
         named.card != nullptr && named.card->kind == CardKind::foreign ? find_implementation(named.card->id) : nullptr;
     if (named.card != nullptr && named.card->kind == CardKind::own && named.card->device != DeviceKind::cpu) {
@@ -271,6 +276,7 @@ class LaidOutModules final : public ModuleSource {
   const Plan& plan_;
   RankLayout ranks_;
   ThreadPool& pool_;
+  std::shared_ptr<DeviceWorkspace> workspace_;
   std::vector<std::pair<Problem, Choice>> decided_;
   std::vector<std::pair<Problem, ExpertsKernel>> elsewhere_;
   std::map<std::string, ExpertsKernel> kernels_;
@@ -291,10 +297,11 @@ LayerMemory layer_memory(const Plan& plan, std::size_t index, const TransformerL
   return row;
 }
 
-MemoryOnDevice memory_on_device(const MemoryPlan& plan, const Transformer& transformer, std::uint64_t free) {
+MemoryOnDevice memory_on_device(const MemoryPlan& plan, const Transformer& transformer, const DeviceWorkspace& device,
+                                std::uint64_t free) {
   const auto workspace = [&](std::int64_t tokens) -> std::uint64_t {
-    const StageBytes stage = transformer.stage_bytes(tokens);
-    return stage.device + stage.kept;
+    const CallBytes bytes = transformer.call_bytes(device, tokens);
+    return bytes.device + bytes.persistent;
   };
   MemoryOnDevice result{.workspace = workspace(plan.batch_tokens), .free = free};
   for (const LayerMemory& layer : plan.layers) {
@@ -360,10 +367,11 @@ Result<MemoryPlan> memory_plan(const LoadPlan& plan, const MemoryPlanOptions& op
   }
   result.state = transformer.state_bytes(result.context);
   result.workspace = transformer.workspace_bytes(result.batch_tokens);
-  if (own.machines().device == nullptr) return result;
-  MORACLE_ASSIGN(const std::uint64_t free, own.machines().device->free_memory());
-  result.on_device = memory_on_device(result, transformer, free);
-  result.workspace += transformer.stage_bytes(result.batch_tokens).pinned;
+  const std::shared_ptr<GpuDevice> gpu = own.placement().gpu();
+  if (gpu == nullptr) return result;
+  MORACLE_ASSIGN(const std::uint64_t free, gpu->free_memory());
+  result.on_device = memory_on_device(result, transformer, modules.workspace(), free);
+  result.workspace += transformer.call_bytes(modules.workspace(), result.batch_tokens).staging;
   return result;
 }
 

@@ -75,7 +75,7 @@ struct MemoryPlanOptions {
 // the workspace of that kernel is not known. Reads no weight, and input scales and group indices only where they decide
 // how much workspace a layer takes. Errors: "plan.tp", "plan.ep" (see parallel_cut.h), "plan.context",
 // "oracle.no_kernel" and its like where a rank's share is not served, those of decide for a pinned backend, those of
-// Device::free_memory.
+// Device::free_memory and device_ops.
 Result<MemoryPlan> memory_plan(const LoadPlan& plan, const MemoryPlanOptions& options);
 
 // One degree of parallelism, and what forbids it: the first module in the way, and its rule. Empty: legal.

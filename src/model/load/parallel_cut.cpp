@@ -109,7 +109,7 @@ class ParallelCut {
   }
   static Result<> router(const MoeSpec& /*spec*/, const MoeLayer::Parts& /*parts*/) { return Ok{}; }
   static Result<> correction_bias(const MoeSpec& /*spec*/, const DeviceArray<float>& /*part*/) { return Ok{}; }
-  Result<> experts(MoeSpec& spec, const std::unique_ptr<PackedExperts>& /*part*/) const {
+  Result<> experts(MoeSpec& spec, const PlacedExperts& /*part*/) const {
     const StoredExperts& experts = plan_.opened(plan_.index_of(spec.experts.name)).experts;
     if (spec.experts.experts % ep_ != 0) {
       return Error{.code = "plan.ep",

@@ -74,10 +74,9 @@ Result<Decision> decide_module(const std::string& name, const Problem& problem, 
 // Walks a spec once, front to back: opens every module, asks the oracle, and claims every tensor.
 class Planner {
  public:
-  Planner(std::shared_ptr<const Checkpoint> checkpoint, const Machines& machines, const Policy& policy)
-      : machines_(machines), policy_(policy), claims_(checkpoint), plan_(std::make_unique<Plan>()) {
+  Planner(std::shared_ptr<const Checkpoint> checkpoint, const Place& place, const Policy& policy)
+      : place_(place), policy_(policy), claims_(checkpoint), plan_(std::make_unique<Plan>()) {
     plan_->checkpoint_ = std::move(checkpoint);
-    plan_->machines_ = machines;
     plan_->policy_ = policy;
   }
 
@@ -100,8 +99,11 @@ class Planner {
   Result<> correction_bias(const MoeSpec& spec, const DeviceArray<float>& /*part*/) {
     return vector(spec.correction_bias.front(), first_stored(spec.correction_bias), "router", spec.routing.experts);
   }
-  Result<> experts(const MoeSpec& spec, const std::unique_ptr<PackedExperts>& /*part*/) {
-    return open_experts_of(spec);
+  Result<> experts(const MoeSpec& spec, const PlacedExperts& /*part*/) {
+    device_ = layer_->experts.front();
+    MORACLE_TRY(open_experts_of(spec));
+    device_ = layer_->shared;  // what follows them
+    return Ok{};
   }
   Result<> shared_gate(const LinearSpec& spec, const LinearPart& /*part*/) { return shared_gate(spec); }
 
@@ -123,6 +125,7 @@ class Planner {
     MORACLE_ASSIGN(plan_->spec_, describe(*row, config, claims_));
     MORACLE_TRY(validate(plan_->spec_, config));
     plan_->spec_.info.format = format_->name();
+    plan_->placement_ = place_experts(plan_->spec_, place_);
     MORACLE_TRY(walk());
     for (const std::string& warning : config.warnings()) plan_->warnings_.push_back(warning);
     note_unasked_biases();
@@ -165,13 +168,20 @@ class Planner {
 
   Result<> walk() {
     const ModelSpec& spec = plan_->spec_;
+    const Placement& placement = plan_->placement_;
+    device_ = placement.embedding;
     MORACLE_TRY(embedding(spec.embedding));
-    for (const LayerSpec& layer : spec.layers) {
+    for (std::size_t l = 0; l < spec.layers.size(); ++l) {
+      const LayerSpec& layer = spec.layers[l];
+      layer_ = &placement.layers[l];
+      device_ = layer_->mixer;
       MORACLE_TRY(norm(layer.input_norm));
       MORACLE_TRY(std::visit([&](const auto& mixer) { return open(mixer); }, layer.mixer));
+      device_ = layer_->mlp;
       MORACLE_TRY(norm(layer.post_norm));
       MORACLE_TRY(std::visit([&](const auto& feed_forward) { return open(feed_forward); }, layer.feed_forward));
     }
+    device_ = placement.head;
     MORACLE_TRY(norm(spec.final_norm));
     return spec.head.path.empty() ? tied_head(spec.embedding) : linear(spec.head);
   }
@@ -352,26 +362,27 @@ class Planner {
     return add(std::move(report), std::move(opened));
   }
 
-  // Distinct problems are decided once: a model has a handful, in thousands of modules.
+  // Distinct problems are decided once a device: a model has a handful, in thousands of modules.
   Result<> decide_for(const Problem& problem, ModuleReport& report, OpenedModule& opened) {
-    auto known = std::find_if(decided_.begin(), decided_.end(), [&](const auto& d) { return d.first == problem; });
+    auto known = std::find_if(decided_.begin(), decided_.end(),
+                              [&](const Decided& d) { return d.device == device_ && d.problem == problem; });
     if (known == decided_.end()) {
-      MORACLE_ASSIGN(Decision decision,
-                     decide_module(report.name, problem, machines_.of(problem.kind), policy_of(problem)));
+      const Machine& machine = plan_->placement_.device(device_).machine;
+      MORACLE_ASSIGN(Decision decision, decide_module(report.name, problem, machine, policy_of_device()));
       for (const std::string& warning : decision.warnings) plan_->warnings_.push_back(report.name + ": " + warning);
-      decided_.emplace_back(problem, std::move(decision));
+      decided_.push_back({.device = device_, .problem = problem, .decision = std::move(decision)});
       known = std::prev(decided_.end());
     }
     report.problem = problem;
-    report.decision = known->second;
-    opened.winner = known->second.winner;
+    report.decision = known->decision;
+    opened.winner = known->decision.winner;
     return Ok{};
   }
 
-  // A kernel of the device that is pinned is pinned for what the device computes.
-  [[nodiscard]] Policy policy_of(const Problem& problem) const {
+  // A kernel that is pinned is pinned for what a GPU computes, if there is one.
+  [[nodiscard]] Policy policy_of_device() const {
     Policy policy = policy_;
-    if (machines_.device != nullptr && problem.kind != ProblemKind::experts) policy.pinned.reset();
+    if (plan_->placement_.gpu() != nullptr && device_ == DeviceId::host) policy.pinned.reset();
     return policy;
   }
 
@@ -380,6 +391,7 @@ class Planner {
       return Error{.code = "tensor.duplicate", .where = report.name, .wanted = "each module once", .found = "it twice"};
     }
     opened.tensors = claims_.take_new();
+    opened.device = device_;
     plan_->reports_.push_back(std::move(report));
     plan_->opened_.push_back(std::move(opened));
     return Ok{};
@@ -443,19 +455,27 @@ class Planner {
     return bytes;
   }
 
-  const Machines& machines_;
+  struct Decided {
+    DeviceId device = DeviceId::host;
+    Problem problem{};
+    Decision decision{};
+  };
+
+  const Place& place_;
   const Policy& policy_;
   TensorClaims claims_;
   std::optional<ModelConfig> config_;  // once it has been read
   std::unique_ptr<Format> format_;
   std::unique_ptr<Plan> plan_;
   std::vector<std::string> unasked_biases_;  // stored, of linears that have none by the config
-  std::vector<std::pair<Problem, Decision>> decided_;
+  std::vector<Decided> decided_;
+  const LayerPlacement* layer_ = nullptr;  // that is being walked
+  DeviceId device_ = DeviceId::host;       // of the module that is
 };
 
-Result<std::unique_ptr<LoadPlan>> LoadPlan::make(std::shared_ptr<const Checkpoint> checkpoint, const Machines& machines,
+Result<std::unique_ptr<LoadPlan>> LoadPlan::make(std::shared_ptr<const Checkpoint> checkpoint, const Place& place,
                                                  const Policy& policy) {
-  auto planned = guarded("plan the model", [&] { return Planner(checkpoint, machines, policy).run(); });
+  auto planned = guarded("plan the model", [&] { return Planner(checkpoint, place, policy).run(); });
   MORACLE_ASSIGN(std::unique_ptr<Plan> plan, unless_changed(*checkpoint, std::move(planned)));
   return std::make_unique<LoadPlan>(std::move(plan));
 }

@@ -8,6 +8,7 @@
 
 #include "format/decode/stored_linear.h"
 #include "model/model.h"
+#include "model/plan/placement.h"
 #include "model/spec/spec.h"
 
 namespace moracle {
@@ -18,6 +19,7 @@ struct OpenedModule {
   StoredExperts experts{};                   // experts
   const TensorView* tensor = nullptr;        // norm, sinks, correction bias
   const KernelCard* winner = nullptr;        // linear, experts: null when nobody can serve
+  DeviceId device = DeviceId::host;          // that has it; experts: each of them
   std::vector<const TensorView*> tensors{};  // that are read for it
 };
 
@@ -40,7 +42,7 @@ class LoadPlan::Opened final {
   }
   [[nodiscard]] const ModelSpec& spec() const { return spec_; }
   [[nodiscard]] const Checkpoint& checkpoint() const { return *checkpoint_; }
-  [[nodiscard]] const Machines& machines() const { return machines_; }
+  [[nodiscard]] const Placement& placement() const { return placement_; }
   [[nodiscard]] const Policy& policy() const { return policy_; }
   // By the name in its report; every module of the spec has one.
   [[nodiscard]] std::size_t index_of(const std::string& name) const { return indices_.find(name)->second; }
@@ -51,7 +53,7 @@ class LoadPlan::Opened final {
 
   ModelSpec spec_;
   std::shared_ptr<const Checkpoint> checkpoint_;
-  Machines machines_{Machine{}};
+  Placement placement_;
   Policy policy_;
   std::vector<ModuleReport> reports_;
   std::vector<OpenedModule> opened_;

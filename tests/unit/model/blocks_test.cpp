@@ -46,7 +46,7 @@ struct Fixture {
     routed.routing = {.method = Routing::sigmoid, .experts = 3, .top_k = 1, .factor = 2.0F};
     routed.hidden = kHidden;
     routed.router = DeviceArray<float>::of(router);
-    routed.experts = std::make_unique<IdentityExperts>();
+    routed.experts = PlacedExperts(std::make_unique<IdentityExperts>());
     routed.ops = &reference_ops();
     MoeFeedForward::Parts parts{.routed = MoeLayer(std::move(routed)), .hidden = kHidden};
     if (kind != Shared::none) {

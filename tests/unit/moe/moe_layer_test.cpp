@@ -65,7 +65,7 @@ MoeLayer make_layer(const Ops& ops) {
   parts.hidden = kHidden;
   parts.router = DeviceArray<float>::of(router);
   parts.router_bias = DeviceArray<float>::of(bias);
-  parts.experts = std::make_unique<ScalingExperts>(kHidden);
+  parts.experts = PlacedExperts(std::make_unique<ScalingExperts>(kHidden));
   parts.layer = kLayer;
   parts.ops = &ops;
   return MoeLayer(std::move(parts));
@@ -85,7 +85,7 @@ Ran run(const MoeLayer& layer, const std::vector<float>& x, int threads) {
   Stream stream(pool);
   ran.bad_layer.assign(static_cast<std::size_t>(tokens), DeviceStatus::kRouted);
   const DeviceStatus status{.bad_layer = ran.bad_layer.data()};
-  layer.run({stream, workspace, &status}, tokens, x.data(), nullptr, ran.out.data());
+  layer.begin({stream, workspace, &status}, tokens, x.data(), nullptr, ran.out.data());
   return ran;
 }
 
@@ -143,7 +143,7 @@ TEST(MoeLayer, CountsChoicesByRow) {
   Stream stream(pool);
   std::vector<std::byte> workspace(layer.workspace_bytes(5, 1));
   std::vector<float> out(x.size());
-  layer.run({stream, workspace}, 5, x.data(), nullptr, out.data(), nullptr, &sums);
+  layer.begin({stream, workspace}, 5, x.data(), nullptr, out.data(), nullptr, &sums);
   std::vector<std::uint32_t> wanted(counts.size(), 7);
   for (const std::size_t expert : {11U, 19U}) {
     wanted[kLayer * kExperts + expert] += 1;
@@ -160,7 +160,7 @@ TEST(MoeLayer, HashLayersTakeTheGivenExperts) {
   const std::vector<std::int32_t> fixed{3, 0, 2};
   parts.router = DeviceArray<float>::of(router);
   parts.fixed_ids = DeviceArray<std::int32_t>::of(fixed);
-  parts.experts = std::make_unique<ScalingExperts>(kHidden);
+  parts.experts = PlacedExperts(std::make_unique<ScalingExperts>(kHidden));
   parts.ops = &reference_ops();
   const MoeLayer layer(std::move(parts));
   ThreadPool pool(1);
@@ -169,7 +169,7 @@ TEST(MoeLayer, HashLayersTakeTheGivenExperts) {
   std::vector<float> out(x.size());
   const std::int32_t ids[] = {2, 0};
   Stream stream(pool);
-  layer.run({stream, workspace}, 2, x.data(), ids, out.data());
+  layer.begin({stream, workspace}, 2, x.data(), ids, out.data());
   EXPECT_FLOAT_EQ(out[0], 3.0F);
   EXPECT_FLOAT_EQ(out[kHidden], 4.0F);
 }

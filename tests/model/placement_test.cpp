@@ -1,0 +1,79 @@
+// Which device a plan gives each module, and that each is decided for it.
+#include "model/plan/placement.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "model/load/plan.h"
+#include "support/fake_device.h"
+#include "support/test_data.h"
+
+namespace moracle::test {
+namespace {
+
+// Before anything asks which object there is: cards of a device lack none.
+const int kNamed = ::setenv("MORACLE_CUDA_LIBRARY", MORACLE_HOST_OBJECT, 1);
+constexpr DeviceId kGpu{1};
+
+std::unique_ptr<LoadPlan> plan_of(const char* name, const Place& place) {
+  const auto checkpoint = Checkpoint::open(data_dir() / name);
+  if (!checkpoint.ok()) {
+    ADD_FAILURE() << checkpoint.error().message();
+    return nullptr;
+  }
+  auto plan = LoadPlan::make(*checkpoint, place, {});
+  EXPECT_TRUE(plan.ok()) << plan.error().message();
+  return plan.ok() ? std::move(*plan) : nullptr;
+}
+
+// Of the two, the second has a dense layer and shared experts.
+TEST(Placement, RoutedExpertsAreTheGpus) {
+  ASSERT_EQ(kNamed, 0);
+  for (const char* const name : {"checkpoints/qwen3moe-gptq-w4g128-sym", "families/glm4_moe-grouped"}) {
+    SCOPED_TRACE(name);
+    FakeDevice fake;
+    const auto device = GpuDevice::open(fake.api(), 0);
+    ASSERT_TRUE(device.ok());
+    const auto plan = plan_of(name, {.host = probe_machine(), .device = *device});
+    ASSERT_NE(plan, nullptr);
+    const Plan& opened = plan->opened();
+    const Placement& placement = opened.placement();
+    ASSERT_EQ(placement.devices.size(), 2U);
+    EXPECT_EQ(placement.gpu(), *device);
+    EXPECT_EQ(placement.device(kGpu).machine.name, "cuda:0");
+    ASSERT_EQ(placement.layers.size(), opened.spec().layers.size());
+    for (std::size_t l = 0; l < placement.layers.size(); ++l) {
+      const auto* const moe = std::get_if<MoeSpec>(&opened.spec().layers[l].feed_forward);
+      const std::size_t experts = moe == nullptr ? 0 : static_cast<std::size_t>(moe->experts.experts);
+      EXPECT_EQ(placement.layers[l], (LayerPlacement{.experts = std::vector<DeviceId>(experts, kGpu)})) << l;
+    }
+    int on_gpu = 0;
+    for (std::size_t i = 0; i < opened.modules().size(); ++i) {
+      const ModuleReport& module = opened.modules()[i];
+      const bool experts = module.kind == "experts";
+      EXPECT_EQ(opened.opened(i).device, experts ? kGpu : DeviceId::host) << module.name;
+      if (!module.decision) continue;
+      ASSERT_NE(module.decision->winner, nullptr) << module.name;
+      EXPECT_EQ(module.decision->winner->device == DeviceKind::cuda, experts) << module.name;
+      on_gpu += experts ? 1 : 0;
+    }
+    EXPECT_GT(on_gpu, 0);
+  }
+}
+
+TEST(Placement, WithoutAGpuAllIsTheHosts) {
+  const auto plan = plan_of("checkpoints/qwen3moe-gptq-w4g128-sym", {.host = probe_machine()});
+  ASSERT_NE(plan, nullptr);
+  const Placement& placement = plan->opened().placement();
+  EXPECT_EQ(placement.devices.size(), 1U);
+  EXPECT_EQ(placement.gpu(), nullptr);
+  EXPECT_EQ(placement.host().fingerprint(), probe_machine().fingerprint());
+  for (const LayerPlacement& layer : placement.layers) {
+    EXPECT_TRUE(std::ranges::all_of(layer.experts, [](DeviceId id) { return id == DeviceId::host; }));
+  }
+}
+
+}  // namespace
+}  // namespace moracle::test

@@ -1,0 +1,15 @@
+// Calls of a card's kernels with numbers of the host, wherever the card computes.
+#pragma once
+
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "kernels/kernel.h"
+
+namespace moracle::test {
+
+// y[tokens, out] of x[tokens, in]. What fails is a failure of the test.
+[[nodiscard]] std::vector<float> run_linear(const KernelCard& card, const CanonicalLinear& linear,
+                                            const std::vector<float>& x, ThreadPool& pool);
+
+}  // namespace moracle::test
