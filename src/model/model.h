@@ -19,6 +19,7 @@
 #include "kernels/kernel.h"
 #include "kernels/kv_type.h"
 #include "machine/machine.h"
+#include "model/plan/placement.h"
 #include "model/state/state.h"
 #include "oracle/decide.h"
 
@@ -61,9 +62,9 @@ class LoadPlan final {
   // Errors: a config.json that is out of range or contradicts itself, an architecture, format or scheme that nobody
   // knows; tensors that are missing, claimed twice, left over, or of another dtype or shape; experts that are too few,
   // too many or numbered with gaps; a file that has changed; a pinned backend that cannot serve. Each module is decided
-  // for its device (plan/placement.h): routed experts for the GPU of the place, if it has one, all else for its host.
+  // for its device: `modules` for the GPU of the place, if it has one, all else for its host.
   static Result<std::unique_ptr<LoadPlan>> make(std::shared_ptr<const Checkpoint> checkpoint, const Place& place,
-                                                const Policy& policy);
+                                                const Policy& policy, GpuModules modules = GpuModules::experts);
   // All for one machine.
   static Result<std::unique_ptr<LoadPlan>> make(std::shared_ptr<const Checkpoint> checkpoint, const Machine& machine,
                                                 const Policy& policy) {

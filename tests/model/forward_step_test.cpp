@@ -107,7 +107,7 @@ class Pair {
       ADD_FAILURE() << parts.error().message();
       return;
     }
-    parts->weights.push_back(modules.store());
+    parts->owners.push_back(modules.store());
     parts->device = device_;
     model_ = std::make_unique<Transformer>(std::move(*parts), pool_);
     const Result<> made = model_->make_pool(kStateBytes);

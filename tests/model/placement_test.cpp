@@ -42,6 +42,7 @@ TEST(Placement, RoutedExpertsAreTheGpus) {
     const Placement& placement = opened.placement();
     ASSERT_EQ(placement.devices.size(), 2U);
     EXPECT_EQ(placement.gpu(), *device);
+    EXPECT_EQ(placement.whole_gpu(), nullptr);
     EXPECT_EQ(placement.device(kGpu).machine.name, "cuda:0");
     ASSERT_EQ(placement.layers.size(), opened.spec().layers.size());
     for (std::size_t l = 0; l < placement.layers.size(); ++l) {
@@ -63,12 +64,31 @@ TEST(Placement, RoutedExpertsAreTheGpus) {
   }
 }
 
+TEST(Placement, AGpuHasTheWholeModel) {
+  FakeDevice fake;
+  const auto device = GpuDevice::open(fake.api(), 0);
+  ASSERT_TRUE(device.ok());
+  const auto checkpoint = Checkpoint::open(data_dir() / "families" / "glm4_moe-grouped");
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message();
+  const auto plan = LoadPlan::make(*checkpoint, {.host = probe_machine(), .device = *device}, {}, GpuModules::all);
+  ASSERT_TRUE(plan.ok()) << plan.error().message();
+  const Plan& opened = (*plan)->opened();
+  EXPECT_EQ(opened.placement().whole_gpu(), *device);
+  for (std::size_t i = 0; i < opened.modules().size(); ++i) {
+    EXPECT_EQ(opened.opened(i).device, kGpu) << opened.modules()[i].name;
+    if (opened.modules()[i].decision) {
+      EXPECT_EQ(opened.modules()[i].decision->winner->device, DeviceKind::cuda) << opened.modules()[i].name;
+    }
+  }
+}
+
 TEST(Placement, WithoutAGpuAllIsTheHosts) {
   const auto plan = plan_of("checkpoints/qwen3moe-gptq-w4g128-sym", {.host = probe_machine()});
   ASSERT_NE(plan, nullptr);
   const Placement& placement = plan->opened().placement();
   EXPECT_EQ(placement.devices.size(), 1U);
   EXPECT_EQ(placement.gpu(), nullptr);
+  EXPECT_EQ(placement.whole_gpu(), nullptr);
   EXPECT_EQ(placement.host().fingerprint(), probe_machine().fingerprint());
   for (const LayerPlacement& layer : placement.layers) {
     EXPECT_TRUE(std::ranges::all_of(layer.experts, [](DeviceId id) { return id == DeviceId::host; }));

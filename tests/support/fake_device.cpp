@@ -7,6 +7,9 @@
 #include <cstring>
 #include <utility>
 
+#include "base/memory.h"
+#include "base/thread_pool.h"
+#include "kernels/ops.h"
 #include "support/host_kernels.h"
 
 namespace moracle::test {
@@ -204,13 +207,19 @@ struct FakeDevice::Calls {
   static int kernel(void* self, void* stream, const Args* args) {
     return launch(self, stream, [copy = *args] { run_on_host(copy); });
   }
-  template <class Args>
-  static constexpr auto operation() -> int (*)(void*, void*, const Args*, std::byte*) {
-    if constexpr (requires(const Args& args) { run_on_host(args); }) {
-      return [](void* self, void* stream, const Args* args, std::byte*) { return kernel(self, stream, args); };
-    } else {
-      return nullptr;
-    }
+  // What host_kernels.h lacks are operations of the host: they lay out blocks and workspaces in their own way.
+  template <class Args, void (Ops::*kOperation)(const RunContext&, const Args&) const>
+  static int operation(void* self, void* stream, const Args* args, std::byte*) {
+    if constexpr (requires { run_on_host(*args); }) return kernel(self, stream, args);
+    return launch(self, stream, [copy = *args] {
+      static ThreadPool pool(1);
+      Stream host(pool);
+      PageBuffer workspace;
+      if constexpr (requires { reference_ops().workspace(copy, 1); }) {
+        workspace = std::move(*PageBuffer::allocate(reference_ops().workspace(copy, 1)));
+      }
+      (reference_ops().*kOperation)({.stream = host, .workspace = {workspace.data(), workspace.size()}}, copy);
+    });
   }
   static const void* table(void* self, const char* name) {
     return name == std::string_view(kKernelApiName) ? &of(self).kernels_ : nullptr;
@@ -248,7 +257,7 @@ FakeDevice::FakeDevice() {
               .experts = Calls::kernel<ExpertsArgs>,
               .streamed_experts = Calls::kernel<StreamedExpertsArgs>,
               .linear = Calls::kernel<LinearArgs>,
-#define MORACLE_OPERATION(name, Args) .name = Calls::operation<Args>(),
+#define MORACLE_OPERATION(name, Args) .name = Calls::operation<Args, &Ops::name>,
               MORACLE_OPERATIONS(MORACLE_OPERATION)
 #undef MORACLE_OPERATION
   };

@@ -66,7 +66,7 @@ class FakeDevice {
   void guard(bool on);
 
   DriverApi api_{};
-  KernelApi kernels_{};  // without operations that host_kernels.h lacks
+  KernelApi kernels_{};
   std::map<std::string, int> calls_;
   std::map<void*, std::size_t> memory_;
   std::map<void*, std::size_t> guarded_;  // of them, with pages of their own

@@ -55,7 +55,8 @@ class PackedMatrix {
   }
   [[nodiscard]] float scale(std::int64_t row, std::int64_t k) const {
     if (pack_.records != RecordKind::none) return record_scale(static_cast<int>(row), static_cast<int>(k));
-    const float global = *reinterpret_cast<const float*>(weights_ + matrix_.global_scale);
+    const float global =
+        matrix_.global_scale == kAbsent ? 1.0F : *reinterpret_cast<const float*>(weights_ + matrix_.global_scale);
     if (matrix_.scales == kAbsent) return global;
     return global * decode_scale(pack_.scale, weights_ + matrix_.scales, group_at(row, k));
   }

@@ -23,7 +23,10 @@ void Embedding::lookup(const ForwardContext& context, float* out) const {
   args.pack.code = element == Element::f32    ? DeviceCode::f32
                    : element == Element::bf16 ? DeviceCode::bf16
                                               : DeviceCode::f16;
-  args.matrix.cols = args.matrix.padded = narrow<std::int32_t>(width);
+  // Rows one after the other, and no other part.
+  args.matrix.cols = args.matrix.padded = args.matrix.group = narrow<std::int32_t>(width);
+  args.matrix.scales = args.matrix.zeros = args.matrix.bias = args.matrix.order = kAbsent;
+  args.matrix.global_scale = args.matrix.input_scale = kAbsent;
   args.tokens = narrow<std::int32_t>(context.tokens);
   args.ids = context.ids;
   args.out = out;

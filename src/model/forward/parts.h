@@ -17,15 +17,15 @@ struct TransformerLayer {
 };
 
 struct TransformerParts {
-  std::vector<std::shared_ptr<const void>> weights{};  // whose memory the numbers of all others are in
+  std::vector<std::shared_ptr<const void>> owners{};  // of what all others point to: numbers, operations
   ModelInfo info{};
   Embedding embedding{};
   std::vector<TransformerLayer> layers{};
   Norm final_norm{};
   std::unique_ptr<PackedLinear> head{};
   std::vector<Rope> ropes{};
-  const Ops* ops = nullptr;          // of the device
-  std::shared_ptr<Device> device{};  // where the pass runs; null: on the host's pool
+  const Ops* ops = nullptr;                                   // of the device
+  std::shared_ptr<Device> device{};                           // where the pass runs; null: on the host's pool
   std::vector<std::shared_ptr<DeviceWorkspace>> elsewhere{};  // of devices that have a part of the layers
 };
 

@@ -8,6 +8,7 @@
 #include "checkpoint/prefetcher.h"
 #include "device/host_device.h"
 #include "format/rules/tensor_check.h"
+#include "kernels/device_ops.h"
 #include "kernels/pack_memory.h"
 #include "model/forward/transformer.h"
 #include "model/load/build.h"
@@ -28,14 +29,18 @@ struct LoadDevice {
     upload.emplace(*gpu);
     weights = std::make_shared<WeightStore>(gpu, &*upload);
     scratch = std::make_shared<PersistentScratch>(gpu);
-    workspace = std::make_shared<DeviceWorkspace>(gpu);
+  }
+
+  std::shared_ptr<DeviceWorkspace> make_workspace() {
+    if (workspace == nullptr) workspace = std::make_shared<DeviceWorkspace>(gpu);
+    return workspace;
   }
 
   std::shared_ptr<GpuDevice> gpu;  // null: the host, which needs the weights alone
   std::optional<UploadBuffer> upload{};
   std::shared_ptr<WeightStore> weights{};
   std::shared_ptr<PersistentScratch> scratch{};
-  std::shared_ptr<DeviceWorkspace> workspace{};
+  std::shared_ptr<DeviceWorkspace> workspace{};  // null: nothing is called from another device
 };
 
 class PackedModules final : public ModuleSource {
@@ -75,7 +80,9 @@ class PackedModules final : public ModuleSource {
       for (const CanonicalLinear* linear : {&expert.gate, &expert.up, &expert.down}) linear->weight->release();
     }
     MORACLE_TRY(advance(index));
-    return place(card, std::move(packed), experts.hidden, device_of(index).workspace);
+    const bool with_router = plan_.opened(plan_.index_of(spec.router.front())).device == plan_.opened(index).device;
+    if (with_router) return PlacedExperts(std::move(packed));
+    return place(card, std::move(packed), experts.hidden, device_of(index).make_workspace());
   }
 
   Result<Router> router(const MoeSpec& spec) override {
@@ -111,14 +118,14 @@ class PackedModules final : public ModuleSource {
 
   Result<Rope> rope(const RopeSpec& spec) override {
     Rope rope{.scale = spec.scale};
-    MORACLE_ASSIGN(rope.inv_freq, devices_.front()->weights->add(std::span(spec.inv_freq)));
+    MORACLE_ASSIGN(rope.inv_freq, rope_store().add(std::span(spec.inv_freq)));
     return rope;
   }
 
   // What the parts need as long as they are.
   void hand_over(Transformer::Parts& parts) const {
     for (const std::unique_ptr<LoadDevice>& device : devices_) {
-      parts.weights.push_back(device->weights);
+      parts.owners.push_back(device->weights);
       if (device->workspace != nullptr) parts.elsewhere.push_back(device->workspace);
     }
   }
@@ -150,6 +157,9 @@ class PackedModules final : public ModuleSource {
     return *devices_[static_cast<std::size_t>(plan_.opened(module).device)];
   }
   [[nodiscard]] WeightStore& store_of(std::size_t module) const { return *device_of(module).weights; }
+  [[nodiscard]] WeightStore& rope_store() const {
+    return *devices_[static_cast<std::size_t>(plan_.placement().layers.front().mixer)]->weights;
+  }
   [[nodiscard]] PackOptions options_of(std::size_t module) const {
     LoadDevice& device = device_of(module);
     PackOptions options{.pool = pool_};
@@ -185,9 +195,10 @@ class PackedModules final : public ModuleSource {
   std::vector<std::unique_ptr<LoadDevice>> devices_;  // by DeviceId
 };
 
-// Everything that can be known to fail fails before the first byte is read. Returns the operations to use: a model
-// that runs on reference kernels alone is a reference throughout.
-Result<const Ops*> check_winners(const Plan& plan) {
+// Everything that can be known to fail fails before the first byte is read. Returns the operations to use: those of the
+// GPU that has the whole model; on the host a model that runs on reference kernels alone is a reference throughout.
+Result<std::shared_ptr<const Ops>> check_winners(const Plan& plan) {
+  const std::shared_ptr<GpuDevice> gpu = plan.placement().whole_gpu();
   const Machine host = probe_machine();
   bool reference = true;
   for (const ModuleReport& module : plan.modules()) {
@@ -206,16 +217,38 @@ Result<const Ops*> check_winners(const Plan& plan) {
                    .found = std::string(card->id),
                    .advice = "the plan was made for another machine; load with --device cpu"};
     }
+    if (gpu != nullptr && card->device == DeviceKind::cpu) {
+      return Error{.code = "device.kernel",
+                   .where = module.name,
+                   .wanted = "a kernel of " + gpu->name(),
+                   .found = std::string(card->id),
+                   .advice = "leave the module to the host"};
+    }
     reference = reference && card->backend == "ref";
   }
-  return reference ? &reference_ops() : &host_ops(plan.placement().host().cpu_features & host.cpu_features);
+  if (gpu != nullptr) {
+    MORACLE_ASSIGN(std::shared_ptr<const Ops> ops, device_ops(*gpu));
+    return ops;
+  }
+  const Ops& ops = reference ? reference_ops() : host_ops(plan.placement().host().cpu_features & host.cpu_features);
+  return std::shared_ptr<const Ops>(std::shared_ptr<const Ops>(), &ops);  // of the program
+}
+
+constexpr std::size_t kSequences = 64;
+
+// Nine tenths of what the weights leave of a GPU, beside the workspace of a chunk.
+Result<std::size_t> gpu_kv_memory(const GpuDevice& gpu, const Transformer& model) {
+  MORACLE_ASSIGN(const std::uint64_t free, gpu.free_memory());
+  const std::uint64_t workspace = model.workspace_bytes(model.prefill_chunk());
+  const std::uint64_t left = free > workspace ? (free - workspace) / 10 * 9 : 0;
+  return std::min<std::size_t>(left, kSequences * model.state_bytes(model.info().max_context));
 }
 
 // What the weights leave of nine tenths of the host's memory, but never less than an eighth of it: a budget is address
 // space until sequences grow. Where that is limited, kinds of blocks take half of what is left, for workspaces the
 // rest.
-std::size_t default_kv_memory(const Plan& plan, const Transformer& model) {
-  constexpr std::size_t kSequences = 64;
+Result<std::size_t> default_kv_memory(const Plan& plan, const Transformer& model) {
+  if (const std::shared_ptr<GpuDevice> gpu = plan.placement().whole_gpu()) return gpu_kv_memory(*gpu, model);
   std::size_t weights = 0;
   for (const ModuleReport& module : plan.modules()) weights += module.bytes;
   const std::size_t host = probe_machine().memory_bytes;
@@ -233,7 +266,7 @@ KvType default_kv_type(const Policy& policy) {
 
 Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, const LoadOptions& options) {
   const Plan& own = plan.opened();
-  MORACLE_ASSIGN(const Ops* const ops, check_winners(own));
+  MORACLE_ASSIGN(const std::shared_ptr<const Ops> ops, check_winners(own));
   const KvType kv = options.kv.value_or(default_kv_type(own.policy()));
   auto asked = guarded("plan the memory", [&] {
     return check_device_room(plan, {.context = std::min(kUsualContext, own.spec().info.max_context),
@@ -247,10 +280,16 @@ Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, cons
   if (!built.ok()) built = with_room(std::move(built).error(), room);
   MORACLE_ASSIGN(Transformer::Parts parts, unless_changed(own.checkpoint(), std::move(built)));
   modules.hand_over(parts);
+  parts.owners.push_back(ops);
+  parts.device = own.placement().whole_gpu();
   MORACLE_TRY(own.checkpoint().verify_unchanged());
   return guarded("load the weights", [&]() -> Result<std::unique_ptr<Model>> {
     auto model = std::make_unique<Transformer>(std::move(parts), pool);
-    MORACLE_TRY(model->make_pool(options.kv_memory > 0 ? options.kv_memory : default_kv_memory(own, *model)));
+    std::size_t bytes = options.kv_memory;
+    if (bytes == 0) {
+      MORACLE_ASSIGN(bytes, default_kv_memory(own, *model));
+    }
+    MORACLE_TRY(model->make_pool(bytes));
     return std::unique_ptr<Model>(std::move(model));
   });
 }

@@ -74,8 +74,8 @@ Result<Decision> decide_module(const std::string& name, const Problem& problem, 
 // Walks a spec once, front to back: opens every module, asks the oracle, and claims every tensor.
 class Planner {
  public:
-  Planner(std::shared_ptr<const Checkpoint> checkpoint, const Place& place, const Policy& policy)
-      : place_(place), policy_(policy), claims_(checkpoint), plan_(std::make_unique<Plan>()) {
+  Planner(std::shared_ptr<const Checkpoint> checkpoint, const Place& place, const Policy& policy, GpuModules modules)
+      : place_(place), policy_(policy), gpu_modules_(modules), claims_(checkpoint), plan_(std::make_unique<Plan>()) {
     plan_->checkpoint_ = std::move(checkpoint);
     plan_->policy_ = policy;
   }
@@ -125,7 +125,7 @@ class Planner {
     MORACLE_ASSIGN(plan_->spec_, describe(*row, config, claims_));
     MORACLE_TRY(validate(plan_->spec_, config));
     plan_->spec_.info.format = format_->name();
-    plan_->placement_ = place_experts(plan_->spec_, place_);
+    plan_->placement_ = place_modules(plan_->spec_, place_, gpu_modules_);
     MORACLE_TRY(walk());
     for (const std::string& warning : config.warnings()) plan_->warnings_.push_back(warning);
     note_unasked_biases();
@@ -463,6 +463,7 @@ class Planner {
 
   const Place& place_;
   const Policy& policy_;
+  GpuModules gpu_modules_;
   TensorClaims claims_;
   std::optional<ModelConfig> config_;  // once it has been read
   std::unique_ptr<Format> format_;
@@ -474,8 +475,8 @@ class Planner {
 };
 
 Result<std::unique_ptr<LoadPlan>> LoadPlan::make(std::shared_ptr<const Checkpoint> checkpoint, const Place& place,
-                                                 const Policy& policy) {
-  auto planned = guarded("plan the model", [&] { return Planner(checkpoint, place, policy).run(); });
+                                                 const Policy& policy, GpuModules modules) {
+  auto planned = guarded("plan the model", [&] { return Planner(checkpoint, place, policy, modules).run(); });
   MORACLE_ASSIGN(std::unique_ptr<Plan> plan, unless_changed(*checkpoint, std::move(planned)));
   return std::make_unique<LoadPlan>(std::move(plan));
 }

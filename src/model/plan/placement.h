@@ -17,7 +17,7 @@ struct ModelSpec;
 enum class DeviceId : std::uint8_t { host };
 
 struct PlacedDevice {
-  Machine machine{};                  // that kernels are chosen for
+  Machine machine{};                 // that kernels are chosen for
   std::shared_ptr<GpuDevice> gpu{};  // null: the host
 };
 
@@ -41,9 +41,14 @@ struct Placement {
   [[nodiscard]] const Machine& host() const { return devices.front().machine; }
   // The first GPU; null: the host has every module.
   [[nodiscard]] std::shared_ptr<GpuDevice> gpu() const;
+  // The GPU that has every module; null: the host has some.
+  [[nodiscard]] std::shared_ptr<GpuDevice> whole_gpu() const;
 };
 
-// Routed experts on the GPU of a place, if it has one, and all else on the host.
-[[nodiscard]] Placement place_experts(const ModelSpec& spec, const Place& place);
+// What the GPU of a place has; the host has all else.
+enum class GpuModules : std::uint8_t { experts, all };
+
+// All on the host where the place has no GPU.
+[[nodiscard]] Placement place_modules(const ModelSpec& spec, const Place& place, GpuModules modules);
 
 }  // namespace moracle

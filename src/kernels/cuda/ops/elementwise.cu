@@ -39,7 +39,8 @@ __global__ void __launch_bounds__(kThreads) embed(const __grid_constant__ EmbedA
   const std::uint8_t* const line = weights + matrix.codes + row * matrix.padded * bits_of(args.pack.code) / 8;
   const auto* const order =
       matrix.order != kAbsent ? reinterpret_cast<const std::int32_t*>(weights + matrix.order) : nullptr;
-  const float global = *reinterpret_cast<const float*>(weights + matrix.global_scale);
+  const float global =
+      matrix.global_scale != kAbsent ? *reinterpret_cast<const float*>(weights + matrix.global_scale) : 1.0F;
   for (int k = static_cast<int>(threadIdx.x); k < matrix.cols; k += kThreads) {
     const std::int64_t group = row * matrix.groups + k / matrix.group;
     const int zero = matrix.zeros != kAbsent ? weights[matrix.zeros + group] : neutral_zero(args.pack.code);

@@ -1,0 +1,131 @@
+// A model of which a GPU has every module, over the fake: its kernels of linears and experts, operations of the host.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/load/plan.h"
+#include "support/fake_device.h"
+#include "support/model_fixture.h"
+
+namespace moracle::test {
+namespace {
+
+// Before anything asks which object there is: cards of a device lack none.
+const int kNamed = ::setenv("MORACLE_CUDA_LIBRARY", MORACLE_HOST_OBJECT, 1);
+constexpr std::size_t kStateBytes = std::size_t{16} << 20U;
+
+// Opens, loads, and runs a prompt and one token behind it, each with the logits of its last token.
+Result<std::vector<float>> run(const std::filesystem::path& folder, const Place& place) {
+  MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
+  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, place, {}, GpuModules::all));
+  ThreadPool pool(2);
+  MORACLE_ASSIGN(const auto model, load_model(*plan, pool, {.kv_memory = kStateBytes}));
+  MORACLE_ASSIGN(const auto state, model->new_sequence());
+  std::vector<float> all;
+  for (const std::vector<std::int32_t>& ids : {std::vector<std::int32_t>{1, 5, 9, 2, 7, 3, 11}, {4}}) {
+    Ragged batch;
+    batch.add(*state, ids);
+    std::vector<float> logits;
+    MORACLE_TRY(batch.forward(*model, LogitRows::last_of_each, logits));
+    all.insert(all.end(), logits.begin(), logits.end());
+  }
+  return all;
+}
+
+double relative_error(const std::vector<float>& found, const std::vector<float>& wanted) {
+  double difference = 0.0;
+  double size = 0.0;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    difference += std::pow(static_cast<double>(found[i]) - static_cast<double>(wanted[i]), 2);
+    size += std::pow(static_cast<double>(wanted[i]), 2);
+  }
+  return std::sqrt(difference / size);
+}
+
+std::vector<std::filesystem::path> folders() {
+  std::vector<std::filesystem::path> all;
+  for (const char* const kind : {"checkpoints", "families"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(data_dir() / kind)) {
+      if (entry.is_directory() && !entry.path().filename().string().ends_with("-cut")) all.push_back(entry.path());
+    }
+  }
+  std::ranges::sort(all);
+  return all;
+}
+
+// Every architecture, as far as the device has kernels for its sizes. Work runs when it is waited for, and memory of
+// the device is out of the host's reach.
+TEST(WholeGpu, ComputesWhatTheHostDoes) {
+  constexpr double kBound = 1e-2;  // several times the error of 16-bit activations on the host (docs/model.md)
+  ASSERT_EQ(kNamed, 0);
+  int served = 0;
+  for (const std::filesystem::path& folder : folders()) {
+    SCOPED_TRACE(folder.filename().string());
+    const auto wanted = run(folder, {.host = probe_machine()});
+    ASSERT_TRUE(wanted.ok()) << wanted.error().message();
+    FakeDevice fake;
+    fake.late_work = true;
+    fake.guarded = true;
+    {
+      const auto device = GpuDevice::open(fake.api(), 0);
+      ASSERT_TRUE(device.ok());
+      const auto found = run(folder, {.host = probe_machine(), .device = *device});
+      if (found.ok()) {
+        ASSERT_EQ(found->size(), wanted->size());
+        EXPECT_LT(relative_error(*found, *wanted), kBound);
+        ++served;
+      } else {
+        EXPECT_EQ(found.error().code, "device.operation") << found.error().message();
+      }
+    }
+    EXPECT_EQ(fake.live_objects(), 0U);
+  }
+  EXPECT_GT(served, 10);
+}
+
+// Whichever call fails: one sentence, and nothing is left.
+TEST(WholeGpuFailures, LeaveNothing) {
+  struct Failing {
+    const char* call;
+    int error;
+    const char* code;
+    int step;
+  };
+  const std::filesystem::path folder = data_dir() / "checkpoints" / "qwen3moe-gptq-w4g128-sym";
+  for (const Failing& one : {Failing{"allocate", kDeviceOutOfMemory, "device.memory", 7},
+                             Failing{"allocate_pinned", kDeviceOutOfMemory, "device.pinned", 1},
+                             Failing{"make_stream", 700, "device.call", 5}, Failing{"kernel", 700, "device.call", 31},
+                             Failing{"copy", 700, "device.call", 37}, Failing{"wait", 700, "device.call", 41}}) {
+    for (int at = 1;; at += one.step) {
+      SCOPED_TRACE(std::string(one.call) + " " + std::to_string(at));
+      FakeDevice fake;
+      fake.failure = {.call = one.call, .at = at, .error = one.error};
+      std::optional<Error> failed;
+      {
+        const auto device = GpuDevice::open(fake.api(), 0);
+        ASSERT_TRUE(device.ok());
+        auto done = run(folder, {.host = probe_machine(), .device = *device});
+        if (!done.ok()) failed = std::move(done).error();
+      }
+      EXPECT_EQ(fake.live_objects(), 0U);
+      EXPECT_EQ(fake.live_bytes(), 0U);
+      if (fake.calls(one.call) < at) {
+        EXPECT_FALSE(failed.has_value()) << failed->message();
+        EXPECT_GT(at, 1) << "never called";
+        break;
+      }
+      ASSERT_TRUE(failed.has_value());
+      EXPECT_EQ(failed->code, one.code) << failed->message();
+      EXPECT_EQ(failed->message().find('\n'), std::string::npos) << "one sentence";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moracle::test
