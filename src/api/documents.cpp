@@ -174,13 +174,13 @@ std::vector<MemoryAnswer::Share> MemoryAnswer::shares() const {
   const MemoryOnDevice& device = memory.on_device;
   std::vector<Share> result{{.machine = host.name,
                              .weights = memory.weights() - device.weights,
-                             .state = memory.state,
+                             .state = memory.state - device.state,
                              .workspace = memory.workspace,
                              .memory = host.memory_bytes}};
   if (split) {
     result.push_back({.machine = machine.name,
                       .weights = device.weights,
-                      .state = 0,
+                      .state = device.state,
                       .workspace = device.workspace,
                       .memory = machine.memory_bytes,
                       .free = device.free});

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "model/load/memory_plan.h"
 #include "model/load/plan.h"
 #include "support/fake_device.h"
 #include "support/model_fixture.h"
@@ -87,6 +88,42 @@ TEST(WholeGpu, ComputesWhatTheHostDoes) {
     EXPECT_EQ(fake.live_objects(), 0U);
   }
   EXPECT_GT(served, 10);
+}
+
+// Beside it, arrays share allocations of a MiB, and a call's inputs and results are small.
+TEST(WholeGpu, TakesWhatThePlanSays) {
+  constexpr std::int64_t kTokens = 33;
+  constexpr std::size_t kBeside = std::size_t{3} << 20U;
+  const auto checkpoint = Checkpoint::open(data_dir() / "checkpoints" / "qwen3moe-gptq-w4g128-sym");
+  ASSERT_TRUE(checkpoint.ok());
+  FakeDevice fake;
+  const auto device = GpuDevice::open(fake.api(), 0);
+  ASSERT_TRUE(device.ok());
+  const auto plan = LoadPlan::make(*checkpoint, {.host = probe_machine(), .device = *device}, {}, GpuModules::all);
+  ASSERT_TRUE(plan.ok()) << plan.error().message();
+  const auto memory = memory_plan(**plan, {.context = 64, .batch_tokens = kTokens, .threads = 2});
+  ASSERT_TRUE(memory.ok()) << memory.error().message();
+  const MemoryOnDevice& there = memory->on_device;
+  EXPECT_TRUE(there.whole);
+  EXPECT_EQ(there.weights, memory->weights());
+  EXPECT_EQ(there.state, memory->state);
+  EXPECT_EQ(memory->on_host(), 0U);
+  EXPECT_EQ(there.layers_held, std::ssize(memory->layers));
+  ThreadPool pool(2);
+  {
+    const auto model = load_model(**plan, pool, {.kv_memory = memory->state});
+    ASSERT_TRUE(model.ok()) << model.error().message();
+    ASSERT_TRUE((*model)->reserve(kTokens).ok());
+    EXPECT_GE(fake.live_bytes(), there.total());
+    EXPECT_LE(fake.live_bytes(), there.total() + kBeside);
+  }
+  fake.most_bytes = there.weights;
+  const int asked = fake.calls("allocate");
+  const auto refused = load_model(**plan, pool, {});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, "device.memory");
+  EXPECT_NE(refused.error().wanted.find(" for the weights of "), std::string::npos) << refused.error().wanted;
+  EXPECT_EQ(fake.calls("allocate"), asked) << "before anything is taken";
 }
 
 // Whichever call fails: one sentence, and nothing is left.

@@ -8,8 +8,9 @@
 namespace moracle {
 
 std::string room_text(const MemoryOnDevice& device) {
-  if (device.call_tokens > 0) return fmt::format("all experts, and calls of up to {} tokens", device.call_tokens);
-  return fmt::format("the experts of {} of {} layers", device.layers_held, device.layers);
+  const char* const what = device.whole ? "weights" : "experts";
+  if (device.call_tokens > 0) return fmt::format("all {}, and calls of up to {} tokens", what, device.call_tokens);
+  return fmt::format("the {} of {} of {} layers", what, device.layers_held, device.layers);
 }
 
 Result<MemoryOnDevice> check_device_room(const LoadPlan& plan, const MemoryPlanOptions& options) {
@@ -23,15 +24,15 @@ Result<MemoryOnDevice> check_device_room(const LoadPlan& plan, const MemoryPlanO
   return Error{
       .code = "device.memory",
       .where = name,
-      .wanted = fmt::format("{} for the experts of {} layers and a call of one token", human_bytes(device.least),
-                            device.layers),
+      .wanted = fmt::format("{} for the {} of {} layers and a call of one token", human_bytes(device.least),
+                            device.whole ? "weights" : "experts", device.layers),
       .found = fmt::format("{} free of {}", human_bytes(device.free), human_bytes(gpu->machine().memory_bytes)),
       .advice = "end other programs on this GPU, choose a model of fewer or narrower weights, or use --device cpu",
       .details = {
           fmt::format("{}: weights {}, KV cache {} (one sequence of {} positions), workspace {}, in all {} of {}",
-                      host.name, human_bytes(memory.weights() - device.weights), human_bytes(memory.state),
-                      memory.context, human_bytes(memory.workspace), human_bytes(memory.on_host()),
-                      human_bytes(host.memory_bytes)),
+                      host.name, human_bytes(memory.weights() - device.weights),
+                      human_bytes(memory.state - device.state), memory.context, human_bytes(memory.workspace),
+                      human_bytes(memory.on_host()), human_bytes(host.memory_bytes)),
           fmt::format("{}: weights {}, workspace {} (calls of up to {} tokens), in all {} of {} free", name,
                       human_bytes(device.weights), human_bytes(device.workspace), memory.batch_tokens,
                       human_bytes(device.total()), human_bytes(device.free)),

@@ -7,6 +7,8 @@
 #include "base/checked.h"
 #include "base/generic/bisect.h"
 #include "base/generic/count.h"
+#include "base/generic/function_ref.h"
+#include "kernels/device_ops.h"
 #include "model/forward/transformer.h"
 #include "model/load/build.h"
 #include "model/load/parallel_cut.h"
@@ -130,6 +132,8 @@ class LaidOutModules final : public ModuleSource {
   // Of the GPU that has a part of the layers, if one has.
   [[nodiscard]] const DeviceWorkspace& workspace() const { return *workspace_; }
 
+  // What kernels keep on a GPU from call to call.
+  [[nodiscard]] std::size_t persistent() const { return persistent_; }
   // Whether every module had a kernel whose layout is known.
   [[nodiscard]] bool packed() const { return packed_; }
   // Of the experts of this name, which have been laid out.
@@ -155,6 +159,8 @@ class LaidOutModules final : public ModuleSource {
       MORACLE_ASSIGN(std::unique_ptr<PackedExperts> packed,
                      kernel->pack_experts(share, layout_options(spec.activation)));
       named = {.card = choice.winner, .packed = true, .bytes = packed->bytes()};
+      persistent_ = std::max(persistent_, packed->kept_bytes());
+      if (plan_.placement().whole_gpu() != nullptr) return PlacedExperts(std::move(packed));
       return place(*choice.winner, std::move(packed), share.hidden, workspace_);
     }
     MORACLE_ASSIGN(named, elsewhere(problem, choice, share, spec.activation));
@@ -280,40 +286,52 @@ class LaidOutModules final : public ModuleSource {
   std::vector<std::pair<Problem, Choice>> decided_;
   std::vector<std::pair<Problem, ExpertsKernel>> elsewhere_;
   std::map<std::string, ExpertsKernel> kernels_;
+  std::size_t persistent_ = 0;
   bool packed_ = true;
 };
 
-LayerMemory layer_memory(const Plan& plan, std::size_t index, const TransformerLayer& layer,
-                         const LaidOutModules& modules, std::int64_t context, std::int64_t chunk) {
+LayerMemory layer_memory(const Plan& plan, std::size_t index, const Transformer& transformer,
+                         const LaidOutModules& modules, std::int64_t context) {
+  const TransformerLayer& layer = transformer.parts().layers[index];
   const LayerSpec& spec = plan.spec().layers[index];
   LayerMemory row;
   row.name = spec.input_norm.path.substr(0, spec.input_norm.path.rfind('.'));
   row.mixer = layer.mixer->bytes();
   row.feed_forward = layer.feed_forward->bytes();
   row.norms = layer.input_norm.bytes() + layer.post_norm.bytes();
-  row.state = StateLayout({layer.mixer->state(reference_ops())}, chunk).bytes(context);
+  const LayerState state = layer.mixer->state(*transformer.parts().ops);
+  row.state = StateLayout({state}, transformer.prefill_chunk()).bytes(context);
   if (const auto* const moe = std::get_if<MoeSpec>(&spec.feed_forward))
     row.experts = modules.kernel_of(moe->experts.name);
   return row;
 }
 
-MemoryOnDevice memory_on_device(const MemoryPlan& plan, const Transformer& transformer, const DeviceWorkspace& device,
-                                std::uint64_t free) {
-  const auto workspace = [&](std::int64_t tokens) -> std::uint64_t {
-    const CallBytes bytes = transformer.call_bytes(device, tokens);
-    return bytes.device + bytes.persistent;
-  };
-  MemoryOnDevice result{.workspace = workspace(plan.batch_tokens), .free = free};
-  for (const LayerMemory& layer : plan.layers) {
-    const KernelCard* const card = layer.experts.card;
-    if (card == nullptr || card->device == DeviceKind::cpu) continue;
-    result.weights += layer.experts.bytes;
-    ++result.layers;
-    if (result.weights + workspace(1) <= free) ++result.layers_held;
+// Bytes of a layer's modules on the GPU.
+std::uint64_t bytes_on_gpu(const LayerMemory& layer, bool whole) {
+  if (whole) return layer.mixer + layer.feed_forward + layer.norms;
+  const KernelCard* const card = layer.experts.card;
+  return card != nullptr && card->device != DeviceKind::cpu ? layer.experts.bytes : 0;
+}
+
+// `workspace`: of calls of so many tokens.
+MemoryOnDevice memory_on_device(const MemoryPlan& plan, bool whole, std::uint64_t free,
+                                FunctionRef<std::uint64_t(std::int64_t)> workspace) {
+  MemoryOnDevice result{.whole = whole, .workspace = workspace(plan.batch_tokens), .free = free};
+  if (whole) {
+    result.weights = plan.embedding + plan.head + plan.final_norm;
+    result.state = plan.state;
   }
-  result.least = result.weights + workspace(1);
+  for (const LayerMemory& layer : plan.layers) {
+    const std::uint64_t bytes = bytes_on_gpu(layer, whole);
+    if (bytes == 0) continue;
+    result.weights += bytes;
+    ++result.layers;
+    if (result.weights + result.state + workspace(1) <= free) ++result.layers_held;
+  }
+  const std::uint64_t held = result.weights + result.state;
+  result.least = held + workspace(1);
   result.call_tokens =
-      largest_that(plan.batch_tokens, [&](std::int64_t tokens) { return result.weights + workspace(tokens) <= free; });
+      largest_that(plan.batch_tokens, [&](std::int64_t tokens) { return held + workspace(tokens) <= free; });
   return result;
 }
 
@@ -354,24 +372,35 @@ Result<MemoryPlan> memory_plan(const LoadPlan& plan, const MemoryPlanOptions& op
   result.batch_tokens = std::min(options.batch_tokens, result.context);
   ThreadPool pool(options.threads);
   LaidOutModules modules(own, ranks, pool);
+  const std::shared_ptr<GpuDevice> whole = own.placement().whole_gpu();
+  std::unique_ptr<Ops> gpu_ops;
+  if (whole != nullptr) {
+    MORACLE_ASSIGN(gpu_ops, device_ops(*whole));
+  }
+  const Ops& ops = gpu_ops != nullptr ? *gpu_ops : reference_ops();
   MORACLE_ASSIGN(Transformer::Parts parts,
-                 build_transformer(spec, modules, reference_ops(), options.kv.value_or(default_kv_type(own.policy()))));
+                 build_transformer(spec, modules, ops, options.kv.value_or(default_kv_type(own.policy()))));
+  parts.device = whole;
   const Transformer transformer(std::move(parts), pool);
   result.packed = modules.packed();
   result.embedding = transformer.parts().embedding.bytes();
   result.head = transformer.parts().head->bytes();
   result.final_norm = transformer.parts().final_norm.bytes();
   for (std::size_t l = 0; l < spec.layers.size(); ++l) {
-    result.layers.push_back(
-        layer_memory(own, l, transformer.parts().layers[l], modules, result.context, transformer.prefill_chunk()));
+    result.layers.push_back(layer_memory(own, l, transformer, modules, result.context));
   }
   result.state = transformer.state_bytes(result.context);
-  result.workspace = transformer.workspace_bytes(result.batch_tokens);
   const std::shared_ptr<GpuDevice> gpu = own.placement().gpu();
+  if (whole == nullptr) result.workspace = transformer.workspace_bytes(result.batch_tokens);
   if (gpu == nullptr) return result;
   MORACLE_ASSIGN(const std::uint64_t free, gpu->free_memory());
-  result.on_device = memory_on_device(result, transformer, modules.workspace(), free);
-  result.workspace += transformer.call_bytes(modules.workspace(), result.batch_tokens).staging;
+  const DeviceWorkspace& calls = modules.workspace();
+  result.on_device = memory_on_device(result, whole != nullptr, free, [&](std::int64_t tokens) -> std::uint64_t {
+    if (whole != nullptr) return transformer.workspace_bytes(tokens) + modules.persistent();
+    const CallBytes bytes = transformer.call_bytes(calls, tokens);
+    return bytes.device + bytes.persistent;
+  });
+  if (whole == nullptr) result.workspace += transformer.call_bytes(calls, result.batch_tokens).staging;
   return result;
 }
 

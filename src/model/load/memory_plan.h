@@ -27,17 +27,19 @@ struct LayerMemory {
   ExpertsKernel experts{};
 };
 
-// What a device takes of a plan whose experts it computes, and what it has room for.
+// What a GPU takes of a plan, and what it has room for.
 struct MemoryOnDevice {
+  bool whole = false;  // it has every module; else routed experts alone
   std::uint64_t weights = 0;
+  std::uint64_t state = 0;       // of the sequence, where the GPU has the whole model
   std::uint64_t workspace = 0;   // of one call
-  std::uint64_t least = 0;       // weights, and workspace of a call of one token
+  std::uint64_t least = 0;       // weights, state, and workspace of a call of one token
   std::uint64_t free = 0;        // when it was asked
-  std::int64_t layers = 0;       // whose experts it computes
+  std::int64_t layers = 0;       // whose experts it computes, or all
   std::int64_t layers_held = 0;  // of those, from the first on, beside the workspace of a call of one token
   std::int64_t call_tokens = 0;  // most of a call, up to batch_tokens, beside all weights; 0: not one
 
-  [[nodiscard]] std::uint64_t total() const { return weights + workspace; }
+  [[nodiscard]] std::uint64_t total() const { return weights + state + workspace; }
   [[nodiscard]] bool fits() const { return total() <= free; }
 };
 
