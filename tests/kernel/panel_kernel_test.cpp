@@ -104,9 +104,9 @@ std::vector<float> run_experts(const KernelCard& card, const CanonicalExperts& e
 }
 
 std::vector<float> run_linear(const KernelCard& card, const CanonicalLinear& linear, const std::vector<float>& x,
-                              int threads) {
+                              int threads, bool batch_invariant = false) {
   ThreadPool pool(threads);
-  return test::run_linear(card, linear, x, pool);
+  return test::run_linear(card, linear, x, pool, batch_invariant);
 }
 
 // The inputs of w2 of each (token, choice), [tokens * top_k, intermediate], as the kernel of the card quantizes them.
@@ -256,7 +256,7 @@ TEST_P(Cards, LinearServesEveryClaimedScheme) {
                                      test::table_of(scheme));
     ASSERT_EQ(decision.winner, &card) << to_string(scheme);
     const CanonicalLinear linear = random_linear(recipe, rng);
-    for (const std::int64_t tokens : {1, 2, 3, 4, 5, 6, 7, 13, 16, 17, 30, 33, 65}) {
+    for (const std::int64_t tokens : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 30, 33, 65}) {
       const auto x = random_values(static_cast<std::size_t>(tokens * recipe.cols), rng);
       const double error =
           relative_error(run_linear(card, linear, x, 2), run_linear(reference_for(scheme), linear, x, 1));
@@ -379,11 +379,11 @@ TEST_P(Cards, SameBitsForAnyBatchWhereTheCardSaysSo) {
     const CanonicalLinear linear = random_linear(recipe, rng);
     constexpr std::int64_t kTokens = 70;  // tiles of every size and runs of decoded weights
     const auto x = random_values(static_cast<std::size_t>(kTokens * recipe.cols), rng);
-    const auto all = run_linear(card, linear, x, 2);
+    const auto all = run_linear(card, linear, x, 2, true);
     for (const std::int64_t batch : {1, 2, 3, 5, 29}) {
       for (std::int64_t first = 0; first + batch <= kTokens; first += batch) {
         const auto from = x.begin() + first * recipe.cols;
-        const auto part = run_linear(card, linear, {from, from + batch * recipe.cols}, 1);
+        const auto part = run_linear(card, linear, {from, from + batch * recipe.cols}, 1, true);
         ASSERT_TRUE(std::equal(part.begin(), part.end(), all.begin() + first * recipe.rows))
             << card.id << " " << to_string(scheme) << ": " << batch << " tokens from " << first;
       }
@@ -403,11 +403,11 @@ TEST_P(Cards, SameBitsForAnyBatchOfALargeLinear) {
   const CanonicalLinear linear = random_linear(recipe, rng);
   constexpr std::int64_t kTokens = 130;
   const auto x = random_values(static_cast<std::size_t>(kTokens * recipe.cols), rng);
-  const auto all = run_linear(card, linear, x, 1);
+  const auto all = run_linear(card, linear, x, 1, true);
   constexpr std::int64_t kBatch = 26;
   for (std::int64_t first = 0; first < kTokens; first += kBatch) {
     const auto from = x.begin() + first * recipe.cols;
-    const auto part = run_linear(card, linear, {from, from + kBatch * recipe.cols}, 2);
+    const auto part = run_linear(card, linear, {from, from + kBatch * recipe.cols}, 2, true);
     ASSERT_TRUE(std::equal(part.begin(), part.end(), all.begin() + first * recipe.rows)) << card.id << ": " << first;
   }
 }

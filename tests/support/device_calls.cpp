@@ -28,8 +28,9 @@ Result<> run_on(const Device& device, const PackedLinear& packed, int threads, s
 }  // namespace
 
 std::vector<float> run_linear(const KernelCard& card, const CanonicalLinear& linear, const std::vector<float>& x,
-                              ThreadPool& pool) {
-  const auto packed = find_implementation(card.id)->pack_linear(linear, {.pool = pool, .device = device_for(card)});
+                              ThreadPool& pool, bool batch_invariant) {
+  const auto packed = find_implementation(card.id)->pack_linear(
+      linear, {.pool = pool, .batch_invariant = batch_invariant, .device = device_for(card)});
   if (!packed.ok()) {
     ADD_FAILURE() << packed.error().message();
     return {};

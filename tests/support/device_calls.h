@@ -8,8 +8,9 @@
 
 namespace moracle::test {
 
-// y[tokens, out] of x[tokens, in]. What fails is a failure of the test.
+// y[tokens, out] of x[tokens, in], asked for one order of sums or not. What fails is a failure of the test.
 [[nodiscard]] std::vector<float> run_linear(const KernelCard& card, const CanonicalLinear& linear,
-                                            const std::vector<float>& x, ThreadPool& pool);
+                                            const std::vector<float>& x, ThreadPool& pool,
+                                            bool batch_invariant = false);
 
 }  // namespace moracle::test

@@ -10,6 +10,7 @@ struct LinearArgs {
   PackArgs pack;
   MatrixArgs matrix;
   std::int32_t tokens;
+  std::int32_t batch_invariant;  // else a call of few tokens may add in another order
   const float* x;
   float* y;
   std::uint16_t* x_codes;

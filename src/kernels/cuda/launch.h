@@ -25,6 +25,9 @@ void launch_gemm_e4m3(const GemmArgs& args, bool gated, int row_tiles, cudaStrea
 void launch_gemm_bf16(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t stream);
 void launch_gemm_f16(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t stream);
 void launch_gemm_f32(const GemmArgs& args, bool gated, int row_tiles, cudaStream_t stream);
+// Linears of few tokens, which form_inputs precedes. The bits of a token differ from those of the tiles.
+bool are_few(const GemmArgs& gemm);
+void launch_few(const GemmArgs& gemm, cudaStream_t stream);
 
 // The whole of each: what the table's functions enqueue. They return the runtime's error of the launches.
 int launch(const ExpertsArgs& args, cudaStream_t stream);

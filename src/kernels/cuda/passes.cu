@@ -101,6 +101,7 @@ struct InputArgs {
 };
 
 __global__ void __launch_bounds__(kThreads) form_inputs(const __grid_constant__ InputArgs args) {
+  cudaTriggerProgrammaticLaunchCompletion();
   const std::int64_t row = blockIdx.x;
   std::int64_t source = row;
   std::int64_t expert = 0;
@@ -295,7 +296,11 @@ int launch(const LinearArgs& args, cudaStream_t stream) {
                       .input_group = input_group(kind),
                       .input_groups = input_groups(kind, args.matrix.padded),
                       .out = args.y};
-  launch_gemm(gemm, false, (args.tokens + kPairTileRows - 1) / kPairTileRows, stream);
+  if (args.batch_invariant == 0 && are_few(gemm)) {
+    launch_few(gemm, stream);
+  } else {
+    launch_gemm(gemm, false, (args.tokens + kPairTileRows - 1) / kPairTileRows, stream);
+  }
   return cudaGetLastError();
 }
 

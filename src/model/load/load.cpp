@@ -147,6 +147,7 @@ class PackedModules final : public ModuleSource {
     const KernelImplementation* const kernel = find_implementation(plan_.opened(index).winner->id);
     PackOptions options = options_of(index);
     options.head = head;
+    options.batch_invariant = plan_.policy().batch_invariant;
     MORACLE_ASSIGN(std::unique_ptr<PackedLinear> packed, kernel->pack_linear(linear, options));
     linear.weight->release();
     MORACLE_TRY(advance(index));

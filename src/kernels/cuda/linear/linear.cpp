@@ -77,6 +77,7 @@ Result<std::unique_ptr<PackedLinear>> pack_linear(const CanonicalLinear& linear,
                .scale = form.scale,
                .input = form.input,
                .records = RecordKind::none};
+  args.batch_invariant = options.batch_invariant ? 1 : 0;
   std::uint64_t end = 0;
   MORACLE_ASSIGN(args.matrix, lay_out(spec, form, {.bias = !linear.bias.empty(), .order = !spec.g_idx.empty()}, end));
   args.pack.expert_bytes = end;

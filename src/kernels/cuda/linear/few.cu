@@ -1,0 +1,337 @@
+// y = x W^T of few tokens: a warp sums products of two rows, or of a share of their columns, in f32, and reads codes as
+// they lie, 16 bytes a lane. Its first codes are on their way while inputs are formed.
+#include <cuda_fp16.h>
+
+#include "kernels/cuda/gemm.cuh"
+#include "kernels/cuda/launch.h"
+
+namespace moracle::cuda {
+
+namespace {
+
+constexpr int kMostThreads = 256;
+constexpr int kMostWarps = kMostThreads / 32;
+constexpr int kRows = 2;  // of a warp
+constexpr int kMostShares = 4;
+constexpr int kWantedWarps = 2112;  // 16 for each of 132 multiprocessors
+constexpr int kStagedBytes = 40 * 1024;
+constexpr int kMostColumns = 65535;  // up to here a quotient by reciprocal() is exact
+
+struct FewArgs {
+  GemmArgs gemm;
+  std::int32_t shares;              // warps that share the columns of a row
+  std::int32_t staged;              // columns of inputs in shared memory at a time
+  std::uint32_t weight_reciprocal;  // of columns that share a weight's scale
+  std::uint32_t input_reciprocal;   // of those that share an input's
+};
+
+constexpr std::uint32_t reciprocal(std::int64_t divisor) {
+  return static_cast<std::uint32_t>(((std::int64_t{1} << 32) + divisor - 1) / divisor);
+}
+
+// How a lane takes 16 bytes of a row.
+template <class Code>
+struct Piece {
+  static constexpr int kBits = bits_of(Code::kCode);
+  static constexpr int kColumns = 128 / kBits;
+  static constexpr bool kWide = Code::kParts > 1;  // inputs stay f32 in shared memory, else bf16
+  static constexpr int kStep = kWide ? 4 : 8;      // columns of 16 bytes of inputs
+  static constexpr int kSteps = kColumns / kStep;
+  static constexpr int kGroups = kColumns > 16 ? 2 : 1;  // that can have scales of their own
+  static constexpr bool kScaled = kBits <= 8;
+  static constexpr int kAhead = kScaled ? 2 : 4;  // pieces of a row on their way
+};
+
+// Numbers of the columns in step `step` of a piece, exact. An integer's bits become the last ones of a float whose
+// exponent makes them count ones.
+template <class Code>
+__device__ __forceinline__ void decode_step(float (&to)[Piece<Code>::kStep], const std::uint32_t (&words)[4], int step,
+                                            float zero) {
+  constexpr int kStep = Piece<Code>::kStep;
+  const std::uint32_t* const from = words + step * kStep * Piece<Code>::kBits / 32;
+#pragma unroll
+  for (int i = 0; i < kStep; ++i) {
+    if constexpr (Code::kCode == DeviceCode::int4) {
+      const int at = i < 5 ? i : i - 3;
+      const std::uint32_t word = i < 5 ? from[0] : from[0] >> 12U;
+      const std::uint32_t one = (150U - 4U * static_cast<std::uint32_t>(at)) << 23U;
+      to[i] = __uint_as_float((word & 15U << (4 * at)) | one) - (__uint_as_float(one) + zero);
+    } else if constexpr (Code::kCode == DeviceCode::int8) {
+      const std::uint32_t bits = __byte_perm(from[i / 4], 0x4B000000U, 0x7440U + static_cast<unsigned>(i % 4));
+      to[i] = __uint_as_float(bits) - (0x1p23F + zero);
+    } else if constexpr (Code::kCode == DeviceCode::f16) {
+      const auto code = static_cast<unsigned short>(from[i / 2] >> (16 * (i % 2)));
+      to[i] = __half2float(__ushort_as_half(code));
+    } else if constexpr (Code::kCode == DeviceCode::f32) {
+      to[i] = __uint_as_float(from[i]);
+    } else {
+      to[i] = decode_bf16(Code::decode(from, i, 0, 0));
+    }
+  }
+}
+
+// The bits of a scale as they are stored: what waits for them is their use.
+__device__ __forceinline__ std::uint32_t fetch_scale(DeviceScale type, const std::uint8_t* scales, std::int64_t at) {
+  switch (type) {
+    case DeviceScale::f32:
+      return __ldg(reinterpret_cast<const std::uint32_t*>(scales) + at);
+    case DeviceScale::f16:
+    case DeviceScale::bf16:
+      return __ldg(reinterpret_cast<const std::uint16_t*>(scales) + at);
+    default:
+      break;
+  }
+  return __ldg(scales + at);
+}
+__device__ __forceinline__ float fetched_scale(DeviceScale type, std::uint32_t bits) {
+  return decode_scale(type, reinterpret_cast<const std::uint8_t*>(&bits), 0);
+}
+
+// What a lane holds of a row: a piece of its codes and what scales them.
+template <class Code>
+struct HeldPiece {
+  std::uint32_t words[4];
+  std::uint32_t scales[Piece<Code>::kGroups];
+  std::uint32_t zeros[Piece<Code>::kGroups];
+};
+
+template <class Code>
+__device__ __forceinline__ void fetch(HeldPiece<Code>& held, const FewArgs& args, int row, int column) {
+  using P = Piece<Code>;
+  const MatrixArgs& matrix = args.gemm.slots[0];
+  const std::uint8_t* const weights = args.gemm.pack.weights;
+  const std::int64_t bits = (static_cast<std::int64_t>(row) * matrix.padded + column) * P::kBits;
+  const uint4 four = __ldcs(reinterpret_cast<const uint4*>(weights + matrix.codes + bits / 8));
+  held.words[0] = four.x;
+  held.words[1] = four.y;
+  held.words[2] = four.z;
+  held.words[3] = four.w;
+  if constexpr (P::kScaled) {
+#pragma unroll
+    for (int g = 0; g < P::kGroups; ++g) {
+      const auto group = __umulhi(static_cast<unsigned>(column + 16 * g), args.weight_reciprocal);
+      const std::int64_t at = static_cast<std::int64_t>(row) * matrix.groups + group;
+      if (matrix.scales != kAbsent) held.scales[g] = fetch_scale(args.gemm.pack.scale, weights + matrix.scales, at);
+      if (neutral_zero(Code::kCode) != 0 && matrix.zeros != kAbsent) held.zeros[g] = __ldg(weights + matrix.zeros + at);
+    }
+  }
+}
+
+// Inputs of columns [first, first + columns), for each token and step of a piece those of all pieces in a row.
+template <class Code, int kTokens>
+__device__ __forceinline__ void stage(uint4* staged, const FewArgs& args, int first, int columns) {
+  using P = Piece<Code>;
+  const GemmArgs& gemm = args.gemm;
+  const int units = columns / P::kStep;
+  const int pieces = columns / P::kColumns;
+  for (int token = 0; token < kTokens && token < gemm.rows; ++token) {
+    const std::uint16_t* const from = gemm.codes + static_cast<std::int64_t>(token) * gemm.slots[0].padded + first;
+    for (int unit = static_cast<int>(threadIdx.x); unit < units; unit += static_cast<int>(blockDim.x)) {
+      uint4* const to = staged + (token * P::kSteps + unit % P::kSteps) * pieces + unit / P::kSteps;
+      if constexpr (P::kWide) {
+        float values[4] = {};
+        for (int part = 0; part < input_parts(gemm.pack.input); ++part) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) values[i] += decode_bf16(from[part * gemm.part_codes + 4 * unit + i]);
+        }
+        *reinterpret_cast<float4*>(to) = make_float4(values[0], values[1], values[2], values[3]);
+      } else {
+        *to = *reinterpret_cast<const uint4*>(from + 8 * unit);
+      }
+    }
+  }
+}
+
+template <class Code>
+__device__ __forceinline__ void load_step(float (&to)[Piece<Code>::kStep], const uint4& from) {
+  const std::uint32_t words[4] = {from.x, from.y, from.z, from.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (Piece<Code>::kWide) {
+      to[i] = __uint_as_float(words[i]);
+    } else {
+      to[2 * i] = __uint_as_float(words[i] << 16U);
+      to[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000U);
+    }
+  }
+}
+
+// Adds the products of one piece of each row. `staged`: the piece's first inputs, `stride`: to those of the next step.
+template <class Code, int kTokens>
+__device__ __forceinline__ void multiply(float (&sums)[kRows][kTokens], const HeldPiece<Code> (&held)[kRows],
+                                         const FewArgs& args, float global, const uint4* staged, int stride,
+                                         int column) {
+  using P = Piece<Code>;
+  const GemmArgs& gemm = args.gemm;
+  const MatrixArgs& matrix = gemm.slots[0];
+#pragma unroll
+  for (int g = 0; g < P::kGroups; ++g) {
+    float part[kRows][kTokens] = {};
+    float zero[kRows];
+    float weight[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      zero[r] = static_cast<float>(neutral_zero(Code::kCode));
+      weight[r] = global;
+      if constexpr (P::kScaled) {
+        if (neutral_zero(Code::kCode) != 0 && matrix.zeros != kAbsent) zero[r] = static_cast<float>(held[r].zeros[g]);
+        if (matrix.scales != kAbsent) weight[r] *= fetched_scale(gemm.pack.scale, held[r].scales[g]);
+      }
+    }
+#pragma unroll
+    for (int s = 0; s < P::kSteps / P::kGroups; ++s) {
+      const int step = g * (P::kSteps / P::kGroups) + s;
+      float numbers[kRows][P::kStep];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) decode_step<Code>(numbers[r], held[r].words, step, zero[r]);
+#pragma unroll
+      for (int t = 0; t < kTokens; ++t) {
+        float inputs[P::kStep];
+        load_step<Code>(inputs, staged[(t * P::kSteps + step) * stride]);
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+          for (int i = 0; i < P::kStep; ++i) part[r][t] = fmaf(numbers[r][i], inputs[i], part[r][t]);
+        }
+      }
+    }
+    const int group =
+        gemm.input_group <= 0 ? 0 : __umulhi(static_cast<unsigned>(column + 16 * g), args.input_reciprocal);
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      float input = 1.0F;
+      if (gemm.input_group >= 0 && t < gemm.rows) input = gemm.scales[t * gemm.input_groups + group];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) sums[r][t] += part[r][t] * (weight[r] * input);
+    }
+  }
+}
+
+// Grid: rows, kRows for each of a block's warps, less where warps share them.
+template <class Code, int kTokens>
+__global__ void __launch_bounds__(kMostThreads, kTokens > 4 ? 1 : 2)
+    multiply_few(const __grid_constant__ FewArgs args) {
+  using P = Piece<Code>;
+  extern __shared__ uint4 staged[];
+  __shared__ float shared_sums[kMostWarps][kRows][kTokens];
+  const GemmArgs& gemm = args.gemm;
+  const MatrixArgs& matrix = gemm.slots[0];
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int share = warp % args.shares;
+  const int teams = static_cast<int>(blockDim.x) / 32 / args.shares;
+  const int first_row = (static_cast<int>(blockIdx.x) * teams + warp / args.shares) * kRows;
+  const float global = __ldg(reinterpret_cast<const float*>(gemm.pack.weights + matrix.global_scale));
+  const int stride = 32 * args.shares;
+
+  float sums[kRows][kTokens] = {};
+  for (int first = 0; first < matrix.padded; first += args.staged) {
+    const int columns = min(args.staged, matrix.padded - first);
+    const int pieces = columns / P::kColumns;
+    HeldPiece<Code> held[P::kAhead][kRows];
+    const auto fetch_rows = [&](HeldPiece<Code>(&to)[kRows], int piece) {
+      if (piece >= pieces) return;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r)  // behind the last row that one again, for nothing
+        fetch(to[r], args, min(first_row + r, matrix.rows - 1), first + piece * P::kColumns);
+    };
+    const int mine = share * 32 + lane;
+#pragma unroll
+    for (int ahead = 0; ahead < P::kAhead; ++ahead) fetch_rows(held[ahead], mine + ahead * stride);
+    if (first == 0) {
+      cudaGridDependencySynchronize();
+    } else {
+      __syncthreads();
+    }
+    stage<Code, kTokens>(staged, args, first, columns);
+    __syncthreads();
+    for (int base = mine; base < pieces; base += P::kAhead * stride) {
+#pragma unroll
+      for (int ahead = 0; ahead < P::kAhead; ++ahead) {
+        const int piece = base + ahead * stride;
+        if (piece >= pieces) break;
+        multiply<Code, kTokens>(sums, held[ahead], args, global, staged + piece, pieces, first + piece * P::kColumns);
+        fetch_rows(held[ahead], piece + P::kAhead * stride);
+      }
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      for (int step = 16; step > 0; step /= 2) sums[r][t] += __shfl_xor_sync(~0U, sums[r][t], step);
+      if (lane == 0) shared_sums[warp][r][t] = sums[r][t];
+    }
+  }
+  __syncthreads();
+  const int row = first_row + lane / kTokens;
+  const int token = lane % kTokens;
+  if (share != 0 || lane >= kRows * kTokens || row >= matrix.rows || token >= gemm.rows) return;
+  float sum = 0.0F;
+  for (int other = 0; other < args.shares; ++other) sum += shared_sums[warp + other][lane / kTokens][token];
+  if (matrix.bias != kAbsent) sum += reinterpret_cast<const float*>(gemm.pack.weights + matrix.bias)[row];
+  gemm.out[static_cast<std::int64_t>(token) * matrix.rows + row] = sum;
+}
+
+template <class Code, int kTokens>
+void launch_tokens(const GemmArgs& gemm, cudaStream_t stream) {
+  using P = Piece<Code>;
+  const MatrixArgs& matrix = gemm.slots[0];
+  const int teams = (matrix.rows + kRows - 1) / kRows;
+  const int pieces = matrix.padded / P::kColumns;
+  int shares = 1;
+  while (shares < kMostShares && teams * shares < kWantedWarps && pieces >= 64 * shares) shares *= 2;
+  const int warps = teams * shares < 2 * kWantedWarps ? kMostWarps / 2 : kMostWarps;
+  constexpr int kColumnBytes = kTokens * 16 / P::kStep;
+  const int staged = std::min(matrix.padded, kStagedBytes / kColumnBytes / 512 * 512);
+  const FewArgs args{.gemm = gemm,
+                     .shares = shares,
+                     .staged = staged,
+                     .weight_reciprocal = reciprocal(matrix.group),
+                     .input_reciprocal = gemm.input_group > 0 ? reciprocal(gemm.input_group) : 0};
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  const cudaLaunchConfig_t config{.gridDim = dim3(grid_of(teams, warps / shares)),
+                                  .blockDim = dim3(static_cast<unsigned>(32 * warps)),
+                                  .dynamicSmemBytes = static_cast<std::size_t>(staged * kColumnBytes),
+                                  .stream = stream,
+                                  .attrs = &attribute,
+                                  .numAttrs = 1};
+  cudaLaunchKernelEx(&config, multiply_few<Code, kTokens>, args);
+}
+
+template <class Code>
+void launch_code(const GemmArgs& gemm, cudaStream_t stream) {
+  if (gemm.rows == 1) return launch_tokens<Code, 1>(gemm, stream);
+  if (gemm.rows == 2) return launch_tokens<Code, 2>(gemm, stream);
+  return gemm.rows <= 4 ? launch_tokens<Code, 4>(gemm, stream) : launch_tokens<Code, 8>(gemm, stream);
+}
+
+}  // namespace
+
+bool are_few(const GemmArgs& gemm) {
+  return gemm.rows <= 8 && gemm.slots[0].padded <= kMostColumns;
+}
+
+void launch_few(const GemmArgs& gemm, cudaStream_t stream) {
+  switch (gemm.pack.code) {
+    case DeviceCode::int4:
+      return launch_code<Int4>(gemm, stream);
+    case DeviceCode::int8:
+      return launch_code<Int8>(gemm, stream);
+    case DeviceCode::e2m1:
+      return launch_code<E2m1>(gemm, stream);
+    case DeviceCode::e4m3:
+      return launch_code<E4m3>(gemm, stream);
+    case DeviceCode::bf16:
+      return launch_code<Bf16>(gemm, stream);
+    case DeviceCode::f16:
+      return launch_code<F16>(gemm, stream);
+    case DeviceCode::f32:
+      break;
+  }
+  return launch_code<F32>(gemm, stream);
+}
+
+}  // namespace moracle::cuda

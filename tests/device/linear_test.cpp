@@ -1,0 +1,100 @@
+// Linears of few tokens on the test's device, whose kernel is not that of many.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "device/kernels_fixture.h"
+#include "support/device_calls.h"
+
+namespace moracle {
+namespace {
+
+// Every code, groups narrower and wider than what a lane takes at a time, zero points, two levels of scales.
+const Scheme kSchemes[] = {{.weight = {.element = Element::f32}, .activation = {}},
+                           {.weight = {.element = Element::f16}, .activation = {}},
+                           {.weight = {.element = Element::bf16}, .activation = {}},
+                           {.weight = kInt4, .activation = {}},
+                           {.weight = {.element = Element::int4,
+                                       .scale = ScaleType::f16,
+                                       .granularity = Granularity::group(16),
+                                       .symmetric = false},
+                            .activation = {}},
+                           {.weight = {.element = Element::int8,
+                                       .scale = ScaleType::bf16,
+                                       .granularity = Granularity::group(32),
+                                       .symmetric = false},
+                            .activation = {}},
+                           {.weight = kFp8Block,
+                            .activation = QuantKey{.element = Element::e4m3,
+                                                   .scale = ScaleType::f32,
+                                                   .granularity = Granularity::group(128),
+                                                   .dynamic = true}},
+                           {.weight = kMxfp4, .activation = {}},
+                           {.weight = {.element = Element::e2m1,
+                                       .scale = ScaleType::e4m3,
+                                       .granularity = Granularity::group(16),
+                                       .second_level = true},
+                            .activation = {}}};
+
+struct Size {
+  std::int64_t rows, cols;
+};
+// Columns that end in part of a group, and more than lie in shared memory at a time.
+constexpr Size kSizes[] = {{50, 208}, {37, 3000}};
+
+const KernelCard& card_of(const Scheme& scheme, std::string_view backend) {
+  const Table table = test::table_of(scheme);
+  const auto row =
+      std::find_if(table.rows.begin(), table.rows.end(), [&](const TableRow& r) { return r.card->backend == backend; });
+  EXPECT_NE(row, table.rows.end()) << to_string(scheme);
+  return *row->card;
+}
+
+double bound_of(const Scheme& scheme) {
+  const bool rounds =
+      !scheme.activation && scheme.weight.element != Element::f16 && scheme.weight.element != Element::f32;
+  return rounds ? 4 * relative_rounding(InputRounding::bf16) : 1e-5;
+}
+
+using LinearTest = DeviceKernelsTest;
+
+TEST_F(LinearTest, FewTokensAreTheHosts) {
+  ThreadPool pool(2);
+  for (const Scheme& scheme : kSchemes) {
+    for (const Size& size : kSizes) {
+      const CanonicalLinear linear = test::random_linear(
+          {.key = scheme.weight, .activation = scheme.activation, .rows = size.rows, .cols = size.cols, .bias = true},
+          rng_);
+      for (std::int64_t tokens = 1; tokens <= 9; ++tokens) {
+        const auto x = normal_values(static_cast<std::size_t>(tokens * size.cols), rng_);
+        const auto found = test::run_linear(card_of(scheme, "sm90"), linear, x, pool);
+        EXPECT_LE(relative_error(found, test::run_linear(card_of(scheme, "ref"), linear, x, pool)), bound_of(scheme))
+            << to_string(scheme) << ", " << size.cols << " columns, " << tokens << " tokens";
+        EXPECT_EQ(found, test::run_linear(card_of(scheme, "sm90"), linear, x, pool)) << "another run gave other bits";
+      }
+    }
+  }
+}
+
+TEST_F(LinearTest, OneOrderForEveryBatchWhereItIsAskedFor) {
+  if (!test::has_gpu()) GTEST_SKIP() << "the fake device has no batches";
+  ThreadPool pool(2);
+  constexpr std::int64_t kCols = 3000;
+  for (const Scheme& scheme : kSchemes) {
+    const KernelCard& card = card_of(scheme, "sm90");
+    const CanonicalLinear linear =
+        test::random_linear({.key = scheme.weight, .activation = scheme.activation, .rows = 37, .cols = kCols}, rng_);
+    const auto x = normal_values(20 * kCols, rng_);
+    const auto all = test::run_linear(card, linear, x, pool, true);
+    const auto one = test::run_linear(card, linear, {x.begin(), x.begin() + kCols}, pool, true);
+    EXPECT_TRUE(std::equal(one.begin(), one.end(), all.begin())) << to_string(scheme);
+    const auto either = test::run_linear(card, linear, {x.begin(), x.begin() + kCols}, pool);
+    EXPECT_NE(either, one) << "one kernel for all, " << to_string(scheme);
+  }
+}
+
+}  // namespace
+}  // namespace moracle
