@@ -288,7 +288,7 @@ typedef struct moracle_engine_options {
   void* context;                   /* of on_progress */
   /* In what numbers keys, values and latents are kept: "f32", "bf16" or "int8"; null: bf16, with backend "ref" f32. */
   const char* kv;
-  /* "cpu", or the GPU that computes the experts: "cuda:0" and so on; null: "cpu". */
+  /* "cpu", or the GPU that computes the model: "cuda:0" and so on; null: "cpu". */
   const char* device;
 } moracle_engine_options;
 

@@ -467,7 +467,7 @@ class Server {
 class Engine {
  public:
   // `kv`: in what numbers keys, values and latents are kept, as in PlanQuestion. `device`: "cuda:0" and so on, the GPU
-  // that computes the experts. `on_progress` gets bytes of weights.
+  // that computes the model. `on_progress` gets bytes of weights.
   static Expected<Engine> open(const std::string& model, int threads = 0, const Policy& policy = {},
                                const std::string& kv = {}, const std::string& device = "cpu",
                                const OnProgress& on_progress = {}) {

@@ -86,7 +86,7 @@ class Engine(Owner):
         on_progress: Optional[Callable[[int, int], Any]] = None,
     ) -> None:
         """`kv`: the numbers of keys, values and latents: "f32", "bf16" or "int8". `device`: "cuda:0" and so on, which
-        computes the experts.
+        computes the model.
 
         `on_progress` gets bytes of weights that are loaded, and in all; what it raises ends the load.
         """

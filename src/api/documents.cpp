@@ -151,7 +151,8 @@ Result<MemoryAnswer> plan_memory(const std::filesystem::path& folder, const Memo
   result.split = question.device != nullptr;
   result.machine = result.split ? question.device->machine() : question.host;
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
-  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, {question.host, question.device}, question.policy));
+  MORACLE_ASSIGN(const auto plan,
+                 LoadPlan::make(checkpoint, {question.host, question.device}, question.policy, GpuModules::all));
   result.max_context = plan->info().max_context;
   const bool cpu = result.machine.device == DeviceKind::cpu;
   result.tp_degrees = tensor_degrees(*plan);

@@ -29,7 +29,7 @@ struct WarningChoice {
 // What is asked about a model's memory.
 struct MemoryQuestion {
   Machine host{};                       // of one rank
-  std::shared_ptr<GpuDevice> device{};  // that computes the experts; null: the host does
+  std::shared_ptr<GpuDevice> device{};  // that computes; null: the host does
   int tp = 1;
   int ep = 1;
   std::int64_t context = 0;  // 0: kUsualContext, or the model's where that is shorter

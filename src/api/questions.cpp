@@ -46,7 +46,7 @@ Result<Json> explain(const std::string& folder, const moracle_explain_options* g
   MORACLE_ASSIGN(const Policy policy, read_policy(options.policy));
   MORACLE_ASSIGN(const Place place, resolve_place(device, "options.device"));
   MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder));
-  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, {place.host, place.device}, policy));
+  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, {place.host, place.device}, policy, GpuModules::all));
   return explain_plan_json(*plan, place.machine());
 }
 

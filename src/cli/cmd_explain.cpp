@@ -49,7 +49,8 @@ Result<> explain(const ExplainCommand& options, Console& console) {
   const bool vllm = options.engine != "moracle";
   // vLLM's backend names differ from those of Moracle's own tables.
   const Policy policy = options.policy_value(place);
-  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, {place.host, place.device}, vllm ? Policy{} : policy));
+  MORACLE_ASSIGN(const auto plan,
+                 LoadPlan::make(checkpoint, {place.host, place.device}, vllm ? Policy{} : policy, GpuModules::all));
   if (vllm) {
     const VllmOptions asked{.model = options.model,
                             .environment = options.environment,

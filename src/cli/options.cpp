@@ -142,9 +142,7 @@ void ComputeOptions::add(CLI::App& command) {
   command.add_option("--threads", threads, "Threads to compute with (default: one for each core)")
       ->type_name("N")
       ->check(whole_number(1, kMostThreads));
-  command
-      .add_option("--device", device,
-                  "Where to compute: cpu, or cuda:0 and so on, which computes the experts there (default: cpu)")
+  command.add_option("--device", device, "Where to compute: cpu, or a GPU, cuda:0 and so on (default: cpu)")
       ->type_name("D");
 }
 

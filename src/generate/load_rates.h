@@ -15,7 +15,7 @@ namespace moracle {
 struct LoadRates {
   double copy = 0;  // memory to fresh anonymous memory, which the system first clears
   double read = 0;  // file to fresh anonymous memory, from the page cache or from the disk, wherever the file is now
-  double to_device = 0;  // pinned memory to the device that computes the experts
+  double to_device = 0;  // pinned memory to the GPU that computes
 };
 
 // Measures on half of `bytes` of memory, 2.3 GiB at most; all is given back. Of the files a sixteenth

@@ -31,7 +31,8 @@ Result<std::unique_ptr<Session>> Session::open_unguarded(const SessionOptions& o
   MORACLE_TRY(session->read_text(options));
   MORACLE_ASSIGN(auto checkpoint, Checkpoint::open(session->folder_));
   const std::shared_ptr<const Checkpoint> files = checkpoint;
-  MORACLE_ASSIGN(auto plan, LoadPlan::make(std::move(checkpoint), {options.machine, options.device}, options.policy));
+  MORACLE_ASSIGN(auto plan, LoadPlan::make(std::move(checkpoint), {options.machine, options.device}, options.policy,
+                                           GpuModules::all));
   if (options.on_plan) options.on_plan(*plan);
   session->modules_ = plan->modules();
   session->warnings_ = plan->warnings();

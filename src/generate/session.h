@@ -26,7 +26,7 @@ namespace moracle {
 struct SessionOptions {
   std::filesystem::path folder;
   Machine machine;                      // the running one
-  std::shared_ptr<GpuDevice> device{};  // that computes the experts; null: this machine does
+  std::shared_ptr<GpuDevice> device{};  // that computes the model; null: this machine does
   Policy policy;
   int threads = 0;         // 0: the machine's cores
   bool needs_text = true;  // false: commands that work on token ids do without a tokenizer

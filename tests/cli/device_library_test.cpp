@@ -129,7 +129,7 @@ TEST_F(DeviceLibraryCli, HasAGpuOfTooLittleMemory) {
   const Json& room = machine.at("room");
   EXPECT_EQ(room.at("call_tokens"), 0);
   EXPECT_LT(room.at("layers"), room.at("of_layers"));
-  const std::string has_room = "cuda:0 has room for the experts of " + room.at("layers").dump() + " of " +
+  const std::string has_room = "cuda:0 has room for the weights of " + room.at("layers").dump() + " of " +
                                room.at("of_layers").dump() + " layers\n";
   EXPECT_NE(plan.out.find(has_room), std::string::npos) << plan.out;
   EXPECT_NE(said.find("moracle: error: cuda:0: wanted "), std::string::npos) << said;

@@ -1,4 +1,4 @@
-// A device that has too little memory, loses it, or fails at any call while a whole model loads and runs; a load that
+// A device that has too little memory, loses it, or fails at any call while experts load and run on it; a load that
 // is ended. Each time one sentence, and nothing left on the device, no thread.
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <string>
 
 #include "base/generic/quantity.h"
-#include "generate/session.h"
 #include "model/load/device_room.h"
+#include "model/load/memory_plan.h"
 #include "support/fake_device.h"
 #include "support/process_entries.h"
 #include "support/test_data.h"
@@ -24,29 +24,27 @@ std::filesystem::path folder(const char* name = "qwen3moe-gptq-w4g128-sym") {
   return data_dir() / "checkpoints" / name;
 }
 
-SessionOptions options_on(std::shared_ptr<GpuDevice> device, const std::filesystem::path& model = folder()) {
-  SessionOptions options;
-  options.folder = model;
-  options.machine = probe_machine();
-  options.device = std::move(device);
-  options.threads = 3;
-  options.needs_text = false;
-  options.generates = false;
-  return options;
+// Routed experts on the device, all else on the host.
+Result<std::unique_ptr<Model>> load_experts_on(const std::shared_ptr<GpuDevice>& device, ThreadPool& pool,
+                                               const char* model = "qwen3moe-gptq-w4g128-sym",
+                                               const LoadOptions& options = {}) {
+  MORACLE_ASSIGN(const auto checkpoint, Checkpoint::open(folder(model)));
+  MORACLE_ASSIGN(const auto plan, LoadPlan::make(checkpoint, {probe_machine(), device}, {}, GpuModules::experts));
+  return load_model(*plan, pool, options);
 }
 
 // Opens, runs one call, and lets go of all.
-Result<> attempt(const SessionOptions& options) {
-  MORACLE_ASSIGN(const auto session, Session::open(options));
-  Model& model = session->model();
-  MORACLE_ASSIGN(const auto state, model.new_sequence());
+Result<> attempt(const std::shared_ptr<GpuDevice>& device, const char* name, const LoadOptions& options) {
+  ThreadPool pool(3);
+  MORACLE_ASSIGN(const auto model, load_experts_on(device, pool, name, options));
+  MORACLE_ASSIGN(const auto state, model->new_sequence());
   std::vector<std::int32_t> ids(kTokens);
   std::iota(ids.begin(), ids.end(), 0);
   const std::vector<Batch::Span> spans{{.begin = 0, .count = kTokens}};
   std::vector<SequenceState*> states{state.get()};
   std::vector<float> logits;
-  MORACLE_TRY(model.reserve(kTokens));
-  return model.forward({.ids = ids, .positions = ids, .spans = spans}, states, LogitRows::last_of_each, logits);
+  MORACLE_TRY(model->reserve(kTokens));
+  return model->forward({.ids = ids, .positions = ids, .spans = spans}, states, LogitRows::last_of_each, logits);
 }
 
 // On a device of this fake that goes with the attempt; whatever came out, nothing is left.
@@ -57,9 +55,7 @@ Result<> attempt_on(FakeDevice& fake, const char* model,
   {
     const auto device = GpuDevice::open(fake.api(), 0);
     if (!device.ok()) return device.error();
-    SessionOptions options = options_on(*device, folder(model));
-    options.on_progress = progress;
-    done = attempt(options);
+    done = attempt(*device, model, {.progress = progress});
   }
   EXPECT_EQ(fake.live_objects(), 0U);
   EXPECT_EQ(fake.live_bytes(), 0U);
@@ -96,7 +92,8 @@ TEST(DeviceRoom, IsAskedForBeforeAnythingIsTaken) {
 
   const auto device = GpuDevice::open(fake.api(), 0);
   ASSERT_TRUE(device.ok());
-  const auto refused = Session::open(options_on(*device));
+  ThreadPool pool(3);
+  const auto refused = load_experts_on(*device, pool);
   ASSERT_FALSE(refused.ok());
   const Error& error = refused.error();
   EXPECT_EQ(error.code, "device.memory");
@@ -124,16 +121,17 @@ TEST(DeviceRoom, OfCallsIsTold) {
   EXPECT_EQ(room_text(room), "all experts, and calls of up to " + std::to_string(room.call_tokens) + " tokens");
   const auto device = GpuDevice::open(fake.api(), 0);
   ASSERT_TRUE(device.ok());
-  const auto session = Session::open(options_on(*device));
-  ASSERT_TRUE(session.ok()) << session.error().message();
-  const Result<> refused = (*session)->model().reserve(512);
+  ThreadPool pool(3);
+  const auto model = load_experts_on(*device, pool);
+  ASSERT_TRUE(model.ok()) << model.error().message();
+  const Result<> refused = (*model)->reserve(512);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, "device.memory");
   EXPECT_NE(refused.error().wanted.find("of a call of 512 tokens"), std::string::npos) << refused.error().wanted;
   EXPECT_NE(refused.error().advice.find("--context " + std::to_string(room.call_tokens) + ";"), std::string::npos)
       << refused.error().advice;
-  EXPECT_FALSE((*session)->model().reserve(room.call_tokens + 1).ok());
-  EXPECT_TRUE((*session)->model().reserve(room.call_tokens).ok());
+  EXPECT_FALSE((*model)->reserve(room.call_tokens + 1).ok());
+  EXPECT_TRUE((*model)->reserve(room.call_tokens).ok());
 }
 
 // Another program takes all that is free once the load has begun.

@@ -21,6 +21,7 @@ Result<MemoryOnDevice> check_device_room(const LoadPlan& plan, const MemoryPlanO
   const MemoryOnDevice& device = memory.on_device;
   if (device.call_tokens > 0 || device.layers == 0) return device;
   const std::string name = gpu->name();
+  const std::string state = device.whole ? fmt::format("KV cache {}, ", human_bytes(device.state)) : "";
   return Error{
       .code = "device.memory",
       .where = name,
@@ -33,8 +34,8 @@ Result<MemoryOnDevice> check_device_room(const LoadPlan& plan, const MemoryPlanO
                       host.name, human_bytes(memory.weights() - device.weights),
                       human_bytes(memory.state - device.state), memory.context, human_bytes(memory.workspace),
                       human_bytes(memory.on_host()), human_bytes(host.memory_bytes)),
-          fmt::format("{}: weights {}, workspace {} (calls of up to {} tokens), in all {} of {} free", name,
-                      human_bytes(device.weights), human_bytes(device.workspace), memory.batch_tokens,
+          fmt::format("{}: weights {}, {}workspace {} (calls of up to {} tokens), in all {} of {} free", name,
+                      human_bytes(device.weights), state, human_bytes(device.workspace), memory.batch_tokens,
                       human_bytes(device.total()), human_bytes(device.free)),
           fmt::format("{} has room for {}", name, room_text(device))}};
 }

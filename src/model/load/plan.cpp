@@ -368,7 +368,7 @@ class Planner {
                               [&](const Decided& d) { return d.device == device_ && d.problem == problem; });
     if (known == decided_.end()) {
       const Machine& machine = plan_->placement_.device(device_).machine;
-      MORACLE_ASSIGN(Decision decision, decide_module(report.name, problem, machine, policy_of_device()));
+      MORACLE_ASSIGN(Decision decision, decide_module(report.name, problem, machine, policy_of(problem)));
       for (const std::string& warning : decision.warnings) plan_->warnings_.push_back(report.name + ": " + warning);
       decided_.push_back({.device = device_, .problem = problem, .decision = std::move(decision)});
       known = std::prev(decided_.end());
@@ -379,10 +379,10 @@ class Planner {
     return Ok{};
   }
 
-  // A kernel that is pinned is pinned for what a GPU computes, if there is one.
-  [[nodiscard]] Policy policy_of_device() const {
+  // With a GPU a kernel is pinned for the experts: few of its backends serve linears, too.
+  [[nodiscard]] Policy policy_of(const Problem& problem) const {
     Policy policy = policy_;
-    if (plan_->placement_.gpu() != nullptr && device_ == DeviceId::host) policy.pinned.reset();
+    if (plan_->placement_.gpu() != nullptr && problem.kind != ProblemKind::experts) policy.pinned.reset();
     return policy;
   }
 
