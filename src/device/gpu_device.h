@@ -30,7 +30,7 @@ class GpuDevice final : public Device {
   [[nodiscard]] Result<Event> make_event() const;
   // Both were recorded on streams that have been waited for.
   [[nodiscard]] Result<double> seconds_between(const Event& from, const Event& to) const;
-  // Bytes that nobody has taken.
+  // Bytes that are free.
   [[nodiscard]] Result<std::uint64_t> free_memory() const;
   // The error of a call that gave `error`, or Ok.
   [[nodiscard]] Result<> check(int error, std::string_view what) const;

@@ -60,7 +60,7 @@ struct CountExpertsArgs {
   std::int32_t top_k = 0;
   std::int32_t experts = 0;
   const std::int32_t* ids = nullptr;   // [tokens, top_k]; ids outside [0, experts) are not counted
-  const std::int32_t* rows = nullptr;  // [tokens]: whose counts a token adds to; -1: nobody's
+  const std::int32_t* rows = nullptr;  // [tokens]: whose counts a token adds to; -1: none
   std::uint32_t* counts = nullptr;     // of row 0, [experts]
   std::int64_t row_stride = 0;         // counts from row to row
 };
