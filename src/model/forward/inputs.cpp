@@ -33,7 +33,7 @@ SampleArgs place(BumpArena& arena, const InputSize& size, SampleArgs samples) {
 
 }  // namespace
 
-ForwardInputs::Arrays ForwardInputs::lay_out(BumpArena& arena, const InputSize& size) {
+ForwardInputs::Arrays ForwardInputs::lay_out(BumpArena& arena, const InputSize& size, std::span<KvSpan*> kv) {
   Arrays arrays;
   arrays.ids = arena.take<std::int32_t>(count(size.tokens)).data();
   arrays.positions = arena.take<std::int32_t>(count(size.tokens)).data();
@@ -41,14 +41,14 @@ ForwardInputs::Arrays ForwardInputs::lay_out(BumpArena& arena, const InputSize& 
   arrays.head_tokens = arena.take<std::int32_t>(count(size.head_rows)).data();
   arrays.seeds = arena.take<std::uint64_t>(count(size.head_rows)).data();
   arrays.recurrent = arena.take<RecurrentSpan>(count(size.spans)).data();
-  for (KvSpan*& spans : kv_) spans = arena.take<KvSpan>(count(size.spans)).data();
-  arrays.kv = kv_;
+  for (KvSpan*& spans : kv) spans = arena.take<KvSpan>(count(size.spans)).data();
+  arrays.kv = kv;
   return arrays;
 }
 
 Result<bool> ForwardInputs::reserve(const InputSize& size, std::size_t blocks) {
   BumpArena counting = BumpArena::counting();
-  static_cast<void>(lay_out(counting, size));
+  static_cast<void>(lay_out(counting, size, kv_));
   static_cast<void>(counting.take<std::uint32_t>(blocks));
   static_cast<void>(place(counting, size, {}));
   return memory_.reserve(device_, counting.used() + BumpArena::kAlignment, "inputs of a call");
@@ -66,7 +66,7 @@ std::size_t ForwardInputs::listed_blocks(std::span<const SequenceSpan> spans) co
 void ForwardInputs::fill(const InputSize& size, const Batch& batch, std::span<const SequenceSpan> spans,
                          const HeadRows& rows, std::span<const std::int32_t> sample_rows) {
   BumpArena arena(memory_.image());
-  const Arrays images = lay_out(arena, size);
+  const Arrays images = lay_out(arena, size, kv_);
   fill_tokens(images, size, batch, spans);
   fill_spans(images, size, spans, arena.take<std::uint32_t>(listed_blocks(spans)));
   const auto end = std::transform(rows.rows().begin(), rows.rows().end(), images.head_tokens,
@@ -77,15 +77,9 @@ void ForwardInputs::fill(const InputSize& size, const Batch& batch, std::span<co
   samples.logit_row = sample_rows.data();
   samples = place(arena, size, samples);
   used_ = arena.used();
-  std::transform(kv_.begin(), kv_.end(), kv_on_device_.begin(), [&](KvSpan* at) { return memory_.on_device(at); });
-  on_device_ = {.ids = memory_.on_device(images.ids),
-                .positions = memory_.on_device(images.positions),
-                .count_rows = memory_.on_device(images.count_rows),
-                .head_tokens = memory_.on_device(images.head_tokens),
-                .seeds = memory_.on_device(images.seeds),
-                .recurrent = memory_.on_device(images.recurrent),
-                .kv = kv_on_device_,
-                .samples = on_device(samples)};
+  BumpArena there(memory_.memory());
+  on_device_ = lay_out(there, size, kv_on_device_);
+  on_device_.samples = on_device(samples);
 }
 
 SampleArgs ForwardInputs::on_device(SampleArgs samples) const {

@@ -59,7 +59,8 @@ class ForwardInputs {
   [[nodiscard]] const Arrays& arrays() const { return on_device_; }
 
  private:
-  Arrays lay_out(BumpArena& arena, const InputSize& size);
+  // `kv`: by kind of blocks, where its spans are.
+  static Arrays lay_out(BumpArena& arena, const InputSize& size, std::span<KvSpan*> kv);
   [[nodiscard]] SampleArgs on_device(SampleArgs samples) const;
   void fill_tokens(const Arrays& images, const InputSize& size, const Batch& batch,
                    std::span<const SequenceSpan> spans) const;

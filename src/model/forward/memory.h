@@ -19,6 +19,8 @@ class MirroredMemory {
   // As of grow().
   Result<bool> reserve(const Device& device, std::size_t bytes, std::string_view what);
   [[nodiscard]] std::span<std::byte> image() const { return image_; }
+  // Of the device, as long as the image.
+  [[nodiscard]] std::span<std::byte> memory() const { return {memory_.data(), image_.size()}; }
   // Where the device has what the image has here.
   template <class T>
   [[nodiscard]] T* on_device(T* at) const {

@@ -27,14 +27,8 @@ void ForwardResult::lay_out(const ResultSize& size) {
   BumpArena arena(memory_.image());
   images_ = take(arena, size);
   used_ = arena.used();
-  on_device_ = {.failed_layer = memory_.on_device(images_.failed_layer),
-                .bad_tokens = memory_.on_device(images_.bad_tokens),
-                .bad_rows = memory_.on_device(images_.bad_rows),
-                .ranked = memory_.on_device(images_.ranked),
-                .counts = memory_.on_device(images_.counts),
-                .ids = memory_.on_device(images_.ids),
-                .logprobs = memory_.on_device(images_.logprobs),
-                .tops = memory_.on_device(images_.tops)};
+  BumpArena there(memory_.memory());
+  on_device_ = take(there, size);
 }
 
 }  // namespace moracle
