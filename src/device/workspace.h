@@ -17,7 +17,8 @@ class DeviceWorkspace {
  public:
   // The device outlives what is made of it. Null: nothing can be reserved, only counted.
   explicit DeviceWorkspace(std::shared_ptr<const GpuDevice> gpu) : device_(gpu), gpu_(std::move(gpu)) {}
-  explicit DeviceWorkspace(std::shared_ptr<const HostDevice> host) : device_(host), threads_(host->pool().threads()) {}
+  explicit DeviceWorkspace(const std::shared_ptr<const HostDevice>& host)
+      : device_(host), threads_(host->pool().threads()) {}
 
   [[nodiscard]] const Device& device() const { return *device_; }
   // Null: of the host.
