@@ -17,11 +17,11 @@ from ._library import (
     ON_TEXT,
     CEngineOptions,
     CGenerateOptions,
+    EngineOwner,
     Error,
     Handle,
     Json,
     Model,
-    Owner,
     Policy,
     call,
     check_callable,
@@ -72,7 +72,7 @@ class Reply:
     timing: dict[str, float] = field(repr=False)
 
 
-class Engine(Owner):
+class Engine(EngineOwner):
     """One loaded model. Any thread may call; calls take turns."""
 
     def __init__(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Callable, Optional, TypeVar, Union
 
 __all__ = [
+    "EngineOwner",
     "Error",
     "Handle",
     "Json",
@@ -602,6 +603,10 @@ class Owner:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class EngineOwner(Owner):
+    """What has the handle of an engine, which servers are opened on."""
 
 
 def handle_of(owner: Owner, name: str) -> ctypes.c_void_p:

@@ -6,10 +6,11 @@ import ctypes
 import math
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from ._library import (
     CServerOptions,
+    EngineOwner,
     Error,
     Handle,
     Json,
@@ -25,9 +26,6 @@ from ._library import (
     texts_of,
 )
 
-if TYPE_CHECKING:
-    from ._engine import Engine
-
 __all__ = ["Server"]
 
 _TURN = 0.2  # seconds without Python's own handlers of signals
@@ -38,7 +36,7 @@ class Server(Owner):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EngineOwner,
         host: str = "127.0.0.1",
         port: int = 0,
         *,
