@@ -261,7 +261,10 @@ int launch(const ExpertsArgs& args, cudaStream_t stream) {
 
 int launch(const StreamedExpertsArgs& args, cudaStream_t stream) {
   if (args.routed.tokens == 0) return cudaSuccess;
-  return can_stream(args) ? launch_streamed(args, stream) : launch_grouped(args, stream);
+  const DecodeInstance* const instance = find_instance(args);
+  if (instance == nullptr) return launch_grouped(args, stream);
+  const auto launch_plan = args.routed.tokens <= kFewDecodeTokens ? instance->few : instance->many;
+  return launch_plan(decode_args(args), stream);
 }
 
 int launch(const LinearArgs& args, cudaStream_t stream) {

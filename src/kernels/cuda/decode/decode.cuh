@@ -20,6 +20,7 @@
 
 #include "kernels/cuda/decode/codes.cuh"
 #include "kernels/cuda/decode/held.cuh"
+#include "kernels/cuda/decode/launch.cuh"
 #include "kernels/cuda/decode/plan.cuh"
 #include "kernels/cuda/decode/quantize.cuh"
 #include "kernels/cuda/decode/routing.cuh"
@@ -536,8 +537,9 @@ int launch_plan(const DecodeArgs& args, cudaStream_t stream) {
 
 // Few tokens leave more of shared memory to the ring.
 template <class Few, class Many>
-int launch_sized(const DecodeArgs& args, cudaStream_t stream) {
-  return args.tokens <= Few::kTokens ? launch_plan<Few>(args, stream) : launch_plan<Many>(args, stream);
+constexpr DecodeInstance instance_of() {
+  static_assert(Few::kTokens == kFewDecodeTokens && Many::kTokens == kDecodeTokens);
+  return {Many::Code::kKind, Many::kInput, Many::kHidden, Many::kIntermediate, launch_plan<Few>, launch_plan<Many>};
 }
 
 }  // namespace moracle::cuda

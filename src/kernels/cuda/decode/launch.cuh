@@ -1,38 +1,38 @@
-// Launches of the streaming kernel's instances.
+// Instances of the streaming kernel.
 #pragma once
 
 #include <cuda_runtime.h>
+
+#include <cstdint>
+#include <span>
 
 #include "kernels/cuda/decode/plan.cuh"
 
 namespace moracle::cuda {
 
-// Whether one launch serves a call over a pack in records; and that launch.
-bool can_stream(const StreamedExpertsArgs& args);
-int launch_streamed(const StreamedExpertsArgs& args, cudaStream_t stream);
+inline constexpr int kFewDecodeTokens = 16;  // most of `few`
 
-// Instances, by weights, inputs where they are quantized, and hidden x intermediate size.
-int stream_int4_bf16_2048x768(const DecodeArgs& args, cudaStream_t stream);
-int stream_int4_bf16_int8_2048x768(const DecodeArgs& args, cudaStream_t stream);
-int stream_int4_bf16_e4m3_2048x768(const DecodeArgs& args, cudaStream_t stream);
-int stream_int4_f16_2048x768(const DecodeArgs& args, cudaStream_t stream);
-int stream_int4_f16_int8_2048x768(const DecodeArgs& args, cudaStream_t stream);
-int stream_int4_f16_e4m3_2048x768(const DecodeArgs& args, cudaStream_t stream);
-int stream_int4_bf16_7168x2048(const DecodeArgs& args, cudaStream_t stream);
-int stream_int4_f16_7168x2048(const DecodeArgs& args, cudaStream_t stream);
-int stream_int8_row_2048x768(const DecodeArgs& args, cudaStream_t stream);
-int stream_int8_row_int8_2048x768(const DecodeArgs& args, cudaStream_t stream);
-int stream_int8_split_2048x768(const DecodeArgs& args, cudaStream_t stream);
-int stream_e4m3_row_2048x768(const DecodeArgs& args, cudaStream_t stream);
-int stream_e4m3_row_e4m3_2048x768(const DecodeArgs& args, cudaStream_t stream);
-int stream_e4m3_row_stored_2048x768(const DecodeArgs& args, cudaStream_t stream);
-int stream_e4m3_split_2048x768(const DecodeArgs& args, cudaStream_t stream);
-int stream_e4m3_split_groups_2048x768(const DecodeArgs& args, cudaStream_t stream);
-int stream_mxfp4_2048x768(const DecodeArgs& args, cudaStream_t stream);
-int stream_mxfp4_2880x2880(const DecodeArgs& args, cudaStream_t stream);
-int stream_mxfp4_row_stored_2880x2880(const DecodeArgs& args, cudaStream_t stream);
-int stream_nvfp4_2048x768(const DecodeArgs& args, cudaStream_t stream);
-int stream_e4m3_split_groups_7168x2048(const DecodeArgs& args, cudaStream_t stream);
-int stream_bf16_2048x768(const DecodeArgs& args, cudaStream_t stream);
+// The launches that serve weights of one kind and size under one form of input.
+struct DecodeInstance {
+  using Launch = int (*)(const DecodeArgs&, cudaStream_t);  // returns the runtime's error
+
+  RecordKind kind;
+  InputKind input;
+  std::int32_t hidden;
+  std::int32_t intermediate;
+  Launch few;   // up to kFewDecodeTokens tokens
+  Launch many;  // up to kDecodeTokens
+};
+
+// Each file of instances has its rows.
+std::span<const DecodeInstance> int4_instances();
+std::span<const DecodeInstance> e2m1_instances();
+std::span<const DecodeInstance> wide_instances();
+std::span<const DecodeInstance> block_instances();
+
+// The instance that serves a call over packed tiles in one launch; null: none.
+const DecodeInstance* find_instance(const StreamedExpertsArgs& args);
+// The call as the instance takes it.
+DecodeArgs decode_args(const StreamedExpertsArgs& args);
 
 }  // namespace moracle::cuda

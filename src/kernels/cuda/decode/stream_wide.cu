@@ -1,5 +1,4 @@
 #include "kernels/cuda/decode/decode.cuh"
-#include "kernels/cuda/decode/launch.cuh"
 
 namespace moracle::cuda {
 
@@ -10,38 +9,23 @@ template <RecordKind kKind, InputKind kInput, int kTokens>
 using Narrow = DecodePlan<StreamedWeights<kKind, (input_group(kInput) > 0)>, 2048, 768, kTokens, 8, 4, kInput>;
 
 template <RecordKind kKind, InputKind kInput = InputKind::bf16>
-int launch_narrow(const DecodeArgs& args, cudaStream_t stream) {
-  return launch_sized<Narrow<kKind, kInput, 16>, Narrow<kKind, kInput, kDecodeTokens>>(args, stream);
-}
+constexpr DecodeInstance kNarrow =
+    instance_of<Narrow<kKind, kInput, kFewDecodeTokens>, Narrow<kKind, kInput, kDecodeTokens>>();
+
+constexpr DecodeInstance kInstances[] = {kNarrow<RecordKind::int8_row>,
+                                         kNarrow<RecordKind::int8_row, InputKind::int8_token>,
+                                         kNarrow<RecordKind::int8_split>,
+                                         kNarrow<RecordKind::e4m3_row>,
+                                         kNarrow<RecordKind::e4m3_row, InputKind::e4m3_token>,
+                                         kNarrow<RecordKind::e4m3_row, InputKind::e4m3_tensor>,
+                                         kNarrow<RecordKind::e4m3_split>,
+                                         kNarrow<RecordKind::e4m3_split, InputKind::e4m3_group>,
+                                         kNarrow<RecordKind::bf16>};
 
 }  // namespace
 
-int stream_int8_row_2048x768(const DecodeArgs& args, cudaStream_t stream) {
-  return launch_narrow<RecordKind::int8_row>(args, stream);
-}
-int stream_int8_row_int8_2048x768(const DecodeArgs& args, cudaStream_t stream) {
-  return launch_narrow<RecordKind::int8_row, InputKind::int8_token>(args, stream);
-}
-int stream_int8_split_2048x768(const DecodeArgs& args, cudaStream_t stream) {
-  return launch_narrow<RecordKind::int8_split>(args, stream);
-}
-int stream_e4m3_row_2048x768(const DecodeArgs& args, cudaStream_t stream) {
-  return launch_narrow<RecordKind::e4m3_row>(args, stream);
-}
-int stream_e4m3_row_e4m3_2048x768(const DecodeArgs& args, cudaStream_t stream) {
-  return launch_narrow<RecordKind::e4m3_row, InputKind::e4m3_token>(args, stream);
-}
-int stream_e4m3_row_stored_2048x768(const DecodeArgs& args, cudaStream_t stream) {
-  return launch_narrow<RecordKind::e4m3_row, InputKind::e4m3_tensor>(args, stream);
-}
-int stream_e4m3_split_2048x768(const DecodeArgs& args, cudaStream_t stream) {
-  return launch_narrow<RecordKind::e4m3_split>(args, stream);
-}
-int stream_e4m3_split_groups_2048x768(const DecodeArgs& args, cudaStream_t stream) {
-  return launch_narrow<RecordKind::e4m3_split, InputKind::e4m3_group>(args, stream);
-}
-int stream_bf16_2048x768(const DecodeArgs& args, cudaStream_t stream) {
-  return launch_narrow<RecordKind::bf16>(args, stream);
+std::span<const DecodeInstance> wide_instances() {
+  return kInstances;
 }
 
 }  // namespace moracle::cuda
