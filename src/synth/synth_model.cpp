@@ -5,125 +5,11 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "synth/architectures.h"
 
 namespace moracle {
 
 namespace {
-
-struct Architecture {
-  std::string name{};
-  std::string model_type{};
-  std::string class_name{};
-  std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, vocabulary = 0, positions = 0;
-  std::int64_t dense_intermediate = 0, experts = 0, top_k = 0, intermediate = 0;
-  double rope_theta = 0, epsilon = 0;
-  std::int64_t bos = 0, eos = 0;
-  bool qk_norm = false;
-  bool attention_bias = false;             // of q, k, v and o
-  bool sinks = false;                      // a logit a head that takes its share of the softmax
-  std::vector<std::string> layer_kinds{};  // that take turns; none: the configuration does not tell
-  std::string moe{};                       // module below a layer
-  std::string router = "gate";             // below it
-  bool router_bias = false;
-  // All experts in one tensor, with biases, rows of gate and up alternating; else a module an expert, with these names.
-  bool stacked = false;
-  std::string gate_name{}, up_name{}, down_name{};
-  Json config{};  // what this architecture's config.json has besides
-};
-
-const std::vector<Architecture>& architectures() {
-  static const std::vector<Architecture> all = {
-      {.name = "qwen3-30b-a3b",
-       .model_type = "qwen3_moe",
-       .class_name = "Qwen3MoeForCausalLM",
-       .layers = 48,
-       .hidden = 2048,
-       .heads = 32,
-       .kv_heads = 4,
-       .head_dim = 128,
-       .vocabulary = 151936,
-       .positions = 40960,
-       .dense_intermediate = 6144,
-       .experts = 128,
-       .top_k = 8,
-       .intermediate = 768,
-       .rope_theta = 1e6,
-       .epsilon = 1e-6,
-       .bos = 151643,
-       .eos = 151645,
-       .qk_norm = true,
-       .moe = "mlp",
-       .gate_name = "gate_proj",
-       .up_name = "up_proj",
-       .down_name = "down_proj",
-       .config = {{"decoder_sparse_step", 1},
-                  {"mlp_only_layers", Json::array()},
-                  {"moe_intermediate_size", 768},
-                  {"norm_topk_prob", true},
-                  {"num_experts", 128}}},
-      {.name = "mixtral-8x7b",
-       .model_type = "mixtral",
-       .class_name = "MixtralForCausalLM",
-       .layers = 32,
-       .hidden = 4096,
-       .heads = 32,
-       .kv_heads = 8,
-       .head_dim = 128,
-       .vocabulary = 32000,
-       .positions = 32768,
-       .dense_intermediate = 14336,
-       .experts = 8,
-       .top_k = 2,
-       .intermediate = 14336,
-       .rope_theta = 1e6,
-       .epsilon = 1e-5,
-       .bos = 1,
-       .eos = 2,
-       .moe = "block_sparse_moe",
-       .gate_name = "w1",
-       .up_name = "w3",
-       .down_name = "w2",
-       .config = {{"num_local_experts", 8}}},
-      {.name = "gpt-oss-20b",
-       .model_type = "gpt_oss",
-       .class_name = "GptOssForCausalLM",
-       .layers = 24,
-       .hidden = 2880,
-       .heads = 64,
-       .kv_heads = 8,
-       .head_dim = 64,
-       .vocabulary = 201088,
-       .positions = 131072,
-       .dense_intermediate = 2880,
-       .experts = 32,
-       .top_k = 4,
-       .intermediate = 2880,
-       .rope_theta = 150000,
-       .epsilon = 1e-5,
-       .bos = 199998,
-       .eos = 200002,
-       .attention_bias = true,
-       .sinks = true,
-       .layer_kinds = {"sliding_attention", "full_attention"},
-       .moe = "mlp",
-       .router = "router",
-       .router_bias = true,
-       .stacked = true,
-       .config = {{"experts_per_token", 4},
-                  {"initial_context_length", 4096},
-                  {"num_local_experts", 32},
-                  {"rope_scaling",
-                   {{"beta_fast", 32.0},
-                    {"beta_slow", 1.0},
-                    {"factor", 32.0},
-                    {"original_max_position_embeddings", 4096},
-                    {"rope_type", "yarn"},
-                    {"truncate", false}}},
-                  {"sliding_window", 128},
-                  {"swiglu_limit", 7.0}}},
-  };
-  return all;
-}
 
 enum class Publisher : std::uint8_t { none, gptq, awq, mxfp4, compressed_tensors };
 
@@ -161,7 +47,7 @@ std::vector<std::string> names_of(const List& list) {
 const double kE2m1Rms = std::sqrt(68.5 / 8.0);
 
 // MXFP4 is published for stacked experts, NVFP4 and integers for experts that are modules.
-bool goes_with(const Architecture& arch, const SchemeRecipe& recipe) {
+bool goes_with(const SynthArchitecture& arch, const SchemeRecipe& recipe) {
   return recipe.publisher == Publisher::none || arch.stacked == (recipe.publisher == Publisher::mxfp4);
 }
 
@@ -178,26 +64,44 @@ Result<const Entry*> find_named(const std::vector<Entry>& list, const std::strin
 
 class Describer {
  public:
-  Describer(const Architecture& arch, const SchemeRecipe& recipe, std::uint64_t seed)
+  Describer(const SynthArchitecture& arch, const SchemeRecipe& recipe, std::uint64_t seed)
       : arch_(arch), recipe_(recipe), seed_(seed) {}
 
   std::vector<SynthTensor> describe(std::int64_t layers) {
     dense("model.embed_tokens.weight", {arch_.vocabulary, arch_.hidden}, 0.02);
-    for (std::int64_t layer = 0; layer < layers; ++layer) describe_layer("model.layers." + std::to_string(layer) + ".");
-    ones("model.norm.weight", arch_.hidden);
+    for (std::int64_t layer = 0; layer < layers; ++layer)
+      describe_layer("model.layers." + std::to_string(layer) + ".", layer);
+    norm("model.norm.weight", arch_.hidden);
     dense("lm_head.weight", {arch_.vocabulary, arch_.hidden}, 0.02);
     return std::move(tensors_);
   }
 
  private:
-  void describe_layer(const std::string& prefix) {
-    ones(prefix + "input_layernorm.weight", arch_.hidden);
-    describe_attention(prefix + "self_attn.");
-    ones(prefix + "post_attention_layernorm.weight", arch_.hidden);
-    const std::string moe = prefix + arch_.moe + ".";
+  void describe_layer(const std::string& prefix, std::int64_t layer) {
+    norm(prefix + "input_layernorm.weight", arch_.hidden);
+    if (arch_.delta && kind_of(layer) == "linear_attention") {
+      describe_delta_net(prefix + "linear_attn.", *arch_.delta);
+    } else if (arch_.latent) {
+      describe_latent_attention(prefix + "self_attn.", *arch_.latent);
+    } else {
+      describe_attention(prefix + "self_attn.");
+    }
+    norm(prefix + "post_attention_layernorm.weight", arch_.hidden);
+    if (layer < arch_.first_dense) return describe_mlp(prefix + "mlp.", arch_.dense_intermediate);
+    describe_experts(prefix + arch_.moe + ".");
+  }
+
+  [[nodiscard]] std::string_view kind_of(std::int64_t layer) const {
+    return arch_.layer_kinds[static_cast<std::size_t>(layer) % arch_.layer_kinds.size()];
+  }
+
+  void describe_experts(const std::string& moe) {
     const std::string router = moe + arch_.router;
-    dense(router + ".weight", {arch_.experts, arch_.hidden}, 1.0 / std::sqrt(static_cast<double>(arch_.hidden)));
+    dense(router + ".weight", {arch_.experts, arch_.hidden}, deviation(arch_.hidden));
     if (arch_.router_bias) dense(router + ".bias", {arch_.experts}, kBias);
+    if (arch_.router_correction) dense(router + ".e_score_correction_bias", {arch_.experts}, kBias);
+    if (!arch_.shared.module.empty()) describe_mlp(moe + arch_.shared.module + ".", arch_.shared.intermediate);
+    if (!arch_.shared.gate.empty()) plain(moe + arch_.shared.gate, 1, arch_.hidden);
     if (arch_.stacked) {
       stacked(moe + "experts.gate_up_proj", 2 * arch_.intermediate, arch_.hidden);
       stacked(moe + "experts.down_proj", arch_.hidden, arch_.intermediate);
@@ -213,18 +117,49 @@ class Describer {
     }
   }
 
+  // Of the architectures that have it, only routed experts are published quantized.
+  void describe_mlp(const std::string& mlp, std::int64_t intermediate) {
+    plain(mlp + "gate_proj", intermediate, arch_.hidden);
+    plain(mlp + "up_proj", intermediate, arch_.hidden);
+    plain(mlp + "down_proj", arch_.hidden, intermediate);
+  }
+
   void describe_attention(const std::string& attention) {
     const std::int64_t query = arch_.heads * arch_.head_dim;
     const std::int64_t key = arch_.kv_heads * arch_.head_dim;
-    projection(attention + "q_proj", query, arch_.hidden);
+    projection(attention + "q_proj", arch_.element_gate ? 2 * query : query, arch_.hidden);
     projection(attention + "k_proj", key, arch_.hidden);
     projection(attention + "v_proj", key, arch_.hidden);
     projection(attention + "o_proj", arch_.hidden, query);
     if (arch_.qk_norm) {
-      ones(attention + "q_norm.weight", arch_.head_dim);
-      ones(attention + "k_norm.weight", arch_.head_dim);
+      norm(attention + "q_norm.weight", arch_.head_dim);
+      norm(attention + "k_norm.weight", arch_.head_dim);
     }
     if (arch_.sinks) dense(attention + "sinks", {arch_.heads}, 1.0);
+  }
+
+  void describe_latent_attention(const std::string& attention, const SynthArchitecture::LatentSizes& sizes) {
+    projection(attention + "q_a_proj", sizes.q_rank, arch_.hidden);
+    norm(attention + "q_a_layernorm.weight", sizes.q_rank);
+    projection(attention + "q_b_proj", arch_.heads * (sizes.nope + sizes.rope), sizes.q_rank);
+    projection(attention + "kv_a_proj_with_mqa", sizes.kv_rank + sizes.rope, arch_.hidden);
+    norm(attention + "kv_a_layernorm.weight", sizes.kv_rank);
+    projection(attention + "kv_b_proj", arch_.heads * (sizes.nope + sizes.value), sizes.kv_rank);
+    projection(attention + "o_proj", arch_.hidden, arch_.heads * sizes.value);
+  }
+
+  void describe_delta_net(const std::string& net, const SynthArchitecture::DeltaSizes& sizes) {
+    const std::int64_t values = sizes.value_heads * sizes.value_dim;
+    const std::int64_t channels = 2 * sizes.key_heads * sizes.key_dim + values;
+    projection(net + "in_proj_qkv", channels, arch_.hidden);
+    projection(net + "in_proj_z", values, arch_.hidden);
+    projection(net + "in_proj_b", sizes.value_heads, arch_.hidden);
+    projection(net + "in_proj_a", sizes.value_heads, arch_.hidden);
+    dense(net + "conv1d.weight", {channels, 1, sizes.kernel}, 0.3);
+    dense(net + "A_log", {sizes.value_heads}, 0.5);
+    dense(net + "dt_bias", {sizes.value_heads}, 0.1);
+    ones(net + "norm.weight", sizes.value_dim);
+    projection(net + "out_proj", arch_.hidden, values);
   }
 
   std::uint64_t order() { return ++seed_; }
@@ -239,32 +174,43 @@ class Describer {
     add(name, Dtype::bf16, {size}, {.kind = SynthFill::Kind::bf16_ones});
   }
 
-  // Of attention: quantized as the experts are, but for MXFP4, which leaves all else as it was.
+  // The weight of an RMS norm that multiplies by 1.
+  void norm(const std::string& name, std::int64_t size) {
+    if (!arch_.zero_centred_norms) return ones(name, size);
+    add(name, Dtype::bf16, {size}, {.kind = SynthFill::Kind::word, .word = 0});
+  }
+  static double deviation(std::int64_t in) { return 1.0 / std::sqrt(static_cast<double>(in)); }
+  void plain(const std::string& path, std::int64_t out, std::int64_t in) {
+    dense(path + ".weight", {out, in}, deviation(in));
+  }
+
+  // Of a mixer: quantized as the experts are, but for MXFP4 and where experts alone are quantized.
   void projection(const std::string& path, std::int64_t out, std::int64_t in) {
-    linear(path, out, in, order());
+    if (arch_.experts_alone) {
+      plain(path, out, in);
+    } else {
+      linear(path, out, in, order());
+    }
     if (arch_.attention_bias) dense(path + ".bias", {out}, kBias);
   }
 
   void stacked(const std::string& path, std::int64_t out, std::int64_t in) {
-    const double deviation = 1.0 / std::sqrt(static_cast<double>(in));
     dense(path + "_bias", {arch_.experts, out}, kBias);
-    if (recipe_.publisher == Publisher::none) return dense(path, {arch_.experts, in, out}, deviation);
+    if (recipe_.publisher == Publisher::none) return dense(path, {arch_.experts, in, out}, deviation(in));
     const std::int64_t groups = in / recipe_.group;
     add(path + "_blocks", Dtype::u8, {arch_.experts, out, groups, recipe_.group / 2}, {.kind = SynthFill::Kind::bits});
     add(path + "_scales", Dtype::u8, {arch_.experts, out, groups},
-        {.kind = SynthFill::Kind::e8m0_scales, .value = deviation / kE2m1Rms});
+        {.kind = SynthFill::Kind::e8m0_scales, .value = deviation(in) / kE2m1Rms});
   }
 
   void linear(const std::string& path, std::int64_t out, std::int64_t in, std::uint64_t order_seed) {
-    const double deviation = 1.0 / std::sqrt(static_cast<double>(in));
-    if (recipe_.publisher == Publisher::none || recipe_.publisher == Publisher::mxfp4)
-      return dense(path + ".weight", {out, in}, deviation);
-    if (recipe_.publisher == Publisher::compressed_tensors) return nvfp4(path, out, in, deviation / kE2m1Rms);
+    if (recipe_.publisher == Publisher::none || recipe_.publisher == Publisher::mxfp4) return plain(path, out, in);
+    if (recipe_.publisher == Publisher::compressed_tensors) return nvfp4(path, out, in, deviation(in) / kE2m1Rms);
     const std::int64_t group = recipe_.group > 0 ? recipe_.group : in;
     const std::int64_t groups = in / group;
     const std::int64_t per_word = 32 / recipe_.bits;
     // A uniform code has a standard deviation of 2^bits / sqrt(12).
-    const double scale = deviation * std::sqrt(12.0) / static_cast<double>(1 << recipe_.bits);
+    const double scale = deviation(in) * std::sqrt(12.0) / static_cast<double>(1 << recipe_.bits);
     const SynthFill scales{.kind = SynthFill::Kind::f16_scales, .value = scale};
     if (recipe_.publisher == Publisher::awq) {
       add(path + ".qweight", Dtype::i32, {in, out / per_word}, {.kind = SynthFill::Kind::bits});
@@ -294,16 +240,31 @@ class Describer {
   static constexpr double kBias = 0.02;       // standard deviation of biases
   static constexpr double kStoredScale = 64;  // mean of stored E4M3 scales, whose largest number is 448
 
-  const Architecture& arch_;
+  const SynthArchitecture& arch_;
   const SchemeRecipe& recipe_;
   std::uint64_t seed_;
   std::vector<SynthTensor> tensors_;
 };
 
-Json quantization_config(const Architecture& arch, const SchemeRecipe& recipe) {
+// Modules that stay in 16 bits where experts alone are quantized, as parts of their names.
+std::vector<std::string> unquantized_modules(const SynthArchitecture& arch) {
+  std::vector<std::string> modules;
+  if (!arch.experts_alone) return modules;
+  modules.emplace_back("self_attn");
+  if (arch.delta) modules.emplace_back("linear_attn");
+  for (std::int64_t layer = 0; layer < arch.first_dense; ++layer)
+    modules.push_back("layers." + std::to_string(layer) + ".mlp");
+  if (!arch.shared.module.empty()) modules.push_back(arch.moe + "." + arch.shared.module);
+  return modules;
+}
+
+Json quantization_config(const SynthArchitecture& arch, const SchemeRecipe& recipe) {
+  const std::vector<std::string> unquantized = unquantized_modules(arch);
   if (recipe.publisher == Publisher::awq) {
+    Json kept = {"gate"};
+    for (const std::string& module : unquantized) kept.push_back(module);
     return {{"quant_method", "awq"}, {"bits", recipe.bits}, {"group_size", recipe.group},
-            {"zero_point", true},    {"version", "gemm"},   {"modules_to_not_convert", {"gate"}}};
+            {"zero_point", true},    {"version", "gemm"},   {"modules_to_not_convert", kept}};
   }
   if (recipe.publisher == Publisher::mxfp4) {
     return {{"quant_method", "mxfp4"},
@@ -313,25 +274,29 @@ Json quantization_config(const Architecture& arch, const SchemeRecipe& recipe) {
   if (recipe.publisher == Publisher::compressed_tensors) {
     const Json weights = {{"num_bits", recipe.bits},    {"type", "float"},   {"strategy", "tensor_group"},
                           {"group_size", recipe.group}, {"symmetric", true}, {"dynamic", false}};
+    Json ignored = {"re:.*" + arch.moe + "." + arch.router + "$", "lm_head"};
+    for (const std::string& module : unquantized) ignored.push_back("re:.*" + module + ".*");
     return {{"quant_method", "compressed-tensors"},
             {"format", "nvfp4-pack-quantized"},
             {"quantization_status", "compressed"},
-            {"ignore", {"re:.*" + arch.moe + "." + arch.router + "$", "lm_head"}},
+            {"ignore", ignored},
             {"config_groups",
              {{"group_0", {{"targets", {"Linear"}}, {"input_activations", nullptr}, {"weights", weights}}}}}};
   }
-  return {{"quant_method", "gptq"},
-          {"bits", recipe.bits},
-          {"group_size", recipe.group},
-          {"desc_act", recipe.act_order},
-          {"sym", true},
-          {"lm_head", false},
-          {"checkpoint_format", "gptq"},
-          {"true_sequential", true},
-          {"static_groups", false}};
+  Json config = {{"quant_method", "gptq"},
+                 {"bits", recipe.bits},
+                 {"group_size", recipe.group},
+                 {"desc_act", recipe.act_order},
+                 {"sym", true},
+                 {"lm_head", false},
+                 {"checkpoint_format", "gptq"},
+                 {"true_sequential", true},
+                 {"static_groups", false}};
+  for (const std::string& module : unquantized) config["dynamic"]["-:.*" + module + ".*"] = Json::object();
+  return config;
 }
 
-Json model_config(const Architecture& arch, const SchemeRecipe& recipe, std::int64_t layers) {
+Json model_config(const SynthArchitecture& arch, const SchemeRecipe& recipe, std::int64_t layers) {
   Json config = {{"architectures", {arch.class_name}},
                  {"model_type", arch.model_type},
                  {"attention_bias", arch.attention_bias},
@@ -366,7 +331,7 @@ Json model_config(const Architecture& arch, const SchemeRecipe& recipe, std::int
 }  // namespace
 
 std::vector<std::string> synth_model_names() {
-  return names_of(architectures());
+  return names_of(synth_architecture_rows());
 }
 
 std::vector<std::string> synth_scheme_names() {
@@ -375,8 +340,8 @@ std::vector<std::string> synth_scheme_names() {
 
 Result<SynthModel> describe_synth_model(const std::string& architecture, const std::string& scheme, std::int64_t layers,
                                         std::uint64_t seed) {
-  MORACLE_ASSIGN(const Architecture* arch,
-                 find_named(architectures(), architecture, "architecture", [](const Architecture&) { return true; }));
+  MORACLE_ASSIGN(const SynthArchitecture* arch, find_named(synth_architecture_rows(), architecture, "architecture",
+                                                           [](const SynthArchitecture&) { return true; }));
   MORACLE_ASSIGN(const SchemeRecipe* recipe,
                  find_named(recipes(), scheme, "--scheme", [&](const auto& entry) { return goes_with(*arch, entry); }));
   if (layers < 0 || layers > arch->layers) {

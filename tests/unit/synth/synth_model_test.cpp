@@ -81,6 +81,57 @@ TEST(SynthModel, DescribesStackedExpertsInBlocks) {
   EXPECT_FALSE(config_of(*plain).contains("quantization_config"));
 }
 
+// Latent attention, a dense layer in front, shared experts; all of them in 16 bits beside quantized experts.
+TEST(SynthModel, DescribesLatentAttentionBesideQuantizedExperts) {
+  const auto model = describe_synth_model("glm-4.7-flash", "int4-g128", 2, 0);
+  ASSERT_TRUE(model.ok());
+  const auto tensors = tensors_of(*model);
+  const std::map<std::string, Shape> wanted = {{"model.layers.0.self_attn.q_a_proj.weight", {768, 2048}},
+                                               {"model.layers.0.self_attn.q_b_proj.weight", {5120, 768}},
+                                               {"model.layers.0.self_attn.kv_a_proj_with_mqa.weight", {576, 2048}},
+                                               {"model.layers.0.self_attn.kv_b_proj.weight", {8960, 512}},
+                                               {"model.layers.0.self_attn.o_proj.weight", {2048, 5120}},
+                                               {"model.layers.0.mlp.gate_proj.weight", {10240, 2048}},
+                                               {"model.layers.1.mlp.gate.e_score_correction_bias", {64}},
+                                               {"model.layers.1.mlp.shared_experts.down_proj.weight", {2048, 1536}},
+                                               {"model.layers.1.mlp.experts.63.down_proj.qweight", {192, 2048}}};
+  for (const auto& [name, shape] : wanted) {
+    ASSERT_EQ(tensors.count(name), 1U) << name;
+    EXPECT_EQ(tensors.at(name).shape, shape) << name;
+  }
+  EXPECT_EQ(tensors.count("model.layers.0.mlp.experts.0.down_proj.qweight"), 0U);
+  const Json rules = config_of(*model).at("quantization_config").at("dynamic");
+  for (const char* rule : {"-:.*self_attn.*", "-:.*layers.0.mlp.*", "-:.*mlp.shared_experts.*"})
+    EXPECT_TRUE(rules.contains(rule)) << rule;
+}
+
+// Three layers of delta net to one of attention, whose q_proj gives a gate as well; norms that store 0 for 1.
+TEST(SynthModel, DescribesDeltaNetsBesideQuantizedExperts) {
+  const auto model = describe_synth_model("qwen3.5-35b-a3b", "int4-g128", 4, 0);
+  ASSERT_TRUE(model.ok());
+  const auto tensors = tensors_of(*model);
+  const std::map<std::string, Shape> wanted = {{"model.layers.2.linear_attn.in_proj_qkv.weight", {8192, 2048}},
+                                               {"model.layers.2.linear_attn.conv1d.weight", {8192, 1, 4}},
+                                               {"model.layers.2.linear_attn.A_log", {32}},
+                                               {"model.layers.2.linear_attn.out_proj.weight", {2048, 4096}},
+                                               {"model.layers.3.self_attn.q_proj.weight", {8192, 2048}},
+                                               {"model.layers.3.mlp.shared_expert_gate.weight", {1, 2048}},
+                                               {"model.layers.3.mlp.experts.255.up_proj.qweight", {256, 512}}};
+  for (const auto& [name, shape] : wanted) {
+    ASSERT_EQ(tensors.count(name), 1U) << name;
+    EXPECT_EQ(tensors.at(name).shape, shape) << name;
+  }
+  EXPECT_EQ(tensors.count("model.layers.3.linear_attn.A_log"), 0U);
+  EXPECT_EQ(tensors.count("model.layers.0.self_attn.q_proj.weight"), 0U);
+  for (const SynthTensor& tensor : model->tensors) {
+    if (tensor.spec.name != "model.norm.weight") continue;
+    EXPECT_EQ(tensor.fill.kind, SynthFill::Kind::word);
+    EXPECT_EQ(tensor.fill.word, 0U);
+  }
+  EXPECT_EQ(config_of(*model).at("layer_types"),
+            Json({"linear_attention", "linear_attention", "linear_attention", "full_attention"}));
+}
+
 // As compressed-tensors publishes weights alone: no global scale of inputs.
 TEST(SynthModel, DescribesNvfp4AsCompressedTensorsDoes) {
   const auto model = describe_synth_model("qwen3-30b-a3b", "nvfp4", 1, 0);
