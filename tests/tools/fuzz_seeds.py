@@ -53,6 +53,28 @@ def small_tokenizer(data):
         data["post_processor"] = None
     return data
 
+def replies(out):
+    """A reply of each syntax in call_syntaxes()' order, as its template writes it."""
+    import jinja2
+
+    table = (TESTS.parent / "src" / "text" / "reply" / "call_syntax.cpp").read_text()
+    environment = jinja2.Environment()
+    environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+    for row, name in enumerate(re.findall(r'CallSyntax\{\.name = "([^"]+)"', table)):
+        arguments = {"a": 7, "b": 'x "y"\n<z>'}
+        calls = [
+            {
+                "id": f"functions.f:{i}" if name == "kimi" else f"abcdefgh{i}",
+                "type": "function",
+                "function": {"name": "f", "arguments": compact(arguments) if name == "deepseek-v3" else arguments},
+            }
+            for i in range(2)
+        ]
+        message = {"role": "assistant", "content": "Hi.", "reasoning_content": "why", "tool_calls": calls}
+        template = environment.from_string((DATA / "reply" / f"{name}.jinja").read_text())
+        text = template.render(messages=[message]).removeprefix("<|assistant|>").removeprefix("<|start|>assistant")
+        write(out / "reply", name, bytes([row]) + b"\0" + text.removesuffix("<|end|>").removesuffix("<|call|>").encode())
+
 
 def tokenizers(out):
     regexes = set()
@@ -397,6 +419,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=TESTS / "fuzz" / "seeds")
     arguments = parser.parse_args()
     shared = arguments.shared if arguments.shared.is_dir() else None
+    replies(arguments.out)
     tokenizers(arguments.out)
     templates(arguments.out)
     configs(arguments.out, shared)

@@ -31,17 +31,26 @@ struct CallArgumentsEvent {
 };
 // The last event.
 struct EndEvent {
-  enum class Reason : std::uint8_t { stop, length };
+  enum class Reason : std::uint8_t { stop, length, tool_calls };
   Reason reason = Reason::stop;
   // The stop text or the token that ended it; nothing: an end token of the model, or none.
   std::variant<std::monostate, std::string, std::int32_t> by{};
+  bool in_call = false;  // the last call that began is not whole
   bool operator==(const EndEvent&) const = default;
 };
 
 using ReplyEvent = std::variant<TextEvent, ReasoningEvent, CallStartEvent, CallArgumentsEvent, EndEvent>;
 
 [[nodiscard]] constexpr std::string_view to_string(EndEvent::Reason reason) {
-  return reason == EndEvent::Reason::stop ? "stop" : "length";
+  switch (reason) {
+    case EndEvent::Reason::stop:
+      return "stop";
+    case EndEvent::Reason::length:
+      return "length";
+    case EndEvent::Reason::tool_calls:
+      return "tool_calls";
+  }
+  return "";
 }
 
 // One function of several, for std::visit.

@@ -8,13 +8,15 @@
 namespace moracle {
 namespace {
 
-struct Pair {
-  std::string_view open, close;
-};
 // As published: Qwen, DeepSeek, GLM, Kimi K2, MiniMax and most others; Seed-OSS; Magistral; Kimi-VL.
-constexpr std::array kPairs = {Pair{"<think>", "</think>"}, Pair{"<seed:think>", "</seed:think>"},
-                               Pair{"[THINK]", "[/THINK]"}, Pair{"◁think▷", "◁/think▷"}};
+constexpr std::array kPairs = {ReasoningMarks{"<think>", "</think>"}, ReasoningMarks{"<seed:think>", "</seed:think>"},
+                               ReasoningMarks{"[THINK]", "[/THINK]"}, ReasoningMarks{"◁think▷", "◁/think▷"},
+                               ReasoningMarks{"<think:opensource>", "</think:opensource>"}};
 }  // namespace
+
+std::span<const ReasoningMarks> reasoning_marks() {
+  return kPairs;
+}
 
 ReplyFormat ReplyFormat::of(const Tokenizer& tokenizer, std::string_view chat_template) {
   ReplyFormat format;
@@ -26,8 +28,8 @@ ReplyFormat ReplyFormat::of(const Tokenizer& tokenizer, std::string_view chat_te
   if (channels) {
     format.kind_ = Kind::channels;
   } else {
-    const auto by_token = [&](const Pair& pair) { return has_token(pair.open) && has_token(pair.close); };
-    const auto by_template = [&](const Pair& pair) { return written(pair.open) || written(pair.close); };
+    const auto by_token = [&](const ReasoningMarks& pair) { return has_token(pair.open) && has_token(pair.close); };
+    const auto by_template = [&](const ReasoningMarks& pair) { return written(pair.open) || written(pair.close); };
     auto pair = std::find_if(kPairs.begin(), kPairs.end(), by_token);
     if (pair == kPairs.end()) pair = std::find_if(kPairs.begin(), kPairs.end(), by_template);
     if (pair == kPairs.end()) pair = kPairs.begin();
@@ -35,10 +37,36 @@ ReplyFormat ReplyFormat::of(const Tokenizer& tokenizer, std::string_view chat_te
     format.close_ = pair->close;
     marks = {pair->open, pair->close};
   }
-  for (const std::string_view mark : marks) {
-    if (const auto id = tokenizer.token_to_id(mark)) format.tokens_.emplace_back(*id, mark);
-  }
+  for (const std::string_view mark : marks) format.add_token(mark, &tokenizer);
   return format;
+}
+
+void ReplyFormat::add_token(std::string_view mark, const Tokenizer* tokenizer) {
+  const auto id = tokenizer != nullptr ? tokenizer->token_to_id(mark) : std::nullopt;
+  if (id && mark_of(*id).empty()) tokens_.emplace_back(*id, mark);
+}
+
+void ReplyFormat::read_calls(const CallSyntax& syntax, const Tokenizer* tokenizer) {
+  calls_ = &syntax;
+  if ((syntax.style == ArgumentStyle::channels) != (kind_ == Kind::channels)) {
+    tokens_.clear();
+    kind_ = syntax.style == ArgumentStyle::channels ? Kind::channels : Kind::think;
+    if (kind_ == Kind::think) read_reasoning(kPairs.front(), tokenizer);
+  }
+  if (kind_ == Kind::channels) {
+    for (const std::string_view mark : harmony::kMarks) add_token(mark, tokenizer);
+  }
+  for (const std::string_view mark : syntax.marks()) add_token(mark, tokenizer);
+  if (!syntax.part.empty()) add_token(syntax.part, tokenizer);
+}
+
+void ReplyFormat::read_reasoning(ReasoningMarks marks, const Tokenizer* tokenizer) {
+  if (kind_ == Kind::channels) return;
+  std::erase_if(tokens_, [this](const auto& token) { return token.second == open_ || token.second == close_; });
+  open_ = marks.open;
+  close_ = marks.close;
+  add_token(open_, tokenizer);
+  add_token(close_, tokenizer);
 }
 
 std::string_view ReplyFormat::mark_of(std::int32_t id) const {

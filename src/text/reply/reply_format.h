@@ -3,14 +3,23 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "text/reply/call_syntax.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace moracle {
+
+// Around reasoning.
+struct ReasoningMarks {
+  std::string_view open, close;
+};
+// Pairs that published models write.
+[[nodiscard]] std::span<const ReasoningMarks> reasoning_marks();
 
 class ReplyFormat {
  public:
@@ -30,6 +39,14 @@ class ReplyFormat {
   [[nodiscard]] const std::string& open() const { return open_; }
   [[nodiscard]] const std::string& close() const { return close_; }
 
+  // Calls of tools are read, too, whose marks the tokenizer may have as tokens. Harmony has its own kind.
+  // Null: all are found in text.
+  void read_calls(const CallSyntax& syntax, const Tokenizer* tokenizer = nullptr);
+  // Null: a call is text.
+  [[nodiscard]] const CallSyntax* calls() const { return calls_; }
+  // Reasoning between these marks.
+  void read_reasoning(ReasoningMarks marks, const Tokenizer* tokenizer = nullptr);
+
   // The mark that a token is; empty: none. A mark that is a token counts as that token alone, so that a reply may spell
   // it out; the others are found in text.
   [[nodiscard]] std::string_view mark_of(std::int32_t id) const;
@@ -39,9 +56,12 @@ class ReplyFormat {
   [[nodiscard]] bool has_tokens() const { return !tokens_.empty(); }
 
  private:
+  void add_token(std::string_view mark, const Tokenizer* tokenizer);
+
   Kind kind_ = Kind::think;
   std::string open_ = "<think>";
   std::string close_ = "</think>";
+  const CallSyntax* calls_ = nullptr;
   std::vector<std::pair<std::int32_t, std::string>> tokens_;
 };
 

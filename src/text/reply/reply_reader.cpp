@@ -11,6 +11,7 @@ namespace {
 constexpr std::size_t kLongestHeader = 256;
 constexpr std::string_view kSpace = " \t\r\n";
 constexpr std::string_view kRecipient = "to=";
+constexpr std::string_view kFunctions = "functions.";
 
 std::string_view trimmed_end(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kSpace) + 1);
@@ -41,7 +42,9 @@ bool agree(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-ReplyReader::ReplyReader(ReplyFormat format, std::string_view prompt) : format_(std::move(format)) {
+ReplyReader::ReplyReader(ReplyFormat format, std::string_view prompt, CallOptions calls)
+    : format_(std::move(format)), tools_(std::move(calls.tools)), max_calls_(calls.max_calls) {
+  if (format_.calls() != nullptr) calls_.emplace(*format_.calls(), tools_, calls.id_seed);
   read_prompt(prompt);
 }
 
@@ -79,12 +82,25 @@ void ReplyReader::text(std::string_view piece, const Emit& emit) {
 }
 
 void ReplyReader::mark(std::string_view mark, const Emit& emit) {
+  if (calls_ && mark == format_.calls()->part) return text(mark, emit);
   scan(emit, true);
-  apply(mark, emit);
+  if (!ended()) apply(mark, emit);
 }
 
-void ReplyReader::finish(const Emit& emit) {
+void ReplyReader::finish(const Emit& emit, bool cut) {
+  // The beginning of a mark that another call or the end of one needs.
+  if (in_calls() ? !calls_->in_value() : cut && calls() > 0) held_.clear();
   scan(emit, true);
+  if (in_calls()) {
+    in_call_ = calls_->finish(cut, of_calls(emit));
+    if (in_call_) space_.clear();
+    put_back(emit);
+  }
+  const bool in_header = state_ == State::opened || state_ == State::header;
+  if (calls_ && cut && in_header && header_.find(kRecipient) != std::string::npos) {
+    in_call_ = true;
+    header_.clear();
+  }
   if (state_ == State::opened) {
     state_ = State::body;
     put(std::exchange(header_, {}), emit);
@@ -110,52 +126,67 @@ bool ReplyReader::begun(bool last) {
   return true;
 }
 
+// Marks that count here and are found in text.
+std::vector<std::string_view> ReplyReader::text_marks() const {
+  std::vector<std::string_view> marks;
+  if (format_.kind() == ReplyFormat::Kind::channels) {
+    marks.assign(harmony::kMarks.begin(), harmony::kMarks.end());
+  } else if (state_ == State::reasoning) {
+    marks.emplace_back(format_.close());
+  } else if (calls_) {
+    marks = calls_->marks();
+  }
+  std::erase_if(marks, [this](std::string_view mark) { return format_.is_token(mark); });
+  return marks;
+}
+
 // Takes marks out of the held text, and gives out what can be none; with `last`, everything.
 void ReplyReader::scan(const Emit& emit, bool last) {
   if (state_ == State::begin && !begun(last)) return;
-  while (!held_.empty()) {
+  while (!held_.empty() && !ended()) {
     std::size_t at = std::string::npos;
     std::string_view found;
     std::size_t keep = 0;
-    const auto look_for = [&](std::string_view mark) {
-      if (format_.is_token(mark)) return;
+    for (const std::string_view mark : text_marks()) {
       const std::size_t place = held_.find(mark);
-      if (place < at) {
+      if (place < at || (place == at && mark.size() > found.size())) {
         at = place;
         found = mark;
       }
       keep = std::max(keep, begins_mark(held_, mark));
-    };
-    if (format_.kind() == ReplyFormat::Kind::channels) {
-      for (const std::string_view mark : harmony::kMarks) look_for(mark);
-    } else if (state_ == State::reasoning) {
-      look_for(format_.close());
     }
     const bool none = at == std::string::npos;
     const std::string before = held_.substr(0, none ? held_.size() - (last ? 0 : keep) : at);
-    held_.erase(0, before.size() + found.size());
-    plain(before, emit);
+    const std::size_t left = before.empty() ? 0 : plain(before, emit);
+    held_.erase(0, before.size() - left);
+    if (left > 0) continue;  // other marks count there
     if (none) return;
+    held_.erase(0, found.size());
     apply(found, emit);
   }
+  if (ended()) held_.clear();
 }
 
-// Text that holds no mark.
-void ReplyReader::plain(std::string_view text, const Emit& emit) {
-  if (text.empty()) return;
+// Text that holds no mark. What is left of it is read again.
+std::size_t ReplyReader::plain(std::string_view text, const Emit& emit) {
+  if (in_calls()) {
+    const std::size_t left = calls_->text(text, of_calls(emit)).size();
+    put_back(emit);
+    return left;
+  }
   switch (state_) {
     case State::opened:
       header_ += text;
       // Behind the role only a recipient may follow; all else is a reply without channels.
-      if (agree(without_leading_space(header_), kRecipient) && header_.size() <= kLongestHeader) return;
+      if (agree(without_leading_space(header_), kRecipient) && header_.size() <= kLongestHeader) return 0;
       break;
     case State::header:
       header_ += text;
-      if (header_.size() <= kLongestHeader) return;
+      if (header_.size() <= kLongestHeader) return 0;
       begin_part(Part::answer, false);
       break;
     case State::between:
-      if (without_leading_space(text).empty()) return;
+      if (without_leading_space(text).empty()) return 0;
       begin_part(Part::answer, true);
       header_ = text;
       break;
@@ -164,15 +195,42 @@ void ReplyReader::plain(std::string_view text, const Emit& emit) {
     case State::answer:
     case State::body:
       put(text, emit);
-      return;
+      return 0;
   }
   state_ = State::body;
   put(std::exchange(header_, {}), emit);
+  return 0;
+}
+
+// The white space in front of a call is none of the answer.
+ReplyReader::Emit ReplyReader::of_calls(const Emit& emit) {
+  return [this, &emit](ReplyEvent&& event) {
+    if (std::holds_alternative<CallStartEvent>(event)) begin_part(Part::answer, true);
+    emit(std::move(event));
+  };
+}
+
+// Text that looked like a call.
+void ReplyReader::put_back(const Emit& emit) {
+  put(calls_->take_text(), emit);
+}
+
+bool ReplyReader::apply_call(std::string_view mark, const Emit& emit) {
+  if (!calls_) return false;
+  if (state_ == State::reasoning && !calls_->opens(mark)) return false;
+  // Reasoning that a call interrupts is not closed: the mark came as a token.
+  if (!calls_->mark(mark, of_calls(emit))) return false;
+  if (state_ == State::reasoning) begin_part(Part::answer, true);
+  state_ = State::answer;
+  put_back(emit);
+  return true;
 }
 
 void ReplyReader::apply(std::string_view mark, const Emit& emit) {
   if (format_.kind() == ReplyFormat::Kind::channels) {
     apply_channel(mark, emit);
+  } else if (apply_call(mark, emit)) {
+    return;
   } else if (mark == format_.open() && state_ == State::begin) {
     state_ = State::reasoning;
     begin_part(Part::reasoning, true);
@@ -186,6 +244,7 @@ void ReplyReader::apply(std::string_view mark, const Emit& emit) {
 }
 
 void ReplyReader::apply_channel(std::string_view mark, const Emit& emit) {
+  if (in_calls()) end_channel_call(emit);
   const bool in_header = state_ == State::header || state_ == State::opened;
   if (!in_header || mark == harmony::kStart) header_.clear();
   if (mark == harmony::kMessage) {
@@ -206,6 +265,13 @@ void ReplyReader::open_body(const Emit& emit) {
                                     : first_word(std::string_view(header).substr(channel + harmony::kChannel.size()));
   const std::size_t recipient = header.find(kRecipient);
   state_ = State::body;
+  const std::string_view to =
+      recipient == std::string::npos ? "" : first_word(std::string_view(header).substr(recipient + kRecipient.size()));
+  const bool of_tools = to.starts_with(kFunctions) && to.size() > kFunctions.size();
+  if (calls_ && (of_tools || tools_.has(to))) {
+    calls_->begin(of_tools ? to.substr(kFunctions.size()) : to, of_calls(emit));
+    return;
+  }
   if (name == "analysis") {
     begin_part(Part::reasoning, true);
     return;
@@ -214,6 +280,11 @@ void ReplyReader::open_body(const Emit& emit) {
   // A call of a tool: whom it goes to belongs to it.
   if (recipient != std::string::npos)
     put(std::string(first_word(std::string_view(header).substr(recipient))) + " ", emit);
+}
+
+void ReplyReader::end_channel_call(const Emit& emit) {
+  calls_->end(of_calls(emit));
+  put_back(emit);
 }
 
 void ReplyReader::begin_part(Part part, bool trims) {
