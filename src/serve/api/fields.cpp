@@ -143,6 +143,10 @@ constexpr RequestField word(std::string_view name, std::uint8_t where, std::stri
 constexpr RequestField shaped(std::string_view name, std::uint8_t where, Json (*schema)(), std::string_view text) {
   return {.name = name, .use = honoured, .endpoints = where, .type = structure, .text = text, .schema = schema};
 }
+constexpr RequestField sampling_field(int place, RequestField field) {
+  field.sampling = place;
+  return field;
+}
 constexpr RequestField ignored_field(std::string_view name, std::string_view text) {
   return {.name = name, .use = inert, .endpoints = kBoth, .type = structure, .text = text};
 }
@@ -161,11 +165,15 @@ constexpr std::string_view kNoStructure = "the output cannot be held to a schema
 
 constexpr std::string_view kThinking = "use chat_template_kwargs, where the chat template has a variable for it";
 
+constexpr int kLastSampling = static_cast<int>(kSamplingFields.size()) + 2;
+
 constexpr std::array kBeforeSampling = {
     word("model", kBoth, "A served name; absent: the model that is served"),
     shaped("messages", kChat, messages_schema, "The conversation"),
     shaped("prompt", kCompletions, prompt_schema, "A text, a list of texts, token ids, or a list of lists of them"),
-    whole("max_tokens", kBoth, 0, kInt32, "Most tokens of a reply; chat at least 1; completions: 16, and 0 with echo"),
+    sampling_field(kLastSampling - 1, whole("max_tokens", kBoth, 0, kInt32,
+                                            "Most tokens of a reply; chat at least 1; completions: 16, and 0 with "
+                                            "echo")),
     whole("max_completion_tokens", kBoth, 1, kInt32, "The same as max_tokens"),
 };
 
@@ -183,11 +191,14 @@ constexpr auto kSampling = [] {
                         .high = field.request_high.value_or(high),
                         .above_low = field.above_low};
   });
+  int place = 0;
+  for (RequestField& field : fields) field.sampling = ++place;
   return fields;
 }();
 
 constexpr std::array kAfterSampling = {
-    whole("seed", kBoth, -kInt63, kInt63, "With system_fingerprint it reproduces a reply; absent: drawn, and returned"),
+    sampling_field(kLastSampling, whole("seed", kBoth, -kInt63, kInt63,
+                                        "With system_fingerprint it reproduces a reply; absent: drawn, and returned")),
     whole("n", kBoth, 1, kMostChoices, "Replies to each prompt"),
     whole("best_of", kBoth, 1, kInt32, "At most n: all replies that are made are returned"),
     shaped("stop", kBoth, stop_schema, "Texts that end a reply in front of them"),
@@ -482,7 +493,9 @@ Json field_schema(const RequestField& field) {
       schema = field.schema != nullptr ? field.schema() : Json::object();
       break;
   }
-  return {{"description", field.text}, {"anyOf", Json::array({std::move(schema), {{"type", "null"}}})}};
+  Json out = {{"description", field.text}, {"anyOf", Json::array({std::move(schema), {{"type", "null"}}})}};
+  if (field.sampling != 0) out["x-sampling"] = field.sampling;
+  return out;
 }
 
 Json body_schema(GenerationApi api, std::string_view required) {

@@ -41,6 +41,7 @@ struct RequestField {
   double high = 0;
   bool above_low = false;         // `low` itself is out of range
   Json (*schema)() = nullptr;     // of structures: a JSON schema; null: any value
+  int sampling = 0;               // its place among those that say how a reply is drawn; 0: it does not
   std::string_view off = "null";  // of refused ones: the value that asks for nothing, beside null, false and empty
 
   [[nodiscard]] bool serves(GenerationApi endpoint) const {
