@@ -11,8 +11,14 @@ namespace {
 
 constexpr std::size_t kLeastKeyBytes = 8;
 constexpr std::size_t kMostKeyBytes = 512;
-constexpr std::string_view kOpenPath = "/health";  // which needs no key
+constexpr std::string_view kProbePath = "/health";
 constexpr std::size_t kKeyFileBytes = std::size_t{1} << 20;
+
+// Probes, and the files of the page, which hold nothing of model and clients: a browser asks for them before its user
+// can name a key.
+bool needs_key(std::string_view path) {
+  return path != kProbePath && path != "/" && !path.starts_with("/page/");
+}
 
 // In time that depends on the longest key's length alone.
 bool same_secret(std::string_view given, std::string_view key) {
@@ -141,7 +147,7 @@ Result<std::string> Access::check(const AccessRequest& request) const {
   };
   const std::string host = lower(without_port(request.host));
   // Probes of HTTP/1.0 name no host; browsers, which pages may mislead, always do.
-  const bool probes = request.host.empty() && request.path == kOpenPath;
+  const bool probes = request.host.empty() && request.path == kProbePath;
   if (rules_.checks_host && !probes && !is_loopback(host) && !listed(rules_.allowed_hosts, host)) {
     return Error{.code = "request.forbidden",
                  .wanted = "a host name of this server",
@@ -156,7 +162,7 @@ Result<std::string> Access::check(const AccessRequest& request) const {
                    .found = "another origin"};
     }
   }
-  if (request.path == kOpenPath) return std::string();
+  if (!needs_key(request.path)) return std::string();
   return name_of(request);
 }
 

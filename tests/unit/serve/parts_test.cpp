@@ -26,7 +26,7 @@ int status_of(const Access& access, const AccessRequest& request) {
   return name.ok() ? 200 : name.error().code == "request.key" ? 401 : 403;
 }
 
-TEST(ServeAccess, KeysGuardEverythingButHealth) {
+TEST(ServeAccess, KeysGuardEverythingButHealthAndThePage) {
   const Access access({.keys = {{"ann", "secret-of-ann"}, {"bob", "secret-of-bob"}}});
   const auto with = [](std::string_view path, std::string_view authorization, std::string_view key = "") {
     return AccessRequest{.path = path, .host = "localhost:8080", .authorization = authorization, .api_key = key};
@@ -34,13 +34,15 @@ TEST(ServeAccess, KeysGuardEverythingButHealth) {
   EXPECT_EQ(*access.check(with("/v1/models", "Bearer secret-of-bob")), "bob");
   EXPECT_EQ(*access.check(with("/v1/models", "bearer  secret-of-ann ")), "ann");
   EXPECT_EQ(*access.check(with("/v1/models", "", "secret-of-ann")), "ann");
-  for (const std::string_view path : {"/", "/metrics", "/tokenize", "/v1/models", "/nothing"}) {
+  for (const std::string_view path :
+       {"/metrics", "/tokenize", "/v1/models", "/nothing", "/page", "/pages/main.js", "//", "/v1/page/"}) {
     EXPECT_EQ(status_of(access, with(path, "")), 401) << path;
     for (const std::string_view wrong : {"Bearer secret-of-an", "Bearer secret-of-annn", "secret-of-ann", "Bearer ",
                                          "Basic secret-of-ann", "Bearer Secret-of-ann"})
       EXPECT_EQ(status_of(access, with(path, wrong)), 401) << wrong;
   }
-  EXPECT_EQ(status_of(access, with("/health", "")), 200);
+  for (const char* const open : {"/health", "/", "/page/main.js"})
+    EXPECT_EQ(status_of(access, with(open, "")), 200) << open;
   EXPECT_EQ(status_of(access, with("/health/", "")), 401);
 }
 
@@ -268,7 +270,7 @@ TEST(ServeDescription, HasEveryRouteButThePages) {
     }
   }
   EXPECT_EQ(find_route("/v1/models/a/b")->path, "/v1/models/");
-  for (const char* const path : {"", "//", "/health/", "/v1", "/page.jsx"})
+  for (const char* const path : {"", "//", "/health/", "/v1", "/page", "/page.js"})
     EXPECT_EQ(find_route(path), nullptr) << path;
 }
 
