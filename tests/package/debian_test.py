@@ -52,6 +52,10 @@ def check_content(packages):
         for file in unpacked.rglob("*"):
             if file.is_file() and not file.is_symlink():
                 assert str(SOURCE).encode() not in file.read_bytes(), f"{name}: {file.name} tells {SOURCE}"
+    # The page's libraries, by words of their own, and their licences.
+    program = (packages["moracle"].parent / "moracle" / "usr" / "bin" / "moracle").read_bytes()
+    for words in (b"marked - a markdown parser", b"cure53/DOMPurify/blob", b"var hljs=function", b"THE REGENTS AND"):
+        assert words in program, f"moracle: the page lacks {words}"
 
 
 def check_same(packages, again):

@@ -3,213 +3,334 @@
 
 import json
 import pathlib
-import shutil
 import sys
-import tempfile
 import time
 import unittest
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from served import ROOT, Served
+from browser import By, PageTest
+from served import ROOT
 
-try:
-    from selenium import webdriver
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
-    from selenium.webdriver.support.ui import WebDriverWait
-except ImportError:
-    print("selenium is not installed: scripts/setup browser")
-    sys.exit(77)
-
-BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-if not BROWSER or not DRIVER:
-    print("chromium and chromium-driver are not installed: scripts/setup browser")
-    sys.exit(77)
-
-PROGRAM = sys.argv.pop(1)
-PICTURES = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else None
+PAGE = ROOT / "src" / "serve" / "page"
 MARKUP = "<img src=x onerror=\"document.title='broken'\"><b>bold</b> & one two"
 
+MARKDOWN = """# Title
 
-def open_browser(folder):
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for switch in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"):
-        options.add_argument(switch)
-    options.add_argument(f"--user-data-dir={folder}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    return webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=DRIVER))
+A *b* **c** `d` and <b>no tag</b>, [a link](https://example.org/a?b=1&c=2) and ~~gone~~.
+
+| name | count |
+| :--- | ---: |
+| one | 1 |
+
+```python
+def f(x):
+    return "s", 3  # note
+```
+
+1. first
+2. second
+   - nested
+   - [x] done
+
+> said
+
+![picture](https://example.org/a.png)
+"""
+
+# Each tries to run a script, load something, leave the page, or look like a part of it.
+HOSTILE = [
+    "<script>window.broken = 1</script>",
+    "<ScRiPt src=/v1/status></sCrIpT>",
+    "a <img src=x onerror=window.broken=1> b",
+    "<svg onload=window.broken=1><a xlink:href='javascript:window.broken=1'><text>x</text></a></svg>",
+    "<svg><style><img src=x onerror=window.broken=1></style></svg>",
+    "<math><mi//xlink:href=\"data:x,<script>window.broken=1</script>\">",
+    "<math><mtext><table><mglyph><style><!--</style><img title=\"--&gt;&lt;img src=1 onerror=window.broken=1&gt;\">",
+    "<iframe src=javascript:window.broken=1></iframe><iframe srcdoc='<script>parent.broken=1</script>'></iframe>",
+    "<form action=/v1/completions><input name=words><button>Send</button></form>",
+    "<form id=ask><input id=key name=attributes></form>",
+    "<style>* { display: none }</style><link rel=stylesheet href=//example.org/x.css>",
+    "<p style='position:fixed;inset:0' onclick=window.broken=1>p</p>",
+    "<base href=//example.org/><meta http-equiv=refresh content='0;url=//example.org'>",
+    "<object data=x></object><embed src=x><video src=x onerror=window.broken=1><source></video>",
+    "<details open ontoggle=window.broken=1><summary>s</summary></details>",
+    "<noscript><p title='</noscript><img src=x onerror=window.broken=1>'></noscript>",
+    "<textarea><img title='</textarea><img src=x onerror=window.broken=1>'></textarea>",
+    "[a](javascript:window.broken=1) [b](JaVaScRiPt:window.broken=1) [c](java\nscript:window.broken=1)",
+    "[a](&#106;avascript:window.broken=1) [b](javascript&colon;window.broken=1) [c](\x01javascript:window.broken=1)",
+    "[a](data:text/html,<script>window.broken=1</script>) [b](vbscript:x) [c](file:///etc/passwd) [d](blob:x)",
+    "[a](//example.org) [b](/v1/status) [c](#talk) [d](?x)",
+    "<javascript:window.broken=1> <data:text/html,x>",
+    "![a](javascript:window.broken=1) ![b](data:image/svg+xml,<svg/onload=window.broken=1>) ![c](https://example.org/x)",
+    "![a](x\" onerror=\"window.broken=1) ![\"onerror=window.broken=1](y 'z\" onerror=\"window.broken=1')",
+    "[a](https://example.org \"t' onclick='window.broken=1\") [b](<https://example.org\" onclick=\"window.broken=1>)",
+    "[a]: javascript:window.broken=1\n\n[a] [x][a]",
+    "```\"><img/src=x/onerror=window.broken=1>\ncode\n```",
+    "```html\n<script>window.broken = 1</script>\n```\n```js onload=window.broken=1\nx\n```",
+    "```json\n{\"a\": \"</code></pre><img src=x onerror=window.broken=1>\"}\n```",
+    "`<img src=x onerror=window.broken=1>` ``</code><script>window.broken=1</script>``",
+    "|a|b|\n|-|:-:|\n|<img src=x onerror=window.broken=1>|[x](javascript:window.broken=1)|",
+    "<!--><img src=x onerror=window.broken=1>--> <![CDATA[<script>window.broken=1</script>]]>",
+    "&lt;script&gt;window.broken=1&lt;/script&gt; &#60;img src=x onerror=window.broken=1&#62;",
+    "<a href=\"https://example.org\" target=\"_top\" name=\"at\" id=\"words\">x</a>",
+    "# <h1 id=send onmouseover=window.broken=1>x</h1>",
+    "https://example.org/<script>window.broken=1</script> www.example.org/\"onclick=window.broken=1",
+    "<<script>script>window.broken=1<</script>/script>",
+    "> " * 300 + "deep",
+    "[" * 500 + "a" + "](b)" * 500,
+]
+
+# What of elements is not what Markdown is made of; for the whole of a text and for each that a stream shows on its way.
+JUDGE = r"""
+const [texts, done] = arguments;
+const tags = new Set(['P', 'BR', 'HR', 'H1', 'H2', 'H3', 'H4', 'H5', 'H6', 'UL', 'OL', 'LI', 'BLOCKQUOTE', 'PRE', 'CODE',
+  'EM', 'STRONG', 'DEL', 'A', 'TABLE', 'THEAD', 'TBODY', 'TR', 'TH', 'TD', 'DIV', 'SPAN', 'BUTTON']);
+const names = new Set(['class', 'align', 'start', 'href', 'target', 'rel', 'title', 'type', 'tabindex']);
+const wrong = [];
+const judge = (element, text) => {
+  if (!tags.has(element.tagName)) wrong.push([text, element.tagName]);
+  for (const { name, value } of element.attributes) {
+    if (!names.has(name)) wrong.push([text, element.tagName, name, value]);
+    if (name === 'href' && !/^(https?:\/\/|mailto:)/i.test(value)) wrong.push([text, 'href', value]);
+  }
+  if (element.tagName === 'BUTTON' && element.textContent !== 'Copy') wrong.push([text, 'BUTTON', element.textContent]);
+};
+import('/page/markdown.js').then(async ({ markdown, hasMarkdown }) => {
+  const place = document.createElement('div');
+  document.body.append(place);
+  for (const text of texts) {
+    const step = Math.max(1, Math.ceil(text.length / 24));
+    for (let end = step; ; end += step) {
+      place.replaceChildren(markdown(text.slice(0, end)));
+      await new Promise((after) => setTimeout(after)); // colours come later
+      for (const element of place.querySelectorAll('*')) judge(element, text.slice(0, end));
+      if (end >= text.length) break;
+    }
+  }
+  place.remove();
+  done({ wrong, hasMarkdown, broken: window.broken ?? null });
+});
+"""
 
 
-class Page(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.served = Served(PROGRAM, "--batch-invariant=on", "--context", "400")
-        cls.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        cls.browser = open_browser(cls.folder.name)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.browser.quit()
-        cls.folder.cleanup()
-        cls.served.end()
-        cls.served.__exit__()
-
-    def setUp(self):
-        self.look(1200, 800, dark=False)
-        self.browser.get(self.served.url + "/")
-        self.until(lambda: "bits" in self.at("model").text)
-
-    def tearDown(self):
-        wrong = [entry for entry in self.browser.get_log("browser") if entry["level"] == "SEVERE"]
-        self.assertEqual(wrong, [])  # an error, or something that the policy kept out
-        self.assertTrue(self.served.rests(60))
-
-    def at(self, name):
-        return self.browser.find_element(By.ID, name)
-
-    def until(self, holds, seconds=60):  # under a sanitizer, beside other tests, a reply takes twenty
-        return WebDriverWait(self.browser, seconds, 0.05).until(lambda _: holds())
-
-    def script(self, text):
-        return self.browser.execute_script(text)
-
-    def look(self, width, height, dark):
-        self.browser.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600},
-        )
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-
-    def picture(self, name):
-        if PICTURES:
-            PICTURES.mkdir(parents=True, exist_ok=True)
-            self.browser.save_screenshot(str(PICTURES / f"{name}.png"))
-
-    def say(self, words):
-        self.at("words").send_keys(words + Keys.ENTER)
-        self.until(lambda: self.at("stop").is_displayed() or self.ended())
-
-    def ended(self):
-        return self.browser.find_elements(By.CSS_SELECTOR, "article footer") and not self.at("stop").is_displayed()
-
-    def stop(self):
-        self.until(lambda: self.browser.find_elements(By.CSS_SELECTOR, "article.assistant")[-1].text.strip())
-        self.script("if (running) at('stop').click()")  # from within: words that arrive move the button under a pointer
-        self.until(self.ended)
-
-    def counts(self, request=""):
-        """The first event of /v1/routing that tells of the request, once it has ended."""
-        path = "/v1/routing" + (f"?request={request}" if request else "")
-        with urllib.request.urlopen(self.served.url + path, timeout=60) as stream:
-            for line in stream:
-                event = json.loads(line[6:]) if line.startswith(b"data: ") else None
-                if event and (not request or (event["request"] and not event["request"]["running"])):
-                    return event
-        return None
-
+class Chat(PageTest):
     def test_a_reply_streams_and_stops(self):
         # The page itself presses the button, however late the driver is: a reply that fills the context leaves no room.
         self.script(
-            "new MutationObserver(() => { const all = document.querySelectorAll('article.assistant');"
-            " if (running && all[all.length - 1].textContent.length > 60) at('stop').click(); })"
-            ".observe(at('talk'), { subtree: true, childList: true, characterData: true });"
+            "new MutationObserver(() => { const all = document.querySelectorAll('article.assistant .text');"
+            " if (all.length && all[all.length - 1].textContent.length > 60) document.getElementById('stop').click(); })"
+            ".observe(document.getElementById('messages'), { subtree: true, childList: true, characterData: true });"
         )
-        self.say("one two three")
-        self.until(self.ended)
-        self.assertLess(len(self.browser.find_element(By.CSS_SELECTOR, "article.assistant").text), 1000)
-        articles = self.browser.find_elements(By.TAG_NAME, "article")
-        self.assertEqual([article.get_attribute("class") for article in articles], ["user", "assistant"])
-        self.assertRegex(articles[1].find_element(By.TAG_NAME, "footer").text, r"^[0-9.]+ tokens/s · \d+ \+ \d+ tokens")
-        self.say("four")  # with what was said before
-        self.until(lambda: len(self.browser.find_elements(By.CSS_SELECTOR, "article footer")) == 2)
-        self.assertEqual(self.script("return messages.map((m) => m.role)"), ["user", "assistant"] * 2)
-        self.at("clear").click()
-        self.assertEqual(self.browser.find_elements(By.TAG_NAME, "article"), [])
+        ends_not = '{ "ignore_eos": true }'
+        self.module("conversations.js", f"m.current().settings.more = '{ends_not}'")
+        self.ask("one two three")
+        self.assertLess(len(self.all("article.assistant")[0].text), 1000)
+        self.assertEqual(self.script("return Array.from(document.querySelectorAll('article'), (a) => a.className)"),
+                         ["user", "assistant"])
+        footer = self.all("article.assistant footer")[0].text
+        self.assertRegex(footer, r"^[0-9.]+ tokens/s · \d+ \+ \d+ tokens.* · stopped$")
+        prompt, completion = self.messages()[-1]["usage"]["prompt"], self.messages()[-1]["usage"]["completion"]
+        self.assertEqual(self.at("context-words").text, f"{prompt + completion} of 400 tokens")
+        self.ask("four")  # with what was said before
+        self.assertEqual([message["role"] for message in self.messages()], ["user", "assistant"] * 2)
+        self.assertGreater(self.messages()[-1]["usage"]["prompt"], prompt + completion)
+
+    def test_reasoning_calls_and_json_are_folded(self):
+        self.replies(
+            {"role": "assistant", "content": ""},
+            {"reasoning": "first <b>this</b>, "},
+            {"reasoning": "then that"},
+            {"content": "The answer."},
+            {"tool_calls": [{"index": 0, "id": "c0", "type": "function", "function": {"name": "f<b>", "arguments": ""}}]},
+            {"tool_calls": [{"index": 0, "function": {"arguments": '{"city": "<b>Os'}}]},
+            {"tool_calls": [{"index": 0, "function": {"arguments": 'lo</b>", "big": 12345678901234567890}'}}]},
+        )
+        self.ask("why?")
+        reasoning, call = (self.all(f"article.assistant details.{name}")[0] for name in ("reasoning", "call"))
+        self.assertEqual(reasoning.find_element(By.TAG_NAME, "summary").text, "Reasoning")
+        self.assertEqual(call.find_element(By.TAG_NAME, "summary").text, "Calls f<b>")
+        self.assertEqual(self.texts("details.reasoning .plain"), ["first <b>this</b>, then that"])
+        self.assertEqual(self.texts("details.call code"), ['{\n  "city": "<b>Oslo</b>",\n  "big": 12345678901234567890\n}'])
+        self.assertIn("The answer.", self.all("article.assistant")[0].text)
+        self.picture("folded")
+        for details in (reasoning, call):
+            self.assertIsNone(details.get_attribute("open"))
+            folded = details.get_property("offsetHeight")
+            details.find_element(By.TAG_NAME, "summary").click()
+            self.assertEqual(details.get_attribute("open"), "true")
+            self.assertGreater(details.get_property("offsetHeight"), folded)
+        self.picture("unfolded")
+        # What is said next is the call's result.
+        self.assertEqual(self.at("words").get_attribute("placeholder"), "Result of f<b>")
+        self.replies({"content": '{"degrees": [1, {}, []], "text": "a\\"{b}"}'})
+        self.ask('{"degrees": 3}')
+        said = self.sent()[-1]["messages"]
+        self.assertEqual([message["role"] for message in said], ["user", "assistant", "tool"])
+        self.assertEqual(said[2]["tool_call_id"], said[1]["tool_calls"][0]["id"])
+        self.assertEqual(said[1]["reasoning"], "first <b>this</b>, then that")
+        summaries = [element.text for element in self.all("details.json summary") if element.is_displayed()]
+        self.assertEqual(summaries, ["Result of f<b>", "JSON"])
+        shown = self.texts("article:last-child details.json code")[0]
+        self.assertEqual(shown, '{\n  "degrees": [\n    1,\n    {},\n    []\n  ],\n  "text": "a\\"{b}"\n}')
+        self.assertEqual(self.at("words").get_attribute("placeholder"), "Ask something")
+
+    def test_messages_are_copied_edited_regenerated_and_deleted(self):
+        self.replies_text("first")
+        self.ask("a")
+        self.replies_text("second")
+        self.ask("b")
+        self.press("article.assistant .copy")
+        self.until(lambda: self.texts("article.assistant .copy")[-1] == "Copied")
+        copied = self.browser.execute_async_script(
+            "const done = arguments[0]; navigator.clipboard.readText().then(done, (e) => done(String(e)))"
+        )
+        self.assertEqual(copied, "second")
+        self.replies_text("third")
+        self.press("article.assistant .regenerate")
+        self.until(lambda: self.ended() and self.texts("article.assistant .text")[-1] == "third\n")
+        self.assertEqual([m["content"] for m in self.sent()[-1]["messages"]], ["a", "first", "b"])
+        # An edited question is answered anew, and what came after it is gone.
+        self.replies_text("fourth")
+        self.press("article.user .edit", 0)
+        field = self.all("article.user .editing textarea")[0]
+        field.clear()
+        field.send_keys("c\nd")
+        self.press("article.user .cancel")
+        self.assertEqual(self.texts("article.user .text"), ["a", "b"])
+        self.press("article.user .edit", 0)
+        field = self.all("article.user .editing textarea")[0]
+        self.assertEqual(field.get_property("value"), "a")
+        field.clear()
+        field.send_keys("c")
+        self.press("article.user .save")
+        self.until(lambda: self.ended() and self.texts("article.assistant .text")[-1] == "fourth\n")
+        self.assertEqual([m["content"] for m in self.messages()], ["c", "fourth"])
+        self.assertEqual([m["content"] for m in self.sent()[-1]["messages"]], ["c"])
+        # An edited reply stays; a deleted one leaves its question, which can be answered again.
+        requests = len(self.sent())
+        self.press("article.assistant .edit")
+        self.all("article.assistant .editing textarea")[0].send_keys(" and more")
+        self.press("article.assistant .save")
+        self.assertEqual(self.messages()[-1]["content"], "fourth and more")
+        self.press("article.assistant .erase")
+        self.assertEqual([m["content"] for m in self.messages()], ["c"])
+        self.assertEqual(len(self.sent()), requests)
+        self.press("article.user .regenerate")
+        self.until(lambda: self.ended() and len(self.texts("article")) == 2)
+        self.press("article.user .erase")
+        self.assertEqual(self.messages(), [])
         self.assertTrue(self.at("welcome").is_displayed())
 
-    def test_reasoning_is_folded(self):
-        # The model of the tests does not reason: what one says comes instead of the server's answer.
-        self.script(
-            "const real = window.fetch; window.fetch = (path, options) => {"
-            " if (path !== '/v1/chat/completions') return real(path, options);"
-            " const usage = { prompt_tokens: 3, completion_tokens: 4, prompt_tokens_details: { cached_tokens: 0 } };"
-            " const deltas = [{ role: 'assistant', content: '' }, { reasoning: 'first <b>this</b>, ' },"
-            "   { reasoning: 'then that' }, { content: 'The answer.' }, {}];"
-            " const frame = (delta) => JSON.stringify({ id: 'chatcmpl-stub', choices: [{ index: 0, delta }], usage });"
-            " const text = deltas.map((delta) => 'data: ' + frame(delta) + '\\n\\n').join('') + 'data: [DONE]\\n\\n';"
-            " return Promise.resolve(new Response(text, { headers: { 'Content-Type': 'text/event-stream' } })); };"
-        )
-        self.say("why?")
-        self.until(self.ended)
-        article = self.browser.find_element(By.CSS_SELECTOR, "article.assistant")
-        details = article.find_element(By.TAG_NAME, "details")
-        self.assertTrue(details.is_displayed())
-        self.assertIsNone(details.get_attribute("open"))
-        self.assertEqual(details.find_element(By.TAG_NAME, "summary").text, "Reasoning")
-        told = details.find_element(By.TAG_NAME, "div")
-        self.assertEqual(told.get_property("textContent"), "first <b>this</b>, then that")
-        self.assertIn("The answer.", article.text)
-        folded = details.get_property("offsetHeight")
-        self.picture("reasoning")
-        details.find_element(By.TAG_NAME, "summary").click()
-        self.assertEqual(details.get_attribute("open"), "true")
-        self.assertGreater(details.get_property("offsetHeight"), folded)
-        self.assertEqual(self.script("return messages.map((m) => m.content)"), ["why?", "The answer."])
+    def test_an_error_is_shown_and_not_sent(self):
+        self.at("show-settings").click()
+        self.until(lambda: self.all("#sampling input"))
+        self.at("more").send_keys('{"tfs_z": 2}')
+        self.at("close-settings").click()
+        self.ask("a")
+        self.assertIn("tfs_z", self.texts("article.assistant .wrong")[0])
+        self.browser.get_log("browser")  # which has the status 400
+        self.at("show-settings").click()
+        self.at("more").clear()
+        self.at("more").send_keys("[1")
+        self.at("system").click()
+        self.assertIn("JSON object", self.at("settings-say").text)
+        self.at("close-settings").click()
+        self.replies_text("b")
+        self.ask("c")
+        self.assertIn("JSON object", self.texts("article.assistant .wrong")[-1])
+        self.assertEqual(self.sent(), [])
+
+    def test_settings_are_the_servers_fields(self):
+        fields = self.served.get("/openapi.json")["components"]["schemas"]["ChatRequest"]["properties"]
+        wanted = sorted((name for name in fields if "x-sampling" in fields[name]), key=lambda n: fields[n]["x-sampling"])
+        self.assertEqual(wanted[0], "temperature")
+        self.at("show-settings").click()
+        self.until(lambda: self.all("#sampling input"))
+        self.assertEqual([field.get_attribute("name") for field in self.all("#sampling input")], wanted)
+        for name in wanted:
+            self.assertIn(fields[name]["description"], self.at("sampling").text)
+        self.picture("settings")
+
+        def enter(name, text):
+            field = self.all(f"#sampling input[name={name}]")[0]
+            field.clear()
+            field.send_keys(text)
+            self.at("system").click()
+
+        for name, value in (("temperature", "0.5"), ("seed", "7"), ("max_tokens", "9"), ("top_k", "1.5"), ("top_p", "0"),
+                            ("min_p", "2")):
+            enter(name, value)
+        self.assertEqual(self.module("conversations.js", "m.current().settings.sampling"),
+                         {"temperature": 0.5, "seed": 7, "max_tokens": 9})
+        self.at("system").send_keys("Be brief.")
+        self.at("more").send_keys('{"stop": ["zz"], "messages": []}')
+        self.at("close-settings").click()
+        self.replies()
+        self.ask("one two three")
+        body = self.sent()[0]
+        self.assertEqual([body[name] for name in ("temperature", "seed", "max_tokens", "stop")], [0.5, 7, 9, ["zz"]])
+        self.assertEqual([m["role"] for m in body["messages"]], ["system", "user"])
+        self.assertLessEqual(self.messages()[-1]["usage"]["completion"], 9)
+        self.assertIn(self.messages()[-1]["finish"], ("length", "stop"))
+        first = self.messages()[-1]["content"]
+        self.press("article.assistant .regenerate")
+        self.until(lambda: len(self.sent()) == 2 and self.ended())
+        self.assertEqual(self.messages()[-1]["content"], first)  # the same seed and bits
+        self.at("new-chat").click()
+        self.assertEqual(self.module("conversations.js", "m.current().settings.sampling.seed"), 7)
+        self.at("show-settings").click()
+        self.at("reset-settings").click()
+        self.assertEqual(self.module("conversations.js", "m.current().settings"), {"system": "", "sampling": {}, "more": ""})
+        self.at("close-settings").click()
+
+
+class Markdown(PageTest):
+    def test_markdown_is_shown(self):
+        self.replies_text(MARKDOWN)
+        self.ask("show me")
+        text = self.all("article.assistant .text")[0]
+        if not self.module("markdown.js", "m.hasMarkdown"):
+            self.assertEqual(self.texts("article.assistant .text"), [MARKDOWN])
+            self.skipTest("the build shows plain text")
+        for selector, content in (("h1", "Title"), ("em", "b"), ("strong", "c"), ("p code", "d"), ("del", "gone"),
+                                  ("td", "one"), ("ol li ul li", "nested"), ("blockquote p", "said")):
+            self.assertEqual(text.find_element(By.CSS_SELECTOR, selector).text, content)
+        self.assertIn("<b>no tag</b>", text.text)
+        links = text.find_elements(By.TAG_NAME, "a")
+        self.assertEqual([link.get_attribute("href") for link in links],
+                         ["https://example.org/a?b=1&c=2", "https://example.org/a.png"])
+        self.assertEqual({link.get_attribute("rel") for link in links}, {"noopener noreferrer"})
+        self.assertEqual(text.find_elements(By.TAG_NAME, "td")[1].get_attribute("align"), "right")
+        self.until(lambda: self.texts("article.assistant .hljs-keyword") == ["def", "return"])
+        self.assertEqual(self.texts("article.assistant pre"), ['def f(x):\n    return "s", 3  # note'])
+        self.press("article.assistant .code button")
+        self.until(lambda: self.texts("article.assistant .code button") == ["Copied"])
+        for name, width, height, dark in (("light", 1200, 800, False), ("dark", 1200, 800, True), ("phone", 390, 844, False)):
+            self.look(width, height, dark)
+            self.script("scrollTo(0, 0)")
+            self.picture("markdown-" + name)
+            self.assertLessEqual(self.script("return document.documentElement.scrollWidth"), width)
 
     def test_text_is_no_markup(self):
-        self.say(MARKUP)
-        self.stop()
-        self.assertEqual(self.browser.find_element(By.CSS_SELECTOR, "article.user").text, MARKUP)
-        self.assertEqual(self.browser.find_elements(By.CSS_SELECTOR, "article img, article b"), [])
+        self.ask(MARKUP)
+        self.assertEqual(self.texts("article.user .text"), [MARKUP])
+        self.assertEqual(self.all("article img, article b"), [])
         self.assertEqual(self.browser.title, "Moracle")
-        source = (ROOT / "src" / "serve" / "page" / "page.js").read_text()
-        for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "location.search"):
-            self.assertNotIn(word, source)
+        for file in PAGE.glob("*.js"):
+            source = file.read_text()
+            for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "location.search"):
+                self.assertNotIn(word, source, file.name)
 
-    def test_the_map_is_what_the_server_counted(self):
-        self.say("one two three four five")
-        self.stop()
-        request = self.until(lambda: self.script("return latest?.request?.id"))
-        self.assertTrue(request.startswith("chatcmpl-"))
-        self.assertTrue(self.served.rests(60))
-        told = self.counts(request)
-        self.until(lambda: self.script("return latest?.request?.running") is False)
-        self.until(lambda: self.script("return latest?.all") == told["all"])
-        rows = told["request"]["counts"]
-        self.assertEqual(self.script("return latest.request.counts"), rows)
-        self.assertEqual((len(rows), len(rows[0])), (told["layers"], told["experts"]))
-        self.assertEqual(len({sum(row) for row in rows if any(row)}), 1)  # each layer sees each token
-        for one, all_ in zip(sum(rows, []), sum(told["all"], [])):
-            self.assertLessEqual(one, all_)
-        # The brightest pixel is the busiest expert's, the coldest one's is the sheet's.
-        pixels = self.script(
-            "const c = at('request-map'); const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
-            "return [c.width, c.height, Array.from(d), colours()]"
-        )
-        self.assertEqual(pixels[:2], [told["experts"], told["layers"]])
-        flat = sum(rows, [])
-        hottest = flat.index(max(flat))
-        self.assertEqual(pixels[2][4 * hottest : 4 * hottest + 3], pixels[3][2])
-        if 0 in flat:
-            self.assertEqual(pixels[2][4 * flat.index(0) : 4 * flat.index(0) + 3], pixels[3][0])
-        self.assertIn(f"{sum(count > 0 for count in flat)} of {len(flat)} experts", self.at("request-words").text)
-
-    def test_decisions_have_every_reason(self):
-        self.at("show-decisions").click()
-        self.until(lambda: self.browser.find_elements(By.CSS_SELECTOR, "#table td"))
-        text = self.at("table").text
-        layers = self.served.get("/v1/decision")["layers"]
-        self.assertEqual(len(self.browser.find_elements(By.CSS_SELECTOR, "#table td:last-child.serves")), len(layers))
-        for layer in layers:
-            self.assertIn(", ".join(layer["names"]), text)
-            for backend in layer.get("trace", []):
-                self.assertIn(backend["backend"], text)
-                for reason in backend.get("reasons", []):
-                    self.assertIn(f"{reason['rule']}: wanted {reason['wanted']}, found {reason['found']}", text)
-        self.picture("decisions")
+    def test_hostile_markdown_stays_text(self):
+        told = self.browser.execute_async_script(JUDGE, [*HOSTILE, MARKDOWN])
+        self.assertEqual(told["wrong"], [])
+        self.assertIsNone(told["broken"])
+        self.replies_text("\n\n".join(HOSTILE))
+        self.ask("<script>window.broken = 1</script>")
+        self.assertIsNone(self.script("return window.broken ?? null"))
+        self.assertEqual(self.browser.title, "Moracle")
+        self.assertEqual(self.all("article :is(script, img, svg, iframe, form, style, input, object)"), [])
 
     def test_nothing_foreign_runs(self):
         self.assertFalse([e for e in self.browser.get_log("browser") if e["level"] == "SEVERE"])
@@ -220,6 +341,216 @@ class Page(unittest.TestCase):
         told = self.browser.get_log("browser")  # since it was last asked
         self.assertTrue(any("Content Security Policy" in entry["message"] for entry in told), told)
 
+
+class Conversations(PageTest):
+    def titles(self):
+        return self.texts("#conversations .open")
+
+    def accept(self, text):
+        alert = self.until(lambda: self.browser.switch_to.alert)
+        self.assertIn(text, alert.text)
+        alert.accept()
+
+    def two(self):
+        self.replies_text("an *answer*")
+        self.ask("first <b>question</b>")
+        self.at("new-chat").click()
+        self.assertEqual(self.texts("article"), [])
+        self.replies_text("another")
+        self.ask("second question")
+
+    def test_they_outlive_the_page(self):
+        self.two()
+        titles = ["second question", "first <b>question</b>"]
+        self.assertEqual(self.titles(), titles)
+        self.open()
+        self.assertEqual(self.titles(), titles)
+        self.assertEqual(self.texts("article .text"), ["second question", "another\n"])
+        self.press("#conversations .open", 1)
+        self.assertEqual(self.texts("article.user .text"), ["first <b>question</b>"])
+        self.press("#conversations .erase", 0)
+        self.accept("second question")
+        self.assertEqual(self.titles(), titles[1:])
+        self.press("#conversations .rename", 0)
+        alert = self.browser.switch_to.alert
+        alert.send_keys("a name")
+        alert.accept()
+        self.open()
+        self.assertEqual(self.titles(), ["a name"])
+
+    def test_a_reply_under_way_is_kept(self):
+        self.at("words").send_keys("one two three\n")
+        self.until(lambda: len(self.texts("article.assistant .text")[0:1][0:1]) and self.messages()[-1]["content"])
+        held = self.messages()[-1]["content"]
+        time.sleep(1.2)
+        self.open()
+        self.assertTrue(self.messages()[-1]["content"].startswith(held[:1]))
+        self.assertEqual([m["role"] for m in self.messages()], ["user", "assistant"])
+
+    def test_another_can_be_read_while_a_reply_is_written(self):
+        self.replies_text("an answer")
+        self.ask("first")
+        self.at("new-chat").click()
+        self.replies()
+        self.say("one two three")
+        self.press("#conversations .open", 1)
+        self.assertEqual(self.texts("article.user .text"), ["first"])
+        self.assertTrue(self.at("send").is_displayed())
+        self.press("#conversations .open", 0)
+        self.until(self.ended)
+        self.assertEqual(self.titles(), ["one two three", "first"])
+        self.assertTrue(self.messages()[-1]["content"])
+
+    def test_they_go_to_files_and_come_back(self):
+        self.two()
+        before = self.module("conversations.js", "m.list()")
+        self.at("export").click()
+        downloads = pathlib.Path(self.folder.name) / "downloads"
+        self.until(lambda: list(downloads.glob("*.json")))
+        file = next(downloads.glob("*.json"))
+        self.assertEqual(json.loads(file.read_text())["conversations"], before)
+        self.at("import-file").send_keys(str(file))  # what is here already
+        self.until(lambda: self.at("list-says").text == "0 conversations added.")
+        self.at("clear").click()
+        self.accept("all conversations")
+        self.assertEqual(self.titles(), [])
+        self.open()
+        self.assertEqual(self.titles(), [])
+        self.at("import-file").send_keys(str(file))
+        self.until(lambda: self.at("list-says").text == "2 conversations added.")
+        self.assertEqual(self.module("conversations.js", "m.list()"), before)
+        self.open()
+        self.assertEqual(self.module("conversations.js", "m.list()"), before)
+
+    def test_files_may_hold_anything(self):
+        one = {"id": "<i>", "title": "<img src=x onerror=window.broken=1>", "changed": 1, "messages": [
+            {"role": "assistant", "content": "<script>window.broken=1</script>", "calls": [{"id": "1", "name": "<b>",
+             "arguments": "{\"a\": \"<img src=x onerror=window.broken=1>\"}"}], "other": {"role": "user"}}]}
+        file = pathlib.Path(self.folder.name) / "file.json"
+
+        def read(value):
+            file.write_text(value if isinstance(value, str) else json.dumps(value))
+            self.script("document.getElementById('list-says').textContent = ''")
+            self.at("import-file").send_keys(str(file))
+            return self.until(lambda: self.at("list-says").text)
+
+        def changed(**members):
+            return {"moracle": 1, "conversations": [{**one, **members}]}
+
+        for bad in ("", "{", "[]", "null", "1", {"moracle": 2}, {"moracle": 1}, {"moracle": 1, "conversations": {}},
+                    {"moracle": 1, "conversations": [None]}, changed(id=1), changed(title=None), changed(changed="x"),
+                    changed(messages={}), changed(messages=[{"role": "system", "content": "x"}]),
+                    changed(messages=[{"role": "user", "content": {}}]), changed(settings=[1]), changed(settings={"more": 1}),
+                    changed(settings={"sampling": {"top_k": "1"}}),
+                    changed(messages=[{"role": "assistant", "content": "", "calls": [{"id": {}}]}])):
+            self.assertIn("Not read: ", read(bad), bad)
+        self.assertEqual(self.module("conversations.js", "m.list()"), [])
+        self.assertEqual(read(changed()), "1 conversation added.")
+        self.assertEqual(self.titles(), [one["title"]])
+        self.assertNotIn("other", self.messages()[0])
+        self.assertEqual(self.all("article :is(script, img, b), #conversations :is(img, i)"), [])
+        self.assertIsNone(self.script("return window.broken ?? null"))
+
+
+class Views(PageTest):
+    def counts(self, request=""):
+        """The first event of /v1/routing that tells of the request, once it has ended."""
+        path = "/v1/routing" + (f"?request={request}" if request else "")
+        with urllib.request.urlopen(self.served.url + path, timeout=60) as stream:
+            for line in stream:
+                event = json.loads(line[6:]) if line.startswith(b"data: ") else None
+                if event and (not request or (event["request"] and not event["request"]["running"])):
+                    return event
+        return None
+
+    def latest(self, path):
+        return self.module("experts.js", "m.latestEvent()" + path)
+
+    def test_the_map_is_what_the_server_counted(self):
+        self.say("one two three four five")
+        self.stop()
+        request = self.until(lambda: self.latest("?.request?.id"))
+        self.assertTrue(request.startswith("chatcmpl-"))
+        self.assertTrue(self.served.rests(60))
+        told = self.counts(request)
+        self.until(lambda: self.latest("?.request?.running") is False)
+        self.until(lambda: self.latest("?.all") == told["all"])
+        rows = told["request"]["counts"]
+        self.assertEqual(self.latest(".request.counts"), rows)
+        self.assertEqual((len(rows), len(rows[0])), (told["layers"], told["experts"]))
+        self.assertEqual(len({sum(row) for row in rows if any(row)}), 1)  # each layer sees each token
+        for one, all_ in zip(sum(rows, []), sum(told["all"], [])):
+            self.assertLessEqual(one, all_)
+        # The brightest pixel is the busiest expert's, the coldest one's is the sheet's.
+        width, height, pixels = self.script(
+            "const c = document.getElementById('request-map');"
+            "return [c.width, c.height, Array.from(c.getContext('2d').getImageData(0, 0, c.width, c.height).data)]"
+        )
+        cold, _, hot = self.module("experts.js", "m.colours()")
+        self.assertEqual([width, height], [told["experts"], told["layers"]])
+        flat = sum(rows, [])
+        hottest = flat.index(max(flat))
+        self.assertEqual(pixels[4 * hottest : 4 * hottest + 3], hot)
+        if 0 in flat:
+            self.assertEqual(pixels[4 * flat.index(0) : 4 * flat.index(0) + 3], cold)
+        self.assertIn(f"{sum(count > 0 for count in flat)} of {len(flat)} experts", self.at("request-words").text)
+
+    def test_decisions_have_every_reason(self):
+        self.at("show-decisions").click()
+        self.until(lambda: self.texts("#table section"))
+        layers = self.served.get("/v1/decision")["layers"]
+        decisions = {json.dumps({name: layer[name] for name in layer if name != "names"}) for layer in layers}
+        self.assertEqual(len(self.texts("#table .winner")), len(decisions))
+        for layer in layers:
+            title = next(title for title in self.script(
+                "return Array.from(document.querySelectorAll('#table h3'), (e) => e.title.split('\\n'))")
+                if layer["names"][0] in title)
+            self.assertLessEqual(set(layer["names"]), set(title))
+        headings = "\n".join(self.texts("#table h3"))
+        for words in ("q_proj, o_proj", "of all 3 layers", "experts of all 3 layers", "lm_head"):
+            self.assertIn(words, headings)
+        self.picture("decisions")
+        text = "\n".join(self.texts("#table section"))
+        for layer in layers:
+            self.assertIn(layer["backend"] + " serves: ", text)
+            for card in layer.get("trace", []):
+                self.assertIn(card["card"], text)
+                for reason in card.get("reasons", []):
+                    self.assertTrue(any(words in text for words in self.words(reason)), reason)
+
+    @staticmethod
+    def words(reason):
+        """What tells of a reason: of two lists of features, those that are missing."""
+        wanted, found = reason["wanted"], reason["found"]
+        if reason["rule"] == "device":
+            if " with " in wanted and " with " in found:
+                there = found.split(" with ")[1].split("+")
+                missing = [one for one in wanted.split(" with ")[1].split("+") if one not in there]
+                return ["lacks " + ", ".join(missing)] if missing else []
+            return ["needs " + wanted]
+        if reason["rule"] == "not_built":
+            return ["is not in this build" + ("" if found == "none" else f" ({found})")]
+        return [f"{reason['rule'].replace('_', ' ')}: wants {wanted}, not {found}"]
+
+    def test_headings_are_short(self):
+        def heading(names, total):
+            return self.module("decisions.js", f"m.heading({json.dumps(names)}, {total})")
+
+        def modules(path, layers):
+            return [f"model.layers.{layer}.{path}" for layer in layers]
+
+        self.assertEqual(heading(modules("self_attn.q_proj", range(4)) + modules("self_attn.o_proj", range(4)), 4),
+                         "q_proj, o_proj of all 4 layers")
+        self.assertEqual(heading(modules("mlp.experts", [1, 2, 3, 7, 9, 10]), 11), "experts of layers 1–3, 7, 9–10")
+        self.assertEqual(heading(modules("mlp.down_proj", [0]) + ["lm_head"], 9), "down_proj of layer 0; lm_head")
+        self.assertEqual(heading(modules("mlp.shared_experts.up_proj", [1, 2]) + modules("mlp.up_proj", [0]), 3),
+                         "shared_experts.up_proj of layers 1–2; up_proj of layer 0")
+        self.assertEqual(heading(modules("self_attn.q_proj", [0]) + modules("linear_attn.q_proj", [1]), 2),
+                         "self_attn.q_proj of layer 0; linear_attn.q_proj of layer 1")
+        self.assertEqual(
+            self.module("decisions.js", "m.reasonWords({ rule: 'device', wanted: 'cpu with avx512+avx512_bf16+amx_tile',"
+                                        " found: 'cpu x86_64 with avx2+avx512' })"), "lacks avx512_bf16, amx_tile")
+
     def test_it_looks_well_everywhere(self):
         for name, width, height, dark in (
             ("light", 1200, 800, False),
@@ -228,23 +559,56 @@ class Page(unittest.TestCase):
             ("phone-dark", 390, 844, True),
         ):
             self.look(width, height, dark)
-            self.browser.get(self.served.url + "/")
-            self.until(lambda: "bits" in self.at("model").text)
+            self.open()
+            self.press("#new-chat")
             self.picture(name + "-welcome")
             self.say("Which experts answer this?")
             time.sleep(0.8)
             self.stop()
-            self.until(lambda: self.script("return latest?.request?.running") is False)
+            self.until(lambda: self.latest("?.request?.running") is False)
             self.picture(name)
-            wide = self.script("return document.documentElement.scrollWidth")
-            self.assertLessEqual(wide, width, name)
+            wide = "return document.documentElement.scrollWidth"
+            self.assertLessEqual(self.script(wide), width, name)
             background = self.script("return getComputedStyle(document.body).backgroundColor")
             self.assertEqual(background == "rgb(18, 21, 24)", dark)
+            if width < 600:
+                self.assertFalse(self.at("list").is_displayed())
+                self.at("show-list").click()
+                self.assertTrue(self.at("new-chat").is_displayed())
+                self.picture(name + "-list")
+                self.at("show-list").click()
             self.at("show-experts").click()
             self.assertTrue(self.at("all-map").is_displayed())
             self.assertFalse(self.at("words").is_displayed())
             self.picture(name + "-experts")
-            self.assertLessEqual(self.script("return document.documentElement.scrollWidth"), width, name)
+            self.assertLessEqual(self.script(wide), width, name)
+            self.at("show-decisions").click()
+            self.until(lambda: self.texts("#table section"))
+            self.picture(name + "-decisions")
+            self.assertLessEqual(self.script(wide), width, name)
+
+
+class Keys(PageTest):
+    KEY = "secret-of-the-page"
+
+    def open(self):
+        self.browser.get(self.served.url + "/")
+        self.until(lambda: self.at("key").is_displayed())
+        self.browser.get_log("browser")  # which has the status 401
+        self.at("key").send_keys(self.KEY + "\n")
+        self.until(lambda: "bits" in self.at("model").text)
+
+    def test_a_key_is_asked_for_and_kept_nowhere(self):
+        self.ask("one two")
+        self.assertTrue(self.messages()[-1]["content"])
+        self.at("show-decisions").click()
+        self.until(lambda: self.texts("#table section"))
+        self.assertEqual(self.script("return [localStorage.length, sessionStorage.length, document.cookie]"), [0, 0, ""])
+        self.assertNotIn(self.KEY, self.module("conversations.js", "m.exportText()"))
+        self.browser.refresh()
+        self.until(lambda: self.at("key").is_displayed())
+        self.assertEqual(self.at("key").get_property("value"), "")
+        self.browser.get_log("browser")
 
 
 if __name__ == "__main__":

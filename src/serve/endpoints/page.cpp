@@ -1,5 +1,8 @@
-// GET /, /page.js, /page.css: the page.
+// GET /, /page/{file}: the page and its files.
+#include <algorithm>
+
 #include "serve/endpoints/endpoint.h"
+#include "serve/limits.h"
 #include "serve/page/assets.h"
 #include "serve/service_state.h"
 
@@ -11,24 +14,33 @@ constexpr const char* kPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'";
 
-template <const Asset& asset>
-HttpReply page(ServiceState& /*state*/, const HttpRequest& request) {
-  HttpReply reply{.type = std::string(asset.type),
+constexpr std::string_view kFolder = "/page/";
+
+HttpReply page(ServiceState& state, const HttpRequest& request) {
+  const std::string_view path = request.path;
+  const std::string_view name = path.starts_with(kFolder) ? path.substr(kFolder.size()) : "page.html";
+  const auto assets = page_assets();
+  const auto found = std::find_if(assets.begin(), assets.end(), [&](const Asset& asset) { return asset.name == name; });
+  if (found == assets.end()) {
+    return state.error_reply(Error{.code = "request.path",
+                                   .wanted = "a path of this server",
+                                   .found = "'" + request.path.substr(0, kShownNameBytes) + "'"});
+  }
+  HttpReply reply{.type = std::string(found->type),
                   .headers = {{"Content-Security-Policy", kPolicy},
                               {"Referrer-Policy", "no-referrer"},
                               {"Cache-Control", "no-cache"},
-                              {"ETag", std::string(asset.tag)}}};
-  if (request.header("if-none-match") == asset.tag) {
+                              {"ETag", std::string(found->tag)}}};
+  if (request.header("if-none-match") == found->tag) {
     reply.status = 304;
   } else {
-    reply.body = asset.text;
+    reply.body = found->text;
   }
   return reply;
 }
 
-constexpr std::array kRoutes = {Route{.path = "/", .method = "GET", .answer = page<kPageHtml>},
-                                Route{.path = "/page.js", .method = "GET", .answer = page<kPageScript>},
-                                Route{.path = "/page.css", .method = "GET", .answer = page<kPageStyle>}};
+constexpr std::array kRoutes = {Route{.path = "/", .method = "GET", .answer = page},
+                                Route{.path = kFolder, .method = "GET", .answer = page}};
 
 }  // namespace
 

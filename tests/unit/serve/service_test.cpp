@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "serve/page/assets.h"
 #include "support/serve_fixture.h"
 
 namespace moracle::serve {
@@ -63,6 +64,15 @@ TEST_F(ServeTest, AnswersTheSmallEndpoints) {
   EXPECT_EQ(head.status, 200);
   const HttpAnswer page = ask(get_text("/"));
   EXPECT_TRUE(page.has("Content-Security-Policy: default-src 'none'"));
+  for (const Asset& asset : page_assets()) {
+    const std::string path = "/page/" + std::string(asset.name);
+    const HttpAnswer file = ask(get_text(path));
+    EXPECT_EQ(file.body, asset.text) << path;
+    EXPECT_TRUE(file.has("Content-Security-Policy: default-src 'none'")) << path;
+    EXPECT_EQ(ask(get_text(path, "If-None-Match: " + std::string(asset.tag) + "\r\n")).status, 304) << path;
+  }
+  for (const char* const path : {"/page/", "/page/absent.js", "/page/../v1/status", "/page/main.js/"})
+    EXPECT_EQ(ask(get_text(path)).status, 404) << path;
   EXPECT_EQ(ask(get_text("/nothing")).status, 404);
   EXPECT_EQ(ask(get_text("/../etc/passwd")).status, 404);
   const HttpAnswer method = ask(get_text("/v1/completions"));
