@@ -63,16 +63,12 @@ void MoeLayer::begin(const RunContext& context, std::int64_t tokens, const float
   route.weights = buffers.weights.data();
   route.layer = parts_.layer;
   route.bad_layer = context.status == nullptr ? nullptr : context.status->bad_layer;
-  parts_.ops->route(rest, route);
   if (counts != nullptr) {
-    parts_.ops->count_experts(rest, {.tokens = route.tokens,
-                                     .top_k = route.shape.top_k,
-                                     .experts = route.shape.experts,
-                                     .ids = route.ids,
-                                     .rows = counts->rows,
-                                     .counts = counts->counts + std::int64_t{parts_.layer} * route.shape.experts,
-                                     .row_stride = counts->row_stride});
+    route.counts = counts->counts + std::int64_t{parts_.layer} * route.shape.experts;
+    route.count_rows = counts->rows;
+    route.count_stride = counts->row_stride;
   }
+  parts_.ops->route(rest, route);
   if (clock != nullptr) clock->enter(Phase::experts);
   parts_.experts.begin(
       rest, {.tokens = tokens, .top_k = top_k, .x = x, .ids = buffers.ids.data(), .weights = buffers.weights.data()},

@@ -49,8 +49,9 @@ class MoeLayer {
   }
 
   // out[tokens, hidden] = routed experts of x[tokens, hidden], once finish() has returned; overwrites `out`.
-  // `token_ids` [tokens] is read by hash layers only. A token whose router logits are not finite gets a zero row and a
-  // mark in the status; the others are unaffected. `clock` and `counts` may be null. No allocation.
+  // `token_ids` [tokens], or null without a hash layer: as of RouteArgs. A token whose router logits are not finite
+  // gets a zero row and a mark in the status; the others are unaffected. `clock` and `counts` may be null. No
+  // allocation.
   void begin(const RunContext& context, std::int64_t tokens, const float* x, const std::int32_t* token_ids, float* out,
              PhaseClock* clock = nullptr, const ExpertCounts* counts = nullptr) const;
   // Nothing of begin() is read but what is on other devices: its workspace may serve others in between.

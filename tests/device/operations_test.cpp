@@ -6,6 +6,7 @@
 
 #include "device/operations_fixture.h"
 #include "kernels/args/operations.h"
+#include "moe/routing.h"
 
 namespace moracle {
 namespace {
@@ -142,32 +143,50 @@ TEST_F(OperationsTest, RoutesTokensAlikeInAnyBatch) {
   }
 }
 
-// Tokens of two rows of counts and of none, with places that no expert takes.
-TEST_F(OperationsTest, CountsExpertsAsTheHostDoes) {
-  constexpr std::int32_t kTokens = 300;
+// Tokens of two rows of counts and of none, and tokens that stand for none: one of those has logits that are not
+// finite.
+TEST_F(OperationsTest, CountsChoicesAsTheHostDoes) {
+  constexpr std::size_t kTokens = 300;
   constexpr std::int32_t kTopK = 5;
   constexpr std::int32_t kExperts = 37;
   constexpr std::int64_t kStride = 3 * kExperts;
-  std::vector<std::int32_t> ids;
-  while (ids.size() < kTokens * kTopK) ids.push_back(static_cast<std::int32_t>(drawn(-1, kExperts)));
-  std::vector<std::int32_t> rows;
-  while (rows.size() < kTokens) rows.push_back(static_cast<std::int32_t>(drawn(-1, 1)));
+  std::vector<float> logits = normal_values(kTokens * kExperts, rng_);
+  std::vector<std::int32_t> token_ids(kTokens);
+  std::vector<std::int32_t> rows(kTokens);
+  for (std::int32_t& id : token_ids) id = static_cast<std::int32_t>(drawn(-1, 3));
+  for (std::int32_t& row : rows) row = static_cast<std::int32_t>(drawn(-1, 1));
+  token_ids[7] = -1;
+  logits[7 * kExperts] = NAN;
   std::vector<std::uint32_t> counts(2 * kStride, 4);
-  CountExpertsArgs args{.tokens = kTokens,
-                        .top_k = kTopK,
-                        .experts = kExperts,
-                        .ids = ids.data(),
-                        .rows = rows.data(),
-                        .counts = counts.data() + kExperts,
-                        .row_stride = kStride};
+  std::vector<std::int32_t> ids(kTokens * kTopK);
+  std::vector<float> weights(ids.size());
+  std::vector<std::int32_t> bad_layer(kTokens, DeviceStatus::kRouted);
+  RouteArgs args = route_args({.experts = kExperts, .top_k = kTopK});
+  args.tokens = kTokens;
+  args.logits = logits.data();
+  args.token_ids = token_ids.data();
+  args.ids = ids.data();
+  args.weights = weights.data();
+  args.bad_layer = bad_layer.data();
+  args.counts = counts.data() + kExperts;
+  args.count_rows = rows.data();
+  args.count_stride = kStride;
   CallArrays arrays(stream_);
   std::uint32_t* const on_gpu = arrays.hold(counts);
-  on_host(reference_ops(), &Ops::count_experts, args);
-  args.ids = arrays.hold(ids);
-  args.rows = arrays.hold(rows);
-  args.counts = on_gpu + kExperts;
-  on_device(arrays, &Ops::count_experts, args);
+  RouteArgs there = args;
+  there.logits = arrays.hold(logits);
+  there.token_ids = arrays.hold(token_ids);
+  there.ids = arrays.out<std::int32_t>(ids.size());
+  there.weights = arrays.out<float>(weights.size());
+  there.bad_layer = arrays.hold(bad_layer);
+  there.counts = on_gpu + kExperts;
+  there.count_rows = arrays.hold(rows);
+  on_device(arrays, &Ops::route, there);
+  on_host(reference_ops(), &Ops::route, args);
+  EXPECT_EQ(arrays.read(there.ids), ids);
   EXPECT_EQ(arrays.read(on_gpu), counts);
+  EXPECT_EQ(arrays.read(there.bad_layer), std::vector(kTokens, DeviceStatus::kRouted));
+  for (std::size_t t = 0; t < kTokens; ++t) EXPECT_EQ(ids[t * kTopK] < 0, token_ids[t] < 0) << t;
 }
 
 TEST_F(OperationsTest, RanksByNoiseAsTheHostDoes) {

@@ -185,10 +185,11 @@ void route_row(const RouteArgs& args, std::int64_t token) {
   const float* const logits = args.logits + token * args.shape.experts;
   std::int32_t* const ids = args.ids + token * args.shape.top_k;
   float* const weights = args.weights + token * args.shape.top_k;
-  if (!std::all_of(logits, logits + args.shape.experts, [](float logit) { return std::isfinite(logit); })) {
+  const bool none = args.token_ids != nullptr && args.token_ids[token] < 0;
+  if (none || !std::all_of(logits, logits + args.shape.experts, [](float logit) { return std::isfinite(logit); })) {
     std::fill_n(ids, args.shape.top_k, -1);
     std::fill_n(weights, args.shape.top_k, 0.0F);
-    if (args.bad_layer != nullptr) args.bad_layer[token] = std::min(args.bad_layer[token], args.layer);
+    if (!none && args.bad_layer != nullptr) args.bad_layer[token] = std::min(args.bad_layer[token], args.layer);
     return;
   }
   std::vector<float> scores(logits, logits + args.shape.experts);
@@ -216,6 +217,10 @@ void route_row(const RouteArgs& args, std::int64_t token) {
   float sum = std::accumulate(weights, weights + args.shape.top_k, 0.0F);
   if (args.shape.renormalize == 0 || !(sum > 0.0F)) sum = 1.0F;
   for (std::int32_t i = 0; i < args.shape.top_k; ++i) weights[i] = weights[i] / sum * args.shape.factor;
+  if (args.counts == nullptr || args.count_rows[token] < 0) return;
+  for (std::int32_t i = 0; i < args.shape.top_k; ++i) {
+    if (ids[i] >= 0) ++args.counts[args.count_rows[token] * args.count_stride + ids[i]];
+  }
 }
 
 void run_experts(const RoutedExperts& args) {
@@ -259,6 +264,10 @@ void run_on_host(const EmbedArgs& args) {
   for (std::int64_t token = 0; token < args.tokens; ++token) {
     for (std::int64_t k = 0; k < args.matrix.cols; ++k) {
       const std::int64_t row = args.ids[token];
+      if (row < 0) {
+        args.out[token * args.matrix.cols + k] = 0.0F;
+        continue;
+      }
       args.out[token * args.matrix.cols + matrix.input_column(k)] = matrix.number(row, k) * matrix.scale(row, k);
     }
   }

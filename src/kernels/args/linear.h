@@ -18,7 +18,7 @@ struct LinearArgs {
 };
 static_assert(kPlain<LinearArgs>);
 
-// out[tokens, cols] = rows of a matrix by id.
+// out[tokens, cols] = rows of a matrix by id; zeros of an id of -1.
 struct EmbedArgs {
   PackArgs pack;
   MatrixArgs matrix;

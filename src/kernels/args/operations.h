@@ -25,7 +25,6 @@
   X(rope_table, RopeTableArgs)             \
   X(router, RouterArgs)                    \
   X(route, RouteArgs)                      \
-  X(count_experts, CountExpertsArgs)       \
   X(attention, AttentionArgs)              \
   X(latent_attention, LatentAttentionArgs) \
   X(delta_rule, DeltaRuleArgs)             \

@@ -38,32 +38,25 @@ static_assert(kPlain<RoutingShape>);
 
 // ids and weights [tokens, top_k], best first, equal scores by the lower index. A place that no expert takes has an id
 // of -1 and a weight of 0: those beyond the experts there are, and fixed ids that are none. A row of logits that is not
-// finite has nothing else, and lowers bad_layer of its token to `layer`.
+// finite has nothing else, and lowers bad_layer of its token to `layer`. A token whose id is -1 stands for none: it has
+// nothing else, whatever its logits are, and no mark.
 struct RouteArgs {
   std::int32_t tokens;
   RoutingShape shape;
   const float* logits;            // [tokens, experts]
   const float* bias;              // [experts] or null: added for the choice alone
   const std::int32_t* fixed_ids;  // [vocab, top_k] or null: of a hash layer, by token id
-  const std::int32_t* token_ids;  // [tokens], with fixed_ids: 0 <= id < vocab
+  const std::int32_t* token_ids;  // [tokens], -1 <= id < vocab; or null without fixed_ids: every token is one
   std::int32_t* ids;
   float* weights;
   std::int32_t layer;
   std::int32_t* bad_layer;  // [tokens] or null
+  // counts[row * count_stride + id] += 1 for each id above -1 of a token whose row is not -1. Null: nobody counts.
+  std::uint32_t* counts;           // of row 0, [experts]
+  const std::int32_t* count_rows;  // [tokens], with counts
+  std::int64_t count_stride;       // counts from row to row
 };
 static_assert(kPlain<RouteArgs>);
 inline constexpr std::int32_t kMostRouted = 1024;  // experts that a block of the router holds
-
-// Adds the choices of route() to counts: counts[row * row_stride + id] += 1 for each id of a token whose row is not -1.
-struct CountExpertsArgs {
-  std::int32_t tokens = 0;
-  std::int32_t top_k = 0;
-  std::int32_t experts = 0;
-  const std::int32_t* ids = nullptr;   // [tokens, top_k]; ids outside [0, experts) are not counted
-  const std::int32_t* rows = nullptr;  // [tokens]: whose counts a token adds to; -1: none
-  std::uint32_t* counts = nullptr;     // of row 0, [experts]
-  std::int64_t row_stride = 0;         // counts from row to row
-};
-static_assert(kPlain<CountExpertsArgs>);
 
 }  // namespace moracle

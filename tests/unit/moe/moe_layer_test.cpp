@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -150,6 +151,28 @@ TEST(MoeLayer, CountsChoicesByRow) {
     wanted[(kLayers + kLayer) * kExperts + expert] += 2;
   }
   EXPECT_EQ(counts, wanted);
+}
+
+// Whatever is in its row: it takes no expert, has no mark and counts nowhere.
+TEST(MoeLayer, ATokenOfNoIdTakesNoExpert) {
+  const MoeLayer layer = make_layer(reference_ops());
+  std::vector<float> x(3 * kHidden, 1.0F);
+  x[kHidden] = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<std::int32_t> ids{4, -1, -1};
+  const std::vector<std::int32_t> rows{0, 0, 0};
+  std::vector<std::uint32_t> counts((kLayer + 1) * kExperts, 0);
+  const ExpertCounts sums{.rows = rows.data(), .counts = counts.data(), .row_stride = std::ssize(counts)};
+  ThreadPool pool(1);
+  Stream stream(pool);
+  std::vector<std::byte> workspace(layer.workspace_bytes(3, 1));
+  std::vector<float> out(x.size(), 5.0F);
+  std::vector<std::int32_t> bad_layer(3, DeviceStatus::kRouted);
+  const DeviceStatus status{.bad_layer = bad_layer.data()};
+  layer.begin({stream, workspace, &status}, 3, x.data(), ids.data(), out.data(), nullptr, &sums);
+  EXPECT_THAT(bad_layer, Each(DeviceStatus::kRouted));
+  EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), 0U), 2U);
+  EXPECT_NE(out[0], 0.0F);
+  for (std::size_t i = kHidden; i < out.size(); ++i) EXPECT_EQ(out[i], 0.0F);
 }
 
 TEST(MoeLayer, HashLayersTakeTheGivenExperts) {

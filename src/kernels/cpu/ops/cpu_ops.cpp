@@ -90,6 +90,10 @@ void CpuOps::embed(const RunContext& context, const EmbedArgs& args) const {
   for_rows(context.pool(), args.tokens, [&](std::int64_t t) {
     const std::int64_t first = std::int64_t{args.ids[t]} * args.matrix.padded;
     float* const out = args.out + t * cols;
+    if (first < 0) {
+      std::fill_n(out, cols, 0.0F);
+      return;
+    }
     if (args.pack.code == DeviceCode::f32) {
       std::memcpy(out, table + static_cast<std::size_t>(first) * sizeof(float),
                   static_cast<std::size_t>(cols) * sizeof(float));

@@ -133,17 +133,22 @@ void weigh(const RouteArgs& args, std::span<const float> logits, std::span<const
   }
 }
 
-// As RouteArgs says of one token. `scratch`: scratch_floats().
+bool stands_for_none(const RouteArgs& args, std::int64_t token) {
+  return args.token_ids != nullptr && args.token_ids[token] < 0;
+}
+
+// As RouteArgs says of one token, but for counts. `scratch`: scratch_floats(). False: its logits are not finite.
 bool route_token(const RouteArgs& args, std::int64_t token, std::span<float> scratch) {
   const auto experts = static_cast<std::size_t>(args.shape.experts);
   const auto top_k = static_cast<std::size_t>(args.shape.top_k);
   const std::span<const float> logits(args.logits + token * args.shape.experts, experts);
   const std::span<std::int32_t> ids(args.ids + token * args.shape.top_k, top_k);
   const std::span<float> weights(args.weights + token * args.shape.top_k, top_k);
-  if (!std::all_of(logits.begin(), logits.end(), [](float logit) { return std::isfinite(logit); })) {
+  const bool none = stands_for_none(args, token);
+  if (none || !std::all_of(logits.begin(), logits.end(), [](float logit) { return std::isfinite(logit); })) {
     std::fill(ids.begin(), ids.end(), -1);
     std::fill(weights.begin(), weights.end(), 0.0F);
-    return false;
+    return none;
   }
   const std::span<float> scores = scratch.first(experts);
   score_all(args.shape.score, logits, scores);
@@ -164,6 +169,17 @@ bool route_token(const RouteArgs& args, std::int64_t token, std::span<float> scr
   return true;
 }
 
+void count_choices(const RouteArgs& args) {
+  for (std::int64_t t = 0; t < args.tokens; ++t) {
+    if (args.count_rows[t] < 0) continue;
+    std::uint32_t* const counts = args.counts + args.count_rows[t] * args.count_stride;
+    const std::int32_t* const end = args.ids + (t + 1) * args.shape.top_k;
+    for (const std::int32_t* id = end - args.shape.top_k; id != end; ++id) {
+      if (*id >= 0) ++counts[*id];
+    }
+  }
+}
+
 }  // namespace
 
 std::size_t CpuOps::workspace(const RouteArgs& args, int threads) const {
@@ -181,17 +197,7 @@ void CpuOps::route(const RunContext& context, const RouteArgs& args) const {
       if (args.bad_layer != nullptr) args.bad_layer[t] = std::min(args.bad_layer[t], args.layer);
     }
   });
-}
-
-void CpuOps::count_experts(const RunContext& /*context*/, const CountExpertsArgs& args) const {
-  for (std::int64_t t = 0; t < args.tokens; ++t) {
-    if (args.rows[t] < 0) continue;
-    std::uint32_t* const counts = args.counts + args.rows[t] * args.row_stride;
-    const std::int32_t* const end = args.ids + (t + 1) * args.top_k;
-    for (const std::int32_t* id = end - args.top_k; id != end; ++id) {
-      if (*id >= 0 && *id < args.experts) ++counts[*id];
-    }
-  }
+  if (args.counts != nullptr) count_choices(args);
 }
 
 }  // namespace moracle::cpu

@@ -35,6 +35,11 @@ __global__ void __launch_bounds__(kThreads) embed(const __grid_constant__ EmbedA
   const std::int64_t token = blockIdx.x;
   const std::int64_t row = args.ids[token];
   const MatrixArgs& matrix = args.matrix;
+  if (row < 0) {
+    for (int k = static_cast<int>(threadIdx.x); k < matrix.cols; k += kThreads)
+      args.out[token * matrix.cols + k] = 0.0F;
+    return;
+  }
   const std::uint8_t* const weights = args.pack.weights;
   const std::uint8_t* const line = weights + matrix.codes + row * matrix.padded * bits_of(args.pack.code) / 8;
   const auto* const order =

@@ -143,8 +143,9 @@ __global__ void __launch_bounds__(kThreads) route(const __grid_constant__ RouteA
   const float* const logits = args.logits + token * args.shape.experts;
   std::int32_t* const ids = args.ids + token * args.shape.top_k;
   float* const weights = args.weights + token * args.shape.top_k;
+  const bool none = args.token_ids != nullptr && args.token_ids[token] < 0;
   Ranked<float> top{0.0F, -1};
-  bool bad = false;
+  bool bad = none;
   for (int e = static_cast<int>(threadIdx.x); e < args.shape.experts; e += kThreads) {
     bad = bad || !isfinite(logits[e]);
     top = better(top, {logits[e], e});
@@ -154,7 +155,8 @@ __global__ void __launch_bounds__(kThreads) route(const __grid_constant__ RouteA
       ids[i] = -1;
       weights[i] = 0.0F;
     }
-    if (threadIdx.x == 0 && args.bad_layer != nullptr) args.bad_layer[token] = min(args.bad_layer[token], args.layer);
+    if (threadIdx.x == 0 && !none && args.bad_layer != nullptr)
+      args.bad_layer[token] = min(args.bad_layer[token], args.layer);
     return;
   }
   const float most = block_best<kThreads>(top).value;
@@ -191,15 +193,12 @@ __global__ void __launch_bounds__(kThreads) route(const __grid_constant__ RouteA
     __syncthreads();
   }
   if (threadIdx.x == 0) weigh(args, row, logits, ids, weights);
-}
-
-// A thread a choice.
-__global__ void __launch_bounds__(kThreads) count_experts(const __grid_constant__ CountExpertsArgs args) {
-  const std::int64_t pair = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (pair >= static_cast<std::int64_t>(args.tokens) * args.top_k) return;
-  const std::int32_t row = args.rows[pair / args.top_k];
-  const std::int32_t id = args.ids[pair];
-  if (row >= 0 && id >= 0 && id < args.experts) atomicAdd(args.counts + row * args.row_stride + id, 1U);
+  if (args.counts == nullptr || args.count_rows[token] < 0) return;
+  // The last round's barrier stands between the ids and their readers.
+  std::uint32_t* const counts = args.counts + args.count_rows[token] * args.count_stride;
+  for (int i = static_cast<int>(threadIdx.x); i < args.shape.top_k; i += kThreads) {
+    if (ids[i] >= 0) atomicAdd(counts + ids[i], 1U);
+  }
 }
 
 }  // namespace
@@ -216,12 +215,6 @@ int launch(const RouterArgs& args, std::byte* /*workspace*/, cudaStream_t stream
 int launch(const RouteArgs& args, std::byte* /*workspace*/, cudaStream_t stream) {
   if (args.shape.experts > kMostRouted) return cudaErrorInvalidValue;
   if (args.tokens > 0) route<<<grid_of(args.tokens), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
-}
-
-int launch(const CountExpertsArgs& args, std::byte* /*workspace*/, cudaStream_t stream) {
-  const std::int64_t pairs = static_cast<std::int64_t>(args.tokens) * args.top_k;
-  if (pairs > 0) count_experts<<<grid_of(pairs, kThreads), kThreads, 0, stream>>>(args);
   return cudaGetLastError();
 }
 
