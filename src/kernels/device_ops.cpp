@@ -98,6 +98,17 @@ class DeviceOps final : public Ops {
   [[nodiscard]] std::size_t workspace(const DeltaRuleArgs& args, int) const override { return bytes_taken(args); }
   [[nodiscard]] std::size_t workspace(const SampleArgs& args, int) const override { return bytes_taken(args); }
 
+  [[nodiscard]] Result<> check(const RouteArgs& args) const override { return result("route", kernels_.route, args); }
+  [[nodiscard]] Result<> check(const AttentionArgs& args) const override {
+    return result("attention", kernels_.attention, args);
+  }
+  [[nodiscard]] Result<> check(const LatentAttentionArgs& args) const override {
+    return result("latent_attention", kernels_.latent_attention, args);
+  }
+  [[nodiscard]] Result<> check(const DeltaRuleArgs& args) const override {
+    return result("delta_rule", kernels_.delta_rule, args);
+  }
+
 #define MORACLE_OPERATION(name, Args) \
   void name(const RunContext& context, const Args& args) const override { launch(context, #name, kernels_.name, args); }
   MORACLE_OPERATIONS(MORACLE_OPERATION)
@@ -106,18 +117,26 @@ class DeviceOps final : public Ops {
  private:
   template <class Args>
   void launch(const RunContext& context, std::string_view operation, KernelEntry<Args> kernel, const Args& args) const {
-    if (kernel == nullptr)
-      return fail(context, {"a kernel for " + std::string(operation), "none in the device object"});
-    if (const std::optional<Refusal> refusal = refusal_of(args)) return fail(context, *refusal);
+    if (const auto refusal = refusal_by(operation, kernel, args)) return context.stream.fail(error(*refusal));
     if (const std::size_t bytes = bytes_taken(args); context.workspace.size() < bytes) {
-      return fail(context,
-                  {"a workspace of " + std::to_string(bytes) + " bytes", std::to_string(context.workspace.size())});
+      return context.stream.fail(
+          error({"a workspace of " + std::to_string(bytes) + " bytes", std::to_string(context.workspace.size())}));
     }
     context.stream.launch(operation, kernel, args, context.workspace.data());
   }
 
-  void fail(const RunContext& context, const Refusal& refusal) const {
-    context.stream.fail({.code = "device.operation", .where = name_, .wanted = refusal.wanted, .found = refusal.found});
+  template <class Args>
+  static std::optional<Refusal> refusal_by(std::string_view operation, KernelEntry<Args> kernel, const Args& args) {
+    if (kernel == nullptr) return Refusal{"a kernel for " + std::string(operation), "none in the device object"};
+    return refusal_of(args);
+  }
+  template <class Args>
+  [[nodiscard]] Result<> result(std::string_view operation, KernelEntry<Args> kernel, const Args& args) const {
+    if (const auto refusal = refusal_by(operation, kernel, args)) return error(*refusal);
+    return Ok{};
+  }
+  [[nodiscard]] Error error(const Refusal& refusal) const {
+    return {.code = "device.operation", .where = name_, .wanted = refusal.wanted, .found = refusal.found};
   }
 
   std::string name_;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/result.h"
 #include "kernels/args/operations.h"
 #include "kernels/kernel.h"
 
@@ -29,6 +30,12 @@ class Ops {
   [[nodiscard]] virtual std::size_t workspace(const LatentAttentionArgs& args, int threads) const = 0;
   [[nodiscard]] virtual std::size_t workspace(const DeltaRuleArgs& args, int threads) const = 0;
   [[nodiscard]] virtual std::size_t workspace(const SampleArgs& args, int threads) const = 0;
+
+  // Whether the device computes calls of such shapes and pages. Errors: "device.operation"; of the host none.
+  [[nodiscard]] virtual Result<> check(const RouteArgs& /*args*/) const { return Ok{}; }
+  [[nodiscard]] virtual Result<> check(const AttentionArgs& /*args*/) const { return Ok{}; }
+  [[nodiscard]] virtual Result<> check(const LatentAttentionArgs& /*args*/) const { return Ok{}; }
+  [[nodiscard]] virtual Result<> check(const DeltaRuleArgs& /*args*/) const { return Ok{}; }
 
 #define MORACLE_OPERATION(name, Args) virtual void name(const RunContext& context, const Args& args) const = 0;
   MORACLE_OPERATIONS(MORACLE_OPERATION)

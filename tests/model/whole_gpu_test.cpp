@@ -83,11 +83,42 @@ TEST(WholeGpu, ComputesWhatTheHostDoes) {
         ++served;
       } else {
         EXPECT_EQ(found.error().code, "device.operation") << found.error().message();
+        EXPECT_EQ(fake.calls("allocate") + fake.calls("allocate_pinned"), 0) << "before anything is loaded";
       }
     }
     EXPECT_EQ(fake.live_objects(), 0U);
   }
   EXPECT_GT(served, 10);
+}
+
+// Pages that no kernel reads, and heads of a size that none has: one sentence before anything is taken.
+TEST(WholeGpu, WhatOperationsLackIsRefusedBeforeTheLoad) {
+  struct Refused {
+    std::filesystem::path folder;
+    std::optional<KvType> kv;
+    const char* message;
+  };
+  const std::filesystem::path qwen = data_dir() / "checkpoints" / "qwen3moe-gptq-w4g128-sym";
+  for (const Refused& one :
+       {Refused{qwen, KvType::f32,
+                "cuda:0, model.layers.0: wanted keys and values in bf16, found f32; use --kv bf16, or --device cpu "
+                "[device.operation]"},
+        Refused{qwen, KvType::int8,
+                "cuda:0, model.layers.0: wanted keys and values in bf16, found int8; use --kv bf16, or --device cpu "
+                "[device.operation]"},
+        Refused{data_dir() / "families" / "qwen3_moe-stacked", std::nullopt, ""}}) {
+    FakeDevice fake;
+    const auto device = GpuDevice::open(fake.api(), 0);
+    ASSERT_TRUE(device.ok());
+    const auto checkpoint = Checkpoint::open(one.folder);
+    ASSERT_TRUE(checkpoint.ok());
+    const auto plan = LoadPlan::make(*checkpoint, {.host = probe_machine(), .device = *device}, {}, GpuModules::all);
+    ASSERT_TRUE(plan.ok());
+    ThreadPool pool(2);
+    const auto model = load_model(**plan, pool, {.kv = one.kv, .kv_memory = kStateBytes});
+    EXPECT_EQ(model.ok() ? "" : model.error().message(), one.message);
+    if (!model.ok()) EXPECT_EQ(fake.calls("allocate") + fake.calls("allocate_pinned"), 0);
+  }
 }
 
 // Beside it, arrays share allocations of a MiB, and a call's inputs and results are small.

@@ -12,6 +12,7 @@
 #include "kernels/pack_memory.h"
 #include "model/forward/transformer.h"
 #include "model/load/build.h"
+#include "model/load/check_operations.h"
 #include "model/load/device_room.h"
 #include "model/load/plan.h"
 
@@ -269,6 +270,7 @@ Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, cons
   const Plan& own = plan.opened();
   MORACLE_ASSIGN(const std::shared_ptr<const Ops> ops, check_winners(own));
   const KvType kv = options.kv.value_or(default_kv_type(own.policy()));
+  MORACLE_TRY(check_operations(own.spec(), *ops, kv));
   auto asked = guarded("plan the memory", [&] {
     return check_device_room(plan, {.context = std::min(kUsualContext, own.spec().info.max_context),
                                     .batch_tokens = plan.prefill_chunk(),
