@@ -44,11 +44,14 @@ Result<BenchModelResult> bench_model(Session& session, const BenchModelOptions& 
   session.model().time_phases(&clock);
   clock.enter(Phase::other);
   clock.take();
+  const std::int64_t replayed = session.model().decode_graphs().replayed;
   auto generated = generate(session.model(), session.pool(), *state, prompt, generation);
   session.model().time_phases(nullptr);
   clock.enter(Phase::other);
   result.decode = clock.take();
   if (!generated.ok()) return std::move(generated).error();
+  result.graphs = session.model().decode_graphs();
+  result.graphs.replayed -= replayed;
   result.load = session.load_time();
   result.timing = generated->timing;
   result.peak_rss_bytes = peak_resident_bytes();

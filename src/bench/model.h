@@ -24,6 +24,7 @@ struct BenchModelResult {
   std::size_t peak_rss_bytes = 0;
   PhaseClock::Seconds prefill{};  // up to the choice of the first token
   PhaseClock::Seconds decode{};
+  DecodeGraphs graphs{};  // of the model; replayed in what was timed
   bool interrupted = false;
 };
 

@@ -323,6 +323,19 @@ std::string weights_text(const LoadTime& load) {
   return paragraph("packing", text, width, 13);
 }
 
+// Of a GPU; the host has no such line.
+std::string graphs_text(const BenchModelResult& result) {
+  const DecodeGraphs& graphs = result.graphs;
+  if (graphs.sizes == 0) return "";
+  if (graphs.captured == 0) return "graphs       off\n";
+  return fmt::format("graphs       {} of {} decode steps replayed; {} graphs, {}\n", graphs.replayed,
+                     result.timing.decode_tokens, graphs.captured, human_bytes(graphs.bytes));
+}
+
+Json graphs_json(const DecodeGraphs& graphs) {
+  return {{"captured", graphs.captured}, {"replayed", graphs.replayed}, {"bytes", graphs.bytes}};
+}
+
 Result<int> model_command(const ModelCommand& options, Console& console) {
   MORACLE_ASSIGN(const auto session,
                  options.open(console, {.measure_rates = true, .needs_text = false, .generates = false}));
@@ -336,20 +349,22 @@ Result<int> model_command(const ModelCommand& options, Console& console) {
   const auto backends = session->backends();
   const auto experts = backends.find("experts");
   if (options.json) {
-    console.json({{"load_s", result.load.seconds},
-                  {"load_weights", weights_json(result.load)},
-                  {"prefill_tok_s", result.timing.prefill_tok_s()},
-                  {"decode_tok_s", result.timing.decode_tok_s()},
-                  {"prefill_tokens", result.timing.prefill_tokens},
-                  {"decode_tokens", result.timing.decode_tokens},
-                  {"temperature", options.temperature},
-                  {"top_k", options.top_k},
-                  {"prefill_phases", phases_json(result.prefill)},
-                  {"decode_phases", phases_json(result.decode)},
-                  {"peak_rss_bytes", result.peak_rss_bytes},
-                  {"backend", experts != backends.end() ? Json(experts->second) : Json(nullptr)},
-                  {"backends", backends},
-                  {"threads", session->pool().threads()}});
+    Json json = {{"load_s", result.load.seconds},
+                 {"load_weights", weights_json(result.load)},
+                 {"prefill_tok_s", result.timing.prefill_tok_s()},
+                 {"decode_tok_s", result.timing.decode_tok_s()},
+                 {"prefill_tokens", result.timing.prefill_tokens},
+                 {"decode_tokens", result.timing.decode_tokens},
+                 {"temperature", options.temperature},
+                 {"top_k", options.top_k},
+                 {"prefill_phases", phases_json(result.prefill)},
+                 {"decode_phases", phases_json(result.decode)},
+                 {"peak_rss_bytes", result.peak_rss_bytes},
+                 {"backend", experts != backends.end() ? Json(experts->second) : Json(nullptr)},
+                 {"backends", backends},
+                 {"threads", session->pool().threads()}};
+    if (result.graphs.sizes > 0) json["graphs"] = graphs_json(result.graphs);
+    console.json(json);
     return 0;
   }
   console.out(fmt::format("load         {:.2f} s\n", result.load.seconds) + weights_text(result.load) +
@@ -357,7 +372,7 @@ Result<int> model_command(const ModelCommand& options, Console& console) {
                           "peak memory  {}\n",
                           result.timing.prefill_tok_s(), result.timing.prefill_tokens, result.timing.decode_tok_s(),
                           result.timing.decode_tokens, human_bytes(result.peak_rss_bytes)) +
-              "\n" + phases_text(result));
+              graphs_text(result) + "\n" + phases_text(result));
   return 0;
 }
 

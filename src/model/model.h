@@ -96,7 +96,7 @@ struct LoadProgress {
   std::uint64_t bytes_total = 0;
 };
 
-// Rows of logits whose tokens a call chooses or scores, beside giving the rows.
+// Rows of logits whose tokens a call chooses or scores, whether or not it gives the rows.
 struct BatchSamples {
   // One of the rows of a span whose logits are wanted.
   struct Row {
@@ -126,6 +126,7 @@ struct Batch {
   std::span<const std::int32_t> positions;
   std::span<const Span> spans;
   const BatchSamples* samples = nullptr;  // null: no token is chosen
+  bool logits = true;                     // false: rows that are computed need not be given
   bool whole = false;                     // the call has the first error of a span, and then no state has changed
 };
 
@@ -149,6 +150,7 @@ struct BatchResult {
     bool all = false;              // top_k were too few by min_share: `logits` has its row
   };
   std::vector<Span> spans{};
+  bool rows = true;  // false: `logits` has none but those of spans with `all`
   std::vector<float> logits{};
   std::vector<TokenLogit> top{};
   // By the row of BatchSamples, as of SampleArgs; of a span with an error they say nothing.
@@ -166,6 +168,14 @@ struct StateMemory {
 
 class PrefixStore;
 
+// What of a model's decode steps is replayed.
+struct DecodeGraphs {
+  std::int64_t sizes = 0;     // numbers of sequences that have a decode step; 0: of the host
+  std::int64_t captured = 0;  // of them, in graphs
+  std::int64_t replayed = 0;  // steps, since the load
+  std::uint64_t bytes = 0;    // of the GPU, which first runs and captures took beside the steps' own memory
+};
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -173,6 +183,8 @@ class Model {
   [[nodiscard]] virtual Result<std::unique_ptr<SequenceState>> new_sequence() const = 0;
   // Tokens of a prompt that one call is best given.
   [[nodiscard]] virtual std::int64_t prefill_chunk() const { return kHostPrefillChunk; }
+  // Whether the highest logits of a span cost less than a choice from its whole row in the step.
+  [[nodiscard]] virtual bool ranks_for_less() const { return true; }
   // Sizes workspaces for batches of up to `tokens` tokens; later calls with no more allocate nothing in the layers.
   virtual Result<> reserve(std::int64_t tokens) = 0;
   // Appends the batch to the states, span by span: one that fails ends alone, all others are held. Errors of a span:
@@ -190,6 +202,7 @@ class Model {
   [[nodiscard]] virtual StateMemory state_memory() const { return {}; }
   // What a sequence of `length` positions takes of it.
   [[nodiscard]] virtual std::size_t state_bytes(std::int64_t /*length*/) const { return 0; }
+  [[nodiscard]] virtual DecodeGraphs decode_graphs() const { return {}; }
   // Prefixes of sequences that were run; null: the model keeps none.
   [[nodiscard]] virtual PrefixStore* prefixes() { return nullptr; }
   // Later calls tell `clock` what they are at, and leave it in Phase::other; null: they tell nobody.

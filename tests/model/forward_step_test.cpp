@@ -207,14 +207,55 @@ TEST_P(ForwardStepTest, DeviceHasTheHostsBitsEagerAndReplayed) {
   for (int i = 0; i < 2; ++i) step();
   EXPECT_EQ(pair.fake().calls("launch_graph"), 0);
   EXPECT_EQ(pair.fake().calls("allocate") + pair.fake().calls("allocate_pinned"), allocations);
-  for (const std::int64_t sequence_count : {3, 4}) {
-    const Result<> captured = pair.on_device().capture(std::vector{sequence_count});
-    ASSERT_TRUE(captured.ok()) << captured.error().message();
+  for (const std::vector<std::int64_t>& sizes : {std::vector<std::int64_t>{3}, {2, 4, 8}}) {
+    const Result<> prepared = pair.on_device().prepare_decode(sizes, true);
+    ASSERT_TRUE(prepared.ok()) << prepared.error().message();
+    EXPECT_EQ(pair.on_device().decode_graphs().captured, std::ssize(sizes));
     const int before = pair.fake().calls("launch_graph");
     const int kernels = pair.fake().calls("kernel");
     for (int i = 0; i < 3; ++i) step();
     EXPECT_EQ(pair.fake().calls("launch_graph"), before + 3);
+    EXPECT_EQ(pair.on_device().decode_graphs().replayed, 3);
     EXPECT_EQ(pair.fake().calls("kernel"), kernels) << "all of a step is in its graph";
+  }
+}
+
+// Kernels whose bits depend on how many tokens a call has: a decode step of five sequences has eight, enqueued or
+// replayed. Larger calls in between, which take memory, change nothing.
+TEST_P(ForwardStepTest, ReplayedStepsHaveTheBitsOfEnqueuedOnes) {
+  constexpr std::size_t kSequences = 5;
+  Pair pair(GetParam(), Policy{});
+  ASSERT_TRUE(pair.ok());
+  Model& model = pair.on_device();
+  std::vector<std::unique_ptr<SequenceState>> states;
+  std::vector<std::vector<std::int32_t>> prompts;
+  for (std::size_t s = 0; s < kSequences; ++s) {
+    states.push_back(new_state(model));
+    prompts.push_back(pair.random_ids(2 + static_cast<std::int64_t>(s)));
+  }
+  std::vector<float> logits;
+  ASSERT_EQ(forward(model, states, prompts, LogitRows::last_of_each, logits), "");
+  std::vector<std::vector<std::vector<std::int32_t>>> ids(3);
+  for (auto& step : ids) {
+    for (std::size_t s = 0; s < kSequences; ++s) step.push_back(pair.random_ids(1));
+  }
+  const std::vector<std::int32_t> other = pair.random_ids(std::min<std::int64_t>(90, model.info().max_context));
+  std::vector<std::vector<float>> enqueued;
+  for (const bool graphs : {false, true}) {
+    const Result<> prepared = pair.on_device().prepare_decode(std::vector<std::int64_t>{4, 8}, graphs);
+    ASSERT_TRUE(prepared.ok()) << prepared.error().message();
+    std::vector<std::unique_ptr<SequenceState>> forks;
+    for (const auto& state : states) forks.push_back(state->fork());
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      ASSERT_EQ(forward(model, forks, ids[i], LogitRows::last_of_each, logits), "");
+      if (!graphs) enqueued.push_back(logits);
+      ASSERT_EQ(logits.size(), enqueued[i].size());
+      EXPECT_EQ(std::memcmp(logits.data(), enqueued[i].data(), logits.size() * sizeof(float)), 0) << i;
+      std::vector<std::unique_ptr<SequenceState>> alone;
+      alone.push_back(new_state(model));
+      ASSERT_EQ(forward(model, alone, {other}, LogitRows::all, logits), "");
+    }
+    EXPECT_EQ(pair.on_device().decode_graphs().replayed, graphs ? std::ssize(ids) : 0);
   }
 }
 
@@ -236,13 +277,11 @@ TEST_P(ForwardStepTest, DraftsAreForgotten) {
   expect_same(pair, sequences, {pair.random_ids(2)}, LogitRows::all);
 }
 
-// Samples of more rows than a device keeps at a time: scores of a prompt, draws, a bias, banned tokens.
+// Samples of more rows than a device keeps at a time: scores of a prompt, draws, a bias, banned tokens. Rows of logits
+// cross to the host where they are asked for.
 TEST(ForwardStepSamples, DeviceChoosesAndScoresAsTheHost) {
   Pair pair(data_dir() / "families" / "qwen3_moe-stacked", Policy{});
   ASSERT_TRUE(pair.ok());
-  Sequences sequences;
-  sequences.add(pair);
-  sequences.add(pair);
   constexpr std::int64_t kPrompt = 70;
   constexpr std::int32_t kTops = 3;
   std::vector<std::int32_t> ids = pair.random_ids(kPrompt + 1);
@@ -274,23 +313,34 @@ TEST(ForwardStepSamples, DeviceChoosesAndScoresAsTheHost) {
                                       .given = given.data(),
                                       .tops = tops.data(),
                                       .most_tops = kTops}};
-  const Batch batch{.ids = ids, .positions = positions, .spans = spans, .samples = &samples};
-  BatchResult wanted;
-  BatchResult found;
-  const std::vector<SequenceState*> on_host{sequences.host[0].get(), sequences.host[1].get()};
-  const std::vector<SequenceState*> on_device{sequences.device[0].get(), sequences.device[1].get()};
-  ASSERT_TRUE(pair.host().run(batch, on_host, wanted).ok());
-  ASSERT_TRUE(pair.on_device().run(batch, on_device, found).ok());
-  ASSERT_EQ(wanted.ids.size(), rows.size());
-  EXPECT_EQ(wanted.ids.back(), 5);
-  EXPECT_GE(wanted.ids[kPrompt - 1], 0);
-  EXPECT_EQ(found.ids, wanted.ids);
-  EXPECT_EQ(found.logprobs, wanted.logprobs);
-  EXPECT_EQ(found.logits, wanted.logits);
-  ASSERT_EQ(found.tops.size(), wanted.tops.size());
-  for (std::size_t i = 0; i < found.tops.size(); ++i) {
-    EXPECT_EQ(found.tops[i].id, wanted.tops[i].id);
-    EXPECT_EQ(found.tops[i].logprob, wanted.tops[i].logprob);
+  int copies = 0;
+  for (const bool logits : {true, false}) {
+    const Batch batch{.ids = ids, .positions = positions, .spans = spans, .samples = &samples, .logits = logits};
+    Sequences sequences;
+    sequences.add(pair);
+    sequences.add(pair);
+    BatchResult wanted;
+    BatchResult found;
+    const std::vector<SequenceState*> on_host{sequences.host[0].get(), sequences.host[1].get()};
+    const std::vector<SequenceState*> on_device{sequences.device[0].get(), sequences.device[1].get()};
+    ASSERT_TRUE(pair.host().run(batch, on_host, wanted).ok());
+    const int before = pair.fake().calls("copy");
+    ASSERT_TRUE(pair.on_device().run(batch, on_device, found).ok());
+    const int copied = pair.fake().calls("copy") - before;
+    ASSERT_EQ(wanted.ids.size(), rows.size());
+    EXPECT_EQ(wanted.ids.back(), 5);
+    EXPECT_GE(wanted.ids[kPrompt - 1], 0);
+    EXPECT_EQ(found.ids, wanted.ids);
+    EXPECT_EQ(found.logprobs, wanted.logprobs);
+    EXPECT_EQ(found.rows, logits);
+    EXPECT_EQ(found.logits, logits ? wanted.logits : std::vector<float>());
+    if (logits) copies = copied;
+    if (!logits) EXPECT_EQ(copied, copies - 2) << "of 64 rows, and of the others";
+    ASSERT_EQ(found.tops.size(), wanted.tops.size());
+    for (std::size_t i = 0; i < found.tops.size(); ++i) {
+      EXPECT_EQ(found.tops[i].id, wanted.tops[i].id);
+      EXPECT_EQ(found.tops[i].logprob, wanted.tops[i].logprob);
+    }
   }
 }
 
@@ -341,8 +391,88 @@ TEST(ForwardStepFailures, EveryFailingCallEndsItsForwardAlone) {
       fail_each(pair, sequences, tokens(1), call, 1, "device.call");
     }
     sequences.fork(0);
-    ASSERT_TRUE(pair.on_device().capture(std::vector{static_cast<std::int64_t>(sequences.host.size())}).ok());
+    const auto sequence_count = static_cast<std::int64_t>(sequences.host.size());
+    ASSERT_TRUE(pair.on_device().prepare_decode(std::vector{sequence_count}, true).ok());
     fail_each(pair, sequences, tokens(1), "launch_graph", 1, "device.call");
+  }
+}
+
+// A decode step whose sequences want logits, the highest ones, draws by noise, and nothing: from one graph.
+TEST(ForwardStepRows, ReplayedStepsGiveWhatEachSequenceAsksFor) {
+  Policy policy;
+  policy.batch_invariant = true;
+  Pair pair(data_dir() / "families" / "qwen3_moe-stacked", policy);
+  ASSERT_TRUE(pair.ok());
+  Sequences sequences;
+  for (int s = 0; s < 4; ++s) sequences.add(pair);
+  expect_same(pair, sequences, {pair.random_ids(3), pair.random_ids(4), pair.random_ids(5), pair.random_ids(6)});
+  ASSERT_TRUE(pair.on_device().prepare_decode(std::vector<std::int64_t>{8}, true).ok());
+  const std::vector<std::int32_t> ids = pair.random_ids(4);
+  const std::vector<std::int32_t> positions{3, 4, 5, 6};
+  const std::vector<Batch::Span> spans{
+      {.begin = 0, .count = 1, .rows = 1, .top_k = 3, .min_share = 1e-30},
+      {.begin = 1, .count = 1, .rows = 0},
+      {.begin = 2, .count = 1, .rows = 1, .top_k = 2, .seed = 9, .temperature = 0.7},
+      {.begin = 3, .count = 1, .rows = 1},
+  };
+  const Batch batch{.ids = ids, .positions = positions, .spans = spans};
+  BatchResult wanted;
+  BatchResult found;
+  std::vector<SequenceState*> on_host;
+  std::vector<SequenceState*> on_device;
+  for (std::size_t s = 0; s < 4; ++s) {
+    on_host.push_back(sequences.host[s].get());
+    on_device.push_back(sequences.device[s].get());
+  }
+  ASSERT_TRUE(pair.host().run(batch, on_host, wanted).ok());
+  ASSERT_TRUE(pair.on_device().run(batch, on_device, found).ok());
+  EXPECT_EQ(pair.on_device().decode_graphs().replayed, 1);
+  EXPECT_TRUE(found.spans[0].all);
+  EXPECT_EQ(found.logits, wanted.logits);
+  ASSERT_EQ(found.top.size(), 5U);
+  for (std::size_t i = 0; i < found.top.size(); ++i) {
+    EXPECT_EQ(found.top[i].id, wanted.top[i].id);
+    EXPECT_EQ(found.top[i].logit, wanted.top[i].logit);
+  }
+}
+
+// Without sequences, more of them than a step has, and a span of two tokens: none is replayed.
+TEST(ForwardStepRows, OnlyDecodeStepsAreReplayed) {
+  Pair pair(data_dir() / "families" / "qwen3_moe-stacked", Policy{});
+  ASSERT_TRUE(pair.ok());
+  Sequences sequences;
+  for (int s = 0; s < 3; ++s) sequences.add(pair);
+  ASSERT_TRUE(pair.on_device().prepare_decode(std::vector<std::int64_t>{1, 2}, true).ok());
+  expect_same(pair, sequences, {pair.random_ids(1), pair.random_ids(1), pair.random_ids(1)});
+  sequences.host.pop_back();
+  sequences.device.pop_back();
+  expect_same(pair, sequences, {pair.random_ids(1), pair.random_ids(2)});
+  EXPECT_EQ(pair.on_device().decode_graphs().replayed, 0);
+  expect_same(pair, sequences, {pair.random_ids(1), pair.random_ids(1)});
+  EXPECT_EQ(pair.on_device().decode_graphs().replayed, 1);
+}
+
+// Whichever call fails: the steps are not there, nothing else is lost, and the next preparation succeeds.
+TEST(ForwardStepFailures, APreparationThatFailsLeavesTheModel) {
+  Pair pair(data_dir() / "families" / "qwen3_next", Policy{});
+  ASSERT_TRUE(pair.ok());
+  Sequences sequences;
+  sequences.add(pair);
+  expect_same(pair, sequences, {pair.random_ids(5)});
+  const std::vector<std::int64_t> sizes{1, 2};
+  for (const char* call :
+       {"allocate", "allocate_pinned", "copy", "fill", "kernel", "wait", "begin_capture", "end_capture"}) {
+    for (int failed = 0;; ++failed) {
+      SCOPED_TRACE(std::string(call) + " " + std::to_string(failed));
+      ASSERT_LT(failed, 1000);
+      pair.fake().failure = {.call = call, .at = pair.fake().calls(call) + failed + 1, .error = 1};
+      const Result<> prepared = pair.on_device().prepare_decode(sizes, true);
+      pair.fake().failure = {};
+      if (prepared.ok()) break;
+      EXPECT_EQ(pair.on_device().decode_graphs().sizes, 0);
+    }
+    expect_same(pair, sequences, {pair.random_ids(1)});
+    EXPECT_EQ(pair.on_device().decode_graphs().replayed, 1);
   }
 }
 
@@ -429,8 +559,9 @@ TEST(DeviceScheduler, GivesTheTokensOfTheHost) {
       SCOPED_TRACE(replayed);
       const std::vector<std::int64_t> captured =
           replayed ? std::vector<std::int64_t>{1, 2, 4, 8} : std::vector<std::int64_t>{};
-      ASSERT_TRUE(pair.on_device().capture(captured).ok());
+      ASSERT_TRUE(pair.on_device().prepare_decode(captured, true).ok());
       const auto found = served(pair.on_device(), pair.pool(), all);
+      EXPECT_EQ(pair.on_device().decode_graphs().replayed > 4, replayed);
       ASSERT_EQ(found.size(), wanted.size());
       for (const auto& [id, want] : wanted) {
         const Heard& got = found.at(id);

@@ -12,7 +12,7 @@ Batch::Span StepRunner::span_of(const StepPart& part) const {
   const TokenChooser& chooser = part.sequence->chooser;
   Batch::Span span{.begin = std::ssize(ids_), .count = part.count, .rows = part.rows};
   if (part.rows == 1) {
-    span.top_k = chooser.wanted();
+    span.top_k = model_.ranks_for_less() ? chooser.wanted() : 0;
     span.min_share = chooser.min_share();
     span.seed = chooser.seed();
     span.temperature = chooser.temperature();
@@ -41,7 +41,8 @@ void StepRunner::compute(std::span<StepPart> parts) {
   const Result<> done = model_.run({.ids = ids_,
                                     .positions = positions_,
                                     .spans = spans_,
-                                    .samples = samples_.empty() ? nullptr : &samples_.samples()},
+                                    .samples = samples_.empty() ? nullptr : &samples_.samples(),
+                                    .logits = false},
                                    states_, result_);
   samples_.take(result_);
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -50,7 +51,7 @@ void StepRunner::compute(std::span<StepPart> parts) {
     if (part.error) continue;
     if (spans_[i].top_k > 0 && !result_.spans[i].all) {
       part.top = std::span(result_.top).subspan(result_.spans[i].top, count(std::min(spans_[i].top_k, vocabulary)));
-    } else {
+    } else if (result_.rows || result_.spans[i].all) {
       part.logits = std::span(result_.logits).subspan(result_.spans[i].logits, count(part.rows * vocabulary));
     }
   }
@@ -96,7 +97,7 @@ void StepRunner::take_rows(StepPart& part, const SampleBatch& samples, std::size
   if (part.chosen.id >= 0) {
     part.sequence->chooser.take(part.chosen.id);
   } else {
-    part.error = no_choice(part.logits.last(count(model_.info().vocab_size)));
+    part.error = no_choice(part.logits.empty() ? part.logits : part.logits.last(count(model_.info().vocab_size)));
   }
 }
 

@@ -46,12 +46,16 @@ ForwardInputs::Arrays ForwardInputs::lay_out(BumpArena& arena, const InputSize& 
   return arrays;
 }
 
-Result<bool> ForwardInputs::reserve(const InputSize& size, std::size_t blocks) {
+std::size_t ForwardInputs::bytes(const InputSize& size, std::size_t blocks) {
   BumpArena counting = BumpArena::counting();
   static_cast<void>(lay_out(counting, size, kv_));
   static_cast<void>(counting.take<std::uint32_t>(blocks));
   static_cast<void>(place(counting, size, {}));
-  return memory_.reserve(device_, counting.used() + BumpArena::kAlignment, "inputs of a call");
+  return counting.used() + BumpArena::kAlignment;
+}
+
+Result<bool> ForwardInputs::reserve(const InputSize& size, std::size_t blocks) {
+  return memory_.reserve(device_, bytes(size, blocks), "inputs of a call");
 }
 
 std::size_t ForwardInputs::listed_blocks(std::span<const SequenceSpan> spans) const {
@@ -100,7 +104,7 @@ SampleArgs ForwardInputs::on_device(SampleArgs samples) const {
 
 void ForwardInputs::fill_tokens(const Arrays& images, const InputSize& size, const Batch& batch,
                                 std::span<const SequenceSpan> spans) const {
-  std::fill(std::copy(batch.ids.begin(), batch.ids.end(), images.ids), images.ids + size.tokens, 0);
+  std::fill(std::copy(batch.ids.begin(), batch.ids.end(), images.ids), images.ids + size.tokens, -1);
   std::fill(std::copy(batch.positions.begin(), batch.positions.end(), images.positions), images.positions + size.tokens,
             0);
   std::fill_n(images.count_rows, size.tokens, -1);

@@ -15,7 +15,8 @@
 
 namespace moracle {
 
-// Of a call. Equal sizes have equal addresses until the memory moves; a call may be smaller than its size.
+// Of a call. Equal sizes have equal addresses until the memory moves, but for samples. A call may be smaller than its
+// size: tokens that it has not have an id of -1 and are of no span.
 struct InputSize {
   std::int64_t tokens = 0;
   std::int64_t spans = 0;
@@ -29,7 +30,7 @@ struct InputSize {
 
 class ForwardInputs {
  public:
-  // Addresses on the device. Tokens, spans and rows that a call has not are of no span.
+  // Addresses on the device.
   struct Arrays {
     std::int32_t* ids = nullptr;          // [tokens]
     std::int32_t* positions = nullptr;    // [tokens]
@@ -47,6 +48,12 @@ class ForwardInputs {
   // Room for calls of a size whose sequences have so many blocks listed in all tables. True: addresses have changed.
   // Errors: those of MirroredMemory::reserve.
   Result<bool> reserve(const InputSize& size, std::size_t blocks);
+  // Whether there is that room, so that reserve() would move nothing.
+  [[nodiscard]] bool has_room(const InputSize& size, std::size_t blocks) {
+    return bytes(size, blocks) <= memory_.image().size();
+  }
+  // What reserve() makes sure of.
+  [[nodiscard]] std::size_t bytes(const InputSize& size, std::size_t blocks);
   // Blocks that these sequences have listed. Of the host none: it reads the states' own tables.
   [[nodiscard]] std::size_t listed_blocks(std::span<const SequenceSpan> spans) const;
 

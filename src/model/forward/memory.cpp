@@ -27,8 +27,8 @@ void MirroredMemory::upload(Stream& stream, std::size_t bytes) const {
   if (memory_.data() != image_.data()) stream.to_device(memory_.data(), image_.data(), bytes);
 }
 
-void MirroredMemory::download(Stream& stream, std::size_t bytes) const {
-  if (memory_.data() != image_.data()) stream.to_host(image_.data(), memory_.data(), bytes);
+void MirroredMemory::download(Stream& stream, std::size_t begin, std::size_t end) const {
+  if (memory_.data() != image_.data()) stream.to_host(image_.data() + begin, memory_.data() + begin, end - begin);
 }
 
 bool is_host(const Device& device) {

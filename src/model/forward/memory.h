@@ -28,7 +28,8 @@ class MirroredMemory {
   }
   // The first `bytes`.
   void upload(Stream& stream, std::size_t bytes) const;
-  void download(Stream& stream, std::size_t bytes) const;
+  // Bytes [begin, end).
+  void download(Stream& stream, std::size_t begin, std::size_t end) const;
 
  private:
   Buffer memory_;

@@ -25,7 +25,7 @@ struct TransformerParts {
   std::unique_ptr<PackedLinear> head{};
   std::vector<Rope> ropes{};
   const Ops* ops = nullptr;                                   // of the device
-  std::shared_ptr<Device> device{};                           // where the pass runs; null: on the host's pool
+  std::shared_ptr<GpuDevice> device{};                        // where the pass runs; null: on the host's pool
   std::vector<std::shared_ptr<DeviceWorkspace>> elsewhere{};  // of devices that have a part of the layers
 };
 

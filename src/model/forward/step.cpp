@@ -73,9 +73,13 @@ ForwardStep::RankBuffers ForwardStep::lay_out(BumpArena& arena, const RankArgs& 
   return buffers;
 }
 
-std::size_t ForwardStep::rank_bytes(std::span<const Ranks> ranks) const {
+std::size_t ForwardStep::rank_bytes(std::span<const Ranks> ranks, bool with_logits) const {
   std::size_t most = 0;
   for (const Ranks& each : ranks) {
+    if (!with_logits) {
+      most = std::max(most, parts_.ops->workspace(rank_args(each), threads_));
+      continue;
+    }
     BumpArena counting = BumpArena::counting();
     static_cast<void>(lay_out(counting, rank_args(each)));
     most = std::max(most, counting.used() + BumpArena::kAlignment);
@@ -217,15 +221,27 @@ void ForwardStep::rank(const ForwardContext& context, const StepCall& call, cons
       ranks.k <= kMaxHeadTopK && parts_.head->has_top_k() &&
       parts_.head->top_k(context.run_context(context.workspace), query, {out, ranks.rows * count(ranks.k)});
   if (found) return;
-  RankArgs args = rank_args(ranks);
   BumpArena arena(call.scratch);
-  const RankBuffers scratch = lay_out(arena, args);
+  const RankBuffers scratch = lay_out(arena, rank_args(ranks));
   run_head(context, call, buffers, ranks.first, ranks.rows, scratch.logits);
-  args.x = scratch.logits;
+  rank_rows(context.run_context(scratch.rest), call, ranks, scratch.logits);
+}
+
+void ForwardStep::rank_rows(const RunContext& context, const StepCall& call, const Ranks& ranks,
+                            const float* logits) const {
+  RankArgs args = rank_args(ranks);
+  args.x = logits;
   args.bad = call.out.bad_rows + ranks.first;
-  args.seeds = query.seeds;
-  args.out = out;
-  context.ops.top_k(context.run_context(scratch.rest), args);
+  args.seeds = ranks.seeded ? call.in.seeds + ranks.first : nullptr;
+  args.out = call.out.ranked + ranks.out;
+  parts_.ops->top_k(context, args);
+}
+
+void ForwardStep::enqueue_ranks(Stream& stream, const StepCall& call, std::span<const Ranks> ranks) const {
+  for (const Ranks& each : ranks) {
+    const float* const logits = call.logits + static_cast<std::int64_t>(each.first) * parts_.info.vocab_size;
+    rank_rows({.stream = stream, .workspace = call.scratch}, call, each, logits);
+  }
 }
 
 }  // namespace moracle

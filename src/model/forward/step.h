@@ -36,14 +36,16 @@ class ForwardStep {
   ForwardStep(const TransformerParts& parts, int threads);
 
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t tokens) const;
-  // What ranks take beside the workspace; 0 without ranks.
-  [[nodiscard]] std::size_t rank_bytes(std::span<const Ranks> ranks) const;
+  // What ranks take beside the workspace; 0 without ranks. `with_logits`: which the call has not written.
+  [[nodiscard]] std::size_t rank_bytes(std::span<const Ranks> ranks, bool with_logits) const;
   // The same of samples, by their sizes.
   [[nodiscard]] std::size_t sample_bytes(SampleArgs samples) const;
   void enqueue(Stream& stream, const StepCall& call);
   // Chooses and scores tokens of some of the call's samples, whose rows are among `logits`.
   void enqueue_samples(Stream& stream, const StepCall& call, std::size_t first, std::size_t rows,
                        const float* logits) const;
+  // Ranks rows whose logits, [rows, vocab_size], the call has written. Their scratch is that of rank_bytes().
+  void enqueue_ranks(Stream& stream, const StepCall& call, std::span<const Ranks> ranks) const;
   // Logits of further rows of the call that was enqueued last, [rows, vocab_size], and their flags.
   void enqueue_head(Stream& stream, const StepCall& call, std::size_t first, std::size_t rows, float* logits);
 
@@ -63,6 +65,8 @@ class ForwardStep {
   void run_head(const ForwardContext& context, const StepCall& call, const Buffers& buffers, std::size_t first,
                 std::size_t rows, float* logits) const;
   void rank(const ForwardContext& context, const StepCall& call, const Buffers& buffers, const Ranks& ranks) const;
+  // The same of logits, with the workspace of the operation.
+  void rank_rows(const RunContext& context, const StepCall& call, const Ranks& ranks, const float* logits) const;
 
   const TransformerParts& parts_;
   int threads_;

@@ -17,6 +17,11 @@ namespace {
 constexpr std::int64_t kMaxBatchTokens = std::int64_t{1} << 22;
 // Rows of logits that a device keeps at a time; the host writes all where they are wanted.
 constexpr std::size_t kDeviceLogitRows = 64;
+static_assert(kDecodeSizes.back() == kDeviceLogitRows);
+// What decode steps have room for, for each sequence: tokens that penalties count, biases, alternatives of a token.
+constexpr std::int64_t kDecodeCounts = 4096;
+constexpr std::int64_t kDecodeBiases = 512;
+constexpr std::int32_t kDecodeTops = 32;
 
 Error batch_error(std::string where, std::string wanted, std::string found) {
   return Error{
@@ -33,12 +38,14 @@ std::shared_ptr<const StateLayout> layout_of(const TransformerParts& parts, std:
 
 Transformer::Transformer(Parts parts, ThreadPool& pool)
     : parts_(std::move(parts)),
-      device_(parts_.device != nullptr ? parts_.device : std::make_shared<HostDevice>(Machine{}, pool)),
+      device_(parts_.device != nullptr ? std::shared_ptr<Device>(parts_.device)
+                                       : std::make_shared<HostDevice>(Machine{}, pool)),
       stream_(std::make_shared<Stream>(pool)),
       state_layout_(layout_of(parts_, prefill_chunk())),
       step_(parts_, on_host() ? pool.threads() : 0),
-      inputs_(state_layout_, *device_),
-      outputs_(*device_) {}
+      calls_(state_layout_, *device_),
+      decode_calls_(state_layout_, *device_),
+      memory_(&calls_) {}
 
 Result<> Transformer::make_pool(std::size_t bytes) {
   if (on_host()) {
@@ -88,14 +95,13 @@ Result<> Transformer::reserve(std::int64_t tokens) {
     return batch_error("", "at most " + std::to_string(kMaxBatchTokens) + " tokens", std::to_string(tokens));
   }
   reserved_tokens_ = 0;
-  captured_.clear();
   for (const std::shared_ptr<DeviceWorkspace>& workspace : parts_.elsewhere) {
     MORACLE_TRY(reserve_calls(*workspace, tokens, parts_.info.experts_per_token,
                               [&](std::int64_t call) { return call_bytes(*workspace, call); }));
   }
-  MORACLE_TRY(grow(*device_, workspace_bytes(tokens), "intermediate results", workspace_));
-  MORACLE_TRY(inputs_.reserve({.tokens = tokens, .spans = tokens, .head_rows = tokens}, 0));
-  MORACLE_TRY(outputs_.reserve({.tokens = tokens, .head_rows = tokens}));
+  MORACLE_TRY(grow(*device_, workspace_bytes(tokens), "intermediate results", calls_.workspace));
+  MORACLE_TRY(calls_.inputs.reserve({.tokens = tokens, .spans = tokens, .head_rows = tokens}, 0));
+  MORACLE_TRY(calls_.results.reserve({.tokens = tokens, .head_rows = tokens}));
   reserved_tokens_ = tokens;
   return Ok{};
 }
@@ -185,7 +191,7 @@ Batch Transformer::without_failed(const Batch& batch, const BatchResult& result)
   spans_.resize(kept);
   wanted_.resize(kept);
   indices_.resize(kept);
-  return {.ids = ids_, .positions = positions_, .spans = wanted_, .samples = batch.samples};
+  return {.ids = ids_, .positions = positions_, .spans = wanted_, .samples = batch.samples, .logits = batch.logits};
 }
 
 void Transformer::fail(std::size_t span, std::int64_t token, const std::string& place, BatchResult& result) const {
@@ -201,7 +207,7 @@ void Transformer::fail(std::size_t span, std::int64_t token, const std::string& 
 
 // Of each sequence, the token that went wrong in the lowest layer; then what is not finite behind the last one.
 void Transformer::read_errors(BatchResult& result) const {
-  const ForwardResult::Arrays& found = outputs_.read();
+  const ForwardResult::Arrays& found = memory_->results.read();
   for (std::size_t s = 0; s < spans_.size(); ++s) {
     const std::int32_t* const first = found.failed_layer + spans_[s].begin;
     const std::int32_t* const bad = std::min_element(first, first + spans_[s].count);
@@ -219,12 +225,12 @@ void Transformer::read_errors(BatchResult& result) const {
 void Transformer::fail_rows(std::size_t first, std::size_t rows, BatchResult& result) const {
   for (std::size_t row = first; row < first + rows; ++row) {
     const HeadRow& at = rows_.rows()[row];
-    if (outputs_.read().bad_rows[row] != 0) fail(at.span, at.token, "the logits", result);
+    if (memory_->results.read().bad_rows[row] != 0) fail(at.span, at.token, "the logits", result);
   }
 }
 
 void Transformer::read(BatchResult& result) const {
-  const ForwardResult::Arrays& found = outputs_.read();
+  const ForwardResult::Arrays& found = memory_->results.read();
   const std::uint32_t* counts = found.counts;
   for (const SequenceSpan& span : spans_) {
     std::uint32_t* const sums = span.state->routing();
@@ -245,17 +251,17 @@ Result<> Transformer::compute_rows(const StepCall& call, std::size_t first, std:
   step_.enqueue_head(*stream_, call, first, rows, at);
   const std::size_t before = samples_before(first);
   step_.enqueue_samples(*stream_, call, before, samples_before(first + rows) - before, at);
-  const std::size_t numbers = rows * count(parts_.info.vocab_size);
-  if (!on_host()) logits_.download(*stream_, numbers * sizeof(float));
-  outputs_.download(*stream_);
+  const bool copied = !on_host() && logits != nullptr;
+  if (copied) logits_.download(*stream_, 0, logit_bytes(rows));
+  memory_->results.download(*stream_);
   MORACLE_TRY(stream_->wait());
-  if (!on_host()) std::copy_n(image, numbers, logits);
+  if (copied) std::copy_n(image, rows * count(parts_.info.vocab_size), logits);
   fail_rows(first, rows, result);
   return Ok{};
 }
 
 void Transformer::read_samples(BatchResult& result) const {
-  const ForwardResult::Arrays& found = outputs_.read();
+  const ForwardResult::Arrays& found = memory_->results.read();
   const std::size_t samples = sample_rows_.size();
   result.ids.assign(found.ids, found.ids + samples);
   result.logprobs.assign(found.logprobs, found.logprobs + samples);
@@ -266,10 +272,12 @@ Result<> Transformer::read_logits(const StepCall& call, BatchResult& result) {
   if (on_host()) return Ok{};
   const std::size_t width = count(parts_.info.vocab_size);
   const std::size_t here = std::min(call.logit_rows, rows_.logit_rows());
-  std::copy_n(reinterpret_cast<const float*>(logits_.image().data()), here * width, result.logits.data());
+  if (result.rows)
+    std::copy_n(reinterpret_cast<const float*>(logits_.image().data()), here * width, result.logits.data());
   for (std::size_t row = here; row < rows_.logit_rows(); row += kDeviceLogitRows) {
     const std::size_t rows = std::min(kDeviceLogitRows, rows_.logit_rows() - row);
-    MORACLE_TRY(compute_rows(call, row, rows, result.logits.data() + row * width, result));
+    float* const logits = result.rows ? result.logits.data() + row * width : nullptr;
+    MORACLE_TRY(compute_rows(call, row, rows, logits, result));
   }
   return Ok{};
 }
@@ -308,10 +316,11 @@ Transformer::CallSize Transformer::size_of(const Batch& batch) const {
       spans_.begin(), spans_.end(), [](const SequenceSpan& span) { return span.state->routing() != nullptr; });
   const auto tokens = static_cast<std::int64_t>(batch.ids.size());
   return {.in = {.tokens = tokens, .spans = std::ssize(spans_), .head_rows = std::ssize(rows_.rows())},
-          .out = {.tokens = tokens,
+          .out = {.counts = counting * layer_experts(),
+                  .counted = counting > 0,
+                  .tokens = tokens,
                   .head_rows = std::ssize(rows_.rows()),
-                  .ranked = static_cast<std::int64_t>(rows_.ranked()),
-                  .counts = counting * layer_experts()},
+                  .ranked = static_cast<std::int64_t>(rows_.ranked())},
           .logit_rows = rows_.logit_rows()};
 }
 
@@ -350,54 +359,74 @@ void Transformer::add_samples(const Batch& batch, CallSize& size) const {
 
 Transformer::CallSize Transformer::decode_size(std::int64_t sequences) const {
   return {.in = {.tokens = sequences, .spans = sequences, .head_rows = sequences},
-          .out = {.tokens = sequences, .head_rows = sequences, .counts = sequences * layer_experts()},
+          .out = {.counts = sequences * layer_experts(), .tokens = sequences, .head_rows = sequences},
           .logit_rows = count(sequences)};
 }
 
-const Transformer::CapturedStep* Transformer::captured_for(const Batch& batch) const {
-  const auto sequences = static_cast<std::int64_t>(batch.ids.size());
-  if (std::ssize(spans_) != sequences || std::ssize(rows_.rows()) != sequences || !rows_.ranks().empty()) {
-    return nullptr;
-  }
-  const auto found = std::find_if(captured_.begin(), captured_.end(),
-                                  [&](const CapturedStep& step) { return step.sequences >= sequences; });
-  return found == captured_.end() ? nullptr : &*found;
+Transformer::CallSize Transformer::decode_room(std::int64_t sequences) const {
+  CallSize size = decode_size(sequences);
+  size.samples = {.rows = narrow<std::int32_t>(sequences),
+                  .vocab = narrow<std::int32_t>(parts_.info.vocab_size),
+                  .most_tops = kDecodeTops};
+  size.in.samples = size.out.samples = sequences;
+  size.in.counts = sequences * kDecodeCounts;
+  size.in.biases = sequences * kDecodeBiases;
+  size.in.mask_words = sequences * mask_words(parts_.info.vocab_size);
+  size.out.ranked = sequences * kMaxHeadTopK;
+  size.out.tops = sequences * kDecodeTops;
+  return size;
+}
+
+std::size_t Transformer::most_listed(std::int64_t sequences) const {
+  const std::int64_t blocks = ceil_div(parts_.info.max_context, kBlockTokens) * std::ssize(state_layout_->kinds());
+  return count(sequences * blocks);
+}
+
+const Transformer::DecodeStep* Transformer::decode_step(const Batch& batch, CallSize& size) {
+  const std::int64_t sequences = std::ssize(spans_);
+  if (std::ssize(batch.ids) != sequences) return nullptr;
+  const auto step =
+      std::find_if(decode_.begin(), decode_.end(), [&](const DecodeStep& each) { return each.sequences >= sequences; });
+  if (step == decode_.end()) return nullptr;
+  CallSize own = decode_size(step->sequences);
+  own.out.counted = size.out.counted;
+  own.out.ranked = size.out.ranked;
+  add_samples(batch, own);
+  const bool has_room = decode_calls_.inputs.has_room(own.in, decode_calls_.inputs.listed_blocks(spans_)) &&
+                        decode_calls_.results.has_room(own.out);
+  if (!has_room) return nullptr;
+  size = own;
+  return &*step;
 }
 
 Result<> Transformer::reserve_call(const CallSize& size, std::size_t blocks) {
-  bool moved = false;
-  const auto keep = [&](Result<bool> reserved) -> Result<> {
-    if (!reserved.ok()) return std::move(reserved).error();
-    moved = moved || *reserved;
-    return Ok{};
-  };
-  Result<> done = keep(inputs_.reserve(size.in, blocks));
-  if (done.ok()) done = keep(outputs_.reserve(size.out));
-  const std::size_t scratch = std::max(step_.rank_bytes(rows_.ranks()), step_.sample_bytes(size.samples));
-  if (done.ok()) done = keep(grow(*device_, scratch, "the choice of tokens", scratch_));
-  if (done.ok() && !on_host()) {
-    // Of one row at least, which may have to be completed.
-    const std::size_t rows = size.in.head_rows == 0 ? 0 : std::clamp<std::size_t>(size.logit_rows, 1, kDeviceLogitRows);
-    done = keep(logits_.reserve(*device_, rows * count(parts_.info.vocab_size) * sizeof(float), "logits"));
-  }
-  if (moved) captured_.clear();
-  return done;
+  MORACLE_TRY(memory_->inputs.reserve(size.in, blocks));
+  MORACLE_TRY(memory_->results.reserve(size.out));
+  const bool with_logits = memory_ == &calls_;
+  const std::size_t scratch = std::max(step_.rank_bytes(rows_.ranks(), with_logits), step_.sample_bytes(size.samples));
+  MORACLE_TRY(grow(*device_, scratch, "the choice of tokens", scratch_));
+  if (on_host()) return Ok{};
+  // Of one row at least, which may have to be completed. Decode steps have reserved all.
+  const std::size_t rows = size.in.head_rows == 0 ? 0 : std::clamp<std::size_t>(size.logit_rows, 1, kDeviceLogitRows);
+  MORACLE_TRY(logits_.reserve(*device_, logit_bytes(rows), "logits"));
+  return Ok{};
 }
 
 StepCall Transformer::make_call(const CallSize& size, float* logits) {
-  outputs_.lay_out(size.out);
+  memory_->results.lay_out(size.out);
+  const ForwardInputs::Arrays& in = memory_->inputs.arrays();
   sample_tops_ = count(size.out.tops);
   StepCall call{.size = size.in,
-                .in = inputs_.arrays(),
-                .out = outputs_.on_device(),
+                .in = in,
+                .out = memory_->results.on_device(),
                 .counted = size.out.counts,
                 .logit_rows = size.logit_rows,
                 .logits = logits,
-                .ranks = rows_.ranks(),
-                .workspace = {workspace_.data(), workspace_.size()},
-                .samples = inputs_.arrays().samples,
+                .workspace = {memory_->workspace.data(), memory_->workspace.size()},
+                .samples = in.samples,
                 .scratch = {scratch_.data(), scratch_.size()},
                 .clock = clock_};
+  if (memory_ == &calls_) call.ranks = rows_.ranks();  // else enqueue_ranks() has them
   if (!on_host()) {
     call.logit_rows = std::min(call.logit_rows, kDeviceLogitRows);
     call.logits = logits_.on_device(reinterpret_cast<float*>(logits_.image().data()));
@@ -417,25 +446,56 @@ StepCall Transformer::make_call(const CallSize& size, float* logits) {
   return call;
 }
 
-Result<> Transformer::capture(std::span<const std::int64_t> sequences) {
-  captured_.clear();
-  if (on_host() || sequences.empty()) return Ok{};
+std::size_t Transformer::decode_bytes() const {
+  const std::int64_t most = kDecodeSizes.back();
+  const CallSize room = decode_room(most);
+  ForwardInputs inputs(state_layout_, *device_);
+  return step_.workspace_bytes(most) + inputs.bytes(room.in, most_listed(most)) + ForwardResult::bytes(room.out) +
+         step_.sample_bytes(room.samples) + logit_bytes(kDeviceLogitRows);
+}
+
+std::size_t Transformer::graph_bytes() const {
+  return kDecodeSizes.size() * parts_.layers.size() * kGraphLayerBytes;
+}
+
+Result<> Transformer::prepare_decode(std::span<const std::int64_t> sequences, bool graphs) {
+  decode_.clear();
+  graphs_ = {};
+  if (on_host() || !parts_.elsewhere.empty() || sequences.empty()) return Ok{};
   const std::int64_t most = *std::max_element(sequences.begin(), sequences.end());
-  MORACLE_TRY(reserve(most));
-  rows_ = HeadRows();
-  const std::int64_t listed = ceil_div(parts_.info.max_context, kBlockTokens) * std::ssize(state_layout_->kinds());
-  MORACLE_TRY(reserve_call(decode_size(most), count(most * listed)));
-  std::vector<CapturedStep> captured;
+  const CallSize room = decode_room(most);
+  MORACLE_TRY(grow(*device_, step_.workspace_bytes(most), "intermediate results", decode_calls_.workspace));
+  MORACLE_TRY(decode_calls_.inputs.reserve(room.in, most_listed(most)));
+  MORACLE_TRY(decode_calls_.results.reserve(room.out));
+  MORACLE_TRY(grow(*device_, step_.sample_bytes(room.samples), "the choice of tokens", scratch_));
+  MORACLE_TRY(logits_.reserve(*device_, logit_bytes(kDeviceLogitRows), "logits"));
+  MORACLE_ASSIGN(const std::uint64_t before, parts_.device->free_memory());
+  std::vector<DecodeStep> steps;
   for (const std::int64_t each : sequences) {
-    const CallSize size = decode_size(each);
-    inputs_.fill(size.in, {}, {}, rows_, {});
-    StepCall call = make_call(size, nullptr);
-    call.clock = nullptr;
-    MORACLE_ASSIGN(Graph graph, stream_->capture([&] { step_.enqueue(*stream_, call); }));
-    captured.push_back({.sequences = each, .graph = std::move(graph)});
+    steps.push_back({.sequences = each});
+    if (graphs) MORACLE_TRY(capture(steps.back()));
   }
-  captured_ = std::move(captured);
-  std::sort(captured_.begin(), captured_.end(), [](const auto& a, const auto& b) { return a.sequences < b.sequences; });
+  MORACLE_ASSIGN(const std::uint64_t after, parts_.device->free_memory());
+  graphs_ = {.sizes = std::ssize(steps),
+             .captured = graphs ? std::ssize(steps) : 0,
+             .bytes = before > after ? before - after : 0};
+  std::sort(steps.begin(), steps.end(), [](const auto& a, const auto& b) { return a.sequences < b.sequences; });
+  decode_ = std::move(steps);
+  return Ok{};
+}
+
+// What a kernel needs of its first launch cannot be had in a capture, and what a step runs into is told by its wait.
+Result<> Transformer::capture(DecodeStep& step) {
+  memory_ = &decode_calls_;
+  rows_ = HeadRows();
+  const CallSize size = decode_size(step.sequences);
+  memory_->inputs.fill(size.in, {}, {}, rows_, {});
+  StepCall call = make_call(size, nullptr);
+  call.clock = nullptr;
+  memory_->inputs.upload(*stream_);
+  step_.enqueue(*stream_, call);
+  MORACLE_TRY(stream_->wait());
+  MORACLE_ASSIGN(step.graph, stream_->capture([&] { step_.enqueue(*stream_, call); }));
   return Ok{};
 }
 
@@ -444,36 +504,46 @@ Result<> Transformer::compute(const Batch& whole, std::span<SequenceState* const
   result.spans.assign(spans_.size(), {});
   const Batch batch = reserve_states(whole, result) ? without_failed(whole, result) : whole;
   if (batch.ids.empty()) return Ok{};
-  MORACLE_TRY(reserve(static_cast<std::int64_t>(batch.ids.size())));
   rows_.list(spans_, wanted_, indices_, parts_.info.vocab_size, result);
-  result.logits.resize(rows_.logit_rows() * count(parts_.info.vocab_size));
+  result.rows = on_host() || batch.logits;
+  result.logits.resize(result.rows ? rows_.logit_rows() * count(parts_.info.vocab_size) : 0);
   result.top.resize(rows_.ranked());
-  const CapturedStep* step = captured_for(batch);
-  CallSize size = step != nullptr ? decode_size(step->sequences) : size_of(batch);
   list_samples(whole, result);
-  add_samples(whole, size);
-  MORACLE_TRY(reserve_call(size, inputs_.listed_blocks(spans_)));
-  if (captured_.empty()) step = nullptr;
-  inputs_.fill(size.in, batch, spans_, rows_, piece_rows_);
+  CallSize size = size_of(batch);
+  const DecodeStep* const decode = decode_step(batch, size);
+  memory_ = decode != nullptr ? &decode_calls_ : &calls_;
+  if (decode == nullptr) {
+    add_samples(batch, size);
+    MORACLE_TRY(reserve(static_cast<std::int64_t>(batch.ids.size())));
+  }
+  MORACLE_TRY(reserve_call(size, memory_->inputs.listed_blocks(spans_)));
+  memory_->inputs.fill(size.in, batch, spans_, rows_, piece_rows_);
   const StepCall call = make_call(size, result.logits.data());
-  Result<> done = run_step(call, step, result);
+  Result<> done = run_step(call, decode, result);
   for (std::size_t s = 0; !done.ok() && s < spans_.size(); ++s) spans_[s].state->abandon();
   if (clock_ != nullptr) clock_->enter(Phase::other);
   return done;
 }
 
-Result<> Transformer::run_step(const StepCall& call, const CapturedStep* captured, BatchResult& result) {
-  inputs_.upload(*stream_);
-  if (captured != nullptr) {
-    stream_->launch(captured->graph);
-  } else {
+void Transformer::enqueue(const StepCall& call, const DecodeStep* decode) {
+  if (decode == nullptr) return step_.enqueue(*stream_, call);
+  if (!decode->graph) {
     step_.enqueue(*stream_, call);
+  } else {
+    if (call.clock != nullptr) call.clock->enter(Phase::other);
+    stream_->launch(*decode->graph);
+    ++graphs_.replayed;
   }
-  step_.enqueue_samples(*stream_, call, 0, samples_before(call.logit_rows), call.logits);
-  if (!on_host() && call.logit_rows > 0) {
-    logits_.download(*stream_, call.logit_rows * count(parts_.info.vocab_size) * sizeof(float));
-  }
-  outputs_.download(*stream_);
+  step_.enqueue_ranks(*stream_, call, rows_.ranks());
+}
+
+Result<> Transformer::run_step(const StepCall& call, const DecodeStep* decode, BatchResult& result) {
+  memory_->inputs.upload(*stream_);
+  enqueue(call, decode);
+  const std::size_t wanted = std::min(call.logit_rows, rows_.logit_rows());
+  step_.enqueue_samples(*stream_, call, 0, samples_before(wanted), call.logits);
+  if (!on_host() && result.rows && wanted > 0) logits_.download(*stream_, 0, logit_bytes(wanted));
+  memory_->results.download(*stream_);
   // A device that failed leaves NaN behind, which is not the cause.
   MORACLE_TRY(stream_->wait());
   read(result);

@@ -2,7 +2,9 @@
 // a forward step a call.
 #pragma once
 
+#include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,12 @@
 #include "model/state/prefix_store.h"
 
 namespace moracle {
+
+// Sequences of the decode steps that a GPU has graphs of.
+inline constexpr std::array<std::int64_t, 9> kDecodeSizes{1, 2, 4, 8, 16, 24, 32, 48, 64};
+// Memory of the driver that a layer takes of a graph. This is a guess from above: a node of a kernel is taken as 16 KiB
+// and a layer as 16 of them. `bench model` tells what all graphs took (DecodeGraphs::bytes), by which it is to be set.
+inline constexpr std::size_t kGraphLayerBytes = std::size_t{256} << 10U;
 
 class Transformer final : public Model {
  public:
@@ -22,6 +30,7 @@ class Transformer final : public Model {
 
   [[nodiscard]] const ModelInfo& info() const override { return parts_.info; }
   [[nodiscard]] Result<std::unique_ptr<SequenceState>> new_sequence() const override;
+  [[nodiscard]] bool ranks_for_less() const override { return on_host() || parts_.head->has_top_k(); }
   Result<> reserve(std::int64_t tokens) override;
   [[nodiscard]] const Parts& parts() const { return parts_; }
   [[nodiscard]] std::size_t state_bytes(std::int64_t length) const override { return state_layout_->bytes(length); }
@@ -37,26 +46,43 @@ class Transformer final : public Model {
   Result<> run(const Batch& batch, std::span<SequenceState* const> states, BatchResult& result) override;
   void time_phases(PhaseClock* clock) override { clock_ = clock; }
 
-  // Of a device: captures steps in which up to so many sequences have one token each and want its logits. Steps of
-  // run() that fit one are replayed, their missing sequences as spans of no tokens. Errors: those of the device.
-  Result<> capture(std::span<const std::int64_t> sequences);
-  [[nodiscard]] std::size_t captured_steps() const { return captured_.size(); }
+  // Of a GPU that has the whole model: gives steps in which up to so many sequences have one token each memory of their
+  // own. A step of run() takes the least that has room for it; sequences that it has not are spans of no tokens.
+  // `graphs`: each is run once and captured, to be replayed from the ids up to the logits of every sequence. Prompts,
+  // more sequences, and steps whose samples find no room are laid out for themselves. Without sequences all are.
+  // Errors: those of the device.
+  Result<> prepare_decode(std::span<const std::int64_t> sequences, bool graphs);
+  [[nodiscard]] DecodeGraphs decode_graphs() const override { return graphs_; }
+  // What prepare_decode(kDecodeSizes) allocates, and what its graphs are taken for.
+  [[nodiscard]] std::size_t decode_bytes() const;
+  [[nodiscard]] std::size_t graph_bytes() const;
 
  private:
-  // Of a call; one that is captured may have fewer tokens, spans and rows.
+  // Of a call; a decode step may have fewer tokens, spans and rows.
   struct CallSize {
     InputSize in{};
     ResultSize out{};
     std::size_t logit_rows = 0;
     SampleArgs samples{};  // sizes
   };
-  struct CapturedStep {
+  // What a call is laid out in.
+  struct CallMemory {
+    CallMemory(std::shared_ptr<const StateLayout> layout, const Device& device)
+        : inputs(std::move(layout), device), results(device) {}
+    ForwardInputs inputs;
+    ForwardResult results;
+    Buffer workspace;
+  };
+  struct DecodeStep {
     std::int64_t sequences = 0;
-    Graph graph;
+    std::optional<Graph> graph{};
   };
 
   [[nodiscard]] bool on_host() const { return is_host(*device_); }
   [[nodiscard]] std::int64_t layer_experts() const { return parts_.info.layers * parts_.info.experts; }
+  [[nodiscard]] std::size_t logit_bytes(std::size_t rows) const {
+    return rows * static_cast<std::size_t>(parts_.info.vocab_size) * sizeof(float);
+  }
   // Fills spans_ and wanted_.
   Result<> check(const Batch& batch, std::span<SequenceState* const> states);
   Result<> check_tokens(const Batch& batch, const SequenceSpan& span) const;
@@ -67,15 +93,22 @@ class Transformer final : public Model {
   // Everything but holding what was computed.
   Result<> compute(const Batch& batch, std::span<SequenceState* const> states, BatchResult& result);
   [[nodiscard]] CallSize size_of(const Batch& batch) const;
-  // Of a step that is captured.
   [[nodiscard]] CallSize decode_size(std::int64_t sequences) const;
-  // The captured step that serves the batch; null: none does.
-  [[nodiscard]] const CapturedStep* captured_for(const Batch& batch) const;
-  // Room for a call whose sequences list so many blocks. Where memory moves, captured steps are gone.
+  // The same with room for usual samples.
+  [[nodiscard]] CallSize decode_room(std::int64_t sequences) const;
+  // Blocks that so many sequences list at most.
+  [[nodiscard]] std::size_t most_listed(std::int64_t sequences) const;
+  // Runs a step without sequences, then captures it.
+  Result<> capture(DecodeStep& step);
+  // The decode step that has room for the batch, and then its size; null: none has.
+  const DecodeStep* decode_step(const Batch& batch, CallSize& size);
+  // Room for a call whose sequences list so many blocks.
   Result<> reserve_call(const CallSize& size, std::size_t blocks);
-  // Of what inputs_ was filled with; `logits`: where the host wants them.
+  // Of what the inputs of memory_ were filled with; `logits`: where the host wants them.
   StepCall make_call(const CallSize& size, float* logits);
-  Result<> run_step(const StepCall& call, const CapturedStep* captured, BatchResult& result);
+  // `decode`: of the call; else null.
+  Result<> run_step(const StepCall& call, const DecodeStep* decode, BatchResult& result);
+  void enqueue(const StepCall& call, const DecodeStep* decode);
   // What the device found: routing, errors of spans, ranked logits.
   void read(BatchResult& result) const;
   void read_errors(BatchResult& result) const;
@@ -85,11 +118,11 @@ class Transformer final : public Model {
   // How many samples are of the first `rows` rows of logits.
   [[nodiscard]] std::size_t samples_before(std::size_t rows) const;
   void read_samples(BatchResult& result) const;
-  // Logits of rows that the first step had no room for.
+  // Logits of rows that the first step had no room for, and what is chosen of them.
   Result<> read_logits(const StepCall& call, BatchResult& result);
   // All logits of ranked rows where those of the top are too few (Batch::Span::min_share).
   Result<> complete_rows(const StepCall& call, BatchResult& result);
-  // Logits of further rows, and whether they are finite.
+  // Logits of further rows, of a device null where nobody asks for them, and whether they are finite.
   Result<> compute_rows(const StepCall& call, std::size_t first, std::size_t rows, float* logits, BatchResult& result);
   void fail_rows(std::size_t first, std::size_t rows, BatchResult& result) const;
   // The first error of a span is kept.
@@ -103,13 +136,14 @@ class Transformer final : public Model {
   std::unique_ptr<PrefixStore> prefixes_;
   std::int64_t most_held_ = 0;  // positions of one sequence that the pool has room for
   ForwardStep step_;
-  ForwardInputs inputs_;
-  ForwardResult outputs_;
-  Buffer workspace_;
-  Buffer scratch_;                      // of ranks
-  MirroredMemory logits_;               // of a device: [rows, vocab_size]
-  ExpertCounts counts_{};               // of the call
-  std::vector<CapturedStep> captured_;  // by sequences
+  CallMemory calls_;
+  CallMemory decode_calls_;         // of decode steps, where there are any
+  CallMemory* memory_;              // of the call under way
+  Buffer scratch_;                  // of ranks and samples
+  MirroredMemory logits_;           // of a device: [rows, vocab_size]
+  ExpertCounts counts_{};           // of the call
+  std::vector<DecodeStep> decode_;  // by sequences
+  DecodeGraphs graphs_{};
   std::int64_t reserved_tokens_ = 0;
   PhaseClock* clock_ = nullptr;
   // Kept between calls so that a call of a known size allocates nothing.

@@ -1,7 +1,9 @@
 // Turns a plan into a model: packs every module with the kernel that was decided on, and lets go of the file.
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "base/guarded.h"
@@ -238,10 +240,17 @@ Result<std::shared_ptr<const Ops>> check_winners(const Plan& plan) {
 
 constexpr std::size_t kSequences = 64;
 
-// Nine tenths of what the weights leave of a GPU, beside the workspace of a chunk.
+// Whether MORACLE_CUDA_GRAPHS leaves graphs on: 0 turns them off, so that the two can be compared.
+bool wants_graphs() {
+  const char* const value = std::getenv("MORACLE_CUDA_GRAPHS");
+  return value == nullptr || std::string_view(value) != "0";
+}
+
+// Nine tenths of what the weights leave of a GPU, beside the workspace of a chunk and decode steps.
 Result<std::size_t> gpu_kv_memory(const GpuDevice& gpu, const Transformer& model) {
   MORACLE_ASSIGN(const std::uint64_t free, gpu.free_memory());
-  const std::uint64_t workspace = model.workspace_bytes(model.prefill_chunk());
+  const std::uint64_t workspace =
+      model.workspace_bytes(model.prefill_chunk()) + model.decode_bytes() + model.graph_bytes();
   const std::uint64_t left = free > workspace ? (free - workspace) / 10 * 9 : 0;
   return std::min<std::size_t>(left, kSequences * model.state_bytes(model.info().max_context));
 }
@@ -293,6 +302,7 @@ Result<std::unique_ptr<Model>> load_model(LoadPlan& plan, ThreadPool& pool, cons
       MORACLE_ASSIGN(bytes, default_kv_memory(own, *model));
     }
     MORACLE_TRY(model->make_pool(bytes));
+    MORACLE_TRY(model->prepare_decode(kDecodeSizes, wants_graphs()));
     return std::unique_ptr<Model>(std::move(model));
   });
 }

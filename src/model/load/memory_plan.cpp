@@ -396,7 +396,10 @@ Result<MemoryPlan> memory_plan(const LoadPlan& plan, const MemoryPlanOptions& op
   MORACLE_ASSIGN(const std::uint64_t free, gpu->free_memory());
   const DeviceWorkspace& calls = modules.workspace();
   result.on_device = memory_on_device(result, whole != nullptr, free, [&](std::int64_t tokens) -> std::uint64_t {
-    if (whole != nullptr) return transformer.workspace_bytes(tokens) + modules.persistent();
+    if (whole != nullptr) {
+      return transformer.workspace_bytes(tokens) + transformer.decode_bytes() + transformer.graph_bytes() +
+             modules.persistent();
+    }
     const CallBytes bytes = transformer.call_bytes(calls, tokens);
     return bytes.device + bytes.persistent;
   });

@@ -32,7 +32,7 @@ struct MemoryOnDevice {
   bool whole = false;  // it has every module; else routed experts alone
   std::uint64_t weights = 0;
   std::uint64_t state = 0;       // of the sequence, where the GPU has the whole model
-  std::uint64_t workspace = 0;   // of one call
+  std::uint64_t workspace = 0;   // of one call, and of decode steps with their graphs
   std::uint64_t least = 0;       // weights, state, and workspace of a call of one token
   std::uint64_t free = 0;        // when it was asked
   std::int64_t layers = 0;       // whose experts it computes, or all
