@@ -27,7 +27,8 @@ if not BROWSER or not DRIVER:
 PROGRAM = sys.argv.pop(1)
 PICTURES = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else None
 
-# Keeps the bodies of requests in window.sent; where window.deltas is set, the page gets these instead of a reply.
+# Keeps the bodies of requests in window.sent; where window.deltas is set, the page gets these instead of a reply, and
+# where window.endless is, the first of them again and again.
 RECORDER = """
 if (!window.sent) {
   const real = window.fetch;
@@ -39,12 +40,19 @@ if (!window.sent) {
     const usage = { prompt_tokens: 3, completion_tokens: 4, prompt_tokens_details: { cached_tokens: 0 } };
     const frame = (delta, finish_reason = null) =>
       JSON.stringify({ id: 'chatcmpl-stub', choices: [{ index: 0, delta, finish_reason }], usage });
+    const headers = { 'Content-Type': 'text/event-stream' };
+    if (window.endless) {
+      const event = new TextEncoder().encode('data: ' + frame(window.deltas[0]) + '\\n\\n');
+      const body = new ReadableStream({ start: (stream) => { setInterval(() => stream.enqueue(event), 100); } });
+      return Promise.resolve(new Response(body, { headers }));
+    }
     const frames = [...window.deltas.map((delta) => frame(delta)), frame({}, 'stop'), '[DONE]'];
     const text = frames.map((data) => 'data: ' + data + '\\n\\n').join('');
-    return Promise.resolve(new Response(text, { headers: { 'Content-Type': 'text/event-stream' } }));
+    return Promise.resolve(new Response(text, { headers }));
   };
 }
 window.deltas = arguments[0];
+window.endless = arguments[1];
 """
 
 
@@ -136,9 +144,9 @@ class PageTest(unittest.TestCase):
             PICTURES.mkdir(parents=True, exist_ok=True)
             self.browser.save_screenshot(str(PICTURES / f"{name}.png"))
 
-    def replies(self, *deltas):
+    def replies(self, *deltas, endless=False):
         """What the page gets instead of the server's replies; nothing: the server's."""
-        self.script(RECORDER, list(deltas) or None)
+        self.script(RECORDER, list(deltas) or None, endless)
 
     def replies_text(self, text):
         self.replies(*({"content": text[i : i + 24]} for i in range(0, len(text), 24)))

@@ -132,15 +132,15 @@ function regenerate(message) {
   cutAt(conversation, message.role === "assistant" ? index : index + 1);
 }
 
-// A question goes with what answered it.
+// A question goes with what answered it, a call of a tool with its result.
 function erase(message) {
   const conversation = shown();
   const { messages } = conversation;
   const index = messages.indexOf(message);
   if (index < 0 || running.has(conversation)) return;
-  const next = messages.findIndex((other, i) => i > index && other.role === "user");
-  const end = message.role === "user" ? (next < 0 ? messages.length : next) : index + 1;
-  messages.splice(index, end - index);
+  const follows = { user: ["assistant", "tool"], assistant: ["tool"], tool: [] }[message.role];
+  const next = messages.findIndex((other, i) => i > index && !follows.includes(other.role));
+  messages.splice(index, (next < 0 ? messages.length : next) - index);
   conversations.keep(conversation);
   render();
 }

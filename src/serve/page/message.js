@@ -60,8 +60,9 @@ export class MessageView {
     this.showCalls();
     this.error.hidden = !message.error;
     this.error.textContent = message.error ?? "";
-    this.footer.hidden = running || !figures(message);
-    this.footer.textContent = figures(message);
+    const unfinished = message.role === "assistant" && !message.finish && !message.error; // its page was closed
+    this.footer.textContent = [figures(message), unfinished ? "not finished" : ""].filter(Boolean).join(" · ");
+    this.footer.hidden = running || !this.footer.textContent;
     this.showButtons(running);
     this.cost = performance.now() - begin;
   }
