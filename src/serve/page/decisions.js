@@ -51,14 +51,17 @@ const features = (text) => /^cpu(?: \S+)? with (.+)$/.exec(text)?.[1].split("+")
 
 export function reasonWords({ rule, wanted, found }) {
   const [needed, there] = [features(wanted), features(found)];
-  if (rule === "device" && needed && there) {
-    const missing = needed.filter((one) => !there.includes(one));
-    if (missing.length) return "lacks " + missing.join(", ");
+  if (rule === "device") {
+    const missing = needed && there ? needed.filter((one) => !there.includes(one)) : [];
+    return missing.length ? "lacks " + missing.join(", ") : `needs ${wanted}`;
   }
-  if (rule === "device" && there) return `needs ${wanted}`;
   if (rule === "not_built") return found === "none" ? "is not in this build" : `is not in this build (${found})`;
   return `${rule.replaceAll("_", " ")}: wants ${wanted}, not ${found}`;
 }
+
+// Whether a card is for a GPU on a CPU, or the other way round.
+const ofOtherDevice = ({ reasons }) =>
+  reasons.some(({ rule, wanted, found }) => rule === "device" && !(features(wanted) && features(found)));
 
 // Cards with the same reasons share a row.
 function rowsOf(cards) {
@@ -114,10 +117,12 @@ function group(layer, total) {
   else winner.textContent = "No kernel serves it.";
   section.append(winner);
   if (able.length) section.append(element("p", "Could as well, after it: " + able.map((card) => card.card).join(", "), "able"));
-  const own = unable.filter((card) => card.kind !== "foreign");
+  const near = unable.filter((card) => card.kind !== "foreign" && !ofOtherDevice(card));
+  const far = unable.filter((card) => card.kind !== "foreign" && ofOtherDevice(card));
   const foreign = unable.filter((card) => card.kind === "foreign");
-  if (own.length) section.append(tableOf(own));
-  if (foreign.length) section.append(folded(`${foreign.length} kernels of other engines`, foreign));
+  if (near.length) section.append(tableOf(near));
+  if (far.length) section.append(folded("Kernels of other devices", far));
+  if (foreign.length) section.append(folded("Kernels of other engines", foreign));
   return section;
 }
 
